@@ -1,0 +1,203 @@
+/**
+ * The notification catalog: one row per notification type (seed "Notification Catalog" and "Push Contract
+ * Toward Gateway"). Validation, the wire contracts, the producer module, the FlatBuffers encoder and the
+ * templates' check all derive from this table; nothing about a type is written down a second time.
+ */
+import { z } from 'zod';
+
+/** The two delivery channels of v1. */
+export const CHANNELS = ['push', 'email'] as const;
+export type Channel = (typeof CHANNELS)[number];
+
+/** Who an intent is addressed to: users named by the producer, or administrators named by configuration. */
+export const AUDIENCE_KINDS = ['user', 'admin_email'] as const;
+export type AudienceKind = (typeof AUDIENCE_KINDS)[number];
+
+/** Upstream services that may publish intents. */
+export const PRODUCERS = ['geoprofile', 'game_master', 'game_lobby', 'runtime_manager'] as const;
+export type Producer = (typeof PRODUCERS)[number];
+
+const text = z.string().refine((value) => value.trim() !== '', 'must not be blank');
+const count = z.int().nonnegative();
+const timestampMs = z.int().positive();
+
+const game = { game_id: text, game_name: text };
+const runtimeFailure = {
+  game_id: text,
+  image_ref: text,
+  error_code: text,
+  error_message: text,
+  attempted_at_ms: timestampMs,
+};
+
+interface CatalogRow {
+  readonly producer: Producer;
+  /** Channels by audience: an audience that is not a key is not accepted for the type. */
+  readonly channels: Partial<Record<AudienceKind, readonly Channel[]>>;
+  /** Required payload fields. Unknown further fields pass through untouched. */
+  readonly payload: z.ZodRawShape;
+  /** The table of `notification.fbs` and the payload fields it carries; absent for types without push. */
+  readonly push?: { readonly table: string; readonly fields: readonly string[] };
+}
+
+const pushAndEmail = { user: ['push', 'email'] } as const;
+const userEmail = { user: ['email'] } as const;
+const adminEmail = { admin_email: ['email'] } as const;
+
+export const CATALOG = {
+  'geo.review_recommended': {
+    producer: 'geoprofile',
+    channels: adminEmail,
+    payload: {
+      user_id: text,
+      user_email: text,
+      observed_country: text,
+      usual_connection_country: text,
+      review_reason: text,
+    },
+  },
+  'game.turn.ready': {
+    producer: 'game_master',
+    channels: pushAndEmail,
+    payload: { ...game, turn_number: count },
+    push: { table: 'GameTurnReadyEvent', fields: ['game_id', 'turn_number'] },
+  },
+  'game.finished': {
+    producer: 'game_master',
+    channels: pushAndEmail,
+    payload: { ...game, final_turn_number: count },
+    push: { table: 'GameFinishedEvent', fields: ['game_id', 'final_turn_number'] },
+  },
+  'game.generation_failed': {
+    producer: 'game_master',
+    channels: adminEmail,
+    payload: { ...game, failure_reason: text },
+  },
+  'lobby.runtime_paused_after_start': {
+    producer: 'game_lobby',
+    channels: adminEmail,
+    payload: game,
+  },
+  'lobby.application.submitted': {
+    producer: 'game_lobby',
+    channels: { ...pushAndEmail, ...adminEmail },
+    payload: { ...game, applicant_user_id: text, applicant_name: text },
+    push: { table: 'LobbyApplicationSubmittedEvent', fields: ['game_id', 'applicant_user_id'] },
+  },
+  'lobby.membership.approved': {
+    producer: 'game_lobby',
+    channels: pushAndEmail,
+    payload: game,
+    push: { table: 'LobbyMembershipApprovedEvent', fields: ['game_id'] },
+  },
+  'lobby.membership.rejected': {
+    producer: 'game_lobby',
+    channels: pushAndEmail,
+    payload: game,
+    push: { table: 'LobbyMembershipRejectedEvent', fields: ['game_id'] },
+  },
+  'lobby.membership.blocked': {
+    producer: 'game_lobby',
+    channels: pushAndEmail,
+    payload: { ...game, membership_user_id: text, membership_user_name: text, reason: text },
+    push: { table: 'LobbyMembershipBlockedEvent', fields: ['game_id', 'membership_user_id', 'reason'] },
+  },
+  'lobby.invite.created': {
+    producer: 'game_lobby',
+    channels: pushAndEmail,
+    payload: { ...game, inviter_user_id: text, inviter_name: text },
+    push: { table: 'LobbyInviteCreatedEvent', fields: ['game_id', 'inviter_user_id'] },
+  },
+  'lobby.invite.redeemed': {
+    producer: 'game_lobby',
+    channels: pushAndEmail,
+    payload: { ...game, invitee_user_id: text, invitee_name: text },
+    push: { table: 'LobbyInviteRedeemedEvent', fields: ['game_id', 'invitee_user_id'] },
+  },
+  'lobby.invite.expired': {
+    producer: 'game_lobby',
+    channels: userEmail,
+    payload: { ...game, invitee_user_id: text, invitee_name: text },
+  },
+  'lobby.race_name.registration_eligible': {
+    producer: 'game_lobby',
+    channels: pushAndEmail,
+    payload: { ...game, race_name: text, eligible_until_ms: timestampMs },
+    push: {
+      table: 'LobbyRaceNameRegistrationEligibleEvent',
+      fields: ['game_id', 'race_name', 'eligible_until_ms'],
+    },
+  },
+  'lobby.race_name.registered': {
+    producer: 'game_lobby',
+    channels: pushAndEmail,
+    payload: { race_name: text },
+    push: { table: 'LobbyRaceNameRegisteredEvent', fields: ['race_name'] },
+  },
+  'lobby.race_name.registration_denied': {
+    producer: 'game_lobby',
+    channels: userEmail,
+    payload: { ...game, race_name: text, reason: text },
+  },
+  'runtime.image_pull_failed': {
+    producer: 'runtime_manager',
+    channels: adminEmail,
+    payload: runtimeFailure,
+  },
+  'runtime.container_start_failed': {
+    producer: 'runtime_manager',
+    channels: adminEmail,
+    payload: runtimeFailure,
+  },
+  'runtime.start_config_invalid': {
+    producer: 'runtime_manager',
+    channels: adminEmail,
+    payload: runtimeFailure,
+  },
+} as const satisfies Record<string, CatalogRow>;
+
+export type Catalog = typeof CATALOG;
+export type NotificationType = keyof Catalog;
+
+/** The types that reach administrators, and so have a `NOTIFICATION_ADMIN_EMAILS_*` variable each. */
+export type AdminNotificationType = {
+  [T in NotificationType]: 'admin_email' extends keyof Catalog[T]['channels'] ? T : never;
+}[NotificationType];
+
+/** The types that have a push event. */
+export type PushNotificationType = {
+  [T in NotificationType]: Catalog[T] extends { push: unknown } ? T : never;
+}[NotificationType];
+
+/** The payload a producer must supply for a type; further fields are allowed and passed through. */
+export type PayloadOf<T extends NotificationType> = z.infer<z.ZodObject<Catalog[T]['payload']>>;
+
+export const NOTIFICATION_TYPES = Object.keys(CATALOG) as NotificationType[];
+
+export const ADMIN_NOTIFICATION_TYPES = NOTIFICATION_TYPES.filter(
+  (type): type is AdminNotificationType => 'admin_email' in CATALOG[type].channels,
+);
+
+export const PUSH_NOTIFICATION_TYPES = NOTIFICATION_TYPES.filter(
+  (type): type is PushNotificationType => 'push' in CATALOG[type],
+);
+
+export function isNotificationType(value: string): value is NotificationType {
+  return Object.hasOwn(CATALOG, value);
+}
+
+/** The audiences a type accepts. */
+export function audiencesOf(type: NotificationType): AudienceKind[] {
+  return AUDIENCE_KINDS.filter((audience) => audience in CATALOG[type].channels);
+}
+
+/** The channels on which a type is delivered to an audience; empty when the type does not accept the audience. */
+export function channelsOf(type: NotificationType, audience: AudienceKind): readonly Channel[] {
+  const row: CatalogRow = CATALOG[type];
+  return row.channels[audience] ?? [];
+}
+
+/** One schema per type, built once: schemas are costly to build and cheap to run. */
+export const PAYLOAD_SCHEMAS = Object.fromEntries(
+  NOTIFICATION_TYPES.map((type) => [type, z.looseObject(CATALOG[type].payload)]),
+) as unknown as Record<NotificationType, z.ZodObject>;

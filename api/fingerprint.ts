@@ -1,0 +1,25 @@
+/** The identity of an intent's content, for telling a duplicate from a conflict (seed "Stable Input Contract"). */
+import { createHash } from 'node:crypto';
+import canonicalize from 'canonicalize';
+import type { Intent } from './intent.ts';
+
+/**
+ * SHA-256 (hex) over the normalized content. Recipients count as a set and the payload in canonical form, so the order
+ * of recipients and keys, white space and the notation of numbers make no difference; the order of arrays does.
+ *
+ * `request_id` and `trace_id` only observe and are left out, as is the entry id. `occurred_at_ms` is in: the seed
+ * exempts those two alone, and the same event did not happen at two times.
+ */
+export function fingerprintOf(intent: Omit<Intent, 'notificationId' | 'requestId' | 'traceId'>): string {
+  const content = canonicalize({
+    notification_type: intent.notificationType,
+    producer: intent.producer,
+    audience_kind: intent.audienceKind,
+    recipient_user_ids: [...new Set(intent.recipientUserIds)].sort(),
+    idempotency_key: intent.idempotencyKey,
+    occurred_at_ms: intent.occurredAtMs,
+    // A string inside: canonical already.
+    payload: intent.payloadJson,
+  });
+  return createHash('sha256').update(content ?? '').digest('hex');
+}

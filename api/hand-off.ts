@@ -1,0 +1,27 @@
+/** What both outbound stream entries have in common (seed "Push Contract" and "Email Contract"). */
+
+/** One field of a Redis stream entry, in the order it is appended. */
+export type EntryField = [name: string, value: string | Buffer];
+
+/** The route being handed off. */
+export interface HandOff {
+  /** The stream entry id of the intent. */
+  notificationId: string;
+  /** `<channel>:<recipient_ref>`. */
+  routeId: string;
+  requestId?: string | null | undefined;
+  traceId?: string | null | undefined;
+}
+
+/** `<notification_id>/<route_id>`: what consumers deduplicate on, as `event_id` and `delivery_id`. */
+export function handOffId({ notificationId, routeId }: HandOff): string {
+  return `${notificationId}/${routeId}`;
+}
+
+/** `request_id` and `trace_id`, each only when the intent had one. */
+export function tracingFields({ requestId, traceId }: HandOff): EntryField[] {
+  const fields: EntryField[] = [];
+  if (requestId) fields.push(['request_id', requestId]);
+  if (traceId) fields.push(['trace_id', traceId]);
+  return fields;
+}

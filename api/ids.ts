@@ -1,0 +1,34 @@
+/**
+ * Forms of business ids that fit Temporal ids and search attributes: short, printable ASCII and free of personal
+ * data. The full values stay in PostgreSQL.
+ */
+import { createHash } from 'node:crypto';
+
+/** Route ids that may stand in a workflow id as they are. An address never matches: it has an `@`. */
+const PLAIN_ROUTE_ID = /^(push|email):[A-Za-z0-9_.:-]{1,120}$/;
+const MAX_SEARCHABLE_BYTES = 200;
+
+/**
+ * The route id as it appears in workflow ids and histories: itself, or `<channel>:~<md5>` when it is long, not
+ * plain ASCII, or holds an e-mail address. `~` occurs in no plain id, so the two forms cannot collide; the database
+ * finds the route by the same hash (routes_hashed_ref_idx). The hash names, it does not protect.
+ */
+export function routeRefOf(routeId: string): string {
+  if (PLAIN_ROUTE_ID.test(routeId)) return routeId;
+  const channel = routeId.slice(0, routeId.indexOf(':'));
+  return `${channel}:~${createHash('md5').update(routeId).digest('hex')}`;
+}
+
+/** A reference's hash, or undefined when the reference is the route id itself. */
+export function hashOfRouteRef(routeRef: string): string | undefined {
+  return /^(?:push|email):~([0-9a-f]{32})$/.exec(routeRef)?.[1];
+}
+
+/**
+ * An idempotency key as search attribute: itself when short printable ASCII, else `sha256:<hex>`. Keyword attributes
+ * are limited to 255 characters on SQL visibility stores, and a longer one would fail the workflow's start.
+ */
+export function searchableKey(key: string): string {
+  if (key.length <= MAX_SEARCHABLE_BYTES && /^[\x20-\x7e]+$/.test(key)) return key;
+  return `sha256:${createHash('sha256').update(key).digest('hex')}`;
+}

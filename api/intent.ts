@@ -1,0 +1,322 @@
+/**
+ * The inbound contract: one entry of `notification:intents`, checked (seed "Stable Input Contract"). Producers and
+ * the service run the same checks. Whatever an entry holds, the result is an intent or a reason, never an exception.
+ */
+import { isUtf8 } from 'node:buffer';
+import canonicalize from 'canonicalize';
+import type { AudienceKind, NotificationType, Producer } from './catalog.ts';
+import { AUDIENCE_KINDS, CATALOG, PAYLOAD_SCHEMAS, audiencesOf, isNotificationType } from './catalog.ts';
+import { JsonError, isJsonObject, parseJson } from './json.ts';
+
+/** Names and values of an entry together. Larger ones would burden every history and log that they pass. */
+export const MAX_ENTRY_BYTES = 256 * 1024;
+
+const MAX_KEY_BYTES = 1_024;
+const MAX_USER_ID_BYTES = 512;
+/** The last millisecond of the year 9999: beyond, timestamps stop being exchangeable. */
+const MAX_TIMESTAMP_MS = 253_402_300_799_999;
+
+export const REQUIRED_ENVELOPE_FIELDS = [
+  'notification_type',
+  'producer',
+  'audience_kind',
+  'idempotency_key',
+  'occurred_at_ms',
+  'payload_json',
+] as const;
+export const OPTIONAL_ENVELOPE_FIELDS = ['recipient_user_ids_json', 'request_id', 'trace_id'] as const;
+
+type EnvelopeField = (typeof REQUIRED_ENVELOPE_FIELDS)[number] | (typeof OPTIONAL_ENVELOPE_FIELDS)[number];
+const ENVELOPE_FIELDS: readonly string[] = [...REQUIRED_ENVELOPE_FIELDS, ...OPTIONAL_ENVELOPE_FIELDS];
+
+/** One valid intent. */
+export interface Intent {
+  /** The stream entry's id. */
+  notificationId: string;
+  notificationType: NotificationType;
+  producer: Producer;
+  audienceKind: AudienceKind;
+  /** As given; empty for administrators. */
+  recipientUserIds: string[];
+  idempotencyKey: string;
+  occurredAtMs: number;
+  /** Canonical JSON (RFC 8785) of the payload object. */
+  payloadJson: string;
+  requestId?: string;
+  traceId?: string;
+}
+
+/** Reasons that an entry shows by itself. */
+export const INTENT_FAILURE_CODES = [
+  'invalid_envelope',
+  'unknown_notification_type',
+  'invalid_audience',
+  'invalid_recipients',
+  'invalid_payload',
+  'entry_too_large',
+] as const;
+export type IntentFailureCode = (typeof INTENT_FAILURE_CODES)[number];
+
+/** All reasons for a row in `malformed_intents`; the last two come out during acceptance. */
+export const MALFORMED_CODES = [...INTENT_FAILURE_CODES, 'idempotency_conflict', 'recipient_not_found'] as const;
+export type MalformedCode = (typeof MALFORMED_CODES)[number];
+
+/** An entry that cannot become a notification, in a form that PostgreSQL stores as it is. */
+export interface MalformedIntent {
+  streamEntryId: string;
+  notificationType?: string;
+  producer?: string;
+  idempotencyKey?: string;
+  failureCode: MalformedCode;
+  failureMessage: string;
+  rawFields: Record<string, string>;
+}
+
+/** The fields of an entry as Redis gives them: in order, names not necessarily unique, bytes not necessarily text. */
+export type EntryFields = readonly (readonly [name: Buffer, value: Buffer])[];
+
+export type ParsedIntent = { ok: true; intent: Intent } | { ok: false; malformed: MalformedIntent };
+
+/** Checks one stream entry. Never throws. */
+export function parseIntent(entryId: string, fields: EntryFields): ParsedIntent {
+  try {
+    return { ok: true, intent: readIntent(entryId, fields) };
+  } catch (error) {
+    if (!(error instanceof Refusal)) throw error;
+    return { ok: false, malformed: malformedOf(entryId, fields, error) };
+  }
+}
+
+/** The fields of an intent as they stand in the stream, e.g. to publish it or to show what was refused. */
+export function envelopeOf(intent: Omit<Intent, 'notificationId'>): Record<string, string> {
+  return {
+    notification_type: intent.notificationType,
+    producer: intent.producer,
+    audience_kind: intent.audienceKind,
+    ...(intent.audienceKind === 'user' ? { recipient_user_ids_json: JSON.stringify(intent.recipientUserIds) } : {}),
+    idempotency_key: intent.idempotencyKey,
+    occurred_at_ms: String(intent.occurredAtMs),
+    payload_json: intent.payloadJson,
+    ...(intent.requestId === undefined ? {} : { request_id: intent.requestId }),
+    ...(intent.traceId === undefined ? {} : { trace_id: intent.traceId }),
+  };
+}
+
+/** The raw fields of a valid intent, for a rejection that comes out after validation. */
+export function rawFieldsOf(intent: Intent): Record<string, string> {
+  return storable(Object.entries(envelopeOf(intent)).map(([name, value]) => [Buffer.from(name), Buffer.from(value)]));
+}
+
+/** Internal: why reading stopped. */
+class Refusal extends Error {
+  readonly code: IntentFailureCode;
+  constructor(code: IntentFailureCode, message: string) {
+    super(message);
+    this.code = code;
+  }
+}
+
+type Envelope = Partial<Record<EnvelopeField, string>>;
+
+function readIntent(entryId: string, fields: EntryFields): Intent {
+  const size = fields.reduce((total, [name, value]) => total + name.length + value.length, 0);
+  if (size > MAX_ENTRY_BYTES) {
+    throw new Refusal('entry_too_large', `the entry has ${size} bytes; at most ${MAX_ENTRY_BYTES} are accepted`);
+  }
+  const envelope = readEnvelope(fields);
+  const idempotencyKey = identifier(envelope, 'idempotency_key');
+  const occurredAtMs = timestamp(envelope);
+  const requestId = optionalIdentifier(envelope, 'request_id');
+  const traceId = optionalIdentifier(envelope, 'trace_id');
+
+  const notificationType = typeOf(envelope);
+  const producer = producerOf(envelope, notificationType);
+  const audienceKind = audienceOf(envelope, notificationType);
+  return {
+    notificationId: entryId,
+    notificationType,
+    producer,
+    audienceKind,
+    recipientUserIds: recipientsOf(envelope, audienceKind),
+    idempotencyKey,
+    occurredAtMs,
+    payloadJson: payloadOf(envelope, notificationType),
+    ...(requestId === undefined ? {} : { requestId }),
+    ...(traceId === undefined ? {} : { traceId }),
+  };
+}
+
+/** The known fields as text. An empty optional field counts as absent; unknown fields are ignored. */
+function readEnvelope(fields: EntryFields): Envelope {
+  const envelope: Envelope = {};
+  for (const [nameBytes, value] of fields) {
+    const name = nameBytes.toString('latin1');
+    if (!ENVELOPE_FIELDS.includes(name)) continue;
+    if (Object.hasOwn(envelope, name)) throw new Refusal('invalid_envelope', `${name} is given more than once`);
+    if (!isUtf8(value)) throw new Refusal('invalid_envelope', `${name} is not UTF-8`);
+    envelope[name as EnvelopeField] = value.toString('utf8');
+  }
+  for (const name of OPTIONAL_ENVELOPE_FIELDS) {
+    if (envelope[name] === '') delete envelope[name];
+  }
+  for (const name of REQUIRED_ENVELOPE_FIELDS) {
+    if (envelope[name] === undefined) throw new Refusal('invalid_envelope', `${name} is missing`);
+    if (envelope[name].trim() === '') throw new Refusal('invalid_envelope', `${name} is empty`);
+  }
+  return envelope;
+}
+
+function identifier(envelope: Envelope, name: EnvelopeField): string {
+  const value = envelope[name] ?? '';
+  if (hasControlCharacters(value)) throw new Refusal('invalid_envelope', `${name} has control characters`);
+  if (Buffer.byteLength(value) > MAX_KEY_BYTES) {
+    throw new Refusal('invalid_envelope', `${name} is longer than ${MAX_KEY_BYTES} bytes`);
+  }
+  return value;
+}
+
+function optionalIdentifier(envelope: Envelope, name: EnvelopeField): string | undefined {
+  return envelope[name] === undefined ? undefined : identifier(envelope, name);
+}
+
+function timestamp({ occurred_at_ms: text = '' }: Envelope): number {
+  const value = /^[0-9]{1,15}$/.test(text) ? Number(text) : 0;
+  if (value < 1 || value > MAX_TIMESTAMP_MS) {
+    throw new Refusal('invalid_envelope', 'occurred_at_ms must be whole milliseconds since 1970, before the year 10000');
+  }
+  return value;
+}
+
+function typeOf({ notification_type: type = '' }: Envelope): NotificationType {
+  if (isNotificationType(type)) return type;
+  throw new Refusal('unknown_notification_type', `notification_type ${quote(type)} is not in the catalog`);
+}
+
+function producerOf({ producer = '' }: Envelope, type: NotificationType): Producer {
+  const expected = CATALOG[type].producer;
+  if (producer === expected) return expected;
+  throw new Refusal('invalid_envelope', `producer of ${type} must be ${expected}, not ${quote(producer)}`);
+}
+
+function audienceOf({ audience_kind: text = '' }: Envelope, type: NotificationType): AudienceKind {
+  const kind = AUDIENCE_KINDS.find((known) => known === text);
+  const accepted = audiencesOf(type);
+  if (kind !== undefined && accepted.includes(kind)) return kind;
+  throw new Refusal(
+    'invalid_audience',
+    `audience_kind of ${type} must be ${accepted.join(' or ')}, not ${quote(text)}`,
+  );
+}
+
+function recipientsOf({ recipient_user_ids_json: text }: Envelope, audience: AudienceKind): string[] {
+  const refuse = (problem: string) => new Refusal('invalid_recipients', `recipient_user_ids_json ${problem}`);
+  if (audience === 'admin_email') {
+    if (text !== undefined) throw refuse('is not allowed for audience_kind admin_email');
+    return [];
+  }
+  if (text === undefined) throw refuse('is required for audience_kind user');
+  const userIds = parsedOrRefused(text, refuse);
+  if (!Array.isArray(userIds) || userIds.length === 0) throw refuse('must be a JSON array with at least one user id');
+  const seen = new Set<string>();
+  for (const [index, userId] of userIds.entries()) {
+    if (typeof userId !== 'string' || userId.trim() === '') throw refuse(`has no user id at position ${index}`);
+    if (seen.has(userId)) throw refuse(`names ${quote(userId)} more than once`);
+    if (Buffer.byteLength(userId) > MAX_USER_ID_BYTES) {
+      throw refuse(`has a user id longer than ${MAX_USER_ID_BYTES} bytes at position ${index}`);
+    }
+    // A user id becomes a segment of the User Service's URL, where these two would name something else.
+    if (hasControlCharacters(userId) || userId === '.' || userId === '..') {
+      throw refuse(`has an unusable user id at position ${index}`);
+    }
+    seen.add(userId);
+  }
+  return [...seen];
+}
+
+/** Checked with the catalog's schema, kept as it was sent: unknown fields pass through. */
+function payloadOf({ payload_json: text = '' }: Envelope, type: NotificationType): string {
+  const refuse = (problem: string) => new Refusal('invalid_payload', `payload_json ${problem}`);
+  const payload = parsedOrRefused(text, refuse);
+  if (!isJsonObject(payload)) throw refuse('must be a JSON object');
+  const [issue] = PAYLOAD_SCHEMAS[type].safeParse(payload).error?.issues ?? [];
+  if (issue) throw refuse(`field ${issue.path.join('.')}: ${issue.message}`);
+  return canonicalize(payload) ?? '';
+}
+
+function parsedOrRefused(text: string, refuse: (problem: string) => Refusal): unknown {
+  try {
+    return parseJson(text);
+  } catch (error) {
+    if (error instanceof JsonError) throw refuse(error.message);
+    throw error;
+  }
+}
+
+const hasControlCharacters = (text: string): boolean => /\p{Cc}/u.test(text);
+
+const quote = (text: string): string => JSON.stringify(cut(text, 100));
+
+const MAX_COLUMN_LENGTH = 256;
+const MAX_RAW_FIELDS = 64;
+const MAX_RAW_NAME_BYTES = 128;
+const MAX_RAW_VALUE_BYTES = 4 * 1024;
+const MAX_RAW_TOTAL_BYTES = 16 * 1024;
+
+function malformedOf(entryId: string, fields: EntryFields, { code, message }: Refusal): MalformedIntent {
+  const column = (name: string): string | undefined => {
+    const value = fields.find(([field]) => field.toString('latin1') === name)?.[1];
+    return value && cut(visible(value.subarray(0, 4 * MAX_COLUMN_LENGTH)), MAX_COLUMN_LENGTH);
+  };
+  const notificationType = column('notification_type');
+  const producer = column('producer');
+  const idempotencyKey = column('idempotency_key');
+  return {
+    streamEntryId: entryId,
+    ...(notificationType === undefined ? {} : { notificationType }),
+    ...(producer === undefined ? {} : { producer }),
+    ...(idempotencyKey === undefined ? {} : { idempotencyKey }),
+    failureCode: code,
+    failureMessage: visible(Buffer.from(message)),
+    rawFields: storable(fields),
+  };
+}
+
+/**
+ * What an operator needs to see of an entry, in a form that jsonb takes: bounded in size, valid text. A name that
+ * comes again gets a number; what was cut says how long it was.
+ */
+function storable(fields: EntryFields): Record<string, string> {
+  const raw = new Map<string, string>();
+  let room = MAX_RAW_TOTAL_BYTES;
+  for (const [nameBytes, value] of fields.slice(0, MAX_RAW_FIELDS)) {
+    const name = unusedName(raw, cutBytes(nameBytes, MAX_RAW_NAME_BYTES));
+    const shown = cutBytes(value, Math.min(MAX_RAW_VALUE_BYTES, Math.max(0, room)));
+    raw.set(name, shown);
+    room -= Buffer.byteLength(name) + Buffer.byteLength(shown);
+  }
+  if (fields.length > MAX_RAW_FIELDS) raw.set('…', `${fields.length - MAX_RAW_FIELDS} further fields`);
+  // From entries, so that a field named __proto__ becomes a property like any other.
+  return Object.fromEntries(raw);
+}
+
+function unusedName(taken: ReadonlyMap<string, string>, name: string): string {
+  let candidate = name;
+  for (let count = 2; taken.has(candidate); count += 1) candidate = `${name} (${count})`;
+  return candidate;
+}
+
+function cutBytes(bytes: Buffer, max: number): string {
+  return bytes.length <= max
+    ? visible(bytes)
+    : `${visible(bytes.subarray(0, max))}… (cut, ${bytes.length} bytes in all)`;
+}
+
+/** Text that every store takes: bytes that are not UTF-8 and NUL appear as replacement characters. */
+function visible(bytes: Buffer): string {
+  return bytes.toString('utf8').replaceAll('\0', '\ufffd');
+}
+
+/** Cuts between characters, never through one. */
+function cut(text: string, max: number): string {
+  return text.length <= max ? text : `${text.slice(0, max).replace(/\p{Surrogate}$/u, '')}…`;
+}

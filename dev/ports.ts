@@ -1,0 +1,81 @@
+import { createServer } from 'node:net';
+
+/** The only address embedded servers listen on: nothing of a laptop's stack is for the network. */
+export const LOOPBACK = '127.0.0.1';
+
+/** A port somebody wants to listen on, with what an operator needs to move it. */
+export interface PortUse {
+  /** 1 to 65535. */
+  port: number;
+  /** Who wants it, as shown in the error: `embedded Redis`. */
+  name: string;
+  /** The environment variable that moves it: `NOTIFICATION_DEV_REDIS_PORT`. */
+  variable: string;
+}
+
+/** The variables that move the embedded servers, named here so that every error names the same one. */
+export const PORT_VARIABLES = {
+  postgres: 'NOTIFICATION_DEV_POSTGRES_PORT',
+  redis: 'NOTIFICATION_DEV_REDIS_PORT',
+  temporal: 'NOTIFICATION_DEV_TEMPORAL_PORT',
+  temporalUi: 'NOTIFICATION_DEV_TEMPORAL_UI_PORT',
+  userService: 'NOTIFICATION_DEV_USER_SERVICE_PORT',
+} as const;
+
+/** Ports given out by {@link freePort}: the system may offer the same one again before it is listened on. */
+const handedOut = new Set<number>();
+
+/** Returns a loopback port that is free now and was not returned before by this process. */
+export async function freePort(): Promise<number> {
+  for (;;) {
+    const port = await listenOnce(0);
+    if (!handedOut.has(port)) {
+      handedOut.add(port);
+      return port;
+    }
+  }
+}
+
+/**
+ * Throws when the loopback port cannot be listened on, for example
+ * `port 6379 for the embedded Redis is taken; set NOTIFICATION_DEV_REDIS_PORT to move it`.
+ */
+export async function assertPortFree(port: number, name: string, variable: string): Promise<void> {
+  await assertPortsFree([{ port, name, variable }]);
+}
+
+/** Like {@link assertPortFree} for several ports: one error names every port that is taken, a line each. */
+export async function assertPortsFree(uses: readonly PortUse[]): Promise<void> {
+  const problems: string[] = [];
+  const wanted = new Set<number>();
+  // One after the other, so that two checks of the same port do not find each other.
+  for (const { port, name, variable } of uses) {
+    const reason = wanted.has(port) ? 'is wanted twice' : await refusal(port);
+    wanted.add(port);
+    if (reason) problems.push(`port ${port} for the ${name} ${reason}; set ${variable} to move it`);
+  }
+  if (problems.length > 0) throw new Error(problems.join('\n'));
+}
+
+async function refusal(port: number): Promise<string | undefined> {
+  try {
+    await listenOnce(port);
+    return undefined;
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    return code === 'EADDRINUSE' ? 'is taken' : `cannot be used (${code})`;
+  }
+}
+
+/** Listens on the loopback port, 0 for any, closes again and returns the port. */
+function listenOnce(port: number): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const server = createServer();
+    server.once('error', reject);
+    server.listen({ port, host: LOOPBACK, exclusive: true }, () => {
+      const address = server.address();
+      const actual = typeof address === 'object' && address !== null ? address.port : port;
+      server.close(() => resolve(actual));
+    });
+  });
+}

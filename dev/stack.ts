@@ -1,0 +1,142 @@
+/**
+ * The embedded stack: everything the service needs that was not configured, started together, stopped together.
+ *
+ * A stack owns its data directory (`owner.json`): a second one on the same directory is refused while the first lives.
+ */
+import path from 'node:path';
+import { lockDataDir } from './data-dir-lock.ts';
+import { assertPortsFree, PORT_VARIABLES, type PortUse } from './ports.ts';
+import { startPostgres } from './postgres.ts';
+import { startRedis } from './redis.ts';
+import { stopOrphans, type Report } from './server-process.ts';
+import { startTemporal, type TemporalOptions } from './temporal.ts';
+import { startUserService, type UserServiceStandIn } from './user-service.ts';
+
+/** What to start: only the servers that are named. Ports are loopback ports; 0 chooses a free one. */
+export interface StackOptions {
+  /** Holds data, logs and pid files; survives restarts. Created when missing. */
+  dataDir: string;
+  postgres?: { port: number } | undefined;
+  redis?: { port: number; databases?: number } | undefined;
+  temporal?:
+    Pick<TemporalOptions, 'port' | 'uiPort' | 'cliPath' | 'namespaces' | 'searchAttributes'> | undefined;
+  userService?: { port: number } | undefined;
+  /** false: data need not survive a crash, for tests. Default true. */
+  durable?: boolean;
+  /** Lines of progress for the operator; silent when nothing takes long. */
+  report: Report;
+}
+
+/** The running servers: an address for each that was asked for. */
+export interface Stack {
+  /** Superuser's connection string of the database `notification`. */
+  postgresDsn?: string;
+  /** `127.0.0.1:<port>`. */
+  redisAddr?: string;
+  /** `127.0.0.1:<port>`. */
+  temporalAddress?: string;
+  /** `http://127.0.0.1:<port>`; absent without a Web UI. */
+  uiUrl?: string;
+  /** `http://127.0.0.1:<port>`. */
+  userServiceUrl?: string;
+  /** The stand-in itself, for tests that script its users and failures. */
+  userService?: UserServiceStandIn;
+  /** Stops everything and releases the data directory; rejects when a server cannot be stopped. */
+  stop(): Promise<void>;
+}
+
+/** One started server: what it adds to the stack, and how it ends. */
+interface Part {
+  addresses: Omit<Stack, 'stop'>;
+  stop(): Promise<void>;
+}
+
+/**
+ * Starts the servers in parallel, after what an earlier run left behind is stopped and every port is known to be free.
+ *
+ * @throws DataDirInUseError when a living process uses the data directory; nothing of its is touched.
+ * @throws Error that names all taken ports, before anything is installed or started.
+ * @throws AggregateError whose message has every server that failed; the others are stopped again.
+ */
+export async function startStack(options: StackOptions): Promise<Stack> {
+  const { report } = options;
+  const dataDir = path.resolve(options.dataDir);
+  const unlock = lockDataDir(dataDir);
+  try {
+    await stopOrphans(dataDir, report);
+    await assertPortsFree(wantedPorts(options));
+
+    const attempts = await Promise.allSettled(startParts({ ...options, dataDir }));
+    const parts = attempts.filter((attempt) => attempt.status === 'fulfilled').map(({ value }) => value);
+    const errors = attempts
+      .filter((attempt) => attempt.status === 'rejected')
+      .map(({ reason }) => reason as Error);
+    if (errors.length > 0) {
+      await stopParts(parts).catch((error: Error) => errors.push(error));
+      throw new AggregateError(errors, errors.map(({ message }) => message).join('\n'));
+    }
+    return {
+      ...Object.assign({}, ...parts.map(({ addresses }) => addresses)),
+      stop: async () => {
+        await stopParts(parts);
+        unlock();
+      },
+    };
+  } catch (error) {
+    unlock();
+    throw error;
+  }
+}
+
+function startParts(options: StackOptions): Promise<Part>[] {
+  const { dataDir, postgres, redis, temporal, userService, durable = true, report } = options;
+  const common = { dataDir, durable, report };
+  const parts: Promise<Part>[] = [];
+  if (postgres) {
+    parts.push(
+      startPostgres({ ...common, ...postgres }).then(({ dsn, stop }) => part({ postgresDsn: dsn }, stop)),
+    );
+  }
+  if (redis) {
+    parts.push(startRedis({ ...common, ...redis }).then(({ addr, stop }) => part({ redisAddr: addr }, stop)));
+  }
+  if (temporal) {
+    parts.push(
+      startTemporal({ ...common, ...temporal }).then(({ address, uiUrl, stop }) =>
+        part({ temporalAddress: address, ...(uiUrl === undefined ? {} : { uiUrl }) }, stop),
+      ),
+    );
+  }
+  if (userService) {
+    parts.push(
+      startUserService(userService).then((standIn) =>
+        part({ userServiceUrl: standIn.url, userService: standIn }, () => standIn.stop()),
+      ),
+    );
+  }
+  return parts;
+}
+
+function part(addresses: Part['addresses'], stop: Part['stop']): Part {
+  return { addresses, stop };
+}
+
+/** Stops all of them, whatever happens to one. */
+async function stopParts(parts: readonly Part[]): Promise<void> {
+  const attempts = await Promise.allSettled(parts.map((one) => one.stop()));
+  const errors = attempts
+    .filter((attempt) => attempt.status === 'rejected')
+    .map(({ reason }) => reason as Error);
+  if (errors.length > 0) throw new AggregateError(errors, errors.map(({ message }) => message).join('\n'));
+}
+
+function wantedPorts({ postgres, redis, temporal, userService }: StackOptions): PortUse[] {
+  const uses: (Omit<PortUse, 'port'> & { port: number | undefined })[] = [
+    { port: postgres?.port, name: 'embedded PostgreSQL', variable: PORT_VARIABLES.postgres },
+    { port: redis?.port, name: 'embedded Redis', variable: PORT_VARIABLES.redis },
+    { port: temporal?.port, name: 'embedded Temporal', variable: PORT_VARIABLES.temporal },
+    { port: temporal?.uiPort, name: 'Temporal Web UI', variable: PORT_VARIABLES.temporalUi },
+    { port: userService?.port, name: 'stand-in User Service', variable: PORT_VARIABLES.userService },
+  ];
+  return uses.filter((use): use is PortUse => use.port !== undefined && use.port !== 0);
+}

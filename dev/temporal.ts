@@ -1,0 +1,225 @@
+/** The embedded Temporal: the CLI's development server with the settings of design/performance.md. */
+import { mkdir, rm, stat, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { Connection } from '@temporalio/client';
+import { freePort, LOOPBACK, PORT_VARIABLES, type PortUse } from './ports.ts';
+import { startServer, type Report } from './server-process.ts';
+import { findTemporalCli } from './temporal-cli.ts';
+
+/** Numbers of `temporal.api.enums.v1.IndexedValueType`; @temporalio/proto, which has them, is not ours to import. */
+const INDEXED_VALUE_TYPES = {
+  Text: 1,
+  Keyword: 2,
+  Int: 3,
+  Double: 4,
+  Bool: 5,
+  Datetime: 6,
+  KeywordList: 7,
+} as const;
+
+/** Types a search attribute can have. */
+export type SearchAttributeType = keyof typeof INDEXED_VALUE_TYPES;
+
+/** Options of {@link startTemporal}. */
+export interface TemporalOptions {
+  /** Folder of the embedded servers; the database is `temporal/temporal.db` in it. */
+  dataDir: string;
+  /** Loopback port of the frontend (gRPC); 0 chooses a free one. */
+  port: number;
+  /** Loopback port of the Web UI; 0 chooses a free one, undefined means no Web UI. */
+  uiPort?: number | undefined;
+  /** The configured CLI, see {@link findTemporalCli}. */
+  cliPath?: string | undefined;
+  /** Created when missing; default `default`, which exists always. */
+  namespaces?: readonly string[];
+  /** Types by name, created in every namespace where missing; at most 10 keywords. */
+  searchAttributes?: Readonly<Record<string, SearchAttributeType>>;
+  /** false: in memory, for tests. Default true. */
+  durable?: boolean;
+  report: Report;
+}
+
+/** A running Temporal. */
+export interface EmbeddedTemporal {
+  /** `127.0.0.1:<port>`. */
+  address: string;
+  /** `http://127.0.0.1:<port>`; undefined without a Web UI. */
+  uiUrl: string | undefined;
+  stop(): Promise<void>;
+}
+
+/**
+ * Server settings for a small installation; all are safe for durability. Each key was looked up in the source of server
+ * 1.29.1: the server ignores unknown ones without a word. (`matching.enableMigration` is not in it, and is not needed:
+ * a database made by us had fairness from its first day.)
+ */
+export const DYNAMIC_CONFIG: Readonly<Record<string, boolean | number>> = {
+  // The development server reads all search attributes from the database at every visibility operation.
+  'system.forceSearchAttributesCacheRefreshOnRead': false,
+
+  // One partition: with more, a task and the poll for it meet through a forwarding hop. A large cluster keeps 4 or more.
+  'matching.numTaskqueueReadPartitions': 1,
+  'matching.numTaskqueueWritePartitions': 1,
+
+  // Latency: at the default of 20 a hop from history to matching waits up to 50 ms.
+  'history.transferProcessorMaxPollRPS': 200,
+  // The limit of all shards together, which must not be below the one above.
+  'history.transferProcessorMaxPollHostRPS': 1_000,
+
+  // One visibility row instead of two for short workflows: each write feeds dozens of indexes.
+  'history.visibilityProcessorMaxPollRPS': 1,
+  'history.visibilityTaskBatchSize': 1_000,
+  'history.visibilityProcessorSchedulerWorkerCount': 16,
+
+  'history.enableHostLevelEventsCache': true,
+
+  // Priority, and fairness between producers.
+  'matching.useNewMatcher': true,
+  'matching.enableFairness': true,
+
+  // The defaults protect clusters of many tenants; matching's 1,200 binds first.
+  'matching.rps': 10_000,
+  'history.rps': 10_000,
+  'frontend.rps': 10_000,
+  'frontend.namespaceRPS': 10_000,
+
+  // Statistics nobody reads here.
+  'system.persistenceHealthSignalMetricsEnabled': false,
+  'system.persistenceHealthSignalAggregationEnabled': false,
+  'system.historyHealthSignalMetricsEnabled': false,
+
+  // What columns of SQL databases hold; 1,000 by default, so that a longer id fails late and in the database.
+  'limit.maxIDLength': 255,
+};
+
+/** The heap may grow ninefold between collections: measured 20 % faster. */
+const SERVER_ENV = { GOGC: '800' };
+const DEFAULT_NAMESPACE = 'default';
+const CALL_LIMIT_MS = 3_000;
+const GRPC_NOT_FOUND = 5;
+const TASK_QUEUE_TYPE_WORKFLOW = 1;
+
+/**
+ * Starts Temporal, its ports on 127.0.0.1 only, and waits until every namespace is usable: frontend, history, matching
+ * and visibility answer for it, and it has the search attributes. Its log (warnings only) is `<dataDir>/temporal.log`.
+ *
+ * @throws Error as {@link findTemporalCli} and {@link startServer}.
+ */
+export async function startTemporal(options: TemporalOptions): Promise<EmbeddedTemporal> {
+  const {
+    dataDir,
+    durable = true,
+    namespaces = [DEFAULT_NAMESPACE],
+    searchAttributes = {},
+    report,
+  } = options;
+  const command = await findTemporalCli(options);
+  const port = options.port === 0 ? await freePort() : options.port;
+  const uiPort = options.uiPort === 0 ? await freePort() : options.uiPort;
+  const address = `${LOOPBACK}:${port}`;
+  const database = durable ? await prepareDatabase(path.resolve(dataDir, 'temporal')) : undefined;
+
+  const ports: PortUse[] = [{ port, name: 'embedded Temporal', variable: PORT_VARIABLES.temporal }];
+  if (uiPort !== undefined) {
+    ports.push({ port: uiPort, name: 'Temporal Web UI', variable: PORT_VARIABLES.temporalUi });
+  }
+  const server = await startServer({
+    name: 'temporal',
+    title: 'Temporal',
+    dataDir,
+    command,
+    args: [
+      ...['server', 'start-dev', '--log-level', 'warn'],
+      // A profile of the user's own is for other servers.
+      ...['--disable-config-file', '--disable-config-env'],
+      ...['--ip', LOOPBACK, '--port', String(port)],
+      ...(uiPort === undefined ? ['--headless'] : ['--ui-ip', LOOPBACK, '--ui-port', String(uiPort)]),
+      ...(database ? ['--db-filename', database.file] : []),
+      ...namespaces.filter((name) => name !== DEFAULT_NAMESPACE).flatMap((name) => ['--namespace', name]),
+      ...keyValueFlags('--search-attribute', searchAttributes),
+      ...keyValueFlags('--dynamic-config-value', DYNAMIC_CONFIG),
+    ],
+    env: SERVER_ENV,
+    ports,
+    ready: () => makeUsable(address, namespaces, searchAttributes),
+    report,
+  });
+  await database?.markComplete();
+  return {
+    address,
+    uiUrl: uiPort === undefined ? undefined : `http://${LOOPBACK}:${uiPort}`,
+    stop: server.stop,
+  };
+}
+
+/** `--flag Name=value` for each; the values are JSON for the dynamic configuration, which plain words are not. */
+function keyValueFlags(flag: string, values: Readonly<Record<string, string | number | boolean>>): string[] {
+  return Object.entries(values).flatMap(([name, value]) => [flag, `${name}=${value}`]);
+}
+
+/**
+ * The server creates its tables only when the file is missing, so a first start that was interrupted leaves a file that
+ * never works. Such a file, not yet marked as complete, holds no work and is removed.
+ */
+async function prepareDatabase(folder: string): Promise<{ file: string; markComplete: () => Promise<void> }> {
+  const completeMark = path.join(folder, 'complete');
+  const isComplete = await stat(completeMark).then(
+    () => true,
+    () => false,
+  );
+  if (!isComplete) await rm(folder, { recursive: true, force: true });
+  await mkdir(folder, { recursive: true });
+  return { file: path.join(folder, 'temporal.db'), markComplete: () => writeFile(completeMark, '') };
+}
+
+/** Rejects while the server does not answer, or a part of it is not ready for one of the namespaces. */
+async function makeUsable(
+  address: string,
+  namespaces: readonly string[],
+  searchAttributes: Readonly<Record<string, SearchAttributeType>>,
+): Promise<void> {
+  // Asks for the system info.
+  const connection = await Connection.connect({ address, connectTimeout: CALL_LIMIT_MS });
+  try {
+    await connection.withDeadline(Date.now() + CALL_LIMIT_MS, async () => {
+      for (const namespace of namespaces) {
+        await addMissingSearchAttributes(connection, namespace, searchAttributes);
+        await checkServices(connection, namespace);
+      }
+    });
+  } finally {
+    await connection.close();
+  }
+}
+
+/** A cheap question to each service behind the frontend. */
+async function checkServices({ workflowService }: Connection, namespace: string): Promise<void> {
+  const visibility = workflowService.listWorkflowExecutions({ namespace, pageSize: 1 });
+  const matching = workflowService.describeTaskQueue({
+    namespace,
+    taskQueue: { name: 'readiness' },
+    taskQueueType: TASK_QUEUE_TYPE_WORKFLOW,
+  });
+  const history = workflowService
+    .describeWorkflowExecution({ namespace, execution: { workflowId: 'readiness' } })
+    .catch((error: { code?: number }) => {
+      // The right answer: there is no such workflow, and a shard that knows it.
+      if (error.code !== GRPC_NOT_FOUND) throw error;
+    });
+  await Promise.all([visibility, matching, history]);
+}
+
+/** The flag of the server reaches new namespaces only; an older database gets what it lacks here. */
+async function addMissingSearchAttributes(
+  { operatorService }: Connection,
+  namespace: string,
+  wanted: Readonly<Record<string, SearchAttributeType>>,
+): Promise<void> {
+  const { customAttributes } = await operatorService.listSearchAttributes({ namespace });
+  const missing = Object.entries(wanted).filter(([name]) => !(name in customAttributes));
+  if (missing.length === 0) return;
+  await operatorService.addSearchAttributes({
+    namespace,
+    searchAttributes: Object.fromEntries(missing.map(([name, type]) => [name, INDEXED_VALUE_TYPES[type]])),
+  });
+}

@@ -1,0 +1,91 @@
+import js from '@eslint/js';
+import prettier from 'eslint-config-prettier';
+import tseslint from 'typescript-eslint';
+
+/** Import borders of the layout: each folder is a process border or the Temporal sandbox. */
+const forbid = (...patterns) => ({
+  '@typescript-eslint/no-restricted-imports': ['error', { patterns }],
+});
+const folder = (name, message) => ({ regex: `^(\\.\\./)+${name}/`, message });
+const typesOnlyFrom = (name, message) => ({ ...folder(name, message), allowTypeImports: true });
+
+const noEnvironment = {
+  'no-restricted-properties': [
+    'error',
+    { object: 'process', property: 'env', message: 'Only workers/config.ts reads the environment.' },
+  ],
+};
+const noConnections = {
+  'no-restricted-syntax': [
+    'error',
+    {
+      selector: "NewExpression[callee.name='Redis'], NewExpression[callee.name='Pool'], NewExpression[callee.property.name='Pool']",
+      message: 'Connections are opened in workers/resources.ts only.',
+    },
+    {
+      selector: "CallExpression[callee.object.name=/^(Native)?Connection$/][callee.property.name='connect']",
+      message: 'Connections are opened in workers/resources.ts only.',
+    },
+  ],
+};
+
+export default tseslint.config(
+  { ignores: ['node_modules/', '.data/', '.cache/', 'coverage/', 'api/generated/'] },
+  js.configs.recommended,
+  {
+    files: ['**/*.ts'],
+    extends: [tseslint.configs.recommendedTypeChecked],
+    languageOptions: { parserOptions: { projectService: true, tsconfigRootDir: import.meta.dirname } },
+    rules: {
+      '@typescript-eslint/consistent-type-imports': 'error',
+      '@typescript-eslint/switch-exhaustiveness-check': 'error',
+      // A deliberate void says that nobody waits; the rest must be awaited.
+      '@typescript-eslint/no-floating-promises': ['error', { ignoreVoid: true }],
+      // Interfaces that promise a promise may be met by functions that need no await.
+      '@typescript-eslint/require-await': 'off',
+      // Restated with types by the rules above and by the compiler.
+      '@typescript-eslint/restrict-template-expressions': ['error', { allowNumber: true, allowNever: true }],
+      ...noEnvironment,
+      ...noConnections,
+    },
+  },
+  {
+    files: ['**/*.js', '**/*.mjs'],
+    languageOptions: { globals: { process: 'readonly', console: 'readonly', Buffer: 'readonly', URL: 'readonly', setTimeout: 'readonly' } },
+  },
+  {
+    files: ['workflows/**'],
+    rules: {
+      '@typescript-eslint/no-restricted-imports': [
+        'error',
+        {
+          patterns: [
+            typesOnlyFrom('activities', 'Workflows call activities through proxies; import their types only.'),
+            { regex: '^\\.\\./(?!activities/)', message: 'Workflows import their own folder only.' },
+            { regex: '^(?!\\.|@temporalio/workflow$)', message: 'Workflows import @temporalio/workflow only: they run in its sandbox.' },
+          ],
+        },
+      ],
+      'no-restricted-globals': ['error', 'process', 'Buffer', 'setImmediate', 'fetch', 'require'],
+    },
+  },
+  { files: ['activities/**'], rules: forbid(folder('(client|workers|dev|test)', 'Activities get what they need as resources.')) },
+  { files: ['client/**'], rules: forbid(folder('(activities|workers|dev|test)', 'Clients are for other programs: contracts only.')) },
+  { files: ['api/**'], rules: forbid(folder('(activities|workflows|workers|client|dev|test)', 'Contracts depend on nothing.')) },
+  { files: ['workers/config.ts'], rules: { 'no-restricted-properties': 'off' } },
+  {
+    // Clients open connections for their own users; the embedded stack, benchmarks and tests for themselves.
+    files: ['workers/resources.ts', 'client/**', 'dev/**', 'bench/**', 'test/**'],
+    rules: { 'no-restricted-syntax': 'off' },
+  },
+  {
+    files: ['test/**'],
+    rules: {
+      // Jest passes what globalSetup found out to the test processes through the environment.
+      'no-restricted-properties': 'off',
+      // Matchers such as expect.objectContaining are typed any.
+      '@typescript-eslint/no-unsafe-assignment': 'off',
+    },
+  },
+  prettier,
+);

@@ -1,0 +1,103 @@
+import { spawn } from 'node:child_process';
+import { cp, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+
+/**
+ * Stands for npm: notes that it ran, takes a moment, and leaves what `npm ci` would; a file `npm-fails` makes it fail
+ * after having left it.
+ */
+const FAKE_NPM = `
+  const fs = require('node:fs');
+  fs.appendFileSync('npm-runs', process.argv.slice(2).join(' ') + '\\n');
+  setTimeout(() => {
+    fs.rmSync('node_modules', { recursive: true, force: true });
+    fs.mkdirSync('node_modules');
+    fs.copyFileSync('package-lock.json', 'node_modules/.package-lock.json');
+    process.exit(fs.existsSync('npm-fails') ? 7 : 0);
+  }, 200);
+`;
+
+describe('installation of dependencies before npm scripts', () => {
+  let checkout: string;
+
+  beforeEach(async () => {
+    checkout = await mkdtemp(path.join(tmpdir(), 'install-test-'));
+    await mkdir(path.join(checkout, 'dev'));
+    await cp(path.resolve('dev/install.mjs'), path.join(checkout, 'dev', 'install.mjs'));
+    await writeFile(path.join(checkout, 'npm-cli.cjs'), FAKE_NPM);
+    await writeLock('1.0.0');
+  });
+
+  afterEach(() => rm(checkout, { recursive: true, force: true }));
+
+  const writeLock = (version: string, folder = ''): Promise<void> =>
+    writeFile(
+      path.join(checkout, folder, folder === '' ? 'package-lock.json' : '.package-lock.json'),
+      JSON.stringify({
+        packages: {
+          '': { version: '0.1.0' },
+          'node_modules/one': { version, integrity: `sha512-${version}` },
+        },
+      }),
+    );
+
+  const runInstall = (): Promise<{ code: number | null; output: string }> =>
+    new Promise((resolve) => {
+      const child = spawn(process.execPath, [path.join(checkout, 'dev', 'install.mjs')], {
+        env: { ...process.env, npm_execpath: path.join(checkout, 'npm-cli.cjs') },
+      });
+      let output = '';
+      const collect = (chunk: Buffer): void => void (output += chunk.toString());
+      child.stdout.on('data', collect);
+      child.stderr.on('data', collect);
+      child.once('close', (code) => resolve({ code, output }));
+    });
+
+  const npmRuns = async (): Promise<number> => {
+    const runs = await readFile(path.join(checkout, 'npm-runs'), 'utf8').catch(() => '');
+    return runs.split('\n').length - 1;
+  };
+
+  test('installs once, then is silent until the lock file changes', async () => {
+    expect(await runInstall()).toMatchObject({ code: 0, output: expect.stringContaining('Installing') });
+    expect(await runInstall()).toEqual({ code: 0, output: '' });
+    expect(await npmRuns()).toBe(1);
+
+    await writeLock('1.1.0');
+    expect((await runInstall()).code).toBe(0);
+    expect(await npmRuns()).toBe(2);
+  });
+
+  test("accepts a developer's own npm install", async () => {
+    await mkdir(path.join(checkout, 'node_modules'));
+    await writeLock('1.0.0', 'node_modules');
+
+    expect(await runInstall()).toEqual({ code: 0, output: '' });
+    expect(await npmRuns()).toBe(0);
+  });
+
+  test('passes on the failure of npm and tries again the next time', async () => {
+    await writeFile(path.join(checkout, 'npm-fails'), '');
+    expect((await runInstall()).code).toBe(7);
+
+    await rm(path.join(checkout, 'npm-fails'));
+    expect((await runInstall()).code).toBe(0);
+    expect(await npmRuns()).toBe(2);
+  });
+
+  test('two at once install once', async () => {
+    const results = await Promise.all([runInstall(), runInstall()]);
+
+    expect(results.map(({ code }) => code)).toEqual([0, 0]);
+    expect(await npmRuns()).toBe(1);
+  });
+
+  test('takes over the lock of a process that is gone', async () => {
+    await mkdir(path.join(checkout, '.cache', 'install.lock'), { recursive: true });
+    await writeFile(path.join(checkout, '.cache', 'install.lock', 'pid'), '999999999');
+
+    expect((await runInstall()).code).toBe(0);
+    expect(await npmRuns()).toBe(1);
+  });
+});

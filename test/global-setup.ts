@@ -1,0 +1,38 @@
+/** Starts the real servers once for the whole run, on free ports and with data that ends with it. */
+import { mkdtempSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import type { Stack } from '../dev/stack.ts';
+import { startStack } from '../dev/stack.ts';
+import { startTelemetry } from '../workers/telemetry.ts';
+import { loadConfig } from '../workers/config.ts';
+import { workflowBundle } from '../workers/workflow-bundle.ts';
+import { SEARCH_ATTRIBUTES } from '../workflows/intent-contract.ts';
+import { SLOTS, namespaceOf } from './harness.ts';
+
+declare global {
+  var stackOfThisRun: Stack | undefined;
+}
+
+export default async function globalSetup(): Promise<void> {
+  const report = (line: string) => process.stderr.write(`${line}\n`);
+  const { values } = loadConfig();
+  const stack = await startStack({
+    dataDir: mkdtempSync(path.join(tmpdir(), 'galaxy-notify-test-')),
+    durable: false,
+    report,
+    postgres: { port: 0 },
+    redis: { port: 0, databases: SLOTS },
+    temporal: {
+      port: 0,
+      uiPort: 0,
+      cliPath: values.TEMPORAL_CLI_PATH,
+      namespaces: Array.from({ length: SLOTS }, (_, slot) => namespaceOf(slot)),
+      searchAttributes: Object.fromEntries(Object.values(SEARCH_ATTRIBUTES).map((name) => [name, 'Keyword'])),
+    },
+  });
+  globalThis.stackOfThisRun = stack;
+  process.env['TEST_STACK'] = JSON.stringify(stack);
+  // Built once here, so that no test file's first worker pays for it.
+  await workflowBundle(startTelemetry(loadConfig({})));
+}

@@ -1,0 +1,141 @@
+/**
+ * What tests share: the servers of this run, and a part of each that belongs to one test file alone. A file takes a
+ * slot; the slot names its PostgreSQL database, its Redis database and its Temporal namespace, so that files run side
+ * by side without seeing each other.
+ */
+import { once } from 'node:events';
+import { Client, Connection } from '@temporalio/client';
+import { Redis } from 'ioredis';
+import pg from 'pg';
+import pino from 'pino';
+import { startUserService } from '../dev/user-service.ts';
+import type { Stack } from '../dev/stack.ts';
+import type { Config } from '../workers/config.ts';
+import { loadConfig } from '../workers/config.ts';
+import type { Endpoints } from '../workers/resources.ts';
+import type { Service } from '../workers/service.ts';
+import { startService } from '../workers/service.ts';
+
+/** How many test files a run can hold. */
+export const SLOTS = 40;
+
+export const namespaceOf = (slot: number): string => `test-${slot}`;
+
+/** The servers that globalSetup started. */
+export function stackOfRun(): Required<Omit<Stack, 'stop' | 'userService' | 'userServiceUrl'>> {
+  const text = process.env['TEST_STACK'];
+  if (!text) throw new Error('the test servers are not running; start tests with npm test');
+  return JSON.parse(text) as Required<Stack>;
+}
+
+export type LogLine = Record<string, unknown> & { msg: string; level: string };
+
+/** One test file's own part of every server. */
+export interface Slot {
+  slot: number;
+  endpoints: Endpoints;
+  redis: Redis;
+  db: pg.Pool;
+  client: Client;
+  userService: Awaited<ReturnType<typeof startUserService>>;
+  /** Lines that services of this slot logged. */
+  logs: LogLine[];
+  /** A configuration of this slot; `env` adds to it. */
+  config(env?: Record<string, string>): Config;
+  /** Starts the service itself in this process, stopped with the slot at the latest. */
+  startService(env?: Record<string, string>): Promise<Service>;
+  release(): Promise<void>;
+}
+
+/** Takes a slot; call `release` in `afterAll`. */
+export async function takeSlot(): Promise<Slot> {
+  const stack = stackOfRun();
+  const [redisHost = '', redisPort] = stack.redisAddr.split(':');
+  const counter = new Redis({ host: redisHost, port: Number(redisPort), db: 0 });
+  const slot = await counter.incr('test:slots');
+  counter.disconnect();
+  if (slot >= SLOTS) throw new Error('more test files than slots: raise SLOTS in test/harness.ts');
+
+  const database = `test_${slot}`;
+  const admin = new pg.Client({ connectionString: stack.postgresDsn });
+  await admin.connect();
+  await admin.query(`CREATE DATABASE ${database}`);
+  await admin.end();
+  const dsn = new URL(stack.postgresDsn);
+  dsn.pathname = `/${database}`;
+
+  const userService = await startUserService();
+  const redis = new Redis({ host: redisHost, port: Number(redisPort), db: slot });
+  const db = new pg.Pool({ connectionString: dsn.href, max: 4, options: '-c timezone=UTC' });
+  db.on('error', () => undefined);
+  const connection = await Connection.connect({ address: stack.temporalAddress });
+  const endpoints: Endpoints = {
+    redis: { host: redisHost, port: Number(redisPort) },
+    postgresDsn: dsn.href,
+    temporalAddress: stack.temporalAddress,
+    userServiceUrl: userService.url,
+  };
+  const logs: LogLine[] = [];
+  const log = pino({ level: 'debug', formatters: { level: (level) => ({ level }) } }, { write: keep });
+  function keep(line: string): void {
+    logs.push(JSON.parse(line) as LogLine);
+  }
+  const services: Service[] = [];
+  const config = (env: Record<string, string> = {}) =>
+    loadConfig({
+      NOTIFICATION_REDIS_DB: String(slot),
+      NOTIFICATION_INTERNAL_HTTP_ADDR: '127.0.0.1:0',
+      NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT: '200ms',
+      TEMPORAL_NAMESPACE: namespaceOf(slot),
+      TEMPORAL_ADDRESS: stack.temporalAddress,
+      ...env,
+    });
+
+  return {
+    slot,
+    endpoints,
+    redis,
+    db,
+    client: new Client({ connection, namespace: namespaceOf(slot) }),
+    userService,
+    logs,
+    config,
+    async startService(env) {
+      const service = await startService({ config: config(env), endpoints, log });
+      services.push(service);
+      return service;
+    },
+    async release() {
+      await Promise.all(services.map((service) => service.stop()));
+      await Promise.all([userService.stop(), db.end(), connection.close()]);
+      redis.disconnect();
+      await once(redis, 'end');
+    },
+  };
+}
+
+/**
+ * Waits until a condition holds and returns what it found.
+ *
+ * @param probe returns undefined or false while there is nothing yet; what it throws counts as nothing yet.
+ * @param what named in the error when the time is up.
+ */
+export async function eventually<T>(
+  what: string,
+  probe: () => Promise<T | undefined | false>,
+  limitMs = 20_000,
+): Promise<T> {
+  const deadline = Date.now() + limitMs;
+  let last: unknown;
+  while (Date.now() < deadline) {
+    try {
+      const found = await probe();
+      if (found !== undefined && found !== false) return found;
+      last = undefined;
+    } catch (error) {
+      last = error;
+    }
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+  throw new Error(`waited ${limitMs} ms in vain for ${what}`, { cause: last });
+}

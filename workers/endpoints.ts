@@ -1,0 +1,81 @@
+/** Where the dependencies are: as configured, or started here when they are not configured outside production. */
+import type { Stack } from '../dev/stack.ts';
+import { SEARCH_ATTRIBUTES } from '../workflows/intent-contract.ts';
+import type { Config } from './config.ts';
+import { hasTemporalProfile } from './config.ts';
+import type { Endpoints } from './resources.ts';
+
+export interface ProvidedEndpoints {
+  endpoints: Endpoints;
+  /** The embedded servers that were started; stop them after the service. */
+  stack?: Stack;
+  uiUrl?: string;
+}
+
+/** @throws Error with the reason when an embedded server cannot be had. */
+export async function provideEndpoints(config: Config, report: (line: string) => void): Promise<ProvidedEndpoints> {
+  const { values, temporalEnv } = config;
+  const missing = {
+    redis: values.NOTIFICATION_REDIS_MASTER_ADDR === undefined,
+    postgres: values.NOTIFICATION_POSTGRES_PRIMARY_DSN === undefined,
+    temporal: values.TEMPORAL_ADDRESS === undefined && !hasTemporalProfile(temporalEnv),
+    userService: values.NOTIFICATION_USER_SERVICE_BASE_URL === undefined,
+  };
+  const stack =
+    Object.values(missing).includes(true) && !config.production
+      ? await startMissing(config, missing, report)
+      : undefined;
+
+  const temporalAddress = stack?.temporalAddress ?? values.TEMPORAL_ADDRESS;
+  const uiUrl = values.NOTIFICATION_TEMPORAL_UI_URL ?? stack?.uiUrl;
+  return {
+    endpoints: {
+      redis: values.NOTIFICATION_REDIS_MASTER_ADDR ?? hostAndPortOf(stack?.redisAddr),
+      postgresDsn: values.NOTIFICATION_POSTGRES_PRIMARY_DSN ?? given(stack?.postgresDsn),
+      userServiceUrl: values.NOTIFICATION_USER_SERVICE_BASE_URL ?? given(stack?.userServiceUrl),
+      ...(temporalAddress === undefined ? {} : { temporalAddress }),
+    },
+    ...(stack ? { stack } : {}),
+    ...(uiUrl === undefined ? {} : { uiUrl }),
+  };
+}
+
+async function startMissing(
+  { values }: Config,
+  missing: Record<'redis' | 'postgres' | 'temporal' | 'userService', boolean>,
+  report: (line: string) => void,
+): Promise<Stack> {
+  // Loaded on demand: production images come without the embedded stack.
+  const { startStack } = await import('../dev/stack.ts');
+  return startStack({
+    dataDir: values.NOTIFICATION_DATA_DIR,
+    report,
+    ...(missing.redis ? { redis: { port: values.NOTIFICATION_DEV_REDIS_PORT } } : {}),
+    ...(missing.postgres ? { postgres: { port: values.NOTIFICATION_DEV_POSTGRES_PORT } } : {}),
+    ...(missing.userService ? { userService: { port: values.NOTIFICATION_DEV_USER_SERVICE_PORT } } : {}),
+    ...(missing.temporal
+      ? {
+          temporal: {
+            port: values.NOTIFICATION_DEV_TEMPORAL_PORT,
+            uiPort: values.NOTIFICATION_DEV_TEMPORAL_UI_PORT,
+            namespaces: [values.TEMPORAL_NAMESPACE],
+            searchAttributes: Object.fromEntries(
+              Object.values(SEARCH_ATTRIBUTES).map((name) => [name, 'Keyword' as const]),
+            ),
+            ...(values.TEMPORAL_CLI_PATH === undefined ? {} : { cliPath: values.TEMPORAL_CLI_PATH }),
+          },
+        }
+      : {}),
+  });
+}
+
+/** The configuration check has made sure that what is not started is configured. */
+function given(value: string | undefined): string {
+  if (value === undefined) throw new Error('a required endpoint is neither configured nor embedded');
+  return value;
+}
+
+function hostAndPortOf(address: string | undefined): { host: string; port: number } {
+  const [host, port] = given(address).split(':');
+  return { host: host!, port: Number(port) };
+}

@@ -1,0 +1,79 @@
+#!/usr/bin/env node
+/** `npm start`: what is configured is used; what is not configured is started, outside production. */
+import type { Stack } from '../dev/stack.ts';
+import { SchemaNewerThanCodeError } from '../migrations/migrate.ts';
+import type { Config } from './config.ts';
+import { ConfigError, loadConfig } from './config.ts';
+import { provideEndpoints } from './endpoints.ts';
+import { createLogger } from './logger.ts';
+import { DependencyError } from './resources.ts';
+import type { Service } from './service.ts';
+import { startService } from './service.ts';
+
+async function main(): Promise<void> {
+  const config = loadConfig();
+  const log = createLogger(config.values.NOTIFICATION_LOG_LEVEL);
+  const stopRequested = nextSignal();
+
+  const { endpoints, stack, uiUrl } = await provideEndpoints(config, report);
+  try {
+    const service = await startService({ config, endpoints, log, report });
+    if (stack) welcome(service, config, stack, uiUrl);
+    const outcome = await Promise.race([stopRequested, service.done]);
+    if (outcome) report(`${outcome} received, stopping (again to stop at once)`);
+    await service.stop();
+  } finally {
+    await stack?.stop();
+  }
+}
+
+/** Progress and hints for a person go to standard error; standard output is the log. */
+function report(line: string): void {
+  process.stderr.write(`${line}\n`);
+}
+
+function welcome(service: Service, config: Config, stack: Stack, uiUrl: string | undefined): void {
+  const redisPort = stack.redisAddr?.split(':')[1];
+  const lines = [
+    '',
+    'galaxy-notify is ready.',
+    ...(uiUrl ? [`  Temporal Web UI  ${uiUrl}`] : []),
+    `  Probes           ${service.probesUrl}/readyz`,
+    ...(stack.redisAddr ? [`  Redis            ${stack.redisAddr}`] : []),
+    ...(stack.postgresDsn ? [`  PostgreSQL       ${stack.postgresDsn}`] : []),
+    '',
+    'Publish an intent:',
+    `  redis-cli${redisPort ? ` -p ${redisPort}` : ''} XADD ${config.values.NOTIFICATION_INTENTS_STREAM} '*' \\`,
+    '    notification_type game.turn.ready producer game_master audience_kind user \\',
+    `    idempotency_key turn-1 occurred_at_ms ${Date.now()} recipient_user_ids_json '["user-1"]' \\`,
+    `    payload_json '{"game_id":"g-1","game_name":"Andromeda","turn_number":1}'`,
+    '',
+  ];
+  report(lines.join('\n'));
+}
+
+/** Resolves with the first SIGINT or SIGTERM. A second one ends the process without waiting. */
+function nextSignal(): Promise<string> {
+  return new Promise((resolve) => {
+    let seen = false;
+    for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+      process.on(signal, () => {
+        if (seen) process.exit(130);
+        seen = true;
+        resolve(signal);
+      });
+    }
+  });
+}
+
+/** Errors that say all there is to say; a stack trace would only hide it. */
+function isSelfExplanatory(error: unknown): error is Error {
+  return [ConfigError, DependencyError, SchemaNewerThanCodeError].some((kind) => error instanceof kind);
+}
+
+try {
+  await main();
+} catch (error) {
+  report(isSelfExplanatory(error) ? error.message : String(error instanceof Error ? (error.stack ?? error) : error));
+  process.exitCode = 1;
+}

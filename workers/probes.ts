@@ -1,0 +1,76 @@
+/** The private probe listener (seed "Probe contract", api/probe-openapi.yaml): two routes and nothing else. */
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { once } from 'node:events';
+
+export interface ProbeOptions {
+  host: string;
+  port: number;
+  readHeaderTimeoutMs: number;
+  readTimeoutMs: number;
+  idleTimeoutMs: number;
+}
+
+export interface Probes {
+  url: string;
+  /** `/readyz` says ready from now on; before, and after `stop` began, it answers 503. */
+  setReady(ready: boolean): void;
+  stop(): Promise<void>;
+}
+
+/** @throws Error naming the variable when the port is taken. */
+export async function startProbes(options: ProbeOptions): Promise<Probes> {
+  let ready = false;
+  const server = createServer(
+    {
+      headersTimeout: options.readHeaderTimeoutMs,
+      requestTimeout: options.readTimeoutMs,
+      keepAliveTimeout: options.idleTimeoutMs,
+      // How often Node looks for connections past these limits.
+      connectionsCheckingInterval: Math.min(options.readHeaderTimeoutMs, 1_000),
+    },
+    (request, response) => respond(request, response, ready),
+  );
+  await listen(server, options);
+  const { port } = server.address() as AddressInfo;
+  return {
+    url: `http://${options.host.includes(':') ? `[${options.host}]` : options.host}:${port}`,
+    setReady: (value) => {
+      ready = value;
+    },
+    stop: async () => {
+      ready = false;
+      server.close();
+      server.closeIdleConnections();
+      if (server.listening) await once(server, 'close');
+    },
+  };
+}
+
+function respond({ method, url }: IncomingMessage, response: ServerResponse, ready: boolean): void {
+  const path = url?.split('?')[0];
+  if (path !== '/healthz' && path !== '/readyz') return send(response, 404, { error: 'not_found' });
+  if (method !== 'GET' && method !== 'HEAD') {
+    response.setHeader('allow', 'GET, HEAD');
+    return send(response, 405, { error: 'method_not_allowed' });
+  }
+  if (path === '/healthz') return send(response, 200, { status: 'ok' });
+  return ready ? send(response, 200, { status: 'ready' }) : send(response, 503, { status: 'not_ready' });
+}
+
+function send(response: ServerResponse, status: number, body: Record<string, string>): void {
+  response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body));
+}
+
+async function listen(server: Server, { host, port }: ProbeOptions): Promise<void> {
+  server.listen(port, host);
+  try {
+    await once(server, 'listening');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EADDRINUSE') throw error;
+    throw new Error(`port ${port} for the probes is taken; set NOTIFICATION_INTERNAL_HTTP_ADDR to move them`, {
+      cause: error,
+    });
+  }
+}

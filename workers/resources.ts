@@ -1,0 +1,226 @@
+/**
+ * Connections to everything outside, made once per process and checked before anything else starts: the one place
+ * that opens them. Each failure says which dependency, where it was looked for, and why it did not answer.
+ */
+import { Client } from '@temporalio/client';
+import { loadClientConnectConfig } from '@temporalio/envconfig';
+import { NativeConnection } from '@temporalio/worker';
+import { Redis } from 'ioredis';
+import pg from 'pg';
+import type { Logger } from 'pino';
+import type { IntentResources } from '../activities/intent.ts';
+import type { RetentionResources } from '../activities/intent-retention.ts';
+import type { RouteResources } from '../activities/intent-route.ts';
+import { defineHandOffCommands } from '../activities/route-hand-off.ts';
+import type { BridgeResources } from '../activities/stream-bridge.ts';
+import { createUserService } from '../activities/user-service.ts';
+import type { Config } from './config.ts';
+import type { Telemetry } from './telemetry.ts';
+
+/** What must be known about the outside, from the configuration or from the embedded servers. */
+export interface Endpoints {
+  redis: { host: string; port: number };
+  postgresDsn: string;
+  /** Absent when the Temporal server is named by a profile of the SDK's configuration file. */
+  temporalAddress?: string;
+  userServiceUrl: string;
+}
+
+export interface Resources extends IntentResources, RouteResources, BridgeResources, RetentionResources {
+  connection: NativeConnection;
+  client: Client;
+  namespace: string;
+  intentsStream: string;
+  cleanupIntervalMs: number;
+  /** Closes every connection; call when no worker uses them any more. */
+  close(): Promise<void>;
+}
+
+/** A dependency could not be reached at start. */
+export class DependencyError extends Error {
+  override name = 'DependencyError';
+}
+
+interface ConnectOptions {
+  config: Config;
+  endpoints: Endpoints;
+  log: Logger;
+  telemetry: Telemetry;
+  draining: AbortSignal;
+}
+
+/** @throws DependencyError when one of the dependencies does not answer; all that do not are named. */
+export async function connectResources(options: ConnectOptions): Promise<Resources> {
+  const { config, endpoints, log, telemetry, draining } = options;
+  const { values } = config;
+  const opened: (() => Promise<unknown>)[] = [];
+  const close = async () => {
+    await Promise.allSettled(opened.map((closeOne) => closeOne()));
+  };
+
+  const [redis, db, temporal] = await allOrClose(close, [
+    connectRedis(config, endpoints, log, opened),
+    connectPostgres(config, endpoints, log, opened),
+    connectTemporal(config, endpoints, opened),
+  ]);
+  const client = new Client({ ...temporal, plugins: [telemetry.plugin] });
+
+  return {
+    ...temporal,
+    client,
+    redis,
+    db,
+    log,
+    draining,
+    workflows: client.workflow,
+    openStreamReader: () => openStreamReader(config, endpoints, log),
+    userService: createUserService({
+      baseUrl: endpoints.userServiceUrl,
+      timeoutMs: values.NOTIFICATION_USER_SERVICE_TIMEOUT,
+    }),
+    intentsStream: values.NOTIFICATION_INTENTS_STREAM,
+    cleanupIntervalMs: values.NOTIFICATION_CLEANUP_INTERVAL,
+    intent: {
+      budgets: {
+        push: values.NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS,
+        email: values.NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS,
+      },
+      idempotencyTtlMs: values.NOTIFICATION_IDEMPOTENCY_TTL,
+      adminEmails: config.adminEmails,
+    },
+    route: {
+      gatewayStream: values.NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM,
+      gatewayMaxLen: values.NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM_MAX_LEN,
+      mailStream: values.NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM,
+      backoffMinMs: values.NOTIFICATION_ROUTE_BACKOFF_MIN,
+      backoffMaxMs: values.NOTIFICATION_ROUTE_BACKOFF_MAX,
+      leaseTtlMs: values.NOTIFICATION_ROUTE_LEASE_TTL,
+    },
+    bridge: {
+      blockMs: values.NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT,
+      graceMs: values.NOTIFICATION_REDIS_OPERATION_TIMEOUT,
+    },
+    retention: {
+      recordRetentionMs: values.NOTIFICATION_RECORD_RETENTION,
+      malformedIntentRetentionMs: values.NOTIFICATION_MALFORMED_INTENT_RETENTION,
+    },
+    close,
+  };
+}
+
+/** Waits for all, so that every dependency that is away is named at once and nothing that is open is forgotten. */
+async function allOrClose<T extends unknown[]>(
+  close: () => Promise<void>,
+  attempts: { [K in keyof T]: Promise<T[K]> },
+): Promise<T> {
+  const results = await Promise.allSettled(attempts);
+  const failures = results.filter((result) => result.status === 'rejected');
+  if (failures.length === 0) return results.map((result) => (result as PromiseFulfilledResult<unknown>).value) as T;
+  await close();
+  throw new DependencyError(failures.map(({ reason }) => (reason as Error).message).join('\n'));
+}
+
+function redisOptions({ values }: Config, { redis }: Endpoints) {
+  return {
+    host: redis.host,
+    port: redis.port,
+    db: values.NOTIFICATION_REDIS_DB,
+    connectTimeout: values.NOTIFICATION_REDIS_OPERATION_TIMEOUT,
+    lazyConnect: true,
+    // Commands fail at once while Redis is away: a publication that waits in a queue would be sent after its attempt
+    // was counted as failed.
+    enableOfflineQueue: false,
+    maxRetriesPerRequest: 0,
+    ...(values.NOTIFICATION_REDIS_PASSWORD === undefined ? {} : { password: values.NOTIFICATION_REDIS_PASSWORD }),
+  };
+}
+
+async function connectRedis(
+  config: Config,
+  endpoints: Endpoints,
+  log: Logger,
+  opened: (() => Promise<unknown>)[],
+): Promise<Redis> {
+  const redis = new Redis({
+    ...redisOptions(config, endpoints),
+    commandTimeout: config.values.NOTIFICATION_REDIS_OPERATION_TIMEOUT,
+    retryStrategy: (attempt) => Math.min(50 * attempt, 1_000),
+  });
+  opened.push(async () => redis.disconnect());
+  redis.on('error', (error: Error) => log.warn({ reason: reasonOf(error) }, 'Redis connection failed'));
+  defineHandOffCommands(redis);
+  const { host, port } = endpoints.redis;
+  await check(`Redis at ${host}:${port}`, 'NOTIFICATION_REDIS_MASTER_ADDR', async () => {
+    await redis.connect();
+    await redis.ping();
+  });
+  return redis;
+}
+
+/** A connection for blocking reads. It does not reconnect: the reader starts anew instead. */
+function openStreamReader(config: Config, endpoints: Endpoints, log: Logger): Redis {
+  const reader = new Redis({
+    ...redisOptions(config, endpoints),
+    enableOfflineQueue: true,
+    retryStrategy: () => null,
+  });
+  reader.on('error', (error: Error) => log.warn({ reason: reasonOf(error) }, 'stream reader lost Redis'));
+  return reader;
+}
+
+async function connectPostgres(
+  { values }: Config,
+  { postgresDsn }: Endpoints,
+  log: Logger,
+  opened: (() => Promise<unknown>)[],
+): Promise<pg.Pool> {
+  const timeout = values.NOTIFICATION_POSTGRES_OPERATION_TIMEOUT;
+  const db = new pg.Pool({
+    connectionString: postgresDsn,
+    application_name: 'galaxy-notify',
+    max: values.NOTIFICATION_POSTGRES_MAX_OPEN_CONNS,
+    min: values.NOTIFICATION_POSTGRES_MAX_IDLE_CONNS,
+    maxLifetimeSeconds: Math.ceil(values.NOTIFICATION_POSTGRES_CONN_MAX_LIFETIME / 1_000),
+    connectionTimeoutMillis: timeout,
+    statement_timeout: timeout,
+    // The server cancels a slow statement itself; this one is for a server that does not answer at all.
+    query_timeout: timeout + 1_000,
+    options: '-c timezone=UTC',
+  });
+  opened.push(() => db.end());
+  // Without a listener, an idle connection that breaks would end the process.
+  db.on('error', (error) => log.warn({ reason: reasonOf(error) }, 'PostgreSQL connection failed'));
+  const { host } = new URL(postgresDsn);
+  await check(`PostgreSQL at ${host}`, 'NOTIFICATION_POSTGRES_PRIMARY_DSN', () => db.query('SELECT 1'));
+  return db;
+}
+
+async function connectTemporal(
+  { temporalEnv }: Config,
+  { temporalAddress }: Endpoints,
+  opened: (() => Promise<unknown>)[],
+): Promise<{ connection: NativeConnection; namespace: string }> {
+  const { connectionOptions, namespace = 'default' } = loadClientConnectConfig({
+    overrideEnvVars: { ...temporalEnv, ...(temporalAddress ? { TEMPORAL_ADDRESS: temporalAddress } : {}) },
+  });
+  const where = `Temporal at ${connectionOptions.address ?? 'localhost:7233'}, namespace ${namespace}`;
+  return check(where, 'TEMPORAL_ADDRESS and TEMPORAL_NAMESPACE', async () => {
+    const connection = await NativeConnection.connect(connectionOptions);
+    opened.push(() => connection.close());
+    await connection.workflowService.describeNamespace({ namespace });
+    return { connection, namespace };
+  });
+}
+
+async function check<T>(what: string, variable: string, attempt: () => Promise<T>): Promise<T> {
+  try {
+    return await attempt();
+  } catch (error) {
+    throw new DependencyError(`cannot reach ${what} (${variable}): ${reasonOf(error)}`, { cause: error });
+  }
+}
+
+function reasonOf(error: unknown): string {
+  if (error instanceof AggregateError) return error.errors.map(reasonOf).join('; ');
+  return error instanceof Error ? error.message || error.name : String(error);
+}

@@ -1,0 +1,159 @@
+/** One running process of the service: its life from connected to stopped. */
+import type { NativeConnection } from '@temporalio/worker';
+import { Runtime, Worker, makeTelemetryFilterString } from '@temporalio/worker';
+import type { Logger } from 'pino';
+import { migrate } from '../migrations/migrate.ts';
+import type { Config } from './config.ts';
+import type { Probes } from './probes.ts';
+import { startProbes } from './probes.ts';
+import type { Endpoints, Resources } from './resources.ts';
+import { DependencyError, connectResources } from './resources.ts';
+import { ROLES } from './roles.ts';
+import { startTelemetry } from './telemetry.ts';
+import { ensureSearchAttributes, temporalLogger } from './temporal-setup.ts';
+import { workflowBundle } from './workflow-bundle.ts';
+
+/** What must be left of the shutdown time-out for closing connections after the workers have ended, ms. */
+const CLOSING_MS = 2_000;
+
+export interface ServiceOptions {
+  config: Config;
+  endpoints: Endpoints;
+  log: Logger;
+  /** One line for a person about what takes long. */
+  report?: (line: string) => void;
+}
+
+export interface Service {
+  probesUrl: string;
+  /** Rejects when a worker fails for good; resolves after `stop`. */
+  done: Promise<void>;
+  /** Hands the stream over, finishes what is under way, and closes everything within the shutdown time-out. */
+  stop(): Promise<void>;
+}
+
+/**
+ * Starts the service against servers that are already there.
+ *
+ * @throws DependencyError, SchemaNewerThanCodeError or an error of the probe listener; everything opened is closed.
+ */
+export async function startService(options: ServiceOptions): Promise<Service> {
+  const { config, endpoints, log, report = () => undefined } = options;
+  const undo: (() => Promise<unknown>)[] = [];
+  try {
+    return await start();
+  } catch (error) {
+    for (const step of undo.reverse()) await step().catch(() => undefined);
+    throw error;
+  }
+
+  async function start(): Promise<Service> {
+    installTemporalRuntime(log);
+    const telemetry = startTelemetry(config);
+    undo.push(() => telemetry.shutdown());
+    const draining = new AbortController();
+    const resources = await connectResources({ config, endpoints, log, telemetry, draining: draining.signal });
+    undo.push(() => resources.close());
+
+    const applied = await migrate(endpoints.postgresDsn);
+    if (applied.length > 0) log.info({ migrations: applied }, 'database schema migrated');
+    const probes = await startProbes(probeOptions(config));
+    undo.push(() => probes.stop());
+    await ensureSearchAttributes(resources);
+    const bundle = await workflowBundle(telemetry, () => report('Bundling the workflows (a few seconds, once)'));
+
+    const role = ROLES.intent;
+    const worker = await Worker.create({
+      connection: resources.connection as NativeConnection,
+      namespace: resources.namespace,
+      taskQueue: role.taskQueue,
+      workflowBundle: bundle,
+      activities: role.createActivities(resources),
+      plugins: [telemetry.plugin],
+      ...tuning(config),
+    });
+    const running = worker.run();
+    // A failed worker is reported by `done`; until somebody waits for it, it is not an unhandled rejection.
+    running.catch(() => undefined);
+    undo.push(async () => {
+      if (worker.getState() === 'RUNNING') worker.shutdown();
+      await running;
+    });
+    await role.begin(resources);
+    probes.setReady(true);
+    log.info({ probes: probes.url, namespace: resources.namespace, task_queue: role.taskQueue }, 'service ready');
+
+    let stopping: Promise<void> | undefined;
+    const stop = () => (stopping ??= shutDown({ worker, running, draining, probes, resources, telemetry }));
+    return { probesUrl: probes.url, done: running.then(() => stop()), stop };
+  }
+
+  async function shutDown(parts: {
+    worker: Worker;
+    running: Promise<void>;
+    draining: AbortController;
+    probes: Probes;
+    resources: Resources;
+    telemetry: { shutdown(): Promise<void> };
+  }): Promise<void> {
+    const { worker, running, draining, probes, resources, telemetry } = parts;
+    log.info({ timeout_ms: config.values.NOTIFICATION_SHUTDOWN_TIMEOUT }, 'service stopping');
+    probes.setReady(false);
+    // Polling ends first: the reader that hands over must not get its own task back.
+    if (worker.getState() === 'RUNNING') worker.shutdown();
+    draining.abort();
+    await running.catch((error: unknown) => log.error({ err: error }, 'worker failed'));
+    await probes.stop();
+    await resources.close();
+    await telemetry.shutdown().catch((error: unknown) => log.warn({ err: error }, 'spans were not exported'));
+    log.info('service stopped');
+  }
+}
+
+let runtimeInstalled = false;
+
+/** The SDK's runtime exists once per process and cannot be replaced. */
+function installTemporalRuntime(log: Logger): void {
+  if (runtimeInstalled) return;
+  runtimeInstalled = true;
+  Runtime.install({
+    logger: temporalLogger(log),
+    // The SDK's core would write lines of its own format to standard output.
+    telemetryOptions: { logging: { forward: {}, filter: makeTelemetryFilterString({ core: 'WARN' }) } },
+    // The process decides when to stop, and stops more than its workers.
+    shutdownSignals: [],
+  });
+}
+
+function probeOptions({ production, values }: Config) {
+  const { host, port } = values.NOTIFICATION_INTERNAL_HTTP_ADDR;
+  return {
+    host: host || (production ? '::' : '127.0.0.1'),
+    port,
+    readHeaderTimeoutMs: values.NOTIFICATION_INTERNAL_HTTP_READ_HEADER_TIMEOUT,
+    readTimeoutMs: values.NOTIFICATION_INTERNAL_HTTP_READ_TIMEOUT,
+    idleTimeoutMs: values.NOTIFICATION_INTERNAL_HTTP_IDLE_TIMEOUT,
+  };
+}
+
+/** Worker settings, each with its reason in design/performance terms: latency of first tasks, and bounded work. */
+function tuning({ values }: Config) {
+  const shutdownMs = values.NOTIFICATION_SHUTDOWN_TIMEOUT;
+  return {
+    // Most of our workflows have a single workflow task, and a first task always comes from the non-sticky queue.
+    workflowTaskPollerBehavior: { type: 'simple-maximum', maximum: 20 } as const,
+    nonStickyToStickyPollRatio: 0.7,
+    activityTaskPollerBehavior: { type: 'autoscaling' } as const,
+    // Notifications wait for their routes: what is in flight should stay in the cache.
+    maxCachedWorkflows: 2_000,
+    // Each of these holds a PostgreSQL connection for a moment.
+    maxConcurrentLocalActivityExecutions: 2 * values.NOTIFICATION_POSTGRES_MAX_OPEN_CONNS,
+    // The reader's progress in the Web UI is at most this old, and a pause takes effect this fast.
+    maxHeartbeatThrottleInterval: 2_000,
+    defaultHeartbeatThrottleInterval: 2_000,
+    shutdownGraceTime: Math.max(1_000, shutdownMs - CLOSING_MS),
+    shutdownForceTime: shutdownMs,
+  };
+}
+
+export { DependencyError };

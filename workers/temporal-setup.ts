@@ -1,0 +1,74 @@
+/** What the service needs to find in its Temporal namespace, created when missing. Safe to run at every start. */
+import { ScheduleAlreadyRunning, ScheduleOverlapPolicy } from '@temporalio/client';
+import type { Logger } from 'pino';
+import {
+  INTENT_TASK_QUEUE,
+  RETENTION_SCHEDULE_ID,
+  RETENTION_WORKFLOW,
+  SEARCH_ATTRIBUTES,
+} from '../workflows/intent-contract.ts';
+import { BRIDGE_WORKFLOW, bridgeWorkflowId } from '../workflows/stream-bridge-contract.ts';
+import type { Resources } from './resources.ts';
+
+/** `temporal.api.enums.v1.IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD`; the enum is not among the SDK's exports. */
+const KEYWORD = 2;
+
+/** Creates the custom search attributes that the namespace lacks. */
+export async function ensureSearchAttributes({ connection, namespace, log }: Resources): Promise<void> {
+  const { customAttributes } = await connection.operatorService.listSearchAttributes({ namespace });
+  const missing = Object.values(SEARCH_ATTRIBUTES).filter((name) => !(name in customAttributes));
+  if (missing.length === 0) return;
+  await connection.operatorService.addSearchAttributes({
+    namespace,
+    searchAttributes: Object.fromEntries(missing.map((name) => [name, KEYWORD])),
+  });
+  log.info({ namespace, search_attributes: missing }, 'search attributes created');
+}
+
+/** Starts the one reader of the intent stream; when it runs already, it stays as it is. */
+export async function ensureBridge({ client, intentsStream }: Resources): Promise<void> {
+  await client.workflow.start(BRIDGE_WORKFLOW, {
+    workflowId: bridgeWorkflowId(intentsStream),
+    taskQueue: INTENT_TASK_QUEUE,
+    args: [intentsStream],
+    workflowIdConflictPolicy: 'USE_EXISTING',
+    staticSummary: `reads ${intentsStream}`,
+  });
+}
+
+/** Creates the retention schedule, or brings its interval to the configured one. */
+export async function ensureRetentionSchedule({ client, cleanupIntervalMs }: Resources): Promise<void> {
+  const spec = { intervals: [{ every: cleanupIntervalMs }] };
+  try {
+    await client.schedule.create({
+      scheduleId: RETENTION_SCHEDULE_ID,
+      spec,
+      policies: { overlap: ScheduleOverlapPolicy.SKIP },
+      action: {
+        type: 'startWorkflow',
+        workflowType: RETENTION_WORKFLOW,
+        workflowId: RETENTION_SCHEDULE_ID,
+        taskQueue: INTENT_TASK_QUEUE,
+        args: [],
+      },
+    });
+  } catch (error) {
+    if (!(error instanceof ScheduleAlreadyRunning)) throw error;
+    await client.schedule.getHandle(RETENTION_SCHEDULE_ID).update((schedule) => ({ ...schedule, spec }));
+  }
+}
+
+/** Brings Temporal's own log lines into ours, so that one process writes one format. */
+export function temporalLogger(log: Logger) {
+  const write = (level: 'trace' | 'debug' | 'info' | 'warn' | 'error', message: string, fields?: object) =>
+    log[level]({ component: 'temporal', ...fields }, message);
+  return {
+    log: (level: string, message: string, fields?: object) =>
+      write(level.toLowerCase() as 'info', message, fields),
+    trace: (message: string, fields?: object) => write('trace', message, fields),
+    debug: (message: string, fields?: object) => write('debug', message, fields),
+    info: (message: string, fields?: object) => write('info', message, fields),
+    warn: (message: string, fields?: object) => write('warn', message, fields),
+    error: (message: string, fields?: object) => write('error', message, fields),
+  };
+}

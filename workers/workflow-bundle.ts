@@ -1,0 +1,53 @@
+/** The workflows' one bundle, built once per state of the source and kept for the next start. */
+import { createHash } from 'node:crypto';
+import { mkdir, readFile, readdir, rename, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { bundleWorkflowCode } from '@temporalio/worker';
+import type { Telemetry } from './telemetry.ts';
+
+const ROOT = path.dirname(import.meta.dirname);
+const CACHE = path.join(ROOT, 'node_modules', '.cache', 'galaxy-notify');
+
+/**
+ * @param onBuild called when there is no bundle for this source yet, which takes a few seconds.
+ * @returns where the bundle lies.
+ */
+export async function workflowBundle(
+  telemetry: Pick<Telemetry, 'plugin'>,
+  onBuild: () => void = () => undefined,
+): Promise<{ codePath: string }> {
+  const codePath = path.join(CACHE, `workflows-${await sourceHash()}.js`);
+  if (await isReadable(codePath)) return { codePath };
+  onBuild();
+  const { code } = await bundleWorkflowCode({
+    workflowsPath: path.join(ROOT, 'workflows', 'index.ts'),
+    plugins: [telemetry.plugin],
+    logger: quiet,
+  });
+  await mkdir(CACHE, { recursive: true });
+  // Renamed into place: another process that starts at the same time never sees half a bundle.
+  const unfinished = `${codePath}.${process.pid}`;
+  await writeFile(unfinished, code);
+  await rename(unfinished, codePath);
+  return { codePath };
+}
+
+/** Everything the bundle is made of: our workflows, and the locked versions of the packages they use. */
+async function sourceHash(): Promise<string> {
+  const folder = path.join(ROOT, 'workflows');
+  const sources = (await readdir(folder)).filter((file) => file.endsWith('.ts')).sort();
+  const files = [...sources.map((file) => path.join(folder, file)), path.join(ROOT, 'package-lock.json')];
+  const hash = createHash('sha256');
+  for (const file of files) hash.update(`${path.basename(file)}\0`).update(await readFile(file));
+  return hash.digest('hex').slice(0, 16);
+}
+
+async function isReadable(file: string): Promise<boolean> {
+  return readFile(file).then(
+    () => true,
+    () => false,
+  );
+}
+
+const silent = (): void => undefined;
+const quiet = { log: silent, trace: silent, debug: silent, info: silent, warn: silent, error: silent };

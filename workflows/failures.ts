@@ -1,0 +1,28 @@
+/**
+ * The few kinds of failure that cross from activities to workflows, each saying whether it is retried.
+ * Names of publication failures are the seed's classifications ("Retry And Dead-Letter Policy").
+ */
+
+/** A publication failed; spends one attempt of the route's budget and is retried on the ladder. */
+export const PUBLICATION_FAILURES = [
+  'payload_encoding_failed',
+  'gateway_stream_publish_failed',
+  'mail_stream_publish_failed',
+] as const;
+export type PublicationFailure = (typeof PUBLICATION_FAILURES)[number];
+
+/** The route's budget is spent. Never retried; ends the route's workflow, whose Failed state is the work list. */
+export const ROUTE_DEAD_LETTERED = 'RouteDeadLettered';
+
+/** The User Service did not give a usable answer. Retried without end. */
+export const USER_SERVICE_UNAVAILABLE = 'UserServiceUnavailable';
+
+/** PostgreSQL did not take a statement. Retried without end; spends no budget. */
+export const POSTGRES_UNAVAILABLE = 'PostgresUnavailable';
+
+/** The stream reader stopped in good order so that another worker takes over. Retried at once. */
+export const BRIDGE_HANDOVER = 'BridgeHandover';
+
+export function isPublicationFailure(type: string | null | undefined): type is PublicationFailure {
+  return PUBLICATION_FAILURES.some((known) => known === type);
+}

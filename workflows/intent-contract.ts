@@ -1,0 +1,136 @@
+/**
+ * What the intent workflows and everybody who starts, signals or finds them agree on: task queue, workflow ids,
+ * inputs, outcomes, search attributes. Pure, so that clients and the workflow sandbox can both import it.
+ */
+
+export const INTENT_TASK_QUEUE = 'intent';
+
+/** Workflow type names as registered with Temporal. */
+export const NOTIFICATION_WORKFLOW = 'notification';
+export const ROUTE_WORKFLOW = 'notificationRoute';
+export const BATCH_WORKFLOW = 'notificationBatch';
+export const RETENTION_WORKFLOW = 'intentRetention';
+
+export const RETENTION_SCHEDULE_ID = 'intent-retention';
+
+/** Above this many routes a notification hands them to batch workflows: completions queue on a parent's lock. */
+export const MAX_CHILDREN_PER_PARENT = 250;
+/** Routes of one batch workflow. */
+export const ROUTES_PER_BATCH = 200;
+/** Recipients up to which acceptance is short enough for a local activity (each lookup may take a second). */
+export const MAX_RECIPIENTS_ACCEPTED_LOCALLY = 32;
+
+export const notificationWorkflowId = (notificationId: string): string => `notification/${notificationId}`;
+
+/** `routeRef` is the route id as it may appear in a workflow id: see `routeRefOf` in api/ids.ts. */
+export const routeWorkflowId = (notificationId: string, routeRef: string): string =>
+  `${notificationWorkflowId(notificationId)}/${routeRef}`;
+
+export const batchWorkflowId = (notificationId: string, batch: number): string =>
+  `${notificationWorkflowId(notificationId)}/batch/${batch}`;
+
+/** Custom search attributes, all of type Keyword. Set at start; RouteStatus only once a route leaves the happy path. */
+export const SEARCH_ATTRIBUTES = {
+  notificationId: 'NotificationId',
+  notificationType: 'NotificationType',
+  producer: 'Producer',
+  idempotencyKey: 'IdempotencyKey',
+  routeChannel: 'RouteChannel',
+  routeStatus: 'RouteStatus',
+} as const;
+
+/** One validated intent, as the bridge hands it to the notification workflow. */
+export interface NotificationInput {
+  /** The id of the stream entry (seed "Stable Input Contract"). */
+  notificationId: string;
+  notificationType: string;
+  producer: string;
+  audienceKind: 'user' | 'admin_email';
+  /** Empty for administrators. */
+  recipientUserIds: string[];
+  idempotencyKey: string;
+  occurredAtMs: number;
+  /** Canonical JSON (RFC 8785). */
+  payloadJson: string;
+  requestId?: string;
+  traceId?: string;
+}
+
+/** A route that wants publication. */
+export interface RouteToPublish {
+  routeRef: string;
+  channel: 'push' | 'email';
+}
+
+/** What acceptance found. */
+export type Acceptance =
+  | {
+      outcome: 'accepted';
+      /** Routes to publish, unless there are more than MAX_CHILDREN_PER_PARENT. */
+      routes: RouteToPublish[];
+      /** All routes of the record, skipped ones included. */
+      routeCount: number;
+      skipped: number;
+    }
+  | { outcome: 'duplicate'; of: string }
+  | { outcome: 'idempotency_conflict'; with: string }
+  | { outcome: 'recipient_not_found' };
+
+/** Totals of the routes of a notification or of one batch of it. */
+export interface RouteTotals {
+  published: number;
+  skipped: number;
+  deadLettered: number;
+}
+
+export type NotificationOutcome =
+  | ({ outcome: 'accepted' } & RouteTotals)
+  | Exclude<Acceptance, { outcome: 'accepted' }>;
+
+export interface BatchInput {
+  notificationId: string;
+  notificationType: string;
+  /** Position of the batch's first route in the notification's routes, ordered by route id. */
+  offset: number;
+}
+
+/** Everything a route workflow needs; short enough to be typed by hand for a replay from the `temporal` CLI. */
+export interface RouteInput {
+  notificationId: string;
+  routeRef: string;
+}
+
+/** How one attempt to publish a route ended without a failure. */
+export type PublishResult =
+  | { status: 'published' | 'skipped' }
+  | { status: 'dead_letter'; classification: string }
+  /** Nothing was spent: the attempt could not be made or not be recorded, and is to be made again. */
+  | { status: 'deferred'; reason: DeferralReason; retryInMs?: number };
+
+/**
+ * `leased`: another worker holds the route at this moment. `postgres_unavailable`: the attempt could not be recorded.
+ * `attempt_not_finished`: a time-out, or a worker that died.
+ */
+export type DeferralReason = 'leased' | 'postgres_unavailable' | 'attempt_not_finished';
+
+/** Details of a failed publication, carried by the failure from the activity to the workflow. */
+export interface PublicationFailureDetails {
+  /** Attempts spent so far, this one included. */
+  attemptCount: number;
+  maxAttempts: number;
+  /** Epoch ms. */
+  nextAttemptAtMs: number;
+  /** Bounds of the ladder clamp(min * 2^(N-1), min, max), ms. */
+  backoffMinMs: number;
+  backoffMaxMs: number;
+}
+
+export interface RouteOutcome {
+  status: 'published' | 'skipped';
+}
+
+/** Rows removed by one retention run. */
+export interface RetentionOutcome {
+  records: number;
+  malformedIntents: number;
+}

@@ -1,0 +1,80 @@
+/** Retry policies and time-outs by name. Durations are Temporal duration strings or ms. */
+import type { ActivityOptions, LocalActivityOptions, RetryPolicy } from '@temporalio/workflow';
+import type { PublicationFailureDetails } from './intent-contract.ts';
+
+/**
+ * One quick try inside the workflow task, which costs the server least. What fails here goes on as a regular
+ * activity, because only those show an operator their attempts, last failure and next time.
+ */
+export const FIRST_TRY: LocalActivityOptions = {
+  startToCloseTimeout: '8 seconds',
+  retry: { maximumAttempts: 1 },
+};
+
+/** For work that must happen however long a dependency is away: the gaps grow to 30 s and stay there. */
+const UNTIL_IT_SUCCEEDS: RetryPolicy = {
+  initialInterval: '1 second',
+  backoffCoefficient: 2,
+  maximumInterval: '30 seconds',
+};
+
+/** Acceptance after a failed first try, or of many recipients. It heartbeats while it looks recipients up. */
+export const ACCEPTANCE: ActivityOptions = {
+  startToCloseTimeout: '10 minutes',
+  heartbeatTimeout: '20 seconds',
+  retry: UNTIL_IT_SUCCEEDS,
+};
+
+/** Short reads of the database in the course of a workflow. */
+export const DATABASE_READ: ActivityOptions = {
+  startToCloseTimeout: '30 seconds',
+  retry: UNTIL_IT_SUCCEEDS,
+};
+
+/** A retention run deletes in batches and heartbeats after each. */
+export const RETENTION: ActivityOptions = {
+  startToCloseTimeout: '1 hour',
+  heartbeatTimeout: '1 minute',
+  retry: { ...UNTIL_IT_SUCCEEDS, maximumAttempts: 10 },
+};
+
+/**
+ * The reader of a stream runs for as long as its process does. A process that dies is noticed after the heartbeat
+ * time-out, one that stops in good order hands over at once.
+ */
+export const STREAM_READER: ActivityOptions = {
+  startToCloseTimeout: '3650 days',
+  heartbeatTimeout: '10 seconds',
+  // A reader's attempts add up over its whole life, so the gap must not grow with them.
+  retry: { initialInterval: '1 second', backoffCoefficient: 1 },
+};
+
+/**
+ * The rest of a route's budget after `failure`, as a Temporal retry policy: the k-th attempt from here follows the
+ * ladder clamp(min * 2^(N-1), min, max) of the seed ("Retry And Dead-Letter Policy"), without jitter.
+ */
+export function remainingBudget(failure: PublicationFailureDetails): ActivityOptions {
+  const { attemptCount, maxAttempts, backoffMinMs, backoffMaxMs } = failure;
+  return {
+    startToCloseTimeout: '30 seconds',
+    retry: {
+      initialInterval: ladderDelayMs(attemptCount + 1, backoffMinMs, backoffMaxMs),
+      backoffCoefficient: 2,
+      maximumInterval: backoffMaxMs,
+      maximumAttempts: Math.max(1, maxAttempts - attemptCount),
+    },
+  };
+}
+
+/**
+ * Delay after failed attempt `attempt` (1 for the first), ms: clamp(min * 2^(attempt-1), min, max).
+ * Source: seed "Retry And Dead-Letter Policy".
+ */
+export function ladderDelayMs(attempt: number, minMs: number, maxMs: number): number {
+  return Math.min(maxMs, Math.max(minMs, minMs * 2 ** (attempt - 1)));
+}
+
+/** Wait before a deferred attempt is made again: 1 s, doubling to 30 s. Spends no budget. */
+export function deferralDelayMs(deferrals: number): number {
+  return ladderDelayMs(deferrals, 1_000, 30_000);
+}
