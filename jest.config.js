@@ -2,6 +2,8 @@
 /** @type {import('jest').Config} */
 export default {
   testEnvironment: 'node',
+  // It names no entry for require.
+  moduleNameMapper: { '^canonicalize$': '<rootDir>/node_modules/canonicalize/lib/canonicalize.js' },
   testMatch: ['<rootDir>/test/**/*.test.ts'],
   globalSetup: '<rootDir>/test/global-setup.ts',
   globalTeardown: '<rootDir>/test/global-teardown.ts',

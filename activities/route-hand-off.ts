@@ -57,7 +57,12 @@ const APPEND = `
   end
   command[#command + 1] = '*'
   for i = 5, #ARGV do command[#command + 1] = ARGV[i] end
-  local id = redis.call(unpack(command))
+  local id = redis.pcall(unpack(command))
+  if type(id) == 'table' and id.err then
+    -- A script is not rolled back: without this, the next attempt would wait for a lease that nobody holds.
+    redis.call('DEL', KEYS[2])
+    return id
+  end
   redis.call('SET', KEYS[1], id, 'PX', ARGV[3])
   return {'handed_off', id}`;
 

@@ -6,6 +6,7 @@ import { z } from 'zod';
 import type { NotificationType } from './catalog.ts';
 import { handOffId, tracingFields } from './hand-off.ts';
 import type { EntryField, HandOff } from './hand-off.ts';
+import { isJsonObject } from './json.ts';
 
 /** Locales that Mail Service has templates for. */
 export const SUPPORTED_LOCALES = ['en'] as const;
@@ -29,10 +30,6 @@ export const emailAddressSchema = z
   .regex(/^[^\s\p{Cc}@,;:<>()"]+@[^\s\p{Cc}@,;:<>()"]+$/u, 'must be one e-mail address');
 
 const none = z.tuple([]);
-
-function isJsonObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
-}
 
 /** What `payload_json` of a mail command holds. */
 export const mailCommandPayloadSchema = z.object({

@@ -19,7 +19,7 @@ export interface UserIds {
 /**
  * Runs a command without a shell and returns its output (stdout and stderr, trimmed).
  *
- * @throws Error `<command>: not found`, or with the exit code and the end of the output.
+ * @throws Error `<command>: not found`, or with the exit code and the end of the output, or that it took too long.
  */
 export function runCommand(
   command: string,
@@ -33,7 +33,8 @@ export function runCommand(
       // A user other than ours may not be allowed into our working directory, and initdb insists on knowing its own.
       cwd: '/',
       ...user,
-      ...(timeoutMs === undefined ? {} : { timeout: timeoutMs, killSignal: 'SIGKILL' }),
+      // Not the option `timeout`: after a failed spawn its timer keeps the process alive until it fires.
+      ...(timeoutMs === undefined ? {} : { signal: AbortSignal.timeout(timeoutMs), killSignal: 'SIGKILL' }),
     });
     let output = '';
     const collect = (chunk: Buffer): void => {
@@ -42,7 +43,9 @@ export function runCommand(
     child.stdout.on('data', collect);
     child.stderr.on('data', collect);
     child.once('error', (error: NodeJS.ErrnoException) => {
-      reject(error.code === 'ENOENT' ? new Error(`${command}: not found`) : error);
+      if (error.code === 'ENOENT') reject(new Error(`${command}: not found`));
+      else if (error.name === 'AbortError') reject(new Error(`${command} took longer than ${timeoutMs} ms`));
+      else reject(error);
     });
     child.once('close', (code, signal) => {
       if (code === 0) return resolve(output.trim());

@@ -184,7 +184,7 @@ async function makeUsable(
     await connection.withDeadline(Date.now() + CALL_LIMIT_MS, async () => {
       for (const namespace of namespaces) {
         await addMissingSearchAttributes(connection, namespace, searchAttributes);
-        await checkServices(connection, namespace);
+        await checkServices(connection, namespace, Object.keys(searchAttributes));
       }
     });
   } finally {
@@ -193,8 +193,14 @@ async function makeUsable(
 }
 
 /** A cheap question to each service behind the frontend. */
-async function checkServices({ workflowService }: Connection, namespace: string): Promise<void> {
-  const visibility = workflowService.listWorkflowExecutions({ namespace, pageSize: 1 });
+async function checkServices(
+  { workflowService }: Connection,
+  namespace: string,
+  searchAttributes: readonly string[],
+): Promise<void> {
+  // Names every attribute: one that was just added is refused until the server's cache is refreshed (2 s).
+  const query = searchAttributes.map((name) => `${name} IS NULL`).join(' AND ');
+  const visibility = workflowService.listWorkflowExecutions({ namespace, pageSize: 1, query });
   const matching = workflowService.describeTaskQueue({
     namespace,
     taskQueue: { name: 'readiness' },

@@ -102,6 +102,7 @@ export async function startUserService(options: UserServiceOptions = {}): Promis
   const users = new Map<string, User | undefined>(Object.entries(options.users ?? SAMPLE_USERS));
   const requests: RecordedRequest[] = [];
   let scripts: (FailureScript & { left: number })[] = [];
+  const stopping = new AbortController();
 
   const findUser = (id: string): User | undefined => (users.has(id) ? users.get(id) : numberedUser(id));
 
@@ -117,7 +118,8 @@ export async function startUserService(options: UserServiceOptions = {}): Promis
     const userId = requestedUser(request, response);
     if (userId === undefined) return;
     requests.push({ userId, at: Date.now() });
-    void answer(response, userId, findUser(userId), nextFailure(userId));
+    const failure = nextFailure(userId);
+    void pause(failure, stopping.signal).then(() => answer(response, userId, findUser(userId), failure));
   });
   await new Promise<void>((resolve, reject) => {
     server.once('error', reject);
@@ -138,6 +140,7 @@ export async function startUserService(options: UserServiceOptions = {}): Promis
       if (!server.listening) return;
       const closed = new Promise((resolve) => server.close(resolve));
       server.closeAllConnections();
+      stopping.abort();
       await closed;
     },
   };
@@ -168,12 +171,17 @@ function requestedUser(request: IncomingMessage, response: ServerResponse): stri
   }
 }
 
-async function answer(
+/** Waits as scripted; not beyond the end of the stand-in, whose process could not end otherwise. */
+async function pause(failure: UserServiceFailure | undefined, signal: AbortSignal): Promise<void> {
+  if (failure?.kind === 'delay') await sleep(failure.ms, undefined, { signal }).catch(() => undefined);
+}
+
+function answer(
   response: ServerResponse,
   userId: string,
   user: User | undefined,
   failure: UserServiceFailure | undefined,
-): Promise<void> {
+): void {
   switch (failure?.kind) {
     case 'reset':
       response.socket?.resetAndDestroy();
@@ -188,8 +196,6 @@ async function answer(
       if (failure.status === 404) sendUnknownUser(response, userId);
       else sendError(response, failure.status, 'internal_error', 'scripted failure');
       return;
-    case 'delay':
-      await sleep(failure.ms);
   }
   if (user) {
     send(

@@ -1,5 +1,5 @@
 /** Starts the real servers once for the whole run, on free ports and with data that ends with it. */
-import { mkdtempSync } from 'node:fs';
+import { chmodSync, mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import type { Stack } from '../dev/stack.ts';
@@ -8,17 +8,20 @@ import { startTelemetry } from '../workers/telemetry.ts';
 import { loadConfig } from '../workers/config.ts';
 import { workflowBundle } from '../workers/workflow-bundle.ts';
 import { SEARCH_ATTRIBUTES } from '../workflows/intent-contract.ts';
-import { SLOTS, namespaceOf } from './harness.ts';
+import { SLOTS, namespaceOf } from './slots.ts';
 
 declare global {
-  var stackOfThisRun: Stack | undefined;
+  var stackOfThisRun: { stack: Stack; dataDir: string } | undefined;
 }
 
 export default async function globalSetup(): Promise<void> {
   const report = (line: string) => process.stderr.write(`${line}\n`);
   const { values } = loadConfig();
+  const dataDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-test-'));
+  // As root, PostgreSQL runs as a user of its own, who must get in.
+  chmodSync(dataDir, 0o755);
   const stack = await startStack({
-    dataDir: mkdtempSync(path.join(tmpdir(), 'galaxy-notify-test-')),
+    dataDir,
     durable: false,
     report,
     postgres: { port: 0 },
@@ -31,7 +34,7 @@ export default async function globalSetup(): Promise<void> {
       searchAttributes: Object.fromEntries(Object.values(SEARCH_ATTRIBUTES).map((name) => [name, 'Keyword'])),
     },
   });
-  globalThis.stackOfThisRun = stack;
+  globalThis.stackOfThisRun = { stack, dataDir };
   process.env['TEST_STACK'] = JSON.stringify(stack);
   // Built once here, so that no test file's first worker pays for it.
   await workflowBundle(startTelemetry(loadConfig({})));

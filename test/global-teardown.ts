@@ -1,3 +1,7 @@
+import { rmSync } from 'node:fs';
+
 export default async function globalTeardown(): Promise<void> {
-  await globalThis.stackOfThisRun?.stop();
+  if (!globalThis.stackOfThisRun) return;
+  await globalThis.stackOfThisRun.stack.stop();
+  rmSync(globalThis.stackOfThisRun.dataDir, { recursive: true, force: true });
 }

@@ -15,11 +15,7 @@ import { loadConfig } from '../workers/config.ts';
 import type { Endpoints } from '../workers/resources.ts';
 import type { Service } from '../workers/service.ts';
 import { startService } from '../workers/service.ts';
-
-/** How many test files a run can hold. */
-export const SLOTS = 40;
-
-export const namespaceOf = (slot: number): string => `test-${slot}`;
+import { SLOTS, namespaceOf } from './slots.ts';
 
 /** The servers that globalSetup started. */
 export function stackOfRun(): Required<Omit<Stack, 'stop' | 'userService' | 'userServiceUrl'>> {
@@ -54,7 +50,7 @@ export async function takeSlot(): Promise<Slot> {
   const counter = new Redis({ host: redisHost, port: Number(redisPort), db: 0 });
   const slot = await counter.incr('test:slots');
   counter.disconnect();
-  if (slot >= SLOTS) throw new Error('more test files than slots: raise SLOTS in test/harness.ts');
+  if (slot >= SLOTS) throw new Error('more test files than slots: raise SLOTS in test/slots.ts');
 
   const database = `test_${slot}`;
   const admin = new pg.Client({ connectionString: stack.postgresDsn });

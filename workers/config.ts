@@ -254,14 +254,18 @@ export class ConfigError extends Error {
 /**
  * Reads and checks the environment. An empty value counts as not set.
  *
+ * @param defaults take the place of the table's defaults, by variable name.
  * @throws ConfigError naming every wrong, missing or deprecated variable at once.
  */
-export function loadConfig(env: Record<string, string | undefined> = process.env): Config {
+export function loadConfig(
+  env: Record<string, string | undefined> = process.env,
+  defaults: Record<string, string> = {},
+): Config {
   const problems: string[] = [];
   const production = env['NODE_ENV'] === 'production';
 
   const read = (name: string, { schema, ...rest }: Variable): unknown => {
-    const text = env[name] || rest.default;
+    const text = env[name] || (defaults[name] ?? rest.default);
     if (text === undefined) {
       if (production && rest.requiredInProduction && !(name === 'TEMPORAL_ADDRESS' && hasTemporalProfile(env))) {
         problems.push(`${name} is required in production: ${rest.meaning}`);

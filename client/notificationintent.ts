@@ -1,0 +1,170 @@
+/**
+ * The producer module `notificationintent`: builds intents that the service accepts, and appends them to its stream
+ * (seed "Stable Input Contract"). Validation is the service's own, so what a constructor returns is never malformed.
+ *
+ * ```ts
+ * const intent = newGameTurnReady({
+ *   idempotencyKey: 'game-7/turn-54',
+ *   recipientUserIds: ['user-1', 'user-2'],
+ *   payload: { game_id: 'game-7', game_name: 'Andromeda', turn_number: 54 },
+ * });
+ * const notificationId = await publishIntent(redis, intent);
+ * ```
+ *
+ * A publication that fails degrades notifications; it must not roll back the business change it tells about.
+ */
+import type { AudienceKind, Catalog, NotificationType, PayloadOf } from '../api/catalog.ts';
+import { CATALOG } from '../api/catalog.ts';
+import type { Intent, IntentFailureCode } from '../api/intent.ts';
+import { envelopeOf, parseIntent } from '../api/intent.ts';
+
+export type { NotificationType, PayloadOf } from '../api/catalog.ts';
+
+/** Where the service reads intents unless it is told otherwise. */
+export const DEFAULT_INTENTS_STREAM = 'notification:intents';
+
+/** An intent that the service will accept, ready to be published. */
+export type NotificationIntent = Omit<Intent, 'notificationId'>;
+
+/** The intent would be refused; `code` is what the service would have recorded, `message` names the field. */
+export class InvalidIntentError extends Error {
+  override name = 'InvalidIntentError';
+  readonly code: IntentFailureCode;
+
+  constructor(code: IntentFailureCode, message: string) {
+    super(message);
+    this.code = code;
+  }
+}
+
+interface CommonOptions<T extends NotificationType> {
+  /** Unique per producer and event. The same key with the same content is a duplicate, with other content a conflict. */
+  idempotencyKey: string;
+  /** When the event happened: a date or epoch milliseconds. Default: now. */
+  occurredAt?: Date | number;
+  /** Correlation only; no part of the intent's identity. */
+  requestId?: string;
+  traceId?: string;
+  /** The fields of the type; further fields pass through to the mail template. */
+  payload: PayloadOf<T> & Record<string, unknown>;
+}
+
+interface ToUsers {
+  /** Unique ids of the users to notify; their order makes no difference. */
+  recipientUserIds: readonly string[];
+}
+
+/** Public games go to the administrators that the service has configured. */
+interface ToAdministrators {
+  audience: 'admin_email';
+}
+
+type AudienceOf<T extends NotificationType> = keyof Catalog[T]['channels'];
+
+/** Recipients as the type's audiences allow: users are named, administrators are the service's business. */
+type Recipients<T extends NotificationType> = [AudienceOf<T>] extends ['user']
+  ? ToUsers
+  : [AudienceOf<T>] extends ['admin_email']
+    ? Partial<ToAdministrators>
+    : ToUsers | ToAdministrators;
+
+export type IntentOptions<T extends NotificationType> = CommonOptions<T> & Recipients<T>;
+type Constructor<T extends NotificationType> = (options: IntentOptions<T>) => NotificationIntent;
+
+export const newGeoReviewRecommended = constructorOf('geo.review_recommended');
+export const newGameTurnReady = constructorOf('game.turn.ready');
+export const newGameFinished = constructorOf('game.finished');
+export const newGameGenerationFailed = constructorOf('game.generation_failed');
+export const newLobbyRuntimePausedAfterStart = constructorOf('lobby.runtime_paused_after_start');
+/** Private games name their owner in `recipientUserIds`; public games say `audience: 'admin_email'`. */
+export const newLobbyApplicationSubmitted = constructorOf('lobby.application.submitted');
+export const newLobbyMembershipApproved = constructorOf('lobby.membership.approved');
+export const newLobbyMembershipRejected = constructorOf('lobby.membership.rejected');
+export const newLobbyMembershipBlocked = constructorOf('lobby.membership.blocked');
+export const newLobbyInviteCreated = constructorOf('lobby.invite.created');
+export const newLobbyInviteRedeemed = constructorOf('lobby.invite.redeemed');
+export const newLobbyInviteExpired = constructorOf('lobby.invite.expired');
+export const newLobbyRaceNameRegistrationEligible = constructorOf('lobby.race_name.registration_eligible');
+export const newLobbyRaceNameRegistered = constructorOf('lobby.race_name.registered');
+export const newLobbyRaceNameRegistrationDenied = constructorOf('lobby.race_name.registration_denied');
+export const newRuntimeImagePullFailed = constructorOf('runtime.image_pull_failed');
+export const newRuntimeContainerStartFailed = constructorOf('runtime.container_start_failed');
+export const newRuntimeStartConfigInvalid = constructorOf('runtime.start_config_invalid');
+
+/**
+ * The constructor of a type, for callers that have the type as a value.
+ *
+ * @returns a function that throws InvalidIntentError for options the service would refuse.
+ */
+export function constructorOf<T extends NotificationType>(type: T): Constructor<T> {
+  return (options) => {
+    const { idempotencyKey, occurredAt = Date.now(), requestId, traceId, payload } = options;
+    const recipients = 'recipientUserIds' in options ? options.recipientUserIds : undefined;
+    const audienceKind: AudienceKind = recipients === undefined ? 'admin_email' : 'user';
+    return validated({
+      notificationType: type,
+      producer: CATALOG[type].producer,
+      audienceKind,
+      recipientUserIds: [...(recipients ?? [])],
+      idempotencyKey,
+      occurredAtMs: Number(occurredAt),
+      payloadJson: payloadJsonOf(payload),
+      ...(requestId === undefined ? {} : { requestId }),
+      ...(traceId === undefined ? {} : { traceId }),
+    });
+  };
+}
+
+/** The part of a Redis client that publication needs; ioredis has it. */
+export interface StreamAppender {
+  xadd(stream: string, id: '*', ...fieldsAndValues: string[]): Promise<string | null>;
+}
+
+/**
+ * Appends an intent with one plain XADD on a client that the caller owns. There is no trimming and no hidden retry:
+ * an error of the client is the caller's, who may publish the same intent again, since its key makes that harmless.
+ *
+ * @returns the id of the stream entry, which is the notification id.
+ */
+export async function publishIntent(
+  redis: StreamAppender,
+  intent: NotificationIntent,
+  { stream = DEFAULT_INTENTS_STREAM }: { stream?: string } = {},
+): Promise<string> {
+  const entryId = await redis.xadd(stream, '*', ...Object.entries(envelopeOf(intent)).flat());
+  if (entryId === null) throw new Error(`Redis appended nothing to ${stream}`);
+  return entryId;
+}
+
+/** Runs the service's checks on exactly what would be appended. */
+function validated(draft: NotificationIntent): NotificationIntent {
+  const fields = Object.entries(envelopeOf(draft)).map(
+    ([name, value]) => [Buffer.from(name), Buffer.from(value)] as const,
+  );
+  const parsed = parseIntent('0-0', fields);
+  if (!parsed.ok) {
+    throw new InvalidIntentError(parsed.malformed.failureCode as IntentFailureCode, parsed.malformed.failureMessage);
+  }
+  const { notificationId: _unknownYet, ...intent } = parsed.intent;
+  return intent;
+}
+
+/** JSON would drop or change these values without a word; a producer should hear of it. */
+function payloadJsonOf(payload: Record<string, unknown>): string {
+  const refuseLossy = (key: string, value: unknown): unknown => {
+    const isLossy =
+      value === undefined ||
+      typeof value === 'bigint' ||
+      typeof value === 'function' ||
+      typeof value === 'symbol' ||
+      (typeof value === 'number' && !Number.isFinite(value));
+    if (!isLossy) return value;
+    throw new InvalidIntentError('invalid_payload', `payload_json field ${key}: ${typeof value} ${String(value)} has no JSON form`);
+  };
+  try {
+    return JSON.stringify(payload, refuseLossy);
+  } catch (error) {
+    if (error instanceof InvalidIntentError) throw error;
+    throw new InvalidIntentError('invalid_payload', `payload_json cannot be written as JSON: ${String(error)}`);
+  }
+}

@@ -1,0 +1,318 @@
+/**
+ * `npm run demo`: the whole stack on free ports, one intent of each type, and a table of what was delivered where.
+ * Ends with exit code 0 only if every route that should be published arrived, exactly once.
+ */
+import { parseArgs } from 'node:util';
+import { Redis } from 'ioredis';
+import pg from 'pg';
+import type { AudienceKind, NotificationType, PushNotificationType } from '../api/catalog.ts';
+import { CATALOG, NOTIFICATION_TYPES, audiencesOf } from '../api/catalog.ts';
+import type { MailCommandPayload } from '../api/mail-command.ts';
+import { decodePushPayload } from '../api/push-event.ts';
+import { constructorOf, publishIntent } from '../client/notificationintent.ts';
+import type { NotificationIntent } from '../client/notificationintent.ts';
+import { loadConfig, ADMIN_EMAIL_VARIABLES } from '../workers/config.ts';
+import { provideEndpoints } from '../workers/endpoints.ts';
+import { createLogger } from '../workers/logger.ts';
+import { startService } from '../workers/service.ts';
+import { notificationWorkflowId } from '../workflows/intent-contract.ts';
+
+const HELP = `Usage: npm run demo [-- options]
+
+Starts everything on free ports, publishes one intent of each notification type, and shows what was delivered where.
+
+  --keep   leave everything running afterwards, until Ctrl-C, to look around in the Web UI
+  --json   print the result as JSON
+  --help   this text
+`;
+
+/** How long all deliveries may take together, ms. Far more than they need; a demo must end. */
+const DELIVERY_LIMIT_MS = 60_000;
+
+/** A payload that makes sense to a reader, for every field that occurs in the catalog. */
+const SAMPLE_FIELDS: Record<string, string | number> = {
+  applicant_name: 'Noor Haddad',
+  applicant_user_id: 'user-7',
+  attempted_at_ms: Date.now(),
+  eligible_until_ms: Date.now() + 30 * 86_400_000,
+  error_code: 'manifest_unknown',
+  error_message: 'manifest for galaxy/engine:2.4.1 not found',
+  failure_reason: 'turn generator exited with code 137',
+  final_turn_number: 120,
+  game_id: 'game-42',
+  game_name: 'Andromeda',
+  image_ref: 'galaxy/engine:2.4.1',
+  invitee_name: 'Noor Haddad',
+  invitee_user_id: 'user-7',
+  inviter_name: 'Ada Marlow',
+  inviter_user_id: 'user-1',
+  membership_user_id: 'user-9',
+  membership_user_name: 'Tomas Lindqvist',
+  observed_country: 'PT',
+  race_name: 'Vireo',
+  reason: 'the name is held by another player',
+  review_reason: 'country changed within one hour',
+  turn_number: 54,
+  usual_connection_country: 'SE',
+  user_email: 'player@example.com',
+  user_id: 'user-3',
+};
+
+interface RouteRow {
+  route_id: string;
+  status: string;
+  last_error_message: string | null;
+}
+
+/** One route in the result. `deliveredAs` is absent for a skipped route, and for one that did not arrive. */
+interface RouteResult {
+  route: string;
+  status: string;
+  deliveredAs?: { stream: string; entryId: string; content: string };
+  /** From the XADD of the intent to the XADD of the outbound entry, by the clock of Redis. */
+  afterMs?: number;
+  problem?: string;
+}
+
+interface IntentResult {
+  type: NotificationType;
+  audience: AudienceKind;
+  notificationId: string;
+  routes: RouteResult[];
+}
+
+async function main(): Promise<boolean> {
+  const { values: options } = parseArgs({
+    options: {
+      keep: { type: 'boolean', default: false },
+      json: { type: 'boolean', default: false },
+      help: { type: 'boolean', default: false },
+    },
+  });
+  if (options.help) {
+    process.stdout.write(HELP);
+    return true;
+  }
+
+  const config = loadConfig(undefined, demoDefaults());
+  const { endpoints, stack, uiUrl } = await provideEndpoints(config, report);
+  const redis = new Redis(endpoints.redis.port, endpoints.redis.host, {
+    db: config.values.NOTIFICATION_REDIS_DB,
+  });
+  const db = new pg.Client({ connectionString: endpoints.postgresDsn });
+  try {
+    const service = await startService({
+      config,
+      endpoints,
+      log: createLogger(config.values.NOTIFICATION_LOG_LEVEL, process.stderr),
+      report,
+    });
+    await db.connect();
+    try {
+      report('Publishing one intent of each notification type ...');
+      const published = await publishSamples(redis, config.values.NOTIFICATION_INTENTS_STREAM);
+      const results = await awaitDeliveries(redis, db, config, published);
+      const isComplete = results.every(({ routes }) => routes.every(({ problem }) => problem === undefined));
+      process.stdout.write(
+        options.json ? `${JSON.stringify({ isComplete, uiUrl, results }, null, 2)}\n` : tableOf(results),
+      );
+      report(verdict(results, isComplete, uiUrl));
+      if (options.keep) await keepRunning();
+      return isComplete;
+    } finally {
+      await service.stop();
+    }
+  } finally {
+    redis.disconnect();
+    await db.end();
+    await stack?.stop();
+  }
+}
+
+/** Ports that never clash, data of its own, and an administrator for every type that has one. */
+function demoDefaults(): Record<string, string> {
+  const free = ['REDIS', 'POSTGRES', 'TEMPORAL', 'TEMPORAL_UI', 'USER_SERVICE'].map(
+    (server) => [`NOTIFICATION_DEV_${server}_PORT`, '0'] as const,
+  );
+  const admins = Object.keys(ADMIN_EMAIL_VARIABLES).map((name) => [name, 'ops@example.com'] as const);
+  return {
+    ...Object.fromEntries([...free, ...admins]),
+    NOTIFICATION_DATA_DIR: '.data/demo',
+    NOTIFICATION_INTERNAL_HTTP_ADDR: '127.0.0.1:0',
+    NOTIFICATION_LOG_LEVEL: 'error',
+  };
+}
+
+/** Each type once, and a type with two audiences for each of them. */
+async function publishSamples(
+  redis: Redis,
+  stream: string,
+): Promise<{ intent: NotificationIntent; notificationId: string }[]> {
+  const run = Date.now().toString(36);
+  const published = [];
+  for (const type of NOTIFICATION_TYPES) {
+    for (const audience of audiencesOf(type)) {
+      const intent = sampleOf(type, audience, `demo/${run}/${type}/${audience}`);
+      published.push({ intent, notificationId: await publishIntent(redis, intent, { stream }) });
+    }
+  }
+  return published;
+}
+
+function sampleOf(
+  type: NotificationType,
+  audience: AudienceKind,
+  idempotencyKey: string,
+): NotificationIntent {
+  const fields = Object.keys(CATALOG[type].payload);
+  const payload = Object.fromEntries(fields.map((field) => [field, SAMPLE_FIELDS[field]]));
+  // The catalog is walked as data here, so the payload's type is known to the constructor's checks only.
+  const create = constructorOf(type) as (options: object) => NotificationIntent;
+  return create({
+    idempotencyKey,
+    payload,
+    ...(audience === 'user' ? { recipientUserIds: ['user-1', 'user-4'] } : { audience }),
+  });
+}
+
+async function awaitDeliveries(
+  redis: Redis,
+  db: pg.Client,
+  { values }: ReturnType<typeof loadConfig>,
+  published: { intent: NotificationIntent; notificationId: string }[],
+): Promise<IntentResult[]> {
+  const deadline = Date.now() + DELIVERY_LIMIT_MS;
+  for (;;) {
+    const outbound = await readOutbound(redis, values, published[0]?.notificationId ?? '-');
+    const results: IntentResult[] = [];
+    for (const { intent, notificationId } of published) {
+      const { rows } = await db.query<RouteRow>(
+        'SELECT route_id, status, last_error_message FROM notification.routes WHERE notification_id = $1 ORDER BY route_id',
+        [notificationId],
+      );
+      results.push({
+        type: intent.notificationType,
+        audience: intent.audienceKind,
+        notificationId,
+        routes: rows.length > 0 ? rows.map((row) => resultOf(notificationId, row, outbound)) : [notAccepted],
+      });
+    }
+    const isSettled = results.every(({ routes }) => routes.every(({ problem }) => problem === undefined));
+    if (isSettled || Date.now() > deadline) return results;
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+}
+
+const notAccepted: RouteResult = { route: '-', status: 'missing', problem: 'the intent was not accepted' };
+
+interface OutboundEntry {
+  stream: string;
+  entryId: string;
+  content: string;
+}
+
+/** Everything on both outbound streams since the first intent, by the id that consumers deduplicate on. */
+async function readOutbound(
+  redis: Redis,
+  values: ReturnType<typeof loadConfig>['values'],
+  since: string,
+): Promise<Map<string, OutboundEntry[]>> {
+  const found = new Map<string, OutboundEntry[]>();
+  const read = async (
+    stream: string,
+    idField: string,
+    contentOf: (fields: Map<string, Buffer>) => string,
+  ) => {
+    for (const [id, flat] of await redis.xrangeBuffer(stream, since, '+')) {
+      const fields = new Map<string, Buffer>();
+      for (let i = 0; i + 1 < flat.length; i += 2) fields.set(flat[i]!.toString(), flat[i + 1]!);
+      const key = fields.get(idField)?.toString() ?? '';
+      found.set(key, [
+        ...(found.get(key) ?? []),
+        { stream, entryId: id.toString(), content: contentOf(fields) },
+      ]);
+    }
+  };
+  await read(values.NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM, 'event_id', (fields) => {
+    const type = fields.get('event_type')!.toString() as PushNotificationType;
+    return JSON.stringify(decodePushPayload(type, fields.get('payload_bytes')!));
+  });
+  await read(values.NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM, 'delivery_id', (fields) => {
+    const mail = JSON.parse(fields.get('payload_json')!.toString()) as MailCommandPayload;
+    return `${mail.template_id}/${mail.locale} to ${mail.to.join()}`;
+  });
+  return found;
+}
+
+function resultOf(
+  notificationId: string,
+  { route_id: route, status, last_error_message: error }: RouteRow,
+  outbound: Map<string, OutboundEntry[]>,
+): RouteResult {
+  const entries = outbound.get(`${notificationId}/${route}`) ?? [];
+  if (status === 'skipped') {
+    return { route, status, ...(entries.length === 0 ? {} : { problem: 'skipped, and yet delivered' }) };
+  }
+  const [deliveredAs] = entries;
+  if (status !== 'published' || !deliveredAs) return { route, status, problem: error ?? 'not delivered' };
+  return {
+    route,
+    status,
+    deliveredAs,
+    afterMs: Number(deliveredAs.entryId.split('-')[0]) - Number(notificationId.split('-')[0]),
+    ...(entries.length > 1 ? { problem: `delivered ${entries.length} times` } : {}),
+  };
+}
+
+function tableOf(results: IntentResult[]): string {
+  const rows = results.flatMap(({ type, notificationId, routes }) =>
+    routes.map(({ route, status, deliveredAs, afterMs, problem }, index) => [
+      index === 0 ? type : '',
+      index === 0 ? notificationId : '',
+      route,
+      problem ? `${status}: ${problem}` : status,
+      afterMs === undefined ? '' : `${afterMs} ms`,
+      deliveredAs ? `${deliveredAs.stream} ${deliveredAs.entryId}` : '',
+      deliveredAs?.content ?? '',
+    ]),
+  );
+  const all = [['TYPE', 'NOTIFICATION', 'ROUTE', 'STATUS', 'AFTER', 'DELIVERED AS', 'CONTENT'], ...rows];
+  const widths = all[0]!.map((_, column) => Math.max(...all.map((row) => row[column]!.length)));
+  const line = (row: string[]) =>
+    row
+      .map((cell, column) => cell.padEnd(widths[column]!))
+      .join('  ')
+      .trimEnd();
+  return `\n${all.map(line).join('\n')}\n\n`;
+}
+
+function verdict(results: IntentResult[], isComplete: boolean, uiUrl: string | undefined): string {
+  const routes = results.flatMap((result) => result.routes);
+  const count = (status: string) => routes.filter((route) => route.status === status).length;
+  const problems = routes.filter(({ problem }) => problem !== undefined).length;
+  const [first] = results;
+  const link =
+    uiUrl && first
+      ? `${uiUrl}/namespaces/default/workflows/${encodeURIComponent(notificationWorkflowId(first.notificationId))}`
+      : undefined;
+  return [
+    `${results.length} intents: ${count('published')} routes published, ${count('skipped')} skipped as the catalog says.`,
+    isComplete ? 'All of it arrived, exactly once.' : `${problems} routes did NOT arrive as they should.`,
+    ...(uiUrl ? [`Temporal Web UI: ${uiUrl}`] : []),
+    ...(link ? [`The first notification: ${link}`] : []),
+  ].join('\n');
+}
+
+async function keepRunning(): Promise<void> {
+  report('Everything keeps running. Ctrl-C stops it.');
+  await new Promise<void>((resolve) => {
+    process.once('SIGINT', resolve);
+    process.once('SIGTERM', resolve);
+  });
+}
+
+function report(line: string): void {
+  process.stderr.write(`${line}\n`);
+}
+
+process.exitCode = (await main()) ? 0 : 1;
