@@ -2,6 +2,8 @@ import js from '@eslint/js';
 import prettier from 'eslint-config-prettier';
 import tseslint from 'typescript-eslint';
 
+const plugins = { '@typescript-eslint': tseslint.plugin };
+
 /** Import borders of the layout: each folder is a process border or the Temporal sandbox. */
 const forbid = (...patterns) => ({
   '@typescript-eslint/no-restricted-imports': ['error', { patterns }],
@@ -19,7 +21,8 @@ const noConnections = {
   'no-restricted-syntax': [
     'error',
     {
-      selector: "NewExpression[callee.name='Redis'], NewExpression[callee.name='Pool'], NewExpression[callee.property.name='Pool']",
+      selector:
+        "NewExpression[callee.name='Redis'], NewExpression[callee.name='Pool'], NewExpression[callee.property.name='Pool']",
       message: 'Connections are opened in workers/resources.ts only.',
     },
     {
@@ -41,6 +44,10 @@ export default tseslint.config(
       '@typescript-eslint/switch-exhaustiveness-check': 'error',
       // A deliberate void says that nobody waits; the rest must be awaited.
       '@typescript-eslint/no-floating-promises': ['error', { ignoreVoid: true }],
+      // A leading underscore says that a value is taken out to be left out.
+      '@typescript-eslint/no-unused-vars': ['error', { varsIgnorePattern: '^_' }],
+      // Objects of functions, not classes: there is no `this` to lose.
+      '@typescript-eslint/unbound-method': 'off',
       // Interfaces that promise a promise may be met by functions that need no await.
       '@typescript-eslint/require-await': 'off',
       // Restated with types by the rules above and by the compiler.
@@ -51,27 +58,54 @@ export default tseslint.config(
   },
   {
     files: ['**/*.js', '**/*.mjs'],
-    languageOptions: { globals: { process: 'readonly', console: 'readonly', Buffer: 'readonly', URL: 'readonly', setTimeout: 'readonly' } },
+    languageOptions: {
+      globals: {
+        process: 'readonly',
+        console: 'readonly',
+        Buffer: 'readonly',
+        URL: 'readonly',
+        setTimeout: 'readonly',
+      },
+    },
   },
   {
     files: ['workflows/**'],
+    plugins,
     rules: {
       '@typescript-eslint/no-restricted-imports': [
         'error',
         {
           patterns: [
-            typesOnlyFrom('activities', 'Workflows call activities through proxies; import their types only.'),
+            typesOnlyFrom(
+              'activities',
+              'Workflows call activities through proxies; import their types only.',
+            ),
             { regex: '^\\.\\./(?!activities/)', message: 'Workflows import their own folder only.' },
-            { regex: '^(?!\\.|@temporalio/workflow$)', message: 'Workflows import @temporalio/workflow only: they run in its sandbox.' },
+            {
+              regex: '^(?!\\.|@temporalio/workflow$)',
+              message: 'Workflows import @temporalio/workflow only: they run in its sandbox.',
+            },
           ],
         },
       ],
       'no-restricted-globals': ['error', 'process', 'Buffer', 'setImmediate', 'fetch', 'require'],
     },
   },
-  { files: ['activities/**'], rules: forbid(folder('(client|workers|dev|test)', 'Activities get what they need as resources.')) },
-  { files: ['client/**'], rules: forbid(folder('(activities|workers|dev|test)', 'Clients are for other programs: contracts only.')) },
-  { files: ['api/**'], rules: forbid(folder('(activities|workflows|workers|client|dev|test)', 'Contracts depend on nothing.')) },
+  {
+    files: ['activities/**'],
+    plugins,
+    rules: forbid(folder('(client|workers|dev|test)', 'Activities get what they need as resources.')),
+  },
+  {
+    files: ['client/**'],
+    plugins,
+    rules: forbid(folder('(activities|workers|dev|test)', 'Clients are for other programs: contracts only.')),
+  },
+  {
+    files: ['api/**'],
+    plugins,
+    rules: forbid(folder('(activities|workflows|workers|client|dev|test)', 'Contracts depend on nothing.')),
+  },
   { files: ['workers/config.ts'], rules: { 'no-restricted-properties': 'off' } },
   {
     // Clients open connections for their own users; the embedded stack, benchmarks and tests for themselves.
@@ -80,6 +114,7 @@ export default tseslint.config(
   },
   {
     files: ['test/**'],
+    plugins,
     rules: {
       // Jest passes what globalSetup found out to the test processes through the environment.
       'no-restricted-properties': 'off',

@@ -11,11 +11,17 @@ export default {
   transform: {
     '\\.(ts|js|mjs)$': [
       '@swc/jest',
-      { jsc: { target: 'es2024', parser: { syntax: 'typescript' } }, module: { type: 'commonjs' }, sourceMaps: 'inline' },
+      {
+        jsc: { target: 'es2024', parser: { syntax: 'typescript' } },
+        module: { type: 'commonjs' },
+        sourceMaps: 'inline',
+      },
     ],
   },
   // Packages that ship ES modules only; Jest's own loader wants CommonJS.
-  transformIgnorePatterns: ['/node_modules/(?!(canonicalize|p-limit|yocto-queue|node-pg-migrate|commander)/)'],
+  transformIgnorePatterns: [
+    '/node_modules/(?!(canonicalize|p-limit|yocto-queue|node-pg-migrate|commander)/)',
+  ],
   // Each test file talks to servers that the machine shares with the others.
   testTimeout: 60_000,
   maxWorkers: 2,

@@ -18,8 +18,7 @@ export interface RouteSlot {
 
 /** Where routes can lead: resolved users, or the administrators configured for the type. */
 export type Audience =
-  | { kind: 'user'; recipients: readonly Recipient[] }
-  | { kind: 'admin_email'; emails: readonly string[] };
+  { kind: 'user'; recipients: readonly Recipient[] } | { kind: 'admin_email'; emails: readonly string[] };
 
 /** Attempts a channel may spend on a route. */
 export type ChannelBudgets = Record<Channel, number>;
@@ -58,13 +57,19 @@ interface Contact {
 
 function contactsOf(audience: Audience): Contact[] {
   if (audience.kind === 'user') {
-    return audience.recipients.map(({ userId, email, locale }) => ({ recipientRef: `user:${userId}`, email, locale }));
+    return audience.recipients.map(({ userId, email, locale }) => ({
+      recipientRef: `user:${userId}`,
+      email,
+      locale,
+    }));
   }
   return audience.emails.map((email) => ({ recipientRef: `email:${email}`, email, locale: 'en' }));
 }
 
 /** The fields by which log lines of intake and publication are found (seed "Observability"). */
-export function logFieldsOf(intent: Omit<Intent, 'payloadJson' | 'recipientUserIds' | 'occurredAtMs'>): Record<string, string> {
+export function logFieldsOf(
+  intent: Omit<Intent, 'payloadJson' | 'recipientUserIds' | 'occurredAtMs'>,
+): Record<string, string> {
   return {
     notification_id: intent.notificationId,
     notification_type: intent.notificationType,

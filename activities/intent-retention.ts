@@ -35,7 +35,8 @@ export function createRetentionActivities({ db, log, retention }: RetentionResou
   return {
     /** Removes records past their retention with their routes and dead letters, unless their key is still reserved. */
     deleteExpiredRecords: () => deleteInBatches(DELETE_RECORDS, retention.recordRetentionMs),
-    deleteExpiredMalformedIntents: () => deleteInBatches(DELETE_MALFORMED, retention.malformedIntentRetentionMs),
+    deleteExpiredMalformedIntents: () =>
+      deleteInBatches(DELETE_MALFORMED, retention.malformedIntentRetentionMs),
   };
 }
 

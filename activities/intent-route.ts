@@ -11,7 +11,13 @@ import { ApplicationFailure } from '@temporalio/activity';
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
-import type { AudienceKind, Channel, NotificationType, Producer, PushNotificationType } from '../api/catalog.ts';
+import type {
+  AudienceKind,
+  Channel,
+  NotificationType,
+  Producer,
+  PushNotificationType,
+} from '../api/catalog.ts';
 import type { EntryField } from '../api/hand-off.ts';
 import { hashOfRouteRef } from '../api/ids.ts';
 import type { Locale } from '../api/mail-command.ts';
@@ -97,7 +103,12 @@ export function createRouteActivities({ db, redis, log, route: settings }: Route
     void handOff.release(redis, keys, lease).catch(() => undefined);
     if (!published) return deferToFresherRow();
     log.info(
-      { ...logFields(route), result: 'published', entry_id: handedOff.entryId, attempt: published.attempt_count },
+      {
+        ...logFields(route),
+        result: 'published',
+        entry_id: handedOff.entryId,
+        attempt: published.attempt_count,
+      },
       'route published',
     );
     return { status: 'published' };
@@ -170,7 +181,10 @@ export function createRouteActivities({ db, redis, log, route: settings }: Route
       log.error({ ...fields, result: 'dead_letter' }, 'route dead-lettered');
       return { status: 'dead_letter', classification };
     }
-    log.warn({ ...fields, result: 'retry', retry_in_ms: delayMs }, 'route publication failed, retry scheduled');
+    log.warn(
+      { ...fields, result: 'retry', retry_in_ms: delayMs },
+      'route publication failed, retry scheduled',
+    );
     const details: PublicationFailureDetails = {
       attemptCount,
       maxAttempts: route.max_attempts,
@@ -233,7 +247,11 @@ interface RouteRow {
   accepted_at_ms: string;
 }
 
-const keyOf = ({ notification_id, route_id, version }: RouteRow): string[] => [notification_id, route_id, version];
+const keyOf = ({ notification_id, route_id, version }: RouteRow): string[] => [
+  notification_id,
+  route_id,
+  version,
+];
 
 function logFields(route: RouteRow): Record<string, string> {
   return {

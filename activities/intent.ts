@@ -63,12 +63,17 @@ export function createIntentActivities({ db, userService, log, intent: settings 
       }
       // Another intent with this key was accepted since the first look.
       const found = await findDecision(db, intent, fingerprint);
-      if (!found) throw ApplicationFailure.retryable('the record that held the idempotency key has just expired');
+      if (!found)
+        throw ApplicationFailure.retryable('the record that held the idempotency key has just expired');
       return report(intent, found);
     },
 
     /** The routes to publish among those at [offset, offset + limit) of a notification, ordered by route id. */
-    async listRoutesToPublish(notificationId: string, offset: number, limit: number): Promise<RouteToPublish[]> {
+    async listRoutesToPublish(
+      notificationId: string,
+      offset: number,
+      limit: number,
+    ): Promise<RouteToPublish[]> {
       const rows = await query<RouteRow>(db, LIST_ROUTES, [notificationId, offset, limit]);
       return routesToPublish(rows);
     },
@@ -131,7 +136,12 @@ export function createIntentActivities({ db, userService, log, intent: settings 
           `idempotency_key was used for notification ${acceptance.with} with other content`,
         );
         log.warn(
-          { ...fields, outcome: 'rejected', failure_code: acceptance.outcome, conflicts_with: acceptance.with },
+          {
+            ...fields,
+            outcome: 'rejected',
+            failure_code: acceptance.outcome,
+            conflicts_with: acceptance.with,
+          },
           'intent rejected',
         );
         break;
@@ -156,7 +166,11 @@ function routesToPublish(rows: RouteRow[]): RouteToPublish[] {
 
 function acceptedWith(slots: RouteSlot[]): Acceptance {
   return accepted(
-    slots.map(({ routeId, channel, status }) => ({ route_id: routeId, channel, skipped: status === 'skipped' })),
+    slots.map(({ routeId, channel, status }) => ({
+      route_id: routeId,
+      channel,
+      skipped: status === 'skipped',
+    })),
   );
 }
 

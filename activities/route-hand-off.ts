@@ -111,6 +111,11 @@ export const handOff = {
 
   /** Ends an attempt whose route is settled: gives the lease back, and lets the memory of the hand-off fade. */
   async release(redis: Redis, keys: Keys, lease: Lease): Promise<void> {
-    await (redis as unknown as HandOffCommands).handOffRelease(keys.handOff, keys.lease, lease.token, REMEMBER_SETTLED_MS);
+    await (redis as unknown as HandOffCommands).handOffRelease(
+      keys.handOff,
+      keys.lease,
+      lease.token,
+      REMEMBER_SETTLED_MS,
+    );
   },
 };

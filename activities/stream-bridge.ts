@@ -8,6 +8,7 @@
 import { ApplicationFailure, Context } from '@temporalio/activity';
 import type { WorkflowClient, WorkflowStartOptions } from '@temporalio/client';
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/client';
+import { ApplicationFailureCategory } from '@temporalio/common';
 import type { Redis } from 'ioredis';
 import pLimit from 'p-limit';
 import type { Pool } from 'pg';
@@ -16,7 +17,11 @@ import { searchableKey } from '../api/ids.ts';
 import type { EntryFields, Intent, MalformedIntent } from '../api/intent.ts';
 import { parseIntent } from '../api/intent.ts';
 import { BRIDGE_HANDOVER } from '../workflows/failures.ts';
-import { INTENT_TASK_QUEUE, NOTIFICATION_WORKFLOW, notificationWorkflowId } from '../workflows/intent-contract.ts';
+import {
+  INTENT_TASK_QUEUE,
+  NOTIFICATION_WORKFLOW,
+  notificationWorkflowId,
+} from '../workflows/intent-contract.ts';
 import { notificationAttributes } from '../workflows/search-attributes.ts';
 import type { BridgeProgress } from '../workflows/stream-bridge-contract.ts';
 import { logFieldsOf } from './intent-materialization.ts';
@@ -85,6 +90,8 @@ export function createBridgeActivities(resources: BridgeResources) {
         type: BRIDGE_HANDOVER,
         message: 'this process is shutting down; the next worker reads on',
         nextRetryDelay: '100 milliseconds',
+        // In good order: nothing to warn about.
+        category: ApplicationFailureCategory.BENIGN,
       });
     },
   };
@@ -94,7 +101,7 @@ export function createBridgeActivities(resources: BridgeResources) {
       connection.xreadBuffer('COUNT', BATCH_SIZE, 'BLOCK', settings.blockMs, 'STREAMS', stream, offset),
       settings.blockMs + settings.graceMs,
     );
-    const entries = (reply as [Buffer, [Buffer, Buffer[]][]][] | null)?.[0]?.[1] ?? [];
+    const entries = reply?.[0]?.[1] ?? [];
     return entries.map(([id, fields]) => ({ id: id.toString(), fields: pairs(fields) }));
   }
 

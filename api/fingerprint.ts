@@ -1,7 +1,7 @@
 /** The identity of an intent's content, for telling a duplicate from a conflict (seed "Stable Input Contract"). */
 import { createHash } from 'node:crypto';
-import canonicalize from 'canonicalize';
 import type { Intent } from './intent.ts';
+import { canonicalJson } from './json.ts';
 
 /**
  * SHA-256 (hex) over the normalized content. Recipients count as a set and the payload in canonical form, so the order
@@ -11,7 +11,7 @@ import type { Intent } from './intent.ts';
  * exempts those two alone, and the same event did not happen at two times.
  */
 export function fingerprintOf(intent: Omit<Intent, 'notificationId' | 'requestId' | 'traceId'>): string {
-  const content = canonicalize({
+  const content = canonicalJson({
     notification_type: intent.notificationType,
     producer: intent.producer,
     audience_kind: intent.audienceKind,
@@ -21,5 +21,5 @@ export function fingerprintOf(intent: Omit<Intent, 'notificationId' | 'requestId
     // A string inside: canonical already.
     payload: intent.payloadJson,
   });
-  return createHash('sha256').update(content ?? '').digest('hex');
+  return createHash('sha256').update(content).digest('hex');
 }

@@ -3,10 +3,11 @@
  * the service run the same checks. Whatever an entry holds, the result is an intent or a reason, never an exception.
  */
 import { isUtf8 } from 'node:buffer';
-import canonicalize from 'canonicalize';
 import type { AudienceKind, NotificationType, Producer } from './catalog.ts';
 import { AUDIENCE_KINDS, CATALOG, PAYLOAD_SCHEMAS, audiencesOf, isNotificationType } from './catalog.ts';
-import { JsonError, isJsonObject, parseJson } from './json.ts';
+import { JsonError, canonicalJson, isJsonObject, parseJson } from './json.ts';
+import type { EntryFields } from './storable.ts';
+import { cutText, storableFields, storableText } from './storable.ts';
 
 /** Names and values of an entry together. Larger ones would burden every history and log that they pass. */
 export const MAX_ENTRY_BYTES = 256 * 1024;
@@ -58,7 +59,11 @@ export const INTENT_FAILURE_CODES = [
 export type IntentFailureCode = (typeof INTENT_FAILURE_CODES)[number];
 
 /** All reasons for a row in `malformed_intents`; the last two come out during acceptance. */
-export const MALFORMED_CODES = [...INTENT_FAILURE_CODES, 'idempotency_conflict', 'recipient_not_found'] as const;
+export const MALFORMED_CODES = [
+  ...INTENT_FAILURE_CODES,
+  'idempotency_conflict',
+  'recipient_not_found',
+] as const;
 export type MalformedCode = (typeof MALFORMED_CODES)[number];
 
 /** An entry that cannot become a notification, in a form that PostgreSQL stores as it is. */
@@ -72,8 +77,7 @@ export interface MalformedIntent {
   rawFields: Record<string, string>;
 }
 
-/** The fields of an entry as Redis gives them: in order, names not necessarily unique, bytes not necessarily text. */
-export type EntryFields = readonly (readonly [name: Buffer, value: Buffer])[];
+export type { EntryFields } from './storable.ts';
 
 export type ParsedIntent = { ok: true; intent: Intent } | { ok: false; malformed: MalformedIntent };
 
@@ -82,6 +86,7 @@ export function parseIntent(entryId: string, fields: EntryFields): ParsedIntent 
   try {
     return { ok: true, intent: readIntent(entryId, fields) };
   } catch (error) {
+    // A fault of our own must not make good intents malformed.
     if (!(error instanceof Refusal)) throw error;
     return { ok: false, malformed: malformedOf(entryId, fields, error) };
   }
@@ -93,7 +98,9 @@ export function envelopeOf(intent: Omit<Intent, 'notificationId'>): Record<strin
     notification_type: intent.notificationType,
     producer: intent.producer,
     audience_kind: intent.audienceKind,
-    ...(intent.audienceKind === 'user' ? { recipient_user_ids_json: JSON.stringify(intent.recipientUserIds) } : {}),
+    ...(intent.recipientUserIds.length === 0
+      ? {}
+      : { recipient_user_ids_json: JSON.stringify(intent.recipientUserIds) }),
     idempotency_key: intent.idempotencyKey,
     occurred_at_ms: String(intent.occurredAtMs),
     payload_json: intent.payloadJson,
@@ -104,7 +111,9 @@ export function envelopeOf(intent: Omit<Intent, 'notificationId'>): Record<strin
 
 /** The raw fields of a valid intent, for a rejection that comes out after validation. */
 export function rawFieldsOf(intent: Intent): Record<string, string> {
-  return storable(Object.entries(envelopeOf(intent)).map(([name, value]) => [Buffer.from(name), Buffer.from(value)]));
+  return storableFields(
+    Object.entries(envelopeOf(intent)).map(([name, value]) => [Buffer.from(name), Buffer.from(value)]),
+  );
 }
 
 /** Internal: why reading stopped. */
@@ -121,7 +130,10 @@ type Envelope = Partial<Record<EnvelopeField, string>>;
 function readIntent(entryId: string, fields: EntryFields): Intent {
   const size = fields.reduce((total, [name, value]) => total + name.length + value.length, 0);
   if (size > MAX_ENTRY_BYTES) {
-    throw new Refusal('entry_too_large', `the entry has ${size} bytes; at most ${MAX_ENTRY_BYTES} are accepted`);
+    throw new Refusal(
+      'entry_too_large',
+      `the entry has ${size} bytes; at most ${MAX_ENTRY_BYTES} are accepted`,
+    );
   }
   const envelope = readEnvelope(fields);
   const idempotencyKey = identifier(envelope, 'idempotency_key');
@@ -152,7 +164,8 @@ function readEnvelope(fields: EntryFields): Envelope {
   for (const [nameBytes, value] of fields) {
     const name = nameBytes.toString('latin1');
     if (!ENVELOPE_FIELDS.includes(name)) continue;
-    if (Object.hasOwn(envelope, name)) throw new Refusal('invalid_envelope', `${name} is given more than once`);
+    if (Object.hasOwn(envelope, name))
+      throw new Refusal('invalid_envelope', `${name} is given more than once`);
     if (!isUtf8(value)) throw new Refusal('invalid_envelope', `${name} is not UTF-8`);
     envelope[name as EnvelopeField] = value.toString('utf8');
   }
@@ -182,7 +195,10 @@ function optionalIdentifier(envelope: Envelope, name: EnvelopeField): string | u
 function timestamp({ occurred_at_ms: text = '' }: Envelope): number {
   const value = /^[0-9]{1,15}$/.test(text) ? Number(text) : 0;
   if (value < 1 || value > MAX_TIMESTAMP_MS) {
-    throw new Refusal('invalid_envelope', 'occurred_at_ms must be whole milliseconds since 1970, before the year 10000');
+    throw new Refusal(
+      'invalid_envelope',
+      'occurred_at_ms must be whole milliseconds since 1970, before the year 10000',
+    );
   }
   return value;
 }
@@ -216,10 +232,12 @@ function recipientsOf({ recipient_user_ids_json: text }: Envelope, audience: Aud
   }
   if (text === undefined) throw refuse('is required for audience_kind user');
   const userIds = parsedOrRefused(text, refuse);
-  if (!Array.isArray(userIds) || userIds.length === 0) throw refuse('must be a JSON array with at least one user id');
+  if (!Array.isArray(userIds) || userIds.length === 0)
+    throw refuse('must be a JSON array with at least one user id');
   const seen = new Set<string>();
   for (const [index, userId] of userIds.entries()) {
-    if (typeof userId !== 'string' || userId.trim() === '') throw refuse(`has no user id at position ${index}`);
+    if (typeof userId !== 'string' || userId.trim() === '')
+      throw refuse(`has no user id at position ${index}`);
     if (seen.has(userId)) throw refuse(`names ${quote(userId)} more than once`);
     if (Buffer.byteLength(userId) > MAX_USER_ID_BYTES) {
       throw refuse(`has a user id longer than ${MAX_USER_ID_BYTES} bytes at position ${index}`);
@@ -240,7 +258,7 @@ function payloadOf({ payload_json: text = '' }: Envelope, type: NotificationType
   if (!isJsonObject(payload)) throw refuse('must be a JSON object');
   const [issue] = PAYLOAD_SCHEMAS[type].safeParse(payload).error?.issues ?? [];
   if (issue) throw refuse(`field ${issue.path.join('.')}: ${issue.message}`);
-  return canonicalize(payload) ?? '';
+  return canonicalJson(payload);
 }
 
 function parsedOrRefused(text: string, refuse: (problem: string) => Refusal): unknown {
@@ -254,18 +272,14 @@ function parsedOrRefused(text: string, refuse: (problem: string) => Refusal): un
 
 const hasControlCharacters = (text: string): boolean => /\p{Cc}/u.test(text);
 
-const quote = (text: string): string => JSON.stringify(cut(text, 100));
+const quote = (text: string): string => JSON.stringify(cutText(text, 100));
 
 const MAX_COLUMN_LENGTH = 256;
-const MAX_RAW_FIELDS = 64;
-const MAX_RAW_NAME_BYTES = 128;
-const MAX_RAW_VALUE_BYTES = 4 * 1024;
-const MAX_RAW_TOTAL_BYTES = 16 * 1024;
 
 function malformedOf(entryId: string, fields: EntryFields, { code, message }: Refusal): MalformedIntent {
   const column = (name: string): string | undefined => {
     const value = fields.find(([field]) => field.toString('latin1') === name)?.[1];
-    return value && cut(visible(value.subarray(0, 4 * MAX_COLUMN_LENGTH)), MAX_COLUMN_LENGTH);
+    return value && cutText(storableText(value, 4 * MAX_COLUMN_LENGTH), MAX_COLUMN_LENGTH);
   };
   const notificationType = column('notification_type');
   const producer = column('producer');
@@ -276,47 +290,7 @@ function malformedOf(entryId: string, fields: EntryFields, { code, message }: Re
     ...(producer === undefined ? {} : { producer }),
     ...(idempotencyKey === undefined ? {} : { idempotencyKey }),
     failureCode: code,
-    failureMessage: visible(Buffer.from(message)),
-    rawFields: storable(fields),
+    failureMessage: message.toWellFormed().replaceAll('\0', '\ufffd'),
+    rawFields: storableFields(fields),
   };
-}
-
-/**
- * What an operator needs to see of an entry, in a form that jsonb takes: bounded in size, valid text. A name that
- * comes again gets a number; what was cut says how long it was.
- */
-function storable(fields: EntryFields): Record<string, string> {
-  const raw = new Map<string, string>();
-  let room = MAX_RAW_TOTAL_BYTES;
-  for (const [nameBytes, value] of fields.slice(0, MAX_RAW_FIELDS)) {
-    const name = unusedName(raw, cutBytes(nameBytes, MAX_RAW_NAME_BYTES));
-    const shown = cutBytes(value, Math.min(MAX_RAW_VALUE_BYTES, Math.max(0, room)));
-    raw.set(name, shown);
-    room -= Buffer.byteLength(name) + Buffer.byteLength(shown);
-  }
-  if (fields.length > MAX_RAW_FIELDS) raw.set('…', `${fields.length - MAX_RAW_FIELDS} further fields`);
-  // From entries, so that a field named __proto__ becomes a property like any other.
-  return Object.fromEntries(raw);
-}
-
-function unusedName(taken: ReadonlyMap<string, string>, name: string): string {
-  let candidate = name;
-  for (let count = 2; taken.has(candidate); count += 1) candidate = `${name} (${count})`;
-  return candidate;
-}
-
-function cutBytes(bytes: Buffer, max: number): string {
-  return bytes.length <= max
-    ? visible(bytes)
-    : `${visible(bytes.subarray(0, max))}… (cut, ${bytes.length} bytes in all)`;
-}
-
-/** Text that every store takes: bytes that are not UTF-8 and NUL appear as replacement characters. */
-function visible(bytes: Buffer): string {
-  return bytes.toString('utf8').replaceAll('\0', '\ufffd');
-}
-
-/** Cuts between characters, never through one. */
-function cut(text: string, max: number): string {
-  return text.length <= max ? text : `${text.slice(0, max).replace(/\p{Surrogate}$/u, '')}…`;
 }

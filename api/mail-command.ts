@@ -73,7 +73,7 @@ export function mailEntryFields(command: MailCommand): EntryField[] {
     attachments: [],
     template_id: command.notificationType,
     locale: command.locale,
-    variables: JSON.parse(command.payloadJson),
+    variables: JSON.parse(command.payloadJson) as unknown,
   });
   return [
     ['delivery_id', deliveryId],

@@ -4,7 +4,8 @@
  * type has is the catalog's to say, and a name that the generated code does not know fails when this module loads.
  */
 import * as flatbuffers from 'flatbuffers';
-import { CATALOG, PAYLOAD_SCHEMAS, PUSH_NOTIFICATION_TYPES } from './catalog.ts';
+import type { z } from 'zod';
+import { CATALOG, PUSH_NOTIFICATION_TYPES } from './catalog.ts';
 import type { PushNotificationType } from './catalog.ts';
 import * as generated from './generated/notification_generated.ts';
 import { handOffId, tracingFields } from './hand-off.ts';
@@ -45,10 +46,11 @@ function tableCodec(type: PushNotificationType): TableCodec {
 
 function fieldCodec(type: PushNotificationType, tableClass: { prototype: object }, name: string): FieldCodec {
   const pascalCase = name.replaceAll(/(?:^|_)(\w)/g, (_, initial: string) => initial.toUpperCase());
+  const payload: z.ZodRawShape = CATALOG[type].payload;
   const getter = method(tableClass.prototype, pascalCase.charAt(0).toLowerCase() + pascalCase.slice(1));
   return {
     name,
-    kind: PAYLOAD_SCHEMAS[type].shape[name]?._zod.def.type === 'number' ? 'long' : 'string',
+    kind: payload[name]?._zod.def.type === 'number' ? 'long' : 'string',
     add: method(tableClass, `add${pascalCase}`),
     read: (table) => getter.call(table) as string | bigint | null,
   };

@@ -11,10 +11,9 @@ export const userSchema = z.object({
   // Whatever it is, resolveLocale has an answer to it: a bad language must not keep a user from getting mail.
   preferred_language: z.unknown().optional(),
 });
-export type User = z.infer<typeof userSchema>;
 
 /** The code of the 404 that says: there is no such user. Any other 404 comes from something in between. */
-export const SUBJECT_NOT_FOUND = 'subject_not_found';
+const SUBJECT_NOT_FOUND = 'subject_not_found';
 
 export const subjectNotFoundSchema = z.object({
   error: z.object({ code: z.literal(SUBJECT_NOT_FOUND), message: z.string().optional() }),

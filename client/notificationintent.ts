@@ -13,8 +13,8 @@
  *
  * A publication that fails degrades notifications; it must not roll back the business change it tells about.
  */
-import type { AudienceKind, Catalog, NotificationType, PayloadOf } from '../api/catalog.ts';
-import { CATALOG } from '../api/catalog.ts';
+import type { Catalog, NotificationType, PayloadOf } from '../api/catalog.ts';
+import { CATALOG, audiencesOf } from '../api/catalog.ts';
 import type { Intent, IntentFailureCode } from '../api/intent.ts';
 import { envelopeOf, parseIntent } from '../api/intent.ts';
 
@@ -50,6 +50,7 @@ interface CommonOptions<T extends NotificationType> {
 }
 
 interface ToUsers {
+  audience?: 'user';
   /** Unique ids of the users to notify; their order makes no difference. */
   recipientUserIds: readonly string[];
 }
@@ -57,6 +58,7 @@ interface ToUsers {
 /** Public games go to the administrators that the service has configured. */
 interface ToAdministrators {
   audience: 'admin_email';
+  recipientUserIds?: never;
 }
 
 type AudienceOf<T extends NotificationType> = keyof Catalog[T]['channels'];
@@ -99,13 +101,14 @@ export const newRuntimeStartConfigInvalid = constructorOf('runtime.start_config_
 export function constructorOf<T extends NotificationType>(type: T): Constructor<T> {
   return (options) => {
     const { idempotencyKey, occurredAt = Date.now(), requestId, traceId, payload } = options;
-    const recipients = 'recipientUserIds' in options ? options.recipientUserIds : undefined;
-    const audienceKind: AudienceKind = recipients === undefined ? 'admin_email' : 'user';
+    // Administrators of a type that users can get too must be asked for: forgotten recipients are a mistake.
+    const { audience = audiencesOf(type).includes('user') ? 'user' : 'admin_email', recipientUserIds = [] } =
+      options as Partial<ToUsers> | ToAdministrators;
     return validated({
       notificationType: type,
       producer: CATALOG[type].producer,
-      audienceKind,
-      recipientUserIds: [...(recipients ?? [])],
+      audienceKind: audience,
+      recipientUserIds: [...recipientUserIds],
       idempotencyKey,
       occurredAtMs: Number(occurredAt),
       payloadJson: payloadJsonOf(payload),
@@ -138,12 +141,19 @@ export async function publishIntent(
 
 /** Runs the service's checks on exactly what would be appended. */
 function validated(draft: NotificationIntent): NotificationIntent {
-  const fields = Object.entries(envelopeOf(draft)).map(
-    ([name, value]) => [Buffer.from(name), Buffer.from(value)] as const,
-  );
+  const fields = Object.entries(envelopeOf(draft)).map(([name, value]) => {
+    // Bytes would not show it any more: a lone surrogate turns into another character, silently.
+    if (typeof value !== 'string' || !value.isWellFormed()) {
+      throw new InvalidIntentError('invalid_envelope', `${name} must be well-formed text`);
+    }
+    return [Buffer.from(name), Buffer.from(value)] as const;
+  });
   const parsed = parseIntent('0-0', fields);
   if (!parsed.ok) {
-    throw new InvalidIntentError(parsed.malformed.failureCode as IntentFailureCode, parsed.malformed.failureMessage);
+    throw new InvalidIntentError(
+      parsed.malformed.failureCode as IntentFailureCode,
+      parsed.malformed.failureMessage,
+    );
   }
   const { notificationId: _unknownYet, ...intent } = parsed.intent;
   return intent;
@@ -159,12 +169,16 @@ function payloadJsonOf(payload: Record<string, unknown>): string {
       typeof value === 'symbol' ||
       (typeof value === 'number' && !Number.isFinite(value));
     if (!isLossy) return value;
-    throw new InvalidIntentError('invalid_payload', `payload_json field ${key}: ${typeof value} ${String(value)} has no JSON form`);
+    const what = typeof value === 'number' ? String(value) : typeof value;
+    throw new InvalidIntentError('invalid_payload', `payload_json field ${key}: ${what} has no JSON form`);
   };
   try {
     return JSON.stringify(payload, refuseLossy);
   } catch (error) {
     if (error instanceof InvalidIntentError) throw error;
-    throw new InvalidIntentError('invalid_payload', `payload_json cannot be written as JSON: ${String(error)}`);
+    throw new InvalidIntentError(
+      'invalid_payload',
+      `payload_json cannot be written as JSON: ${String(error)}`,
+    );
   }
 }

@@ -55,6 +55,18 @@ export function runCommand(
   });
 }
 
+/** Whether the command exists and ends with exit code 0. */
+export function commandSucceeds(
+  command: string,
+  args: readonly string[],
+  options?: CommandOptions,
+): Promise<boolean> {
+  return runCommand(command, args, options).then(
+    () => true,
+    () => false,
+  );
+}
+
 /**
  * Adds variables through `env`(1), which becomes the command itself: `dev/` neither reads nor copies the environment
  * of the service, which is the configuration's business.

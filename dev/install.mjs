@@ -73,15 +73,19 @@ function recordMatchesLock() {
   }
 }
 
-/** Runs `npm ci` and returns its exit code; npm says itself what went wrong. */
+/**
+ * Runs npm and returns its exit code; npm says itself what went wrong.
+ *
+ * `npm install` and not `npm ci`: both install what the lock file says, but `npm ci` refuses a lock file without the
+ * optional packages of other platforms, which is what npm writes where the registry has no such packages. `--no-save`
+ * keeps it from completing the lock file in everybody's checkout.
+ */
 function install() {
   console.log('Installing dependencies (about 1 minute, only when package-lock.json changed) ...');
   writeFileSync(incompleteMark, '');
   const [command, args] = npmCommand();
-  const { status, signal, error } = spawnSync(command, [...args, 'ci', '--no-audit', '--no-fund'], {
-    cwd: root,
-    stdio: 'inherit',
-  });
+  args.push('install', '--no-save', '--no-audit', '--no-fund');
+  const { status, signal, error } = spawnSync(command, args, { cwd: root, stdio: 'inherit' });
   if (error) console.error(`npm could not be started: ${error.message}`);
   if (signal) console.error(`npm was ended by ${signal}`);
   if (status !== 0) return status ?? 1;
@@ -90,7 +94,7 @@ function install() {
   return 0;
 }
 
-/** The npm that runs us, on the Node it runs on: ours may be the one in node_modules, which `npm ci` deletes. */
+/** The npm that runs us, on the Node it runs on: ours may be the one in node_modules, which npm may replace. */
 function npmCommand() {
   const { npm_execpath: npm, npm_node_execpath: node } = process.env;
   return npm && path.basename(npm).startsWith('npm') ? [node ?? process.execPath, [npm]] : ['npm', []];

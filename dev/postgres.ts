@@ -13,7 +13,7 @@ import { createHash } from 'node:crypto';
 import { chown, cp, lstat, mkdir, readFile, rename, rm, stat } from 'node:fs/promises';
 import path from 'node:path';
 import pg from 'pg';
-import { runCommand, type UserIds } from './command.ts';
+import { commandSucceeds, runCommand, type UserIds } from './command.ts';
 import { freePort, LOOPBACK, PORT_VARIABLES } from './ports.ts';
 import { startServer, type Report } from './server-process.ts';
 
@@ -186,10 +186,7 @@ async function reachableBinaries(
 
 /** Asks the binary itself: folder modes alone would not tell about access lists, mounts and libraries. */
 async function canRun(folder: string, user: UserIds): Promise<boolean> {
-  return runCommand(path.join(folder, 'bin', 'postgres'), ['--version'], { user }).then(
-    () => true,
-    () => false,
-  );
+  return commandSucceeds(path.join(folder, 'bin', 'postgres'), ['--version'], { user });
 }
 
 async function packagedBinaries(): Promise<{ folder: string; version: string }> {
@@ -213,11 +210,7 @@ async function packagedBinaries(): Promise<{ folder: string; version: string }> 
 async function reachableDataDir(dataDir: string, user: UserIds | undefined, report: Report): Promise<string> {
   await mkdir(dataDir, { recursive: true });
   if (!user) return dataDir;
-  const reachable = await runCommand('test', ['-x', path.join(dataDir, '.')], { user }).then(
-    () => true,
-    () => false,
-  );
-  if (reachable) return dataDir;
+  if (await commandSucceeds('test', ['-x', path.join(dataDir, '.')], { user })) return dataDir;
   const outside = await shelter(dataDir);
   report(`Keeping the PostgreSQL data in ${outside}: user ${SYSTEM_USER} cannot reach ${dataDir}`);
   return outside;

@@ -5,7 +5,7 @@
 import { mkdir, rm, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { Redis } from 'ioredis';
-import { runCommand } from './command.ts';
+import { commandSucceeds, runCommand } from './command.ts';
 import { freePort, LOOPBACK, PORT_VARIABLES } from './ports.ts';
 import { startServer, type Report } from './server-process.ts';
 
@@ -113,7 +113,7 @@ export async function findRedis(report: Report): Promise<string> {
   const installed = await lookUp(reasons);
   if (installed) return installed;
 
-  if (process.getuid?.() === 0 && (await runCommand('apt-get', ['--version']).catch(() => undefined))) {
+  if (process.getuid?.() === 0 && (await commandSucceeds('apt-get', ['--version']))) {
     try {
       await installFromDebian(report);
       const added = await lookUp(reasons);
@@ -156,11 +156,11 @@ async function installFromDebian(report: Report): Promise<void> {
   const env = { DEBIAN_FRONTEND: 'noninteractive' };
   await withoutServiceStart(async () => {
     // An outdated or unreachable list of one source need not matter; the installation itself tells.
-    await runCommand('apt-get', ['update'], { env }).catch(() => undefined);
+    await commandSucceeds('apt-get', ['update'], { env });
     await runCommand('apt-get', ['install', '-y', '--no-install-recommends', 'redis-server'], { env });
   });
   // The package enables its own service, which would take port 6379 at the next boot. No systemd, no such service.
-  await runCommand('systemctl', ['disable', 'redis-server']).catch(() => undefined);
+  await commandSucceeds('systemctl', ['disable', 'redis-server']);
 }
 
 /** Debian's switch against packages starting their services: they would take our port. Container images have it already. */

@@ -192,14 +192,17 @@ async function waitUntilReady(spec: ServerSpec, server: ProcessRef, logFile: str
   for (;;) {
     const problem = await spec.ready().then(
       () => undefined,
-      (error: unknown) => error,
+      (error: unknown) => (error instanceof Error ? error : new Error(String(error))),
     );
     // Asked after the check: somebody else's server on the same port must not make a dead one look usable.
     if (!isRunning(server)) throw await startError(spec.title, 'exited while starting', logFile);
     if (problem === undefined) return;
     if (Date.now() > deadline) {
-      const reason = problem instanceof Error ? problem.message : String(problem);
-      throw await startError(spec.title, `was not usable after ${limitMs / 1000} s (${reason})`, logFile);
+      throw await startError(
+        spec.title,
+        `was not usable after ${limitMs / 1000} s (${problem.message})`,
+        logFile,
+      );
     }
     await sleep(READY_POLL_MS);
   }

@@ -76,7 +76,7 @@ export async function startStack(options: StackOptions): Promise<Stack> {
       throw new AggregateError(errors, errors.map(({ message }) => message).join('\n'));
     }
     return {
-      ...Object.assign({}, ...parts.map(({ addresses }) => addresses)),
+      ...parts.reduce<Part['addresses']>((all, { addresses }) => ({ ...all, ...addresses }), {}),
       stop: async () => {
         await stopParts(parts);
         unlock();

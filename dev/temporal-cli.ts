@@ -119,7 +119,7 @@ async function download(folder: string, report: Report): Promise<string> {
     await unpack(Readable.fromWeb(response.body), folder);
   } catch (error) {
     const { message, cause } = error as Error;
-    throw new Error(cause instanceof Error ? `${message} (${cause.message})` : message);
+    throw new Error(cause instanceof Error ? `${message} (${cause.message})` : message, { cause: error });
   } finally {
     await dispatcher.destroy();
   }

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 
 /**
- * Stands for npm: notes that it ran, takes a moment, and leaves what `npm ci` would; a file `npm-fails` makes it fail
+ * Stands for npm: notes that it ran, takes a moment, and leaves what npm would; a file `npm-fails` makes it fail
  * after having left it.
  */
 const FAKE_NPM = `

@@ -143,7 +143,9 @@ describe('what is delivered', () => {
   });
 
   test('I18 a mail command has the exact fields, and no request or trace id that the intent lacked', async () => {
-    const id = await xadd(turnReady({ payload_json: '{"turn_number":54,"game_name":"A","game_id":"g","more":[1,{}]}' }));
+    const id = await xadd(
+      turnReady({ payload_json: '{"turn_number":54,"game_name":"A","game_id":"g","more":[1,{}]}' }),
+    );
     await settledRoutes(id);
     const { rows } = await slot.db.query<{ accepted_at: Date }>(
       'SELECT accepted_at FROM notification.records WHERE notification_id = $1',
@@ -190,7 +192,9 @@ describe('what is kept', () => {
   test('I7 I20 I27 the record and its routes hold the frozen columns', async () => {
     const id = await xadd(turnReady({ recipient_user_ids_json: '["user-2","user-1"]', request_id: 'req-9' }));
     const routes = await settledRoutes(id);
-    const { rows } = await slot.db.query('SELECT * FROM notification.records WHERE notification_id = $1', [id]);
+    const { rows } = await slot.db.query('SELECT * FROM notification.records WHERE notification_id = $1', [
+      id,
+    ]);
     expect(rows[0]).toMatchObject({
       notification_type: 'game.turn.ready',
       producer: 'game_master',
@@ -203,14 +207,25 @@ describe('what is kept', () => {
     });
     const { accepted_at: acceptedAt, idempotency_expires_at: expiresAt } = rows[0] as Record<string, Date>;
     expect(expiresAt!.getTime() - acceptedAt!.getTime()).toBe(168 * 3_600_000);
-    expect(routes.map(({ route_id, status, attempt_count, max_attempts }) => [route_id, status, attempt_count, max_attempts])).toEqual([
+    expect(
+      routes.map(({ route_id, status, attempt_count, max_attempts }) => [
+        route_id,
+        status,
+        attempt_count,
+        max_attempts,
+      ]),
+    ).toEqual([
       ['email:user:user-1', 'published', 1, 7],
       ['email:user:user-2', 'published', 1, 7],
       ['push:user:user-1', 'published', 1, 3],
       ['push:user:user-2', 'published', 1, 3],
     ]);
     for (const route of routes) {
-      expect(route).toMatchObject({ next_attempt_at: null, created_at: acceptedAt, last_error_classification: null });
+      expect(route).toMatchObject({
+        next_attempt_at: null,
+        created_at: acceptedAt,
+        last_error_classification: null,
+      });
       expect(route.published_at!.getTime()).toBeGreaterThanOrEqual(acceptedAt!.getTime());
     }
   });
@@ -239,7 +254,9 @@ describe('what is kept', () => {
       ['push:email:oncall@example.com', 'skipped'],
       ['push:email:ops@example.com', 'skipped'],
     ]);
-    expect(routes.filter(({ status }) => status === 'skipped').every(({ skipped_at }) => skipped_at !== null)).toBe(true);
+    expect(
+      routes.filter(({ status }) => status === 'skipped').every(({ skipped_at }) => skipped_at !== null),
+    ).toBe(true);
   });
 
   test('I14 an empty list of administrators leaves one skipped config slot', async () => {
@@ -250,9 +267,9 @@ describe('what is kept', () => {
     delete fields['recipient_user_ids_json'];
     const id = await xadd(fields);
     const routes = await settledRoutes(id);
-    expect(routes.map(({ route_id, status, next_attempt_at }) => [route_id, status, next_attempt_at])).toEqual([
-      ['email:config:game.generation_failed', 'skipped', null],
-    ]);
+    expect(
+      routes.map(({ route_id, status, next_attempt_at }) => [route_id, status, next_attempt_at]),
+    ).toEqual([['email:config:game.generation_failed', 'skipped', null]]);
     const outcome: unknown = await slot.client.workflow.getHandle(notificationWorkflowId(id)).result();
     expect(outcome).toEqual({ outcome: 'accepted', published: 0, skipped: 1, deadLettered: 0 });
   });
@@ -264,7 +281,10 @@ describe('what is refused', () => {
     const bad = await xadd(incomplete);
     const good = await xadd(turnReady());
     await settledRoutes(good);
-    const { rows } = await slot.db.query('SELECT * FROM notification.malformed_intents WHERE stream_entry_id = $1', [bad]);
+    const { rows } = await slot.db.query(
+      'SELECT * FROM notification.malformed_intents WHERE stream_entry_id = $1',
+      [bad],
+    );
     expect(rows).toHaveLength(1);
     expect(rows[0]).toMatchObject({
       notification_type: 'game.turn.ready',
@@ -276,7 +296,11 @@ describe('what is refused', () => {
     });
     expect(await routesOf(bad)).toEqual([]);
     expect(slot.logs).toContainEqual(
-      expect.objectContaining({ notification_id: bad, failure_code: 'invalid_envelope', outcome: 'malformed' }),
+      expect.objectContaining({
+        notification_id: bad,
+        failure_code: 'invalid_envelope',
+        outcome: 'malformed',
+      }),
     );
   });
 
@@ -284,10 +308,16 @@ describe('what is refused', () => {
     const first = turnReady();
     const original = await xadd(first);
     await settledRoutes(original);
-    const duplicate = await xadd({ ...first, payload_json: ` ${first['payload_json']!} `, request_id: 'other' });
+    const duplicate = await xadd({
+      ...first,
+      payload_json: ` ${first['payload_json']!} `,
+      request_id: 'other',
+    });
     const conflict = await xadd({ ...first, occurred_at_ms: '1790000000001' });
     const outcome = (id: string): Promise<unknown> =>
-      eventually(`outcome of ${id}`, () => slot.client.workflow.getHandle(notificationWorkflowId(id)).result());
+      eventually(`outcome of ${id}`, () =>
+        slot.client.workflow.getHandle(notificationWorkflowId(id)).result(),
+      );
     expect(await outcome(duplicate)).toEqual({ outcome: 'duplicate', of: original });
     expect(await outcome(conflict)).toEqual({ outcome: 'idempotency_conflict', with: original });
     const { rows } = await slot.db.query(
@@ -320,7 +350,9 @@ describe('what is refused', () => {
 
 describe('what an operator sees', () => {
   test('I40 a notification is found by each search attribute and says what it is', async () => {
-    const id = await xadd(turnReady({ idempotency_key: 'find-me', recipient_user_ids_json: '["user-1","user-2"]' }));
+    const id = await xadd(
+      turnReady({ idempotency_key: 'find-me', recipient_user_ids_json: '["user-1","user-2"]' }),
+    );
     await settledRoutes(id);
     for (const query of [
       `NotificationId = '${id}' AND WorkflowType = 'notification'`,
@@ -345,14 +377,21 @@ describe('what an operator sees', () => {
     await settledRoutes(id);
     const parent = slot.client.workflow.getHandle(notificationWorkflowId(id));
     await parent.result();
-    const histories = [parent, ...['push:user:user-1', 'email:user:user-1'].map((route) => slot.client.workflow.getHandle(routeWorkflowId(id, route)))];
+    const histories = [
+      parent,
+      ...['push:user:user-1', 'email:user:user-1'].map((route) =>
+        slot.client.workflow.getHandle(routeWorkflowId(id, route)),
+      ),
+    ];
     const [notificationEvents, ...routeEvents] = await Promise.all(
       histories.map(async (handle) => (await handle.fetchHistory()).events ?? []),
     );
     expect(notificationEvents!.length).toBeLessThanOrEqual(25);
     for (const events of routeEvents) expect(events.length).toBeLessThanOrEqual(8);
     const all = Buffer.from(JSON.stringify([notificationEvents, routeEvents]));
-    const payloads = [...all.toString().matchAll(/"data":"([^"]*)"/g)].map(([, data]) => Buffer.from(data!, 'base64').toString());
+    const payloads = [...all.toString().matchAll(/"data":"([^"]*)"/g)].map(([, data]) =>
+      Buffer.from(data!, 'base64').toString(),
+    );
     expect(payloads.join('\n')).toContain('Andromeda');
     expect(payloads.join('\n')).not.toContain('@example.com');
   });
@@ -365,7 +404,9 @@ describe('what an operator sees', () => {
     delete fields['recipient_user_ids_json'];
     const id = await xadd(fields);
     await settledRoutes(id);
-    const handle = slot.client.workflow.getHandle(routeWorkflowId(id, routeRefOf('email:email:ops@example.com')));
+    const handle = slot.client.workflow.getHandle(
+      routeWorkflowId(id, routeRefOf('email:email:ops@example.com')),
+    );
     expect(handle.workflowId).not.toContain('@');
     expect(await handle.result()).toEqual({ status: 'published' });
   });
@@ -380,7 +421,8 @@ describe('what an operator sees', () => {
     const details = await eventually('a heartbeat with the offset', async () => {
       const { raw } = await bridge.describe();
       const data = raw.pendingActivities?.[0]?.heartbeatDetails?.payloads?.[0]?.data;
-      const progress = data && (JSON.parse(Buffer.from(data).toString()) as { offset: string; lagMs: number });
+      const progress =
+        data && (JSON.parse(Buffer.from(data).toString()) as { offset: string; lagMs: number });
       return progress && progress.offset === id && progress;
     });
     expect(details).toMatchObject({ stream: STREAM, offset: id, lagMs: 0 });

@@ -3,7 +3,8 @@ import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { CATALOG, NOTIFICATION_TYPES, PAYLOAD_SCHEMAS, PUSH_NOTIFICATION_TYPES } from '../api/catalog.ts';
+import type { z } from 'zod';
+import { CATALOG, NOTIFICATION_TYPES, PUSH_NOTIFICATION_TYPES } from '../api/catalog.ts';
 import type { PushNotificationType } from '../api/catalog.ts';
 import { mailCommandPayloadSchema, mailEntryFields, resolveLocale } from '../api/mail-command.ts';
 import type { MailCommand } from '../api/mail-command.ts';
@@ -13,8 +14,10 @@ import type { PushEvent } from '../api/push-event.ts';
 const API = path.join(import.meta.dirname, '../api');
 const hasFlatc = spawnSync('flatc', ['--version']).status === 0;
 
-const isNumberField = (type: PushNotificationType, field: string): boolean =>
-  PAYLOAD_SCHEMAS[type].shape[field]?._zod.def.type === 'number';
+function isNumberField(type: PushNotificationType, field: string): boolean {
+  const payload: z.ZodRawShape = CATALOG[type].payload;
+  return payload[field]?._zod.def.type === 'number';
+}
 
 /** A payload with all fields of the type, its texts all different so that swapped fields show. */
 function payloadOf(type: PushNotificationType, texts: string, integer: number): Record<string, unknown> {
@@ -26,7 +29,10 @@ function payloadOf(type: PushNotificationType, texts: string, integer: number): 
   );
 }
 
-const pushFieldsOf = (type: PushNotificationType, payload: Record<string, unknown>): Record<string, unknown> =>
+const pushFieldsOf = (
+  type: PushNotificationType,
+  payload: Record<string, unknown>,
+): Record<string, unknown> =>
   Object.fromEntries(CATALOG[type].push.fields.map((field) => [field, payload[field]]));
 
 /**
@@ -40,26 +46,29 @@ function readTable(bytes: Uint8Array, fields: { name: string; long: boolean }[])
   const entries = (view.getUint16(vtable, true) - 4) / 2;
   expect(entries).toBeLessThanOrEqual(fields.length);
   return Object.fromEntries(
-    fields.map(({ name, long }, index) => {
+    fields.map(({ name, long }, index): [string, unknown] => {
       const place = index < entries ? view.getUint16(vtable + 4 + 2 * index, true) : 0;
       if (place === 0) return [name, long ? 0 : null];
       const at = table + place;
       if (long) return [name, Number(view.getBigInt64(at, true))];
       const text = at + view.getUint32(at, true);
       const length = view.getUint32(text, true);
-      return [name, new TextDecoder('utf-8', { fatal: true }).decode(bytes.subarray(text + 4, text + 4 + length))];
+      return [
+        name,
+        new TextDecoder('utf-8', { fatal: true }).decode(bytes.subarray(text + 4, text + 4 + length)),
+      ];
     }),
   );
 }
 
-/** What flatc, which knows nothing but the schema, makes of the bytes. Longs come as text to keep every digit. */
+/** What flatc, which knows nothing but the schema, makes of the bytes. */
 function readWithFlatc(type: PushNotificationType, bytes: Uint8Array): Record<string, unknown> {
   const folder = mkdtempSync(path.join(tmpdir(), 'push-event-'));
   try {
     writeFileSync(path.join(folder, 'event.bin'), bytes);
     const { table } = CATALOG[type].push;
     const schema = path.join(API, 'notification.fbs');
-    const options = ['--json', '--strict-json', '--raw-binary', '--natural-utf8', '--defaults-json'];
+    const options = ['--json', '--strict-json', '--raw-binary', '--defaults-json'];
     const args = [...options, '--root-type', `notification.${table}`, '-o', folder, schema, '--'];
     const flatc = spawnSync('flatc', [...args, path.join(folder, 'event.bin')], { encoding: 'utf8' });
     if (flatc.status !== 0) throw new Error(flatc.stderr || flatc.stdout);
@@ -131,7 +140,9 @@ it('I16 the decoder keeps a long that a number cannot hold', () => {
 });
 
 it('I16 the generated code is what the schema generates', () => {
-  const check = spawnSync(process.execPath, [path.join(API, 'generate.mjs'), '--check'], { encoding: 'utf8' });
+  const check = spawnSync(process.execPath, [path.join(API, 'generate.mjs'), '--check'], {
+    encoding: 'utf8',
+  });
   expect({ status: check.status, problems: check.stderr }).toEqual({ status: 0, problems: '' });
 });
 
@@ -174,7 +185,8 @@ describe('I17 gateway entry', () => {
   });
 
   it('takes the user id as it is, and no other recipient', () => {
-    const userIdOf = (recipientRef: string) => new Map(gatewayEntryFields({ ...event, recipientRef })).get('user_id');
+    const userIdOf = (recipientRef: string) =>
+      new Map(gatewayEntryFields({ ...event, recipientRef })).get('user_id');
     expect(userIdOf('user:user:a/b ü')).toBe('user:a/b ü');
     for (const other of ['email:ada@example.com', 'config:game.turn.ready', 'user:', '']) {
       expect(() => userIdOf(other)).toThrow('recipient is not a user');
@@ -225,7 +237,8 @@ describe('I18 mail entry', () => {
   });
 
   it('passes all variables through, whatever they are called', () => {
-    const payloadJson = '{"__proto__":{"a":1},"constructor":2,"extra":[null,{"deep":"ü"}],"game_id":"game-7"}';
+    const payloadJson =
+      '{"__proto__":{"a":1},"constructor":2,"extra":[null,{"deep":"ü"}],"game_id":"game-7"}';
     const sent = payloadJsonOf({ ...command, payloadJson });
     expect(sent).toContain(`"variables":${payloadJson}`);
     const received = mailCommandPayloadSchema.parse(JSON.parse(sent));

@@ -13,5 +13,7 @@ const FIELDS: Record<string, string | number> = {
 
 /** A valid payload of a type: numbers where the catalog wants numbers, the field's own name as text elsewhere. */
 export function samplePayload(type: NotificationType): Record<string, string | number> {
-  return Object.fromEntries(Object.keys(CATALOG[type].payload).map((field) => [field, FIELDS[field] ?? `a ${field}`]));
+  return Object.fromEntries(
+    Object.keys(CATALOG[type].payload).map((field) => [field, FIELDS[field] ?? `a ${field}`]),
+  );
 }

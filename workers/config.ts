@@ -28,7 +28,12 @@ const integer = (min: number, max: number) =>
 
 const port = integer(0, 65_535);
 const flag = z.enum(['true', 'false'], 'must be true or false').transform((text) => text === 'true');
-const list = z.string().transform((text) => text.split(',').map((item) => item.trim()).filter((item) => item !== ''));
+const list = z.string().transform((text) =>
+  text
+    .split(',')
+    .map((item) => item.trim())
+    .filter((item) => item !== ''),
+);
 const streamName = z.string().regex(/^[\x21-\x7e]{1,200}$/, 'must be printable ASCII without spaces');
 
 const hostAndPort = z.string().transform((text, context) => {
@@ -42,7 +47,10 @@ const hostAndPort = z.string().transform((text, context) => {
 });
 
 const httpUrl = z.url({ protocol: /^https?$/, error: 'must be an http or https URL' });
-const postgresDsn = z.url({ protocol: /^postgres(ql)?$/, error: 'must be a postgres:// or postgresql:// URL' });
+const postgresDsn = z.url({
+  protocol: /^postgres(ql)?$/,
+  error: 'must be a postgres:// or postgresql:// URL',
+});
 
 /** Trimmed, lower case, without repetition; every entry must be one address. */
 const emailList = list.transform((emails, context) => {
@@ -79,9 +87,13 @@ const adminEmailsVariable = (type: AdminNotificationType): string =>
 
 /** Every variable, in the order of `.env.example`. */
 export const VARIABLES = {
-  NODE_ENV: variable(z.string(), 'production: nothing is embedded, and a missing required variable stops the start.', {
-    default: 'development',
-  }),
+  NODE_ENV: variable(
+    z.string(),
+    'production: nothing is embedded, and a missing required variable stops the start.',
+    {
+      default: 'development',
+    },
+  ),
 
   NOTIFICATION_SHUTDOWN_TIMEOUT: variable(duration, 'Longest graceful shutdown.', { default: '15s' }),
   NOTIFICATION_LOG_LEVEL: variable(
@@ -105,29 +117,45 @@ export const VARIABLES = {
     default: '1m',
   }),
 
-  NOTIFICATION_REDIS_MASTER_ADDR: variable(hostAndPort, 'Redis master, host:port. Redis 7 or later, or Valkey.', {
-    requiredInProduction: true,
-  }),
+  NOTIFICATION_REDIS_MASTER_ADDR: variable(
+    hostAndPort,
+    'Redis master, host:port. Redis 7 or later, or Valkey.',
+    {
+      requiredInProduction: true,
+    },
+  ),
   NOTIFICATION_REDIS_PASSWORD: variable(z.string(), 'Password of Redis.', {
     requiredInProduction: true,
     secret: true,
   }),
-  NOTIFICATION_REDIS_REPLICA_ADDRS: variable(list.pipe(z.array(hostAndPort)), 'Redis replicas, comma-separated.', {
-    default: '',
-  }),
+  NOTIFICATION_REDIS_REPLICA_ADDRS: variable(
+    list.pipe(z.array(hostAndPort)),
+    'Redis replicas, comma-separated.',
+    {
+      default: '',
+    },
+  ),
   NOTIFICATION_REDIS_DB: variable(integer(0, 65_535), 'Redis database number.', { default: '0' }),
-  NOTIFICATION_REDIS_OPERATION_TIMEOUT: variable(duration, 'Time-out of one Redis command.', { default: '2s' }),
-
-  NOTIFICATION_POSTGRES_PRIMARY_DSN: variable(postgresDsn, 'PostgreSQL primary, postgres://user:password@host/db.', {
-    requiredInProduction: true,
-    secret: true,
+  NOTIFICATION_REDIS_OPERATION_TIMEOUT: variable(duration, 'Time-out of one Redis command.', {
+    default: '2s',
   }),
+
+  NOTIFICATION_POSTGRES_PRIMARY_DSN: variable(
+    postgresDsn,
+    'PostgreSQL primary, postgres://user:password@host/db.',
+    {
+      requiredInProduction: true,
+      secret: true,
+    },
+  ),
   NOTIFICATION_POSTGRES_REPLICA_DSNS: variable(
     list.pipe(z.array(postgresDsn)),
     'PostgreSQL replicas, comma-separated.',
     { default: '', secret: true },
   ),
-  NOTIFICATION_POSTGRES_OPERATION_TIMEOUT: variable(duration, 'Time-out of one statement.', { default: '5s' }),
+  NOTIFICATION_POSTGRES_OPERATION_TIMEOUT: variable(duration, 'Time-out of one statement.', {
+    default: '5s',
+  }),
   NOTIFICATION_POSTGRES_MAX_OPEN_CONNS: variable(integer(1, 10_000), 'Most connections of this process.', {
     default: '25',
   }),
@@ -154,20 +182,34 @@ export const VARIABLES = {
     'Approximate length to which that stream is trimmed.',
     { default: '1024' },
   ),
-  NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM: variable(streamName, 'Stream of e-mail commands for Mail Service.', {
-    default: 'mail:delivery_commands',
-  }),
+  NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM: variable(
+    streamName,
+    'Stream of e-mail commands for Mail Service.',
+    {
+      default: 'mail:delivery_commands',
+    },
+  ),
 
   NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS: variable(integer(1, 1_000), 'Attempts of a push route in total.', {
     default: '3',
   }),
-  NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS: variable(integer(1, 1_000), 'Attempts of an e-mail route in total.', {
-    default: '7',
+  NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS: variable(
+    integer(1, 1_000),
+    'Attempts of an e-mail route in total.',
+    {
+      default: '7',
+    },
+  ),
+  NOTIFICATION_ROUTE_BACKOFF_MIN: variable(
+    duration,
+    'Delay after the first failed attempt; it doubles from there.',
+    {
+      default: '1s',
+    },
+  ),
+  NOTIFICATION_ROUTE_BACKOFF_MAX: variable(duration, 'Longest delay between two attempts.', {
+    default: '5m',
   }),
-  NOTIFICATION_ROUTE_BACKOFF_MIN: variable(duration, 'Delay after the first failed attempt; it doubles from there.', {
-    default: '1s',
-  }),
-  NOTIFICATION_ROUTE_BACKOFF_MAX: variable(duration, 'Longest delay between two attempts.', { default: '5m' }),
   NOTIFICATION_ROUTE_LEASE_TTL: variable(duration, "How long a route's lease outlives a worker that died.", {
     default: '5s',
   }),
@@ -175,9 +217,13 @@ export const VARIABLES = {
     default: '168h',
   }),
 
-  NOTIFICATION_RECORD_RETENTION: variable(duration, 'Age at which records, routes and dead letters are deleted.', {
-    default: '720h',
-  }),
+  NOTIFICATION_RECORD_RETENTION: variable(
+    duration,
+    'Age at which records, routes and dead letters are deleted.',
+    {
+      default: '720h',
+    },
+  ),
   NOTIFICATION_MALFORMED_INTENT_RETENTION: variable(duration, 'Age at which malformed intents are deleted.', {
     default: '2160h',
   }),
@@ -188,26 +234,44 @@ export const VARIABLES = {
   }),
   NOTIFICATION_USER_SERVICE_TIMEOUT: variable(duration, 'Time-out of one lookup.', { default: '1s' }),
 
-  NOTIFICATION_OTEL_STDOUT_TRACES_ENABLED: variable(flag, 'Print spans to standard output.', { default: 'false' }),
-  NOTIFICATION_OTEL_STDOUT_METRICS_ENABLED: variable(flag, 'Print metrics to standard output.', { default: 'false' }),
-  OTEL_SERVICE_NAME: variable(z.string(), 'Service name in traces and metrics.', { default: 'galaxy-notify' }),
+  NOTIFICATION_OTEL_STDOUT_TRACES_ENABLED: variable(flag, 'Print spans to standard output.', {
+    default: 'false',
+  }),
+  NOTIFICATION_OTEL_STDOUT_METRICS_ENABLED: variable(flag, 'Print metrics to standard output.', {
+    default: 'false',
+  }),
+  OTEL_SERVICE_NAME: variable(z.string(), 'Service name in traces and metrics.', {
+    default: 'galaxy-notify',
+  }),
   OTEL_EXPORTER_OTLP_ENDPOINT: variable(
     httpUrl,
     'OTLP collector (HTTP); traces are exported when it is set. The other standard OTEL_* variables apply as well.',
   ),
 
-  TEMPORAL_ADDRESS: variable(z.string().min(1), 'Temporal frontend, host:port. TEMPORAL_* profiles apply as well.', {
-    requiredInProduction: true,
-  }),
+  TEMPORAL_ADDRESS: variable(
+    z.string().min(1),
+    'Temporal frontend, host:port. TEMPORAL_* profiles apply as well.',
+    {
+      requiredInProduction: true,
+    },
+  ),
   TEMPORAL_NAMESPACE: variable(z.string().min(1), 'Temporal namespace.', { default: 'default' }),
   NOTIFICATION_TEMPORAL_UI_URL: variable(httpUrl, 'Address of the Web UI, for links in logs and reports.'),
 
-  NOTIFICATION_DATA_DIR: variable(z.string().min(1), 'Where embedded servers keep their data.', { default: '.data' }),
-  NOTIFICATION_DEV_REDIS_PORT: variable(port, 'Port of the embedded Redis; 0 takes a free one.', { default: '6379' }),
+  NOTIFICATION_DATA_DIR: variable(z.string().min(1), 'Where embedded servers keep their data.', {
+    default: '.data',
+  }),
+  NOTIFICATION_DEV_REDIS_PORT: variable(port, 'Port of the embedded Redis; 0 takes a free one.', {
+    default: '6379',
+  }),
   NOTIFICATION_DEV_POSTGRES_PORT: variable(port, 'Port of the embedded PostgreSQL.', { default: '5432' }),
   NOTIFICATION_DEV_TEMPORAL_PORT: variable(port, 'Port of the embedded Temporal.', { default: '7233' }),
-  NOTIFICATION_DEV_TEMPORAL_UI_PORT: variable(port, "Port of the embedded Temporal's Web UI.", { default: '8233' }),
-  NOTIFICATION_DEV_USER_SERVICE_PORT: variable(port, 'Port of the stand-in User Service.', { default: '8093' }),
+  NOTIFICATION_DEV_TEMPORAL_UI_PORT: variable(port, "Port of the embedded Temporal's Web UI.", {
+    default: '8233',
+  }),
+  NOTIFICATION_DEV_USER_SERVICE_PORT: variable(port, 'Port of the stand-in User Service.', {
+    default: '8093',
+  }),
   TEMPORAL_CLI_PATH: variable(z.string().min(1), 'The `temporal` program to run as embedded server.'),
 } satisfies Record<string, Variable>;
 
@@ -227,7 +291,8 @@ const DEPRECATED: Record<string, string> = {
 };
 
 type Variables = typeof VARIABLES;
-type ValueOf<V extends Variable> = z.output<V['schema']> | (V extends { default: string } ? never : undefined);
+type ValueOf<V extends Variable> =
+  z.output<V['schema']> | (V extends { default: string } ? never : undefined);
 /** Values by variable name; those without a default may be undefined. */
 type Values = { [Name in keyof Variables]: ValueOf<Variables[Name]> };
 
@@ -267,7 +332,11 @@ export function loadConfig(
   const read = (name: string, { schema, ...rest }: Variable): unknown => {
     const text = env[name] || (defaults[name] ?? rest.default);
     if (text === undefined) {
-      if (production && rest.requiredInProduction && !(name === 'TEMPORAL_ADDRESS' && hasTemporalProfile(env))) {
+      if (
+        production &&
+        rest.requiredInProduction &&
+        !(name === 'TEMPORAL_ADDRESS' && hasTemporalProfile(env))
+      ) {
         problems.push(`${name} is required in production: ${rest.meaning}`);
       }
       return undefined;
@@ -302,7 +371,9 @@ export function hasTemporalProfile(env: Record<string, string | undefined>): boo
 
 function temporalEnvOf(env: Record<string, string | undefined>): Record<string, string> {
   return Object.fromEntries(
-    Object.entries(env).flatMap(([name, value]) => (name.startsWith('TEMPORAL_') && value ? [[name, value]] : [])),
+    Object.entries(env).flatMap(([name, value]) =>
+      name.startsWith('TEMPORAL_') && value ? [[name, value]] : [],
+    ),
   );
 }
 

@@ -13,7 +13,10 @@ export interface ProvidedEndpoints {
 }
 
 /** @throws Error with the reason when an embedded server cannot be had. */
-export async function provideEndpoints(config: Config, report: (line: string) => void): Promise<ProvidedEndpoints> {
+export async function provideEndpoints(
+  config: Config,
+  report: (line: string) => void,
+): Promise<ProvidedEndpoints> {
   const { values, temporalEnv } = config;
   const missing = {
     redis: values.NOTIFICATION_REDIS_MASTER_ADDR === undefined,

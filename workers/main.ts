@@ -74,6 +74,10 @@ function isSelfExplanatory(error: unknown): error is Error {
 try {
   await main();
 } catch (error) {
-  report(isSelfExplanatory(error) ? error.message : String(error instanceof Error ? (error.stack ?? error) : error));
+  report(
+    isSelfExplanatory(error)
+      ? error.message
+      : String(error instanceof Error ? (error.stack ?? error) : error),
+  );
   process.exitCode = 1;
 }

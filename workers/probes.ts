@@ -69,8 +69,11 @@ async function listen(server: Server, { host, port }: ProbeOptions): Promise<voi
     await once(server, 'listening');
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EADDRINUSE') throw error;
-    throw new Error(`port ${port} for the probes is taken; set NOTIFICATION_INTERNAL_HTTP_ADDR to move them`, {
-      cause: error,
-    });
+    throw new Error(
+      `port ${port} for the probes is taken; set NOTIFICATION_INTERNAL_HTTP_ADDR to move them`,
+      {
+        cause: error,
+      },
+    );
   }
 }

@@ -115,7 +115,8 @@ async function allOrClose<T extends unknown[]>(
 ): Promise<T> {
   const results = await Promise.allSettled(attempts);
   const failures = results.filter((result) => result.status === 'rejected');
-  if (failures.length === 0) return results.map((result) => (result as PromiseFulfilledResult<unknown>).value) as T;
+  if (failures.length === 0)
+    return results.map((result) => (result as PromiseFulfilledResult<unknown>).value) as T;
   await close();
   throw new DependencyError(failures.map(({ reason }) => (reason as Error).message).join('\n'));
 }
@@ -131,7 +132,9 @@ function redisOptions({ values }: Config, { redis }: Endpoints) {
     // was counted as failed.
     enableOfflineQueue: false,
     maxRetriesPerRequest: 0,
-    ...(values.NOTIFICATION_REDIS_PASSWORD === undefined ? {} : { password: values.NOTIFICATION_REDIS_PASSWORD }),
+    ...(values.NOTIFICATION_REDIS_PASSWORD === undefined
+      ? {}
+      : { password: values.NOTIFICATION_REDIS_PASSWORD }),
   };
 }
 
@@ -147,11 +150,18 @@ async function connectRedis(
     retryStrategy: (attempt) => Math.min(50 * attempt, 1_000),
   });
   opened.push(async () => redis.disconnect());
-  redis.on('error', (error: Error) => log.warn({ reason: reasonOf(error) }, 'Redis connection failed'));
+  // What connect() rejects with says only that the connection is closed; the reason comes as an event before it.
+  let lastError: Error | undefined;
+  redis.on('error', (error: Error) => {
+    lastError = error;
+    log.warn({ reason: reasonOf(error) }, 'Redis connection failed');
+  });
   defineHandOffCommands(redis);
   const { host, port } = endpoints.redis;
   await check(`Redis at ${host}:${port}`, 'NOTIFICATION_REDIS_MASTER_ADDR', async () => {
-    await redis.connect();
+    await redis.connect().catch((error: unknown) => {
+      throw lastError ?? error;
+    });
     await redis.ping();
   });
   return redis;

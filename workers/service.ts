@@ -1,5 +1,4 @@
 /** One running process of the service: its life from connected to stopped. */
-import type { NativeConnection } from '@temporalio/worker';
 import { Runtime, Worker, makeTelemetryFilterString } from '@temporalio/worker';
 import type { Logger } from 'pino';
 import { migrate } from '../migrations/migrate.ts';
@@ -7,7 +6,7 @@ import type { Config } from './config.ts';
 import type { Probes } from './probes.ts';
 import { startProbes } from './probes.ts';
 import type { Endpoints, Resources } from './resources.ts';
-import { DependencyError, connectResources } from './resources.ts';
+import { connectResources } from './resources.ts';
 import { ROLES } from './roles.ts';
 import { startTelemetry } from './telemetry.ts';
 import { ensureSearchAttributes, temporalLogger } from './temporal-setup.ts';
@@ -52,7 +51,13 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     const telemetry = startTelemetry(config);
     undo.push(() => telemetry.shutdown());
     const draining = new AbortController();
-    const resources = await connectResources({ config, endpoints, log, telemetry, draining: draining.signal });
+    const resources = await connectResources({
+      config,
+      endpoints,
+      log,
+      telemetry,
+      draining: draining.signal,
+    });
     undo.push(() => resources.close());
 
     const applied = await migrate(endpoints.postgresDsn);
@@ -60,11 +65,13 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     const probes = await startProbes(probeOptions(config));
     undo.push(() => probes.stop());
     await ensureSearchAttributes(resources);
-    const bundle = await workflowBundle(telemetry, () => report('Bundling the workflows (a few seconds, once)'));
+    const bundle = await workflowBundle(telemetry, () =>
+      report('Bundling the workflows (a few seconds, once)'),
+    );
 
     const role = ROLES.intent;
     const worker = await Worker.create({
-      connection: resources.connection as NativeConnection,
+      connection: resources.connection,
       namespace: resources.namespace,
       taskQueue: role.taskQueue,
       workflowBundle: bundle,
@@ -81,7 +88,10 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     });
     await role.begin(resources);
     probes.setReady(true);
-    log.info({ probes: probes.url, namespace: resources.namespace, task_queue: role.taskQueue }, 'service ready');
+    log.info(
+      { probes: probes.url, namespace: resources.namespace, task_queue: role.taskQueue },
+      'service ready',
+    );
 
     let stopping: Promise<void> | undefined;
     const stop = () => (stopping ??= shutDown({ worker, running, draining, probes, resources, telemetry }));
@@ -155,5 +165,3 @@ function tuning({ values }: Config) {
     shutdownForceTime: shutdownMs,
   };
 }
-
-export { DependencyError };

@@ -7,8 +7,6 @@ export const INTENT_TASK_QUEUE = 'intent';
 
 /** Workflow type names as registered with Temporal. */
 export const NOTIFICATION_WORKFLOW = 'notification';
-export const ROUTE_WORKFLOW = 'notificationRoute';
-export const BATCH_WORKFLOW = 'notificationBatch';
 export const RETENTION_WORKFLOW = 'intentRetention';
 
 export const RETENTION_SCHEDULE_ID = 'intent-retention';
@@ -84,8 +82,7 @@ export interface RouteTotals {
 }
 
 export type NotificationOutcome =
-  | ({ outcome: 'accepted' } & RouteTotals)
-  | Exclude<Acceptance, { outcome: 'accepted' }>;
+  ({ outcome: 'accepted' } & RouteTotals) | Exclude<Acceptance, { outcome: 'accepted' }>;
 
 export interface BatchInput {
   notificationId: string;

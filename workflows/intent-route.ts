@@ -19,7 +19,9 @@
 import {
   ActivityFailure,
   ApplicationFailure,
+  TemporalFailure,
   continueAsNew,
+  isCancellation,
   proxyActivities,
   proxyLocalActivities,
   setCurrentDetails,
@@ -61,7 +63,7 @@ export async function notificationRoute(route: RouteInput): Promise<RouteOutcome
   let result = await attempt(() => firstTry.publishRoute(route));
   const startedWell = isSettled(result);
 
-  for (let deferrals = 0; !isSettled(result); ) {
+  for (let deferrals = 0; !isSettled(result);) {
     if (result.status === 'failed') {
       result = await spendRestOfBudget(route, result);
       deferrals = 0;
@@ -109,7 +111,9 @@ async function waitOut(
   deferrals: number,
 ): Promise<void> {
   const delayMs = retryInMs ?? deferralDelayMs(deferrals);
-  setCurrentDetails(`waiting, ${reason}, next at ${new Date(Date.now() + delayMs).toISOString()}; no budget is spent`);
+  setCurrentDetails(
+    `waiting, ${reason}, next at ${new Date(Date.now() + delayMs).toISOString()}; no budget is spent`,
+  );
   await sleep(delayMs, { summary: reason });
 }
 
@@ -119,18 +123,22 @@ async function attempt(publish: () => Promise<PublishResult>): Promise<AttemptRe
     return await publish();
   } catch (error) {
     // Cancellation and defects of the workflow itself pass through.
-    if (!(error instanceof ActivityFailure)) throw error;
-    const { cause } = error;
+    if (isCancellation(error) || !(error instanceof TemporalFailure)) throw error;
+    // A local activity fails with the cause itself, a regular one wraps it.
+    const cause = error instanceof ActivityFailure ? error.cause : error;
     if (cause instanceof ApplicationFailure && isPublicationFailure(cause.type)) {
       const details = cause.details?.[0] as PublicationFailureDetails;
       return { status: 'failed', classification: cause.type, details };
     }
+    if (cause instanceof ApplicationFailure && cause.nonRetryable) throw error;
     // A time-out, a worker that died, a defect in the activity: nothing was recorded, so nothing was spent.
     return { status: 'deferred', reason: 'attempt_not_finished' };
   }
 }
 
 function leaveDetails(result: Settled): void {
-  setCurrentDetails(result.status === 'dead_letter' ? `dead letter: ${result.classification}` : result.status);
+  setCurrentDetails(
+    result.status === 'dead_letter' ? `dead letter: ${result.classification}` : result.status,
+  );
   upsertSearchAttributes([routeStatus(result.status)]);
 }

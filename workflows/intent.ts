@@ -4,6 +4,7 @@ import {
   ChildWorkflowFailure,
   ParentClosePolicy,
   executeChild,
+  isCancellation,
   proxyActivities,
   proxyLocalActivities,
   setCurrentDetails,
@@ -59,8 +60,11 @@ async function accept(intent: NotificationInput): Promise<Acceptance> {
   if (intent.recipientUserIds.length <= MAX_RECIPIENTS_ACCEPTED_LOCALLY) {
     try {
       return await firstTry.acceptIntent(intent);
-    } catch {
-      setCurrentDetails('Acceptance failed at the first try; the pending activity shows why and when it is tried again.');
+    } catch (error) {
+      if (isCancellation(error)) throw error;
+      setCurrentDetails(
+        'Acceptance failed at the first try; the pending activity shows why and when it is tried again.',
+      );
     }
   }
   const acceptance = await durable.acceptIntent(intent);
@@ -84,7 +88,10 @@ async function publish(
       workflowId: routeWorkflowId(of.notificationId, routeRef),
       // A notification that is terminated or reset must not take routes with it in mid-publication.
       parentClosePolicy: ParentClosePolicy.ABANDON,
-      typedSearchAttributes: [...inheritedAttributes(workflowInfo().typedSearchAttributes), routeChannel(channel)],
+      typedSearchAttributes: [
+        ...inheritedAttributes(workflowInfo().typedSearchAttributes),
+        routeChannel(channel),
+      ],
       staticSummary: `${of.notificationType} ${routeRef}`,
     });
     return status;
@@ -106,7 +113,13 @@ function isDeadLettered(error: unknown): boolean {
 async function publishInBatches(of: Notification, { routeCount }: Accepted): Promise<RouteTotals> {
   const batches = Array.from({ length: Math.ceil(routeCount / ROUTES_PER_BATCH) }, (_, batch) =>
     executeChild(notificationBatch, {
-      args: [{ notificationId: of.notificationId, notificationType: of.notificationType, offset: batch * ROUTES_PER_BATCH }],
+      args: [
+        {
+          notificationId: of.notificationId,
+          notificationType: of.notificationType,
+          offset: batch * ROUTES_PER_BATCH,
+        },
+      ],
       workflowId: batchWorkflowId(of.notificationId, batch),
       parentClosePolicy: ParentClosePolicy.ABANDON,
       typedSearchAttributes: inheritedAttributes(workflowInfo().typedSearchAttributes),

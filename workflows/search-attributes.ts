@@ -33,14 +33,13 @@ const INHERITED = [
 ];
 
 /** The attributes that a child takes over from its parent: ours only, never those that the server maintains. */
-export function inheritedAttributes(parent: {
-  get(key: KeywordKey): string | undefined;
-}): KeywordPair[] {
+export function inheritedAttributes(parent: { get(key: KeywordKey): string | undefined }): KeywordPair[] {
   return INHERITED.flatMap((name) => {
     const value = parent.get(keyOf(name));
     return value === undefined ? [] : [keyword(name, value)];
   });
 }
 
-export const routeChannel = (channel: string): KeywordPair => keyword(SEARCH_ATTRIBUTES.routeChannel, channel);
+export const routeChannel = (channel: string): KeywordPair =>
+  keyword(SEARCH_ATTRIBUTES.routeChannel, channel);
 export const routeStatus = (status: string): KeywordPair => keyword(SEARCH_ATTRIBUTES.routeStatus, status);

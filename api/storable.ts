@@ -1,0 +1,57 @@
+/** What is kept of an entry that was refused: bounded, and in a form that PostgreSQL's text and jsonb take. */
+
+/** The fields of an entry as Redis gives them: in order, names not necessarily unique, bytes not necessarily text. */
+export type EntryFields = readonly (readonly [name: Buffer, value: Buffer])[];
+
+const MAX_RAW_FIELDS = 64;
+const MAX_RAW_NAME_BYTES = 128;
+const MAX_RAW_VALUE_BYTES = 4 * 1024;
+const MAX_RAW_TOTAL_BYTES = 16 * 1024;
+
+/**
+ * What an operator needs to see of an entry, in a form that jsonb takes: bounded in size, valid text. A name that
+ * comes again gets a number; what was cut says how long it was.
+ */
+export function storableFields(fields: EntryFields): Record<string, string> {
+  const raw = new Map<string, string>();
+  let room = MAX_RAW_TOTAL_BYTES;
+  for (const [nameBytes, value] of fields.slice(0, MAX_RAW_FIELDS)) {
+    const name = unusedName(raw, cutBytes(nameBytes, MAX_RAW_NAME_BYTES));
+    const shown = cutBytes(value, Math.min(MAX_RAW_VALUE_BYTES, Math.max(0, room)));
+    raw.set(name, shown);
+    room -= Buffer.byteLength(name) + Buffer.byteLength(shown);
+  }
+  const left = fields.length - MAX_RAW_FIELDS;
+  if (left > 0) raw.set(unusedName(raw, '…'), `${left} further fields`);
+  // From entries, so that a field named __proto__ becomes a property like any other.
+  return Object.fromEntries(raw);
+}
+
+function unusedName(taken: ReadonlyMap<string, string>, name: string): string {
+  let candidate = name;
+  for (let count = 2; taken.has(candidate); count += 1) candidate = `${name} (${count})`;
+  return candidate;
+}
+
+/** Bytes as text of at most `max` bytes, and a note when that is not all. */
+function cutBytes(bytes: Buffer, max: number): string {
+  const text = Buffer.from(storableText(bytes, max));
+  // A replacement character is longer than what it stands for, so the text may be cut where the bytes fit.
+  if (bytes.length <= max && text.length <= max) return text.toString();
+  return `${storableText(text, max)}… (cut, ${bytes.length} bytes in all)`;
+}
+
+/**
+ * The first `max` bytes as text that every store takes: bytes that are not UTF-8 and NUL appear as replacement
+ * characters, a character that the end cuts through not at all.
+ */
+export function storableText(bytes: Buffer, max: number): string {
+  const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
+  const text = decoder.decode(bytes.subarray(0, max), { stream: bytes.length > max });
+  return text.replaceAll('\0', '\ufffd');
+}
+
+/** At most `max` UTF-16 units, cut between characters, never through one. */
+export function cutText(text: string, max: number): string {
+  return text.length <= max ? text : `${text.slice(0, max - 1).replace(/\p{Surrogate}$/u, '')}…`;
+}

@@ -1,0 +1,426 @@
+/** The environment: names, defaults, checks (seed "Configuration"). */
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { ADMIN_NOTIFICATION_TYPES } from '../api/catalog.ts';
+import { ADMIN_EMAIL_VARIABLES, ConfigError, VARIABLES, loadConfig } from '../workers/config.ts';
+
+type Name = keyof typeof VARIABLES;
+type Env = Record<string, string | undefined>;
+
+const SECOND = 1_000;
+const MINUTE = 60 * SECOND;
+const HOUR = 60 * MINUTE;
+
+/** Where the seed gives the default, `seed` holds it as written there; otherwise the default is ours. */
+const DEFAULTS: [name: Name, value: unknown, seed?: string][] = [
+  ['NOTIFICATION_SHUTDOWN_TIMEOUT', 15 * SECOND],
+  ['NOTIFICATION_LOG_LEVEL', 'info'],
+  ['NOTIFICATION_INTERNAL_HTTP_ADDR', { host: '', port: 8092 }, ':8092'],
+  ['NOTIFICATION_INTERNAL_HTTP_READ_HEADER_TIMEOUT', 2 * SECOND, '2s'],
+  ['NOTIFICATION_INTERNAL_HTTP_READ_TIMEOUT', 10 * SECOND, '10s'],
+  ['NOTIFICATION_INTERNAL_HTTP_IDLE_TIMEOUT', MINUTE, '1m'],
+  ['NOTIFICATION_REDIS_MASTER_ADDR', undefined],
+  ['NOTIFICATION_REDIS_PASSWORD', undefined],
+  ['NOTIFICATION_REDIS_REPLICA_ADDRS', []],
+  ['NOTIFICATION_REDIS_DB', 0],
+  ['NOTIFICATION_REDIS_OPERATION_TIMEOUT', 2 * SECOND],
+  ['NOTIFICATION_POSTGRES_PRIMARY_DSN', undefined],
+  ['NOTIFICATION_POSTGRES_REPLICA_DSNS', []],
+  ['NOTIFICATION_POSTGRES_OPERATION_TIMEOUT', 5 * SECOND],
+  ['NOTIFICATION_POSTGRES_MAX_OPEN_CONNS', 25],
+  ['NOTIFICATION_POSTGRES_MAX_IDLE_CONNS', 5],
+  ['NOTIFICATION_POSTGRES_CONN_MAX_LIFETIME', 30 * MINUTE],
+  ['NOTIFICATION_INTENTS_STREAM', 'notification:intents', 'notification:intents'],
+  ['NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT', 2 * SECOND, '2s'],
+  ['NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM', 'gateway:client-events', 'gateway:client-events'],
+  ['NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM_MAX_LEN', 1_024, '1024'],
+  ['NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM', 'mail:delivery_commands', 'mail:delivery_commands'],
+  ['NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS', 3, '3'],
+  ['NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS', 7, '7'],
+  ['NOTIFICATION_ROUTE_BACKOFF_MIN', SECOND, '1s'],
+  ['NOTIFICATION_ROUTE_BACKOFF_MAX', 5 * MINUTE, '5m'],
+  ['NOTIFICATION_ROUTE_LEASE_TTL', 5 * SECOND, '5s'],
+  ['NOTIFICATION_IDEMPOTENCY_TTL', 168 * HOUR, '168h'],
+  ['NOTIFICATION_RECORD_RETENTION', 720 * HOUR, '720h'],
+  ['NOTIFICATION_MALFORMED_INTENT_RETENTION', 2_160 * HOUR, '2160h'],
+  ['NOTIFICATION_CLEANUP_INTERVAL', HOUR, '1h'],
+  ['NOTIFICATION_USER_SERVICE_BASE_URL', undefined],
+  ['NOTIFICATION_USER_SERVICE_TIMEOUT', SECOND, '1s'],
+  ['NOTIFICATION_OTEL_STDOUT_TRACES_ENABLED', false],
+  ['NOTIFICATION_OTEL_STDOUT_METRICS_ENABLED', false],
+];
+
+/** Beyond the seed: standard OTEL_* variables, Temporal, the embedded servers. */
+const OWN_DEFAULTS: [name: Name, value: unknown][] = [
+  ['NODE_ENV', 'development'],
+  ['OTEL_SERVICE_NAME', 'galaxy-notify'],
+  ['OTEL_EXPORTER_OTLP_ENDPOINT', undefined],
+  ['TEMPORAL_ADDRESS', undefined],
+  ['TEMPORAL_NAMESPACE', 'default'],
+  ['NOTIFICATION_TEMPORAL_UI_URL', undefined],
+  ['NOTIFICATION_DATA_DIR', '.data'],
+  ['NOTIFICATION_DEV_REDIS_PORT', 6_379],
+  ['NOTIFICATION_DEV_POSTGRES_PORT', 5_432],
+  ['NOTIFICATION_DEV_TEMPORAL_PORT', 7_233],
+  ['NOTIFICATION_DEV_TEMPORAL_UI_PORT', 8_233],
+  ['NOTIFICATION_DEV_USER_SERVICE_PORT', 8_093],
+  ['TEMPORAL_CLI_PATH', undefined],
+];
+
+const ADMIN_LISTS = [
+  ['NOTIFICATION_ADMIN_EMAILS_GEO_REVIEW_RECOMMENDED', 'geo.review_recommended'],
+  ['NOTIFICATION_ADMIN_EMAILS_GAME_GENERATION_FAILED', 'game.generation_failed'],
+  ['NOTIFICATION_ADMIN_EMAILS_LOBBY_RUNTIME_PAUSED_AFTER_START', 'lobby.runtime_paused_after_start'],
+  ['NOTIFICATION_ADMIN_EMAILS_LOBBY_APPLICATION_SUBMITTED', 'lobby.application.submitted'],
+  ['NOTIFICATION_ADMIN_EMAILS_RUNTIME_IMAGE_PULL_FAILED', 'runtime.image_pull_failed'],
+  ['NOTIFICATION_ADMIN_EMAILS_RUNTIME_CONTAINER_START_FAILED', 'runtime.container_start_failed'],
+  ['NOTIFICATION_ADMIN_EMAILS_RUNTIME_START_CONFIG_INVALID', 'runtime.start_config_invalid'],
+] as const;
+
+const PRODUCTION: Env = {
+  NODE_ENV: 'production',
+  NOTIFICATION_REDIS_MASTER_ADDR: 'redis.internal:6379',
+  NOTIFICATION_REDIS_PASSWORD: 'redis-s3cret',
+  NOTIFICATION_POSTGRES_PRIMARY_DSN: 'postgres://notify:pg-s3cret@db.internal:5432/notification',
+  NOTIFICATION_USER_SERVICE_BASE_URL: 'http://users.internal:8080',
+  TEMPORAL_ADDRESS: 'temporal.internal:7233',
+};
+
+function problemsOf(env: Env): readonly string[] {
+  try {
+    loadConfig(env);
+  } catch (error) {
+    if (error instanceof ConfigError) return error.problems;
+    throw error;
+  }
+  return [];
+}
+
+const valueOf = (name: Name, text: string): unknown => loadConfig({ [name]: text }).values[name];
+
+describe('defaults', () => {
+  const { values, production, adminEmails } = loadConfig({});
+
+  test.each(DEFAULTS)('I30 %s has its default', (name, value, seed) => {
+    expect(values[name]).toEqual(value);
+    if (seed !== undefined) expect(VARIABLES[name]).toHaveProperty('default', seed);
+  });
+
+  test.each(OWN_DEFAULTS)('I30 %s has its default', (name, value) => {
+    expect(values[name]).toEqual(value);
+  });
+
+  test('I30 there are no other variables than these', () => {
+    expect(Object.keys(VARIABLES).sort()).toEqual(
+      [...DEFAULTS, ...OWN_DEFAULTS].map(([name]) => name).sort(),
+    );
+    expect(Object.keys(ADMIN_EMAIL_VARIABLES)).toEqual(ADMIN_LISTS.map(([name]) => name));
+  });
+
+  test('I14 I30 nobody is an administrator, and nothing is production', () => {
+    expect(production).toBe(false);
+    expect(adminEmails).toEqual(Object.fromEntries(ADMIN_NOTIFICATION_TYPES.map((type) => [type, []])));
+  });
+
+  test('I30 an empty value counts as not set', () => {
+    const names = [...Object.keys(VARIABLES), ...Object.keys(ADMIN_EMAIL_VARIABLES)];
+    expect(loadConfig(Object.fromEntries(names.map((name) => [name, '']))).values).toEqual(values);
+  });
+});
+
+describe('values', () => {
+  test.each([
+    ['1ms', 1],
+    ['250ms', 250],
+    ['5s', 5_000],
+    ['1.5s', 1_500],
+    ['1m30s', 90_000],
+    ['1h1m1s1ms', 3_661_001],
+    ['168h', 604_800_000],
+  ])('I30 the duration %s', (text, ms) => {
+    expect(valueOf('NOTIFICATION_RECORD_RETENTION', text)).toBe(ms);
+  });
+
+  test.each([
+    '0',
+    '0s',
+    '0ms',
+    '5',
+    '-5s',
+    '+5s',
+    '5 s',
+    ' 5s',
+    '5s ',
+    '1d',
+    's',
+    '1s1',
+    '.5s',
+    '1e3s',
+    '5S',
+    '5µs',
+    'forever',
+    '9999999999999h',
+  ])('I30 %j is no duration', (text) => {
+    expect(problemsOf({ NOTIFICATION_RECORD_RETENTION: text })).toEqual([
+      `NOTIFICATION_RECORD_RETENTION must be a duration above zero such as 250ms, 5s, 1m30s or 168h (got ${JSON.stringify(text)})`,
+    ]);
+  });
+
+  test.each<[Name, string, unknown]>([
+    ['NOTIFICATION_INTERNAL_HTTP_ADDR', '0.0.0.0:80', { host: '0.0.0.0', port: 80 }],
+    ['NOTIFICATION_INTERNAL_HTTP_ADDR', '[::1]:8092', { host: '::1', port: 8_092 }],
+    ['NOTIFICATION_INTERNAL_HTTP_ADDR', '127.0.0.1:0', { host: '127.0.0.1', port: 0 }],
+    [
+      'NOTIFICATION_REDIS_REPLICA_ADDRS',
+      ' one:6379 ,, two:6380,',
+      [
+        { host: 'one', port: 6_379 },
+        { host: 'two', port: 6_380 },
+      ],
+    ],
+    [
+      'NOTIFICATION_POSTGRES_REPLICA_DSNS',
+      'postgres://a/x, postgresql://b/x',
+      ['postgres://a/x', 'postgresql://b/x'],
+    ],
+    [
+      'NOTIFICATION_POSTGRES_PRIMARY_DSN',
+      'postgresql:///notification?host=/run/pg',
+      'postgresql:///notification?host=/run/pg',
+    ],
+    ['NOTIFICATION_OTEL_STDOUT_TRACES_ENABLED', 'true', true],
+    ['NOTIFICATION_POSTGRES_MAX_IDLE_CONNS', '0', 0],
+    ['NOTIFICATION_DEV_REDIS_PORT', '0', 0],
+    ['NOTIFICATION_LOG_LEVEL', 'debug', 'debug'],
+  ])('I30 %s takes %s', (name, text, value) => {
+    expect(valueOf(name, text)).toEqual(value);
+  });
+
+  test.each<[Name, string, string]>([
+    ['NOTIFICATION_LOG_LEVEL', 'verbose', 'info'],
+    ['NOTIFICATION_LOG_LEVEL', 'INFO', 'info'],
+    ['NOTIFICATION_INTERNAL_HTTP_ADDR', '8092', 'host:port'],
+    ['NOTIFICATION_INTERNAL_HTTP_ADDR', 'localhost:65536', 'host:port'],
+    ['NOTIFICATION_INTERNAL_HTTP_ADDR', '::1:8092', 'host:port'],
+    ['NOTIFICATION_REDIS_MASTER_ADDR', 'redis://localhost:6379', 'host:port'],
+    ['NOTIFICATION_REDIS_REPLICA_ADDRS', 'one:6379,two', 'host:port'],
+    ['NOTIFICATION_REDIS_DB', '-1', 'whole number'],
+    ['NOTIFICATION_REDIS_DB', '1.0', 'whole number'],
+    ['NOTIFICATION_POSTGRES_PRIMARY_DSN', 'mysql://localhost/notification', 'postgres://'],
+    ['NOTIFICATION_POSTGRES_PRIMARY_DSN', 'host=localhost', 'postgres://'],
+    ['NOTIFICATION_POSTGRES_REPLICA_DSNS', 'postgres://a/x,b', 'postgres://'],
+    ['NOTIFICATION_POSTGRES_MAX_OPEN_CONNS', '0', 'at least 1'],
+    ['NOTIFICATION_INTENTS_STREAM', 'my stream', 'without spaces'],
+    ['NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM', 'größe', 'ASCII'],
+    ['NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM_MAX_LEN', '0', 'at least 1'],
+    ['NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS', '0', 'at least 1'],
+    ['NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS', '1001', 'at most 1000'],
+    ['NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS', 'seven', 'whole number'],
+    ['NOTIFICATION_USER_SERVICE_BASE_URL', 'users.internal:8080', 'http or https'],
+    ['NOTIFICATION_USER_SERVICE_BASE_URL', 'ftp://users.internal', 'http or https'],
+    ['NOTIFICATION_OTEL_STDOUT_METRICS_ENABLED', '1', 'true or false'],
+    ['NOTIFICATION_DEV_REDIS_PORT', '65536', 'at most 65535'],
+  ])('I30 %s=%s is refused with the name and what it should be', (name, text, problem) => {
+    const problems = problemsOf({ [name]: text });
+
+    expect(problems).toHaveLength(1);
+    expect(problems[0]).toMatch(new RegExp(`^${name} `));
+    expect(problems[0]).toContain(problem);
+  });
+
+  test('I30 every duration is checked as one', () => {
+    const durations = DEFAULTS.filter(([name]) =>
+      /(TIMEOUT|_TTL|RETENTION|INTERVAL|LIFETIME|BACKOFF_M..)$/.test(name),
+    );
+    expect(durations).toHaveLength(16);
+    for (const [name] of durations) {
+      expect(problemsOf({ [name]: 'soon' })).toEqual([
+        expect.stringMatching(new RegExp(`^${name} must be a duration`)),
+      ]);
+    }
+  });
+});
+
+describe('administrators', () => {
+  test.each(ADMIN_LISTS)('I14 I30 %s is the list of %s alone', (name, type) => {
+    const { adminEmails } = loadConfig({ [name]: ' Ada@Example.com,ops@example.com ,, ADA@example.COM,' });
+
+    expect(adminEmails[type]).toEqual(['ada@example.com', 'ops@example.com']);
+    expect(Object.values(adminEmails).flat()).toHaveLength(2);
+  });
+
+  test.each([
+    'ada',
+    'ada@',
+    '@example.com',
+    'Ada <ada@example.com>',
+    'a@b@c',
+    'a@x;b@x',
+    'a b@example.com',
+    'a@x\u0000',
+  ])('I14 I30 the address %j is refused', (address) => {
+    for (const [name] of ADMIN_LISTS) {
+      const problems = problemsOf({ [name]: `ops@example.com,${address}` });
+
+      expect(problems).toHaveLength(1);
+      expect(problems[0]).toMatch(new RegExp(`^${name} has invalid addresses: `));
+      expect(problems[0]).toContain(address.toLowerCase());
+    }
+  });
+});
+
+describe('what is wrong', () => {
+  test.each(['NOTIFICATION_REDIS_ADDR', 'NOTIFICATION_REDIS_USERNAME', 'NOTIFICATION_REDIS_TLS_ENABLED'])(
+    'I30 the deprecated %s is refused by name',
+    (name) => {
+      expect(problemsOf({ [name]: 'x' })).toEqual([
+        expect.stringMatching(new RegExp(`^${name} is no longer supported`)),
+      ]);
+      expect(problemsOf({ ...PRODUCTION, [name]: 'x' })).toHaveLength(1);
+    },
+  );
+
+  test('I30 the successor of NOTIFICATION_REDIS_ADDR is named', () => {
+    expect(problemsOf({ NOTIFICATION_REDIS_ADDR: 'x' })[0]).toContain('NOTIFICATION_REDIS_MASTER_ADDR');
+  });
+
+  test('I30 all problems are reported at once, each on a line of its own', () => {
+    const wrong: Env = {
+      NODE_ENV: 'production',
+      NOTIFICATION_LOG_LEVEL: 'verbose',
+      NOTIFICATION_REDIS_DB: 'x',
+      NOTIFICATION_POSTGRES_MAX_OPEN_CONNS: '2',
+      NOTIFICATION_ROUTE_BACKOFF_MIN: '10m',
+      NOTIFICATION_ADMIN_EMAILS_GAME_GENERATION_FAILED: 'nobody',
+      NOTIFICATION_REDIS_TLS_ENABLED: 'true',
+    };
+    const names = [
+      'NOTIFICATION_LOG_LEVEL',
+      'NOTIFICATION_REDIS_MASTER_ADDR',
+      'NOTIFICATION_REDIS_PASSWORD',
+      'NOTIFICATION_REDIS_DB',
+      'NOTIFICATION_POSTGRES_PRIMARY_DSN',
+      'NOTIFICATION_USER_SERVICE_BASE_URL',
+      'TEMPORAL_ADDRESS',
+      'NOTIFICATION_ADMIN_EMAILS_GAME_GENERATION_FAILED',
+      'NOTIFICATION_REDIS_TLS_ENABLED',
+      'NOTIFICATION_ROUTE_BACKOFF_MIN',
+      'NOTIFICATION_POSTGRES_MAX_IDLE_CONNS',
+    ];
+
+    expect(problemsOf(wrong).map((problem) => problem.split(' ')[0])).toEqual(names);
+    expect(() => loadConfig(wrong)).toThrow(ConfigError);
+    expect(() => loadConfig(wrong)).toThrow(/^the configuration is wrong:\n( {2}\S.*\n){10} {2}\S.*$/);
+  });
+
+  test.each<[string, Env, string | undefined]>([
+    ['a ladder upside down', { NOTIFICATION_ROUTE_BACKOFF_MIN: '6m' }, 'NOTIFICATION_ROUTE_BACKOFF_MAX'],
+    ['a ladder of one step', { NOTIFICATION_ROUTE_BACKOFF_MIN: '5m' }, undefined],
+    [
+      'a lease shorter than a publication',
+      { NOTIFICATION_ROUTE_LEASE_TTL: '1s' },
+      'NOTIFICATION_REDIS_OPERATION_TIMEOUT',
+    ],
+    [
+      'a publication longer than the lease',
+      { NOTIFICATION_REDIS_OPERATION_TIMEOUT: '6s' },
+      'NOTIFICATION_ROUTE_LEASE_TTL',
+    ],
+    ['a lease as long as a publication', { NOTIFICATION_ROUTE_LEASE_TTL: '2s' }, undefined],
+    [
+      'more idle than open connections',
+      { NOTIFICATION_POSTGRES_MAX_IDLE_CONNS: '26' },
+      'NOTIFICATION_POSTGRES_MAX_OPEN_CONNS',
+    ],
+    ['all connections idle', { NOTIFICATION_POSTGRES_MAX_IDLE_CONNS: '25' }, undefined],
+    [
+      'headers allowed longer than the request (Node refuses to listen)',
+      { NOTIFICATION_INTERNAL_HTTP_READ_HEADER_TIMEOUT: '11s' },
+      'NOTIFICATION_INTERNAL_HTTP_READ_TIMEOUT',
+    ],
+  ])('I30 values wrong only together: %s', (_what, env, named) => {
+    const problems = problemsOf(env);
+
+    expect(problems).toHaveLength(named === undefined ? 0 : 1);
+    if (named === undefined) return;
+    expect(problems[0]).toContain(Object.keys(env)[0]);
+    expect(problems[0]).toContain(named);
+  });
+});
+
+describe('production', () => {
+  test('I30 a complete environment is taken', () => {
+    const { production, values } = loadConfig(PRODUCTION);
+
+    expect(production).toBe(true);
+    expect(values.NOTIFICATION_REDIS_MASTER_ADDR).toEqual({ host: 'redis.internal', port: 6_379 });
+    expect(values.NOTIFICATION_REDIS_PASSWORD).toBe('redis-s3cret');
+  });
+
+  test.each(Object.keys(PRODUCTION).filter((name) => name !== 'NODE_ENV'))('I30 %s is required', (name) => {
+    const required = [expect.stringMatching(new RegExp(`^${name} is required in production: `))];
+
+    expect(problemsOf({ ...PRODUCTION, [name]: undefined })).toEqual(required);
+    expect(problemsOf({ ...PRODUCTION, [name]: '' })).toEqual(required);
+    expect(problemsOf({ ...PRODUCTION, NODE_ENV: 'development', [name]: undefined })).toEqual([]);
+  });
+
+  test.each(['TEMPORAL_PROFILE', 'TEMPORAL_CONFIG_FILE'])('I30 %s stands in for TEMPORAL_ADDRESS', (name) => {
+    expect(problemsOf({ ...PRODUCTION, TEMPORAL_ADDRESS: undefined, [name]: 'x' })).toEqual([]);
+  });
+
+  test("I30 the SDK's own loader gets the TEMPORAL_ variables and nothing else", () => {
+    const { temporalEnv } = loadConfig({ ...PRODUCTION, TEMPORAL_API_KEY: 'k', TEMPORAL_PROFILE: '' });
+
+    expect(temporalEnv).toEqual({ TEMPORAL_ADDRESS: 'temporal.internal:7233', TEMPORAL_API_KEY: 'k' });
+  });
+});
+
+describe('secrets', () => {
+  test.each<[Name, string]>([
+    ['NOTIFICATION_POSTGRES_PRIMARY_DSN', 'mysql://notify:s3cret@db/notification'],
+    ['NOTIFICATION_POSTGRES_PRIMARY_DSN', 'notify:s3cret@db'],
+    ['NOTIFICATION_POSTGRES_REPLICA_DSNS', 'postgres://ok/x,notify:s3cret@db'],
+    ['NOTIFICATION_REDIS_MASTER_ADDR', 'redis://:s3cret@redis.internal:6379'],
+    ['NOTIFICATION_REDIS_REPLICA_ADDRS', 'redis://:s3cret@redis.internal:6379'],
+  ])('I30 the value of %s is not shown', (name, text) => {
+    const [problem = '', ...others] = problemsOf({ [name]: text });
+
+    expect(others).toEqual([]);
+    expect(problem).toContain(name);
+    expect(problem).not.toContain('s3cret');
+  });
+
+  test('I30 a secret that is fine does not appear in the error about something else', () => {
+    expect(problemsOf({ ...PRODUCTION, NOTIFICATION_REDIS_DB: 'x' }).join('\n')).not.toMatch(/s3cret/);
+  });
+});
+
+describe('.env.example', () => {
+  const lines = readFileSync(path.join(__dirname, '../.env.example'), 'utf8').split('\n');
+  const rows: [string, { meaning: string; default?: string; requiredInProduction?: true }][] = [
+    ...Object.entries(VARIABLES),
+    ...Object.entries(ADMIN_EMAIL_VARIABLES),
+  ];
+
+  test('I30 it has every variable with its default, in order, commented out', () => {
+    const shown = lines.filter((line) => /^#? ?[A-Z0-9_]+=/.test(line));
+
+    expect(shown).toEqual(rows.map(([name, row]) => `# ${name}=${row.default ?? ''}`));
+  });
+
+  test('I30 above every variable stands its meaning, and whether production requires it', () => {
+    for (const [name, row] of rows) {
+      const above = lines[lines.findIndex((line) => line.startsWith(`# ${name}=`)) - 1];
+
+      expect(above).toBe(`# ${row.meaning}${row.requiredInProduction ? ' Required in production.' : ''}`);
+    }
+  });
+
+  test('I30 with the comment signs removed it is the default configuration', () => {
+    const pairs = lines.flatMap((line) => [...line.matchAll(/^# ([A-Z0-9_]+)=(.*)$/g)]);
+    const env = Object.fromEntries(pairs.map(([, name = '', value]) => [name, value]));
+
+    expect(loadConfig(env)).toEqual(loadConfig({}));
+  });
+});
