@@ -5,7 +5,8 @@
 import { isUtf8 } from 'node:buffer';
 import type { AudienceKind, NotificationType, Producer } from './catalog.ts';
 import { AUDIENCE_KINDS, CATALOG, PAYLOAD_SCHEMAS, audiencesOf, isNotificationType } from './catalog.ts';
-import { JsonError, canonicalJson, isJsonObject, parseJson } from './json.ts';
+import { canonicalJson } from './canonical-json.ts';
+import { JsonError, isJsonObject, parseJson } from './json.ts';
 import type { EntryFields } from './storable.ts';
 import { cutText, storableFields, storableText } from './storable.ts';
 
@@ -17,6 +18,7 @@ const MAX_USER_ID_BYTES = 512;
 /** The last millisecond of the year 9999: beyond, timestamps stop being exchangeable. */
 const MAX_TIMESTAMP_MS = 253_402_300_799_999;
 
+/** The envelope by name; the AsyncAPI document is held against both lists. */
 export const REQUIRED_ENVELOPE_FIELDS = [
   'notification_type',
   'producer',

@@ -12,42 +12,50 @@ const MINUTE = 60 * SECOND;
 const HOUR = 60 * MINUTE;
 
 /** Where the seed gives the default, `seed` holds it as written there; otherwise the default is ours. */
-const DEFAULTS: [name: Name, value: unknown, seed?: string][] = [
-  ['NOTIFICATION_SHUTDOWN_TIMEOUT', 15 * SECOND],
-  ['NOTIFICATION_LOG_LEVEL', 'info'],
-  ['NOTIFICATION_INTERNAL_HTTP_ADDR', { host: '', port: 8092 }, ':8092'],
-  ['NOTIFICATION_INTERNAL_HTTP_READ_HEADER_TIMEOUT', 2 * SECOND, '2s'],
-  ['NOTIFICATION_INTERNAL_HTTP_READ_TIMEOUT', 10 * SECOND, '10s'],
-  ['NOTIFICATION_INTERNAL_HTTP_IDLE_TIMEOUT', MINUTE, '1m'],
-  ['NOTIFICATION_REDIS_MASTER_ADDR', undefined],
-  ['NOTIFICATION_REDIS_PASSWORD', undefined],
-  ['NOTIFICATION_REDIS_REPLICA_ADDRS', []],
-  ['NOTIFICATION_REDIS_DB', 0],
-  ['NOTIFICATION_REDIS_OPERATION_TIMEOUT', 2 * SECOND],
-  ['NOTIFICATION_POSTGRES_PRIMARY_DSN', undefined],
-  ['NOTIFICATION_POSTGRES_REPLICA_DSNS', []],
-  ['NOTIFICATION_POSTGRES_OPERATION_TIMEOUT', 5 * SECOND],
-  ['NOTIFICATION_POSTGRES_MAX_OPEN_CONNS', 25],
-  ['NOTIFICATION_POSTGRES_MAX_IDLE_CONNS', 5],
-  ['NOTIFICATION_POSTGRES_CONN_MAX_LIFETIME', 30 * MINUTE],
-  ['NOTIFICATION_INTENTS_STREAM', 'notification:intents', 'notification:intents'],
-  ['NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT', 2 * SECOND, '2s'],
-  ['NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM', 'gateway:client-events', 'gateway:client-events'],
-  ['NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM_MAX_LEN', 1_024, '1024'],
-  ['NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM', 'mail:delivery_commands', 'mail:delivery_commands'],
-  ['NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS', 3, '3'],
-  ['NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS', 7, '7'],
-  ['NOTIFICATION_ROUTE_BACKOFF_MIN', SECOND, '1s'],
-  ['NOTIFICATION_ROUTE_BACKOFF_MAX', 5 * MINUTE, '5m'],
-  ['NOTIFICATION_ROUTE_LEASE_TTL', 5 * SECOND, '5s'],
-  ['NOTIFICATION_IDEMPOTENCY_TTL', 168 * HOUR, '168h'],
-  ['NOTIFICATION_RECORD_RETENTION', 720 * HOUR, '720h'],
-  ['NOTIFICATION_MALFORMED_INTENT_RETENTION', 2_160 * HOUR, '2160h'],
-  ['NOTIFICATION_CLEANUP_INTERVAL', HOUR, '1h'],
-  ['NOTIFICATION_USER_SERVICE_BASE_URL', undefined],
-  ['NOTIFICATION_USER_SERVICE_TIMEOUT', SECOND, '1s'],
-  ['NOTIFICATION_OTEL_STDOUT_TRACES_ENABLED', false],
-  ['NOTIFICATION_OTEL_STDOUT_METRICS_ENABLED', false],
+const DEFAULTS: { name: Name; value: unknown; seed?: string }[] = [
+  { name: 'NOTIFICATION_SHUTDOWN_TIMEOUT', value: 15 * SECOND },
+  { name: 'NOTIFICATION_LOG_LEVEL', value: 'info' },
+  { name: 'NOTIFICATION_INTERNAL_HTTP_ADDR', value: { host: '', port: 8092 }, seed: ':8092' },
+  { name: 'NOTIFICATION_INTERNAL_HTTP_READ_HEADER_TIMEOUT', value: 2 * SECOND, seed: '2s' },
+  { name: 'NOTIFICATION_INTERNAL_HTTP_READ_TIMEOUT', value: 10 * SECOND, seed: '10s' },
+  { name: 'NOTIFICATION_INTERNAL_HTTP_IDLE_TIMEOUT', value: MINUTE, seed: '1m' },
+  { name: 'NOTIFICATION_REDIS_MASTER_ADDR', value: undefined },
+  { name: 'NOTIFICATION_REDIS_PASSWORD', value: undefined },
+  { name: 'NOTIFICATION_REDIS_REPLICA_ADDRS', value: [] },
+  { name: 'NOTIFICATION_REDIS_DB', value: 0 },
+  { name: 'NOTIFICATION_REDIS_OPERATION_TIMEOUT', value: 2 * SECOND },
+  { name: 'NOTIFICATION_POSTGRES_PRIMARY_DSN', value: undefined },
+  { name: 'NOTIFICATION_POSTGRES_REPLICA_DSNS', value: [] },
+  { name: 'NOTIFICATION_POSTGRES_OPERATION_TIMEOUT', value: 5 * SECOND },
+  { name: 'NOTIFICATION_POSTGRES_MAX_OPEN_CONNS', value: 25 },
+  { name: 'NOTIFICATION_POSTGRES_MAX_IDLE_CONNS', value: 5 },
+  { name: 'NOTIFICATION_POSTGRES_CONN_MAX_LIFETIME', value: 30 * MINUTE },
+  { name: 'NOTIFICATION_INTENTS_STREAM', value: 'notification:intents', seed: 'notification:intents' },
+  { name: 'NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT', value: 2 * SECOND, seed: '2s' },
+  {
+    name: 'NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM',
+    value: 'gateway:client-events',
+    seed: 'gateway:client-events',
+  },
+  { name: 'NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM_MAX_LEN', value: 1_024, seed: '1024' },
+  {
+    name: 'NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM',
+    value: 'mail:delivery_commands',
+    seed: 'mail:delivery_commands',
+  },
+  { name: 'NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS', value: 3, seed: '3' },
+  { name: 'NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS', value: 7, seed: '7' },
+  { name: 'NOTIFICATION_ROUTE_BACKOFF_MIN', value: SECOND, seed: '1s' },
+  { name: 'NOTIFICATION_ROUTE_BACKOFF_MAX', value: 5 * MINUTE, seed: '5m' },
+  { name: 'NOTIFICATION_ROUTE_LEASE_TTL', value: 5 * SECOND, seed: '5s' },
+  { name: 'NOTIFICATION_IDEMPOTENCY_TTL', value: 168 * HOUR, seed: '168h' },
+  { name: 'NOTIFICATION_RECORD_RETENTION', value: 720 * HOUR, seed: '720h' },
+  { name: 'NOTIFICATION_MALFORMED_INTENT_RETENTION', value: 2_160 * HOUR, seed: '2160h' },
+  { name: 'NOTIFICATION_CLEANUP_INTERVAL', value: HOUR, seed: '1h' },
+  { name: 'NOTIFICATION_USER_SERVICE_BASE_URL', value: undefined },
+  { name: 'NOTIFICATION_USER_SERVICE_TIMEOUT', value: SECOND, seed: '1s' },
+  { name: 'NOTIFICATION_OTEL_STDOUT_TRACES_ENABLED', value: false },
+  { name: 'NOTIFICATION_OTEL_STDOUT_METRICS_ENABLED', value: false },
 ];
 
 /** Beyond the seed: standard OTEL_* variables, Temporal, the embedded servers. */
@@ -101,18 +109,21 @@ const valueOf = (name: Name, text: string): unknown => loadConfig({ [name]: text
 describe('defaults', () => {
   const { values, production, adminEmails } = loadConfig({});
 
-  test.each(DEFAULTS)('I30 %s has its default', (name, value, seed) => {
-    expect(values[name]).toEqual(value);
-    if (seed !== undefined) expect(VARIABLES[name]).toHaveProperty('default', seed);
-  });
+  test.each(DEFAULTS.map(({ name, value, seed }) => [name, value, seed] as const))(
+    'I30 %s is %j by default',
+    (name, value, seed) => {
+      expect(values[name]).toEqual(value);
+      if (seed !== undefined) expect(VARIABLES[name]).toHaveProperty('default', seed);
+    },
+  );
 
-  test.each(OWN_DEFAULTS)('I30 %s has its default', (name, value) => {
+  test.each(OWN_DEFAULTS)('I30 %s is %j by default, beyond the seed', (name, value) => {
     expect(values[name]).toEqual(value);
   });
 
   test('I30 there are no other variables than these', () => {
     expect(Object.keys(VARIABLES).sort()).toEqual(
-      [...DEFAULTS, ...OWN_DEFAULTS].map(([name]) => name).sort(),
+      [...DEFAULTS.map(({ name }) => name), ...OWN_DEFAULTS.map(([name]) => name)].sort(),
     );
     expect(Object.keys(ADMIN_EMAIL_VARIABLES)).toEqual(ADMIN_LISTS.map(([name]) => name));
   });
@@ -229,11 +240,11 @@ describe('values', () => {
   });
 
   test('I30 every duration is checked as one', () => {
-    const durations = DEFAULTS.filter(([name]) =>
+    const durations = DEFAULTS.filter(({ name }) =>
       /(TIMEOUT|_TTL|RETENTION|INTERVAL|LIFETIME|BACKOFF_M..)$/.test(name),
     );
     expect(durations).toHaveLength(16);
-    for (const [name] of durations) {
+    for (const { name } of durations) {
       expect(problemsOf({ [name]: 'soon' })).toEqual([
         expect.stringMatching(new RegExp(`^${name} must be a duration`)),
       ]);
@@ -421,6 +432,7 @@ describe('.env.example', () => {
     const pairs = lines.flatMap((line) => [...line.matchAll(/^# ([A-Z0-9_]+)=(.*)$/g)]);
     const env = Object.fromEntries(pairs.map(([, name = '', value]) => [name, value]));
 
-    expect(loadConfig(env)).toEqual(loadConfig({}));
+    const { values, adminEmails } = loadConfig({});
+    expect(loadConfig(env)).toMatchObject({ values, adminEmails, production: false });
   });
 });

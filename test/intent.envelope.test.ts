@@ -148,10 +148,11 @@ function expectStorable(malformed: MalformedIntent): void {
     expect(text.isWellFormed()).toBe(true);
   }
   for (const column of [malformed.notificationType, malformed.producer, malformed.idempotencyKey]) {
-    expect((column ?? '').length).toBeLessThanOrEqual(257);
+    expect((column ?? '').length).toBeLessThanOrEqual(256);
   }
   expect(malformed.failureMessage.length).toBeLessThan(1_024);
-  expect(Buffer.byteLength(JSON.stringify(malformed.rawFields))).toBeLessThan(128 * 1024);
+  // 16 KiB, and names and notes of up to 64 fields that come after those are used up.
+  expect(Buffer.byteLength(Object.entries(malformed.rawFields).flat().join(''))).toBeLessThan(32 * 1024);
   expect(JSON.parse(JSON.stringify(malformed.rawFields))).toEqual(malformed.rawFields);
 }
 
@@ -599,6 +600,20 @@ describe('payload', () => {
   });
 });
 
+test('I4 I6 the cost of reading a payload grows with its size only', () => {
+  const list = (key: string) => turnPayload(`,"${key}":[${Array(60_000).fill(1).join(',')}]`);
+  const cpuMsOf = (text: string) => {
+    const before = process.cpuUsage();
+    accepted(turn({ payload_json: text }));
+    const { user, system } = process.cpuUsage(before);
+    return (user + system) / 1_000;
+  };
+  cpuMsOf(list('k'));
+
+  // Paths that were written out for each of the values took more than a hundred times as long.
+  expect(cpuMsOf(list('k'.repeat(130_000)))).toBeLessThan(20 * cpuMsOf(list('k')) + 100);
+});
+
 describe('malformed intents', () => {
   const examples: Record<(typeof INTENT_FAILURE_CODES)[number], EntryFields> = {
     invalid_envelope: turn({ idempotency_key: '' }),
@@ -646,6 +661,35 @@ describe('malformed intents', () => {
     const eight = Object.fromEntries([...'abcdefgh'].map((name) => [name, 'x'.repeat(30_000)]));
     const total = refused(turn({ ...eight, producer: 'nobody' }));
     expect(Buffer.byteLength(Object.values(total.rawFields).join(''))).toBeLessThan(20 * 1024);
+  });
+
+  test('I6 bytes that grow when they are shown stay within the bounds', () => {
+    const malformed = refused(
+      Array.from({ length: 64 }, (_, index) => [Buffer.alloc(120 + index, 0xff), Buffer.alloc(4_096, 0xff)]),
+    );
+
+    expect(Object.values(malformed.rawFields)[0]).toBe(`${'\ufffd'.repeat(1_365)}… (cut, 4096 bytes in all)`);
+    expectStorable(malformed);
+  });
+
+  test('I6 values are cut between characters', () => {
+    const cutAt = (text: string) => refused(turn({ producer: 'nobody', text })).rawFields['text'];
+
+    for (const before of [4_093, 4_094, 4_095]) {
+      expect(cutAt(`${'x'.repeat(before)}🚀`)).toBe(
+        `${'x'.repeat(before)}… (cut, ${before + 4} bytes in all)`,
+      );
+    }
+    expect(cutAt(`${'x'.repeat(4_092)}🚀`)).toBe(`${'x'.repeat(4_092)}🚀`);
+  });
+
+  test('I6 the note about further fields displaces no field', () => {
+    const fields: EntryFields = Array.from({ length: 70 }, (_, index) => [
+      Buffer.from(index === 0 ? '…' : `field-${index}`),
+      Buffer.from('v'),
+    ]);
+
+    expect(refused(fields).rawFields).toMatchObject({ '…': 'v', '… (2)': '6 further fields' });
   });
 
   test('I6 a field named __proto__ is a field like any other', () => {

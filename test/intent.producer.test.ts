@@ -119,12 +119,28 @@ describe('constructors', () => {
   });
 
   test('I37 administrators need no word, except where users are possible too', () => {
-    const { producer: _producer, ...options } = { ...TURN, producer: '', recipientUserIds: undefined };
     const payload = { game_id: 'g', game_name: 'n', failure_reason: 'r' };
 
-    expect(
-      producer.newGameGenerationFailed({ idempotencyKey: options.idempotencyKey, payload }).audienceKind,
-    ).toBe('admin_email');
+    expect(producer.newGameGenerationFailed({ idempotencyKey: 'key-1', payload }).audienceKind).toBe(
+      'admin_email',
+    );
+  });
+
+  test('I37 an application whose owner was forgotten does not go to the administrators', () => {
+    const payload = { game_id: 'g', game_name: 'n', applicant_user_id: 'user-9', applicant_name: 'Ada' };
+    const application = constructorNamed('newLobbyApplicationSubmitted');
+    const mistakes = [
+      {},
+      { recipientUserIds: undefined },
+      { audience: 'user' },
+      { audience: 'admin_email', recipientUserIds: ['user-1'] },
+    ];
+
+    for (const mistake of mistakes) {
+      expect(refusalOf(() => application({ idempotencyKey: 'a', payload, ...mistake })).code).toBe(
+        'invalid_recipients',
+      );
+    }
   });
 
   test('I37 an application goes to the owner of a private game or to the administrators of a public one', () => {
@@ -182,7 +198,17 @@ describe('constructors', () => {
     ['a recipient twice', { recipientUserIds: ['a', 'a'] }, 'invalid_recipients', 'recipient_user_ids_json'],
     ['a blank recipient', { recipientUserIds: ['a', ''] }, 'invalid_recipients', 'recipient_user_ids_json'],
     ['a broken recipient', { recipientUserIds: ['\ud800'] }, 'invalid_recipients', 'recipient_user_ids_json'],
-    ['recipients left out', { recipientUserIds: undefined }, 'invalid_audience', 'audience_kind'],
+    [
+      'recipients left out',
+      { recipientUserIds: undefined },
+      'invalid_recipients',
+      'recipient_user_ids_json is required',
+    ],
+    ['an audience of other types', { audience: 'admin_email' }, 'invalid_audience', 'audience_kind'],
+    ['no key', { idempotencyKey: undefined }, 'invalid_envelope', 'idempotency_key'],
+    ['a key that is no text', { idempotencyKey: 54 }, 'invalid_envelope', 'idempotency_key'],
+    ['a request id that is no text', { requestId: null }, 'invalid_envelope', 'request_id'],
+    ['a request id that UTF-8 would change', { requestId: '\udc00' }, 'invalid_envelope', 'request_id'],
     ['no payload', { payload: undefined }, 'invalid_payload', 'payload_json'],
     ['an array as payload', { payload: [] }, 'invalid_payload', 'payload_json'],
     [
@@ -215,7 +241,7 @@ describe('constructors', () => {
     const options = { ...TURN, payload: { game_id: 'g', game_name: 'n', failure_reason: 'r' } };
 
     expect(refusalOf(() => constructorNamed('newGameGenerationFailed')(options)).code).toBe(
-      'invalid_audience',
+      'invalid_recipients',
     );
   });
 

@@ -131,7 +131,7 @@ describe('listener', () => {
     } finally {
       await impatient.stop();
     }
-  }, 10_000);
+  }, 5_000);
 
   test('I31 an idle connection is closed', async () => {
     const brief = await startProbes({ ...OPTIONS, idleTimeoutMs: 50 });
@@ -140,11 +140,11 @@ describe('listener', () => {
       socket.write('GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n');
       await closed;
 
-      expect(read()).toMatch(/^HTTP\/1\.1 200 .*\{"status":"ok"\}$/s);
+      expect(read()).toMatch(/^HTTP\/1\.1 200 .*\{"status":"ok"\}/s);
     } finally {
       await brief.stop();
     }
-  }, 10_000);
+  }, 5_000);
 
   test('I31 I35 a request that was under way when stop began is answered 503 before stop ends', async () => {
     probes.setReady(true);
@@ -161,8 +161,8 @@ describe('listener', () => {
     socket.write('\r\n');
     await closed;
     await stopping;
-    expect(read()).toMatch(/^HTTP\/1\.1 503 .*\{"status":"not_ready"\}$/s);
-  }, 10_000);
+    expect(read()).toMatch(/^HTTP\/1\.1 503 .*\{"status":"not_ready"\}/s);
+  }, 5_000);
 
   test('I31 I35 after stop nobody is listening and no connection is left, unfinished ones included', async () => {
     const idle = await rawClient(probes);
@@ -176,7 +176,7 @@ describe('listener', () => {
 
     const next = await startProbes({ ...OPTIONS, port: portOf(probes) });
     await next.stop();
-  }, 10_000);
+  }, 5_000);
 
   test('I31 stop can be asked for twice', async () => {
     await probes.stop();

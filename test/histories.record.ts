@@ -1,0 +1,126 @@
+/**
+ * Records the histories that test/replay.test.ts replays: `npm run histories:record`. Run it after a workflow has been
+ * changed on purpose, and keep the old files for as long as executions of the old code may still be open.
+ */
+import { execFileSync } from 'node:child_process';
+import { mkdirSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { newGameTurnReady, publishIntent } from '../client/notificationintent.ts';
+import { findTemporalCli } from '../dev/temporal-cli.ts';
+import { loadConfig } from '../workers/config.ts';
+import {
+  RETENTION_SCHEDULE_ID,
+  batchWorkflowId,
+  notificationWorkflowId,
+  routeWorkflowId,
+} from '../workflows/intent-contract.ts';
+import { bridgeWorkflowId } from '../workflows/stream-bridge-contract.ts';
+import type { Slot } from './harness.ts';
+import { eventually, takeSlot } from './harness.ts';
+
+const GATEWAY = 'gateway:client-events';
+
+let slot: Slot;
+beforeAll(async () => {
+  slot = await takeSlot();
+  await slot.startService({
+    NOTIFICATION_ROUTE_BACKOFF_MIN: '100ms',
+    NOTIFICATION_ROUTE_BACKOFF_MAX: '200ms',
+  });
+});
+afterAll(() => slot.release());
+
+const publish = (idempotencyKey: string, recipientUserIds: string[]) =>
+  publishIntent(
+    slot.redis,
+    newGameTurnReady({
+      idempotencyKey,
+      recipientUserIds,
+      payload: { game_id: 'g', game_name: 'G', turn_number: 1 },
+    }),
+  );
+
+const ended = (workflowId: string) =>
+  eventually(`${workflowId} to end`, async () => {
+    const { status } = await slot.client.workflow.getHandle(workflowId).describe();
+    return status.name !== 'RUNNING';
+  });
+
+/** Written by the CLI: its JSON is what operators export from the Web UI as well. */
+async function record(name: string, workflowId: string): Promise<void> {
+  const cli = await findTemporalCli({
+    cliPath: loadConfig().values.TEMPORAL_CLI_PATH,
+    report: () => undefined,
+  });
+  const { namespace } = slot.client.options;
+  const address = slot.endpoints.temporalAddress!;
+  const where = ['--address', address, '--namespace', namespace, '--workflow-id', workflowId];
+  const history = execFileSync(cli, ['workflow', 'show', ...where, '--output', 'json'], { encoding: 'utf8' });
+  const compact = JSON.stringify(JSON.parse(history));
+  // Stack traces and identities name the machine that recorded.
+  const anonymous = compact
+    .replaceAll(`${path.dirname(import.meta.dirname)}/`, '')
+    .replace(/"identity":"\d+@[^"]*"/g, '"identity":"recorder"');
+  const folder = path.join(import.meta.dirname, 'histories');
+  mkdirSync(folder, { recursive: true });
+  writeFileSync(path.join(folder, `${name}.json`), `${anonymous}\n`);
+}
+
+test('a notification and its routes, all well', async () => {
+  const id = await publish('well', ['user-1']);
+  await ended(notificationWorkflowId(id));
+  await record('notification-published', notificationWorkflowId(id));
+  await record('route-published', routeWorkflowId(id, 'push:user:user-1'));
+});
+
+test('a notification that waits for the User Service, and a duplicate', async () => {
+  slot.userService.fail({ failure: { kind: 'status', status: 500 }, times: 2 });
+  const id = await publish('waits', ['user-1']);
+  await ended(notificationWorkflowId(id));
+  await record('notification-waited', notificationWorkflowId(id));
+});
+
+test('a route that fails and recovers, one that is deferred, one that is dead-lettered', async () => {
+  await slot.redis.set(GATEWAY, 'not a stream');
+  const recovering = await publish('recovers', ['user-1']);
+  await eventually('a failed attempt', async () => {
+    const { rows } = await slot.db.query(
+      "SELECT 1 FROM notification.routes WHERE notification_id = $1 AND status = 'failed'",
+      [recovering],
+    );
+    return rows.length > 0;
+  });
+  await slot.redis.del(GATEWAY);
+  await ended(routeWorkflowId(recovering, 'push:user:user-1'));
+  await record('route-recovered', routeWorkflowId(recovering, 'push:user:user-1'));
+
+  await slot.redis.set(GATEWAY, 'not a stream');
+  const dying = await publish('dies', ['user-1']);
+  await ended(notificationWorkflowId(dying));
+  await record('route-dead-lettered', routeWorkflowId(dying, 'push:user:user-1'));
+  await record('notification-with-dead-letter', notificationWorkflowId(dying));
+  await slot.redis.del(GATEWAY);
+});
+
+test('a large notification in batches', async () => {
+  const id = await publish(
+    'large',
+    Array.from({ length: 130 }, (_, index) => `user-${index + 1}`),
+  );
+  await ended(notificationWorkflowId(id));
+  await record('notification-in-batches', notificationWorkflowId(id));
+  await record('batch', batchWorkflowId(id, 0));
+});
+
+test('the reader of the stream, and a retention run', async () => {
+  await record('stream-bridge', bridgeWorkflowId('notification:intents'));
+  const schedule = slot.client.schedule.getHandle(RETENTION_SCHEDULE_ID);
+  await schedule.trigger();
+  const workflowId = await eventually('a retention run', async () => {
+    const { info } = await schedule.describe();
+    const [action] = info.recentActions;
+    return action?.action.workflow.workflowId;
+  });
+  await ended(workflowId);
+  await record('retention', workflowId);
+});
