@@ -74,7 +74,7 @@ function parseJson(text: string): unknown {
 }
 
 function reasonOf(error: unknown): string {
-  if (!(error instanceof Error)) return String(error);
-  if (error.name === 'TimeoutError') return 'timed out';
-  return error.message || ((error as NodeJS.ErrnoException).code ?? error.name);
+  // By name: time-outs of the platform are not instances of this realm's Error everywhere.
+  const { name, message, code } = error as NodeJS.ErrnoException;
+  return name === 'TimeoutError' ? 'timed out' : message || (code ?? name);
 }

@@ -7,12 +7,15 @@ import type { AdminNotificationType } from '../api/catalog.ts';
 import { ADMIN_NOTIFICATION_TYPES } from '../api/catalog.ts';
 import { emailAddressSchema } from '../api/mail-command.ts';
 
+/** Ten years: beyond, a duration is a typing error. */
+const LONGEST_MS = 3_650 * 24 * 3_600_000;
+
 /** A Go-style duration (`250ms`, `5s`, `1m30s`, `168h`) as milliseconds. */
 const duration = z.string().transform((text, context) => {
   const units: Record<string, number> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000 };
   const parts = [...text.matchAll(/(\d+(?:\.\d+)?)(ms|s|m|h)/g)];
   const ms = parts.reduce((total, [, amount, unit]) => total + Number(amount) * units[unit!]!, 0);
-  if (parts.map(([part]) => part).join('') !== text || ms < 1 || ms > Number.MAX_SAFE_INTEGER) {
+  if (parts.map(([part]) => part).join('') !== text || ms < 1 || ms > LONGEST_MS) {
     context.addIssue('must be a duration above zero such as 250ms, 5s, 1m30s or 168h');
     return z.NEVER;
   }
@@ -283,6 +286,9 @@ export const ADMIN_EMAIL_VARIABLES = Object.fromEntries(
   ]),
 );
 
+/** A user or password before the host: not for a log, wherever somebody put it. */
+const CREDENTIALS_IN_URL = /:\/\/[^/]*@/;
+
 /** Variables of earlier releases; setting one is an error that names its successor. */
 const DEPRECATED: Record<string, string> = {
   NOTIFICATION_REDIS_ADDR: 'set NOTIFICATION_REDIS_MASTER_ADDR instead',
@@ -343,7 +349,7 @@ export function loadConfig(
     }
     const result = schema.safeParse(text);
     if (result.success) return result.data;
-    const shown = rest.secret ? 'its value' : JSON.stringify(text);
+    const shown = rest.secret || CREDENTIALS_IN_URL.test(text) ? 'a value that is not shown' : JSON.stringify(text);
     problems.push(`${name} ${result.error.issues.map(({ message }) => message).join('; ')} (got ${shown})`);
     return undefined;
   };
@@ -380,6 +386,11 @@ function temporalEnvOf(env: Record<string, string | undefined>): Record<string, 
 /** Values that are fine alone and wrong together. */
 function contradictions(values: Config['values']): string[] {
   const mustNotExceed: [smaller: keyof Values, larger: keyof Values, why: string][] = [
+    [
+      'NOTIFICATION_INTERNAL_HTTP_READ_HEADER_TIMEOUT',
+      'NOTIFICATION_INTERNAL_HTTP_READ_TIMEOUT',
+      'the headers are part of the request',
+    ],
     ['NOTIFICATION_ROUTE_BACKOFF_MIN', 'NOTIFICATION_ROUTE_BACKOFF_MAX', 'it is the lower end of the ladder'],
     [
       'NOTIFICATION_REDIS_OPERATION_TIMEOUT',

@@ -4,6 +4,9 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { once } from 'node:events';
 
+/** What a request that is under way at the end may still take, ms. */
+const LAST_REQUEST_MS = 1_000;
+
 export interface ProbeOptions {
   host: string;
   port: number;
@@ -41,9 +44,12 @@ export async function startProbes(options: ProbeOptions): Promise<Probes> {
     },
     stop: async () => {
       ready = false;
+      if (!server.listening) return;
+      const closed = once(server, 'close');
+      // Idle connections end with it; a request under way may finish. Node watches no time-outs from here on.
       server.close();
-      server.closeIdleConnections();
-      if (server.listening) await once(server, 'close');
+      const cutOff = setTimeout(() => server.closeAllConnections(), LAST_REQUEST_MS);
+      await closed.finally(() => clearTimeout(cutOff));
     },
   };
 }
