@@ -219,9 +219,9 @@ const RECOVERY_HINTS: Record<PublicationFailure, string> = {
   payload_encoding_failed:
     'The stored payload does not fit the outbound contract. Correct the producer, then publish a new intent with a new idempotency_key.',
   gateway_stream_publish_failed:
-    'Redis did not take the push event. Check Redis and the gateway stream, then replay the route or publish a new intent with a new idempotency_key.',
+    'Redis did not take the push event. Check Redis and the gateway stream, then publish a new intent with a new idempotency_key.',
   mail_stream_publish_failed:
-    'Redis did not take the e-mail command. Check Redis and the mail stream, then replay the route or publish a new intent with a new idempotency_key.',
+    'Redis did not take the e-mail command. Check Redis and the mail stream, then publish a new intent with a new idempotency_key.',
 };
 
 interface RouteRow {

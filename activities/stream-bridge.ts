@@ -1,6 +1,6 @@
 /**
  * The reader of an intent stream: every entry becomes a durably started workflow or a durable malformed row, and only
- * then does the offset pass it (seed "Runtime behavior"; architecture "Intent: from stream to delivery").
+ * then does the offset pass it (seed "Runtime behavior").
  *
  * Crash only: whatever goes wrong ends the activity, Temporal starts it again here or elsewhere, and it reads on from
  * the saved offset. Reading an entry twice is harmless, since a workflow id is started once and a row written once.

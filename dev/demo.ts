@@ -116,7 +116,7 @@ async function main(): Promise<boolean> {
       process.stdout.write(
         options.json ? `${JSON.stringify({ isComplete, uiUrl, results }, null, 2)}\n` : tableOf(results),
       );
-      report(verdict(results, isComplete, uiUrl));
+      report(verdict(results, isComplete, uiUrl, config.values.TEMPORAL_NAMESPACE));
       if (options.keep) await keepRunning();
       return isComplete;
     } finally {
@@ -286,14 +286,19 @@ function tableOf(results: IntentResult[]): string {
   return `\n${all.map(line).join('\n')}\n\n`;
 }
 
-function verdict(results: IntentResult[], isComplete: boolean, uiUrl: string | undefined): string {
+function verdict(
+  results: IntentResult[],
+  isComplete: boolean,
+  uiUrl: string | undefined,
+  namespace: string,
+): string {
   const routes = results.flatMap((result) => result.routes);
   const count = (status: string) => routes.filter((route) => route.status === status).length;
   const problems = routes.filter(({ problem }) => problem !== undefined).length;
   const [first] = results;
   const link =
     uiUrl && first
-      ? `${uiUrl}/namespaces/default/workflows/${encodeURIComponent(notificationWorkflowId(first.notificationId))}`
+      ? `${uiUrl}/namespaces/${encodeURIComponent(namespace)}/workflows/${encodeURIComponent(notificationWorkflowId(first.notificationId))}`
       : undefined;
   return [
     `${results.length} intents: ${count('published')} routes published, ${count('skipped')} skipped as the catalog says.`,

@@ -133,7 +133,7 @@ export const VARIABLES = {
   }),
   NOTIFICATION_REDIS_REPLICA_ADDRS: variable(
     list.pipe(z.array(hostAndPort)),
-    'Redis replicas, comma-separated.',
+    'Redis replicas, comma-separated; checked, not used yet.',
     {
       default: '',
     },
@@ -153,7 +153,7 @@ export const VARIABLES = {
   ),
   NOTIFICATION_POSTGRES_REPLICA_DSNS: variable(
     list.pipe(z.array(postgresDsn)),
-    'PostgreSQL replicas, comma-separated.',
+    'PostgreSQL replicas, comma-separated; checked, not used yet.',
     { default: '', secret: true },
   ),
   NOTIFICATION_POSTGRES_OPERATION_TIMEOUT: variable(duration, 'Time-out of one statement.', {
@@ -240,9 +240,13 @@ export const VARIABLES = {
   NOTIFICATION_OTEL_STDOUT_TRACES_ENABLED: variable(flag, 'Print spans to standard output.', {
     default: 'false',
   }),
-  NOTIFICATION_OTEL_STDOUT_METRICS_ENABLED: variable(flag, 'Print metrics to standard output.', {
-    default: 'false',
-  }),
+  NOTIFICATION_OTEL_STDOUT_METRICS_ENABLED: variable(
+    flag,
+    'Print metrics to standard output. No metric is recorded yet.',
+    {
+      default: 'false',
+    },
+  ),
   OTEL_SERVICE_NAME: variable(z.string(), 'Service name in traces and metrics.', {
     default: 'galaxy-notify',
   }),
@@ -349,7 +353,8 @@ export function loadConfig(
     }
     const result = schema.safeParse(text);
     if (result.success) return result.data;
-    const shown = rest.secret || CREDENTIALS_IN_URL.test(text) ? 'a value that is not shown' : JSON.stringify(text);
+    const shown =
+      rest.secret || CREDENTIALS_IN_URL.test(text) ? 'a value that is not shown' : JSON.stringify(text);
     problems.push(`${name} ${result.error.issues.map(({ message }) => message).join('; ')} (got ${shown})`);
     return undefined;
   };

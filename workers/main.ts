@@ -10,14 +10,20 @@ import { DependencyError } from './resources.ts';
 import type { Service } from './service.ts';
 import { startService } from './service.ts';
 
+const SIGNALS = ['SIGINT', 'SIGTERM'] as const;
+
 async function main(): Promise<void> {
   const config = loadConfig();
   const log = createLogger(config.values.NOTIFICATION_LOG_LEVEL);
-  const stopRequested = nextSignal();
+  // Until everything runs there is nothing to finish: the embedded servers end with the process.
+  const endAtOnce = () => process.exit(130);
+  for (const signal of SIGNALS) process.on(signal, endAtOnce);
 
   const { endpoints, stack, uiUrl } = await provideEndpoints(config, report);
   try {
     const service = await startService({ config, endpoints, log, report });
+    for (const signal of SIGNALS) process.off(signal, endAtOnce);
+    const stopRequested = nextSignal();
     if (stack) welcome(service, config, stack, uiUrl);
     const outcome = await Promise.race([stopRequested, service.done]);
     if (outcome) report(`${outcome} received, stopping (again to stop at once)`);
@@ -56,7 +62,7 @@ function welcome(service: Service, config: Config, stack: Stack, uiUrl: string |
 function nextSignal(): Promise<string> {
   return new Promise((resolve) => {
     let seen = false;
-    for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+    for (const signal of SIGNALS) {
       process.on(signal, () => {
         if (seen) process.exit(130);
         seen = true;

@@ -8,7 +8,8 @@ import { once } from 'node:events';
 const LAST_REQUEST_MS = 1_000;
 
 export interface ProbeOptions {
-  host: string;
+  /** Undefined listens on every interface. */
+  host: string | undefined;
   port: number;
   readHeaderTimeoutMs: number;
   readTimeoutMs: number;
@@ -38,7 +39,7 @@ export async function startProbes(options: ProbeOptions): Promise<Probes> {
   await listen(server, options);
   const { port } = server.address() as AddressInfo;
   return {
-    url: `http://${options.host.includes(':') ? `[${options.host}]` : options.host}:${port}`,
+    url: urlOf(options.host ?? 'localhost', port),
     setReady: (value) => {
       ready = value;
     },
@@ -52,6 +53,10 @@ export async function startProbes(options: ProbeOptions): Promise<Probes> {
       await closed.finally(() => clearTimeout(cutOff));
     },
   };
+}
+
+function urlOf(host: string, port: number): string {
+  return `http://${host.includes(':') ? `[${host}]` : host}:${port}`;
 }
 
 function respond({ method, url }: IncomingMessage, response: ServerResponse, ready: boolean): void {

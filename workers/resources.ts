@@ -15,6 +15,7 @@ import { defineHandOffCommands } from '../activities/route-hand-off.ts';
 import type { BridgeResources } from '../activities/stream-bridge.ts';
 import { createUserService } from '../activities/user-service.ts';
 import type { Config } from './config.ts';
+import { hasTemporalProfile } from './config.ts';
 import type { Telemetry } from './telemetry.ts';
 
 /** What must be known about the outside, from the configuration or from the embedded servers. */
@@ -212,6 +213,8 @@ async function connectTemporal(
 ): Promise<{ connection: NativeConnection; namespace: string }> {
   const { connectionOptions, namespace = 'default' } = loadClientConnectConfig({
     overrideEnvVars: { ...temporalEnv, ...(temporalAddress ? { TEMPORAL_ADDRESS: temporalAddress } : {}) },
+    // A profile of the user's own must not reach a server that it was not written for.
+    disableFile: !hasTemporalProfile(temporalEnv),
   });
   const where = `Temporal at ${connectionOptions.address ?? 'localhost:7233'}, namespace ${namespace}`;
   return check(where, 'TEMPORAL_ADDRESS and TEMPORAL_NAMESPACE', async () => {

@@ -95,7 +95,13 @@ export async function startService(options: ServiceOptions): Promise<Service> {
 
     let stopping: Promise<void> | undefined;
     const stop = () => (stopping ??= shutDown({ worker, running, draining, probes, resources, telemetry }));
-    return { probesUrl: probes.url, done: running.then(() => stop()), stop };
+    const done = running.then(stop, async (error: unknown) => {
+      // Without its worker the process is of no use: it must not look ready, nor stay.
+      await stop();
+      throw error;
+    });
+    done.catch(() => undefined);
+    return { probesUrl: probes.url, done, stop };
   }
 
   async function shutDown(parts: {
@@ -138,7 +144,7 @@ function installTemporalRuntime(log: Logger): void {
 function probeOptions({ production, values }: Config) {
   const { host, port } = values.NOTIFICATION_INTERNAL_HTTP_ADDR;
   return {
-    host: host || (production ? '::' : '127.0.0.1'),
+    host: host || (production ? undefined : '127.0.0.1'),
     port,
     readHeaderTimeoutMs: values.NOTIFICATION_INTERNAL_HTTP_READ_HEADER_TIMEOUT,
     readTimeoutMs: values.NOTIFICATION_INTERNAL_HTTP_READ_TIMEOUT,
@@ -146,7 +152,7 @@ function probeOptions({ production, values }: Config) {
   };
 }
 
-/** Worker settings, each with its reason in design/performance terms: latency of first tasks, and bounded work. */
+/** Worker settings: short latency of first tasks, and bounded work. */
 function tuning({ values }: Config) {
   const shutdownMs = values.NOTIFICATION_SHUTDOWN_TIMEOUT;
   return {

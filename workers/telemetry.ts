@@ -8,12 +8,7 @@ import { W3CTraceContextPropagator } from '@opentelemetry/core';
 import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-http';
 import { resourceFromAttributes } from '@opentelemetry/resources';
 import type { SpanProcessor } from '@opentelemetry/sdk-trace-base';
-import {
-  BasicTracerProvider,
-  BatchSpanProcessor,
-  ConsoleSpanExporter,
-  NoopSpanProcessor,
-} from '@opentelemetry/sdk-trace-base';
+import { BasicTracerProvider, BatchSpanProcessor, ConsoleSpanExporter } from '@opentelemetry/sdk-trace-base';
 import { OpenTelemetryPlugin } from '@temporalio/interceptors-opentelemetry-v2';
 import type { Config } from './config.ts';
 
@@ -34,8 +29,18 @@ export function startTelemetry({ values }: Config): Telemetry {
     trace.setGlobalTracerProvider(provider);
   }
   return {
-    plugin: new OpenTelemetryPlugin({ resource, spanProcessor: processors[0] ?? new NoopSpanProcessor() }),
+    plugin: new OpenTelemetryPlugin({ resource, spanProcessor: allOf(processors) }),
     shutdown: () => provider.shutdown(),
+  };
+}
+
+/** The plugin takes one processor for the spans of workflows. */
+function allOf(processors: readonly SpanProcessor[]): SpanProcessor {
+  return {
+    onStart: (span, parent) => processors.forEach((processor) => processor.onStart(span, parent)),
+    onEnd: (span) => processors.forEach((processor) => processor.onEnd(span)),
+    forceFlush: async () => void (await Promise.all(processors.map((processor) => processor.forceFlush()))),
+    shutdown: async () => void (await Promise.all(processors.map((processor) => processor.shutdown()))),
   };
 }
 

@@ -9,8 +9,6 @@
  *   failed --> published: a later attempt
  *   failed --> failed: publication failed, budget left
  *   failed --> dead_letter: budget spent (workflow ends Failed, RouteDeadLettered)
- *   pending --> skipped: cancelled
- *   failed --> skipped: cancelled
  * ```
  *
  * The row in PostgreSQL is the truth about a route; this workflow supplies the attempts. The budget counts failed
@@ -75,7 +73,7 @@ export async function notificationRoute(route: RouteInput): Promise<RouteOutcome
     }
   }
 
-  if (!startedWell) leaveDetails(result);
+  if (!startedWell || result.status === 'dead_letter') leaveDetails(result);
   if (result.status === 'dead_letter') {
     throw ApplicationFailure.nonRetryable(
       `budget spent: ${result.classification}`,

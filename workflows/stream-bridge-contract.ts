@@ -16,6 +16,4 @@ export interface BridgeProgress {
   /** Totals since this reader took over. */
   started: number;
   malformed: number;
-  /** What keeps the reader from advancing, when something does. */
-  blockedBy?: string;
 }
