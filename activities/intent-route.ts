@@ -95,7 +95,9 @@ export function createRouteActivities({ db, redis, log, route: settings }: Route
       return recordFailure(route, entry.failure, error);
     }
     if (handedOff.outcome === 'leased') {
-      return { status: 'deferred', reason: 'leased', retryInMs: Math.max(50, handedOff.expiresInMs) };
+      // Never longer than our own leases last, whatever somebody else has put there.
+      const retryInMs = Math.min(settings.leaseTtlMs, Math.max(50, handedOff.expiresInMs));
+      return { status: 'deferred', reason: 'leased', retryInMs };
     }
 
     const [published] = await query<{ attempt_count: number }>(db, MARK_PUBLISHED, keyOf(route));

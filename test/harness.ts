@@ -40,6 +40,8 @@ export interface Slot {
   config(env?: Record<string, string>): Config;
   /** Starts the service itself in this process, stopped with the slot at the latest. */
   startService(env?: Record<string, string>): Promise<Service>;
+  /** Takes the database away from everybody, open connections included; `restore` brings it back. */
+  cutOffDatabase(): Promise<{ restore(): Promise<void> }>;
   release(): Promise<void>;
 }
 
@@ -100,6 +102,20 @@ export async function takeSlot(): Promise<Slot> {
       const service = await startService({ config: config(env), endpoints, log });
       services.push(service);
       return service;
+    },
+    async cutOffDatabase() {
+      const operator = new pg.Client({ connectionString: stack.postgresDsn });
+      await operator.connect();
+      await operator.query(`ALTER DATABASE ${database} ALLOW_CONNECTIONS false`);
+      await operator.query('SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1', [
+        database,
+      ]);
+      return {
+        async restore() {
+          await operator.query(`ALTER DATABASE ${database} ALLOW_CONNECTIONS true`);
+          await operator.end();
+        },
+      };
     },
     async release() {
       await Promise.all(services.map((service) => service.stop()));

@@ -1,4 +1,6 @@
 /** What goes away and comes back: the User Service, the service itself, the progress of its reader. */
+import { leaseKey } from '../activities/route-hand-off.ts';
+import { envelopeOf } from '../api/intent.ts';
 import { newGameTurnReady, publishIntent } from '../client/notificationintent.ts';
 import { notificationWorkflowId } from '../workflows/intent-contract.ts';
 import type { Slot } from './harness.ts';
@@ -15,15 +17,13 @@ beforeEach(async () => {
 afterEach(() => slot.release());
 
 let count = 0;
-const publish = (recipientUserIds = ['user-1']) =>
-  publishIntent(
-    slot.redis,
-    newGameTurnReady({
-      idempotencyKey: `key-${(count += 1)}`,
-      recipientUserIds,
-      payload: { game_id: 'g', game_name: 'G', turn_number: count },
-    }),
-  );
+const intentFor = (recipientUserIds: string[]) =>
+  newGameTurnReady({
+    idempotencyKey: `key-${(count += 1)}`,
+    recipientUserIds,
+    payload: { game_id: 'g', game_name: 'G', turn_number: count },
+  });
+const publish = (recipientUserIds = ['user-1']) => publishIntent(slot.redis, intentFor(recipientUserIds));
 
 const published = (id: string) =>
   eventually(`${id} to be published`, async () => {
@@ -127,6 +127,44 @@ test('I9 identical intents at once leave one record, conflicting ones are refuse
   });
   expect(outcomes).toEqual(expected);
   expect(await outboundIds()).toEqual(routesFor([rows[0]!.notification_id]));
+});
+
+test('I24 while PostgreSQL is away intents and routes wait, and no attempt is spent', async () => {
+  await slot.startService();
+  await published(await publish());
+
+  // This route is held by a foreign lease, so that the outage finds it in mid-flight.
+  const held = `${Date.now() + 60_000}-0`;
+  const route = 'push:user:user-1';
+  await slot.redis.set(leaseKey(held, route), 'another worker', 'PX', 60_000);
+  const fields = envelopeOf(intentFor(['user-1']));
+  await slot.redis.xadd('notification:intents', held, ...Object.entries(fields).flat());
+  await eventually('the held route', async () => {
+    const { rows } = await slot.db.query('SELECT 1 FROM notification.routes WHERE notification_id = $1', [
+      held,
+    ]);
+    return rows.length > 0;
+  });
+
+  const outage = await slot.cutOffDatabase();
+  await slot.redis.del(leaseKey(held, route));
+  const waiting = await publish();
+  const pending = await eventually('the reason on the pending activity', async () => {
+    const { raw } = await slot.client.workflow.getHandle(notificationWorkflowId(waiting)).describe();
+    return raw.pendingActivities?.[0]?.lastFailure ?? undefined;
+  });
+  expect(pending.applicationFailureInfo?.type).toBe('PostgresUnavailable');
+  await outage.restore();
+
+  await published(waiting);
+  await published(held);
+  const { rows } = await slot.db.query<{ attempt_count: number; last_error_at: Date | null }>(
+    'SELECT attempt_count, last_error_at FROM notification.routes WHERE notification_id = ANY($1)',
+    [[held, waiting]],
+  );
+  expect(rows).toEqual(Array.from({ length: 4 }, () => ({ attempt_count: 1, last_error_at: null })));
+  expect(new Set(await outboundIds()).size).toBe((await outboundIds()).length);
+  expect((await slot.db.query('SELECT 1 FROM notification.dead_letters')).rows).toEqual([]);
 });
 
 test('I32 a service without its dependencies says which are missing and why', async () => {
