@@ -5,6 +5,7 @@
  * Crash only: whatever goes wrong ends the activity, Temporal starts it again here or elsewhere, and it reads on from
  * the saved offset. Reading an entry twice is harmless, since a workflow id is started once and a row written once.
  */
+import { ROOT_CONTEXT, context } from '@opentelemetry/api';
 import { ApplicationFailure, Context } from '@temporalio/activity';
 import type { WorkflowClient, WorkflowStartOptions } from '@temporalio/client';
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/client';
@@ -65,9 +66,9 @@ export function createBridgeActivities(resources: BridgeResources) {
      * the cause of the interruption.
      */
     async bridgeStream(stream: string): Promise<void> {
-      const context = Context.current();
+      const activity = Context.current();
       const connection = resources.openStreamReader();
-      const stop = AbortSignal.any([draining, context.cancellationSignal]);
+      const stop = AbortSignal.any([draining, activity.cancellationSignal]);
       const hangUp = () => connection.disconnect();
       stop.addEventListener('abort', hangUp);
       const progress = await startProgress(stream);
@@ -85,7 +86,7 @@ export function createBridgeActivities(resources: BridgeResources) {
         progress.stopReporting();
         log.info({ stream, offset: progress.offset, started: progress.started }, 'stream reader stopped');
       }
-      if (context.cancellationSignal.aborted) await context.cancelled;
+      if (activity.cancellationSignal.aborted) await activity.cancelled;
       throw ApplicationFailure.create({
         type: BRIDGE_HANDOVER,
         message: 'this process is shutting down; the next worker reads on',
@@ -148,8 +149,11 @@ export function createBridgeActivities(resources: BridgeResources) {
       priority: { fairnessKey: intent.producer },
     };
     try {
-      await workflows.withDeadline(Date.now() + START_DEADLINE_MS, () =>
-        workflows.start(NOTIFICATION_WORKFLOW, options),
+      // Each notification has a trace of its own: the reader's would grow for as long as it reads.
+      await context.with(ROOT_CONTEXT, () =>
+        workflows.withDeadline(Date.now() + START_DEADLINE_MS, () =>
+          workflows.start(NOTIFICATION_WORKFLOW, options),
+        ),
       );
     } catch (error) {
       if (!(error instanceof WorkflowExecutionAlreadyStartedError)) throw error;

@@ -4,7 +4,6 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import type { Stack } from '../dev/stack.ts';
 import { startStack } from '../dev/stack.ts';
-import { startTelemetry } from '../workers/telemetry.ts';
 import { loadConfig } from '../workers/config.ts';
 import { workflowBundle } from '../workers/workflow-bundle.ts';
 import { SEARCH_ATTRIBUTES } from '../workflows/intent-contract.ts';
@@ -37,5 +36,5 @@ export default async function globalSetup(): Promise<void> {
   globalThis.stackOfThisRun = { stack, dataDir };
   process.env['TEST_STACK'] = JSON.stringify(stack);
   // Built once here, so that no test file's first worker pays for it.
-  await workflowBundle(startTelemetry(loadConfig({})));
+  await workflowBundle();
 }

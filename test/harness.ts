@@ -7,11 +7,11 @@ import { once } from 'node:events';
 import { Client, Connection } from '@temporalio/client';
 import { Redis } from 'ioredis';
 import pg from 'pg';
-import pino from 'pino';
 import { startUserService } from '../dev/user-service.ts';
 import type { Stack } from '../dev/stack.ts';
 import type { Config } from '../workers/config.ts';
 import { loadConfig } from '../workers/config.ts';
+import { createLogger } from '../workers/logger.ts';
 import type { Endpoints } from '../workers/resources.ts';
 import type { Service } from '../workers/service.ts';
 import { startService } from '../workers/service.ts';
@@ -74,7 +74,7 @@ export async function takeSlot(): Promise<Slot> {
     userServiceUrl: userService.url,
   };
   const logs: LogLine[] = [];
-  const log = pino({ level: 'debug', formatters: { level: (level) => ({ level }) } }, { write: keep });
+  const log = createLogger('debug', { write: keep });
   function keep(line: string): void {
     logs.push(JSON.parse(line) as LogLine);
   }

@@ -137,7 +137,7 @@ test('I21 the gaps between the attempts are the ladder, without jitter and up to
     [3, 'retry', 500],
     [4, 'dead_letter', undefined],
   ]);
-  const at = failures.map((line) => Number(line['time']));
+  const at = failures.map((line) => Date.parse(String(line['time'])));
   const gaps = at.slice(1).map((time, index) => time - at[index]!);
   for (const [index, gap] of gaps.entries()) expect(gap).toBeGreaterThanOrEqual([200, 400, 500][index]! - 5);
 });

@@ -2,8 +2,6 @@
 import { readFileSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import { DefaultLogger, Runtime, Worker } from '@temporalio/worker';
-import { loadConfig } from '../workers/config.ts';
-import { startTelemetry } from '../workers/telemetry.ts';
 import { workflowBundle } from '../workers/workflow-bundle.ts';
 
 const FOLDER = path.join(import.meta.dirname, 'histories');
@@ -12,10 +10,9 @@ const NAMES = readdirSync(FOLDER).map((file) => path.basename(file, '.json'));
 beforeAll(() => Runtime.install({ logger: new DefaultLogger('WARN') }));
 
 test.each(NAMES)('I40 the recorded history %s replays', async (name) => {
-  const telemetry = startTelemetry(loadConfig({}));
   const history: unknown = JSON.parse(readFileSync(path.join(FOLDER, `${name}.json`), 'utf8'));
   const replay = Worker.runReplayHistory(
-    { workflowBundle: await workflowBundle(telemetry), plugins: [telemetry.plugin], replayName: name },
+    { workflowBundle: await workflowBundle(), replayName: name },
     history,
   );
   await expect(replay).resolves.toBeUndefined();

@@ -64,7 +64,7 @@ export async function connectResources(options: ConnectOptions): Promise<Resourc
     connectPostgres(config, endpoints, log, opened),
     connectTemporal(config, endpoints, opened),
   ]);
-  const client = new Client({ ...temporal, plugins: [telemetry.plugin] });
+  const client = new Client({ ...temporal, interceptors: { workflow: telemetry.clientInterceptors } });
 
   return {
     ...temporal,

@@ -65,9 +65,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     const probes = await startProbes(probeOptions(config));
     undo.push(() => probes.stop());
     await ensureSearchAttributes(resources);
-    const bundle = await workflowBundle(telemetry, () =>
-      report('Bundling the workflows (a few seconds, once)'),
-    );
+    const bundle = await workflowBundle(() => report('Bundling the workflows (a few seconds, once)'));
 
     const role = ROLES.intent;
     const worker = await Worker.create({
@@ -76,7 +74,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
       taskQueue: role.taskQueue,
       workflowBundle: bundle,
       activities: role.createActivities(resources),
-      plugins: [telemetry.plugin],
+      interceptors: { activity: telemetry.activityInterceptors },
       ...tuning(config),
     });
     const running = worker.run();

@@ -1,6 +1,6 @@
 /**
- * OpenTelemetry tracing of clients, workflows and activities. The interceptors are always installed, since they are
- * part of what a workflow's history contains; spans leave the process only when an exporter is configured.
+ * OpenTelemetry tracing: clients and activities make spans, workflows carry the context between them
+ * (workflows/trace-context.ts). Spans leave the process only when an exporter is configured.
  */
 import { context, propagation, trace } from '@opentelemetry/api';
 import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks';
@@ -9,38 +9,42 @@ import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-http';
 import { resourceFromAttributes } from '@opentelemetry/resources';
 import type { SpanProcessor } from '@opentelemetry/sdk-trace-base';
 import { BasicTracerProvider, BatchSpanProcessor, ConsoleSpanExporter } from '@opentelemetry/sdk-trace-base';
-import { OpenTelemetryPlugin } from '@temporalio/interceptors-opentelemetry-v2';
+import type { WorkflowClientInterceptor } from '@temporalio/client';
+import {
+  OpenTelemetryActivityInboundInterceptor,
+  OpenTelemetryActivityOutboundInterceptor,
+  OpenTelemetryWorkflowClientInterceptor,
+} from '@temporalio/interceptors-opentelemetry-v2';
+import type { ActivityInterceptorsFactory } from '@temporalio/worker';
 import type { Config } from './config.ts';
 
 export interface Telemetry {
-  /** For Temporal clients and workers. */
-  plugin: OpenTelemetryPlugin;
+  clientInterceptors: WorkflowClientInterceptor[];
+  activityInterceptors: ActivityInterceptorsFactory[];
   /** Sends what is still buffered. */
   shutdown(): Promise<void>;
 }
 
 export function startTelemetry({ values }: Config): Telemetry {
-  const resource = resourceFromAttributes({ 'service.name': values.OTEL_SERVICE_NAME });
-  const processors = spanProcessorsFor(values);
-  const provider = new BasicTracerProvider({ resource, spanProcessors: processors });
-  if (processors.length > 0) {
+  const spanProcessors = spanProcessorsFor(values);
+  const provider = new BasicTracerProvider({
+    resource: resourceFromAttributes({ 'service.name': values.OTEL_SERVICE_NAME }),
+    spanProcessors,
+  });
+  if (spanProcessors.length > 0) {
     context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable());
     propagation.setGlobalPropagator(new W3CTraceContextPropagator());
     trace.setGlobalTracerProvider(provider);
   }
   return {
-    plugin: new OpenTelemetryPlugin({ resource, spanProcessor: allOf(processors) }),
+    clientInterceptors: [new OpenTelemetryWorkflowClientInterceptor()],
+    activityInterceptors: [
+      (activity) => ({
+        inbound: new OpenTelemetryActivityInboundInterceptor(activity),
+        outbound: new OpenTelemetryActivityOutboundInterceptor(activity),
+      }),
+    ],
     shutdown: () => provider.shutdown(),
-  };
-}
-
-/** The plugin takes one processor for the spans of workflows. */
-function allOf(processors: readonly SpanProcessor[]): SpanProcessor {
-  return {
-    onStart: (span, parent) => processors.forEach((processor) => processor.onStart(span, parent)),
-    onEnd: (span) => processors.forEach((processor) => processor.onEnd(span)),
-    forceFlush: async () => void (await Promise.all(processors.map((processor) => processor.forceFlush()))),
-    shutdown: async () => void (await Promise.all(processors.map((processor) => processor.shutdown()))),
   };
 }
 

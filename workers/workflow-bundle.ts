@@ -3,7 +3,6 @@ import { createHash } from 'node:crypto';
 import { mkdir, readFile, readdir, rename, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { bundleWorkflowCode } from '@temporalio/worker';
-import type { Telemetry } from './telemetry.ts';
 
 const ROOT = path.dirname(import.meta.dirname);
 const CACHE = path.join(ROOT, 'node_modules', '.cache', 'galaxy-notify');
@@ -12,16 +11,13 @@ const CACHE = path.join(ROOT, 'node_modules', '.cache', 'galaxy-notify');
  * @param onBuild called when there is no bundle for this source yet, which takes a few seconds.
  * @returns where the bundle lies.
  */
-export async function workflowBundle(
-  telemetry: Pick<Telemetry, 'plugin'>,
-  onBuild: () => void = () => undefined,
-): Promise<{ codePath: string }> {
+export async function workflowBundle(onBuild: () => void = () => undefined): Promise<{ codePath: string }> {
   const codePath = path.join(CACHE, `workflows-${await sourceHash()}.js`);
   if (await isReadable(codePath)) return { codePath };
   onBuild();
   const { code } = await bundleWorkflowCode({
     workflowsPath: path.join(ROOT, 'workflows', 'index.ts'),
-    plugins: [telemetry.plugin],
+    workflowInterceptorModules: [path.join(ROOT, 'workflows', 'trace-context.ts')],
     logger: quiet,
   });
   await mkdir(CACHE, { recursive: true });
