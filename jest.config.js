@@ -25,4 +25,6 @@ export default {
   // Each test file talks to servers that the machine shares with the others.
   testTimeout: 60_000,
   maxWorkers: 2,
+  // The Temporal SDK's native threads take a moment to wind down.
+  workerGracefulExitTimeout: 10_000,
 };
