@@ -84,7 +84,8 @@ function install() {
   console.log('Installing dependencies (about 1 minute, only when package-lock.json changed) ...');
   writeFileSync(incompleteMark, '');
   const [command, args] = npmCommand();
-  args.push('install', '--no-save', '--no-audit', '--no-fund');
+  // Warnings would be about the system's Node, which does not run anything of ours.
+  args.push('install', '--no-save', '--no-audit', '--no-fund', '--loglevel=error');
   const { status, signal, error } = spawnSync(command, args, { cwd: root, stdio: 'inherit' });
   if (error) console.error(`npm could not be started: ${error.message}`);
   if (signal) console.error(`npm was ended by ${signal}`);
