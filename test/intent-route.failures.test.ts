@@ -142,7 +142,7 @@ test('I21 the gaps between the attempts are the ladder, without jitter and up to
   for (const [index, gap] of gaps.entries()) expect(gap).toBeGreaterThanOrEqual([200, 400, 500][index]! - 5);
 });
 
-test('I21 an operator sees the pending attempt, its failure and its budget', async () => {
+test('I21 I40 an operator sees the pending attempt, its failure and its budget', async () => {
   await breakStream(MAIL);
   const id = await publish('visible');
   const handle = slot.client.workflow.getHandle(routeWorkflowId(id, 'email:user:user-1'));
@@ -159,7 +159,16 @@ test('I21 an operator sees the pending attempt, its failure and its budget', asy
       applicationFailureInfo: { type: 'mail_stream_publish_failed' },
     },
   });
+  const { currentDetails } = await handle.query<{ currentDetails: string }>('__temporal_workflow_metadata');
+  expect(currentDetails).toMatch(/^attempt \d of 4, next at \d{4}-.*Z, mail_stream_publish_failed$/);
+
   await routeInStatus(id, 'email:user:user-1', 'dead_letter');
+  const found = await eventually('the dead letter by its status', async () => {
+    const query = `RouteStatus = 'dead_letter' AND NotificationId = '${id}' AND ExecutionStatus = 'Failed'`;
+    for await (const { workflowId } of slot.client.workflow.list({ query })) return workflowId;
+    return undefined;
+  });
+  expect(found).toBe(handle.workflowId);
 });
 
 /** Appends an intent under an entry id that the test chose, to prepare what it will find in Redis. */
