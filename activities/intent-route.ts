@@ -19,7 +19,7 @@ import type {
   PushNotificationType,
 } from '../api/catalog.ts';
 import type { EntryField } from '../api/hand-off.ts';
-import { hashOfRouteRef } from '../api/ids.ts';
+import { hashOfRouteRef, routeRefOf } from '../api/ids.ts';
 import type { Locale } from '../api/mail-command.ts';
 import { mailEntryFields } from '../api/mail-command.ts';
 import { encodePushPayload, gatewayEntryFields } from '../api/push-event.ts';
@@ -266,7 +266,8 @@ function logFields(route: RouteRow): Record<string, string> {
       ...(route.request_id === null ? {} : { requestId: route.request_id }),
       ...(route.trace_id === null ? {} : { traceId: route.trace_id }),
     }),
-    route_id: route.route_id,
+    // As in workflow ids: the route id of an administrator is an address.
+    route_id: routeRefOf(route.route_id),
     channel: route.channel,
   };
 }

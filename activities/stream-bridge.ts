@@ -67,11 +67,11 @@ export function createBridgeActivities(resources: BridgeResources) {
      */
     async bridgeStream(stream: string): Promise<void> {
       const activity = Context.current();
-      const connection = resources.openStreamReader();
       const stop = AbortSignal.any([draining, activity.cancellationSignal]);
+      const { progress, stopReporting } = await startProgress(stream);
+      const connection = resources.openStreamReader();
       const hangUp = () => connection.disconnect();
       stop.addEventListener('abort', hangUp);
-      const progress = await startProgress(stream);
       try {
         while (!stop.aborted) {
           const entries = await read(connection, stream, progress.offset);
@@ -83,7 +83,7 @@ export function createBridgeActivities(resources: BridgeResources) {
       } finally {
         stop.removeEventListener('abort', hangUp);
         hangUp();
-        progress.stopReporting();
+        stopReporting();
         log.info({ stream, offset: progress.offset, started: progress.started }, 'stream reader stopped');
       }
       if (activity.cancellationSignal.aborted) await activity.cancelled;
@@ -177,7 +177,7 @@ export function createBridgeActivities(resources: BridgeResources) {
   }
 
   /** Progress that is reported with a heartbeat every second for as long as the reader works. */
-  async function startProgress(stream: string): Promise<Progress> {
+  async function startProgress(stream: string): Promise<{ progress: Progress; stopReporting: () => void }> {
     const progress = { offset: await loadOffset(redis, stream), started: 0, malformed: 0 };
     const heartbeat = Context.current().heartbeat.bind(Context.current());
     let handledBefore = 0;
@@ -192,7 +192,7 @@ export function createBridgeActivities(resources: BridgeResources) {
     await report();
     log.info({ stream, offset: progress.offset }, 'stream reader started');
     const timer = setInterval(() => void report(), HEARTBEAT_INTERVAL_MS);
-    return Object.assign(progress, { stopReporting: () => clearInterval(timer) });
+    return { progress, stopReporting: () => clearInterval(timer) };
   }
 
   /** Age of the oldest entry that the offset has not passed, ms. */
@@ -207,9 +207,7 @@ interface StreamEntry {
   fields: EntryFields;
 }
 
-interface Progress extends Pick<BridgeProgress, 'offset' | 'started' | 'malformed'> {
-  stopReporting(): void;
-}
+type Progress = Pick<BridgeProgress, 'offset' | 'started' | 'malformed'>;
 
 function pairs(flat: Buffer[]): EntryFields {
   const fields: [Buffer, Buffer][] = [];

@@ -396,7 +396,7 @@ describe('what an operator sees', () => {
     expect(payloads.join('\n')).not.toContain('@example.com');
   });
 
-  test('I40 a route to an administrator is reachable by a workflow id without the address', async () => {
+  test('I34 I40 a route to an administrator is reachable by a workflow id without the address, and no log has it', async () => {
     const fields = envelope('runtime.start_config_invalid', 'runtime_manager', {
       audience_kind: 'admin_email',
       payload_json: JSON.stringify(samplePayload('runtime.start_config_invalid')),
@@ -409,6 +409,7 @@ describe('what an operator sees', () => {
     );
     expect(handle.workflowId).not.toContain('@');
     expect(await handle.result()).toEqual({ status: 'published' });
+    expect(JSON.stringify(slot.logs)).not.toContain('@example.com');
   });
 
   test('I1 I2 the reader reports its offset, and the offset is saved and never expires', async () => {

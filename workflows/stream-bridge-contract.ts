@@ -9,7 +9,7 @@ export interface BridgeProgress {
   stream: string;
   /** Id of the last entry of the contiguous run that is durably started or recorded. */
   offset: string;
-  /** Age of the oldest entry behind the offset, ms; 0 when the stream is drained. */
+  /** Age of the oldest entry behind the offset, ms; 0 when the stream is drained, -1 when Redis did not say. */
   lagMs: number;
   /** Entries per second over the last reporting interval. */
   rate: number;
