@@ -13,6 +13,7 @@ import { constructorOf, publishIntent } from '../client/notificationintent.ts';
 import type { NotificationIntent } from '../client/notificationintent.ts';
 import { loadConfig, ADMIN_EMAIL_VARIABLES } from '../workers/config.ts';
 import { provideEndpoints } from '../workers/endpoints.ts';
+import { explain } from '../workers/explain.ts';
 import { createLogger } from '../workers/logger.ts';
 import { startService } from '../workers/service.ts';
 import { notificationWorkflowId } from '../workflows/intent-contract.ts';
@@ -81,6 +82,9 @@ interface IntentResult {
   routes: RouteResult[];
 }
 
+const SIGNALS = ['SIGINT', 'SIGTERM'] as const;
+const endAtOnce = (): never => process.exit(130);
+
 async function main(): Promise<boolean> {
   const { values: options } = parseArgs({
     options: {
@@ -94,6 +98,8 @@ async function main(): Promise<boolean> {
     return true;
   }
 
+  // Ending through `exit` takes the embedded servers along, which a signal by itself would leave behind.
+  for (const signal of SIGNALS) process.on(signal, endAtOnce);
   const config = loadConfig(undefined, demoDefaults());
   const { endpoints, stack, uiUrl } = await provideEndpoints(config, report);
   const redis = new Redis(endpoints.redis.port, endpoints.redis.host, {
@@ -311,8 +317,7 @@ function verdict(
 async function keepRunning(): Promise<void> {
   report('Everything keeps running. Ctrl-C stops it.');
   await new Promise<void>((resolve) => {
-    process.once('SIGINT', resolve);
-    process.once('SIGTERM', resolve);
+    for (const signal of SIGNALS) process.off(signal, endAtOnce).once(signal, () => resolve());
   });
 }
 
@@ -320,4 +325,9 @@ function report(line: string): void {
   process.stderr.write(`${line}\n`);
 }
 
-process.exitCode = (await main()) ? 0 : 1;
+try {
+  process.exitCode = (await main()) ? 0 : 1;
+} catch (error) {
+  report(explain(error));
+  process.exitCode = 1;
+}

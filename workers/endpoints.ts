@@ -5,6 +5,11 @@ import type { Config } from './config.ts';
 import { hasTemporalProfile } from './config.ts';
 import type { Endpoints } from './resources.ts';
 
+/** The embedded servers could not be had; the message says why, and what to do. */
+export class SetupError extends Error {
+  override name = 'SetupError';
+}
+
 export interface ProvidedEndpoints {
   endpoints: Endpoints;
   /** The embedded servers that were started; stop them after the service. */
@@ -12,7 +17,7 @@ export interface ProvidedEndpoints {
   uiUrl?: string;
 }
 
-/** @throws Error with the reason when an embedded server cannot be had. */
+/** @throws SetupError when an embedded server cannot be had. */
 export async function provideEndpoints(
   config: Config,
   report: (line: string) => void,
@@ -26,7 +31,9 @@ export async function provideEndpoints(
   };
   const stack =
     Object.values(missing).includes(true) && !config.production
-      ? await startMissing(config, missing, report)
+      ? await startMissing(config, missing, report).catch((error: unknown) => {
+          throw new SetupError(error instanceof Error ? error.message : String(error), { cause: error });
+        })
       : undefined;
 
   const temporalAddress = stack?.temporalAddress ?? values.TEMPORAL_ADDRESS;

@@ -1,12 +1,11 @@
 #!/usr/bin/env node
 /** `npm start`: what is configured is used; what is not configured is started, outside production. */
 import type { Stack } from '../dev/stack.ts';
-import { SchemaNewerThanCodeError } from '../migrations/migrate.ts';
 import type { Config } from './config.ts';
-import { ConfigError, loadConfig } from './config.ts';
+import { loadConfig } from './config.ts';
 import { provideEndpoints } from './endpoints.ts';
+import { explain } from './explain.ts';
 import { createLogger } from './logger.ts';
-import { DependencyError } from './resources.ts';
 import type { Service } from './service.ts';
 import { startService } from './service.ts';
 
@@ -72,18 +71,9 @@ function nextSignal(): Promise<string> {
   });
 }
 
-/** Errors that say all there is to say; a stack trace would only hide it. */
-function isSelfExplanatory(error: unknown): error is Error {
-  return [ConfigError, DependencyError, SchemaNewerThanCodeError].some((kind) => error instanceof kind);
-}
-
 try {
   await main();
 } catch (error) {
-  report(
-    isSelfExplanatory(error)
-      ? error.message
-      : String(error instanceof Error ? (error.stack ?? error) : error),
-  );
+  report(explain(error));
   process.exitCode = 1;
 }
