@@ -16,6 +16,11 @@ export interface ProbeOptions {
   idleTimeoutMs: number;
 }
 
+/** The port of the probes is taken; the message names the variable that moves it. */
+export class ProbePortError extends Error {
+  override name = 'ProbePortError';
+}
+
 export interface Probes {
   url: string;
   /** `/readyz` says ready from now on; before, and after `stop` began, it answers 503. */
@@ -23,7 +28,7 @@ export interface Probes {
   stop(): Promise<void>;
 }
 
-/** @throws Error naming the variable when the port is taken. */
+/** @throws ProbePortError when the port is taken. */
 export async function startProbes(options: ProbeOptions): Promise<Probes> {
   let ready = false;
   const server = createServer(
@@ -80,7 +85,7 @@ async function listen(server: Server, { host, port }: ProbeOptions): Promise<voi
     await once(server, 'listening');
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EADDRINUSE') throw error;
-    throw new Error(
+    throw new ProbePortError(
       `port ${port} for the probes is taken; set NOTIFICATION_INTERNAL_HTTP_ADDR to move them`,
       {
         cause: error,
