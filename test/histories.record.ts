@@ -4,6 +4,7 @@
  */
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, writeFileSync } from 'node:fs';
+import { hostname } from 'node:os';
 import path from 'node:path';
 import { newGameTurnReady, publishIntent } from '../client/notificationintent.ts';
 import { findTemporalCli } from '../dev/temporal-cli.ts';
@@ -57,10 +58,10 @@ async function record(name: string, workflowId: string): Promise<void> {
   const where = ['--address', address, '--namespace', namespace, '--workflow-id', workflowId];
   const history = execFileSync(cli, ['workflow', 'show', ...where, '--output', 'json'], { encoding: 'utf8' });
   const compact = JSON.stringify(JSON.parse(history));
-  // Stack traces and identities name the machine that recorded.
+  // Stack traces, identities and sticky queues name the machine that recorded.
   const anonymous = compact
     .replaceAll(`${path.dirname(import.meta.dirname)}/`, '')
-    .replace(/"identity":"\d+@[^"]*"/g, '"identity":"recorder"');
+    .replaceAll(new RegExp(`\\d+@${hostname()}`, 'g'), 'recorder');
   const folder = path.join(import.meta.dirname, 'histories');
   mkdirSync(folder, { recursive: true });
   writeFileSync(path.join(folder, `${name}.json`), `${anonymous}\n`);
