@@ -7,6 +7,7 @@
  */
 import type { Redis } from 'ioredis';
 import type { EntryField } from '../api/hand-off.ts';
+import { keySegment } from './redis-keys.ts';
 
 /**
  * How long a hand-off is remembered while its route is not settled in PostgreSQL (every repeated attempt renews it),
@@ -31,15 +32,13 @@ export type HandOffOutcome =
   /** Another attempt holds the route's lease. */
   | { outcome: 'leased'; expiresInMs: number };
 
-const segment = (value: string): string => Buffer.from(value, 'utf8').toString('base64url');
-
 /** Seed "Redis runtime-coordination state". */
 export const leaseKey = (notificationId: string, routeId: string): string =>
-  `notification:route_leases:${segment(notificationId)}:${segment(routeId)}`;
+  `notification:route_leases:${keySegment(notificationId)}:${keySegment(routeId)}`;
 
 /** A replay that starts a new generation of a route hands off anew. */
 export const handOffKey = (notificationId: string, routeId: string, generation: number): string =>
-  `notification:route_hand_offs:${segment(notificationId)}:${segment(routeId)}:${generation}`;
+  `notification:route_hand_offs:${keySegment(notificationId)}:${keySegment(routeId)}:${generation}`;
 
 /** KEYS: hand-off, lease, stream. ARGV: token, lease ms, memory ms, max length or '', field, value, ... */
 const APPEND = `

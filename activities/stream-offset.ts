@@ -1,5 +1,6 @@
 /** Ids of stream entries and the persisted progress of the reader (seed "Redis runtime-coordination state"). */
 import type { Redis } from 'ioredis';
+import { keySegment } from './redis-keys.ts';
 
 /** Where a stream is read from when no progress was ever saved. */
 export const STREAM_START = '0-0';
@@ -26,8 +27,7 @@ export function contiguousOffset(offset: string, batch: readonly { id: string; d
   return batch[doneCount - 1]?.id ?? offset;
 }
 
-const offsetKey = (stream: string): string =>
-  `notification:stream_offsets:${Buffer.from(stream, 'utf8').toString('base64url')}`;
+const offsetKey = (stream: string): string => `notification:stream_offsets:${keySegment(stream)}`;
 
 export async function loadOffset(redis: Redis, stream: string): Promise<string> {
   return (await redis.get(offsetKey(stream))) ?? STREAM_START;

@@ -111,11 +111,14 @@ export function envelopeOf(intent: Omit<Intent, 'notificationId'>): Record<strin
   };
 }
 
+/** Text fields in the form in which Redis gives an entry. */
+export function entryFieldsOf(fields: Record<string, string>): EntryFields {
+  return Object.entries(fields).map(([name, value]) => [Buffer.from(name), Buffer.from(value)]);
+}
+
 /** The raw fields of a valid intent, for a rejection that comes out after validation. */
 export function rawFieldsOf(intent: Intent): Record<string, string> {
-  return storableFields(
-    Object.entries(envelopeOf(intent)).map(([name, value]) => [Buffer.from(name), Buffer.from(value)]),
-  );
+  return storableFields(entryFieldsOf(envelopeOf(intent)));
 }
 
 /** Internal: why reading stopped. */

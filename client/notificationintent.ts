@@ -16,7 +16,7 @@
 import type { Catalog, NotificationType, PayloadOf } from '../api/catalog.ts';
 import { CATALOG, audiencesOf } from '../api/catalog.ts';
 import type { Intent, IntentFailureCode } from '../api/intent.ts';
-import { envelopeOf, parseIntent } from '../api/intent.ts';
+import { entryFieldsOf, envelopeOf, parseIntent } from '../api/intent.ts';
 
 export type { NotificationType, PayloadOf } from '../api/catalog.ts';
 
@@ -141,14 +141,14 @@ export async function publishIntent(
 
 /** Runs the service's checks on exactly what would be appended. */
 function validated(draft: NotificationIntent): NotificationIntent {
-  const fields = Object.entries(envelopeOf(draft)).map(([name, value]) => {
+  const envelope = envelopeOf(draft);
+  for (const [name, value] of Object.entries(envelope)) {
     // Bytes would not show it any more: a lone surrogate turns into another character, silently.
     if (typeof value !== 'string' || !value.isWellFormed()) {
       throw new InvalidIntentError('invalid_envelope', `${name} must be well-formed text`);
     }
-    return [Buffer.from(name), Buffer.from(value)] as const;
-  });
-  const parsed = parseIntent('0-0', fields);
+  }
+  const parsed = parseIntent('0-0', entryFieldsOf(envelope));
   if (!parsed.ok) {
     throw new InvalidIntentError(
       parsed.malformed.failureCode as IntentFailureCode,

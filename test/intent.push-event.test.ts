@@ -94,10 +94,13 @@ describe.each(PUSH_NOTIFICATION_TYPES)('I16 push payload of %s', (type) => {
     expect(readTable(encodePushPayload(type, payload), fields)).toEqual(pushFieldsOf(type, payload));
   });
 
-  (hasFlatc ? it : it.skip).each(SAMPLES)('is read back by flatc: %s', (_, texts, integer) => {
-    const payload = payloadOf(type, texts, integer);
-    expect(readWithFlatc(type, encodePushPayload(type, payload))).toEqual(pushFieldsOf(type, payload));
-  });
+  // A second opinion, always asked in CI, which installs flatc.
+  if (hasFlatc) {
+    it.each(SAMPLES)('is read back by flatc: %s', (_, texts, integer) => {
+      const payload = payloadOf(type, texts, integer);
+      expect(readWithFlatc(type, encodePushPayload(type, payload))).toEqual(pushFieldsOf(type, payload));
+    });
+  }
 
   it.each(SAMPLES)('is read back by our own decoder: %s', (_, texts, integer) => {
     const payload = payloadOf(type, texts, integer);

@@ -3,9 +3,8 @@ import { Runtime, Worker, makeTelemetryFilterString } from '@temporalio/worker';
 import type { Logger } from 'pino';
 import { migrate } from '../migrations/migrate.ts';
 import type { Config } from './config.ts';
-import type { Probes } from './probes.ts';
 import { startProbes } from './probes.ts';
-import type { Endpoints, Resources } from './resources.ts';
+import type { Endpoints } from './resources.ts';
 import { connectResources } from './resources.ts';
 import { ROLES } from './roles.ts';
 import { startTelemetry } from './telemetry.ts';
@@ -38,18 +37,25 @@ export interface Service {
  */
 export async function startService(options: ServiceOptions): Promise<Service> {
   const { config, endpoints, log, report = () => undefined } = options;
-  const undo: (() => Promise<unknown>)[] = [];
+  const opened: { what: string; close: () => Promise<unknown> }[] = [];
   try {
     return await start();
   } catch (error) {
-    for (const step of undo.reverse()) await step().catch(() => undefined);
+    await closeAll();
     throw error;
+  }
+
+  /** Last opened, first closed; one that fails does not keep the others open. */
+  async function closeAll(): Promise<void> {
+    for (const { what, close } of opened.splice(0).reverse()) {
+      await close().catch((error: unknown) => log.error({ err: error }, `${what} did not end in good order`));
+    }
   }
 
   async function start(): Promise<Service> {
     installTemporalRuntime(log);
     const telemetry = startTelemetry(config);
-    undo.push(() => telemetry.shutdown());
+    opened.push({ what: 'telemetry', close: () => telemetry.shutdown() });
     const draining = new AbortController();
     const resources = await connectResources({
       config,
@@ -58,12 +64,12 @@ export async function startService(options: ServiceOptions): Promise<Service> {
       telemetry,
       draining: draining.signal,
     });
-    undo.push(() => resources.close());
+    opened.push({ what: 'connections', close: () => resources.close() });
 
     const applied = await migrate(endpoints.postgresDsn);
     if (applied.length > 0) log.info({ migrations: applied }, 'database schema migrated');
     const probes = await startProbes(probeOptions(config));
-    undo.push(() => probes.stop());
+    opened.push({ what: 'probes', close: () => probes.stop() });
     await ensureSearchAttributes(resources);
     const bundle = await workflowBundle(() => report('Bundling the workflows (a few seconds, once)'));
 
@@ -80,9 +86,15 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     const running = worker.run();
     // A failed worker is reported by `done`; until somebody waits for it, it is not an unhandled rejection.
     running.catch(() => undefined);
-    undo.push(async () => {
-      if (worker.getState() === 'RUNNING') worker.shutdown();
-      await running;
+    opened.push({
+      what: 'worker',
+      close: async () => {
+        probes.setReady(false);
+        // Polling ends first: the reader that hands over must not get its own task back.
+        if (worker.getState() === 'RUNNING') worker.shutdown();
+        draining.abort();
+        await running;
+      },
     });
     await role.begin(resources);
     probes.setReady(true);
@@ -92,7 +104,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     );
 
     let stopping: Promise<void> | undefined;
-    const stop = () => (stopping ??= shutDown({ worker, running, draining, probes, resources, telemetry }));
+    const stop = () => (stopping ??= shutDown());
     const done = running.then(stop, async (error: unknown) => {
       // Without its worker the process is of no use: it must not look ready, nor stay.
       await stop();
@@ -102,24 +114,9 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     return { probesUrl: probes.url, done, stop };
   }
 
-  async function shutDown(parts: {
-    worker: Worker;
-    running: Promise<void>;
-    draining: AbortController;
-    probes: Probes;
-    resources: Resources;
-    telemetry: { shutdown(): Promise<void> };
-  }): Promise<void> {
-    const { worker, running, draining, probes, resources, telemetry } = parts;
+  async function shutDown(): Promise<void> {
     log.info({ timeout_ms: config.values.NOTIFICATION_SHUTDOWN_TIMEOUT }, 'service stopping');
-    probes.setReady(false);
-    // Polling ends first: the reader that hands over must not get its own task back.
-    if (worker.getState() === 'RUNNING') worker.shutdown();
-    draining.abort();
-    await running.catch((error: unknown) => log.error({ err: error }, 'worker failed'));
-    await probes.stop();
-    await resources.close();
-    await telemetry.shutdown().catch((error: unknown) => log.warn({ err: error }, 'spans were not exported'));
+    await closeAll();
     log.info('service stopped');
   }
 }
