@@ -20,7 +20,7 @@ export default {
   },
   // Packages that ship ES modules only; Jest's own loader wants CommonJS.
   transformIgnorePatterns: [
-    '/node_modules/(?!(canonicalize|p-limit|yocto-queue|node-pg-migrate|commander)/)',
+    '/node_modules/(?!(canonicalize|p-limit|yocto-queue|node-pg-migrate|commander|cockatiel)/)',
   ],
   // Each test file talks to servers that the machine shares with the others.
   testTimeout: 60_000,

@@ -187,7 +187,7 @@ export function createBridgeActivities(resources: BridgeResources) {
       handledBefore = handled;
       // A Redis that does not answer fails the read itself; the heartbeat only leaves the figure out.
       const lagMs = await lagOf(stream, progress.offset).catch(() => -1);
-      heartbeat({ stream, ...progress, lagMs, rate } satisfies BridgeProgress);
+      heartbeat({ stream, ...progress, lagMs, rate, findings: [] } satisfies BridgeProgress);
     };
     await report();
     log.info({ stream, offset: progress.offset }, 'stream reader started');

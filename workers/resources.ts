@@ -9,6 +9,7 @@ import { Redis } from 'ioredis';
 import pg from 'pg';
 import type { Logger } from 'pino';
 import type { IntentResources } from '../activities/intent.ts';
+import type { Metrics } from '../activities/metrics.ts';
 import type { RetentionResources } from '../activities/intent-retention.ts';
 import type { RouteResources } from '../activities/intent-route.ts';
 import { defineHandOffCommands } from '../activities/route-hand-off.ts';
@@ -28,6 +29,7 @@ export interface Endpoints {
 }
 
 export interface Resources extends IntentResources, RouteResources, BridgeResources, RetentionResources {
+  metrics: Metrics;
   connection: NativeConnection;
   client: Client;
   namespace: string;
@@ -72,6 +74,7 @@ export async function connectResources(options: ConnectOptions): Promise<Resourc
     redis,
     db,
     log,
+    metrics: telemetry.metrics,
     draining,
     workflows: client.workflow,
     openStreamReader: () => openStreamReader(config, endpoints, log),

@@ -16,9 +16,13 @@ import {
   OpenTelemetryWorkflowClientInterceptor,
 } from '@temporalio/interceptors-opentelemetry-v2';
 import type { ActivityInterceptorsFactory } from '@temporalio/worker';
+import { MeterProvider } from '@opentelemetry/sdk-metrics';
+import type { Metrics } from '../activities/metrics.ts';
+import { createMetrics } from '../activities/metrics.ts';
 import type { Config } from './config.ts';
 
 export interface Telemetry {
+  metrics: Metrics;
   clientInterceptors: WorkflowClientInterceptor[];
   activityInterceptors: ActivityInterceptorsFactory[];
   /** Sends what is still buffered. */
@@ -36,7 +40,9 @@ export function startTelemetry({ values }: Config): Telemetry {
     propagation.setGlobalPropagator(new W3CTraceContextPropagator());
     trace.setGlobalTracerProvider(provider);
   }
+  const meters = new MeterProvider();
   return {
+    metrics: createMetrics(meters.getMeter('galaxy-notify')),
     clientInterceptors: [new OpenTelemetryWorkflowClientInterceptor()],
     activityInterceptors: [
       (activity) => ({

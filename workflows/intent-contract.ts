@@ -7,6 +7,7 @@ export const INTENT_TASK_QUEUE = 'intent';
 
 /** Workflow type names as registered with Temporal. */
 export const NOTIFICATION_WORKFLOW = 'notification';
+export const ROUTE_WORKFLOW = 'notificationRoute';
 export const RETENTION_WORKFLOW = 'intentRetention';
 
 export const RETENTION_SCHEDULE_ID = 'intent-retention';
@@ -26,6 +27,24 @@ export const routeWorkflowId = (notificationId: string, routeRef: string): strin
 
 export const batchWorkflowId = (notificationId: string, batch: number): string =>
   `${notificationWorkflowId(notificationId)}/batch/${batch}`;
+
+/** The two delivery channels of v1, as in the catalog, which workflows cannot import. */
+export const CHANNELS = ['push', 'email'] as const;
+
+/**
+ * Signal to a route's workflow, argument `ReplayRequest` or none: a route that waits tries now; one that was
+ * dead-lettered starts a new generation with a fresh budget. To reach ended ones, sent by signal-with-start with the
+ * id reuse policy ALLOW_DUPLICATE_FAILED_ONLY, so that a published route cannot be started again.
+ */
+export const REPLAY_SIGNAL = 'replay';
+/** Signal to a route's workflow, no argument: its channel publishes again. */
+export const CHANNEL_RESUMED_SIGNAL = 'channelResumed';
+
+export interface ReplayRequest {
+  /** Who asks, kept in `replays`; default `signal`. */
+  requestedBy?: string;
+  reason?: string;
+}
 
 /** Custom search attributes, all of type Keyword. Set at start; RouteStatus only once a route leaves the happy path. */
 export const SEARCH_ATTRIBUTES = {
@@ -92,15 +111,27 @@ export interface BatchInput {
 }
 
 /** Everything a route workflow needs; short enough to be typed by hand for a replay from the `temporal` CLI. */
+/** Input of a route's workflow. A route that is started by hand or by a signal needs the first two only. */
 export interface RouteInput {
   notificationId: string;
+  /** See `routeRefOf` in api/ids.ts. */
   routeRef: string;
+  /** The notification itself was reset: dead-lettered routes of it are to be replayed. */
+  replay?: true;
+}
+
+/** The order to open a dead-lettered route again. */
+export interface ReplayOrder extends ReplayRequest {
+  /** Unique per replay of the route, and the same in each attempt of it. */
+  replayId: string;
 }
 
 /** How one attempt to publish a route ended without a failure. */
 export type PublishResult =
   | { status: 'published' | 'skipped' }
   | { status: 'dead_letter'; classification: string }
+  /** The channel is paused: nothing was tried, nothing spent. */
+  | { status: 'paused' }
   /** Nothing was spent: the attempt could not be made or not be recorded, and is to be made again. */
   | { status: 'deferred'; reason: DeferralReason; retryInMs?: number };
 

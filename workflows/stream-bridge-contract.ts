@@ -16,4 +16,22 @@ export interface BridgeProgress {
   /** Totals since this reader took over. */
   started: number;
   malformed: number;
+  /** What is wrong with the stream right now; empty when nothing is. */
+  findings: StreamFinding[];
+}
+
+/**
+ * What a stream can suffer (architecture "Streams lose data; say so").
+ * `entries_lost`: entries were deleted that had not been read. `stream_regressed`: its ids went backwards, so Redis
+ * lost data; it is read anew. `stream_missing`: it does not exist although it was read before. `eviction_enabled`:
+ * Redis may drop keys when its memory is full.
+ */
+export type StreamFindingKind = 'entries_lost' | 'stream_regressed' | 'stream_missing' | 'eviction_enabled';
+
+export interface StreamFinding {
+  kind: StreamFindingKind;
+  /** For an operator: what was seen, and what to do. */
+  message: string;
+  /** When it was first seen, epoch ms. */
+  sinceMs: number;
 }
