@@ -102,6 +102,17 @@ export default tseslint.config(
     rules: forbid(folder('(activities|workers|dev|test)', 'Clients are for other programs: contracts only.')),
   },
   {
+    // The CLI is a process of its own, configured like the service.
+    files: ['client/cli.ts', 'client/cli-*.ts'],
+    plugins,
+    rules: forbid(
+      folder(
+        '(activities|dev|test|workers(?!/(config|replicas)\\.ts$))',
+        'The CLI takes from the workers only their configuration and the check of replicas.',
+      ),
+    ),
+  },
+  {
     files: ['api/**'],
     plugins,
     rules: forbid(folder('(activities|workflows|workers|client|dev|test)', 'Contracts depend on nothing.')),
@@ -109,7 +120,7 @@ export default tseslint.config(
   { files: ['workers/config.ts'], rules: { 'no-restricted-properties': 'off' } },
   {
     // Clients open connections for their own users; the embedded stack, benchmarks and tests for themselves.
-    files: ['workers/resources.ts', 'client/**', 'dev/**', 'bench/**', 'test/**'],
+    files: ['workers/resources.ts', 'workers/replicas.ts', 'client/**', 'dev/**', 'bench/**', 'test/**'],
     rules: { 'no-restricted-syntax': 'off' },
   },
   {

@@ -18,9 +18,9 @@ export default {
       },
     ],
   },
-  // Packages that ship ES modules only; Jest's own loader wants CommonJS.
+  // Packages that ship or import ES modules; Jest's own loader wants CommonJS.
   transformIgnorePatterns: [
-    '/node_modules/(?!(canonicalize|p-limit|yocto-queue|node-pg-migrate|commander|cockatiel)/)',
+    '/node_modules/(?!(canonicalize|p-limit|yocto-queue|node-pg-migrate|commander|cockatiel|@opentelemetry/otlp-exporter-base)/)',
   ],
   // Each test file talks to servers that the machine shares with the others.
   testTimeout: 60_000,

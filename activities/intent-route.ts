@@ -7,28 +7,30 @@
  * Transitions compare `updated_at`, so an attempt that slept through its lease cannot overwrite a fresher row.
  */
 import { randomUUID } from 'node:crypto';
-import { ApplicationFailure } from '@temporalio/activity';
+import { ApplicationFailure, Context } from '@temporalio/activity';
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
-import type {
-  AudienceKind,
-  Channel,
-  NotificationType,
-  Producer,
-  PushNotificationType,
-} from '../api/catalog.ts';
+import type { Channel, PushNotificationType } from '../api/catalog.ts';
 import type { EntryField } from '../api/hand-off.ts';
-import { hashOfRouteRef, routeRefOf } from '../api/ids.ts';
-import type { Locale } from '../api/mail-command.ts';
+import { channelOf, routeRefOf } from '../api/ids.ts';
 import { mailEntryFields } from '../api/mail-command.ts';
 import { encodePushPayload, gatewayEntryFields } from '../api/push-event.ts';
 import type { PublicationFailure } from '../workflows/failures.ts';
-import type { PublicationFailureDetails, PublishResult, RouteInput } from '../workflows/intent-contract.ts';
+import { ROUTE_DEFERRED } from '../workflows/failures.ts';
+import type {
+  DeferralReason,
+  Publication,
+  PublicationFailureDetails,
+  PublishResult,
+  ReplayOrder,
+} from '../workflows/intent-contract.ts';
 import { ladderDelayMs } from '../workflows/policies.ts';
-import { handOff, handOffKey, leaseKey } from './route-hand-off.ts';
-import { logFieldsOf } from './intent-materialization.ts';
+import type { Metrics } from './metrics.ts';
 import { isPostgresUnavailable, query } from './postgres.ts';
+import { handOff, handOffKey, leaseKey } from './route-hand-off.ts';
+import type { RouteRow } from './route-row.ts';
+import { OPEN_ROUTE, keyOf, loadRoute, logFields } from './route-row.ts';
 
 /** Long enough to explain, short enough for a table cell in the Web UI. */
 const MAX_MESSAGE_LENGTH = 500;
@@ -37,6 +39,7 @@ export interface RouteResources {
   db: Pool;
   redis: Redis;
   log: Logger;
+  metrics: Metrics;
   route: {
     gatewayStream: string;
     /** Approximate length to which Redis trims the gateway stream. */
@@ -50,30 +53,56 @@ export interface RouteResources {
 
 export type RouteActivities = ReturnType<typeof createRouteActivities>;
 
-export function createRouteActivities({ db, redis, log, route: settings }: RouteResources) {
+export function createRouteActivities({ db, redis, log, metrics, route: settings }: RouteResources) {
   return {
     /**
      * Makes one attempt to publish a route.
      *
-     * @returns how the route stands now; `deferred` when nothing could be tried or recorded, which spends no budget.
+     * @returns how the route stands now; `paused` or `deferred` when nothing was tried or recorded, which spends no
+     * budget.
      * @throws ApplicationFailure of the publication failure's type with `PublicationFailureDetails`, after the
      * failure was recorded, while the route has budget left.
      */
-    async publishRoute(input: RouteInput): Promise<PublishResult> {
-      try {
-        return await attempt(input);
-      } catch (error) {
-        if (isPostgresUnavailable(error)) return { status: 'deferred', reason: 'postgres_unavailable' };
-        throw error;
-      }
+    publishRoute: publish,
+
+    /**
+     * The same for a retry policy without end: a deferral is thrown as `RouteDeferred`, so that Temporal makes the
+     * attempt again and an operator sees what it waits for.
+     */
+    async publishRouteWhenPossible(publication: Publication): Promise<PublishResult> {
+      const result = await publish(publication);
+      if (result.status !== 'deferred') return result;
+      throw ApplicationFailure.create({
+        type: ROUTE_DEFERRED,
+        message: `${result.reason}: nothing was spent`,
+        ...(result.retryInMs === undefined ? {} : { nextRetryDelay: result.retryInMs }),
+      });
     },
   };
 
-  async function attempt(input: RouteInput): Promise<PublishResult> {
-    const route = await loadRoute(db, input);
+  async function publish(publication: Publication): Promise<PublishResult> {
+    try {
+      return await attempt(await loadRoute(db, publication), orderOf(publication));
+    } catch (error) {
+      if (!isPostgresUnavailable(error)) throw error;
+      return defer(channelOf(publication.routeRef), 'postgres_unavailable');
+    }
+  }
+
+  function defer(channel: Channel, reason: DeferralReason, retryInMs?: number): PublishResult {
+    metrics.routeDeferral({ channel, reason });
+    return { status: 'deferred', reason, ...(retryInMs === undefined ? {} : { retryInMs }) };
+  }
+
+  /** Somebody else moved the row since it was loaded: look again at once, nothing was spent by this attempt. */
+  const deferToFresherRow = ({ channel }: RouteRow) => defer(channel, 'leased', 50);
+
+  async function attempt(route: RouteRow, replay: ReplayOrder | undefined): Promise<PublishResult> {
     if (route.status === 'published' || route.status === 'skipped') return { status: route.status };
-    if (route.status === 'dead_letter') {
-      return { status: 'dead_letter', classification: route.last_error_classification ?? 'unknown' };
+    if (route.status === 'dead_letter') return openAgain(route, replay);
+    if (route.is_paused) {
+      metrics.routeDeferral({ channel: route.channel, reason: 'paused' });
+      return { status: 'paused' };
     }
 
     let entry: OutboundEntry;
@@ -86,7 +115,7 @@ export function createRouteActivities({ db, redis, log, route: settings }: Route
     const lease = { token: randomUUID(), ttlMs: settings.leaseTtlMs };
     const keys = {
       lease: leaseKey(route.notification_id, route.route_id),
-      handOff: handOffKey(route.notification_id, route.route_id, 0),
+      handOff: handOffKey(route.notification_id, route.route_id, route.generation),
     };
     let handedOff;
     try {
@@ -97,13 +126,16 @@ export function createRouteActivities({ db, redis, log, route: settings }: Route
     if (handedOff.outcome === 'leased') {
       // Never longer than our own leases last, whatever somebody else has put there.
       const retryInMs = Math.min(settings.leaseTtlMs, Math.max(50, handedOff.expiresInMs));
-      return { status: 'deferred', reason: 'leased', retryInMs };
+      return defer(route.channel, 'leased', retryInMs);
     }
+    // Whoever closed it settles the row.
+    if (handedOff.outcome === 'closed') return deferToFresherRow(route);
 
     const [published] = await query<{ attempt_count: number }>(db, MARK_PUBLISHED, keyOf(route));
     // Best effort: an unreleased lease expires by itself.
     void handOff.release(redis, keys, lease).catch(() => undefined);
-    if (!published) return deferToFresherRow();
+    if (!published) return deferToFresherRow(route);
+    metrics.publishAttempt({ ...metricOf(route), result: 'published' });
     log.info(
       {
         ...logFields(route),
@@ -114,6 +146,57 @@ export function createRouteActivities({ db, redis, log, route: settings }: Route
       'route published',
     );
     return { status: 'published' };
+  }
+
+  /** Opens a dead-lettered route once per replay that was ordered; without an order it stays dead. */
+  async function openAgain(route: RouteRow, replay: ReplayOrder | undefined): Promise<PublishResult> {
+    const key = { notificationId: route.notification_id, routeRef: routeRefOf(route.route_id) };
+    if (replay !== undefined && replay.replayId !== route.replay_id) {
+      // What killed it may have been an answer that did not come back: then it was delivered after all.
+      let deliveredAs: string | undefined;
+      try {
+        deliveredAs = await handOff.entryOf(
+          redis,
+          handOffKey(route.notification_id, route.route_id, route.generation),
+        );
+      } catch {
+        return defer(route.channel, 'redis_unavailable');
+      }
+      if (deliveredAs !== undefined) {
+        await query(db, MARK_FOUND_PUBLISHED, keyOf(route));
+        log.warn(
+          { ...logFields(route), result: 'published', entry_id: deliveredAs },
+          'replay found the route published by its last attempt',
+        );
+      } else if (await openGeneration(route, replay)) {
+        return attempt(await loadRoute(db, key), undefined);
+      }
+      const now = await loadRoute(db, key);
+      if (now.status !== 'dead_letter') return attempt(now, undefined);
+    }
+    return { status: 'dead_letter', classification: route.last_error_classification ?? 'unknown' };
+  }
+
+  /** @returns false when this replay has opened a generation before, or somebody else moved the row. */
+  async function openGeneration(route: RouteRow, replay: ReplayOrder): Promise<boolean> {
+    const [opened] = await query<{ generation: number }>(db, OPEN_GENERATION, [
+      ...keyOf(route),
+      replay.replayId,
+      replay.requestedBy,
+      replay.reason ?? null,
+    ]);
+    if (!opened) return false;
+    metrics.routeReplay(metricOf(route));
+    log.info(
+      {
+        ...logFields(route),
+        result: 'replay',
+        generation: opened.generation,
+        requested_by: replay.requestedBy,
+      },
+      'dead-lettered route opened again',
+    );
+    return true;
   }
 
   function encode(route: RouteRow): OutboundEntry {
@@ -170,7 +253,7 @@ export function createRouteActivities({ db, redis, log, route: settings }: Route
       message,
       RECOVERY_HINTS[classification],
     ]);
-    if (!recorded) return deferToFresherRow();
+    if (!recorded) return deferToFresherRow(route);
 
     const fields = {
       ...logFields(route),
@@ -179,10 +262,14 @@ export function createRouteActivities({ db, redis, log, route: settings }: Route
       max_attempts: route.max_attempts,
       reason: message,
     };
+    const failure = { ...metricOf(route), failure_classification: classification };
+    metrics.publishAttempt({ ...failure, result: 'failed' });
     if (isLast) {
+      metrics.routeDeadLetter(failure);
       log.error({ ...fields, result: 'dead_letter' }, 'route dead-lettered');
       return { status: 'dead_letter', classification };
     }
+    metrics.routeRetry(failure);
     log.warn(
       { ...fields, result: 'retry', retry_in_ms: delayMs },
       'route publication failed, retry scheduled',
@@ -203,10 +290,16 @@ export function createRouteActivities({ db, redis, log, route: settings }: Route
   }
 }
 
-/** Somebody else moved the row since it was loaded: look again at once, nothing was spent by this attempt. */
-function deferToFresherRow(): PublishResult {
-  return { status: 'deferred', reason: 'leased', retryInMs: 50 };
+/** The replay that this attempt stands for, if any. */
+function orderOf({ replay, originalRunId }: Publication): ReplayOrder | undefined {
+  if (replay !== undefined || originalRunId === undefined) return replay;
+  const runId = Context.current().info.workflowExecution?.runId;
+  return runId === undefined || runId === originalRunId
+    ? undefined
+    : { replayId: `${runId}/reset`, requestedBy: 'reset' };
 }
+
+const metricOf = ({ notification_type, channel }: RouteRow) => ({ notification_type, channel });
 
 interface OutboundEntry {
   stream: string;
@@ -221,94 +314,10 @@ const RECOVERY_HINTS: Record<PublicationFailure, string> = {
   payload_encoding_failed:
     'The stored payload does not fit the outbound contract. Correct the producer, then publish a new intent with a new idempotency_key.',
   gateway_stream_publish_failed:
-    'Redis did not take the push event. Check Redis and the gateway stream, then publish a new intent with a new idempotency_key.',
+    'Redis did not take the push event. Check Redis and the gateway stream, then replay the route, or publish a new intent with a new idempotency_key.',
   mail_stream_publish_failed:
-    'Redis did not take the e-mail command. Check Redis and the mail stream, then publish a new intent with a new idempotency_key.',
+    'Redis did not take the e-mail command. Check Redis and the mail stream, then replay the route, or publish a new intent with a new idempotency_key.',
 };
-
-interface RouteRow {
-  notification_id: string;
-  route_id: string;
-  channel: Channel;
-  recipient_ref: string;
-  status: 'pending' | 'published' | 'failed' | 'dead_letter' | 'skipped';
-  attempt_count: number;
-  max_attempts: number;
-  resolved_email: string | null;
-  resolved_locale: Locale | null;
-  last_error_classification: string | null;
-  /** `updated_at` to the microsecond, for optimistic concurrency. */
-  version: string;
-  notification_type: NotificationType;
-  producer: Producer;
-  audience_kind: AudienceKind;
-  idempotency_key: string;
-  payload_json: string;
-  request_id: string | null;
-  trace_id: string | null;
-  accepted_at_ms: string;
-}
-
-const keyOf = ({ notification_id, route_id, version }: RouteRow): string[] => [
-  notification_id,
-  route_id,
-  version,
-];
-
-function logFields(route: RouteRow): Record<string, string> {
-  return {
-    ...logFieldsOf({
-      notificationId: route.notification_id,
-      notificationType: route.notification_type,
-      producer: route.producer,
-      audienceKind: route.audience_kind,
-      idempotencyKey: route.idempotency_key,
-      ...(route.request_id === null ? {} : { requestId: route.request_id }),
-      ...(route.trace_id === null ? {} : { traceId: route.trace_id }),
-    }),
-    // As in workflow ids: the route id of an administrator is an address.
-    route_id: routeRefOf(route.route_id),
-    channel: route.channel,
-  };
-}
-
-async function loadRoute(db: Pool, { notificationId, routeRef }: RouteInput): Promise<RouteRow> {
-  const hash = hashOfRouteRef(routeRef);
-  const [route] = await (hash === undefined
-    ? query<RouteRow>(db, LOAD_ROUTE, [notificationId, routeRef])
-    : query<RouteRow>(db, LOAD_HASHED_ROUTE, [notificationId, hash]));
-  if (!route) {
-    throw ApplicationFailure.nonRetryable(
-      `notification ${notificationId} has no route ${routeRef}; retention may have removed it`,
-      'RouteNotFound',
-    );
-  }
-  return route;
-}
-
-const ROUTE_COLUMNS = `
-    SELECT notification_id, route_id, channel, recipient_ref, status, attempt_count, max_attempts, resolved_email,
-           resolved_locale, last_error_classification, route.updated_at::text AS version, notification_type, producer,
-           audience_kind, idempotency_key, payload_json, request_id, trace_id,
-           (extract(epoch FROM accepted_at) * 1000)::bigint AS accepted_at_ms
-      FROM notification.routes AS route
-      JOIN notification.records USING (notification_id)`;
-
-const LOAD_ROUTE = {
-  name: 'load_route',
-  text: `${ROUTE_COLUMNS}
-     WHERE notification_id = $1 AND route_id = $2`,
-};
-
-/** The second condition is the predicate of routes_hashed_ref_idx, so that the index serves. */
-const LOAD_HASHED_ROUTE = {
-  name: 'load_hashed_route',
-  text: `${ROUTE_COLUMNS}
-     WHERE notification_id = $1 AND md5(route_id) = $2 AND route_id !~ '^(push|email):[A-Za-z0-9_.:-]{1,120}$'`,
-};
-
-const OPEN_ROUTE = `
-     WHERE notification_id = $1 AND route_id = $2 AND updated_at = $3::timestamptz AND status IN ('pending', 'failed')`;
 
 const MARK_PUBLISHED = {
   name: 'mark_published',
@@ -318,6 +327,40 @@ const MARK_PUBLISHED = {
            published_at = clock_timestamp(), updated_at = clock_timestamp()
     ${OPEN_ROUTE}
     RETURNING attempt_count`,
+};
+
+const MARK_FOUND_PUBLISHED = {
+  name: 'mark_found_published',
+  text: `
+    UPDATE notification.routes
+       SET status = 'published', dead_lettered_at = NULL, published_at = clock_timestamp(),
+           updated_at = clock_timestamp()
+     WHERE notification_id = $1 AND route_id = $2 AND updated_at = $3::timestamptz AND status = 'dead_letter'`,
+};
+
+const OPEN_GENERATION = {
+  name: 'open_generation',
+  text: `
+    WITH opened AS (
+      UPDATE notification.routes AS route
+         SET status = 'pending', attempt_count = 0, next_attempt_at = clock_timestamp(), dead_lettered_at = NULL,
+             updated_at = clock_timestamp()
+       WHERE notification_id = $1 AND route_id = $2 AND updated_at = $3::timestamptz AND status = 'dead_letter'
+         AND NOT EXISTS (
+             SELECT 1
+               FROM notification.replays
+              WHERE replays.notification_id = $1 AND replays.route_id = $2 AND replay_id = $4)
+      RETURNING notification_id, route_id
+    )
+    INSERT INTO notification.replays
+      (notification_id, route_id, generation, replay_id, requested_by, reason, created_at)
+    SELECT notification_id, route_id,
+           1 + (SELECT count(*)
+                  FROM notification.replays
+                 WHERE replays.notification_id = $1 AND replays.route_id = $2),
+           $4, $5, $6, clock_timestamp()
+      FROM opened
+    RETURNING generation`,
 };
 
 const RECORD_FAILURE = {

@@ -5,8 +5,7 @@
  * Each step may run twice. What was decided about a stream entry once (its record, or its malformed row) is looked up
  * first and stands, so a repeated attempt never decides otherwise.
  */
-import { ApplicationFailure, Context } from '@temporalio/activity';
-import pLimit from 'p-limit';
+import { ApplicationFailure } from '@temporalio/activity';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { AdminNotificationType, Channel } from '../api/catalog.ts';
@@ -14,22 +13,21 @@ import { fingerprintOf } from '../api/fingerprint.ts';
 import { routeRefOf } from '../api/ids.ts';
 import type { Intent, MalformedCode } from '../api/intent.ts';
 import { rawFieldsOf } from '../api/intent.ts';
-import { USER_SERVICE_UNAVAILABLE } from '../workflows/failures.ts';
 import type { Acceptance, NotificationInput, RouteToPublish } from '../workflows/intent-contract.ts';
 import { MAX_CHILDREN_PER_PARENT } from '../workflows/intent-contract.ts';
-import type { Audience, ChannelBudgets, RouteSlot } from './intent-materialization.ts';
+import { createAudienceResolver } from './intent-audience.ts';
+import type { ChannelBudgets, RouteSlot } from './intent-materialization.ts';
 import { logFieldsOf, materializeRoutes } from './intent-materialization.ts';
 import { recordMalformed } from './malformed-intents.ts';
+import type { Metrics } from './metrics.ts';
 import { query } from './postgres.ts';
-import type { Recipient, UserService } from './user-service.ts';
-
-/** Lookups of one intent under way at once: enough to hide latency, too few to burden the User Service. */
-const PARALLEL_LOOKUPS = 32;
+import type { UserService } from './user-service.ts';
 
 export interface IntentResources {
   db: Pool;
   userService: UserService;
   log: Logger;
+  metrics: Metrics;
   intent: {
     budgets: ChannelBudgets;
     /** How long at least an idempotency key stays reserved, ms. */
@@ -41,7 +39,10 @@ export interface IntentResources {
 
 export type IntentActivities = ReturnType<typeof createIntentActivities>;
 
-export function createIntentActivities({ db, userService, log, intent: settings }: IntentResources) {
+export function createIntentActivities(resources: IntentResources) {
+  const { db, log, metrics, intent: settings } = resources;
+  const resolveAudience = createAudienceResolver({ ...resources, adminEmails: settings.adminEmails });
+
   return {
     /**
      * Accepts an intent durably, or records durably why not.
@@ -55,10 +56,15 @@ export function createIntentActivities({ db, userService, log, intent: settings 
       if (decided) return report(intent, decided);
 
       const audience = await resolveAudience(intent);
-      if (audience === undefined) return report(intent, { outcome: 'recipient_not_found' });
+      if (audience.kind === 'unknown_user') {
+        const message = `User Service does not know the recipient ${audience.userId}`;
+        await reject(intent, 'recipient_not_found', message);
+        return report(intent, { outcome: 'recipient_not_found' });
+      }
 
       const slots = materializeRoutes(intent.notificationType, audience, settings.budgets);
       if (await insertRecord(db, intent, fingerprint, slots, settings.idempotencyTtlMs)) {
+        countOutcome(intent, 'accepted');
         return report(intent, acceptedWith(slots));
       }
       // Another intent with this key was accepted since the first look.
@@ -79,37 +85,8 @@ export function createIntentActivities({ db, userService, log, intent: settings 
     },
   };
 
-  /** @returns undefined when one of the recipients does not exist; then nothing is accepted for the others either. */
-  async function resolveAudience(intent: Intent): Promise<Audience | undefined> {
-    if (intent.audienceKind === 'admin_email') {
-      const emails = settings.adminEmails[intent.notificationType as AdminNotificationType];
-      return { kind: 'admin_email', emails };
-    }
-    const context = Context.current();
-    const limit = pLimit(PARALLEL_LOOKUPS);
-    let unknownUser: string | undefined;
-    const lookup = async (userId: string): Promise<Recipient | undefined> => {
-      if (unknownUser !== undefined) return undefined;
-      const recipient = await userService.findRecipient(userId);
-      if (!recipient) unknownUser = userId;
-      // A local activity has no heartbeat; it is too short to need one.
-      if (!context.info.isLocal) context.heartbeat();
-      return recipient;
-    };
-    const recipients = await limit.map(intent.recipientUserIds, lookup).catch((error: unknown) => {
-      limit.clearQueue();
-      throw ApplicationFailure.create({
-        type: USER_SERVICE_UNAVAILABLE,
-        message: error instanceof Error ? error.message : String(error),
-      });
-    });
-    if (unknownUser === undefined) return { kind: 'user', recipients: recipients as Recipient[] };
-    await reject(intent, 'recipient_not_found', `User Service does not know the recipient ${unknownUser}`);
-    return undefined;
-  }
-
   async function reject(intent: Intent, failureCode: MalformedCode, failureMessage: string): Promise<void> {
-    await recordMalformed(db, {
+    const isNew = await recordMalformed(db, {
       streamEntryId: intent.notificationId,
       notificationType: intent.notificationType,
       producer: intent.producer,
@@ -117,6 +94,23 @@ export function createIntentActivities({ db, userService, log, intent: settings 
       failureCode,
       failureMessage,
       rawFields: rawFieldsOf(intent),
+    });
+    // A repeated attempt finds its own row: counted then.
+    if (!isNew) return;
+    countOutcome(intent, 'rejected');
+    metrics.intentMalformed({
+      failure_code: failureCode,
+      notification_type: intent.notificationType,
+      producer: intent.producer,
+    });
+  }
+
+  function countOutcome(intent: Intent, outcome: 'accepted' | 'duplicate' | 'rejected'): void {
+    metrics.intentOutcome({
+      notification_type: intent.notificationType,
+      producer: intent.producer,
+      audience_kind: intent.audienceKind,
+      outcome,
     });
   }
 
@@ -127,6 +121,8 @@ export function createIntentActivities({ db, userService, log, intent: settings 
         log.info({ ...fields, outcome: 'accepted', routes: acceptance.routeCount }, 'intent accepted');
         break;
       case 'duplicate':
+        // It leaves no row, so a repeated attempt counts it again.
+        countOutcome(intent, 'duplicate');
         log.info({ ...fields, outcome: 'duplicate', duplicate_of: acceptance.of }, 'intent is a duplicate');
         break;
       case 'idempotency_conflict':

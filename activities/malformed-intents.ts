@@ -9,12 +9,18 @@ const RECORD_MALFORMED = {
     INSERT INTO notification.malformed_intents
       (stream_entry_id, notification_type, producer, idempotency_key, failure_code, failure_message, raw_fields, recorded_at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, now())
-    ON CONFLICT (stream_entry_id) DO NOTHING`,
+    ON CONFLICT (stream_entry_id) DO NOTHING
+    RETURNING 1`,
 };
 
-/** Keeps one row per entry however often the entry is read. */
-export async function recordMalformed(db: Pool, malformed: MalformedIntent): Promise<void> {
-  await query(db, RECORD_MALFORMED, [
+/**
+ * Keeps one row per entry however often the entry is read.
+ *
+ * @returns whether the row is new.
+ * @throws ApplicationFailure `PostgresUnavailable`.
+ */
+export async function recordMalformed(db: Pool, malformed: MalformedIntent): Promise<boolean> {
+  const inserted = await query(db, RECORD_MALFORMED, [
     malformed.streamEntryId,
     malformed.notificationType ?? null,
     malformed.producer ?? null,
@@ -23,4 +29,5 @@ export async function recordMalformed(db: Pool, malformed: MalformedIntent): Pro
     malformed.failureMessage,
     JSON.stringify(malformed.rawFields),
   ]);
+  return inserted.length === 1;
 }

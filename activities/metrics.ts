@@ -4,6 +4,7 @@
  */
 import type { Attributes, Meter } from '@opentelemetry/api';
 import type { Channel } from '../api/catalog.ts';
+import { NOTIFICATION_TYPES, PRODUCERS } from '../api/catalog.ts';
 import type { DeferralReason } from '../workflows/intent-contract.ts';
 import type { StreamFindingKind } from '../workflows/stream-bridge-contract.ts';
 
@@ -21,20 +22,45 @@ interface RouteAttributes {
   channel: Channel;
 }
 
+/** What the probe listener serves. */
+type ProbePath = '/healthz' | '/readyz';
+
+/** Of a malformed entry, as far as it could be read. */
+interface MalformedAttributes {
+  failure_code: string;
+  notification_type: string | undefined;
+  producer: string | undefined;
+}
+
+/** What a malformed entry says it is: its own words could be anything, so unknown ones count as `unknown`. */
+export function boundedOrigin(origin: Omit<MalformedAttributes, 'failure_code'>) {
+  return {
+    notification_type: oneOf(NOTIFICATION_TYPES, origin.notification_type),
+    producer: oneOf(PRODUCERS, origin.producer),
+  };
+}
+
+function oneOf(known: readonly string[], value: string | undefined): string {
+  return value !== undefined && known.includes(value) ? value : 'unknown';
+}
+
 export function createMetrics(meter: Meter) {
   function counter<Of extends object>(name: string, description: string): (attributes: Of) => void {
     const instrument = meter.createCounter(name, { description });
     return (attributes) => instrument.add(1, attributes as Attributes);
   }
+  const intentMalformed = counter<MalformedAttributes>(
+    'notification.intent.malformed',
+    'Stream entries recorded as malformed intents',
+  );
   return {
     intentOutcome: counter<IntentAttributes & { outcome: 'accepted' | 'duplicate' | 'rejected' }>(
       'notification.intent.outcomes',
       'Intents by how they were decided',
     ),
-    intentMalformed: counter<{ failure_code: string; notification_type: string; producer: string }>(
-      'notification.intent.malformed',
-      'Stream entries recorded as malformed intents',
-    ),
+    /** Takes type and producer as the entry has them. */
+    intentMalformed: ({ failure_code, ...origin }: MalformedAttributes) =>
+      intentMalformed({ failure_code, ...boundedOrigin(origin) }),
     userEnrichment: counter<{ notification_type: string; result: 'found' | 'not_found' | 'failed' }>(
       'notification.user_enrichment.attempts',
       'Lookups of a recipient in the User Service',
@@ -61,6 +87,10 @@ export function createMetrics(meter: Meter) {
     streamFinding: counter<{ kind: StreamFindingKind }>(
       'notification.intent_stream.findings',
       'Losses and risks found on the intent stream',
+    ),
+    probeRequest: counter<{ path: ProbePath | 'other'; status: number }>(
+      'notification.internal_http.requests',
+      'Requests to the probe listener',
     ),
   };
 }

@@ -30,7 +30,12 @@ export type HandOffOutcome =
   /** Appended now, or by an earlier attempt of the same generation. */
   | { outcome: 'handed_off'; entryId: string }
   /** Another attempt holds the route's lease. */
-  | { outcome: 'leased'; expiresInMs: number };
+  | { outcome: 'leased'; expiresInMs: number }
+  /** An operator cancelled the route before it was handed off; it never will be. */
+  | { outcome: 'closed' };
+
+/** What the memory holds instead of an entry id when the route was closed; no entry id looks like it. */
+const CLOSED = 'closed';
 
 /** Seed "Redis runtime-coordination state". */
 export const leaseKey = (notificationId: string, routeId: string): string =>
@@ -45,6 +50,7 @@ const APPEND = `
   local before = redis.call('GET', KEYS[1])
   if before then
     redis.call('PEXPIRE', KEYS[1], ARGV[3])
+    if before == 'closed' then return {'closed', ''} end
     return {'handed_off', before}
   end
   if not redis.call('SET', KEYS[2], ARGV[1], 'NX', 'PX', ARGV[2]) then
@@ -65,6 +71,12 @@ const APPEND = `
   redis.call('SET', KEYS[1], id, 'PX', ARGV[3])
   return {'handed_off', id}`;
 
+/** KEYS: hand-off. ARGV: memory ms. Returns what is remembered from now on: the entry id, or that it is closed. */
+const CLOSE = `
+  local before = redis.call('GET', KEYS[1])
+  redis.call('SET', KEYS[1], before or 'closed', 'PX', ARGV[1])
+  return before or 'closed'`;
+
 /** KEYS: hand-off, lease. ARGV: token, memory ms. */
 const RELEASE = `
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
@@ -73,12 +85,14 @@ const RELEASE = `
 /** The commands that `defineHandOffCommands` adds to a client. */
 interface HandOffCommands {
   handOffAppend(...args: (string | Buffer | number)[]): Promise<[HandOffOutcome['outcome'], string]>;
+  handOffClose(...args: (string | number)[]): Promise<string>;
   handOffRelease(...args: (string | number)[]): Promise<unknown>;
 }
 
 /** Registers the scripts with a client; ioredis then sends them by hash and loads them when Redis does not know them. */
 export function defineHandOffCommands(redis: Redis): void {
   redis.defineCommand('handOffAppend', { numberOfKeys: 3, lua: APPEND });
+  redis.defineCommand('handOffClose', { numberOfKeys: 1, lua: CLOSE });
   redis.defineCommand('handOffRelease', { numberOfKeys: 2, lua: RELEASE });
 }
 
@@ -105,7 +119,27 @@ export const handOff = {
       entry.maxLen ?? '',
       ...entry.fields.flat(),
     );
-    return outcome === 'handed_off' ? { outcome, entryId: value } : { outcome, expiresInMs: Number(value) };
+    if (outcome === 'leased') return { outcome, expiresInMs: Number(value) };
+    return outcome === 'handed_off' ? { outcome, entryId: value } : { outcome };
+  },
+
+  /**
+   * Makes sure that a generation is never handed off from now on, not even by an attempt that is still running.
+   *
+   * @returns the entry id when that came too late.
+   */
+  async close(redis: Redis, handOffKeyOfRoute: string): Promise<string | undefined> {
+    const before = await (redis as unknown as HandOffCommands).handOffClose(
+      handOffKeyOfRoute,
+      REMEMBER_UNSETTLED_MS,
+    );
+    return before === CLOSED ? undefined : before;
+  },
+
+  /** The entry as which a generation was handed off, if it was and Redis still remembers. */
+  async entryOf(redis: Redis, handOffKeyOfRoute: string): Promise<string | undefined> {
+    const before = await redis.get(handOffKeyOfRoute);
+    return before === null || before === CLOSED ? undefined : before;
   },
 
   /** Ends an attempt whose route is settled: gives the lease back, and lets the memory of the hand-off fade. */

@@ -5,46 +5,35 @@
  * Crash only: whatever goes wrong ends the activity, Temporal starts it again here or elsewhere, and it reads on from
  * the saved offset. Reading an entry twice is harmless, since a workflow id is started once and a row written once.
  */
-import { ROOT_CONTEXT, context } from '@opentelemetry/api';
 import { ApplicationFailure, Context } from '@temporalio/activity';
-import type { WorkflowClient, WorkflowStartOptions } from '@temporalio/client';
-import { WorkflowExecutionAlreadyStartedError } from '@temporalio/client';
+import type { WorkflowClient } from '@temporalio/client';
 import { ApplicationFailureCategory } from '@temporalio/common';
 import type { Redis } from 'ioredis';
 import pLimit from 'p-limit';
 import type { Pool } from 'pg';
-import type { Logger } from 'pino';
-import { searchableKey } from '../api/ids.ts';
 import type { EntryFields, Intent, MalformedIntent } from '../api/intent.ts';
-import { parseIntent } from '../api/intent.ts';
+import { parseIntent, rawFieldsOf } from '../api/intent.ts';
 import { BRIDGE_HANDOVER } from '../workflows/failures.ts';
-import {
-  INTENT_TASK_QUEUE,
-  NOTIFICATION_WORKFLOW,
-  notificationWorkflowId,
-} from '../workflows/intent-contract.ts';
-import { notificationAttributes } from '../workflows/search-attributes.ts';
-import type { BridgeProgress } from '../workflows/stream-bridge-contract.ts';
+import type { Progress } from './bridge-progress.ts';
+import { startProgress } from './bridge-progress.ts';
+import { isTooLargeForTemporal, startNotification } from './bridge-start.ts';
+import type { WatchResources } from './bridge-watch.ts';
+import { watchStream } from './bridge-watch.ts';
 import { logFieldsOf } from './intent-materialization.ts';
 import { recordMalformed } from './malformed-intents.ts';
-import { contiguousOffset, loadOffset, saveOffset } from './stream-offset.ts';
+import { contiguousOffset, savePosition } from './stream-offset.ts';
 
 /** Entries per read, and workflows being started at once. */
 const BATCH_SIZE = 100;
 const PARALLEL_STARTS = 50;
-/** How long one start may take before it counts as failed, ms. */
-const START_DEADLINE_MS = 5_000;
-const HEARTBEAT_INTERVAL_MS = 1_000;
 
-export interface BridgeResources {
+export interface BridgeResources extends WatchResources {
   db: Pool;
-  redis: Redis;
   /** A connection of its own for blocking reads; the reader closes it. */
   openStreamReader(): Redis;
   workflows: WorkflowClient;
   /** Aborted when the process begins to shut down, so that the reader hands over at once. */
   draining: AbortSignal;
-  log: Logger;
   bridge: {
     /** BLOCK of one read, ms. */
     blockMs: number;
@@ -56,7 +45,7 @@ export interface BridgeResources {
 export type BridgeActivities = ReturnType<typeof createBridgeActivities>;
 
 export function createBridgeActivities(resources: BridgeResources) {
-  const { db, redis, workflows, draining, log, bridge: settings } = resources;
+  const { db, redis, workflows, draining, log, metrics, bridge: settings } = resources;
 
   return {
     /**
@@ -68,12 +57,15 @@ export function createBridgeActivities(resources: BridgeResources) {
     async bridgeStream(stream: string): Promise<void> {
       const activity = Context.current();
       const stop = AbortSignal.any([draining, activity.cancellationSignal]);
-      const { progress, stopReporting } = await startProgress(stream);
+      const { progress, stopReporting } = await startProgress(redis, stream);
+      log.info({ stream, offset: progress.offset }, 'stream reader started');
+      const checkStream = watchStream(resources, stream, progress);
       const connection = resources.openStreamReader();
       const hangUp = () => connection.disconnect();
       stop.addEventListener('abort', hangUp);
       try {
         while (!stop.aborted) {
+          await checkStream();
           const entries = await read(connection, stream, progress.offset);
           if (entries.length > 0) await advance(stream, entries, progress);
         }
@@ -113,8 +105,11 @@ export function createBridgeActivities(resources: BridgeResources) {
     const batch = entries.map(({ id }, index) => ({ id, done: results[index]?.status === 'fulfilled' }));
     const offset = contiguousOffset(progress.offset, batch);
     if (offset !== progress.offset) {
-      await saveOffset(redis, stream, offset);
-      progress.offset = offset;
+      const passed = batch.findIndex(({ id }) => id === offset) + 1;
+      const entriesPassed =
+        progress.entriesPassed === undefined ? undefined : progress.entriesPassed + passed;
+      await savePosition(redis, stream, { offset, entriesPassed });
+      Object.assign(progress, { offset, entriesPassed });
     }
     const failure = results.find((result) => result.status === 'rejected');
     if (failure) throw failure.reason;
@@ -123,42 +118,30 @@ export function createBridgeActivities(resources: BridgeResources) {
   /** Resolves when the entry is durable. */
   async function take({ id, fields }: StreamEntry, progress: Progress): Promise<void> {
     const parsed = parseIntent(id, fields);
-    if (parsed.ok) {
-      await startNotification(parsed.intent);
+    const malformed = parsed.ok ? await start(parsed.intent) : parsed.malformed;
+    if (malformed === undefined) {
       progress.started += 1;
-    } else {
-      await recordMalformed(db, parsed.malformed);
-      logMalformed(parsed.malformed);
-      progress.malformed += 1;
+      return;
     }
+    const isNew = await recordMalformed(db, malformed);
+    logMalformed(malformed);
+    if (isNew) {
+      const { failureCode: failure_code, notificationType: notification_type, producer } = malformed;
+      metrics.intentMalformed({ failure_code, notification_type, producer });
+    }
+    progress.malformed += 1;
   }
 
-  async function startNotification(intent: Intent): Promise<void> {
-    const options: WorkflowStartOptions = {
-      workflowId: notificationWorkflowId(intent.notificationId),
-      taskQueue: INTENT_TASK_QUEUE,
-      args: [intent],
-      workflowIdReusePolicy: 'REJECT_DUPLICATE',
-      requestEagerStart: true,
-      typedSearchAttributes: notificationAttributes({
-        ...intent,
-        idempotencyKey: searchableKey(intent.idempotencyKey),
-      }),
-      staticSummary: summaryOf(intent),
-      // A producer that floods the stream must not starve the others.
-      priority: { fairnessKey: intent.producer },
-    };
+  /** @returns undefined when the intent is started, and otherwise why it never can be. */
+  async function start(intent: Intent): Promise<MalformedIntent | undefined> {
     try {
-      // Each notification has a trace of its own: the reader's would grow for as long as it reads.
-      await context.with(ROOT_CONTEXT, () =>
-        workflows.withDeadline(Date.now() + START_DEADLINE_MS, () =>
-          workflows.start(NOTIFICATION_WORKFLOW, options),
-        ),
-      );
+      await startNotification(workflows, intent);
     } catch (error) {
-      if (!(error instanceof WorkflowExecutionAlreadyStartedError)) throw error;
+      if (isTooLargeForTemporal(error)) return tooLarge(intent, error);
+      throw error;
     }
     log.debug(logFieldsOf(intent), 'notification started');
+    return undefined;
   }
 
   function logMalformed({ streamEntryId, failureCode, failureMessage, ...rest }: MalformedIntent): void {
@@ -175,31 +158,6 @@ export function createBridgeActivities(resources: BridgeResources) {
       'malformed intent recorded',
     );
   }
-
-  /** Progress that is reported with a heartbeat every second for as long as the reader works. */
-  async function startProgress(stream: string): Promise<{ progress: Progress; stopReporting: () => void }> {
-    const progress = { offset: await loadOffset(redis, stream), started: 0, malformed: 0 };
-    const heartbeat = Context.current().heartbeat.bind(Context.current());
-    let handledBefore = 0;
-    const report = async (): Promise<void> => {
-      const handled = progress.started + progress.malformed;
-      const rate = Math.round((handled - handledBefore) / (HEARTBEAT_INTERVAL_MS / 1_000));
-      handledBefore = handled;
-      // A Redis that does not answer fails the read itself; the heartbeat only leaves the figure out.
-      const lagMs = await lagOf(stream, progress.offset).catch(() => -1);
-      heartbeat({ stream, ...progress, lagMs, rate, findings: [] } satisfies BridgeProgress);
-    };
-    await report();
-    log.info({ stream, offset: progress.offset }, 'stream reader started');
-    const timer = setInterval(() => void report(), HEARTBEAT_INTERVAL_MS);
-    return { progress, stopReporting: () => clearInterval(timer) };
-  }
-
-  /** Age of the oldest entry that the offset has not passed, ms. */
-  async function lagOf(stream: string, offset: string): Promise<number> {
-    const [oldest] = await redis.xrange(stream, `(${offset}`, '+', 'COUNT', 1);
-    return oldest ? Math.max(0, Date.now() - Number(oldest[0].split('-')[0])) : 0;
-  }
 }
 
 interface StreamEntry {
@@ -207,18 +165,24 @@ interface StreamEntry {
   fields: EntryFields;
 }
 
-type Progress = Pick<BridgeProgress, 'offset' | 'started' | 'malformed'>;
-
 function pairs(flat: Buffer[]): EntryFields {
   const fields: [Buffer, Buffer][] = [];
   for (let i = 0; i + 1 < flat.length; i += 2) fields.push([flat[i]!, flat[i + 1]!]);
   return fields;
 }
 
-function summaryOf({ notificationType, audienceKind, recipientUserIds }: Intent): string {
-  if (audienceKind === 'admin_email') return `${notificationType} to administrators`;
-  const count = recipientUserIds.length;
-  return `${notificationType} to ${count} ${count === 1 ? 'recipient' : 'recipients'}`;
+function tooLarge(intent: Intent, { cause }: Error): MalformedIntent {
+  const { notificationId, notificationType, producer, idempotencyKey } = intent;
+  const reason = cause instanceof Error ? cause.message : 'it is too large';
+  return {
+    streamEntryId: notificationId,
+    notificationType,
+    producer,
+    idempotencyKey,
+    failureCode: 'entry_too_large',
+    failureMessage: `Temporal does not take the intent: ${reason}`,
+    rawFields: rawFieldsOf(intent),
+  };
 }
 
 /** A half-open connection never answers a blocking read; without this the reader would wait on it for ever. */

@@ -3,6 +3,7 @@
  * data. The full values stay in PostgreSQL.
  */
 import { createHash } from 'node:crypto';
+import type { Channel } from './catalog.ts';
 
 /** Route ids that may stand in a workflow id as they are. An address never matches: it has an `@`. */
 const PLAIN_ROUTE_ID = /^(push|email):[A-Za-z0-9_.:-]{1,120}$/;
@@ -17,6 +18,11 @@ export function routeRefOf(routeId: string): string {
   if (PLAIN_ROUTE_ID.test(routeId)) return routeId;
   const channel = routeId.slice(0, routeId.indexOf(':'));
   return `${channel}:~${createHash('md5').update(routeId).digest('hex')}`;
+}
+
+/** The channel of a route id or reference: what stands before its first colon. */
+export function channelOf(routeRef: string): Channel {
+  return routeRef.startsWith('push:') ? 'push' : 'email';
 }
 
 /** A reference's hash, or undefined when the reference is the route id itself. */

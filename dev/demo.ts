@@ -6,11 +6,14 @@ import { parseArgs } from 'node:util';
 import { Redis } from 'ioredis';
 import pg from 'pg';
 import type { AudienceKind, NotificationType, PushNotificationType } from '../api/catalog.ts';
-import { CATALOG, NOTIFICATION_TYPES, audiencesOf } from '../api/catalog.ts';
+import { NOTIFICATION_TYPES, audiencesOf } from '../api/catalog.ts';
 import type { MailCommandPayload } from '../api/mail-command.ts';
 import { decodePushPayload } from '../api/push-event.ts';
-import { constructorOf, publishIntent } from '../client/notificationintent.ts';
+import { publishIntent } from '../client/notificationintent.ts';
 import type { NotificationIntent } from '../client/notificationintent.ts';
+import { sampleIntentOf } from '../client/sample-intents.ts';
+import { tableOf } from '../client/table.ts';
+import { workflowLink } from '../client/web-ui-links.ts';
 import { loadConfig, ADMIN_EMAIL_VARIABLES } from '../workers/config.ts';
 import { provideEndpoints } from '../workers/endpoints.ts';
 import { explain } from '../workers/explain.ts';
@@ -29,35 +32,6 @@ Starts everything on free ports, publishes one intent of each notification type,
 
 /** How long all deliveries may take together, ms. Far more than they need; a demo must end. */
 const DELIVERY_LIMIT_MS = 60_000;
-
-/** A payload that makes sense to a reader, for every field that occurs in the catalog. */
-const SAMPLE_FIELDS: Record<string, string | number> = {
-  applicant_name: 'Noor Haddad',
-  applicant_user_id: 'user-7',
-  attempted_at_ms: Date.now(),
-  eligible_until_ms: Date.now() + 30 * 86_400_000,
-  error_code: 'manifest_unknown',
-  error_message: 'manifest for galaxy/engine:2.4.1 not found',
-  failure_reason: 'turn generator exited with code 137',
-  final_turn_number: 120,
-  game_id: 'game-42',
-  game_name: 'Andromeda',
-  image_ref: 'galaxy/engine:2.4.1',
-  invitee_name: 'Noor Haddad',
-  invitee_user_id: 'user-7',
-  inviter_name: 'Ada Marlow',
-  inviter_user_id: 'user-1',
-  membership_user_id: 'user-9',
-  membership_user_name: 'Tomas Lindqvist',
-  observed_country: 'PT',
-  race_name: 'Vireo',
-  reason: 'the name is held by another player',
-  review_reason: 'country changed within one hour',
-  turn_number: 54,
-  usual_connection_country: 'SE',
-  user_email: 'player@example.com',
-  user_id: 'user-3',
-};
 
 interface RouteRow {
   route_id: string;
@@ -120,7 +94,9 @@ async function main(): Promise<boolean> {
       const results = await awaitDeliveries(redis, db, config, published);
       const isComplete = results.every(({ routes }) => routes.every(({ problem }) => problem === undefined));
       process.stdout.write(
-        options.json ? `${JSON.stringify({ isComplete, uiUrl, results }, null, 2)}\n` : tableOf(results),
+        options.json
+          ? `${JSON.stringify({ isComplete, uiUrl, results }, null, 2)}\n`
+          : tableOfResults(results),
       );
       report(verdict(results, isComplete, uiUrl, config.values.TEMPORAL_NAMESPACE));
       if (options.keep) await keepRunning();
@@ -158,27 +134,11 @@ async function publishSamples(
   const published = [];
   for (const type of NOTIFICATION_TYPES) {
     for (const audience of audiencesOf(type)) {
-      const intent = sampleOf(type, audience, `demo/${run}/${type}/${audience}`);
+      const intent = sampleIntentOf(type, audience, `demo/${run}/${type}/${audience}`);
       published.push({ intent, notificationId: await publishIntent(redis, intent, { stream }) });
     }
   }
   return published;
-}
-
-function sampleOf(
-  type: NotificationType,
-  audience: AudienceKind,
-  idempotencyKey: string,
-): NotificationIntent {
-  const fields = Object.keys(CATALOG[type].payload);
-  const payload = Object.fromEntries(fields.map((field) => [field, SAMPLE_FIELDS[field]]));
-  // The catalog is walked as data here, so the payload's type is known to the constructor's checks only.
-  const create = constructorOf(type) as (options: object) => NotificationIntent;
-  return create({
-    idempotencyKey,
-    payload,
-    ...(audience === 'user' ? { recipientUserIds: ['user-1', 'user-4'] } : { audience }),
-  });
 }
 
 async function awaitDeliveries(
@@ -270,7 +230,7 @@ function resultOf(
   };
 }
 
-function tableOf(results: IntentResult[]): string {
+function tableOfResults(results: IntentResult[]): string {
   const rows = results.flatMap(({ type, notificationId, routes }) =>
     routes.map(({ route, status, deliveredAs, afterMs, problem }, index) => [
       index === 0 ? type : '',
@@ -282,14 +242,8 @@ function tableOf(results: IntentResult[]): string {
       deliveredAs?.content ?? '',
     ]),
   );
-  const all = [['TYPE', 'NOTIFICATION', 'ROUTE', 'STATUS', 'AFTER', 'DELIVERED AS', 'CONTENT'], ...rows];
-  const widths = all[0]!.map((_, column) => Math.max(...all.map((row) => row[column]!.length)));
-  const line = (row: string[]) =>
-    row
-      .map((cell, column) => cell.padEnd(widths[column]!))
-      .join('  ')
-      .trimEnd();
-  return `\n${all.map(line).join('\n')}\n\n`;
+  const head = ['TYPE', 'NOTIFICATION', 'ROUTE', 'STATUS', 'AFTER', 'DELIVERED AS', 'CONTENT'];
+  return `\n${tableOf(head, rows)}\n\n`;
 }
 
 function verdict(
@@ -304,7 +258,7 @@ function verdict(
   const [first] = results;
   const link =
     uiUrl && first
-      ? `${uiUrl}/namespaces/${encodeURIComponent(namespace)}/workflows/${encodeURIComponent(notificationWorkflowId(first.notificationId))}`
+      ? workflowLink({ uiUrl, namespace }, notificationWorkflowId(first.notificationId))
       : undefined;
   return [
     `${results.length} intents: ${count('published')} routes published, ${count('skipped')} skipped as the catalog says.`,

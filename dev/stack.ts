@@ -2,8 +2,11 @@
  * The embedded stack: everything the service needs that was not configured, started together, stopped together.
  *
  * A stack owns its data directory (`owner.json`): a second one on the same directory is refused while the first lives.
+ * `endpoints.json` in it tells the CLI where the servers listen.
  */
+import { rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+import { endpointsFile, type StackEndpoints } from '../client/stack-endpoints.ts';
 import { lockDataDir } from './data-dir-lock.ts';
 import { assertPortsFree, PORT_VARIABLES, type PortUse } from './ports.ts';
 import { startPostgres } from './postgres.ts';
@@ -75,9 +78,12 @@ export async function startStack(options: StackOptions): Promise<Stack> {
       await stopParts(parts).catch((error: Error) => errors.push(error));
       throw new AggregateError(errors, errors.map(({ message }) => message).join('\n'));
     }
+    const addresses = parts.reduce<Part['addresses']>((all, part) => ({ ...all, ...part.addresses }), {});
+    const withdraw = announce(dataDir, addresses);
     return {
-      ...parts.reduce<Part['addresses']>((all, { addresses }) => ({ ...all, ...addresses }), {}),
+      ...addresses,
       stop: async () => {
+        withdraw();
         await stopParts(parts);
         unlock();
       },
@@ -115,6 +121,23 @@ function startParts(options: StackOptions): Promise<Part>[] {
     );
   }
   return parts;
+}
+
+/** Writes where the servers listen, until the returned function is called or the process exits. */
+function announce(dataDir: string, all: Part['addresses']): () => void {
+  const { userService: _standIn, ...addresses } = all;
+  const file = endpointsFile(dataDir);
+  const endpoints: StackEndpoints = { ...addresses, pid: process.pid };
+  // One that a killed process left behind may be readable by others, and the mode is set at creation only.
+  rmSync(file, { force: true });
+  // The connection string holds the superuser's password.
+  writeFileSync(file, `${JSON.stringify(endpoints, null, 2)}\n`, { mode: 0o600 });
+  const withdraw = (): void => {
+    process.off('exit', withdraw);
+    rmSync(file, { force: true });
+  };
+  process.once('exit', withdraw);
+  return withdraw;
 }
 
 function part(addresses: Part['addresses'], stop: Part['stop']): Part {

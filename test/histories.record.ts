@@ -9,8 +9,18 @@ import path from 'node:path';
 import { newGameTurnReady, publishIntent } from '../client/notificationintent.ts';
 import { findTemporalCli } from '../dev/temporal-cli.ts';
 import { loadConfig } from '../workers/config.ts';
+import type { ChannelState } from '../workflows/channel-contract.ts';
 import {
+  PAUSE_UPDATE,
+  RESUME_UPDATE,
+  STATE_QUERY,
+  channelWorkflowId,
+} from '../workflows/channel-contract.ts';
+import {
+  INTENT_TASK_QUEUE,
+  REPLAY_SIGNAL,
   RETENTION_SCHEDULE_ID,
+  ROUTE_WORKFLOW,
   batchWorkflowId,
   notificationWorkflowId,
   routeWorkflowId,
@@ -111,6 +121,70 @@ test('a large notification in batches', async () => {
   await ended(notificationWorkflowId(id));
   await record('notification-in-batches', notificationWorkflowId(id));
   await record('batch', batchWorkflowId(id, 0));
+});
+
+test('a dead-lettered route that is replayed, by signal and by reset', async () => {
+  await slot.redis.set(GATEWAY, 'not a stream');
+  const id = await publish('replayed', ['user-1']);
+  const workflowId = routeWorkflowId(id, 'push:user:user-1');
+  await ended(notificationWorkflowId(id));
+  await slot.client.workflow.signalWithStart(ROUTE_WORKFLOW, {
+    workflowId,
+    taskQueue: INTENT_TASK_QUEUE,
+    args: [{ notificationId: id, routeRef: 'push:user:user-1' }],
+    workflowIdReusePolicy: 'ALLOW_DUPLICATE_FAILED_ONLY',
+    signal: REPLAY_SIGNAL,
+    signalArgs: [{ requestedBy: 'recorder' }],
+  });
+  await ended(workflowId);
+  await record('route-replayed-in-vain', workflowId);
+  await slot.redis.del(GATEWAY);
+  const { runId } = await slot.client.workflow.getHandle(workflowId).describe();
+  const { events } = await slot.client.workflow.getHandle(workflowId).fetchHistory();
+  const last = events!.filter((event) => event.workflowTaskCompletedEventAttributes).at(-1)!;
+  await slot.client.workflowService.resetWorkflowExecution({
+    namespace: slot.client.options.namespace,
+    workflowExecution: { workflowId, runId },
+    workflowTaskFinishEventId: last.eventId ?? null,
+    requestId: runId,
+    reason: 'recorded',
+  });
+  await ended(workflowId);
+  await record('route-reset', workflowId);
+});
+
+test('a channel that is paused and resumed, and a route that waited for it', async () => {
+  const push = slot.client.workflow.getHandle(channelWorkflowId('push'));
+  await push.executeUpdate(PAUSE_UPDATE, { args: [{ reason: 'recorded' }] });
+  const id = await publish('paused', ['user-1']);
+  const workflowId = routeWorkflowId(id, 'push:user:user-1');
+  await eventually('the route to wait', async () => {
+    const { events } = await slot.client.workflow.getHandle(workflowId).fetchHistory();
+    return events?.some((event) => event.upsertWorkflowSearchAttributesEventAttributes);
+  });
+  await push.executeUpdate(RESUME_UPDATE, { args: [{}] });
+  await ended(workflowId);
+  await eventually('the drain to end', async () => {
+    const { status } = await push.query<ChannelState>(STATE_QUERY);
+    return status === 'open';
+  });
+  await record('route-paused', workflowId);
+  await record('channel', channelWorkflowId('push'));
+});
+
+test('a notification that is cancelled, and its route', async () => {
+  await slot.client.workflow.getHandle(channelWorkflowId('push')).executeUpdate(PAUSE_UPDATE, { args: [{}] });
+  const id = await publish('cancelled', ['user-1']);
+  const workflowId = routeWorkflowId(id, 'push:user:user-1');
+  await eventually('the route to wait', async () => {
+    const { events } = await slot.client.workflow.getHandle(workflowId).fetchHistory();
+    return events?.some((event) => event.upsertWorkflowSearchAttributesEventAttributes);
+  });
+  await slot.client.workflow.getHandle(notificationWorkflowId(id)).cancel();
+  await ended(notificationWorkflowId(id));
+  await ended(workflowId);
+  await record('notification-cancelled', notificationWorkflowId(id));
+  await record('route-cancelled', workflowId);
 });
 
 test('the reader of the stream, and a retention run', async () => {

@@ -9,7 +9,7 @@ import type { NotificationType } from '../api/catalog.ts';
 import { ADMIN_NOTIFICATION_TYPES, NOTIFICATION_TYPES, audiencesOf } from '../api/catalog.ts';
 import { hashOfRouteRef, routeRefOf, searchableKey } from '../api/ids.ts';
 import type { PublicationFailureDetails } from '../workflows/intent-contract.ts';
-import { deferralDelayMs, ladderDelayMs, remainingBudget } from '../workflows/policies.ts';
+import { ladderDelayMs, remainingBudget } from '../workflows/policies.ts';
 
 /** clamp(min * 2^(N-1), min, max), in integers of any size. */
 function ladder(attempt: number, minMs: number, maxMs: number): number {
@@ -96,12 +96,6 @@ describe('ladder', () => {
       expect(retry?.maximumAttempts).toBe(1);
     },
   );
-
-  test('I21 deferred attempts wait 1 s, doubling to 30 s', () => {
-    expect([1, 2, 3, 4, 5, 6, 100].map((count) => deferralDelayMs(count) / 1_000)).toEqual([
-      1, 2, 4, 8, 16, 30, 30,
-    ]);
-  });
 });
 
 describe('offset', () => {

@@ -49,13 +49,13 @@ async function describeSchema(): Promise<string> {
 }
 
 test('I27 the migrations make exactly the described schema', async () => {
-  expect(await migrate(dsn)).toEqual(['0001-intent']);
+  expect(await migrate(dsn)).toEqual(['0001-intent', '0002-operation']);
   expect(await describeSchema()).toMatchSnapshot();
 });
 
 test('I27 a second run changes nothing, two at once do not clash', async () => {
   const results = await Promise.all([migrate(dsn), migrate(dsn)]);
-  expect(results.flat()).toEqual(['0001-intent']);
+  expect(results.flat()).toEqual(['0001-intent', '0002-operation']);
   expect(await migrate(dsn)).toEqual([]);
 });
 
@@ -67,7 +67,7 @@ test('I27 a schema of a newer release is refused by name', async () => {
   expect(String(failure)).toContain('9999-future');
 });
 
-test('I27 every time column is timestamptz, and deleting a record takes its routes and dead letters along', async () => {
+test('I27 every time column is timestamptz, and deleting a record takes its routes, dead letters and replays along', async () => {
   await migrate(dsn);
   const others = await lines(`
     SELECT format('%s.%s', table_name, column_name) AS line FROM information_schema.columns
@@ -82,7 +82,9 @@ test('I27 every time column is timestamptz, and deleting a record takes its rout
       VALUES ('1-1', 'push:user:u', 'push', 'user:u', 'dead_letter', 3, now(), now(), now());
     INSERT INTO notification.dead_letters
       VALUES ('1-1', 'push:user:u', 'push', 'user:u', 3, 3, 'gateway_stream_publish_failed', 'm', 'h', now());
+    INSERT INTO notification.replays VALUES ('1-1', 'push:user:u', 1, 'r', 'nina', NULL, now());
     DELETE FROM notification.records;`);
   expect(await lines('SELECT route_id AS line FROM notification.routes')).toEqual([]);
   expect(await lines('SELECT route_id AS line FROM notification.dead_letters')).toEqual([]);
+  expect(await lines('SELECT route_id AS line FROM notification.replays')).toEqual([]);
 });

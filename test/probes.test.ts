@@ -2,8 +2,12 @@
 import { once } from 'node:events';
 import type { Socket } from 'node:net';
 import { connect } from 'node:net';
+import type { Metrics } from '../activities/metrics.ts';
+import { createLogger } from '../workers/logger.ts';
 import type { ProbeOptions, Probes } from '../workers/probes.ts';
 import { startProbes } from '../workers/probes.ts';
+import type { LogLine } from './harness.ts';
+import { eventually } from './harness.ts';
 
 const OPTIONS: ProbeOptions = {
   host: '127.0.0.1',
@@ -15,10 +19,19 @@ const OPTIONS: ProbeOptions = {
 
 let probes: Probes;
 let sockets: Socket[];
+let logs: LogLine[];
+let counted: unknown[];
+
+const log = createLogger('debug', { write: (line: string) => void logs.push(JSON.parse(line) as LogLine) });
+const metrics = {
+  probeRequest: (attributes: unknown) => void counted.push(attributes),
+} as unknown as Metrics;
+const start = (options: Partial<ProbeOptions> = {}): Promise<Probes> =>
+  startProbes({ ...OPTIONS, ...options }, { log, metrics });
 
 beforeEach(async () => {
-  sockets = [];
-  probes = await startProbes(OPTIONS);
+  [sockets, logs, counted] = [[], [], []];
+  probes = await start();
 });
 
 afterEach(async () => {
@@ -108,7 +121,7 @@ describe('routes', () => {
 
 describe('listener', () => {
   test('I31 a taken port is an error that names the variable', async () => {
-    const second = startProbes({ ...OPTIONS, port: portOf(probes) });
+    const second = start({ port: portOf(probes) });
 
     await expect(second).rejects.toThrow(
       `port ${portOf(probes)} for the probes is taken; set NOTIFICATION_INTERNAL_HTTP_ADDR to move them`,
@@ -117,11 +130,11 @@ describe('listener', () => {
   });
 
   test('I31 an address that is not of this machine is an error', async () => {
-    await expect(startProbes({ ...OPTIONS, host: '192.0.2.1' })).rejects.toThrow(/EADDRNOTAVAIL/);
+    await expect(start({ host: '192.0.2.1' })).rejects.toThrow(/EADDRNOTAVAIL/);
   });
 
   test('I31 a client that does not finish its headers is cut off', async () => {
-    const impatient = await startProbes({ ...OPTIONS, readHeaderTimeoutMs: 50, readTimeoutMs: 50 });
+    const impatient = await start({ readHeaderTimeoutMs: 50, readTimeoutMs: 50 });
     try {
       const { socket, read, closed } = await rawClient(impatient);
       socket.write('GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: ');
@@ -134,7 +147,7 @@ describe('listener', () => {
   }, 5_000);
 
   test('I31 an idle connection is closed', async () => {
-    const brief = await startProbes({ ...OPTIONS, idleTimeoutMs: 50 });
+    const brief = await start({ idleTimeoutMs: 50 });
     try {
       const { socket, read, closed } = await rawClient(brief);
       socket.write('GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n');
@@ -174,12 +187,48 @@ describe('listener', () => {
     await expect(get('/healthz')).rejects.toThrow('fetch failed');
     await Promise.all([idle.closed, unfinished.closed]);
 
-    const next = await startProbes({ ...OPTIONS, port: portOf(probes) });
+    const next = await start({ port: portOf(probes) });
     await next.stop();
   }, 5_000);
 
   test('I31 stop can be asked for twice', async () => {
     await probes.stop();
     await expect(probes.stop()).resolves.toBeUndefined();
+  });
+});
+
+describe('observation', () => {
+  test('I31 I33 every request is logged at debug and counted, an unknown path as other', async () => {
+    await get('/healthz');
+    await get('/readyz?verbose=1');
+    await get('/healthz', { method: 'POST' });
+    await get(`/users/ada@example.com/${'x'.repeat(500)}`);
+
+    await eventually('four counted requests', async () => counted.length === 4);
+    expect(counted).toEqual([
+      { path: '/healthz', status: 200 },
+      { path: '/readyz', status: 503 },
+      { path: '/healthz', status: 405 },
+      { path: 'other', status: 404 },
+    ]);
+    const lines = logs.filter(({ msg }) => msg === 'probe answered');
+    expect(lines).toMatchObject([
+      { level: 'debug', method: 'GET', path: '/healthz', status: 200 },
+      { level: 'debug', method: 'GET', path: '/readyz', status: 503 },
+      { level: 'debug', method: 'POST', path: '/healthz', status: 405 },
+      { level: 'debug', method: 'GET', status: 404 },
+    ]);
+    expect(lines.every(({ duration_ms }) => Number(duration_ms) >= 0)).toBe(true);
+    expect(String(lines[3]!['path'])).toHaveLength(100);
+  });
+
+  test('I31 I33 start and stop of the listener are logged once each', async () => {
+    await probes.stop();
+    await probes.stop();
+
+    expect(logs).toMatchObject([
+      { level: 'info', msg: 'probe listener started', url: probes.url },
+      { level: 'info', msg: 'probe listener stopped', url: probes.url },
+    ]);
   });
 });

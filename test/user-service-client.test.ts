@@ -8,6 +8,9 @@ import type { UserService } from '../activities/user-service.ts';
 import { UserServiceError, createUserService } from '../activities/user-service.ts';
 import type { UserServiceFailure, UserServiceStandIn } from '../dev/user-service.ts';
 import { startUserService } from '../dev/user-service.ts';
+import { createLogger } from '../workers/logger.ts';
+import type { LogLine } from './harness.ts';
+import { eventually } from './harness.ts';
 
 /** Long enough to be reached only by what never ends. */
 const PATIENT_MS = 20_000;
@@ -18,10 +21,16 @@ const TIMED_OUT = /^User Service did not answer: .*(timed out|due to timeout)$/;
 let standIn: UserServiceStandIn;
 let users: UserService;
 let server: Server | undefined;
+let logs: LogLine[];
+
+const log = createLogger('debug', { write: (line: string) => void logs.push(JSON.parse(line) as LogLine) });
+const clientOf = (baseUrl: string, timeoutMs = PATIENT_MS): UserService =>
+  createUserService({ baseUrl, timeoutMs, log });
 
 beforeEach(async () => {
+  logs = [];
   standIn = await startUserService();
-  users = createUserService({ baseUrl: standIn.url, timeoutMs: PATIENT_MS });
+  users = clientOf(standIn.url);
 });
 
 afterEach(async () => {
@@ -35,10 +44,7 @@ afterEach(async () => {
 async function serviceAnswering(listener: RequestListener, timeoutMs = PATIENT_MS): Promise<UserService> {
   server = createServer(listener).listen(0, '127.0.0.1');
   await once(server, 'listening');
-  return createUserService({
-    baseUrl: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
-    timeoutMs,
-  });
+  return clientOf(`http://127.0.0.1:${(server.address() as AddressInfo).port}`, timeoutMs);
 }
 
 async function failureOf(lookup: Promise<unknown>): Promise<UserServiceError> {
@@ -66,7 +72,7 @@ describe('answers', () => {
   });
 
   test('I11 another 404 says nothing about the user', async () => {
-    const misrouted = createUserService({ baseUrl: `${standIn.url}/elsewhere`, timeoutMs: PATIENT_MS });
+    const misrouted = clientOf(`${standIn.url}/elsewhere`);
 
     expect((await failureOf(misrouted.findRecipient('user-1'))).message).toBe(
       'User Service answered with status 404',
@@ -159,7 +165,7 @@ describe('answers', () => {
       locale: 'en',
     });
     expect((await failureOf(users.findRecipient('larger'))).message).toBe(
-      'User Service did not answer: answer is larger than 65536 bytes',
+      'User Service gave an unusable answer: it is larger than 65536 bytes',
     );
   });
 
@@ -181,7 +187,7 @@ describe('answers', () => {
 describe('no answer', () => {
   test('I11 an answer that comes too late is a time-out', async () => {
     standIn.fail({ failure: { kind: 'delay', ms: 1_000 } });
-    const impatient = createUserService({ baseUrl: standIn.url, timeoutMs: IMPATIENT_MS });
+    const impatient = clientOf(standIn.url, IMPATIENT_MS);
 
     expect((await failureOf(impatient.findRecipient('user-1'))).message).toMatch(TIMED_OUT);
     expect(askedFor()).toEqual(['user-1']);
@@ -257,7 +263,7 @@ describe('ids', () => {
   );
 
   test.each(['/', '///'])('I11 a base URL may end in %s', async (end) => {
-    const service = createUserService({ baseUrl: standIn.url + end, timeoutMs: PATIENT_MS });
+    const service = clientOf(standIn.url + end);
 
     expect(await service.findRecipient('user-1')).toBeDefined();
     expect(askedFor()).toEqual(['user-1']);
@@ -270,7 +276,7 @@ describe('ids', () => {
       response.writeHead(200).end('{"email":"ada@example.com"}');
     });
     const { port } = server!.address() as AddressInfo;
-    const service = createUserService({ baseUrl: `http://127.0.0.1:${port}/users/`, timeoutMs: PATIENT_MS });
+    const service = clientOf(`http://127.0.0.1:${port}/users/`);
 
     expect(await service.findRecipient('a/b')).toBeDefined();
     expect(paths).toEqual(['GET /users/api/v1/internal/users/a%2Fb']);
@@ -300,5 +306,123 @@ describe('locale', () => {
       email: 'ada@example.com',
       locale: 'en',
     });
+  });
+});
+
+describe('breaker', () => {
+  /** After so many failures in a row the service is left alone (activities/user-service.ts). */
+  const THRESHOLD = 10;
+  const LEFT_ALONE =
+    /^User Service is being left alone for another \d+ ms after repeated failures, the last: User Service answered with status 503$/;
+  const outage: UserServiceFailure = { kind: 'status', status: 503 };
+  const realNow = Date.now;
+  let passedMs: number;
+
+  /** Moves the clock that pauses are measured with; nothing else of the test depends on it. */
+  const letPass = (ms: number): void => void (passedMs += ms);
+
+  beforeEach(() => {
+    passedMs = 0;
+    jest.spyOn(Date, 'now').mockImplementation(() => realNow() + passedMs);
+  });
+  afterEach(() => jest.restoreAllMocks());
+
+  const lookUp = (count: number) =>
+    Promise.all(
+      Array.from({ length: count }, (_, index) => failureOf(users.findRecipient(`user-${index + 1}`))),
+    );
+
+  async function lookUpInTurn(count: number): Promise<UserServiceError[]> {
+    const failures: UserServiceError[] = [];
+    for (let index = 0; index < count; index += 1) failures.push(...(await lookUp(1)));
+    return failures;
+  }
+
+  test('I12 a service that is down gets a few requests, while hundreds of lookups fail at once', async () => {
+    standIn.fail({ failure: outage });
+
+    const failures = await lookUpInTurn(THRESHOLD + 300);
+    expect(failures.slice(0, THRESHOLD).map(({ message }) => message)).toEqual(
+      Array.from({ length: THRESHOLD }, () => 'User Service answered with status 503'),
+    );
+    // On a slow machine a pause may end meanwhile, and one lookup finds out that nothing has changed.
+    const refused = failures.slice(THRESHOLD).filter(({ message }) => LEFT_ALONE.test(message));
+    expect(refused.length).toBeGreaterThan(290);
+    expect(askedFor().length).toBeLessThan(THRESHOLD + 10);
+    expect(logs[0]).toMatchObject({
+      level: 'warn',
+      msg: 'User Service is failing and left alone for a while',
+      reason: 'User Service answered with status 503',
+    });
+  });
+
+  test('I12 the service is found again when it is back, and nobody is refused from then on', async () => {
+    standIn.fail({ failure: outage });
+    await lookUpInTurn(THRESHOLD);
+    standIn.heal();
+
+    await eventually('an answer', () => users.findRecipient('user-1'));
+    expect(await Promise.all([users.findRecipient('user-2'), users.findRecipient('nobody')])).toEqual([
+      expect.objectContaining({ userId: 'user-2' }),
+      undefined,
+    ]);
+    expect(askedFor()).toHaveLength(THRESHOLD + 3);
+    expect(logs.map(({ msg }) => msg)).toEqual([
+      'User Service is failing and left alone for a while',
+      'User Service answers again',
+    ]);
+  });
+
+  test('I12 after a pause one lookup tries for all; the pause doubles to 30 s and starts anew after an answer', async () => {
+    standIn.fail({ failure: outage });
+    await lookUpInTurn(THRESHOLD);
+
+    const pauses: number[] = [];
+    for (const pauseMs of [1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000]) {
+      expect(logs.at(-1)).toHaveProperty('pause_ms', expect.any(Number));
+      pauses.push(Math.round(Number(logs.at(-1)!['pause_ms']) / 1_000) * 1_000);
+      letPass(pauseMs + 1);
+      const before = askedFor().length;
+      await lookUp(50);
+      expect(askedFor().length - before).toBe(1);
+    }
+    expect(pauses).toEqual([1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000]);
+
+    standIn.heal();
+    letPass(30_001);
+    expect(await users.findRecipient('user-1')).toBeDefined();
+    standIn.fail({ failure: outage });
+    await lookUpInTurn(THRESHOLD);
+    expect(logs.at(-1)).toMatchObject({ level: 'warn', pause_ms: expect.closeTo(1_000, -2) });
+  });
+
+  test.each<[string, UserServiceFailure]>([
+    ['an unusable body', { kind: 'wrong-shape' }],
+    ['a status that is about the request', { kind: 'status', status: 400 }],
+    ['an unknown user', { kind: 'status', status: 404 }],
+  ])('I12 %s concerns one user: it opens nothing and ends the count', async (_what, failure) => {
+    standIn.fail({ failure: outage, times: THRESHOLD - 1 });
+    standIn.fail({ failure, times: 2 * THRESHOLD });
+    standIn.fail({ failure: outage, times: THRESHOLD - 1 });
+    const total = 4 * THRESHOLD - 2;
+
+    for (let index = 0; index < total; index += 1) await users.findRecipient('user-1').catch(() => undefined);
+    expect(await users.findRecipient('user-1')).toBeDefined();
+    expect(askedFor()).toHaveLength(total + 1);
+    expect(logs).toEqual([]);
+  });
+
+  test.each<[string, UserServiceFailure]>([
+    ['status 500', { kind: 'status', status: 500 }],
+    ['status 429', { kind: 'status', status: 429 }],
+    ['a reset connection', { kind: 'reset' }],
+    ['a time-out', { kind: 'delay', ms: 1_000 }],
+  ])('I12 %s is a failure of the service', async (_what, failure) => {
+    users = clientOf(standIn.url, failure.kind === 'delay' ? IMPATIENT_MS : PATIENT_MS);
+    standIn.fail({ failure });
+    await lookUpInTurn(THRESHOLD);
+
+    expect((await lookUp(1))[0]?.message).toContain('User Service is being left alone for another');
+    expect(askedFor()).toHaveLength(THRESHOLD);
   });
 });

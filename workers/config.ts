@@ -133,7 +133,7 @@ export const VARIABLES = {
   }),
   NOTIFICATION_REDIS_REPLICA_ADDRS: variable(
     list.pipe(z.array(hostAndPort)),
-    'Redis replicas, comma-separated; checked, not used yet.',
+    'Redis replicas, comma-separated; checked at start, reads stay on the primary.',
     {
       default: '',
     },
@@ -153,7 +153,7 @@ export const VARIABLES = {
   ),
   NOTIFICATION_POSTGRES_REPLICA_DSNS: variable(
     list.pipe(z.array(postgresDsn)),
-    'PostgreSQL replicas, comma-separated; checked, not used yet.',
+    'PostgreSQL replicas, comma-separated; checked at start, reads stay on the primary.',
     { default: '', secret: true },
   ),
   NOTIFICATION_POSTGRES_OPERATION_TIMEOUT: variable(duration, 'Time-out of one statement.', {
@@ -240,19 +240,28 @@ export const VARIABLES = {
   NOTIFICATION_OTEL_STDOUT_TRACES_ENABLED: variable(flag, 'Print spans to standard output.', {
     default: 'false',
   }),
-  NOTIFICATION_OTEL_STDOUT_METRICS_ENABLED: variable(
-    flag,
-    'Print metrics to standard output. No metric is recorded yet.',
-    {
-      default: 'false',
-    },
-  ),
+  NOTIFICATION_OTEL_STDOUT_METRICS_ENABLED: variable(flag, 'Print metrics to standard output.', {
+    default: 'false',
+  }),
   OTEL_SERVICE_NAME: variable(z.string(), 'Service name in traces and metrics.', {
     default: 'galaxy-notify',
   }),
   OTEL_EXPORTER_OTLP_ENDPOINT: variable(
     httpUrl,
-    'OTLP collector (HTTP); traces are exported when it is set. The other standard OTEL_* variables apply as well.',
+    'OTLP collector (HTTP) for traces and metrics. Its headers, certificates and time-outs are standard OTEL_* variables.',
+  ),
+  OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: variable(
+    httpUrl,
+    'Whole URL for traces, instead of /v1/traces of that collector.',
+  ),
+  OTEL_EXPORTER_OTLP_METRICS_ENDPOINT: variable(
+    httpUrl,
+    'Whole URL for metrics, instead of /v1/metrics of that collector.',
+  ),
+  OTEL_METRIC_EXPORT_INTERVAL: variable(
+    integer(100, 86_400_000),
+    'Time between two exports of metrics, in milliseconds.',
+    { default: '60000' },
   ),
 
   TEMPORAL_ADDRESS: variable(

@@ -77,3 +77,6 @@ try {
   report(explain(error));
   process.exitCode = 1;
 }
+// Everything is closed. What would still keep the process are timers nobody can stop: an exporter whose collector is
+// away goes on trying for several seconds.
+process.exit();

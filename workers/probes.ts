@@ -1,11 +1,18 @@
-/** The private probe listener (seed "Probe contract", api/probe-openapi.yaml): two routes and nothing else. */
+/**
+ * The private probe listener (seeds "Probe contract" and "Observability", api/probe-openapi.yaml): two routes and
+ * nothing else.
+ */
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { once } from 'node:events';
+import type { Logger } from 'pino';
+import type { Metrics } from '../activities/metrics.ts';
 
 /** What a request that is under way at the end may still take, ms. */
 const LAST_REQUEST_MS = 1_000;
+/** A caller's path can be anything; a log line needs no more of it than this. */
+const LOGGED_PATH_LENGTH = 100;
 
 export interface ProbeOptions {
   /** Undefined listens on every interface. */
@@ -14,6 +21,11 @@ export interface ProbeOptions {
   readHeaderTimeoutMs: number;
   readTimeoutMs: number;
   idleTimeoutMs: number;
+}
+
+interface Observers {
+  log: Logger;
+  metrics: Metrics;
 }
 
 /** The port of the probes is taken; the message names the variable that moves it. */
@@ -29,7 +41,8 @@ export interface Probes {
 }
 
 /** @throws ProbePortError when the port is taken. */
-export async function startProbes(options: ProbeOptions): Promise<Probes> {
+export async function startProbes(options: ProbeOptions, observers: Observers): Promise<Probes> {
+  const { log } = observers;
   let ready = false;
   const server = createServer(
     {
@@ -39,12 +52,17 @@ export async function startProbes(options: ProbeOptions): Promise<Probes> {
       // How often Node looks for connections past these limits.
       connectionsCheckingInterval: Math.min(options.readHeaderTimeoutMs, 1_000),
     },
-    (request, response) => respond(request, response, ready),
+    (request, response) => {
+      observe(request, response, observers);
+      respond(request, response, ready);
+    },
   );
   await listen(server, options);
   const { port } = server.address() as AddressInfo;
+  const url = urlOf(options.host ?? 'localhost', port);
+  log.info({ url }, 'probe listener started');
   return {
-    url: urlOf(options.host ?? 'localhost', port),
+    url,
     setReady: (value) => {
       ready = value;
     },
@@ -56,6 +74,7 @@ export async function startProbes(options: ProbeOptions): Promise<Probes> {
       server.close();
       const cutOff = setTimeout(() => server.closeAllConnections(), LAST_REQUEST_MS);
       await closed.finally(() => clearTimeout(cutOff));
+      log.info({ url }, 'probe listener stopped');
     },
   };
 }
@@ -64,9 +83,29 @@ function urlOf(host: string, port: number): string {
   return `http://${host.includes(':') ? `[${host}]` : host}:${port}`;
 }
 
-function respond({ method, url }: IncomingMessage, response: ServerResponse, ready: boolean): void {
-  const path = url?.split('?')[0];
-  if (path !== '/healthz' && path !== '/readyz') return send(response, 404, { error: 'not_found' });
+function observe(request: IncomingMessage, response: ServerResponse, { log, metrics }: Observers): void {
+  const path = pathOf(request);
+  const startedAt = performance.now();
+  response.once('close', () => {
+    const { statusCode: status } = response;
+    const duration_ms = Math.round(performance.now() - startedAt);
+    log.debug(
+      { method: request.method, path: path.slice(0, LOGGED_PATH_LENGTH), status, duration_ms },
+      'probe answered',
+    );
+    metrics.probeRequest({ path: isProbe(path) ? path : 'other', status });
+  });
+}
+
+/** Without the query, which makes no difference. */
+const pathOf = ({ url = '' }: IncomingMessage): string => url.split('?')[0]!;
+
+const isProbe = (path: string): path is '/healthz' | '/readyz' => path === '/healthz' || path === '/readyz';
+
+function respond(request: IncomingMessage, response: ServerResponse, ready: boolean): void {
+  const { method } = request;
+  const path = pathOf(request);
+  if (!isProbe(path)) return send(response, 404, { error: 'not_found' });
   if (method !== 'GET' && method !== 'HEAD') {
     response.setHeader('allow', 'GET, HEAD');
     return send(response, 405, { error: 'method_not_allowed' });

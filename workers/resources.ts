@@ -8,6 +8,7 @@ import { NativeConnection } from '@temporalio/worker';
 import { Redis } from 'ioredis';
 import pg from 'pg';
 import type { Logger } from 'pino';
+import type { ChannelResources } from '../activities/channels.ts';
 import type { IntentResources } from '../activities/intent.ts';
 import type { Metrics } from '../activities/metrics.ts';
 import type { RetentionResources } from '../activities/intent-retention.ts';
@@ -28,7 +29,8 @@ export interface Endpoints {
   userServiceUrl: string;
 }
 
-export interface Resources extends IntentResources, RouteResources, BridgeResources, RetentionResources {
+export interface Resources
+  extends IntentResources, RouteResources, ChannelResources, BridgeResources, RetentionResources {
   metrics: Metrics;
   connection: NativeConnection;
   client: Client;
@@ -81,6 +83,7 @@ export async function connectResources(options: ConnectOptions): Promise<Resourc
     userService: createUserService({
       baseUrl: endpoints.userServiceUrl,
       timeoutMs: values.NOTIFICATION_USER_SERVICE_TIMEOUT,
+      log,
     }),
     intentsStream: values.NOTIFICATION_INTENTS_STREAM,
     cleanupIntervalMs: values.NOTIFICATION_CLEANUP_INTERVAL,
@@ -236,7 +239,8 @@ async function check<T>(what: string, variable: string, attempt: () => Promise<T
   }
 }
 
-function reasonOf(error: unknown): string {
+/** Why something failed, for one line of a log. */
+export function reasonOf(error: unknown): string {
   if (error instanceof AggregateError) return error.errors.map(reasonOf).join('; ');
   return error instanceof Error ? error.message || error.name : String(error);
 }

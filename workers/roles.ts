@@ -1,11 +1,13 @@
 /** The kinds of work a process can do: one row per feature, each with its task queue, activities and entry point. */
+import { createChannelActivities } from '../activities/channels.ts';
 import { createIntentActivities } from '../activities/intent.ts';
 import { createRetentionActivities } from '../activities/intent-retention.ts';
 import { createRouteActivities } from '../activities/intent-route.ts';
+import { createSteeringActivities } from '../activities/route-steering.ts';
 import { createBridgeActivities } from '../activities/stream-bridge.ts';
 import { INTENT_TASK_QUEUE } from '../workflows/intent-contract.ts';
 import type { Resources } from './resources.ts';
-import { ensureBridge, ensureRetentionSchedule } from './temporal-setup.ts';
+import { ensureBridge, ensureChannels, ensureRetentionSchedule } from './temporal-setup.ts';
 
 interface Role {
   taskQueue: string;
@@ -20,11 +22,17 @@ export const ROLES = {
     createActivities: (resources) => ({
       ...createIntentActivities(resources),
       ...createRouteActivities(resources),
+      ...createSteeringActivities(resources),
+      ...createChannelActivities(resources),
       ...createBridgeActivities(resources),
       ...createRetentionActivities(resources),
     }),
     begin: async (resources) => {
-      await Promise.all([ensureBridge(resources), ensureRetentionSchedule(resources)]);
+      await Promise.all([
+        ensureBridge(resources),
+        ensureChannels(resources),
+        ensureRetentionSchedule(resources),
+      ]);
     },
   },
 } satisfies Record<string, Role>;

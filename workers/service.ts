@@ -1,9 +1,11 @@
 /** One running process of the service: its life from connected to stopped. */
 import { Runtime, Worker, makeTelemetryFilterString } from '@temporalio/worker';
 import type { Logger } from 'pino';
+import { observeGauges } from '../activities/gauges.ts';
 import { migrate } from '../migrations/migrate.ts';
 import type { Config } from './config.ts';
 import { startProbes } from './probes.ts';
+import { logReplicas } from './replicas.ts';
 import type { Endpoints } from './resources.ts';
 import { connectResources } from './resources.ts';
 import { ROLES } from './roles.ts';
@@ -54,7 +56,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
 
   async function start(): Promise<Service> {
     installTemporalRuntime(log);
-    const telemetry = startTelemetry(config);
+    const telemetry = startTelemetry(config, log);
     opened.push({ what: 'telemetry', close: () => telemetry.shutdown() });
     const draining = new AbortController();
     const resources = await connectResources({
@@ -65,11 +67,16 @@ export async function startService(options: ServiceOptions): Promise<Service> {
       draining: draining.signal,
     });
     opened.push({ what: 'connections', close: () => resources.close() });
+    // Nothing waits for it but the end: no line is logged after the service has stopped.
+    const replicasLogged = logReplicas(config, log);
+    opened.push({ what: 'check of replicas', close: () => replicasLogged });
 
     const applied = await migrate(endpoints.postgresDsn);
     if (applied.length > 0) log.info({ migrations: applied }, 'database schema migrated');
-    const probes = await startProbes(probeOptions(config));
+    const probes = await startProbes(probeOptions(config), { log, metrics: telemetry.metrics });
     opened.push({ what: 'probes', close: () => probes.stop() });
+    const stopObserving = observeGauges(telemetry.meter, resources);
+    opened.push({ what: 'gauges', close: async () => stopObserving() });
     await ensureSearchAttributes(resources);
     const bundle = await workflowBundle(() => report('Bundling the workflows (a few seconds, once)'));
 

@@ -1,12 +1,30 @@
 /**
- * OpenTelemetry tracing: clients and activities make spans, workflows carry the context between them
- * (workflows/trace-context.ts). Spans leave the process only when an exporter is configured.
+ * OpenTelemetry. Traces: clients and activities make spans, workflows carry the context between them
+ * (workflows/trace-context.ts). Metrics: counters and gauges (activities/metrics.ts, activities/gauges.ts). Both leave
+ * the process only when an exporter is configured; without one they cost nothing.
  */
-import { context, propagation, trace } from '@opentelemetry/api';
+import { randomUUID } from 'node:crypto';
+import type { Meter } from '@opentelemetry/api';
+import { DiagLogLevel, context, diag, propagation, trace } from '@opentelemetry/api';
 import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks';
-import { W3CTraceContextPropagator } from '@opentelemetry/core';
+import { W3CTraceContextPropagator, setGlobalErrorHandler } from '@opentelemetry/core';
+import { OTLPMetricExporter } from '@opentelemetry/exporter-metrics-otlp-http';
 import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-http';
-import { resourceFromAttributes } from '@opentelemetry/resources';
+import type { Resource } from '@opentelemetry/resources';
+import {
+  defaultResource,
+  detectResources,
+  envDetector,
+  resourceFromAttributes,
+} from '@opentelemetry/resources';
+import type { IMetricReader, PushMetricExporter } from '@opentelemetry/sdk-metrics';
+import {
+  AggregationTemporality,
+  ConsoleMetricExporter,
+  InstrumentType,
+  MeterProvider,
+  PeriodicExportingMetricReader,
+} from '@opentelemetry/sdk-metrics';
 import type { SpanProcessor } from '@opentelemetry/sdk-trace-base';
 import { BasicTracerProvider, BatchSpanProcessor, ConsoleSpanExporter } from '@opentelemetry/sdk-trace-base';
 import type { WorkflowClientInterceptor } from '@temporalio/client';
@@ -16,33 +34,43 @@ import {
   OpenTelemetryWorkflowClientInterceptor,
 } from '@temporalio/interceptors-opentelemetry-v2';
 import type { ActivityInterceptorsFactory } from '@temporalio/worker';
-import { MeterProvider } from '@opentelemetry/sdk-metrics';
+import type { Logger } from 'pino';
 import type { Metrics } from '../activities/metrics.ts';
 import { createMetrics } from '../activities/metrics.ts';
 import type { Config } from './config.ts';
+import { reasonOf } from './resources.ts';
+
+/** What the last export may take of a shutdown, ms: a collector that is away must not use the time of the others up. */
+const LAST_EXPORT_MS = 1_500;
+/** A collector that is away fails every export; one line in this time, ms, says as much as one for each. */
+const QUIET_AFTER_PROBLEM_MS = 60_000;
 
 export interface Telemetry {
   metrics: Metrics;
+  /** For gauges, which need connections that are not there yet. */
+  meter: Meter;
   clientInterceptors: WorkflowClientInterceptor[];
   activityInterceptors: ActivityInterceptorsFactory[];
-  /** Sends what is still buffered. */
+  /** Sends what is still buffered, within LAST_EXPORT_MS; does not reject. */
   shutdown(): Promise<void>;
 }
 
-export function startTelemetry({ values }: Config): Telemetry {
+export function startTelemetry({ values }: Config, log: Logger): Telemetry {
+  reportProblems(log);
+  const resource = resourceOf(values);
   const spanProcessors = spanProcessorsFor(values);
-  const provider = new BasicTracerProvider({
-    resource: resourceFromAttributes({ 'service.name': values.OTEL_SERVICE_NAME }),
-    spanProcessors,
-  });
+  const tracers = new BasicTracerProvider({ resource, spanProcessors });
   if (spanProcessors.length > 0) {
     context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable());
     propagation.setGlobalPropagator(new W3CTraceContextPropagator());
-    trace.setGlobalTracerProvider(provider);
+    trace.setGlobalTracerProvider(tracers);
   }
-  const meters = new MeterProvider();
+  const readers = metricReadersFor(values);
+  const meters = new MeterProvider({ resource, readers });
+  const meter = meters.getMeter('galaxy-notify');
   return {
-    metrics: createMetrics(meters.getMeter('galaxy-notify')),
+    metrics: createMetrics(meter),
+    meter,
     clientInterceptors: [new OpenTelemetryWorkflowClientInterceptor()],
     activityInterceptors: [
       (activity) => ({
@@ -50,16 +78,91 @@ export function startTelemetry({ values }: Config): Telemetry {
         outbound: new OpenTelemetryActivityOutboundInterceptor(activity),
       }),
     ],
-    shutdown: () => provider.shutdown(),
+    shutdown: async () => {
+      const ended = Promise.allSettled([tracers.shutdown(), meters.shutdown()]);
+      if (await isSettledWithin(LAST_EXPORT_MS, ended)) return;
+      log.warn({ limit_ms: LAST_EXPORT_MS }, 'the last traces and metrics were not exported in time');
+    },
   };
+}
+
+/** Processes of one service differ by the instance: collectors would take their counters for one otherwise. */
+function resourceOf({ OTEL_SERVICE_NAME }: Config['values']): Resource {
+  return defaultResource()
+    .merge(resourceFromAttributes({ 'service.instance.id': randomUUID() }))
+    .merge(detectResources({ detectors: [envDetector] }))
+    .merge(resourceFromAttributes({ 'service.name': OTEL_SERVICE_NAME }));
 }
 
 function spanProcessorsFor(values: Config['values']): SpanProcessor[] {
   const processors: SpanProcessor[] = [];
-  // The exporter reads the endpoint, headers and time-outs from the standard OTEL_* variables itself.
-  if (values.OTEL_EXPORTER_OTLP_ENDPOINT) processors.push(new BatchSpanProcessor(new OTLPTraceExporter()));
+  const url = urlOf(values, 'traces');
+  if (url) processors.push(new BatchSpanProcessor(new OTLPTraceExporter({ url })));
   if (values.NOTIFICATION_OTEL_STDOUT_TRACES_ENABLED) {
     processors.push(new BatchSpanProcessor(new ConsoleSpanExporter()));
   }
   return processors;
+}
+
+function metricReadersFor(values: Config['values']): IMetricReader[] {
+  const exporters: PushMetricExporter[] = [];
+  const url = urlOf(values, 'metrics');
+  if (url) exporters.push(new OTLPMetricExporter({ url }));
+  if (values.NOTIFICATION_OTEL_STDOUT_METRICS_ENABLED) exporters.push(new ConsoleMetricExporter());
+  const exportIntervalMillis = values.OTEL_METRIC_EXPORT_INTERVAL;
+  return exporters.map(
+    (exporter) =>
+      new PeriodicExportingMetricReader({ exporter: forgettingGauges(exporter), exportIntervalMillis }),
+  );
+}
+
+/** Headers, time-outs and certificates of the exporters are read by them from the standard OTEL_* variables. */
+function urlOf(values: Config['values'], signal: 'traces' | 'metrics'): string | undefined {
+  const base = values.OTEL_EXPORTER_OTLP_ENDPOINT;
+  const own = {
+    traces: values.OTEL_EXPORTER_OTLP_TRACES_ENDPOINT,
+    metrics: values.OTEL_EXPORTER_OTLP_METRICS_ENDPOINT,
+  }[signal];
+  return own ?? (base && `${base.replace(/\/+$/, '')}/v1/${signal}`);
+}
+
+/**
+ * With cumulative temporality the SDK repeats a gauge's last value when none was observed, for as long as the process
+ * lives; with delta temporality, which means nothing else for a gauge, it is absent.
+ */
+function forgettingGauges(exporter: PushMetricExporter): PushMetricExporter {
+  const select = exporter.selectAggregationTemporality?.bind(exporter);
+  exporter.selectAggregationTemporality = (type) =>
+    type === InstrumentType.OBSERVABLE_GAUGE
+      ? AggregationTemporality.DELTA
+      : (select?.(type) ?? AggregationTemporality.CUMULATIVE);
+  return exporter;
+}
+
+/** OpenTelemetry's own reports become log lines. It has one place for them per process: the latest service's log. */
+function reportProblems(log: Logger): void {
+  let quietUntil = 0;
+  let suppressed = 0;
+  const report = (reason: string): void => {
+    if (Date.now() < quietUntil) {
+      suppressed += 1;
+      return;
+    }
+    log.warn({ reason, suppressed }, 'OpenTelemetry has a problem');
+    quietUntil = Date.now() + QUIET_AFTER_PROBLEM_MS;
+    suppressed = 0;
+  };
+  const reportParts = (...parts: unknown[]) => report(parts.map(reasonOf).join(' '));
+  const ignore = () => undefined;
+  setGlobalErrorHandler((error) => report(reasonOf(error)));
+  diag.setLogger(
+    { error: reportParts, warn: reportParts, info: ignore, debug: ignore, verbose: ignore },
+    { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true },
+  );
+}
+
+async function isSettledWithin(limitMs: number, ended: Promise<unknown>): Promise<boolean> {
+  let timer: NodeJS.Timeout | undefined;
+  const expired = new Promise<false>((resolve) => (timer = setTimeout(resolve, limitMs, false)));
+  return Promise.race([ended.then(() => true), expired]).finally(() => clearTimeout(timer));
 }

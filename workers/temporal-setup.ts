@@ -1,7 +1,9 @@
 /** What the service needs to find in its Temporal namespace, created when missing. Safe to run at every start. */
 import { ScheduleAlreadyRunning, ScheduleOverlapPolicy } from '@temporalio/client';
 import type { Logger } from 'pino';
+import { CHANNEL_WORKFLOW, channelWorkflowId } from '../workflows/channel-contract.ts';
 import {
+  CHANNELS,
   INTENT_TASK_QUEUE,
   RETENTION_SCHEDULE_ID,
   RETENTION_WORKFLOW,
@@ -34,6 +36,21 @@ export async function ensureBridge({ client, intentsStream }: Resources): Promis
     workflowIdConflictPolicy: 'USE_EXISTING',
     staticSummary: `reads ${intentsStream}`,
   });
+}
+
+/** Starts the workflow of each channel; those that run stay as they are. */
+export async function ensureChannels({ client }: Resources): Promise<void> {
+  await Promise.all(
+    CHANNELS.map((name) =>
+      client.workflow.start(CHANNEL_WORKFLOW, {
+        workflowId: channelWorkflowId(name),
+        taskQueue: INTENT_TASK_QUEUE,
+        args: [name],
+        workflowIdConflictPolicy: 'USE_EXISTING',
+        staticSummary: `pauses and resumes ${name}`,
+      }),
+    ),
+  );
 }
 
 /** Creates the retention schedule, or brings its interval to the configured one. */

@@ -20,6 +20,12 @@ export const USER_SERVICE_UNAVAILABLE = 'UserServiceUnavailable';
 /** PostgreSQL did not take a statement. Retried without end; spends no budget. */
 export const POSTGRES_UNAVAILABLE = 'PostgresUnavailable';
 
+/** An attempt to publish could not be made or not be recorded. Retried without end; spends no budget. */
+export const ROUTE_DEFERRED = 'RouteDeferred';
+
+/** A route is still on its way. Whoever waits for its end looks again. */
+export const ROUTE_OPEN = 'RouteOpen';
+
 /** The stream reader stopped in good order so that another worker takes over. Retried at once. */
 export const BRIDGE_HANDOVER = 'BridgeHandover';
 

@@ -39,6 +39,8 @@ export const CHANNELS = ['push', 'email'] as const;
 export const REPLAY_SIGNAL = 'replay';
 /** Signal to a route's workflow, no argument: its channel publishes again. */
 export const CHANNEL_RESUMED_SIGNAL = 'channelResumed';
+/** Signal to a route's workflow, no argument: its row was settled from outside, there is nothing to wait for. */
+export const SETTLED_SIGNAL = 'settled';
 
 export interface ReplayRequest {
   /** Who asks, kept in `replays`; default `signal`. */
@@ -104,6 +106,8 @@ export type NotificationOutcome =
   ({ outcome: 'accepted' } & RouteTotals) | Exclude<Acceptance, { outcome: 'accepted' }>;
 
 export interface BatchInput {
+  /** See RouteInput. */
+  replay: boolean;
   notificationId: string;
   notificationType: string;
   /** Position of the batch's first route in the notification's routes, ordered by route id. */
@@ -111,19 +115,32 @@ export interface BatchInput {
 }
 
 /** Everything a route workflow needs; short enough to be typed by hand for a replay from the `temporal` CLI. */
-/** Input of a route's workflow. A route that is started by hand or by a signal needs the first two only. */
-export interface RouteInput {
+/** Which route. */
+export interface RouteKey {
   notificationId: string;
   /** See `routeRefOf` in api/ids.ts. */
   routeRef: string;
-  /** The notification itself was reset: dead-lettered routes of it are to be replayed. */
-  replay?: true;
+}
+
+/** Input of a route's workflow. Whoever starts one by hand or by a signal gives the key only. */
+export interface RouteInput extends RouteKey {
+  /** The notification was reset: a dead-lettered route of it is to be replayed. */
+  replay?: boolean;
 }
 
 /** The order to open a dead-lettered route again. */
-export interface ReplayOrder extends ReplayRequest {
+export interface ReplayOrder {
   /** Unique per replay of the route, and the same in each attempt of it. */
   replayId: string;
+  requestedBy: string;
+  reason?: string;
+}
+
+/** Input of an attempt to publish. */
+export interface Publication extends RouteKey {
+  replay?: ReplayOrder;
+  /** The run id that a reset leaves as it is: an attempt of another run belongs to a reset, which is an order too. */
+  originalRunId?: string;
 }
 
 /** How one attempt to publish a route ended without a failure. */
@@ -137,9 +154,10 @@ export type PublishResult =
 
 /**
  * `leased`: another worker holds the route at this moment. `postgres_unavailable`: the attempt could not be recorded.
- * `attempt_not_finished`: a time-out, or a worker that died.
+ * `redis_unavailable`: whether an earlier generation was handed off could not be found out. `attempt_not_finished`: a
+ * time-out, or a worker that died.
  */
-export type DeferralReason = 'leased' | 'postgres_unavailable' | 'attempt_not_finished';
+export type DeferralReason = 'leased' | 'postgres_unavailable' | 'redis_unavailable' | 'attempt_not_finished';
 
 /** Details of a failed publication, carried by the failure from the activity to the workflow. */
 export interface PublicationFailureDetails {
@@ -156,6 +174,9 @@ export interface PublicationFailureDetails {
 export interface RouteOutcome {
   status: 'published' | 'skipped';
 }
+
+/** How a route stands once nothing will happen to it by itself. */
+export type SettledStatus = RouteOutcome['status'] | 'dead_letter';
 
 /** Rows removed by one retention run. */
 export interface RetentionOutcome {

@@ -9,16 +9,20 @@
  *   failed --> published: a later attempt
  *   failed --> failed: publication failed, budget left
  *   failed --> dead_letter: budget spent (workflow ends Failed, RouteDeadLettered)
+ *   dead_letter --> pending: replay, a new generation with a fresh budget
+ *   pending --> skipped: cancelled
+ *   failed --> skipped: cancelled
  * ```
  *
  * The row in PostgreSQL is the truth about a route; this workflow supplies the attempts. The budget counts failed
- * publications that were recorded, so an attempt that PostgreSQL or a foreign lease prevented is deferred, not spent.
+ * publications that were recorded, so an attempt that a paused channel, PostgreSQL or a foreign lease prevented is
+ * not spent.
  */
 import {
   ActivityFailure,
   ApplicationFailure,
+  CancellationScope,
   TemporalFailure,
-  continueAsNew,
   isCancellation,
   proxyActivities,
   proxyLocalActivities,
@@ -28,15 +32,21 @@ import {
   workflowInfo,
 } from '@temporalio/workflow';
 import type { RouteActivities } from '../activities/intent-route.ts';
+import type { SteeringActivities } from '../activities/route-steering.ts';
 import { ROUTE_DEAD_LETTERED, isPublicationFailure } from './failures.ts';
 import type {
+  Publication,
   PublicationFailureDetails,
   PublishResult,
   RouteInput,
+  RouteKey,
   RouteOutcome,
+  SettledStatus,
 } from './intent-contract.ts';
-import { DATABASE_READ, FIRST_TRY, deferralDelayMs, remainingBudget } from './policies.ts';
-import { routeStatus } from './search-attributes.ts';
+import { FIRST_TRY, PUBLICATION_WHEN_POSSIBLE, STEERING, remainingBudget } from './policies.ts';
+import type { RouteOperator } from './route-operator.ts';
+import { listenToOperator } from './route-operator.ts';
+import { attributesOf, routeStatus } from './search-attributes.ts';
 
 /** A publication that failed and may be tried again. */
 interface Failed {
@@ -45,75 +55,115 @@ interface Failed {
   details: PublicationFailureDetails;
 }
 type AttemptResult = PublishResult | Failed;
+type Settled = Extract<PublishResult, { status: SettledStatus }>;
 
 const firstTry = proxyLocalActivities<RouteActivities>(FIRST_TRY);
-/** Attempts that spend no budget, after a deferral: one at a time, the waits between them are this workflow's. */
-const afterDeferral = proxyActivities<RouteActivities>({ ...DATABASE_READ, retry: { maximumAttempts: 1 } });
+const persistent = proxyActivities<RouteActivities>(PUBLICATION_WHEN_POSSIBLE);
+const steering = proxyActivities<SteeringActivities>(STEERING);
 
 /**
  * Publishes one route.
  *
- * @returns how the route ended, when it was published or skipped.
+ * @returns how the route ended: published, or skipped because it was cancelled.
  * @throws ApplicationFailure `RouteDeadLettered` when the budget is spent, so that the Failed filter of the Web UI
  * is the operator's work list.
  */
-export async function notificationRoute(route: RouteInput): Promise<RouteOutcome> {
-  let result = await attempt(() => firstTry.publishRoute(route));
-  const startedWell = isSettled(result);
+export async function notificationRoute(input: RouteInput): Promise<RouteOutcome> {
+  const operator = listenToOperator(input);
+  if (workflowInfo().parent === undefined) upsertSearchAttributes(attributesOf(input));
+  const settled = await publishUntilSettled(input, operator).catch((error: unknown) => {
+    if (isCancellation(error)) return cancel(input);
+    throw error;
+  });
+  if (settled.status !== 'dead_letter') return { status: settled.status };
+  throw ApplicationFailure.nonRetryable(
+    `budget spent: ${settled.classification}`,
+    ROUTE_DEAD_LETTERED,
+    settled.classification,
+  );
+}
 
-  for (let deferrals = 0; !isSettled(result);) {
-    if (result.status === 'failed') {
-      result = await spendRestOfBudget(route, result);
-      deferrals = 0;
-    } else {
-      deferrals += 1;
-      await waitOut(result, deferrals);
-      if (workflowInfo().continueAsNewSuggested) await continueAsNew<typeof notificationRoute>(route);
-      result = await attempt(() => afterDeferral.publishRoute(route));
+async function publishUntilSettled(key: RouteKey, operator: RouteOperator): Promise<Settled> {
+  const publication: Publication = {
+    notificationId: key.notificationId,
+    routeRef: key.routeRef,
+    originalRunId: workflowInfo().originalExecutionRunId,
+  };
+  const tryNow = () => attempt(() => firstTry.publishRoute(publication));
+
+  const order = operator.orderAtStart();
+  if (order) publication.replay = order;
+  let result = await tryNow();
+  // The happy path ends here: it changes no search attribute, which would cost the server a second write.
+  if (!order && (result.status === 'published' || result.status === 'skipped')) return result;
+
+  for (let isConfirmed = false; ;) {
+    const before = result.status;
+    switch (result.status) {
+      case 'published':
+      case 'skipped':
+        leaveDetails(result.status, result.status);
+        return result;
+      case 'failed':
+        result = (await spendRestOfBudget(publication, result, operator)) ?? (await tryNow());
+        break;
+      case 'deferred':
+        setCurrentDetails(
+          `waiting, ${result.reason}; the pending activity shows the next attempt; no budget is spent`,
+        );
+        result =
+          (await unlessNudged(operator, () => persistent.publishRouteWhenPossible(publication))) ??
+          (await tryNow());
+        break;
+      case 'paused':
+        setCurrentDetails('paused, the channel does not publish; no budget is spent');
+        upsertSearchAttributes([routeStatus('paused')]);
+        await operator.untilResumed();
+        result = await tryNow();
+        break;
+      case 'dead_letter': {
+        const order = operator.takeOrder();
+        if (!order && isConfirmed) {
+          leaveDetails(result.status, `dead letter: ${result.classification}`);
+          return result;
+        }
+        if (order) publication.replay = order;
+        // Without an order this asks once more: the run may have been reset to a point after the last attempt.
+        result = await tryNow();
+      }
     }
+    isConfirmed = before === 'dead_letter';
   }
-
-  if (!startedWell || result.status === 'dead_letter') leaveDetails(result);
-  if (result.status === 'dead_letter') {
-    throw ApplicationFailure.nonRetryable(
-      `budget spent: ${result.classification}`,
-      ROUTE_DEAD_LETTERED,
-      result.classification,
-    );
-  }
-  return { status: result.status };
 }
 
-type Settled = Extract<PublishResult, { status: 'published' | 'skipped' | 'dead_letter' }>;
-
-function isSettled(result: AttemptResult): result is Settled {
-  return result.status === 'published' || result.status === 'skipped' || result.status === 'dead_letter';
-}
-
-/** Waits until the ladder allows the next attempt, then lets the activity's retry policy carry the rest. */
-async function spendRestOfBudget(route: RouteInput, failed: Failed): Promise<AttemptResult> {
+/**
+ * Waits until the ladder allows the next attempt, then lets the activity's retry policy carry the rest.
+ *
+ * @returns undefined when an operator wants the next attempt now.
+ */
+async function spendRestOfBudget(
+  publication: Publication,
+  failed: Failed,
+  operator: RouteOperator,
+): Promise<AttemptResult | undefined> {
   const { attemptCount, maxAttempts, nextAttemptAtMs } = failed.details;
   setCurrentDetails(
     `attempt ${attemptCount + 1} of ${maxAttempts}, next at ${new Date(nextAttemptAtMs).toISOString()}, ${failed.classification}`,
   );
   upsertSearchAttributes([routeStatus('failed')]);
-  await sleep(Math.max(1, nextAttemptAtMs - Date.now()), {
-    summary: `before attempt ${attemptCount + 1} of ${maxAttempts}`,
+  const isDue = await operator.unlessNudged(async () => {
+    await sleep(Math.max(1, nextAttemptAtMs - Date.now()), {
+      summary: `before attempt ${attemptCount + 1} of ${maxAttempts}`,
+    });
+    return true;
   });
+  if (!isDue) return undefined;
   const rest = proxyActivities<RouteActivities>(remainingBudget(failed.details));
-  return attempt(() => rest.publishRoute(route));
+  return unlessNudged(operator, () => rest.publishRoute(publication));
 }
 
-async function waitOut(
-  { reason, retryInMs }: Extract<PublishResult, { status: 'deferred' }>,
-  deferrals: number,
-): Promise<void> {
-  const delayMs = retryInMs ?? deferralDelayMs(deferrals);
-  setCurrentDetails(
-    `waiting, ${reason}, next at ${new Date(Date.now() + delayMs).toISOString()}; no budget is spent`,
-  );
-  await sleep(delayMs, { summary: reason });
-}
+const unlessNudged = (operator: RouteOperator, publish: () => Promise<PublishResult>) =>
+  operator.unlessNudged(() => attempt(publish));
 
 /** Runs one attempt and turns its failure into a result: what follows is decided in one place. */
 async function attempt(publish: () => Promise<PublishResult>): Promise<AttemptResult> {
@@ -134,9 +184,15 @@ async function attempt(publish: () => Promise<PublishResult>): Promise<AttemptRe
   }
 }
 
-function leaveDetails(result: Settled): void {
-  setCurrentDetails(
-    result.status === 'dead_letter' ? `dead letter: ${result.classification}` : result.status,
-  );
-  upsertSearchAttributes([routeStatus(result.status)]);
+/** A cancelled route is skipped, unless it was settled before. */
+async function cancel(key: RouteKey): Promise<Settled> {
+  setCurrentDetails('cancelled, to be skipped');
+  const status = await CancellationScope.nonCancellable(() => steering.skipRoute(key));
+  leaveDetails(status, `cancelled: ${status}`);
+  return status === 'dead_letter' ? { status, classification: 'before it was cancelled' } : { status };
+}
+
+function leaveDetails(status: SettledStatus, details: string): void {
+  setCurrentDetails(details);
+  upsertSearchAttributes([routeStatus(status)]);
 }

@@ -1,6 +1,8 @@
 /** The story of one intent: accept it, publish each of its routes in a workflow of its own, report the totals. */
 import {
   ApplicationFailure,
+  CancellationScope,
+  ChildWorkflowCancellationType,
   ChildWorkflowFailure,
   ParentClosePolicy,
   executeChild,
@@ -11,6 +13,7 @@ import {
   workflowInfo,
 } from '@temporalio/workflow';
 import type { IntentActivities } from '../activities/intent.ts';
+import type { SteeringActivities } from '../activities/route-steering.ts';
 import { ROUTE_DEAD_LETTERED } from './failures.ts';
 import type {
   Acceptance,
@@ -19,6 +22,7 @@ import type {
   NotificationOutcome,
   RouteToPublish,
   RouteTotals,
+  SettledStatus,
 } from './intent-contract.ts';
 import {
   MAX_RECIPIENTS_ACCEPTED_LOCALLY,
@@ -27,27 +31,50 @@ import {
   routeWorkflowId,
 } from './intent-contract.ts';
 import { notificationRoute } from './intent-route.ts';
-import { ACCEPTANCE, DATABASE_READ, FIRST_TRY } from './policies.ts';
+import { ACCEPTANCE, DATABASE, FIRST_TRY, STEERING } from './policies.ts';
+import { wasReset } from './route-operator.ts';
 import { inheritedAttributes, routeChannel } from './search-attributes.ts';
 
+/**
+ * A notification that is terminated or reset must not take routes with it in mid-publication. Nor does it cancel them
+ * one by one: a request that meets a child just being started is lost (tried with server 1.29), so the routes' rows
+ * are closed instead, which no route can miss.
+ */
+const INDEPENDENT = {
+  parentClosePolicy: ParentClosePolicy.ABANDON,
+  cancellationType: ChildWorkflowCancellationType.ABANDON,
+} as const;
+
 /** Whose routes they are. */
-type Notification = Pick<NotificationInput, 'notificationId' | 'notificationType'>;
+type Notification = Omit<BatchInput, 'offset'>;
 type Accepted = Extract<Acceptance, { outcome: 'accepted' }>;
 
 const firstTry = proxyLocalActivities<IntentActivities>(FIRST_TRY);
 const durable = proxyActivities<IntentActivities>(ACCEPTANCE);
-const database = proxyActivities<IntentActivities>(DATABASE_READ);
+const database = proxyActivities<IntentActivities>(DATABASE);
+const steering = proxyActivities<SteeringActivities>(STEERING);
 
-/** One intent, from its stream entry to the totals of its routes. Completes even when routes were dead-lettered. */
+/**
+ * One intent, from its stream entry to the totals of its routes. Completes even when routes were dead-lettered.
+ *
+ * @throws CancelledFailure when an operator cancelled it; then no route is left open, and those that were not published
+ * are skipped.
+ */
 export async function notification(intent: NotificationInput): Promise<NotificationOutcome> {
-  const acceptance = await accept(intent);
-  if (acceptance.outcome !== 'accepted') return acceptance;
+  try {
+    const acceptance = await accept(intent);
+    if (acceptance.outcome !== 'accepted') return acceptance;
 
-  const totals =
-    acceptance.routes.length === acceptance.routeCount - acceptance.skipped
-      ? await publishEach(intent, acceptance.routes)
-      : await publishInBatches(intent, acceptance);
-  return { outcome: 'accepted', ...totals, skipped: totals.skipped + acceptance.skipped };
+    const of = { ...intent, replay: wasReset() };
+    const totals =
+      acceptance.routes.length === acceptance.routeCount - acceptance.skipped
+        ? await publishEach(of, acceptance.routes)
+        : await publishInBatches(of, acceptance);
+    return { outcome: 'accepted', ...totals, skipped: totals.skipped + acceptance.skipped };
+  } catch (error) {
+    if (isCancellation(error)) await skipWhatIsOpen(intent);
+    throw error;
+  }
 }
 
 /** A slice of the routes of a large notification. */
@@ -79,26 +106,27 @@ async function publishEach(of: Notification, routes: RouteToPublish[]): Promise<
 }
 
 async function publish(
-  of: Notification,
+  { notificationId, notificationType, replay }: Notification,
   { routeRef, channel }: RouteToPublish,
-): Promise<'published' | 'skipped' | 'dead_letter'> {
+): Promise<SettledStatus> {
   try {
     const { status } = await executeChild(notificationRoute, {
-      args: [{ notificationId: of.notificationId, routeRef }],
-      workflowId: routeWorkflowId(of.notificationId, routeRef),
-      // A notification that is terminated or reset must not take routes with it in mid-publication.
-      parentClosePolicy: ParentClosePolicy.ABANDON,
+      args: [{ notificationId, routeRef, ...(replay ? { replay } : {}) }],
+      workflowId: routeWorkflowId(notificationId, routeRef),
+      ...INDEPENDENT,
       typedSearchAttributes: [
         ...inheritedAttributes(workflowInfo().typedSearchAttributes),
         routeChannel(channel),
       ],
-      staticSummary: `${of.notificationType} ${routeRef}`,
+      staticSummary: `${notificationType} ${routeRef}`,
     });
     return status;
   } catch (error) {
     // The route's own workflow is the record of its failure; siblings and the notification go on.
     if (isDeadLettered(error)) return 'dead_letter';
-    throw error;
+    if (isCancellation(error)) throw error;
+    // It runs already (this notification was reset) or was terminated: then somebody else settles it.
+    return steering.awaitSettled({ notificationId, routeRef });
   }
 }
 
@@ -112,21 +140,35 @@ function isDeadLettered(error: unknown): boolean {
 
 async function publishInBatches(of: Notification, { routeCount }: Accepted): Promise<RouteTotals> {
   const batches = Array.from({ length: Math.ceil(routeCount / ROUTES_PER_BATCH) }, (_, batch) =>
-    executeChild(notificationBatch, {
-      args: [
-        {
-          notificationId: of.notificationId,
-          notificationType: of.notificationType,
-          offset: batch * ROUTES_PER_BATCH,
-        },
-      ],
-      workflowId: batchWorkflowId(of.notificationId, batch),
-      parentClosePolicy: ParentClosePolicy.ABANDON,
-      typedSearchAttributes: inheritedAttributes(workflowInfo().typedSearchAttributes),
-      staticSummary: `${of.notificationType} batch ${batch}`,
-    }),
+    publishBatch(of, batch),
   );
   const totals = await Promise.all(batches);
   const sum = (name: keyof RouteTotals) => totals.reduce((total, batch) => total + batch[name], 0);
   return { published: sum('published'), skipped: sum('skipped'), deadLettered: sum('deadLettered') };
+}
+
+async function publishBatch(
+  { notificationId, notificationType, replay }: Notification,
+  batch: number,
+): Promise<RouteTotals> {
+  const offset = batch * ROUTES_PER_BATCH;
+  try {
+    return await executeChild(notificationBatch, {
+      args: [{ notificationId, notificationType, offset, replay }],
+      workflowId: batchWorkflowId(notificationId, batch),
+      ...INDEPENDENT,
+      typedSearchAttributes: inheritedAttributes(workflowInfo().typedSearchAttributes),
+      staticSummary: `${notificationType} batch ${batch}`,
+    });
+  } catch (error) {
+    if (isCancellation(error)) throw error;
+    return steering.awaitBatchSettled(notificationId, offset, ROUTES_PER_BATCH);
+  }
+}
+
+/** Also when the cancellation came before acceptance was known: what it wrote must not stay open without an owner. */
+async function skipWhatIsOpen({ notificationId }: NotificationInput): Promise<void> {
+  setCurrentDetails('cancelled, routes that are open are being skipped');
+  await CancellationScope.nonCancellable(() => steering.skipOpenRoutes(notificationId));
+  setCurrentDetails('cancelled, routes that were open are skipped');
 }

@@ -1,5 +1,6 @@
 /** Retry policies and time-outs by name. Durations are Temporal duration strings or ms. */
 import type { ActivityOptions, LocalActivityOptions, RetryPolicy } from '@temporalio/workflow';
+import { PUBLICATION_FAILURES } from './failures.ts';
 import type { PublicationFailureDetails } from './intent-contract.ts';
 
 /**
@@ -9,6 +10,8 @@ import type { PublicationFailureDetails } from './intent-contract.ts';
 export const FIRST_TRY: LocalActivityOptions = {
   startToCloseTimeout: '8 seconds',
   retry: { maximumAttempts: 1 },
+  // What a cancelled try has written must be known before it is undone.
+  cancellationType: 'WAIT_CANCELLATION_COMPLETED',
 };
 
 /** For work that must happen however long a dependency is away: the gaps grow to 30 s and stay there. */
@@ -22,12 +25,37 @@ const UNTIL_IT_SUCCEEDS: RetryPolicy = {
 export const ACCEPTANCE: ActivityOptions = {
   startToCloseTimeout: '10 minutes',
   heartbeatTimeout: '20 seconds',
+  cancellationType: 'WAIT_CANCELLATION_COMPLETED',
   retry: UNTIL_IT_SUCCEEDS,
 };
 
-/** Short reads of the database in the course of a workflow. */
-export const DATABASE_READ: ActivityOptions = {
+/** Short statements in the course of a workflow. */
+export const DATABASE: ActivityOptions = {
   startToCloseTimeout: '30 seconds',
+  retry: UNTIL_IT_SUCCEEDS,
+};
+
+/**
+ * Attempts to publish that spend no budget, for as long as something prevents them. One that could be made and failed
+ * goes back to the workflow, which counts it.
+ */
+export const PUBLICATION_WHEN_POSSIBLE: ActivityOptions = {
+  startToCloseTimeout: '30 seconds',
+  cancellationType: 'WAIT_CANCELLATION_COMPLETED',
+  retry: { ...UNTIL_IT_SUCCEEDS, nonRetryableErrorTypes: [...PUBLICATION_FAILURES] },
+};
+
+/** What an operator ordered must happen, however long it takes. Long ones heartbeat. */
+export const STEERING: ActivityOptions = {
+  startToCloseTimeout: '1 hour',
+  heartbeatTimeout: '1 minute',
+  retry: UNTIL_IT_SUCCEEDS,
+};
+
+/** Letting the waiting routes of a channel go takes as long as their number and the rate say. */
+export const DRAIN: ActivityOptions = {
+  startToCloseTimeout: '7 days',
+  heartbeatTimeout: '1 minute',
   retry: UNTIL_IT_SUCCEEDS,
 };
 
@@ -57,6 +85,8 @@ export function remainingBudget(failure: PublicationFailureDetails): ActivityOpt
   const { attemptCount, maxAttempts, backoffMinMs, backoffMaxMs } = failure;
   return {
     startToCloseTimeout: '30 seconds',
+    // Whoever wants an attempt now waits for the one that is being made.
+    cancellationType: 'WAIT_CANCELLATION_COMPLETED',
     retry: {
       initialInterval: ladderDelayMs(attemptCount + 1, backoffMinMs, backoffMaxMs),
       backoffCoefficient: 2,
@@ -72,9 +102,4 @@ export function remainingBudget(failure: PublicationFailureDetails): ActivityOpt
  */
 export function ladderDelayMs(attempt: number, minMs: number, maxMs: number): number {
   return Math.min(maxMs, Math.max(minMs, minMs * 2 ** (attempt - 1)));
-}
-
-/** Wait before a deferred attempt is made again: 1 s, doubling to 30 s. Spends no budget. */
-export function deferralDelayMs(deferrals: number): number {
-  return ladderDelayMs(deferrals, 1_000, 30_000);
 }

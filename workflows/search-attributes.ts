@@ -1,4 +1,5 @@
 /** Search attributes of the intent workflows, in the form that starts and upserts take. */
+import type { RouteKey } from './intent-contract.ts';
 import { SEARCH_ATTRIBUTES } from './intent-contract.ts';
 
 type KeywordKey = { name: string; type: 'KEYWORD' };
@@ -42,4 +43,9 @@ export function inheritedAttributes(parent: { get(key: KeywordKey): string | und
 
 export const routeChannel = (channel: string): KeywordPair =>
   keyword(SEARCH_ATTRIBUTES.routeChannel, channel);
+/** What is known about a route that nobody but its own input describes. */
+export const attributesOf = ({ notificationId, routeRef }: RouteKey): KeywordPair[] => [
+  keyword(SEARCH_ATTRIBUTES.notificationId, notificationId),
+  routeChannel(routeRef.slice(0, routeRef.indexOf(':'))),
+];
 export const routeStatus = (status: string): KeywordPair => keyword(SEARCH_ATTRIBUTES.routeStatus, status);

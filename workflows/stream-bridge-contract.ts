@@ -16,8 +16,21 @@ export interface BridgeProgress {
   /** Totals since this reader took over. */
   started: number;
   malformed: number;
-  /** What is wrong with the stream right now; empty when nothing is. */
+  /** What is wrong with the stream now, and what it lost since this reader took over; empty when all is well. */
   findings: StreamFinding[];
+  /** What the last check saw; absent until a check has found the stream. */
+  seen?: StreamState;
+}
+
+/**
+ * How far a stream had come when it was looked at. It travels with the heartbeat, since Temporal keeps that apart from
+ * Redis: when Redis falls back to an older state, the saved offset falls back with it, and nothing else knows better.
+ */
+export interface StreamState {
+  lastGeneratedId: string;
+  /** Both are unknown before Redis 7. */
+  maxDeletedEntryId?: string;
+  entriesAdded?: number;
 }
 
 /**

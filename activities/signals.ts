@@ -1,0 +1,16 @@
+/** Signals from activities to workflows that may have ended. */
+import type { WorkflowClient } from '@temporalio/client';
+import { WorkflowNotFoundError } from '@temporalio/client';
+
+/** Signals a workflow; one that has ended, or was never started, needs to hear nothing. */
+export async function signalIfRunning(
+  workflows: WorkflowClient,
+  workflowId: string,
+  signal: string,
+): Promise<void> {
+  try {
+    await workflows.getHandle(workflowId).signal(signal);
+  } catch (error) {
+    if (!(error instanceof WorkflowNotFoundError)) throw error;
+  }
+}

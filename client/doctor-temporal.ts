@@ -1,0 +1,141 @@
+/** What can be wrong with Temporal, the workflows that always run, and the workers. */
+import { ScheduleNotFoundError } from '@temporalio/client';
+import { INTENT_TASK_QUEUE, RETENTION_SCHEDULE_ID, SEARCH_ATTRIBUTES } from '../workflows/intent-contract.ts';
+import { durationOf } from './cli-output.ts';
+import type { CheckGroup, Diagnosis } from './doctor.ts';
+import { error, ok, warn } from './doctor.ts';
+import { bridgeOperations } from './operator-bridge.ts';
+import { bounded, dateOf } from './operator-live.ts';
+import type { OperatorResources } from './operator.ts';
+
+const OLDEST_SERVER = [1, 29] as const;
+const DAY_MS = 86_400_000;
+/** The reader reports every second; Temporal gives it up after 10. */
+const STALE_HEARTBEAT_MS = 10_000;
+/** Workers ask for work once a minute at least. */
+const STALE_POLLER_MS = 120_000;
+
+/** `temporal.api.enums.v1.TaskQueueType`; the enum is not among the client's exports. */
+const WORKFLOW_TASKS = 1;
+
+export function temporalChecks(resources: OperatorResources, reach: () => Promise<void>): CheckGroup {
+  return [
+    ['Temporal', () => answers(resources, reach)],
+    ['Temporal: retention', () => retention(resources)],
+    ['Temporal: search attributes', () => searchAttributes(resources)],
+    ['workers', () => workers(resources)],
+    ['stream reader', () => reader(resources)],
+    ['retention schedule', () => schedule(resources)],
+  ];
+}
+
+async function answers(
+  { temporal, namespace }: OperatorResources,
+  reach: () => Promise<void>,
+): Promise<Diagnosis> {
+  await reach();
+  const began = performance.now();
+  const { serverVersion = '' } = await bounded(temporal, () => temporal.workflowService.getSystemInfo({}));
+  const detail = `version ${serverVersion}, namespace ${namespace}, answers in ${Math.round(performance.now() - began)} ms`;
+  const [major = 0, minor = 0] = serverVersion.split('.').map(Number);
+  const [oldestMajor, oldestMinor] = OLDEST_SERVER;
+  const isOld = major < oldestMajor || (major === oldestMajor && minor < oldestMinor);
+  return isOld ? error(detail, `server ${OLDEST_SERVER.join('.')} or later is needed`) : ok(detail);
+}
+
+async function retention({ temporal, namespace }: OperatorResources): Promise<Diagnosis> {
+  const { config } = await bounded(temporal, () => temporal.workflowService.describeNamespace({ namespace }));
+  const ms = Number(config?.workflowExecutionRetentionTtl?.seconds?.toString() ?? 0) * 1_000;
+  const detail = `closed workflows are kept for ${durationOf(ms)}`;
+  return ms < DAY_MS
+    ? warn(
+        detail,
+        'too short to look into what happened last night: temporal operator namespace update --retention 72h',
+      )
+    : ok(detail);
+}
+
+async function searchAttributes({ temporal, namespace }: OperatorResources): Promise<Diagnosis> {
+  const { customAttributes = {} } = await bounded(temporal, () =>
+    temporal.connection.operatorService.listSearchAttributes({ namespace }),
+  );
+  const missing = Object.values(SEARCH_ATTRIBUTES).filter((name) => !(name in (customAttributes ?? {})));
+  return missing.length === 0
+    ? ok('all there')
+    : error(`missing: ${missing.join(', ')}`, 'the service creates them when it starts; may its role do so?');
+}
+
+async function workers({ temporal, namespace }: OperatorResources): Promise<Diagnosis> {
+  const { pollers } = await bounded(temporal, () =>
+    temporal.workflowService.describeTaskQueue({
+      namespace,
+      taskQueue: { name: INTENT_TASK_QUEUE },
+      taskQueueType: WORKFLOW_TASKS,
+    }),
+  );
+  const recent = (pollers ?? []).filter(
+    ({ lastAccessTime }) => Date.now() - (dateOf(lastAccessTime)?.getTime() ?? 0) < STALE_POLLER_MS,
+  );
+  const names = [...new Set(recent.map(({ identity }) => identity ?? ''))];
+  return names.length === 0
+    ? error(
+        `nobody polls the task queue ${INTENT_TASK_QUEUE}`,
+        'start the service: nothing is accepted or published',
+      )
+    : ok(`${names.length} on the task queue ${INTENT_TASK_QUEUE}: ${names.join(', ')}`);
+}
+
+async function reader(resources: OperatorResources): Promise<Diagnosis> {
+  const status = await bridgeOperations(resources).status();
+  const { state, pause, progress, heartbeatAt } = status;
+  if (state === 'not running')
+    return error(`${status.workflowId} does not run`, 'start the service: it starts the reader');
+  if (status.isPaused) {
+    return warn(
+      `${state} by ${pause?.by ?? 'somebody'}${pause?.since ? ` since ${pause.since.toISOString()}` : ''}: ${pause?.reason ?? ''}`,
+      'intake is stopped until: bridge resume',
+    );
+  }
+  const findings = progress?.findings ?? [];
+  if (findings.length > 0) {
+    return error(findings.map(({ kind, message }) => `${kind}: ${message}`).join('; '), 'see bridge status');
+  }
+  if (state !== 'reading') {
+    return warn(
+      `${state}: ${status.lastFailure ?? 'no worker has it'}`,
+      'see bridge status; it should read within seconds',
+    );
+  }
+  const ageMs = heartbeatAt ? Date.now() - heartbeatAt.getTime() : Infinity;
+  if (ageMs > STALE_HEARTBEAT_MS) {
+    return warn(
+      heartbeatAt ? `last heartbeat ${durationOf(ageMs)} ago` : 'no heartbeat yet',
+      'another worker takes over by itself',
+    );
+  }
+  return ok(
+    `reading on ${status.worker ?? 'a worker'}, lag ${durationOf(Math.max(0, progress?.lagMs ?? 0))}`,
+  );
+}
+
+async function schedule({ temporal }: OperatorResources): Promise<Diagnosis> {
+  try {
+    const { state, info } = await bounded(temporal, () =>
+      temporal.schedule.getHandle(RETENTION_SCHEDULE_ID).describe(),
+    );
+    if (state.paused) {
+      return warn(
+        `${RETENTION_SCHEDULE_ID} is paused: ${state.note ?? ''}`,
+        'old rows are not deleted until it is unpaused',
+      );
+    }
+    const next = info.nextActionTimes[0];
+    return ok(`next run ${next ? next.toISOString() : 'not planned'}`);
+  } catch (failure) {
+    if (!(failure instanceof ScheduleNotFoundError)) throw failure;
+    return error(
+      `there is no schedule ${RETENTION_SCHEDULE_ID}`,
+      'start the service: it creates the schedule',
+    );
+  }
+}

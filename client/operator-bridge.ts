@@ -1,0 +1,172 @@
+/**
+ * The reader of the intent stream, as it shows on the pending activity of its workflow. Pausing is Temporal's pause of
+ * that activity: it is part of the workflow's state and so survives restarts of the service and of Temporal.
+ */
+import { randomUUID } from 'node:crypto';
+import type { OperatorResources } from './operator.ts';
+import type { BridgeProgress } from '../workflows/stream-bridge-contract.ts';
+import { bridgeWorkflowId } from '../workflows/stream-bridge-contract.ts';
+import { NotFoundError, OperationFailedError } from './operator-errors.ts';
+import { bounded, dateOf } from './operator-live.ts';
+import { WorkflowNotFoundError } from '@temporalio/client';
+import { waitUntil } from './wait-until.ts';
+import { workflowLink } from './web-ui-links.ts';
+
+/** Activity type, as activities/stream-bridge.ts names it. */
+const READER = 'bridgeStream';
+
+/** `temporal.api.enums.v1.PendingActivityState`; the enum is not among the client's exports. */
+const STATES = ['unknown', 'waiting', 'reading', 'stopping', 'paused', 'pausing'] as const;
+
+/** A reader notices a pause with its next heartbeat, one a second. */
+const CONFIRMATION_LIMIT_MS = 15_000;
+
+const isReader = ({ activityType }: { activityType?: { name?: string | null } | null }): boolean =>
+  activityType?.name === READER;
+
+export interface BridgeStatus {
+  stream: string;
+  workflowId: string;
+  /**
+   * `reading`: a worker has it. `waiting`: no worker has it, because none runs or the last attempt failed. `pausing`:
+   * pause was requested and the reader has not stopped yet. `stopping`: cancellation was requested.
+   */
+  state: (typeof STATES)[number] | 'not running';
+  isPaused: boolean;
+  /** Who paused it, since when, and why, as Temporal kept it. */
+  pause?: { by: string; since?: Date; reason: string };
+  /** Which attempt at reading this is; it grows with each handover. */
+  attempt?: number;
+  /** The process that has or last had it: pid@host. */
+  worker?: string;
+  /** Of the last heartbeat, so by a reader that stopped from before it did. */
+  progress?: BridgeProgress;
+  heartbeatAt?: Date;
+  /** Why the attempt before ended; a hand-over in good order is no failure. */
+  lastFailure?: string;
+  nextAttemptAt?: Date;
+  link?: string;
+}
+
+export function bridgeOperations({ temporal, namespace, uiUrl, intentsStream }: OperatorResources) {
+  const workflowId = bridgeWorkflowId(intentsStream);
+  const link = uiUrl === undefined ? {} : { link: workflowLink({ uiUrl, namespace }, workflowId) };
+
+  return {
+    status,
+
+    /**
+     * Stops intake: entries wait in Redis, accepted notifications go on. Lasts until somebody resumes it.
+     *
+     * @returns the status once the reader has stopped.
+     * @throws NotFoundError when no reader's workflow runs; OperationFailedError when it does not stop within 15 s.
+     */
+    async pause(request: { reason: string; requestedBy: string }): Promise<BridgeStatus> {
+      const id = await readerId();
+      const { workflowService } = temporal;
+      await bounded(temporal, () =>
+        workflowService.pauseActivity({
+          namespace,
+          execution: { workflowId },
+          identity: request.requestedBy,
+          id,
+          reason: request.reason,
+          requestId: randomUUID(),
+        }),
+      );
+      return confirmed('pause', ({ state }) => state === 'paused');
+    },
+
+    /** Lets the reader read on from its offset; returns and throws as `pause`. */
+    async resume(request: { requestedBy: string }): Promise<BridgeStatus> {
+      const id = await readerId();
+      const { workflowService } = temporal;
+      await bounded(temporal, () =>
+        workflowService.unpauseActivity({
+          namespace,
+          execution: { workflowId },
+          identity: request.requestedBy,
+          id,
+        }),
+      );
+      return confirmed('resume', ({ isPaused }) => !isPaused);
+    },
+  };
+
+  /** @throws what the Temporal client throws when the server does not answer. */
+  async function status(): Promise<BridgeStatus> {
+    const notRunning: BridgeStatus = {
+      stream: intentsStream,
+      workflowId,
+      state: 'not running',
+      isPaused: false,
+      ...link,
+    };
+    const pending = await pendingActivities();
+    if (pending === undefined) return notRunning;
+    const reader = pending.find(isReader);
+    // Between two attempts of the workflow itself, for a moment.
+    if (!reader) return { ...notRunning, state: 'waiting' };
+
+    const heartbeat = reader.heartbeatDetails?.payloads?.[0];
+    const heartbeatAt = dateOf(reader.lastHeartbeatTime);
+    const nextAttemptAt = dateOf(reader.nextAttemptScheduleTime);
+    const pausedSince = dateOf(reader.pauseInfo?.pauseTime);
+    return {
+      ...notRunning,
+      state: STATES[reader.state ?? 0] ?? 'unknown',
+      isPaused: reader.paused ?? false,
+      ...(reader.pauseInfo
+        ? {
+            pause: {
+              by: reader.pauseInfo.manual?.identity ?? 'a rule',
+              reason: reader.pauseInfo.manual?.reason ?? '',
+              ...(pausedSince ? { since: pausedSince } : {}),
+            },
+          }
+        : {}),
+      attempt: reader.attempt ?? 1,
+      ...(reader.lastWorkerIdentity ? { worker: reader.lastWorkerIdentity } : {}),
+      ...(heartbeat
+        ? {
+            progress:
+              temporal.options.loadedDataConverter.payloadConverter.fromPayload<BridgeProgress>(heartbeat),
+          }
+        : {}),
+      ...(heartbeatAt ? { heartbeatAt } : {}),
+      ...(reader.lastFailure?.message ? { lastFailure: reader.lastFailure.message } : {}),
+      ...(nextAttemptAt ? { nextAttemptAt } : {}),
+    };
+  }
+
+  async function readerId(): Promise<string> {
+    const reader = (await pendingActivities())?.find(isReader);
+    if (reader?.activityId) return reader.activityId;
+    throw new NotFoundError(`${workflowId} is not running; the service starts it when it starts`);
+  }
+
+  /** Undefined when the workflow does not run. */
+  async function pendingActivities() {
+    try {
+      const described = await bounded(temporal, () => temporal.workflow.getHandle(workflowId).describe());
+      return described.status.name === 'RUNNING' ? (described.raw.pendingActivities ?? []) : undefined;
+    } catch (error) {
+      if (error instanceof WorkflowNotFoundError) return undefined;
+      throw error;
+    }
+  }
+
+  async function confirmed(what: string, isDone: (status: BridgeStatus) => boolean): Promise<BridgeStatus> {
+    const done = await waitUntil(
+      async () => {
+        const now = await status();
+        return isDone(now) ? now : undefined;
+      },
+      { limitMs: CONFIRMATION_LIMIT_MS },
+    );
+    if (done) return done;
+    throw new OperationFailedError(
+      `Temporal took the ${what}, and after ${CONFIRMATION_LIMIT_MS / 1_000} s it still does not show; see bridge status`,
+    );
+  }
+}

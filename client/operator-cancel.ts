@@ -1,0 +1,69 @@
+/** Cancelling a notification: routes that are not published yet become `skipped`, published ones stay as they are. */
+import { WorkflowNotFoundError } from '@temporalio/client';
+import type { OperatorResources } from './operator.ts';
+import { notificationWorkflowId } from '../workflows/intent-contract.ts';
+import { NotFoundError, NothingToDoError } from './operator-errors.ts';
+import { bounded, liveStateOf, statusOf } from './operator-live.ts';
+import type { Settlement } from './operator-settlement.ts';
+import { waitForSettlement } from './operator-settlement.ts';
+import type { WaitOptions } from './wait-until.ts';
+import { waitUntil } from './wait-until.ts';
+
+export interface Cancellation extends Settlement {
+  notificationId: string;
+  /** Of the workflow; `RUNNING` when the wait ended before it did. */
+  status: string;
+}
+
+export function cancelOperation(resources: OperatorResources) {
+  return {
+    /**
+     * Requests the cancellation of a notification and waits until its routes are settled.
+     *
+     * @returns how its routes stand; when the time is up, with open ones and the status `RUNNING`: the request stays.
+     * @throws NotFoundError when there is no such notification; NothingToDoError when it has ended.
+     */
+    async cancel(
+      notificationId: string,
+      options: WaitOptions & { onProgress?: (settlement: Settlement) => void },
+    ): Promise<Cancellation> {
+      const workflowId = notificationWorkflowId(notificationId);
+      const before = await liveStateOf(resources, workflowId);
+      if (!before) throw await unknown(notificationId);
+      if (before.status !== 'RUNNING') {
+        throw new NothingToDoError(
+          `notification ${notificationId} has ended (${before.status}${before.closedAt ? ` at ${before.closedAt.toISOString()}` : ''}): nothing to cancel`,
+        );
+      }
+      try {
+        await bounded(resources.temporal, () => resources.temporal.workflow.getHandle(workflowId).cancel());
+      } catch (error) {
+        if (!(error instanceof WorkflowNotFoundError)) throw error;
+        throw new NothingToDoError(`notification ${notificationId} has just ended: nothing to cancel`);
+      }
+
+      const deadline = Date.now() + options.limitMs;
+      const ended = await waitUntil(async () => {
+        const status = await statusOf(resources, workflowId);
+        return status === 'RUNNING' ? undefined : (status ?? 'UNKNOWN');
+      }, options);
+      // Its routes are workflows of their own, which may take a moment longer than their notification.
+      const settlement = await waitForSettlement(resources, [notificationId], {
+        ...options,
+        limitMs: ended === undefined ? 0 : deadline - Date.now(),
+      });
+      return { notificationId, status: ended ?? 'RUNNING', ...settlement };
+    },
+  };
+
+  async function unknown(notificationId: string): Promise<Error> {
+    const { rows } = await resources.db.query('SELECT FROM notification.records WHERE notification_id = $1', [
+      notificationId,
+    ]);
+    return rows.length > 0
+      ? new NothingToDoError(
+          `notification ${notificationId} ended longer ago than Temporal remembers: nothing to cancel`,
+        )
+      : new NotFoundError(`Temporal knows no notification ${notificationId}`);
+  }
+}

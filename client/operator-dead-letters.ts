@@ -1,0 +1,169 @@
+/**
+ * Routes that spent their budget. A row of `dead_letters` is history and stays when the route is replayed; whether the
+ * route is still dead is `routes.status`.
+ */
+import type { Pool } from 'pg';
+import type { Channel } from '../api/catalog.ts';
+import { routeRefOf } from '../api/ids.ts';
+import { NotFoundError } from './operator-errors.ts';
+import type { Candidate, Conditions, Page } from './sql-conditions.ts';
+import { DEFAULT_LIMIT, conditions, pageOf } from './sql-conditions.ts';
+
+/** Which dead letters; all given filters must hold. */
+export interface DeadLetterFilter {
+  notificationId?: string;
+  routeId?: string;
+  type?: string;
+  producer?: string;
+  channel?: Channel;
+  /** Classification of the failure that killed the route. */
+  failure?: string;
+  /** Bounds of the time of death, both included. */
+  since?: Date;
+  until?: Date;
+}
+
+export interface DeadLetter {
+  notificationId: string;
+  /** May hold an e-mail address: for the operator's eyes, not for logs. */
+  routeId: string;
+  /** The route as it is called in workflow ids. */
+  routeRef: string;
+  type: string;
+  producer: string;
+  channel: Channel;
+  /** Of the last death. */
+  failure: string;
+  message: string;
+  attempts: number;
+  maxAttempts: number;
+  diedAt: Date;
+  recoveryHint: string;
+  /** Where the route stands now: `dead_letter`, or how a replay went on. */
+  status: string;
+  /** How often the route was replayed. */
+  replays: number;
+}
+
+export function deadLetterOperations({ db }: { db: Pool }) {
+  return {
+    /**
+     * Dead-lettered routes, newest first.
+     *
+     * @param all also those that were replayed since; their failure and time are those of the first death.
+     */
+    async list({
+      all = false,
+      limit = DEFAULT_LIMIT,
+      ...filter
+    }: DeadLetterFilter & { all?: boolean; limit?: number } = {}): Promise<Page<DeadLetter>> {
+      const given = all ? conditions(everDead(filter)) : conditions(stillDead(filter));
+      const statement = all ? LIST_EVER_DEAD(given) : LIST_STILL_DEAD(given);
+      const { rows } = await db.query<DeadLetterRow>(statement, [...given.values, limit + 1]);
+      return pageOf(rows, limit, deadLetterOf);
+    },
+
+    /**
+     * The dead letters of a notification, replayed ones included; at most 50.
+     *
+     * @throws NotFoundError when there are none.
+     */
+    async show(notificationId: string, routeId?: string): Promise<DeadLetter[]> {
+      const { items } = await this.list({
+        all: true,
+        notificationId,
+        ...(routeId === undefined ? {} : { routeId }),
+      });
+      if (items.length === 0) {
+        const what = routeId === undefined ? notificationId : `route ${routeId} of ${notificationId}`;
+        throw new NotFoundError(`no dead letter of ${what}`);
+      }
+      return items;
+    },
+  };
+}
+
+const common = (filter: DeadLetterFilter): Candidate[] => [
+  ['route.notification_id = ?', filter.notificationId],
+  ['route.route_id = ?', filter.routeId],
+  ['notification_type = ?', filter.type],
+  ['producer = ?', filter.producer],
+  ['route.channel = ?', filter.channel],
+];
+
+/** Conditions on routes that are dead now, with the failure and the time of their last death. */
+export const stillDead = (filter: DeadLetterFilter): Candidate[] => [
+  // The literal is the predicate of routes_dead_lettered_idx, so that the index serves.
+  ["route.status = 'dead_letter'"],
+  ...common(filter),
+  ['last_error_classification = ?', filter.failure],
+  ['dead_lettered_at >= ?', filter.since],
+  ['dead_lettered_at <= ?', filter.until],
+];
+
+const everDead = (filter: DeadLetterFilter): Candidate[] => [
+  ...common(filter),
+  ['failure_classification = ?', filter.failure],
+  ['dead.created_at >= ?', filter.since],
+  ['dead.created_at <= ?', filter.until],
+];
+
+interface DeadLetterRow {
+  notification_id: string;
+  route_id: string;
+  notification_type: string;
+  producer: string;
+  channel: Channel;
+  failure: string | null;
+  message: string | null;
+  attempts: number;
+  max_attempts: number;
+  died_at: Date;
+  recovery_hint: string | null;
+  status: string;
+  replays: number;
+}
+
+const deadLetterOf = (row: DeadLetterRow): DeadLetter => ({
+  notificationId: row.notification_id,
+  routeId: row.route_id,
+  routeRef: routeRefOf(row.route_id),
+  type: row.notification_type,
+  producer: row.producer,
+  channel: row.channel,
+  failure: row.failure ?? 'unknown',
+  message: row.message ?? '',
+  attempts: row.attempts,
+  maxAttempts: row.max_attempts,
+  diedAt: row.died_at,
+  recoveryHint: row.recovery_hint ?? '',
+  status: row.status,
+  replays: row.replays,
+});
+
+const REPLAYS = `
+         (SELECT count(*)::int
+            FROM notification.replays
+           WHERE replays.notification_id = route.notification_id AND replays.route_id = route.route_id) AS replays`;
+
+const LIST_STILL_DEAD = ({ where, next }: Conditions) => `
+  SELECT route.notification_id, route.route_id, notification_type, producer, route.channel,
+         last_error_classification AS failure, last_error_message AS message, attempt_count AS attempts,
+         route.max_attempts, dead_lettered_at AS died_at, recovery_hint, route.status, ${REPLAYS}
+    FROM notification.routes AS route
+    JOIN notification.records USING (notification_id)
+    LEFT JOIN notification.dead_letters AS dead USING (notification_id, route_id)
+   ${where}
+   ORDER BY dead_lettered_at DESC, route.notification_id DESC, route.route_id DESC
+   LIMIT ${next}`;
+
+const LIST_EVER_DEAD = ({ where, next }: Conditions) => `
+  SELECT route.notification_id, route.route_id, notification_type, producer, route.channel,
+         failure_classification AS failure, failure_message AS message, final_attempt_count AS attempts,
+         dead.max_attempts, dead.created_at AS died_at, recovery_hint, route.status, ${REPLAYS}
+    FROM notification.dead_letters AS dead
+    JOIN notification.routes AS route USING (notification_id, route_id)
+    JOIN notification.records USING (notification_id)
+   ${where}
+   ORDER BY dead.created_at DESC, route.notification_id DESC, route.route_id DESC
+   LIMIT ${next}`;

@@ -1,0 +1,28 @@
+/** What the operator client says when it cannot do what it was asked for. Messages are for operators, one line each. */
+
+/** There is no such notification, route, entry or workflow. */
+export class NotFoundError extends Error {
+  override name = 'NotFoundError';
+}
+
+/** It is there, but there is nothing left to be done with it: ended already, published already. */
+export class NothingToDoError extends Error {
+  override name = 'NothingToDoError';
+}
+
+/** It was asked for and did not happen, or not in time. */
+export class OperationFailedError extends Error {
+  override name = 'OperationFailedError';
+}
+
+/** Why a library's error happened, in one line: the innermost cause says more than its wrapping. */
+export function reasonOf(error: unknown): string {
+  if (error instanceof AggregateError && error.errors.length > 0)
+    return error.errors.map(reasonOf).join('; ');
+  if (!(error instanceof Error)) return String(error);
+  if (error.cause !== undefined) return reasonOf(error.cause);
+  // gRPC errors repeat their code before the details.
+  const details = (error as { details?: unknown }).details;
+  const text = typeof details === 'string' && details !== '' ? details : error.message || error.name;
+  return text.split('\n')[0]!;
+}

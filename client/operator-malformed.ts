@@ -1,0 +1,98 @@
+/** Stream entries that could not become a notification. */
+import type { Pool } from 'pg';
+import { NotFoundError } from './operator-errors.ts';
+import type { Conditions, Page } from './sql-conditions.ts';
+import { DEFAULT_LIMIT, conditions, pageOf } from './sql-conditions.ts';
+
+export interface MalformedFilter {
+  code?: string;
+  producer?: string;
+  type?: string;
+  /** Bounds of the time of recording, both included. */
+  since?: Date;
+  until?: Date;
+  limit?: number;
+}
+
+export interface MalformedSummary {
+  entryId: string;
+  code: string;
+  message: string;
+  /** As the entry gave them; absent when it gave none. */
+  type?: string;
+  producer?: string;
+  idempotencyKey?: string;
+  recordedAt: Date;
+}
+
+export interface MalformedEntry extends MalformedSummary {
+  /** The fields of the entry, cut where they are long. */
+  rawFields: Record<string, string>;
+}
+
+export function malformedOperations({ db }: { db: Pool }) {
+  return {
+    /** Malformed entries, newest first. */
+    async list({ limit = DEFAULT_LIMIT, ...filter }: MalformedFilter = {}): Promise<Page<MalformedSummary>> {
+      const given = conditions([
+        ['failure_code = ?', filter.code],
+        ['producer = ?', filter.producer],
+        ['notification_type = ?', filter.type],
+        ['recorded_at >= ?', filter.since],
+        ['recorded_at <= ?', filter.until],
+      ]);
+      const { rows } = await db.query<MalformedRow>(LIST_MALFORMED(given), [...given.values, limit + 1]);
+      return pageOf(rows, limit, summaryOf);
+    },
+
+    /** @throws NotFoundError when no such entry was recorded, or retention has removed it. */
+    async show(entryId: string): Promise<MalformedEntry> {
+      const entry = await findMalformed(db, entryId);
+      if (!entry) throw new NotFoundError(`no malformed intent ${entryId} is recorded`);
+      return entry;
+    },
+  };
+}
+
+export async function findMalformed(db: Pool, entryId: string): Promise<MalformedEntry | undefined> {
+  const { rows } = await db.query<MalformedRow & { raw_fields: Record<string, string> }>(SHOW_MALFORMED, [
+    entryId,
+  ]);
+  const [row] = rows;
+  return row && { ...summaryOf(row), rawFields: row.raw_fields };
+}
+
+interface MalformedRow {
+  stream_entry_id: string;
+  failure_code: string;
+  failure_message: string;
+  notification_type: string | null;
+  producer: string | null;
+  idempotency_key: string | null;
+  recorded_at: Date;
+}
+
+const summaryOf = (row: MalformedRow): MalformedSummary => ({
+  entryId: row.stream_entry_id,
+  code: row.failure_code,
+  message: row.failure_message,
+  ...(row.notification_type === null ? {} : { type: row.notification_type }),
+  ...(row.producer === null ? {} : { producer: row.producer }),
+  ...(row.idempotency_key === null ? {} : { idempotencyKey: row.idempotency_key }),
+  recordedAt: row.recorded_at,
+});
+
+const COLUMNS =
+  'stream_entry_id, failure_code, failure_message, notification_type, producer, idempotency_key, recorded_at';
+
+const LIST_MALFORMED = ({ where, next }: Conditions) => `
+  SELECT ${COLUMNS}
+    FROM notification.malformed_intents
+   ${where}
+   ORDER BY recorded_at DESC, stream_entry_id DESC
+   LIMIT ${next}`;
+
+const SHOW_MALFORMED = `
+  SELECT ${COLUMNS}, raw_fields
+    FROM notification.malformed_intents
+   WHERE stream_entry_id = $1`;

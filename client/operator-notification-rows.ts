@@ -1,0 +1,93 @@
+/** The statements by which operators read notifications; columns are named as the result is. */
+import type { NotificationStatus } from './operator-notifications.ts';
+import type { Candidate, Conditions } from './sql-conditions.ts';
+
+export interface NotificationSummary {
+  notificationId: string;
+  type: string;
+  producer: string;
+  audience: string;
+  idempotencyKey: string;
+  acceptedAt: Date;
+  /** Routes by what will happen to them: `open` ones will be tried again. */
+  open: number;
+  published: number;
+  skipped: number;
+  deadLettered: number;
+}
+
+export interface NotificationRecord {
+  type: string;
+  producer: string;
+  audience: string;
+  /** Null for administrators. */
+  recipientUserIds: string[] | null;
+  idempotencyKey: string;
+  payload: unknown;
+  requestId: string | null;
+  traceId: string | null;
+  occurredAt: Date;
+  acceptedAt: Date;
+  /** Until then at least, the key is reserved. */
+  idempotencyExpiresAt: Date;
+}
+
+/** Each begins at an index of its own: open and dead routes are few among many records. */
+export const STATUS_CONDITIONS: Record<NotificationStatus, Candidate> = {
+  open: [
+    'notification_id IN (SELECT notification_id FROM notification.routes WHERE next_attempt_at IS NOT NULL)',
+  ],
+  settled: [
+    'NOT EXISTS (SELECT FROM notification.routes WHERE routes.notification_id = record.notification_id AND next_attempt_at IS NOT NULL)',
+  ],
+  dead_letter: [
+    "notification_id IN (SELECT notification_id FROM notification.routes WHERE status = 'dead_letter')",
+  ],
+};
+
+/** Routes are counted for the rows of the page only. */
+export const LIST_NOTIFICATIONS = ({ where, next }: Conditions) => `
+  SELECT page.*, totals.*
+    FROM (SELECT notification_id AS "notificationId", notification_type AS type, producer, audience_kind AS audience,
+                 idempotency_key AS "idempotencyKey", accepted_at AS "acceptedAt"
+            FROM notification.records AS record
+           ${where}
+           ORDER BY accepted_at DESC, notification_id DESC
+           LIMIT ${next}) AS page
+   CROSS JOIN LATERAL (
+         SELECT count(*) FILTER (WHERE status IN ('pending', 'failed'))::int AS open,
+                count(*) FILTER (WHERE status = 'published')::int AS published,
+                count(*) FILTER (WHERE status = 'skipped')::int AS skipped,
+                count(*) FILTER (WHERE status = 'dead_letter')::int AS "deadLettered"
+           FROM notification.routes
+          WHERE notification_id = page."notificationId") AS totals
+   ORDER BY "acceptedAt" DESC, "notificationId" DESC`;
+
+export const SHOW_RECORD = `
+  SELECT notification_type AS type, producer, audience_kind AS audience, recipient_user_ids AS "recipientUserIds",
+         idempotency_key AS "idempotencyKey", payload_json::json AS payload, request_id AS "requestId",
+         trace_id AS "traceId", occurred_at AS "occurredAt", accepted_at AS "acceptedAt",
+         idempotency_expires_at AS "idempotencyExpiresAt",
+         (SELECT json_object_agg(status, routes)
+            FROM (SELECT status, count(*) AS routes
+                    FROM notification.routes
+                   WHERE notification_id = $1
+                   GROUP BY status) AS counts) AS totals
+    FROM notification.records
+   WHERE notification_id = $1`;
+
+export const SHOW_ROUTES = `
+  SELECT route_id, channel, status, attempt_count, max_attempts, next_attempt_at,
+         coalesce(published_at, skipped_at, dead_lettered_at) AS settled_at,
+         last_error_classification, last_error_message, last_error_at
+    FROM notification.routes
+   WHERE notification_id = $1
+   ORDER BY array_position(ARRAY['dead_letter', 'failed', 'pending', 'published', 'skipped'], status), route_id
+   LIMIT $2`;
+
+export const SHOW_REPLAYS = `
+  SELECT route_id AS "routeId", generation, requested_by AS "requestedBy", reason, created_at AS "createdAt"
+    FROM notification.replays
+   WHERE notification_id = $1
+   ORDER BY created_at DESC, route_id, generation DESC
+   LIMIT $2`;

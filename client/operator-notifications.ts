@@ -1,0 +1,253 @@
+/** Notifications as operators look for them and at them: the record, its routes, and what Temporal says right now. */
+import type { OperatorResources } from './operator.ts';
+import type { Channel } from '../api/catalog.ts';
+import { routeRefOf } from '../api/ids.ts';
+import { notificationWorkflowId, routeWorkflowId } from '../workflows/intent-contract.ts';
+import { NotFoundError, reasonOf } from './operator-errors.ts';
+import type { LiveState } from './operator-live.ts';
+import { liveStateOf } from './operator-live.ts';
+import type { MalformedEntry } from './operator-malformed.ts';
+import { findMalformed } from './operator-malformed.ts';
+import type { DeadLetter } from './operator-dead-letters.ts';
+import { deadLetterOperations } from './operator-dead-letters.ts';
+import type { NotificationRecord, NotificationSummary } from './operator-notification-rows.ts';
+import {
+  LIST_NOTIFICATIONS,
+  SHOW_RECORD,
+  SHOW_REPLAYS,
+  SHOW_ROUTES,
+  STATUS_CONDITIONS,
+} from './operator-notification-rows.ts';
+import type { Page } from './sql-conditions.ts';
+import { DEFAULT_LIMIT, conditions, pageOf } from './sql-conditions.ts';
+import { isUnread } from './operator-stream.ts';
+import { workflowLink } from './web-ui-links.ts';
+
+/** `open`: a route will still be tried. `settled`: none will. `dead_letter`: at least one is dead. */
+export const NOTIFICATION_STATUSES = ['open', 'settled', 'dead_letter'] as const;
+export type NotificationStatus = (typeof NOTIFICATION_STATUSES)[number];
+
+export interface NotificationFilter {
+  type?: string;
+  producer?: string;
+  status?: NotificationStatus;
+  idempotencyKey?: string;
+  /** Bounds of the time of acceptance, both included. */
+  since?: Date;
+  until?: Date;
+  limit?: number;
+}
+
+export interface RouteView {
+  /** May hold an e-mail address: for the operator's eyes, not for logs. */
+  routeId: string;
+  routeRef: string;
+  channel: Channel;
+  status: string;
+  attempts: number;
+  maxAttempts: number;
+  nextAttemptAt?: Date;
+  /** When it was published, skipped or dead-lettered. */
+  settledAt?: Date;
+  lastError?: { classification: string; message: string; at: Date };
+  /** What the route's own workflow waits for; for the first open routes only. */
+  live?: LiveState;
+  link?: string;
+}
+
+export interface ReplayView {
+  routeId: string;
+  /** 1 for the first replay of the route. */
+  generation: number;
+  requestedBy: string;
+  reason?: string;
+  createdAt: Date;
+}
+
+/**
+ * How far an intent has come. `unread`: the reader has not come to its entry. `accepting`: its workflow runs and has
+ * not accepted it yet. `accepted`: there is a record. `malformed`: refused, see there. `ended`: its workflow ended
+ * without a record, as for a duplicate, or the record was removed by retention.
+ */
+export type NotificationStage = 'unread' | 'accepting' | 'accepted' | 'malformed' | 'ended';
+
+export interface NotificationView {
+  notificationId: string;
+  stage: NotificationStage;
+  record?: NotificationRecord;
+  /** Routes by status. */
+  totals: Record<string, number>;
+  /** Those that need attention first; at most `limit`. */
+  routes: RouteView[];
+  hasMoreRoutes: boolean;
+  deadLetters: DeadLetter[];
+  replays: ReplayView[];
+  malformed?: MalformedEntry;
+  /** Absent when Temporal does not know the workflow any more. */
+  live?: LiveState;
+  /** Temporal did not say, and why. */
+  liveUnavailable?: string;
+  link?: string;
+}
+
+/** Open routes whose workflows are asked as well. */
+const LIVE_ROUTES = 5;
+
+export function notificationOperations(resources: OperatorResources) {
+  const { db, redis, intentsStream } = resources;
+  const ui = resources.uiUrl === undefined ? undefined : { ...resources, uiUrl: resources.uiUrl };
+  const linkOf = (workflowId: string) => (ui ? { link: workflowLink(ui, workflowId) } : {});
+
+  return {
+    /** Accepted notifications, newest first. */
+    async list({ limit = DEFAULT_LIMIT, ...filter }: NotificationFilter = {}): Promise<
+      Page<NotificationSummary & { link?: string }>
+    > {
+      const given = conditions([
+        ...(filter.status === undefined ? [] : [STATUS_CONDITIONS[filter.status]]),
+        ['notification_type = ?', filter.type],
+        ['producer = ?', filter.producer],
+        ['idempotency_key = ?', filter.idempotencyKey],
+        ['accepted_at >= ?', filter.since],
+        ['accepted_at <= ?', filter.until],
+      ]);
+      const { rows } = await db.query<NotificationSummary>(LIST_NOTIFICATIONS(given), [
+        ...given.values,
+        limit + 1,
+      ]);
+      return pageOf(rows, limit, (row) => ({
+        ...row,
+        ...linkOf(notificationWorkflowId(row.notificationId)),
+      }));
+    },
+
+    /**
+     * Everything about one notification, however far it has come. Temporal and Redis are asked, and not needed: when
+     * they do not answer, that is said and the rest is shown.
+     *
+     * @param limit of routes, dead letters and replays each.
+     * @throws NotFoundError when neither PostgreSQL nor Temporal nor the stream knows it.
+     */
+    async show(notificationId: string, limit = DEFAULT_LIMIT): Promise<NotificationView> {
+      const [record, malformed, live] = await Promise.all([
+        recordOf(notificationId),
+        findMalformed(db, notificationId),
+        temporalSays(notificationWorkflowId(notificationId)),
+      ]);
+      const stage = await stageOf(notificationId, { record, malformed, live: live.live });
+      if (stage === undefined) {
+        const doubt =
+          live.liveUnavailable === undefined ? '' : `; Temporal did not say: ${live.liveUnavailable}`;
+        throw new NotFoundError(
+          `no notification ${notificationId}: not in the database, not in Temporal, not in ${intentsStream}${doubt}`,
+        );
+      }
+      return {
+        notificationId,
+        stage,
+        ...(record ? { record: record.record } : {}),
+        totals: record?.totals ?? {},
+        ...(record ? await partsOf(notificationId, limit) : { ...NO_PARTS }),
+        ...(malformed ? { malformed } : {}),
+        ...live,
+        ...linkOf(notificationWorkflowId(notificationId)),
+      };
+    },
+  };
+
+  async function recordOf(notificationId: string) {
+    const { rows } = await db.query<NotificationRecord & { totals: Record<string, number> | null }>(
+      SHOW_RECORD,
+      [notificationId],
+    );
+    if (!rows[0]) return undefined;
+    const { totals, ...record } = rows[0];
+    return { record, totals: totals ?? {} };
+  }
+
+  async function temporalSays(workflowId: string): Promise<{ live?: LiveState; liveUnavailable?: string }> {
+    try {
+      const live = await liveStateOf(resources, workflowId);
+      return live ? { live } : {};
+    } catch (error) {
+      return { liveUnavailable: reasonOf(error) };
+    }
+  }
+
+  async function stageOf(
+    notificationId: string,
+    found: { record: unknown; malformed: unknown; live: LiveState | undefined },
+  ): Promise<NotificationStage | undefined> {
+    if (found.record) return 'accepted';
+    if (found.malformed) return 'malformed';
+    if (found.live) return found.live.status === 'RUNNING' ? 'accepting' : 'ended';
+    const isWaiting = await isUnread(redis, intentsStream, notificationId).catch(() => false);
+    return isWaiting ? 'unread' : undefined;
+  }
+
+  async function partsOf(
+    notificationId: string,
+    limit: number,
+  ): Promise<Pick<NotificationView, 'routes' | 'hasMoreRoutes' | 'deadLetters' | 'replays'>> {
+    const [routes, replays, dead] = await Promise.all([
+      db.query<RouteRow>(SHOW_ROUTES, [notificationId, limit + 1]),
+      db.query<ReplayRow>(SHOW_REPLAYS, [notificationId, limit]),
+      deadLetterOperations(resources).list({ all: true, notificationId, limit }),
+    ]);
+    const page = pageOf(routes.rows, limit, (row) => routeViewOf(notificationId, row));
+    const open = page.items.filter(({ nextAttemptAt }) => nextAttemptAt !== undefined).slice(0, LIVE_ROUTES);
+    await Promise.all(
+      open.map(async (route) => {
+        const { live } = await temporalSays(routeWorkflowId(notificationId, route.routeRef));
+        if (live) route.live = live;
+      }),
+    );
+    return {
+      routes: page.items,
+      hasMoreRoutes: page.hasMore,
+      deadLetters: dead.items,
+      replays: replays.rows.map(({ reason, ...row }) => ({ ...row, ...(reason === null ? {} : { reason }) })),
+    };
+  }
+
+  function routeViewOf(notificationId: string, row: RouteRow): RouteView {
+    const routeRef = routeRefOf(row.route_id);
+    return {
+      routeId: row.route_id,
+      routeRef,
+      channel: row.channel,
+      status: row.status,
+      attempts: row.attempt_count,
+      maxAttempts: row.max_attempts,
+      ...(row.next_attempt_at ? { nextAttemptAt: row.next_attempt_at } : {}),
+      ...(row.settled_at ? { settledAt: row.settled_at } : {}),
+      ...(row.last_error_at
+        ? {
+            lastError: {
+              classification: row.last_error_classification ?? 'unknown',
+              message: row.last_error_message ?? '',
+              at: row.last_error_at,
+            },
+          }
+        : {}),
+      ...linkOf(routeWorkflowId(notificationId, routeRef)),
+    };
+  }
+}
+
+const NO_PARTS = { routes: [], hasMoreRoutes: false, deadLetters: [], replays: [] };
+
+interface RouteRow {
+  route_id: string;
+  channel: Channel;
+  status: string;
+  attempt_count: number;
+  max_attempts: number;
+  next_attempt_at: Date | null;
+  settled_at: Date | null;
+  last_error_classification: string | null;
+  last_error_message: string | null;
+  last_error_at: Date | null;
+}
+
+type ReplayRow = Omit<ReplayView, 'reason'> & { reason: string | null };

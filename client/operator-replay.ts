@@ -1,0 +1,240 @@
+/**
+ * Replays of dead-lettered routes. Each is one signal-with-start on the route's workflow id: a workflow that waits
+ * tries now, one that ended as Failed runs again and opens the route's next generation with a fresh budget (see
+ * REPLAY_SIGNAL). One that was published cannot be started again, whatever the rows say.
+ *
+ * A bulk replay needs no memory of its own: what it replayed is not dead any more, so the same call goes on with the
+ * rest. Within a run it only takes routes that died before the run began, oldest first, so that one which dies again
+ * is not picked up twice.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { WorkflowExecutionAlreadyStartedError } from '@temporalio/client';
+import { routeRefOf, searchableKey } from '../api/ids.ts';
+import type { ReplayRequest } from '../workflows/intent-contract.ts';
+import {
+  INTENT_TASK_QUEUE,
+  REPLAY_SIGNAL,
+  ROUTE_WORKFLOW,
+  routeWorkflowId,
+} from '../workflows/intent-contract.ts';
+import { notificationAttributes, routeChannel } from '../workflows/search-attributes.ts';
+import type { OperatorResources } from './operator.ts';
+import type { DeadLetterFilter } from './operator-dead-letters.ts';
+import { stillDead } from './operator-dead-letters.ts';
+import { NotFoundError, NothingToDoError } from './operator-errors.ts';
+import { bounded } from './operator-live.ts';
+import { waitForReplayed } from './operator-replay-outcome.ts';
+import type { Conditions } from './sql-conditions.ts';
+import { conditions } from './sql-conditions.ts';
+
+/** Replays that are started per second unless the operator says otherwise, and the most that can be asked for. */
+export const DEFAULT_REPLAY_RATE = 20;
+export const MAX_REPLAY_RATE = 1_000;
+
+const PAGE_SIZE = 200;
+
+export interface ReplayedRoute {
+  notificationId: string;
+  routeId: string;
+  routeRef: string;
+  /** `already_published`: its workflow had published it; nothing was sent. */
+  result: 'replayed' | 'already_published';
+}
+
+export interface BulkReplayOptions extends ReplayRequest {
+  /** At most this many per second. Default: DEFAULT_REPLAY_RATE. */
+  ratePerSecond?: number;
+  /** At most this many routes. Default: all that match. */
+  limit?: number;
+  /** Called after each. */
+  onReplayed?: (route: ReplayedRoute) => void;
+  /** Stops the run after the route at hand. */
+  signal?: AbortSignal;
+}
+
+export interface BulkReplay {
+  /** By the clock of PostgreSQL, to the microsecond: routes that die again do so after it. */
+  startedAt: string;
+  replayed: ReplayedRoute[];
+  /** The signal ended the run before all matching routes were replayed. */
+  wasStopped: boolean;
+  /** What ended the run early: the routes before it are replayed. */
+  failure?: Error;
+}
+
+export interface ReplayGroup {
+  type: string;
+  channel: string;
+  failure: string;
+  routes: number;
+  oldest: Date;
+  newest: Date;
+}
+
+export function replayOperations(resources: OperatorResources) {
+  const { db } = resources;
+
+  return {
+    /**
+     * Replays one route. An open one, which is waiting for its next attempt, tries now.
+     *
+     * @throws NotFoundError when there is no such route; NothingToDoError when it was published or skipped.
+     */
+    async route(
+      notificationId: string,
+      routeId: string,
+      request: ReplayRequest = {},
+    ): Promise<{ startedAt: string; replayed: ReplayedRoute }> {
+      const startedAt = await clockOf(db);
+      const { rows } = await db.query<RouteToReplay>(FIND_ROUTE, [notificationId, routeId]);
+      const [route] = rows;
+      if (!route) throw new NotFoundError(`notification ${notificationId} has no route ${routeId}`);
+      if (route.status === 'published' || route.status === 'skipped') {
+        throw new NothingToDoError(
+          `route ${routeId} of ${notificationId} is ${route.status}: nothing to replay`,
+        );
+      }
+      return { startedAt, replayed: await replay(route, request) };
+    },
+
+    /** What a bulk replay with this filter would replay, by type, channel and failure. */
+    async preview(filter: DeadLetterFilter): Promise<ReplayGroup[]> {
+      const given = conditions(stillDead(filter));
+      const { rows } = await db.query<ReplayGroup>(PREVIEW(given), given.values);
+      return rows;
+    },
+
+    /** Replays all dead-lettered routes that match, oldest first; see the header of this file. */
+    async bulk(filter: DeadLetterFilter, options: BulkReplayOptions = {}): Promise<BulkReplay> {
+      const {
+        ratePerSecond = DEFAULT_REPLAY_RATE,
+        limit = Infinity,
+        onReplayed,
+        signal,
+        ...request
+      } = options;
+      const run: BulkReplay = { startedAt: await clockOf(db), replayed: [], wasStopped: false };
+      const beganMs = performance.now();
+      try {
+        for await (const route of deadBefore(filter, run.startedAt)) {
+          if (run.replayed.length >= limit) return run;
+          if (signal?.aborted) return { ...run, wasStopped: true };
+          const replayed = await replay(route, request);
+          run.replayed.push(replayed);
+          onReplayed?.(replayed);
+          await keepPace(beganMs, run.replayed.length, ratePerSecond, signal);
+        }
+        return run;
+      } catch (error) {
+        return { ...run, failure: error instanceof Error ? error : new Error(String(error)) };
+      }
+    },
+
+    wait: waitForReplayed(db),
+  };
+
+  /** Pages by key, so that routes which leave the list meanwhile shift nothing. */
+  async function* deadBefore(filter: DeadLetterFilter, startedAt: string): AsyncGenerator<RouteToReplay> {
+    let last: RouteToReplay | undefined;
+    do {
+      const given = conditions([
+        ...stillDead(filter),
+        ['dead_lettered_at < ?::timestamptz', startedAt],
+        [
+          '(dead_lettered_at, route.notification_id, route.route_id) > (?::timestamptz, ?, ?)',
+          last?.died,
+          last?.notification_id,
+          last?.route_id,
+        ],
+      ]);
+      const { rows } = await db.query<RouteToReplay>(NEXT_DEAD(given), [...given.values, PAGE_SIZE]);
+      yield* rows;
+      last = rows.length < PAGE_SIZE ? undefined : rows.at(-1);
+    } while (last);
+  }
+
+  async function replay(route: RouteToReplay, request: ReplayRequest): Promise<ReplayedRoute> {
+    const routeRef = routeRefOf(route.route_id);
+    const key = { notificationId: route.notification_id, routeRef };
+    const replayed = { ...key, routeId: route.route_id };
+    try {
+      await bounded(resources.temporal, () =>
+        resources.temporal.workflow.signalWithStart(ROUTE_WORKFLOW, {
+          workflowId: routeWorkflowId(route.notification_id, routeRef),
+          taskQueue: INTENT_TASK_QUEUE,
+          args: [key],
+          signal: REPLAY_SIGNAL,
+          signalArgs: [request],
+          workflowIdReusePolicy: 'ALLOW_DUPLICATE_FAILED_ONLY',
+          typedSearchAttributes: [
+            ...notificationAttributes({
+              notificationId: route.notification_id,
+              notificationType: route.notification_type,
+              producer: route.producer,
+              idempotencyKey: searchableKey(route.idempotency_key),
+            }),
+            routeChannel(route.channel),
+          ],
+          staticSummary: `${route.notification_type} ${routeRef} (replay)`,
+        }),
+      );
+      return { ...replayed, result: 'replayed' };
+    } catch (error) {
+      // Its last run completed, which a dead-lettered one never does.
+      if (!(error instanceof WorkflowExecutionAlreadyStartedError)) throw error;
+      return { ...replayed, result: 'already_published' };
+    }
+  }
+}
+
+/** Waits until `done` replays are due at this rate. */
+async function keepPace(
+  beganMs: number,
+  done: number,
+  ratePerSecond: number,
+  signal: AbortSignal | undefined,
+): Promise<void> {
+  const aheadMs = (done * 1_000) / ratePerSecond - (performance.now() - beganMs);
+  if (aheadMs > 1) await sleep(aheadMs, undefined, signal ? { signal } : {}).catch(() => undefined);
+}
+
+/** Deaths are written with PostgreSQL's clock; this one's may be off. */
+async function clockOf(db: OperatorResources['db']): Promise<string> {
+  const { rows } = await db.query<{ now: string }>('SELECT clock_timestamp()::text AS now');
+  return rows[0]!.now;
+}
+
+interface RouteToReplay {
+  notification_id: string;
+  route_id: string;
+  channel: string;
+  status: string;
+  /** `dead_lettered_at` to the microsecond. */
+  died: string;
+  notification_type: string;
+  producer: string;
+  idempotency_key: string;
+}
+
+const ROUTES_TO_REPLAY = `
+  SELECT route.notification_id, route.route_id, route.channel, route.status, dead_lettered_at::text AS died,
+         notification_type, producer, idempotency_key
+    FROM notification.routes AS route
+    JOIN notification.records USING (notification_id)`;
+
+const FIND_ROUTE = `${ROUTES_TO_REPLAY}
+   WHERE route.notification_id = $1 AND route.route_id = $2`;
+
+const NEXT_DEAD = ({ where, next }: Conditions) => `${ROUTES_TO_REPLAY}
+   ${where}
+   ORDER BY dead_lettered_at, route.notification_id, route.route_id
+   LIMIT ${next}`;
+
+const PREVIEW = ({ where }: Conditions) => `
+  SELECT notification_type AS type, route.channel, coalesce(last_error_classification, 'unknown') AS failure,
+         count(*)::int AS routes, min(dead_lettered_at) AS oldest, max(dead_lettered_at) AS newest
+    FROM notification.routes AS route
+    JOIN notification.records USING (notification_id)
+   ${where}
+   GROUP BY 1, 2, 3
+   ORDER BY routes DESC, 1, 2, 3`;

@@ -1,0 +1,46 @@
+/**
+ * The operator client: what an operator asks and does, as typed functions. The CLI is made of it, and other programs
+ * may use it as well; they bring their own connections.
+ *
+ * ```ts
+ * const operator = createOperator({ temporal, db, redis, namespace, intentsStream });
+ * const { items } = await operator.deadLetters.list({ channel: 'email' });
+ * ```
+ *
+ * Reads are bounded, newest first. Times are `Date`s. Errors are those of operator-errors.ts; what a connection throws
+ * passes through.
+ */
+import type { Client } from '@temporalio/client';
+import type { Redis } from 'ioredis';
+import type { Pool } from 'pg';
+import { bridgeOperations } from './operator-bridge.ts';
+import { cancelOperation } from './operator-cancel.ts';
+import { channelOperations } from './operator-channels.ts';
+import { deadLetterOperations } from './operator-dead-letters.ts';
+import { malformedOperations } from './operator-malformed.ts';
+import { notificationOperations } from './operator-notifications.ts';
+import { replayOperations } from './operator-replay.ts';
+
+export interface OperatorResources {
+  temporal: Client;
+  /** Sessions must run in the time zone UTC. */
+  db: Pool;
+  redis: Redis;
+  namespace: string;
+  /** Address of the Web UI; without it there are no links. */
+  uiUrl?: string;
+  intentsStream: string;
+}
+
+export type Operator = ReturnType<typeof createOperator>;
+
+export function createOperator(resources: OperatorResources) {
+  return {
+    notifications: { ...notificationOperations(resources), ...cancelOperation(resources) },
+    deadLetters: deadLetterOperations(resources),
+    replays: replayOperations(resources),
+    channels: channelOperations(resources),
+    bridge: bridgeOperations(resources),
+    malformed: malformedOperations(resources),
+  };
+}

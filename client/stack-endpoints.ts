@@ -1,0 +1,48 @@
+/**
+ * Where the embedded servers listen: a file in their data directory, written when the stack has started and deleted
+ * when it stops, so that the CLI finds a running `npm start` without being configured.
+ */
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+
+const ENDPOINTS_FILE = 'endpoints.json';
+
+/** Addresses of the servers that are embedded; those that were configured elsewhere are absent. */
+export interface StackEndpoints {
+  /** `host:port`. */
+  redisAddr?: string;
+  postgresDsn?: string;
+  /** `host:port`. */
+  temporalAddress?: string;
+  uiUrl?: string;
+  userServiceUrl?: string;
+  /** The process that runs them. */
+  pid: number;
+}
+
+export const endpointsFile = (dataDir: string): string => path.resolve(dataDir, ENDPOINTS_FILE);
+
+/** `none`: no stack has written the file. `dead`: its process has ended without deleting it. */
+export function readStackEndpoints(
+  dataDir: string,
+): { state: 'running'; endpoints: StackEndpoints } | { state: 'none' } | { state: 'dead'; pid: number } {
+  let endpoints: StackEndpoints;
+  try {
+    endpoints = JSON.parse(readFileSync(endpointsFile(dataDir), 'utf8')) as StackEndpoints;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return { state: 'none' };
+    throw error;
+  }
+  return isAlive(endpoints.pid) ? { state: 'running', endpoints } : { state: 'dead', pid: endpoints.pid };
+}
+
+/** A pid that is used again by another process passes; connecting then says that nothing listens. */
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    // It is there, and belongs to somebody else.
+    return (error as NodeJS.ErrnoException).code === 'EPERM';
+  }
+}

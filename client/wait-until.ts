@@ -1,0 +1,30 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+
+export interface WaitOptions {
+  /** Longest wait, ms. */
+  limitMs: number;
+  /** Between two looks, ms. Default 200. */
+  everyMs?: number;
+  /** Ends the wait early. */
+  signal?: AbortSignal;
+}
+
+/**
+ * Looks until a probe finds something.
+ *
+ * @param probe returns undefined while there is nothing yet; what it throws ends the wait.
+ * @returns what the probe found, or undefined when the time was up or the wait was aborted.
+ */
+export async function waitUntil<T>(
+  probe: () => Promise<T | undefined>,
+  { limitMs, everyMs = 200, signal }: WaitOptions,
+): Promise<T | undefined> {
+  const deadline = Date.now() + limitMs;
+  for (;;) {
+    const found = await probe();
+    if (found !== undefined) return found;
+    if (signal?.aborted || Date.now() + everyMs > deadline) return undefined;
+    // Aborting a pause is how a wait ends early, not a failure.
+    await sleep(everyMs, undefined, { ...(signal ? { signal } : {}) }).catch(() => undefined);
+  }
+}

@@ -1,0 +1,95 @@
+/** An OpenTelemetry collector for tests: takes OTLP over HTTP as JSON and keeps what it was told about metrics. */
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { json } from 'node:stream/consumers';
+
+export type Attributes = Record<string, string | number | undefined>;
+
+/** One data point of a counter or a gauge. */
+export interface Point {
+  attributes: Attributes;
+  value: number;
+}
+
+/** What one export said: the points of each metric in it. */
+export interface MetricsExport {
+  resource: Attributes;
+  points: Map<string, Point[]>;
+}
+
+export interface Collector {
+  url: string;
+  /** Oldest first. */
+  exports: readonly MetricsExport[];
+  /** The points of a metric in the newest export; none when it is not in it. */
+  latest(name: string): readonly Point[];
+  /** Paths of all requests so far, traces included. */
+  paths: readonly string[];
+  stop(): Promise<void>;
+}
+
+/** @param answers false: requests are read and never answered. */
+export async function startCollector({ answers = true } = {}): Promise<Collector> {
+  const exports: MetricsExport[] = [];
+  const paths: string[] = [];
+  const server = createServer((request, response) => {
+    paths.push(request.url ?? '');
+    if (!answers) return;
+    void json(request).then((body) => {
+      const { resourceMetrics = [] } = body as { resourceMetrics?: OtlpResourceMetrics[] };
+      exports.push(...resourceMetrics.map(exportOf));
+      response.writeHead(200, { 'content-type': 'application/json' }).end('{}');
+    });
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    exports,
+    latest: (name) => exports.at(-1)?.points.get(name) ?? [],
+    paths,
+    stop: async () => {
+      const closed = once(server, 'close');
+      server.close();
+      server.closeAllConnections();
+      await closed;
+    },
+  };
+}
+
+/** The parts of opentelemetry/proto/metrics/v1/metrics.proto that the service uses. */
+interface OtlpResourceMetrics {
+  resource: { attributes: OtlpAttribute[] };
+  scopeMetrics: { metrics: OtlpMetric[] }[];
+}
+interface OtlpMetric {
+  name: string;
+  sum?: { dataPoints: OtlpPoint[] };
+  gauge?: { dataPoints: OtlpPoint[] };
+}
+interface OtlpPoint {
+  attributes: OtlpAttribute[];
+  asInt?: number | string;
+  asDouble?: number;
+}
+interface OtlpAttribute {
+  key: string;
+  value: { stringValue?: string; intValue?: number };
+}
+
+function exportOf({ resource, scopeMetrics }: OtlpResourceMetrics): MetricsExport {
+  const metrics = scopeMetrics.flatMap((scope) => scope.metrics);
+  return {
+    resource: attributesOf(resource.attributes),
+    points: new Map(metrics.map(({ name, sum, gauge }) => [name, (sum ?? gauge)!.dataPoints.map(pointOf)])),
+  };
+}
+
+const pointOf = ({ attributes, asInt, asDouble }: OtlpPoint): Point => ({
+  attributes: attributesOf(attributes),
+  value: Number(asInt ?? asDouble),
+});
+
+const attributesOf = (list: OtlpAttribute[]): Attributes =>
+  Object.fromEntries(list.map(({ key, value }) => [key, value.stringValue ?? value.intValue]));

@@ -1,0 +1,109 @@
+/**
+ * Replicas of Redis and PostgreSQL that the seed's configuration names. Nothing depends on them, all reads go to the
+ * primaries; each is looked at once, so that a wrong address or a primary in its place is known from the start.
+ */
+import { Redis } from 'ioredis';
+import pg from 'pg';
+import type { Logger } from 'pino';
+import type { Config } from './config.ts';
+import { reasonOf } from './resources.ts';
+
+export interface ReplicaResult {
+  kind: 'redis' | 'postgres';
+  /** host:port, without credentials. */
+  address: string;
+  /** It answers, is a replica, and, as far as it says, follows its primary. */
+  ok: boolean;
+  /** For an operator: what it is, or what is wrong. */
+  detail: string;
+}
+
+type Finding = Pick<ReplicaResult, 'ok' | 'detail'>;
+
+/**
+ * Connects to every configured replica and asks it what it is; within the operation time-outs, all at once.
+ *
+ * @returns one result each, Redis first, in the order of the configuration. Does not reject.
+ */
+export async function checkReplicas({ values }: Config): Promise<ReplicaResult[]> {
+  const redis = values.NOTIFICATION_REDIS_REPLICA_ADDRS.map(async (address) => ({
+    kind: 'redis' as const,
+    address: `${address.host}:${address.port}`,
+    ...(await lookAt(() => lookAtRedis(address, values))),
+  }));
+  const postgres = values.NOTIFICATION_POSTGRES_REPLICA_DSNS.map(async (dsn) => ({
+    kind: 'postgres' as const,
+    address: new URL(dsn).host,
+    ...(await lookAt(() => lookAtPostgres(dsn, values.NOTIFICATION_POSTGRES_OPERATION_TIMEOUT))),
+  }));
+  return Promise.all([...redis, ...postgres]);
+}
+
+/** One line for each replica: a warning when it is not as it should be. */
+export async function logReplicas(config: Config, log: Logger): Promise<void> {
+  for (const { ok, kind, address, detail } of await checkReplicas(config)) {
+    if (ok) log.info({ kind, address, detail }, 'replica checked');
+    else log.warn({ kind, address, detail }, 'replica is not as configured; nothing depends on it');
+  }
+}
+
+async function lookAt(look: () => Promise<Finding>): Promise<Finding> {
+  return look().catch((error: unknown) => ({ ok: false, detail: `does not answer: ${reasonOf(error)}` }));
+}
+
+async function lookAtRedis(
+  { host, port }: { host: string; port: number },
+  values: Config['values'],
+): Promise<Finding> {
+  const timeout = values.NOTIFICATION_REDIS_OPERATION_TIMEOUT;
+  const redis = new Redis({
+    host,
+    port,
+    ...(values.NOTIFICATION_REDIS_PASSWORD === undefined
+      ? {}
+      : { password: values.NOTIFICATION_REDIS_PASSWORD }),
+    connectTimeout: timeout,
+    commandTimeout: timeout,
+    lazyConnect: true,
+    // A replica that still loads its data answers with that; waiting for it is not our business.
+    enableReadyCheck: false,
+    retryStrategy: () => null,
+    maxRetriesPerRequest: 0,
+  });
+  // What connect() rejects with says only that the connection is closed; the reason comes as an event before it.
+  let lastError: Error | undefined;
+  redis.on('error', (error: Error) => (lastError = error));
+  try {
+    await redis.connect().catch((error: unknown) => {
+      throw lastError ?? error;
+    });
+    await redis.ping();
+    const [role, masterHost, masterPort, link] = (await redis.role()) as [string, ...unknown[]];
+    if (role !== 'slave') return { ok: false, detail: `is a ${role}, not a replica` };
+    const following = `${String(masterHost)}:${String(masterPort)}`;
+    return { ok: link === 'connected', detail: `replica of ${following}, link ${String(link)}` };
+  } finally {
+    redis.disconnect();
+  }
+}
+
+async function lookAtPostgres(dsn: string, timeoutMs: number): Promise<Finding> {
+  const client = new pg.Client({
+    connectionString: dsn,
+    application_name: 'galaxy-notify',
+    connectionTimeoutMillis: timeoutMs,
+    query_timeout: timeoutMs,
+  });
+  // A server that goes away between two queries must reject those, not end this process.
+  client.on('error', () => undefined);
+  try {
+    await client.connect();
+    const { rows } = await client.query<{ pg_is_in_recovery: boolean }>('SELECT pg_is_in_recovery()');
+    return rows[0]?.pg_is_in_recovery
+      ? { ok: true, detail: 'replica' }
+      : { ok: false, detail: 'is a primary, not a replica' };
+  } finally {
+    // Without waiting: a server that hangs would not say goodbye either.
+    void client.end().catch(() => undefined);
+  }
+}

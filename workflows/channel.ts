@@ -1,0 +1,156 @@
+/**
+ * One channel as operators steer it: pause it, resume it, see how it stands. The row in PostgreSQL is what publication
+ * looks at; this workflow changes it, and after a resume lets the routes that waited go at a rate that the other side
+ * can take.
+ *
+ * ```mermaid
+ * stateDiagram-v2
+ *   [*] --> open
+ *   open --> paused: pause
+ *   paused --> draining: resume
+ *   draining --> open: all that waited were let go
+ *   draining --> paused: pause
+ * ```
+ */
+import {
+  ApplicationFailure,
+  CancellationScope,
+  allHandlersFinished,
+  condition,
+  continueAsNew,
+  defineQuery,
+  defineUpdate,
+  isCancellation,
+  proxyActivities,
+  setCurrentDetails,
+  setHandler,
+  workflowInfo,
+} from '@temporalio/workflow';
+import type { ChannelActivities } from '../activities/channels.ts';
+import type { ChannelName, ChannelState, PauseRequest, ResumeRequest } from './channel-contract.ts';
+import {
+  DEFAULT_DRAIN_RATE,
+  MAX_DRAIN_RATE,
+  PAUSE_UPDATE,
+  RESUME_UPDATE,
+  STATE_QUERY,
+} from './channel-contract.ts';
+import { DATABASE, DRAIN } from './policies.ts';
+
+const database = proxyActivities<ChannelActivities>(DATABASE);
+const draining = proxyActivities<ChannelActivities>(DRAIN);
+
+/** Runs for good. `carried` is the state of the run before, when this one continues it. */
+export async function channel(name: ChannelName, carried?: ChannelState): Promise<void> {
+  let state: ChannelState = carried ?? { channel: name, status: 'open', sinceMs: 0 };
+  let drain: CancellationScope | undefined;
+  // Two operators at once: their changes are made one after the other, in the order in which they came.
+  let lastChange: Promise<unknown> = Promise.resolve();
+  const inTurn = <T>(change: () => Promise<T>): Promise<T> => {
+    const turn = lastChange.then(change);
+    lastChange = turn.catch(() => undefined);
+    return turn;
+  };
+
+  setHandler(defineQuery<ChannelState>(STATE_QUERY), () => state);
+  setHandler(
+    defineUpdate<ChannelState, [PauseRequest | undefined]>(PAUSE_UPDATE),
+    (request) =>
+      inTurn(async () => {
+        const { reason, requestedBy = 'operator' } = request ?? {};
+        await database.setChannelPaused(name, true, requestedBy, reason);
+        drain?.cancel();
+        enter('paused', { requestedBy, ...(reason === undefined ? {} : { reason }) });
+        return state;
+      }),
+    {
+      validator: checkTexts,
+      description: 'Publishes nothing on this channel until resumed. {reason?, requestedBy?}',
+    },
+  );
+  setHandler(
+    defineUpdate<ChannelState, [ResumeRequest | undefined]>(RESUME_UPDATE),
+    (request) =>
+      inTurn(async () => {
+        const { ratePerSecond = DEFAULT_DRAIN_RATE, requestedBy = 'operator' } = request ?? {};
+        await database.setChannelPaused(name, false, requestedBy);
+        drain?.cancel();
+        enter('draining', { requestedBy, drain: { ratePerSecond, released: 0 } });
+        return state;
+      }),
+    {
+      validator: checkResume,
+      description: 'Publishes again; routes that waited go at a rate. {ratePerSecond?, requestedBy?}',
+    },
+  );
+
+  function enter(status: ChannelState['status'], rest: Partial<ChannelState>): void {
+    state = { channel: name, status, sinceMs: Date.now(), ...rest };
+    setCurrentDetails(describe(state));
+  }
+
+  if (!carried) {
+    const stored = await database.loadChannel(name);
+    // An update that came first knows better.
+    if (state.sinceMs === 0) {
+      state = stored;
+      setCurrentDetails(describe(state));
+    }
+  }
+
+  for (;;) {
+    await condition(() => state.status === 'draining' || workflowInfo().continueAsNewSuggested);
+    if (state.status === 'draining') await release(state);
+    if (workflowInfo().continueAsNewSuggested) {
+      await condition(allHandlersFinished);
+      await continueAsNew<typeof channel>(name, state);
+    }
+  }
+
+  /** Lets the waiting routes go until all are, or until the state changes. */
+  async function release(of: ChannelState): Promise<void> {
+    const scope = new CancellationScope();
+    drain = scope;
+    const ratePerSecond = of.drain?.ratePerSecond ?? DEFAULT_DRAIN_RATE;
+    try {
+      const released = await scope.run(() => draining.drainChannel(name, of.sinceMs, ratePerSecond));
+      if (state === of) enter('open', { drain: { ratePerSecond, released } });
+    } catch (error) {
+      // Paused again, or resumed at another rate.
+      if (!isCancellation(error) || CancellationScope.current().consideredCancelled) throw error;
+    }
+  }
+}
+
+function describe({ status, reason, requestedBy, drain }: ChannelState): string {
+  const by = requestedBy === undefined ? '' : ` by ${requestedBy}`;
+  if (status === 'paused') return `paused${by}${reason === undefined ? '' : `: ${reason}`}`;
+  if (status === 'draining')
+    return `resumed${by}, letting ${drain?.ratePerSecond} waiting routes go per second`;
+  return drain ? `open, ${drain.released} waiting routes were let go` : 'open';
+}
+
+function checkTexts(request: unknown): void {
+  if (request === undefined || request === null) return;
+  if (typeof request !== 'object') refuse('the argument must be an object');
+  for (const field of ['reason', 'requestedBy'] as const) {
+    const value = (request as Record<string, unknown>)[field];
+    if (value === undefined) continue;
+    if (typeof value !== 'string' || value.length > 500 || value.includes('\0')) {
+      refuse(`${field} must be a text of at most 500 characters`);
+    }
+  }
+}
+
+function checkResume(request: unknown): void {
+  checkTexts(request);
+  const rate = (request as ResumeRequest | undefined)?.ratePerSecond;
+  if (rate === undefined) return;
+  if (!Number.isFinite(rate) || rate <= 0 || rate > MAX_DRAIN_RATE) {
+    refuse(`ratePerSecond must be a number above 0, at most ${MAX_DRAIN_RATE}`);
+  }
+}
+
+function refuse(message: string): never {
+  throw ApplicationFailure.nonRetryable(message, 'InvalidRequest');
+}
