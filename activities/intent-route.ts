@@ -95,7 +95,9 @@ export function createRouteActivities({ db, redis, log, metrics, route: settings
   }
 
   /** Somebody else moved the row since it was loaded: look again at once, nothing was spent by this attempt. */
-  const deferToFresherRow = ({ channel }: RouteRow) => defer(channel, 'leased', 50);
+  function deferToFresherRow({ channel }: RouteRow): PublishResult {
+    return defer(channel, 'leased', 50);
+  }
 
   async function attempt(route: RouteRow, replay: ReplayOrder | undefined): Promise<PublishResult> {
     if (route.status === 'published' || route.status === 'skipped') return { status: route.status };

@@ -38,8 +38,11 @@ export interface Slot {
   logs: LogLine[];
   /** A configuration of this slot; `env` adds to it. */
   config(env?: Record<string, string>): Config;
-  /** Starts the service itself in this process, stopped with the slot at the latest. */
-  startService(env?: Record<string, string>): Promise<Service>;
+  /**
+   * Starts the service itself in this process, stopped with the slot at the latest. `instead` replaces addresses of
+   * the slot's servers.
+   */
+  startService(env?: Record<string, string>, instead?: Partial<Endpoints>): Promise<Service>;
   /** Takes the database away from everybody, open connections included; `restore` brings it back. */
   cutOffDatabase(): Promise<{ restore(): Promise<void> }>;
   release(): Promise<void>;
@@ -98,8 +101,12 @@ export async function takeSlot(): Promise<Slot> {
     userService,
     logs,
     config,
-    async startService(env) {
-      const service = await startService({ config: config(env), endpoints, log });
+    async startService(env, instead) {
+      const service = await startService({
+        config: config(env),
+        endpoints: { ...endpoints, ...instead },
+        log,
+      });
       services.push(service);
       return service;
     },

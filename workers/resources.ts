@@ -154,6 +154,8 @@ async function connectRedis(
   const redis = new Redis({
     ...redisOptions(config, endpoints),
     commandTimeout: config.values.NOTIFICATION_REDIS_OPERATION_TIMEOUT,
+    // A connection that has gone dead without a word is replaced; the system would take a quarter of an hour to notice.
+    socketTimeout: config.values.NOTIFICATION_REDIS_OPERATION_TIMEOUT,
     retryStrategy: (attempt) => Math.min(50 * attempt, 1_000),
   });
   opened.push(async () => redis.disconnect());
