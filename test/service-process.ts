@@ -1,0 +1,163 @@
+/**
+ * The service as a process of its own, which can be killed, and what the outside sees of its work: fault tests judge it
+ * by the streams and tables that it leaves.
+ */
+import type { ChildProcess } from 'node:child_process';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { createInterface } from 'node:readline';
+import type { Redis } from 'ioredis';
+import type { EntryFields } from '../api/intent.ts';
+import type { LogLine, Slot } from './harness.ts';
+import { eventually } from './harness.ts';
+import { namespaceOf } from './slots.ts';
+
+const INTENTS = 'notification:intents';
+export const GATEWAY = 'gateway:client-events';
+export const MAIL = 'mail:delivery_commands';
+export const OFFSET_KEY = `notification:stream_offsets:${Buffer.from(INTENTS).toString('base64url')}`;
+
+/** Loading the sources and connecting, beside whatever else the machine does. */
+const READY_LIMIT_MS = 120_000;
+
+export interface ServiceProcess {
+  pid: number;
+  /** Its log so far. */
+  lines: LogLine[];
+  isRunning(): boolean;
+  /**
+   * Sends a signal and waits until the process has ended.
+   *
+   * @returns its exit code, null when the signal ended it.
+   */
+  end(signal: 'SIGTERM' | 'SIGKILL'): Promise<number | null>;
+}
+
+/** Starts services against the servers of a slot; `killAll` belongs into `afterEach`, before the slot is released. */
+export function createFleet(slot: Slot) {
+  const started: ServiceProcess[] = [];
+  return {
+    /** Resolves when the service is ready. `env` adds to the environment. */
+    async start(env: Record<string, string> = {}): Promise<ServiceProcess> {
+      const child = spawn(process.execPath, ['workers/main.ts'], {
+        // Of the test's own environment only what a program needs to run: no variable may get in by accident.
+        env: { PATH: process.env['PATH'] ?? '', ...environmentOf(slot), ...env },
+        stdio: ['ignore', 'pipe', 'pipe'],
+      });
+      const service = supervise(child);
+      started.push(service.process);
+      await service.ready();
+      return service.process;
+    },
+    async killAll(): Promise<void> {
+      await Promise.all(started.map((service) => service.end('SIGKILL')));
+    },
+  };
+}
+
+function environmentOf({ slot, endpoints }: Slot): Record<string, string> {
+  const { redis, postgresDsn, temporalAddress = '', userServiceUrl } = endpoints;
+  return {
+    NOTIFICATION_REDIS_MASTER_ADDR: `${redis.host}:${redis.port}`,
+    NOTIFICATION_REDIS_DB: String(slot),
+    NOTIFICATION_POSTGRES_PRIMARY_DSN: postgresDsn,
+    TEMPORAL_ADDRESS: temporalAddress,
+    TEMPORAL_NAMESPACE: namespaceOf(slot),
+    NOTIFICATION_USER_SERVICE_BASE_URL: userServiceUrl,
+    NOTIFICATION_INTERNAL_HTTP_ADDR: '127.0.0.1:0',
+    NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT: '200ms',
+    // Tests count every entry; trimming would hide some.
+    NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM_MAX_LEN: '100000',
+  };
+}
+
+function supervise(child: ChildProcess): { process: ServiceProcess; ready(): Promise<void> } {
+  const lines: LogLine[] = [];
+  const errors: string[] = [];
+  createInterface({ input: child.stdout! }).on('line', (line) => lines.push(JSON.parse(line) as LogLine));
+  createInterface({ input: child.stderr! }).on('line', (line) => errors.push(line));
+  const closed = once(child, 'close');
+  // Should the test's own process end first.
+  const killOrphan = () => child.kill('SIGKILL');
+  process.once('exit', killOrphan);
+  const isRunning = () => child.exitCode === null && child.signalCode === null;
+
+  return {
+    process: {
+      pid: child.pid!,
+      lines,
+      isRunning,
+      async end(signal) {
+        if (isRunning()) child.kill(signal);
+        await closed;
+        process.off('exit', killOrphan);
+        return child.exitCode;
+      },
+    },
+    async ready() {
+      await eventually(
+        'the service process to be ready or to end',
+        async () => !isRunning() || lines.some(({ msg }) => msg === 'service ready'),
+        READY_LIMIT_MS,
+      );
+      if (!isRunning()) throw new Error(`the service process ended early: ${errors.join('\n')}`);
+    },
+  };
+}
+
+/** Appends entries in this order. @returns their ids. */
+export async function append(redis: Redis, entries: readonly EntryFields[]): Promise<string[]> {
+  const pipeline = redis.pipeline();
+  for (const fields of entries) pipeline.xadd(INTENTS, '*', ...fields.flat());
+  const replies = (await pipeline.exec()) ?? [];
+  return replies.map(([error, id]) => {
+    if (error) throw error;
+    return String(id);
+  });
+}
+
+/** The ids on which consumers of both outbound streams deduplicate, one for each entry, sorted. */
+export async function outboundIds(redis: Redis): Promise<string[]> {
+  const ids = async (stream: string, field: string) =>
+    (await redis.xrange(stream, '-', '+')).map(([, fields]) => fields[fields.indexOf(field) + 1]!);
+  return [...(await ids(GATEWAY, 'event_id')), ...(await ids(MAIL, 'delivery_id'))].sort();
+}
+
+/** What the two streams hold when each of these notifications has reached its user on both channels once. */
+export const deliveriesTo = (userId: string, ids: readonly string[]): string[] =>
+  ids.flatMap((id) => [`${id}/email:user:${userId}`, `${id}/push:user:${userId}`]).sort();
+
+/** How many routes there are by status and number of attempts, such as `published after 1`. */
+export async function routeCounts(slot: Slot): Promise<Record<string, number>> {
+  const { rows } = await slot.db.query<{ name: string; count: number }>(
+    `SELECT status || ' after ' || attempt_count AS name, count(*)::int AS count
+       FROM notification.routes
+      WHERE status <> 'skipped'
+      GROUP BY 1`,
+  );
+  return Object.fromEntries(rows.map(({ name, count }) => [name, count]));
+}
+
+/** Waits until so many routes are published, each by its first attempt that counted. */
+export const allPublished = (slot: Slot, count: number, limitMs: number) =>
+  eventually(
+    `${count} published routes`,
+    async () => {
+      const counts = await routeCounts(slot);
+      return counts['published after 1'] === count && counts;
+    },
+    limitMs,
+  );
+
+/** Waits until Temporal has no notification and no route left to do. */
+export const nothingLeftRunning = (slot: Slot, limitMs: number) =>
+  eventually(
+    'all workflows but the reader to have ended',
+    async () => {
+      const { count } = await slot.client.workflow.count(
+        "ExecutionStatus = 'Running' AND WorkflowType IN ('notification', 'notificationRoute')",
+      );
+      return count === 0;
+    },
+    limitMs,
+  );
