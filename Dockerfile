@@ -14,10 +14,8 @@ RUN npm install --no-save --omit=dev --ignore-scripts --no-audit --no-fund
 COPY . .
 # Into node_modules/.cache/galaxy-notify, under the hash of what it is made of; a start finds it there and writes nothing.
 RUN ["node", "--input-type=module", "--eval", "\
-import { loadConfig } from './workers/config.ts';\
-import { startTelemetry } from './workers/telemetry.ts';\
 import { workflowBundle } from './workers/workflow-bundle.ts';\
-await workflowBundle(startTelemetry(loadConfig({})));"]
+await workflowBundle();"]
 
 FROM node:24-slim
 # TLS to Temporal looks for the system's certificates, which the slim image does not have.
@@ -33,4 +31,5 @@ EXPOSE 8092
 # Follows NOTIFICATION_INTERNAL_HTTP_ADDR only while the port stays 8092; override it together with the port.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=30s --retries=3 \
     CMD ["node", "--eval", "fetch('http://127.0.0.1:8092/healthz').then((r) => process.exit(r.ok ? 0 : 1), () => process.exit(1))"]
+# The operator's command line: docker exec <container> node client/cli.ts --help
 CMD ["node", "workers/main.ts"]
