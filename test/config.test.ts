@@ -61,6 +61,7 @@ const DEFAULTS: { name: Name; value: unknown; seed?: string }[] = [
 /** Beyond the seed: standard OTEL_* variables, Temporal, the embedded servers. */
 const OWN_DEFAULTS: [name: Name, value: unknown][] = [
   ['NODE_ENV', 'development'],
+  ['NOTIFICATION_ROLES', []],
   ['OTEL_SERVICE_NAME', 'galaxy-notify'],
   ['OTEL_EXPORTER_OTLP_ENDPOINT', undefined],
   ['OTEL_EXPORTER_OTLP_TRACES_ENDPOINT', undefined],

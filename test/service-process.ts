@@ -74,7 +74,10 @@ function environmentOf({ slot, endpoints }: Slot): Record<string, string> {
 function supervise(child: ChildProcess): { process: ServiceProcess; ready(): Promise<void> } {
   const lines: LogLine[] = [];
   const errors: string[] = [];
-  createInterface({ input: child.stdout! }).on('line', (line) => lines.push(JSON.parse(line) as LogLine));
+  createInterface({ input: child.stdout! }).on('line', (line) => {
+    // SIGKILL may cut the last one short.
+    if (line.endsWith('}')) lines.push(JSON.parse(line) as LogLine);
+  });
   createInterface({ input: child.stderr! }).on('line', (line) => errors.push(line));
   const closed = once(child, 'close');
   // Should the test's own process end first.

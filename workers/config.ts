@@ -7,6 +7,10 @@ import type { AdminNotificationType } from '../api/catalog.ts';
 import { ADMIN_NOTIFICATION_TYPES } from '../api/catalog.ts';
 import { emailAddressSchema } from '../api/mail-command.ts';
 
+/** The kinds of work; each is a row of workers/roles.ts. */
+export const ROLE_NAMES = ['intent'] as const;
+export type RoleName = (typeof ROLE_NAMES)[number];
+
 /** Ten years: beyond, a duration is a typing error. */
 const LONGEST_MS = 3_650 * 24 * 3_600_000;
 
@@ -96,6 +100,12 @@ export const VARIABLES = {
     {
       default: 'development',
     },
+  ),
+
+  NOTIFICATION_ROLES: variable(
+    list.pipe(z.array(z.enum(ROLE_NAMES, `must name roles: ${ROLE_NAMES.join(', ')}`))),
+    'What this process works on, comma-separated. Empty: intent in production, everything elsewhere.',
+    { default: '' },
   ),
 
   NOTIFICATION_SHUTDOWN_TIMEOUT: variable(duration, 'Longest graceful shutdown.', { default: '15s' }),
@@ -318,6 +328,8 @@ type Values = { [Name in keyof Variables]: ValueOf<Variables[Name]> };
 /** Everything the process is told from outside. Durations are milliseconds. */
 export interface Config {
   production: boolean;
+  /** What this process works on. */
+  roles: readonly RoleName[];
   values: { [Name in keyof Values]: Values[Name] };
   adminEmails: Record<AdminNotificationType, string[]>;
   /** The TEMPORAL_* variables, for the SDK's own profile loader (TLS, API key, profiles). */
@@ -381,7 +393,18 @@ export function loadConfig(
   const adminEmails = Object.fromEntries(
     ADMIN_NOTIFICATION_TYPES.map((type) => [type, emails[adminEmailsVariable(type)]]),
   ) as Config['adminEmails'];
-  return { production, values, adminEmails, temporalEnv: temporalEnvOf(env) };
+  return {
+    production,
+    roles: rolesOf(values, production),
+    values,
+    adminEmails,
+    temporalEnv: temporalEnvOf(env),
+  };
+}
+
+function rolesOf({ NOTIFICATION_ROLES: named }: Config['values'], production: boolean): readonly RoleName[] {
+  if (named.length > 0) return [...new Set(named)];
+  return production ? ['intent'] : ROLE_NAMES;
 }
 
 /** Whether the Temporal server is named by a profile of the SDK's configuration file. */

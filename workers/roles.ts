@@ -6,17 +6,18 @@ import { createRouteActivities } from '../activities/intent-route.ts';
 import { createSteeringActivities } from '../activities/route-steering.ts';
 import { createBridgeActivities } from '../activities/stream-bridge.ts';
 import { INTENT_TASK_QUEUE } from '../workflows/intent-contract.ts';
+import type { RoleName } from './config.ts';
 import type { Resources } from './resources.ts';
 import { ensureBridge, ensureChannels, ensureRetentionSchedule } from './temporal-setup.ts';
 
 interface Role {
   taskQueue: string;
   createActivities(resources: Resources): object;
-  /** Starts the long-lived workflows of the role, once its worker runs. Safe to repeat. */
+  /** Begins the role's work once its worker runs: long-lived workflows, readers of its own. Safe to repeat. */
   begin(resources: Resources): Promise<void>;
 }
 
-export const ROLES = {
+export const ROLES: Record<RoleName, Role> = {
   intent: {
     taskQueue: INTENT_TASK_QUEUE,
     createActivities: (resources) => ({
@@ -35,4 +36,4 @@ export const ROLES = {
       ]);
     },
   },
-} satisfies Record<string, Role>;
+};

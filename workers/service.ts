@@ -80,35 +80,38 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     await ensureSearchAttributes(resources);
     const bundle = await workflowBundle(() => report('Bundling the workflows (a few seconds, once)'));
 
-    const role = ROLES.intent;
-    const worker = await Worker.create({
-      connection: resources.connection,
-      namespace: resources.namespace,
-      taskQueue: role.taskQueue,
-      workflowBundle: bundle,
-      activities: role.createActivities(resources),
-      interceptors: { activity: telemetry.activityInterceptors },
-      ...tuning(config),
-    });
-    const running = worker.run();
+    const roles = config.roles.map((name) => ROLES[name]);
+    const workers: Worker[] = [];
+    for (const role of roles) {
+      workers.push(
+        await Worker.create({
+          connection: resources.connection,
+          namespace: resources.namespace,
+          taskQueue: role.taskQueue,
+          workflowBundle: bundle,
+          activities: role.createActivities(resources),
+          interceptors: { activity: telemetry.activityInterceptors },
+          ...tuning(config),
+        }),
+      );
+    }
+    const runs = workers.map((worker) => worker.run());
+    const running = Promise.all(runs);
     // A failed worker is reported by `done`; until somebody waits for it, it is not an unhandled rejection.
     running.catch(() => undefined);
     opened.push({
-      what: 'worker',
+      what: 'workers',
       close: async () => {
         probes.setReady(false);
         // Polling ends first: the reader that hands over must not get its own task back.
-        if (worker.getState() === 'RUNNING') worker.shutdown();
+        for (const worker of workers) if (worker.getState() === 'RUNNING') worker.shutdown();
         draining.abort();
-        await running;
+        await Promise.all(runs);
       },
     });
-    await role.begin(resources);
+    for (const role of roles) await role.begin(resources);
     probes.setReady(true);
-    log.info(
-      { probes: probes.url, namespace: resources.namespace, task_queue: role.taskQueue },
-      'service ready',
-    );
+    log.info({ probes: probes.url, namespace: resources.namespace, roles: config.roles }, 'service ready');
 
     let stopping: Promise<void> | undefined;
     const stop = () => (stopping ??= shutDown());
