@@ -32,7 +32,7 @@ export function addChannelCommands(program: Command): void {
               view.openRoutes,
               view.reason,
             ]),
-            5,
+            { flexible: 5, links: views.map(({ link }) => link) },
           );
           for (const { channel, status, drain } of views) {
             if (status !== 'draining' || !drain) continue;

@@ -39,7 +39,7 @@ export function addDeadLetterCommands(program: Command): void {
                 item.replays,
                 item.message,
               ]),
-              7,
+              { flexible: 7, linked: 2, links: items.map(({ link }) => link) },
             );
             if (items.every(({ status }) => status !== 'dead_letter')) return;
             report(
@@ -72,6 +72,7 @@ export function addDeadLetterCommands(program: Command): void {
               ['message', letter.message],
               ['hint', letter.recoveryHint],
               ['replays', letter.replays],
+              ['link', letter.link],
             ]);
           }
         }),

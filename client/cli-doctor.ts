@@ -160,7 +160,7 @@ function printFindings(findings: Finding[]): void {
   printTable(
     ['CHECK', 'STATUS', 'DETAIL'],
     findings.map(({ name, status, detail }) => [name, status, detail]),
-    2,
+    { flexible: 2 },
   );
   const hints = findings.filter(({ hint }) => hint !== undefined);
   if (hints.length === 0) return;

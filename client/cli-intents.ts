@@ -251,7 +251,7 @@ function listTypes(json: boolean | undefined): void {
         .join('; '),
       fields.join(', '),
     ]),
-    3,
+    { flexible: 3 },
   );
 }
 

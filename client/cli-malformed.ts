@@ -44,7 +44,7 @@ export function addMalformedCommands(program: Command): void {
                 item.producer,
                 item.message,
               ]),
-              5,
+              { flexible: 5, linked: 1, links: items.map(({ link }) => link) },
             ),
           ),
         ),
@@ -76,6 +76,7 @@ export function printMalformed(entry: MalformedEntry): void {
     ['type', entry.type],
     ['producer', entry.producer],
     ['key', entry.idempotencyKey],
+    ['link', entry.link],
   ]);
   printHeading('Fields of the entry, cut where they are long');
   printFields(Object.entries(entry.rawFields));

@@ -48,7 +48,7 @@ export function printNotification(view: NotificationView): void {
         letter.status,
         letter.recoveryHint,
       ]),
-      4,
+      { flexible: 4, linked: 1, links: view.deadLetters.map(({ link }) => link) },
     );
   }
   if (view.replays.length > 0) {
@@ -62,7 +62,7 @@ export function printNotification(view: NotificationView): void {
         replay.requestedBy,
         replay.reason,
       ]),
-      4,
+      { flexible: 4 },
     );
   }
 }
@@ -79,7 +79,7 @@ function printRoutes({ routes, hasMoreRoutes }: NotificationView): void {
       route.nextAttemptAt,
       route.lastError && `${route.lastError.classification}: ${route.lastError.message}`,
     ]),
-    5,
+    { flexible: 5, links: routes.map(({ link }) => link) },
   );
   if (hasMoreRoutes) report(`${routes.length} routes are shown, there are more: raise --limit`);
   for (const route of routes.filter(({ live }) => live)) printLiveRoute(route);

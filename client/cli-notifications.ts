@@ -65,7 +65,7 @@ export function addNotificationCommands(program: Command): void {
                   item.deadLettered,
                   item.idempotencyKey,
                 ]),
-                7,
+                { flexible: 7, linked: 1, links: items.map(({ link }) => link) },
               ),
             );
           }),

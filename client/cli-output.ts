@@ -26,19 +26,41 @@ export function textOf(cell: Cell): string {
   return cell instanceof Date ? cell.toISOString() : printable(String(cell));
 }
 
-/** @param flexible index of the column that is cut when the terminal is narrow. */
-export function printTable(head: string[], rows: Cell[][], flexible?: number): void {
+export interface TableChoices {
+  /** Index of the column that is cut when the terminal is narrow. */
+  flexible?: number;
+  /** Index of the column that names what `links` lead to. */
+  linked?: number;
+  /** One for each row: in a terminal behind the linked column, elsewhere in a column of their own. */
+  links?: readonly (string | undefined)[];
+}
+
+export function printTable(head: string[], rows: Cell[][], choices: TableChoices = {}): void {
+  const { flexible, linked = 0, links = [] } = choices;
   const cells = rows.map((row) => row.map((cell) => colouredStatus(textOf(cell))));
+  const isTerminal = process.stdout.isTTY;
+  const hasLinks = links.some((link) => link !== undefined);
+  if (hasLinks) {
+    for (const [index, row] of cells.entries()) {
+      if (!isTerminal) row.push(links[index] ?? '');
+      else row[linked] = hyperlink(row[linked] ?? '', links[index]);
+    }
+  }
   printLine(
     tableOf(
-      head.map((name) => paint('bold', name)),
+      [...head, ...(hasLinks && !isTerminal ? ['LINK'] : [])].map((name) => paint('bold', name)),
       cells,
       {
-        width: process.stdout.isTTY ? process.stdout.columns : undefined,
+        width: isTerminal ? process.stdout.columns : undefined,
         ...(flexible === undefined ? {} : { flexible }),
       },
     ),
   );
+}
+
+/** The form in which terminals take a link behind a text (OSC 8); those that do not know it show the text alone. */
+function hyperlink(text: string, link: string | undefined): string {
+  return link === undefined ? text : `\u001b]8;;${link}\u0007${text}\u001b]8;;\u0007`;
 }
 
 /** Names and values below each other; those without a value are left out. */

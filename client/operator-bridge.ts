@@ -10,7 +10,7 @@ import { NotFoundError, OperationFailedError } from './operator-errors.ts';
 import { bounded, dateOf } from './operator-live.ts';
 import { WorkflowNotFoundError } from '@temporalio/client';
 import { waitUntil } from './wait-until.ts';
-import { workflowLink } from './web-ui-links.ts';
+import { linkField } from './web-ui-links.ts';
 
 /** Activity type, as activities/stream-bridge.ts names it. */
 const READER = 'bridgeStream';
@@ -48,9 +48,10 @@ export interface BridgeStatus {
   link?: string;
 }
 
-export function bridgeOperations({ temporal, namespace, uiUrl, intentsStream }: OperatorResources) {
+export function bridgeOperations(resources: OperatorResources) {
+  const { temporal, namespace, intentsStream } = resources;
   const workflowId = bridgeWorkflowId(intentsStream);
-  const link = uiUrl === undefined ? {} : { link: workflowLink({ uiUrl, namespace }, workflowId) };
+  const link = linkField(resources, workflowId);
 
   return {
     status,

@@ -16,7 +16,7 @@ import {
 } from '../workflows/channel-contract.ts';
 import { OperationFailedError } from './operator-errors.ts';
 import { bounded } from './operator-live.ts';
-import { workflowLink } from './web-ui-links.ts';
+import { linkField } from './web-ui-links.ts';
 
 /** An update waits for attempts that are under way; those take seconds at most. */
 const UPDATE_LIMIT_MS = 30_000;
@@ -38,7 +38,9 @@ export interface ChannelView {
   link?: string;
 }
 
-export function channelOperations({ temporal, db, namespace, uiUrl }: OperatorResources) {
+export function channelOperations(resources: OperatorResources) {
+  const { temporal, db } = resources;
+
   return {
     /** Both channels, with the number of routes that would go out on each. */
     async list(): Promise<ChannelView[]> {
@@ -108,9 +110,7 @@ export function channelOperations({ temporal, db, namespace, uiUrl }: OperatorRe
       openRoutes,
       ...(state?.drain ? { drain: state.drain } : {}),
       isWorkflowSilent: state === undefined,
-      ...(uiUrl === undefined
-        ? {}
-        : { link: workflowLink({ uiUrl, namespace }, channelWorkflowId(channel)) }),
+      ...linkField(resources, channelWorkflowId(channel)),
     };
   }
 }

@@ -2,12 +2,14 @@
  * Routes that spent their budget. A row of `dead_letters` is history and stays when the route is replayed; whether the
  * route is still dead is `routes.status`.
  */
-import type { Pool } from 'pg';
 import type { Channel } from '../api/catalog.ts';
 import { routeRefOf } from '../api/ids.ts';
+import { routeWorkflowId } from '../workflows/intent-contract.ts';
+import type { OperatorResources } from './operator.ts';
 import { NotFoundError } from './operator-errors.ts';
 import type { Candidate, Conditions, Page } from './sql-conditions.ts';
 import { DEFAULT_LIMIT, conditions, pageOf } from './sql-conditions.ts';
+import { linkField } from './web-ui-links.ts';
 
 /** Which dead letters; all given filters must hold. */
 export interface DeadLetterFilter {
@@ -43,9 +45,20 @@ export interface DeadLetter {
   status: string;
   /** How often the route was replayed. */
   replays: number;
+  /** The route's workflow in the Web UI. */
+  link?: string;
 }
 
-export function deadLetterOperations({ db }: { db: Pool }) {
+export function deadLetterOperations(resources: Pick<OperatorResources, 'db' | 'uiUrl' | 'namespace'>) {
+  const { db } = resources;
+  const deadLetterOf = (row: DeadLetterRow): DeadLetter => {
+    const letter = withoutLink(row);
+    return {
+      ...letter,
+      ...linkField(resources, routeWorkflowId(letter.notificationId, letter.routeRef)),
+    };
+  };
+
   return {
     /**
      * Dead-lettered routes, newest first.
@@ -124,7 +137,7 @@ interface DeadLetterRow {
   replays: number;
 }
 
-const deadLetterOf = (row: DeadLetterRow): DeadLetter => ({
+const withoutLink = (row: DeadLetterRow): DeadLetter => ({
   notificationId: row.notification_id,
   routeId: row.route_id,
   routeRef: routeRefOf(row.route_id),

@@ -1,8 +1,10 @@
 /** Stream entries that could not become a notification. */
-import type { Pool } from 'pg';
+import { notificationWorkflowId } from '../workflows/intent-contract.ts';
+import type { OperatorResources } from './operator.ts';
 import { NotFoundError } from './operator-errors.ts';
 import type { Conditions, Page } from './sql-conditions.ts';
 import { DEFAULT_LIMIT, conditions, pageOf } from './sql-conditions.ts';
+import { linkField } from './web-ui-links.ts';
 
 export interface MalformedFilter {
   code?: string;
@@ -23,6 +25,8 @@ export interface MalformedSummary {
   producer?: string;
   idempotencyKey?: string;
   recordedAt: Date;
+  /** The notification's workflow in the Web UI, for those that were refused only after it was started. */
+  link?: string;
 }
 
 export interface MalformedEntry extends MalformedSummary {
@@ -30,7 +34,14 @@ export interface MalformedEntry extends MalformedSummary {
   rawFields: Record<string, string>;
 }
 
-export function malformedOperations({ db }: { db: Pool }) {
+/** Refused by the notification's workflow; all others are refused by the reader and have none. */
+const REFUSED_BY_WORKFLOW = ['idempotency_conflict', 'recipient_not_found'];
+
+type Resources = Pick<OperatorResources, 'db' | 'uiUrl' | 'namespace'>;
+
+export function malformedOperations(resources: Resources) {
+  const { db } = resources;
+
   return {
     /** Malformed entries, newest first. */
     async list({ limit = DEFAULT_LIMIT, ...filter }: MalformedFilter = {}): Promise<Page<MalformedSummary>> {
@@ -42,24 +53,28 @@ export function malformedOperations({ db }: { db: Pool }) {
         ['recorded_at <= ?', filter.until],
       ]);
       const { rows } = await db.query<MalformedRow>(LIST_MALFORMED(given), [...given.values, limit + 1]);
-      return pageOf(rows, limit, summaryOf);
+      return pageOf(rows, limit, (row) => summaryOf(resources, row));
     },
 
     /** @throws NotFoundError when no such entry was recorded, or retention has removed it. */
     async show(entryId: string): Promise<MalformedEntry> {
-      const entry = await findMalformed(db, entryId);
+      const entry = await findMalformed(resources, entryId);
       if (!entry) throw new NotFoundError(`no malformed intent ${entryId} is recorded`);
       return entry;
     },
   };
 }
 
-export async function findMalformed(db: Pool, entryId: string): Promise<MalformedEntry | undefined> {
-  const { rows } = await db.query<MalformedRow & { raw_fields: Record<string, string> }>(SHOW_MALFORMED, [
-    entryId,
-  ]);
+export async function findMalformed(
+  resources: Resources,
+  entryId: string,
+): Promise<MalformedEntry | undefined> {
+  const { rows } = await resources.db.query<MalformedRow & { raw_fields: Record<string, string> }>(
+    SHOW_MALFORMED,
+    [entryId],
+  );
   const [row] = rows;
-  return row && { ...summaryOf(row), rawFields: row.raw_fields };
+  return row && { ...summaryOf(resources, row), rawFields: row.raw_fields };
 }
 
 interface MalformedRow {
@@ -72,7 +87,7 @@ interface MalformedRow {
   recorded_at: Date;
 }
 
-const summaryOf = (row: MalformedRow): MalformedSummary => ({
+const summaryOf = (resources: Resources, row: MalformedRow): MalformedSummary => ({
   entryId: row.stream_entry_id,
   code: row.failure_code,
   message: row.failure_message,
@@ -80,6 +95,9 @@ const summaryOf = (row: MalformedRow): MalformedSummary => ({
   ...(row.producer === null ? {} : { producer: row.producer }),
   ...(row.idempotency_key === null ? {} : { idempotencyKey: row.idempotency_key }),
   recordedAt: row.recorded_at,
+  ...(REFUSED_BY_WORKFLOW.includes(row.failure_code)
+    ? linkField(resources, notificationWorkflowId(row.stream_entry_id))
+    : {}),
 });
 
 const COLUMNS =

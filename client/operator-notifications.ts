@@ -131,7 +131,7 @@ export function notificationOperations(resources: OperatorResources) {
     async show(notificationId: string, limit = DEFAULT_LIMIT): Promise<NotificationView> {
       const [record, malformed, live] = await Promise.all([
         recordOf(notificationId),
-        findMalformed(db, notificationId),
+        findMalformed(resources, notificationId),
         temporalSays(notificationWorkflowId(notificationId)),
       ]);
       const stage = await stageOf(notificationId, { record, malformed, live: live.live });

@@ -6,6 +6,14 @@ export interface WebUi {
   namespace: string;
 }
 
+/** The link as a field of a row, or none when it is not known where the Web UI is. */
+export function linkField(
+  { uiUrl, namespace }: { uiUrl?: string; namespace: string },
+  workflowId: string,
+): { link?: string } {
+  return uiUrl === undefined ? {} : { link: workflowLink({ uiUrl, namespace }, workflowId) };
+}
+
 /** The page of a workflow: of one run when it is given, else of the latest one. */
 export function workflowLink({ uiUrl, namespace }: WebUi, workflowId: string, runId?: string): string {
   const base = uiUrl.replace(/\/+$/, '');

@@ -239,8 +239,12 @@ describe('looking', () => {
     const shown = await cli(['notifications', 'show', found!.notificationId]);
     expect(shown).toMatchObject({ code: 0, stderr: '' });
     expect(shown.stdout).toContain('COMPLETED');
-    // Not a terminal, so no colours.
+    // Not a terminal, so no colours, and links in a column of their own.
     expect(shown.stdout).not.toContain('\u001b');
+    const listed = await cli(['notifications', 'list', '--key', 'looking']);
+    const link = `http://ui.test/namespaces/${slot.client.options.namespace}/workflows/notification%2F${found!.notificationId}`;
+    for (const output of [shown.stdout, listed.stdout]) expect(output).toContain(link);
+    expect(shown.stdout).toContain(`${link}%2Fpush%3Auser%3Auser-1`);
 
     expect(await cli(['notifications', 'show', '1-1'])).toMatchObject({ code: 3, stdout: '' });
     const none = await json<{ items: unknown[] }>(['notifications', 'list', '--key', 'no-such-key']);
