@@ -321,12 +321,14 @@ const RECOVERY_HINTS: Record<PublicationFailure, string> = {
     'Redis did not take the e-mail command. Check Redis and the mail stream, then replay the route, or publish a new intent with a new idempotency_key.',
 };
 
+// Each statement takes all its times from statement_timestamp(): one instant, so that the wait between a failure and the
+// next attempt is exact.
 const MARK_PUBLISHED = {
   name: 'mark_published',
   text: `
     UPDATE notification.routes
        SET status = 'published', attempt_count = attempt_count + 1, next_attempt_at = NULL,
-           published_at = clock_timestamp(), updated_at = clock_timestamp()
+           published_at = statement_timestamp(), updated_at = statement_timestamp()
     ${OPEN_ROUTE}
     RETURNING attempt_count`,
 };
@@ -335,8 +337,8 @@ const MARK_FOUND_PUBLISHED = {
   name: 'mark_found_published',
   text: `
     UPDATE notification.routes
-       SET status = 'published', dead_lettered_at = NULL, published_at = clock_timestamp(),
-           updated_at = clock_timestamp()
+       SET status = 'published', dead_lettered_at = NULL, published_at = statement_timestamp(),
+           updated_at = statement_timestamp()
      WHERE notification_id = $1 AND route_id = $2 AND updated_at = $3::timestamptz AND status = 'dead_letter'`,
 };
 
@@ -345,8 +347,8 @@ const OPEN_GENERATION = {
   text: `
     WITH opened AS (
       UPDATE notification.routes AS route
-         SET status = 'pending', attempt_count = 0, next_attempt_at = clock_timestamp(), dead_lettered_at = NULL,
-             updated_at = clock_timestamp()
+         SET status = 'pending', attempt_count = 0, next_attempt_at = statement_timestamp(), dead_lettered_at = NULL,
+             updated_at = statement_timestamp()
        WHERE notification_id = $1 AND route_id = $2 AND updated_at = $3::timestamptz AND status = 'dead_letter'
          AND NOT EXISTS (
              SELECT 1
@@ -360,7 +362,7 @@ const OPEN_GENERATION = {
            1 + (SELECT count(*)
                   FROM notification.replays
                  WHERE replays.notification_id = $1 AND replays.route_id = $2),
-           $4, $5, $6, clock_timestamp()
+           $4, $5, $6, statement_timestamp()
       FROM opened
     RETURNING generation`,
 };
@@ -372,10 +374,10 @@ const RECORD_FAILURE = {
       UPDATE notification.routes
          SET status = CASE WHEN $4::boolean THEN 'dead_letter' ELSE 'failed' END,
              attempt_count = attempt_count + 1,
-             next_attempt_at = CASE WHEN $4 THEN NULL ELSE clock_timestamp() + $5::int * interval '1 millisecond' END,
-             dead_lettered_at = CASE WHEN $4 THEN clock_timestamp() END,
-             last_error_classification = $6, last_error_message = $7, last_error_at = clock_timestamp(),
-             updated_at = clock_timestamp()
+             next_attempt_at = CASE WHEN $4 THEN NULL ELSE statement_timestamp() + $5::int * interval '1 millisecond' END,
+             dead_lettered_at = CASE WHEN $4 THEN statement_timestamp() END,
+             last_error_classification = $6, last_error_message = $7, last_error_at = statement_timestamp(),
+             updated_at = statement_timestamp()
       ${OPEN_ROUTE}
       RETURNING *
     ), dead_letter AS (

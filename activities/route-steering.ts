@@ -168,9 +168,9 @@ const SETTLE_CLOSED = {
        SET status = CASE WHEN closed.was_published THEN 'published' ELSE 'skipped' END,
            attempt_count = attempt_count + closed.was_published::int,
            next_attempt_at = NULL,
-           published_at = CASE WHEN closed.was_published THEN clock_timestamp() END,
-           skipped_at = CASE WHEN NOT closed.was_published THEN clock_timestamp() END,
-           updated_at = clock_timestamp()
+           published_at = CASE WHEN closed.was_published THEN statement_timestamp() END,
+           skipped_at = CASE WHEN NOT closed.was_published THEN statement_timestamp() END,
+           updated_at = statement_timestamp()
       FROM unnest($2::text[], $3::boolean[]) AS closed (route_id, was_published)
      WHERE route.notification_id = $1 AND route.route_id = closed.route_id AND status IN ('pending', 'failed')`,
 };
