@@ -5,7 +5,9 @@
 import type { Attributes, Meter } from '@opentelemetry/api';
 import type { Channel } from '../api/catalog.ts';
 import { NOTIFICATION_TYPES, PRODUCERS } from '../api/catalog.ts';
+import type { MalformedJobCode } from '../api/mobile-job.ts';
 import type { DeferralReason } from '../workflows/intent-contract.ts';
+import type { MobileStatus } from '../workflows/mobile-push-contract.ts';
 import type { StreamFindingKind } from '../workflows/stream-bridge-contract.ts';
 
 /** Recording functions, one per counter. */
@@ -21,6 +23,9 @@ interface RouteAttributes {
   notification_type: string;
   channel: Channel;
 }
+
+/** How an attempt went. `removed`: its token was stale and is deleted. `braked`: nothing was sent. */
+type MobileSendResult = 'sent' | 'removed' | 'retry' | 'failed' | 'suspect' | 'braked';
 
 /** What the probe listener serves. */
 type ProbePath = '/healthz' | '/readyz';
@@ -48,6 +53,10 @@ export function createMetrics(meter: Meter) {
   function counter<Of extends object>(name: string, description: string): (attributes: Of) => void {
     const instrument = meter.createCounter(name, { description });
     return (attributes) => instrument.add(1, attributes as Attributes);
+  }
+  function adder(name: string, description: string): (amount: number) => void {
+    const instrument = meter.createCounter(name, { description });
+    return (amount) => instrument.add(amount);
   }
   const intentMalformed = counter<MalformedAttributes>(
     'notification.intent.malformed',
@@ -87,6 +96,27 @@ export function createMetrics(meter: Meter) {
     streamFinding: counter<{ kind: StreamFindingKind }>(
       'notification.intent_stream.findings',
       'Losses and risks found on the intent stream',
+    ),
+    mobileJob: counter<{ status: MobileStatus }>(
+      'notification.mobile.jobs',
+      'Mobile push jobs by how they ended; a replay ends once more',
+    ),
+    mobileMalformed: counter<{ failure_code: MalformedJobCode }>(
+      'notification.mobile.malformed',
+      'Stream entries recorded as malformed mobile push jobs',
+    ),
+    /** Codes are those of firebase-admin and Node, and few of ours. */
+    mobileSend: counter<{ result: MobileSendResult; code: string }>(
+      'notification.mobile.sends',
+      'Attempts to send a mobile push to one device',
+    ),
+    mobileMaxRetries: counter<{ what: 'send' | 'entry' }>(
+      'notification.mobile.max_retries',
+      'Sends and stream entries that were given up after their last attempt',
+    ),
+    mobileEntriesLost: adder(
+      'notification.mobile.entries_lost',
+      'Stream entries deleted while they were being taken',
     ),
     probeRequest: counter<{ path: ProbePath | 'other'; status: number }>(
       'notification.internal_http.requests',

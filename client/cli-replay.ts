@@ -1,5 +1,4 @@
 /** `replay`: trying dead-lettered routes again. */
-import { createInterface } from 'node:readline/promises';
 import type { Command } from 'commander';
 import { action, helpWith } from './cli-command.ts';
 import type { GlobalOptions } from './cli-command.ts';
@@ -13,6 +12,7 @@ import {
   waitLimitOption,
   withDeadLetterFilters,
 } from './cli-options.ts';
+import { isConfirmed } from './cli-confirm.ts';
 import { countOf, printJson, printLine, printTable, report } from './cli-output.ts';
 import { startProgress, untilInterrupted } from './cli-progress.ts';
 import { withSession } from './cli-session.ts';
@@ -191,22 +191,6 @@ async function waitForRun(
     return await operator.replays.wait(replayed, startedAt, { limitMs, signal, onProgress });
   } finally {
     progress.end();
-  }
-}
-
-/** @throws UsageError where nobody can be asked. */
-async function isConfirmed(what: string, { yes, json }: Options): Promise<boolean> {
-  if (yes) return true;
-  if (!process.stdin.isTTY || json) {
-    throw new UsageError('a bulk replay asks first, which needs a terminal: add --yes, or --dry-run to look');
-  }
-  const terminal = createInterface({ input: process.stdin, output: process.stderr });
-  try {
-    // Ctrl-C and Ctrl-D are a no.
-    const answer = await terminal.question(`Replay ${what}? [y/N] `).catch(() => '\n');
-    return /^y(es)?$/i.test(answer.trim());
-  } finally {
-    terminal.close();
   }
 }
 

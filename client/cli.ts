@@ -11,6 +11,7 @@ import type { ExitCode } from './cli-exit-codes.ts';
 import { EXIT, EXIT_CODES_HELP, UsageError, exitCodeOf } from './cli-exit-codes.ts';
 import { addIntentCommands } from './cli-intents.ts';
 import { addMalformedCommands } from './cli-malformed.ts';
+import { addMobileCommands } from './cli-mobile.ts';
 import { addNotificationCommands } from './cli-notifications.ts';
 import { report, textOf } from './cli-output.ts';
 import { addReplayCommand } from './cli-replay.ts';
@@ -31,7 +32,7 @@ ${EXIT_CODES_HELP}`;
 function programOf(): Command {
   const program = new Command('galaxy-notify')
     .description(
-      'Look into and steer galaxy-notify: notifications, dead letters, channels, the stream reader.',
+      'Look into and steer galaxy-notify: notifications, dead letters, channels, the stream reader, mobile pushes.',
     )
     .version(packageJson.version)
     .option('--json', 'print the result as JSON on standard output, and nothing else there')
@@ -48,6 +49,7 @@ function programOf(): Command {
   addChannelCommands(program);
   addBridgeCommands(program);
   addIntentCommands(program);
+  addMobileCommands(program);
   return program;
 }
 

@@ -18,6 +18,7 @@ import { cancelOperation } from './operator-cancel.ts';
 import { channelOperations } from './operator-channels.ts';
 import { deadLetterOperations } from './operator-dead-letters.ts';
 import { malformedOperations } from './operator-malformed.ts';
+import { mobileOperations } from './operator-mobile.ts';
 import { notificationOperations } from './operator-notifications.ts';
 import { replayOperations } from './operator-replay.ts';
 
@@ -42,5 +43,6 @@ export function createOperator(resources: OperatorResources) {
     channels: channelOperations(resources),
     bridge: bridgeOperations(resources),
     malformed: malformedOperations(resources),
+    mobile: mobileOperations(resources),
   };
 }

@@ -1,6 +1,6 @@
 /**
- * `npm run demo`: the whole stack on free ports, one intent of each type, and a table of what was delivered where.
- * Ends with exit code 0 only if every route that should be published arrived, exactly once.
+ * `npm run demo`: the whole stack on free ports, one intent of each type, a push to phones, and a table of what was
+ * delivered where. Ends with exit code 0 only if all that should be published arrived, exactly once.
  */
 import { parseArgs } from 'node:util';
 import { Redis } from 'ioredis';
@@ -20,10 +20,13 @@ import { explain } from '../workers/explain.ts';
 import { createLogger } from '../workers/logger.ts';
 import { startService } from '../workers/service.ts';
 import { notificationWorkflowId } from '../workflows/intent-contract.ts';
+import type { DeviceResult } from './demo-mobile.ts';
+import { demonstrateMobilePush, tableOfDevices } from './demo-mobile.ts';
 
 const HELP = `Usage: npm run demo [-- options]
 
-Starts everything on free ports, publishes one intent of each notification type, and shows what was delivered where.
+Starts everything on free ports, publishes one intent of each notification type and a push to the phones of a sample
+user, and shows what was delivered where.
 
   --keep   leave everything running afterwards, until Ctrl-C, to look around in the Web UI
   --json   print the result as JSON
@@ -92,13 +95,21 @@ async function main(): Promise<boolean> {
       report('Publishing one intent of each notification type ...');
       const published = await publishSamples(redis, config.values.NOTIFICATION_INTENTS_STREAM);
       const results = await awaitDeliveries(redis, db, config, published);
-      const isComplete = results.every(({ routes }) => routes.every(({ problem }) => problem === undefined));
+      // Never to an FCM that is configured: those would be the phones of people.
+      const devices = stack?.fcmStandIn
+        ? await demonstrateMobilePush(redis, db, stack.fcmStandIn, {
+            stream: config.values.NOTIFICATION_MOBILE_STREAM,
+            limitMs: DELIVERY_LIMIT_MS,
+          })
+        : [];
+      const all = [...results.flatMap(({ routes }) => routes), ...devices];
+      const isComplete = all.every(({ problem }) => problem === undefined);
       process.stdout.write(
         options.json
-          ? `${JSON.stringify({ isComplete, uiUrl, results }, null, 2)}\n`
-          : tableOfResults(results),
+          ? `${JSON.stringify({ isComplete, uiUrl, results, devices }, null, 2)}\n`
+          : `${tableOfResults(results)}${devices.length > 0 ? tableOfDevices(devices) : ''}`,
       );
-      report(verdict(results, isComplete, uiUrl, config.values.TEMPORAL_NAMESPACE));
+      report(verdict(results, devices, isComplete, uiUrl, config.values.TEMPORAL_NAMESPACE));
       if (options.keep) await keepRunning();
       return isComplete;
     } finally {
@@ -113,7 +124,7 @@ async function main(): Promise<boolean> {
 
 /** Ports that never clash, data of its own, and an administrator for every type that has one. */
 function demoDefaults(): Record<string, string> {
-  const free = ['REDIS', 'POSTGRES', 'TEMPORAL', 'TEMPORAL_UI', 'USER_SERVICE'].map(
+  const free = ['REDIS', 'POSTGRES', 'TEMPORAL', 'TEMPORAL_UI', 'USER_SERVICE', 'FCM'].map(
     (server) => [`NOTIFICATION_DEV_${server}_PORT`, '0'] as const,
   );
   const admins = Object.keys(ADMIN_EMAIL_VARIABLES).map((name) => [name, 'ops@example.com'] as const);
@@ -248,13 +259,14 @@ function tableOfResults(results: IntentResult[]): string {
 
 function verdict(
   results: IntentResult[],
+  devices: DeviceResult[],
   isComplete: boolean,
   uiUrl: string | undefined,
   namespace: string,
 ): string {
   const routes = results.flatMap((result) => result.routes);
   const count = (status: string) => routes.filter((route) => route.status === status).length;
-  const problems = routes.filter(({ problem }) => problem !== undefined).length;
+  const problems = [...routes, ...devices].filter(({ problem }) => problem !== undefined).length;
   const [first] = results;
   const link =
     uiUrl && first
@@ -262,7 +274,8 @@ function verdict(
       : undefined;
   return [
     `${results.length} intents: ${count('published')} routes published, ${count('skipped')} skipped as the catalog says.`,
-    isComplete ? 'All of it arrived, exactly once.' : `${problems} routes did NOT arrive as they should.`,
+    ...(devices.length > 0 ? [`1 mobile push to ${devices.length} devices.`] : []),
+    isComplete ? 'All of it arrived, exactly once.' : `${problems} of these did NOT arrive as they should.`,
     ...(uiUrl ? [`Temporal Web UI: ${uiUrl}`] : []),
     ...(link ? [`The first notification: ${link}`] : []),
   ].join('\n');

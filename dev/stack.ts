@@ -8,6 +8,8 @@ import { rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { endpointsFile, type StackEndpoints } from '../client/stack-endpoints.ts';
 import { lockDataDir } from './data-dir-lock.ts';
+import { startFcm, type FcmStandIn } from './fcm.ts';
+import { createDeviceTokens } from './mobile-device-tokens.ts';
 import { assertPortsFree, PORT_VARIABLES, type PortUse } from './ports.ts';
 import { startPostgres } from './postgres.ts';
 import { startRedis } from './redis.ts';
@@ -24,6 +26,7 @@ export interface StackOptions {
   temporal?:
     Pick<TemporalOptions, 'port' | 'uiPort' | 'cliPath' | 'namespaces' | 'searchAttributes'> | undefined;
   userService?: { port: number } | undefined;
+  fcm?: { port: number } | undefined;
   /** false: data need not survive a crash, for tests. Default true. */
   durable?: boolean;
   /** Lines of progress for the operator; silent when nothing takes long. */
@@ -44,6 +47,10 @@ export interface Stack {
   userServiceUrl?: string;
   /** The stand-in itself, for tests that script its users and failures. */
   userService?: UserServiceStandIn;
+  /** Where the stand-in for FCM listens. */
+  fcm?: { endpoint: string; caPem: string };
+  /** The stand-in itself, for what it was sent. */
+  fcmStandIn?: FcmStandIn;
   /** Stops everything and releases the data directory; rejects when a server cannot be stopped. */
   stop(): Promise<void>;
 }
@@ -95,12 +102,18 @@ export async function startStack(options: StackOptions): Promise<Stack> {
 }
 
 function startParts(options: StackOptions): Promise<Part>[] {
-  const { dataDir, postgres, redis, temporal, userService, durable = true, report } = options;
+  const { dataDir, postgres, redis, temporal, userService, fcm, durable = true, report } = options;
   const common = { dataDir, durable, report };
   const parts: Promise<Part>[] = [];
   if (postgres) {
     parts.push(
-      startPostgres({ ...common, ...postgres }).then(({ dsn, stop }) => part({ postgresDsn: dsn }, stop)),
+      startPostgres({ ...common, ...postgres }).then(async ({ dsn, stop }) => {
+        await createDeviceTokens(dsn).catch(async (error: unknown) => {
+          await stop();
+          throw error;
+        });
+        return part({ postgresDsn: dsn }, stop);
+      }),
     );
   }
   if (redis) {
@@ -120,12 +133,21 @@ function startParts(options: StackOptions): Promise<Part>[] {
       ),
     );
   }
+  if (fcm) {
+    parts.push(
+      startFcm(fcm).then((standIn) =>
+        part({ fcm: { endpoint: standIn.url, caPem: standIn.caPem }, fcmStandIn: standIn }, () =>
+          standIn.stop(),
+        ),
+      ),
+    );
+  }
   return parts;
 }
 
 /** Writes where the servers listen, until the returned function is called or the process exits. */
 function announce(dataDir: string, all: Part['addresses']): () => void {
-  const { userService: _standIn, ...addresses } = all;
+  const { userService: _standIn, fcm: _fcm, fcmStandIn: _fcmStandIn, ...addresses } = all;
   const file = endpointsFile(dataDir);
   const endpoints: StackEndpoints = { ...addresses, pid: process.pid };
   // One that a killed process left behind may be readable by others, and the mode is set at creation only.

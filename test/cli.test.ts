@@ -1,76 +1,35 @@
-/** The CLI as operators run it: a process of its own, configured by its environment. */
-import { spawn } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+/** The command line, from its help to its exit codes. */
+import { rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { NOTIFICATION_TYPES } from '../api/catalog.ts';
+import { cliFor } from './cli-process.ts';
 import type { Slot } from './harness.ts';
 import { eventually, takeSlot } from './harness.ts';
-import { namespaceOf } from './slots.ts';
 
 const GATEWAY = 'gateway:client-events';
 const PUSH = 'push:user:user-1';
 const FIELDS = ['--field', 'game_id=g', '--field', 'game_name=Andromeda', '--field', 'turn_number=3'];
 
 let slot: Slot;
+let bench: ReturnType<typeof cliFor>;
 let env: Record<string, string>;
 let dataDir: string;
+const cli: typeof bench.cli = (...args) => bench.cli(...args);
+const json = <T>(args: string[]) => bench.json<T>(args);
 
 beforeAll(async () => {
   slot = await takeSlot();
-  dataDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-cli-'));
-  const { redis, postgresDsn, temporalAddress = '', userServiceUrl } = slot.endpoints;
-  env = {
-    // Dozens of processes load the same files.
-    NODE_COMPILE_CACHE: path.join(dataDir, 'compile-cache'),
-    NOTIFICATION_DATA_DIR: dataDir,
-    NOTIFICATION_REDIS_MASTER_ADDR: `${redis.host}:${redis.port}`,
-    NOTIFICATION_REDIS_DB: String(slot.slot),
-    NOTIFICATION_POSTGRES_PRIMARY_DSN: postgresDsn,
-    TEMPORAL_ADDRESS: temporalAddress,
-    TEMPORAL_NAMESPACE: namespaceOf(slot.slot),
-    NOTIFICATION_USER_SERVICE_BASE_URL: userServiceUrl,
-    NOTIFICATION_TEMPORAL_UI_URL: 'http://ui.test',
-  };
+  bench = cliFor(slot);
+  ({ env, dataDir } = bench);
   await slot.startService({
     NOTIFICATION_ROUTE_BACKOFF_MIN: '50ms',
     NOTIFICATION_ROUTE_BACKOFF_MAX: '100ms',
   });
 });
 afterAll(async () => {
-  rmSync(dataDir, { recursive: true, force: true });
+  bench.dispose();
   await slot.release();
 });
-
-interface Result {
-  code: number | null;
-  stdout: string;
-  stderr: string;
-}
-
-/** Runs the CLI without a terminal. */
-function cli(
-  args: string[],
-  { changes = {}, input = '' }: { changes?: Record<string, string>; input?: string } = {},
-) {
-  return new Promise<Result>((resolve) => {
-    const child = spawn(process.execPath, ['client/cli.ts', ...args], {
-      // Of the test's own environment only what a program needs to run: no variable may get in by accident.
-      env: { PATH: process.env['PATH'] ?? '', ...env, ...changes },
-    });
-    const result: Result = { code: null, stdout: '', stderr: '' };
-    child.stdout.on('data', (chunk: Buffer) => (result.stdout += chunk.toString()));
-    child.stderr.on('data', (chunk: Buffer) => (result.stderr += chunk.toString()));
-    child.once('close', (code) => resolve({ ...result, code }));
-    child.stdin.end(input);
-  });
-}
-
-/** Runs it with --json; the output must be one JSON document. */
-async function json<T>(args: string[]): Promise<{ code: number | null; value: T }> {
-  const { code, stdout } = await cli([...args, '--json']);
-  return { code, value: JSON.parse(stdout) as T };
-}
 
 const publish = (key: string, ...more: string[]) =>
   cli(['intents', 'publish', 'game.turn.ready', '--to', 'user-1', '--key', key, ...FIELDS, ...more]);

@@ -62,6 +62,17 @@ const DEFAULTS: { name: Name; value: unknown; seed?: string }[] = [
 const OWN_DEFAULTS: [name: Name, value: unknown][] = [
   ['NODE_ENV', 'development'],
   ['NOTIFICATION_ROLES', []],
+  ['NOTIFICATION_MOBILE_STREAM', 'stream.notifications.jobs'],
+  ['NOTIFICATION_MOBILE_GROUP', 'notifications'],
+  ['NOTIFICATION_MOBILE_AUTOCLAIM_MIN_IDLE', 30 * SECOND],
+  ['NOTIFICATION_MOBILE_MAX_DELIVERY_COUNT', 5],
+  ['NOTIFICATION_MOBILE_SEND_ATTEMPTS', 5],
+  ['NOTIFICATION_MOBILE_SEND_INTERVAL', 30 * SECOND],
+  ['GOOGLE_APPLICATION_CREDENTIALS', undefined],
+  ['NOTIFICATION_FCM_MAX_SOCKETS', 50],
+  ['NOTIFICATION_FCM_BRAKE', MINUTE],
+  ['NOTIFICATION_FCM_ENDPOINT', undefined],
+  ['NOTIFICATION_FCM_CA_FILE', undefined],
   ['OTEL_SERVICE_NAME', 'galaxy-notify'],
   ['OTEL_EXPORTER_OTLP_ENDPOINT', undefined],
   ['OTEL_EXPORTER_OTLP_TRACES_ENDPOINT', undefined],
@@ -76,6 +87,7 @@ const OWN_DEFAULTS: [name: Name, value: unknown][] = [
   ['NOTIFICATION_DEV_TEMPORAL_PORT', 7_233],
   ['NOTIFICATION_DEV_TEMPORAL_UI_PORT', 8_233],
   ['NOTIFICATION_DEV_USER_SERVICE_PORT', 8_093],
+  ['NOTIFICATION_DEV_FCM_PORT', 8_094],
   ['TEMPORAL_CLI_PATH', undefined],
 ];
 
@@ -294,6 +306,39 @@ describe('what is wrong', () => {
       expect(problemsOf({ ...PRODUCTION, [name]: 'x' })).toHaveLength(1);
     },
   );
+
+  test('M10 in production the role mobile-push needs credentials, and sends to FCM alone', () => {
+    const env = { ...PRODUCTION, NOTIFICATION_ROLES: 'intent,mobile-push' };
+    expect(problemsOf(env)).toEqual([
+      expect.stringMatching(
+        /^GOOGLE_APPLICATION_CREDENTIALS is required in production by the role mobile-push/,
+      ),
+    ]);
+    const credentials = { GOOGLE_APPLICATION_CREDENTIALS: '/etc/fcm.json' };
+    expect(problemsOf({ ...env, ...credentials })).toEqual([]);
+    expect(
+      problemsOf({
+        ...env,
+        ...credentials,
+        NOTIFICATION_FCM_ENDPOINT: 'https://localhost:8094',
+        NOTIFICATION_FCM_CA_FILE: 'ca.pem',
+      }).map((problem) => problem.split(' is ')),
+    ).toEqual(
+      ['NOTIFICATION_FCM_ENDPOINT', 'NOTIFICATION_FCM_CA_FILE'].map((name) => [
+        name,
+        'refused in production: pushes would go to a server that',
+        'not FCM',
+      ]),
+    );
+    expect(problemsOf(PRODUCTION)).toEqual([]);
+  });
+
+  test('M10 I30 elsewhere all roles are taken on, unless some are named', () => {
+    expect(loadConfig({}).roles).toEqual(['intent', 'mobile-push']);
+    expect(loadConfig({ NOTIFICATION_ROLES: 'mobile-push' }).roles).toEqual(['mobile-push']);
+    expect(loadConfig(PRODUCTION).roles).toEqual(['intent']);
+    expect(problemsOf({ NOTIFICATION_ROLES: 'mobile' })[0]).toMatch(/must name roles: intent, mobile-push/);
+  });
 
   test('I30 the successor of NOTIFICATION_REDIS_ADDR is named', () => {
     expect(problemsOf({ NOTIFICATION_REDIS_ADDR: 'x' })[0]).toContain('NOTIFICATION_REDIS_MASTER_ADDR');

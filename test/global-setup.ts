@@ -6,7 +6,7 @@ import type { Stack } from '../dev/stack.ts';
 import { startStack } from '../dev/stack.ts';
 import { loadConfig } from '../workers/config.ts';
 import { workflowBundle } from '../workers/workflow-bundle.ts';
-import { SEARCH_ATTRIBUTES } from '../workflows/intent-contract.ts';
+import { SEARCH_ATTRIBUTE_NAMES } from '../workers/temporal-setup.ts';
 import { SLOTS, namespaceOf } from './slots.ts';
 
 declare global {
@@ -30,7 +30,7 @@ export default async function globalSetup(): Promise<void> {
       uiPort: 0,
       cliPath: values.TEMPORAL_CLI_PATH,
       namespaces: Array.from({ length: SLOTS }, (_, slot) => namespaceOf(slot)),
-      searchAttributes: Object.fromEntries(Object.values(SEARCH_ATTRIBUTES).map((name) => [name, 'Keyword'])),
+      searchAttributes: Object.fromEntries(SEARCH_ATTRIBUTE_NAMES.map((name) => [name, 'Keyword'])),
     },
   });
   globalThis.stackOfThisRun = { stack, dataDir };

@@ -7,6 +7,7 @@ import { once } from 'node:events';
 import { Client, Connection } from '@temporalio/client';
 import { Redis } from 'ioredis';
 import pg from 'pg';
+import { startFcm } from '../dev/fcm.ts';
 import { startUserService } from '../dev/user-service.ts';
 import type { Stack } from '../dev/stack.ts';
 import type { Config } from '../workers/config.ts';
@@ -18,7 +19,9 @@ import { startService } from '../workers/service.ts';
 import { SLOTS, namespaceOf } from './slots.ts';
 
 /** The servers that globalSetup started. */
-export function stackOfRun(): Required<Omit<Stack, 'stop' | 'userService' | 'userServiceUrl'>> {
+export function stackOfRun(): Required<
+  Pick<Stack, 'postgresDsn' | 'redisAddr' | 'temporalAddress' | 'uiUrl'>
+> {
   const text = process.env['TEST_STACK'];
   if (!text) throw new Error('the test servers are not running; start tests with npm test');
   return JSON.parse(text) as Required<Stack>;
@@ -34,6 +37,7 @@ export interface Slot {
   db: pg.Pool;
   client: Client;
   userService: Awaited<ReturnType<typeof startUserService>>;
+  fcm: Awaited<ReturnType<typeof startFcm>>;
   /** Lines that services of this slot logged. */
   logs: LogLine[];
   /** A configuration of this slot; `env` adds to it. */
@@ -65,7 +69,7 @@ export async function takeSlot(): Promise<Slot> {
   const dsn = new URL(stack.postgresDsn);
   dsn.pathname = `/${database}`;
 
-  const userService = await startUserService();
+  const [userService, fcm] = await Promise.all([startUserService(), startFcm()]);
   const redis = new Redis({ host: redisHost, port: Number(redisPort), db: slot });
   const db = new pg.Pool({ connectionString: dsn.href, max: 4, options: '-c timezone=UTC' });
   db.on('error', () => undefined);
@@ -75,6 +79,7 @@ export async function takeSlot(): Promise<Slot> {
     postgresDsn: dsn.href,
     temporalAddress: stack.temporalAddress,
     userServiceUrl: userService.url,
+    fcm: { endpoint: fcm.url, caPem: fcm.caPem },
   };
   const logs: LogLine[] = [];
   const log = createLogger('debug', { write: keep });
@@ -84,6 +89,7 @@ export async function takeSlot(): Promise<Slot> {
   const services: Service[] = [];
   const config = (env: Record<string, string> = {}) =>
     loadConfig({
+      NOTIFICATION_ROLES: 'intent',
       NOTIFICATION_REDIS_DB: String(slot),
       NOTIFICATION_INTERNAL_HTTP_ADDR: '127.0.0.1:0',
       NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT: '200ms',
@@ -99,6 +105,7 @@ export async function takeSlot(): Promise<Slot> {
     db,
     client: new Client({ connection, namespace: namespaceOf(slot) }),
     userService,
+    fcm,
     logs,
     config,
     async startService(env, instead) {
@@ -126,7 +133,7 @@ export async function takeSlot(): Promise<Slot> {
     },
     async release() {
       await Promise.all(services.map((service) => service.stop()));
-      await Promise.all([userService.stop(), db.end(), connection.close()]);
+      await Promise.all([userService.stop(), fcm.stop(), db.end(), connection.close()]);
       redis.disconnect();
       await once(redis, 'end');
     },

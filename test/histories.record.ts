@@ -25,9 +25,16 @@ import {
   notificationWorkflowId,
   routeWorkflowId,
 } from '../workflows/intent-contract.ts';
+import {
+  MOBILE_REPLAY_SIGNAL,
+  MOBILE_TASK_QUEUE,
+  MOBILE_PUSH_WORKFLOW,
+  mobilePushWorkflowId,
+} from '../workflows/mobile-push-contract.ts';
 import { bridgeWorkflowId } from '../workflows/stream-bridge-contract.ts';
 import type { Slot } from './harness.ts';
 import { eventually, takeSlot } from './harness.ts';
+import { QUICK, withMobilePush } from './mobile-jobs.ts';
 
 const GATEWAY = 'gateway:client-events';
 
@@ -198,4 +205,51 @@ test('the reader of the stream, and a retention run', async () => {
   });
   await ended(workflowId);
   await record('retention', workflowId);
+});
+
+test('mobile pushes: sent, partly, in vain and replayed, stopped, cancelled', async () => {
+  const mobile = await withMobilePush(slot);
+  await slot.startService({ ...QUICK, NOTIFICATION_MOBILE_SEND_ATTEMPTS: '2' });
+  const recordJob = async (name: string, jobId: string) => {
+    await ended(mobilePushWorkflowId(jobId));
+    await record(`mobile-push-${name}`, mobilePushWorkflowId(jobId));
+  };
+  const down = { kind: 'error', error: 'UNAVAILABLE' } as const;
+
+  const sent = await mobile.userWith('phone', 'tablet');
+  await recordJob('sent', await mobile.publishTo(sent.userId));
+  await recordJob('without-devices', await mobile.publishTo('nobody'));
+
+  const mixed = await mobile.userWith('fine', 'stale', 'odd', 'flaky');
+  slot.fcm.fail({ token: 'stale', failure: { kind: 'error', error: 'UNREGISTERED' } });
+  slot.fcm.fail({ token: 'odd', failure: { kind: 'error', error: 'INVALID_ARGUMENT' } });
+  slot.fcm.fail({ token: 'flaky', failure: down, times: 1 });
+  await recordJob('partial', await mobile.publishTo(mixed.userId));
+
+  const { userId } = await mobile.userWith('down');
+  slot.fcm.fail({ token: 'down', failure: down });
+  const failed = await mobile.publishTo(userId);
+  await recordJob('failed', failed);
+  slot.fcm.heal();
+  await slot.client.workflow.signalWithStart(MOBILE_PUSH_WORKFLOW, {
+    workflowId: mobilePushWorkflowId(failed),
+    taskQueue: MOBILE_TASK_QUEUE,
+    args: [{ jobId: failed }],
+    workflowIdReusePolicy: 'ALLOW_DUPLICATE_FAILED_ONLY',
+    signal: MOBILE_REPLAY_SIGNAL,
+  });
+  await recordJob('replayed', failed);
+
+  const refused = await mobile.userWith('refused', 'waiting');
+  slot.fcm.fail({ token: 'waiting', failure: { ...down, retryAfter: '60' } });
+  slot.fcm.fail({ token: 'refused', failure: down, times: 1 });
+  slot.fcm.fail({ token: 'refused', failure: { kind: 'error', error: 'UNAUTHENTICATED' } });
+  await recordJob('refused', await mobile.publishTo(refused.userId));
+
+  const cancelled = await mobile.userWith('cancelled');
+  slot.fcm.fail({ token: 'cancelled', failure: { ...down, retryAfter: '60' } });
+  const jobId = await mobile.publishTo(cancelled.userId);
+  await eventually('the first attempt', async () => mobile.requests()['cancelled'] === 1);
+  await slot.client.workflow.getHandle(mobilePushWorkflowId(jobId)).cancel();
+  await recordJob('cancelled', jobId);
 });

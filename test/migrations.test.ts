@@ -4,6 +4,8 @@ import pg from 'pg';
 import { SchemaNewerThanCodeError, migrate } from '../migrations/migrate.ts';
 import { stackOfRun } from './harness.ts';
 
+const MIGRATIONS = ['0001-intent', '0002-operation', '0003-mobile-push'];
+
 let dsn: string;
 let db: pg.Client;
 
@@ -30,32 +32,33 @@ async function lines(sql: string): Promise<string[]> {
 /** Tables with their columns, constraints and indexes, one line each, in a stable order. */
 async function describeSchema(): Promise<string> {
   const columns = await lines(`
-    SELECT format('%s.%s %s%s%s', table_name, column_name, data_type,
+    SELECT format('%s.%s %s%s%s%s', table_name, column_name, data_type,
                   CASE is_nullable WHEN 'NO' THEN ' NOT NULL' ELSE '' END,
-                  CASE WHEN column_default IS NULL THEN '' ELSE ' DEFAULT ' || column_default END) AS line
+                  CASE WHEN column_default IS NULL THEN '' ELSE ' DEFAULT ' || column_default END,
+                  CASE is_generated WHEN 'ALWAYS' THEN ' AS ' || generation_expression ELSE '' END) AS line
       FROM information_schema.columns
-     WHERE table_schema = 'notification' AND table_name <> 'schema_migrations'
-     ORDER BY table_name, ordinal_position`);
+     WHERE table_schema IN ('notification', 'notifications') AND table_name <> 'schema_migrations'
+     ORDER BY table_schema, table_name, ordinal_position`);
   const constraints = await lines(`
     SELECT format('%s %s %s', conrelid::regclass, conname, pg_get_constraintdef(oid)) AS line
       FROM pg_constraint
-     WHERE connamespace = 'notification'::regnamespace AND contype <> 'n'
+     WHERE connamespace::regnamespace::text IN ('notification', 'notifications') AND contype <> 'n'
        AND conrelid::regclass::text NOT LIKE '%schema_migrations'
      ORDER BY 1`);
   const indexes = await lines(`
     SELECT indexdef AS line FROM pg_indexes
-     WHERE schemaname = 'notification' AND tablename <> 'schema_migrations' ORDER BY 1`);
+     WHERE schemaname IN ('notification', 'notifications') AND tablename <> 'schema_migrations' ORDER BY 1`);
   return [...columns, '', ...constraints, '', ...indexes].join('\n');
 }
 
 test('I27 the migrations make exactly the described schema', async () => {
-  expect(await migrate(dsn)).toEqual(['0001-intent', '0002-operation']);
+  expect(await migrate(dsn)).toEqual(MIGRATIONS);
   expect(await describeSchema()).toMatchSnapshot();
 });
 
 test('I27 a second run changes nothing, two at once do not clash', async () => {
   const results = await Promise.all([migrate(dsn), migrate(dsn)]);
-  expect(results.flat()).toEqual(['0001-intent', '0002-operation']);
+  expect(results.flat()).toEqual(MIGRATIONS);
   expect(await migrate(dsn)).toEqual([]);
 });
 
@@ -71,7 +74,7 @@ test('I27 every time column is timestamptz, and deleting a record takes its rout
   await migrate(dsn);
   const others = await lines(`
     SELECT format('%s.%s', table_name, column_name) AS line FROM information_schema.columns
-     WHERE table_schema = 'notification' AND table_name <> 'schema_migrations'
+     WHERE table_schema IN ('notification', 'notifications') AND table_name <> 'schema_migrations'
        AND data_type LIKE '%time%' AND data_type <> 'timestamp with time zone'`);
   expect(others).toEqual([]);
   await db.query(`

@@ -5,67 +5,23 @@
 import { z } from 'zod';
 import type { AdminNotificationType } from '../api/catalog.ts';
 import { ADMIN_NOTIFICATION_TYPES } from '../api/catalog.ts';
-import { emailAddressSchema } from '../api/mail-command.ts';
+import {
+  duration,
+  emailList,
+  flag,
+  hostAndPort,
+  httpUrl,
+  httpsUrl,
+  integer,
+  list,
+  port,
+  postgresDsn,
+  streamName,
+} from './config-values.ts';
 
 /** The kinds of work; each is a row of workers/roles.ts. */
-export const ROLE_NAMES = ['intent'] as const;
+export const ROLE_NAMES = ['intent', 'mobile-push'] as const;
 export type RoleName = (typeof ROLE_NAMES)[number];
-
-/** Ten years: beyond, a duration is a typing error. */
-const LONGEST_MS = 3_650 * 24 * 3_600_000;
-
-/** A Go-style duration (`250ms`, `5s`, `1m30s`, `168h`) as milliseconds. */
-const duration = z.string().transform((text, context) => {
-  const units: Record<string, number> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000 };
-  const parts = [...text.matchAll(/(\d+(?:\.\d+)?)(ms|s|m|h)/g)];
-  const ms = parts.reduce((total, [, amount, unit]) => total + Number(amount) * units[unit!]!, 0);
-  if (parts.map(([part]) => part).join('') !== text || ms < 1 || ms > LONGEST_MS) {
-    context.addIssue('must be a duration above zero such as 250ms, 5s, 1m30s or 168h');
-    return z.NEVER;
-  }
-  return Math.round(ms);
-});
-
-const integer = (min: number, max: number) =>
-  z
-    .string()
-    .regex(/^\d+$/, 'must be a whole number')
-    .transform(Number)
-    .pipe(z.number().min(min, `must be at least ${min}`).max(max, `must be at most ${max}`));
-
-const port = integer(0, 65_535);
-const flag = z.enum(['true', 'false'], 'must be true or false').transform((text) => text === 'true');
-const list = z.string().transform((text) =>
-  text
-    .split(',')
-    .map((item) => item.trim())
-    .filter((item) => item !== ''),
-);
-const streamName = z.string().regex(/^[\x21-\x7e]{1,200}$/, 'must be printable ASCII without spaces');
-
-const hostAndPort = z.string().transform((text, context) => {
-  const match = /^(?:\[([^\]]+)\]|([^:]*)):(\d{1,5})$/.exec(text);
-  const [, bracketed, plain, portText] = match ?? [];
-  if (!match || Number(portText) > 65_535) {
-    context.addIssue('must be host:port, or :port for every interface');
-    return z.NEVER;
-  }
-  return { host: bracketed ?? plain ?? '', port: Number(portText) };
-});
-
-const httpUrl = z.url({ protocol: /^https?$/, error: 'must be an http or https URL' });
-const postgresDsn = z.url({
-  protocol: /^postgres(ql)?$/,
-  error: 'must be a postgres:// or postgresql:// URL',
-});
-
-/** Trimmed, lower case, without repetition; every entry must be one address. */
-const emailList = list.transform((emails, context) => {
-  const normalised = [...new Set(emails.map((email) => email.toLowerCase()))];
-  const wrong = normalised.filter((email) => !emailAddressSchema.safeParse(email).success);
-  if (wrong.length > 0) context.addIssue(`has invalid addresses: ${wrong.join(', ')}`);
-  return normalised;
-});
 
 interface Variable<Schema extends z.ZodType = z.ZodType> {
   schema: Schema;
@@ -247,6 +203,52 @@ export const VARIABLES = {
   }),
   NOTIFICATION_USER_SERVICE_TIMEOUT: variable(duration, 'Time-out of one lookup.', { default: '1s' }),
 
+  NOTIFICATION_MOBILE_STREAM: variable(streamName, 'Stream that producers append mobile push jobs to.', {
+    default: 'stream.notifications.jobs',
+  }),
+  NOTIFICATION_MOBILE_GROUP: variable(streamName, 'Consumer group of all processes on that stream.', {
+    default: 'notifications',
+  }),
+  NOTIFICATION_MOBILE_AUTOCLAIM_MIN_IDLE: variable(
+    duration,
+    'Age at which an entry that was not acknowledged is delivered again; also how often to look for those.',
+    { default: '30s' },
+  ),
+  NOTIFICATION_MOBILE_MAX_DELIVERY_COUNT: variable(
+    integer(1, 1_000),
+    'Deliveries after which an entry that nobody acknowledged is given up.',
+    { default: '5' },
+  ),
+  NOTIFICATION_MOBILE_SEND_ATTEMPTS: variable(
+    integer(1, 1_000),
+    'Attempts of a push to one device in total.',
+    { default: '5' },
+  ),
+  NOTIFICATION_MOBILE_SEND_INTERVAL: variable(
+    duration,
+    'Time between two of them, unless FCM asks for another.',
+    { default: '30s' },
+  ),
+  GOOGLE_APPLICATION_CREDENTIALS: variable(
+    z.string().min(1),
+    'JSON file of the service account that sends through FCM; required in production by the role mobile-push.',
+  ),
+  NOTIFICATION_FCM_MAX_SOCKETS: variable(integer(1, 10_000), 'Most connections to FCM of this process.', {
+    default: '50',
+  }),
+  NOTIFICATION_FCM_BRAKE: variable(
+    duration,
+    'Shortest pause of all sends after FCM said that its quota is spent.',
+    {
+      default: '1m',
+    },
+  ),
+  NOTIFICATION_FCM_ENDPOINT: variable(httpsUrl, 'A server that stands in for FCM, outside production.'),
+  NOTIFICATION_FCM_CA_FILE: variable(
+    z.string().min(1),
+    'PEM file of the authority that signed its certificate, outside production.',
+  ),
+
   NOTIFICATION_OTEL_STDOUT_TRACES_ENABLED: variable(flag, 'Print spans to standard output.', {
     default: 'false',
   }),
@@ -298,6 +300,7 @@ export const VARIABLES = {
   NOTIFICATION_DEV_USER_SERVICE_PORT: variable(port, 'Port of the stand-in User Service.', {
     default: '8093',
   }),
+  NOTIFICATION_DEV_FCM_PORT: variable(port, 'Port of the stand-in FCM.', { default: '8094' }),
   TEMPORAL_CLI_PATH: variable(z.string().min(1), 'The `temporal` program to run as embedded server.'),
 } satisfies Record<string, Variable>;
 
@@ -388,6 +391,8 @@ export function loadConfig(
     if (env[name] !== undefined) problems.push(`${name} is no longer supported: ${advice}`);
   }
   problems.push(...contradictions(values));
+  const roles = rolesOf(values, production);
+  if (production) problems.push(...productionProblems(values, roles));
   if (problems.length > 0) throw new ConfigError(problems);
 
   const adminEmails = Object.fromEntries(
@@ -395,16 +400,34 @@ export function loadConfig(
   ) as Config['adminEmails'];
   return {
     production,
-    roles: rolesOf(values, production),
+    roles,
     values,
     adminEmails,
     temporalEnv: temporalEnvOf(env),
   };
 }
 
-function rolesOf({ NOTIFICATION_ROLES: named }: Config['values'], production: boolean): readonly RoleName[] {
+function rolesOf(
+  { NOTIFICATION_ROLES: named = [] }: Partial<Config['values']>,
+  production: boolean,
+): readonly RoleName[] {
   if (named.length > 0) return [...new Set(named)];
   return production ? ['intent'] : ROLE_NAMES;
+}
+
+/** What a role needs in production, and what must not be there. */
+function productionProblems(values: Config['values'], roles: readonly RoleName[]): string[] {
+  const problems: string[] = [];
+  if (roles.includes('mobile-push') && values.GOOGLE_APPLICATION_CREDENTIALS === undefined) {
+    problems.push(
+      `GOOGLE_APPLICATION_CREDENTIALS is required in production by the role mobile-push: ${VARIABLES.GOOGLE_APPLICATION_CREDENTIALS.meaning}`,
+    );
+  }
+  for (const name of ['NOTIFICATION_FCM_ENDPOINT', 'NOTIFICATION_FCM_CA_FILE'] as const) {
+    if (values[name] === undefined) continue;
+    problems.push(`${name} is refused in production: pushes would go to a server that is not FCM`);
+  }
+  return problems;
 }
 
 /** Whether the Temporal server is named by a profile of the SDK's configuration file. */

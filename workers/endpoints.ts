@@ -1,9 +1,11 @@
 /** Where the dependencies are: as configured, or started here when they are not configured outside production. */
+import { readFileSync } from 'node:fs';
+import type { FcmTarget } from '../activities/fcm.ts';
 import type { Stack } from '../dev/stack.ts';
-import { SEARCH_ATTRIBUTES } from '../workflows/intent-contract.ts';
 import type { Config } from './config.ts';
 import { hasTemporalProfile } from './config.ts';
 import type { Endpoints } from './resources.ts';
+import { SEARCH_ATTRIBUTE_NAMES } from './temporal-setup.ts';
 
 /** The embedded servers could not be had; the message says why, and what to do. */
 export class SetupError extends Error {
@@ -17,17 +19,22 @@ export interface ProvidedEndpoints {
   uiUrl?: string;
 }
 
-/** @throws SetupError when an embedded server cannot be had. */
+/** What is started here unless it is configured. */
+type Missing = Record<'redis' | 'postgres' | 'temporal' | 'userService' | 'fcm', boolean>;
+
+/** @throws SetupError when an embedded server cannot be had, or the file of an authority cannot be read. */
 export async function provideEndpoints(
   config: Config,
   report: (line: string) => void,
 ): Promise<ProvidedEndpoints> {
   const { values, temporalEnv } = config;
-  const missing = {
+  const configuredFcm = fcmTargetOf(config);
+  const missing: Missing = {
     redis: values.NOTIFICATION_REDIS_MASTER_ADDR === undefined,
     postgres: values.NOTIFICATION_POSTGRES_PRIMARY_DSN === undefined,
     temporal: values.TEMPORAL_ADDRESS === undefined && !hasTemporalProfile(temporalEnv),
     userService: values.NOTIFICATION_USER_SERVICE_BASE_URL === undefined,
+    fcm: config.roles.includes('mobile-push') && configuredFcm === undefined,
   };
   const stack =
     Object.values(missing).includes(true) && !config.production
@@ -37,6 +44,7 @@ export async function provideEndpoints(
       : undefined;
 
   const temporalAddress = stack?.temporalAddress ?? values.TEMPORAL_ADDRESS;
+  const fcm = configuredFcm ?? stack?.fcm;
   const uiUrl = values.NOTIFICATION_TEMPORAL_UI_URL ?? stack?.uiUrl;
   return {
     endpoints: {
@@ -44,6 +52,7 @@ export async function provideEndpoints(
       postgresDsn: values.NOTIFICATION_POSTGRES_PRIMARY_DSN ?? given(stack?.postgresDsn),
       userServiceUrl: values.NOTIFICATION_USER_SERVICE_BASE_URL ?? given(stack?.userServiceUrl),
       ...(temporalAddress === undefined ? {} : { temporalAddress }),
+      ...(fcm === undefined ? {} : { fcm }),
     },
     ...(stack ? { stack } : {}),
     ...(uiUrl === undefined ? {} : { uiUrl }),
@@ -52,7 +61,7 @@ export async function provideEndpoints(
 
 async function startMissing(
   { values }: Config,
-  missing: Record<'redis' | 'postgres' | 'temporal' | 'userService', boolean>,
+  missing: Missing,
   report: (line: string) => void,
 ): Promise<Stack> {
   // Loaded on demand: production images come without the embedded stack.
@@ -63,6 +72,7 @@ async function startMissing(
     ...(missing.redis ? { redis: { port: values.NOTIFICATION_DEV_REDIS_PORT } } : {}),
     ...(missing.postgres ? { postgres: { port: values.NOTIFICATION_DEV_POSTGRES_PORT } } : {}),
     ...(missing.userService ? { userService: { port: values.NOTIFICATION_DEV_USER_SERVICE_PORT } } : {}),
+    ...(missing.fcm ? { fcm: { port: values.NOTIFICATION_DEV_FCM_PORT } } : {}),
     ...(missing.temporal
       ? {
           temporal: {
@@ -70,13 +80,33 @@ async function startMissing(
             uiPort: values.NOTIFICATION_DEV_TEMPORAL_UI_PORT,
             namespaces: [values.TEMPORAL_NAMESPACE],
             searchAttributes: Object.fromEntries(
-              Object.values(SEARCH_ATTRIBUTES).map((name) => [name, 'Keyword' as const]),
+              SEARCH_ATTRIBUTE_NAMES.map((name) => [name, 'Keyword' as const]),
             ),
             ...(values.TEMPORAL_CLI_PATH === undefined ? {} : { cliPath: values.TEMPORAL_CLI_PATH }),
           },
         }
       : {}),
   });
+}
+
+/** Where pushes go when that is configured: a server that stands in for FCM comes before FCM itself. */
+function fcmTargetOf({ values }: Config): FcmTarget | undefined {
+  const endpoint = values.NOTIFICATION_FCM_ENDPOINT;
+  if (endpoint !== undefined) {
+    const caFile = values.NOTIFICATION_FCM_CA_FILE;
+    return { endpoint, ...(caFile === undefined ? {} : { caPem: readAuthority(caFile) }) };
+  }
+  const credentialsFile = values.GOOGLE_APPLICATION_CREDENTIALS;
+  return credentialsFile === undefined ? undefined : { credentialsFile };
+}
+
+function readAuthority(file: string): string {
+  try {
+    return readFileSync(file, 'utf8');
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    throw new SetupError(`NOTIFICATION_FCM_CA_FILE ${file} cannot be read: ${code}`, { cause: error });
+  }
 }
 
 /** The configuration check has made sure that what is not started is configured. */

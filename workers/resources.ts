@@ -12,7 +12,12 @@ import type { ChannelResources } from '../activities/channels.ts';
 import type { IntentResources } from '../activities/intent.ts';
 import type { Metrics } from '../activities/metrics.ts';
 import type { RetentionResources } from '../activities/intent-retention.ts';
+import type { FcmSender, FcmTarget } from '../activities/fcm.ts';
+import { createBrake, createFcmSender } from '../activities/fcm.ts';
 import type { RouteResources } from '../activities/intent-route.ts';
+import type { MobilePushResources } from '../activities/mobile-push.ts';
+import type { MobileStreamResources } from '../activities/mobile-stream.ts';
+import { JOB_READ_BLOCK_MS } from '../activities/mobile-stream.ts';
 import { defineHandOffCommands } from '../activities/route-hand-off.ts';
 import type { BridgeResources } from '../activities/stream-bridge.ts';
 import { createUserService } from '../activities/user-service.ts';
@@ -27,11 +32,22 @@ export interface Endpoints {
   /** Absent when the Temporal server is named by a profile of the SDK's configuration file. */
   temporalAddress?: string;
   userServiceUrl: string;
+  /** Needed by the role mobile-push only. */
+  fcm?: FcmTarget;
 }
 
 export interface Resources
-  extends IntentResources, RouteResources, ChannelResources, BridgeResources, RetentionResources {
+  extends
+    IntentResources,
+    RouteResources,
+    ChannelResources,
+    BridgeResources,
+    RetentionResources,
+    Omit<MobilePushResources, 'fcm'>,
+    MobileStreamResources {
   metrics: Metrics;
+  /** Absent when the process does not have the role mobile-push. */
+  fcm?: FcmSender;
   connection: NativeConnection;
   client: Client;
   namespace: string;
@@ -63,10 +79,11 @@ export async function connectResources(options: ConnectOptions): Promise<Resourc
     await Promise.allSettled(opened.map((closeOne) => closeOne()));
   };
 
-  const [redis, db, temporal] = await allOrClose(close, [
+  const [redis, db, temporal, fcm] = await allOrClose(close, [
     connectRedis(config, endpoints, log, opened),
     connectPostgres(config, endpoints, log, opened),
     connectTemporal(config, endpoints, opened),
+    openFcm(config, endpoints, opened),
   ]);
   const client = new Client({ ...temporal, interceptors: { workflow: telemetry.clientInterceptors } });
 
@@ -80,6 +97,11 @@ export async function connectResources(options: ConnectOptions): Promise<Resourc
     draining,
     workflows: client.workflow,
     openStreamReader: () => openStreamReader(config, endpoints, log),
+    openJobReader: () =>
+      openStreamReader(config, endpoints, log, {
+        socketTimeout: JOB_READ_BLOCK_MS + values.NOTIFICATION_REDIS_OPERATION_TIMEOUT,
+      }),
+    ...(fcm === undefined ? {} : { fcm }),
     userService: createUserService({
       baseUrl: endpoints.userServiceUrl,
       timeoutMs: values.NOTIFICATION_USER_SERVICE_TIMEOUT,
@@ -110,6 +132,16 @@ export async function connectResources(options: ConnectOptions): Promise<Resourc
     retention: {
       recordRetentionMs: values.NOTIFICATION_RECORD_RETENTION,
       malformedIntentRetentionMs: values.NOTIFICATION_MALFORMED_INTENT_RETENTION,
+    },
+    mobile: {
+      sendAttempts: values.NOTIFICATION_MOBILE_SEND_ATTEMPTS,
+      sendIntervalMs: values.NOTIFICATION_MOBILE_SEND_INTERVAL,
+    },
+    mobileStream: {
+      stream: values.NOTIFICATION_MOBILE_STREAM,
+      group: values.NOTIFICATION_MOBILE_GROUP,
+      minIdleMs: values.NOTIFICATION_MOBILE_AUTOCLAIM_MIN_IDLE,
+      maxDeliveries: values.NOTIFICATION_MOBILE_MAX_DELIVERY_COUNT,
     },
     close,
   };
@@ -177,9 +209,15 @@ async function connectRedis(
 }
 
 /** A connection for blocking reads. It does not reconnect: the reader starts anew instead. */
-function openStreamReader(config: Config, endpoints: Endpoints, log: Logger): Redis {
+function openStreamReader(
+  config: Config,
+  endpoints: Endpoints,
+  log: Logger,
+  options: { socketTimeout?: number } = {},
+): Redis {
   const reader = new Redis({
     ...redisOptions(config, endpoints),
+    ...options,
     enableOfflineQueue: true,
     retryStrategy: () => null,
   });
@@ -230,6 +268,22 @@ async function connectTemporal(
     opened.push(() => connection.close());
     await connection.workflowService.describeNamespace({ namespace });
     return { connection, namespace };
+  });
+}
+
+/** Nothing is asked of FCM yet: its credentials can be checked, its answers depend on the device. */
+async function openFcm(
+  { roles, values }: Config,
+  { fcm: target }: Endpoints,
+  opened: (() => Promise<unknown>)[],
+): Promise<FcmSender | undefined> {
+  if (!roles.includes('mobile-push')) return undefined;
+  return check('FCM', 'GOOGLE_APPLICATION_CREDENTIALS or NOTIFICATION_FCM_ENDPOINT', async () => {
+    if (target === undefined) throw new Error('it is neither configured nor embedded');
+    const brake = createBrake({ minMs: values.NOTIFICATION_FCM_BRAKE });
+    const sender = createFcmSender({ target, maxSockets: values.NOTIFICATION_FCM_MAX_SOCKETS, brake });
+    opened.push(() => sender.close());
+    return sender;
   });
 }
 

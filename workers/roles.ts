@@ -3,18 +3,30 @@ import { createChannelActivities } from '../activities/channels.ts';
 import { createIntentActivities } from '../activities/intent.ts';
 import { createRetentionActivities } from '../activities/intent-retention.ts';
 import { createRouteActivities } from '../activities/intent-route.ts';
+import { createMobilePushActivities } from '../activities/mobile-push.ts';
+import { consumeMobileJobs } from '../activities/mobile-stream.ts';
 import { createSteeringActivities } from '../activities/route-steering.ts';
 import { createBridgeActivities } from '../activities/stream-bridge.ts';
 import { INTENT_TASK_QUEUE } from '../workflows/intent-contract.ts';
+import { MOBILE_TASK_QUEUE } from '../workflows/mobile-push-contract.ts';
 import type { RoleName } from './config.ts';
 import type { Resources } from './resources.ts';
 import { ensureBridge, ensureChannels, ensureRetentionSchedule } from './temporal-setup.ts';
 
+/** Something that runs in this process for as long as the role does. */
+export interface Running {
+  stop(): Promise<void>;
+}
+
 interface Role {
   taskQueue: string;
   createActivities(resources: Resources): object;
-  /** Begins the role's work once its worker runs: long-lived workflows, readers of its own. Safe to repeat. */
-  begin(resources: Resources): Promise<void>;
+  /**
+   * Begins the role's work once its worker runs: long-lived workflows, readers of its own. Safe to repeat.
+   *
+   * @returns what must be stopped with the worker, if anything.
+   */
+  begin(resources: Resources): Promise<Running | void>;
 }
 
 export const ROLES: Record<RoleName, Role> = {
@@ -35,5 +47,13 @@ export const ROLES: Record<RoleName, Role> = {
         ensureRetentionSchedule(resources),
       ]);
     },
+  },
+  'mobile-push': {
+    taskQueue: MOBILE_TASK_QUEUE,
+    createActivities: ({ fcm, ...resources }) => {
+      if (fcm === undefined) throw new Error('the role mobile-push has no sender');
+      return createMobilePushActivities({ ...resources, fcm });
+    },
+    begin: async (resources) => consumeMobileJobs(resources),
   },
 };

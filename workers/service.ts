@@ -8,6 +8,7 @@ import { startProbes } from './probes.ts';
 import { logReplicas } from './replicas.ts';
 import type { Endpoints } from './resources.ts';
 import { connectResources } from './resources.ts';
+import type { Running } from './roles.ts';
 import { ROLES } from './roles.ts';
 import { startTelemetry } from './telemetry.ts';
 import { ensureSearchAttributes, temporalLogger } from './temporal-setup.ts';
@@ -96,6 +97,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
       );
     }
     const runs = workers.map((worker) => worker.run());
+    const begun: Running[] = [];
     const running = Promise.all(runs);
     // A failed worker is reported by `done`; until somebody waits for it, it is not an unhandled rejection.
     running.catch(() => undefined);
@@ -106,10 +108,13 @@ export async function startService(options: ServiceOptions): Promise<Service> {
         // Polling ends first: the reader that hands over must not get its own task back.
         for (const worker of workers) if (worker.getState() === 'RUNNING') worker.shutdown();
         draining.abort();
-        await Promise.all(runs);
+        await Promise.all([...runs, ...begun.map((work) => work.stop())]);
       },
     });
-    for (const role of roles) await role.begin(resources);
+    for (const role of roles) {
+      const work = await role.begin(resources);
+      if (work) begun.push(work);
+    }
     probes.setReady(true);
     log.info({ probes: probes.url, namespace: resources.namespace, roles: config.roles }, 'service ready');
 

@@ -9,16 +9,23 @@ import {
   RETENTION_WORKFLOW,
   SEARCH_ATTRIBUTES,
 } from '../workflows/intent-contract.ts';
+import { MOBILE_SEARCH_ATTRIBUTES } from '../workflows/mobile-push-contract.ts';
 import { BRIDGE_WORKFLOW, bridgeWorkflowId } from '../workflows/stream-bridge-contract.ts';
 import type { Resources } from './resources.ts';
 
 /** `temporal.api.enums.v1.IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD`; the enum is not among the SDK's exports. */
 const KEYWORD = 2;
 
+/** Of all features, all of type Keyword. SQL visibility stores have room for ten in a namespace. */
+export const SEARCH_ATTRIBUTE_NAMES: readonly string[] = [
+  ...Object.values(SEARCH_ATTRIBUTES),
+  ...Object.values(MOBILE_SEARCH_ATTRIBUTES),
+];
+
 /** Creates the custom search attributes that the namespace lacks. */
 export async function ensureSearchAttributes({ connection, namespace, log }: Resources): Promise<void> {
   const { customAttributes } = await connection.operatorService.listSearchAttributes({ namespace });
-  const missing = Object.values(SEARCH_ATTRIBUTES).filter((name) => !(name in customAttributes));
+  const missing = SEARCH_ATTRIBUTE_NAMES.filter((name) => !(name in customAttributes));
   if (missing.length === 0) return;
   await connection.operatorService.addSearchAttributes({
     namespace,

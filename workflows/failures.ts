@@ -29,6 +29,15 @@ export const ROUTE_OPEN = 'RouteOpen';
 /** The stream reader stopped in good order so that another worker takes over. Retried at once. */
 export const BRIDGE_HANDOVER = 'BridgeHandover';
 
+/** FCM or the network refused a push for now. Spends one attempt of the send's budget and is retried. */
+export const MOBILE_SEND_FAILED = 'MobileSendFailed';
+
+/** FCM's quota is spent and all sends wait. Retried when they may go on; spends nothing. */
+export const MOBILE_SEND_BRAKED = 'MobileSendBraked';
+
+/** Devices are left that a job did not reach. Never retried; its Failed state is the work list for replays. */
+export const MOBILE_PUSH_FAILED = 'MobilePushFailed';
+
 export function isPublicationFailure(type: string | null | undefined): type is PublicationFailure {
   return PUBLICATION_FAILURES.some((known) => known === type);
 }

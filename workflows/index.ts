@@ -3,4 +3,5 @@ export { channel } from './channel.ts';
 export { notification, notificationBatch } from './intent.ts';
 export { notificationRoute } from './intent-route.ts';
 export { intentRetention } from './intent-retention.ts';
+export { mobilePush } from './mobile-push.ts';
 export { streamBridge } from './stream-bridge.ts';

@@ -45,6 +45,19 @@ export const PUBLICATION_WHEN_POSSIBLE: ActivityOptions = {
   retry: { ...UNTIL_IT_SUCCEEDS, nonRetryableErrorTypes: [...PUBLICATION_FAILURES] },
 };
 
+/** As FIRST_TRY, for a push: FCM's answer, waited for up to 10 s, must not come after its try was given up. */
+export const FIRST_SEND: LocalActivityOptions = { ...FIRST_TRY, startToCloseTimeout: '15 seconds' };
+
+/**
+ * The rest of a push's budget. How many attempts it has is counted in the send's row and not here, since one that a
+ * brake or PostgreSQL prevented is not spent; a failed one says itself when the next is due.
+ */
+export const SEND: ActivityOptions = {
+  startToCloseTimeout: '30 seconds',
+  cancellationType: 'WAIT_CANCELLATION_COMPLETED',
+  retry: UNTIL_IT_SUCCEEDS,
+};
+
 /** What an operator ordered must happen, however long it takes. Long ones heartbeat. */
 export const STEERING: ActivityOptions = {
   startToCloseTimeout: '1 hour',

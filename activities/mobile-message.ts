@@ -1,0 +1,94 @@
+/**
+ * From a job to the message that FCM gets (seed mobile-push, "FCM Message Format"): one message for Android, iOS and
+ * the web. What FCM would refuse is refused here, before anything is sent: its own refusal names neither key nor size
+ * and looks like that of a bad token. Pure.
+ */
+import type { BaseMessage } from 'firebase-admin/messaging';
+
+/** What a job says is to be shown, and what the app gets with it. */
+export interface MobileMessageContent {
+  title: string;
+  body: string;
+  /** Android's notification channel; also in the data. */
+  channel: string;
+  /** The number on the app's icon, iOS only. */
+  badge?: number;
+  /** Values as JSON.parse gives them. */
+  data: Record<string, unknown>;
+}
+
+/** A message for firebase-admin that lacks the token it goes to. */
+export type MobileMessage = Omit<BaseMessage, 'fcmOptions'>;
+
+/** FCM: "Maximum payload for both message types is 4096 bytes". */
+export const MAX_PAYLOAD_BYTES = 4_096;
+
+/** APNs takes no longer collapse id. */
+const MAX_PUSH_ID_BYTES = 64;
+
+/**
+ * Data keys that FCM keeps for itself: from the reference of `Message.data`, and from the description of
+ * INVALID_ARGUMENT (`gcm`). `collapse_key` is allowed there, but its value would be replaced without a word.
+ */
+const RESERVED_KEYS = new Set(['from', 'message_type', 'collapse_key', 'gcm']);
+const RESERVED_PREFIXES = ['google.', 'gcm.'];
+
+/**
+ * Builds the message of a job. Data are all fields of the job's data as strings (numbers, booleans, null, lists and
+ * objects as JSON), plus `channel` and `push_id`, which replace fields of the same name: apps rely on them.
+ *
+ * @param pushId the same for every repeat of a push, so that a device can drop a repeat; at most 64 bytes.
+ * @returns the message, or the problem in words that name the key or the size.
+ */
+export function mobileMessage(
+  content: MobileMessageContent,
+  pushId: string,
+): { message: MobileMessage } | { problem: string } {
+  const { title, body, channel, badge } = content;
+  const reserved = Object.keys(content.data).find(isReserved);
+  if (reserved !== undefined) return { problem: `data key ${JSON.stringify(reserved)} is reserved by FCM` };
+  const pushIdBytes = Buffer.byteLength(pushId);
+  if (pushIdBytes > MAX_PUSH_ID_BYTES) {
+    return { problem: `push id is ${pushIdBytes} bytes long, APNs takes ${MAX_PUSH_ID_BYTES}` };
+  }
+
+  const notification = { title, body };
+  const data = { ...stringified(content.data), channel, push_id: pushId };
+  const bytes = payloadBytes({ notification, data });
+  if (bytes > MAX_PAYLOAD_BYTES) {
+    return { problem: `payload is ${bytes} bytes long, FCM takes ${MAX_PAYLOAD_BYTES}` };
+  }
+  return {
+    message: {
+      notification,
+      data,
+      android: { priority: 'high', notification: { channelId: channel } },
+      apns: {
+        headers: { 'apns-priority': '10', 'apns-collapse-id': pushId },
+        payload: { aps: { ...(badge === undefined ? {} : { badge }), mutableContent: true } },
+      },
+      webpush: { headers: { Urgency: 'high' } },
+    },
+  };
+}
+
+/**
+ * The size of what is shown and of the data as JSON, UTF-8 bytes. FCM does not say how it counts; this is how the
+ * payload travels to iOS, the strictest of the three, less the few words of APNs around it.
+ */
+export function payloadBytes({ notification, data }: Pick<MobileMessage, 'notification' | 'data'>): number {
+  return Buffer.byteLength(JSON.stringify({ notification, data }));
+}
+
+function isReserved(key: string): boolean {
+  return RESERVED_KEYS.has(key) || RESERVED_PREFIXES.some((prefix) => key.startsWith(prefix));
+}
+
+/** FCM takes strings only. From entries, so that a field named `__proto__` becomes a property like any other. */
+function stringified(data: Record<string, unknown>): Record<string, string> {
+  const fields = Object.entries(data).map(([key, value]) => [
+    key,
+    typeof value === 'string' ? value : JSON.stringify(value),
+  ]);
+  return Object.fromEntries(fields) as Record<string, string>;
+}

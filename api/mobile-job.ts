@@ -1,0 +1,230 @@
+/**
+ * The inbound contract of mobile pushes: one entry of `stream.notifications.jobs`, checked (seed mobile-push,
+ * "Processing Flow" 1). An entry has the job's fields flat, or all of them as JSON in one field `payload`. Whatever an
+ * entry holds, the result is a job or a reason, never an exception.
+ */
+import { isUtf8 } from 'node:buffer';
+import { JsonError, isJsonObject, parseJson } from './json.ts';
+import type { EntryFields } from './storable.ts';
+import { storableFields, storableText } from './storable.ts';
+
+/** Names and values of an entry together. FCM takes 4 KiB of payload; the rest is room for JSON's own escapes. */
+export const MAX_JOB_BYTES = 64 * 1024;
+
+const MAX_USER_ID_BYTES = 512;
+/** Android cuts what is longer. Bounded here, since it is also a key by which Temporal shares workers out. */
+const MAX_CHANNEL_BYTES = 200;
+const MAX_BADGE = 999_999_999;
+
+/** The job's fields by name; the AsyncAPI document is held against both lists. */
+export const REQUIRED_JOB_FIELDS = ['userId', 'title', 'body', 'channel'] as const;
+export const OPTIONAL_JOB_FIELDS = ['badge', 'data'] as const;
+/** Holds all of them as a JSON object, instead of them. */
+export const PAYLOAD_FIELD = 'payload';
+
+type JobField = (typeof REQUIRED_JOB_FIELDS)[number] | (typeof OPTIONAL_JOB_FIELDS)[number];
+const JOB_FIELDS: readonly string[] = [...REQUIRED_JOB_FIELDS, ...OPTIONAL_JOB_FIELDS];
+
+/** What is to be shown. */
+export interface MobileJobContent {
+  title: string;
+  body: string;
+  /** Android's notification channel. */
+  channel: string;
+  /** The number on the app's icon. */
+  badge?: number;
+  /** For the app; values as the producer gave them. */
+  data: Record<string, unknown>;
+}
+
+/** One valid job. */
+export interface MobileJob {
+  /** The stream entry's id. */
+  jobId: string;
+  userId: string;
+  content: MobileJobContent;
+}
+
+/**
+ * Reasons that an entry shows by itself, except `invalid_message`: what would be sent is nothing that FCM takes.
+ */
+export const MALFORMED_JOB_CODES = [
+  'entry_too_large',
+  'invalid_entry',
+  'invalid_payload',
+  'missing_field',
+  'invalid_field',
+  'invalid_message',
+] as const;
+export type MalformedJobCode = (typeof MALFORMED_JOB_CODES)[number];
+
+/** An entry that cannot become a job, in a form that PostgreSQL stores as it is. */
+export interface MalformedJob {
+  jobId: string;
+  /** As far as it could be read. */
+  userId?: string;
+  failureCode: MalformedJobCode;
+  /** Names the field; never quotes what it holds, because it goes into logs. */
+  failureMessage: string;
+  rawFields: Record<string, string>;
+}
+
+export type ParsedMobileJob = { ok: true; job: MobileJob } | { ok: false; malformed: MalformedJob };
+
+/** Checks one stream entry. Never throws. */
+export function parseMobileJob(entryId: string, fields: EntryFields): ParsedMobileJob {
+  try {
+    return { ok: true, job: { jobId: entryId, ...readJob(fields) } };
+  } catch (error) {
+    // A fault of our own must not make good jobs malformed.
+    if (!(error instanceof Refusal)) throw error;
+    return { ok: false, malformed: malformedJob(entryId, fields, error.code, error.message) };
+  }
+}
+
+/** An entry as it is kept when it is refused. `userId` is that of a job which could be read. */
+export function malformedJob(
+  jobId: string,
+  fields: EntryFields,
+  failureCode: MalformedJobCode,
+  failureMessage: string,
+  userId = flatUserId(fields),
+): MalformedJob {
+  return {
+    jobId,
+    ...(userId === undefined ? {} : { userId }),
+    failureCode,
+    // It may name a key that the producer chose.
+    failureMessage: failureMessage.toWellFormed().replaceAll('\0', '\ufffd'),
+    rawFields: storableFields(fields),
+  };
+}
+
+/** Internal: why reading stopped. */
+class Refusal extends Error {
+  readonly code: MalformedJobCode;
+  constructor(code: MalformedJobCode, message: string) {
+    super(message);
+    this.code = code;
+  }
+}
+
+function readJob(fields: EntryFields): Omit<MobileJob, 'jobId'> {
+  const size = fields.reduce((total, [name, value]) => total + name.length + value.length, 0);
+  if (size > MAX_JOB_BYTES) {
+    throw new Refusal(
+      'entry_too_large',
+      `the entry has ${size} bytes; at most ${MAX_JOB_BYTES} are accepted`,
+    );
+  }
+  const flat = readFlat(fields);
+  const payload = flat.get(PAYLOAD_FIELD);
+  const values = payload === undefined ? valuesOfFlat(flat) : valuesOfPayload(payload, flat);
+  for (const name of REQUIRED_JOB_FIELDS) {
+    if (values.get(name) === undefined) throw new Refusal('missing_field', `${name} is missing`);
+  }
+  const badge = badgeOf(values);
+  return {
+    userId: identifier(values, 'userId', MAX_USER_ID_BYTES),
+    content: {
+      title: textOf(values, 'title'),
+      body: textOf(values, 'body'),
+      channel: identifier(values, 'channel', MAX_CHANNEL_BYTES),
+      ...(badge === undefined ? {} : { badge }),
+      data: dataOf(values),
+    },
+  };
+}
+
+/** The known fields as text; unknown ones are ignored. */
+function readFlat(fields: EntryFields): Map<string, string> {
+  const flat = new Map<string, string>();
+  for (const [nameBytes, value] of fields) {
+    const name = nameBytes.toString('latin1');
+    if (name !== PAYLOAD_FIELD && !JOB_FIELDS.includes(name)) continue;
+    if (flat.has(name)) throw new Refusal('invalid_entry', `${name} is given more than once`);
+    if (!isUtf8(value)) throw new Refusal('invalid_entry', `${name} is not UTF-8`);
+    const text = value.toString('utf8');
+    if (text.includes('\0')) throw new Refusal('invalid_entry', `${name} has a NUL character`);
+    flat.set(name, text);
+  }
+  return flat;
+}
+
+/** The job's values, whatever form they came in. A Map: what the producer names a field cannot reach a prototype. */
+type Values = ReadonlyMap<JobField, unknown>;
+
+function valuesOfFlat(flat: ReadonlyMap<string, string>): Values {
+  const values = new Map<JobField, unknown>(flat as ReadonlyMap<JobField, string>);
+  // Redis has no absent values: an empty optional field counts as one.
+  for (const name of OPTIONAL_JOB_FIELDS) if (values.get(name) === '') values.delete(name);
+  const badge = flat.get('badge');
+  if (badge) {
+    if (!/^\d{1,9}$/.test(badge)) throw invalidBadge();
+    values.set('badge', Number(badge));
+  }
+  const data = flat.get('data');
+  if (data) values.set('data', parsedOrRefused(data, 'data', 'invalid_field'));
+  return values;
+}
+
+function valuesOfPayload(payload: string, flat: ReadonlyMap<string, string>): Values {
+  const beside = JOB_FIELDS.find((name) => flat.has(name));
+  if (beside !== undefined) {
+    throw new Refusal('invalid_entry', `${beside} is given beside ${PAYLOAD_FIELD}; give one or the other`);
+  }
+  const value = parsedOrRefused(payload, PAYLOAD_FIELD, 'invalid_payload');
+  if (!isJsonObject(value)) throw new Refusal('invalid_payload', `${PAYLOAD_FIELD} must be a JSON object`);
+  const known = Object.entries(value).filter(([name, field]) => JOB_FIELDS.includes(name) && field !== null);
+  return new Map(known as [JobField, unknown][]);
+}
+
+function parsedOrRefused(text: string, name: string, code: MalformedJobCode): unknown {
+  try {
+    return parseJson(text);
+  } catch (error) {
+    if (error instanceof JsonError) throw new Refusal(code, `${name} ${error.message}`);
+    throw error;
+  }
+}
+
+function textOf(values: Values, name: 'userId' | 'title' | 'body' | 'channel'): string {
+  const value = values.get(name);
+  if (typeof value !== 'string') throw new Refusal('invalid_field', `${name} must be a string`);
+  if (value.trim() === '') throw new Refusal('invalid_field', `${name} is empty`);
+  return value;
+}
+
+function identifier(values: Values, name: 'userId' | 'channel', maxBytes: number): string {
+  const value = textOf(values, name);
+  if (/\p{Cc}/u.test(value)) throw new Refusal('invalid_field', `${name} has control characters`);
+  if (Buffer.byteLength(value) > maxBytes) {
+    throw new Refusal('invalid_field', `${name} is longer than ${maxBytes} bytes`);
+  }
+  return value;
+}
+
+const invalidBadge = (): Refusal =>
+  new Refusal('invalid_field', `badge must be a whole number from 0 to ${MAX_BADGE}`);
+
+function badgeOf(values: Values): number | undefined {
+  const badge = values.get('badge');
+  if (badge === undefined) return undefined;
+  if (typeof badge !== 'number' || !Number.isInteger(badge) || badge < 0 || badge > MAX_BADGE) {
+    throw invalidBadge();
+  }
+  // -0 is a whole number that JSON does not give back.
+  return badge + 0;
+}
+
+function dataOf(values: Values): Record<string, unknown> {
+  const data = values.get('data') ?? {};
+  if (!isJsonObject(data)) throw new Refusal('invalid_field', 'data must be a JSON object');
+  return data;
+}
+
+/** For the operator who looks for a user's refused entries: as far as it can be had without reading JSON. */
+function flatUserId(fields: EntryFields): string | undefined {
+  const value = fields.find(([name]) => name.toString('latin1') === 'userId')?.[1];
+  return value && storableText(value, MAX_USER_ID_BYTES);
+}

@@ -1,0 +1,289 @@
+/**
+ * Mobile push jobs: look into them, send what failed once more. What is to be shown on a device is personal: it is
+ * read when one job is shown, and kept out of lists.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { WorkflowExecutionAlreadyStartedError } from '@temporalio/client';
+import { searchableKey } from '../api/ids.ts';
+import type { MobileReplayRequest } from '../workflows/mobile-push-contract.ts';
+import {
+  MOBILE_PUSH_WORKFLOW,
+  MOBILE_REPLAY_SIGNAL,
+  MOBILE_TASK_QUEUE,
+  mobilePushAttributes,
+  mobilePushWorkflowId,
+} from '../workflows/mobile-push-contract.ts';
+import { NotFoundError, NothingToDoError } from './operator-errors.ts';
+import type { LiveState } from './operator-live.ts';
+import { bounded, liveStateOf } from './operator-live.ts';
+import type { OperatorResources } from './operator.ts';
+import type { Candidate, Conditions, Page } from './sql-conditions.ts';
+import { DEFAULT_LIMIT, conditions, pageOf } from './sql-conditions.ts';
+import { linkField } from './web-ui-links.ts';
+
+/** As in the column `status`; the last two are jobs that no workflow took. */
+export const MOBILE_STATUSES = [
+  'pending',
+  'sent',
+  'partial',
+  'failed',
+  'no_tokens',
+  'malformed',
+  'max_retries',
+] as const;
+export type MobileJobStatus = (typeof MOBILE_STATUSES)[number];
+
+/** Those that a replay can help. */
+export const REPLAYABLE: readonly MobileJobStatus[] = ['partial', 'failed', 'max_retries'];
+
+export interface MobileJobFilter {
+  status?: MobileJobStatus;
+  userId?: string;
+  /** Why the last send failed, or the entry was refused. */
+  code?: string;
+  /** Bounds of the time of arrival, both included. */
+  since?: Date;
+  until?: Date;
+}
+
+export interface MobileJobSummary {
+  jobId: string;
+  status: MobileJobStatus;
+  /** Absent when a malformed entry names none. */
+  userId?: string;
+  channel?: string;
+  tokens: number;
+  sent: number;
+  removed: number;
+  failed: number;
+  errorCode?: string;
+  errorMessage?: string;
+  createdAt: Date;
+  updatedAt: Date;
+  link?: string;
+}
+
+/** One job's send to one device. The token itself is never shown. */
+export interface MobileSendView {
+  deviceTokenId: string;
+  status: string;
+  attempts: number;
+  /** Goes with every attempt, so that a device can drop a repeat. */
+  pushId: string;
+  lastCode?: string;
+  messageId?: string;
+  updatedAt: Date;
+}
+
+export interface MobileJobView extends MobileJobSummary {
+  /** Absent once no device is left to show it to. */
+  content?: unknown;
+  /** Of a malformed entry. */
+  rawFields?: Record<string, string>;
+  sends: MobileSendView[];
+  /** What its workflow does right now; absent when Temporal does not know it, or did not answer. */
+  live?: LiveState;
+}
+
+export interface MobileReplayOptions extends MobileReplayRequest {
+  ratePerSecond: number;
+  limit?: number;
+  onReplayed?: (jobId: string) => void;
+  /** Stops the run after the job at hand. */
+  signal?: AbortSignal;
+}
+
+const PAGE_SIZE = 200;
+
+export function mobileOperations(resources: OperatorResources) {
+  const { db } = resources;
+
+  const summaryOf = (row: JobRow): MobileJobSummary => ({
+    jobId: row.job_id,
+    status: row.status,
+    ...(row.user_id === null ? {} : { userId: row.user_id }),
+    ...(row.channel === null ? {} : { channel: row.channel }),
+    tokens: row.token_count,
+    sent: row.sent_count,
+    removed: row.removed_count,
+    failed: row.failed_count,
+    ...(row.error_code === null ? {} : { errorCode: row.error_code }),
+    ...(row.error_message === null ? {} : { errorMessage: row.error_message }),
+    createdAt: row.created_at,
+    updatedAt: row.updated_at,
+    // Malformed entries have no workflow.
+    ...(row.status === 'malformed' ? {} : linkField(resources, mobilePushWorkflowId(row.job_id))),
+  });
+
+  return {
+    /** Jobs, newest first. */
+    async list({ limit = DEFAULT_LIMIT, ...filter }: MobileJobFilter & { limit?: number } = {}): Promise<
+      Page<MobileJobSummary>
+    > {
+      const given = conditions(matching(filter));
+      const { rows } = await db.query<JobRow>(LIST_JOBS(given), [...given.values, limit + 1]);
+      return pageOf(rows, limit, summaryOf);
+    },
+
+    /** @throws NotFoundError when no such job was recorded, or it was deleted since. */
+    async show(jobId: string): Promise<MobileJobView> {
+      const { rows } = await db.query<
+        JobRow & { content: unknown; raw_fields: Record<string, string> | null }
+      >(SHOW_JOB, [jobId]);
+      const [row] = rows;
+      if (!row) throw new NotFoundError(`no mobile push job ${jobId} is recorded`);
+      const sends = await db.query<MobileSendView>(LIST_SENDS, [jobId]);
+      const live = await liveStateOf(resources, mobilePushWorkflowId(jobId)).catch(() => undefined);
+      return {
+        ...summaryOf(row),
+        ...(row.content === null ? {} : { content: row.content }),
+        ...(row.raw_fields === null ? {} : { rawFields: row.raw_fields }),
+        sends: sends.rows,
+        ...(live ? { live } : {}),
+      };
+    },
+
+    /**
+     * Sends what failed of one job once more, with a fresh budget; devices that have the push get none.
+     *
+     * @throws NotFoundError; NothingToDoError when nothing of it failed.
+     */
+    async replay(jobId: string, request: MobileReplayRequest = {}): Promise<void> {
+      const { rows } = await db.query<JobToReplay>(FIND_JOB, [jobId]);
+      const [job] = rows;
+      if (!job) throw new NotFoundError(`no mobile push job ${jobId} is recorded`);
+      if (!REPLAYABLE.includes(job.status) && job.status !== 'pending') {
+        throw new NothingToDoError(`mobile push job ${jobId} is ${job.status}: nothing to replay`);
+      }
+      await order(job, request);
+    },
+
+    /** How many jobs a bulk replay with this filter would replay. */
+    async countReplayable(filter: MobileJobFilter): Promise<number> {
+      const given = conditions(replayable(filter));
+      const { rows } = await db.query<{ jobs: number }>(COUNT_JOBS(given), given.values);
+      return rows[0]!.jobs;
+    },
+
+    /**
+     * Replays all jobs that match, oldest first. What was replayed is `sent` soon, so the same call goes on with the
+     * rest; within a run it only takes jobs that failed before it began.
+     *
+     * @returns the ids of the jobs that were replayed.
+     */
+    async replayMany(filter: MobileJobFilter, options: MobileReplayOptions): Promise<string[]> {
+      const { ratePerSecond, limit = Infinity, onReplayed, signal, ...request } = options;
+      const replayed: string[] = [];
+      const { rows: clock } = await db.query<{ now: string }>('SELECT clock_timestamp()::text AS now');
+      let after: string | undefined;
+      for (;;) {
+        const given = conditions([
+          ...replayable(filter),
+          ['updated_at < ?::timestamptz', clock[0]!.now],
+          ['job_id > ?', after],
+        ]);
+        const { rows } = await db.query<JobToReplay>(NEXT_JOBS(given), [...given.values, PAGE_SIZE]);
+        for (const job of rows) {
+          if (replayed.length >= limit || signal?.aborted) return replayed;
+          await order(job, request);
+          replayed.push(job.job_id);
+          onReplayed?.(job.job_id);
+          await sleep(1_000 / ratePerSecond, undefined, signal ? { signal } : {}).catch(() => undefined);
+        }
+        if (rows.length < PAGE_SIZE) return replayed;
+        after = rows.at(-1)!.job_id;
+      }
+    },
+  };
+
+  async function order({ job_id, user_id }: JobToReplay, request: MobileReplayRequest): Promise<void> {
+    try {
+      await bounded(resources.temporal, () =>
+        resources.temporal.workflow.signalWithStart(MOBILE_PUSH_WORKFLOW, {
+          workflowId: mobilePushWorkflowId(job_id),
+          taskQueue: MOBILE_TASK_QUEUE,
+          args: [{ jobId: job_id }],
+          signal: MOBILE_REPLAY_SIGNAL,
+          signalArgs: [request],
+          workflowIdReusePolicy: 'ALLOW_DUPLICATE_FAILED_ONLY',
+          typedSearchAttributes: mobilePushAttributes(searchableKey(user_id ?? '')),
+          staticSummary: 'mobile push (replay)',
+        }),
+      );
+    } catch (error) {
+      // Its last run completed: every device that could be reached has the push.
+      if (!(error instanceof WorkflowExecutionAlreadyStartedError)) throw error;
+    }
+  }
+}
+
+const matching = ({ status, userId, code, since, until }: MobileJobFilter): Candidate[] => [
+  ['status = ?', status],
+  ['user_id = ?', userId],
+  ['error_code = ?', code],
+  ['created_at >= ?', since],
+  ['created_at <= ?', until],
+];
+
+const replayable = (filter: MobileJobFilter): Candidate[] => [
+  ['status = ANY(?)', REPLAYABLE],
+  ...matching(filter),
+];
+
+interface JobToReplay {
+  job_id: string;
+  status: MobileJobStatus;
+  user_id: string | null;
+}
+
+interface JobRow extends JobToReplay {
+  channel: string | null;
+  token_count: number;
+  sent_count: number;
+  removed_count: number;
+  failed_count: number;
+  error_code: string | null;
+  error_message: string | null;
+  created_at: Date;
+  updated_at: Date;
+}
+
+const COLUMNS = `job_id, status, user_id, channel, token_count, sent_count, removed_count, failed_count, error_code,
+         error_message, created_at, updated_at`;
+
+const LIST_JOBS = ({ where, next }: Conditions) => `
+  SELECT ${COLUMNS}
+    FROM notifications.notification_log
+   ${where}
+   ORDER BY created_at DESC, job_id DESC
+   LIMIT ${next}`;
+
+const SHOW_JOB = `
+  SELECT ${COLUMNS}, content, raw_fields
+    FROM notifications.notification_log
+   WHERE job_id = $1`;
+
+const LIST_SENDS = `
+  SELECT device_token_id AS "deviceTokenId", status, attempts, push_id AS "pushId", last_code AS "lastCode",
+         message_id AS "messageId", updated_at AS "updatedAt"
+    FROM notifications.notification_sends
+   WHERE job_id = $1
+   ORDER BY device_token_id
+   LIMIT 1000`;
+
+const FIND_JOB = `
+  SELECT job_id, status, user_id
+    FROM notifications.notification_log
+   WHERE job_id = $1`;
+
+const COUNT_JOBS = ({ where }: Conditions) => `
+  SELECT count(*)::int AS jobs
+    FROM notifications.notification_log
+   ${where}`;
+
+const NEXT_JOBS = ({ where, next }: Conditions) => `
+  SELECT job_id, status, user_id
+    FROM notifications.notification_log
+   ${where}
+   ORDER BY job_id
+   LIMIT ${next}`;

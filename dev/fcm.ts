@@ -1,0 +1,242 @@
+/**
+ * A stand-in for Firebase Cloud Messaging: the one call that firebase-admin's `send()` makes, HTTP/1.1 over TLS, with
+ * errors in the form of the FCM v1 API and scripted failures for tests.
+ */
+import { randomUUID } from 'node:crypto';
+import type { IncomingHttpHeaders, IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
+import { createServer } from 'node:https';
+import type { AddressInfo } from 'node:net';
+import { text } from 'node:stream/consumers';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { createLoopbackCertificate } from './fcm-certificate.ts';
+import { assertPortFree, LOOPBACK } from './ports.ts';
+
+/** Moves the stand-in's port. */
+const PORT_VARIABLE = 'NOTIFICATION_DEV_FCM_PORT';
+
+/**
+ * What FCM can say about a message, by FCM's own code where it has one. The exceptions are `INVALID_TOKEN`, an
+ * `INVALID_ARGUMENT` that names the token; `INVALID_REGISTRATION`, the same in the words of the API before v1; and
+ * `PERMISSION_DENIED` and `UNAUTHENTICATED`, which come from in front of FCM and concern the credential.
+ */
+export type FcmError = keyof typeof ERRORS;
+
+/** How an answer goes wrong. */
+export type FcmFailure =
+  /** FCM's error; `retryAfter` is the value of that header, seconds or an HTTP date. */
+  | { kind: 'error'; error: FcmError; retryAfter?: string }
+  /** Any answer at all, for instance HTML. */
+  | { kind: 'answer'; status: number; body: string; headers?: OutgoingHttpHeaders }
+  /** The right answer, this many milliseconds late. */
+  | { kind: 'delay'; ms: number }
+  /** The connection breaks before any answer. */
+  | { kind: 'reset' }
+  /** 200 and half a body, then the connection breaks. */
+  | { kind: 'cut-off' };
+
+/** A failure, for which token and how often. */
+export interface FcmFailureScript {
+  failure: FcmFailure;
+  /** Default: every token. */
+  token?: string;
+  /** How many requests fail; default: all until {@link FcmStandIn.heal}. */
+  times?: number;
+}
+
+/** A send that was received, answered or not. */
+export interface RecordedSend {
+  token: string;
+  projectId: string;
+  headers: IncomingHttpHeaders;
+  /** The whole body, as the phone's platforms would be told. */
+  body: { message: Record<string, unknown> };
+  /** Milliseconds since the epoch. */
+  at: number;
+}
+
+/** A running stand-in. */
+export interface FcmStandIn {
+  /** `https://127.0.0.1:<port>`. */
+  url: string;
+  /** The authority that its clients must trust. */
+  caPem: string;
+  /** Every send so far, oldest first. */
+  requests: readonly RecordedSend[];
+  /** Connections: open now, most at once, and opened since the start. */
+  sockets: Readonly<{ open: number; highest: number; opened: number }>;
+  /** Adds a failure; of several that fit a request the oldest that is not used up decides. */
+  fail(script: FcmFailureScript): void;
+  /** Removes all failures. */
+  heal(): void;
+  /** Ends it at once, open connections included. */
+  stop(): Promise<void>;
+}
+
+const SEND_PATH = /^\/v1\/projects\/([^/]+)\/messages:send$/;
+
+/** Answers as the FCM v1 reference documents and public reports show them: HTTP status and google.rpc.Status. */
+const ERRORS = {
+  UNREGISTERED: fcmError(404, 'NOT_FOUND', 'Requested entity was not found.', 'UNREGISTERED'),
+  INVALID_TOKEN: fcmError(
+    400,
+    'INVALID_ARGUMENT',
+    'The registration token is not a valid FCM registration token',
+    'INVALID_ARGUMENT',
+    badRequest('message.token', 'Invalid registration token'),
+  ),
+  INVALID_REGISTRATION: { status: 400, body: { error: 'InvalidRegistration' } },
+  INVALID_ARGUMENT: fcmError(
+    400,
+    'INVALID_ARGUMENT',
+    'Request contains an invalid argument.',
+    'INVALID_ARGUMENT',
+    badRequest('message.android.notification.channel_id', 'Invalid value'),
+  ),
+  SENDER_ID_MISMATCH: fcmError(403, 'PERMISSION_DENIED', 'SenderId mismatch', 'SENDER_ID_MISMATCH'),
+  PERMISSION_DENIED: fcmError(403, 'PERMISSION_DENIED', 'The caller does not have permission'),
+  QUOTA_EXCEEDED: fcmError(429, 'RESOURCE_EXHAUSTED', 'Quota exceeded.', 'QUOTA_EXCEEDED'),
+  UNAVAILABLE: fcmError(503, 'UNAVAILABLE', 'The service is currently unavailable.', 'UNAVAILABLE'),
+  INTERNAL: fcmError(500, 'INTERNAL', 'Internal error encountered.', 'INTERNAL'),
+  UNSPECIFIED_ERROR: fcmError(500, 'UNKNOWN', 'Unknown error.', 'UNSPECIFIED_ERROR'),
+  THIRD_PARTY_AUTH_ERROR: fcmError(401, 'UNAUTHENTICATED', 'Auth error from APNS', 'THIRD_PARTY_AUTH_ERROR'),
+  UNAUTHENTICATED: fcmError(401, 'UNAUTHENTICATED', 'Request had invalid authentication credentials.'),
+} satisfies Record<string, { status: number; body: object }>;
+
+/**
+ * Starts the stand-in on 127.0.0.1, with a certificate of its own. `POST /v1/projects/<project>/messages:send` answers
+ * 200 `{"name":"projects/<project>/messages/<id>"}`.
+ *
+ * @param options.port loopback port; default 0: a free one.
+ * @throws Error when the port is taken.
+ */
+export async function startFcm({ port = 0 }: { port?: number } = {}): Promise<FcmStandIn> {
+  if (port !== 0) await assertPortFree(port, 'stand-in FCM', PORT_VARIABLE);
+  const { keyPem, certPem } = createLoopbackCertificate();
+  const requests: RecordedSend[] = [];
+  const sockets = { open: 0, highest: 0, opened: 0 };
+  let scripts: (FcmFailureScript & { left: number })[] = [];
+  const stopping = new AbortController();
+
+  const nextFailure = (token: string): FcmFailure | undefined => {
+    const script = scripts.find(
+      ({ left, token: only }) => left > 0 && (only === undefined || only === token),
+    );
+    if (script) script.left -= 1;
+    return script?.failure;
+  };
+
+  const receive = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
+    const send = await readSend(request, response);
+    if (!send) return;
+    requests.push(send);
+    const failure = nextFailure(send.token);
+    // Not beyond the end of the stand-in, whose process could not end otherwise.
+    if (failure?.kind === 'delay') await sleep(failure.ms, undefined, { signal: stopping.signal });
+    answer(response, send.projectId, failure);
+  };
+
+  const server = createServer({ key: keyPem, cert: certPem }, (request, response) => {
+    // A client that goes away, or the end of the stand-in: there is nobody left to answer.
+    receive(request, response).catch(() => response.destroy());
+  });
+  server.on('secureConnection', (socket) => {
+    sockets.opened += 1;
+    sockets.open += 1;
+    sockets.highest = Math.max(sockets.highest, sockets.open);
+    socket.once('close', () => (sockets.open -= 1));
+  });
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', reject);
+    server.listen(port, LOOPBACK, resolve);
+  });
+
+  return {
+    url: `https://${LOOPBACK}:${(server.address() as AddressInfo).port}`,
+    caPem: certPem,
+    requests,
+    sockets,
+    fail: (script) => void scripts.push({ ...script, left: script.times ?? Number.POSITIVE_INFINITY }),
+    heal: () => {
+      scripts = [];
+    },
+    stop: async () => {
+      if (!server.listening) return;
+      const closed = new Promise((resolve) => server.close(resolve));
+      server.closeAllConnections();
+      stopping.abort();
+      await closed;
+    },
+  };
+}
+
+/** The send that a request asks for; a request that is none is answered here. */
+async function readSend(
+  request: IncomingMessage,
+  response: ServerResponse,
+): Promise<RecordedSend | undefined> {
+  const at = Date.now();
+  const projectId = SEND_PATH.exec(request.url ?? '')?.[1];
+  if (projectId === undefined || request.method !== 'POST') {
+    response.writeHead(404, { 'content-type': 'text/html' }).end('<h1>404. That is an error.</h1>');
+    return undefined;
+  }
+  const body = parseJson(await text(request)) as { message?: { token?: unknown } } | undefined;
+  const token = body?.message?.token;
+  if (!request.headers.authorization?.startsWith('Bearer ')) sendError(response, 'UNAUTHENTICATED');
+  else if (typeof token !== 'string' || token === '') sendError(response, 'INVALID_ARGUMENT');
+  else return { token, projectId, headers: request.headers, body: body as RecordedSend['body'], at };
+  return undefined;
+}
+
+function parseJson(json: string): unknown {
+  try {
+    return JSON.parse(json);
+  } catch {
+    return undefined;
+  }
+}
+
+function answer(response: ServerResponse, projectId: string, failure: FcmFailure | undefined): void {
+  const name = `projects/${projectId}/messages/${randomUUID()}`;
+  switch (failure?.kind) {
+    case 'reset':
+      response.destroy();
+      return;
+    case 'cut-off':
+      response.writeHead(200, { 'content-type': 'application/json', 'content-length': 1_000 });
+      response.write('{"name":', () => response.destroy());
+      return;
+    case 'answer':
+      response.writeHead(failure.status, { ...failure.headers }).end(failure.body);
+      return;
+    case 'error':
+      sendError(response, failure.error, failure.retryAfter);
+      return;
+    // A delayed answer is late, not wrong.
+    case 'delay':
+    case undefined:
+      sendJson(response, 200, { name });
+  }
+}
+
+function sendError(response: ServerResponse, error: FcmError, retryAfter?: string): void {
+  if (retryAfter !== undefined) response.setHeader('retry-after', retryAfter);
+  sendJson(response, ERRORS[error].status, ERRORS[error].body);
+}
+
+function sendJson(response: ServerResponse, status: number, body: object): void {
+  response.writeHead(status, { 'content-type': 'application/json; charset=UTF-8' }).end(JSON.stringify(body));
+}
+
+function fcmError(httpStatus: number, status: string, message: string, code?: string, ...more: object[]) {
+  const type = 'type.googleapis.com/google.firebase.fcm.v1.FcmError';
+  const details = [...(code === undefined ? [] : [{ '@type': type, errorCode: code }]), ...more];
+  return { status: httpStatus, body: { error: { code: httpStatus, message, status, details } } };
+}
+
+function badRequest(field: string, description: string): object {
+  return {
+    '@type': 'type.googleapis.com/google.rpc.BadRequest',
+    fieldViolations: [{ field, description }],
+  };
+}

@@ -1,0 +1,57 @@
+/** The CLI as operators run it: a process of its own, configured by its environment. */
+import { spawn } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import type { Slot } from './harness.ts';
+import { namespaceOf } from './slots.ts';
+
+export interface CliResult {
+  code: number | null;
+  stdout: string;
+  stderr: string;
+}
+
+/** The CLI with the servers of a slot. Call `dispose` at the end. */
+export function cliFor(slot: Slot) {
+  const dataDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-cli-'));
+  const { redis, postgresDsn, temporalAddress = '', userServiceUrl } = slot.endpoints;
+  const env: Record<string, string> = {
+    // Dozens of processes load the same files.
+    NODE_COMPILE_CACHE: path.join(dataDir, 'compile-cache'),
+    NOTIFICATION_DATA_DIR: dataDir,
+    NOTIFICATION_REDIS_MASTER_ADDR: `${redis.host}:${redis.port}`,
+    NOTIFICATION_REDIS_DB: String(slot.slot),
+    NOTIFICATION_POSTGRES_PRIMARY_DSN: postgresDsn,
+    TEMPORAL_ADDRESS: temporalAddress,
+    TEMPORAL_NAMESPACE: namespaceOf(slot.slot),
+    NOTIFICATION_USER_SERVICE_BASE_URL: userServiceUrl,
+    NOTIFICATION_TEMPORAL_UI_URL: 'http://ui.test',
+  };
+
+  /** Runs it without a terminal. */
+  function cli(
+    args: string[],
+    { changes = {}, input = '' }: { changes?: Record<string, string>; input?: string } = {},
+  ) {
+    return new Promise<CliResult>((resolve) => {
+      const child = spawn(process.execPath, ['client/cli.ts', ...args], {
+        // Of the test's own environment only what a program needs to run: no variable may get in by accident.
+        env: { PATH: process.env['PATH'] ?? '', ...env, ...changes },
+      });
+      const result: CliResult = { code: null, stdout: '', stderr: '' };
+      child.stdout.on('data', (chunk: Buffer) => (result.stdout += chunk.toString()));
+      child.stderr.on('data', (chunk: Buffer) => (result.stderr += chunk.toString()));
+      child.once('close', (code) => resolve({ ...result, code }));
+      child.stdin.end(input);
+    });
+  }
+
+  /** Runs it with --json; the output must be one JSON document. */
+  async function json<T>(args: string[]): Promise<{ code: number | null; value: T }> {
+    const { code, stdout } = await cli([...args, '--json']);
+    return { code, value: JSON.parse(stdout) as T };
+  }
+
+  return { cli, json, env, dataDir, dispose: () => rmSync(dataDir, { recursive: true, force: true }) };
+}

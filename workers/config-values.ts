@@ -1,0 +1,60 @@
+/** The kinds of values that variables of the environment have, each with its check. */
+import { z } from 'zod';
+import { emailAddressSchema } from '../api/mail-command.ts';
+
+/** Ten years: beyond, a duration is a typing error. */
+const LONGEST_MS = 3_650 * 24 * 3_600_000;
+
+/** A Go-style duration (`250ms`, `5s`, `1m30s`, `168h`) as milliseconds. */
+export const duration = z.string().transform((text, context) => {
+  const units: Record<string, number> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000 };
+  const parts = [...text.matchAll(/(\d+(?:\.\d+)?)(ms|s|m|h)/g)];
+  const ms = parts.reduce((total, [, amount, unit]) => total + Number(amount) * units[unit!]!, 0);
+  if (parts.map(([part]) => part).join('') !== text || ms < 1 || ms > LONGEST_MS) {
+    context.addIssue('must be a duration above zero such as 250ms, 5s, 1m30s or 168h');
+    return z.NEVER;
+  }
+  return Math.round(ms);
+});
+
+export const integer = (min: number, max: number) =>
+  z
+    .string()
+    .regex(/^\d+$/, 'must be a whole number')
+    .transform(Number)
+    .pipe(z.number().min(min, `must be at least ${min}`).max(max, `must be at most ${max}`));
+
+export const port = integer(0, 65_535);
+export const flag = z.enum(['true', 'false'], 'must be true or false').transform((text) => text === 'true');
+export const list = z.string().transform((text) =>
+  text
+    .split(',')
+    .map((item) => item.trim())
+    .filter((item) => item !== ''),
+);
+export const streamName = z.string().regex(/^[\x21-\x7e]{1,200}$/, 'must be printable ASCII without spaces');
+
+export const hostAndPort = z.string().transform((text, context) => {
+  const match = /^(?:\[([^\]]+)\]|([^:]*)):(\d{1,5})$/.exec(text);
+  const [, bracketed, plain, portText] = match ?? [];
+  if (!match || Number(portText) > 65_535) {
+    context.addIssue('must be host:port, or :port for every interface');
+    return z.NEVER;
+  }
+  return { host: bracketed ?? plain ?? '', port: Number(portText) };
+});
+
+export const httpUrl = z.url({ protocol: /^https?$/, error: 'must be an http or https URL' });
+export const httpsUrl = z.url({ protocol: /^https$/, error: 'must be an https URL' });
+export const postgresDsn = z.url({
+  protocol: /^postgres(ql)?$/,
+  error: 'must be a postgres:// or postgresql:// URL',
+});
+
+/** Trimmed, lower case, without repetition; every entry must be one address. */
+export const emailList = list.transform((emails, context) => {
+  const normalised = [...new Set(emails.map((email) => email.toLowerCase()))];
+  const wrong = normalised.filter((email) => !emailAddressSchema.safeParse(email).success);
+  if (wrong.length > 0) context.addIssue(`has invalid addresses: ${wrong.join(', ')}`);
+  return normalised;
+});

@@ -1,0 +1,108 @@
+/**
+ * What the mobile push workflow and everybody who starts, signals or finds it agree on: task queue, workflow ids,
+ * inputs, outcomes, search attributes. Pure, so that clients and the workflow sandbox can both import it.
+ */
+
+export const MOBILE_TASK_QUEUE = 'mobile-push';
+
+/** Workflow type name as registered with Temporal. */
+export const MOBILE_PUSH_WORKFLOW = 'mobilePush';
+
+/** `jobId` is the id of the job's entry in the stream. */
+export const mobilePushWorkflowId = (jobId: string): string => `mobile-push/${jobId}`;
+
+/**
+ * Signal to a job's workflow, argument `MobileReplayRequest` or none: what failed is sent again with a fresh budget, to
+ * the user's devices as they are then; a device that has the push gets none. One that comes while sends are under way
+ * takes effect after them. To reach ended jobs, and those that were given up before their workflow was started, send
+ * it by signal-with-start with the id reuse policy ALLOW_DUPLICATE_FAILED_ONLY.
+ */
+export const MOBILE_REPLAY_SIGNAL = 'replay';
+
+export interface MobileReplayRequest {
+  /** Who asks, for the log; default `signal`. */
+  requestedBy?: string;
+}
+
+/** Custom search attributes, all of type Keyword. `MobileStatus` is set once a job leaves the happy path. */
+export const MOBILE_SEARCH_ATTRIBUTES = {
+  /** Set at start. */
+  userId: 'UserId',
+  mobileStatus: 'MobileStatus',
+} as const;
+
+/** What a job is found by, in the form that starts take. `userId` as `searchableKey` of api/ids.ts gives it. */
+export const mobilePushAttributes = (userId: string) => [
+  { key: { name: MOBILE_SEARCH_ATTRIBUTES.userId, type: 'KEYWORD' as const }, value: userId },
+];
+
+/** Input of a job's workflow; what is to be shown stays in PostgreSQL. */
+export interface MobilePushInput {
+  jobId: string;
+}
+
+/** Final states of a job (seed "Processing Flow" 10). */
+export type MobileStatus = 'sent' | 'partial' | 'failed' | 'no_tokens';
+
+/** A job's totals, over all its devices. */
+export interface MobilePushOutcome {
+  /** sent: to every device. partial: to some. failed: to none. no_tokens: the user has no device. */
+  status: MobileStatus;
+  tokens: number;
+  sent: number;
+  /** Devices whose tokens were stale and are deleted. */
+  removed: number;
+  /** Devices that a replay may reach. */
+  failed: number;
+  /** Why the last of those failed. */
+  code?: string;
+}
+
+/** Which send: one job to one device. */
+export interface SendKey {
+  jobId: string;
+  /** `public.device_token.id`, never the token. */
+  deviceTokenId: string;
+}
+
+/** The beginning of a run, or of a replay within it. */
+export interface OpenOrder {
+  jobId: string;
+  /** Unique per opening, and the same in each attempt of it. */
+  openedBy: string;
+  /** Set for a replay that somebody asked for. */
+  requestedBy?: string;
+}
+
+/** Sends that have not been settled yet. */
+export interface OpenSends {
+  deviceTokenIds: string[];
+  /** There are more; list again when these are settled. */
+  hasMore: boolean;
+}
+
+/** How one send ended. */
+export type SendResult =
+  | { status: 'removed' | 'failed' | 'suspect' }
+  /** `isRecorded: false`: FCM has it, PostgreSQL does not know yet. */
+  | { status: 'sent'; messageId: string; isRecorded: boolean }
+  /** Our own credential is refused: whatever else the job would send is refused as well. */
+  | { status: 'credential_refused'; code: string };
+
+/** Details of a send that did not succeed yet, carried by the failure from the activity to the workflow. */
+export interface SendFailureDetails {
+  /** FCM's, or `braked`. */
+  code: string;
+  /** Spent since the job was opened. */
+  attempts: number;
+  maxAttempts: number;
+  /** ms until the next one. */
+  retryInMs: number;
+}
+
+/** The end of the sends. */
+export interface Settlement {
+  jobId: string;
+  /** Why the sends that were not made were not. */
+  stopCode?: 'cancelled' | 'credential_refused';
+}

@@ -1,0 +1,244 @@
+/**
+ * One mobile push job: list the user's devices, send to each of them, write down how it ended.
+ *
+ * ```mermaid
+ * stateDiagram-v2
+ *   [*] --> pending: one send, to one device
+ *   pending --> sent: FCM took it
+ *   pending --> removed: the token is stale, and deleted
+ *   pending --> pending: again in 30 s or when FCM says, or braked and nothing spent
+ *   pending --> failed: 5 attempts spent, or the credential is refused
+ *   pending --> suspect: token or payload may be at fault
+ *   suspect --> removed: the same payload passed for another device
+ *   suspect --> failed: it did not
+ *   failed --> pending: replay
+ * ```
+ *
+ * The rows in PostgreSQL are the truth about a job and its sends: a send that succeeded is never made again, whatever
+ * is replayed or reset. Histories hold ids only.
+ */
+import type { ActivityInterfaceFor } from '@temporalio/workflow';
+import {
+  ActivityFailure,
+  ApplicationFailure,
+  CancellationScope,
+  TemporalFailure,
+  defineSignal,
+  isCancellation,
+  proxyActivities,
+  proxyLocalActivities,
+  setCurrentDetails,
+  setHandler,
+  sleep,
+  upsertSearchAttributes,
+  workflowInfo,
+} from '@temporalio/workflow';
+import type { MobilePushActivities } from '../activities/mobile-push.ts';
+import { MOBILE_PUSH_FAILED, MOBILE_SEND_BRAKED, MOBILE_SEND_FAILED } from './failures.ts';
+import type {
+  MobilePushInput,
+  MobilePushOutcome,
+  MobileStatus,
+  OpenOrder,
+  SendFailureDetails,
+  SendKey,
+  SendResult,
+  Settlement,
+} from './mobile-push-contract.ts';
+import { MOBILE_REPLAY_SIGNAL, MOBILE_SEARCH_ATTRIBUTES } from './mobile-push-contract.ts';
+import { DATABASE, FIRST_SEND, FIRST_TRY, SEND } from './policies.ts';
+
+const MAX_REQUESTED_BY = 200;
+/** The Web UI shows details whole; an operator wants to see why, not every device. */
+const MAX_DETAIL_LINES = 10;
+
+type Activities = ActivityInterfaceFor<MobilePushActivities>;
+
+const firstTry = proxyLocalActivities<MobilePushActivities>(FIRST_TRY);
+const firstSend = proxyLocalActivities<MobilePushActivities>(FIRST_SEND);
+const durable = proxyActivities<MobilePushActivities>(DATABASE);
+const persistent = proxyActivities<MobilePushActivities>(SEND);
+
+/**
+ * Sends one job to all devices of its user.
+ *
+ * @returns how it ended, when no device is left that a replay could reach.
+ * @throws ApplicationFailure `MobilePushFailed` when there is one, so that the Failed filter of the Web UI is the list
+ * of what can be replayed; CancelledFailure when an operator cancelled it, after what was not sent is written down.
+ */
+export async function mobilePush({ jobId }: MobilePushInput): Promise<MobilePushOutcome> {
+  const replays = listenForReplays();
+  for (let opening = 0; ; opening += 1) {
+    const openedBy = `${workflowInfo().runId}/${opening}`;
+    const outcome = await deliver({ jobId, openedBy, ...replays.take() });
+    if (outcome.failed === 0 || !replays.isOrdered()) return conclude(outcome);
+  }
+}
+
+/** Makes the sends that the job still needs, then settles it by what its rows say. */
+async function deliver(order: OpenOrder): Promise<MobilePushOutcome> {
+  const { jobId } = order;
+  const sends = createSends(jobId);
+  let cancelled: Error | undefined;
+  try {
+    for (let hasMore = true; hasMore && !sends.isStopped();) {
+      const open = await surely((activities) => activities.openJob(order));
+      await sends.makeAll(open.deviceTokenIds);
+      ({ hasMore } = open);
+    }
+  } catch (error) {
+    if (!isCancellation(error)) throw error;
+    cancelled = error as Error;
+  }
+  const outcome = await CancellationScope.nonCancellable(async () => {
+    if (sends.haveSuspects()) await surely((activities) => activities.judgeSuspects(jobId));
+    const settlement: Settlement = { jobId };
+    if (cancelled !== undefined) settlement.stopCode = 'cancelled';
+    else if (sends.isStopped()) settlement.stopCode = 'credential_refused';
+    return surely((activities) => activities.settleJob(settlement));
+  });
+  if (cancelled === undefined) return outcome;
+  leaveStatus(outcome);
+  throw cancelled;
+}
+
+/** The sends of one job: all at once, each with attempts of its own, until all are settled or the job is stopped. */
+function createSends(jobId: string) {
+  const scope = new CancellationScope();
+  /** Why each device waits, by the id of its token. */
+  const waiting = new Map<string, string>();
+  let stopped = false;
+  let suspects = false;
+
+  return {
+    isStopped: () => stopped,
+    haveSuspects: () => suspects,
+
+    /** @throws CancelledFailure when an operator cancelled the job; the sends are over all the same. */
+    async makeAll(deviceTokenIds: string[]): Promise<void> {
+      const made = await scope.run(() => Promise.allSettled(deviceTokenIds.map(make)));
+      const failure = made.find((send) => send.status === 'rejected');
+      // What was stopped by ourselves is settled with the job.
+      if (failure && !(stopped && isCancellation(failure.reason))) throw failure.reason;
+    },
+  };
+
+  async function make(deviceTokenId: string): Promise<void> {
+    const key = { jobId, deviceTokenId };
+    const result = await sendUntilSettled(key, (reason) => show(deviceTokenId, reason));
+    show(deviceTokenId, undefined);
+    if (result.status === 'sent' && !result.isRecorded) {
+      await CancellationScope.nonCancellable(() => durable.recordSent(key, result.messageId));
+    }
+    if (result.status === 'suspect') suspects = true;
+    if (result.status === 'credential_refused') {
+      stopped = true;
+      scope.cancel();
+    }
+  }
+
+  function show(deviceTokenId: string, reason: string | undefined): void {
+    if (reason === undefined && !waiting.delete(deviceTokenId)) return;
+    if (reason !== undefined) waiting.set(deviceTokenId, reason);
+    const lines = [...waiting].map(([id, why]) => `device ${id}: ${why}`);
+    const left = lines.length - MAX_DETAIL_LINES;
+    setCurrentDetails(
+      [...lines.slice(0, MAX_DETAIL_LINES), ...(left > 0 ? [`${left} more`] : [])].join('\n\n'),
+    );
+  }
+}
+
+/** The first attempt as local activity; the rest as a regular one, which shows attempts, last failure and next time. */
+async function sendUntilSettled(key: SendKey, onWait: (reason: string) => void): Promise<SendResult> {
+  try {
+    return await firstSend.sendToDevice(key);
+  } catch (error) {
+    if (isCancellation(error) || !(error instanceof TemporalFailure)) throw error;
+    if (error instanceof ApplicationFailure && error.nonRetryable) throw error;
+    markRetrying();
+    const failure = sendFailureOf(error);
+    if (failure === undefined) {
+      // PostgreSQL, a time-out, a worker that died: nothing was spent.
+      onWait('the first attempt did not end; the pending activity shows the next');
+    } else {
+      const { code, attempts, maxAttempts, retryInMs } = failure;
+      const next = `attempt ${attempts + 1} of ${maxAttempts}`;
+      onWait(`${next} at ${new Date(Date.now() + retryInMs).toISOString()}, ${code}`);
+      await sleep(Math.max(1, retryInMs), { summary: `before ${next} to device ${key.deviceTokenId}` });
+    }
+    return persistent.sendToDevice(key);
+  }
+}
+
+function sendFailureOf(error: TemporalFailure): SendFailureDetails | undefined {
+  // A local activity fails with the cause itself, a regular one wraps it.
+  const cause = error instanceof ActivityFailure ? error.cause : error;
+  if (!(cause instanceof ApplicationFailure)) return undefined;
+  const isSend = cause.type === MOBILE_SEND_FAILED || cause.type === MOBILE_SEND_BRAKED;
+  return isSend ? (cause.details?.[0] as SendFailureDetails) : undefined;
+}
+
+/** Short work on the rows: at once if it can be, otherwise however long PostgreSQL is away. */
+async function surely<T>(work: (activities: Activities) => Promise<T>): Promise<T> {
+  try {
+    return await work(firstTry);
+  } catch (error) {
+    if (isCancellation(error)) throw error;
+    return work(durable);
+  }
+}
+
+function conclude(outcome: MobilePushOutcome): MobilePushOutcome {
+  leaveStatus(outcome);
+  if (outcome.failed === 0) return outcome;
+  throw ApplicationFailure.nonRetryable(summaryOf(outcome), MOBILE_PUSH_FAILED, outcome);
+}
+
+const STATUS_KEY = { name: MOBILE_SEARCH_ATTRIBUTES.mobileStatus, type: 'KEYWORD' } as const;
+const hasStatus = (): boolean => workflowInfo().typedSearchAttributes.get(STATUS_KEY) !== undefined;
+
+/** On the happy path no search attribute is changed, which would cost the server a second write. */
+function leaveStatus(outcome: MobilePushOutcome): void {
+  setCurrentDetails(summaryOf(outcome));
+  if (outcome.status !== 'sent' || hasStatus()) setStatus(outcome.status);
+}
+
+function markRetrying(): void {
+  if (!hasStatus()) setStatus('retrying');
+}
+
+function setStatus(value: MobileStatus | 'retrying'): void {
+  upsertSearchAttributes([{ key: STATUS_KEY, value }]);
+}
+
+function summaryOf({ status, tokens, sent, removed, failed, code }: MobilePushOutcome): string {
+  const why = code === undefined ? '' : `, the last: ${code}`;
+  return `${status}: ${sent} of ${tokens} devices reached, ${removed} stale, ${failed} failed${why}`;
+}
+
+function listenForReplays() {
+  let requestedBy: string | undefined;
+  setHandler(
+    defineSignal<[unknown?]>(MOBILE_REPLAY_SIGNAL),
+    (argument) => {
+      requestedBy = requestedByOf(argument);
+    },
+    { description: 'Send again what failed, with a fresh budget. {requestedBy?}' },
+  );
+  return {
+    isOrdered: () => requestedBy !== undefined,
+    take: (): Pick<OpenOrder, 'requestedBy'> => {
+      const order = requestedBy === undefined ? {} : { requestedBy };
+      requestedBy = undefined;
+      return order;
+    },
+  };
+}
+
+/** Signals come from anywhere: what is not as it should be is left out, never an error that would stop the job. */
+function requestedByOf(argument: unknown): string {
+  const { requestedBy } = (argument ?? {}) as Record<string, unknown>;
+  return typeof requestedBy === 'string' && requestedBy !== ''
+    ? requestedBy.slice(0, MAX_REQUESTED_BY)
+    : 'signal';
+}
