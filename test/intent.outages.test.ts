@@ -92,7 +92,7 @@ describe('Redis', () => {
     (
       await slot.db.query<Sample>(
         `SELECT route_id, status, attempt_count,
-                extract(epoch FROM next_attempt_at - last_error_at)::float8 * 1000 AS wait_ms
+                (extract(epoch FROM next_attempt_at - last_error_at) * 1000)::float8 AS wait_ms
            FROM notification.routes`,
       )
     ).rows;
@@ -261,10 +261,9 @@ test(
 describe('User Service', () => {
   const ADMINISTRATORS = ['one@example.com', 'two@example.com'];
   /**
-   * What 30 s may cost a User Service that answers with errors only. Ten failures in a row open the breaker; a process
-   * has at most 50 first tries of acceptance under way, all of which may have got past it by then. After that one lookup
-   * finds out about it at the end of each pause, of 1, 2, 4, 8 and 16 s. Without a breaker, 50 intents would ask 300
-   * times.
+   * What a User Service that answers with errors only may be asked: ten failures in a row open the breaker, and each of
+   * the 50 intents may have a lookup under way by then. From there on one finds out about it at the end of each pause,
+   * of 1, 2, 4, 8 and 16 s. Without a breaker every intent would ask five times in 15 s, 250 times together.
    */
   const MOST_LOOKUPS = 10 + 50 + 5;
 
@@ -317,8 +316,6 @@ describe('User Service', () => {
       expect(await outboundIds(slot.redis)).toEqual(
         [...deliveriesTo('user-1', forUsers), ...administratorRoutes(forAdministrators)].sort(),
       );
-      // Each held intent was looked up to the end once.
-      expect(userService.requests.length).toBe(forUsers.length);
     },
     TEST_LIMIT_MS,
   );

@@ -58,6 +58,8 @@ export function createFleet(slot: Slot) {
 function environmentOf({ slot, endpoints }: Slot): Record<string, string> {
   const { redis, postgresDsn, temporalAddress = '', userServiceUrl } = endpoints;
   return {
+    // Otherwise each process would start a stand-in for FCM, which takes the data directory.
+    NOTIFICATION_ROLES: 'intent',
     NOTIFICATION_REDIS_MASTER_ADDR: `${redis.host}:${redis.port}`,
     NOTIFICATION_REDIS_DB: String(slot),
     NOTIFICATION_POSTGRES_PRIMARY_DSN: postgresDsn,
@@ -141,13 +143,14 @@ export async function routeCounts(slot: Slot): Promise<Record<string, number>> {
   return Object.fromEntries(rows.map(({ name, count }) => [name, count]));
 }
 
-/** Waits until so many routes are published, each by its first attempt that counted. */
+/** Waits until so many routes are published, each by its first attempt that counted; says how they stand if not. */
 export const allPublished = (slot: Slot, count: number, limitMs: number) =>
   eventually(
     `${count} published routes`,
     async () => {
       const counts = await routeCounts(slot);
-      return counts['published after 1'] === count && counts;
+      if (counts['published after 1'] === count) return true;
+      throw new Error(`there are ${JSON.stringify(counts)}`);
     },
     limitMs,
   );
