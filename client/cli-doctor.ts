@@ -1,8 +1,10 @@
 /** `doctor`: everything the service depends on, at one glance. */
 import type { Command } from 'commander';
 import { subjectNotFoundSchema, userPath } from '../api/user-service.ts';
-import type { Config } from '../workers/config.ts';
+import type { Config, RoleName } from '../workers/config.ts';
 import { ADMIN_EMAIL_VARIABLES, ConfigError, loadConfig } from '../workers/config.ts';
+import { INTENT_TASK_QUEUE, SEARCH_ATTRIBUTES } from '../workflows/intent-contract.ts';
+import { MOBILE_SEARCH_ATTRIBUTES, MOBILE_TASK_QUEUE } from '../workflows/mobile-push-contract.ts';
 import { action, helpWith } from './cli-command.ts';
 import { EXIT } from './cli-exit-codes.ts';
 import { countOf, printFields, printHeading, printJson, printTable, report } from './cli-output.ts';
@@ -10,6 +12,8 @@ import type { Session } from './cli-session.ts';
 import { NotConfiguredError, openSession } from './cli-session.ts';
 import { postgresChecks } from './doctor-postgres.ts';
 import { redisChecks } from './doctor-redis.ts';
+import { mobileChecks } from './doctor-mobile.ts';
+import type { TemporalNeeds } from './doctor-temporal.ts';
 import { temporalChecks } from './doctor-temporal.ts';
 import type { CheckGroup, Diagnosis, Finding } from './doctor.ts';
 import { diagnose, error, ok, warn } from './doctor.ts';
@@ -80,11 +84,34 @@ function groupsOf({ config, addresses, resources, reach }: Session): CheckGroup[
       () => reach('redis'),
     ),
     postgresChecks(resources.db, () => reach('postgres')),
-    temporalChecks(resources, () => reach('temporal')),
+    temporalChecks(resources, () => reach('temporal'), needsOf(config)),
+    ...(config.roles.includes('mobile-push') ? [mobileGroup(resources, config)] : []),
     [['User Service', () => userService(addresses.userServiceUrl, values.NOTIFICATION_USER_SERVICE_TIMEOUT)]],
     [['replicas', () => replicas(config)]],
   ];
 }
+
+const mobileGroup = ({ redis, db }: Session['resources'], { values }: Config): CheckGroup =>
+  mobileChecks({
+    redis,
+    db,
+    stream: values.NOTIFICATION_MOBILE_STREAM,
+    group: values.NOTIFICATION_MOBILE_GROUP,
+  });
+
+/** What each role needs of Temporal. */
+const NEEDS: Record<RoleName, TemporalNeeds> = {
+  intent: { taskQueues: [INTENT_TASK_QUEUE], searchAttributes: Object.values(SEARCH_ATTRIBUTES) },
+  'mobile-push': {
+    taskQueues: [MOBILE_TASK_QUEUE],
+    searchAttributes: Object.values(MOBILE_SEARCH_ATTRIBUTES),
+  },
+};
+
+const needsOf = ({ roles }: Config): TemporalNeeds => ({
+  taskQueues: roles.flatMap((role) => NEEDS[role].taskQueues),
+  searchAttributes: roles.flatMap((role) => NEEDS[role].searchAttributes),
+});
 
 const sourceOf = (embedded: string[]): string =>
   embedded.length === 0

@@ -1,6 +1,6 @@
 /** What can be wrong with Temporal, the workflows that always run, and the workers. */
 import { ScheduleNotFoundError } from '@temporalio/client';
-import { INTENT_TASK_QUEUE, RETENTION_SCHEDULE_ID, SEARCH_ATTRIBUTES } from '../workflows/intent-contract.ts';
+import { RETENTION_SCHEDULE_ID } from '../workflows/intent-contract.ts';
 import { durationOf } from './cli-output.ts';
 import type { CheckGroup, Diagnosis } from './doctor.ts';
 import { error, ok, warn } from './doctor.ts';
@@ -18,12 +18,25 @@ const STALE_POLLER_MS = 120_000;
 /** `temporal.api.enums.v1.TaskQueueType`; the enum is not among the client's exports. */
 const WORKFLOW_TASKS = 1;
 
-export function temporalChecks(resources: OperatorResources, reach: () => Promise<void>): CheckGroup {
+/** What the roles of the configuration need in the namespace. */
+export interface TemporalNeeds {
+  taskQueues: readonly string[];
+  searchAttributes: readonly string[];
+}
+
+export function temporalChecks(
+  resources: OperatorResources,
+  reach: () => Promise<void>,
+  needs: TemporalNeeds,
+): CheckGroup {
   return [
     ['Temporal', () => answers(resources, reach)],
     ['Temporal: retention', () => retention(resources)],
-    ['Temporal: search attributes', () => searchAttributes(resources)],
-    ['workers', () => workers(resources)],
+    ['Temporal: search attributes', () => searchAttributes(resources, needs.searchAttributes)],
+    ...needs.taskQueues.map((queue): CheckGroup[number] => [
+      `workers: ${queue}`,
+      () => workers(resources, queue),
+    ]),
     ['stream reader', () => reader(resources)],
     ['retention schedule', () => schedule(resources)],
   ];
@@ -55,21 +68,24 @@ async function retention({ temporal, namespace }: OperatorResources): Promise<Di
     : ok(detail);
 }
 
-async function searchAttributes({ temporal, namespace }: OperatorResources): Promise<Diagnosis> {
+async function searchAttributes(
+  { temporal, namespace }: OperatorResources,
+  needed: readonly string[],
+): Promise<Diagnosis> {
   const { customAttributes = {} } = await bounded(temporal, () =>
     temporal.connection.operatorService.listSearchAttributes({ namespace }),
   );
-  const missing = Object.values(SEARCH_ATTRIBUTES).filter((name) => !(name in (customAttributes ?? {})));
+  const missing = needed.filter((name) => !(name in (customAttributes ?? {})));
   return missing.length === 0
     ? ok('all there')
     : error(`missing: ${missing.join(', ')}`, 'the service creates them when it starts; may its role do so?');
 }
 
-async function workers({ temporal, namespace }: OperatorResources): Promise<Diagnosis> {
+async function workers({ temporal, namespace }: OperatorResources, taskQueue: string): Promise<Diagnosis> {
   const { pollers } = await bounded(temporal, () =>
     temporal.workflowService.describeTaskQueue({
       namespace,
-      taskQueue: { name: INTENT_TASK_QUEUE },
+      taskQueue: { name: taskQueue },
       taskQueueType: WORKFLOW_TASKS,
     }),
   );
@@ -79,10 +95,10 @@ async function workers({ temporal, namespace }: OperatorResources): Promise<Diag
   const names = [...new Set(recent.map(({ identity }) => identity ?? ''))];
   return names.length === 0
     ? error(
-        `nobody polls the task queue ${INTENT_TASK_QUEUE}`,
-        'start the service: nothing is accepted or published',
+        `nobody polls the task queue ${taskQueue}`,
+        'start the service with this role: nothing of it is worked on',
       )
-    : ok(`${names.length} on the task queue ${INTENT_TASK_QUEUE}: ${names.join(', ')}`);
+    : ok(`${names.length} polling: ${names.join(', ')}`);
 }
 
 async function reader(resources: OperatorResources): Promise<Diagnosis> {

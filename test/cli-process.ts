@@ -20,6 +20,7 @@ export function cliFor(slot: Slot) {
     // Dozens of processes load the same files.
     NODE_COMPILE_CACHE: path.join(dataDir, 'compile-cache'),
     NOTIFICATION_DATA_DIR: dataDir,
+    NOTIFICATION_ROLES: 'intent',
     NOTIFICATION_REDIS_MASTER_ADDR: `${redis.host}:${redis.port}`,
     NOTIFICATION_REDIS_DB: String(slot.slot),
     NOTIFICATION_POSTGRES_PRIMARY_DSN: postgresDsn,

@@ -247,7 +247,7 @@ describe('looking', () => {
       'Redis',
       'PostgreSQL: schema',
       'Temporal',
-      'workers',
+      'workers: intent',
       'stream reader',
       'User Service',
     ]) {
@@ -263,7 +263,7 @@ describe('looking', () => {
     const found = JSON.parse(ill.stdout) as Report;
     expect(ill.code).toBe(1);
     expect(statusOf(found, 'Temporal')).toBe('error');
-    expect(statusOf(found, 'workers')).toBeUndefined();
+    expect(statusOf(found, 'workers: intent')).toBeUndefined();
     expect(statusOf(found, 'User Service')).toBe('error');
     expect(statusOf(found, 'mail stream')).toBe('error');
     expect(statusOf(found, 'PostgreSQL')).toBe('ok');

@@ -73,3 +73,18 @@ test('M8 what failed is replayed, one job or many, and devices that have the pus
   await mobile.ended(jobs[0]!);
   expect((await bench.cli(['mobile', 'replay', jobs[0]!])).code).toBe(3);
 });
+
+test('M2 M3 doctor looks at the consumer group and at jobs that failed', async () => {
+  const { code, stdout } = await bench.cli(['doctor', '--json'], {
+    changes: { NOTIFICATION_ROLES: 'mobile-push' },
+  });
+  const { findings } = JSON.parse(stdout) as { findings: { name: string; status: string; detail: string }[] };
+  const byName = new Map(findings.map((finding) => [finding.name, finding]));
+  expect(byName.get('mobile: consumer group')).toMatchObject({
+    status: 'ok',
+    detail: expect.stringContaining('not acknowledged'),
+  });
+  expect(byName.get('workers: mobile-push')).toMatchObject({ status: 'ok' });
+  expect(byName.has('workers: intent')).toBe(false);
+  expect(code).toBeLessThanOrEqual(1);
+});
