@@ -1,11 +1,7 @@
-/** Retention of records and malformed intents (seed "Retention rules"). Deletes in batches, never one long lock. */
-import { Context } from '@temporalio/activity';
+/** Retention of records and malformed intents (seed "Retention rules"). */
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
-import type { Statement } from './postgres.ts';
-import { query } from './postgres.ts';
-
-const BATCH_SIZE = 1_000;
+import { deleteInBatches } from './expiry.ts';
 
 export interface RetentionResources {
   db: Pool;
@@ -18,25 +14,13 @@ export interface RetentionResources {
 
 export type RetentionActivities = ReturnType<typeof createRetentionActivities>;
 
-export function createRetentionActivities({ db, log, retention }: RetentionResources) {
-  async function deleteInBatches(statement: Statement, olderThanMs: number): Promise<number> {
-    let total = 0;
-    for (;;) {
-      const [row] = await query<{ deleted: string }>(db, statement, [olderThanMs, BATCH_SIZE]);
-      const deleted = Number(row?.deleted ?? 0);
-      total += deleted;
-      Context.current().heartbeat(total);
-      if (deleted < BATCH_SIZE) break;
-    }
-    if (total > 0) log.info({ deleted: total, statement: statement.name }, 'expired rows deleted');
-    return total;
-  }
-
+export function createRetentionActivities(resources: RetentionResources) {
+  const { retention } = resources;
   return {
     /** Removes records past their retention with their routes and dead letters, unless their key is still reserved. */
-    deleteExpiredRecords: () => deleteInBatches(DELETE_RECORDS, retention.recordRetentionMs),
+    deleteExpiredRecords: () => deleteInBatches(resources, DELETE_RECORDS, retention.recordRetentionMs),
     deleteExpiredMalformedIntents: () =>
-      deleteInBatches(DELETE_MALFORMED, retention.malformedIntentRetentionMs),
+      deleteInBatches(resources, DELETE_MALFORMED, retention.malformedIntentRetentionMs),
   };
 }
 

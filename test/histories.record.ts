@@ -27,8 +27,9 @@ import {
 } from '../workflows/intent-contract.ts';
 import {
   MOBILE_REPLAY_SIGNAL,
-  MOBILE_TASK_QUEUE,
   MOBILE_PUSH_WORKFLOW,
+  MOBILE_RETENTION_WORKFLOW,
+  MOBILE_TASK_QUEUE,
   mobilePushWorkflowId,
 } from '../workflows/mobile-push-contract.ts';
 import { bridgeWorkflowId } from '../workflows/stream-bridge-contract.ts';
@@ -252,4 +253,11 @@ test('mobile pushes: sent, partly, in vain and replayed, stopped, cancelled', as
   await eventually('the first attempt', async () => mobile.requests()['cancelled'] === 1);
   await slot.client.workflow.getHandle(mobilePushWorkflowId(jobId)).cancel();
   await recordJob('cancelled', jobId);
+
+  const run = await slot.client.workflow.start(MOBILE_RETENTION_WORKFLOW, {
+    workflowId: 'mobile-retention-recorded',
+    taskQueue: MOBILE_TASK_QUEUE,
+  });
+  await run.result();
+  await record('mobile-retention', run.workflowId);
 });

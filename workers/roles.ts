@@ -4,6 +4,7 @@ import { createIntentActivities } from '../activities/intent.ts';
 import { createRetentionActivities } from '../activities/intent-retention.ts';
 import { createRouteActivities } from '../activities/intent-route.ts';
 import { createMobilePushActivities } from '../activities/mobile-push.ts';
+import { createMobileRetentionActivities } from '../activities/mobile-retention.ts';
 import { consumeMobileJobs } from '../activities/mobile-stream.ts';
 import { createSteeringActivities } from '../activities/route-steering.ts';
 import { createBridgeActivities } from '../activities/stream-bridge.ts';
@@ -11,7 +12,13 @@ import { INTENT_TASK_QUEUE } from '../workflows/intent-contract.ts';
 import { MOBILE_TASK_QUEUE } from '../workflows/mobile-push-contract.ts';
 import type { RoleName } from './config.ts';
 import type { Resources } from './resources.ts';
-import { ensureBridge, ensureChannels, ensureRetentionSchedule } from './temporal-setup.ts';
+import {
+  INTENT_RETENTION,
+  MOBILE_RETENTION,
+  ensureBridge,
+  ensureChannels,
+  ensureRetentionSchedule,
+} from './temporal-setup.ts';
 
 /** Something that runs in this process for as long as the role does. */
 export interface Running {
@@ -44,7 +51,7 @@ export const ROLES: Record<RoleName, Role> = {
       await Promise.all([
         ensureBridge(resources),
         ensureChannels(resources),
-        ensureRetentionSchedule(resources),
+        ensureRetentionSchedule(resources, INTENT_RETENTION),
       ]);
     },
   },
@@ -52,8 +59,14 @@ export const ROLES: Record<RoleName, Role> = {
     taskQueue: MOBILE_TASK_QUEUE,
     createActivities: ({ fcm, ...resources }) => {
       if (fcm === undefined) throw new Error('the role mobile-push has no sender');
-      return createMobilePushActivities({ ...resources, fcm });
+      return {
+        ...createMobilePushActivities({ ...resources, fcm }),
+        ...createMobileRetentionActivities(resources),
+      };
     },
-    begin: async (resources) => consumeMobileJobs(resources),
+    begin: async (resources) => {
+      await ensureRetentionSchedule(resources, MOBILE_RETENTION);
+      return consumeMobileJobs(resources);
+    },
   },
 };

@@ -9,7 +9,12 @@ import {
   RETENTION_WORKFLOW,
   SEARCH_ATTRIBUTES,
 } from '../workflows/intent-contract.ts';
-import { MOBILE_SEARCH_ATTRIBUTES } from '../workflows/mobile-push-contract.ts';
+import {
+  MOBILE_SEARCH_ATTRIBUTES,
+  MOBILE_RETENTION_SCHEDULE_ID,
+  MOBILE_RETENTION_WORKFLOW,
+  MOBILE_TASK_QUEUE,
+} from '../workflows/mobile-push-contract.ts';
 import { BRIDGE_WORKFLOW, bridgeWorkflowId } from '../workflows/stream-bridge-contract.ts';
 import type { Resources } from './resources.ts';
 
@@ -60,25 +65,42 @@ export async function ensureChannels({ client }: Resources): Promise<void> {
   );
 }
 
-/** Creates the retention schedule, or brings its interval to the configured one. */
-export async function ensureRetentionSchedule({ client, cleanupIntervalMs }: Resources): Promise<void> {
+/** What a retention schedule starts. */
+interface RetentionRun {
+  /** Of the schedule and of the workflows that it starts. */
+  id: string;
+  workflowType: string;
+  taskQueue: string;
+}
+
+export const INTENT_RETENTION: RetentionRun = {
+  id: RETENTION_SCHEDULE_ID,
+  workflowType: RETENTION_WORKFLOW,
+  taskQueue: INTENT_TASK_QUEUE,
+};
+
+export const MOBILE_RETENTION: RetentionRun = {
+  id: MOBILE_RETENTION_SCHEDULE_ID,
+  workflowType: MOBILE_RETENTION_WORKFLOW,
+  taskQueue: MOBILE_TASK_QUEUE,
+};
+
+/** Creates a retention schedule, or brings its interval to the configured one. */
+export async function ensureRetentionSchedule(
+  { client, cleanupIntervalMs }: Resources,
+  { id, workflowType, taskQueue }: RetentionRun,
+): Promise<void> {
   const spec = { intervals: [{ every: cleanupIntervalMs }] };
   try {
     await client.schedule.create({
-      scheduleId: RETENTION_SCHEDULE_ID,
+      scheduleId: id,
       spec,
       policies: { overlap: ScheduleOverlapPolicy.SKIP },
-      action: {
-        type: 'startWorkflow',
-        workflowType: RETENTION_WORKFLOW,
-        workflowId: RETENTION_SCHEDULE_ID,
-        taskQueue: INTENT_TASK_QUEUE,
-        args: [],
-      },
+      action: { type: 'startWorkflow', workflowType, workflowId: id, taskQueue, args: [] },
     });
   } catch (error) {
     if (!(error instanceof ScheduleAlreadyRunning)) throw error;
-    await client.schedule.getHandle(RETENTION_SCHEDULE_ID).update((schedule) => ({ ...schedule, spec }));
+    await client.schedule.getHandle(id).update((schedule) => ({ ...schedule, spec }));
   }
 }
 

@@ -3,5 +3,6 @@ export { channel } from './channel.ts';
 export { notification, notificationBatch } from './intent.ts';
 export { notificationRoute } from './intent-route.ts';
 export { intentRetention } from './intent-retention.ts';
+export { mobileRetention } from './mobile-retention.ts';
 export { mobilePush } from './mobile-push.ts';
 export { streamBridge } from './stream-bridge.ts';

@@ -8,6 +8,10 @@ export const MOBILE_TASK_QUEUE = 'mobile-push';
 /** Workflow type name as registered with Temporal. */
 export const MOBILE_PUSH_WORKFLOW = 'mobilePush';
 
+export const MOBILE_RETENTION_WORKFLOW = 'mobileRetention';
+
+export const MOBILE_RETENTION_SCHEDULE_ID = 'mobile-retention';
+
 /** `jobId` is the id of the job's entry in the stream. */
 export const mobilePushWorkflowId = (jobId: string): string => `mobile-push/${jobId}`;
 
@@ -105,4 +109,10 @@ export interface Settlement {
   jobId: string;
   /** Why the sends that were not made were not. */
   stopCode?: 'cancelled' | 'credential_refused';
+}
+
+/** Rows removed by one retention run. */
+export interface MobileRetentionOutcome {
+  jobs: number;
+  malformedJobs: number;
 }
