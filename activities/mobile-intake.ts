@@ -10,7 +10,6 @@ import type { Logger } from 'pino';
 import { searchableKey } from '../api/ids.ts';
 import type { MalformedJob } from '../api/mobile-job.ts';
 import { malformedJob, parseMobileJob } from '../api/mobile-job.ts';
-import type { EntryFields } from '../api/storable.ts';
 import { cutText } from '../api/storable.ts';
 import {
   MOBILE_PUSH_WORKFLOW,
@@ -21,6 +20,7 @@ import {
 import type { Metrics } from './metrics.ts';
 import { mobileMessage } from './mobile-message.ts';
 import { query } from './postgres.ts';
+import type { StreamEntry } from './stream-entry.ts';
 
 /** How long one call to Temporal may take before it counts as failed, ms. */
 const CALL_DEADLINE_MS = 5_000;
@@ -37,12 +37,6 @@ export interface MobileIntakeResources {
   metrics: Metrics;
 }
 
-/** An entry of the stream, as Redis gives it. */
-export interface JobEntry {
-  id: string;
-  fields: EntryFields;
-}
-
 export function createMobileIntake({ db, workflows, log, metrics }: MobileIntakeResources) {
   return {
     /**
@@ -50,7 +44,7 @@ export function createMobileIntake({ db, workflows, log, metrics }: MobileIntake
      *
      * @throws ApplicationFailure `PostgresUnavailable`, or what the client of Temporal fails with.
      */
-    async take(entry: JobEntry): Promise<void> {
+    async take(entry: StreamEntry): Promise<void> {
       const parsed = read(entry);
       if (!parsed.ok) return refuse(parsed.malformed);
       const { jobId, userId, content } = parsed.job;
@@ -66,7 +60,7 @@ export function createMobileIntake({ db, workflows, log, metrics }: MobileIntake
      *
      * @throws as `take`.
      */
-    async giveUp(entry: JobEntry, deliveries: number): Promise<void> {
+    async giveUp(entry: StreamEntry, deliveries: number): Promise<void> {
       const parsed = read(entry);
       if (!parsed.ok) return refuse(parsed.malformed);
       const { jobId, userId, content } = parsed.job;
@@ -105,7 +99,7 @@ export function createMobileIntake({ db, workflows, log, metrics }: MobileIntake
     },
   };
 
-  function read({ id, fields }: JobEntry) {
+  function read({ id, fields }: StreamEntry) {
     const parsed = parseMobileJob(id, fields);
     if (!parsed.ok) return parsed;
     const message = mobileMessage(parsed.job.content, SOME_PUSH_ID);

@@ -11,8 +11,9 @@ import { hostname } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Redis } from 'ioredis';
 import pLimit from 'p-limit';
-import type { EntryFields } from '../api/storable.ts';
-import type { JobEntry, MobileIntakeResources } from './mobile-intake.ts';
+import type { MobileIntakeResources } from './mobile-intake.ts';
+import type { StreamEntry } from './stream-entry.ts';
+import { fieldsOf } from './stream-entry.ts';
 import { createMobileIntake } from './mobile-intake.ts';
 
 /** Entries per read, and workflows being started at once. */
@@ -101,7 +102,7 @@ export function consumeMobileJobs(resources: MobileStreamResources): { stop(): P
     }
   }
 
-  async function read(connection: Redis, limitMs: number): Promise<JobEntry[]> {
+  async function read(connection: Redis, limitMs: number): Promise<StreamEntry[]> {
     const blockMs = Math.max(1, Math.floor(Math.min(JOB_READ_BLOCK_MS, limitMs)));
     const reply = await connection.xreadgroupBuffer(
       ...(['GROUP', group, consumer, 'COUNT', BATCH_SIZE, 'BLOCK', blockMs, 'STREAMS', stream, '>'] as const),
@@ -125,7 +126,7 @@ export function consumeMobileJobs(resources: MobileStreamResources): { stop(): P
   }
 
   /** Deliveries of each entry, the current one included. XAUTOCLAIM counts them and does not tell. */
-  async function deliveriesOf(connection: Redis, entries: JobEntry[]): Promise<Map<string, number>> {
+  async function deliveriesOf(connection: Redis, entries: StreamEntry[]): Promise<Map<string, number>> {
     const pipeline = connection.pipeline();
     for (const { id } of entries) pipeline.xpending(stream, group, id, id, 1);
     const replies = (await pipeline.exec()) ?? [];
@@ -143,7 +144,7 @@ export function consumeMobileJobs(resources: MobileStreamResources): { stop(): P
    * otherwise it waits here, and spends none of its deliveries.
    */
   async function take(
-    entries: JobEntry[],
+    entries: StreamEntry[],
     connection: Redis,
     deliveries: ReadonlyMap<string, number> = new Map(),
   ): Promise<void> {
@@ -159,7 +160,10 @@ export function consumeMobileJobs(resources: MobileStreamResources): { stop(): P
   }
 
   /** @returns the entries that could not be made durable. */
-  async function takeOnce(entries: JobEntry[], deliveries: ReadonlyMap<string, number>): Promise<JobEntry[]> {
+  async function takeOnce(
+    entries: StreamEntry[],
+    deliveries: ReadonlyMap<string, number>,
+  ): Promise<StreamEntry[]> {
     const limit = pLimit(PARALLEL_STARTS);
     const results = await Promise.allSettled(
       entries.map((entry) =>
@@ -182,7 +186,7 @@ export function consumeMobileJobs(resources: MobileStreamResources): { stop(): P
   }
 
   /** Ours for another while. JUSTID does not count as a delivery. */
-  async function keep(connection: Redis, entries: JobEntry[]): Promise<void> {
+  async function keep(connection: Redis, entries: StreamEntry[]): Promise<void> {
     await connection.xclaim(stream, group, consumer, 0, ...entries.map(({ id }) => id), 'JUSTID');
   }
 
@@ -219,14 +223,8 @@ const LEAVE_GROUP = `
 type RawEntry = readonly [id: Buffer, fields: Buffer[] | null];
 
 /** Entries that were deleted come without fields; nothing can be done with them. */
-function entriesOf(raw: readonly RawEntry[]): JobEntry[] {
-  return raw.flatMap(([id, fields]) => (fields ? [{ id: id.toString(), fields: pairs(fields) }] : []));
-}
-
-function pairs(flat: Buffer[]): EntryFields {
-  const fields: [Buffer, Buffer][] = [];
-  for (let i = 0; i + 1 < flat.length; i += 2) fields.push([flat[i]!, flat[i + 1]!]);
-  return fields;
+function entriesOf(raw: readonly RawEntry[]): StreamEntry[] {
+  return raw.flatMap(([id, fields]) => (fields ? [{ id: id.toString(), fields: fieldsOf(fields) }] : []));
 }
 
 const reasonOf = (error: unknown): string =>

@@ -11,7 +11,7 @@ import { ApplicationFailureCategory } from '@temporalio/common';
 import type { Redis } from 'ioredis';
 import pLimit from 'p-limit';
 import type { Pool } from 'pg';
-import type { EntryFields, Intent, MalformedIntent } from '../api/intent.ts';
+import type { Intent, MalformedIntent } from '../api/intent.ts';
 import { parseIntent, rawFieldsOf } from '../api/intent.ts';
 import { BRIDGE_HANDOVER } from '../workflows/failures.ts';
 import type { Progress } from './bridge-progress.ts';
@@ -21,6 +21,8 @@ import type { WatchResources } from './bridge-watch.ts';
 import { watchStream } from './bridge-watch.ts';
 import { logFieldsOf } from './intent-materialization.ts';
 import { recordMalformed } from './malformed-intents.ts';
+import type { StreamEntry } from './stream-entry.ts';
+import { fieldsOf } from './stream-entry.ts';
 import { contiguousOffset, savePosition } from './stream-offset.ts';
 
 /** Entries per read, and workflows being started at once. */
@@ -95,7 +97,7 @@ export function createBridgeActivities(resources: BridgeResources) {
       settings.blockMs + settings.graceMs,
     );
     const entries = reply?.[0]?.[1] ?? [];
-    return entries.map(([id, fields]) => ({ id: id.toString(), fields: pairs(fields) }));
+    return entries.map(([id, fields]) => ({ id: id.toString(), fields: fieldsOf(fields) }));
   }
 
   /** Handles a batch, then moves the offset past its unbroken run of handled entries. */
@@ -158,17 +160,6 @@ export function createBridgeActivities(resources: BridgeResources) {
       'malformed intent recorded',
     );
   }
-}
-
-interface StreamEntry {
-  id: string;
-  fields: EntryFields;
-}
-
-function pairs(flat: Buffer[]): EntryFields {
-  const fields: [Buffer, Buffer][] = [];
-  for (let i = 0; i + 1 < flat.length; i += 2) fields.push([flat[i]!, flat[i + 1]!]);
-  return fields;
 }
 
 function tooLarge(intent: Intent, { cause }: Error): MalformedIntent {

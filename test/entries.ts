@@ -3,6 +3,8 @@ import type { NotificationType } from '../api/catalog.ts';
 import { CATALOG, audiencesOf } from '../api/catalog.ts';
 import type { EntryFields, Intent, MalformedIntent } from '../api/intent.ts';
 import { parseIntent } from '../api/intent.ts';
+import type { StreamAppender } from '../client/notificationintent.ts';
+import { newGameTurnReady, publishIntent } from '../client/notificationintent.ts';
 import { samplePayload } from './samples.ts';
 
 export type Changes = Record<string, string | Buffer | undefined>;
@@ -68,3 +70,18 @@ export function expectStorable(malformed: MalformedIntent): void {
   expect(Buffer.byteLength(Object.entries(malformed.rawFields).flat().join(''))).toBeLessThan(32 * 1024);
   expect(JSON.parse(JSON.stringify(malformed.rawFields))).toEqual(malformed.rawFields);
 }
+
+/** Publishes `game.turn.ready`, to `user-1` unless told otherwise. @returns the notification id. */
+export const publishTurn = (
+  redis: StreamAppender,
+  idempotencyKey: string,
+  recipientUserIds: string[] = ['user-1'],
+): Promise<string> =>
+  publishIntent(
+    redis,
+    newGameTurnReady({
+      idempotencyKey,
+      recipientUserIds,
+      payload: { game_id: 'g', game_name: 'G', turn_number: 1 },
+    }),
+  );

@@ -6,7 +6,6 @@ import { execFileSync } from 'node:child_process';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import path from 'node:path';
-import { newGameTurnReady, publishIntent } from '../client/notificationintent.ts';
 import { findTemporalCli } from '../dev/temporal-cli.ts';
 import { loadConfig } from '../workers/config.ts';
 import type { ChannelState } from '../workflows/channel-contract.ts';
@@ -33,6 +32,7 @@ import {
   mobilePushWorkflowId,
 } from '../workflows/mobile-push-contract.ts';
 import { bridgeWorkflowId } from '../workflows/stream-bridge-contract.ts';
+import { publishTurn } from './entries.ts';
 import type { Slot } from './harness.ts';
 import { eventually, takeSlot } from './harness.ts';
 import { QUICK, withMobilePush } from './mobile-jobs.ts';
@@ -49,15 +49,8 @@ beforeAll(async () => {
 });
 afterAll(() => slot.release());
 
-const publish = (idempotencyKey: string, recipientUserIds: string[]) =>
-  publishIntent(
-    slot.redis,
-    newGameTurnReady({
-      idempotencyKey,
-      recipientUserIds,
-      payload: { game_id: 'g', game_name: 'G', turn_number: 1 },
-    }),
-  );
+const publish = (idempotencyKey: string, recipientUserIds?: string[]) =>
+  publishTurn(slot.redis, idempotencyKey, recipientUserIds);
 
 const ended = (workflowId: string) =>
   eventually(`${workflowId} to end`, async () => {

@@ -1,8 +1,8 @@
 /** Publication that fails: attempts, budgets, ladder, dead letters, and what never happens twice. */
 import { ApplicationFailure, WorkflowFailedError } from '@temporalio/client';
-import { newGameTurnReady, publishIntent } from '../client/notificationintent.ts';
 import { handOffKey, leaseKey } from '../activities/route-hand-off.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../workflows/intent-contract.ts';
+import { publishTurn } from './entries.ts';
 import type { Slot } from './harness.ts';
 import { eventually, takeSlot } from './harness.ts';
 
@@ -28,15 +28,8 @@ afterEach(() => slot.redis.del(GATEWAY, MAIL));
 /** A stream that takes no entries, as Redis itself refuses them: its key holds something else. */
 const breakStream = (stream: string) => slot.redis.set(stream, 'not a stream');
 
-const publish = (idempotencyKey: string) =>
-  publishIntent(
-    slot.redis,
-    newGameTurnReady({
-      idempotencyKey,
-      recipientUserIds: ['user-1'],
-      payload: { game_id: 'g', game_name: 'G', turn_number: 1 },
-    }),
-  );
+const publish = (idempotencyKey: string, recipientUserIds?: string[]) =>
+  publishTurn(slot.redis, idempotencyKey, recipientUserIds);
 
 async function routeOf(id: string, route: string) {
   const { rows } = await slot.db.query<{

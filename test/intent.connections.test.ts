@@ -6,9 +6,9 @@ import { metrics } from '@opentelemetry/api';
 import { createRouteActivities } from '../activities/intent-route.ts';
 import { createMetrics } from '../activities/metrics.ts';
 import { defineHandOffCommands } from '../activities/route-hand-off.ts';
-import { newGameTurnReady, publishIntent } from '../client/notificationintent.ts';
 import { createLogger } from '../workers/logger.ts';
 import { routeWorkflowId } from '../workflows/intent-contract.ts';
+import { publishTurn } from './entries.ts';
 import type { Slot } from './harness.ts';
 import { eventually, takeSlot } from './harness.ts';
 
@@ -21,15 +21,8 @@ beforeAll(async () => {
 });
 afterAll(() => slot.release());
 
-const publish = (idempotencyKey: string) =>
-  publishIntent(
-    slot.redis,
-    newGameTurnReady({
-      idempotencyKey,
-      recipientUserIds: ['user-1'],
-      payload: { game_id: 'g', game_name: 'G', turn_number: 1 },
-    }),
-  );
+const publish = (idempotencyKey: string, recipientUserIds?: string[]) =>
+  publishTurn(slot.redis, idempotencyKey, recipientUserIds);
 
 async function routeOf(id: string) {
   const { rows } = await slot.db.query<{ status: string; attempt_count: number; updated_at: Date }>(

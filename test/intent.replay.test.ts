@@ -5,11 +5,11 @@ import { createRouteActivities } from '../activities/intent-route.ts';
 import { createMetrics } from '../activities/metrics.ts';
 import { defineHandOffCommands, handOffKey } from '../activities/route-hand-off.ts';
 import { metrics } from '@opentelemetry/api';
-import { newGameTurnReady, publishIntent } from '../client/notificationintent.ts';
 import { findTemporalCli } from '../dev/temporal-cli.ts';
 import { loadConfig } from '../workers/config.ts';
 import { createLogger } from '../workers/logger.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../workflows/intent-contract.ts';
+import { publishTurn } from './entries.ts';
 import type { Slot } from './harness.ts';
 import { eventually, stackOfRun, takeSlot } from './harness.ts';
 
@@ -33,15 +33,8 @@ afterEach(() => slot.redis.del(GATEWAY, MAIL));
 const breakGateway = () => slot.redis.set(GATEWAY, 'not a stream');
 const healGateway = () => slot.redis.del(GATEWAY);
 
-const publish = (idempotencyKey: string) =>
-  publishIntent(
-    slot.redis,
-    newGameTurnReady({
-      idempotencyKey,
-      recipientUserIds: ['user-1'],
-      payload: { game_id: 'g', game_name: 'G', turn_number: 1 },
-    }),
-  );
+const publish = (idempotencyKey: string, recipientUserIds?: string[]) =>
+  publishTurn(slot.redis, idempotencyKey, recipientUserIds);
 
 async function rowOf<Row extends object>(table: string, id: string): Promise<Row | undefined> {
   const { rows } = await slot.db.query<Row>(
@@ -324,14 +317,7 @@ test('I25 the signal makes a waiting route try now, before its timer and between
       NOTIFICATION_ROUTE_BACKOFF_MAX: '2h',
     });
     await patient.redis.set(GATEWAY, 'not a stream');
-    const id = await publishIntent(
-      patient.redis,
-      newGameTurnReady({
-        idempotencyKey: 'try-now',
-        recipientUserIds: ['user-1'],
-        payload: { game_id: 'g', game_name: 'G', turn_number: 1 },
-      }),
-    );
+    const id = await publishTurn(patient.redis, 'try-now');
     const route = patient.client.workflow.getHandle(routeWorkflowId(id, PUSH));
     const attempts = (count: number) =>
       eventually(`${count} attempts`, async () => {

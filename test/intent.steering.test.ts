@@ -1,10 +1,10 @@
 /** What operators do while notifications are on their way: pause and resume a channel, cancel. */
 import { CancelledFailure, WorkflowFailedError, WorkflowUpdateFailedError } from '@temporalio/client';
 import { defineHandOffCommands, handOff, handOffKey, leaseKey } from '../activities/route-hand-off.ts';
-import { newGameTurnReady, publishIntent } from '../client/notificationintent.ts';
 import type { ChannelName, ChannelState } from '../workflows/channel-contract.ts';
 import { channelWorkflowId } from '../workflows/channel-contract.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../workflows/intent-contract.ts';
+import { publishTurn } from './entries.ts';
 import type { Slot } from './harness.ts';
 import { eventually, takeSlot } from './harness.ts';
 
@@ -33,15 +33,8 @@ const resume = (name: ChannelName, ratePerSecond?: number) =>
     args: [{ requestedBy: 'nina', ratePerSecond }],
   });
 
-const publish = (idempotencyKey: string, recipientUserIds = ['user-1']) =>
-  publishIntent(
-    slot.redis,
-    newGameTurnReady({
-      idempotencyKey,
-      recipientUserIds,
-      payload: { game_id: 'g', game_name: 'G', turn_number: 1 },
-    }),
-  );
+const publish = (idempotencyKey: string, recipientUserIds?: string[]) =>
+  publishTurn(slot.redis, idempotencyKey, recipientUserIds);
 
 interface RouteRow {
   route_id: string;

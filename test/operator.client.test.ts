@@ -1,5 +1,4 @@
 /** The operator client on real servers: what it finds, what it changes, and what it says when it cannot. */
-import { newGameTurnReady, publishIntent } from '../client/notificationintent.ts';
 import { NotFoundError, NothingToDoError } from '../client/operator-errors.ts';
 import type { Operator } from '../client/operator.ts';
 import { createOperator } from '../client/operator.ts';
@@ -7,6 +6,7 @@ import { printable, tableOf } from '../client/table.ts';
 import { workflowLink } from '../client/web-ui-links.ts';
 import type { Service } from '../workers/service.ts';
 import { namespaceOf } from './slots.ts';
+import { publishTurn } from './entries.ts';
 import type { Slot } from './harness.ts';
 import { eventually, takeSlot } from './harness.ts';
 
@@ -42,15 +42,8 @@ afterAll(() => slot.release());
 const breakPush = () => slot.redis.set(GATEWAY, 'not a stream');
 const healPush = () => slot.redis.del(GATEWAY);
 
-const publish = (idempotencyKey: string, recipientUserIds = ['user-1']) =>
-  publishIntent(
-    slot.redis,
-    newGameTurnReady({
-      idempotencyKey,
-      recipientUserIds,
-      payload: { game_id: 'g', game_name: 'G', turn_number: 1 },
-    }),
-  );
+const publish = (idempotencyKey: string, recipientUserIds?: string[]) =>
+  publishTurn(slot.redis, idempotencyKey, recipientUserIds);
 
 /** A notification whose push routes are dead. */
 async function publishDead(idempotencyKey: string, recipientUserIds?: string[]): Promise<string> {
