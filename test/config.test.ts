@@ -62,6 +62,10 @@ const DEFAULTS: { name: Name; value: unknown; seed?: string }[] = [
 const OWN_DEFAULTS: [name: Name, value: unknown][] = [
   ['NODE_ENV', 'development'],
   ['NOTIFICATION_ROLES', []],
+  ['NOTIFICATION_SYMBOL_TARGETS_FILE', undefined],
+  ['NOTIFICATION_SYMBOL_PUSH_TIMEOUT', 5 * SECOND],
+  ['NOTIFICATION_SYMBOL_RETRY_LADDER', [30 * SECOND, MINUTE, 2 * MINUTE, 5 * MINUTE, 15 * MINUTE]],
+  ['NOTIFICATION_SYMBOL_RECONCILIATION_INTERVAL', 15 * MINUTE],
   ['OTEL_SERVICE_NAME', 'galaxy-notify'],
   ['OTEL_EXPORTER_OTLP_ENDPOINT', undefined],
   ['OTEL_EXPORTER_OTLP_TRACES_ENDPOINT', undefined],
@@ -76,6 +80,7 @@ const OWN_DEFAULTS: [name: Name, value: unknown][] = [
   ['NOTIFICATION_DEV_TEMPORAL_PORT', 7_233],
   ['NOTIFICATION_DEV_TEMPORAL_UI_PORT', 8_233],
   ['NOTIFICATION_DEV_USER_SERVICE_PORT', 8_093],
+  ['NOTIFICATION_DEV_SYMBOL_TARGETS_PORT', 8_095],
   ['TEMPORAL_CLI_PATH', undefined],
 ];
 

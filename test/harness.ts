@@ -18,7 +18,9 @@ import { startService } from '../workers/service.ts';
 import { SLOTS, namespaceOf } from './slots.ts';
 
 /** The servers that globalSetup started. */
-export function stackOfRun(): Required<Omit<Stack, 'stop' | 'userService' | 'userServiceUrl'>> {
+export function stackOfRun(): Required<
+  Omit<Stack, 'stop' | 'userService' | 'userServiceUrl' | 'symbolTargets'>
+> {
   const text = process.env['TEST_STACK'];
   if (!text) throw new Error('the test servers are not running; start tests with npm test');
   return JSON.parse(text) as Required<Stack>;
@@ -84,6 +86,8 @@ export async function takeSlot(): Promise<Slot> {
   const services: Service[] = [];
   const config = (env: Record<string, string> = {}) =>
     loadConfig({
+      // Tests of another role ask for it.
+      NOTIFICATION_ROLES: 'intent',
       NOTIFICATION_REDIS_DB: String(slot),
       NOTIFICATION_INTERNAL_HTTP_ADDR: '127.0.0.1:0',
       NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT: '200ms',

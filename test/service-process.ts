@@ -58,6 +58,7 @@ export function createFleet(slot: Slot) {
 function environmentOf({ slot, endpoints }: Slot): Record<string, string> {
   const { redis, postgresDsn, temporalAddress = '', userServiceUrl } = endpoints;
   return {
+    NOTIFICATION_ROLES: 'intent',
     NOTIFICATION_REDIS_MASTER_ADDR: `${redis.host}:${redis.port}`,
     NOTIFICATION_REDIS_DB: String(slot),
     NOTIFICATION_POSTGRES_PRIMARY_DSN: postgresDsn,

@@ -8,7 +8,7 @@ import { ADMIN_NOTIFICATION_TYPES } from '../api/catalog.ts';
 import { emailAddressSchema } from '../api/mail-command.ts';
 
 /** The kinds of work; each is a row of workers/roles.ts. */
-export const ROLE_NAMES = ['intent'] as const;
+export const ROLE_NAMES = ['intent', 'symbol-config'] as const;
 export type RoleName = (typeof ROLE_NAMES)[number];
 
 /** Ten years: beyond, a duration is a typing error. */
@@ -32,6 +32,15 @@ const integer = (min: number, max: number) =>
     .regex(/^\d+$/, 'must be a whole number')
     .transform(Number)
     .pipe(z.number().min(min, `must be at least ${min}`).max(max, `must be at most ${max}`));
+
+const durations = z.string().transform((text, context) => {
+  const parts = text.split(',').map((part) => duration.safeParse(part.trim()));
+  if (parts.some(({ success }) => !success)) {
+    context.addIssue('must be durations above zero, separated by commas, such as 30s,1m,5m');
+    return z.NEVER;
+  }
+  return parts.map(({ data }) => data!);
+});
 
 const port = integer(0, 65_535);
 const flag = z.enum(['true', 'false'], 'must be true or false').transform((text) => text === 'true');
@@ -247,6 +256,24 @@ export const VARIABLES = {
   }),
   NOTIFICATION_USER_SERVICE_TIMEOUT: variable(duration, 'Time-out of one lookup.', { default: '1s' }),
 
+  NOTIFICATION_SYMBOL_TARGETS_FILE: variable(
+    z.string().min(1),
+    'JSON file of the targets of symbol configuration. Required in production by the role symbol-config.',
+  ),
+  NOTIFICATION_SYMBOL_PUSH_TIMEOUT: variable(duration, 'Time-out of one push to a target.', {
+    default: '5s',
+  }),
+  NOTIFICATION_SYMBOL_RETRY_LADDER: variable(
+    durations,
+    'Delays after one, two and more rounds of pushes in a row that somebody did not acknowledge; the last one repeats.',
+    { default: '30s,1m,2m,5m,15m' },
+  ),
+  NOTIFICATION_SYMBOL_RECONCILIATION_INTERVAL: variable(
+    duration,
+    'Time between two pushes to all targets while nothing changes and the crawler is off.',
+    { default: '15m' },
+  ),
+
   NOTIFICATION_OTEL_STDOUT_TRACES_ENABLED: variable(flag, 'Print spans to standard output.', {
     default: 'false',
   }),
@@ -297,6 +324,9 @@ export const VARIABLES = {
   }),
   NOTIFICATION_DEV_USER_SERVICE_PORT: variable(port, 'Port of the stand-in User Service.', {
     default: '8093',
+  }),
+  NOTIFICATION_DEV_SYMBOL_TARGETS_PORT: variable(port, 'Port of the stand-in symbol targets.', {
+    default: '8095',
   }),
   TEMPORAL_CLI_PATH: variable(z.string().min(1), 'The `temporal` program to run as embedded server.'),
 } satisfies Record<string, Variable>;
@@ -388,6 +418,15 @@ export function loadConfig(
     if (env[name] !== undefined) problems.push(`${name} is no longer supported: ${advice}`);
   }
   problems.push(...contradictions(values));
+  const roles = rolesOf(values, production);
+  if (
+    production &&
+    roles.includes('symbol-config') &&
+    values.NOTIFICATION_SYMBOL_TARGETS_FILE === undefined
+  ) {
+    const { meaning } = VARIABLES.NOTIFICATION_SYMBOL_TARGETS_FILE;
+    problems.push(`NOTIFICATION_SYMBOL_TARGETS_FILE is required in production: ${meaning}`);
+  }
   if (problems.length > 0) throw new ConfigError(problems);
 
   const adminEmails = Object.fromEntries(
@@ -395,7 +434,7 @@ export function loadConfig(
   ) as Config['adminEmails'];
   return {
     production,
-    roles: rolesOf(values, production),
+    roles,
     values,
     adminEmails,
     temporalEnv: temporalEnvOf(env),
@@ -403,7 +442,8 @@ export function loadConfig(
 }
 
 function rolesOf({ NOTIFICATION_ROLES: named }: Config['values'], production: boolean): readonly RoleName[] {
-  if (named.length > 0) return [...new Set(named)];
+  // Undefined when its value is wrong, which is reported with all other problems.
+  if ((named ?? []).length > 0) return [...new Set(named)];
   return production ? ['intent'] : ROLE_NAMES;
 }
 

@@ -4,6 +4,7 @@ import { SEARCH_ATTRIBUTES } from '../workflows/intent-contract.ts';
 import type { Config } from './config.ts';
 import { hasTemporalProfile } from './config.ts';
 import type { Endpoints } from './resources.ts';
+import { readSymbolTargets } from './symbol-config-setup.ts';
 
 /** The embedded servers could not be had; the message says why, and what to do. */
 export class SetupError extends Error {
@@ -17,7 +18,7 @@ export interface ProvidedEndpoints {
   uiUrl?: string;
 }
 
-/** @throws SetupError when an embedded server cannot be had. */
+/** @throws SetupError when an embedded server cannot be had, ConfigError for a file of targets that is wrong. */
 export async function provideEndpoints(
   config: Config,
   report: (line: string) => void,
@@ -28,7 +29,11 @@ export async function provideEndpoints(
     postgres: values.NOTIFICATION_POSTGRES_PRIMARY_DSN === undefined,
     temporal: values.TEMPORAL_ADDRESS === undefined && !hasTemporalProfile(temporalEnv),
     userService: values.NOTIFICATION_USER_SERVICE_BASE_URL === undefined,
+    symbolTargets:
+      config.roles.includes('symbol-config') && values.NOTIFICATION_SYMBOL_TARGETS_FILE === undefined,
   };
+  // Before anything is started: a mistake in it is found at once.
+  const targetsOfFile = readSymbolTargets(values.NOTIFICATION_SYMBOL_TARGETS_FILE);
   const stack =
     Object.values(missing).includes(true) && !config.production
       ? await startMissing(config, missing, report).catch((error: unknown) => {
@@ -44,6 +49,8 @@ export async function provideEndpoints(
       postgresDsn: values.NOTIFICATION_POSTGRES_PRIMARY_DSN ?? given(stack?.postgresDsn),
       userServiceUrl: values.NOTIFICATION_USER_SERVICE_BASE_URL ?? given(stack?.userServiceUrl),
       ...(temporalAddress === undefined ? {} : { temporalAddress }),
+      symbolTargets: targetsOfFile ?? stack?.symbolTargets?.targets ?? [],
+      sampleSymbols: stack?.symbolTargets?.sampleSymbols ?? [],
     },
     ...(stack ? { stack } : {}),
     ...(uiUrl === undefined ? {} : { uiUrl }),
@@ -52,7 +59,7 @@ export async function provideEndpoints(
 
 async function startMissing(
   { values }: Config,
-  missing: Record<'redis' | 'postgres' | 'temporal' | 'userService', boolean>,
+  missing: Record<'redis' | 'postgres' | 'temporal' | 'userService' | 'symbolTargets', boolean>,
   report: (line: string) => void,
 ): Promise<Stack> {
   // Loaded on demand: production images come without the embedded stack.
@@ -63,6 +70,9 @@ async function startMissing(
     ...(missing.redis ? { redis: { port: values.NOTIFICATION_DEV_REDIS_PORT } } : {}),
     ...(missing.postgres ? { postgres: { port: values.NOTIFICATION_DEV_POSTGRES_PORT } } : {}),
     ...(missing.userService ? { userService: { port: values.NOTIFICATION_DEV_USER_SERVICE_PORT } } : {}),
+    ...(missing.symbolTargets
+      ? { symbolTargets: { port: values.NOTIFICATION_DEV_SYMBOL_TARGETS_PORT } }
+      : {}),
     ...(missing.temporal
       ? {
           temporal: {

@@ -15,7 +15,9 @@ import type { RetentionResources } from '../activities/intent-retention.ts';
 import type { RouteResources } from '../activities/intent-route.ts';
 import { defineHandOffCommands } from '../activities/route-hand-off.ts';
 import type { BridgeResources } from '../activities/stream-bridge.ts';
+import type { SymbolConfigResources } from '../activities/symbol-config.ts';
 import { createUserService } from '../activities/user-service.ts';
+import type { SymbolMetadata, SymbolTarget } from '../api/symbol-config.ts';
 import type { Config } from './config.ts';
 import { hasTemporalProfile } from './config.ts';
 import type { Telemetry } from './telemetry.ts';
@@ -27,10 +29,22 @@ export interface Endpoints {
   /** Absent when the Temporal server is named by a profile of the SDK's configuration file. */
   temporalAddress?: string;
   userServiceUrl: string;
+  /** Receivers of symbol configuration; empty unless the process works on it. */
+  symbolTargets?: readonly SymbolTarget[];
+  /** Enabled at the start when there is no symbol at all. */
+  sampleSymbols?: readonly SymbolMetadata[];
 }
 
 export interface Resources
-  extends IntentResources, RouteResources, ChannelResources, BridgeResources, RetentionResources {
+  extends
+    IntentResources,
+    RouteResources,
+    ChannelResources,
+    BridgeResources,
+    RetentionResources,
+    SymbolConfigResources {
+  symbolTargets: readonly SymbolTarget[];
+  sampleSymbols: readonly SymbolMetadata[];
   metrics: Metrics;
   connection: NativeConnection;
   client: Client;
@@ -111,6 +125,13 @@ export async function connectResources(options: ConnectOptions): Promise<Resourc
       recordRetentionMs: values.NOTIFICATION_RECORD_RETENTION,
       malformedIntentRetentionMs: values.NOTIFICATION_MALFORMED_INTENT_RETENTION,
     },
+    symbols: {
+      pushTimeoutMs: values.NOTIFICATION_SYMBOL_PUSH_TIMEOUT,
+      retryLadderMs: values.NOTIFICATION_SYMBOL_RETRY_LADDER,
+      reconciliationMs: values.NOTIFICATION_SYMBOL_RECONCILIATION_INTERVAL,
+    },
+    symbolTargets: endpoints.symbolTargets ?? [],
+    sampleSymbols: endpoints.sampleSymbols ?? [],
     close,
   };
 }

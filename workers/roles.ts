@@ -5,9 +5,12 @@ import { createRetentionActivities } from '../activities/intent-retention.ts';
 import { createRouteActivities } from '../activities/intent-route.ts';
 import { createSteeringActivities } from '../activities/route-steering.ts';
 import { createBridgeActivities } from '../activities/stream-bridge.ts';
+import { createSymbolConfigActivities } from '../activities/symbol-config.ts';
 import { INTENT_TASK_QUEUE } from '../workflows/intent-contract.ts';
+import { SYMBOL_CONFIG_TASK_QUEUE } from '../workflows/symbol-config-contract.ts';
 import type { RoleName } from './config.ts';
 import type { Resources } from './resources.ts';
+import { beginSymbolConfig } from './symbol-config-setup.ts';
 import { ensureBridge, ensureChannels, ensureRetentionSchedule } from './temporal-setup.ts';
 
 interface Role {
@@ -35,5 +38,10 @@ export const ROLES: Record<RoleName, Role> = {
         ensureRetentionSchedule(resources),
       ]);
     },
+  },
+  'symbol-config': {
+    taskQueue: SYMBOL_CONFIG_TASK_QUEUE,
+    createActivities: createSymbolConfigActivities,
+    begin: beginSymbolConfig,
   },
 };

@@ -4,3 +4,4 @@ export { notification, notificationBatch } from './intent.ts';
 export { notificationRoute } from './intent-route.ts';
 export { intentRetention } from './intent-retention.ts';
 export { streamBridge } from './stream-bridge.ts';
+export { symbolConfig } from './symbol-config.ts';
