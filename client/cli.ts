@@ -15,6 +15,7 @@ import { addNotificationCommands } from './cli-notifications.ts';
 import { report, textOf } from './cli-output.ts';
 import { addReplayCommand } from './cli-replay.ts';
 import { NotConfiguredError } from './cli-session.ts';
+import { addSymbolCommands } from './cli-symbols.ts';
 import { NotFoundError, NothingToDoError, OperationFailedError, reasonOf } from './operator-errors.ts';
 
 const OVERVIEW = `
@@ -31,7 +32,7 @@ ${EXIT_CODES_HELP}`;
 function programOf(): Command {
   const program = new Command('galaxy-notify')
     .description(
-      'Look into and steer galaxy-notify: notifications, dead letters, channels, the stream reader.',
+      'Look into and steer galaxy-notify: notifications, dead letters, channels, the stream reader, symbols.',
     )
     .version(packageJson.version)
     .option('--json', 'print the result as JSON on standard output, and nothing else there')
@@ -48,6 +49,7 @@ function programOf(): Command {
   addChannelCommands(program);
   addBridgeCommands(program);
   addIntentCommands(program);
+  addSymbolCommands(program);
   return program;
 }
 

@@ -20,6 +20,7 @@ import { deadLetterOperations } from './operator-dead-letters.ts';
 import { malformedOperations } from './operator-malformed.ts';
 import { notificationOperations } from './operator-notifications.ts';
 import { replayOperations } from './operator-replay.ts';
+import { symbolOperations } from './operator-symbols.ts';
 
 export interface OperatorResources {
   temporal: Client;
@@ -42,5 +43,6 @@ export function createOperator(resources: OperatorResources) {
     channels: channelOperations(resources),
     bridge: bridgeOperations(resources),
     malformed: malformedOperations(resources),
+    symbols: symbolOperations(resources),
   };
 }

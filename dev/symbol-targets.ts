@@ -37,7 +37,7 @@ const SILENT: ReceiverLog = { info: () => undefined, error: () => undefined };
 export type TargetFailure =
   /** The status, and the push is not applied. */
   | { kind: 'status'; status: number }
-  /** No answer, ever. */
+  /** No answer until {@link SymbolTargetsStandIn.heal}, which resets the connection. */
   | { kind: 'hang' }
   /** The connection is reset before any answer. */
   | { kind: 'reset' };
@@ -101,6 +101,7 @@ export async function startSymbolTargets(options: SymbolTargetsOptions): Promise
   const receivers = new Map<string, Receiver>();
   const pushes: RecordedPush[] = [];
   let scripts: (TargetFailureScript & { left: number })[] = [];
+  const hanging = new Set<ServerResponse>();
 
   const server = createServer((request, response) => void receive(request, response));
   server.listen(port, LOOPBACK);
@@ -133,8 +134,8 @@ export async function startSymbolTargets(options: SymbolTargetsOptions): Promise
     const { version } = JSON.parse(body.toString('utf8')) as { version: number };
     pushes.push({ target, version, bytes: body.length, at });
     const failure = nextFailure(target);
-    if (failure?.kind === 'hang') return;
-    if (failure?.kind === 'reset') response.socket?.resetAndDestroy();
+    if (failure?.kind === 'hang') hanging.add(response);
+    else if (failure?.kind === 'reset') response.socket?.resetAndDestroy();
     else if (failure) response.writeHead(failure.status).end('scripted failure');
     else {
       const { status, answer } = await receiver.answer(body.toString('utf8'));
@@ -156,6 +157,8 @@ export async function startSymbolTargets(options: SymbolTargetsOptions): Promise
     fail: (script) => void scripts.push({ ...script, left: script.times ?? Number.POSITIVE_INFINITY }),
     heal: () => {
       scripts = [];
+      for (const response of hanging) response.socket?.resetAndDestroy();
+      hanging.clear();
     },
     async loseState(name) {
       rmSync(fileOf(name), { force: true });

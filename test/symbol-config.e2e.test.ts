@@ -1,12 +1,16 @@
 /** One change on its way to all targets. */
 import type { SymbolRegistry } from './symbol-registry.ts';
-import { namesIn, takeSymbolRegistry } from './symbol-registry.ts';
+import { takeSymbolRegistry } from './symbol-registry.ts';
 import { eventually } from './harness.ts';
 
 let registry: SymbolRegistry;
 beforeAll(async () => {
   registry = await takeSymbolRegistry();
-  await registry.startService({ NOTIFICATION_SYMBOL_PUSH_TIMEOUT: '3s' });
+  await registry.startService({
+    // Longer than any test: whoever hangs still does when the others are looked at.
+    NOTIFICATION_SYMBOL_PUSH_TIMEOUT: '5m',
+    NOTIFICATION_SYMBOL_RETRY_LADDER: '100ms,200ms',
+  });
   await registry.settled();
 });
 afterAll(() => registry.release());
@@ -58,4 +62,81 @@ test('S2 collectors get full metadata, alerts the names alone', async () => {
     version,
     symbols: ['BTC', 'DOGE', 'ETH', 'LINK', 'SOL'],
   });
+});
+
+test('S1 a target that hangs delays no other, nor the next change', async () => {
+  const { targets } = registry;
+  const hanging = ['us-east-collector', 'us-east-alert-1', 'sa-east-alert-10'];
+  for (const target of hanging) targets.fail({ target, failure: { kind: 'hang' } });
+  const others = targets.targets.map(({ name }) => name).filter((name) => !hanging.includes(name));
+  const reachesTheOthers = (version: number) =>
+    eventually(`version ${version} at all that do not hang`, async () =>
+      others.every((name) => targets.held(name).version === version),
+    );
+
+  const before = (await registry.status()).version;
+  await registry.write(['AVAX']);
+  await registry.tell();
+  await reachesTheOthers(before + 1);
+  await registry.write(['ARB']);
+  await registry.tell();
+  await reachesTheOthers(before + 2);
+  for (const name of hanging) expect(targets.held(name).version).toBe(before);
+  expect(new Set(pushesOf(before + 2).map(({ target }) => target)).size).toBe(77);
+
+  targets.heal();
+  expect(await registry.settled()).toMatchObject({ version: before + 2, consecutiveFailures: 0 });
+});
+
+test('S1 whatever goes wrong at a target is recorded for that target alone', async () => {
+  const { targets } = registry;
+  targets.fail({ target: 'eu-west-alert-1', failure: { kind: 'status', status: 503 }, times: 1 });
+  targets.fail({ target: 'eu-west-alert-2', failure: { kind: 'reset' }, times: 1 });
+  await registry.write(['OP']);
+  await registry.tell();
+  await registry.settled();
+  const rows = await registry.rows();
+  const errorOf = (name: string) => rows.find(({ target }) => target === name)!.last_error;
+  expect(errorOf('eu-west-alert-1')).toBe('status 503: scripted failure');
+  expect(errorOf('eu-west-alert-2')).toMatch(/ECONNRESET|other side closed/);
+  expect(errorOf('eu-west-alert-3')).toBeNull();
+  expect(registry.slot.logs).toContainEqual(
+    expect.objectContaining({ msg: 'symbol push failed', target: 'eu-west-alert-1', geo: 'eu-west' }),
+  );
+});
+
+test('S5 what has not changed gets no new version, however often it is pushed', async () => {
+  const { version } = await registry.settled();
+  const before = pushesOf(version).length;
+  await registry.tell();
+  await eventually('another round', async () => pushesOf(version).length >= before + 77);
+  expect(await registry.settled()).toMatchObject({ version });
+});
+
+test('S6 an empty list is refused before it is pushed, and the last one stays in force', async () => {
+  const { version } = await registry.settled();
+  const { rows } = await registry.slot.db.query<{ symbol: string }>(
+    'SELECT symbol FROM notification.symbols WHERE is_enabled',
+  );
+  const symbols = rows.map(({ symbol }) => symbol);
+  await registry.write(symbols, false);
+  await registry.tell();
+  await eventually('the refusal', async () => (await registry.status()).isListEmpty);
+  expect(await registry.settled()).toMatchObject({ version });
+  expect(registry.slot.logs).toContainEqual(
+    expect.objectContaining({ level: 'error', msg: 'no symbol is enabled; an empty list is not pushed' }),
+  );
+
+  await registry.write(symbols);
+  await registry.tell();
+  await eventually('the end of it', async () => !(await registry.status()).isListEmpty);
+  expect(await registry.settled()).toMatchObject({ version });
+});
+
+test('S1 a history holds versions and names of targets, no symbol', async () => {
+  const { events } = await registry.handle.fetchHistory();
+  const encoded = [...JSON.stringify(events).matchAll(/"data":"([^"]+)"/g)].map(([, data]) => data!);
+  const payloads = encoded.map((data) => Buffer.from(data, 'base64').toString('utf8'));
+  expect(payloads.filter((payload) => payload.includes('eu-west-alert-1'))).not.toHaveLength(0);
+  expect(payloads.filter((payload) => payload.includes('AVAX'))).toHaveLength(0);
 });
