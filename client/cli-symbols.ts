@@ -179,11 +179,12 @@ function change(
       return EXIT.done;
     }
     const spread = await session.operator.symbols.wait(told, { limitMs: timeout });
-    const { version, acknowledged, targets, behind } = spread;
+    const { isComplete, version, acknowledged, targets, behind } = spread;
     if (json) printJson(spread);
     else printLine(`version ${version}: ${acknowledged} of ${countOf(targets, 'target')} acknowledged`);
-    if (version > 0 && behind.length === 0) return EXIT.done;
-    report(version === 0 ? 'no worker has taken the change yet' : `behind: ${behind.join(', ')}`);
+    if (isComplete) return EXIT.done;
+    if (version === 0) report('no worker has taken the change yet');
+    else report(behind.length > 0 ? `behind: ${behind.join(', ')}` : 'the push is still under way');
     return EXIT.failed;
   });
 }

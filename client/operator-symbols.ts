@@ -53,6 +53,8 @@ export interface SymbolStatus {
 
 /** What became of a change: the version that has it, and who has that. */
 export interface Spread {
+  /** Every target has acknowledged it, in a round that was made for it. */
+  isComplete: boolean;
   version: number;
   acknowledged: number;
   targets: number;
@@ -132,10 +134,10 @@ export function symbolOperations(resources: OperatorResources) {
     /**
      * Waits until every target has acknowledged the version with a change, or a newer one.
      *
-     * @returns how far it has come, with `behind` not empty when the time was up.
+     * @returns how far it has come, not complete when the time was up.
      */
     async wait({ change }: ToldChange, options: WaitOptions): Promise<Spread> {
-      let spread: Spread = { version: 0, acknowledged: 0, targets: 0, behind: [] };
+      let spread: Spread = { isComplete: false, version: 0, acknowledged: 0, targets: 0, behind: [] };
       await waitUntil(async () => {
         // No answer, while its worker restarts, is no reason to stop waiting.
         const state = await stateOf().catch(() => undefined);
@@ -143,12 +145,13 @@ export function symbolOperations(resources: OperatorResources) {
         const { targets } = await storedStatus();
         const behind = targets.filter(({ isBehind }) => isBehind).map(({ target }) => target);
         spread = {
+          isComplete: behind.length === 0 && state.pushedChanges >= change,
           version: state.version,
           acknowledged: targets.length - behind.length,
           targets: targets.length,
           behind,
         };
-        return behind.length === 0 ? spread : undefined;
+        return spread.isComplete || undefined;
       }, options);
       return spread;
     },

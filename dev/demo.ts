@@ -1,6 +1,7 @@
 /**
- * `npm run demo`: the whole stack on free ports, one intent of each type, and a table of what was delivered where.
- * Ends with exit code 0 only if every route that should be published arrived, exactly once.
+ * `npm run demo`: the whole stack on free ports, one intent of each type, a table of what was delivered where, and the
+ * symbols pushed to every target. Ends with exit code 0 only if every route that should be published arrived, exactly
+ * once, and every target acknowledged.
  */
 import { parseArgs } from 'node:util';
 import { Redis } from 'ioredis';
@@ -20,10 +21,12 @@ import { explain } from '../workers/explain.ts';
 import { createLogger } from '../workers/logger.ts';
 import { startService } from '../workers/service.ts';
 import { notificationWorkflowId } from '../workflows/intent-contract.ts';
+import { pushSymbols, verdictOnSymbols } from './demo-symbols.ts';
 
 const HELP = `Usage: npm run demo [-- options]
 
 Starts everything on free ports, publishes one intent of each notification type, and shows what was delivered where.
+Then pushes the symbols to all stand-in targets.
 
   --keep   leave everything running afterwards, until Ctrl-C, to look around in the Web UI
   --json   print the result as JSON
@@ -92,13 +95,17 @@ async function main(): Promise<boolean> {
       report('Publishing one intent of each notification type ...');
       const published = await publishSamples(redis, config.values.NOTIFICATION_INTENTS_STREAM);
       const results = await awaitDeliveries(redis, db, config, published);
-      const isComplete = results.every(({ routes }) => routes.every(({ problem }) => problem === undefined));
+      // Real targets, which somebody has configured, are none of a demo's business.
+      const symbols = stack?.symbolTargets ? await pushSymbols(config) : undefined;
+      const isDelivered = results.every(({ routes }) => routes.every(({ problem }) => problem === undefined));
+      const isComplete = isDelivered && (symbols?.isComplete ?? true);
       process.stdout.write(
         options.json
-          ? `${JSON.stringify({ isComplete, uiUrl, results }, null, 2)}\n`
+          ? `${JSON.stringify({ isComplete, uiUrl, results, symbols }, null, 2)}\n`
           : tableOfResults(results),
       );
-      report(verdict(results, isComplete, uiUrl, config.values.TEMPORAL_NAMESPACE));
+      report(verdict(results, isDelivered, uiUrl, config.values.TEMPORAL_NAMESPACE));
+      if (symbols) report(verdictOnSymbols(symbols));
       if (options.keep) await keepRunning();
       return isComplete;
     } finally {
@@ -113,7 +120,7 @@ async function main(): Promise<boolean> {
 
 /** Ports that never clash, data of its own, and an administrator for every type that has one. */
 function demoDefaults(): Record<string, string> {
-  const free = ['REDIS', 'POSTGRES', 'TEMPORAL', 'TEMPORAL_UI', 'USER_SERVICE'].map(
+  const free = ['REDIS', 'POSTGRES', 'TEMPORAL', 'TEMPORAL_UI', 'USER_SERVICE', 'SYMBOL_TARGETS'].map(
     (server) => [`NOTIFICATION_DEV_${server}_PORT`, '0'] as const,
   );
   const admins = Object.keys(ADMIN_EMAIL_VARIABLES).map((name) => [name, 'ops@example.com'] as const);

@@ -4,6 +4,8 @@ import pg from 'pg';
 import { SchemaNewerThanCodeError, migrate } from '../migrations/migrate.ts';
 import { stackOfRun } from './harness.ts';
 
+const MIGRATIONS = ['0001-intent', '0002-operation', '0004-symbol-config'];
+
 let dsn: string;
 let db: pg.Client;
 
@@ -49,13 +51,13 @@ async function describeSchema(): Promise<string> {
 }
 
 test('I27 the migrations make exactly the described schema', async () => {
-  expect(await migrate(dsn)).toEqual(['0001-intent', '0002-operation']);
+  expect(await migrate(dsn)).toEqual(MIGRATIONS);
   expect(await describeSchema()).toMatchSnapshot();
 });
 
 test('I27 a second run changes nothing, two at once do not clash', async () => {
   const results = await Promise.all([migrate(dsn), migrate(dsn)]);
-  expect(results.flat()).toEqual(['0001-intent', '0002-operation']);
+  expect(results.flat()).toEqual(MIGRATIONS);
   expect(await migrate(dsn)).toEqual([]);
 });
 

@@ -43,7 +43,7 @@ test('S1 S2 one change reaches all 77 targets in one round', async () => {
     );
   console.info(
     `one change to 77 targets: ${Math.max(...pushes.map(({ at }) => at)) - startedAt} ms; ` +
-      `bytes per push: collectors ${[...bytes('price_collector')]}, alerts ${[...bytes('price_alert')]}`,
+      `bytes per push: collectors ${[...bytes('price_collector')].join()}, alerts ${[...bytes('price_alert')].join()}`,
   );
 });
 

@@ -56,7 +56,7 @@ describe('client', () => {
   test('S7 symbols are disabled and enabled, and every target is told', async () => {
     const told = await operator.symbols.disable(['DOGE', 'SOL']);
     const spread = await operator.symbols.wait(told, inTime);
-    expect(spread).toMatchObject({ acknowledged: 77, targets: 77, behind: [] });
+    expect(spread).toMatchObject({ isComplete: true, acknowledged: 77, targets: 77, behind: [] });
     expect(registry.targets.held('us-east-alert-1').symbols).toEqual(['BTC', 'ETH']);
     expect((await operator.symbols.list({ isEnabled: false })).map(({ symbol }) => symbol)).toEqual([
       'DOGE',
@@ -93,6 +93,7 @@ describe('client', () => {
     registry.targets.fail({ target: 'eu-west-alert-7', failure: { kind: 'status', status: 503 } });
     const told = await operator.symbols.push();
     expect(await operator.symbols.wait(told, { limitMs: 1_000 })).toMatchObject({
+      isComplete: false,
       acknowledged: 76,
       behind: ['eu-west-alert-7'],
     });

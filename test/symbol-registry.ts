@@ -79,7 +79,7 @@ export async function takeSymbolRegistry(): Promise<SymbolRegistry> {
         async () => {
           const state = await status();
           const isHeld = targets.targets.every(({ name }) => targets.held(name).version === state.version);
-          const isPushed = state.takenChanges === state.toldChanges && state.failedTargets.length === 0;
+          const isPushed = state.pushedChanges === state.toldChanges && state.failedTargets.length === 0;
           return isPushed && isHeld && state.alarm && state.version > 0 && state;
         },
         limitMs,

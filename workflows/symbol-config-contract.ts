@@ -13,7 +13,7 @@ export const symbolConfigWorkflowId = (registry: string): string => `symbol-conf
 
 /**
  * Update: symbols have changed in PostgreSQL; look, and push to all. Without argument. Returns at once, with the number
- * under which the change was noted: the newest snapshot has it when `takenChanges` of the status has come so far.
+ * under which the change was noted: it has been pushed when `pushedChanges` of the status has come so far.
  */
 export const SYMBOLS_CHANGED_UPDATE = 'symbolsChanged';
 /** Update: argument `CrawlerRequest`, returns the `SymbolConfigState` once the change is stored. */
@@ -58,9 +58,13 @@ export interface SymbolConfigState {
   version: number;
   /** No symbol is enabled: nobody is told so, the last list stays in force. */
   isListEmpty: boolean;
-  /** Changes told by updates since the workflow first started, and how many of them the newest snapshot has. */
+  /**
+   * Changes told by updates since the workflow first started; how many of them the newest snapshot has; and how many
+   * have been pushed in a round that has ended.
+   */
   toldChanges: number;
   takenChanges: number;
+  pushedChanges: number;
   /** Rounds in a row that somebody did not acknowledge. */
   consecutiveFailures: number;
   /** Of the last round. */

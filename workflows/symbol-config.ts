@@ -136,11 +136,12 @@ export async function symbolConfig(registry: string, carried?: SymbolConfigState
   async function pushRound(scope: PushScope): Promise<void> {
     const round = (newestRound += 1);
     const startedMs = Date.now();
+    const pushedChanges = state.takenChanges;
     const outcome = await targets.pushSymbols(registry, state.version, scope);
     // The newer round has pushed to the same targets, and more.
     if (round !== newestRound) return;
     const everyMs = state.crawler.enabled ? state.crawler.intervalMs : outcome.reconciliationMs;
-    if (scope === 'all') enter({ fullPushDueMs: startedMs + everyMs });
+    if (scope === 'all') enter({ pushedChanges, fullPushDueMs: startedMs + everyMs });
     settle(outcome);
   }
 
@@ -203,6 +204,7 @@ function initialState(registry: string): SymbolConfigState {
     isListEmpty: false,
     toldChanges: 1,
     takenChanges: 0,
+    pushedChanges: 0,
     consecutiveFailures: 0,
     failedTargets: [],
     fullPushDueMs: 0,
