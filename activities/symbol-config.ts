@@ -90,11 +90,17 @@ export function createSymbolConfigActivities({ db, log, metrics, symbols: settin
         const pushes = targets.map((target) =>
           atMost(async () => ({
             target: target.target,
-            isAcknowledged: await push(registry, version, target, bodies![target.kind]),
+            isAcknowledged: await push(
+              registry,
+              version,
+              target,
+              bodies![target.kind],
+              activity.cancellationSignal,
+            ),
           })),
         );
         const results = await Promise.allSettled(pushes);
-        // What could not be recorded, or who could not be pushed to in time of a stop, is pushed again.
+        // What could not be recorded, or was cut off by a stop, is pushed again.
         const unrecorded = results.find((result) => result.status === 'rejected');
         if (unrecorded) throw unrecorded.reason;
         const failedTargets = results.flatMap((result) =>
@@ -133,10 +139,22 @@ export function createSymbolConfigActivities({ db, log, metrics, symbols: settin
     return Object.fromEntries(bodies) as Record<TargetRow['kind'], string>;
   }
 
-  /** @returns whether the target has acknowledged. @throws ApplicationFailure when that could not be recorded. */
-  async function push(registry: string, version: number, target: TargetRow, body: string): Promise<boolean> {
+  /**
+   * @param stopped ends the push when the process stops.
+   * @returns whether the target has acknowledged.
+   * @throws ApplicationFailure when that could not be recorded, and the reason of the stop.
+   */
+  async function push(
+    registry: string,
+    version: number,
+    target: TargetRow,
+    body: string,
+    stopped: AbortSignal,
+  ): Promise<boolean> {
     const { kind, geo } = target;
-    const failure = await pushTo(target.url, body, settings.pushTimeoutMs);
+    const failure = await pushTo(target.url, body, settings.pushTimeoutMs, stopped);
+    // It says nothing about the target.
+    stopped.throwIfAborted();
     metrics.symbolPush({ kind, geo, result: failure?.kind ?? 'acknowledged' });
     if (!failure) {
       await recordAcknowledgement(db, registry, target.target, version);

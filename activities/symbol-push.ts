@@ -13,11 +13,17 @@ export interface PushFailure {
 
 /**
  * @param timeoutMs for the whole exchange, connecting and reading included.
+ * @param stopped ends the exchange early.
  * @returns why it was not acknowledged, or nothing when it was. Never throws.
  */
-export async function pushTo(url: string, body: string, timeoutMs: number): Promise<PushFailure | undefined> {
+export async function pushTo(
+  url: string,
+  body: string,
+  timeoutMs: number,
+  stopped: AbortSignal,
+): Promise<PushFailure | undefined> {
   try {
-    const signal = AbortSignal.timeout(timeoutMs);
+    const signal = AbortSignal.any([AbortSignal.timeout(timeoutMs), stopped]);
     const response = await request(url, {
       method: 'PUT',
       headers: { 'content-type': 'application/json' },

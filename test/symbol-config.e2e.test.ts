@@ -1,19 +1,30 @@
 /** One change on its way to all targets. */
+import type { Service } from '../workers/service.ts';
 import type { SymbolRegistry } from './symbol-registry.ts';
 import { takeSymbolRegistry } from './symbol-registry.ts';
 import { eventually } from './harness.ts';
+import type { Collector } from './otlp-collector.ts';
+import { startCollector } from './otlp-collector.ts';
 
 let registry: SymbolRegistry;
+let collector: Collector;
+let service: Service;
 beforeAll(async () => {
-  registry = await takeSymbolRegistry();
-  await registry.startService({
+  [registry, collector] = [await takeSymbolRegistry(), await startCollector()];
+  service = await registry.startService({
+    NOTIFICATION_SHUTDOWN_TIMEOUT: '5s',
     // Longer than any test: whoever hangs still does when the others are looked at.
     NOTIFICATION_SYMBOL_PUSH_TIMEOUT: '5m',
     NOTIFICATION_SYMBOL_RETRY_LADDER: '100ms,200ms',
+    OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
+    OTEL_METRIC_EXPORT_INTERVAL: '250',
   });
   await registry.settled();
 });
-afterAll(() => registry.release());
+afterAll(async () => {
+  await registry.release();
+  await collector.stop();
+});
 afterEach(() => registry.targets.heal());
 
 /** Pushes of a version, in the order in which they came. */
@@ -139,4 +150,38 @@ test('S1 a history holds versions and names of targets, no symbol', async () => 
   const payloads = encoded.map((data) => Buffer.from(data, 'base64').toString('utf8'));
   expect(payloads.filter((payload) => payload.includes('eu-west-alert-1'))).not.toHaveLength(0);
   expect(payloads.filter((payload) => payload.includes('AVAX'))).toHaveLength(0);
+});
+
+test('S1 pushes and rounds are counted by kind, geo, scope and result', async () => {
+  const count = (name: string, attributes: Record<string, string>) =>
+    collector
+      .latest(`notification.symbols.${name}`)
+      .find((point) => Object.entries(attributes).every(([key, value]) => point.attributes[key] === value))
+      ?.value ?? 0;
+  const euAlerts = { kind: 'price_alert', geo: 'eu-west' };
+  await eventually('all that was counted to be exported', async () => {
+    const refused = count('pushes', { ...euAlerts, result: 'refused' });
+    const failed = count('pushes', { ...euAlerts, result: 'failed' });
+    const emptyLists = count('empty_lists', {});
+    const incomplete = count('rounds', { scope: 'all', result: 'incomplete' });
+    return refused === 1 && failed === 1 && emptyLists >= 1 && incomplete >= 1;
+  });
+  expect(count('pushes', { ...euAlerts, result: 'acknowledged' })).toBeGreaterThanOrEqual(10);
+  expect(count('rounds', { scope: 'behind', result: 'complete' })).toBeGreaterThanOrEqual(1);
+});
+
+test('S1 a service that stops does not wait for a target that hangs, and holds it against nobody', async () => {
+  registry.targets.fail({ target: 'us-east-alert-1', failure: { kind: 'hang' } });
+  await registry.write(['NEAR']);
+  await registry.tell();
+  await eventually('the push that hangs', async () => {
+    const { version } = await registry.status();
+    return pushesOf(version).some(({ target }) => target === 'us-east-alert-1');
+  });
+  const failuresBefore = (await registry.rows()).filter((row) => row.consecutive_failures > 0);
+  await service.stop();
+  expect((await registry.rows()).filter((row) => row.consecutive_failures > 0)).toEqual(failuresBefore);
+  registry.targets.heal();
+  await registry.startService();
+  await registry.settled(40_000);
 });
