@@ -6,9 +6,11 @@ import type { Attributes, Meter } from '@opentelemetry/api';
 import type { Channel } from '../api/catalog.ts';
 import { NOTIFICATION_TYPES, PRODUCERS } from '../api/catalog.ts';
 import type { MalformedJobCode } from '../api/mobile-job.ts';
+import type { TargetKind } from '../api/symbol-config.ts';
 import type { DeferralReason } from '../workflows/intent-contract.ts';
 import type { MobileStatus } from '../workflows/mobile-push-contract.ts';
 import type { StreamFindingKind } from '../workflows/stream-bridge-contract.ts';
+import type { PushScope } from '../workflows/symbol-config-contract.ts';
 
 /** Recording functions, one per counter. */
 export type Metrics = ReturnType<typeof createMetrics>;
@@ -117,6 +119,20 @@ export function createMetrics(meter: Meter) {
     mobileEntriesLost: adder(
       'notification.mobile.entries_lost',
       'Stream entries deleted while they were being taken',
+    ),
+    /** `geo` is one of those that the targets are configured with. */
+    symbolPush: counter<{
+      kind: TargetKind;
+      geo: string;
+      result: 'acknowledged' | 'refused' | 'timed_out' | 'failed';
+    }>('notification.symbols.pushes', 'Pushes of symbol configuration to a target'),
+    symbolRound: counter<{ scope: PushScope; result: 'complete' | 'incomplete' }>(
+      'notification.symbols.rounds',
+      'Rounds of pushes, complete when every target acknowledged',
+    ),
+    symbolListEmpty: counter<Record<never, never>>(
+      'notification.symbols.empty_lists',
+      'Times that no symbol was enabled, and nothing new was pushed',
     ),
     probeRequest: counter<{ path: ProbePath | 'other'; status: number }>(
       'notification.internal_http.requests',

@@ -16,6 +16,7 @@ import { addNotificationCommands } from './cli-notifications.ts';
 import { report, textOf } from './cli-output.ts';
 import { addReplayCommand } from './cli-replay.ts';
 import { NotConfiguredError } from './cli-session.ts';
+import { addSymbolCommands } from './cli-symbols.ts';
 import { NotFoundError, NothingToDoError, OperationFailedError, reasonOf } from './operator-errors.ts';
 
 const OVERVIEW = `
@@ -32,7 +33,7 @@ ${EXIT_CODES_HELP}`;
 function programOf(): Command {
   const program = new Command('galaxy-notify')
     .description(
-      'Look into and steer galaxy-notify: notifications, dead letters, channels, the stream reader, mobile pushes.',
+      'Look into and steer galaxy-notify: notifications, dead letters, channels, the stream reader, mobile pushes, symbols.',
     )
     .version(packageJson.version)
     .option('--json', 'print the result as JSON on standard output, and nothing else there')
@@ -50,6 +51,7 @@ function programOf(): Command {
   addBridgeCommands(program);
   addIntentCommands(program);
   addMobileCommands(program);
+  addSymbolCommands(program);
   return program;
 }
 

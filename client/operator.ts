@@ -21,6 +21,7 @@ import { malformedOperations } from './operator-malformed.ts';
 import { mobileOperations } from './operator-mobile.ts';
 import { notificationOperations } from './operator-notifications.ts';
 import { replayOperations } from './operator-replay.ts';
+import { symbolOperations } from './operator-symbols.ts';
 
 export interface OperatorResources {
   temporal: Client;
@@ -44,5 +45,6 @@ export function createOperator(resources: OperatorResources) {
     bridge: bridgeOperations(resources),
     malformed: malformedOperations(resources),
     mobile: mobileOperations(resources),
+    symbols: symbolOperations(resources),
   };
 }

@@ -1,6 +1,6 @@
 /**
- * `npm run demo`: the whole stack on free ports, one intent of each type, a push to phones, and a table of what was
- * delivered where. Ends with exit code 0 only if all that should be published arrived, exactly once.
+ * `npm run demo`: the whole stack on free ports, one intent of each type, a push to phones, the symbols pushed to every
+ * target, and a table of what was delivered where. Ends with exit code 0 only if all of it arrived, exactly once.
  */
 import { parseArgs } from 'node:util';
 import { Redis } from 'ioredis';
@@ -22,11 +22,12 @@ import { startService } from '../workers/service.ts';
 import { notificationWorkflowId } from '../workflows/intent-contract.ts';
 import type { DeviceResult } from './demo-mobile.ts';
 import { demonstrateMobilePush, tableOfDevices } from './demo-mobile.ts';
+import { pushSymbols, verdictOnSymbols } from './demo-symbols.ts';
 
 const HELP = `Usage: npm run demo [-- options]
 
 Starts everything on free ports, publishes one intent of each notification type and a push to the phones of a sample
-user, and shows what was delivered where.
+user, pushes the symbols to all stand-in targets, and shows what was delivered where.
 
   --keep   leave everything running afterwards, until Ctrl-C, to look around in the Web UI
   --json   print the result as JSON
@@ -102,14 +103,18 @@ async function main(): Promise<boolean> {
             limitMs: DELIVERY_LIMIT_MS,
           })
         : [];
+      // Real targets, which somebody has configured, are none of a demo's business.
+      const symbols = stack?.symbolTargets ? await pushSymbols(config) : undefined;
       const all = [...results.flatMap(({ routes }) => routes), ...devices];
-      const isComplete = all.every(({ problem }) => problem === undefined);
+      const isDelivered = all.every(({ problem }) => problem === undefined);
+      const isComplete = isDelivered && (symbols?.isComplete ?? true);
       process.stdout.write(
         options.json
-          ? `${JSON.stringify({ isComplete, uiUrl, results, devices }, null, 2)}\n`
+          ? `${JSON.stringify({ isComplete, uiUrl, results, devices, symbols }, null, 2)}\n`
           : `${tableOfResults(results)}${devices.length > 0 ? tableOfDevices(devices) : ''}`,
       );
-      report(verdict(results, devices, isComplete, uiUrl, config.values.TEMPORAL_NAMESPACE));
+      report(verdict(results, devices, isDelivered, uiUrl, config.values.TEMPORAL_NAMESPACE));
+      if (symbols) report(verdictOnSymbols(symbols));
       if (options.keep) await keepRunning();
       return isComplete;
     } finally {
@@ -124,7 +129,7 @@ async function main(): Promise<boolean> {
 
 /** Ports that never clash, data of its own, and an administrator for every type that has one. */
 function demoDefaults(): Record<string, string> {
-  const free = ['REDIS', 'POSTGRES', 'TEMPORAL', 'TEMPORAL_UI', 'USER_SERVICE', 'FCM'].map(
+  const free = ['REDIS', 'POSTGRES', 'TEMPORAL', 'TEMPORAL_UI', 'USER_SERVICE', 'FCM', 'SYMBOL_TARGETS'].map(
     (server) => [`NOTIFICATION_DEV_${server}_PORT`, '0'] as const,
   );
   const admins = Object.keys(ADMIN_EMAIL_VARIABLES).map((name) => [name, 'ops@example.com'] as const);

@@ -20,6 +20,7 @@ export const PORT_VARIABLES = {
   temporal: 'NOTIFICATION_DEV_TEMPORAL_PORT',
   temporalUi: 'NOTIFICATION_DEV_TEMPORAL_UI_PORT',
   userService: 'NOTIFICATION_DEV_USER_SERVICE_PORT',
+  symbolTargets: 'NOTIFICATION_DEV_SYMBOL_TARGETS_PORT',
 } as const;
 
 /** Ports given out by {@link freePort}: the system may offer the same one again before it is listened on. */

@@ -14,6 +14,7 @@ import { assertPortsFree, PORT_VARIABLES, type PortUse } from './ports.ts';
 import { startPostgres } from './postgres.ts';
 import { startRedis } from './redis.ts';
 import { stopOrphans, type Report } from './server-process.ts';
+import { startSymbolTargets, type SymbolTargetsStandIn } from './symbol-targets.ts';
 import { startTemporal, type TemporalOptions } from './temporal.ts';
 import { startUserService, type UserServiceStandIn } from './user-service.ts';
 
@@ -27,6 +28,7 @@ export interface StackOptions {
     Pick<TemporalOptions, 'port' | 'uiPort' | 'cliPath' | 'namespaces' | 'searchAttributes'> | undefined;
   userService?: { port: number } | undefined;
   fcm?: { port: number } | undefined;
+  symbolTargets?: { port: number } | undefined;
   /** false: data need not survive a crash, for tests. Default true. */
   durable?: boolean;
   /** Lines of progress for the operator; silent when nothing takes long. */
@@ -51,6 +53,8 @@ export interface Stack {
   fcm?: { endpoint: string; caPem: string };
   /** The stand-in itself, for what it was sent. */
   fcmStandIn?: FcmStandIn;
+  /** The receivers of symbol configuration, in this process. */
+  symbolTargets?: SymbolTargetsStandIn;
   /** Stops everything and releases the data directory; rejects when a server cannot be stopped. */
   stop(): Promise<void>;
 }
@@ -102,7 +106,17 @@ export async function startStack(options: StackOptions): Promise<Stack> {
 }
 
 function startParts(options: StackOptions): Promise<Part>[] {
-  const { dataDir, postgres, redis, temporal, userService, fcm, durable = true, report } = options;
+  const {
+    dataDir,
+    postgres,
+    redis,
+    temporal,
+    userService,
+    fcm,
+    symbolTargets,
+    durable = true,
+    report,
+  } = options;
   const common = { dataDir, durable, report };
   const parts: Promise<Part>[] = [];
   if (postgres) {
@@ -142,12 +156,26 @@ function startParts(options: StackOptions): Promise<Part>[] {
       ),
     );
   }
+  if (symbolTargets) {
+    const storeDir = path.join(dataDir, 'symbol-targets');
+    parts.push(
+      startSymbolTargets({ ...symbolTargets, storeDir }).then((standIn) =>
+        part({ symbolTargets: standIn }, () => standIn.stop()),
+      ),
+    );
+  }
   return parts;
 }
 
 /** Writes where the servers listen, until the returned function is called or the process exits. */
 function announce(dataDir: string, all: Part['addresses']): () => void {
-  const { userService: _standIn, fcm: _fcm, fcmStandIn: _fcmStandIn, ...addresses } = all;
+  const {
+    userService: _standIn,
+    fcm: _fcm,
+    fcmStandIn: _fcmStandIn,
+    symbolTargets: _receivers,
+    ...addresses
+  } = all;
   const file = endpointsFile(dataDir);
   const endpoints: StackEndpoints = { ...addresses, pid: process.pid };
   // One that a killed process left behind may be readable by others, and the mode is set at creation only.
@@ -175,13 +203,14 @@ async function stopParts(parts: readonly Part[]): Promise<void> {
   if (errors.length > 0) throw new AggregateError(errors, errors.map(({ message }) => message).join('\n'));
 }
 
-function wantedPorts({ postgres, redis, temporal, userService }: StackOptions): PortUse[] {
+function wantedPorts({ postgres, redis, temporal, userService, symbolTargets }: StackOptions): PortUse[] {
   const uses: (Omit<PortUse, 'port'> & { port: number | undefined })[] = [
     { port: postgres?.port, name: 'embedded PostgreSQL', variable: PORT_VARIABLES.postgres },
     { port: redis?.port, name: 'embedded Redis', variable: PORT_VARIABLES.redis },
     { port: temporal?.port, name: 'embedded Temporal', variable: PORT_VARIABLES.temporal },
     { port: temporal?.uiPort, name: 'Temporal Web UI', variable: PORT_VARIABLES.temporalUi },
     { port: userService?.port, name: 'stand-in User Service', variable: PORT_VARIABLES.userService },
+    { port: symbolTargets?.port, name: 'stand-in symbol targets', variable: PORT_VARIABLES.symbolTargets },
   ];
   return uses.filter((use): use is PortUse => use.port !== undefined && use.port !== 0);
 }

@@ -71,6 +71,8 @@ describe('usage', () => {
       ...['dead-letters list', 'dead-letters show', 'replay'],
       ...['channels list', 'channels pause', 'channels resume'],
       ...['bridge status', 'bridge pause', 'bridge resume'],
+      ...['symbols list', 'symbols enable', 'symbols disable', 'symbols set', 'symbols push'],
+      ...['symbols status', 'symbols crawler'],
       ...['malformed list', 'malformed show', 'intents publish', 'intents sample'],
     ];
     const helps = await Promise.all(commands.map((command) => cli([...command.split(' '), '--help'])));

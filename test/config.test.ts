@@ -73,6 +73,10 @@ const OWN_DEFAULTS: [name: Name, value: unknown][] = [
   ['NOTIFICATION_FCM_BRAKE', MINUTE],
   ['NOTIFICATION_FCM_ENDPOINT', undefined],
   ['NOTIFICATION_FCM_CA_FILE', undefined],
+  ['NOTIFICATION_SYMBOL_TARGETS_FILE', undefined],
+  ['NOTIFICATION_SYMBOL_PUSH_TIMEOUT', 5 * SECOND],
+  ['NOTIFICATION_SYMBOL_RETRY_LADDER', [30 * SECOND, MINUTE, 2 * MINUTE, 5 * MINUTE, 15 * MINUTE]],
+  ['NOTIFICATION_SYMBOL_RECONCILIATION_INTERVAL', 15 * MINUTE],
   ['OTEL_SERVICE_NAME', 'galaxy-notify'],
   ['OTEL_EXPORTER_OTLP_ENDPOINT', undefined],
   ['OTEL_EXPORTER_OTLP_TRACES_ENDPOINT', undefined],
@@ -88,6 +92,7 @@ const OWN_DEFAULTS: [name: Name, value: unknown][] = [
   ['NOTIFICATION_DEV_TEMPORAL_UI_PORT', 8_233],
   ['NOTIFICATION_DEV_USER_SERVICE_PORT', 8_093],
   ['NOTIFICATION_DEV_FCM_PORT', 8_094],
+  ['NOTIFICATION_DEV_SYMBOL_TARGETS_PORT', 8_095],
   ['TEMPORAL_CLI_PATH', undefined],
 ];
 
@@ -334,10 +339,10 @@ describe('what is wrong', () => {
   });
 
   test('M10 I30 elsewhere all roles are taken on, unless some are named', () => {
-    expect(loadConfig({}).roles).toEqual(['intent', 'mobile-push']);
+    expect(loadConfig({}).roles).toEqual(['intent', 'mobile-push', 'symbol-config']);
     expect(loadConfig({ NOTIFICATION_ROLES: 'mobile-push' }).roles).toEqual(['mobile-push']);
     expect(loadConfig(PRODUCTION).roles).toEqual(['intent']);
-    expect(problemsOf({ NOTIFICATION_ROLES: 'mobile' })[0]).toMatch(/must name roles: intent, mobile-push/);
+    expect(problemsOf({ NOTIFICATION_ROLES: 'mobile' })[0]).toMatch(/must name roles: intent, mobile-push, symbol-config/);
   });
 
   test('I30 the successor of NOTIFICATION_REDIS_ADDR is named', () => {

@@ -89,6 +89,7 @@ export async function takeSlot(): Promise<Slot> {
   const services: Service[] = [];
   const config = (env: Record<string, string> = {}) =>
     loadConfig({
+      // Tests of another role ask for it.
       NOTIFICATION_ROLES: 'intent',
       NOTIFICATION_REDIS_DB: String(slot),
       NOTIFICATION_INTERNAL_HTTP_ADDR: '127.0.0.1:0',

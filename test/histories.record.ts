@@ -32,10 +32,16 @@ import {
   mobilePushWorkflowId,
 } from '../workflows/mobile-push-contract.ts';
 import { bridgeWorkflowId } from '../workflows/stream-bridge-contract.ts';
+import {
+  CONFIGURE_CRAWLER_UPDATE,
+  SYMBOL_REGISTRY,
+  symbolConfigWorkflowId,
+} from '../workflows/symbol-config-contract.ts';
 import { publishTurn } from './entries.ts';
 import type { Slot } from './harness.ts';
 import { eventually, takeSlot } from './harness.ts';
 import { QUICK, withMobilePush } from './mobile-jobs.ts';
+import { takeSymbolRegistry } from './symbol-registry.ts';
 
 const GATEWAY = 'gateway:client-events';
 
@@ -59,13 +65,13 @@ const ended = (workflowId: string) =>
   });
 
 /** Written by the CLI: its JSON is what operators export from the Web UI as well. */
-async function record(name: string, workflowId: string): Promise<void> {
+async function record(name: string, workflowId: string, { client, endpoints }: Slot = slot): Promise<void> {
   const cli = await findTemporalCli({
     cliPath: loadConfig().values.TEMPORAL_CLI_PATH,
     report: () => undefined,
   });
-  const { namespace } = slot.client.options;
-  const address = slot.endpoints.temporalAddress!;
+  const { namespace } = client.options;
+  const address = endpoints.temporalAddress!;
   const where = ['--address', address, '--namespace', namespace, '--workflow-id', workflowId];
   const history = execFileSync(cli, ['workflow', 'show', ...where, '--output', 'json'], { encoding: 'utf8' });
   const compact = JSON.stringify(JSON.parse(history));
@@ -253,4 +259,33 @@ test('mobile pushes: sent, partly, in vain and replayed, stopped, cancelled', as
   });
   await run.result();
   await record('mobile-retention', run.workflowId);
+});
+
+test('symbol configuration that changes, fails at some targets, recovers and is reconciled', async () => {
+  const registry = await takeSymbolRegistry();
+  const { handle, targets } = registry;
+  const service = await registry.startService({
+    NOTIFICATION_SYMBOL_RETRY_LADDER: '200ms,400ms,1h',
+    NOTIFICATION_SYMBOL_RECONCILIATION_INTERVAL: '5s',
+  });
+  await registry.settled();
+  targets.fail({ target: 'us-east-collector', failure: { kind: 'hang' } });
+  targets.fail({ target: 'us-east-alert-1', failure: { kind: 'status', status: 500 }, times: 3 });
+  await registry.write(['LINK']);
+  await registry.tell();
+  await eventually('a round that somebody holds up', async () =>
+    targets.targets.some(({ name }) => targets.held(name).version === 2),
+  );
+  await registry.write(['ARB']);
+  await registry.tell();
+  await eventually('the next change beside it', async () => targets.held('us-east-alert-2').version === 3);
+  targets.heal();
+  await registry.settled();
+  await handle.executeUpdate(CONFIGURE_CRAWLER_UPDATE, { args: [{ enabled: true, intervalMs: 1_000 }] });
+  await targets.loseState('us-east-alert-3');
+  await eventually('a crawl', async () => targets.held('us-east-alert-3').source === 'push');
+  await registry.settled();
+  await service.stop();
+  await record('symbol-config', symbolConfigWorkflowId(SYMBOL_REGISTRY), registry.slot);
+  await registry.release();
 });

@@ -58,3 +58,13 @@ export const emailList = list.transform((emails, context) => {
   if (wrong.length > 0) context.addIssue(`has invalid addresses: ${wrong.join(', ')}`);
   return normalised;
 });
+
+/** Durations, comma-separated, e.g. `30s,1m,5m`, as milliseconds. */
+export const durations = z.string().transform((text, context) => {
+  const parts = text.split(',').map((part) => duration.safeParse(part.trim()));
+  if (parts.some(({ success }) => !success)) {
+    context.addIssue('must be durations above zero, separated by commas, such as 30s,1m,5m');
+    return z.NEVER;
+  }
+  return parts.map(({ data }) => data!);
+});

@@ -7,6 +7,7 @@ import type { AdminNotificationType } from '../api/catalog.ts';
 import { ADMIN_NOTIFICATION_TYPES } from '../api/catalog.ts';
 import {
   duration,
+  durations,
   emailList,
   flag,
   hostAndPort,
@@ -20,7 +21,7 @@ import {
 } from './config-values.ts';
 
 /** The kinds of work; each is a row of workers/roles.ts. */
-export const ROLE_NAMES = ['intent', 'mobile-push'] as const;
+export const ROLE_NAMES = ['intent', 'mobile-push', 'symbol-config'] as const;
 export type RoleName = (typeof ROLE_NAMES)[number];
 
 interface Variable<Schema extends z.ZodType = z.ZodType> {
@@ -249,6 +250,24 @@ export const VARIABLES = {
     'PEM file of the authority that signed its certificate, outside production.',
   ),
 
+  NOTIFICATION_SYMBOL_TARGETS_FILE: variable(
+    z.string().min(1),
+    'JSON file of the targets of symbol configuration. Required in production by the role symbol-config.',
+  ),
+  NOTIFICATION_SYMBOL_PUSH_TIMEOUT: variable(duration, 'Time-out of one push to a target.', {
+    default: '5s',
+  }),
+  NOTIFICATION_SYMBOL_RETRY_LADDER: variable(
+    durations,
+    'Delays after one, two and more rounds of pushes in a row that somebody did not acknowledge; the last one repeats.',
+    { default: '30s,1m,2m,5m,15m' },
+  ),
+  NOTIFICATION_SYMBOL_RECONCILIATION_INTERVAL: variable(
+    duration,
+    'Time between two pushes to all targets while nothing changes and the crawler is off.',
+    { default: '15m' },
+  ),
+
   NOTIFICATION_OTEL_STDOUT_TRACES_ENABLED: variable(flag, 'Print spans to standard output.', {
     default: 'false',
   }),
@@ -301,6 +320,9 @@ export const VARIABLES = {
     default: '8093',
   }),
   NOTIFICATION_DEV_FCM_PORT: variable(port, 'Port of the stand-in FCM.', { default: '8094' }),
+  NOTIFICATION_DEV_SYMBOL_TARGETS_PORT: variable(port, 'Port of the stand-in symbol targets.', {
+    default: '8095',
+  }),
   TEMPORAL_CLI_PATH: variable(z.string().min(1), 'The `temporal` program to run as embedded server.'),
 } satisfies Record<string, Variable>;
 
@@ -422,6 +444,10 @@ function productionProblems(values: Config['values'], roles: readonly RoleName[]
     problems.push(
       `GOOGLE_APPLICATION_CREDENTIALS is required in production by the role mobile-push: ${VARIABLES.GOOGLE_APPLICATION_CREDENTIALS.meaning}`,
     );
+  }
+  if (roles.includes('symbol-config') && values.NOTIFICATION_SYMBOL_TARGETS_FILE === undefined) {
+    const { meaning } = VARIABLES.NOTIFICATION_SYMBOL_TARGETS_FILE;
+    problems.push(`NOTIFICATION_SYMBOL_TARGETS_FILE is required in production: ${meaning}`);
   }
   for (const name of ['NOTIFICATION_FCM_ENDPOINT', 'NOTIFICATION_FCM_CA_FILE'] as const) {
     if (values[name] === undefined) continue;

@@ -6,6 +6,7 @@ import type { Config } from './config.ts';
 import { hasTemporalProfile } from './config.ts';
 import type { Endpoints } from './resources.ts';
 import { SEARCH_ATTRIBUTE_NAMES } from './temporal-setup.ts';
+import { readSymbolTargets } from './symbol-config-setup.ts';
 
 /** The embedded servers could not be had; the message says why, and what to do. */
 export class SetupError extends Error {
@@ -20,9 +21,10 @@ export interface ProvidedEndpoints {
 }
 
 /** What is started here unless it is configured. */
-type Missing = Record<'redis' | 'postgres' | 'temporal' | 'userService' | 'fcm', boolean>;
+type Missing = Record<'redis' | 'postgres' | 'temporal' | 'userService' | 'fcm' | 'symbolTargets', boolean>;
 
-/** @throws SetupError when an embedded server cannot be had, or the file of an authority cannot be read. */
+/** @throws SetupError when an embedded server cannot be had, or the file of an authority cannot be read; ConfigError
+ * for a file of targets that is wrong. */
 export async function provideEndpoints(
   config: Config,
   report: (line: string) => void,
@@ -35,7 +37,11 @@ export async function provideEndpoints(
     temporal: values.TEMPORAL_ADDRESS === undefined && !hasTemporalProfile(temporalEnv),
     userService: values.NOTIFICATION_USER_SERVICE_BASE_URL === undefined,
     fcm: config.roles.includes('mobile-push') && configuredFcm === undefined,
+    symbolTargets:
+      config.roles.includes('symbol-config') && values.NOTIFICATION_SYMBOL_TARGETS_FILE === undefined,
   };
+  // Before anything is started: a mistake in it is found at once.
+  const targetsOfFile = readSymbolTargets(values.NOTIFICATION_SYMBOL_TARGETS_FILE);
   const stack =
     Object.values(missing).includes(true) && !config.production
       ? await startMissing(config, missing, report).catch((error: unknown) => {
@@ -53,6 +59,8 @@ export async function provideEndpoints(
       userServiceUrl: values.NOTIFICATION_USER_SERVICE_BASE_URL ?? given(stack?.userServiceUrl),
       ...(temporalAddress === undefined ? {} : { temporalAddress }),
       ...(fcm === undefined ? {} : { fcm }),
+      symbolTargets: targetsOfFile ?? stack?.symbolTargets?.targets ?? [],
+      sampleSymbols: stack?.symbolTargets?.sampleSymbols ?? [],
     },
     ...(stack ? { stack } : {}),
     ...(uiUrl === undefined ? {} : { uiUrl }),
@@ -73,6 +81,9 @@ async function startMissing(
     ...(missing.postgres ? { postgres: { port: values.NOTIFICATION_DEV_POSTGRES_PORT } } : {}),
     ...(missing.userService ? { userService: { port: values.NOTIFICATION_DEV_USER_SERVICE_PORT } } : {}),
     ...(missing.fcm ? { fcm: { port: values.NOTIFICATION_DEV_FCM_PORT } } : {}),
+    ...(missing.symbolTargets
+      ? { symbolTargets: { port: values.NOTIFICATION_DEV_SYMBOL_TARGETS_PORT } }
+      : {}),
     ...(missing.temporal
       ? {
           temporal: {

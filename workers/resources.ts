@@ -20,7 +20,9 @@ import type { MobileStreamResources } from '../activities/mobile-stream.ts';
 import { JOB_READ_BLOCK_MS } from '../activities/mobile-stream.ts';
 import { defineHandOffCommands } from '../activities/route-hand-off.ts';
 import type { BridgeResources } from '../activities/stream-bridge.ts';
+import type { SymbolConfigResources } from '../activities/symbol-config.ts';
 import { createUserService } from '../activities/user-service.ts';
+import type { SymbolMetadata, SymbolTarget } from '../api/symbol-config.ts';
 import type { Config } from './config.ts';
 import { hasTemporalProfile } from './config.ts';
 import type { Telemetry } from './telemetry.ts';
@@ -34,6 +36,10 @@ export interface Endpoints {
   userServiceUrl: string;
   /** Needed by the role mobile-push only. */
   fcm?: FcmTarget;
+  /** Receivers of symbol configuration; empty unless the process works on it. */
+  symbolTargets?: readonly SymbolTarget[];
+  /** Enabled at the start when there is no symbol at all. */
+  sampleSymbols?: readonly SymbolMetadata[];
 }
 
 export interface Resources
@@ -44,7 +50,10 @@ export interface Resources
     BridgeResources,
     RetentionResources,
     Omit<MobilePushResources, 'fcm'>,
-    MobileStreamResources {
+    MobileStreamResources,
+    SymbolConfigResources {
+  symbolTargets: readonly SymbolTarget[];
+  sampleSymbols: readonly SymbolMetadata[];
   metrics: Metrics;
   /** Absent when the process does not have the role mobile-push. */
   fcm?: FcmSender;
@@ -143,6 +152,13 @@ export async function connectResources(options: ConnectOptions): Promise<Resourc
       minIdleMs: values.NOTIFICATION_MOBILE_AUTOCLAIM_MIN_IDLE,
       maxDeliveries: values.NOTIFICATION_MOBILE_MAX_DELIVERY_COUNT,
     },
+    symbols: {
+      pushTimeoutMs: values.NOTIFICATION_SYMBOL_PUSH_TIMEOUT,
+      retryLadderMs: values.NOTIFICATION_SYMBOL_RETRY_LADDER,
+      reconciliationMs: values.NOTIFICATION_SYMBOL_RECONCILIATION_INTERVAL,
+    },
+    symbolTargets: endpoints.symbolTargets ?? [],
+    sampleSymbols: endpoints.sampleSymbols ?? [],
     close,
   };
 }

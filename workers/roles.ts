@@ -8,10 +8,13 @@ import { createMobileRetentionActivities } from '../activities/mobile-retention.
 import { consumeMobileJobs } from '../activities/mobile-stream.ts';
 import { createSteeringActivities } from '../activities/route-steering.ts';
 import { createBridgeActivities } from '../activities/stream-bridge.ts';
+import { createSymbolConfigActivities } from '../activities/symbol-config.ts';
 import { INTENT_TASK_QUEUE } from '../workflows/intent-contract.ts';
 import { MOBILE_TASK_QUEUE } from '../workflows/mobile-push-contract.ts';
+import { SYMBOL_CONFIG_TASK_QUEUE } from '../workflows/symbol-config-contract.ts';
 import type { RoleName } from './config.ts';
 import type { Resources } from './resources.ts';
+import { beginSymbolConfig } from './symbol-config-setup.ts';
 import {
   INTENT_RETENTION,
   MOBILE_RETENTION,
@@ -68,5 +71,10 @@ export const ROLES: Record<RoleName, Role> = {
       await ensureRetentionSchedule(resources, MOBILE_RETENTION);
       return consumeMobileJobs(resources);
     },
+  },
+  'symbol-config': {
+    taskQueue: SYMBOL_CONFIG_TASK_QUEUE,
+    createActivities: createSymbolConfigActivities,
+    begin: beginSymbolConfig,
   },
 };

@@ -6,3 +6,4 @@ export { intentRetention } from './intent-retention.ts';
 export { mobileRetention } from './mobile-retention.ts';
 export { mobilePush } from './mobile-push.ts';
 export { streamBridge } from './stream-bridge.ts';
+export { symbolConfig } from './symbol-config.ts';

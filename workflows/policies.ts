@@ -72,6 +72,16 @@ export const DRAIN: ActivityOptions = {
   retry: UNTIL_IT_SUCCEEDS,
 };
 
+/**
+ * One round of pushes, which is as long as the time-out of a single one. It heartbeats, so that the round of a process
+ * that died is soon made again.
+ */
+export const SYMBOL_PUSH: ActivityOptions = {
+  startToCloseTimeout: '10 minutes',
+  heartbeatTimeout: '10 seconds',
+  retry: UNTIL_IT_SUCCEEDS,
+};
+
 /** A retention run deletes in batches and heartbeats after each. */
 export const RETENTION: ActivityOptions = {
   startToCloseTimeout: '1 hour',

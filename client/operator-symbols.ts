@@ -1,0 +1,285 @@
+/** The symbols of the registry, and how far each target has come (workflows/symbol-config-contract.ts). */
+import { WorkflowNotFoundError, WorkflowUpdateRPCTimeoutOrCancelledError } from '@temporalio/client';
+import type { SymbolMetadata, TargetKind } from '../api/symbol-config.ts';
+import { symbolMetadataSchema } from '../api/symbol-config.ts';
+import type { CrawlerRequest, SymbolConfigState } from '../workflows/symbol-config-contract.ts';
+import {
+  CONFIGURE_CRAWLER_UPDATE,
+  SYMBOLS_CHANGED_UPDATE,
+  SYMBOL_REGISTRY,
+  SYMBOL_STATUS_QUERY,
+  symbolConfigWorkflowId,
+} from '../workflows/symbol-config-contract.ts';
+import { NotFoundError, NothingToDoError, OperationFailedError } from './operator-errors.ts';
+import { bounded } from './operator-live.ts';
+import type { OperatorResources } from './operator.ts';
+import type { WaitOptions } from './wait-until.ts';
+import { waitUntil } from './wait-until.ts';
+import { linkField } from './web-ui-links.ts';
+
+const UPDATE_LIMIT_MS = 30_000;
+const QUERY_LIMIT_MS = 3_000;
+const WORKFLOW_ID = symbolConfigWorkflowId(SYMBOL_REGISTRY);
+
+export interface SymbolView extends SymbolMetadata {
+  isEnabled: boolean;
+  updatedAt: Date;
+}
+
+export interface TargetView {
+  target: string;
+  kind: TargetKind;
+  geo: string;
+  /** Absent when it never acknowledged one. */
+  acknowledgedVersion?: number;
+  acknowledgedAt?: Date;
+  /** It has not the newest version, or its last push failed. */
+  isBehind: boolean;
+  consecutiveFailures: number;
+  /** Of the last push that failed, however long ago. */
+  lastError?: string;
+  lastErrorAt?: Date;
+}
+
+export interface SymbolStatus {
+  registry: string;
+  /** Of the newest snapshot; 0 before the first. */
+  version: number;
+  targets: TargetView[];
+  /** What the workflow says; absent when it did not answer within 3 s. */
+  live?: SymbolConfigState;
+  link?: string;
+}
+
+/** What became of a change: the version that has it, and who has that. */
+export interface Spread {
+  /** Every target has acknowledged it, in a round that was made for it. */
+  isComplete: boolean;
+  version: number;
+  acknowledged: number;
+  targets: number;
+  /** Names of those without it. */
+  behind: string[];
+}
+
+/** A change that was told to the workflow; pass it to `wait`. */
+export interface ToldChange {
+  change: number;
+}
+
+export function symbolOperations(resources: OperatorResources) {
+  const { temporal, db } = resources;
+  const handle = () => temporal.workflow.getHandle(WORKFLOW_ID);
+
+  return {
+    /** By name; all, or only those that are enabled or disabled. */
+    async list(filter: { isEnabled?: boolean } = {}): Promise<SymbolView[]> {
+      const { rows } = await db.query<SymbolView>(LIST_SYMBOLS, [filter.isEnabled ?? null]);
+      return rows;
+    },
+
+    /**
+     * Enables symbols and has them pushed. Any number is one change.
+     *
+     * @throws NotFoundError naming unknown symbols, NothingToDoError when all are enabled; nothing is changed then.
+     * OperationFailedError when the workflow does not take the change within 30 s: it is stored, and goes out with the
+     * next reconciliation.
+     */
+    enable: (symbols: readonly string[]) => setEnabled(symbols, true),
+
+    /** Disables symbols. Throws as `enable`, and OperationFailedError when none would be left: targets refuse that. */
+    disable: (symbols: readonly string[]) => setEnabled(symbols, false),
+
+    /**
+     * Adds a symbol, enabled, or changes its metadata and leaves it as it is.
+     *
+     * @throws OperationFailedError when a value is out of bounds, and as `enable`.
+     */
+    async set(metadata: SymbolMetadata): Promise<ToldChange> {
+      const checked = symbolMetadataSchema.safeParse(metadata);
+      if (!checked.success) {
+        const problems = checked.error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`);
+        throw new OperationFailedError(problems.join('\n'));
+      }
+      const { symbol, ticker, decimals, priceScale } = checked.data;
+      await db.query(SET_SYMBOL, [symbol, ticker, decimals, priceScale]);
+      return push();
+    },
+
+    /** Pushes the current list to every target now. Throws OperationFailedError as `enable`. */
+    push,
+
+    /** Switches the crawler, with whose alarm reconciliation then goes. Throws OperationFailedError as `enable`. */
+    configureCrawler: (request: CrawlerRequest) =>
+      update<SymbolConfigState>(() =>
+        handle().executeUpdate<SymbolConfigState, [CrawlerRequest]>(CONFIGURE_CRAWLER_UPDATE, {
+          args: [request],
+        }),
+      ),
+
+    async status(): Promise<SymbolStatus> {
+      const [{ version, targets }, live] = await Promise.all([
+        storedStatus(),
+        stateOf().catch(() => undefined),
+      ]);
+      return {
+        registry: SYMBOL_REGISTRY,
+        version,
+        targets,
+        ...(live ? { live } : {}),
+        ...linkField(resources, WORKFLOW_ID),
+      };
+    },
+
+    /**
+     * Waits until every target has acknowledged the version with a change, or a newer one.
+     *
+     * @returns how far it has come, not complete when the time was up.
+     */
+    async wait({ change }: ToldChange, options: WaitOptions): Promise<Spread> {
+      let spread: Spread = { isComplete: false, version: 0, acknowledged: 0, targets: 0, behind: [] };
+      await waitUntil(async () => {
+        // No answer, while its worker restarts, is no reason to stop waiting.
+        const state = await stateOf().catch(() => undefined);
+        if (!state || state.takenChanges < change) return undefined;
+        const { targets } = await storedStatus();
+        const behind = targets.filter(({ isBehind }) => isBehind).map(({ target }) => target);
+        spread = {
+          isComplete: behind.length === 0 && state.pushedChanges >= change,
+          version: state.version,
+          acknowledged: targets.length - behind.length,
+          targets: targets.length,
+          behind,
+        };
+        return spread.isComplete || undefined;
+      }, options);
+      return spread;
+    },
+  };
+
+  async function setEnabled(symbols: readonly string[], isEnabled: boolean): Promise<ToldChange> {
+    const { rows } = await db.query<ChangedRow>(SET_ENABLED, [symbols, isEnabled]);
+    const [{ unknown, changed, left } = { unknown: [], changed: 0, left: 0 }] = rows;
+    if (unknown.length > 0) throw new NotFoundError(`there is no symbol ${unknown.join(', ')}`);
+    if (left === 0) {
+      throw new OperationFailedError('no symbol would be left enabled; targets refuse an empty list');
+    }
+    if (changed === 0) {
+      throw new NothingToDoError(`${symbols.join(', ')}: ${isEnabled ? 'enabled' : 'disabled'} already`);
+    }
+    return push();
+  }
+
+  function push(): Promise<ToldChange> {
+    return update(() => handle().executeUpdate<ToldChange, []>(SYMBOLS_CHANGED_UPDATE));
+  }
+
+  async function update<T>(call: () => Promise<T>): Promise<T> {
+    try {
+      return await bounded(temporal, call, UPDATE_LIMIT_MS);
+    } catch (error) {
+      if (error instanceof WorkflowUpdateRPCTimeoutOrCancelledError) {
+        throw new OperationFailedError(
+          `no worker answered for ${WORKFLOW_ID} within ${UPDATE_LIMIT_MS / 1_000} s; what was changed is stored and goes out once one runs`,
+          { cause: error },
+        );
+      }
+      if (!(error instanceof WorkflowNotFoundError)) throw error;
+      throw new OperationFailedError(
+        `${WORKFLOW_ID} is not running; a service with the role symbol-config starts it, and pushes what is stored`,
+        { cause: error },
+      );
+    }
+  }
+
+  function stateOf(): Promise<SymbolConfigState> {
+    return bounded(temporal, () => handle().query<SymbolConfigState>(SYMBOL_STATUS_QUERY), QUERY_LIMIT_MS);
+  }
+
+  async function storedStatus(): Promise<Pick<SymbolStatus, 'version' | 'targets'>> {
+    const { rows } = await db.query<TargetRow>(LIST_TARGETS, [SYMBOL_REGISTRY]);
+    return { version: rows[0]?.version ?? 0, targets: rows.flatMap(targetViewOf) };
+  }
+}
+
+function targetViewOf(row: TargetRow): TargetView[] {
+  if (row.target === null) return [];
+  const { acknowledged_version: acknowledgedVersion, consecutive_failures: consecutiveFailures } = row;
+  return [
+    {
+      target: row.target,
+      kind: row.kind,
+      geo: row.geo,
+      ...(acknowledgedVersion === null ? {} : { acknowledgedVersion }),
+      ...(row.acknowledged_at === null ? {} : { acknowledgedAt: row.acknowledged_at }),
+      isBehind: acknowledgedVersion !== row.version || consecutiveFailures > 0,
+      consecutiveFailures,
+      ...(row.last_error === null ? {} : { lastError: row.last_error }),
+      ...(row.last_error_at === null ? {} : { lastErrorAt: row.last_error_at }),
+    },
+  ];
+}
+
+const LIST_SYMBOLS = `
+  SELECT symbol, ticker, decimals, price_scale::float8 AS "priceScale", is_enabled AS "isEnabled",
+         updated_at AS "updatedAt"
+    FROM notification.symbols
+   WHERE $1::boolean IS NULL OR is_enabled = $1
+   ORDER BY symbol COLLATE "C"`;
+
+interface ChangedRow {
+  unknown: string[];
+  changed: number;
+  /** Symbols that are enabled after the change. */
+  left: number;
+}
+
+/** Changes all or none: not when one is unknown, and not when none would be left enabled. */
+const SET_ENABLED = `
+  WITH named AS (
+    SELECT DISTINCT name FROM unnest($1::text[]) AS name
+  ), unknown AS (
+    SELECT name FROM named WHERE name NOT IN (SELECT symbol FROM notification.symbols)
+  ), remaining AS (
+    SELECT count(*)::int AS count
+      FROM notification.symbols
+     WHERE CASE WHEN symbol IN (SELECT name FROM named) THEN $2::boolean ELSE is_enabled END
+  ), changed AS (
+    UPDATE notification.symbols
+       SET is_enabled = $2, updated_at = clock_timestamp()
+     WHERE symbol IN (SELECT name FROM named) AND is_enabled <> $2
+       AND NOT EXISTS (SELECT FROM unknown) AND (SELECT count FROM remaining) > 0
+    RETURNING symbol
+  )
+  SELECT array(SELECT name FROM unknown ORDER BY name) AS unknown,
+         (SELECT count(*)::int FROM changed) AS changed,
+         (SELECT count FROM remaining) AS left`;
+
+const SET_SYMBOL = `
+  INSERT INTO notification.symbols (symbol, ticker, decimals, price_scale, is_enabled, updated_at)
+  VALUES ($1, $2, $3, $4, true, clock_timestamp())
+  ON CONFLICT (symbol) DO UPDATE
+     SET ticker = excluded.ticker, decimals = excluded.decimals, price_scale = excluded.price_scale,
+         updated_at = excluded.updated_at`;
+
+interface TargetRow {
+  version: number;
+  /** null when there are no targets. */
+  target: string | null;
+  kind: TargetKind;
+  geo: string;
+  acknowledged_version: number | null;
+  acknowledged_at: Date | null;
+  last_error: string | null;
+  last_error_at: Date | null;
+  consecutive_failures: number;
+}
+
+const LIST_TARGETS = `
+  SELECT newest.version, target, kind, geo, acknowledged_version, acknowledged_at, last_error, last_error_at,
+         consecutive_failures
+    FROM (SELECT coalesce(max(version), 0) AS version
+            FROM notification.symbol_snapshots
+           WHERE registry = $1) AS newest
+    LEFT JOIN notification.symbol_targets ON registry = $1
+   ORDER BY geo, kind DESC, length(target), target`;

@@ -1,0 +1,221 @@
+/**
+ * For the programs that symbol configuration is pushed to (api/symbol-config-openapi.yaml): takes pushes, keeps the
+ * list over restarts, and always has something to work with (seed "Fail-Open Downstream Behavior").
+ *
+ * ```ts
+ * const receiver = await createAlertReceiver({ store: fileSymbolStore('/var/lib/alerts/symbols.json'), log });
+ * // on PUT, with any HTTP server:
+ * const { status, answer } = await receiver.answer(body);
+ * // where it is used:
+ * if (receiver.allows('BTC')) ...
+ * ```
+ *
+ * After a start it works with the list of its store, else with what the registry says when asked, else with less:
+ * a collector with its static defaults, an alert without a filter. The first push replaces any of these.
+ */
+import { randomUUID } from 'node:crypto';
+import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
+import type { SymbolMetadata, SymbolPush, TargetKind } from '../api/symbol-config.ts';
+import { PUSH_SCHEMAS } from '../api/symbol-config.ts';
+
+/** Where a receiver keeps its list. */
+export interface SymbolStore {
+  /** What `save` was given last; undefined when there is nothing. What cannot be read may throw. */
+  load(): Promise<unknown>;
+  save(push: SymbolPush): Promise<void>;
+}
+
+/** As pino has them. */
+export interface ReceiverLog {
+  info(fields: object, message: string): void;
+  error(fields: object, message: string): void;
+}
+
+export interface ReceiverOptions<Kind extends TargetKind> {
+  store: SymbolStore;
+  /**
+   * Asks the registry for the current list; called once, at a start with nothing in the store. Whoever runs the
+   * receiver knows how to reach it: the notification service only pushes.
+   */
+  askRegistry?: () => Promise<SymbolPush<Kind>>;
+  log: ReceiverLog;
+}
+
+/** Where the list in use comes from. */
+export type SymbolSource = 'push' | 'store' | 'registry' | 'defaults' | 'allow_all';
+
+export type Receipt =
+  | { outcome: 'applied' | 'unchanged'; version: number }
+  | { outcome: 'older_version' | 'empty_symbols' | 'invalid_push'; message: string };
+
+export interface SymbolReceiver<Kind extends TargetKind> {
+  /** What is in use now. Without a version: defaults or everything; without symbols: everything. */
+  held(): { source: SymbolSource; version?: number; symbols?: SymbolPush<Kind>['symbols'] };
+  /** Whether a symbol is enabled, as far as is known. */
+  allows(symbol: string): boolean;
+  /**
+   * Applies the body of a push. The same list any number of times is as good as once; an older one and an empty one
+   * change nothing.
+   *
+   * @throws what the store throws; nothing is applied then.
+   */
+  apply(body: unknown): Promise<Receipt>;
+  /** Applies the body of an HTTP request, and says what to answer with: a status and JSON. Never rejects. */
+  answer(body: string): Promise<{ status: number; answer: object }>;
+}
+
+/** @param options.defaults what to work with until a list is known. */
+export function createCollectorReceiver(
+  options: ReceiverOptions<'price_collector'> & { defaults: readonly SymbolMetadata[] },
+): Promise<SymbolReceiver<'price_collector'>> {
+  return createReceiver('price_collector', options, {
+    source: 'defaults',
+    symbols: [...options.defaults],
+  });
+}
+
+/** Until a list is known, it allows every symbol. */
+export function createAlertReceiver(
+  options: ReceiverOptions<'price_alert'>,
+): Promise<SymbolReceiver<'price_alert'>> {
+  return createReceiver('price_alert', options, { source: 'allow_all' });
+}
+
+async function createReceiver<Kind extends TargetKind>(
+  kind: Kind,
+  { store, askRegistry, log }: ReceiverOptions<Kind>,
+  fallback: ReturnType<SymbolReceiver<Kind>['held']>,
+): Promise<SymbolReceiver<Kind>> {
+  type Held = ReturnType<SymbolReceiver<Kind>['held']>;
+  let held: Held = (await fromStore()) ?? (await fromRegistry()) ?? fallback;
+  log.info({ kind, source: held.source, version: held.version }, 'symbols at start');
+  // Pushes are applied one after the other: the store must end with the newest.
+  let lastPush: Promise<unknown> = Promise.resolve();
+
+  async function fromStore(): Promise<Held | undefined> {
+    try {
+      const stored = await store.load();
+      return stored === undefined ? undefined : { source: 'store', ...usable(stored) };
+    } catch (error) {
+      log.error({ kind, reason: reasonOf(error) }, 'stored symbols cannot be used');
+      return undefined;
+    }
+  }
+
+  async function fromRegistry(): Promise<Held | undefined> {
+    if (!askRegistry) return undefined;
+    try {
+      const push = usable(await askRegistry());
+      await store.save(push);
+      return { source: 'registry', ...push };
+    } catch (error) {
+      log.error({ kind, reason: reasonOf(error) }, 'symbols cannot be had from the registry');
+      return undefined;
+    }
+  }
+
+  /** @throws Error when it is no list, or an empty one. */
+  function usable(value: unknown): SymbolPush<Kind> {
+    const push = PUSH_SCHEMAS[kind].parse(value) as SymbolPush<Kind>;
+    if (push.symbols.length === 0) throw new Error('the list is empty');
+    return push;
+  }
+
+  async function applyNext(body: unknown): Promise<Receipt> {
+    const parsed = PUSH_SCHEMAS[kind].safeParse(body);
+    if (!parsed.success) {
+      const [issue] = parsed.error.issues;
+      return refuse('invalid_push', `${issue?.path.join('.') || 'body'}: ${issue?.message}`);
+    }
+    const push = parsed.data as SymbolPush<Kind>;
+    if (push.symbols.length === 0) return refuse('empty_symbols', 'an empty list is refused');
+    const { version } = push;
+    if (held.version !== undefined && version < held.version) {
+      const message = `version ${held.version} is held and newer than version ${version}`;
+      log.info({ kind, version, held_version: held.version }, 'older symbols ignored');
+      return { outcome: 'older_version', message };
+    }
+    const isKnown = version === held.version && isDeepStrictEqual(push.symbols, held.symbols);
+    if (!isKnown) {
+      await store.save(push);
+      log.info({ kind, version, symbols: push.symbols.length }, 'symbols applied');
+    }
+    held = { source: 'push', ...push };
+    return { outcome: isKnown ? 'unchanged' : 'applied', version };
+  }
+
+  function refuse(outcome: 'empty_symbols' | 'invalid_push', message: string): Receipt {
+    log.error({ kind, held_version: held.version, reason: message }, 'symbols refused');
+    return { outcome, message };
+  }
+
+  function apply(body: unknown): Promise<Receipt> {
+    const turn = lastPush.then(() => applyNext(body));
+    lastPush = turn.catch(() => undefined);
+    return turn;
+  }
+
+  return {
+    held: () => held,
+    allows: (symbol) =>
+      held.symbols?.some((known) => (typeof known === 'string' ? known : known.symbol) === symbol) ?? true,
+    apply,
+    async answer(body) {
+      try {
+        const receipt = await apply(parseJson(body));
+        const answer =
+          'version' in receipt ? receipt : { error: { code: receipt.outcome, message: receipt.message } };
+        return { status: STATUSES[receipt.outcome], answer };
+      } catch (error) {
+        log.error({ kind, reason: reasonOf(error) }, 'symbols could not be kept');
+        return {
+          status: 500,
+          answer: { error: { code: 'not_kept', message: 'the list could not be kept' } },
+        };
+      }
+    },
+  };
+}
+
+const STATUSES: Record<Receipt['outcome'], number> = {
+  applied: 200,
+  unchanged: 200,
+  older_version: 409,
+  empty_symbols: 422,
+  invalid_push: 422,
+};
+
+/** Undefined, which no schema takes, for what is no JSON. */
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+/** Keeps the list in a file, which is replaced as a whole: a crash leaves the old list or the new one. */
+export function fileSymbolStore(file: string): SymbolStore {
+  return {
+    async load() {
+      try {
+        return JSON.parse(await readFile(file, 'utf8')) as unknown;
+      } catch (error) {
+        if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+        throw error;
+      }
+    },
+    async save(push) {
+      await mkdir(path.dirname(file), { recursive: true });
+      const draft = `${file}.${randomUUID()}`;
+      await writeFile(draft, JSON.stringify(push));
+      await rename(draft, file);
+    },
+  };
+}
+
+function reasonOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

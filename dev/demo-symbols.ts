@@ -1,0 +1,29 @@
+/** The demo's part about symbols: the current list, pushed to every target through the operator client. */
+import { openSession } from '../client/cli-session.ts';
+import type { Spread } from '../client/operator-symbols.ts';
+import type { Config } from '../workers/config.ts';
+
+/** Far more than a push to stand-ins needs; a demo must end. */
+const LIMIT_MS = 30_000;
+
+interface SymbolResult extends Spread {
+  /** From the request to the last acknowledgement that was seen. */
+  afterMs: number;
+}
+
+export async function pushSymbols(config: Config): Promise<SymbolResult> {
+  const session = openSession(config);
+  try {
+    const startedAt = Date.now();
+    const told = await session.operator.symbols.push();
+    const spread = await session.operator.symbols.wait(told, { limitMs: LIMIT_MS, everyMs: 20 });
+    return { ...spread, afterMs: Date.now() - startedAt };
+  } finally {
+    await session.close();
+  }
+}
+
+export function verdictOnSymbols({ version, acknowledged, targets, behind, afterMs }: SymbolResult): string {
+  const missing = behind.length === 0 ? '' : `; behind: ${behind.join(', ')}`;
+  return `Symbols, version ${version}: ${acknowledged} of ${targets} targets acknowledged after ${afterMs} ms${missing}.`;
+}

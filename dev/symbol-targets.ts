@@ -1,0 +1,196 @@
+/**
+ * Stand-ins for the receivers of symbol configuration: 7 geos with a collector and 10 alerts each, on one real HTTP
+ * server with a path for each, made of the receiver that real ones use. Failures can be scripted for tests.
+ */
+import { once } from 'node:events';
+import { rmSync } from 'node:fs';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import path from 'node:path';
+import type { SymbolMetadata, SymbolTarget } from '../api/symbol-config.ts';
+import {
+  createAlertReceiver,
+  createCollectorReceiver,
+  fileSymbolStore,
+  type ReceiverLog,
+  type SymbolReceiver,
+} from '../client/symbol-receiver.ts';
+import { assertPortFree, LOOPBACK, PORT_VARIABLES } from './ports.ts';
+
+const GEOS = ['us-east', 'us-west', 'sa-east', 'eu-west', 'eu-central', 'ap-south', 'ap-northeast'] as const;
+const ALERTS_PER_GEO = 10;
+const PATH_PREFIX = '/targets/';
+
+const SAMPLE_SYMBOLS: readonly SymbolMetadata[] = [
+  { symbol: 'BTC', ticker: 'BTC-PERP', decimals: 5, priceScale: 10 },
+  { symbol: 'ETH', ticker: 'ETH-PERP', decimals: 4, priceScale: 100 },
+  { symbol: 'SOL', ticker: 'SOL-PERP', decimals: 2, priceScale: 10_000 },
+  { symbol: 'DOGE', ticker: 'DOGE-PERP', decimals: 0, priceScale: 1_000_000 },
+];
+
+/** What collectors know without ever having been told. */
+const STATIC_DEFAULTS = SAMPLE_SYMBOLS.slice(0, 2);
+
+const SILENT: ReceiverLog = { info: () => undefined, error: () => undefined };
+
+/** How a push goes wrong. */
+export type TargetFailure =
+  /** The status, and the push is not applied. */
+  | { kind: 'status'; status: number }
+  /** No answer until {@link SymbolTargetsStandIn.heal}, which resets the connection. */
+  | { kind: 'hang' }
+  /** The connection is reset before any answer. */
+  | { kind: 'reset' };
+
+export interface TargetFailureScript {
+  failure: TargetFailure;
+  /** Default: every target. */
+  target?: string;
+  /** How many pushes fail; default: all until {@link SymbolTargetsStandIn.heal}. */
+  times?: number;
+}
+
+/** A push that was received, whatever became of it. */
+export interface RecordedPush {
+  target: string;
+  version: number;
+  /** Of the body. */
+  bytes: number;
+  /** Milliseconds since the epoch, when its headers were there. */
+  at: number;
+}
+
+/** The running stand-ins. */
+export interface SymbolTargetsStandIn {
+  /** As a file of targets has them. */
+  targets: readonly SymbolTarget[];
+  /** For a registry that has none yet, so that there is something to push. */
+  sampleSymbols: readonly SymbolMetadata[];
+  /** Every push so far, oldest first. */
+  pushes: readonly RecordedPush[];
+  /** What a target has now. */
+  held(target: string): ReturnType<Receiver['held']>;
+  /** Adds a failure; of several that fit a push the oldest that is not used up decides. */
+  fail(script: TargetFailureScript): void;
+  /** Removes all failures. */
+  heal(): void;
+  /** Starts a target anew without its store, as after the loss of its disk. */
+  loseState(target: string): Promise<void>;
+  /** Ends it at once, open connections included. */
+  stop(): Promise<void>;
+}
+
+type Receiver = SymbolReceiver<'price_collector'> | SymbolReceiver<'price_alert'>;
+
+export interface SymbolTargetsOptions {
+  /** Loopback port; default 0: a free one. */
+  port?: number;
+  /** Where each keeps its list. */
+  storeDir: string;
+  log?: ReceiverLog;
+}
+
+/**
+ * Starts the stand-ins on 127.0.0.1.
+ *
+ * @throws Error when the port is taken.
+ */
+export async function startSymbolTargets(options: SymbolTargetsOptions): Promise<SymbolTargetsStandIn> {
+  const { port = 0, storeDir, log = SILENT } = options;
+  if (port !== 0) await assertPortFree(port, 'stand-in symbol targets', PORT_VARIABLES.symbolTargets);
+  const receivers = new Map<string, Receiver>();
+  const pushes: RecordedPush[] = [];
+  let scripts: (TargetFailureScript & { left: number })[] = [];
+  const hanging = new Set<ServerResponse>();
+
+  const server = createServer((request, response) => void receive(request, response));
+  server.listen(port, LOOPBACK);
+  await once(server, 'listening');
+  const url = `http://${LOOPBACK}:${(server.address() as AddressInfo).port}`;
+  const targets = GEOS.flatMap((geo) => targetsIn(geo, url));
+
+  const fileOf = (target: string) => path.join(storeDir, `${target}.json`);
+  const open = async ({ name, kind }: SymbolTarget): Promise<void> => {
+    const common = { store: fileSymbolStore(fileOf(name)), log };
+    receivers.set(
+      name,
+      kind === 'price_collector'
+        ? await createCollectorReceiver({ ...common, defaults: STATIC_DEFAULTS })
+        : await createAlertReceiver(common),
+    );
+  };
+  await Promise.all(targets.map(open));
+
+  async function receive(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const target = request.url?.startsWith(PATH_PREFIX) ? request.url.slice(PATH_PREFIX.length) : '';
+    const receiver = receivers.get(target);
+    if (!receiver) {
+      response.writeHead(404).end();
+      return;
+    }
+    const at = Date.now();
+    const body = await bodyOf(request).catch(() => undefined);
+    if (body === undefined) return;
+    const { version } = JSON.parse(body.toString('utf8')) as { version: number };
+    pushes.push({ target, version, bytes: body.length, at });
+    const failure = nextFailure(target);
+    if (failure?.kind === 'hang') hanging.add(response);
+    else if (failure?.kind === 'reset') response.socket?.resetAndDestroy();
+    else if (failure) response.writeHead(failure.status).end('scripted failure');
+    else {
+      const { status, answer } = await receiver.answer(body.toString('utf8'));
+      response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(answer));
+    }
+  }
+
+  function nextFailure(target: string): TargetFailure | undefined {
+    const script = scripts.find(({ left, target: only }) => left > 0 && (only ?? target) === target);
+    if (script) script.left -= 1;
+    return script?.failure;
+  }
+
+  return {
+    targets,
+    sampleSymbols: SAMPLE_SYMBOLS,
+    pushes,
+    held: (target) => receivers.get(target)!.held(),
+    fail: (script) => void scripts.push({ ...script, left: script.times ?? Number.POSITIVE_INFINITY }),
+    heal: () => {
+      scripts = [];
+      for (const response of hanging) response.socket?.resetAndDestroy();
+      hanging.clear();
+    },
+    async loseState(name) {
+      rmSync(fileOf(name), { force: true });
+      await open(targets.find((target) => target.name === name)!);
+    },
+    async stop() {
+      if (!server.listening) return;
+      const closed = once(server, 'close');
+      server.close();
+      server.closeAllConnections();
+      await closed;
+    },
+  };
+}
+
+function targetsIn(geo: string, url: string): SymbolTarget[] {
+  const target = (name: string, kind: SymbolTarget['kind']): SymbolTarget => ({
+    name,
+    kind,
+    geo,
+    url: url + PATH_PREFIX + name,
+  });
+  return [
+    target(`${geo}-collector`, 'price_collector'),
+    ...Array.from({ length: ALERTS_PER_GEO }, (_, index) =>
+      target(`${geo}-alert-${index + 1}`, 'price_alert'),
+    ),
+  ];
+}
+
+async function bodyOf(request: IncomingMessage): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  for await (const chunk of request as AsyncIterable<Buffer>) chunks.push(chunk);
+  return Buffer.concat(chunks);
+}

@@ -1,0 +1,48 @@
+-- Up Migration
+
+-- Which symbols there are, and which of them are enabled: changed by operators, pushed to collectors and alerts.
+
+CREATE TABLE notification.symbols (
+    symbol      text        PRIMARY KEY CHECK (symbol <> ''),
+    ticker      text        NOT NULL CHECK (ticker <> ''),
+    decimals    integer     NOT NULL CHECK (decimals BETWEEN 0 AND 30),
+    -- Receivers read it as a JSON number.
+    price_scale bigint      NOT NULL CHECK (price_scale BETWEEN 1 AND 9007199254740991),
+    is_enabled  boolean     NOT NULL,
+    updated_at  timestamptz NOT NULL
+);
+
+-- The enabled symbols as they were at one time, with full metadata. A version never changes.
+CREATE TABLE notification.symbol_snapshots (
+    registry   text        NOT NULL,
+    version    integer     NOT NULL CHECK (version > 0),
+    symbols    jsonb       NOT NULL CHECK (jsonb_array_length(symbols) > 0),
+    created_at timestamptz NOT NULL,
+    PRIMARY KEY (registry, version)
+);
+
+-- The targets of the configuration, and how far each has come.
+CREATE TABLE notification.symbol_targets (
+    registry             text        NOT NULL,
+    target               text        NOT NULL,
+    kind                 text        NOT NULL CHECK (kind IN ('price_collector', 'price_alert')),
+    geo                  text        NOT NULL,
+    url                  text        NOT NULL,
+    acknowledged_version integer,
+    acknowledged_at      timestamptz,
+    -- Of the last push that failed; kept after a success, as a trace.
+    last_error           text,
+    last_error_at        timestamptz,
+    -- Pushes that failed since the last success; 0: the last one succeeded, or there was none.
+    consecutive_failures integer     NOT NULL DEFAULT 0,
+    PRIMARY KEY (registry, target)
+);
+
+-- Whether a registry is crawled, and how often. One without a row is not.
+CREATE TABLE notification.symbol_crawlers (
+    registry    text        PRIMARY KEY,
+    is_enabled  boolean     NOT NULL,
+    interval_ms bigint      NOT NULL CHECK (interval_ms > 0),
+    changed_by  text        NOT NULL,
+    changed_at  timestamptz NOT NULL
+);

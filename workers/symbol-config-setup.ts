@@ -1,0 +1,62 @@
+/** What symbol configuration needs at the start of a process: its targets, and its workflow. */
+import { readFileSync } from 'node:fs';
+import type { SymbolTarget } from '../api/symbol-config.ts';
+import { symbolTargetsSchema } from '../api/symbol-config.ts';
+import { addSampleSymbols } from '../activities/symbol-config.ts';
+import { registerTargets } from '../activities/symbol-targets.ts';
+import {
+  SYMBOLS_CHANGED_UPDATE,
+  SYMBOL_CONFIG_TASK_QUEUE,
+  SYMBOL_CONFIG_WORKFLOW,
+  SYMBOL_REGISTRY,
+  symbolConfigWorkflowId,
+} from '../workflows/symbol-config-contract.ts';
+import { ConfigError } from './config.ts';
+import type { Resources } from './resources.ts';
+
+/**
+ * Registers the targets and starts the workflow; one that runs stays as it is, and hears of targets that are new. Safe
+ * to repeat.
+ */
+export async function beginSymbolConfig(resources: Resources): Promise<void> {
+  const { client, db, log, symbolTargets, sampleSymbols } = resources;
+  const newTargets = await registerTargets(db, SYMBOL_REGISTRY, symbolTargets);
+  const newSymbols = await addSampleSymbols(db, sampleSymbols);
+  const handle = await client.workflow.start(SYMBOL_CONFIG_WORKFLOW, {
+    workflowId: symbolConfigWorkflowId(SYMBOL_REGISTRY),
+    taskQueue: SYMBOL_CONFIG_TASK_QUEUE,
+    args: [SYMBOL_REGISTRY],
+    workflowIdConflictPolicy: 'USE_EXISTING',
+    staticSummary: `pushes symbols to ${symbolTargets.length} targets`,
+  });
+  if (newTargets + newSymbols === 0) return;
+  log.info(
+    { registry: SYMBOL_REGISTRY, new_targets: newTargets, new_symbols: newSymbols },
+    'symbol targets registered',
+  );
+  await handle.executeUpdate(SYMBOLS_CHANGED_UPDATE);
+}
+
+/**
+ * @returns the targets of the file, undefined without one.
+ * @throws ConfigError with a line for each thing that is wrong in it.
+ */
+export function readSymbolTargets(file: string | undefined): SymbolTarget[] | undefined {
+  if (file === undefined) return undefined;
+  const problem = (text: string) => `NOTIFICATION_SYMBOL_TARGETS_FILE ${file}: ${text}`;
+  let value: unknown;
+  try {
+    value = JSON.parse(readFileSync(file, 'utf8'));
+  } catch (error) {
+    throw new ConfigError([problem((error as Error).message)]);
+  }
+  const parsed = symbolTargetsSchema.safeParse(value);
+  if (parsed.success) return parsed.data;
+  throw new ConfigError(
+    parsed.error.issues.map(({ path, message }) => {
+      const [index, ...field] = path;
+      const where = index === undefined ? '' : `entry ${Number(index) + 1} ${field.join('.')} `;
+      return problem(where.replace(/ +/g, ' ') + message);
+    }),
+  );
+}

@@ -1,0 +1,84 @@
+/**
+ * The workflow that brings symbol configuration to its targets, and what its callers agree on. One runs for each
+ * registry, for good. Pure, so that clients and the workflow sandbox can both import it.
+ */
+export const SYMBOL_CONFIG_TASK_QUEUE = 'symbol-config';
+
+export const SYMBOL_CONFIG_WORKFLOW = 'symbolConfig';
+
+/** The table of symbols is one registry. */
+export const SYMBOL_REGISTRY = 'main';
+
+export const symbolConfigWorkflowId = (registry: string): string => `symbol-config/${registry}`;
+
+/**
+ * Update: symbols have changed in PostgreSQL; look, and push to all. Without argument. Returns at once, with the number
+ * under which the change was noted: it has been pushed when `pushedChanges` of the status has come so far.
+ */
+export const SYMBOLS_CHANGED_UPDATE = 'symbolsChanged';
+/** Update: argument `CrawlerRequest`, returns the `SymbolConfigState` once the change is stored. */
+export const CONFIGURE_CRAWLER_UPDATE = 'configureCrawler';
+/** Query: returns the `SymbolConfigState`. */
+export const SYMBOL_STATUS_QUERY = 'status';
+
+/** How often a registry is crawled unless the operator says otherwise, and the bounds of what can be asked, ms. */
+export const DEFAULT_CRAWL_INTERVAL_MS = 3_600_000;
+export const MIN_CRAWL_INTERVAL_MS = 1_000;
+export const MAX_CRAWL_INTERVAL_MS = 7 * 24 * 3_600_000;
+
+export interface CrawlerRequest {
+  enabled: boolean;
+  /** Default: as it was, DEFAULT_CRAWL_INTERVAL_MS at first. */
+  intervalMs?: number;
+  requestedBy?: string;
+}
+
+/** With the crawler enabled, reconciliation goes with its alarm. */
+export interface Crawler {
+  enabled: boolean;
+  intervalMs: number;
+}
+
+/** `all`: whoever it is, whatever they have. `behind`: those without the current version, or whose last push failed. */
+export type PushScope = 'all' | 'behind';
+
+export interface PushOutcome {
+  /** Targets that were pushed to. */
+  pushed: number;
+  /** Names of those of them that did not acknowledge. */
+  failedTargets: string[];
+  /** As configured where the push was made, ms. */
+  retryLadderMs: readonly number[];
+  reconciliationMs: number;
+}
+
+export interface SymbolConfigState {
+  registry: string;
+  /** Of the newest snapshot; 0 before the first. */
+  version: number;
+  /** No symbol is enabled: nobody is told so, the last list stays in force. */
+  isListEmpty: boolean;
+  /**
+   * Changes told by updates since the workflow first started; how many of them the newest snapshot has; and how many
+   * have been pushed in a round that has ended.
+   */
+  toldChanges: number;
+  takenChanges: number;
+  pushedChanges: number;
+  /** Rounds in a row that somebody did not acknowledge. */
+  consecutiveFailures: number;
+  /** Of the last round. */
+  failedTargets: string[];
+  /** The next push; absent only before the first and while one is under way. */
+  alarm?: Alarm;
+  /** When the next push must be to all, epoch ms. */
+  fullPushDueMs: number;
+  crawler: Crawler;
+}
+
+export interface Alarm {
+  /** Epoch ms. */
+  atMs: number;
+  /** Why it was set. What is pushed is decided when it goes off: to all once `fullPushDueMs` has come. */
+  purpose: 'retry' | 'reconciliation' | 'crawler';
+}
