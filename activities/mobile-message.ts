@@ -13,6 +13,8 @@ export interface MobileMessageContent {
   channel: string;
   /** The number on the app's icon, iOS only. */
   badge?: number;
+  /** Default `high`. With `normal` the systems may wait for a better moment. */
+  priority?: 'high' | 'normal';
   /** Values as JSON.parse gives them. */
   data: Record<string, unknown>;
 }
@@ -22,6 +24,9 @@ export type MobileMessage = Omit<BaseMessage, 'fcmOptions'>;
 
 /** FCM: "Maximum payload for both message types is 4096 bytes". */
 export const MAX_PAYLOAD_BYTES = 4_096;
+
+/** APNs' own numbers: at once, or when the device's power allows. */
+const APNS_PRIORITIES = { high: '10', normal: '5' } as const;
 
 /** APNs takes no longer collapse id. */
 const MAX_PUSH_ID_BYTES = 64;
@@ -44,7 +49,7 @@ export function mobileMessage(
   content: MobileMessageContent,
   pushId: string,
 ): { message: MobileMessage } | { problem: string } {
-  const { title, body, channel, badge } = content;
+  const { title, body, channel, badge, priority = 'high' } = content;
   const reserved = Object.keys(content.data).find(isReserved);
   if (reserved !== undefined) return { problem: `data key ${JSON.stringify(reserved)} is reserved by FCM` };
   const pushIdBytes = Buffer.byteLength(pushId);
@@ -62,12 +67,12 @@ export function mobileMessage(
     message: {
       notification,
       data,
-      android: { priority: 'high', notification: { channelId: channel } },
+      android: { priority, notification: { channelId: channel } },
       apns: {
-        headers: { 'apns-priority': '10', 'apns-collapse-id': pushId },
+        headers: { 'apns-priority': APNS_PRIORITIES[priority], 'apns-collapse-id': pushId },
         payload: { aps: { ...(badge === undefined ? {} : { badge }), mutableContent: true } },
       },
-      webpush: { headers: { Urgency: 'high' } },
+      webpush: { headers: { Urgency: priority } },
     },
   };
 }

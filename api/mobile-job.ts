@@ -18,12 +18,16 @@ const MAX_BADGE = 999_999_999;
 
 /** The job's fields by name; the AsyncAPI document is held against both lists. */
 export const REQUIRED_JOB_FIELDS = ['userId', 'title', 'body', 'channel'] as const;
-export const OPTIONAL_JOB_FIELDS = ['badge', 'data'] as const;
+export const OPTIONAL_JOB_FIELDS = ['badge', 'data', 'priority'] as const;
 /** Holds all of them as a JSON object, instead of them. */
 export const PAYLOAD_FIELD = 'payload';
 
 type JobField = (typeof REQUIRED_JOB_FIELDS)[number] | (typeof OPTIONAL_JOB_FIELDS)[number];
 const JOB_FIELDS: readonly string[] = [...REQUIRED_JOB_FIELDS, ...OPTIONAL_JOB_FIELDS];
+
+/** How urgent a push is. The seed knows `high` only, which is the default. */
+export const PRIORITIES = ['high', 'normal'] as const;
+export type MobilePriority = (typeof PRIORITIES)[number];
 
 /** What is to be shown. */
 export interface MobileJobContent {
@@ -33,6 +37,7 @@ export interface MobileJobContent {
   channel: string;
   /** The number on the app's icon. */
   badge?: number;
+  priority?: MobilePriority;
   /** For the app; values as the producer gave them. */
   data: Record<string, unknown>;
 }
@@ -124,6 +129,7 @@ function readJob(fields: EntryFields): Omit<MobileJob, 'jobId'> {
     if (values.get(name) === undefined) throw new Refusal('missing_field', `${name} is missing`);
   }
   const badge = badgeOf(values);
+  const priority = priorityOf(values);
   return {
     userId: identifier(values, 'userId', MAX_USER_ID_BYTES),
     content: {
@@ -131,6 +137,7 @@ function readJob(fields: EntryFields): Omit<MobileJob, 'jobId'> {
       body: textOf(values, 'body'),
       channel: identifier(values, 'channel', MAX_CHANNEL_BYTES),
       ...(badge === undefined ? {} : { badge }),
+      ...(priority === undefined ? {} : { priority }),
       data: dataOf(values),
     },
   };
@@ -215,6 +222,14 @@ function badgeOf(values: Values): number | undefined {
   }
   // -0 is a whole number that JSON does not give back.
   return badge + 0;
+}
+
+function priorityOf(values: Values): MobilePriority | undefined {
+  const priority = values.get('priority');
+  if (priority === undefined) return undefined;
+  const known = PRIORITIES.find((name) => name === priority);
+  if (known === undefined) throw new Refusal('invalid_field', `priority must be ${PRIORITIES.join(' or ')}`);
+  return known;
 }
 
 function dataOf(values: Values): Record<string, unknown> {

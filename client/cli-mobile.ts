@@ -1,7 +1,7 @@
 /** `mobile`: push jobs to phones. */
 import type { Command } from 'commander';
 import { Option } from 'commander';
-import { parseMobileJob } from '../api/mobile-job.ts';
+import { PRIORITIES, parseMobileJob } from '../api/mobile-job.ts';
 import { action, helpWith, showPage } from './cli-command.ts';
 import type { GlobalOptions } from './cli-command.ts';
 import { isConfirmed } from './cli-confirm.ts';
@@ -56,6 +56,7 @@ interface SendOptions extends GlobalOptions {
   channel: string;
   badge?: string;
   data?: string;
+  priority?: string;
   wait?: boolean;
   timeout: number;
 }
@@ -70,6 +71,7 @@ function addSend(mobile: Command): void {
     .option('--channel <name>', "Android's notification channel", 'default')
     .option('--badge <n>', "number on the app's icon")
     .option('--data <json>', 'for the app: a JSON object')
+    .addOption(new Option('--priority <priority>', 'how urgent it is (default: high)').choices(PRIORITIES))
     .option('--wait', 'wait until the job has ended, and show it; exit code 1 when a device was not reached')
     .addOption(waitLimitOption('that'))
     .addHelpText(
@@ -117,7 +119,7 @@ function addSend(mobile: Command): void {
 }
 
 /** @throws UsageError for what the service would refuse. */
-function fieldsOf({ user, title, body, channel, badge, data }: SendOptions): [string, string][] {
+function fieldsOf({ user, title, body, channel, badge, data, priority }: SendOptions): [string, string][] {
   const fields: [string, string][] = [
     ['userId', user],
     ['title', title],
@@ -125,6 +127,7 @@ function fieldsOf({ user, title, body, channel, badge, data }: SendOptions): [st
     ['channel', channel],
     ...(badge === undefined ? [] : [['badge', badge] as [string, string]]),
     ...(data === undefined ? [] : [['data', data] as [string, string]]),
+    ...(priority === undefined ? [] : [['priority', priority] as [string, string]]),
   ];
   const parsed = parseMobileJob(
     '0-0',

@@ -57,6 +57,7 @@ describe('accepted', () => {
   });
 
   test('M1 one payload field', () => {
+    expect(accepted(flat({ priority: 'normal' })).content.priority).toBe('normal');
     expect(accepted(payload({ badge: 3, data: { deep: [{ a: null }] } }))).toEqual({
       jobId: ID,
       userId,
@@ -153,6 +154,8 @@ describe('refused', () => {
         flat({ badge }),
       ],
     ),
+    ['invalid_field', 'priority must be high or normal', flat({ priority: 'urgent' })],
+    ['invalid_field', 'priority must be high or normal', payload({ priority: 10 })],
     ...[-1, 1.5, '1', true, 1e9].map((badge): [string, string, ReturnType<typeof entry>] => [
       'invalid_field',
       'badge must be a whole number from 0 to 999999999',

@@ -31,6 +31,15 @@ describe('format', () => {
     });
   });
 
+  test('M5 a push of normal priority is so on every platform', () => {
+    const { android, apns, webpush } = messageOf({ priority: 'normal' });
+    expect([android?.priority, apns?.headers?.['apns-priority'], webpush?.headers?.['Urgency']]).toEqual([
+      'normal',
+      '5',
+      'normal',
+    ]);
+  });
+
   test('M5 the badge is left alone without one, and taken away with 0', () => {
     expect(messageOf({}).apns?.payload?.aps).toEqual({ mutableContent: true });
     expect(messageOf({ badge: 0 }).apns?.payload?.aps).toEqual({ badge: 0, mutableContent: true });
