@@ -342,7 +342,9 @@ describe('what is wrong', () => {
     expect(loadConfig({}).roles).toEqual(['intent', 'mobile-push', 'symbol-config']);
     expect(loadConfig({ NOTIFICATION_ROLES: 'mobile-push' }).roles).toEqual(['mobile-push']);
     expect(loadConfig(PRODUCTION).roles).toEqual(['intent']);
-    expect(problemsOf({ NOTIFICATION_ROLES: 'mobile' })[0]).toMatch(/must name roles: intent, mobile-push, symbol-config/);
+    expect(problemsOf({ NOTIFICATION_ROLES: 'mobile' })[0]).toMatch(
+      /must name roles: intent, mobile-push, symbol-config/,
+    );
   });
 
   test('I30 the successor of NOTIFICATION_REDIS_ADDR is named', () => {
