@@ -8,11 +8,9 @@ import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { createFailureScripts } from './failure-scripts.ts';
 import { createLoopbackCertificate } from './fcm-certificate.ts';
-import { assertPortFree, LOOPBACK } from './ports.ts';
-
-/** Moves the stand-in's port. */
-const PORT_VARIABLE = 'NOTIFICATION_DEV_FCM_PORT';
+import { assertPortFree, LOOPBACK, PORT_VARIABLES } from './ports.ts';
 
 /**
  * What FCM can say about a message, by FCM's own code where it has one. The exceptions are `INVALID_TOKEN`, an
@@ -110,26 +108,18 @@ const ERRORS = {
  * @throws Error when the port is taken.
  */
 export async function startFcm({ port = 0 }: { port?: number } = {}): Promise<FcmStandIn> {
-  if (port !== 0) await assertPortFree(port, 'stand-in FCM', PORT_VARIABLE);
+  if (port !== 0) await assertPortFree(port, 'stand-in FCM', PORT_VARIABLES.fcm);
   const { keyPem, certPem } = createLoopbackCertificate();
   const requests: RecordedSend[] = [];
   const sockets = { open: 0, highest: 0, opened: 0 };
-  let scripts: (FcmFailureScript & { left: number })[] = [];
+  const failures = createFailureScripts<FcmFailure>();
   const stopping = new AbortController();
-
-  const nextFailure = (token: string): FcmFailure | undefined => {
-    const script = scripts.find(
-      ({ left, token: only }) => left > 0 && (only === undefined || only === token),
-    );
-    if (script) script.left -= 1;
-    return script?.failure;
-  };
 
   const receive = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
     const send = await readSend(request, response);
     if (!send) return;
     requests.push(send);
-    const failure = nextFailure(send.token);
+    const failure = failures.next(send.token);
     // Not beyond the end of the stand-in, whose process could not end otherwise.
     if (failure?.kind === 'delay') await sleep(failure.ms, undefined, { signal: stopping.signal });
     answer(response, send.projectId, failure);
@@ -155,10 +145,8 @@ export async function startFcm({ port = 0 }: { port?: number } = {}): Promise<Fc
     caPem: certPem,
     requests,
     sockets,
-    fail: (script) => void scripts.push({ ...script, left: script.times ?? Number.POSITIVE_INFINITY }),
-    heal: () => {
-      scripts = [];
-    },
+    fail: (script) => failures.add(script, script.token),
+    heal: () => failures.heal(),
     stop: async () => {
       if (!server.listening) return;
       const closed = new Promise((resolve) => server.close(resolve));

@@ -203,13 +203,21 @@ async function stopParts(parts: readonly Part[]): Promise<void> {
   if (errors.length > 0) throw new AggregateError(errors, errors.map(({ message }) => message).join('\n'));
 }
 
-function wantedPorts({ postgres, redis, temporal, userService, symbolTargets }: StackOptions): PortUse[] {
+function wantedPorts({
+  postgres,
+  redis,
+  temporal,
+  userService,
+  fcm,
+  symbolTargets,
+}: StackOptions): PortUse[] {
   const uses: (Omit<PortUse, 'port'> & { port: number | undefined })[] = [
     { port: postgres?.port, name: 'embedded PostgreSQL', variable: PORT_VARIABLES.postgres },
     { port: redis?.port, name: 'embedded Redis', variable: PORT_VARIABLES.redis },
     { port: temporal?.port, name: 'embedded Temporal', variable: PORT_VARIABLES.temporal },
     { port: temporal?.uiPort, name: 'Temporal Web UI', variable: PORT_VARIABLES.temporalUi },
     { port: userService?.port, name: 'stand-in User Service', variable: PORT_VARIABLES.userService },
+    { port: fcm?.port, name: 'stand-in FCM', variable: PORT_VARIABLES.fcm },
     { port: symbolTargets?.port, name: 'stand-in symbol targets', variable: PORT_VARIABLES.symbolTargets },
   ];
   return uses.filter((use): use is PortUse => use.port !== undefined && use.port !== 0);

@@ -15,6 +15,7 @@ import {
   type ReceiverLog,
   type SymbolReceiver,
 } from '../client/symbol-receiver.ts';
+import { createFailureScripts } from './failure-scripts.ts';
 import { assertPortFree, LOOPBACK, PORT_VARIABLES } from './ports.ts';
 
 const GEOS = ['us-east', 'us-west', 'sa-east', 'eu-west', 'eu-central', 'ap-south', 'ap-northeast'] as const;
@@ -100,7 +101,7 @@ export async function startSymbolTargets(options: SymbolTargetsOptions): Promise
   if (port !== 0) await assertPortFree(port, 'stand-in symbol targets', PORT_VARIABLES.symbolTargets);
   const receivers = new Map<string, Receiver>();
   const pushes: RecordedPush[] = [];
-  let scripts: (TargetFailureScript & { left: number })[] = [];
+  const failures = createFailureScripts<TargetFailure>();
   const hanging = new Set<ServerResponse>();
 
   const server = createServer((request, response) => void receive(request, response));
@@ -133,7 +134,7 @@ export async function startSymbolTargets(options: SymbolTargetsOptions): Promise
     if (body === undefined) return;
     const { version } = JSON.parse(body.toString('utf8')) as { version: number };
     pushes.push({ target, version, bytes: body.length, at });
-    const failure = nextFailure(target);
+    const failure = failures.next(target);
     if (failure?.kind === 'hang') hanging.add(response);
     else if (failure?.kind === 'reset') response.socket?.resetAndDestroy();
     else if (failure) response.writeHead(failure.status).end('scripted failure');
@@ -143,20 +144,14 @@ export async function startSymbolTargets(options: SymbolTargetsOptions): Promise
     }
   }
 
-  function nextFailure(target: string): TargetFailure | undefined {
-    const script = scripts.find(({ left, target: only }) => left > 0 && (only ?? target) === target);
-    if (script) script.left -= 1;
-    return script?.failure;
-  }
-
   return {
     targets,
     sampleSymbols: SAMPLE_SYMBOLS,
     pushes,
     held: (target) => receivers.get(target)!.held(),
-    fail: (script) => void scripts.push({ ...script, left: script.times ?? Number.POSITIVE_INFINITY }),
+    fail: (script) => failures.add(script, script.target),
     heal: () => {
-      scripts = [];
+      failures.heal();
       for (const response of hanging) response.socket?.resetAndDestroy();
       hanging.clear();
     },

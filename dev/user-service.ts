@@ -5,6 +5,7 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { createFailureScripts } from './failure-scripts.ts';
 import { assertPortFree, LOOPBACK, PORT_VARIABLES } from './ports.ts';
 
 /** What the service needs to know about a user. */
@@ -101,24 +102,16 @@ export async function startUserService(options: UserServiceOptions = {}): Promis
   if (port !== 0) await assertPortFree(port, 'stand-in User Service', PORT_VARIABLES.userService);
   const users = new Map<string, User | undefined>(Object.entries(options.users ?? SAMPLE_USERS));
   const requests: RecordedRequest[] = [];
-  let scripts: (FailureScript & { left: number })[] = [];
+  const failures = createFailureScripts<UserServiceFailure>();
   const stopping = new AbortController();
 
   const findUser = (id: string): User | undefined => (users.has(id) ? users.get(id) : numberedUser(id));
-
-  const nextFailure = (userId: string): UserServiceFailure | undefined => {
-    const script = scripts.find(
-      ({ left, userId: only }) => left > 0 && (only === undefined || only === userId),
-    );
-    if (script) script.left -= 1;
-    return script?.failure;
-  };
 
   const server = createServer((request, response) => {
     const userId = requestedUser(request, response);
     if (userId === undefined) return;
     requests.push({ userId, at: Date.now() });
-    const failure = nextFailure(userId);
+    const failure = failures.next(userId);
     void pause(failure, stopping.signal).then(() => answer(response, userId, findUser(userId), failure));
   });
   await new Promise<void>((resolve, reject) => {
@@ -132,10 +125,8 @@ export async function startUserService(options: UserServiceOptions = {}): Promis
     setUser: (id, user) => void users.set(id, user),
     // Kept as "known to be missing", which also hides a numbered user.
     removeUser: (id) => void users.set(id, undefined),
-    fail: (script) => void scripts.push({ ...script, left: script.times ?? Number.POSITIVE_INFINITY }),
-    heal: () => {
-      scripts = [];
-    },
+    fail: (script) => failures.add(script, script.userId),
+    heal: () => failures.heal(),
     stop: async () => {
       if (!server.listening) return;
       const closed = new Promise((resolve) => server.close(resolve));

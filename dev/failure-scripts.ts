@@ -1,0 +1,31 @@
+/** The failures that a stand-in was told to have: whom they hit, how often, and which comes next. */
+
+interface Script<Failure> {
+  failure: Failure;
+  /** How many requests fail; default: all until `heal`. */
+  times?: number | undefined;
+}
+
+export interface FailureScripts<Failure> {
+  /** Of several that fit a request the oldest that is not used up decides. @param subject default: every one. */
+  add(script: Script<Failure>, subject: string | undefined): void;
+  /** The failure of a request about `subject`, which counts as one of its times. */
+  next(subject: string): Failure | undefined;
+  heal(): void;
+}
+
+export function createFailureScripts<Failure>(): FailureScripts<Failure> {
+  let scripts: { failure: Failure; subject: string | undefined; left: number }[] = [];
+  return {
+    add: ({ failure, times = Number.POSITIVE_INFINITY }, subject) =>
+      void scripts.push({ failure, subject, left: times }),
+    next(subject) {
+      const script = scripts.find(({ left, subject: only }) => left > 0 && (only ?? subject) === subject);
+      if (script) script.left -= 1;
+      return script?.failure;
+    },
+    heal: () => {
+      scripts = [];
+    },
+  };
+}
