@@ -8,6 +8,7 @@ import type { Metrics } from './metrics.ts';
 import type { Inspection, Problem } from './stream-health.ts';
 import { diagnose, inspectStream, rereadFrom } from './stream-health.ts';
 import { STREAM_START, rewindOffset, savePosition } from './stream-offset.ts';
+import { reasonOf } from './reason.ts';
 
 /** Two cheap commands; each second, so that an operator hears of a loss while its cause can still be seen. */
 const CHECK_INTERVAL_MS = 1_000;
@@ -45,8 +46,7 @@ export function watchStream(
       await check();
       lastCheckFailed = false;
     } catch (error) {
-      const reason = error instanceof Error ? error.message : String(error);
-      if (!lastCheckFailed) log.warn({ stream, reason }, 'stream not checked');
+      if (!lastCheckFailed) log.warn({ stream, reason: reasonOf(error) }, 'stream not checked');
       lastCheckFailed = true;
     }
   };

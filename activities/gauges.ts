@@ -11,6 +11,7 @@ import { CHANNELS } from '../api/catalog.ts';
 import { query } from './postgres.ts';
 import { oldestUnprocessedAgeMs } from './stream-lag.ts';
 import { loadOffset } from './stream-offset.ts';
+import { reasonOf } from './reason.ts';
 
 /** A server that takes longer is as good as away; an export must not wait for it. */
 const READ_TIMEOUT_MS = 2_000;
@@ -73,10 +74,7 @@ export function observeGauges(meter: Meter, { db, redis, log, intentsStream }: G
         report(result);
       } catch (error) {
         // At most one line an export.
-        log.warn(
-          { gauge: what, reason: error instanceof Error ? error.message : String(error) },
-          'gauge not read',
-        );
+        log.warn({ gauge: what, reason: reasonOf(error) }, 'gauge not read');
       }
     };
   }

@@ -7,6 +7,7 @@ import { USER_SERVICE_UNAVAILABLE } from '../workflows/failures.ts';
 import type { Audience } from './intent-materialization.ts';
 import type { Metrics } from './metrics.ts';
 import type { Recipient, UserService } from './user-service.ts';
+import { reasonOf } from './reason.ts';
 
 /** Lookups of one intent under way at once: enough to hide latency, too few to burden the User Service. */
 const PARALLEL_LOOKUPS = 32;
@@ -49,7 +50,7 @@ export function createAudienceResolver({ userService, metrics, adminEmails }: Au
       limit.clearQueue();
       throw ApplicationFailure.create({
         type: USER_SERVICE_UNAVAILABLE,
-        message: error instanceof Error ? error.message : String(error),
+        message: reasonOf(error),
       });
     });
     if (unknownUser !== undefined) return { kind: 'unknown_user', userId: unknownUser };

@@ -15,6 +15,7 @@ import type { MobileIntakeResources } from './mobile-intake.ts';
 import type { StreamEntry } from './stream-entry.ts';
 import { fieldsOf } from './stream-entry.ts';
 import { createMobileIntake } from './mobile-intake.ts';
+import { reasonOf } from './reason.ts';
 
 /** Entries per read, and workflows being started at once. */
 const BATCH_SIZE = 100;
@@ -226,6 +227,3 @@ type RawEntry = readonly [id: Buffer, fields: Buffer[] | null];
 function entriesOf(raw: readonly RawEntry[]): StreamEntry[] {
   return raw.flatMap(([id, fields]) => (fields ? [{ id: id.toString(), fields: fieldsOf(fields) }] : []));
 }
-
-const reasonOf = (error: unknown): string =>
-  error instanceof Error ? error.message || error.name : String(error);

@@ -2,6 +2,7 @@
 import { ApplicationFailure } from '@temporalio/activity';
 import type { Pool, QueryResultRow } from 'pg';
 import { POSTGRES_UNAVAILABLE } from '../workflows/failures.ts';
+import { reasonOf } from './reason.ts';
 
 /** A statement that is prepared once per connection under its name. */
 export interface Statement {
@@ -23,10 +24,9 @@ export async function query<Row extends QueryResultRow>(
     const { rows } = await db.query<Row>({ ...statement, values });
     return rows;
   } catch (error) {
-    const reason = error instanceof Error ? error.message || error.name : String(error);
     throw ApplicationFailure.create({
       type: POSTGRES_UNAVAILABLE,
-      message: `PostgreSQL did not run ${statement.name}: ${reason}`,
+      message: `PostgreSQL did not run ${statement.name}: ${reasonOf(error)}`,
     });
   }
 }

@@ -7,6 +7,7 @@ import { hasTemporalProfile } from './config.ts';
 import type { Endpoints } from './resources.ts';
 import { SEARCH_ATTRIBUTE_NAMES } from './temporal-setup.ts';
 import { readSymbolTargets } from './symbol-config-setup.ts';
+import { reasonOf } from '../activities/reason.ts';
 
 /** The embedded servers could not be had; the message says why, and what to do. */
 export class SetupError extends Error {
@@ -45,7 +46,7 @@ export async function provideEndpoints(
   const stack =
     Object.values(missing).includes(true) && !config.production
       ? await startMissing(config, missing, report).catch((error: unknown) => {
-          throw new SetupError(error instanceof Error ? error.message : String(error), { cause: error });
+          throw new SetupError(reasonOf(error), { cause: error });
         })
       : undefined;
 

@@ -6,7 +6,7 @@ import { Redis } from 'ioredis';
 import pg from 'pg';
 import type { Logger } from 'pino';
 import type { Config } from './config.ts';
-import { reasonOf } from './resources.ts';
+import { reasonOf } from '../activities/reason.ts';
 
 export interface ReplicaResult {
   kind: 'redis' | 'postgres';

@@ -26,6 +26,7 @@ import type { SymbolMetadata, SymbolTarget } from '../api/symbol-config.ts';
 import type { Config } from './config.ts';
 import { hasTemporalProfile } from './config.ts';
 import type { Telemetry } from './telemetry.ts';
+import { reasonOf } from '../activities/reason.ts';
 
 /** What must be known about the outside, from the configuration or from the embedded servers. */
 export interface Endpoints {
@@ -309,10 +310,4 @@ async function check<T>(what: string, variable: string, attempt: () => Promise<T
   } catch (error) {
     throw new DependencyError(`cannot reach ${what} (${variable}): ${reasonOf(error)}`, { cause: error });
   }
-}
-
-/** Why something failed, for one line of a log. */
-export function reasonOf(error: unknown): string {
-  if (error instanceof AggregateError) return error.errors.map(reasonOf).join('; ');
-  return error instanceof Error ? error.message || error.name : String(error);
 }

@@ -38,7 +38,7 @@ import type { Logger } from 'pino';
 import type { Metrics } from '../activities/metrics.ts';
 import { createMetrics } from '../activities/metrics.ts';
 import type { Config } from './config.ts';
-import { reasonOf } from './resources.ts';
+import { reasonOf } from '../activities/reason.ts';
 
 /** What the last export may take of a shutdown, ms: a collector that is away must not use the time of the others up. */
 const LAST_EXPORT_MS = 1_500;

@@ -13,7 +13,6 @@
  * ```
  */
 import {
-  ApplicationFailure,
   CancellationScope,
   allHandlersFinished,
   condition,
@@ -36,6 +35,7 @@ import {
   STATE_QUERY,
 } from './channel-contract.ts';
 import { DATABASE, DRAIN } from './policies.ts';
+import { checkTexts, refuse } from './requests.ts';
 
 const database = proxyActivities<ChannelActivities>(DATABASE);
 const draining = proxyActivities<ChannelActivities>(DRAIN);
@@ -64,7 +64,7 @@ export async function channel(name: ChannelName, carried?: ChannelState): Promis
         return state;
       }),
     {
-      validator: checkTexts,
+      validator: checkRequest,
       description: 'Publishes nothing on this channel until resumed. {reason?, requestedBy?}',
     },
   );
@@ -130,27 +130,17 @@ function describe({ status, reason, requestedBy, drain }: ChannelState): string 
   return drain ? `open, ${drain.released} waiting routes were let go` : 'open';
 }
 
-function checkTexts(request: unknown): void {
+function checkRequest(request: unknown): void {
   if (request === undefined || request === null) return;
   if (typeof request !== 'object') refuse('the argument must be an object');
-  for (const field of ['reason', 'requestedBy'] as const) {
-    const value = (request as Record<string, unknown>)[field];
-    if (value === undefined) continue;
-    if (typeof value !== 'string' || value.length > 500 || value.includes('\0')) {
-      refuse(`${field} must be a text of at most 500 characters`);
-    }
-  }
+  checkTexts(request, 'reason', 'requestedBy');
 }
 
 function checkResume(request: unknown): void {
-  checkTexts(request);
+  checkRequest(request);
   const rate = (request as ResumeRequest | undefined)?.ratePerSecond;
   if (rate === undefined) return;
   if (!Number.isFinite(rate) || rate <= 0 || rate > MAX_DRAIN_RATE) {
     refuse(`ratePerSecond must be a number above 0, at most ${MAX_DRAIN_RATE}`);
   }
-}
-
-function refuse(message: string): never {
-  throw ApplicationFailure.nonRetryable(message, 'InvalidRequest');
 }

@@ -16,7 +16,6 @@
  * when no alarm is set; so what an alarm does is decided when it goes off.
  */
 import {
-  ApplicationFailure,
   allHandlersFinished,
   condition,
   continueAsNew,
@@ -29,6 +28,7 @@ import {
 } from '@temporalio/workflow';
 import type { SymbolConfigActivities } from '../activities/symbol-config.ts';
 import { DATABASE, SYMBOL_PUSH } from './policies.ts';
+import { checkTexts, refuse } from './requests.ts';
 import type {
   Alarm,
   CrawlerRequest,
@@ -236,7 +236,7 @@ function describe({
 
 function checkCrawler(request: unknown): void {
   if (typeof request !== 'object' || request === null) refuse('the argument must be an object');
-  const { enabled, intervalMs, requestedBy } = request as Record<keyof CrawlerRequest, unknown>;
+  const { enabled, intervalMs } = request as Record<keyof CrawlerRequest, unknown>;
   if (typeof enabled !== 'boolean') refuse('enabled must be true or false');
   if (
     intervalMs !== undefined &&
@@ -248,13 +248,5 @@ function checkCrawler(request: unknown): void {
   ) {
     refuse(`intervalMs must be a whole number from ${MIN_CRAWL_INTERVAL_MS} to ${MAX_CRAWL_INTERVAL_MS}`);
   }
-  const isText = (value: unknown) =>
-    typeof value === 'string' && value.length <= 500 && !value.includes('\0');
-  if (requestedBy !== undefined && !isText(requestedBy)) {
-    refuse('requestedBy must be a text of at most 500 characters');
-  }
-}
-
-function refuse(message: string): never {
-  throw ApplicationFailure.nonRetryable(message, 'InvalidRequest');
+  checkTexts(request, 'requestedBy');
 }
