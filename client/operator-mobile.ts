@@ -2,7 +2,6 @@
  * Mobile push jobs: look into them, send what failed once more. What is to be shown on a device is personal: it is
  * read when one job is shown, and kept out of lists.
  */
-import { setTimeout as sleep } from 'node:timers/promises';
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/client';
 import { searchableKey } from '../api/ids.ts';
 import type { MobileReplayRequest } from '../workflows/mobile-push-contract.ts';
@@ -17,6 +16,7 @@ import { NotFoundError, NothingToDoError } from './operator-errors.ts';
 import type { LiveState } from './operator-live.ts';
 import { bounded, liveStateOf } from './operator-live.ts';
 import type { OperatorResources } from './operator.ts';
+import { clockOf, keepPace } from './replay-pace.ts';
 import type { Candidate, Conditions, Page } from './sql-conditions.ts';
 import { DEFAULT_LIMIT, conditions, pageOf } from './sql-conditions.ts';
 import { linkField } from './web-ui-links.ts';
@@ -174,12 +174,13 @@ export function mobileOperations(resources: OperatorResources) {
     async replayMany(filter: MobileJobFilter, options: MobileReplayOptions): Promise<string[]> {
       const { ratePerSecond, limit = Infinity, onReplayed, signal, ...request } = options;
       const replayed: string[] = [];
-      const { rows: clock } = await db.query<{ now: string }>('SELECT clock_timestamp()::text AS now');
+      const startedAt = await clockOf(db);
+      const beganMs = performance.now();
       let after: string | undefined;
       for (;;) {
         const given = conditions([
           ...replayable(filter),
-          ['updated_at < ?::timestamptz', clock[0]!.now],
+          ['updated_at < ?::timestamptz', startedAt],
           ['job_id > ?', after],
         ]);
         const { rows } = await db.query<JobToReplay>(NEXT_JOBS(given), [...given.values, PAGE_SIZE]);
@@ -188,7 +189,7 @@ export function mobileOperations(resources: OperatorResources) {
           await order(job, request);
           replayed.push(job.job_id);
           onReplayed?.(job.job_id);
-          await sleep(1_000 / ratePerSecond, undefined, signal ? { signal } : {}).catch(() => undefined);
+          await keepPace(beganMs, replayed.length, ratePerSecond, signal);
         }
         if (rows.length < PAGE_SIZE) return replayed;
         after = rows.at(-1)!.job_id;

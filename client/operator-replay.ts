@@ -7,7 +7,6 @@
  * rest. Within a run it only takes routes that died before the run began, oldest first, so that one which dies again
  * is not picked up twice.
  */
-import { setTimeout as sleep } from 'node:timers/promises';
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/client';
 import { routeRefOf, searchableKey } from '../api/ids.ts';
 import type { ReplayRequest } from '../workflows/intent-contract.ts';
@@ -24,6 +23,7 @@ import { stillDead } from './operator-dead-letters.ts';
 import { NotFoundError, NothingToDoError } from './operator-errors.ts';
 import { bounded } from './operator-live.ts';
 import { waitForReplayed } from './operator-replay-outcome.ts';
+import { clockOf, keepPace } from './replay-pace.ts';
 import type { Conditions } from './sql-conditions.ts';
 import { conditions } from './sql-conditions.ts';
 
@@ -185,23 +185,6 @@ export function replayOperations(resources: OperatorResources) {
       return { ...replayed, result: 'already_published' };
     }
   }
-}
-
-/** Waits until `done` replays are due at this rate. */
-async function keepPace(
-  beganMs: number,
-  done: number,
-  ratePerSecond: number,
-  signal: AbortSignal | undefined,
-): Promise<void> {
-  const aheadMs = (done * 1_000) / ratePerSecond - (performance.now() - beganMs);
-  if (aheadMs > 1) await sleep(aheadMs, undefined, signal ? { signal } : {}).catch(() => undefined);
-}
-
-/** Deaths are written with PostgreSQL's clock; this one's may be off. */
-async function clockOf(db: OperatorResources['db']): Promise<string> {
-  const { rows } = await db.query<{ now: string }>('SELECT clock_timestamp()::text AS now');
-  return rows[0]!.now;
 }
 
 interface RouteToReplay {
