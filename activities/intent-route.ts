@@ -31,6 +31,7 @@ import { isPostgresUnavailable, query } from './postgres.ts';
 import { handOff, handOffKey, leaseKey } from './route-hand-off.ts';
 import type { RouteRow } from './route-row.ts';
 import { OPEN_ROUTE, keyOf, loadRoute, logFields } from './route-row.ts';
+import { reasonOf } from './reason.ts';
 
 /** Long enough to explain, short enough for a table cell in the Web UI. */
 const MAX_MESSAGE_LENGTH = 500;
@@ -152,42 +153,38 @@ export function createRouteActivities({ db, redis, log, metrics, route: settings
 
   /** Opens a dead-lettered route once per replay that was ordered; without an order it stays dead. */
   async function openAgain(route: RouteRow, replay: ReplayOrder | undefined): Promise<PublishResult> {
-    const key = { notificationId: route.notification_id, routeRef: routeRefOf(route.route_id) };
-    if (replay !== undefined && replay.replayId !== route.replay_id) {
-      // What killed it may have been an answer that did not come back: then it was delivered after all.
-      let deliveredAs: string | undefined;
-      try {
-        deliveredAs = await handOff.entryOf(
-          redis,
-          handOffKey(route.notification_id, route.route_id, route.generation),
-        );
-      } catch {
-        return defer(route.channel, 'redis_unavailable');
-      }
-      if (deliveredAs !== undefined) {
-        await query(db, MARK_FOUND_PUBLISHED, keyOf(route));
-        log.warn(
-          { ...logFields(route), result: 'published', entry_id: deliveredAs },
-          'replay found the route published by its last attempt',
-        );
-      } else if (await openGeneration(route, replay)) {
-        return attempt(await loadRoute(db, key), undefined);
-      }
-      const now = await loadRoute(db, key);
-      if (now.status !== 'dead_letter') return attempt(now, undefined);
+    if (replay === undefined || replay.replayId === route.replay_id) {
+      return { status: 'dead_letter', classification: route.last_error_classification ?? 'unknown' };
     }
-    return { status: 'dead_letter', classification: route.last_error_classification ?? 'unknown' };
+    // What killed it may have been an answer that did not come back: then it was delivered after all.
+    const { notification_id: notificationId, route_id: routeId, generation } = route;
+    let deliveredAs: string | undefined;
+    try {
+      deliveredAs = await handOff.entryOf(redis, handOffKey(notificationId, routeId, generation));
+    } catch {
+      return defer(route.channel, 'redis_unavailable');
+    }
+    if (deliveredAs === undefined) await openGeneration(route, replay);
+    else {
+      await query(db, MARK_FOUND_PUBLISHED, keyOf(route));
+      log.warn(
+        { ...logFields(route), result: 'published', entry_id: deliveredAs },
+        'replay found the route published by its last attempt',
+      );
+    }
+    // Goes on with the row as it is now; the order is carried out, so one that is dead all the same stays so.
+    return attempt(await loadRoute(db, { notificationId, routeRef: routeRefOf(routeId) }), undefined);
   }
 
-  /** @returns false when this replay has opened a generation before, or somebody else moved the row. */
-  async function openGeneration(route: RouteRow, replay: ReplayOrder): Promise<boolean> {
+  /** Does nothing when this replay has opened a generation before, or somebody else moved the row. */
+  async function openGeneration(route: RouteRow, replay: ReplayOrder): Promise<void> {
     const [opened] = await query<{ generation: number }>(db, OPEN_GENERATION, [
       ...keyOf(route),
       replay.replayId,
       replay.requestedBy,
       replay.reason ?? null,
     ]);
-    if (!opened) return false;
+    if (!opened) return;
     metrics.routeReplay(metricOf(route));
     log.info(
       {
@@ -198,7 +195,6 @@ export function createRouteActivities({ db, redis, log, metrics, route: settings
       },
       'dead-lettered route opened again',
     );
-    return true;
   }
 
   function encode(route: RouteRow): OutboundEntry {
@@ -243,7 +239,7 @@ export function createRouteActivities({ db, redis, log, metrics, route: settings
     classification: PublicationFailure,
     error: unknown,
   ): Promise<PublishResult> {
-    const message = (error instanceof Error ? error.message : String(error)).slice(0, MAX_MESSAGE_LENGTH);
+    const message = reasonOf(error).slice(0, MAX_MESSAGE_LENGTH);
     const attemptCount = route.attempt_count + 1;
     const isLast = attemptCount >= route.max_attempts;
     const delayMs = ladderDelayMs(attemptCount, settings.backoffMinMs, settings.backoffMaxMs);

@@ -16,8 +16,7 @@ const MAX_SEARCHABLE_BYTES = 200;
  */
 export function routeRefOf(routeId: string): string {
   if (PLAIN_ROUTE_ID.test(routeId)) return routeId;
-  const channel = routeId.slice(0, routeId.indexOf(':'));
-  return `${channel}:~${createHash('md5').update(routeId).digest('hex')}`;
+  return `${channelOf(routeId)}:~${createHash('md5').update(routeId).digest('hex')}`;
 }
 
 /** The channel of a route id or reference: what stands before its first colon. */
