@@ -153,8 +153,16 @@ describe('Redis', () => {
           }
         }
         for (const id of ids) {
-          const attempts = service.lines.filter(
-            (line) => line['notification_id'] === id && line['route_id'] === route && 'attempt' in line,
+          // A row is written before its log line, which then travels through the pipe of another process.
+          const attempts = await eventually(
+            `${maxAttempts} log lines of ${id}/${route}`,
+            async () => {
+              const lines = service.lines.filter(
+                (line) => line['notification_id'] === id && line['route_id'] === route && 'attempt' in line,
+              );
+              return lines.length >= maxAttempts && lines;
+            },
+            LIMIT_MS,
           );
           const waits = [...ladder(maxAttempts - 1), undefined];
           expect(attempts.map(resultOf)).toEqual(
