@@ -14,7 +14,7 @@ import type { Metrics } from '../activities/metrics.ts';
 import type { RetentionResources } from '../activities/intent-retention.ts';
 import type { FcmSender, FcmTarget } from '../activities/fcm.ts';
 import { createBrake, createFcmSender } from '../activities/fcm.ts';
-import type { RouteResources } from '../activities/intent-route.ts';
+import type { RouteResources } from '../activities/route-publication.ts';
 import type { MobilePushResources } from '../activities/mobile-push.ts';
 import type { MobileStreamResources } from '../activities/mobile-stream.ts';
 import { JOB_READ_BLOCK_MS } from '../activities/mobile-stream.ts';
@@ -138,6 +138,7 @@ export async function connectResources(options: ConnectOptions): Promise<Resourc
     bridge: {
       blockMs: values.NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT,
       graceMs: values.NOTIFICATION_REDIS_OPERATION_TIMEOUT,
+      dispatch: values.NOTIFICATION_ROUTE_DISPATCH,
     },
     retention: {
       recordRetentionMs: values.NOTIFICATION_RECORD_RETENTION,
