@@ -209,6 +209,11 @@ export const VARIABLES = {
     requiredInProduction: true,
   }),
   NOTIFICATION_USER_SERVICE_TIMEOUT: variable(duration, 'Time-out of one lookup.', { default: '1s' }),
+  NOTIFICATION_USER_SERVICE_REUSE: variable(
+    duration,
+    'How long a user who was found is not looked up again.',
+    { default: '1s' },
+  ),
 
   NOTIFICATION_MOBILE_STREAM: variable(streamName, 'Stream that producers append mobile push jobs to.', {
     default: 'stream.notifications.jobs',

@@ -21,6 +21,7 @@ import { JOB_READ_BLOCK_MS } from '../activities/mobile-stream.ts';
 import { defineHandOffCommands } from '../activities/route-hand-off.ts';
 import type { BridgeResources } from '../activities/stream-bridge.ts';
 import type { SymbolConfigResources } from '../activities/symbol-config.ts';
+import { rememberRecipients } from '../activities/recent-recipients.ts';
 import { createUserService } from '../activities/user-service.ts';
 import type { SymbolMetadata, SymbolTarget } from '../api/symbol-config.ts';
 import type { Config } from './config.ts';
@@ -112,11 +113,14 @@ export async function connectResources(options: ConnectOptions): Promise<Resourc
         socketTimeout: JOB_READ_BLOCK_MS + values.NOTIFICATION_REDIS_OPERATION_TIMEOUT,
       }),
     ...(fcm === undefined ? {} : { fcm }),
-    userService: createUserService({
-      baseUrl: endpoints.userServiceUrl,
-      timeoutMs: values.NOTIFICATION_USER_SERVICE_TIMEOUT,
-      log,
-    }),
+    userService: rememberRecipients(
+      createUserService({
+        baseUrl: endpoints.userServiceUrl,
+        timeoutMs: values.NOTIFICATION_USER_SERVICE_TIMEOUT,
+        log,
+      }),
+      values.NOTIFICATION_USER_SERVICE_REUSE,
+    ),
     intentsStream: values.NOTIFICATION_INTENTS_STREAM,
     cleanupIntervalMs: values.NOTIFICATION_CLEANUP_INTERVAL,
     intent: {
