@@ -63,8 +63,6 @@ interface HandedOff {
   release: () => void;
 }
 
-export type Publisher = ReturnType<typeof createPublisher>;
-
 export function createPublisher({ db, redis, log, metrics, route: settings }: RouteResources) {
   return { publish, defer };
 
