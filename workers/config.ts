@@ -167,6 +167,20 @@ function temporalEnvOf(env: Record<string, string | undefined>): Record<string, 
 
 /** Values that are fine alone and wrong together. */
 function contradictions(values: Config['values']): string[] {
+  return [...exceeding(values), ...codecProblems(values)];
+}
+
+/** A codec server without a key has nothing to do, and one without a token would read to everybody. */
+function codecProblems(values: Config['values']): string[] {
+  if (values.NOTIFICATION_CODEC_HTTP_ADDR === undefined) return [];
+  const needed = 'is required by NOTIFICATION_CODEC_HTTP_ADDR';
+  return [
+    ...(values.NOTIFICATION_PAYLOAD_KEYS?.length === 0 ? [`NOTIFICATION_PAYLOAD_KEYS ${needed}`] : []),
+    ...(values.NOTIFICATION_CODEC_TOKEN === undefined ? [`NOTIFICATION_CODEC_TOKEN ${needed}`] : []),
+  ];
+}
+
+function exceeding(values: Config['values']): string[] {
   const mustNotExceed: [smaller: keyof Values, larger: keyof Values, why: string][] = [
     [
       'NOTIFICATION_INTERNAL_HTTP_READ_HEADER_TIMEOUT',
