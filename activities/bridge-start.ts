@@ -4,6 +4,7 @@ import type { WorkflowClient, WorkflowStartOptions } from '@temporalio/client';
 import { ServiceError, WorkflowExecutionAlreadyStartedError, isGrpcServiceError } from '@temporalio/client';
 import { searchableKey } from '../api/ids.ts';
 import type { Intent } from '../api/intent.ts';
+import type { DispatchMode, NotificationInput } from '../workflows/intent-contract.ts';
 import {
   INTENT_TASK_QUEUE,
   NOTIFICATION_WORKFLOW,
@@ -22,11 +23,16 @@ const INVALID_ARGUMENT = 3;
  *
  * @throws what the client fails with; see {@link isTooLargeForTemporal}.
  */
-export async function startNotification(workflows: WorkflowClient, intent: Intent): Promise<void> {
+export async function startNotification(
+  workflows: WorkflowClient,
+  intent: Intent,
+  dispatch: DispatchMode,
+): Promise<void> {
+  const input: NotificationInput = dispatch === 'child' ? intent : { ...intent, dispatch };
   const options: WorkflowStartOptions = {
     workflowId: notificationWorkflowId(intent.notificationId),
     taskQueue: INTENT_TASK_QUEUE,
-    args: [intent],
+    args: [input],
     workflowIdReusePolicy: 'REJECT_DUPLICATE',
     requestEagerStart: true,
     typedSearchAttributes: notificationAttributes({

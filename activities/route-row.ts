@@ -4,7 +4,7 @@ import type { Pool } from 'pg';
 import type { AudienceKind, Channel, NotificationType, Producer } from '../api/catalog.ts';
 import { hashOfRouteRef, routeRefOf } from '../api/ids.ts';
 import type { Locale } from '../api/mail-command.ts';
-import type { RouteKey } from '../workflows/intent-contract.ts';
+import type { RouteKey, RouteSlice } from '../workflows/intent-contract.ts';
 import { logFieldsOf } from './intent-materialization.ts';
 import { query } from './postgres.ts';
 
@@ -35,6 +35,22 @@ export interface RouteRow {
   replay_id: string | null;
   /** Operators have paused the route's channel. */
   is_paused: boolean;
+  /** Epoch ms; null when there is none to come. */
+  next_attempt_at_ms: string | null;
+}
+
+/** The routes at [offset, offset + limit) of a notification, ordered by route id; none when there is no such one. */
+export async function loadSlice(
+  db: Pool,
+  { notificationId, offset, limit }: RouteSlice,
+): Promise<RouteRow[]> {
+  const rows = await query<Omit<RouteRow, 'payload_json'> & { payload_json: string | null }>(db, LOAD_SLICE, [
+    notificationId,
+    offset,
+    limit,
+  ]);
+  const payload = rows[0]?.payload_json ?? '';
+  return rows.map((row) => ({ ...row, payload_json: payload }));
 }
 
 /** The values by which a transition finds the row as it was loaded. */
@@ -76,13 +92,14 @@ export async function loadRoute(db: Pool, { notificationId, routeRef }: RouteKey
   return route;
 }
 
-const ROUTE_COLUMNS = `
+const routeColumns = (payload: string) => `
     SELECT notification_id, route_id, channel, recipient_ref, status, attempt_count, max_attempts, resolved_email,
            resolved_locale, last_error_classification, route.updated_at::text AS version, notification_type, producer,
-           audience_kind, idempotency_key, payload_json, request_id, trace_id,
+           audience_kind, idempotency_key, ${payload} AS payload_json, request_id, trace_id,
            (extract(epoch FROM accepted_at) * 1000)::bigint AS accepted_at_ms,
            coalesce(replay.generation, 0) AS generation, replay.replay_id,
-           coalesce(channels.is_paused, false) AS is_paused
+           coalesce(channels.is_paused, false) AS is_paused,
+           (extract(epoch FROM next_attempt_at) * 1000)::bigint AS next_attempt_at_ms
       FROM notification.routes AS route
       JOIN notification.records USING (notification_id)
       LEFT JOIN notification.channels USING (channel)
@@ -95,14 +112,23 @@ const ROUTE_COLUMNS = `
 
 const LOAD_ROUTE = {
   name: 'load_route',
-  text: `${ROUTE_COLUMNS}
+  text: `${routeColumns('payload_json')}
      WHERE notification_id = $1 AND route_id = $2`,
+};
+
+/** The payload comes with the first row only: two hundred copies of a large one would be a heap of memory. */
+const LOAD_SLICE = {
+  name: 'load_slice',
+  text: `${routeColumns('CASE row_number() OVER (ORDER BY route_id) WHEN $2::int + 1 THEN payload_json END')}
+     WHERE notification_id = $1
+     ORDER BY route_id
+    OFFSET $2 LIMIT $3`,
 };
 
 /** The second condition is the predicate of routes_hashed_ref_idx, so that the index serves. */
 const LOAD_HASHED_ROUTE = {
   name: 'load_hashed_route',
-  text: `${ROUTE_COLUMNS}
+  text: `${routeColumns('payload_json')}
      WHERE notification_id = $1 AND md5(route_id) = $2 AND route_id !~ '^(push|email):[A-Za-z0-9_.:-]{1,120}$'`,
 };
 

@@ -14,6 +14,7 @@ import type { Pool } from 'pg';
 import type { Intent, MalformedIntent } from '../api/intent.ts';
 import { parseIntent, rawFieldsOf } from '../api/intent.ts';
 import { BRIDGE_HANDOVER } from '../workflows/failures.ts';
+import type { DispatchMode } from '../workflows/intent-contract.ts';
 import type { Progress } from './bridge-progress.ts';
 import { startProgress } from './bridge-progress.ts';
 import { isTooLargeForTemporal, startNotification } from './bridge-start.ts';
@@ -41,6 +42,8 @@ export interface BridgeResources extends WatchResources {
     blockMs: number;
     /** What a read may take beyond its BLOCK before its connection counts as dead, ms. */
     graceMs: number;
+    /** Given to each notification, which keeps to it for life. */
+    dispatch: DispatchMode;
   };
 }
 
@@ -137,7 +140,7 @@ export function createBridgeActivities(resources: BridgeResources) {
   /** @returns undefined when the intent is started, and otherwise why it never can be. */
   async function start(intent: Intent): Promise<MalformedIntent | undefined> {
     try {
-      await startNotification(workflows, intent);
+      await startNotification(workflows, intent, settings.dispatch);
     } catch (error) {
       if (isTooLargeForTemporal(error)) return tooLarge(intent, error);
       throw error;

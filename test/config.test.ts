@@ -62,6 +62,8 @@ const DEFAULTS: { name: Name; value: unknown; seed?: string }[] = [
 const OWN_DEFAULTS: [name: Name, value: unknown][] = [
   ['NODE_ENV', 'development'],
   ['NOTIFICATION_ROLES', []],
+  ['NOTIFICATION_ROUTE_DISPATCH', 'child'],
+  ['NOTIFICATION_USER_SERVICE_REUSE', SECOND],
   ['NOTIFICATION_MOBILE_STREAM', 'stream.notifications.jobs'],
   ['NOTIFICATION_MOBILE_GROUP', 'notifications'],
   ['NOTIFICATION_MOBILE_AUTOCLAIM_MIN_IDLE', 30 * SECOND],

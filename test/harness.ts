@@ -4,6 +4,7 @@
  * by side without seeing each other.
  */
 import { once } from 'node:events';
+import type { WorkflowHandle } from '@temporalio/client';
 import { Client, Connection } from '@temporalio/client';
 import { Redis } from 'ioredis';
 import pg from 'pg';
@@ -26,6 +27,13 @@ export function stackOfRun(): Required<
   if (!text) throw new Error('the test servers are not running; start tests with npm test');
   return JSON.parse(text) as Required<Stack>;
 }
+
+/** A workflow that somebody is about to start; a route's own comes after its first attempt when DISPATCH says so. */
+export const untilStarted = (handle: WorkflowHandle): Promise<unknown> =>
+  eventually(`${handle.workflowId} to be started`, () => handle.describe());
+
+/** Who makes first attempts in this run (`npm run test:on-failure`): what is delivered must not depend on it. */
+export const DISPATCH = process.env['NOTIFICATION_ROUTE_DISPATCH'] ?? 'child';
 
 export type LogLine = Record<string, unknown> & { msg: string; level: string };
 
@@ -91,6 +99,7 @@ export async function takeSlot(): Promise<Slot> {
     loadConfig({
       // Tests of another role ask for it.
       NOTIFICATION_ROLES: 'intent',
+      NOTIFICATION_ROUTE_DISPATCH: DISPATCH,
       NOTIFICATION_REDIS_DB: String(slot),
       NOTIFICATION_INTERNAL_HTTP_ADDR: '127.0.0.1:0',
       NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT: '200ms',

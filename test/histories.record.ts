@@ -130,6 +130,33 @@ test('a large notification in batches', async () => {
   await record('batch', batchWorkflowId(id, 0));
 });
 
+test('notifications that make first attempts themselves: all well, one route in trouble, a large one in trouble', async () => {
+  const other = await takeSlot();
+  try {
+    await other.startService({
+      NOTIFICATION_ROUTE_DISPATCH: 'on_failure',
+      NOTIFICATION_ROUTE_BACKOFF_MIN: '100ms',
+      NOTIFICATION_ROUTE_BACKOFF_MAX: '200ms',
+    });
+    const recordedAs = async (name: string, key: string, recipients: number) => {
+      const users = Array.from({ length: recipients }, (_, index) => `user-${index + 1}`);
+      const id = await publishTurn(other.redis, key, users);
+      const handle = other.client.workflow.getHandle(notificationWorkflowId(id));
+      await eventually(`${name} to end`, async () => (await handle.describe()).status.name !== 'RUNNING');
+      await record(name, handle.workflowId, other);
+      return id;
+    };
+    await recordedAs('notification-on-failure', 'well', 1);
+    await other.redis.set(GATEWAY, 'not a stream');
+    const id = await recordedAs('notification-on-failure-dead-letter', 'dies', 1);
+    await record('route-after-first-attempt', routeWorkflowId(id, 'push:user:user-1'), other);
+    const large = await recordedAs('notification-on-failure-in-batches', 'large', 130);
+    await record('batch-on-failure', batchWorkflowId(large, 0), other);
+  } finally {
+    await other.release();
+  }
+});
+
 test('a dead-lettered route that is replayed, by signal and by reset', async () => {
   await slot.redis.set(GATEWAY, 'not a stream');
   const id = await publish('replayed', ['user-1']);

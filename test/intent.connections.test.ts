@@ -10,7 +10,7 @@ import { createLogger } from '../workers/logger.ts';
 import { routeWorkflowId } from '../workflows/intent-contract.ts';
 import { publishTurn } from './entries.ts';
 import type { Slot } from './harness.ts';
-import { eventually, takeSlot } from './harness.ts';
+import { eventually, takeSlot, untilStarted } from './harness.ts';
 
 const GATEWAY = 'gateway:client-events';
 const PUSH = 'push:user:user-1';
@@ -93,9 +93,9 @@ test('I23 an attempt that comes back late overwrites nothing, and what it handed
   await slot.redis.set(GATEWAY, 'not a stream');
   const id = await publish('late');
   await eventually('a failed attempt', async () => (await routeOf(id))?.status === 'failed');
-  await slot.client.workflow
-    .getHandle(routeWorkflowId(id, PUSH))
-    .terminate('the test makes the attempts itself');
+  const route = slot.client.workflow.getHandle(routeWorkflowId(id, PUSH));
+  await untilStarted(route);
+  await route.terminate('the test makes the attempts itself');
   await service.stop();
   await slot.redis.del(GATEWAY);
 

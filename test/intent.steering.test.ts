@@ -6,7 +6,7 @@ import { channelWorkflowId } from '../workflows/channel-contract.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../workflows/intent-contract.ts';
 import { publishTurn } from './entries.ts';
 import type { Slot } from './harness.ts';
-import { eventually, takeSlot } from './harness.ts';
+import { eventually, takeSlot, untilStarted } from './harness.ts';
 
 const GATEWAY = 'gateway:client-events';
 const MAIL = 'mail:delivery_commands';
@@ -176,7 +176,9 @@ test('I26 cancelling one route skips it, and the notification counts it', async 
   await slot.redis.set(GATEWAY, 'not a stream');
   const id = await publish('cancel-route');
   await inStatus(id, PUSH, 'failed');
-  await slot.client.workflow.getHandle(routeWorkflowId(id, PUSH)).cancel();
+  const route = slot.client.workflow.getHandle(routeWorkflowId(id, PUSH));
+  await untilStarted(route);
+  await route.cancel();
   expect(await slot.client.workflow.getHandle(notificationWorkflowId(id)).result()).toEqual({
     outcome: 'accepted',
     published: 1,

@@ -9,7 +9,7 @@ import { createInterface } from 'node:readline';
 import type { Redis } from 'ioredis';
 import type { EntryFields } from '../api/intent.ts';
 import type { LogLine, Slot } from './harness.ts';
-import { eventually } from './harness.ts';
+import { DISPATCH, eventually } from './harness.ts';
 import { namespaceOf } from './slots.ts';
 
 const INTENTS = 'notification:intents';
@@ -60,6 +60,7 @@ function environmentOf({ slot, endpoints }: Slot): Record<string, string> {
   return {
     // Otherwise each process would start a stand-in for FCM, which takes the data directory.
     NOTIFICATION_ROLES: 'intent',
+    NOTIFICATION_ROUTE_DISPATCH: DISPATCH,
     NOTIFICATION_REDIS_MASTER_ADDR: `${redis.host}:${redis.port}`,
     NOTIFICATION_REDIS_DB: String(slot),
     NOTIFICATION_POSTGRES_PRIMARY_DSN: postgresDsn,

@@ -3,7 +3,7 @@ import { newGameTurnReady, publishIntent } from '../client/notificationintent.ts
 import { createLogger } from '../workers/logger.ts';
 import { startTelemetry } from '../workers/telemetry.ts';
 import type { LogLine, Slot } from './harness.ts';
-import { eventually, takeSlot } from './harness.ts';
+import { DISPATCH, eventually, takeSlot } from './harness.ts';
 import { startCollector } from './otlp-collector.ts';
 
 let slot: Slot;
@@ -56,7 +56,9 @@ test('I34 the spans name the workflow and the activity they belong to', async ()
   const names = await eventually('exported spans', async () => {
     const spans = printed.mock.calls.map(([span]) => span as { name: string });
     const found = new Set(spans.map(({ name }) => name));
-    return found.has('RunActivity:publishRoute') && found;
+    return (
+      found.has(`RunActivity:${DISPATCH === 'child' ? 'publishRoute' : 'publishFirstAttempts'}`) && found
+    );
   });
   expect([...names]).toEqual(
     expect.arrayContaining(['StartWorkflow:notification', 'RunActivity:acceptIntent']),

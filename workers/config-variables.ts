@@ -5,6 +5,7 @@
 import { z } from 'zod';
 import type { AdminNotificationType } from '../api/catalog.ts';
 import { ADMIN_NOTIFICATION_TYPES } from '../api/catalog.ts';
+import { DISPATCH_MODES } from '../workflows/intent-contract.ts';
 import {
   duration,
   durations,
@@ -183,6 +184,11 @@ export const VARIABLES = {
   NOTIFICATION_ROUTE_LEASE_TTL: variable(duration, "How long a route's lease outlives a worker that died.", {
     default: '5s',
   }),
+  NOTIFICATION_ROUTE_DISPATCH: variable(
+    z.enum(DISPATCH_MODES, `must be one of ${DISPATCH_MODES.join(', ')}`),
+    'child: each route is a workflow from the beginning; on_failure: once its first attempt did not publish it.',
+    { default: 'child' },
+  ),
   NOTIFICATION_IDEMPOTENCY_TTL: variable(duration, 'How long at least an idempotency key stays reserved.', {
     default: '168h',
   }),
@@ -203,6 +209,11 @@ export const VARIABLES = {
     requiredInProduction: true,
   }),
   NOTIFICATION_USER_SERVICE_TIMEOUT: variable(duration, 'Time-out of one lookup.', { default: '1s' }),
+  NOTIFICATION_USER_SERVICE_REUSE: variable(
+    duration,
+    'How long a user who was found is not looked up again.',
+    { default: '1s' },
+  ),
 
   NOTIFICATION_MOBILE_STREAM: variable(streamName, 'Stream that producers append mobile push jobs to.', {
     default: 'stream.notifications.jobs',

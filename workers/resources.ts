@@ -14,13 +14,14 @@ import type { Metrics } from '../activities/metrics.ts';
 import type { RetentionResources } from '../activities/intent-retention.ts';
 import type { FcmSender, FcmTarget } from '../activities/fcm.ts';
 import { createBrake, createFcmSender } from '../activities/fcm.ts';
-import type { RouteResources } from '../activities/intent-route.ts';
+import type { RouteResources } from '../activities/route-publication.ts';
 import type { MobilePushResources } from '../activities/mobile-push.ts';
 import type { MobileStreamResources } from '../activities/mobile-stream.ts';
 import { JOB_READ_BLOCK_MS } from '../activities/mobile-stream.ts';
 import { defineHandOffCommands } from '../activities/route-hand-off.ts';
 import type { BridgeResources } from '../activities/stream-bridge.ts';
 import type { SymbolConfigResources } from '../activities/symbol-config.ts';
+import { rememberRecipients } from '../activities/recent-recipients.ts';
 import { createUserService } from '../activities/user-service.ts';
 import type { SymbolMetadata, SymbolTarget } from '../api/symbol-config.ts';
 import type { Config } from './config.ts';
@@ -112,11 +113,14 @@ export async function connectResources(options: ConnectOptions): Promise<Resourc
         socketTimeout: JOB_READ_BLOCK_MS + values.NOTIFICATION_REDIS_OPERATION_TIMEOUT,
       }),
     ...(fcm === undefined ? {} : { fcm }),
-    userService: createUserService({
-      baseUrl: endpoints.userServiceUrl,
-      timeoutMs: values.NOTIFICATION_USER_SERVICE_TIMEOUT,
-      log,
-    }),
+    userService: rememberRecipients(
+      createUserService({
+        baseUrl: endpoints.userServiceUrl,
+        timeoutMs: values.NOTIFICATION_USER_SERVICE_TIMEOUT,
+        log,
+      }),
+      values.NOTIFICATION_USER_SERVICE_REUSE,
+    ),
     intentsStream: values.NOTIFICATION_INTENTS_STREAM,
     cleanupIntervalMs: values.NOTIFICATION_CLEANUP_INTERVAL,
     intent: {
@@ -138,6 +142,7 @@ export async function connectResources(options: ConnectOptions): Promise<Resourc
     bridge: {
       blockMs: values.NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT,
       graceMs: values.NOTIFICATION_REDIS_OPERATION_TIMEOUT,
+      dispatch: values.NOTIFICATION_ROUTE_DISPATCH,
     },
     retention: {
       recordRetentionMs: values.NOTIFICATION_RECORD_RETENTION,

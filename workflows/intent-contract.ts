@@ -3,6 +3,8 @@
  * inputs, outcomes, search attributes. Pure, so that clients and the workflow sandbox can both import it.
  */
 
+import type { PublicationFailure } from './failures.ts';
+
 export const INTENT_TASK_QUEUE = 'intent';
 
 /** Workflow type names as registered with Temporal. */
@@ -73,12 +75,40 @@ export interface NotificationInput {
   payloadJson: string;
   requestId?: string;
   traceId?: string;
+  /** As configured when it was started; absent means `child`. */
+  dispatch?: DispatchMode;
 }
+
+/**
+ * Who makes first attempts. `child`: every route has a workflow of its own from the beginning. `on_failure`: the
+ * notification makes them itself, and a route gets a workflow when it needs one.
+ */
+export const DISPATCH_MODES = ['child', 'on_failure'] as const;
+export type DispatchMode = (typeof DISPATCH_MODES)[number];
 
 /** A route that wants publication. */
 export interface RouteToPublish {
   routeRef: string;
   channel: 'push' | 'email';
+  /** How the first attempt ended, when it was made already. */
+  first?: FirstAttempt;
+}
+
+/** What a route's workflow goes on from. */
+export type FirstAttempt = FailedAttempt | { status: 'dead_letter'; classification: string };
+
+/** Routes at [offset, offset + limit) of a notification, ordered by route id. */
+export interface RouteSlice {
+  notificationId: string;
+  offset: number;
+  limit: number;
+}
+
+/** What came of the first attempts of a slice. */
+export interface FirstAttempts {
+  published: number;
+  /** Those that are neither published nor skipped. */
+  open: RouteToPublish[];
 }
 
 /** What acceptance found. */
@@ -108,14 +138,14 @@ export type NotificationOutcome =
 export interface BatchInput {
   /** See RouteInput. */
   replay: boolean;
+  dispatch?: DispatchMode;
   notificationId: string;
   notificationType: string;
   /** Position of the batch's first route in the notification's routes, ordered by route id. */
   offset: number;
 }
 
-/** Everything a route workflow needs; short enough to be typed by hand for a replay from the `temporal` CLI. */
-/** Which route. */
+/** Which route: all that a replay from the `temporal` CLI must name. */
 export interface RouteKey {
   notificationId: string;
   /** See `routeRefOf` in api/ids.ts. */
@@ -126,6 +156,7 @@ export interface RouteKey {
 export interface RouteInput extends RouteKey {
   /** The notification was reset: a dead-lettered route of it is to be replayed. */
   replay?: boolean;
+  first?: FirstAttempt;
 }
 
 /** The order to open a dead-lettered route again. */
@@ -158,6 +189,13 @@ export type PublishResult =
  * time-out, or a worker that died.
  */
 export type DeferralReason = 'leased' | 'postgres_unavailable' | 'redis_unavailable' | 'attempt_not_finished';
+
+/** An attempt that failed and was recorded; the route has budget left. */
+export interface FailedAttempt {
+  status: 'failed';
+  classification: PublicationFailure;
+  details: PublicationFailureDetails;
+}
 
 /** Details of a failed publication, carried by the failure from the activity to the workflow. */
 export interface PublicationFailureDetails {

@@ -4,7 +4,7 @@
  * ```mermaid
  * stateDiagram-v2
  *   [*] --> pending
- *   pending --> published: first attempt, a local activity
+ *   pending --> published: first attempt, a local activity of this workflow or of the notification
  *   pending --> failed: publication failed
  *   failed --> published: a later attempt
  *   failed --> failed: publication failed, budget left
@@ -35,6 +35,7 @@ import type { RouteActivities } from '../activities/intent-route.ts';
 import type { SteeringActivities } from '../activities/route-steering.ts';
 import { ROUTE_DEAD_LETTERED, isPublicationFailure } from './failures.ts';
 import type {
+  FailedAttempt,
   Publication,
   PublicationFailureDetails,
   PublishResult,
@@ -48,13 +49,7 @@ import type { RouteOperator } from './route-operator.ts';
 import { listenToOperator } from './route-operator.ts';
 import { attributesOf, routeStatus } from './search-attributes.ts';
 
-/** A publication that failed and may be tried again. */
-interface Failed {
-  status: 'failed';
-  classification: string;
-  details: PublicationFailureDetails;
-}
-type AttemptResult = PublishResult | Failed;
+type AttemptResult = PublishResult | FailedAttempt;
 type Settled = Extract<PublishResult, { status: SettledStatus }>;
 
 const firstTry = proxyLocalActivities<RouteActivities>(FIRST_TRY);
@@ -83,17 +78,20 @@ export async function notificationRoute(input: RouteInput): Promise<RouteOutcome
   );
 }
 
-async function publishUntilSettled(key: RouteKey, operator: RouteOperator): Promise<Settled> {
+async function publishUntilSettled(
+  { notificationId, routeRef, first }: RouteInput,
+  operator: RouteOperator,
+): Promise<Settled> {
   const publication: Publication = {
-    notificationId: key.notificationId,
-    routeRef: key.routeRef,
+    notificationId,
+    routeRef,
     originalRunId: workflowInfo().originalExecutionRunId,
   };
   const tryNow = () => attempt(() => firstTry.publishRoute(publication));
 
   const order = operator.orderAtStart();
   if (order) publication.replay = order;
-  let result = await tryNow();
+  let result: AttemptResult = !order && first ? first : await tryNow();
   // The happy path ends here: it changes no search attribute, which would cost the server a second write.
   if (!order && (result.status === 'published' || result.status === 'skipped')) return result;
 
@@ -143,7 +141,7 @@ async function publishUntilSettled(key: RouteKey, operator: RouteOperator): Prom
  */
 async function spendRestOfBudget(
   publication: Publication,
-  failed: Failed,
+  failed: FailedAttempt,
   operator: RouteOperator,
 ): Promise<AttemptResult | undefined> {
   const { attemptCount, maxAttempts, nextAttemptAtMs } = failed.details;

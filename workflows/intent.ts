@@ -1,4 +1,7 @@
-/** The story of one intent: accept it, publish each of its routes in a workflow of its own, report the totals. */
+/**
+ * The story of one intent: accept it, publish its routes, report the totals. Each route has a workflow of its own, from
+ * the beginning or from its first trouble on (`DispatchMode`).
+ */
 import {
   ApplicationFailure,
   CancellationScope,
@@ -13,13 +16,16 @@ import {
   workflowInfo,
 } from '@temporalio/workflow';
 import type { IntentActivities } from '../activities/intent.ts';
+import type { RouteActivities } from '../activities/intent-route.ts';
 import type { SteeringActivities } from '../activities/route-steering.ts';
 import { ROUTE_DEAD_LETTERED } from './failures.ts';
 import type {
   Acceptance,
   BatchInput,
+  FirstAttempts,
   NotificationInput,
   NotificationOutcome,
+  RouteSlice,
   RouteToPublish,
   RouteTotals,
   SettledStatus,
@@ -45,11 +51,18 @@ const INDEPENDENT = {
   cancellationType: ChildWorkflowCancellationType.ABANDON,
 } as const;
 
+/**
+ * Slices of a large notification whose first attempts are under way at once: local activities run in the one process
+ * that has the notification, beside everything else it does.
+ */
+const FIRST_ATTEMPT_LANES = 4;
+
 /** Whose routes they are. */
 type Notification = Omit<BatchInput, 'offset'>;
+type Slice = Omit<RouteSlice, 'notificationId'>;
 type Accepted = Extract<Acceptance, { outcome: 'accepted' }>;
 
-const firstTry = proxyLocalActivities<IntentActivities>(FIRST_TRY);
+const firstTry = proxyLocalActivities<IntentActivities & RouteActivities>(FIRST_TRY);
 const durable = proxyActivities<IntentActivities>(ACCEPTANCE);
 const database = proxyActivities<IntentActivities>(DATABASE);
 const steering = proxyActivities<SteeringActivities>(STEERING);
@@ -66,10 +79,10 @@ export async function notification(intent: NotificationInput): Promise<Notificat
     if (acceptance.outcome !== 'accepted') return acceptance;
 
     const of = { ...intent, replay: wasReset() };
-    const totals =
-      acceptance.routes.length === acceptance.routeCount - acceptance.skipped
-        ? await publishEach(of, acceptance.routes)
-        : await publishInBatches(of, acceptance);
+    const isListed = acceptance.routes.length === acceptance.routeCount - acceptance.skipped;
+    const totals = isListed
+      ? await publishSlice(of, { offset: 0, limit: acceptance.routeCount }, () => acceptance.routes)
+      : await publishInBatches(of, acceptance);
     return { outcome: 'accepted', ...totals, skipped: totals.skipped + acceptance.skipped };
   } catch (error) {
     if (isCancellation(error)) await skipWhatIsOpen(intent);
@@ -79,8 +92,10 @@ export async function notification(intent: NotificationInput): Promise<Notificat
 
 /** A slice of the routes of a large notification. */
 export async function notificationBatch(batch: BatchInput): Promise<RouteTotals> {
-  const routes = await database.listRoutesToPublish(batch.notificationId, batch.offset, ROUTES_PER_BATCH);
-  return publishEach(batch, routes);
+  const { notificationId, offset } = batch;
+  return publishSlice(batch, { offset, limit: ROUTES_PER_BATCH }, () =>
+    database.listRoutesToPublish(notificationId, offset, ROUTES_PER_BATCH),
+  );
 }
 
 async function accept(intent: NotificationInput): Promise<Acceptance> {
@@ -99,6 +114,32 @@ async function accept(intent: NotificationInput): Promise<Acceptance> {
   return acceptance;
 }
 
+/** @param list the slice's routes to publish, for when nobody has looked at them yet. */
+async function publishSlice(
+  of: Notification,
+  slice: Slice,
+  list: () => RouteToPublish[] | Promise<RouteToPublish[]>,
+): Promise<RouteTotals> {
+  const first = await makeFirstAttempts(of, slice);
+  if (!first) return publishEach(of, await list());
+  const rest = await publishEach(of, first.open);
+  return { ...rest, published: first.published + rest.published };
+}
+
+/** @returns undefined when routes make their first attempts themselves, as configured or because it failed here. */
+async function makeFirstAttempts(
+  { notificationId, dispatch }: Notification,
+  slice: Slice,
+): Promise<FirstAttempts | undefined> {
+  if (dispatch !== 'on_failure') return undefined;
+  try {
+    return await firstTry.publishFirstAttempts({ notificationId, ...slice });
+  } catch (error) {
+    if (isCancellation(error)) throw error;
+    return undefined;
+  }
+}
+
 async function publishEach(of: Notification, routes: RouteToPublish[]): Promise<RouteTotals> {
   const outcomes = await Promise.all(routes.map((route) => publish(of, route)));
   const count = (status: string) => outcomes.filter((outcome) => outcome === status).length;
@@ -107,11 +148,11 @@ async function publishEach(of: Notification, routes: RouteToPublish[]): Promise<
 
 async function publish(
   { notificationId, notificationType, replay }: Notification,
-  { routeRef, channel }: RouteToPublish,
+  { routeRef, channel, first }: RouteToPublish,
 ): Promise<SettledStatus> {
   try {
     const { status } = await executeChild(notificationRoute, {
-      args: [{ notificationId, routeRef, ...(replay ? { replay } : {}) }],
+      args: [{ notificationId, routeRef, ...(replay ? { replay } : {}), ...(first ? { first } : {}) }],
       workflowId: routeWorkflowId(notificationId, routeRef),
       ...INDEPENDENT,
       typedSearchAttributes: [
@@ -139,22 +180,39 @@ function isDeadLettered(error: unknown): boolean {
 }
 
 async function publishInBatches(of: Notification, { routeCount }: Accepted): Promise<RouteTotals> {
-  const batches = Array.from({ length: Math.ceil(routeCount / ROUTES_PER_BATCH) }, (_, batch) =>
-    publishBatch(of, batch),
-  );
-  const totals = await Promise.all(batches);
+  const waiting = Array.from({ length: Math.ceil(routeCount / ROUTES_PER_BATCH) }, (_, batch) => batch);
+  const done: RouteTotals[] = [];
+  const batches: Promise<RouteTotals>[] = [];
+  const lane = async () => {
+    for (let batch = waiting.shift(); batch !== undefined; batch = waiting.shift()) {
+      const first = await makeFirstAttempts(of, {
+        offset: batch * ROUTES_PER_BATCH,
+        limit: ROUTES_PER_BATCH,
+      });
+      if (first?.open.length === 0) {
+        done.push({ published: first.published, skipped: 0, deadLettered: 0 });
+        continue;
+      }
+      // Not waited for here: routes in trouble must not hold up those behind them.
+      const running = publishBatch(of, batch);
+      running.catch(() => undefined);
+      batches.push(running);
+    }
+  };
+  await Promise.all(Array.from({ length: FIRST_ATTEMPT_LANES }, lane));
+  const totals = [...done, ...(await Promise.all(batches))];
   const sum = (name: keyof RouteTotals) => totals.reduce((total, batch) => total + batch[name], 0);
   return { published: sum('published'), skipped: sum('skipped'), deadLettered: sum('deadLettered') };
 }
 
 async function publishBatch(
-  { notificationId, notificationType, replay }: Notification,
+  { notificationId, notificationType, replay, dispatch }: Notification,
   batch: number,
 ): Promise<RouteTotals> {
   const offset = batch * ROUTES_PER_BATCH;
   try {
     return await executeChild(notificationBatch, {
-      args: [{ notificationId, notificationType, offset, replay }],
+      args: [{ notificationId, notificationType, offset, replay, ...(dispatch ? { dispatch } : {}) }],
       workflowId: batchWorkflowId(notificationId, batch),
       ...INDEPENDENT,
       typedSearchAttributes: inheritedAttributes(workflowInfo().typedSearchAttributes),

@@ -93,16 +93,15 @@ export function listenToOperator(input: RouteInput): RouteOperator {
       const nudge = listening.run(() => condition(isNudged)).then(() => true);
       const wasNudged = await Promise.race([done.then(() => false), nudge]);
       listening.cancel();
-      if (wasNudged) {
-        forgetNudges();
-        working.cancel();
-      }
+      if (wasNudged) working.cancel();
       try {
+        // Work that ended all the same may have ended in a dead letter: then the order is still to be carried out.
         return await done;
       } catch (error) {
         const isOurs = wasNudged && isCancellation(error) && !CancellationScope.current().consideredCancelled;
-        if (isOurs) return undefined;
-        throw error;
+        if (!isOurs) throw error;
+        forgetNudges();
+        return undefined;
       }
     },
 
