@@ -8,7 +8,6 @@ import { Worker, bundleWorkflowCode } from '@temporalio/worker';
 import pLimit from 'p-limit';
 import { createIntentActivities } from '../activities/intent.ts';
 import { createRouteActivities } from '../activities/intent-route.ts';
-import { newGameTurnReady } from '../client/notificationintent.ts';
 import { migrate } from '../migrations/migrate.ts';
 import { loadConfig } from '../workers/config.ts';
 import { provideEndpoints } from '../workers/endpoints.ts';
@@ -16,6 +15,8 @@ import { createLogger } from '../workers/logger.ts';
 import { connectResources } from '../workers/resources.ts';
 import { installTemporalRuntime, tuning } from '../workers/service.ts';
 import { startTelemetry } from '../workers/telemetry.ts';
+import type { NotificationInput } from '../workflows/intent-contract.ts';
+import { intentFor } from './intents.ts';
 
 export type BaselineShape = 'emptyWorkflow' | 'emptyTree' | 'naiveNotification';
 
@@ -100,11 +101,6 @@ function start(shape: BaselineShape, name: string) {
   });
 }
 
-function intentOf(name: string) {
-  const intent = newGameTurnReady({
-    idempotencyKey: name,
-    recipientUserIds: ['user-1'],
-    payload: { game_id: 'game-7', game_name: 'Andromeda', turn_number: 54 },
-  });
-  return { ...intent, notificationId: name };
+function intentOf(name: string): NotificationInput {
+  return { ...intentFor(1), notificationId: name };
 }

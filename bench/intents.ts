@@ -12,17 +12,27 @@ import { runRound, until } from './rounds.ts';
 export const ROUTES_PER_RECIPIENT = 2;
 export const GATEWAY_STREAM = 'gateway:client-events';
 const MAIL_STREAM = 'mail:delivery_commands';
+/** `user-1` to `user-20000` are known to the stand-in User Service. */
+const KNOWN_USERS = 20_000;
 /** Commands of one pipeline. */
 const PIPELINE_SIZE = 500;
 /** Looking costs Redis next to nothing. */
 const LOOK_INTERVAL_MS = 20;
 
+/** An intent for users that have had none for long: the service remembers those of the last moment. */
 export function intentFor(recipients: number): NotificationIntent {
   return newGameTurnReady({
     idempotencyKey: randomUUID(),
-    recipientUserIds: Array.from({ length: recipients }, (_, index) => `user-${index + 1}`),
+    recipientUserIds: Array.from({ length: recipients }, nextUser),
     payload: { game_id: 'game-7', game_name: 'Andromeda', turn_number: 54 },
   });
+}
+
+let users = 0;
+
+function nextUser(): string {
+  users = (users % KNOWN_USERS) + 1;
+  return `user-${users}`;
 }
 
 /** Appends intents as fast as Redis takes them. @returns their notification ids. */
