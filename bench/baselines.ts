@@ -11,7 +11,7 @@ import type { Round } from './rounds.ts';
 import { runRound } from './rounds.ts';
 
 export interface Baselines {
-  /** So many workflows of a shape, 50 being started at once. */
+  /** So many workflows of a shape, 50 in flight. */
   round(shape: BaselineShape, count: number): Promise<Round>;
   /** From the start of an empty workflow to its result, as its client sees it, ms. */
   emptyRoundTrip(): Promise<number>;
