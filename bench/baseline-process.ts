@@ -87,7 +87,9 @@ async function carryOut({ shape, count, isRoundTrip }: Order): Promise<Omit<Answ
     return { beganAtMs, roundTripMs: performance.now() - startedAt };
   }
   const limit = pLimit(IN_FLIGHT);
-  const run = async (n: number) => (await start(shape, `${batch}-${n}`)).result();
+  const run = async (n: number): Promise<void> => {
+    await (await start(shape, `${batch}-${n}`)).result();
+  };
   await Promise.all(Array.from({ length: count }, (_, n) => limit(run, n)));
   return { beganAtMs };
 }

@@ -68,6 +68,8 @@ export interface Bench {
   /** The service of a part, started when it is not running. `env` adds to its configuration. */
   service(name: PartName, env?: Readonly<Record<string, string>>): Promise<ServiceProcess>;
   stopService(name: PartName): Promise<void>;
+  /** When each service process of this run was ready, by its id: see `ServiceProcess`. */
+  readyAtUs: ReadonlyMap<number, number>;
   /** @returns the CPU time of the servers and of a worker's process so far; undefined where the system does not tell. */
   cpu(workerPid: number): CpuSeconds | undefined;
   /** Runs at the end, last registered first. */
@@ -112,6 +114,7 @@ export async function openBench({ sizes, nodeOptionsOf, report }: BenchOptions):
   const closers: (() => Promise<unknown>)[] = [async () => remove(), () => stack.stop()];
   const parts = new Map<PartName, Promise<Part>>();
   const services = new Map<PartName, Promise<ServiceProcess>>();
+  const readyAtUs = new Map<number, number>();
   const pids = Object.fromEntries(
     (['temporal', 'postgres', 'redis'] as const).map((server) => [server, pidOf(dataDir, server)]),
   );
@@ -121,6 +124,7 @@ export async function openBench({ sizes, nodeOptionsOf, report }: BenchOptions):
     report,
     nodeOptionsOf,
     dataDir,
+    readyAtUs,
     part(name) {
       const opened = parts.get(name) ?? openPart(name, stack, bench);
       parts.set(name, opened);
@@ -158,11 +162,13 @@ export async function openBench({ sizes, nodeOptionsOf, report }: BenchOptions):
   async function startService(name: PartName, env: Readonly<Record<string, string>>) {
     const part = await bench.part(name);
     report(`Starting the service of ${name}`);
-    return startServiceProcess({
+    const service = await startServiceProcess({
       env: { ...part.env, ...env },
       logFile: path.join(dataDir, `service-${name}.log`),
       nodeOptions: nodeOptionsOf(name),
     });
+    readyAtUs.set(service.pid, service.readyAtUs);
+    return service;
   }
 }
 

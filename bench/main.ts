@@ -58,7 +58,7 @@ async function main(): Promise<void> {
     // The profiler writes when its process ends.
     await bench.close();
   }
-  if (profileDir !== undefined && !isStopping) showProfiles(profileDir);
+  if (profileDir !== undefined && !isStopping) showProfiles(profileDir, bench);
 }
 
 async function measure(bench: Bench, { measurements, isShown }: Selection): Promise<Row[]> {
@@ -77,11 +77,11 @@ const profilerOptions = (dir: string, part: PartName): string[] => [
   `--cpu-prof-dir=${profilesOf(dir, part)}`,
 ];
 
-function showProfiles(dir: string): void {
+function showProfiles(dir: string, { readyAtUs }: Bench): void {
   for (const mode of MODES) {
     const folder = profilesOf(dir, mode);
     if (existsSync(folder))
-      process.stdout.write(`\nService in mode ${mode}\n\n${describeProfiles(folder)}\n`);
+      process.stdout.write(`\nService in mode ${mode}\n\n${describeProfiles(folder, readyAtUs)}\n`);
   }
 }
 

@@ -21,6 +21,8 @@ const TICKS_PER_SECOND = 100;
 
 export interface ServiceProcess {
   pid: number;
+  /** By the monotonic clock of the machine, µs. */
+  readyAtUs: number;
   /** Ends it as an operator would, and resolves when it is gone. May be called more than once. */
   stop(): Promise<void>;
 }
@@ -49,7 +51,7 @@ export async function startServiceProcess(options: ServiceOptions): Promise<Serv
     const log = tail(readFileSync(options.logFile, 'utf8'), 15);
     throw new Error(`${(error as Error).message}; its log ${options.logFile}${log}`, { cause: error });
   }
-  return { pid: child.pid!, stop };
+  return { pid: child.pid!, readyAtUs: Number(process.hrtime.bigint() / 1_000n), stop };
 }
 
 /** Runs a source file in a Node of its own, with a channel for messages if asked. It does not outlive this process. */

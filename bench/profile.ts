@@ -6,9 +6,14 @@ import { tableOf } from '../client/table.ts';
 /** How many functions are named. */
 const TOP_FUNCTIONS = 25;
 
+/** `CPU.<date>.<time>.<process>.<thread>.<number>.cpuprofile` */
+const PROCESS_ID = /^CPU\.\d+\.\d+\.(\d+)\./;
+
 /** The part of V8's format that is used here. */
 interface CpuProfile {
   nodes: { id: number; callFrame: CallFrame }[];
+  /** By the monotonic clock, µs. */
+  startTime: number;
   /** Node ids, and the time since the sample before, µs. */
   samples: number[];
   timeDeltas: number[];
@@ -24,12 +29,14 @@ interface CallFrame {
 const GROUPS: readonly [group: string, fits: (frame: CallFrame) => boolean][] = [
   ['idle', ({ functionName }) => functionName === '(idle)'],
   ['garbage collection', ({ functionName }) => functionName === '(garbage collector)'],
-  ['native code', ({ functionName, url }) => functionName === '(program)' || url === ''],
-  // The bundle, and the VM around it.
+  // The bundle, the VM around it, and the calls into that.
   [
     'workflow sandbox',
-    inUrl(/galaxy-notify\/workflows-|@temporalio\/(workflow|worker\/lib\/workflow)|__temporal|^webpack/),
+    ({ functionName, url }) =>
+      functionName === 'runInContext' ||
+      /galaxy-notify\/workflows-|@temporalio\/(workflow|worker\/lib\/workflow)|^evalmachine/.test(url),
   ],
+  ['native code', ({ functionName, url }) => functionName === '(program)' || url === ''],
   ['protobuf', inUrl(/@temporalio\/proto|protobufjs|node_modules\/long\//)],
   ['gRPC', inUrl(/@grpc/)],
   ['OpenTelemetry', inUrl(/@opentelemetry|interceptors-opentelemetry/)],
@@ -38,7 +45,7 @@ const GROUPS: readonly [group: string, fits: (frame: CallFrame) => boolean][] = 
   ['ioredis', inUrl(/node_modules\/(@?ioredis|redis-)/)],
   ['pino', inUrl(/node_modules\/(@?pino|sonic-boom|safe-stable-stringify|fast-redact)/)],
   ['other packages', inUrl(/node_modules\//)],
-  ['Node', inUrl(/^node:/)],
+  ['Node', inUrl(/^(node|wasm):/)],
   ['our code', () => true],
 ];
 
@@ -52,12 +59,20 @@ interface SelfTime extends CallFrame {
   ms: number;
 }
 
-/** @param files profiles of one process: one for each of its threads. */
-export function selfTimes(profiles: readonly CpuProfile[]): SelfTime[] {
+/**
+ * Self times by function, longest first.
+ *
+ * @param profiles one for each thread. What was sampled before `sinceUs`, by the monotonic clock, is left out.
+ */
+export function selfTimes(profiles: readonly { profile: CpuProfile; sinceUs: number }[]): SelfTime[] {
   const found = new Map<string, SelfTime>();
-  for (const { nodes, samples, timeDeltas } of profiles) {
+  for (const { profile, sinceUs } of profiles) {
+    const { nodes, samples, timeDeltas } = profile;
+    let at = profile.startTime;
     const frames = new Map(nodes.map(({ id, callFrame }) => [id, callFrame]));
     samples.forEach((id, index) => {
+      at += timeDeltas[index] ?? 0;
+      if (at < sinceUs) return;
       const frame = frames.get(id)!;
       const key = `${frame.functionName} ${frame.url}:${frame.lineNumber}`;
       const entry = found.get(key) ?? { ...frame, group: groupOf(frame), ms: 0 };
@@ -70,11 +85,20 @@ export function selfTimes(profiles: readonly CpuProfile[]): SelfTime[] {
 
 const groupOf = (frame: CallFrame): string => GROUPS.find(([, fits]) => fits(frame))![0];
 
-/** Two tables, groups and functions, of the profiles in a folder. Shares are of the time that was not idle. */
-export function describeProfiles(folder: string): string {
+/**
+ * Two tables, groups and functions, of the profiles in a folder. Shares are of the time that was not idle.
+ *
+ * @param readyAtUs when each process was ready, by its id: starting is not what is asked about.
+ */
+export function describeProfiles(folder: string, readyAtUs: ReadonlyMap<number, number>): string {
   const files = readdirSync(folder).filter((file) => file.endsWith('.cpuprofile'));
   const times = selfTimes(
-    files.map((file) => JSON.parse(readFileSync(path.join(folder, file), 'utf8')) as CpuProfile),
+    files.flatMap((file) => {
+      // Of an earlier run, when nobody knows the process.
+      const sinceUs = readyAtUs.get(Number(PROCESS_ID.exec(file)?.[1]));
+      if (sinceUs === undefined) return [];
+      return [{ profile: JSON.parse(readFileSync(path.join(folder, file), 'utf8')) as CpuProfile, sinceUs }];
+    }),
   ).filter(({ group }) => group !== 'idle');
   const total = sumOf(times);
   const cells = (ms: number) => [`${Math.round(ms)} ms`, `${((100 * ms) / total).toFixed(1)} %`];

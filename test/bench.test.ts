@@ -108,8 +108,11 @@ test('a profile adds up self time by function and owner', () => {
     { id: 3, callFrame: frame('parseIntent', 'file:///app/api/intent.ts') },
     { id: 4, callFrame: frame('query', 'file:///app/node_modules/pg/lib/client.js') },
   ];
-  const profile = { nodes, samples: [1, 2, 3, 4], timeDeltas: [9_000, 1_000, 1_500, 2_000] };
-  expect(selfTimes([profile]).map(({ functionName, group, ms }) => [functionName, group, ms])).toEqual([
+  const samples = [3, 1, 2, 3, 4];
+  const profile = { startTime: 100, nodes, samples, timeDeltas: [50, 9_000, 1_000, 1_500, 2_000] };
+  expect(
+    selfTimes([{ profile, sinceUs: 200 }]).map(({ functionName, group, ms }) => [functionName, group, ms]),
+  ).toEqual([
     ['(idle)', 'idle', 9],
     ['query', 'pg', 3],
     ['parseIntent', 'our code', 1.5],
