@@ -162,7 +162,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
 let runtimeInstalled = false;
 
 /** The SDK's runtime exists once per process and cannot be replaced. */
-function installTemporalRuntime(log: Logger): void {
+export function installTemporalRuntime(log: Logger): void {
   if (runtimeInstalled) return;
   runtimeInstalled = true;
   Runtime.install({
@@ -186,7 +186,7 @@ function probeOptions({ production, values }: Config) {
 }
 
 /** Worker settings: short latency of first tasks, and bounded work. */
-function tuning({ values }: Config) {
+export function tuning({ values }: Config) {
   const shutdownMs = values.NOTIFICATION_SHUTDOWN_TIMEOUT;
   return {
     // Most of our workflows have a single workflow task, and a first task always comes from the non-sticky queue.

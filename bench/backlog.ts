@@ -1,0 +1,92 @@
+/**
+ * A backlog that gathered while the service was stopped: whether it goes on draining as fast as it began, and with the
+ * same memory. The first fifth has the start of the service in it, so the last one is held against the second.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Bench, Mode } from './environment.ts';
+import { MODES } from './environment.ts';
+import {
+  ROUTES_PER_RECIPIENT,
+  appendIntents,
+  burst,
+  countHandOffs,
+  routesSettled,
+  serviceOf,
+} from './intents.ts';
+import type { Finding, Measurement, RowSpec } from './measurement.ts';
+import { memoryMbOf } from './processes.ts';
+import { ROUND_LIMIT_MS } from './rounds.ts';
+import type { DrainSample } from './statistics.ts';
+import { drainRatio, meanInFifth } from './statistics.ts';
+
+const LEAST_RATIO = 0.9;
+/** More than this is not flat any more. */
+const MOST_MEMORY_RATIO = 1.1;
+const SAMPLE_INTERVAL_MS = 250;
+
+/** `mb` is absent where the system does not tell it. */
+type Sample = DrainSample & { mb?: number };
+
+export const backlog: Measurement = {
+  name: 'backlog',
+  meaning: 'intents that were published while the service was stopped',
+  isQuick: true,
+  rows: MODES.flatMap((mode): RowSpec[] => [
+    { name: `backlog.${mode}.drained`, unit: '/s', meaning: 'intents, over the whole drain' },
+    {
+      name: `backlog.${mode}.last/second`,
+      unit: '',
+      target: { atLeast: LEAST_RATIO },
+      meaning: 'drain rate in the last fifth against the second',
+    },
+    {
+      name: `backlog.${mode}.memory.last/second`,
+      unit: '',
+      target: { atMost: MOST_MEMORY_RATIO },
+      meaning: 'resident memory of the service, the same fifths',
+    },
+  ]),
+
+  async run(bench) {
+    const findings: Finding[] = [];
+    for (const mode of MODES) {
+      const { backlog: total } = bench.sizes;
+      const samples = await drain(bench, mode, total);
+      const row = (name: string) => `backlog.${mode}.${name}`;
+      const memoryIn = (n: number) => meanInFifth(samples, total, n, ({ mb = Number.NaN }) => mb);
+      const memoryRatio = memoryIn(5) / memoryIn(2);
+      findings.push(
+        {
+          row: row('drained'),
+          value: (1_000 * total) / samples.at(-1)!.ms,
+          details: { intents: total, samples },
+        },
+        { row: row('last/second'), value: drainRatio(samples, total) },
+        ...(Number.isNaN(memoryRatio) ? [] : [{ row: row('memory.last/second'), value: memoryRatio }]),
+      );
+    }
+    return findings;
+  },
+};
+
+/** @returns intents done and memory, from the moment when the service is ready until all are done. */
+async function drain(bench: Bench, mode: Mode, total: number): Promise<Sample[]> {
+  const part = await bench.part(mode);
+  // The service must have read its stream before: the first start of all takes longer than any other.
+  await burst(bench, mode, 10);
+  await bench.stopService(mode);
+  const before = await countHandOffs(part);
+  const ids = await appendIntents(part, total);
+  bench.report(`${mode}: draining ${total} intents`);
+  const { pid } = await serviceOf(bench, mode);
+  const startedAt = performance.now();
+  const samples: Sample[] = [];
+  for (let done = 0; done < total; await sleep(SAMPLE_INTERVAL_MS)) {
+    done = ((await countHandOffs(part)) - before) / ROUTES_PER_RECIPIENT;
+    const mb = memoryMbOf(pid);
+    samples.push({ ms: performance.now() - startedAt, done, ...(mb === undefined ? {} : { mb }) });
+    if (samples.at(-1)!.ms > ROUND_LIMIT_MS) throw new Error(`only ${done} of ${total} intents are done`);
+  }
+  await routesSettled(part, ids, total * ROUTES_PER_RECIPIENT);
+  return samples;
+}

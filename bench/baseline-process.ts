@@ -1,0 +1,109 @@
+/**
+ * The process of the baselines: a worker with the settings of the service's, and a client that shares its connection.
+ * It is given orders by the benchmark, and configured by its environment like the service.
+ */
+import { randomUUID } from 'node:crypto';
+import path from 'node:path';
+import { Worker, bundleWorkflowCode } from '@temporalio/worker';
+import pLimit from 'p-limit';
+import { createIntentActivities } from '../activities/intent.ts';
+import { createRouteActivities } from '../activities/intent-route.ts';
+import { migrate } from '../migrations/migrate.ts';
+import { loadConfig } from '../workers/config.ts';
+import { provideEndpoints } from '../workers/endpoints.ts';
+import { createLogger } from '../workers/logger.ts';
+import { connectResources } from '../workers/resources.ts';
+import { installTemporalRuntime, tuning } from '../workers/service.ts';
+import { startTelemetry } from '../workers/telemetry.ts';
+import type { NotificationInput } from '../workflows/intent-contract.ts';
+import { intentFor } from './intents.ts';
+
+export type BaselineShape = 'emptyWorkflow' | 'emptyTree' | 'naiveNotification';
+
+/** Run so many workflows of a shape; or run one and say how long it took until its result was there. */
+export interface Order {
+  id: number;
+  shape: BaselineShape;
+  count: number;
+  isRoundTrip: boolean;
+}
+
+export interface Answer {
+  id: number;
+  /** When the first start was asked for, ms since the epoch. */
+  beganAtMs?: number;
+  /** From the start to the result, ms. */
+  roundTripMs?: number;
+  error?: string;
+}
+
+/** Sent once, when orders are taken. */
+export const READY = 'ready';
+
+const TASK_QUEUE = 'baselines';
+/** More in flight make the server slower, which would be a low ceiling. */
+const IN_FLIGHT = 50;
+
+const config = loadConfig();
+const log = createLogger(config.values.NOTIFICATION_LOG_LEVEL);
+installTemporalRuntime(log);
+const { endpoints } = await provideEndpoints(config, () => undefined);
+const resources = await connectResources({
+  config,
+  endpoints,
+  log,
+  telemetry: startTelemetry(config, log),
+  draining: new AbortController().signal,
+});
+await migrate(endpoints.postgresDsn);
+const worker = await Worker.create({
+  connection: resources.connection,
+  namespace: resources.namespace,
+  taskQueue: TASK_QUEUE,
+  workflowBundle: await bundleWorkflowCode({
+    workflowsPath: path.join(import.meta.dirname, 'baseline-workflows.ts'),
+  }),
+  activities: { ...createIntentActivities(resources), ...createRouteActivities(resources) },
+  ...tuning(config),
+});
+const running = worker.run();
+process.on('message', (order: Order) => {
+  void carryOut(order).then(
+    (answer) => process.send!({ id: order.id, ...answer } satisfies Answer),
+    (error: Error) => process.send!({ id: order.id, error: error.message } satisfies Answer),
+  );
+});
+// The benchmark is gone, or has no more orders.
+for (const event of ['disconnect', 'SIGTERM']) process.on(event, () => process.exit());
+process.send!(READY);
+await running;
+
+async function carryOut({ shape, count, isRoundTrip }: Order): Promise<Omit<Answer, 'id'>> {
+  const batch = randomUUID();
+  const beganAtMs = Date.now();
+  if (isRoundTrip) {
+    const startedAt = performance.now();
+    await (await start(shape, batch)).result();
+    return { beganAtMs, roundTripMs: performance.now() - startedAt };
+  }
+  const limit = pLimit(IN_FLIGHT);
+  const run = async (n: number): Promise<void> => {
+    await (await start(shape, `${batch}-${n}`)).result();
+  };
+  await Promise.all(Array.from({ length: count }, (_, n) => limit(run, n)));
+  return { beganAtMs };
+}
+
+function start(shape: BaselineShape, name: string) {
+  return resources.client.workflow.start(shape, {
+    workflowId: `${shape}/${name}`,
+    taskQueue: TASK_QUEUE,
+    args: shape === 'naiveNotification' ? [intentOf(name)] : [],
+    // The ceiling may use whatever the service uses. A tutorial does not mention it, and a round trip is without it.
+    requestEagerStart: shape === 'emptyTree',
+  });
+}
+
+function intentOf(name: string): NotificationInput {
+  return { ...intentFor(1), notificationId: name };
+}

@@ -1,0 +1,232 @@
+/**
+ * The servers of a run and who uses them. All are started anew, with data in a folder of their own that goes with the
+ * run. What is compared runs side by side on them, in parts that do not see each other: a part has its own Temporal
+ * namespace, PostgreSQL database, Redis database and service process, of which only the one that is measured has work.
+ */
+import { chmodSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { Client, Connection } from '@temporalio/client';
+import { Redis } from 'ioredis';
+import pg from 'pg';
+import { createDeviceTokens } from '../dev/mobile-device-tokens.ts';
+import type { Stack } from '../dev/stack.ts';
+import { startStack } from '../dev/stack.ts';
+import { loadConfig } from '../workers/config.ts';
+import { SEARCH_ATTRIBUTE_NAMES } from '../workers/temporal-setup.ts';
+import { cpuSecondsOf, startServiceProcess, type ServiceProcess } from './processes.ts';
+
+/** The modes of `NOTIFICATION_ROUTE_DISPATCH`, each a part. */
+export const MODES = ['child', 'on_failure'] as const;
+export type Mode = (typeof MODES)[number];
+
+const PARTS = ['baselines', ...MODES, 'mobile-push'] as const;
+export type PartName = (typeof PARTS)[number];
+
+/** How much is measured. */
+export interface Sizes {
+  rounds: number;
+  /** Of rounds that take long. */
+  longRounds: number;
+  /** Intents of one round. */
+  intents: number;
+  /** How long one intent a second is published, s. */
+  idleSeconds: number;
+  /** How long half of the highest rate is published, s. */
+  loadSeconds: number;
+  /** Intents of the backlog. */
+  backlog: number;
+}
+
+export const sizesOf = ({ quick, rounds }: { quick: boolean; rounds: number }): Sizes =>
+  quick
+    ? { rounds, longRounds: 1, intents: 150, idleSeconds: 20, loadSeconds: 8, backlog: 1_000 }
+    : { rounds, longRounds: rounds, intents: 300, idleSeconds: 120, loadSeconds: 30, backlog: 5_000 };
+
+/** One user of the servers, and the connections of the benchmark to its part of them. */
+export interface Part {
+  name: PartName;
+  /** How a process of this part is told where the servers are. */
+  env: Readonly<Record<string, string>>;
+  redis: Redis;
+  /** A further connection, for blocking reads. */
+  openRedis(): Redis;
+  db: pg.Pool;
+  client: Client;
+}
+
+/** CPU time by process, seconds. */
+export type CpuSeconds = Record<'temporal' | 'postgres' | 'redis' | 'worker', number>;
+
+export interface Bench {
+  sizes: Sizes;
+  report: (line: string) => void;
+  /** Node's options for the service, and where the log files lie. */
+  nodeOptionsOf(part: PartName): readonly string[];
+  dataDir: string;
+  part(name: PartName): Promise<Part>;
+  /** The service of a part, started when it is not running. `env` adds to its configuration. */
+  service(name: PartName, env?: Readonly<Record<string, string>>): Promise<ServiceProcess>;
+  stopService(name: PartName): Promise<void>;
+  /** When each service process of this run was ready, by its id: see `ServiceProcess`. */
+  readyAtUs: ReadonlyMap<number, number>;
+  /** @returns the CPU time of the servers and of a worker's process so far; undefined where the system does not tell. */
+  cpu(workerPid: number): CpuSeconds | undefined;
+  /** Runs at the end, last registered first. */
+  onClose(close: () => Promise<unknown>): void;
+  /** What was found out about the servers. */
+  versions(): Promise<Record<string, string>>;
+  /** Stops everything and removes the data. May be called more than once. */
+  close(): Promise<void>;
+}
+
+interface BenchOptions {
+  sizes: Sizes;
+  nodeOptionsOf: Bench['nodeOptionsOf'];
+  report: (line: string) => void;
+}
+
+/** @throws Error when a server cannot be had; what was started is stopped again. */
+export async function openBench({ sizes, nodeOptionsOf, report }: BenchOptions): Promise<Bench> {
+  const dataDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-bench-'));
+  // As root, PostgreSQL runs as a user of its own, who must get in.
+  chmodSync(dataDir, 0o755);
+  // PostgreSQL may still be writing while it ends.
+  const remove = () => rmSync(dataDir, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
+
+  report('Starting PostgreSQL, Redis, Temporal and the stand-in User Service');
+  const starting = startStack({
+    dataDir,
+    report,
+    postgres: { port: 0 },
+    redis: { port: 0 },
+    userService: { port: 0 },
+    temporal: {
+      port: 0,
+      // Of the caller's environment only the path of a program: no server that is configured is measured.
+      cliPath: loadConfig().values.TEMPORAL_CLI_PATH,
+      namespaces: PARTS.map(namespaceOf),
+      searchAttributes: Object.fromEntries(SEARCH_ATTRIBUTE_NAMES.map((name) => [name, 'Keyword'])),
+    },
+  });
+  // After the servers' own listeners, which stop what is still running.
+  const stack = await starting.finally(() => process.once('exit', remove));
+  const closers: (() => Promise<unknown>)[] = [async () => remove(), () => stack.stop()];
+  const parts = new Map<PartName, Promise<Part>>();
+  const services = new Map<PartName, Promise<ServiceProcess>>();
+  const readyAtUs = new Map<number, number>();
+  const pids = Object.fromEntries(
+    (['temporal', 'postgres', 'redis'] as const).map((server) => [server, pidOf(dataDir, server)]),
+  );
+
+  const bench: Bench = {
+    sizes,
+    report,
+    nodeOptionsOf,
+    dataDir,
+    readyAtUs,
+    part(name) {
+      const opened = parts.get(name) ?? openPart(name, stack, bench);
+      parts.set(name, opened);
+      return opened;
+    },
+    service(name, env = {}) {
+      const started = services.get(name) ?? startService(name, env);
+      services.set(name, started);
+      return started;
+    },
+    async stopService(name) {
+      const started = services.get(name);
+      services.delete(name);
+      await (await started)?.stop();
+    },
+    cpu(workerPid) {
+      const entries = Object.entries({ ...pids, worker: workerPid }).map(
+        ([name, pid]) => [name, cpuSecondsOf([pid])] as const,
+      );
+      if (entries.some(([, seconds]) => seconds === undefined)) return undefined;
+      return Object.fromEntries(entries) as CpuSeconds;
+    },
+    onClose: (close) => void closers.push(close),
+    versions: () => versionsOf(bench),
+    async close() {
+      for (const close of closers.splice(0).reverse()) {
+        await close().catch((error: Error) => report(`Not ended in good order: ${error.message}`));
+      }
+      process.off('exit', remove);
+    },
+  };
+  bench.onClose(() => Promise.all([...services.keys()].map((name) => bench.stopService(name))));
+  return bench;
+
+  async function startService(name: PartName, env: Readonly<Record<string, string>>) {
+    const part = await bench.part(name);
+    report(`Starting the service of ${name}`);
+    const service = await startServiceProcess({
+      env: { ...part.env, ...env },
+      logFile: path.join(dataDir, `service-${name}.log`),
+      nodeOptions: nodeOptionsOf(name),
+    });
+    readyAtUs.set(service.pid, service.readyAtUs);
+    return service;
+  }
+}
+
+const namespaceOf = (part: PartName): string => `bench-${part}`;
+
+function pidOf(dataDir: string, server: string): number {
+  const file = readFileSync(path.join(dataDir, `${server}.pid.json`), 'utf8');
+  return (JSON.parse(file) as { server: { pid: number } }).server.pid;
+}
+
+async function openPart(name: PartName, stack: Stack, bench: Bench): Promise<Part> {
+  const [host = '', port = ''] = stack.redisAddr!.split(':');
+  const redisDb = PARTS.indexOf(name);
+  const dsn = new URL(stack.postgresDsn!);
+  const database = `bench_${name.replace('-', '_')}`;
+  const admin = new pg.Client({ connectionString: dsn.href });
+  await admin.connect();
+  await admin.query(`CREATE DATABASE ${database}`).finally(() => admin.end());
+  dsn.pathname = `/${database}`;
+  await createDeviceTokens(dsn.href, { samples: false });
+
+  const connection = await Connection.connect({ address: stack.temporalAddress! });
+  const db = new pg.Pool({ connectionString: dsn.href, max: 2, options: '-c timezone=UTC' });
+  db.on('error', () => undefined);
+  const openRedis = () => new Redis({ host, port: Number(port), db: redisDb });
+  const redis = openRedis();
+  bench.onClose(async () => {
+    redis.disconnect();
+    await Promise.allSettled([db.end(), connection.close()]);
+  });
+  return {
+    name,
+    env: {
+      NOTIFICATION_ROLES: 'intent',
+      NOTIFICATION_REDIS_MASTER_ADDR: `${host}:${port}`,
+      NOTIFICATION_REDIS_DB: String(redisDb),
+      NOTIFICATION_POSTGRES_PRIMARY_DSN: dsn.href,
+      NOTIFICATION_USER_SERVICE_BASE_URL: stack.userServiceUrl!,
+      TEMPORAL_ADDRESS: stack.temporalAddress!,
+      TEMPORAL_NAMESPACE: namespaceOf(name),
+    },
+    redis,
+    openRedis,
+    db,
+    client: new Client({ connection, namespace: namespaceOf(name) }),
+  };
+}
+
+async function versionsOf(bench: Bench): Promise<Record<string, string>> {
+  const { redis, db, client } = await bench.part('baselines');
+  const [info, postgres, temporal] = await Promise.all([
+    redis.info('server'),
+    db.query<{ server_version: string }>('SHOW server_version'),
+    client.workflowService.getSystemInfo({}),
+  ]);
+  return {
+    temporal: temporal.serverVersion ?? 'unknown',
+    postgres: postgres.rows[0]!.server_version,
+    redis: /(?:valkey|redis)_version:(\S+)/.exec(info)?.[1] ?? 'unknown',
+  };
+}

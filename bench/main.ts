@@ -1,0 +1,107 @@
+/** `npm run bench`: the targets of bench/README.md, measured on servers of its own. */
+import { existsSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { explain } from '../workers/explain.ts';
+import { backlog } from './backlog.ts';
+import type { Bench, PartName } from './environment.ts';
+import { MODES, openBench, sizesOf } from './environment.ts';
+import { fanOut } from './fan-out.ts';
+import { footprint } from './footprint.ts';
+import { largeAudience } from './large-audience.ts';
+import { latency } from './latency.ts';
+import type { Measurement } from './measurement.ts';
+import { mobilePush } from './mobile-push.ts';
+import type { Selection } from './options.ts';
+import { HELP, parseOptions, select } from './options.ts';
+import { describeProfiles } from './profile.ts';
+import type { Row } from './report.ts';
+import { describeMachine, rowsOf, tableOfRows, tableOfTargets } from './report.ts';
+import { throughput } from './throughput.ts';
+
+/** In the order in which they are made. A further feature is a further line. */
+const MEASUREMENTS: readonly Measurement[] = [
+  footprint,
+  throughput,
+  latency,
+  fanOut,
+  backlog,
+  largeAudience,
+  mobilePush,
+];
+
+async function main(): Promise<void> {
+  const options = parseOptions(process.argv.slice(2));
+  if (options.help) return void process.stdout.write(HELP);
+  if (options.list) return void process.stdout.write(`${tableOfTargets(MEASUREMENTS)}\n`);
+  const { profileDir, jsonFile } = options;
+  const only = profileDir !== undefined && options.only.length === 0 ? [throughput.name] : options.only;
+  const selection = select(MEASUREMENTS, { ...options, only });
+  const machine = describeMachine();
+  const date = new Date().toISOString();
+  const bench = await openBench({
+    sizes: sizesOf(options),
+    report,
+    nodeOptionsOf: (part) => (profileDir === undefined ? [] : profilerOptions(profileDir, part)),
+  });
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => stopEarly(bench));
+  try {
+    const rows = await measure(bench, selection);
+    process.stdout.write(`\n${tableOfRows(rows)}\n`);
+    if (jsonFile !== undefined) {
+      const result = { date, machine, versions: await bench.versions(), sizes: bench.sizes, rows };
+      writeFileSync(jsonFile, `${JSON.stringify(result, null, 2)}\n`);
+    }
+  } catch (error) {
+    // After Ctrl-C everything fails that still runs.
+    if (!isStopping) throw error;
+  } finally {
+    // The profiler writes when its process ends.
+    await bench.close();
+  }
+  if (profileDir !== undefined && !isStopping) showProfiles(profileDir, bench);
+}
+
+async function measure(bench: Bench, { measurements, isShown }: Selection): Promise<Row[]> {
+  const rows: Row[] = [];
+  for (const measurement of measurements) {
+    report(`== ${measurement.name}: ${measurement.meaning}`);
+    rows.push(...rowsOf(measurement, await measurement.run(bench)));
+  }
+  return rows.filter(({ name }) => isShown(name));
+}
+
+const profilesOf = (dir: string, part: PartName): string => path.resolve(dir, part);
+
+const profilerOptions = (dir: string, part: PartName): string[] => [
+  '--cpu-prof',
+  `--cpu-prof-dir=${profilesOf(dir, part)}`,
+];
+
+function showProfiles(dir: string, { readyAtUs }: Bench): void {
+  for (const mode of MODES) {
+    const folder = profilesOf(dir, mode);
+    if (existsSync(folder))
+      process.stdout.write(`\nService in mode ${mode}\n\n${describeProfiles(folder, readyAtUs)}\n`);
+  }
+}
+
+let isStopping = false;
+
+function stopEarly(bench: Bench): void {
+  // A second signal does not wait: ending through `exit` takes the servers along.
+  if (isStopping) process.exit(130);
+  isStopping = true;
+  report('Stopping (again to stop at once)');
+  void bench.close().finally(() => process.exit(130));
+}
+
+function report(line: string): void {
+  process.stderr.write(`${line}\n`);
+}
+
+try {
+  await main();
+} catch (error) {
+  report(explain(error));
+  process.exitCode = 1;
+}

@@ -1,0 +1,99 @@
+/** The command line of the benchmark. Pure. */
+import { parseArgs } from 'node:util';
+import { SetupError } from '../workers/endpoints.ts';
+import type { Measurement } from './measurement.ts';
+
+export const HELP = `Usage: npm run bench [-- options]
+
+Starts everything on free ports with data of its own, which is removed at the end, and measures what a notification
+costs: each row against a target or against the cheapest that Temporal allows, in the same run. Read bench/README.md.
+
+  --quick         the ratios only, with fewer intents, in about 5 minutes on a quiet machine
+  --only names    these rows or measurements, comma-separated; the beginning of a name does
+  --rounds n      rounds of each measurement, of which the median counts; default 3
+  --json FILE     write the machine, every row and its raw rounds to a file as well
+  --profile DIR   run the service under Node's CPU profiler, keep the profiles in DIR, and show where its time goes;
+                  measures throughput unless --only says otherwise
+  --list          name the rows and their targets
+  --help          this text
+
+Progress goes to standard error, the table to standard output. The exit code is 0 also when a target is missed: the
+table says so. It is 1 when something breaks and 130 after Ctrl-C.
+`;
+
+export interface Options {
+  quick: boolean;
+  /** Names or their beginnings; empty means all. */
+  only: readonly string[];
+  rounds: number;
+  jsonFile?: string;
+  profileDir?: string;
+  list: boolean;
+  help: boolean;
+}
+
+/** @throws SetupError that names what is wrong, and where to look. */
+export function parseOptions(args: readonly string[]): Options {
+  const { json, profile, only, rounds, ...flags } = valuesOf(args);
+  return {
+    ...flags,
+    only: namesOf(only),
+    rounds: countOf('--rounds', rounds),
+    ...(json === undefined ? {} : { jsonFile: json }),
+    ...(profile === undefined ? {} : { profileDir: profile }),
+  };
+}
+
+function valuesOf(args: readonly string[]) {
+  try {
+    return parseArgs({
+      args: [...args],
+      options: {
+        quick: { type: 'boolean', default: false },
+        only: { type: 'string' },
+        rounds: { type: 'string', default: '3' },
+        json: { type: 'string' },
+        profile: { type: 'string' },
+        list: { type: 'boolean', default: false },
+        help: { type: 'boolean', default: false },
+      },
+    }).values;
+  } catch (error) {
+    throw new SetupError(`${(error as Error).message}\n\n${HELP}`, { cause: error });
+  }
+}
+
+function namesOf(text: string | undefined): string[] {
+  if (text === undefined) return [];
+  const names = text.split(',').map((name) => name.trim());
+  if (names.includes('')) throw new SetupError('--only must name rows; see --list');
+  return names;
+}
+
+function countOf(option: string, text: string): number {
+  if (!/^[1-9]\d{0,2}$/.test(text)) {
+    throw new SetupError(`${option} must be a whole number from 1 to 999 (got ${text})`);
+  }
+  return Number(text);
+}
+
+/** What is to be measured, and which rows of it are to be shown. */
+export interface Selection {
+  measurements: Measurement[];
+  isShown(row: string): boolean;
+}
+
+/** @throws SetupError for a name that no row begins with. */
+export function select(
+  all: readonly Measurement[],
+  { quick, only }: Pick<Options, 'quick' | 'only'>,
+): Selection {
+  const rows = all.flatMap((measurement) => measurement.rows.map(({ name }) => name));
+  const unknown = only.filter((name) => !rows.some((row) => row.startsWith(name)));
+  if (unknown.length > 0) throw new SetupError(`no row begins with ${unknown.join(' or ')}; see --list`);
+  const isShown = (row: string) => only.length === 0 || only.some((name) => row.startsWith(name));
+  const measurements = all.filter(
+    ({ rows, isQuick }) => rows.some(({ name }) => isShown(name)) && (isQuick || !quick || only.length > 0),
+  );
+  return { measurements, isShown };
+}
