@@ -5,6 +5,8 @@
 import type { Attributes, Meter } from '@opentelemetry/api';
 import type { Channel } from '../api/catalog.ts';
 import { NOTIFICATION_TYPES, PRODUCERS } from '../api/catalog.ts';
+import type { CallbackKind } from '../api/account-callback.ts';
+import type { CallbackInput, MalformedInputCode } from '../api/callback-input.ts';
 import type { MalformedJobCode } from '../api/mobile-job.ts';
 import type { TargetKind } from '../api/symbol-config.ts';
 import type { DeferralReason } from '../workflows/intent-contract.ts';
@@ -28,6 +30,11 @@ interface RouteAttributes {
 
 /** How an attempt went. `removed`: its token was stale and is deleted. `braked`: nothing was sent. */
 type MobileSendResult = 'sent' | 'removed' | 'retry' | 'failed' | 'suspect' | 'braked';
+
+interface CallbackAttributes {
+  kind: CallbackKind;
+  result: 'acknowledged' | 'refused' | 'timed_out' | 'failed';
+}
 
 /** What the probe listener serves. */
 type ProbePath = '/healthz' | '/readyz';
@@ -133,6 +140,26 @@ export function createMetrics(meter: Meter) {
     symbolListEmpty: counter<Record<never, never>>(
       'notification.symbols.empty_lists',
       'Times that no symbol was enabled, and nothing new was pushed',
+    ),
+    callbackEmission: counter<CallbackAttributes>(
+      'notification.callbacks.emissions',
+      'First attempts to deliver a callback about an account value',
+    ),
+    callbackRetry: counter<CallbackAttributes>(
+      'notification.callbacks.retries',
+      'Further attempts to deliver a callback, replays included',
+    ),
+    callbackDropped: counter<{ kind: CallbackKind }>(
+      'notification.callbacks.dropped',
+      'Callbacks that were given up after their last retry',
+    ),
+    callbackInput: counter<{ type: CallbackInput['type'] }>(
+      'notification.callbacks.inputs',
+      'Prices and positions taken from the stream',
+    ),
+    callbackInputMalformed: counter<{ failure_code: MalformedInputCode }>(
+      'notification.callbacks.malformed_inputs',
+      'Stream entries that are neither prices nor positions',
     ),
     probeRequest: counter<{ path: ProbePath | 'other'; status: number }>(
       'notification.internal_http.requests',

@@ -2,6 +2,7 @@
 import { existsSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { explain } from '../workers/explain.ts';
+import { accountCallback } from './account-callback.ts';
 import { backlog } from './backlog.ts';
 import type { Bench, PartName } from './environment.ts';
 import { MODES, openBench, sizesOf } from './environment.ts';
@@ -27,6 +28,7 @@ const MEASUREMENTS: readonly Measurement[] = [
   backlog,
   largeAudience,
   mobilePush,
+  accountCallback,
 ];
 
 async function main(): Promise<void> {

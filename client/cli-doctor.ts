@@ -3,6 +3,7 @@ import type { Command } from 'commander';
 import { subjectNotFoundSchema, userPath } from '../api/user-service.ts';
 import type { Config, RoleName } from '../workers/config.ts';
 import { ADMIN_EMAIL_VARIABLES, ConfigError, loadConfig } from '../workers/config.ts';
+import { ACCOUNT_CALLBACK_TASK_QUEUE } from '../workflows/account-callback-contract.ts';
 import { INTENT_TASK_QUEUE, SEARCH_ATTRIBUTES } from '../workflows/intent-contract.ts';
 import { MOBILE_SEARCH_ATTRIBUTES, MOBILE_TASK_QUEUE } from '../workflows/mobile-push-contract.ts';
 import { SYMBOL_CONFIG_TASK_QUEUE } from '../workflows/symbol-config-contract.ts';
@@ -108,6 +109,7 @@ const NEEDS: Record<RoleName, TemporalNeeds> = {
     searchAttributes: Object.values(MOBILE_SEARCH_ATTRIBUTES),
   },
   'symbol-config': { taskQueues: [SYMBOL_CONFIG_TASK_QUEUE], searchAttributes: [] },
+  'account-callback': { taskQueues: [ACCOUNT_CALLBACK_TASK_QUEUE], searchAttributes: [] },
 };
 
 const needsOf = ({ roles }: Config): TemporalNeeds => ({

@@ -4,6 +4,7 @@ import { Command, CommanderError } from 'commander';
 import packageJson from '../package.json' with { type: 'json' };
 import { ConfigError } from '../workers/config.ts';
 import { addBridgeCommands } from './cli-bridge.ts';
+import { addCallbackCommands } from './cli-callbacks.ts';
 import { addChannelCommands } from './cli-channels.ts';
 import { addDeadLetterCommands } from './cli-dead-letters.ts';
 import { addDoctorCommand } from './cli-doctor.ts';
@@ -33,7 +34,7 @@ ${EXIT_CODES_HELP}`;
 function programOf(): Command {
   const program = new Command('galaxy-notify')
     .description(
-      'Look into and steer galaxy-notify: notifications, dead letters, channels, the stream reader, mobile pushes, symbols.',
+      'Look into and steer galaxy-notify: notifications, dead letters, channels, the stream reader, mobile pushes, symbols, account callbacks.',
     )
     .version(packageJson.version)
     .option('--json', 'print the result as JSON on standard output, and nothing else there')
@@ -52,6 +53,7 @@ function programOf(): Command {
   addIntentCommands(program);
   addMobileCommands(program);
   addSymbolCommands(program);
+  addCallbackCommands(program);
   return program;
 }
 

@@ -14,6 +14,7 @@ import type { Client } from '@temporalio/client';
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import { bridgeOperations } from './operator-bridge.ts';
+import { callbackOperations } from './operator-callbacks.ts';
 import { cancelOperation } from './operator-cancel.ts';
 import { channelOperations } from './operator-channels.ts';
 import { deadLetterOperations } from './operator-dead-letters.ts';
@@ -46,5 +47,6 @@ export function createOperator(resources: OperatorResources) {
     malformed: malformedOperations(resources),
     mobile: mobileOperations(resources),
     symbols: symbolOperations(resources),
+    callbacks: callbackOperations(resources),
   };
 }

@@ -1,6 +1,6 @@
 /**
  * `npm run demo`: the whole stack on free ports, one intent of each type, a push to phones, the symbols pushed to every
- * target, and a table of what was delivered where. Ends with exit code 0 only if all of it arrived, exactly once.
+ * target, account values told to a portfolio, and a table of what was delivered where. Ends with exit code 0 only if all of it arrived, exactly once.
  */
 import { parseArgs } from 'node:util';
 import { Redis } from 'ioredis';
@@ -20,6 +20,7 @@ import { explain } from '../workers/explain.ts';
 import { createLogger } from '../workers/logger.ts';
 import { startService } from '../workers/service.ts';
 import { notificationWorkflowId } from '../workflows/intent-contract.ts';
+import { tellAccountValues, verdictOnCallbacks } from './demo-callbacks.ts';
 import type { DeviceResult } from './demo-mobile.ts';
 import { demonstrateMobilePush, tableOfDevices } from './demo-mobile.ts';
 import { pushSymbols, verdictOnSymbols } from './demo-symbols.ts';
@@ -27,7 +28,8 @@ import { pushSymbols, verdictOnSymbols } from './demo-symbols.ts';
 const HELP = `Usage: npm run demo [-- options]
 
 Starts everything on free ports, publishes one intent of each notification type and a push to the phones of a sample
-user, pushes the symbols to all stand-in targets, and shows what was delivered where.
+user, pushes the symbols to all stand-in targets, tells a stand-in portfolio the hourly and daily extremes of an account,
+and shows what was delivered where.
 
   --keep   leave everything running afterwards, until Ctrl-C, to look around in the Web UI
   --json   print the result as JSON
@@ -105,16 +107,18 @@ async function main(): Promise<boolean> {
         : [];
       // Real targets, which somebody has configured, are none of a demo's business.
       const symbols = stack?.symbolTargets ? await pushSymbols(config) : undefined;
+      const callbacks = stack?.portfolio ? await tellAccountValues(config, stack.portfolio) : undefined;
       const all = [...results.flatMap(({ routes }) => routes), ...devices];
       const isDelivered = all.every(({ problem }) => problem === undefined);
-      const isComplete = isDelivered && (symbols?.isComplete ?? true);
+      const isComplete = isDelivered && (symbols?.isComplete ?? true) && (callbacks?.isComplete ?? true);
       process.stdout.write(
         options.json
-          ? `${JSON.stringify({ isComplete, uiUrl, results, devices, symbols }, null, 2)}\n`
+          ? `${JSON.stringify({ isComplete, uiUrl, results, devices, symbols, callbacks }, null, 2)}\n`
           : `${tableOfResults(results)}${devices.length > 0 ? tableOfDevices(devices) : ''}`,
       );
       report(verdict(results, devices, isDelivered, uiUrl, config.values.TEMPORAL_NAMESPACE));
       if (symbols) report(verdictOnSymbols(symbols));
+      if (callbacks) report(verdictOnCallbacks(callbacks));
       if (options.keep) await keepRunning();
       return isComplete;
     } finally {
@@ -129,9 +133,16 @@ async function main(): Promise<boolean> {
 
 /** Ports that never clash, data of its own, and an administrator for every type that has one. */
 function demoDefaults(): Record<string, string> {
-  const free = ['REDIS', 'POSTGRES', 'TEMPORAL', 'TEMPORAL_UI', 'USER_SERVICE', 'FCM', 'SYMBOL_TARGETS'].map(
-    (server) => [`NOTIFICATION_DEV_${server}_PORT`, '0'] as const,
-  );
+  const free = [
+    'REDIS',
+    'POSTGRES',
+    'TEMPORAL',
+    'TEMPORAL_UI',
+    'USER_SERVICE',
+    'FCM',
+    'SYMBOL_TARGETS',
+    'PORTFOLIO',
+  ].map((server) => [`NOTIFICATION_DEV_${server}_PORT`, '0'] as const);
   const admins = Object.keys(ADMIN_EMAIL_VARIABLES).map((name) => [name, 'ops@example.com'] as const);
   return {
     ...Object.fromEntries([...free, ...admins]),

@@ -22,6 +22,7 @@ export const PORT_VARIABLES = {
   userService: 'NOTIFICATION_DEV_USER_SERVICE_PORT',
   fcm: 'NOTIFICATION_DEV_FCM_PORT',
   symbolTargets: 'NOTIFICATION_DEV_SYMBOL_TARGETS_PORT',
+  portfolio: 'NOTIFICATION_DEV_PORTFOLIO_PORT',
 } as const;
 
 /** Ports given out by {@link freePort}: the system may offer the same one again before it is listened on. */

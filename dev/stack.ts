@@ -11,6 +11,7 @@ import { lockDataDir } from './data-dir-lock.ts';
 import { startFcm, type FcmStandIn } from './fcm.ts';
 import { createDeviceTokens } from './mobile-device-tokens.ts';
 import { assertPortsFree, PORT_VARIABLES, type PortUse } from './ports.ts';
+import { startPortfolioService, type PortfolioStandIn } from './portfolio-service.ts';
 import { startPostgres } from './postgres.ts';
 import { startRedis } from './redis.ts';
 import { stopOrphans, type Report } from './server-process.ts';
@@ -29,6 +30,7 @@ export interface StackOptions {
   userService?: { port: number } | undefined;
   fcm?: { port: number } | undefined;
   symbolTargets?: { port: number } | undefined;
+  portfolio?: { port: number } | undefined;
   /** false: data need not survive a crash, for tests. Default true. */
   durable?: boolean;
   /** Lines of progress for the operator; silent when nothing takes long. */
@@ -55,6 +57,8 @@ export interface Stack {
   fcmStandIn?: FcmStandIn;
   /** The receivers of symbol configuration, in this process. */
   symbolTargets?: SymbolTargetsStandIn;
+  /** The receiver of account callbacks, in this process. */
+  portfolio?: PortfolioStandIn;
   /** Stops everything and releases the data directory; rejects when a server cannot be stopped. */
   stop(): Promise<void>;
 }
@@ -114,6 +118,7 @@ function startParts(options: StackOptions): Promise<Part>[] {
     userService,
     fcm,
     symbolTargets,
+    portfolio,
     durable = true,
     report,
   } = options;
@@ -164,6 +169,11 @@ function startParts(options: StackOptions): Promise<Part>[] {
       ),
     );
   }
+  if (portfolio) {
+    parts.push(
+      startPortfolioService(portfolio).then((standIn) => part({ portfolio: standIn }, () => standIn.stop())),
+    );
+  }
   return parts;
 }
 
@@ -174,6 +184,7 @@ function announce(dataDir: string, all: Part['addresses']): () => void {
     fcm: _fcm,
     fcmStandIn: _fcmStandIn,
     symbolTargets: _receivers,
+    portfolio: _portfolio,
     ...addresses
   } = all;
   const file = endpointsFile(dataDir);
@@ -210,6 +221,7 @@ function wantedPorts({
   userService,
   fcm,
   symbolTargets,
+  portfolio,
 }: StackOptions): PortUse[] {
   const uses: (Omit<PortUse, 'port'> & { port: number | undefined })[] = [
     { port: postgres?.port, name: 'embedded PostgreSQL', variable: PORT_VARIABLES.postgres },
@@ -219,6 +231,7 @@ function wantedPorts({
     { port: userService?.port, name: 'stand-in User Service', variable: PORT_VARIABLES.userService },
     { port: fcm?.port, name: 'stand-in FCM', variable: PORT_VARIABLES.fcm },
     { port: symbolTargets?.port, name: 'stand-in symbol targets', variable: PORT_VARIABLES.symbolTargets },
+    { port: portfolio?.port, name: 'stand-in portfolio service', variable: PORT_VARIABLES.portfolio },
   ];
   return uses.filter((use): use is PortUse => use.port !== undefined && use.port !== 0);
 }

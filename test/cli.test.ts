@@ -73,6 +73,8 @@ describe('usage', () => {
       ...['bridge status', 'bridge pause', 'bridge resume'],
       ...['symbols list', 'symbols enable', 'symbols disable', 'symbols set', 'symbols push'],
       ...['symbols status', 'symbols crawler'],
+      ...['callbacks status', 'callbacks failed', 'callbacks replay', 'callbacks run'],
+      ...['callbacks price', 'callbacks positions'],
       ...['malformed list', 'malformed show', 'intents publish', 'intents sample'],
     ];
     const helps = await Promise.all(commands.map((command) => cli([...command.split(' '), '--help'])));

@@ -83,6 +83,15 @@ const OWN_DEFAULTS: [name: Name, value: unknown][] = [
   ['NOTIFICATION_SYMBOL_PUSH_TIMEOUT', 5 * SECOND],
   ['NOTIFICATION_SYMBOL_RETRY_LADDER', [30 * SECOND, MINUTE, 2 * MINUTE, 5 * MINUTE, 15 * MINUTE]],
   ['NOTIFICATION_SYMBOL_RECONCILIATION_INTERVAL', 15 * MINUTE],
+  ['NOTIFICATION_PORTFOLIO_BASE_URL', undefined],
+  ['NOTIFICATION_CALLBACK_SHARDS', 4],
+  ['NOTIFICATION_CALLBACK_TIMEOUT', 5 * SECOND],
+  ['NOTIFICATION_CALLBACK_MAX_PARALLEL', 128],
+  ['NOTIFICATION_CALLBACK_RETRY_LADDER', [MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR, 2 * HOUR]],
+  ['NOTIFICATION_CALLBACK_PRICE_GRACE', 2 * MINUTE],
+  ['NOTIFICATION_CALLBACK_SNAPSHOT_RETENTION', 72 * HOUR],
+  ['NOTIFICATION_CALLBACK_STREAM', 'stream.account.inputs'],
+  ['NOTIFICATION_CALLBACK_GROUP', 'notifications'],
   ['OTEL_SERVICE_NAME', 'galaxy-notify'],
   ['OTEL_EXPORTER_OTLP_ENDPOINT', undefined],
   ['OTEL_EXPORTER_OTLP_TRACES_ENDPOINT', undefined],
@@ -99,6 +108,7 @@ const OWN_DEFAULTS: [name: Name, value: unknown][] = [
   ['NOTIFICATION_DEV_USER_SERVICE_PORT', 8_093],
   ['NOTIFICATION_DEV_FCM_PORT', 8_094],
   ['NOTIFICATION_DEV_SYMBOL_TARGETS_PORT', 8_095],
+  ['NOTIFICATION_DEV_PORTFOLIO_PORT', 8_096],
   ['TEMPORAL_CLI_PATH', undefined],
 ];
 
@@ -344,12 +354,20 @@ describe('what is wrong', () => {
     expect(problemsOf(PRODUCTION)).toEqual([]);
   });
 
+  test('C5 I30 the role account-callback needs a portfolio service in production', () => {
+    const env = { ...PRODUCTION, NOTIFICATION_ROLES: 'account-callback' };
+    expect(problemsOf(env)).toEqual([
+      expect.stringMatching(/^NOTIFICATION_PORTFOLIO_BASE_URL is required in production/),
+    ]);
+    expect(problemsOf({ ...env, NOTIFICATION_PORTFOLIO_BASE_URL: 'http://portfolios.internal' })).toEqual([]);
+  });
+
   test('M10 I30 elsewhere all roles are taken on, unless some are named', () => {
-    expect(loadConfig({}).roles).toEqual(['intent', 'mobile-push', 'symbol-config']);
+    expect(loadConfig({}).roles).toEqual(['intent', 'mobile-push', 'symbol-config', 'account-callback']);
     expect(loadConfig({ NOTIFICATION_ROLES: 'mobile-push' }).roles).toEqual(['mobile-push']);
     expect(loadConfig(PRODUCTION).roles).toEqual(['intent']);
     expect(problemsOf({ NOTIFICATION_ROLES: 'mobile' })[0]).toMatch(
-      /must name roles: intent, mobile-push, symbol-config/,
+      /must name roles: intent, mobile-push, symbol-config, account-callback/,
     );
   });
 

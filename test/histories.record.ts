@@ -8,6 +8,7 @@ import { hostname } from 'node:os';
 import path from 'node:path';
 import { findTemporalCli } from '../dev/temporal-cli.ts';
 import { loadConfig } from '../workers/config.ts';
+import { accountCallbackWorkflowId } from '../workflows/account-callback-contract.ts';
 import type { ChannelState } from '../workflows/channel-contract.ts';
 import {
   PAUSE_UPDATE,
@@ -37,6 +38,7 @@ import {
   SYMBOL_REGISTRY,
   symbolConfigWorkflowId,
 } from '../workflows/symbol-config-contract.ts';
+import { HOUR, MIDNIGHT, MINUTE, positions, price, takeCallbackBench } from './account-callbacks.ts';
 import { publishTurn } from './entries.ts';
 import type { Slot } from './harness.ts';
 import { eventually, takeSlot } from './harness.ts';
@@ -315,4 +317,36 @@ test('symbol configuration that changes, fails at some targets, recovers and is 
   await service.stop();
   await record('symbol-config', symbolConfigWorkflowId(SYMBOL_REGISTRY), registry.slot);
   await registry.release();
+});
+
+test('account callbacks of an hour and a day, with one that hangs, one that is retried and one that is dropped', async () => {
+  const bench = await takeCallbackBench();
+  await bench.store([
+    ...['fine', 'hangs', 'recovers', 'down'].map((user) =>
+      positions(user, MIDNIGHT - HOUR, '1', { BTC: '1' }),
+    ),
+    price('BTC', MIDNIGHT - HOUR, '10'),
+  ]);
+  bench.portfolio.fail({ userId: 'hangs', failure: { kind: 'hang' }, times: 1 });
+  bench.portfolio.fail({ userId: 'recovers', failure: { kind: 'reset' }, times: 1 });
+  bench.portfolio.fail({ userId: 'down', failure: { kind: 'status', status: 500 } });
+  await bench.setClock(MIDNIGHT + MINUTE);
+  const service = await bench.startService({
+    NOTIFICATION_CALLBACK_TIMEOUT: '2s',
+    NOTIFICATION_CALLBACK_RETRY_LADDER: '200ms,400ms',
+  });
+  await eventually('an alarm that waits for prices', async () => {
+    const { nextAlarm } = await bench.status();
+    return nextAlarm?.interval === 'waiting';
+  });
+  await bench.store([price('BTC', MIDNIGHT, '11')]);
+  await bench.runNow();
+  await eventually('all to be settled', async () => {
+    const { dropped, nextAlarm } = await bench.status();
+    return dropped === 2 && nextAlarm?.interval === 'steady';
+  });
+  await bench.runNow();
+  await service.stop();
+  await record('account-callback', accountCallbackWorkflowId(0), bench.slot);
+  await bench.release();
 });

@@ -4,7 +4,13 @@ import pg from 'pg';
 import { SchemaNewerThanCodeError, migrate } from '../migrations/migrate.ts';
 import { stackOfRun } from './harness.ts';
 
-const MIGRATIONS = ['0001-intent', '0002-operation', '0003-mobile-push', '0004-symbol-config'];
+const MIGRATIONS = [
+  '0001-intent',
+  '0002-operation',
+  '0003-mobile-push',
+  '0004-symbol-config',
+  '0005-account-callback',
+];
 
 let dsn: string;
 let db: pg.Client;

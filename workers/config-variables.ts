@@ -23,7 +23,7 @@ import {
 } from './config-values.ts';
 
 /** The kinds of work; each is a row of workers/roles.ts. */
-export const ROLE_NAMES = ['intent', 'mobile-push', 'symbol-config'] as const;
+export const ROLE_NAMES = ['intent', 'mobile-push', 'symbol-config', 'account-callback'] as const;
 export type RoleName = (typeof ROLE_NAMES)[number];
 
 export interface Variable<Schema extends z.ZodType = z.ZodType> {
@@ -280,6 +280,43 @@ export const VARIABLES = {
     { default: '15m' },
   ),
 
+  NOTIFICATION_PORTFOLIO_BASE_URL: variable(
+    httpUrl,
+    'Base URL of the portfolio service. Required in production by the role account-callback.',
+  ),
+  NOTIFICATION_CALLBACK_SHARDS: variable(
+    integer(1, 1_000),
+    'Shards that users are spread over, each with a workflow of its own. The same for all processes.',
+    { default: '4' },
+  ),
+  NOTIFICATION_CALLBACK_TIMEOUT: variable(duration, 'Time-out of one callback.', { default: '5s' }),
+  NOTIFICATION_CALLBACK_MAX_PARALLEL: variable(
+    integer(1, 10_000),
+    'Callbacks of this process that are on their way at once, but for those that hang: twice as many at most.',
+    { default: '128' },
+  ),
+  NOTIFICATION_CALLBACK_RETRY_LADDER: variable(
+    durations,
+    'Delays after each failed attempt of a callback; after as many retries it is dropped.',
+    { default: '1m,5m,15m,1h,2h' },
+  ),
+  NOTIFICATION_CALLBACK_PRICE_GRACE: variable(
+    duration,
+    'How long an hour that is over waits for prices of symbols that have none after it.',
+    { default: '2m' },
+  ),
+  NOTIFICATION_CALLBACK_SNAPSHOT_RETENTION: variable(
+    duration,
+    'Age at which hourly snapshots, prices and positions that are not needed any more are deleted.',
+    { default: '72h' },
+  ),
+  NOTIFICATION_CALLBACK_STREAM: variable(streamName, 'Stream that prices and positions come from.', {
+    default: 'stream.account.inputs',
+  }),
+  NOTIFICATION_CALLBACK_GROUP: variable(streamName, 'Consumer group of all processes on that stream.', {
+    default: 'notifications',
+  }),
+
   NOTIFICATION_OTEL_STDOUT_TRACES_ENABLED: variable(flag, 'Print spans to standard output.', {
     default: 'false',
   }),
@@ -348,6 +385,9 @@ export const VARIABLES = {
   NOTIFICATION_DEV_FCM_PORT: variable(port, 'Port of the stand-in FCM.', { default: '8094' }),
   NOTIFICATION_DEV_SYMBOL_TARGETS_PORT: variable(port, 'Port of the stand-in symbol targets.', {
     default: '8095',
+  }),
+  NOTIFICATION_DEV_PORTFOLIO_PORT: variable(port, 'Port of the stand-in portfolio service.', {
+    default: '8096',
   }),
   TEMPORAL_CLI_PATH: variable(z.string().min(1), 'The `temporal` program to run as embedded server.'),
 } satisfies Record<string, Variable>;

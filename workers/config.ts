@@ -145,6 +145,10 @@ function productionProblems(values: Config['values'], roles: readonly RoleName[]
     const { meaning } = VARIABLES.NOTIFICATION_SYMBOL_TARGETS_FILE;
     problems.push(`NOTIFICATION_SYMBOL_TARGETS_FILE is required in production: ${meaning}`);
   }
+  if (roles.includes('account-callback') && values.NOTIFICATION_PORTFOLIO_BASE_URL === undefined) {
+    const { meaning } = VARIABLES.NOTIFICATION_PORTFOLIO_BASE_URL;
+    problems.push(`NOTIFICATION_PORTFOLIO_BASE_URL is required in production: ${meaning}`);
+  }
   for (const name of ['NOTIFICATION_FCM_ENDPOINT', 'NOTIFICATION_FCM_CA_FILE'] as const) {
     if (values[name] === undefined) continue;
     problems.push(`${name} is refused in production: pushes would go to a server that is not FCM`);
@@ -197,6 +201,11 @@ function exceeding(values: Config['values']): string[] {
       'NOTIFICATION_POSTGRES_MAX_IDLE_CONNS',
       'NOTIFICATION_POSTGRES_MAX_OPEN_CONNS',
       'idle connections are part of the open ones',
+    ],
+    [
+      'NOTIFICATION_CALLBACK_PRICE_GRACE',
+      'NOTIFICATION_CALLBACK_SNAPSHOT_RETENTION',
+      'what an hour is made of must be kept until then',
     ],
   ];
   return mustNotExceed.flatMap(([smaller, larger, why]) => {

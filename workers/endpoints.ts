@@ -22,7 +22,10 @@ export interface ProvidedEndpoints {
 }
 
 /** What is started here unless it is configured. */
-type Missing = Record<'redis' | 'postgres' | 'temporal' | 'userService' | 'fcm' | 'symbolTargets', boolean>;
+type Missing = Record<
+  'redis' | 'postgres' | 'temporal' | 'userService' | 'fcm' | 'symbolTargets' | 'portfolio',
+  boolean
+>;
 
 /** @throws SetupError when an embedded server cannot be had, or the file of an authority cannot be read; ConfigError
  * for a file of targets that is wrong. */
@@ -40,6 +43,8 @@ export async function provideEndpoints(
     fcm: config.roles.includes('mobile-push') && configuredFcm === undefined,
     symbolTargets:
       config.roles.includes('symbol-config') && values.NOTIFICATION_SYMBOL_TARGETS_FILE === undefined,
+    portfolio:
+      config.roles.includes('account-callback') && values.NOTIFICATION_PORTFOLIO_BASE_URL === undefined,
   };
   // Before anything is started: a mistake in it is found at once.
   const targetsOfFile = readSymbolTargets(values.NOTIFICATION_SYMBOL_TARGETS_FILE);
@@ -52,6 +57,7 @@ export async function provideEndpoints(
 
   const temporalAddress = stack?.temporalAddress ?? values.TEMPORAL_ADDRESS;
   const fcm = configuredFcm ?? stack?.fcm;
+  const portfolioUrl = values.NOTIFICATION_PORTFOLIO_BASE_URL ?? stack?.portfolio?.url;
   const uiUrl = values.NOTIFICATION_TEMPORAL_UI_URL ?? stack?.uiUrl;
   return {
     endpoints: {
@@ -62,6 +68,7 @@ export async function provideEndpoints(
       ...(fcm === undefined ? {} : { fcm }),
       symbolTargets: targetsOfFile ?? stack?.symbolTargets?.targets ?? [],
       sampleSymbols: stack?.symbolTargets?.sampleSymbols ?? [],
+      ...(portfolioUrl === undefined ? {} : { portfolioUrl }),
     },
     ...(stack ? { stack } : {}),
     ...(uiUrl === undefined ? {} : { uiUrl }),
@@ -85,6 +92,7 @@ async function startMissing(
     ...(missing.symbolTargets
       ? { symbolTargets: { port: values.NOTIFICATION_DEV_SYMBOL_TARGETS_PORT } }
       : {}),
+    ...(missing.portfolio ? { portfolio: { port: values.NOTIFICATION_DEV_PORTFOLIO_PORT } } : {}),
     ...(missing.temporal
       ? {
           temporal: {

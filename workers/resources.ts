@@ -9,6 +9,10 @@ import { NativeConnection } from '@temporalio/worker';
 import { Redis } from 'ioredis';
 import pg from 'pg';
 import type { Logger } from 'pino';
+import type { AccountCallbackResources } from '../activities/account-callback.ts';
+import type { PortfolioService } from '../activities/callback-delivery.ts';
+import { createPortfolioService } from '../activities/callback-delivery.ts';
+import type { CallbackStreamResources } from '../activities/callback-stream.ts';
 import type { ChannelResources } from '../activities/channels.ts';
 import type { IntentResources } from '../activities/intent.ts';
 import type { Metrics } from '../activities/metrics.ts';
@@ -44,6 +48,8 @@ export interface Endpoints {
   symbolTargets?: readonly SymbolTarget[];
   /** Enabled at the start when there is no symbol at all. */
   sampleSymbols?: readonly SymbolMetadata[];
+  /** Base URL of the portfolio service; needed by the role account-callback only. */
+  portfolioUrl?: string;
 }
 
 export interface Resources
@@ -55,12 +61,17 @@ export interface Resources
     RetentionResources,
     Omit<MobilePushResources, 'fcm'>,
     MobileStreamResources,
-    SymbolConfigResources {
+    SymbolConfigResources,
+    Omit<AccountCallbackResources, 'portfolios'>,
+    CallbackStreamResources {
   symbolTargets: readonly SymbolTarget[];
   sampleSymbols: readonly SymbolMetadata[];
   metrics: Metrics;
   /** Absent when the process does not have the role mobile-push. */
   fcm?: FcmSender;
+  /** Absent when the process does not have the role account-callback. */
+  portfolios?: PortfolioService;
+  callbackShards: number;
   connection: NativeConnection;
   client: Client;
   /** Absent when nothing is encrypted. */
@@ -106,6 +117,7 @@ export async function connectResources(options: ConnectOptions): Promise<Resourc
     interceptors: { workflow: telemetry.clientInterceptors },
     ...(dataConverter ? { dataConverter } : {}),
   });
+  const portfolios = openPortfolios(config, endpoints, opened);
 
   return {
     ...temporal,
@@ -123,6 +135,7 @@ export async function connectResources(options: ConnectOptions): Promise<Resourc
         socketTimeout: JOB_READ_BLOCK_MS + values.NOTIFICATION_REDIS_OPERATION_TIMEOUT,
       }),
     ...(fcm === undefined ? {} : { fcm }),
+    ...(portfolios === undefined ? {} : { portfolios }),
     userService: rememberRecipients(
       createUserService({
         baseUrl: endpoints.userServiceUrl,
@@ -175,6 +188,18 @@ export async function connectResources(options: ConnectOptions): Promise<Resourc
     },
     symbolTargets: endpoints.symbolTargets ?? [],
     sampleSymbols: endpoints.sampleSymbols ?? [],
+    callbackShards: values.NOTIFICATION_CALLBACK_SHARDS,
+    callbacks: {
+      retryLadderMs: values.NOTIFICATION_CALLBACK_RETRY_LADDER,
+      priceGraceMs: values.NOTIFICATION_CALLBACK_PRICE_GRACE,
+      snapshotRetentionMs: values.NOTIFICATION_CALLBACK_SNAPSHOT_RETENTION,
+      recordRetentionMs: values.NOTIFICATION_RECORD_RETENTION,
+    },
+    callbackStream: {
+      stream: values.NOTIFICATION_CALLBACK_STREAM,
+      group: values.NOTIFICATION_CALLBACK_GROUP,
+      maxAgeMs: values.NOTIFICATION_CALLBACK_SNAPSHOT_RETENTION,
+    },
     close,
   };
 }
@@ -317,6 +342,22 @@ async function openFcm(
     opened.push(() => sender.close());
     return sender;
   });
+}
+
+/** Nothing is asked of it yet: callbacks that it does not take are tried again. */
+function openPortfolios(
+  { roles, values }: Config,
+  { portfolioUrl }: Endpoints,
+  opened: (() => Promise<unknown>)[],
+): PortfolioService | undefined {
+  if (!roles.includes('account-callback') || portfolioUrl === undefined) return undefined;
+  const portfolios = createPortfolioService({
+    baseUrl: portfolioUrl,
+    timeoutMs: values.NOTIFICATION_CALLBACK_TIMEOUT,
+    maxParallel: values.NOTIFICATION_CALLBACK_MAX_PARALLEL,
+  });
+  opened.push(() => portfolios.close());
+  return portfolios;
 }
 
 async function check<T>(what: string, variable: string, attempt: () => Promise<T>): Promise<T> {

@@ -1,4 +1,5 @@
 /** The kinds of work a process can do: one row per feature, each with its task queue, activities and entry point. */
+import { createAccountCallbackActivities } from '../activities/account-callback.ts';
 import { createChannelActivities } from '../activities/channels.ts';
 import { createIntentActivities } from '../activities/intent.ts';
 import { createRetentionActivities } from '../activities/intent-retention.ts';
@@ -9,9 +10,11 @@ import { consumeMobileJobs } from '../activities/mobile-stream.ts';
 import { createSteeringActivities } from '../activities/route-steering.ts';
 import { createBridgeActivities } from '../activities/stream-bridge.ts';
 import { createSymbolConfigActivities } from '../activities/symbol-config.ts';
+import { ACCOUNT_CALLBACK_TASK_QUEUE } from '../workflows/account-callback-contract.ts';
 import { INTENT_TASK_QUEUE } from '../workflows/intent-contract.ts';
 import { MOBILE_TASK_QUEUE } from '../workflows/mobile-push-contract.ts';
 import { SYMBOL_CONFIG_TASK_QUEUE } from '../workflows/symbol-config-contract.ts';
+import { beginAccountCallbacks } from './account-callback-setup.ts';
 import type { RoleName } from './config.ts';
 import type { Resources } from './resources.ts';
 import { beginSymbolConfig } from './symbol-config-setup.ts';
@@ -76,5 +79,13 @@ export const ROLES: Record<RoleName, Role> = {
     taskQueue: SYMBOL_CONFIG_TASK_QUEUE,
     createActivities: createSymbolConfigActivities,
     begin: beginSymbolConfig,
+  },
+  'account-callback': {
+    taskQueue: ACCOUNT_CALLBACK_TASK_QUEUE,
+    createActivities: ({ portfolios, ...resources }) => {
+      if (portfolios === undefined) throw new Error('the role account-callback has no portfolio service');
+      return createAccountCallbackActivities({ ...resources, portfolios });
+    },
+    begin: beginAccountCallbacks,
   },
 };

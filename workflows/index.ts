@@ -1,4 +1,5 @@
 /** The workflows of the service's one bundle, by the names they are registered with. */
+export { accountCallback } from './account-callback.ts';
 export { channel } from './channel.ts';
 export { notification, notificationBatch } from './intent.ts';
 export { notificationRoute } from './intent-route.ts';

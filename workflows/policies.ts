@@ -82,6 +82,23 @@ export const SYMBOL_PUSH: ActivityOptions = {
   retry: UNTIL_IT_SUCCEEDS,
 };
 
+/**
+ * Callbacks of one page, which take as long as the time-out of a single one. It heartbeats, so that those that a dead
+ * process had begun are soon delivered by another.
+ */
+export const CALLBACK_DELIVERY: ActivityOptions = {
+  startToCloseTimeout: '10 minutes',
+  heartbeatTimeout: '10 seconds',
+  retry: UNTIL_IT_SUCCEEDS,
+};
+
+/** Extremes are computed, and old rows deleted, in batches with a heartbeat after each. */
+export const CALLBACK_PROCESSING: ActivityOptions = {
+  startToCloseTimeout: '10 minutes',
+  heartbeatTimeout: '30 seconds',
+  retry: UNTIL_IT_SUCCEEDS,
+};
+
 /** A retention run deletes in batches and heartbeats after each. */
 export const RETENTION: ActivityOptions = {
   startToCloseTimeout: '1 hour',

@@ -1,0 +1,143 @@
+/**
+ * Account callbacks a second, and how their time grows with the number of users: each user gets an hourly and a daily
+ * one, with values that are computed first. The stand-in portfolio service runs in the process of the benchmark.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { storeInputs } from '../activities/callback-inputs.ts';
+import { PERIOD_MS } from '../api/account-callback.ts';
+import type { CallbackInput } from '../api/callback-input.ts';
+import type { PortfolioStandIn } from '../dev/portfolio-service.ts';
+import { startPortfolioService } from '../dev/portfolio-service.ts';
+import { migrate } from '../migrations/migrate.ts';
+import {
+  ACCOUNT_CALLBACK_TASK_QUEUE,
+  ACCOUNT_CALLBACK_WORKFLOW,
+  accountCallbackWorkflowId,
+} from '../workflows/account-callback-contract.ts';
+import type { Part } from './environment.ts';
+import type { Measurement } from './measurement.ts';
+
+const SHARDS = 4;
+const [FEW, MANY] = [1_000, 20_000];
+const SYMBOLS = 6;
+const TICKS_PER_HOUR = 60;
+/** A midnight of UTC. */
+const MIDNIGHT = Date.UTC(2026, 2, 29);
+const MINUTE = 60_000;
+/** No round takes as long unless something is broken. */
+const ROUND_LIMIT_MS = 1_200_000;
+
+interface CallbackRound {
+  users: number;
+  callbacks: number;
+  /** From the start of the shards to the last callback, extremes computed meanwhile included. */
+  perSecond: number;
+  /** From the first callback to the last. */
+  deliveringMs: number;
+  totalMs: number;
+}
+
+export const accountCallback: Measurement = {
+  name: 'account-callback',
+  meaning: `users over ${SHARDS} shards cross an hour and a midnight: two callbacks for each`,
+  isQuick: false,
+  rows: [
+    { name: 'account-callback.few', unit: '/s', meaning: `callbacks with ${FEW} users` },
+    { name: 'account-callback.many', unit: '/s', meaning: `callbacks with ${MANY} users` },
+    {
+      name: 'account-callback.growth',
+      unit: '',
+      meaning: `time for ${MANY} users by that for ${FEW}, by the ratio of users: below 1, more users cost less each`,
+    },
+  ],
+
+  async run(bench) {
+    const part = await bench.part('account-callback');
+    const portfolio = await startPortfolioService();
+    bench.onClose(() => portfolio.stop());
+    await migrate(part.env['NOTIFICATION_POSTGRES_PRIMARY_DSN']!);
+    await beginShards(part);
+    await bench.service('account-callback', {
+      NOTIFICATION_ROLES: 'account-callback',
+      NOTIFICATION_CALLBACK_SHARDS: String(SHARDS),
+      NOTIFICATION_PORTFOLIO_BASE_URL: portfolio.url,
+    });
+    // Compilers, caches and connections.
+    await measure(part, portfolio, FEW);
+    bench.report(`${FEW} and ${MANY} users: an hourly and a daily callback for each`);
+    const few = await measure(part, portfolio, FEW);
+    const many = await measure(part, portfolio, MANY);
+    await bench.stopService('account-callback');
+    return [
+      { row: 'account-callback.few', value: few.perSecond, details: few },
+      { row: 'account-callback.many', value: many.perSecond, details: many },
+      { row: 'account-callback.growth', value: many.totalMs / few.totalMs / (MANY / FEW) },
+    ];
+  },
+};
+
+/** To all of them it is shortly after midnight. */
+async function beginShards({ client }: Part): Promise<void> {
+  const clockOffsetMs = MIDNIGHT + 10 * MINUTE - Date.now();
+  for (let shard = 0; shard < SHARDS; shard += 1) {
+    await client.workflow.start(ACCOUNT_CALLBACK_WORKFLOW, {
+      workflowId: accountCallbackWorkflowId(shard),
+      taskQueue: ACCOUNT_CALLBACK_TASK_QUEUE,
+      args: [{ shard, clockOffsetMs }],
+      workflowIdConflictPolicy: 'TERMINATE_EXISTING',
+    });
+  }
+}
+
+async function measure(part: Part, portfolio: PortfolioStandIn, users: number): Promise<CallbackRound> {
+  await part.db.query(FORGET);
+  portfolio.forget();
+  const inputs = inputsOf(users);
+  for (let from = 0; from < inputs.length; from += 5_000) {
+    const options = { nowMs: MIDNIGHT, maxAgeMs: PERIOD_MS.daily };
+    await storeInputs(part.db, inputs.slice(from, from + 5_000), options);
+  }
+  const beganAt = Date.now();
+  await beginShards(part);
+  while (portfolio.calls.length < 2 * users) {
+    if (Date.now() > beganAt + ROUND_LIMIT_MS) {
+      throw new Error(`${portfolio.calls.length} of ${2 * users} callbacks came`);
+    }
+    await sleep(50);
+  }
+  const times = portfolio.calls.map(({ at }) => at);
+  const [firstAt, lastAt] = [times[0]!, times.at(-1)!];
+  const totalMs = lastAt - beganAt;
+  return {
+    users,
+    callbacks: times.length,
+    perSecond: (times.length * 1_000) / totalMs,
+    deliveringMs: lastAt - firstAt,
+    totalMs,
+  };
+}
+
+/** Three of the symbols for each user. */
+function inputsOf(users: number): CallbackInput[] {
+  const start = MIDNIGHT - PERIOD_MS.hourly;
+  const symbolOf = (index: number) => `SYMBOL-${index % SYMBOLS}`;
+  const prices = Array.from({ length: SYMBOLS * TICKS_PER_HOUR }, (_, index): CallbackInput => ({
+    type: 'price',
+    symbol: symbolOf(index),
+    price: `${1_000 + ((index * 7_919) % 1_009)}.25`,
+    at_ms: start + Math.floor(index / SYMBOLS) * MINUTE,
+  }));
+  const held = Array.from({ length: users }, (_, index): CallbackInput => ({
+    type: 'positions',
+    user_id: `user-${index}`,
+    cash: String(index),
+    coefficients: { [symbolOf(index)]: '1.5', [symbolOf(index + 1)]: '-0.25', [symbolOf(index + 2)]: '3' },
+    at_ms: start,
+  }));
+  return [...prices, ...held];
+}
+
+const FORGET = `
+  TRUNCATE notification.callback_trackings, notification.callback_positions, notification.callback_prices,
+           notification.callback_symbols, notification.callback_snapshots, notification.failed_callbacks,
+           notification.callback_dead_letters`;

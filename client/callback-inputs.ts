@@ -1,0 +1,34 @@
+/**
+ * For the programs that know prices and positions: appends them to the stream that account values are made of
+ * (api/callback-input-asyncapi.yaml), after the checks that the service makes.
+ *
+ * ```ts
+ * await appendInputs(redis, [{ type: 'price', symbol: 'BTC', price: '65000.5', at_ms: Date.now() }]);
+ * ```
+ */
+import type { Redis } from 'ioredis';
+import type { CallbackInput } from '../api/callback-input.ts';
+import { DEFAULT_INPUT_STREAM, INPUT_FIELD, problemOf } from '../api/callback-input.ts';
+import { OperationFailedError } from './operator-errors.ts';
+
+/**
+ * @returns the ids of the entries.
+ * @throws OperationFailedError naming what the service would refuse; nothing is appended then.
+ */
+export async function appendInputs(
+  redis: Redis,
+  inputs: readonly CallbackInput[],
+  { stream = DEFAULT_INPUT_STREAM }: { stream?: string } = {},
+): Promise<string[]> {
+  for (const input of inputs) {
+    const problem = problemOf(input, Date.now());
+    if (problem !== undefined) throw new OperationFailedError(`the service would refuse this: ${problem}`);
+  }
+  const pipeline = redis.pipeline();
+  for (const input of inputs) pipeline.xadd(stream, '*', INPUT_FIELD, JSON.stringify(input));
+  const replies = (await pipeline.exec()) ?? [];
+  return replies.map(([error, id]) => {
+    if (error) throw error;
+    return String(id);
+  });
+}

@@ -1,0 +1,149 @@
+/**
+ * For the portfolio service that callbacks about account values go to (api/account-callback-openapi.yaml): takes
+ * requests, checks them, and upserts what they tell (seed "Batch Emission": a callback that comes again is harmless).
+ *
+ * ```ts
+ * const receiver = createCallbackReceiver({ store, log });
+ * // on POST, with any HTTP server, the body read up to MAX_CALLBACK_BYTES:
+ * const { status, answer } = await receiver.answer({ path, idempotencyKey, body });
+ * ```
+ */
+import type { CallbackBody, CallbackKey } from '../api/account-callback.ts';
+import {
+  callbackIdempotencyKey,
+  callbackSchema,
+  contradictionIn,
+  parseCallbackPath,
+} from '../api/account-callback.ts';
+
+/** No callback is longer; who sends more need not be read to the end. */
+export const MAX_CALLBACK_BYTES = 4_096;
+
+/** Where a receiver keeps what it was told. */
+export interface CallbackStore {
+  /**
+   * Inserts the callback, or replaces what is there of the same user, kind and period, in one step.
+   *
+   * @returns what was there before; undefined when nothing was.
+   */
+  upsert(key: CallbackKey, callback: CallbackBody): Promise<CallbackBody | undefined>;
+}
+
+/** As pino has them. */
+export interface CallbackReceiverLog {
+  info(fields: object, message: string): void;
+  error(fields: object, message: string): void;
+}
+
+export interface CallbackRequest {
+  /** Of the request, without query. */
+  path: string;
+  /** Header `Idempotency-Key`. */
+  idempotencyKey: string | undefined;
+  body: string;
+}
+
+export type CallbackReceipt =
+  | { outcome: 'stored' | 'unchanged' | 'replaced'; key: CallbackKey }
+  | { outcome: 'unknown_path' | 'invalid_callback'; message: string };
+
+export interface CallbackReceiver {
+  /** Checks a request and keeps what it tells. @throws what the store throws. */
+  apply(request: CallbackRequest): Promise<CallbackReceipt>;
+  /** As `apply`, and says what to answer with: a status and JSON. Never rejects. */
+  answer(request: CallbackRequest): Promise<{ status: number; answer: object }>;
+}
+
+export function createCallbackReceiver({
+  store,
+  log,
+}: {
+  store: CallbackStore;
+  log: CallbackReceiverLog;
+}): CallbackReceiver {
+  async function apply({ path, idempotencyKey, body }: CallbackRequest): Promise<CallbackReceipt> {
+    const named = parseCallbackPath(path);
+    if (!named) return refuse('unknown_path', 'the path names no callback of a user');
+    if (Buffer.byteLength(body) > MAX_CALLBACK_BYTES) {
+      return refuse('invalid_callback', `the body has more than ${MAX_CALLBACK_BYTES} bytes`);
+    }
+    const parsed = callbackSchema.safeParse(parseJson(body));
+    if (!parsed.success) {
+      const [issue] = parsed.error.issues;
+      return refuse('invalid_callback', `${issue?.path.join('.') || 'body'}: ${issue?.message}`);
+    }
+    const callback = parsed.data;
+    const contradiction = contradictionIn(named.kind, callback);
+    if (contradiction !== undefined) return refuse('invalid_callback', contradiction);
+    const key = { ...named, periodStartMs: callback.period_start_ms };
+    if (idempotencyKey !== undefined && idempotencyKey !== callbackIdempotencyKey(key)) {
+      return refuse('invalid_callback', 'Idempotency-Key is that of another callback');
+    }
+    const before = await store.upsert(key, callback);
+    if (before === undefined) return { outcome: 'stored', key };
+    return { outcome: isSame(before, callback) ? 'unchanged' : 'replaced', key };
+  }
+
+  function refuse(outcome: 'unknown_path' | 'invalid_callback', message: string): CallbackReceipt {
+    log.error({ outcome, reason: message }, 'account callback refused');
+    return { outcome, message };
+  }
+
+  return {
+    apply,
+    async answer(request) {
+      try {
+        const receipt = await apply(request);
+        if ('message' in receipt) {
+          const { outcome: code, message } = receipt;
+          return { status: STATUSES[code], answer: { error: { code, message } } };
+        }
+        return { status: STATUSES[receipt.outcome], answer: { outcome: receipt.outcome } };
+      } catch (error) {
+        const reason = error instanceof Error ? error.message : String(error);
+        log.error({ reason }, 'account callback could not be kept');
+        return {
+          status: 500,
+          answer: { error: { code: 'not_kept', message: 'the callback could not be kept' } },
+        };
+      }
+    },
+  };
+}
+
+const STATUSES: Record<CallbackReceipt['outcome'], number> = {
+  stored: 200,
+  unchanged: 200,
+  replaced: 200,
+  unknown_path: 404,
+  invalid_callback: 422,
+};
+
+/** Both have passed the schema: the same fields in the same order. */
+const isSame = (one: CallbackBody, other: CallbackBody): boolean =>
+  JSON.stringify(one) === JSON.stringify(other);
+
+/** Undefined, which no schema takes, for what is no JSON. */
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+/** Keeps callbacks in memory, for tests and stand-ins. */
+export function memoryCallbackStore(): CallbackStore & {
+  get(key: CallbackKey): CallbackBody | undefined;
+} {
+  const held = new Map<string, CallbackBody>();
+  return {
+    get: (key) => held.get(callbackIdempotencyKey(key)),
+    async upsert(key, callback) {
+      const id = callbackIdempotencyKey(key);
+      const before = held.get(id);
+      held.set(id, callback);
+      return before;
+    },
+  };
+}

@@ -1,0 +1,319 @@
+/** Account callbacks: how far each shard has come, what failed, and what was given up (workflows/account-callback.ts). */
+import { WorkflowNotFoundError, WorkflowUpdateRPCTimeoutOrCancelledError } from '@temporalio/client';
+import type { CallbackKind } from '../api/account-callback.ts';
+import type { CallbackState } from '../workflows/account-callback-contract.ts';
+import {
+  CALLBACK_STATUS_QUERY,
+  RUN_NOW_UPDATE,
+  accountCallbackWorkflowId,
+} from '../workflows/account-callback-contract.ts';
+import { NotFoundError, OperationFailedError } from './operator-errors.ts';
+import { bounded } from './operator-live.ts';
+import type { OperatorResources } from './operator.ts';
+import { clockOf } from './replay-pace.ts';
+import type { Candidate, Conditions, Page } from './sql-conditions.ts';
+import { DEFAULT_LIMIT, conditions, pageOf } from './sql-conditions.ts';
+import { linkField } from './web-ui-links.ts';
+
+/** An alarm computes and delivers; while targets hang it does not wait for them. */
+const RUN_LIMIT_MS = 60_000;
+const QUERY_LIMIT_MS = 3_000;
+/** Dead letters that one statement opens again. */
+const REPLAY_BATCH = 500;
+
+export interface ShardStatus {
+  shard: number;
+  users: number;
+  /** Before this time, all hours of all users are computed; absent without users. */
+  caughtUpTo?: Date;
+  /** The last day that is settled for all users, as `2026-01-31`; absent without users. */
+  dailyDate?: string;
+  /** Computed, and not tried yet. */
+  pending: number;
+  /** To be tried again. */
+  failed: number;
+  nextRetryAt?: Date;
+  /** Given up, and not replayed since. */
+  deadLetters: number;
+  /** What the workflow says; absent when it did not answer within 3 s. */
+  live?: CallbackState;
+  link?: string;
+}
+
+export interface CallbackFilter {
+  kind?: CallbackKind;
+  userId?: string;
+  /** Bounds of the last failure, both included. */
+  since?: Date;
+  until?: Date;
+}
+
+export interface FailedCallbackView {
+  kind: CallbackKind;
+  userId: string;
+  periodStart: Date;
+  /** Failed ones so far; 0 for one that is replayed and was not tried yet. */
+  attempts: number;
+  lastError: string;
+  failedAt: Date;
+  /** Absent for a dead letter. */
+  nextAttemptAt?: Date;
+  /** Of a dead letter, if it was. */
+  replayedAt?: Date;
+  link?: string;
+}
+
+export interface CallbackReplayOptions {
+  requestedBy: string;
+  /** Dead letters at most, the oldest first. */
+  limit?: number;
+  /** Called after each batch with the number of those replayed so far. */
+  onReplayed?: (done: number) => void;
+  /** Stops the run after the batch at hand. */
+  signal?: AbortSignal;
+}
+
+export function callbackOperations(resources: OperatorResources) {
+  const { temporal, db } = resources;
+
+  return {
+    /** Each shard, with what its rows and its workflow say. */
+    async status(): Promise<ShardStatus[]> {
+      const { rows } = await db.query<StatusRow>(LIST_SHARDS);
+      return Promise.all(
+        rows.map(async (row) => {
+          const live = await stateOf(row.shard).catch(() => undefined);
+          return {
+            shard: row.shard,
+            users: row.users,
+            ...(row.caught_up_to_ms === null ? {} : { caughtUpTo: new Date(row.caught_up_to_ms) }),
+            ...(row.daily_date === null ? {} : { dailyDate: row.daily_date }),
+            pending: row.pending,
+            failed: row.failed,
+            ...(row.next_retry_at === null ? {} : { nextRetryAt: row.next_retry_at }),
+            deadLetters: row.dead_letters,
+            ...(live ? { live } : {}),
+            ...linkField(resources, accountCallbackWorkflowId(row.shard)),
+          };
+        }),
+      );
+    },
+
+    /** Callbacks that will be tried again, those that failed last first. */
+    failed: (filter: CallbackFilter & { limit?: number } = {}) => list(LIST_FAILED, 'failed_at', filter),
+
+    /** Callbacks that were given up, the newest first. A replay leaves them as they are, with its time. */
+    deadLetters: (filter: CallbackFilter & { limit?: number } = {}) =>
+      list(LIST_DEAD_LETTERS, 'dropped_at', filter),
+
+    /** How many dead letters a replay with this filter would replay. */
+    async countReplayable(filter: CallbackFilter): Promise<number> {
+      const given = conditions(replayable(filter));
+      const { rows } = await db.query<{ dead: number }>(COUNT_REPLAYABLE(given), given.values);
+      return rows[0]!.dead;
+    },
+
+    /**
+     * Has dead letters that match tried again at once, each with a fresh ladder and what it told before; the oldest
+     * first, only those that were dropped before the run began. What was replayed is not dead any more, so the same call
+     * goes on with the rest.
+     *
+     * @returns how many.
+     * @throws NotFoundError when none matches.
+     */
+    async replay(filter: CallbackFilter, options: CallbackReplayOptions): Promise<number> {
+      const { requestedBy, limit = Infinity, onReplayed, signal } = options;
+      const startedAt = await clockOf(db);
+      const shards = new Set<number>();
+      let done = 0;
+      while (done < limit && !signal?.aborted) {
+        const given = conditions([...replayable(filter), ['dropped_at <= ?::timestamptz', startedAt]]);
+        const batch = Math.min(REPLAY_BATCH, limit - done);
+        const { rows } = await db.query<{ shard: number }>(REPLAY(given), [
+          ...given.values,
+          batch,
+          requestedBy,
+        ]);
+        for (const { shard } of rows) shards.add(shard);
+        done += rows.length;
+        onReplayed?.(done);
+        if (rows.length < batch) break;
+      }
+      if (done === 0) throw new NotFoundError('no dead callback matches');
+      // They are due. A worker that is away finds them with its next alarm.
+      await Promise.allSettled([...shards].map(wake));
+      return done;
+    },
+
+    /**
+     * Runs the pipeline of a shard now instead of at its next alarm.
+     *
+     * @returns its state afterwards.
+     * @throws OperationFailedError when it does not run, or has not ended its alarm within a minute.
+     */
+    run,
+  };
+
+  async function list(
+    statement: (given: Conditions) => string,
+    time: string,
+    { limit = DEFAULT_LIMIT, ...filter }: CallbackFilter & { limit?: number },
+  ): Promise<Page<FailedCallbackView>> {
+    const given = conditions(matching(filter, time));
+    const { rows } = await db.query<FailedRow>(statement(given), [...given.values, limit + 1]);
+    return pageOf(rows, limit, viewOf);
+  }
+
+  function viewOf(row: FailedRow): FailedCallbackView {
+    return {
+      kind: row.kind,
+      userId: row.user_id,
+      periodStart: new Date(row.period_start_ms),
+      attempts: row.attempts,
+      lastError: row.last_error,
+      failedAt: row.failed_at,
+      ...(row.next_attempt_at === null ? {} : { nextAttemptAt: row.next_attempt_at }),
+      ...(row.replayed_at === null ? {} : { replayedAt: row.replayed_at }),
+      ...linkField(resources, accountCallbackWorkflowId(row.shard)),
+    };
+  }
+
+  async function run(shard: number): Promise<CallbackState> {
+    const workflowId = accountCallbackWorkflowId(shard);
+    try {
+      return await bounded(
+        temporal,
+        () => temporal.workflow.getHandle(workflowId).executeUpdate<CallbackState, []>(RUN_NOW_UPDATE),
+        RUN_LIMIT_MS,
+      );
+    } catch (error) {
+      if (error instanceof WorkflowUpdateRPCTimeoutOrCancelledError) {
+        throw new OperationFailedError(
+          `${workflowId} has not ended its alarm within ${RUN_LIMIT_MS / 1_000} s; is a process with the role account-callback running?`,
+          { cause: error },
+        );
+      }
+      if (!(error instanceof WorkflowNotFoundError)) throw error;
+      throw new OperationFailedError(
+        `${workflowId} is not running; a service with the role account-callback starts it`,
+        { cause: error },
+      );
+    }
+  }
+
+  /** Without waiting for what comes of it. */
+  async function wake(shard: number): Promise<void> {
+    const handle = temporal.workflow.getHandle(accountCallbackWorkflowId(shard));
+    await bounded(temporal, () => handle.startUpdate(RUN_NOW_UPDATE, { waitForStage: 'ACCEPTED' }));
+  }
+
+  function stateOf(shard: number): Promise<CallbackState> {
+    const handle = temporal.workflow.getHandle(accountCallbackWorkflowId(shard));
+    return bounded(temporal, () => handle.query<CallbackState>(CALLBACK_STATUS_QUERY), QUERY_LIMIT_MS);
+  }
+}
+
+const matching = ({ kind, userId, since, until }: CallbackFilter, time: string): Candidate[] => [
+  ['kind = ?', kind],
+  ['user_id = ?', userId],
+  [`${time} >= ?`, since],
+  [`${time} <= ?`, until],
+];
+
+const replayable = (filter: CallbackFilter): Candidate[] => [
+  ['replayed_at IS NULL'],
+  ...matching(filter, 'dropped_at'),
+];
+
+interface StatusRow {
+  shard: number;
+  users: number;
+  caught_up_to_ms: number | null;
+  daily_date: string | null;
+  pending: number;
+  failed: number;
+  next_retry_at: Date | null;
+  dead_letters: number;
+}
+
+const LIST_SHARDS = `
+  SELECT shard.number AS shard, users.count AS users, users.caught_up_to_ms, users.daily_date,
+         (SELECT count(*)::int FROM notification.callback_snapshots
+           WHERE shard = shard.number AND status = 'pending') AS pending,
+         failed.count AS failed, failed.next_retry_at,
+         (SELECT count(*)::int FROM notification.callback_dead_letters
+           WHERE replayed_at IS NULL AND notification.callback_shard(user_id) = shard.number) AS dead_letters
+    FROM notification.callback_settings
+   CROSS JOIN LATERAL generate_series(0, shards - 1) AS shard (number)
+   CROSS JOIN LATERAL (
+     SELECT count(*)::int AS count, min(caught_up_to_ms)::float8 AS caught_up_to_ms,
+            to_char(min(daily_date), 'YYYY-MM-DD') AS daily_date
+       FROM notification.callback_trackings
+      WHERE shard = shard.number
+   ) AS users
+   CROSS JOIN LATERAL (
+     SELECT count(*)::int AS count, min(next_attempt_at) AS next_retry_at
+       FROM notification.failed_callbacks
+      WHERE shard = shard.number
+   ) AS failed
+   ORDER BY shard.number`;
+
+interface FailedRow {
+  kind: CallbackKind;
+  user_id: string;
+  shard: number;
+  period_start_ms: number;
+  attempts: number;
+  last_error: string;
+  failed_at: Date;
+  next_attempt_at: Date | null;
+  replayed_at: Date | null;
+}
+
+const LIST_FAILED = ({ where, next }: Conditions) => `
+  SELECT kind, user_id, shard, period_start_ms::float8 AS period_start_ms, attempts, last_error, failed_at,
+         next_attempt_at, NULL AS replayed_at
+    FROM notification.failed_callbacks
+   ${where}
+   ORDER BY failed_at DESC, kind, user_id, period_start_ms
+   LIMIT ${next}`;
+
+const LIST_DEAD_LETTERS = ({ where, next }: Conditions) => `
+  SELECT kind, user_id, notification.callback_shard(user_id) AS shard, period_start_ms::float8 AS period_start_ms,
+         attempts, last_error, dropped_at AS failed_at, NULL AS next_attempt_at, replayed_at
+    FROM notification.callback_dead_letters
+   ${where}
+   ORDER BY dropped_at DESC, kind, user_id, period_start_ms
+   LIMIT ${next}`;
+
+const COUNT_REPLAYABLE = ({ where }: Conditions) => `
+  SELECT count(*)::int AS dead FROM notification.callback_dead_letters ${where}`;
+
+/** Due since it was dropped, which is in the past for every clock. The parameters after the filter: how many, and who asks. */
+const REPLAY = ({ where, values, next }: Conditions) => `
+  WITH chosen AS MATERIALIZED (
+    SELECT kind, user_id, period_start_ms, last_error, dropped_at
+      FROM notification.callback_dead_letters
+     ${where}
+     ORDER BY dropped_at, kind, user_id, period_start_ms
+     LIMIT ${next}
+       FOR UPDATE SKIP LOCKED
+  ), marked AS (
+    UPDATE notification.callback_dead_letters AS dead
+       SET replayed_at = clock_timestamp(), replayed_by = $${values.length + 2}
+      FROM chosen
+     WHERE dead.kind = chosen.kind AND dead.user_id = chosen.user_id
+       AND dead.period_start_ms = chosen.period_start_ms
+  ), opened AS (
+    UPDATE notification.callback_snapshots AS snapshot
+       SET status = 'retrying', settled_at = NULL
+      FROM chosen
+     WHERE snapshot.kind = chosen.kind AND snapshot.user_id = chosen.user_id
+       AND snapshot.period_start_ms = chosen.period_start_ms
+  )
+  INSERT INTO notification.failed_callbacks AS failed
+    (kind, user_id, period_start_ms, shard, attempts, next_attempt_at, last_error, failed_at)
+  SELECT kind, user_id, period_start_ms, notification.callback_shard(user_id), 0, dropped_at, last_error, dropped_at
+    FROM chosen
+  ON CONFLICT (kind, user_id, period_start_ms) DO UPDATE SET attempts = 0, next_attempt_at = excluded.next_attempt_at
+  RETURNING shard`;

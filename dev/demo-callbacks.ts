@@ -1,0 +1,103 @@
+/** The demo's part about account values: the prices and positions of a few hours, and what the portfolio got of them. */
+import type { CallbackKey, CallbackKind } from '../api/account-callback.ts';
+import { PERIOD_MS } from '../api/account-callback.ts';
+import type { CallbackInput } from '../api/callback-input.ts';
+import { appendInputs } from '../client/callback-inputs.ts';
+import { openSession } from '../client/cli-session.ts';
+import type { Config } from '../workers/config.ts';
+import type { PortfolioStandIn } from './portfolio-service.ts';
+
+/** Far more than a few callbacks to a stand-in need; a demo must end. */
+const LIMIT_MS = 60_000;
+const SYMBOL = 'DEMO';
+
+interface CallbackResult {
+  userId: string;
+  isComplete: boolean;
+  /** That were to be told, and that were. */
+  expected: Record<CallbackKind, number>;
+  acknowledged: Record<CallbackKind, number>;
+  /** Of the last day. */
+  day?: { peak: string; bottom: string; closing: string };
+  afterMs: number;
+}
+
+/** A user who holds something since two hours before the last midnight of UTC, and is told what became of it since. */
+export async function tellAccountValues(
+  config: Config,
+  portfolio: PortfolioStandIn,
+): Promise<CallbackResult> {
+  const session = openSession(config);
+  try {
+    const { operator, resources } = session;
+    const stream = config.values.NOTIFICATION_CALLBACK_STREAM;
+    const startedAt = Date.now();
+    const userId = `demo-${startedAt.toString(36)}`;
+    const midnight = startedAt - (startedAt % PERIOD_MS.daily);
+    const beginsAt = midnight - 2 * PERIOD_MS.hourly;
+    const keys = keysOf(userId, beginsAt, startedAt);
+    const hold = (coefficients: Record<string, string> | null, at_ms: number): CallbackInput => ({
+      type: 'positions',
+      user_id: userId,
+      cash: '1000',
+      coefficients,
+      at_ms,
+    });
+    await appendInputs(
+      resources.redis,
+      [...ticksOf(beginsAt, startedAt), hold({ [SYMBOL]: '2.5' }, beginsAt)],
+      { stream },
+    );
+    const isTold = (key: CallbackKey) => portfolio.held(key) !== undefined;
+    while (!keys.every(isTold) && Date.now() < startedAt + LIMIT_MS) {
+      const shards = await operator.callbacks.status();
+      await Promise.all(shards.map(({ shard }) => operator.callbacks.run(shard)));
+      await new Promise((resolve) => setTimeout(resolve, 100));
+    }
+    // The next demo need not go on with this one.
+    await appendInputs(resources.redis, [hold(null, startedAt)], { stream });
+    const count = (kind: CallbackKind, matching: readonly CallbackKey[]) =>
+      matching.filter((key) => key.kind === kind).length;
+    const told = keys.filter(isTold);
+    const day = portfolio.held({ kind: 'daily', userId, periodStartMs: midnight - PERIOD_MS.daily });
+    return {
+      userId,
+      isComplete: told.length === keys.length,
+      expected: { hourly: count('hourly', keys), daily: count('daily', keys) },
+      acknowledged: { hourly: count('hourly', told), daily: count('daily', told) },
+      ...(day ? { day: { peak: day.peak_value, bottom: day.bottom_value, closing: day.closing_value } } : {}),
+      afterMs: Date.now() - startedAt,
+    };
+  } finally {
+    await session.close();
+  }
+}
+
+/** A price every ten minutes, the present one included: the hours before it are complete. */
+function ticksOf(fromMs: number, toMs: number): CallbackInput[] {
+  const price = (at_ms: number): CallbackInput => ({
+    type: 'price',
+    symbol: SYMBOL,
+    price: (100 + 20 * Math.sin(at_ms / 7_200_000)).toFixed(4),
+    at_ms,
+  });
+  const ticks: CallbackInput[] = [];
+  for (let at = fromMs; at < toMs; at += 600_000) ticks.push(price(at));
+  return [...ticks, price(toMs)];
+}
+
+/** Every hour that is over since then, and the day. */
+function keysOf(userId: string, fromMs: number, nowMs: number): CallbackKey[] {
+  const keys: CallbackKey[] = [];
+  for (let at = fromMs; at + PERIOD_MS.hourly <= nowMs; at += PERIOD_MS.hourly) {
+    keys.push({ kind: 'hourly', userId, periodStartMs: at });
+  }
+  const dayMs = fromMs - (fromMs % PERIOD_MS.daily);
+  return [...keys, { kind: 'daily', userId, periodStartMs: dayMs }];
+}
+
+export function verdictOnCallbacks({ expected, acknowledged, day, afterMs }: CallbackResult): string {
+  const told = (kind: CallbackKind) => `${acknowledged[kind]} of ${expected[kind]} ${kind}`;
+  const values = day ? `; the day's peak ${day.peak}, bottom ${day.bottom}, closing ${day.closing}` : '';
+  return `Account values: ${told('hourly')} and ${told('daily')} callbacks acknowledged after ${afterMs} ms${values}.`;
+}

@@ -1,0 +1,171 @@
+/**
+ * A stand-in for the portfolio service: takes account callbacks on a real HTTP server, made of the receiver that a real
+ * one uses. It records what it was sent; failures can be scripted for tests.
+ */
+import { once } from 'node:events';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { CallbackBody, CallbackKey, CallbackKind } from '../api/account-callback.ts';
+import { parseCallbackPath } from '../api/account-callback.ts';
+import {
+  createCallbackReceiver,
+  MAX_CALLBACK_BYTES,
+  memoryCallbackStore,
+} from '../client/callback-receiver.ts';
+import { createFailureScripts } from './failure-scripts.ts';
+import { assertPortFree, LOOPBACK, PORT_VARIABLES } from './ports.ts';
+
+const SILENT = { info: () => undefined, error: () => undefined };
+
+/** How a callback goes wrong. */
+export type PortfolioFailure =
+  /** The status, and the callback is not applied. */
+  | { kind: 'status'; status: number; location?: string }
+  /** No answer until {@link PortfolioStandIn.heal}, which resets the connection. */
+  | { kind: 'hang' }
+  /** The right answer, this many milliseconds late. */
+  | { kind: 'delay'; ms: number }
+  /** The connection is reset before any answer. */
+  | { kind: 'reset' }
+  /** The callback is applied, and the connection reset: whoever sent it cannot know. */
+  | { kind: 'lost-answer' };
+
+export interface PortfolioFailureScript {
+  failure: PortfolioFailure;
+  /** Default: every user. */
+  userId?: string;
+  /** How many callbacks fail; default: all until {@link PortfolioStandIn.heal}. */
+  times?: number;
+}
+
+/** A callback that was received, whatever became of it. */
+export interface RecordedCallback {
+  userId: string;
+  kind: CallbackKind;
+  idempotencyKey: string | undefined;
+  body: string;
+  /** Milliseconds since the epoch. */
+  at: number;
+  /** Answered with 2xx. */
+  isAcknowledged: boolean;
+}
+
+/** The running stand-in. */
+export interface PortfolioStandIn {
+  /** `http://127.0.0.1:<port>`, the base URL. */
+  url: string;
+  /** Every callback so far, oldest first. */
+  calls: readonly RecordedCallback[];
+  /** What a user's portfolio was told about a period. */
+  held(key: CallbackKey): CallbackBody | undefined;
+  /** Adds a failure; of several that fit a callback the oldest that is not used up decides. */
+  fail(script: PortfolioFailureScript): void;
+  /** Removes all failures. */
+  heal(): void;
+  /** Forgets what it was sent. */
+  forget(): void;
+  /** Ends it at once, open connections included. */
+  stop(): Promise<void>;
+}
+
+/**
+ * Starts the stand-in on 127.0.0.1.
+ *
+ * @param options.port default 0: a free one.
+ * @throws Error when the port is taken.
+ */
+export async function startPortfolioService({ port = 0 } = {}): Promise<PortfolioStandIn> {
+  if (port !== 0) await assertPortFree(port, 'stand-in portfolio service', PORT_VARIABLES.portfolio);
+  let store = memoryCallbackStore();
+  let receiver = createCallbackReceiver({ store, log: SILENT });
+  const calls: RecordedCallback[] = [];
+  const failures = createFailureScripts<PortfolioFailure>();
+  const hanging = new Set<ServerResponse>();
+  const stopping = new AbortController();
+
+  const server = createServer((request, response) => void receive(request, response));
+  server.listen(port, LOOPBACK);
+  await once(server, 'listening');
+
+  async function receive(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const at = Date.now();
+    const path = request.url ?? '';
+    const body = await bodyOf(request).catch(() => undefined);
+    if (body === undefined) return;
+    if (request.method !== 'POST') {
+      response.writeHead(405).end();
+      return;
+    }
+    const header = request.headers['idempotency-key'];
+    const idempotencyKey = typeof header === 'string' ? header : undefined;
+    const named = parseCallbackPath(path);
+    const call = { userId: '', kind: 'hourly' as const, ...named, idempotencyKey, body, at };
+    const recorded: RecordedCallback = { ...call, isAcknowledged: false };
+    calls.push(recorded);
+    const failure = named && failures.next(named.userId);
+    switch (failure?.kind) {
+      case 'hang':
+        hanging.add(response);
+        return;
+      case 'reset':
+        response.socket?.resetAndDestroy();
+        return;
+      case 'status':
+        response
+          .writeHead(failure.status, failure.location === undefined ? {} : { location: failure.location })
+          .end('scripted failure');
+        return;
+      case 'delay':
+        await sleep(failure.ms, undefined, { signal: stopping.signal }).catch(() => undefined);
+        break;
+      case 'lost-answer':
+      case undefined:
+        break;
+    }
+    const { status, answer } = await receiver.answer({ path, idempotencyKey, body });
+    if (failure?.kind === 'lost-answer') {
+      response.socket?.resetAndDestroy();
+      return;
+    }
+    recorded.isAcknowledged = status < 300;
+    response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(answer));
+  }
+
+  return {
+    url: `http://${LOOPBACK}:${(server.address() as AddressInfo).port}`,
+    calls,
+    held: (key) => store.get(key),
+    fail: (script) => failures.add(script, script.userId),
+    heal: () => {
+      failures.heal();
+      for (const response of hanging) response.socket?.resetAndDestroy();
+      hanging.clear();
+    },
+    forget: () => {
+      calls.length = 0;
+      store = memoryCallbackStore();
+      receiver = createCallbackReceiver({ store, log: SILENT });
+    },
+    async stop() {
+      if (!server.listening) return;
+      const closed = once(server, 'close');
+      server.close();
+      server.closeAllConnections();
+      stopping.abort();
+      await closed;
+    },
+  };
+}
+
+/** Read up to a little more than a callback may have: the receiver then refuses it. */
+async function bodyOf(request: IncomingMessage): Promise<string> {
+  const chunks: Buffer[] = [];
+  let size = 0;
+  for await (const chunk of request as AsyncIterable<Buffer>) {
+    chunks.push(chunk);
+    size += chunk.length;
+    if (size > MAX_CALLBACK_BYTES) break;
+  }
+  return Buffer.concat(chunks).toString('utf8');
+}

@@ -1,0 +1,116 @@
+/**
+ * The workflow that tells portfolio services about the values of accounts, and what its callers agree on. One runs for
+ * each shard of users, for good. Pure, so that clients and the workflow sandbox can both import it.
+ */
+export const ACCOUNT_CALLBACK_TASK_QUEUE = 'account-callback';
+
+export const ACCOUNT_CALLBACK_WORKFLOW = 'accountCallback';
+
+/** @param shard from 0. */
+export const accountCallbackWorkflowId = (shard: number): string => `account-callback/${shard}`;
+
+/** Update: do not wait for the next alarm. Without argument; returns the `CallbackState` after the alarm. */
+export const RUN_NOW_UPDATE = 'runNow';
+/** Query: returns the `CallbackState`. */
+export const CALLBACK_STATUS_QUERY = 'status';
+
+/** Callbacks that one alarm begins to deliver (seed "Batch Emission"). */
+export const MAX_EMISSIONS = 500;
+/** Failed ones that one alarm tries again, fewer, to leave headroom (seed "Failed Callback Retry"). */
+export const MAX_RETRIES = 50;
+
+/** From one alarm to the next, ms (seed "Edge Cases & Error Handling"). What is known to be due sooner is not kept waiting. */
+export const ALARM_INTERVALS_MS = {
+  /** More is to be delivered or computed. */
+  pending: 100,
+  /** An hour is over, and some prices of it may still come. */
+  waiting: 60_000,
+  steady: 300_000,
+} as const;
+export type AlarmInterval = keyof typeof ALARM_INTERVALS_MS;
+
+export const HOUR_MS = 3_600_000;
+
+export type CallbackKind = 'hourly' | 'daily';
+
+export interface ShardInput {
+  /** From 0. */
+  shard: number;
+  /** Added to the time at which the shard takes itself to be, ms; for working on a time of one's choice. */
+  clockOffsetMs?: number;
+}
+
+/** How far hourly emission has come, through the snapshots in the order of their hours and their index. */
+export interface HourlyCursor {
+  periodStartMs: number;
+  position: number;
+}
+
+/** How far daily emission has come: all users up to this id, by keyset. */
+export interface DailyCursor {
+  periodStartMs: number;
+  userId: string;
+}
+
+/** A stretch of callbacks to be delivered: those after `after`, up to and including `upTo`, that are still pending. */
+export type EmissionPage =
+  | { kind: 'hourly'; after: HourlyCursor; upTo: HourlyCursor }
+  | { kind: 'daily'; after: DailyCursor; upTo: DailyCursor };
+
+export interface EmissionOutcome {
+  delivered: number;
+  failed: number;
+  /** Given up after the last retry. */
+  dropped: number;
+  /** When the next failed callback of the shard is due, epoch ms; absent when none waits. */
+  nextRetryMs?: number;
+}
+
+export interface RetryOutcome extends EmissionOutcome {
+  /** As many as one alarm may try were due: there may be more. */
+  isFull: boolean;
+}
+
+export interface ProcessingOutcome {
+  /** Hours of users whose extremes were computed. */
+  computed: number;
+  /** Complete hours are left to compute. */
+  isBehind: boolean;
+  /** An hour is over that may still get prices. */
+  isWaiting: boolean;
+}
+
+/** What an alarm did, step by step. */
+export interface AlarmSteps {
+  /** Callbacks that earlier alarms had left over, begun to be delivered. */
+  resumed: number;
+  /** Daily and hourly ones of a boundary, begun to be delivered. */
+  daily: number;
+  hourly: number;
+  /** Hours of users whose extremes were computed. */
+  computed: number;
+  /** Rows of old snapshots and prices that were deleted. */
+  cleaned: number;
+}
+
+export interface CallbackState {
+  shard: number;
+  /** Added to Temporal's time, ms. */
+  clockOffsetMs: number;
+  /** Present while daily callbacks of a day are being emitted. */
+  daily?: DailyCursor;
+  /** Present while hourly callbacks are being emitted. */
+  hourly?: HourlyCursor;
+  /** Since the workflow first started. A callback that was cut off and sent again counts again. */
+  delivered: number;
+  failed: number;
+  dropped: number;
+  alarms: number;
+  /** Absent before the first alarm. */
+  lastAlarm?: AlarmSteps;
+  /** When the next failed callback is due, as far as is known, epoch ms. */
+  nextRetryMs?: number;
+  lastCleanupMs: number;
+  /** Absent while an alarm is at work. Its time is Temporal's, epoch ms. */
+  nextAlarm?: { atMs: number; interval: AlarmInterval };
+}
