@@ -7,6 +7,7 @@ import { Client, Connection } from '@temporalio/client';
 import { loadClientConnectConfig } from '@temporalio/envconfig';
 import { Redis } from 'ioredis';
 import pg from 'pg';
+import { dataConverterWith } from '../api/payload-codec.ts';
 import type { Config } from '../workers/config.ts';
 import { hasTemporalProfile, loadConfig } from '../workers/config.ts';
 import { OperationFailedError, reasonOf } from './operator-errors.ts';
@@ -221,13 +222,14 @@ function databaseOf({ postgresDsn }: Addresses): pg.Pool {
   return db;
 }
 
-function temporalOf({ temporalEnv }: Config, { temporalAddress }: Addresses) {
+function temporalOf({ temporalEnv, values }: Config, { temporalAddress }: Addresses) {
   const { connectionOptions, namespace = 'default' } = loadClientConnectConfig({
     overrideEnvVars: { ...temporalEnv, ...(temporalAddress ? { TEMPORAL_ADDRESS: temporalAddress } : {}) },
     // A profile of the user's own must not reach a server that it was not written for.
     disableFile: !hasTemporalProfile(temporalEnv),
   });
   const connection = Connection.lazy({ ...connectionOptions, connectTimeout: CONNECT_LIMIT_MS });
-  const client = new Client({ connection, namespace });
+  const dataConverter = dataConverterWith(values.NOTIFICATION_PAYLOAD_KEYS);
+  const client = new Client({ connection, namespace, ...(dataConverter ? { dataConverter } : {}) });
   return { client, namespace, where: connectionOptions.address ?? 'localhost:7233' };
 }

@@ -1,5 +1,6 @@
 /** The environment: names, defaults, checks (seed "Configuration"). */
-import { readFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { ADMIN_NOTIFICATION_TYPES } from '../api/catalog.ts';
 import { ADMIN_EMAIL_VARIABLES, ConfigError, VARIABLES, loadConfig } from '../workers/config.ts';
@@ -63,6 +64,9 @@ const OWN_DEFAULTS: [name: Name, value: unknown][] = [
   ['NODE_ENV', 'development'],
   ['NOTIFICATION_ROLES', []],
   ['NOTIFICATION_ROUTE_DISPATCH', 'child'],
+  ['NOTIFICATION_PAYLOAD_KEYS', []],
+  ['NOTIFICATION_CODEC_HTTP_ADDR', undefined],
+  ['NOTIFICATION_CODEC_TOKEN', undefined],
   ['NOTIFICATION_USER_SERVICE_REUSE', SECOND],
   ['NOTIFICATION_MOBILE_STREAM', 'stream.notifications.jobs'],
   ['NOTIFICATION_MOBILE_GROUP', 'notifications'],
@@ -462,6 +466,51 @@ describe('secrets', () => {
 
   test('I30 a secret that is fine does not appear in the error about something else', () => {
     expect(problemsOf({ ...PRODUCTION, NOTIFICATION_REDIS_DB: 'x' }).join('\n')).not.toMatch(/s3cret/);
+  });
+
+  describe('in files', () => {
+    const folder = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-secrets-'));
+    afterAll(() => rmSync(folder, { recursive: true }));
+    const fileOf = (name: string, text: string) => {
+      const file = path.join(folder, name);
+      writeFileSync(file, text);
+      return file;
+    };
+    const { NOTIFICATION_REDIS_PASSWORD: _, ...withoutPassword } = PRODUCTION;
+
+    test('I30 a secret is read from the file that its variable with _FILE names', () => {
+      const { values, temporalEnv } = loadConfig({
+        ...withoutPassword,
+        NOTIFICATION_REDIS_PASSWORD_FILE: fileOf('redis', 's3cret with space \n'),
+        TEMPORAL_API_KEY_FILE: fileOf('temporal', 'key'),
+      });
+      expect(values.NOTIFICATION_REDIS_PASSWORD).toBe('s3cret with space ');
+      expect(temporalEnv['TEMPORAL_API_KEY']).toBe('key');
+    });
+
+    test('I30 a file that is missing or empty, or stands beside the variable itself, is named', () => {
+      const missing = path.join(folder, 'missing');
+      expect(problemsOf({ ...withoutPassword, NOTIFICATION_REDIS_PASSWORD_FILE: missing })).toEqual([
+        expect.stringMatching(/^NOTIFICATION_REDIS_PASSWORD_FILE cannot be read: ENOENT.*missing/),
+      ]);
+      const empty = fileOf('empty', '\n');
+      expect(problemsOf({ ...withoutPassword, NOTIFICATION_REDIS_PASSWORD_FILE: empty })).toEqual([
+        `NOTIFICATION_REDIS_PASSWORD_FILE names an empty file: ${empty}`,
+      ]);
+      const both = { ...PRODUCTION, NOTIFICATION_REDIS_PASSWORD_FILE: fileOf('both', 'other') };
+      expect(problemsOf(both)).toEqual([
+        'NOTIFICATION_REDIS_PASSWORD and NOTIFICATION_REDIS_PASSWORD_FILE are both set: keep one of them',
+      ]);
+      const dsn = fileOf('dsn', 'mysql://notify:s3cret@db/notification');
+      const [problem] = problemsOf({ NOTIFICATION_POSTGRES_PRIMARY_DSN_FILE: dsn });
+      expect(problem).toContain('NOTIFICATION_POSTGRES_PRIMARY_DSN');
+      expect(problem).not.toContain('s3cret');
+    });
+
+    test('I30 only secrets are read from files', () => {
+      const { values } = loadConfig({ NOTIFICATION_REDIS_DB_FILE: fileOf('db', '5') });
+      expect(values.NOTIFICATION_REDIS_DB).toBe(0);
+    });
   });
 });
 

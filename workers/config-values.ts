@@ -1,5 +1,6 @@
 /** The kinds of values that variables of the environment have, each with its check. */
 import { z } from 'zod';
+import { createKeyBox } from '../api/key-box.ts';
 import { emailAddressSchema } from '../api/mail-command.ts';
 
 /** Ten years: beyond, a duration is a typing error. */
@@ -57,6 +58,21 @@ export const emailList = list.transform((emails, context) => {
   const wrong = normalised.filter((email) => !emailAddressSchema.safeParse(email).success);
   if (wrong.length > 0) context.addIssue(`has invalid addresses: ${wrong.join(', ')}`);
   return normalised;
+});
+
+/** Named AES-256 keys, comma-separated, e.g. `2026:<base64 of 32 bytes>`; what is wrong is said without repeating any. */
+export const secretKeys = list.transform((items, context) => {
+  const keys = items.map((item) => {
+    const at = item.indexOf(':');
+    return { id: item.slice(0, Math.max(0, at)), key: Buffer.from(item.slice(at + 1), 'base64') };
+  });
+  try {
+    if (keys.length > 0) createKeyBox(keys);
+  } catch (error) {
+    context.addIssue(`must be id:base64 of 32 bytes, comma-separated: ${(error as Error).message}`);
+    return z.NEVER;
+  }
+  return keys;
 });
 
 /** Durations, comma-separated, e.g. `30s,1m,5m`, as milliseconds. */

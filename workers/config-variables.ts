@@ -18,6 +18,7 @@ import {
   list,
   port,
   postgresDsn,
+  secretKeys,
   streamName,
 } from './config-values.ts';
 
@@ -315,6 +316,20 @@ export const VARIABLES = {
   ),
   TEMPORAL_NAMESPACE: variable(z.string().min(1), 'Temporal namespace.', { default: 'default' }),
   NOTIFICATION_TEMPORAL_UI_URL: variable(httpUrl, 'Address of the Web UI, for links in logs and reports.'),
+  NOTIFICATION_PAYLOAD_KEYS: variable(
+    secretKeys,
+    'Keys that encrypt what Temporal keeps, id:base64 of 32 bytes each; the first encrypts, all decrypt. Empty: in plain.',
+    { default: '', secret: true },
+  ),
+  NOTIFICATION_CODEC_HTTP_ADDR: variable(
+    hostAndPort,
+    'Address of the codec server, which decrypts for the Web UI. Not set: there is none.',
+  ),
+  NOTIFICATION_CODEC_TOKEN: variable(
+    z.string().min(16, 'must have 16 characters or more'),
+    'What callers of the codec server must present, as bearer token or password.',
+    { secret: true },
+  ),
 
   NOTIFICATION_DATA_DIR: variable(z.string().min(1), 'Where embedded servers keep their data.', {
     default: '.data',

@@ -1,4 +1,5 @@
 /** The whole configuration, read by the table of config-variables.ts. The only place that reads the environment. */
+import { readFileSync } from 'node:fs';
 import type { z } from 'zod';
 import type { AdminNotificationType } from '../api/catalog.ts';
 import { ADMIN_NOTIFICATION_TYPES } from '../api/catalog.ts';
@@ -59,12 +60,32 @@ export function loadConfig(
   const problems: string[] = [];
   const production = env['NODE_ENV'] === 'production';
 
+  /** A secret may come in a file, as orchestrators mount it; the line break that editors leave is not part of it. */
+  const readFile = (name: string): string | undefined => {
+    const file = env[`${name}_FILE`];
+    if (!file) return undefined;
+    if (env[name]) {
+      problems.push(`${name} and ${name}_FILE are both set: keep one of them`);
+      return undefined;
+    }
+    try {
+      const text = readFileSync(file, 'utf8').replace(/\r?\n$/, '');
+      if (text !== '') return text;
+      problems.push(`${name}_FILE names an empty file: ${file}`);
+    } catch (error) {
+      problems.push(`${name}_FILE cannot be read: ${(error as Error).message}`);
+    }
+    return undefined;
+  };
+
   const read = (name: string, { schema, ...rest }: Variable): unknown => {
-    const text = env[name] || (defaults[name] ?? rest.default);
+    const inFile = rest.secret ? readFile(name) : undefined;
+    const text = env[name] || inFile || (defaults[name] ?? rest.default);
     if (text === undefined) {
       if (
         production &&
         rest.requiredInProduction &&
+        !(rest.secret && env[`${name}_FILE`]) &&
         !(name === 'TEMPORAL_ADDRESS' && hasTemporalProfile(env))
       ) {
         problems.push(`${name} is required in production: ${rest.meaning}`);
@@ -81,6 +102,7 @@ export function loadConfig(
   const readAll = (variables: Record<string, Variable>) =>
     Object.fromEntries(Object.entries(variables).map(([name, row]) => [name, read(name, row)]));
 
+  const apiKey = readFile('TEMPORAL_API_KEY');
   const values = readAll(VARIABLES) as unknown as Config['values'];
   const emails = readAll(ADMIN_EMAIL_VARIABLES);
   for (const [name, advice] of Object.entries(DEPRECATED)) {
@@ -99,7 +121,7 @@ export function loadConfig(
     roles,
     values,
     adminEmails,
-    temporalEnv: temporalEnvOf(env),
+    temporalEnv: { ...temporalEnvOf(env), ...(apiKey === undefined ? {} : { TEMPORAL_API_KEY: apiKey }) },
   };
 }
 
@@ -145,6 +167,20 @@ function temporalEnvOf(env: Record<string, string | undefined>): Record<string, 
 
 /** Values that are fine alone and wrong together. */
 function contradictions(values: Config['values']): string[] {
+  return [...exceeding(values), ...codecProblems(values)];
+}
+
+/** A codec server without a key has nothing to do, and one without a token would read to everybody. */
+function codecProblems(values: Config['values']): string[] {
+  if (values.NOTIFICATION_CODEC_HTTP_ADDR === undefined) return [];
+  const needed = 'is required by NOTIFICATION_CODEC_HTTP_ADDR';
+  return [
+    ...(values.NOTIFICATION_PAYLOAD_KEYS?.length === 0 ? [`NOTIFICATION_PAYLOAD_KEYS ${needed}`] : []),
+    ...(values.NOTIFICATION_CODEC_TOKEN === undefined ? [`NOTIFICATION_CODEC_TOKEN ${needed}`] : []),
+  ];
+}
+
+function exceeding(values: Config['values']): string[] {
   const mustNotExceed: [smaller: keyof Values, larger: keyof Values, why: string][] = [
     [
       'NOTIFICATION_INTERNAL_HTTP_READ_HEADER_TIMEOUT',

@@ -3,6 +3,7 @@
  * that opens them. Each failure says which dependency, where it was looked for, and why it did not answer.
  */
 import { Client } from '@temporalio/client';
+import type { DataConverter } from '@temporalio/common';
 import { loadClientConnectConfig } from '@temporalio/envconfig';
 import { NativeConnection } from '@temporalio/worker';
 import { Redis } from 'ioredis';
@@ -23,6 +24,7 @@ import type { BridgeResources } from '../activities/stream-bridge.ts';
 import type { SymbolConfigResources } from '../activities/symbol-config.ts';
 import { rememberRecipients } from '../activities/recent-recipients.ts';
 import { createUserService } from '../activities/user-service.ts';
+import { dataConverterWith } from '../api/payload-codec.ts';
 import type { SymbolMetadata, SymbolTarget } from '../api/symbol-config.ts';
 import type { Config } from './config.ts';
 import { hasTemporalProfile } from './config.ts';
@@ -61,6 +63,8 @@ export interface Resources
   fcm?: FcmSender;
   connection: NativeConnection;
   client: Client;
+  /** Absent when nothing is encrypted. */
+  dataConverter?: DataConverter;
   namespace: string;
   intentsStream: string;
   cleanupIntervalMs: number;
@@ -96,10 +100,16 @@ export async function connectResources(options: ConnectOptions): Promise<Resourc
     connectTemporal(config, endpoints, opened),
     openFcm(config, endpoints, opened),
   ]);
-  const client = new Client({ ...temporal, interceptors: { workflow: telemetry.clientInterceptors } });
+  const dataConverter = dataConverterWith(values.NOTIFICATION_PAYLOAD_KEYS);
+  const client = new Client({
+    ...temporal,
+    interceptors: { workflow: telemetry.clientInterceptors },
+    ...(dataConverter ? { dataConverter } : {}),
+  });
 
   return {
     ...temporal,
+    ...(dataConverter ? { dataConverter } : {}),
     client,
     redis,
     db,

@@ -1,8 +1,10 @@
 /** One running process of the service: its life from connected to stopped. */
+import type { DataConverter } from '@temporalio/common';
 import { Runtime, Worker, makeTelemetryFilterString } from '@temporalio/worker';
 import type { Logger } from 'pino';
 import { observeGauges } from '../activities/gauges.ts';
 import { migrate } from '../migrations/migrate.ts';
+import { startCodecServer } from './codec-server.ts';
 import type { Config } from './config.ts';
 import { startProbes } from './probes.ts';
 import { logReplicas } from './replicas.ts';
@@ -79,7 +81,12 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     const stopObserving = observeGauges(telemetry.meter, resources);
     opened.push({ what: 'gauges', close: async () => stopObserving() });
     await ensureSearchAttributes(resources);
-    const bundle = await workflowBundle(() => report('Bundling the workflows (a few seconds, once)'));
+    const { dataConverter } = resources;
+    if (dataConverter) await openCodecServer(dataConverter);
+    const bundle = await workflowBundle({
+      encodesFailures: dataConverter !== undefined,
+      onBuild: () => report('Bundling the workflows (a few seconds, once)'),
+    });
 
     const roles = config.roles.map((name) => ROLES[name]);
     const workers: Worker[] = [];
@@ -90,6 +97,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
           namespace: resources.namespace,
           taskQueue: role.taskQueue,
           workflowBundle: bundle,
+          ...(dataConverter ? { dataConverter } : {}),
           activities: role.createActivities(resources),
           interceptors: { activity: telemetry.activityInterceptors },
           ...tuning(config),
@@ -127,6 +135,21 @@ export async function startService(options: ServiceOptions): Promise<Service> {
     });
     done.catch(() => undefined);
     return { probesUrl: probes.url, done, stop };
+  }
+
+  async function openCodecServer({ payloadCodecs: [codec] = [] }: DataConverter): Promise<void> {
+    const { NOTIFICATION_CODEC_HTTP_ADDR: address, NOTIFICATION_CODEC_TOKEN: token } = config.values;
+    if (!address || !token || !codec) return;
+    const ui = config.values.NOTIFICATION_TEMPORAL_UI_URL;
+    const server = await startCodecServer({
+      host: address.host || (config.production ? undefined : '127.0.0.1'),
+      port: address.port,
+      token,
+      allowedOrigin: ui === undefined ? undefined : new URL(ui).origin,
+      codec,
+      log,
+    });
+    opened.push({ what: 'codec server', close: () => server.stop() });
   }
 
   async function shutDown(): Promise<void> {

@@ -3,20 +3,29 @@ import { createHash } from 'node:crypto';
 import { mkdir, readFile, readdir, rename, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { bundleWorkflowCode } from '@temporalio/worker';
+import { FAILURE_CONVERTER } from '../api/payload-codec.ts';
 
 const ROOT = path.dirname(import.meta.dirname);
 const CACHE = path.join(ROOT, 'node_modules', '.cache', 'galaxy-notify');
 
-/**
- * @param onBuild called when there is no bundle for this source yet, which takes a few seconds.
- * @returns where the bundle lies.
- */
-export async function workflowBundle(onBuild: () => void = () => undefined): Promise<{ codePath: string }> {
-  const codePath = path.join(CACHE, `workflows-${await sourceHash()}.js`);
+interface BundleOptions {
+  /** Failures keep their messages in payloads (failure-converter.ts). */
+  encodesFailures?: boolean;
+  /** Called when there is no bundle for this source yet, which takes a few seconds. */
+  onBuild?: () => void;
+}
+
+/** @returns where the bundle lies. */
+export async function workflowBundle({ encodesFailures, onBuild }: BundleOptions = {}): Promise<{
+  codePath: string;
+}> {
+  const name = encodesFailures ? 'workflows-encoded' : 'workflows';
+  const codePath = path.join(CACHE, `${name}-${await sourceHash()}.js`);
   if (await isReadable(codePath)) return { codePath };
-  onBuild();
+  onBuild?.();
   const { code } = await bundleWorkflowCode({
     workflowsPath: path.join(ROOT, 'workflows', 'index.ts'),
+    ...(encodesFailures ? { failureConverterPath: FAILURE_CONVERTER } : {}),
     workflowInterceptorModules: [path.join(ROOT, 'workflows', 'trace-context.ts')],
     logger: quiet,
   });

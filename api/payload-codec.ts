@@ -1,0 +1,65 @@
+/**
+ * What Temporal is given to keep, encrypted: inputs, results, failure messages, heartbeats and summaries. Task queues,
+ * workflow ids and search attributes stay readable, since Temporal works with them; they hold ids only.
+ *
+ * A payload becomes one of encoding `binary/encrypted`, whose data is the sealed protobuf form of the original: any
+ * program with the keys can read it, for instance the codec server (workers/codec-server.ts).
+ */
+import path from 'node:path';
+import type { DataConverter, Payload, PayloadCodec } from '@temporalio/common';
+import proto from '@temporalio/proto';
+import type { KeyBoxKey } from './key-box.ts';
+import { createKeyBox } from './key-box.ts';
+
+const ENCODING = 'binary/encrypted';
+/** What a sealed payload is for: one of another use of the same keys does not open. */
+const CONTEXT = 'temporal payload';
+
+const PayloadMessage = proto.temporal.api.common.v1.Payload;
+
+/** Part of the workflow bundle as well, when there are keys. */
+export const FAILURE_CONVERTER = path.join(import.meta.dirname, 'failure-converter.ts');
+
+/**
+ * How a process writes to Temporal, and reads from it: all of one installation must have the same keys.
+ *
+ * @returns undefined without keys: then everything is in plain.
+ */
+export function dataConverterWith(keys: readonly KeyBoxKey[]): DataConverter | undefined {
+  if (keys.length === 0) return undefined;
+  return { payloadCodecs: [createPayloadCodec(keys)], failureConverterPath: FAILURE_CONVERTER };
+}
+
+/**
+ * @param keys the first one encrypts, any of them decrypts: to rotate, put the new one first, and take the old one out
+ * when no history is kept any more that was written with it.
+ * @throws KeyBoxError when a key is unusable.
+ */
+export function createPayloadCodec(keys: readonly KeyBoxKey[]): PayloadCodec {
+  const box = createKeyBox(keys);
+  return {
+    async encode(payloads) {
+      return payloads.map((payload) => ({
+        metadata: { encoding: Buffer.from(ENCODING) },
+        data: box.seal(Buffer.from(PayloadMessage.encode(payload).finish()), CONTEXT),
+      }));
+    },
+
+    /**
+     * Leaves alone what is not encrypted: histories may have begun before there was a key.
+     *
+     * @throws KeyBoxError when a payload does not open.
+     */
+    async decode(payloads) {
+      return payloads.map((payload) => {
+        if (!isEncrypted(payload)) return payload;
+        return PayloadMessage.decode(box.open(Buffer.from(payload.data ?? []), CONTEXT));
+      });
+    },
+  };
+}
+
+function isEncrypted({ metadata }: Payload): boolean {
+  const encoding = metadata?.['encoding'];
+  return encoding !== undefined && Buffer.from(encoding).toString() === ENCODING;
+}
