@@ -45,6 +45,11 @@ export const backlog: Measurement = {
       target: { atMost: MOST_MEMORY_RATIO },
       meaning: 'resident memory of the service, the same fifths',
     },
+    {
+      name: `backlog.${mode}.memory-growth`,
+      unit: 'MB',
+      meaning: 'resident memory of the service, highest above the start',
+    },
   ]),
 
   async run(bench) {
@@ -53,8 +58,8 @@ export const backlog: Measurement = {
       const { backlog: total } = bench.sizes;
       const samples = await drain(bench, mode, total);
       const row = (name: string) => `backlog.${mode}.${name}`;
+      const memory = samples.flatMap(({ mb }) => (mb === undefined ? [] : [mb]));
       const memoryIn = (n: number) => meanInFifth(samples, total, n, ({ mb = Number.NaN }) => mb);
-      const memoryRatio = memoryIn(5) / memoryIn(2);
       findings.push(
         {
           row: row('drained'),
@@ -62,7 +67,12 @@ export const backlog: Measurement = {
           details: { intents: total, samples },
         },
         { row: row('last/second'), value: drainRatio(samples, total) },
-        ...(Number.isNaN(memoryRatio) ? [] : [{ row: row('memory.last/second'), value: memoryRatio }]),
+        ...(memory.length === 0
+          ? []
+          : [
+              { row: row('memory.last/second'), value: memoryIn(5) / memoryIn(2) },
+              { row: row('memory-growth'), value: Math.max(...memory) - memory[0]! },
+            ]),
       );
     }
     return findings;

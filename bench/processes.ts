@@ -4,11 +4,10 @@
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { closeSync, openSync, readdirSync, readFileSync } from 'node:fs';
+import { closeSync, existsSync, openSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { tail } from '../dev/command.ts';
-import { freePort } from '../dev/ports.ts';
 
 const ROOT = path.dirname(import.meta.dirname);
 /** Loading the sources, connecting and bundling, beside whatever else the machine does, ms. */
@@ -38,18 +37,20 @@ export interface ServiceOptions {
 
 /** Starts `workers/main.ts` and waits until it is ready. @throws Error with the end of its log when it is not. */
 export async function startServiceProcess(options: ServiceOptions): Promise<ServiceProcess> {
-  const probes = `127.0.0.1:${await freePort()}`;
+  const { env, logFile } = options;
+  // An earlier service may have written to the same file.
+  const logStart = existsSync(logFile) ? statSync(logFile).size : 0;
+  const logOf = () => readFileSync(logFile).subarray(logStart).toString();
   const child = startProcess('workers/main.ts', {
     ...options,
-    env: { ...options.env, NOTIFICATION_INTERNAL_HTTP_ADDR: probes },
+    env: { ...env, NOTIFICATION_INTERNAL_HTTP_ADDR: '127.0.0.1:0' },
   });
   const stop = () => stopChild(child);
   try {
-    await untilReady(child, `http://${probes}/readyz`);
+    await untilReady(child, logOf);
   } catch (error) {
     await stop();
-    const log = tail(readFileSync(options.logFile, 'utf8'), 15);
-    throw new Error(`${(error as Error).message}; its log ${options.logFile}${log}`, { cause: error });
+    throw new Error(`${(error as Error).message}; its log ${logFile}${tail(logOf(), 15)}`, { cause: error });
   }
   return { pid: child.pid!, readyAtUs: Number(process.hrtime.bigint() / 1_000n), stop };
 }
@@ -72,14 +73,9 @@ export function startProcess(
   return child;
 }
 
-async function untilReady(child: ChildProcess, url: string): Promise<void> {
+async function untilReady(child: ChildProcess, logOf: () => string): Promise<void> {
   const deadline = Date.now() + READY_LIMIT_MS;
-  for (;;) {
-    const isReady = await fetch(url).then(
-      ({ ok }) => ok,
-      () => false,
-    );
-    if (isReady) return;
+  while (!logOf().includes('"msg":"service ready"')) {
     if (isEnded(child)) throw new Error('the service ended while starting');
     if (Date.now() > deadline) throw new Error(`the service was not ready after ${READY_LIMIT_MS / 1_000} s`);
     await sleep(50);

@@ -50,7 +50,11 @@ function timeOf(samples: readonly DrainSample[], done: number): number {
   return before.ms + ((done - before.done) / (after.done - before.done)) * (after.ms - before.ms);
 }
 
-/** The mean of what was sampled while the n-th fifth of a backlog was done. @throws RangeError as `drainRatio`. */
+/**
+ * The mean of what was sampled while the n-th fifth of a backlog was done, or of the sample after it when there is none.
+ *
+ * @throws RangeError as `drainRatio`.
+ */
 export function meanInFifth<S extends DrainSample>(
   samples: readonly S[],
   total: number,
@@ -58,7 +62,7 @@ export function meanInFifth<S extends DrainSample>(
   of: (sample: S) => number,
 ): number {
   const [from, to] = [timeOf(samples, ((n - 1) * total) / 5), timeOf(samples, (n * total) / 5)];
-  const within = samples.filter(({ ms }) => ms >= from && ms <= to).map(of);
-  if (within.length === 0) throw new RangeError(`no sample in fifth ${n}`);
-  return within.reduce((sum, value) => sum + value, 0) / within.length;
+  const within = samples.filter(({ ms }) => ms >= from && ms <= to);
+  const values = (within.length > 0 ? within : samples.filter(({ ms }) => ms > to).slice(0, 1)).map(of);
+  return values.reduce((sum, value) => sum + value, 0) / values.length;
 }

@@ -33,6 +33,8 @@ describe('the drain of a backlog', () => {
 
   test('averages what was sampled within a fifth', () => {
     expect(meanInFifth(steady, 100, 2, ({ mb }) => mb)).toBe(30);
+    const sparse = steady.filter(({ done }) => done !== 20 && done !== 40);
+    expect(meanInFifth(sparse, 100, 2, ({ mb }) => mb)).toBe(60);
   });
 });
 
