@@ -18,6 +18,16 @@ const START_DEADLINE_MS = 5_000;
 /** gRPC's code for a request that the server does not take. */
 const INVALID_ARGUMENT = 3;
 
+export interface StartSettings {
+  /** Given to the notification, which keeps to it for life. */
+  dispatch: DispatchMode;
+  /**
+   * The worker of this process may begin at once, past the task queue and its priorities. That is quicker for one
+   * notification, and wrong for hundreds: they would keep the worker from the routes of those that are under way.
+   */
+  isUrgent: boolean;
+}
+
 /**
  * Starts the intent's workflow; one that is started already is as good.
  *
@@ -26,7 +36,7 @@ const INVALID_ARGUMENT = 3;
 export async function startNotification(
   workflows: WorkflowClient,
   intent: Intent,
-  dispatch: DispatchMode,
+  { dispatch, isUrgent }: StartSettings,
 ): Promise<void> {
   const input: NotificationInput = dispatch === 'child' ? intent : { ...intent, dispatch };
   const options: WorkflowStartOptions = {
@@ -34,7 +44,7 @@ export async function startNotification(
     taskQueue: INTENT_TASK_QUEUE,
     args: [input],
     workflowIdReusePolicy: 'REJECT_DUPLICATE',
-    requestEagerStart: true,
+    requestEagerStart: isUrgent,
     typedSearchAttributes: notificationAttributes({
       ...intent,
       idempotencyKey: searchableKey(intent.idempotencyKey),

@@ -29,6 +29,11 @@ import { contiguousOffset, savePosition } from './stream-offset.ts';
 /** Entries per read, and workflows being started at once. */
 const BATCH_SIZE = 100;
 const PARALLEL_STARTS = 50;
+/**
+ * More entries than this at once are a backlog, which Temporal's task queue puts in order. A notification that makes
+ * first attempts itself has nothing that must go before the next one.
+ */
+const MOST_URGENT = 10;
 
 export interface BridgeResources extends WatchResources {
   db: Pool;
@@ -106,7 +111,10 @@ export function createBridgeActivities(resources: BridgeResources) {
   /** Handles a batch, then moves the offset past its unbroken run of handled entries. */
   async function advance(stream: string, entries: StreamEntry[], progress: Progress): Promise<void> {
     const limit = pLimit(PARALLEL_STARTS);
-    const results = await Promise.allSettled(entries.map((entry) => limit(() => take(entry, progress))));
+    const isUrgent = settings.dispatch === 'on_failure' || entries.length <= MOST_URGENT;
+    const results = await Promise.allSettled(
+      entries.map((entry) => limit(() => take(entry, progress, isUrgent))),
+    );
     const batch = entries.map(({ id }, index) => ({ id, done: results[index]?.status === 'fulfilled' }));
     const offset = contiguousOffset(progress.offset, batch);
     if (offset !== progress.offset) {
@@ -121,9 +129,9 @@ export function createBridgeActivities(resources: BridgeResources) {
   }
 
   /** Resolves when the entry is durable. */
-  async function take({ id, fields }: StreamEntry, progress: Progress): Promise<void> {
+  async function take({ id, fields }: StreamEntry, progress: Progress, isUrgent: boolean): Promise<void> {
     const parsed = parseIntent(id, fields);
-    const malformed = parsed.ok ? await start(parsed.intent) : parsed.malformed;
+    const malformed = parsed.ok ? await start(parsed.intent, isUrgent) : parsed.malformed;
     if (malformed === undefined) {
       progress.started += 1;
       return;
@@ -138,9 +146,9 @@ export function createBridgeActivities(resources: BridgeResources) {
   }
 
   /** @returns undefined when the intent is started, and otherwise why it never can be. */
-  async function start(intent: Intent): Promise<MalformedIntent | undefined> {
+  async function start(intent: Intent, isUrgent: boolean): Promise<MalformedIntent | undefined> {
     try {
-      await startNotification(workflows, intent, settings.dispatch);
+      await startNotification(workflows, intent, { dispatch: settings.dispatch, isUrgent });
     } catch (error) {
       if (isTooLargeForTemporal(error)) return tooLarge(intent, error);
       throw error;

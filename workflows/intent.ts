@@ -57,6 +57,12 @@ const INDEPENDENT = {
  */
 const FIRST_ATTEMPT_LANES = 4;
 
+/**
+ * Before notifications that have not begun (their priority is the default, 3): a backlog is then worked off one after
+ * the other, instead of accepted as a whole while nothing is delivered. Fairness is inherited.
+ */
+const BEFORE_NEW_ONES = { priority: { priorityKey: 2 } } as const;
+
 /** Whose routes they are. */
 type Notification = Omit<BatchInput, 'offset'>;
 type Slice = Omit<RouteSlice, 'notificationId'>;
@@ -155,6 +161,7 @@ async function publish(
       args: [{ notificationId, routeRef, ...(replay ? { replay } : {}), ...(first ? { first } : {}) }],
       workflowId: routeWorkflowId(notificationId, routeRef),
       ...INDEPENDENT,
+      ...BEFORE_NEW_ONES,
       typedSearchAttributes: [
         ...inheritedAttributes(workflowInfo().typedSearchAttributes),
         routeChannel(channel),
@@ -215,6 +222,7 @@ async function publishBatch(
       args: [{ notificationId, notificationType, offset, replay, ...(dispatch ? { dispatch } : {}) }],
       workflowId: batchWorkflowId(notificationId, batch),
       ...INDEPENDENT,
+      ...BEFORE_NEW_ONES,
       typedSearchAttributes: inheritedAttributes(workflowInfo().typedSearchAttributes),
       staticSummary: `${notificationType} batch ${batch}`,
     });
