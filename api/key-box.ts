@@ -1,0 +1,106 @@
+/**
+ * Encryption at rest of what PostgreSQL must not hold in plain: private keys, DH secrets, device tokens and codes of the
+ * `subscription` feature. AES-256-GCM, with the key from the configuration.
+ *
+ * A sealed value names the key that sealed it, so that keys can be rotated: put the new one first, and take the old one
+ * out when nothing sealed with it is left. What it belongs to, its context, is authenticated with it: a value moved to
+ * another row or column does not open.
+ *
+ * ```
+ * 1 byte   version, 1
+ * 1 byte   length of the key's id, then the id
+ * 12 bytes nonce
+ * 16 bytes tag
+ * the rest ciphertext
+ * ```
+ */
+import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
+
+export interface KeyBox {
+  /** @param context row and column that the value is for, such as `ntf_tokens.dh_secret:default`. */
+  seal(plain: Buffer, context: string): Buffer;
+  /** @throws KeyBoxError when it was sealed with an unknown key or for another context, or was changed. */
+  open(sealed: Buffer, context: string): Buffer;
+}
+
+export interface KeyBoxKey {
+  /** 1 to 32 characters of `A-Za-z0-9._-`. */
+  id: string;
+  /** 32 bytes. */
+  key: Buffer;
+}
+
+/** Says what is wrong with a key or a sealed value by the key's id and the context, never by content. */
+export class KeyBoxError extends Error {
+  override name = 'KeyBoxError';
+}
+
+const VERSION = 1;
+const CIPHER = 'aes-256-gcm';
+const KEY_BYTES = 32;
+const NONCE_BYTES = 12;
+const TAG_BYTES = 16;
+const KEY_ID = /^[A-Za-z0-9._-]{1,32}$/;
+
+/**
+ * @param keys the first one seals, any of them opens.
+ * @throws KeyBoxError when there is none, or one is unusable.
+ */
+export function createKeyBox(keys: readonly KeyBoxKey[]): KeyBox {
+  const known = new Map<string, Buffer>();
+  for (const { id, key } of keys) {
+    // Not repeated in the error: somebody may have given a key where its id belongs.
+    if (!KEY_ID.test(id)) throw new KeyBoxError('the id of a key must be 1 to 32 of A-Z a-z 0-9 . _ -');
+    if (known.has(id)) throw new KeyBoxError(`there are two keys with the id ${id}`);
+    if (key.length !== KEY_BYTES) {
+      throw new KeyBoxError(`the key ${id} must have ${KEY_BYTES} bytes and has ${key.length}`);
+    }
+    known.set(id, Buffer.from(key));
+  }
+  const sealing = keys[0];
+  if (!sealing) throw new KeyBoxError('there is no key');
+  const header = headerOf(sealing.id);
+  const sealingKey = known.get(sealing.id)!;
+
+  return {
+    seal(plain, context) {
+      const nonce = randomBytes(NONCE_BYTES);
+      const cipher = createCipheriv(CIPHER, sealingKey, nonce, { authTagLength: TAG_BYTES });
+      cipher.setAAD(authenticated(header, context));
+      const ciphertext = Buffer.concat([cipher.update(plain), cipher.final()]);
+      return Buffer.concat([header, nonce, cipher.getAuthTag(), ciphertext]);
+    },
+
+    open(sealed, context) {
+      const nonceAt = 2 + (sealed[1] ?? 0);
+      const tagAt = nonceAt + NONCE_BYTES;
+      const ciphertextAt = tagAt + TAG_BYTES;
+      const id = sealed.toString('utf8', 2, nonceAt);
+      if (sealed[0] !== VERSION || sealed.length < ciphertextAt || !KEY_ID.test(id)) {
+        throw new KeyBoxError(`${context} holds no sealed value`);
+      }
+      const key = known.get(id);
+      if (!key) throw new KeyBoxError(`${context} is sealed with the key ${id}, which is not configured`);
+      try {
+        const nonce = sealed.subarray(nonceAt, tagAt);
+        const decipher = createDecipheriv(CIPHER, key, nonce, { authTagLength: TAG_BYTES });
+        decipher.setAAD(authenticated(sealed.subarray(0, nonceAt), context));
+        decipher.setAuthTag(sealed.subarray(tagAt, ciphertextAt));
+        return Buffer.concat([decipher.update(sealed.subarray(ciphertextAt)), decipher.final()]);
+      } catch {
+        throw new KeyBoxError(
+          `${context} does not open with the key ${id}: it was sealed for something else, with another key of that id, or changed`,
+        );
+      }
+    },
+  };
+}
+
+function headerOf(id: string): Buffer {
+  const name = Buffer.from(id, 'utf8');
+  return Buffer.concat([Buffer.from([VERSION, name.length]), name]);
+}
+
+function authenticated(header: Buffer, context: string): Buffer {
+  return Buffer.concat([header, Buffer.from(context, 'utf8')]);
+}
