@@ -86,6 +86,8 @@ export interface MessagingRouter {
   ) => Promise<ItemResult<NotifierKeyRequest, NotifierKeyAnswer>[]>;
   /** NDEL. Idempotent. */
   deleteNotifierKeys: (queues: QueueRef[]) => Promise<ItemResult<QueueRef, undefined>[]>;
+  /** DEL. The notifier learns by DELD. AUTH on a repetition means that the queue is gone. */
+  deleteQueues: (queues: QueueRef[]) => Promise<ItemResult<QueueRef, undefined>[]>;
   close: () => Promise<void>;
 }
 
@@ -130,6 +132,8 @@ export type RouterSubscriptionStatus = string;
 
 /** A notification router (NTF). Answers of batches are positional; fewer answers than commands fail the rest. */
 export interface NotificationRouter {
+  /** PING, unsigned: whether the router at this address can be reached at all. */
+  ping: (address: RouterAddress) => Promise<RouterResult<undefined>>;
   /** TNEW. Same token and keys: the same id and code again. */
   registerToken: (request: {
     address: RouterAddress;
@@ -148,7 +152,10 @@ export interface NotificationRouter {
   /** TCRN, in minutes, 0 is off. */
   setCron: (token: TokenRef, minutes: number) => Promise<RouterResult<undefined>>;
   /** SNEW. Idempotent for the same token, queue and key. The value is the subscription id. */
-  createSubscriptions: (token: TokenRef, requests: NewSubscriptionRequest[]) => Promise<RouterResult<string>[]>;
+  createSubscriptions: (
+    token: TokenRef,
+    requests: NewSubscriptionRequest[],
+  ) => Promise<RouterResult<string>[]>;
   /** SCHK. */
   checkSubscriptions: (
     token: TokenRef,
