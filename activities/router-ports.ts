@@ -58,6 +58,8 @@ export interface NotifierKeyAnswer {
 
 export interface NewQueueRequest {
   address: RouterAddress;
+  /** Whose session it is made in; default 0. */
+  userId?: number;
   recipientPublicKey: RawKey;
   recipientPrivateKey: RawKey;
   /** Credentials made together with the queue, when notifications are wanted at once. */
