@@ -159,7 +159,7 @@ export function createRouterClient<Answer extends { op: string }>(
           },
         });
         if (error) versions.delete(endpointOf(address));
-        const rest = unusable ?? error ?? broker('TRANSPORT', 'fewer answers than commands').error;
+        const rest = error ?? unusable ?? broker('TRANSPORT', 'fewer answers than commands').error;
         for (const id of sent.keys()) if (!results.has(id)) results.set(id, { ok: false, error: rest });
       }
       return commands.map(({ id }) => results.get(id)!);

@@ -40,6 +40,8 @@ interface StoredNotifier {
 
 export interface MessagingRouterStandIn extends RouterStandIn {
   queues(): StoredQueue[];
+  /** Ids of queues (their recipients') and notifiers that a session is subscribed to. */
+  subscribed(): string[];
   /** Sends a message; `notify` false is one that its sender wants no notification for. @throws Error for no queue. */
   send(senderId: string, body: string, notify?: boolean): { messageId: string; at: number };
 }
@@ -272,6 +274,7 @@ export async function startMessagingRouter(
   });
   return Object.assign(server, {
     queues: () => [...queues.values()],
+    subscribed: () => [...subscribers.keys()],
     send(senderId: string, body: string, notify = true) {
       const queue = queueOf('senderId', senderId);
       if (!queue) throw new Error('there is no such queue');
