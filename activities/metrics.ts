@@ -7,8 +7,11 @@ import type { Channel } from '../api/catalog.ts';
 import { NOTIFICATION_TYPES, PRODUCERS } from '../api/catalog.ts';
 import type { MalformedJobCode } from '../api/mobile-job.ts';
 import type { TargetKind } from '../api/symbol-config.ts';
+import type { EventKind } from './subscription-events.ts';
 import type { DeferralReason } from '../workflows/intent-contract.ts';
 import type { MobileStatus } from '../workflows/mobile-push-contract.ts';
+import type { CommandKind, Pool } from '../workflows/subscription-contract.ts';
+import type { ListKind } from '../workflows/subscription-partition.ts';
 import type { StreamFindingKind } from '../workflows/stream-bridge-contract.ts';
 import type { PushScope } from '../workflows/symbol-config-contract.ts';
 
@@ -59,6 +62,12 @@ export function createMetrics(meter: Meter) {
   function adder(name: string, description: string): (amount: number) => void {
     const instrument = meter.createCounter(name, { description });
     return (amount) => instrument.add(amount);
+  }
+  function amounts<Of extends object>(name: string, description: string) {
+    const instrument = meter.createCounter(name, { description });
+    return (amount: number, attributes: Of): void => {
+      if (amount > 0) instrument.add(amount, attributes as Attributes);
+    };
   }
   const intentMalformed = counter<MalformedAttributes>(
     'notification.intent.malformed',
@@ -133,6 +142,22 @@ export function createMetrics(meter: Meter) {
     symbolListEmpty: counter<Record<never, never>>(
       'notification.symbols.empty_lists',
       'Times that no symbol was enabled, and nothing new was pushed',
+    ),
+    subscriptionWork: amounts<{ kind: ListKind; result: 'done' | 'retry' | 'given_up' }>(
+      'notification.subscriptions.work',
+      'Attempts at work on subscriptions and tokens, by how they ended',
+    ),
+    subscriptionCommand: counter<{ kind: CommandKind }>(
+      'notification.subscriptions.commands',
+      'Commands that supervisors carried out',
+    ),
+    subscriptionEvent: counter<{ kind: EventKind }>(
+      'notification.subscriptions.events',
+      'Events about errors, as clients are told them',
+    ),
+    subscriptionDeath: counter<{ pool: Pool }>(
+      'notification.subscriptions.worker_deaths',
+      'Times that a worker of a pool ended by an error',
     ),
     probeRequest: counter<{ path: ProbePath | 'other'; status: number }>(
       'notification.internal_http.requests',

@@ -13,6 +13,9 @@ CREATE TABLE subscriptions.agents (
     -- Grows whenever the agent is closed or opened: what was claimed under an older one is given up.
     epoch      integer     NOT NULL DEFAULT 0,
     is_open    boolean     NOT NULL DEFAULT true,
+    -- Its device keeps it from the network for now, or has none at all.
+    is_paused  boolean     NOT NULL DEFAULT false,
+    is_online  boolean     NOT NULL DEFAULT true,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
@@ -82,6 +85,18 @@ CREATE TABLE subscriptions.ntf_tokens_to_delete (
 );
 
 CREATE INDEX ntf_tokens_to_delete_server_idx ON subscriptions.ntf_tokens_to_delete (agent_id, host, port, id);
+
+-- What an agent was asked to do about its token: the device token or code gets from the client to the service here,
+-- sealed, and not through a workflow. Gone when it is done.
+CREATE TABLE subscriptions.token_requests (
+    request_id uuid        PRIMARY KEY,
+    agent_id   text        NOT NULL REFERENCES subscriptions.agents ON DELETE CASCADE,
+    kind       text        NOT NULL CHECK (kind IN ('register', 'verify', 'check', 'delete')),
+    mode       text        CHECK (mode IN ('PERIODIC', 'INSTANT')),
+    sealed     bytea,
+    is_done    boolean     NOT NULL DEFAULT false,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
 
 CREATE TABLE subscriptions.connections (
     agent_id      text        NOT NULL REFERENCES subscriptions.agents ON DELETE CASCADE,
