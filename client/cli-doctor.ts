@@ -5,6 +5,7 @@ import type { Config, RoleName } from '../workers/config.ts';
 import { ADMIN_EMAIL_VARIABLES, ConfigError, loadConfig } from '../workers/config.ts';
 import { INTENT_TASK_QUEUE, SEARCH_ATTRIBUTES } from '../workflows/intent-contract.ts';
 import { MOBILE_SEARCH_ATTRIBUTES, MOBILE_TASK_QUEUE } from '../workflows/mobile-push-contract.ts';
+import { SUBSCRIPTION_TASK_QUEUE } from '../workflows/subscription-contract.ts';
 import { SYMBOL_CONFIG_TASK_QUEUE } from '../workflows/symbol-config-contract.ts';
 import { action, helpWith } from './cli-command.ts';
 import { EXIT } from './cli-exit-codes.ts';
@@ -108,6 +109,7 @@ const NEEDS: Record<RoleName, TemporalNeeds> = {
     searchAttributes: Object.values(MOBILE_SEARCH_ATTRIBUTES),
   },
   'symbol-config': { taskQueues: [SYMBOL_CONFIG_TASK_QUEUE], searchAttributes: [] },
+  subscription: { taskQueues: [SUBSCRIPTION_TASK_QUEUE], searchAttributes: [] },
 };
 
 const needsOf = ({ roles }: Config): TemporalNeeds => ({

@@ -10,9 +10,10 @@ import { endpointsFile, type StackEndpoints } from '../client/stack-endpoints.ts
 import { lockDataDir } from './data-dir-lock.ts';
 import { startFcm, type FcmStandIn } from './fcm.ts';
 import { createDeviceTokens } from './mobile-device-tokens.ts';
-import { assertPortsFree, PORT_VARIABLES, type PortUse } from './ports.ts';
+import { assertPortsFree, PORT_VARIABLES, ROUTER_PORTS, type PortUse } from './ports.ts';
 import { startPostgres } from './postgres.ts';
 import { startRedis } from './redis.ts';
+import type { RouterStack } from './routers.ts';
 import { stopOrphans, type Report } from './server-process.ts';
 import { startSymbolTargets, type SymbolTargetsStandIn } from './symbol-targets.ts';
 import { startTemporal, type TemporalOptions } from './temporal.ts';
@@ -29,6 +30,8 @@ export interface StackOptions {
   userService?: { port: number } | undefined;
   fcm?: { port: number } | undefined;
   symbolTargets?: { port: number } | undefined;
+  /** The first of their ports. */
+  routers?: { port: number } | undefined;
   /** false: data need not survive a crash, for tests. Default true. */
   durable?: boolean;
   /** Lines of progress for the operator; silent when nothing takes long. */
@@ -55,6 +58,8 @@ export interface Stack {
   fcmStandIn?: FcmStandIn;
   /** The receivers of symbol configuration, in this process. */
   symbolTargets?: SymbolTargetsStandIn;
+  /** The routers that subscriptions live on, in this process. */
+  routers?: RouterStack;
   /** Stops everything and releases the data directory; rejects when a server cannot be stopped. */
   stop(): Promise<void>;
 }
@@ -114,6 +119,7 @@ function startParts(options: StackOptions): Promise<Part>[] {
     userService,
     fcm,
     symbolTargets,
+    routers,
     durable = true,
     report,
   } = options;
@@ -164,6 +170,15 @@ function startParts(options: StackOptions): Promise<Part>[] {
       ),
     );
   }
+  if (routers) {
+    const storeDir = path.join(dataDir, 'routers');
+    parts.push(
+      // On demand: what it needs is not loaded where there are no routers.
+      import('./routers.ts')
+        .then(({ startRouters }) => startRouters({ ...routers, storeDir }))
+        .then((standIns) => part({ routers: standIns }, () => standIns.stop())),
+    );
+  }
   return parts;
 }
 
@@ -174,10 +189,17 @@ function announce(dataDir: string, all: Part['addresses']): () => void {
     fcm: _fcm,
     fcmStandIn: _fcmStandIn,
     symbolTargets: _receivers,
+    routers,
     ...addresses
   } = all;
   const file = endpointsFile(dataDir);
-  const endpoints: StackEndpoints = { ...addresses, pid: process.pid };
+  const endpoints: StackEndpoints = {
+    ...addresses,
+    ...(routers
+      ? { messagingRouters: routers.messagingRouters, notificationRouters: routers.notificationRouters }
+      : {}),
+    pid: process.pid,
+  };
   // One that a killed process left behind may be readable by others, and the mode is set at creation only.
   rmSync(file, { force: true });
   // The connection string holds the superuser's password.
@@ -210,6 +232,7 @@ function wantedPorts({
   userService,
   fcm,
   symbolTargets,
+  routers,
 }: StackOptions): PortUse[] {
   const uses: (Omit<PortUse, 'port'> & { port: number | undefined })[] = [
     { port: postgres?.port, name: 'embedded PostgreSQL', variable: PORT_VARIABLES.postgres },
@@ -219,6 +242,13 @@ function wantedPorts({
     { port: userService?.port, name: 'stand-in User Service', variable: PORT_VARIABLES.userService },
     { port: fcm?.port, name: 'stand-in FCM', variable: PORT_VARIABLES.fcm },
     { port: symbolTargets?.port, name: 'stand-in symbol targets', variable: PORT_VARIABLES.symbolTargets },
+    ...(routers && routers.port !== 0
+      ? ROUTER_PORTS.map((name, index) => ({
+          port: routers.port + index,
+          name: `stand-in ${name}`,
+          variable: PORT_VARIABLES.routers,
+        }))
+      : []),
   ];
   return uses.filter((use): use is PortUse => use.port !== undefined && use.port !== 0);
 }

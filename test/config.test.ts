@@ -77,6 +77,21 @@ const OWN_DEFAULTS: [name: Name, value: unknown][] = [
   ['NOTIFICATION_SYMBOL_PUSH_TIMEOUT', 5 * SECOND],
   ['NOTIFICATION_SYMBOL_RETRY_LADDER', [30 * SECOND, MINUTE, 2 * MINUTE, 5 * MINUTE, 15 * MINUTE]],
   ['NOTIFICATION_SYMBOL_RECONCILIATION_INTERVAL', 15 * MINUTE],
+  ['NOTIFICATION_SUBSCRIPTION_AGENT', 'default'],
+  ['NOTIFICATION_SUBSCRIPTION_KEYS', undefined],
+  ['NOTIFICATION_SUBSCRIPTION_NTF_SERVERS', undefined],
+  ['NOTIFICATION_SUBSCRIPTION_BATCH_SIZE', 150],
+  ['NOTIFICATION_SUBSCRIPTION_FIRST_CHECK', 24 * HOUR],
+  ['NOTIFICATION_SUBSCRIPTION_CHECK_INTERVAL', 72 * HOUR],
+  ['NOTIFICATION_SUBSCRIPTION_RETRY_FIRST', 2 * SECOND],
+  ['NOTIFICATION_SUBSCRIPTION_RETRY_CONSTANT_FOR', 10 * SECOND],
+  ['NOTIFICATION_SUBSCRIPTION_RETRY_MAX', 180 * SECOND],
+  ['NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT', 30 * SECOND],
+  ['NOTIFICATION_SUBSCRIPTION_CONNECT_TIMEOUT', 45 * SECOND],
+  ['NOTIFICATION_SUBSCRIPTION_NETWORK_WAIT', 30 * MINUTE],
+  ['NOTIFICATION_SUBSCRIPTION_TOKEN_DELETION_KEEP', 504 * HOUR],
+  ['NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL', 5 * MINUTE],
+  ['NOTIFICATION_SUBSCRIPTION_EVENTS_STREAM', 'notification:subscription-events'],
   ['OTEL_SERVICE_NAME', 'galaxy-notify'],
   ['OTEL_EXPORTER_OTLP_ENDPOINT', undefined],
   ['OTEL_EXPORTER_OTLP_TRACES_ENDPOINT', undefined],
@@ -93,6 +108,7 @@ const OWN_DEFAULTS: [name: Name, value: unknown][] = [
   ['NOTIFICATION_DEV_USER_SERVICE_PORT', 8_093],
   ['NOTIFICATION_DEV_FCM_PORT', 8_094],
   ['NOTIFICATION_DEV_SYMBOL_TARGETS_PORT', 8_095],
+  ['NOTIFICATION_DEV_ROUTERS_PORT', 8_101],
   ['TEMPORAL_CLI_PATH', undefined],
 ];
 
@@ -339,7 +355,7 @@ describe('what is wrong', () => {
   });
 
   test('M10 I30 elsewhere all roles are taken on, unless some are named', () => {
-    expect(loadConfig({}).roles).toEqual(['intent', 'mobile-push', 'symbol-config']);
+    expect(loadConfig({}).roles).toEqual(['intent', 'mobile-push', 'symbol-config', 'subscription']);
     expect(loadConfig({ NOTIFICATION_ROLES: 'mobile-push' }).roles).toEqual(['mobile-push']);
     expect(loadConfig(PRODUCTION).roles).toEqual(['intent']);
     expect(problemsOf({ NOTIFICATION_ROLES: 'mobile' })[0]).toMatch(

@@ -22,7 +22,10 @@ export interface ProvidedEndpoints {
 }
 
 /** What is started here unless it is configured. */
-type Missing = Record<'redis' | 'postgres' | 'temporal' | 'userService' | 'fcm' | 'symbolTargets', boolean>;
+type Missing = Record<
+  'redis' | 'postgres' | 'temporal' | 'userService' | 'fcm' | 'symbolTargets' | 'routers',
+  boolean
+>;
 
 /** @throws SetupError when an embedded server cannot be had, or the file of an authority cannot be read; ConfigError
  * for a file of targets that is wrong. */
@@ -40,6 +43,9 @@ export async function provideEndpoints(
     fcm: config.roles.includes('mobile-push') && configuredFcm === undefined,
     symbolTargets:
       config.roles.includes('symbol-config') && values.NOTIFICATION_SYMBOL_TARGETS_FILE === undefined,
+    routers:
+      config.roles.includes('subscription') &&
+      (values.NOTIFICATION_SUBSCRIPTION_NTF_SERVERS ?? []).length === 0,
   };
   // Before anything is started: a mistake in it is found at once.
   const targetsOfFile = readSymbolTargets(values.NOTIFICATION_SYMBOL_TARGETS_FILE);
@@ -62,6 +68,7 @@ export async function provideEndpoints(
       ...(fcm === undefined ? {} : { fcm }),
       symbolTargets: targetsOfFile ?? stack?.symbolTargets?.targets ?? [],
       sampleSymbols: stack?.symbolTargets?.sampleSymbols ?? [],
+      ntfServers: values.NOTIFICATION_SUBSCRIPTION_NTF_SERVERS ?? stack?.routers?.notificationRouters ?? [],
     },
     ...(stack ? { stack } : {}),
     ...(uiUrl === undefined ? {} : { uiUrl }),
@@ -85,6 +92,7 @@ async function startMissing(
     ...(missing.symbolTargets
       ? { symbolTargets: { port: values.NOTIFICATION_DEV_SYMBOL_TARGETS_PORT } }
       : {}),
+    ...(missing.routers ? { routers: { port: values.NOTIFICATION_DEV_ROUTERS_PORT } } : {}),
     ...(missing.temporal
       ? {
           temporal: {

@@ -2,6 +2,7 @@
  * Connections to everything outside, made once per process and checked before anything else starts: the one place
  * that opens them. Each failure says which dependency, where it was looked for, and why it did not answer.
  */
+import type { Meter } from '@opentelemetry/api';
 import { Client } from '@temporalio/client';
 import { loadClientConnectConfig } from '@temporalio/envconfig';
 import { NativeConnection } from '@temporalio/worker';
@@ -23,8 +24,11 @@ import type { BridgeResources } from '../activities/stream-bridge.ts';
 import type { SymbolConfigResources } from '../activities/symbol-config.ts';
 import { createUserService } from '../activities/user-service.ts';
 import type { SymbolMetadata, SymbolTarget } from '../api/symbol-config.ts';
+import type { RouterAddress } from '../activities/router-ports.ts';
 import type { Config } from './config.ts';
 import { hasTemporalProfile } from './config.ts';
+import type { SubscriptionParts } from './subscription-setup.ts';
+import { openSubscriptions } from './subscription-setup.ts';
 import type { Telemetry } from './telemetry.ts';
 import { reasonOf } from '../activities/reason.ts';
 
@@ -41,6 +45,8 @@ export interface Endpoints {
   symbolTargets?: readonly SymbolTarget[];
   /** Enabled at the start when there is no symbol at all. */
   sampleSymbols?: readonly SymbolMetadata[];
+  /** Notification routers that a token may be registered on; needed by the role subscription only. */
+  ntfServers?: readonly RouterAddress[];
 }
 
 export interface Resources
@@ -58,6 +64,9 @@ export interface Resources
   metrics: Metrics;
   /** Absent when the process does not have the role mobile-push. */
   fcm?: FcmSender;
+  /** Absent when the process does not have the role subscription. */
+  subscriptions?: SubscriptionParts;
+  meter: Meter;
   connection: NativeConnection;
   client: Client;
   namespace: string;
@@ -96,6 +105,7 @@ export async function connectResources(options: ConnectOptions): Promise<Resourc
     openFcm(config, endpoints, opened),
   ]);
   const client = new Client({ ...temporal, interceptors: { workflow: telemetry.clientInterceptors } });
+  const subscriptions = openSubscriptions(config, endpoints.ntfServers ?? [], opened);
 
   return {
     ...temporal,
@@ -104,6 +114,7 @@ export async function connectResources(options: ConnectOptions): Promise<Resourc
     db,
     log,
     metrics: telemetry.metrics,
+    meter: telemetry.meter,
     draining,
     workflows: client.workflow,
     openStreamReader: () => openStreamReader(config, endpoints, log),
@@ -112,6 +123,7 @@ export async function connectResources(options: ConnectOptions): Promise<Resourc
         socketTimeout: JOB_READ_BLOCK_MS + values.NOTIFICATION_REDIS_OPERATION_TIMEOUT,
       }),
     ...(fcm === undefined ? {} : { fcm }),
+    ...(subscriptions === undefined ? {} : { subscriptions }),
     userService: createUserService({
       baseUrl: endpoints.userServiceUrl,
       timeoutMs: values.NOTIFICATION_USER_SERVICE_TIMEOUT,

@@ -11,9 +11,11 @@ import { createBridgeActivities } from '../activities/stream-bridge.ts';
 import { createSymbolConfigActivities } from '../activities/symbol-config.ts';
 import { INTENT_TASK_QUEUE } from '../workflows/intent-contract.ts';
 import { MOBILE_TASK_QUEUE } from '../workflows/mobile-push-contract.ts';
+import { SUBSCRIPTION_TASK_QUEUE } from '../workflows/subscription-contract.ts';
 import { SYMBOL_CONFIG_TASK_QUEUE } from '../workflows/symbol-config-contract.ts';
 import type { RoleName } from './config.ts';
 import type { Resources } from './resources.ts';
+import { beginSubscriptions, subscriptionActivities } from './subscription-setup.ts';
 import { beginSymbolConfig } from './symbol-config-setup.ts';
 import {
   INTENT_RETENTION,
@@ -76,5 +78,10 @@ export const ROLES: Record<RoleName, Role> = {
     taskQueue: SYMBOL_CONFIG_TASK_QUEUE,
     createActivities: createSymbolConfigActivities,
     begin: beginSymbolConfig,
+  },
+  subscription: {
+    taskQueue: SUBSCRIPTION_TASK_QUEUE,
+    createActivities: subscriptionActivities,
+    begin: beginSubscriptions,
   },
 };

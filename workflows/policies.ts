@@ -101,6 +101,12 @@ export const SUBSCRIPTION_BATCH: ActivityOptions = {
 /** Work on routers that is never repeated as it is: its rows say what is left to do. */
 export const SUBSCRIPTION_KEYS: ActivityOptions = { ...SUBSCRIPTION_BATCH, retry: { maximumAttempts: 1 } };
 
+/** The cron interval of a token: wanted, but not worth waiting for a router that stays away for long. */
+export const TOKEN_CRON: ActivityOptions = {
+  startToCloseTimeout: '5 minutes',
+  retry: { ...UNTIL_IT_SUCCEEDS, maximumAttempts: 20 },
+};
+
 /** One sweep over everything that is due; the next one comes soon anyway. */
 export const SUBSCRIPTION_SWEEP: ActivityOptions = {
   startToCloseTimeout: '10 minutes',

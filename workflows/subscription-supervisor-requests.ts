@@ -100,5 +100,5 @@ function areConnectionIds(value: unknown): boolean {
 
 function objectOf<T>(value: T): Unchecked<T> {
   if (typeof value !== 'object' || value === null) refuse('the argument must be an object');
-  return value as Unchecked<T>;
+  return value;
 }
