@@ -1,6 +1,6 @@
 /**
- * The ports toward messaging and notification routers, over the JSON protocols of api/messaging-router.openapi.yaml
- * and api/notification-router.openapi.yaml. One of each serves a whole process.
+ * The ports toward messaging and notification routers, over the JSON protocols of api/messaging-router-openapi.yaml
+ * and api/notification-router-openapi.yaml. One of each serves a whole process.
  */
 import pLimit from 'p-limit';
 import type { NtfAnswer, SmpAnswer, SmpCommand } from '../api/router-wire.ts';

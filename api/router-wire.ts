@@ -1,6 +1,6 @@
 /**
- * The protocols of messaging (SMP) and notification (NTF) routers as JSON over HTTPS (messaging-router.openapi.yaml,
- * notification-router.openapi.yaml): commands, answers, and how commands are packed.
+ * The protocols of messaging (SMP) and notification (NTF) routers as JSON over HTTPS (messaging-router-openapi.yaml,
+ * notification-router-openapi.yaml): commands, answers, and how commands are packed.
  *
  * One request is one batch: commands in blocks of bounded size. The answer is a stream of lines, one for each command,
  * in any order: whatever one of them waits for holds up none of the others.
