@@ -157,7 +157,7 @@ export async function takeSubscriptionAgent(
          VALUES ($1, 'AT', $2, $3, $4, $5, $6, $7, $8, $9, 'ACTIVE', 'CHECK', $10)`,
         [
           AGENT,
-          KEY_BOX.seal(Buffer.from(device.token, 'hex'), `ntf_tokens.device_token:${AGENT}`),
+          KEY_BOX.seal(Buffer.from(device.token, 'utf8'), `ntf_tokens.device_token:${AGENT}`),
           address.host,
           address.port,
           tokenId,

@@ -58,7 +58,7 @@ const database = proxyActivities<SubscriptionActivities>(DATABASE);
 const SHORTEST_WAIT_MS = 250;
 
 /** Events after which a run is continued by a new one. */
-const LONG_HISTORY = 1_000;
+const LONG_HISTORY = 400;
 
 /** Deaths in one clock minute that a worker survives. */
 const SURVIVED_DEATHS = 4;
@@ -89,7 +89,8 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
     try {
       if (await hasEnded()) return;
     } catch (error) {
-      if (isCancellation(error)) throw error;
+      // Whatever else is thrown ends this run, the continuation by a new one among it.
+      if (isCancellation(error) || !(error instanceof ActivityFailure)) throw error;
       if (typeOf(error) === SUBSCRIPTION_CLOSED) return;
       // Whatever was in hand is claimed again: the rows know better than a list how far it has come.
       forgetRound();
@@ -206,7 +207,7 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
   }
 
   /** @returns false when the worker has died too often; the next signal starts it anew. */
-  async function survives(error: unknown): Promise<boolean> {
+  async function survives(error: ActivityFailure): Promise<boolean> {
     const minute = Math.floor(Date.now() / 60_000);
     const count = work.deaths.minute === minute ? work.deaths.count + 1 : 1;
     work.deaths = { minute, count };
@@ -215,7 +216,7 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
       agentId: key.agentId,
       pool: key.pool,
       kind: hasSurvived ? 'ERR INTERNAL' : 'ERR CRITICAL',
-      error: `${key.pool} ${key.server.host}:${key.server.port}: ${reasonIn(error)}`,
+      error: `${key.pool} ${key.server.host}:${key.server.port}: ${error.cause?.message ?? error.message}`,
       ...(hasSurvived ? {} : { offersRestart: true }),
     });
     return hasSurvived;
@@ -259,20 +260,13 @@ function isHistoryLong(): boolean {
 }
 
 /** The type of the failure of an activity. */
-function typeOf(error: unknown): string | null | undefined {
-  const cause = error instanceof ActivityFailure ? error.cause : undefined;
+function typeOf({ cause }: ActivityFailure): string | null | undefined {
   return cause instanceof ApplicationFailure ? cause.type : undefined;
 }
 
 /** The process had it in hand and is gone: nothing is wrong with the work. */
-function isLost(error: unknown): boolean {
-  if (typeOf(error) === SUBSCRIPTION_INTERRUPTED) return true;
-  return error instanceof ActivityFailure && error.cause instanceof TimeoutFailure;
-}
-
-function reasonIn(error: unknown): string {
-  const cause = error instanceof ActivityFailure ? error.cause : error;
-  return cause instanceof Error ? cause.message : String(cause);
+function isLost(error: ActivityFailure): boolean {
+  return typeOf(error) === SUBSCRIPTION_INTERRUPTED || error.cause instanceof TimeoutFailure;
 }
 
 function describe({ doing, kind, remaining, attempt, nextDueMs }: PoolWorkerState): string {

@@ -66,7 +66,7 @@ const routers = proxyActivities<SubscriptionActivities>(SUBSCRIPTION_BATCH);
 const sweeping = proxyActivities<SubscriptionActivities>(SUBSCRIPTION_SWEEP);
 
 /** Events after which a run is continued by a new one: what came in must be read again by the next worker. */
-const LONG_HISTORY = 1_000;
+const LONG_HISTORY = 400;
 
 const CONNECTION_ID_LENGTH = 16;
 const ALPHANUMERIC = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789';
