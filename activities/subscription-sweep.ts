@@ -65,7 +65,9 @@ export function createSweepWork(resources: SubscriptionResources & { commands: S
     if (!isGateOpen(await loadToken(db, agentId))) return 0;
     const rows = await query<{ conn_id: string }>(db, LIST_MISSING, [agentId, MAX_CONNECTIONS]);
     const connIds = rows.map(({ conn_id }) => conn_id);
-    if (connIds.length > 0) await commands.send(agentId, 'create', connIds);
+    // Too many to name: all are looked at, and those that are well cost little.
+    if (connIds.length === MAX_CONNECTIONS) await commands.createAll(agentId);
+    else if (connIds.length > 0) await commands.send(agentId, 'create', connIds);
     return connIds.length;
   }
 

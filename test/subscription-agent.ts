@@ -99,12 +99,13 @@ export async function takeSubscriptionAgent(
       SELECT *, round(extract(epoch FROM action_ts) * 1000)::float8 AS action_ms
         FROM subscriptions.ntf_subscriptions ORDER BY conn_id`);
 
-  async function create(connections: readonly NewConnection[]): Promise<string[]> {
+  async function create(connections: readonly NewConnection[], agentId = AGENT): Promise<string[]> {
+    const handle = slot.client.workflow.getHandle(supervisorWorkflowId(agentId));
     const made: CreatedConnection[] = [];
     for (let start = 0; start < connections.length; start += MAX_NEW_CONNECTIONS) {
       const part = connections.slice(start, start + MAX_NEW_CONNECTIONS);
       made.push(
-        ...(await supervisor.executeUpdate<CreatedConnection[], [object]>(CREATE_CONNECTIONS_UPDATE, {
+        ...(await handle.executeUpdate<CreatedConnection[], [object]>(CREATE_CONNECTIONS_UPDATE, {
           args: [{ connections: part }],
         })),
       );
@@ -126,7 +127,7 @@ export async function takeSubscriptionAgent(
       slot.startService({ ...QUICK, ...env }, { ntfServers: routers.ntf.map(({ address }) => address) }),
 
     /** Registers and verifies a token at a router, and saves it as active. */
-    async activateToken(router = 0, mode: 'INSTANT' | 'PERIODIC' = 'INSTANT'): Promise<string> {
+    async activateToken(router = 0, agentId = AGENT): Promise<string> {
       const { address } = routers.ntf[router]!;
       const { device, auth, dh } = newRegistration();
       const answer = await notifications.registerToken({ address, device, auth, dhPublicKey: dh.publicKey });
@@ -142,30 +143,29 @@ export async function takeSubscriptionAgent(
       );
       if (!verified.ok) throw new Error(verified.error.code);
       await slot.db.query('INSERT INTO subscriptions.agents (agent_id) VALUES ($1) ON CONFLICT DO NOTHING', [
-        AGENT,
+        agentId,
       ]);
       await slot.db.query(
         `INSERT INTO subscriptions.ntf_servers (agent_id, host, port, key_hash) VALUES ($1, $2, $3, $4)
          ON CONFLICT DO NOTHING`,
-        [AGENT, address.host, address.port, address.keyHash],
+        [agentId, address.host, address.port, address.keyHash],
       );
-      await slot.db.query('DELETE FROM subscriptions.ntf_tokens WHERE agent_id = $1', [AGENT]);
+      await slot.db.query('DELETE FROM subscriptions.ntf_tokens WHERE agent_id = $1', [agentId]);
       await slot.db.query(
         `INSERT INTO subscriptions.ntf_tokens
                 (agent_id, provider, device_token, host, port, token_id, auth_public_key, auth_private_key,
                  dh_public_key, dh_private_key, status, action, mode)
-         VALUES ($1, 'AT', $2, $3, $4, $5, $6, $7, $8, $9, 'ACTIVE', 'CHECK', $10)`,
+         VALUES ($1, 'AT', $2, $3, $4, $5, $6, $7, $8, $9, 'ACTIVE', 'CHECK', 'INSTANT')`,
         [
-          AGENT,
-          KEY_BOX.seal(Buffer.from(device.token, 'utf8'), `ntf_tokens.device_token:${AGENT}`),
+          agentId,
+          KEY_BOX.seal(Buffer.from(device.token, 'utf8'), `ntf_tokens.device_token:${agentId}`),
           address.host,
           address.port,
           tokenId,
           auth.publicKey.toString('base64url'),
-          KEY_BOX.seal(auth.privateKey, tokenKeyContext(AGENT)),
+          KEY_BOX.seal(auth.privateKey, tokenKeyContext(agentId)),
           dh.publicKey.toString('base64url'),
-          KEY_BOX.seal(dh.privateKey, `ntf_tokens.dh_private_key:${AGENT}`),
-          mode,
+          KEY_BOX.seal(dh.privateKey, `ntf_tokens.dh_private_key:${agentId}`),
         ],
       );
       return tokenId;
@@ -174,23 +174,30 @@ export async function takeSubscriptionAgent(
     create,
 
     /** Connections spread over the messaging routers, and over two users. */
-    createMany: (
-      count: number,
-      where: readonly RouterAddress[] = routers.smp.map(({ address }) => address),
-    ) =>
+    createMany: (count: number, agentId = AGENT) =>
       create(
         Array.from({ length: count }, (_, index) => ({
           userId: 1 + (index % 2),
-          server: where[index % where.length]!,
+          server: routers.smp[index % routers.smp.length]!.address,
         })),
+        agentId,
       ),
 
-    async command(kind: CommandKind, connIds?: string[]): Promise<void> {
+    /** Starts the supervisor of another agent than the configured one. */
+    async startAgent(agentId: string): Promise<void> {
+      await slot.client.workflow.start(SUPERVISOR_WORKFLOW, {
+        workflowId: supervisorWorkflowId(agentId),
+        taskQueue: SUBSCRIPTION_TASK_QUEUE,
+        args: [agentId],
+      });
+    },
+
+    async command(kind: CommandKind, connIds?: string[], agentId = AGENT): Promise<void> {
       const command: Command = { kind, ...(connIds === undefined ? {} : { connIds }) };
       await slot.client.workflow.signalWithStart(SUPERVISOR_WORKFLOW, {
-        workflowId: supervisorWorkflowId(AGENT),
+        workflowId: supervisorWorkflowId(agentId),
         taskQueue: SUBSCRIPTION_TASK_QUEUE,
-        args: [AGENT],
+        args: [agentId],
         signal: COMMAND_SIGNAL,
         signalArgs: [command],
       });

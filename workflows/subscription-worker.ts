@@ -187,7 +187,7 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
 
   async function whileSuspended(): Promise<void> {
     if (!work.suspension.isPaused) return;
-    enter({ ...state, doing: 'suspended' });
+    suspended({});
     await condition(() => !work.suspension.isPaused);
   }
 
@@ -196,7 +196,7 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
     const { offlineSinceMs = Date.now() } = work;
     const leftMs = offlineSinceMs + patienceMs - Date.now();
     if (work.suspension.isOnline || leftMs <= 0) return;
-    enter({ ...state, doing: 'suspended', nextDueMs: Date.now() + leftMs });
+    suspended({ nextDueMs: Date.now() + leftMs });
     await condition(() => work.suspension.isOnline, leftMs);
   }
 
@@ -235,6 +235,11 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
 
   async function continueInNewRun(): Promise<void> {
     await continueAsNew<typeof subscriptionWorker>({ ...key, carried: work });
+  }
+
+  function suspended(until: { nextDueMs?: number }): void {
+    const { remaining, attempt } = state;
+    enter({ doing: 'suspended', remaining, attempt, ...until });
   }
 
   function enter(next: Omit<PoolWorkerState, keyof typeof key>): void {
