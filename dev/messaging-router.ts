@@ -13,7 +13,7 @@ import { json } from 'node:stream/consumers';
 import { box, dhSecret, generateDhKeys, isSignedBy } from '../activities/router-signing.ts';
 import type { SentCommand, SessionEvent, SmpAnswer, SmpCommand } from '../api/router-wire.ts';
 import { SESSION_PATH, SMP_COMMANDS } from '../api/router-wire.ts';
-import { assertPortFree } from './ports.ts';
+import { assertPortFree, PORT_VARIABLES } from './ports.ts';
 import { openRouterDataFile } from './router-data-file.ts';
 import type { CommandContext, Credentials, RouterStandIn } from './router-server.ts';
 import { Refusal, answerOr, checkCommand, sendJson, startRouterServer } from './router-server.ts';
@@ -76,7 +76,7 @@ export async function startMessagingRouter(
   options: MessagingRouterOptions = {},
 ): Promise<MessagingRouterStandIn> {
   const { port = 0, version } = options;
-  if (port !== 0) await assertPortFree(port, 'stand-in messaging router', 'NOTIFICATION_DEV_ROUTERS_PORT');
+  if (port !== 0) await assertPortFree(port, 'stand-in messaging router', PORT_VARIABLES.routers);
   const file = openRouterDataFile<StoredQueue[]>(options.dataFile);
   const queues = new Map((file.state ?? []).map((queue) => [queue.recipientId, queue]));
   const sessions = new Map<string, ServerResponse>();

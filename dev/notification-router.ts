@@ -20,7 +20,7 @@ import type { Pusher } from './notification-pushes.ts';
 import { createPusher } from './notification-pushes.ts';
 import type { Subscriber } from './notification-subscriber.ts';
 import { createSubscriber } from './notification-subscriber.ts';
-import { assertPortFree } from './ports.ts';
+import { assertPortFree, PORT_VARIABLES } from './ports.ts';
 import { openRouterDataFile } from './router-data-file.ts';
 import type { CommandContext, Credentials, RouterStandIn } from './router-server.ts';
 import { Refusal, answerOr, checkCommand, sendJson, startRouterServer } from './router-server.ts';
@@ -102,7 +102,7 @@ export async function startNotificationRouter(
   options: NotificationRouterOptions,
 ): Promise<NotificationRouterStandIn> {
   const { port = 0, version, pushUrl } = options;
-  if (port !== 0) await assertPortFree(port, 'stand-in notification router', 'NOTIFICATION_DEV_ROUTERS_PORT');
+  if (port !== 0) await assertPortFree(port, 'stand-in notification router', PORT_VARIABLES.routers);
   const file = openRouterDataFile<State>(options.dataFile);
   const tokens = new Map((file.state?.tokens ?? []).map((token) => [token.tokenId, token]));
   const subscriptions = new Map(

@@ -139,7 +139,6 @@ export const newQueueKeys = (): QueueKeys => ({
 });
 
 export const base64url = (bytes: Buffer): string => bytes.toString('base64url');
-export const fromBase64url = (text: string): Buffer => Buffer.from(text, 'base64url');
 
 /** The code in a verification push. */
 export function codeIn({ data }: RecordedDevicePush, tokenSecret: Buffer): Buffer | undefined {
