@@ -44,6 +44,7 @@ export interface SubscriptionSettings {
   networkWaitMs: number;
   /** Age at which a token deletion that never succeeds is given up. */
   tokenDeletionKeepMs: number;
+  sweepIntervalMs: number;
 }
 
 /** An item that failed, and why. */

@@ -1,6 +1,7 @@
 /** Counters of work by user and server (seed "Stats counting groups by userId"). Owns the SQL of `servers_stats`. */
-import type { PoolClient } from 'pg';
+import type { Pool, PoolClient } from 'pg';
 import type { ServerKey } from '../workflows/subscription-partition.ts';
+import { query } from './postgres.ts';
 import { run } from './transactions.ts';
 
 /** The first six are of notification routers, the others of messaging routers. Attempts count every retry. */
@@ -31,6 +32,17 @@ export async function count(
   }));
   await run(client, ADD, [agentId, counter, JSON.stringify(values)]);
 }
+
+/** Sets all counters of an agent back. @returns how many there were. */
+export async function reset(db: Pool, agentId: string): Promise<number> {
+  const removed = await query(db, RESET, [agentId]);
+  return removed.length;
+}
+
+const RESET = {
+  name: 'reset_subscription_statistics',
+  text: 'DELETE FROM subscriptions.servers_stats WHERE agent_id = $1 RETURNING 1',
+};
 
 const ADD = {
   name: 'add_subscription_statistics',

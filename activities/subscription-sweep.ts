@@ -19,7 +19,7 @@ const EVENTS_KEPT_MS = 7 * 24 * 3_600_000;
 const REQUESTS_KEPT_MS = 24 * 3_600_000;
 
 export function createSweepWork(resources: SubscriptionResources & { commands: SubscriptionCommands }) {
-  const { db, log, commands } = resources;
+  const { db, log, commands, subscription: settings } = resources;
   const { dropExpiredTokenDeletions } = createDeletionWork(resources);
   const { removeQueues } = createQueueWork(resources);
 
@@ -55,8 +55,9 @@ export function createSweepWork(resources: SubscriptionResources & { commands: S
     },
   };
 
+  /** With what will be due before the next sweep but one: its worker then waits for the very moment. */
   async function listDue(nowMs: number): Promise<WorkerKey[]> {
-    const rows = await query<DueRow>(db, LIST_DUE, [nowMs]);
+    const rows = await query<DueRow>(db, LIST_DUE, [nowMs + 2 * settings.sweepIntervalMs]);
     return rows.map(({ agent_id: agentId, pool, host, port }) => ({ agentId, pool, server: { host, port } }));
   }
 

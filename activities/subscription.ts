@@ -24,6 +24,7 @@ import { announceEvent, relayEventsIfPossible, writeEvent } from './subscription
 import { createNtfWork } from './subscription-ntf.ts';
 import { createQueueWork } from './subscription-queues.ts';
 import { createSmpWork } from './subscription-smp.ts';
+import { reset } from './subscription-statistics.ts';
 import { createCommandWork } from './subscription-supervisor.ts';
 import { createSweepWork } from './subscription-sweep.ts';
 import { inTransaction } from './transactions.ts';
@@ -93,6 +94,8 @@ export function createSubscriptionActivities(
     /** Creates what an earlier action left to be created. */
     sendCreate: (agentId: string, connIds: string[]): Promise<void> =>
       commands.sendAnyway(agentId, 'create', connIds),
+
+    resetStatistics: (agentId: string): Promise<number> => reset(db, agentId),
 
     /** @returns how the agent stands, made if there was none. */
     async loadAgentState(agentId: string): Promise<AgentState> {

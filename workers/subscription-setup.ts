@@ -33,7 +33,6 @@ export interface SubscriptionParts {
   ntfServers: readonly RouterAddress[];
   settings: SubscriptionSettings;
   eventsStream: string;
-  sweepIntervalMs: number;
 }
 
 const KEY_FILE = 'subscription.key';
@@ -75,9 +74,9 @@ export function openSubscriptions(
       },
       networkWaitMs: values.NOTIFICATION_SUBSCRIPTION_NETWORK_WAIT,
       tokenDeletionKeepMs: values.NOTIFICATION_SUBSCRIPTION_TOKEN_DELETION_KEEP,
+      sweepIntervalMs: values.NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL,
     },
     eventsStream: values.NOTIFICATION_SUBSCRIPTION_EVENTS_STREAM,
-    sweepIntervalMs: values.NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL,
   };
 }
 
@@ -117,10 +116,10 @@ export function subscriptionActivities(resources: Resources): object {
 /** Makes the agent, its supervisor and the sweep, and sweeps at once. Safe to repeat. */
 export async function beginSubscriptions(resources: Resources): Promise<Running> {
   const { client, db, meter } = resources;
-  const { agentId, sweepIntervalMs } = partsOf(resources);
+  const { agentId, settings } = partsOf(resources);
   await ensureAgent(db, agentId);
   const sweep = { id: SWEEP_SCHEDULE_ID, workflowType: SWEEP_WORKFLOW, taskQueue: SUBSCRIPTION_TASK_QUEUE };
-  await ensureSchedule(resources, sweep, sweepIntervalMs);
+  await ensureSchedule(resources, sweep, settings.sweepIntervalMs);
   await client.workflow.start(SUPERVISOR_WORKFLOW, {
     workflowId: supervisorWorkflowId(agentId),
     taskQueue: SUBSCRIPTION_TASK_QUEUE,

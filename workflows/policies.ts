@@ -82,9 +82,12 @@ export const SYMBOL_PUSH: ActivityOptions = {
   retry: UNTIL_IT_SUCCEEDS,
 };
 
-/** Picking up rows. While PostgreSQL is away this fails, and the worker counts it as one of its deaths. */
+/**
+ * Picking up rows. While PostgreSQL is away this fails, and the worker counts it as one of its deaths. One that a dying
+ * process had taken holds up its whole server, so it is soon given up; a late one only wastes its claim.
+ */
 export const SUBSCRIPTION_CLAIM: ActivityOptions = {
-  startToCloseTimeout: '30 seconds',
+  startToCloseTimeout: '10 seconds',
   retry: { ...UNTIL_IT_SUCCEEDS, maximumAttempts: 5 },
 };
 

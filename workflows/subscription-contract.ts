@@ -51,6 +51,8 @@ export const ONLINE_SIGNAL = 'online';
 
 /** Most connections that one signal or update names; more go in several. */
 export const MAX_CONNECTIONS = 500;
+/** Commands that may wait; updates that would add to more are refused until some are carried out. */
+export const MAX_WAITING_COMMANDS = 128;
 /** Most connections that one update makes. */
 export const MAX_NEW_CONNECTIONS = 100;
 
@@ -84,6 +86,8 @@ export const CLOSE_UPDATE = 'close';
 export const OPEN_UPDATE = 'open';
 /** Update without argument, returns `AgentState`: wakes a worker for everything that is due. */
 export const REPLAY_UPDATE = 'replay';
+/** Update without argument, returns `{counters}`: sets all counters of the agent's work back, and says how many there were. */
+export const RESET_STATISTICS_UPDATE = 'resetStatistics';
 /** Query of the supervisor, returns `SupervisorState`; of a worker, `PoolWorkerState`. */
 export const SUBSCRIPTION_STATE_QUERY = 'state';
 

@@ -94,7 +94,8 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
       if (typeOf(error) === SUBSCRIPTION_CLOSED) return;
       // Whatever was in hand is claimed again: the rows know better than a list how far it has come.
       forgetRound();
-      if (!isLost(error) && !(await survives(error))) return;
+      if (isLost(error)) await wakeOthers();
+      else if (!(await survives(error))) return;
     }
   }
 
@@ -204,6 +205,11 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
     if (work.isDirty) return;
     enter({ doing: 'waiting', remaining: 0, attempt: 0, nextDueMs: dueMs });
     await condition(() => work.isDirty, Math.max(SHORTEST_WAIT_MS, dueMs - Date.now()));
+  }
+
+  /** What was lost may have been written already, and the next worker not been told. */
+  async function wakeOthers(): Promise<void> {
+    await database.kickDue(key.agentId, Date.now());
   }
 
   /** @returns false when the worker has died too often; the next signal starts it anew. */

@@ -32,6 +32,7 @@ import type { Changed } from '../activities/subscription-connections.ts';
 import type { SubscriptionActivities } from '../activities/subscription.ts';
 import { SUBSCRIPTION_REFUSED } from './failures.ts';
 import { DATABASE, SUBSCRIPTION_BATCH, SUBSCRIPTION_SWEEP } from './policies.ts';
+import { refuse } from './requests.ts';
 import type {
   AgentState,
   Command,
@@ -149,7 +150,7 @@ export async function subscriptionSupervisor(agentId: string, carried?: Supervis
         return follow(await routers.createConnections(agentId, orders, Date.now()));
       },
       {
-        validator: checkCreate,
+        validator: withRoomFor(checkCreate),
         description: 'Makes connections. {connections: [{userId, server, enableNotifications?}]}',
       },
     );
@@ -159,7 +160,10 @@ export async function subscriptionSupervisor(agentId: string, carried?: Supervis
         await whileStarting();
         return follow(await database.toggleConnections(agentId, request));
       },
-      { validator: checkToggle, description: 'Switches notifications of connections. {connIds, enable}' },
+      {
+        validator: withRoomFor(checkToggle),
+        description: 'Switches notifications of connections. {connIds, enable}',
+      },
     );
     setHandler(
       defineUpdate<ToggledConnections, [ConnectionsSubscribed]>(contract.CONNECTIONS_SUBSCRIBED_UPDATE),
@@ -168,7 +172,7 @@ export async function subscriptionSupervisor(agentId: string, carried?: Supervis
         return follow(await database.setSubscribed(agentId, request));
       },
       {
-        validator: checkSubscribed,
+        validator: withRoomFor(checkSubscribed),
         description: 'Notes which connections the agent receives from. {connIds, isSubscribed}',
       },
     );
@@ -180,7 +184,7 @@ export async function subscriptionSupervisor(agentId: string, carried?: Supervis
         await removeQueues();
         return result;
       },
-      { validator: checkList, description: 'Deletes connections with their queues. {connIds}' },
+      { validator: withRoomFor(checkList), description: 'Deletes connections with their queues. {connIds}' },
     );
     setHandler(
       defineUpdate<RotatedQueue, [RotateQueue]>(contract.ROTATE_QUEUE_UPDATE),
@@ -194,7 +198,10 @@ export async function subscriptionSupervisor(agentId: string, carried?: Supervis
         await removeQueues();
         return result;
       },
-      { validator: checkRotation, description: 'Gives a connection another queue. {connId, server}' },
+      {
+        validator: withRoomFor(checkRotation),
+        description: 'Gives a connection another queue. {connId, server}',
+      },
     );
     setHandler(defineUpdate<AgentState, []>(contract.CLOSE_UPDATE), () => setOpen(false), {
       description: 'Ends all work of the agent until it is opened again.',
@@ -215,6 +222,19 @@ export async function subscriptionSupervisor(agentId: string, carried?: Supervis
       },
       { description: 'Wakes a worker for everything that is due.' },
     );
+    setHandler(
+      defineUpdate<{ counters: number }, []>(contract.RESET_STATISTICS_UPDATE),
+      async () => ({ counters: await database.resetStatistics(agentId) }),
+      { description: "Sets the counters of the agent's work back." },
+    );
+  }
+
+  /** Nobody can make signals wait, but those who ask can be told to. */
+  function withRoomFor<Request>(check: (request: Request) => void): (request: Request) => void {
+    return (request) => {
+      if (queue.length >= contract.MAX_WAITING_COMMANDS) refuse('too many commands wait; try again later');
+      check(request);
+    };
   }
 
   /** Queues what follows from a change. */
