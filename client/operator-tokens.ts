@@ -8,6 +8,7 @@ import {
   WithStartWorkflowOperation,
   WorkflowIdConflictPolicy,
   WorkflowUpdateFailedError,
+  WorkflowUpdateRPCTimeoutOrCancelledError,
 } from '@temporalio/client';
 import type { Workflow } from '@temporalio/common';
 import type { Pool } from 'pg';
@@ -23,6 +24,7 @@ import type {
 } from '../workflows/subscription-token-contract.ts';
 import { TOKEN_UPDATES, TOKEN_WORKFLOW, tokenWorkflowId } from '../workflows/subscription-token-contract.ts';
 import { OperationFailedError } from './operator-errors.ts';
+import { bounded } from './operator-live.ts';
 
 type Device = NonNullable<TokenRequestContent['device']>;
 
@@ -31,7 +33,11 @@ export interface TokenResources {
   db: Pool;
   keyBox: KeyBox;
   agentId: string;
+  /** For the answer to an operation, ms; default 3 min, more than a router gets. */
+  limitMs?: number;
 }
+
+const LIMIT_MS = 180_000;
 
 /** A router or this side has refused or could not be reached; `outcome` says which, and nothing was lost by it. */
 export class TokenOperationError extends OperationFailedError {
@@ -46,8 +52,11 @@ export class TokenOperationError extends OperationFailedError {
   }
 }
 
-/** All operations throw TokenOperationError for what was refused, OperationFailedError for a wrong argument. */
-export function tokenOperations({ temporal, db, keyBox, agentId }: TokenResources) {
+/**
+ * All operations throw TokenOperationError for what was refused, and OperationFailedError for a wrong argument or when
+ * no service answers in time; it does what it was asked for when it can.
+ */
+export function tokenOperations({ temporal, db, keyBox, agentId, limitMs = LIMIT_MS }: TokenResources) {
   return {
     /**
      * Registers a device, or goes on with a registration as far as it can go by itself. A new one is ended by `verify`,
@@ -113,17 +122,24 @@ export function tokenOperations({ temporal, db, keyBox, agentId }: TokenResource
       staticSummary: `notification token of ${agentId}`,
     });
     try {
-      return await temporal.workflow.executeUpdateWithStart<Workflow, TokenOutcome, [TokenRequest]>(
-        TOKEN_UPDATES[update],
-        {
-          args: [{ requestId }],
-          startWorkflowOperation,
-          updateId: requestId,
-        },
+      return await bounded(
+        temporal,
+        () =>
+          temporal.workflow.executeUpdateWithStart<Workflow, TokenOutcome, [TokenRequest]>(
+            TOKEN_UPDATES[update],
+            { args: [{ requestId }], startWorkflowOperation, updateId: requestId },
+          ),
+        limitMs,
       );
     } catch (error) {
-      if (!(error instanceof WorkflowUpdateFailedError)) throw error;
-      throw new OperationFailedError(`${update} failed: ${error.cause?.message ?? error.message}`);
+      if (error instanceof WorkflowUpdateFailedError) {
+        throw new OperationFailedError(`${update} failed: ${error.cause?.message ?? error.message}`);
+      }
+      if (!(error instanceof WorkflowUpdateRPCTimeoutOrCancelledError)) throw error;
+      throw new OperationFailedError(
+        `no service answered for ${tokenWorkflowId(agentId)} within ${limitMs / 1_000} s`,
+        { cause: error },
+      );
     }
   }
 }

@@ -3,13 +3,14 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import type { NotificationRouterStandIn } from '../dev/notification-router.ts';
 import type { RouterFailure } from '../dev/router-server.ts';
 import { OperationFailedError } from '../client/operator-errors.ts';
+import { tokenOperations } from '../client/operator-tokens.ts';
 import { DELETE_CONNECTIONS_UPDATE } from '../workflows/subscription-contract.ts';
 import type { TokenOutcome, TokenRequest } from '../workflows/subscription-token-contract.ts';
 import type { Service } from '../workers/service.ts';
 import { eventually } from './harness.ts';
 import { newDevice } from './router-agent.ts';
 import { pushesTo } from './routers.ts';
-import { AGENT } from './subscription-agent.ts';
+import { AGENT, KEY_BOX } from './subscription-agent.ts';
 import type { TokenAgent, Tokens } from './token-agent.ts';
 import { errorOf, takeTokenAgent } from './token-agent.ts';
 
@@ -354,6 +355,21 @@ test('N15 an operation that a dying process has begun is ended by the next one',
   expect(await tokens.register(tokens.device, 'INSTANT')).toBe('REGISTERED');
   expect(onRouter(tokens).length).toBe(1);
   expect(await tokens.verify(tokens.device, await lastVerification(tokens))).toBe('ACTIVE');
+});
+
+test('N15 without a service an operation is given up after its time', async () => {
+  await service.stop();
+  const { temporal, db } = { temporal: agent.slot.client, db: agent.slot.db };
+  const agentId = 'rules-no-service';
+  const tokens = tokenOperations({ temporal, db, keyBox: KEY_BOX, agentId, limitMs: 2_000 });
+  const device = newDevice();
+
+  const given = await tokens.register(device).catch((error: unknown) => error);
+  service = await agent.startWith();
+  expect(given).toBeInstanceOf(OperationFailedError);
+  expect((given as Error).message).toBe(
+    'no service answered for subscription/rules-no-service/token within 2 s',
+  );
 });
 
 async function lastVerification(tokens: Tokens) {
