@@ -9,8 +9,11 @@ import type { CallbackKind } from '../api/account-callback.ts';
 import type { CallbackInput, MalformedInputCode } from '../api/callback-input.ts';
 import type { MalformedJobCode } from '../api/mobile-job.ts';
 import type { TargetKind } from '../api/symbol-config.ts';
+import type { EventKind } from './subscription-events.ts';
 import type { DeferralReason } from '../workflows/intent-contract.ts';
 import type { MobileStatus } from '../workflows/mobile-push-contract.ts';
+import type { CommandKind, Pool } from '../workflows/subscription-contract.ts';
+import type { ListKind } from '../workflows/subscription-partition.ts';
 import type { StreamFindingKind } from '../workflows/stream-bridge-contract.ts';
 import type { PushScope } from '../workflows/symbol-config-contract.ts';
 
@@ -66,6 +69,12 @@ export function createMetrics(meter: Meter) {
   function adder(name: string, description: string): (amount: number) => void {
     const instrument = meter.createCounter(name, { description });
     return (amount) => instrument.add(amount);
+  }
+  function amounts<Of extends object>(name: string, description: string) {
+    const instrument = meter.createCounter(name, { description });
+    return (amount: number, attributes: Of): void => {
+      if (amount > 0) instrument.add(amount, attributes as Attributes);
+    };
   }
   const intentMalformed = counter<MalformedAttributes>(
     'notification.intent.malformed',
@@ -160,6 +169,22 @@ export function createMetrics(meter: Meter) {
     callbackInputMalformed: counter<{ failure_code: MalformedInputCode }>(
       'notification.callbacks.malformed_inputs',
       'Stream entries that are neither prices nor positions',
+    ),
+    subscriptionWork: amounts<{ kind: ListKind; result: 'done' | 'retry' | 'given_up' }>(
+      'notification.subscriptions.work',
+      'Attempts at work on subscriptions and tokens, by how they ended',
+    ),
+    subscriptionCommand: counter<{ kind: CommandKind }>(
+      'notification.subscriptions.commands',
+      'Commands that supervisors carried out',
+    ),
+    subscriptionEvent: counter<{ kind: EventKind }>(
+      'notification.subscriptions.events',
+      'Events about errors, as clients are told them',
+    ),
+    subscriptionDeath: counter<{ pool: Pool }>(
+      'notification.subscriptions.worker_deaths',
+      'Times that a worker of a pool ended by an error',
     ),
     probeRequest: counter<{ path: ProbePath | 'other'; status: number }>(
       'notification.internal_http.requests',

@@ -1,6 +1,6 @@
 /** What the activities share about PostgreSQL. Each owns the SQL of its tables itself. */
 import { ApplicationFailure } from '@temporalio/activity';
-import type { Pool, QueryResultRow } from 'pg';
+import type { Pool, PoolClient, QueryResultRow } from 'pg';
 import { POSTGRES_UNAVAILABLE } from '../workflows/failures.ts';
 import { reasonOf } from './reason.ts';
 
@@ -16,7 +16,7 @@ export interface Statement {
  * @throws ApplicationFailure `PostgresUnavailable` (retried) with PostgreSQL's reason.
  */
 export async function query<Row extends QueryResultRow>(
-  db: Pool,
+  db: Pool | PoolClient,
   statement: Statement,
   values: unknown[],
 ): Promise<Row[]> {

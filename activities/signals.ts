@@ -7,9 +7,10 @@ export async function signalIfRunning(
   workflows: WorkflowClient,
   workflowId: string,
   signal: string,
+  ...args: unknown[]
 ): Promise<void> {
   try {
-    await workflows.getHandle(workflowId).signal(signal);
+    await workflows.getHandle(workflowId).signal(signal, ...args);
   } catch (error) {
     if (!(error instanceof WorkflowNotFoundError)) throw error;
   }

@@ -6,6 +6,7 @@ import { ADMIN_EMAIL_VARIABLES, ConfigError, loadConfig } from '../workers/confi
 import { ACCOUNT_CALLBACK_TASK_QUEUE } from '../workflows/account-callback-contract.ts';
 import { INTENT_TASK_QUEUE, SEARCH_ATTRIBUTES } from '../workflows/intent-contract.ts';
 import { MOBILE_SEARCH_ATTRIBUTES, MOBILE_TASK_QUEUE } from '../workflows/mobile-push-contract.ts';
+import { SUBSCRIPTION_TASK_QUEUE } from '../workflows/subscription-contract.ts';
 import { SYMBOL_CONFIG_TASK_QUEUE } from '../workflows/symbol-config-contract.ts';
 import { action, helpWith } from './cli-command.ts';
 import { EXIT } from './cli-exit-codes.ts';
@@ -110,6 +111,7 @@ const NEEDS: Record<RoleName, TemporalNeeds> = {
   },
   'symbol-config': { taskQueues: [SYMBOL_CONFIG_TASK_QUEUE], searchAttributes: [] },
   'account-callback': { taskQueues: [ACCOUNT_CALLBACK_TASK_QUEUE], searchAttributes: [] },
+  subscription: { taskQueues: [SUBSCRIPTION_TASK_QUEUE], searchAttributes: [] },
 };
 
 const needsOf = ({ roles }: Config): TemporalNeeds => ({

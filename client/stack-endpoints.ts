@@ -16,6 +16,9 @@ export interface StackEndpoints {
   temporalAddress?: string;
   uiUrl?: string;
   userServiceUrl?: string;
+  /** The stand-in routers, with the fingerprints of their certificates. */
+  messagingRouters?: { host: string; port: number; keyHash: string }[];
+  notificationRouters?: { host: string; port: number; keyHash: string }[];
   /** The process that runs them. */
   pid: number;
 }

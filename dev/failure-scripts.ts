@@ -9,8 +9,8 @@ interface Script<Failure> {
 export interface FailureScripts<Failure> {
   /** Of several that fit a request the oldest that is not used up decides. @param subject default: every one. */
   add(script: Script<Failure>, subject: string | undefined): void;
-  /** The failure of a request about `subject`, which counts as one of its times. */
-  next(subject: string): Failure | undefined;
+  /** The failure of a request about these subjects, any of which a script may name; counts as one of its times. */
+  next(...subjects: string[]): Failure | undefined;
   heal(): void;
 }
 
@@ -19,8 +19,9 @@ export function createFailureScripts<Failure>(): FailureScripts<Failure> {
   return {
     add: ({ failure, times = Number.POSITIVE_INFINITY }, subject) =>
       void scripts.push({ failure, subject, left: times }),
-    next(subject) {
-      const script = scripts.find(({ left, subject: only }) => left > 0 && (only ?? subject) === subject);
+    next(...subjects) {
+      const fits = (only: string | undefined): boolean => only === undefined || subjects.includes(only);
+      const script = scripts.find(({ left, subject }) => left > 0 && fits(subject));
       if (script) script.left -= 1;
       return script?.failure;
     },

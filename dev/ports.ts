@@ -23,7 +23,16 @@ export const PORT_VARIABLES = {
   fcm: 'NOTIFICATION_DEV_FCM_PORT',
   symbolTargets: 'NOTIFICATION_DEV_SYMBOL_TARGETS_PORT',
   portfolio: 'NOTIFICATION_DEV_PORTFOLIO_PORT',
+  routers: 'NOTIFICATION_DEV_ROUTERS_PORT',
 } as const;
+
+/** The stand-in routers, which take ports one after the other from the first one on. */
+export const ROUTER_PORTS = [
+  'messaging router 1',
+  'messaging router 2',
+  'notification router',
+  'push provider',
+] as const;
 
 /** Ports given out by {@link freePort}: the system may offer the same one again before it is listened on. */
 const handedOut = new Set<number>();

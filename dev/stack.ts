@@ -10,10 +10,11 @@ import { endpointsFile, type StackEndpoints } from '../client/stack-endpoints.ts
 import { lockDataDir } from './data-dir-lock.ts';
 import { startFcm, type FcmStandIn } from './fcm.ts';
 import { createDeviceTokens } from './mobile-device-tokens.ts';
-import { assertPortsFree, PORT_VARIABLES, type PortUse } from './ports.ts';
 import { startPortfolioService, type PortfolioStandIn } from './portfolio-service.ts';
+import { assertPortsFree, PORT_VARIABLES, ROUTER_PORTS, type PortUse } from './ports.ts';
 import { startPostgres } from './postgres.ts';
 import { startRedis } from './redis.ts';
+import type { RouterStack } from './routers.ts';
 import { stopOrphans, type Report } from './server-process.ts';
 import { startSymbolTargets, type SymbolTargetsStandIn } from './symbol-targets.ts';
 import { startTemporal, type TemporalOptions } from './temporal.ts';
@@ -31,6 +32,8 @@ export interface StackOptions {
   fcm?: { port: number } | undefined;
   symbolTargets?: { port: number } | undefined;
   portfolio?: { port: number } | undefined;
+  /** The first of their ports. */
+  routers?: { port: number } | undefined;
   /** false: data need not survive a crash, for tests. Default true. */
   durable?: boolean;
   /** Lines of progress for the operator; silent when nothing takes long. */
@@ -59,6 +62,8 @@ export interface Stack {
   symbolTargets?: SymbolTargetsStandIn;
   /** The receiver of account callbacks, in this process. */
   portfolio?: PortfolioStandIn;
+  /** The routers that subscriptions live on, in this process. */
+  routers?: RouterStack;
   /** Stops everything and releases the data directory; rejects when a server cannot be stopped. */
   stop(): Promise<void>;
 }
@@ -119,6 +124,7 @@ function startParts(options: StackOptions): Promise<Part>[] {
     fcm,
     symbolTargets,
     portfolio,
+    routers,
     durable = true,
     report,
   } = options;
@@ -174,6 +180,15 @@ function startParts(options: StackOptions): Promise<Part>[] {
       startPortfolioService(portfolio).then((standIn) => part({ portfolio: standIn }, () => standIn.stop())),
     );
   }
+  if (routers) {
+    const storeDir = path.join(dataDir, 'routers');
+    parts.push(
+      // On demand: what it needs is not loaded where there are no routers.
+      import('./routers.ts')
+        .then(({ startRouters }) => startRouters({ ...routers, storeDir }))
+        .then((standIns) => part({ routers: standIns }, () => standIns.stop())),
+    );
+  }
   return parts;
 }
 
@@ -185,10 +200,17 @@ function announce(dataDir: string, all: Part['addresses']): () => void {
     fcmStandIn: _fcmStandIn,
     symbolTargets: _receivers,
     portfolio: _portfolio,
+    routers,
     ...addresses
   } = all;
   const file = endpointsFile(dataDir);
-  const endpoints: StackEndpoints = { ...addresses, pid: process.pid };
+  const endpoints: StackEndpoints = {
+    ...addresses,
+    ...(routers
+      ? { messagingRouters: routers.messagingRouters, notificationRouters: routers.notificationRouters }
+      : {}),
+    pid: process.pid,
+  };
   // One that a killed process left behind may be readable by others, and the mode is set at creation only.
   rmSync(file, { force: true });
   // The connection string holds the superuser's password.
@@ -222,6 +244,7 @@ function wantedPorts({
   fcm,
   symbolTargets,
   portfolio,
+  routers,
 }: StackOptions): PortUse[] {
   const uses: (Omit<PortUse, 'port'> & { port: number | undefined })[] = [
     { port: postgres?.port, name: 'embedded PostgreSQL', variable: PORT_VARIABLES.postgres },
@@ -232,6 +255,13 @@ function wantedPorts({
     { port: fcm?.port, name: 'stand-in FCM', variable: PORT_VARIABLES.fcm },
     { port: symbolTargets?.port, name: 'stand-in symbol targets', variable: PORT_VARIABLES.symbolTargets },
     { port: portfolio?.port, name: 'stand-in portfolio service', variable: PORT_VARIABLES.portfolio },
+    ...(routers && routers.port !== 0
+      ? ROUTER_PORTS.map((name, index) => ({
+          port: routers.port + index,
+          name: `stand-in ${name}`,
+          variable: PORT_VARIABLES.routers,
+        }))
+      : []),
   ];
   return uses.filter((use): use is PortUse => use.port !== undefined && use.port !== 0);
 }

@@ -92,6 +92,21 @@ const OWN_DEFAULTS: [name: Name, value: unknown][] = [
   ['NOTIFICATION_CALLBACK_SNAPSHOT_RETENTION', 72 * HOUR],
   ['NOTIFICATION_CALLBACK_STREAM', 'stream.account.inputs'],
   ['NOTIFICATION_CALLBACK_GROUP', 'notifications'],
+  ['NOTIFICATION_SUBSCRIPTION_AGENT', 'default'],
+  ['NOTIFICATION_SUBSCRIPTION_KEYS', undefined],
+  ['NOTIFICATION_SUBSCRIPTION_NTF_SERVERS', undefined],
+  ['NOTIFICATION_SUBSCRIPTION_BATCH_SIZE', 150],
+  ['NOTIFICATION_SUBSCRIPTION_FIRST_CHECK', 24 * HOUR],
+  ['NOTIFICATION_SUBSCRIPTION_CHECK_INTERVAL', 72 * HOUR],
+  ['NOTIFICATION_SUBSCRIPTION_RETRY_FIRST', 2 * SECOND],
+  ['NOTIFICATION_SUBSCRIPTION_RETRY_CONSTANT_FOR', 10 * SECOND],
+  ['NOTIFICATION_SUBSCRIPTION_RETRY_MAX', 180 * SECOND],
+  ['NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT', 30 * SECOND],
+  ['NOTIFICATION_SUBSCRIPTION_CONNECT_TIMEOUT', 45 * SECOND],
+  ['NOTIFICATION_SUBSCRIPTION_NETWORK_WAIT', 30 * MINUTE],
+  ['NOTIFICATION_SUBSCRIPTION_TOKEN_DELETION_KEEP', 504 * HOUR],
+  ['NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL', 5 * MINUTE],
+  ['NOTIFICATION_SUBSCRIPTION_EVENTS_STREAM', 'notification:subscription-events'],
   ['OTEL_SERVICE_NAME', 'galaxy-notify'],
   ['OTEL_EXPORTER_OTLP_ENDPOINT', undefined],
   ['OTEL_EXPORTER_OTLP_TRACES_ENDPOINT', undefined],
@@ -109,6 +124,7 @@ const OWN_DEFAULTS: [name: Name, value: unknown][] = [
   ['NOTIFICATION_DEV_FCM_PORT', 8_094],
   ['NOTIFICATION_DEV_SYMBOL_TARGETS_PORT', 8_095],
   ['NOTIFICATION_DEV_PORTFOLIO_PORT', 8_096],
+  ['NOTIFICATION_DEV_ROUTERS_PORT', 8_101],
   ['TEMPORAL_CLI_PATH', undefined],
 ];
 
@@ -363,7 +379,13 @@ describe('what is wrong', () => {
   });
 
   test('M10 I30 elsewhere all roles are taken on, unless some are named', () => {
-    expect(loadConfig({}).roles).toEqual(['intent', 'mobile-push', 'symbol-config', 'account-callback']);
+    expect(loadConfig({}).roles).toEqual([
+      'intent',
+      'mobile-push',
+      'symbol-config',
+      'account-callback',
+      'subscription',
+    ]);
     expect(loadConfig({ NOTIFICATION_ROLES: 'mobile-push' }).roles).toEqual(['mobile-push']);
     expect(loadConfig(PRODUCTION).roles).toEqual(['intent']);
     expect(problemsOf({ NOTIFICATION_ROLES: 'mobile' })[0]).toMatch(

@@ -39,11 +39,14 @@ import {
   symbolConfigWorkflowId,
 } from '../workflows/symbol-config-contract.ts';
 import { HOUR, MIDNIGHT, MINUTE, positions, price, takeCallbackBench } from './account-callbacks.ts';
+import { tokenWorkflowId } from '../workflows/subscription-token-contract.ts';
 import { publishTurn } from './entries.ts';
 import type { Slot } from './harness.ts';
 import { eventually, takeSlot } from './harness.ts';
 import { QUICK, withMobilePush } from './mobile-jobs.ts';
+import { newDevice } from './router-agent.ts';
 import { takeSymbolRegistry } from './symbol-registry.ts';
+import { errorOf, takeTokenAgent } from './token-agent.ts';
 
 const GATEWAY = 'gateway:client-events';
 
@@ -349,4 +352,20 @@ test('account callbacks of an hour and a day, with one that hangs, one that is r
   await service.stop();
   await record('account-callback', accountCallbackWorkflowId(0), bench.slot);
   await bench.release();
+});
+
+test('a token that is registered, verified, taken over, refused and deleted', async () => {
+  const agent = await takeTokenAgent({ smp: 0 });
+  const service = await agent.startWith();
+  const tokens = agent.tokensOf('recorded');
+  await agent.activate(tokens, 'INSTANT');
+  await Promise.all([tokens.check(), tokens.register(tokens.device, 'PERIODIC')]);
+  await errorOf(tokens.check(newDevice()));
+  agent.routers.ntf[0]!.fail({ failure: { kind: 'reset' }, subject: 'TCRN', times: 1 });
+  await tokens.register(tokens.device, 'INSTANT');
+  await agent.activate(tokens, 'PERIODIC', newDevice());
+  await tokens.delete();
+  await service.stop();
+  await record('subscription-token', tokenWorkflowId('recorded'), agent.slot);
+  await agent.release();
 });

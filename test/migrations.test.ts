@@ -10,6 +10,7 @@ const MIGRATIONS = [
   '0003-mobile-push',
   '0004-symbol-config',
   '0005-account-callback',
+  '0006-subscription',
 ];
 
 let dsn: string;
@@ -43,17 +44,17 @@ async function describeSchema(): Promise<string> {
                   CASE WHEN column_default IS NULL THEN '' ELSE ' DEFAULT ' || column_default END,
                   CASE is_generated WHEN 'ALWAYS' THEN ' AS ' || generation_expression ELSE '' END) AS line
       FROM information_schema.columns
-     WHERE table_schema IN ('notification', 'notifications') AND table_name <> 'schema_migrations'
+     WHERE table_schema IN ('notification', 'notifications', 'subscriptions') AND table_name <> 'schema_migrations'
      ORDER BY table_schema, table_name, ordinal_position`);
   const constraints = await lines(`
     SELECT format('%s %s %s', conrelid::regclass, conname, pg_get_constraintdef(oid)) AS line
       FROM pg_constraint
-     WHERE connamespace::regnamespace::text IN ('notification', 'notifications') AND contype <> 'n'
+     WHERE connamespace::regnamespace::text IN ('notification', 'notifications', 'subscriptions') AND contype <> 'n'
        AND conrelid::regclass::text NOT LIKE '%schema_migrations'
      ORDER BY 1`);
   const indexes = await lines(`
     SELECT indexdef AS line FROM pg_indexes
-     WHERE schemaname IN ('notification', 'notifications') AND tablename <> 'schema_migrations' ORDER BY 1`);
+     WHERE schemaname IN ('notification', 'notifications', 'subscriptions') AND tablename <> 'schema_migrations' ORDER BY 1`);
   return [...columns, '', ...constraints, '', ...indexes].join('\n');
 }
 
@@ -80,7 +81,7 @@ test('I27 every time column is timestamptz, and deleting a record takes its rout
   await migrate(dsn);
   const others = await lines(`
     SELECT format('%s.%s', table_name, column_name) AS line FROM information_schema.columns
-     WHERE table_schema IN ('notification', 'notifications') AND table_name <> 'schema_migrations'
+     WHERE table_schema IN ('notification', 'notifications', 'subscriptions') AND table_name <> 'schema_migrations'
        AND data_type LIKE '%time%' AND data_type <> 'timestamp with time zone'`);
   expect(others).toEqual([]);
   await db.query(`

@@ -1,6 +1,5 @@
 /** The kinds of values that variables of the environment have, each with its check. */
 import { z } from 'zod';
-import { createKeyBox } from '../api/key-box.ts';
 import { emailAddressSchema } from '../api/mail-command.ts';
 
 /** Ten years: beyond, a duration is a typing error. */
@@ -60,21 +59,6 @@ export const emailList = list.transform((emails, context) => {
   return normalised;
 });
 
-/** Named AES-256 keys, comma-separated, e.g. `2026:<base64 of 32 bytes>`; what is wrong is said without repeating any. */
-export const secretKeys = list.transform((items, context) => {
-  const keys = items.map((item) => {
-    const at = item.indexOf(':');
-    return { id: item.slice(0, Math.max(0, at)), key: Buffer.from(item.slice(at + 1), 'base64') };
-  });
-  try {
-    if (keys.length > 0) createKeyBox(keys);
-  } catch (error) {
-    context.addIssue(`must be id:base64 of 32 bytes, comma-separated: ${(error as Error).message}`);
-    return z.NEVER;
-  }
-  return keys;
-});
-
 /** Durations, comma-separated, e.g. `30s,1m,5m`, as milliseconds. */
 export const durations = z.string().transform((text, context) => {
   const parts = text.split(',').map((part) => duration.safeParse(part.trim()));
@@ -84,3 +68,35 @@ export const durations = z.string().transform((text, context) => {
   }
   return parts.map(({ data }) => data!);
 });
+
+/** The fingerprint of a certificate: SHA-256 of its DER, base64url without padding. */
+const FINGERPRINT = /^[A-Za-z0-9_-]{43}$/;
+
+/** Routers, comma-separated, each `host:port#fingerprint`. */
+export const routerAddresses = list.transform((entries, context) =>
+  entries.map((entry) => {
+    const [address = '', keyHash = ''] = entry.split('#');
+    const { success, data } = hostAndPort.safeParse(address);
+    if (!success || data.host === '' || data.port === 0 || !FINGERPRINT.test(keyHash)) {
+      context.addIssue(`must be host:port#fingerprint, comma-separated; ${entry} is not`);
+      return z.NEVER;
+    }
+    return { ...data, keyHash };
+  }),
+);
+
+const SEALING_KEY_BYTES = 32;
+
+/** Keys that seal, comma-separated, each `id:base64` of 32 bytes; the first one seals, all of them open. */
+export const sealingKeys = list.transform((entries, context) =>
+  entries.map((entry) => {
+    const [, id, text] = /^([A-Za-z0-9._-]{1,32}):([A-Za-z0-9+/_-]{43}=?)$/.exec(entry) ?? [];
+    const key = Buffer.from(text ?? '', 'base64');
+    if (id === undefined || key.length !== SEALING_KEY_BYTES) {
+      // Without the entry: it may hold a key.
+      context.addIssue('must be id:base64 with keys of 32 bytes, comma-separated');
+      return z.NEVER;
+    }
+    return { id, key };
+  }),
+);

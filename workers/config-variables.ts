@@ -18,12 +18,19 @@ import {
   list,
   port,
   postgresDsn,
-  secretKeys,
+  routerAddresses,
+  sealingKeys,
   streamName,
 } from './config-values.ts';
 
 /** The kinds of work; each is a row of workers/roles.ts. */
-export const ROLE_NAMES = ['intent', 'mobile-push', 'symbol-config', 'account-callback'] as const;
+export const ROLE_NAMES = [
+  'intent',
+  'mobile-push',
+  'symbol-config',
+  'account-callback',
+  'subscription',
+] as const;
 export type RoleName = (typeof ROLE_NAMES)[number];
 
 export interface Variable<Schema extends z.ZodType = z.ZodType> {
@@ -316,6 +323,70 @@ export const VARIABLES = {
   NOTIFICATION_CALLBACK_GROUP: variable(streamName, 'Consumer group of all processes on that stream.', {
     default: 'notifications',
   }),
+  NOTIFICATION_SUBSCRIPTION_AGENT: variable(
+    z.string().regex(/^[A-Za-z0-9_.-]{1,64}$/, 'must be 1 to 64 of A-Z a-z 0-9 _ . -'),
+    'The agent whose subscriptions are kept from the start on.',
+    { default: 'default' },
+  ),
+  NOTIFICATION_SUBSCRIPTION_KEYS: variable(
+    sealingKeys,
+    'Keys that seal secrets at rest, id:base64 of 32 bytes, comma-separated; the first one seals. Required in production by the role subscription; elsewhere one is kept in the data directory.',
+    { secret: true },
+  ),
+  NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: variable(
+    routerAddresses,
+    'Notification routers, host:port#fingerprint, comma-separated. Required in production by the role subscription.',
+  ),
+  NOTIFICATION_SUBSCRIPTION_BATCH_SIZE: variable(
+    integer(1, 1_000),
+    'Most subscriptions that are worked on together.',
+    { default: '150' },
+  ),
+  NOTIFICATION_SUBSCRIPTION_FIRST_CHECK: variable(
+    duration,
+    'Time from the creation of a subscription to its first check.',
+    { default: '24h' },
+  ),
+  NOTIFICATION_SUBSCRIPTION_CHECK_INTERVAL: variable(duration, 'Time between two checks after that.', {
+    default: '72h',
+  }),
+  NOTIFICATION_SUBSCRIPTION_RETRY_FIRST: variable(duration, 'First delay of work that failed for now.', {
+    default: '2s',
+  }),
+  NOTIFICATION_SUBSCRIPTION_RETRY_CONSTANT_FOR: variable(
+    duration,
+    'How long that delay is kept; from there each one is half as long again.',
+    { default: '10s' },
+  ),
+  NOTIFICATION_SUBSCRIPTION_RETRY_MAX: variable(duration, 'Longest delay.', { default: '180s' }),
+  NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: variable(duration, "Time-out of a router's answer.", {
+    default: '30s',
+  }),
+  NOTIFICATION_SUBSCRIPTION_CONNECT_TIMEOUT: variable(duration, 'Time-out of connecting to a router.', {
+    default: '45s',
+  }),
+  NOTIFICATION_SUBSCRIPTION_NETWORK_WAIT: variable(
+    duration,
+    'How long an agent that says it is offline is waited for before an attempt.',
+    { default: '30m' },
+  ),
+  NOTIFICATION_SUBSCRIPTION_TOKEN_DELETION_KEEP: variable(
+    duration,
+    'Age at which the deletion of a token that never succeeds is given up.',
+    { default: '504h' },
+  ),
+  NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL: variable(
+    duration.pipe(z.number().min(1_000, 'must be at least 1s')),
+    'Time between two sweeps for work that nobody was woken for.',
+    { default: '5m' },
+  ),
+  NOTIFICATION_SUBSCRIPTION_EVENTS_STREAM: variable(
+    streamName,
+    'Stream of events about errors, for clients.',
+    {
+      default: 'notification:subscription-events',
+    },
+  ),
 
   NOTIFICATION_OTEL_STDOUT_TRACES_ENABLED: variable(flag, 'Print spans to standard output.', {
     default: 'false',
@@ -354,7 +425,7 @@ export const VARIABLES = {
   TEMPORAL_NAMESPACE: variable(z.string().min(1), 'Temporal namespace.', { default: 'default' }),
   NOTIFICATION_TEMPORAL_UI_URL: variable(httpUrl, 'Address of the Web UI, for links in logs and reports.'),
   NOTIFICATION_PAYLOAD_KEYS: variable(
-    secretKeys,
+    sealingKeys,
     'Keys that encrypt what Temporal keeps, id:base64 of 32 bytes each; the first encrypts, all decrypt. Empty: in plain.',
     { default: '', secret: true },
   ),
@@ -389,6 +460,11 @@ export const VARIABLES = {
   NOTIFICATION_DEV_PORTFOLIO_PORT: variable(port, 'Port of the stand-in portfolio service.', {
     default: '8096',
   }),
+  NOTIFICATION_DEV_ROUTERS_PORT: variable(
+    integer(0, 65_532),
+    'First of four ports of the stand-in routers: two for messaging, one for notifications, one for pushes; 0 takes free ones.',
+    { default: '8101' },
+  ),
   TEMPORAL_CLI_PATH: variable(z.string().min(1), 'The `temporal` program to run as embedded server.'),
 } satisfies Record<string, Variable>;
 

@@ -149,6 +149,12 @@ function productionProblems(values: Config['values'], roles: readonly RoleName[]
     const { meaning } = VARIABLES.NOTIFICATION_PORTFOLIO_BASE_URL;
     problems.push(`NOTIFICATION_PORTFOLIO_BASE_URL is required in production: ${meaning}`);
   }
+  if (roles.includes('subscription')) {
+    for (const name of ['NOTIFICATION_SUBSCRIPTION_KEYS', 'NOTIFICATION_SUBSCRIPTION_NTF_SERVERS'] as const) {
+      if ((values[name] ?? []).length > 0) continue;
+      problems.push(`${name} is required in production by the role subscription: ${VARIABLES[name].meaning}`);
+    }
+  }
   for (const name of ['NOTIFICATION_FCM_ENDPOINT', 'NOTIFICATION_FCM_CA_FILE'] as const) {
     if (values[name] === undefined) continue;
     problems.push(`${name} is refused in production: pushes would go to a server that is not FCM`);
@@ -196,6 +202,11 @@ function exceeding(values: Config['values']): string[] {
       'NOTIFICATION_REDIS_OPERATION_TIMEOUT',
       'NOTIFICATION_ROUTE_LEASE_TTL',
       'a lease must outlive the publication that it covers',
+    ],
+    [
+      'NOTIFICATION_SUBSCRIPTION_RETRY_FIRST',
+      'NOTIFICATION_SUBSCRIPTION_RETRY_MAX',
+      'it is the first of the delays',
     ],
     [
       'NOTIFICATION_POSTGRES_MAX_IDLE_CONNS',

@@ -23,7 +23,7 @@ export interface ProvidedEndpoints {
 
 /** What is started here unless it is configured. */
 type Missing = Record<
-  'redis' | 'postgres' | 'temporal' | 'userService' | 'fcm' | 'symbolTargets' | 'portfolio',
+  'redis' | 'postgres' | 'temporal' | 'userService' | 'fcm' | 'symbolTargets' | 'portfolio' | 'routers',
   boolean
 >;
 
@@ -45,6 +45,9 @@ export async function provideEndpoints(
       config.roles.includes('symbol-config') && values.NOTIFICATION_SYMBOL_TARGETS_FILE === undefined,
     portfolio:
       config.roles.includes('account-callback') && values.NOTIFICATION_PORTFOLIO_BASE_URL === undefined,
+    routers:
+      config.roles.includes('subscription') &&
+      (values.NOTIFICATION_SUBSCRIPTION_NTF_SERVERS ?? []).length === 0,
   };
   // Before anything is started: a mistake in it is found at once.
   const targetsOfFile = readSymbolTargets(values.NOTIFICATION_SYMBOL_TARGETS_FILE);
@@ -69,6 +72,7 @@ export async function provideEndpoints(
       symbolTargets: targetsOfFile ?? stack?.symbolTargets?.targets ?? [],
       sampleSymbols: stack?.symbolTargets?.sampleSymbols ?? [],
       ...(portfolioUrl === undefined ? {} : { portfolioUrl }),
+      ntfServers: values.NOTIFICATION_SUBSCRIPTION_NTF_SERVERS ?? stack?.routers?.notificationRouters ?? [],
     },
     ...(stack ? { stack } : {}),
     ...(uiUrl === undefined ? {} : { uiUrl }),
@@ -93,6 +97,7 @@ async function startMissing(
       ? { symbolTargets: { port: values.NOTIFICATION_DEV_SYMBOL_TARGETS_PORT } }
       : {}),
     ...(missing.portfolio ? { portfolio: { port: values.NOTIFICATION_DEV_PORTFOLIO_PORT } } : {}),
+    ...(missing.routers ? { routers: { port: values.NOTIFICATION_DEV_ROUTERS_PORT } } : {}),
     ...(missing.temporal
       ? {
           temporal: {

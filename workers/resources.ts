@@ -2,6 +2,7 @@
  * Connections to everything outside, made once per process and checked before anything else starts: the one place
  * that opens them. Each failure says which dependency, where it was looked for, and why it did not answer.
  */
+import type { Meter } from '@opentelemetry/api';
 import { Client } from '@temporalio/client';
 import type { DataConverter } from '@temporalio/common';
 import { loadClientConnectConfig } from '@temporalio/envconfig';
@@ -30,8 +31,11 @@ import { rememberRecipients } from '../activities/recent-recipients.ts';
 import { createUserService } from '../activities/user-service.ts';
 import { dataConverterWith } from '../api/payload-codec.ts';
 import type { SymbolMetadata, SymbolTarget } from '../api/symbol-config.ts';
+import type { RouterAddress } from '../activities/router-ports.ts';
 import type { Config } from './config.ts';
 import { hasTemporalProfile } from './config.ts';
+import type { SubscriptionParts } from './subscription-setup.ts';
+import { openSubscriptions } from './subscription-setup.ts';
 import type { Telemetry } from './telemetry.ts';
 import { reasonOf } from '../activities/reason.ts';
 
@@ -50,6 +54,8 @@ export interface Endpoints {
   sampleSymbols?: readonly SymbolMetadata[];
   /** Base URL of the portfolio service; needed by the role account-callback only. */
   portfolioUrl?: string;
+  /** Notification routers that a token may be registered on; needed by the role subscription only. */
+  ntfServers?: readonly RouterAddress[];
 }
 
 export interface Resources
@@ -72,6 +78,9 @@ export interface Resources
   /** Absent when the process does not have the role account-callback. */
   portfolios?: PortfolioService;
   callbackShards: number;
+  /** Absent when the process does not have the role subscription. */
+  subscriptions?: SubscriptionParts;
+  meter: Meter;
   connection: NativeConnection;
   client: Client;
   /** Absent when nothing is encrypted. */
@@ -118,6 +127,7 @@ export async function connectResources(options: ConnectOptions): Promise<Resourc
     ...(dataConverter ? { dataConverter } : {}),
   });
   const portfolios = openPortfolios(config, endpoints, opened);
+  const subscriptions = openSubscriptions(config, endpoints.ntfServers ?? [], opened);
 
   return {
     ...temporal,
@@ -127,6 +137,7 @@ export async function connectResources(options: ConnectOptions): Promise<Resourc
     db,
     log,
     metrics: telemetry.metrics,
+    meter: telemetry.meter,
     draining,
     workflows: client.workflow,
     openStreamReader: () => openStreamReader(config, endpoints, log),
@@ -144,6 +155,7 @@ export async function connectResources(options: ConnectOptions): Promise<Resourc
       }),
       values.NOTIFICATION_USER_SERVICE_REUSE,
     ),
+    ...(subscriptions === undefined ? {} : { subscriptions }),
     intentsStream: values.NOTIFICATION_INTENTS_STREAM,
     cleanupIntervalMs: values.NOTIFICATION_CLEANUP_INTERVAL,
     intent: {

@@ -13,10 +13,12 @@ import { createSymbolConfigActivities } from '../activities/symbol-config.ts';
 import { ACCOUNT_CALLBACK_TASK_QUEUE } from '../workflows/account-callback-contract.ts';
 import { INTENT_TASK_QUEUE } from '../workflows/intent-contract.ts';
 import { MOBILE_TASK_QUEUE } from '../workflows/mobile-push-contract.ts';
+import { SUBSCRIPTION_TASK_QUEUE } from '../workflows/subscription-contract.ts';
 import { SYMBOL_CONFIG_TASK_QUEUE } from '../workflows/symbol-config-contract.ts';
 import { beginAccountCallbacks } from './account-callback-setup.ts';
 import type { RoleName } from './config.ts';
 import type { Resources } from './resources.ts';
+import { beginSubscriptions, subscriptionActivities } from './subscription-setup.ts';
 import { beginSymbolConfig } from './symbol-config-setup.ts';
 import {
   INTENT_RETENTION,
@@ -87,5 +89,10 @@ export const ROLES: Record<RoleName, Role> = {
       return createAccountCallbackActivities({ ...resources, portfolios });
     },
     begin: beginAccountCallbacks,
+  },
+  subscription: {
+    taskQueue: SUBSCRIPTION_TASK_QUEUE,
+    createActivities: subscriptionActivities,
+    begin: beginSubscriptions,
   },
 };

@@ -65,32 +65,38 @@ export async function ensureChannels({ client }: Resources): Promise<void> {
   );
 }
 
-/** What a retention schedule starts. */
-interface RetentionRun {
+/** What a schedule starts. */
+interface ScheduledRun {
   /** Of the schedule and of the workflows that it starts. */
   id: string;
   workflowType: string;
   taskQueue: string;
 }
 
-export const INTENT_RETENTION: RetentionRun = {
+export const INTENT_RETENTION: ScheduledRun = {
   id: RETENTION_SCHEDULE_ID,
   workflowType: RETENTION_WORKFLOW,
   taskQueue: INTENT_TASK_QUEUE,
 };
 
-export const MOBILE_RETENTION: RetentionRun = {
+export const MOBILE_RETENTION: ScheduledRun = {
   id: MOBILE_RETENTION_SCHEDULE_ID,
   workflowType: MOBILE_RETENTION_WORKFLOW,
   taskQueue: MOBILE_TASK_QUEUE,
 };
 
 /** Creates a retention schedule, or brings its interval to the configured one. */
-export async function ensureRetentionSchedule(
-  { client, cleanupIntervalMs }: Resources,
-  { id, workflowType, taskQueue }: RetentionRun,
+export async function ensureRetentionSchedule(resources: Resources, run: ScheduledRun): Promise<void> {
+  await ensureSchedule(resources, run, resources.cleanupIntervalMs);
+}
+
+/** Creates a schedule of single runs, or brings its interval to the configured one. */
+export async function ensureSchedule(
+  { client }: Resources,
+  { id, workflowType, taskQueue }: ScheduledRun,
+  everyMs: number,
 ): Promise<void> {
-  const spec = { intervals: [{ every: cleanupIntervalMs }] };
+  const spec = { intervals: [{ every: everyMs }] };
   try {
     await client.schedule.create({
       scheduleId: id,

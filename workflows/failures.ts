@@ -20,6 +20,9 @@ export const USER_SERVICE_UNAVAILABLE = 'UserServiceUnavailable';
 /** PostgreSQL did not take a statement. Retried without end; spends no budget. */
 export const POSTGRES_UNAVAILABLE = 'PostgresUnavailable';
 
+/** PostgreSQL refuses a transaction for what it says. Never retried: it would say the same again. */
+export const POSTGRES_REFUSED = 'PostgresRefused';
+
 /** An attempt to publish could not be made or not be recorded. Retried without end; spends no budget. */
 export const ROUTE_DEFERRED = 'RouteDeferred';
 
@@ -37,6 +40,15 @@ export const MOBILE_SEND_BRAKED = 'MobileSendBraked';
 
 /** Devices are left that a job did not reach. Never retried; its Failed state is the work list for replays. */
 export const MOBILE_PUSH_FAILED = 'MobilePushFailed';
+
+/** The agent was closed, or closed and opened again, while work on its behalf was under way. Never retried. */
+export const SUBSCRIPTION_CLOSED = 'SubscriptionClosed';
+
+/** Work on subscriptions ended because its process stops. Taken up again from the rows. */
+export const SUBSCRIPTION_INTERRUPTED = 'SubscriptionInterrupted';
+
+/** A request of an operator about subscriptions cannot be met. Never retried. */
+export const SUBSCRIPTION_REFUSED = 'SubscriptionRefused';
 
 export function isPublicationFailure(type: string | null | undefined): type is PublicationFailure {
   return PUBLICATION_FAILURES.some((known) => known === type);

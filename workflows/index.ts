@@ -8,3 +8,6 @@ export { mobileRetention } from './mobile-retention.ts';
 export { mobilePush } from './mobile-push.ts';
 export { streamBridge } from './stream-bridge.ts';
 export { symbolConfig } from './symbol-config.ts';
+export { subscriptionSupervisor, subscriptionSweep } from './subscription.ts';
+export { subscriptionToken } from './subscription-token.ts';
+export { subscriptionWorker } from './subscription-worker.ts';

@@ -99,6 +99,41 @@ export const CALLBACK_PROCESSING: ActivityOptions = {
   retry: UNTIL_IT_SUCCEEDS,
 };
 
+/**
+ * Picking up rows. While PostgreSQL is away this fails, and the worker counts it as one of its deaths. One that a dying
+ * process had taken holds up its whole server, so it is soon given up; a late one only wastes its claim.
+ */
+export const SUBSCRIPTION_CLAIM: ActivityOptions = {
+  startToCloseTimeout: '10 seconds',
+  retry: { ...UNTIL_IT_SUCCEEDS, maximumAttempts: 5 },
+};
+
+/**
+ * Work on routers that may be done twice. One batch may have to connect, and to wait for each of its answers; it
+ * heartbeats, so that what a process had in hand when it died is soon picked up again.
+ */
+export const SUBSCRIPTION_BATCH: ActivityOptions = {
+  startToCloseTimeout: '30 minutes',
+  heartbeatTimeout: '15 seconds',
+  retry: { ...UNTIL_IT_SUCCEEDS, maximumAttempts: 3 },
+};
+
+/** Work on routers that is never repeated as it is: its rows say what is left to do. */
+export const SUBSCRIPTION_KEYS: ActivityOptions = { ...SUBSCRIPTION_BATCH, retry: { maximumAttempts: 1 } };
+
+/** The cron interval of a token: wanted, but not worth waiting for a router that stays away for long. */
+export const TOKEN_CRON: ActivityOptions = {
+  startToCloseTimeout: '5 minutes',
+  retry: { ...UNTIL_IT_SUCCEEDS, maximumAttempts: 20 },
+};
+
+/** One sweep over everything that is due; the next one comes soon anyway. */
+export const SUBSCRIPTION_SWEEP: ActivityOptions = {
+  startToCloseTimeout: '10 minutes',
+  heartbeatTimeout: '1 minute',
+  retry: { ...UNTIL_IT_SUCCEEDS, maximumAttempts: 3 },
+};
+
 /** A retention run deletes in batches and heartbeats after each. */
 export const RETENTION: ActivityOptions = {
   startToCloseTimeout: '1 hour',

@@ -1,0 +1,102 @@
+/** Transactions over several statements, and saving many items of which some may be refused. */
+import { ApplicationFailure } from '@temporalio/activity';
+import pg from 'pg';
+import type { Pool, PoolClient, QueryResultRow } from 'pg';
+import { KeyBoxError } from '../api/key-box.ts';
+import { POSTGRES_REFUSED, POSTGRES_UNAVAILABLE } from '../workflows/failures.ts';
+import type { Statement } from './postgres.ts';
+import { reasonOf } from './reason.ts';
+
+/** Runs that a transaction gets when others stand in its way. */
+const ATTEMPTS = 5;
+const DEADLOCK_OR_SERIALIZATION = new Set(['40P01', '40001']);
+/** Data exceptions and violated constraints: about a value, not about the server. */
+const ABOUT_A_VALUE = /^2[23]/;
+
+/** And syntax errors and access rules: the same statement will never do. */
+const ABOUT_A_STATEMENT = /^(2[23]|42)/;
+
+/** Runs a prepared statement within a transaction. Rejects with PostgreSQL's own error. */
+export async function run<Row extends QueryResultRow>(
+  client: PoolClient,
+  statement: Statement,
+  values: unknown[],
+): Promise<Row[]> {
+  const { rows } = await client.query<Row>({ ...statement, values });
+  return rows;
+}
+
+/**
+ * Runs `body` in a transaction, again when a deadlock ended it.
+ *
+ * @throws ApplicationFailure `PostgresUnavailable` (retried) or `PostgresRefused` (not retried) with PostgreSQL's reason;
+ * another failure of `body` as it is. Nothing is changed then.
+ */
+export async function inTransaction<T>(db: Pool, body: (client: PoolClient) => Promise<T>): Promise<T> {
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      return await once(db, body);
+    } catch (error) {
+      if (error instanceof ApplicationFailure || error instanceof KeyBoxError) throw error;
+      const code = codeOf(error);
+      if (code !== undefined && DEADLOCK_OR_SERIALIZATION.has(code) && attempt < ATTEMPTS) continue;
+      const message = `PostgreSQL did not run a transaction: ${reasonOf(error)}`;
+      if (ABOUT_A_STATEMENT.test(code ?? ''))
+        throw ApplicationFailure.nonRetryable(message, POSTGRES_REFUSED);
+      throw ApplicationFailure.create({ type: POSTGRES_UNAVAILABLE, message });
+    }
+  }
+}
+
+async function once<T>(db: Pool, body: (client: PoolClient) => Promise<T>): Promise<T> {
+  const client = await db.connect();
+  let failure: Error | undefined;
+  try {
+    await client.query('BEGIN');
+    const result = await body(client);
+    await client.query('COMMIT');
+    return result;
+  } catch (error) {
+    // A connection that cannot even do this is not given back to the pool.
+    await client.query('ROLLBACK').catch((cause: Error) => (failure = cause));
+    throw error;
+  } finally {
+    client.release(failure);
+  }
+}
+
+/**
+ * Saves items together; if PostgreSQL refuses a value, each by itself, so that one does not take the others along.
+ *
+ * @returns the refused items with PostgreSQL's reason.
+ */
+export async function saveIsolated<Item>(
+  client: PoolClient,
+  items: readonly Item[],
+  save: (items: readonly Item[]) => Promise<unknown>,
+): Promise<{ item: Item; reason: string }[]> {
+  if (items.length === 0) return [];
+  const reason = await refusalOf(client, () => save(items));
+  if (reason === undefined) return [];
+  if (items.length === 1) return [{ item: items[0]!, reason }];
+  const refused: { item: Item; reason: string }[] = [];
+  for (const item of items) refused.push(...(await saveIsolated(client, [item], save)));
+  return refused;
+}
+
+async function refusalOf(client: PoolClient, save: () => Promise<unknown>): Promise<string | undefined> {
+  await client.query('SAVEPOINT item');
+  try {
+    await save();
+    await client.query('RELEASE SAVEPOINT item');
+    return undefined;
+  } catch (error) {
+    if (!ABOUT_A_VALUE.test(codeOf(error) ?? '')) throw error;
+    await client.query('ROLLBACK TO SAVEPOINT item');
+    return reasonOf(error);
+  }
+}
+
+function codeOf(error: unknown): string | undefined {
+  return error instanceof pg.DatabaseError ? error.code : undefined;
+}

@@ -1,0 +1,156 @@
+/**
+ * The token of an agent: registering it with a notification router, verifying, checking and deleting it
+ * (workflows/subscription-token-contract.ts). What names a device or verifies it is sealed before it leaves this process.
+ */
+import { randomUUID } from 'node:crypto';
+import type { Client } from '@temporalio/client';
+import {
+  WithStartWorkflowOperation,
+  WorkflowIdConflictPolicy,
+  WorkflowUpdateFailedError,
+  WorkflowUpdateRPCTimeoutOrCancelledError,
+} from '@temporalio/client';
+import type { Workflow } from '@temporalio/common';
+import type { Pool } from 'pg';
+import type { KeyBox } from '../api/key-box.ts';
+import type { TokenRequestContent } from '../api/token-request.ts';
+import { sealTokenRequest, tokenRequestSchema } from '../api/token-request.ts';
+import { SUBSCRIPTION_TASK_QUEUE } from '../workflows/subscription-contract.ts';
+import type {
+  TokenMode,
+  TokenOutcome,
+  TokenRequest,
+  TokenUpdate,
+} from '../workflows/subscription-token-contract.ts';
+import { TOKEN_UPDATES, TOKEN_WORKFLOW, tokenWorkflowId } from '../workflows/subscription-token-contract.ts';
+import { OperationFailedError } from './operator-errors.ts';
+import { bounded } from './operator-live.ts';
+
+type Device = NonNullable<TokenRequestContent['device']>;
+
+export interface TokenResources {
+  temporal: Client;
+  db: Pool;
+  keyBox: KeyBox;
+  agentId: string;
+  /** For the answer to an operation, ms; default 3 min, more than a router gets. */
+  limitMs?: number;
+}
+
+const LIMIT_MS = 180_000;
+
+/** A router or this side has refused or could not be reached; `outcome` says which, and nothing was lost by it. */
+export class TokenOperationError extends OperationFailedError {
+  override name = 'TokenOperationError';
+  readonly source: string;
+  readonly code: string;
+
+  constructor({ source, code, detail }: Extract<TokenOutcome, { ok: false }>['error']) {
+    super([`${source} ${code}`, ...(detail === undefined ? [] : [detail])].join(': '));
+    this.source = source;
+    this.code = code;
+  }
+}
+
+/**
+ * All operations throw TokenOperationError for what was refused, and OperationFailedError for a wrong argument or when
+ * no service answers in time; it does what it was asked for when it can.
+ */
+export function tokenOperations({ temporal, db, keyBox, agentId, limitMs = LIMIT_MS }: TokenResources) {
+  return {
+    /**
+     * Registers a device, or goes on with a registration as far as it can go by itself. A new one is ended by `verify`,
+     * with the code that is pushed to the device.
+     *
+     * @returns the token's status.
+     */
+    register: (device: Device, mode: TokenMode = 'PERIODIC'): Promise<string> =>
+      statusAfter('register', { device: plain(device) }, mode),
+
+    /**
+     * @param verification of the push, as it came: base64url each.
+     * @returns the token's status, `ACTIVE`.
+     */
+    verify: (device: Device, verification: { nonce: string; code: string }): Promise<string> =>
+      statusAfter('verify', { device: plain(device), verification }),
+
+    /** @param device default: whichever the token has. @returns what the router says. */
+    check: (device?: Device): Promise<string> =>
+      statusAfter('check', device ? { device: plain(device) } : {}),
+
+    /** Ends all subscriptions too. The router is told as soon as it can be reached. @param device as in `check`. */
+    async delete(device?: Device): Promise<void> {
+      await execute('delete', device ? { device: plain(device) } : {});
+    },
+  };
+
+  async function statusAfter(
+    update: TokenUpdate,
+    content: TokenRequestContent,
+    mode?: TokenMode,
+  ): Promise<string> {
+    const { status = '' } = await execute(update, content, mode);
+    return status;
+  }
+
+  async function execute(
+    update: TokenUpdate,
+    content: TokenRequestContent,
+    mode?: TokenMode,
+  ): Promise<Extract<TokenOutcome, { ok: true }>> {
+    const checked = tokenRequestSchema.safeParse(content);
+    if (!checked.success) {
+      // Names of fields only: their values are secrets.
+      const problems = checked.error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`);
+      throw new OperationFailedError(problems.join('\n'));
+    }
+    const requestId = randomUUID();
+    await db.query(ENSURE_AGENT, [agentId]);
+    const sealed = sealTokenRequest(keyBox, requestId, checked.data);
+    await db.query(INSERT_REQUEST, [requestId, agentId, update, mode ?? null, sealed]);
+    const outcome = await call(update, requestId);
+    if (!outcome.ok) throw new TokenOperationError(outcome.error);
+    return outcome;
+  }
+
+  async function call(update: TokenUpdate, requestId: string): Promise<TokenOutcome> {
+    const startWorkflowOperation = new WithStartWorkflowOperation(TOKEN_WORKFLOW, {
+      workflowId: tokenWorkflowId(agentId),
+      taskQueue: SUBSCRIPTION_TASK_QUEUE,
+      args: [agentId],
+      workflowIdConflictPolicy: WorkflowIdConflictPolicy.USE_EXISTING,
+      staticSummary: `notification token of ${agentId}`,
+    });
+    try {
+      return await bounded(
+        temporal,
+        () =>
+          temporal.workflow.executeUpdateWithStart<Workflow, TokenOutcome, [TokenRequest]>(
+            TOKEN_UPDATES[update],
+            { args: [{ requestId }], startWorkflowOperation, updateId: requestId },
+          ),
+        limitMs,
+      );
+    } catch (error) {
+      if (error instanceof WorkflowUpdateFailedError) {
+        throw new OperationFailedError(`${update} failed: ${error.cause?.message ?? error.message}`);
+      }
+      if (!(error instanceof WorkflowUpdateRPCTimeoutOrCancelledError)) throw error;
+      throw new OperationFailedError(
+        `no service answered for ${tokenWorkflowId(agentId)} within ${limitMs / 1_000} s`,
+        { cause: error },
+      );
+    }
+  }
+}
+
+/** Hex is the same in either case; a router knows one. */
+function plain({ provider, token }: Device): Device {
+  return { provider, token: token.toLowerCase() };
+}
+
+const ENSURE_AGENT = 'INSERT INTO subscriptions.agents (agent_id) VALUES ($1) ON CONFLICT DO NOTHING';
+
+const INSERT_REQUEST = `
+  INSERT INTO subscriptions.token_requests (request_id, agent_id, kind, mode, sealed)
+  VALUES ($1, $2, $3, $4, $5)`;

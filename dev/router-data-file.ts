@@ -1,0 +1,49 @@
+/** What a stand-in router keeps across restarts of its process: its certificate, and what it holds. */
+import { existsSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
+import type { LoopbackCertificate } from './fcm-certificate.ts';
+import { createLoopbackCertificate } from './fcm-certificate.ts';
+
+/** So that a batch of changes is one write. */
+const SAVE_AFTER_MS = 50;
+
+export interface RouterDataFile<State> {
+  certificate: LoopbackCertificate;
+  /** Undefined when there is none yet. */
+  state: State | undefined;
+  /** Writes it soon. Without a file, nothing is kept. */
+  save(read: () => State): void;
+  /** Writes what is still to be written. */
+  flush(): void;
+}
+
+/** @param file default: none, so that everything ends with the process. */
+export function openRouterDataFile<State>(file: string | undefined): RouterDataFile<State> {
+  const kept =
+    file !== undefined && existsSync(file)
+      ? (JSON.parse(readFileSync(file, 'utf8')) as { certificate: LoopbackCertificate; state: State })
+      : undefined;
+  const certificate = kept?.certificate ?? createLoopbackCertificate();
+  let unsaved: (() => State) | undefined;
+  let timer: NodeJS.Timeout | undefined;
+
+  function flush(): void {
+    clearTimeout(timer);
+    timer = undefined;
+    if (file === undefined || !unsaved) return;
+    // Whole or not at all: a stand-in may be killed at any time. It holds keys.
+    writeFileSync(`${file}.new`, JSON.stringify({ certificate, state: unsaved() }), { mode: 0o600 });
+    renameSync(`${file}.new`, file);
+    unsaved = undefined;
+  }
+
+  return {
+    certificate,
+    state: kept?.state,
+    save(read) {
+      if (file === undefined) return;
+      unsaved = read;
+      timer ??= setTimeout(flush, SAVE_AFTER_MS).unref();
+    },
+    flush,
+  };
+}

@@ -1,0 +1,72 @@
+/**
+ * The routers of an embedded stack: two messaging routers, a notification router, and the push provider behind it, which
+ * keep what they know across restarts.
+ */
+import { mkdirSync } from 'node:fs';
+import path from 'node:path';
+import type { RouterAddress } from '../activities/router-ports.ts';
+import { startMessagingRouter, type MessagingRouterStandIn } from './messaging-router.ts';
+import { startNotificationRouter, type NotificationRouterStandIn } from './notification-router.ts';
+import { startPushSink, type PushSinkStandIn } from './push-sink.ts';
+
+const MESSAGING_ROUTERS = 2;
+
+export interface RouterStack {
+  messagingRouters: RouterAddress[];
+  notificationRouters: RouterAddress[];
+  /** The stand-ins themselves, for what they were sent. */
+  messaging: MessagingRouterStandIn[];
+  notification: NotificationRouterStandIn;
+  pushSink: PushSinkStandIn;
+  stop(): Promise<void>;
+}
+
+/**
+ * @param port the first of four; 0: free ones.
+ * @param storeDir where they keep what they know. Created when missing.
+ */
+export async function startRouters({
+  port,
+  storeDir,
+}: {
+  port: number;
+  storeDir: string;
+}): Promise<RouterStack> {
+  mkdirSync(storeDir, { recursive: true });
+  // In the order of ROUTER_PORTS.
+  const portOf = (index: number) => (port === 0 ? 0 : port + index);
+  const started: { stop(): Promise<void> }[] = [];
+  const keep = <T extends { stop(): Promise<void> }>(one: T): T => {
+    started.push(one);
+    return one;
+  };
+  const stop = async () => {
+    await Promise.all(started.map((one) => one.stop()));
+  };
+  try {
+    const pushSink = keep(await startPushSink({ port: portOf(MESSAGING_ROUTERS + 1) }));
+    const messaging: MessagingRouterStandIn[] = [];
+    for (let index = 0; index < MESSAGING_ROUTERS; index += 1) {
+      const dataFile = path.join(storeDir, `messaging-${index + 1}.json`);
+      messaging.push(keep(await startMessagingRouter({ port: portOf(index), dataFile })));
+    }
+    const notification = keep(
+      await startNotificationRouter({
+        port: portOf(MESSAGING_ROUTERS),
+        dataFile: path.join(storeDir, 'notification.json'),
+        pushUrl: pushSink.url,
+      }),
+    );
+    return {
+      messagingRouters: messaging.map(({ address }) => address),
+      notificationRouters: [notification.address],
+      messaging,
+      notification,
+      pushSink,
+      stop,
+    };
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+}

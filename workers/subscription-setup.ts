@@ -1,0 +1,143 @@
+/** What keeping subscriptions needs in a process: the key box, the ways to routers, and what is there from the start. */
+import { randomBytes } from 'node:crypto';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { createMessagingRouter, createNotificationRouter } from '../activities/router-http.ts';
+import type { MessagingRouter, NotificationRouter, RouterAddress } from '../activities/router-ports.ts';
+import { ensureAgent } from '../activities/subscription-agents.ts';
+import type { SubscriptionSettings } from '../activities/subscription-batches.ts';
+import { createSubscriptionCommands } from '../activities/subscription-commands.ts';
+import { observeSubscriptions } from '../activities/subscription-gauges.ts';
+import { createSubscriptionTokenActivities } from '../activities/subscription-token.ts';
+import { createSubscriptionActivities } from '../activities/subscription.ts';
+import type { KeyBox, KeyBoxKey } from '../api/key-box.ts';
+import { createKeyBox } from '../api/key-box.ts';
+import {
+  SUBSCRIPTION_TASK_QUEUE,
+  SUPERVISOR_WORKFLOW,
+  SWEEP_SCHEDULE_ID,
+  SWEEP_WORKFLOW,
+  supervisorWorkflowId,
+} from '../workflows/subscription-contract.ts';
+import type { Config } from './config.ts';
+import type { Resources } from './resources.ts';
+import type { Running } from './roles.ts';
+import { ensureSchedule } from './temporal-setup.ts';
+
+/** What only the role subscription has. */
+export interface SubscriptionParts {
+  agentId: string;
+  keyBox: KeyBox;
+  messagingRouter: MessagingRouter;
+  notificationRouter: NotificationRouter;
+  ntfServers: readonly RouterAddress[];
+  settings: SubscriptionSettings;
+  eventsStream: string;
+}
+
+const KEY_FILE = 'subscription.key';
+const KEY_BYTES = 32;
+
+/** Routers are reached when they are needed: one that is away keeps no process from starting. */
+export function openSubscriptions(
+  { roles, values, production }: Config,
+  ntfServers: readonly RouterAddress[],
+  opened: (() => Promise<unknown>)[],
+): SubscriptionParts | undefined {
+  if (!roles.includes('subscription')) return undefined;
+  const keys =
+    values.NOTIFICATION_SUBSCRIPTION_KEYS ?? (production ? [] : [keptKey(values.NOTIFICATION_DATA_DIR)]);
+  const timeouts = {
+    commandTimeoutMs: values.NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT,
+    connectTimeoutMs: values.NOTIFICATION_SUBSCRIPTION_CONNECT_TIMEOUT,
+  };
+  const messagingRouter = createMessagingRouter(timeouts);
+  const notificationRouter = createNotificationRouter(timeouts);
+  opened.push(
+    () => messagingRouter.close(),
+    () => notificationRouter.close(),
+  );
+  return {
+    agentId: values.NOTIFICATION_SUBSCRIPTION_AGENT,
+    keyBox: createKeyBox(keys),
+    messagingRouter,
+    notificationRouter,
+    ntfServers,
+    settings: {
+      batchSize: values.NOTIFICATION_SUBSCRIPTION_BATCH_SIZE,
+      firstCheckMs: values.NOTIFICATION_SUBSCRIPTION_FIRST_CHECK,
+      checkIntervalMs: values.NOTIFICATION_SUBSCRIPTION_CHECK_INTERVAL,
+      pace: {
+        firstMs: values.NOTIFICATION_SUBSCRIPTION_RETRY_FIRST,
+        constantForMs: values.NOTIFICATION_SUBSCRIPTION_RETRY_CONSTANT_FOR,
+        maxMs: values.NOTIFICATION_SUBSCRIPTION_RETRY_MAX,
+      },
+      networkWaitMs: values.NOTIFICATION_SUBSCRIPTION_NETWORK_WAIT,
+      tokenDeletionKeepMs: values.NOTIFICATION_SUBSCRIPTION_TOKEN_DELETION_KEEP,
+      sweepIntervalMs: values.NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL,
+    },
+    eventsStream: values.NOTIFICATION_SUBSCRIPTION_EVENTS_STREAM,
+  };
+}
+
+/** Outside production: the key of this data directory, made when there is none. */
+function keptKey(dataDir: string): KeyBoxKey {
+  const file = path.join(dataDir, KEY_FILE);
+  mkdirSync(dataDir, { recursive: true });
+  try {
+    // Whoever comes second takes the key of the first.
+    writeFileSync(file, randomBytes(KEY_BYTES).toString('base64'), { mode: 0o600, flag: 'wx' });
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+  }
+  return { id: 'local', key: Buffer.from(readFileSync(file, 'utf8'), 'base64') };
+}
+
+export function subscriptionActivities(resources: Resources): object {
+  const { keyBox, messagingRouter, notificationRouter, ntfServers, settings, eventsStream } =
+    partsOf(resources);
+  const { db, redis, log, metrics, workflows } = resources;
+  const commands = createSubscriptionCommands({ db, log, workflows });
+  const common = { db, log, keyBox, notificationRouter, commands };
+  return {
+    ...createSubscriptionActivities({
+      ...common,
+      redis,
+      metrics,
+      workflows,
+      messagingRouter,
+      subscription: settings,
+      eventsStream,
+    }),
+    ...createSubscriptionTokenActivities({ ...common, ntfServers }),
+  };
+}
+
+/** Makes the agent, its supervisor and the sweep, and sweeps at once. Safe to repeat. */
+export async function beginSubscriptions(resources: Resources): Promise<Running> {
+  const { client, db, meter } = resources;
+  const { agentId, settings } = partsOf(resources);
+  await ensureAgent(db, agentId);
+  const sweep = { id: SWEEP_SCHEDULE_ID, workflowType: SWEEP_WORKFLOW, taskQueue: SUBSCRIPTION_TASK_QUEUE };
+  await ensureSchedule(resources, sweep, settings.sweepIntervalMs);
+  await client.workflow.start(SUPERVISOR_WORKFLOW, {
+    workflowId: supervisorWorkflowId(agentId),
+    taskQueue: SUBSCRIPTION_TASK_QUEUE,
+    args: [agentId],
+    workflowIdConflictPolicy: 'USE_EXISTING',
+    staticSummary: `subscriptions of ${agentId}`,
+  });
+  // What became due while nobody ran.
+  await client.schedule.getHandle(SWEEP_SCHEDULE_ID).trigger();
+  const stopObserving = observeSubscriptions(meter, resources);
+  return {
+    async stop() {
+      stopObserving();
+    },
+  };
+}
+
+function partsOf({ subscriptions }: Resources): SubscriptionParts {
+  if (subscriptions === undefined) throw new Error('the role subscription has no routers');
+  return subscriptions;
+}

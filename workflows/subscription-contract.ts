@@ -1,0 +1,303 @@
+/**
+ * The workflows that keep an agent's notification subscriptions, and what their callers agree on: one supervisor for
+ * each agent, one worker for each server of a pool that has something to do, and the sweep. Pure, so that clients and
+ * the workflow sandbox can both import it.
+ */
+import type { ListKind, RetryPace, RetryState, ServerKey, WorkList } from './subscription-partition.ts';
+
+export const SUBSCRIPTION_TASK_QUEUE = 'subscription';
+
+export const SUPERVISOR_WORKFLOW = 'subscriptionSupervisor';
+export const POOL_WORKER_WORKFLOW = 'subscriptionWorker';
+export const SWEEP_WORKFLOW = 'subscriptionSweep';
+export const SWEEP_SCHEDULE_ID = 'subscription-sweep';
+
+/**
+ * `ntf-smp` makes and removes notifier credentials on a messaging router, `ntf-ntf` makes and checks subscriptions on a
+ * notification router, `ntf-tkn-del` deletes tokens there.
+ */
+export const POOLS = ['ntf-smp', 'ntf-ntf', 'ntf-tkn-del'] as const;
+export type Pool = (typeof POOLS)[number];
+
+export const supervisorWorkflowId = (agentId: string): string => `subscription/${agentId}`;
+
+export const poolWorkerWorkflowId = ({ agentId, pool, server }: WorkerKey): string =>
+  `subscription/${agentId}/${pool}/${server.host}:${server.port}`;
+
+/** At most one worker runs for each. */
+export interface WorkerKey {
+  agentId: string;
+  pool: Pool;
+  server: ServerKey;
+}
+
+// --- Supervisor: signals -----------------------------------------------------------------------------------------
+
+/**
+ * Signal, argument `Command`: what is to become of connections. To be sent by signal-with-start; who sends create or
+ * smp-delete for single connections looks at the instant gate first.
+ */
+export const COMMAND_SIGNAL = 'command';
+/**
+ * Signal, argument `FlushRequest`: forgets the create and smp-delete commands that wait, never a delete-sub, and then
+ * does smp-delete. One signal, so that nothing comes between.
+ */
+export const FLUSH_AND_SMP_DELETE_SIGNAL = 'flushAndSmpDelete';
+/** Signals without argument: the agent must leave the network alone for now, and may use it again. */
+export const PAUSE_SIGNAL = 'pause';
+export const RESUME_SIGNAL = 'resume';
+/** Signal, argument boolean: whether the agent has a network. Without one, attempts wait, but not for ever. */
+export const ONLINE_SIGNAL = 'online';
+
+/** Most connections that one signal or update names; more go in several. */
+export const MAX_CONNECTIONS = 500;
+/** Commands that may wait; updates that would add to more are refused until some are carried out. */
+export const MAX_WAITING_COMMANDS = 128;
+/** Most connections that one update makes. */
+export const MAX_NEW_CONNECTIONS = 100;
+
+export type CommandKind = 'create' | 'smp-delete' | 'delete-sub';
+
+export interface Command {
+  kind: CommandKind;
+  /** At most MAX_CONNECTIONS. Absent: all that the agent is subscribed to and that want notifications. */
+  connIds?: string[];
+}
+
+export interface FlushRequest {
+  /** As in `Command`. */
+  connIds?: string[];
+}
+
+// --- Supervisor: updates and query -------------------------------------------------------------------------------
+
+/** Update, argument `CreateConnections`, returns `CreatedConnection[]` in the order of the request. */
+export const CREATE_CONNECTIONS_UPDATE = 'createConnections';
+/** Update, argument `ToggleConnections`, returns `ToggledConnections`. */
+export const TOGGLE_CONNECTIONS_UPDATE = 'toggleConnections';
+/** Update, argument `ConnectionList`, returns `DeletedConnections`. */
+export const DELETE_CONNECTIONS_UPDATE = 'deleteConnections';
+/** Update, argument `RotateQueue`, returns `RotatedQueue`. */
+export const ROTATE_QUEUE_UPDATE = 'rotateQueue';
+/** Update, argument `ConnectionsSubscribed`, returns `ToggledConnections`. */
+export const CONNECTIONS_SUBSCRIBED_UPDATE = 'connectionsSubscribed';
+/** Updates without argument, return `AgentState`: ends all work of the agent at once; begins it again. */
+export const CLOSE_UPDATE = 'close';
+export const OPEN_UPDATE = 'open';
+/** Update without argument, returns `AgentState`: wakes a worker for everything that is due. */
+export const REPLAY_UPDATE = 'replay';
+/** Update without argument, returns `{counters}`: sets all counters of the agent's work back, and says how many there were. */
+export const RESET_STATISTICS_UPDATE = 'resetStatistics';
+/** Query of the supervisor, returns `SupervisorState`; of a worker, `PoolWorkerState`. */
+export const SUBSCRIPTION_STATE_QUERY = 'state';
+
+/** A messaging router, with the fingerprint of its certificate (SHA-256, base64url). */
+export interface RouterKey extends ServerKey {
+  keyHash: string;
+}
+
+export interface CreateConnections {
+  connections: NewConnection[];
+}
+
+export interface NewConnection {
+  userId: number;
+  /** Where its queue is made. */
+  server: RouterKey;
+  /** Default true. */
+  enableNotifications?: boolean;
+}
+
+/** A connection, or why there is none: the router's error, as text. */
+export type CreatedConnection =
+  /** `hasCredentials`: the queue was made with notifier credentials. */
+  { connId: string; hasCredentials: boolean } | { error: string };
+
+export interface ConnectionList {
+  connIds: string[];
+}
+
+export interface ToggleConnections extends ConnectionList {
+  enable: boolean;
+}
+
+/** `isSubscribed` false: the agent does not receive the messages of these any more. */
+export interface ConnectionsSubscribed extends ConnectionList {
+  isSubscribed: boolean;
+}
+
+export interface ToggledConnections {
+  /** Connections for which something changed, or is made sure of. */
+  changed: number;
+  /** Ids of no connection. */
+  unknown: string[];
+  /** What was commanded, behind the instant gate. */
+  commanded: { kind: CommandKind; connections: number }[];
+}
+
+export interface DeletedConnections {
+  deleted: number;
+  unknown: string[];
+}
+
+export interface RotateQueue {
+  connId: string;
+  /** Where the new queue is made. */
+  server: RouterKey;
+}
+
+export interface RotatedQueue {
+  connId: string;
+  /** Whether a Create was commanded: the gate is open and the connection wants notifications. */
+  isCommanded: boolean;
+}
+
+export interface AgentState {
+  agentId: string;
+  /** Grows when the agent is closed or opened; work that was taken up under an older one is dropped. */
+  epoch: number;
+  isOpen: boolean;
+  isPaused: boolean;
+  isOnline: boolean;
+  /** Workers that were told. */
+  workers: number;
+}
+
+/** What a run of the supervisor hands to the next one. */
+export interface SupervisorCarried {
+  queue: Command[];
+  done: number;
+  /** A change of the suspension that was asked for and not made yet. */
+  wanted?: Suspension;
+}
+
+export interface SupervisorState {
+  agentId: string;
+  /** Commands that wait. */
+  queue: Command[];
+  /** The command under way. */
+  current?: Command;
+  /** Commands carried out since the workflow first started. */
+  done: number;
+  isOpen: boolean;
+  isPaused: boolean;
+  isOnline: boolean;
+}
+
+// --- Workers -------------------------------------------------------------------------------------------------------
+
+/**
+ * Signal without argument: there may be something to do. To be sent by signal-with-start; sent by hand it does no harm.
+ */
+export const WORK_SIGNAL = 'work';
+/** Signal, argument `Suspension`, from the supervisor. */
+export const SUSPENSION_SIGNAL = 'suspension';
+
+export interface Suspension {
+  isPaused: boolean;
+  isOnline: boolean;
+}
+
+export interface PoolWorkerInput extends WorkerKey {
+  /** Of the run before, when this one continues it. */
+  carried?: CarriedWork;
+}
+
+/** What a run hands to the next one. */
+export interface CarriedWork {
+  isDirty: boolean;
+  epoch?: number;
+  /** Lists of the round under way, the first one of them in retry. */
+  round?: Round;
+  retry?: RetryState;
+  /** As the last claim has told. */
+  settings?: WorkerSettings;
+  suspension: Suspension;
+  /** The supervisor has told this worker itself; what it reads elsewhere may be older. */
+  hasHeardSuspension: boolean;
+  /** When the agent lost its network, epoch ms. */
+  offlineSinceMs?: number;
+  deaths: Deaths;
+}
+
+export interface WorkerSettings {
+  pace: RetryPace;
+  /** Longest wait for a network before an attempt is made without, ms. */
+  networkWaitMs: number;
+}
+
+/** What a pick-up has brought. */
+export interface Round {
+  /** Number of the pick-up; what another one has taken since is left alone. */
+  claim: number;
+  lists: WorkList[];
+}
+
+/** How often a worker died in a clock minute. */
+export interface Deaths {
+  /** Minutes since the epoch. */
+  minute: number;
+  count: number;
+}
+
+/** What a batch activity is asked to do. */
+export interface BatchOrder extends WorkerKey {
+  epoch: number;
+  claim: number;
+  kind: ListKind;
+  ids: string[];
+  /** Epoch ms, the workflow's. */
+  nowMs: number;
+}
+
+export interface BatchOutcome {
+  /** Failed for now. */
+  retryIds: string[];
+  /** Workers that could not be woken. */
+  unkicked: WorkerKey[];
+}
+
+export interface ClaimOrder extends WorkerKey {
+  /** Absent in the first claim of a worker. */
+  epoch?: number;
+  nowMs: number;
+}
+
+export type ClaimOutcome =
+  /** The agent was closed: there is nothing for this worker any more. */
+  | { isClosed: true }
+  | {
+      isClosed: false;
+      epoch: number;
+      claim: number;
+      items: { id: string; kind: ListKind }[];
+      /** When there are no items: the earliest that will be due, epoch ms. */
+      nextDueMs?: number;
+      suspension: Suspension;
+      settings: WorkerSettings;
+    };
+
+export interface PoolWorkerState extends WorkerKey {
+  doing: 'claiming' | 'working' | 'retrying' | 'suspended' | 'waiting';
+  /** Of the list under way. */
+  kind?: ListKind;
+  remaining: number;
+  attempt: number;
+  /** When a wait ends by itself, epoch ms. */
+  nextDueMs?: number;
+}
+
+// --- Sweep ---------------------------------------------------------------------------------------------------------
+
+export interface SweepOutcome {
+  /** Workers that were woken because something was due. */
+  kicks: number;
+  /** Connections without a record, for which a Create was sent. */
+  creates: number;
+  /** Token deletion records that were older than they may be. */
+  expiredTokenDeletions: number;
+  /** Queues that their router deleted. */
+  removedQueues: number;
+  /** Events that were appended to the stream. */
+  relayedEvents: number;
+}

@@ -1,0 +1,165 @@
+/**
+ * The rules of notification subscriptions that are arithmetic and nothing else: what a Create does about a connection,
+ * which delays a retry waits, what the lists of a round are, and what a router's answer to a check means. Pure.
+ */
+
+/** A router; which certificate it presents is not part of who it is. */
+export interface ServerKey {
+  host: string;
+  port: number;
+}
+
+/** What the next worker does about a subscription. */
+export type RecordAction =
+  'smp-key' | 'smp-delete' | 'ntf-create' | 'ntf-check' | 'ntf-delete' | 'ntf-rotate';
+
+/** The primary queue of a connection. */
+export interface QueueFacts {
+  server: ServerKey;
+  /** Of its notifier credentials; absent without credentials. */
+  notifierId?: string;
+}
+
+/** The subscription of a connection. */
+export interface RecordFacts {
+  /** Of the messaging router; absent when its row was removed. */
+  smpServer?: ServerKey;
+  ntfServer: ServerKey;
+  notifierId?: string;
+  /** Absent: a worker has given up, which only a reset ends. */
+  action?: RecordAction;
+}
+
+/** What a Create does about a connection: make a record, start it over, or wake who has it in hand. */
+export type Bucket =
+  { bucket: 'new' | 'reset' } | { bucket: 'continue'; pool: 'ntf-smp' | 'ntf-ntf'; server: ServerKey };
+
+/**
+ * Sorts a connection into a bucket; the first rule that fits decides. Source: seed "NSCCreate four-way partition".
+ * Where neither side has an id yet, an address that differs counts as a mismatch too: a worker that is woken for the
+ * queue's router would never find the record.
+ */
+export function bucketOf(queue: QueueFacts, record: RecordFacts | undefined): Bucket {
+  if (!record) return { bucket: 'new' };
+  if (queue.notifierId !== record.notifierId) return { bucket: 'reset' };
+  if (!record.smpServer || !isSameServer(queue.server, record.smpServer)) return { bucket: 'reset' };
+  const { action } = record;
+  if (action === undefined) return { bucket: 'reset' };
+  switch (action) {
+    case 'ntf-delete':
+    case 'ntf-rotate':
+    case 'smp-delete':
+      return { bucket: 'reset' };
+    case 'smp-key':
+      return { bucket: 'continue', pool: 'ntf-smp', server: queue.server };
+    case 'ntf-create':
+    case 'ntf-check':
+      return { bucket: 'continue', pool: 'ntf-ntf', server: record.ntfServer };
+  }
+}
+
+export function isSameServer(one: ServerKey, other: ServerKey): boolean {
+  return one.host === other.host && one.port === other.port;
+}
+
+/** Each server once, in an order that does not depend on where they came from. */
+export function distinctServers<S extends ServerKey>(servers: readonly S[]): S[] {
+  const byName = new Map(servers.map((server) => [`${server.host}:${server.port}`, server]));
+  return [...byName].sort(([one], [other]) => (one < other ? -1 : 1)).map(([, server]) => server);
+}
+
+/**
+ * An action as the two columns of a record hold it. Only one column and a time make one; whatever else stands there is
+ * none.
+ */
+export function actionOf(
+  ntfAction: string | null,
+  smpAction: string | null,
+  actionTs: unknown,
+): RecordAction | undefined {
+  if (actionTs === null || actionTs === undefined || (ntfAction === null) === (smpAction === null)) {
+    return undefined;
+  }
+  return ntfAction === null ? SMP_ACTIONS[smpAction!] : NTF_ACTIONS[ntfAction];
+}
+
+const SMP_ACTIONS: Record<string, RecordAction> = { K: 'smp-key', D: 'smp-delete' };
+const NTF_ACTIONS: Record<string, RecordAction> = {
+  N: 'ntf-create',
+  C: 'ntf-check',
+  D: 'ntf-delete',
+  R: 'ntf-rotate',
+};
+
+/** The order in which a round works its lists off; the first one that is retried blocks the others. */
+export const LIST_ORDER = [
+  'smp-key',
+  'smp-delete',
+  'ntf-create',
+  'ntf-check',
+  'ntf-delete',
+  'ntf-rotate',
+  'token-delete',
+] as const satisfies readonly (RecordAction | 'token-delete')[];
+
+export type ListKind = (typeof LIST_ORDER)[number];
+
+/** Things of one kind that are worked on together. */
+export interface WorkList {
+  kind: ListKind;
+  /** Connection ids; of a token deletion the record's id. */
+  ids: string[];
+}
+
+/** What was claimed, as the lists of a round. */
+export function listsOf(items: readonly { id: string; kind: ListKind }[]): WorkList[] {
+  return LIST_ORDER.flatMap((kind) => {
+    const ids = items.filter((item) => item.kind === kind).map(({ id }) => id);
+    return ids.length === 0 ? [] : [{ kind, ids }];
+  });
+}
+
+/** How failed work is tried again, ms. */
+export interface RetryPace {
+  firstMs: number;
+  /** How long the first delay is kept. */
+  constantForMs: number;
+  maxMs: number;
+}
+
+/** Where a list stands in its retries. */
+export interface RetryState {
+  /** Attempts that have been made. */
+  attempts: number;
+  /** The next delay, and how long the earlier ones were together, microseconds. */
+  delayUs: number;
+  sleptUs: number;
+}
+
+export const freshRetry = ({ firstMs }: RetryPace): RetryState => ({
+  attempts: 0,
+  delayUs: firstMs * 1_000,
+  sleptUs: 0,
+});
+
+/** The state after another attempt has failed and its delay was waited. */
+export function nextRetry(
+  { attempts, delayUs, sleptUs }: RetryState,
+  { constantForMs, maxMs }: RetryPace,
+): RetryState {
+  const slept = sleptUs + delayUs;
+  const isConstant = slept < constantForMs * 1_000;
+  return {
+    attempts: attempts + 1,
+    sleptUs: slept,
+    delayUs: isConstant ? delayUs : Math.min(Math.floor((delayUs * 3) / 2), maxMs * 1_000),
+  };
+}
+
+/** A subscription with one of these is alive on its notification router, whatever it waits for there. */
+const STILL_SUBSCRIBED = new Set(['NEW', 'PENDING', 'ACTIVE', 'INACTIVE', 'SERVICE']);
+
+/** Whether a router's answer to a check means that the subscription stays; otherwise it is made anew. */
+export function isStillSubscribed(status: string): boolean {
+  return STILL_SUBSCRIBED.has(status);
+}

@@ -1,0 +1,104 @@
+/** Checks of what is sent to the supervisor, before anything changes. */
+import { refuse } from './requests.ts';
+import type {
+  Command,
+  ConnectionList,
+  ConnectionsSubscribed,
+  CreateConnections,
+  FlushRequest,
+  NewConnection,
+  RotateQueue,
+  RouterKey,
+  ToggleConnections,
+} from './subscription-contract.ts';
+import { MAX_CONNECTIONS, MAX_NEW_CONNECTIONS } from './subscription-contract.ts';
+
+/** Ids of connections: 12 bytes as base64url of ours, and whatever other programs have called theirs. */
+const CONNECTION_ID = /^[A-Za-z0-9_.:=-]{1,64}$/;
+/** Long enough for every name that workflow ids have room for. */
+const HOST = /^[A-Za-z0-9_.:[\]-]{1,100}$/;
+const KEY_HASH = /^[A-Za-z0-9_-]{43}$/;
+const MAX_USER_ID = 2_147_483_647;
+
+type Unchecked<T> = Record<keyof T, unknown>;
+
+/** Whether a signal, which nobody can refuse, can be followed. */
+export function isCommand(value: unknown): value is Command {
+  if (typeof value !== 'object' || value === null) return false;
+  const { kind, connIds } = value as Unchecked<Command>;
+  if (kind === 'delete-sub') return areConnectionIds(connIds);
+  return (kind === 'create' || kind === 'smp-delete') && (connIds === undefined || areConnectionIds(connIds));
+}
+
+export function isFlushRequest(value: unknown): value is FlushRequest {
+  if (typeof value !== 'object' || value === null) return false;
+  const { connIds } = value as Unchecked<FlushRequest>;
+  return connIds === undefined || areConnectionIds(connIds);
+}
+
+export function checkCreate(request: CreateConnections): void {
+  const { connections } = objectOf<CreateConnections>(request);
+  if (!isList(connections) || connections.length < 1 || connections.length > MAX_NEW_CONNECTIONS) {
+    refuse(`connections must be a list of 1 to ${MAX_NEW_CONNECTIONS}`);
+  }
+  for (const connection of connections) {
+    const { userId, server, enableNotifications } = objectOf<NewConnection>(connection);
+    if (!Number.isInteger(userId) || (userId as number) < 0 || (userId as number) > MAX_USER_ID) {
+      refuse(`userId must be a whole number from 0 to ${MAX_USER_ID}`);
+    }
+    if (enableNotifications !== undefined && typeof enableNotifications !== 'boolean') {
+      refuse('enableNotifications must be true or false');
+    }
+    checkServer(server);
+  }
+}
+
+export function checkList(request: ConnectionList): void {
+  const { connIds } = objectOf<ConnectionList>(request);
+  if (!areConnectionIds(connIds)) refuse(`connIds must be a list of 1 to ${MAX_CONNECTIONS} connection ids`);
+}
+
+export function checkToggle(request: ToggleConnections): void {
+  checkList(request);
+  if (typeof request.enable !== 'boolean') refuse('enable must be true or false');
+}
+
+export function checkSubscribed(request: ConnectionsSubscribed): void {
+  checkList(request);
+  if (typeof request.isSubscribed !== 'boolean') refuse('isSubscribed must be true or false');
+}
+
+export function checkRotation(request: RotateQueue): void {
+  const { connId, server } = objectOf<RotateQueue>(request);
+  if (!areConnectionIds([connId])) refuse('connId must be a connection id');
+  checkServer(server);
+}
+
+function checkServer(value: unknown): void {
+  const { host, port, keyHash } = objectOf<RouterKey>(value as RouterKey);
+  if (typeof host !== 'string' || !HOST.test(host)) refuse('server.host must be a host name or address');
+  if (!Number.isInteger(port) || (port as number) < 1 || (port as number) > 65_535) {
+    refuse('server.port must be a whole number from 1 to 65535');
+  }
+  if (typeof keyHash !== 'string' || !KEY_HASH.test(keyHash)) {
+    refuse('server.keyHash must be the SHA-256 of a certificate, base64url');
+  }
+}
+
+function isList(value: unknown): value is NewConnection[] {
+  return Array.isArray(value);
+}
+
+function areConnectionIds(value: unknown): boolean {
+  return (
+    Array.isArray(value) &&
+    value.length >= 1 &&
+    value.length <= MAX_CONNECTIONS &&
+    value.every((connId) => typeof connId === 'string' && CONNECTION_ID.test(connId))
+  );
+}
+
+function objectOf<T>(value: T): Unchecked<T> {
+  if (typeof value !== 'object' || value === null) refuse('the argument must be an object');
+  return value;
+}

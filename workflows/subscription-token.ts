@@ -1,0 +1,156 @@
+/**
+ * Serves the operations on an agent's token, one at a time in the order in which they came (design of the subscription
+ * lifecycle, "Token API"). Rows hold the token; this workflow sees that what follows from an operation is done whatever
+ * becomes of the process that did it. It ends when there has been nothing to do for a while.
+ *
+ * ```mermaid
+ * stateDiagram-v2
+ *   [*] --> REGISTERED: register
+ *   REGISTERED --> ACTIVE: verify
+ *   ACTIVE --> ACTIVE: register, check; subscriptions follow the mode
+ *   ACTIVE --> REGISTERED: register of another device
+ *   ACTIVE --> INVALID: check, register
+ *   INVALID --> REGISTERED: register
+ *   ACTIVE --> [*]: delete
+ * ```
+ */
+import {
+  allHandlersFinished,
+  condition,
+  defineUpdate,
+  isCancellation,
+  log,
+  proxyActivities,
+  setCurrentDetails,
+  setHandler,
+  workflowInfo,
+} from '@temporalio/workflow';
+import type { SubscriptionTokenActivities, TokenStep } from '../activities/subscription-token.ts';
+import { DATABASE, SUBSCRIPTION_BATCH, TOKEN_CRON } from './policies.ts';
+import { refuse } from './requests.ts';
+import type { TokenOutcome, TokenRequest, TokenUpdate } from './subscription-token-contract.ts';
+import { TOKEN_UPDATES } from './subscription-token-contract.ts';
+
+const database = proxyActivities<SubscriptionTokenActivities>(DATABASE);
+const router = proxyActivities<SubscriptionTokenActivities>(SUBSCRIPTION_BATCH);
+const background = proxyActivities<SubscriptionTokenActivities>(TOKEN_CRON);
+
+/** Another operation that comes within this time needs no new run. */
+const LINGER_MS = 60_000;
+const LONG_HISTORY = 1_000;
+
+const REQUEST_ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
+
+export async function subscriptionToken(agentId: string): Promise<void> {
+  let served = 0;
+  let last: Promise<unknown> = Promise.resolve();
+  let inBackground = 0;
+
+  const operations: Record<TokenUpdate, (requestId: string) => Promise<TokenOutcome>> = {
+    register,
+    verify,
+    check,
+    delete: remove,
+  };
+  for (const update of Object.keys(operations) as TokenUpdate[]) {
+    setHandler(
+      defineUpdate<TokenOutcome, [TokenRequest]>(TOKEN_UPDATES[update]),
+      ({ requestId }) => oneAtATime(update, requestId),
+      {
+        validator: checkRequest,
+        description: `Token: ${update}. {requestId} of subscriptions.token_requests`,
+      },
+    );
+  }
+
+  let seen: number;
+  do {
+    seen = served;
+    await condition(() => served !== seen || isHistoryLong(), LINGER_MS);
+    await condition(() => allHandlersFinished() && inBackground === 0);
+  } while (served !== seen && !isHistoryLong());
+
+  async function register(requestId: string): Promise<TokenOutcome> {
+    const step = await router.registerToken(agentId, requestId);
+    if (!step.ok) return step;
+    const { mode, formerMode, isActive } = step;
+    // Before anything follows from it: the row opens and closes the gate.
+    await database.saveTokenMode(agentId, mode);
+    if (isActive && mode === 'INSTANT') await database.createAllSubscriptions(agentId);
+    if (isActive && mode === 'PERIODIC' && formerMode === 'INSTANT') {
+      await database.deleteAllSubscriptions(agentId);
+    }
+    return whenActive(step);
+  }
+
+  async function verify(requestId: string): Promise<TokenOutcome> {
+    const step = await router.verifyToken(agentId, requestId);
+    if (step.ok && step.mode === 'INSTANT') await database.createAllSubscriptions(agentId);
+    return whenActive(step);
+  }
+
+  async function check(requestId: string): Promise<TokenOutcome> {
+    const step = await router.checkToken(agentId, requestId);
+    return step.ok ? { ok: true, status: step.status } : step;
+  }
+
+  async function remove(requestId: string): Promise<TokenOutcome> {
+    const step = await router.deleteToken(agentId, requestId);
+    if (!step.ok) return step;
+    if (step.server) await database.kickTokenDeletion(agentId, step.server);
+    await database.deleteAllSubscriptions(agentId);
+    return { ok: true };
+  }
+
+  /** Nobody waits for the interval to be set. */
+  function whenActive(step: TokenStep): TokenOutcome {
+    if (!step.ok) return step;
+    if (step.isActive) {
+      inBackground += 1;
+      void background
+        .setTokenCron(agentId)
+        .catch((error: unknown) => {
+          if (!isCancellation(error)) log.warn('the cron interval of the token could not be set');
+        })
+        .finally(() => (inBackground -= 1));
+    }
+    return { ok: true, status: step.status };
+  }
+
+  function oneAtATime(update: TokenUpdate, requestId: string): Promise<TokenOutcome> {
+    const outcome = last.then(() => serve(update, requestId));
+    last = outcome.catch(() => undefined);
+    return outcome;
+  }
+
+  async function serve(update: TokenUpdate, requestId: string): Promise<TokenOutcome> {
+    try {
+      setCurrentDetails(`${update} under way`);
+      const outcome = await operations[update](requestId);
+      await database.removeTokenRequest(requestId);
+      setCurrentDetails(`${update}: ${describe(outcome)}`);
+      return outcome;
+    } finally {
+      served += 1;
+    }
+  }
+}
+
+/** Another operation starts a new run then. */
+function isHistoryLong(): boolean {
+  const { historyLength, continueAsNewSuggested } = workflowInfo();
+  return historyLength >= LONG_HISTORY || continueAsNewSuggested;
+}
+
+function describe(outcome: TokenOutcome): string {
+  if (!outcome.ok) return `${outcome.error.source} ${outcome.error.code}`;
+  return outcome.status ?? 'done';
+}
+
+function checkRequest(request: unknown): void {
+  const requestId =
+    typeof request === 'object' && request ? (request as Partial<TokenRequest>).requestId : '';
+  if (typeof requestId !== 'string' || !REQUEST_ID.test(requestId)) {
+    refuse('requestId must be the id of a token request, a UUID in lower case');
+  }
+}

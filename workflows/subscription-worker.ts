@@ -1,0 +1,297 @@
+/**
+ * One worker of a pool: everything that is due on one server for one agent (seed "Architecture"). It picks rows up,
+ * works them off list by list, and ends when nothing is left; whoever writes a row that needs it starts it again, or
+ * wakes it, by signal-with-start.
+ *
+ * ```mermaid
+ * stateDiagram-v2
+ *   [*] --> claiming
+ *   claiming --> working: something is due
+ *   working --> retrying: some items failed for now
+ *   retrying --> working: after a delay, those alone
+ *   working --> claiming: all lists are done
+ *   claiming --> waiting: checks are due later
+ *   waiting --> claiming: that time, or a signal
+ *   claiming --> [*]: nothing, or the agent was closed
+ * ```
+ *
+ * The flag `isDirty` is cleared before rows are looked for, so that a signal that comes after the look is not lost.
+ */
+import {
+  ActivityFailure,
+  ApplicationFailure,
+  TimeoutFailure,
+  condition,
+  continueAsNew,
+  defineQuery,
+  defineSignal,
+  isCancellation,
+  proxyActivities,
+  setCurrentDetails,
+  setHandler,
+  sleep,
+  workflowInfo,
+} from '@temporalio/workflow';
+import type { SubscriptionActivities } from '../activities/subscription.ts';
+import { SUBSCRIPTION_CLOSED, SUBSCRIPTION_INTERRUPTED } from './failures.ts';
+import { DATABASE, SUBSCRIPTION_BATCH, SUBSCRIPTION_CLAIM, SUBSCRIPTION_KEYS } from './policies.ts';
+import type {
+  BatchOrder,
+  BatchOutcome,
+  CarriedWork,
+  PoolWorkerInput,
+  PoolWorkerState,
+  Round,
+  Suspension,
+  WorkerSettings,
+} from './subscription-contract.ts';
+import { SUBSCRIPTION_STATE_QUERY, SUSPENSION_SIGNAL, WORK_SIGNAL } from './subscription-contract.ts';
+import type { ListKind, WorkList } from './subscription-partition.ts';
+import { freshRetry, listsOf, nextRetry } from './subscription-partition.ts';
+
+const claiming = proxyActivities<SubscriptionActivities>(SUBSCRIPTION_CLAIM);
+const batches = proxyActivities<SubscriptionActivities>(SUBSCRIPTION_BATCH);
+const keys = proxyActivities<SubscriptionActivities>(SUBSCRIPTION_KEYS);
+const database = proxyActivities<SubscriptionActivities>(DATABASE);
+
+/** A time that was rounded on its way must not make the worker run in circles, ms. */
+const SHORTEST_WAIT_MS = 250;
+
+/** Events after which a run is continued by a new one. */
+const LONG_HISTORY = 400;
+
+/** Deaths in one clock minute that a worker survives. */
+const SURVIVED_DEATHS = 4;
+
+export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): Promise<void> {
+  const work: CarriedWork = carried ?? {
+    isDirty: true,
+    suspension: { isPaused: false, isOnline: true },
+    hasHeardSuspension: false,
+    deaths: { minute: 0, count: 0 },
+  };
+  let state: PoolWorkerState = { ...key, doing: 'claiming', remaining: 0, attempt: 0 };
+
+  setHandler(defineQuery<PoolWorkerState>(SUBSCRIPTION_STATE_QUERY), () => state);
+  setHandler(
+    defineSignal(WORK_SIGNAL),
+    () => {
+      work.isDirty = true;
+    },
+    { description: 'Looks for something to do.' },
+  );
+  setHandler(defineSignal<[Suspension]>(SUSPENSION_SIGNAL), (suspension) => {
+    work.hasHeardSuspension = true;
+    noteSuspension(suspension);
+  });
+
+  for (;;) {
+    try {
+      if (await hasEnded()) return;
+    } catch (error) {
+      // Whatever else is thrown ends this run, the continuation by a new one among it.
+      if (isCancellation(error) || !(error instanceof ActivityFailure)) throw error;
+      if (typeOf(error) === SUBSCRIPTION_CLOSED) return;
+      // Whatever was in hand is claimed again: the rows know better than a list how far it has come.
+      forgetRound();
+      if (isLost(error)) await wakeOthers();
+      else if (!(await survives(error))) return;
+    }
+  }
+
+  /** One turn. @returns whether there is nothing left to do. */
+  async function hasEnded(): Promise<boolean> {
+    await whileSuspended();
+    if (isHistoryLong()) await continueInNewRun();
+    if (work.round && work.settings) {
+      await finish(work.round, work.settings);
+      return false;
+    }
+    work.isDirty = false;
+    enter({ doing: 'claiming', remaining: 0, attempt: 0 });
+    const { epoch } = work;
+    const claim = await claiming.claim({
+      ...key,
+      ...(epoch === undefined ? {} : { epoch }),
+      nowMs: Date.now(),
+    });
+    if (claim.isClosed) return true;
+    work.epoch = claim.epoch;
+    work.settings = claim.settings;
+    if (!work.hasHeardSuspension) noteSuspension(claim.suspension);
+    if (claim.items.length > 0) {
+      // There may be more than one batch.
+      work.isDirty = true;
+      await finish({ claim: claim.claim, lists: listsOf(claim.items) }, claim.settings);
+      return false;
+    }
+    if (claim.nextDueMs === undefined) return !work.isDirty;
+    await waitUntil(claim.nextDueMs);
+    return false;
+  }
+
+  /** The lists one after the other: one that is retried holds up the rest of this server, and nobody else. */
+  async function finish({ claim, lists }: Round, settings: WorkerSettings): Promise<void> {
+    for (const [index, list] of lists.entries()) {
+      await workOff(claim, list, lists.slice(index + 1), settings);
+    }
+    forgetRound();
+  }
+
+  /** One list, again and again with what is left of it. */
+  async function workOff(
+    claim: number,
+    { kind, ids }: WorkList,
+    later: WorkList[],
+    settings: WorkerSettings,
+  ): Promise<void> {
+    for (let remaining = ids; ;) {
+      work.round = { claim, lists: [{ kind, ids: remaining }, ...later] };
+      const retry = work.retry ?? freshRetry(settings.pace);
+      const attempt = retry.attempts + 1;
+      await whileSuspended();
+      await whileOffline(settings.networkWaitMs);
+      enter({ doing: 'working', kind, remaining: remaining.length, attempt });
+      remaining = await runBatch({
+        ...key,
+        epoch: work.epoch ?? 0,
+        claim,
+        kind,
+        ids: remaining,
+        nowMs: Date.now(),
+      });
+      delete work.retry;
+      if (remaining.length === 0) return;
+      const delayMs = Math.ceil(retry.delayUs / 1_000);
+      enter({
+        doing: 'retrying',
+        kind,
+        remaining: remaining.length,
+        attempt,
+        nextDueMs: Date.now() + delayMs,
+      });
+      await sleep(delayMs);
+      work.retry = nextRetry(retry, settings.pace);
+      if (!isHistoryLong()) continue;
+      work.round = { claim, lists: [{ kind, ids: remaining }, ...later] };
+      await continueInNewRun();
+    }
+  }
+
+  /** @returns what is to be tried again. */
+  async function runBatch(order: BatchOrder): Promise<string[]> {
+    const { retryIds, unkicked, createIds = [] } = await BATCHES[order.kind](order);
+    if (unkicked.length > 0) await database.kickWorkers(unkicked);
+    if (createIds.length > 0) await database.sendCreate(key.agentId, createIds);
+    return retryIds;
+  }
+
+  async function whileSuspended(): Promise<void> {
+    if (!work.suspension.isPaused) return;
+    suspended({});
+    await condition(() => !work.suspension.isPaused);
+  }
+
+  /** Without a network there is a point in waiting for one; but who says that there is none may be wrong. */
+  async function whileOffline(patienceMs: number): Promise<void> {
+    const { offlineSinceMs = Date.now() } = work;
+    const leftMs = offlineSinceMs + patienceMs - Date.now();
+    if (work.suspension.isOnline || leftMs <= 0) return;
+    suspended({ nextDueMs: Date.now() + leftMs });
+    await condition(() => work.suspension.isOnline, leftMs);
+  }
+
+  async function waitUntil(dueMs: number): Promise<void> {
+    if (work.isDirty) return;
+    enter({ doing: 'waiting', remaining: 0, attempt: 0, nextDueMs: dueMs });
+    await condition(() => work.isDirty, Math.max(SHORTEST_WAIT_MS, dueMs - Date.now()));
+  }
+
+  /** What was lost may have been written already, and the next worker not been told. */
+  async function wakeOthers(): Promise<void> {
+    await database.kickDue(key.agentId, Date.now());
+  }
+
+  /** @returns false when the worker has died too often; the next signal starts it anew. */
+  async function survives(error: ActivityFailure): Promise<boolean> {
+    const minute = Math.floor(Date.now() / 60_000);
+    const count = work.deaths.minute === minute ? work.deaths.count + 1 : 1;
+    work.deaths = { minute, count };
+    const hasSurvived = count <= SURVIVED_DEATHS;
+    await database.reportError({
+      agentId: key.agentId,
+      pool: key.pool,
+      kind: hasSurvived ? 'ERR INTERNAL' : 'ERR CRITICAL',
+      error: `${key.pool} ${key.server.host}:${key.server.port}: ${error.cause?.message ?? error.message}`,
+      ...(hasSurvived ? {} : { offersRestart: true }),
+    });
+    return hasSurvived;
+  }
+
+  function noteSuspension(suspension: Suspension): void {
+    if (suspension.isOnline) delete work.offlineSinceMs;
+    else work.offlineSinceMs ??= Date.now();
+    work.suspension = suspension;
+  }
+
+  function forgetRound(): void {
+    delete work.round;
+    delete work.retry;
+  }
+
+  async function continueInNewRun(): Promise<void> {
+    await continueAsNew<typeof subscriptionWorker>({ ...key, carried: work });
+  }
+
+  function suspended(until: { nextDueMs?: number }): void {
+    const { remaining, attempt } = state;
+    enter({ doing: 'suspended', remaining, attempt, ...until });
+  }
+
+  function enter(next: Omit<PoolWorkerState, keyof typeof key>): void {
+    state = { ...next, ...key };
+    setCurrentDetails(describe(state));
+  }
+}
+
+/** The activity for each kind of list. */
+const BATCHES: Record<ListKind, (order: BatchOrder) => Promise<BatchOutcome & { createIds?: string[] }>> = {
+  'smp-key': (order) => keys.runKeys(order),
+  'smp-delete': (order) => batches.runDeletes(order),
+  'ntf-create': (order) => batches.runCreates(order),
+  'ntf-check': (order) => batches.runChecks(order),
+  'ntf-delete': (order) => batches.runLegacyDeletes(order),
+  'ntf-rotate': (order) => batches.runLegacyRotations(order),
+  'token-delete': (order) => batches.runTokenDeletion(order),
+};
+
+function isHistoryLong(): boolean {
+  const { historyLength, continueAsNewSuggested } = workflowInfo();
+  return historyLength >= LONG_HISTORY || continueAsNewSuggested;
+}
+
+/** The type of the failure of an activity. */
+function typeOf({ cause }: ActivityFailure): string | null | undefined {
+  return cause instanceof ApplicationFailure ? cause.type : undefined;
+}
+
+/** The process had it in hand and is gone: nothing is wrong with the work. */
+function isLost(error: ActivityFailure): boolean {
+  return typeOf(error) === SUBSCRIPTION_INTERRUPTED || error.cause instanceof TimeoutFailure;
+}
+
+function describe({ doing, kind, remaining, attempt, nextDueMs }: PoolWorkerState): string {
+  const at = nextDueMs === undefined ? '' : ` until ${new Date(nextDueMs).toISOString()}`;
+  switch (doing) {
+    case 'claiming':
+      return 'looks for what is due';
+    case 'waiting':
+      return `waits${at}`;
+    case 'suspended':
+      return `suspended${at}`;
+    case 'working':
+      return `${kind}: ${remaining} under way, attempt ${attempt}`;
+    case 'retrying':
+      return `${kind}: ${remaining} failed in attempt ${attempt}, waits${at}`;
+  }
+}
