@@ -7,9 +7,13 @@ import { Client, Connection } from '@temporalio/client';
 import { loadClientConnectConfig } from '@temporalio/envconfig';
 import { Redis } from 'ioredis';
 import pg from 'pg';
+import { keptKey } from '../api/kept-key.ts';
+import type { KeyBoxKey } from '../api/key-box.ts';
+import { createKeyBox } from '../api/key-box.ts';
 import { dataConverterWith } from '../api/payload-codec.ts';
 import type { Config } from '../workers/config.ts';
 import { hasTemporalProfile, loadConfig } from '../workers/config.ts';
+import type { RouterKey } from '../workflows/subscription-contract.ts';
 import { OperationFailedError, reasonOf } from './operator-errors.ts';
 import type { Operator, OperatorResources } from './operator.ts';
 import { createOperator } from './operator.ts';
@@ -37,6 +41,8 @@ export interface Addresses {
   temporalAddress?: string;
   userServiceUrl?: string;
   uiUrl?: string;
+  /** Of the embedded stack. */
+  messagingRouters: readonly RouterKey[];
   /** Which of them come from the embedded stack. */
   embedded: string[];
 }
@@ -82,6 +88,11 @@ export function openSession(config: Config): Session {
     redis: redis.client,
     namespace,
     intentsStream: config.values.NOTIFICATION_INTENTS_STREAM,
+    agentId: config.values.NOTIFICATION_SUBSCRIPTION_AGENT,
+    // Made when it is needed: it may write a key into the data directory.
+    get keyBox() {
+      return createKeyBox(sealingKeysOf(config));
+    },
     ...(addresses.uiUrl === undefined ? {} : { uiUrl: addresses.uiUrl }),
   };
   const checks: Record<Dependency, () => Promise<void>> = {
@@ -164,6 +175,7 @@ export function addressesOf({ values, temporalEnv, production }: Config): Addres
     ...(temporalAddress === undefined ? {} : { temporalAddress }),
     ...(userServiceUrl === undefined ? {} : { userServiceUrl }),
     ...(uiUrl === undefined ? {} : { uiUrl }),
+    messagingRouters: found.messagingRouters ?? [],
     embedded: [
       ...(values.NOTIFICATION_REDIS_MASTER_ADDR ? [] : ['Redis']),
       ...(values.NOTIFICATION_POSTGRES_PRIMARY_DSN === undefined ? ['PostgreSQL'] : []),
@@ -173,6 +185,11 @@ export function addressesOf({ values, temporalEnv, production }: Config): Addres
         : []),
     ],
   };
+}
+
+/** As the service finds them. */
+function sealingKeysOf({ values, production }: Config): readonly KeyBoxKey[] {
+  return values.NOTIFICATION_SUBSCRIPTION_KEYS ?? (production ? [] : [keptKey(values.NOTIFICATION_DATA_DIR)]);
 }
 
 function hostAndPortOf(address: string | undefined): { host: string; port: number } | undefined {

@@ -17,7 +17,9 @@ import { addNotificationCommands } from './cli-notifications.ts';
 import { report, textOf } from './cli-output.ts';
 import { addReplayCommand } from './cli-replay.ts';
 import { NotConfiguredError } from './cli-session.ts';
+import { addSubscriptionCommands } from './cli-subscriptions.ts';
 import { addSymbolCommands } from './cli-symbols.ts';
+import { addTokenCommands } from './cli-tokens.ts';
 import { NotFoundError, NothingToDoError, OperationFailedError, reasonOf } from './operator-errors.ts';
 
 const OVERVIEW = `
@@ -34,7 +36,7 @@ ${EXIT_CODES_HELP}`;
 function programOf(): Command {
   const program = new Command('galaxy-notify')
     .description(
-      'Look into and steer galaxy-notify: notifications, dead letters, channels, the stream reader, mobile pushes, symbols, account callbacks.',
+      'Look into and steer galaxy-notify: notifications, dead letters, channels, the stream reader, mobile pushes, symbols, account callbacks, subscriptions and tokens.',
     )
     .version(packageJson.version)
     .option('--json', 'print the result as JSON on standard output, and nothing else there')
@@ -54,6 +56,8 @@ function programOf(): Command {
   addMobileCommands(program);
   addSymbolCommands(program);
   addCallbackCommands(program);
+  addSubscriptionCommands(program);
+  addTokenCommands(program);
   return program;
 }
 

@@ -26,13 +26,16 @@ import { TOKEN_UPDATES, TOKEN_WORKFLOW, tokenWorkflowId } from '../workflows/sub
 import { OperationFailedError } from './operator-errors.ts';
 import { bounded } from './operator-live.ts';
 
-type Device = NonNullable<TokenRequestContent['device']>;
+/** A device as its push provider knows it. */
+export type TokenDevice = NonNullable<TokenRequestContent['device']>;
 
 export interface TokenResources {
   temporal: Client;
   db: Pool;
-  keyBox: KeyBox;
-  agentId: string;
+  /** Opens and seals what stands in rows; the same keys as the service's. Without it no operation works. */
+  keyBox?: KeyBox;
+  /** Default: `default`. */
+  agentId?: string;
   /** For the answer to an operation, ms; default 3 min, more than a router gets. */
   limitMs?: number;
 }
@@ -56,7 +59,13 @@ export class TokenOperationError extends OperationFailedError {
  * All operations throw TokenOperationError for what was refused, and OperationFailedError for a wrong argument or when
  * no service answers in time; it does what it was asked for when it can.
  */
-export function tokenOperations({ temporal, db, keyBox, agentId, limitMs = LIMIT_MS }: TokenResources) {
+export function tokenOperations({
+  temporal,
+  db,
+  keyBox,
+  agentId = 'default',
+  limitMs = LIMIT_MS,
+}: TokenResources) {
   return {
     /**
      * Registers a device, or goes on with a registration as far as it can go by itself. A new one is ended by `verify`,
@@ -64,22 +73,22 @@ export function tokenOperations({ temporal, db, keyBox, agentId, limitMs = LIMIT
      *
      * @returns the token's status.
      */
-    register: (device: Device, mode: TokenMode = 'PERIODIC'): Promise<string> =>
+    register: (device: TokenDevice, mode: TokenMode = 'PERIODIC'): Promise<string> =>
       statusAfter('register', { device: plain(device) }, mode),
 
     /**
      * @param verification of the push, as it came: base64url each.
      * @returns the token's status, `ACTIVE`.
      */
-    verify: (device: Device, verification: { nonce: string; code: string }): Promise<string> =>
+    verify: (device: TokenDevice, verification: { nonce: string; code: string }): Promise<string> =>
       statusAfter('verify', { device: plain(device), verification }),
 
     /** @param device default: whichever the token has. @returns what the router says. */
-    check: (device?: Device): Promise<string> =>
+    check: (device?: TokenDevice): Promise<string> =>
       statusAfter('check', device ? { device: plain(device) } : {}),
 
     /** Ends all subscriptions too. The router is told as soon as it can be reached. @param device as in `check`. */
-    async delete(device?: Device): Promise<void> {
+    async delete(device?: TokenDevice): Promise<void> {
       await execute('delete', device ? { device: plain(device) } : {});
     },
   };
@@ -104,6 +113,7 @@ export function tokenOperations({ temporal, db, keyBox, agentId, limitMs = LIMIT
       const problems = checked.error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`);
       throw new OperationFailedError(problems.join('\n'));
     }
+    if (!keyBox) throw new OperationFailedError('there is no key to seal the request with');
     const requestId = randomUUID();
     await db.query(ENSURE_AGENT, [agentId]);
     const sealed = sealTokenRequest(keyBox, requestId, checked.data);
@@ -145,7 +155,7 @@ export function tokenOperations({ temporal, db, keyBox, agentId, limitMs = LIMIT
 }
 
 /** Hex is the same in either case; a router knows one. */
-function plain({ provider, token }: Device): Device {
+function plain({ provider, token }: TokenDevice): TokenDevice {
   return { provider, token: token.toLowerCase() };
 }
 

@@ -13,6 +13,7 @@
 import type { Client } from '@temporalio/client';
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
+import type { KeyBox } from '../api/key-box.ts';
 import { bridgeOperations } from './operator-bridge.ts';
 import { callbackOperations } from './operator-callbacks.ts';
 import { cancelOperation } from './operator-cancel.ts';
@@ -22,7 +23,9 @@ import { malformedOperations } from './operator-malformed.ts';
 import { mobileOperations } from './operator-mobile.ts';
 import { notificationOperations } from './operator-notifications.ts';
 import { replayOperations } from './operator-replay.ts';
+import { subscriptionOperations } from './operator-subscriptions.ts';
 import { symbolOperations } from './operator-symbols.ts';
+import { tokenOperations } from './operator-tokens.ts';
 
 export interface OperatorResources {
   temporal: Client;
@@ -33,6 +36,10 @@ export interface OperatorResources {
   /** Address of the Web UI; without it there are no links. */
   uiUrl?: string;
   intentsStream: string;
+  /** Whose subscriptions and token; default `default`. */
+  agentId?: string;
+  /** Needed for tokens only. */
+  keyBox?: KeyBox;
 }
 
 export type Operator = ReturnType<typeof createOperator>;
@@ -48,5 +55,7 @@ export function createOperator(resources: OperatorResources) {
     mobile: mobileOperations(resources),
     symbols: symbolOperations(resources),
     callbacks: callbackOperations(resources),
+    subscriptions: subscriptionOperations(resources),
+    tokens: tokenOperations(resources),
   };
 }

@@ -38,6 +38,19 @@ import {
   SYMBOL_REGISTRY,
   symbolConfigWorkflowId,
 } from '../workflows/symbol-config-contract.ts';
+import {
+  CLOSE_UPDATE,
+  DELETE_CONNECTIONS_UPDATE,
+  FLUSH_AND_SMP_DELETE_SIGNAL,
+  ONLINE_SIGNAL,
+  OPEN_UPDATE,
+  PAUSE_SIGNAL,
+  RESUME_SIGNAL,
+  ROTATE_QUEUE_UPDATE,
+  SUBSCRIPTION_TASK_QUEUE,
+  SWEEP_WORKFLOW,
+  TOGGLE_CONNECTIONS_UPDATE,
+} from '../workflows/subscription-contract.ts';
 import { HOUR, MIDNIGHT, MINUTE, positions, price, takeCallbackBench } from './account-callbacks.ts';
 import { tokenWorkflowId } from '../workflows/subscription-token-contract.ts';
 import { publishTurn } from './entries.ts';
@@ -45,6 +58,7 @@ import type { Slot } from './harness.ts';
 import { eventually, takeSlot } from './harness.ts';
 import { QUICK, withMobilePush } from './mobile-jobs.ts';
 import { newDevice } from './router-agent.ts';
+import { takeSubscriptionAgent } from './subscription-agent.ts';
 import { takeSymbolRegistry } from './symbol-registry.ts';
 import { errorOf, takeTokenAgent } from './token-agent.ts';
 
@@ -63,9 +77,9 @@ afterAll(() => slot.release());
 const publish = (idempotencyKey: string, recipientUserIds?: string[]) =>
   publishTurn(slot.redis, idempotencyKey, recipientUserIds);
 
-const ended = (workflowId: string) =>
+const ended = (workflowId: string, { client }: Slot = slot) =>
   eventually(`${workflowId} to end`, async () => {
-    const { status } = await slot.client.workflow.getHandle(workflowId).describe();
+    const { status } = await client.workflow.getHandle(workflowId).describe();
     return status.name !== 'RUNNING';
   });
 
@@ -369,3 +383,80 @@ test('a token that is registered, verified, taken over, refused and deleted', as
   await record('subscription-token', tokenWorkflowId('recorded'), agent.slot);
   await agent.release();
 });
+
+test('subscriptions: keys that fail for now, checks, a record given up, an agent that is paused, flushed and closed', async () => {
+  const agent = await takeSubscriptionAgent({ smpVersion: 16 });
+  await agent.start({ NOTIFICATION_SUBSCRIPTION_FIRST_CHECK: '2s' });
+  await agent.activateToken();
+  const [smp] = agent.routers.smp;
+  const [ntf] = agent.routers.ntf;
+  const server = smp!.address;
+  const ofPool = (pool: 'ntf-smp' | 'ntf-ntf') =>
+    agent.worker(pool, pool === 'ntf-smp' ? server : ntf!.address);
+
+  smp!.fail({ failure: { kind: 'reset' }, subject: 'NKEY', times: 2 });
+  const connIds = await agent.create([
+    { userId: 1, server },
+    { userId: 2, server },
+  ]);
+  await agent.active(connIds);
+  await ended(ofPool('ntf-smp').workflowId, agent.slot);
+  await record('subscription-worker-retried', ofPool('ntf-smp').workflowId, agent.slot);
+
+  ntf!.fail({ failure: { kind: 'error', code: 'QUOTA' }, subject: 'SCHK', times: 1 });
+  await eventually('a check', async () =>
+    (await agent.records()).some(({ status }) => status === 'CREATED ACTIVE'),
+  );
+  await agent.supervisor.signal(PAUSE_SIGNAL);
+  await agent.command('create', connIds);
+  await agent.supervisor.signal(ONLINE_SIGNAL, false);
+  await agent.supervisor.signal(RESUME_SIGNAL);
+  await agent.supervisor.signal(ONLINE_SIGNAL, true);
+  await agent.idle();
+  await agent.update(ROTATE_QUEUE_UPDATE, { connId: connIds[0], server });
+  await agent.update(TOGGLE_CONNECTIONS_UPDATE, { connIds: [connIds[1]], enable: false });
+  await agent.active([connIds[0]!]);
+  await record('subscription-worker-waiting', ofPool('ntf-ntf').workflowId, agent.slot);
+  await agent.update(DELETE_CONNECTIONS_UPDATE, { connIds: [connIds[1]] });
+  await agent.update(CLOSE_UPDATE);
+  await ended(ofPool('ntf-ntf').workflowId, agent.slot);
+  await record('subscription-worker-closed', ofPool('ntf-ntf').workflowId, agent.slot);
+  await agent.update(OPEN_UPDATE);
+  await agent.supervisor.signal(FLUSH_AND_SMP_DELETE_SIGNAL, {});
+  await eventually('the end of all subscriptions', async () => (await agent.records()).length === 0);
+  await agent.idle();
+  await record('subscription-supervisor', agent.supervisor.workflowId, agent.slot);
+
+  const sweep = await agent.slot.client.workflow.start(SWEEP_WORKFLOW, {
+    workflowId: 'subscription-sweep-recorded',
+    taskQueue: SUBSCRIPTION_TASK_QUEUE,
+  });
+  await sweep.result();
+  await record('subscription-sweep', sweep.workflowId, agent.slot);
+  await agent.release();
+});
+
+test('a subscription worker that dies, is woken again, and goes on in another run', async () => {
+  const agent = await takeSubscriptionAgent({ smpVersion: 16 });
+  await agent.start();
+  await agent.activateToken();
+  const [smp] = agent.routers.smp;
+  const worker = agent.worker('ntf-smp', smp!.address);
+  smp!.fail({ failure: { kind: 'reset' }, subject: 'NKEY' });
+  const [connId] = await agent.create([{ userId: 1, server: smp!.address }]);
+  const { runId } = await eventually('its worker', () => worker.describe());
+  await eventually('its next run', async () => (await worker.describe()).runId !== runId, 60_000);
+  smp!.heal();
+  await agent.active([connId!]);
+  await ended(worker.workflowId, agent.slot);
+  await record('subscription-worker-continued', worker.workflowId, agent.slot);
+
+  await agent.rows("UPDATE subscriptions.ntf_tokens SET auth_private_key = 'broken'");
+  const [second] = await agent.create([{ userId: 1, server: smp!.address }]);
+  const dying = agent.worker('ntf-ntf', agent.routers.ntf[0]!.address);
+  await eventually('a death', async () => (await agent.events()).length > 0, 60_000);
+  await eventually('its end', async () => (await dying.describe()).status.name === 'COMPLETED', 90_000);
+  await record('subscription-worker-died', dying.workflowId, agent.slot);
+  expect(await agent.record(second!)).toMatchObject({ status: 'KEY' });
+  await agent.release();
+}, 240_000);

@@ -1,7 +1,4 @@
 /** What keeping subscriptions needs in a process: the key box, the ways to routers, and what is there from the start. */
-import { randomBytes } from 'node:crypto';
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
-import path from 'node:path';
 import { createMessagingRouter, createNotificationRouter } from '../activities/router-http.ts';
 import type { MessagingRouter, NotificationRouter, RouterAddress } from '../activities/router-ports.ts';
 import { ensureAgent } from '../activities/subscription-agents.ts';
@@ -10,7 +7,8 @@ import { createSubscriptionCommands } from '../activities/subscription-commands.
 import { observeSubscriptions } from '../activities/subscription-gauges.ts';
 import { createSubscriptionTokenActivities } from '../activities/subscription-token.ts';
 import { createSubscriptionActivities } from '../activities/subscription.ts';
-import type { KeyBox, KeyBoxKey } from '../api/key-box.ts';
+import { keptKey } from '../api/kept-key.ts';
+import type { KeyBox } from '../api/key-box.ts';
 import { createKeyBox } from '../api/key-box.ts';
 import {
   SUBSCRIPTION_TASK_QUEUE,
@@ -34,9 +32,6 @@ export interface SubscriptionParts {
   settings: SubscriptionSettings;
   eventsStream: string;
 }
-
-const KEY_FILE = 'subscription.key';
-const KEY_BYTES = 32;
 
 /** Routers are reached when they are needed: one that is away keeps no process from starting. */
 export function openSubscriptions(
@@ -78,19 +73,6 @@ export function openSubscriptions(
     },
     eventsStream: values.NOTIFICATION_SUBSCRIPTION_EVENTS_STREAM,
   };
-}
-
-/** Outside production: the key of this data directory, made when there is none. */
-function keptKey(dataDir: string): KeyBoxKey {
-  const file = path.join(dataDir, KEY_FILE);
-  mkdirSync(dataDir, { recursive: true });
-  try {
-    // Whoever comes second takes the key of the first.
-    writeFileSync(file, randomBytes(KEY_BYTES).toString('base64'), { mode: 0o600, flag: 'wx' });
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
-  }
-  return { id: 'local', key: Buffer.from(readFileSync(file, 'utf8'), 'base64') };
 }
 
 export function subscriptionActivities(resources: Resources): object {

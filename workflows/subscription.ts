@@ -85,7 +85,7 @@ export async function subscriptionSupervisor(agentId: string, carried?: Supervis
   setHandler(
     defineSignal<[Command]>(contract.COMMAND_SIGNAL),
     (command) => {
-      if (isCommand(command)) queue.push(command);
+      if (isCommand(command)) queue.push(commandOf(command.kind, command));
       else log.warn('a command was not understood');
     },
     { description: 'Has something done about connections. {kind, connIds?}' },
@@ -95,13 +95,21 @@ export async function subscriptionSupervisor(agentId: string, carried?: Supervis
     (request) => {
       if (!isFlushRequest(request)) return log.warn('a request to flush was not understood');
       const kept = queue.filter(({ kind }) => kind === 'delete-sub');
-      queue.splice(0, queue.length, ...kept, { kind: 'smp-delete', ...request });
+      queue.splice(0, queue.length, ...kept, commandOf('smp-delete', request));
     },
     { description: 'Forgets creates and deletes that wait, then ends subscriptions. {connIds?}' },
   );
-  setHandler(defineSignal(contract.PAUSE_SIGNAL), () => suspendAs({ isPaused: true }));
-  setHandler(defineSignal(contract.RESUME_SIGNAL), () => suspendAs({ isPaused: false }));
-  setHandler(defineSignal<[boolean]>(contract.ONLINE_SIGNAL), (isOnline) => suspendAs({ isOnline }));
+  setHandler(defineSignal(contract.PAUSE_SIGNAL), () => suspendAs({ isPaused: true }), {
+    description: 'Leaves the network alone until resumed.',
+  });
+  setHandler(defineSignal(contract.RESUME_SIGNAL), () => suspendAs({ isPaused: false }), {
+    description: 'Goes on after a pause.',
+  });
+  setHandler(
+    defineSignal<[boolean]>(contract.ONLINE_SIGNAL),
+    (isOnline) => suspendAs({ isOnline: isOnline !== false }),
+    { description: 'Says whether there is a network. true or false' },
+  );
   handleUpdates();
 
   agent = await database.loadAgentState(agentId);
@@ -302,6 +310,11 @@ export async function subscriptionSupervisor(agentId: string, carried?: Supervis
     const now = current ? `; ${current.kind} under way` : '';
     setCurrentDetails(`${how}; ${queue.length} commands wait, ${done} were carried out${now}`);
   }
+}
+
+/** As it is queued: nothing else that somebody may have sent with it. */
+function commandOf(kind: Command['kind'], { connIds }: FlushRequest): Command {
+  return { kind, ...(connIds === undefined ? {} : { connIds }) };
 }
 
 /** One run of the schedule `subscription-sweep`. */

@@ -1,0 +1,312 @@
+/**
+ * Connections of an agent and their notification subscriptions (workflows/subscription-contract.ts). Rows say how they
+ * stand; what is to change is asked of the agent's supervisor, which does one thing after the other.
+ */
+import {
+  WorkflowNotFoundError,
+  WorkflowUpdateFailedError,
+  WorkflowUpdateRPCTimeoutOrCancelledError,
+} from '@temporalio/client';
+import type {
+  AgentState,
+  ConnectionList,
+  CreateConnections,
+  CreatedConnection,
+  DeletedConnections,
+  NewConnection,
+  RotateQueue,
+  RotatedQueue,
+  RouterKey,
+  SupervisorState,
+  ToggleConnections,
+  ToggledConnections,
+} from '../workflows/subscription-contract.ts';
+import {
+  CREATE_CONNECTIONS_UPDATE,
+  DELETE_CONNECTIONS_UPDATE,
+  MAX_NEW_CONNECTIONS,
+  REPLAY_UPDATE,
+  ROTATE_QUEUE_UPDATE,
+  SUBSCRIPTION_STATE_QUERY,
+  TOGGLE_CONNECTIONS_UPDATE,
+  supervisorWorkflowId,
+} from '../workflows/subscription-contract.ts';
+import { NotFoundError, OperationFailedError } from './operator-errors.ts';
+import { bounded } from './operator-live.ts';
+import type { OperatorResources } from './operator.ts';
+import type { Page } from './sql-conditions.ts';
+import { DEFAULT_LIMIT, conditions, pageOf } from './sql-conditions.ts';
+import type { WaitOptions } from './wait-until.ts';
+import { waitUntil } from './wait-until.ts';
+import { linkField } from './web-ui-links.ts';
+
+/** Making a hundred queues on a slow router takes its time. */
+const UPDATE_LIMIT_MS = 180_000;
+const QUERY_LIMIT_MS = 3_000;
+
+/** What is to be done about a subscription next. */
+export type SubscriptionAction = 'key' | 'create' | 'check' | 'delete' | 'rotate';
+
+export interface SubscriptionView {
+  connId: string;
+  userId: number;
+  wantsNotifications: boolean;
+  /** The agent receives its messages at present. */
+  isSubscribed: boolean;
+  /** `host:port` of the messaging router with its primary queue; absent when it has none. */
+  messagingRouter?: string;
+  /** The queue has notifier credentials. */
+  hasCredentials: boolean;
+  /** As in `ntf_subscriptions.status`; absent while there is no record. */
+  status?: string;
+  notificationRouter?: string;
+  /** Absent with a status: a worker gave up, and the next create begins anew. */
+  action?: SubscriptionAction;
+  /** Not before. */
+  actionAt?: Date;
+  updatedAt: Date;
+  link?: string;
+}
+
+export interface SubscriptionFilter {
+  userId?: number;
+  /** `NEW`, `KEY`, `CREATED`, …; any state of the router for `CREATED`. */
+  status?: string;
+  /** Only those that a worker gave up on. */
+  isGivenUp?: boolean;
+}
+
+export interface AgentView {
+  agentId: string;
+  /** Absent when there is none. */
+  token?: { status: string; mode: string; provider: string; router: string };
+  /** Connections by the first word of their status; `none` is without a record. */
+  connections: Record<string, number>;
+  givenUp: number;
+  tokenDeletions: number;
+  /** What the supervisor says; absent when it did not answer within 3 s. */
+  live?: SupervisorState;
+  link?: string;
+}
+
+/** @param resources.agentId default: `default`. */
+export function subscriptionOperations(resources: OperatorResources) {
+  const { temporal, db, agentId = 'default' } = resources;
+  const workflowId = supervisorWorkflowId(agentId);
+  const supervisor = () => temporal.workflow.getHandle(workflowId);
+
+  return {
+    /** Newest change first. */
+    async list(filter: SubscriptionFilter = {}, limit = DEFAULT_LIMIT): Promise<Page<SubscriptionView>> {
+      const { where, values, next } = conditions([
+        ['connection.agent_id = ?', agentId],
+        ['NOT connection.is_deleted'],
+        ['connection.user_id = ?', filter.userId],
+        ["split_part(subscription.status, ' ', 1) = ?", filter.status?.toUpperCase()],
+        ['(subscription.status IS NOT NULL AND subscription.action_ts IS NULL) = ?', filter.isGivenUp],
+      ]);
+      const order = `ORDER BY updated_at DESC, conn_id LIMIT ${next}`;
+      const { rows } = await db.query<Row>(`${VIEW} ${where} ${order}`, [...values, limit + 1]);
+      return pageOf(rows, limit, viewOf);
+    },
+
+    /** @throws NotFoundError */
+    async show(connId: string): Promise<SubscriptionView> {
+      const [found] = await viewsOf([connId]);
+      if (!found) throw new NotFoundError(`agent ${agentId} has no connection ${connId}`);
+      return found;
+    },
+
+    /**
+     * Makes connections with a queue each, and their subscriptions when the token allows instant notifications.
+     *
+     * @returns the connections in order; where a router refused or could not be reached, its error instead.
+     * @throws OperationFailedError as all changes: what was asked for is wrong, or no service answers.
+     */
+    async create(connections: readonly NewConnection[]): Promise<CreatedConnection[]> {
+      const created: CreatedConnection[] = [];
+      for (let from = 0; from < connections.length; from += MAX_NEW_CONNECTIONS) {
+        const part = connections.slice(from, from + MAX_NEW_CONNECTIONS);
+        created.push(
+          ...(await update(() =>
+            supervisor().executeUpdate<CreatedConnection[], [CreateConnections]>(CREATE_CONNECTIONS_UPDATE, {
+              args: [{ connections: part }],
+            }),
+          )),
+        );
+      }
+      return created;
+    },
+
+    /** Turns notifications of connections on or off. */
+    toggle: (connIds: readonly string[], enable: boolean) =>
+      update(() =>
+        supervisor().executeUpdate<ToggledConnections, [ToggleConnections]>(TOGGLE_CONNECTIONS_UPDATE, {
+          args: [{ connIds: [...connIds], enable }],
+        }),
+      ),
+
+    /** Deletes connections, their queues and their subscriptions. */
+    delete: (connIds: readonly string[]) =>
+      update(() =>
+        supervisor().executeUpdate<DeletedConnections, [ConnectionList]>(DELETE_CONNECTIONS_UPDATE, {
+          args: [{ connIds: [...connIds] }],
+        }),
+      ),
+
+    /** Gives a connection a new queue, on the same router or another. */
+    rotate: (connId: string, server: RouterKey) =>
+      update(() =>
+        supervisor().executeUpdate<RotatedQueue, [RotateQueue]>(ROTATE_QUEUE_UPDATE, {
+          args: [{ connId, server }],
+        }),
+      ),
+
+    /** Wakes a worker for everything that is due. */
+    wake: () => update(() => supervisor().executeUpdate<AgentState, []>(REPLAY_UPDATE)),
+
+    async status(): Promise<AgentView> {
+      const [{ rows }, live] = await Promise.all([
+        db.query<AgentRow>(AGENT, [agentId]),
+        bounded(
+          temporal,
+          () => supervisor().query<SupervisorState>(SUBSCRIPTION_STATE_QUERY),
+          QUERY_LIMIT_MS,
+        ).catch(() => undefined),
+      ]);
+      const row = rows[0];
+      if (!row) throw new NotFoundError(`there is no agent ${agentId}`);
+      const { token, connections, given_up: givenUp, token_deletions: tokenDeletions } = row;
+      return {
+        agentId,
+        ...(token ? { token } : {}),
+        connections: connections ?? {},
+        givenUp,
+        tokenDeletions,
+        ...(live ? { live } : {}),
+        ...linkField(resources, workflowId),
+      };
+    },
+
+    /**
+     * Waits until the subscriptions of all these connections are made.
+     *
+     * @returns how they stand, those that are not `CREATED` included when the time was up.
+     */
+    async wait(connIds: readonly string[], options: WaitOptions): Promise<SubscriptionView[]> {
+      let views: SubscriptionView[] = [];
+      await waitUntil(async () => {
+        views = await viewsOf(connIds);
+        return views.every(({ status }) => status?.startsWith('CREATED')) || undefined;
+      }, options);
+      return views;
+    },
+  };
+
+  async function viewsOf(connIds: readonly string[]): Promise<SubscriptionView[]> {
+    const { rows } = await db.query<Row>(
+      `${VIEW} WHERE connection.agent_id = $1 AND NOT connection.is_deleted AND connection.conn_id = ANY ($2)
+        ORDER BY conn_id`,
+      [agentId, connIds],
+    );
+    return rows.map(viewOf);
+  }
+
+  async function update<T>(call: () => Promise<T>): Promise<T> {
+    try {
+      return await bounded(temporal, call, UPDATE_LIMIT_MS);
+    } catch (error) {
+      if (error instanceof WorkflowUpdateFailedError) {
+        throw new OperationFailedError(error.cause?.message ?? error.message, { cause: error });
+      }
+      if (error instanceof WorkflowUpdateRPCTimeoutOrCancelledError) {
+        throw new OperationFailedError(
+          `no worker answered for ${workflowId} within ${UPDATE_LIMIT_MS / 1_000} s; it does what it was asked for once one runs`,
+          { cause: error },
+        );
+      }
+      if (!(error instanceof WorkflowNotFoundError)) throw error;
+      throw new OperationFailedError(
+        `${workflowId} is not running; a service with the role subscription starts it`,
+        { cause: error },
+      );
+    }
+  }
+
+  function viewOf(row: Row): SubscriptionView {
+    const { action } = row;
+    return {
+      connId: row.conn_id,
+      userId: row.user_id,
+      wantsNotifications: row.enable_ntfs ?? true,
+      isSubscribed: row.is_subscribed,
+      ...(row.messaging_router === null ? {} : { messagingRouter: row.messaging_router }),
+      hasCredentials: row.has_credentials ?? false,
+      ...(row.status === null ? {} : { status: row.status }),
+      ...(row.notification_router === null ? {} : { notificationRouter: row.notification_router }),
+      ...(action === null ? {} : { action }),
+      ...(row.action_ts === null ? {} : { actionAt: row.action_ts }),
+      updatedAt: row.updated_at,
+      ...linkField(resources, workflowId),
+    };
+  }
+}
+
+interface Row {
+  conn_id: string;
+  user_id: number;
+  enable_ntfs: boolean | null;
+  is_subscribed: boolean;
+  messaging_router: string | null;
+  has_credentials: boolean | null;
+  status: string | null;
+  notification_router: string | null;
+  action: SubscriptionAction | null;
+  action_ts: Date | null;
+  updated_at: Date;
+}
+
+/** The primary queue is the first one that is not deleted: primary ones first, then those that replaced none. */
+const VIEW = `
+  SELECT connection.conn_id, connection.user_id, enable_ntfs, is_subscribed,
+         format('%s:%s', queue.host, queue.port) AS messaging_router, queue.ntf_id IS NOT NULL AS has_credentials,
+         subscription.status, format('%s:%s', ntf_host, ntf_port) AS notification_router,
+         CASE coalesce(smp_action, ntf_action)
+              WHEN 'K' THEN 'key' WHEN 'N' THEN 'create' WHEN 'C' THEN 'check' WHEN 'D' THEN 'delete'
+              WHEN 'R' THEN 'rotate' END AS action,
+         action_ts, greatest(connection.updated_at, subscription.updated_at) AS updated_at
+    FROM subscriptions.connections AS connection
+    LEFT JOIN LATERAL (
+         SELECT host, port, ntf_id
+           FROM subscriptions.rcv_queues
+          WHERE agent_id = connection.agent_id AND conn_id = connection.conn_id AND NOT is_deleted
+          ORDER BY is_primary DESC, replaced_queue_id NULLS FIRST
+          LIMIT 1) AS queue ON true
+    LEFT JOIN subscriptions.ntf_subscriptions AS subscription USING (agent_id, conn_id)`;
+
+interface AgentRow {
+  token: NonNullable<AgentView['token']> | null;
+  connections: Record<string, number> | null;
+  given_up: number;
+  token_deletions: number;
+}
+
+const AGENT = `
+  SELECT (SELECT json_build_object('status', status, 'mode', coalesce(mode, 'PERIODIC'), 'provider', provider,
+                                   'router', format('%s:%s', host, port))
+            FROM subscriptions.ntf_tokens
+           WHERE ntf_tokens.agent_id = agents.agent_id) AS token,
+         (SELECT json_object_agg(status, count)
+            FROM (SELECT coalesce(split_part(status, ' ', 1), 'none') AS status, count(*) AS count
+                    FROM subscriptions.connections AS connection
+                    LEFT JOIN subscriptions.ntf_subscriptions AS subscription USING (agent_id, conn_id)
+                   WHERE connection.agent_id = agents.agent_id AND NOT is_deleted
+                   GROUP BY 1) AS counted) AS connections,
+         (SELECT count(*)::int
+            FROM subscriptions.ntf_subscriptions AS subscription
+           WHERE subscription.agent_id = agents.agent_id AND action_ts IS NULL) AS given_up,
+         (SELECT count(*)::int
+            FROM subscriptions.ntf_tokens_to_delete AS deletion
+           WHERE deletion.agent_id = agents.agent_id) AS token_deletions
+    FROM subscriptions.agents
+   WHERE agent_id = $1`;
