@@ -16,8 +16,9 @@ const MAX_REASON_BYTES = 300;
 const SLOWER_THAN_USUAL = 4;
 const SHORTEST_TURN_MS = 250;
 /** So many of those for each turn that there is. */
-const HANGING_PER_TURN = 2;
-/** Weight of the latest answer in what is usual. */
+const HANGING_PER_TURN = 8;
+/** What is usual before there was an answer, ms, and the weight of the latest one in it. */
+const USUAL_AT_FIRST_MS = 250;
 const LATEST = 0.1;
 
 export interface DeliveryFailure {
@@ -51,7 +52,7 @@ export function createPortfolioService(options: PortfolioServiceOptions): Portfo
   const atMost = pLimit(maxParallel);
   let hanging = 0;
   /** How long an answer takes, ms. */
-  let usualMs = 0;
+  let usualMs = USUAL_AT_FIRST_MS;
 
   return {
     deliver: (callback, stopped) =>

@@ -1,6 +1,7 @@
 /**
  * `npm run demo`: the whole stack on free ports, one intent of each type, a push to phones, the symbols pushed to every
- * target, account values told to a portfolio, and a table of what was delivered where. Ends with exit code 0 only if all of it arrived, exactly once.
+ * target, account values told to a portfolio, a subscription, and a table of what was delivered where. Ends with exit
+ * code 0 only if all of it arrived, exactly once.
  */
 import { parseArgs } from 'node:util';
 import { Redis } from 'ioredis';
@@ -23,13 +24,14 @@ import { notificationWorkflowId } from '../workflows/intent-contract.ts';
 import { tellAccountValues, verdictOnCallbacks } from './demo-callbacks.ts';
 import type { DeviceResult } from './demo-mobile.ts';
 import { demonstrateMobilePush, tableOfDevices } from './demo-mobile.ts';
+import { subscribe, verdictOnSubscriptions } from './demo-subscriptions.ts';
 import { pushSymbols, verdictOnSymbols } from './demo-symbols.ts';
 
 const HELP = `Usage: npm run demo [-- options]
 
 Starts everything on free ports, publishes one intent of each notification type and a push to the phones of a sample
 user, pushes the symbols to all stand-in targets, tells a stand-in portfolio the hourly and daily extremes of an account,
-and shows what was delivered where.
+subscribes a connection to notifications, and shows what was delivered where.
 
   --keep   leave everything running afterwards, until Ctrl-C, to look around in the Web UI
   --json   print the result as JSON
@@ -108,17 +110,20 @@ async function main(): Promise<boolean> {
       // Real targets, which somebody has configured, are none of a demo's business.
       const symbols = stack?.symbolTargets ? await pushSymbols(config) : undefined;
       const callbacks = stack?.portfolio ? await tellAccountValues(config, stack.portfolio) : undefined;
+      const subscription = stack?.routers ? await subscribe(config, stack.routers) : undefined;
       const all = [...results.flatMap(({ routes }) => routes), ...devices];
       const isDelivered = all.every(({ problem }) => problem === undefined);
-      const isComplete = isDelivered && (symbols?.isComplete ?? true) && (callbacks?.isComplete ?? true);
+      const isComplete =
+        [symbols, callbacks, subscription].every((part) => part?.isComplete ?? true) && isDelivered;
       process.stdout.write(
         options.json
-          ? `${JSON.stringify({ isComplete, uiUrl, results, devices, symbols, callbacks }, null, 2)}\n`
+          ? `${JSON.stringify({ isComplete, uiUrl, results, devices, symbols, callbacks, subscription }, null, 2)}\n`
           : `${tableOfResults(results)}${devices.length > 0 ? tableOfDevices(devices) : ''}`,
       );
       report(verdict(results, devices, isDelivered, uiUrl, config.values.TEMPORAL_NAMESPACE));
       if (symbols) report(verdictOnSymbols(symbols));
       if (callbacks) report(verdictOnCallbacks(callbacks));
+      if (subscription) report(verdictOnSubscriptions(subscription));
       if (options.keep) await keepRunning();
       return isComplete;
     } finally {

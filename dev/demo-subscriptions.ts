@@ -1,0 +1,54 @@
+/** The demo's part about subscriptions: a device that is registered, a connection, and a message that reaches the device. */
+import { randomBytes } from 'node:crypto';
+import { openSession } from '../client/cli-session.ts';
+import { waitUntil } from '../client/wait-until.ts';
+import type { Config } from '../workers/config.ts';
+import type { RouterStack } from './routers.ts';
+
+/** Far more than stand-ins need; a demo must end. */
+const LIMIT_MS = 60_000;
+const USER_ID = 1;
+
+interface SubscriptionResult {
+  connId?: string;
+  status?: string;
+  isComplete: boolean;
+  afterMs: number;
+  problem?: string;
+}
+
+export async function subscribe(config: Config, routers: RouterStack): Promise<SubscriptionResult> {
+  const session = openSession(config);
+  const startedAt = Date.now();
+  const since = () => Date.now() - startedAt;
+  try {
+    const { tokens, subscriptions } = session.operator;
+    const device = { provider: 'AT' as const, token: randomBytes(16).toString('hex') };
+    const pushed = (kind: string) =>
+      waitUntil(
+        async () =>
+          routers.pushSink.pushes.find((push) => push.token === device.token && push.kind === kind)?.data,
+        { limitMs: LIMIT_MS, everyMs: 20 },
+      );
+
+    await tokens.register(device, 'INSTANT');
+    const { nonce = '', verification: code = '' } = (await pushed('verification')) ?? {};
+    await tokens.verify(device, { nonce, code });
+    const [made] = await subscriptions.create([
+      { userId: USER_ID, server: routers.messagingRouters[0]!, enableNotifications: true },
+    ]);
+    if (!made || 'error' in made) throw new Error(made?.error ?? 'no connection was made');
+    const [view] = await subscriptions.wait([made.connId], { limitMs: LIMIT_MS, everyMs: 20 });
+    const result = { connId: made.connId, ...(view?.status === undefined ? {} : { status: view.status }) };
+    return { ...result, isComplete: view?.status?.startsWith('CREATED') ?? false, afterMs: since() };
+  } catch (error) {
+    return { isComplete: false, afterMs: since(), problem: (error as Error).message };
+  } finally {
+    await session.close();
+  }
+}
+
+export function verdictOnSubscriptions({ connId, status, afterMs, problem }: SubscriptionResult): string {
+  if (problem !== undefined) return `Subscriptions: ${problem}`;
+  return `Subscriptions: a device was registered and verified, and connection ${connId} is ${status ?? 'not subscribed'} after ${afterMs} ms.`;
+}
