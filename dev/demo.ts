@@ -147,6 +147,7 @@ function demoDefaults(): Record<string, string> {
     'FCM',
     'SYMBOL_TARGETS',
     'PORTFOLIO',
+    'ROUTERS',
   ].map((server) => [`NOTIFICATION_DEV_${server}_PORT`, '0'] as const);
   const admins = Object.keys(ADMIN_EMAIL_VARIABLES).map((name) => [name, 'ops@example.com'] as const);
   return {

@@ -30,10 +30,15 @@ afterAll(async () => {
 const serverOf = ({ host, port, keyHash }: TokenAgent['routers']['smp'][number]['address']) =>
   `${host}:${port}#${keyHash}`;
 
+/** With --json before everything else: what follows a -- is no option. */
+async function json<T>(args: string[]): Promise<{ code: number | null; value: T }> {
+  const { code, stdout } = await operator.cli(['--json', ...args]);
+  return { code, value: JSON.parse(stdout) as T };
+}
+
 test(
   'N15 N16 a token is registered and verified, connections are made, turned off and deleted by the command line',
   async () => {
-    const { json } = operator;
     expect(await json(['tokens', 'register', deviceText])).toEqual({
       code: 0,
       value: { status: 'REGISTERED' },
@@ -56,15 +61,15 @@ test(
     expect(new Set(connIds).size).toBe(3);
     expect(made.value.subscriptions).toEqual(
       expect.arrayContaining(
-        connIds.map((connId) =>
+        connIds.map((connId): unknown =>
           expect.objectContaining({
             connId,
             userId: 7,
             wantsNotifications: true,
             hasCredentials: true,
-            status: expect.stringMatching(/^CREATED /),
+            status: expect.stringMatching(/^CREATED /) as string,
             action: 'check',
-            link: expect.stringContaining('http://ui.test'),
+            link: expect.stringContaining('http://ui.test') as string,
           }),
         ),
       ),
