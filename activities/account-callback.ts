@@ -29,9 +29,12 @@ import {
 } from './callback-outcomes.ts';
 import type { Metrics } from './metrics.ts';
 import { query } from './postgres.ts';
+import { reasonOf } from './reason.ts';
 
 /** Outcomes are written together, so often: what a crash leaves unwritten is sent again, and is the same. ms. */
 const WRITE_EVERY_MS = 250;
+/** Between two attempts to write them while PostgreSQL is away, ms. */
+const OUTAGE_PAUSE_MS = 1_000;
 const HEARTBEAT_MS = 2_000;
 
 export interface AccountCallbackResources {
@@ -172,6 +175,20 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
     }
   }
 
+  /** Here and not by another attempt, which would send again what was acknowledged. Each statement may be repeated. */
+  async function untilWritten(shard: number, writeAll: () => Promise<void>): Promise<void> {
+    const stopped = Context.current().cancellationSignal;
+    for (;;) {
+      try {
+        return await writeAll();
+      } catch (error) {
+        if (stopped.aborted) throw error;
+        log.warn({ shard, reason: reasonOf(error) }, 'outcomes of account callbacks wait to be written');
+        await sleep(OUTAGE_PAUSE_MS);
+      }
+    }
+  }
+
   async function write(shard: number, results: readonly Result[], nowMs: number) {
     const delivered: DueCallback[] = [];
     const failed: FailedCallback[] = [];
@@ -181,9 +198,11 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
       if (!failure) delivered.push(callback);
       else (isLast ? dropped : failed).push({ callback, reason: failure.message });
     }
-    await recordDelivered(db, delivered);
-    await recordFailed(db, shard, failed, nowMs, retryLadderMs);
-    await recordDropped(db, dropped, nowMs);
+    await untilWritten(shard, async () => {
+      await recordDelivered(db, delivered);
+      await recordFailed(db, shard, failed, nowMs, retryLadderMs);
+      await recordDropped(db, dropped, nowMs);
+    });
     for (const { callback, reason } of failed)
       log.warn(fieldsOf(callback, reason), 'account callback failed');
     for (const { callback, reason } of dropped) {
