@@ -129,9 +129,17 @@ async function main(): Promise<boolean> {
 
 /** Ports that never clash, data of its own, and an administrator for every type that has one. */
 function demoDefaults(): Record<string, string> {
-  const free = ['REDIS', 'POSTGRES', 'TEMPORAL', 'TEMPORAL_UI', 'USER_SERVICE', 'FCM', 'SYMBOL_TARGETS'].map(
-    (server) => [`NOTIFICATION_DEV_${server}_PORT`, '0'] as const,
-  );
+  const servers = [
+    'REDIS',
+    'POSTGRES',
+    'TEMPORAL',
+    'TEMPORAL_UI',
+    'USER_SERVICE',
+    'FCM',
+    'SYMBOL_TARGETS',
+    'ROUTERS',
+  ];
+  const free = servers.map((server) => [`NOTIFICATION_DEV_${server}_PORT`, '0'] as const);
   const admins = Object.keys(ADMIN_EMAIL_VARIABLES).map((name) => [name, 'ops@example.com'] as const);
   return {
     ...Object.fromEntries([...free, ...admins]),
