@@ -3,7 +3,7 @@ import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { openSubscriptions } from '../workers/subscription-setup.ts';
-import type { ConfigError} from '../workers/config.ts';
+import type { ConfigError } from '../workers/config.ts';
 import { loadConfig } from '../workers/config.ts';
 
 const KEY = Buffer.alloc(32, 7).toString('base64');
