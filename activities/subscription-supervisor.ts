@@ -16,7 +16,7 @@ import { loadToken } from './subscription-gate.ts';
 import { kickAll } from './subscription-kicks.ts';
 import type { NewRecord } from './subscription-rows.ts';
 import { createRecords, deleteRecords, resetRecords, setActions } from './subscription-rows.ts';
-import { primaryQueueOf } from './subscription-work.ts';
+import { lockRecords, primaryQueueOf } from './subscription-work.ts';
 import { inTransaction, run, saveIsolated } from './transactions.ts';
 
 export interface CommandOrder extends Command {
@@ -147,6 +147,8 @@ async function loadConnections(
   agentId: string,
   connIds: readonly string[],
 ): Promise<{ found: FoundConnection[]; errors: SubscriptionEvent['errors'] }> {
+  // By a statement of its own: one that has to wait for a worker would see the worker's record with its queue of before.
+  await lockRecords(client, agentId, connIds);
   const rows = await run<ConnectionRow>(client, LOAD_CONNECTIONS, [agentId, connIds]);
   const found = rows.map(foundOf);
   const known = new Set(found.map(({ connId }) => connId));
@@ -201,22 +203,15 @@ interface ConnectionRow {
   action_ts: Date | null;
 }
 
-/** Locks the records, in one order. */
 const LOAD_CONNECTIONS = {
   name: 'load_connections_of_command',
   text: `
-    WITH record AS (
-      SELECT * FROM subscriptions.ntf_subscriptions
-       WHERE agent_id = $1 AND conn_id = ANY($2::text[])
-       ORDER BY conn_id
-         FOR UPDATE
-    )
     SELECT connection.conn_id, connection.user_id, queue.host, queue.port, queue.key_hash, queue.ntf_id,
            record.smp_host, record.smp_port, record.smp_ntf_id, record.ntf_host, record.ntf_port, record.ntf_action,
            record.smp_action, record.action_ts
       FROM subscriptions.connections AS connection
      CROSS JOIN LATERAL (${primaryQueueOf('connection')}) AS queue
-      LEFT JOIN record USING (agent_id, conn_id)
+      LEFT JOIN subscriptions.ntf_subscriptions AS record USING (agent_id, conn_id)
      WHERE connection.agent_id = $1 AND connection.conn_id = ANY($2::text[])
      ORDER BY connection.conn_id`,
 };

@@ -140,6 +140,42 @@ test('N1 commands are carried out one at a time, in the order in which they came
   await agent.active([connId]);
 });
 
+test('N1 N14 a Create that meets a worker in the middle of its writing goes on from what that has written', async () => {
+  const connId = await createWithoutRecord();
+  // The real worker waits for an answer, and for its next attempt after that.
+  smp().fail({ failure: { kind: 'silence' }, subject: 'NKEY' });
+  const keys = keysAskedFor();
+  await commands.send(AGENT, 'create', [connId]);
+  await eventually('its call', async () => keysAskedFor() > keys);
+  await agent.idle();
+  // A worker that has its key, and is about to commit it.
+  const worker = await agent.slot.db.connect();
+  await worker.query('BEGIN');
+  await worker.query(
+    `UPDATE subscriptions.ntf_subscriptions
+        SET status = 'KEY', smp_ntf_id = 'made', ntf_action = 'N', smp_action = NULL WHERE conn_id = $1`,
+    [connId],
+  );
+  await worker.query(
+    `UPDATE subscriptions.rcv_queues
+        SET ntf_id = 'made', ntf_public_key = 'p', ntf_private_key = 'k', rcv_ntf_dh_secret = 's' WHERE conn_id = $1`,
+    [connId],
+  );
+  await commands.send(AGENT, 'create', [connId]);
+  await eventually('the command to wait for the record', async () => {
+    const waiting = await agent.rows(
+      "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+    );
+    return waiting.length > 0;
+  });
+  await worker.query('COMMIT');
+  worker.release();
+  await agent.idle();
+  expect(await agent.record(connId)).toMatchObject({ smp_ntf_id: 'made', smp_action: null });
+  await agent.update('deleteConnections', { connIds: [connId] });
+  await agent.idle();
+});
+
 test('N1 a flush forgets what waits, but no deletion, and then ends all subscriptions', async () => {
   const [kept, deleted] = [await createWithoutRecord(), await createWithoutRecord()];
   await commands.createAll(AGENT);
