@@ -37,6 +37,9 @@ function environment(): Record<string, string> {
     ...agent.env,
     NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: servers.join(),
     NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL: '2s',
+    // A key whose answer is late on a slow machine would be made twice.
+    NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: '20s',
+    NOTIFICATION_SUBSCRIPTION_CONNECT_TIMEOUT: '20s',
     NOTIFICATION_SHUTDOWN_TIMEOUT: '5s',
   };
 }
@@ -46,7 +49,7 @@ const largestBatch = (): number =>
     ...[...agent.routers.smp, ...agent.routers.ntf].flatMap(({ batches }) => batches.map(({ size }) => size)),
   );
 
-/** Workers that run, and how often each key ran at the same time. */
+/** Ids of the workers that run. */
 async function runningWorkers(): Promise<string[]> {
   const ids: string[] = [];
   const running = agent.slot.client.workflow.list({
@@ -59,7 +62,7 @@ async function runningWorkers(): Promise<string[]> {
 const liveOn = (router: NotificationRouterStandIn) =>
   router.subscriptions().filter(({ status }) => LIVE.includes(status));
 
-/** Holds when records, queues and routers tell the same. */
+/** Where records, queues and routers do not tell the same. */
 function disagreements(rows: readonly RecordRow[]): string[] {
   const problems: string[] = [];
   const notifiers = new Set(
@@ -176,7 +179,7 @@ test(`N1 N2 N4 N13 all ${CONNECTIONS} are active again after routers and the ser
     const lost = liveOn(oneOf(agent.routers.ntf))[0];
     if (lost) lost.status = 'END';
     await new Promise((resolve) => setTimeout(resolve, random() * 2_000));
-    if (random() < 0.5) continue;
+    if (kills > 0 && random() < 0.4) continue;
     kills += 1;
     await service.end(random() < 0.7 ? 'SIGKILL' : 'SIGTERM');
     service = await fleet.start(environment());
