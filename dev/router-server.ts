@@ -16,7 +16,7 @@ import { once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Server } from 'node:https';
 import { createServer } from 'node:https';
-import type { AddressInfo } from 'node:net';
+import type { AddressInfo, Socket } from 'node:net';
 import { json } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { z } from 'zod';
@@ -303,6 +303,7 @@ export async function startRouterServer(options: RouterServerOptions): Promise<R
     return true;
   }
 
+  const connections = new Set<Socket>();
   const standIn: RouterStandIn = {
     get address() {
       return { host: LOOPBACK, port, keyHash };
@@ -326,6 +327,10 @@ export async function startRouterServer(options: RouterServerOptions): Promise<R
         // A client that goes away, or the end of the stand-in: there is nobody left to answer.
         receive(request, response).catch(() => response.destroy());
       });
+      starting.on('connection', (socket: Socket) => {
+        connections.add(socket);
+        socket.once('close', () => connections.delete(socket));
+      });
       starting.on('secureConnection', (socket) => {
         sockets.opened += 1;
         sockets.open += 1;
@@ -345,7 +350,9 @@ export async function startRouterServer(options: RouterServerOptions): Promise<R
       await behaviour.stopping?.();
       const closed = once(ending, 'close');
       ending.close();
-      ending.closeAllConnections();
+      // Those in the middle of their handshake too, which the server of HTTP does not know yet: one that ended it from
+      // here on would be kept open by its client for good.
+      for (const socket of connections) socket.destroy();
       stopping.abort();
       await closed;
     },
