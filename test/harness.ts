@@ -100,6 +100,8 @@ export async function takeSlot(): Promise<Slot> {
       // Tests of another role ask for it.
       NOTIFICATION_ROLES: 'intent',
       NOTIFICATION_ROUTE_DISPATCH: DISPATCH,
+      // Tests let the User Service fail right after it answered.
+      NOTIFICATION_USER_SERVICE_REUSE: '1ms',
       NOTIFICATION_REDIS_DB: String(slot),
       NOTIFICATION_INTERNAL_HTTP_ADDR: '127.0.0.1:0',
       NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT: '200ms',
@@ -159,7 +161,7 @@ export async function takeSlot(): Promise<Slot> {
 export async function eventually<T>(
   what: string,
   probe: () => Promise<T | undefined | false>,
-  limitMs = 20_000,
+  limitMs = 40_000,
 ): Promise<T> {
   const deadline = Date.now() + limitMs;
   let last: unknown;

@@ -61,6 +61,8 @@ function environmentOf({ slot, endpoints }: Slot): Record<string, string> {
     // Otherwise each process would start a stand-in for FCM, which takes the data directory.
     NOTIFICATION_ROLES: 'intent',
     NOTIFICATION_ROUTE_DISPATCH: DISPATCH,
+    // Tests let the User Service fail right after it answered.
+    NOTIFICATION_USER_SERVICE_REUSE: '1ms',
     NOTIFICATION_REDIS_MASTER_ADDR: `${redis.host}:${redis.port}`,
     NOTIFICATION_REDIS_DB: String(slot),
     NOTIFICATION_POSTGRES_PRIMARY_DSN: postgresDsn,
