@@ -11,8 +11,8 @@ import { keptKey } from '../api/kept-key.ts';
 import type { KeyBoxKey } from '../api/key-box.ts';
 import { createKeyBox } from '../api/key-box.ts';
 import { dataConverterWith } from '../api/payload-codec.ts';
-import type { Config } from '../workers/config.ts';
-import { hasTemporalProfile, loadConfig } from '../workers/config.ts';
+import type { Config, RedisAddress } from '../workers/config.ts';
+import { hasTemporalProfile, loadConfig, redisAccess } from '../workers/config.ts';
 import type { RouterKey } from '../workflows/subscription-contract.ts';
 import { OperationFailedError, reasonOf } from './operator-errors.ts';
 import type { Operator, OperatorResources } from './operator.ts';
@@ -35,7 +35,7 @@ export class NotConfiguredError extends Error {
 
 /** Where everything is. */
 export interface Addresses {
-  redis: { host: string; port: number };
+  redis: RedisAddress;
   postgresDsn: string;
   /** Absent when a profile of Temporal's SDK names the server. */
   temporalAddress?: string;
@@ -197,13 +197,12 @@ function hostAndPortOf(address: string | undefined): { host: string; port: numbe
   return host === undefined ? undefined : { host, port: Number(port) };
 }
 
-function redisOf({ values }: Config, { redis }: Addresses) {
+function redisOf(config: Config, { redis }: Addresses) {
   const client = new Redis({
-    ...redis,
-    db: values.NOTIFICATION_REDIS_DB,
-    ...(values.NOTIFICATION_REDIS_PASSWORD === undefined
-      ? {}
-      : { password: values.NOTIFICATION_REDIS_PASSWORD }),
+    host: redis.host,
+    port: redis.port,
+    db: config.values.NOTIFICATION_REDIS_DB,
+    ...redisAccess(config, redis),
     lazyConnect: true,
     connectTimeout: CONNECT_LIMIT_MS,
     commandTimeout: CONNECT_LIMIT_MS,

@@ -1,4 +1,5 @@
 /** The kinds of values that variables of the environment have, each with its check. */
+import { readFileSync } from 'node:fs';
 import { z } from 'zod';
 import { emailAddressSchema } from '../api/mail-command.ts';
 
@@ -42,6 +43,36 @@ export const hostAndPort = z.string().transform((text, context) => {
     return z.NEVER;
   }
   return { host: bracketed ?? plain ?? '', port: Number(portText) };
+});
+
+/** Where a Redis is, and whether it is spoken to through TLS. */
+export interface RedisAddress {
+  host: string;
+  port: number;
+  tls?: true;
+}
+
+/** `host:port`, or `rediss://host:port` for TLS. The password has a variable of its own. */
+export const redisAddress = z.string().transform((text, context): RedisAddress => {
+  const [, scheme, address = ''] = /^(rediss:\/\/)?(.*)$/s.exec(text) ?? [];
+  const { success, data } = hostAndPort.safeParse(address);
+  if (!success) {
+    context.addIssue('must be host:port, or rediss://host:port for TLS');
+    return z.NEVER;
+  }
+  return scheme === undefined ? data : { ...data, tls: true };
+});
+
+/** The path of a PEM file; the value is its content. */
+export const pemFile = z.string().transform((file, context) => {
+  try {
+    const pem = readFileSync(file, 'utf8');
+    if (pem.includes('-----BEGIN ')) return pem;
+    context.addIssue('must name a PEM file');
+  } catch (error) {
+    context.addIssue(`cannot be read: ${(error as Error).message}`);
+  }
+  return z.NEVER;
 });
 
 export const httpUrl = z.url({ protocol: /^https?$/, error: 'must be an http or https URL' });

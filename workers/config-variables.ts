@@ -16,8 +16,10 @@ import {
   httpsUrl,
   integer,
   list,
+  pemFile,
   port,
   postgresDsn,
+  redisAddress,
   routerAddresses,
   sealingKeys,
   streamName,
@@ -97,8 +99,8 @@ export const VARIABLES = {
   }),
 
   NOTIFICATION_REDIS_MASTER_ADDR: variable(
-    hostAndPort,
-    'Redis master, host:port. Redis 7 or later, or Valkey.',
+    redisAddress,
+    'Redis master, host:port, or rediss://host:port for TLS. Redis 7 or later, or Valkey.',
     {
       requiredInProduction: true,
     },
@@ -108,12 +110,18 @@ export const VARIABLES = {
     secret: true,
   }),
   NOTIFICATION_REDIS_REPLICA_ADDRS: variable(
-    list.pipe(z.array(hostAndPort)),
+    list.pipe(z.array(redisAddress)),
     'Redis replicas, comma-separated; checked at start, reads stay on the primary.',
     {
       default: '',
     },
   ),
+  NOTIFICATION_REDIS_CA_FILE: variable(
+    pemFile,
+    'Authority that signed the certificate of Redis, PEM; without one, those that Node trusts.',
+  ),
+  NOTIFICATION_REDIS_CERT_FILE: variable(pemFile, 'Certificate to show to Redis, PEM, with its key below.'),
+  NOTIFICATION_REDIS_KEY_FILE: variable(pemFile, 'Private key of that certificate, PEM.'),
   NOTIFICATION_REDIS_DB: variable(integer(0, 65_535), 'Redis database number.', { default: '0' }),
   NOTIFICATION_REDIS_OPERATION_TIMEOUT: variable(duration, 'Time-out of one Redis command.', {
     default: '2s',
@@ -121,7 +129,7 @@ export const VARIABLES = {
 
   NOTIFICATION_POSTGRES_PRIMARY_DSN: variable(
     postgresDsn,
-    'PostgreSQL primary, postgres://user:password@host/db.',
+    'PostgreSQL primary, postgres://user:password@host/db; with ?sslmode=verify-full&sslrootcert=FILE for TLS.',
     {
       requiredInProduction: true,
       secret: true,
@@ -480,5 +488,5 @@ export const ADMIN_EMAIL_VARIABLES = Object.fromEntries(
 export const DEPRECATED: Record<string, string> = {
   NOTIFICATION_REDIS_ADDR: 'set NOTIFICATION_REDIS_MASTER_ADDR instead',
   NOTIFICATION_REDIS_USERNAME: 'Redis is reached with NOTIFICATION_REDIS_PASSWORD alone',
-  NOTIFICATION_REDIS_TLS_ENABLED: 'TLS is not switched by a variable of its own any more',
+  NOTIFICATION_REDIS_TLS_ENABLED: 'write rediss://host:port in NOTIFICATION_REDIS_MASTER_ADDR instead',
 };

@@ -15,6 +15,8 @@ import {
 // Who asks about the configuration asks here.
 export type { RoleName } from './config-variables.ts';
 export { ADMIN_EMAIL_VARIABLES, VARIABLES } from './config-variables.ts';
+export { redisAccess } from './config-redis.ts';
+export type { RedisAddress } from './config-values.ts';
 
 /** A user or password before the host: not for a log, wherever somebody put it. */
 const CREDENTIALS_IN_URL = /:\/\/[^/]*@/;
@@ -177,7 +179,7 @@ function temporalEnvOf(env: Record<string, string | undefined>): Record<string, 
 
 /** Values that are fine alone and wrong together. */
 function contradictions(values: Config['values']): string[] {
-  return [...exceeding(values), ...codecProblems(values)];
+  return [...exceeding(values), ...codecProblems(values), ...redisProblems(values)];
 }
 
 /** A codec server without a key has nothing to do, and one without a token would read to everybody. */
@@ -187,6 +189,23 @@ function codecProblems(values: Config['values']): string[] {
   return [
     ...(values.NOTIFICATION_PAYLOAD_KEYS?.length === 0 ? [`NOTIFICATION_PAYLOAD_KEYS ${needed}`] : []),
     ...(values.NOTIFICATION_CODEC_TOKEN === undefined ? [`NOTIFICATION_CODEC_TOKEN ${needed}`] : []),
+  ];
+}
+
+/** What protects a connection must not be silently without effect. */
+function redisProblems(values: Config['values']): string[] {
+  const files = ['CA', 'CERT', 'KEY'] as const;
+  const [ca, cert, key] = files.map((file) => values[`NOTIFICATION_REDIS_${file}_FILE`] !== undefined);
+  const address = values.NOTIFICATION_REDIS_MASTER_ADDR;
+  return [
+    ...((ca || cert || key) && !address?.tls
+      ? [
+          'NOTIFICATION_REDIS_MASTER_ADDR must be rediss://host:port: without TLS the files for it have no effect',
+        ]
+      : []),
+    ...(cert === key
+      ? []
+      : ['NOTIFICATION_REDIS_CERT_FILE and NOTIFICATION_REDIS_KEY_FILE belong together: set both']),
   ];
 }
 

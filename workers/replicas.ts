@@ -5,7 +5,8 @@
 import { Redis } from 'ioredis';
 import pg from 'pg';
 import type { Logger } from 'pino';
-import type { Config } from './config.ts';
+import type { Config, RedisAddress } from './config.ts';
+import { redisAccess } from './config.ts';
 import { reasonOf } from '../activities/reason.ts';
 
 export interface ReplicaResult {
@@ -25,11 +26,12 @@ type Finding = Pick<ReplicaResult, 'ok' | 'detail'>;
  *
  * @returns one result each, Redis first, in the order of the configuration. Does not reject.
  */
-export async function checkReplicas({ values }: Config): Promise<ReplicaResult[]> {
+export async function checkReplicas(config: Config): Promise<ReplicaResult[]> {
+  const { values } = config;
   const redis = values.NOTIFICATION_REDIS_REPLICA_ADDRS.map(async (address) => ({
     kind: 'redis' as const,
     address: `${address.host}:${address.port}`,
-    ...(await lookAt(() => lookAtRedis(address, values))),
+    ...(await lookAt(() => lookAtRedis(address, config))),
   }));
   const postgres = values.NOTIFICATION_POSTGRES_REPLICA_DSNS.map(async (dsn) => ({
     kind: 'postgres' as const,
@@ -51,17 +53,12 @@ async function lookAt(look: () => Promise<Finding>): Promise<Finding> {
   return look().catch((error: unknown) => ({ ok: false, detail: `does not answer: ${reasonOf(error)}` }));
 }
 
-async function lookAtRedis(
-  { host, port }: { host: string; port: number },
-  values: Config['values'],
-): Promise<Finding> {
-  const timeout = values.NOTIFICATION_REDIS_OPERATION_TIMEOUT;
+async function lookAtRedis(address: RedisAddress, config: Config): Promise<Finding> {
+  const timeout = config.values.NOTIFICATION_REDIS_OPERATION_TIMEOUT;
   const redis = new Redis({
-    host,
-    port,
-    ...(values.NOTIFICATION_REDIS_PASSWORD === undefined
-      ? {}
-      : { password: values.NOTIFICATION_REDIS_PASSWORD }),
+    host: address.host,
+    port: address.port,
+    ...redisAccess(config, address),
     connectTimeout: timeout,
     commandTimeout: timeout,
     lazyConnect: true,

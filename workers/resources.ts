@@ -32,8 +32,8 @@ import { createUserService } from '../activities/user-service.ts';
 import { dataConverterWith } from '../api/payload-codec.ts';
 import type { SymbolMetadata, SymbolTarget } from '../api/symbol-config.ts';
 import type { RouterAddress } from '../activities/router-ports.ts';
-import type { Config } from './config.ts';
-import { hasTemporalProfile } from './config.ts';
+import type { Config, RedisAddress } from './config.ts';
+import { hasTemporalProfile, redisAccess } from './config.ts';
 import type { SubscriptionParts } from './subscription-setup.ts';
 import { openSubscriptions } from './subscription-setup.ts';
 import type { Telemetry } from './telemetry.ts';
@@ -41,7 +41,7 @@ import { reasonOf } from '../activities/reason.ts';
 
 /** What must be known about the outside, from the configuration or from the embedded servers. */
 export interface Endpoints {
-  redis: { host: string; port: number };
+  redis: RedisAddress;
   postgresDsn: string;
   /** Absent when the Temporal server is named by a profile of the SDK's configuration file. */
   temporalAddress?: string;
@@ -229,7 +229,8 @@ async function allOrClose<T extends unknown[]>(
   throw new DependencyError(failures.map(({ reason }) => (reason as Error).message).join('\n'));
 }
 
-function redisOptions({ values }: Config, { redis }: Endpoints) {
+function redisOptions(config: Config, { redis }: Endpoints) {
+  const { values } = config;
   return {
     host: redis.host,
     port: redis.port,
@@ -240,9 +241,7 @@ function redisOptions({ values }: Config, { redis }: Endpoints) {
     // was counted as failed.
     enableOfflineQueue: false,
     maxRetriesPerRequest: 0,
-    ...(values.NOTIFICATION_REDIS_PASSWORD === undefined
-      ? {}
-      : { password: values.NOTIFICATION_REDIS_PASSWORD }),
+    ...redisAccess(config, redis),
   };
 }
 

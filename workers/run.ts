@@ -1,0 +1,81 @@
+/** `npm start`: what is configured is used; what is not configured is started, outside production. */
+import type { Stack } from '../dev/stack.ts';
+import type { Config } from './config.ts';
+import { loadConfig } from './config.ts';
+import { provideEndpoints } from './endpoints.ts';
+import { explain } from './explain.ts';
+import { createLogger } from './logger.ts';
+import type { Service } from './service.ts';
+import { startService } from './service.ts';
+
+const SIGNALS = ['SIGINT', 'SIGTERM'] as const;
+
+async function main(): Promise<void> {
+  const config = loadConfig();
+  const log = createLogger(config.values.NOTIFICATION_LOG_LEVEL);
+  // Until everything runs there is nothing to finish: the embedded servers end with the process.
+  const endAtOnce = () => process.exit(130);
+  for (const signal of SIGNALS) process.on(signal, endAtOnce);
+
+  const { endpoints, stack, uiUrl } = await provideEndpoints(config, report);
+  try {
+    const service = await startService({ config, endpoints, log, report });
+    for (const signal of SIGNALS) process.off(signal, endAtOnce);
+    const stopRequested = nextSignal();
+    if (stack) welcome(service, config, stack, uiUrl);
+    const outcome = await Promise.race([stopRequested, service.done]);
+    if (outcome) report(`${outcome} received, stopping (again to stop at once)`);
+    await service.stop();
+  } finally {
+    await stack?.stop();
+  }
+}
+
+/** Progress and hints for a person go to standard error; standard output is the log. */
+function report(line: string): void {
+  process.stderr.write(`${line}\n`);
+}
+
+function welcome(service: Service, config: Config, stack: Stack, uiUrl: string | undefined): void {
+  const redisPort = stack.redisAddr?.split(':')[1];
+  const lines = [
+    '',
+    'galaxy-notify is ready.',
+    ...(uiUrl ? [`  Temporal Web UI  ${uiUrl}`] : []),
+    `  Probes           ${service.probesUrl}/readyz`,
+    ...(stack.redisAddr ? [`  Redis            ${stack.redisAddr}`] : []),
+    ...(stack.postgresDsn ? [`  PostgreSQL       ${stack.postgresDsn}`] : []),
+    '',
+    'Publish an intent:',
+    `  redis-cli${redisPort ? ` -p ${redisPort}` : ''} XADD ${config.values.NOTIFICATION_INTENTS_STREAM} '*' \\`,
+    '    notification_type game.turn.ready producer game_master audience_kind user \\',
+    `    idempotency_key turn-1 occurred_at_ms ${Date.now()} recipient_user_ids_json '["user-1"]' \\`,
+    `    payload_json '{"game_id":"g-1","game_name":"Andromeda","turn_number":1}'`,
+    '',
+  ];
+  report(lines.join('\n'));
+}
+
+/** Resolves with the first SIGINT or SIGTERM. A second one ends the process without waiting. */
+function nextSignal(): Promise<string> {
+  return new Promise((resolve) => {
+    let seen = false;
+    for (const signal of SIGNALS) {
+      process.on(signal, () => {
+        if (seen) process.exit(130);
+        seen = true;
+        resolve(signal);
+      });
+    }
+  });
+}
+
+try {
+  await main();
+} catch (error) {
+  report(explain(error));
+  process.exitCode = 1;
+}
+// Everything is closed. What would still keep the process are timers nobody can stop: an exporter whose collector is
+// away goes on trying for several seconds.
+process.exit();
