@@ -32,7 +32,8 @@ Start with:
 
 ${EXIT_CODES_HELP}`;
 
-function programOf(): Command {
+/** Every command with its help. */
+export function programOf(): Command {
   const program = new Command('galaxy-notify')
     .description(
       'Look into and steer galaxy-notify: notifications, dead letters, channels, the stream reader, mobile pushes, symbols, account callbacks, subscriptions and tokens.',
@@ -78,7 +79,17 @@ function explain(error: unknown): string {
     : `${textOf(reasonOf(error))} (--debug shows where)`;
 }
 
-async function main(): Promise<ExitCode | undefined> {
+/** Carries out what the command line asks for, and sets the exit code. */
+export async function main(): Promise<void> {
+  // `galaxy-notify … | head` closes the pipe early, which is no error.
+  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+    process.exit(error.code === 'EPIPE' ? EXIT.done : EXIT.failed);
+  });
+  const code = await run();
+  if (code !== undefined) process.exitCode = code;
+}
+
+async function run(): Promise<ExitCode | undefined> {
   try {
     await programOf().parseAsync();
     return undefined;
@@ -89,10 +100,3 @@ async function main(): Promise<ExitCode | undefined> {
     return exitCodeOf(error);
   }
 }
-
-// `galaxy-notify … | head` closes the pipe early, which is no error.
-process.stdout.on('error', (error: NodeJS.ErrnoException) => {
-  process.exit(error.code === 'EPIPE' ? EXIT.done : EXIT.failed);
-});
-const code = await main();
-if (code !== undefined) process.exitCode = code;

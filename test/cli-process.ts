@@ -17,8 +17,6 @@ export function cliFor(slot: Slot) {
   const dataDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-cli-'));
   const { redis, postgresDsn, temporalAddress = '', userServiceUrl } = slot.endpoints;
   const env: Record<string, string> = {
-    // Dozens of processes load the same files.
-    NODE_COMPILE_CACHE: path.join(dataDir, 'compile-cache'),
     NOTIFICATION_DATA_DIR: dataDir,
     NOTIFICATION_ROLES: 'intent',
     NOTIFICATION_REDIS_MASTER_ADDR: `${redis.host}:${redis.port}`,

@@ -26,7 +26,7 @@ const LIMIT_MS = 240_000;
 const TEST_LIMIT_MS = 2 * LIMIT_MS;
 
 /** Good entries and as many bad ones; `FAULT_ENTRIES=1000 npm test -- -t 'I6 good'` for a long run by hand. */
-const ENTRIES = Number(process.env['FAULT_ENTRIES'] ?? 200);
+const ENTRIES = Number(process.env['FAULT_ENTRIES'] ?? 100);
 
 let slot: Slot;
 let fleet: ReturnType<typeof createFleet>;
