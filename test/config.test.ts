@@ -68,6 +68,8 @@ const OWN_DEFAULTS: [name: Name, value: unknown][] = [
   ['NOTIFICATION_CODEC_HTTP_ADDR', undefined],
   ['NOTIFICATION_CODEC_TOKEN', undefined],
   ['NOTIFICATION_USER_SERVICE_REUSE', SECOND],
+  ['NOTIFICATION_WORKER_DEPLOYMENT', undefined],
+  ['NOTIFICATION_WORKER_BUILD_ID', undefined],
   ['NOTIFICATION_REDIS_CA_FILE', undefined],
   ['NOTIFICATION_REDIS_CERT_FILE', undefined],
   ['NOTIFICATION_REDIS_KEY_FILE', undefined],

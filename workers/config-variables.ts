@@ -76,6 +76,15 @@ export const VARIABLES = {
     { default: '' },
   ),
 
+  NOTIFICATION_WORKER_DEPLOYMENT: variable(
+    z.string().regex(/^[\w-]{1,200}$/, 'must be letters, digits, hyphens and underscores'),
+    'Name of the worker deployment, for versioned rollouts; with the version below.',
+  ),
+  NOTIFICATION_WORKER_BUILD_ID: variable(
+    z.string().regex(/^[\w.-]{1,200}$/, 'must be letters, digits, dots, hyphens and underscores'),
+    'Version of this process in that deployment; work reaches it once Temporal is told that it is current.',
+  ),
+
   NOTIFICATION_SHUTDOWN_TIMEOUT: variable(duration, 'Longest graceful shutdown.', { default: '15s' }),
   NOTIFICATION_LOG_LEVEL: variable(
     z.enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal']),

@@ -179,7 +179,12 @@ function temporalEnvOf(env: Record<string, string | undefined>): Record<string, 
 
 /** Values that are fine alone and wrong together. */
 function contradictions(values: Config['values']): string[] {
-  return [...exceeding(values), ...codecProblems(values), ...redisProblems(values)];
+  return [
+    ...exceeding(values),
+    ...codecProblems(values),
+    ...redisProblems(values),
+    ...versionProblems(values),
+  ];
 }
 
 /** A codec server without a key has nothing to do, and one without a token would read to everybody. */
@@ -190,6 +195,13 @@ function codecProblems(values: Config['values']): string[] {
     ...(values.NOTIFICATION_PAYLOAD_KEYS?.length === 0 ? [`NOTIFICATION_PAYLOAD_KEYS ${needed}`] : []),
     ...(values.NOTIFICATION_CODEC_TOKEN === undefined ? [`NOTIFICATION_CODEC_TOKEN ${needed}`] : []),
   ];
+}
+
+function versionProblems(values: Config['values']): string[] {
+  const { NOTIFICATION_WORKER_DEPLOYMENT: deployment, NOTIFICATION_WORKER_BUILD_ID: buildId } = values;
+  return (deployment === undefined) === (buildId === undefined)
+    ? []
+    : ['NOTIFICATION_WORKER_DEPLOYMENT and NOTIFICATION_WORKER_BUILD_ID belong together: set both or none'];
 }
 
 /** What protects a connection must not be silently without effect. */

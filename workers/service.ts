@@ -1,5 +1,6 @@
 /** One running process of the service: its life from connected to stopped. */
 import type { DataConverter } from '@temporalio/common';
+import type { WorkerOptions } from '@temporalio/worker';
 import { Runtime, Worker, makeTelemetryFilterString } from '@temporalio/worker';
 import type { Logger } from 'pino';
 import { observeGauges } from '../activities/gauges.ts';
@@ -101,6 +102,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
           activities: role.createActivities(resources),
           interceptors: { activity: telemetry.activityInterceptors },
           ...tuning(config),
+          ...versionOf(config),
         }),
       );
     }
@@ -182,6 +184,22 @@ function probeOptions({ production, values }: Config) {
     readHeaderTimeoutMs: values.NOTIFICATION_INTERNAL_HTTP_READ_HEADER_TIMEOUT,
     readTimeoutMs: values.NOTIFICATION_INTERNAL_HTTP_READ_TIMEOUT,
     idleTimeoutMs: values.NOTIFICATION_INTERNAL_HTTP_IDLE_TIMEOUT,
+  };
+}
+
+/**
+ * Versioned, a worker gets work once its version is current or ramping. Open executions move on to the current version:
+ * a notification may wait for days, and the reader has no end; changes of workflows are patched for it (CONTRIBUTING).
+ */
+function versionOf({ values }: Config): Pick<WorkerOptions, 'workerDeploymentOptions'> {
+  const { NOTIFICATION_WORKER_DEPLOYMENT: deploymentName, NOTIFICATION_WORKER_BUILD_ID: buildId } = values;
+  if (deploymentName === undefined || buildId === undefined) return {};
+  return {
+    workerDeploymentOptions: {
+      version: { deploymentName, buildId },
+      useWorkerVersioning: true,
+      defaultVersioningBehavior: 'AUTO_UPGRADE',
+    },
   };
 }
 
