@@ -30,7 +30,7 @@ type Sample = DrainSample & { mb?: number };
 export const backlog: Measurement = {
   name: 'backlog',
   meaning: 'intents that were published while the service was stopped',
-  isQuick: true,
+  isQuick: false,
   rows: MODES.flatMap((mode): RowSpec[] => [
     { name: `backlog.${mode}.drained`, unit: '/s', meaning: 'intents, over the whole drain' },
     {

@@ -40,7 +40,7 @@ export interface Sizes {
 
 export const sizesOf = ({ quick, rounds }: { quick: boolean; rounds: number }): Sizes =>
   quick
-    ? { rounds, longRounds: 1, intents: 150, idleSeconds: 20, loadSeconds: 8, backlog: 1_000 }
+    ? { rounds, longRounds: 1, intents: 60, idleSeconds: 15, loadSeconds: 8, backlog: 1_000 }
     : { rounds, longRounds: rounds, intents: 300, idleSeconds: 120, loadSeconds: 30, backlog: 5_000 };
 
 /** One user of the servers, and the connections of the benchmark to its part of them. */
