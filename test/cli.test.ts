@@ -66,7 +66,7 @@ describe('usage', () => {
 
   test('I40 every command explains itself', async () => {
     const commands = [
-      'doctor',
+      ...['doctor', 'setup'],
       ...['notifications list', 'notifications show', 'notifications cancel'],
       ...['dead-letters list', 'dead-letters show', 'replay'],
       ...['channels list', 'channels pause', 'channels resume'],
@@ -253,6 +253,7 @@ describe('looking', () => {
       'Temporal',
       'workers: intent',
       'stream reader',
+      'schedule: intent-retention',
       'User Service',
     ]) {
       expect([name, statusOf(healthy.value, name)]).toEqual([name, 'ok']);
