@@ -19,7 +19,8 @@ const GATEWAY = 'gateway:client-events';
 /** Of a start that has to build Temporal first, ms. */
 const START_LIMIT_MS = 600_000;
 const PAGE_LIMIT_MS = 60_000;
-const [WIDTH, HEIGHT] = [1240, 900];
+/** Wide enough for the Web UI to put its header into columns. */
+const [WIDTH, HEIGHT] = [1500, 1100];
 
 const run = promisify(execFile);
 const cli = async (...args: string[]) => {
@@ -153,7 +154,8 @@ try {
 
   mkdirSync(PICTURES, { recursive: true });
   const browser = await openBrowser();
-  await browser.picture(delivered.notification.link, ['Completed', 'Event History'], 'notification.png');
+  const family = delivered.notification.link.replace(/history$/, 'relationships');
+  await browser.picture(family, ['Completed', 'push:user:user-1', 'email:user:user-2'], 'notification.png');
   await browser.picture(
     dying.notification.deadLetters[0]!.link,
     ['Failed', 'RouteDeadLettered'],
