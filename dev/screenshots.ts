@@ -154,8 +154,8 @@ try {
 
   mkdirSync(PICTURES, { recursive: true });
   const browser = await openBrowser();
-  const family = delivered.notification.link.replace(/history$/, 'relationships');
-  await browser.picture(family, ['Completed', 'push:user:user-1', 'email:user:user-2'], 'notification.png');
+  const routes = ['push:user:user-1', 'email:user:user-2'];
+  await browser.picture(delivered.notification.link, ['Completed', ...routes], 'notification.png');
   await browser.picture(
     dying.notification.deadLetters[0]!.link,
     ['Failed', 'RouteDeadLettered'],
