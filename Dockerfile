@@ -13,9 +13,11 @@ COPY package.json package-lock.json .npmrc ./
 RUN npm install --no-save --omit=dev --ignore-scripts --no-audit --no-fund
 COPY . .
 # Into node_modules/.cache/galaxy-notify, under the hash of what it is made of; a start finds it there and writes nothing.
+# Both bundles: with NOTIFICATION_PAYLOAD_KEYS the second one is used, and the process could not make it itself.
 RUN ["node", "--input-type=module", "--eval", "\
 import { workflowBundle } from './workers/workflow-bundle.ts';\
-await workflowBundle();"]
+await workflowBundle();\
+await workflowBundle({ encodesFailures: true });"]
 
 FROM node:24-slim
 # TLS to Temporal looks for the system's certificates, which the slim image does not have.
@@ -24,9 +26,11 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 ENV NODE_ENV=production
 WORKDIR /app
-# Owned by root: the process can read all of it and change none.
+# Owned by root: the process can read all of it and change none. It writes no file at all, so that the container may run
+# with a read-only root file system (docker-compose.yml, deploy/helm).
 COPY --from=build /app ./
-USER node
+# `node` of the image, by number: Kubernetes cannot tell of a name that it is not root.
+USER 1000:1000
 EXPOSE 8092
 # Follows NOTIFICATION_INTERNAL_HTTP_ADDR only while the port stays 8092; override it together with the port.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=30s --retries=3 \

@@ -1,22 +1,18 @@
 /** `doctor`: everything the service depends on, at one glance. */
 import type { Command } from 'commander';
 import { subjectNotFoundSchema, userPath } from '../api/user-service.ts';
-import type { Config, RoleName } from '../workers/config.ts';
+import type { Config } from '../workers/config.ts';
 import { ADMIN_EMAIL_VARIABLES, ConfigError, loadConfig } from '../workers/config.ts';
-import { ACCOUNT_CALLBACK_TASK_QUEUE } from '../workflows/account-callback-contract.ts';
-import { INTENT_TASK_QUEUE, SEARCH_ATTRIBUTES } from '../workflows/intent-contract.ts';
-import { MOBILE_SEARCH_ATTRIBUTES, MOBILE_TASK_QUEUE } from '../workflows/mobile-push-contract.ts';
-import { SUBSCRIPTION_TASK_QUEUE } from '../workflows/subscription-contract.ts';
-import { SYMBOL_CONFIG_TASK_QUEUE } from '../workflows/symbol-config-contract.ts';
 import { action, helpWith } from './cli-command.ts';
 import { EXIT } from './cli-exit-codes.ts';
+import { needsOf } from './cli-needs.ts';
 import { countOf, printFields, printHeading, printJson, printTable, report } from './cli-output.ts';
+import { reachChecks } from './cli-reach.ts';
 import type { Session } from './cli-session.ts';
 import { NotConfiguredError, openSession } from './cli-session.ts';
 import { postgresChecks } from './doctor-postgres.ts';
 import { redisChecks } from './doctor-redis.ts';
 import { mobileChecks } from './doctor-mobile.ts';
-import type { TemporalNeeds } from './doctor-temporal.ts';
 import { temporalChecks } from './doctor-temporal.ts';
 import type { CheckGroup, Diagnosis, Finding } from './doctor.ts';
 import { diagnose, error, ok, warn } from './doctor.ts';
@@ -30,7 +26,9 @@ const PROBE_USER_ID = 'galaxy-notify-doctor';
 export function addDoctorCommand(program: Command): void {
   program
     .command('doctor')
-    .description('Check configuration, Redis, PostgreSQL, Temporal, User Service, workers and what waits.')
+    .description(
+      'Check configuration, Redis, PostgreSQL, Temporal with its schedules, what the roles reach for, workers and what waits.',
+    )
     .addHelpText('after', helpWith('galaxy-notify doctor', 'galaxy-notify doctor --json'))
     .action(
       action(async ({ json }) => {
@@ -90,6 +88,7 @@ function groupsOf({ config, addresses, resources, reach }: Session): CheckGroup[
     temporalChecks(resources, () => reach('temporal'), needsOf(config)),
     ...(config.roles.includes('mobile-push') ? [mobileGroup(resources, config)] : []),
     [['User Service', () => userService(addresses.userServiceUrl, values.NOTIFICATION_USER_SERVICE_TIMEOUT)]],
+    ...reachChecks(config),
     [['replicas', () => replicas(config)]],
   ];
 }
@@ -101,23 +100,6 @@ const mobileGroup = ({ redis, db }: Session['resources'], { values }: Config): C
     stream: values.NOTIFICATION_MOBILE_STREAM,
     group: values.NOTIFICATION_MOBILE_GROUP,
   });
-
-/** What each role needs of Temporal. */
-const NEEDS: Record<RoleName, TemporalNeeds> = {
-  intent: { taskQueues: [INTENT_TASK_QUEUE], searchAttributes: Object.values(SEARCH_ATTRIBUTES) },
-  'mobile-push': {
-    taskQueues: [MOBILE_TASK_QUEUE],
-    searchAttributes: Object.values(MOBILE_SEARCH_ATTRIBUTES),
-  },
-  'symbol-config': { taskQueues: [SYMBOL_CONFIG_TASK_QUEUE], searchAttributes: [] },
-  'account-callback': { taskQueues: [ACCOUNT_CALLBACK_TASK_QUEUE], searchAttributes: [] },
-  subscription: { taskQueues: [SUBSCRIPTION_TASK_QUEUE], searchAttributes: [] },
-};
-
-const needsOf = ({ roles }: Config): TemporalNeeds => ({
-  taskQueues: roles.flatMap((role) => NEEDS[role].taskQueues),
-  searchAttributes: roles.flatMap((role) => NEEDS[role].searchAttributes),
-});
 
 const sourceOf = (embedded: string[]): string =>
   embedded.length === 0

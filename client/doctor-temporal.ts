@@ -1,9 +1,10 @@
 /** What can be wrong with Temporal, the workflows that always run, and the workers. */
 import { ScheduleNotFoundError } from '@temporalio/client';
-import { RETENTION_SCHEDULE_ID } from '../workflows/intent-contract.ts';
+import type { NeededSchedule, Needs } from './cli-needs.ts';
 import { durationOf } from './cli-output.ts';
 import type { CheckGroup, Diagnosis } from './doctor.ts';
 import { error, ok, warn } from './doctor.ts';
+import { isUnknownNamespace } from './namespace.ts';
 import { bridgeOperations } from './operator-bridge.ts';
 import { bounded, dateOf } from './operator-live.ts';
 import type { OperatorResources } from './operator.ts';
@@ -18,16 +19,10 @@ const STALE_POLLER_MS = 120_000;
 /** `temporal.api.enums.v1.TaskQueueType`; the enum is not among the client's exports. */
 const WORKFLOW_TASKS = 1;
 
-/** What the roles of the configuration need in the namespace. */
-export interface TemporalNeeds {
-  taskQueues: readonly string[];
-  searchAttributes: readonly string[];
-}
-
 export function temporalChecks(
   resources: OperatorResources,
   reach: () => Promise<void>,
-  needs: TemporalNeeds,
+  needs: Needs,
 ): CheckGroup {
   return [
     ['Temporal', () => answers(resources, reach)],
@@ -38,7 +33,10 @@ export function temporalChecks(
       () => workers(resources, queue),
     ]),
     ['stream reader', () => reader(resources)],
-    ['retention schedule', () => schedule(resources)],
+    ...needs.schedules.map((needed): CheckGroup[number] => [
+      `schedule: ${needed.run.id}`,
+      () => schedule(resources, needed),
+    ]),
   ];
 }
 
@@ -46,7 +44,15 @@ async function answers(
   { temporal, namespace }: OperatorResources,
   reach: () => Promise<void>,
 ): Promise<Diagnosis> {
-  await reach();
+  try {
+    await reach();
+  } catch (failure) {
+    if (!isUnknownNamespace(failure)) throw failure;
+    return error(
+      `there is no namespace ${namespace}`,
+      'run galaxy-notify setup, or correct TEMPORAL_NAMESPACE',
+    );
+  }
   const began = performance.now();
   const { serverVersion = '' } = await bounded(temporal, () => temporal.workflowService.getSystemInfo({}));
   const detail = `version ${serverVersion}, namespace ${namespace}, answers in ${Math.round(performance.now() - began)} ms`;
@@ -61,10 +67,7 @@ async function retention({ temporal, namespace }: OperatorResources): Promise<Di
   const ms = Number(config?.workflowExecutionRetentionTtl?.seconds?.toString() ?? 0) * 1_000;
   const detail = `closed workflows are kept for ${durationOf(ms)}`;
   return ms < DAY_MS
-    ? warn(
-        detail,
-        'too short to look into what happened last night: temporal operator namespace update --retention 72h',
-      )
+    ? warn(detail, 'too short to look into what happened last night: galaxy-notify setup --retention 72h')
     : ok(detail);
 }
 
@@ -78,7 +81,10 @@ async function searchAttributes(
   const missing = needed.filter((name) => !(name in (customAttributes ?? {})));
   return missing.length === 0
     ? ok('all there')
-    : error(`missing: ${missing.join(', ')}`, 'the service creates them when it starts; may its role do so?');
+    : error(
+        `missing: ${missing.join(', ')}`,
+        'run galaxy-notify setup, or start the service: both create them, if they may',
+      );
 }
 
 async function workers({ temporal, namespace }: OperatorResources, taskQueue: string): Promise<Diagnosis> {
@@ -134,24 +140,31 @@ async function reader(resources: OperatorResources): Promise<Diagnosis> {
   );
 }
 
-async function schedule({ temporal }: OperatorResources): Promise<Diagnosis> {
+async function schedule(
+  { temporal }: OperatorResources,
+  { run, everyMs, purpose }: NeededSchedule,
+): Promise<Diagnosis> {
   try {
-    const { state, info } = await bounded(temporal, () =>
-      temporal.schedule.getHandle(RETENTION_SCHEDULE_ID).describe(),
+    const { state, info, spec } = await bounded(temporal, () =>
+      temporal.schedule.getHandle(run.id).describe(),
     );
     if (state.paused) {
-      return warn(
-        `${RETENTION_SCHEDULE_ID} is paused: ${state.note ?? ''}`,
-        'old rows are not deleted until it is unpaused',
-      );
+      return warn(`${run.id} is paused: ${state.note ?? ''}`, `until it is unpaused, ${purpose}`);
     }
     const next = info.nextActionTimes[0];
-    return ok(`next run ${next ? next.toISOString() : 'not planned'}`);
+    const every = spec.intervals?.[0]?.every;
+    const detail = `next run ${next ? next.toISOString() : 'not planned'}`;
+    return every === everyMs
+      ? ok(detail)
+      : warn(
+          `${detail}, every ${durationOf(every ?? 0)} instead of ${durationOf(everyMs)}`,
+          'galaxy-notify setup brings it to the configured interval, as does a start of the service',
+        );
   } catch (failure) {
     if (!(failure instanceof ScheduleNotFoundError)) throw failure;
     return error(
-      `there is no schedule ${RETENTION_SCHEDULE_ID}`,
-      'start the service: it creates the schedule',
+      `there is no schedule ${run.id}: ${purpose}`,
+      'run galaxy-notify setup, or start the service with its role: both create the schedule',
     );
   }
 }

@@ -9,6 +9,7 @@ import { bridgeWorkflowId } from '../workflows/stream-bridge-contract.ts';
 import { NotFoundError, OperationFailedError } from './operator-errors.ts';
 import { bounded, dateOf } from './operator-live.ts';
 import { WorkflowNotFoundError } from '@temporalio/client';
+import type { Payload } from '@temporalio/common';
 import { waitUntil } from './wait-until.ts';
 import { linkField } from './web-ui-links.ts';
 
@@ -128,16 +129,19 @@ export function bridgeOperations(resources: OperatorResources) {
         : {}),
       attempt: reader.attempt ?? 1,
       ...(reader.lastWorkerIdentity ? { worker: reader.lastWorkerIdentity } : {}),
-      ...(heartbeat
-        ? {
-            progress:
-              temporal.options.loadedDataConverter.payloadConverter.fromPayload<BridgeProgress>(heartbeat),
-          }
-        : {}),
+      ...(heartbeat ? { progress: await progressOf(heartbeat) } : {}),
       ...(heartbeatAt ? { heartbeatAt } : {}),
       ...(reader.lastFailure?.message ? { lastFailure: reader.lastFailure.message } : {}),
       ...(nextAttemptAt ? { nextAttemptAt } : {}),
     };
+  }
+
+  /** Encrypted where the service encrypts what Temporal keeps. */
+  async function progressOf(payload: Payload): Promise<BridgeProgress> {
+    const { payloadConverter, payloadCodecs } = temporal.options.loadedDataConverter;
+    let payloads = [payload];
+    for (const codec of payloadCodecs.toReversed()) payloads = await codec.decode(payloads);
+    return payloadConverter.fromPayload<BridgeProgress>(payloads[0]!);
   }
 
   async function readerId(): Promise<string> {

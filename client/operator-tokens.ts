@@ -59,13 +59,8 @@ export class TokenOperationError extends OperationFailedError {
  * All operations throw TokenOperationError for what was refused, and OperationFailedError for a wrong argument or when
  * no service answers in time; it does what it was asked for when it can.
  */
-export function tokenOperations({
-  temporal,
-  db,
-  keyBox,
-  agentId = 'default',
-  limitMs = LIMIT_MS,
-}: TokenResources) {
+export function tokenOperations(resources: TokenResources) {
+  const { temporal, db, agentId = 'default', limitMs = LIMIT_MS } = resources;
   return {
     /**
      * Registers a device, or goes on with a registration as far as it can go by itself. A new one is ended by `verify`,
@@ -113,6 +108,8 @@ export function tokenOperations({
       const problems = checked.error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`);
       throw new OperationFailedError(problems.join('\n'));
     }
+    // Only now: it may be made on demand, and nothing else here needs one.
+    const { keyBox } = resources;
     if (!keyBox) throw new OperationFailedError('there is no key to seal the request with');
     const requestId = randomUUID();
     await db.query(ENSURE_AGENT, [agentId]);

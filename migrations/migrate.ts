@@ -46,16 +46,36 @@ export async function migrate(dsn: string): Promise<string[]> {
   }
 }
 
-async function refuseNewerSchema(client: pg.Client): Promise<void> {
-  const { rows } = await client.query<{ table: string | null }>('SELECT to_regclass($1) AS table', [
+/**
+ * @returns names of the migrations that `migrate` would apply, oldest first.
+ * @throws SchemaNewerThanCodeError as `migrate` does.
+ */
+export async function pendingMigrations(dsn: string): Promise<string[]> {
+  const client = new pg.Client({ connectionString: dsn, application_name: 'galaxy-notify migrate' });
+  await client.connect();
+  try {
+    await refuseNewerSchema(client);
+    const applied = new Set(await appliedMigrations(client));
+    return (await migrationNames()).filter((name) => !applied.has(name)).sort();
+  } finally {
+    await client.end();
+  }
+}
+
+async function appliedMigrations(client: pg.Client): Promise<string[]> {
+  const { rows: tables } = await client.query<{ table: string | null }>('SELECT to_regclass($1) AS table', [
     `${SCHEMA}.${MIGRATIONS_TABLE}`,
   ]);
-  if (!rows[0]?.table) return;
-  const known = new Set(await migrationNames());
-  const applied = await client.query<{ name: string }>(
+  if (!tables[0]?.table) return [];
+  const { rows } = await client.query<{ name: string }>(
     `SELECT name FROM ${SCHEMA}.${MIGRATIONS_TABLE} ORDER BY id`,
   );
-  const unknown = applied.rows.map(({ name }) => name).filter((name) => !known.has(name));
+  return rows.map(({ name }) => name);
+}
+
+async function refuseNewerSchema(client: pg.Client): Promise<void> {
+  const known = new Set(await migrationNames());
+  const unknown = (await appliedMigrations(client)).filter((name) => !known.has(name));
   if (unknown.length > 0) {
     throw new SchemaNewerThanCodeError(
       `the database schema is newer than this release: it has ${unknown.join(', ')}; run that release or a later one`,

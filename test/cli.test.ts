@@ -119,6 +119,14 @@ describe('finding the servers', () => {
     expect(dead.stderr).toContain('not running any more');
   });
 
+  test('I30 in production only what a command uses must be configured', async () => {
+    const changes = { NODE_ENV: 'production', NOTIFICATION_REDIS_PASSWORD: 'unused' };
+    expect(await cli(['channels', 'list'], { changes })).toMatchObject({ code: 0, stderr: '' });
+    const refused = await cli(['tokens', 'register', 'AT:a1b2c3'], { changes });
+    expect(refused).toMatchObject({ code: 1, stdout: '' });
+    expect(refused.stderr).toContain('there is no key');
+  });
+
   test('I30 I32 a wrong variable and a server that is away are one line each', async () => {
     const wrong = await cli(['notifications', 'list'], { changes: { NOTIFICATION_REDIS_DB: 'x' } });
     expect(wrong.code).toBe(1);
@@ -252,6 +260,7 @@ describe('looking', () => {
       'Temporal',
       'workers: intent',
       'stream reader',
+      'schedule: intent-retention',
       'User Service',
     ]) {
       expect([name, statusOf(healthy.value, name)]).toEqual([name, 'ok']);

@@ -70,6 +70,19 @@ test('I25 I40 an intent goes its way, fails and is replayed, and Temporal holds 
   await eventually('the push event', async () => (await slot.redis.xlen(GATEWAY)) === 1);
 });
 
+test('I40 the progress of the reader, which its heartbeats tell, is read with the same keys', async () => {
+  const bench = cliFor(slot);
+  const changes = { NOTIFICATION_PAYLOAD_KEYS };
+  await eventually('a heartbeat', async () => {
+    const { stdout } = await bench.cli(['bridge', 'status', '--json'], { changes });
+    return (JSON.parse(stdout) as { progress?: { offset: string } }).progress?.offset.includes('-');
+  });
+  const doctor = await bench.cli(['doctor', '--json'], { changes });
+  const { findings } = JSON.parse(doctor.stdout) as { findings: { name: string; status: string }[] };
+  expect(findings.find(({ name }) => name === 'stream reader')).toMatchObject({ status: 'ok' });
+  bench.dispose();
+});
+
 test('I40 the command line reads with the same keys', async () => {
   const id = await publishTurn(slot.redis, 'secret-key-2');
   await untilStarted(slot.client.workflow.getHandle(notificationWorkflowId(id)));

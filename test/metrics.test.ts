@@ -216,4 +216,21 @@ describe('attributes', () => {
     await eventually('traces', async () => collector.paths.includes('/v1/traces'));
     expect(new Set(collector.paths)).toEqual(new Set(['/v1/metrics', '/v1/traces']));
   });
+
+  test("I33 metrics of Temporal's SDK come along: how long tasks wait, and what calls cost", async () => {
+    await eventually("Temporal's metrics", async () => collector.temporalMetrics.size > 0);
+    expect([...collector.temporalMetrics]).toEqual(
+      expect.arrayContaining([
+        'temporal_workflow_task_schedule_to_start_latency',
+        'temporal_activity_schedule_to_start_latency',
+        'temporal_workflow_task_execution_latency',
+        'temporal_worker_task_slots_available',
+        'temporal_worker_task_slots_used',
+        'temporal_num_pollers',
+        'temporal_sticky_cache_size',
+        'temporal_request',
+        'temporal_request_latency',
+      ]),
+    );
+  });
 });

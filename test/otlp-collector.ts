@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { json } from 'node:stream/consumers';
+import { buffer, json } from 'node:stream/consumers';
 
 export type Attributes = Record<string, string | number | undefined>;
 
@@ -24,6 +24,8 @@ export interface Collector {
   exports: readonly MetricsExport[];
   /** The points of a metric in the newest export; none when it is not in it. */
   latest(name: string): readonly Point[];
+  /** Names of the metrics of Temporal's SDK, which exports by itself and in binary form. */
+  temporalMetrics: ReadonlySet<string>;
   /** Paths of all requests so far, traces included. */
   paths: readonly string[];
   stop(): Promise<void>;
@@ -33,9 +35,18 @@ export interface Collector {
 export async function startCollector({ answers = true } = {}): Promise<Collector> {
   const exports: MetricsExport[] = [];
   const paths: string[] = [];
+  const temporalMetrics = new Set<string>();
   const server = createServer((request, response) => {
     paths.push(request.url ?? '');
     if (!answers) return;
+    if (request.headers['content-type'] === 'application/x-protobuf') {
+      // Texts stand in a protobuf message as they are.
+      void buffer(request).then((body) => {
+        for (const [name] of body.toString('latin1').matchAll(/temporal_[a-z_]+/g)) temporalMetrics.add(name);
+        response.writeHead(200, { 'content-type': 'application/x-protobuf' }).end();
+      });
+      return;
+    }
     void json(request).then((body) => {
       const { resourceMetrics = [] } = body as { resourceMetrics?: OtlpResourceMetrics[] };
       exports.push(...resourceMetrics.map(exportOf));
@@ -48,6 +59,7 @@ export async function startCollector({ answers = true } = {}): Promise<Collector
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     exports,
     latest: (name) => exports.at(-1)?.points.get(name) ?? [],
+    temporalMetrics,
     paths,
     stop: async () => {
       const closed = once(server, 'close');

@@ -5,7 +5,7 @@ import type { Stack } from '../dev/stack.ts';
 import type { Config } from './config.ts';
 import { hasTemporalProfile } from './config.ts';
 import type { Endpoints } from './resources.ts';
-import { SEARCH_ATTRIBUTE_NAMES } from './temporal-setup.ts';
+import { SEARCH_ATTRIBUTE_NAMES } from '../client/namespace.ts';
 import { readSymbolTargets } from './symbol-config-setup.ts';
 import { reasonOf } from '../activities/reason.ts';
 

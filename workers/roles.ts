@@ -10,6 +10,7 @@ import { consumeMobileJobs } from '../activities/mobile-stream.ts';
 import { createSteeringActivities } from '../activities/route-steering.ts';
 import { createBridgeActivities } from '../activities/stream-bridge.ts';
 import { createSymbolConfigActivities } from '../activities/symbol-config.ts';
+import { INTENT_RETENTION, MOBILE_RETENTION } from '../client/namespace.ts';
 import { ACCOUNT_CALLBACK_TASK_QUEUE } from '../workflows/account-callback-contract.ts';
 import { INTENT_TASK_QUEUE } from '../workflows/intent-contract.ts';
 import { MOBILE_TASK_QUEUE } from '../workflows/mobile-push-contract.ts';
@@ -20,13 +21,7 @@ import type { RoleName } from './config.ts';
 import type { Resources } from './resources.ts';
 import { beginSubscriptions, subscriptionActivities } from './subscription-setup.ts';
 import { beginSymbolConfig } from './symbol-config-setup.ts';
-import {
-  INTENT_RETENTION,
-  MOBILE_RETENTION,
-  ensureBridge,
-  ensureChannels,
-  ensureRetentionSchedule,
-} from './temporal-setup.ts';
+import { ensureBridge, ensureChannels, ensureRetentionSchedule } from './temporal-setup.ts';
 
 /** Something that runs in this process for as long as the role does. */
 export interface Running {

@@ -1,6 +1,6 @@
 /** One running process of the service: its life from connected to stopped. */
 import type { DataConverter } from '@temporalio/common';
-import type { WorkerOptions } from '@temporalio/worker';
+import type { TelemetryOptions, WorkerOptions } from '@temporalio/worker';
 import { Runtime, Worker, makeTelemetryFilterString } from '@temporalio/worker';
 import type { Logger } from 'pino';
 import { observeGauges } from '../activities/gauges.ts';
@@ -13,7 +13,7 @@ import type { Endpoints } from './resources.ts';
 import { connectResources } from './resources.ts';
 import type { Running } from './roles.ts';
 import { ROLES } from './roles.ts';
-import { startTelemetry } from './telemetry.ts';
+import { startTelemetry, temporalMetrics } from './telemetry.ts';
 import { ensureSearchAttributes, temporalLogger } from './temporal-setup.ts';
 import { workflowBundle } from './workflow-bundle.ts';
 
@@ -59,7 +59,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
   }
 
   async function start(): Promise<Service> {
-    installTemporalRuntime(log);
+    installTemporalRuntime(log, temporalMetrics(config));
     const telemetry = startTelemetry(config, log);
     opened.push({ what: 'telemetry', close: () => telemetry.shutdown() });
     const draining = new AbortController();
@@ -164,13 +164,16 @@ export async function startService(options: ServiceOptions): Promise<Service> {
 let runtimeInstalled = false;
 
 /** The SDK's runtime exists once per process and cannot be replaced. */
-export function installTemporalRuntime(log: Logger): void {
+export function installTemporalRuntime(log: Logger, metrics?: TelemetryOptions['metrics']): void {
   if (runtimeInstalled) return;
   runtimeInstalled = true;
   Runtime.install({
     logger: temporalLogger(log),
     // The SDK's core would write lines of its own format to standard output.
-    telemetryOptions: { logging: { forward: {}, filter: makeTelemetryFilterString({ core: 'WARN' }) } },
+    telemetryOptions: {
+      logging: { forward: {}, filter: makeTelemetryFilterString({ core: 'WARN' }) },
+      ...(metrics ? { metrics } : {}),
+    },
     // The process decides when to stop, and stops more than its workers.
     shutdownSignals: [],
   });

@@ -7,20 +7,18 @@ import { createSubscriptionCommands } from '../activities/subscription-commands.
 import { observeSubscriptions } from '../activities/subscription-gauges.ts';
 import { createSubscriptionTokenActivities } from '../activities/subscription-token.ts';
 import { createSubscriptionActivities } from '../activities/subscription.ts';
+import { SUBSCRIPTION_SWEEP, ensureSchedule } from '../client/namespace.ts';
 import { keptKey } from '../api/kept-key.ts';
 import type { KeyBox } from '../api/key-box.ts';
 import { createKeyBox } from '../api/key-box.ts';
 import {
   SUBSCRIPTION_TASK_QUEUE,
   SUPERVISOR_WORKFLOW,
-  SWEEP_SCHEDULE_ID,
-  SWEEP_WORKFLOW,
   supervisorWorkflowId,
 } from '../workflows/subscription-contract.ts';
 import type { Config } from './config.ts';
 import type { Resources } from './resources.ts';
 import type { Running } from './roles.ts';
-import { ensureSchedule } from './temporal-setup.ts';
 
 /** What only the role subscription has. */
 export interface SubscriptionParts {
@@ -100,8 +98,7 @@ export async function beginSubscriptions(resources: Resources): Promise<Running>
   const { client, db, meter } = resources;
   const { agentId, settings } = partsOf(resources);
   await ensureAgent(db, agentId);
-  const sweep = { id: SWEEP_SCHEDULE_ID, workflowType: SWEEP_WORKFLOW, taskQueue: SUBSCRIPTION_TASK_QUEUE };
-  await ensureSchedule(resources, sweep, settings.sweepIntervalMs);
+  await ensureSchedule(client, SUBSCRIPTION_SWEEP, settings.sweepIntervalMs);
   await client.workflow.start(SUPERVISOR_WORKFLOW, {
     workflowId: supervisorWorkflowId(agentId),
     taskQueue: SUBSCRIPTION_TASK_QUEUE,
@@ -110,7 +107,7 @@ export async function beginSubscriptions(resources: Resources): Promise<Running>
     staticSummary: `subscriptions of ${agentId}`,
   });
   // What became due while nobody ran.
-  await client.schedule.getHandle(SWEEP_SCHEDULE_ID).trigger();
+  await client.schedule.getHandle(SUBSCRIPTION_SWEEP.id).trigger();
   const stopObserving = observeSubscriptions(meter, resources);
   return {
     async stop() {

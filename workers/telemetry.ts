@@ -1,7 +1,7 @@
 /**
  * OpenTelemetry. Traces: clients and activities make spans, workflows carry the context between them
- * (workflows/trace-context.ts). Metrics: counters and gauges (activities/metrics.ts, activities/gauges.ts). Both leave
- * the process only when an exporter is configured; without one they cost nothing.
+ * (workflows/trace-context.ts). Metrics: counters and gauges (activities/metrics.ts, activities/gauges.ts), and those of
+ * Temporal's SDK. All leave the process only when an exporter is configured; without one they cost nothing.
  */
 import { randomUUID } from 'node:crypto';
 import type { Meter } from '@opentelemetry/api';
@@ -33,7 +33,7 @@ import {
   OpenTelemetryActivityOutboundInterceptor,
   OpenTelemetryWorkflowClientInterceptor,
 } from '@temporalio/interceptors-opentelemetry-v2';
-import type { ActivityInterceptorsFactory } from '@temporalio/worker';
+import type { ActivityInterceptorsFactory, TelemetryOptions } from '@temporalio/worker';
 import type { Logger } from 'pino';
 import type { Metrics } from '../activities/metrics.ts';
 import { createMetrics } from '../activities/metrics.ts';
@@ -86,10 +86,26 @@ export function startTelemetry({ values }: Config, log: Logger): Telemetry {
   };
 }
 
+/**
+ * What the native part of Temporal's SDK reports about its workers and calls, `temporal_*`: sent by itself, to the same
+ * place and as often. Undefined when metrics go nowhere.
+ */
+export function temporalMetrics({ values }: Config): TelemetryOptions['metrics'] {
+  const url = urlOf(values, 'metrics');
+  if (url === undefined) return undefined;
+  return {
+    otel: { url, http: true, metricsExportInterval: values.OTEL_METRIC_EXPORT_INTERVAL },
+    // In OTLP these are attributes of the resource, as resourceOf has them.
+    globalTags: { 'service.name': values.OTEL_SERVICE_NAME, 'service.instance.id': INSTANCE_ID },
+  };
+}
+
 /** Processes of one service differ by the instance: collectors would take their counters for one otherwise. */
+const INSTANCE_ID = randomUUID();
+
 function resourceOf({ OTEL_SERVICE_NAME }: Config['values']): Resource {
   return defaultResource()
-    .merge(resourceFromAttributes({ 'service.instance.id': randomUUID() }))
+    .merge(resourceFromAttributes({ 'service.instance.id': INSTANCE_ID }))
     .merge(detectResources({ detectors: [envDetector] }))
     .merge(resourceFromAttributes({ 'service.name': OTEL_SERVICE_NAME }));
 }

@@ -1,41 +1,22 @@
 /** What the service needs to find in its Temporal namespace, created when missing. Safe to run at every start. */
-import { ScheduleAlreadyRunning, ScheduleOverlapPolicy } from '@temporalio/client';
 import type { Logger } from 'pino';
+import type { ScheduledRun } from '../client/namespace.ts';
+import {
+  SEARCH_ATTRIBUTE_NAMES,
+  addSearchAttributes,
+  ensureSchedule,
+  missingSearchAttributes,
+} from '../client/namespace.ts';
 import { CHANNEL_WORKFLOW, channelWorkflowId } from '../workflows/channel-contract.ts';
-import {
-  CHANNELS,
-  INTENT_TASK_QUEUE,
-  RETENTION_SCHEDULE_ID,
-  RETENTION_WORKFLOW,
-  SEARCH_ATTRIBUTES,
-} from '../workflows/intent-contract.ts';
-import {
-  MOBILE_SEARCH_ATTRIBUTES,
-  MOBILE_RETENTION_SCHEDULE_ID,
-  MOBILE_RETENTION_WORKFLOW,
-  MOBILE_TASK_QUEUE,
-} from '../workflows/mobile-push-contract.ts';
+import { CHANNELS, INTENT_TASK_QUEUE } from '../workflows/intent-contract.ts';
 import { BRIDGE_WORKFLOW, bridgeWorkflowId } from '../workflows/stream-bridge-contract.ts';
 import type { Resources } from './resources.ts';
 
-/** `temporal.api.enums.v1.IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD`; the enum is not among the SDK's exports. */
-const KEYWORD = 2;
-
-/** Of all features, all of type Keyword. SQL visibility stores have room for ten in a namespace. */
-export const SEARCH_ATTRIBUTE_NAMES: readonly string[] = [
-  ...Object.values(SEARCH_ATTRIBUTES),
-  ...Object.values(MOBILE_SEARCH_ATTRIBUTES),
-];
-
 /** Creates the custom search attributes that the namespace lacks. */
 export async function ensureSearchAttributes({ connection, namespace, log }: Resources): Promise<void> {
-  const { customAttributes } = await connection.operatorService.listSearchAttributes({ namespace });
-  const missing = SEARCH_ATTRIBUTE_NAMES.filter((name) => !(name in customAttributes));
+  const missing = await missingSearchAttributes(connection, namespace, SEARCH_ATTRIBUTE_NAMES);
   if (missing.length === 0) return;
-  await connection.operatorService.addSearchAttributes({
-    namespace,
-    searchAttributes: Object.fromEntries(missing.map((name) => [name, KEYWORD])),
-  });
+  await addSearchAttributes(connection, namespace, missing);
   log.info({ namespace, search_attributes: missing }, 'search attributes created');
 }
 
@@ -65,49 +46,12 @@ export async function ensureChannels({ client }: Resources): Promise<void> {
   );
 }
 
-/** What a schedule starts. */
-interface ScheduledRun {
-  /** Of the schedule and of the workflows that it starts. */
-  id: string;
-  workflowType: string;
-  taskQueue: string;
-}
-
-export const INTENT_RETENTION: ScheduledRun = {
-  id: RETENTION_SCHEDULE_ID,
-  workflowType: RETENTION_WORKFLOW,
-  taskQueue: INTENT_TASK_QUEUE,
-};
-
-export const MOBILE_RETENTION: ScheduledRun = {
-  id: MOBILE_RETENTION_SCHEDULE_ID,
-  workflowType: MOBILE_RETENTION_WORKFLOW,
-  taskQueue: MOBILE_TASK_QUEUE,
-};
-
 /** Creates a retention schedule, or brings its interval to the configured one. */
-export async function ensureRetentionSchedule(resources: Resources, run: ScheduledRun): Promise<void> {
-  await ensureSchedule(resources, run, resources.cleanupIntervalMs);
-}
-
-/** Creates a schedule of single runs, or brings its interval to the configured one. */
-export async function ensureSchedule(
-  { client }: Resources,
-  { id, workflowType, taskQueue }: ScheduledRun,
-  everyMs: number,
+export async function ensureRetentionSchedule(
+  { client, cleanupIntervalMs }: Resources,
+  run: ScheduledRun,
 ): Promise<void> {
-  const spec = { intervals: [{ every: everyMs }] };
-  try {
-    await client.schedule.create({
-      scheduleId: id,
-      spec,
-      policies: { overlap: ScheduleOverlapPolicy.SKIP },
-      action: { type: 'startWorkflow', workflowType, workflowId: id, taskQueue, args: [] },
-    });
-  } catch (error) {
-    if (!(error instanceof ScheduleAlreadyRunning)) throw error;
-    await client.schedule.getHandle(id).update((schedule) => ({ ...schedule, spec }));
-  }
+  await ensureSchedule(client, run, cleanupIntervalMs);
 }
 
 /** Brings Temporal's own log lines into ours, so that one process writes one format. */

@@ -1,0 +1,101 @@
+/**
+ * The Grafana dashboards in deploy/dashboards/, made of the tables in dashboard-panels.ts: `npm run dashboards` writes
+ * them, `-- --check` fails when one is not up to date. Written by hand they would be thousands of lines that differ in
+ * a title and a query.
+ */
+import { readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { format } from 'prettier';
+import type { Dashboard, Panel } from './dashboard-panels.ts';
+import { DASHBOARDS } from './dashboard-panels.ts';
+
+const HERE = import.meta.dirname;
+const DATASOURCE = { type: 'prometheus', uid: '${datasource}' };
+/** Grafana's grid is 24 columns wide. */
+const COLUMNS = 24;
+const [WIDTH, HEIGHT] = [8, 7];
+
+function panelOf(
+  { title, about, kind = 'timeseries', unit = 'short', queries, thresholds }: Panel,
+  index: number,
+) {
+  const perRow = COLUMNS / WIDTH;
+  const isTimeseries = kind === 'timeseries';
+  return {
+    id: index + 1,
+    type: kind,
+    title,
+    description: about,
+    datasource: DATASOURCE,
+    gridPos: {
+      x: (index % perRow) * WIDTH,
+      y: Math.floor(index / perRow) * HEIGHT,
+      w: WIDTH,
+      h: HEIGHT,
+    },
+    fieldConfig: {
+      defaults: {
+        unit,
+        min: 0,
+        ...(isTimeseries
+          ? { custom: { lineWidth: 1, fillOpacity: 8, showPoints: 'never', spanNulls: false } }
+          : {}),
+        ...(thresholds
+          ? {
+              thresholds: {
+                mode: 'absolute',
+                steps: ['green', 'yellow', 'red'].map((color, step) => ({
+                  color,
+                  value: step === 0 ? null : thresholds[step - 1],
+                })),
+              },
+            }
+          : {}),
+      },
+      overrides: [],
+    },
+    options: isTimeseries
+      ? { legend: { displayMode: 'list', placement: 'bottom' }, tooltip: { mode: 'multi', sort: 'desc' } }
+      : { reduceOptions: { calcs: ['lastNotNull'] }, colorMode: thresholds ? 'value' : 'none' },
+    targets: queries.map(([expr, legend], at) => ({
+      refId: String.fromCharCode(65 + at),
+      datasource: DATASOURCE,
+      expr,
+      legendFormat: legend,
+    })),
+  };
+}
+
+function dashboardOf({ uid, title, about, panels }: Dashboard) {
+  return {
+    uid,
+    title,
+    description: about,
+    tags: ['galaxy-notify'],
+    schemaVersion: 39,
+    version: 1,
+    editable: true,
+    graphTooltip: 1,
+    timezone: 'utc',
+    refresh: '30s',
+    time: { from: 'now-3h', to: 'now' },
+    links: [{ type: 'dashboards', title: 'galaxy-notify', tags: ['galaxy-notify'], asDropdown: true }],
+    templating: {
+      list: [{ name: 'datasource', label: 'Data source', type: 'datasource', query: 'prometheus' }],
+    },
+    annotations: { list: [] },
+    panels: panels.map(panelOf),
+  };
+}
+
+const style = JSON.parse(readFileSync(path.join(HERE, '..', '.prettierrc.json'), 'utf8')) as object;
+for (const dashboard of DASHBOARDS) {
+  const file = path.join(HERE, 'dashboards', `${dashboard.uid}.json`);
+  const text = await format(JSON.stringify(dashboardOf(dashboard)), { parser: 'json', ...style });
+  if (!process.argv.includes('--check')) {
+    writeFileSync(file, text);
+  } else if (readFileSync(file, 'utf8') !== text) {
+    console.error(`${file} is not up to date: npm run dashboards`);
+    process.exitCode = 1;
+  }
+}

@@ -1,0 +1,104 @@
+#!/usr/bin/env bash
+# Checks what lies in deploy/ with the tools of those whose formats it is in: the chart with Helm and the schemas of the
+# Kubernetes API, rules and configuration with Prometheus's own tool. `npm test` checks what needs no tool.
+#
+#   deploy/validate.sh             a tool that is missing is built with Go or installed with pip into a cache, once
+#   deploy/validate.sh --no-build  what a missing tool would check is left out, with a line that says so
+#
+# The exit code is the number of checks that failed; what was left out is none.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+
+may_build=yes
+[ "${1:-}" = --no-build ] && may_build=no
+cache="${XDG_CACHE_HOME:-$HOME/.cache}/galaxy-notify/tools"
+mkdir -p "$cache"
+export PATH="$PATH:$cache:$cache/python/bin"
+failed=0
+
+# Built in a module of its own: `go install` refuses modules with an `exclude`, as Prometheus's.
+with_go() { # program, package, version
+  command -v go >/dev/null || return 1
+  (
+    cd "$(mktemp -d)" && go mod init tool && go get "$2@$3" && go build -trimpath -o "$cache/$1" "$2"
+  ) >"$cache/$1.log" 2>&1
+}
+
+with_pip() { # program, requirement
+  python3 -m venv "$cache/python" >"$cache/$1.log" 2>&1 &&
+    "$cache/python/bin/pip" install --quiet "$2" >>"$cache/$1.log" 2>&1
+}
+
+have() { # program, how to get it...
+  local program=$1
+  shift
+  command -v "$program" >/dev/null && return
+  if [ "$may_build" = yes ]; then
+    echo "getting $program, which may take minutes, once"
+    "$@" && return
+    echo "$program could not be had, see $cache/$program.log"
+  fi
+  echo "left out, for lack of $program:"
+  return 1
+}
+
+check() { # name, command...
+  local name=$1 output
+  shift
+  if output=$("$@" 2>&1); then
+    echo "ok      $name"
+  else
+    echo "FAILED  $name"
+    echo "$output"
+    failed=$((failed + 1))
+  fi
+}
+
+KUBERNETES=1.34.0
+chart=deploy/helm/galaxy-notify
+rendered=$(mktemp -d)
+trap 'rm -rf "$rendered"' EXIT
+
+render() { # name of a file of values
+  # A Helm that was not built by its makers takes an old Kubernetes for granted.
+  helm template release "$chart" --namespace notify --kube-version "$KUBERNETES" --values "$chart/ci/$1.yaml" >"$rendered/$1.yaml"
+}
+
+# KEDA's own kind is not part of the API of Kubernetes.
+without_keda() {
+  node -e '
+    const documents = require("node:fs").readFileSync(process.argv[1], "utf8").split(/^---$/m);
+    console.log(documents.filter((text) => !/^kind: ScaledObject$/m.test(text)).join("---\n"));
+  ' "$1"
+}
+
+if have helm with_go helm helm.sh/helm/v3/cmd/helm v3.18.6; then
+  for values in minimal all-roles; do
+    check "chart, linted with the values $values" helm lint --strict "$chart" --values "$chart/ci/$values.yaml"
+    check "chart, rendered with the values $values" render "$values"
+  done
+  # What must not be forgotten is asked for, instead of failing in the cluster.
+  check 'chart, refuses to be installed without any value' bash -c "! helm template release $chart --kube-version $KUBERNETES"
+  if have kubernetes-validate with_pip kubernetes-validate 'kubernetes-validate==1.37.*'; then
+    for values in minimal all-roles; do
+      without_keda "$rendered/$values.yaml" >"$rendered/$values-api.yaml"
+      check "chart, $values, has documents" grep -q '^kind: Deployment$' "$rendered/$values-api.yaml"
+      check "chart, $values, against the schemas of Kubernetes" \
+        kubernetes-validate --strict --kubernetes-version "${KUBERNETES%.*}" "$rendered/$values-api.yaml"
+    done
+  else
+    echo '  the schemas of Kubernetes'
+  fi
+else
+  echo '  the chart'
+fi
+
+if have promtool with_go promtool github.com/prometheus/prometheus/cmd/promtool v0.305.0; then
+  check 'alarms' promtool check rules deploy/alerts/*.yaml
+  check 'alarms, on made-up series' promtool test rules deploy/alerts/tests/*.yaml
+  check 'configuration of Prometheus' promtool check config --syntax-only deploy/compose/prometheus.yaml
+else
+  echo '  alarms, and the configuration of Prometheus'
+fi
+
+exit "$failed"

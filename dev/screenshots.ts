@@ -1,0 +1,167 @@
+/**
+ * `npm run screenshots`: the pictures of the README, of this program in a real Web UI. Starts the demo, publishes an
+ * intent whose push cannot be handed off, and lets a headless Chromium look. Needs `chromium` on the PATH.
+ */
+import { execFile, spawn } from 'node:child_process';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { promisify } from 'node:util';
+import { Redis } from 'ioredis';
+import { readStackEndpoints } from '../client/stack-endpoints.ts';
+import { freePort } from './ports.ts';
+
+const ROOT = path.dirname(import.meta.dirname);
+const PICTURES = path.join(ROOT, 'docs');
+const DATA_DIR = path.join(ROOT, '.data', 'screenshots');
+const GATEWAY = 'gateway:client-events';
+/** Of a start that has to build Temporal first, ms. */
+const START_LIMIT_MS = 600_000;
+const PAGE_LIMIT_MS = 60_000;
+/** Wide enough for the Web UI to put its header into columns. */
+const [WIDTH, HEIGHT] = [1500, 1100];
+
+const run = promisify(execFile);
+const cli = async (...args: string[]) => {
+  const command = [process.execPath, path.join(ROOT, 'client', 'cli.ts'), ...args, '--json'];
+  // A route that died is exit code 1, with the result all the same.
+  const { stdout = '' } = await run('env', [`NOTIFICATION_DATA_DIR=${DATA_DIR}`, ...command]).catch(
+    (error: { stdout?: string }) => error,
+  );
+  return JSON.parse(stdout) as unknown;
+};
+
+async function until<T>(what: string, limitMs: number, probe: () => Promise<T | undefined>): Promise<T> {
+  const deadline = Date.now() + limitMs;
+  while (Date.now() < deadline) {
+    const found = await probe().catch(() => undefined);
+    if (found !== undefined) return found;
+    await sleep(200);
+  }
+  throw new Error(`${what}: not within ${limitMs / 1_000} s`);
+}
+
+/** The demo on free ports, with everything delivered, until `stop`. */
+async function startDemo() {
+  rmSync(DATA_DIR, { recursive: true, force: true });
+  const demo = spawn(
+    'env',
+    [`NOTIFICATION_DATA_DIR=${DATA_DIR}`, process.execPath, path.join(ROOT, 'dev', 'demo.ts'), '--keep'],
+    { cwd: ROOT, stdio: ['ignore', 'ignore', 'pipe'] },
+  );
+  let said = '';
+  demo.stderr.on('data', (chunk: Buffer) => (said += chunk.toString()));
+  await until('the demo', START_LIMIT_MS, async () =>
+    said.includes('Everything keeps running') || demo.exitCode !== null ? true : undefined,
+  );
+  if (demo.exitCode !== null) throw new Error(`the demo has ended:\n${said}`);
+  const ended = new Promise((resolve) => demo.once('exit', resolve));
+  return {
+    async stop() {
+      demo.kill('SIGINT');
+      await ended;
+    },
+  };
+}
+
+interface Published {
+  notification: { link: string; deadLetters: { link: string }[] };
+}
+
+const publish = (key: string) =>
+  cli(
+    ...['intents', 'publish', 'game.turn.ready', '--to', 'user-1,user-2', '--key', key, '--wait'],
+    ...['--field', 'game_id=game-7', '--field', 'game_name=Andromeda', '--field', 'turn_number=54'],
+  ) as Promise<Published>;
+
+/** Drives a page of Chromium by its debugging protocol. */
+async function openBrowser() {
+  const port = await freePort();
+  const profile = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-chromium-'));
+  const chromium = spawn(
+    'chromium',
+    [
+      ...['--headless=new', '--no-sandbox', '--disable-gpu', '--hide-scrollbars'],
+      ...[
+        `--window-size=${WIDTH},${HEIGHT}`,
+        `--user-data-dir=${profile}`,
+        `--remote-debugging-port=${port}`,
+      ],
+      'about:blank',
+    ],
+    { stdio: 'ignore' },
+  );
+  const page = await until('chromium', PAGE_LIMIT_MS, async () => {
+    const tabs = (await (await fetch(`http://127.0.0.1:${port}/json`)).json()) as {
+      type: string;
+      webSocketDebuggerUrl: string;
+    }[];
+    return tabs.find(({ type }) => type === 'page');
+  });
+  const socket = new WebSocket(page.webSocketDebuggerUrl);
+  await new Promise((resolve) => socket.addEventListener('open', resolve, { once: true }));
+  const waiting = new Map<number, (result: unknown) => void>();
+  socket.addEventListener('message', ({ data }) => {
+    const { id, result } = JSON.parse(String(data)) as { id: number; result: unknown };
+    waiting.get(id)?.(result);
+  });
+  let lastId = 0;
+  const send = <T>(method: string, params: object = {}) =>
+    new Promise<T>((resolve) => {
+      waiting.set(++lastId, resolve as (result: unknown) => void);
+      socket.send(JSON.stringify({ id: lastId, method, params }));
+    });
+  return {
+    /** @param texts that the page shows when it is complete. */
+    async picture(url: string, texts: string[], file: string): Promise<void> {
+      await send('Page.navigate', { url });
+      await until(url, PAGE_LIMIT_MS, async () => {
+        const { result } = await send<{ result: { value?: string } }>('Runtime.evaluate', {
+          expression: 'document.body.innerText',
+        });
+        return texts.every((text) => result.value?.includes(text)) ? true : undefined;
+      });
+      // Fonts and transitions; there is nothing to ask for them.
+      await sleep(1_500);
+      const { data } = await send<{ data: string }>('Page.captureScreenshot', { format: 'png' });
+      writeFileSync(path.join(PICTURES, file), Buffer.from(data, 'base64'));
+    },
+    async close() {
+      const ended = new Promise((resolve) => chromium.once('exit', resolve));
+      chromium.kill('SIGTERM');
+      await ended;
+      rmSync(profile, { recursive: true, force: true });
+    },
+  };
+}
+
+const demo = await startDemo();
+try {
+  const stack = readStackEndpoints(DATA_DIR);
+  if (stack.state !== 'running') throw new Error('the demo left no endpoints');
+  const [host = '', port] = stack.endpoints.redisAddr!.split(':');
+  const redis = new Redis({ host, port: Number(port) });
+
+  const delivered = await publish('game-7/turn-54');
+  // No push can be appended while the key holds something else; e-mail goes on.
+  await redis.rename(GATEWAY, `${GATEWAY}:kept`);
+  await redis.set(GATEWAY, 'not a stream');
+  const dying = await publish('game-7/turn-55');
+  await redis.del(GATEWAY);
+  await redis.rename(`${GATEWAY}:kept`, GATEWAY);
+  redis.disconnect();
+
+  mkdirSync(PICTURES, { recursive: true });
+  const browser = await openBrowser();
+  const routes = ['push:user:user-1', 'email:user:user-2'];
+  await browser.picture(delivered.notification.link, ['Completed', ...routes], 'notification.png');
+  await browser.picture(
+    dying.notification.deadLetters[0]!.link,
+    ['Failed', 'RouteDeadLettered'],
+    'dead-letter.png',
+  );
+  await browser.close();
+} finally {
+  await demo.stop();
+}
