@@ -89,12 +89,11 @@ export function openSession(config: Config): Session {
     namespace,
     intentsStream: config.values.NOTIFICATION_INTENTS_STREAM,
     agentId: config.values.NOTIFICATION_SUBSCRIPTION_AGENT,
-    // Made when it is needed: it may write a key into the data directory.
-    get keyBox() {
-      return createKeyBox(sealingKeysOf(config));
-    },
     ...(addresses.uiUrl === undefined ? {} : { uiUrl: addresses.uiUrl }),
   };
+  // Made when it is asked for by its name, and not by a copy of the rest: it may write a key into the data directory,
+  // and in production there need be none.
+  Object.defineProperty(resources, 'keyBox', { get: () => createKeyBox(sealingKeysOf(config)) });
   const checks: Record<Dependency, () => Promise<void>> = {
     redis: () =>
       check(
