@@ -32,6 +32,8 @@ export interface TcpProxy {
   port: number;
   /** Connections of clients that are open now. */
   readonly connections: number;
+  /** Bytes that are delayed at present. */
+  readonly delayedBytes: number;
   set(mode: ProxyMode): Promise<void>;
   /** Resets every connection that is open. @returns how many. */
   cut(): number;
@@ -68,6 +70,9 @@ export async function startTcpProxy(target: { host: string; port: number }): Pro
     port,
     get connections() {
       return pairs.size;
+    },
+    get delayedBytes() {
+      return [...pairs].reduce((sum, pair) => sum + pair.delayedBytes(), 0);
     },
     async set(next) {
       mode = next;
@@ -107,6 +112,7 @@ async function listen(port: number, accept: (client: Socket) => void) {
 
 /** A client's connection and the one that was opened for it. */
 interface Pair {
+  delayedBytes(): number;
   silence(direction: SilentDirection): void;
   reset(): void;
   closed: Promise<unknown>;
@@ -136,6 +142,7 @@ function joined(client: Socket, upstream: Socket, modeNow: () => ProxyMode): Pai
     if (!answers.isSilent()) answers.finish();
   });
   return {
+    delayedBytes: () => requests.delayedBytes() + answers.delayedBytes(),
     silence(direction) {
       if (direction !== 'answers') requests.silence();
       if (direction !== 'requests') answers.silence();
@@ -198,6 +205,7 @@ function pump(from: Socket, to: Socket, modeNow: () => ProxyMode) {
       from.resume();
     },
     isSilent: () => isSilent,
+    delayedBytes: () => waitingBytes,
     finish,
   };
 }

@@ -104,8 +104,7 @@ test('I36 delayed bytes come later and in order, also when the delay ends in bet
   await proxy.set({ kind: 'delay', ms: 300 });
   const startedAt = performance.now();
   one.says('first ');
-  await eventually('it to be on its way', async () => one.socket.bytesWritten === 6);
-  await new Promise((resolve) => setImmediate(resolve));
+  await eventually('it to be on its way', async () => proxy.delayedBytes === 6);
   await proxy.set({ kind: 'open' });
   one.says('second');
   await hears(one, 'first second');
