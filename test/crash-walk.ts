@@ -18,7 +18,7 @@ export interface CrashWalk {
    * Gives work to processes that die after the first step of an activity, after the second, and so on, until one does
    * all of it and lives.
    *
-   * @param put gives the work; its result says whether that work is done.
+   * @param put gives the work; its result says whether the process has lived to see it done.
    * @returns how many processes died.
    */
   through(activity: string, put: () => Promise<() => Promise<boolean>>, mostSteps?: number): Promise<number>;
@@ -72,7 +72,8 @@ export function createCrashWalk(slot: Slot, env: Record<string, string> = {}): C
 async function livesUntil(service: ServiceProcess, isDone: () => Promise<boolean>): Promise<boolean> {
   const deadline = Date.now() + DONE_LIMIT_MS;
   while (service.isRunning()) {
-    if (await isDone()) return service.isRunning();
+    // What cannot be asked about, because it does not exist yet, is not done.
+    if (await isDone().catch(() => false)) return service.isRunning();
     if (Date.now() > deadline) throw new Error('the process neither died nor did its work');
     await new Promise((resolve) => setTimeout(resolve, POLL_MS));
   }

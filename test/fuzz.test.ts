@@ -103,7 +103,8 @@ test(
   'I4 I6 I8 every entry of the intent stream is an intent or a malformed row that can be stored',
   () => {
     for (const value of [...NASTY_TEXTS, ...NASTY_JSON]) {
-      for (const good of goodIntents) {
+      // A type for users and one for administrators; the others differ in names only.
+      for (const good of [goodIntents[0]!, goodIntents[1]!]) {
         for (const [index] of good.entries()) {
           expectDecided(
             good.map(([name, own], at) => [name, at === index ? Buffer.from(value) : own] as const),
