@@ -181,7 +181,7 @@ async function runWith(
     // Every entry is counted in the end.
     NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM_MAX_LEN: '10000000',
     NOTIFICATION_ROUTE_BACKOFF_MAX: '5s',
-    ...Object.assign({}, ...works.map((work) => work.env)),
+    ...Object.fromEntries(works.flatMap((work) => Object.entries(work.env))),
   };
   report(
     `Starting ${SERVICES} processes of the service (${env['NOTIFICATION_ROUTE_DISPATCH']}, payloads ${isEncrypted ? 'encrypted' : 'plain'})`,

@@ -41,14 +41,16 @@ export async function openSubscriptions(arena: Arena): Promise<Work> {
       await activate();
       const made: string[] = [];
       for await (const index of arena.spread(Math.min(CONNECTIONS, arena.intents))) {
-        const created = await arena.offer(() =>
-          subscriptions.create([{ userId: 1 + (index % 2), server: random.oneOf(routers.messagingRouters) }]),
-        );
-        for (const one of created ?? []) if ('connId' in one) made.push(one.connId);
+        const server = random.oneOf(routers.messagingRouters);
+        // Several at once, as programs do.
+        void arena
+          .offer(() => subscriptions.create([{ userId: 1 + (index % 2), server }]))
+          .then((created) => created?.forEach((one) => 'connId' in one && made.push(one.connId)));
         const [chosen] = random.shuffled(made);
         if (chosen === undefined) continue;
-        if (random.chance(0.2)) await arena.offer(() => subscriptions.toggle([chosen], random.chance(0.5)));
-        if (random.chance(0.05)) await arena.offer(() => subscriptions.delete([chosen]));
+        const isOn = random.chance(0.5);
+        if (random.chance(0.2)) void arena.offer(() => subscriptions.toggle([chosen], isOn));
+        if (random.chance(0.05)) void arena.offer(() => subscriptions.delete([chosen]));
         if (random.chance(0.1)) {
           random.oneOf([...routers.messaging, routers.notification]).fail({
             failure: random.oneOf([

@@ -28,7 +28,7 @@ export async function openSymbols(arena: Arena): Promise<Work> {
         const symbol = `SYM${random.between(1, 12)}`;
         const metadata = { symbol, ticker: `${symbol}-${index}`, decimals: index % 9, priceScale: 1 + index };
         // One that gets no answer is stored, and goes out with a later one.
-        await arena.offer(() => symbols.set(metadata));
+        void arena.offer(() => symbols.set(metadata));
         changes += 1;
         if (random.chance(0.3)) {
           const { name } = random.oneOf(standIn.targets);

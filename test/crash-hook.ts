@@ -19,7 +19,7 @@ const REDIS_READS = new Set(
     ' ',
   ),
 );
-const SQL_WRITE = /\b(insert|update|delete|commit)\b/i;
+const SQL_WRITE = /\b(insert|update|delete)\b/i;
 
 // The sandbox's threads change nothing outside.
 if (isMainThread) await install();
@@ -69,13 +69,24 @@ async function install(): Promise<void> {
     return sendCommand.call(this, command, ...rest);
   };
 
+  /** What a transaction has written is nothing before its end. */
+  const inTransaction = new WeakSet<object>();
+  function isStep(client: object, sql: string): boolean {
+    if (/^\s*begin\b/i.test(sql)) inTransaction.add(client);
+    else if (/^\s*(commit|rollback)\b/i.test(sql)) {
+      inTransaction.delete(client);
+      return /commit/i.test(sql);
+    }
+    return SQL_WRITE.test(sql) && !inTransaction.has(client);
+  }
+
   const prototype = pg.Client.prototype as unknown as { query(...args: unknown[]): unknown };
   const query = prototype.query;
   prototype.query = function (...args) {
     const [statement] = args;
     const sql =
       typeof statement === 'string' ? statement : ((statement as { text?: string } | null)?.text ?? '');
-    if (!SQL_WRITE.test(sql)) return query.apply(this, args);
+    if (!isStep(this, sql)) return query.apply(this, args);
     const answered = begin();
     const last = args.at(-1);
     if (typeof last === 'function') {

@@ -66,7 +66,7 @@ test(
     const putGood = async () => {
       const [id] = await append(slot.redis, [entryOfTurn()]);
       good.push(id!);
-      return async () => (await slot.redis.get(OFFSET_KEY)) === id && isNotified(id!)();
+      return async () => (await slot.redis.get(OFFSET_KEY)) === id && isNotified(id)();
     };
     const putBad = async () => {
       const [id] = await append(slot.redis, [

@@ -57,7 +57,8 @@ test('S1 S5 a process that dies after any step of a change: every target has the
   };
   console.info(`processes that died: ${JSON.stringify(kills)}`);
   expect(kills.taken).toBeGreaterThanOrEqual(1);
-  expect(kills.pushed).toBeGreaterThanOrEqual(4);
+  // The last row may be seen before the process that wrote it is dead.
+  expect(kills.pushed).toBeGreaterThanOrEqual(3);
 
   await walk.survivor();
   // One change may have been made while nobody was there to be told.
