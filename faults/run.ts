@@ -32,9 +32,12 @@ import { openSymbols } from './symbols.ts';
 import type { Arena, Planted, Verdict, Work } from './work.ts';
 
 const SERVICES = 2;
-/** For one call while servers come and go, and for everything to be done after the last fault, ms. */
+/**
+ * For one call while servers come and go, and for anything at all to change while everything is waited for, ms: how long
+ * all of it takes is a matter of the machine.
+ */
 const PERSIST_LIMIT_MS = 180_000;
-const SETTLE_LIMIT_MS = 420_000;
+const STANDSTILL_LIMIT_MS = 180_000;
 const OFFER_LIMIT_MS = 5_000;
 const POLL_MS = 200;
 
@@ -150,7 +153,7 @@ async function runWith(
         async () => {
           if (!(await probe())) throw new Error('not yet');
         },
-        SETTLE_LIMIT_MS,
+        STANDSTILL_LIMIT_MS,
       ),
   };
   const works: Work[] = [];
@@ -278,13 +281,18 @@ async function* spread(count: number, overMs: number): AsyncGenerator<number> {
 }
 
 async function attempted<T>(what: string, call: () => Promise<T>, limitMs: number): Promise<T> {
-  const deadline = Date.now() + limitMs;
+  let deadline = Date.now() + limitMs;
+  let last = '';
   for (;;) {
     try {
       return await call();
     } catch (error) {
+      const { message } = error as Error;
+      // What is said to be left has changed: it goes on.
+      if (message !== last) deadline = Date.now() + limitMs;
+      last = message;
       if (Date.now() > deadline) {
-        throw new Error(`waited ${limitMs / 1_000} s for ${what}: ${(error as Error).message}`, {
+        throw new Error(`waited ${limitMs / 1_000} s for ${what}: ${message}`, {
           cause: error,
         });
       }
