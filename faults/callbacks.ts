@@ -68,6 +68,7 @@ export async function openCallbacks(arena: Arena): Promise<Work> {
         if (random.chance(0.1)) await append([users[random.between(0, index)]!]);
         if (random.chance(0.1)) for (const shard of shards()) void arena.offer(() => callbacks.run(shard));
         if (random.chance(0.2)) {
+          portfolio.heal();
           portfolio.fail({
             failure: random.oneOf([
               { kind: 'status', status: 500 },

@@ -58,6 +58,7 @@ export async function openMobilePush(arena: Arena): Promise<Work> {
           : ['payload', random.chance(0.05) ? CUT_OFF : JSON.stringify({ ...fields, data })];
         await arena.persist('a job to be appended', () => arena.redis.xadd(JOBS, '*', ...entry));
         if (random.chance(0.1)) {
+          fcm.heal();
           fcm.fail({
             failure: random.oneOf([
               { kind: 'error', error: 'UNAVAILABLE' },

@@ -143,7 +143,11 @@ async function runWith(
     dataDir: servers.dataDir,
     faults,
     setUser: (id, email) => userService.setUser(id, { email, preferredLanguage: 'en' }),
-    userServiceFails: (times) => userService.fail({ failure: { kind: 'status', status: 503 }, times }),
+    userServiceFails(times) {
+      // One after the other: what piled up would keep the breakers of the service open until the end of the load.
+      userService.heal();
+      userService.fail({ failure: { kind: 'status', status: 503 }, times });
+    },
     spread: (count) => spread(count, options.seconds * 1_000),
     persist: (what, call) => attempted(what, call, PERSIST_LIMIT_MS),
     offer: (call) => Promise.race([call().catch(() => undefined), sleep(OFFER_LIMIT_MS, undefined)]),

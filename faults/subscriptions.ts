@@ -95,13 +95,13 @@ export async function openSubscriptions(arena: Arena): Promise<Work> {
   /** Registers the agent's device and verifies it. */
   async function activate(): Promise<void> {
     await arena.until('the device to be registered and verified', async () => {
-      await tokens.register(device, 'INSTANT');
+      if (!(await arena.offer(() => tokens.register(device, 'INSTANT')))) throw new Error('not registered');
       const push = routers.pushSink.pushes.findLast(
         ({ token, kind }) => token === device.token && kind === 'verification',
       );
       const { nonce, verification: code } = push?.data ?? {};
       if (nonce === undefined || code === undefined) throw new Error('no verification was pushed');
-      return (await tokens.verify(device, { nonce, code })) === 'ACTIVE';
+      return (await arena.offer(() => tokens.verify(device, { nonce, code }))) === 'ACTIVE';
     });
   }
 
