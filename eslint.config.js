@@ -94,12 +94,14 @@ export default tseslint.config(
   {
     files: ['activities/**'],
     plugins,
-    rules: forbid(folder('(client|workers|dev|test)', 'Activities get what they need as resources.')),
+    rules: forbid(folder('(client|workers|dev|faults|test)', 'Activities get what they need as resources.')),
   },
   {
     files: ['client/**'],
     plugins,
-    rules: forbid(folder('(activities|workers|dev|test)', 'Clients are for other programs: contracts only.')),
+    rules: forbid(
+      folder('(activities|workers|dev|faults|test)', 'Clients are for other programs: contracts only.'),
+    ),
   },
   {
     // The CLI is a process of its own, configured like the service.
@@ -107,7 +109,7 @@ export default tseslint.config(
     plugins,
     rules: forbid(
       folder(
-        '(activities|dev|test|workers(?!/(config|replicas)\\.ts$))',
+        '(activities|dev|faults|test|workers(?!/(config|replicas)\\.ts$))',
         'The CLI takes from the workers only their configuration and the check of replicas.',
       ),
     ),
@@ -115,12 +117,22 @@ export default tseslint.config(
   {
     files: ['api/**'],
     plugins,
-    rules: forbid(folder('(activities|workflows|workers|client|dev|test)', 'Contracts depend on nothing.')),
+    rules: forbid(
+      folder('(activities|workflows|workers|client|dev|faults|test)', 'Contracts depend on nothing.'),
+    ),
   },
   { files: ['workers/config.ts'], rules: { 'no-restricted-properties': 'off' } },
   {
     // Clients open connections for their own users; the embedded stack, benchmarks and tests for themselves.
-    files: ['workers/resources.ts', 'workers/replicas.ts', 'client/**', 'dev/**', 'bench/**', 'test/**'],
+    files: [
+      'workers/resources.ts',
+      'workers/replicas.ts',
+      'client/**',
+      'dev/**',
+      'bench/**',
+      'faults/**',
+      'test/**',
+    ],
     rules: { 'no-restricted-syntax': 'off' },
   },
   {

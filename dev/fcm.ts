@@ -50,6 +50,8 @@ export interface RecordedSend {
   body: { message: Record<string, unknown> };
   /** Milliseconds since the epoch. */
   at: number;
+  /** Answered with 200: a phone would have it. Whether the sender got the answer is another matter. */
+  isAccepted: boolean;
 }
 
 /** A running stand-in. */
@@ -122,6 +124,7 @@ export async function startFcm({ port = 0 }: { port?: number } = {}): Promise<Fc
     const failure = failures.next(send.token);
     // Not beyond the end of the stand-in, whose process could not end otherwise.
     if (failure?.kind === 'delay') await sleep(failure.ms, undefined, { signal: stopping.signal });
+    send.isAccepted = failure === undefined || failure.kind === 'delay';
     answer(response, send.projectId, failure);
   };
 
@@ -172,7 +175,7 @@ async function readSend(
   const token = body?.message?.token;
   if (!request.headers.authorization?.startsWith('Bearer ')) sendError(response, 'UNAUTHENTICATED');
   else if (typeof token !== 'string' || token === '') sendError(response, 'INVALID_ARGUMENT');
-  else return { token, projectId, headers: request.headers, body: body as RecordedSend['body'], at };
+  else return { token, projectId, headers: request.headers, body: body as RecordedSend['body'], at, isAccepted: false };
   return undefined;
 }
 

@@ -19,6 +19,8 @@ export interface RedisOptions {
   databases?: number;
   /** false: nothing is written to disk, for tests. Default true: append-only file, synced every second. */
   durable?: boolean;
+  /** When the append-only file is synced; default `everysec`. */
+  sync?: 'everysec' | 'always';
   report: Report;
 }
 
@@ -47,7 +49,7 @@ const FOLDERS = [
  * @throws Error with the ways to get one when there is no Redis 7, or as {@link startServer}.
  */
 export async function startRedis(options: RedisOptions): Promise<EmbeddedRedis> {
-  const { dataDir, databases = 16, durable = true, report } = options;
+  const { dataDir, databases = 16, durable = true, sync = 'everysec', report } = options;
   const port = options.port === 0 ? await freePort() : options.port;
   const command = await findRedis(report);
   const folder = path.resolve(dataDir, 'redis');
@@ -59,7 +61,7 @@ export async function startRedis(options: RedisOptions): Promise<EmbeddedRedis> 
     dir: folder,
     databases: String(databases),
     appendonly: durable ? 'yes' : 'no',
-    appendfsync: 'everysec',
+    appendfsync: sync,
     // The append-only file is the durability; snapshots beside it would only cost.
     save: '',
     // Streams and leases must never be evicted silently.

@@ -1,0 +1,72 @@
+/** `npm run test:faults`: what is promised, under every fault that a test can bring about. */
+import { writeFileSync } from 'node:fs';
+import { explain } from '../workers/explain.ts';
+import { flood } from './flood.ts';
+import type { Options } from './options.ts';
+import { HELP, commandOf, parseOptions } from './options.ts';
+import type { Result } from './report.ts';
+import { markdownOf } from './report.ts';
+import { run } from './run.ts';
+
+/** Problems of one kind that are shown; the JSON file has all. */
+const MOST_SHOWN = 20;
+
+async function main(): Promise<boolean> {
+  const options = parseOptions(process.argv.slice(2));
+  if (options.help) {
+    process.stdout.write(HELP);
+    return true;
+  }
+  // Ending through `exit` takes the servers and the service along, which a signal by itself would leave behind.
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => process.exit(130));
+  if (options.flood) return flood(options, report);
+  report(`FAULT_SEED=${options.seed}`);
+  try {
+    const result = await run(options, report);
+    write(options, result);
+    show(result);
+    if (!result.isGood) report(`Repeat it with: ${commandOf(options)}`);
+    return result.isGood;
+  } catch (error) {
+    report(`Repeat it with: ${commandOf(options)}`);
+    throw error;
+  }
+}
+
+function write({ jsonFile, reportFile }: Options, result: Result): void {
+  if (jsonFile !== undefined) writeFileSync(jsonFile, `${JSON.stringify(result, null, 2)}\n`);
+  if (reportFile !== undefined) writeFileSync(reportFile, markdownOf([result]));
+}
+
+function show(result: Result): void {
+  process.stdout.write(`\n${markdownOf([result])}\n`);
+  const problems: [string, readonly string[]][] = [
+    ...Object.entries(result.works).flatMap(
+      ([work, { lost, duplicated, wrong }]): [string, readonly string[]][] => [
+        [`${work}: lost`, lost],
+        [`${work}: doubled`, duplicated],
+        [`${work}: wrong`, wrong],
+      ],
+    ),
+    ['where it must not be', result.leaked],
+    ['processes that ended by themselves', result.crashes],
+  ];
+  for (const [what, list] of problems) {
+    if (list.length === 0) continue;
+    report(`${what} (${list.length}):`);
+    for (const line of list.slice(0, MOST_SHOWN)) report(`  ${line}`);
+  }
+}
+
+function report(line: string): void {
+  process.stderr.write(`${line}\n`);
+}
+
+try {
+  process.exitCode = (await main()) ? 0 : 1;
+} catch (error) {
+  report(explain(error));
+  process.exitCode = 1;
+}
+// What a library left open must not keep a finished run alive.
+process.exit();

@@ -1,0 +1,137 @@
+/** What a run found out, as JSON and as Markdown. */
+import { cpus, totalmem } from 'node:os';
+import type { InjectedFault } from './injector.ts';
+import type { Verdict } from './work.ts';
+
+export interface Result {
+  date: string;
+  machine: string;
+  seed: string;
+  command: string;
+  isEncrypted: boolean;
+  /** Everything from the first intent to the last check, s. */
+  seconds: number;
+  /** How long it took after the last fault until all was done, s. */
+  settledAfterSeconds: number;
+  faults: FaultRow[];
+  works: Record<string, Verdict>;
+  /** Marks where none may be. */
+  leaked: string[];
+  /** Processes that ended by themselves. */
+  crashes: string[];
+  failedStarts: number;
+  isGood: boolean;
+}
+
+export interface FaultRow {
+  name: string;
+  count: number;
+  /** From the end of a fault to the first delivery after it, ms; absent when nothing was left to deliver. */
+  medianRecoveryMs?: number;
+  longestRecoveryMs?: number;
+}
+
+export const machineOf = (): string =>
+  `${cpus().length} cores, ${Math.round(totalmem() / 2 ** 30)} GB, Node ${process.versions.node}`;
+
+/** @param arrivals when entries came out, ascending. */
+export function faultRowsOf(faults: readonly InjectedFault[], arrivals: readonly number[]): FaultRow[] {
+  const times = new Map<string, number[]>();
+  const counts = new Map<string, number>();
+  for (const { name, endedAt } of faults) {
+    counts.set(name, (counts.get(name) ?? 0) + 1);
+    const first = arrivals.find((at) => at >= endedAt);
+    if (first !== undefined) times.set(name, [...(times.get(name) ?? []), first - endedAt]);
+  }
+  return [...counts].sort().map(([name, count]) => {
+    const sorted = (times.get(name) ?? []).sort((a, b) => a - b);
+    return {
+      name,
+      count,
+      ...(sorted.length === 0
+        ? {}
+        : { medianRecoveryMs: sorted[sorted.length >> 1]!, longestRecoveryMs: sorted.at(-1)! }),
+    };
+  });
+}
+
+const all = (results: readonly Result[], of: (verdict: Verdict) => number): number =>
+  results.flatMap(({ works }) => Object.values(works)).reduce((sum, verdict) => sum + of(verdict), 0);
+
+/** A sentence about any number of runs. */
+export function summaryOf(results: readonly Result[]): string {
+  const dates = results.map(({ date }) => date.slice(0, 10)).sort();
+  const faults = results.flatMap((result) => result.faults).reduce((sum, { count }) => sum + count, 0);
+  const intents = all(results, ({ figures }) => figures['intents'] ?? 0);
+  return `The last ${results.length} runs (${dates.at(-1)}, ${results[0]?.machine ?? ''}) published ${intents} intents and injected
+${faults} faults: ${all(results, ({ lost }) => lost.length)} lost, ${all(results, ({ duplicated }) => duplicated.length)} doubled,
+${all(results, ({ wrong }) => wrong.length)} otherwise wrong.`;
+}
+
+/** One page about any number of runs. */
+export function markdownOf(results: readonly Result[]): string {
+  const [first] = results;
+  const kinds = new Map<string, FaultRow[]>();
+  for (const row of results.flatMap(({ faults }) => faults))
+    kinds.set(row.name, [...(kinds.get(row.name) ?? []), row]);
+  const faultCount = [...kinds.values()].flat().reduce((sum, { count }) => sum + count, 0);
+  const works = [...new Set(results.flatMap((result) => Object.keys(result.works)))];
+  return `# Report of the fault suite
+
+Written by \`faults/write-report.ts\` from the results of \`npm run test:faults -- --json FILE\`; no figure is written by hand.
+
+- Machine: ${first?.machine ?? ''}
+- Runs: ${results.length}, ${results.filter(({ isGood }) => isGood).length} of them good
+- Faults injected: ${faultCount}
+- Intents published: ${all(results, ({ figures }) => figures['intents'] ?? 0)}
+- Lost: ${all(results, ({ lost }) => lost.length)}
+- Doubled: ${all(results, ({ duplicated }) => duplicated.length)}
+- Otherwise wrong: ${all(results, ({ wrong }) => wrong.length)}
+- Personal data outside its places: ${results.reduce((sum, { leaked }) => sum + leaked.length, 0)}
+
+## Runs
+
+| date | seed | payloads | faults | seconds | settled after | lost | doubled | wrong | result |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+${results
+  .map(
+    (result) =>
+      `| ${result.date.slice(0, 16).replace('T', ' ')} | \`${result.seed}\` | ${result.isEncrypted ? 'encrypted' : 'plain'} | ${result.faults.reduce((sum, { count }) => sum + count, 0)} | ${result.seconds.toFixed(0)} | ${result.settledAfterSeconds.toFixed(0)} s | ${all([result], ({ lost }) => lost.length)} | ${all([result], ({ duplicated }) => duplicated.length)} | ${all([result], ({ wrong }) => wrong.length)} | ${result.isGood ? 'good' : 'BAD'} |`,
+  )
+  .join('\n')}
+
+\`settled after\`: from the end of the last fault until everything was in a final state, dead letters replayed included.
+
+## Faults, and how long deliveries took to come back
+
+From the end of a fault to the first outbound entry after it; of a process that was killed from its death, since another
+one goes on. Faults overlap, so a time may be another fault's.
+
+| fault | injected | median | longest |
+| --- | --- | --- | --- |
+${[...kinds]
+  .sort()
+  .map(([name, rows]) => {
+    const medians = rows
+      .flatMap(({ medianRecoveryMs: ms }) => (ms === undefined ? [] : [ms]))
+      .sort((a, b) => a - b);
+    const longest = Math.max(...rows.map(({ longestRecoveryMs }) => longestRecoveryMs ?? 0));
+    const count = rows.reduce((sum, row) => sum + row.count, 0);
+    return `| ${name} | ${count} | ${medians[medians.length >> 1] ?? '-'} ms | ${longest} ms |`;
+  })
+  .join('\n')}
+
+## What was done
+
+${works
+  .map((work) => {
+    const figures = new Map<string, number>();
+    for (const result of results) {
+      for (const [name, value] of Object.entries(result.works[work]?.figures ?? {}))
+        figures.set(name, (figures.get(name) ?? 0) + value);
+    }
+    return `- **${work}**: ${[...figures].map(([name, value]) => `${name} ${value}`).join(', ')}`;
+  })
+  .join('\n')}
+`;
+}

@@ -1,0 +1,306 @@
+/** One run: servers, service, work and faults together, and the ledger at the end. */
+import { randomBytes } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Redis } from 'ioredis';
+import pg from 'pg';
+import type { Session } from '../client/cli-session.ts';
+import { openSession } from '../client/cli-session.ts';
+import { LOOPBACK } from '../dev/ports.ts';
+import { startTcpProxy } from '../dev/tcp-proxy.ts';
+import { startUserService } from '../dev/user-service.ts';
+import { migrate } from '../migrations/migrate.ts';
+import { loadConfig } from '../workers/config.ts';
+import { openCallbacks } from './callbacks.ts';
+import type { InjectedFault } from './injector.ts';
+import { injectFaults } from './injector.ts';
+import type { Arrivals } from './intents.ts';
+import { openIntents } from './intents.ts';
+import { openMobilePush } from './mobile.ts';
+import type { Options, WorkName } from './options.ts';
+import { commandOf } from './options.ts';
+import { planFaults } from './plan.ts';
+import { randomOf } from './random.ts';
+import type { Result } from './report.ts';
+import { faultRowsOf, machineOf } from './report.ts';
+import { marksInLogs, marksInRows, marksInTemporal } from './secrets.ts';
+import type { Servers } from './servers.ts';
+import { startServers } from './servers.ts';
+import type { SupervisedService } from './services.ts';
+import { superviseService } from './services.ts';
+import { openSubscriptions } from './subscriptions.ts';
+import { openSymbols } from './symbols.ts';
+import type { Arena, Planted, Verdict, Work } from './work.ts';
+
+const SERVICES = 2;
+/**
+ * For one call while servers come and go, and for anything at all to change while everything is waited for, ms: how long
+ * all of it takes is a matter of the machine.
+ */
+const PERSIST_LIMIT_MS = 180_000;
+const STANDSTILL_LIMIT_MS = 180_000;
+const OFFER_LIMIT_MS = 5_000;
+const POLL_MS = 200;
+
+interface Connections {
+  redis: Redis;
+  openRedis(): Redis;
+  db: pg.Pool;
+  session: Session;
+  close(): Promise<void>;
+}
+
+/** Of the run itself, past the proxies. */
+export function connectDirectly(servers: Servers, env: Record<string, string>): Connections {
+  const opened: Redis[] = [];
+  const openRedis = () => {
+    // Waits for a server that is away, and sends again what got no answer.
+    const redis = new Redis({ host: LOOPBACK, port: servers.redis.port, maxRetriesPerRequest: null });
+    redis.on('error', () => undefined);
+    opened.push(redis);
+    return redis;
+  };
+  const db = new pg.Pool({
+    connectionString: servers.dsnAt(servers.postgres.port),
+    max: 6,
+    options: '-c timezone=UTC',
+  });
+  db.on('error', () => undefined);
+  const session = openSession(
+    loadConfig({
+      ...env,
+      NOTIFICATION_REDIS_MASTER_ADDR: `${LOOPBACK}:${servers.redis.port}`,
+      NOTIFICATION_POSTGRES_PRIMARY_DSN: servers.dsnAt(servers.postgres.port),
+      TEMPORAL_ADDRESS: `${LOOPBACK}:${servers.temporal.port}`,
+    }),
+  );
+  session.resources.db.on('error', () => undefined);
+  return {
+    redis: openRedis(),
+    openRedis,
+    db,
+    session,
+    async close() {
+      for (const redis of opened) redis.disconnect();
+      await Promise.allSettled([db.end(), session.close()]);
+    },
+  };
+}
+
+const newKey = (id: string): string => `${id}:${randomBytes(32).toString('base64')}`;
+
+const OPENERS: Record<WorkName, (arena: Arena, arrivals: Arrivals) => Promise<Work>> = {
+  intent: openIntents,
+  'mobile-push': openMobilePush,
+  'symbol-config': openSymbols,
+  'account-callback': openCallbacks,
+  subscription: openSubscriptions,
+};
+
+export async function run(options: Options, report: (line: string) => void): Promise<Result> {
+  const closers: (() => Promise<unknown>)[] = [];
+  const onClose = (close: () => Promise<unknown>) => void closers.push(close);
+  try {
+    return await runWith(options, report, onClose);
+  } finally {
+    for (const close of closers.reverse()) {
+      await close().catch((error: Error) => report(`Not ended in good order: ${error.message}`));
+    }
+  }
+}
+
+async function runWith(
+  options: Options,
+  report: (line: string) => void,
+  onClose: (close: () => Promise<unknown>) => void,
+): Promise<Result> {
+  const { seed } = options;
+  const random = (purpose: string) => randomOf(seed, purpose);
+  const isEncrypted = options.isEncrypted ?? random('encryption').chance(0.5);
+  report('Starting PostgreSQL, Redis and Temporal');
+  const servers = await startServers({ keep: options.keep, report });
+  onClose(() => servers.stop());
+  const userService = await startUserService();
+  onClose(() => userService.stop());
+  const users = await startTcpProxy({ host: LOOPBACK, port: Number(new URL(userService.url).port) });
+  onClose(() => users.stop());
+
+  const [payloadKey, subscriptionKey] = [newKey('payload'), newKey('subscription')];
+  const common = {
+    PATH: '/usr/bin:/bin',
+    NOTIFICATION_SUBSCRIPTION_KEYS: subscriptionKey,
+    ...(isEncrypted ? { NOTIFICATION_PAYLOAD_KEYS: payloadKey } : {}),
+  };
+  const connections = connectDirectly(servers, common);
+  onClose(() => connections.close());
+  await migrate(servers.dsnAt(servers.postgres.port));
+
+  const faults: InjectedFault[] = [];
+  const arrivals: Arrivals = { at: [] };
+  const arena: Arena = {
+    ...connections,
+    random,
+    intents: options.intents,
+    dataDir: servers.dataDir,
+    faults,
+    setUser: (id, email) => userService.setUser(id, { email, preferredLanguage: 'en' }),
+    userServiceFails(times) {
+      // One after the other: what piled up would keep the breakers of the service open until the end of the load.
+      userService.heal();
+      userService.fail({ failure: { kind: 'status', status: 503 }, times });
+    },
+    spread: (count) => spread(count, options.seconds * 1_000),
+    persist: (what, call) => attempted(what, call, PERSIST_LIMIT_MS),
+    offer: (call) => Promise.race([call().catch(() => undefined), sleep(OFFER_LIMIT_MS, undefined)]),
+    until: (what, probe) =>
+      attempted(
+        what,
+        async () => {
+          if (!(await probe())) throw new Error('not yet');
+        },
+        STANDSTILL_LIMIT_MS,
+      ),
+  };
+  const works: Work[] = [];
+  for (const name of options.only) {
+    const work = await OPENERS[name](arena, arrivals);
+    works.push(work);
+    onClose(() => work.stop());
+  }
+  const planted: Planted[] = [
+    ...works.flatMap((work) => work.planted),
+    ...[payloadKey, subscriptionKey].map((key) => ({
+      what: 'keys',
+      value: key.split(':')[1]!,
+      mayBeInHistories: false,
+    })),
+  ];
+
+  const env: Record<string, string> = {
+    ...common,
+    NOTIFICATION_ROLES: options.only.join(),
+    NOTIFICATION_ROUTE_DISPATCH: random('dispatch').oneOf(['child', 'on_failure']),
+    NOTIFICATION_LOG_LEVEL: 'debug',
+    NOTIFICATION_REDIS_MASTER_ADDR: `${LOOPBACK}:${servers.redis.proxy.port}`,
+    NOTIFICATION_POSTGRES_PRIMARY_DSN: servers.dsnAt(servers.postgres.proxy.port),
+    TEMPORAL_ADDRESS: `${LOOPBACK}:${servers.temporal.proxy.port}`,
+    NOTIFICATION_USER_SERVICE_BASE_URL: `http://${LOOPBACK}:${users.port}`,
+    NOTIFICATION_INTERNAL_HTTP_ADDR: '127.0.0.1:0',
+    // Every entry is counted in the end.
+    NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM_MAX_LEN: '10000000',
+    NOTIFICATION_ROUTE_BACKOFF_MAX: '5s',
+    ...Object.fromEntries(works.flatMap((work) => Object.entries(work.env))),
+  };
+  report(
+    `Starting ${SERVICES} processes of the service (${env['NOTIFICATION_ROUTE_DISPATCH']}, payloads ${isEncrypted ? 'encrypted' : 'plain'})`,
+  );
+  const services = Array.from({ length: SERVICES }, (_, index) =>
+    superviseService({ name: `service-${index + 1}`, env, dataDir: servers.dataDir }),
+  );
+  onClose(() => Promise.all(services.map((service) => service.stop())));
+  await Promise.all(services.map((service) => service.ready()));
+
+  const startedAt = Date.now();
+  const plan = planFaults(random('faults'), {
+    services: SERVICES,
+    count: options.faults,
+    withinMs: options.seconds * 1_000,
+  });
+  report(`Load and ${plan.length} faults over ${options.seconds} s`);
+  const networks = {
+    redis: servers.redis.proxy,
+    postgres: servers.postgres.proxy,
+    temporal: servers.temporal.proxy,
+    'user-service': users,
+  };
+  const injection = injectFaults(plan, { servers, services, networks, report, injected: faults });
+  await Promise.all([injection, ...works.map((work) => work.load())]);
+
+  const loadedAt = Date.now();
+  report(`All is published after ${seconds(loadedAt - startedAt)} s; waiting for it to be done`);
+  userService.heal();
+  await Promise.all(services.map((service) => service.ready()));
+  for (const work of works) await work.settle();
+  const settledAt = Date.now();
+  report(`All is done ${seconds(settledAt - loadedAt)} s later; checking the ledger`);
+  const verdicts: Record<string, Verdict> = {};
+  for (const work of works) verdicts[work.name] = await work.verify();
+
+  const leaked = await leaksOf({ servers, services, connections, planted, isEncrypted });
+  const crashes = services.flatMap((service) => service.crashes);
+  const isClean = ({ lost, duplicated, wrong }: Verdict) =>
+    lost.length + duplicated.length + wrong.length === 0;
+  return {
+    date: new Date().toISOString(),
+    machine: machineOf(),
+    seed,
+    command: commandOf(options),
+    isEncrypted,
+    seconds: (Date.now() - startedAt) / 1_000,
+    settledAfterSeconds: (settledAt - Math.max(loadedAt, ...faults.map(({ endedAt }) => endedAt))) / 1_000,
+    faults: faultRowsOf(faults, arrivals.at),
+    works: verdicts,
+    leaked,
+    crashes,
+    failedStarts: services.reduce((sum, service) => sum + service.failedStarts, 0),
+    isGood: leaked.length + crashes.length === 0 && Object.values(verdicts).every(isClean),
+  };
+}
+
+/** Ends the service and Temporal, whose files are then read. */
+async function leaksOf({
+  servers,
+  services,
+  connections,
+  planted,
+  isEncrypted,
+}: {
+  servers: Servers;
+  services: readonly SupervisedService[];
+  connections: Connections;
+  planted: readonly Planted[];
+  isEncrypted: boolean;
+}): Promise<string[]> {
+  const looked = { planted, isEncrypted };
+  const inRows = await marksInRows(connections.db, looked);
+  await Promise.all(services.map((service) => service.stop()));
+  await servers.temporal.stop();
+  const logs = Object.fromEntries(services.map((service, index) => [`service ${index + 1}`, service.log()]));
+  return [
+    ...inRows,
+    ...marksInLogs({ ...logs, 'the servers': servers.logs() }, looked),
+    ...marksInTemporal(servers.dataDir, looked),
+  ];
+}
+
+const seconds = (ms: number): string => (ms / 1_000).toFixed(1);
+
+/** Indexes from 0, each when its time has come; what is late is made up for. */
+async function* spread(count: number, overMs: number): AsyncGenerator<number> {
+  const beganAt = performance.now();
+  for (let index = 0; index < count; index += 1) {
+    const waitMs = beganAt + (index * overMs) / count - performance.now();
+    if (waitMs > 0) await sleep(waitMs);
+    yield index;
+  }
+}
+
+async function attempted<T>(what: string, call: () => Promise<T>, limitMs: number): Promise<T> {
+  let deadline = Date.now() + limitMs;
+  let last = '';
+  for (;;) {
+    try {
+      return await call();
+    } catch (error) {
+      const { message } = error as Error;
+      // What is said to be left has changed: it goes on.
+      if (message !== last) deadline = Date.now() + limitMs;
+      last = message;
+      if (Date.now() > deadline) {
+        throw new Error(`waited ${limitMs / 1_000} s for ${what}: ${message}`, {
+          cause: error,
+        });
+      }
+      await sleep(POLL_MS);
+    }
+  }
+}

@@ -1,0 +1,96 @@
+/**
+ * Where the marks of a run ended up: everything that Temporal keeps, every line that was logged, every column that
+ * explains a failure. An address or a token belongs into the rows of its owner and to whom it is sent, and nowhere else.
+ */
+import { readdirSync } from 'node:fs';
+import path from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import type { Pool } from 'pg';
+import type { Planted } from './work.ts';
+
+interface Looked {
+  planted: readonly Planted[];
+  /** Payloads are encrypted: nothing of them may be readable. */
+  isEncrypted: boolean;
+}
+
+/** Columns that say what went wrong. `raw_fields` are not among them: they keep what came in, to be looked at. */
+const EXPLAINING_COLUMNS = `
+  SELECT table_schema AS schema, table_name AS table, column_name AS column
+    FROM information_schema.columns
+   WHERE table_schema IN ('notification', 'notifications', 'subscriptions')
+     AND column_name ~ '(error|failure|reason|hint|message|code)'
+     AND data_type IN ('text', 'jsonb', 'json', 'character varying')`;
+
+/** @returns a line for each place that has a mark and must not. */
+export async function marksInRows(db: Pool, { planted }: Looked): Promise<string[]> {
+  const found: string[] = [];
+  const columns = await db.query<{ schema: string; table: string; column: string }>(EXPLAINING_COLUMNS);
+  for (const { schema, table, column } of columns.rows) {
+    for (const { what, value } of planted) {
+      const { rows } = await db.query<{ count: number }>(
+        `SELECT count(*)::int AS count FROM "${schema}"."${table}" WHERE position($1 IN "${column}"::text) > 0`,
+        [value],
+      );
+      if (rows[0]!.count > 0) found.push(`${what}: ${rows[0]!.count} rows of ${schema}.${table}.${column}`);
+    }
+  }
+  return found;
+}
+
+/** @param logs by the name of who wrote them. */
+export function marksInLogs(logs: Readonly<Record<string, string>>, { planted }: Looked): string[] {
+  return Object.entries(logs).flatMap(([name, text]) =>
+    planted.flatMap(({ what, value }) => {
+      const at = text.indexOf(value);
+      if (at < 0) return [];
+      const line = text.slice(text.lastIndexOf('\n', at) + 1, text.indexOf('\n', at));
+      return [`${what}: the log of ${name}, such as ${line.slice(0, 400)}`];
+    }),
+  );
+}
+
+/**
+ * Reads every value of every table of Temporal's database, histories as well as indexes. The server must have ended.
+ *
+ * @throws Error when a mark that must be there is not: then this would find nothing anywhere.
+ */
+export function marksInTemporal(dataDir: string, { planted, isEncrypted }: Looked): string[] {
+  const folder = path.join(dataDir, 'temporal');
+  const file = readdirSync(folder).find((name) => name.endsWith('.db'))!;
+  const database = new DatabaseSync(path.join(folder, file));
+  const counts = new Map<string, number>();
+  const values = planted.map((mark) => ({ ...mark, bytes: Buffer.from(mark.value) }));
+  try {
+    const tables = database.prepare("SELECT name FROM sqlite_master WHERE type = 'table'").all() as {
+      name: string;
+    }[];
+    for (const { name } of tables) {
+      for (const row of database.prepare(`SELECT * FROM "${name}"`).iterate()) {
+        for (const [column, content] of Object.entries(row)) {
+          if (typeof content !== 'string' && !(content instanceof Uint8Array)) continue;
+          const bytes = Buffer.from(content as Uint8Array);
+          for (const { what, bytes: mark } of values) {
+            const place = `${what}: ${name}.${column} of Temporal`;
+            if (bytes.includes(mark)) counts.set(place, (counts.get(place) ?? 0) + 1);
+          }
+        }
+      }
+    }
+  } finally {
+    database.close();
+  }
+  const isAllowed = ({ mayBeInHistories }: Planted) => mayBeInHistories && !isEncrypted;
+  for (const mark of planted) {
+    if (!isAllowed(mark)) continue;
+    if (![...counts.keys()].some((place) => place.startsWith(`${mark.what}: history_node`))) {
+      throw new Error(
+        `${mark.what} are not in any history, where they must be: looking for marks does not work`,
+      );
+    }
+  }
+  const forbidden = planted.filter((mark) => !isAllowed(mark));
+  return [...counts]
+    .filter(([place]) => forbidden.some(({ what }) => place.startsWith(`${what}: `)))
+    .map(([place, count]) => `${place}, ${count} times`);
+}

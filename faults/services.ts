@@ -1,0 +1,118 @@
+/**
+ * Processes of the service under a supervisor, as in production: one that ends is started again, whoever ended it.
+ */
+import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { appendFileSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { createInterface } from 'node:readline';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+const ROOT = path.dirname(import.meta.dirname);
+/** Between the end of a process that ended by itself and the next one, ms. */
+const RESTART_PAUSE_MS = 1_000;
+/** Loading the sources and connecting, beside whatever else the machine does, ms. */
+const READY_LIMIT_MS = 180_000;
+
+export interface SupervisedService {
+  /** Of the process that runs now. */
+  readonly pid: number | undefined;
+  /** Ends the process, waits, and lets the next one start. Resolves when that has begun. */
+  end(signal: 'SIGKILL' | 'SIGTERM', pauseMs: number): Promise<void>;
+  /** Resolves when the present process, or a later one, is ready. */
+  ready(): Promise<void>;
+  /** Processes that ended by themselves after they had been ready: there is no reason for any. */
+  readonly crashes: readonly string[];
+  /** Processes that found a server missing at their start, and ended saying so. */
+  readonly failedStarts: number;
+  log(): string;
+  /** Ends it for good, in order. */
+  stop(): Promise<void>;
+}
+
+export function superviseService(options: {
+  name: string;
+  env: Readonly<Record<string, string>>;
+  dataDir: string;
+}): SupervisedService {
+  const logFile = path.join(options.dataDir, `${options.name}.log`);
+  writeFileSync(logFile, '');
+  const crashes: string[] = [];
+  let failedStarts = 0;
+  let child: ChildProcess | undefined;
+  let isReady = false;
+  let isStopping = false;
+  let wasEnded = false;
+  let pauseMs = 0;
+  const killOrphan = () => child?.kill('SIGKILL');
+  process.once('exit', killOrphan);
+
+  const running = supervise();
+
+  async function supervise(): Promise<void> {
+    while (!isStopping) {
+      [isReady, wasEnded] = [false, false];
+      child = spawn(process.execPath, ['workers/main.ts'], {
+        cwd: ROOT,
+        // The whole environment: nothing of the caller's gets in by accident.
+        env: { ...options.env },
+        stdio: ['ignore', 'pipe', 'pipe'],
+      });
+      const lastLines: string[] = [];
+      for (const stream of [child.stdout!, child.stderr!]) {
+        createInterface({ input: stream }).on('line', (line) => {
+          appendFileSync(logFile, `${line}\n`);
+          if (lastLines.push(line) > 10) lastLines.shift();
+          if (line.includes('"msg":"service ready"')) isReady = true;
+        });
+      }
+      await once(child, 'close');
+      if (isStopping) return;
+      if (!wasEnded) {
+        if (isReady)
+          crashes.push(`${options.name} ended by itself (${child.exitCode}): ${lastLines.join('\n')}`);
+        else failedStarts += 1;
+      }
+      isReady = false;
+      await sleep(wasEnded ? pauseMs : RESTART_PAUSE_MS);
+    }
+  }
+
+  return {
+    get pid() {
+      return child?.pid;
+    },
+    async end(signal, restartAfterMs) {
+      const ended = child;
+      if (!ended || ended.exitCode !== null || ended.signalCode !== null) return;
+      [wasEnded, pauseMs] = [true, restartAfterMs];
+      ended.kill(signal);
+      while (child === ended) await sleep(20);
+    },
+    async ready() {
+      const deadline = Date.now() + READY_LIMIT_MS;
+      while (!isReady) {
+        if (Date.now() > deadline)
+          throw new Error(`${options.name} was not ready in time; its log ends with\n${tail()}`);
+        await sleep(20);
+      }
+    },
+    crashes,
+    get failedStarts() {
+      return failedStarts;
+    },
+    log: () => readFileSync(logFile, 'utf8'),
+    async stop() {
+      isStopping = true;
+      const force = setTimeout(() => child?.kill('SIGKILL'), 30_000);
+      child?.kill('SIGTERM');
+      await running;
+      clearTimeout(force);
+      process.off('exit', killOrphan);
+    },
+  };
+
+  function tail(): string {
+    return readFileSync(logFile, 'utf8').split('\n').slice(-15).join('\n');
+  }
+}

@@ -1,0 +1,64 @@
+/** What a kind of work is to the suite: something to put in, to wait for, and to hold against what came out. */
+import type { Redis } from 'ioredis';
+import type { Pool } from 'pg';
+import type { Session } from '../client/cli-session.ts';
+import type { InjectedFault } from './injector.ts';
+import type { Random } from './random.ts';
+
+export interface Arena {
+  /** A sequence of chance of its own for each purpose. */
+  random(purpose: string): Random;
+  /** Of the whole run; other kinds of work put in as much as fits. */
+  intents: number;
+  /** Directly to the servers; commands wait while one is away. */
+  redis: Redis;
+  /** For reads that block. */
+  openRedis(): Redis;
+  db: Pool;
+  session: Session;
+  dataDir: string;
+  userServiceFails: (times: number) => void;
+  setUser: (id: string, email: string) => void;
+  /** Indexes from 0, as evenly over the time of the load as the work takes. */
+  spread(count: number): AsyncGenerator<number>;
+  /** Calls again and again while a server is away. */
+  persist<T>(what: string, call: () => Promise<T>): Promise<T>;
+  /** Asks for something that may fail: waits for it a while, and goes on. */
+  offer<T>(call: () => Promise<T>): Promise<T | undefined>;
+  /** Waits for a condition; what it throws counts as not yet. @throws Error saying what was in the way. */
+  until(what: string, probe: () => Promise<boolean>): Promise<void>;
+  faults: readonly InjectedFault[];
+}
+
+/** Marks of this run, planted where only their owners may read them. */
+export interface Planted {
+  what: string;
+  value: string;
+  /** In histories without encryption; never in logs. */
+  mayBeInHistories: boolean;
+}
+
+export interface Work {
+  name: string;
+  /** Puts everything in, over the time of the load. */
+  load(): Promise<void>;
+  /** Waits until all of it is done; no faults happen any more. */
+  settle(): Promise<void>;
+  /** Holds what came out against what went in. */
+  verify(): Promise<Verdict>;
+  /** Of the service's processes. */
+  env: Record<string, string>;
+  planted: readonly Planted[];
+  stop(): Promise<void>;
+}
+
+export interface Verdict {
+  /** For the report. */
+  figures: Record<string, number>;
+  lost: string[];
+  duplicated: string[];
+  /** Whatever else does not agree. */
+  wrong: string[];
+}
+
+export const noVerdict = (): Verdict => ({ figures: {}, lost: [], duplicated: [], wrong: [] });

@@ -1,0 +1,92 @@
+/** Account callbacks, and a process that dies after each step with which it changes something outside. */
+import type { CallbackInput } from '../api/callback-input.ts';
+import type { CallbackBench } from './account-callbacks.ts';
+import {
+  CALLBACK_ENV,
+  HOUR,
+  MIDNIGHT,
+  MINUTE,
+  expectationsOf,
+  positions,
+  price,
+  takeCallbackBench,
+} from './account-callbacks.ts';
+import type { CrashWalk } from './crash-walk.ts';
+import { createCrashWalk } from './crash-walk.ts';
+
+const START = MIDNIGHT - 2 * HOUR;
+
+let bench: CallbackBench;
+let walk: CrashWalk;
+beforeAll(async () => {
+  bench = await takeCallbackBench();
+});
+afterAll(async () => {
+  await walk.release();
+  await bench.release();
+});
+
+test('C2 C5 C7 C9 a process that dies after any step of a callback: every period is told, always in the same way', async () => {
+  const { portfolio } = bench;
+  walk = createCrashWalk(bench.slot, {
+    ...CALLBACK_ENV,
+    NOTIFICATION_PORTFOLIO_BASE_URL: portfolio.url,
+    NOTIFICATION_CALLBACK_RETRY_LADDER: '200ms,200ms,200ms,500ms,500ms,500ms,1s,1s,1s,1s',
+  });
+  const inputs: CallbackInput[] = Array.from({ length: 130 }, (_, index) =>
+    price('BTC', START + index * MINUTE, String(1_000 + ((index * 37) % 61))),
+  );
+  await bench.store(inputs);
+  await bench.setClock(MIDNIGHT + 5 * MINUTE);
+  const users: string[] = [];
+  const put = (fails: boolean) => async () => {
+    const userId = `user-${users.length}`;
+    users.push(userId);
+    const input = positions(userId, START, String(users.length), { BTC: `${1 + (users.length % 7)}.5` });
+    inputs.push(input);
+    if (fails) portfolio.fail({ userId, failure: { kind: 'lost-answer' }, times: 1 });
+    await bench.store([input]);
+    // Nobody waits for an answer of a process that is to die.
+    bench.runNow().catch(() => undefined);
+    return async () => {
+      const isTold = (kind: 'hourly' | 'daily', periodStartMs: number) =>
+        portfolio.calls.some((call) => call.userId === userId && call.kind === kind && call.isAcknowledged) &&
+        portfolio.held({ userId, kind, periodStartMs }) !== undefined;
+      const [row] = await bench.rows<{ left: number }>(
+        "SELECT count(*)::int AS left FROM notification.callback_snapshots WHERE user_id = $1 AND status <> 'delivered'",
+        [userId],
+      );
+      return isTold('hourly', START + HOUR) && isTold('daily', MIDNIGHT - 24 * HOUR) && row!.left === 0;
+    };
+  };
+  const kills = {
+    computed: await walk.through('processPrices', put(false), 6),
+    emitted: await walk.through('emitCallbacks', put(false), 8),
+    retried: await walk.through('retryCallbacks', put(true), 6),
+  };
+  console.info(`processes that died: ${JSON.stringify(kills)}`);
+  expect(kills.computed).toBeGreaterThanOrEqual(1);
+  expect(kills.emitted).toBeGreaterThanOrEqual(2);
+  expect(kills.retried).toBeGreaterThanOrEqual(2);
+
+  await walk.survivor();
+  await bench.settled(MIDNIGHT, 180_000);
+  const expected = expectationsOf(inputs);
+  const bodies = new Map<string, Set<string>>();
+  for (const { userId, kind, body, idempotencyKey } of portfolio.calls) {
+    const { period_start_ms: start } = JSON.parse(body) as { period_start_ms: number };
+    const key = `${kind} ${userId} ${start}`;
+    bodies.set(key, (bodies.get(key) ?? new Set()).add(`${idempotencyKey} ${body}`));
+  }
+  expect([...bodies.values()].every((different) => different.size === 1)).toBe(true);
+  for (const userId of users) {
+    for (const start of [START, START + HOUR]) {
+      const told = portfolio.held({ userId, kind: 'hourly', periodStartMs: start });
+      expect(told).toEqual(expected(userId, 'hourly', start));
+    }
+    const day = MIDNIGHT - 24 * HOUR;
+    expect(portfolio.held({ userId, kind: 'daily', periodStartMs: day })).toEqual(
+      expected(userId, 'daily', day),
+    );
+  }
+}, 600_000);

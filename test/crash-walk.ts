@@ -1,0 +1,81 @@
+/** Walks a process of the service through all points at which it can die in an activity: see crash-hook.ts. */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import type { CrashRule } from './crash-hook.ts';
+import type { Slot } from './harness.ts';
+import type { ServiceProcess } from './service-process.ts';
+import { createFleet } from './service-process.ts';
+
+/** For work to be done that nothing is in the way of, on a busy machine. */
+const DONE_LIMIT_MS = 120_000;
+const POLL_MS = 25;
+/** More steps than any activity has. */
+const MOST_STEPS = 40;
+
+export interface CrashWalk {
+  /**
+   * Gives work to processes that die after the first step of an activity, after the second, and so on, until one does
+   * all of it and lives.
+   *
+   * @param put gives the work; its result says whether the process has lived to see it done.
+   * @returns how many processes died.
+   */
+  through(activity: string, put: () => Promise<() => Promise<boolean>>, mostSteps?: number): Promise<number>;
+  /** A process that lives, to end what the dead left. */
+  survivor(): Promise<ServiceProcess>;
+  release(): Promise<void>;
+}
+
+export function createCrashWalk(slot: Slot, env: Record<string, string> = {}): CrashWalk {
+  const fleet = createFleet(slot);
+  const folder = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-crash-'));
+  const ruleFile = path.join(folder, 'rule.json');
+  const setRule = (rule?: CrashRule) => writeFileSync(ruleFile, rule ? JSON.stringify(rule) : '');
+  let service: ServiceProcess | undefined;
+
+  const start = async (): Promise<ServiceProcess> => {
+    if (service?.isRunning()) return service;
+    // What the dead left is not to kill this one while it starts.
+    setRule();
+    service = await fleet.start({
+      ...env,
+      CRASH_RULE: ruleFile,
+      NODE_OPTIONS: '--import ./test/crash-hook.ts',
+    });
+    return service;
+  };
+
+  return {
+    async through(activity, put, mostSteps = MOST_STEPS) {
+      for (let step = 1; step <= mostSteps; step += 1) {
+        const running = await start();
+        setRule({ activity, step });
+        const isDone = await put();
+        if (await livesUntil(running, isDone)) {
+          setRule();
+          return step - 1;
+        }
+        await running.end('SIGKILL');
+      }
+      return mostSteps;
+    },
+    survivor: start,
+    async release() {
+      await fleet.killAll();
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+/** @returns false when the process died before. */
+async function livesUntil(service: ServiceProcess, isDone: () => Promise<boolean>): Promise<boolean> {
+  const deadline = Date.now() + DONE_LIMIT_MS;
+  while (service.isRunning()) {
+    // What cannot be asked about, because it does not exist yet, is not done.
+    if (await isDone().catch(() => false)) return service.isRunning();
+    if (Date.now() > deadline) throw new Error('the process neither died nor did its work');
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+  }
+  return false;
+}

@@ -1,0 +1,112 @@
+/** Texts and JSON that have broken programs before, and generators of more of them. */
+import fc from 'fast-check';
+
+const LONG = 'x'.repeat(5_000);
+
+export const NASTY_TEXTS: readonly string[] = [
+  '',
+  ' ',
+  '\0',
+  'a\0b',
+  '\u0000\u0001\u001f\u007f\u0085\u2028\ufeff',
+  '\ud800',
+  'a\udc00b',
+  '\ud83d\ude00',
+  '__proto__',
+  'constructor',
+  'toString',
+  '..',
+  '../../etc/passwd',
+  '%00%2e%2e%2f',
+  "'; DROP TABLE notification.routes; --",
+  '${7*7}{{7*7}}',
+  'undefined',
+  'null',
+  'NaN',
+  '-0',
+  '1e400',
+  '0x10',
+  '99999999999999999999999999',
+  '\u202etxt.exe',
+  'e\u0301',
+  'ﬃ İ ß',
+  '\r\n\r\nHTTP/1.1 200 OK',
+  LONG,
+];
+
+const deep = (open: string, close: string, depth: number) => open.repeat(depth) + close.repeat(depth);
+
+export const NASTY_JSON: readonly string[] = [
+  '{',
+  '[',
+  '"',
+  '{}x',
+  '[1,]',
+  "{'a':1}",
+  '{"a":1,"a":2}',
+  '{"__proto__":{"a":1}}',
+  '{"constructor":{"prototype":{"a":1}}}',
+  '{"toString":1,"hasOwnProperty":2}',
+  '1e400',
+  '-1e400',
+  '{"n":1e400}',
+  '{"n":123456789012345678901234567890}',
+  '{"n":0.1e-400}',
+  '{"n":-0}',
+  '"\\ud800"',
+  '{"\\udc00":1}',
+  '"a\\u0000b"',
+  '{"a\\u0000":1}',
+  '\ufeff{}',
+  'NaN',
+  'Infinity',
+  '[null,true,false]',
+  '["user-1","user-1"]',
+  '[""]',
+  '["."]',
+  '[["user-1"]]',
+  deep('[', ']', 200),
+  deep('[', ']', 20_000),
+  deep('{"a":', '}', 100).replace('}', '1}'),
+  '['.repeat(100_000),
+  `["${LONG}"]`,
+  `{"${LONG}":1}`,
+  `{"n":${'9'.repeat(5_000)}}`,
+  `[${Array.from({ length: 5_000 }, (_, index) => `"u${index}"`).join()}]`,
+];
+
+export const text: fc.Arbitrary<string> = fc.oneof(
+  { weight: 3, arbitrary: fc.constantFrom(...NASTY_TEXTS) },
+  { weight: 3, arbitrary: fc.string({ unit: 'binary', maxLength: 40 }) },
+  { weight: 2, arbitrary: fc.string({ maxLength: 300 }) },
+  // Single units, paired or not.
+  {
+    weight: 1,
+    arbitrary: fc
+      .array(fc.integer({ min: 0xd700, max: 0xe0ff }), { maxLength: 8 })
+      .map((units) => String.fromCharCode(...units)),
+  },
+);
+
+export const json: fc.Arbitrary<string> = fc.oneof(
+  { weight: 3, arbitrary: fc.constantFrom(...NASTY_JSON) },
+  { weight: 3, arbitrary: fc.json({ maxDepth: 4 }) },
+  { weight: 2, arbitrary: fc.anything({ withNullPrototype: false }).map((value) => safeJson(value)) },
+  // Valid but for a cut or a stranger in the middle.
+  {
+    weight: 2,
+    arbitrary: fc
+      .tuple(fc.json({ maxDepth: 3 }), fc.nat(60), fc.constantFrom('', ',', '"', '\0', '\\', '}', '\ud800'))
+      .map(
+        ([whole, at, stranger]) => whole.slice(0, at) + stranger + (stranger === '' ? '' : whole.slice(at)),
+      ),
+  },
+);
+
+function safeJson(value: unknown): string {
+  try {
+    return JSON.stringify(value) ?? 'undefined';
+  } catch {
+    return '[object]';
+  }
+}
