@@ -175,7 +175,15 @@ async function readSend(
   const token = body?.message?.token;
   if (!request.headers.authorization?.startsWith('Bearer ')) sendError(response, 'UNAUTHENTICATED');
   else if (typeof token !== 'string' || token === '') sendError(response, 'INVALID_ARGUMENT');
-  else return { token, projectId, headers: request.headers, body: body as RecordedSend['body'], at, isAccepted: false };
+  else
+    return {
+      token,
+      projectId,
+      headers: request.headers,
+      body: body as RecordedSend['body'],
+      at,
+      isAccepted: false,
+    };
   return undefined;
 }
 

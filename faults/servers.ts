@@ -6,6 +6,7 @@ import { appendFileSync, chmodSync, existsSync, mkdtempSync, readFileSync, rmSyn
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { SEARCH_ATTRIBUTE_NAMES } from '../client/namespace.ts';
 import { createDeviceTokens } from '../dev/mobile-device-tokens.ts';
 import { freePort, LOOPBACK } from '../dev/ports.ts';
 import { startPostgres } from '../dev/postgres.ts';
@@ -15,7 +16,7 @@ import type { TcpProxy } from '../dev/tcp-proxy.ts';
 import { startTcpProxy } from '../dev/tcp-proxy.ts';
 import { startTemporal } from '../dev/temporal.ts';
 import { loadConfig } from '../workers/config.ts';
-import { SEARCH_ATTRIBUTE_NAMES } from '../workers/temporal-setup.ts';
+
 import type { ServerName } from './plan.ts';
 import { SERVERS } from './plan.ts';
 
