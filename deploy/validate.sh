@@ -13,7 +13,7 @@ may_build=yes
 [ "${1:-}" = --no-build ] && may_build=no
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/galaxy-notify/tools"
 mkdir -p "$cache"
-export PATH="$PATH:$cache:$cache/python/bin"
+export PATH="$PWD/node_modules/.bin:$PATH:$cache:$cache/python/bin"
 failed=0
 
 # Built in a module of its own: `go install` refuses modules with an `exclude`, as Prometheus's.
@@ -76,6 +76,10 @@ if have helm with_go helm helm.sh/helm/v3/cmd/helm v3.18.6; then
   for values in minimal all-roles; do
     check "chart, linted with the values $values" helm lint --strict "$chart" --values "$chart/ci/$values.yaml"
     check "chart, rendered with the values $values" render "$values"
+  done
+  for values in minimal all-roles; do
+    check "chart, $values, environments that the service starts with" \
+      node deploy/chart-environment.ts "$rendered/$values.yaml"
   done
   # What must not be forgotten is asked for, instead of failing in the cluster.
   check 'chart, refuses to be installed without any value' bash -c "! helm template release $chart --kube-version $KUBERNETES"
