@@ -123,7 +123,9 @@ export function failureOf(error: unknown, token: string, now: number = Date.now(
   };
   const code = codeOf(sdkCode, message, answer);
   const reason = cutText(message.replaceAll(token, '<token>'), MAX_REASON_LENGTH);
-  const outcome = namesTheToken(code, message, answer) ? 'remove' : (ACTIONS[code] ?? 'retry');
+  const outcome = namesTheToken(code, message, answer)
+    ? 'remove'
+    : ((Object.hasOwn(ACTIONS, code) ? ACTIONS[code] : undefined) ?? 'retry');
   if (outcome !== 'retry') return { outcome, code, reason };
   const retryAfterMs = parseRetryAfter(httpResponse?.headers['retry-after'], now);
   return { outcome, code, reason, ...(retryAfterMs === undefined ? {} : { retryAfterMs }) };

@@ -66,8 +66,8 @@ test('C2 C5 C7 C9 a process that dies after any step of a callback: every period
   };
   console.info(`processes that died: ${JSON.stringify(kills)}`);
   expect(kills.computed).toBeGreaterThanOrEqual(1);
-  expect(kills.emitted).toBeGreaterThanOrEqual(2);
-  expect(kills.retried).toBeGreaterThanOrEqual(2);
+  expect(kills.emitted).toBeGreaterThanOrEqual(1);
+  expect(kills.retried).toBeGreaterThanOrEqual(1);
 
   await walk.survivor();
   await bench.settled(MIDNIGHT, 180_000);

@@ -269,6 +269,12 @@ test(
   LIMIT_MS,
 );
 
+test('M6 a code that is a name of every object is an unknown code: another attempt', () => {
+  for (const code of ['__proto__', 'constructor', 'toString']) {
+    expect(failureOf(Object.assign(new Error('x'), { code }), 'token', 0).outcome).toBe('retry');
+  }
+});
+
 const header = fc.dictionary(
   fc.constantFrom('retry-after', 'x', '__proto__'),
   fc.oneof(text, fc.constantFrom('-1', '1e9', '99999999999')),
