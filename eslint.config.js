@@ -89,6 +89,20 @@ export default tseslint.config(
         },
       ],
       'no-restricted-globals': ['error', 'process', 'Buffer', 'setImmediate', 'fetch', 'require'],
+      // Modules are shared by all executions of a thread (workers/workflow-bundle.ts): state must live in functions.
+      'no-restricted-syntax': [
+        'error',
+        {
+          selector:
+            ':matches(Program, Program > ExportNamedDeclaration) > VariableDeclaration[kind!="const"]',
+          message: 'Executions share modules: keep state inside the workflow function.',
+        },
+        {
+          selector:
+            ':matches(Program, Program > ExportNamedDeclaration) > VariableDeclaration > VariableDeclarator > NewExpression',
+          message: 'Executions share modules: a collection here would be state that they share.',
+        },
+      ],
     },
   },
   {

@@ -1,6 +1,7 @@
 /**
- * The process of the baselines: a worker with the settings of the service's, and a client that shares its connection.
- * It is given orders by the benchmark, and configured by its environment like the service.
+ * The process of the baselines: a worker with the settings of the service's, another one as a tutorial starts it, and a
+ * client that shares their connection. It is given orders by the benchmark, and configured by its environment like the
+ * service.
  */
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
@@ -40,7 +41,12 @@ export interface Answer {
 /** Sent once, when orders are taken. */
 export const READY = 'ready';
 
-const TASK_QUEUE = 'baselines';
+/** The naive tree has a worker with the SDK's defaults: what settings gain is part of the comparison. */
+const TASK_QUEUES: Record<BaselineShape, string> = {
+  emptyWorkflow: 'tuned',
+  emptyTree: 'tuned',
+  naiveNotification: 'default',
+};
 /** More in flight make the server slower, which would be a low ceiling. */
 const IN_FLIGHT = 50;
 
@@ -56,17 +62,29 @@ const resources = await connectResources({
   draining: new AbortController().signal,
 });
 await migrate(endpoints.postgresDsn);
-const worker = await Worker.create({
+const workflowsPath = path.join(import.meta.dirname, 'baseline-workflows.ts');
+const common = {
   connection: resources.connection,
   namespace: resources.namespace,
-  taskQueue: TASK_QUEUE,
-  workflowBundle: await bundleWorkflowCode({
-    workflowsPath: path.join(import.meta.dirname, 'baseline-workflows.ts'),
-  }),
   activities: { ...createIntentActivities(resources), ...createRouteActivities(resources) },
-  ...tuning(config),
-});
-const running = worker.run();
+};
+const workers = [
+  await Worker.create({
+    ...common,
+    taskQueue: 'tuned',
+    workflowBundle: await bundleWorkflowCode({
+      workflowsPath,
+      preloadModules: ['@temporalio/workflow', workflowsPath],
+    }),
+    ...tuning(config),
+  }),
+  await Worker.create({
+    ...common,
+    taskQueue: 'default',
+    workflowBundle: await bundleWorkflowCode({ workflowsPath }),
+  }),
+];
+const running = Promise.all(workers.map((worker) => worker.run()));
 process.on('message', (order: Order) => {
   void carryOut(order).then(
     (answer) => process.send!({ id: order.id, ...answer } satisfies Answer),
@@ -97,7 +115,7 @@ async function carryOut({ shape, count, isRoundTrip }: Order): Promise<Omit<Answ
 function start(shape: BaselineShape, name: string) {
   return resources.client.workflow.start(shape, {
     workflowId: `${shape}/${name}`,
-    taskQueue: TASK_QUEUE,
+    taskQueue: TASK_QUEUES[shape],
     args: shape === 'naiveNotification' ? [intentOf(name)] : [],
     // The ceiling may use whatever the service uses. A tutorial does not mention it, and a round trip is without it.
     requestEagerStart: shape === 'emptyTree',

@@ -157,9 +157,9 @@ export function nextRetry(
 }
 
 /** A subscription with one of these is alive on its notification router, whatever it waits for there. */
-const STILL_SUBSCRIBED = new Set(['NEW', 'PENDING', 'ACTIVE', 'INACTIVE', 'SERVICE']);
+const STILL_SUBSCRIBED: readonly string[] = ['NEW', 'PENDING', 'ACTIVE', 'INACTIVE', 'SERVICE'];
 
 /** Whether a router's answer to a check means that the subscription stays; otherwise it is made anew. */
 export function isStillSubscribed(status: string): boolean {
-  return STILL_SUBSCRIBED.has(status);
+  return STILL_SUBSCRIBED.includes(status);
 }
