@@ -76,7 +76,7 @@ export function tableOfTargets(measurements: readonly Measurement[]): string {
 }
 
 /** Three digits that count, and never an exponent. */
-function numberOf(value: number): string {
+export function numberOf(value: number): string {
   const decimals = Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : 2;
   return value.toFixed(Number.isInteger(value) ? 0 : decimals);
 }
