@@ -13,7 +13,7 @@ import {
   routesSettled,
   serviceOf,
 } from './intents.ts';
-import type { Finding, Measurement, RowSpec } from './measurement.ts';
+import type { Measurement } from './measurement.ts';
 import { memoryMbOf } from './processes.ts';
 import { ROUND_LIMIT_MS } from './rounds.ts';
 import type { DrainSample } from './statistics.ts';
@@ -27,11 +27,12 @@ const SAMPLE_INTERVAL_MS = 250;
 /** `mb` is absent where the system does not tell it. */
 type Sample = DrainSample & { mb?: number };
 
-export const backlog: Measurement = {
-  name: 'backlog',
+/** One for each mode: they take minutes. */
+export const backlogs = MODES.map((mode): Measurement => ({
+  name: `backlog.${mode}`,
   meaning: 'intents that were published while the service was stopped',
   isQuick: false,
-  rows: MODES.flatMap((mode): RowSpec[] => [
+  rows: [
     { name: `backlog.${mode}.drained`, unit: '/s', meaning: 'intents, over the whole drain' },
     {
       name: `backlog.${mode}.last/second`,
@@ -50,34 +51,30 @@ export const backlog: Measurement = {
       unit: 'MB',
       meaning: 'resident memory of the service, highest above the start',
     },
-  ]),
+  ],
 
   async run(bench) {
-    const findings: Finding[] = [];
-    for (const mode of MODES) {
-      const { backlog: total } = bench.sizes;
-      const samples = await drain(bench, mode, total);
-      const row = (name: string) => `backlog.${mode}.${name}`;
-      const memory = samples.flatMap(({ mb }) => (mb === undefined ? [] : [mb]));
-      const memoryIn = (n: number) => meanInFifth(samples, total, n, ({ mb = Number.NaN }) => mb);
-      findings.push(
-        {
-          row: row('drained'),
-          value: (1_000 * total) / samples.at(-1)!.ms,
-          details: { intents: total, samples },
-        },
-        { row: row('last/second'), value: drainRatio(samples, total) },
-        ...(memory.length === 0
-          ? []
-          : [
-              { row: row('memory.last/second'), value: memoryIn(5) / memoryIn(2) },
-              { row: row('memory-growth'), value: Math.max(...memory) - memory[0]! },
-            ]),
-      );
-    }
-    return findings;
+    const { backlog: total } = bench.sizes;
+    const samples = await drain(bench, mode, total);
+    const row = (name: string) => `backlog.${mode}.${name}`;
+    const memory = samples.flatMap(({ mb }) => (mb === undefined ? [] : [mb]));
+    const memoryIn = (n: number) => meanInFifth(samples, total, n, ({ mb = Number.NaN }) => mb);
+    return [
+      {
+        row: row('drained'),
+        value: (1_000 * total) / samples.at(-1)!.ms,
+        details: { intents: total, samples },
+      },
+      { row: row('last/second'), value: drainRatio(samples, total) },
+      ...(memory.length === 0
+        ? []
+        : [
+            { row: row('memory.last/second'), value: memoryIn(5) / memoryIn(2) },
+            { row: row('memory-growth'), value: Math.max(...memory) - memory[0]! },
+          ]),
+    ];
   },
-};
+}));
 
 /** @returns intents done and memory, from the moment when the service is ready until all are done. */
 async function drain(bench: Bench, mode: Mode, total: number): Promise<Sample[]> {

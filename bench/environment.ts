@@ -106,7 +106,7 @@ export async function openBench({ sizes, nodeOptionsOf, report }: BenchOptions):
       // Of the caller's environment only the path of a program: no server that is configured is measured.
       cliPath: loadConfig().values.TEMPORAL_CLI_PATH,
       namespaces: PARTS.map(namespaceOf),
-      searchAttributes: Object.fromEntries(SEARCH_ATTRIBUTE_NAMES.map((name) => [name, 'Keyword'])),
+      searchAttributes: SEARCH_ATTRIBUTE_NAMES,
     },
   });
   // After the servers' own listeners, which stop what is still running.

@@ -3,12 +3,12 @@ import { existsSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { explain } from '../workers/explain.ts';
 import { accountCallback } from './account-callback.ts';
-import { backlog } from './backlog.ts';
+import { backlogs } from './backlog.ts';
 import type { Bench, PartName } from './environment.ts';
 import { MODES, openBench, sizesOf } from './environment.ts';
 import { fanOut } from './fan-out.ts';
 import { footprint } from './footprint.ts';
-import { largeAudience } from './large-audience.ts';
+import { largeAudiences } from './large-audience.ts';
 import { latency } from './latency.ts';
 import type { Measurement } from './measurement.ts';
 import { mobilePush } from './mobile-push.ts';
@@ -25,8 +25,8 @@ const MEASUREMENTS: readonly Measurement[] = [
   throughput,
   latency,
   fanOut,
-  backlog,
-  largeAudience,
+  ...backlogs,
+  ...largeAudiences,
   mobilePush,
   accountCallback,
 ];

@@ -2,9 +2,9 @@
  * `node bench/write-results.ts result.json …`: the figures of these runs, written with `npm run bench -- --json FILE`, into
  * the pages that quote them. Where runs have the same row, the last one counts.
  */
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { format, resolveConfig } from 'prettier';
+import { fillMarkedText } from '../dev/marked-text.ts';
 import type { Row, describeMachine } from './report.ts';
 import { numberOf } from './report.ts';
 
@@ -21,30 +21,21 @@ const rows = new Map(results.flatMap((result) => result.rows.map((row) => [row.n
 const { date, machine, versions } = results.at(-1)!;
 const measured = [...rows.values()].filter(({ value }) => value !== null);
 
-await fill(
-  'README.md',
+await fillMarkedText(
+  path.join(ROOT, 'README.md'),
   'measured',
-  measured.filter(({ target }) => target !== null),
+  tableOf(measured.filter(({ target }) => target !== null)),
 );
-await fill(
-  path.join('deploy', 'SIZING.md'),
+await fillMarkedText(
+  path.join(ROOT, 'deploy', 'SIZING.md'),
   'bench',
-  measured.filter(({ name }) =>
-    /^(throughput|latency|fan-out|backlog|large-audience)\.(child|on_failure)\b/.test(name),
+  tableOf(
+    measured.filter(({ name }) =>
+      /^(throughput|latency|fan-out|backlog|large-audience)\.(child|on_failure)\b/.test(name),
+    ),
   ),
 );
-await fill(path.join('bench', 'README.md'), 'results', measured);
-
-/** Replaces what stands between the marks of a page. @throws Error when the page has none. */
-async function fill(page: string, mark: string, shown: readonly Row[]): Promise<void> {
-  const file = path.join(ROOT, page);
-  const text = readFileSync(file, 'utf8');
-  const [begin, end] = [`<!-- ${mark} -->`, `<!-- /${mark} -->`];
-  const [from, to] = [text.indexOf(begin), text.indexOf(end)];
-  if (from < 0 || to < from) throw new Error(`${page} has no place for ${mark}`);
-  const filled = `${text.slice(0, from)}${begin}\n\n${tableOf(shown)}\n\n${text.slice(to)}`;
-  writeFileSync(file, await format(filled, { ...(await resolveConfig(file)), filepath: file }));
-}
+await fillMarkedText(path.join(ROOT, 'bench', 'README.md'), 'results', tableOf(measured));
 
 function tableOf(shown: readonly Row[]): string {
   const { cores, cpu, node } = machine;

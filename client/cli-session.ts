@@ -12,7 +12,7 @@ import type { KeyBoxKey } from '../api/key-box.ts';
 import { createKeyBox } from '../api/key-box.ts';
 import { dataConverterWith } from '../api/payload-codec.ts';
 import type { Config, RedisAddress } from '../workers/config.ts';
-import { hasTemporalProfile, loadConfig, redisAccess } from '../workers/config.ts';
+import { hasTemporalProfile, loadConfig, redisConnection } from '../workers/config.ts';
 import type { RouterKey } from '../workflows/subscription-contract.ts';
 import { OperationFailedError, reasonOf } from './operator-errors.ts';
 import type { Operator, OperatorResources } from './operator.ts';
@@ -198,10 +198,8 @@ function hostAndPortOf(address: string | undefined): { host: string; port: numbe
 
 function redisOf(config: Config, { redis }: Addresses) {
   const client = new Redis({
-    host: redis.host,
-    port: redis.port,
+    ...redisConnection(config, redis),
     db: config.values.NOTIFICATION_REDIS_DB,
-    ...redisAccess(config, redis),
     lazyConnect: true,
     connectTimeout: CONNECT_LIMIT_MS,
     commandTimeout: CONNECT_LIMIT_MS,

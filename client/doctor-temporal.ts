@@ -4,9 +4,9 @@ import type { NeededSchedule, Needs } from './cli-needs.ts';
 import { durationOf } from './cli-output.ts';
 import type { CheckGroup, Diagnosis } from './doctor.ts';
 import { error, ok, warn } from './doctor.ts';
-import { isUnknownNamespace } from './namespace.ts';
+import { isUnknownNamespace, missingSearchAttributes, namespaceRetentionMs } from './namespace.ts';
 import { bridgeOperations } from './operator-bridge.ts';
-import { bounded, dateOf } from './operator-live.ts';
+import { SCHEDULE_LIMIT_MS, bounded, dateOf } from './operator-live.ts';
 import type { OperatorResources } from './operator.ts';
 
 const OLDEST_SERVER = [1, 29] as const;
@@ -63,8 +63,7 @@ async function answers(
 }
 
 async function retention({ temporal, namespace }: OperatorResources): Promise<Diagnosis> {
-  const { config } = await bounded(temporal, () => temporal.workflowService.describeNamespace({ namespace }));
-  const ms = Number(config?.workflowExecutionRetentionTtl?.seconds?.toString() ?? 0) * 1_000;
+  const ms = (await bounded(temporal, () => namespaceRetentionMs(temporal.connection, namespace))) ?? 0;
   const detail = `closed workflows are kept for ${durationOf(ms)}`;
   return ms < DAY_MS
     ? warn(detail, 'too short to look into what happened last night: galaxy-notify setup --retention 72h')
@@ -75,10 +74,9 @@ async function searchAttributes(
   { temporal, namespace }: OperatorResources,
   needed: readonly string[],
 ): Promise<Diagnosis> {
-  const { customAttributes = {} } = await bounded(temporal, () =>
-    temporal.connection.operatorService.listSearchAttributes({ namespace }),
+  const missing = await bounded(temporal, () =>
+    missingSearchAttributes(temporal.connection, namespace, needed),
   );
-  const missing = needed.filter((name) => !(name in (customAttributes ?? {})));
   return missing.length === 0
     ? ok('all there')
     : error(
@@ -145,8 +143,10 @@ async function schedule(
   { run, everyMs, purpose }: NeededSchedule,
 ): Promise<Diagnosis> {
   try {
-    const { state, info, spec } = await bounded(temporal, () =>
-      temporal.schedule.getHandle(run.id).describe(),
+    const { state, info, spec } = await bounded(
+      temporal,
+      () => temporal.schedule.getHandle(run.id).describe(),
+      SCHEDULE_LIMIT_MS,
     );
     if (state.paused) {
       return warn(`${run.id} is paused: ${state.note ?? ''}`, `until it is unpaused, ${purpose}`);

@@ -14,7 +14,7 @@ import {
   scheduleIntervalMs,
 } from './namespace.ts';
 import { OperationFailedError, reasonOf } from './operator-errors.ts';
-import { bounded } from './operator-live.ts';
+import { SCHEDULE_LIMIT_MS, bounded } from './operator-live.ts';
 import { waitUntil } from './wait-until.ts';
 
 /** How a new namespace is made when nothing else is asked for: time to look into what happened over a weekend. */
@@ -97,24 +97,28 @@ export async function setUpSchedule(needs: SetupNeeds, schedule: NeededSchedule)
   const { temporal, isDryRun } = needs;
   const { run, everyMs } = schedule;
   const name = `schedule ${run.id}`;
-  const found = await oncePossible(needs, () => scheduleIntervalMs(temporal, run.id));
+  const found = await oncePossible(needs, () => scheduleIntervalMs(temporal, run.id), SCHEDULE_LIMIT_MS);
   if (found === everyMs) return { name, status: 'ok', detail: `every ${durationOf(everyMs)}` };
   const detail =
     found === undefined
       ? `every ${durationOf(everyMs)}`
       : `every ${durationOf(everyMs)}, before: ${durationOf(found)}`;
   if (isDryRun) return { name, status: 'missing', detail };
-  await oncePossible(needs, () => ensureSchedule(temporal, run, everyMs));
+  await oncePossible(needs, () => ensureSchedule(temporal, run, everyMs), SCHEDULE_LIMIT_MS);
   return { name, status: found === undefined ? 'created' : 'changed', detail };
 }
 
 /** A namespace that was just created is not known everywhere; calls fail until it is. */
-async function oncePossible<T>({ temporal }: SetupNeeds, call: () => Promise<T>): Promise<T> {
+async function oncePossible<T>(
+  { temporal }: SetupNeeds,
+  call: () => Promise<T>,
+  limitMs?: number,
+): Promise<T> {
   let lastError: unknown;
   const found = await waitUntil<{ value: T }>(
     async () => {
       try {
-        return { value: await bounded(temporal, call) };
+        return { value: await bounded(temporal, call, limitMs) };
       } catch (error) {
         if (!isUnknownNamespace(error)) throw error;
         lastError = error;

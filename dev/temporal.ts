@@ -2,23 +2,10 @@
 import { mkdir, rm, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { Connection } from '@temporalio/client';
+import { addSearchAttributes, missingSearchAttributes } from '../client/namespace.ts';
 import { freePort, LOOPBACK, PORT_VARIABLES, type PortUse } from './ports.ts';
 import { startServer, type Report } from './server-process.ts';
 import { findTemporalCli } from './temporal-cli.ts';
-
-/** Numbers of `temporal.api.enums.v1.IndexedValueType`; @temporalio/proto, which has them, is not ours to import. */
-const INDEXED_VALUE_TYPES = {
-  Text: 1,
-  Keyword: 2,
-  Int: 3,
-  Double: 4,
-  Bool: 5,
-  Datetime: 6,
-  KeywordList: 7,
-} as const;
-
-/** Types a search attribute can have. */
-export type SearchAttributeType = keyof typeof INDEXED_VALUE_TYPES;
 
 /** Options of {@link startTemporal}. */
 export interface TemporalOptions {
@@ -32,8 +19,8 @@ export interface TemporalOptions {
   cliPath?: string | undefined;
   /** Created when missing; default `default`, which exists always. */
   namespaces?: readonly string[];
-  /** Types by name, created in every namespace where missing; at most 10 keywords. */
-  searchAttributes?: Readonly<Record<string, SearchAttributeType>>;
+  /** Of type Keyword, created in every namespace where missing; at most 10. */
+  searchAttributes?: readonly string[];
   /** false: in memory, for tests. Default true. */
   durable?: boolean;
   report: Report;
@@ -116,7 +103,7 @@ export async function startTemporal(options: TemporalOptions): Promise<EmbeddedT
     dataDir,
     durable = true,
     namespaces = [DEFAULT_NAMESPACE],
-    searchAttributes = {},
+    searchAttributes = [],
     report,
   } = options;
   const command = await findTemporalCli(options);
@@ -142,7 +129,7 @@ export async function startTemporal(options: TemporalOptions): Promise<EmbeddedT
       ...(uiPort === undefined ? ['--headless'] : ['--ui-ip', LOOPBACK, '--ui-port', String(uiPort)]),
       ...(database ? ['--db-filename', database.file] : []),
       ...namespaces.filter((name) => name !== DEFAULT_NAMESPACE).flatMap((name) => ['--namespace', name]),
-      ...keyValueFlags('--search-attribute', searchAttributes),
+      ...searchAttributes.flatMap((name) => ['--search-attribute', `${name}=Keyword`]),
       ...keyValueFlags('--sqlite-pragma', SQLITE_PRAGMAS),
       ...keyValueFlags('--dynamic-config-value', DYNAMIC_CONFIG),
     ],
@@ -183,15 +170,17 @@ async function prepareDatabase(folder: string): Promise<{ file: string; markComp
 async function makeUsable(
   address: string,
   namespaces: readonly string[],
-  searchAttributes: Readonly<Record<string, SearchAttributeType>>,
+  searchAttributes: readonly string[],
 ): Promise<void> {
   // Asks for the system info.
   const connection = await Connection.connect({ address, connectTimeout: CALL_LIMIT_MS });
   try {
     await connection.withDeadline(Date.now() + CALL_LIMIT_MS, async () => {
       for (const namespace of namespaces) {
-        await addMissingSearchAttributes(connection, namespace, searchAttributes);
-        await checkServices(connection, namespace, Object.keys(searchAttributes));
+        // The flag of the server reaches new namespaces only; an older database gets what it lacks here.
+        const missing = await missingSearchAttributes(connection, namespace, searchAttributes);
+        if (missing.length > 0) await addSearchAttributes(connection, namespace, missing);
+        await checkServices(connection, namespace, searchAttributes);
       }
     });
   } finally {
@@ -220,19 +209,4 @@ async function checkServices(
       if (error.code !== GRPC_NOT_FOUND) throw error;
     });
   await Promise.all([visibility, matching, history]);
-}
-
-/** The flag of the server reaches new namespaces only; an older database gets what it lacks here. */
-async function addMissingSearchAttributes(
-  { operatorService }: Connection,
-  namespace: string,
-  wanted: Readonly<Record<string, SearchAttributeType>>,
-): Promise<void> {
-  const { customAttributes } = await operatorService.listSearchAttributes({ namespace });
-  const missing = Object.entries(wanted).filter(([name]) => !(name in customAttributes));
-  if (missing.length === 0) return;
-  await operatorService.addSearchAttributes({
-    namespace,
-    searchAttributes: Object.fromEntries(missing.map(([name, type]) => [name, INDEXED_VALUE_TYPES[type]])),
-  });
 }

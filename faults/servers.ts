@@ -16,7 +16,6 @@ import type { TcpProxy } from '../dev/tcp-proxy.ts';
 import { startTcpProxy } from '../dev/tcp-proxy.ts';
 import { startTemporal } from '../dev/temporal.ts';
 import { loadConfig } from '../workers/config.ts';
-
 import type { ServerName } from './plan.ts';
 import { SERVERS } from './plan.ts';
 
@@ -73,7 +72,7 @@ export async function startServers({
         ...common,
         port,
         cliPath: loadConfig().values.TEMPORAL_CLI_PATH,
-        searchAttributes: Object.fromEntries(SEARCH_ATTRIBUTE_NAMES.map((name) => [name, 'Keyword'])),
+        searchAttributes: SEARCH_ATTRIBUTE_NAMES,
       }),
   };
   const opened = await Promise.all(

@@ -4,15 +4,11 @@
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+import { fillMarkedText } from '../dev/marked-text.ts';
 import type { Result } from './report.ts';
 import { markdownOf, summaryOf } from './report.ts';
 
 const results = process.argv.slice(2).map((file) => JSON.parse(readFileSync(file, 'utf8')) as Result);
 writeFileSync(path.join(import.meta.dirname, 'REPORT.md'), markdownOf(results));
 
-const readme = path.join(import.meta.dirname, '..', 'README.md');
-const [BEGIN, END] = ['<!-- faults -->', '<!-- /faults -->'];
-const text = readFileSync(readme, 'utf8');
-const [before = '', rest = ''] = text.split(BEGIN);
-const after = rest.slice(rest.indexOf(END));
-writeFileSync(readme, `${before}${BEGIN}\n\n${summaryOf(results)}\n\n${after}`);
+await fillMarkedText(path.join(import.meta.dirname, '..', 'README.md'), 'faults', summaryOf(results));

@@ -1,12 +1,10 @@
 /** The environment: names, defaults, checks (seed "Configuration"). */
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
 import { ADMIN_NOTIFICATION_TYPES } from '../api/catalog.ts';
 import { ADMIN_EMAIL_VARIABLES, ConfigError, VARIABLES, loadConfig } from '../workers/config.ts';
+import type { Env } from './config-problems.ts';
+import { PRODUCTION, problemsOf } from './config-problems.ts';
 
 type Name = keyof typeof VARIABLES;
-type Env = Record<string, string | undefined>;
 
 const SECOND = 1_000;
 const MINUTE = 60 * SECOND;
@@ -142,25 +140,6 @@ const ADMIN_LISTS = [
   ['NOTIFICATION_ADMIN_EMAILS_RUNTIME_CONTAINER_START_FAILED', 'runtime.container_start_failed'],
   ['NOTIFICATION_ADMIN_EMAILS_RUNTIME_START_CONFIG_INVALID', 'runtime.start_config_invalid'],
 ] as const;
-
-const PRODUCTION: Env = {
-  NODE_ENV: 'production',
-  NOTIFICATION_REDIS_MASTER_ADDR: 'redis.internal:6379',
-  NOTIFICATION_REDIS_PASSWORD: 'redis-s3cret',
-  NOTIFICATION_POSTGRES_PRIMARY_DSN: 'postgres://notify:pg-s3cret@db.internal:5432/notification',
-  NOTIFICATION_USER_SERVICE_BASE_URL: 'http://users.internal:8080',
-  TEMPORAL_ADDRESS: 'temporal.internal:7233',
-};
-
-function problemsOf(env: Env): readonly string[] {
-  try {
-    loadConfig(env);
-  } catch (error) {
-    if (error instanceof ConfigError) return error.problems;
-    throw error;
-  }
-  return [];
-}
 
 const valueOf = (name: Name, text: string): unknown => loadConfig({ [name]: text }).values[name];
 
@@ -491,100 +470,5 @@ describe('production', () => {
     const { temporalEnv } = loadConfig({ ...PRODUCTION, TEMPORAL_API_KEY: 'k', TEMPORAL_PROFILE: '' });
 
     expect(temporalEnv).toEqual({ TEMPORAL_ADDRESS: 'temporal.internal:7233', TEMPORAL_API_KEY: 'k' });
-  });
-});
-
-describe('secrets', () => {
-  test.each<[Name, string]>([
-    ['NOTIFICATION_POSTGRES_PRIMARY_DSN', 'mysql://notify:s3cret@db/notification'],
-    ['NOTIFICATION_POSTGRES_PRIMARY_DSN', 'notify:s3cret@db'],
-    ['NOTIFICATION_POSTGRES_REPLICA_DSNS', 'postgres://ok/x,notify:s3cret@db'],
-    ['NOTIFICATION_REDIS_MASTER_ADDR', 'redis://:s3cret@redis.internal:6379'],
-    ['NOTIFICATION_REDIS_REPLICA_ADDRS', 'redis://:s3cret@redis.internal:6379'],
-  ])('I30 the value of %s is not shown', (name, text) => {
-    const [problem = '', ...others] = problemsOf({ [name]: text });
-
-    expect(others).toEqual([]);
-    expect(problem).toContain(name);
-    expect(problem).not.toContain('s3cret');
-  });
-
-  test('I30 a secret that is fine does not appear in the error about something else', () => {
-    expect(problemsOf({ ...PRODUCTION, NOTIFICATION_REDIS_DB: 'x' }).join('\n')).not.toMatch(/s3cret/);
-  });
-
-  describe('in files', () => {
-    const folder = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-secrets-'));
-    afterAll(() => rmSync(folder, { recursive: true }));
-    const fileOf = (name: string, text: string) => {
-      const file = path.join(folder, name);
-      writeFileSync(file, text);
-      return file;
-    };
-    const { NOTIFICATION_REDIS_PASSWORD: _, ...withoutPassword } = PRODUCTION;
-
-    test('I30 a secret is read from the file that its variable with _FILE names', () => {
-      const { values, temporalEnv } = loadConfig({
-        ...withoutPassword,
-        NOTIFICATION_REDIS_PASSWORD_FILE: fileOf('redis', 's3cret with space \n'),
-        TEMPORAL_API_KEY_FILE: fileOf('temporal', 'key'),
-      });
-      expect(values.NOTIFICATION_REDIS_PASSWORD).toBe('s3cret with space ');
-      expect(temporalEnv['TEMPORAL_API_KEY']).toBe('key');
-    });
-
-    test('I30 a file that is missing or empty, or stands beside the variable itself, is named', () => {
-      const missing = path.join(folder, 'missing');
-      expect(problemsOf({ ...withoutPassword, NOTIFICATION_REDIS_PASSWORD_FILE: missing })).toEqual([
-        expect.stringMatching(/^NOTIFICATION_REDIS_PASSWORD_FILE cannot be read: ENOENT.*missing/),
-      ]);
-      const empty = fileOf('empty', '\n');
-      expect(problemsOf({ ...withoutPassword, NOTIFICATION_REDIS_PASSWORD_FILE: empty })).toEqual([
-        `NOTIFICATION_REDIS_PASSWORD_FILE names an empty file: ${empty}`,
-      ]);
-      const both = { ...PRODUCTION, NOTIFICATION_REDIS_PASSWORD_FILE: fileOf('both', 'other') };
-      expect(problemsOf(both)).toEqual([
-        'NOTIFICATION_REDIS_PASSWORD and NOTIFICATION_REDIS_PASSWORD_FILE are both set: keep one of them',
-      ]);
-      const dsn = fileOf('dsn', 'mysql://notify:s3cret@db/notification');
-      const [problem] = problemsOf({ NOTIFICATION_POSTGRES_PRIMARY_DSN_FILE: dsn });
-      expect(problem).toContain('NOTIFICATION_POSTGRES_PRIMARY_DSN');
-      expect(problem).not.toContain('s3cret');
-    });
-
-    test('I30 only secrets are read from files', () => {
-      const { values } = loadConfig({ NOTIFICATION_REDIS_DB_FILE: fileOf('db', '5') });
-      expect(values.NOTIFICATION_REDIS_DB).toBe(0);
-    });
-  });
-});
-
-describe('.env.example', () => {
-  const lines = readFileSync(path.join(__dirname, '../.env.example'), 'utf8').split('\n');
-  const rows: [string, { meaning: string; default?: string; requiredInProduction?: true }][] = [
-    ...Object.entries(VARIABLES),
-    ...Object.entries(ADMIN_EMAIL_VARIABLES),
-  ];
-
-  test('I30 it has every variable with its default, in order, commented out', () => {
-    const shown = lines.filter((line) => /^#? ?[A-Z0-9_]+=/.test(line));
-
-    expect(shown).toEqual(rows.map(([name, row]) => `# ${name}=${row.default ?? ''}`));
-  });
-
-  test('I30 above every variable stands its meaning, and whether production requires it', () => {
-    for (const [name, row] of rows) {
-      const above = lines[lines.findIndex((line) => line.startsWith(`# ${name}=`)) - 1];
-
-      expect(above).toBe(`# ${row.meaning}${row.requiredInProduction ? ' Required in production.' : ''}`);
-    }
-  });
-
-  test('I30 with the comment signs removed it is the default configuration', () => {
-    const pairs = lines.flatMap((line) => [...line.matchAll(/^# ([A-Z0-9_]+)=(.*)$/g)]);
-    const env = Object.fromEntries(pairs.map(([, name = '', value]) => [name, value]));
-
-    const { values, adminEmails } = loadConfig({});
-    expect(loadConfig(env)).toMatchObject({ values, adminEmails, production: false });
   });
 });

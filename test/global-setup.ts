@@ -30,7 +30,7 @@ export default async function globalSetup(): Promise<void> {
       uiPort: 0,
       cliPath: values.TEMPORAL_CLI_PATH,
       namespaces: Array.from({ length: SLOTS }, (_, slot) => namespaceOf(slot)),
-      searchAttributes: Object.fromEntries(SEARCH_ATTRIBUTE_NAMES.map((name) => [name, 'Keyword'])),
+      searchAttributes: SEARCH_ATTRIBUTE_NAMES,
     },
   });
   globalThis.stackOfThisRun = { stack, dataDir };

@@ -7,6 +7,10 @@ import path from 'node:path';
 import type { Client } from '@temporalio/client';
 import { SEARCH_ATTRIBUTE_NAMES } from '../client/namespace.ts';
 import { setUpNamespace, setUpSearchAttributes } from '../client/setup.ts';
+import type { Resources } from '../workers/resources.ts';
+import { DependencyError } from '../workers/resources.ts';
+import { ensureSearchAttributes } from '../workers/temporal-setup.ts';
+import type { CliResult } from './cli-process.ts';
 import { cliFor } from './cli-process.ts';
 import type { Slot } from './harness.ts';
 import { takeSlot } from './harness.ts';
@@ -37,8 +41,11 @@ const run = (args: string[], changes: Record<string, string> = {}) =>
   bench.cli([...args, '--json'], {
     changes: { TEMPORAL_NAMESPACE: namespace, NOTIFICATION_ROLES: ROLES, ...changes },
   });
-const statuses = (stdout: string) =>
-  Object.fromEntries((JSON.parse(stdout) as Report).steps.map(({ name, status }) => [name, status]));
+/** What it reported; without a report, what it said instead. */
+const statuses = ({ stdout, stderr }: CliResult) => {
+  if (stdout === '') throw new Error(stderr);
+  return Object.fromEntries((JSON.parse(stdout) as Report).steps.map(({ name, status }) => [name, status]));
+};
 const findingsOf = async (changes: Record<string, string> = {}) =>
   (JSON.parse((await run(['doctor'], changes)).stdout) as Diagnosis).findings;
 const finding = async (name: string, changes: Record<string, string> = {}) =>
@@ -60,12 +67,12 @@ test('I40 setup makes what is missing, changes what was asked for, and leaves th
   expect(absent?.hint).toContain('galaxy-notify setup');
 
   const dry = await run(['setup', '--dry-run']);
-  expect([dry.code, statuses(dry.stdout)]).toEqual([1, all('missing')]);
+  expect([dry.code, statuses(dry)]).toEqual([1, all('missing')]);
   expect(dry.stderr).toContain('without --dry-run');
   expect(await finding('Temporal')).toMatchObject({ status: 'error' });
 
   const made = await run(['setup', '--retention', '7d']);
-  expect([made.stderr, made.code, statuses(made.stdout)]).toEqual(['', 0, all('created')]);
+  expect([made.stderr, made.code, statuses(made)]).toEqual(['', 0, all('created')]);
   const { connection } = slot.client;
   const { config } = await connection.workflowService.describeNamespace({ namespace });
   expect(Number(config?.workflowExecutionRetentionTtl?.seconds)).toBe(7 * 86_400);
@@ -73,11 +80,11 @@ test('I40 setup makes what is missing, changes what was asked for, and leaves th
   expect(Object.keys(customAttributes)).toEqual(expect.arrayContaining([...SEARCH_ATTRIBUTE_NAMES]));
 
   const again = await run(['setup']);
-  expect([again.code, statuses(again.stdout)]).toEqual([0, all('ok')]);
+  expect([again.code, statuses(again)]).toEqual([0, all('ok')]);
   expect(again.stdout).toContain('7 d');
 
   const changed = await run(['setup', '--retention', '3d'], { NOTIFICATION_CLEANUP_INTERVAL: '2h' });
-  expect(statuses(changed.stdout)).toEqual({
+  expect(statuses(changed)).toEqual({
     ...all('ok'),
     [`namespace ${namespace}`]: 'changed',
     'schedule intent-retention': 'changed',
@@ -152,6 +159,10 @@ describe('a server that does not let us, as Temporal Cloud', () => {
       withDeadline: (_: number, call: () => Promise<unknown>) => call(),
       connection: { workflowService, operatorService },
     }) as unknown as Client;
+  const withoutAttributes = {
+    listSearchAttributes: async () => ({ customAttributes: {} }),
+    addSearchAttributes: refusal(12, 'not implemented'),
+  };
   const needs = {
     namespace: 'prod.acme',
     searchAttributes: ['NotificationId'],
@@ -167,15 +178,18 @@ describe('a server that does not let us, as Temporal Cloud', () => {
     await expect(setUpNamespace({ ...needs, temporal, retentionMs: 86_400_000 })).rejects.toThrow(
       /prod\.acme is not there.*Request unauthorized\.[^]*tcld namespace create --namespace prod\.acme .*--retention-days 1/,
     );
-    const attributes = cloud(
-      {},
-      {
-        listSearchAttributes: async () => ({ customAttributes: {} }),
-        addSearchAttributes: refusal(12, 'not implemented'),
-      },
-    );
-    await expect(setUpSearchAttributes({ ...needs, temporal: attributes })).rejects.toThrow(
+    await expect(setUpSearchAttributes({ ...needs, temporal: cloud({}, withoutAttributes) })).rejects.toThrow(
       /tcld namespace search-attributes add --namespace prod\.acme --sa NotificationId=Keyword/,
     );
+  });
+
+  test('I32 the service says at its start which search attributes are missing, and what to do', async () => {
+    const resources = {
+      connection: { operatorService: withoutAttributes },
+      namespace: 'prod.acme',
+    } as unknown as Resources;
+    const refused = await ensureSearchAttributes(resources).catch((error: unknown) => error);
+    expect(refused).toBeInstanceOf(DependencyError);
+    expect((refused as Error).message).toMatch(/prod\.acme lacks .*NotificationId.*galaxy-notify setup/);
   });
 });

@@ -1,28 +1,27 @@
-/** How this process gets into a Redis: with which password, and over which kind of connection. */
+/** How this process gets to a Redis: where it is, with which password, and over which kind of connection. */
 import type { Config } from './config.ts';
 import type { RedisAddress } from './config-values.ts';
 
 /**
- * Options of a Redis client for one address: password and TLS.
+ * Options of a Redis client for one address.
  *
  * Without an authority in the configuration, TLS trusts what Node trusts; the name in the certificate is always checked.
  */
-export function redisAccess({ values }: Pick<Config, 'values'>, { tls }: Pick<RedisAddress, 'tls'>) {
-  return defined({
-    password: values.NOTIFICATION_REDIS_PASSWORD,
-    tls: tls
-      ? defined({
-          ca: values.NOTIFICATION_REDIS_CA_FILE,
-          cert: values.NOTIFICATION_REDIS_CERT_FILE,
-          key: values.NOTIFICATION_REDIS_KEY_FILE,
-        })
-      : undefined,
-  });
+export function redisConnection({ values }: Pick<Config, 'values'>, { host, port, tls }: RedisAddress) {
+  const password = values.NOTIFICATION_REDIS_PASSWORD;
+  // An explicit undefined is a value to the client, though not to TLS.
+  return {
+    host,
+    port,
+    ...(password === undefined ? {} : { password }),
+    ...(tls === undefined ? {} : { tls: tlsOptionsOf(values) }),
+  };
 }
 
-/** Without what is not set: clients take an explicit undefined for a value. */
-function defined<T extends object>(options: T): { [Name in keyof T]?: Exclude<T[Name], undefined> } {
-  return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) as {
-    [Name in keyof T]?: Exclude<T[Name], undefined>;
+function tlsOptionsOf(values: Config['values']) {
+  return {
+    ca: values.NOTIFICATION_REDIS_CA_FILE,
+    cert: values.NOTIFICATION_REDIS_CERT_FILE,
+    key: values.NOTIFICATION_REDIS_KEY_FILE,
   };
 }

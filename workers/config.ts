@@ -15,7 +15,7 @@ import {
 // Who asks about the configuration asks here.
 export type { RoleName } from './config-variables.ts';
 export { ADMIN_EMAIL_VARIABLES, VARIABLES } from './config-variables.ts';
-export { redisAccess } from './config-redis.ts';
+export { redisConnection } from './config-redis.ts';
 export type { RedisAddress } from './config-values.ts';
 
 /** A user or password before the host: not for a log, wherever somebody put it. */

@@ -104,9 +104,7 @@ async function startMissing(
             port: values.NOTIFICATION_DEV_TEMPORAL_PORT,
             uiPort: values.NOTIFICATION_DEV_TEMPORAL_UI_PORT,
             namespaces: [values.TEMPORAL_NAMESPACE],
-            searchAttributes: Object.fromEntries(
-              SEARCH_ATTRIBUTE_NAMES.map((name) => [name, 'Keyword' as const]),
-            ),
+            searchAttributes: SEARCH_ATTRIBUTE_NAMES,
             ...(values.TEMPORAL_CLI_PATH === undefined ? {} : { cliPath: values.TEMPORAL_CLI_PATH }),
           },
         }

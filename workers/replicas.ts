@@ -6,7 +6,7 @@ import { Redis } from 'ioredis';
 import pg from 'pg';
 import type { Logger } from 'pino';
 import type { Config, RedisAddress } from './config.ts';
-import { redisAccess } from './config.ts';
+import { redisConnection } from './config.ts';
 import { reasonOf } from '../activities/reason.ts';
 
 export interface ReplicaResult {
@@ -56,9 +56,7 @@ async function lookAt(look: () => Promise<Finding>): Promise<Finding> {
 async function lookAtRedis(address: RedisAddress, config: Config): Promise<Finding> {
   const timeout = config.values.NOTIFICATION_REDIS_OPERATION_TIMEOUT;
   const redis = new Redis({
-    host: address.host,
-    port: address.port,
-    ...redisAccess(config, address),
+    ...redisConnection(config, address),
     connectTimeout: timeout,
     commandTimeout: timeout,
     lazyConnect: true,

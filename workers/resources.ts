@@ -33,7 +33,7 @@ import { dataConverterWith } from '../api/payload-codec.ts';
 import type { SymbolMetadata, SymbolTarget } from '../api/symbol-config.ts';
 import type { RouterAddress } from '../activities/router-ports.ts';
 import type { Config, RedisAddress } from './config.ts';
-import { hasTemporalProfile, redisAccess } from './config.ts';
+import { hasTemporalProfile, redisConnection } from './config.ts';
 import type { SubscriptionParts } from './subscription-setup.ts';
 import { openSubscriptions } from './subscription-setup.ts';
 import type { Telemetry } from './telemetry.ts';
@@ -232,8 +232,7 @@ async function allOrClose<T extends unknown[]>(
 function redisOptions(config: Config, { redis }: Endpoints) {
   const { values } = config;
   return {
-    host: redis.host,
-    port: redis.port,
+    ...redisConnection(config, redis),
     db: values.NOTIFICATION_REDIS_DB,
     connectTimeout: values.NOTIFICATION_REDIS_OPERATION_TIMEOUT,
     lazyConnect: true,
@@ -241,7 +240,6 @@ function redisOptions(config: Config, { redis }: Endpoints) {
     // was counted as failed.
     enableOfflineQueue: false,
     maxRetriesPerRequest: 0,
-    ...redisAccess(config, redis),
   };
 }
 

@@ -5,18 +5,26 @@ import {
   SEARCH_ATTRIBUTE_NAMES,
   addSearchAttributes,
   ensureSchedule,
+  isRefused,
   missingSearchAttributes,
 } from '../client/namespace.ts';
 import { CHANNEL_WORKFLOW, channelWorkflowId } from '../workflows/channel-contract.ts';
 import { CHANNELS, INTENT_TASK_QUEUE } from '../workflows/intent-contract.ts';
 import { BRIDGE_WORKFLOW, bridgeWorkflowId } from '../workflows/stream-bridge-contract.ts';
 import type { Resources } from './resources.ts';
+import { DependencyError } from './resources.ts';
 
-/** Creates the custom search attributes that the namespace lacks. */
+/** Creates the custom search attributes that the namespace lacks. @throws DependencyError when the server refuses. */
 export async function ensureSearchAttributes({ connection, namespace, log }: Resources): Promise<void> {
   const missing = await missingSearchAttributes(connection, namespace, SEARCH_ATTRIBUTE_NAMES);
   if (missing.length === 0) return;
-  await addSearchAttributes(connection, namespace, missing);
+  await addSearchAttributes(connection, namespace, missing).catch((error: unknown) => {
+    if (!isRefused(error)) throw error;
+    throw new DependencyError(
+      `the namespace ${namespace} lacks search attributes (Keyword), and this server does not let us add them: ${missing.join(', ')}; galaxy-notify setup prints the commands for Temporal Cloud`,
+      { cause: error },
+    );
+  });
   log.info({ namespace, search_attributes: missing }, 'search attributes created');
 }
 
