@@ -54,7 +54,7 @@ export const backlogs = MODES.map((mode): Measurement => ({
   ],
 
   async run(bench) {
-    const { backlog: total } = bench.sizes;
+    const total = bench.sizes.backlog[mode];
     const samples = await drain(bench, mode, total);
     const row = (name: string) => `backlog.${mode}.${name}`;
     const memory = samples.flatMap(({ mb }) => (mb === undefined ? [] : [mb]));

@@ -7,9 +7,8 @@ import type { OperatorResources } from './operator.ts';
 import type { BridgeProgress } from '../workflows/stream-bridge-contract.ts';
 import { bridgeWorkflowId } from '../workflows/stream-bridge-contract.ts';
 import { NotFoundError, OperationFailedError } from './operator-errors.ts';
-import { bounded, dateOf } from './operator-live.ts';
+import { bounded, dateOf, decoded, failureMessageOf } from './operator-live.ts';
 import { WorkflowNotFoundError } from '@temporalio/client';
-import type { Payload } from '@temporalio/common';
 import { waitUntil } from './wait-until.ts';
 import { linkField } from './web-ui-links.ts';
 
@@ -110,7 +109,8 @@ export function bridgeOperations(resources: OperatorResources) {
     // Between two attempts of the workflow itself, for a moment.
     if (!reader) return { ...notRunning, state: 'waiting' };
 
-    const heartbeat = reader.heartbeatDetails?.payloads?.[0];
+    const progress = await decoded<BridgeProgress>(temporal, reader.heartbeatDetails?.payloads?.[0]);
+    const lastFailure = await failureMessageOf(temporal, reader.lastFailure);
     const heartbeatAt = dateOf(reader.lastHeartbeatTime);
     const nextAttemptAt = dateOf(reader.nextAttemptScheduleTime);
     const pausedSince = dateOf(reader.pauseInfo?.pauseTime);
@@ -129,19 +129,11 @@ export function bridgeOperations(resources: OperatorResources) {
         : {}),
       attempt: reader.attempt ?? 1,
       ...(reader.lastWorkerIdentity ? { worker: reader.lastWorkerIdentity } : {}),
-      ...(heartbeat ? { progress: await progressOf(heartbeat) } : {}),
+      ...(progress ? { progress } : {}),
       ...(heartbeatAt ? { heartbeatAt } : {}),
-      ...(reader.lastFailure?.message ? { lastFailure: reader.lastFailure.message } : {}),
+      ...(lastFailure ? { lastFailure } : {}),
       ...(nextAttemptAt ? { nextAttemptAt } : {}),
     };
-  }
-
-  /** Encrypted where the service encrypts what Temporal keeps. */
-  async function progressOf(payload: Payload): Promise<BridgeProgress> {
-    const { payloadConverter, payloadCodecs } = temporal.options.loadedDataConverter;
-    let payloads = [payload];
-    for (const codec of payloadCodecs.toReversed()) payloads = await codec.decode(payloads);
-    return payloadConverter.fromPayload<BridgeProgress>(payloads[0]!);
   }
 
   async function readerId(): Promise<string> {

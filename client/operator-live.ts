@@ -1,6 +1,7 @@
 /** What Temporal knows about a workflow right now. */
 import type { Client, WorkflowExecutionDescription, WorkflowExecutionStatusName } from '@temporalio/client';
 import { WorkflowNotFoundError } from '@temporalio/client';
+import type { Payload } from '@temporalio/common';
 import type { OperatorResources } from './operator.ts';
 import { workflowLink } from './web-ui-links.ts';
 
@@ -70,7 +71,9 @@ export async function liveStateOf(
     startedAt: described.startTime,
     ...(described.closeTime ? { closedAt: described.closeTime } : {}),
     ...(isRunning ? await detailsOf(temporal, workflowId) : {}),
-    pendingActivities: (pendingActivities ?? []).map(pendingActivityOf),
+    pendingActivities: await Promise.all(
+      (pendingActivities ?? []).map((activity) => pendingActivityOf(temporal, activity)),
+    ),
     pendingChildren: pendingChildren?.length ?? 0,
     ...(described.status.name === 'COMPLETED'
       ? {
@@ -121,16 +124,46 @@ async function detailsOf(
 
 type RawActivity = NonNullable<WorkflowExecutionDescription['raw']['pendingActivities']>[number];
 
-function pendingActivityOf(raw: RawActivity): PendingActivity {
+async function pendingActivityOf(temporal: Client, raw: RawActivity): Promise<PendingActivity> {
+  const lastFailure = await failureMessageOf(temporal, raw.lastFailure);
   const nextAttemptAt = dateOf(raw.nextAttemptScheduleTime);
   return {
     id: raw.activityId ?? '',
     type: raw.activityType?.name ?? '',
     attempt: raw.attempt ?? 1,
     isPaused: raw.paused ?? false,
-    ...(raw.lastFailure?.message ? { lastFailure: raw.lastFailure.message } : {}),
+    ...(lastFailure ? { lastFailure } : {}),
     ...(nextAttemptAt ? { nextAttemptAt } : {}),
   };
+}
+
+/**
+ * A value as Temporal keeps it: encrypted where the service encrypts.
+ *
+ * @returns undefined also when it cannot be decrypted here: whoever has no key still sees everything else.
+ */
+export async function decoded<T>(
+  temporal: Client,
+  payload: Payload | null | undefined,
+): Promise<T | undefined> {
+  if (!payload) return undefined;
+  const { payloadConverter, payloadCodecs } = temporal.options.loadedDataConverter;
+  try {
+    let payloads = [payload];
+    for (const codec of payloadCodecs.toReversed()) payloads = await codec.decode(payloads);
+    return payloadConverter.fromPayload<T>(payloads[0]!);
+  } catch {
+    return undefined;
+  }
+}
+
+/** The message of a failure; where it is encrypted and cannot be decrypted here, what stands in its place. */
+export async function failureMessageOf(
+  temporal: Client,
+  failure: RawActivity['lastFailure'],
+): Promise<string | undefined> {
+  const attributes = await decoded<{ message?: string }>(temporal, failure?.encodedAttributes);
+  return attributes?.message ?? failure?.message ?? undefined;
 }
 
 /** A protobuf time stamp as a date. Its seconds are a 64 bit integer object or a number. */

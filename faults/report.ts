@@ -8,6 +8,8 @@ export interface Result {
   machine: string;
   seed: string;
   command: string;
+  /** NOTIFICATION_ROUTE_DISPATCH */
+  dispatch: string;
   isEncrypted: boolean;
   /** Everything from the first intent to the last check, s. */
   seconds: number;
@@ -91,12 +93,12 @@ Written by \`faults/write-report.ts\` from the results of \`npm run test:faults 
 
 ## Runs
 
-| date | seed | payloads | faults | seconds | settled after | lost | doubled | wrong | result |
-| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+| date | seed | dispatch | payloads | faults | seconds | settled after | lost | doubled | wrong | result |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 ${results
   .map(
     (result) =>
-      `| ${result.date.slice(0, 16).replace('T', ' ')} | \`${result.seed}\` | ${result.isEncrypted ? 'encrypted' : 'plain'} | ${result.faults.reduce((sum, { count }) => sum + count, 0)} | ${result.seconds.toFixed(0)} | ${result.settledAfterSeconds.toFixed(0)} s | ${all([result], ({ lost }) => lost.length)} | ${all([result], ({ duplicated }) => duplicated.length)} | ${all([result], ({ wrong }) => wrong.length)} | ${result.isGood ? 'good' : 'BAD'} |`,
+      `| ${result.date.slice(0, 16).replace('T', ' ')} | \`${result.seed}\` | \`${result.dispatch}\` | ${result.isEncrypted ? 'encrypted' : 'plain'} | ${result.faults.reduce((sum, { count }) => sum + count, 0)} | ${result.seconds.toFixed(0)} | ${result.settledAfterSeconds.toFixed(0)} s | ${all([result], ({ lost }) => lost.length)} | ${all([result], ({ duplicated }) => duplicated.length)} | ${all([result], ({ wrong }) => wrong.length)} | ${result.isGood ? 'good' : 'BAD'} |`,
   )
   .join('\n')}
 

@@ -116,6 +116,7 @@ async function runWith(
   const { seed } = options;
   const random = (purpose: string) => randomOf(seed, purpose);
   const isEncrypted = options.isEncrypted ?? random('encryption').chance(0.5);
+  const dispatch = random('dispatch').oneOf(['child', 'on_failure']);
   report('Starting PostgreSQL, Redis and Temporal');
   const servers = await startServers({ keep: options.keep, report });
   onClose(() => servers.stop());
@@ -178,7 +179,7 @@ async function runWith(
   const env: Record<string, string> = {
     ...common,
     NOTIFICATION_ROLES: options.only.join(),
-    NOTIFICATION_ROUTE_DISPATCH: random('dispatch').oneOf(['child', 'on_failure']),
+    NOTIFICATION_ROUTE_DISPATCH: dispatch,
     NOTIFICATION_LOG_LEVEL: 'debug',
     NOTIFICATION_REDIS_MASTER_ADDR: `${LOOPBACK}:${servers.redis.proxy.port}`,
     NOTIFICATION_POSTGRES_PRIMARY_DSN: servers.dsnAt(servers.postgres.proxy.port),
@@ -191,7 +192,7 @@ async function runWith(
     ...Object.fromEntries(works.flatMap((work) => Object.entries(work.env))),
   };
   report(
-    `Starting ${SERVICES} processes of the service (${env['NOTIFICATION_ROUTE_DISPATCH']}, payloads ${isEncrypted ? 'encrypted' : 'plain'})`,
+    `Starting ${SERVICES} processes of the service (${dispatch}, payloads ${isEncrypted ? 'encrypted' : 'plain'})`,
   );
   const services = Array.from({ length: SERVICES }, (_, index) =>
     superviseService({ name: `service-${index + 1}`, env, dataDir: servers.dataDir }),
@@ -234,6 +235,7 @@ async function runWith(
     machine: machineOf(),
     seed,
     command: commandOf(options),
+    dispatch,
     isEncrypted,
     seconds: (Date.now() - startedAt) / 1_000,
     settledAfterSeconds: (settledAt - Math.max(loadedAt, ...faults.map(({ endedAt }) => endedAt))) / 1_000,

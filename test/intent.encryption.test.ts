@@ -100,3 +100,24 @@ test('I40 the command line reads with the same keys', async () => {
     dispose();
   }
 });
+
+test('I40 why the reader failed is read with the same keys, and whoever has none sees all else', async () => {
+  await slot.redis.rename('notification:intents', 'aside');
+  await slot.redis.set('notification:intents', 'not a stream');
+  const { cli, dispose } = cliFor(slot);
+  const statusWith = async (changes: Record<string, string>) => {
+    const { stdout } = await cli(['bridge', 'status', '--json'], { changes });
+    return JSON.parse(stdout) as { state: string; lastFailure?: string; progress?: object };
+  };
+  try {
+    await eventually('the failure', async () =>
+      (await statusWith({ NOTIFICATION_PAYLOAD_KEYS })).lastFailure?.includes('WRONGTYPE'),
+    );
+    const withoutKeys = await statusWith({});
+    expect(withoutKeys).toMatchObject({ attempt: expect.any(Number), lastFailure: 'Encoded failure' });
+    expect(withoutKeys.progress).toBeUndefined();
+  } finally {
+    dispose();
+    await slot.redis.rename('aside', 'notification:intents');
+  }
+});
