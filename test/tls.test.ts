@@ -83,7 +83,7 @@ test('I30 an intent is delivered with TLS on every connection, and certificates 
   const admin = new pg.Client({ connectionString: env['NOTIFICATION_POSTGRES_PRIMARY_DSN'] });
   await admin.connect();
   const { rows } = await admin.query<{ ssl: boolean }>(
-    `SELECT DISTINCT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE application_name = 'galaxy-notify'`,
+    `SELECT DISTINCT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE application_name = 'galaxy-notify' AND datname = current_database()`,
   );
   await admin.end();
   expect(rows).toEqual([{ ssl: true }]);
