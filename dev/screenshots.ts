@@ -24,6 +24,8 @@ const [WIDTH, HEIGHT] = [1500, 1100];
 
 /** In the page: where this checkout lies, which stack traces show, is nobody's business. */
 const WITHOUT_PATHS = `{
+  // The editor that shows code takes back what others change in it; a copy of it has no such watch.
+  for (const editor of document.querySelectorAll('.cm-editor')) editor.replaceWith(editor.cloneNode(true));
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (texts.nextNode()) {
     const { currentNode } = texts;
