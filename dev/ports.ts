@@ -1,3 +1,4 @@
+import { randomInt } from 'node:crypto';
 import { createServer } from 'node:net';
 
 /** The only address embedded servers listen on: nothing of a laptop's stack is for the network. */
@@ -34,14 +35,20 @@ export const ROUTER_PORTS = [
   'push provider',
 ] as const;
 
-/** Ports given out by {@link freePort}: the system may offer the same one again before it is listened on. */
+/**
+ * Where {@link freePort} looks: below the ports that systems give to outgoing connections, and to programs that ask for
+ * any port, as Temporal does for its inner services. One of those could be taken before the server listens on it.
+ */
+const [LOWEST_PORT, HIGHEST_PORT] = [10_000, 32_767];
+
+/** Ports given out by {@link freePort}, which nobody may listen on yet. */
 const handedOut = new Set<number>();
 
 /** Returns a loopback port that is free now and was not returned before by this process. */
 export async function freePort(): Promise<number> {
   for (;;) {
-    const port = await listenOnce(0);
-    if (!handedOut.has(port)) {
+    const port = randomInt(LOWEST_PORT, HIGHEST_PORT + 1);
+    if (!handedOut.has(port) && (await refusal(port)) === undefined) {
       handedOut.add(port);
       return port;
     }
@@ -79,15 +86,11 @@ async function refusal(port: number): Promise<string | undefined> {
   }
 }
 
-/** Listens on the loopback port, 0 for any, closes again and returns the port. */
-function listenOnce(port: number): Promise<number> {
+/** Listens on the loopback port and closes again. */
+function listenOnce(port: number): Promise<void> {
   return new Promise((resolve, reject) => {
     const server = createServer();
     server.once('error', reject);
-    server.listen({ port, host: LOOPBACK, exclusive: true }, () => {
-      const address = server.address();
-      const actual = typeof address === 'object' && address !== null ? address.port : port;
-      server.close(() => resolve(actual));
-    });
+    server.listen({ port, host: LOOPBACK, exclusive: true }, () => server.close(() => resolve()));
   });
 }

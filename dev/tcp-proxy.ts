@@ -4,9 +4,8 @@
  */
 import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
-import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { LOOPBACK } from './ports.ts';
+import { LOOPBACK, freePort } from './ports.ts';
 
 /** How the proxy treats connections from now on. */
 export type ProxyMode =
@@ -62,8 +61,9 @@ export async function startTcpProxy(target: { host: string; port: number }): Pro
     void pair.closed.then(() => pairs.delete(pair));
     if (mode.kind === 'half-open') pair.silence(mode.silent);
   };
-  let server = await listen(0, accept);
-  const { port } = server.address() as AddressInfo;
+  // It listens again after it refused.
+  const port = await freePort();
+  let server = await listen(port, accept);
 
   return {
     host: LOOPBACK,
