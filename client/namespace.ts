@@ -122,6 +122,10 @@ export async function missingSearchAttributes(
   return names.filter((name) => !(name in customAttributes));
 }
 
+/** Why nothing works in a namespace whose server refuses {@link addSearchAttributes}. */
+export const lackOfSearchAttributes = (namespace: string, missing: readonly string[]): string =>
+  `the namespace ${namespace} lacks search attributes (Keyword), and this server does not let us add them: ${missing.join(', ')}`;
+
 export async function addSearchAttributes(
   { operatorService }: ServerConnection,
   namespace: string,

@@ -9,6 +9,7 @@ import {
   ensureSchedule,
   isRefused,
   isUnknownNamespace,
+  lackOfSearchAttributes,
   missingSearchAttributes,
   namespaceRetentionMs,
   scheduleIntervalMs,
@@ -82,7 +83,7 @@ export async function setUpSearchAttributes(needs: SetupNeeds): Promise<SetupSte
   if (isDryRun) return { name, status: 'missing', detail };
   await orExplain(
     () => oncePossible(needs, () => addSearchAttributes(connection, namespace, missing)),
-    `the namespace ${namespace} lacks search attributes (Keyword), and this server does not let us add them: ${detail}`,
+    lackOfSearchAttributes(namespace, missing),
     missing
       .map(
         (attribute) =>

@@ -28,10 +28,7 @@ const WITHOUT_PATHS = `{
   for (const editor of document.querySelectorAll('.cm-editor')) editor.replaceWith(editor.cloneNode(true));
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (texts.nextNode()) {
-    const { currentNode } = texts;
-    if (currentNode.data.includes(${JSON.stringify(`${ROOT}/`)})) {
-      currentNode.data = currentNode.data.replaceAll(${JSON.stringify(`${ROOT}/`)}, '');
-    }
+    texts.currentNode.data = texts.currentNode.data.replaceAll(${JSON.stringify(`${ROOT}/`)}, '');
   }
 }`;
 

@@ -12,9 +12,12 @@ export const PRODUCTION: Env = {
   TEMPORAL_ADDRESS: 'temporal.internal:7233',
 };
 
-export function problemsOf(env: Env): readonly string[] {
+export const problemsOf = (env: Env): readonly string[] => problemsIn(() => loadConfig(env));
+
+/** What a reader of configuration finds wrong with it; empty when it takes it. */
+export function problemsIn(read: () => unknown): readonly string[] {
   try {
-    loadConfig(env);
+    read();
   } catch (error) {
     if (error instanceof ConfigError) return error.problems;
     throw error;

@@ -5,6 +5,7 @@ import path from 'node:path';
 import { ConfigError, loadConfig } from '../workers/config.ts';
 import { provideEndpoints } from '../workers/endpoints.ts';
 import { readSymbolTargets } from '../workers/symbol-config-setup.ts';
+import { problemsIn } from './config-problems.ts';
 
 const TARGET = {
   name: 'eu-collector',
@@ -26,15 +27,7 @@ function fileWith(content: unknown): string {
   return file;
 }
 
-function problemsOf(file: string): readonly string[] {
-  try {
-    readSymbolTargets(file);
-  } catch (error) {
-    if (error instanceof ConfigError) return error.problems;
-    throw error;
-  }
-  return [];
-}
+const problemsOf = (file: string): readonly string[] => problemsIn(() => readSymbolTargets(file));
 
 test('S1 a file of targets is taken as it is', () => {
   expect(readSymbolTargets(fileWith([TARGET, OTHER]))).toEqual([TARGET, OTHER]);

@@ -14,10 +14,10 @@ import { createLoopbackCertificate } from '../dev/fcm-certificate.ts';
 import { freePort } from '../dev/ports.ts';
 import { startRedis } from '../dev/redis.ts';
 import { newGameTurnReady, publishIntent } from '../client/notificationintent.ts';
-import { ConfigError } from '../workers/config.ts';
 import { provideEndpoints } from '../workers/endpoints.ts';
 import { createLogger } from '../workers/logger.ts';
 import { startService } from '../workers/service.ts';
+import { problemsIn } from './config-problems.ts';
 import type { Slot } from './harness.ts';
 import { eventually, takeSlot } from './harness.ts';
 
@@ -121,14 +121,8 @@ test.each([
 );
 
 test('I30 files for TLS without TLS, half a pair, and files that are none are refused', () => {
-  const refused = (change: Record<string, string>) => {
-    try {
-      slot.config({ ...env, ...change });
-    } catch (error) {
-      if (error instanceof ConfigError) return error.problems.join('\n');
-    }
-    throw new Error('it was not refused');
-  };
+  const refused = (change: Record<string, string>) =>
+    problemsIn(() => slot.config({ ...env, ...change })).join('\n');
   expect(refused({ NOTIFICATION_REDIS_MASTER_ADDR: '127.0.0.1:6379' })).toMatch(
     /NOTIFICATION_REDIS_MASTER_ADDR must be rediss:/,
   );

@@ -6,6 +6,7 @@ import {
   addSearchAttributes,
   ensureSchedule,
   isRefused,
+  lackOfSearchAttributes,
   missingSearchAttributes,
 } from '../client/namespace.ts';
 import { CHANNEL_WORKFLOW, channelWorkflowId } from '../workflows/channel-contract.ts';
@@ -21,7 +22,7 @@ export async function ensureSearchAttributes({ connection, namespace, log }: Res
   await addSearchAttributes(connection, namespace, missing).catch((error: unknown) => {
     if (!isRefused(error)) throw error;
     throw new DependencyError(
-      `the namespace ${namespace} lacks search attributes (Keyword), and this server does not let us add them: ${missing.join(', ')}; galaxy-notify setup prints the commands for Temporal Cloud`,
+      `${lackOfSearchAttributes(namespace, missing)}; galaxy-notify setup prints the commands for Temporal Cloud`,
       { cause: error },
     );
   });
