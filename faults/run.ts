@@ -135,6 +135,7 @@ async function runWith(
   onClose(() => connections.close());
   await migrate(servers.dsnAt(servers.postgres.port));
 
+  let startedAt = Date.now();
   const faults: InjectedFault[] = [];
   const arrivals: Arrivals = { at: [] };
   const arena: Arena = {
@@ -149,7 +150,7 @@ async function runWith(
       userService.heal();
       userService.fail({ failure: { kind: 'status', status: 503 }, times });
     },
-    spread: (count) => spread(count, options.seconds * 1_000),
+    spread: (count) => spread(count, { beganAt: startedAt, overMs: options.seconds * 1_000 }),
     persist: (what, call) => attempted(what, call, PERSIST_LIMIT_MS),
     offer: (call) => Promise.race([call().catch(() => undefined), sleep(OFFER_LIMIT_MS, undefined)]),
     until: (what, probe) =>
@@ -200,7 +201,7 @@ async function runWith(
   onClose(() => Promise.all(services.map((service) => service.stop())));
   await Promise.all(services.map((service) => service.ready()));
 
-  const startedAt = Date.now();
+  startedAt = Date.now();
   const plan = planFaults(random('faults'), {
     services: SERVICES,
     count: options.faults,
@@ -277,10 +278,12 @@ async function leaksOf({
 const seconds = (ms: number): string => (ms / 1_000).toFixed(1);
 
 /** Indexes from 0, each when its time has come; what is late is made up for. */
-async function* spread(count: number, overMs: number): AsyncGenerator<number> {
-  const beganAt = performance.now();
+async function* spread(
+  count: number,
+  { beganAt, overMs }: { beganAt: number; overMs: number },
+): AsyncGenerator<number> {
   for (let index = 0; index < count; index += 1) {
-    const waitMs = beganAt + (index * overMs) / count - performance.now();
+    const waitMs = beganAt + (index * overMs) / count - Date.now();
     if (waitMs > 0) await sleep(waitMs);
     yield index;
   }

@@ -92,16 +92,19 @@ export async function openSubscriptions(arena: Arena): Promise<Work> {
     stop: () => routers.stop(),
   };
 
-  /** Registers the agent's device and verifies it. */
+  /**
+   * Registers the agent's device and verifies it. Each call is waited for: one that is given up is carried out all the
+   * same, and the next one has to wait for it.
+   */
   async function activate(): Promise<void> {
     await arena.until('the device to be registered and verified', async () => {
-      if (!(await arena.offer(() => tokens.register(device, 'INSTANT')))) throw new Error('not registered');
+      if ((await tokens.register(device, 'INSTANT')) === 'ACTIVE') return true;
       const push = routers.pushSink.pushes.findLast(
         ({ token, kind }) => token === device.token && kind === 'verification',
       );
       const { nonce, verification: code } = push?.data ?? {};
       if (nonce === undefined || code === undefined) throw new Error('no verification was pushed');
-      return (await arena.offer(() => tokens.verify(device, { nonce, code }))) === 'ACTIVE';
+      return (await tokens.verify(device, { nonce, code })) === 'ACTIVE';
     });
   }
 

@@ -19,7 +19,7 @@ export interface Arena {
   dataDir: string;
   userServiceFails: (times: number) => void;
   setUser: (id: string, email: string) => void;
-  /** Indexes from 0, as evenly over the time of the load as the work takes. */
+  /** Indexes from 0, evenly over the time of the load; what is late, by its work or its start, is made up for. */
   spread(count: number): AsyncGenerator<number>;
   /** Calls again and again while a server is away. */
   persist<T>(what: string, call: () => Promise<T>): Promise<T>;
