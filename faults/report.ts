@@ -28,9 +28,8 @@ export interface Result {
 export interface FaultRow {
   name: string;
   count: number;
-  /** From the end of a fault to the first delivery after it, ms; absent when nothing was left to deliver. */
-  medianRecoveryMs?: number;
-  longestRecoveryMs?: number;
+  /** From the end of each to the first delivery after it, ms; without those after which nothing was left to deliver. */
+  recoveriesMs: number[];
 }
 
 export const machineOf = (): string =>
@@ -38,27 +37,30 @@ export const machineOf = (): string =>
 
 /** @param arrivals when entries came out, ascending. */
 export function faultRowsOf(faults: readonly InjectedFault[], arrivals: readonly number[]): FaultRow[] {
-  const times = new Map<string, number[]>();
-  const counts = new Map<string, number>();
+  const rows = new Map<string, FaultRow>();
   for (const { name, endedAt } of faults) {
-    counts.set(name, (counts.get(name) ?? 0) + 1);
+    const { count, recoveriesMs } = rows.get(name) ?? { count: 0, recoveriesMs: [] };
     const first = arrivals.find((at) => at >= endedAt);
-    if (first !== undefined) times.set(name, [...(times.get(name) ?? []), first - endedAt]);
-  }
-  return [...counts].sort().map(([name, count]) => {
-    const sorted = (times.get(name) ?? []).sort((a, b) => a - b);
-    return {
+    rows.set(name, {
       name,
-      count,
-      ...(sorted.length === 0
-        ? {}
-        : { medianRecoveryMs: sorted[sorted.length >> 1]!, longestRecoveryMs: sorted.at(-1)! }),
-    };
-  });
+      count: count + 1,
+      recoveriesMs: first === undefined ? recoveriesMs : [...recoveriesMs, first - endedAt],
+    });
+  }
+  return [...rows.values()].sort((a, b) => (a.name < b.name ? -1 : 1));
 }
 
 const all = (results: readonly Result[], of: (verdict: Verdict) => number): number =>
   results.flatMap(({ works }) => Object.values(works)).reduce((sum, verdict) => sum + of(verdict), 0);
+
+const msOf = (ms: number | undefined): string => (ms === undefined ? '-' : `${Math.round(ms)} ms`);
+
+/** @param sorted ascending. */
+function medianOf(sorted: readonly number[]): number | undefined {
+  const half = sorted.length >> 1;
+  if (sorted.length % 2 === 1 || sorted.length === 0) return sorted[half];
+  return (sorted[half - 1]! + sorted[half]!) / 2;
+}
 
 /** A sentence about any number of runs. */
 export function summaryOf(results: readonly Result[]): string {
@@ -114,12 +116,9 @@ one goes on. Faults overlap, so a time may be another fault's.
 ${[...kinds]
   .sort()
   .map(([name, rows]) => {
-    const medians = rows
-      .flatMap(({ medianRecoveryMs: ms }) => (ms === undefined ? [] : [ms]))
-      .sort((a, b) => a - b);
-    const longest = Math.max(...rows.map(({ longestRecoveryMs }) => longestRecoveryMs ?? 0));
     const count = rows.reduce((sum, row) => sum + row.count, 0);
-    return `| ${name} | ${count} | ${medians[medians.length >> 1] ?? '-'} ms | ${longest} ms |`;
+    const times = rows.flatMap(({ recoveriesMs }) => recoveriesMs).sort((a, b) => a - b);
+    return `| ${name} | ${count} | ${msOf(medianOf(times))} | ${msOf(times.at(-1))} |`;
   })
   .join('\n')}
 
