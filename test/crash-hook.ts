@@ -102,19 +102,26 @@ async function install(): Promise<void> {
     return result;
   };
 
-  const client = WorkflowClient.prototype as unknown as Record<
-    string,
-    (...args: unknown[]) => Promise<unknown>
-  >;
-  for (const name of ['start', 'signalWithStart']) {
-    const original = client[name]!;
-    client[name] = function (...args) {
+  type Call = (...args: unknown[]) => Promise<unknown>;
+  function watch(owner: Record<string, Call>, name: string): void {
+    const original = owner[name]!;
+    owner[name] = function (...args) {
       const answered = begin();
       const result = original.apply(this, args);
       result.then(answered, answered);
       return result;
     };
   }
+  const client = WorkflowClient.prototype as unknown as Record<string, Call>;
+  for (const name of ['start', 'signalWithStart']) watch(client, name);
+  const getHandle = WorkflowClient.prototype.getHandle as unknown as (
+    ...args: unknown[]
+  ) => Record<string, Call>;
+  WorkflowClient.prototype.getHandle = function (this: object, ...args: unknown[]) {
+    const handle = getHandle.apply(this, args);
+    for (const name of ['signal', 'cancel']) watch(handle, name);
+    return handle;
+  } as unknown as typeof WorkflowClient.prototype.getHandle;
 
   // HTTP, of undici and of Node itself. Lookups are reads.
   const exchanges = new WeakMap<object, () => void>();

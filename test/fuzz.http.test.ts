@@ -18,12 +18,14 @@ import { createLoopbackCertificate } from '../dev/fcm-certificate.ts';
 import { createLogger } from '../workers/logger.ts';
 import { json, text } from './nasty-inputs.ts';
 
-/** One in fifty: each of these is a connection, and some take the whole time-out. */
-const CASES = Math.max(30, Math.round(Number(process.env['FUZZ_CASES'] ?? 3_000) / 50));
+/** Cases at the same time, each against a server of its own: many of them are nothing but waiting for the time-out. */
+const LANES = 16;
+/** A quarter of them for each of the four tests. */
+const ROUNDS = Math.max(4, Math.round(Number(process.env['FUZZ_CASES'] ?? 3_000) / 4 / LANES));
 const TIMEOUT_MS = 200;
 /** How much later than its time-out a call may end on a machine that does other things as well, ms. */
 const SLACK_MS = 20_000;
-const LIMIT_MS = 120_000 + CASES * 5 * (TIMEOUT_MS + 100);
+const LIMIT_MS = 120_000 + ROUNDS * 10 * (TIMEOUT_MS + 100);
 /** What all cases of a test may leave behind in memory, bytes. */
 const MOST_GROWTH = 150 << 20;
 
@@ -101,14 +103,21 @@ const script: fc.Arbitrary<Script> = fc
   })
   .map(({ bytes, cutAt, then }) => ({ head: cutAt === null ? bytes : bytes.subarray(0, cutAt), then }));
 
-let current: Script = { head: Buffer.alloc(0), then: 'end' };
+interface Lane {
+  /** How its servers answer now. */
+  script: Script;
+  url: string;
+  tlsPort: number;
+}
+
 const sockets = new Set<Socket>();
 let visitsElsewhere = 0;
+let elsewhere: string;
 const servers: Server[] = [];
 
 const CHUNK = Buffer.alloc(64 * 1024, ' ');
 
-function answer(socket: Socket): void {
+function answer(socket: Socket, lane: Pick<Lane, 'script'>): void {
   sockets.add(socket);
   socket.on('error', () => undefined);
   let timer: NodeJS.Timeout | undefined;
@@ -116,13 +125,10 @@ function answer(socket: Socket): void {
     sockets.delete(socket);
     clearInterval(timer);
   });
-  const { head, then } = current;
+  const { head, then } = lane.script;
   // To the first bytes of a request only: a connection that is used again gets its answer with the next script.
   socket.on('data', () => {
-    const { port } = servers[0]!.address() as AddressInfo;
-    socket.write(
-      Buffer.from(head.toString('latin1').replace('{elsewhere}', `http://127.0.0.1:${port}/`), 'latin1'),
-    );
+    socket.write(Buffer.from(head.toString('latin1').replace('{elsewhere}', elsewhere), 'latin1'));
     if (then === 'end') socket.end();
     // With TLS there is no reset to be had; the connection breaks all the same.
     if (then === 'reset') socket.destroy();
@@ -144,21 +150,29 @@ async function listening<T extends Server>(server: T): Promise<number> {
   return (server.address() as AddressInfo).port;
 }
 
-let url: string;
-let tlsPort: number;
+let lanes: Lane[];
 let keyHash: string;
 beforeAll(async () => {
-  await listening(
+  const port = await listening(
     createServer((socket) => {
       visitsElsewhere += 1;
       socket.destroy();
     }),
   );
-  url = `http://127.0.0.1:${await listening(createServer(answer))}`;
+  elsewhere = `http://127.0.0.1:${port}/`;
   const { keyPem, certPem } = createLoopbackCertificate();
   keyHash = fingerprintOf(new X509Certificate(certPem).raw);
-  tlsPort = await listening(
-    createTlsServer({ key: keyPem, cert: certPem, ALPNProtocols: ['http/1.1'] }, answer),
+  const tls = { key: keyPem, cert: certPem, ALPNProtocols: ['http/1.1'] };
+  lanes = await Promise.all(
+    Array.from({ length: LANES }, async () => {
+      const lane = { script: { head: Buffer.alloc(0), then: 'end' } as Script };
+      const answerIt = (socket: Socket) => answer(socket, lane);
+      const [plainPort, tlsPort] = [
+        await listening(createServer(answerIt)),
+        await listening(createTlsServer(tls, answerIt)),
+      ];
+      return Object.assign(lane, { url: `http://127.0.0.1:${plainPort}`, tlsPort });
+    }),
   );
 });
 afterAll(() => {
@@ -167,16 +181,21 @@ afterAll(() => {
 });
 
 /** Runs a call against every script. */
-async function each(call: () => Promise<void>): Promise<void> {
+async function each(call: (lane: Lane) => Promise<void>): Promise<void> {
   const before = process.memoryUsage().rss;
+  const scripts = fc.array(script, { minLength: LANES, maxLength: LANES });
   await fc.assert(
-    fc.asyncProperty(script, async (chosen) => {
-      current = chosen;
-      const startedAt = Date.now();
-      await call();
-      expect(Date.now() - startedAt).toBeLessThan(TIMEOUT_MS + SLACK_MS);
+    fc.asyncProperty(scripts, async (chosen) => {
+      await Promise.all(
+        lanes.map(async (lane, index) => {
+          lane.script = chosen[index]!;
+          const startedAt = Date.now();
+          await call(lane);
+          expect(Date.now() - startedAt).toBeLessThan(TIMEOUT_MS + SLACK_MS);
+        }),
+      );
     }),
-    { numRuns: CASES, endOnFailure: true },
+    { numRuns: ROUNDS, endOnFailure: true },
   );
   expect(process.memoryUsage().rss - before).toBeLessThan(MOST_GROWTH);
   expect(visitsElsewhere).toBe(0);
@@ -186,7 +205,7 @@ test(
   'I11 I12 whatever the User Service answers, a recipient is found, unknown, or to be looked up again',
   async () => {
     const log = createLogger('fatal');
-    await each(async () => {
+    await each(async ({ url }) => {
       // A new one each time: its breaker would leave the server alone.
       const users = createUserService({ baseUrl: url, timeoutMs: TIMEOUT_MS, log });
       const found = await users.findRecipient('u').catch((error: unknown) => {
@@ -205,7 +224,12 @@ const KINDS = ['refused', 'timed_out', 'failed'];
 test(
   'C3 C5 whatever a portfolio service answers, a callback is acknowledged or has failed, with one line of reason',
   async () => {
-    const portfolios = createPortfolioService({ baseUrl: url, timeoutMs: TIMEOUT_MS, maxParallel: 4 });
+    const services = new Map(
+      lanes.map(({ url }) => [
+        url,
+        createPortfolioService({ baseUrl: url, timeoutMs: TIMEOUT_MS, maxParallel: 4 }),
+      ]),
+    );
     const callback = {
       userId: 'u',
       kind: 'hourly',
@@ -216,11 +240,11 @@ test(
       bottomAtMs: 0,
       closingValue: '1',
     } as const;
-    await each(async () => {
-      const failure = await portfolios.deliver(callback, new AbortController().signal);
+    await each(async ({ url }) => {
+      const failure = await services.get(url)!.deliver(callback, new AbortController().signal);
       if (failure !== undefined) expectReason(failure);
     });
-    await portfolios.close();
+    for (const service of services.values()) await service.close();
   },
   LIMIT_MS,
 );
@@ -234,7 +258,7 @@ function expectReason({ kind, message }: { kind: string; message: string }): voi
 test(
   'S1 whatever a target answers, a push is acknowledged or has failed, with one line of reason',
   () =>
-    each(async () => {
+    each(async ({ url }) => {
       const failure = await pushTo(url, '{}', TIMEOUT_MS, new AbortController().signal);
       if (failure !== undefined) expectReason(failure);
     }),
@@ -247,7 +271,7 @@ test(
     const options = { commandTimeoutMs: TIMEOUT_MS, connectTimeoutMs: TIMEOUT_MS };
     const [messaging, notifications] = [createMessagingRouter(options), createNotificationRouter(options)];
     const [recipient, dh] = [generateAuthKeys(), generateDhKeys()];
-    await each(async () => {
+    await each(async ({ tlsPort }) => {
       const address = { host: '127.0.0.1', port: tlsPort, keyHash };
       const results = await Promise.all([
         notifications.ping(address),
