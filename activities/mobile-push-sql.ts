@@ -29,7 +29,10 @@ export const OPEN_JOB = {
         FROM opened
        WHERE send.job_id = opened.job_id AND send.status IN ('failed', 'suspect')
     )
-    SELECT user_id, content IS NOT NULL AS has_content
+    SELECT user_id, content IS NOT NULL AS has_content,
+           NOT EXISTS (SELECT 1 FROM opened) AND EXISTS (
+             SELECT 1 FROM notifications.notification_sends WHERE job_id = $1 AND status = 'suspect'
+           ) AS has_suspects
       FROM notifications.notification_log
      WHERE job_id = $1 AND status <> 'malformed'`,
 };
@@ -37,6 +40,8 @@ export const OPEN_JOB = {
 export interface OpenedRow {
   user_id: string;
   has_content: boolean;
+  /** Suspects of a run of this opener that did not come to judge them. */
+  has_suspects: boolean;
 }
 
 /** $1 job id, $2 user id, $3 how many. Devices that registered since an earlier run get the push too. */
@@ -123,13 +128,16 @@ export const DELETE_TOKEN = {
     SELECT NOT EXISTS (SELECT 1 FROM deleted) AS is_changed FROM public.device_token WHERE id = $1`,
 };
 
-/** $1 token id, $2 hash of the token as it was sent to. Returns a row when it was deleted. */
+/** $1 token id, $2 hash of the token as it was sent to. Says the same as DELETE_TOKEN. */
 export const DELETE_SUSPECTED_TOKEN = {
   name: 'delete_suspected_device_token',
   text: `
-    DELETE FROM public.device_token
-     WHERE id = $1 AND encode(sha256(convert_to(token, 'UTF8')), 'hex') = $2
-    RETURNING 1`,
+    WITH deleted AS (
+      DELETE FROM public.device_token
+       WHERE id = $1 AND encode(sha256(convert_to(token, 'UTF8')), 'hex') = $2
+      RETURNING 1
+    )
+    SELECT NOT EXISTS (SELECT 1 FROM deleted) AS is_changed FROM public.device_token WHERE id = $1`,
 };
 
 /** $1 job id. */

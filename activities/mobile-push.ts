@@ -37,6 +37,7 @@ import {
   OPEN_JOB,
   SETTLE_JOB,
 } from './mobile-push-sql.ts';
+import type { Statement } from './postgres.ts';
 import { isPostgresUnavailable, query } from './postgres.ts';
 
 /** Of the service's own credential; `third-party-auth-error` is about Apple's, and so about some devices only. */
@@ -87,6 +88,7 @@ export function createMobilePushActivities(resources: MobilePushResources) {
       return {
         deviceTokenIds: sends.slice(0, SENDS_PER_PAGE).map((send) => send.device_token_id),
         hasMore: sends.length > SENDS_PER_PAGE,
+        hasSuspects: job.has_suspects,
       };
     },
 
@@ -121,12 +123,12 @@ export function createMobilePushActivities(resources: MobilePushResources) {
       const suspects = await query<SuspectRow>(db, LIST_SUSPECTS, [jobId]);
       for (const suspect of suspects) {
         const { device_token_id, token_sha256, passed_elsewhere } = suspect;
-        // One that has changed since is another token: a replay may reach it.
-        const deleted = passed_elsewhere
-          ? await query(db, DELETE_SUSPECTED_TOKEN, [device_token_id, token_sha256])
-          : [];
         const send = { job_id: jobId, device_token_id };
-        await end(send, deleted.length > 0 ? 'removed' : 'failed', suspect.last_code);
+        // One that is gone may have been deleted by an attempt that did not come to say so; one that has changed since
+        // is another token, which a replay may reach.
+        const isStale =
+          passed_elsewhere && (await deleteToken(DELETE_SUSPECTED_TOKEN, device_token_id, token_sha256));
+        await end(send, isStale ? 'removed' : 'failed', suspect.last_code);
       }
     },
 
@@ -202,11 +204,16 @@ export function createMobilePushActivities(resources: MobilePushResources) {
 
   /** Deletes the token, unless the device has registered another one since it was read. */
   async function remove(send: PendingSend, { code, reason }: FcmFailure, token: string): Promise<SendResult> {
-    const [row] = await query<{ is_changed: boolean }>(db, DELETE_TOKEN, [send.device_token_id, token]);
-    if (row?.is_changed) {
+    if (!(await deleteToken(DELETE_TOKEN, send.device_token_id, token))) {
       return retry(send, { code, reason: `${reason}; the device has another token by now` });
     }
     return end(send, 'removed', code, reason);
+  }
+
+  /** @returns whether it is gone; false when the device has another one by now, which stays. */
+  async function deleteToken(deletion: Statement, deviceTokenId: string, token: string): Promise<boolean> {
+    const [row] = await query<{ is_changed: boolean }>(db, deletion, [deviceTokenId, token]);
+    return !row?.is_changed;
   }
 
   async function refuse(send: PendingSend, { code, reason }: FcmFailure): Promise<SendResult> {

@@ -50,6 +50,9 @@ export async function inTransaction<T>(db: Pool, body: (client: PoolClient) => P
 
 async function once<T>(db: Pool, body: (client: PoolClient) => Promise<T>): Promise<T> {
   const client = await db.connect();
+  // A connection that breaks says so to its pool only while the pool has it. Between two queries nobody else would hear
+  // it, and the process would end; the next query rejects anyway.
+  client.on('error', ignore);
   let failure: Error | undefined;
   try {
     await client.query('BEGIN');
@@ -61,9 +64,12 @@ async function once<T>(db: Pool, body: (client: PoolClient) => Promise<T>): Prom
     await client.query('ROLLBACK').catch((cause: Error) => (failure = cause));
     throw error;
   } finally {
+    client.off('error', ignore);
     client.release(failure);
   }
 }
+
+const ignore = (): void => undefined;
 
 /**
  * Saves items together; if PostgreSQL refuses a value, each by itself, so that one does not take the others along.

@@ -11,6 +11,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 const ROOT = path.dirname(import.meta.dirname);
 /** Between the end of a process that ended by itself and the next one, ms. */
 const RESTART_PAUSE_MS = 1_000;
+/** Lines of what a process said last: what Node writes about an error that nobody caught, and some before. */
+const LAST_LINES = 60;
 /** Loading the sources and connecting, beside whatever else the machine does, ms. */
 const READY_LIMIT_MS = 180_000;
 
@@ -62,7 +64,7 @@ export function superviseService(options: {
       for (const stream of [child.stdout!, child.stderr!]) {
         createInterface({ input: stream }).on('line', (line) => {
           appendFileSync(logFile, `${line}\n`);
-          if (lastLines.push(line) > 10) lastLines.shift();
+          if (lastLines.push(line) > LAST_LINES) lastLines.shift();
           if (line.includes('"msg":"service ready"')) isReady = true;
         });
       }

@@ -22,8 +22,7 @@ export class SchemaNewerThanCodeError extends Error {
  * @throws SchemaNewerThanCodeError when the database has migrations that this release does not know.
  */
 export async function migrate(dsn: string): Promise<string[]> {
-  const client = new pg.Client({ connectionString: dsn, application_name: 'galaxy-notify migrate' });
-  await client.connect();
+  const client = await connect(dsn);
   try {
     await refuseNewerSchema(client);
     const applied = await runner({
@@ -51,8 +50,7 @@ export async function migrate(dsn: string): Promise<string[]> {
  * @throws SchemaNewerThanCodeError as `migrate` does.
  */
 export async function pendingMigrations(dsn: string): Promise<string[]> {
-  const client = new pg.Client({ connectionString: dsn, application_name: 'galaxy-notify migrate' });
-  await client.connect();
+  const client = await connect(dsn);
   try {
     await refuseNewerSchema(client);
     const applied = new Set(await appliedMigrations(client));
@@ -60,6 +58,14 @@ export async function pendingMigrations(dsn: string): Promise<string[]> {
   } finally {
     await client.end();
   }
+}
+
+async function connect(dsn: string): Promise<pg.Client> {
+  const client = new pg.Client({ connectionString: dsn, application_name: 'galaxy-notify migrate' });
+  // A server that goes away between two queries makes the next one reject; nothing else is to end this process.
+  client.on('error', () => undefined);
+  await client.connect();
+  return client;
 }
 
 async function appliedMigrations(client: pg.Client): Promise<string[]> {

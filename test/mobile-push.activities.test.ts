@@ -89,6 +89,36 @@ test('M7 a suspected token that was replaced meanwhile is kept', async () => {
   expect(await activities.settleJob({ jobId })).toMatchObject({ status: 'partial', removed: 0, failed: 1 });
 });
 
+test('M7 M8 a suspected token counts as removed also when the process died after it had deleted it', async () => {
+  const { userId, ids } = await mobile.userWith('suspected', 'passed');
+  const jobId = await jobFor(userId);
+  const { activities } = activitiesWith(async (token) => (token === 'suspected' ? SUSPECT : SENT));
+  const { deviceTokenIds } = await activities.openJob({ jobId, openedBy: 'run' });
+  for (const deviceTokenId of deviceTokenIds) await activities.sendToDevice({ jobId, deviceTokenId });
+  await slot.db.query('DELETE FROM public.device_token WHERE id = $1', [ids.get('suspected')]);
+
+  await activities.judgeSuspects(jobId);
+  expect(await activities.settleJob({ jobId })).toMatchObject({ sent: 1, removed: 1, failed: 0 });
+});
+
+test('M7 M8 a suspect that a dead process left is judged by its run, and sent to anew by a replay', async () => {
+  const { userId, ids } = await mobile.userWith('suspected', 'passed');
+  const jobId = await jobFor(userId);
+  const { activities } = activitiesWith(async (token) => (token === 'suspected' ? SUSPECT : SENT));
+  const { deviceTokenIds, hasSuspects } = await activities.openJob({ jobId, openedBy: 'run' });
+  expect(hasSuspects).toBe(false);
+  for (const deviceTokenId of deviceTokenIds) await activities.sendToDevice({ jobId, deviceTokenId });
+
+  expect(await activities.openJob({ jobId, openedBy: 'run' })).toMatchObject({
+    deviceTokenIds: [],
+    hasSuspects: true,
+  });
+  expect(await activities.openJob({ jobId, openedBy: 'replay' })).toMatchObject({ hasSuspects: false });
+  expect(await activities.openJob({ jobId, openedBy: 'replay' })).toMatchObject({
+    deviceTokenIds: [ids.get('suspected')],
+  });
+});
+
 test('M4 a device that has gone to another user gets nothing', async () => {
   const { userId, ids } = await mobile.userWith('handed on');
   const jobId = await jobFor(userId);

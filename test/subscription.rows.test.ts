@@ -327,3 +327,17 @@ test('N13 N14 nothing of an earlier epoch is written once the agent was closed',
   await guarded(opened.epoch);
   expect(await rowOf()).toEqual(FRESH);
 });
+
+test('N14 a connection that breaks between two statements of a transaction undoes it, and ends nothing else', async () => {
+  const broken = inTransaction(slot.db, async (client) => {
+    await createRecords(client, AGENT, [newRecord()], NOW);
+    const { rows } = await client.query<{ pid: number }>('SELECT pg_backend_pid() AS pid');
+    // Not by `once` of node:events, which would listen for the error as well.
+    const heard = new Promise((resolve) => client.once('end', resolve));
+    await slot.db.query('SELECT pg_terminate_backend($1)', [rows[0]!.pid]);
+    await heard;
+    await setActions(client, AGENT, ['c1'], 'smp-delete', LATER);
+  });
+  await expect(broken).rejects.toMatchObject({ type: 'PostgresUnavailable' });
+  expect(await rowOf()).toBeUndefined();
+});

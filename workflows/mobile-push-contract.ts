@@ -83,6 +83,8 @@ export interface OpenSends {
   deviceTokenIds: string[];
   /** There are more; list again when these are settled. */
   hasMore: boolean;
+  /** A process that died has left suspects that nobody has judged. Absent in older histories. */
+  hasSuspects?: boolean;
 }
 
 /** How one send ended. */

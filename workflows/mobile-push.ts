@@ -79,11 +79,13 @@ export async function mobilePush({ jobId }: MobilePushInput): Promise<MobilePush
 async function deliver(order: OpenOrder): Promise<MobilePushOutcome> {
   const { jobId } = order;
   const sends = createSends(jobId);
+  let hasSuspects = false;
   let cancelled: Error | undefined;
   try {
     for (let hasMore = true; hasMore && !sends.isStopped();) {
       const open = await surely((activities) => activities.openJob(order));
       await sends.makeAll(open.deviceTokenIds);
+      hasSuspects ||= open.hasSuspects ?? false;
       ({ hasMore } = open);
     }
   } catch (error) {
@@ -91,7 +93,7 @@ async function deliver(order: OpenOrder): Promise<MobilePushOutcome> {
     cancelled = error as Error;
   }
   const outcome = await CancellationScope.nonCancellable(async () => {
-    if (sends.haveSuspects()) await surely((activities) => activities.judgeSuspects(jobId));
+    if (hasSuspects || sends.haveSuspects()) await surely((activities) => activities.judgeSuspects(jobId));
     const settlement: Settlement = { jobId };
     if (cancelled !== undefined) settlement.stopCode = 'cancelled';
     else if (sends.isStopped()) settlement.stopCode = 'credential_refused';
