@@ -242,3 +242,16 @@ test(
   },
   TEST_LIMIT_MS,
 );
+
+test('I34 I35 an error that nobody caught ends the process at once, and its log says which', async () => {
+  const trap = "process.on('SIGUSR2',()=>{throw%20Error('overlooked')})";
+  const service = await fleet.start({ NODE_OPTIONS: `--import=data:text/javascript,${trap}` });
+  process.kill(service.pid, 'SIGUSR2');
+  await eventually('the process to end', async () => !service.isRunning());
+  expect(await service.end('SIGKILL')).toBe(1);
+  expect(service.lines.at(-1)).toMatchObject({
+    level: 'fatal',
+    reason: 'overlooked',
+    origin: 'uncaughtException',
+  });
+});

@@ -1,4 +1,5 @@
 /** `npm start`: what is configured is used; what is not configured is started, outside production. */
+import { reasonOf } from '../activities/reason.ts';
 import type { Stack } from '../dev/stack.ts';
 import type { Config } from './config.ts';
 import { loadConfig } from './config.ts';
@@ -13,6 +14,10 @@ const SIGNALS = ['SIGINT', 'SIGTERM'] as const;
 async function main(): Promise<void> {
   const config = loadConfig();
   const log = createLogger(config.values.NOTIFICATION_LOG_LEVEL);
+  // What nobody has thought of ends the process, as it should; the log, where alarms look, is to say so too.
+  process.on('uncaughtExceptionMonitor', (error, origin) =>
+    log.fatal({ reason: reasonOf(error), origin }, 'the process ends of an error that nobody caught'),
+  );
   // Until everything runs there is nothing to finish: the embedded servers end with the process.
   const endAtOnce = () => process.exit(130);
   for (const signal of SIGNALS) process.on(signal, endAtOnce);
