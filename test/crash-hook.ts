@@ -3,6 +3,7 @@
  * something outside of it, when the answer is there and nothing has been made of it yet. Which step, a file says that may
  * change while the process runs. Reads are no steps: a death after one leaves the outside as a death before it.
  */
+import { AsyncResource } from 'node:async_hooks';
 import diagnostics from 'node:diagnostics_channel';
 import { readFileSync } from 'node:fs';
 import { isMainThread } from 'node:worker_threads';
@@ -11,6 +12,8 @@ import { isMainThread } from 'node:worker_threads';
 export interface CrashRule {
   activity: string;
   step: number;
+  /** An activity whose signals do not get through, so that another one has to send them. */
+  unheard?: string;
 }
 
 /** Commands of Redis that change nothing that lasts. */
@@ -35,18 +38,28 @@ async function install(): Promise<void> {
   const intake = {};
   let lastRule = '';
 
-  /** Call it where a step begins; what it returns, when its answer is there. */
-  function begin(): () => void {
-    let execution: object = intake;
-    let activity = 'intake';
+  const ruleText = (): string => readFileSync(process.env['CRASH_RULE']!, 'utf8');
+
+  function activityNow(): { execution: object; activity: string } {
     try {
       const context = Context.current();
-      [execution, activity] = [context, context.info.activityType];
+      return { execution: context, activity: context.info.activityType };
     } catch {
       // Not in an activity.
+      return { execution: intake, activity: 'intake' };
     }
+  }
+
+  function isUnheard(): boolean {
+    const text = ruleText();
+    return text !== '' && (JSON.parse(text) as CrashRule).unheard === activityNow().activity;
+  }
+
+  /** Call it where a step begins; what it returns, when its answer is there. */
+  function begin(): () => void {
+    const { execution, activity } = activityNow();
     return () => {
-      const text = readFileSync(process.env['CRASH_RULE']!, 'utf8');
+      const text = ruleText();
       if (text === '') return;
       // What counts is since the rule was made, for those that do not end.
       if (text !== lastRule) {
@@ -102,10 +115,18 @@ async function install(): Promise<void> {
     return result;
   };
 
+  // A pool hands clients out to those who wait for one on behalf of whoever happens to call it.
+  const pool = pg.Pool.prototype as unknown as { connect(callback?: () => void): unknown };
+  const connect = pool.connect;
+  pool.connect = function (callback) {
+    return connect.call(this, callback && AsyncResource.bind(callback));
+  };
+
   type Call = (...args: unknown[]) => Promise<unknown>;
   function watch(owner: Record<string, Call>, name: string): void {
     const original = owner[name]!;
     owner[name] = function (...args) {
+      if (isUnheard()) return Promise.reject(new Error('the crash rule keeps this signal back'));
       const answered = begin();
       const result = original.apply(this, args);
       result.then(answered, answered);

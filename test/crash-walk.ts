@@ -2,6 +2,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import type { WorkflowHandle } from '@temporalio/client';
 import type { CrashRule } from './crash-hook.ts';
 import type { Slot } from './harness.ts';
 import type { ServiceProcess } from './service-process.ts';
@@ -19,9 +20,15 @@ export interface CrashWalk {
    * all of it and lives.
    *
    * @param put gives the work; its result says whether the process has lived to see it done.
+   * @param more of the rule.
    * @returns how many processes died.
    */
-  through(activity: string, put: () => Promise<() => Promise<boolean>>, mostSteps?: number): Promise<number>;
+  through(
+    activity: string,
+    put: () => Promise<() => Promise<boolean>>,
+    mostSteps?: number,
+    more?: Pick<CrashRule, 'unheard'>,
+  ): Promise<number>;
   /** A process that lives, to end what the dead left. */
   survivor(): Promise<ServiceProcess>;
   release(): Promise<void>;
@@ -47,10 +54,10 @@ export function createCrashWalk(slot: Slot, env: Record<string, string> = {}): C
   };
 
   return {
-    async through(activity, put, mostSteps = MOST_STEPS) {
+    async through(activity, put, mostSteps = MOST_STEPS, more = {}) {
       for (let step = 1; step <= mostSteps; step += 1) {
         const running = await start();
-        setRule({ activity, step });
+        setRule({ activity, step, ...more });
         const isDone = await put();
         if (await livesUntil(running, isDone)) {
           setRule();
@@ -66,6 +73,25 @@ export function createCrashWalk(slot: Slot, env: Record<string, string> = {}): C
       rmSync(folder, { recursive: true, force: true });
     },
   };
+}
+
+/**
+ * Nobody waits for the answer of a process that is to die. One that comes says that the process has lived to see the
+ * end, while what an activity has written may be seen just before its process dies of it.
+ */
+export function answerTo(operation: Promise<unknown>): () => Promise<boolean> {
+  let isAnswered = false;
+  operation.then(
+    () => (isAnswered = true),
+    () => undefined,
+  );
+  return async () => isAnswered;
+}
+
+/** Nobody has anything of this workflow in hand: what a dead process had, Temporal takes for under way at first. */
+export async function isAtRest(workflow: WorkflowHandle): Promise<boolean> {
+  const { raw } = await workflow.describe();
+  return (raw.pendingActivities ?? []).length === 0;
 }
 
 /** @returns false when the process died before. */

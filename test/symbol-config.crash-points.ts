@@ -2,8 +2,10 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import type { Crawler, CrawlerRequest, SymbolConfigState } from '../workflows/symbol-config-contract.ts';
+import { CONFIGURE_CRAWLER_UPDATE } from '../workflows/symbol-config-contract.ts';
 import type { CrashWalk } from './crash-walk.ts';
-import { createCrashWalk } from './crash-walk.ts';
+import { answerTo, createCrashWalk } from './crash-walk.ts';
 import { eventually } from './harness.ts';
 import type { SymbolRegistry } from './symbol-registry.ts';
 import { namesIn, takeSymbolRegistry } from './symbol-registry.ts';
@@ -16,10 +18,11 @@ beforeAll(async () => {
   folder = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-crash-symbols-'));
 });
 afterAll(async () => {
-  await walk.release();
   await registry.release();
   rmSync(folder, { recursive: true, force: true });
 });
+
+afterEach(() => walk.release());
 
 test('S1 S5 a process that dies after any step of a change: every target has the newest symbols', async () => {
   // A collector and an alert: each is a push and a row.
@@ -73,3 +76,33 @@ test('S1 S5 a process that dies after any step of a change: every target has the
     120_000,
   );
 }, 600_000);
+
+test('S4 S7 a process that dies after any step of configuring the crawler: it is as was asked last', async () => {
+  walk = createCrashWalk(registry.slot, { NOTIFICATION_ROLES: 'symbol-config' });
+  await walk.survivor();
+  const asked: Crawler[] = [];
+  const answers: Promise<SymbolConfigState>[] = [];
+  const put = async () => {
+    const crawler = { enabled: asked.length % 2 === 0, intervalMs: 600_000 + asked.length };
+    asked.push(crawler);
+    const answer = registry.handle.executeUpdate<SymbolConfigState, [CrawlerRequest]>(
+      CONFIGURE_CRAWLER_UPDATE,
+      { args: [{ ...crawler, requestedBy: 'crash walk' }] },
+    );
+    answers.push(answer);
+    return answerTo(answer);
+  };
+  const kills = { configured: await walk.through('setSymbolCrawler', put, 3) };
+  console.info(`processes that died: ${JSON.stringify(kills)}`);
+  expect(kills.configured).toBe(1);
+
+  await walk.survivor();
+  const states = await Promise.all(answers);
+  expect(states.map(({ crawler }) => crawler)).toEqual(asked);
+  const last = asked.at(-1)!;
+  expect((await registry.status()).crawler).toEqual(last);
+  const { rows } = await registry.slot.db.query(
+    'SELECT is_enabled AS enabled, interval_ms::float8 AS "intervalMs", changed_by FROM notification.symbol_crawlers',
+  );
+  expect(rows).toEqual([{ ...last, changed_by: 'crash walk' }]);
+}, 300_000);

@@ -26,6 +26,7 @@ import {
   workflowInfo,
 } from '@temporalio/workflow';
 import type { SubscriptionTokenActivities, TokenStep } from '../activities/subscription-token.ts';
+import { inOrder } from './in-order.ts';
 import { DATABASE, SUBSCRIPTION_BATCH, TOKEN_CRON } from './policies.ts';
 import { refuse } from './requests.ts';
 import type { TokenOutcome, TokenRequest, TokenUpdate } from './subscription-token-contract.ts';
@@ -43,7 +44,7 @@ const REQUEST_ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 
 export async function subscriptionToken(agentId: string): Promise<void> {
   let served = 0;
-  let last: Promise<unknown> = Promise.resolve();
+  const oneAtATime = inOrder();
   let inBackground = 0;
 
   const operations: Record<TokenUpdate, (requestId: string) => Promise<TokenOutcome>> = {
@@ -55,7 +56,7 @@ export async function subscriptionToken(agentId: string): Promise<void> {
   for (const update of Object.keys(operations) as TokenUpdate[]) {
     setHandler(
       defineUpdate<TokenOutcome, [TokenRequest]>(TOKEN_UPDATES[update]),
-      ({ requestId }) => oneAtATime(update, requestId),
+      ({ requestId }) => oneAtATime(() => serve(update, requestId)),
       {
         validator: checkRequest,
         description: `Token: ${update}. {requestId} of subscriptions.token_requests`,
@@ -115,12 +116,6 @@ export async function subscriptionToken(agentId: string): Promise<void> {
         .finally(() => (inBackground -= 1));
     }
     return { ok: true, status: step.status };
-  }
-
-  function oneAtATime(update: TokenUpdate, requestId: string): Promise<TokenOutcome> {
-    const outcome = last.then(() => serve(update, requestId));
-    last = outcome.catch(() => undefined);
-    return outcome;
   }
 
   async function serve(update: TokenUpdate, requestId: string): Promise<TokenOutcome> {

@@ -31,6 +31,7 @@ import {
 import type { Changed } from '../activities/subscription-connections.ts';
 import type { SubscriptionActivities } from '../activities/subscription.ts';
 import { SUBSCRIPTION_REFUSED } from './failures.ts';
+import { inOrder } from './in-order.ts';
 import { DATABASE, SUBSCRIPTION_BATCH, SUBSCRIPTION_SWEEP } from './policies.ts';
 import { refuse } from './requests.ts';
 import type {
@@ -80,6 +81,7 @@ export async function subscriptionSupervisor(agentId: string, carried?: Supervis
   let done = carried?.done ?? 0;
   let agent: AgentState | undefined;
   let wanted: Suspension | undefined = carried?.wanted;
+  const oneAtATime = inOrder();
 
   setHandler(defineQuery<SupervisorState>(contract.SUBSCRIPTION_STATE_QUERY), stateNow);
   setHandler(
@@ -166,7 +168,7 @@ export async function subscriptionSupervisor(agentId: string, carried?: Supervis
       defineUpdate<ToggledConnections, [ToggleConnections]>(contract.TOGGLE_CONNECTIONS_UPDATE),
       async (request) => {
         await whileStarting();
-        return follow(await database.toggleConnections(agentId, request));
+        return follow(await oneAtATime(() => database.toggleConnections(agentId, request)));
       },
       {
         validator: withRoomFor(checkToggle),
@@ -177,7 +179,7 @@ export async function subscriptionSupervisor(agentId: string, carried?: Supervis
       defineUpdate<ToggledConnections, [ConnectionsSubscribed]>(contract.CONNECTIONS_SUBSCRIBED_UPDATE),
       async (request) => {
         await whileStarting();
-        return follow(await database.setSubscribed(agentId, request));
+        return follow(await oneAtATime(() => database.setSubscribed(agentId, request)));
       },
       {
         validator: withRoomFor(checkSubscribed),
@@ -188,7 +190,7 @@ export async function subscriptionSupervisor(agentId: string, carried?: Supervis
       defineUpdate<DeletedConnections, [ConnectionList]>(contract.DELETE_CONNECTIONS_UPDATE),
       async ({ connIds }) => {
         await whileStarting();
-        const result = follow(await database.deleteConnections(agentId, connIds));
+        const result = follow(await oneAtATime(() => database.deleteConnections(agentId, connIds)));
         await removeQueues();
         return result;
       },
@@ -272,7 +274,7 @@ export async function subscriptionSupervisor(agentId: string, carried?: Supervis
 
   async function setOpen(isOpen: boolean): Promise<AgentState> {
     await whileStarting();
-    agent = await database.setOpen(agentId, isOpen);
+    agent = await oneAtATime(() => database.setOpen(agentId, isOpen));
     return agent;
   }
 
@@ -282,7 +284,7 @@ export async function subscriptionSupervisor(agentId: string, carried?: Supervis
   }
 
   async function applySuspension(suspension: Suspension): Promise<void> {
-    agent = await database.suspend(agentId, suspension);
+    agent = await oneAtATime(() => database.suspend(agentId, suspension));
     // Unless another change came meanwhile.
     if (wanted === suspension) wanted = undefined;
   }

@@ -27,6 +27,7 @@ import {
   workflowInfo,
 } from '@temporalio/workflow';
 import type { SymbolConfigActivities } from '../activities/symbol-config.ts';
+import { inOrder } from './in-order.ts';
 import { DATABASE, SYMBOL_PUSH } from './policies.ts';
 import { checkTexts, refuse } from './requests.ts';
 import type {
@@ -60,6 +61,7 @@ export async function symbolConfig(registry: string, carried?: SymbolConfigState
   let isLoaded = carried !== undefined;
   let newestRound = 0;
   let roundsUnderWay = 0;
+  const oneAtATime = inOrder();
 
   setHandler(defineQuery<SymbolConfigState>(SYMBOL_STATUS_QUERY), () => state);
   setHandler(
@@ -73,19 +75,7 @@ export async function symbolConfig(registry: string, carried?: SymbolConfigState
   );
   setHandler(
     defineUpdate<SymbolConfigState, [CrawlerRequest]>(CONFIGURE_CRAWLER_UPDATE),
-    async ({ enabled, intervalMs: asked, requestedBy = 'operator' }) => {
-      await condition(() => isLoaded);
-      const intervalMs = asked ?? state.crawler.intervalMs;
-      await database.setSymbolCrawler(registry, { enabled, intervalMs }, requestedBy);
-      enter({ crawler: { enabled, intervalMs } });
-      // An alarm that is set when the crawler stops goes off as it would have, and is followed by ours.
-      if (enabled) {
-        const atMs = Date.now() + intervalMs;
-        enter({ fullPushDueMs: Math.min(state.fullPushDueMs, atMs) });
-        setAlarmUnlessSooner({ atMs, purpose: 'crawler' });
-      }
-      return state;
-    },
+    (request) => oneAtATime(() => configureCrawler(request)),
     {
       validator: checkCrawler,
       description: 'Switches the crawler, whose alarm then is that of reconciliation. {enabled, intervalMs?}',
@@ -106,6 +96,24 @@ export async function symbolConfig(registry: string, carried?: SymbolConfigState
       clearAlarm();
       await pushUntilSettled(isForAll ? 'all' : 'behind');
     }
+  }
+
+  async function configureCrawler({
+    enabled,
+    intervalMs: asked,
+    requestedBy = 'operator',
+  }: CrawlerRequest): Promise<SymbolConfigState> {
+    await condition(() => isLoaded);
+    const intervalMs = asked ?? state.crawler.intervalMs;
+    await database.setSymbolCrawler(registry, { enabled, intervalMs }, requestedBy);
+    enter({ crawler: { enabled, intervalMs } });
+    // An alarm that is set when the crawler stops goes off as it would have, and is followed by ours.
+    if (enabled) {
+      const atMs = Date.now() + intervalMs;
+      enter({ fullPushDueMs: Math.min(state.fullPushDueMs, atMs) });
+      setAlarmUnlessSooner({ atMs, purpose: 'crawler' });
+    }
+    return state;
   }
 
   async function changeOrAlarm(): Promise<void> {
