@@ -36,7 +36,7 @@ import {
 import { errorText } from './subscription-events.ts';
 import type { CurrentToken } from './subscription-gate.ts';
 import { isGateOpen, loadToken } from './subscription-gate.ts';
-import { createRecords } from './subscription-rows.ts';
+import { createRecords, deleteRecords } from './subscription-rows.ts';
 import type { SealedCredentials } from './subscription-work.ts';
 import {
   notifierKeyContext,
@@ -129,11 +129,13 @@ export function createConnectionWork(resources: SubscriptionResources) {
 
     /** Deletes connections; their queues go from the routers after that (`removeQueues`). Not behind the gate. */
     async deleteConnections(agentId: string, connIds: string[]): Promise<Changed<DeletedConnections>> {
+      // What an attempt that was cut off has deleted, a sweep may have removed since, but not its record.
+      const isRepeated = Context.current().info.attempt > 1;
       const deleted = idsIn(await query<IdRow>(db, DELETE_CONNECTIONS, [agentId, connIds]));
       log.info({ agent_id: agentId, deleted: deleted.length }, 'connections deleted');
       return {
         result: { deleted: deleted.length, unknown: without(connIds, deleted) },
-        commands: commandsOf({ 'delete-sub': deleted }),
+        commands: commandsOf({ 'delete-sub': isRepeated ? connIds : deleted }),
       };
     },
 
@@ -152,6 +154,9 @@ export function createConnectionWork(resources: SubscriptionResources) {
       const made = await whileBeating(() => makeQueue(agentId, server, connection.user_id, false));
       if (!made.ok) return errorText(made.error);
       const isOpen = await inTransaction(db, async (client) => {
+        // It is about the former queue. And should this be the last attempt and its answer be lost, the sweep finds a
+        // connection without a record, but not one with another's.
+        await deleteRecords(client, agentId, [connId]);
         const [former] = await run<{ queue_id: string }>(client, REPLACE_QUEUES, [agentId, connId]);
         await saveQueue(client, agentId, connId, server, made.value, former?.queue_id);
         return isGateOpen(await loadToken(client, agentId));
