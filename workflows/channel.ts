@@ -34,6 +34,7 @@ import {
   RESUME_UPDATE,
   STATE_QUERY,
 } from './channel-contract.ts';
+import { inOrder } from './in-order.ts';
 import { DATABASE, DRAIN } from './policies.ts';
 import { checkTexts, refuse } from './requests.ts';
 
@@ -45,18 +46,13 @@ export async function channel(name: ChannelName, carried?: ChannelState): Promis
   let state: ChannelState = carried ?? { channel: name, status: 'open', sinceMs: 0 };
   let drain: CancellationScope | undefined;
   // Two operators at once: their changes are made one after the other, in the order in which they came.
-  let lastChange: Promise<unknown> = Promise.resolve();
-  const inTurn = <T>(change: () => Promise<T>): Promise<T> => {
-    const turn = lastChange.then(change);
-    lastChange = turn.catch(() => undefined);
-    return turn;
-  };
+  const oneAtATime = inOrder();
 
   setHandler(defineQuery<ChannelState>(STATE_QUERY), () => state);
   setHandler(
     defineUpdate<ChannelState, [PauseRequest | undefined]>(PAUSE_UPDATE),
     (request) =>
-      inTurn(async () => {
+      oneAtATime(async () => {
         const { reason, requestedBy = 'operator' } = request ?? {};
         await database.setChannelPaused(name, true, requestedBy, reason);
         drain?.cancel();
@@ -71,7 +67,7 @@ export async function channel(name: ChannelName, carried?: ChannelState): Promis
   setHandler(
     defineUpdate<ChannelState, [ResumeRequest | undefined]>(RESUME_UPDATE),
     (request) =>
-      inTurn(async () => {
+      oneAtATime(async () => {
         const { ratePerSecond = DEFAULT_DRAIN_RATE, requestedBy = 'operator' } = request ?? {};
         await database.setChannelPaused(name, false, requestedBy);
         drain?.cancel();
