@@ -200,6 +200,7 @@ async function runWith(
   );
   onClose(() => Promise.all(services.map((service) => service.stop())));
   await Promise.all(services.map((service) => service.ready()));
+  for (const work of works) await work.prepare?.();
 
   startedAt = Date.now();
   const plan = planFaults(random('faults'), {

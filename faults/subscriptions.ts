@@ -37,8 +37,8 @@ export async function openSubscriptions(arena: Arena): Promise<Work> {
       NOTIFICATION_SUBSCRIPTION_CONNECT_TIMEOUT: '10s',
     },
     planted: [{ what: 'device token of the agent', value: device.token, mayBeInHistories: false }],
+    prepare: activate,
     async load() {
-      await activate();
       const made: string[] = [];
       for await (const index of arena.spread(Math.min(CONNECTIONS, arena.intents))) {
         const server = random.oneOf(routers.messagingRouters);
@@ -92,10 +92,7 @@ export async function openSubscriptions(arena: Arena): Promise<Work> {
     stop: () => routers.stop(),
   };
 
-  /**
-   * Registers the agent's device and verifies it. Each call is waited for: one that is given up is carried out all the
-   * same, and the next one has to wait for it.
-   */
+  /** Registers the agent's device and verifies it. Each call is waited for: one that is given up is carried out anyway. */
   async function activate(): Promise<void> {
     await arena.until('the device to be registered and verified', async () => {
       if ((await tokens.register(device, 'INSTANT')) === 'ACTIVE') return true;

@@ -40,6 +40,8 @@ export interface Planted {
 
 export interface Work {
   name: string;
+  /** What must be there before anything can be put in; no faults happen yet. */
+  prepare?(): Promise<void>;
   /** Puts everything in, over the time of the load. */
   load(): Promise<void>;
   /** Waits until all of it is done; no faults happen any more. */
