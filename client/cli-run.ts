@@ -26,15 +26,23 @@ function explain(error: unknown): string {
     : `${textOf(reasonOf(error))} (--debug shows where)`;
 }
 
-/** Carries out what the command line asks for, and sets the exit code. */
-export async function main(): Promise<void> {
+/** Carries out what the command line asks for, and ends the process. */
+export async function main(): Promise<never> {
   // `galaxy-notify … | head` closes the pipe early, which is no error.
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
     process.exit(error.code === 'EPIPE' ? EXIT.done : EXIT.failed);
   });
   const code = await run();
-  if (code !== undefined) process.exitCode = code;
+  await Promise.all([process.stdout, process.stderr].map(written));
+  // Not when nothing is left to do: calls to Temporal that nobody waits for any more would be made again, on a
+  // connection that is closed, and end the process with a stack trace.
+  process.exit(code ?? process.exitCode);
 }
+
+const written = (output: NodeJS.WriteStream) =>
+  new Promise<void>((resolve) => {
+    output.write('', () => resolve());
+  });
 
 async function run(): Promise<ExitCode | undefined> {
   try {

@@ -125,7 +125,8 @@ export function openSession(config: Config): Session {
     },
     async close() {
       redis.client.disconnect();
-      await Promise.allSettled([db.end(), temporal.connection.close()]);
+      await Promise.allSettled([db.end()]);
+      await temporal.connection.close();
     },
   };
 }

@@ -273,7 +273,7 @@ describe('looking', () => {
     });
     await slot.redis.del('mail:delivery_commands');
     const found = JSON.parse(ill.stdout) as Report;
-    expect(ill.code).toBe(1);
+    expect(ill).toMatchObject({ code: 1, stderr: '3 errors, 2 warnings\n' });
     expect(statusOf(found, 'Temporal')).toBe('error');
     expect(statusOf(found, 'workers: intent')).toBeUndefined();
     expect(statusOf(found, 'User Service')).toBe('error');
