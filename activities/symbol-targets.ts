@@ -14,25 +14,31 @@ export interface TargetRow {
   url: string;
 }
 
+export interface Registration {
+  /** New targets, and changed ones, which count as new. */
+  changed: number;
+  /** Those that have not acknowledged any list yet, `changed` among them. */
+  unreached: number;
+}
+
 /**
  * Makes the configured targets the registered ones. All processes push to what was registered last, so that they agree
  * while one with a new configuration takes over.
- *
- * @returns how many are new, or were changed and count as new.
  */
 export async function registerTargets(
   db: Pool,
   registry: string,
   targets: readonly SymbolTarget[],
-): Promise<number> {
-  const [row] = await query<{ changed: number }>(db, REGISTER_TARGETS, [
+): Promise<Registration> {
+  const [written] = await query<{ changed: number }>(db, REGISTER_TARGETS, [
     registry,
     targets.map(({ name }) => name),
     targets.map(({ kind }) => kind),
     targets.map(({ geo }) => geo),
     targets.map(({ url }) => url),
   ]);
-  return row!.changed;
+  const [counted] = await query<{ unreached: number }>(db, COUNT_UNREACHED, [registry]);
+  return { ...written!, ...counted! };
 }
 
 export function loadTargets(
@@ -82,6 +88,14 @@ const REGISTER_TARGETS = {
       RETURNING target
     )
     SELECT count(*)::int AS changed FROM written`,
+};
+
+const COUNT_UNREACHED = {
+  name: 'count_unreached_symbol_targets',
+  text: `
+    SELECT count(*)::int AS unreached
+      FROM notification.symbol_targets
+     WHERE registry = $1 AND acknowledged_version IS NULL`,
 };
 
 const LOAD_TARGETS = {

@@ -2,6 +2,8 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { registerTargets } from '../activities/symbol-targets.ts';
+import { SYMBOL_REGISTRY } from '../workflows/symbol-config-contract.ts';
 import { createFleet } from './service-process.ts';
 import { eventually } from './harness.ts';
 import type { SymbolRegistry } from './symbol-registry.ts';
@@ -84,5 +86,22 @@ test('S1 targets that are new in the file are told at the start, those that are 
     const rows = await registry.rows();
     const isTold = rows.find(({ target }) => target === renamed.name)?.acknowledged_version;
     return isTold && rows.length === 77 && !rows.some(({ target }) => target === gone!.name);
+  });
+}, 120_000);
+
+test('S1 targets that a process registered and died before it told of them are told by the next', async () => {
+  const service = await fleet.start(env);
+  await registry.settled();
+  await service.end('SIGKILL');
+  // What a process does first when it starts; to be changed makes a target new.
+  const { targets } = registry.targets;
+  const [first, ...rest] = targets;
+  await registerTargets(registry.slot.db, SYMBOL_REGISTRY, [{ ...first!, geo: 'elsewhere' }, ...rest]);
+  await registerTargets(registry.slot.db, SYMBOL_REGISTRY, targets);
+
+  await fleet.start(env);
+  await eventually('the new target to have acknowledged', async () => {
+    const rows = await registry.rows();
+    return rows.find(({ target }) => target === first!.name)?.acknowledged_version;
   });
 }, 120_000);

@@ -5,7 +5,7 @@ import { symbolTargetsSchema } from '../api/symbol-config.ts';
 import { addSampleSymbols } from '../activities/symbol-config.ts';
 import { registerTargets } from '../activities/symbol-targets.ts';
 import {
-  SYMBOLS_CHANGED_UPDATE,
+  SYMBOLS_CHANGED_SIGNAL,
   SYMBOL_CONFIG_TASK_QUEUE,
   SYMBOL_CONFIG_WORKFLOW,
   SYMBOL_REGISTRY,
@@ -15,12 +15,12 @@ import { ConfigError } from './config.ts';
 import type { Resources } from './resources.ts';
 
 /**
- * Registers the targets and starts the workflow; one that runs stays as it is, and hears of targets that are new. Safe
- * to repeat.
+ * Registers the targets and starts the workflow; one that runs stays as it is, and hears of targets that have no list
+ * yet. Safe to repeat.
  */
 export async function beginSymbolConfig(resources: Resources): Promise<void> {
   const { client, db, log, symbolTargets, sampleSymbols } = resources;
-  const newTargets = await registerTargets(db, SYMBOL_REGISTRY, symbolTargets);
+  const { changed, unreached } = await registerTargets(db, SYMBOL_REGISTRY, symbolTargets);
   const newSymbols = await addSampleSymbols(db, sampleSymbols);
   const handle = await client.workflow.start(SYMBOL_CONFIG_WORKFLOW, {
     workflowId: symbolConfigWorkflowId(SYMBOL_REGISTRY),
@@ -29,12 +29,15 @@ export async function beginSymbolConfig(resources: Resources): Promise<void> {
     workflowIdConflictPolicy: 'USE_EXISTING',
     staticSummary: `pushes symbols to ${symbolTargets.length} targets`,
   });
-  if (newTargets + newSymbols === 0) return;
-  log.info(
-    { registry: SYMBOL_REGISTRY, new_targets: newTargets, new_symbols: newSymbols },
-    'symbol targets registered',
-  );
-  await handle.executeUpdate(SYMBOLS_CHANGED_UPDATE);
+  if (changed + newSymbols > 0) {
+    log.info(
+      { registry: SYMBOL_REGISTRY, new_targets: changed, new_symbols: newSymbols },
+      'symbol targets registered',
+    );
+  }
+  // Also those that a process registered which died before it came to this.
+  if (unreached + newSymbols === 0) return;
+  await handle.signal(SYMBOLS_CHANGED_SIGNAL);
 }
 
 /**

@@ -16,6 +16,8 @@ export const symbolConfigWorkflowId = (registry: string): string => `symbol-conf
  * under which the change was noted: it has been pushed when `pushedChanges` of the status has come so far.
  */
 export const SYMBOLS_CHANGED_UPDATE = 'symbolsChanged';
+/** Signal, no argument: the same for who must not wait, a process that starts and may be the only worker. */
+export const SYMBOLS_CHANGED_SIGNAL = 'symbolsChanged';
 /** Update: argument `CrawlerRequest`, returns the `SymbolConfigState` once the change is stored. */
 export const CONFIGURE_CRAWLER_UPDATE = 'configureCrawler';
 /** Query: returns the `SymbolConfigState`. */

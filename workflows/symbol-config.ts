@@ -20,6 +20,7 @@ import {
   condition,
   continueAsNew,
   defineQuery,
+  defineSignal,
   defineUpdate,
   proxyActivities,
   setCurrentDetails,
@@ -42,6 +43,7 @@ import {
   DEFAULT_CRAWL_INTERVAL_MS,
   MAX_CRAWL_INTERVAL_MS,
   MIN_CRAWL_INTERVAL_MS,
+  SYMBOLS_CHANGED_SIGNAL,
   SYMBOLS_CHANGED_UPDATE,
   SYMBOL_STATUS_QUERY,
 } from './symbol-config-contract.ts';
@@ -66,13 +68,15 @@ export async function symbolConfig(registry: string, carried?: SymbolConfigState
   setHandler(defineQuery<SymbolConfigState>(SYMBOL_STATUS_QUERY), () => state);
   setHandler(
     defineUpdate<{ change: number }>(SYMBOLS_CHANGED_UPDATE),
-    // Returns without waiting: any number of changes at once become one snapshot and one round.
     () => {
-      enter({ toldChanges: state.toldChanges + 1 });
+      noteChange();
       return { change: state.toldChanges };
     },
     { description: 'Looks at the symbols in the database and pushes them to all targets.' },
   );
+  setHandler(defineSignal(SYMBOLS_CHANGED_SIGNAL), noteChange, {
+    description: 'As the update of this name, without an answer.',
+  });
   setHandler(
     defineUpdate<SymbolConfigState, [CrawlerRequest]>(CONFIGURE_CRAWLER_UPDATE),
     (request) => oneAtATime(() => configureCrawler(request)),
@@ -96,6 +100,11 @@ export async function symbolConfig(registry: string, carried?: SymbolConfigState
       clearAlarm();
       await pushUntilSettled(isForAll ? 'all' : 'behind');
     }
+  }
+
+  /** Does not wait: any number of changes at once become one snapshot and one round. */
+  function noteChange(): void {
+    enter({ toldChanges: state.toldChanges + 1 });
   }
 
   async function configureCrawler({
