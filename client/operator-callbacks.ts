@@ -9,6 +9,7 @@ import {
 } from '../workflows/account-callback-contract.ts';
 import { NotFoundError, OperationFailedError } from './operator-errors.ts';
 import { bounded } from './operator-live.ts';
+import { makeUpdate } from './operator-updates.ts';
 import type { OperatorResources } from './operator.ts';
 import { clockOf } from './replay-pace.ts';
 import type { Candidate, Conditions, Page } from './sql-conditions.ts';
@@ -181,7 +182,7 @@ export function callbackOperations(resources: OperatorResources) {
   async function run(shard: number): Promise<CallbackState> {
     const workflowId = accountCallbackWorkflowId(shard);
     try {
-      return await bounded(
+      return await makeUpdate(
         temporal,
         () => temporal.workflow.getHandle(workflowId).executeUpdate<CallbackState, []>(RUN_NOW_UPDATE),
         RUN_LIMIT_MS,
@@ -204,7 +205,7 @@ export function callbackOperations(resources: OperatorResources) {
   /** Without waiting for what comes of it. */
   async function wake(shard: number): Promise<void> {
     const handle = temporal.workflow.getHandle(accountCallbackWorkflowId(shard));
-    await bounded(temporal, () => handle.startUpdate(RUN_NOW_UPDATE, { waitForStage: 'ACCEPTED' }));
+    await makeUpdate(temporal, () => handle.startUpdate(RUN_NOW_UPDATE, { waitForStage: 'ACCEPTED' }));
   }
 
   function stateOf(shard: number): Promise<CallbackState> {

@@ -16,6 +16,7 @@ import {
 } from '../workflows/channel-contract.ts';
 import { OperationFailedError } from './operator-errors.ts';
 import { bounded } from './operator-live.ts';
+import { makeUpdate } from './operator-updates.ts';
 import { linkField } from './web-ui-links.ts';
 
 /** An update waits for attempts that are under way; those take seconds at most. */
@@ -68,7 +69,7 @@ export function channelOperations(resources: OperatorResources) {
     request: PauseRequest | ResumeRequest,
   ): Promise<ChannelState> {
     try {
-      return await bounded(
+      return await makeUpdate(
         temporal,
         () =>
           temporal.workflow

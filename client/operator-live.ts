@@ -9,7 +9,7 @@ import { workflowLink } from './web-ui-links.ts';
 const METADATA_QUERY = '__temporal_workflow_metadata';
 
 /** Longest wait for one answer of Temporal, ms; queries need a worker, which may be away. */
-const ANSWER_LIMIT_MS = 5_000;
+export const ANSWER_LIMIT_MS = 5_000;
 const QUERY_LIMIT_MS = 3_000;
 /**
  * A schedule is a workflow of the server's own, and its worker starts anew when the namespace is made or changed: until

@@ -33,6 +33,7 @@ import {
 } from '../workflows/subscription-contract.ts';
 import { NotFoundError, OperationFailedError } from './operator-errors.ts';
 import { bounded } from './operator-live.ts';
+import { makeUpdate } from './operator-updates.ts';
 import type { OperatorResources } from './operator.ts';
 import type { Page } from './sql-conditions.ts';
 import { DEFAULT_LIMIT, conditions, pageOf } from './sql-conditions.ts';
@@ -214,7 +215,7 @@ export function subscriptionOperations(resources: OperatorResources) {
 
   async function update<T>(call: () => Promise<T>): Promise<T> {
     try {
-      return await bounded(temporal, call, UPDATE_LIMIT_MS);
+      return await makeUpdate(temporal, call, UPDATE_LIMIT_MS);
     } catch (error) {
       if (error instanceof WorkflowUpdateFailedError) {
         throw new OperationFailedError(error.cause?.message ?? error.message, { cause: error });

@@ -12,6 +12,7 @@ import {
 } from '../workflows/symbol-config-contract.ts';
 import { NotFoundError, NothingToDoError, OperationFailedError } from './operator-errors.ts';
 import { bounded } from './operator-live.ts';
+import { makeUpdate } from './operator-updates.ts';
 import type { OperatorResources } from './operator.ts';
 import type { WaitOptions } from './wait-until.ts';
 import { waitUntil } from './wait-until.ts';
@@ -176,7 +177,7 @@ export function symbolOperations(resources: OperatorResources) {
 
   async function update<T>(call: () => Promise<T>): Promise<T> {
     try {
-      return await bounded(temporal, call, UPDATE_LIMIT_MS);
+      return await makeUpdate(temporal, call, UPDATE_LIMIT_MS);
     } catch (error) {
       if (error instanceof WorkflowUpdateRPCTimeoutOrCancelledError) {
         throw new OperationFailedError(

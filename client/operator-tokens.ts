@@ -24,7 +24,7 @@ import type {
 } from '../workflows/subscription-token-contract.ts';
 import { TOKEN_UPDATES, TOKEN_WORKFLOW, tokenWorkflowId } from '../workflows/subscription-token-contract.ts';
 import { OperationFailedError } from './operator-errors.ts';
-import { bounded } from './operator-live.ts';
+import { makeUpdate } from './operator-updates.ts';
 
 /** A device as its push provider knows it. */
 export type TokenDevice = NonNullable<TokenRequestContent['device']>;
@@ -121,20 +121,13 @@ export function tokenOperations(resources: TokenResources) {
   }
 
   async function call(update: TokenUpdate, requestId: string): Promise<TokenOutcome> {
-    const startWorkflowOperation = new WithStartWorkflowOperation(TOKEN_WORKFLOW, {
-      workflowId: tokenWorkflowId(agentId),
-      taskQueue: SUBSCRIPTION_TASK_QUEUE,
-      args: [agentId],
-      workflowIdConflictPolicy: WorkflowIdConflictPolicy.USE_EXISTING,
-      staticSummary: `notification token of ${agentId}`,
-    });
     try {
-      return await bounded(
+      return await makeUpdate(
         temporal,
         () =>
           temporal.workflow.executeUpdateWithStart<Workflow, TokenOutcome, [TokenRequest]>(
             TOKEN_UPDATES[update],
-            { args: [{ requestId }], startWorkflowOperation, updateId: requestId },
+            { args: [{ requestId }], startWorkflowOperation: startOf(agentId), updateId: requestId },
           ),
         limitMs,
       );
@@ -149,6 +142,17 @@ export function tokenOperations(resources: TokenResources) {
       );
     }
   }
+}
+
+/** One for each call: the client takes it once. */
+function startOf(agentId: string) {
+  return new WithStartWorkflowOperation<Workflow>(TOKEN_WORKFLOW, {
+    workflowId: tokenWorkflowId(agentId),
+    taskQueue: SUBSCRIPTION_TASK_QUEUE,
+    args: [agentId],
+    workflowIdConflictPolicy: WorkflowIdConflictPolicy.USE_EXISTING,
+    staticSummary: `notification token of ${agentId}`,
+  });
 }
 
 /** Hex is the same in either case; a router knows one. */

@@ -16,7 +16,7 @@ import {
 } from './namespace.ts';
 import { OperationFailedError, reasonOf } from './operator-errors.ts';
 import { SCHEDULE_LIMIT_MS, bounded } from './operator-live.ts';
-import { waitUntil } from './wait-until.ts';
+import { oncePossible } from './wait-until.ts';
 
 /** How a new namespace is made when nothing else is asked for: time to look into what happened over a weekend. */
 export const DEFAULT_RETENTION_MS = 72 * 3_600_000;
@@ -75,14 +75,14 @@ export async function setUpSearchAttributes(needs: SetupNeeds): Promise<SetupSte
   const { temporal, namespace, searchAttributes, isDryRun } = needs;
   const { connection } = temporal;
   const name = 'search attributes';
-  const missing = await oncePossible(needs, () =>
+  const missing = await onceKnown(needs, () =>
     missingSearchAttributes(connection, namespace, searchAttributes),
   );
   if (missing.length === 0) return { name, status: 'ok', detail: `all ${searchAttributes.length} are there` };
   const detail = missing.join(', ');
   if (isDryRun) return { name, status: 'missing', detail };
   await orExplain(
-    () => oncePossible(needs, () => addSearchAttributes(connection, namespace, missing)),
+    () => onceKnown(needs, () => addSearchAttributes(connection, namespace, missing)),
     lackOfSearchAttributes(namespace, missing),
     missing
       .map(
@@ -98,38 +98,20 @@ export async function setUpSchedule(needs: SetupNeeds, schedule: NeededSchedule)
   const { temporal, isDryRun } = needs;
   const { run, everyMs } = schedule;
   const name = `schedule ${run.id}`;
-  const found = await oncePossible(needs, () => scheduleIntervalMs(temporal, run.id), SCHEDULE_LIMIT_MS);
+  const found = await onceKnown(needs, () => scheduleIntervalMs(temporal, run.id), SCHEDULE_LIMIT_MS);
   if (found === everyMs) return { name, status: 'ok', detail: `every ${durationOf(everyMs)}` };
   const detail =
     found === undefined
       ? `every ${durationOf(everyMs)}`
       : `every ${durationOf(everyMs)}, before: ${durationOf(found)}`;
   if (isDryRun) return { name, status: 'missing', detail };
-  await oncePossible(needs, () => ensureSchedule(temporal, run, everyMs), SCHEDULE_LIMIT_MS);
+  await onceKnown(needs, () => ensureSchedule(temporal, run, everyMs), SCHEDULE_LIMIT_MS);
   return { name, status: found === undefined ? 'created' : 'changed', detail };
 }
 
 /** A namespace that was just created is not known everywhere; calls fail until it is. */
-async function oncePossible<T>(
-  { temporal }: SetupNeeds,
-  call: () => Promise<T>,
-  limitMs?: number,
-): Promise<T> {
-  let lastError: unknown;
-  const found = await waitUntil<{ value: T }>(
-    async () => {
-      try {
-        return { value: await bounded(temporal, call, limitMs) };
-      } catch (error) {
-        if (!isUnknownNamespace(error)) throw error;
-        lastError = error;
-        return undefined;
-      }
-    },
-    { limitMs: KNOWN_LIMIT_MS },
-  );
-  if (found === undefined) throw lastError;
-  return found.value;
+function onceKnown<T>({ temporal }: SetupNeeds, call: () => Promise<T>, limitMs?: number): Promise<T> {
+  return oncePossible(() => bounded(temporal, call, limitMs), isUnknownNamespace, KNOWN_LIMIT_MS);
 }
 
 /** Says what to do instead where the server refuses: Temporal Cloud has tools of its own for it. */

@@ -28,3 +28,31 @@ export async function waitUntil<T>(
     await sleep(everyMs, undefined, { ...(signal ? { signal } : {}) }).catch(() => undefined);
   }
 }
+
+/**
+ * Makes a call again while it fails for a reason that passes.
+ *
+ * @returns what it returned in the end.
+ * @throws at once what does not pass, and what still has not passed within `limitMs`.
+ */
+export async function oncePossible<T>(
+  call: () => Promise<T>,
+  doesPass: (error: unknown) => boolean,
+  limitMs: number,
+): Promise<T> {
+  let lastError: unknown;
+  const made = await waitUntil<{ value: T }>(
+    async () => {
+      try {
+        return { value: await call() };
+      } catch (error) {
+        if (!doesPass(error)) throw error;
+        lastError = error;
+        return undefined;
+      }
+    },
+    { limitMs },
+  );
+  if (made === undefined) throw lastError;
+  return made.value;
+}

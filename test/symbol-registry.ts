@@ -5,6 +5,7 @@ import path from 'node:path';
 import type { SymbolPush } from '../api/symbol-config.ts';
 import type { SymbolTargetsStandIn } from '../dev/symbol-targets.ts';
 import { startSymbolTargets } from '../dev/symbol-targets.ts';
+import { makeUpdate } from '../client/operator-updates.ts';
 import type { Service } from '../workers/service.ts';
 import type { SymbolConfigState } from '../workflows/symbol-config-contract.ts';
 import {
@@ -66,7 +67,12 @@ export async function takeSymbolRegistry(): Promise<SymbolRegistry> {
         [symbols, isEnabled],
       );
     },
-    tell: () => handle.executeUpdate<{ change: number }, []>(SYMBOLS_CHANGED_UPDATE),
+    tell: () =>
+      makeUpdate(
+        slot.client,
+        () => handle.executeUpdate<{ change: number }, []>(SYMBOLS_CHANGED_UPDATE),
+        30_000,
+      ),
     async rows() {
       const { rows } = await slot.db.query<TargetState>(
         'SELECT * FROM notification.symbol_targets ORDER BY target',
