@@ -1,4 +1,4 @@
-/** Updates of workflows, as operators and the service itself make them. */
+/** Updates of workflows, as operators make them. */
 import { ServiceError, isGrpcServiceError, type Client } from '@temporalio/client';
 import { ANSWER_LIMIT_MS, bounded } from './operator-live.ts';
 import { oncePossible } from './wait-until.ts';

@@ -71,7 +71,7 @@ export async function takeSymbolRegistry(): Promise<SymbolRegistry> {
       makeUpdate(
         slot.client,
         () => handle.executeUpdate<{ change: number }, []>(SYMBOLS_CHANGED_UPDATE),
-        30_000,
+        120_000,
       ),
     async rows() {
       const { rows } = await slot.db.query<TargetState>(
