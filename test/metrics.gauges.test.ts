@@ -128,7 +128,7 @@ test.each(['refuses', 'never answers'])('I33 a Redis that %s only takes its own 
       scopeMetrics.flatMap(({ metrics }) => metrics.map(({ descriptor }) => descriptor.name)),
     );
   expect(names.sort()).toEqual([DEPTH, OLDEST_ROUTE]);
-  expect(performance.now() - startedAt).toBeLessThan(5_000);
+  expect(performance.now() - startedAt).toBeLessThan(10_000);
   expect(logs).toMatchObject([{ level: 'warn', msg: 'gauge not read', gauge: 'intent stream' }]);
   stopObserving();
   await meters.shutdown();
