@@ -100,7 +100,7 @@ test('N13 stopped in the middle of a call: it is not waited for, and what it was
 
 test('N2 N13 without PostgreSQL nothing of a batch is kept, and all of it is done once it is back', async () => {
   const service = await fleet.start(env);
-  smp().fail({ failure: { kind: 'delay', ms: 2_000 }, subject: 'NKEY', times: 1 });
+  smp().fail({ failure: { kind: 'delay', ms: 5_000 }, subject: 'NKEY', times: 1 });
   const keys = calls('NKEY').length;
   const [connId] = await agent.create([{ userId: 1, server: smp().address }]);
   await eventually('the call', async () => calls('NKEY').length > keys);
