@@ -125,7 +125,8 @@ export function openSession(config: Config): Session {
     },
     async close() {
       redis.client.disconnect();
-      await Promise.allSettled([db.end()]);
+      await db.end().catch(() => undefined);
+      // Last: a call that is retried after it would end the process with a stack trace.
       await temporal.connection.close();
     },
   };
