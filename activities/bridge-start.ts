@@ -3,7 +3,7 @@ import { ROOT_CONTEXT, context } from '@opentelemetry/api';
 import type { WorkflowClient, WorkflowStartOptions } from '@temporalio/client';
 import { ServiceError, WorkflowExecutionAlreadyStartedError, isGrpcServiceError } from '@temporalio/client';
 import { searchableKey } from '../api/ids.ts';
-import type { Intent } from '../api/intent.ts';
+import type { Intent } from '../api/intent/entry.ts';
 import type { DispatchMode, NotificationInput } from '../workflows/intent-contract.ts';
 import {
   INTENT_TASK_QUEUE,

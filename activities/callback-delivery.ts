@@ -1,9 +1,9 @@
-/** Delivery of callbacks to the portfolio service (api/account-callback-openapi.yaml). */
+/** Delivery of callbacks to the portfolio service (api/account-callback/callback-openapi.yaml). */
 import { setTimeout as sleep } from 'node:timers/promises';
 import pLimit from 'p-limit';
 import { Agent, request } from 'undici';
-import type { CallbackKey, CallbackValues } from '../api/account-callback.ts';
-import { callbackBody, callbackIdempotencyKey, callbackPath } from '../api/account-callback.ts';
+import type { CallbackKey, CallbackValues } from '../api/account-callback/callback.ts';
+import { callbackBody, callbackIdempotencyKey, callbackPath } from '../api/account-callback/callback.ts';
 
 /** As much of a refusal as an operator gets to see, bytes; an acknowledgement is not read further either. */
 const MAX_REASON_BYTES = 300;

@@ -4,7 +4,7 @@
  * `callback_positions`, and of how trackings and shards come to be.
  */
 import type { Pool } from 'pg';
-import type { CallbackInput, PositionsInput, PriceInput } from '../api/callback-input.ts';
+import type { CallbackInput, PositionsInput, PriceInput } from '../api/account-callback/input.ts';
 import { HOUR_MS } from '../workflows/account-callback-contract.ts';
 import { DAY_MS } from './callback-extremes.ts';
 import { query } from './postgres.ts';

@@ -4,8 +4,8 @@
  * snapshots.
  */
 import type { Pool } from 'pg';
-import type { CallbackKind } from '../api/account-callback.ts';
-import type { CallbackKey, CallbackValues } from '../api/account-callback.ts';
+import type { CallbackKind } from '../api/account-callback/callback.ts';
+import type { CallbackKey, CallbackValues } from '../api/account-callback/callback.ts';
 import type { EmissionPage } from '../workflows/account-callback-contract.ts';
 import { query } from './postgres.ts';
 

@@ -9,7 +9,7 @@
  *   removal only if FCM itself says SENDER_ID_MISMATCH.
  */
 import { z } from 'zod';
-import { cutText } from '../api/storable.ts';
+import { cutText } from '../api/text.ts';
 
 /** A send that did not succeed. */
 export type FcmFailure = {

@@ -6,8 +6,8 @@ import type { BatchObservableResult, Meter, Observable } from '@opentelemetry/ap
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
-import type { Channel } from '../api/catalog.ts';
-import { CHANNELS } from '../api/catalog.ts';
+import type { Channel } from '../api/intent/catalog.ts';
+import { CHANNELS } from '../api/intent/catalog.ts';
 import { query } from './postgres.ts';
 import { oldestUnprocessedAgeMs } from './stream-lag.ts';
 import { loadOffset } from './stream-offset.ts';

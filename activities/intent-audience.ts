@@ -1,8 +1,8 @@
 /** Whom an intent reaches: users as the User Service knows them, administrators as configured (seed "Enrichment"). */
 import { ApplicationFailure, Context } from '@temporalio/activity';
 import pLimit from 'p-limit';
-import type { AdminNotificationType } from '../api/catalog.ts';
-import type { Intent } from '../api/intent.ts';
+import type { AdminNotificationType } from '../api/intent/catalog.ts';
+import type { Intent } from '../api/intent/entry.ts';
 import { USER_SERVICE_UNAVAILABLE } from '../workflows/failures.ts';
 import type { Audience } from './intent-materialization.ts';
 import type { Metrics } from './metrics.ts';

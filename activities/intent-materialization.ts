@@ -1,8 +1,8 @@
 /** From an accepted intent to its route slots (seed "Route Model", materialization rules). Pure. */
-import type { Channel, NotificationType } from '../api/catalog.ts';
-import { CHANNELS, channelsOf } from '../api/catalog.ts';
-import type { Intent } from '../api/intent.ts';
-import type { Locale } from '../api/mail-command.ts';
+import type { Channel, NotificationType } from '../api/intent/catalog.ts';
+import { CHANNELS, channelsOf } from '../api/intent/catalog.ts';
+import type { Intent } from '../api/intent/entry.ts';
+import type { Locale } from '../api/intent/mail-command.ts';
 import type { Recipient } from './user-service.ts';
 
 /** A row of `notification.routes` as acceptance creates it. */

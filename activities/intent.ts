@@ -8,11 +8,11 @@
 import { ApplicationFailure } from '@temporalio/activity';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
-import type { AdminNotificationType, Channel } from '../api/catalog.ts';
-import { fingerprintOf } from '../api/fingerprint.ts';
+import type { AdminNotificationType, Channel } from '../api/intent/catalog.ts';
+import { fingerprintOf } from '../api/intent/fingerprint.ts';
 import { routeRefOf } from '../api/ids.ts';
-import type { Intent, MalformedCode } from '../api/intent.ts';
-import { rawFieldsOf } from '../api/intent.ts';
+import type { Intent, MalformedCode } from '../api/intent/entry.ts';
+import { rawFieldsOf } from '../api/intent/entry.ts';
 import type { Acceptance, NotificationInput, RouteToPublish } from '../workflows/intent-contract.ts';
 import { MAX_CHILDREN_PER_PARENT } from '../workflows/intent-contract.ts';
 import { createAudienceResolver } from './intent-audience.ts';

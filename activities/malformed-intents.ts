@@ -1,6 +1,6 @@
 /** The table of stream entries that could not become a record (seed "Stable Input Contract"). */
 import type { Pool } from 'pg';
-import type { MalformedIntent } from '../api/intent.ts';
+import type { MalformedIntent } from '../api/intent/entry.ts';
 import { query } from './postgres.ts';
 
 const RECORD_MALFORMED = {

@@ -3,12 +3,12 @@
  * are few and of bounded values: never a user, an address, or an id of a notification, route or key.
  */
 import type { Attributes, Meter } from '@opentelemetry/api';
-import type { Channel } from '../api/catalog.ts';
-import { NOTIFICATION_TYPES, PRODUCERS } from '../api/catalog.ts';
-import type { CallbackKind } from '../api/account-callback.ts';
-import type { CallbackInput, MalformedInputCode } from '../api/callback-input.ts';
-import type { MalformedJobCode } from '../api/mobile-job.ts';
-import type { TargetKind } from '../api/symbol-config.ts';
+import type { Channel } from '../api/intent/catalog.ts';
+import { NOTIFICATION_TYPES, PRODUCERS } from '../api/intent/catalog.ts';
+import type { CallbackKind } from '../api/account-callback/callback.ts';
+import type { CallbackInput, MalformedInputCode } from '../api/account-callback/input.ts';
+import type { MalformedJobCode } from '../api/mobile-push/job.ts';
+import type { TargetKind } from '../api/symbol-config/push.ts';
 import type { EventKind } from './subscription-events.ts';
 import type { DeferralReason } from '../workflows/intent-contract.ts';
 import type { MobileStatus } from '../workflows/mobile-push-contract.ts';

@@ -8,9 +8,9 @@ import { WorkflowExecutionAlreadyStartedError, WorkflowNotFoundError } from '@te
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import { searchableKey } from '../api/ids.ts';
-import type { MalformedJob } from '../api/mobile-job.ts';
-import { malformedJob, parseMobileJob } from '../api/mobile-job.ts';
-import { cutText } from '../api/storable.ts';
+import type { MalformedJob } from '../api/mobile-push/job.ts';
+import { malformedJob, parseMobileJob } from '../api/mobile-push/job.ts';
+import { cutText } from '../api/text.ts';
 import {
   MOBILE_PUSH_WORKFLOW,
   MOBILE_TASK_QUEUE,

@@ -4,7 +4,7 @@
  * type of the column that it is compared with, so that its indexes serve.
  */
 
-import type { MobileJobContent } from '../api/mobile-job.ts';
+import type { MobileJobContent } from '../api/mobile-push/job.ts';
 import type { MobilePushOutcome } from '../workflows/mobile-push-contract.ts';
 
 /** $1 job id, $2 token id. */

@@ -6,7 +6,7 @@
  * and a repeated entry then carries the same `event_id` or `delivery_id`, on which consumers deduplicate.
  */
 import type { Redis } from 'ioredis';
-import type { EntryField } from '../api/hand-off.ts';
+import type { EntryField } from '../api/intent/hand-off.ts';
 import { keySegment } from './redis-keys.ts';
 
 /**

@@ -13,11 +13,11 @@ import { randomUUID } from 'node:crypto';
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
-import type { Channel, PushNotificationType } from '../api/catalog.ts';
-import type { EntryField } from '../api/hand-off.ts';
+import type { Channel, PushNotificationType } from '../api/intent/catalog.ts';
+import type { EntryField } from '../api/intent/hand-off.ts';
 import { routeRefOf } from '../api/ids.ts';
-import { mailEntryFields } from '../api/mail-command.ts';
-import { encodePushPayload, gatewayEntryFields } from '../api/push-event.ts';
+import { mailEntryFields } from '../api/intent/mail-command.ts';
+import { encodePushPayload, gatewayEntryFields } from '../api/intent/push-event.ts';
 import type { PublicationFailure } from '../workflows/failures.ts';
 import type {
   DeferralReason,

@@ -1,9 +1,9 @@
 /** One route as its activities see it, joined with the record it belongs to and with what operators decided. */
 import { ApplicationFailure } from '@temporalio/activity';
 import type { Pool } from 'pg';
-import type { AudienceKind, Channel, NotificationType, Producer } from '../api/catalog.ts';
+import type { AudienceKind, Channel, NotificationType, Producer } from '../api/intent/catalog.ts';
 import { hashOfRouteRef, routeRefOf } from '../api/ids.ts';
-import type { Locale } from '../api/mail-command.ts';
+import type { Locale } from '../api/intent/mail-command.ts';
 import type { RouteKey, RouteSlice } from '../workflows/intent-contract.ts';
 import { logFieldsOf } from './intent-materialization.ts';
 import { query } from './postgres.ts';

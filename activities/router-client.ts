@@ -9,7 +9,7 @@ import type {
   RouterCommand,
   RouterProtocol,
   SentCommand,
-} from '../api/router-wire.ts';
+} from '../api/subscription/router-wire.ts';
 import {
   BLOCK_BYTES,
   NEWEST_VERSION,
@@ -20,7 +20,7 @@ import {
   handshakePath,
   handshakeSchema,
   packBlocks,
-} from '../api/router-wire.ts';
+} from '../api/subscription/router-wire.ts';
 import type { RouterConnections } from './router-connection.ts';
 import { createRouterConnections, endpointOf } from './router-connection.ts';
 import type { RawKey, RouterAddress, RouterError, RouterResult } from './router-ports.ts';

@@ -1,10 +1,14 @@
 /**
- * The ports toward messaging and notification routers, over the JSON protocols of api/messaging-router-openapi.yaml
- * and api/notification-router-openapi.yaml. One of each serves a whole process.
+ * The ports toward messaging and notification routers, over the JSON protocols of api/subscription/messaging-router-openapi.yaml
+ * and api/subscription/notification-router-openapi.yaml. One of each serves a whole process.
  */
 import pLimit from 'p-limit';
-import type { NtfAnswer, SmpAnswer, SmpCommand } from '../api/router-wire.ts';
-import { SMP_VERSION_WITH_NOTIFIER, ntfAnswerSchema, smpAnswerSchema } from '../api/router-wire.ts';
+import type { NtfAnswer, SmpAnswer, SmpCommand } from '../api/subscription/router-wire.ts';
+import {
+  SMP_VERSION_WITH_NOTIFIER,
+  ntfAnswerSchema,
+  smpAnswerSchema,
+} from '../api/subscription/router-wire.ts';
 import type { RouterClientOptions, UnsignedCommand } from './router-client.ts';
 import { createRouterClient } from './router-client.ts';
 import { endpointOf } from './router-connection.ts';

@@ -15,8 +15,8 @@ import {
   verify,
 } from 'node:crypto';
 import type { KeyObject } from 'node:crypto';
-import { canonicalJson } from '../api/canonical-json.ts';
-import type { RouterCommand } from '../api/router-wire.ts';
+import { canonicalJson } from '../api/intent/canonical-json.ts';
+import type { RouterCommand } from '../api/subscription/router-wire.ts';
 import type { KeyPair, RawKey } from './router-ports.ts';
 
 export const KEY_BYTES = 32;

@@ -1,5 +1,5 @@
 /** Entries of a Redis Stream as the client returns them. */
-import type { EntryFields } from '../api/storable.ts';
+import type { EntryFields } from '../api/text.ts';
 
 export interface StreamEntry {
   id: string;

@@ -1,7 +1,7 @@
 /** What a push to an agent's device says, for whoever holds the agent's rows: the device itself cannot read it. */
 import type { Pool } from 'pg';
 import type { KeyBox } from '../api/key-box.ts';
-import { messageMetaSchema, pushedMessageSchema } from '../api/router-wire.ts';
+import { messageMetaSchema, pushedMessageSchema } from '../api/subscription/router-wire.ts';
 import { query } from './postgres.ts';
 import { unbox } from './router-signing.ts';
 import { notifierSecretContext } from './subscription-work.ts';

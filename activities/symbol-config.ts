@@ -7,8 +7,8 @@ import { Context } from '@temporalio/activity';
 import pLimit from 'p-limit';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
-import type { SymbolMetadata } from '../api/symbol-config.ts';
-import { TARGET_KINDS, pushBodyOf } from '../api/symbol-config.ts';
+import type { SymbolMetadata } from '../api/symbol-config/push.ts';
+import { TARGET_KINDS, pushBodyOf } from '../api/symbol-config/push.ts';
 import type {
   Crawler,
   PushOutcome,

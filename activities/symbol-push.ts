@@ -1,4 +1,4 @@
-/** One push to one target (api/symbol-config-openapi.yaml). */
+/** One push to one target (api/symbol-config/push-openapi.yaml). */
 import { request } from 'undici';
 
 /** As much of a refusal as an operator gets to see, bytes. */

@@ -13,9 +13,9 @@ import {
 } from 'cockatiel';
 import type { Logger } from 'pino';
 import { request } from 'undici';
-import type { Locale } from '../api/mail-command.ts';
-import { resolveLocale } from '../api/mail-command.ts';
-import { subjectNotFoundSchema, userPath, userSchema } from '../api/user-service.ts';
+import type { Locale } from '../api/intent/mail-command.ts';
+import { resolveLocale } from '../api/intent/mail-command.ts';
+import { subjectNotFoundSchema, userPath, userSchema } from '../api/intent/user-service.ts';
 import { ladderDelayMs } from '../workflows/policies.ts';
 
 /** An answer larger than this is no user record; reading on would only cost memory. */

@@ -18,7 +18,7 @@ const FLATC_VERSION = '2.0.8';
 
 const API = import.meta.dirname;
 const SCHEMA = join(API, 'notification.fbs');
-const SCHEMA_IN_GIT = 'api/notification.fbs';
+const SCHEMA_IN_GIT = 'api/intent/notification.fbs';
 const GENERATED = join(API, 'generated');
 const GENERATED_FILE = 'notification_generated.ts';
 

@@ -3,7 +3,7 @@
  * data. The full values stay in PostgreSQL.
  */
 import { createHash } from 'node:crypto';
-import type { Channel } from './catalog.ts';
+import type { Channel } from './intent/catalog.ts';
 
 /** Route ids that may stand in a workflow id as they are. An address never matches: it has an `@`. */
 const PLAIN_ROUTE_ID = /^(push|email):[A-Za-z0-9_.:-]{1,120}$/;

@@ -4,8 +4,8 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { storeInputs } from '../activities/callback-inputs.ts';
-import { PERIOD_MS } from '../api/account-callback.ts';
-import type { CallbackInput } from '../api/callback-input.ts';
+import { PERIOD_MS } from '../api/account-callback/callback.ts';
+import type { CallbackInput } from '../api/account-callback/input.ts';
 import type { PortfolioStandIn } from '../dev/portfolio-service.ts';
 import { startPortfolioService } from '../dev/portfolio-service.ts';
 import { migrate } from '../migrations/migrate.ts';

@@ -1,14 +1,14 @@
 /**
  * For the programs that know prices and positions: appends them to the stream that account values are made of
- * (api/callback-input-asyncapi.yaml), after the checks that the service makes.
+ * (api/account-callback/input-asyncapi.yaml), after the checks that the service makes.
  *
  * ```ts
  * await appendInputs(redis, [{ type: 'price', symbol: 'BTC', price: '65000.5', at_ms: Date.now() }]);
  * ```
  */
 import type { Redis } from 'ioredis';
-import type { CallbackInput } from '../api/callback-input.ts';
-import { DEFAULT_INPUT_STREAM, INPUT_FIELD, problemOf } from '../api/callback-input.ts';
+import type { CallbackInput } from '../api/account-callback/input.ts';
+import { DEFAULT_INPUT_STREAM, INPUT_FIELD, problemOf } from '../api/account-callback/input.ts';
 import { OperationFailedError } from './operator-errors.ts';
 
 /**

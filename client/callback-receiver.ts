@@ -1,5 +1,5 @@
 /**
- * For the portfolio service that callbacks about account values go to (api/account-callback-openapi.yaml): takes
+ * For the portfolio service that callbacks about account values go to (api/account-callback/callback-openapi.yaml): takes
  * requests, checks them, and upserts what they tell (seed "Batch Emission": a callback that comes again is harmless).
  *
  * ```ts
@@ -8,13 +8,13 @@
  * const { status, answer } = await receiver.answer({ path, idempotencyKey, body });
  * ```
  */
-import type { CallbackBody, CallbackKey } from '../api/account-callback.ts';
+import type { CallbackBody, CallbackKey } from '../api/account-callback/callback.ts';
 import {
   callbackIdempotencyKey,
   callbackSchema,
   contradictionIn,
   parseCallbackPath,
-} from '../api/account-callback.ts';
+} from '../api/account-callback/callback.ts';
 
 /** No callback is longer; who sends more need not be read to the end. */
 export const MAX_CALLBACK_BYTES = 4_096;

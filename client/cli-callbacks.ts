@@ -1,9 +1,9 @@
 /** `callbacks`: what portfolio services are told about account values. */
 import type { Command } from 'commander';
 import { InvalidArgumentError, Option } from 'commander';
-import { CALLBACK_KINDS } from '../api/account-callback.ts';
-import type { CallbackInput } from '../api/callback-input.ts';
-import { problemOf } from '../api/callback-input.ts';
+import { CALLBACK_KINDS } from '../api/account-callback/callback.ts';
+import type { CallbackInput } from '../api/account-callback/input.ts';
+import { problemOf } from '../api/account-callback/input.ts';
 import { appendInputs } from './callback-inputs.ts';
 import type { GlobalOptions } from './cli-command.ts';
 import { action, helpWith, showPage } from './cli-command.ts';

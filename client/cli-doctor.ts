@@ -1,6 +1,6 @@
 /** `doctor`: everything the service depends on, at one glance. */
 import type { Command } from 'commander';
-import { subjectNotFoundSchema, userPath } from '../api/user-service.ts';
+import { subjectNotFoundSchema, userPath } from '../api/intent/user-service.ts';
 import type { Config } from '../workers/config.ts';
 import { ADMIN_EMAIL_VARIABLES, ConfigError, loadConfig } from '../workers/config.ts';
 import { action, helpWith } from './cli-command.ts';

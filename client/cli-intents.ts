@@ -3,9 +3,15 @@ import { readFile } from 'node:fs/promises';
 import { text } from 'node:stream/consumers';
 import type { Command } from 'commander';
 import { Argument, InvalidArgumentError, Option } from 'commander';
-import type { AudienceKind, NotificationType } from '../api/catalog.ts';
-import { AUDIENCE_KINDS, CATALOG, NOTIFICATION_TYPES, audiencesOf, channelsOf } from '../api/catalog.ts';
-import { envelopeOf } from '../api/intent.ts';
+import type { AudienceKind, NotificationType } from '../api/intent/catalog.ts';
+import {
+  AUDIENCE_KINDS,
+  CATALOG,
+  NOTIFICATION_TYPES,
+  audiencesOf,
+  channelsOf,
+} from '../api/intent/catalog.ts';
+import { envelopeOf } from '../api/intent/entry.ts';
 import { isJsonObject } from '../api/json.ts';
 import { notificationWorkflowId } from '../workflows/intent-contract.ts';
 import { action, helpWith } from './cli-command.ts';

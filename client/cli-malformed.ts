@@ -1,7 +1,7 @@
 /** `malformed`: stream entries that could not become a notification. */
 import type { Command } from 'commander';
 import { Option } from 'commander';
-import { MALFORMED_CODES } from '../api/intent.ts';
+import { MALFORMED_CODES } from '../api/intent/entry.ts';
 import { action, helpWith, showPage } from './cli-command.ts';
 import { limitOption, parseEntryId, producerOption, sinceOption, untilOption } from './cli-options.ts';
 import { printFields, printHeading, printJson, printTable } from './cli-output.ts';

@@ -1,7 +1,7 @@
 /** `mobile`: push jobs to phones. */
 import type { Command } from 'commander';
 import { Option } from 'commander';
-import { PRIORITIES, parseMobileJob } from '../api/mobile-job.ts';
+import { PRIORITIES, parseMobileJob } from '../api/mobile-push/job.ts';
 import { action, helpWith, showPage } from './cli-command.ts';
 import type { GlobalOptions } from './cli-command.ts';
 import { isConfirmed } from './cli-confirm.ts';

@@ -2,7 +2,7 @@
 import { userInfo } from 'node:os';
 import type { Command } from 'commander';
 import { InvalidArgumentError, Option } from 'commander';
-import { CHANNELS, NOTIFICATION_TYPES, PRODUCERS } from '../api/catalog.ts';
+import { CHANNELS, NOTIFICATION_TYPES, PRODUCERS } from '../api/intent/catalog.ts';
 import { PUBLICATION_FAILURES } from '../workflows/failures.ts';
 import { DEFAULT_LIMIT, MAX_LIMIT } from './sql-conditions.ts';
 

@@ -1,7 +1,7 @@
 /** Whether the far sides of a role can be reached: connections are opened and closed again, nothing is sent. */
 import { readFileSync } from 'node:fs';
 import { createConnection } from 'node:net';
-import { symbolTargetsSchema } from '../api/symbol-config.ts';
+import { symbolTargetsSchema } from '../api/symbol-config/push.ts';
 import type { Config } from '../workers/config.ts';
 import type { CheckGroup, Diagnosis } from './doctor.ts';
 import { error, ok, warn } from './doctor.ts';

@@ -1,7 +1,7 @@
 /** `tokens`: the device that an agent's notifications go to. */
 import type { Command } from 'commander';
 import { InvalidArgumentError, Option } from 'commander';
-import { deviceTokenSchema } from '../api/router-wire.ts';
+import { deviceTokenSchema } from '../api/subscription/router-wire.ts';
 import type { GlobalOptions } from './cli-command.ts';
 import { action, helpWith } from './cli-command.ts';
 import { printJson, printLine, report } from './cli-output.ts';

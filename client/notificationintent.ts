@@ -13,12 +13,12 @@
  *
  * A publication that fails degrades notifications; it must not roll back the business change it tells about.
  */
-import type { Catalog, NotificationType, PayloadOf } from '../api/catalog.ts';
-import { CATALOG, audiencesOf } from '../api/catalog.ts';
-import type { Intent, IntentFailureCode } from '../api/intent.ts';
-import { entryFieldsOf, envelopeOf, parseIntent } from '../api/intent.ts';
+import type { Catalog, NotificationType, PayloadOf } from '../api/intent/catalog.ts';
+import { CATALOG, audiencesOf } from '../api/intent/catalog.ts';
+import type { Intent, IntentFailureCode } from '../api/intent/entry.ts';
+import { entryFieldsOf, envelopeOf, parseIntent } from '../api/intent/entry.ts';
 
-export type { NotificationType, PayloadOf } from '../api/catalog.ts';
+export type { NotificationType, PayloadOf } from '../api/intent/catalog.ts';
 
 /** Where the service reads intents unless it is told otherwise. */
 export const DEFAULT_INTENTS_STREAM = 'notification:intents';

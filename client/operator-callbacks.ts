@@ -1,6 +1,6 @@
 /** Account callbacks: how far each shard has come, what failed, and what was given up (workflows/account-callback.ts). */
 import { WorkflowNotFoundError, WorkflowUpdateRPCTimeoutOrCancelledError } from '@temporalio/client';
-import type { CallbackKind } from '../api/account-callback.ts';
+import type { CallbackKind } from '../api/account-callback/callback.ts';
 import type { CallbackState } from '../workflows/account-callback-contract.ts';
 import {
   CALLBACK_STATUS_QUERY,

@@ -2,7 +2,7 @@
  * Routes that spent their budget. A row of `dead_letters` is history and stays when the route is replayed; whether the
  * route is still dead is `routes.status`.
  */
-import type { Channel } from '../api/catalog.ts';
+import type { Channel } from '../api/intent/catalog.ts';
 import { routeRefOf } from '../api/ids.ts';
 import { routeWorkflowId } from '../workflows/intent-contract.ts';
 import type { OperatorResources } from './operator.ts';

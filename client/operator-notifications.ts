@@ -1,6 +1,6 @@
 /** Notifications as operators look for them and at them: the record, its routes, and what Temporal says right now. */
 import type { OperatorResources } from './operator.ts';
-import type { Channel } from '../api/catalog.ts';
+import type { Channel } from '../api/intent/catalog.ts';
 import { routeRefOf } from '../api/ids.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../workflows/intent-contract.ts';
 import { NotFoundError, reasonOf } from './operator-errors.ts';

@@ -1,7 +1,7 @@
 /** The symbols of the registry, and how far each target has come (workflows/symbol-config-contract.ts). */
 import { WorkflowNotFoundError, WorkflowUpdateRPCTimeoutOrCancelledError } from '@temporalio/client';
-import type { SymbolMetadata, TargetKind } from '../api/symbol-config.ts';
-import { symbolMetadataSchema } from '../api/symbol-config.ts';
+import type { SymbolMetadata, TargetKind } from '../api/symbol-config/push.ts';
+import { symbolMetadataSchema } from '../api/symbol-config/push.ts';
 import type { CrawlerRequest, SymbolConfigState } from '../workflows/symbol-config-contract.ts';
 import {
   CONFIGURE_CRAWLER_UPDATE,

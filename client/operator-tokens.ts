@@ -13,8 +13,8 @@ import {
 import type { Workflow } from '@temporalio/common';
 import type { Pool } from 'pg';
 import type { KeyBox } from '../api/key-box.ts';
-import type { TokenRequestContent } from '../api/token-request.ts';
-import { sealTokenRequest, tokenRequestSchema } from '../api/token-request.ts';
+import type { TokenRequestContent } from '../api/subscription/token-request.ts';
+import { sealTokenRequest, tokenRequestSchema } from '../api/subscription/token-request.ts';
 import { SUBSCRIPTION_TASK_QUEUE } from '../workflows/subscription-contract.ts';
 import type {
   TokenMode,

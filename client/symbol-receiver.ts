@@ -1,5 +1,5 @@
 /**
- * For the programs that symbol configuration is pushed to (api/symbol-config-openapi.yaml): takes pushes, keeps the
+ * For the programs that symbol configuration is pushed to (api/symbol-config/push-openapi.yaml): takes pushes, keeps the
  * list over restarts, and always has something to work with (seed "Fail-Open Downstream Behavior").
  *
  * ```ts
@@ -17,8 +17,8 @@ import { randomUUID } from 'node:crypto';
 import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
-import type { SymbolMetadata, SymbolPush, TargetKind } from '../api/symbol-config.ts';
-import { PUSH_SCHEMAS } from '../api/symbol-config.ts';
+import type { SymbolMetadata, SymbolPush, TargetKind } from '../api/symbol-config/push.ts';
+import { PUSH_SCHEMAS } from '../api/symbol-config/push.ts';
 
 /** Where a receiver keeps its list. */
 export interface SymbolStore {

@@ -1,7 +1,7 @@
 /** The demo's part about account values: the prices and positions of a few hours, and what the portfolio got of them. */
-import type { CallbackKey, CallbackKind } from '../api/account-callback.ts';
-import { PERIOD_MS } from '../api/account-callback.ts';
-import type { CallbackInput } from '../api/callback-input.ts';
+import type { CallbackKey, CallbackKind } from '../api/account-callback/callback.ts';
+import { PERIOD_MS } from '../api/account-callback/callback.ts';
+import type { CallbackInput } from '../api/account-callback/input.ts';
 import { appendInputs } from '../client/callback-inputs.ts';
 import { openSession } from '../client/cli-session.ts';
 import type { Config } from '../workers/config.ts';

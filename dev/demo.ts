@@ -6,10 +6,10 @@
 import { parseArgs } from 'node:util';
 import { Redis } from 'ioredis';
 import pg from 'pg';
-import type { AudienceKind, NotificationType, PushNotificationType } from '../api/catalog.ts';
-import { NOTIFICATION_TYPES, audiencesOf } from '../api/catalog.ts';
-import type { MailCommandPayload } from '../api/mail-command.ts';
-import { decodePushPayload } from '../api/push-event.ts';
+import type { AudienceKind, NotificationType, PushNotificationType } from '../api/intent/catalog.ts';
+import { NOTIFICATION_TYPES, audiencesOf } from '../api/intent/catalog.ts';
+import type { MailCommandPayload } from '../api/intent/mail-command.ts';
+import { decodePushPayload } from '../api/intent/push-event.ts';
 import { publishIntent } from '../client/notificationintent.ts';
 import type { NotificationIntent } from '../client/notificationintent.ts';
 import { sampleIntentOf } from '../client/sample-intents.ts';

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { request } from 'undici';
 import type { TokenStatus } from '../activities/router-ports.ts';
 import { box } from '../activities/router-signing.ts';
-import type { PushedMessage } from '../api/router-wire.ts';
+import type { PushedMessage } from '../api/subscription/router-wire.ts';
 import type { StoredSubscription, StoredToken } from './notification-router.ts';
 import type { PushData } from './push-sink.ts';
 

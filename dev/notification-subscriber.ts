@@ -6,7 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { createRouterConnections, endpointOf } from '../activities/router-connection.ts';
 import type { RouterAddress } from '../activities/router-ports.ts';
 import { signCommand } from '../activities/router-signing.ts';
-import type { SentCommand, SessionEvent } from '../api/router-wire.ts';
+import type { SentCommand, SessionEvent } from '../api/subscription/router-wire.ts';
 import {
   BLOCK_BYTES,
   OLDEST_VERSION,
@@ -16,7 +16,7 @@ import {
   packBlocks,
   sessionEventSchema,
   smpAnswerSchema,
-} from '../api/router-wire.ts';
+} from '../api/subscription/router-wire.ts';
 
 /** A notifier to subscribe to; ids and key are base64url. */
 export interface Notifier {

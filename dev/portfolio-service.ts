@@ -6,8 +6,8 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { CallbackBody, CallbackKey, CallbackKind } from '../api/account-callback.ts';
-import { parseCallbackPath } from '../api/account-callback.ts';
+import type { CallbackBody, CallbackKey, CallbackKind } from '../api/account-callback/callback.ts';
+import { parseCallbackPath } from '../api/account-callback/callback.ts';
 import {
   createCallbackReceiver,
   MAX_CALLBACK_BYTES,

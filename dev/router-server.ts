@@ -22,7 +22,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { z } from 'zod';
 import type { RouterAddress } from '../activities/router-ports.ts';
 import { fingerprintOf } from '../activities/router-connection.ts';
-import type { CommandError, RouterProtocol, SentCommand } from '../api/router-wire.ts';
+import type { CommandError, RouterProtocol, SentCommand } from '../api/subscription/router-wire.ts';
 import {
   BLOCK_BYTES,
   NEWEST_VERSION,
@@ -32,7 +32,7 @@ import {
   fitsBlock,
   handshakePath,
   requestSchema,
-} from '../api/router-wire.ts';
+} from '../api/subscription/router-wire.ts';
 import { createFailureScripts } from './failure-scripts.ts';
 import type { LoopbackCertificate } from './fcm-certificate.ts';
 import { LOOPBACK } from './ports.ts';

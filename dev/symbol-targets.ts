@@ -7,7 +7,7 @@ import { rmSync } from 'node:fs';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import path from 'node:path';
-import type { SymbolMetadata, SymbolTarget } from '../api/symbol-config.ts';
+import type { SymbolMetadata, SymbolTarget } from '../api/symbol-config/push.ts';
 import {
   createAlertReceiver,
   createCollectorReceiver,

@@ -1,7 +1,7 @@
 /** Account values: what portfolios were told of each hour and day equals an independent calculation, however often it was told. */
-import type { CallbackKey } from '../api/account-callback.ts';
-import { PERIOD_MS } from '../api/account-callback.ts';
-import type { CallbackInput } from '../api/callback-input.ts';
+import type { CallbackKey } from '../api/account-callback/callback.ts';
+import { PERIOD_MS } from '../api/account-callback/callback.ts';
+import type { CallbackInput } from '../api/account-callback/input.ts';
 import { appendInputs } from '../client/callback-inputs.ts';
 import { startPortfolioService } from '../dev/portfolio-service.ts';
 import { expectationsOf, positions, price } from '../test/account-values.ts';

@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { memoryMbOf } from '../bench/processes.ts';
 import { LOOPBACK } from '../dev/ports.ts';
 import { startUserService } from '../dev/user-service.ts';
-import { entryFieldsOf, envelopeOf } from '../api/intent.ts';
+import { entryFieldsOf, envelopeOf } from '../api/intent/entry.ts';
 import { sampleIntentOf } from '../client/sample-intents.ts';
 import type { Options } from './options.ts';
 import { machineOf } from './report.ts';

@@ -5,9 +5,14 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Redis } from 'ioredis';
-import { ADMIN_NOTIFICATION_TYPES, NOTIFICATION_TYPES, audiencesOf, channelsOf } from '../api/catalog.ts';
-import { entryFieldsOf, envelopeOf, parseIntent } from '../api/intent.ts';
-import type { Intent } from '../api/intent.ts';
+import {
+  ADMIN_NOTIFICATION_TYPES,
+  NOTIFICATION_TYPES,
+  audiencesOf,
+  channelsOf,
+} from '../api/intent/catalog.ts';
+import { entryFieldsOf, envelopeOf, parseIntent } from '../api/intent/entry.ts';
+import type { Intent } from '../api/intent/entry.ts';
 import { fieldsOf } from '../activities/stream-entry.ts';
 import { sampleIntentOf } from '../client/sample-intents.ts';
 import { adminEmailsVariable } from '../workers/config-variables.ts';

@@ -1,5 +1,5 @@
 /** Account callbacks, and a process that dies after each step with which it changes something outside. */
-import type { CallbackInput } from '../api/callback-input.ts';
+import type { CallbackInput } from '../api/account-callback/input.ts';
 import type { CallbackBench } from './account-callbacks.ts';
 import {
   CALLBACK_ENV,

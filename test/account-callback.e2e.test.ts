@@ -1,5 +1,5 @@
 /** Prices and positions on their way to what portfolio services are told about hours and days. */
-import type { CallbackInput } from '../api/callback-input.ts';
+import type { CallbackInput } from '../api/account-callback/input.ts';
 import type { CallbackBench } from './account-callbacks.ts';
 import {
   DAY,

@@ -3,8 +3,8 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { parse } from 'yaml';
-import type { CallbackInput } from '../api/callback-input.ts';
-import { callbackInputSchema, parseCallbackInput } from '../api/callback-input.ts';
+import type { CallbackInput } from '../api/account-callback/input.ts';
+import { callbackInputSchema, parseCallbackInput } from '../api/account-callback/input.ts';
 import { appendInputs } from '../client/callback-inputs.ts';
 import { OperationFailedError } from '../client/operator-errors.ts';
 import type { CallbackBench } from './account-callbacks.ts';
@@ -98,7 +98,7 @@ test('C7 inputs are kept once, whatever order they come in; what is malformed is
 
 test('C7 inputs fit the published contract', () => {
   const page = parse(
-    readFileSync(path.join(import.meta.dirname, '../api/callback-input-asyncapi.yaml'), 'utf8'),
+    readFileSync(path.join(import.meta.dirname, '../api/account-callback/input-asyncapi.yaml'), 'utf8'),
   ) as { components: { messages: Record<string, { examples: { payload: unknown }[] }>; schemas: object } };
   const ajv = new Ajv2020({ strict: false }).addSchema({ $id: 'page', components: page.components });
   for (const [name, schema] of [

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { parse } from 'yaml';
-import type { CallbackKey, CallbackValues } from '../api/account-callback.ts';
+import type { CallbackKey, CallbackValues } from '../api/account-callback/callback.ts';
 import {
   PERIOD_MS,
   callbackBody,
@@ -11,7 +11,7 @@ import {
   callbackPath,
   callbackSchema,
   parseCallbackPath,
-} from '../api/account-callback.ts';
+} from '../api/account-callback/callback.ts';
 import { createCallbackReceiver, memoryCallbackStore } from '../client/callback-receiver.ts';
 import { HOUR, MIDNIGHT } from './account-callbacks.ts';
 
@@ -122,7 +122,7 @@ describe('contract', () => {
     components: object;
   }
   const page = parse(
-    readFileSync(path.join(import.meta.dirname, '../api/account-callback-openapi.yaml'), 'utf8'),
+    readFileSync(path.join(import.meta.dirname, '../api/account-callback/callback-openapi.yaml'), 'utf8'),
   ) as Page;
   const ajv = new Ajv2020({ strict: false }).addSchema({ $id: 'page', components: page.components });
 

@@ -1,5 +1,5 @@
 /** The service as processes that are killed in the middle of an emission: whatever they were doing is done in the end. */
-import type { CallbackInput } from '../api/callback-input.ts';
+import type { CallbackInput } from '../api/account-callback/input.ts';
 import type { CallbackBench } from './account-callbacks.ts';
 import {
   CALLBACK_ENV,

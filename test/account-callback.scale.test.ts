@@ -2,7 +2,7 @@
  * Many users over four shards cross an hour and a midnight. 2,000 of them; NOTIFICATION_TEST_CALLBACK_USERS asks for
  * another number.
  */
-import type { CallbackInput } from '../api/callback-input.ts';
+import type { CallbackInput } from '../api/account-callback/input.ts';
 import type { CallbackBench } from './account-callbacks.ts';
 import {
   DAY,

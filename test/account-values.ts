@@ -1,6 +1,6 @@
 /** Inputs of account values, and what is to be told of them by an independent calculation. Pure. */
-import type { CallbackKind } from '../api/account-callback.ts';
-import type { CallbackInput } from '../api/callback-input.ts';
+import type { CallbackKind } from '../api/account-callback/callback.ts';
+import type { CallbackInput } from '../api/account-callback/input.ts';
 
 export const SECOND = 1_000;
 export const MINUTE = 60 * SECOND;

@@ -1,8 +1,8 @@
 /** Stream entries for the tests of the inbound contract: a valid one of any type, changed in one place. */
-import type { NotificationType } from '../api/catalog.ts';
-import { CATALOG, audiencesOf } from '../api/catalog.ts';
-import type { EntryFields, Intent, MalformedIntent } from '../api/intent.ts';
-import { parseIntent } from '../api/intent.ts';
+import type { NotificationType } from '../api/intent/catalog.ts';
+import { CATALOG, audiencesOf } from '../api/intent/catalog.ts';
+import type { EntryFields, Intent, MalformedIntent } from '../api/intent/entry.ts';
+import { parseIntent } from '../api/intent/entry.ts';
 import type { StreamAppender } from '../client/notificationintent.ts';
 import { newGameTurnReady, publishIntent } from '../client/notificationintent.ts';
 import { samplePayload } from './samples.ts';

@@ -3,13 +3,13 @@
  * due, and nothing that PostgreSQL or Temporal would refuse later. FUZZ_CASES sets how many cases there are.
  */
 import fc from 'fast-check';
-import { NOTIFICATION_TYPES, audiencesOf } from '../api/catalog.ts';
-import { parseCallbackInput } from '../api/callback-input.ts';
-import { fingerprintOf } from '../api/fingerprint.ts';
+import { NOTIFICATION_TYPES, audiencesOf } from '../api/intent/catalog.ts';
+import { parseCallbackInput } from '../api/account-callback/input.ts';
+import { fingerprintOf } from '../api/intent/fingerprint.ts';
 import { hashOfRouteRef, routeRefOf, searchableKey } from '../api/ids.ts';
-import type { EntryFields } from '../api/intent.ts';
-import { MALFORMED_CODES, entryFieldsOf, envelopeOf, parseIntent } from '../api/intent.ts';
-import { MALFORMED_JOB_CODES, parseMobileJob } from '../api/mobile-job.ts';
+import type { EntryFields } from '../api/intent/entry.ts';
+import { MALFORMED_CODES, entryFieldsOf, envelopeOf, parseIntent } from '../api/intent/entry.ts';
+import { MALFORMED_JOB_CODES, parseMobileJob } from '../api/mobile-push/job.ts';
 import { failureOf } from '../activities/fcm-outcome.ts';
 import { materializeRoutes } from '../activities/intent-materialization.ts';
 import { ADMIN_EMAIL_VARIABLES, ConfigError, VARIABLES, loadConfig } from '../workers/config.ts';

@@ -12,12 +12,12 @@ import {
   PUSH_NOTIFICATION_TYPES,
   audiencesOf,
   channelsOf,
-} from '../api/catalog.ts';
-import type { NotificationType } from '../api/catalog.ts';
-import { OPTIONAL_ENVELOPE_FIELDS, REQUIRED_ENVELOPE_FIELDS, parseIntent } from '../api/intent.ts';
-import { emailAddressSchema, mailCommandPayloadSchema, mailEntryFields } from '../api/mail-command.ts';
-import { gatewayEntryFields } from '../api/push-event.ts';
-import { subjectNotFoundSchema, userPath, userSchema } from '../api/user-service.ts';
+} from '../api/intent/catalog.ts';
+import type { NotificationType } from '../api/intent/catalog.ts';
+import { OPTIONAL_ENVELOPE_FIELDS, REQUIRED_ENVELOPE_FIELDS, parseIntent } from '../api/intent/entry.ts';
+import { emailAddressSchema, mailCommandPayloadSchema, mailEntryFields } from '../api/intent/mail-command.ts';
+import { gatewayEntryFields } from '../api/intent/push-event.ts';
+import { subjectNotFoundSchema, userPath, userSchema } from '../api/intent/user-service.ts';
 
 /** As much of JSON Schema as is looked into here. */
 interface Schema {

@@ -1,8 +1,8 @@
 /** The whole pipeline on real servers: what goes in with XADD, what comes out, and what stays in PostgreSQL. */
-import { ADMIN_NOTIFICATION_TYPES, NOTIFICATION_TYPES, channelsOf } from '../api/catalog.ts';
-import type { PushNotificationType } from '../api/catalog.ts';
+import { ADMIN_NOTIFICATION_TYPES, NOTIFICATION_TYPES, channelsOf } from '../api/intent/catalog.ts';
+import type { PushNotificationType } from '../api/intent/catalog.ts';
 import { routeRefOf } from '../api/ids.ts';
-import { decodePushPayload } from '../api/push-event.ts';
+import { decodePushPayload } from '../api/intent/push-event.ts';
 import { newGameTurnReady, publishIntent } from '../client/notificationintent.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../workflows/intent-contract.ts';
 import { bridgeWorkflowId } from '../workflows/stream-bridge-contract.ts';

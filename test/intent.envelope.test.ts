@@ -1,14 +1,20 @@
 /** Envelope, catalog and recipients: what parseIntent accepts, what it refuses and why (seed "Stable Input Contract"). */
-import type { Producer } from '../api/catalog.ts';
-import { AUDIENCE_KINDS, CATALOG, NOTIFICATION_TYPES, PRODUCERS, audiencesOf } from '../api/catalog.ts';
-import type { EntryFields } from '../api/intent.ts';
+import type { Producer } from '../api/intent/catalog.ts';
+import {
+  AUDIENCE_KINDS,
+  CATALOG,
+  NOTIFICATION_TYPES,
+  PRODUCERS,
+  audiencesOf,
+} from '../api/intent/catalog.ts';
+import type { EntryFields } from '../api/intent/entry.ts';
 import {
   MAX_ENTRY_BYTES,
   OPTIONAL_ENVELOPE_FIELDS,
   REQUIRED_ENVELOPE_FIELDS,
   envelopeOf,
   parseIntent,
-} from '../api/intent.ts';
+} from '../api/intent/entry.ts';
 import { accepted, entryOf, expectStorable, refused, turn, turnPayload, TURN } from './entries.ts';
 import { samplePayload } from './samples.ts';
 

@@ -2,9 +2,9 @@
  * The acceptance of the intent pipeline, from outside: service processes that are killed in the middle of their work,
  * and a stream half of which is nonsense.
  */
-import { NOTIFICATION_TYPES } from '../api/catalog.ts';
-import type { EntryFields, MalformedCode } from '../api/intent.ts';
-import { MAX_ENTRY_BYTES } from '../api/intent.ts';
+import { NOTIFICATION_TYPES } from '../api/intent/catalog.ts';
+import type { EntryFields, MalformedCode } from '../api/intent/entry.ts';
+import { MAX_ENTRY_BYTES } from '../api/intent/entry.ts';
 import { bridgeWorkflowId } from '../workflows/stream-bridge-contract.ts';
 import { entryOf, turn, turnPayload } from './entries.ts';
 import type { Slot } from './harness.ts';

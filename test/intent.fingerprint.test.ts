@@ -2,9 +2,9 @@
 import { createHash } from 'node:crypto';
 import { isDeepStrictEqual } from 'node:util';
 import fc from 'fast-check';
-import { fingerprintOf } from '../api/fingerprint.ts';
-import type { Intent } from '../api/intent.ts';
-import { parseIntent } from '../api/intent.ts';
+import { fingerprintOf } from '../api/intent/fingerprint.ts';
+import type { Intent } from '../api/intent/entry.ts';
+import { parseIntent } from '../api/intent/entry.ts';
 
 const ENVELOPE = {
   notification_type: 'game.turn.ready',

@@ -1,8 +1,8 @@
 /** The payload of an intent, and what is kept of an entry that is refused (seed "Stable Input Contract", "Catalog"). */
 import fc from 'fast-check';
-import type { AudienceKind, NotificationType } from '../api/catalog.ts';
-import { CATALOG, NOTIFICATION_TYPES, audiencesOf } from '../api/catalog.ts';
-import type { EntryFields } from '../api/intent.ts';
+import type { AudienceKind, NotificationType } from '../api/intent/catalog.ts';
+import { CATALOG, NOTIFICATION_TYPES, audiencesOf } from '../api/intent/catalog.ts';
+import type { EntryFields } from '../api/intent/entry.ts';
 import {
   INTENT_FAILURE_CODES,
   MALFORMED_CODES,
@@ -12,7 +12,7 @@ import {
   envelopeOf,
   parseIntent,
   rawFieldsOf,
-} from '../api/intent.ts';
+} from '../api/intent/entry.ts';
 import { MAX_JSON_DEPTH } from '../api/json.ts';
 import { accepted, entryOf, expectStorable, refused, turn, turnPayload, TURN } from './entries.ts';
 import { samplePayload } from './samples.ts';

@@ -1,9 +1,9 @@
 /** The producer module: what it builds, what it refuses, what it appends (seed "Stable Input Contract"). */
 import { Redis } from 'ioredis';
-import type { NotificationType } from '../api/catalog.ts';
-import { CATALOG, NOTIFICATION_TYPES, audiencesOf } from '../api/catalog.ts';
-import type { Intent } from '../api/intent.ts';
-import { envelopeOf, parseIntent } from '../api/intent.ts';
+import type { NotificationType } from '../api/intent/catalog.ts';
+import { CATALOG, NOTIFICATION_TYPES, audiencesOf } from '../api/intent/catalog.ts';
+import type { Intent } from '../api/intent/entry.ts';
+import { envelopeOf, parseIntent } from '../api/intent/entry.ts';
 import * as producer from '../client/notificationintent.ts';
 import type { NotificationIntent } from '../client/notificationintent.ts';
 import {

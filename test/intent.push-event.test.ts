@@ -4,12 +4,12 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import type { z } from 'zod';
-import { CATALOG, NOTIFICATION_TYPES, PUSH_NOTIFICATION_TYPES } from '../api/catalog.ts';
-import type { PushNotificationType } from '../api/catalog.ts';
-import { mailCommandPayloadSchema, mailEntryFields, resolveLocale } from '../api/mail-command.ts';
-import type { MailCommand } from '../api/mail-command.ts';
-import { decodePushPayload, encodePushPayload, gatewayEntryFields } from '../api/push-event.ts';
-import type { PushEvent } from '../api/push-event.ts';
+import { CATALOG, NOTIFICATION_TYPES, PUSH_NOTIFICATION_TYPES } from '../api/intent/catalog.ts';
+import type { PushNotificationType } from '../api/intent/catalog.ts';
+import { mailCommandPayloadSchema, mailEntryFields, resolveLocale } from '../api/intent/mail-command.ts';
+import type { MailCommand } from '../api/intent/mail-command.ts';
+import { decodePushPayload, encodePushPayload, gatewayEntryFields } from '../api/intent/push-event.ts';
+import type { PushEvent } from '../api/intent/push-event.ts';
 
 const API = path.join(import.meta.dirname, '../api');
 const hasFlatc = spawnSync('flatc', ['--version']).status === 0;

@@ -1,6 +1,6 @@
 /** What goes away and comes back: the User Service, the service itself, the progress of its reader. */
 import { leaseKey } from '../activities/route-hand-off.ts';
-import { envelopeOf } from '../api/intent.ts';
+import { envelopeOf } from '../api/intent/entry.ts';
 import { newGameTurnReady, publishIntent } from '../client/notificationintent.ts';
 import { notificationWorkflowId } from '../workflows/intent-contract.ts';
 import type { Slot } from './harness.ts';

@@ -9,7 +9,7 @@ import { WorkflowClient } from '@temporalio/client';
 import { defaultPayloadConverter, defineSearchAttributeKey } from '@temporalio/common';
 import { Redis } from 'ioredis';
 import { isTooLargeForTemporal } from '../activities/bridge-start.ts';
-import { envelopeOf } from '../api/intent.ts';
+import { envelopeOf } from '../api/intent/entry.ts';
 import { newGameTurnReady } from '../client/notificationintent.ts';
 import type { BridgeProgress, StreamFindingKind } from '../workflows/stream-bridge-contract.ts';
 import { bridgeWorkflowId } from '../workflows/stream-bridge-contract.ts';

@@ -1,9 +1,9 @@
 /** The mail templates are complete and use only what a payload has. */
 import { readFileSync, readdirSync } from 'node:fs';
 import path from 'node:path';
-import { CATALOG, NOTIFICATION_TYPES, isNotificationType } from '../api/catalog.ts';
-import type { NotificationType } from '../api/catalog.ts';
-import { SUPPORTED_LOCALES } from '../api/mail-command.ts';
+import { CATALOG, NOTIFICATION_TYPES, isNotificationType } from '../api/intent/catalog.ts';
+import type { NotificationType } from '../api/intent/catalog.ts';
+import { SUPPORTED_LOCALES } from '../api/intent/mail-command.ts';
 
 const TEMPLATES = path.join(import.meta.dirname, '../templates');
 const ASSETS = ['subject.tmpl', 'text.tmpl'];

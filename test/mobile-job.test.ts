@@ -4,14 +4,14 @@ import path from 'node:path';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import fc from 'fast-check';
 import { parse } from 'yaml';
-import type { MalformedJob, MobileJob } from '../api/mobile-job.ts';
+import type { MalformedJob, MobileJob } from '../api/mobile-push/job.ts';
 import {
   MAX_JOB_BYTES,
   OPTIONAL_JOB_FIELDS,
   PAYLOAD_FIELD,
   REQUIRED_JOB_FIELDS,
   parseMobileJob,
-} from '../api/mobile-job.ts';
+} from '../api/mobile-push/job.ts';
 
 const ID = '1775121700000-0';
 type Changes = Record<string, string | Buffer | undefined>;
@@ -218,7 +218,7 @@ describe('mobile-job-asyncapi.yaml', () => {
       >;
     };
   }
-  const file = path.join(import.meta.dirname, '../api/mobile-job-asyncapi.yaml');
+  const file = path.join(import.meta.dirname, '../api/mobile-push/job-asyncapi.yaml');
   const document = parse(readFileSync(file, 'utf8')) as Document;
   const { schemas, messages } = document.components;
   const ajv = new Ajv2020({ strict: false });

@@ -8,7 +8,7 @@ import type {
   RouterCommand,
   RouterProtocol,
   SessionEvent,
-} from '../api/router-wire.ts';
+} from '../api/subscription/router-wire.ts';
 import {
   OLDEST_VERSION,
   SESSION_PATH,
@@ -16,7 +16,7 @@ import {
   messageMetaSchema,
   pushedMessageSchema,
   sessionEventSchema,
-} from '../api/router-wire.ts';
+} from '../api/subscription/router-wire.ts';
 import type { MessagingRouterOptions, MessagingRouterStandIn } from '../dev/messaging-router.ts';
 import { startMessagingRouter } from '../dev/messaging-router.ts';
 import type { NotificationRouterStandIn } from '../dev/notification-router.ts';

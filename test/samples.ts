@@ -1,6 +1,6 @@
 /** Payloads that satisfy the catalog, for tests that need a valid intent of some type. */
-import type { NotificationType } from '../api/catalog.ts';
-import { CATALOG } from '../api/catalog.ts';
+import type { NotificationType } from '../api/intent/catalog.ts';
+import { CATALOG } from '../api/intent/catalog.ts';
 
 const FIELDS: Record<string, string | number> = {
   attempted_at_ms: 1790000000000,

@@ -7,7 +7,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 import type { Redis } from 'ioredis';
-import type { EntryFields } from '../api/intent.ts';
+import type { EntryFields } from '../api/intent/entry.ts';
 import type { LogLine, Slot } from './harness.ts';
 import { DISPATCH, eventually } from './harness.ts';
 import { namespaceOf } from './slots.ts';

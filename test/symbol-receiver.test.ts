@@ -4,8 +4,8 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { parse } from 'yaml';
-import type { SymbolMetadata } from '../api/symbol-config.ts';
-import { PUSH_SCHEMAS, TARGET_KINDS, pushBodyOf } from '../api/symbol-config.ts';
+import type { SymbolMetadata } from '../api/symbol-config/push.ts';
+import { PUSH_SCHEMAS, TARGET_KINDS, pushBodyOf } from '../api/symbol-config/push.ts';
 import type { ReceiverOptions } from '../client/symbol-receiver.ts';
 import { createAlertReceiver, createCollectorReceiver, fileSymbolStore } from '../client/symbol-receiver.ts';
 
@@ -163,7 +163,7 @@ describe('contract', () => {
     components: object;
   }
   const page = parse(
-    readFileSync(path.join(import.meta.dirname, '../api/symbol-config-openapi.yaml'), 'utf8'),
+    readFileSync(path.join(import.meta.dirname, '../api/symbol-config/push-openapi.yaml'), 'utf8'),
   ) as Page;
   const ajv = new Ajv2020({ strict: false }).addSchema({ $id: 'page', components: page.components });
   const SCHEMA_NAMES = { price_collector: 'CollectorPush', price_alert: 'AlertPush' } as const;

@@ -2,7 +2,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import type { SymbolPush } from '../api/symbol-config.ts';
+import type { SymbolPush } from '../api/symbol-config/push.ts';
 import type { SymbolTargetsStandIn } from '../dev/symbol-targets.ts';
 import { startSymbolTargets } from '../dev/symbol-targets.ts';
 import { makeUpdate } from '../client/operator-updates.ts';

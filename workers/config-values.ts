@@ -1,7 +1,7 @@
 /** The kinds of values that variables of the environment have, each with its check. */
 import { readFileSync } from 'node:fs';
 import { z } from 'zod';
-import { emailAddressSchema } from '../api/mail-command.ts';
+import { emailAddressSchema } from '../api/intent/mail-command.ts';
 
 /** Ten years: beyond, a duration is a typing error. */
 const LONGEST_MS = 3_650 * 24 * 3_600_000;

@@ -3,8 +3,8 @@
  * seed's ("Configuration"); those it leaves open are ours.
  */
 import { z } from 'zod';
-import type { AdminNotificationType } from '../api/catalog.ts';
-import { ADMIN_NOTIFICATION_TYPES } from '../api/catalog.ts';
+import type { AdminNotificationType } from '../api/intent/catalog.ts';
+import { ADMIN_NOTIFICATION_TYPES } from '../api/intent/catalog.ts';
 import { DISPATCH_MODES } from '../workflows/intent-contract.ts';
 import {
   duration,

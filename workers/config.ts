@@ -1,8 +1,8 @@
 /** The whole configuration, read by the table of config-variables.ts. The only place that reads the environment. */
 import { readFileSync } from 'node:fs';
 import type { z } from 'zod';
-import type { AdminNotificationType } from '../api/catalog.ts';
-import { ADMIN_NOTIFICATION_TYPES } from '../api/catalog.ts';
+import type { AdminNotificationType } from '../api/intent/catalog.ts';
+import { ADMIN_NOTIFICATION_TYPES } from '../api/intent/catalog.ts';
 import type { RoleName, Variable } from './config-variables.ts';
 import {
   ADMIN_EMAIL_VARIABLES,

@@ -30,7 +30,7 @@ import type { SymbolConfigResources } from '../activities/symbol-config.ts';
 import { rememberRecipients } from '../activities/recent-recipients.ts';
 import { createUserService } from '../activities/user-service.ts';
 import { dataConverterWith } from '../api/payload-codec.ts';
-import type { SymbolMetadata, SymbolTarget } from '../api/symbol-config.ts';
+import type { SymbolMetadata, SymbolTarget } from '../api/symbol-config/push.ts';
 import type { RouterAddress } from '../activities/router-ports.ts';
 import type { Config, RedisAddress } from './config.ts';
 import { hasTemporalProfile, redisConnection } from './config.ts';

@@ -1,7 +1,7 @@
 /** What symbol configuration needs at the start of a process: its targets, and its workflow. */
 import { readFileSync } from 'node:fs';
-import type { SymbolTarget } from '../api/symbol-config.ts';
-import { symbolTargetsSchema } from '../api/symbol-config.ts';
+import type { SymbolTarget } from '../api/symbol-config/push.ts';
+import { symbolTargetsSchema } from '../api/symbol-config/push.ts';
 import { addSampleSymbols } from '../activities/symbol-config.ts';
 import { registerTargets } from '../activities/symbol-targets.ts';
 import {

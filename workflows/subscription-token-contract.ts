@@ -3,7 +3,7 @@
  * that clients and the workflow sandbox can both import it.
  *
  * Device tokens and codes enter no history: a caller writes them, sealed, into `subscriptions.token_requests`
- * (api/token-request.ts) and names the row.
+ * (api/subscription/token-request.ts) and names the row.
  */
 import { supervisorWorkflowId } from './subscription-contract.ts';
 

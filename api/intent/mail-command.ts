@@ -6,7 +6,7 @@ import { z } from 'zod';
 import type { NotificationType } from './catalog.ts';
 import { handOffId, tracingFields } from './hand-off.ts';
 import type { EntryField, HandOff } from './hand-off.ts';
-import { isJsonObject } from './json.ts';
+import { isJsonObject } from '../json.ts';
 
 /** Locales that Mail Service has templates for. */
 export const SUPPORTED_LOCALES = ['en'] as const;

@@ -5,9 +5,9 @@
  */
 import { isUtf8 } from 'node:buffer';
 import { z } from 'zod';
-import { isNameable } from './account-callback.ts';
-import { JsonError, isJsonObject, parseJson } from './json.ts';
-import type { EntryFields } from './storable.ts';
+import { isNameable } from './callback.ts';
+import { JsonError, isJsonObject, parseJson } from '../json.ts';
+import type { EntryFields } from '../text.ts';
 
 export const DEFAULT_INPUT_STREAM = 'stream.account.inputs';
 

@@ -6,9 +6,9 @@ import { isUtf8 } from 'node:buffer';
 import type { AudienceKind, NotificationType, Producer } from './catalog.ts';
 import { AUDIENCE_KINDS, CATALOG, PAYLOAD_SCHEMAS, audiencesOf, isNotificationType } from './catalog.ts';
 import { canonicalJson } from './canonical-json.ts';
-import { JsonError, isJsonObject, parseJson } from './json.ts';
-import type { EntryFields } from './storable.ts';
-import { cutText, storableFields, storableText } from './storable.ts';
+import { JsonError, isJsonObject, parseJson } from '../json.ts';
+import type { EntryFields } from '../text.ts';
+import { cutText, storableFields, storableText } from '../text.ts';
 
 /** Names and values of an entry together. Larger ones would burden every history and log that they pass. */
 export const MAX_ENTRY_BYTES = 256 * 1024;
@@ -79,7 +79,7 @@ export interface MalformedIntent {
   rawFields: Record<string, string>;
 }
 
-export type { EntryFields } from './storable.ts';
+export type { EntryFields } from '../text.ts';
 
 export type ParsedIntent = { ok: true; intent: Intent } | { ok: false; malformed: MalformedIntent };
 

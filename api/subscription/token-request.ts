@@ -3,7 +3,7 @@
  * device and may hold the code that verifies it.
  */
 import { z } from 'zod';
-import type { KeyBox } from './key-box.ts';
+import type { KeyBox } from '../key-box.ts';
 import { deviceTokenSchema } from './router-wire.ts';
 
 export const tokenRequestSchema = z.object({

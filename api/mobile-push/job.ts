@@ -4,9 +4,9 @@
  * entry holds, the result is a job or a reason, never an exception.
  */
 import { isUtf8 } from 'node:buffer';
-import { JsonError, isJsonObject, parseJson } from './json.ts';
-import type { EntryFields } from './storable.ts';
-import { storableFields, storableText } from './storable.ts';
+import { JsonError, isJsonObject, parseJson } from '../json.ts';
+import type { EntryFields } from '../text.ts';
+import { storableFields, storableText } from '../text.ts';
 
 /** Names and values of an entry together. FCM takes 4 KiB of payload; the rest is room for JSON's own escapes. */
 export const MAX_JOB_BYTES = 64 * 1024;
