@@ -13,8 +13,8 @@ import type {
   HourlyCursor,
   ProcessingOutcome,
   RetryOutcome,
-} from '../workflows/account-callback-contract.ts';
-import { MAX_RETRIES } from '../workflows/account-callback-contract.ts';
+} from '../workflows/account-callback/contract.ts';
+import { MAX_RETRIES } from '../workflows/account-callback/contract.ts';
 import { cleanUp } from './callback-cleanup.ts';
 import type { DeliveryFailure, PortfolioService } from './callback-delivery.ts';
 import { dueDayOf, freezeDay, processCompleteHours } from './callback-extremes.ts';

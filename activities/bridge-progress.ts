@@ -1,7 +1,7 @@
 /** How far a reader is, reported with a heartbeat every second for as long as it works. */
 import { Context } from '@temporalio/activity';
 import type { Redis } from 'ioredis';
-import type { BridgeProgress, StreamFinding, StreamState } from '../workflows/stream-bridge-contract.ts';
+import type { BridgeProgress, StreamFinding, StreamState } from '../workflows/intent/reader-contract.ts';
 import { oldestUnprocessedAgeMs } from './stream-lag.ts';
 import type { StreamPosition } from './stream-offset.ts';
 import { loadPosition } from './stream-offset.ts';

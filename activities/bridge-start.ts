@@ -4,13 +4,13 @@ import type { WorkflowClient, WorkflowStartOptions } from '@temporalio/client';
 import { ServiceError, WorkflowExecutionAlreadyStartedError, isGrpcServiceError } from '@temporalio/client';
 import { searchableKey } from '../api/ids.ts';
 import type { Intent } from '../api/intent/entry.ts';
-import type { DispatchMode, NotificationInput } from '../workflows/intent-contract.ts';
+import type { DispatchMode, NotificationInput } from '../workflows/intent/contract.ts';
 import {
   INTENT_TASK_QUEUE,
   NOTIFICATION_WORKFLOW,
   notificationWorkflowId,
-} from '../workflows/intent-contract.ts';
-import { notificationAttributes } from '../workflows/search-attributes.ts';
+} from '../workflows/intent/contract.ts';
+import { notificationAttributes } from '../workflows/intent/search-attributes.ts';
 
 /** How long one start may take before it counts as failed, ms. */
 const START_DEADLINE_MS = 5_000;

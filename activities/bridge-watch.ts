@@ -1,7 +1,7 @@
 /** The reader's watch over its stream: checks it, says what it finds, and reads anew what may have been missed. */
 import type { Redis } from 'ioredis';
 import type { Logger } from 'pino';
-import type { StreamFinding, StreamFindingKind } from '../workflows/stream-bridge-contract.ts';
+import type { StreamFinding, StreamFindingKind } from '../workflows/intent/reader-contract.ts';
 import type { Progress } from './bridge-progress.ts';
 import type { RetentionResources } from './intent-retention.ts';
 import type { Metrics } from './metrics.ts';

@@ -10,8 +10,8 @@
  * may have been, stays as it is.
  */
 import type { Pool } from 'pg';
-import type { DailyCursor, ProcessingOutcome } from '../workflows/account-callback-contract.ts';
-import { HOUR_MS } from '../workflows/account-callback-contract.ts';
+import type { DailyCursor, ProcessingOutcome } from '../workflows/account-callback/contract.ts';
+import { HOUR_MS } from '../workflows/account-callback/contract.ts';
 import { query } from './postgres.ts';
 
 /** Users whose hour is computed by one statement, at most. */

@@ -5,7 +5,7 @@
  */
 import type { Pool } from 'pg';
 import type { CallbackInput, PositionsInput, PriceInput } from '../api/account-callback/input.ts';
-import { HOUR_MS } from '../workflows/account-callback-contract.ts';
+import { HOUR_MS } from '../workflows/account-callback/contract.ts';
 import { DAY_MS } from './callback-extremes.ts';
 import { query } from './postgres.ts';
 

@@ -6,7 +6,7 @@
 import type { Pool } from 'pg';
 import type { CallbackKind } from '../api/account-callback/callback.ts';
 import type { CallbackKey, CallbackValues } from '../api/account-callback/callback.ts';
-import type { EmissionPage } from '../workflows/account-callback-contract.ts';
+import type { EmissionPage } from '../workflows/account-callback/contract.ts';
 import { query } from './postgres.ts';
 
 /** Longest error that is kept, characters. */

@@ -4,8 +4,8 @@ import type { WorkflowClient } from '@temporalio/client';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import { routeRefOf } from '../api/ids.ts';
-import type { ChannelName, ChannelState } from '../workflows/channel-contract.ts';
-import { CHANNEL_RESUMED_SIGNAL, routeWorkflowId } from '../workflows/intent-contract.ts';
+import type { ChannelName, ChannelState } from '../workflows/intent/channel-contract.ts';
+import { CHANNEL_RESUMED_SIGNAL, routeWorkflowId } from '../workflows/intent/contract.ts';
 import { query } from './postgres.ts';
 import { signalIfRunning } from './signals.ts';
 

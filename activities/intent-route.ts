@@ -13,7 +13,7 @@ import type {
   ReplayOrder,
   RouteSlice,
   RouteToPublish,
-} from '../workflows/intent-contract.ts';
+} from '../workflows/intent/contract.ts';
 import { isPostgresUnavailable } from './postgres.ts';
 import type { Attempt, RouteResources } from './route-publication.ts';
 import { createPublisher, failureDetails } from './route-publication.ts';

@@ -10,12 +10,12 @@ import type { CallbackInput, MalformedInputCode } from '../api/account-callback/
 import type { MalformedJobCode } from '../api/mobile-push/job.ts';
 import type { TargetKind } from '../api/symbol-config/push.ts';
 import type { EventKind } from './subscription-events.ts';
-import type { DeferralReason } from '../workflows/intent-contract.ts';
-import type { MobileStatus } from '../workflows/mobile-push-contract.ts';
-import type { CommandKind, Pool } from '../workflows/subscription-contract.ts';
-import type { ListKind } from '../workflows/subscription-partition.ts';
-import type { StreamFindingKind } from '../workflows/stream-bridge-contract.ts';
-import type { PushScope } from '../workflows/symbol-config-contract.ts';
+import type { DeferralReason } from '../workflows/intent/contract.ts';
+import type { MobileStatus } from '../workflows/mobile-push/contract.ts';
+import type { CommandKind, Pool } from '../workflows/subscription/contract.ts';
+import type { ListKind } from '../workflows/subscription/rules.ts';
+import type { StreamFindingKind } from '../workflows/intent/reader-contract.ts';
+import type { PushScope } from '../workflows/symbol-config/contract.ts';
 
 /** Recording functions, one per counter. */
 export type Metrics = ReturnType<typeof createMetrics>;

@@ -16,7 +16,7 @@ import {
   MOBILE_TASK_QUEUE,
   mobilePushAttributes,
   mobilePushWorkflowId,
-} from '../workflows/mobile-push-contract.ts';
+} from '../workflows/mobile-push/contract.ts';
 import type { Metrics } from './metrics.ts';
 import { mobileMessage } from './mobile-message.ts';
 import { query } from './postgres.ts';

@@ -5,7 +5,7 @@
  */
 
 import type { MobileJobContent } from '../api/mobile-push/job.ts';
-import type { MobilePushOutcome } from '../workflows/mobile-push-contract.ts';
+import type { MobilePushOutcome } from '../workflows/mobile-push/contract.ts';
 
 /** $1 job id, $2 token id. */
 const KEY = 'job_id = $1 AND device_token_id = $2';

@@ -18,7 +18,7 @@ import type {
   SendKey,
   SendResult,
   Settlement,
-} from '../workflows/mobile-push-contract.ts';
+} from '../workflows/mobile-push/contract.ts';
 import type { FcmSender } from './fcm.ts';
 import type { FcmFailure } from './fcm-outcome.ts';
 import type { Metrics } from './metrics.ts';

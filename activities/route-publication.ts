@@ -25,7 +25,7 @@ import type {
   PublicationFailureDetails,
   PublishResult,
   ReplayOrder,
-} from '../workflows/intent-contract.ts';
+} from '../workflows/intent/contract.ts';
 import { ladderDelayMs } from '../workflows/policies.ts';
 import type { Metrics } from './metrics.ts';
 import { query } from './postgres.ts';

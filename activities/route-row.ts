@@ -4,7 +4,7 @@ import type { Pool } from 'pg';
 import type { AudienceKind, Channel, NotificationType, Producer } from '../api/intent/catalog.ts';
 import { hashOfRouteRef, routeRefOf } from '../api/ids.ts';
 import type { Locale } from '../api/intent/mail-command.ts';
-import type { RouteKey, RouteSlice } from '../workflows/intent-contract.ts';
+import type { RouteKey, RouteSlice } from '../workflows/intent/contract.ts';
 import { logFieldsOf } from './intent-materialization.ts';
 import { query } from './postgres.ts';
 

@@ -14,7 +14,7 @@ import type { Pool } from 'pg';
 import type { Intent, MalformedIntent } from '../api/intent/entry.ts';
 import { parseIntent, rawFieldsOf } from '../api/intent/entry.ts';
 import { BRIDGE_HANDOVER } from '../workflows/failures.ts';
-import type { DispatchMode } from '../workflows/intent-contract.ts';
+import type { DispatchMode } from '../workflows/intent/contract.ts';
 import type { Progress } from './bridge-progress.ts';
 import { startProgress } from './bridge-progress.ts';
 import { isTooLargeForTemporal, startNotification } from './bridge-start.ts';

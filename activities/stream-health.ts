@@ -8,7 +8,7 @@
  * has neither passed nor before it were deleted unread.
  */
 import type { Redis } from 'ioredis';
-import type { StreamFinding, StreamState } from '../workflows/stream-bridge-contract.ts';
+import type { StreamFinding, StreamState } from '../workflows/intent/reader-contract.ts';
 import type { StreamPosition } from './stream-offset.ts';
 import { STREAM_START, compareEntryIds } from './stream-offset.ts';
 

@@ -1,7 +1,7 @@
 /** Agents: whether one is open, and may use the network. Owns the SQL of `subscriptions.agents`. */
 import { ApplicationFailure } from '@temporalio/activity';
 import type { Pool, PoolClient } from 'pg';
-import type { Suspension } from '../workflows/subscription-contract.ts';
+import type { Suspension } from '../workflows/subscription/contract.ts';
 import { SUBSCRIPTION_CLOSED } from '../workflows/failures.ts';
 import { query } from './postgres.ts';
 import { run } from './transactions.ts';

@@ -3,9 +3,9 @@
  * that it saw (subscription-rows.ts); it returns ids and actions, never keys.
  */
 import type { Pool as Database, PoolClient } from 'pg';
-import type { ClaimOrder, Pool } from '../workflows/subscription-contract.ts';
-import type { ListKind } from '../workflows/subscription-partition.ts';
-import { actionOf } from '../workflows/subscription-partition.ts';
+import type { ClaimOrder, Pool } from '../workflows/subscription/contract.ts';
+import type { ListKind } from '../workflows/subscription/rules.ts';
+import { actionOf } from '../workflows/subscription/rules.ts';
 import type { Statement } from './postgres.ts';
 import type { SubscriptionEvent } from './subscription-events.ts';
 import { writeEvent } from './subscription-events.ts';

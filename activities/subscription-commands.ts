@@ -5,7 +5,7 @@
 import type { WorkflowClient } from '@temporalio/client';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
-import type { Command, CommandKind, FlushRequest } from '../workflows/subscription-contract.ts';
+import type { Command, CommandKind, FlushRequest } from '../workflows/subscription/contract.ts';
 import {
   COMMAND_SIGNAL,
   FLUSH_AND_SMP_DELETE_SIGNAL,
@@ -13,8 +13,8 @@ import {
   SUBSCRIPTION_TASK_QUEUE,
   SUPERVISOR_WORKFLOW,
   supervisorWorkflowId,
-} from '../workflows/subscription-contract.ts';
-import type { ServerKey } from '../workflows/subscription-partition.ts';
+} from '../workflows/subscription/contract.ts';
+import type { ServerKey } from '../workflows/subscription/rules.ts';
 import { isGateOpen, loadToken } from './subscription-gate.ts';
 import { kick } from './subscription-kicks.ts';
 

@@ -16,7 +16,7 @@ import type {
   RouterKey,
   ToggleConnections,
   ToggledConnections,
-} from '../workflows/subscription-contract.ts';
+} from '../workflows/subscription/contract.ts';
 import { query } from './postgres.ts';
 import type { NewQueueAnswer, NewQueueRequest, RouterResult } from './router-ports.ts';
 import { generateAuthKeys, generateDhKeys } from './router-signing.ts';

@@ -3,7 +3,7 @@
  * token, and whatever stops the process, until the router has answered. Owns the SQL of `ntf_tokens_to_delete` from
  * there on.
  */
-import type { BatchOrder, BatchOutcome } from '../workflows/subscription-contract.ts';
+import type { BatchOrder, BatchOutcome } from '../workflows/subscription/contract.ts';
 import { query } from './postgres.ts';
 import { classOf, isUnknownToNotificationRouter } from './router-errors.ts';
 import type { RouterError, RouterResult } from './router-ports.ts';

@@ -4,13 +4,13 @@
  */
 import type { WorkflowClient } from '@temporalio/client';
 import type { Logger } from 'pino';
-import type { WorkerKey } from '../workflows/subscription-contract.ts';
+import type { WorkerKey } from '../workflows/subscription/contract.ts';
 import {
   POOL_WORKER_WORKFLOW,
   SUBSCRIPTION_TASK_QUEUE,
   WORK_SIGNAL,
   poolWorkerWorkflowId,
-} from '../workflows/subscription-contract.ts';
+} from '../workflows/subscription/contract.ts';
 import { reasonOf } from './reason.ts';
 
 export interface KickResources {

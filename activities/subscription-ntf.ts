@@ -3,8 +3,8 @@
  * the token as it is at each attempt: a token that was removed meanwhile gets no subscription.
  */
 import type { PoolClient } from 'pg';
-import type { BatchOrder, BatchOutcome, WorkerKey } from '../workflows/subscription-contract.ts';
-import { isSameServer, isStillSubscribed } from '../workflows/subscription-partition.ts';
+import type { BatchOrder, BatchOutcome, WorkerKey } from '../workflows/subscription/contract.ts';
+import { isSameServer, isStillSubscribed } from '../workflows/subscription/rules.ts';
 import { isRetried, isUnknownToNotificationRouter } from './router-errors.ts';
 import type { RouterError, RouterResult, TokenRef } from './router-ports.ts';
 import { requireEpoch } from './subscription-agents.ts';

@@ -8,7 +8,7 @@
  * nothing when another claim has the record, as after an attempt that took so long that it was given up.
  */
 import type { PoolClient } from 'pg';
-import type { RecordAction, ServerKey } from '../workflows/subscription-partition.ts';
+import type { RecordAction, ServerKey } from '../workflows/subscription/rules.ts';
 import type { RouterAddress } from './router-ports.ts';
 import { run } from './transactions.ts';
 

@@ -6,8 +6,8 @@
  * the next pick-up makes another one with fresh keys. Nobody has used the one that was lost.
  */
 import type { PoolClient } from 'pg';
-import type { BatchOrder, BatchOutcome, WorkerKey } from '../workflows/subscription-contract.ts';
-import { isSameServer } from '../workflows/subscription-partition.ts';
+import type { BatchOrder, BatchOutcome, WorkerKey } from '../workflows/subscription/contract.ts';
+import { isSameServer } from '../workflows/subscription/rules.ts';
 import type { NotifierKeyAnswer, NotifierKeyRequest, QueueRef, RouterError } from './router-ports.ts';
 import { generateAuthKeys, generateDhKeys } from './router-signing.ts';
 import { requireEpoch } from './subscription-agents.ts';

@@ -1,6 +1,6 @@
 /** Counters of work by user and server (seed "Stats counting groups by userId"). Owns the SQL of `servers_stats`. */
 import type { Pool, PoolClient } from 'pg';
-import type { ServerKey } from '../workflows/subscription-partition.ts';
+import type { ServerKey } from '../workflows/subscription/rules.ts';
 import { query } from './postgres.ts';
 import { run } from './transactions.ts';
 

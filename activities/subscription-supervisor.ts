@@ -3,10 +3,10 @@
  * then the workers that have something to do are woken. A command that is carried out again changes nothing more.
  */
 import type { PoolClient } from 'pg';
-import type { Command, WorkerKey } from '../workflows/subscription-contract.ts';
-import { MAX_CONNECTIONS } from '../workflows/subscription-contract.ts';
-import type { RecordAction, ServerKey } from '../workflows/subscription-partition.ts';
-import { actionOf, bucketOf, distinctServers } from '../workflows/subscription-partition.ts';
+import type { Command, WorkerKey } from '../workflows/subscription/contract.ts';
+import { MAX_CONNECTIONS } from '../workflows/subscription/contract.ts';
+import type { RecordAction, ServerKey } from '../workflows/subscription/rules.ts';
+import { actionOf, bucketOf, distinctServers } from '../workflows/subscription/rules.ts';
 import type { RouterAddress } from './router-ports.ts';
 import type { SubscriptionResources } from './subscription-batches.ts';
 import { NO_QUEUE } from './subscription-batches.ts';

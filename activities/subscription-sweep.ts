@@ -2,8 +2,8 @@
  * What keeps everything going whatever was lost: rows are written before anybody is woken for them, and a process may
  * end in between. The sweep looks for what is due and wakes somebody.
  */
-import type { SweepOutcome, WorkerKey } from '../workflows/subscription-contract.ts';
-import { MAX_CONNECTIONS } from '../workflows/subscription-contract.ts';
+import type { SweepOutcome, WorkerKey } from '../workflows/subscription/contract.ts';
+import { MAX_CONNECTIONS } from '../workflows/subscription/contract.ts';
 import { query } from './postgres.ts';
 import type { SubscriptionResources } from './subscription-batches.ts';
 import type { SubscriptionCommands } from './subscription-commands.ts';

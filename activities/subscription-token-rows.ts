@@ -6,7 +6,7 @@ import type { Pool, PoolClient } from 'pg';
 import type { KeyBox } from '../api/key-box.ts';
 import type { TokenRequestContent } from '../api/subscription/token-request.ts';
 import { openTokenRequest } from '../api/subscription/token-request.ts';
-import type { TokenMode } from '../workflows/subscription-token-contract.ts';
+import type { TokenMode } from '../workflows/subscription/token-contract.ts';
 import { query } from './postgres.ts';
 import type { DeviceToken, KeyPair, PushProvider, RouterAddress, TokenStatus } from './router-ports.ts';
 import { deletionKeyContext } from './subscription-deletions.ts';

@@ -12,7 +12,7 @@ import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { KeyBox } from '../api/key-box.ts';
 import { KeyBoxError } from '../api/key-box.ts';
-import type { TokenMode, TokenUpdate } from '../workflows/subscription-token-contract.ts';
+import type { TokenMode, TokenUpdate } from '../workflows/subscription/token-contract.ts';
 import { isRetried, isUnknownToNotificationRouter } from './router-errors.ts';
 import type {
   DeviceToken,

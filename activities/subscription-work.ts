@@ -4,7 +4,7 @@
  */
 import type { PoolClient } from 'pg';
 import type { KeyBox } from '../api/key-box.ts';
-import type { RecordAction, ServerKey } from '../workflows/subscription-partition.ts';
+import type { RecordAction, ServerKey } from '../workflows/subscription/rules.ts';
 import type { QueueRef, RouterAddress } from './router-ports.ts';
 import type { Claimed } from './subscription-rows.ts';
 import { columnsOf } from './subscription-rows.ts';

@@ -8,8 +8,8 @@ import type {
   Pool,
   Suspension,
   WorkerKey,
-} from '../workflows/subscription-contract.ts';
-import { POOLS, SUSPENSION_SIGNAL, poolWorkerWorkflowId } from '../workflows/subscription-contract.ts';
+} from '../workflows/subscription/contract.ts';
+import { POOLS, SUSPENSION_SIGNAL, poolWorkerWorkflowId } from '../workflows/subscription/contract.ts';
 import { query } from './postgres.ts';
 import { signalIfRunning } from './signals.ts';
 import type { AgentRow } from './subscription-agents.ts';

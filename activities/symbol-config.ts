@@ -14,8 +14,8 @@ import type {
   PushOutcome,
   PushScope,
   SymbolConfigState,
-} from '../workflows/symbol-config-contract.ts';
-import { DEFAULT_CRAWL_INTERVAL_MS } from '../workflows/symbol-config-contract.ts';
+} from '../workflows/symbol-config/contract.ts';
+import { DEFAULT_CRAWL_INTERVAL_MS } from '../workflows/symbol-config/contract.ts';
 import type { Metrics } from './metrics.ts';
 import { query } from './postgres.ts';
 import { pushTo } from './symbol-push.ts';

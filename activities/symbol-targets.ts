@@ -1,7 +1,7 @@
 /** The targets of symbol configuration and how far each has come. Owns the SQL of `symbol_targets`. */
 import type { Pool } from 'pg';
 import type { SymbolTarget, TargetKind } from '../api/symbol-config/push.ts';
-import type { PushScope } from '../workflows/symbol-config-contract.ts';
+import type { PushScope } from '../workflows/symbol-config/contract.ts';
 import { query } from './postgres.ts';
 
 /** Longest error that is kept, characters. */

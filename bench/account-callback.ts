@@ -13,7 +13,7 @@ import {
   ACCOUNT_CALLBACK_TASK_QUEUE,
   ACCOUNT_CALLBACK_WORKFLOW,
   accountCallbackWorkflowId,
-} from '../workflows/account-callback-contract.ts';
+} from '../workflows/account-callback/contract.ts';
 import type { Part } from './environment.ts';
 import type { Measurement } from './measurement.ts';
 

@@ -16,7 +16,7 @@ import { createLogger } from '../workers/logger.ts';
 import { connectResources } from '../workers/resources.ts';
 import { installTemporalRuntime, tuning } from '../workers/service.ts';
 import { startTelemetry } from '../workers/telemetry.ts';
-import type { NotificationInput } from '../workflows/intent-contract.ts';
+import type { NotificationInput } from '../workflows/intent/contract.ts';
 import { intentFor } from './intents.ts';
 
 export type BaselineShape = 'emptyWorkflow' | 'emptyTree' | 'naiveNotification';

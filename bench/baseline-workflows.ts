@@ -5,7 +5,7 @@
 import { executeChild, proxyActivities, workflowInfo } from '@temporalio/workflow';
 import type { IntentActivities } from '../activities/intent.ts';
 import type { RouteActivities } from '../activities/intent-route.ts';
-import type { NotificationInput, RouteKey } from '../workflows/intent-contract.ts';
+import type { NotificationInput, RouteKey } from '../workflows/intent/contract.ts';
 
 const { acceptIntent } = proxyActivities<IntentActivities>({ startToCloseTimeout: '1 minute' });
 const { publishRoute } = proxyActivities<RouteActivities>({ startToCloseTimeout: '1 minute' });

@@ -5,7 +5,7 @@
  */
 import { WorkflowNotFoundError } from '@temporalio/client';
 import { routeRefOf } from '../api/ids.ts';
-import { notificationWorkflowId, routeWorkflowId } from '../workflows/intent-contract.ts';
+import { notificationWorkflowId, routeWorkflowId } from '../workflows/intent/contract.ts';
 import type { Bench, Mode, Part } from './environment.ts';
 import { MODES } from './environment.ts';
 import { ROUTES_PER_RECIPIENT, appendIntents, routesSettled, serviceOf } from './intents.ts';

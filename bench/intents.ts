@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto';
 import type { NotificationIntent } from '../client/notificationintent.ts';
 import { DEFAULT_INTENTS_STREAM, newGameTurnReady } from '../client/notificationintent.ts';
 import { envelopeOf } from '../api/intent/entry.ts';
-import { NOTIFICATION_WORKFLOW } from '../workflows/intent-contract.ts';
+import { NOTIFICATION_WORKFLOW } from '../workflows/intent/contract.ts';
 import type { Bench, Mode, Part } from './environment.ts';
 import type { Round } from './rounds.ts';
 import { runRound, until } from './rounds.ts';

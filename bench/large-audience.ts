@@ -1,5 +1,5 @@
 /** One intent for 10,000 recipients: whether it completes, how long its histories get, and what it takes in memory. */
-import { NOTIFICATION_WORKFLOW, ROUTE_WORKFLOW, SEARCH_ATTRIBUTES } from '../workflows/intent-contract.ts';
+import { NOTIFICATION_WORKFLOW, ROUTE_WORKFLOW, SEARCH_ATTRIBUTES } from '../workflows/intent/contract.ts';
 import type { Bench, Mode, Part } from './environment.ts';
 import { MODES } from './environment.ts';
 import { ROUTES_PER_RECIPIENT, burst, countHandOffs, serviceOf } from './intents.ts';

@@ -1,8 +1,8 @@
 /** `channels`: pausing and resuming push or e-mail. */
 import type { Command } from 'commander';
 import { Argument } from 'commander';
-import type { ChannelName, ChannelState } from '../workflows/channel-contract.ts';
-import { CHANNEL_NAMES, DEFAULT_DRAIN_RATE, MAX_DRAIN_RATE } from '../workflows/channel-contract.ts';
+import type { ChannelName, ChannelState } from '../workflows/intent/channel-contract.ts';
+import { CHANNEL_NAMES, DEFAULT_DRAIN_RATE, MAX_DRAIN_RATE } from '../workflows/intent/channel-contract.ts';
 import { action, helpWith } from './cli-command.ts';
 import { parseCount, reasonOption, requestedByOption } from './cli-options.ts';
 import { countOf, printJson, printLine, printTable, report } from './cli-output.ts';

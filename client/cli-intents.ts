@@ -13,7 +13,7 @@ import {
 } from '../api/intent/catalog.ts';
 import { envelopeOf } from '../api/intent/entry.ts';
 import { isJsonObject } from '../api/json.ts';
-import { notificationWorkflowId } from '../workflows/intent-contract.ts';
+import { notificationWorkflowId } from '../workflows/intent/contract.ts';
 import { action, helpWith } from './cli-command.ts';
 import type { GlobalOptions } from './cli-command.ts';
 import type { ExitCode } from './cli-exit-codes.ts';

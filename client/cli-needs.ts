@@ -1,10 +1,10 @@
 /** What each role needs of Temporal: `setup` makes it, `doctor` looks for it. */
 import type { Config, RoleName } from '../workers/config.ts';
-import { ACCOUNT_CALLBACK_TASK_QUEUE } from '../workflows/account-callback-contract.ts';
-import { INTENT_TASK_QUEUE, SEARCH_ATTRIBUTES } from '../workflows/intent-contract.ts';
-import { MOBILE_SEARCH_ATTRIBUTES, MOBILE_TASK_QUEUE } from '../workflows/mobile-push-contract.ts';
-import { SUBSCRIPTION_TASK_QUEUE } from '../workflows/subscription-contract.ts';
-import { SYMBOL_CONFIG_TASK_QUEUE } from '../workflows/symbol-config-contract.ts';
+import { ACCOUNT_CALLBACK_TASK_QUEUE } from '../workflows/account-callback/contract.ts';
+import { INTENT_TASK_QUEUE, SEARCH_ATTRIBUTES } from '../workflows/intent/contract.ts';
+import { MOBILE_SEARCH_ATTRIBUTES, MOBILE_TASK_QUEUE } from '../workflows/mobile-push/contract.ts';
+import { SUBSCRIPTION_TASK_QUEUE } from '../workflows/subscription/contract.ts';
+import { SYMBOL_CONFIG_TASK_QUEUE } from '../workflows/symbol-config/contract.ts';
 import type { ScheduledRun } from './namespace.ts';
 import { INTENT_RETENTION, MOBILE_RETENTION, SUBSCRIPTION_SWEEP } from './namespace.ts';
 

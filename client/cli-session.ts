@@ -13,7 +13,7 @@ import { createKeyBox } from '../api/key-box.ts';
 import { dataConverterWith } from '../api/payload-codec.ts';
 import type { Config, RedisAddress } from '../workers/config.ts';
 import { hasTemporalProfile, loadConfig, redisConnection } from '../workers/config.ts';
-import type { RouterKey } from '../workflows/subscription-contract.ts';
+import type { RouterKey } from '../workflows/subscription/contract.ts';
 import { OperationFailedError, reasonOf } from './operator-errors.ts';
 import type { Operator, OperatorResources } from './operator.ts';
 import { createOperator } from './operator.ts';

@@ -1,7 +1,7 @@
 /** `subscriptions`: connections of the agent, and whether they are notified. */
 import type { Command } from 'commander';
 import { InvalidArgumentError, Option } from 'commander';
-import type { RouterKey } from '../workflows/subscription-contract.ts';
+import type { RouterKey } from '../workflows/subscription/contract.ts';
 import type { GlobalOptions } from './cli-command.ts';
 import { action, helpWith, showPage } from './cli-command.ts';
 import type { ExitCode } from './cli-exit-codes.ts';

@@ -1,7 +1,7 @@
 /** `symbols`: which symbols are enabled, and which target has been told so. */
 import type { Command } from 'commander';
 import { Argument } from 'commander';
-import { MAX_CRAWL_INTERVAL_MS, MIN_CRAWL_INTERVAL_MS } from '../workflows/symbol-config-contract.ts';
+import { MAX_CRAWL_INTERVAL_MS, MIN_CRAWL_INTERVAL_MS } from '../workflows/symbol-config/contract.ts';
 import { action, helpWith } from './cli-command.ts';
 import type { ExitCode } from './cli-exit-codes.ts';
 import { EXIT, UsageError } from './cli-exit-codes.ts';

@@ -15,18 +15,18 @@ import {
   RETENTION_SCHEDULE_ID,
   RETENTION_WORKFLOW,
   SEARCH_ATTRIBUTES,
-} from '../workflows/intent-contract.ts';
+} from '../workflows/intent/contract.ts';
 import {
   MOBILE_RETENTION_SCHEDULE_ID,
   MOBILE_RETENTION_WORKFLOW,
   MOBILE_SEARCH_ATTRIBUTES,
   MOBILE_TASK_QUEUE,
-} from '../workflows/mobile-push-contract.ts';
+} from '../workflows/mobile-push/contract.ts';
 import {
   SUBSCRIPTION_TASK_QUEUE,
   SWEEP_SCHEDULE_ID,
   SWEEP_WORKFLOW,
-} from '../workflows/subscription-contract.ts';
+} from '../workflows/subscription/contract.ts';
 
 /** `temporal.api.enums.v1.IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD`; the enum is not among the SDK's exports. */
 const KEYWORD = 2;

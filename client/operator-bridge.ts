@@ -4,8 +4,8 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { OperatorResources } from './operator.ts';
-import type { BridgeProgress } from '../workflows/stream-bridge-contract.ts';
-import { bridgeWorkflowId } from '../workflows/stream-bridge-contract.ts';
+import type { BridgeProgress } from '../workflows/intent/reader-contract.ts';
+import { bridgeWorkflowId } from '../workflows/intent/reader-contract.ts';
 import { NotFoundError, OperationFailedError } from './operator-errors.ts';
 import { bounded, dateOf, decoded, failureMessageOf } from './operator-live.ts';
 import { WorkflowNotFoundError } from '@temporalio/client';

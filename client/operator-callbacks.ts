@@ -1,12 +1,12 @@
-/** Account callbacks: how far each shard has come, what failed, and what was given up (workflows/account-callback.ts). */
+/** Account callbacks: how far each shard has come, what failed, and what was given up (workflows/account-callback/workflow.ts). */
 import { WorkflowNotFoundError, WorkflowUpdateRPCTimeoutOrCancelledError } from '@temporalio/client';
 import type { CallbackKind } from '../api/account-callback/callback.ts';
-import type { CallbackState } from '../workflows/account-callback-contract.ts';
+import type { CallbackState } from '../workflows/account-callback/contract.ts';
 import {
   CALLBACK_STATUS_QUERY,
   RUN_NOW_UPDATE,
   accountCallbackWorkflowId,
-} from '../workflows/account-callback-contract.ts';
+} from '../workflows/account-callback/contract.ts';
 import { NotFoundError, OperationFailedError } from './operator-errors.ts';
 import { bounded } from './operator-live.ts';
 import { makeUpdate } from './operator-updates.ts';

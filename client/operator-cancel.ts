@@ -1,7 +1,7 @@
 /** Cancelling a notification: routes that are not published yet become `skipped`, published ones stay as they are. */
 import { WorkflowNotFoundError } from '@temporalio/client';
 import type { OperatorResources } from './operator.ts';
-import { notificationWorkflowId } from '../workflows/intent-contract.ts';
+import { notificationWorkflowId } from '../workflows/intent/contract.ts';
 import { NotFoundError, NothingToDoError } from './operator-errors.ts';
 import { bounded, liveStateOf, statusOf } from './operator-live.ts';
 import type { Settlement } from './operator-settlement.ts';

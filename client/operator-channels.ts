@@ -1,4 +1,4 @@
-/** Pausing and resuming a channel, through its workflow (workflows/channel-contract.ts). */
+/** Pausing and resuming a channel, through its workflow (workflows/intent/channel-contract.ts). */
 import { WorkflowNotFoundError, WorkflowUpdateRPCTimeoutOrCancelledError } from '@temporalio/client';
 import type { OperatorResources } from './operator.ts';
 import type {
@@ -6,14 +6,14 @@ import type {
   ChannelState,
   PauseRequest,
   ResumeRequest,
-} from '../workflows/channel-contract.ts';
+} from '../workflows/intent/channel-contract.ts';
 import {
   CHANNEL_NAMES,
   PAUSE_UPDATE,
   RESUME_UPDATE,
   STATE_QUERY,
   channelWorkflowId,
-} from '../workflows/channel-contract.ts';
+} from '../workflows/intent/channel-contract.ts';
 import { OperationFailedError } from './operator-errors.ts';
 import { bounded } from './operator-live.ts';
 import { makeUpdate } from './operator-updates.ts';

@@ -4,7 +4,7 @@
  */
 import type { Channel } from '../api/intent/catalog.ts';
 import { routeRefOf } from '../api/ids.ts';
-import { routeWorkflowId } from '../workflows/intent-contract.ts';
+import { routeWorkflowId } from '../workflows/intent/contract.ts';
 import type { OperatorResources } from './operator.ts';
 import { NotFoundError } from './operator-errors.ts';
 import type { Candidate, Conditions, Page } from './sql-conditions.ts';

@@ -1,5 +1,5 @@
 /** Stream entries that could not become a notification. */
-import { notificationWorkflowId } from '../workflows/intent-contract.ts';
+import { notificationWorkflowId } from '../workflows/intent/contract.ts';
 import type { OperatorResources } from './operator.ts';
 import { NotFoundError } from './operator-errors.ts';
 import type { Conditions, Page } from './sql-conditions.ts';

@@ -4,14 +4,14 @@
  */
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/client';
 import { searchableKey } from '../api/ids.ts';
-import type { MobileReplayRequest } from '../workflows/mobile-push-contract.ts';
+import type { MobileReplayRequest } from '../workflows/mobile-push/contract.ts';
 import {
   MOBILE_PUSH_WORKFLOW,
   MOBILE_REPLAY_SIGNAL,
   MOBILE_TASK_QUEUE,
   mobilePushAttributes,
   mobilePushWorkflowId,
-} from '../workflows/mobile-push-contract.ts';
+} from '../workflows/mobile-push/contract.ts';
 import { NotFoundError, NothingToDoError } from './operator-errors.ts';
 import type { LiveState } from './operator-live.ts';
 import { bounded, liveStateOf } from './operator-live.ts';

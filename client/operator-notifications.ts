@@ -2,7 +2,7 @@
 import type { OperatorResources } from './operator.ts';
 import type { Channel } from '../api/intent/catalog.ts';
 import { routeRefOf } from '../api/ids.ts';
-import { notificationWorkflowId, routeWorkflowId } from '../workflows/intent-contract.ts';
+import { notificationWorkflowId, routeWorkflowId } from '../workflows/intent/contract.ts';
 import { NotFoundError, reasonOf } from './operator-errors.ts';
 import type { LiveState } from './operator-live.ts';
 import { liveStateOf } from './operator-live.ts';

@@ -9,14 +9,14 @@
  */
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/client';
 import { routeRefOf, searchableKey } from '../api/ids.ts';
-import type { ReplayRequest } from '../workflows/intent-contract.ts';
+import type { ReplayRequest } from '../workflows/intent/contract.ts';
 import {
   INTENT_TASK_QUEUE,
   REPLAY_SIGNAL,
   ROUTE_WORKFLOW,
   routeWorkflowId,
-} from '../workflows/intent-contract.ts';
-import { notificationAttributes, routeChannel } from '../workflows/search-attributes.ts';
+} from '../workflows/intent/contract.ts';
+import { notificationAttributes, routeChannel } from '../workflows/intent/search-attributes.ts';
 import type { OperatorResources } from './operator.ts';
 import type { DeadLetterFilter } from './operator-dead-letters.ts';
 import { stillDead } from './operator-dead-letters.ts';

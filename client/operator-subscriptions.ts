@@ -1,5 +1,5 @@
 /**
- * Connections of an agent and their notification subscriptions (workflows/subscription-contract.ts). Rows say how they
+ * Connections of an agent and their notification subscriptions (workflows/subscription/contract.ts). Rows say how they
  * stand; what is to change is asked of the agent's supervisor, which does one thing after the other.
  */
 import {
@@ -20,7 +20,7 @@ import type {
   SupervisorState,
   ToggleConnections,
   ToggledConnections,
-} from '../workflows/subscription-contract.ts';
+} from '../workflows/subscription/contract.ts';
 import {
   CREATE_CONNECTIONS_UPDATE,
   DELETE_CONNECTIONS_UPDATE,
@@ -30,7 +30,7 @@ import {
   SUBSCRIPTION_STATE_QUERY,
   TOGGLE_CONNECTIONS_UPDATE,
   supervisorWorkflowId,
-} from '../workflows/subscription-contract.ts';
+} from '../workflows/subscription/contract.ts';
 import { NotFoundError, OperationFailedError } from './operator-errors.ts';
 import { bounded } from './operator-live.ts';
 import { makeUpdate } from './operator-updates.ts';

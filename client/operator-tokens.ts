@@ -1,6 +1,6 @@
 /**
  * The token of an agent: registering it with a notification router, verifying, checking and deleting it
- * (workflows/subscription-token-contract.ts). What names a device or verifies it is sealed before it leaves this process.
+ * (workflows/subscription/token-contract.ts). What names a device or verifies it is sealed before it leaves this process.
  */
 import { randomUUID } from 'node:crypto';
 import type { Client } from '@temporalio/client';
@@ -15,14 +15,14 @@ import type { Pool } from 'pg';
 import type { KeyBox } from '../api/key-box.ts';
 import type { TokenRequestContent } from '../api/subscription/token-request.ts';
 import { sealTokenRequest, tokenRequestSchema } from '../api/subscription/token-request.ts';
-import { SUBSCRIPTION_TASK_QUEUE } from '../workflows/subscription-contract.ts';
+import { SUBSCRIPTION_TASK_QUEUE } from '../workflows/subscription/contract.ts';
 import type {
   TokenMode,
   TokenOutcome,
   TokenRequest,
   TokenUpdate,
-} from '../workflows/subscription-token-contract.ts';
-import { TOKEN_UPDATES, TOKEN_WORKFLOW, tokenWorkflowId } from '../workflows/subscription-token-contract.ts';
+} from '../workflows/subscription/token-contract.ts';
+import { TOKEN_UPDATES, TOKEN_WORKFLOW, tokenWorkflowId } from '../workflows/subscription/token-contract.ts';
 import { OperationFailedError } from './operator-errors.ts';
 import { makeUpdate } from './operator-updates.ts';
 

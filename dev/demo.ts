@@ -20,7 +20,7 @@ import { provideEndpoints } from '../workers/endpoints.ts';
 import { explain } from '../workers/explain.ts';
 import { createLogger } from '../workers/logger.ts';
 import { startService } from '../workers/service.ts';
-import { notificationWorkflowId } from '../workflows/intent-contract.ts';
+import { notificationWorkflowId } from '../workflows/intent/contract.ts';
 import { tellAccountValues, verdictOnCallbacks } from './demo-callbacks.ts';
 import type { DeviceResult } from './demo-mobile.ts';
 import { demonstrateMobilePush, tableOfDevices } from './demo-mobile.ts';

@@ -1,5 +1,5 @@
 /** The pipeline: its steps, its intervals, its caps, and rows that change under it. */
-import type { AlarmSteps } from '../workflows/account-callback-contract.ts';
+import type { AlarmSteps } from '../workflows/account-callback/contract.ts';
 import type { CallbackBench } from './account-callbacks.ts';
 import {
   DAY,

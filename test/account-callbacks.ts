@@ -6,14 +6,14 @@ import type { PortfolioStandIn, RecordedCallback } from '../dev/portfolio-servic
 import { startPortfolioService } from '../dev/portfolio-service.ts';
 import { migrate } from '../migrations/migrate.ts';
 import type { Service } from '../workers/service.ts';
-import type { CallbackState } from '../workflows/account-callback-contract.ts';
+import type { CallbackState } from '../workflows/account-callback/contract.ts';
 import {
   ACCOUNT_CALLBACK_TASK_QUEUE,
   ACCOUNT_CALLBACK_WORKFLOW,
   CALLBACK_STATUS_QUERY,
   RUN_NOW_UPDATE,
   accountCallbackWorkflowId,
-} from '../workflows/account-callback-contract.ts';
+} from '../workflows/account-callback/contract.ts';
 import type { Slot } from './harness.ts';
 import { DAY } from './account-values.ts';
 import { eventually, takeSlot } from './harness.ts';

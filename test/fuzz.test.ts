@@ -13,7 +13,7 @@ import { MALFORMED_JOB_CODES, parseMobileJob } from '../api/mobile-push/job.ts';
 import { failureOf } from '../activities/fcm-outcome.ts';
 import { materializeRoutes } from '../activities/intent-materialization.ts';
 import { ADMIN_EMAIL_VARIABLES, ConfigError, VARIABLES, loadConfig } from '../workers/config.ts';
-import { notificationWorkflowId, routeWorkflowId } from '../workflows/intent-contract.ts';
+import { notificationWorkflowId, routeWorkflowId } from '../workflows/intent/contract.ts';
 import { entryOf, expectStorable } from './entries.ts';
 import { NASTY_JSON, NASTY_TEXTS, json, text } from './nasty-inputs.ts';
 

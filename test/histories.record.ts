@@ -8,14 +8,14 @@ import { hostname } from 'node:os';
 import path from 'node:path';
 import { findTemporalCli } from '../dev/temporal-cli.ts';
 import { loadConfig } from '../workers/config.ts';
-import { accountCallbackWorkflowId } from '../workflows/account-callback-contract.ts';
-import type { ChannelState } from '../workflows/channel-contract.ts';
+import { accountCallbackWorkflowId } from '../workflows/account-callback/contract.ts';
+import type { ChannelState } from '../workflows/intent/channel-contract.ts';
 import {
   PAUSE_UPDATE,
   RESUME_UPDATE,
   STATE_QUERY,
   channelWorkflowId,
-} from '../workflows/channel-contract.ts';
+} from '../workflows/intent/channel-contract.ts';
 import {
   INTENT_TASK_QUEUE,
   REPLAY_SIGNAL,
@@ -24,20 +24,20 @@ import {
   batchWorkflowId,
   notificationWorkflowId,
   routeWorkflowId,
-} from '../workflows/intent-contract.ts';
+} from '../workflows/intent/contract.ts';
 import {
   MOBILE_REPLAY_SIGNAL,
   MOBILE_PUSH_WORKFLOW,
   MOBILE_RETENTION_WORKFLOW,
   MOBILE_TASK_QUEUE,
   mobilePushWorkflowId,
-} from '../workflows/mobile-push-contract.ts';
-import { bridgeWorkflowId } from '../workflows/stream-bridge-contract.ts';
+} from '../workflows/mobile-push/contract.ts';
+import { bridgeWorkflowId } from '../workflows/intent/reader-contract.ts';
 import {
   CONFIGURE_CRAWLER_UPDATE,
   SYMBOL_REGISTRY,
   symbolConfigWorkflowId,
-} from '../workflows/symbol-config-contract.ts';
+} from '../workflows/symbol-config/contract.ts';
 import {
   CLOSE_UPDATE,
   DELETE_CONNECTIONS_UPDATE,
@@ -50,9 +50,9 @@ import {
   SUBSCRIPTION_TASK_QUEUE,
   SWEEP_WORKFLOW,
   TOGGLE_CONNECTIONS_UPDATE,
-} from '../workflows/subscription-contract.ts';
+} from '../workflows/subscription/contract.ts';
 import { HOUR, MIDNIGHT, MINUTE, positions, price, takeCallbackBench } from './account-callbacks.ts';
-import { tokenWorkflowId } from '../workflows/subscription-token-contract.ts';
+import { tokenWorkflowId } from '../workflows/subscription/token-contract.ts';
 import { publishTurn } from './entries.ts';
 import type { Slot } from './harness.ts';
 import { eventually, takeSlot } from './harness.ts';

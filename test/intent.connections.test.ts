@@ -7,7 +7,7 @@ import { createRouteActivities } from '../activities/intent-route.ts';
 import { createMetrics } from '../activities/metrics.ts';
 import { defineHandOffCommands } from '../activities/route-hand-off.ts';
 import { createLogger } from '../workers/logger.ts';
-import { routeWorkflowId } from '../workflows/intent-contract.ts';
+import { routeWorkflowId } from '../workflows/intent/contract.ts';
 import { publishTurn } from './entries.ts';
 import type { Slot } from './harness.ts';
 import { eventually, takeSlot, untilStarted } from './harness.ts';

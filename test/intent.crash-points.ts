@@ -11,7 +11,7 @@ import {
   RETENTION_WORKFLOW,
   notificationWorkflowId,
   routeWorkflowId,
-} from '../workflows/intent-contract.ts';
+} from '../workflows/intent/contract.ts';
 import type { CrashWalk } from './crash-walk.ts';
 import { createCrashWalk } from './crash-walk.ts';
 import { accepted, turn } from './entries.ts';

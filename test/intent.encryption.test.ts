@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { Client } from '@temporalio/client';
 import { dataConverterWith } from '../api/payload-codec.ts';
-import { REPLAY_SIGNAL, notificationWorkflowId, routeWorkflowId } from '../workflows/intent-contract.ts';
+import { REPLAY_SIGNAL, notificationWorkflowId, routeWorkflowId } from '../workflows/intent/contract.ts';
 import { cliFor } from './cli-process.ts';
 import { publishTurn } from './entries.ts';
 import type { Slot } from './harness.ts';

@@ -5,7 +5,7 @@
 import { NOTIFICATION_TYPES } from '../api/intent/catalog.ts';
 import type { EntryFields, MalformedCode } from '../api/intent/entry.ts';
 import { MAX_ENTRY_BYTES } from '../api/intent/entry.ts';
-import { bridgeWorkflowId } from '../workflows/stream-bridge-contract.ts';
+import { bridgeWorkflowId } from '../workflows/intent/reader-contract.ts';
 import { entryOf, turn, turnPayload } from './entries.ts';
 import type { Slot } from './harness.ts';
 import { eventually, takeSlot } from './harness.ts';

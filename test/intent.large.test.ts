@@ -4,7 +4,7 @@ import {
   MAX_CHILDREN_PER_PARENT,
   batchWorkflowId,
   notificationWorkflowId,
-} from '../workflows/intent-contract.ts';
+} from '../workflows/intent/contract.ts';
 import type { Slot } from './harness.ts';
 import { DISPATCH, eventually, takeSlot } from './harness.ts';
 

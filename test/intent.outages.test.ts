@@ -11,7 +11,7 @@ import type { EmbeddedRedis } from '../dev/redis.ts';
 import { startRedis } from '../dev/redis.ts';
 import type { UserServiceStandIn } from '../dev/user-service.ts';
 import { startUserService } from '../dev/user-service.ts';
-import { notificationWorkflowId, routeWorkflowId } from '../workflows/intent-contract.ts';
+import { notificationWorkflowId, routeWorkflowId } from '../workflows/intent/contract.ts';
 import { ladderDelayMs } from '../workflows/policies.ts';
 import { entryOf, turn } from './entries.ts';
 import type { LogLine, Slot } from './harness.ts';

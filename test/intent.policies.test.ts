@@ -8,7 +8,7 @@ import type { Recipient } from '../activities/user-service.ts';
 import type { NotificationType } from '../api/intent/catalog.ts';
 import { ADMIN_NOTIFICATION_TYPES, NOTIFICATION_TYPES, audiencesOf } from '../api/intent/catalog.ts';
 import { hashOfRouteRef, routeRefOf, searchableKey } from '../api/ids.ts';
-import type { PublicationFailureDetails } from '../workflows/intent-contract.ts';
+import type { PublicationFailureDetails } from '../workflows/intent/contract.ts';
 import { ladderDelayMs, remainingBudget } from '../workflows/policies.ts';
 
 /** clamp(min * 2^(N-1), min, max), in integers of any size. */

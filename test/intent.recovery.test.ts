@@ -2,7 +2,7 @@
 import { leaseKey } from '../activities/route-hand-off.ts';
 import { envelopeOf } from '../api/intent/entry.ts';
 import { newGameTurnReady, publishIntent } from '../client/notificationintent.ts';
-import { notificationWorkflowId } from '../workflows/intent-contract.ts';
+import { notificationWorkflowId } from '../workflows/intent/contract.ts';
 import type { Slot } from './harness.ts';
 import { eventually, takeSlot } from './harness.ts';
 

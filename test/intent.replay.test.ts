@@ -8,7 +8,7 @@ import { metrics } from '@opentelemetry/api';
 import { findTemporalCli } from '../dev/temporal-cli.ts';
 import { loadConfig } from '../workers/config.ts';
 import { createLogger } from '../workers/logger.ts';
-import { notificationWorkflowId, routeWorkflowId } from '../workflows/intent-contract.ts';
+import { notificationWorkflowId, routeWorkflowId } from '../workflows/intent/contract.ts';
 import { publishTurn } from './entries.ts';
 import type { Slot } from './harness.ts';
 import { DISPATCH, eventually, stackOfRun, takeSlot, untilStarted } from './harness.ts';

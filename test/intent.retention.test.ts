@@ -1,5 +1,5 @@
 /** Retention: what the scheduled run deletes, and what it must leave. */
-import { RETENTION_SCHEDULE_ID, RETENTION_WORKFLOW } from '../workflows/intent-contract.ts';
+import { RETENTION_SCHEDULE_ID, RETENTION_WORKFLOW } from '../workflows/intent/contract.ts';
 import type { Slot } from './harness.ts';
 import { eventually, takeSlot } from './harness.ts';
 

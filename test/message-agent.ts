@@ -7,7 +7,7 @@ import type {
   CreateConnections,
   CreatedConnection,
   NewConnection,
-} from '../workflows/subscription-contract.ts';
+} from '../workflows/subscription/contract.ts';
 import {
   COMMAND_SIGNAL,
   CREATE_CONNECTIONS_UPDATE,
@@ -15,7 +15,7 @@ import {
   SUPERVISOR_WORKFLOW,
   TOGGLE_CONNECTIONS_UPDATE,
   supervisorWorkflowId,
-} from '../workflows/subscription-contract.ts';
+} from '../workflows/subscription/contract.ts';
 import { eventually } from './harness.ts';
 import { pushesTo } from './routers.ts';
 import { AGENT, KEY_BOX } from './subscription-agent.ts';

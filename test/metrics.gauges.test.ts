@@ -12,7 +12,7 @@ import { Redis } from 'ioredis';
 import { observeGauges } from '../activities/gauges.ts';
 import { newGameTurnReady, publishIntent } from '../client/notificationintent.ts';
 import { createLogger } from '../workers/logger.ts';
-import { notificationWorkflowId } from '../workflows/intent-contract.ts';
+import { notificationWorkflowId } from '../workflows/intent/contract.ts';
 import type { LogLine, Slot } from './harness.ts';
 import { eventually, takeSlot, untilStarted } from './harness.ts';
 import type { Collector } from './otlp-collector.ts';

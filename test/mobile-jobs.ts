@@ -1,8 +1,8 @@
 /** What tests of mobile push share: devices, jobs, and where to see what became of them. */
 import { createDeviceTokens } from '../dev/mobile-device-tokens.ts';
 import { migrate } from '../migrations/migrate.ts';
-import type { MobilePushOutcome } from '../workflows/mobile-push-contract.ts';
-import { mobilePushWorkflowId } from '../workflows/mobile-push-contract.ts';
+import type { MobilePushOutcome } from '../workflows/mobile-push/contract.ts';
+import { mobilePushWorkflowId } from '../workflows/mobile-push/contract.ts';
 import type { Slot } from './harness.ts';
 import { eventually } from './harness.ts';
 

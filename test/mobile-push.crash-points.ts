@@ -5,7 +5,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { MOBILE_RETENTION_WORKFLOW } from '../workflows/mobile-push-contract.ts';
+import { MOBILE_RETENTION_WORKFLOW } from '../workflows/mobile-push/contract.ts';
 import type { CrashWalk } from './crash-walk.ts';
 import { createCrashWalk } from './crash-walk.ts';
 import type { Slot } from './harness.ts';

@@ -2,7 +2,7 @@
 import {
   MOBILE_RETENTION_SCHEDULE_ID,
   MOBILE_RETENTION_WORKFLOW,
-} from '../workflows/mobile-push-contract.ts';
+} from '../workflows/mobile-push/contract.ts';
 import type { Slot } from './harness.ts';
 import { takeSlot } from './harness.ts';
 import { QUICK, withMobilePush } from './mobile-jobs.ts';

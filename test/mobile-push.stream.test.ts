@@ -4,7 +4,7 @@ import {
   MOBILE_REPLAY_SIGNAL,
   MOBILE_TASK_QUEUE,
   mobilePushWorkflowId,
-} from '../workflows/mobile-push-contract.ts';
+} from '../workflows/mobile-push/contract.ts';
 import type { Slot } from './harness.ts';
 import { eventually, takeSlot } from './harness.ts';
 import type { MobileSlot } from './mobile-jobs.ts';

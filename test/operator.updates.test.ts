@@ -8,7 +8,7 @@ import {
   SYMBOL_CONFIG_TASK_QUEUE,
   SYMBOL_CONFIG_WORKFLOW,
   SYMBOL_REGISTRY,
-} from '../workflows/symbol-config-contract.ts';
+} from '../workflows/symbol-config/contract.ts';
 import type { SymbolRegistry } from './symbol-registry.ts';
 import { takeSymbolRegistry } from './symbol-registry.ts';
 

@@ -17,7 +17,7 @@ import type {
   Pool,
   PoolWorkerState,
   SupervisorState,
-} from '../workflows/subscription-contract.ts';
+} from '../workflows/subscription/contract.ts';
 import {
   COMMAND_SIGNAL,
   CREATE_CONNECTIONS_UPDATE,
@@ -27,7 +27,7 @@ import {
   SUPERVISOR_WORKFLOW,
   poolWorkerWorkflowId,
   supervisorWorkflowId,
-} from '../workflows/subscription-contract.ts';
+} from '../workflows/subscription/contract.ts';
 import { newRegistration } from './router-agent.ts';
 import type { Routers } from './routers.ts';
 import { codeIn, pushesTo, startRouters } from './routers.ts';

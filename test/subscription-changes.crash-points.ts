@@ -10,7 +10,7 @@ import {
   RESUME_SIGNAL,
   ROTATE_QUEUE_UPDATE,
   TOGGLE_CONNECTIONS_UPDATE,
-} from '../workflows/subscription-contract.ts';
+} from '../workflows/subscription/contract.ts';
 import type { CrashWalk } from './crash-walk.ts';
 import { answerTo, createCrashWalk, isAtRest } from './crash-walk.ts';
 import { eventually } from './harness.ts';

@@ -1,5 +1,5 @@
 /** Commands of a supervisor, and the sweep behind them; and a process that dies after each step of them. */
-import { REPLAY_UPDATE, SWEEP_SCHEDULE_ID } from '../workflows/subscription-contract.ts';
+import { REPLAY_UPDATE, SWEEP_SCHEDULE_ID } from '../workflows/subscription/contract.ts';
 import type { CrashWalk } from './crash-walk.ts';
 import { answerTo, createCrashWalk, isAtRest } from './crash-walk.ts';
 import { eventually } from './harness.ts';

@@ -1,5 +1,5 @@
 /** Operations on tokens, and a process that dies after each step of them. */
-import { poolWorkerWorkflowId } from '../workflows/subscription-contract.ts';
+import { poolWorkerWorkflowId } from '../workflows/subscription/contract.ts';
 import type { CrashWalk } from './crash-walk.ts';
 import { answerTo, createCrashWalk, isAtRest } from './crash-walk.ts';
 import { eventually } from './harness.ts';

@@ -1,5 +1,5 @@
 /** Subscriptions and their workers, and a process that dies after each step with which it changes something outside. */
-import { REPLAY_UPDATE } from '../workflows/subscription-contract.ts';
+import { REPLAY_UPDATE } from '../workflows/subscription/contract.ts';
 import type { CrashWalk } from './crash-walk.ts';
 import { createCrashWalk, isAtRest } from './crash-walk.ts';
 import type { SubscriptionAgent } from './subscription-agent.ts';

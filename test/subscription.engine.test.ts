@@ -4,14 +4,14 @@ import type {
   DeletedConnections,
   RotatedQueue,
   ToggledConnections,
-} from '../workflows/subscription-contract.ts';
+} from '../workflows/subscription/contract.ts';
 import {
   CONNECTIONS_SUBSCRIBED_UPDATE,
   DELETE_CONNECTIONS_UPDATE,
   RESET_STATISTICS_UPDATE,
   ROTATE_QUEUE_UPDATE,
   TOGGLE_CONNECTIONS_UPDATE,
-} from '../workflows/subscription-contract.ts';
+} from '../workflows/subscription/contract.ts';
 import { KEY_BOX, takeSubscriptionAgent } from './subscription-agent.ts';
 import type { SubscriptionAgent } from './subscription-agent.ts';
 import { eventually } from './harness.ts';

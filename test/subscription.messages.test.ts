@@ -1,6 +1,6 @@
 /** Scenarios 12 to 19 of the lifecycle: messages arrive for connections, and pushes for the device that is to know. */
-import type { NewConnection } from '../workflows/subscription-contract.ts';
-import { ROTATE_QUEUE_UPDATE } from '../workflows/subscription-contract.ts';
+import type { NewConnection } from '../workflows/subscription/contract.ts';
+import { ROTATE_QUEUE_UPDATE } from '../workflows/subscription/contract.ts';
 import type { Service } from '../workers/service.ts';
 import { eventually } from './harness.ts';
 import { messagesOf } from './message-agent.ts';

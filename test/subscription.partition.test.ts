@@ -1,6 +1,6 @@
 /** The rules of subscriptions that are arithmetic, as tables. */
 import fc from 'fast-check';
-import type { QueueFacts, RecordAction, RecordFacts } from '../workflows/subscription-partition.ts';
+import type { QueueFacts, RecordAction, RecordFacts } from '../workflows/subscription/rules.ts';
 import {
   actionOf,
   bucketOf,
@@ -9,7 +9,7 @@ import {
   isStillSubscribed,
   listsOf,
   nextRetry,
-} from '../workflows/subscription-partition.ts';
+} from '../workflows/subscription/rules.ts';
 
 const SMP = { host: 'smp.example', port: 5_223 };
 const OTHER_PORT = { host: 'smp.example', port: 5_224 };

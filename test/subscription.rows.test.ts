@@ -13,7 +13,7 @@ import {
 import { claimBatch } from '../activities/subscription-claims.ts';
 import { requireEpoch, setAgentOpen } from '../activities/subscription-agents.ts';
 import { inTransaction, saveIsolated } from '../activities/transactions.ts';
-import type { Pool } from '../workflows/subscription-contract.ts';
+import type { Pool } from '../workflows/subscription/contract.ts';
 import type { Slot } from './harness.ts';
 import { takeSlot } from './harness.ts';
 

@@ -1,14 +1,14 @@
 /** Commands: what lets them pass, in which order they are carried out, and what finds work that nobody was told of. */
 import { createSubscriptionCommands } from '../activities/subscription-commands.ts';
 import { createLogger } from '../workers/logger.ts';
-import type { AgentState, SweepOutcome } from '../workflows/subscription-contract.ts';
+import type { AgentState, SweepOutcome } from '../workflows/subscription/contract.ts';
 import {
   CLOSE_UPDATE,
   FLUSH_AND_SMP_DELETE_SIGNAL,
   OPEN_UPDATE,
   REPLAY_UPDATE,
   SWEEP_SCHEDULE_ID,
-} from '../workflows/subscription-contract.ts';
+} from '../workflows/subscription/contract.ts';
 import { eventually } from './harness.ts';
 import type { SubscriptionAgent } from './subscription-agent.ts';
 import { AGENT, KEY_BOX, takeSubscriptionAgent } from './subscription-agent.ts';

@@ -2,8 +2,8 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import type { Crawler, CrawlerRequest, SymbolConfigState } from '../workflows/symbol-config-contract.ts';
-import { CONFIGURE_CRAWLER_UPDATE } from '../workflows/symbol-config-contract.ts';
+import type { Crawler, CrawlerRequest, SymbolConfigState } from '../workflows/symbol-config/contract.ts';
+import { CONFIGURE_CRAWLER_UPDATE } from '../workflows/symbol-config/contract.ts';
 import type { CrashWalk } from './crash-walk.ts';
 import { answerTo, createCrashWalk } from './crash-walk.ts';
 import { eventually } from './harness.ts';

@@ -2,8 +2,8 @@
 import { WorkflowUpdateFailedError } from '@temporalio/client';
 import pLimit from 'p-limit';
 import type { Service } from '../workers/service.ts';
-import type { CrawlerRequest, SymbolConfigState } from '../workflows/symbol-config-contract.ts';
-import { CONFIGURE_CRAWLER_UPDATE } from '../workflows/symbol-config-contract.ts';
+import type { CrawlerRequest, SymbolConfigState } from '../workflows/symbol-config/contract.ts';
+import { CONFIGURE_CRAWLER_UPDATE } from '../workflows/symbol-config/contract.ts';
 import { eventually } from './harness.ts';
 import type { SymbolRegistry } from './symbol-registry.ts';
 import { namesIn, takeSymbolRegistry } from './symbol-registry.ts';

@@ -7,13 +7,13 @@ import type { SymbolTargetsStandIn } from '../dev/symbol-targets.ts';
 import { startSymbolTargets } from '../dev/symbol-targets.ts';
 import { makeUpdate } from '../client/operator-updates.ts';
 import type { Service } from '../workers/service.ts';
-import type { SymbolConfigState } from '../workflows/symbol-config-contract.ts';
+import type { SymbolConfigState } from '../workflows/symbol-config/contract.ts';
 import {
   SYMBOLS_CHANGED_UPDATE,
   SYMBOL_REGISTRY,
   SYMBOL_STATUS_QUERY,
   symbolConfigWorkflowId,
-} from '../workflows/symbol-config-contract.ts';
+} from '../workflows/symbol-config/contract.ts';
 import type { Slot } from './harness.ts';
 import { eventually, takeSlot } from './harness.ts';
 

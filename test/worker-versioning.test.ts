@@ -1,7 +1,7 @@
 /** Versioned rollouts: the version that Temporal calls current has the work, and open executions move on to it. */
 import { newGameTurnReady, publishIntent } from '../client/notificationintent.ts';
-import { notificationWorkflowId } from '../workflows/intent-contract.ts';
-import { bridgeWorkflowId } from '../workflows/stream-bridge-contract.ts';
+import { notificationWorkflowId } from '../workflows/intent/contract.ts';
+import { bridgeWorkflowId } from '../workflows/intent/reader-contract.ts';
 import { ConfigError } from '../workers/config.ts';
 import type { Slot } from './harness.ts';
 import { eventually, takeSlot, untilStarted } from './harness.ts';

@@ -6,7 +6,7 @@ import {
   ACCOUNT_CALLBACK_TASK_QUEUE,
   ACCOUNT_CALLBACK_WORKFLOW,
   accountCallbackWorkflowId,
-} from '../workflows/account-callback-contract.ts';
+} from '../workflows/account-callback/contract.ts';
 import type { Resources } from './resources.ts';
 import type { Running } from './roles.ts';
 

@@ -5,7 +5,7 @@
 import { z } from 'zod';
 import type { AdminNotificationType } from '../api/intent/catalog.ts';
 import { ADMIN_NOTIFICATION_TYPES } from '../api/intent/catalog.ts';
-import { DISPATCH_MODES } from '../workflows/intent-contract.ts';
+import { DISPATCH_MODES } from '../workflows/intent/contract.ts';
 import {
   duration,
   durations,

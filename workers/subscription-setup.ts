@@ -15,7 +15,7 @@ import {
   SUBSCRIPTION_TASK_QUEUE,
   SUPERVISOR_WORKFLOW,
   supervisorWorkflowId,
-} from '../workflows/subscription-contract.ts';
+} from '../workflows/subscription/contract.ts';
 import type { Config } from './config.ts';
 import type { Resources } from './resources.ts';
 import type { Running } from './roles.ts';

@@ -10,7 +10,7 @@ import {
   SYMBOL_CONFIG_WORKFLOW,
   SYMBOL_REGISTRY,
   symbolConfigWorkflowId,
-} from '../workflows/symbol-config-contract.ts';
+} from '../workflows/symbol-config/contract.ts';
 import { ConfigError } from './config.ts';
 import type { Resources } from './resources.ts';
 

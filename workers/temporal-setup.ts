@@ -9,9 +9,9 @@ import {
   lackOfSearchAttributes,
   missingSearchAttributes,
 } from '../client/namespace.ts';
-import { CHANNEL_WORKFLOW, channelWorkflowId } from '../workflows/channel-contract.ts';
-import { CHANNELS, INTENT_TASK_QUEUE } from '../workflows/intent-contract.ts';
-import { BRIDGE_WORKFLOW, bridgeWorkflowId } from '../workflows/stream-bridge-contract.ts';
+import { CHANNEL_WORKFLOW, channelWorkflowId } from '../workflows/intent/channel-contract.ts';
+import { CHANNELS, INTENT_TASK_QUEUE } from '../workflows/intent/contract.ts';
+import { BRIDGE_WORKFLOW, bridgeWorkflowId } from '../workflows/intent/reader-contract.ts';
 import type { Resources } from './resources.ts';
 import { DependencyError } from './resources.ts';
 

@@ -1,7 +1,7 @@
 /** Retry policies and time-outs by name. Durations are Temporal duration strings or ms. */
 import type { ActivityOptions, LocalActivityOptions, RetryPolicy } from '@temporalio/workflow';
 import { PUBLICATION_FAILURES } from './failures.ts';
-import type { PublicationFailureDetails } from './intent-contract.ts';
+import type { PublicationFailureDetails } from './intent/contract.ts';
 
 /**
  * One quick try inside the workflow task, which costs the server least. What fails here goes on as a regular

@@ -3,7 +3,7 @@
  * each agent, one worker for each server of a pool that has something to do, and the sweep. Pure, so that clients and
  * the workflow sandbox can both import it.
  */
-import type { ListKind, RetryPace, RetryState, ServerKey, WorkList } from './subscription-partition.ts';
+import type { ListKind, RetryPace, RetryState, ServerKey, WorkList } from './rules.ts';
 
 export const SUBSCRIPTION_TASK_QUEUE = 'subscription';
 

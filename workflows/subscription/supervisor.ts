@@ -28,12 +28,12 @@ import {
   setHandler,
   workflowInfo,
 } from '@temporalio/workflow';
-import type { Changed } from '../activities/subscription-connections.ts';
-import type { SubscriptionActivities } from '../activities/subscription.ts';
-import { SUBSCRIPTION_REFUSED } from './failures.ts';
-import { inOrder } from './in-order.ts';
-import { DATABASE, SUBSCRIPTION_BATCH, SUBSCRIPTION_SWEEP } from './policies.ts';
-import { refuse } from './requests.ts';
+import type { Changed } from '../../activities/subscription-connections.ts';
+import type { SubscriptionActivities } from '../../activities/subscription.ts';
+import { SUBSCRIPTION_REFUSED } from '../failures.ts';
+import { inOrder } from '../in-order.ts';
+import { DATABASE, SUBSCRIPTION_BATCH, SUBSCRIPTION_SWEEP } from '../policies.ts';
+import { refuse } from '../requests.ts';
 import type {
   AgentState,
   Command,
@@ -51,8 +51,8 @@ import type {
   SweepOutcome,
   ToggleConnections,
   ToggledConnections,
-} from './subscription-contract.ts';
-import * as contract from './subscription-contract.ts';
+} from './contract.ts';
+import * as contract from './contract.ts';
 import {
   checkCreate,
   checkList,
@@ -61,7 +61,7 @@ import {
   checkToggle,
   isCommand,
   isFlushRequest,
-} from './subscription-supervisor-requests.ts';
+} from './requests.ts';
 
 const database = proxyActivities<SubscriptionActivities>(DATABASE);
 const routers = proxyActivities<SubscriptionActivities>(SUBSCRIPTION_BATCH);

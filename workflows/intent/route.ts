@@ -31,9 +31,9 @@ import {
   upsertSearchAttributes,
   workflowInfo,
 } from '@temporalio/workflow';
-import type { RouteActivities } from '../activities/intent-route.ts';
-import type { SteeringActivities } from '../activities/route-steering.ts';
-import { ROUTE_DEAD_LETTERED, isPublicationFailure } from './failures.ts';
+import type { RouteActivities } from '../../activities/intent-route.ts';
+import type { SteeringActivities } from '../../activities/route-steering.ts';
+import { ROUTE_DEAD_LETTERED, isPublicationFailure } from '../failures.ts';
 import type {
   FailedAttempt,
   Publication,
@@ -43,8 +43,8 @@ import type {
   RouteKey,
   RouteOutcome,
   SettledStatus,
-} from './intent-contract.ts';
-import { FIRST_TRY, PUBLICATION_WHEN_POSSIBLE, STEERING, remainingBudget } from './policies.ts';
+} from './contract.ts';
+import { FIRST_TRY, PUBLICATION_WHEN_POSSIBLE, STEERING, remainingBudget } from '../policies.ts';
 import type { RouteOperator } from './route-operator.ts';
 import { listenToOperator } from './route-operator.ts';
 import { attributesOf, routeStatus } from './search-attributes.ts';

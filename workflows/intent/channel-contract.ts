@@ -2,7 +2,7 @@
  * The workflow through which operators pause and resume a channel, and what its callers agree on. One runs for each
  * channel, for good. Pure, so that clients and the workflow sandbox can both import it.
  */
-import { CHANNELS } from './intent-contract.ts';
+import { CHANNELS } from './contract.ts';
 
 export const CHANNEL_WORKFLOW = 'channel';
 

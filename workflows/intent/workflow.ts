@@ -15,10 +15,10 @@ import {
   setCurrentDetails,
   workflowInfo,
 } from '@temporalio/workflow';
-import type { IntentActivities } from '../activities/intent.ts';
-import type { RouteActivities } from '../activities/intent-route.ts';
-import type { SteeringActivities } from '../activities/route-steering.ts';
-import { ROUTE_DEAD_LETTERED } from './failures.ts';
+import type { IntentActivities } from '../../activities/intent.ts';
+import type { RouteActivities } from '../../activities/intent-route.ts';
+import type { SteeringActivities } from '../../activities/route-steering.ts';
+import { ROUTE_DEAD_LETTERED } from '../failures.ts';
 import type {
   Acceptance,
   BatchInput,
@@ -29,15 +29,15 @@ import type {
   RouteToPublish,
   RouteTotals,
   SettledStatus,
-} from './intent-contract.ts';
+} from './contract.ts';
 import {
   MAX_RECIPIENTS_ACCEPTED_LOCALLY,
   ROUTES_PER_BATCH,
   batchWorkflowId,
   routeWorkflowId,
-} from './intent-contract.ts';
-import { notificationRoute } from './intent-route.ts';
-import { ACCEPTANCE, DATABASE, FIRST_TRY, STEERING } from './policies.ts';
+} from './contract.ts';
+import { notificationRoute } from './route.ts';
+import { ACCEPTANCE, DATABASE, FIRST_TRY, STEERING } from '../policies.ts';
 import { wasReset } from './route-operator.ts';
 import { inheritedAttributes, routeChannel } from './search-attributes.ts';
 

@@ -1,5 +1,5 @@
 /** Checks of what is sent to the supervisor, before anything changes. */
-import { refuse } from './requests.ts';
+import { refuse } from '../requests.ts';
 import type {
   Command,
   ConnectionList,
@@ -10,8 +10,8 @@ import type {
   RotateQueue,
   RouterKey,
   ToggleConnections,
-} from './subscription-contract.ts';
-import { MAX_CONNECTIONS, MAX_NEW_CONNECTIONS } from './subscription-contract.ts';
+} from './contract.ts';
+import { MAX_CONNECTIONS, MAX_NEW_CONNECTIONS } from './contract.ts';
 
 /** Ids of connections: 12 bytes as base64url of ours, and whatever other programs have called theirs. */
 const CONNECTION_ID = /^[A-Za-z0-9_.:=-]{1,64}$/;

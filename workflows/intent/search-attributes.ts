@@ -1,6 +1,6 @@
 /** Search attributes of the intent workflows, in the form that starts and upserts take. */
-import type { RouteKey } from './intent-contract.ts';
-import { SEARCH_ATTRIBUTES } from './intent-contract.ts';
+import type { RouteKey } from './contract.ts';
+import { SEARCH_ATTRIBUTES } from './contract.ts';
 
 type KeywordKey = { name: string; type: 'KEYWORD' };
 type KeywordPair = { key: KeywordKey; value: string };

@@ -32,9 +32,9 @@ import {
   sleep,
   workflowInfo,
 } from '@temporalio/workflow';
-import type { SubscriptionActivities } from '../activities/subscription.ts';
-import { SUBSCRIPTION_CLOSED, SUBSCRIPTION_INTERRUPTED } from './failures.ts';
-import { DATABASE, SUBSCRIPTION_BATCH, SUBSCRIPTION_CLAIM, SUBSCRIPTION_KEYS } from './policies.ts';
+import type { SubscriptionActivities } from '../../activities/subscription.ts';
+import { SUBSCRIPTION_CLOSED, SUBSCRIPTION_INTERRUPTED } from '../failures.ts';
+import { DATABASE, SUBSCRIPTION_BATCH, SUBSCRIPTION_CLAIM, SUBSCRIPTION_KEYS } from '../policies.ts';
 import type {
   BatchOrder,
   BatchOutcome,
@@ -44,10 +44,10 @@ import type {
   Round,
   Suspension,
   WorkerSettings,
-} from './subscription-contract.ts';
-import { SUBSCRIPTION_STATE_QUERY, SUSPENSION_SIGNAL, WORK_SIGNAL } from './subscription-contract.ts';
-import type { ListKind, WorkList } from './subscription-partition.ts';
-import { freshRetry, listsOf, nextRetry } from './subscription-partition.ts';
+} from './contract.ts';
+import { SUBSCRIPTION_STATE_QUERY, SUSPENSION_SIGNAL, WORK_SIGNAL } from './contract.ts';
+import type { ListKind, WorkList } from './rules.ts';
+import { freshRetry, listsOf, nextRetry } from './rules.ts';
 
 const claiming = proxyActivities<SubscriptionActivities>(SUBSCRIPTION_CLAIM);
 const batches = proxyActivities<SubscriptionActivities>(SUBSCRIPTION_BATCH);

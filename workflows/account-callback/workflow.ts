@@ -25,7 +25,7 @@ import {
   setHandler,
   workflowInfo,
 } from '@temporalio/workflow';
-import type { AccountCallbackActivities } from '../activities/account-callback.ts';
+import type { AccountCallbackActivities } from '../../activities/account-callback.ts';
 import type {
   AlarmInterval,
   AlarmSteps,
@@ -36,15 +36,15 @@ import type {
   EmissionPage,
   HourlyCursor,
   ShardInput,
-} from './account-callback-contract.ts';
+} from './contract.ts';
 import {
   ALARM_INTERVALS_MS,
   CALLBACK_STATUS_QUERY,
   HOUR_MS,
   MAX_EMISSIONS,
   RUN_NOW_UPDATE,
-} from './account-callback-contract.ts';
-import { CALLBACK_DELIVERY, CALLBACK_PROCESSING, DATABASE } from './policies.ts';
+} from './contract.ts';
+import { CALLBACK_DELIVERY, CALLBACK_PROCESSING, DATABASE } from '../policies.ts';
 
 const database = proxyActivities<AccountCallbackActivities>(DATABASE);
 const processing = proxyActivities<AccountCallbackActivities>(CALLBACK_PROCESSING);

@@ -13,8 +13,8 @@ import {
   setHandler,
   workflowInfo,
 } from '@temporalio/workflow';
-import type { ReplayOrder, ReplayRequest, RouteInput } from './intent-contract.ts';
-import { CHANNEL_RESUMED_SIGNAL, REPLAY_SIGNAL, SETTLED_SIGNAL } from './intent-contract.ts';
+import type { ReplayOrder, ReplayRequest, RouteInput } from './contract.ts';
+import { CHANNEL_RESUMED_SIGNAL, REPLAY_SIGNAL, SETTLED_SIGNAL } from './contract.ts';
 
 const MAX_REQUESTED_BY = 200;
 const MAX_REASON = 500;

@@ -27,17 +27,11 @@ import {
   setHandler,
   workflowInfo,
 } from '@temporalio/workflow';
-import type { SymbolConfigActivities } from '../activities/symbol-config.ts';
-import { inOrder } from './in-order.ts';
-import { DATABASE, SYMBOL_PUSH } from './policies.ts';
-import { checkTexts, refuse } from './requests.ts';
-import type {
-  Alarm,
-  CrawlerRequest,
-  PushOutcome,
-  PushScope,
-  SymbolConfigState,
-} from './symbol-config-contract.ts';
+import type { SymbolConfigActivities } from '../../activities/symbol-config.ts';
+import { inOrder } from '../in-order.ts';
+import { DATABASE, SYMBOL_PUSH } from '../policies.ts';
+import { checkTexts, refuse } from '../requests.ts';
+import type { Alarm, CrawlerRequest, PushOutcome, PushScope, SymbolConfigState } from './contract.ts';
 import {
   CONFIGURE_CRAWLER_UPDATE,
   DEFAULT_CRAWL_INTERVAL_MS,
@@ -46,7 +40,7 @@ import {
   SYMBOLS_CHANGED_SIGNAL,
   SYMBOLS_CHANGED_UPDATE,
   SYMBOL_STATUS_QUERY,
-} from './symbol-config-contract.ts';
+} from './contract.ts';
 
 const database = proxyActivities<SymbolConfigActivities>(DATABASE);
 const targets = proxyActivities<SymbolConfigActivities>(SYMBOL_PUSH);

@@ -25,7 +25,7 @@ import {
   setHandler,
   workflowInfo,
 } from '@temporalio/workflow';
-import type { ChannelActivities } from '../activities/channels.ts';
+import type { ChannelActivities } from '../../activities/channels.ts';
 import type { ChannelName, ChannelState, PauseRequest, ResumeRequest } from './channel-contract.ts';
 import {
   DEFAULT_DRAIN_RATE,
@@ -34,9 +34,9 @@ import {
   RESUME_UPDATE,
   STATE_QUERY,
 } from './channel-contract.ts';
-import { inOrder } from './in-order.ts';
-import { DATABASE, DRAIN } from './policies.ts';
-import { checkTexts, refuse } from './requests.ts';
+import { inOrder } from '../in-order.ts';
+import { DATABASE, DRAIN } from '../policies.ts';
+import { checkTexts, refuse } from '../requests.ts';
 
 const database = proxyActivities<ChannelActivities>(DATABASE);
 const draining = proxyActivities<ChannelActivities>(DRAIN);

@@ -5,7 +5,7 @@
  * Device tokens and codes enter no history: a caller writes them, sealed, into `subscriptions.token_requests`
  * (api/subscription/token-request.ts) and names the row.
  */
-import { supervisorWorkflowId } from './subscription-contract.ts';
+import { supervisorWorkflowId } from './contract.ts';
 
 export const TOKEN_WORKFLOW = 'subscriptionToken';
 

@@ -33,8 +33,8 @@ import {
   upsertSearchAttributes,
   workflowInfo,
 } from '@temporalio/workflow';
-import type { MobilePushActivities } from '../activities/mobile-push.ts';
-import { MOBILE_PUSH_FAILED, MOBILE_SEND_BRAKED, MOBILE_SEND_FAILED } from './failures.ts';
+import type { MobilePushActivities } from '../../activities/mobile-push.ts';
+import { MOBILE_PUSH_FAILED, MOBILE_SEND_BRAKED, MOBILE_SEND_FAILED } from '../failures.ts';
 import type {
   MobilePushInput,
   MobilePushOutcome,
@@ -44,9 +44,9 @@ import type {
   SendKey,
   SendResult,
   Settlement,
-} from './mobile-push-contract.ts';
-import { MOBILE_REPLAY_SIGNAL, MOBILE_SEARCH_ATTRIBUTES } from './mobile-push-contract.ts';
-import { DATABASE, FIRST_SEND, FIRST_TRY, SEND } from './policies.ts';
+} from './contract.ts';
+import { MOBILE_REPLAY_SIGNAL, MOBILE_SEARCH_ATTRIBUTES } from './contract.ts';
+import { DATABASE, FIRST_SEND, FIRST_TRY, SEND } from '../policies.ts';
 
 const MAX_REQUESTED_BY = 200;
 /** The Web UI shows details whole; an operator wants to see why, not every device. */

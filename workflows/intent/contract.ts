@@ -3,7 +3,7 @@
  * inputs, outcomes, search attributes. Pure, so that clients and the workflow sandbox can both import it.
  */
 
-import type { PublicationFailure } from './failures.ts';
+import type { PublicationFailure } from '../failures.ts';
 
 export const INTENT_TASK_QUEUE = 'intent';
 

@@ -25,12 +25,12 @@ import {
   setHandler,
   workflowInfo,
 } from '@temporalio/workflow';
-import type { SubscriptionTokenActivities, TokenStep } from '../activities/subscription-token.ts';
-import { inOrder } from './in-order.ts';
-import { DATABASE, SUBSCRIPTION_BATCH, TOKEN_CRON } from './policies.ts';
-import { refuse } from './requests.ts';
-import type { TokenOutcome, TokenRequest, TokenUpdate } from './subscription-token-contract.ts';
-import { TOKEN_UPDATES } from './subscription-token-contract.ts';
+import type { SubscriptionTokenActivities, TokenStep } from '../../activities/subscription-token.ts';
+import { inOrder } from '../in-order.ts';
+import { DATABASE, SUBSCRIPTION_BATCH, TOKEN_CRON } from '../policies.ts';
+import { refuse } from '../requests.ts';
+import type { TokenOutcome, TokenRequest, TokenUpdate } from './token-contract.ts';
+import { TOKEN_UPDATES } from './token-contract.ts';
 
 const database = proxyActivities<SubscriptionTokenActivities>(DATABASE);
 const router = proxyActivities<SubscriptionTokenActivities>(SUBSCRIPTION_BATCH);
