@@ -9,7 +9,7 @@ import type { CallbackKind } from '../api/account-callback/callback.ts';
 import type { CallbackInput, MalformedInputCode } from '../api/account-callback/input.ts';
 import type { MalformedJobCode } from '../api/mobile-push/job.ts';
 import type { TargetKind } from '../api/symbol-config/push.ts';
-import type { EventKind } from './subscription-events.ts';
+import type { EventKind } from './subscription/events.ts';
 import type { DeferralReason } from '../workflows/intent/contract.ts';
 import type { MobileStatus } from '../workflows/mobile-push/contract.ts';
 import type { CommandKind, Pool } from '../workflows/subscription/contract.ts';

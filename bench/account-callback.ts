@@ -3,7 +3,7 @@
  * one, with values that are computed first. The stand-in portfolio service runs in the process of the benchmark.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { storeInputs } from '../activities/callback-inputs.ts';
+import { storeInputs } from '../activities/account-callback/inputs.ts';
 import { PERIOD_MS } from '../api/account-callback/callback.ts';
 import type { CallbackInput } from '../api/account-callback/input.ts';
 import type { PortfolioStandIn } from '../dev/portfolio-service.ts';

@@ -3,8 +3,8 @@
  * tutorial would do it. They are no part of the product, and of its bundle.
  */
 import { executeChild, proxyActivities, workflowInfo } from '@temporalio/workflow';
-import type { IntentActivities } from '../activities/intent.ts';
-import type { RouteActivities } from '../activities/intent-route.ts';
+import type { IntentActivities } from '../activities/intent/acceptance.ts';
+import type { RouteActivities } from '../activities/intent/routes.ts';
 import type { NotificationInput, RouteKey } from '../workflows/intent/contract.ts';
 
 const { acceptIntent } = proxyActivities<IntentActivities>({ startToCloseTimeout: '1 minute' });

@@ -12,7 +12,7 @@ import { WorkflowNotFoundError } from '@temporalio/client';
 import { waitUntil } from './wait-until.ts';
 import { linkField } from './web-ui-links.ts';
 
-/** Activity type, as activities/stream-bridge.ts names it. */
+/** Activity type, as activities/intent/reader.ts names it. */
 const READER = 'bridgeStream';
 
 /** `temporal.api.enums.v1.PendingActivityState`; the enum is not among the client's exports. */

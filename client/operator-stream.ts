@@ -1,7 +1,7 @@
 /** Where the reader is in the intent stream. */
 import type { Redis } from 'ioredis';
 
-/** The key that activities/stream-offset.ts writes (seed "Redis runtime-coordination state"). */
+/** The key that activities/intent/stream-position.ts writes (seed "Redis runtime-coordination state"). */
 const offsetKey = (stream: string): string =>
   `notification:stream_offsets:${Buffer.from(stream, 'utf8').toString('base64url')}`;
 

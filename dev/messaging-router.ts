@@ -10,7 +10,7 @@
 import { randomBytes } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { json } from 'node:stream/consumers';
-import { box, dhSecret, generateDhKeys, isSignedBy } from '../activities/router-signing.ts';
+import { box, dhSecret, generateDhKeys, isSignedBy } from '../activities/subscription/router/signing.ts';
 import type { SentCommand, SessionEvent, SmpAnswer, SmpCommand } from '../api/subscription/router-wire.ts';
 import { SESSION_PATH, SMP_COMMANDS } from '../api/subscription/router-wire.ts';
 import { assertPortFree, PORT_VARIABLES } from './ports.ts';

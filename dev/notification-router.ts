@@ -12,8 +12,8 @@
 import { randomBytes } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { json } from 'node:stream/consumers';
-import type { DeviceToken, RouterAddress, TokenStatus } from '../activities/router-ports.ts';
-import { dhSecret, generateDhKeys, isSignedBy } from '../activities/router-signing.ts';
+import type { DeviceToken, RouterAddress, TokenStatus } from '../activities/subscription/router/ports.ts';
+import { dhSecret, generateDhKeys, isSignedBy } from '../activities/subscription/router/signing.ts';
 import type { NtfAnswer, SentCommand, SessionEvent } from '../api/subscription/router-wire.ts';
 import { NTF_COMMANDS, NTF_VERSION_WITH_REASONS } from '../api/subscription/router-wire.ts';
 import type { Pusher } from './notification-pushes.ts';

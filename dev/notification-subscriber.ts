@@ -3,9 +3,9 @@
  * notifiers and hears of messages. A session that breaks is opened again, and everything subscribed to anew.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { createRouterConnections, endpointOf } from '../activities/router-connection.ts';
-import type { RouterAddress } from '../activities/router-ports.ts';
-import { signCommand } from '../activities/router-signing.ts';
+import { createRouterConnections, endpointOf } from '../activities/subscription/router/connection.ts';
+import type { RouterAddress } from '../activities/subscription/router/ports.ts';
+import { signCommand } from '../activities/subscription/router/signing.ts';
 import type { SentCommand, SessionEvent } from '../api/subscription/router-wire.ts';
 import {
   BLOCK_BYTES,

@@ -13,7 +13,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { json } from 'node:stream/consumers';
-import type { PushProvider } from '../activities/router-ports.ts';
+import type { PushProvider } from '../activities/subscription/router/ports.ts';
 import { createFailureScripts } from './failure-scripts.ts';
 import { assertPortFree, LOOPBACK, PORT_VARIABLES } from './ports.ts';
 import { sendJson } from './router-server.ts';

@@ -20,8 +20,8 @@ import type { AddressInfo, Socket } from 'node:net';
 import { json } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { z } from 'zod';
-import type { RouterAddress } from '../activities/router-ports.ts';
-import { fingerprintOf } from '../activities/router-connection.ts';
+import type { RouterAddress } from '../activities/subscription/router/ports.ts';
+import { fingerprintOf } from '../activities/subscription/router/connection.ts';
 import type { CommandError, RouterProtocol, SentCommand } from '../api/subscription/router-wire.ts';
 import {
   BLOCK_BYTES,

@@ -1,5 +1,5 @@
 /** A slot with the stand-in portfolio service and the service's role for it, at a time of the test's choice. */
-import { storeInputs } from '../activities/callback-inputs.ts';
+import { storeInputs } from '../activities/account-callback/inputs.ts';
 import type { CallbackKind } from '../api/account-callback/callback.ts';
 import type { CallbackInput } from '../api/account-callback/input.ts';
 import type { PortfolioStandIn, RecordedCallback } from '../dev/portfolio-service.ts';

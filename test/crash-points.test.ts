@@ -5,7 +5,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { startNotification } from '../activities/bridge-start.ts';
+import { startNotification } from '../activities/intent/start.ts';
 import { notificationWorkflowId } from '../workflows/intent/contract.ts';
 import { mobilePushWorkflowId } from '../workflows/mobile-push/contract.ts';
 import type { CrashWalk } from './crash-walk.ts';

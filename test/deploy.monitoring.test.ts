@@ -5,8 +5,8 @@ import path from 'node:path';
 import type { Meter } from '@opentelemetry/api';
 import { parse } from 'yaml';
 import { createMetrics } from '../activities/metrics.ts';
-import { observeGauges } from '../activities/gauges.ts';
-import { observeSubscriptions } from '../activities/subscription-gauges.ts';
+import { observeGauges } from '../activities/intent/gauges.ts';
+import { observeSubscriptions } from '../activities/subscription/gauges.ts';
 import { programOf } from '../client/cli-program.ts';
 import { DASHBOARDS } from '../deploy/dashboard-panels.ts';
 

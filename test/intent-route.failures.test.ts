@@ -1,6 +1,6 @@
 /** Publication that fails: attempts, budgets, ladder, dead letters, and what never happens twice. */
 import { ApplicationFailure, WorkflowFailedError } from '@temporalio/client';
-import { handOffKey, leaseKey } from '../activities/route-hand-off.ts';
+import { handOffKey, leaseKey } from '../activities/intent/hand-off.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../workflows/intent/contract.ts';
 import { publishTurn } from './entries.ts';
 import type { Slot } from './harness.ts';

@@ -2,8 +2,8 @@
  * Routes that fail, are replayed, wait for their channel or are cancelled, and a process that dies after each step of
  * that. The way without failures is in crash-points.test.ts.
  */
-import { startNotification } from '../activities/bridge-start.ts';
-import { leaseKey } from '../activities/route-hand-off.ts';
+import { startNotification } from '../activities/intent/start.ts';
+import { leaseKey } from '../activities/intent/hand-off.ts';
 import type { Operator } from '../client/operator.ts';
 import { createOperator } from '../client/operator.ts';
 import {

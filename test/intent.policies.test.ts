@@ -2,9 +2,9 @@
 import { createHash } from 'node:crypto';
 import { compileRetryPolicy } from '@temporalio/common';
 import fc from 'fast-check';
-import { compareEntryIds, contiguousOffset } from '../activities/stream-offset.ts';
-import { materializeRoutes } from '../activities/intent-materialization.ts';
-import type { Recipient } from '../activities/user-service.ts';
+import { compareEntryIds, contiguousOffset } from '../activities/intent/stream-position.ts';
+import { materializeRoutes } from '../activities/intent/materialization.ts';
+import type { Recipient } from '../activities/intent/user-service.ts';
 import type { NotificationType } from '../api/intent/catalog.ts';
 import { ADMIN_NOTIFICATION_TYPES, NOTIFICATION_TYPES, audiencesOf } from '../api/intent/catalog.ts';
 import { hashOfRouteRef, routeRefOf, searchableKey } from '../api/ids.ts';

@@ -1,5 +1,5 @@
 /** What goes away and comes back: the User Service, the service itself, the progress of its reader. */
-import { leaseKey } from '../activities/route-hand-off.ts';
+import { leaseKey } from '../activities/intent/hand-off.ts';
 import { envelopeOf } from '../api/intent/entry.ts';
 import { newGameTurnReady, publishIntent } from '../client/notificationintent.ts';
 import { notificationWorkflowId } from '../workflows/intent/contract.ts';

@@ -1,9 +1,9 @@
 /** Dead-lettered routes published again: by signal, by reset, by starting anew; never one that was published. */
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
-import { createRouteActivities } from '../activities/intent-route.ts';
+import { createRouteActivities } from '../activities/intent/routes.ts';
 import { createMetrics } from '../activities/metrics.ts';
-import { defineHandOffCommands, handOffKey } from '../activities/route-hand-off.ts';
+import { defineHandOffCommands, handOffKey } from '../activities/intent/hand-off.ts';
 import { metrics } from '@opentelemetry/api';
 import { findTemporalCli } from '../dev/temporal-cli.ts';
 import { loadConfig } from '../workers/config.ts';

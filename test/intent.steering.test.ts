@@ -1,6 +1,6 @@
 /** What operators do while notifications are on their way: pause and resume a channel, cancel. */
 import { CancelledFailure, WorkflowFailedError, WorkflowUpdateFailedError } from '@temporalio/client';
-import { defineHandOffCommands, handOff, handOffKey, leaseKey } from '../activities/route-hand-off.ts';
+import { defineHandOffCommands, handOff, handOffKey, leaseKey } from '../activities/intent/hand-off.ts';
 import type { ChannelName, ChannelState } from '../workflows/intent/channel-contract.ts';
 import { channelWorkflowId } from '../workflows/intent/channel-contract.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../workflows/intent/contract.ts';

@@ -1,6 +1,6 @@
 /** What the numbers that Redis gives about a stream mean, and where a stream is read anew from. */
-import { diagnose, inspectStream, rereadFrom } from '../activities/stream-health.ts';
-import { loadPosition, rewindOffset, savePosition } from '../activities/stream-offset.ts';
+import { diagnose, inspectStream, rereadFrom } from '../activities/intent/stream-health.ts';
+import { loadPosition, rewindOffset, savePosition } from '../activities/intent/stream-position.ts';
 import type { Slot } from './harness.ts';
 import { takeSlot } from './harness.ts';
 

@@ -8,7 +8,7 @@ import {
 import { WorkflowClient } from '@temporalio/client';
 import { defaultPayloadConverter, defineSearchAttributeKey } from '@temporalio/common';
 import { Redis } from 'ioredis';
-import { isTooLargeForTemporal } from '../activities/bridge-start.ts';
+import { isTooLargeForTemporal } from '../activities/intent/start.ts';
 import { envelopeOf } from '../api/intent/entry.ts';
 import { newGameTurnReady } from '../client/notificationintent.ts';
 import type { BridgeProgress, StreamFindingKind } from '../workflows/intent/reader-contract.ts';

@@ -1,5 +1,5 @@
 /** Messages to connections of an agent, and the pushes that they lead to. */
-import { readPush } from '../activities/subscription-push.ts';
+import { readPush } from '../activities/subscription/push.ts';
 import type { MessagingRouterStandIn } from '../dev/messaging-router.ts';
 import type { NotificationRouterStandIn } from '../dev/notification-router.ts';
 import type { RecordedDevicePush } from '../dev/push-sink.ts';

@@ -1,9 +1,9 @@
 /** The steps of a job on real tables, with answers of FCM that no server gives on demand. */
 import type { ApplicationFailure } from '@temporalio/common';
 import { metrics } from '@opentelemetry/api';
-import type { FcmOutcome, FcmSender } from '../activities/fcm.ts';
+import type { FcmOutcome, FcmSender } from '../activities/mobile-push/fcm.ts';
 import { createMetrics } from '../activities/metrics.ts';
-import { createMobilePushActivities } from '../activities/mobile-push.ts';
+import { createMobilePushActivities } from '../activities/mobile-push/activities.ts';
 import { createLogger } from '../workers/logger.ts';
 import type { Slot } from './harness.ts';
 import { takeSlot } from './harness.ts';

@@ -5,10 +5,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { getApps } from 'firebase-admin/app';
-import type { FcmOutcome } from '../activities/fcm.ts';
-import { FcmCredentialError, createFcmSender } from '../activities/fcm.ts';
-import { failureOf } from '../activities/fcm-outcome.ts';
-import type { MobileMessage } from '../activities/mobile-message.ts';
+import type { FcmOutcome } from '../activities/mobile-push/fcm.ts';
+import { FcmCredentialError, createFcmSender } from '../activities/mobile-push/fcm.ts';
+import { failureOf } from '../activities/mobile-push/fcm-outcome.ts';
+import type { MobileMessage } from '../activities/mobile-push/message.ts';
 import type { FcmError } from '../dev/fcm.ts';
 import {
   NEVER,

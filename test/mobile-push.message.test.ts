@@ -1,7 +1,7 @@
 /** The message of a job (seed mobile-push, "FCM Message Format") and what is refused before anything is sent. */
 import fc from 'fast-check';
-import type { MobileMessage, MobileMessageContent } from '../activities/mobile-message.ts';
-import { MAX_PAYLOAD_BYTES, mobileMessage, payloadBytes } from '../activities/mobile-message.ts';
+import type { MobileMessage, MobileMessageContent } from '../activities/mobile-push/message.ts';
+import { MAX_PAYLOAD_BYTES, mobileMessage, payloadBytes } from '../activities/mobile-push/message.ts';
 
 const PUSH_ID = 'mobile-push/1790000000000-0';
 const CONTENT: MobileMessageContent = { title: 'Turn 54', body: 'Your move', channel: 'game', data: {} };

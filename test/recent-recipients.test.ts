@@ -1,6 +1,6 @@
-/** Users who were just looked up are not looked up again (activities/recent-recipients.ts). */
-import { rememberRecipients } from '../activities/recent-recipients.ts';
-import type { Recipient } from '../activities/user-service.ts';
+/** Users who were just looked up are not looked up again (activities/intent/recent-recipients.ts). */
+import { rememberRecipients } from '../activities/intent/recent-recipients.ts';
+import type { Recipient } from '../activities/intent/user-service.ts';
 
 const WINDOW_MS = 1_000;
 

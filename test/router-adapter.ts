@@ -4,16 +4,16 @@ import { once } from 'node:events';
 import type { RequestListener } from 'node:http';
 import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
-import { fingerprintOf } from '../activities/router-connection.ts';
-import { createMessagingRouter, createNotificationRouter } from '../activities/router-http.ts';
+import { fingerprintOf } from '../activities/subscription/router/connection.ts';
+import { createMessagingRouter, createNotificationRouter } from '../activities/subscription/router/http.ts';
 import type {
   ItemResult,
   NotifierKeyRequest,
   QueueRef,
   RouterAddress,
   TokenRef,
-} from '../activities/router-ports.ts';
-import { generateAuthKeys, generateDhKeys } from '../activities/router-signing.ts';
+} from '../activities/subscription/router/ports.ts';
+import { generateAuthKeys, generateDhKeys } from '../activities/subscription/router/signing.ts';
 import { createLoopbackCertificate } from '../dev/fcm-certificate.ts';
 import { newRegistration, outcomeOf, valueOf } from './router-agent.ts';
 import { startRouters } from './routers.ts';

@@ -1,8 +1,14 @@
 /** An agent that speaks to stand-in routers through the adapter alone, without rows and workflows. */
 import { randomBytes } from 'node:crypto';
-import { createMessagingRouter, createNotificationRouter } from '../activities/router-http.ts';
-import type { DeviceToken, KeyPair, QueueRef, RouterResult, TokenRef } from '../activities/router-ports.ts';
-import { dhSecret, generateAuthKeys, generateDhKeys } from '../activities/router-signing.ts';
+import { createMessagingRouter, createNotificationRouter } from '../activities/subscription/router/http.ts';
+import type {
+  DeviceToken,
+  KeyPair,
+  QueueRef,
+  RouterResult,
+  TokenRef,
+} from '../activities/subscription/router/ports.ts';
+import { dhSecret, generateAuthKeys, generateDhKeys } from '../activities/subscription/router/signing.ts';
 import type { MessagingRouterStandIn } from '../dev/messaging-router.ts';
 import type { NotificationRouterStandIn } from '../dev/notification-router.ts';
 import { eventually } from './harness.ts';

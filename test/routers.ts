@@ -1,7 +1,12 @@
 /** Routers and a push provider for tests, and what tests say to them directly. */
-import { generateAuthKeys, generateDhKeys, signCommand, unbox } from '../activities/router-signing.ts';
-import { createRouterConnections } from '../activities/router-connection.ts';
-import type { KeyPair, RouterAddress } from '../activities/router-ports.ts';
+import {
+  generateAuthKeys,
+  generateDhKeys,
+  signCommand,
+  unbox,
+} from '../activities/subscription/router/signing.ts';
+import { createRouterConnections } from '../activities/subscription/router/connection.ts';
+import type { KeyPair, RouterAddress } from '../activities/subscription/router/ports.ts';
 import type {
   MessageMeta,
   PushedMessage,

@@ -3,10 +3,10 @@
  * verified at the router directly and put into its row, so that the engine is tested without the token's operations.
  */
 import { randomBytes } from 'node:crypto';
-import { createNotificationRouter } from '../activities/router-http.ts';
-import type { RouterAddress } from '../activities/router-ports.ts';
-import { dhSecret } from '../activities/router-signing.ts';
-import { tokenKeyContext } from '../activities/subscription-gate.ts';
+import { createNotificationRouter } from '../activities/subscription/router/http.ts';
+import type { RouterAddress } from '../activities/subscription/router/ports.ts';
+import { dhSecret } from '../activities/subscription/router/signing.ts';
+import { tokenKeyContext } from '../activities/subscription/gate.ts';
 import { createKeyBox } from '../api/key-box.ts';
 import type { Service } from '../workers/service.ts';
 import type {

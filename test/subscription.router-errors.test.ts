@@ -1,6 +1,10 @@
 /** Which errors are tried again (design of the subscription lifecycle, "Error classes"). */
-import { classOf, isRetried, isUnknownToNotificationRouter } from '../activities/router-errors.ts';
-import type { RouterError } from '../activities/router-ports.ts';
+import {
+  classOf,
+  isRetried,
+  isUnknownToNotificationRouter,
+} from '../activities/subscription/router/errors.ts';
+import type { RouterError } from '../activities/subscription/router/ports.ts';
 
 const error = (text: string): RouterError => {
   const [source, code] = text.split(' ') as [RouterError['source'], string];

@@ -2,9 +2,9 @@
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import { createServer } from 'node:net';
-import { createNotificationRouter } from '../activities/router-http.ts';
-import type { RouterAddress } from '../activities/router-ports.ts';
-import { dhSecret, generateAuthKeys, generateDhKeys } from '../activities/router-signing.ts';
+import { createNotificationRouter } from '../activities/subscription/router/http.ts';
+import type { RouterAddress } from '../activities/subscription/router/ports.ts';
+import { dhSecret, generateAuthKeys, generateDhKeys } from '../activities/subscription/router/signing.ts';
 import { startMessagingRouter } from '../dev/messaging-router.ts';
 import { eventually } from './harness.ts';
 import type { RouterAdapter } from './router-adapter.ts';

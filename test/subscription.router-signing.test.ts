@@ -1,6 +1,6 @@
 /** Keys, signatures and encryption between agents and routers. */
 import { randomBytes } from 'node:crypto';
-import type { SignedContent } from '../activities/router-signing.ts';
+import type { SignedContent } from '../activities/subscription/router/signing.ts';
 import {
   authPublicKeyOf,
   box,
@@ -10,7 +10,7 @@ import {
   isSignedBy,
   signCommand,
   unbox,
-} from '../activities/router-signing.ts';
+} from '../activities/subscription/router/signing.ts';
 
 const hex = (text: string): Buffer => Buffer.from(text, 'hex');
 const CONTENT: SignedContent = { router: 'router', id: '1', entity: 'queue', command: { op: 'NDEL' } };

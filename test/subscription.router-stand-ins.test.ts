@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Agent, request } from 'undici';
-import { generateAuthKeys, generateDhKeys } from '../activities/router-signing.ts';
+import { generateAuthKeys, generateDhKeys } from '../activities/subscription/router/signing.ts';
 import { startMessagingRouter } from '../dev/messaging-router.ts';
 import { startNotificationRouter } from '../dev/notification-router.ts';
 import { eventually } from './harness.ts';

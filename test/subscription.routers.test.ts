@@ -1,6 +1,6 @@
 /** The routers' side: scenarios 20 to 23 of the lifecycle, on stand-in routers through the adapter. */
 import { randomBytes } from 'node:crypto';
-import { dhSecret, generateAuthKeys, generateDhKeys } from '../activities/router-signing.ts';
+import { dhSecret, generateAuthKeys, generateDhKeys } from '../activities/subscription/router/signing.ts';
 import { eventually } from './harness.ts';
 import type { RouterAgent } from './router-agent.ts';
 import { newDevice, newRegistration, outcomeOf, startRouterAgent, valueOf } from './router-agent.ts';

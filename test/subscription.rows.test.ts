@@ -1,6 +1,6 @@
 /** The guard between the supervisor and the workers, on PostgreSQL itself: every operation, every outcome. */
 import { migrate } from '../migrations/migrate.ts';
-import type { NewRecord, WorkedRecord } from '../activities/subscription-rows.ts';
+import type { NewRecord, WorkedRecord } from '../activities/subscription/records.ts';
 import {
   createRecords,
   deleteRecords,
@@ -9,9 +9,9 @@ import {
   resetRecords,
   setActions,
   updateRecords,
-} from '../activities/subscription-rows.ts';
-import { claimBatch } from '../activities/subscription-claims.ts';
-import { requireEpoch, setAgentOpen } from '../activities/subscription-agents.ts';
+} from '../activities/subscription/records.ts';
+import { claimBatch } from '../activities/subscription/claims.ts';
+import { requireEpoch, setAgentOpen } from '../activities/subscription/agents.ts';
 import { inTransaction, saveIsolated } from '../activities/transactions.ts';
 import type { Pool } from '../workflows/subscription/contract.ts';
 import type { Slot } from './harness.ts';

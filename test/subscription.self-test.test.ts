@@ -1,6 +1,6 @@
 /** Scenario 10 of the lifecycle: whether a notification router works, tried without a device. */
-import { createNotificationRouter } from '../activities/router-http.ts';
-import { selfTest } from '../activities/router-self-test.ts';
+import { createNotificationRouter } from '../activities/subscription/router/http.ts';
+import { selfTest } from '../activities/subscription/router/self-test.ts';
 import { startMessagingRouter } from '../dev/messaging-router.ts';
 import type { NotificationRouterStandIn } from '../dev/notification-router.ts';
 import type { Routers } from './routers.ts';

@@ -1,5 +1,5 @@
 /** Commands: what lets them pass, in which order they are carried out, and what finds work that nobody was told of. */
-import { createSubscriptionCommands } from '../activities/subscription-commands.ts';
+import { createSubscriptionCommands } from '../activities/subscription/commands.ts';
 import { createLogger } from '../workers/logger.ts';
 import type { AgentState, SweepOutcome } from '../workflows/subscription/contract.ts';
 import {

@@ -2,7 +2,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { registerTargets } from '../activities/symbol-targets.ts';
+import { registerTargets } from '../activities/symbol-config/targets.ts';
 import { SYMBOL_REGISTRY } from '../workflows/symbol-config/contract.ts';
 import { createFleet } from './service-process.ts';
 import { eventually } from './harness.ts';

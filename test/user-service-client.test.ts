@@ -4,8 +4,8 @@ import type { RequestListener, Server } from 'node:http';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { types } from 'node:util';
-import type { UserService } from '../activities/user-service.ts';
-import { UserServiceError, createUserService } from '../activities/user-service.ts';
+import type { UserService } from '../activities/intent/user-service.ts';
+import { UserServiceError, createUserService } from '../activities/intent/user-service.ts';
 import type { UserServiceFailure, UserServiceStandIn } from '../dev/user-service.ts';
 import { startUserService } from '../dev/user-service.ts';
 import { createLogger } from '../workers/logger.ts';
@@ -310,7 +310,7 @@ describe('locale', () => {
 });
 
 describe('breaker', () => {
-  /** After so many failures in a row the service is left alone (activities/user-service.ts). */
+  /** After so many failures in a row the service is left alone (activities/intent/user-service.ts). */
   const THRESHOLD = 10;
   const LEFT_ALONE =
     /^User Service is being left alone for another \d+ ms after repeated failures, the last: User Service answered with status 503$/;

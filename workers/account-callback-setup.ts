@@ -1,7 +1,7 @@
 /** What account callbacks need at the start of a process: their shards, and a workflow for each. */
 import { WorkflowNotFoundError } from '@temporalio/client';
-import { assignShards } from '../activities/callback-inputs.ts';
-import { consumeCallbackInputs } from '../activities/callback-stream.ts';
+import { assignShards } from '../activities/account-callback/inputs.ts';
+import { consumeCallbackInputs } from '../activities/account-callback/stream.ts';
 import {
   ACCOUNT_CALLBACK_TASK_QUEUE,
   ACCOUNT_CALLBACK_WORKFLOW,

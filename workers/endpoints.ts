@@ -1,6 +1,6 @@
 /** Where the dependencies are: as configured, or started here when they are not configured outside production. */
 import { readFileSync } from 'node:fs';
-import type { FcmTarget } from '../activities/fcm.ts';
+import type { FcmTarget } from '../activities/mobile-push/fcm.ts';
 import type { Stack } from '../dev/stack.ts';
 import type { Config } from './config.ts';
 import { hasTemporalProfile } from './config.ts';

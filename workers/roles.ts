@@ -1,15 +1,15 @@
 /** The kinds of work a process can do: one row per feature, each with its task queue, activities and entry point. */
-import { createAccountCallbackActivities } from '../activities/account-callback.ts';
-import { createChannelActivities } from '../activities/channels.ts';
-import { createIntentActivities } from '../activities/intent.ts';
-import { createRetentionActivities } from '../activities/intent-retention.ts';
-import { createRouteActivities } from '../activities/intent-route.ts';
-import { createMobilePushActivities } from '../activities/mobile-push.ts';
-import { createMobileRetentionActivities } from '../activities/mobile-retention.ts';
-import { consumeMobileJobs } from '../activities/mobile-stream.ts';
-import { createSteeringActivities } from '../activities/route-steering.ts';
-import { createBridgeActivities } from '../activities/stream-bridge.ts';
-import { createSymbolConfigActivities } from '../activities/symbol-config.ts';
+import { createAccountCallbackActivities } from '../activities/account-callback/activities.ts';
+import { createChannelActivities } from '../activities/intent/channels.ts';
+import { createIntentActivities } from '../activities/intent/acceptance.ts';
+import { createRetentionActivities } from '../activities/intent/retention.ts';
+import { createRouteActivities } from '../activities/intent/routes.ts';
+import { createMobilePushActivities } from '../activities/mobile-push/activities.ts';
+import { createMobileRetentionActivities } from '../activities/mobile-push/retention.ts';
+import { consumeMobileJobs } from '../activities/mobile-push/stream.ts';
+import { createSteeringActivities } from '../activities/intent/steering.ts';
+import { createBridgeActivities } from '../activities/intent/reader.ts';
+import { createSymbolConfigActivities } from '../activities/symbol-config/activities.ts';
 import { INTENT_RETENTION, MOBILE_RETENTION } from '../client/namespace.ts';
 import { ACCOUNT_CALLBACK_TASK_QUEUE } from '../workflows/account-callback/contract.ts';
 import { INTENT_TASK_QUEUE } from '../workflows/intent/contract.ts';

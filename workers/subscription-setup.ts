@@ -1,12 +1,16 @@
 /** What keeping subscriptions needs in a process: the key box, the ways to routers, and what is there from the start. */
-import { createMessagingRouter, createNotificationRouter } from '../activities/router-http.ts';
-import type { MessagingRouter, NotificationRouter, RouterAddress } from '../activities/router-ports.ts';
-import { ensureAgent } from '../activities/subscription-agents.ts';
-import type { SubscriptionSettings } from '../activities/subscription-batches.ts';
-import { createSubscriptionCommands } from '../activities/subscription-commands.ts';
-import { observeSubscriptions } from '../activities/subscription-gauges.ts';
-import { createSubscriptionTokenActivities } from '../activities/subscription-token.ts';
-import { createSubscriptionActivities } from '../activities/subscription.ts';
+import { createMessagingRouter, createNotificationRouter } from '../activities/subscription/router/http.ts';
+import type {
+  MessagingRouter,
+  NotificationRouter,
+  RouterAddress,
+} from '../activities/subscription/router/ports.ts';
+import { ensureAgent } from '../activities/subscription/agents.ts';
+import type { SubscriptionSettings } from '../activities/subscription/batches.ts';
+import { createSubscriptionCommands } from '../activities/subscription/commands.ts';
+import { observeSubscriptions } from '../activities/subscription/gauges.ts';
+import { createSubscriptionTokenActivities } from '../activities/subscription/token.ts';
+import { createSubscriptionActivities } from '../activities/subscription/activities.ts';
 import { SUBSCRIPTION_SWEEP, ensureSchedule } from '../client/namespace.ts';
 import { keptKey } from '../api/kept-key.ts';
 import type { KeyBox } from '../api/key-box.ts';

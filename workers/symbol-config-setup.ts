@@ -2,8 +2,8 @@
 import { readFileSync } from 'node:fs';
 import type { SymbolTarget } from '../api/symbol-config/push.ts';
 import { symbolTargetsSchema } from '../api/symbol-config/push.ts';
-import { addSampleSymbols } from '../activities/symbol-config.ts';
-import { registerTargets } from '../activities/symbol-targets.ts';
+import { addSampleSymbols } from '../activities/symbol-config/activities.ts';
+import { registerTargets } from '../activities/symbol-config/targets.ts';
 import {
   SYMBOLS_CHANGED_SIGNAL,
   SYMBOL_CONFIG_TASK_QUEUE,

@@ -1,6 +1,6 @@
 /**
  * OpenTelemetry. Traces: clients and activities make spans, workflows carry the context between them
- * (workflows/trace-context.ts). Metrics: counters and gauges (activities/metrics.ts, activities/gauges.ts), and those of
+ * (workflows/trace-context.ts). Metrics: counters and gauges (activities/metrics.ts, activities/intent/gauges.ts), and those of
  * Temporal's SDK. All leave the process only when an exporter is configured; without one they cost nothing.
  */
 import { randomUUID } from 'node:crypto';

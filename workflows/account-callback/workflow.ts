@@ -25,7 +25,7 @@ import {
   setHandler,
   workflowInfo,
 } from '@temporalio/workflow';
-import type { AccountCallbackActivities } from '../../activities/account-callback.ts';
+import type { AccountCallbackActivities } from '../../activities/account-callback/activities.ts';
 import type {
   AlarmInterval,
   AlarmSteps,

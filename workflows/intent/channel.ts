@@ -25,7 +25,7 @@ import {
   setHandler,
   workflowInfo,
 } from '@temporalio/workflow';
-import type { ChannelActivities } from '../../activities/channels.ts';
+import type { ChannelActivities } from '../../activities/intent/channels.ts';
 import type { ChannelName, ChannelState, PauseRequest, ResumeRequest } from './channel-contract.ts';
 import {
   DEFAULT_DRAIN_RATE,

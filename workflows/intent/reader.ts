@@ -4,7 +4,7 @@
  * activity) and can pause it there.
  */
 import { proxyActivities } from '@temporalio/workflow';
-import type { BridgeActivities } from '../../activities/stream-bridge.ts';
+import type { BridgeActivities } from '../../activities/intent/reader.ts';
 import { STREAM_READER } from '../policies.ts';
 
 const reader = proxyActivities<BridgeActivities>(STREAM_READER);

@@ -1,6 +1,6 @@
 /** One retention run, started by the schedule `intent-retention` every NOTIFICATION_CLEANUP_INTERVAL. */
 import { proxyActivities } from '@temporalio/workflow';
-import type { RetentionActivities } from '../../activities/intent-retention.ts';
+import type { RetentionActivities } from '../../activities/intent/retention.ts';
 import type { RetentionOutcome } from './contract.ts';
 import { RETENTION } from '../policies.ts';
 

@@ -31,8 +31,8 @@ import {
   upsertSearchAttributes,
   workflowInfo,
 } from '@temporalio/workflow';
-import type { RouteActivities } from '../../activities/intent-route.ts';
-import type { SteeringActivities } from '../../activities/route-steering.ts';
+import type { RouteActivities } from '../../activities/intent/routes.ts';
+import type { SteeringActivities } from '../../activities/intent/steering.ts';
 import { ROUTE_DEAD_LETTERED, isPublicationFailure } from '../failures.ts';
 import type {
   FailedAttempt,

@@ -15,9 +15,9 @@ import {
   setCurrentDetails,
   workflowInfo,
 } from '@temporalio/workflow';
-import type { IntentActivities } from '../../activities/intent.ts';
-import type { RouteActivities } from '../../activities/intent-route.ts';
-import type { SteeringActivities } from '../../activities/route-steering.ts';
+import type { IntentActivities } from '../../activities/intent/acceptance.ts';
+import type { RouteActivities } from '../../activities/intent/routes.ts';
+import type { SteeringActivities } from '../../activities/intent/steering.ts';
 import { ROUTE_DEAD_LETTERED } from '../failures.ts';
 import type {
   Acceptance,

@@ -1,6 +1,6 @@
 /** One retention run of mobile push jobs, started by the schedule `mobile-retention`. */
 import { proxyActivities } from '@temporalio/workflow';
-import type { MobileRetentionActivities } from '../../activities/mobile-retention.ts';
+import type { MobileRetentionActivities } from '../../activities/mobile-push/retention.ts';
 import type { MobileRetentionOutcome } from './contract.ts';
 import { RETENTION } from '../policies.ts';
 

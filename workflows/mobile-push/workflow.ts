@@ -33,7 +33,7 @@ import {
   upsertSearchAttributes,
   workflowInfo,
 } from '@temporalio/workflow';
-import type { MobilePushActivities } from '../../activities/mobile-push.ts';
+import type { MobilePushActivities } from '../../activities/mobile-push/activities.ts';
 import { MOBILE_PUSH_FAILED, MOBILE_SEND_BRAKED, MOBILE_SEND_FAILED } from '../failures.ts';
 import type {
   MobilePushInput,

@@ -28,8 +28,8 @@ import {
   setHandler,
   workflowInfo,
 } from '@temporalio/workflow';
-import type { Changed } from '../../activities/subscription-connections.ts';
-import type { SubscriptionActivities } from '../../activities/subscription.ts';
+import type { Changed } from '../../activities/subscription/connections.ts';
+import type { SubscriptionActivities } from '../../activities/subscription/activities.ts';
 import { SUBSCRIPTION_REFUSED } from '../failures.ts';
 import { inOrder } from '../in-order.ts';
 import { DATABASE, SUBSCRIPTION_BATCH, SUBSCRIPTION_SWEEP } from '../policies.ts';

@@ -25,7 +25,7 @@ import {
   setHandler,
   workflowInfo,
 } from '@temporalio/workflow';
-import type { SubscriptionTokenActivities, TokenStep } from '../../activities/subscription-token.ts';
+import type { SubscriptionTokenActivities, TokenStep } from '../../activities/subscription/token.ts';
 import { inOrder } from '../in-order.ts';
 import { DATABASE, SUBSCRIPTION_BATCH, TOKEN_CRON } from '../policies.ts';
 import { refuse } from '../requests.ts';

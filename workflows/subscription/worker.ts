@@ -32,7 +32,7 @@ import {
   sleep,
   workflowInfo,
 } from '@temporalio/workflow';
-import type { SubscriptionActivities } from '../../activities/subscription.ts';
+import type { SubscriptionActivities } from '../../activities/subscription/activities.ts';
 import { SUBSCRIPTION_CLOSED, SUBSCRIPTION_INTERRUPTED } from '../failures.ts';
 import { DATABASE, SUBSCRIPTION_BATCH, SUBSCRIPTION_CLAIM, SUBSCRIPTION_KEYS } from '../policies.ts';
 import type {

@@ -27,7 +27,7 @@ import {
   setHandler,
   workflowInfo,
 } from '@temporalio/workflow';
-import type { SymbolConfigActivities } from '../../activities/symbol-config.ts';
+import type { SymbolConfigActivities } from '../../activities/symbol-config/activities.ts';
 import { inOrder } from '../in-order.ts';
 import { DATABASE, SYMBOL_PUSH } from '../policies.ts';
 import { checkTexts, refuse } from '../requests.ts';

@@ -1,0 +1,260 @@
+/**
+ * Callbacks about account values, one step of the pipeline each (seed "Data Flow"). callback-extremes.ts computes what is
+ * told, callback-delivery.ts tells it, callback-outcomes.ts keeps what became of it.
+ */
+import { Context } from '@temporalio/activity';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Pool } from 'pg';
+import type { Logger } from 'pino';
+import type {
+  DailyCursor,
+  EmissionOutcome,
+  EmissionPage,
+  HourlyCursor,
+  ProcessingOutcome,
+  RetryOutcome,
+} from '../../workflows/account-callback/contract.ts';
+import { MAX_RETRIES } from '../../workflows/account-callback/contract.ts';
+import { cleanUp } from './cleanup.ts';
+import type { DeliveryFailure, PortfolioService } from './delivery.ts';
+import { dueDayOf, freezeDay, processCompleteHours } from './extremes.ts';
+import type { DueCallback, FailedCallback } from './outcomes.ts';
+import {
+  loadDueRetries,
+  loadPage,
+  nextRetryOf,
+  recordDelivered,
+  recordDropped,
+  recordFailed,
+} from './outcomes.ts';
+import type { Metrics } from '../metrics.ts';
+import { query } from '../postgres.ts';
+import { reasonOf } from '../reason.ts';
+
+/** Outcomes are written together, so often: what a crash leaves unwritten is sent again, and is the same. ms. */
+const WRITE_EVERY_MS = 250;
+/** Between two attempts to write them while PostgreSQL is away, ms. */
+const OUTAGE_PAUSE_MS = 1_000;
+const HEARTBEAT_MS = 2_000;
+
+export interface AccountCallbackResources {
+  db: Pool;
+  log: Logger;
+  metrics: Metrics;
+  portfolios: PortfolioService;
+  callbacks: {
+    /** The wait after each failed attempt; after as many retries, a callback is dropped. */
+    retryLadderMs: readonly number[];
+    /** How long an hour waits for late prices of symbols that have none after it. */
+    priceGraceMs: number;
+    snapshotRetentionMs: number;
+    recordRetentionMs: number;
+  };
+}
+
+export type AccountCallbackActivities = ReturnType<typeof createAccountCallbackActivities>;
+
+export function createAccountCallbackActivities(resources: AccountCallbackResources) {
+  const { db, log, metrics, portfolios, callbacks: settings } = resources;
+  const { retryLadderMs } = settings;
+
+  return {
+    /** The oldest day that is due, for which all trackings of the shard have come to its end. */
+    async findDueDay(shard: number): Promise<{ dayStartMs?: number }> {
+      const dayStartMs = await dueDayOf(db, shard);
+      return dayStartMs === undefined ? {} : { dayStartMs };
+    },
+
+    /** Writes down what the next users are told about a day. Returns as `freezeDay`. */
+    freezeDailyPage: (shard: number, after: DailyCursor, limit: number) => freezeDay(db, shard, after, limit),
+
+    /** The next hourly callbacks by index, all of one hour, the oldest. @returns how many, and the last of them. */
+    async findHourlyPage(
+      shard: number,
+      after: HourlyCursor,
+      limit: number,
+    ): Promise<{ found: number; upTo?: HourlyCursor }> {
+      const values = [shard, after.periodStartMs, after.position, limit];
+      const [row] = await query<HourlyPageRow>(db, FIND_HOURLY_PAGE, values);
+      if (!row) return { found: 0 };
+      const upTo = { periodStartMs: Number(row.period_start_ms), position: Number(row.position) };
+      return { found: row.found, upTo };
+    },
+
+    /** Computes what is told about hours that are complete. @param nowMs epoch ms. */
+    async processPrices(shard: number, nowMs: number): Promise<ProcessingOutcome> {
+      const activity = Context.current();
+      const outcome = await processCompleteHours(db, shard, nowMs, settings.priceGraceMs, () => {
+        activity.heartbeat();
+        activity.cancellationSignal.throwIfAborted();
+      });
+      if (outcome.computed > 0) log.debug({ shard, hours_of_users: outcome.computed }, 'extremes computed');
+      return outcome;
+    },
+
+    /**
+     * Delivers the callbacks of a page that are still pending, all at once. What becomes of one makes no difference to
+     * the others.
+     *
+     * @param nowMs epoch ms.
+     */
+    async emitCallbacks(shard: number, page: EmissionPage, nowMs: number): Promise<EmissionOutcome> {
+      const due = await loadPage(db, shard, page);
+      const outcome = await deliverAll(shard, due, nowMs, metrics.callbackEmission);
+      const { delivered, failed } = outcome;
+      log.info({ shard, kind: page.kind, delivered, failed }, 'account callbacks emitted');
+      return withNextRetry(shard, outcome);
+    },
+
+    /** Delivers failed callbacks that are due once more. @param nowMs epoch ms. */
+    async retryCallbacks(shard: number, nowMs: number): Promise<RetryOutcome> {
+      const due = await loadDueRetries(db, shard, nowMs, MAX_RETRIES);
+      const outcome = await deliverAll(shard, due, nowMs, metrics.callbackRetry);
+      if (due.length > 0) {
+        const { delivered, failed, dropped } = outcome;
+        log.info({ shard, delivered, failed, dropped }, 'account callbacks retried');
+      }
+      return { ...(await withNextRetry(shard, outcome)), isFull: due.length === MAX_RETRIES };
+    },
+
+    /** Deletes old snapshots, and what nobody needs any more. @returns rows deleted. @param nowMs epoch ms. */
+    async cleanUpCallbacks(shard: number, nowMs: number): Promise<number> {
+      const activity = Context.current();
+      return cleanUp({ db, log }, shard, nowMs, settings, () => {
+        activity.heartbeat();
+        activity.cancellationSignal.throwIfAborted();
+      });
+    },
+  };
+
+  async function withNextRetry(
+    shard: number,
+    outcome: Omit<EmissionOutcome, 'nextRetryMs'>,
+  ): Promise<EmissionOutcome> {
+    const nextRetryMs = await nextRetryOf(db, shard);
+    return { ...outcome, ...(nextRetryMs === undefined ? {} : { nextRetryMs }) };
+  }
+
+  /** @throws ApplicationFailure when an outcome could not be written, and the reason of a stop: both are made good. */
+  async function deliverAll(
+    shard: number,
+    due: readonly DueCallback[],
+    nowMs: number,
+    count: CountAttempt,
+  ): Promise<Omit<EmissionOutcome, 'nextRetryMs'>> {
+    const total = { delivered: 0, failed: 0, dropped: 0 };
+    if (due.length === 0) return total;
+    const activity = Context.current();
+    const stopped = activity.cancellationSignal;
+    const beat = setInterval(() => activity.heartbeat(), HEARTBEAT_MS);
+    const unwritten: Result[] = [];
+    try {
+      const deliveries = due.map(async (callback) => {
+        const failure = await portfolios.deliver(callback, stopped);
+        // A stop says nothing about the target.
+        if (stopped.aborted) return;
+        count({ kind: callback.kind, result: failure?.kind ?? 'acknowledged' });
+        unwritten.push({ callback, ...(failure ? { failure } : {}) });
+      });
+      let isOver = false;
+      const over = Promise.allSettled(deliveries).then(() => void (isOver = true));
+      while (!isOver || unwritten.length > 0) {
+        await Promise.race([over, sleep(WRITE_EVERY_MS)]);
+        const results = unwritten.splice(0);
+        // The next attempt is so long after this one, which may have come long after its alarm.
+        const sinceAlarmMs = Math.max(0, Date.now() - activity.info.scheduledTimestampMs);
+        const written = await write(shard, results, nowMs + sinceAlarmMs);
+        total.delivered += written.delivered;
+        total.failed += written.failed;
+        total.dropped += written.dropped;
+      }
+      stopped.throwIfAborted();
+      return total;
+    } finally {
+      clearInterval(beat);
+    }
+  }
+
+  /** Here and not by another attempt, which would send again what was acknowledged. Each statement may be repeated. */
+  async function untilWritten(shard: number, writeAll: () => Promise<void>): Promise<void> {
+    const stopped = Context.current().cancellationSignal;
+    for (;;) {
+      try {
+        return await writeAll();
+      } catch (error) {
+        if (stopped.aborted) throw error;
+        log.warn({ shard, reason: reasonOf(error) }, 'outcomes of account callbacks wait to be written');
+        await sleep(OUTAGE_PAUSE_MS);
+      }
+    }
+  }
+
+  async function write(shard: number, results: readonly Result[], nowMs: number) {
+    const delivered: DueCallback[] = [];
+    const failed: FailedCallback[] = [];
+    const dropped: FailedCallback[] = [];
+    for (const { callback, failure } of results) {
+      const isLast = callback.attempts >= retryLadderMs.length;
+      if (!failure) delivered.push(callback);
+      else (isLast ? dropped : failed).push({ callback, reason: failure.message });
+    }
+    await untilWritten(shard, async () => {
+      await recordDelivered(db, delivered);
+      await recordFailed(db, shard, failed, nowMs, retryLadderMs);
+      await recordDropped(db, dropped, nowMs);
+    });
+    for (const { callback, reason } of failed)
+      log.warn(fieldsOf(callback, reason), 'account callback failed');
+    for (const { callback, reason } of dropped) {
+      metrics.callbackDropped({ kind: callback.kind });
+      log.error(
+        { event: 'callbacks.dropped', ...fieldsOf(callback, reason) },
+        'account callback dropped after its last retry; it can be replayed',
+      );
+    }
+    return {
+      delivered: delivered.length,
+      failed: failed.length + dropped.length,
+      dropped: dropped.length,
+    };
+  }
+}
+
+type CountAttempt = Metrics['callbackEmission'];
+
+interface Result {
+  callback: DueCallback;
+  failure?: DeliveryFailure;
+}
+
+const fieldsOf = ({ kind, userId, periodStartMs, attempts }: DueCallback, reason: string) => ({
+  kind,
+  user_id: userId,
+  period_start_ms: periodStartMs,
+  attempts: attempts + 1,
+  reason,
+});
+
+interface HourlyPageRow {
+  period_start_ms: string;
+  position: string;
+  found: number;
+}
+
+/** $1 shard, $2 and $3 hour and index of the last callback of the page before, $4 callbacks at most. */
+const FIND_HOURLY_PAGE = {
+  name: 'find_hourly_callbacks',
+  text: `
+    SELECT period_start_ms, max(position) AS position, count(*)::int AS found
+      FROM (
+        SELECT period_start_ms, position
+          FROM notification.callback_snapshots
+         WHERE shard = $1 AND kind = 'hourly' AND status = 'pending'
+           AND (period_start_ms, position) > ($2::bigint, $3::bigint)
+         ORDER BY period_start_ms, position
+         LIMIT $4
+      ) AS page
+     GROUP BY period_start_ms
+     ORDER BY period_start_ms
+     LIMIT 1`,
+};

@@ -1,0 +1,114 @@
+/**
+ * Prices and positions, as they are kept. Each has its time, so the order in which they come makes no difference, and the
+ * same one again has no effect: what is known of a moment stays. Owns the SQL of `callback_prices`, `callback_symbols`,
+ * `callback_positions`, and of how trackings and shards come to be.
+ */
+import type { Pool } from 'pg';
+import type { CallbackInput, PositionsInput, PriceInput } from '../../api/account-callback/input.ts';
+import { HOUR_MS } from '../../workflows/account-callback/contract.ts';
+import { DAY_MS } from './extremes.ts';
+import { query } from '../postgres.ts';
+
+/**
+ * Keeps inputs, each kind by one statement. A user who is new is tracked from the hour of the first positions on.
+ *
+ * @param options.nowMs epoch ms.
+ * @param options.maxAgeMs how long before now a tracking may begin: what is older counts, and is not told any more.
+ */
+export async function storeInputs(
+  db: Pool,
+  inputs: readonly CallbackInput[],
+  options: { nowMs: number; maxAgeMs: number },
+): Promise<void> {
+  const prices = inputs.filter((input): input is PriceInput => input.type === 'price');
+  const positions = inputs.filter((input): input is PositionsInput => input.type === 'positions');
+  if (prices.length > 0) {
+    await query(db, STORE_PRICES, [
+      prices.map(({ symbol }) => symbol),
+      prices.map(({ at_ms }) => at_ms),
+      prices.map(({ price }) => price),
+    ]);
+  }
+  if (positions.length > 0) {
+    await query(db, STORE_POSITIONS, [
+      positions.map(({ user_id }) => user_id),
+      positions.map(({ at_ms }) => at_ms),
+      positions.map(({ cash }) => cash),
+      positions.map(({ coefficients }) => (coefficients === null ? null : JSON.stringify(coefficients))),
+      options.nowMs - options.maxAgeMs,
+    ]);
+  }
+}
+
+/**
+ * Spreads the users over so many shards; what is under way goes on in its new shard.
+ *
+ * @returns users that were moved.
+ */
+export async function assignShards(db: Pool, shards: number): Promise<number> {
+  await query(db, SET_SHARDS, [shards]);
+  const [row] = await query<{ moved: number }>(db, MOVE_USERS, []);
+  return row!.moved;
+}
+
+/** $1 symbols, $2 epoch ms, $3 decimals. Symbols are locked in one order: two processes cannot lock each other out. */
+const STORE_PRICES = {
+  name: 'store_callback_prices',
+  text: `
+    WITH given AS MATERIALIZED (
+      SELECT * FROM unnest($1::text[], $2::bigint[], $3::numeric[]) AS given (symbol, at_ms, price)
+    ), stored AS (
+      INSERT INTO notification.callback_prices (symbol, at_ms, price)
+      SELECT symbol, at_ms, price FROM given
+      ON CONFLICT DO NOTHING
+    )
+    INSERT INTO notification.callback_symbols AS known (symbol, last_at_ms)
+    SELECT symbol, max(at_ms) FROM given GROUP BY symbol ORDER BY symbol
+    ON CONFLICT (symbol) DO UPDATE SET last_at_ms = excluded.last_at_ms
+     WHERE known.last_at_ms < excluded.last_at_ms`,
+};
+
+/** $1 users, $2 epoch ms, $3 cash, $4 coefficients, $5 the earliest begin of a tracking, epoch ms. */
+const STORE_POSITIONS = {
+  name: 'store_callback_positions',
+  text: `
+    WITH given AS MATERIALIZED (
+      SELECT * FROM unnest($1::text[], $2::bigint[], $3::numeric[], $4::jsonb[])
+                 AS given (user_id, at_ms, cash, coefficients)
+    ), stored AS (
+      INSERT INTO notification.callback_positions (user_id, at_ms, cash, coefficients)
+      SELECT user_id, at_ms, cash, coefficients FROM given
+      ON CONFLICT DO NOTHING
+    ), begins AS (
+      SELECT user_id, greatest(min(at_ms), $5::bigint) / ${HOUR_MS} * ${HOUR_MS} AS from_ms FROM given GROUP BY user_id
+    )
+    INSERT INTO notification.callback_trackings (user_id, shard, daily_date, caught_up_to_ms, created_at)
+    SELECT user_id, notification.callback_shard(user_id), date '1970-01-01' + (from_ms / ${DAY_MS})::int - 1, from_ms,
+           clock_timestamp()
+      FROM begins
+     ORDER BY user_id
+    ON CONFLICT DO NOTHING`,
+};
+
+const SET_SHARDS = {
+  name: 'set_callback_shards',
+  text: 'UPDATE notification.callback_settings SET shards = $1 WHERE shards <> $1',
+};
+
+/** Only what is still to be told has to move along. */
+const MOVE_USERS = {
+  name: 'move_callback_users',
+  text: `
+    WITH trackings AS (
+      UPDATE notification.callback_trackings SET shard = notification.callback_shard(user_id)
+       WHERE shard <> notification.callback_shard(user_id)
+      RETURNING 1
+    ), snapshots AS (
+      UPDATE notification.callback_snapshots SET shard = notification.callback_shard(user_id)
+       WHERE shard <> notification.callback_shard(user_id)
+    ), failed AS (
+      UPDATE notification.failed_callbacks SET shard = notification.callback_shard(user_id)
+       WHERE shard <> notification.callback_shard(user_id)
+    )
+    SELECT count(*)::int AS moved FROM trackings`,
+};

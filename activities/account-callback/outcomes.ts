@@ -1,0 +1,281 @@
+/**
+ * What became of callbacks: told, to be tried again, or given up (seed "Failed Callback Retry"). Outcomes of many are
+ * written by one statement. Owns the SQL of `failed_callbacks` and `callback_dead_letters`, and of the status of
+ * snapshots.
+ */
+import type { Pool } from 'pg';
+import type { CallbackKind } from '../../api/account-callback/callback.ts';
+import type { CallbackKey, CallbackValues } from '../../api/account-callback/callback.ts';
+import type { EmissionPage } from '../../workflows/account-callback/contract.ts';
+import { query } from '../postgres.ts';
+
+/** Longest error that is kept, characters. */
+const MAX_ERROR_LENGTH = 500;
+
+/** A callback that is to be delivered, with what it tells. */
+export interface DueCallback extends CallbackKey, CallbackValues {
+  /** Attempts that failed before. */
+  attempts: number;
+}
+
+export interface FailedCallback {
+  callback: DueCallback;
+  reason: string;
+}
+
+/** The callbacks of a page that are still pending. */
+export async function loadPage(db: Pool, shard: number, page: EmissionPage): Promise<DueCallback[]> {
+  const { after, upTo } = page;
+  const rows =
+    page.kind === 'daily'
+      ? await query<CallbackRow>(db, LOAD_DAILY_PAGE, [
+          shard,
+          page.after.periodStartMs,
+          page.after.userId,
+          page.upTo.userId,
+        ])
+      : await query<CallbackRow>(db, LOAD_HOURLY_PAGE, [
+          shard,
+          ...[after.periodStartMs, page.after.position],
+          ...[upTo.periodStartMs, page.upTo.position],
+        ]);
+  return rows.map(callbackOf);
+}
+
+/** The failed callbacks that are due, those first that are due the longest. @param nowMs epoch ms. */
+export async function loadDueRetries(
+  db: Pool,
+  shard: number,
+  nowMs: number,
+  limit: number,
+): Promise<DueCallback[]> {
+  return (await query<CallbackRow>(db, LOAD_DUE_RETRIES, [shard, nowMs, limit])).map(callbackOf);
+}
+
+/** When the next failed callback of the shard is due, epoch ms. */
+export async function nextRetryOf(db: Pool, shard: number): Promise<number | undefined> {
+  const [row] = await query<{ next_ms: number | null }>(db, NEXT_RETRY, [shard]);
+  return row?.next_ms ?? undefined;
+}
+
+/**
+ * Settles what was told. A day that was told is behind its user; one that is older than what the user has come to, as
+ * when it is replayed, changes nothing there.
+ */
+export async function recordDelivered(db: Pool, delivered: readonly DueCallback[]): Promise<void> {
+  if (delivered.length > 0) await query(db, RECORD_DELIVERED, keysOf(delivered));
+}
+
+/**
+ * Notes attempts that failed and when the next ones are due.
+ *
+ * @param nowMs epoch ms.
+ * @param ladderMs the wait after each failed attempt, as many as there are retries.
+ */
+export async function recordFailed(
+  db: Pool,
+  shard: number,
+  failed: readonly FailedCallback[],
+  nowMs: number,
+  ladderMs: readonly number[],
+): Promise<void> {
+  if (failed.length === 0) return;
+  await query(db, RECORD_FAILED, [
+    ...keysOf(failed.map(({ callback }) => callback)),
+    failed.map(({ callback }) => callback.attempts),
+    failed.map(({ callback }) => ladderMs[callback.attempts]),
+    failed.map(({ reason }) => reason.slice(0, MAX_ERROR_LENGTH)),
+    nowMs,
+    shard,
+  ]);
+}
+
+/** Gives callbacks up after their last retry, and leaves a dead letter of each. @param nowMs epoch ms. */
+export async function recordDropped(
+  db: Pool,
+  dropped: readonly FailedCallback[],
+  nowMs: number,
+): Promise<void> {
+  if (dropped.length === 0) return;
+  await query(db, RECORD_DROPPED, [
+    ...keysOf(dropped.map(({ callback }) => callback)),
+    dropped.map(({ callback }) => callback.attempts + 1),
+    dropped.map(({ reason }) => reason.slice(0, MAX_ERROR_LENGTH)),
+    nowMs,
+  ]);
+}
+
+function keysOf(callbacks: readonly CallbackKey[]): unknown[] {
+  return [
+    callbacks.map(({ kind }) => kind),
+    callbacks.map(({ userId }) => userId),
+    callbacks.map(({ periodStartMs }) => periodStartMs),
+  ];
+}
+
+interface CallbackRow {
+  kind: CallbackKind;
+  user_id: string;
+  period_start_ms: string;
+  peak_value: string;
+  peak_at_ms: string;
+  bottom_value: string;
+  bottom_at_ms: string;
+  closing_value: string;
+  attempts: number;
+}
+
+/** The driver hands out 64-bit integers as text, and numerics, which must stay text. */
+const callbackOf = (row: CallbackRow): DueCallback => ({
+  kind: row.kind,
+  userId: row.user_id,
+  periodStartMs: Number(row.period_start_ms),
+  peakValue: row.peak_value,
+  peakAtMs: Number(row.peak_at_ms),
+  bottomValue: row.bottom_value,
+  bottomAtMs: Number(row.bottom_at_ms),
+  closingValue: row.closing_value,
+  attempts: row.attempts,
+});
+
+const COLUMNS = `kind, user_id, period_start_ms, peak_value, peak_at_ms, bottom_value, bottom_at_ms, closing_value`;
+
+/** $1 shard, $2 start of the day, $3 and $4 users: after the one, up to the other. */
+const LOAD_DAILY_PAGE = {
+  name: 'load_daily_callbacks',
+  text: `
+    SELECT ${COLUMNS}, 0 AS attempts
+      FROM notification.callback_snapshots
+     WHERE shard = $1 AND kind = 'daily' AND status = 'pending' AND period_start_ms = $2::bigint
+       AND user_id > $3 AND user_id <= $4
+     ORDER BY user_id`,
+};
+
+/** $1 shard; hour and index of the callback before the page, $2 and $3, and of the last one in it, $4 and $5. */
+const LOAD_HOURLY_PAGE = {
+  name: 'load_hourly_callbacks',
+  text: `
+    SELECT ${COLUMNS}, 0 AS attempts
+      FROM notification.callback_snapshots
+     WHERE shard = $1 AND kind = 'hourly' AND status = 'pending'
+       AND (period_start_ms, position) > ($2::bigint, $3::bigint)
+       AND (period_start_ms, position) <= ($4::bigint, $5::bigint)
+     ORDER BY period_start_ms, position`,
+};
+
+/** $1 shard, $2 now, $3 rows at most. */
+const LOAD_DUE_RETRIES = {
+  name: 'load_due_callback_retries',
+  text: `
+    SELECT ${COLUMNS}, attempts
+      FROM (
+        SELECT kind, user_id, period_start_ms, attempts, next_attempt_at
+          FROM notification.failed_callbacks
+         WHERE shard = $1 AND next_attempt_at <= to_timestamp($2::bigint / 1000.0)
+         ORDER BY next_attempt_at
+         LIMIT $3
+      ) AS due
+      JOIN notification.callback_snapshots USING (kind, user_id, period_start_ms)
+     ORDER BY next_attempt_at`,
+};
+
+const NEXT_RETRY = {
+  name: 'next_callback_retry',
+  text: `
+    SELECT ceil(extract(epoch FROM min(next_attempt_at)) * 1000)::float8 AS next_ms
+      FROM notification.failed_callbacks
+     WHERE shard = $1`,
+};
+
+/** $1 kinds, $2 users, $3 starts of their periods. */
+const GIVEN = `
+      SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[]) AS given (kind, user_id, period_start_ms)`;
+
+/** Never back: a day that is older than what was told since is compared, and left alone. */
+const ADVANCED = `
+      UPDATE notification.callback_trackings AS tracking
+         SET daily_date = day
+        FROM (SELECT user_id, date '1970-01-01' + max(period_start_ms / 86400000)::int AS day
+                FROM given WHERE kind = 'daily' GROUP BY user_id) AS told
+       WHERE tracking.user_id = told.user_id AND daily_date < day`;
+
+const RECORD_DELIVERED = {
+  name: 'record_delivered_callbacks',
+  text: `
+    WITH given AS MATERIALIZED (${GIVEN}
+    ), cleared AS (
+      DELETE FROM notification.failed_callbacks AS failed
+       USING given
+       WHERE failed.kind = given.kind AND failed.user_id = given.user_id
+         AND failed.period_start_ms = given.period_start_ms
+    ), advanced AS (${ADVANCED}
+    )
+    UPDATE notification.callback_snapshots AS snapshot
+       SET status = 'delivered', settled_at = clock_timestamp()
+      FROM given
+     WHERE snapshot.kind = given.kind AND snapshot.user_id = given.user_id
+       AND snapshot.period_start_ms = given.period_start_ms AND status <> 'delivered'`,
+};
+
+/**
+ * $4 failed attempts before this one, $5 ms to the next one, $6 reasons, $7 now, $8 shard. What somebody else has
+ * delivered or counted in the meantime stays as it is.
+ */
+const RECORD_FAILED = {
+  name: 'record_failed_callbacks',
+  text: `
+    WITH given AS MATERIALIZED (
+      SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::int[], $5::bigint[], $6::text[])
+                 AS given (kind, user_id, period_start_ms, attempts, wait_ms, reason)
+    ), first AS (
+      UPDATE notification.callback_snapshots AS snapshot
+         SET status = 'retrying'
+        FROM given
+       WHERE snapshot.kind = given.kind AND snapshot.user_id = given.user_id
+         AND snapshot.period_start_ms = given.period_start_ms AND status = 'pending'
+      RETURNING given.*
+    ), added AS (
+      INSERT INTO notification.failed_callbacks
+        (kind, user_id, period_start_ms, shard, attempts, next_attempt_at, last_error, failed_at)
+      SELECT kind, user_id, period_start_ms, $8, 1, to_timestamp(($7::bigint + wait_ms) / 1000.0), reason,
+             to_timestamp($7::bigint / 1000.0)
+        FROM first
+    )
+    UPDATE notification.failed_callbacks AS failed
+       SET attempts = given.attempts + 1, next_attempt_at = to_timestamp(($7::bigint + wait_ms) / 1000.0),
+           last_error = reason, failed_at = to_timestamp($7::bigint / 1000.0)
+      FROM given
+     WHERE failed.kind = given.kind AND failed.user_id = given.user_id
+       AND failed.period_start_ms = given.period_start_ms AND failed.attempts = given.attempts`,
+};
+
+/** $4 attempts, $5 reasons, $6 now. A day that is given up is behind its user as well: the next one must not wait for it. */
+const RECORD_DROPPED = {
+  name: 'record_dropped_callbacks',
+  text: `
+    WITH given AS MATERIALIZED (
+      SELECT given.*
+        FROM unnest($1::text[], $2::text[], $3::bigint[], $4::int[], $5::text[])
+               AS given (kind, user_id, period_start_ms, attempts, reason)
+        JOIN notification.callback_snapshots AS snapshot USING (kind, user_id, period_start_ms)
+       WHERE status <> 'delivered'
+    ), cleared AS (
+      DELETE FROM notification.failed_callbacks AS failed
+       USING given
+       WHERE failed.kind = given.kind AND failed.user_id = given.user_id
+         AND failed.period_start_ms = given.period_start_ms
+    ), advanced AS (${ADVANCED}
+    ), buried AS (
+      INSERT INTO notification.callback_dead_letters
+        (kind, user_id, period_start_ms, attempts, last_error, dropped_at)
+      SELECT kind, user_id, period_start_ms, attempts, reason, to_timestamp($6::bigint / 1000.0) FROM given
+      ON CONFLICT (kind, user_id, period_start_ms) DO UPDATE
+         SET attempts = excluded.attempts, last_error = excluded.last_error, dropped_at = excluded.dropped_at,
+             replayed_at = NULL, replayed_by = NULL
+    )
+    UPDATE notification.callback_snapshots AS snapshot
+       SET status = 'dropped', settled_at = clock_timestamp()
+      FROM given
+     WHERE snapshot.kind = given.kind AND snapshot.user_id = given.user_id
+       AND snapshot.period_start_ms = given.period_start_ms`,
+};

@@ -1,0 +1,154 @@
+/**
+ * The one way in which a route leaves this service: a Lua script that checks what was handed off before, takes the
+ * route's lease and appends the entry, all in one step.
+ *
+ * What the script remembers lives in Redis, next to the stream it guards: if Redis loses one it tends to lose both,
+ * and a repeated entry then carries the same `event_id` or `delivery_id`, on which consumers deduplicate.
+ */
+import type { Redis } from 'ioredis';
+import type { EntryField } from '../../api/intent/hand-off.ts';
+import { keySegment } from './redis-keys.ts';
+
+/**
+ * How long a hand-off is remembered while its route is not settled in PostgreSQL (every repeated attempt renews it),
+ * and after it was settled: longer than any attempt that started before can still be running.
+ */
+const REMEMBER_UNSETTLED_MS = 24 * 3_600_000;
+const REMEMBER_SETTLED_MS = 600_000;
+
+interface Keys {
+  lease: string;
+  handOff: string;
+}
+interface Lease {
+  /** Opaque, unique per attempt. */
+  token: string;
+  ttlMs: number;
+}
+
+export type HandOffOutcome =
+  /** Appended now, or by an earlier attempt of the same generation. */
+  | { outcome: 'handed_off'; entryId: string }
+  /** Another attempt holds the route's lease. */
+  | { outcome: 'leased'; expiresInMs: number }
+  /** An operator cancelled the route before it was handed off; it never will be. */
+  | { outcome: 'closed' };
+
+/** What the memory holds instead of an entry id when the route was closed; no entry id looks like it. */
+const CLOSED = 'closed';
+
+/** Seed "Redis runtime-coordination state". */
+export const leaseKey = (notificationId: string, routeId: string): string =>
+  `notification:route_leases:${keySegment(notificationId)}:${keySegment(routeId)}`;
+
+/** A replay that starts a new generation of a route hands off anew. */
+export const handOffKey = (notificationId: string, routeId: string, generation: number): string =>
+  `notification:route_hand_offs:${keySegment(notificationId)}:${keySegment(routeId)}:${generation}`;
+
+/** KEYS: hand-off, lease, stream. ARGV: token, lease ms, memory ms, max length or '', field, value, ... */
+const APPEND = `
+  local before = redis.call('GET', KEYS[1])
+  if before then
+    redis.call('PEXPIRE', KEYS[1], ARGV[3])
+    if before == 'closed' then return {'closed', ''} end
+    return {'handed_off', before}
+  end
+  if not redis.call('SET', KEYS[2], ARGV[1], 'NX', 'PX', ARGV[2]) then
+    return {'leased', tostring(redis.call('PTTL', KEYS[2]))}
+  end
+  local command = {'XADD', KEYS[3]}
+  if ARGV[4] ~= '' then
+    command[3], command[4], command[5] = 'MAXLEN', '~', ARGV[4]
+  end
+  command[#command + 1] = '*'
+  for i = 5, #ARGV do command[#command + 1] = ARGV[i] end
+  local id = redis.pcall(unpack(command))
+  if type(id) == 'table' and id.err then
+    -- A script is not rolled back: without this, the next attempt would wait for a lease that nobody holds.
+    redis.call('DEL', KEYS[2])
+    return id
+  end
+  redis.call('SET', KEYS[1], id, 'PX', ARGV[3])
+  return {'handed_off', id}`;
+
+/** KEYS: hand-off. ARGV: memory ms. Returns what is remembered from now on: the entry id, or that it is closed. */
+const CLOSE = `
+  local before = redis.call('GET', KEYS[1])
+  redis.call('SET', KEYS[1], before or 'closed', 'PX', ARGV[1])
+  return before or 'closed'`;
+
+/** KEYS: hand-off, lease. ARGV: token, memory ms. */
+const RELEASE = `
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  if redis.call('GET', KEYS[2]) == ARGV[1] then redis.call('DEL', KEYS[2]) end`;
+
+/** The commands that `defineHandOffCommands` adds to a client. */
+interface HandOffCommands {
+  handOffAppend(...args: (string | Buffer | number)[]): Promise<[HandOffOutcome['outcome'], string]>;
+  handOffClose(...args: (string | number)[]): Promise<string>;
+  handOffRelease(...args: (string | number)[]): Promise<unknown>;
+}
+
+/** Registers the scripts with a client; ioredis then sends them by hash and loads them when Redis does not know them. */
+export function defineHandOffCommands(redis: Redis): void {
+  redis.defineCommand('handOffAppend', { numberOfKeys: 3, lua: APPEND });
+  redis.defineCommand('handOffClose', { numberOfKeys: 1, lua: CLOSE });
+  redis.defineCommand('handOffRelease', { numberOfKeys: 2, lua: RELEASE });
+}
+
+export const handOff = {
+  /**
+   * Appends an entry to a stream unless this generation of the route was handed off already.
+   *
+   * @throws the Redis client's error when Redis did not answer; the entry may then have been appended or not, and the
+   * next attempt finds out.
+   */
+  async append(
+    redis: Redis,
+    keys: Keys,
+    lease: Lease,
+    entry: { stream: string; maxLen?: number; fields: EntryField[] },
+  ): Promise<HandOffOutcome> {
+    const [outcome, value] = await (redis as unknown as HandOffCommands).handOffAppend(
+      keys.handOff,
+      keys.lease,
+      entry.stream,
+      lease.token,
+      lease.ttlMs,
+      REMEMBER_UNSETTLED_MS,
+      entry.maxLen ?? '',
+      ...entry.fields.flat(),
+    );
+    if (outcome === 'leased') return { outcome, expiresInMs: Number(value) };
+    return outcome === 'handed_off' ? { outcome, entryId: value } : { outcome };
+  },
+
+  /**
+   * Makes sure that a generation is never handed off from now on, not even by an attempt that is still running.
+   *
+   * @returns the entry id when that came too late.
+   */
+  async close(redis: Redis, handOffKeyOfRoute: string): Promise<string | undefined> {
+    const before = await (redis as unknown as HandOffCommands).handOffClose(
+      handOffKeyOfRoute,
+      REMEMBER_UNSETTLED_MS,
+    );
+    return before === CLOSED ? undefined : before;
+  },
+
+  /** The entry as which a generation was handed off, if it was and Redis still remembers. */
+  async entryOf(redis: Redis, handOffKeyOfRoute: string): Promise<string | undefined> {
+    const before = await redis.get(handOffKeyOfRoute);
+    return before === null || before === CLOSED ? undefined : before;
+  },
+
+  /** Ends an attempt whose route is settled: gives the lease back, and lets the memory of the hand-off fade. */
+  async release(redis: Redis, keys: Keys, lease: Lease): Promise<void> {
+    await (redis as unknown as HandOffCommands).handOffRelease(
+      keys.handOff,
+      keys.lease,
+      lease.token,
+      REMEMBER_SETTLED_MS,
+    );
+  },
+};

@@ -1,0 +1,412 @@
+/**
+ * Publication of routes of one notification: lease, hand-off, and each route's durable transition. Owns the SQL of
+ * routes' life and of dead letters.
+ *
+ * The order is load, hand off (Redis), settle (PostgreSQL); a crash may come between any two of them. The hand-off
+ * script remembers per (route, generation) what it appended, so the attempt after a crash finds it and only settles.
+ * Transitions compare `updated_at`, so an attempt that slept through its lease cannot overwrite a fresher row.
+ *
+ * One route or two hundred take the same way: encoded once, handed off side by side, settled by one statement. Whatever
+ * goes wrong with a route stays with it.
+ */
+import { randomUUID } from 'node:crypto';
+import type { Redis } from 'ioredis';
+import type { Pool } from 'pg';
+import type { Logger } from 'pino';
+import type { Channel, PushNotificationType } from '../../api/intent/catalog.ts';
+import type { EntryField } from '../../api/intent/hand-off.ts';
+import { routeRefOf } from '../../api/ids.ts';
+import { mailEntryFields } from '../../api/intent/mail-command.ts';
+import { encodePushPayload, gatewayEntryFields } from '../../api/intent/push-event.ts';
+import type { PublicationFailure } from '../../workflows/failures.ts';
+import type {
+  DeferralReason,
+  FailedAttempt,
+  PublicationFailureDetails,
+  PublishResult,
+  ReplayOrder,
+} from '../../workflows/intent/contract.ts';
+import { ladderDelayMs } from '../../workflows/policies.ts';
+import type { Metrics } from '../metrics.ts';
+import { query } from '../postgres.ts';
+import { reasonOf } from '../reason.ts';
+import { handOff, handOffKey, leaseKey } from './hand-off.ts';
+import type { RouteRow } from './route-rows.ts';
+import { OPEN_ROUTE, keyOf, loadRoute, logFields } from './route-rows.ts';
+
+/** Long enough to explain, short enough for a table cell in the Web UI. */
+const MAX_MESSAGE_LENGTH = 500;
+
+export interface RouteResources {
+  db: Pool;
+  redis: Redis;
+  log: Logger;
+  metrics: Metrics;
+  route: {
+    gatewayStream: string;
+    /** Approximate length to which Redis trims the gateway stream. */
+    gatewayMaxLen: number;
+    mailStream: string;
+    backoffMinMs: number;
+    backoffMaxMs: number;
+    leaseTtlMs: number;
+  };
+}
+
+/** How an attempt ended; a failed one with what a person should know. */
+export type Attempt = PublishResult | (FailedAttempt & { message: string });
+
+/** A route whose entry is in its stream, while its row does not say so yet. */
+interface HandedOff {
+  status: 'handed_off';
+  entryId: string;
+  release: () => void;
+}
+
+export function createPublisher({ db, redis, log, metrics, route: settings }: RouteResources) {
+  return { publish, defer };
+
+  /**
+   * Makes one attempt for each of these routes, which are as they were just loaded and of one notification.
+   *
+   * @param replay the order that opens a dead-lettered one again.
+   * @returns how each ended, in the same order. Failures of publication are recorded by then.
+   * @throws ApplicationFailure `PostgresUnavailable` when the end of an attempt could not be recorded; nothing is
+   * spent.
+   */
+  async function publish(routes: RouteRow[], replay?: ReplayOrder): Promise<Attempt[]> {
+    const encode = createEncoder();
+    const attempts = await Promise.all(routes.map((route) => handOver(route, encode, replay)));
+    const published = await markPublished(
+      routes.filter((_, index) => attempts[index]!.status === 'handed_off'),
+    );
+    return routes.map((route, index) => {
+      const attempt = attempts[index]!;
+      if (attempt.status !== 'handed_off') return attempt;
+      attempt.release();
+      const attemptCount = published.get(route.route_id);
+      if (attemptCount === undefined) return deferToFresherRow(route);
+      metrics.publishAttempt({ ...metricOf(route), result: 'published' });
+      log.info(
+        { ...logFields(route), result: 'published', entry_id: attempt.entryId, attempt: attemptCount },
+        'route published',
+      );
+      return { status: 'published' };
+    });
+  }
+
+  /** @returns the attempts spent, by route id, of those whose row has not moved since it was loaded. */
+  async function markPublished(routes: RouteRow[]): Promise<Map<string, number>> {
+    if (routes.length === 0) return new Map();
+    const rows = await query<{ route_id: string; attempt_count: number }>(db, MARK_PUBLISHED, [
+      routes[0]!.notification_id,
+      routes.map(({ route_id }) => route_id),
+      routes.map(({ version }) => version),
+    ]);
+    return new Map(rows.map(({ route_id, attempt_count }) => [route_id, attempt_count]));
+  }
+
+  function defer(channel: Channel, reason: DeferralReason, retryInMs?: number): PublishResult {
+    metrics.routeDeferral({ channel, reason });
+    return { status: 'deferred', reason, ...(retryInMs === undefined ? {} : { retryInMs }) };
+  }
+
+  /** Somebody else moved the row since it was loaded: look again at once, nothing was spent by this attempt. */
+  function deferToFresherRow({ channel }: RouteRow): PublishResult {
+    return defer(channel, 'leased', 50);
+  }
+
+  async function handOver(
+    route: RouteRow,
+    encode: Encoder,
+    replay: ReplayOrder | undefined,
+  ): Promise<Attempt | HandedOff> {
+    if (route.status === 'published' || route.status === 'skipped') return { status: route.status };
+    if (route.status === 'dead_letter') return openAgain(route, replay);
+    if (route.is_paused) {
+      metrics.routeDeferral({ channel: route.channel, reason: 'paused' });
+      return { status: 'paused' };
+    }
+
+    let entry: OutboundEntry;
+    try {
+      entry = encode(route);
+    } catch (error) {
+      return recordFailure(route, 'payload_encoding_failed', error);
+    }
+
+    const lease = { token: randomUUID(), ttlMs: settings.leaseTtlMs };
+    const keys = {
+      lease: leaseKey(route.notification_id, route.route_id),
+      handOff: handOffKey(route.notification_id, route.route_id, route.generation),
+    };
+    let handedOff;
+    try {
+      handedOff = await handOff.append(redis, keys, lease, entry);
+    } catch (error) {
+      return recordFailure(route, entry.failure, error);
+    }
+    if (handedOff.outcome === 'leased') {
+      // Never longer than our own leases last, whatever somebody else has put there.
+      const retryInMs = Math.min(settings.leaseTtlMs, Math.max(50, handedOff.expiresInMs));
+      return defer(route.channel, 'leased', retryInMs);
+    }
+    // Whoever closed it settles the row.
+    if (handedOff.outcome === 'closed') return deferToFresherRow(route);
+    return {
+      status: 'handed_off',
+      entryId: handedOff.entryId,
+      // Best effort: an unreleased lease expires by itself.
+      release: () => void handOff.release(redis, keys, lease).catch(() => undefined),
+    };
+  }
+
+  /** Opens a dead-lettered route once per replay that was ordered; without an order it stays dead. */
+  async function openAgain(route: RouteRow, replay: ReplayOrder | undefined): Promise<Attempt> {
+    if (replay === undefined || replay.replayId === route.replay_id) {
+      return { status: 'dead_letter', classification: route.last_error_classification ?? 'unknown' };
+    }
+    // What killed it may have been an answer that did not come back: then it was delivered after all.
+    const { notification_id: notificationId, route_id: routeId, generation } = route;
+    let deliveredAs: string | undefined;
+    try {
+      deliveredAs = await handOff.entryOf(redis, handOffKey(notificationId, routeId, generation));
+    } catch {
+      return defer(route.channel, 'redis_unavailable');
+    }
+    if (deliveredAs === undefined) await openGeneration(route, replay);
+    else {
+      await query(db, MARK_FOUND_PUBLISHED, keyOf(route));
+      log.warn(
+        { ...logFields(route), result: 'published', entry_id: deliveredAs },
+        'replay found the route published by its last attempt',
+      );
+    }
+    // Goes on with the row as it is now; the order is carried out, so one that is dead all the same stays so.
+    const reloaded = await loadRoute(db, { notificationId, routeRef: routeRefOf(routeId) });
+    return (await publish([reloaded]))[0]!;
+  }
+
+  /** Does nothing when this replay has opened a generation before, or somebody else moved the row. */
+  async function openGeneration(route: RouteRow, replay: ReplayOrder): Promise<void> {
+    const [opened] = await query<{ generation: number }>(db, OPEN_GENERATION, [
+      ...keyOf(route),
+      replay.replayId,
+      replay.requestedBy,
+      replay.reason ?? null,
+    ]);
+    if (!opened) return;
+    metrics.routeReplay(metricOf(route));
+    log.info(
+      {
+        ...logFields(route),
+        result: 'replay',
+        generation: opened.generation,
+        requested_by: replay.requestedBy,
+      },
+      'dead-lettered route opened again',
+    );
+  }
+
+  /** The payload is the same for every recipient, so it is encoded once. */
+  function createEncoder(): Encoder {
+    let payloadBytes: Uint8Array | undefined;
+    return (route) => {
+      const handOffOf = {
+        notificationId: route.notification_id,
+        routeId: route.route_id,
+        requestId: route.request_id,
+        traceId: route.trace_id,
+      };
+      if (route.channel === 'push') {
+        // The catalog has a table for each type with a push channel; acceptance skips the others.
+        const type = route.notification_type as PushNotificationType;
+        payloadBytes ??= encodePushPayload(type, JSON.parse(route.payload_json) as Record<string, unknown>);
+        return {
+          stream: settings.gatewayStream,
+          maxLen: settings.gatewayMaxLen,
+          failure: 'gateway_stream_publish_failed',
+          fields: gatewayEntryFields({
+            ...handOffOf,
+            notificationType: type,
+            recipientRef: route.recipient_ref,
+            payloadBytes,
+          }),
+        };
+      }
+      return {
+        stream: settings.mailStream,
+        failure: 'mail_stream_publish_failed',
+        fields: mailEntryFields({
+          ...handOffOf,
+          notificationType: route.notification_type,
+          email: route.resolved_email ?? '',
+          locale: route.resolved_locale ?? 'en',
+          acceptedAtMs: Number(route.accepted_at_ms),
+          payloadJson: route.payload_json,
+        }),
+      };
+    };
+  }
+
+  /** Writes the failed attempt down; the route is dead-lettered when it was the last one of its budget. */
+  async function recordFailure(
+    route: RouteRow,
+    classification: PublicationFailure,
+    error: unknown,
+  ): Promise<Attempt> {
+    const message = reasonOf(error).slice(0, MAX_MESSAGE_LENGTH);
+    const attemptCount = route.attempt_count + 1;
+    const isLast = attemptCount >= route.max_attempts;
+    const delayMs = ladderDelayMs(attemptCount, settings.backoffMinMs, settings.backoffMaxMs);
+    const [recorded] = await query<{ next_attempt_at_ms: string | null }>(db, RECORD_FAILURE, [
+      ...keyOf(route),
+      isLast,
+      delayMs,
+      classification,
+      message,
+      RECOVERY_HINTS[classification],
+    ]);
+    if (!recorded) return deferToFresherRow(route);
+
+    const fields = {
+      ...logFields(route),
+      failure_classification: classification,
+      attempt: attemptCount,
+      max_attempts: route.max_attempts,
+      reason: message,
+    };
+    const failure = { ...metricOf(route), failure_classification: classification };
+    metrics.publishAttempt({ ...failure, result: 'failed' });
+    if (isLast) {
+      metrics.routeDeadLetter(failure);
+      log.error({ ...fields, result: 'dead_letter' }, 'route dead-lettered');
+      return { status: 'dead_letter', classification };
+    }
+    metrics.routeRetry(failure);
+    log.warn(
+      { ...fields, result: 'retry', retry_in_ms: delayMs },
+      'route publication failed, retry scheduled',
+    );
+    return {
+      status: 'failed',
+      classification,
+      message: `attempt ${attemptCount} of ${route.max_attempts}: ${message}`,
+      details: failureDetails(
+        { ...route, attempt_count: attemptCount, next_attempt_at_ms: recorded.next_attempt_at_ms },
+        settings,
+      ),
+    };
+  }
+}
+
+/** What a workflow must know of a route that failed, as its row says. */
+export function failureDetails(
+  route: Pick<RouteRow, 'attempt_count' | 'max_attempts' | 'next_attempt_at_ms'>,
+  { backoffMinMs, backoffMaxMs }: RouteResources['route'],
+): PublicationFailureDetails {
+  return {
+    attemptCount: route.attempt_count,
+    maxAttempts: route.max_attempts,
+    nextAttemptAtMs: Number(route.next_attempt_at_ms),
+    backoffMinMs,
+    backoffMaxMs,
+  };
+}
+
+const metricOf = ({ notification_type, channel }: RouteRow) => ({ notification_type, channel });
+
+interface OutboundEntry {
+  stream: string;
+  maxLen?: number;
+  fields: EntryField[];
+  /** How a failure to append this entry is classified. */
+  failure: PublicationFailure;
+}
+
+/** @throws Error when the stored payload does not fit the outbound contract. */
+type Encoder = (route: RouteRow) => OutboundEntry;
+
+/** What an operator can do about a dead letter, by what killed it. */
+const RECOVERY_HINTS: Record<PublicationFailure, string> = {
+  payload_encoding_failed:
+    'The stored payload does not fit the outbound contract. Correct the producer, then publish a new intent with a new idempotency_key.',
+  gateway_stream_publish_failed:
+    'Redis did not take the push event. Check Redis and the gateway stream, then replay the route, or publish a new intent with a new idempotency_key.',
+  mail_stream_publish_failed:
+    'Redis did not take the e-mail command. Check Redis and the mail stream, then replay the route, or publish a new intent with a new idempotency_key.',
+};
+
+// Each statement takes all its times from statement_timestamp(): one instant, so that the wait between a failure and the
+// next attempt is exact.
+const MARK_PUBLISHED = {
+  name: 'mark_published',
+  text: `
+    UPDATE notification.routes AS route
+       SET status = 'published', attempt_count = attempt_count + 1, next_attempt_at = NULL,
+           published_at = statement_timestamp(), updated_at = statement_timestamp()
+      FROM unnest($2::text[], $3::timestamptz[]) AS handed_off (route_id, version)
+     WHERE route.notification_id = $1 AND route.route_id = handed_off.route_id
+       AND route.updated_at = handed_off.version AND status IN ('pending', 'failed')
+    RETURNING route.route_id, attempt_count`,
+};
+
+const MARK_FOUND_PUBLISHED = {
+  name: 'mark_found_published',
+  text: `
+    UPDATE notification.routes
+       SET status = 'published', dead_lettered_at = NULL, published_at = statement_timestamp(),
+           updated_at = statement_timestamp()
+     WHERE notification_id = $1 AND route_id = $2 AND updated_at = $3::timestamptz AND status = 'dead_letter'`,
+};
+
+const OPEN_GENERATION = {
+  name: 'open_generation',
+  text: `
+    WITH opened AS (
+      UPDATE notification.routes AS route
+         SET status = 'pending', attempt_count = 0, next_attempt_at = statement_timestamp(), dead_lettered_at = NULL,
+             updated_at = statement_timestamp()
+       WHERE notification_id = $1 AND route_id = $2 AND updated_at = $3::timestamptz AND status = 'dead_letter'
+         AND NOT EXISTS (
+             SELECT 1
+               FROM notification.replays
+              WHERE replays.notification_id = $1 AND replays.route_id = $2 AND replay_id = $4)
+      RETURNING notification_id, route_id
+    )
+    INSERT INTO notification.replays
+      (notification_id, route_id, generation, replay_id, requested_by, reason, created_at)
+    SELECT notification_id, route_id,
+           1 + (SELECT count(*)
+                  FROM notification.replays
+                 WHERE replays.notification_id = $1 AND replays.route_id = $2),
+           $4, $5, $6, statement_timestamp()
+      FROM opened
+    RETURNING generation`,
+};
+
+const RECORD_FAILURE = {
+  name: 'record_failure',
+  text: `
+    WITH failed AS (
+      UPDATE notification.routes
+         SET status = CASE WHEN $4::boolean THEN 'dead_letter' ELSE 'failed' END,
+             attempt_count = attempt_count + 1,
+             next_attempt_at = CASE WHEN $4 THEN NULL ELSE statement_timestamp() + $5::int * interval '1 millisecond' END,
+             dead_lettered_at = CASE WHEN $4 THEN statement_timestamp() END,
+             last_error_classification = $6, last_error_message = $7, last_error_at = statement_timestamp(),
+             updated_at = statement_timestamp()
+      ${OPEN_ROUTE}
+      RETURNING *
+    ), dead_letter AS (
+      INSERT INTO notification.dead_letters
+        (notification_id, route_id, channel, recipient_ref, final_attempt_count, max_attempts, failure_classification,
+         failure_message, recovery_hint, created_at)
+      SELECT notification_id, route_id, channel, recipient_ref, attempt_count, max_attempts, last_error_classification,
+             last_error_message, $8, dead_lettered_at
+        FROM failed
+       WHERE status = 'dead_letter'
+      ON CONFLICT (notification_id, route_id) DO NOTHING
+    )
+    SELECT (extract(epoch FROM next_attempt_at) * 1000)::bigint AS next_attempt_at_ms FROM failed`,
+};

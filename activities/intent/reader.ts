@@ -1,0 +1,204 @@
+/**
+ * The reader of an intent stream: every entry becomes a durably started workflow or a durable malformed row, and only
+ * then does the offset pass it (seed "Runtime behavior").
+ *
+ * Crash only: whatever goes wrong ends the activity, Temporal starts it again here or elsewhere, and it reads on from
+ * the saved offset. Reading an entry twice is harmless, since a workflow id is started once and a row written once.
+ */
+import { ApplicationFailure, Context } from '@temporalio/activity';
+import type { WorkflowClient } from '@temporalio/client';
+import { ApplicationFailureCategory } from '@temporalio/common';
+import type { Redis } from 'ioredis';
+import pLimit from 'p-limit';
+import type { Pool } from 'pg';
+import type { Intent, MalformedIntent } from '../../api/intent/entry.ts';
+import { parseIntent, rawFieldsOf } from '../../api/intent/entry.ts';
+import { BRIDGE_HANDOVER } from '../../workflows/failures.ts';
+import type { DispatchMode } from '../../workflows/intent/contract.ts';
+import type { Progress } from './progress.ts';
+import { startProgress } from './progress.ts';
+import { isTooLargeForTemporal, startNotification } from './start.ts';
+import type { WatchResources } from './stream-watch.ts';
+import { watchStream } from './stream-watch.ts';
+import { logFieldsOf } from './materialization.ts';
+import { recordMalformed } from './malformed.ts';
+import type { StreamEntry } from '../stream-entry.ts';
+import { fieldsOf } from '../stream-entry.ts';
+import { contiguousOffset, savePosition } from './stream-position.ts';
+
+/** Entries per read, and workflows being started at once. */
+const BATCH_SIZE = 100;
+const PARALLEL_STARTS = 50;
+/**
+ * More entries than this at once are a backlog, which Temporal's task queue puts in order. A notification that makes
+ * first attempts itself has nothing that must go before the next one.
+ */
+const MOST_URGENT = 10;
+
+export interface BridgeResources extends WatchResources {
+  db: Pool;
+  /** A connection of its own for blocking reads; the reader closes it. */
+  openStreamReader(): Redis;
+  workflows: WorkflowClient;
+  /** Aborted when the process begins to shut down, so that the reader hands over at once. */
+  draining: AbortSignal;
+  bridge: {
+    /** BLOCK of one read, ms. */
+    blockMs: number;
+    /** What a read may take beyond its BLOCK before its connection counts as dead, ms. */
+    graceMs: number;
+    /** Given to each notification, which keeps to it for life. */
+    dispatch: DispatchMode;
+  };
+}
+
+export type BridgeActivities = ReturnType<typeof createBridgeActivities>;
+
+export function createBridgeActivities(resources: BridgeResources) {
+  const { db, redis, workflows, draining, log, metrics, bridge: settings } = resources;
+
+  return {
+    /**
+     * Reads a stream until the process shuts down, the activity is paused or cancelled, or something fails.
+     *
+     * @throws ApplicationFailure `BridgeHandover` on shutdown; CancelledFailure on pause and cancellation; otherwise
+     * the cause of the interruption.
+     */
+    async bridgeStream(stream: string): Promise<void> {
+      const activity = Context.current();
+      const stop = AbortSignal.any([draining, activity.cancellationSignal]);
+      const { progress, stopReporting } = await startProgress(redis, stream);
+      log.info({ stream, offset: progress.offset }, 'stream reader started');
+      const checkStream = watchStream(resources, stream, progress);
+      const connection = resources.openStreamReader();
+      const hangUp = () => connection.disconnect();
+      stop.addEventListener('abort', hangUp);
+      try {
+        while (!stop.aborted) {
+          await checkStream();
+          const entries = await read(connection, stream, progress.offset);
+          if (entries.length > 0) await advance(stream, entries, progress);
+        }
+      } catch (error) {
+        // Hanging up makes the blocked read fail; that is the stop itself, not a fault.
+        if (!stop.aborted) throw error;
+      } finally {
+        stop.removeEventListener('abort', hangUp);
+        hangUp();
+        stopReporting();
+        log.info({ stream, offset: progress.offset, started: progress.started }, 'stream reader stopped');
+      }
+      if (activity.cancellationSignal.aborted) await activity.cancelled;
+      throw ApplicationFailure.create({
+        type: BRIDGE_HANDOVER,
+        message: 'this process is shutting down; the next worker reads on',
+        nextRetryDelay: '100 milliseconds',
+        // In good order: nothing to warn about.
+        category: ApplicationFailureCategory.BENIGN,
+      });
+    },
+  };
+
+  async function read(connection: Redis, stream: string, offset: string): Promise<StreamEntry[]> {
+    const reply = await withWatchdog(
+      connection.xreadBuffer('COUNT', BATCH_SIZE, 'BLOCK', settings.blockMs, 'STREAMS', stream, offset),
+      settings.blockMs + settings.graceMs,
+    );
+    const entries = reply?.[0]?.[1] ?? [];
+    return entries.map(([id, fields]) => ({ id: id.toString(), fields: fieldsOf(fields) }));
+  }
+
+  /** Handles a batch, then moves the offset past its unbroken run of handled entries. */
+  async function advance(stream: string, entries: StreamEntry[], progress: Progress): Promise<void> {
+    const limit = pLimit(PARALLEL_STARTS);
+    const isUrgent = settings.dispatch === 'on_failure' || entries.length <= MOST_URGENT;
+    const results = await Promise.allSettled(
+      entries.map((entry) => limit(() => take(entry, progress, isUrgent))),
+    );
+    const batch = entries.map(({ id }, index) => ({ id, done: results[index]?.status === 'fulfilled' }));
+    const offset = contiguousOffset(progress.offset, batch);
+    if (offset !== progress.offset) {
+      const passed = batch.findIndex(({ id }) => id === offset) + 1;
+      const entriesPassed =
+        progress.entriesPassed === undefined ? undefined : progress.entriesPassed + passed;
+      await savePosition(redis, stream, { offset, entriesPassed });
+      Object.assign(progress, { offset, entriesPassed });
+    }
+    const failure = results.find((result) => result.status === 'rejected');
+    if (failure) throw failure.reason;
+  }
+
+  /** Resolves when the entry is durable. */
+  async function take({ id, fields }: StreamEntry, progress: Progress, isUrgent: boolean): Promise<void> {
+    const parsed = parseIntent(id, fields);
+    const malformed = parsed.ok ? await start(parsed.intent, isUrgent) : parsed.malformed;
+    if (malformed === undefined) {
+      progress.started += 1;
+      return;
+    }
+    const isNew = await recordMalformed(db, malformed);
+    logMalformed(malformed);
+    if (isNew) {
+      const { failureCode: failure_code, notificationType: notification_type, producer } = malformed;
+      metrics.intentMalformed({ failure_code, notification_type, producer });
+    }
+    progress.malformed += 1;
+  }
+
+  /** @returns undefined when the intent is started, and otherwise why it never can be. */
+  async function start(intent: Intent, isUrgent: boolean): Promise<MalformedIntent | undefined> {
+    try {
+      await startNotification(workflows, intent, { dispatch: settings.dispatch, isUrgent });
+    } catch (error) {
+      if (isTooLargeForTemporal(error)) return tooLarge(intent, error);
+      throw error;
+    }
+    log.debug(logFieldsOf(intent), 'notification started');
+    return undefined;
+  }
+
+  function logMalformed({ streamEntryId, failureCode, failureMessage, ...rest }: MalformedIntent): void {
+    log.warn(
+      {
+        notification_id: streamEntryId,
+        ...(rest.notificationType === undefined ? {} : { notification_type: rest.notificationType }),
+        ...(rest.producer === undefined ? {} : { producer: rest.producer }),
+        ...(rest.idempotencyKey === undefined ? {} : { idempotency_key: rest.idempotencyKey }),
+        outcome: 'malformed',
+        failure_code: failureCode,
+        reason: failureMessage,
+      },
+      'malformed intent recorded',
+    );
+  }
+}
+
+function tooLarge(intent: Intent, { cause }: Error): MalformedIntent {
+  const { notificationId, notificationType, producer, idempotencyKey } = intent;
+  const reason = cause instanceof Error ? cause.message : 'it is too large';
+  return {
+    streamEntryId: notificationId,
+    notificationType,
+    producer,
+    idempotencyKey,
+    failureCode: 'entry_too_large',
+    failureMessage: `Temporal does not take the intent: ${reason}`,
+    rawFields: rawFieldsOf(intent),
+  };
+}
+
+/** A half-open connection never answers a blocking read; without this the reader would wait on it for ever. */
+async function withWatchdog<T>(reply: Promise<T>, limitMs: number): Promise<T> {
+  let timer: NodeJS.Timeout | undefined;
+  const expired = new Promise<never>((_, reject) => {
+    timer = setTimeout(
+      () => reject(new Error(`Redis did not answer a blocking read within ${limitMs} ms`)),
+      limitMs,
+    );
+  });
+  try {
+    return await Promise.race([reply, expired]);
+  } finally {
+    clearTimeout(timer);
+  }
+}

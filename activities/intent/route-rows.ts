@@ -1,0 +1,137 @@
+/** One route as its activities see it, joined with the record it belongs to and with what operators decided. */
+import { ApplicationFailure } from '@temporalio/activity';
+import type { Pool } from 'pg';
+import type { AudienceKind, Channel, NotificationType, Producer } from '../../api/intent/catalog.ts';
+import { hashOfRouteRef, routeRefOf } from '../../api/ids.ts';
+import type { Locale } from '../../api/intent/mail-command.ts';
+import type { RouteKey, RouteSlice } from '../../workflows/intent/contract.ts';
+import { logFieldsOf } from './materialization.ts';
+import { query } from '../postgres.ts';
+
+export interface RouteRow {
+  notification_id: string;
+  route_id: string;
+  channel: Channel;
+  recipient_ref: string;
+  status: 'pending' | 'published' | 'failed' | 'dead_letter' | 'skipped';
+  attempt_count: number;
+  max_attempts: number;
+  resolved_email: string | null;
+  resolved_locale: Locale | null;
+  last_error_classification: string | null;
+  /** `updated_at` to the microsecond, for optimistic concurrency. */
+  version: string;
+  notification_type: NotificationType;
+  producer: Producer;
+  audience_kind: AudienceKind;
+  idempotency_key: string;
+  payload_json: string;
+  request_id: string | null;
+  trace_id: string | null;
+  accepted_at_ms: string;
+  /** 0 as accepted; each replay is the next one. */
+  generation: number;
+  /** The replay that opened the current generation; null for generation 0. */
+  replay_id: string | null;
+  /** Operators have paused the route's channel. */
+  is_paused: boolean;
+  /** Epoch ms; null when there is none to come. */
+  next_attempt_at_ms: string | null;
+}
+
+/** The routes at [offset, offset + limit) of a notification, ordered by route id; none when there is no such one. */
+export async function loadSlice(
+  db: Pool,
+  { notificationId, offset, limit }: RouteSlice,
+): Promise<RouteRow[]> {
+  const rows = await query<Omit<RouteRow, 'payload_json'> & { payload_json: string | null }>(db, LOAD_SLICE, [
+    notificationId,
+    offset,
+    limit,
+  ]);
+  const payload = rows[0]?.payload_json ?? '';
+  return rows.map((row) => ({ ...row, payload_json: payload }));
+}
+
+/** The values by which a transition finds the row as it was loaded. */
+export const keyOf = ({ notification_id, route_id, version }: RouteRow): string[] => [
+  notification_id,
+  route_id,
+  version,
+];
+
+export function logFields(route: RouteRow): Record<string, string> {
+  return {
+    ...logFieldsOf({
+      notificationId: route.notification_id,
+      notificationType: route.notification_type,
+      producer: route.producer,
+      audienceKind: route.audience_kind,
+      idempotencyKey: route.idempotency_key,
+      ...(route.request_id === null ? {} : { requestId: route.request_id }),
+      ...(route.trace_id === null ? {} : { traceId: route.trace_id }),
+    }),
+    // As in workflow ids: the route id of an administrator is an address.
+    route_id: routeRefOf(route.route_id),
+    channel: route.channel,
+  };
+}
+
+/** @throws ApplicationFailure `RouteNotFound`, not retried. */
+export async function loadRoute(db: Pool, { notificationId, routeRef }: RouteKey): Promise<RouteRow> {
+  const hash = hashOfRouteRef(routeRef);
+  const [route] = await (hash === undefined
+    ? query<RouteRow>(db, LOAD_ROUTE, [notificationId, routeRef])
+    : query<RouteRow>(db, LOAD_HASHED_ROUTE, [notificationId, hash]));
+  if (!route) {
+    throw ApplicationFailure.nonRetryable(
+      `notification ${notificationId} has no route ${routeRef}; retention may have removed it`,
+      'RouteNotFound',
+    );
+  }
+  return route;
+}
+
+const routeColumns = (payload: string) => `
+    SELECT notification_id, route_id, channel, recipient_ref, status, attempt_count, max_attempts, resolved_email,
+           resolved_locale, last_error_classification, route.updated_at::text AS version, notification_type, producer,
+           audience_kind, idempotency_key, ${payload} AS payload_json, request_id, trace_id,
+           (extract(epoch FROM accepted_at) * 1000)::bigint AS accepted_at_ms,
+           coalesce(replay.generation, 0) AS generation, replay.replay_id,
+           coalesce(channels.is_paused, false) AS is_paused,
+           (extract(epoch FROM next_attempt_at) * 1000)::bigint AS next_attempt_at_ms
+      FROM notification.routes AS route
+      JOIN notification.records USING (notification_id)
+      LEFT JOIN notification.channels USING (channel)
+      LEFT JOIN LATERAL (
+           SELECT generation, replay_id
+             FROM notification.replays
+            WHERE replays.notification_id = route.notification_id AND replays.route_id = route.route_id
+            ORDER BY generation DESC
+            LIMIT 1) AS replay ON true`;
+
+const LOAD_ROUTE = {
+  name: 'load_route',
+  text: `${routeColumns('payload_json')}
+     WHERE notification_id = $1 AND route_id = $2`,
+};
+
+/** The payload comes with the first row only: two hundred copies of a large one would be a heap of memory. */
+const LOAD_SLICE = {
+  name: 'load_slice',
+  text: `${routeColumns('CASE row_number() OVER (ORDER BY route_id) WHEN $2::int + 1 THEN payload_json END')}
+     WHERE notification_id = $1
+     ORDER BY route_id
+    OFFSET $2 LIMIT $3`,
+};
+
+/** The second condition is the predicate of routes_hashed_ref_idx, so that the index serves. */
+const LOAD_HASHED_ROUTE = {
+  name: 'load_hashed_route',
+  text: `${routeColumns('payload_json')}
+     WHERE notification_id = $1 AND md5(route_id) = $2 AND route_id !~ '^(push|email):[A-Za-z0-9_.:-]{1,120}$'`,
+};
+
+/** Condition of a transition: the row is open and as it was loaded. The first three parameters are `keyOf` it. */
+export const OPEN_ROUTE = `
+     WHERE notification_id = $1 AND route_id = $2 AND updated_at = $3::timestamptz AND status IN ('pending', 'failed')`;

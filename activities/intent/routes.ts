@@ -1,0 +1,132 @@
+/**
+ * Activities that publish routes: one route of its own workflow, or the first attempts of many at once.
+ * How an attempt is made is route-publication.ts.
+ */
+import { ApplicationFailure, Context } from '@temporalio/activity';
+import { channelOf, routeRefOf } from '../../api/ids.ts';
+import type { PublicationFailure } from '../../workflows/failures.ts';
+import { ROUTE_DEFERRED } from '../../workflows/failures.ts';
+import type {
+  FirstAttempts,
+  Publication,
+  PublishResult,
+  ReplayOrder,
+  RouteSlice,
+  RouteToPublish,
+} from '../../workflows/intent/contract.ts';
+import { isPostgresUnavailable } from '../postgres.ts';
+import type { Attempt, RouteResources } from './publication.ts';
+import { createPublisher, failureDetails } from './publication.ts';
+import type { RouteRow } from './route-rows.ts';
+import { loadRoute, loadSlice } from './route-rows.ts';
+
+export type RouteActivities = ReturnType<typeof createRouteActivities>;
+
+export function createRouteActivities(resources: RouteResources) {
+  const { db, route: settings } = resources;
+  const publisher = createPublisher(resources);
+
+  return {
+    /**
+     * Makes one attempt to publish a route.
+     *
+     * @returns how the route stands now; `paused` or `deferred` when nothing was tried or recorded, which spends no
+     * budget.
+     * @throws ApplicationFailure of the publication failure's type with `PublicationFailureDetails`, after the
+     * failure was recorded, while the route has budget left.
+     */
+    publishRoute: publish,
+
+    /**
+     * The same for a retry policy without end: a deferral is thrown as `RouteDeferred`, so that Temporal makes the
+     * attempt again and an operator sees what it waits for.
+     */
+    async publishRouteWhenPossible(publication: Publication): Promise<PublishResult> {
+      const result = await publish(publication);
+      if (result.status !== 'deferred') return result;
+      throw ApplicationFailure.create({
+        type: ROUTE_DEFERRED,
+        message: `${result.reason}: nothing was spent`,
+        ...(result.retryInMs === undefined ? {} : { nextRetryDelay: result.retryInMs }),
+      });
+    },
+
+    /**
+     * Makes the first attempts of a slice of a notification's routes, all at once. A route that was tried before is
+     * reported as it stands, so repeating this spends nothing twice.
+     *
+     * @returns those that still need somebody who cares for them.
+     * @throws ApplicationFailure `PostgresUnavailable`; nothing is spent.
+     */
+    async publishFirstAttempts(slice: RouteSlice): Promise<FirstAttempts> {
+      const rows = await loadSlice(db, slice);
+      const fresh = rows.filter(({ status, attempt_count }) => status === 'pending' && attempt_count === 0);
+      const attempts = await publisher.publish(fresh);
+      const firstOf = new Map(fresh.map(({ route_id }, index) => [route_id, attempts[index]!]));
+
+      const result: FirstAttempts = { published: 0, open: [] };
+      for (const row of rows) {
+        const attempt = firstOf.get(row.route_id) ?? standing(row);
+        if (attempt.status === 'published') result.published += 1;
+        else if (attempt.status !== 'skipped') result.open.push(openRoute(row, attempt));
+      }
+      return result;
+    },
+  };
+
+  async function publish(publication: Publication): Promise<PublishResult> {
+    let attempt: Attempt;
+    try {
+      const row = await loadRoute(db, publication);
+      [attempt] = (await publisher.publish([row], orderOf(publication))) as [Attempt];
+    } catch (error) {
+      if (!isPostgresUnavailable(error)) throw error;
+      return publisher.defer(channelOf(publication.routeRef), 'postgres_unavailable');
+    }
+    if (attempt.status !== 'failed') return attempt;
+    const { classification, message, details } = attempt;
+    throw ApplicationFailure.create({
+      type: classification,
+      message,
+      details: [details],
+      nextRetryDelay: Math.max(1, details.nextAttemptAtMs - Date.now()),
+    });
+  }
+
+  /** A route that is not to be tried here, as its row tells. */
+  function standing(row: RouteRow): Attempt {
+    const classification = row.last_error_classification as PublicationFailure;
+    switch (row.status) {
+      case 'published':
+      case 'skipped':
+        return { status: row.status };
+      case 'dead_letter':
+        return { status: 'dead_letter', classification };
+      case 'failed':
+        return { status: 'failed', classification, message: '', details: failureDetails(row, settings) };
+      case 'pending':
+        return { status: 'deferred', reason: 'leased' };
+    }
+  }
+}
+
+/**
+ * What the route's own workflow begins with. It looks for itself whether a paused channel or a prevented attempt is
+ * still one: it may have missed the signal that ended the pause.
+ */
+function openRoute({ route_id, channel }: RouteRow, attempt: Attempt): RouteToPublish {
+  const route = { routeRef: routeRefOf(route_id), channel };
+  if (attempt.status === 'dead_letter') return { ...route, first: attempt };
+  if (attempt.status !== 'failed') return route;
+  const { status, classification, details } = attempt;
+  return { ...route, first: { status, classification, details } };
+}
+
+/** The replay that this attempt stands for, if any. */
+function orderOf({ replay, originalRunId }: Publication): ReplayOrder | undefined {
+  if (replay !== undefined || originalRunId === undefined) return replay;
+  const runId = Context.current().info.workflowExecution?.runId;
+  return runId === undefined || runId === originalRunId
+    ? undefined
+    : { replayId: `${runId}/reset`, requestedBy: 'reset' };
+}

@@ -1,0 +1,83 @@
+/** Starts a notification for an intent, so that it is durable when the call returns. */
+import { ROOT_CONTEXT, context } from '@opentelemetry/api';
+import type { WorkflowClient, WorkflowStartOptions } from '@temporalio/client';
+import { ServiceError, WorkflowExecutionAlreadyStartedError, isGrpcServiceError } from '@temporalio/client';
+import { searchableKey } from '../../api/ids.ts';
+import type { Intent } from '../../api/intent/entry.ts';
+import type { DispatchMode, NotificationInput } from '../../workflows/intent/contract.ts';
+import {
+  INTENT_TASK_QUEUE,
+  NOTIFICATION_WORKFLOW,
+  notificationWorkflowId,
+} from '../../workflows/intent/contract.ts';
+import { notificationAttributes } from '../../workflows/intent/search-attributes.ts';
+
+/** How long one start may take before it counts as failed, ms. */
+const START_DEADLINE_MS = 5_000;
+
+/** gRPC's code for a request that the server does not take. */
+const INVALID_ARGUMENT = 3;
+
+export interface StartSettings {
+  /** Given to the notification, which keeps to it for life. */
+  dispatch: DispatchMode;
+  /**
+   * The worker of this process may begin at once, past the task queue and its priorities. That is quicker for one
+   * notification, and wrong for hundreds: they would keep the worker from the routes of those that are under way.
+   */
+  isUrgent: boolean;
+}
+
+/**
+ * Starts the intent's workflow; one that is started already is as good.
+ *
+ * @throws what the client fails with; see {@link isTooLargeForTemporal}.
+ */
+export async function startNotification(
+  workflows: WorkflowClient,
+  intent: Intent,
+  { dispatch, isUrgent }: StartSettings,
+): Promise<void> {
+  const input: NotificationInput = dispatch === 'child' ? intent : { ...intent, dispatch };
+  const options: WorkflowStartOptions = {
+    workflowId: notificationWorkflowId(intent.notificationId),
+    taskQueue: INTENT_TASK_QUEUE,
+    args: [input],
+    workflowIdReusePolicy: 'REJECT_DUPLICATE',
+    requestEagerStart: isUrgent,
+    typedSearchAttributes: notificationAttributes({
+      ...intent,
+      idempotencyKey: searchableKey(intent.idempotencyKey),
+    }),
+    staticSummary: summaryOf(intent),
+    // A producer that floods the stream must not starve the others.
+    priority: { fairnessKey: intent.producer },
+  };
+  try {
+    // Each notification has a trace of its own: the reader's would grow for as long as it reads.
+    await context.with(ROOT_CONTEXT, () =>
+      workflows.withDeadline(Date.now() + START_DEADLINE_MS, () =>
+        workflows.start(NOTIFICATION_WORKFLOW, options),
+      ),
+    );
+  } catch (error) {
+    if (!(error instanceof WorkflowExecutionAlreadyStartedError)) throw error;
+  }
+}
+
+/**
+ * Whether the server refuses this start for its size, and would do so for ever: its limits can be set lower than ours.
+ * The code alone does not tell: a namespace without our search attributes answers with the same one, and to every
+ * intent. Read as the entry's fault, that would turn the whole stream into malformed intents; so whatever the text
+ * does not show to be about size stays a failure that the reader waits out.
+ */
+export function isTooLargeForTemporal(error: unknown): error is ServiceError {
+  if (!(error instanceof ServiceError) || !isGrpcServiceError(error.cause)) return false;
+  return Number(error.cause.code) === INVALID_ARGUMENT && /size exceeds limit/i.test(error.cause.message);
+}
+
+function summaryOf({ notificationType, audienceKind, recipientUserIds }: Intent): string {
+  if (audienceKind === 'admin_email') return `${notificationType} to administrators`;
+  const count = recipientUserIds.length;
+  return `${notificationType} to ${count} ${count === 1 ? 'recipient' : 'recipients'}`;
+}

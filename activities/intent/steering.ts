@@ -1,0 +1,189 @@
+/**
+ * What operators do to routes that are on their way: cancel them. A route is closed in Redis first, next to the memory
+ * of hand-offs, so that not even an attempt that is still running can publish it afterwards; then its row is settled.
+ * A crash between the two leaves the row open and the attempt is repeated.
+ */
+import { ApplicationFailure, Context } from '@temporalio/activity';
+import type { WorkflowClient } from '@temporalio/client';
+import type { Redis } from 'ioredis';
+import pLimit from 'p-limit';
+import type { Pool } from 'pg';
+import type { Logger } from 'pino';
+import { routeRefOf } from '../../api/ids.ts';
+import { ROUTE_OPEN } from '../../workflows/failures.ts';
+import type { RouteKey, RouteTotals, SettledStatus } from '../../workflows/intent/contract.ts';
+import { SETTLED_SIGNAL, routeWorkflowId } from '../../workflows/intent/contract.ts';
+import { query } from '../postgres.ts';
+import { handOff, handOffKey } from './hand-off.ts';
+import { loadRoute } from './route-rows.ts';
+import { signalIfRunning } from '../workflows.ts';
+
+/** Routes of one statement: a large notification is cancelled in steps that each report progress. */
+const BATCH_SIZE = 500;
+const PARALLEL_SIGNALS = 20;
+
+export interface SteeringResources {
+  db: Pool;
+  redis: Redis;
+  workflows: WorkflowClient;
+  log: Logger;
+}
+
+export type SteeringActivities = ReturnType<typeof createSteeringActivities>;
+
+interface OpenRoute {
+  route_id: string;
+  generation: number;
+}
+
+export function createSteeringActivities({ db, redis, workflows, log }: SteeringResources) {
+  async function close(notificationId: string, routes: OpenRoute[]): Promise<void> {
+    const entries = await Promise.all(
+      routes.map(({ route_id, generation }) =>
+        handOff.close(redis, handOffKey(notificationId, route_id, generation)),
+      ),
+    );
+    await query(db, SETTLE_CLOSED, [
+      notificationId,
+      routes.map(({ route_id }) => route_id),
+      entries.map((entry) => entry !== undefined),
+    ]);
+  }
+
+  /** All that were ever cancelled: a crash may have come between closing some and telling them. */
+  async function tellSkipped(notificationId: string): Promise<void> {
+    const limit = pLimit(PARALLEL_SIGNALS);
+    for (let after = ''; ;) {
+      const page = await query<{ route_id: string }>(db, LIST_CANCELLED, [notificationId, after, BATCH_SIZE]);
+      await limit.map(page, async ({ route_id }) => {
+        const workflowId = routeWorkflowId(notificationId, routeRefOf(route_id));
+        await signalIfRunning(workflows, workflowId, SETTLED_SIGNAL);
+      });
+      Context.current().heartbeat(after);
+      after = page.at(-1)?.route_id ?? '';
+      if (page.length < BATCH_SIZE) return;
+    }
+  }
+
+  return {
+    /**
+     * Skips one route unless it is settled already.
+     *
+     * @returns how it is settled: `published` when cancelling came too late.
+     */
+    async skipRoute(key: RouteKey): Promise<SettledStatus> {
+      const route = await loadRoute(db, key);
+      if (isOpen(route.status)) await close(route.notification_id, [route]);
+      const { status } = await loadRoute(db, key);
+      if (isOpen(status)) throw stillOpen(key);
+      return status as SettledStatus;
+    },
+
+    /**
+     * Skips every route of a notification that is still open, then tells the routes' workflows, which may be waiting
+     * for something that does not matter any more. Does nothing for a notification that was never accepted.
+     */
+    async skipOpenRoutes(notificationId: string): Promise<void> {
+      for (let total = 0; ;) {
+        const open = await query<OpenRoute>(db, LIST_OPEN, [notificationId, BATCH_SIZE]);
+        if (open.length > 0) await close(notificationId, open);
+        total += open.length;
+        Context.current().heartbeat(total);
+        if (open.length < BATCH_SIZE) {
+          await tellSkipped(notificationId);
+          log.info(
+            { notification_id: notificationId, result: 'skipped', routes: total },
+            'notification cancelled',
+          );
+          return;
+        }
+      }
+    },
+
+    /** @throws ApplicationFailure `RouteOpen`, retried, for as long as the route is on its way. */
+    async awaitSettled(key: RouteKey): Promise<SettledStatus> {
+      const { status } = await loadRoute(db, key);
+      if (isOpen(status)) throw stillOpen(key);
+      return status as SettledStatus;
+    },
+
+    /**
+     * The same for the routes at [offset, offset + limit) of a notification, ordered by route id. Those that
+     * acceptance skipped are not counted.
+     */
+    async awaitBatchSettled(notificationId: string, offset: number, limit: number): Promise<RouteTotals> {
+      const rows = await query<{ status: string; count: number }>(db, COUNT_BATCH, [
+        notificationId,
+        offset,
+        limit,
+      ]);
+      const count = (status: string) => rows.find((row) => row.status === status)?.count ?? 0;
+      const open = count('pending') + count('failed');
+      if (open > 0) {
+        throw ApplicationFailure.create({ type: ROUTE_OPEN, message: `${open} routes are not settled yet` });
+      }
+      return {
+        published: count('published'),
+        skipped: count('skipped'),
+        deadLettered: count('dead_letter'),
+      };
+    },
+  };
+}
+
+const isOpen = (status: string): boolean => status === 'pending' || status === 'failed';
+
+const stillOpen = ({ routeRef }: RouteKey) =>
+  ApplicationFailure.create({ type: ROUTE_OPEN, message: `${routeRef} is not settled yet` });
+
+const LIST_OPEN = {
+  name: 'list_open_routes',
+  text: `
+    SELECT route_id,
+           (SELECT count(*)::int
+              FROM notification.replays
+             WHERE replays.notification_id = route.notification_id AND replays.route_id = route.route_id
+           ) AS generation
+      FROM notification.routes AS route
+     WHERE notification_id = $1 AND status IN ('pending', 'failed')
+     ORDER BY route_id
+     LIMIT $2`,
+};
+
+/** Those that acceptance skipped have no workflow. */
+const LIST_CANCELLED = {
+  name: 'list_cancelled_routes',
+  text: `
+    SELECT route_id
+      FROM notification.routes
+     WHERE notification_id = $1 AND skipped_at > created_at AND route_id > $2
+     ORDER BY route_id
+     LIMIT $3`,
+};
+
+const SETTLE_CLOSED = {
+  name: 'settle_closed_routes',
+  text: `
+    UPDATE notification.routes AS route
+       SET status = CASE WHEN closed.was_published THEN 'published' ELSE 'skipped' END,
+           attempt_count = attempt_count + closed.was_published::int,
+           next_attempt_at = NULL,
+           published_at = CASE WHEN closed.was_published THEN statement_timestamp() END,
+           skipped_at = CASE WHEN NOT closed.was_published THEN statement_timestamp() END,
+           updated_at = statement_timestamp()
+      FROM unnest($2::text[], $3::boolean[]) AS closed (route_id, was_published)
+     WHERE route.notification_id = $1 AND route.route_id = closed.route_id AND status IN ('pending', 'failed')`,
+};
+
+const COUNT_BATCH = {
+  name: 'count_batch',
+  text: `
+    SELECT status, count(*)::int AS count
+      FROM (SELECT status, created_at, skipped_at
+              FROM notification.routes
+             WHERE notification_id = $1
+             ORDER BY route_id
+            OFFSET $2 LIMIT $3) AS batch
+     WHERE skipped_at IS DISTINCT FROM created_at
+     GROUP BY status`,
+};

@@ -1,0 +1,176 @@
+/**
+ * Client of the User Service's one internal call (seed "Recipient Enrichment And Locale Policy").
+ *
+ * A breaker stands in front of it, one per process: intents wait durably and try again for ever, and together they must
+ * not keep a service down that is trying to come back.
+ */
+import {
+  BrokenCircuitError,
+  ConsecutiveBreaker,
+  DelegateBackoff,
+  circuitBreaker,
+  handleType,
+} from 'cockatiel';
+import type { Logger } from 'pino';
+import { request } from 'undici';
+import type { Locale } from '../../api/intent/mail-command.ts';
+import { resolveLocale } from '../../api/intent/mail-command.ts';
+import { subjectNotFoundSchema, userPath, userSchema } from '../../api/intent/user-service.ts';
+import { ladderDelayMs } from '../../workflows/policies.ts';
+
+/** An answer larger than this is no user record; reading on would only cost memory. */
+const MAX_BODY_BYTES = 64 * 1024;
+
+/** Failures in a row that open the breaker: more than a restart's hiccup, fewer than one large intent's lookups. */
+const FAILURES_IN_A_ROW = 10;
+/** Pauses double between these, ms. The longest is that of Temporal's retries of an acceptance. */
+const SHORTEST_PAUSE_MS = 1_000;
+const LONGEST_PAUSE_MS = 30_000;
+
+export interface Recipient {
+  userId: string;
+  email: string;
+  locale: Locale;
+}
+
+/** The service did not give a usable answer: worth another try later. */
+export class UserServiceError extends Error {
+  override name = 'UserServiceError';
+}
+
+/** The service itself is in trouble, whoever was asked for: a time-out, a broken connection, 5xx or 429. */
+class OutageError extends UserServiceError {}
+
+export interface UserService {
+  /**
+   * Looks one user up.
+   *
+   * @returns the recipient, or undefined when the service says `subject_not_found`.
+   * @throws UserServiceError on a time-out, a broken connection, another status or an unusable body; at once while the
+   * service is being left alone after such failures, except for one lookup that finds out whether it is back. Lookups
+   * during that one wait for its result.
+   */
+  findRecipient(userId: string): Promise<Recipient | undefined>;
+}
+
+interface Answer {
+  status: number;
+  /** Undefined when it is too long to be read. */
+  text: string | undefined;
+}
+
+interface UserServiceOptions {
+  baseUrl: string;
+  /** For the whole exchange, connecting and reading included, ms. */
+  timeoutMs: number;
+  log: Logger;
+}
+
+export function createUserService({ baseUrl, timeoutMs, log }: UserServiceOptions): UserService {
+  const base = baseUrl.replace(/\/+$/, '');
+  const unlessLeftAlone = createBreaker(log);
+
+  async function exchange(path: string): Promise<Answer> {
+    const signal = AbortSignal.timeout(timeoutMs);
+    const response = await request(base + path, { signal, headers: { accept: 'application/json' } });
+    return { status: response.statusCode, text: await textOf(response.body) };
+  }
+
+  /** @throws OutageError; every other answer says that the service is up. */
+  async function ask(path: string): Promise<Answer> {
+    const answer = await exchange(path).catch((error: unknown) => {
+      throw new OutageError(`User Service did not answer: ${reasonOf(error)}`, { cause: error });
+    });
+    if (answer.status >= 500 || answer.status === 429) throw new OutageError(statusMessage(answer.status));
+    return answer;
+  }
+
+  return {
+    async findRecipient(userId) {
+      const path = userPath(userId);
+      if (path === undefined) return undefined;
+      const { status, text } = await unlessLeftAlone(() => ask(path));
+      if (text === undefined) {
+        throw new UserServiceError(
+          `User Service gave an unusable answer: it is larger than ${MAX_BODY_BYTES} bytes`,
+        );
+      }
+      const body = parseJson(text);
+      if (status === 404 && subjectNotFoundSchema.safeParse(body).success) return undefined;
+      if (status !== 200) throw new UserServiceError(statusMessage(status));
+      const user = userSchema.safeParse(body);
+      if (!user.success) {
+        // Names of fields only: the body holds a person's data.
+        const fields = user.error.issues.map((issue) => issue.path.join('.') || 'body').join(', ');
+        throw new UserServiceError(`User Service gave an unusable answer: ${fields}`);
+      }
+      return { userId, email: user.data.email, locale: resolveLocale(user.data.preferred_language) };
+    },
+  };
+}
+
+/**
+ * @returns runs a lookup, or throws UserServiceError without running it while the service is being left alone. Any
+ * answer, however useless for its user, ends the count of failures.
+ */
+function createBreaker(log: Logger): <T>(lookup: () => Promise<T>) => Promise<T> {
+  let leftAloneUntil = 0;
+  let lastFailure = '';
+  const breaker = circuitBreaker(handleType(OutageError), {
+    breaker: new ConsecutiveBreaker(FAILURES_IN_A_ROW),
+    halfOpenAfter: new DelegateBackoff(({ attempt }: { attempt: number }) => {
+      const pauseMs = ladderDelayMs(attempt, SHORTEST_PAUSE_MS, LONGEST_PAUSE_MS);
+      leftAloneUntil = Date.now() + pauseMs;
+      return pauseMs;
+    }),
+  });
+  breaker.onBreak((reason) => {
+    if ('error' in reason && reason.error instanceof OutageError) lastFailure = reason.error.message;
+    log.warn(
+      { pause_ms: leftAloneUntil - Date.now(), reason: lastFailure },
+      'User Service is failing and left alone for a while',
+    );
+  });
+  breaker.onReset(() => log.info('User Service answers again'));
+
+  return async (lookup) => {
+    try {
+      return await breaker.execute(lookup);
+    } catch (error) {
+      if (!(error instanceof BrokenCircuitError)) throw error;
+      const leftMs = Math.max(1, leftAloneUntil - Date.now());
+      throw new UserServiceError(
+        `User Service is being left alone for another ${leftMs} ms after repeated failures, the last: ${lastFailure}`,
+        { cause: error },
+      );
+    }
+  };
+}
+
+/** @returns undefined when the body is larger than MAX_BODY_BYTES; the rest is not read then. */
+async function textOf(body: AsyncIterable<Buffer>): Promise<string | undefined> {
+  const chunks: Buffer[] = [];
+  let size = 0;
+  for await (const chunk of body) {
+    size += chunk.length;
+    if (size > MAX_BODY_BYTES) return undefined;
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks).toString('utf8');
+}
+
+const statusMessage = (status: number): string => `User Service answered with status ${status}`;
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+function reasonOf(error: unknown): string {
+  // By name: time-outs of the platform are not instances of this realm's Error everywhere.
+  const { name, message, code } = error as NodeJS.ErrnoException;
+  return name === 'TimeoutError' ? 'timed out' : message || (code ?? name);
+}

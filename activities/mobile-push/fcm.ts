@@ -1,0 +1,271 @@
+/**
+ * Sends to Firebase Cloud Messaging with firebase-admin, one request for each message and token (seed mobile-push,
+ * "Processing Flow"). What the SDK would decide behind the workflow's back is taken from it: whether to try again, how
+ * long to wait, and how many connections to open.
+ */
+import { AsyncLocalStorage } from 'node:async_hooks';
+import { createPrivateKey, randomUUID } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import type { ClientRequest } from 'node:http';
+import { Agent } from 'node:https';
+import { isIP } from 'node:net';
+import { addAbortSignal } from 'node:stream';
+import type { AppOptions, Credential } from 'firebase-admin/app';
+import { SDK_VERSION, cert, deleteApp, initializeApp } from 'firebase-admin/app';
+import type { Messaging } from 'firebase-admin/messaging';
+import { getMessaging } from 'firebase-admin/messaging';
+import { z } from 'zod';
+import type { FcmFailure } from './fcm-outcome.ts';
+import { QUOTA_EXCEEDED, failureOf } from './fcm-outcome.ts';
+import type { MobileMessage } from './message.ts';
+
+const DEFAULT_TIMEOUT_MS = 10_000;
+const DEFAULT_MAX_SOCKETS = 50;
+/** FCM asks for a minute of silence after a 429 that does not say how long. */
+const SHORTEST_BRAKE_MS = 60_000;
+/** Google's front ends drop idle connections after some minutes without a word; ours go first. */
+const IDLE_SOCKET_MS = 60_000;
+
+/** What became of a send. */
+export type FcmOutcome =
+  | { outcome: 'sent'; messageId: string }
+  /** The project's brake holds: nothing was sent, and no attempt was made. */
+  | { outcome: 'braked'; retryInMs: number }
+  | FcmFailure;
+
+export interface FcmSender {
+  /** One request at most. Never rejects: whatever goes wrong is an outcome. */
+  send(message: MobileMessage, token: string): Promise<FcmOutcome>;
+  /** Closes the connections; sends under way come out as `retry`. */
+  close(): Promise<void>;
+}
+
+/** Where to send to, and as whom. */
+export type FcmTarget =
+  /** Google, as the service account of this JSON file (GOOGLE_APPLICATION_CREDENTIALS), to that account's project. */
+  | { credentialsFile: string }
+  /** A server that speaks FCM's protocol, such as `dev/fcm.ts`; with an access token that means nothing. */
+  | {
+      /** `https://host:port`. */
+      endpoint: string;
+      /** The authority of its certificate; default: those that Node knows. */
+      caPem?: string;
+      projectId?: string;
+    };
+
+export interface FcmSenderOptions {
+  target: FcmTarget;
+  /**
+   * For the whole exchange, ms: access token, waiting for a socket, connecting, answer. Default 10,000; above 15,000
+   * the SDK gives up on a silent server before.
+   */
+  timeoutMs?: number;
+  /** Connections at once; further sends wait for one. Default 50. */
+  maxSockets?: number;
+  /** Default: one of its own, 60 s at least. */
+  brake?: Brake;
+}
+
+/** The file with the credentials cannot be used. Names the file and the fields, never a value. */
+export class FcmCredentialError extends Error {
+  override name = 'FcmCredentialError';
+}
+
+/**
+ * Holds all sends of this process up. FCM's quota belongs to the project: a message that goes on after a 429 takes
+ * from the others' quota, and lengthens the time until FCM takes any.
+ */
+export interface Brake {
+  /** How long it still holds, ms; 0 when it does not. */
+  remainingMs(now?: number): number;
+  /** Holds for `ms` from now, or the least time if that is longer; never shortens an earlier hold. */
+  hold(ms: number, now?: number): void;
+}
+
+/** @param options.minMs what a hold lasts at least. Its clock is `performance.now()`, which nobody sets back. */
+export function createBrake({ minMs }: { minMs: number }): Brake {
+  let until = 0;
+  return {
+    remainingMs: (now = performance.now()) => Math.max(0, Math.ceil(until - now)),
+    hold: (ms, now = performance.now()) => {
+      until = Math.max(until, now + Math.max(minMs, ms));
+    },
+  };
+}
+
+/**
+ * @throws FcmCredentialError when the file cannot be used; Error when the endpoint is no https URL, or when
+ * firebase-admin or Node are not built as this module expects.
+ */
+export function createFcmSender(options: FcmSenderOptions): FcmSender {
+  const { target, timeoutMs = DEFAULT_TIMEOUT_MS, maxSockets = DEFAULT_MAX_SOCKETS } = options;
+  const { brake = createBrake({ minMs: SHORTEST_BRAKE_MS }) } = options;
+  const agent = new Agent({
+    keepAlive: true,
+    maxSockets,
+    timeout: IDLE_SOCKET_MS,
+    ...('endpoint' in target ? connectionTo(target.endpoint, target.caPem) : {}),
+  });
+  endRequestsWithTheirSends(agent);
+  // Apps are known by name in the whole process, and one process may hold several senders.
+  const app = initializeApp({ ...identityOf(target), httpAgent: agent }, `fcm-${randomUUID()}`);
+  const messaging = getMessaging(app);
+  disableHiddenRetries(messaging);
+  let closed = false;
+
+  return {
+    async send(message, token) {
+      const retryInMs = brake.remainingMs();
+      if (retryInMs > 0) return { outcome: 'braked', retryInMs };
+      // The SDK would call it a bad message.
+      if (token === '') {
+        return {
+          outcome: 'remove',
+          code: 'messaging/invalid-registration-token',
+          reason: 'the token is empty',
+        };
+      }
+      try {
+        const messageId: unknown = await withDeadline(timeoutMs, () => messaging.send({ ...message, token }));
+        if (typeof messageId === 'string' && messageId !== '') return { outcome: 'sent', messageId };
+        throw new Error('FCM answered 200 without the name of a message');
+      } catch (error) {
+        const failure = failureOf(error, token);
+        if (failure.outcome !== 'retry' || failure.code !== QUOTA_EXCEEDED) return failure;
+        brake.hold(failure.retryAfterMs ?? 0);
+        return { ...failure, retryAfterMs: brake.remainingMs() };
+      }
+    },
+
+    async close() {
+      if (closed) return;
+      closed = true;
+      await deleteApp(app);
+      agent.destroy();
+    },
+  };
+}
+
+/**
+ * Leads every connection of an agent to an endpoint: firebase-admin knows one host only, and an agent's own options
+ * come before those of a request. The certificate is checked against the endpoint's name.
+ */
+function connectionTo(endpoint: string, caPem: string | undefined) {
+  const { protocol, hostname, port } = new URL(endpoint);
+  if (protocol !== 'https:') throw new Error(`FCM endpoint ${endpoint} is not an https URL`);
+  const host = hostname.replace(/^\[|\]$/g, '');
+  return {
+    host,
+    port: Number(port || 443),
+    // Without it, the name of the request's host would be asked for; an address is no server name.
+    servername: isIP(host) === 0 ? host : '',
+    ...(caPem === undefined ? {} : { ca: caPem }),
+  };
+}
+
+function identityOf(target: FcmTarget): Pick<AppOptions, 'credential' | 'projectId'> {
+  if ('endpoint' in target) return { credential: LOCAL_CREDENTIAL, projectId: target.projectId ?? 'local' };
+  const account = readServiceAccount(target.credentialsFile);
+  return { credential: cert(account), projectId: account.projectId };
+}
+
+/** For endpoints that are not Google's: its token server is never asked. */
+const LOCAL_CREDENTIAL: Credential = {
+  getAccessToken: async () => ({ access_token: 'local', expires_in: 3_600 }),
+};
+
+const serviceAccountSchema = z.object({
+  type: z.literal('service_account'),
+  project_id: z.string().min(1),
+  client_email: z.string().min(1),
+  private_key: z.string().refine(isPrivateKey),
+});
+
+function readServiceAccount(path: string) {
+  const unusable = (problem: string): FcmCredentialError =>
+    new FcmCredentialError(`service account file ${path} ${problem}`);
+  let text: string;
+  try {
+    text = readFileSync(path, 'utf8');
+  } catch (error) {
+    throw unusable(`cannot be read: ${(error as NodeJS.ErrnoException).code}`);
+  }
+  let json: unknown;
+  try {
+    json = JSON.parse(text);
+  } catch {
+    // Not with the cause: its message quotes the file, which holds a private key.
+    throw unusable('is not JSON');
+  }
+  const parsed = serviceAccountSchema.safeParse(json);
+  if (!parsed.success) {
+    const fields = parsed.error.issues.map(({ path: [field] }) => String(field ?? 'JSON object'));
+    throw unusable(`lacks a usable ${fields.join(', ')}`);
+  }
+  const { project_id: projectId, client_email: clientEmail, private_key: privateKey } = parsed.data;
+  return { projectId, clientEmail, privateKey };
+}
+
+function isPrivateKey(pem: string): boolean {
+  try {
+    return createPrivateKey(pem).type === 'private';
+  } catch {
+    return false;
+  }
+}
+
+/**
+ * The SDK repeats a request up to 4 times on 503 and on broken connections, within one `send()`: the workflow, which
+ * counts attempts and spaces them, would not know. There is no option; the version is pinned because of this line.
+ */
+function disableHiddenRetries(messaging: Messaging): void {
+  const { messagingRequestHandler: handler } = messaging as unknown as {
+    messagingRequestHandler?: { httpClient?: { retry?: { maxRetries?: unknown } } };
+  };
+  const retry = handler?.httpClient?.retry;
+  if (typeof retry?.maxRetries !== 'number') {
+    throw new Error(
+      `firebase-admin ${SDK_VERSION} does not keep its retries where 14.5.1 does; they must be off`,
+    );
+  }
+  retry.maxRetries = 0;
+}
+
+/** The end of the send that a request belongs to: the SDK hands no signal through. */
+const deadline = new AsyncLocalStorage<AbortSignal>();
+
+/**
+ * Ends requests with their sends, those that still wait for a socket included: such a one would otherwise be sent when
+ * its caller had long given up. An agent sees every request in `addRequest`, which Node does not document but many
+ * agents build on.
+ */
+function endRequestsWithTheirSends(agent: Agent): void {
+  const hooked = agent as Agent & { addRequest?: (request: ClientRequest, ...rest: unknown[]) => void };
+  const addRequest = hooked.addRequest?.bind(agent);
+  if (!addRequest)
+    throw new Error(`Node ${process.version} has no Agent.addRequest; sends could not be ended`);
+  hooked.addRequest = (request, ...rest) => {
+    const signal = deadline.getStore();
+    if (signal) addAbortSignal(signal, request);
+    addRequest(request, ...rest);
+  };
+}
+
+/**
+ * The SDK's own 15 s count silence only, and a send whose answer is cut off in the middle never settles there.
+ *
+ * @throws Error with firebase-admin's code `app/network-timeout`, and what the work throws.
+ */
+async function withDeadline<T>(timeoutMs: number, work: () => Promise<T>): Promise<T> {
+  const { promise: late, reject } = Promise.withResolvers<never>();
+  const ending = new AbortController();
+  const timer = setTimeout(() => {
+    reject(Object.assign(new Error(`no answer within ${timeoutMs} ms`), { code: 'app/network-timeout' }));
+    ending.abort();
+  }, timeoutMs);
+  try {
+    return await Promise.race([deadline.run(ending.signal, work), late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}

@@ -1,0 +1,220 @@
+/**
+ * From a stream entry to a durable job: a row in the log with what is to be shown, then a workflow that works on it
+ * (seed mobile-push, "Processing Flow" 1 to 3). Both may be repeated: a row is written once, a workflow started once.
+ */
+import { createHash } from 'node:crypto';
+import type { WorkflowClient } from '@temporalio/client';
+import { WorkflowExecutionAlreadyStartedError, WorkflowNotFoundError } from '@temporalio/client';
+import type { Pool } from 'pg';
+import type { Logger } from 'pino';
+import { searchableKey } from '../../api/ids.ts';
+import type { MalformedJob } from '../../api/mobile-push/job.ts';
+import { malformedJob, parseMobileJob } from '../../api/mobile-push/job.ts';
+import { cutText } from '../../api/text.ts';
+import {
+  MOBILE_PUSH_WORKFLOW,
+  MOBILE_TASK_QUEUE,
+  mobilePushAttributes,
+  mobilePushWorkflowId,
+} from '../../workflows/mobile-push/contract.ts';
+import type { Metrics } from '../metrics.ts';
+import { mobileMessage } from './message.ts';
+import { query } from '../postgres.ts';
+import type { StreamEntry } from '../stream-entry.ts';
+
+/** How long one call to Temporal may take before it counts as failed, ms. */
+const CALL_DEADLINE_MS = 5_000;
+/** As long as every push id, for the size of the message. */
+const SOME_PUSH_ID = '0'.repeat(32);
+const MAX_SUMMARY_LENGTH = 80;
+/** Temporal takes no longer key. */
+const MAX_FAIRNESS_KEY_BYTES = 64;
+
+export interface MobileIntakeResources {
+  db: Pool;
+  workflows: WorkflowClient;
+  log: Logger;
+  metrics: Metrics;
+}
+
+export function createMobileIntake({ db, workflows, log, metrics }: MobileIntakeResources) {
+  return {
+    /**
+     * Resolves when the entry is durable, as a job that is worked on or as a malformed one.
+     *
+     * @throws ApplicationFailure `PostgresUnavailable`, or what the client of Temporal fails with.
+     */
+    async take(entry: StreamEntry): Promise<void> {
+      const parsed = read(entry);
+      if (!parsed.ok) return refuse(parsed.malformed);
+      const { jobId, userId, content } = parsed.job;
+      const values = [jobId, userId, content.channel, JSON.stringify(content)];
+      const [row] = await query<{ status: string }>(db, RECORD_JOB, values);
+      // Otherwise it was worked on before; Temporal may have forgotten its workflow by now.
+      if (row?.status === 'pending') await start({ jobId, userId, channel: content.channel });
+    },
+
+    /**
+     * Writes down an entry that was delivered as often as it may be, so that an operator can replay it. Nothing to
+     * give up when only its acknowledgement was missing.
+     *
+     * @throws as `take`.
+     */
+    async giveUp(entry: StreamEntry, deliveries: number): Promise<void> {
+      const parsed = read(entry);
+      if (!parsed.ok) return refuse(parsed.malformed);
+      const { jobId, userId, content } = parsed.job;
+      if (await isStarted(jobId)) return;
+      const message = `delivered ${deliveries} times without being taken`;
+      const values = [jobId, userId, content.channel, JSON.stringify(content), message];
+      const [givenUp] = await query(db, RECORD_GIVEN_UP, values);
+      if (!givenUp) return;
+      metrics.mobileMaxRetries({ what: 'entry' });
+      log.error(
+        { event: 'notifications.max_retries', job_id: jobId, deliveries },
+        'stream entry given up; the job can be replayed',
+      );
+    },
+
+    /**
+     * Goes on with jobs whose entries are gone from the stream, as far as they were written down.
+     *
+     * @returns ids of entries that nothing is known about.
+     * @throws as `take`.
+     */
+    async recover(jobIds: string[]): Promise<string[]> {
+      const rows = await query<RecordedRow>(db, LIST_RECORDED, [jobIds]);
+      for (const row of rows) {
+        if (row.status !== 'pending') continue;
+        await start({ jobId: row.job_id, userId: row.user_id, channel: row.channel });
+      }
+      return jobIds.filter((id) => !rows.some((row) => row.job_id === id));
+    },
+
+    /** Whether PostgreSQL and Temporal answer. Never throws. */
+    async isReachable(): Promise<boolean> {
+      // A workflow that cannot be there: answered from Temporal's database, where starts go too.
+      const attempts = [query(db, PING, []), isStarted('none')];
+      return (await Promise.allSettled(attempts)).every(({ status }) => status === 'fulfilled');
+    },
+  };
+
+  function read({ id, fields }: StreamEntry) {
+    const parsed = parseMobileJob(id, fields);
+    if (!parsed.ok) return parsed;
+    const message = mobileMessage(parsed.job.content, SOME_PUSH_ID);
+    if (!('problem' in message)) return parsed;
+    return {
+      ok: false as const,
+      malformed: malformedJob(id, fields, 'invalid_message', message.problem, parsed.job.userId),
+    };
+  }
+
+  async function refuse({
+    jobId,
+    userId,
+    failureCode,
+    failureMessage,
+    rawFields,
+  }: MalformedJob): Promise<void> {
+    const values = [jobId, userId ?? null, failureCode, failureMessage, JSON.stringify(rawFields)];
+    const [isNew] = await query(db, RECORD_MALFORMED_JOB, values);
+    log.warn(
+      { job_id: jobId, outcome: 'malformed', failure_code: failureCode, reason: failureMessage },
+      'malformed mobile job recorded',
+    );
+    if (isNew) metrics.mobileMalformed({ failure_code: failureCode });
+  }
+
+  async function start({ jobId, userId, channel }: Startable): Promise<void> {
+    try {
+      await withDeadline(() =>
+        workflows.start(MOBILE_PUSH_WORKFLOW, {
+          workflowId: mobilePushWorkflowId(jobId),
+          taskQueue: MOBILE_TASK_QUEUE,
+          args: [{ jobId }],
+          workflowIdReusePolicy: 'REJECT_DUPLICATE',
+          requestEagerStart: true,
+          typedSearchAttributes: mobilePushAttributes(searchableKey(userId)),
+          staticSummary: cutText(`push on ${channel}`, MAX_SUMMARY_LENGTH),
+          // A flood on one channel must not starve the others.
+          priority: { fairnessKey: fairnessKeyOf(channel) },
+        }),
+      );
+    } catch (error) {
+      if (!(error instanceof WorkflowExecutionAlreadyStartedError)) throw error;
+    }
+    log.debug({ job_id: jobId }, 'mobile job started');
+  }
+
+  async function isStarted(jobId: string): Promise<boolean> {
+    try {
+      await withDeadline(() => workflows.getHandle(mobilePushWorkflowId(jobId)).describe());
+      return true;
+    } catch (error) {
+      if (error instanceof WorkflowNotFoundError) return false;
+      throw error;
+    }
+  }
+
+  function withDeadline<T>(call: () => Promise<T>): Promise<T> {
+    return workflows.withDeadline(Date.now() + CALL_DEADLINE_MS, call);
+  }
+}
+
+interface Startable {
+  jobId: string;
+  userId: string;
+  channel: string;
+}
+
+interface RecordedRow {
+  job_id: string;
+  user_id: string;
+  channel: string;
+  status: string;
+}
+
+function fairnessKeyOf(channel: string): string {
+  if (Buffer.byteLength(channel) <= MAX_FAIRNESS_KEY_BYTES) return channel;
+  return createHash('sha256').update(channel).digest('hex');
+}
+
+const PING = { name: 'ping', text: 'SELECT 1' };
+
+/** Returns how the job stands, whoever wrote it down first. */
+const RECORD_JOB = {
+  name: 'record_mobile_job',
+  text: `
+    INSERT INTO notifications.notification_log AS log (job_id, user_id, channel, content)
+    VALUES ($1, $2, $3, $4)
+    ON CONFLICT (job_id) DO UPDATE SET job_id = log.job_id
+    RETURNING status`,
+};
+
+const RECORD_MALFORMED_JOB = {
+  name: 'record_malformed_mobile_job',
+  text: `
+    INSERT INTO notifications.notification_log (job_id, user_id, status, error_code, error_message, raw_fields)
+    VALUES ($1, $2, 'malformed', $3, $4, $5)
+    ON CONFLICT (job_id) DO NOTHING
+    RETURNING 1`,
+};
+
+const RECORD_GIVEN_UP = {
+  name: 'record_given_up_mobile_job',
+  text: `
+    INSERT INTO notifications.notification_log AS log
+      (job_id, user_id, channel, content, status, error_code, error_message)
+    VALUES ($1, $2, $3, $4, 'max_retries', 'max_retries', $5)
+    ON CONFLICT (job_id) DO UPDATE
+      SET status = 'max_retries', error_code = 'max_retries', error_message = $5, updated_at = clock_timestamp()
+      WHERE log.status = 'pending'
+    RETURNING 1`,
+};
+
+const LIST_RECORDED = {
+  name: 'list_recorded_mobile_jobs',
+  text: `
+    SELECT job_id, user_id, channel, status FROM notifications.notification_log WHERE job_id = ANY($1)`,
+};

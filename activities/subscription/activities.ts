@@ -1,0 +1,174 @@
+/** The activities of notification subscriptions: those of the workers of each pool, of the supervisor, and the sweep. */
+import type { WorkflowClient } from '@temporalio/client';
+import { WorkflowNotFoundError } from '@temporalio/client';
+import type {
+  AgentState,
+  ClaimOrder,
+  ClaimOutcome,
+  Pool,
+  Suspension,
+  WorkerKey,
+} from '../../workflows/subscription/contract.ts';
+import { POOLS, SUSPENSION_SIGNAL, poolWorkerWorkflowId } from '../../workflows/subscription/contract.ts';
+import { query } from '../postgres.ts';
+import { signalIfRunning } from '../workflows.ts';
+import type { AgentRow } from './agents.ts';
+import { ensureAgent, loadAgent, setAgentOpen, setAgentSuspension } from './agents.ts';
+import type { SubscriptionResources } from './batches.ts';
+import { claimBatch } from './claims.ts';
+import type { SubscriptionCommands } from './commands.ts';
+import { createConnectionWork } from './connections.ts';
+import { createDeletionWork } from './token-deletion.ts';
+import type { EventKind, SubscriptionEvent } from './events.ts';
+import { announceEvent, relayEventsIfPossible, writeEvent } from './events.ts';
+import { createNtfWork } from './notifications.ts';
+import { createQueueWork } from './queues.ts';
+import { createSmpWork } from './credentials.ts';
+import { reset } from './statistics.ts';
+import { createCommandWork } from './supervisor.ts';
+import { createSweepWork } from './sweep.ts';
+import { inTransaction } from '../transactions.ts';
+
+export type SubscriptionActivities = ReturnType<typeof createSubscriptionActivities>;
+
+/** What went wrong apart from single items. */
+export interface ErrorReport {
+  agentId: string;
+  kind: Exclude<EventKind, 'ERRS'>;
+  error: string;
+  /** Of the worker that died, if it was one. */
+  pool?: Pool;
+  offersRestart?: boolean;
+}
+
+export function createSubscriptionActivities(
+  resources: SubscriptionResources & { commands: SubscriptionCommands },
+) {
+  const { db, log, metrics, workflows, commands, subscription: settings } = resources;
+
+  return {
+    ...createSmpWork(resources),
+    ...createNtfWork(resources),
+    ...createDeletionWork(resources),
+    ...createCommandWork(resources),
+    ...createConnectionWork(resources),
+    ...createQueueWork(resources),
+    ...createSweepWork(resources),
+
+    /** Picks up what is due for a worker, and tells it how to work. */
+    async claim(order: ClaimOrder): Promise<ClaimOutcome> {
+      const agent = await loadAgent(db, order.agentId);
+      const epoch = order.epoch ?? agent?.epoch;
+      if (!agent?.isOpen || epoch !== agent.epoch) return { isClosed: true };
+      const { claim, items, nextDueMs, event } = await claimBatch(db, order, settings.batchSize);
+      if (event) {
+        announceEvent(resources, event);
+        await relayEventsIfPossible(resources);
+      }
+      const { isPaused, isOnline } = agent;
+      return {
+        isClosed: false,
+        epoch,
+        claim,
+        items,
+        ...(nextDueMs === undefined ? {} : { nextDueMs }),
+        suspension: { isPaused, isOnline },
+        settings: { pace: settings.pace, networkWaitMs: settings.networkWaitMs },
+      };
+    },
+
+    /** Tells clients, the log and the metrics. */
+    async reportError({ agentId, kind, error, pool, offersRestart }: ErrorReport): Promise<void> {
+      const event: SubscriptionEvent = {
+        agentId,
+        kind,
+        errors: [{ connId: '', error }],
+        ...(offersRestart ? { offersRestart } : {}),
+      };
+      await inTransaction(db, (client) => writeEvent(client, event));
+      if (pool) metrics.subscriptionDeath({ pool });
+      announceEvent(resources, event);
+      await relayEventsIfPossible(resources);
+    },
+
+    /** Creates what an earlier action left to be created. */
+    sendCreate: (agentId: string, connIds: string[]): Promise<void> =>
+      commands.sendAnyway(agentId, 'create', connIds),
+
+    resetStatistics: (agentId: string): Promise<number> => reset(db, agentId),
+
+    /** @returns how the agent stands, made if there was none. */
+    async loadAgentState(agentId: string): Promise<AgentState> {
+      await ensureAgent(db, agentId);
+      const agent = await loadAgent(db, agentId);
+      return stateOf(agentId, agent!, 0);
+    },
+
+    /**
+     * Closes an agent: nothing is claimed any more, nothing that is under way is written, and its workers end. Or opens
+     * it again; waking workers is up to the caller.
+     */
+    async setOpen(agentId: string, isOpen: boolean): Promise<AgentState> {
+      const agent = await setAgentOpen(db, agentId, isOpen);
+      const keys = isOpen ? [] : await listWorkers(agentId);
+      const cancelled = await Promise.all(keys.map((key) => cancelIfRunning(workflows, key)));
+      const workers = cancelled.filter(Boolean).length;
+      log.info({ agent_id: agentId, epoch: agent.epoch, workers }, isOpen ? 'agent opened' : 'agent closed');
+      return stateOf(agentId, agent, workers);
+    },
+
+    /** Tells the workers that run whether they may use the network. */
+    async suspend(agentId: string, suspension: Suspension): Promise<AgentState> {
+      const agent = await setAgentSuspension(db, agentId, suspension);
+      const keys = await listWorkers(agentId);
+      await Promise.all(
+        keys.map((key) =>
+          signalIfRunning(workflows, poolWorkerWorkflowId(key), SUSPENSION_SIGNAL, suspension),
+        ),
+      );
+      log.info({ agent_id: agentId, paused: agent.isPaused, online: agent.isOnline }, 'agent suspension set');
+      return stateOf(agentId, agent, keys.length);
+    },
+  };
+
+  /** All that there can be, by the servers of the agent. */
+  async function listWorkers(agentId: string): Promise<WorkerKey[]> {
+    const rows = await query<{ kind: string; host: string; port: number }>(db, LIST_SERVERS, [agentId]);
+    return rows.flatMap(({ kind, host, port }) =>
+      POOLS.filter((pool) => (kind === 'smp') === (pool === 'ntf-smp')).map((pool) => ({
+        agentId,
+        pool,
+        server: { host, port },
+      })),
+    );
+  }
+}
+
+function stateOf(
+  agentId: string,
+  { epoch, isOpen, isPaused, isOnline }: AgentRow,
+  workers: number,
+): AgentState {
+  return { agentId, epoch, isOpen, isPaused, isOnline, workers };
+}
+
+async function cancelIfRunning(workflows: WorkflowClient, key: WorkerKey): Promise<boolean> {
+  try {
+    await workflows.getHandle(poolWorkerWorkflowId(key)).cancel();
+    return true;
+  } catch (error) {
+    if (!(error instanceof WorkflowNotFoundError)) throw error;
+    return false;
+  }
+}
+
+const LIST_SERVERS = {
+  name: 'list_subscription_servers',
+  text: `
+    SELECT 'smp' AS kind, host, port FROM subscriptions.smp_servers WHERE agent_id = $1
+    UNION
+    SELECT 'ntf', host, port FROM subscriptions.ntf_servers WHERE agent_id = $1
+    UNION
+    SELECT 'ntf', host, port FROM subscriptions.ntf_tokens_to_delete WHERE agent_id = $1
+     ORDER BY 1, 2, 3`,
+};

@@ -1,0 +1,82 @@
+/** Agents: whether one is open, and may use the network. Owns the SQL of `subscriptions.agents`. */
+import { ApplicationFailure } from '@temporalio/activity';
+import type { Pool, PoolClient } from 'pg';
+import type { Suspension } from '../../workflows/subscription/contract.ts';
+import { SUBSCRIPTION_CLOSED } from '../../workflows/failures.ts';
+import { query } from '../postgres.ts';
+import { run } from '../transactions.ts';
+
+export interface AgentRow extends Suspension {
+  epoch: number;
+  isOpen: boolean;
+}
+
+/** Makes the agent if there is none; one that was closed stays closed. */
+export async function ensureAgent(db: Pool, agentId: string): Promise<void> {
+  await query(db, ENSURE_AGENT, [agentId]);
+}
+
+/** @returns undefined for an agent that does not exist. */
+export async function loadAgent(db: Pool, agentId: string): Promise<AgentRow | undefined> {
+  const [row] = await query<AgentRow>(db, LOAD_AGENT, [agentId]);
+  return row;
+}
+
+/**
+ * Within a transaction that writes what a worker has done: nothing of an earlier epoch is written, and the agent is not
+ * closed before the transaction has ended.
+ *
+ * @throws ApplicationFailure `SubscriptionClosed`, not retried.
+ */
+export async function requireEpoch(client: PoolClient, agentId: string, epoch: number): Promise<void> {
+  const [row] = await run<AgentRow>(client, LOCK_AGENT, [agentId]);
+  if (row?.isOpen && row.epoch === epoch) return;
+  throw ApplicationFailure.nonRetryable(`agent ${agentId} was closed`, SUBSCRIPTION_CLOSED);
+}
+
+/** Ends the epoch and begins another one. Without effect on an agent that is open or closed already. */
+export async function setAgentOpen(db: Pool, agentId: string, isOpen: boolean): Promise<AgentRow> {
+  const [row] = await query<AgentRow>(db, SET_AGENT_OPEN, [agentId, isOpen]);
+  return row!;
+}
+
+export async function setAgentSuspension(
+  db: Pool,
+  agentId: string,
+  { isPaused, isOnline }: Suspension,
+): Promise<AgentRow> {
+  const [row] = await query<AgentRow>(db, SET_AGENT_SUSPENSION, [agentId, isPaused, isOnline]);
+  return row!;
+}
+
+const COLUMNS = `epoch, is_open AS "isOpen", is_paused AS "isPaused", is_online AS "isOnline"`;
+
+const ENSURE_AGENT = {
+  name: 'ensure_subscription_agent',
+  text: 'INSERT INTO subscriptions.agents (agent_id) VALUES ($1) ON CONFLICT DO NOTHING',
+};
+
+const LOAD_AGENT = {
+  name: 'load_subscription_agent',
+  text: `SELECT ${COLUMNS} FROM subscriptions.agents WHERE agent_id = $1`,
+};
+
+const LOCK_AGENT = {
+  name: 'lock_subscription_agent',
+  text: `SELECT ${COLUMNS} FROM subscriptions.agents WHERE agent_id = $1 FOR SHARE`,
+};
+
+const SET_AGENT_OPEN = {
+  name: 'set_subscription_agent_open',
+  text: `
+    UPDATE subscriptions.agents
+       SET is_open = $2, epoch = epoch + (is_open <> $2)::int
+     WHERE agent_id = $1
+    RETURNING ${COLUMNS}`,
+};
+
+const SET_AGENT_SUSPENSION = {
+  name: 'set_subscription_agent_suspension',
+  text: `
+    UPDATE subscriptions.agents SET is_paused = $2, is_online = $3 WHERE agent_id = $1 RETURNING ${COLUMNS}`,
+};

@@ -1,0 +1,189 @@
+/**
+ * What every batch on a router has in common (seed "retrySubActions shrinking retry"): items that failed for now go
+ * back to the workflow, which tries them again; items that failed for good lose their action and are reported in one
+ * event; what succeeded is saved. All of it is one transaction, and the kicks come after it.
+ */
+import { ApplicationFailure, Context } from '@temporalio/activity';
+import type { WorkflowClient } from '@temporalio/client';
+import type { PoolClient } from 'pg';
+import type { KeyBox } from '../../api/key-box.ts';
+import { SUBSCRIPTION_INTERRUPTED } from '../../workflows/failures.ts';
+import type { BatchOrder, BatchOutcome, WorkerKey } from '../../workflows/subscription/contract.ts';
+import type { RetryPace } from '../../workflows/subscription/rules.ts';
+import { classOf } from './router/errors.ts';
+import type { MessagingRouter, NotificationRouter, RouterError } from './router/ports.ts';
+import { dhSecret } from './router/signing.ts';
+import { requireEpoch } from './agents.ts';
+import { FAIL_RECORDS } from './claims.ts';
+import type { EventResources, SubscriptionEvent } from './events.ts';
+import { announceEvent, errorText, relayEventsIfPossible, writeEvent } from './events.ts';
+import { kickAll } from './kicks.ts';
+import { nullActions } from './records.ts';
+import { lockRecords } from './work.ts';
+import { inTransaction, run } from '../transactions.ts';
+
+/** Often enough for the heartbeat time-out of a batch, ms. */
+const HEARTBEAT_MS = 2_000;
+
+export interface SubscriptionResources extends EventResources {
+  workflows: WorkflowClient;
+  keyBox: KeyBox;
+  messagingRouter: MessagingRouter;
+  notificationRouter: NotificationRouter;
+  subscription: SubscriptionSettings;
+}
+
+/** All ms but the first. */
+export interface SubscriptionSettings {
+  /** Most records of one round. */
+  batchSize: number;
+  /** Between the creation of a subscription and its first check, and between two checks. */
+  firstCheckMs: number;
+  checkIntervalMs: number;
+  pace: RetryPace;
+  networkWaitMs: number;
+  /** Age at which a token deletion that never succeeds is given up. */
+  tokenDeletionKeepMs: number;
+  sweepIntervalMs: number;
+}
+
+/** An item that failed, and why. */
+export interface FailedItem {
+  connId: string;
+  error: RouterError;
+}
+
+/** How a batch went. */
+export interface Attempt<Done> {
+  done: Done[];
+  failed: FailedItem[];
+  /** Records that could not be read, with what cannot be. */
+  unreadable: FailedItem[];
+}
+
+export const NO_ACTIVE_TOKEN: RouterError = {
+  source: 'AGENT',
+  code: 'NO_ACTIVE_TOKEN',
+  detail: 'there is no active token with instant notifications',
+};
+export const NO_QUEUE: RouterError = {
+  source: 'AGENT',
+  code: 'CONN NOT_FOUND',
+  detail: 'the connection has no queue',
+};
+/** A router that answers fewer items than it was asked about. */
+export const NO_ANSWER: RouterError = { source: 'BROKER', code: 'TRANSPORT', detail: 'an answer is missing' };
+
+export const UNUSABLE_KEY: RouterError = {
+  source: 'BROKER',
+  code: 'RESPONSE',
+  detail: 'the router answered with a key that leads to no secret',
+};
+
+/** What saving brings: workers to wake, and items that PostgreSQL refused. */
+interface Saved {
+  kicks: WorkerKey[];
+  refused?: FailedItem[];
+}
+
+/**
+ * Ends a batch.
+ *
+ * @param save writes what succeeded, within the transaction.
+ * @throws ApplicationFailure `SubscriptionClosed` when the agent was closed meanwhile: nothing is written then;
+ * `PostgresUnavailable`.
+ */
+export async function settle<Done extends { connId: string }>(
+  resources: SubscriptionResources,
+  order: BatchOrder,
+  { done, failed, unreadable }: Attempt<Done>,
+  save: (client: PoolClient, done: Done[]) => Promise<Saved>,
+): Promise<BatchOutcome> {
+  const { db, log, metrics } = resources;
+  const { agentId, pool, kind, claim, epoch, server, ids } = order;
+  const retryIds = failed.filter(({ error }) => classOf(error) !== 'permanent').map(({ connId }) => connId);
+  const permanent = failed.filter(({ error }) => classOf(error) === 'permanent');
+
+  const { kicks, givenUp, event } = await inTransaction(db, async (client) => {
+    await requireEpoch(client, agentId, epoch);
+    await lockRecords(client, agentId, ids);
+    const { kicks, refused = [] } = await save(client, done);
+    const givenUp = [...permanent, ...refused];
+    await nullActions(
+      client,
+      { agentId, claim },
+      givenUp.map(({ connId }) => connId),
+    );
+    if (unreadable.length > 0 && pool !== 'ntf-tkn-del') {
+      await run(client, FAIL_RECORDS[pool], [agentId, unreadable.map(({ connId }) => connId)]);
+    }
+    const event: SubscriptionEvent = {
+      agentId,
+      kind: 'ERRS',
+      errors: [
+        ...givenUp.map(({ connId, error }) => ({ connId, error: errorText(error) })),
+        ...unreadable.map(({ error }) => ({ connId: '', error: errorText(error) })),
+      ],
+    };
+    await writeEvent(client, event);
+    return { kicks, givenUp: [...givenUp, ...unreadable], event };
+  });
+
+  const counts = { done: done.length, retry: retryIds.length, given_up: givenUp.length };
+  for (const result of ['done', 'retry', 'given_up'] as const) {
+    metrics.subscriptionWork(counts[result], { kind, result });
+  }
+  const level = retryIds.length > 0 ? 'warn' : 'info';
+  const reasons = [...new Set(failed.map(({ error }) => errorText(error)))].slice(0, 5);
+  log[level](
+    {
+      agent_id: agentId,
+      pool,
+      server: `${server.host}:${server.port}`,
+      kind,
+      ...counts,
+      ...(reasons.length > 0 ? { reasons } : {}),
+    },
+    'subscriptions worked on',
+  );
+  announceEvent(resources, event);
+  if (event.errors.length > 0) await relayEventsIfPossible(resources);
+  return { retryIds, unkicked: await kickAll(resources, kicks) };
+}
+
+/**
+ * Runs work on routers with heartbeats. When the process stops or the workflow is cancelled, it is not waited for any
+ * longer: what has not been written then is done again from the rows.
+ *
+ * @throws ApplicationFailure `SubscriptionInterrupted` when the process stops.
+ */
+export async function whileBeating<T>(work: () => Promise<T>): Promise<T> {
+  const activity = Context.current();
+  const beat = setInterval(() => activity.heartbeat(), HEARTBEAT_MS);
+  try {
+    return await Promise.race([work(), activity.cancelled]);
+  } catch (error) {
+    if (!activity.cancellationDetails?.workerShutdown) throw error;
+    throw ApplicationFailure.create({
+      type: SUBSCRIPTION_INTERRUPTED,
+      message: 'the process stops; what it had in hand is picked up again',
+    });
+  } finally {
+    clearInterval(beat);
+  }
+}
+
+/** An item that its sealed keys keep from being worked on. */
+export function unreadableItem(connId: string, cause: unknown): FailedItem {
+  const detail = cause instanceof Error ? cause.message : 'a sealed value does not open';
+  return { connId, error: { source: 'STORE', code: 'INTERNAL', detail } };
+}
+
+/** @returns undefined when no secret can be agreed with the key of the router. */
+export function secretOrNothing(routerPublicKey: Buffer, privateKey: Buffer): Buffer | undefined {
+  try {
+    return dhSecret(routerPublicKey, privateKey);
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,148 @@
+/**
+ * Picking up what is due for one server of a pool. A pick-up gives its rows a claim number and notes the generation
+ * that it saw (subscription-rows.ts); it returns ids and actions, never keys.
+ */
+import type { Pool as Database, PoolClient } from 'pg';
+import type { ClaimOrder, Pool } from '../../workflows/subscription/contract.ts';
+import type { ListKind } from '../../workflows/subscription/rules.ts';
+import { actionOf } from '../../workflows/subscription/rules.ts';
+import type { Statement } from '../postgres.ts';
+import type { SubscriptionEvent } from './events.ts';
+import { writeEvent } from './events.ts';
+import { inTransaction, run } from '../transactions.ts';
+
+export interface Claim {
+  claim: number;
+  items: { id: string; kind: ListKind }[];
+  /** When nothing is due: when the first row will be, epoch ms. */
+  nextDueMs?: number;
+  /** About rows that could not be read. */
+  event?: SubscriptionEvent;
+}
+
+/**
+ * Picks up to `limit` rows that are due, the longest due first.
+ *
+ * @throws ApplicationFailure `PostgresUnavailable`.
+ */
+export function claimBatch(db: Database, order: ClaimOrder, limit: number): Promise<Claim> {
+  return inTransaction(db, (client) =>
+    order.pool === 'ntf-tkn-del' ? claimTokenDeletion(client, order) : claimRecords(client, order, limit),
+  );
+}
+
+async function claimRecords(client: PoolClient, order: ClaimOrder, limit: number): Promise<Claim> {
+  const { agentId, pool, server, nowMs } = order;
+  const statements = RECORD_STATEMENTS[pool as RecordPool];
+  const where = [agentId, server.host, server.port];
+  const rows = await run<CandidateRow>(client, statements.load, [...where, limit]);
+  const read = rows.map((row) => ({ ...row, kind: actionOf(row.ntf_action, row.smp_action, row.action_ms) }));
+  const unreadable = read.filter(({ kind }) => kind === undefined).map(({ conn_id }) => conn_id);
+  const event = await giveUpReading(client, statements.fail, agentId, unreadable);
+  const due = read.flatMap(({ conn_id: id, kind, action_ms: ms }) =>
+    kind === undefined || (kind === 'ntf-check' && ms! > nowMs) ? [] : [{ id, kind }],
+  );
+  const [next] = read.filter(({ kind }) => kind === 'ntf-check');
+  const claim = await number(client);
+  if (due.length > 0) await run(client, CLAIM_RECORDS, [agentId, due.map(({ id }) => id), claim]);
+  return {
+    claim,
+    items: due,
+    ...(due.length === 0 && next ? { nextDueMs: next.action_ms! } : {}),
+    ...(event ? { event } : {}),
+  };
+}
+
+/** The oldest record alone: a router is asked to forget one token at a time. */
+async function claimTokenDeletion(client: PoolClient, { agentId, server }: ClaimOrder): Promise<Claim> {
+  const rows = await run<{ id: string }>(client, LOAD_TOKEN_DELETION, [agentId, server.host, server.port]);
+  return { claim: await number(client), items: rows.map(({ id }) => ({ id, kind: 'token-delete' })) };
+}
+
+/** Marks rows that nobody can make sense of, so that they do not stand in the way of the others. */
+async function giveUpReading(
+  client: PoolClient,
+  statement: Statement,
+  agentId: string,
+  connIds: readonly string[],
+): Promise<SubscriptionEvent | undefined> {
+  if (connIds.length === 0) return undefined;
+  await run(client, statement, [agentId, connIds]);
+  const errors = connIds.map(() => ({ connId: '', error: 'STORE INTERNAL: a record has no valid action' }));
+  const event: SubscriptionEvent = { agentId, kind: 'ERRS', errors };
+  await writeEvent(client, event);
+  return event;
+}
+
+async function number(client: PoolClient): Promise<number> {
+  const [row] = await run<{ claim: number }>(client, NEXT_CLAIM, []);
+  return row!.claim;
+}
+
+type RecordPool = Exclude<Pool, 'ntf-tkn-del'>;
+
+interface CandidateRow {
+  conn_id: string;
+  ntf_action: string | null;
+  smp_action: string | null;
+  action_ms: number | null;
+}
+
+/**
+ * Due or not: what is due comes first, so a batch with nothing due tells when something will be. Of a messaging router
+ * everything counts as due, whatever its time says.
+ */
+const load = (side: 'ntf' | 'smp', condition: string): Statement => ({
+  name: `load_due_${side}_subscriptions`,
+  text: `
+    SELECT conn_id, ntf_action, smp_action,
+           round(extract(epoch FROM action_ts) * 1000)::float8 AS action_ms
+      FROM subscriptions.ntf_subscriptions
+     WHERE agent_id = $1 AND ${side}_host = $2 AND ${side}_port = $3 AND ${side}_action IS NOT NULL
+       AND NOT ${side}_failed ${condition}
+     ORDER BY action_ts, conn_id
+     LIMIT $4
+       FOR UPDATE`,
+});
+
+const fail = (side: 'ntf' | 'smp'): Statement => ({
+  name: `fail_${side}_subscriptions`,
+  text: `
+    UPDATE subscriptions.ntf_subscriptions
+       SET ${side}_failed = true, updated_at = clock_timestamp()
+     WHERE agent_id = $1 AND conn_id = ANY($2::text[])`,
+});
+
+const RECORD_STATEMENTS: Record<RecordPool, { load: Statement; fail: Statement }> = {
+  'ntf-ntf': { load: load('ntf', ''), fail: fail('ntf') },
+  'ntf-smp': { load: load('smp', 'AND action_ts IS NOT NULL'), fail: fail('smp') },
+};
+
+/** Rows that no key opens, whatever their action. */
+export const FAIL_RECORDS: Record<RecordPool, Statement> = {
+  'ntf-ntf': RECORD_STATEMENTS['ntf-ntf'].fail,
+  'ntf-smp': RECORD_STATEMENTS['ntf-smp'].fail,
+};
+
+const NEXT_CLAIM = {
+  name: 'next_subscription_claim',
+  text: "SELECT nextval('subscriptions.claims')::float8 AS claim",
+};
+
+const CLAIM_RECORDS = {
+  name: 'claim_subscription_records',
+  text: `
+    UPDATE subscriptions.ntf_subscriptions
+       SET claim = $3, claimed_generation = generation
+     WHERE agent_id = $1 AND conn_id = ANY($2::text[])`,
+};
+
+const LOAD_TOKEN_DELETION = {
+  name: 'load_due_token_deletion',
+  text: `
+    SELECT id::text
+      FROM subscriptions.ntf_tokens_to_delete
+     WHERE agent_id = $1 AND host = $2 AND port = $3 AND NOT del_failed
+     ORDER BY id
+     LIMIT 1`,
+};

@@ -1,0 +1,314 @@
+/**
+ * Connections and their queues, as operators change them. Each change is one transaction, and returns the commands that
+ * follow from it, which the supervisor queues itself: behind the instant gate where the seed says so.
+ */
+import { Context } from '@temporalio/activity';
+import type { PoolClient } from 'pg';
+import pLimit from 'p-limit';
+import type {
+  Command,
+  ConnectionsSubscribed,
+  CreatedConnection,
+  DeletedConnections,
+  NewConnection,
+  RotateQueue,
+  RotatedQueue,
+  RouterKey,
+  ToggleConnections,
+  ToggledConnections,
+} from '../../workflows/subscription/contract.ts';
+import { query } from '../postgres.ts';
+import type { NewQueueAnswer, NewQueueRequest, RouterResult } from './router/ports.ts';
+import { generateAuthKeys, generateDhKeys } from './router/signing.ts';
+import type { SubscriptionResources } from './batches.ts';
+import { UNUSABLE_KEY, secretOrNothing, whileBeating } from './batches.ts';
+import {
+  DELETE_CONNECTIONS,
+  INSERT_CONNECTION,
+  INSERT_QUEUE,
+  LOAD_CONNECTION,
+  LOAD_FLAGS,
+  REPLACE_QUEUES,
+  SET_SUBSCRIBED,
+  TOGGLE_CONNECTIONS,
+  UPSERT_SMP_SERVER,
+} from './connection-rows.ts';
+import { errorText } from './events.ts';
+import type { CurrentToken } from './gate.ts';
+import { isGateOpen, loadToken } from './gate.ts';
+import { createRecords, deleteRecords } from './records.ts';
+import type { SealedCredentials } from './work.ts';
+import { notifierKeyContext, notifierSecretContext, recipientKeyContext, saveCredentials } from './work.ts';
+import { inTransaction, run } from '../transactions.ts';
+
+/** Queues that are being made at once. */
+const PARALLEL_CONNECTIONS = 10;
+
+/** What a change has come to, and what the supervisor is to do about it. */
+export interface Changed<Result> {
+  result: Result;
+  commands: Command[];
+}
+
+/** A connection to make under an id that stays the same in each attempt. */
+export interface ConnectionOrder extends NewConnection {
+  connId: string;
+}
+
+interface MadeQueue {
+  answer: NewQueueAnswer;
+  recipientPrivateKey: Buffer;
+  credentials?: Omit<SealedCredentials, 'queueId'>;
+}
+
+export function createConnectionWork(resources: SubscriptionResources) {
+  const { db, log, keyBox, messagingRouter } = resources;
+
+  return {
+    /**
+     * Makes connections with a queue each. With the gate open, the queue comes with notifier credentials, and its
+     * subscription begins one step later. A queue whose answer was lost stays unused on its router.
+     */
+    async createConnections(
+      agentId: string,
+      orders: ConnectionOrder[],
+      nowMs: number,
+    ): Promise<Changed<CreatedConnection[]>> {
+      await saveServers(
+        agentId,
+        orders.map(({ server }) => server),
+      );
+      const atMost = pLimit(PARALLEL_CONNECTIONS);
+      const made = await whileBeating(() =>
+        Promise.all(orders.map((order) => atMost(() => createConnection(agentId, order, nowMs)))),
+      );
+      const toCreate = made.flatMap(({ result, isWanted }) =>
+        isWanted && 'connId' in result ? [result.connId] : [],
+      );
+      const result = made.map((one) => one.result);
+      log.info({ agent_id: agentId, asked: orders.length, wanted: toCreate.length }, 'connections created');
+      return { result, commands: commandsOf({ create: toCreate }) };
+    },
+
+    /** Switches notifications of connections. One that is so already is left alone. */
+    async toggleConnections(
+      agentId: string,
+      { connIds, enable }: ToggleConnections,
+    ): Promise<Changed<ToggledConnections>> {
+      // What an attempt that was cut off has changed counts as changed: its commands were lost with it.
+      const isRepeated = Context.current().info.attempt > 1;
+      const { known, changed, isOpen } = await inTransaction(db, async (client) => ({
+        isOpen: isGateOpen(await loadToken(client, agentId)),
+        known: idsIn(await run<IdRow>(client, LOAD_FLAGS, [agentId, connIds])),
+        changed: idsIn(await run<IdRow>(client, TOGGLE_CONNECTIONS, [agentId, connIds, enable, isRepeated])),
+      }));
+      const commands = isOpen ? commandsOf({ [enable ? 'create' : 'smp-delete']: changed }) : [];
+      return toggled(connIds, known, changed.length, commands);
+    },
+
+    /** Notes whether the agent receives from connections, and has the subscriptions of those it does looked after. */
+    async setSubscribed(
+      agentId: string,
+      { connIds, isSubscribed }: ConnectionsSubscribed,
+    ): Promise<Changed<ToggledConnections>> {
+      const { rows, isOpen } = await inTransaction(db, async (client) => ({
+        isOpen: isGateOpen(await loadToken(client, agentId)),
+        rows: await run<FlagRow>(client, SET_SUBSCRIBED, [agentId, connIds, isSubscribed]),
+      }));
+      const wanted = rows.filter(({ is_enabled }) => is_enabled);
+      const unwanted = rows.filter(({ is_enabled }) => !is_enabled);
+      const commands =
+        isOpen && isSubscribed ? commandsOf({ create: idsIn(wanted), 'smp-delete': idsIn(unwanted) }) : [];
+      return toggled(connIds, idsIn(rows), rows.length, commands);
+    },
+
+    /** Deletes connections; their queues go from the routers after that (`removeQueues`). Not behind the gate. */
+    async deleteConnections(agentId: string, connIds: string[]): Promise<Changed<DeletedConnections>> {
+      // What an attempt that was cut off has deleted, a sweep may have removed since, but not its record.
+      const isRepeated = Context.current().info.attempt > 1;
+      const deleted = idsIn(await query<IdRow>(db, DELETE_CONNECTIONS, [agentId, connIds]));
+      log.info({ agent_id: agentId, deleted: deleted.length }, 'connections deleted');
+      return {
+        result: { deleted: deleted.length, unknown: without(connIds, deleted) },
+        commands: commandsOf({ 'delete-sub': isRepeated ? connIds : deleted }),
+      };
+    },
+
+    /**
+     * Gives a connection another queue; the former one goes from its router after that.
+     *
+     * @returns undefined when there is no such connection, a text when the router made no queue.
+     */
+    async rotateQueue(
+      agentId: string,
+      { connId, server }: RotateQueue,
+    ): Promise<Changed<RotatedQueue> | string | undefined> {
+      await saveServers(agentId, [server]);
+      const [connection] = await query<ConnectionRow>(db, LOAD_CONNECTION, [agentId, connId]);
+      if (!connection) return undefined;
+      const made = await whileBeating(() => makeQueue(agentId, server, connection.user_id, false));
+      if (!made.ok) return errorText(made.error);
+      const isOpen = await inTransaction(db, async (client) => {
+        // It is about the former queue. And should this be the last attempt and its answer be lost, the sweep finds a
+        // connection without a record, but not one with another's.
+        await deleteRecords(client, agentId, [connId]);
+        const [former] = await run<{ queue_id: string }>(client, REPLACE_QUEUES, [agentId, connId]);
+        await saveQueue(client, agentId, connId, server, made.value, former?.queue_id);
+        return isGateOpen(await loadToken(client, agentId));
+      });
+      const isCommanded = isOpen && connection.is_enabled;
+      log.info({ agent_id: agentId, conn_id: connId, server: nameOf(server) }, 'queue rotated');
+      return {
+        result: { connId, isCommanded },
+        commands: isCommanded ? commandsOf({ create: [connId] }) : [],
+      };
+    },
+  };
+
+  async function createConnection(
+    agentId: string,
+    order: ConnectionOrder,
+    nowMs: number,
+  ): Promise<{ result: CreatedConnection; isWanted: boolean }> {
+    const { connId, userId, server, enableNotifications = true } = order;
+    const token = await loadToken(db, agentId);
+    const [before] = await query<ConnectionRow>(db, LOAD_CONNECTION, [agentId, connId]);
+    if (before) {
+      return {
+        result: { connId, hasCredentials: before.has_credentials },
+        isWanted: isGateOpen(token) && enableNotifications,
+      };
+    }
+    const made = await makeQueue(agentId, server, userId, isGateOpen(token) && enableNotifications);
+    if (!made.ok) return { result: { error: errorText(made.error) }, isWanted: false };
+    const isOpen = await inTransaction(db, async (client) => {
+      await run(client, INSERT_CONNECTION, [agentId, connId, userId, enableNotifications]);
+      await saveQueue(client, agentId, connId, server, made.value);
+      const current = await loadToken(client, agentId);
+      await insertKeyedRecord(client, agentId, order, made.value, current, nowMs);
+      return isGateOpen(current);
+    });
+    return {
+      result: { connId, hasCredentials: made.value.credentials !== undefined },
+      isWanted: isOpen && enableNotifications,
+    };
+  }
+
+  /** A queue that came with credentials needs no key: its record begins with the subscription. */
+  async function insertKeyedRecord(
+    client: PoolClient,
+    agentId: string,
+    { connId, userId, server }: ConnectionOrder,
+    { credentials }: MadeQueue,
+    token: CurrentToken | undefined,
+    nowMs: number,
+  ): Promise<void> {
+    if (!credentials || !token) return;
+    const record = {
+      connId,
+      userId,
+      smpServer: server,
+      notifierId: credentials.notifierId,
+      ntfServer: token.address,
+      status: 'KEY',
+      action: 'ntf-create' as const,
+    };
+    await createRecords(client, agentId, [record], nowMs);
+  }
+
+  async function makeQueue(
+    agentId: string,
+    address: RouterKey,
+    userId: number,
+    withNotifier: boolean,
+  ): Promise<RouterResult<MadeQueue>> {
+    const recipient = generateAuthKeys();
+    const auth = generateAuthKeys();
+    const dh = generateDhKeys();
+    const request: NewQueueRequest = {
+      address,
+      userId,
+      recipientPublicKey: recipient.publicKey,
+      recipientPrivateKey: recipient.privateKey,
+      ...(withNotifier
+        ? { notifier: { notifierPublicKey: auth.publicKey, recipientDhPublicKey: dh.publicKey } }
+        : {}),
+    };
+    const result = await messagingRouter.createQueue(request);
+    if (!result.ok) return result;
+    const { notifier } = result.value;
+    const made: MadeQueue = { answer: result.value, recipientPrivateKey: recipient.privateKey };
+    if (!notifier) return { ok: true, value: made };
+    const { notifierId, routerDhPublicKey } = notifier;
+    const secret = secretOrNothing(routerDhPublicKey, dh.privateKey);
+    if (!secret) return { ok: false, error: UNUSABLE_KEY };
+    const credentials = {
+      publicKey: auth.publicKey.toString('base64url'),
+      privateKey: keyBox.seal(auth.privateKey, notifierKeyContext(agentId, notifierId)),
+      notifierId,
+      dhSecret: keyBox.seal(secret, notifierSecretContext(agentId, notifierId)),
+    };
+    return { ok: true, value: { ...made, credentials } };
+  }
+
+  async function saveQueue(
+    client: PoolClient,
+    agentId: string,
+    connId: string,
+    server: RouterKey,
+    { answer, recipientPrivateKey, credentials }: MadeQueue,
+    replacedQueueId?: string,
+  ): Promise<void> {
+    const { recipientId, senderId } = answer;
+    const sealed = keyBox.seal(recipientPrivateKey, recipientKeyContext(agentId, recipientId));
+    const [row] = await run<{ queue_id: string }>(client, INSERT_QUEUE, [
+      agentId,
+      connId,
+      server.host,
+      server.port,
+      server.keyHash,
+      recipientId,
+      senderId,
+      sealed,
+      replacedQueueId ?? null,
+    ]);
+    if (credentials) await saveCredentials(client, [{ ...credentials, queueId: row!.queue_id }]);
+  }
+
+  async function saveServers(agentId: string, servers: readonly RouterKey[]): Promise<void> {
+    const distinct = new Map(servers.map((server) => [nameOf(server), server]));
+    for (const [, { host, port, keyHash }] of [...distinct].sort(([one], [other]) =>
+      one < other ? -1 : 1,
+    )) {
+      await query(db, UPSERT_SMP_SERVER, [agentId, host, port, keyHash]);
+    }
+  }
+}
+
+type IdRow = { conn_id: string };
+type FlagRow = IdRow & { is_enabled: boolean };
+type ConnectionRow = FlagRow & { user_id: number; has_credentials: boolean };
+
+const idsIn = (rows: readonly IdRow[]): string[] => rows.map(({ conn_id }) => conn_id);
+const nameOf = ({ host, port }: RouterKey): string => `${host}:${port}`;
+
+function without(all: readonly string[], known: readonly string[]): string[] {
+  const found = new Set(known);
+  return all.filter((connId) => !found.has(connId));
+}
+
+function commandsOf(lists: Partial<Record<Command['kind'], string[]>>): Command[] {
+  return Object.entries(lists).flatMap(([kind, connIds]) =>
+    connIds.length === 0 ? [] : [{ kind: kind as Command['kind'], connIds }],
+  );
+}
+
+function toggled(
+  asked: readonly string[],
+  known: readonly string[],
+  changed: number,
+  commands: Command[],
+): Changed<ToggledConnections> {
+  const commanded = commands.map(({ kind, connIds = [] }) => ({ kind, connections: connIds.length }));
+  return { result: { changed, unknown: without(asked, known), commanded }, commands };
+}

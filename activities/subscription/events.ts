@@ -1,0 +1,152 @@
+/**
+ * What clients are told about an agent: rows of an outbox, written together with what they are about, and appended to a
+ * Redis stream after that. An event whose relay was cut off comes again, with the same `event_id`.
+ */
+import type { Redis } from 'ioredis';
+import type { Pool, PoolClient } from 'pg';
+import type { Logger } from 'pino';
+import type { Metrics } from '../metrics.ts';
+import { reasonOf } from '../reason.ts';
+import type { RouterError } from './router/ports.ts';
+import { inTransaction, run } from '../transactions.ts';
+
+/** `ERRS` is about items of a batch; the other two are about a worker or the supervisor. */
+export type EventKind = 'ERRS' | 'ERR INTERNAL' | 'ERR CRITICAL';
+
+export interface SubscriptionEvent {
+  agentId: string;
+  kind: EventKind;
+  /** The connection id is empty where the error is about none. */
+  errors: { connId: string; error: string }[];
+  /** Of ERR CRITICAL: starting the worker again may help. */
+  offersRestart?: boolean;
+}
+
+export interface EventResources {
+  db: Pool;
+  redis: Redis;
+  log: Logger;
+  metrics: Metrics;
+  eventsStream: string;
+}
+
+const RELAYED_AT_ONCE = 100;
+/** Approximate length to which the stream is trimmed. */
+const STREAM_MAX_LENGTH = 10_000;
+/** One that a router wrote may be of any length. */
+const MAX_ERROR_LENGTH = 300;
+
+/** An error as events, logs and results show it: `NTF AUTH`, or with what is known beyond that. */
+export function errorText({ source, code, detail }: RouterError): string {
+  const text = detail === undefined ? `${source} ${code}` : `${source} ${code}: ${detail}`;
+  // PostgreSQL's jsonb takes no NUL.
+  return text.replaceAll(/\p{Cc}+/gu, ' ').slice(0, MAX_ERROR_LENGTH);
+}
+
+export async function writeEvent(client: PoolClient, event: SubscriptionEvent): Promise<void> {
+  const { agentId, kind, errors, offersRestart = false } = event;
+  if (errors.length === 0) return;
+  await run(client, INSERT_EVENT, [agentId, kind, JSON.stringify(errors), offersRestart]);
+}
+
+/** Logs and counts an event; once its transaction has ended. */
+export function announceEvent(
+  { log, metrics }: Pick<EventResources, 'log' | 'metrics'>,
+  { agentId, kind, errors }: SubscriptionEvent,
+): void {
+  if (errors.length === 0) return;
+  metrics.subscriptionEvent({ kind });
+  log.warn(
+    { agent_id: agentId, kind, errors: errors.slice(0, 20), count: errors.length },
+    'subscription errors',
+  );
+}
+
+/**
+ * Appends events that wait to the stream, oldest first. One process at a time does; whoever finds another at it leaves
+ * it to that one.
+ *
+ * @returns how many. @throws when Redis or PostgreSQL do not answer.
+ */
+export async function relayEvents({ db, redis, eventsStream }: EventResources): Promise<number> {
+  let relayed = 0;
+  for (;;) {
+    const batch = await inTransaction(db, async (client) => {
+      const [lock] = await run<{ is_ours: boolean }>(client, LOCK_RELAY, []);
+      if (!lock?.is_ours) return 0;
+      const events = await run<EventRow>(client, LOAD_EVENTS, [RELAYED_AT_ONCE]);
+      for (const event of events) await append(redis, eventsStream, event);
+      await run(client, MARK_RELAYED, [events.map(({ event_id }) => event_id)]);
+      return events.length;
+    });
+    relayed += batch;
+    if (batch < RELAYED_AT_ONCE) return relayed;
+  }
+}
+
+/** As `relayEvents`, where something else is more important; the sweep relays what stays behind. */
+export async function relayEventsIfPossible(resources: EventResources): Promise<void> {
+  try {
+    await relayEvents(resources);
+  } catch (error) {
+    resources.log.warn({ reason: reasonOf(error) }, 'subscription events wait for the next sweep');
+  }
+}
+
+async function append(redis: Redis, stream: string, event: EventRow): Promise<void> {
+  await redis.xadd(
+    stream,
+    'MAXLEN',
+    '~',
+    STREAM_MAX_LENGTH,
+    '*',
+    'event_id',
+    event.event_id,
+    'agent_id',
+    event.agent_id,
+    'kind',
+    event.kind,
+    'errors_json',
+    JSON.stringify(event.errors),
+    'offers_restart',
+    String(event.offers_restart),
+    'occurred_at_ms',
+    String(event.created_at.getTime()),
+  );
+}
+
+interface EventRow {
+  event_id: string;
+  agent_id: string;
+  kind: EventKind;
+  errors: SubscriptionEvent['errors'];
+  offers_restart: boolean;
+  created_at: Date;
+}
+
+const INSERT_EVENT = {
+  name: 'insert_subscription_event',
+  text: `
+    INSERT INTO subscriptions.events (agent_id, kind, errors, offers_restart) VALUES ($1, $2, $3::jsonb, $4)`,
+};
+
+/** The number is ours alone; it ends with the transaction. */
+const LOCK_RELAY = {
+  name: 'lock_subscription_relay',
+  text: 'SELECT pg_try_advisory_xact_lock(4207716001) AS is_ours',
+};
+
+const LOAD_EVENTS = {
+  name: 'load_subscription_events',
+  text: `
+    SELECT event_id::text, agent_id, kind, errors, offers_restart, created_at
+      FROM subscriptions.events
+     WHERE relayed_at IS NULL
+     ORDER BY event_id
+     LIMIT $1`,
+};
+
+const MARK_RELAYED = {
+  name: 'mark_subscription_events_relayed',
+  text: 'UPDATE subscriptions.events SET relayed_at = clock_timestamp() WHERE event_id = ANY($1::bigint[])',
+};

@@ -1,0 +1,261 @@
+/**
+ * The records of subscriptions, and the guard between the supervisor and the workers: what the supervisor has written
+ * since a worker picked a record up wins over what the worker writes.
+ *
+ * Every write of the supervisor raises the record's generation. A pick-up notes the generation that it saw and gives
+ * the record the number of its claim. A worker's write goes through whole while the generation is that one; when the
+ * supervisor has written since, it brings only what has become of the record, not what is to be done next; and it does
+ * nothing when another claim has the record, as after an attempt that took so long that it was given up.
+ */
+import type { PoolClient } from 'pg';
+import type { RecordAction, ServerKey } from '../../workflows/subscription/rules.ts';
+import type { RouterAddress } from './router/ports.ts';
+import { run } from '../transactions.ts';
+
+/** A record as the supervisor writes it. */
+export interface NewRecord {
+  connId: string;
+  userId: number;
+  smpServer: RouterAddress;
+  notifierId?: string;
+  ntfServer: ServerKey;
+  status: string;
+  action: RecordAction;
+}
+
+/** What a worker has made of a record. */
+export interface WorkedRecord {
+  connId: string;
+  notifierId: string | undefined;
+  subscriptionId: string | undefined;
+  status: string;
+  ntfServer: ServerKey;
+  action: RecordAction;
+  /** Epoch ms. */
+  actionMs: number;
+}
+
+/** Whose records: the claim of a worker. */
+export interface Claimed {
+  agentId: string;
+  claim: number;
+}
+
+/** What the two columns of an action hold: NTF, SMP. */
+export function columnsOf(action: RecordAction): [ntf: string | null, smp: string | null] {
+  return COLUMNS[action];
+}
+
+const COLUMNS: Record<RecordAction, [ntf: string | null, smp: string | null]> = {
+  'ntf-create': ['N', null],
+  'ntf-check': ['C', null],
+  'ntf-delete': ['D', null],
+  'ntf-rotate': ['R', null],
+  'smp-key': [null, 'K'],
+  'smp-delete': [null, 'D'],
+};
+
+const newRecordValues = (records: readonly NewRecord[]): string =>
+  JSON.stringify(
+    records.map(({ connId, userId, smpServer, notifierId, ntfServer, status, action }) => {
+      const [ntfAction, smpAction] = columnsOf(action);
+      return {
+        conn_id: connId,
+        user_id: userId,
+        smp_host: smpServer.host,
+        smp_port: smpServer.port,
+        key_hash: smpServer.keyHash,
+        smp_ntf_id: notifierId ?? null,
+        ntf_host: ntfServer.host,
+        ntf_port: ntfServer.port,
+        status,
+        ntf_action: ntfAction,
+        smp_action: smpAction,
+      };
+    }),
+  );
+
+/** Supervisor: makes records. Rejects with PostgreSQL's error for a connection that has one, or an unknown server. */
+export async function createRecords(
+  client: PoolClient,
+  agentId: string,
+  records: readonly NewRecord[],
+  nowMs: number,
+): Promise<void> {
+  await run(client, CREATE_RECORDS, [agentId, newRecordValues(records), nowMs]);
+}
+
+/** Supervisor: starts records over. */
+export async function resetRecords(
+  client: PoolClient,
+  agentId: string,
+  records: readonly NewRecord[],
+  nowMs: number,
+): Promise<void> {
+  await run(client, RESET_RECORDS, [agentId, newRecordValues(records), nowMs]);
+}
+
+/** Supervisor: sets what is to be done next, and nothing else. */
+export async function setActions(
+  client: PoolClient,
+  agentId: string,
+  connIds: readonly string[],
+  action: RecordAction,
+  nowMs: number,
+): Promise<void> {
+  const [ntfAction, smpAction] = columnsOf(action);
+  await run(client, SET_ACTIONS, [agentId, connIds, ntfAction, smpAction, nowMs]);
+}
+
+/** Supervisor: deletes records, whoever has them. @returns how many there were. */
+export async function deleteRecords(
+  client: PoolClient,
+  agentId: string,
+  connIds: readonly string[],
+): Promise<number> {
+  const deleted = await run(client, DELETE_RECORDS, [agentId, connIds]);
+  return deleted.length;
+}
+
+/**
+ * Worker: writes what has become of records.
+ *
+ * @returns the connections of those that were still the worker's, whole or in part.
+ */
+export async function updateRecords(
+  client: PoolClient,
+  { agentId, claim }: Claimed,
+  records: readonly WorkedRecord[],
+): Promise<string[]> {
+  const values = records.map((record) => {
+    const [ntfAction, smpAction] = columnsOf(record.action);
+    return {
+      conn_id: record.connId,
+      smp_ntf_id: record.notifierId ?? null,
+      ntf_sub_id: record.subscriptionId ?? null,
+      status: record.status,
+      ntf_host: record.ntfServer.host,
+      ntf_port: record.ntfServer.port,
+      ntf_action: ntfAction,
+      smp_action: smpAction,
+      action_ms: record.actionMs,
+    };
+  });
+  const rows = await run<{ conn_id: string }>(client, UPDATE_RECORDS, [
+    agentId,
+    claim,
+    JSON.stringify(values),
+  ]);
+  return rows.map(({ conn_id }) => conn_id);
+}
+
+/** Worker: gives records up. Only a reset by the supervisor brings them back. */
+export async function nullActions(
+  client: PoolClient,
+  { agentId, claim }: Claimed,
+  connIds: readonly string[],
+): Promise<void> {
+  await run(client, NULL_ACTIONS, [agentId, claim, connIds]);
+}
+
+/**
+ * Worker: deletes records. One that the supervisor has written since stays, without ids, for what it is to become.
+ */
+export async function deleteWorkedRecords(
+  client: PoolClient,
+  { agentId, claim }: Claimed,
+  connIds: readonly string[],
+): Promise<void> {
+  await run(client, DELETE_WORKED_RECORDS, [agentId, claim, connIds]);
+}
+
+const NEW_RECORD_COLUMNS = `
+  conn_id text, user_id int, smp_host text, smp_port int, key_hash text, smp_ntf_id text, ntf_host text, ntf_port int,
+  status text, ntf_action text, smp_action text`;
+
+/** The fingerprint is kept only where it is not the server's. */
+const OWN_KEY_HASH = `
+  nullif(new.key_hash, (SELECT key_hash FROM subscriptions.smp_servers AS server
+                         WHERE server.agent_id = $1 AND server.host = new.smp_host AND server.port = new.smp_port))`;
+
+const AT = (ms: string) => `to_timestamp(${ms}::float8 / 1000)`;
+
+const CREATE_RECORDS = {
+  name: 'create_subscription_records',
+  text: `
+    INSERT INTO subscriptions.ntf_subscriptions
+           (agent_id, conn_id, user_id, smp_host, smp_port, smp_server_key_hash, smp_ntf_id, ntf_host, ntf_port, status,
+            ntf_action, smp_action, action_ts)
+    SELECT $1, conn_id, user_id, smp_host, smp_port, ${OWN_KEY_HASH}, smp_ntf_id, ntf_host, ntf_port, status,
+           ntf_action, smp_action, ${AT('$3')}
+      FROM jsonb_to_recordset($2::jsonb) AS new (${NEW_RECORD_COLUMNS})
+     ORDER BY conn_id`,
+};
+
+const RESET_RECORDS = {
+  name: 'reset_subscription_records',
+  text: `
+    UPDATE subscriptions.ntf_subscriptions AS record
+       SET smp_host = new.smp_host, smp_port = new.smp_port, smp_server_key_hash = ${OWN_KEY_HASH},
+           smp_ntf_id = new.smp_ntf_id, ntf_host = new.ntf_host, ntf_port = new.ntf_port, ntf_sub_id = NULL,
+           status = new.status, ntf_action = new.ntf_action, smp_action = new.smp_action, action_ts = ${AT('$3')},
+           generation = generation + 1, ntf_failed = false, smp_failed = false, updated_at = clock_timestamp()
+      FROM jsonb_to_recordset($2::jsonb) AS new (${NEW_RECORD_COLUMNS})
+     WHERE record.agent_id = $1 AND record.conn_id = new.conn_id`,
+};
+
+const SET_ACTIONS = {
+  name: 'set_subscription_actions',
+  text: `
+    UPDATE subscriptions.ntf_subscriptions
+       SET ntf_action = $3, smp_action = $4, action_ts = ${AT('$5')}, generation = generation + 1,
+           ntf_failed = false, smp_failed = false, updated_at = clock_timestamp()
+     WHERE agent_id = $1 AND conn_id = ANY($2::text[])`,
+};
+
+const DELETE_RECORDS = {
+  name: 'delete_subscription_records',
+  text: `
+    DELETE FROM subscriptions.ntf_subscriptions
+     WHERE agent_id = $1 AND conn_id = ANY($2::text[])
+    RETURNING 1`,
+};
+
+const UPDATE_RECORDS = {
+  name: 'update_subscription_records',
+  text: `
+    UPDATE subscriptions.ntf_subscriptions AS record
+       SET smp_ntf_id = worked.smp_ntf_id, ntf_sub_id = worked.ntf_sub_id, status = worked.status,
+           ntf_host = CASE WHEN generation = claimed_generation THEN worked.ntf_host ELSE record.ntf_host END,
+           ntf_port = CASE WHEN generation = claimed_generation THEN worked.ntf_port ELSE record.ntf_port END,
+           ntf_action = CASE WHEN generation = claimed_generation THEN worked.ntf_action ELSE record.ntf_action END,
+           smp_action = CASE WHEN generation = claimed_generation THEN worked.smp_action ELSE record.smp_action END,
+           action_ts = CASE WHEN generation = claimed_generation THEN ${AT('worked.action_ms')} ELSE action_ts END,
+           claimed_generation = generation, updated_at = clock_timestamp()
+      FROM jsonb_to_recordset($3::jsonb) AS worked
+           (conn_id text, smp_ntf_id text, ntf_sub_id text, status text, ntf_host text, ntf_port int, ntf_action text,
+            smp_action text, action_ms float8)
+     WHERE record.agent_id = $1 AND record.conn_id = worked.conn_id AND record.claim = $2
+    RETURNING record.conn_id`,
+};
+
+const NULL_ACTIONS = {
+  name: 'null_subscription_actions',
+  text: `
+    UPDATE subscriptions.ntf_subscriptions
+       SET ntf_action = NULL, smp_action = NULL, action_ts = NULL, updated_at = clock_timestamp()
+     WHERE agent_id = $1 AND claim = $2 AND conn_id = ANY($3::text[]) AND generation = claimed_generation`,
+};
+
+const DELETE_WORKED_RECORDS = {
+  name: 'delete_worked_subscription_records',
+  text: `
+    WITH kept AS (
+      UPDATE subscriptions.ntf_subscriptions
+         SET smp_ntf_id = NULL, ntf_sub_id = NULL, status = 'DELETED', claimed_generation = generation,
+             updated_at = clock_timestamp()
+       WHERE agent_id = $1 AND claim = $2 AND conn_id = ANY($3::text[]) AND generation <> claimed_generation
+    )
+    DELETE FROM subscriptions.ntf_subscriptions
+     WHERE agent_id = $1 AND claim = $2 AND conn_id = ANY($3::text[]) AND generation = claimed_generation`,
+};

@@ -1,0 +1,44 @@
+/**
+ * What is done about an error of a router, of the way to it or of this side (design of the subscription lifecycle,
+ * "Error classes"). One table, so that every worker and every token operation judges alike.
+ */
+import type { RouterError } from './ports.ts';
+
+/**
+ * `temporary` and `host` are tried again for as long as it takes. `permanent` ends the work on an item and is reported;
+ * only a new command starts it again.
+ */
+export type RouterErrorClass = 'temporary' | 'host' | 'permanent';
+
+/**
+ * The errors that are worth another try; every other one is permanent, whatever it is. A router's own answers, INTERNAL
+ * and STORE among them, are: it was reached and has decided.
+ */
+const RETRIED: Readonly<Record<string, Exclude<RouterErrorClass, 'permanent'>>> = {
+  // No answer in time.
+  'BROKER TIMEOUT': 'temporary',
+  // Connecting, TLS, a broken connection. A certificate with another fingerprint too: it may be exchanged again.
+  'BROKER NETWORK': 'temporary',
+  'BROKER IO': 'temporary',
+  // None of the router's names leads anywhere at present.
+  'BROKER HOST': 'host',
+  // There is no version of the protocol that both sides speak, until one of them is upgraded.
+  'BROKER VERSION': 'host',
+  // This side is being shut down.
+  'AGENT INACTIVE': 'temporary',
+  'STORE BUSY': 'temporary',
+};
+
+export function classOf({ source, code }: RouterError): RouterErrorClass {
+  return RETRIED[`${source} ${code}`] ?? 'permanent';
+}
+
+/** Whether the same item may succeed without anybody doing something about it. */
+export function isRetried(error: RouterError): boolean {
+  return classOf(error) !== 'permanent';
+}
+
+/** The notification router does not know the token or the subscription, or not with this key. */
+export function isUnknownToNotificationRouter({ source, code }: RouterError): boolean {
+  return source === 'NTF' && code === 'AUTH';
+}

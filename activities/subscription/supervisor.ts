@@ -1,0 +1,227 @@
+/**
+ * What a supervisor does about its commands (seed "NSCCreate four-way partition"): one transaction each, no network, and
+ * then the workers that have something to do are woken. A command that is carried out again changes nothing more.
+ */
+import type { PoolClient } from 'pg';
+import type { Command, WorkerKey } from '../../workflows/subscription/contract.ts';
+import { MAX_CONNECTIONS } from '../../workflows/subscription/contract.ts';
+import type { RecordAction, ServerKey } from '../../workflows/subscription/rules.ts';
+import { actionOf, bucketOf, distinctServers } from '../../workflows/subscription/rules.ts';
+import type { RouterAddress } from './router/ports.ts';
+import type { SubscriptionResources } from './batches.ts';
+import { NO_QUEUE } from './batches.ts';
+import type { SubscriptionEvent } from './events.ts';
+import { announceEvent, errorText, relayEventsIfPossible, writeEvent } from './events.ts';
+import { loadToken } from './gate.ts';
+import { kickAll } from './kicks.ts';
+import type { NewRecord } from './records.ts';
+import { createRecords, deleteRecords, resetRecords, setActions } from './records.ts';
+import { lockRecords, primaryQueueOf } from './work.ts';
+import { inTransaction, run, saveIsolated } from '../transactions.ts';
+
+export interface CommandOrder extends Command {
+  agentId: string;
+  /** Epoch ms, the workflow's. */
+  nowMs: number;
+  /** Of a command for all connections: those after this one. */
+  after?: string;
+}
+
+export interface CommandOutcome {
+  /** Of a command for all connections: the last one that this was about. */
+  next?: string;
+  /** Workers that could not be woken. */
+  unkicked: WorkerKey[];
+}
+
+interface Applied {
+  kicks: WorkerKey[];
+  errors: SubscriptionEvent['errors'];
+}
+
+export function createCommandWork(resources: SubscriptionResources) {
+  const { db, log, metrics } = resources;
+
+  return {
+    /** Carries out a command, or a page of one that is for all connections. */
+    async applyCommand(order: CommandOrder): Promise<CommandOutcome> {
+      const { agentId, kind, connIds: named, after = '' } = order;
+      const { kicks, event, connIds } = await inTransaction(db, async (client) => {
+        const connIds = named ?? (await listSubscribed(client, agentId, after));
+        const { kicks, errors } = await APPLY[kind](client, agentId, [...connIds].sort(), order.nowMs);
+        const event: SubscriptionEvent = { agentId, kind: 'ERRS', errors };
+        await writeEvent(client, event);
+        return { kicks, event, connIds };
+      });
+      metrics.subscriptionCommand({ kind });
+      log.info(
+        { agent_id: agentId, kind, connections: connIds.length, errors: event.errors.length },
+        'subscription command carried out',
+      );
+      announceEvent(resources, event);
+      if (event.errors.length > 0) await relayEventsIfPossible(resources);
+      const next = named || connIds.length < MAX_CONNECTIONS ? undefined : connIds.at(-1);
+      return { unkicked: await kickAll(resources, kicks), ...(next === undefined ? {} : { next }) };
+    },
+
+    /** Wakes workers whose rows were written before. @throws when one of them cannot be. */
+    async kickWorkers(keys: WorkerKey[]): Promise<void> {
+      const unkicked = await kickAll(resources, keys);
+      if (unkicked.length > 0) throw new Error(`${unkicked.length} workers could not be woken`);
+    },
+  };
+}
+
+type Apply = (client: PoolClient, agentId: string, connIds: string[], nowMs: number) => Promise<Applied>;
+
+const APPLY: Record<Command['kind'], Apply> = {
+  async create(client, agentId, connIds, nowMs) {
+    const { found, errors } = await loadConnections(client, agentId, connIds);
+    const token = await loadToken(client, agentId);
+    const kicks: WorkerKey[] = [];
+    const fresh: NewRecord[] = [];
+    const stale: NewRecord[] = [];
+    for (const { connId, userId, queue, record } of found) {
+      const bucket = bucketOf({ server: queue.address, ...queue.notifier }, record);
+      if (bucket.bucket === 'continue') kicks.push({ agentId, pool: bucket.pool, server: bucket.server });
+      // Without a token there is no router to subscribe on; the token's own Create will come.
+      else if (token) {
+        const list = bucket.bucket === 'new' ? fresh : stale;
+        list.push({
+          connId,
+          userId,
+          smpServer: queue.address,
+          ntfServer: token.address,
+          status: 'NEW',
+          action: 'smp-key',
+        });
+      }
+    }
+    const refused = [
+      ...(await saveIsolated(client, fresh, (some) => createRecords(client, agentId, some, nowMs))),
+      ...(await saveIsolated(client, stale, (some) => resetRecords(client, agentId, some, nowMs))),
+    ];
+    const written = [...fresh, ...stale].map(({ smpServer }) => smpServer);
+    return {
+      kicks: [...kicks, ...smpKicks(agentId, written)],
+      errors: [
+        ...errors,
+        ...refused.map(({ item: { connId }, reason }) => ({ connId, error: `STORE INTERNAL: ${reason}` })),
+      ],
+    };
+  },
+
+  async 'smp-delete'(client, agentId, connIds, nowMs) {
+    const { found, errors } = await loadConnections(client, agentId, connIds);
+    const ids = found.map(({ connId }) => connId);
+    await setActions(client, agentId, ids, 'smp-delete', nowMs);
+    const servers = found.flatMap(({ queue, record }) => [queue.address, record?.smpServer ?? queue.address]);
+    return { kicks: smpKicks(agentId, servers), errors };
+  },
+
+  // Nothing is said to routers: the queue goes, and theirs is to tell each other.
+  async 'delete-sub'(client, agentId, connIds) {
+    await deleteRecords(client, agentId, connIds);
+    return { kicks: [], errors: [] };
+  },
+};
+
+function smpKicks(agentId: string, servers: readonly ServerKey[]): WorkerKey[] {
+  return distinctServers(servers).map((server) => ({ agentId, pool: 'ntf-smp' as const, server }));
+}
+
+interface FoundConnection {
+  connId: string;
+  userId: number;
+  queue: { address: RouterAddress; notifier: { notifierId?: string } };
+  record?: {
+    smpServer?: ServerKey;
+    ntfServer: ServerKey;
+    notifierId?: string;
+    action?: RecordAction;
+  };
+}
+
+async function loadConnections(
+  client: PoolClient,
+  agentId: string,
+  connIds: readonly string[],
+): Promise<{ found: FoundConnection[]; errors: SubscriptionEvent['errors'] }> {
+  // By a statement of its own: one that has to wait for a worker would see the worker's record with its queue of before.
+  await lockRecords(client, agentId, connIds);
+  const rows = await run<ConnectionRow>(client, LOAD_CONNECTIONS, [agentId, connIds]);
+  const found = rows.map(foundOf);
+  const known = new Set(found.map(({ connId }) => connId));
+  const errors = connIds
+    .filter((connId) => !known.has(connId))
+    .map((connId) => ({ connId, error: errorText(NO_QUEUE) }));
+  return { found, errors };
+}
+
+function foundOf(row: ConnectionRow): FoundConnection {
+  const action = actionOf(row.ntf_action, row.smp_action, row.action_ts);
+  return {
+    connId: row.conn_id,
+    userId: row.user_id,
+    queue: {
+      address: { host: row.host, port: row.port, keyHash: row.key_hash },
+      notifier: row.ntf_id === null ? {} : { notifierId: row.ntf_id },
+    },
+    ...(row.ntf_host === null
+      ? {}
+      : {
+          record: {
+            ntfServer: { host: row.ntf_host, port: row.ntf_port! },
+            ...(row.smp_host === null ? {} : { smpServer: { host: row.smp_host, port: row.smp_port! } }),
+            ...(row.smp_ntf_id === null ? {} : { notifierId: row.smp_ntf_id }),
+            ...(action === undefined ? {} : { action }),
+          },
+        }),
+  };
+}
+
+async function listSubscribed(client: PoolClient, agentId: string, after: string): Promise<string[]> {
+  const rows = await run<{ conn_id: string }>(client, LIST_SUBSCRIBED, [agentId, after, MAX_CONNECTIONS]);
+  return rows.map(({ conn_id }) => conn_id);
+}
+
+interface ConnectionRow {
+  conn_id: string;
+  user_id: number;
+  host: string;
+  port: number;
+  key_hash: string;
+  ntf_id: string | null;
+  smp_host: string | null;
+  smp_port: number | null;
+  smp_ntf_id: string | null;
+  /** null: there is no record. */
+  ntf_host: string | null;
+  ntf_port: number | null;
+  ntf_action: string | null;
+  smp_action: string | null;
+  action_ts: Date | null;
+}
+
+const LOAD_CONNECTIONS = {
+  name: 'load_connections_of_command',
+  text: `
+    SELECT connection.conn_id, connection.user_id, queue.host, queue.port, queue.key_hash, queue.ntf_id,
+           record.smp_host, record.smp_port, record.smp_ntf_id, record.ntf_host, record.ntf_port, record.ntf_action,
+           record.smp_action, record.action_ts
+      FROM subscriptions.connections AS connection
+     CROSS JOIN LATERAL (${primaryQueueOf('connection')}) AS queue
+      LEFT JOIN subscriptions.ntf_subscriptions AS record USING (agent_id, conn_id)
+     WHERE connection.agent_id = $1 AND connection.conn_id = ANY($2::text[])
+     ORDER BY connection.conn_id`,
+};
+
+const LIST_SUBSCRIBED = {
+  name: 'list_subscribed_connections',
+  text: `
+    SELECT conn_id
+      FROM subscriptions.connections
+     WHERE agent_id = $1 AND conn_id > $2 AND is_subscribed AND NOT is_deleted AND enable_ntfs IS NOT FALSE
+     ORDER BY conn_id
+     LIMIT $3`,
+};

@@ -1,0 +1,141 @@
+/**
+ * What keeps everything going whatever was lost: rows are written before anybody is woken for them, and a process may
+ * end in between. The sweep looks for what is due and wakes somebody.
+ */
+import type { SweepOutcome, WorkerKey } from '../../workflows/subscription/contract.ts';
+import { MAX_CONNECTIONS } from '../../workflows/subscription/contract.ts';
+import { query } from '../postgres.ts';
+import type { SubscriptionResources } from './batches.ts';
+import type { SubscriptionCommands } from './commands.ts';
+import { createDeletionWork } from './token-deletion.ts';
+import { relayEvents } from './events.ts';
+import { isGateOpen, loadToken } from './gate.ts';
+import { kickAll } from './kicks.ts';
+import { createQueueWork } from './queues.ts';
+import { reasonOf } from '../reason.ts';
+
+/** How long events that were relayed, and requests that nobody finished, are kept, ms. */
+const EVENTS_KEPT_MS = 7 * 24 * 3_600_000;
+const REQUESTS_KEPT_MS = 24 * 3_600_000;
+
+export function createSweepWork(resources: SubscriptionResources & { commands: SubscriptionCommands }) {
+  const { db, log, commands, subscription: settings } = resources;
+  const { dropExpiredTokenDeletions } = createDeletionWork(resources);
+  const { removeQueues } = createQueueWork(resources);
+
+  return {
+    /** One sweep over all agents that are open. A part that cannot be done does not keep the others from being done. */
+    async sweepSubscriptions(nowMs: number): Promise<SweepOutcome> {
+      const due = await listDue(nowMs);
+      const unkicked = await kickAll(resources, due);
+      const agents = await query<{ agent_id: string }>(db, LIST_AGENTS, []);
+      let creates = 0;
+      let removedQueues = 0;
+      for (const { agent_id: agentId } of agents) {
+        creates += await orNothing('connections without a record', () => createMissing(agentId));
+        removedQueues += await orNothing('deleted queues', () => removeQueues(agentId));
+      }
+      const outcome: SweepOutcome = {
+        kicks: due.length - unkicked.length,
+        creates,
+        expiredTokenDeletions: await dropExpiredTokenDeletions(nowMs),
+        removedQueues,
+        relayedEvents: await orNothing('events', () => relayEvents(resources)),
+      };
+      await query(db, FORGET, [nowMs - EVENTS_KEPT_MS, nowMs - REQUESTS_KEPT_MS]);
+      log.info({ ...outcome }, 'subscriptions swept');
+      return outcome;
+    },
+
+    /** Wakes a worker for everything of an agent that is due. @returns how many were woken. */
+    async kickDue(agentId: string, nowMs: number): Promise<number> {
+      const due = (await listDue(nowMs)).filter((key) => key.agentId === agentId);
+      const unkicked = await kickAll(resources, due);
+      return due.length - unkicked.length;
+    },
+  };
+
+  /** With what will be due before the next sweep but one: its worker then waits for the very moment. */
+  async function listDue(nowMs: number): Promise<WorkerKey[]> {
+    const rows = await query<DueRow>(db, LIST_DUE, [nowMs + 2 * settings.sweepIntervalMs]);
+    return rows.map(({ agent_id: agentId, pool, host, port }) => ({ agentId, pool, server: { host, port } }));
+  }
+
+  /** A connection that wants notifications and has no record lost its Create somewhere. */
+  async function createMissing(agentId: string): Promise<number> {
+    if (!isGateOpen(await loadToken(db, agentId))) return 0;
+    const rows = await query<{ conn_id: string }>(db, LIST_MISSING, [agentId, MAX_CONNECTIONS]);
+    const connIds = rows.map(({ conn_id }) => conn_id);
+    // Too many to name: all are looked at, and those that are well cost little.
+    if (connIds.length === MAX_CONNECTIONS) await commands.createAll(agentId);
+    else if (connIds.length > 0) await commands.send(agentId, 'create', connIds);
+    return connIds.length;
+  }
+
+  async function orNothing(what: string, work: () => Promise<number>): Promise<number> {
+    try {
+      return await work();
+    } catch (error) {
+      log.warn({ what, reason: reasonOf(error) }, 'part of a subscription sweep left for the next one');
+      return 0;
+    }
+  }
+}
+
+interface DueRow {
+  agent_id: string;
+  pool: WorkerKey['pool'];
+  host: string;
+  port: number;
+}
+
+const LIST_DUE = {
+  name: 'list_due_subscription_servers',
+  text: `
+    SELECT agent_id, pool, host, port
+      FROM (
+        SELECT agent_id, 'ntf-smp' AS pool, smp_host AS host, smp_port AS port
+          FROM subscriptions.ntf_subscriptions
+         WHERE smp_action IS NOT NULL AND action_ts IS NOT NULL AND NOT smp_failed AND smp_host IS NOT NULL
+        UNION
+        SELECT agent_id, 'ntf-ntf', ntf_host, ntf_port
+          FROM subscriptions.ntf_subscriptions
+         WHERE ntf_action IS NOT NULL AND NOT ntf_failed
+           AND (ntf_action <> 'C' OR action_ts <= to_timestamp($1::float8 / 1000))
+        UNION
+        SELECT agent_id, 'ntf-tkn-del', host, port
+          FROM subscriptions.ntf_tokens_to_delete
+         WHERE NOT del_failed
+      ) AS due
+      JOIN subscriptions.agents USING (agent_id)
+     WHERE is_open
+     ORDER BY 1, 2, 3, 4`,
+};
+
+const LIST_AGENTS = {
+  name: 'list_open_subscription_agents',
+  text: 'SELECT agent_id FROM subscriptions.agents WHERE is_open ORDER BY agent_id',
+};
+
+const LIST_MISSING = {
+  name: 'list_connections_without_subscription',
+  text: `
+    SELECT conn_id
+      FROM subscriptions.connections AS connection
+     WHERE agent_id = $1 AND is_subscribed AND NOT is_deleted AND enable_ntfs IS NOT FALSE
+       AND NOT EXISTS (SELECT FROM subscriptions.ntf_subscriptions AS record
+                        WHERE record.agent_id = $1 AND record.conn_id = connection.conn_id)
+       AND EXISTS (SELECT FROM subscriptions.rcv_queues AS queue
+                    WHERE queue.agent_id = $1 AND queue.conn_id = connection.conn_id AND NOT queue.is_deleted)
+     ORDER BY conn_id
+     LIMIT $2`,
+};
+
+const FORGET = {
+  name: 'forget_subscription_leftovers',
+  text: `
+    WITH events AS (
+      DELETE FROM subscriptions.events WHERE relayed_at < to_timestamp($1::float8 / 1000)
+    )
+    DELETE FROM subscriptions.token_requests WHERE created_at < to_timestamp($2::float8 / 1000)`,
+};

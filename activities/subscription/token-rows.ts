@@ -1,0 +1,338 @@
+/**
+ * The row of an agent's token, and the requests of clients about it. Owns the SQL that writes `ntf_tokens` and
+ * `token_requests`; subscription-gate.ts reads the token for the workers.
+ */
+import type { Pool, PoolClient } from 'pg';
+import type { KeyBox } from '../../api/key-box.ts';
+import type { TokenRequestContent } from '../../api/subscription/token-request.ts';
+import { openTokenRequest } from '../../api/subscription/token-request.ts';
+import type { TokenMode } from '../../workflows/subscription/token-contract.ts';
+import { query } from '../postgres.ts';
+import type { DeviceToken, KeyPair, PushProvider, RouterAddress, TokenStatus } from './router/ports.ts';
+import { deletionKeyContext } from './token-deletion.ts';
+import { run } from '../transactions.ts';
+
+/** What is to be done about a token next, and what has to be known for it. */
+export type TokenAction = { kind: 'REGISTER' | 'CHECK' | 'DELETE' } | { kind: 'VERIFY'; code: Buffer };
+
+/** A token with its secrets, which must not leave the process. */
+export interface SavedToken {
+  device: DeviceToken;
+  address: RouterAddress;
+  /** Absent until the router knows it. */
+  tokenId?: string;
+  auth: KeyPair;
+  dh: KeyPair;
+  /** Agreed with the router. */
+  dhSecret?: Buffer;
+  status: TokenStatus;
+  action?: TokenAction;
+  mode: TokenMode;
+}
+
+export interface LoadedRequest extends TokenRequestContent {
+  mode?: TokenMode;
+  /** It has had its effect. */
+  isDone: boolean;
+}
+
+const contextOf = (column: string, agentId: string): string => `ntf_tokens.${column}:${agentId}`;
+
+/** @throws KeyBoxError when a column does not open. */
+export async function loadSavedToken(
+  db: Pool,
+  keyBox: KeyBox,
+  agentId: string,
+): Promise<SavedToken | undefined> {
+  const [row] = await query<TokenRow>(db, LOAD_SAVED_TOKEN, [agentId]);
+  if (!row) return undefined;
+  const open = (column: string, sealed: Buffer): Buffer => keyBox.open(sealed, contextOf(column, agentId));
+  const action = actionOf(row, open);
+  return {
+    device: {
+      provider: row.provider,
+      token: open('device_token', row.device_token).toString('utf8'),
+    },
+    address: { host: row.host, port: row.port, keyHash: row.key_hash },
+    ...(row.token_id === null ? {} : { tokenId: row.token_id }),
+    auth: {
+      publicKey: Buffer.from(row.auth_public_key, 'base64url'),
+      privateKey: open('auth_private_key', row.auth_private_key),
+    },
+    dh: {
+      publicKey: Buffer.from(row.dh_public_key, 'base64url'),
+      privateKey: open('dh_private_key', row.dh_private_key),
+    },
+    ...(row.dh_secret === null ? {} : { dhSecret: open('dh_secret', row.dh_secret) }),
+    status: row.status,
+    ...(action ? { action } : {}),
+    mode: row.mode ?? 'PERIODIC',
+  };
+}
+
+function actionOf(
+  { action, action_code: code }: TokenRow,
+  open: (column: string, sealed: Buffer) => Buffer,
+): TokenAction | undefined {
+  if (action === null) return undefined;
+  if (action !== 'VERIFY') return { kind: action };
+  // One without its code cannot be carried out; the token is registered again instead.
+  return code === null ? undefined : { kind: 'VERIFY', code: open('action_code', code) };
+}
+
+export type NewToken = Pick<SavedToken, 'device' | 'address' | 'auth' | 'dh' | 'mode'>;
+
+/** Keeps a token that no router knows yet. Without effect when the agent has one. */
+export async function insertToken(
+  client: PoolClient,
+  keyBox: KeyBox,
+  agentId: string,
+  { device, address, auth, dh, mode }: NewToken,
+): Promise<void> {
+  const seal = (column: string, plain: Buffer): Buffer => keyBox.seal(plain, contextOf(column, agentId));
+  await run(client, UPSERT_NTF_SERVER, [agentId, address.host, address.port, address.keyHash]);
+  await run(client, INSERT_TOKEN, [
+    agentId,
+    device.provider,
+    seal('device_token', Buffer.from(device.token, 'utf8')),
+    address.host,
+    address.port,
+    auth.publicKey.toString('base64url'),
+    seal('auth_private_key', auth.privateKey),
+    dh.publicKey.toString('base64url'),
+    seal('dh_private_key', dh.privateKey),
+    mode,
+  ]);
+}
+
+/** The router knows it, and has pushed a code to the device. */
+export async function saveRegistered(
+  db: Pool,
+  keyBox: KeyBox,
+  agentId: string,
+  registered: { tokenId: string; dhSecret: Buffer },
+): Promise<void> {
+  const sealed = keyBox.seal(registered.dhSecret, contextOf('dh_secret', agentId));
+  await query(db, SAVE_REGISTERED, [agentId, registered.tokenId, sealed]);
+}
+
+/** @param registered the router has taken the device over, and has pushed a code to it. */
+export async function saveDevice(
+  db: Pool,
+  keyBox: KeyBox,
+  agentId: string,
+  { provider, token }: DeviceToken,
+  registered: boolean,
+): Promise<void> {
+  const sealed = keyBox.seal(Buffer.from(token, 'utf8'), contextOf('device_token', agentId));
+  await query(db, registered ? SAVE_REPLACED : SAVE_DEVICE, [agentId, provider, sealed]);
+}
+
+export async function saveStatus(
+  db: Pool,
+  keyBox: KeyBox,
+  agentId: string,
+  status: TokenStatus,
+  action: TokenAction | undefined,
+): Promise<void> {
+  const code = action?.kind === 'VERIFY' ? keyBox.seal(action.code, contextOf('action_code', agentId)) : null;
+  await query(db, SAVE_STATUS, [agentId, status, action?.kind ?? null, code]);
+}
+
+export async function saveMode(db: Pool, agentId: string, mode: TokenMode): Promise<void> {
+  await query(db, SAVE_MODE, [agentId, mode]);
+}
+
+/**
+ * Removes the token.
+ *
+ * @param keyBox given: the router is to forget the token too, if it knows it; what that takes is kept in a record.
+ * @returns undefined when there was none; `server`: where the router is that is to forget it.
+ */
+export async function removeToken(
+  client: PoolClient,
+  agentId: string,
+  keyBox?: KeyBox,
+): Promise<{ server?: RouterAddress } | undefined> {
+  const [row] = await run<RemovedToken>(client, REMOVE_TOKEN, [agentId]);
+  if (!row) return undefined;
+  if (row.token_id === null || !keyBox) return {};
+  const privateKey = openIfPossible(keyBox, row.auth_private_key, contextOf('auth_private_key', agentId));
+  // Nobody can have the router forget it any more, and that must not keep it here for ever.
+  if (!privateKey) return {};
+  await run(client, INSERT_DELETION, [
+    agentId,
+    row.host,
+    row.port,
+    row.key_hash,
+    row.token_id,
+    keyBox.seal(privateKey, deletionKeyContext(agentId, row.token_id)),
+  ]);
+  return { server: { host: row.host, port: row.port, keyHash: row.key_hash } };
+}
+
+function openIfPossible(keyBox: KeyBox, sealed: Buffer, context: string): Buffer | undefined {
+  try {
+    return keyBox.open(sealed, context);
+  } catch {
+    return undefined;
+  }
+}
+
+/** @returns undefined when there is no such request of this agent and kind. */
+export async function loadTokenRequest(
+  db: Pool,
+  keyBox: KeyBox,
+  agentId: string,
+  kind: string,
+  requestId: string,
+): Promise<LoadedRequest | undefined> {
+  const [row] = await query<RequestRow>(db, LOAD_REQUEST, [requestId, agentId, kind]);
+  if (!row) return undefined;
+  const content = row.sealed === null ? {} : openTokenRequest(keyBox, requestId, row.sealed);
+  return { ...content, ...(row.mode === null ? {} : { mode: row.mode }), isDone: row.is_done };
+}
+
+/** With the effect, so that a repetition knows that it is one. */
+export async function markRequestDone(client: PoolClient, requestId: string): Promise<void> {
+  await run(client, MARK_REQUEST_DONE, [requestId]);
+}
+
+export async function removeTokenRequest(db: Pool, requestId: string): Promise<void> {
+  await query(db, REMOVE_REQUEST, [requestId]);
+}
+
+interface TokenRow {
+  provider: PushProvider;
+  device_token: Buffer;
+  host: string;
+  port: number;
+  key_hash: string;
+  token_id: string | null;
+  auth_public_key: string;
+  auth_private_key: Buffer;
+  dh_public_key: string;
+  dh_private_key: Buffer;
+  dh_secret: Buffer | null;
+  status: TokenStatus;
+  action: TokenAction['kind'] | null;
+  action_code: Buffer | null;
+  mode: TokenMode | null;
+}
+
+const LOAD_SAVED_TOKEN = {
+  name: 'load_saved_token',
+  text: `
+    SELECT token.*, server.key_hash
+      FROM subscriptions.ntf_tokens AS token
+      JOIN subscriptions.ntf_servers AS server USING (agent_id, host, port)
+     WHERE token.agent_id = $1`,
+};
+
+const UPSERT_NTF_SERVER = {
+  name: 'upsert_ntf_server',
+  text: `
+    INSERT INTO subscriptions.ntf_servers AS known (agent_id, host, port, key_hash)
+    VALUES ($1, $2, $3, $4)
+    ON CONFLICT (agent_id, host, port) DO UPDATE
+       SET key_hash = excluded.key_hash, updated_at = clock_timestamp()
+     WHERE known.key_hash <> excluded.key_hash`,
+};
+
+const INSERT_TOKEN = {
+  name: 'insert_token',
+  text: `
+    INSERT INTO subscriptions.ntf_tokens
+           (agent_id, provider, device_token, host, port, auth_public_key, auth_private_key, dh_public_key,
+            dh_private_key, status, action, mode)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 'NEW', 'REGISTER', $10)
+    ON CONFLICT (agent_id) DO NOTHING`,
+};
+
+const SAVE_REGISTERED = {
+  name: 'save_token_registered',
+  text: `
+    UPDATE subscriptions.ntf_tokens
+       SET token_id = $2, dh_secret = $3, status = 'REGISTERED', action = NULL, action_code = NULL,
+           updated_at = clock_timestamp()
+     WHERE agent_id = $1`,
+};
+
+const SAVE_DEVICE = {
+  name: 'save_token_device',
+  text: `
+    UPDATE subscriptions.ntf_tokens
+       SET provider = $2, device_token = $3, updated_at = clock_timestamp()
+     WHERE agent_id = $1`,
+};
+
+const SAVE_REPLACED = {
+  name: 'save_token_replaced',
+  text: `
+    UPDATE subscriptions.ntf_tokens
+       SET provider = $2, device_token = $3, status = 'REGISTERED', action = NULL, action_code = NULL,
+           updated_at = clock_timestamp()
+     WHERE agent_id = $1`,
+};
+
+const SAVE_STATUS = {
+  name: 'save_token_status',
+  text: `
+    UPDATE subscriptions.ntf_tokens
+       SET status = $2, action = $3, action_code = $4, updated_at = clock_timestamp()
+     WHERE agent_id = $1`,
+};
+
+const SAVE_MODE = {
+  name: 'save_token_mode',
+  text: 'UPDATE subscriptions.ntf_tokens SET mode = $2, updated_at = clock_timestamp() WHERE agent_id = $1',
+};
+
+interface RemovedToken {
+  host: string;
+  port: number;
+  key_hash: string;
+  token_id: string | null;
+  auth_private_key: Buffer;
+}
+
+const REMOVE_TOKEN = {
+  name: 'remove_token',
+  text: `
+    DELETE FROM subscriptions.ntf_tokens AS token
+     USING subscriptions.ntf_servers AS server
+     WHERE token.agent_id = $1
+       AND (server.agent_id, server.host, server.port) = (token.agent_id, token.host, token.port)
+    RETURNING token.host, token.port, server.key_hash, token.token_id, token.auth_private_key`,
+};
+
+const INSERT_DELETION = {
+  name: 'insert_token_deletion',
+  text: `
+    INSERT INTO subscriptions.ntf_tokens_to_delete (agent_id, host, port, key_hash, token_id, private_key)
+    VALUES ($1, $2, $3, $4, $5, $6)`,
+};
+
+interface RequestRow {
+  mode: TokenMode | null;
+  sealed: Buffer | null;
+  is_done: boolean;
+}
+
+const LOAD_REQUEST = {
+  name: 'load_token_request',
+  text: `
+    SELECT mode, sealed, is_done
+      FROM subscriptions.token_requests
+     WHERE request_id = $1 AND agent_id = $2 AND kind = $3`,
+};
+
+const MARK_REQUEST_DONE = {
+  name: 'mark_token_request_done',
+  text: 'UPDATE subscriptions.token_requests SET is_done = true WHERE request_id = $1',
+};
+
+const REMOVE_REQUEST = {
+  name: 'remove_token_request',
+  text: 'DELETE FROM subscriptions.token_requests WHERE request_id = $1',
+};

@@ -1,0 +1,352 @@
+/**
+ * The operations on an agent's token: registering it with a notification router, verifying, checking and deleting it
+ * (design of the subscription lifecycle, "Token API"; seed "deleteToken two-phase with restart survival", "getNtfServer").
+ *
+ * Keys are made and kept before they are used, and every step can be made again after a crash: what a router has
+ * already done it answers in the same way once more. What becomes of a step is a result, not a failure; an activity
+ * fails only for want of the database.
+ */
+import { randomInt } from 'node:crypto';
+import { ApplicationFailure } from '@temporalio/activity';
+import type { Pool } from 'pg';
+import type { Logger } from 'pino';
+import type { KeyBox } from '../../api/key-box.ts';
+import { KeyBoxError } from '../../api/key-box.ts';
+import type { TokenMode, TokenUpdate } from '../../workflows/subscription/token-contract.ts';
+import { isRetried, isUnknownToNotificationRouter } from './router/errors.ts';
+import type {
+  DeviceToken,
+  NotificationRouter,
+  RouterAddress,
+  RouterError,
+  RouterResult,
+  TokenRef,
+  TokenStatus,
+} from './router/ports.ts';
+import { dhSecret, generateAuthKeys, generateDhKeys, unbox } from './router/signing.ts';
+import { ensureAgent } from './agents.ts';
+import { whileBeating } from './batches.ts';
+import type { SubscriptionCommands } from './commands.ts';
+import type { LoadedRequest, SavedToken } from './token-rows.ts';
+import * as rows from './token-rows.ts';
+import { inTransaction } from '../transactions.ts';
+
+/** How often a router pushes to a device that it is to look for messages itself; the least that routers take. */
+const CRON_MINUTES = 20;
+
+/** More often than a token is dropped and made anew in one registration; ends what would otherwise go round in circles. */
+const MAX_REGISTRATIONS = 3;
+
+export interface SubscriptionTokenResources {
+  db: Pool;
+  log: Logger;
+  keyBox: KeyBox;
+  notificationRouter: NotificationRouter;
+  /** Of which one is chosen at random when a token is made. */
+  ntfServers: readonly RouterAddress[];
+  commands: Pick<SubscriptionCommands, 'createAll' | 'flushAndSmpDeleteAll' | 'kickTokenDeletion'>;
+}
+
+export type SubscriptionTokenActivities = ReturnType<typeof createSubscriptionTokenActivities>;
+
+/** How an operation came out, and what the rest of it needs to know. */
+export type TokenStep =
+  | {
+      ok: true;
+      status: TokenStatus;
+      /** That was asked for. */
+      mode: TokenMode;
+      /** That the token had before. */
+      formerMode: TokenMode;
+      /** The token was found active, or has become it. */
+      isActive: boolean;
+    }
+  | { ok: false; error: RouterError };
+
+/** `server`: where a deletion record waits to be worked off. */
+export type DeletionStep =
+  { ok: true; server?: { host: string; port: number } } | { ok: false; error: RouterError };
+
+export function createSubscriptionTokenActivities(resources: SubscriptionTokenResources) {
+  const { db, log, keyBox, notificationRouter, ntfServers, commands } = resources;
+
+  return {
+    /** Brings the token of a device as far as it can come by itself; the mode is saved afterwards. */
+    registerToken: (agentId: string, requestId: string): Promise<TokenStep> =>
+      operation(agentId, 'register', requestId, async ({ device, mode = 'PERIODIC' }) => {
+        if (!device) return refused('a device is needed');
+        const before = await load(agentId);
+        const result = await register(agentId, device, mode);
+        return stepOf(result, mode, before?.mode ?? mode);
+      }),
+
+    /** Verifies with the code in a push, which was encrypted for this token. */
+    verifyToken: (agentId: string, requestId: string): Promise<TokenStep> =>
+      operation(agentId, 'verify', requestId, async ({ device, verification }) => {
+        const token = await load(agentId);
+        if (!token?.dhSecret || !isOf(token, device)) return refused('there is no such token to verify');
+        const { nonce = '', code: content = '' } = verification ?? {};
+        const code = unbox({ nonce, content }, token.dhSecret, 'verification');
+        if (!code) {
+          return failed({
+            source: 'AGENT',
+            code: 'CRYPTO',
+            detail: 'the code was not encrypted for this token',
+          });
+        }
+        // One that is active stays so meanwhile: work that needs it goes on.
+        if (token.status !== 'ACTIVE') {
+          await rows.saveStatus(db, keyBox, agentId, 'CONFIRMED', { kind: 'VERIFY', code });
+        }
+        return stepOf(await verify(agentId, token, code), token.mode, token.mode);
+      }),
+
+    /** Asks the router how the token stands, and saves that. */
+    checkToken: (agentId: string, requestId: string): Promise<TokenStep> =>
+      operation(agentId, 'check', requestId, async ({ device }) => {
+        const token = await load(agentId);
+        const ref = token && refOf(token);
+        if (!token || !ref || !isOf(token, device)) return refused('there is no such token to check');
+        const result = await notificationRouter.checkToken(ref);
+        if (!result.ok) return result;
+        const status = result.value;
+        const isOver = status.startsWith('INVALID') || status === 'EXPIRED';
+        await rows.saveStatus(db, keyBox, agentId, status, isOver ? undefined : token.action);
+        return stepOf(result, token.mode, token.mode);
+      }),
+
+    /** The store phase of a deletion. The network phase has a record of its own, which outlives everything. */
+    deleteToken: (agentId: string, requestId: string): Promise<DeletionStep> =>
+      operation(agentId, 'delete', requestId, async ({ device, isDone }): Promise<DeletionStep> => {
+        // The effect of an earlier attempt, whose worker the sweep wakes if nobody else does.
+        if (isDone) return { ok: true };
+        const token = device ? await load(agentId) : undefined;
+        if (device && !(token && isOf(token, device))) return refused('there is no such token to delete');
+        const removed = await inTransaction(db, async (client) => {
+          await rows.markRequestDone(client, requestId);
+          return rows.removeToken(client, agentId, keyBox);
+        });
+        if (!removed) return refused('there is no token to delete');
+        const { server } = removed;
+        log.info({ agent_id: agentId, is_router_told: server !== undefined }, 'token deleted');
+        return { ok: true, ...(server ? { server: { host: server.host, port: server.port } } : {}) };
+      }),
+
+    saveTokenMode: (agentId: string, mode: TokenMode): Promise<void> => rows.saveMode(db, agentId, mode),
+
+    /** Subscribes all connections that want it. */
+    createAllSubscriptions: (agentId: string): Promise<void> => commands.createAll(agentId),
+
+    /** Ends the subscriptions of all connections, instead of whatever else was to become of them. */
+    deleteAllSubscriptions: (agentId: string): Promise<void> => commands.flushAndSmpDeleteAll(agentId),
+
+    kickTokenDeletion: (agentId: string, server: { host: string; port: number }): Promise<void> =>
+      commands.kickTokenDeletion(agentId, server),
+
+    /** Has the device told now and then to look for messages. @throws ApplicationFailure while the router is away. */
+    async setTokenCron(agentId: string): Promise<void> {
+      const token = await load(agentId);
+      const ref = token && refOf(token);
+      if (token?.status !== 'ACTIVE' || !ref) return;
+      const result = await notificationRouter.setCron(ref, CRON_MINUTES);
+      if (result.ok) return;
+      const { source, code } = result.error;
+      if (isRetried(result.error))
+        throw ApplicationFailure.create({ message: `${source} ${code}`, type: code });
+      log.warn({ agent_id: agentId, source, code }, 'router does not take the cron interval of a token');
+    },
+
+    /** The request has been answered, and what it held is needed no more. */
+    removeTokenRequest: (requestId: string): Promise<void> => rows.removeTokenRequest(db, requestId),
+  };
+
+  /** Runs an operation on what a client has asked for. Secrets that do not open are its error, not a failure. */
+  async function operation<Step>(
+    agentId: string,
+    kind: TokenUpdate,
+    requestId: string,
+    body: (request: LoadedRequest) => Promise<Step>,
+  ): Promise<Step | { ok: false; error: RouterError }> {
+    try {
+      return await whileBeating(async () => {
+        const request = await rows.loadTokenRequest(db, keyBox, agentId, kind, requestId);
+        return request ? body(request) : refused('there is no such request');
+      });
+    } catch (error) {
+      if (!(error instanceof KeyBoxError)) throw error;
+      log.error({ agent_id: agentId, reason: error.message }, 'token cannot be read');
+      return failed({ source: 'STORE', code: 'INTERNAL', detail: error.message });
+    }
+  }
+
+  function load(agentId: string): Promise<SavedToken | undefined> {
+    return rows.loadSavedToken(db, keyBox, agentId);
+  }
+
+  /** The next step by the state of the saved token, see the table "Register" of the design. */
+  async function register(
+    agentId: string,
+    device: DeviceToken,
+    mode: TokenMode,
+  ): Promise<RouterResult<TokenStatus>> {
+    for (let registration = 1; ; registration++) {
+      const token = (await load(agentId)) ?? (await create(agentId, device, mode));
+      if (!token) return refused('no notification router is configured');
+      const result = await proceed(agentId, token, device);
+      if (result !== START_AFRESH) return result;
+      if (registration === MAX_REGISTRATIONS) return refused('the token was dropped again and again');
+    }
+  }
+
+  async function proceed(
+    agentId: string,
+    token: SavedToken,
+    device: DeviceToken,
+  ): Promise<RouterResult<TokenStatus> | typeof START_AFRESH> {
+    const { action } = token;
+    const ref = refOf(token);
+    const isSameDevice = isOf(token, device);
+    if (!ref) {
+      if (action?.kind !== 'REGISTER') return { ok: true, value: token.status };
+      if (!isSameDevice) await rows.saveDevice(db, keyBox, agentId, device, false);
+      return tnew(agentId, { ...token, device });
+    }
+    if (action?.kind === 'REGISTER' || action?.kind === 'DELETE') return { ok: true, value: token.status };
+    if (!isSameDevice) return replace(agentId, ref, device);
+    switch (action?.kind) {
+      case 'VERIFY':
+        return verify(agentId, token, action.code);
+      case 'CHECK':
+        return check(agentId, ref);
+      case undefined:
+        return tnew(agentId, token);
+    }
+  }
+
+  /** Makes keys for a token and keeps them, before any router hears of them. */
+  async function create(
+    agentId: string,
+    device: DeviceToken,
+    mode: TokenMode,
+  ): Promise<SavedToken | undefined> {
+    if (ntfServers.length === 0) return undefined;
+    const address = ntfServers[randomInt(ntfServers.length)]!;
+    await ensureAgent(db, agentId);
+    const made = { device, address, auth: generateAuthKeys(), dh: generateDhKeys(), mode };
+    await inTransaction(db, (client) => rows.insertToken(client, keyBox, agentId, made));
+    // Who was there first counts.
+    return load(agentId);
+  }
+
+  async function tnew(
+    agentId: string,
+    { address, device, auth, dh }: SavedToken,
+  ): Promise<RouterResult<TokenStatus>> {
+    const result = await notificationRouter.registerToken({
+      address,
+      device,
+      auth,
+      dhPublicKey: dh.publicKey,
+    });
+    if (!result.ok) return result;
+    const { tokenId, routerDhPublicKey } = result.value;
+    const secret = secretOf(routerDhPublicKey, dh.privateKey);
+    if (!secret)
+      return failed({ source: 'BROKER', code: 'RESPONSE', detail: 'the key of the router is none' });
+    await rows.saveRegistered(db, keyBox, agentId, { tokenId, dhSecret: secret });
+    log.info({ agent_id: agentId, server: `${address.host}:${address.port}` }, 'token registered');
+    return { ok: true, value: 'REGISTERED' };
+  }
+
+  /** Takes the token over to another device; the router keeps its subscriptions. */
+  async function replace(
+    agentId: string,
+    ref: TokenRef,
+    device: DeviceToken,
+  ): Promise<RouterResult<TokenStatus> | typeof START_AFRESH> {
+    const result = await notificationRouter.replaceToken(ref, device);
+    if (result.ok) {
+      await rows.saveDevice(db, keyBox, agentId, device, true);
+      return { ok: true, value: 'REGISTERED' };
+    }
+    if (isRetried(result.error)) return result;
+    // What a router still knows must not go on pushing to the former device.
+    await drop(agentId, isUnknownToNotificationRouter(result.error) ? undefined : keyBox);
+    return START_AFRESH;
+  }
+
+  async function verify(
+    agentId: string,
+    token: SavedToken,
+    code: Buffer,
+  ): Promise<RouterResult<TokenStatus>> {
+    const result = await notificationRouter.verifyToken(refOf(token)!, code);
+    if (result.ok) {
+      await rows.saveStatus(db, keyBox, agentId, 'ACTIVE', { kind: 'CHECK' });
+      return { ok: true, value: 'ACTIVE' };
+    }
+    if (isUnknownToNotificationRouter(result.error)) {
+      await drop(agentId);
+      // Whatever becomes of it: who called has to hear that the code did not do, and to wait for another one.
+      await register(agentId, token.device, token.mode);
+    }
+    return result;
+  }
+
+  async function check(
+    agentId: string,
+    ref: TokenRef,
+  ): Promise<RouterResult<TokenStatus> | typeof START_AFRESH> {
+    const result = await notificationRouter.checkToken(ref);
+    if (result.ok) {
+      const isActive = result.value === 'ACTIVE';
+      await rows.saveStatus(db, keyBox, agentId, result.value, isActive ? { kind: 'CHECK' } : undefined);
+      return result;
+    }
+    if (!isUnknownToNotificationRouter(result.error)) return result;
+    // The router has forgotten the token.
+    await drop(agentId);
+    return START_AFRESH;
+  }
+
+  /** @param forget given: the router is to forget the token too. */
+  async function drop(agentId: string, forget?: KeyBox): Promise<void> {
+    const removed = await inTransaction(db, (client) => rows.removeToken(client, agentId, forget));
+    log.warn({ agent_id: agentId }, 'token dropped, to be registered afresh');
+    // The record is there; if this fails, the sweep wakes the worker.
+    if (removed?.server) {
+      await commands.kickTokenDeletion(agentId, removed.server).catch(() => undefined);
+    }
+  }
+}
+
+/** The token was dropped: what is to be done about it starts from the beginning. */
+const START_AFRESH = Symbol('start afresh');
+
+const failed = (error: RouterError): { ok: false; error: RouterError } => ({ ok: false, error });
+
+/** What a client asked for cannot be done as things are. */
+const refused = (detail: string): { ok: false; error: RouterError } =>
+  failed({ source: 'AGENT', code: 'PROHIBITED', detail });
+
+function stepOf(result: RouterResult<TokenStatus>, mode: TokenMode, formerMode: TokenMode): TokenStep {
+  if (!result.ok) return result;
+  return { ok: true, status: result.value, mode, formerMode, isActive: result.value === 'ACTIVE' };
+}
+
+function refOf({ address, tokenId, auth }: SavedToken): TokenRef | undefined {
+  return tokenId === undefined ? undefined : { address, tokenId, privateKey: auth.privateKey };
+}
+
+/** @param device undefined: whichever it is. */
+function isOf(token: SavedToken, device: DeviceToken | undefined): boolean {
+  return !device || (token.device.provider === device.provider && token.device.token === device.token);
+}
+
+function secretOf(routerPublicKey: Buffer, privateKey: Buffer): Buffer | undefined {
+  try {
+    return dhSecret(routerPublicKey, privateKey);
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,263 @@
+/**
+ * Symbol configuration: taking snapshots of the enabled symbols, and rounds of pushes. Owns the SQL of
+ * `symbol_snapshots` and `symbol_crawlers`. Operators write `symbols` (client/operator-symbols.ts); symbol-targets.ts has
+ * the targets.
+ */
+import { Context } from '@temporalio/activity';
+import pLimit from 'p-limit';
+import type { Pool } from 'pg';
+import type { Logger } from 'pino';
+import type { SymbolMetadata } from '../../api/symbol-config/push.ts';
+import { TARGET_KINDS, pushBodyOf } from '../../api/symbol-config/push.ts';
+import type {
+  Crawler,
+  PushOutcome,
+  PushScope,
+  SymbolConfigState,
+} from '../../workflows/symbol-config/contract.ts';
+import { DEFAULT_CRAWL_INTERVAL_MS } from '../../workflows/symbol-config/contract.ts';
+import type { Metrics } from '../metrics.ts';
+import { query } from '../postgres.ts';
+import { pushTo } from './push.ts';
+import type { TargetRow } from './targets.ts';
+import { loadTargets, recordAcknowledgement, recordFailure } from './targets.ts';
+
+/** Pushes under way at once: all of a usual deployment, so that no target waits for one that hangs. */
+const PUSHES_AT_ONCE = 250;
+/** Snapshots that are kept, to see what earlier versions held. */
+const KEPT_SNAPSHOTS = 100;
+const HEARTBEAT_MS = 2_000;
+
+export interface SymbolConfigResources {
+  db: Pool;
+  log: Logger;
+  metrics: Metrics;
+  symbols: {
+    pushTimeoutMs: number;
+    /** Delays after the first failed round, the second and so on; the last one repeats. */
+    retryLadderMs: readonly number[];
+    /** Between two pushes to all while there is no crawler. */
+    reconciliationMs: number;
+  };
+}
+
+export type SymbolConfigActivities = ReturnType<typeof createSymbolConfigActivities>;
+
+export function createSymbolConfigActivities({ db, log, metrics, symbols: settings }: SymbolConfigResources) {
+  const atMost = pLimit(PUSHES_AT_ONCE);
+
+  return {
+    /** What is stored of a registry's state, for a workflow that starts anew. */
+    async loadSymbolConfig(
+      registry: string,
+    ): Promise<Pick<SymbolConfigState, 'version' | 'consecutiveFailures' | 'crawler'>> {
+      const [row] = await query<ConfigRow>(db, LOAD_CONFIG, [registry]);
+      return {
+        version: row!.version,
+        consecutiveFailures: row!.consecutive_failures,
+        crawler: {
+          enabled: row!.is_crawler_enabled ?? false,
+          intervalMs: Number(row!.crawl_interval_ms ?? DEFAULT_CRAWL_INTERVAL_MS),
+        },
+      };
+    },
+
+    /**
+     * Keeps the enabled symbols under the next version, unless they are those of the newest one. An empty list is
+     * refused, as receivers would: it is more likely a mistake than meant.
+     */
+    async takeSymbolSnapshot(registry: string): Promise<Pick<SymbolConfigState, 'version' | 'isListEmpty'>> {
+      const [row] = await query<SnapshotTaken>(db, TAKE_SNAPSHOT, [registry, KEPT_SNAPSHOTS]);
+      const { latest_version: latest, new_version: taken, enabled } = row!;
+      if (enabled === 0) {
+        log.error({ registry, version: latest }, 'no symbol is enabled; an empty list is not pushed');
+        metrics.symbolListEmpty({});
+      }
+      if (taken !== null) log.info({ registry, version: taken, symbols: enabled }, 'symbol snapshot taken');
+      return { version: taken ?? latest, isListEmpty: enabled === 0 };
+    },
+
+    /**
+     * Pushes a version to all targets, or to those that are behind, at the same time. What becomes of one makes no
+     * difference to the others, and is recorded as soon as it is known.
+     */
+    async pushSymbols(registry: string, version: number, scope: PushScope): Promise<PushOutcome> {
+      const activity = Context.current();
+      const beat = setInterval(() => activity.heartbeat(), HEARTBEAT_MS);
+      try {
+        const targets = version === 0 ? [] : await loadTargets(db, registry, version, scope);
+        const bodies = targets.length === 0 ? undefined : await bodiesOf(registry, version);
+        const pushes = targets.map((target) =>
+          atMost(async () => ({
+            target: target.target,
+            isAcknowledged: await push(
+              registry,
+              version,
+              target,
+              bodies![target.kind],
+              activity.cancellationSignal,
+            ),
+          })),
+        );
+        const results = await Promise.allSettled(pushes);
+        // What could not be recorded, or was cut off by a stop, is pushed again.
+        const unrecorded = results.find((result) => result.status === 'rejected');
+        if (unrecorded) throw unrecorded.reason;
+        const failedTargets = results.flatMap((result) =>
+          result.status === 'fulfilled' && !result.value.isAcknowledged ? [result.value.target] : [],
+        );
+        metrics.symbolRound({ scope, result: failedTargets.length === 0 ? 'complete' : 'incomplete' });
+        log.info(
+          { registry, version, scope, pushed: targets.length, failed: failedTargets.length },
+          'symbols pushed',
+        );
+        return {
+          pushed: targets.length,
+          failedTargets,
+          retryLadderMs: settings.retryLadderMs,
+          reconciliationMs: settings.reconciliationMs,
+        };
+      } finally {
+        clearInterval(beat);
+      }
+    },
+
+    async setSymbolCrawler(registry: string, crawler: Crawler, requestedBy: string): Promise<void> {
+      await query(db, SET_CRAWLER, [registry, crawler.enabled, crawler.intervalMs, requestedBy]);
+      log.info(
+        { registry, enabled: crawler.enabled, interval_ms: crawler.intervalMs, requested_by: requestedBy },
+        'symbol crawler configured',
+      );
+    },
+  };
+
+  /** Each kind's body is written once, however many targets get it. */
+  async function bodiesOf(registry: string, version: number): Promise<Record<TargetRow['kind'], string>> {
+    const [row] = await query<{ symbols: SymbolMetadata[] }>(db, LOAD_SNAPSHOT, [registry, version]);
+    if (!row) throw new Error(`there is no snapshot ${version} of registry ${registry}`);
+    const bodies = TARGET_KINDS.map((kind) => [kind, JSON.stringify(pushBodyOf(kind, version, row.symbols))]);
+    return Object.fromEntries(bodies) as Record<TargetRow['kind'], string>;
+  }
+
+  /**
+   * @param stopped ends the push when the process stops.
+   * @returns whether the target has acknowledged.
+   * @throws ApplicationFailure when that could not be recorded, and the reason of the stop.
+   */
+  async function push(
+    registry: string,
+    version: number,
+    target: TargetRow,
+    body: string,
+    stopped: AbortSignal,
+  ): Promise<boolean> {
+    const { kind, geo } = target;
+    const failure = await pushTo(target.url, body, settings.pushTimeoutMs, stopped);
+    // It says nothing about the target.
+    stopped.throwIfAborted();
+    metrics.symbolPush({ kind, geo, result: failure?.kind ?? 'acknowledged' });
+    if (!failure) {
+      await recordAcknowledgement(db, registry, target.target, version);
+      return true;
+    }
+    log.warn(
+      { registry, version, target: target.target, kind, geo, reason: failure.message },
+      'symbol push failed',
+    );
+    await recordFailure(db, registry, target.target, version, failure.message);
+    return false;
+  }
+}
+
+/**
+ * Gives an embedded stack something to push: enables these symbols when there are none at all.
+ *
+ * @returns how many were added.
+ */
+export async function addSampleSymbols(db: Pool, samples: readonly SymbolMetadata[]): Promise<number> {
+  const added = await query(db, ADD_SAMPLE_SYMBOLS, [JSON.stringify(samples)]);
+  return added.length;
+}
+
+const ADD_SAMPLE_SYMBOLS = {
+  name: 'add_sample_symbols',
+  text: `
+    INSERT INTO notification.symbols (symbol, ticker, decimals, price_scale, is_enabled, updated_at)
+    SELECT symbol, ticker, decimals, "priceScale", true, clock_timestamp()
+      FROM jsonb_to_recordset($1::jsonb) AS sample (symbol text, ticker text, decimals int, "priceScale" bigint)
+     WHERE NOT EXISTS (SELECT FROM notification.symbols)
+    ON CONFLICT DO NOTHING
+    RETURNING symbol`,
+};
+
+interface ConfigRow {
+  version: number;
+  consecutive_failures: number;
+  is_crawler_enabled: boolean | null;
+  crawl_interval_ms: string | null;
+}
+
+const LOAD_CONFIG = {
+  name: 'load_symbol_config',
+  text: `
+    SELECT (SELECT coalesce(max(version), 0) FROM notification.symbol_snapshots WHERE registry = $1) AS version,
+           (SELECT coalesce(max(consecutive_failures), 0)
+              FROM notification.symbol_targets WHERE registry = $1) AS consecutive_failures,
+           (SELECT is_enabled FROM notification.symbol_crawlers WHERE registry = $1) AS is_crawler_enabled,
+           (SELECT interval_ms FROM notification.symbol_crawlers WHERE registry = $1) AS crawl_interval_ms`,
+};
+
+interface SnapshotTaken {
+  /** 0 when there is none. */
+  latest_version: number;
+  /** null when the newest snapshot has these symbols already, or there are none. */
+  new_version: number | null;
+  enabled: number;
+}
+
+const TAKE_SNAPSHOT = {
+  name: 'take_symbol_snapshot',
+  text: `
+    WITH enabled AS (
+      SELECT count(*)::int AS count,
+             jsonb_agg(
+               jsonb_build_object('symbol', symbol, 'ticker', ticker, 'decimals', decimals, 'priceScale', price_scale)
+               ORDER BY symbol COLLATE "C"
+             ) AS symbols
+        FROM notification.symbols
+       WHERE is_enabled
+    ), latest AS (
+      SELECT version, symbols
+        FROM notification.symbol_snapshots
+       WHERE registry = $1
+       ORDER BY version DESC
+       LIMIT 1
+    ), taken AS (
+      INSERT INTO notification.symbol_snapshots (registry, version, symbols, created_at)
+      SELECT $1, coalesce((SELECT version FROM latest), 0) + 1, symbols, clock_timestamp()
+        FROM enabled
+       WHERE count > 0 AND symbols IS DISTINCT FROM (SELECT symbols FROM latest)
+      RETURNING version
+    ), forgotten AS (
+      DELETE FROM notification.symbol_snapshots
+       WHERE registry = $1 AND version <= (SELECT version FROM latest) - $2::int
+    )
+    SELECT coalesce((SELECT version FROM latest), 0) AS latest_version,
+           (SELECT version FROM taken) AS new_version,
+           (SELECT count FROM enabled) AS enabled`,
+};
+
+const LOAD_SNAPSHOT = {
+  name: 'load_symbol_snapshot',
+  text: 'SELECT symbols FROM notification.symbol_snapshots WHERE registry = $1 AND version = $2',
+};
+
+const SET_CRAWLER = {
+  name: 'set_symbol_crawler',
+  text: `
+    INSERT INTO notification.symbol_crawlers (registry, is_enabled, interval_ms, changed_by, changed_at)
+    VALUES ($1, $2, $3, $4, clock_timestamp())
+    ON CONFLICT (registry) DO UPDATE
+       SET is_enabled = excluded.is_enabled, interval_ms = excluded.interval_ms, changed_by = excluded.changed_by,
+           changed_at = excluded.changed_at`,
+};

@@ -1,0 +1,124 @@
+/** The targets of symbol configuration and how far each has come. Owns the SQL of `symbol_targets`. */
+import type { Pool } from 'pg';
+import type { SymbolTarget, TargetKind } from '../../api/symbol-config/push.ts';
+import type { PushScope } from '../../workflows/symbol-config/contract.ts';
+import { query } from '../postgres.ts';
+
+/** Longest error that is kept, characters. */
+const MAX_ERROR_LENGTH = 500;
+
+export interface TargetRow {
+  target: string;
+  kind: TargetKind;
+  geo: string;
+  url: string;
+}
+
+export interface Registration {
+  /** New targets, and changed ones, which count as new. */
+  changed: number;
+  /** Those that have not acknowledged any list yet, `changed` among them. */
+  unreached: number;
+}
+
+/**
+ * Makes the configured targets the registered ones. All processes push to what was registered last, so that they agree
+ * while one with a new configuration takes over.
+ */
+export async function registerTargets(
+  db: Pool,
+  registry: string,
+  targets: readonly SymbolTarget[],
+): Promise<Registration> {
+  const [written] = await query<{ changed: number }>(db, REGISTER_TARGETS, [
+    registry,
+    targets.map(({ name }) => name),
+    targets.map(({ kind }) => kind),
+    targets.map(({ geo }) => geo),
+    targets.map(({ url }) => url),
+  ]);
+  const [counted] = await query<{ unreached: number }>(db, COUNT_UNREACHED, [registry]);
+  return { ...written!, ...counted! };
+}
+
+export function loadTargets(
+  db: Pool,
+  registry: string,
+  version: number,
+  scope: PushScope,
+): Promise<TargetRow[]> {
+  return query<TargetRow>(db, LOAD_TARGETS, [registry, version, scope === 'all']);
+}
+
+export async function recordAcknowledgement(
+  db: Pool,
+  registry: string,
+  target: string,
+  version: number,
+): Promise<void> {
+  await query(db, RECORD_ACKNOWLEDGEMENT, [registry, target, version]);
+}
+
+/** Of no meaning when a newer version was acknowledged meanwhile: rounds may overlap. */
+export async function recordFailure(
+  db: Pool,
+  registry: string,
+  target: string,
+  version: number,
+  reason: string,
+): Promise<void> {
+  await query(db, RECORD_FAILURE, [registry, target, version, reason.slice(0, MAX_ERROR_LENGTH)]);
+}
+
+const REGISTER_TARGETS = {
+  name: 'register_symbol_targets',
+  text: `
+    WITH wanted AS (
+      SELECT * FROM unnest($2::text[], $3::text[], $4::text[], $5::text[]) AS wanted (target, kind, geo, url)
+    ), removed AS (
+      DELETE FROM notification.symbol_targets
+       WHERE registry = $1 AND target NOT IN (SELECT target FROM wanted)
+    ), written AS (
+      INSERT INTO notification.symbol_targets AS known (registry, target, kind, geo, url)
+      SELECT $1, target, kind, geo, url FROM wanted
+      ON CONFLICT (registry, target) DO UPDATE
+         SET kind = excluded.kind, geo = excluded.geo, url = excluded.url, acknowledged_version = NULL,
+             acknowledged_at = NULL, last_error = NULL, last_error_at = NULL, consecutive_failures = 0
+       WHERE (known.kind, known.geo, known.url) IS DISTINCT FROM (excluded.kind, excluded.geo, excluded.url)
+      RETURNING target
+    )
+    SELECT count(*)::int AS changed FROM written`,
+};
+
+const COUNT_UNREACHED = {
+  name: 'count_unreached_symbol_targets',
+  text: `
+    SELECT count(*)::int AS unreached
+      FROM notification.symbol_targets
+     WHERE registry = $1 AND acknowledged_version IS NULL`,
+};
+
+const LOAD_TARGETS = {
+  name: 'load_symbol_targets',
+  text: `
+    SELECT target, kind, geo, url
+      FROM notification.symbol_targets
+     WHERE registry = $1 AND ($3 OR acknowledged_version IS DISTINCT FROM $2 OR consecutive_failures > 0)
+     ORDER BY target`,
+};
+
+const RECORD_ACKNOWLEDGEMENT = {
+  name: 'record_symbol_acknowledgement',
+  text: `
+    UPDATE notification.symbol_targets
+       SET acknowledged_version = $3, acknowledged_at = clock_timestamp(), consecutive_failures = 0
+     WHERE registry = $1 AND target = $2 AND (acknowledged_version IS NULL OR acknowledged_version <= $3)`,
+};
+
+const RECORD_FAILURE = {
+  name: 'record_symbol_failure',
+  text: `
+    UPDATE notification.symbol_targets
+       SET last_error = $4, last_error_at = clock_timestamp(), consecutive_failures = consecutive_failures + 1
+     WHERE registry = $1 AND target = $2 AND (acknowledged_version IS NULL OR acknowledged_version <= $3)`,
+};
