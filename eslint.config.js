@@ -14,7 +14,7 @@ const typesOnlyFrom = (name, message) => ({ ...folder(name, message), allowTypeI
 const noEnvironment = {
   'no-restricted-properties': [
     'error',
-    { object: 'process', property: 'env', message: 'Only workers/config.ts reads the environment.' },
+    { object: 'process', property: 'env', message: 'Only config/load.ts reads the environment.' },
   ],
 };
 const noConnections = {
@@ -135,7 +135,7 @@ export default tseslint.config(
       folder('(activities|workflows|workers|client|dev|faults|test)', 'Contracts depend on nothing.'),
     ),
   },
-  { files: ['workers/config.ts'], rules: { 'no-restricted-properties': 'off' } },
+  { files: ['config/load.ts'], rules: { 'no-restricted-properties': 'off' } },
   {
     // Clients open connections for their own users; the embedded stack, benchmarks and tests for themselves.
     files: [

@@ -10,7 +10,7 @@ import pLimit from 'p-limit';
 import { createIntentActivities } from '../activities/intent/acceptance.ts';
 import { createRouteActivities } from '../activities/intent/routes.ts';
 import { migrate } from '../migrations/migrate.ts';
-import { loadConfig } from '../workers/config.ts';
+import { loadConfig } from '../config/load.ts';
 import { provideEndpoints } from '../workers/endpoints.ts';
 import { createLogger } from '../workers/logger.ts';
 import { connectResources } from '../workers/resources.ts';

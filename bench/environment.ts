@@ -12,7 +12,7 @@ import pg from 'pg';
 import { createDeviceTokens } from '../dev/mobile-device-tokens.ts';
 import type { Stack } from '../dev/stack.ts';
 import { startStack } from '../dev/stack.ts';
-import { loadConfig } from '../workers/config.ts';
+import { loadConfig } from '../config/load.ts';
 import { SEARCH_ATTRIBUTE_NAMES } from '../client/namespace.ts';
 import { cpuSecondsOf, startServiceProcess, type ServiceProcess } from './processes.ts';
 

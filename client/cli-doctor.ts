@@ -1,8 +1,8 @@
 /** `doctor`: everything the service depends on, at one glance. */
 import type { Command } from 'commander';
 import { subjectNotFoundSchema, userPath } from '../api/intent/user-service.ts';
-import type { Config } from '../workers/config.ts';
-import { ADMIN_EMAIL_VARIABLES, ConfigError, loadConfig } from '../workers/config.ts';
+import type { Config } from '../config/load.ts';
+import { ADMIN_EMAIL_VARIABLES, ConfigError, loadConfig } from '../config/load.ts';
 import { action, helpWith } from './cli-command.ts';
 import { EXIT } from './cli-exit-codes.ts';
 import { needsOf } from './cli-needs.ts';

@@ -1,5 +1,5 @@
 /** What each role needs of Temporal: `setup` makes it, `doctor` looks for it. */
-import type { Config, RoleName } from '../workers/config.ts';
+import type { Config, RoleName } from '../config/load.ts';
 import { ACCOUNT_CALLBACK_TASK_QUEUE } from '../workflows/account-callback/contract.ts';
 import { INTENT_TASK_QUEUE, SEARCH_ATTRIBUTES } from '../workflows/intent/contract.ts';
 import { MOBILE_SEARCH_ATTRIBUTES, MOBILE_TASK_QUEUE } from '../workflows/mobile-push/contract.ts';

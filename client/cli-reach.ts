@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { createConnection } from 'node:net';
 import { symbolTargetsSchema } from '../api/symbol-config/push.ts';
-import type { Config } from '../workers/config.ts';
+import type { Config } from '../config/load.ts';
 import type { CheckGroup, Diagnosis } from './doctor.ts';
 import { error, ok, warn } from './doctor.ts';
 import { countOf } from './cli-output.ts';

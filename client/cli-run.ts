@@ -1,6 +1,6 @@
 /** `galaxy-notify`: the operator's command line, from its arguments to its exit code. */
 import { CommanderError } from 'commander';
-import { ConfigError } from '../workers/config.ts';
+import { ConfigError } from '../config/load.ts';
 import type { ExitCode } from './cli-exit-codes.ts';
 import { EXIT, UsageError, exitCodeOf } from './cli-exit-codes.ts';
 import { report, textOf } from './cli-output.ts';

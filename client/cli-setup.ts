@@ -2,7 +2,7 @@
 import type { Command } from 'commander';
 import { Option } from 'commander';
 import { migrate, pendingMigrations } from '../migrations/migrate.ts';
-import { loadConfig } from '../workers/config.ts';
+import { loadConfig } from '../config/load.ts';
 import { action, helpWith } from './cli-command.ts';
 import { EXIT } from './cli-exit-codes.ts';
 import { needsOf } from './cli-needs.ts';

@@ -6,7 +6,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { parseAllDocuments } from 'yaml';
-import { loadConfig } from '../workers/config.ts';
+import { loadConfig } from '../config/load.ts';
 
 const MOUNTED_AT = '/etc/galaxy-notify/secrets/';
 const SEALING_KEY = `k1:${Buffer.alloc(32).toString('base64')}`;

@@ -4,7 +4,7 @@ import { PERIOD_MS } from '../api/account-callback/callback.ts';
 import type { CallbackInput } from '../api/account-callback/input.ts';
 import { appendInputs } from '../client/callback-inputs.ts';
 import { openSession } from '../client/cli-session.ts';
-import type { Config } from '../workers/config.ts';
+import type { Config } from '../config/load.ts';
 import type { PortfolioStandIn } from './portfolio-service.ts';
 
 /** Far more than a few callbacks to a stand-in need; a demo must end. */

@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { openSession } from '../client/cli-session.ts';
 import { waitUntil } from '../client/wait-until.ts';
-import type { Config } from '../workers/config.ts';
+import type { Config } from '../config/load.ts';
 import type { RouterStack } from './routers.ts';
 
 /** Far more than stand-ins need; a demo must end. */

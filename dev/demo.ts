@@ -15,7 +15,7 @@ import type { NotificationIntent } from '../client/notificationintent.ts';
 import { sampleIntentOf } from '../client/sample-intents.ts';
 import { tableOf } from '../client/table.ts';
 import { workflowLink } from '../client/web-ui-links.ts';
-import { loadConfig, ADMIN_EMAIL_VARIABLES } from '../workers/config.ts';
+import { loadConfig, ADMIN_EMAIL_VARIABLES } from '../config/load.ts';
 import { provideEndpoints } from '../workers/endpoints.ts';
 import { explain } from '../workers/explain.ts';
 import { createLogger } from '../workers/logger.ts';

@@ -9,7 +9,7 @@ import { LOOPBACK } from '../dev/ports.ts';
 import { startTcpProxy } from '../dev/tcp-proxy.ts';
 import { startUserService } from '../dev/user-service.ts';
 import { migrate } from '../migrations/migrate.ts';
-import { loadConfig } from '../workers/config.ts';
+import { loadConfig } from '../config/load.ts';
 import { openCallbacks } from './callbacks.ts';
 import type { InjectedFault } from './injector.ts';
 import { injectFaults } from './injector.ts';

@@ -15,7 +15,7 @@ import { startRedis } from '../dev/redis.ts';
 import type { TcpProxy } from '../dev/tcp-proxy.ts';
 import { startTcpProxy } from '../dev/tcp-proxy.ts';
 import { startTemporal } from '../dev/temporal.ts';
-import { loadConfig } from '../workers/config.ts';
+import { loadConfig } from '../config/load.ts';
 import type { ServerName } from './plan.ts';
 import { SERVERS } from './plan.ts';
 

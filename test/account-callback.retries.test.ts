@@ -2,7 +2,7 @@
 import { NotFoundError } from '../client/operator-errors.ts';
 import type { Operator } from '../client/operator.ts';
 import { createOperator } from '../client/operator.ts';
-import { loadConfig } from '../workers/config.ts';
+import { loadConfig } from '../config/load.ts';
 import type { RetryOutcome } from '../workflows/account-callback/contract.ts';
 import type { CallbackBench } from './account-callbacks.ts';
 import {

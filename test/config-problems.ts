@@ -1,5 +1,5 @@
 /** What tests of the configuration share. */
-import { ConfigError, loadConfig } from '../workers/config.ts';
+import { ConfigError, loadConfig } from '../config/load.ts';
 
 export type Env = Record<string, string | undefined>;
 

@@ -2,8 +2,8 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import type { VARIABLES } from '../workers/config.ts';
-import { loadConfig } from '../workers/config.ts';
+import type { VARIABLES } from '../config/load.ts';
+import { loadConfig } from '../config/load.ts';
 import { PRODUCTION, problemsOf } from './config-problems.ts';
 
 type Name = keyof typeof VARIABLES;

@@ -1,6 +1,6 @@
 /** The environment: names, defaults, checks (seed "Configuration"). */
 import { ADMIN_NOTIFICATION_TYPES } from '../api/intent/catalog.ts';
-import { ADMIN_EMAIL_VARIABLES, ConfigError, VARIABLES, loadConfig } from '../workers/config.ts';
+import { ADMIN_EMAIL_VARIABLES, ConfigError, VARIABLES, loadConfig } from '../config/load.ts';
 import type { Env } from './config-problems.ts';
 import { PRODUCTION, problemsOf } from './config-problems.ts';
 

@@ -4,8 +4,8 @@ import path from 'node:path';
 import { Ajv } from 'ajv';
 import { parse } from 'yaml';
 import packageJson from '../package.json' with { type: 'json' };
-import { ADMIN_EMAIL_VARIABLES, VARIABLES } from '../workers/config.ts';
-import { ROLE_NAMES } from '../workers/config-variables.ts';
+import { ADMIN_EMAIL_VARIABLES, VARIABLES } from '../config/load.ts';
+import { ROLE_NAMES } from '../config/variables.ts';
 import { ROLES } from '../workers/roles.ts';
 
 const CHART = path.join(path.dirname(import.meta.dirname), 'deploy', 'helm', 'galaxy-notify');

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import type { Stack } from '../dev/stack.ts';
 import { startStack } from '../dev/stack.ts';
-import { loadConfig } from '../workers/config.ts';
+import { loadConfig } from '../config/load.ts';
 import { workflowBundle } from '../workers/workflow-bundle.ts';
 import { SEARCH_ATTRIBUTE_NAMES } from '../client/namespace.ts';
 import { SLOTS, namespaceOf } from './slots.ts';

@@ -6,7 +6,7 @@ import { createMetrics } from '../activities/metrics.ts';
 import { defineHandOffCommands, handOffKey } from '../activities/intent/hand-off.ts';
 import { metrics } from '@opentelemetry/api';
 import { findTemporalCli } from '../dev/temporal-cli.ts';
-import { loadConfig } from '../workers/config.ts';
+import { loadConfig } from '../config/load.ts';
 import { createLogger } from '../workers/logger.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../workflows/intent/contract.ts';
 import { publishTurn } from './entries.ts';

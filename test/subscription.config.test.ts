@@ -3,8 +3,8 @@ import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { openSubscriptions } from '../workers/subscription-setup.ts';
-import type { ConfigError } from '../workers/config.ts';
-import { loadConfig } from '../workers/config.ts';
+import type { ConfigError } from '../config/load.ts';
+import { loadConfig } from '../config/load.ts';
 
 const KEY = Buffer.alloc(32, 7).toString('base64');
 const FINGERPRINT = Buffer.alloc(32, 9).toString('base64url');

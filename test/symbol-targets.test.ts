@@ -2,7 +2,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { ConfigError, loadConfig } from '../workers/config.ts';
+import { ConfigError, loadConfig } from '../config/load.ts';
 import { provideEndpoints } from '../workers/endpoints.ts';
 import { readSymbolTargets } from '../workers/symbol-config-setup.ts';
 import { problemsIn } from './config-problems.ts';

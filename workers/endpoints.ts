@@ -2,8 +2,8 @@
 import { readFileSync } from 'node:fs';
 import type { FcmTarget } from '../activities/mobile-push/fcm.ts';
 import type { Stack } from '../dev/stack.ts';
-import type { Config } from './config.ts';
-import { hasTemporalProfile } from './config.ts';
+import type { Config } from '../config/load.ts';
+import { hasTemporalProfile } from '../config/load.ts';
 import type { Endpoints } from './resources.ts';
 import { SEARCH_ATTRIBUTE_NAMES } from '../client/namespace.ts';
 import { readSymbolTargets } from './symbol-config-setup.ts';

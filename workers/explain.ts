@@ -1,6 +1,6 @@
 /** What a person is told when the process cannot start. */
 import { SchemaNewerThanCodeError } from '../migrations/migrate.ts';
-import { ConfigError } from './config.ts';
+import { ConfigError } from '../config/load.ts';
 import { SetupError } from './endpoints.ts';
 import { ProbePortError } from './probes.ts';
 import { DependencyError } from './resources.ts';

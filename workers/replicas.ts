@@ -5,8 +5,8 @@
 import { Redis } from 'ioredis';
 import pg from 'pg';
 import type { Logger } from 'pino';
-import type { Config, RedisAddress } from './config.ts';
-import { redisConnection } from './config.ts';
+import type { Config, RedisAddress } from '../config/load.ts';
+import { redisConnection } from '../config/load.ts';
 import { reasonOf } from '../activities/reason.ts';
 
 export interface ReplicaResult {

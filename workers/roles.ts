@@ -17,7 +17,7 @@ import { MOBILE_TASK_QUEUE } from '../workflows/mobile-push/contract.ts';
 import { SUBSCRIPTION_TASK_QUEUE } from '../workflows/subscription/contract.ts';
 import { SYMBOL_CONFIG_TASK_QUEUE } from '../workflows/symbol-config/contract.ts';
 import { beginAccountCallbacks } from './account-callback-setup.ts';
-import type { RoleName } from './config.ts';
+import type { RoleName } from '../config/load.ts';
 import type { Resources } from './resources.ts';
 import { beginSubscriptions, subscriptionActivities } from './subscription-setup.ts';
 import { beginSymbolConfig } from './symbol-config-setup.ts';

@@ -6,7 +6,7 @@ import type { Logger } from 'pino';
 import { observeGauges } from '../activities/intent/gauges.ts';
 import { migrate } from '../migrations/migrate.ts';
 import { startCodecServer } from './codec-server.ts';
-import type { Config } from './config.ts';
+import type { Config } from '../config/load.ts';
 import { startProbes } from './probes.ts';
 import { logReplicas } from './replicas.ts';
 import type { Endpoints } from './resources.ts';

@@ -20,7 +20,7 @@ import {
   SUPERVISOR_WORKFLOW,
   supervisorWorkflowId,
 } from '../workflows/subscription/contract.ts';
-import type { Config } from './config.ts';
+import type { Config } from '../config/load.ts';
 import type { Resources } from './resources.ts';
 import type { Running } from './roles.ts';
 

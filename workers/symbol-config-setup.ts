@@ -11,7 +11,7 @@ import {
   SYMBOL_REGISTRY,
   symbolConfigWorkflowId,
 } from '../workflows/symbol-config/contract.ts';
-import { ConfigError } from './config.ts';
+import { ConfigError } from '../config/load.ts';
 import type { Resources } from './resources.ts';
 
 /**

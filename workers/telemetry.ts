@@ -37,7 +37,7 @@ import type { ActivityInterceptorsFactory, TelemetryOptions } from '@temporalio/
 import type { Logger } from 'pino';
 import type { Metrics } from '../activities/metrics.ts';
 import { createMetrics } from '../activities/metrics.ts';
-import type { Config } from './config.ts';
+import type { Config } from '../config/load.ts';
 import { reasonOf } from '../activities/reason.ts';
 
 /** What the last export may take of a shutdown, ms: a collector that is away must not use the time of the others up. */

@@ -23,7 +23,7 @@ import {
   routerAddresses,
   sealingKeys,
   streamName,
-} from './config-values.ts';
+} from './values.ts';
 
 /** The kinds of work; each is a row of workers/roles.ts. */
 export const ROLE_NAMES = [

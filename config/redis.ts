@@ -1,6 +1,6 @@
 /** How this process gets to a Redis: where it is, with which password, and over which kind of connection. */
-import type { Config } from './config.ts';
-import type { RedisAddress } from './config-values.ts';
+import type { Config } from './load.ts';
+import type { RedisAddress } from './values.ts';
 
 /**
  * Options of a Redis client for one address.

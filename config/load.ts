@@ -3,20 +3,20 @@ import { readFileSync } from 'node:fs';
 import type { z } from 'zod';
 import type { AdminNotificationType } from '../api/intent/catalog.ts';
 import { ADMIN_NOTIFICATION_TYPES } from '../api/intent/catalog.ts';
-import type { RoleName, Variable } from './config-variables.ts';
+import type { RoleName, Variable } from './variables.ts';
 import {
   ADMIN_EMAIL_VARIABLES,
   DEPRECATED,
   ROLE_NAMES,
   VARIABLES,
   adminEmailsVariable,
-} from './config-variables.ts';
+} from './variables.ts';
 
 // Who asks about the configuration asks here.
-export type { RoleName } from './config-variables.ts';
-export { ADMIN_EMAIL_VARIABLES, VARIABLES } from './config-variables.ts';
-export { redisConnection } from './config-redis.ts';
-export type { RedisAddress } from './config-values.ts';
+export type { RoleName } from './variables.ts';
+export { ADMIN_EMAIL_VARIABLES, VARIABLES } from './variables.ts';
+export { redisConnection } from './redis.ts';
+export type { RedisAddress } from './values.ts';
 
 /** A user or password before the host: not for a log, wherever somebody put it. */
 const CREDENTIALS_IN_URL = /:\/\/[^/]*@/;
