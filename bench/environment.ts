@@ -13,7 +13,7 @@ import { createDeviceTokens } from '../dev/mobile-device-tokens.ts';
 import type { Stack } from '../dev/stack.ts';
 import { startStack } from '../dev/stack.ts';
 import { loadConfig } from '../config/load.ts';
-import { SEARCH_ATTRIBUTE_NAMES } from '../client/namespace.ts';
+import { SEARCH_ATTRIBUTE_NAMES } from '../migrations/namespace.ts';
 import { cpuSecondsOf, startServiceProcess, type ServiceProcess } from './processes.ts';
 
 /** The modes of `NOTIFICATION_ROUTE_DISPATCH`, each a part. */

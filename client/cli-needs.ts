@@ -5,8 +5,8 @@ import { INTENT_TASK_QUEUE, SEARCH_ATTRIBUTES } from '../workflows/intent/contra
 import { MOBILE_SEARCH_ATTRIBUTES, MOBILE_TASK_QUEUE } from '../workflows/mobile-push/contract.ts';
 import { SUBSCRIPTION_TASK_QUEUE } from '../workflows/subscription/contract.ts';
 import { SYMBOL_CONFIG_TASK_QUEUE } from '../workflows/symbol-config/contract.ts';
-import type { ScheduledRun } from './namespace.ts';
-import { INTENT_RETENTION, MOBILE_RETENTION, SUBSCRIPTION_SWEEP } from './namespace.ts';
+import type { ScheduledRun } from '../migrations/namespace.ts';
+import { INTENT_RETENTION, MOBILE_RETENTION, SUBSCRIPTION_SWEEP } from '../migrations/namespace.ts';
 
 export interface NeededSchedule {
   run: ScheduledRun;

@@ -4,7 +4,11 @@ import type { NeededSchedule, Needs } from './cli-needs.ts';
 import { durationOf } from './cli-output.ts';
 import type { CheckGroup, Diagnosis } from './doctor.ts';
 import { error, ok, warn } from './doctor.ts';
-import { isUnknownNamespace, missingSearchAttributes, namespaceRetentionMs } from './namespace.ts';
+import {
+  isUnknownNamespace,
+  missingSearchAttributes,
+  namespaceRetentionMs,
+} from '../migrations/namespace.ts';
 import { bridgeOperations } from './operator-bridge.ts';
 import { SCHEDULE_LIMIT_MS, bounded, dateOf } from './operator-live.ts';
 import type { OperatorResources } from './operator.ts';

@@ -13,7 +13,7 @@ import {
   missingSearchAttributes,
   namespaceRetentionMs,
   scheduleIntervalMs,
-} from './namespace.ts';
+} from '../migrations/namespace.ts';
 import { OperationFailedError, reasonOf } from './operator-errors.ts';
 import { SCHEDULE_LIMIT_MS, bounded } from './operator-live.ts';
 import { oncePossible } from './wait-until.ts';

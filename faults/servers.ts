@@ -6,7 +6,7 @@ import { appendFileSync, chmodSync, existsSync, mkdtempSync, readFileSync, rmSyn
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { SEARCH_ATTRIBUTE_NAMES } from '../client/namespace.ts';
+import { SEARCH_ATTRIBUTE_NAMES } from '../migrations/namespace.ts';
 import { createDeviceTokens } from '../dev/mobile-device-tokens.ts';
 import { freePort, LOOPBACK } from '../dev/ports.ts';
 import { startPostgres } from '../dev/postgres.ts';

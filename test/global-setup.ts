@@ -6,7 +6,7 @@ import type { Stack } from '../dev/stack.ts';
 import { startStack } from '../dev/stack.ts';
 import { loadConfig } from '../config/load.ts';
 import { workflowBundle } from '../workers/workflow-bundle.ts';
-import { SEARCH_ATTRIBUTE_NAMES } from '../client/namespace.ts';
+import { SEARCH_ATTRIBUTE_NAMES } from '../migrations/namespace.ts';
 import { SLOTS, namespaceOf } from './slots.ts';
 
 declare global {

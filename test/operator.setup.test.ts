@@ -5,7 +5,7 @@ import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Client } from '@temporalio/client';
-import { SEARCH_ATTRIBUTE_NAMES } from '../client/namespace.ts';
+import { SEARCH_ATTRIBUTE_NAMES } from '../migrations/namespace.ts';
 import { setUpNamespace, setUpSearchAttributes } from '../client/setup.ts';
 import type { Resources } from '../workers/resources.ts';
 import { DependencyError } from '../workers/resources.ts';

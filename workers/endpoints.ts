@@ -5,7 +5,7 @@ import type { Stack } from '../dev/stack.ts';
 import type { Config } from '../config/load.ts';
 import { hasTemporalProfile } from '../config/load.ts';
 import type { Endpoints } from './resources.ts';
-import { SEARCH_ATTRIBUTE_NAMES } from '../client/namespace.ts';
+import { SEARCH_ATTRIBUTE_NAMES } from '../migrations/namespace.ts';
 import { readSymbolTargets } from './symbol-config-setup.ts';
 import { reasonOf } from '../activities/reason.ts';
 

@@ -10,7 +10,7 @@ import { consumeMobileJobs } from '../activities/mobile-push/stream.ts';
 import { createSteeringActivities } from '../activities/intent/steering.ts';
 import { createBridgeActivities } from '../activities/intent/reader.ts';
 import { createSymbolConfigActivities } from '../activities/symbol-config/activities.ts';
-import { INTENT_RETENTION, MOBILE_RETENTION } from '../client/namespace.ts';
+import { INTENT_RETENTION, MOBILE_RETENTION } from '../migrations/namespace.ts';
 import { ACCOUNT_CALLBACK_TASK_QUEUE } from '../workflows/account-callback/contract.ts';
 import { INTENT_TASK_QUEUE } from '../workflows/intent/contract.ts';
 import { MOBILE_TASK_QUEUE } from '../workflows/mobile-push/contract.ts';

@@ -11,7 +11,7 @@ import { createSubscriptionCommands } from '../activities/subscription/commands.
 import { observeSubscriptions } from '../activities/subscription/gauges.ts';
 import { createSubscriptionTokenActivities } from '../activities/subscription/token.ts';
 import { createSubscriptionActivities } from '../activities/subscription/activities.ts';
-import { SUBSCRIPTION_SWEEP, ensureSchedule } from '../client/namespace.ts';
+import { SUBSCRIPTION_SWEEP, ensureSchedule } from '../migrations/namespace.ts';
 import { keptKey } from '../api/kept-key.ts';
 import type { KeyBox } from '../api/key-box.ts';
 import { createKeyBox } from '../api/key-box.ts';

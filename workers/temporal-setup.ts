@@ -1,6 +1,6 @@
 /** What the service needs to find in its Temporal namespace, created when missing. Safe to run at every start. */
 import type { Logger } from 'pino';
-import type { ScheduledRun } from '../client/namespace.ts';
+import type { ScheduledRun } from '../migrations/namespace.ts';
 import {
   SEARCH_ATTRIBUTE_NAMES,
   addSearchAttributes,
@@ -8,7 +8,7 @@ import {
   isRefused,
   lackOfSearchAttributes,
   missingSearchAttributes,
-} from '../client/namespace.ts';
+} from '../migrations/namespace.ts';
 import { CHANNEL_WORKFLOW, channelWorkflowId } from '../workflows/intent/channel-contract.ts';
 import { CHANNELS, INTENT_TASK_QUEUE } from '../workflows/intent/contract.ts';
 import { BRIDGE_WORKFLOW, bridgeWorkflowId } from '../workflows/intent/reader-contract.ts';
