@@ -35,5 +35,5 @@ EXPOSE 8092
 # Follows NOTIFICATION_INTERNAL_HTTP_ADDR only while the port stays 8092; override it together with the port.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=30s --retries=3 \
     CMD ["node", "--eval", "fetch('http://127.0.0.1:8092/healthz').then((r) => process.exit(r.ok ? 0 : 1), () => process.exit(1))"]
-# The operator's command line: docker exec <container> node client/cli.ts --help
+# The operator's command line: docker exec <container> node cli/main.ts --help
 CMD ["node", "workers/main.ts"]

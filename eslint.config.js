@@ -119,7 +119,7 @@ export default tseslint.config(
   },
   {
     // The CLI is a process of its own, configured like the service.
-    files: ['client/cli.ts', 'client/cli-*.ts'],
+    files: ['cli/main.ts', 'client/cli-*.ts'],
     plugins,
     rules: forbid(
       folder(
@@ -140,7 +140,7 @@ export default tseslint.config(
     // Clients open connections for their own users; the embedded stack, benchmarks and tests for themselves.
     files: [
       'workers/resources.ts',
-      'workers/replicas.ts',
+      'cli/check-replicas.ts',
       'client/**',
       'dev/**',
       'bench/**',

@@ -1,6 +1,6 @@
 /** The demo's part about subscriptions: a device that is registered, a connection, and a message that reaches the device. */
 import { randomBytes } from 'node:crypto';
-import { openSession } from '../client/cli-session.ts';
+import { openSession } from '../cli/session.ts';
 import { waitUntil } from '../client/wait-until.ts';
 import type { Config } from '../config/load.ts';
 import type { RouterStack } from './routers.ts';

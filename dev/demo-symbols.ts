@@ -1,5 +1,5 @@
 /** The demo's part about symbols: the current list, pushed to every target through the operator client. */
-import { openSession } from '../client/cli-session.ts';
+import { openSession } from '../cli/session.ts';
 import type { Spread } from '../client/operator-symbols.ts';
 import type { Config } from '../config/load.ts';
 

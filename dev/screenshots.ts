@@ -9,7 +9,7 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { Redis } from 'ioredis';
-import { readStackEndpoints } from '../client/stack-endpoints.ts';
+import { readStackEndpoints } from '../config/stack-endpoints.ts';
 import { freePort } from './ports.ts';
 
 const ROOT = path.dirname(import.meta.dirname);

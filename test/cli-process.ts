@@ -34,7 +34,7 @@ export function cliFor(slot: Slot) {
     { changes = {}, input = '' }: { changes?: Record<string, string>; input?: string } = {},
   ) {
     return new Promise<CliResult>((resolve) => {
-      const child = spawn(process.execPath, ['client/cli.ts', ...args], {
+      const child = spawn(process.execPath, ['cli/main.ts', ...args], {
         // Of the test's own environment only what a program needs to run: no variable may get in by accident.
         env: { PATH: process.env['PATH'] ?? '', ...env, ...changes },
       });

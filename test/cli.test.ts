@@ -3,7 +3,7 @@ import { rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Command } from 'commander';
 import { NOTIFICATION_TYPES } from '../api/intent/catalog.ts';
-import { programOf } from '../client/cli-program.ts';
+import { programOf } from '../cli/program.ts';
 import { cliFor } from './cli-process.ts';
 import type { Slot } from './harness.ts';
 import { eventually, takeSlot } from './harness.ts';

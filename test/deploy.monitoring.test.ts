@@ -7,7 +7,7 @@ import { parse } from 'yaml';
 import { createMetrics } from '../activities/metrics.ts';
 import { observeGauges } from '../activities/intent/gauges.ts';
 import { observeSubscriptions } from '../activities/subscription/gauges.ts';
-import { programOf } from '../client/cli-program.ts';
+import { programOf } from '../cli/program.ts';
 import { DASHBOARDS } from '../deploy/dashboard-panels.ts';
 
 const ROOT = path.dirname(import.meta.dirname);

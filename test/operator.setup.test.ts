@@ -6,7 +6,7 @@ import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Client } from '@temporalio/client';
 import { SEARCH_ATTRIBUTE_NAMES } from '../migrations/namespace.ts';
-import { setUpNamespace, setUpSearchAttributes } from '../client/setup.ts';
+import { setUpNamespace, setUpSearchAttributes } from '../cli/setup-steps.ts';
 import type { Resources } from '../workers/resources.ts';
 import { DependencyError } from '../workers/resources.ts';
 import { ensureSearchAttributes } from '../workers/temporal-setup.ts';

@@ -8,7 +8,7 @@ import path from 'node:path';
 import { Redis } from 'ioredis';
 import { freePort } from '../dev/ports.ts';
 import { startRedis } from '../dev/redis.ts';
-import { checkReplicas } from '../workers/replicas.ts';
+import { checkReplicas } from '../cli/check-replicas.ts';
 import type { Slot } from './harness.ts';
 import { eventually, takeSlot } from './harness.ts';
 

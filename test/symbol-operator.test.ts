@@ -41,7 +41,7 @@ const inTime = { limitMs: 20_000 };
 
 function cli(...args: string[]) {
   return new Promise<{ code: number | null; stdout: string; stderr: string }>((resolve) => {
-    const child = spawn(process.execPath, ['client/cli.ts', 'symbols', ...args], {
+    const child = spawn(process.execPath, ['cli/main.ts', 'symbols', ...args], {
       // Of the test's own environment only what a program needs to run: no variable may get in by accident.
       env: { PATH: process.env['PATH'] ?? '', ...env },
     });

@@ -8,7 +8,7 @@ import { migrate } from '../migrations/migrate.ts';
 import { startCodecServer } from './codec-server.ts';
 import type { Config } from '../config/load.ts';
 import { startProbes } from './probes.ts';
-import { logReplicas } from './replicas.ts';
+import { logReplicas } from '../cli/check-replicas.ts';
 import type { Endpoints } from './resources.ts';
 import { connectResources } from './resources.ts';
 import type { Running } from './roles.ts';

@@ -1,0 +1,304 @@
+/** `callbacks`: what portfolio services are told about account values. */
+import type { Command } from 'commander';
+import { InvalidArgumentError, Option } from 'commander';
+import { CALLBACK_KINDS } from '../../api/account-callback/callback.ts';
+import type { CallbackInput } from '../../api/account-callback/input.ts';
+import { problemOf } from '../../api/account-callback/input.ts';
+import { appendInputs } from '../../client/callback-inputs.ts';
+import type { GlobalOptions } from '../command.ts';
+import { action, helpWith, showPage } from '../command.ts';
+import { isConfirmed } from '../confirm.ts';
+import { EXIT, UsageError } from '../exit-codes.ts';
+import {
+  limitOption,
+  parseCount,
+  parseTime,
+  requestedByOption,
+  sinceOption,
+  untilOption,
+} from '../options.ts';
+import { countOf, printJson, printLine, printTable, report } from '../output.ts';
+import { startProgress, untilInterrupted } from '../progress.ts';
+import { withSession } from '../session.ts';
+import type { CallbackFilter, FailedCallbackView, ShardStatus } from '../../client/operator-callbacks.ts';
+import { NotFoundError } from '../../client/operator-errors.ts';
+
+export function addCallbackCommands(program: Command): void {
+  const callbacks = program
+    .command('callbacks')
+    .description('Callbacks about account values: how far they are, what failed, prices and positions');
+
+  callbacks
+    .command('status')
+    .description('Show how far each shard of users has come, and what waits in it.')
+    .addHelpText('after', helpWith('galaxy-notify callbacks status', 'galaxy-notify callbacks status --json'))
+    .action(
+      action(({ json }) =>
+        withSession(['postgres'], async ({ operator }) => {
+          const shards = await operator.callbacks.status();
+          if (json) printJson({ shards });
+          else printShards(shards);
+        }),
+      ),
+    );
+
+  withFilters(callbacks.command('failed'))
+    .description('List callbacks that failed and will be tried again, or those that were given up.')
+    .option('--dead', 'those that were given up after their last retry')
+    .addOption(limitOption())
+    .addHelpText(
+      'after',
+      helpWith('galaxy-notify callbacks failed --kind daily', 'galaxy-notify callbacks failed --dead --json'),
+    )
+    .action(
+      action<FilterOptions & { dead?: boolean; limit: number }>(({ dead, ...options }) =>
+        withSession(['postgres'], async ({ operator }) => {
+          const { failed, deadLetters } = operator.callbacks;
+          const page = await (dead ? deadLetters : failed)({ ...filterOf(options), limit: options.limit });
+          return showPage(page, options, (items) => printFailed(items, dead ?? false));
+        }),
+      ),
+    );
+
+  addReplay(callbacks);
+  addRun(callbacks);
+  addInputs(callbacks);
+}
+
+type FilterOptions = Omit<CallbackFilter, 'userId'> & GlobalOptions & { user?: string };
+
+const withFilters = (command: Command): Command =>
+  command
+    .addOption(new Option('--kind <kind>', 'of which period').choices(CALLBACK_KINDS))
+    .option('--user <id>', 'callbacks of this user')
+    .addOption(sinceOption('failed last'))
+    .addOption(untilOption('failed last'));
+
+function filterOf({ kind, user, since, until }: FilterOptions): CallbackFilter {
+  return Object.fromEntries(
+    Object.entries({ kind, userId: user, since, until }).filter(([, value]) => value !== undefined),
+  );
+}
+
+function printShards(shards: ShardStatus[]): void {
+  printTable(
+    [
+      ...['SHARD', 'USERS', 'COMPUTED UP TO', 'LAST DAY', 'PENDING', 'FAILED', 'NEXT RETRY', 'DEAD'],
+      ...['NEXT ALARM', 'INTERVAL'],
+    ],
+    shards.map(({ live, ...shard }) => [
+      shard.shard,
+      shard.users,
+      shard.caughtUpTo,
+      shard.dailyDate,
+      shard.pending,
+      shard.failed,
+      shard.nextRetryAt,
+      shard.deadLetters,
+      live?.nextAlarm && new Date(live.nextAlarm.atMs),
+      live ? (live.nextAlarm?.interval ?? 'at work') : undefined,
+    ]),
+    { links: shards.map(({ link }) => link) },
+  );
+  const silent = shards.filter(({ live }) => !live).map(({ shard }) => shard);
+  if (silent.length > 0) report(`no answer from the workflow of shard ${silent.join(', ')}`);
+  const dead = shards.reduce((sum, { deadLetters }) => sum + deadLetters, 0);
+  if (dead > 0) report(`${countOf(dead, 'dead callback')}: callbacks failed --dead, callbacks replay`);
+}
+
+function printFailed(items: FailedCallbackView[], isDead: boolean): void {
+  printTable(
+    [
+      isDead ? 'DROPPED' : 'FAILED',
+      ...['KIND', 'USER', 'PERIOD', 'ATTEMPTS', isDead ? 'REPLAYED' : 'NEXT ATTEMPT', 'LAST ERROR'],
+    ],
+    items.map((item) => [
+      item.failedAt,
+      item.kind,
+      item.userId,
+      item.periodStart,
+      item.attempts,
+      isDead ? item.replayedAt : item.nextAttemptAt,
+      item.lastError,
+    ]),
+    { flexible: 6, linked: 2, links: items.map(({ link }) => link) },
+  );
+}
+
+interface ReplayOptions extends FilterOptions {
+  all?: boolean;
+  limit?: number;
+  dryRun?: boolean;
+  yes?: boolean;
+  requestedBy: string;
+}
+
+function addReplay(callbacks: Command): void {
+  withFilters(callbacks.command('replay'))
+    .description('Try callbacks that were given up once more, each as it was, with a fresh ladder.')
+    .option('--all', 'all that were given up, without a filter')
+    .option('--limit <n>', 'callbacks at most, the oldest first', parseCount(1, 1_000_000))
+    .option('--dry-run', 'show how many would be replayed, and replay nothing')
+    .option('--yes', 'do not ask')
+    .addOption(requestedByOption())
+    .addHelpText(
+      'after',
+      helpWith(
+        'galaxy-notify callbacks replay --user user-1 --yes',
+        'galaxy-notify callbacks replay --kind daily --since 6h --dry-run',
+      ),
+    )
+    .action(
+      action<ReplayOptions>((options) => {
+        const filter = filterOf(options);
+        if (Object.keys(filter).length === 0 && !options.all) {
+          throw new UsageError('say which: with filters, or --all');
+        }
+        return withSession(['postgres', 'temporal'], async ({ operator }) => {
+          const matching = await operator.callbacks.countReplayable(filter);
+          const total = Math.min(matching, options.limit ?? Infinity);
+          if (options.json && options.dryRun) printJson({ matching, wouldReplay: total });
+          if (matching === 0) throw new NotFoundError('no dead callback matches');
+          const what =
+            countOf(total, 'callback') + (total < matching ? ` of ${matching}, the oldest first` : '');
+          if (options.dryRun) {
+            report(`${what} would be replayed; nothing was done`);
+            return EXIT.done;
+          }
+          if (!(await isConfirmed(what, options))) {
+            report('nothing was done');
+            return EXIT.nothing;
+          }
+          const interrupt = untilInterrupted();
+          const progress = startProgress(total, 'callbacks replayed');
+          try {
+            const replayed = await operator.callbacks.replay(filter, {
+              requestedBy: options.requestedBy,
+              limit: total,
+              signal: interrupt.signal,
+              onReplayed: (done) => progress.update(done),
+            });
+            if (options.json) printJson({ replayed });
+            else printLine(`${countOf(replayed, 'callback')} tried again; see callbacks failed`);
+          } finally {
+            progress.end();
+            interrupt.release();
+          }
+          if (!interrupt.signal.aborted) return EXIT.done;
+          report('the same command goes on with the rest');
+          return EXIT.interrupted;
+        });
+      }),
+    );
+}
+
+function addRun(callbacks: Command): void {
+  callbacks
+    .command('run')
+    .description('Run the pipeline now instead of at the next alarm, and show what it did.')
+    .option('--shard <n>', 'this shard only', parseCount(0, 999))
+    .addHelpText('after', helpWith('galaxy-notify callbacks run', 'galaxy-notify callbacks run --shard 2'))
+    .action(
+      action<{ shard?: number }>(({ json, shard }) =>
+        withSession(['postgres', 'temporal'], async ({ operator }) => {
+          const all = (await operator.callbacks.status()).map((status) => status.shard);
+          if (shard !== undefined && !all.includes(shard))
+            throw new NotFoundError(`there is no shard ${shard}`);
+          const states = await Promise.all(
+            (shard === undefined ? all : [shard]).map((one) => operator.callbacks.run(one)),
+          );
+          if (json) return printJson({ shards: states });
+          printTable(
+            ['SHARD', 'RESUMED', 'DAILY', 'HOURLY', 'COMPUTED', 'DELETED', 'NEXT ALARM', 'INTERVAL'],
+            states.map(({ shard: of, lastAlarm, nextAlarm }) => [
+              of,
+              lastAlarm?.resumed,
+              lastAlarm?.daily,
+              lastAlarm?.hourly,
+              lastAlarm?.computed,
+              lastAlarm?.cleaned,
+              nextAlarm && new Date(nextAlarm.atMs),
+              nextAlarm?.interval,
+            ]),
+          );
+        }),
+      ),
+    );
+}
+
+interface InputOptions extends GlobalOptions {
+  at?: Date;
+}
+
+function addInputs(callbacks: Command): void {
+  const atOption = () =>
+    new Option('--at <time>', 'from when on: 10m ago, or an ISO time; now by default').argParser(parseTime);
+
+  callbacks
+    .command('price')
+    .description('Append the price of a symbol. Prints the id of the stream entry.')
+    .argument('<symbol>', 'of what')
+    .argument('<price>', 'a decimal')
+    .addOption(atOption())
+    .addHelpText('after', helpWith('galaxy-notify callbacks price BTC 65000.5'))
+    .action(
+      action<InputOptions, [string, string]>((options, symbol, price) =>
+        append({ type: 'price', symbol, price, at_ms: timeOf(options) }, options),
+      ),
+    );
+
+  callbacks
+    .command('positions')
+    .description('Append what a user holds, all of it. Who is new is told from that hour on.')
+    .argument('<user id>', 'who')
+    .argument('[symbol=coefficient...]', 'so much of each symbol', parseCoefficient)
+    .requiredOption('--cash <decimal>', 'cash')
+    .option('--closed', 'the account has no value from then on')
+    .addOption(atOption())
+    .addHelpText(
+      'after',
+      helpWith(
+        'galaxy-notify callbacks positions user-1 BTC=0.5 ETH=-2 --cash 1000.50',
+        'galaxy-notify callbacks positions user-1 --cash 0 --closed',
+      ),
+    )
+    .action(
+      action<InputOptions & { cash: string; closed?: boolean }, [string, Record<string, string> | undefined]>(
+        (options, user, coefficients = {}) => {
+          if (options.closed && Object.keys(coefficients).length > 0) {
+            throw new UsageError('a closed account holds nothing');
+          }
+          const input: CallbackInput = {
+            type: 'positions',
+            user_id: user,
+            cash: options.cash,
+            coefficients: options.closed ? null : coefficients,
+            at_ms: timeOf(options),
+          };
+          return append(input, options);
+        },
+      ),
+    );
+}
+
+const timeOf = ({ at }: InputOptions): number => (at ?? new Date()).getTime();
+
+function parseCoefficient(text: string, before: Record<string, string> = {}): Record<string, string> {
+  const [, symbol, coefficient] = /^([^=]+)=(.+)$/.exec(text) ?? [];
+  if (symbol === undefined || coefficient === undefined) {
+    throw new InvalidArgumentError('Give a symbol and its coefficient, such as BTC=0.5.');
+  }
+  if (Object.hasOwn(before, symbol)) throw new InvalidArgumentError(`${symbol} is given twice.`);
+  return { ...before, [symbol]: coefficient };
+}
+
+async function append(input: CallbackInput, { json }: GlobalOptions): Promise<void> {
+  const problem = problemOf(input, Date.now());
+  if (problem !== undefined) throw new UsageError(`the service would refuse this: ${problem}`);
+  await withSession(['redis'], async ({ resources, config }) => {
+    const stream = config.values.NOTIFICATION_CALLBACK_STREAM;
+    const [entryId] = await appendInputs(resources.redis, [input], { stream });
+    if (json) printJson({ entryId });
+    else printLine(entryId);
+  });
+}

@@ -1,0 +1,112 @@
+/** What can be wrong with the database, and what it says about the work. */
+import { readdir } from 'node:fs/promises';
+import path from 'node:path';
+import type { Pool } from 'pg';
+import { countOf, durationOf } from './output.ts';
+import type { CheckGroup, Diagnosis } from './checks.ts';
+import { error, ok, warn } from './checks.ts';
+
+/** Clocks that differ by more make next attempts and logs hard to read, ms. */
+const SKEW_LIMIT_MS = 2_000;
+const MIGRATIONS_DIR = path.join(import.meta.dirname, '..', 'migrations');
+
+export function postgresChecks(db: Pool, reach: () => Promise<void>): CheckGroup {
+  return [
+    ['PostgreSQL', () => answers(db, reach)],
+    ['PostgreSQL: schema', () => schema(db)],
+    ['PostgreSQL: clock', () => clock(db)],
+    ['overdue routes', () => overdue(db)],
+    ['dead letters', () => deadLetters(db)],
+    ['channels', () => channels(db)],
+  ];
+}
+
+async function answers(db: Pool, reach: () => Promise<void>): Promise<Diagnosis> {
+  await reach();
+  const began = performance.now();
+  const { rows } = await db.query<{ version: string; is_standby: boolean }>(
+    "SELECT current_setting('server_version') AS version, pg_is_in_recovery() AS is_standby",
+  );
+  const { version, is_standby: isStandby } = rows[0]!;
+  const detail = `version ${version}, answers in ${Math.round(performance.now() - began)} ms`;
+  return isStandby
+    ? error(`${detail}, a standby`, 'point NOTIFICATION_POSTGRES_PRIMARY_DSN at the primary')
+    : ok(detail);
+}
+
+async function schema(db: Pool): Promise<Diagnosis> {
+  const files = await readdir(MIGRATIONS_DIR);
+  const known = files
+    .filter((file) => /^\d{4}-.*\.sql$/.test(file))
+    .map((file) => file.replace(/\.sql$/, ''));
+  const { rows: tables } = await db.query<{ table: string | null }>(
+    "SELECT to_regclass('notification.schema_migrations') AS table",
+  );
+  if (!tables[0]?.table) return error('there are no tables', 'start the service: it makes them');
+  const { rows } = await db.query<{ name: string }>('SELECT name FROM notification.schema_migrations');
+  const applied = new Set(rows.map(({ name }) => name));
+  const missing = known.filter((name) => !applied.has(name));
+  const unknown = [...applied].filter((name) => !known.includes(name));
+  if (unknown.length > 0)
+    return error(`newer than this release: ${unknown.join(', ')}`, 'use that release or a later one');
+  if (missing.length > 0)
+    return error(`not applied: ${missing.join(', ')}`, 'start the service of this release: it applies them');
+  return ok(countOf(known.length, 'migration') + ' applied');
+}
+
+async function clock(db: Pool): Promise<Diagnosis> {
+  const before = Date.now();
+  const { rows } = await db.query<{ now: Date }>('SELECT clock_timestamp() AS now');
+  // The answer was made somewhere between the two looks at our own clock.
+  const skewMs = Math.round(rows[0]!.now.getTime() - (before + Date.now()) / 2);
+  const detail = `${Math.abs(skewMs)} ms ${skewMs < 0 ? 'behind' : 'ahead of'} this machine`;
+  return Math.abs(skewMs) > SKEW_LIMIT_MS ? warn(detail, 'let NTP set both clocks') : ok(detail);
+}
+
+async function overdue(db: Pool): Promise<Diagnosis> {
+  const { rows } = await db.query<{ overdue: number; paused: number; oldest: Date | null }>(OVERDUE);
+  const { overdue: count, paused, oldest } = rows[0]!;
+  const waiting = paused > 0 ? `; ${countOf(paused, 'route')} wait for a paused channel` : '';
+  if (count === 0) return ok(`none${waiting}`);
+  return warn(
+    `${countOf(count, 'open route')}, the oldest for ${durationOf(Date.now() - oldest!.getTime())}${waiting}`,
+    'they should have been tried: are workers running? See notifications list --status open',
+  );
+}
+
+async function deadLetters(db: Pool): Promise<Diagnosis> {
+  const { rows } = await db.query<{ routes: number }>(DEAD_LETTERS);
+  const { routes } = rows[0]!;
+  return routes === 0
+    ? ok('none in the last 24 hours')
+    : warn(
+        `${countOf(routes, 'route')} died in the last 24 hours`,
+        'see dead-letters list --since 24h, then replay',
+      );
+}
+
+async function channels(db: Pool): Promise<Diagnosis> {
+  const { rows } = await db.query<{ channel: string; reason: string | null; changed_at: Date }>(PAUSED);
+  if (rows.length === 0) return ok('both open');
+  const paused = rows.map(
+    ({ channel, reason, changed_at: since }) =>
+      `${channel} since ${since.toISOString()}${reason ? ` (${reason})` : ''}`,
+  );
+  return warn(`paused: ${paused.join('; ')}`, 'channels resume, when its reason is gone');
+}
+
+const OVERDUE = `
+  SELECT count(*) FILTER (WHERE NOT coalesce(is_paused, false))::int AS overdue,
+         count(*) FILTER (WHERE is_paused)::int AS paused,
+         min(next_attempt_at) FILTER (WHERE NOT coalesce(is_paused, false)) AS oldest
+    FROM notification.routes
+    LEFT JOIN notification.channels USING (channel)
+   WHERE next_attempt_at < now() - interval '1 minute'`;
+
+const DEAD_LETTERS = `
+  SELECT count(*)::int AS routes
+    FROM notification.routes
+   WHERE status = 'dead_letter' AND dead_lettered_at > now() - interval '24 hours'`;
+
+const PAUSED =
+  'SELECT channel, reason, changed_at FROM notification.channels WHERE is_paused ORDER BY channel';

@@ -1,0 +1,174 @@
+/** What can be wrong with Temporal, the workflows that always run, and the workers. */
+import { ScheduleNotFoundError } from '@temporalio/client';
+import type { NeededSchedule, Needs } from './needs.ts';
+import { durationOf } from './output.ts';
+import type { CheckGroup, Diagnosis } from './checks.ts';
+import { error, ok, warn } from './checks.ts';
+import {
+  isUnknownNamespace,
+  missingSearchAttributes,
+  namespaceRetentionMs,
+} from '../migrations/namespace.ts';
+import { bridgeOperations } from '../client/operator-bridge.ts';
+import { SCHEDULE_LIMIT_MS, bounded, dateOf } from '../client/operator-live.ts';
+import type { OperatorResources } from '../client/operator.ts';
+
+const OLDEST_SERVER = [1, 29] as const;
+const DAY_MS = 86_400_000;
+/** The reader reports every second; Temporal gives it up after 10. */
+const STALE_HEARTBEAT_MS = 10_000;
+/** Workers ask for work once a minute at least. */
+const STALE_POLLER_MS = 120_000;
+
+/** `temporal.api.enums.v1.TaskQueueType`; the enum is not among the client's exports. */
+const WORKFLOW_TASKS = 1;
+
+export function temporalChecks(
+  resources: OperatorResources,
+  reach: () => Promise<void>,
+  needs: Needs,
+): CheckGroup {
+  return [
+    ['Temporal', () => answers(resources, reach)],
+    ['Temporal: retention', () => retention(resources)],
+    ['Temporal: search attributes', () => searchAttributes(resources, needs.searchAttributes)],
+    ...needs.taskQueues.map((queue): CheckGroup[number] => [
+      `workers: ${queue}`,
+      () => workers(resources, queue),
+    ]),
+    ['stream reader', () => reader(resources)],
+    ...needs.schedules.map((needed): CheckGroup[number] => [
+      `schedule: ${needed.run.id}`,
+      () => schedule(resources, needed),
+    ]),
+  ];
+}
+
+async function answers(
+  { temporal, namespace }: OperatorResources,
+  reach: () => Promise<void>,
+): Promise<Diagnosis> {
+  try {
+    await reach();
+  } catch (failure) {
+    if (!isUnknownNamespace(failure)) throw failure;
+    return error(
+      `there is no namespace ${namespace}`,
+      'run galaxy-notify setup, or correct TEMPORAL_NAMESPACE',
+    );
+  }
+  const began = performance.now();
+  const { serverVersion = '' } = await bounded(temporal, () => temporal.workflowService.getSystemInfo({}));
+  const detail = `version ${serverVersion}, namespace ${namespace}, answers in ${Math.round(performance.now() - began)} ms`;
+  const [major = 0, minor = 0] = serverVersion.split('.').map(Number);
+  const [oldestMajor, oldestMinor] = OLDEST_SERVER;
+  const isOld = major < oldestMajor || (major === oldestMajor && minor < oldestMinor);
+  return isOld ? error(detail, `server ${OLDEST_SERVER.join('.')} or later is needed`) : ok(detail);
+}
+
+async function retention({ temporal, namespace }: OperatorResources): Promise<Diagnosis> {
+  const ms = (await bounded(temporal, () => namespaceRetentionMs(temporal.connection, namespace))) ?? 0;
+  const detail = `closed workflows are kept for ${durationOf(ms)}`;
+  return ms < DAY_MS
+    ? warn(detail, 'too short to look into what happened last night: galaxy-notify setup --retention 72h')
+    : ok(detail);
+}
+
+async function searchAttributes(
+  { temporal, namespace }: OperatorResources,
+  needed: readonly string[],
+): Promise<Diagnosis> {
+  const missing = await bounded(temporal, () =>
+    missingSearchAttributes(temporal.connection, namespace, needed),
+  );
+  return missing.length === 0
+    ? ok('all there')
+    : error(
+        `missing: ${missing.join(', ')}`,
+        'run galaxy-notify setup, or start the service: both create them, if they may',
+      );
+}
+
+async function workers({ temporal, namespace }: OperatorResources, taskQueue: string): Promise<Diagnosis> {
+  const { pollers } = await bounded(temporal, () =>
+    temporal.workflowService.describeTaskQueue({
+      namespace,
+      taskQueue: { name: taskQueue },
+      taskQueueType: WORKFLOW_TASKS,
+    }),
+  );
+  const recent = (pollers ?? []).filter(
+    ({ lastAccessTime }) => Date.now() - (dateOf(lastAccessTime)?.getTime() ?? 0) < STALE_POLLER_MS,
+  );
+  const names = [...new Set(recent.map(({ identity }) => identity ?? ''))];
+  return names.length === 0
+    ? error(
+        `nobody polls the task queue ${taskQueue}`,
+        'start the service with this role: nothing of it is worked on',
+      )
+    : ok(`${names.length} polling: ${names.join(', ')}`);
+}
+
+async function reader(resources: OperatorResources): Promise<Diagnosis> {
+  const status = await bridgeOperations(resources).status();
+  const { state, pause, progress, heartbeatAt } = status;
+  if (state === 'not running')
+    return error(`${status.workflowId} does not run`, 'start the service: it starts the reader');
+  if (status.isPaused) {
+    return warn(
+      `${state} by ${pause?.by ?? 'somebody'}${pause?.since ? ` since ${pause.since.toISOString()}` : ''}: ${pause?.reason ?? ''}`,
+      'intake is stopped until: bridge resume',
+    );
+  }
+  const findings = progress?.findings ?? [];
+  if (findings.length > 0) {
+    return error(findings.map(({ kind, message }) => `${kind}: ${message}`).join('; '), 'see bridge status');
+  }
+  if (state !== 'reading') {
+    return warn(
+      `${state}: ${status.lastFailure ?? 'no worker has it'}`,
+      'see bridge status; it should read within seconds',
+    );
+  }
+  const ageMs = heartbeatAt ? Date.now() - heartbeatAt.getTime() : Infinity;
+  if (ageMs > STALE_HEARTBEAT_MS) {
+    return warn(
+      heartbeatAt ? `last heartbeat ${durationOf(ageMs)} ago` : 'no heartbeat yet',
+      'another worker takes over by itself',
+    );
+  }
+  return ok(
+    `reading on ${status.worker ?? 'a worker'}, lag ${durationOf(Math.max(0, progress?.lagMs ?? 0))}`,
+  );
+}
+
+async function schedule(
+  { temporal }: OperatorResources,
+  { run, everyMs, purpose }: NeededSchedule,
+): Promise<Diagnosis> {
+  try {
+    const { state, info, spec } = await bounded(
+      temporal,
+      () => temporal.schedule.getHandle(run.id).describe(),
+      SCHEDULE_LIMIT_MS,
+    );
+    if (state.paused) {
+      return warn(`${run.id} is paused: ${state.note ?? ''}`, `until it is unpaused, ${purpose}`);
+    }
+    const next = info.nextActionTimes[0];
+    const every = spec.intervals?.[0]?.every;
+    const detail = `next run ${next ? next.toISOString() : 'not planned'}`;
+    return every === everyMs
+      ? ok(detail)
+      : warn(
+          `${detail}, every ${durationOf(every ?? 0)} instead of ${durationOf(everyMs)}`,
+          'galaxy-notify setup brings it to the configured interval, as does a start of the service',
+        );
+  } catch (failure) {
+    if (!(failure instanceof ScheduleNotFoundError)) throw failure;
+    return error(
+      `there is no schedule ${run.id}: ${purpose}`,
+      'run galaxy-notify setup, or start the service with its role: both create the schedule',
+    );
+  }
+}

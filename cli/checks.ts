@@ -1,0 +1,58 @@
+/**
+ * A look at everything the service depends on. Each check is bounded in time and spoils no other one; those that need a
+ * server which does not answer are left out, because one line about it says all.
+ */
+import { reasonOf } from '../client/operator-errors.ts';
+
+/** Longest time for one check, ms. */
+const CHECK_LIMIT_MS = 5_000;
+
+export interface Diagnosis {
+  status: 'ok' | 'warn' | 'error';
+  /** What was found. */
+  detail: string;
+  /** What to do about it. */
+  hint?: string;
+}
+
+export interface Finding extends Diagnosis {
+  name: string;
+}
+
+export type Check = readonly [name: string, run: () => Promise<Diagnosis> | Diagnosis];
+
+/** Checks of one server: the first says whether it answers, the others need that. */
+export type CheckGroup = readonly [reach: Check, ...others: Check[]];
+
+export const ok = (detail: string): Diagnosis => ({ status: 'ok', detail });
+export const warn = (detail: string, hint: string): Diagnosis => ({ status: 'warn', detail, hint });
+export const error = (detail: string, hint: string): Diagnosis => ({ status: 'error', detail, hint });
+
+/** Runs all groups side by side. Never throws: a check that does is an error itself. */
+export async function diagnose(groups: readonly CheckGroup[], limitMs = CHECK_LIMIT_MS): Promise<Finding[]> {
+  const findings = await Promise.all(
+    groups.map(async ([reach, ...others]) => {
+      const first = await carryOut(reach, limitMs);
+      if (first.status === 'error') return [first];
+      return [first, ...(await Promise.all(others.map((check) => carryOut(check, limitMs))))];
+    }),
+  );
+  return findings.flat();
+}
+
+async function carryOut([name, run]: Check, limitMs: number): Promise<Finding> {
+  let timer: NodeJS.Timeout | undefined;
+  const expired = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`no answer within ${limitMs / 1_000} s`)), limitMs);
+  });
+  try {
+    return { name, ...(await Promise.race([run(), expired])) };
+  } catch (failure) {
+    return {
+      name,
+      ...error(reasonOf(failure), 'the check itself failed; is the server reachable from here?'),
+    };
+  } finally {
+    clearTimeout(timer);
+  }
+}

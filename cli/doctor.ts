@@ -1,0 +1,184 @@
+/** `doctor`: everything the service depends on, at one glance. */
+import type { Command } from 'commander';
+import { subjectNotFoundSchema, userPath } from '../api/intent/user-service.ts';
+import type { Config } from '../config/load.ts';
+import { ADMIN_EMAIL_VARIABLES, ConfigError, loadConfig } from '../config/load.ts';
+import { action, helpWith } from './command.ts';
+import { EXIT } from './exit-codes.ts';
+import { needsOf } from './needs.ts';
+import { countOf, printFields, printHeading, printJson, printTable, report } from './output.ts';
+import { reachChecks } from './reach.ts';
+import type { Session } from './session.ts';
+import { NotConfiguredError, openSession } from './session.ts';
+import { postgresChecks } from './check-postgres.ts';
+import { redisChecks } from './check-redis.ts';
+import { mobileChecks } from './mobile-push/check.ts';
+import { temporalChecks } from './check-temporal.ts';
+import type { CheckGroup, Diagnosis, Finding } from './checks.ts';
+import { diagnose, error, ok, warn } from './checks.ts';
+import { reasonOf } from '../client/operator-errors.ts';
+
+/** Of the shutdown time-out, closing connections takes up to 2 s, and an attempt under way up to its own time-outs. */
+const SHORT_SHUTDOWN_MS = 5_000;
+/** Nobody has this id; asking for it shows whether the service answers as it should. */
+const PROBE_USER_ID = 'galaxy-notify-doctor';
+
+export function addDoctorCommand(program: Command): void {
+  program
+    .command('doctor')
+    .description(
+      'Check configuration, Redis, PostgreSQL, Temporal with its schedules, what the roles reach for, workers and what waits.',
+    )
+    .addHelpText('after', helpWith('galaxy-notify doctor', 'galaxy-notify doctor --json'))
+    .action(
+      action(async ({ json }) => {
+        const findings = await examine();
+        const errors = findings.filter(({ status }) => status === 'error').length;
+        const warnings = findings.filter(({ status }) => status === 'warn').length;
+        if (json) printJson({ isHealthy: errors === 0, findings });
+        else printFindings(findings);
+        report(`${countOf(errors, 'error')}, ${countOf(warnings, 'warning')}`);
+        return errors > 0 ? EXIT.failed : EXIT.done;
+      }),
+    );
+}
+
+async function examine(): Promise<Finding[]> {
+  let session: Session;
+  try {
+    session = openSession(loadConfig());
+  } catch (failure) {
+    if (failure instanceof ConfigError) {
+      return failure.problems.map((detail) => ({
+        name: 'configuration',
+        ...error(detail, 'nothing else is checked until the configuration is right'),
+      }));
+    }
+    if (failure instanceof NotConfiguredError) {
+      return [{ name: 'configuration', ...error(failure.message, 'nothing else is checked until then') }];
+    }
+    throw failure;
+  }
+  try {
+    return await diagnose(groupsOf(session));
+  } finally {
+    await session.close();
+  }
+}
+
+function groupsOf({ config, addresses, resources, reach }: Session): CheckGroup[] {
+  const { values } = config;
+  return [
+    [
+      ['configuration', () => ok(sourceOf(addresses.embedded))],
+      ['administrators', () => administrators(config)],
+      ['shutdown time-out', () => shutdown(values.NOTIFICATION_SHUTDOWN_TIMEOUT)],
+    ],
+    redisChecks(
+      resources.redis,
+      {
+        intentsStream: values.NOTIFICATION_INTENTS_STREAM,
+        gatewayStream: values.NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM,
+        gatewayMaxLen: values.NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM_MAX_LEN,
+        mailStream: values.NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM,
+      },
+      () => reach('redis'),
+    ),
+    postgresChecks(resources.db, () => reach('postgres')),
+    temporalChecks(resources, () => reach('temporal'), needsOf(config)),
+    ...(config.roles.includes('mobile-push') ? [mobileGroup(resources, config)] : []),
+    [['User Service', () => userService(addresses.userServiceUrl, values.NOTIFICATION_USER_SERVICE_TIMEOUT)]],
+    ...reachChecks(config),
+    [['replicas', () => replicas(config)]],
+  ];
+}
+
+const mobileGroup = ({ redis, db }: Session['resources'], { values }: Config): CheckGroup =>
+  mobileChecks({
+    redis,
+    db,
+    stream: values.NOTIFICATION_MOBILE_STREAM,
+    group: values.NOTIFICATION_MOBILE_GROUP,
+  });
+
+const sourceOf = (embedded: string[]): string =>
+  embedded.length === 0
+    ? 'all variables are valid'
+    : `all variables are valid; ${embedded.join(', ')} of the running npm start`;
+
+function administrators({ adminEmails }: Config): Diagnosis {
+  const variables = Object.keys(ADMIN_EMAIL_VARIABLES);
+  const empty = Object.values(adminEmails).flatMap((emails, index) =>
+    emails.length === 0 ? [variables[index]!] : [],
+  );
+  if (empty.length === 0) return ok(`all ${variables.length} types have one`);
+  return warn(
+    `${empty.length} of ${variables.length} types have none, their e-mail is skipped`,
+    `set ${empty.join(', ')}`,
+  );
+}
+
+function shutdown(ms: number): Diagnosis {
+  const detail = `${ms / 1_000} s`;
+  return ms < SHORT_SHUTDOWN_MS
+    ? warn(
+        detail,
+        'raise NOTIFICATION_SHUTDOWN_TIMEOUT: attempts under way are cut off, and made again elsewhere',
+      )
+    : ok(detail);
+}
+
+async function userService(baseUrl: string | undefined, timeoutMs: number): Promise<Diagnosis> {
+  if (baseUrl === undefined) {
+    return warn(
+      'not configured',
+      'set NOTIFICATION_USER_SERVICE_BASE_URL as for the service, to have it checked',
+    );
+  }
+  const began = performance.now();
+  const hint =
+    'until it answers, intents for users wait; nothing is lost (NOTIFICATION_USER_SERVICE_BASE_URL)';
+  let response: Response;
+  try {
+    const url = baseUrl.replace(/\/+$/, '') + userPath(PROBE_USER_ID)!;
+    response = await fetch(url, { signal: AbortSignal.timeout(timeoutMs) });
+  } catch (failure) {
+    const isLate = (failure as Error).name === 'TimeoutError';
+    return error(isLate ? `no answer within ${timeoutMs} ms` : reasonOf(failure), hint);
+  }
+  const detail = `status ${response.status} in ${Math.round(performance.now() - began)} ms`;
+  if (response.status === 404) {
+    const body: unknown = await response.json().catch(() => undefined);
+    return subjectNotFoundSchema.safeParse(body).success
+      ? ok(detail)
+      : warn(`${detail}, without subject_not_found`, 'something else answers there: is the base URL right?');
+  }
+  return response.status >= 500 ? error(detail, hint) : ok(detail);
+}
+
+async function replicas(config: Config): Promise<Diagnosis> {
+  const { NOTIFICATION_REDIS_REPLICA_ADDRS: redis, NOTIFICATION_POSTGRES_REPLICA_DSNS: postgres } =
+    config.values;
+  if (redis.length + postgres.length === 0) return ok('none configured');
+  // On demand: it loads the worker's side of Temporal's SDK, which takes longer than all the checks.
+  const { checkReplicas } = await import('./check-replicas.ts');
+  const results = await checkReplicas(config);
+  const failed = results.filter((result) => !result.ok);
+  const describe = (all: typeof results) =>
+    all.map(({ kind, address, detail }) => `${kind} ${address}: ${detail}`).join('; ');
+  return failed.length === 0
+    ? ok(describe(results))
+    : warn(describe(failed), 'replicas are not used yet, but they were configured: correct or remove them');
+}
+
+function printFindings(findings: Finding[]): void {
+  printTable(
+    ['CHECK', 'STATUS', 'DETAIL'],
+    findings.map(({ name, status, detail }) => [name, status, detail]),
+    { flexible: 2 },
+  );
+  const hints = findings.filter(({ hint }) => hint !== undefined);
+  if (hints.length === 0) return;
+  printHeading('What to do');
+  printFields(hints.map(({ name, hint }) => [name, hint]));
+}

@@ -1,0 +1,98 @@
+/** `bridge`: the reader of the intent stream. */
+import type { Command } from 'commander';
+import { action, helpWith } from '../command.ts';
+import { EXIT } from '../exit-codes.ts';
+import { operatorName } from '../options.ts';
+import { durationOf, printFields, printHeading, printJson, report } from '../output.ts';
+import { withSession } from '../session.ts';
+import type { BridgeStatus } from '../../client/operator-bridge.ts';
+
+export function addBridgeCommands(program: Command): void {
+  const bridge = program
+    .command('bridge')
+    .description('The reader of the intent stream: status, pause, resume');
+
+  bridge
+    .command('status')
+    .description('Show the reader: whether it reads, where it is, how far behind, and what is wrong.')
+    .addHelpText('after', helpWith('galaxy-notify bridge status', 'galaxy-notify bridge status --json'))
+    .action(
+      action(({ json }) =>
+        withSession(['temporal'], async ({ operator }) => {
+          const status = await operator.bridge.status();
+          if (json) printJson(status);
+          else printStatus(status);
+          if (status.state !== 'not running') return;
+          report('the service starts the reader when it starts');
+          return EXIT.nothing;
+        }),
+      ),
+    );
+
+  bridge
+    .command('pause')
+    .description(
+      'Stop intake. New entries wait in Redis, accepted notifications go on. It stays paused over restarts of the service.',
+    )
+    .requiredOption('--reason <text>', 'kept and shown to other operators')
+    .addHelpText('after', helpWith("galaxy-notify bridge pause --reason 'database maintenance'"))
+    .action(
+      action<{ reason: string }>(({ json, reason }) =>
+        withSession(['temporal'], async ({ operator }) => {
+          const status = await operator.bridge.pause({ reason, requestedBy: operatorName() });
+          if (json) printJson(status);
+          else printStatus(status);
+          report('paused, and it stays so over restarts of the service, until: galaxy-notify bridge resume');
+        }),
+      ),
+    );
+
+  bridge
+    .command('resume')
+    .description('Start intake again, from the offset: nothing is lost.')
+    .addHelpText('after', helpWith('galaxy-notify bridge resume'))
+    .action(
+      action(({ json }) =>
+        withSession(['temporal'], async ({ operator }) => {
+          const status = await operator.bridge.resume({ requestedBy: operatorName() });
+          if (json) printJson(status);
+          else printStatus(status);
+        }),
+      ),
+    );
+}
+
+function printStatus({ progress, pause, ...status }: BridgeStatus): void {
+  printHeading(`Reader of ${status.stream}`);
+  printFields([
+    ['state', status.state],
+    ['paused by', pause?.by],
+    ['since', pause?.since],
+    ['reason', pause?.reason],
+    ['worker', status.worker],
+    [
+      'heartbeat',
+      status.heartbeatAt &&
+        `${status.heartbeatAt.toISOString()}, ${durationOf(Math.max(0, Date.now() - status.heartbeatAt.getTime()))} ago`,
+    ],
+    ['offset', progress?.offset],
+    [
+      'lag',
+      progress && (progress.lagMs < 0 ? 'unknown: Redis did not say' : `${durationOf(progress.lagMs)}`),
+    ],
+    ['rate', progress && `${progress.rate} entries/s`],
+    ['since take-over', progress && `${progress.started} started, ${progress.malformed} malformed`],
+    ['last failure', status.lastFailure],
+    ['next attempt', status.nextAttemptAt],
+    ['link', status.link],
+  ]);
+  const findings = progress?.findings ?? [];
+  if (findings.length === 0) return;
+  printHeading('Findings');
+  printFields(
+    findings.map(({ kind, message, sinceMs }) => [
+      kind,
+      `${message} (since ${new Date(sinceMs).toISOString()})`,
+    ]),
+  );
+}

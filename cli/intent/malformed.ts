@@ -1,0 +1,83 @@
+/** `malformed`: stream entries that could not become a notification. */
+import type { Command } from 'commander';
+import { Option } from 'commander';
+import { MALFORMED_CODES } from '../../api/intent/entry.ts';
+import { action, helpWith, showPage } from '../command.ts';
+import { limitOption, parseEntryId, producerOption, sinceOption, untilOption } from '../options.ts';
+import { printFields, printHeading, printJson, printTable } from '../output.ts';
+import { withSession } from '../session.ts';
+import type { MalformedEntry, MalformedFilter } from '../../client/operator-malformed.ts';
+
+export function addMalformedCommands(program: Command): void {
+  const malformed = program
+    .command('malformed')
+    .description('Stream entries that could not become a notification');
+
+  malformed
+    .command('list')
+    .description('List malformed entries, newest first.')
+    .addOption(new Option('--code <code>', 'why it was refused').choices(MALFORMED_CODES))
+    .addOption(producerOption())
+    // An entry may name a type that does not exist: that is one of the reasons.
+    .option('--type <type>', 'notification type as the entry gives it')
+    .addOption(sinceOption('recorded'))
+    .addOption(untilOption('recorded'))
+    .addOption(limitOption())
+    .addHelpText(
+      'after',
+      helpWith(
+        'galaxy-notify malformed list --since 1h',
+        'galaxy-notify malformed list --code recipient_not_found --json',
+      ),
+    )
+    .action(
+      action<MalformedFilter & { limit: number }>((options) =>
+        withSession(['postgres'], async ({ operator }) =>
+          showPage(await operator.malformed.list(options), options, (items) =>
+            printTable(
+              ['RECORDED', 'ENTRY', 'CODE', 'TYPE', 'PRODUCER', 'MESSAGE'],
+              items.map((item) => [
+                item.recordedAt,
+                item.entryId,
+                item.code,
+                item.type,
+                item.producer,
+                item.message,
+              ]),
+              { flexible: 5, linked: 1, links: items.map(({ link }) => link) },
+            ),
+          ),
+        ),
+      ),
+    );
+
+  malformed
+    .command('show')
+    .description('Show a malformed entry with its fields.')
+    .argument('<entry id>', 'id of the stream entry', parseEntryId)
+    .addHelpText('after', helpWith('galaxy-notify malformed show 1790000000000-0'))
+    .action(
+      action<object, [string]>(({ json }, entryId) =>
+        withSession(['postgres'], async ({ operator }) => {
+          const entry = await operator.malformed.show(entryId);
+          if (json) printJson(entry);
+          else printMalformed(entry);
+        }),
+      ),
+    );
+}
+
+export function printMalformed(entry: MalformedEntry): void {
+  printHeading(`Malformed intent ${entry.entryId}`);
+  printFields([
+    ['code', entry.code],
+    ['message', entry.message],
+    ['recorded', entry.recordedAt],
+    ['type', entry.type],
+    ['producer', entry.producer],
+    ['key', entry.idempotencyKey],
+    ['link', entry.link],
+  ]);
+  printHeading('Fields of the entry, cut where they are long');
+  printFields(Object.entries(entry.rawFields));
+}

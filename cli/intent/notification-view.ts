@@ -1,0 +1,129 @@
+/** One notification, for a person. */
+import { printMalformed } from './malformed.ts';
+import { printFields, printHeading, printTable, report } from '../output.ts';
+import type { LiveState } from '../../client/operator-live.ts';
+import type { NotificationStage, NotificationView, RouteView } from '../../client/operator-notifications.ts';
+
+const STAGES: Record<NotificationStage, string> = {
+  unread: 'in the stream; the reader has not come to it yet (see bridge status)',
+  accepting: 'waiting for acceptance',
+  accepted: 'accepted',
+  malformed: 'refused, nobody gets anything',
+  ended: 'ended without a record of its own',
+};
+
+export function printNotification(view: NotificationView): void {
+  const { record, live } = view;
+  printHeading(`Notification ${view.notificationId}`);
+  printFields([
+    ['state', STAGES[view.stage]],
+    ['type', record?.type],
+    ['producer', record?.producer],
+    ['audience', record?.audience],
+    ['recipients', record?.recipientUserIds ? recipientsOf(record.recipientUserIds) : undefined],
+    ['key', record?.idempotencyKey],
+    ['occurred', record?.occurredAt],
+    ['accepted', record?.acceptedAt],
+    ['key reserved until', record?.idempotencyExpiresAt],
+    ['request id', record?.requestId ?? undefined],
+    ['trace id', record?.traceId ?? undefined],
+    ['payload', record && JSON.stringify(record.payload)],
+    ['routes', totalsOf(view.totals)],
+    // Before the reader has come to it there is no workflow to tell about.
+    ['workflow', view.stage === 'unread' ? undefined : workflowLine(view)],
+    ...(live ? waitingLines(live) : []),
+    // The link of the latest run is known even when Temporal does not answer.
+    ['link', view.stage === 'unread' ? undefined : (live?.link ?? view.link)],
+  ]);
+  if (view.malformed) printMalformed(view.malformed);
+  if (view.routes.length > 0) printRoutes(view);
+  if (view.deadLetters.length > 0) {
+    printHeading('Dead letters');
+    printTable(
+      ['DIED', 'ROUTE', 'FAILURE', 'STATUS NOW', 'HINT'],
+      view.deadLetters.map((letter) => [
+        letter.diedAt,
+        letter.routeId,
+        letter.failure,
+        letter.status,
+        letter.recoveryHint,
+      ]),
+      { flexible: 4, linked: 1, links: view.deadLetters.map(({ link }) => link) },
+    );
+  }
+  if (view.replays.length > 0) {
+    printHeading('Replays');
+    printTable(
+      ['AT', 'ROUTE', 'GENERATION', 'BY', 'REASON'],
+      view.replays.map((replay) => [
+        replay.createdAt,
+        replay.routeId,
+        replay.generation,
+        replay.requestedBy,
+        replay.reason,
+      ]),
+      { flexible: 4 },
+    );
+  }
+}
+
+function printRoutes({ routes, hasMoreRoutes }: NotificationView): void {
+  printHeading('Routes');
+  printTable(
+    ['ROUTE', 'STATUS', 'ATTEMPTS', 'SETTLED', 'NEXT ATTEMPT', 'LAST ERROR'],
+    routes.map((route) => [
+      route.routeId,
+      route.status,
+      `${route.attempts} of ${route.maxAttempts}`,
+      route.settledAt,
+      route.nextAttemptAt,
+      route.lastError && `${route.lastError.classification}: ${route.lastError.message}`,
+    ]),
+    { flexible: 5, links: routes.map(({ link }) => link) },
+  );
+  if (hasMoreRoutes) report(`${routes.length} routes are shown, there are more: raise --limit`);
+  for (const route of routes.filter(({ live }) => live)) printLiveRoute(route);
+}
+
+function printLiveRoute({ routeId, live, link }: RouteView): void {
+  if (!live) return;
+  printHeading(`Workflow of ${routeId}`);
+  printFields([['status', live.status], ...waitingLines(live), ['link', live.link ?? link]]);
+}
+
+function waitingLines(live: LiveState): [string, string | undefined][] {
+  return [
+    ['waits for', live.details ?? live.detailsUnavailable],
+    ...live.pendingActivities.map((activity): [string, string] => [
+      'activity',
+      [
+        `${activity.type}, attempt ${activity.attempt}`,
+        ...(activity.isPaused ? ['paused'] : []),
+        ...(activity.lastFailure === undefined ? [] : [`last failure: ${activity.lastFailure}`]),
+        ...(activity.nextAttemptAt ? [`next at ${activity.nextAttemptAt.toISOString()}`] : []),
+      ].join('; '),
+    ]),
+  ];
+}
+
+function workflowLine({ live, liveUnavailable }: NotificationView): string {
+  if (liveUnavailable !== undefined) return `unknown, Temporal did not answer: ${liveUnavailable}`;
+  if (!live)
+    return 'not known to Temporal: it never ran, or ended longer ago than the retention of its namespace';
+  const result = live.result === undefined ? '' : `, returned ${JSON.stringify(live.result)}`;
+  const children = live.pendingChildren > 0 ? `, waits for ${live.pendingChildren} workflows of routes` : '';
+  const closed = live.closedAt ? ` at ${live.closedAt.toISOString()}` : '';
+  return `${live.status}${closed}${children}${result}`;
+}
+
+function recipientsOf(userIds: readonly string[]): string {
+  const shown = userIds.slice(0, 5).join(', ');
+  return userIds.length > 5 ? `${userIds.length}: ${shown}, …` : shown;
+}
+
+/** In the order in which a route goes through them. */
+const STATUSES = ['pending', 'failed', 'published', 'skipped', 'dead_letter'];
+
+function totalsOf(totals: Record<string, number>): string {
+  return STATUSES.flatMap((status) => (totals[status] ? [`${totals[status]} ${status}`] : [])).join(', ');
+}

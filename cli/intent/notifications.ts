@@ -1,0 +1,122 @@
+/** `notifications`: what became of intents. */
+import type { Command } from 'commander';
+import { Option } from 'commander';
+import { action, helpWith, showPage } from '../command.ts';
+import { EXIT } from '../exit-codes.ts';
+import {
+  limitOption,
+  parseEntryId,
+  producerOption,
+  sinceOption,
+  typeOption,
+  untilOption,
+  waitLimitOption,
+} from '../options.ts';
+import { countOf, printJson, printLine, printTable, report } from '../output.ts';
+import { startProgress } from '../progress.ts';
+import { withSession } from '../session.ts';
+import { printNotification } from './notification-view.ts';
+import type { NotificationFilter } from '../../client/operator-notifications.ts';
+import { NOTIFICATION_STATUSES } from '../../client/operator-notifications.ts';
+
+export function addNotificationCommands(program: Command): void {
+  const notifications = program
+    .command('notifications')
+    .description('Accepted notifications and their routes: find, look into, cancel');
+
+  notifications
+    .command('list')
+    .description('List accepted notifications, newest first.')
+    .addOption(typeOption())
+    .addOption(producerOption())
+    .addOption(
+      new Option(
+        '--status <status>',
+        'open: a route will still be tried; settled: none will; dead_letter: at least one route is dead',
+      ).choices(NOTIFICATION_STATUSES),
+    )
+    .option('--key <key>', 'idempotency key')
+    .addOption(sinceOption('accepted'))
+    .addOption(untilOption('accepted'))
+    .addOption(limitOption())
+    .addHelpText(
+      'after',
+      helpWith(
+        'galaxy-notify notifications list --status open',
+        'galaxy-notify notifications list --key game-7/turn-54 --json',
+        'galaxy-notify notifications list --type game.finished --since 2026-01-31 --until 2026-02-01',
+      ),
+    )
+    .action(
+      action<Omit<NotificationFilter, 'idempotencyKey'> & { key?: string; limit: number }>(
+        ({ key, ...options }) =>
+          withSession(['postgres'], async ({ operator }) => {
+            const filter = { ...options, ...(key === undefined ? {} : { idempotencyKey: key }) };
+            return showPage(await operator.notifications.list(filter), options, (items) =>
+              printTable(
+                ['ACCEPTED', 'NOTIFICATION', 'TYPE', 'OPEN', 'PUBLISHED', 'SKIPPED', 'DEAD', 'KEY'],
+                items.map((item) => [
+                  item.acceptedAt,
+                  item.notificationId,
+                  item.type,
+                  item.open,
+                  item.published,
+                  item.skipped,
+                  item.deadLettered,
+                  item.idempotencyKey,
+                ]),
+                { flexible: 7, linked: 1, links: items.map(({ link }) => link) },
+              ),
+            );
+          }),
+      ),
+    );
+
+  notifications
+    .command('show')
+    .description('Show a notification: its record, its routes, and what it waits for right now.')
+    .argument('<notification id>', 'id of the stream entry', parseEntryId)
+    .addOption(limitOption())
+    .addHelpText('after', helpWith('galaxy-notify notifications show 1790000000000-0'))
+    .action(
+      action<{ limit: number }, [string]>(({ json, limit }, notificationId) =>
+        withSession(['postgres'], async ({ operator }) => {
+          const view = await operator.notifications.show(notificationId, limit);
+          if (json) printJson(view);
+          else printNotification(view);
+        }),
+      ),
+    );
+
+  notifications
+    .command('cancel')
+    .description('Cancel a notification: routes that are not published yet are skipped, for good.')
+    .argument('<notification id>', 'id of the stream entry', parseEntryId)
+    .addOption(waitLimitOption('its routes to be settled'))
+    .addHelpText('after', helpWith('galaxy-notify notifications cancel 1790000000000-0'))
+    .action(
+      action<{ timeout: number }, [string]>(({ json, timeout }, notificationId) =>
+        withSession(['postgres', 'temporal'], async ({ operator }) => {
+          const progress = startProgress(1, 'notifications settled');
+          const cancelled = await operator.notifications
+            .cancel(notificationId, {
+              limitMs: timeout,
+              onProgress: ({ settled, open }) => progress.update(settled, `${countOf(open, 'route')} open`),
+            })
+            .finally(() => progress.end());
+          const { status, published, skipped, deadLettered, open } = cancelled;
+          if (json) printJson(cancelled);
+          else {
+            printLine(
+              `${notificationId} is ${status}: ${published} published, ${skipped} skipped, ${deadLettered} dead, ${open} open`,
+            );
+          }
+          if (status !== 'RUNNING' && open === 0) return;
+          report(
+            'the cancellation is requested and not finished: is a worker running? See notifications show',
+          );
+          return EXIT.failed;
+        }),
+      ),
+    );
+}

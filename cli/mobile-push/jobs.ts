@@ -1,0 +1,282 @@
+/** `mobile`: push jobs to phones. */
+import type { Command } from 'commander';
+import { Option } from 'commander';
+import { PRIORITIES, parseMobileJob } from '../../api/mobile-push/job.ts';
+import { action, helpWith, showPage } from '../command.ts';
+import type { GlobalOptions } from '../command.ts';
+import { isConfirmed } from '../confirm.ts';
+import type { ExitCode } from '../exit-codes.ts';
+import { EXIT, UsageError } from '../exit-codes.ts';
+import {
+  limitOption,
+  parseCount,
+  parseEntryId,
+  requestedByOption,
+  sinceOption,
+  untilOption,
+  waitLimitOption,
+} from '../options.ts';
+import { printMobileJob } from './job-view.ts';
+import { countOf, printJson, printLine, printTable, report } from '../output.ts';
+import { startProgress, untilInterrupted } from '../progress.ts';
+import { withSession } from '../session.ts';
+import { NotFoundError } from '../../client/operator-errors.ts';
+import type { MobileJobFilter } from '../../client/operator-mobile.ts';
+import { MOBILE_STATUSES, REPLAYABLE } from '../../client/operator-mobile.ts';
+import { DEFAULT_REPLAY_RATE, MAX_REPLAY_RATE } from '../../client/operator-replay.ts';
+import { waitUntil } from '../../client/wait-until.ts';
+
+export function addMobileCommands(program: Command): void {
+  const mobile = program.command('mobile').description('Push jobs to phones: send, find, look into, replay');
+  addSend(mobile);
+  addList(mobile);
+
+  mobile
+    .command('show')
+    .description('Show a job with its sends: which device was reached, which was not and why.')
+    .argument('<job id>', 'id of the stream entry', parseEntryId)
+    .addHelpText('after', helpWith('galaxy-notify mobile show 1790000000000-0'))
+    .action(
+      action<object, [string]>(({ json }, jobId) =>
+        withSession(['postgres'], async ({ operator }) => {
+          const view = await operator.mobile.show(jobId);
+          if (json) printJson(view);
+          else printMobileJob(view);
+        }),
+      ),
+    );
+
+  addReplay(mobile);
+}
+
+interface SendOptions extends GlobalOptions {
+  user: string;
+  title: string;
+  body: string;
+  channel: string;
+  badge?: string;
+  data?: string;
+  priority?: string;
+  wait?: boolean;
+  timeout: number;
+}
+
+function addSend(mobile: Command): void {
+  mobile
+    .command('send')
+    .description('Append a job to the stream, after the checks that the service makes. Prints the job id.')
+    .requiredOption('--user <id>', 'the user whose devices get it')
+    .requiredOption('--title <text>', 'headline of the notification')
+    .requiredOption('--body <text>', 'text of the notification')
+    .option('--channel <name>', "Android's notification channel", 'default')
+    .option('--badge <n>', "number on the app's icon")
+    .option('--data <json>', 'for the app: a JSON object')
+    .addOption(new Option('--priority <priority>', 'how urgent it is (default: high)').choices(PRIORITIES))
+    .option('--wait', 'wait until the job has ended, and show it; exit code 1 when a device was not reached')
+    .addOption(waitLimitOption('that'))
+    .addHelpText(
+      'after',
+      helpWith(
+        "galaxy-notify mobile send --user user-1 --title 'Your turn' --body 'Andromeda, turn 54' --wait",
+        'galaxy-notify mobile send --user user-1 --title T --body B --badge 3 --data \'{"game_id":"g-1"}\'',
+      ),
+    )
+    .action(
+      action<SendOptions>((options) =>
+        withSession(
+          options.wait ? ['redis', 'postgres'] : ['redis'],
+          async ({ operator, resources, config }) => {
+            const fields = fieldsOf(options);
+            const stream = config.values.NOTIFICATION_MOBILE_STREAM;
+            const jobId = await resources.redis.xadd(stream, '*', ...fields.flat());
+            if (jobId === null) throw new Error(`Redis appended nothing to ${stream}`);
+            if (!options.wait) {
+              if (options.json) printJson({ jobId });
+              else printLine(jobId);
+              return EXIT.done;
+            }
+            const ended = await waitUntil(
+              async () => {
+                const view = await operator.mobile.show(jobId).catch((error: unknown) => {
+                  if (error instanceof NotFoundError) return undefined;
+                  throw error;
+                });
+                return view && view.status !== 'pending' ? view : undefined;
+              },
+              { limitMs: options.timeout },
+            );
+            if (!ended) {
+              report(`job ${jobId} has not ended yet: mobile show ${jobId}`);
+              return EXIT.failed;
+            }
+            if (options.json) printJson(ended);
+            else printMobileJob(ended);
+            return ended.status === 'sent' ? EXIT.done : EXIT.failed;
+          },
+        ),
+      ),
+    );
+}
+
+/** @throws UsageError for what the service would refuse. */
+function fieldsOf({ user, title, body, channel, badge, data, priority }: SendOptions): [string, string][] {
+  const fields: [string, string][] = [
+    ['userId', user],
+    ['title', title],
+    ['body', body],
+    ['channel', channel],
+    ...(badge === undefined ? [] : [['badge', badge] as [string, string]]),
+    ...(data === undefined ? [] : [['data', data] as [string, string]]),
+    ...(priority === undefined ? [] : [['priority', priority] as [string, string]]),
+  ];
+  const parsed = parseMobileJob(
+    '0-0',
+    fields.map(([name, value]) => [Buffer.from(name), Buffer.from(value)]),
+  );
+  if (!parsed.ok) {
+    const { failureCode, failureMessage } = parsed.malformed;
+    throw new UsageError(`the service would refuse this job: ${failureCode}, ${failureMessage}`);
+  }
+  return fields;
+}
+
+const withFilters = (command: Command, statuses: readonly string[]): Command =>
+  command
+    .addOption(new Option('--status <status>', 'how the job stands').choices(statuses))
+    .option('--user <id>', 'jobs of this user')
+    .option('--code <code>', 'why the last send failed, or the entry was refused')
+    .addOption(sinceOption('arrived'))
+    .addOption(untilOption('arrived'));
+
+type FilterOptions = Omit<MobileJobFilter, 'userId'> & { user?: string };
+
+function filterOf({ status, user, code, since, until }: FilterOptions): MobileJobFilter {
+  return Object.fromEntries(
+    Object.entries({ status, userId: user, code, since, until }).filter(([, value]) => value !== undefined),
+  );
+}
+
+function addList(mobile: Command): void {
+  withFilters(mobile.command('list'), MOBILE_STATUSES)
+    .description('List jobs, newest first.')
+    .addOption(limitOption())
+    .addHelpText(
+      'after',
+      helpWith(
+        'galaxy-notify mobile list --status failed --since 1h',
+        'galaxy-notify mobile list --user user-1',
+      ),
+    )
+    .action(
+      action<FilterOptions & { limit: number }>((options) =>
+        withSession(['postgres'], async ({ operator }) =>
+          showPage(
+            await operator.mobile.list({ ...filterOf(options), limit: options.limit }),
+            options,
+            (items) =>
+              printTable(
+                ['ARRIVED', 'JOB', 'USER', 'STATUS', 'SENT', 'STALE', 'FAILED', 'LAST ERROR'],
+                items.map((item) => [
+                  item.createdAt,
+                  item.jobId,
+                  item.userId,
+                  item.status,
+                  item.sent,
+                  item.removed,
+                  item.failed,
+                  item.errorCode,
+                ]),
+                { flexible: 7, linked: 1, links: items.map(({ link }) => link) },
+              ),
+          ),
+        ),
+      ),
+    );
+}
+
+interface ReplayOptions extends GlobalOptions, FilterOptions {
+  limit?: number;
+  dryRun?: boolean;
+  rate: number;
+  yes?: boolean;
+  requestedBy: string;
+}
+
+function addReplay(mobile: Command): void {
+  withFilters(mobile.command('replay'), REPLAYABLE)
+    .description(
+      'Send what failed once more, with a fresh budget; devices that have the push get none. Without a job id, all jobs that match the filters.',
+    )
+    .argument('[job id]', 'this job only', parseEntryId)
+    .option('--limit <n>', 'jobs at most, the oldest first', parseCount(1, 1_000_000))
+    .option('--dry-run', 'show how many would be replayed, and replay nothing')
+    .option('--rate <n>', 'replays started per second', parseCount(1, MAX_REPLAY_RATE), DEFAULT_REPLAY_RATE)
+    .option('--yes', 'do not ask')
+    .addOption(requestedByOption())
+    .addHelpText(
+      'after',
+      helpWith(
+        'galaxy-notify mobile replay 1790000000000-0',
+        'galaxy-notify mobile replay --status failed --since 2h --dry-run',
+        'galaxy-notify mobile replay --code messaging/authentication-error --since 2h --yes',
+      ),
+    )
+    .action(
+      action<ReplayOptions, [string | undefined]>((options, jobId) => {
+        const filter = filterOf(options);
+        const hasFilter = Object.keys(filter).length > 0;
+        if (jobId !== undefined && hasFilter) throw new UsageError('a job that is named takes no filters');
+        if (jobId === undefined && !hasFilter) {
+          throw new UsageError('say which: a job id, or filters; --since 30d for everything of 30 days');
+        }
+        return jobId === undefined ? replayMany(filter, options) : replayOne(jobId, options);
+      }),
+    );
+}
+
+function replayOne(jobId: string, { json, requestedBy }: ReplayOptions): Promise<ExitCode> {
+  return withSession(['postgres', 'temporal'], async ({ operator }) => {
+    await operator.mobile.replay(jobId, { requestedBy });
+    if (json) printJson({ replayed: [jobId] });
+    else printLine(`${jobId} is sent again where it failed; see mobile show ${jobId}`);
+    return EXIT.done;
+  });
+}
+
+function replayMany(filter: MobileJobFilter, options: ReplayOptions): Promise<ExitCode> {
+  return withSession(['postgres', 'temporal'], async ({ operator }) => {
+    const matching = await operator.mobile.countReplayable(filter);
+    const total = Math.min(matching, options.limit ?? Infinity);
+    if (options.json && options.dryRun) printJson({ matching, wouldReplay: total });
+    if (matching === 0) throw new NotFoundError('no job that failed matches');
+    const what = countOf(total, 'job') + (total < matching ? ` of ${matching}, the oldest first` : '');
+    if (options.dryRun) {
+      report(`${what} would be replayed; nothing was done`);
+      return EXIT.done;
+    }
+    if (!(await isConfirmed(what, options))) {
+      report('nothing was done');
+      return EXIT.nothing;
+    }
+    const interrupt = untilInterrupted();
+    const progress = startProgress(total, 'jobs replayed');
+    let done = 0;
+    try {
+      const replayed = await operator.mobile.replayMany(filter, {
+        requestedBy: options.requestedBy,
+        ratePerSecond: options.rate,
+        limit: total,
+        signal: interrupt.signal,
+        onReplayed: () => progress.update((done += 1)),
+      });
+      if (options.json) printJson({ replayed });
+      else printLine(`${countOf(replayed.length, 'job')} replayed`);
+    } finally {
+      progress.end();
+      interrupt.release();
+    }
+    if (!interrupt.signal.aborted) return EXIT.done;
+    report(`${done} of ${total} done; the same command goes on with the rest`);
+    return EXIT.interrupted;
+  });
+}

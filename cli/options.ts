@@ -1,0 +1,92 @@
+/** Options that several commands have, and how their values are read. */
+import { userInfo } from 'node:os';
+import type { Command } from 'commander';
+import { InvalidArgumentError, Option } from 'commander';
+import { CHANNELS, NOTIFICATION_TYPES, PRODUCERS } from '../api/intent/catalog.ts';
+import { PUBLICATION_FAILURES } from '../workflows/failures.ts';
+import { DEFAULT_LIMIT, MAX_LIMIT } from '../client/sql-conditions.ts';
+
+const UNITS_MS: Record<string, number> = { s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
+
+/** `90s`, `30m`, `1h`, `7d` as milliseconds. */
+export function parseDuration(text: string): number {
+  const [, amount, unit] = /^(\d{1,6})(s|m|h|d)$/.exec(text) ?? [];
+  if (amount === undefined || Number(amount) === 0) {
+    throw new InvalidArgumentError('Give a duration such as 90s, 30m, 1h or 7d.');
+  }
+  return Number(amount) * UNITS_MS[unit!]!;
+}
+
+/** A duration before now, or a point in time; one without a zone is meant in UTC. */
+export function parseTime(text: string): Date {
+  if (/^\d+(s|m|h|d)$/.test(text)) return new Date(Date.now() - parseDuration(text));
+  const hasZone = /(Z|[+-]\d{2}:?\d{2})$/i.test(text);
+  const time = new Date(/^\d{4}-\d{2}-\d{2}/.test(text) ? withTime(text) + (hasZone ? '' : 'Z') : NaN);
+  if (Number.isNaN(time.getTime())) {
+    throw new InvalidArgumentError(
+      'Give a time before now such as 1h, or an ISO time such as 2026-01-31T12:00Z.',
+    );
+  }
+  return time;
+}
+
+/** A date alone cannot carry a zone. */
+const withTime = (text: string): string =>
+  /^\d{4}-\d{2}-\d{2}$/.test(text) ? `${text}T00:00` : text.replace(' ', 'T');
+
+export const parseCount =
+  (min: number, max: number) =>
+  (text: string): number => {
+    const value = /^\d{1,9}$/.test(text) ? Number(text) : NaN;
+    if (!(value >= min && value <= max))
+      throw new InvalidArgumentError(`Give a number from ${min} to ${max}.`);
+    return value;
+  };
+
+/** Notification ids are ids of stream entries. */
+export function parseEntryId(text: string): string {
+  if (/^\d{1,20}-\d{1,20}$/.test(text)) return text;
+  throw new InvalidArgumentError('It is the id of a stream entry, such as 1790000000000-0.');
+}
+
+export const limitOption = () =>
+  new Option('--limit <n>', 'rows at most').argParser(parseCount(1, MAX_LIMIT)).default(DEFAULT_LIMIT);
+export const typeOption = () =>
+  new Option('--type <type>', 'notification type, see intents sample').choices(NOTIFICATION_TYPES);
+export const producerOption = () => new Option('--producer <producer>', 'producer').choices(PRODUCERS);
+export const channelOption = () => new Option('--channel <channel>', 'channel').choices(CHANNELS);
+export const failureOption = () =>
+  new Option('--failure <classification>', 'what killed the route').choices(PUBLICATION_FAILURES);
+export const sinceOption = (of: string) =>
+  new Option('--since <time>', `${of} at or after: 1h, 7d or an ISO time, in UTC unless it says`).argParser(
+    parseTime,
+  );
+export const untilOption = (of: string) =>
+  new Option('--until <time>', `${of} at or before`).argParser(parseTime);
+export const waitLimitOption = (whole: string) =>
+  new Option('--timeout <duration>', `longest wait for ${whole}`)
+    .argParser(parseDuration)
+    .default(60_000, '60s');
+export const reasonOption = () => new Option('--reason <text>', 'kept and shown to other operators');
+export const requestedByOption = () =>
+  new Option('--requested-by <name>', 'who asks, kept with it').default(operatorName());
+
+/** The user of the operating system, who need not have a name in a container. */
+export function operatorName(): string {
+  try {
+    return `cli:${userInfo().username}`;
+  } catch {
+    return 'cli';
+  }
+}
+
+/** Filters of dead letters, by which they are listed and replayed. */
+export function withDeadLetterFilters(command: Command): Command {
+  return command
+    .addOption(typeOption())
+    .addOption(channelOption())
+    .addOption(failureOption())
+    .addOption(producerOption())
+    .addOption(sinceOption('died'))
+    .addOption(untilOption('died'));
+}

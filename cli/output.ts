@@ -1,0 +1,115 @@
+/**
+ * What the CLI writes. Standard output is the result and nothing else, so that it can be piped; progress, hints and
+ * errors go to standard error. Colours only where a terminal shows them: styleText looks at the stream and NO_COLOR.
+ */
+import { styleText } from 'node:util';
+import { printable, tableOf } from '../client/table.ts';
+
+export function printLine(line = ''): void {
+  process.stdout.write(`${line}\n`);
+}
+
+export function printJson(value: unknown): void {
+  printLine(JSON.stringify(value, null, 2));
+}
+
+/** For a person beside the result: progress, hints, errors. */
+export function report(line: string): void {
+  process.stderr.write(`${line}\n`);
+}
+
+export type Cell = string | number | Date | undefined;
+
+/** A value as text: times in UTC, nothing that could act on the terminal. */
+export function textOf(cell: Cell): string {
+  if (cell === undefined) return '';
+  return cell instanceof Date ? cell.toISOString() : printable(String(cell));
+}
+
+export interface TableChoices {
+  /** Index of the column that is cut when the terminal is narrow. */
+  flexible?: number;
+  /** Index of the column that names what `links` lead to. */
+  linked?: number;
+  /** One for each row: in a terminal behind the linked column, elsewhere in a column of their own. */
+  links?: readonly (string | undefined)[];
+}
+
+export function printTable(head: string[], rows: Cell[][], choices: TableChoices = {}): void {
+  const { flexible, linked = 0, links = [] } = choices;
+  const cells = rows.map((row) => row.map((cell) => colouredStatus(textOf(cell))));
+  const isTerminal = process.stdout.isTTY;
+  const hasLinks = links.some((link) => link !== undefined);
+  if (hasLinks) {
+    for (const [index, row] of cells.entries()) {
+      if (!isTerminal) row.push(links[index] ?? '');
+      else row[linked] = hyperlink(row[linked] ?? '', links[index]);
+    }
+  }
+  printLine(
+    tableOf(
+      [...head, ...(hasLinks && !isTerminal ? ['LINK'] : [])].map((name) => paint('bold', name)),
+      cells,
+      {
+        width: isTerminal ? process.stdout.columns : undefined,
+        ...(flexible === undefined ? {} : { flexible }),
+      },
+    ),
+  );
+}
+
+/** The form in which terminals take a link behind a text (OSC 8); those that do not know it show the text alone. */
+function hyperlink(text: string, link: string | undefined): string {
+  return link === undefined ? text : `\u001b]8;;${link}\u0007${text}\u001b]8;;\u0007`;
+}
+
+/** Names and values below each other; those without a value are left out. */
+export function printFields(fields: readonly (readonly [name: string, value: Cell])[]): void {
+  const given = fields.filter(([, value]) => value !== undefined && value !== '');
+  const widest = Math.max(0, ...given.map(([name]) => name.length));
+  for (const [name, value] of given) {
+    printLine(`  ${paint('dim', name.padEnd(widest))}  ${colouredStatus(textOf(value))}`);
+  }
+}
+
+let hasHeading = false;
+
+/** A blank line before each but the first. */
+export function printHeading(text: string): void {
+  printLine(`${hasHeading ? '\n' : ''}${paint('bold', textOf(text))}`);
+  hasHeading = true;
+}
+
+export function paint(style: 'bold' | 'dim' | 'red' | 'yellow' | 'green', text: string): string {
+  return styleText(style, text, { stream: process.stdout });
+}
+
+const STYLES: Record<string, 'red' | 'yellow' | 'green'> = {
+  dead_letter: 'red',
+  error: 'red',
+  failed: 'yellow',
+  paused: 'yellow',
+  pausing: 'yellow',
+  draining: 'yellow',
+  warn: 'yellow',
+  published: 'green',
+  ok: 'green',
+};
+
+function colouredStatus(text: string): string {
+  const style = STYLES[text];
+  return style ? paint(style, text) : text;
+}
+
+/** `1 route`, `2 routes`. */
+export function countOf(count: number, what: string): string {
+  return `${count} ${what}${count === 1 ? '' : 's'}`;
+}
+
+/** A duration in ms as a person says it: `350 ms`, `12 s`, `3 min`, `5 h`, `2 d`. */
+export function durationOf(ms: number): string {
+  if (ms < 1_000) return `${Math.round(ms)} ms`;
+  if (ms < 120_000) return `${Math.round(ms / 1_000)} s`;
+  if (ms < 7_200_000) return `${Math.round(ms / 60_000)} min`;
+  return ms < 172_800_000 ? `${Math.round(ms / 3_600_000)} h` : `${Math.round(ms / 86_400_000)} d`;
+}

@@ -1,0 +1,59 @@
+/** The command line as one tree of commands: the composition root of the files cli-*.ts. */
+import { Command } from 'commander';
+import packageJson from '../package.json' with { type: 'json' };
+import { addBridgeCommands } from './intent/bridge.ts';
+import { addCallbackCommands } from './account-callback/callbacks.ts';
+import { addChannelCommands } from './intent/channels.ts';
+import { addDeadLetterCommands } from './intent/dead-letters.ts';
+import { addDoctorCommand } from './doctor.ts';
+import { addIntentCommands } from './intent/intents.ts';
+import { addMalformedCommands } from './intent/malformed.ts';
+import { addMobileCommands } from './mobile-push/jobs.ts';
+import { addNotificationCommands } from './intent/notifications.ts';
+import { addReplayCommand } from './intent/replay.ts';
+import { addSetupCommand } from './setup.ts';
+import { addSubscriptionCommands } from './subscription/subscriptions.ts';
+import { addSymbolCommands } from './symbol-config/symbols.ts';
+import { addTokenCommands } from './subscription/tokens.ts';
+import { EXIT_CODES_HELP } from './exit-codes.ts';
+
+const OVERVIEW = `
+Servers are found by the same environment variables as the service's (.env.example); what is not set is taken from a
+running npm start. In a checkout: npx galaxy-notify, or npm run cli -- <command>.
+
+Start with:
+  galaxy-notify setup                                    once for each Temporal namespace
+  galaxy-notify doctor                                   is everything all right?
+  galaxy-notify notifications list --status dead_letter  what needs attention?
+  galaxy-notify notifications show <notification id>     what became of it?
+
+${EXIT_CODES_HELP}`;
+
+export function programOf(): Command {
+  const program = new Command('galaxy-notify')
+    .description(
+      'Look into and steer galaxy-notify: notifications, dead letters, channels, the stream reader, mobile pushes, symbols, account callbacks, subscriptions and tokens.',
+    )
+    .version(packageJson.version)
+    .option('--json', 'print the result as JSON on standard output, and nothing else there')
+    .option('--debug', 'print the stack trace of an error')
+    .configureHelp({ showGlobalOptions: true })
+    .showHelpAfterError('(--help shows what is possible)')
+    .addHelpText('after', OVERVIEW)
+    .exitOverride();
+  addSetupCommand(program);
+  addDoctorCommand(program);
+  addNotificationCommands(program);
+  addDeadLetterCommands(program);
+  addReplayCommand(program);
+  addMalformedCommands(program);
+  addChannelCommands(program);
+  addBridgeCommands(program);
+  addIntentCommands(program);
+  addMobileCommands(program);
+  addSymbolCommands(program);
+  addCallbackCommands(program);
+  addSubscriptionCommands(program);
+  addTokenCommands(program);
+  return program;
+}

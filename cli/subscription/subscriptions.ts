@@ -1,0 +1,315 @@
+/** `subscriptions`: connections of the agent, and whether they are notified. */
+import type { Command } from 'commander';
+import { InvalidArgumentError, Option } from 'commander';
+import type { RouterKey } from '../../workflows/subscription/contract.ts';
+import type { GlobalOptions } from '../command.ts';
+import { action, helpWith, showPage } from '../command.ts';
+import type { ExitCode } from '../exit-codes.ts';
+import { EXIT, UsageError } from '../exit-codes.ts';
+import { limitOption, parseCount, waitLimitOption } from '../options.ts';
+import { countOf, printFields, printJson, printLine, printTable, report } from '../output.ts';
+import type { Session } from '../session.ts';
+import { withSession } from '../session.ts';
+import type { AgentView, SubscriptionFilter, SubscriptionView } from '../../client/operator-subscriptions.ts';
+
+const IDS_HELP = 'An id that begins with a dash goes behind --, as in: subscriptions show -- -1xQ…';
+
+export function addSubscriptionCommands(program: Command): void {
+  const subscriptions = program
+    .command('subscriptions')
+    .description('Notification subscriptions: connections of the agent, and whether they are notified');
+  addCreate(subscriptions);
+  addToggle(subscriptions);
+  addDelete(subscriptions);
+  addRotate(subscriptions);
+  addList(subscriptions);
+  addShow(subscriptions);
+  addStatus(subscriptions);
+  addWake(subscriptions);
+}
+
+interface CreateOptions {
+  user: number;
+  server?: RouterKey;
+  count: number;
+  notifications: boolean;
+  wait?: boolean;
+  timeout: number;
+}
+
+function addCreate(subscriptions: Command): void {
+  subscriptions
+    .command('create')
+    .description(
+      'Make connections with a queue each, and their subscriptions when the token is active and INSTANT.',
+    )
+    .requiredOption('--user <n>', 'the user whom they belong to', parseCount(0, 999_999_999))
+    .addOption(serverOption('where the queues are made; without it the first messaging router of npm start'))
+    .option('--count <n>', 'how many', parseCount(1, 10_000), 1)
+    .option('--no-notifications', 'make them with notifications off')
+    .option('--wait', 'wait until their subscriptions are made; exit code 1 when some are not')
+    .addOption(waitLimitOption('that'))
+    .addHelpText(
+      'after',
+      helpWith(
+        'galaxy-notify subscriptions create --user 1 --wait',
+        'galaxy-notify subscriptions create --user 1 --server smp.example.com:5223#<fingerprint> --count 10',
+      ),
+    )
+    .action(
+      action<CreateOptions & GlobalOptions>(({ user, server, count, notifications, wait, timeout, json }) =>
+        withSession(['postgres', 'temporal'], async (session) => {
+          const wanted = {
+            userId: user,
+            server: server ?? firstRouterOf(session),
+            enableNotifications: notifications,
+          };
+          const created = await session.operator.subscriptions.create(
+            Array.from({ length: count }, () => wanted),
+          );
+          const connIds = created.flatMap((one) => ('connId' in one ? [one.connId] : []));
+          const errors = created.flatMap((one) => ('error' in one ? [one.error] : []));
+          const views = wait ? await session.operator.subscriptions.wait(connIds, { limitMs: timeout }) : [];
+          const missing = views.filter(({ status }) => !status?.startsWith('CREATED'));
+          if (json) printJson({ created, ...(wait ? { subscriptions: views } : {}) });
+          else for (const connId of connIds) printLine(connId);
+          for (const error of new Set(errors)) report(`not made: ${error}`);
+          if (wait && connIds.length > 0) {
+            report(`${connIds.length - missing.length} of ${countOf(connIds.length, 'subscription')} made`);
+          }
+          return errors.length + missing.length > 0 ? EXIT.failed : EXIT.done;
+        }),
+      ),
+    );
+}
+
+function addToggle(subscriptions: Command): void {
+  subscriptions
+    .command('toggle')
+    .description('Turn notifications of connections on or off.')
+    .argument('<connection id...>', 'which')
+    .addOption(new Option('--on', 'turn them on').conflicts('off'))
+    .option('--off', 'turn them off')
+    .addHelpText('after', helpWith('galaxy-notify subscriptions toggle --off AbCdEfGhIjKlMnOp', IDS_HELP))
+    .action(
+      action<{ on?: boolean; off?: boolean } & GlobalOptions, [string[]]>(({ on, off, json }, connIds) =>
+        withSession(['postgres', 'temporal'], async ({ operator }) => {
+          if (!on && !off) throw new UsageError('give --on or --off');
+          const result = await operator.subscriptions.toggle(connIds, on === true);
+          if (json) printJson(result);
+          else
+            printLine(`notifications ${on ? 'on' : 'off'}: ${countOf(result.changed, 'connection')} changed`);
+          return unknownOf(result.unknown);
+        }),
+      ),
+    );
+}
+
+function addDelete(subscriptions: Command): void {
+  subscriptions
+    .command('delete')
+    .description('Delete connections, with their queues and subscriptions. There is no way back.')
+    .argument('<connection id...>', 'which')
+    .option('-y, --yes', 'it is meant')
+    .addHelpText('after', helpWith('galaxy-notify subscriptions delete --yes AbCdEfGhIjKlMnOp', IDS_HELP))
+    .action(
+      action<{ yes?: boolean } & GlobalOptions, [string[]]>(({ yes, json }, connIds) =>
+        withSession(['postgres', 'temporal'], async ({ operator }) => {
+          if (!yes) throw new UsageError('what is deleted does not come back: add --yes');
+          const result = await operator.subscriptions.delete(connIds);
+          if (json) printJson(result);
+          else printLine(`${countOf(result.deleted, 'connection')} deleted`);
+          return unknownOf(result.unknown);
+        }),
+      ),
+    );
+}
+
+function addRotate(subscriptions: Command): void {
+  subscriptions
+    .command('rotate')
+    .description('Give a connection a new queue; its subscription follows.')
+    .argument('<connection id>', 'which')
+    .addOption(
+      serverOption('where the new queue is made; without it the first messaging router of npm start'),
+    )
+    .addHelpText('after', helpWith('galaxy-notify subscriptions rotate AbCdEfGhIjKlMnOp', IDS_HELP))
+    .action(
+      action<{ server?: RouterKey } & GlobalOptions, [string]>(({ server, json }, connId) =>
+        withSession(['postgres', 'temporal'], async (session) => {
+          const { operator } = session;
+          const result = await operator.subscriptions.rotate(connId, server ?? firstRouterOf(session));
+          if (json) printJson(result);
+          else printLine(`${result.connId} has a new queue`);
+        }),
+      ),
+    );
+}
+
+function addList(subscriptions: Command): void {
+  subscriptions
+    .command('list')
+    .description('List connections with their subscriptions, newest change first.')
+    .option('--user <n>', 'of one user', parseCount(0, 999_999_999))
+    .addOption(
+      new Option('--status <status>', 'how the subscription stands').choices([
+        'new',
+        'key',
+        'created',
+        'off',
+        'deleted',
+      ]),
+    )
+    .option('--given-up', 'only those that a worker gave up on')
+    .addOption(limitOption())
+    .addHelpText(
+      'after',
+      helpWith('galaxy-notify subscriptions list', 'galaxy-notify subscriptions list --given-up --json'),
+    )
+    .action(
+      action<{ user?: number; status?: string; givenUp?: boolean; limit: number } & GlobalOptions>(
+        ({ user, status, givenUp, ...options }) =>
+          withSession(['postgres'], async ({ operator }) => {
+            const filter: SubscriptionFilter = {
+              ...(user === undefined ? {} : { userId: user }),
+              ...(status === undefined ? {} : { status }),
+              ...(givenUp ? { isGivenUp: true } : {}),
+            };
+            return showPage(await operator.subscriptions.list(filter, options.limit), options, printViews);
+          }),
+      ),
+    );
+}
+
+function addShow(subscriptions: Command): void {
+  subscriptions
+    .command('show')
+    .description('Show a connection with its subscription.')
+    .argument('<connection id>', 'which')
+    .addHelpText('after', helpWith('galaxy-notify subscriptions show AbCdEfGhIjKlMnOp', IDS_HELP))
+    .action(
+      action<GlobalOptions, [string]>(({ json }, connId) =>
+        withSession(['postgres'], async ({ operator }) => {
+          const view = await operator.subscriptions.show(connId);
+          if (json) return printJson(view);
+          printFields([
+            ['connection', view.connId],
+            ['user', view.userId],
+            ['notifications', view.wantsNotifications ? 'on' : 'off'],
+            ['receives', view.isSubscribed ? 'yes' : 'no'],
+            ['messaging router', view.messagingRouter],
+            ['credentials', view.hasCredentials ? 'yes' : 'no'],
+            ['status', view.status ?? 'no record'],
+            ['notification router', view.notificationRouter],
+            ['next', view.action],
+            ['not before', view.actionAt],
+            ['updated', view.updatedAt],
+            ['link', view.link],
+          ]);
+          if (isGivenUp(view))
+            report('a worker gave up; it begins anew with: subscriptions toggle --off, then --on');
+        }),
+      ),
+    );
+}
+
+function addStatus(subscriptions: Command): void {
+  subscriptions
+    .command('status')
+    .description('Show how the agent stands: its token, its subscriptions, and what its supervisor does.')
+    .addHelpText('after', helpWith('galaxy-notify subscriptions status'))
+    .action(
+      action<GlobalOptions>(({ json }) =>
+        withSession(['postgres'], async ({ operator }) => {
+          const view = await operator.subscriptions.status();
+          if (json) printJson(view);
+          else printAgent(view);
+        }),
+      ),
+    );
+}
+
+function addWake(subscriptions: Command): void {
+  subscriptions
+    .command('wake')
+    .description('Wake a worker for everything that is due, instead of waiting for the next sweep.')
+    .addHelpText('after', helpWith('galaxy-notify subscriptions wake'))
+    .action(
+      action<GlobalOptions>(({ json }) =>
+        withSession(['postgres', 'temporal'], async ({ operator }) => {
+          const state = await operator.subscriptions.wake();
+          if (json) printJson(state);
+          else printLine(`${countOf(state.workers, 'worker')} woken`);
+        }),
+      ),
+    );
+}
+
+const serverOption = (meaning: string) =>
+  new Option('--server <host:port#fingerprint>', meaning).argParser(parseRouter);
+
+function parseRouter(text: string): RouterKey {
+  const [, host, port, keyHash] = /^(.+):(\d{1,5})#([A-Za-z0-9_-]{43})$/.exec(text) ?? [];
+  if (host === undefined || Number(port) > 65_535) {
+    throw new InvalidArgumentError(
+      'Give host:port#fingerprint; the fingerprint is the SHA-256 of the certificate, base64url.',
+    );
+  }
+  return { host, port: Number(port), keyHash: keyHash! };
+}
+
+function firstRouterOf({ addresses }: Session): RouterKey {
+  const [router] = addresses.messagingRouters;
+  if (!router) throw new UsageError('no npm start runs messaging routers here: give --server');
+  return router;
+}
+
+const isGivenUp = ({ status, action: next }: SubscriptionView): boolean =>
+  status !== undefined && next === undefined;
+
+function unknownOf(unknown: readonly string[]): ExitCode {
+  if (unknown.length === 0) return EXIT.done;
+  report(`no such connection: ${unknown.join(', ')}`);
+  return EXIT.nothing;
+}
+
+function printViews(views: SubscriptionView[]): void {
+  printTable(
+    [
+      'CONNECTION',
+      'USER',
+      'NOTIFICATIONS',
+      'STATUS',
+      'NEXT',
+      'NOT BEFORE',
+      'MESSAGING ROUTER',
+      'NOTIFICATION ROUTER',
+    ],
+    views.map((view) => [
+      view.connId,
+      view.userId,
+      view.wantsNotifications ? 'on' : 'off',
+      view.status ?? 'no record',
+      isGivenUp(view) ? 'given up' : view.action,
+      view.actionAt,
+      view.messagingRouter,
+      view.notificationRouter,
+    ]),
+    { links: views.map(({ link }) => link) },
+  );
+}
+
+function printAgent({ agentId, token, connections, givenUp, tokenDeletions, live, link }: AgentView): void {
+  printFields([
+    ['agent', agentId],
+    ['token', token ? `${token.status}, ${token.mode}, on ${token.router}` : 'none'],
+    ...Object.entries(connections).map(([status, count]) => [`${status} subscriptions`, count] as const),
+    ['given up', givenUp],
+    ['tokens to delete', tokenDeletions],
+    ['commands that wait', live?.queue.length],
+    ['commands done', live?.done],
+    ['link', link],
+  ]);
+  if (!live) report('no answer from the supervisor: shown as the database has it');
+  else if (live.isPaused || !live.isOnline) report('the agent keeps off the network');
+}

@@ -1,0 +1,96 @@
+/** `tokens`: the device that an agent's notifications go to. */
+import type { Command } from 'commander';
+import { InvalidArgumentError, Option } from 'commander';
+import { deviceTokenSchema } from '../../api/subscription/router-wire.ts';
+import type { GlobalOptions } from '../command.ts';
+import { action, helpWith } from '../command.ts';
+import { printJson, printLine, report } from '../output.ts';
+import { withSession } from '../session.ts';
+import type { TokenDevice } from '../../client/operator-tokens.ts';
+
+const DEVICE_HELP = 'AD, AP, AT or AN for the push provider, a colon, and the device token in hex';
+
+export function addTokenCommands(program: Command): void {
+  const tokens = program
+    .command('tokens')
+    .description("The agent's notification token: the device that pushes go to");
+
+  tokens
+    .command('register')
+    .description(
+      'Register a device with a notification router, or take the token over to another device. The router then pushes a code to the device, with which tokens verify ends the registration.',
+    )
+    .argument('<device>', DEVICE_HELP, parseDevice)
+    .addOption(
+      new Option('--mode <mode>', 'INSTANT: a push for each message; PERIODIC: the device looks now and then')
+        .choices(['INSTANT', 'PERIODIC'])
+        .default('INSTANT'),
+    )
+    .addHelpText('after', helpWith('galaxy-notify tokens register AT:a1b2c3 --mode INSTANT'))
+    .action(
+      action<{ mode: 'INSTANT' | 'PERIODIC' } & GlobalOptions, [TokenDevice]>(({ mode, json }, device) =>
+        withSession(['postgres', 'temporal'], async ({ operator }) => {
+          const status = await operator.tokens.register(device, mode);
+          print(status, json);
+          if (status === 'REGISTERED') report('the code is pushed to the device; then: tokens verify');
+        }),
+      ),
+    );
+
+  tokens
+    .command('verify')
+    .description('End a registration with what was pushed to the device.')
+    .argument('<device>', DEVICE_HELP, parseDevice)
+    .requiredOption('--nonce <base64url>', 'of the push')
+    .requiredOption('--code <base64url>', 'of the push, encrypted as it came')
+    .addHelpText('after', helpWith('galaxy-notify tokens verify AT:a1b2c3 --nonce … --code …'))
+    .action(
+      action<{ nonce: string; code: string } & GlobalOptions, [TokenDevice]>(
+        ({ nonce, code, json }, device) =>
+          withSession(['postgres', 'temporal'], async ({ operator }) => {
+            print(await operator.tokens.verify(device, { nonce, code }), json);
+          }),
+      ),
+    );
+
+  tokens
+    .command('check')
+    .description('Ask the router how the token stands.')
+    .argument('[device]', `${DEVICE_HELP}; without it whichever the token has`, parseDevice)
+    .addHelpText('after', helpWith('galaxy-notify tokens check'))
+    .action(
+      action<GlobalOptions, [TokenDevice?]>(({ json }, device) =>
+        withSession(['postgres', 'temporal'], async ({ operator }) => {
+          print(await operator.tokens.check(device), json);
+        }),
+      ),
+    );
+
+  tokens
+    .command('delete')
+    .description(
+      'Forget the token and end all subscriptions. The router is told as soon as it can be reached.',
+    )
+    .argument('[device]', `${DEVICE_HELP}; without it whichever the token has`, parseDevice)
+    .addHelpText('after', helpWith('galaxy-notify tokens delete'))
+    .action(
+      action<GlobalOptions, [TokenDevice?]>(({ json }, device) =>
+        withSession(['postgres', 'temporal'], async ({ operator }) => {
+          await operator.tokens.delete(device);
+          print('deleted', json);
+        }),
+      ),
+    );
+}
+
+function print(status: string, json: boolean | undefined): void {
+  if (json) printJson({ status });
+  else printLine(status);
+}
+
+function parseDevice(text: string): TokenDevice {
+  const [provider, token] = text.split(':');
+  const parsed = deviceTokenSchema.safeParse({ provider, token });
+  if (!parsed.success) throw new InvalidArgumentError(`Give ${DEVICE_HELP}.`);
+  return parsed.data;
+}
