@@ -3,7 +3,7 @@ import type { Redis } from 'ioredis';
 import { durationOf } from './output.ts';
 import type { Check, CheckGroup, Diagnosis } from './checks.ts';
 import { error, ok, warn } from './checks.ts';
-import { isAfter, readOffset } from '../client/operator-stream.ts';
+import { isAfter, readOffset } from '../client/intent/stream.ts';
 
 /** An entry that waits longer says that nobody reads, ms. */
 const LATE_MS = 60_000;

@@ -9,8 +9,8 @@ import {
   missingSearchAttributes,
   namespaceRetentionMs,
 } from '../migrations/namespace.ts';
-import { bridgeOperations } from '../client/operator-bridge.ts';
-import { SCHEDULE_LIMIT_MS, bounded, dateOf } from '../client/operator-live.ts';
+import { bridgeOperations } from '../client/intent/bridge.ts';
+import { SCHEDULE_LIMIT_MS, bounded, dateOf } from '../client/live.ts';
 import type { OperatorResources } from '../client/operator.ts';
 
 const OLDEST_SERVER = [1, 29] as const;

@@ -2,7 +2,7 @@
  * A look at everything the service depends on. Each check is bounded in time and spoils no other one; those that need a
  * server which does not answer are left out, because one line about it says all.
  */
-import { reasonOf } from '../client/operator-errors.ts';
+import { reasonOf } from '../client/errors.ts';
 
 /** Longest time for one check, ms. */
 const CHECK_LIMIT_MS = 5_000;

@@ -3,7 +3,7 @@ import type { Command } from 'commander';
 import type { ExitCode } from './exit-codes.ts';
 import { EXIT, EXIT_CODES_HELP } from './exit-codes.ts';
 import { printJson, report } from './output.ts';
-import type { Page } from '../client/sql-conditions.ts';
+import type { Page } from '../client/lists.ts';
 
 export interface GlobalOptions {
   json?: boolean;

@@ -16,7 +16,7 @@ import { mobileChecks } from './mobile-push/check.ts';
 import { temporalChecks } from './check-temporal.ts';
 import type { CheckGroup, Diagnosis, Finding } from './checks.ts';
 import { diagnose, error, ok, warn } from './checks.ts';
-import { reasonOf } from '../client/operator-errors.ts';
+import { reasonOf } from '../client/errors.ts';
 
 /** Of the shutdown time-out, closing connections takes up to 2 s, and an attempt under way up to its own time-outs. */
 const SHORT_SHUTDOWN_MS = 5_000;

@@ -1,5 +1,5 @@
 /** How the CLI ends, in one place. */
-import { NotFoundError, NothingToDoError } from '../client/operator-errors.ts';
+import { NotFoundError, NothingToDoError } from '../client/errors.ts';
 
 export const EXIT = {
   done: 0,

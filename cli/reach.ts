@@ -6,7 +6,7 @@ import type { Config } from '../config/load.ts';
 import type { CheckGroup, Diagnosis } from './checks.ts';
 import { error, ok, warn } from './checks.ts';
 import { countOf } from './output.ts';
-import { reasonOf } from '../client/operator-errors.ts';
+import { reasonOf } from '../client/errors.ts';
 
 const CONNECT_LIMIT_MS = 2_000;
 /** Of those that cannot be reached, so many are named. */

@@ -6,12 +6,7 @@ import { EXIT, UsageError, exitCodeOf } from './exit-codes.ts';
 import { report, textOf } from './output.ts';
 import { programOf } from './program.ts';
 import { NotConfiguredError } from './session.ts';
-import {
-  NotFoundError,
-  NothingToDoError,
-  OperationFailedError,
-  reasonOf,
-} from '../client/operator-errors.ts';
+import { NotFoundError, NothingToDoError, OperationFailedError, reasonOf } from '../client/errors.ts';
 
 /** Errors whose message says all there is to say, one line for each thing that is wrong. */
 const SELF_EXPLANATORY = [

@@ -14,10 +14,10 @@ import { dataConverterWith } from '../api/payload-codec.ts';
 import type { Config, RedisAddress } from '../config/load.ts';
 import { hasTemporalProfile, loadConfig, redisConnection } from '../config/load.ts';
 import type { RouterKey } from '../workflows/subscription/contract.ts';
-import { OperationFailedError, reasonOf } from '../client/operator-errors.ts';
+import { OperationFailedError, reasonOf } from '../client/errors.ts';
 import type { Operator, OperatorResources } from '../client/operator.ts';
 import { createOperator } from '../client/operator.ts';
-import { bounded } from '../client/operator-live.ts';
+import { bounded } from '../client/live.ts';
 import type { StackEndpoints } from '../config/stack-endpoints.ts';
 import { readStackEndpoints } from '../config/stack-endpoints.ts';
 

@@ -14,8 +14,8 @@ import {
   namespaceRetentionMs,
   scheduleIntervalMs,
 } from '../migrations/namespace.ts';
-import { OperationFailedError, reasonOf } from '../client/operator-errors.ts';
-import { SCHEDULE_LIMIT_MS, bounded } from '../client/operator-live.ts';
+import { OperationFailedError, reasonOf } from '../client/errors.ts';
+import { SCHEDULE_LIMIT_MS, bounded } from '../client/live.ts';
 import { oncePossible } from '../client/wait-until.ts';
 
 /** How a new namespace is made when nothing else is asked for: time to look into what happened over a weekend. */

@@ -10,8 +10,8 @@ import { parseDuration } from './options.ts';
 import { countOf, printJson, printTable, report } from './output.ts';
 import type { Session } from './session.ts';
 import { openSession } from './session.ts';
-import { OperationFailedError, reasonOf } from '../client/operator-errors.ts';
-import { bounded } from '../client/operator-live.ts';
+import { OperationFailedError, reasonOf } from '../client/errors.ts';
+import { bounded } from '../client/live.ts';
 import type { SetupNeeds, SetupStep } from './setup-steps.ts';
 import { setUpNamespace, setUpSchedule, setUpSearchAttributes } from './setup-steps.ts';
 

@@ -2,7 +2,7 @@
 import type { CallbackKey, CallbackKind } from '../api/account-callback/callback.ts';
 import { PERIOD_MS } from '../api/account-callback/callback.ts';
 import type { CallbackInput } from '../api/account-callback/input.ts';
-import { appendInputs } from '../client/callback-inputs.ts';
+import { appendInputs } from '../client/account-callback/inputs.ts';
 import { openSession } from '../cli/session.ts';
 import type { Config } from '../config/load.ts';
 import type { PortfolioStandIn } from './portfolio-service.ts';

@@ -1,6 +1,6 @@
 /** The demo's part about symbols: the current list, pushed to every target through the operator client. */
 import { openSession } from '../cli/session.ts';
-import type { Spread } from '../client/operator-symbols.ts';
+import type { Spread } from '../client/symbol-config/symbols.ts';
 import type { Config } from '../config/load.ts';
 
 /** Far more than a push to stand-ins needs; a demo must end. */

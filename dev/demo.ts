@@ -12,7 +12,7 @@ import type { MailCommandPayload } from '../api/intent/mail-command.ts';
 import { decodePushPayload } from '../api/intent/push-event.ts';
 import { publishIntent } from '../client/notificationintent.ts';
 import type { NotificationIntent } from '../client/notificationintent.ts';
-import { sampleIntentOf } from '../client/sample-intents.ts';
+import { sampleIntentOf } from '../client/intent/sample-intents.ts';
 import { tableOf } from '../client/table.ts';
 import { workflowLink } from '../client/web-ui-links.ts';
 import { loadConfig, ADMIN_EMAIL_VARIABLES } from '../config/load.ts';

@@ -12,7 +12,7 @@ import {
   createCallbackReceiver,
   MAX_CALLBACK_BYTES,
   memoryCallbackStore,
-} from '../client/callback-receiver.ts';
+} from '../client/account-callback/receiver.ts';
 import { createFailureScripts } from './failure-scripts.ts';
 import { assertPortFree, LOOPBACK, PORT_VARIABLES } from './ports.ts';
 

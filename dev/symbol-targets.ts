@@ -14,7 +14,7 @@ import {
   fileSymbolStore,
   type ReceiverLog,
   type SymbolReceiver,
-} from '../client/symbol-receiver.ts';
+} from '../client/symbol-config/receiver.ts';
 import { createFailureScripts } from './failure-scripts.ts';
 import { assertPortFree, LOOPBACK, PORT_VARIABLES } from './ports.ts';
 

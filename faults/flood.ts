@@ -8,7 +8,7 @@ import { memoryMbOf } from '../bench/processes.ts';
 import { LOOPBACK } from '../dev/ports.ts';
 import { startUserService } from '../dev/user-service.ts';
 import { entryFieldsOf, envelopeOf } from '../api/intent/entry.ts';
-import { sampleIntentOf } from '../client/sample-intents.ts';
+import { sampleIntentOf } from '../client/intent/sample-intents.ts';
 import type { Options } from './options.ts';
 import { machineOf } from './report.ts';
 import { connectDirectly } from './run.ts';

@@ -14,7 +14,7 @@ import {
 import { entryFieldsOf, envelopeOf, parseIntent } from '../api/intent/entry.ts';
 import type { Intent } from '../api/intent/entry.ts';
 import { fieldsOf } from '../activities/stream-entry.ts';
-import { sampleIntentOf } from '../client/sample-intents.ts';
+import { sampleIntentOf } from '../client/intent/sample-intents.ts';
 import { adminEmailsVariable } from '../config/variables.ts';
 import { plantedMail, plantedMailPrefix, plantedText } from './planted.ts';
 import type { Arena, Verdict, Work } from './work.ts';

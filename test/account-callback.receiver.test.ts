@@ -12,7 +12,7 @@ import {
   callbackSchema,
   parseCallbackPath,
 } from '../api/account-callback/callback.ts';
-import { createCallbackReceiver, memoryCallbackStore } from '../client/callback-receiver.ts';
+import { createCallbackReceiver, memoryCallbackStore } from '../client/account-callback/receiver.ts';
 import { HOUR, MIDNIGHT } from './account-callbacks.ts';
 
 const KEY: CallbackKey = { kind: 'hourly', userId: 'ann/é', periodStartMs: MIDNIGHT };

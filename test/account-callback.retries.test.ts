@@ -1,5 +1,5 @@
 /** Callbacks that fail: the ladder, the dead letter, the replay, and what it means for the days behind them. */
-import { NotFoundError } from '../client/operator-errors.ts';
+import { NotFoundError } from '../client/errors.ts';
 import type { Operator } from '../client/operator.ts';
 import { createOperator } from '../client/operator.ts';
 import { loadConfig } from '../config/load.ts';

@@ -1,5 +1,5 @@
 /** Mobile pushes from the operator's side: the command line on a running service. */
-import type { MobileJobSummary, MobileJobView } from '../client/operator-mobile.ts';
+import type { MobileJobSummary, MobileJobView } from '../client/mobile-push/jobs.ts';
 import { cliFor } from './cli-process.ts';
 import type { Slot } from './harness.ts';
 import { eventually, takeSlot } from './harness.ts';

@@ -1,5 +1,5 @@
 /** The operator client on real servers: what it finds, what it changes, and what it says when it cannot. */
-import { NotFoundError, NothingToDoError } from '../client/operator-errors.ts';
+import { NotFoundError, NothingToDoError } from '../client/errors.ts';
 import type { Operator } from '../client/operator.ts';
 import { createOperator } from '../client/operator.ts';
 import { printable, tableOf } from '../client/table.ts';

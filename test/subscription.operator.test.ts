@@ -1,5 +1,5 @@
 /** Subscriptions and tokens as operators see and steer them: the command line against a running service. */
-import type { AgentView, SubscriptionView } from '../client/operator-subscriptions.ts';
+import type { AgentView, SubscriptionView } from '../client/subscription/subscriptions.ts';
 import { cliFor } from './cli-process.ts';
 import { eventually } from './harness.ts';
 import { newDevice } from './router-agent.ts';

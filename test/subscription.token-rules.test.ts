@@ -2,8 +2,8 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import type { NotificationRouterStandIn } from '../dev/notification-router.ts';
 import type { RouterFailure } from '../dev/router-server.ts';
-import { OperationFailedError } from '../client/operator-errors.ts';
-import { tokenOperations } from '../client/operator-tokens.ts';
+import { OperationFailedError } from '../client/errors.ts';
+import { tokenOperations } from '../client/subscription/tokens.ts';
 import { DELETE_CONNECTIONS_UPDATE } from '../workflows/subscription/contract.ts';
 import type { TokenOutcome, TokenRequest } from '../workflows/subscription/token-contract.ts';
 import type { Service } from '../workers/service.ts';

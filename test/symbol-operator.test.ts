@@ -1,6 +1,6 @@
 /** What operators do with symbols: the client, and the command line as a process of its own. */
 import { spawn } from 'node:child_process';
-import { NotFoundError, NothingToDoError, OperationFailedError } from '../client/operator-errors.ts';
+import { NotFoundError, NothingToDoError, OperationFailedError } from '../client/errors.ts';
 import type { Operator } from '../client/operator.ts';
 import { createOperator } from '../client/operator.ts';
 import { namespaceOf } from './slots.ts';

@@ -6,8 +6,12 @@ import { Ajv2020 } from 'ajv/dist/2020.js';
 import { parse } from 'yaml';
 import type { SymbolMetadata } from '../api/symbol-config/push.ts';
 import { PUSH_SCHEMAS, TARGET_KINDS, pushBodyOf } from '../api/symbol-config/push.ts';
-import type { ReceiverOptions } from '../client/symbol-receiver.ts';
-import { createAlertReceiver, createCollectorReceiver, fileSymbolStore } from '../client/symbol-receiver.ts';
+import type { ReceiverOptions } from '../client/symbol-config/receiver.ts';
+import {
+  createAlertReceiver,
+  createCollectorReceiver,
+  fileSymbolStore,
+} from '../client/symbol-config/receiver.ts';
 
 const BTC: SymbolMetadata = { symbol: 'BTC', ticker: 'BTC-PERP', decimals: 5, priceScale: 10 };
 const ETH: SymbolMetadata = { symbol: 'ETH', ticker: 'ETH-PERP', decimals: 4, priceScale: 100 };

@@ -1,7 +1,7 @@
 /** The service with the role subscription, its routers, and what tests do with the tokens of its agents. */
 import type { RouterAddress } from '../activities/subscription/router/ports.ts';
-import type { TokenOperationError } from '../client/operator-tokens.ts';
-import { tokenOperations } from '../client/operator-tokens.ts';
+import type { TokenOperationError } from '../client/subscription/tokens.ts';
+import { tokenOperations } from '../client/subscription/tokens.ts';
 import type { Service } from '../workers/service.ts';
 import { tokenWorkflowId } from '../workflows/subscription/token-contract.ts';
 import { eventually } from './harness.ts';

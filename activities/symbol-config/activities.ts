@@ -1,6 +1,6 @@
 /**
  * Symbol configuration: taking snapshots of the enabled symbols, and rounds of pushes. Owns the SQL of
- * `symbol_snapshots` and `symbol_crawlers`. Operators write `symbols` (client/operator-symbols.ts); symbol-targets.ts has
+ * `symbol_snapshots` and `symbol_crawlers`. Operators write `symbols` (client/symbol-config/symbols.ts); symbol-targets.ts has
  * the targets.
  */
 import { Context } from '@temporalio/activity';

@@ -4,7 +4,7 @@ import { InvalidArgumentError, Option } from 'commander';
 import { CALLBACK_KINDS } from '../../api/account-callback/callback.ts';
 import type { CallbackInput } from '../../api/account-callback/input.ts';
 import { problemOf } from '../../api/account-callback/input.ts';
-import { appendInputs } from '../../client/callback-inputs.ts';
+import { appendInputs } from '../../client/account-callback/inputs.ts';
 import type { GlobalOptions } from '../command.ts';
 import { action, helpWith, showPage } from '../command.ts';
 import { isConfirmed } from '../confirm.ts';
@@ -20,8 +20,12 @@ import {
 import { countOf, printJson, printLine, printTable, report } from '../output.ts';
 import { startProgress, untilInterrupted } from '../progress.ts';
 import { withSession } from '../session.ts';
-import type { CallbackFilter, FailedCallbackView, ShardStatus } from '../../client/operator-callbacks.ts';
-import { NotFoundError } from '../../client/operator-errors.ts';
+import type {
+  CallbackFilter,
+  FailedCallbackView,
+  ShardStatus,
+} from '../../client/account-callback/callbacks.ts';
+import { NotFoundError } from '../../client/errors.ts';
 
 export function addCallbackCommands(program: Command): void {
   const callbacks = program

@@ -5,7 +5,7 @@ import { EXIT } from '../exit-codes.ts';
 import { operatorName } from '../options.ts';
 import { durationOf, printFields, printHeading, printJson, report } from '../output.ts';
 import { withSession } from '../session.ts';
-import type { BridgeStatus } from '../../client/operator-bridge.ts';
+import type { BridgeStatus } from '../../client/intent/bridge.ts';
 
 export function addBridgeCommands(program: Command): void {
   const bridge = program

@@ -4,7 +4,7 @@ import { action, helpWith, showPage } from '../command.ts';
 import { limitOption, parseEntryId, withDeadLetterFilters } from '../options.ts';
 import { printFields, printHeading, printJson, printTable, report } from '../output.ts';
 import { withSession } from '../session.ts';
-import type { DeadLetterFilter } from '../../client/operator-dead-letters.ts';
+import type { DeadLetterFilter } from '../../client/intent/dead-letters.ts';
 
 export function addDeadLetterCommands(program: Command): void {
   const deadLetters = program

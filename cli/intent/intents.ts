@@ -26,8 +26,8 @@ import type { Session } from '../session.ts';
 import { withSession } from '../session.ts';
 import type { NotificationIntent } from '../../client/notificationintent.ts';
 import { InvalidIntentError, constructorOf, publishIntent } from '../../client/notificationintent.ts';
-import { waitForSettlement } from '../../client/operator-settlement.ts';
-import { sampleIntentOf } from '../../client/sample-intents.ts';
+import { waitForSettlement } from '../../client/intent/settlement.ts';
+import { sampleIntentOf } from '../../client/intent/sample-intents.ts';
 import { workflowLink } from '../../client/web-ui-links.ts';
 
 /** Intents appended at a time. */

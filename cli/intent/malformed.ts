@@ -6,7 +6,7 @@ import { action, helpWith, showPage } from '../command.ts';
 import { limitOption, parseEntryId, producerOption, sinceOption, untilOption } from '../options.ts';
 import { printFields, printHeading, printJson, printTable } from '../output.ts';
 import { withSession } from '../session.ts';
-import type { MalformedEntry, MalformedFilter } from '../../client/operator-malformed.ts';
+import type { MalformedEntry, MalformedFilter } from '../../client/intent/malformed.ts';
 
 export function addMalformedCommands(program: Command): void {
   const malformed = program

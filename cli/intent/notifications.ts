@@ -16,8 +16,8 @@ import { countOf, printJson, printLine, printTable, report } from '../output.ts'
 import { startProgress } from '../progress.ts';
 import { withSession } from '../session.ts';
 import { printNotification } from './notification-view.ts';
-import type { NotificationFilter } from '../../client/operator-notifications.ts';
-import { NOTIFICATION_STATUSES } from '../../client/operator-notifications.ts';
+import type { NotificationFilter } from '../../client/intent/notifications.ts';
+import { NOTIFICATION_STATUSES } from '../../client/intent/notifications.ts';
 
 export function addNotificationCommands(program: Command): void {
   const notifications = program

@@ -16,11 +16,11 @@ import { isConfirmed } from '../confirm.ts';
 import { countOf, printJson, printLine, printTable, report } from '../output.ts';
 import { startProgress, untilInterrupted } from '../progress.ts';
 import { withSession } from '../session.ts';
-import type { DeadLetterFilter } from '../../client/operator-dead-letters.ts';
-import { NotFoundError, reasonOf } from '../../client/operator-errors.ts';
-import type { BulkReplay, ReplayGroup } from '../../client/operator-replay.ts';
-import { DEFAULT_REPLAY_RATE, MAX_REPLAY_RATE } from '../../client/operator-replay.ts';
-import type { ReplayOutcome } from '../../client/operator-replay-outcome.ts';
+import type { DeadLetterFilter } from '../../client/intent/dead-letters.ts';
+import { NotFoundError, reasonOf } from '../../client/errors.ts';
+import type { BulkReplay, ReplayGroup } from '../../client/intent/replay.ts';
+import { DEFAULT_REPLAY_RATE, MAX_REPLAY_RATE } from '../../client/intent/replay.ts';
+import type { ReplayOutcome } from '../../client/intent/replay-outcome.ts';
 import type { Operator } from '../../client/operator.ts';
 
 type Options = GlobalOptions &

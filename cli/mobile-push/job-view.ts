@@ -1,6 +1,6 @@
 /** One mobile push job, for people. */
 import { printFields, printHeading, printTable } from '../output.ts';
-import type { MobileJobView } from '../../client/operator-mobile.ts';
+import type { MobileJobView } from '../../client/mobile-push/jobs.ts';
 
 export function printMobileJob(view: MobileJobView): void {
   printHeading(`Mobile push job ${view.jobId}`);

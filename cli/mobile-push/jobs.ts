@@ -20,10 +20,10 @@ import { printMobileJob } from './job-view.ts';
 import { countOf, printJson, printLine, printTable, report } from '../output.ts';
 import { startProgress, untilInterrupted } from '../progress.ts';
 import { withSession } from '../session.ts';
-import { NotFoundError } from '../../client/operator-errors.ts';
-import type { MobileJobFilter } from '../../client/operator-mobile.ts';
-import { MOBILE_STATUSES, REPLAYABLE } from '../../client/operator-mobile.ts';
-import { DEFAULT_REPLAY_RATE, MAX_REPLAY_RATE } from '../../client/operator-replay.ts';
+import { NotFoundError } from '../../client/errors.ts';
+import type { MobileJobFilter } from '../../client/mobile-push/jobs.ts';
+import { MOBILE_STATUSES, REPLAYABLE } from '../../client/mobile-push/jobs.ts';
+import { DEFAULT_REPLAY_RATE, MAX_REPLAY_RATE } from '../../client/intent/replay.ts';
 import { waitUntil } from '../../client/wait-until.ts';
 
 export function addMobileCommands(program: Command): void {

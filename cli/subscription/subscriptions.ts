@@ -10,7 +10,11 @@ import { limitOption, parseCount, waitLimitOption } from '../options.ts';
 import { countOf, printFields, printJson, printLine, printTable, report } from '../output.ts';
 import type { Session } from '../session.ts';
 import { withSession } from '../session.ts';
-import type { AgentView, SubscriptionFilter, SubscriptionView } from '../../client/operator-subscriptions.ts';
+import type {
+  AgentView,
+  SubscriptionFilter,
+  SubscriptionView,
+} from '../../client/subscription/subscriptions.ts';
 
 const IDS_HELP = 'An id that begins with a dash goes behind --, as in: subscriptions show -- -1xQ…';
 

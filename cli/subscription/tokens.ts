@@ -6,7 +6,7 @@ import type { GlobalOptions } from '../command.ts';
 import { action, helpWith } from '../command.ts';
 import { printJson, printLine, report } from '../output.ts';
 import { withSession } from '../session.ts';
-import type { TokenDevice } from '../../client/operator-tokens.ts';
+import type { TokenDevice } from '../../client/subscription/tokens.ts';
 
 const DEVICE_HELP = 'AD, AP, AT or AN for the push provider, a colon, and the device token in hex';
 

@@ -9,7 +9,7 @@ import { parseCount, parseDuration, requestedByOption, waitLimitOption } from '.
 import { countOf, durationOf, printJson, printLine, printTable, report } from '../output.ts';
 import type { Session } from '../session.ts';
 import { withSession } from '../session.ts';
-import type { SymbolStatus, ToldChange } from '../../client/operator-symbols.ts';
+import type { SymbolStatus, ToldChange } from '../../client/symbol-config/symbols.ts';
 
 interface ChangeOptions {
   json?: boolean;

@@ -1,23 +1,23 @@
 /** Pausing and resuming a channel, through its workflow (workflows/intent/channel-contract.ts). */
 import { WorkflowNotFoundError, WorkflowUpdateRPCTimeoutOrCancelledError } from '@temporalio/client';
-import type { OperatorResources } from './operator.ts';
+import type { OperatorResources } from '../operator.ts';
 import type {
   ChannelName,
   ChannelState,
   PauseRequest,
   ResumeRequest,
-} from '../workflows/intent/channel-contract.ts';
+} from '../../workflows/intent/channel-contract.ts';
 import {
   CHANNEL_NAMES,
   PAUSE_UPDATE,
   RESUME_UPDATE,
   STATE_QUERY,
   channelWorkflowId,
-} from '../workflows/intent/channel-contract.ts';
-import { OperationFailedError } from './operator-errors.ts';
-import { bounded } from './operator-live.ts';
-import { makeUpdate } from './operator-updates.ts';
-import { linkField } from './web-ui-links.ts';
+} from '../../workflows/intent/channel-contract.ts';
+import { OperationFailedError } from '../errors.ts';
+import { bounded } from '../live.ts';
+import { makeUpdate } from '../updates.ts';
+import { linkField } from '../web-ui-links.ts';
 
 /** An update waits for attempts that are under way; those take seconds at most. */
 const UPDATE_LIMIT_MS = 30_000;

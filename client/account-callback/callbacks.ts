@@ -1,20 +1,20 @@
 /** Account callbacks: how far each shard has come, what failed, and what was given up (workflows/account-callback/workflow.ts). */
 import { WorkflowNotFoundError, WorkflowUpdateRPCTimeoutOrCancelledError } from '@temporalio/client';
-import type { CallbackKind } from '../api/account-callback/callback.ts';
-import type { CallbackState } from '../workflows/account-callback/contract.ts';
+import type { CallbackKind } from '../../api/account-callback/callback.ts';
+import type { CallbackState } from '../../workflows/account-callback/contract.ts';
 import {
   CALLBACK_STATUS_QUERY,
   RUN_NOW_UPDATE,
   accountCallbackWorkflowId,
-} from '../workflows/account-callback/contract.ts';
-import { NotFoundError, OperationFailedError } from './operator-errors.ts';
-import { bounded } from './operator-live.ts';
-import { makeUpdate } from './operator-updates.ts';
-import type { OperatorResources } from './operator.ts';
-import { clockOf } from './replay-pace.ts';
-import type { Candidate, Conditions, Page } from './sql-conditions.ts';
-import { DEFAULT_LIMIT, conditions, pageOf } from './sql-conditions.ts';
-import { linkField } from './web-ui-links.ts';
+} from '../../workflows/account-callback/contract.ts';
+import { NotFoundError, OperationFailedError } from '../errors.ts';
+import { bounded } from '../live.ts';
+import { makeUpdate } from '../updates.ts';
+import type { OperatorResources } from '../operator.ts';
+import { clockOf } from '../replay-pace.ts';
+import type { Candidate, Conditions, Page } from '../lists.ts';
+import { DEFAULT_LIMIT, conditions, pageOf } from '../lists.ts';
+import { linkField } from '../web-ui-links.ts';
 
 /** An alarm computes and delivers; while targets hang it does not wait for them. */
 const RUN_LIMIT_MS = 60_000;

@@ -1,9 +1,9 @@
 /** How far the routes of notifications have come, and waiting for their end. */
-import type { OperatorResources } from './operator.ts';
-import { notificationWorkflowId } from '../workflows/intent/contract.ts';
-import { statusOf } from './operator-live.ts';
-import type { WaitOptions } from './wait-until.ts';
-import { waitUntil } from './wait-until.ts';
+import type { OperatorResources } from '../operator.ts';
+import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
+import { statusOf } from '../live.ts';
+import type { WaitOptions } from '../wait-until.ts';
+import { waitUntil } from '../wait-until.ts';
 
 /** Totals over some notifications. */
 export interface Settlement {

@@ -1,6 +1,6 @@
 /** Updates of workflows, as operators make them. */
 import { ServiceError, isGrpcServiceError, type Client } from '@temporalio/client';
-import { ANSWER_LIMIT_MS, bounded } from './operator-live.ts';
+import { ANSWER_LIMIT_MS, bounded } from './live.ts';
 import { oncePossible } from './wait-until.ts';
 
 /**

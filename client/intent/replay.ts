@@ -8,24 +8,24 @@
  * is not picked up twice.
  */
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/client';
-import { routeRefOf, searchableKey } from '../api/ids.ts';
-import type { ReplayRequest } from '../workflows/intent/contract.ts';
+import { routeRefOf, searchableKey } from '../../api/ids.ts';
+import type { ReplayRequest } from '../../workflows/intent/contract.ts';
 import {
   INTENT_TASK_QUEUE,
   REPLAY_SIGNAL,
   ROUTE_WORKFLOW,
   routeWorkflowId,
-} from '../workflows/intent/contract.ts';
-import { notificationAttributes, routeChannel } from '../workflows/intent/search-attributes.ts';
-import type { OperatorResources } from './operator.ts';
-import type { DeadLetterFilter } from './operator-dead-letters.ts';
-import { stillDead } from './operator-dead-letters.ts';
-import { NotFoundError, NothingToDoError } from './operator-errors.ts';
-import { bounded } from './operator-live.ts';
-import { waitForReplayed } from './operator-replay-outcome.ts';
-import { clockOf, keepPace } from './replay-pace.ts';
-import type { Conditions } from './sql-conditions.ts';
-import { conditions } from './sql-conditions.ts';
+} from '../../workflows/intent/contract.ts';
+import { notificationAttributes, routeChannel } from '../../workflows/intent/search-attributes.ts';
+import type { OperatorResources } from '../operator.ts';
+import type { DeadLetterFilter } from './dead-letters.ts';
+import { stillDead } from './dead-letters.ts';
+import { NotFoundError, NothingToDoError } from '../errors.ts';
+import { bounded } from '../live.ts';
+import { waitForReplayed } from './replay-outcome.ts';
+import { clockOf, keepPace } from '../replay-pace.ts';
+import type { Conditions } from '../lists.ts';
+import { conditions } from '../lists.ts';
 
 /** Replays that are started per second unless the operator says otherwise, and the most that can be asked for. */
 export const DEFAULT_REPLAY_RATE = 20;

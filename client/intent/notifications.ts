@@ -1,27 +1,27 @@
 /** Notifications as operators look for them and at them: the record, its routes, and what Temporal says right now. */
-import type { OperatorResources } from './operator.ts';
-import type { Channel } from '../api/intent/catalog.ts';
-import { routeRefOf } from '../api/ids.ts';
-import { notificationWorkflowId, routeWorkflowId } from '../workflows/intent/contract.ts';
-import { NotFoundError, reasonOf } from './operator-errors.ts';
-import type { LiveState } from './operator-live.ts';
-import { liveStateOf } from './operator-live.ts';
-import type { MalformedEntry } from './operator-malformed.ts';
-import { findMalformed } from './operator-malformed.ts';
-import type { DeadLetter } from './operator-dead-letters.ts';
-import { deadLetterOperations } from './operator-dead-letters.ts';
-import type { NotificationRecord, NotificationSummary } from './operator-notification-rows.ts';
+import type { OperatorResources } from '../operator.ts';
+import type { Channel } from '../../api/intent/catalog.ts';
+import { routeRefOf } from '../../api/ids.ts';
+import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
+import { NotFoundError, reasonOf } from '../errors.ts';
+import type { LiveState } from '../live.ts';
+import { liveStateOf } from '../live.ts';
+import type { MalformedEntry } from './malformed.ts';
+import { findMalformed } from './malformed.ts';
+import type { DeadLetter } from './dead-letters.ts';
+import { deadLetterOperations } from './dead-letters.ts';
+import type { NotificationRecord, NotificationSummary } from './notification-rows.ts';
 import {
   LIST_NOTIFICATIONS,
   SHOW_RECORD,
   SHOW_REPLAYS,
   SHOW_ROUTES,
   STATUS_CONDITIONS,
-} from './operator-notification-rows.ts';
-import type { Page } from './sql-conditions.ts';
-import { DEFAULT_LIMIT, conditions, pageOf } from './sql-conditions.ts';
-import { isUnread } from './operator-stream.ts';
-import { workflowLink } from './web-ui-links.ts';
+} from './notification-rows.ts';
+import type { Page } from '../lists.ts';
+import { DEFAULT_LIMIT, conditions, pageOf } from '../lists.ts';
+import { isUnread } from './stream.ts';
+import { workflowLink } from '../web-ui-links.ts';
 
 /** `open`: a route will still be tried. `settled`: none will. `dead_letter`: at least one is dead. */
 export const NOTIFICATION_STATUSES = ['open', 'settled', 'dead_letter'] as const;

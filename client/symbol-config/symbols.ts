@@ -1,22 +1,22 @@
 /** The symbols of the registry, and how far each target has come (workflows/symbol-config/contract.ts). */
 import { WorkflowNotFoundError, WorkflowUpdateRPCTimeoutOrCancelledError } from '@temporalio/client';
-import type { SymbolMetadata, TargetKind } from '../api/symbol-config/push.ts';
-import { symbolMetadataSchema } from '../api/symbol-config/push.ts';
-import type { CrawlerRequest, SymbolConfigState } from '../workflows/symbol-config/contract.ts';
+import type { SymbolMetadata, TargetKind } from '../../api/symbol-config/push.ts';
+import { symbolMetadataSchema } from '../../api/symbol-config/push.ts';
+import type { CrawlerRequest, SymbolConfigState } from '../../workflows/symbol-config/contract.ts';
 import {
   CONFIGURE_CRAWLER_UPDATE,
   SYMBOLS_CHANGED_UPDATE,
   SYMBOL_REGISTRY,
   SYMBOL_STATUS_QUERY,
   symbolConfigWorkflowId,
-} from '../workflows/symbol-config/contract.ts';
-import { NotFoundError, NothingToDoError, OperationFailedError } from './operator-errors.ts';
-import { bounded } from './operator-live.ts';
-import { makeUpdate } from './operator-updates.ts';
-import type { OperatorResources } from './operator.ts';
-import type { WaitOptions } from './wait-until.ts';
-import { waitUntil } from './wait-until.ts';
-import { linkField } from './web-ui-links.ts';
+} from '../../workflows/symbol-config/contract.ts';
+import { NotFoundError, NothingToDoError, OperationFailedError } from '../errors.ts';
+import { bounded } from '../live.ts';
+import { makeUpdate } from '../updates.ts';
+import type { OperatorResources } from '../operator.ts';
+import type { WaitOptions } from '../wait-until.ts';
+import { waitUntil } from '../wait-until.ts';
+import { linkField } from '../web-ui-links.ts';
 
 const UPDATE_LIMIT_MS = 30_000;
 const QUERY_LIMIT_MS = 3_000;

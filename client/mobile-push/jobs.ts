@@ -3,23 +3,23 @@
  * read when one job is shown, and kept out of lists.
  */
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/client';
-import { searchableKey } from '../api/ids.ts';
-import type { MobileReplayRequest } from '../workflows/mobile-push/contract.ts';
+import { searchableKey } from '../../api/ids.ts';
+import type { MobileReplayRequest } from '../../workflows/mobile-push/contract.ts';
 import {
   MOBILE_PUSH_WORKFLOW,
   MOBILE_REPLAY_SIGNAL,
   MOBILE_TASK_QUEUE,
   mobilePushAttributes,
   mobilePushWorkflowId,
-} from '../workflows/mobile-push/contract.ts';
-import { NotFoundError, NothingToDoError } from './operator-errors.ts';
-import type { LiveState } from './operator-live.ts';
-import { bounded, liveStateOf } from './operator-live.ts';
-import type { OperatorResources } from './operator.ts';
-import { clockOf, keepPace } from './replay-pace.ts';
-import type { Candidate, Conditions, Page } from './sql-conditions.ts';
-import { DEFAULT_LIMIT, conditions, pageOf } from './sql-conditions.ts';
-import { linkField } from './web-ui-links.ts';
+} from '../../workflows/mobile-push/contract.ts';
+import { NotFoundError, NothingToDoError } from '../errors.ts';
+import type { LiveState } from '../live.ts';
+import { bounded, liveStateOf } from '../live.ts';
+import type { OperatorResources } from '../operator.ts';
+import { clockOf, keepPace } from '../replay-pace.ts';
+import type { Candidate, Conditions, Page } from '../lists.ts';
+import { DEFAULT_LIMIT, conditions, pageOf } from '../lists.ts';
+import { linkField } from '../web-ui-links.ts';
 
 /** As in the column `status`; the last two are jobs that no workflow took. */
 export const MOBILE_STATUSES = [

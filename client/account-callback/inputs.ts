@@ -7,9 +7,9 @@
  * ```
  */
 import type { Redis } from 'ioredis';
-import type { CallbackInput } from '../api/account-callback/input.ts';
-import { DEFAULT_INPUT_STREAM, INPUT_FIELD, problemOf } from '../api/account-callback/input.ts';
-import { OperationFailedError } from './operator-errors.ts';
+import type { CallbackInput } from '../../api/account-callback/input.ts';
+import { DEFAULT_INPUT_STREAM, INPUT_FIELD, problemOf } from '../../api/account-callback/input.ts';
+import { OperationFailedError } from '../errors.ts';
 
 /**
  * @returns the ids of the entries.

@@ -1,13 +1,13 @@
 /** Cancelling a notification: routes that are not published yet become `skipped`, published ones stay as they are. */
 import { WorkflowNotFoundError } from '@temporalio/client';
-import type { OperatorResources } from './operator.ts';
-import { notificationWorkflowId } from '../workflows/intent/contract.ts';
-import { NotFoundError, NothingToDoError } from './operator-errors.ts';
-import { bounded, liveStateOf, statusOf } from './operator-live.ts';
-import type { Settlement } from './operator-settlement.ts';
-import { waitForSettlement } from './operator-settlement.ts';
-import type { WaitOptions } from './wait-until.ts';
-import { waitUntil } from './wait-until.ts';
+import type { OperatorResources } from '../operator.ts';
+import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
+import { NotFoundError, NothingToDoError } from '../errors.ts';
+import { bounded, liveStateOf, statusOf } from '../live.ts';
+import type { Settlement } from './settlement.ts';
+import { waitForSettlement } from './settlement.ts';
+import type { WaitOptions } from '../wait-until.ts';
+import { waitUntil } from '../wait-until.ts';
 
 export interface Cancellation extends Settlement {
   notificationId: string;

@@ -20,7 +20,7 @@ import type {
   SupervisorState,
   ToggleConnections,
   ToggledConnections,
-} from '../workflows/subscription/contract.ts';
+} from '../../workflows/subscription/contract.ts';
 import {
   CREATE_CONNECTIONS_UPDATE,
   DELETE_CONNECTIONS_UPDATE,
@@ -30,16 +30,16 @@ import {
   SUBSCRIPTION_STATE_QUERY,
   TOGGLE_CONNECTIONS_UPDATE,
   supervisorWorkflowId,
-} from '../workflows/subscription/contract.ts';
-import { NotFoundError, OperationFailedError } from './operator-errors.ts';
-import { bounded } from './operator-live.ts';
-import { makeUpdate } from './operator-updates.ts';
-import type { OperatorResources } from './operator.ts';
-import type { Page } from './sql-conditions.ts';
-import { DEFAULT_LIMIT, conditions, pageOf } from './sql-conditions.ts';
-import type { WaitOptions } from './wait-until.ts';
-import { waitUntil } from './wait-until.ts';
-import { linkField } from './web-ui-links.ts';
+} from '../../workflows/subscription/contract.ts';
+import { NotFoundError, OperationFailedError } from '../errors.ts';
+import { bounded } from '../live.ts';
+import { makeUpdate } from '../updates.ts';
+import type { OperatorResources } from '../operator.ts';
+import type { Page } from '../lists.ts';
+import { DEFAULT_LIMIT, conditions, pageOf } from '../lists.ts';
+import type { WaitOptions } from '../wait-until.ts';
+import { waitUntil } from '../wait-until.ts';
+import { linkField } from '../web-ui-links.ts';
 
 /** Making a hundred queues on a slow router takes its time. */
 const UPDATE_LIMIT_MS = 180_000;

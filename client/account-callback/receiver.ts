@@ -8,13 +8,13 @@
  * const { status, answer } = await receiver.answer({ path, idempotencyKey, body });
  * ```
  */
-import type { CallbackBody, CallbackKey } from '../api/account-callback/callback.ts';
+import type { CallbackBody, CallbackKey } from '../../api/account-callback/callback.ts';
 import {
   callbackIdempotencyKey,
   callbackSchema,
   contradictionIn,
   parseCallbackPath,
-} from '../api/account-callback/callback.ts';
+} from '../../api/account-callback/callback.ts';
 
 /** No callback is longer; who sends more need not be read to the end. */
 export const MAX_CALLBACK_BYTES = 4_096;

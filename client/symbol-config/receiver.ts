@@ -17,8 +17,8 @@ import { randomUUID } from 'node:crypto';
 import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
-import type { SymbolMetadata, SymbolPush, TargetKind } from '../api/symbol-config/push.ts';
-import { PUSH_SCHEMAS } from '../api/symbol-config/push.ts';
+import type { SymbolMetadata, SymbolPush, TargetKind } from '../../api/symbol-config/push.ts';
+import { PUSH_SCHEMAS } from '../../api/symbol-config/push.ts';
 
 /** Where a receiver keeps its list. */
 export interface SymbolStore {

@@ -12,19 +12,23 @@ import {
 } from '@temporalio/client';
 import type { Workflow } from '@temporalio/common';
 import type { Pool } from 'pg';
-import type { KeyBox } from '../api/key-box.ts';
-import type { TokenRequestContent } from '../api/subscription/token-request.ts';
-import { sealTokenRequest, tokenRequestSchema } from '../api/subscription/token-request.ts';
-import { SUBSCRIPTION_TASK_QUEUE } from '../workflows/subscription/contract.ts';
+import type { KeyBox } from '../../api/key-box.ts';
+import type { TokenRequestContent } from '../../api/subscription/token-request.ts';
+import { sealTokenRequest, tokenRequestSchema } from '../../api/subscription/token-request.ts';
+import { SUBSCRIPTION_TASK_QUEUE } from '../../workflows/subscription/contract.ts';
 import type {
   TokenMode,
   TokenOutcome,
   TokenRequest,
   TokenUpdate,
-} from '../workflows/subscription/token-contract.ts';
-import { TOKEN_UPDATES, TOKEN_WORKFLOW, tokenWorkflowId } from '../workflows/subscription/token-contract.ts';
-import { OperationFailedError } from './operator-errors.ts';
-import { makeUpdate } from './operator-updates.ts';
+} from '../../workflows/subscription/token-contract.ts';
+import {
+  TOKEN_UPDATES,
+  TOKEN_WORKFLOW,
+  tokenWorkflowId,
+} from '../../workflows/subscription/token-contract.ts';
+import { OperationFailedError } from '../errors.ts';
+import { makeUpdate } from '../updates.ts';
 
 /** A device as its push provider knows it. */
 export type TokenDevice = NonNullable<TokenRequestContent['device']>;

@@ -1,8 +1,8 @@
 /** How replayed routes ended. */
 import type { Pool } from 'pg';
-import type { ReplayedRoute } from './operator-replay.ts';
-import type { WaitOptions } from './wait-until.ts';
-import { waitUntil } from './wait-until.ts';
+import type { ReplayedRoute } from './replay.ts';
+import type { WaitOptions } from '../wait-until.ts';
+import { waitUntil } from '../wait-until.ts';
 
 export interface ReplayOutcome {
   published: number;

@@ -1,10 +1,10 @@
 /** Stream entries that could not become a notification. */
-import { notificationWorkflowId } from '../workflows/intent/contract.ts';
-import type { OperatorResources } from './operator.ts';
-import { NotFoundError } from './operator-errors.ts';
-import type { Conditions, Page } from './sql-conditions.ts';
-import { DEFAULT_LIMIT, conditions, pageOf } from './sql-conditions.ts';
-import { linkField } from './web-ui-links.ts';
+import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
+import type { OperatorResources } from '../operator.ts';
+import { NotFoundError } from '../errors.ts';
+import type { Conditions, Page } from '../lists.ts';
+import { DEFAULT_LIMIT, conditions, pageOf } from '../lists.ts';
+import { linkField } from '../web-ui-links.ts';
 
 export interface MalformedFilter {
   code?: string;

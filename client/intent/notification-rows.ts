@@ -1,6 +1,6 @@
 /** The statements by which operators read notifications; columns are named as the result is. */
-import type { NotificationStatus } from './operator-notifications.ts';
-import type { Candidate, Conditions } from './sql-conditions.ts';
+import type { NotificationStatus } from './notifications.ts';
+import type { Candidate, Conditions } from '../lists.ts';
 
 export interface NotificationSummary {
   notificationId: string;
