@@ -6,8 +6,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { storeInputs } from '../activities/account-callback/inputs.ts';
 import { PERIOD_MS } from '../api/account-callback/callback.ts';
 import type { CallbackInput } from '../api/account-callback/input.ts';
-import type { PortfolioStandIn } from '../dev/portfolio-service.ts';
-import { startPortfolioService } from '../dev/portfolio-service.ts';
+import type { PortfolioStandIn } from '../dev/stand-ins/account-callback/portfolio-service.ts';
+import { startPortfolioService } from '../dev/stand-ins/account-callback/portfolio-service.ts';
 import { migrate } from '../migrations/migrate.ts';
 import {
   ACCOUNT_CALLBACK_TASK_QUEUE,

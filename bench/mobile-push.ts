@@ -5,8 +5,8 @@
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { FcmStandIn } from '../dev/fcm.ts';
-import { startFcm } from '../dev/fcm.ts';
+import type { FcmStandIn } from '../dev/stand-ins/mobile-push/fcm.ts';
+import { startFcm } from '../dev/stand-ins/mobile-push/fcm.ts';
 import { baselinesOf } from './baselines.ts';
 import type { Bench, Part } from './environment.ts';
 import { timeOf } from './intents.ts';

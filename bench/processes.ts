@@ -7,7 +7,7 @@ import { once } from 'node:events';
 import { closeSync, existsSync, openSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { tail } from '../dev/command.ts';
+import { tail } from '../dev/servers/command.ts';
 
 const ROOT = path.dirname(import.meta.dirname);
 /** Loading the sources, connecting and bundling, beside whatever else the machine does, ms. */

@@ -10,7 +10,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { Redis } from 'ioredis';
 import { readStackEndpoints } from '../config/stack-endpoints.ts';
-import { freePort } from './ports.ts';
+import { freePort } from './servers/ports.ts';
 
 const ROOT = path.dirname(import.meta.dirname);
 const PICTURES = path.join(ROOT, 'docs');

@@ -3,7 +3,7 @@ import type { CallbackKey } from '../api/account-callback/callback.ts';
 import { PERIOD_MS } from '../api/account-callback/callback.ts';
 import type { CallbackInput } from '../api/account-callback/input.ts';
 import { appendInputs } from '../client/account-callback/inputs.ts';
-import { startPortfolioService } from '../dev/portfolio-service.ts';
+import { startPortfolioService } from '../dev/stand-ins/account-callback/portfolio-service.ts';
 import { expectationsOf, positions, price } from '../test/account-values.ts';
 import type { Arena, Verdict, Work } from './work.ts';
 import { noVerdict } from './work.ts';

@@ -5,8 +5,8 @@
 import { writeFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { memoryMbOf } from '../bench/processes.ts';
-import { LOOPBACK } from '../dev/ports.ts';
-import { startUserService } from '../dev/user-service.ts';
+import { LOOPBACK } from '../dev/servers/ports.ts';
+import { startUserService } from '../dev/stand-ins/intent/user-service.ts';
 import { entryFieldsOf, envelopeOf } from '../api/intent/entry.ts';
 import { sampleIntentOf } from '../client/intent/sample-intents.ts';
 import type { Options } from './options.ts';

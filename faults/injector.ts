@@ -1,6 +1,6 @@
 /** Brings planned faults about. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { TcpProxy } from '../dev/tcp-proxy.ts';
+import type { TcpProxy } from '../dev/servers/tcp-proxy.ts';
 import type { Fault, NetworkName } from './plan.ts';
 import { nameOf } from './plan.ts';
 import type { Servers } from './servers.ts';

@@ -1,7 +1,7 @@
 /** Pushes to phones: each device of each job once, unless nobody can know whether it got it. */
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { startFcm } from '../dev/fcm.ts';
+import { startFcm } from '../dev/stand-ins/mobile-push/fcm.ts';
 import { plantedText, plantedTokenPrefix } from './planted.ts';
 import type { Arena, Verdict, Work } from './work.ts';
 import { noVerdict } from './work.ts';

@@ -1,5 +1,5 @@
 /** Which faults happen in a run, when, and for how long: decided by the seed before the run begins. Pure. */
-import type { SilentDirection } from '../dev/tcp-proxy.ts';
+import type { SilentDirection } from '../dev/servers/tcp-proxy.ts';
 import type { Random } from './random.ts';
 
 export const SERVERS = ['redis', 'postgres', 'temporal'] as const;

@@ -1,7 +1,7 @@
 /** Subscriptions: in the end records, messaging routers and the notification router tell the same. */
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
-import { startRouters } from '../dev/routers.ts';
+import { startRouters } from '../dev/stand-ins/subscription/routers.ts';
 import type { Arena, Verdict, Work } from './work.ts';
 import { noVerdict } from './work.ts';
 

@@ -1,7 +1,7 @@
 /** Changes of symbols: in the end every target has what the registry has. */
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { startSymbolTargets } from '../dev/symbol-targets.ts';
+import { startSymbolTargets } from '../dev/stand-ins/symbol-config/targets.ts';
 import type { Arena, Verdict, Work } from './work.ts';
 import { noVerdict } from './work.ts';
 

@@ -2,8 +2,11 @@
 import { storeInputs } from '../activities/account-callback/inputs.ts';
 import type { CallbackKind } from '../api/account-callback/callback.ts';
 import type { CallbackInput } from '../api/account-callback/input.ts';
-import type { PortfolioStandIn, RecordedCallback } from '../dev/portfolio-service.ts';
-import { startPortfolioService } from '../dev/portfolio-service.ts';
+import type {
+  PortfolioStandIn,
+  RecordedCallback,
+} from '../dev/stand-ins/account-callback/portfolio-service.ts';
+import { startPortfolioService } from '../dev/stand-ins/account-callback/portfolio-service.ts';
 import { migrate } from '../migrations/migrate.ts';
 import type { Service } from '../workers/service.ts';
 import type { CallbackState } from '../workflows/account-callback/contract.ts';

@@ -2,7 +2,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { parse } from 'yaml';
-import { DYNAMIC_CONFIG } from '../dev/temporal.ts';
+import { DYNAMIC_CONFIG } from '../dev/servers/temporal.ts';
 import { ADMIN_EMAIL_VARIABLES, VARIABLES, loadConfig } from '../config/load.ts';
 
 const ROOT = path.dirname(import.meta.dirname);

@@ -1,4 +1,4 @@
-import { startUserService, type UserServiceStandIn } from '../dev/user-service.ts';
+import { startUserService, type UserServiceStandIn } from '../dev/stand-ins/intent/user-service.ts';
 
 describe('stand-in User Service', () => {
   let service: UserServiceStandIn;

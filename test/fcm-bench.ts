@@ -3,8 +3,8 @@ import type { FcmOutcome, FcmSender, FcmSenderOptions } from '../activities/mobi
 import { createFcmSender } from '../activities/mobile-push/fcm.ts';
 import type { MobileMessage } from '../activities/mobile-push/message.ts';
 import { mobileMessage } from '../activities/mobile-push/message.ts';
-import type { FcmFailure, FcmStandIn } from '../dev/fcm.ts';
-import { startFcm } from '../dev/fcm.ts';
+import type { FcmFailure, FcmStandIn } from '../dev/stand-ins/mobile-push/fcm.ts';
+import { startFcm } from '../dev/stand-ins/mobile-push/fcm.ts';
 
 /** Long enough to be reached only by what never ends, and the reverse. */
 const PATIENT_MS = 14_000;

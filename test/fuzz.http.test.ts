@@ -14,7 +14,7 @@ import { createMessagingRouter, createNotificationRouter } from '../activities/s
 import { generateAuthKeys, generateDhKeys } from '../activities/subscription/router/signing.ts';
 import { pushTo } from '../activities/symbol-config/push.ts';
 import { UserServiceError, createUserService } from '../activities/intent/user-service.ts';
-import { createLoopbackCertificate } from '../dev/fcm-certificate.ts';
+import { createLoopbackCertificate } from '../dev/stand-ins/mobile-push/fcm-certificate.ts';
 import { createLogger } from '../workers/logger.ts';
 import { json, text } from './nasty-inputs.ts';
 

@@ -2,8 +2,8 @@
 import { chmodSync, mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import type { Stack } from '../dev/stack.ts';
-import { startStack } from '../dev/stack.ts';
+import type { Stack } from '../dev/servers/stack.ts';
+import { startStack } from '../dev/servers/stack.ts';
 import { loadConfig } from '../config/load.ts';
 import { workflowBundle } from '../workers/workflow-bundle.ts';
 import { SEARCH_ATTRIBUTE_NAMES } from '../migrations/namespace.ts';

@@ -6,7 +6,7 @@ import { execFileSync } from 'node:child_process';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import path from 'node:path';
-import { findTemporalCli } from '../dev/temporal-cli.ts';
+import { findTemporalCli } from '../dev/servers/temporal-cli.ts';
 import { loadConfig } from '../config/load.ts';
 import { accountCallbackWorkflowId } from '../workflows/account-callback/contract.ts';
 import type { ChannelState } from '../workflows/intent/channel-contract.ts';

@@ -5,7 +5,7 @@ import { createRouteActivities } from '../activities/intent/routes.ts';
 import { createMetrics } from '../activities/metrics.ts';
 import { defineHandOffCommands, handOffKey } from '../activities/intent/hand-off.ts';
 import { metrics } from '@opentelemetry/api';
-import { findTemporalCli } from '../dev/temporal-cli.ts';
+import { findTemporalCli } from '../dev/servers/temporal-cli.ts';
 import { loadConfig } from '../config/load.ts';
 import { createLogger } from '../workers/logger.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../workflows/intent/contract.ts';

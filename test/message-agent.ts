@@ -1,8 +1,8 @@
 /** Messages to connections of an agent, and the pushes that they lead to. */
 import { readPush } from '../activities/subscription/push.ts';
-import type { MessagingRouterStandIn } from '../dev/messaging-router.ts';
-import type { NotificationRouterStandIn } from '../dev/notification-router.ts';
-import type { RecordedDevicePush } from '../dev/push-sink.ts';
+import type { MessagingRouterStandIn } from '../dev/stand-ins/subscription/messaging-router.ts';
+import type { NotificationRouterStandIn } from '../dev/stand-ins/subscription/notification-router.ts';
+import type { RecordedDevicePush } from '../dev/stand-ins/subscription/push-sink.ts';
 import type {
   CreateConnections,
   CreatedConnection,

@@ -1,5 +1,5 @@
 /** What tests of mobile push share: devices, jobs, and where to see what became of them. */
-import { createDeviceTokens } from '../dev/mobile-device-tokens.ts';
+import { createDeviceTokens } from '../dev/stand-ins/mobile-push/device-tokens.ts';
 import { migrate } from '../migrations/migrate.ts';
 import type { MobilePushOutcome } from '../workflows/mobile-push/contract.ts';
 import { mobilePushWorkflowId } from '../workflows/mobile-push/contract.ts';

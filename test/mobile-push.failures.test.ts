@@ -1,5 +1,5 @@
 /** What FCM can answer, each to the end: attempts, rows, the device's token, log events (seed "FCM Error Classification"). */
-import type { FcmError, FcmStandIn } from '../dev/fcm.ts';
+import type { FcmError, FcmStandIn } from '../dev/stand-ins/mobile-push/fcm.ts';
 import type { Slot } from './harness.ts';
 import { eventually, takeSlot } from './harness.ts';
 import type { MobileSlot } from './mobile-jobs.ts';

@@ -5,7 +5,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import type { FcmFailure } from '../dev/fcm.ts';
+import type { FcmFailure } from '../dev/stand-ins/mobile-push/fcm.ts';
 import type { Slot } from './harness.ts';
 import { eventually, takeSlot } from './harness.ts';
 import type { MobileSlot } from './mobile-jobs.ts';

@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import { createBrake } from '../activities/mobile-push/fcm.ts';
 import { parseRetryAfter } from '../activities/mobile-push/fcm-outcome.ts';
-import type { FcmError, FcmFailure } from '../dev/fcm.ts';
+import type { FcmError, FcmFailure } from '../dev/stand-ins/mobile-push/fcm.ts';
 import {
   IMPATIENT_MS,
   NEVER,

@@ -9,7 +9,7 @@ import type { FcmOutcome } from '../activities/mobile-push/fcm.ts';
 import { FcmCredentialError, createFcmSender } from '../activities/mobile-push/fcm.ts';
 import { failureOf } from '../activities/mobile-push/fcm-outcome.ts';
 import type { MobileMessage } from '../activities/mobile-push/message.ts';
-import type { FcmError } from '../dev/fcm.ts';
+import type { FcmError } from '../dev/stand-ins/mobile-push/fcm.ts';
 import {
   NEVER,
   TOKEN,

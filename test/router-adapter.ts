@@ -14,7 +14,7 @@ import type {
   TokenRef,
 } from '../activities/subscription/router/ports.ts';
 import { generateAuthKeys, generateDhKeys } from '../activities/subscription/router/signing.ts';
-import { createLoopbackCertificate } from '../dev/fcm-certificate.ts';
+import { createLoopbackCertificate } from '../dev/stand-ins/mobile-push/fcm-certificate.ts';
 import { newRegistration, outcomeOf, valueOf } from './router-agent.ts';
 import { startRouters } from './routers.ts';
 

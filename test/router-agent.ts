@@ -9,8 +9,8 @@ import type {
   TokenRef,
 } from '../activities/subscription/router/ports.ts';
 import { dhSecret, generateAuthKeys, generateDhKeys } from '../activities/subscription/router/signing.ts';
-import type { MessagingRouterStandIn } from '../dev/messaging-router.ts';
-import type { NotificationRouterStandIn } from '../dev/notification-router.ts';
+import type { MessagingRouterStandIn } from '../dev/stand-ins/subscription/messaging-router.ts';
+import type { NotificationRouterStandIn } from '../dev/stand-ins/subscription/notification-router.ts';
 import { eventually } from './harness.ts';
 import type { QueueKeys, RawClient, Routers } from './routers.ts';
 import {

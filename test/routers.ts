@@ -22,12 +22,15 @@ import {
   pushedMessageSchema,
   sessionEventSchema,
 } from '../api/subscription/router-wire.ts';
-import type { MessagingRouterOptions, MessagingRouterStandIn } from '../dev/messaging-router.ts';
-import { startMessagingRouter } from '../dev/messaging-router.ts';
-import type { NotificationRouterStandIn } from '../dev/notification-router.ts';
-import { startNotificationRouter } from '../dev/notification-router.ts';
-import type { PushSinkStandIn, RecordedDevicePush } from '../dev/push-sink.ts';
-import { startPushSink } from '../dev/push-sink.ts';
+import type {
+  MessagingRouterOptions,
+  MessagingRouterStandIn,
+} from '../dev/stand-ins/subscription/messaging-router.ts';
+import { startMessagingRouter } from '../dev/stand-ins/subscription/messaging-router.ts';
+import type { NotificationRouterStandIn } from '../dev/stand-ins/subscription/notification-router.ts';
+import { startNotificationRouter } from '../dev/stand-ins/subscription/notification-router.ts';
+import type { PushSinkStandIn, RecordedDevicePush } from '../dev/stand-ins/subscription/push-sink.ts';
+import { startPushSink } from '../dev/stand-ins/subscription/push-sink.ts';
 import { eventually } from './harness.ts';
 
 export interface Routers {

@@ -2,7 +2,7 @@
  * Many connections over many routers: all active after one start, and again after routers and the service were stopped
  * and killed at random, with nothing doubled and nothing left over. NOTIFICATION_TEST_CONNECTIONS sets how many.
  */
-import type { NotificationRouterStandIn } from '../dev/notification-router.ts';
+import type { NotificationRouterStandIn } from '../dev/stand-ins/subscription/notification-router.ts';
 import { createFleet } from './service-process.ts';
 import { eventually } from './harness.ts';
 import type { RecordRow, SubscriptionAgent } from './subscription-agent.ts';

@@ -14,7 +14,7 @@ import type { RouterAddress } from '../activities/subscription/router/ports.ts';
 import { generateAuthKeys, generateDhKeys } from '../activities/subscription/router/signing.ts';
 import type { RouterProtocol } from '../api/subscription/router-wire.ts';
 import { NTF_COMMANDS, SMP_COMMANDS } from '../api/subscription/router-wire.ts';
-import { createLoopbackCertificate } from '../dev/fcm-certificate.ts';
+import { createLoopbackCertificate } from '../dev/stand-ins/mobile-push/fcm-certificate.ts';
 import { eventually } from './harness.ts';
 import { newDevice, outcomeOf } from './router-agent.ts';
 import type { RawAnswer, RawCommand } from './routers.ts';

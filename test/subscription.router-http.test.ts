@@ -5,7 +5,7 @@ import { createServer } from 'node:net';
 import { createNotificationRouter } from '../activities/subscription/router/http.ts';
 import type { RouterAddress } from '../activities/subscription/router/ports.ts';
 import { dhSecret, generateAuthKeys, generateDhKeys } from '../activities/subscription/router/signing.ts';
-import { startMessagingRouter } from '../dev/messaging-router.ts';
+import { startMessagingRouter } from '../dev/stand-ins/subscription/messaging-router.ts';
 import { eventually } from './harness.ts';
 import type { RouterAdapter } from './router-adapter.ts';
 import {

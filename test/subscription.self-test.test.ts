@@ -1,8 +1,8 @@
 /** Scenario 10 of the lifecycle: whether a notification router works, tried without a device. */
 import { createNotificationRouter } from '../activities/subscription/router/http.ts';
 import { selfTest } from '../activities/subscription/router/self-test.ts';
-import { startMessagingRouter } from '../dev/messaging-router.ts';
-import type { NotificationRouterStandIn } from '../dev/notification-router.ts';
+import { startMessagingRouter } from '../dev/stand-ins/subscription/messaging-router.ts';
+import type { NotificationRouterStandIn } from '../dev/stand-ins/subscription/notification-router.ts';
 import type { Routers } from './routers.ts';
 import { startRouters } from './routers.ts';
 

@@ -1,7 +1,7 @@
 /** Deleting tokens in two phases, of which the second survives everything, and the choice of a server. */
 import { AGENT } from './subscription-agent.ts';
 import type { Service } from '../workers/service.ts';
-import type { NotificationRouterStandIn } from '../dev/notification-router.ts';
+import type { NotificationRouterStandIn } from '../dev/stand-ins/subscription/notification-router.ts';
 import { eventually } from './harness.ts';
 import { newDevice } from './router-agent.ts';
 import type { TokenAgent, Tokens } from './token-agent.ts';

@@ -1,5 +1,5 @@
 /** Scenarios 1 to 9 of the lifecycle: registering, verifying, checking and deleting tokens, across restarts. */
-import type { NotificationRouterStandIn } from '../dev/notification-router.ts';
+import type { NotificationRouterStandIn } from '../dev/stand-ins/subscription/notification-router.ts';
 import type { Service } from '../workers/service.ts';
 import { eventually } from './harness.ts';
 import { pushesTo } from './routers.ts';

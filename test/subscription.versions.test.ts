@@ -1,8 +1,8 @@
 /** Scenario 11 of the lifecycle, with routers of different versions. */
-import type { MessagingRouterStandIn } from '../dev/messaging-router.ts';
-import { startMessagingRouter } from '../dev/messaging-router.ts';
-import type { NotificationRouterStandIn } from '../dev/notification-router.ts';
-import { startNotificationRouter } from '../dev/notification-router.ts';
+import type { MessagingRouterStandIn } from '../dev/stand-ins/subscription/messaging-router.ts';
+import { startMessagingRouter } from '../dev/stand-ins/subscription/messaging-router.ts';
+import type { NotificationRouterStandIn } from '../dev/stand-ins/subscription/notification-router.ts';
+import { startNotificationRouter } from '../dev/stand-ins/subscription/notification-router.ts';
 import type { Service } from '../workers/service.ts';
 import { eventually } from './harness.ts';
 import { messagesOf } from './message-agent.ts';

@@ -2,8 +2,8 @@
 import { once } from 'node:events';
 import type { AddressInfo, Server, Socket } from 'node:net';
 import { connect, createServer } from 'node:net';
-import type { TcpProxy } from '../dev/tcp-proxy.ts';
-import { startTcpProxy } from '../dev/tcp-proxy.ts';
+import type { TcpProxy } from '../dev/servers/tcp-proxy.ts';
+import { startTcpProxy } from '../dev/servers/tcp-proxy.ts';
 import { eventually } from './harness.ts';
 
 /** Answers every chunk with itself, and keeps what it was sent. */

@@ -1,7 +1,7 @@
 /** Where the dependencies are: as configured, or started here when they are not configured outside production. */
 import { readFileSync } from 'node:fs';
 import type { FcmTarget } from '../activities/mobile-push/fcm.ts';
-import type { Stack } from '../dev/stack.ts';
+import type { Stack } from '../dev/servers/stack.ts';
 import type { Config } from '../config/load.ts';
 import { hasTemporalProfile } from '../config/load.ts';
 import type { Endpoints } from './resources.ts';
@@ -85,7 +85,7 @@ async function startMissing(
   report: (line: string) => void,
 ): Promise<Stack> {
   // Loaded on demand: production images come without the embedded stack.
-  const { startStack } = await import('../dev/stack.ts');
+  const { startStack } = await import('../dev/servers/stack.ts');
   return startStack({
     dataDir: values.NOTIFICATION_DATA_DIR,
     report,

@@ -1,6 +1,6 @@
 /** `npm start`: what is configured is used; what is not configured is started, outside production. */
 import { reasonOf } from '../activities/reason.ts';
-import type { Stack } from '../dev/stack.ts';
+import type { Stack } from '../dev/servers/stack.ts';
 import type { Config } from '../config/load.ts';
 import { loadConfig } from '../config/load.ts';
 import { provideEndpoints } from './endpoints.ts';

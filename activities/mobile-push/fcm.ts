@@ -44,7 +44,7 @@ export interface FcmSender {
 export type FcmTarget =
   /** Google, as the service account of this JSON file (GOOGLE_APPLICATION_CREDENTIALS), to that account's project. */
   | { credentialsFile: string }
-  /** A server that speaks FCM's protocol, such as `dev/fcm.ts`; with an access token that means nothing. */
+  /** A server that speaks FCM's protocol, such as `dev/stand-ins/mobile-push/fcm.ts`; with an access token that means nothing. */
   | {
       /** `https://host:port`. */
       endpoint: string;

@@ -6,26 +6,26 @@
 import { parseArgs } from 'node:util';
 import { Redis } from 'ioredis';
 import pg from 'pg';
-import type { AudienceKind, NotificationType, PushNotificationType } from '../api/intent/catalog.ts';
-import { NOTIFICATION_TYPES, audiencesOf } from '../api/intent/catalog.ts';
-import type { MailCommandPayload } from '../api/intent/mail-command.ts';
-import { decodePushPayload } from '../api/intent/push-event.ts';
-import { publishIntent } from '../client/notificationintent.ts';
-import type { NotificationIntent } from '../client/notificationintent.ts';
-import { sampleIntentOf } from '../client/intent/sample-intents.ts';
-import { tableOf } from '../client/table.ts';
-import { workflowLink } from '../client/web-ui-links.ts';
-import { loadConfig, ADMIN_EMAIL_VARIABLES } from '../config/load.ts';
-import { provideEndpoints } from '../workers/endpoints.ts';
-import { explain } from '../workers/explain.ts';
-import { createLogger } from '../workers/logger.ts';
-import { startService } from '../workers/service.ts';
-import { notificationWorkflowId } from '../workflows/intent/contract.ts';
-import { tellAccountValues, verdictOnCallbacks } from './demo-callbacks.ts';
-import type { DeviceResult } from './demo-mobile.ts';
-import { demonstrateMobilePush, tableOfDevices } from './demo-mobile.ts';
-import { subscribe, verdictOnSubscriptions } from './demo-subscriptions.ts';
-import { pushSymbols, verdictOnSymbols } from './demo-symbols.ts';
+import type { AudienceKind, NotificationType, PushNotificationType } from '../../api/intent/catalog.ts';
+import { NOTIFICATION_TYPES, audiencesOf } from '../../api/intent/catalog.ts';
+import type { MailCommandPayload } from '../../api/intent/mail-command.ts';
+import { decodePushPayload } from '../../api/intent/push-event.ts';
+import { publishIntent } from '../../client/notificationintent.ts';
+import type { NotificationIntent } from '../../client/notificationintent.ts';
+import { sampleIntentOf } from '../../client/intent/sample-intents.ts';
+import { tableOf } from '../../client/table.ts';
+import { workflowLink } from '../../client/web-ui-links.ts';
+import { loadConfig, ADMIN_EMAIL_VARIABLES } from '../../config/load.ts';
+import { provideEndpoints } from '../../workers/endpoints.ts';
+import { explain } from '../../workers/explain.ts';
+import { createLogger } from '../../workers/logger.ts';
+import { startService } from '../../workers/service.ts';
+import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
+import { tellAccountValues, verdictOnCallbacks } from './account-callback.ts';
+import type { DeviceResult } from './mobile-push.ts';
+import { demonstrateMobilePush, tableOfDevices } from './mobile-push.ts';
+import { subscribe, verdictOnSubscriptions } from './subscription.ts';
+import { pushSymbols, verdictOnSymbols } from './symbol-config.ts';
 
 const HELP = `Usage: npm run demo [-- options]
 

@@ -3,10 +3,10 @@
  * notifiers and hears of messages. A session that breaks is opened again, and everything subscribed to anew.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { createRouterConnections, endpointOf } from '../activities/subscription/router/connection.ts';
-import type { RouterAddress } from '../activities/subscription/router/ports.ts';
-import { signCommand } from '../activities/subscription/router/signing.ts';
-import type { SentCommand, SessionEvent } from '../api/subscription/router-wire.ts';
+import { createRouterConnections, endpointOf } from '../../../activities/subscription/router/connection.ts';
+import type { RouterAddress } from '../../../activities/subscription/router/ports.ts';
+import { signCommand } from '../../../activities/subscription/router/signing.ts';
+import type { SentCommand, SessionEvent } from '../../../api/subscription/router-wire.ts';
 import {
   BLOCK_BYTES,
   OLDEST_VERSION,
@@ -16,7 +16,7 @@ import {
   packBlocks,
   sessionEventSchema,
   smpAnswerSchema,
-} from '../api/subscription/router-wire.ts';
+} from '../../../api/subscription/router-wire.ts';
 
 /** A notifier to subscribe to; ids and key are base64url. */
 export interface Notifier {

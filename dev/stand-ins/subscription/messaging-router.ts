@@ -10,11 +10,21 @@
 import { randomBytes } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { json } from 'node:stream/consumers';
-import { box, dhSecret, generateDhKeys, isSignedBy } from '../activities/subscription/router/signing.ts';
-import type { SentCommand, SessionEvent, SmpAnswer, SmpCommand } from '../api/subscription/router-wire.ts';
-import { SESSION_PATH, SMP_COMMANDS } from '../api/subscription/router-wire.ts';
-import { assertPortFree, PORT_VARIABLES } from './ports.ts';
-import { openRouterDataFile } from './router-data-file.ts';
+import {
+  box,
+  dhSecret,
+  generateDhKeys,
+  isSignedBy,
+} from '../../../activities/subscription/router/signing.ts';
+import type {
+  SentCommand,
+  SessionEvent,
+  SmpAnswer,
+  SmpCommand,
+} from '../../../api/subscription/router-wire.ts';
+import { SESSION_PATH, SMP_COMMANDS } from '../../../api/subscription/router-wire.ts';
+import { assertPortFree, PORT_VARIABLES } from '../../servers/ports.ts';
+import { openRouterDataFile } from './data-file.ts';
 import type { CommandContext, Credentials, RouterStandIn } from './router-server.ts';
 import { Refusal, answerOr, checkCommand, sendJson, startRouterServer } from './router-server.ts';
 

@@ -5,7 +5,7 @@
  */
 import type { KeyObject } from 'node:crypto';
 import { generateKeyPairSync, randomBytes, sign } from 'node:crypto';
-import { LOOPBACK } from './ports.ts';
+import { LOOPBACK } from '../../servers/ports.ts';
 
 /** What a TLS server and its clients need, PEM each. */
 export interface LoopbackCertificate {

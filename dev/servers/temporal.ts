@@ -2,7 +2,7 @@
 import { mkdir, rm, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { Connection } from '@temporalio/client';
-import { addSearchAttributes, missingSearchAttributes } from '../migrations/namespace.ts';
+import { addSearchAttributes, missingSearchAttributes } from '../../migrations/namespace.ts';
 import { freePort, LOOPBACK, PORT_VARIABLES, type PortUse } from './ports.ts';
 import { startServer, type Report } from './server-process.ts';
 import { findTemporalCli } from './temporal-cli.ts';

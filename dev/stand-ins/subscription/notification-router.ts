@@ -12,16 +12,20 @@
 import { randomBytes } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { json } from 'node:stream/consumers';
-import type { DeviceToken, RouterAddress, TokenStatus } from '../activities/subscription/router/ports.ts';
-import { dhSecret, generateDhKeys, isSignedBy } from '../activities/subscription/router/signing.ts';
-import type { NtfAnswer, SentCommand, SessionEvent } from '../api/subscription/router-wire.ts';
-import { NTF_COMMANDS, NTF_VERSION_WITH_REASONS } from '../api/subscription/router-wire.ts';
+import type {
+  DeviceToken,
+  RouterAddress,
+  TokenStatus,
+} from '../../../activities/subscription/router/ports.ts';
+import { dhSecret, generateDhKeys, isSignedBy } from '../../../activities/subscription/router/signing.ts';
+import type { NtfAnswer, SentCommand, SessionEvent } from '../../../api/subscription/router-wire.ts';
+import { NTF_COMMANDS, NTF_VERSION_WITH_REASONS } from '../../../api/subscription/router-wire.ts';
 import type { Pusher } from './notification-pushes.ts';
 import { createPusher } from './notification-pushes.ts';
 import type { Subscriber } from './notification-subscriber.ts';
 import { createSubscriber } from './notification-subscriber.ts';
-import { assertPortFree, PORT_VARIABLES } from './ports.ts';
-import { openRouterDataFile } from './router-data-file.ts';
+import { assertPortFree, PORT_VARIABLES } from '../../servers/ports.ts';
+import { openRouterDataFile } from './data-file.ts';
 import type { CommandContext, Credentials, RouterStandIn } from './router-server.ts';
 import { Refusal, answerOr, checkCommand, sendJson, startRouterServer } from './router-server.ts';
 

@@ -6,15 +6,15 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { CallbackBody, CallbackKey, CallbackKind } from '../api/account-callback/callback.ts';
-import { parseCallbackPath } from '../api/account-callback/callback.ts';
+import type { CallbackBody, CallbackKey, CallbackKind } from '../../../api/account-callback/callback.ts';
+import { parseCallbackPath } from '../../../api/account-callback/callback.ts';
 import {
   createCallbackReceiver,
   MAX_CALLBACK_BYTES,
   memoryCallbackStore,
-} from '../client/account-callback/receiver.ts';
-import { createFailureScripts } from './failure-scripts.ts';
-import { assertPortFree, LOOPBACK, PORT_VARIABLES } from './ports.ts';
+} from '../../../client/account-callback/receiver.ts';
+import { createFailureScripts } from '../failure-scripts.ts';
+import { assertPortFree, LOOPBACK, PORT_VARIABLES } from '../../servers/ports.ts';
 
 const SILENT = { info: () => undefined, error: () => undefined };
 

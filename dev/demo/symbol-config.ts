@@ -1,7 +1,7 @@
 /** The demo's part about symbols: the current list, pushed to every target through the operator client. */
-import { openSession } from '../cli/session.ts';
-import type { Spread } from '../client/symbol-config/symbols.ts';
-import type { Config } from '../config/load.ts';
+import { openSession } from '../../cli/session.ts';
+import type { Spread } from '../../client/symbol-config/symbols.ts';
+import type { Config } from '../../config/load.ts';
 
 /** Far more than a push to stand-ins needs; a demo must end. */
 const LIMIT_MS = 30_000;

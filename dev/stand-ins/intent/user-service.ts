@@ -5,8 +5,8 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { createFailureScripts } from './failure-scripts.ts';
-import { assertPortFree, LOOPBACK, PORT_VARIABLES } from './ports.ts';
+import { createFailureScripts } from '../failure-scripts.ts';
+import { assertPortFree, LOOPBACK, PORT_VARIABLES } from '../../servers/ports.ts';
 
 /** What the service needs to know about a user. */
 export interface User {

@@ -20,9 +20,9 @@ import type { AddressInfo, Socket } from 'node:net';
 import { json } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { z } from 'zod';
-import type { RouterAddress } from '../activities/subscription/router/ports.ts';
-import { fingerprintOf } from '../activities/subscription/router/connection.ts';
-import type { CommandError, RouterProtocol, SentCommand } from '../api/subscription/router-wire.ts';
+import type { RouterAddress } from '../../../activities/subscription/router/ports.ts';
+import { fingerprintOf } from '../../../activities/subscription/router/connection.ts';
+import type { CommandError, RouterProtocol, SentCommand } from '../../../api/subscription/router-wire.ts';
 import {
   BLOCK_BYTES,
   NEWEST_VERSION,
@@ -32,10 +32,10 @@ import {
   fitsBlock,
   handshakePath,
   requestSchema,
-} from '../api/subscription/router-wire.ts';
-import { createFailureScripts } from './failure-scripts.ts';
-import type { LoopbackCertificate } from './fcm-certificate.ts';
-import { LOOPBACK } from './ports.ts';
+} from '../../../api/subscription/router-wire.ts';
+import { createFailureScripts } from '../failure-scripts.ts';
+import type { LoopbackCertificate } from '../mobile-push/fcm-certificate.ts';
+import { LOOPBACK } from '../../servers/ports.ts';
 
 /** How the answer to a command goes wrong. Those with `isExecuted` may happen after the command has had its effect. */
 export type RouterFailure =

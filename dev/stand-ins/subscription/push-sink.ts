@@ -13,9 +13,9 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { json } from 'node:stream/consumers';
-import type { PushProvider } from '../activities/subscription/router/ports.ts';
-import { createFailureScripts } from './failure-scripts.ts';
-import { assertPortFree, LOOPBACK, PORT_VARIABLES } from './ports.ts';
+import type { PushProvider } from '../../../activities/subscription/router/ports.ts';
+import { createFailureScripts } from '../failure-scripts.ts';
+import { assertPortFree, LOOPBACK, PORT_VARIABLES } from '../../servers/ports.ts';
 import { sendJson } from './router-server.ts';
 
 /** Encrypted for the owner of the token, base64url each. */

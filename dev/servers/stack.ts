@@ -6,19 +6,22 @@
  */
 import { rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { endpointsFile, type StackEndpoints } from '../config/stack-endpoints.ts';
+import { endpointsFile, type StackEndpoints } from '../../config/stack-endpoints.ts';
 import { lockDataDir } from './data-dir-lock.ts';
-import { startFcm, type FcmStandIn } from './fcm.ts';
-import { createDeviceTokens } from './mobile-device-tokens.ts';
-import { startPortfolioService, type PortfolioStandIn } from './portfolio-service.ts';
+import { startFcm, type FcmStandIn } from '../stand-ins/mobile-push/fcm.ts';
+import { createDeviceTokens } from '../stand-ins/mobile-push/device-tokens.ts';
+import {
+  startPortfolioService,
+  type PortfolioStandIn,
+} from '../stand-ins/account-callback/portfolio-service.ts';
 import { assertPortsFree, PORT_VARIABLES, ROUTER_PORTS, type PortUse } from './ports.ts';
 import { startPostgres } from './postgres.ts';
 import { startRedis } from './redis.ts';
-import type { RouterStack } from './routers.ts';
+import type { RouterStack } from '../stand-ins/subscription/routers.ts';
 import { stopOrphans, type Report } from './server-process.ts';
-import { startSymbolTargets, type SymbolTargetsStandIn } from './symbol-targets.ts';
+import { startSymbolTargets, type SymbolTargetsStandIn } from '../stand-ins/symbol-config/targets.ts';
 import { startTemporal, type TemporalOptions } from './temporal.ts';
-import { startUserService, type UserServiceStandIn } from './user-service.ts';
+import { startUserService, type UserServiceStandIn } from '../stand-ins/intent/user-service.ts';
 
 /** What to start: only the servers that are named. Ports are loopback ports; 0 chooses a free one. */
 export interface StackOptions {
@@ -184,7 +187,7 @@ function startParts(options: StackOptions): Promise<Part>[] {
     const storeDir = path.join(dataDir, 'routers');
     parts.push(
       // On demand: what it needs is not loaded where there are no routers.
-      import('./routers.ts')
+      import('../stand-ins/subscription/routers.ts')
         .then(({ startRouters }) => startRouters({ ...routers, storeDir }))
         .then((standIns) => part({ routers: standIns }, () => standIns.stop())),
     );

@@ -1,11 +1,11 @@
 /** The demo's part about account values: the prices and positions of a few hours, and what the portfolio got of them. */
-import type { CallbackKey, CallbackKind } from '../api/account-callback/callback.ts';
-import { PERIOD_MS } from '../api/account-callback/callback.ts';
-import type { CallbackInput } from '../api/account-callback/input.ts';
-import { appendInputs } from '../client/account-callback/inputs.ts';
-import { openSession } from '../cli/session.ts';
-import type { Config } from '../config/load.ts';
-import type { PortfolioStandIn } from './portfolio-service.ts';
+import type { CallbackKey, CallbackKind } from '../../api/account-callback/callback.ts';
+import { PERIOD_MS } from '../../api/account-callback/callback.ts';
+import type { CallbackInput } from '../../api/account-callback/input.ts';
+import { appendInputs } from '../../client/account-callback/inputs.ts';
+import { openSession } from '../../cli/session.ts';
+import type { Config } from '../../config/load.ts';
+import type { PortfolioStandIn } from '../stand-ins/account-callback/portfolio-service.ts';
 
 /** Far more than a few callbacks to a stand-in need; a demo must end. */
 const LIMIT_MS = 60_000;

@@ -7,16 +7,16 @@ import { rmSync } from 'node:fs';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import path from 'node:path';
-import type { SymbolMetadata, SymbolTarget } from '../api/symbol-config/push.ts';
+import type { SymbolMetadata, SymbolTarget } from '../../../api/symbol-config/push.ts';
 import {
   createAlertReceiver,
   createCollectorReceiver,
   fileSymbolStore,
   type ReceiverLog,
   type SymbolReceiver,
-} from '../client/symbol-config/receiver.ts';
-import { createFailureScripts } from './failure-scripts.ts';
-import { assertPortFree, LOOPBACK, PORT_VARIABLES } from './ports.ts';
+} from '../../../client/symbol-config/receiver.ts';
+import { createFailureScripts } from '../failure-scripts.ts';
+import { assertPortFree, LOOPBACK, PORT_VARIABLES } from '../../servers/ports.ts';
 
 const GEOS = ['us-east', 'us-west', 'sa-east', 'eu-west', 'eu-central', 'ap-south', 'ap-northeast'] as const;
 const ALERTS_PER_GEO = 10;

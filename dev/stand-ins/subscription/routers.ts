@@ -4,7 +4,7 @@
  */
 import { mkdirSync } from 'node:fs';
 import path from 'node:path';
-import type { RouterAddress } from '../activities/subscription/router/ports.ts';
+import type { RouterAddress } from '../../../activities/subscription/router/ports.ts';
 import { startMessagingRouter, type MessagingRouterStandIn } from './messaging-router.ts';
 import { startNotificationRouter, type NotificationRouterStandIn } from './notification-router.ts';
 import { startPushSink, type PushSinkStandIn } from './push-sink.ts';

@@ -1,7 +1,7 @@
 /** What a stand-in router keeps across restarts of its process: its certificate, and what it holds. */
 import { existsSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
-import type { LoopbackCertificate } from './fcm-certificate.ts';
-import { createLoopbackCertificate } from './fcm-certificate.ts';
+import type { LoopbackCertificate } from '../mobile-push/fcm-certificate.ts';
+import { createLoopbackCertificate } from '../mobile-push/fcm-certificate.ts';
 
 /** So that a batch of changes is one write. */
 const SAVE_AFTER_MS = 50;

@@ -1,9 +1,9 @@
 /** The demo's part about subscriptions: a device that is registered, a connection, and a message that reaches the device. */
 import { randomBytes } from 'node:crypto';
-import { openSession } from '../cli/session.ts';
-import { waitUntil } from '../client/wait-until.ts';
-import type { Config } from '../config/load.ts';
-import type { RouterStack } from './routers.ts';
+import { openSession } from '../../cli/session.ts';
+import { waitUntil } from '../../client/wait-until.ts';
+import type { Config } from '../../config/load.ts';
+import type { RouterStack } from '../stand-ins/subscription/routers.ts';
 
 /** Far more than stand-ins need; a demo must end. */
 const LIMIT_MS = 60_000;

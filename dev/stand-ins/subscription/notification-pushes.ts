@@ -1,9 +1,9 @@
 /** Pushes of a stand-in notification router to the push provider, and what its answers say about a token. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { request } from 'undici';
-import type { TokenStatus } from '../activities/subscription/router/ports.ts';
-import { box } from '../activities/subscription/router/signing.ts';
-import type { PushedMessage } from '../api/subscription/router-wire.ts';
+import type { TokenStatus } from '../../../activities/subscription/router/ports.ts';
+import { box } from '../../../activities/subscription/router/signing.ts';
+import type { PushedMessage } from '../../../api/subscription/router-wire.ts';
 import type { StoredSubscription, StoredToken } from './notification-router.ts';
 import type { PushData } from './push-sink.ts';
 

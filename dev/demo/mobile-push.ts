@@ -1,8 +1,8 @@
 /** The demo's part of mobile pushes: one job for the user with sample devices, and what FCM's stand-in got of it. */
 import type { Redis } from 'ioredis';
 import type pg from 'pg';
-import { tableOf } from '../client/table.ts';
-import type { FcmStandIn } from './fcm.ts';
+import { tableOf } from '../../client/table.ts';
+import type { FcmStandIn } from '../stand-ins/mobile-push/fcm.ts';
 
 export interface DeviceResult {
   jobId: string;

@@ -8,9 +8,9 @@ import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { createFailureScripts } from './failure-scripts.ts';
+import { createFailureScripts } from '../failure-scripts.ts';
 import { createLoopbackCertificate } from './fcm-certificate.ts';
-import { assertPortFree, LOOPBACK, PORT_VARIABLES } from './ports.ts';
+import { assertPortFree, LOOPBACK, PORT_VARIABLES } from '../../servers/ports.ts';
 
 /**
  * What FCM can say about a message, by FCM's own code where it has one. The exceptions are `INVALID_TOKEN`, an
