@@ -12,7 +12,7 @@ import {
   countHandOffs,
   routesSettled,
   serviceOf,
-} from './intents.ts';
+} from './intent.ts';
 import type { Measurement } from './measurement.ts';
 import { memoryMbOf } from './processes.ts';
 import { ROUND_LIMIT_MS } from './rounds.ts';

@@ -17,7 +17,7 @@ import { connectResources } from '../workers/resources.ts';
 import { installTemporalRuntime, tuning } from '../workers/service.ts';
 import { startTelemetry } from '../workers/telemetry.ts';
 import type { NotificationInput } from '../workflows/intent/contract.ts';
-import { intentFor } from './intents.ts';
+import { intentFor } from './intent.ts';
 
 export type BaselineShape = 'emptyWorkflow' | 'emptyTree' | 'naiveNotification';
 

@@ -1,7 +1,7 @@
 /** What a route costs when an intent has many recipients: time per route, against intents for one recipient. */
 import type { Mode } from './environment.ts';
 import { MODES } from './environment.ts';
-import { ROUTES_PER_RECIPIENT, burst } from './intents.ts';
+import { ROUTES_PER_RECIPIENT, burst } from './intent.ts';
 import type { Finding, Measurement, RowSpec } from './measurement.ts';
 import type { Round } from './rounds.ts';
 import { interleave, medianOf } from './rounds.ts';

@@ -8,7 +8,7 @@ import { routeRefOf } from '../api/ids.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../workflows/intent/contract.ts';
 import type { Bench, Mode, Part } from './environment.ts';
 import { MODES } from './environment.ts';
-import { ROUTES_PER_RECIPIENT, appendIntents, routesSettled, serviceOf } from './intents.ts';
+import { ROUTES_PER_RECIPIENT, appendIntents, routesSettled, serviceOf } from './intent.ts';
 import type { Measurement } from './measurement.ts';
 import { medianOf } from './rounds.ts';
 

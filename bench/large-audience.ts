@@ -2,7 +2,7 @@
 import { NOTIFICATION_WORKFLOW, ROUTE_WORKFLOW, SEARCH_ATTRIBUTES } from '../workflows/intent/contract.ts';
 import type { Bench, Mode, Part } from './environment.ts';
 import { MODES } from './environment.ts';
-import { ROUTES_PER_RECIPIENT, burst, countHandOffs, serviceOf } from './intents.ts';
+import { ROUTES_PER_RECIPIENT, burst, countHandOffs, serviceOf } from './intent.ts';
 import type { Finding, Measurement, Target } from './measurement.ts';
 import { watchMemory } from './processes.ts';
 

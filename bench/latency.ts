@@ -8,7 +8,7 @@ import { publishIntent } from '../client/notificationintent.ts';
 import { baselinesOf } from './baselines.ts';
 import type { Bench, Mode, Part } from './environment.ts';
 import { MODES } from './environment.ts';
-import { GATEWAY_STREAM, intentFor, serviceOf } from './intents.ts';
+import { GATEWAY_STREAM, intentFor, serviceOf } from './intent.ts';
 import type { Finding, Measurement, RowSpec } from './measurement.ts';
 import { until } from './rounds.ts';
 import { quantile } from './statistics.ts';

@@ -9,7 +9,7 @@ import type { FcmStandIn } from '../dev/stand-ins/mobile-push/fcm.ts';
 import { startFcm } from '../dev/stand-ins/mobile-push/fcm.ts';
 import { baselinesOf } from './baselines.ts';
 import type { Bench, Part } from './environment.ts';
-import { timeOf } from './intents.ts';
+import { timeOf } from './intent.ts';
 import type { Measurement } from './measurement.ts';
 import { ROUND_LIMIT_MS, interleave, medianOf } from './rounds.ts';
 import { median, quantile, ratios } from './statistics.ts';

@@ -4,7 +4,7 @@
  */
 import { baselinesOf } from './baselines.ts';
 import type { Bench, Mode } from './environment.ts';
-import { burst } from './intents.ts';
+import { burst } from './intent.ts';
 import type { Finding, Measurement, RowSpec } from './measurement.ts';
 import type { Round } from './rounds.ts';
 import { interleave, medianOf } from './rounds.ts';
