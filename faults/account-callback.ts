@@ -4,7 +4,7 @@ import { PERIOD_MS } from '../api/account-callback/callback.ts';
 import type { CallbackInput } from '../api/account-callback/input.ts';
 import { appendInputs } from '../client/account-callback/inputs.ts';
 import { startPortfolioService } from '../dev/stand-ins/account-callback/portfolio-service.ts';
-import { expectationsOf, positions, price } from '../test/account-values.ts';
+import { expectationsOf, positions, price } from '../test/account-callback/values.ts';
 import type { Arena, Verdict, Work } from './work.ts';
 import { noVerdict } from './work.ts';
 

@@ -64,7 +64,7 @@ export async function startServers({
   const common = { dataDir, report: () => undefined };
   const starters: Record<ServerName, (port: number) => Promise<{ stop(): Promise<void> }>> = {
     // Synced at once: with `everysec` a write may wait while a sync is under way, and a killed Redis would lose what it
-    // had acknowledged. What then happens is another matter, which test/intent.stream-loss.test.ts is about.
+    // had acknowledged. What then happens is another matter, which test/intent/stream-loss.service.test.ts is about.
     redis: (port) => startRedis({ ...common, port, sync: 'always' }),
     postgres: (port) => startPostgres({ ...common, port }),
     temporal: (port) =>

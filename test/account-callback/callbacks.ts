@@ -1,0 +1,116 @@
+/** A slot with the stand-in portfolio service and the service's role for it, at a time of the test's choice. */
+import { storeInputs } from '../../activities/account-callback/inputs.ts';
+import type { CallbackKind } from '../../api/account-callback/callback.ts';
+import type { CallbackInput } from '../../api/account-callback/input.ts';
+import type {
+  PortfolioStandIn,
+  RecordedCallback,
+} from '../../dev/stand-ins/account-callback/portfolio-service.ts';
+import { startPortfolioService } from '../../dev/stand-ins/account-callback/portfolio-service.ts';
+import { migrate } from '../../migrations/migrate.ts';
+import type { Service } from '../../workers/service.ts';
+import type { CallbackState } from '../../workflows/account-callback/contract.ts';
+import {
+  ACCOUNT_CALLBACK_TASK_QUEUE,
+  ACCOUNT_CALLBACK_WORKFLOW,
+  CALLBACK_STATUS_QUERY,
+  RUN_NOW_UPDATE,
+  accountCallbackWorkflowId,
+} from '../../workflows/account-callback/contract.ts';
+import type { Slot } from '../harness.ts';
+import { DAY } from './values.ts';
+import { eventually, takeSlot } from '../harness.ts';
+
+export { DAY, HOUR, MINUTE, SECOND, expectationsOf, positions, price } from './values.ts';
+
+/** A midnight of UTC. */
+export const MIDNIGHT = Date.UTC(2026, 2, 29);
+
+export interface CallbackBench {
+  slot: Slot;
+  portfolio: PortfolioStandIn;
+  /** One shard unless `env` says otherwise. */
+  startService(env?: Record<string, string>): Promise<Service>;
+  /** Makes shards that take this for the present, from the start of the next service on; ends those that run. */
+  setClock(nowMs: number, shards?: number): Promise<void>;
+  store(inputs: readonly CallbackInput[]): Promise<void>;
+  handle(shard?: number): ReturnType<Slot['client']['workflow']['getHandle']>;
+  status(shard?: number): Promise<CallbackState>;
+  runNow(shard?: number): Promise<CallbackState>;
+  /** Callbacks of a kind that were received. */
+  calls(kind: CallbackKind): RecordedCallback[];
+  rows<Row extends object>(sql: string, values?: unknown[]): Promise<Row[]>;
+  /** Waits until every tracking has come so far, and nothing is left to deliver for the first time. */
+  settled(caughtUpToMs: number, limitMs?: number): Promise<void>;
+  /** Forgets all users, prices and callbacks. */
+  empty(): Promise<void>;
+  release(): Promise<void>;
+}
+
+export const CALLBACK_ENV = {
+  NOTIFICATION_ROLES: 'account-callback',
+  NOTIFICATION_CALLBACK_SHARDS: '1',
+  // The tests share a machine.
+  NOTIFICATION_POSTGRES_OPERATION_TIMEOUT: '60s',
+};
+
+export async function takeCallbackBench(): Promise<CallbackBench> {
+  const slot = await takeSlot();
+  await migrate(slot.endpoints.postgresDsn);
+  const portfolio = await startPortfolioService();
+  const handle = (shard = 0) => slot.client.workflow.getHandle(accountCallbackWorkflowId(shard));
+  const rows = async <Row extends object>(sql: string, values: unknown[] = []): Promise<Row[]> =>
+    (await slot.db.query<Row>(sql, values)).rows;
+
+  return {
+    slot,
+    portfolio,
+    handle,
+    rows,
+    startService: (env) => slot.startService({ ...CALLBACK_ENV, ...env }, { portfolioUrl: portfolio.url }),
+    async setClock(nowMs, shards = 1) {
+      for (let shard = 0; shard < shards; shard += 1) {
+        await slot.client.workflow.start(ACCOUNT_CALLBACK_WORKFLOW, {
+          workflowId: accountCallbackWorkflowId(shard),
+          taskQueue: ACCOUNT_CALLBACK_TASK_QUEUE,
+          args: [{ shard, clockOffsetMs: nowMs - Date.now() }],
+          workflowIdConflictPolicy: 'TERMINATE_EXISTING',
+        });
+      }
+    },
+    store: (inputs) => storeInputs(slot.db, inputs, { nowMs: MIDNIGHT, maxAgeMs: 365 * DAY }),
+    status: (shard) => handle(shard).query<CallbackState>(CALLBACK_STATUS_QUERY),
+    runNow: (shard) => handle(shard).executeUpdate<CallbackState, []>(RUN_NOW_UPDATE),
+    calls: (kind) => portfolio.calls.filter((call) => call.kind === kind),
+    settled: async (caughtUpToMs, limitMs = 60_000) => {
+      await eventually(
+        'all callbacks to be tried',
+        async () => {
+          const [row] = await rows<{ left: number; behind: number }>(
+            `SELECT (SELECT count(*)::int FROM notification.callback_trackings
+                      WHERE caught_up_to_ms < $1
+                         OR (daily_date < $2::date - 1 AND NOT EXISTS (
+                              SELECT FROM notification.failed_callbacks AS failed
+                               WHERE failed.user_id = callback_trackings.user_id AND kind = 'daily'))) AS behind,
+                    (SELECT count(*)::int FROM notification.callback_snapshots WHERE status = 'pending') AS left`,
+            [caughtUpToMs, new Date(caughtUpToMs).toISOString().slice(0, 10)],
+          );
+          if (row!.left + row!.behind === 0) return true;
+          throw new Error(`there are ${JSON.stringify(row)}`);
+        },
+        limitMs,
+      );
+    },
+    async empty() {
+      portfolio.forget();
+      await slot.db.query(`
+        TRUNCATE notification.callback_trackings, notification.callback_positions, notification.callback_prices,
+                 notification.callback_symbols, notification.callback_snapshots, notification.failed_callbacks,
+                 notification.callback_dead_letters`);
+    },
+    async release() {
+      await slot.release();
+      await portfolio.stop();
+    },
+  };
+}

@@ -1,0 +1,200 @@
+/** Account callbacks, and a process that dies after each step with which it changes something outside. */
+import type { CallbackInput } from '../../api/account-callback/input.ts';
+import type { CallbackBench } from './callbacks.ts';
+import {
+  CALLBACK_ENV,
+  DAY,
+  HOUR,
+  MIDNIGHT,
+  MINUTE,
+  expectationsOf,
+  positions,
+  price,
+  takeCallbackBench,
+} from './callbacks.ts';
+import type { CrashWalk } from '../crash-walk.ts';
+import { createCrashWalk } from '../crash-walk.ts';
+
+const START = MIDNIGHT - 2 * HOUR;
+
+let bench: CallbackBench;
+let walk: CrashWalk;
+beforeAll(async () => {
+  bench = await takeCallbackBench();
+});
+afterEach(() => walk.release());
+afterAll(() => bench.release());
+
+test('C2 C5 C7 C9 a process that dies after any step of a callback: every period is told, always in the same way', async () => {
+  const { portfolio } = bench;
+  walk = createCrashWalk(bench.slot, {
+    ...CALLBACK_ENV,
+    NOTIFICATION_PORTFOLIO_BASE_URL: portfolio.url,
+    NOTIFICATION_CALLBACK_RETRY_LADDER: '200ms,200ms,200ms,500ms,500ms,500ms,1s,1s,1s,1s',
+  });
+  const inputs: CallbackInput[] = Array.from({ length: 130 }, (_, index) =>
+    price('BTC', START + index * MINUTE, String(1_000 + ((index * 37) % 61))),
+  );
+  await bench.store(inputs);
+  await bench.setClock(MIDNIGHT + 5 * MINUTE);
+  const users: string[] = [];
+  const put = (fails: boolean) => async () => {
+    const userId = `user-${users.length}`;
+    users.push(userId);
+    const input = positions(userId, START, String(users.length), { BTC: `${1 + (users.length % 7)}.5` });
+    inputs.push(input);
+    if (fails) portfolio.fail({ userId, failure: { kind: 'lost-answer' }, times: 1 });
+    await bench.store([input]);
+    // Nobody waits for an answer of a process that is to die.
+    bench.runNow().catch(() => undefined);
+    return async () => {
+      const isTold = (kind: 'hourly' | 'daily', periodStartMs: number) =>
+        portfolio.calls.some((call) => call.userId === userId && call.kind === kind && call.isAcknowledged) &&
+        portfolio.held({ userId, kind, periodStartMs }) !== undefined;
+      const [row] = await bench.rows<{ left: number }>(
+        "SELECT count(*)::int AS left FROM notification.callback_snapshots WHERE user_id = $1 AND status <> 'delivered'",
+        [userId],
+      );
+      return isTold('hourly', START + HOUR) && isTold('daily', MIDNIGHT - 24 * HOUR) && row!.left === 0;
+    };
+  };
+  const kills = {
+    computed: await walk.through('processPrices', put(false), 6),
+    frozen: await walk.through('freezeDailyPage', put(false), 3),
+    emitted: await walk.through('emitCallbacks', put(false), 8),
+    retried: await walk.through('retryCallbacks', put(true), 6),
+  };
+  console.info(`processes that died: ${JSON.stringify(kills)}`);
+  expect(kills.computed).toBeGreaterThanOrEqual(1);
+  // One statement; the day cannot be told before it.
+  expect(kills.frozen).toBe(1);
+  expect(kills.emitted).toBeGreaterThanOrEqual(1);
+  expect(kills.retried).toBeGreaterThanOrEqual(1);
+
+  await walk.survivor();
+  await bench.settled(MIDNIGHT, 180_000);
+  const expected = expectationsOf(inputs);
+  const bodies = new Map<string, Set<string>>();
+  for (const { userId, kind, body, idempotencyKey } of portfolio.calls) {
+    const { period_start_ms: start } = JSON.parse(body) as { period_start_ms: number };
+    const key = `${kind} ${userId} ${start}`;
+    bodies.set(key, (bodies.get(key) ?? new Set()).add(`${idempotencyKey} ${body}`));
+  }
+  expect([...bodies.values()].every((different) => different.size === 1)).toBe(true);
+  for (const userId of users) {
+    for (const start of [START, START + HOUR]) {
+      const told = portfolio.held({ userId, kind: 'hourly', periodStartMs: start });
+      expect(told).toEqual(expected(userId, 'hourly', start));
+    }
+    const day = MIDNIGHT - 24 * HOUR;
+    expect(portfolio.held({ userId, kind: 'daily', periodStartMs: day })).toEqual(
+      expected(userId, 'daily', day),
+    );
+  }
+}, 600_000);
+
+test('C8 a process that dies after any step of cleaning up: what is old is gone, what is young or needed is there', async () => {
+  const now = MIDNIGHT + 5 * MINUTE;
+  await bench.empty();
+  // Before a service is there, whose shards would take the time for the machine's.
+  await bench.setClock(now);
+  walk = createCrashWalk(bench.slot, {
+    ...CALLBACK_ENV,
+    NOTIFICATION_PORTFOLIO_BASE_URL: bench.portfolio.url,
+  });
+  const users: string[] = [];
+  const put = async () => {
+    const userId = `user-${users.length}`;
+    users.push(userId);
+    await haveOldAndYoung(userId);
+    // A shard that begins anew begins with cleaning up.
+    await bench.setClock(now);
+    return async () => (await bench.status()).lastCleanupMs > 0;
+  };
+  const kills = { cleaned: await walk.through('cleanUpCallbacks', put, 8) };
+  console.info(`processes that died: ${JSON.stringify(kills)}`);
+  // Dead letters, both kinds of snapshots, positions and prices.
+  expect(kills.cleaned).toBe(5);
+
+  const kept = await bench.rows<{ user_id: string; what: string }>(`
+    SELECT user_id, kind || ' ' || status || ' ' || (${MIDNIGHT} - period_start_ms) / ${HOUR} AS what
+      FROM notification.callback_snapshots
+    UNION ALL
+    SELECT user_id, 'dead letter ' || (${MIDNIGHT} - period_start_ms) / ${HOUR}
+      FROM notification.callback_dead_letters
+    UNION ALL
+    SELECT user_id, 'retry ' || (${MIDNIGHT} - period_start_ms) / ${HOUR} FROM notification.failed_callbacks
+    UNION ALL
+    SELECT user_id, 'positions ' || (${MIDNIGHT} - at_ms) / ${HOUR} FROM notification.callback_positions
+    UNION ALL
+    SELECT symbol, 'price ' || (${MIDNIGHT} - at_ms) / ${HOUR} FROM notification.callback_prices
+     ORDER BY 1, 2`);
+  for (const userId of users) {
+    expect(kept.filter((row) => row.user_id === userId).map(({ what }) => what)).toEqual([
+      'daily delivered 96',
+      'dead letter 74',
+      'hourly delivered 71',
+      'hourly dropped 74',
+      'hourly retrying 75',
+      'positions 1',
+      'positions 75',
+      'price 1',
+      'price 75',
+      'retry 75',
+    ]);
+  }
+  expect(kept).toHaveLength(10 * users.length);
+}, 300_000);
+
+/** Times are hours before midnight; 72 of snapshots and values are kept. The user has a symbol of the same name. */
+async function haveOldAndYoung(userId: string): Promise<void> {
+  const hoursBefore = (hours: number): number => MIDNIGHT - hours * HOUR;
+  const veryOld = (400 * DAY) / HOUR;
+  const settledDay = new Date(MIDNIGHT - DAY);
+  await bench.rows(`INSERT INTO notification.callback_trackings VALUES ($1, 0, $2::date, $3, now())`, [
+    userId,
+    settledDay.toISOString().slice(0, 10),
+    MIDNIGHT,
+  ]);
+  const snapshots: [kind: string, hours: number, status: string][] = [
+    ['hourly', 71, 'delivered'],
+    ['hourly', 73, 'delivered'],
+    ['hourly', 74, 'dropped'],
+    ['hourly', 75, 'retrying'],
+    ['hourly', veryOld, 'dropped'],
+    ['daily', 96, 'delivered'],
+    ['daily', veryOld, 'delivered'],
+  ];
+  for (const [kind, hours, status] of snapshots) {
+    await bench.rows(
+      `INSERT INTO notification.callback_snapshots
+              (kind, user_id, period_start_ms, shard, peak_value, peak_at_ms, bottom_value, bottom_at_ms,
+               closing_value, status, created_at)
+       VALUES ($1, $2, $3::bigint, 0, 1, $3, 1, $3, 1, $4, now())`,
+      [kind, userId, hoursBefore(hours), status],
+    );
+    if (status === 'dropped') {
+      await bench.rows(
+        `INSERT INTO notification.callback_dead_letters VALUES ($1, $2, $3::bigint, 6, 'refused', to_timestamp($3 / 1000.0))`,
+        [kind, userId, hoursBefore(hours)],
+      );
+    }
+    if (status === 'retrying') {
+      await bench.rows(
+        `INSERT INTO notification.failed_callbacks VALUES ($1, $2, $3, 0, 1, $4, 'refused', now())`,
+        [kind, userId, hoursBefore(hours), new Date(MIDNIGHT + DAY)],
+      );
+    }
+  }
+  for (const hours of [80, 75, 1]) {
+    await bench.rows('INSERT INTO notification.callback_positions VALUES ($1, $2, 1, NULL)', [
+      userId,
+      hoursBefore(hours),
+    ]);
+    await bench.rows('INSERT INTO notification.callback_prices VALUES ($1, $2, 1)', [
+      userId,
+      hoursBefore(hours),
+    ]);
+  }
+  await bench.rows('INSERT INTO notification.callback_symbols VALUES ($1, $2)', [userId, hoursBefore(1)]);
+}

@@ -1,0 +1,216 @@
+/** What comes in by the stream, and what operators see and do, through the client and the command line. */
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { Ajv2020 } from 'ajv/dist/2020.js';
+import { parse } from 'yaml';
+import type { CallbackInput } from '../../api/account-callback/input.ts';
+import { callbackInputSchema, parseCallbackInput } from '../../api/account-callback/input.ts';
+import { appendInputs } from '../../client/account-callback/inputs.ts';
+import { OperationFailedError } from '../../client/errors.ts';
+import type { CallbackBench } from './callbacks.ts';
+import { CALLBACK_ENV, HOUR, positions, price, takeCallbackBench } from './callbacks.ts';
+import { cliFor } from '../cli-process.ts';
+import { eventually } from '../harness.ts';
+import type { Collector } from '../otlp-collector.ts';
+import { startCollector } from '../otlp-collector.ts';
+
+const STREAM = 'stream.account.inputs';
+
+let bench: CallbackBench;
+let collector: Collector;
+let desk: ReturnType<typeof cliFor>;
+beforeAll(async () => {
+  [bench, collector] = [await takeCallbackBench(), await startCollector()];
+  desk = cliFor(bench.slot);
+  await bench.startService({
+    NOTIFICATION_CALLBACK_SHARDS: '2',
+    NOTIFICATION_CALLBACK_RETRY_LADDER: '100ms,100ms',
+    OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
+    OTEL_METRIC_EXPORT_INTERVAL: '250',
+  });
+});
+afterAll(async () => {
+  desk.dispose();
+  await bench.release();
+  await collector.stop();
+});
+
+const thisHour = () => Date.now() - (Date.now() % HOUR);
+const pricesOf = (symbol: string) =>
+  bench.rows<{ price: string; at: number }>(
+    'SELECT price, at_ms::float8 AS at FROM notification.callback_prices WHERE symbol = $1 ORDER BY at_ms',
+    [symbol],
+  );
+const sumOf = (name: string, attributes: Record<string, string>): number =>
+  collector
+    .latest(name)
+    .filter((point) => Object.entries(attributes).every(([key, value]) => point.attributes[key] === value))
+    .reduce((sum, { value }) => sum + value, 0);
+
+test('C7 inputs are kept once, whatever order they come in; what is malformed is passed, logged and counted', async () => {
+  const at = thisHour() - HOUR;
+  const { redis } = bench.slot;
+  const good: CallbackInput[] = [
+    price('BTC', at + 2, '11'),
+    price('BTC', at + 1, '10.50'),
+    positions('ann', at, '1', { BTC: '2' }),
+  ];
+  await appendInputs(redis, good);
+  const hostile = [
+    ['payload', '{'],
+    ['payload', '{"type":"price"}'],
+    ['payload', JSON.stringify({ ...price('BTC', at, '1e5') })],
+    ['payload', JSON.stringify(price('BTC', Date.now() + HOUR, '1'))],
+    ['payload', JSON.stringify({ ...price('BTC', at, '1'), more: 1 })],
+    ['payload', JSON.stringify(positions('..', at, '1', {}))],
+    ['payload', JSON.stringify(positions('a\u0000b', at, '1', {}))],
+    ['payload', `{"type":"positions","user_id":"u","cash":"1","coefficients":{"__proto__":1},"at_ms":1}`],
+    ['other', 'x'],
+    ['payload', '{}', 'payload', '{}'],
+    ['payload', 'x'.repeat(130 * 1024)],
+  ];
+  for (const fields of hostile) await redis.xadd(STREAM, '*', ...fields);
+  await redis.xaddBuffer(STREAM, '*', 'payload', Buffer.from([0xff, 0xfe]));
+  // The same moment again: what is known of it stays.
+  await appendInputs(redis, [price('BTC', at + 1, '99'), ...good, price('ETH', at, '5')]);
+  await eventually('the last one', async () => (await pricesOf('ETH')).length === 1);
+
+  expect(await pricesOf('BTC')).toEqual([
+    { price: '10.50', at: at + 1 },
+    { price: '11', at: at + 2 },
+  ]);
+  expect(await bench.rows('SELECT user_id, cash, coefficients FROM notification.callback_positions')).toEqual(
+    [{ user_id: 'ann', cash: '1', coefficients: { BTC: '2' } }],
+  );
+  expect(await bench.rows('SELECT user_id FROM notification.callback_trackings')).toHaveLength(1);
+  await eventually('an empty stream', async () => (await redis.xlen(STREAM)) === 0);
+  const refused = bench.slot.logs.filter((line) => line.msg === 'malformed account input passed');
+  expect(refused).toHaveLength(hostile.length + 1);
+  expect(JSON.stringify(refused)).not.toMatch(/1e5|xxxx|__proto__/);
+  await eventually('the counts', async () => {
+    const malformed = sumOf('notification.callbacks.malformed_inputs', {});
+    return (
+      malformed === hostile.length + 1 && sumOf('notification.callbacks.inputs', { type: 'price' }) === 6
+    );
+  });
+  await expect(appendInputs(redis, [price('BTC', at, 'ten')])).rejects.toThrow(OperationFailedError);
+});
+
+test('C7 inputs fit the published contract', () => {
+  const page = parse(
+    readFileSync(path.join(import.meta.dirname, '../../api/account-callback/input-asyncapi.yaml'), 'utf8'),
+  ) as { components: { messages: Record<string, { examples: { payload: unknown }[] }>; schemas: object } };
+  const ajv = new Ajv2020({ strict: false }).addSchema({ $id: 'page', components: page.components });
+  for (const [name, schema] of [
+    ['price', 'Price'],
+    ['positions', 'Positions'],
+  ] as const) {
+    const validate = ajv.getSchema(`page#/components/schemas/${schema}`)!;
+    for (const { payload } of page.components.messages[name]!.examples) {
+      expect([validate(payload), validate.errors]).toEqual([true, null]);
+      expect(callbackInputSchema.parse(payload)).toEqual(payload);
+    }
+    expect(validate({ type: name })).toBe(false);
+  }
+  expect(parseCallbackInput([], 0)).toMatchObject({ ok: false, code: 'invalid_entry' });
+});
+
+test('C5 the command line: inputs, status, what failed, a replay', async () => {
+  const cli = (...args: string[]) => desk.cli(['callbacks', ...args], { changes: CALLBACK_ENV });
+  const at = new Date(thisHour() - HOUR).toISOString();
+  expect((await cli('failed', '--dead')).code).toBe(3);
+  bench.portfolio.fail({ userId: 'eve', failure: { kind: 'status', status: 503 } });
+  expect(await cli('price', 'SOL', '20.5', '--at', at)).toMatchObject({ code: 0, stderr: '' });
+  expect(await cli('positions', 'eve', 'SOL=2', '--cash', '1', '--at', at)).toMatchObject({ code: 0 });
+  expect((await cli('positions', 'eve', 'SOL', '--cash', '1')).code).toBe(2);
+  expect((await cli('positions', 'eve', 'SOL=1', '--cash', '1', '--closed')).code).toBe(2);
+  expect((await cli('price', 'SOL', 'much')).code).toBe(2);
+  await eventually('eve to be tracked', async () => {
+    const rows = await bench.rows("SELECT 1 FROM notification.callback_trackings WHERE user_id = 'eve'");
+    return rows.length === 1;
+  });
+  // Nothing is waited for once every symbol has gone past the hour.
+  await appendInputs(
+    bench.slot.redis,
+    ['SOL', 'BTC', 'ETH'].map((symbol) => price(symbol, Date.now(), '1')),
+  );
+  await eventually(
+    'eve to be dropped',
+    async () => {
+      expect((await cli('run')).code).toBe(0);
+      const { code } = await cli('failed', '--dead', '--user', 'eve', '--kind', 'hourly');
+      return code === 0;
+    },
+    120_000,
+  );
+  const dead = await desk.json<{ items: { userId: string; attempts: number; link: string }[] }>([
+    // Between midnight and one o'clock there is a daily one as well.
+    ...['callbacks', 'failed', '--dead', '--kind', 'hourly'],
+  ]);
+  expect(dead.value.items).toEqual([
+    expect.objectContaining({
+      kind: 'hourly',
+      userId: 'eve',
+      attempts: 3,
+      lastError: 'status 503: scripted failure',
+    }),
+  ]);
+  expect(dead.value.items[0]!.link).toContain('account-callback%2F');
+  const status = await cli('status');
+  expect(status.stdout).toMatch(/^SHARD +USERS +COMPUTED UP TO/);
+  expect(status.stdout.trim().split('\n')).toHaveLength(3);
+  expect(status.stderr).toMatch(/[12] dead callbacks?:/);
+  const json = await desk.json<{ shards: { users: number; live: unknown }[] }>(['callbacks', 'status']);
+  expect(json.value.shards.reduce((sum, { users }) => sum + users, 0)).toBe(2);
+  expect(json.value.shards.every(({ live }) => live)).toBe(true);
+
+  expect((await cli('replay')).code).toBe(2);
+  expect((await cli('replay', '--user', 'nobody', '--yes')).code).toBe(3);
+  expect(await cli('replay', '--all', '--dry-run')).toMatchObject({ code: 0, stdout: '' });
+  bench.portfolio.heal();
+  expect(await cli('replay', '--user', 'eve', '--kind', 'hourly', '--yes')).toMatchObject({
+    code: 0,
+    stdout: '1 callback tried again; see callbacks failed\n',
+  });
+  await eventually('eve to be told', async () =>
+    bench.calls('hourly').some(({ userId, isAcknowledged }) => userId === 'eve' && isAcknowledged),
+  );
+  expect((await cli('replay', '--kind', 'hourly', '--yes')).code).toBe(3);
+  expect((await cli('run', '--shard', '7')).code).toBe(3);
+  expect((await cli('run', '--shard', '1', '--json')).code).toBe(0);
+  await eventually('the counts', async () => {
+    const kind = { kind: 'hourly' };
+    return (
+      sumOf('notification.callbacks.emissions', { ...kind, result: 'refused' }) === 1 &&
+      sumOf('notification.callbacks.retries', { ...kind, result: 'refused' }) === 2 &&
+      sumOf('notification.callbacks.retries', { ...kind, result: 'acknowledged' }) === 1 &&
+      sumOf('notification.callbacks.dropped', kind) === 1
+    );
+  });
+}, 240_000);
+
+test('C2 C3 another number of shards: users move, shards that are too many end, nobody is told anything else', async () => {
+  const users = Array.from({ length: 30 }, (_, index) => `user-${index}`);
+  const before = bench.portfolio.calls.length;
+  await bench.store(users.map((user) => positions(user, thisHour() - HOUR, '1', {})));
+  await bench.startService({ NOTIFICATION_CALLBACK_SHARDS: '1' });
+  const spread = await bench.rows<{ shard: number }>(
+    'SELECT DISTINCT shard FROM notification.callback_trackings',
+  );
+  expect(spread).toEqual([{ shard: 0 }]);
+  expect((await bench.handle(1).describe()).status.name).toBe('TERMINATED');
+  await eventually(
+    'all to be told',
+    async () => {
+      await bench.runNow();
+      return new Set(bench.portfolio.calls.slice(before).map(({ userId }) => userId)).size >= 30;
+    },
+    120_000,
+  );
+  // What was on its way when its user moved may come twice.
+  const told = bench.portfolio.calls.slice(before);
+  const callbacks = new Set(told.map(({ idempotencyKey }) => idempotencyKey));
+  expect(new Set(told.map(({ idempotencyKey, body }) => `${idempotencyKey} ${body}`)).size).toBe(
+    callbacks.size,
+  );
+}, 180_000);

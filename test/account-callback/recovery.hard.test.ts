@@ -1,0 +1,79 @@
+/** The service as processes that are killed in the middle of an emission: whatever they were doing is done in the end. */
+import type { CallbackInput } from '../../api/account-callback/input.ts';
+import type { CallbackBench } from './callbacks.ts';
+import {
+  CALLBACK_ENV,
+  DAY,
+  HOUR,
+  MIDNIGHT,
+  MINUTE,
+  expectationsOf,
+  positions,
+  price,
+  takeCallbackBench,
+} from './callbacks.ts';
+import { eventually } from '../harness.ts';
+import { createFleet } from '../service-process.ts';
+
+const USERS = 1_500;
+const START = MIDNIGHT - HOUR;
+
+let bench: CallbackBench;
+let fleet: ReturnType<typeof createFleet>;
+beforeAll(async () => {
+  bench = await takeCallbackBench();
+  fleet = createFleet(bench.slot);
+});
+afterEach(() => fleet.killAll());
+afterAll(() => bench.release());
+
+test('C2 C7 C9 a service that is killed while it emits, again and again: nobody misses a period, and what is told again is the same', async () => {
+  const env = {
+    ...CALLBACK_ENV,
+    NOTIFICATION_CALLBACK_SHARDS: '2',
+    NOTIFICATION_PORTFOLIO_BASE_URL: bench.portfolio.url,
+    // What is cut off by the kill fails for nobody else.
+    NOTIFICATION_CALLBACK_RETRY_LADDER: '500ms,1s,1s,1s,1s',
+  };
+  const inputs: CallbackInput[] = [
+    ...Array.from({ length: 60 }, (_, minute) =>
+      price('BTC', START + minute * MINUTE, String(1_000 + ((minute * 37) % 61))),
+    ),
+    ...Array.from({ length: USERS }, (_, index) =>
+      positions(`user-${index}`, START, String(index), { BTC: `${index % 7}.5` }),
+    ),
+  ];
+  await bench.store(inputs);
+  await bench.setClock(MIDNIGHT + 5 * MINUTE, 2);
+
+  const { portfolio } = bench;
+  for (const callsBefore of [200, 900, 1_700]) {
+    const service = await fleet.start(env);
+    await eventually(`${callsBefore} callbacks`, async () => portfolio.calls.length >= callsBefore, 120_000);
+    await service.end('SIGKILL');
+    // A price that comes late must not change what may have been told already.
+    await bench.store([price('BTC', START + callsBefore, '999999')]);
+  }
+  const last = await fleet.start(env);
+  await bench.settled(MIDNIGHT, 180_000);
+  expect(await last.end('SIGTERM')).toBe(0);
+
+  const bodies = new Map<string, Set<string>>();
+  for (const { userId, kind, body, idempotencyKey } of portfolio.calls) {
+    const key = `${kind} ${userId}`;
+    bodies.set(key, (bodies.get(key) ?? new Set()).add(`${idempotencyKey} ${body}`));
+  }
+  expect(bodies.size).toBe(2 * USERS);
+  expect([...bodies].filter(([, different]) => different.size > 1)).toEqual([]);
+  // Whatever was known when it was computed: with the late prices, or without them, and the same in the hour and the day.
+  const expected = expectationsOf(inputs);
+  for (let index = 0; index < USERS; index += 50) {
+    const userId = `user-${index}`;
+    const hour = portfolio.held({ userId, kind: 'hourly', periodStartMs: START })!;
+    const day = portfolio.held({ userId, kind: 'daily', periodStartMs: MIDNIGHT - DAY })!;
+    expect([day.peak_value, day.bottom_value]).toEqual([hour.peak_value, hour.bottom_value]);
+    expect(hour.bottom_value).toBe(expected(userId, 'hourly', START)!.bottom_value);
+  }
+  const again = portfolio.calls.length - 2 * USERS;
+  console.info(`${USERS} users, 3 kills: ${again} of ${portfolio.calls.length} callbacks were repeats`);
+}, 600_000);

@@ -1,0 +1,207 @@
+/** Callbacks that fail: the ladder, the dead letter, the replay, and what it means for the days behind them. */
+import { NotFoundError } from '../../client/errors.ts';
+import type { Operator } from '../../client/operator.ts';
+import { createOperator } from '../../client/operator.ts';
+import { loadConfig } from '../../config/load.ts';
+import type { RetryOutcome } from '../../workflows/account-callback/contract.ts';
+import type { CallbackBench } from './callbacks.ts';
+import { DAY, HOUR, MIDNIGHT, MINUTE, SECOND, positions, price, takeCallbackBench } from './callbacks.ts';
+import { eventually } from '../harness.ts';
+import { namespaceOf } from '../slots.ts';
+
+const LADDER_MS = [300, 500, 700, 900, 1_100];
+
+let bench: CallbackBench;
+let operator: Operator;
+beforeAll(async () => {
+  bench = await takeCallbackBench();
+  await bench.setClock(MIDNIGHT);
+  await bench.startService({
+    NOTIFICATION_CALLBACK_RETRY_LADDER: LADDER_MS.map((ms) => `${ms}ms`).join(),
+    NOTIFICATION_CALLBACK_TIMEOUT: '2s',
+  });
+  const { slot } = bench;
+  operator = createOperator({
+    temporal: slot.client,
+    db: slot.db,
+    redis: slot.redis,
+    namespace: namespaceOf(slot.slot),
+    uiUrl: 'http://ui.test',
+    intentsStream: 'notification:intents',
+  });
+});
+afterAll(() => bench.release());
+afterEach(async () => {
+  await bench.handle().terminate('end of a test');
+  bench.portfolio.heal();
+  await bench.empty();
+});
+
+const isRetryOutcome = (result: unknown): result is RetryOutcome =>
+  typeof result === 'object' && result !== null && 'isFull' in result;
+const callsOf = (userId: string, kind: 'hourly' | 'daily') =>
+  bench.calls(kind).filter((call) => call.userId === userId);
+const deadLetters = (userId: string) =>
+  bench.rows<{ kind: string; attempts: number; last_error: string }>(
+    'SELECT kind, attempts, last_error FROM notification.callback_dead_letters WHERE user_id = $1 ORDER BY kind',
+    [userId],
+  );
+const dailyDateOf = async (userId: string) => {
+  const [row] = await bench.rows<{ day: string }>(
+    "SELECT to_char(daily_date, 'YYYY-MM-DD') AS day FROM notification.callback_trackings WHERE user_id = $1",
+    [userId],
+  );
+  return row?.day;
+};
+
+test('C5 the ladder is 1 m, 5 m, 15 m, 1 h, 2 h', () => {
+  expect(loadConfig({}).values.NOTIFICATION_CALLBACK_RETRY_LADDER).toEqual(
+    [1, 5, 15, 60, 120].map((minutes) => minutes * MINUTE),
+  );
+});
+
+test('C5 C6 who fails for ever is tried five times more, then dropped with an error and a dead letter; a replay delivers it as it was', async () => {
+  const user = 'down/forever? &é';
+  await bench.store([
+    positions(user, MIDNIGHT - HOUR, '5', { BTC: '1' }),
+    positions('fine', MIDNIGHT - HOUR, '6', { BTC: '1' }),
+    price('BTC', MIDNIGHT - HOUR, '10'),
+  ]);
+  bench.portfolio.fail({ userId: user, failure: { kind: 'status', status: 500 } });
+  await bench.setClock(MIDNIGHT + 10 * MINUTE);
+  await eventually('both to be dropped', async () => (await deadLetters(user)).length === 2, 60_000);
+
+  for (const kind of ['hourly', 'daily'] as const) {
+    const calls = callsOf(user, kind);
+    expect([kind, calls.length]).toEqual([kind, 6]);
+    const gaps = calls.slice(1).map(({ at }, index) => at - calls[index]!.at);
+    for (const [index, gap] of gaps.entries()) expect(gap).toBeGreaterThanOrEqual(LADDER_MS[index]! - 50);
+    expect(new Set(calls.map(({ body }) => body)).size).toBe(1);
+    expect(callsOf('fine', kind)).toHaveLength(1);
+  }
+  expect(await deadLetters(user)).toEqual([
+    { kind: 'daily', attempts: 6, last_error: 'status 500: scripted failure' },
+    { kind: 'hourly', attempts: 6, last_error: 'status 500: scripted failure' },
+  ]);
+  const errors = bench.slot.logs.filter(({ event }) => event === 'callbacks.dropped');
+  expect(errors).toHaveLength(2);
+  expect(errors[0]).toMatchObject({ level: 'error', user_id: user, attempts: 6 });
+  // The day is given up: the next one need not wait for it.
+  expect(await dailyDateOf(user)).toBe('2026-03-28');
+  const { items } = await operator.callbacks.deadLetters({ userId: user });
+  expect(items.map(({ kind, link }) => [kind, typeof link])).toEqual(
+    expect.arrayContaining([
+      ['hourly', 'string'],
+      ['daily', 'string'],
+    ]),
+  );
+
+  bench.portfolio.heal();
+  expect(await operator.callbacks.countReplayable({ userId: user })).toBe(2);
+  expect(await operator.callbacks.replay({ userId: user }, { requestedBy: 'test' })).toBe(2);
+  await eventually('both to be delivered', async () =>
+    (['hourly', 'daily'] as const).every((kind) => callsOf(user, kind).at(-1)!.isAcknowledged),
+  );
+  for (const kind of ['hourly', 'daily'] as const) {
+    const calls = callsOf(user, kind);
+    expect([kind, calls.length]).toEqual([kind, 7]);
+    expect(new Set(calls.map(({ body, idempotencyKey }) => `${idempotencyKey} ${body}`)).size).toBe(1);
+  }
+  await eventually('nothing to wait', async () => (await operator.callbacks.failed()).items.length === 0);
+  // The dead letters stay, and cannot be replayed twice.
+  expect(await deadLetters(user)).toHaveLength(2);
+  await expect(operator.callbacks.replay({ userId: user }, { requestedBy: 'test' })).rejects.toThrow(
+    NotFoundError,
+  );
+}, 120_000);
+
+test('C6 who has a daily callback to be retried gets no new one before; its success goes on to the next day, and never back', async () => {
+  await bench.store([
+    positions('slow', MIDNIGHT - DAY - HOUR, '0', { BTC: '1' }),
+    positions('fine', MIDNIGHT - DAY - HOUR, '0', { BTC: '1' }),
+    price('BTC', MIDNIGHT - DAY - HOUR, '10'),
+  ]);
+  bench.portfolio.fail({ userId: 'slow', failure: { kind: 'reset' }, times: 28 });
+  await bench.setClock(MIDNIGHT + 10 * MINUTE);
+  const daysOf = (userId: string) =>
+    callsOf(userId, 'daily').map(
+      ({ body }) => (JSON.parse(body) as { period_start_ms: number }).period_start_ms,
+    );
+  await eventually('both days of the one that is fine', async () => daysOf('fine').length === 2);
+  // Only the first day of the other was tried, however often.
+  expect(new Set(daysOf('slow'))).toEqual(new Set([MIDNIGHT - 2 * DAY]));
+  expect(await dailyDateOf('slow')).toBe('2026-03-26');
+  await eventually('it to be settled', async () => (await dailyDateOf('fine')) === '2026-03-28');
+
+  bench.portfolio.heal();
+  await eventually('both days', async () => (await dailyDateOf('slow')) === '2026-03-28', 60_000);
+  expect(daysOf('slow').at(-1)).toBe(MIDNIGHT - DAY);
+  expect([...daysOf('slow')].sort()).toEqual(daysOf('slow'));
+
+  // An older day that is delivered later, as a replay does, leaves the newer one in force.
+  await bench.rows(
+    `INSERT INTO notification.callback_dead_letters
+     SELECT kind, user_id, period_start_ms, 6, 'old', '2026-03-27', NULL, NULL
+       FROM notification.callback_snapshots
+      WHERE kind = 'daily' AND user_id = 'slow' AND period_start_ms = $1`,
+    [MIDNIGHT - 2 * DAY],
+  );
+  const before = daysOf('slow').length;
+  await operator.callbacks.replay({ kind: 'daily' }, { requestedBy: 'test' });
+  await eventually('the replay', async () => daysOf('slow').length === before + 1);
+  await eventually('it to be settled', async () => (await operator.callbacks.failed()).items.length === 0);
+  expect(await dailyDateOf('slow')).toBe('2026-03-28');
+}, 120_000);
+
+test('C3 C5 one alarm tries 50 failed callbacks at most, and one that hangs delays no other', async () => {
+  const users = Array.from({ length: 120 }, (_, index) => `user-${index}`);
+  await bench.store([
+    ...users.map((user) => positions(user, MIDNIGHT + HOUR, '1', {})),
+    price('BTC', MIDNIGHT + HOUR, '10'),
+  ]);
+  for (const userId of users) bench.portfolio.fail({ userId, failure: { kind: 'reset' }, times: 1 });
+  await bench.setClock(MIDNIGHT + 2 * HOUR + 10 * MINUTE);
+  await eventually('all to be delivered', async () => {
+    const delivered = bench.calls('hourly').filter((call) => call.isAcknowledged);
+    return new Set(delivered.map(({ userId }) => userId).filter((id) => id.startsWith('user-'))).size === 120;
+  });
+  const batches = await eventually('all of it in the history', async () => {
+    const { events } = await bench.handle().fetchHistory();
+    const sizes = events!.flatMap((event) => {
+      const [payload] = event.activityTaskCompletedEventAttributes?.result?.payloads ?? [];
+      if (!payload?.data) return [];
+      const result: unknown = JSON.parse(Buffer.from(payload.data).toString());
+      return isRetryOutcome(result) ? [result.delivered + result.failed] : [];
+    });
+    return sizes.reduce((sum, size) => sum + size, 0) >= 120 && sizes;
+  });
+  expect(Math.max(...batches)).toBe(50);
+  expect(batches.reduce((sum, size) => sum + size, 0)).toBe(120);
+}, 120_000);
+
+test('C5 redirects, refusals, silence and broken connections are failures; a long answer is not read', async () => {
+  const users = ['moved', 'gone', 'silent', 'broken'];
+  await bench.store(users.map((user) => positions(user, MIDNIGHT + HOUR, '1', {})));
+  const fail = (userId: string, failure: Parameters<typeof bench.portfolio.fail>[0]['failure']) =>
+    bench.portfolio.fail({ userId, failure, times: 1 });
+  fail('moved', { kind: 'status', status: 307, location: `${bench.portfolio.url}/elsewhere` });
+  fail('gone', { kind: 'status', status: 404 });
+  fail('silent', { kind: 'hang' });
+  fail('broken', { kind: 'reset' });
+  await bench.setClock(MIDNIGHT + 2 * HOUR + 10 * MINUTE);
+  await eventually('all to be delivered', async () =>
+    users.every((user) => callsOf(user, 'hourly').some(({ isAcknowledged }) => isAcknowledged)),
+  );
+  for (const user of users) expect([user, callsOf(user, 'hourly').length]).toEqual([user, 2]);
+  const reasons = bench.slot.logs
+    .filter((line) => line.msg === 'account callback failed' && users.includes(String(line['user_id'])))
+    .map((line) => `${String(line['user_id'])}: ${String(line['reason'])}`);
+  expect(reasons).toEqual(
+    expect.arrayContaining([
+      'moved: status 307: scripted failure',
+      'gone: status 404: scripted failure',
+      `silent: no answer within ${2 * SECOND} ms`,
+      expect.stringContaining('broken: '),
+    ]),
+  );
+}, 60_000);

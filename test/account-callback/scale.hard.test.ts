@@ -1,0 +1,127 @@
+/**
+ * Many users over four shards cross an hour and a midnight. 2,000 of them; NOTIFICATION_TEST_CALLBACK_USERS asks for
+ * another number.
+ */
+import type { CallbackInput } from '../../api/account-callback/input.ts';
+import type { CallbackBench } from './callbacks.ts';
+import {
+  DAY,
+  HOUR,
+  MIDNIGHT,
+  MINUTE,
+  expectationsOf,
+  positions,
+  price,
+  takeCallbackBench,
+} from './callbacks.ts';
+import { eventually } from '../harness.ts';
+
+const USERS = Number(process.env['NOTIFICATION_TEST_CALLBACK_USERS'] ?? 2_000);
+const SHARDS = 4;
+const SYMBOLS = ['BTC', 'ETH', 'SOL', 'DOGE', 'LINK', 'ARB'];
+const LIMIT_MS = 300_000 + USERS * 60;
+
+let bench: CallbackBench;
+beforeAll(async () => {
+  bench = await takeCallbackBench();
+});
+afterAll(() => bench.release());
+
+const START = MIDNIGHT - HOUR;
+const userOf = (index: number) => `user-${index}`;
+
+/** The same numbers in each run, and no two users alike. */
+function inputsOf(): CallbackInput[] {
+  let seed = 42;
+  const next = (below: number) => (seed = (seed * 1_103_515_245 + 12_345) % 2_147_483_648) % below;
+  const ticks = SYMBOLS.flatMap((symbol) =>
+    Array.from({ length: 61 }, (_, minute) =>
+      price(symbol, START + minute * MINUTE + next(500), `${next(90_000) + 1}.${next(1_000_000)}`),
+    ),
+  );
+  const before = SYMBOLS.map((symbol) => price(symbol, START - MINUTE, String(next(90_000) + 1)));
+  const held = Array.from({ length: USERS }, (_, index) => {
+    const first = next(SYMBOLS.length);
+    const symbols = Array.from({ length: 3 }, (_, offset) => SYMBOLS[(first + offset) % SYMBOLS.length]!);
+    const coefficients = Object.fromEntries(
+      symbols.map((symbol) => [symbol, `${next(3) === 0 ? '-' : ''}${next(50)}.${next(100_000)}`]),
+    );
+    return positions(userOf(index), START, `${next(1_000_000)}.${next(100)}`, coefficients);
+  });
+  return [...before, ...ticks, ...held];
+}
+
+test(
+  'C1 C2 C3 C4 C5 each user gets one hourly and one daily callback with the right values, and 3 % that hang or fail hold up nobody',
+  async () => {
+    const inputs = inputsOf();
+    for (let at = 0; at < inputs.length; at += 5_000) await bench.store(inputs.slice(at, at + 5_000));
+    // Some of the failing ones hang, the others refuse.
+    const failing = new Set<string>();
+    for (let index = 0; index < USERS; index += 33) {
+      failing.add(userOf(index));
+      const failure =
+        index % 6 === 0 ? ({ kind: 'hang' } as const) : ({ kind: 'status', status: 503 } as const);
+      bench.portfolio.fail({ userId: userOf(index), failure });
+    }
+    const others = USERS - failing.size;
+
+    await bench.setClock(MIDNIGHT + 5 * MINUTE, SHARDS);
+    const began = performance.now();
+    await bench.startService({
+      NOTIFICATION_CALLBACK_SHARDS: String(SHARDS),
+      // Longer than the others may take: who hangs still does when they are through. With very many users less, because
+      // not all pages with somebody who hangs can be under way at once; and more than a machine at its limit needs.
+      NOTIFICATION_CALLBACK_TIMEOUT: USERS > 5_000 ? '20s' : '30m',
+      NOTIFICATION_CALLBACK_RETRY_LADDER: '24h',
+    });
+    await eventually(
+      'all but those that fail to have both callbacks',
+      async () => bench.portfolio.calls.filter(({ isAcknowledged }) => isAcknowledged).length >= 2 * others,
+      LIMIT_MS,
+    );
+    const tookMs = performance.now() - began;
+    const { calls } = bench.portfolio;
+    const firstAt = calls[0]!.at;
+    const deliveringMs = Math.max(...calls.map(({ at }) => at)) - firstAt;
+    console.info(
+      `${USERS} users over ${SHARDS} shards: ${calls.length} callbacks in ${Math.round(deliveringMs)} ms, ` +
+        `${Math.round((calls.length * 1_000) / deliveringMs)}/s; ${Math.round(tookMs)} ms from the start of the service`,
+    );
+
+    const expected = expectationsOf(inputs);
+    const seen = new Set<string>();
+    for (const { userId, kind, body, idempotencyKey } of calls) {
+      const key = `${kind} ${userId}`;
+      expect([key, seen.has(key)]).toEqual([key, false]);
+      seen.add(key);
+      const periodStartMs = kind === 'hourly' ? START : MIDNIGHT - DAY;
+      expect([key, JSON.parse(body)]).toEqual([key, expected(userId, kind, periodStartMs)]);
+      expect(idempotencyKey).toBe(`${kind}/${periodStartMs}/${userId}`);
+    }
+    expect(seen.size).toBe(2 * USERS);
+
+    // Batches of at most 500, as the histories have them.
+    const states = await Promise.all(Array.from({ length: SHARDS }, (_, shard) => bench.status(shard)));
+    for (const { lastAlarm } of states) {
+      const { resumed = 0, daily = 0, hourly = 0 } = lastAlarm ?? {};
+      expect(resumed + daily + hourly).toBeLessThanOrEqual(500);
+    }
+    const perShard = await bench.rows<{ shard: number; users: number }>(
+      'SELECT shard, count(*)::int AS users FROM notification.callback_trackings GROUP BY shard ORDER BY shard',
+    );
+    expect(perShard.map(({ shard }) => shard)).toEqual([0, 1, 2, 3]);
+    for (const { users } of perShard) {
+      expect(users).toBeGreaterThan(USERS / 8);
+      expect(users).toBeLessThan(USERS / 2);
+    }
+    // Those that hang are pending still, the ones that refused wait for their retry.
+    await eventually('all outcomes to be written', async () => {
+      const left = await bench.rows<{ user_id: string }>(
+        "SELECT user_id FROM notification.callback_snapshots WHERE status <> 'delivered'",
+      );
+      return left.length === 2 * failing.size && left.every(({ user_id }) => failing.has(user_id));
+    });
+  },
+  2 * LIMIT_MS,
+);

@@ -1,0 +1,462 @@
+/**
+ * Records the histories that test/histories/replay.service.test.ts replays: `npm run histories:record`. Run it after a workflow has been
+ * changed on purpose, and keep the old files for as long as executions of the old code may still be open.
+ */
+import { execFileSync } from 'node:child_process';
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { hostname } from 'node:os';
+import path from 'node:path';
+import { findTemporalCli } from '../../dev/servers/temporal-cli.ts';
+import { loadConfig } from '../../config/load.ts';
+import { accountCallbackWorkflowId } from '../../workflows/account-callback/contract.ts';
+import type { ChannelState } from '../../workflows/intent/channel-contract.ts';
+import {
+  PAUSE_UPDATE,
+  RESUME_UPDATE,
+  STATE_QUERY,
+  channelWorkflowId,
+} from '../../workflows/intent/channel-contract.ts';
+import {
+  INTENT_TASK_QUEUE,
+  REPLAY_SIGNAL,
+  RETENTION_SCHEDULE_ID,
+  ROUTE_WORKFLOW,
+  batchWorkflowId,
+  notificationWorkflowId,
+  routeWorkflowId,
+} from '../../workflows/intent/contract.ts';
+import {
+  MOBILE_REPLAY_SIGNAL,
+  MOBILE_PUSH_WORKFLOW,
+  MOBILE_RETENTION_WORKFLOW,
+  MOBILE_TASK_QUEUE,
+  mobilePushWorkflowId,
+} from '../../workflows/mobile-push/contract.ts';
+import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
+import {
+  CONFIGURE_CRAWLER_UPDATE,
+  SYMBOL_REGISTRY,
+  symbolConfigWorkflowId,
+} from '../../workflows/symbol-config/contract.ts';
+import {
+  CLOSE_UPDATE,
+  DELETE_CONNECTIONS_UPDATE,
+  FLUSH_AND_SMP_DELETE_SIGNAL,
+  ONLINE_SIGNAL,
+  OPEN_UPDATE,
+  PAUSE_SIGNAL,
+  RESUME_SIGNAL,
+  ROTATE_QUEUE_UPDATE,
+  SUBSCRIPTION_TASK_QUEUE,
+  SWEEP_WORKFLOW,
+  TOGGLE_CONNECTIONS_UPDATE,
+} from '../../workflows/subscription/contract.ts';
+import { HOUR, MIDNIGHT, MINUTE, positions, price, takeCallbackBench } from '../account-callback/callbacks.ts';
+import { tokenWorkflowId } from '../../workflows/subscription/token-contract.ts';
+import { publishTurn } from '../intent/entries.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, takeSlot } from '../harness.ts';
+import { QUICK, withMobilePush } from '../mobile-push/jobs.ts';
+import { newDevice } from '../subscription/router-agent.ts';
+import { takeSubscriptionAgent } from '../subscription/agent.ts';
+import { takeSymbolRegistry } from '../symbol-config/registry.ts';
+import { errorOf, takeTokenAgent } from '../subscription/token-agent.ts';
+
+const GATEWAY = 'gateway:client-events';
+
+let slot: Slot;
+beforeAll(async () => {
+  slot = await takeSlot();
+  await slot.startService({
+    NOTIFICATION_ROUTE_BACKOFF_MIN: '100ms',
+    NOTIFICATION_ROUTE_BACKOFF_MAX: '200ms',
+  });
+});
+afterAll(() => slot.release());
+
+const publish = (idempotencyKey: string, recipientUserIds?: string[]) =>
+  publishTurn(slot.redis, idempotencyKey, recipientUserIds);
+
+const ended = (workflowId: string, { client }: Slot = slot) =>
+  eventually(`${workflowId} to end`, async () => {
+    const { status } = await client.workflow.getHandle(workflowId).describe();
+    return status.name !== 'RUNNING';
+  });
+
+/** Written by the CLI: its JSON is what operators export from the Web UI as well. */
+async function record(name: string, workflowId: string, { client, endpoints }: Slot = slot): Promise<void> {
+  const cli = await findTemporalCli({
+    cliPath: loadConfig().values.TEMPORAL_CLI_PATH,
+    report: () => undefined,
+  });
+  const { namespace } = client.options;
+  const address = endpoints.temporalAddress!;
+  const where = ['--address', address, '--namespace', namespace, '--workflow-id', workflowId];
+  const history = execFileSync(cli, ['workflow', 'show', ...where, '--output', 'json'], { encoding: 'utf8' });
+  const compact = JSON.stringify(JSON.parse(history));
+  // Stack traces, identities and sticky queues name the machine that recorded.
+  const anonymous = compact
+    .replaceAll(`${path.dirname(import.meta.dirname)}/`, '')
+    .replaceAll(new RegExp(`\\d+@${hostname()}`, 'g'), 'recorder');
+  const folder = path.join(import.meta.dirname, 'histories');
+  mkdirSync(folder, { recursive: true });
+  writeFileSync(path.join(folder, `${name}.json`), `${anonymous}\n`);
+}
+
+test('a notification and its routes, all well', async () => {
+  const id = await publish('well', ['user-1']);
+  await ended(notificationWorkflowId(id));
+  await record('notification-published', notificationWorkflowId(id));
+  await record('route-published', routeWorkflowId(id, 'push:user:user-1'));
+});
+
+test('a notification that waits for the User Service, and a duplicate', async () => {
+  slot.userService.fail({ failure: { kind: 'status', status: 500 }, times: 2 });
+  const id = await publish('waits', ['user-1']);
+  await ended(notificationWorkflowId(id));
+  await record('notification-waited', notificationWorkflowId(id));
+});
+
+test('a route that fails and recovers, one that is deferred, one that is dead-lettered', async () => {
+  await slot.redis.set(GATEWAY, 'not a stream');
+  const recovering = await publish('recovers', ['user-1']);
+  await eventually('a failed attempt', async () => {
+    const { rows } = await slot.db.query(
+      "SELECT 1 FROM notification.routes WHERE notification_id = $1 AND status = 'failed'",
+      [recovering],
+    );
+    return rows.length > 0;
+  });
+  await slot.redis.del(GATEWAY);
+  await ended(routeWorkflowId(recovering, 'push:user:user-1'));
+  await record('route-recovered', routeWorkflowId(recovering, 'push:user:user-1'));
+
+  await slot.redis.set(GATEWAY, 'not a stream');
+  const dying = await publish('dies', ['user-1']);
+  await ended(notificationWorkflowId(dying));
+  await record('route-dead-lettered', routeWorkflowId(dying, 'push:user:user-1'));
+  await record('notification-with-dead-letter', notificationWorkflowId(dying));
+  await slot.redis.del(GATEWAY);
+});
+
+test('a large notification in batches', async () => {
+  const id = await publish(
+    'large',
+    Array.from({ length: 130 }, (_, index) => `user-${index + 1}`),
+  );
+  await ended(notificationWorkflowId(id));
+  await record('notification-in-batches', notificationWorkflowId(id));
+  await record('batch', batchWorkflowId(id, 0));
+});
+
+test('notifications that make first attempts themselves: all well, one route in trouble, a large one in trouble', async () => {
+  const other = await takeSlot();
+  try {
+    await other.startService({
+      NOTIFICATION_ROUTE_DISPATCH: 'on_failure',
+      NOTIFICATION_ROUTE_BACKOFF_MIN: '100ms',
+      NOTIFICATION_ROUTE_BACKOFF_MAX: '200ms',
+    });
+    const recordedAs = async (name: string, key: string, recipients: number) => {
+      const users = Array.from({ length: recipients }, (_, index) => `user-${index + 1}`);
+      const id = await publishTurn(other.redis, key, users);
+      const handle = other.client.workflow.getHandle(notificationWorkflowId(id));
+      await eventually(`${name} to end`, async () => (await handle.describe()).status.name !== 'RUNNING');
+      await record(name, handle.workflowId, other);
+      return id;
+    };
+    await recordedAs('notification-on-failure', 'well', 1);
+    await other.redis.set(GATEWAY, 'not a stream');
+    const id = await recordedAs('notification-on-failure-dead-letter', 'dies', 1);
+    await record('route-after-first-attempt', routeWorkflowId(id, 'push:user:user-1'), other);
+    const large = await recordedAs('notification-on-failure-in-batches', 'large', 130);
+    await record('batch-on-failure', batchWorkflowId(large, 0), other);
+  } finally {
+    await other.release();
+  }
+});
+
+test('a dead-lettered route that is replayed, by signal and by reset', async () => {
+  await slot.redis.set(GATEWAY, 'not a stream');
+  const id = await publish('replayed', ['user-1']);
+  const workflowId = routeWorkflowId(id, 'push:user:user-1');
+  await ended(notificationWorkflowId(id));
+  await slot.client.workflow.signalWithStart(ROUTE_WORKFLOW, {
+    workflowId,
+    taskQueue: INTENT_TASK_QUEUE,
+    args: [{ notificationId: id, routeRef: 'push:user:user-1' }],
+    workflowIdReusePolicy: 'ALLOW_DUPLICATE_FAILED_ONLY',
+    signal: REPLAY_SIGNAL,
+    signalArgs: [{ requestedBy: 'recorder' }],
+  });
+  await ended(workflowId);
+  await record('route-replayed-in-vain', workflowId);
+  await slot.redis.del(GATEWAY);
+  const { runId } = await slot.client.workflow.getHandle(workflowId).describe();
+  const { events } = await slot.client.workflow.getHandle(workflowId).fetchHistory();
+  const last = events!.filter((event) => event.workflowTaskCompletedEventAttributes).at(-1)!;
+  await slot.client.workflowService.resetWorkflowExecution({
+    namespace: slot.client.options.namespace,
+    workflowExecution: { workflowId, runId },
+    workflowTaskFinishEventId: last.eventId ?? null,
+    requestId: runId,
+    reason: 'recorded',
+  });
+  await ended(workflowId);
+  await record('route-reset', workflowId);
+});
+
+test('a channel that is paused and resumed, and a route that waited for it', async () => {
+  const push = slot.client.workflow.getHandle(channelWorkflowId('push'));
+  await push.executeUpdate(PAUSE_UPDATE, { args: [{ reason: 'recorded' }] });
+  const id = await publish('paused', ['user-1']);
+  const workflowId = routeWorkflowId(id, 'push:user:user-1');
+  await eventually('the route to wait', async () => {
+    const { events } = await slot.client.workflow.getHandle(workflowId).fetchHistory();
+    return events?.some((event) => event.upsertWorkflowSearchAttributesEventAttributes);
+  });
+  await push.executeUpdate(RESUME_UPDATE, { args: [{}] });
+  await ended(workflowId);
+  await eventually('the drain to end', async () => {
+    const { status } = await push.query<ChannelState>(STATE_QUERY);
+    return status === 'open';
+  });
+  await record('route-paused', workflowId);
+  await record('channel', channelWorkflowId('push'));
+});
+
+test('a notification that is cancelled, and its route', async () => {
+  await slot.client.workflow.getHandle(channelWorkflowId('push')).executeUpdate(PAUSE_UPDATE, { args: [{}] });
+  const id = await publish('cancelled', ['user-1']);
+  const workflowId = routeWorkflowId(id, 'push:user:user-1');
+  await eventually('the route to wait', async () => {
+    const { events } = await slot.client.workflow.getHandle(workflowId).fetchHistory();
+    return events?.some((event) => event.upsertWorkflowSearchAttributesEventAttributes);
+  });
+  await slot.client.workflow.getHandle(notificationWorkflowId(id)).cancel();
+  await ended(notificationWorkflowId(id));
+  await ended(workflowId);
+  await record('notification-cancelled', notificationWorkflowId(id));
+  await record('route-cancelled', workflowId);
+});
+
+test('the reader of the stream, and a retention run', async () => {
+  await record('stream-bridge', bridgeWorkflowId('notification:intents'));
+  const schedule = slot.client.schedule.getHandle(RETENTION_SCHEDULE_ID);
+  await schedule.trigger();
+  const workflowId = await eventually('a retention run', async () => {
+    const { info } = await schedule.describe();
+    const [action] = info.recentActions;
+    return action?.action.workflow.workflowId;
+  });
+  await ended(workflowId);
+  await record('retention', workflowId);
+});
+
+test('mobile pushes: sent, partly, in vain and replayed, stopped, cancelled', async () => {
+  const mobile = await withMobilePush(slot);
+  await slot.startService({ ...QUICK, NOTIFICATION_MOBILE_SEND_ATTEMPTS: '2' });
+  const recordJob = async (name: string, jobId: string) => {
+    await ended(mobilePushWorkflowId(jobId));
+    await record(`mobile-push-${name}`, mobilePushWorkflowId(jobId));
+  };
+  const down = { kind: 'error', error: 'UNAVAILABLE' } as const;
+
+  const sent = await mobile.userWith('phone', 'tablet');
+  await recordJob('sent', await mobile.publishTo(sent.userId));
+  await recordJob('without-devices', await mobile.publishTo('nobody'));
+
+  const mixed = await mobile.userWith('fine', 'stale', 'odd', 'flaky');
+  slot.fcm.fail({ token: 'stale', failure: { kind: 'error', error: 'UNREGISTERED' } });
+  slot.fcm.fail({ token: 'odd', failure: { kind: 'error', error: 'INVALID_ARGUMENT' } });
+  slot.fcm.fail({ token: 'flaky', failure: down, times: 1 });
+  await recordJob('partial', await mobile.publishTo(mixed.userId));
+
+  const { userId } = await mobile.userWith('down');
+  slot.fcm.fail({ token: 'down', failure: down });
+  const failed = await mobile.publishTo(userId);
+  await recordJob('failed', failed);
+  slot.fcm.heal();
+  await slot.client.workflow.signalWithStart(MOBILE_PUSH_WORKFLOW, {
+    workflowId: mobilePushWorkflowId(failed),
+    taskQueue: MOBILE_TASK_QUEUE,
+    args: [{ jobId: failed }],
+    workflowIdReusePolicy: 'ALLOW_DUPLICATE_FAILED_ONLY',
+    signal: MOBILE_REPLAY_SIGNAL,
+  });
+  await recordJob('replayed', failed);
+
+  const refused = await mobile.userWith('refused', 'waiting');
+  slot.fcm.fail({ token: 'waiting', failure: { ...down, retryAfter: '60' } });
+  slot.fcm.fail({ token: 'refused', failure: down, times: 1 });
+  slot.fcm.fail({ token: 'refused', failure: { kind: 'error', error: 'UNAUTHENTICATED' } });
+  await recordJob('refused', await mobile.publishTo(refused.userId));
+
+  const cancelled = await mobile.userWith('cancelled');
+  slot.fcm.fail({ token: 'cancelled', failure: { ...down, retryAfter: '60' } });
+  const jobId = await mobile.publishTo(cancelled.userId);
+  await eventually('the first attempt', async () => mobile.requests()['cancelled'] === 1);
+  await slot.client.workflow.getHandle(mobilePushWorkflowId(jobId)).cancel();
+  await recordJob('cancelled', jobId);
+
+  const run = await slot.client.workflow.start(MOBILE_RETENTION_WORKFLOW, {
+    workflowId: 'mobile-retention-recorded',
+    taskQueue: MOBILE_TASK_QUEUE,
+  });
+  await run.result();
+  await record('mobile-retention', run.workflowId);
+});
+
+test('symbol configuration that changes, fails at some targets, recovers and is reconciled', async () => {
+  const registry = await takeSymbolRegistry();
+  const { handle, targets } = registry;
+  const service = await registry.startService({
+    NOTIFICATION_SYMBOL_RETRY_LADDER: '200ms,400ms,1h',
+    NOTIFICATION_SYMBOL_RECONCILIATION_INTERVAL: '5s',
+  });
+  await registry.settled();
+  targets.fail({ target: 'us-east-collector', failure: { kind: 'hang' } });
+  targets.fail({ target: 'us-east-alert-1', failure: { kind: 'status', status: 500 }, times: 3 });
+  await registry.write(['LINK']);
+  await registry.tell();
+  await eventually('a round that somebody holds up', async () =>
+    targets.targets.some(({ name }) => targets.held(name).version === 2),
+  );
+  await registry.write(['ARB']);
+  await registry.tell();
+  await eventually('the next change beside it', async () => targets.held('us-east-alert-2').version === 3);
+  targets.heal();
+  await registry.settled();
+  await handle.executeUpdate(CONFIGURE_CRAWLER_UPDATE, { args: [{ enabled: true, intervalMs: 1_000 }] });
+  await targets.loseState('us-east-alert-3');
+  await eventually('a crawl', async () => targets.held('us-east-alert-3').source === 'push');
+  await registry.settled();
+  await service.stop();
+  await record('symbol-config', symbolConfigWorkflowId(SYMBOL_REGISTRY), registry.slot);
+  await registry.release();
+});
+
+test('account callbacks of an hour and a day, with one that hangs, one that is retried and one that is dropped', async () => {
+  const bench = await takeCallbackBench();
+  await bench.store([
+    ...['fine', 'hangs', 'recovers', 'down'].map((user) =>
+      positions(user, MIDNIGHT - HOUR, '1', { BTC: '1' }),
+    ),
+    price('BTC', MIDNIGHT - HOUR, '10'),
+  ]);
+  bench.portfolio.fail({ userId: 'hangs', failure: { kind: 'hang' }, times: 1 });
+  bench.portfolio.fail({ userId: 'recovers', failure: { kind: 'reset' }, times: 1 });
+  bench.portfolio.fail({ userId: 'down', failure: { kind: 'status', status: 500 } });
+  await bench.setClock(MIDNIGHT + MINUTE);
+  const service = await bench.startService({
+    NOTIFICATION_CALLBACK_TIMEOUT: '2s',
+    NOTIFICATION_CALLBACK_RETRY_LADDER: '200ms,400ms',
+  });
+  await eventually('an alarm that waits for prices', async () => {
+    const { nextAlarm } = await bench.status();
+    return nextAlarm?.interval === 'waiting';
+  });
+  await bench.store([price('BTC', MIDNIGHT, '11')]);
+  await bench.runNow();
+  await eventually('all to be settled', async () => {
+    const { dropped, nextAlarm } = await bench.status();
+    return dropped === 2 && nextAlarm?.interval === 'steady';
+  });
+  await bench.runNow();
+  await service.stop();
+  await record('account-callback', accountCallbackWorkflowId(0), bench.slot);
+  await bench.release();
+});
+
+test('a token that is registered, verified, taken over, refused and deleted', async () => {
+  const agent = await takeTokenAgent({ smp: 0 });
+  const service = await agent.startWith();
+  const tokens = agent.tokensOf('recorded');
+  await agent.activate(tokens, 'INSTANT');
+  await Promise.all([tokens.check(), tokens.register(tokens.device, 'PERIODIC')]);
+  await errorOf(tokens.check(newDevice()));
+  agent.routers.ntf[0]!.fail({ failure: { kind: 'reset' }, subject: 'TCRN', times: 1 });
+  await tokens.register(tokens.device, 'INSTANT');
+  await agent.activate(tokens, 'PERIODIC', newDevice());
+  await tokens.delete();
+  await service.stop();
+  await record('subscription-token', tokenWorkflowId('recorded'), agent.slot);
+  await agent.release();
+});
+
+test('subscriptions: keys that fail for now, checks, a record given up, an agent that is paused, flushed and closed', async () => {
+  const agent = await takeSubscriptionAgent({ smpVersion: 16 });
+  await agent.start({ NOTIFICATION_SUBSCRIPTION_FIRST_CHECK: '2s' });
+  await agent.activateToken();
+  const [smp] = agent.routers.smp;
+  const [ntf] = agent.routers.ntf;
+  const server = smp!.address;
+  const ofPool = (pool: 'ntf-smp' | 'ntf-ntf') =>
+    agent.worker(pool, pool === 'ntf-smp' ? server : ntf!.address);
+
+  smp!.fail({ failure: { kind: 'reset' }, subject: 'NKEY', times: 2 });
+  const connIds = await agent.create([
+    { userId: 1, server },
+    { userId: 2, server },
+  ]);
+  await agent.active(connIds);
+  await ended(ofPool('ntf-smp').workflowId, agent.slot);
+  await record('subscription-worker-retried', ofPool('ntf-smp').workflowId, agent.slot);
+
+  ntf!.fail({ failure: { kind: 'error', code: 'QUOTA' }, subject: 'SCHK', times: 1 });
+  await eventually('a check', async () =>
+    (await agent.records()).some(({ status }) => status === 'CREATED ACTIVE'),
+  );
+  await agent.supervisor.signal(PAUSE_SIGNAL);
+  await agent.command('create', connIds);
+  await agent.supervisor.signal(ONLINE_SIGNAL, false);
+  await agent.supervisor.signal(RESUME_SIGNAL);
+  await agent.supervisor.signal(ONLINE_SIGNAL, true);
+  await agent.idle();
+  await agent.update(ROTATE_QUEUE_UPDATE, { connId: connIds[0], server });
+  await agent.update(TOGGLE_CONNECTIONS_UPDATE, { connIds: [connIds[1]], enable: false });
+  await agent.active([connIds[0]!]);
+  await record('subscription-worker-waiting', ofPool('ntf-ntf').workflowId, agent.slot);
+  await agent.update(DELETE_CONNECTIONS_UPDATE, { connIds: [connIds[1]] });
+  await agent.update(CLOSE_UPDATE);
+  await ended(ofPool('ntf-ntf').workflowId, agent.slot);
+  await record('subscription-worker-closed', ofPool('ntf-ntf').workflowId, agent.slot);
+  await agent.update(OPEN_UPDATE);
+  await agent.supervisor.signal(FLUSH_AND_SMP_DELETE_SIGNAL, {});
+  await eventually('the end of all subscriptions', async () => (await agent.records()).length === 0);
+  await agent.idle();
+  await record('subscription-supervisor', agent.supervisor.workflowId, agent.slot);
+
+  const sweep = await agent.slot.client.workflow.start(SWEEP_WORKFLOW, {
+    workflowId: 'subscription-sweep-recorded',
+    taskQueue: SUBSCRIPTION_TASK_QUEUE,
+  });
+  await sweep.result();
+  await record('subscription-sweep', sweep.workflowId, agent.slot);
+  await agent.release();
+});
+
+test('a subscription worker that dies, is woken again, and goes on in another run', async () => {
+  const agent = await takeSubscriptionAgent({ smpVersion: 16 });
+  await agent.start();
+  await agent.activateToken();
+  const [smp] = agent.routers.smp;
+  const worker = agent.worker('ntf-smp', smp!.address);
+  smp!.fail({ failure: { kind: 'reset' }, subject: 'NKEY' });
+  const [connId] = await agent.create([{ userId: 1, server: smp!.address }]);
+  const { runId } = await eventually('its worker', () => worker.describe());
+  await eventually('its next run', async () => (await worker.describe()).runId !== runId, 60_000);
+  smp!.heal();
+  await agent.active([connId!]);
+  await ended(worker.workflowId, agent.slot);
+  await record('subscription-worker-continued', worker.workflowId, agent.slot);
+
+  await agent.rows("UPDATE subscriptions.ntf_tokens SET auth_private_key = 'broken'");
+  const [second] = await agent.create([{ userId: 1, server: smp!.address }]);
+  const dying = agent.worker('ntf-ntf', agent.routers.ntf[0]!.address);
+  await eventually('a death', async () => (await agent.events()).length > 0, 60_000);
+  await eventually('its end', async () => (await dying.describe()).status.name === 'COMPLETED', 90_000);
+  await record('subscription-worker-died', dying.workflowId, agent.slot);
+  expect(await agent.record(second!)).toMatchObject({ status: 'KEY' });
+  await agent.release();
+}, 240_000);

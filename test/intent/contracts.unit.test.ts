@@ -1,0 +1,498 @@
+/** The YAML contracts, the zod schemas, the catalog, the FlatBuffers schema and the code say the same. */
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { Ajv2020 } from 'ajv/dist/2020.js';
+import { parse } from 'yaml';
+import { z } from 'zod';
+import {
+  AUDIENCE_KINDS,
+  CATALOG,
+  NOTIFICATION_TYPES,
+  PAYLOAD_SCHEMAS,
+  PUSH_NOTIFICATION_TYPES,
+  audiencesOf,
+  channelsOf,
+} from '../../api/intent/catalog.ts';
+import type { NotificationType } from '../../api/intent/catalog.ts';
+import { OPTIONAL_ENVELOPE_FIELDS, REQUIRED_ENVELOPE_FIELDS, parseIntent } from '../../api/intent/entry.ts';
+import {
+  emailAddressSchema,
+  mailCommandPayloadSchema,
+  mailEntryFields,
+} from '../../api/intent/mail-command.ts';
+import { gatewayEntryFields } from '../../api/intent/push-event.ts';
+import { subjectNotFoundSchema, userPath, userSchema } from '../../api/intent/user-service.ts';
+
+/** As much of JSON Schema as is looked into here. */
+interface Schema {
+  $ref?: string;
+  allOf?: Schema[];
+  type?: string;
+  const?: string;
+  enum?: string[];
+  required?: string[];
+  properties?: Record<string, Schema>;
+  contentSchema?: Schema;
+  examples?: unknown[];
+}
+interface Message {
+  'x-channels'?: Record<string, string[]>;
+  payload: Schema;
+  examples?: { payload: Record<string, string> }[];
+}
+interface AsyncApi {
+  channels: Record<string, { address: string; messages: Record<string, Message> }>;
+}
+interface MediaType {
+  schema: Schema;
+  example?: unknown;
+  examples?: Record<string, { value: unknown }>;
+}
+interface OpenApi {
+  paths: Record<
+    string,
+    { get: { responses: Record<string, { content: { 'application/json': MediaType } }> } }
+  >;
+  components: { schemas: Record<string, Schema> };
+}
+
+const API = path.join(import.meta.dirname, '../../api');
+const readYaml = (file: string): unknown => parse(readFileSync(path.join(API, file), 'utf8'));
+
+const asyncApi = readYaml('intents-asyncapi.yaml') as AsyncApi;
+const probeApi = readYaml('probe-openapi.yaml') as OpenApi;
+const userApi = readYaml('user-service-openapi.yaml') as OpenApi;
+
+const ajv = new Ajv2020({ strict: false, allErrors: true });
+ajv.addSchema(asyncApi, 'asyncapi');
+ajv.addSchema(probeApi, 'probe');
+ajv.addSchema(userApi, 'user');
+
+/** What a place in one of the three documents says about a value; references in it are followed. */
+function problems(document: string, pointer: string[], value: unknown): string[] {
+  const escaped = pointer.map((part) => encodeURIComponent(part.replaceAll('~', '~0').replaceAll('/', '~1')));
+  const validate = ajv.getSchema(`${document}#/${escaped.join('/')}`);
+  if (validate === undefined) throw new Error(`no ${pointer.join('/')} in ${document}`);
+  return validate(value) === true
+    ? []
+    : (validate.errors ?? []).map((error) => `${error.instancePath} ${error.message}`);
+}
+
+function resolved(schema: Schema | undefined, document: object = asyncApi): Schema {
+  if (schema === undefined) throw new Error('no such schema');
+  if (schema.$ref === undefined) return schema;
+  const target = schema.$ref
+    .split('/')
+    .slice(1)
+    .reduce((place: unknown, part) => (place as Record<string, unknown>)[part], document);
+  return resolved(target as Schema, document);
+}
+
+function messagesAt(address: string): [channel: string, messages: Record<string, Message>] {
+  const found = Object.entries(asyncApi.channels).find(([, channel]) => channel.address === address);
+  if (found === undefined) throw new Error(`no channel with address ${address}`);
+  return [found[0], found[1].messages];
+}
+
+function onlyMessageAt(address: string): { pointer: string[]; message: Message } {
+  const [channel, messages] = messagesAt(address);
+  const [[name, message] = []] = Object.entries(messages);
+  if (name === undefined || message === undefined) throw new Error(`no message at ${address}`);
+  return { pointer: ['channels', channel, 'messages', name, 'payload'], message };
+}
+
+const [intentChannel, intentMessages] = messagesAt('notification:intents');
+
+function intentMessage(type: NotificationType): Message {
+  const message = intentMessages[type];
+  if (message === undefined) throw new Error(`no message ${type}`);
+  return message;
+}
+
+const entryPointer = (type: NotificationType): string[] => [
+  'channels',
+  intentChannel,
+  'messages',
+  type,
+  'payload',
+];
+const payloadPointer = (type: NotificationType): string[] => [
+  ...entryPointer(type),
+  'properties',
+  'payload_json',
+  'contentSchema',
+];
+const payloadSchemaOf = (type: NotificationType): Schema =>
+  resolved(intentMessage(type).payload.properties?.['payload_json']?.contentSchema);
+
+function examplePayloadOf(type: NotificationType): Record<string, unknown> {
+  const [example] = payloadSchemaOf(type).examples ?? [];
+  if (example === undefined) throw new Error(`no example of ${type}`);
+  return example as Record<string, unknown>;
+}
+
+const entryOf = (type: NotificationType, audience: string): Record<string, string> => ({
+  notification_type: type,
+  producer: CATALOG[type].producer,
+  audience_kind: audience,
+  idempotency_key: 'key-1',
+  occurred_at_ms: '1769731200000',
+  payload_json: JSON.stringify(examplePayloadOf(type)),
+  ...(audience === 'user' ? { recipient_user_ids_json: '["user-42"]' } : {}),
+});
+
+const serviceAccepts = (entry: Record<string, string>): boolean =>
+  parseIntent(
+    '1769731200000-0',
+    Object.entries(entry).map(([name, value]) => [Buffer.from(name), Buffer.from(value)]),
+  ).ok;
+
+it('I38 the contract has the messages of the catalog and no other', () => {
+  expect(Object.keys(intentMessages).sort()).toEqual([...NOTIFICATION_TYPES].sort());
+  expect(NOTIFICATION_TYPES).toHaveLength(18);
+});
+
+it('I38 I4 the envelope has the fields of the code', () => {
+  const envelope = resolved({ $ref: '#/components/schemas/AnyIntent' });
+  expect(envelope.required?.toSorted()).toEqual([...REQUIRED_ENVELOPE_FIELDS].sort());
+  expect(Object.keys(envelope.properties ?? {}).sort()).toEqual(
+    [...REQUIRED_ENVELOPE_FIELDS, ...OPTIONAL_ENVELOPE_FIELDS].sort(),
+  );
+  expect(REQUIRED_ENVELOPE_FIELDS.toSorted()).toEqual([
+    'audience_kind',
+    'idempotency_key',
+    'notification_type',
+    'occurred_at_ms',
+    'payload_json',
+    'producer',
+  ]);
+  expect(OPTIONAL_ENVELOPE_FIELDS.toSorted()).toEqual(['recipient_user_ids_json', 'request_id', 'trace_id']);
+});
+
+describe.each(NOTIFICATION_TYPES)('I38 I5 %s', (type) => {
+  const { properties, required } = z.toJSONSchema(PAYLOAD_SCHEMAS[type]) as Schema;
+  const fields = Object.keys(properties ?? {});
+
+  it('names type, producer and channels as the catalog does', () => {
+    const message = intentMessage(type);
+    expect(message.payload.properties).toMatchObject({
+      notification_type: { const: type },
+      producer: { const: CATALOG[type].producer },
+    });
+    expect(message['x-channels']).toEqual(
+      Object.fromEntries(audiencesOf(type).map((audience) => [audience, channelsOf(type, audience)])),
+    );
+  });
+
+  it('has the payload fields of the zod schema, all required', () => {
+    const schema = payloadSchemaOf(type);
+    expect(schema.required).toEqual(required);
+    const typesIn = (schemas: Record<string, Schema> = {}) =>
+      Object.fromEntries(Object.entries(schemas).map(([field, schema]) => [field, resolved(schema).type]));
+    expect(typesIn(schema.properties)).toEqual(typesIn(properties));
+  });
+
+  it('has an example that contract and zod accept', () => {
+    expect(problems('asyncapi', payloadPointer(type), examplePayloadOf(type))).toEqual([]);
+    expect(PAYLOAD_SCHEMAS[type].safeParse(examplePayloadOf(type)).error).toBeUndefined();
+  });
+
+  it.each(fields)('contract and zod judge every value of %s alike', (field) => {
+    const values = [
+      undefined,
+      null,
+      '',
+      ' \t\u00a0',
+      'text',
+      '12',
+      0,
+      1,
+      -1,
+      1.5,
+      2 ** 53 - 1,
+      2 ** 53,
+      true,
+      [],
+      {},
+    ];
+    const judged = values.map((value) => {
+      const payload: Record<string, unknown> = { ...examplePayloadOf(type), [field]: value };
+      if (value === undefined) delete payload[field];
+      return {
+        value,
+        contract: problems('asyncapi', payloadPointer(type), payload).length === 0,
+        zod: PAYLOAD_SCHEMAS[type].safeParse(payload).success,
+      };
+    });
+    expect(judged.filter(({ contract, zod }) => contract !== zod)).toEqual([]);
+    expect(new Set(judged.map(({ zod }) => zod)).size).toBe(2);
+  });
+
+  it('contract and code let further fields pass', () => {
+    const payload = { ...examplePayloadOf(type), further: { reason: 5 } };
+    expect(problems('asyncapi', payloadPointer(type), payload)).toEqual([]);
+    expect(PAYLOAD_SCHEMAS[type].parse(payload)).toEqual(payload);
+  });
+
+  it.each(AUDIENCE_KINDS)('contract and service judge the audience %s as the catalog does', (audience) => {
+    const expected = audiencesOf(type).includes(audience);
+    const entry = entryOf(type, audience);
+    expect(problems('asyncapi', entryPointer(type), entry).length === 0).toBe(expected);
+    expect(serviceAccepts(entry)).toBe(expected);
+  });
+
+  it('contract and service want recipients for users and none for administrators', () => {
+    for (const audience of audiencesOf(type)) {
+      const entry = entryOf(type, audience);
+      if (audience === 'user') delete entry['recipient_user_ids_json'];
+      else entry['recipient_user_ids_json'] = '["user-42"]';
+      expect(problems('asyncapi', entryPointer(type), entry)).not.toEqual([]);
+      expect(serviceAccepts(entry)).toBe(false);
+    }
+  });
+
+  it.each(REQUIRED_ENVELOPE_FIELDS)('contract and service want %s', (field) => {
+    for (const audience of audiencesOf(type)) {
+      const entry = entryOf(type, audience);
+      delete entry[field];
+      expect(problems('asyncapi', entryPointer(type), entry)).not.toEqual([]);
+      expect(serviceAccepts(entry)).toBe(false);
+    }
+  });
+
+  it('contract and service refuse another producer', () => {
+    for (const audience of audiencesOf(type)) {
+      const entry = { ...entryOf(type, audience), producer: 'somebody_else' };
+      expect(problems('asyncapi', entryPointer(type), entry)).not.toEqual([]);
+      expect(serviceAccepts(entry)).toBe(false);
+    }
+  });
+});
+
+describe('I38 examples', () => {
+  const entries = Object.entries(asyncApi.channels).flatMap(([channel, { messages }]) =>
+    Object.entries(messages).flatMap(([name, message]) =>
+      (message.examples ?? []).map(({ payload }) => ({ channel, name, payload, schema: message.payload })),
+    ),
+  );
+
+  it('there are some for every channel', () => {
+    expect([...new Set(entries.map(({ channel }) => channel))].sort()).toEqual(
+      Object.keys(asyncApi.channels).sort(),
+    );
+  });
+
+  it.each(entries)(
+    '$channel $name is valid, and so is the JSON in it',
+    ({ channel, name, payload, schema }) => {
+      const pointer = ['channels', channel, 'messages', name, 'payload'];
+      expect(problems('asyncapi', pointer, payload)).toEqual([]);
+      for (const [field, { contentSchema }] of Object.entries(schema.properties ?? {})) {
+        if (contentSchema === undefined) continue;
+        const content: unknown = JSON.parse(payload[field] ?? '');
+        expect(problems('asyncapi', [...pointer, 'properties', field, 'contentSchema'], content)).toEqual([]);
+      }
+    },
+  );
+
+  it.each(entries.filter(({ channel }) => channel === intentChannel))(
+    'the service accepts $name',
+    ({ payload }) => {
+      expect(serviceAccepts(payload)).toBe(true);
+    },
+  );
+
+  const responses = [...Object.entries(probeApi.paths), ...Object.entries(userApi.paths)].flatMap(
+    ([route, { get }]) =>
+      Object.entries(get.responses).flatMap(([status, { content }]) => {
+        const { schema, example, examples = {} } = content['application/json'];
+        const values = [
+          ...(example === undefined ? [] : [example]),
+          ...Object.values(examples).map(({ value }) => value),
+        ];
+        return { route, status, schema, values };
+      }),
+  );
+
+  it.each(responses)('$route $status', ({ route, schema, values }) => {
+    const document = route in probeApi.paths ? 'probe' : 'user';
+    expect(values).not.toEqual([]);
+    for (const value of values) {
+      expect(problems(document, (schema.$ref ?? '').split('/').slice(1), value)).toEqual([]);
+    }
+  });
+});
+
+/** Checks an entry that the code made against the contract; binary values as the contract writes them. */
+function expectContractHolds(address: string, entry: [string, string | Buffer][]): void {
+  const { pointer, message } = onlyMessageAt(address);
+  const fields = Object.fromEntries(entry.map(([name, value]) => [name, value.toString('base64')]));
+  expect(problems('asyncapi', pointer, fields)).toEqual([]);
+  expect(Object.keys(message.payload.properties ?? {})).toEqual(entry.map(([name]) => name));
+}
+
+describe('I38 outbound entries', () => {
+  const route = { notificationType: 'game.turn.ready', notificationId: '1769731200000-0' } as const;
+  const tracing = { requestId: 'request-1', traceId: 'trace-1' };
+  const event = {
+    ...route,
+    routeId: 'push:user:user-42',
+    recipientRef: 'user:user-42',
+    payloadBytes: new Uint8Array(4),
+  };
+  const command = {
+    ...route,
+    routeId: 'email:user:user-42',
+    email: 'ada@example.com',
+    locale: 'en' as const,
+    acceptedAtMs: 1,
+    payloadJson: '{}',
+  };
+
+  it('I17 a gateway entry has the fields of the contract, required ones always', () => {
+    expectContractHolds('gateway:client-events', gatewayEntryFields({ ...event, ...tracing }));
+    const { message } = onlyMessageAt('gateway:client-events');
+    expect(gatewayEntryFields(event).map(([name]) => name)).toEqual(message.payload.required);
+  });
+
+  it('I17 the contract has no room for a device session', () => {
+    const { pointer, message } = onlyMessageAt('gateway:client-events');
+    const [example] = message.examples ?? [];
+    expect(problems('asyncapi', pointer, { ...example?.payload, device_session_id: 'd' })).not.toEqual([]);
+  });
+
+  it('I18 a mail entry has the fields of the contract, required ones always', () => {
+    expectContractHolds('mail:delivery_commands', mailEntryFields({ ...command, ...tracing }));
+    const { message } = onlyMessageAt('mail:delivery_commands');
+    expect(mailEntryFields(command).map(([name]) => name)).toEqual(message.payload.required);
+  });
+
+  it('I18 the payload of a mail command is the same in contract and zod', () => {
+    const { pointer, message } = onlyMessageAt('mail:delivery_commands');
+    const contract = resolved(message.payload.properties?.['payload_json']?.contentSchema);
+    expect(contract.required).toEqual(Object.keys(mailCommandPayloadSchema.shape));
+    expect(Object.keys(contract.properties ?? {})).toEqual(contract.required);
+
+    const valid = JSON.parse(String(new Map(mailEntryFields(command)).get('payload_json'))) as object;
+    const variants = [
+      {},
+      ...Object.keys(valid).map((field) => ({ [field]: undefined })),
+      ...['cc', 'bcc', 'reply_to', 'attachments'].map((field) => ({ [field]: ['a@example.com'] })),
+      { to: [] },
+      { to: ['a@example.com', 'b@example.com'] },
+      { locale: 'de' },
+      { variables: [] },
+      { variables: { any: 'thing' } },
+    ].map((change) => JSON.parse(JSON.stringify({ ...valid, ...change })) as unknown);
+    const judged = variants.map((variant) => ({
+      contract:
+        problems('asyncapi', [...pointer, 'properties', 'payload_json', 'contentSchema'], variant).length ===
+        0,
+      zod: mailCommandPayloadSchema.safeParse(variant).success,
+    }));
+    expect(judged.map(({ contract }) => contract)).toEqual(judged.map(({ zod }) => zod));
+    expect(judged.filter(({ zod }) => zod)).toHaveLength(2);
+  });
+});
+
+describe('I38 I11 User Service', () => {
+  const judge = (schema: string, zod: z.ZodType, value: unknown) => ({
+    contract: problems('user', ['components', 'schemas', schema], value).length === 0,
+    zod: zod.safeParse(value).success,
+  });
+
+  it.each([
+    [true, { email: 'ada@example.com', preferred_language: 'en' }],
+    [true, { email: 'ada@example.com', preferred_language: 'tlh', id: 1 }],
+    [true, { email: 'jürgen+x@müller.example' }],
+    [true, { email: 'ada@example.com', preferred_language: null }],
+    [true, { email: 'ada@localhost', preferred_language: 7 }],
+    [false, { preferred_language: 'en' }],
+    [false, { email: null }],
+    [false, { email: '' }],
+    [false, { email: 'a@b.example, c@d.example' }],
+    [false, { email: 'Ada <ada@example.com>' }],
+    [false, { email: 'ada@example.com\r\nBcc: x@y.example' }],
+    [false, { email: `${'a'.repeat(320)}@example.com` }],
+    [false, []],
+    [false, null],
+  ])('%p: the user %j', (expected, user) => {
+    expect(judge('User', userSchema, user)).toEqual({ contract: expected, zod: expected });
+  });
+
+  it.each([
+    [true, { error: { code: 'subject_not_found', message: 'user-404' } }],
+    [true, { error: { code: 'subject_not_found' } }],
+    [false, { error: { code: 'route_not_found', message: 'no such path' } }],
+    [false, { error: 'subject_not_found' }],
+    [false, { code: 'subject_not_found' }],
+    [false, undefined],
+  ])('%p: the error %j says that there is no such user', (expected, error) => {
+    expect(judge('SubjectNotFound', subjectNotFoundSchema, error)).toEqual({
+      contract: expected,
+      zod: expected,
+    });
+  });
+
+  it('the path is the one of the contract', () => {
+    const [path] = Object.keys(userApi.paths);
+    expect(userPath('user-42')).toBe(path?.replace('{user_id}', 'user-42'));
+  });
+
+  it.each(['a/b', '../x', 'a?b#c', 'ü %2e', 'a\\b'])('the id %j stays one segment of the path', (userId) => {
+    const segments = new URL(userPath(userId) ?? '', 'http://user-service').pathname.split('/');
+    expect(segments).toHaveLength(6);
+    expect(decodeURIComponent(segments[5] ?? '')).toBe(userId);
+  });
+
+  it.each(['', '.', '..', '\ud800'])('the id %j has no path', (userId) => {
+    expect(userPath(userId)).toBeUndefined();
+  });
+
+  it('the contract has the rule for addresses that the code has', () => {
+    const { pattern, maxLength } = z.toJSONSchema(emailAddressSchema);
+    expect(userApi.components.schemas['User']?.properties?.['email']).toMatchObject({ pattern, maxLength });
+  });
+});
+
+describe('I31 I38 probes', () => {
+  it('are two, and metrics is none', () => {
+    expect(Object.keys(probeApi.paths)).toEqual(['/healthz', '/readyz']);
+  });
+
+  it('answer as the seed says', () => {
+    const bodies = Object.entries(probeApi.paths).flatMap(([route, { get }]) =>
+      Object.entries(get.responses).map(([status, { content }]) => [
+        route,
+        status,
+        content['application/json'].example,
+      ]),
+    );
+    expect(bodies).toEqual([
+      ['/healthz', '200', { status: 'ok' }],
+      ['/readyz', '200', { status: 'ready' }],
+      ['/readyz', '503', { status: 'not_ready' }],
+    ]);
+  });
+});
+
+it('I38 I16 notification.fbs has the tables and fields of the catalog', () => {
+  const schema = readFileSync(path.join(API, 'notification.fbs'), 'utf8').replaceAll(/\/\/.*/g, '');
+  const tables = [...schema.matchAll(/table (\w+) \{(.*?)\}/gs)].map(([, table, body = '']) => ({
+    table,
+    fields: [...body.matchAll(/(\w+): (\w+)/g)].map(([, field, type]) => ({ field, type })),
+  }));
+  const expected = PUSH_NOTIFICATION_TYPES.map((type) => {
+    const { properties } = z.toJSONSchema(PAYLOAD_SCHEMAS[type]) as Schema;
+    return {
+      table: CATALOG[type].push.table,
+      fields: CATALOG[type].push.fields.map((field) => ({
+        field,
+        type: properties?.[field]?.type === 'integer' ? 'long' : 'string',
+      })),
+    };
+  });
+  expect(tables).toEqual(expected);
+  expect(schema).toMatch(/^namespace notification;$/m);
+  expect(schema).not.toMatch(/\b(union|root_type|file_identifier|struct|enum)\b/);
+});

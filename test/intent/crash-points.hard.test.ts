@@ -1,0 +1,310 @@
+/**
+ * Routes that fail, are replayed, wait for their channel or are cancelled, and a process that dies after each step of
+ * that. The way without failures is in crash-points.test.ts.
+ */
+import { startNotification } from '../../activities/intent/start.ts';
+import { leaseKey } from '../../activities/intent/hand-off.ts';
+import type { Operator } from '../../client/operator.ts';
+import { createOperator } from '../../client/operator.ts';
+import {
+  INTENT_TASK_QUEUE,
+  RETENTION_WORKFLOW,
+  notificationWorkflowId,
+  routeWorkflowId,
+} from '../../workflows/intent/contract.ts';
+import type { CrashWalk } from '../crash-walk.ts';
+import { createCrashWalk } from '../crash-walk.ts';
+import { accepted, turn } from './entries.ts';
+import type { Slot } from '../harness.ts';
+import { DISPATCH, eventually, takeSlot } from '../harness.ts';
+import { namespaceOf } from '../slots.ts';
+import { GATEWAY, MAIL, deliveriesTo, nothingLeftRunning, outboundIds } from '../service-process.ts';
+
+/** Everything must be done in the end; a machine that is busy with other things may take its time. */
+const LIMIT_MS = 240_000;
+const TEST_LIMIT_MS = 600_000;
+const PUSH = 'push:user:user-1';
+const PUSH_BUDGET = 3;
+
+let slot: Slot;
+let walk: CrashWalk;
+let operator: Operator;
+let ids: string[];
+beforeEach(async () => {
+  slot = await takeSlot();
+  ids = [];
+  operator = createOperator({
+    temporal: slot.client,
+    db: slot.db,
+    redis: slot.redis,
+    namespace: namespaceOf(slot.slot),
+    intentsStream: 'notification:intents',
+  });
+});
+afterEach(async () => {
+  await walk.release();
+  await slot.release();
+});
+
+/** Past the reader: whoever took it from the dead would make every step wait for its heartbeat. */
+async function start(recipients = ['user-1'], prepare?: (id: string) => Promise<unknown>): Promise<string> {
+  const entry = turn({
+    idempotency_key: `key-${ids.length}`,
+    recipient_user_ids_json: JSON.stringify(recipients),
+  });
+  const notificationId = `${Date.now()}-${ids.length}`;
+  ids.push(notificationId);
+  await prepare?.(notificationId);
+  await startNotification(
+    slot.client.workflow,
+    { ...accepted(entry), notificationId },
+    { dispatch: DISPATCH === 'child' ? 'child' : 'on_failure', isUrgent: false },
+  );
+  return notificationId;
+}
+
+async function rows<Row extends object>(sql: string, values: unknown[] = []): Promise<Row[]> {
+  return (await slot.db.query<Row>(sql, values)).rows;
+}
+
+async function count(sql: string, values: unknown[] = []): Promise<number> {
+  return (await rows<{ count: number }>(`SELECT count(*)::int AS count FROM ${sql}`, values))[0]!.count;
+}
+
+const pushesIn = (id: string, status: string): Promise<number> =>
+  count("notification.routes WHERE notification_id = $1 AND channel = 'push' AND status = $2", [id, status]);
+
+const statusOf = async (workflowId: string): Promise<string> =>
+  (await slot.client.workflow.getHandle(workflowId).describe()).status.name;
+
+const isDead = (id: string) => async () => (await statusOf(routeWorkflowId(id, PUSH))) === 'FAILED';
+
+const breakGateway = () => slot.redis.set(GATEWAY, 'not a stream');
+
+test(
+  'I21 I22 I23 I25 a process that dies after any step of a failing or replayed attempt: the budget exactly, then one entry',
+  async () => {
+    walk = createCrashWalk(slot, {
+      NOTIFICATION_ROUTE_BACKOFF_MIN: '100ms',
+      NOTIFICATION_ROUTE_BACKOFF_MAX: '200ms',
+    });
+    await breakGateway();
+    const putFailing = async () => isDead(await start());
+    // The answer of Redis, and the row: of the first attempt, or of one that the retry policy makes.
+    const failed = await walk.through('publishRoute', putFailing, 6);
+    await walk.survivor();
+    while (ids.length < 8) await start();
+    for (const id of ids) await eventually(`the push of ${id} to be dead`, isDead(id), LIMIT_MS);
+
+    const dead = await rows<{ id: string; attempts: number; counted: number; most: number }>(
+      `SELECT notification_id AS id, attempt_count AS attempts, final_attempt_count AS counted, dead.max_attempts AS most
+         FROM notification.routes JOIN notification.dead_letters AS dead USING (notification_id, route_id)
+        WHERE status = 'dead_letter' ORDER BY notification_id`,
+    );
+    expect(dead).toEqual(
+      [...ids].sort().map((id) => ({ id, attempts: PUSH_BUDGET, counted: PUSH_BUDGET, most: PUSH_BUDGET })),
+    );
+    expect(await count('notification.dead_letters')).toBe(ids.length);
+
+    await slot.redis.del(GATEWAY);
+    const waiting = [...ids];
+    // The row's new generation, the entry, the row, and giving the lease back.
+    const replayed = await walk.through(
+      'publishRoute',
+      async () => {
+        const id = waiting.shift()!;
+        await operator.replays.route(id, PUSH, { requestedBy: 'crash' });
+        return async () =>
+          (await pushesIn(id, 'published')) === 1 &&
+          (await statusOf(routeWorkflowId(id, PUSH))) === 'COMPLETED';
+      },
+      6,
+    );
+    console.info(`processes that died: ${JSON.stringify({ failed, replayed })}`);
+    expect(failed).toBeGreaterThanOrEqual(2);
+    expect(replayed).toBeGreaterThanOrEqual(3);
+
+    await walk.survivor();
+    for (const id of waiting) await operator.replays.route(id, PUSH);
+    await eventually(
+      'all to be published',
+      async () => (await count("notification.routes WHERE status = 'published'")) === 2 * ids.length,
+      LIMIT_MS,
+    );
+    await nothingLeftRunning(slot, LIMIT_MS);
+    expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', ids));
+    expect(
+      await rows('SELECT notification_id AS id, generation FROM notification.replays ORDER BY 1'),
+    ).toEqual([...ids].sort().map((id) => ({ id, generation: 1 })));
+    expect(
+      await count(
+        "notification.routes WHERE channel = 'push' AND status <> 'skipped' AND attempt_count <> 1",
+      ),
+    ).toBe(0);
+    expect(await count('notification.dead_letters')).toBe(ids.length);
+  },
+  TEST_LIMIT_MS,
+);
+
+test(
+  'I23 I24 a process that dies after any step of an attempt that had to wait for a lease: one entry, and one attempt',
+  async () => {
+    walk = createCrashWalk(slot, { NOTIFICATION_ROUTE_LEASE_TTL: '2s' });
+    const putLeased = async () => {
+      const id = await start(['user-1'], (ownId) =>
+        slot.redis.set(leaseKey(ownId, PUSH), 'another worker', 'PX', 1_000),
+      );
+      return async () => (await statusOf(notificationWorkflowId(id))) === 'COMPLETED';
+    };
+    // The entry, the row, and giving the lease back.
+    const kills = await walk.through('publishRouteWhenPossible', putLeased, 5);
+    console.info(`processes that died: ${kills}`);
+    expect(kills).toBeGreaterThanOrEqual(2);
+
+    await walk.survivor();
+    await nothingLeftRunning(slot, LIMIT_MS);
+    expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', ids));
+    expect(await count("notification.routes WHERE status = 'published' AND attempt_count = 1")).toBe(
+      2 * ids.length,
+    );
+  },
+  TEST_LIMIT_MS,
+);
+
+test(
+  'I26 a process that dies while a channel is paused or drained: what was asked last holds, and each route goes once',
+  async () => {
+    walk = createCrashWalk(slot);
+    // An update whose process died is carried out by the next one; who waits for its answer is told in time.
+    const ask = (request: Promise<unknown>) => void request.catch(() => undefined);
+    const isPaused = async (wanted: boolean) =>
+      (await count("notification.channels WHERE channel = 'push' AND is_paused = $1", [wanted])) === 1;
+    const paused = await walk.through(
+      'setChannelPaused',
+      async () => {
+        ask(operator.channels.pause('push', { requestedBy: 'crash' }));
+        return async () => (await isPaused(true)) && (await operator.channels.list())[0] !== undefined;
+      },
+      2,
+    );
+    const drained = await walk.through(
+      'drainChannel',
+      async () => {
+        await operator.channels.pause('push', { requestedBy: 'crash' });
+        const [first, second] = [await start(), await start()];
+        for (const id of [first, second]) {
+          await eventually(`the push of ${id} to wait`, async () => {
+            const handle = slot.client.workflow.getHandle(routeWorkflowId(id, PUSH));
+            const metadata = await handle.query<{ currentDetails?: string }>('__temporal_workflow_metadata');
+            return metadata.currentDetails?.startsWith('paused');
+          });
+        }
+        ask(operator.channels.resume('push', { requestedBy: 'crash', ratePerSecond: 5 }));
+        return async () => (await pushesIn(first, 'published')) + (await pushesIn(second, 'published')) === 2;
+      },
+      4,
+    );
+    console.info(`processes that died: ${JSON.stringify({ paused, drained })}`);
+    expect(paused).toBeGreaterThanOrEqual(1);
+    expect(drained).toBeGreaterThanOrEqual(2);
+
+    await walk.survivor();
+    await operator.channels.resume('push', { requestedBy: 'crash' });
+    await nothingLeftRunning(slot, LIMIT_MS);
+    expect(await isPaused(false)).toBe(true);
+    expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', ids));
+  },
+  TEST_LIMIT_MS,
+);
+
+test(
+  'I26 a process that dies after any step of a cancellation: skipped on both sides, and nothing is published later',
+  async () => {
+    walk = createCrashWalk(slot, {
+      NOTIFICATION_ROUTE_BACKOFF_MIN: '1h',
+      NOTIFICATION_ROUTE_BACKOFF_MAX: '2h',
+    });
+    await breakGateway();
+    const users = ['user-1', 'user-2'];
+    const startFailing = async (recipients: string[]) => {
+      const id = await start(recipients);
+      await eventually(
+        `the pushes of ${id} to have failed once`,
+        async () => (await pushesIn(id, 'failed')) === recipients.length,
+        LIMIT_MS,
+      );
+      return id;
+    };
+    const putCancelled = async () => {
+      const id = await startFailing(users);
+      await slot.client.workflow.getHandle(notificationWorkflowId(id)).cancel();
+      return async () =>
+        (await pushesIn(id, 'skipped')) === users.length &&
+        (await statusOf(notificationWorkflowId(id))) === 'CANCELLED';
+    };
+    const putRouteCancelled = async () => {
+      const id = await startFailing(['user-1']);
+      const route = slot.client.workflow.getHandle(routeWorkflowId(id, PUSH));
+      await eventually(`the route of ${id} to be there`, () => route.describe());
+      await route.cancel();
+      return async () =>
+        (await pushesIn(id, 'skipped')) === 1 && (await statusOf(route.workflowId)) === 'COMPLETED';
+    };
+    const kills = {
+      // Closing both in Redis, their rows, and telling both workflows.
+      all: await walk.through('skipOpenRoutes', putCancelled, 6),
+      one: await walk.through('skipRoute', putRouteCancelled, 4),
+    };
+    console.info(`processes that died: ${JSON.stringify(kills)}`);
+    expect(kills.all).toBeGreaterThanOrEqual(3);
+    expect(kills.one).toBe(2);
+
+    await walk.survivor();
+    await nothingLeftRunning(slot, LIMIT_MS);
+    expect(await count("notification.routes WHERE channel = 'push' AND status <> 'skipped'")).toBe(0);
+    // Whoever tries all the same finds the routes closed.
+    await slot.redis.del(GATEWAY);
+    for (const id of ids) {
+      await expect(operator.replays.route(id, PUSH)).rejects.toThrow('skipped');
+    }
+    expect(await slot.redis.exists(GATEWAY)).toBe(0);
+    expect(await slot.redis.xlen(MAIL)).toBe(
+      await count("notification.routes WHERE channel = 'email' AND status = 'published'"),
+    );
+  },
+  TEST_LIMIT_MS,
+);
+
+test(
+  'I29 a process that dies between two batches of retention: the next attempt deletes the rest, and nothing younger',
+  async () => {
+    walk = createCrashWalk(slot);
+    await walk.survivor();
+    let runs = 0;
+    const insert = (name: string, entries: number, age: string) =>
+      slot.db.query(
+        `INSERT INTO notification.malformed_intents
+           (stream_entry_id, failure_code, failure_message, raw_fields, recorded_at)
+         SELECT $1 || n, 'invalid_payload', 'made up', '{}', now() - $3::interval FROM generate_series(1, $2) AS n`,
+        [name, entries, age],
+      );
+    await insert('young-', 5, '1 hour');
+    const left = () => count("notification.malformed_intents WHERE stream_entry_id NOT LIKE 'young-%'");
+    const put = async () => {
+      runs += 1;
+      await insert(`old-${runs}-`, 2_100, '20000 hours');
+      await slot.client.workflow.start(RETENTION_WORKFLOW, {
+        workflowId: `run-${runs}`,
+        taskQueue: INTENT_TASK_QUEUE,
+      });
+      return async () => (await left()) === 0;
+    };
+    const kills = await walk.through('deleteExpiredMalformedIntents', put, 3);
+    console.info(`processes that died: ${kills}`);
+    expect(kills).toBe(3);
+    await walk.survivor();
+    await eventually('all that is old to be gone', async () => (await left()) === 0, LIMIT_MS);
+    expect(await count('notification.malformed_intents')).toBe(5);
+  },
+  TEST_LIMIT_MS,
+);

@@ -1,0 +1,444 @@
+/** The whole pipeline on real servers: what goes in with XADD, what comes out, and what stays in PostgreSQL. */
+import { ADMIN_NOTIFICATION_TYPES, NOTIFICATION_TYPES, channelsOf } from '../../api/intent/catalog.ts';
+import type { PushNotificationType } from '../../api/intent/catalog.ts';
+import { routeRefOf } from '../../api/ids.ts';
+import { decodePushPayload } from '../../api/intent/push-event.ts';
+import { newGameTurnReady, publishIntent } from '../../client/notificationintent.ts';
+import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
+import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
+import type { Slot } from '../harness.ts';
+import { DISPATCH, eventually, takeSlot } from '../harness.ts';
+import { samplePayload } from './samples.ts';
+
+const STREAM = 'notification:intents';
+const GATEWAY = 'gateway:client-events';
+const MAIL = 'mail:delivery_commands';
+
+let slot: Slot;
+
+beforeAll(async () => {
+  slot = await takeSlot();
+  const admins = Object.fromEntries(
+    ADMIN_NOTIFICATION_TYPES.filter((type) => type !== 'game.generation_failed').map((type) => [
+      `NOTIFICATION_ADMIN_EMAILS_${type.replace(/\./g, '_').toUpperCase()}`,
+      ' Ops@Example.com,oncall@example.com, ops@example.com',
+    ]),
+  );
+  await slot.startService(admins);
+});
+
+afterAll(() => slot.release());
+
+/** Appends an entry as redis-cli would: nothing of the producer module in between. */
+async function xadd(fields: Record<string, string>): Promise<string> {
+  return (await slot.redis.xadd(STREAM, '*', ...Object.entries(fields).flat()))!;
+}
+
+let keys = 0;
+function envelope(type: string, producer: string, more: Record<string, string> = {}): Record<string, string> {
+  keys += 1;
+  return {
+    notification_type: type,
+    producer,
+    audience_kind: 'user',
+    idempotency_key: `key-${keys}`,
+    occurred_at_ms: '1790000000000',
+    recipient_user_ids_json: '["user-1"]',
+    payload_json: JSON.stringify(samplePayload('game.turn.ready')),
+    ...more,
+  };
+}
+
+const turnReady = (more: Record<string, string> = {}) => envelope('game.turn.ready', 'game_master', more);
+
+async function entriesOf(stream: string, idField: string, prefix: string): Promise<Record<string, Buffer>[]> {
+  const entries = await slot.redis.xrangeBuffer(stream, '-', '+');
+  return entries
+    .map(([, flat]) => {
+      const pairs: [string, Buffer][] = [];
+      for (let i = 0; i < flat.length; i += 2) pairs.push([flat[i]!.toString(), flat[i + 1]!]);
+      return Object.fromEntries(pairs);
+    })
+    .filter((entry) => entry[idField]?.toString().startsWith(prefix));
+}
+
+const pushEvents = (id: string) => entriesOf(GATEWAY, 'event_id', `${id}/`);
+const mailCommands = (id: string) => entriesOf(MAIL, 'delivery_id', `${id}/`);
+
+interface RouteRow {
+  route_id: string;
+  status: string;
+  attempt_count: number;
+  max_attempts: number;
+  next_attempt_at: Date | null;
+  resolved_email: string | null;
+  resolved_locale: string | null;
+  published_at: Date | null;
+  skipped_at: Date | null;
+  created_at: Date;
+  last_error_classification: string | null;
+}
+
+async function routesOf(id: string): Promise<RouteRow[]> {
+  const { rows } = await slot.db.query<RouteRow>(
+    'SELECT * FROM notification.routes WHERE notification_id = $1 ORDER BY route_id',
+    [id],
+  );
+  return rows;
+}
+
+/** The routes of a notification once none of them is open any more. */
+const settledRoutes = (id: string) =>
+  eventually(`routes of ${id} to settle`, async () => {
+    const routes = await routesOf(id);
+    const open = routes.some(({ status }) => status === 'pending' || status === 'failed');
+    return routes.length > 0 && !open && routes;
+  });
+
+const text = (entry: Record<string, Buffer> | undefined) =>
+  Object.fromEntries(Object.entries(entry ?? {}).map(([name, value]) => [name, value.toString()]));
+
+describe('what is delivered', () => {
+  test('I5 I7 I15 I16 I17 I18 each type ends on exactly the streams that the catalog names', async () => {
+    const published = await Promise.all(
+      NOTIFICATION_TYPES.map(async (type) => {
+        const audience = channelsOf(type, 'user').length > 0 ? 'user' : 'admin_email';
+        const fields = envelope(type, producerOf(type), {
+          audience_kind: audience,
+          payload_json: JSON.stringify(samplePayload(type)),
+        });
+        if (audience === 'admin_email') delete fields['recipient_user_ids_json'];
+        return { type, audience, id: await xadd(fields) } as const;
+      }),
+    );
+    for (const { type, audience, id } of published) {
+      const routes = await settledRoutes(id);
+      const wanted = routes.filter(({ status }) => status !== 'skipped').map(({ route_id }) => route_id);
+      const delivered = [...(await pushEvents(id)), ...(await mailCommands(id))].map((entry) =>
+        (entry['event_id'] ?? entry['delivery_id'])!.toString().slice(id.length + 1),
+      );
+      expect({ type, delivered: delivered.sort() }).toEqual({ type, delivered: wanted.sort() });
+      const channels = new Set(wanted.map((route) => route.split(':')[0]));
+      if (type !== 'game.generation_failed') {
+        expect({ type, channels }).toEqual({ type, channels: new Set(channelsOf(type, audience)) });
+      }
+    }
+  });
+
+  test('I16 I17 a push event has the exact fields and a payload that decodes', async () => {
+    const id = await xadd(turnReady({ request_id: 'req-1', trace_id: 'trace-1' }));
+    await settledRoutes(id);
+    const [event, ...others] = await pushEvents(id);
+    expect(others).toEqual([]);
+    const { payload_bytes: payload, ...fields } = event!;
+    expect(text(fields)).toEqual({
+      event_type: 'game.turn.ready',
+      event_id: `${id}/push:user:user-1`,
+      user_id: 'user-1',
+      request_id: 'req-1',
+      trace_id: 'trace-1',
+    });
+    const type: PushNotificationType = 'game.turn.ready';
+    expect(decodePushPayload(type, payload!)).toEqual({ game_id: 'game-42', turn_number: 54 });
+  });
+
+  test('I18 a mail command has the exact fields, and no request or trace id that the intent lacked', async () => {
+    const id = await xadd(
+      turnReady({ payload_json: '{"turn_number":54,"game_name":"A","game_id":"g","more":[1,{}]}' }),
+    );
+    await settledRoutes(id);
+    const { rows } = await slot.db.query<{ accepted_at: Date }>(
+      'SELECT accepted_at FROM notification.records WHERE notification_id = $1',
+      [id],
+    );
+    const [command, ...others] = await mailCommands(id);
+    expect(others).toEqual([]);
+    const { payload_json: payload, ...fields } = text(command);
+    expect(fields).toEqual({
+      delivery_id: `${id}/email:user:user-1`,
+      source: 'notification',
+      payload_mode: 'template',
+      idempotency_key: `notification:${id}/email:user:user-1`,
+      requested_at_ms: String(rows[0]!.accepted_at.getTime()),
+    });
+    expect(JSON.parse(payload!)).toEqual({
+      to: ['ada.marlow@example.com'],
+      cc: [],
+      bcc: [],
+      reply_to: [],
+      attachments: [],
+      template_id: 'game.turn.ready',
+      locale: 'en',
+      variables: { game_id: 'g', game_name: 'A', turn_number: 54, more: [1, {}] },
+    });
+  });
+
+  test('I37 an intent of the producer module is delivered like any other', async () => {
+    const id = await publishIntent(
+      slot.redis,
+      newGameTurnReady({
+        idempotencyKey: 'from-the-producer-module',
+        recipientUserIds: ['user-2'],
+        payload: { game_id: 'g', game_name: 'G', turn_number: 1 },
+      }),
+    );
+    await settledRoutes(id);
+    expect(await pushEvents(id)).toHaveLength(1);
+    expect(await mailCommands(id)).toHaveLength(1);
+  });
+});
+
+describe('what is kept', () => {
+  test('I7 I20 I27 the record and its routes hold the frozen columns', async () => {
+    const id = await xadd(turnReady({ recipient_user_ids_json: '["user-2","user-1"]', request_id: 'req-9' }));
+    const routes = await settledRoutes(id);
+    const { rows } = await slot.db.query('SELECT * FROM notification.records WHERE notification_id = $1', [
+      id,
+    ]);
+    expect(rows[0]).toMatchObject({
+      notification_type: 'game.turn.ready',
+      producer: 'game_master',
+      audience_kind: 'user',
+      recipient_user_ids: ['user-2', 'user-1'],
+      payload_json: '{"game_id":"game-42","game_name":"Andromeda","turn_number":54}',
+      request_id: 'req-9',
+      trace_id: null,
+      occurred_at: new Date(1790000000000),
+    });
+    const { accepted_at: acceptedAt, idempotency_expires_at: expiresAt } = rows[0] as Record<string, Date>;
+    expect(expiresAt!.getTime() - acceptedAt!.getTime()).toBe(168 * 3_600_000);
+    expect(
+      routes.map(({ route_id, status, attempt_count, max_attempts }) => [
+        route_id,
+        status,
+        attempt_count,
+        max_attempts,
+      ]),
+    ).toEqual([
+      ['email:user:user-1', 'published', 1, 7],
+      ['email:user:user-2', 'published', 1, 7],
+      ['push:user:user-1', 'published', 1, 3],
+      ['push:user:user-2', 'published', 1, 3],
+    ]);
+    for (const route of routes) {
+      expect(route).toMatchObject({
+        next_attempt_at: null,
+        created_at: acceptedAt,
+        last_error_classification: null,
+      });
+      expect(route.published_at!.getTime()).toBeGreaterThanOrEqual(acceptedAt!.getTime());
+    }
+  });
+
+  test('I13 the locale is en for every preference but en alone is exact', async () => {
+    slot.userService.setUser('frank', { email: 'frank@example.com', preferredLanguage: 'fr' });
+    const id = await xadd(turnReady({ recipient_user_ids_json: '["frank"]' }));
+    const routes = await settledRoutes(id);
+    expect(routes.map(({ resolved_email, resolved_locale }) => [resolved_email, resolved_locale])).toEqual([
+      ['frank@example.com', 'en'],
+      ['frank@example.com', 'en'],
+    ]);
+  });
+
+  test('I14 I15 administrators get e-mail once each and a skipped push slot', async () => {
+    const fields = envelope('runtime.image_pull_failed', 'runtime_manager', {
+      audience_kind: 'admin_email',
+      payload_json: JSON.stringify(samplePayload('runtime.image_pull_failed')),
+    });
+    delete fields['recipient_user_ids_json'];
+    const id = await xadd(fields);
+    const routes = await settledRoutes(id);
+    expect(routes.map(({ route_id, status }) => [route_id, status])).toEqual([
+      ['email:email:oncall@example.com', 'published'],
+      ['email:email:ops@example.com', 'published'],
+      ['push:email:oncall@example.com', 'skipped'],
+      ['push:email:ops@example.com', 'skipped'],
+    ]);
+    expect(
+      routes.filter(({ status }) => status === 'skipped').every(({ skipped_at }) => skipped_at !== null),
+    ).toBe(true);
+  });
+
+  test('I14 an empty list of administrators leaves one skipped config slot', async () => {
+    const fields = envelope('game.generation_failed', 'game_master', {
+      audience_kind: 'admin_email',
+      payload_json: JSON.stringify(samplePayload('game.generation_failed')),
+    });
+    delete fields['recipient_user_ids_json'];
+    const id = await xadd(fields);
+    const routes = await settledRoutes(id);
+    expect(
+      routes.map(({ route_id, status, next_attempt_at }) => [route_id, status, next_attempt_at]),
+    ).toEqual([['email:config:game.generation_failed', 'skipped', null]]);
+    const outcome: unknown = await slot.client.workflow.getHandle(notificationWorkflowId(id)).result();
+    expect(outcome).toEqual({ outcome: 'accepted', published: 0, skipped: 1, deadLettered: 0 });
+  });
+});
+
+describe('what is refused', () => {
+  test('I6 a malformed entry leaves one row and a log line, and the stream goes on', async () => {
+    const { payload_json: _left, ...incomplete } = turnReady();
+    const bad = await xadd(incomplete);
+    const good = await xadd(turnReady());
+    await settledRoutes(good);
+    const { rows } = await slot.db.query(
+      'SELECT * FROM notification.malformed_intents WHERE stream_entry_id = $1',
+      [bad],
+    );
+    expect(rows).toHaveLength(1);
+    expect(rows[0]).toMatchObject({
+      notification_type: 'game.turn.ready',
+      producer: 'game_master',
+      idempotency_key: incomplete['idempotency_key'],
+      failure_code: 'invalid_envelope',
+      failure_message: 'payload_json is missing',
+      raw_fields: incomplete,
+    });
+    expect(await routesOf(bad)).toEqual([]);
+    expect(slot.logs).toContainEqual(
+      expect.objectContaining({
+        notification_id: bad,
+        failure_code: 'invalid_envelope',
+        outcome: 'malformed',
+      }),
+    );
+  });
+
+  test('I9 a duplicate has no effect, a conflict leaves a malformed row', async () => {
+    const first = turnReady();
+    const original = await xadd(first);
+    await settledRoutes(original);
+    const duplicate = await xadd({
+      ...first,
+      payload_json: ` ${first['payload_json']!} `,
+      request_id: 'other',
+    });
+    const conflict = await xadd({ ...first, occurred_at_ms: '1790000000001' });
+    const outcome = (id: string): Promise<unknown> =>
+      eventually(`outcome of ${id}`, () =>
+        slot.client.workflow.getHandle(notificationWorkflowId(id)).result(),
+      );
+    expect(await outcome(duplicate)).toEqual({ outcome: 'duplicate', of: original });
+    expect(await outcome(conflict)).toEqual({ outcome: 'idempotency_conflict', with: original });
+    const { rows } = await slot.db.query(
+      'SELECT stream_entry_id, failure_code FROM notification.malformed_intents WHERE stream_entry_id = ANY($1)',
+      [[duplicate, conflict]],
+    );
+    expect(rows).toEqual([{ stream_entry_id: conflict, failure_code: 'idempotency_conflict' }]);
+    expect(await pushEvents(duplicate)).toEqual([]);
+    expect(await pushEvents(conflict)).toEqual([]);
+  });
+
+  test('I11 one unknown recipient refuses the whole intent', async () => {
+    const id = await xadd(turnReady({ recipient_user_ids_json: '["user-1","nobody"]' }));
+    const outcome: unknown = await eventually('the outcome', () =>
+      slot.client.workflow.getHandle(notificationWorkflowId(id)).result(),
+    );
+    expect(outcome).toEqual({ outcome: 'recipient_not_found' });
+    const { rows } = await slot.db.query(
+      'SELECT failure_code, failure_message, raw_fields FROM notification.malformed_intents WHERE stream_entry_id = $1',
+      [id],
+    );
+    expect(rows[0]).toMatchObject({
+      failure_code: 'recipient_not_found',
+      failure_message: expect.stringContaining('nobody'),
+      raw_fields: expect.objectContaining({ recipient_user_ids_json: '["user-1","nobody"]' }),
+    });
+    expect(await routesOf(id)).toEqual([]);
+  });
+});
+
+describe('what an operator sees', () => {
+  test('I40 a notification is found by each search attribute and says what it is', async () => {
+    const id = await xadd(
+      turnReady({ idempotency_key: 'find-me', recipient_user_ids_json: '["user-1","user-2"]' }),
+    );
+    await settledRoutes(id);
+    for (const [query, workflows] of [
+      [`NotificationId = '${id}' AND WorkflowType = 'notification'`, 1],
+      [
+        `IdempotencyKey = 'find-me' AND Producer = 'game_master' AND NotificationType = 'game.turn.ready' AND WorkflowType = 'notification'`,
+        1,
+      ],
+      [`NotificationId = '${id}' AND RouteChannel = 'push'`, DISPATCH === 'child' ? 2 : 0],
+    ] as const) {
+      await eventually(`${workflows} with ${query}`, async () => {
+        const { count } = await slot.client.workflow.count(query);
+        return count === workflows;
+      });
+    }
+    const { staticSummary } = await slot.client.workflow
+      .getHandle(notificationWorkflowId(id))
+      .describe()
+      .then(async (description) => ({ staticSummary: await description.staticSummary() }));
+    expect(staticSummary).toBe('game.turn.ready to 2 recipients');
+  });
+
+  test('I40 the histories are short and hold no address', async () => {
+    const id = await xadd(turnReady());
+    await settledRoutes(id);
+    const parent = slot.client.workflow.getHandle(notificationWorkflowId(id));
+    await parent.result();
+    const routes = DISPATCH === 'child' ? ['push:user:user-1', 'email:user:user-1'] : [];
+    const histories = [
+      parent,
+      ...routes.map((route) => slot.client.workflow.getHandle(routeWorkflowId(id, route))),
+    ];
+    const [notificationEvents, ...routeEvents] = await Promise.all(
+      histories.map(async (handle) => (await handle.fetchHistory()).events ?? []),
+    );
+    expect(notificationEvents!.length).toBeLessThanOrEqual(25);
+    for (const events of routeEvents) expect(events.length).toBeLessThanOrEqual(8);
+    // What an intent costs the server.
+    let transitions = 0;
+    for (const handle of histories) {
+      const { raw } = await handle.describe();
+      transitions += Number(raw.workflowExecutionInfo?.stateTransitionCount);
+    }
+    expect(transitions).toBeLessThanOrEqual(DISPATCH === 'child' ? 21 : 3);
+    const all = Buffer.from(JSON.stringify([notificationEvents, routeEvents]));
+    const payloads = [...all.toString().matchAll(/"data":"([^"]*)"/g)].map(([, data]) =>
+      Buffer.from(data!, 'base64').toString(),
+    );
+    expect(payloads.join('\n')).toContain('Andromeda');
+    expect(payloads.join('\n')).not.toContain('@example.com');
+  });
+
+  test('I34 I40 a route to an administrator is reachable by a workflow id without the address, and no log has it', async () => {
+    const fields = envelope('runtime.start_config_invalid', 'runtime_manager', {
+      audience_kind: 'admin_email',
+      payload_json: JSON.stringify(samplePayload('runtime.start_config_invalid')),
+    });
+    delete fields['recipient_user_ids_json'];
+    const id = await xadd(fields);
+    await settledRoutes(id);
+    const handle = slot.client.workflow.getHandle(
+      routeWorkflowId(id, routeRefOf('email:email:ops@example.com')),
+    );
+    expect(handle.workflowId).not.toContain('@');
+    if (DISPATCH === 'child') expect(await handle.result()).toEqual({ status: 'published' });
+    expect(JSON.stringify(slot.logs)).not.toContain('@example.com');
+  });
+
+  test('I1 I2 the reader reports its offset, and the offset is saved and never expires', async () => {
+    const id = await xadd(turnReady());
+    await settledRoutes(id);
+    const key = `notification:stream_offsets:${Buffer.from(STREAM).toString('base64url')}`;
+    await eventually('the offset to reach the last entry', async () => (await slot.redis.get(key)) === id);
+    expect(await slot.redis.ttl(key)).toBe(-1);
+    const bridge = slot.client.workflow.getHandle(bridgeWorkflowId(STREAM));
+    const details = await eventually('a heartbeat with the offset', async () => {
+      const { raw } = await bridge.describe();
+      const data = raw.pendingActivities?.[0]?.heartbeatDetails?.payloads?.[0]?.data;
+      const progress =
+        data && (JSON.parse(Buffer.from(data).toString()) as { offset: string; lagMs: number });
+      return progress && progress.offset === id && progress;
+    });
+    expect(details).toMatchObject({ stream: STREAM, offset: id, lagMs: 0 });
+  });
+});
+
+function producerOf(type: string): string {
+  const [area] = type.split('.');
+  return { geo: 'geoprofile', game: 'game_master', lobby: 'game_lobby', runtime: 'runtime_manager' }[area!]!;
+}

@@ -1,0 +1,257 @@
+/**
+ * The acceptance of the intent pipeline, from outside: service processes that are killed in the middle of their work,
+ * and a stream half of which is nonsense.
+ */
+import { NOTIFICATION_TYPES } from '../../api/intent/catalog.ts';
+import type { EntryFields, MalformedCode } from '../../api/intent/entry.ts';
+import { MAX_ENTRY_BYTES } from '../../api/intent/entry.ts';
+import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
+import { entryOf, turn, turnPayload } from './entries.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, takeSlot } from '../harness.ts';
+import type { ServiceProcess } from '../service-process.ts';
+import {
+  GATEWAY,
+  OFFSET_KEY,
+  allPublished,
+  append,
+  createFleet,
+  deliveriesTo,
+  nothingLeftRunning,
+  outboundIds,
+} from '../service-process.ts';
+
+/** Everything must arrive in the end; a machine that is busy with other things may take its time. */
+const LIMIT_MS = 240_000;
+const TEST_LIMIT_MS = 2 * LIMIT_MS;
+
+/** Good entries and as many bad ones; `FAULT_ENTRIES=1000 npm test -- -t 'I6 good'` for a long run by hand. */
+const ENTRIES = Number(process.env['FAULT_ENTRIES'] ?? 100);
+
+let slot: Slot;
+let fleet: ReturnType<typeof createFleet>;
+beforeEach(async () => {
+  slot = await takeSlot();
+  fleet = createFleet(slot);
+});
+afterEach(async () => {
+  await fleet.killAll();
+  await slot.release();
+});
+
+const goodEntry = (key: string): EntryFields =>
+  turn({ idempotency_key: key, recipient_user_ids_json: '["user-1"]' });
+const publish = (prefix: string, count: number) =>
+  append(
+    slot.redis,
+    Array.from({ length: count }, (_, index) => goodEntry(`${prefix}-${index}`)),
+  );
+
+/** How many notifications have an entry in either outbound stream. */
+const reached = async () => new Set((await outboundIds(slot.redis)).map((id) => id.split('/')[0])).size;
+const reaches = (count: number) =>
+  eventually(`${count} push events`, async () => (await slot.redis.xlen(GATEWAY)) >= count, LIMIT_MS);
+
+/** Of each route one entry, of each intent a record, and no attempt that was counted twice or for nothing. */
+async function expectEachOnce(ids: string[]): Promise<void> {
+  await allPublished(slot, 2 * ids.length, LIMIT_MS);
+  await nothingLeftRunning(slot, LIMIT_MS);
+  expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', ids));
+  const { rows } = await slot.db.query<{ notification_id: string }>(
+    'SELECT notification_id FROM notification.records',
+  );
+  expect(rows.map(({ notification_id }) => notification_id).sort()).toEqual([...ids].sort());
+  const others = await slot.db.query(
+    `SELECT route_id FROM notification.routes WHERE status <> 'published' OR last_error_at IS NOT NULL
+      UNION ALL SELECT route_id FROM notification.dead_letters
+      UNION ALL SELECT stream_entry_id FROM notification.malformed_intents`,
+  );
+  expect(others.rows).toEqual([]);
+  expect(await slot.redis.get(OFFSET_KEY)).toBe(ids.at(-1));
+}
+
+test(
+  'I3 I23 I36 a process killed in the middle of 300 intents loses nothing, and its successor repeats nothing',
+  async () => {
+    const first = await fleet.start();
+    const ids = await publish('killed', 300);
+    await reaches(20);
+    await first.end('SIGKILL');
+    const before = await reached();
+    expect(before).toBeGreaterThanOrEqual(20);
+    expect(before).toBeLessThanOrEqual(250);
+
+    await fleet.start();
+    await expectEachOnce(ids);
+  },
+  TEST_LIMIT_MS,
+);
+
+const isReader = ({ lines }: ServiceProcess) => lines.some(({ msg }) => msg === 'stream reader started');
+
+test(
+  'I35 I36 one of two processes is killed, the other one stopped after a third came, and each intent arrives once',
+  async () => {
+    const pair = await Promise.all([fleet.start(), fleet.start()]);
+    const ids = await publish('first', 100);
+    await reaches(20);
+    // The reader is the one whose death hurts more.
+    const reader = pair.find(isReader)!;
+    const other = pair.find((service) => service !== reader)!;
+    await reader.end('SIGKILL');
+    expect(await reached()).toBeLessThan(100);
+
+    await fleet.start();
+    ids.push(...(await publish('second', 100)));
+    await reaches(120);
+    expect(await other.end('SIGTERM')).toBe(0);
+    expect(other.lines.at(-1)?.msg).toBe('service stopped');
+    await expectEachOnce(ids);
+  },
+  TEST_LIMIT_MS,
+);
+
+type Bad = [code: MalformedCode, entry: (key: string) => EntryFields];
+
+const conflictingKey = 'taken';
+const withTurn = (changes: Parameters<typeof turn>[0]) => (key: string) =>
+  turn({ idempotency_key: key, recipient_user_ids_json: '["user-1"]', ...changes });
+const withPayload = (text: string): Bad => ['invalid_payload', withTurn({ payload_json: text })];
+const withRecipients = (text: string | undefined): Bad => [
+  'invalid_recipients',
+  withTurn({ recipient_user_ids_json: text }),
+];
+
+/** Every way to be refused, those that only acceptance finds out included. */
+const BAD: Bad[] = [
+  ...['notification_type', 'producer', 'audience_kind', 'occurred_at_ms', 'payload_json'].flatMap(
+    (name): Bad[] => [
+      ['invalid_envelope', withTurn({ [name]: undefined })],
+      ['invalid_envelope', withTurn({ [name]: ' ' })],
+      ['invalid_envelope', withTurn({ [name]: Buffer.from([0x61, 0xff, 0xc0]) })],
+      ['invalid_envelope', (key) => [...withTurn({})(key), [Buffer.from(name), Buffer.from('again')]]],
+    ],
+  ),
+  ['invalid_envelope', withTurn({ idempotency_key: undefined })],
+  ['invalid_envelope', withTurn({ idempotency_key: 'a\0b' })],
+  ['invalid_envelope', withTurn({ idempotency_key: 'x'.repeat(1_025) })],
+  ['invalid_envelope', withTurn({ trace_id: 'a\u0085b' })],
+  ['invalid_envelope', withTurn({ occurred_at_ms: 'now' })],
+  ['invalid_envelope', withTurn({ occurred_at_ms: '99999999999999999999' })],
+  ['invalid_envelope', withTurn({ producer: 'game_lobby' })],
+  ['invalid_envelope', () => [[Buffer.from([0xff, 0x00]), Buffer.from([0x00, 0xff])]]],
+  ['invalid_envelope', () => [[Buffer.from('__proto__'), Buffer.from('{"polluted":true}')]]],
+  [
+    'invalid_envelope',
+    () => Array.from({ length: 500 }, () => [Buffer.from('x'), Buffer.from('y')] as const),
+  ],
+  ...['lobby.invite.revoked', '__proto__', 'constructor', 'a\0b', 'x'.repeat(5_000)].map((type): Bad => [
+    'unknown_notification_type',
+    withTurn({ notification_type: type }),
+  ]),
+  ['invalid_audience', withTurn({ audience_kind: 'everybody' })],
+  ['invalid_audience', withTurn({ audience_kind: 'admin_email', recipient_user_ids_json: undefined })],
+  ['invalid_audience', withTurn({ notification_type: 'game.generation_failed' })],
+  ...[undefined, '', '[]', '{}', '[7]', '[""]', '["user-1"', '["\\ud800"]', '["a\\u0000b"]', '["."]'].map(
+    withRecipients,
+  ),
+  withRecipients('["user-1","user-2","user-1"]'),
+  withRecipients(JSON.stringify(['x'.repeat(513)])),
+  withRecipients('['.repeat(100_000)),
+  [
+    'invalid_recipients',
+    (key) =>
+      entryOf('game.generation_failed', { idempotency_key: key, recipient_user_ids_json: '["user-1"]' }),
+  ],
+  ...['{', '[]', 'null', '{}', '{"__proto__":{"game_id":"g"},"game_name":"n","turn_number":1}'].map(
+    withPayload,
+  ),
+  ...[
+    ',"x":NaN',
+    ',"x":"\\ud800"',
+    ',"\\udc00":1',
+    ',"x":"a\\u0000b"',
+    ',"x":1e400',
+    `,"x":${'['.repeat(50_000)}${']'.repeat(50_000)}`,
+  ].map((extra) => withPayload(turnPayload(extra))),
+  ...NOTIFICATION_TYPES.map((type): Bad => [
+    'invalid_payload',
+    (key) => entryOf(type, { idempotency_key: key, payload_json: '{"x":1}' }),
+  ]),
+  ['entry_too_large', withTurn({ padding: 'x'.repeat(MAX_ENTRY_BYTES) })],
+  ['recipient_not_found', withTurn({ recipient_user_ids_json: '["nobody"]' })],
+  ['recipient_not_found', withTurn({ recipient_user_ids_json: '["user-1","user-2","__proto__"]' })],
+  ['recipient_not_found', withTurn({ recipient_user_ids_json: '["../user-1","a/b c"]' })],
+  [
+    'idempotency_conflict',
+    withTurn({ idempotency_key: conflictingKey, payload_json: turnPayload(',"x":1') }),
+  ],
+  [
+    'idempotency_conflict',
+    withTurn({ idempotency_key: conflictingKey, recipient_user_ids_json: '["user-2"]' }),
+  ],
+];
+
+test(
+  `I6 good intents among as many bad ones arrive once, and each bad one is recorded and logged once`,
+  async () => {
+    const service = await fleet.start();
+    // Accepted before its key is used for something else, so that it is clear who conflicts with whom.
+    const good = await append(slot.redis, [goodEntry(conflictingKey)]);
+    await allPublished(slot, 2, LIMIT_MS);
+
+    const begun = Date.now();
+    const expected = new Map<string, MalformedCode>();
+    let lastId = '';
+    for (let index = 0; index < ENTRIES; index += 1) {
+      const [code, entry] = BAD[index % BAD.length]!;
+      const [goodId, badId] = await append(slot.redis, [goodEntry(`good-${index}`), entry(`bad-${index}`)]);
+      good.push(goodId!);
+      expected.set(badId!, code);
+      lastId = badId!;
+    }
+    await eventually(
+      'the offset to reach the end',
+      async () => (await slot.redis.get(OFFSET_KEY)) === lastId,
+      LIMIT_MS,
+    );
+    await allPublished(slot, 2 * good.length, LIMIT_MS);
+    await nothingLeftRunning(slot, LIMIT_MS);
+    process.stderr.write(`${ENTRIES} good and ${ENTRIES} bad entries took ${Date.now() - begun} ms\n`);
+
+    expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', good));
+    const records = await slot.db.query<{ notification_id: string }>(
+      'SELECT notification_id FROM notification.records',
+    );
+    expect(records.rows.map(({ notification_id }) => notification_id).sort()).toEqual([...good].sort());
+    const malformed = await slot.db.query<{ stream_entry_id: string; failure_code: MalformedCode }>(
+      'SELECT stream_entry_id, failure_code FROM notification.malformed_intents',
+    );
+    const found = new Map(malformed.rows.map((row) => [row.stream_entry_id, row.failure_code]));
+    expect(Object.fromEntries(found)).toEqual(Object.fromEntries(expected));
+
+    const logged = service.lines
+      .filter(({ msg }) => ['malformed intent recorded', 'intent rejected'].includes(msg))
+      .map((line) => String(line['notification_id']));
+    expect(logged.sort()).toEqual([...expected.keys()].sort());
+    // The reader has not stumbled over any of them.
+    const reader = await slot.client.workflow.getHandle(bridgeWorkflowId('notification:intents')).describe();
+    expect(reader.raw.pendingActivities?.[0]?.attempt).toBe(1);
+    expect(service.lines.filter(({ msg }) => msg === 'stream reader started')).toHaveLength(1);
+    expect(service.lines.filter(({ level }) => level === 'error' || level === 'fatal')).toEqual([]);
+  },
+  TEST_LIMIT_MS,
+);
+
+test('I34 I35 an error that nobody caught ends the process at once, and its log says which', async () => {
+  const trap = "process.on('SIGUSR2',()=>{throw%20Error('overlooked')})";
+  const service = await fleet.start({ NODE_OPTIONS: `--import=data:text/javascript,${trap}` });
+  process.kill(service.pid, 'SIGUSR2');
+  await eventually('the process to end', async () => !service.isRunning());
+  expect(await service.end('SIGKILL')).toBe(1);
+  expect(service.lines.at(-1)).toMatchObject({
+    level: 'fatal',
+    reason: 'overlooked',
+    origin: 'uncaughtException',
+  });
+});

@@ -1,0 +1,236 @@
+/** Metrics (seed "Observability"), as a collector receives them from the running service. */
+import type { NotificationIntent } from '../../client/notificationintent.ts';
+import {
+  newGameGenerationFailed,
+  newGameTurnReady,
+  newLobbyMembershipApproved,
+  publishIntent,
+} from '../../client/notificationintent.ts';
+import type { Service } from '../../workers/service.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, takeSlot } from '../harness.ts';
+import type { Collector } from '../otlp-collector.ts';
+import { startCollector } from '../otlp-collector.ts';
+
+const GATEWAY = 'gateway:client-events';
+const INTENTS = 'notification:intents';
+
+/** The seed's nine and ours, each with its attributes; those in brackets are there in some points. */
+const ATTRIBUTES: Record<string, string> = {
+  'notification.intent.outcomes': 'audience_kind notification_type outcome producer',
+  'notification.intent.malformed': 'failure_code notification_type producer',
+  'notification.user_enrichment.attempts': 'notification_type result',
+  'notification.route.publish_attempts': 'channel [failure_classification] notification_type result',
+  'notification.route.retries': 'channel failure_classification notification_type',
+  'notification.route.dead_letters': 'channel failure_classification notification_type',
+  'notification.route_schedule.depth': 'channel',
+  'notification.route_schedule.oldest_age_ms': 'channel',
+  'notification.intent_stream.oldest_unprocessed_age_ms': '',
+  'notification.route.replays': 'channel notification_type',
+  'notification.route.deferrals': 'channel reason',
+  'notification.intent_stream.findings': 'kind',
+  'notification.internal_http.requests': 'path status',
+};
+const SEED_NAMES = Object.keys(ATTRIBUTES).slice(0, 9);
+
+let slot: Slot;
+let collector: Collector;
+let service: Service;
+
+/** Everything that is counted happens here, once; the tests look at the counts. */
+beforeAll(async () => {
+  [slot, collector] = [await takeSlot(), await startCollector()];
+  service = await slot.startService({
+    OTEL_EXPORTER_OTLP_ENDPOINT: `${collector.url}/`,
+    OTEL_METRIC_EXPORT_INTERVAL: '250',
+    NOTIFICATION_ROUTE_BACKOFF_MIN: '50ms',
+    NOTIFICATION_ROUTE_BACKOFF_MAX: '100ms',
+    NOTIFICATION_ADMIN_EMAILS_GAME_GENERATION_FAILED: 'ada@example.com,eve@example.com',
+  });
+  await publishMix();
+});
+afterAll(async () => {
+  await slot.release();
+  await collector.stop();
+});
+
+const publish = (intent: NotificationIntent) => publishIntent(slot.redis, intent);
+const turnReady = (idempotencyKey: string, recipientUserIds: string[], turn_number = 1) =>
+  newGameTurnReady({
+    idempotencyKey,
+    recipientUserIds,
+    // Part of what makes two intents the same.
+    occurredAt: 1_790_000_000_000,
+    payload: { game_id: 'g', game_name: 'G', turn_number },
+  });
+
+async function publishMix(): Promise<void> {
+  // A stream that takes no entries, as Redis itself refuses them.
+  await slot.redis.set(GATEWAY, 'not a stream');
+  const payload = { game_id: 'g', game_name: 'G' };
+  await publish(
+    newLobbyMembershipApproved({ idempotencyKey: 'key-0', recipientUserIds: ['user-4'], payload }),
+  );
+  await logged('dead_letter', 'result');
+  await slot.redis.del(GATEWAY);
+
+  slot.userService.fail({ failure: { kind: 'status', status: 500 }, userId: 'user-3', times: 1 });
+  await publish(turnReady('key-1', ['user-1', 'user-2', 'user-3']));
+  await logged('accepted', 'outcome', 'game.turn.ready');
+  await publish(turnReady('key-1', ['user-3', 'user-2', 'user-1']));
+  await publish(turnReady('key-1', ['user-1', 'user-2', 'user-3'], 2));
+  await publish(turnReady('key-2', ['nobody']));
+  await publish(
+    newGameGenerationFailed({ idempotencyKey: 'key-3', payload: { ...payload, failure_reason: 'r' } }),
+  );
+  await slot.redis.xadd(INTENTS, '*', 'notification_type', 'ada@example.com', 'producer', 'user-1');
+  await slot.redis.xadd(INTENTS, '*', 'notification_type', 'game.finished', 'producer', 'game_master');
+}
+
+const logged = (value: string, field: string, type?: string) =>
+  eventually(`${field} ${value} in the logs`, async () =>
+    slot.logs.some((line) => line[field] === value && (!type || line['notification_type'] === type)),
+  );
+
+async function nextExport(): Promise<void> {
+  const before = collector.exports.length;
+  await eventually('another export', async () => collector.exports.length > before + 1);
+}
+
+/** A counter's values for one notification type, by the values of some attributes: `{ 'push published': 3 }`. */
+function tally(name: string, type: string, keys: string[]): Record<string, number> {
+  const points = collector.latest(name).filter(({ attributes }) => attributes['notification_type'] === type);
+  return Object.fromEntries(
+    points.map(({ attributes, value }) => [keys.map((key) => attributes[key]).join(' '), value]),
+  );
+}
+
+/** Waits until everything is counted, and one export more to see that nothing is counted beyond that. */
+async function expectTally(
+  name: string,
+  type: string,
+  keys: string[],
+  expected: Record<string, number>,
+): Promise<void> {
+  const sum = (counts: Record<string, number>) => Object.values(counts).reduce((a, b) => a + b, 0);
+  await eventually(`all of ${name}`, async () => sum(tally(name, type, keys)) >= sum(expected), 10_000).catch(
+    () => undefined,
+  );
+  await nextExport();
+  expect({ name, ...tally(name, type, keys) }).toEqual({ name, ...expected });
+}
+
+describe('counters', () => {
+  test('I33 I9 intents count once by how they were decided', async () => {
+    const keys = ['producer', 'audience_kind', 'outcome'];
+    await expectTally('notification.intent.outcomes', 'game.turn.ready', keys, {
+      'game_master user accepted': 1,
+      'game_master user duplicate': 1,
+      'game_master user rejected': 2,
+    });
+    await expectTally('notification.intent.outcomes', 'game.generation_failed', keys, {
+      'game_master admin_email accepted': 1,
+    });
+  });
+
+  test('I33 I6 malformed entries count by code; what they call themselves only if it is in the catalog', async () => {
+    const keys = ['producer', 'failure_code'];
+    await expectTally('notification.intent.malformed', 'game.turn.ready', keys, {
+      'game_master idempotency_conflict': 1,
+      'game_master recipient_not_found': 1,
+    });
+    await expectTally('notification.intent.malformed', 'game.finished', ['producer'], { game_master: 1 });
+    await expectTally('notification.intent.malformed', 'unknown', ['producer'], { unknown: 1 });
+  });
+
+  test('I33 I11 lookups count by their result', async () => {
+    const { found, ...others } = await eventually('lookups', async () => {
+      const counts = tally('notification.user_enrichment.attempts', 'game.turn.ready', ['result']);
+      return counts['not_found'] === 1 && counts;
+    });
+    expect(others).toEqual({ failed: 1, not_found: 1 });
+    // Three of the attempt that succeeded; of the failed one, those that had been answered.
+    expect(found).toBeGreaterThanOrEqual(3);
+    expect(found).toBeLessThanOrEqual(5);
+  });
+
+  test('I33 I21 I22 attempts, retries and dead letters of routes count with their classification', async () => {
+    await expectTally(
+      'notification.route.publish_attempts',
+      'lobby.membership.approved',
+      ['channel', 'result', 'failure_classification'],
+      { 'push failed gateway_stream_publish_failed': 3, 'email published ': 1 },
+    );
+    const keys = ['channel', 'failure_classification'];
+    await expectTally('notification.route.retries', 'lobby.membership.approved', keys, {
+      'push gateway_stream_publish_failed': 2,
+    });
+    await expectTally('notification.route.dead_letters', 'lobby.membership.approved', keys, {
+      'push gateway_stream_publish_failed': 1,
+    });
+    await expectTally(
+      'notification.route.publish_attempts',
+      'game.generation_failed',
+      ['channel', 'result'],
+      { 'email published': 2 },
+    );
+  });
+
+  test('I33 I31 requests to the probes count', async () => {
+    await fetch(`${service.probesUrl}/readyz`);
+    const [point] = await eventually('a counted request', async () => {
+      const points = collector.latest('notification.internal_http.requests');
+      return points.length > 0 && points;
+    });
+    expect(point).toEqual({ attributes: { path: '/readyz', status: 200 }, value: 1 });
+  });
+});
+
+describe('attributes', () => {
+  test('I33 the nine names arrive, with their attributes and no others, and no id or address as a value', async () => {
+    const points = () => collector.exports.flatMap((export_) => [...export_.points]);
+    await eventually('all names', async () => {
+      const names = new Set(points().map(([name]) => name));
+      return SEED_NAMES.every((name) => names.has(name));
+    });
+    for (const [name, list] of points()) {
+      const [required, allowed] = [
+        (ATTRIBUTES[name] ?? 'no such metric').replaceAll(/\[.*?\]/g, ''),
+        (ATTRIBUTES[name] ?? 'no such metric').replaceAll(/[[\]]/g, ''),
+      ].map((text) => text.split(' ').filter(Boolean));
+      for (const { attributes } of list) {
+        const keys = Object.keys(attributes);
+        expect({ name, keys }).toEqual({ name, keys: expect.arrayContaining(required!) });
+        expect(keys.filter((key) => !allowed!.includes(key))).toEqual([]);
+        expect(Object.values(attributes).join(' ')).not.toMatch(/@|user-|nobody|key-|\d{5}/);
+      }
+    }
+  });
+
+  test('I33 exports name the service and the process, traces go to the same collector', async () => {
+    const { resource } = collector.exports[0]!;
+    expect(resource).toMatchObject({
+      'service.name': 'galaxy-notify',
+      'service.instance.id': expect.stringMatching(/^[0-9a-f-]{36}$/),
+    });
+    await eventually('traces', async () => collector.paths.includes('/v1/traces'));
+    expect(new Set(collector.paths)).toEqual(new Set(['/v1/metrics', '/v1/traces']));
+  });
+
+  test("I33 metrics of Temporal's SDK come along: how long tasks wait, and what calls cost", async () => {
+    await eventually("Temporal's metrics", async () => collector.temporalMetrics.size > 0);
+    expect([...collector.temporalMetrics]).toEqual(
+      expect.arrayContaining([
+        'temporal_workflow_task_schedule_to_start_latency',
+        'temporal_activity_schedule_to_start_latency',
+        'temporal_workflow_task_execution_latency',
+        'temporal_worker_task_slots_available',
+        'temporal_worker_task_slots_used',
+        'temporal_num_pollers',
+        'temporal_sticky_cache_size',
+        'temporal_request',
+        'temporal_request_latency',
+      ]),
+    );
+  });
+});

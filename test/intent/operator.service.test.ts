@@ -1,0 +1,322 @@
+/** The operator client on real servers: what it finds, what it changes, and what it says when it cannot. */
+import { NotFoundError, NothingToDoError } from '../../client/errors.ts';
+import type { Operator } from '../../client/operator.ts';
+import { createOperator } from '../../client/operator.ts';
+import { printable, tableOf } from '../../client/table.ts';
+import { workflowLink } from '../../client/web-ui-links.ts';
+import type { Service } from '../../workers/service.ts';
+import { namespaceOf } from '../slots.ts';
+import { publishTurn } from './entries.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, takeSlot } from '../harness.ts';
+
+const GATEWAY = 'gateway:client-events';
+const INTENTS = 'notification:intents';
+const PUSH = 'push:user:user-1';
+const EMAIL = 'email:user:user-1';
+const UI = 'http://ui.test';
+
+let slot: Slot;
+let operator: Operator;
+let service: Service;
+
+/** Attempts follow each other quickly, so that routes die within a second. */
+const startService = (): Promise<Service> =>
+  slot.startService({ NOTIFICATION_ROUTE_BACKOFF_MIN: '50ms', NOTIFICATION_ROUTE_BACKOFF_MAX: '100ms' });
+
+beforeAll(async () => {
+  slot = await takeSlot();
+  service = await startService();
+  operator = createOperator({
+    temporal: slot.client,
+    db: slot.db,
+    redis: slot.redis,
+    namespace: namespaceOf(slot.slot),
+    uiUrl: UI,
+    intentsStream: INTENTS,
+  });
+});
+afterAll(() => slot.release());
+
+/** Publishing to it fails, as Redis itself refuses: the key holds something else. */
+const breakPush = () => slot.redis.set(GATEWAY, 'not a stream');
+const healPush = () => slot.redis.del(GATEWAY);
+
+const publish = (idempotencyKey: string, recipientUserIds?: string[]) =>
+  publishTurn(slot.redis, idempotencyKey, recipientUserIds);
+
+/** A notification whose push routes are dead. */
+async function publishDead(idempotencyKey: string, recipientUserIds?: string[]): Promise<string> {
+  await breakPush();
+  const id = await publish(idempotencyKey, recipientUserIds);
+  await eventually('dead push routes', async () => {
+    const { totals, routes } = await operator.notifications.show(id);
+    return totals['dead_letter'] === routes.length / 2;
+  });
+  return id;
+}
+
+const statusOf = async (id: string, route: string) =>
+  (await operator.notifications.show(id)).routes.find(({ routeId }) => routeId === route)?.status;
+
+describe('notifications', () => {
+  test('I40 a list is filtered, newest first, and says when there is more', async () => {
+    // One after the other: two at once may be accepted in either order, and that is the list's.
+    const first = await publish('list/1');
+    await eventually('the first', () => statusOf(first, PUSH));
+    const second = await publish('list/2');
+    await eventually('the second', () => statusOf(second, PUSH));
+
+    const byKey = await operator.notifications.list({ idempotencyKey: 'list/1' });
+    expect(byKey).toEqual({
+      items: [
+        expect.objectContaining({
+          notificationId: first,
+          type: 'game.turn.ready',
+          producer: 'game_master',
+          audience: 'user',
+          idempotencyKey: 'list/1',
+          link: `${UI}/namespaces/${namespaceOf(slot.slot)}/workflows/notification%2F${first}`,
+        }),
+      ],
+      hasMore: false,
+    });
+    const newest = await operator.notifications.list({ limit: 1 });
+    expect(newest.items.map(({ notificationId }) => notificationId)).toEqual([second]);
+    expect(newest.hasMore).toBe(true);
+    expect((await operator.notifications.list({ type: 'game.finished' })).items).toEqual([]);
+    expect((await operator.notifications.list({ until: new Date(0) })).items).toEqual([]);
+    const settled = await eventually('settled ones', async () => {
+      const { items } = await operator.notifications.list({ status: 'settled' });
+      return items.length >= 2 && items;
+    });
+    expect(settled[0]).toMatchObject({ notificationId: second, open: 0, published: 2, deadLettered: 0 });
+    expect((await operator.notifications.list({ status: 'dead_letter' })).items).toEqual([]);
+  });
+
+  test('I40 a notification shows its record, its routes and what Temporal says', async () => {
+    const id = await publish('show');
+    const view = await eventually('its end', async () => {
+      const now = await operator.notifications.show(id);
+      return now.live?.status === 'COMPLETED' && now;
+    });
+    expect(view).toMatchObject({
+      stage: 'accepted',
+      record: { idempotencyKey: 'show', recipientUserIds: ['user-1'], payload: { game_id: 'g' } },
+      totals: { published: 2 },
+      hasMoreRoutes: false,
+      deadLetters: [],
+      replays: [],
+      live: { result: { outcome: 'accepted', published: 2, skipped: 0, deadLettered: 0 } },
+    });
+    expect(view.routes.map(({ routeId, status, attempts }) => [routeId, status, attempts])).toEqual([
+      [EMAIL, 'published', 1],
+      [PUSH, 'published', 1],
+    ]);
+    expect((await operator.notifications.show(id, 1)).hasMoreRoutes).toBe(true);
+  });
+
+  test('I12 I40 an intent that waits for the User Service shows what it waits for', async () => {
+    slot.userService.fail({ failure: { kind: 'status', status: 503 } });
+    try {
+      const id = await publish('accepting');
+      const view = await eventually('the pending activity', async () => {
+        const now = await operator.notifications.show(id);
+        return now.live?.pendingActivities[0]?.lastFailure !== undefined && now;
+      });
+      expect(view.stage).toBe('accepting');
+      expect(view.live?.details).toContain('Acceptance failed');
+      expect(view.live?.pendingActivities[0]).toMatchObject({ type: 'acceptIntent' });
+    } finally {
+      slot.userService.heal();
+    }
+  });
+
+  test('I6 I9 refused intents and unknown ids are told apart', async () => {
+    const refused = await publish('unknown-user', ['nobody']);
+    const view = await eventually('the refusal', async () => {
+      const now = await operator.notifications.show(refused);
+      return now.stage === 'malformed' && now;
+    });
+    expect(view.malformed).toMatchObject({ code: 'recipient_not_found', idempotencyKey: 'unknown-user' });
+    await expect(operator.notifications.show('1-1')).rejects.toThrow(NotFoundError);
+    await expect(operator.notifications.cancel('1-1', { limitMs: 1_000 })).rejects.toThrow(NotFoundError);
+  });
+
+  test('I26 cancelling skips what is not published, and an ended one is left alone', async () => {
+    await operator.channels.pause('email', { reason: 'cancel test' });
+    const id = await publish('cancelled');
+    await eventually('push', async () => (await statusOf(id, PUSH)) === 'published');
+    const cancelled = await operator.notifications.cancel(id, { limitMs: 20_000 });
+    expect(cancelled).toMatchObject({ status: 'CANCELLED', published: 1, skipped: 1, open: 0 });
+    await expect(operator.notifications.cancel(id, { limitMs: 1_000 })).rejects.toThrow(NothingToDoError);
+    await operator.channels.resume('email');
+    expect(await statusOf(id, EMAIL)).toBe('skipped');
+  });
+});
+
+describe('malformed intents', () => {
+  test('I6 they are listed and shown with their fields', async () => {
+    const entryId = await slot.redis.xadd(INTENTS, '*', 'notification_type', 'no.such.type', 'producer', 'p');
+    const entry = await eventually('the row', () => operator.malformed.show(entryId!));
+    expect(entry).toMatchObject({ code: 'invalid_envelope', rawFields: { producer: 'p' } });
+    const { items } = await operator.malformed.list({ producer: 'p', code: 'invalid_envelope' });
+    expect(items.map((item) => item.entryId)).toEqual([entryId]);
+    expect((await operator.malformed.list({ since: new Date(Date.now() + 60_000) })).items).toEqual([]);
+    await expect(operator.malformed.show('1-1')).rejects.toThrow('no malformed intent 1-1');
+  });
+});
+
+describe('dead letters and replay', () => {
+  afterEach(healPush);
+
+  test('I22 I25 a dead route is listed, replayed with a new budget, and stays as history', async () => {
+    const id = await publishDead('replayed');
+    const { items } = await operator.deadLetters.list({ channel: 'push', notificationId: id });
+    expect(items).toEqual([
+      expect.objectContaining({
+        notificationId: id,
+        routeId: PUSH,
+        routeRef: PUSH,
+        failure: 'gateway_stream_publish_failed',
+        attempts: 3,
+        status: 'dead_letter',
+        replays: 0,
+      }),
+    ]);
+    expect((await operator.deadLetters.list({ failure: 'mail_stream_publish_failed' })).items).toEqual([]);
+
+    await healPush();
+    const { replayed, startedAt } = await operator.replays.route(id, PUSH, {
+      requestedBy: 'test',
+      reason: 'healed',
+    });
+    expect(replayed.result).toBe('replayed');
+    expect(await operator.replays.wait([replayed], startedAt, { limitMs: 20_000 })).toEqual({
+      published: 1,
+      skipped: 0,
+      diedAgain: 0,
+      open: 0,
+      gone: 0,
+    });
+    expect((await operator.deadLetters.list({ notificationId: id })).items).toEqual([]);
+    expect(await operator.deadLetters.show(id)).toEqual([
+      expect.objectContaining({ routeId: PUSH, status: 'published', replays: 1 }),
+    ]);
+    expect((await operator.notifications.show(id)).replays).toEqual([
+      expect.objectContaining({ routeId: PUSH, generation: 1, requestedBy: 'test', reason: 'healed' }),
+    ]);
+    await expect(operator.replays.route(id, PUSH)).rejects.toThrow('is published: nothing to replay');
+    await expect(operator.replays.route(id, 'push:user:nobody')).rejects.toThrow(NotFoundError);
+  });
+
+  test('I25 a bulk replay takes what was dead when it began, once, and tells what died again', async () => {
+    const users = Array.from({ length: 5 }, (_, index) => `user-${index + 1}`);
+    const id = await publishDead('bulk', users);
+    const filter = { notificationId: id, type: 'game.turn.ready' };
+    expect(await operator.replays.preview(filter)).toEqual([
+      expect.objectContaining({ channel: 'push', failure: 'gateway_stream_publish_failed', routes: 5 }),
+    ]);
+
+    // Still broken: each dies again while the run goes on, and none is taken twice.
+    const hopeless = await operator.replays.bulk(filter, { ratePerSecond: 4 });
+    expect(new Set(hopeless.replayed.map(({ routeId }) => routeId)).size).toBe(5);
+    expect(hopeless).toMatchObject({ wasStopped: false });
+    expect(hopeless.replayed).toHaveLength(5);
+    const outcome = await operator.replays.wait(hopeless.replayed, hopeless.startedAt, { limitMs: 20_000 });
+    expect(outcome).toMatchObject({ diedAgain: 5, published: 0, open: 0 });
+
+    await healPush();
+    const limited = await operator.replays.bulk(filter, { ratePerSecond: 1_000, limit: 2 });
+    expect(limited.replayed).toHaveLength(2);
+    await operator.replays.wait(limited.replayed, limited.startedAt, { limitMs: 20_000 });
+
+    const stop = new AbortController();
+    const stopped = await operator.replays.bulk(filter, {
+      ratePerSecond: 1_000,
+      signal: stop.signal,
+      onReplayed: () => stop.abort(),
+    });
+    expect(stopped).toMatchObject({ wasStopped: true, replayed: [{ result: 'replayed' }] });
+    await operator.replays.wait(stopped.replayed, stopped.startedAt, { limitMs: 20_000 });
+
+    const rest = await operator.replays.bulk(filter, { ratePerSecond: 1_000 });
+    expect(rest.replayed).toHaveLength(2);
+    await operator.replays.wait(rest.replayed, rest.startedAt, { limitMs: 20_000 });
+    expect((await operator.notifications.show(id)).totals).toEqual({ published: 10 });
+    expect(await slot.redis.xlen(GATEWAY)).toBe(5);
+  });
+});
+
+describe('channels and the reader', () => {
+  test('I26 a paused channel keeps its routes, a resumed one lets them go', async () => {
+    const paused = await operator.channels.pause('push', { reason: 'maintenance', requestedBy: 'test' });
+    expect(paused).toMatchObject({ channel: 'push', status: 'paused' });
+    const id = await publish('while-paused');
+    await eventually('e-mail', async () => (await statusOf(id, EMAIL)) === 'published');
+    const [push, email] = await operator.channels.list();
+    expect(push).toMatchObject({ status: 'paused', reason: 'maintenance', changedBy: 'test', openRoutes: 1 });
+    expect(push?.since).toBeInstanceOf(Date);
+    expect(email).toMatchObject({ channel: 'email', status: 'open', openRoutes: 0 });
+
+    await operator.channels.resume('push', { ratePerSecond: 100 });
+    await eventually('push', async () => (await statusOf(id, PUSH)) === 'published');
+  });
+
+  test('I1 I40 the reader shows where it is; a pause stops intake and survives a restart', async () => {
+    const status = await eventually('a heartbeat', async () => {
+      const now = await operator.bridge.status();
+      return now.progress && now;
+    });
+    expect(status).toMatchObject({ stream: INTENTS, state: 'reading', isPaused: false });
+    expect(status.progress).toMatchObject({ stream: INTENTS, findings: [] });
+    expect(status.worker).toContain(String(process.pid));
+
+    const paused = await operator.bridge.pause({ reason: 'a test', requestedBy: 'tester' });
+    expect(paused).toMatchObject({
+      state: 'paused',
+      isPaused: true,
+      pause: { by: 'tester', reason: 'a test' },
+    });
+    await service.stop();
+    service = await startService();
+    const id = await publish('while-not-reading');
+    expect((await operator.notifications.show(id)).stage).toBe('unread');
+    expect((await operator.bridge.status()).isPaused).toBe(true);
+
+    expect((await operator.bridge.resume({ requestedBy: 'tester' })).isPaused).toBe(false);
+    await eventually('push', async () => (await statusOf(id, PUSH)) === 'published');
+  });
+
+  test('I26 a workflow that is not there is named', async () => {
+    const elsewhere = createOperator({
+      temporal: slot.client,
+      db: slot.db,
+      redis: slot.redis,
+      namespace: namespaceOf(slot.slot),
+      intentsStream: 'another:stream',
+    });
+    expect(await elsewhere.bridge.status()).toMatchObject({ state: 'not running', isPaused: false });
+    await expect(elsewhere.bridge.pause({ reason: 'r', requestedBy: 't' })).rejects.toThrow(
+      'stream-bridge/another:stream is not running',
+    );
+  });
+});
+
+test('I40 links name namespace, workflow and run in the form the Web UI understands', () => {
+  const ui = { uiUrl: 'http://ui.test/', namespace: 'a b' };
+  expect(workflowLink(ui, 'notification/1-0')).toBe(
+    'http://ui.test/namespaces/a%20b/workflows/notification%2F1-0',
+  );
+  expect(workflowLink(ui, 'x', 'run')).toBe('http://ui.test/namespaces/a%20b/workflows/x/run/history');
+});
+
+test('I40 tables are cut in one column only, and nothing in them acts on the terminal', () => {
+  const rows = [['1790000000000-0', printable('bad \u001b[2J\u202e text '.repeat(5))]];
+  const whole = tableOf(['ID', 'MESSAGE'], rows);
+  for (const dangerous of ['\u001b', '\u202e']) expect(whole).not.toContain(dangerous);
+  const narrow = tableOf(['ID', 'MESSAGE'], rows, { width: 50, flexible: 1 });
+  expect(narrow).toContain('1790000000000-0');
+  expect(narrow).toContain('…');
+  expect(Math.max(...narrow.split('\n').map((line) => line.length))).toBeLessThanOrEqual(50);
+});

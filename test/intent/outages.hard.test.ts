@@ -1,0 +1,344 @@
+/**
+ * The acceptance of the intent pipeline, from outside: Redis, PostgreSQL and the User Service go away while the service
+ * works, and come back. What an outage may cost is the budget of routes that Redis does not take, and nothing else.
+ */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Redis } from 'ioredis';
+import type { EmbeddedRedis } from '../../dev/servers/redis.ts';
+import { startRedis } from '../../dev/servers/redis.ts';
+import type { UserServiceStandIn } from '../../dev/stand-ins/intent/user-service.ts';
+import { startUserService } from '../../dev/stand-ins/intent/user-service.ts';
+import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
+import { ladderDelayMs } from '../../workflows/policies.ts';
+import { entryOf, turn } from './entries.ts';
+import type { LogLine, Slot } from '../harness.ts';
+import { DISPATCH, eventually, takeSlot } from '../harness.ts';
+import {
+  GATEWAY,
+  MAIL,
+  allPublished,
+  append,
+  createFleet,
+  deliveriesTo,
+  nothingLeftRunning,
+  outboundIds,
+  routeCounts,
+} from '../service-process.ts';
+
+/** Everything must arrive in the end: gaps between attempts grow to 30 s, and the machine may be busy. */
+const LIMIT_MS = 180_000;
+const TEST_LIMIT_MS = 480_000;
+/** Longer than several of the gaps, and than what a connection would sit out by itself; half a minute once is enough. */
+const OUTAGE_MS = DISPATCH === 'child' ? 30_000 : 12_000;
+
+let slot: Slot;
+let fleet: ReturnType<typeof createFleet>;
+beforeEach(async () => {
+  slot = await takeSlot();
+  fleet = createFleet(slot);
+});
+afterEach(async () => {
+  await fleet.killAll();
+  await slot.release();
+});
+
+const publish = (redis: Redis, prefix: string, count: number) =>
+  append(
+    redis,
+    Array.from({ length: count }, (_, index) =>
+      turn({ idempotency_key: `${prefix}-${index}`, recipient_user_ids_json: '["user-1"]' }),
+    ),
+  );
+
+describe('Redis', () => {
+  const CHANNELS = [
+    { route: 'push:user:user-1', classification: 'gateway_stream_publish_failed', maxAttempts: 3 },
+    { route: 'email:user:user-1', classification: 'mail_stream_publish_failed', maxAttempts: 7 },
+  ];
+  const [BACKOFF_MIN_MS, BACKOFF_MAX_MS] = [200, 1_000];
+  const ladder = (attempts: number) =>
+    Array.from({ length: attempts }, (_, index) => ladderDelayMs(index + 1, BACKOFF_MIN_MS, BACKOFF_MAX_MS));
+
+  let dataDir: string;
+  let server: EmbeddedRedis;
+  let redis: Redis;
+  const startServer = (port: number) => startRedis({ dataDir, port, durable: true, report: () => undefined });
+
+  beforeEach(async () => {
+    dataDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-redis-'));
+    server = await startServer(0);
+    redis = new Redis(Number(server.addr.split(':')[1]), '127.0.0.1');
+    redis.on('error', () => undefined);
+  });
+  afterEach(async () => {
+    redis.disconnect();
+    await fleet.killAll();
+    await server.stop();
+    rmSync(dataDir, { recursive: true, force: true });
+  });
+
+  interface Sample {
+    notification_id: string;
+    route_id: string;
+    status: string;
+    attempt_count: number;
+    /** When the newest attempt failed. */
+    failed_ms: number | null;
+    wait_ms: number | null;
+  }
+
+  /** Routes as they stand now, with the wait until the next attempt as the row tells it. */
+  const sample = async () =>
+    (
+      await slot.db.query<Sample>(
+        `SELECT notification_id, route_id, status, attempt_count,
+                (extract(epoch FROM last_error_at) * 1000)::float8 AS failed_ms,
+                (extract(epoch FROM next_attempt_at - last_error_at) * 1000)::float8 AS wait_ms
+           FROM notification.routes`,
+      )
+    ).rows;
+
+  /** Holds intents in acceptance, so that it is the outage which finds their routes. */
+  async function acceptWithoutRedis(count: number): Promise<string[]> {
+    slot.userService.fail({ failure: { kind: 'status', status: 503 } });
+    const ids = await publish(redis, 'outage', count);
+    for (const id of ids) {
+      await eventually(
+        `${id} to wait for the User Service`,
+        async () => {
+          const { raw } = await slot.client.workflow.getHandle(notificationWorkflowId(id)).describe();
+          return Boolean(raw.pendingActivities?.[0]?.lastFailure);
+        },
+        LIMIT_MS,
+      );
+    }
+    await server.stop();
+    slot.userService.heal();
+    return ids;
+  }
+
+  test(
+    'I21 I22 I25 routes that Redis does not take spend their budgets on the ladder, and are replayed when it is back',
+    async () => {
+      const service = await fleet.start({
+        NOTIFICATION_REDIS_MASTER_ADDR: server.addr,
+        NOTIFICATION_REDIS_DB: '0',
+        NOTIFICATION_ROUTE_BACKOFF_MIN: `${BACKOFF_MIN_MS}ms`,
+        NOTIFICATION_ROUTE_BACKOFF_MAX: `${BACKOFF_MAX_MS}ms`,
+      });
+      const ids = await acceptWithoutRedis(4);
+
+      const samples: Sample[] = [];
+      await eventually(
+        'all routes to be dead-lettered',
+        async () => {
+          const now = await sample();
+          samples.push(...now);
+          return now.length === 2 * ids.length && now.every(({ status }) => status === 'dead_letter');
+        },
+        LIMIT_MS,
+      );
+      expect(service.isRunning()).toBe(true);
+
+      let gaps = 0;
+      for (const { route, classification, maxAttempts } of CHANNELS) {
+        // What was seen of the rows in passing: each count with its wait, none beyond the budget.
+        for (const seen of samples.filter(({ route_id }) => route_id === route)) {
+          const { status, attempt_count, wait_ms } = seen;
+          if (status === 'failed') {
+            expect(attempt_count).toBeLessThan(maxAttempts);
+            expect([attempt_count, wait_ms]).toEqual([attempt_count, ladder(attempt_count).at(-1)]);
+          } else {
+            expect([status, attempt_count]).toEqual(
+              status === 'pending' ? ['pending', 0] : ['dead_letter', maxAttempts],
+            );
+          }
+        }
+        for (const id of ids) {
+          // A row is written before its log line, which then travels through the pipe of another process.
+          const attempts = await eventually(
+            `${maxAttempts} log lines of ${id}/${route}`,
+            async () => {
+              const lines = service.lines.filter(
+                (line) => line['notification_id'] === id && line['route_id'] === route && 'attempt' in line,
+              );
+              return lines.length >= maxAttempts && lines;
+            },
+            LIMIT_MS,
+          );
+          const waits = [...ladder(maxAttempts - 1), undefined];
+          expect(attempts.map(resultOf)).toEqual(
+            waits.map((wait, index) => [index + 1, classification, wait ? 'retry' : 'dead_letter', wait]),
+          );
+          // By the rows: a log line follows its row, and the next attempt is due by the row.
+          const failedMs = new Map(
+            samples
+              .filter((seen) => seen.notification_id === id && seen.route_id === route)
+              .map(({ attempt_count: attempt, failed_ms: ms }) => [attempt, ms]),
+          );
+          for (const [attempt, ms] of failedMs) {
+            const before = failedMs.get(attempt - 1);
+            if (!ms || !before) continue;
+            gaps += 1;
+            // The clocks of two servers are compared: Temporal's timers and PostgreSQL.
+            expect(ms - before).toBeGreaterThanOrEqual(waits[attempt - 2]! - 5);
+          }
+        }
+      }
+      // Some failed routes were met in passing, or nothing was said about their rows.
+      expect(samples.filter(({ status }) => status === 'failed').length).toBeGreaterThan(0);
+      expect(gaps).toBeGreaterThan(0);
+
+      const { rows: deadLetters } = await slot.db.query(
+        `SELECT notification_id, route_id, final_attempt_count, max_attempts, failure_classification
+           FROM notification.dead_letters`,
+      );
+      const expected = ids.flatMap((id) =>
+        CHANNELS.map(({ route, classification, maxAttempts }) => ({
+          notification_id: id,
+          route_id: route,
+          final_attempt_count: maxAttempts,
+          max_attempts: maxAttempts,
+          failure_classification: classification,
+        })),
+      );
+      expect(deadLetters).toHaveLength(expected.length);
+      expect(deadLetters).toEqual(expect.arrayContaining(expected));
+
+      server = await startServer(Number(server.addr.split(':')[1]));
+      const after = await publish(redis, 'after', 5);
+      await eventually(
+        'new intents to flow',
+        async () => (await routeCounts(slot))['published after 1'] === 2 * after.length,
+        LIMIT_MS,
+      );
+      expect(await outboundIds(redis)).toEqual(deliveriesTo('user-1', after));
+
+      for (const id of ids) for (const { route } of CHANNELS) await replay(id, route);
+      await allPublished(slot, 2 * (ids.length + after.length), LIMIT_MS);
+      await nothingLeftRunning(slot, LIMIT_MS);
+      expect(await outboundIds(redis)).toEqual(deliveriesTo('user-1', [...ids, ...after]));
+      const { rows: replays } = await slot.db.query(
+        'SELECT 1 FROM notification.replays WHERE generation = 1',
+      );
+      expect(replays).toHaveLength(expected.length);
+    },
+    TEST_LIMIT_MS,
+  );
+
+  const resultOf = (line: LogLine) => [
+    line['attempt'],
+    line['failure_classification'],
+    line['result'],
+    line['retry_in_ms'],
+  ];
+
+  /** As an operator does it, for a route whose workflow has ended as Failed. */
+  const replay = (notificationId: string, routeRef: string) =>
+    eventually(
+      `the replay of ${notificationId}/${routeRef} to be ordered`,
+      async () => {
+        await slot.client.workflow.signalWithStart('notificationRoute', {
+          workflowId: routeWorkflowId(notificationId, routeRef),
+          taskQueue: 'intent',
+          args: [{ notificationId, routeRef }],
+          workflowIdReusePolicy: 'ALLOW_DUPLICATE_FAILED_ONLY',
+          signal: 'replay',
+          signalArgs: [{ requestedBy: 'test' }],
+        });
+        return true;
+      },
+      LIMIT_MS,
+    );
+});
+
+test(
+  `I24 ${OUTAGE_MS / 1_000} seconds without PostgreSQL in the middle of 100 intents cost no attempt and no entry`,
+  async () => {
+    const service = await fleet.start();
+    const ids = await publish(slot.redis, 'before', 100);
+    await eventually('20 push events', async () => (await slot.redis.xlen(GATEWAY)) >= 20, LIMIT_MS);
+    const outage = await slot.cutOffDatabase();
+    ids.push(...(await publish(slot.redis, 'during', 10)));
+    await sleep(OUTAGE_MS);
+    expect(new Set(await outboundIds(slot.redis)).size).toBeLessThan(2 * ids.length);
+    expect(service.isRunning()).toBe(true);
+    await outage.restore();
+
+    await allPublished(slot, 2 * ids.length, LIMIT_MS);
+    await nothingLeftRunning(slot, LIMIT_MS);
+    expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', ids));
+    const { rows } = await slot.db.query(
+      `SELECT route_id FROM notification.routes WHERE last_error_at IS NOT NULL
+        UNION ALL SELECT route_id FROM notification.dead_letters`,
+    );
+    expect(rows).toEqual([]);
+  },
+  TEST_LIMIT_MS,
+);
+
+describe('User Service', () => {
+  const ADMINISTRATORS = ['one@example.com', 'two@example.com'];
+  /**
+   * What a User Service that answers with errors only may be asked: ten failures in a row open the breaker, and each of
+   * the 50 intents may have a lookup under way by then. From there on one finds out about it at the end of each pause,
+   * of 1, 2, 4, 8 and 16 s. Without a breaker every intent would ask five times in 15 s, 250 times together.
+   */
+  const MOST_LOOKUPS = 10 + 50 + 5;
+
+  let userService: UserServiceStandIn;
+  beforeEach(async () => {
+    userService = await startUserService();
+  });
+  afterEach(() => userService.stop());
+
+  const administratorRoutes = (ids: string[]) =>
+    ids.flatMap((id) => ADMINISTRATORS.map((email) => `${id}/email:email:${email}`)).sort();
+
+  test(
+    `I12 ${OUTAGE_MS / 1_000} seconds without the User Service hold back what is for users only, and it is asked a few times`,
+    async () => {
+      await fleet.start({
+        NOTIFICATION_USER_SERVICE_BASE_URL: userService.url,
+        NOTIFICATION_ADMIN_EMAILS_GAME_GENERATION_FAILED: ADMINISTRATORS.join(','),
+      });
+      userService.fail({ failure: { kind: 'status', status: 503 } });
+      const forUsers = await publish(slot.redis, 'user', 50);
+      const forAdministrators = await append(
+        slot.redis,
+        Array.from({ length: 10 }, (_, index) =>
+          entryOf('game.generation_failed', { idempotency_key: `administrators-${index}` }),
+        ),
+      );
+
+      // First it answers with errors, then not at all.
+      const half = sleep(OUTAGE_MS / 2);
+      const whole = sleep(OUTAGE_MS);
+      await half;
+      const port = Number(new URL(userService.url).port);
+      const asked = userService.requests.length;
+      await userService.stop();
+      await eventually(
+        'the administrators to be written to',
+        async () => (await slot.redis.xlen(MAIL)) >= ADMINISTRATORS.length * forAdministrators.length,
+        LIMIT_MS,
+      );
+      await whole;
+      expect(await outboundIds(slot.redis)).toEqual(administratorRoutes(forAdministrators));
+      process.stderr.write(`a failing User Service was asked ${asked} times in ${OUTAGE_MS / 2} ms\n`);
+      expect(asked).toBeGreaterThan(0);
+      expect(asked).toBeLessThanOrEqual(MOST_LOOKUPS);
+
+      userService = await startUserService({ port });
+      await allPublished(slot, 2 * forUsers.length + administratorRoutes(forAdministrators).length, LIMIT_MS);
+      await nothingLeftRunning(slot, LIMIT_MS);
+      expect(await outboundIds(slot.redis)).toEqual(
+        [...deliveriesTo('user-1', forUsers), ...administratorRoutes(forAdministrators)].sort(),
+      );
+    },
+    TEST_LIMIT_MS,
+  );
+});

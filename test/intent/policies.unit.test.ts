@@ -1,0 +1,383 @@
+/** The pure rules of routes: ladder, offset, route slots, references. */
+import { createHash } from 'node:crypto';
+import { compileRetryPolicy } from '@temporalio/common';
+import fc from 'fast-check';
+import { compareEntryIds, contiguousOffset } from '../../activities/intent/stream-position.ts';
+import { materializeRoutes } from '../../activities/intent/materialization.ts';
+import type { Recipient } from '../../activities/intent/user-service.ts';
+import type { NotificationType } from '../../api/intent/catalog.ts';
+import { ADMIN_NOTIFICATION_TYPES, NOTIFICATION_TYPES, audiencesOf } from '../../api/intent/catalog.ts';
+import { hashOfRouteRef, routeRefOf, searchableKey } from '../../api/ids.ts';
+import type { PublicationFailureDetails } from '../../workflows/intent/contract.ts';
+import { ladderDelayMs, remainingBudget } from '../../workflows/policies.ts';
+
+/** clamp(min * 2^(N-1), min, max), in integers of any size. */
+function ladder(attempt: number, minMs: number, maxMs: number): number {
+  const exact = BigInt(minMs) << BigInt(attempt - 1);
+  return exact > BigInt(maxMs) ? maxMs : Number(exact);
+}
+
+const WEEK_MS = 7 * 24 * 3_600_000;
+const bounds = fc
+  .tuple(fc.integer({ min: 1, max: WEEK_MS }), fc.integer({ min: 1, max: WEEK_MS }))
+  .map(([one, other]) => ({ minMs: Math.min(one, other), maxMs: Math.max(one, other) }));
+const attempts = fc.integer({ min: 1, max: 1_000 });
+
+describe('ladder', () => {
+  test('I21 the seed ladder of 1 s to 5 min', () => {
+    const delays = Array.from({ length: 11 }, (_, index) => ladderDelayMs(index + 1, 1_000, 300_000) / 1_000);
+
+    expect(delays).toEqual([1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
+  });
+
+  test('I21 the delay is clamp(min * 2^(N-1), min, max), always the same', () => {
+    fc.assert(
+      fc.property(attempts, bounds, (attempt, { minMs, maxMs }) => {
+        const delay = ladderDelayMs(attempt, minMs, maxMs);
+
+        expect(delay).toBe(ladder(attempt, minMs, maxMs));
+        expect(ladderDelayMs(attempt, minMs, maxMs)).toBe(delay);
+        expect(delay).toBeGreaterThanOrEqual(minMs);
+        expect(delay).toBeLessThanOrEqual(maxMs);
+        expect(ladderDelayMs(attempt + 1, minMs, maxMs)).toBeGreaterThanOrEqual(delay);
+      }),
+    );
+  });
+
+  const failures = fc
+    .tuple(attempts, fc.integer({ min: 1, max: 1_000 }), bounds)
+    .map(([attemptCount, left, { minMs, maxMs }]): PublicationFailureDetails => ({
+      attemptCount,
+      maxAttempts: attemptCount + left,
+      nextAttemptAtMs: 0,
+      backoffMinMs: minMs,
+      backoffMaxMs: maxMs,
+    }));
+
+  test("I21 Temporal's policy for the rest of the budget follows the ladder at every later attempt", () => {
+    fc.assert(
+      fc.property(failures, fc.nat({ max: 60 }), (failure, later) => {
+        const { retry } = remainingBudget(failure);
+        const { initialInterval, backoffCoefficient, maximumInterval } = retry as Record<string, number>;
+        // How Temporal computes the wait after the k-th attempt.
+        const k = later + 1;
+        const wait = Math.min(maximumInterval!, initialInterval! * backoffCoefficient! ** (k - 1));
+
+        expect(wait).toBe(ladder(failure.attemptCount + k, failure.backoffMinMs, failure.backoffMaxMs));
+      }),
+    );
+  });
+
+  test('I21 the policy spends exactly the rest of the budget, and Temporal takes it', () => {
+    fc.assert(
+      fc.property(failures, (failure) => {
+        const { retry } = remainingBudget(failure);
+
+        expect(failure.attemptCount + retry!.maximumAttempts!).toBe(failure.maxAttempts);
+        expect(() => compileRetryPolicy(retry!)).not.toThrow();
+      }),
+    );
+  });
+
+  test.each([
+    [7, 7],
+    [8, 7],
+  ])(
+    'I21 after attempt %i of %i there is still one attempt, to record the end',
+    (attemptCount, maxAttempts) => {
+      const { retry } = remainingBudget({
+        attemptCount,
+        maxAttempts,
+        nextAttemptAtMs: 0,
+        backoffMinMs: 1_000,
+        backoffMaxMs: 300_000,
+      });
+
+      expect(retry?.maximumAttempts).toBe(1);
+    },
+  );
+});
+
+describe('offset', () => {
+  const MAX_64 = 2n ** 64n - 1n;
+  const entryId = fc
+    .tuple(fc.bigInt({ min: 0n, max: MAX_64 }), fc.bigInt({ min: 0n, max: MAX_64 }))
+    .map(([ms, sequence]) => ({ ms, sequence, id: `${ms}-${sequence}` }));
+  const near = fc
+    .tuple(fc.bigInt({ min: 0n, max: 3n }), fc.bigInt({ min: 0n, max: 3n }))
+    .map(([ms, sequence]) => ({
+      ms: 2n ** 53n + ms,
+      sequence: MAX_64 - sequence,
+      id: `${2n ** 53n + ms}-${MAX_64 - sequence}`,
+    }));
+  const anyId = fc.oneof(entryId, near);
+
+  test('I2 entry ids are ordered by time, then by sequence, exactly', () => {
+    fc.assert(
+      fc.property(anyId, anyId, (left, right) => {
+        const [a, b] = left.ms === right.ms ? [left.sequence, right.sequence] : [left.ms, right.ms];
+        expect(compareEntryIds(left.id, right.id)).toBe(a < b ? -1 : a > b ? 1 : 0);
+        expect(compareEntryIds(left.id, right.id) + compareEntryIds(right.id, left.id)).toBe(0);
+      }),
+    );
+  });
+
+  test.each([
+    ['0-0', '0-1'],
+    ['9-9', '10-0'],
+    ['5-9', '5-10'],
+    ['9007199254740992-0', '9007199254740993-0'],
+    ['1-18446744073709551614', '1-18446744073709551615'],
+    ['18446744073709551614-18446744073709551615', '18446744073709551615-0'],
+  ])('I2 %s comes before %s', (earlier, later) => {
+    expect(compareEntryIds(earlier, later)).toBe(-1);
+    expect(compareEntryIds(later, earlier)).toBe(1);
+    expect(compareEntryIds(later, later)).toBe(0);
+  });
+
+  const batches = fc
+    .tuple(
+      fc.uniqueArray(anyId, { selector: ({ id }) => id, minLength: 1, maxLength: 20 }),
+      fc.array(fc.boolean(), { minLength: 20, maxLength: 20 }),
+    )
+    .map(([ids, flags]) => {
+      const [offset, ...rest] = ids.map(({ id }) => id).sort(compareEntryIds);
+      return { offset: offset!, batch: rest.map((id, index) => ({ id, done: flags[index]! })) };
+    });
+
+  test('I2 the offset passes everything that is done without a gap, and nothing that is not', () => {
+    fc.assert(
+      fc.property(batches, ({ offset, batch }) => {
+        const next = contiguousOffset(offset, batch);
+        const passed = batch.filter(({ id }) => compareEntryIds(id, next) <= 0);
+
+        expect(passed.every(({ done }) => done)).toBe(true);
+        expect(batch[passed.length]?.done ?? false).toBe(false);
+        expect([offset, ...batch.map(({ id }) => id)]).toContain(next);
+        expect(compareEntryIds(next, offset)).toBeGreaterThanOrEqual(0);
+      }),
+    );
+  });
+
+  test('I2 the offset stays when nothing or not the first entry is done', () => {
+    expect(contiguousOffset('5-0', [])).toBe('5-0');
+    expect(
+      contiguousOffset('5-0', [
+        { id: '6-0', done: false },
+        { id: '7-0', done: true },
+      ]),
+    ).toBe('5-0');
+    expect(
+      contiguousOffset('5-0', [
+        { id: '6-0', done: true },
+        { id: '7-0', done: false },
+      ]),
+    ).toBe('6-0');
+    expect(
+      contiguousOffset('5-0', [
+        { id: '6-0', done: true },
+        { id: '7-0', done: true },
+      ]),
+    ).toBe('7-0');
+  });
+});
+
+describe('route slots', () => {
+  const BUDGETS = { push: 3, email: 7 };
+  /** The seed's catalog: types of users by the channels they are delivered on. */
+  const PUSH_AND_EMAIL = [
+    'game.turn.ready',
+    'game.finished',
+    'lobby.application.submitted',
+    'lobby.membership.approved',
+    'lobby.membership.rejected',
+    'lobby.membership.blocked',
+    'lobby.invite.created',
+    'lobby.invite.redeemed',
+    'lobby.race_name.registration_eligible',
+    'lobby.race_name.registered',
+  ];
+  const EMAIL_ONLY = ['lobby.invite.expired', 'lobby.race_name.registration_denied'];
+  const userTypes = NOTIFICATION_TYPES.filter((type) => audiencesOf(type).includes('user'));
+  const recipients: Recipient[] = [
+    { userId: 'user-1', email: 'ada@example.com', locale: 'en' },
+    { userId: 'a/b c', email: 'jonas@example.com', locale: 'en' },
+  ];
+
+  test('I15 the types of users are those of the seed', () => {
+    expect([...userTypes].sort()).toEqual([...PUSH_AND_EMAIL, ...EMAIL_ONLY].sort());
+  });
+
+  test.each(userTypes)(
+    'I15 %s: every user gets both slots, skipped where the channel is not the type',
+    (type) => {
+      const push = PUSH_AND_EMAIL.includes(type) ? 'pending' : 'skipped';
+
+      expect(materializeRoutes(type, { kind: 'user', recipients }, BUDGETS)).toEqual(
+        recipients.flatMap(({ userId, email }) => [
+          {
+            routeId: `push:user:${userId}`,
+            channel: 'push',
+            recipientRef: `user:${userId}`,
+            status: push,
+            maxAttempts: 3,
+            email,
+            locale: 'en',
+          },
+          {
+            routeId: `email:user:${userId}`,
+            channel: 'email',
+            recipientRef: `user:${userId}`,
+            status: 'pending',
+            maxAttempts: 7,
+            email,
+            locale: 'en',
+          },
+        ]),
+      );
+    },
+  );
+
+  test.each(ADMIN_NOTIFICATION_TYPES)(
+    'I14 I15 %s: administrators get e-mail, and a skipped push slot',
+    (type) => {
+      const emails = ['one@example.com', 'two@example.com'];
+
+      expect(materializeRoutes(type, { kind: 'admin_email', emails }, { push: 1, email: 2 })).toEqual(
+        emails.flatMap((email) => [
+          {
+            routeId: `push:email:${email}`,
+            channel: 'push',
+            recipientRef: `email:${email}`,
+            status: 'skipped',
+            maxAttempts: 1,
+            email,
+            locale: 'en',
+          },
+          {
+            routeId: `email:email:${email}`,
+            channel: 'email',
+            recipientRef: `email:${email}`,
+            status: 'pending',
+            maxAttempts: 2,
+            email,
+            locale: 'en',
+          },
+        ]),
+      );
+    },
+  );
+
+  test.each(ADMIN_NOTIFICATION_TYPES)(
+    'I14 %s without administrators: one skipped e-mail slot shows the gap',
+    (type) => {
+      expect(materializeRoutes(type, { kind: 'admin_email', emails: [] }, BUDGETS)).toEqual([
+        {
+          routeId: `email:config:${type}`,
+          channel: 'email',
+          recipientRef: `config:${type}`,
+          status: 'skipped',
+          maxAttempts: 7,
+          email: null,
+          locale: null,
+        },
+      ]);
+    },
+  );
+
+  test('I15 an audience that the type does not have publishes nothing', () => {
+    const notForUsers: NotificationType[] = NOTIFICATION_TYPES.filter(
+      (type) => !audiencesOf(type).includes('user'),
+    );
+    expect(notForUsers).toHaveLength(6);
+    for (const type of notForUsers) {
+      const statuses = materializeRoutes(type, { kind: 'user', recipients }, BUDGETS).map(
+        ({ status }) => status,
+      );
+      expect(new Set(statuses)).toEqual(new Set(['skipped']));
+    }
+  });
+
+  test('I15 route ids are unique, however many recipients there are', () => {
+    const userIds = fc.uniqueArray(fc.string({ unit: 'binary', minLength: 1 }), {
+      minLength: 1,
+      maxLength: 50,
+    });
+    fc.assert(
+      fc.property(userIds, (ids) => {
+        const many = ids.map((userId): Recipient => ({ userId, email: 'a@example.com', locale: 'en' }));
+        const slots = materializeRoutes('game.turn.ready', { kind: 'user', recipients: many }, BUDGETS);
+
+        expect(new Set(slots.map(({ routeId }) => routeId)).size).toBe(2 * ids.length);
+        expect(slots.every((slot) => slot.routeId === `${slot.channel}:${slot.recipientRef}`)).toBe(true);
+      }),
+    );
+  });
+});
+
+describe('references', () => {
+  const channel = fc.constantFrom('push', 'email');
+  const routeId = fc
+    .tuple(
+      channel,
+      fc.oneof(
+        fc.string({ unit: 'binary', minLength: 1, maxLength: 600 }),
+        fc.emailAddress().map((email) => `email:${email}`),
+        fc.stringMatching(/^user:[A-Za-z0-9_.:-]{1,140}$/),
+        fc.stringMatching(/^~[0-9a-f]{32}$/),
+      ),
+    )
+    .map(([name, ref]) => `${name}:${ref}`);
+
+  test.each(['push:user:user-1', 'email:user:7f0c9a52-1d1e', 'email:config:geo.review_recommended'])(
+    'I40 the plain route id %s stands for itself',
+    (id) => {
+      expect(routeRefOf(id)).toBe(id);
+      expect(hashOfRouteRef(id)).toBeUndefined();
+    },
+  );
+
+  test.each([
+    'email:email:ada@example.com',
+    'push:user:日本',
+    'push:user:a/b c',
+    `push:user:${'x'.repeat(116)}`,
+    'push:user:a\n',
+    'email:~0123456789abcdef0123456789abcdef',
+  ])('I40 the route id %j is named by its MD5 hash', (id) => {
+    const hash = createHash('md5').update(id).digest('hex');
+
+    expect(routeRefOf(id)).toBe(`${id.slice(0, id.indexOf(':'))}:~${hash}`);
+    expect(hashOfRouteRef(routeRefOf(id))).toBe(hash);
+  });
+
+  test('I40 references are short printable ASCII without addresses, and two routes never share one', () => {
+    fc.assert(
+      fc.property(routeId, routeId, (one, other) => {
+        for (const id of [one, other]) {
+          expect(routeRefOf(id)).toMatch(/^(push|email):[\x21-\x7e]{1,120}$/);
+          expect(routeRefOf(id)).not.toContain('@');
+          expect(hashOfRouteRef(routeRefOf(id)) === undefined).toBe(routeRefOf(id) === id);
+        }
+        expect(routeRefOf(one) === routeRefOf(other)).toBe(one === other);
+      }),
+    );
+  });
+
+  test('I40 a short printable key is searched as it is, any other by its SHA-256', () => {
+    const hashed = (key: string) => `sha256:${createHash('sha256').update(key).digest('hex')}`;
+
+    expect(searchableKey('game-7/turn 54 ~')).toBe('game-7/turn 54 ~');
+    expect(searchableKey('x'.repeat(200))).toBe('x'.repeat(200));
+    for (const key of ['x'.repeat(201), 'ü', 'a\tb', 'a\n', '日本'])
+      expect(searchableKey(key)).toBe(hashed(key));
+  });
+
+  test('I40 every key fits a search attribute', () => {
+    fc.assert(
+      fc.property(fc.string({ unit: 'binary', minLength: 1, maxLength: 1_100 }), (key) => {
+        expect(searchableKey(key)).toMatch(/^[\x20-\x7e]{1,255}$/);
+      }),
+    );
+  });
+});

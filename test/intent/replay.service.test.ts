@@ -1,0 +1,380 @@
+/** Dead-lettered routes published again: by signal, by reset, by starting anew; never one that was published. */
+import { execFile } from 'node:child_process';
+import { promisify } from 'node:util';
+import { createRouteActivities } from '../../activities/intent/routes.ts';
+import { createMetrics } from '../../activities/metrics.ts';
+import { defineHandOffCommands, handOffKey } from '../../activities/intent/hand-off.ts';
+import { metrics } from '@opentelemetry/api';
+import { findTemporalCli } from '../../dev/servers/temporal-cli.ts';
+import { loadConfig } from '../../config/load.ts';
+import { createLogger } from '../../workers/logger.ts';
+import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
+import { publishTurn } from './entries.ts';
+import type { Slot } from '../harness.ts';
+import { DISPATCH, eventually, stackOfRun, takeSlot, untilStarted } from '../harness.ts';
+
+const GATEWAY = 'gateway:client-events';
+const MAIL = 'mail:delivery_commands';
+const PUSH = 'push:user:user-1';
+const MAX_ATTEMPTS = 3;
+
+let slot: Slot;
+beforeAll(async () => {
+  slot = await takeSlot();
+  await slot.startService({
+    NOTIFICATION_ROUTE_BACKOFF_MIN: '20ms',
+    NOTIFICATION_ROUTE_BACKOFF_MAX: '40ms',
+    NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS: String(MAX_ATTEMPTS),
+  });
+});
+afterAll(() => slot.release());
+afterEach(() => slot.redis.del(GATEWAY, MAIL));
+
+const breakGateway = () => slot.redis.set(GATEWAY, 'not a stream');
+const healGateway = () => slot.redis.del(GATEWAY);
+
+const publish = (idempotencyKey: string, recipientUserIds?: string[]) =>
+  publishTurn(slot.redis, idempotencyKey, recipientUserIds);
+
+async function rowOf<Row extends object>(table: string, id: string): Promise<Row | undefined> {
+  const { rows } = await slot.db.query<Row>(
+    `SELECT * FROM notification.${table} WHERE notification_id = $1 AND route_id = $2`,
+    [id, PUSH],
+  );
+  return rows[0];
+}
+
+interface RouteRow {
+  status: string;
+  attempt_count: number;
+  next_attempt_at: Date | null;
+  dead_lettered_at: Date | null;
+  published_at: Date | null;
+}
+
+const routeInStatus = (id: string, status: string) =>
+  eventually(`${id} to be ${status}`, async () => {
+    const row = await rowOf<RouteRow>('routes', id);
+    return row?.status === status && row;
+  });
+
+const replaysOf = async (id: string) =>
+  (
+    await slot.db.query<{ generation: number; requested_by: string; reason: string | null }>(
+      'SELECT generation, requested_by, reason FROM notification.replays WHERE notification_id = $1 ORDER BY generation',
+      [id],
+    )
+  ).rows;
+
+/** A push route that has spent its budget, and its ended workflow. */
+async function deadLetter(key: string): Promise<string> {
+  await breakGateway();
+  const id = await publish(key);
+  await routeInStatus(id, 'dead_letter');
+  await eventually('the route workflow to have failed', async () => {
+    const { status } = await slot.client.workflow.getHandle(routeWorkflowId(id, PUSH)).describe();
+    return status.name === 'FAILED';
+  });
+  return id;
+}
+
+/** The `temporal` program as an operator has it. */
+async function temporal(...args: string[]): Promise<string> {
+  const cli = await findTemporalCli({
+    cliPath: loadConfig().values.TEMPORAL_CLI_PATH,
+    report: () => undefined,
+  });
+  const where = ['--address', slot.endpoints.temporalAddress!, '--namespace', slot.client.options.namespace];
+  const { stdout } = await promisify(execFile)(cli, [...args, ...where]);
+  return stdout;
+}
+
+const signalWithStart = (id: string, ...rest: string[]) =>
+  temporal(
+    ...['workflow', 'signal-with-start', '--signal-name', 'replay'],
+    ...['--workflow-id', routeWorkflowId(id, PUSH), '--type', 'notificationRoute', '--task-queue', 'intent'],
+    ...['--id-reuse-policy', 'AllowDuplicateFailedOnly'],
+    ...['--input', JSON.stringify({ notificationId: id, routeRef: PUSH }), ...rest],
+  );
+
+const eventIds = async () =>
+  (await slot.redis.xrange(GATEWAY, '-', '+')).map(([, fields]) => fields[fields.indexOf('event_id') + 1]);
+
+test('I25 a dead-lettered route is replayed with the temporal program alone, and its dead letter stays', async () => {
+  const id = await deadLetter('by-signal');
+  const deadLetterBefore = await rowOf('dead_letters', id);
+  await healGateway();
+  await signalWithStart(id, '--signal-input', '{"requestedBy":"nina","reason":"gateway is back"}');
+  const published = await routeInStatus(id, 'published');
+  expect(published).toMatchObject({ attempt_count: 1, next_attempt_at: null, dead_lettered_at: null });
+  expect(await eventIds()).toEqual([`${id}/${PUSH}`]);
+  expect(await replaysOf(id)).toEqual([{ generation: 1, requested_by: 'nina', reason: 'gateway is back' }]);
+  expect(await rowOf('dead_letters', id)).toEqual(deadLetterBefore);
+  const found = await eventually('the replayed route by its attributes', async () => {
+    const query = `NotificationId = '${id}' AND RouteStatus = 'published' AND RouteChannel = 'push'`;
+    for await (const { workflowId } of slot.client.workflow.list({ query })) return workflowId;
+    return undefined;
+  });
+  expect(found).toBe(routeWorkflowId(id, PUSH));
+});
+
+test('I25 a signal without an argument, or with a senseless one, is an order as well', async () => {
+  for (const [key, argument] of [['no-argument'], ['senseless', '[17]']] as const) {
+    const id = await deadLetter(key);
+    await healGateway();
+    await signalWithStart(id, ...(argument === undefined ? [] : ['--signal-input', argument]));
+    await routeInStatus(id, 'published');
+    expect(await replaysOf(id)).toEqual([{ generation: 1, requested_by: 'signal', reason: null }]);
+    await slot.redis.del(GATEWAY);
+  }
+});
+
+test('I25 a replay has a budget of its own; when that is spent too, it can be replayed again', async () => {
+  const id = await deadLetter('dies-twice');
+  const deadLetterBefore = await rowOf('dead_letters', id);
+  await signalWithStart(id);
+  const again = await eventually('the second death', async () => {
+    const row = await rowOf<RouteRow>('routes', id);
+    return row?.status === 'dead_letter' && (await replaysOf(id)).length === 1 && row;
+  });
+  expect(again.attempt_count).toBe(MAX_ATTEMPTS);
+  expect(await rowOf('dead_letters', id)).toEqual(deadLetterBefore);
+  await eventually('the replay to have failed', async () => {
+    const { status } = await slot.client.workflow.getHandle(routeWorkflowId(id, PUSH)).describe();
+    return status.name === 'FAILED';
+  });
+  await healGateway();
+  await signalWithStart(id);
+  await routeInStatus(id, 'published');
+  expect((await replaysOf(id)).map(({ generation }) => generation)).toEqual([1, 2]);
+  expect(await eventIds()).toEqual([`${id}/${PUSH}`]);
+});
+
+/** What the Web UI does when an operator presses Reset: the same request to the same server. */
+async function resetInWebUi(workflowId: string, eventId: string): Promise<void> {
+  const { namespace } = slot.client.options;
+  const { runId } = await slot.client.workflow.getHandle(workflowId).describe();
+  const { uiUrl } = stackOfRun();
+  const page = await fetch(uiUrl);
+  const cookie = page.headers
+    .getSetCookie()
+    .find((text) => text.startsWith('_csrf='))!
+    .split(';')[0]!;
+  const url = `${uiUrl}/api/v1/namespaces/${namespace}/workflows/${encodeURIComponent(workflowId)}/reset`;
+  const response = await fetch(url, {
+    method: 'POST',
+    headers: {
+      'content-type': 'application/json',
+      'caller-type': 'operator',
+      'x-csrf-token': cookie.slice('_csrf='.length),
+      cookie,
+    },
+    body: JSON.stringify({
+      workflowExecution: { workflowId, runId },
+      workflowTaskFinishEventId: eventId,
+      reason: 'the gateway is back',
+      requestId: crypto.randomUUID(),
+    }),
+  });
+  if (!response.ok)
+    throw new Error(`the Web UI's server answered ${response.status}: ${await response.text()}`);
+}
+
+/** Ids of the events at which a workflow can be reset. */
+async function resetPoints(workflowId: string): Promise<string[]> {
+  const { events } = await slot.client.workflow.getHandle(workflowId).fetchHistory();
+  return (events ?? [])
+    .filter(({ workflowTaskCompletedEventAttributes: attributes }) => attributes)
+    .map(({ eventId }) => String(eventId));
+}
+
+test.each([
+  ['first', (points: string[]) => points[0]!],
+  ['last', (points: string[]) => points.at(-1)!],
+])('I25 a dead-lettered route is replayed by a reset to its %s workflow task', async (name, choose) => {
+  const id = await deadLetter(`reset-${name}`);
+  await healGateway();
+  const workflowId = routeWorkflowId(id, PUSH);
+  await resetInWebUi(workflowId, choose(await resetPoints(workflowId)));
+  await routeInStatus(id, 'published');
+  expect(await replaysOf(id)).toEqual([{ generation: 1, requested_by: 'reset', reason: null }]);
+  expect(await eventIds()).toEqual([`${id}/${PUSH}`]);
+});
+
+test('I25 a reset that fails again can be reset again', async () => {
+  const id = await deadLetter('reset-twice');
+  const workflowId = routeWorkflowId(id, PUSH);
+  await resetInWebUi(workflowId, (await resetPoints(workflowId)).at(-1)!);
+  await eventually('the second death', async () => {
+    const { status } = await slot.client.workflow.getHandle(workflowId).describe();
+    return status.name === 'FAILED' && (await replaysOf(id)).length === 1;
+  });
+  await healGateway();
+  await resetInWebUi(workflowId, (await resetPoints(workflowId)).at(-1)!);
+  await routeInStatus(id, 'published');
+  expect(await replaysOf(id)).toHaveLength(2);
+});
+
+test('I25 a dead-lettered route is replayed by starting its workflow anew', async () => {
+  const id = await deadLetter('anew');
+  await healGateway();
+  const input = JSON.stringify({ notificationId: id, routeRef: PUSH });
+  await temporal(
+    ...['workflow', 'start', '--workflow-id', routeWorkflowId(id, PUSH), '--type', 'notificationRoute'],
+    ...['--task-queue', 'intent', '--input', input],
+  );
+  await routeInStatus(id, 'published');
+  expect(await replaysOf(id)).toEqual([{ generation: 1, requested_by: 'start', reason: null }]);
+});
+
+test('I25 resetting a notification replays its dead-lettered route and leaves the published one alone', async () => {
+  const id = await deadLetter('reset-notification');
+  const workflowId = notificationWorkflowId(id);
+  await slot.client.workflow.getHandle(workflowId).result();
+  await healGateway();
+  await resetInWebUi(workflowId, (await resetPoints(workflowId))[0]!);
+  await routeInStatus(id, 'published');
+  expect(await slot.client.workflow.getHandle(workflowId).result()).toEqual({
+    outcome: 'accepted',
+    published: 2,
+    skipped: 0,
+    deadLettered: 0,
+  });
+  expect(await eventIds()).toEqual([`${id}/${PUSH}`]);
+  expect(await slot.redis.xlen(MAIL)).toBe(1);
+});
+
+test('I25 a published route cannot be started again, and a start by force publishes nothing', async () => {
+  const id = await publish('published');
+  await routeInStatus(id, 'published');
+  await slot.client.workflow.getHandle(notificationWorkflowId(id)).result();
+  if (DISPATCH === 'child') await expect(signalWithStart(id)).rejects.toThrow(/already/i);
+  const again = await slot.client.workflow.start('notificationRoute', {
+    workflowId: routeWorkflowId(id, PUSH),
+    taskQueue: 'intent',
+    args: [{ notificationId: id, routeRef: PUSH }],
+    workflowIdReusePolicy: 'ALLOW_DUPLICATE',
+  });
+  expect(await again.result()).toEqual({ status: 'published' });
+  expect(await slot.redis.xlen(GATEWAY)).toBe(1);
+  expect(await replaysOf(id)).toEqual([]);
+});
+
+test('I25 a replay finds out that the last attempt had been delivered after all', async () => {
+  const id = await deadLetter('delivered-after-all');
+  await healGateway();
+  // As an append leaves it whose answer never came back.
+  await slot.redis.set(handOffKey(id, PUSH, 0), '1-1');
+  await signalWithStart(id);
+  expect(await routeInStatus(id, 'published')).toMatchObject({ dead_lettered_at: null });
+  expect(await slot.redis.exists(GATEWAY)).toBe(0);
+  expect(await replaysOf(id)).toEqual([]);
+});
+
+test('I25 one order opens a route once, however often its attempt is repeated', async () => {
+  const id = await deadLetter('one-order');
+  const redis = slot.redis.duplicate();
+  defineHandOffCommands(redis);
+  try {
+    const { publishRoute } = createRouteActivities({
+      db: slot.db,
+      redis,
+      log: createLogger('fatal'),
+      metrics: createMetrics(metrics.getMeter('test')),
+      route: {
+        gatewayStream: GATEWAY,
+        gatewayMaxLen: 1024,
+        mailStream: MAIL,
+        backoffMinMs: 1,
+        backoffMaxMs: 1,
+        leaseTtlMs: 1_000,
+      },
+    });
+    const order = {
+      notificationId: id,
+      routeRef: PUSH,
+      replay: { replayId: 'run/1', requestedBy: 'test' },
+    };
+    for (let attempt = 1; attempt < MAX_ATTEMPTS; attempt += 1) {
+      await expect(publishRoute(order)).rejects.toMatchObject({ type: 'gateway_stream_publish_failed' });
+    }
+    const dead = { status: 'dead_letter', classification: 'gateway_stream_publish_failed' };
+    expect(await publishRoute(order)).toEqual(dead);
+    expect(await publishRoute(order)).toEqual(dead);
+    expect(await publishRoute({ notificationId: id, routeRef: PUSH })).toEqual(dead);
+    expect(await replaysOf(id)).toHaveLength(1);
+  } finally {
+    redis.disconnect();
+  }
+});
+
+test('I25 the signal makes a waiting route try now, before its timer and between its attempts', async () => {
+  // The second service of the slot takes its share of the work: both must wait long.
+  const patient = await takeSlot();
+  try {
+    await patient.startService({
+      NOTIFICATION_ROUTE_BACKOFF_MIN: '1h',
+      NOTIFICATION_ROUTE_BACKOFF_MAX: '2h',
+    });
+    await patient.redis.set(GATEWAY, 'not a stream');
+    const id = await publishTurn(patient.redis, 'try-now');
+    const route = patient.client.workflow.getHandle(routeWorkflowId(id, PUSH));
+    const attempts = (count: number) =>
+      eventually(`${count} attempts`, async () => {
+        const { rows } = await patient.db.query(
+          'SELECT 1 FROM notification.routes WHERE notification_id = $1 AND route_id = $2 AND attempt_count = $3',
+          [id, PUSH, count],
+        );
+        return rows.length === 1;
+      });
+    await attempts(1);
+    await untilStarted(route);
+    await route.signal('replay');
+    await attempts(2);
+    await patient.redis.del(GATEWAY);
+    await route.signal('replay');
+    expect(await route.result()).toEqual({ status: 'published' });
+  } finally {
+    await patient.release();
+  }
+});
+
+test('I25 an order that comes while the last attempt is under way is carried out after it', async () => {
+  const other = await takeSlot();
+  const operator = await other.db.connect();
+  try {
+    await other.startService({
+      NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS: '2',
+      // Long enough to get hold of the row between the attempts.
+      NOTIFICATION_ROUTE_BACKOFF_MIN: '3s',
+      NOTIFICATION_POSTGRES_OPERATION_TIMEOUT: '1m',
+    });
+    await other.redis.set(GATEWAY, 'not a stream');
+    const id = await publishTurn(other.redis, 'amid');
+    const handle = other.client.workflow.getHandle(routeWorkflowId(id, PUSH));
+    await eventually('the first attempt to have failed', async () => {
+      const { rows } = await other.db.query(`SELECT 1 FROM notification.routes WHERE status = 'failed'`);
+      return rows.length > 0;
+    });
+    await operator.query(`BEGIN; SELECT 1 FROM notification.routes WHERE status = 'failed' FOR UPDATE`);
+    await eventually('the last attempt to be under way', async () => {
+      const { rows } = await other.db.query(
+        `SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`,
+      );
+      return rows.length > 0;
+    });
+    await handle.signal('replay', { requestedBy: 'test' });
+    await eventually('the signal to be seen', async () => {
+      const { events } = await handle.fetchHistory();
+      return events?.some(({ activityTaskCancelRequestedEventAttributes: cancel }) => cancel);
+    });
+    await other.redis.del(GATEWAY);
+    await operator.query('COMMIT');
+    expect(await handle.result()).toEqual({ status: 'published' });
+    const { rows } = await other.db.query('SELECT generation, requested_by FROM notification.replays');
+    expect(rows).toEqual([{ generation: 1, requested_by: 'test' }]);
+  } finally {
+    operator.release(true);
+    await other.release();
+  }
+});

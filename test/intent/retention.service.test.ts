@@ -1,0 +1,88 @@
+/** Retention: what the scheduled run deletes, and what it must leave. */
+import { RETENTION_SCHEDULE_ID, RETENTION_WORKFLOW } from '../../workflows/intent/contract.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, takeSlot } from '../harness.ts';
+
+let slot: Slot;
+beforeAll(async () => {
+  slot = await takeSlot();
+  await slot.startService({ NOTIFICATION_CLEANUP_INTERVAL: '2h' });
+});
+afterAll(() => slot.release());
+
+/** Records with a dead-lettered route each. Ages and remaining key reservations are PostgreSQL intervals. */
+async function insertRecords(
+  prefix: string,
+  count: number,
+  age: string,
+  keyReservedFor: string,
+): Promise<void> {
+  await slot.db.query(
+    `INSERT INTO notification.records (notification_id, notification_type, producer, audience_kind, recipient_user_ids,
+       payload_json, idempotency_key, request_fingerprint, occurred_at, accepted_at, updated_at, idempotency_expires_at)
+     SELECT $1 || n, 'game.turn.ready', 'game_master', 'user', '["u"]', '{}', $1 || n, 'f', now(),
+            now() - $3::interval, now(), now() + $4::interval
+       FROM generate_series(1, $2) AS n`,
+    [prefix, count, age, keyReservedFor],
+  );
+  await slot.db.query(
+    `INSERT INTO notification.routes (notification_id, route_id, channel, recipient_ref, status, max_attempts,
+       created_at, updated_at, dead_lettered_at)
+     SELECT notification_id, 'push:user:u', 'push', 'user:u', 'dead_letter', 3, now(), now(), now()
+       FROM notification.records WHERE notification_id LIKE $1 || '%'`,
+    [prefix],
+  );
+  await slot.db.query(
+    `INSERT INTO notification.dead_letters SELECT notification_id, 'push:user:u', 'push', 'user:u', 3, 3, 'c', 'm', 'h', now()
+       FROM notification.records WHERE notification_id LIKE $1 || '%'`,
+    [prefix],
+  );
+}
+
+const insertMalformed = (prefix: string, count: number, age: string) =>
+  slot.db.query(
+    `INSERT INTO notification.malformed_intents (stream_entry_id, failure_code, failure_message, raw_fields, recorded_at)
+     SELECT $1 || n, 'invalid_envelope', 'm', '{}', now() - $3::interval FROM generate_series(1, $2) AS n`,
+    [prefix, count, age],
+  );
+
+async function idsIn(table: string, column: string): Promise<string[]> {
+  const { rows } = await slot.db.query<{ id: string }>(
+    `SELECT ${column} AS id FROM notification.${table} ORDER BY 1`,
+  );
+  return rows.map(({ id }) => id);
+}
+
+test('I10 I29 a run deletes what has expired in batches, and nothing whose idempotency window is open', async () => {
+  await insertRecords('old-', 1_005, '721 hours', '-1 hour');
+  await insertRecords('reserved-', 1, '721 hours', '1 hour');
+  await insertRecords('young-', 1, '719 hours', '-1 hour');
+  await insertMalformed('old-', 1_005, '2161 hours');
+  await insertMalformed('young-', 1, '2159 hours');
+
+  await slot.client.schedule.getHandle(RETENTION_SCHEDULE_ID).trigger();
+  const outcome: unknown = await eventually('the retention run', async () => {
+    const query = `WorkflowType = '${RETENTION_WORKFLOW}'`;
+    for await (const { workflowId } of slot.client.workflow.list({ query })) {
+      return (await slot.client.workflow.getHandle(workflowId).result()) as unknown;
+    }
+    return undefined;
+  });
+
+  expect(outcome).toEqual({ records: 1_005, malformedIntents: 1_005 });
+  for (const table of ['records', 'routes', 'dead_letters']) {
+    expect([table, await idsIn(table, 'notification_id')]).toEqual([table, ['reserved-1', 'young-1']]);
+  }
+  expect(await idsIn('malformed_intents', 'stream_entry_id')).toEqual(['young-1']);
+});
+
+test('I29 the schedule has the configured interval, and a restart with another one changes it', async () => {
+  const interval = async () => {
+    const { spec } = await slot.client.schedule.getHandle(RETENTION_SCHEDULE_ID).describe();
+    return spec.intervals?.map(({ every }) => every);
+  };
+  expect(await interval()).toEqual([2 * 3_600_000]);
+  const other = await slot.startService({ NOTIFICATION_CLEANUP_INTERVAL: '30m' });
+  expect(await interval()).toEqual([30 * 60_000]);
+  await other.stop();
+});

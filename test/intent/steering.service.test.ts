@@ -1,0 +1,277 @@
+/** What operators do while notifications are on their way: pause and resume a channel, cancel. */
+import { CancelledFailure, WorkflowFailedError, WorkflowUpdateFailedError } from '@temporalio/client';
+import { defineHandOffCommands, handOff, handOffKey, leaseKey } from '../../activities/intent/hand-off.ts';
+import type { ChannelName, ChannelState } from '../../workflows/intent/channel-contract.ts';
+import { channelWorkflowId } from '../../workflows/intent/channel-contract.ts';
+import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
+import { publishTurn } from './entries.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, takeSlot, untilStarted } from '../harness.ts';
+
+const GATEWAY = 'gateway:client-events';
+const MAIL = 'mail:delivery_commands';
+const PUSH = 'push:user:user-1';
+const EMAIL = 'email:user:user-1';
+
+let slot: Slot;
+beforeAll(async () => {
+  slot = await takeSlot();
+  await slot.startService({ NOTIFICATION_ROUTE_BACKOFF_MIN: '1h', NOTIFICATION_ROUTE_BACKOFF_MAX: '2h' });
+});
+afterAll(() => slot.release());
+afterEach(async () => {
+  slot.userService.heal();
+  await Promise.all([resume('push'), resume('email')]);
+  await slot.redis.del(GATEWAY, MAIL);
+});
+
+const channel = (name: ChannelName) => slot.client.workflow.getHandle(channelWorkflowId(name));
+const pause = (name: ChannelName, reason?: string) =>
+  channel(name).executeUpdate<ChannelState, [object]>('pause', { args: [{ requestedBy: 'nina', reason }] });
+const resume = (name: ChannelName, ratePerSecond?: number) =>
+  channel(name).executeUpdate<ChannelState, [object]>('resume', {
+    args: [{ requestedBy: 'nina', ratePerSecond }],
+  });
+
+const publish = (idempotencyKey: string, recipientUserIds?: string[]) =>
+  publishTurn(slot.redis, idempotencyKey, recipientUserIds);
+
+interface RouteRow {
+  route_id: string;
+  status: string;
+  attempt_count: number;
+  next_attempt_at: Date | null;
+  published_at: Date | null;
+  skipped_at: Date | null;
+}
+
+async function routesOf(id: string): Promise<RouteRow[]> {
+  const { rows } = await slot.db.query<RouteRow>(
+    'SELECT * FROM notification.routes WHERE notification_id = $1 ORDER BY route_id',
+    [id],
+  );
+  return rows;
+}
+
+const inStatus = (id: string, route: string, status: string) =>
+  eventually(`${route} of ${id} to be ${status}`, async () => {
+    const row = (await routesOf(id)).find(({ route_id }) => route_id === route);
+    return row?.status === status && row;
+  });
+
+const detailsOf = async (workflowId: string) => {
+  const handle = slot.client.workflow.getHandle(workflowId);
+  const metadata = await handle.query<{ currentDetails?: string }>('__temporal_workflow_metadata');
+  return metadata.currentDetails;
+};
+
+const waitingForChannel = (id: string, route = PUSH) =>
+  eventually(`${route} of ${id} to wait for its channel`, async () =>
+    (await detailsOf(routeWorkflowId(id, route)))?.startsWith('paused'),
+  );
+
+test('I26 a paused channel publishes nothing and spends nothing, the other goes on, and resuming lets the routes go', async () => {
+  expect(await pause('push', 'gateway maintenance')).toMatchObject({
+    channel: 'push',
+    status: 'paused',
+    reason: 'gateway maintenance',
+    requestedBy: 'nina',
+  });
+  expect(await detailsOf(channelWorkflowId('push'))).toBe('paused by nina: gateway maintenance');
+  const id = await publish('paused');
+  await inStatus(id, EMAIL, 'published');
+  await waitingForChannel(id);
+  expect(await inStatus(id, PUSH, 'pending')).toMatchObject({ attempt_count: 0 });
+  await eventually('the paused route by its status', async () => {
+    const query = `RouteStatus = 'paused' AND NotificationId = '${id}'`;
+    for await (const { workflowId } of slot.client.workflow.list({ query })) {
+      return workflowId === routeWorkflowId(id, PUSH);
+    }
+    return undefined;
+  });
+  expect(await slot.redis.exists(GATEWAY)).toBe(0);
+
+  expect(await resume('push')).toMatchObject({
+    status: 'draining',
+    drain: { ratePerSecond: 50, released: 0 },
+  });
+  expect(await inStatus(id, PUSH, 'published')).toMatchObject({ attempt_count: 1, next_attempt_at: null });
+  expect(await slot.redis.xlen(GATEWAY)).toBe(1);
+  await eventually('the channel to be open', async () => {
+    const state = await channel('push').query<ChannelState>('state');
+    return state.status === 'open' && state.drain?.released === 1;
+  });
+});
+
+test('I26 waiting routes drain at the rate that was asked for, and a pause in between stops the drain', async () => {
+  await pause('push');
+  const recipients = Array.from({ length: 24 }, (_, index) => `user-${index + 1}`);
+  const id = await publish('drain', recipients);
+  for (const user of recipients) await waitingForChannel(id, `push:user:${user}`);
+  const pushes = async (status: string) =>
+    (await routesOf(id)).filter((row) => row.route_id.startsWith('push:') && row.status === status);
+
+  await resume('push', 2);
+  await eventually('the first to be published', async () => (await pushes('published')).length > 0);
+  await pause('push');
+  const waiting = (await pushes('pending')).length;
+  expect(waiting).toBeGreaterThan(15);
+  expect(await channel('push').query<ChannelState>('state')).toMatchObject({ status: 'paused' });
+
+  const publishedBefore = (await pushes('published')).length;
+  await resume('push', 20);
+  await eventually('all to be published', async () => (await pushes('published')).length === 24);
+  const times = (await pushes('published'))
+    .map(({ published_at }) => published_at!.getTime())
+    .sort((left, right) => left - right)
+    .slice(publishedBefore);
+  // Groups of two each tenth of a second: the last is let go (n - 2) / 20 s after the first, at the earliest.
+  expect(times.at(-1)! - times[0]!).toBeGreaterThan(((times.length - 2) / 20) * 1_000 * 0.8);
+  expect(await slot.redis.xlen(GATEWAY)).toBe(24);
+});
+
+test('I26 what makes no sense is refused before anything changes', async () => {
+  for (const ratePerSecond of [0, -1, 1e9, 'fast']) {
+    const refusal = await resume('push', ratePerSecond as number).catch((error: unknown) => error);
+    expect(refusal).toBeInstanceOf(WorkflowUpdateFailedError);
+    expect(String((refusal as WorkflowUpdateFailedError).cause)).toContain('ratePerSecond');
+  }
+  const refusal = await pause('push', 'x'.repeat(501)).catch((error: unknown) => error);
+  expect(String((refusal as WorkflowUpdateFailedError).cause)).toContain('reason');
+  expect(await channel('push').query<ChannelState>('state')).toMatchObject({ status: 'open' });
+});
+
+test('I26 a pause outlives the workflow that made it', async () => {
+  await pause('push', 'for good');
+  await channel('push').terminate('lost');
+  await slot.startService();
+  await eventually('the channel to come back paused', async () => {
+    const state = await channel('push').query<ChannelState>('state');
+    return state.status === 'paused' && state.reason === 'for good';
+  });
+});
+
+async function cancelled(id: string): Promise<void> {
+  const handle = slot.client.workflow.getHandle(notificationWorkflowId(id));
+  await handle.cancel();
+  const failure = await handle.result().catch((error: unknown) => error);
+  expect(failure).toBeInstanceOf(WorkflowFailedError);
+  expect((failure as WorkflowFailedError).cause).toBeInstanceOf(CancelledFailure);
+}
+
+test('I26 cancelling a notification skips the routes that are not published and leaves the others', async () => {
+  await slot.redis.set(GATEWAY, 'not a stream');
+  const id = await publish('cancel');
+  await inStatus(id, EMAIL, 'published');
+  await inStatus(id, PUSH, 'failed');
+  await cancelled(id);
+  expect(await inStatus(id, PUSH, 'skipped')).toMatchObject({ next_attempt_at: null, attempt_count: 1 });
+  expect((await routesOf(id)).map(({ status }) => status)).toEqual(['published', 'skipped']);
+  expect(await slot.client.workflow.getHandle(routeWorkflowId(id, PUSH)).result()).toEqual({
+    status: 'skipped',
+  });
+});
+
+test('I26 cancelling one route skips it, and the notification counts it', async () => {
+  await slot.redis.set(GATEWAY, 'not a stream');
+  const id = await publish('cancel-route');
+  await inStatus(id, PUSH, 'failed');
+  const route = slot.client.workflow.getHandle(routeWorkflowId(id, PUSH));
+  await untilStarted(route);
+  await route.cancel();
+  expect(await slot.client.workflow.getHandle(notificationWorkflowId(id)).result()).toEqual({
+    outcome: 'accepted',
+    published: 1,
+    skipped: 1,
+    deadLettered: 0,
+  });
+});
+
+test('I26 a notification that is cancelled before it was accepted delivers nothing, ever', async () => {
+  slot.userService.fail({ failure: { kind: 'status', status: 503 } });
+  const id = await publish('cancel-early');
+  const handle = slot.client.workflow.getHandle(notificationWorkflowId(id));
+  await eventually('the acceptance to wait', async () => {
+    const { raw } = await handle.describe();
+    return raw.pendingActivities?.[0]?.lastFailure !== undefined;
+  });
+  await cancelled(id);
+  slot.userService.heal();
+  const after = await publish('after-cancel-early');
+  await inStatus(after, PUSH, 'published');
+  expect(await routesOf(id)).toEqual([]);
+});
+
+test('I26 a large notification is cancelled with all its batches', async () => {
+  await Promise.all([pause('push'), pause('email')]);
+  const id = await publish(
+    'cancel-large',
+    Array.from({ length: 130 }, (_, index) => `user-${index + 1}`),
+  );
+  // Some wait for their channels by then, others have not even been started.
+  await eventually('both batches to be under way', async () => {
+    const { count } = await slot.client.workflow.count(
+      `NotificationId = '${id}' AND WorkflowType = 'notificationBatch'`,
+    );
+    return count === 2;
+  });
+  await waitingForChannel(id, EMAIL);
+  await cancelled(id);
+  const statuses = (await routesOf(id)).map(({ status }) => status);
+  expect(statuses).toHaveLength(260);
+  expect(new Set(statuses)).toEqual(new Set(['skipped']));
+  await eventually(
+    'every route to have noticed',
+    async () => {
+      const { count } = await slot.client.workflow.count(
+        `NotificationId = '${id}' AND ExecutionStatus = 'Running'`,
+      );
+      return count === 0;
+    },
+    120_000,
+  );
+  expect(await slot.redis.exists(GATEWAY, MAIL)).toBe(0);
+}, 180_000);
+
+test('I23 I26 a route that was handed off before it was cancelled counts as published', async () => {
+  const id = `${Date.now() + 30_000}-0`;
+  await pause('push');
+  await slot.redis.xadd(
+    'notification:intents',
+    id,
+    ...['notification_type', 'game.turn.ready', 'producer', 'game_master', 'audience_kind', 'user'],
+    ...[
+      'idempotency_key',
+      'late',
+      'occurred_at_ms',
+      '1790000000000',
+      'recipient_user_ids_json',
+      '["user-1"]',
+    ],
+    ...['payload_json', '{"game_id":"g","game_name":"G","turn_number":1}'],
+  );
+  await waitingForChannel(id);
+  await slot.redis.set(handOffKey(id, PUSH, 0), '1-1');
+  await cancelled(id);
+  expect(await inStatus(id, PUSH, 'published')).toMatchObject({ attempt_count: 1, skipped_at: null });
+});
+
+test('I23 I26 after a route was closed not even an attempt that is still running can publish it', async () => {
+  const redis = slot.redis.duplicate();
+  defineHandOffCommands(redis);
+  try {
+    const keys = { lease: leaseKey('9-9', PUSH), handOff: handOffKey('9-9', PUSH, 0) };
+    expect(await handOff.close(redis, keys.handOff)).toBeUndefined();
+    const late = await handOff.append(
+      redis,
+      keys,
+      { token: 'zombie', ttlMs: 1_000 },
+      { stream: GATEWAY, fields: [['event_id', `9-9/${PUSH}`]] },
+    );
+    expect(late).toEqual({ outcome: 'closed' });
+    expect(await slot.redis.exists(GATEWAY)).toBe(0);
+    expect(await handOff.entryOf(redis, keys.handOff)).toBeUndefined();
+  } finally {
+    redis.disconnect();
+  }
+});

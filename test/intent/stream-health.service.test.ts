@@ -1,0 +1,112 @@
+/** What the numbers that Redis gives about a stream mean, and where a stream is read anew from. */
+import { diagnose, inspectStream, rereadFrom } from '../../activities/intent/stream-health.ts';
+import { loadPosition, rewindOffset, savePosition } from '../../activities/intent/stream-position.ts';
+import type { Slot } from '../harness.ts';
+import { takeSlot } from '../harness.ts';
+
+let slot: Slot;
+beforeAll(async () => {
+  slot = await takeSlot();
+});
+afterAll(() => slot.release());
+
+/** Each test has a stream of its own. */
+let stream = '';
+let count = 0;
+beforeEach(() => {
+  stream = `intents-${(count += 1)}`;
+});
+
+const append = (id: string) => slot.redis.xadd(stream, id, 'field', 'value');
+
+describe('I39 the diagnosis', () => {
+  const at = (offset: string, entriesPassed?: number) => ({ offset, entriesPassed });
+  const kindsOf = (...args: Parameters<typeof diagnose>) =>
+    diagnose(...args).problems.map(({ kind }) => kind);
+
+  test('I39 a policy that evicts is a risk, and Redis says which it has', async () => {
+    expect((await inspectStream(slot.redis, stream)).maxmemoryPolicy).toBe('noeviction');
+    const inspection = { stream: undefined, maxmemoryPolicy: 'allkeys-lru' };
+    expect(kindsOf(inspection, at('0-0', 0))).toEqual(['eviction_enabled']);
+    expect(kindsOf({ ...inspection, maxmemoryPolicy: undefined }, at('0-0', 0))).toEqual([]);
+  });
+
+  test('I39 a stream that never was is not missing', async () => {
+    const inspection = await inspectStream(slot.redis, stream);
+    expect(diagnose(inspection, at('0-0', 0))).toEqual({ problems: [], entriesPassed: 0 });
+    expect(kindsOf(inspection, at('5-0'))).toEqual(['stream_missing']);
+    expect(kindsOf(inspection, at('0-0', 0), { lastGeneratedId: '5-0' })).toEqual(['stream_missing']);
+  });
+
+  test('I39 numbers that Redis before version 7 does not give are unknown', () => {
+    const inspection = { stream: { length: 1, lastGeneratedId: '9-0' }, maxmemoryPolicy: undefined };
+    expect(diagnose(inspection, at('5-0', 2))).toEqual({ problems: [], entriesPassed: 2 });
+    expect(kindsOf(inspection, at('10-0'))).toEqual(['stream_regressed']);
+  });
+
+  test('I39 fewer entries were ever added than before: the stream was replaced', async () => {
+    await append('7-0');
+    const seen = { lastGeneratedId: '6-0', entriesAdded: 2 };
+    expect(kindsOf(await inspectStream(slot.redis, stream), at('6-0', 2), seen)).toEqual([
+      'stream_regressed',
+    ]);
+  });
+
+  test('I39 a reader without a count takes what it finds, and counts from there', async () => {
+    for (const id of ['1-0', '2-0', '3-0', '4-0']) await append(id);
+    await slot.redis.xtrim(stream, 'MAXLEN', 2);
+    const inspection = await inspectStream(slot.redis, stream);
+    expect(diagnose(inspection, at('1-0'))).toEqual({ problems: [], entriesPassed: 2 });
+    expect(diagnose(inspection, at('1-0', 1))).toMatchObject({
+      problems: [{ kind: 'entries_lost' }],
+      entriesPassed: 2,
+    });
+    expect(diagnose(inspection, at('4-0', 3))).toMatchObject({
+      problems: [{ kind: 'entries_lost' }],
+      entriesPassed: 4,
+    });
+  });
+
+  test('I39 a deletion that an earlier check saw is not found again', async () => {
+    for (const id of ['1-0', '2-0', '3-0']) await append(id);
+    await slot.redis.xdel(stream, '2-0');
+    const inspection = await inspectStream(slot.redis, stream);
+    expect(kindsOf(inspection, at('1-0'))).toEqual(['entries_lost']);
+    expect(kindsOf(inspection, at('1-0'), inspection.stream)).toEqual([]);
+  });
+});
+
+describe('I39 reading anew', () => {
+  const DAY_MS = 86_400_000;
+  const NOW_MS = 1_790_000_000_000;
+
+  test.each([
+    ['within what records are kept', `${NOW_MS}-0`, `${NOW_MS - 1}-3`, `${NOW_MS - 27 * DAY_MS}-0`],
+    ['never forwards', `${NOW_MS - 40 * DAY_MS}-5`, `${NOW_MS}-0`, `${NOW_MS - 40 * DAY_MS}-5`],
+    ['below an old backup', `${NOW_MS}-0`, `${NOW_MS - 40 * DAY_MS}-5`, `${NOW_MS - 40 * DAY_MS}-5`],
+    ['from 0-0 when ids are no times', `${NOW_MS}-0`, '999999999999-0', '0-0'],
+    ['from 0-0 when the ids of a missing stream were no times', '17-0', undefined, '0-0'],
+    ['by the offset when the stream is missing', `${NOW_MS}-0`, undefined, `${NOW_MS - 27 * DAY_MS}-0`],
+  ])('I39 begins %s', (_, offset, lastGeneratedId, expected) => {
+    expect(rereadFrom(offset, lastGeneratedId, NOW_MS, 30 * DAY_MS)).toBe(expected);
+  });
+
+  test('I39 the offset goes back from where the reader holds it, and only from there', async () => {
+    await savePosition(slot.redis, stream, { offset: '9-0', entriesPassed: 4 });
+    expect(await rewindOffset(slot.redis, stream, '8-0', '1-0')).toBe('9-0');
+    expect(await loadPosition(slot.redis, stream)).toEqual({ offset: '9-0', entriesPassed: 4 });
+    expect(await rewindOffset(slot.redis, stream, '9-0', '1-0')).toBe('1-0');
+    expect(await loadPosition(slot.redis, stream)).toEqual({ offset: '1-0', entriesPassed: undefined });
+  });
+
+  test('I2 I39 saving goes forwards only, and a count holds for its offset only', async () => {
+    expect(await loadPosition(slot.redis, stream)).toEqual({ offset: '0-0', entriesPassed: 0 });
+    await savePosition(slot.redis, stream, { offset: '9-0', entriesPassed: 4 });
+    await savePosition(slot.redis, stream, { offset: '8-0', entriesPassed: 3 });
+    expect(await loadPosition(slot.redis, stream)).toEqual({ offset: '9-0', entriesPassed: 4 });
+    await slot.redis.set(`notification:stream_offsets:${Buffer.from(stream).toString('base64url')}`, '7-0');
+    expect(await loadPosition(slot.redis, stream)).toEqual({ offset: '7-0', entriesPassed: undefined });
+    await savePosition(slot.redis, stream, { offset: '9-0', entriesPassed: undefined });
+    expect(await loadPosition(slot.redis, stream)).toEqual({ offset: '9-0', entriesPassed: undefined });
+  });
+});

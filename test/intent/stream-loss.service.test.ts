@@ -1,0 +1,334 @@
+/** What the reader does about a stream that loses entries: it finds out, says so, and reads anew what may be missed. */
+import {
+  AggregationTemporality,
+  InMemoryMetricExporter,
+  MeterProvider,
+  PeriodicExportingMetricReader,
+} from '@opentelemetry/sdk-metrics';
+import { WorkflowClient } from '@temporalio/client';
+import { defaultPayloadConverter, defineSearchAttributeKey } from '@temporalio/common';
+import { Redis } from 'ioredis';
+import { isTooLargeForTemporal } from '../../activities/intent/start.ts';
+import { envelopeOf } from '../../api/intent/entry.ts';
+import { newGameTurnReady } from '../../client/notificationintent.ts';
+import type { BridgeProgress, StreamFindingKind } from '../../workflows/intent/reader-contract.ts';
+import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
+import type { Service } from '../../workers/service.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, takeSlot } from '../harness.ts';
+
+const metricReader = new PeriodicExportingMetricReader({
+  exporter: new InMemoryMetricExporter(AggregationTemporality.CUMULATIVE),
+  exportIntervalMillis: 3_600_000,
+});
+const meters = new MeterProvider({ readers: [metricReader] });
+
+let slot: Slot;
+beforeAll(async () => {
+  // The service's counters count here, whatever it exports them to.
+  const meter = meters.getMeter('test');
+  jest.spyOn(MeterProvider.prototype, 'getMeter').mockReturnValue(meter);
+  slot = await takeSlot();
+});
+afterAll(async () => {
+  await slot.release();
+  await meters.shutdown();
+  jest.restoreAllMocks();
+});
+
+/** Each test has a stream of its own, and with it a reader and an offset. */
+let stream = '';
+let service: Service | undefined;
+let count = 0;
+beforeEach(() => {
+  stream = `intents-${(count += 1)}`;
+  slot.logs.length = 0;
+});
+afterEach(async () => {
+  await stop();
+  await slot.client.workflow
+    .getHandle(bridgeWorkflowId(stream))
+    .terminate()
+    .catch(() => undefined);
+});
+
+async function start(): Promise<void> {
+  service = await slot.startService({
+    NOTIFICATION_INTENTS_STREAM: stream,
+    NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT: '200ms',
+  });
+}
+async function stop(): Promise<void> {
+  await service?.stop();
+  service = undefined;
+}
+
+const keyOf = (kind: 'offsets' | 'counts') =>
+  `notification:stream_${kind}:${Buffer.from(stream).toString('base64url')}`;
+
+async function publish(id = '*', key = `key-${(count += 1)}`): Promise<string> {
+  const intent = newGameTurnReady({
+    idempotencyKey: key,
+    recipientUserIds: ['user-1'],
+    payload: { game_id: 'g', game_name: 'G', turn_number: 1 },
+  });
+  return (await slot.redis.xadd(stream, id, ...Object.entries(envelopeOf(intent)).flat()))!;
+}
+
+async function deliveriesOf(id: string): Promise<number> {
+  const entries = await slot.redis.xrange('gateway:client-events', '-', '+');
+  return entries.filter(([, fields]) => fields.includes(`${id}/push:user:user-1`)).length;
+}
+const delivered = (id: string) =>
+  eventually(`${id} to be delivered`, async () => (await deliveriesOf(id)) > 0);
+const passed = (id: string) =>
+  eventually(`the offset to pass ${id}`, async () => (await slot.redis.get(keyOf('offsets'))) === id);
+
+/** The last heartbeat of the running reader, as the Web UI shows it. */
+const progress = (what: string, matches: (progress: BridgeProgress) => boolean) =>
+  eventually(what, async () => {
+    const { raw } = await slot.client.workflow.getHandle(bridgeWorkflowId(stream)).describe();
+    const payload = raw.pendingActivities?.[0]?.heartbeatDetails?.payloads?.[0];
+    const found = payload && defaultPayloadConverter.fromPayload<BridgeProgress>(payload);
+    return found && matches(found) && found;
+  });
+const finding = (kind: StreamFindingKind) =>
+  progress(`the finding ${kind}`, ({ findings }) => findings.some((found) => found.kind === kind)).then(
+    ({ findings }) => findings.find((found) => found.kind === kind)!,
+  );
+const findingLines = () =>
+  slot.logs.filter(({ msg, stream: of }) => msg === 'stream finding' && of === stream);
+
+async function counted(name: string, attributes: Record<string, string>): Promise<number> {
+  const { resourceMetrics } = await metricReader.collect();
+  const points = resourceMetrics.scopeMetrics
+    .flatMap(({ metrics }) => metrics)
+    .filter(({ descriptor }) => descriptor.name === name)
+    .flatMap(({ dataPoints }) => dataPoints as { attributes: object; value: number }[]);
+  const wanted = Object.entries(attributes).sort().join();
+  return points.find((point) => Object.entries(point.attributes).sort().join() === wanted)?.value ?? 0;
+}
+const countedFindings = (kind: StreamFindingKind) => counted('notification.intent_stream.findings', { kind });
+
+test('I39 entries that were trimmed before they were read are counted and reported once', async () => {
+  const before = await countedFindings('entries_lost');
+  await start();
+  const first = await publish();
+  await passed(first);
+  await stop();
+  await publish();
+  await publish();
+  const kept = await publish();
+  await slot.redis.xtrim(stream, 'MAXLEN', 1);
+  await start();
+
+  const { message, sinceMs } = await finding('entries_lost');
+  expect(message).toContain(`2 entries were deleted behind offset ${first}`);
+  expect(Math.abs(Date.now() - sinceMs)).toBeLessThan(20_000);
+  expect(findingLines()).toMatchObject([
+    { level: 'error', stream, offset: first, kind: 'entries_lost', reason: message },
+  ]);
+  expect(await countedFindings('entries_lost')).toBe(before + 1);
+  await delivered(kept);
+
+  await stop();
+  await start();
+  const next = await publish();
+  const { findings } = await progress('a later check', ({ seen }) => seen?.lastGeneratedId === next);
+  expect(findings).toEqual([]);
+  expect(findingLines()).toHaveLength(1);
+});
+
+test('I39 a reader that has read nothing yet finds what was trimmed, even when all is gone', async () => {
+  await publish();
+  await publish();
+  await slot.redis.xtrim(stream, 'MAXLEN', 0);
+  await start();
+  expect((await finding('entries_lost')).message).toContain('2 entries were deleted');
+  await stop();
+  await start();
+  await progress('a check', ({ seen, findings }) => seen?.entriesAdded === 2 && findings.length === 0);
+  expect(findingLines()).toHaveLength(1);
+});
+
+test('I39 an entry deleted among others that are unread is reported, and the others are delivered', async () => {
+  await start();
+  await passed(await publish());
+  await stop();
+  const [deleted, kept] = [await publish(), await publish()];
+  await slot.redis.xdel(stream, deleted);
+  await start();
+  expect((await finding('entries_lost')).message).toContain(`entries up to ${deleted} were deleted`);
+  await delivered(kept);
+
+  // Once everything before it is trimmed, what was lost could be counted a second time.
+  await slot.redis.xtrim(stream, 'MAXLEN', 0);
+  const last = await publish();
+  await progress('a later check', ({ seen }) => seen?.lastGeneratedId === last);
+  expect(findingLines()).toHaveLength(1);
+});
+
+test('I39 trimming and deleting what was read is no finding', async () => {
+  await start();
+  const ids = [await publish(), await publish(), await publish()];
+  await passed(ids[2]!);
+  await slot.redis.xdel(stream, ids[1]!);
+  await progress('a check after the deletion', ({ seen }) => seen?.maxDeletedEntryId === ids[1]);
+  await slot.redis.xtrim(stream, 'MAXLEN', 0);
+  const next = await publish();
+  await delivered(next);
+  await progress('a check after the trimming', ({ seen }) => seen?.lastGeneratedId === next);
+  await stop();
+  await start();
+  const last = await publish();
+  const { findings } = await progress('the next reader', ({ seen }) => seen?.lastGeneratedId === last);
+  expect(findings).toEqual([]);
+  expect(findingLines()).toEqual([]);
+});
+
+test('I39 a stream that was deleted is missed, and what comes back under lower ids is delivered', async () => {
+  await start();
+  const first = await publish();
+  await delivered(first);
+  await progress('the stream to be seen', ({ seen }) => seen?.lastGeneratedId === first);
+  await slot.redis.del(stream);
+  expect((await finding('stream_missing')).message).toContain(`read up to ${first}`);
+
+  const lower = await publish(`${Date.now() - 600_000}-0`);
+  await delivered(lower);
+  await progress('the finding to end', ({ findings }) => findings.length === 0);
+  expect(findingLines()).toMatchObject([{ kind: 'stream_missing', offset: first }]);
+  expect(await deliveriesOf(first)).toBe(1);
+});
+
+test('I39 a stream filled anew with ids made by hand is read from 0-0', async () => {
+  await start();
+  const first = await publish();
+  await progress('the stream to be seen', ({ seen }) => seen?.lastGeneratedId === first);
+  await slot.redis.del(stream);
+  const low = await publish(`${(count += 1)}-7`);
+  await delivered(low);
+});
+
+test('I39 a stream that falls back to an older state is read anew, and nothing is delivered twice', async () => {
+  const before = await countedFindings('stream_regressed');
+  await start();
+  const base = Date.now() - 60_000;
+  const kept = [await publish(`${base}-0`), await publish(`${base + 1}-0`)];
+  await Promise.all(kept.map(delivered));
+  const backup = await slot.redis.dumpBuffer(stream);
+  const lost = await publish(`${base + 10}-0`);
+  await delivered(lost);
+  await progress('the stream to be seen', ({ seen }) => seen?.lastGeneratedId === lost);
+  await slot.redis.restore(stream, 0, backup, 'REPLACE');
+
+  const { message } = await finding('stream_regressed');
+  expect(message).toContain(`the last id ${base + 1}-0 is below the offset ${lost}`);
+  const below = await publish(`${base + 5}-0`);
+  await delivered(below);
+  await passed(below);
+  expect(findingLines()).toMatchObject([{ level: 'error', kind: 'stream_regressed', offset: lost }]);
+  expect(await countedFindings('stream_regressed')).toBe(before + 1);
+  expect(await Promise.all([...kept, lost, below].map(deliveriesOf))).toEqual([1, 1, 1, 1]);
+});
+
+test('I39 a failover takes the saved offset back too; the next reader still knows better', async () => {
+  await start();
+  const first = await publish();
+  await passed(first);
+  const keys = [stream, keyOf('offsets'), keyOf('counts')];
+  const backups = await Promise.all(keys.map((key) => slot.redis.dumpBuffer(key)));
+  const lost = await publish();
+  await delivered(lost);
+  await progress('the stream to be seen', ({ seen }) => seen?.lastGeneratedId === lost);
+  await stop();
+  await Promise.all(keys.map((key, index) => slot.redis.restore(key, 0, backups[index]!, 'REPLACE')));
+  await start();
+
+  expect((await finding('stream_regressed')).message).toContain(
+    `the last id went back from ${lost} to ${first}`,
+  );
+  const next = await publish();
+  await delivered(next);
+  expect(await Promise.all([first, lost].map(deliveriesOf))).toEqual([1, 1]);
+});
+
+test('I39 a check that fails is reported once and stops nothing', async () => {
+  const xinfo = jest.spyOn(Redis.prototype, 'xinfo').mockRejectedValue(new Error('NOPERM'));
+  try {
+    await start();
+    await delivered(await publish());
+    const checks = xinfo.mock.calls.length;
+    await eventually('two more checks', async () => xinfo.mock.calls.length > checks + 1);
+    await delivered(await publish());
+    const warnings = slot.logs.filter(({ msg }) => msg === 'stream not checked');
+    expect(warnings).toMatchObject([{ level: 'warn', stream, reason: 'NOPERM' }]);
+    expect(slot.logs.filter(({ msg }) => msg === 'stream reader stopped')).toEqual([]);
+  } finally {
+    xinfo.mockRestore();
+  }
+});
+
+describe('what Temporal refuses', () => {
+  const startWith = (args: unknown[], more = {}) =>
+    slot.client.workflow
+      .start('unknown', { taskQueue: 'nobody', workflowId: `refused-${(count += 1)}`, args, ...more })
+      .catch((error: unknown) => error);
+
+  test('I6 only a start that is too large is refused for good', async () => {
+    const typedSearchAttributes = [{ key: defineSearchAttributeKey('Unknown', 'KEYWORD'), value: 'x' }];
+    expect(isTooLargeForTemporal(await startWith(['x'.repeat(2_500_000)]))).toBe(true);
+    // The same gRPC code, but of a namespace that is not set up: no intent would be started.
+    const misconfigured = await startWith([], { typedSearchAttributes });
+    expect(String((misconfigured as Error).cause)).toContain('no mapping defined for search attribute');
+    expect(isTooLargeForTemporal(misconfigured)).toBe(false);
+    expect(isTooLargeForTemporal(new Error('size exceeds limit'))).toBe(false);
+  });
+
+  test('I6 an intent that Temporal finds too large is recorded, counted once, and does not hold the others up', async () => {
+    const attributes = {
+      failure_code: 'entry_too_large',
+      notification_type: 'game.turn.ready',
+      producer: 'game_master',
+    };
+    // A server with lower limits, as seen from the service: what it is sent here is too large for the real one.
+    const startWorkflow = WorkflowClient.prototype.start;
+    const spy = jest.spyOn(WorkflowClient.prototype, 'start').mockImplementation(function (
+      this: WorkflowClient,
+      type,
+      options,
+    ) {
+      const [intent] = (options.args ?? []) as { idempotencyKey?: string }[];
+      const args = intent?.idempotencyKey === 'large' ? [intent, 'x'.repeat(2_500_000)] : [intent];
+      return startWorkflow.call(this, type, { ...options, args });
+    });
+    try {
+      await start();
+      const large = await publish('*', 'large');
+      const next = await publish();
+      await delivered(next);
+      await passed(next);
+      const rows = () =>
+        slot.db.query(
+          'SELECT failure_code, failure_message, idempotency_key FROM notification.malformed_intents WHERE stream_entry_id = $1',
+          [large],
+        );
+      expect((await rows()).rows).toEqual([
+        {
+          failure_code: 'entry_too_large',
+          failure_message: 'Temporal does not take the intent: Blob data size exceeds limit.',
+          idempotency_key: 'large',
+        },
+      ]);
+      expect(await counted('notification.intent.malformed', attributes)).toBe(1);
+
+      await stop();
+      await slot.redis.del(keyOf('offsets'));
+      await start();
+      await passed(next);
+      expect(await counted('notification.intent.malformed', attributes)).toBe(1);
+    } finally {
+      spy.mockRestore();
+    }
+  });
+});

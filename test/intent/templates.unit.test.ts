@@ -1,0 +1,64 @@
+/** The mail templates are complete and use only what a payload has. */
+import { readFileSync, readdirSync } from 'node:fs';
+import path from 'node:path';
+import { CATALOG, NOTIFICATION_TYPES, isNotificationType } from '../../api/intent/catalog.ts';
+import type { NotificationType } from '../../api/intent/catalog.ts';
+import { SUPPORTED_LOCALES } from '../../api/intent/mail-command.ts';
+
+const TEMPLATES = path.join(import.meta.dirname, '../../templates');
+const ASSETS = ['subject.tmpl', 'text.tmpl'];
+
+const read = (type: NotificationType, locale: string, asset: string): string =>
+  readFileSync(path.join(TEMPLATES, type, locale, asset), 'utf8');
+
+/** Everything between braces, so that an action other than a plain variable shows as an unknown one. */
+const actionsOf = (template: string): string[] =>
+  [...template.matchAll(/\{\{(.*?)\}\}/gs)].map(([, action = '']) => action);
+
+const filesBelow = (folder: string): string[] =>
+  readdirSync(folder, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map((entry) => path.relative(folder, path.join(entry.parentPath, entry.name)))
+    .sort();
+
+it('I19 there is a subject and a text for every type and locale, and nothing else', () => {
+  const expected = NOTIFICATION_TYPES.flatMap((type) =>
+    SUPPORTED_LOCALES.flatMap((locale) => ASSETS.map((asset) => path.join(type, locale, asset))),
+  );
+  expect(expected).toHaveLength(36);
+  expect(filesBelow(TEMPLATES)).toEqual(expected.sort());
+});
+
+describe.each(NOTIFICATION_TYPES)('I19 templates of %s', (type) => {
+  const knownActions = Object.keys(CATALOG[type].payload).map((field) => `.${field}`);
+
+  it.each(SUPPORTED_LOCALES)('subject is one line with something on it (%s)', (locale) => {
+    expect(read(type, locale, 'subject.tmpl')).toMatch(/^\S.*\S\n$/);
+  });
+
+  it.each(SUPPORTED_LOCALES)('text is about this case and ends with a new line (%s)', (locale) => {
+    const text = read(type, locale, 'text.tmpl');
+    expect(actionsOf(text)).not.toEqual([]);
+    expect(text).toMatch(/\S\n$/);
+  });
+
+  it.each(ASSETS)('%s uses payload fields only', (asset) => {
+    for (const locale of SUPPORTED_LOCALES) {
+      const template = read(type, locale, asset);
+      expect(knownActions).toEqual(expect.arrayContaining(actionsOf(template)));
+      expect(template.replaceAll(/\{\{.*?\}\}/gs, '')).not.toMatch(/[{}]/);
+    }
+  });
+
+  // Go prints a number from JSON as 1.7e+12 when it is large, and nobody reads milliseconds anyway.
+  it.each(ASSETS)('%s shows no raw timestamp', (asset) => {
+    for (const locale of SUPPORTED_LOCALES) {
+      expect(actionsOf(read(type, locale, asset)).filter((action) => action.endsWith('_ms'))).toEqual([]);
+    }
+  });
+});
+
+it('I42 no template and no type is about signing in', () => {
+  expect(isNotificationType('auth.login_code')).toBe(false);
+  expect(filesBelow(TEMPLATES).filter((file) => /auth|login/.test(file))).toEqual([]);
+});

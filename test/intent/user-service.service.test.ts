@@ -1,0 +1,428 @@
+/** The client of the User Service (seed "Recipient Enrichment And Locale Policy"), against the stand-in. */
+import { once } from 'node:events';
+import type { RequestListener, Server } from 'node:http';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { types } from 'node:util';
+import type { UserService } from '../../activities/intent/user-service.ts';
+import { UserServiceError, createUserService } from '../../activities/intent/user-service.ts';
+import type { UserServiceFailure, UserServiceStandIn } from '../../dev/stand-ins/intent/user-service.ts';
+import { startUserService } from '../../dev/stand-ins/intent/user-service.ts';
+import { createLogger } from '../../workers/logger.ts';
+import type { LogLine } from '../harness.ts';
+import { eventually } from '../harness.ts';
+
+/** Long enough to be reached only by what never ends. */
+const PATIENT_MS = 20_000;
+const IMPATIENT_MS = 50;
+/** Jest's realm has its own Error, which the client's plain `timed out` depends on. */
+const TIMED_OUT = /^User Service did not answer: .*(timed out|due to timeout)$/;
+
+let standIn: UserServiceStandIn;
+let users: UserService;
+let server: Server | undefined;
+let logs: LogLine[];
+
+const log = createLogger('debug', { write: (line: string) => void logs.push(JSON.parse(line) as LogLine) });
+const clientOf = (baseUrl: string, timeoutMs = PATIENT_MS): UserService =>
+  createUserService({ baseUrl, timeoutMs, log });
+
+beforeEach(async () => {
+  logs = [];
+  standIn = await startUserService();
+  users = clientOf(standIn.url);
+});
+
+afterEach(async () => {
+  await standIn.stop();
+  server?.closeAllConnections();
+  server?.close();
+  server = undefined;
+});
+
+/** A User Service that answers in ways the stand-in has no script for. */
+async function serviceAnswering(listener: RequestListener, timeoutMs = PATIENT_MS): Promise<UserService> {
+  server = createServer(listener).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return clientOf(`http://127.0.0.1:${(server.address() as AddressInfo).port}`, timeoutMs);
+}
+
+async function failureOf(lookup: Promise<unknown>): Promise<UserServiceError> {
+  const result = await lookup.catch((error: unknown) => error);
+  if (!(result instanceof UserServiceError))
+    throw new Error(`no UserServiceError but ${JSON.stringify(result)}`);
+  return result;
+}
+
+const askedFor = (): string[] => standIn.requests.map(({ userId }) => userId);
+
+describe('answers', () => {
+  test('I11 a known user is found with one look-up', async () => {
+    expect(await users.findRecipient('user-1')).toEqual({
+      userId: 'user-1',
+      email: 'ada.marlow@example.com',
+      locale: 'en',
+    });
+    expect(askedFor()).toEqual(['user-1']);
+  });
+
+  test('I11 404 subject_not_found says that there is no such user', async () => {
+    expect(await users.findRecipient('nobody')).toBeUndefined();
+    expect(askedFor()).toEqual(['nobody']);
+  });
+
+  test('I11 another 404 says nothing about the user', async () => {
+    const misrouted = clientOf(`${standIn.url}/elsewhere`);
+
+    expect((await failureOf(misrouted.findRecipient('user-1'))).message).toBe(
+      'User Service answered with status 404',
+    );
+    expect(askedFor()).toEqual([]);
+  });
+
+  test.each([
+    ['an empty body', ''],
+    ['HTML', '<h1>subject_not_found</h1>'],
+    ['another code', '{"error":{"code":"route_not_found","message":"m"}}'],
+    ['the code elsewhere', '{"code":"subject_not_found"}'],
+    ['a longer code', '{"error":{"code":"subject_not_found_here"}}'],
+  ])('I11 a 404 with %s is no missing user', async (_what, body) => {
+    const service = await serviceAnswering((_request, response) => response.writeHead(404).end(body));
+
+    expect((await failureOf(service.findRecipient('user-1'))).message).toBe(
+      'User Service answered with status 404',
+    );
+  });
+
+  test.each([500, 502, 503, 429, 401, 400, 410])('I11 status %i is worth another try', async (status) => {
+    standIn.fail({ failure: { kind: 'status', status }, times: 1 });
+
+    expect((await failureOf(users.findRecipient('user-1'))).message).toBe(
+      `User Service answered with status ${status}`,
+    );
+    expect(await users.findRecipient('user-1')).toBeDefined();
+    expect(askedFor()).toEqual(['user-1', 'user-1']);
+  });
+
+  test.each([204, 201, 301, 302])('I11 status %i is no answer, and nothing is followed', async (status) => {
+    let requests = 0;
+    const service = await serviceAnswering((_request, response) => {
+      requests += 1;
+      response.writeHead(status, { location: `${standIn.url}/api/v1/internal/users/user-1` }).end();
+    });
+
+    expect((await failureOf(service.findRecipient('user-1'))).message).toBe(
+      `User Service answered with status ${status}`,
+    );
+    expect(requests).toBe(1);
+    expect(askedFor()).toEqual([]);
+  });
+
+  test.each<[string, UserServiceFailure, string]>([
+    ['broken JSON', { kind: 'invalid-json' }, 'User Service gave an unusable answer: body'],
+    ['JSON of another shape', { kind: 'wrong-shape' }, 'User Service gave an unusable answer: email'],
+  ])('I11 %s is worth another try, and one request is all it costs', async (_what, failure, message) => {
+    standIn.fail({ failure, times: 1 });
+
+    expect((await failureOf(users.findRecipient('user-1'))).message).toBe(message);
+    expect(askedFor()).toEqual(['user-1']);
+  });
+
+  test.each(['[]', 'null', '"text"', '{}', '{"email":""}', '{"email":"no address"}', ''])(
+    'I11 the body %j is no user',
+    async (body) => {
+      const service = await serviceAnswering((_request, response) => response.writeHead(200).end(body));
+
+      expect((await failureOf(service.findRecipient('user-1'))).message).toMatch(
+        /^User Service gave an unusable answer: (body|email)$/,
+      );
+    },
+  );
+
+  test.each([
+    'ada@example.com,eve@example.com',
+    'Ada <ada@example.com>',
+    'ada@example.com\r\nBcc: eve@example.com',
+  ])('I11 the address %j is not used and not repeated in the error', async (email) => {
+    standIn.setUser('user-1', { email, preferredLanguage: 'en' });
+
+    const failure = await failureOf(users.findRecipient('user-1'));
+    expect(failure.message).toBe('User Service gave an unusable answer: email');
+    expect(JSON.stringify(failure)).not.toContain('example.com');
+  });
+
+  test('I11 an answer larger than 64 KiB is not read to its end', async () => {
+    const language = (length: number) => ({
+      email: 'ada@example.com',
+      preferredLanguage: 'x'.repeat(length),
+    });
+    standIn.setUser('large', language(60_000));
+    standIn.setUser('larger', language(70_000));
+
+    expect(await users.findRecipient('large')).toEqual({
+      userId: 'large',
+      email: 'ada@example.com',
+      locale: 'en',
+    });
+    expect((await failureOf(users.findRecipient('larger'))).message).toBe(
+      'User Service gave an unusable answer: it is larger than 65536 bytes',
+    );
+  });
+
+  test('I11 an endless answer is cut off', async () => {
+    let cutOff: () => void = () => undefined;
+    const ended = new Promise<void>((resolve) => (cutOff = resolve));
+    const service = await serviceAnswering((_request, response) => {
+      response.once('close', cutOff).writeHead(200);
+      const more = () =>
+        void (response.writable && response.write('x'.repeat(16_384), () => setImmediate(more)));
+      more();
+    });
+
+    expect((await failureOf(service.findRecipient('user-1'))).message).toContain('larger than 65536 bytes');
+    await ended;
+  });
+});
+
+describe('no answer', () => {
+  test('I11 an answer that comes too late is a time-out', async () => {
+    standIn.fail({ failure: { kind: 'delay', ms: 1_000 } });
+    const impatient = clientOf(standIn.url, IMPATIENT_MS);
+
+    expect((await failureOf(impatient.findRecipient('user-1'))).message).toMatch(TIMED_OUT);
+    expect(askedFor()).toEqual(['user-1']);
+  });
+
+  test('I11 the time-out covers the body as well', async () => {
+    const service = await serviceAnswering((_request, response) => {
+      response.writeHead(200).write('{"email":');
+    }, IMPATIENT_MS);
+
+    expect((await failureOf(service.findRecipient('user-1'))).message).toMatch(TIMED_OUT);
+  });
+
+  test('I11 a connection that is reset is worth another try', async () => {
+    standIn.fail({ failure: { kind: 'reset' }, times: 1 });
+
+    const failure = await failureOf(users.findRecipient('user-1'));
+    expect(failure.message).toMatch(/^User Service did not answer: .+/);
+    expect(types.isNativeError(failure.cause)).toBe(true);
+    expect(askedFor()).toEqual(['user-1']);
+    expect(await users.findRecipient('user-1')).toBeDefined();
+  });
+
+  test('I11 a body that ends too soon is no answer', async () => {
+    const service = await serviceAnswering((_request, response) => {
+      response
+        .writeHead(200, { 'content-length': '1000' })
+        .write('{"email":"ada@example.com"}', () => response.destroy());
+    });
+
+    expect((await failureOf(service.findRecipient('user-1'))).message).toMatch(
+      /^User Service did not answer: .+/,
+    );
+  });
+
+  test('I11 a service that is away is no answer', async () => {
+    await standIn.stop();
+
+    expect((await failureOf(users.findRecipient('user-1'))).message).toMatch(
+      /^User Service did not answer: .*ECONNREFUSED/,
+    );
+  });
+});
+
+describe('ids', () => {
+  test.each([
+    'a/b c',
+    '../user-1',
+    '..%2Fuser-1',
+    'ü?x=1#f',
+    '日本',
+    '%',
+    '100%25',
+    'a@b',
+    'a+b&c;d',
+    '👩‍🚀',
+    ' ',
+    '...',
+    '\u007f',
+  ])('I11 the id %j reaches the service as it is', async (id) => {
+    standIn.setUser(id, { email: 'someone@example.com', preferredLanguage: 'en' });
+
+    expect(await users.findRecipient(id)).toEqual({ userId: id, email: 'someone@example.com', locale: 'en' });
+    expect(askedFor()).toEqual([id]);
+  });
+
+  test.each(['', '.', '..', '\ud800', 'a\udc00'])(
+    'I11 no user has the id %j, so nobody is asked',
+    async (id) => {
+      expect(await users.findRecipient(id)).toBeUndefined();
+      expect(askedFor()).toEqual([]);
+    },
+  );
+
+  test.each(['/', '///'])('I11 a base URL may end in %s', async (end) => {
+    const service = clientOf(standIn.url + end);
+
+    expect(await service.findRecipient('user-1')).toBeDefined();
+    expect(askedFor()).toEqual(['user-1']);
+  });
+
+  test('I11 a base URL may have a path', async () => {
+    const paths: (string | undefined)[] = [];
+    await serviceAnswering((request, response) => {
+      paths.push(`${request.method} ${request.url}`);
+      response.writeHead(200).end('{"email":"ada@example.com"}');
+    });
+    const { port } = server!.address() as AddressInfo;
+    const service = clientOf(`http://127.0.0.1:${port}/users/`);
+
+    expect(await service.findRecipient('a/b')).toBeDefined();
+    expect(paths).toEqual(['GET /users/api/v1/internal/users/a%2Fb']);
+  });
+});
+
+describe('locale', () => {
+  test.each(['en', 'EN', 'en-US', 'en_GB', 'de', 'pt-BR', '', ' en', 'not a language'])(
+    'I13 the preference %j leads to en, the one locale there is',
+    async (preferredLanguage) => {
+      standIn.setUser('user-1', { email: 'ada@example.com', preferredLanguage });
+
+      expect(await users.findRecipient('user-1')).toMatchObject({ locale: 'en' });
+    },
+  );
+
+  test.each([
+    '{"email":"ada@example.com"}',
+    '{"email":"ada@example.com","preferred_language":null}',
+    '{"email":"ada@example.com","preferred_language":7}',
+    '{"email":"ada@example.com","preferred_language":["en"],"further":"fields"}',
+  ])('I13 a bad language keeps nobody from getting mail: %s', async (body) => {
+    const service = await serviceAnswering((_request, response) => response.writeHead(200).end(body));
+
+    expect(await service.findRecipient('user-1')).toEqual({
+      userId: 'user-1',
+      email: 'ada@example.com',
+      locale: 'en',
+    });
+  });
+});
+
+describe('breaker', () => {
+  /** After so many failures in a row the service is left alone (activities/intent/user-service.ts). */
+  const THRESHOLD = 10;
+  const LEFT_ALONE =
+    /^User Service is being left alone for another \d+ ms after repeated failures, the last: User Service answered with status 503$/;
+  const outage: UserServiceFailure = { kind: 'status', status: 503 };
+  const realNow = Date.now;
+  let passedMs: number;
+
+  /** Moves the clock that pauses are measured with; nothing else of the test depends on it. */
+  const letPass = (ms: number): void => void (passedMs += ms);
+
+  beforeEach(() => {
+    passedMs = 0;
+    jest.spyOn(Date, 'now').mockImplementation(() => realNow() + passedMs);
+  });
+  afterEach(() => jest.restoreAllMocks());
+
+  const lookUp = (count: number) =>
+    Promise.all(
+      Array.from({ length: count }, (_, index) => failureOf(users.findRecipient(`user-${index + 1}`))),
+    );
+
+  async function lookUpInTurn(count: number): Promise<UserServiceError[]> {
+    const failures: UserServiceError[] = [];
+    for (let index = 0; index < count; index += 1) failures.push(...(await lookUp(1)));
+    return failures;
+  }
+
+  test('I12 a service that is down gets a few requests, while hundreds of lookups fail at once', async () => {
+    standIn.fail({ failure: outage });
+
+    const failures = await lookUpInTurn(THRESHOLD + 300);
+    expect(failures.slice(0, THRESHOLD).map(({ message }) => message)).toEqual(
+      Array.from({ length: THRESHOLD }, () => 'User Service answered with status 503'),
+    );
+    // On a slow machine a pause may end meanwhile, and one lookup finds out that nothing has changed.
+    const refused = failures.slice(THRESHOLD).filter(({ message }) => LEFT_ALONE.test(message));
+    expect(refused.length).toBeGreaterThan(290);
+    expect(askedFor().length).toBeLessThan(THRESHOLD + 10);
+    expect(logs[0]).toMatchObject({
+      level: 'warn',
+      msg: 'User Service is failing and left alone for a while',
+      reason: 'User Service answered with status 503',
+    });
+  });
+
+  test('I12 the service is found again when it is back, and nobody is refused from then on', async () => {
+    standIn.fail({ failure: outage });
+    await lookUpInTurn(THRESHOLD);
+    standIn.heal();
+
+    await eventually('an answer', () => users.findRecipient('user-1'));
+    expect(await Promise.all([users.findRecipient('user-2'), users.findRecipient('nobody')])).toEqual([
+      expect.objectContaining({ userId: 'user-2' }),
+      undefined,
+    ]);
+    expect(askedFor()).toHaveLength(THRESHOLD + 3);
+    expect(logs.map(({ msg }) => msg)).toEqual([
+      'User Service is failing and left alone for a while',
+      'User Service answers again',
+    ]);
+  });
+
+  test('I12 after a pause one lookup tries for all; the pause doubles to 30 s and starts anew after an answer', async () => {
+    standIn.fail({ failure: outage });
+    await lookUpInTurn(THRESHOLD);
+
+    const pauses: number[] = [];
+    for (const pauseMs of [1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000]) {
+      expect(logs.at(-1)).toHaveProperty('pause_ms', expect.any(Number));
+      pauses.push(Math.round(Number(logs.at(-1)!['pause_ms']) / 1_000) * 1_000);
+      letPass(pauseMs + 1);
+      const before = askedFor().length;
+      await lookUp(50);
+      expect(askedFor().length - before).toBe(1);
+    }
+    expect(pauses).toEqual([1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000]);
+
+    standIn.heal();
+    letPass(30_001);
+    expect(await users.findRecipient('user-1')).toBeDefined();
+    standIn.fail({ failure: outage });
+    await lookUpInTurn(THRESHOLD);
+    expect(logs.at(-1)).toMatchObject({ level: 'warn', pause_ms: expect.closeTo(1_000, -2) });
+  });
+
+  test.each<[string, UserServiceFailure]>([
+    ['an unusable body', { kind: 'wrong-shape' }],
+    ['a status that is about the request', { kind: 'status', status: 400 }],
+    ['an unknown user', { kind: 'status', status: 404 }],
+  ])('I12 %s concerns one user: it opens nothing and ends the count', async (_what, failure) => {
+    standIn.fail({ failure: outage, times: THRESHOLD - 1 });
+    standIn.fail({ failure, times: 2 * THRESHOLD });
+    standIn.fail({ failure: outage, times: THRESHOLD - 1 });
+    const total = 4 * THRESHOLD - 2;
+
+    for (let index = 0; index < total; index += 1) await users.findRecipient('user-1').catch(() => undefined);
+    expect(await users.findRecipient('user-1')).toBeDefined();
+    expect(askedFor()).toHaveLength(total + 1);
+    expect(logs).toEqual([]);
+  });
+
+  test.each<[string, UserServiceFailure]>([
+    ['status 500', { kind: 'status', status: 500 }],
+    ['status 429', { kind: 'status', status: 429 }],
+    ['a reset connection', { kind: 'reset' }],
+    ['a time-out', { kind: 'delay', ms: 1_000 }],
+  ])('I12 %s is a failure of the service', async (_what, failure) => {
+    users = clientOf(standIn.url, failure.kind === 'delay' ? IMPATIENT_MS : PATIENT_MS);
+    standIn.fail({ failure });
+    await lookUpInTurn(THRESHOLD);
+
+    expect((await lookUp(1))[0]?.message).toContain('User Service is being left alone for another');
+    expect(askedFor()).toHaveLength(THRESHOLD);
+  });
+});

@@ -1,0 +1,200 @@
+/** The steps of a job on real tables, with answers of FCM that no server gives on demand. */
+import type { ApplicationFailure } from '@temporalio/common';
+import { metrics } from '@opentelemetry/api';
+import type { FcmOutcome, FcmSender } from '../../activities/mobile-push/fcm.ts';
+import { createMetrics } from '../../activities/metrics.ts';
+import { createMobilePushActivities } from '../../activities/mobile-push/activities.ts';
+import { createLogger } from '../../workers/logger.ts';
+import type { Slot } from '../harness.ts';
+import { takeSlot } from '../harness.ts';
+import type { MobileSlot } from './jobs.ts';
+import { withMobilePush } from './jobs.ts';
+
+const STALE = {
+  outcome: 'remove',
+  code: 'messaging/registration-token-not-registered',
+  reason: 'gone',
+} as const;
+const SUSPECT = { outcome: 'payload_suspect', code: 'messaging/invalid-argument', reason: 'bad' } as const;
+const SENT = { outcome: 'sent', messageId: 'projects/p/messages/1' } as const;
+
+let slot: Slot;
+let mobile: MobileSlot;
+beforeAll(async () => {
+  slot = await takeSlot();
+  mobile = await withMobilePush(slot);
+});
+afterAll(() => slot.release());
+
+/** Activities whose FCM answers as told; `sent` lists the tokens that it was asked for. */
+function activitiesWith(answer: (token: string) => Promise<FcmOutcome>) {
+  const sent: string[] = [];
+  const fcm: Pick<FcmSender, 'send'> = {
+    send: (_message, token) => {
+      sent.push(token);
+      return answer(token);
+    },
+  };
+  const activities = createMobilePushActivities({
+    db: slot.db,
+    log: createLogger('silent'),
+    metrics: createMetrics(metrics.getMeter('test')),
+    fcm,
+    mobile: { sendAttempts: 2, sendIntervalMs: 1_000 },
+  });
+  return { activities, sent };
+}
+
+let jobs = 0;
+/** A job as intake writes it down. */
+async function jobFor(userId: string): Promise<string> {
+  const jobId = `${(jobs += 1)}-0`;
+  await slot.db.query(
+    'INSERT INTO notifications.notification_log (job_id, user_id, channel, content) VALUES ($1, $2, $3, $4)',
+    [jobId, userId, 'c', { title: 'T', body: 'B', channel: 'c', data: {} }],
+  );
+  return jobId;
+}
+
+test('M7 a token that the device has replaced meanwhile is kept, and gets the next attempt', async () => {
+  const { userId, ids } = await mobile.userWith('old');
+  const jobId = await jobFor(userId);
+  const { activities, sent } = activitiesWith(async (token) => {
+    if (token === 'new') return SENT;
+    await slot.db.query('UPDATE public.device_token SET token = $1 WHERE "userId" = $2', ['new', userId]);
+    return STALE;
+  });
+  await activities.openJob({ jobId, openedBy: 'run' });
+  const key = { jobId, deviceTokenId: ids.get('old')! };
+
+  const failure = await activities.sendToDevice(key).catch((error: unknown) => error);
+  expect(failure).toMatchObject({ type: 'MobileSendFailed', nextRetryDelay: 1_000 });
+  expect(await mobile.tokensOf(userId)).toEqual(['new']);
+  expect(await activities.sendToDevice(key)).toMatchObject({ status: 'sent' });
+  expect(sent).toEqual(['old', 'new']);
+});
+
+test('M7 a suspected token that was replaced meanwhile is kept', async () => {
+  const { userId, ids } = await mobile.userWith('suspected', 'passed');
+  const jobId = await jobFor(userId);
+  const { activities } = activitiesWith(async (token) => (token === 'suspected' ? SUSPECT : SENT));
+  const { deviceTokenIds } = await activities.openJob({ jobId, openedBy: 'run' });
+  for (const deviceTokenId of deviceTokenIds) await activities.sendToDevice({ jobId, deviceTokenId });
+  await slot.db.query("UPDATE public.device_token SET token = 'another' WHERE id = $1", [
+    ids.get('suspected'),
+  ]);
+
+  await activities.judgeSuspects(jobId);
+  expect(await mobile.tokensOf(userId)).toEqual(['another', 'passed']);
+  expect(await activities.settleJob({ jobId })).toMatchObject({ status: 'partial', removed: 0, failed: 1 });
+});
+
+test('M7 M8 a suspected token counts as removed also when the process died after it had deleted it', async () => {
+  const { userId, ids } = await mobile.userWith('suspected', 'passed');
+  const jobId = await jobFor(userId);
+  const { activities } = activitiesWith(async (token) => (token === 'suspected' ? SUSPECT : SENT));
+  const { deviceTokenIds } = await activities.openJob({ jobId, openedBy: 'run' });
+  for (const deviceTokenId of deviceTokenIds) await activities.sendToDevice({ jobId, deviceTokenId });
+  await slot.db.query('DELETE FROM public.device_token WHERE id = $1', [ids.get('suspected')]);
+
+  await activities.judgeSuspects(jobId);
+  expect(await activities.settleJob({ jobId })).toMatchObject({ sent: 1, removed: 1, failed: 0 });
+});
+
+test('M7 M8 a suspect that a dead process left is judged by its run, and sent to anew by a replay', async () => {
+  const { userId, ids } = await mobile.userWith('suspected', 'passed');
+  const jobId = await jobFor(userId);
+  const { activities } = activitiesWith(async (token) => (token === 'suspected' ? SUSPECT : SENT));
+  const { deviceTokenIds, hasSuspects } = await activities.openJob({ jobId, openedBy: 'run' });
+  expect(hasSuspects).toBe(false);
+  for (const deviceTokenId of deviceTokenIds) await activities.sendToDevice({ jobId, deviceTokenId });
+
+  expect(await activities.openJob({ jobId, openedBy: 'run' })).toMatchObject({
+    deviceTokenIds: [],
+    hasSuspects: true,
+  });
+  expect(await activities.openJob({ jobId, openedBy: 'replay' })).toMatchObject({ hasSuspects: false });
+  expect(await activities.openJob({ jobId, openedBy: 'replay' })).toMatchObject({
+    deviceTokenIds: [ids.get('suspected')],
+  });
+});
+
+test('M4 a device that has gone to another user gets nothing', async () => {
+  const { userId, ids } = await mobile.userWith('handed on');
+  const jobId = await jobFor(userId);
+  const { activities, sent } = activitiesWith(async () => SENT);
+  await activities.openJob({ jobId, openedBy: 'run' });
+  await slot.db.query('UPDATE public.device_token SET "userId" = $1 WHERE "userId" = $2', ['other', userId]);
+
+  const key = { jobId, deviceTokenId: ids.get('handed on')! };
+  expect(await activities.sendToDevice(key)).toEqual({ status: 'removed' });
+  expect(sent).toEqual([]);
+  expect(await mobile.tokensOf('other')).toEqual(['handed on']);
+});
+
+test('M8 what FCM took is not sent again, even if PostgreSQL could not be told', async () => {
+  const { userId, ids } = await mobile.userWith('unrecorded');
+  const jobId = await jobFor(userId);
+  let outage: Awaited<ReturnType<Slot['cutOffDatabase']>> | undefined;
+  const { activities, sent } = activitiesWith(async () => {
+    outage = await slot.cutOffDatabase();
+    return SENT;
+  });
+  await activities.openJob({ jobId, openedBy: 'run' });
+  const key = { jobId, deviceTokenId: ids.get('unrecorded')! };
+
+  const result = await activities.sendToDevice(key);
+  expect(result).toEqual({ status: 'sent', messageId: SENT.messageId, isRecorded: false });
+  await expect(activities.recordSent(key, SENT.messageId)).rejects.toMatchObject({
+    type: 'PostgresUnavailable',
+  });
+  await outage!.restore();
+  await activities.recordSent(key, SENT.messageId);
+  expect(await activities.sendToDevice(key)).toMatchObject({ status: 'sent', isRecorded: true });
+  expect(sent).toEqual(['unrecorded']);
+});
+
+test('M8 the same opening gives one fresh budget, another opening gives another', async () => {
+  const { userId, ids } = await mobile.userWith('down');
+  const jobId = await jobFor(userId);
+  const { activities, sent } = activitiesWith(async () => ({
+    ...{ outcome: 'retry', code: 'messaging/server-unavailable', reason: 'down' },
+  }));
+  const key = { jobId, deviceTokenId: ids.get('down')! };
+  const attempt = () =>
+    activities.sendToDevice(key).catch((error: unknown) => (error as ApplicationFailure).type);
+
+  await activities.openJob({ jobId, openedBy: 'run/0' });
+  expect([await attempt(), await attempt()]).toEqual(['MobileSendFailed', { status: 'failed' }]);
+  expect((await activities.openJob({ jobId, openedBy: 'run/0' })).deviceTokenIds).toEqual([]);
+  expect(await attempt()).toEqual({ status: 'failed' });
+  expect((await activities.openJob({ jobId, openedBy: 'run/1' })).deviceTokenIds).toEqual([
+    key.deviceTokenId,
+  ]);
+  expect([await attempt(), await attempt()]).toEqual(['MobileSendFailed', { status: 'failed' }]);
+  expect(sent).toHaveLength(4);
+});
+
+test('M3 M4 more devices than one page are listed page by page', async () => {
+  const { userId } = await mobile.userWith(...Array.from({ length: 130 }, (_, index) => `many-${index}`));
+  const jobId = await jobFor(userId);
+  const { activities, sent } = activitiesWith(async () => SENT);
+  for (let hasMore = true; hasMore;) {
+    const page = await activities.openJob({ jobId, openedBy: 'run' });
+    await Promise.all(
+      page.deviceTokenIds.map((deviceTokenId) => activities.sendToDevice({ jobId, deviceTokenId })),
+    );
+    ({ hasMore } = page);
+  }
+  expect(new Set(sent).size).toBe(130);
+  expect(sent).toHaveLength(130);
+  expect(await activities.settleJob({ jobId })).toMatchObject({ status: 'sent', sent: 130 });
+});
+
+test('M8 a job that is not there is not waited for', async () => {
+  const { activities } = activitiesWith(async () => SENT);
+  await expect(activities.openJob({ jobId: 'none', openedBy: 'run' })).rejects.toMatchObject({
+    type: 'MobileJobNotFound',
+    nonRetryable: true,
+  });
+});

@@ -1,0 +1,133 @@
+/**
+ * Devices that FCM refuses, and retention, and a process that dies after each step of that. The way without failures is
+ * in crash-points.test.ts.
+ */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { MOBILE_RETENTION_WORKFLOW } from '../../workflows/mobile-push/contract.ts';
+import type { CrashWalk } from '../crash-walk.ts';
+import { createCrashWalk } from '../crash-walk.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, takeSlot } from '../harness.ts';
+import type { MobileSlot } from './jobs.ts';
+import { QUICK, withMobilePush } from './jobs.ts';
+
+const LIMIT_MS = 240_000;
+const TEST_LIMIT_MS = 600_000;
+
+let slot: Slot;
+let mobile: MobileSlot;
+let walk: CrashWalk;
+let folder: string;
+beforeEach(async () => {
+  slot = await takeSlot();
+  mobile = await withMobilePush(slot);
+  folder = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-crash-fcm-'));
+  const caFile = path.join(folder, 'ca.pem');
+  writeFileSync(caFile, slot.fcm.caPem);
+  walk = createCrashWalk(slot, {
+    ...QUICK,
+    NOTIFICATION_FCM_ENDPOINT: slot.fcm.url,
+    NOTIFICATION_FCM_CA_FILE: caFile,
+    // Jobs that were in the hands of processes that died are to be taken, not given up.
+    NOTIFICATION_MOBILE_MAX_DELIVERY_COUNT: '50',
+  });
+});
+afterEach(async () => {
+  await walk.release();
+  await slot.release();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+async function count(sql: string): Promise<number> {
+  const { rows } = await slot.db.query<{ count: number }>(`SELECT count(*)::int AS count FROM ${sql}`);
+  return rows[0]!.count;
+}
+
+test(
+  'M5 M6 M7 a process that dies after any step of a refused send: the token is gone, counted once, and no other is',
+  async () => {
+    const jobs: { jobId: string; userId: string }[] = [];
+    /** A device that takes the push, and one that FCM refuses it for. */
+    const put = (error: 'INVALID_ARGUMENT' | 'UNREGISTERED' | 'UNAVAILABLE', times?: number) => async () => {
+      const [good, odd] = [`${jobs.length}-good`, `${jobs.length}-odd`];
+      const { userId } = await mobile.userWith(good, odd);
+      slot.fcm.fail({
+        token: odd,
+        failure: { kind: 'error', error },
+        ...(times === undefined ? {} : { times }),
+      });
+      const jobId = await mobile.publishTo(userId);
+      jobs.push({ jobId, userId });
+      return async () => {
+        const status = (await mobile.logRow(jobId))?.status;
+        return status !== undefined && status !== 'pending';
+      };
+    };
+    const kills = {
+      // The answer, and the row that says so; of a stale token its deletion between the two.
+      suspected: await walk.through('sendToDevice', put('INVALID_ARGUMENT'), 3),
+      stale: await walk.through('sendToDevice', put('UNREGISTERED'), 4),
+      // The deletion, and the row.
+      judged: await walk.through('judgeSuspects', put('INVALID_ARGUMENT'), 4),
+    };
+    const refused = jobs.length;
+    const retried = await walk.through('sendToDevice', put('UNAVAILABLE', 1), 4);
+    console.info(`processes that died: ${JSON.stringify({ ...kills, retried })}`);
+    expect(kills.suspected).toBeGreaterThanOrEqual(2);
+    expect(kills.stale).toBeGreaterThanOrEqual(2);
+    expect(kills.judged).toBe(2);
+    expect(retried).toBeGreaterThanOrEqual(2);
+
+    await walk.survivor();
+    for (const [index, { jobId, userId }] of jobs.entries()) {
+      await eventually(
+        `job ${jobId} to be settled`,
+        async () => (await mobile.logRow(jobId))?.status !== 'pending',
+        LIMIT_MS,
+      );
+      await mobile.ended(jobId);
+      const [sent, removed] = index < refused ? [1, 1] : [2, 0];
+      expect(await mobile.logRow(jobId)).toMatchObject({ tokens: 2, sent, removed, failed: 0 });
+      const tokens = [`${index}-good`, `${index}-odd`].slice(0, sent);
+      expect(await mobile.tokensOf(userId)).toEqual(tokens);
+    }
+  },
+  TEST_LIMIT_MS,
+);
+
+test(
+  'M3 a process that dies between two batches of retention: the next attempt deletes the rest, and nothing younger',
+  async () => {
+    await walk.survivor();
+    let runs = 0;
+    const insert = (name: string, entries: number, age: string) =>
+      slot.db.query(
+        `INSERT INTO notifications.notification_log (job_id, user_id, content, raw_fields, status, created_at)
+         SELECT $1 || n, 'u', '{}', NULL, 'sent', now() - $3::interval FROM generate_series(1, $2) AS n`,
+        [name, entries, age],
+      );
+    await insert('young-', 5, '1 hour');
+    const left = () => count("notifications.notification_log WHERE job_id LIKE 'old-%'");
+    const kills = await walk.through(
+      'deleteExpiredJobs',
+      async () => {
+        runs += 1;
+        await insert(`old-${runs}-`, 2_100, '20000 hours');
+        await slot.client.workflow.start(MOBILE_RETENTION_WORKFLOW, {
+          workflowId: `run-${runs}`,
+          taskQueue: 'mobile-push',
+        });
+        return async () => (await left()) === 0;
+      },
+      3,
+    );
+    console.info(`processes that died: ${kills}`);
+    expect(kills).toBe(3);
+    await walk.survivor();
+    await eventually('all that is old to be gone', async () => (await left()) === 0, LIMIT_MS);
+    expect(await count('notifications.notification_log')).toBe(5);
+  },
+  TEST_LIMIT_MS,
+);

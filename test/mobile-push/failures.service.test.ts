@@ -1,0 +1,172 @@
+/** What FCM can answer, each to the end: attempts, rows, the device's token, log events (seed "FCM Error Classification"). */
+import type { FcmError, FcmStandIn } from '../../dev/stand-ins/mobile-push/fcm.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, takeSlot } from '../harness.ts';
+import type { MobileSlot } from './jobs.ts';
+import { QUICK, withMobilePush } from './jobs.ts';
+
+type FcmFailure = Parameters<FcmStandIn['fail']>[0]['failure'];
+
+let slot: Slot;
+let mobile: MobileSlot;
+beforeAll(async () => {
+  slot = await takeSlot();
+  mobile = await withMobilePush(slot);
+  await slot.startService({ ...QUICK, NOTIFICATION_MOBILE_SEND_ATTEMPTS: '2' });
+});
+afterAll(() => slot.release());
+afterEach(() => slot.fcm.heal());
+
+const failWith = (token: string, error: FcmError, more: { times?: number; retryAfter?: string } = {}) => {
+  const { times, retryAfter } = more;
+  slot.fcm.fail({
+    token,
+    failure: { kind: 'error', error, ...(retryAfter === undefined ? {} : { retryAfter }) },
+    ...(times === undefined ? {} : { times }),
+  });
+};
+
+const eventsOf = (event: string, jobId: string) =>
+  mobile.logged(event).filter((line) => line['job_id'] === jobId);
+
+describe('remove', () => {
+  test.each<[code: string, error: FcmError]>([
+    ['messaging/invalid-registration-token', 'INVALID_REGISTRATION'],
+    ['messaging/registration-token-not-registered', 'UNREGISTERED'],
+    ['messaging/invalid-argument', 'INVALID_TOKEN'],
+    ['messaging/mismatched-credential', 'SENDER_ID_MISMATCH'],
+  ])('M6 M7 %s deletes the token after one request', async (code, error) => {
+    const token = `dead by ${error}`;
+    const { userId, ids } = await mobile.userWith(token);
+    failWith(token, error);
+    const jobId = await mobile.publishTo(userId);
+
+    expect(await mobile.settled(jobId)).toMatchObject({ status: 'failed', removed: 1, failed: 0 });
+    expect((await mobile.sends(jobId, ids))[token]).toMatchObject({
+      status: 'removed',
+      attempts: 1,
+      last_code: code,
+    });
+    expect(await mobile.tokensOf(userId)).toEqual([]);
+    expect(mobile.requests()[token]).toBe(1);
+    expect((await mobile.ended(jobId)).status.name).toBe('COMPLETED');
+  });
+});
+
+describe('retry', () => {
+  const retried: [code: string, failure: FcmFailure][] = [
+    ['messaging/server-unavailable', { kind: 'error', error: 'UNAVAILABLE' }],
+    ['messaging/unknown-error', { kind: 'error', error: 'UNSPECIFIED_ERROR' }],
+    ['messaging/internal-error', { kind: 'error', error: 'INTERNAL' }],
+    ['messaging/quota-exceeded', { kind: 'error', error: 'QUOTA_EXCEEDED' }],
+    ['messaging/unknown-error', { kind: 'answer', status: 418, body: '<h1>I am a teapot</h1>' }],
+    ['app/network-error', { kind: 'reset' }],
+  ];
+  test.each(retried)(
+    'M2 M6 M8 %s is tried again until the budget is spent, and keeps the token',
+    async (code, failure) => {
+      const token = `down by ${JSON.stringify(failure)}`;
+      const { userId, ids } = await mobile.userWith(token);
+      slot.fcm.fail({ token, failure });
+      const jobId = await mobile.publishTo(userId);
+
+      const row = await mobile.settled(jobId);
+      expect(row).toMatchObject({ status: 'failed', failed: 1, error_code: code });
+      // What a replay needs stays.
+      expect(row.content).toMatchObject({ title: 'Secret title' });
+      expect((await mobile.sends(jobId, ids))[token]).toMatchObject({ status: 'failed', attempts: 2 });
+      expect(await mobile.tokensOf(userId)).toEqual([token]);
+      expect(mobile.requests()[token]).toBe(2);
+      expect(eventsOf('notifications.max_retries', jobId)).toEqual([
+        expect.objectContaining({ device_token_id: ids.get(token), code, attempts: 2, level: 'error' }),
+      ]);
+    },
+  );
+
+  test('M9 Retry-After decides when the next attempt is made', async () => {
+    const { userId } = await mobile.userWith('patient');
+    failWith('patient', 'UNAVAILABLE', { times: 1, retryAfter: '2' });
+    const jobId = await mobile.publishTo(userId);
+    await mobile.settled(jobId);
+    const [first, second] = slot.fcm.requests.filter(({ token }) => token === 'patient');
+    expect(second!.at - first!.at).toBeGreaterThanOrEqual(2_000);
+  });
+
+  test('M9 after a 429 all sends wait, and those that only wait spend nothing', async () => {
+    const limited = await mobile.userWith('limited');
+    const held = await mobile.userWith('held');
+    failWith('limited', 'QUOTA_EXCEEDED', { times: 1, retryAfter: '2' });
+    const first = await mobile.publishTo(limited.userId);
+    await eventually('the 429', async () => mobile.requests()['limited'] === 1);
+    const second = await mobile.publishTo(held.userId);
+    await Promise.all([first, second].map(mobile.settled));
+
+    const at = (token: string) => slot.fcm.requests.filter((request) => request.token === token);
+    expect(at('held')).toHaveLength(1);
+    expect(at('held')[0]!.at - at('limited')[0]!.at).toBeGreaterThanOrEqual(1_900);
+    expect((await mobile.sends(second, held.ids))['held']).toMatchObject({ status: 'sent', attempts: 1 });
+    expect((await mobile.sends(first, limited.ids))['limited']).toMatchObject({
+      status: 'sent',
+      attempts: 2,
+    });
+  });
+});
+
+describe('fatal', () => {
+  test('M6 M7 third-party-auth-error calls an operator and fails for the devices it is about', async () => {
+    const { userId, ids } = await mobile.userWith('iphone', 'android');
+    failWith('iphone', 'THIRD_PARTY_AUTH_ERROR');
+    const jobId = await mobile.publishTo(userId);
+
+    expect(await mobile.settled(jobId)).toMatchObject({ status: 'partial', sent: 1, failed: 1 });
+    expect(mobile.requests()).toMatchObject({ iphone: 1, android: 1 });
+    expect(await mobile.tokensOf(userId)).toEqual(['android', 'iphone']);
+    const code = 'messaging/third-party-auth-error';
+    expect(eventsOf('notifications.fcm_fatal', jobId)).toEqual([
+      expect.objectContaining({ device_token_id: ids.get('iphone'), code, level: 'error' }),
+    ]);
+    expect((await mobile.ended(jobId)).status.name).toBe('FAILED');
+  });
+
+  test('M6 M7 authentication-error stops what is left of the job', async () => {
+    const { userId, ids } = await mobile.userWith('refused', 'waiting');
+    failWith('waiting', 'UNAVAILABLE', { retryAfter: '3600' });
+    failWith('refused', 'UNAVAILABLE', { times: 1, retryAfter: '1' });
+    failWith('refused', 'UNAUTHENTICATED');
+    const jobId = await mobile.publishTo(userId);
+
+    expect(await mobile.settled(jobId)).toMatchObject({ status: 'failed', failed: 2 });
+    expect(mobile.requests()).toMatchObject({ refused: 2, waiting: 1 });
+    const sends = await mobile.sends(jobId, ids);
+    expect(sends['refused']).toMatchObject({ status: 'failed', last_code: 'messaging/authentication-error' });
+    expect(sends['waiting']).toMatchObject({ status: 'failed', last_code: 'credential_refused' });
+    expect(eventsOf('notifications.fcm_fatal', jobId)).toHaveLength(1);
+  });
+});
+
+describe('payload suspected', () => {
+  test('M7 a token is removed when the same payload passed for another device', async () => {
+    const { userId, ids } = await mobile.userWith('odd one', 'good one');
+    failWith('odd one', 'INVALID_ARGUMENT');
+    const jobId = await mobile.publishTo(userId);
+
+    expect(await mobile.settled(jobId)).toMatchObject({ status: 'partial', sent: 1, removed: 1, failed: 0 });
+    expect(await mobile.tokensOf(userId)).toEqual(['good one']);
+    expect((await mobile.sends(jobId, ids))['odd one']).toMatchObject({
+      last_code: 'messaging/invalid-argument',
+    });
+  });
+
+  test('M7 no token is removed when the payload passed for none', async () => {
+    const { userId } = await mobile.userWith('innocent', 'innocent too');
+    failWith('innocent', 'INVALID_ARGUMENT');
+    failWith('innocent too', 'INVALID_ARGUMENT');
+    const jobId = await mobile.publishTo(userId);
+
+    expect(await mobile.settled(jobId)).toMatchObject({ status: 'failed', removed: 0, failed: 2 });
+    expect(await mobile.tokensOf(userId)).toEqual(['innocent', 'innocent too']);
+    expect(slot.logs).toContainEqual(
+      expect.objectContaining({ msg: 'mobile payload suspected', job_id: jobId }),
+    );
+  });
+});

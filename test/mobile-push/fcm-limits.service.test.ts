@@ -1,0 +1,234 @@
+/** How the sender gets on with the network and with FCM's limits: retries, time-outs, connections, the brake. */
+import fc from 'fast-check';
+import { createBrake } from '../../activities/mobile-push/fcm.ts';
+import { parseRetryAfter } from '../../activities/mobile-push/fcm-outcome.ts';
+import type { FcmError, FcmFailure } from '../../dev/stand-ins/mobile-push/fcm.ts';
+import {
+  IMPATIENT_MS,
+  NEVER,
+  TOKEN,
+  fcm,
+  messageOf,
+  outcomeOf,
+  sender,
+  senderWith,
+  tokensSeen,
+  useFcm,
+} from './fcm-sender.ts';
+import { eventually } from '../harness.ts';
+
+useFcm();
+
+describe('what the network does', () => {
+  test('M9 503 is one request, not five', async () => {
+    fcm.fail({ failure: { kind: 'error', error: 'UNAVAILABLE' } });
+
+    expect(await sender.send(messageOf(), TOKEN)).toMatchObject({ outcome: 'retry' });
+    expect(await sender.send(messageOf(), TOKEN)).toMatchObject({ outcome: 'retry' });
+    expect(fcm.requests).toHaveLength(2);
+  });
+
+  test('M6 M9 a reset is one request, and worth another try', async () => {
+    fcm.fail({ failure: { kind: 'reset' } });
+
+    expect(await sender.send(messageOf(), TOKEN)).toMatchObject({
+      outcome: 'retry',
+      code: 'app/network-error',
+      reason: expect.stringContaining('ECONNRESET'),
+    });
+    expect(fcm.requests).toHaveLength(1);
+  });
+
+  test('M6 nobody listens', async () => {
+    await fcm.stop();
+
+    expect(await sender.send(messageOf(), TOKEN)).toMatchObject({
+      outcome: 'retry',
+      code: 'app/network-error',
+    });
+  });
+
+  test.each<[string, FcmFailure]>([
+    ['never comes', NEVER],
+    // firebase-admin 14.5.1 never settles such a send.
+    ['is cut off', { kind: 'cut-off' }],
+  ])('M6 an answer that %s ends with the time-out', async (_what, failure) => {
+    const impatient = senderWith({ timeoutMs: IMPATIENT_MS });
+
+    expect(await outcomeOf(failure, impatient)).toEqual({
+      outcome: 'retry',
+      code: 'app/network-timeout',
+      reason: `no answer within ${IMPATIENT_MS} ms`,
+    });
+    await eventually('the end of its connection', async () => fcm.sockets.open === 0);
+  });
+
+  test('M9 a send that timed out while it waited for a connection is not sent later', async () => {
+    const narrow = senderWith({ timeoutMs: IMPATIENT_MS, maxSockets: 1 });
+    fcm.fail({ failure: NEVER, token: 'first' });
+
+    const outcomes = await Promise.all(['first', 'second'].map((token) => narrow.send(messageOf(), token)));
+    expect(outcomes).toEqual([
+      expect.objectContaining({ code: 'app/network-timeout' }),
+      expect.objectContaining({ code: 'app/network-timeout' }),
+    ]);
+    // Queues behind the second, which would have gone before it.
+    await eventually('a send', async () => (await narrow.send(messageOf(), 'third')).outcome === 'sent');
+    expect(tokensSeen()).not.toContain('second');
+  });
+
+  test('M5 a connection is used again', async () => {
+    for (let index = 0; index < 10; index += 1) await sender.send(messageOf(), TOKEN);
+
+    expect(fcm.requests).toHaveLength(10);
+    expect(fcm.sockets.opened).toBe(1);
+  });
+
+  test.each([
+    [50, {}],
+    [4, { maxSockets: 4 }],
+  ])('M5 %i connections are the most, however many sends are under way', async (most, options) => {
+    const bounded = senderWith(options);
+    fcm.fail({ failure: { kind: 'delay', ms: 20 } });
+    const sends = Array.from({ length: most + 70 }, (_, index) => bounded.send(messageOf(), `t-${index}`));
+
+    expect((await Promise.all(sends)).every(({ outcome }) => outcome === 'sent')).toBe(true);
+    expect(fcm.sockets).toMatchObject({ highest: most, opened: most });
+    expect(new Set(tokensSeen()).size).toBe(most + 70);
+  });
+
+  test('M5 a server that is not trusted gets nothing', async () => {
+    const target = { endpoint: fcm.url };
+    const distrustful = senderWith({ target });
+
+    expect(await distrustful.send(messageOf(), TOKEN)).toMatchObject({
+      outcome: 'retry',
+      reason: expect.stringContaining('self-signed certificate'),
+    });
+    expect(fcm.requests).toEqual([]);
+  });
+
+  test('M5 the certificate holds for localhost as well, and for no other name', async () => {
+    const endpoint = fcm.url.replace('127.0.0.1', 'localhost');
+    const local = senderWith({ target: { endpoint, caPem: fcm.caPem } });
+    const elsewhere = senderWith({
+      target: { endpoint: fcm.url.replace('127.0.0.1', '127.0.0.2'), caPem: fcm.caPem },
+    });
+
+    expect((await local.send(messageOf(), TOKEN)).outcome).toBe('sent');
+    expect((await elsewhere.send(messageOf(), TOKEN)).outcome).toBe('retry');
+  });
+});
+
+describe('Retry-After', () => {
+  test.each<[FcmError, string, number]>([
+    ['UNAVAILABLE', '7', 7_000],
+    ['INTERNAL', '0', 0],
+    ['QUOTA_EXCEEDED', '90', 90_000],
+    // Less than the brake's minute.
+    ['QUOTA_EXCEEDED', '5', 60_000],
+  ])('M9 of %s in seconds: %s', async (error, retryAfter, expected) => {
+    const failure = await outcomeOf({ kind: 'error', error, retryAfter });
+
+    expect(failure).toMatchObject({ outcome: 'retry' });
+    expect(failure).toHaveProperty('retryAfterMs', expect.closeTo(expected, -2));
+  });
+
+  test.each<FcmError>(['UNAVAILABLE', 'QUOTA_EXCEEDED'])('M9 of %s as a date', async (error) => {
+    const failure = await outcomeOf({
+      kind: 'error',
+      error,
+      retryAfter: new Date(Date.now() + 120_000).toUTCString(),
+    });
+
+    // Dates have whole seconds, and the answer takes its time.
+    expect(failure).toMatchObject({ retryAfterMs: expect.any(Number) });
+    const { retryAfterMs } = failure as { retryAfterMs: number };
+    expect(retryAfterMs).toBeGreaterThan(100_000);
+    expect(retryAfterMs).toBeLessThanOrEqual(120_000);
+  });
+
+  test('M9 absent or of no use: the workflow decides', async () => {
+    expect(await outcomeOf({ kind: 'error', error: 'UNAVAILABLE' })).not.toHaveProperty('retryAfterMs');
+    expect(await outcomeOf({ kind: 'error', error: 'UNAVAILABLE', retryAfter: 'soon' })).not.toHaveProperty(
+      'retryAfterMs',
+    );
+  });
+
+  test('M9 is read as ms from now, never below 0 and never above an hour', () => {
+    const now = Date.parse('2026-10-20T10:00:00Z');
+    fc.assert(
+      fc.property(fc.integer({ min: -100_000, max: 100_000 }), (seconds) => {
+        const expected = Math.min(3_600_000, Math.max(0, seconds * 1_000));
+        const date = new Date(now + seconds * 1_000).toUTCString();
+
+        expect(parseRetryAfter(date, now)).toBe(expected);
+        if (seconds >= 0) expect(parseRetryAfter(String(seconds), now)).toBe(expected);
+      }),
+    );
+    expect(parseRetryAfter('', now)).toBeUndefined();
+    expect(parseRetryAfter(undefined, now)).toBeUndefined();
+  });
+});
+
+describe('the brake', () => {
+  test.each<[string, FcmFailure, number]>([
+    ['without Retry-After', { kind: 'error', error: 'QUOTA_EXCEEDED' }, 60_000],
+    ['with Retry-After', { kind: 'error', error: 'QUOTA_EXCEEDED', retryAfter: '120' }, 120_000],
+    ['that is not JSON', { kind: 'answer', status: 429, body: 'slow down' }, 60_000],
+  ])('M9 after a 429 %s nobody sends for a while', async (_what, failure, holdMs) => {
+    expect(await outcomeOf(failure)).toMatchObject({ code: 'messaging/quota-exceeded' });
+
+    const next = await sender.send(messageOf(), 'another-token');
+    expect(next).toEqual({ outcome: 'braked', retryInMs: expect.any(Number) });
+    const { retryInMs } = next as { retryInMs: number };
+    expect(retryInMs).toBeLessThanOrEqual(holdMs);
+    expect(retryInMs).toBeGreaterThan(holdMs - 10_000);
+    expect(tokensSeen()).toEqual([TOKEN]);
+  });
+
+  test('M9 sends go on when it has run out', async () => {
+    const brisk = senderWith({ brake: createBrake({ minMs: 200 }) });
+
+    expect(await outcomeOf({ kind: 'error', error: 'QUOTA_EXCEEDED' }, brisk)).toMatchObject({
+      outcome: 'retry',
+    });
+    const sent = await eventually('a send', async () => {
+      const outcome = await brisk.send(messageOf(), TOKEN);
+      return outcome.outcome !== 'braked' && outcome;
+    });
+    expect(sent.outcome).toBe('sent');
+    expect(fcm.requests).toHaveLength(2);
+  });
+
+  test.each<FcmError>(['UNAVAILABLE', 'INTERNAL', 'UNAUTHENTICATED', 'UNREGISTERED'])(
+    'M9 %s brakes nobody',
+    async (error) => {
+      await outcomeOf({ kind: 'error', error, retryAfter: '120' });
+
+      expect((await sender.send(messageOf(), TOKEN)).outcome).toBe('sent');
+    },
+  );
+
+  test('M9 one of several senders does not hold the others up, unless they share it', async () => {
+    const brake = createBrake({ minMs: 60_000 });
+    const [first, second] = [senderWith({ brake }), senderWith({ brake })];
+    await outcomeOf({ kind: 'error', error: 'QUOTA_EXCEEDED' }, first);
+
+    expect((await second.send(messageOf(), TOKEN)).outcome).toBe('braked');
+    expect((await sender.send(messageOf(), TOKEN)).outcome).toBe('sent');
+  });
+
+  test('M9 it holds until the latest end that any 429 asked for', () => {
+    const times = fc.record({ at: fc.nat(1_000_000), ms: fc.nat(500_000) });
+    fc.assert(
+      fc.property(fc.array(times), fc.nat(2_000_000), (holds, now) => {
+        const brake = createBrake({ minMs: 60_000 });
+        for (const { at, ms } of holds) brake.hold(ms, at);
+
+        const end = Math.max(0, ...holds.map(({ at, ms }) => at + Math.max(60_000, ms)));
+        expect(brake.remainingMs(now)).toBe(Math.max(0, end - now));
+      }),
+    );
+  });
+});

@@ -1,0 +1,266 @@
+/** The sender (seed mobile-push, "FCM Error Classification"): the real firebase-admin over TLS, against the stand-in. */
+import { generateKeyPairSync } from 'node:crypto';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import fc from 'fast-check';
+import { getApps } from 'firebase-admin/app';
+import type { FcmOutcome } from '../../activities/mobile-push/fcm.ts';
+import { FcmCredentialError, createFcmSender } from '../../activities/mobile-push/fcm.ts';
+import { failureOf } from '../../activities/mobile-push/fcm-outcome.ts';
+import type { MobileMessage } from '../../activities/mobile-push/message.ts';
+import type { FcmError } from '../../dev/stand-ins/mobile-push/fcm.ts';
+import {
+  NEVER,
+  TOKEN,
+  fcm,
+  messageOf,
+  outcomeOf,
+  sender,
+  senderWith,
+  tokensSeen,
+  useFcm,
+} from './fcm-sender.ts';
+import { eventually } from '../harness.ts';
+
+useFcm();
+
+describe('a send that succeeds', () => {
+  test('M5 is one request to the project, and the id of the message comes back', async () => {
+    expect(await sender.send(messageOf(), TOKEN)).toEqual({
+      outcome: 'sent',
+      messageId: expect.stringMatching(/^projects\/galaxy\/messages\/.+/),
+    });
+    expect(fcm.requests).toEqual([
+      expect.objectContaining({
+        token: TOKEN,
+        projectId: 'galaxy',
+        headers: expect.objectContaining({ host: 'fcm.googleapis.com', authorization: 'Bearer local' }),
+      }),
+    ]);
+  });
+
+  test('M5 the request holds the format for Android, iOS and the web', async () => {
+    await sender.send(messageOf(), TOKEN);
+
+    expect(fcm.requests[0]?.body.message).toEqual({
+      token: TOKEN,
+      notification: { title: 'Turn 54', body: 'Your move' },
+      data: { turn: '54', channel: 'game', push_id: 'push-1' },
+      android: { priority: 'high', notification: { channel_id: 'game' } },
+      apns: {
+        headers: { 'apns-priority': '10', 'apns-collapse-id': 'push-1' },
+        payload: { aps: { badge: 3, 'mutable-content': 1 } },
+      },
+      webpush: { headers: { Urgency: 'high' } },
+    });
+  });
+
+  test('M5 one message goes to several tokens, one request each', async () => {
+    const message = messageOf();
+    await Promise.all(['a', 'b', 'c'].map((token) => sender.send(message, token)));
+
+    expect(tokensSeen().sort()).toEqual(['a', 'b', 'c']);
+    expect(message).toEqual(messageOf());
+  });
+});
+
+describe('what FCM says', () => {
+  test.each<[FcmError, FcmOutcome['outcome'], string]>([
+    ['INVALID_REGISTRATION', 'remove', 'messaging/invalid-registration-token'],
+    ['UNREGISTERED', 'remove', 'messaging/registration-token-not-registered'],
+    ['INVALID_TOKEN', 'remove', 'messaging/invalid-argument'],
+    ['SENDER_ID_MISMATCH', 'remove', 'messaging/mismatched-credential'],
+    ['UNAVAILABLE', 'retry', 'messaging/server-unavailable'],
+    ['UNSPECIFIED_ERROR', 'retry', 'messaging/unknown-error'],
+    ['INTERNAL', 'retry', 'messaging/internal-error'],
+    ['QUOTA_EXCEEDED', 'retry', 'messaging/quota-exceeded'],
+    ['THIRD_PARTY_AUTH_ERROR', 'fatal', 'messaging/third-party-auth-error'],
+    ['UNAUTHENTICATED', 'fatal', 'messaging/authentication-error'],
+  ])('M6 %s means %s', async (error, outcome, code) => {
+    expect(await outcomeOf({ kind: 'error', error })).toMatchObject({ outcome, code });
+    expect(tokensSeen()).toEqual([TOKEN]);
+  });
+
+  test('M6 a code that nobody knows is retried', async () => {
+    const body = JSON.stringify({ error: { code: 409, status: 'ABORTED', message: 'm', details: [] } });
+
+    expect(await outcomeOf({ kind: 'answer', status: 409, body })).toMatchObject({
+      outcome: 'retry',
+      code: 'messaging/unknown-error',
+    });
+  });
+
+  test('M6 an invalid argument that does not name the token may be the payload', async () => {
+    expect(await outcomeOf({ kind: 'error', error: 'INVALID_ARGUMENT' })).toEqual({
+      outcome: 'payload_suspect',
+      code: 'messaging/invalid-argument',
+      reason: 'Request contains an invalid argument.',
+    });
+  });
+
+  test.each([
+    [{ message: 'The registration token is not a valid FCM registration token' }],
+    [{ message: 'm', details: [{ fieldViolations: [{ field: 'message.token', description: 'd' }] }] }],
+  ])('M6 the token is named by %j', async (error) => {
+    const body = JSON.stringify({ error: { code: 400, status: 'INVALID_ARGUMENT', ...error } });
+
+    expect(await outcomeOf({ kind: 'answer', status: 400, body })).toMatchObject({ outcome: 'remove' });
+  });
+
+  test('M6 a credential without permission costs no token', async () => {
+    expect(await outcomeOf({ kind: 'error', error: 'PERMISSION_DENIED' })).toEqual({
+      outcome: 'fatal',
+      code: 'messaging/authentication-error',
+      reason: 'The caller does not have permission',
+    });
+  });
+
+  test.each<[number, FcmOutcome['outcome'], string]>([
+    [200, 'retry', 'messaging/unknown-error'],
+    [400, 'payload_suspect', 'messaging/invalid-argument'],
+    [401, 'fatal', 'messaging/authentication-error'],
+    [403, 'fatal', 'messaging/authentication-error'],
+    [404, 'retry', 'messaging/unknown-error'],
+    [429, 'retry', 'messaging/quota-exceeded'],
+    [500, 'retry', 'messaging/internal-error'],
+    [502, 'retry', 'messaging/unknown-error'],
+    [503, 'retry', 'messaging/server-unavailable'],
+  ])('M6 status %i with HTML means %s', async (status, outcome, code) => {
+    const failure = await outcomeOf({ kind: 'answer', status, body: '<h1>That is an error.</h1>' });
+
+    expect(failure).toMatchObject({ outcome, code });
+    expect(fcm.requests).toHaveLength(1);
+  });
+
+  test.each(['{}', '{"name":""}', '[]', 'null', '{"error":null}', '{"error":{"details":[null]}}'])(
+    'M6 200 with %s is no success, and worth another try',
+    async (body) => {
+      expect(await outcomeOf({ kind: 'answer', status: 200, body })).toMatchObject({ outcome: 'retry' });
+    },
+  );
+
+  test('M6 the reason is short and does not hold the token', async () => {
+    const failure = await outcomeOf({ kind: 'answer', status: 502, body: `${TOKEN} ${'x'.repeat(10_000)}` });
+
+    expect(failure).toMatchObject({ outcome: 'retry', reason: expect.stringContaining('<token>') });
+    expect(JSON.stringify(failure)).not.toContain(TOKEN);
+    expect(JSON.stringify(failure).length).toBeLessThan(700);
+  });
+
+  test('M6 what firebase-admin itself refuses is no fault of the token, and an empty token is', async () => {
+    const broken = { ...messageOf(), data: { turn: 54 } } as unknown as MobileMessage;
+
+    expect(await sender.send(broken, TOKEN)).toMatchObject({
+      outcome: 'payload_suspect',
+      code: 'messaging/invalid-payload',
+    });
+    expect(await sender.send(messageOf(), '')).toMatchObject({ outcome: 'remove' });
+    expect(fcm.requests).toEqual([]);
+  });
+
+  test.each([
+    ['invalid_grant: Invalid JWT Signature.', 'fatal', 'messaging/authentication-error'],
+    ['request to https://oauth2.googleapis.com/token failed', 'retry', 'app/invalid-credential'],
+  ])('M6 an access token that cannot be had, %s: %s', (message, outcome, code) => {
+    expect(failureOf({ code: 'app/invalid-credential', message }, TOKEN)).toMatchObject({ outcome, code });
+  });
+
+  test('M6 whatever is thrown is an outcome', () => {
+    fc.assert(
+      fc.property(fc.anything(), (thrown) => {
+        expect(failureOf(thrown, TOKEN)).toHaveProperty('outcome');
+      }),
+    );
+  });
+});
+
+describe('the life of a sender', () => {
+  test('M10 it leaves nothing behind when it is closed, and closes twice', async () => {
+    expect(getApps()).toHaveLength(1);
+    await sender.send(messageOf(), TOKEN);
+    await sender.close();
+    await sender.close();
+
+    expect(getApps()).toEqual([]);
+    await eventually('the end of its connection', async () => fcm.sockets.open === 0);
+    expect((await sender.send(messageOf(), TOKEN)).outcome).toBe('retry');
+  });
+
+  test('M10 sends under way come to an end with it', async () => {
+    fcm.fail({ failure: NEVER });
+    const send = sender.send(messageOf(), TOKEN);
+    await eventually('the request', async () => fcm.requests.length === 1);
+    await sender.close();
+
+    expect((await send).outcome).toBe('retry');
+  });
+
+  test('M10 an endpoint without TLS is refused', () => {
+    expect(() => createFcmSender({ target: { endpoint: 'http://127.0.0.1:1' } })).toThrow(
+      'FCM endpoint http://127.0.0.1:1 is not an https URL',
+    );
+  });
+});
+
+describe('credentials', () => {
+  const { privateKey } = generateKeyPairSync('rsa', {
+    modulusLength: 2_048,
+    privateKeyEncoding: { type: 'pkcs8', format: 'pem' },
+    publicKeyEncoding: { type: 'spki', format: 'pem' },
+  });
+  const account = {
+    type: 'service_account',
+    project_id: 'galaxy',
+    client_email: 'push@galaxy.iam.gserviceaccount.com',
+    private_key: privateKey,
+  };
+  let folder: string;
+
+  beforeAll(() => {
+    folder = mkdtempSync(join(tmpdir(), 'galaxy-notify-fcm-'));
+  });
+  afterAll(() => rmSync(folder, { recursive: true }));
+
+  function problemOf(content: string | undefined): string {
+    const credentialsFile = join(folder, 'account.json');
+    rmSync(credentialsFile, { force: true });
+    if (content !== undefined) writeFileSync(credentialsFile, content);
+    try {
+      senderWith({ target: { credentialsFile } });
+      return '';
+    } catch (error) {
+      expect(error).toBeInstanceOf(FcmCredentialError);
+      expect((error as Error).cause).toBeUndefined();
+      return (error as Error).message.replace(credentialsFile, '<path>');
+    }
+  }
+
+  test('M10 a whole service account is taken', () => {
+    expect(problemOf(JSON.stringify(account))).toBe('');
+  });
+
+  test.each<[string, string | undefined, string]>([
+    ['does not exist', undefined, 'cannot be read: ENOENT'],
+    ['is empty', '', 'is not JSON'],
+    ['is cut off', JSON.stringify(account).slice(0, -20), 'is not JSON'],
+    ['is a list', '[]', 'lacks a usable JSON object'],
+    ['is of a user', JSON.stringify({ ...account, type: 'authorized_user' }), 'lacks a usable type'],
+    ['has no key', JSON.stringify({ ...account, private_key: undefined }), 'lacks a usable private_key'],
+    [
+      'has a broken key',
+      JSON.stringify({ ...account, private_key: privateKey.slice(0, 500) }),
+      'lacks a usable private_key',
+    ],
+    [
+      'is incomplete',
+      JSON.stringify({ type: 'service_account', private_key: privateKey }),
+      'lacks a usable project_id, client_email',
+    ],
+  ])(
+    'M10 a file that %s is named with what it lacks, and nothing of it is shown',
+    (_what, content, problem) => {
+      expect(problemOf(content)).toBe(`service account file <path> ${problem}`);
+    },
+  );
+});

@@ -1,0 +1,257 @@
+/** The contract of the stream of jobs: what parseMobileJob accepts, refuses and why (seed mobile-push, "Processing Flow" 1). */
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { Ajv2020 } from 'ajv/dist/2020.js';
+import fc from 'fast-check';
+import { parse } from 'yaml';
+import type { MalformedJob, MobileJob } from '../../api/mobile-push/job.ts';
+import {
+  MAX_JOB_BYTES,
+  OPTIONAL_JOB_FIELDS,
+  PAYLOAD_FIELD,
+  REQUIRED_JOB_FIELDS,
+  parseMobileJob,
+} from '../../api/mobile-push/job.ts';
+
+const ID = '1775121700000-0';
+type Changes = Record<string, string | Buffer | undefined>;
+
+const REQUIRED = { userId: 'user-1', title: 'Your turn', body: 'Turn 3 is ready', channel: 'turns' };
+
+const entry = (fields: Changes) =>
+  Object.entries(fields).flatMap(([name, value]) =>
+    value === undefined ? [] : [[Buffer.from(name), Buffer.from(value as string)] as const],
+  );
+const flat = (changes: Changes = {}) => entry({ ...REQUIRED, ...changes });
+const payload = (changes: object = {}, beside: Changes = {}) =>
+  entry({ payload: JSON.stringify({ ...REQUIRED, ...changes }), ...beside });
+
+function accepted(fields: ReturnType<typeof entry>): MobileJob {
+  const parsed = parseMobileJob(ID, fields);
+  if (!parsed.ok) throw new Error(`refused: ${parsed.malformed.failureMessage}`);
+  return parsed.job;
+}
+
+function refused(fields: ReturnType<typeof entry>): MalformedJob {
+  const parsed = parseMobileJob(ID, fields);
+  if (parsed.ok) throw new Error(`accepted: ${JSON.stringify(parsed.job).slice(0, 500)}`);
+  return parsed.malformed;
+}
+
+/** Every string in a value, names of fields included. */
+function stringsIn(value: unknown): string[] {
+  if (typeof value === 'string') return [value];
+  if (typeof value !== 'object' || value === null) return [];
+  return Object.entries(value).flatMap(([name, child]) => [name, ...stringsIn(child)]);
+}
+
+const { userId, ...shown } = REQUIRED;
+
+describe('accepted', () => {
+  test('M1 flat fields', () => {
+    expect(accepted(flat({ badge: '3', data: '{"game":"g-1","turn":3}' }))).toEqual({
+      jobId: ID,
+      userId,
+      content: { ...shown, badge: 3, data: { game: 'g-1', turn: 3 } },
+    });
+  });
+
+  test('M1 one payload field', () => {
+    expect(accepted(flat({ priority: 'normal' })).content.priority).toBe('normal');
+    expect(accepted(payload({ badge: 3, data: { deep: [{ a: null }] } }))).toEqual({
+      jobId: ID,
+      userId,
+      content: { ...shown, badge: 3, data: { deep: [{ a: null }] } },
+    });
+  });
+
+  test.each([
+    ['flat, empty', flat({ badge: '', data: '' })],
+    ['in the payload, null', payload({ badge: null, data: null })],
+    ['left out', flat()],
+  ])('M1 optional fields that are %s count as absent', (_, fields) => {
+    expect(accepted(fields).content).toEqual({ ...shown, data: {} });
+  });
+
+  test('M1 unknown fields are ignored, in either shape', () => {
+    expect(accepted(flat({ trace_id: 't', sound: 'x' })).content).toEqual({ ...shown, data: {} });
+    expect(accepted(payload({ sound: 'x' }, { trace_id: 't' })).content).toEqual({ ...shown, data: {} });
+  });
+
+  test('M1 a data key __proto__ is a key like any other', () => {
+    const { data } = accepted(flat({ data: '{"__proto__":{"polluted":true}}' })).content;
+    expect(Object.keys(data)).toEqual(['__proto__']);
+    expect(Object.getPrototypeOf(data)).toBe(Object.prototype);
+    expect(({} as Record<string, unknown>)['polluted']).toBeUndefined();
+  });
+
+  test('M1 both shapes of the same job are the same', () => {
+    const text = fc.string({ unit: 'grapheme', minLength: 1 }).map((some) => `x${some.replaceAll('\0', '')}`);
+    const job = fc.record(
+      {
+        userId: fc.stringMatching(/^[a-z0-9-]{1,40}$/),
+        title: text,
+        body: text,
+        channel: fc.stringMatching(/^[a-z_]{1,40}$/),
+        badge: fc.integer({ min: 0, max: 999_999_999 }),
+        data: fc.dictionary(
+          fc.stringMatching(/^[a-z]{1,10}$/),
+          fc.oneof(text, fc.integer(), fc.boolean(), fc.constant(null)),
+        ),
+      },
+      { requiredKeys: ['userId', 'title', 'body', 'channel'] },
+    );
+    fc.assert(
+      fc.property(job, ({ badge, data, ...rest }) => {
+        const asFlat = entry({
+          ...rest,
+          ...(badge === undefined ? {} : { badge: String(badge) }),
+          ...(data === undefined ? {} : { data: JSON.stringify(data) }),
+        });
+        const asPayload = entry({ payload: JSON.stringify({ ...rest, badge, data }) });
+        expect(accepted(asFlat)).toEqual(accepted(asPayload));
+      }),
+    );
+  });
+});
+
+describe('refused', () => {
+  const deep = (levels: number) => '{"a":'.repeat(levels) + '1' + '}'.repeat(levels);
+
+  test.each<[code: string, message: string, fields: ReturnType<typeof entry>]>([
+    ['missing_field', 'userId is missing', entry({})],
+    ...REQUIRED_JOB_FIELDS.flatMap((name): [string, string, ReturnType<typeof entry>][] => [
+      ['missing_field', `${name} is missing`, flat({ [name]: undefined })],
+      ['missing_field', `${name} is missing`, payload({ [name]: null })],
+      ['invalid_field', `${name} is empty`, flat({ [name]: ' ' })],
+      ['invalid_field', `${name} must be a string`, payload({ [name]: 7 })],
+      ['invalid_entry', `${name} is given more than once`, [...flat(), ...entry({ [name]: 'x' })]],
+      ['invalid_entry', `${name} is not UTF-8`, flat({ [name]: Buffer.from([0xff]) })],
+      ['invalid_entry', `${name} has a NUL character`, flat({ [name]: 'a\0b' })],
+      [
+        'invalid_entry',
+        `${name} is given beside payload; give one or the other`,
+        payload({}, { [name]: 'x' }),
+      ],
+    ]),
+    ['invalid_payload', 'payload is not valid JSON', entry({ payload: '{' })],
+    ['invalid_payload', 'payload is not valid JSON', entry({ payload: '' })],
+    ['invalid_payload', 'payload must be a JSON object', entry({ payload: '[]' })],
+    ['invalid_payload', 'payload has a lone surrogate at title', entry({ payload: '{"title":"\\ud800"}' })],
+    ['invalid_payload', 'payload has a NUL character at body', entry({ payload: '{"body":"\\u0000"}' })],
+    ['invalid_payload', 'payload is nested deeper than 32 levels', entry({ payload: deep(40) })],
+    ['invalid_field', 'data is nested deeper than 32 levels', flat({ data: deep(40) })],
+    ['invalid_field', 'data is not valid JSON', flat({ data: 'game=1' })],
+    ['invalid_field', 'data must be a JSON object', flat({ data: '"text"' })],
+    ['invalid_field', 'data must be a JSON object', payload({ data: [1] })],
+    ['invalid_field', 'userId has control characters', flat({ userId: 'a\nb' })],
+    ['invalid_field', 'userId is longer than 512 bytes', flat({ userId: 'x'.repeat(513) })],
+    ['invalid_field', 'channel is longer than 200 bytes', flat({ channel: 'x'.repeat(201) })],
+    ...['-1', '1.5', '1e3', ' 1', 'one', '1234567890'].map(
+      (badge): [string, string, ReturnType<typeof entry>] => [
+        'invalid_field',
+        'badge must be a whole number from 0 to 999999999',
+        flat({ badge }),
+      ],
+    ),
+    ['invalid_field', 'priority must be high or normal', flat({ priority: 'urgent' })],
+    ['invalid_field', 'priority must be high or normal', payload({ priority: 10 })],
+    ...[-1, 1.5, '1', true, 1e9].map((badge): [string, string, ReturnType<typeof entry>] => [
+      'invalid_field',
+      'badge must be a whole number from 0 to 999999999',
+      payload({ badge }),
+    ]),
+    [
+      'entry_too_large',
+      `the entry has ${MAX_JOB_BYTES + 1} bytes; at most ${MAX_JOB_BYTES} are accepted`,
+      entry({ x: 'x'.repeat(MAX_JOB_BYTES) }),
+    ],
+  ])('M1 %s: %s', (failureCode, failureMessage, fields) => {
+    expect(refused(fields)).toMatchObject({ jobId: ID, failureCode, failureMessage });
+  });
+
+  test('M1 whatever an entry holds, it is a job or a reason that PostgreSQL can store', () => {
+    const bytes = fc.oneof(
+      fc.uint8Array().map((array) => Buffer.from(array)),
+      fc.string({ unit: 'binary' }).map((text) => Buffer.from(text)),
+      fc.json().map((text) => Buffer.from(text)),
+      fc.constant(Buffer.from('\\ud800')),
+    );
+    const name = fc.oneof(
+      fc.constantFrom(PAYLOAD_FIELD, ...REQUIRED_JOB_FIELDS, ...OPTIONAL_JOB_FIELDS, '__proto__'),
+      fc.string(),
+    );
+    const fields = fc.array(
+      fc.tuple(
+        name.map((text) => Buffer.from(text)),
+        bytes,
+      ),
+    );
+    fc.assert(
+      fc.property(fields, (some) => {
+        const parsed = parseMobileJob(ID, some);
+        for (const text of stringsIn(parsed)) {
+          expect(text).not.toContain('\0');
+          expect(text.isWellFormed()).toBe(true);
+        }
+        if (parsed.ok) expect(parsed.job.content.title.trim()).not.toBe('');
+        else expect(parsed.malformed.failureMessage.length).toBeLessThan(500);
+      }),
+      { numRuns: 500 },
+    );
+  });
+});
+
+describe('mobile-job-asyncapi.yaml', () => {
+  interface Schema {
+    required?: string[];
+    properties?: Record<string, Schema>;
+    contentSchema?: Schema;
+  }
+  interface Document {
+    channels: Record<string, { address: string }>;
+    components: {
+      schemas: Record<string, Schema>;
+      messages: Record<
+        string,
+        { payload: { $ref: string }; examples: { payload: Record<string, string> }[] }
+      >;
+    };
+  }
+  const file = path.join(import.meta.dirname, '../../api/mobile-push/job-asyncapi.yaml');
+  const document = parse(readFileSync(file, 'utf8')) as Document;
+  const { schemas, messages } = document.components;
+  const ajv = new Ajv2020({ strict: false });
+  ajv.addSchema(document, 'asyncapi');
+  const isValid = (schema: string, value: unknown) =>
+    ajv.validate(`asyncapi#/components/schemas/${schema}`, value);
+
+  test('M1 it names the stream and the fields that the code names', () => {
+    expect(document.channels['jobs']?.address).toBe('stream.notifications.jobs');
+    for (const schema of [schemas['FlatJob'], schemas['Job']]) {
+      expect(schema?.required).toEqual([...REQUIRED_JOB_FIELDS]);
+      expect(Object.keys(schema?.properties ?? {})).toEqual([...REQUIRED_JOB_FIELDS, ...OPTIONAL_JOB_FIELDS]);
+    }
+    expect(Object.keys(schemas['PayloadJob']?.properties ?? {})).toEqual([PAYLOAD_FIELD]);
+  });
+
+  test.each(Object.keys(messages))('M1 the examples of %s fit their schema and are accepted', (name) => {
+    const { examples, payload: schema } = messages[name]!;
+    expect(examples.length).toBeGreaterThan(0);
+    for (const { payload: example } of examples) {
+      expect(isValid(path.basename(schema.$ref), example)).toBe(true);
+      const { content, userId: of } = accepted(entry(example));
+      expect(isValid('Job', { userId: of, ...content })).toBe(true);
+    }
+  });
+
+  test.each([
+    ['a missing title', { title: undefined }],
+    ['an empty body', { body: ' ' }],
+    ['a badge that is no number', { badge: 'x' }],
+  ])('M1 it refuses %s, as the code does', (_, change) => {
+    const fields = { ...REQUIRED, ...change };
+    expect(isValid('FlatJob', JSON.parse(JSON.stringify(fields)))).toBe(false);
+    refused(entry(fields));
+  });
+});

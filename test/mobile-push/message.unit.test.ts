@@ -1,0 +1,152 @@
+/** The message of a job (seed mobile-push, "FCM Message Format") and what is refused before anything is sent. */
+import fc from 'fast-check';
+import type { MobileMessage, MobileMessageContent } from '../../activities/mobile-push/message.ts';
+import { MAX_PAYLOAD_BYTES, mobileMessage, payloadBytes } from '../../activities/mobile-push/message.ts';
+
+const PUSH_ID = 'mobile-push/1790000000000-0';
+const CONTENT: MobileMessageContent = { title: 'Turn 54', body: 'Your move', channel: 'game', data: {} };
+
+function messageOf(content: Partial<MobileMessageContent>, pushId = PUSH_ID): MobileMessage {
+  const built = mobileMessage({ ...CONTENT, ...content }, pushId);
+  if ('problem' in built) throw new Error(built.problem);
+  return built.message;
+}
+
+function problemOf(content: Partial<MobileMessageContent>, pushId = PUSH_ID): string | undefined {
+  const built = mobileMessage({ ...CONTENT, ...content }, pushId);
+  return 'problem' in built ? built.problem : undefined;
+}
+
+describe('format', () => {
+  test('M5 one message for Android, iOS and the web', () => {
+    expect(messageOf({ badge: 3, data: { game_id: 'game-7' } })).toEqual({
+      notification: { title: 'Turn 54', body: 'Your move' },
+      data: { game_id: 'game-7', channel: 'game', push_id: PUSH_ID },
+      android: { priority: 'high', notification: { channelId: 'game' } },
+      apns: {
+        headers: { 'apns-priority': '10', 'apns-collapse-id': PUSH_ID },
+        payload: { aps: { badge: 3, mutableContent: true } },
+      },
+      webpush: { headers: { Urgency: 'high' } },
+    });
+  });
+
+  test('M5 a push of normal priority is so on every platform', () => {
+    const { android, apns, webpush } = messageOf({ priority: 'normal' });
+    expect([android?.priority, apns?.headers?.['apns-priority'], webpush?.headers?.['Urgency']]).toEqual([
+      'normal',
+      '5',
+      'normal',
+    ]);
+  });
+
+  test('M5 the badge is left alone without one, and taken away with 0', () => {
+    expect(messageOf({}).apns?.payload?.aps).toEqual({ mutableContent: true });
+    expect(messageOf({ badge: 0 }).apns?.payload?.aps).toEqual({ badge: 0, mutableContent: true });
+  });
+
+  test('M5 data are strings: those that are none become JSON', () => {
+    const data = {
+      text: 'as it is',
+      empty: '',
+      number: 1.5,
+      negative: -2,
+      yes: true,
+      no: false,
+      nothing: null,
+      list: [1, 'a', null],
+      object: { a: { b: [true] } },
+      quoted: '"1"',
+    };
+    expect(messageOf({ data }).data).toEqual({
+      text: 'as it is',
+      empty: '',
+      number: '1.5',
+      negative: '-2',
+      yes: 'true',
+      no: 'false',
+      nothing: 'null',
+      list: '[1,"a",null]',
+      object: '{"a":{"b":[true]}}',
+      quoted: '"1"',
+      channel: 'game',
+      push_id: PUSH_ID,
+    });
+  });
+
+  test('M5 channel and push id replace data fields of the same name', () => {
+    expect(messageOf({ data: { channel: 'theirs', push_id: 7 } }).data).toEqual({
+      channel: 'game',
+      push_id: PUSH_ID,
+    });
+  });
+
+  test('M5 whatever JSON the data are, each field arrives as a string that tells its value', () => {
+    const dictionary = fc.dictionary(fc.string(), fc.jsonValue({ maxDepth: 3 }));
+    fc.assert(
+      fc.property(dictionary, (data) => {
+        const built = mobileMessage({ ...CONTENT, data }, PUSH_ID);
+        if ('problem' in built) {
+          expect(built.problem).toMatch(/reserved|bytes/);
+          return;
+        }
+        const ours = ['channel', 'push_id'];
+        const sent = built.message.data ?? {};
+        expect(Object.keys(sent).sort()).toEqual([...new Set([...Object.keys(data), ...ours])].sort());
+        for (const [key, value] of Object.entries(data)) {
+          if (ours.includes(key)) continue;
+          expect(sent[key]).toBe(typeof value === 'string' ? value : JSON.stringify(value));
+        }
+        expect(payloadBytes(built.message)).toBeLessThanOrEqual(MAX_PAYLOAD_BYTES);
+      }),
+    );
+  });
+});
+
+describe('what is refused', () => {
+  test.each([
+    'from',
+    'message_type',
+    'collapse_key',
+    'gcm',
+    'gcm.',
+    'gcm.n.e',
+    'gcm.notification.title',
+    'google.',
+    'google.sent_time',
+  ])('M5 the data key %s, which FCM keeps for itself', (key) => {
+    expect(problemOf({ data: { fine: 1, [key]: 'x' } })).toBe(`data key "${key}" is reserved by FCM`);
+  });
+
+  test.each(['From', 'from_user', 'google', 'googles', 'gcmail', 'my.google.key', 'title', 'notification'])(
+    'M5 but not %s',
+    (key) => {
+      expect(problemOf({ data: { [key]: 'x' } })).toBeUndefined();
+    },
+  );
+
+  test('M5 a payload of more than 4,096 bytes, and the size is said', () => {
+    const room = MAX_PAYLOAD_BYTES - payloadBytes(messageOf({ data: { filler: '' } }));
+
+    expect(problemOf({ data: { filler: 'x'.repeat(room) } })).toBeUndefined();
+    expect(problemOf({ data: { filler: 'x'.repeat(room + 1) } })).toBe(
+      'payload is 4097 bytes long, FCM takes 4096',
+    );
+  });
+
+  test.each([
+    ['title', { title: '€'.repeat(1_400) }],
+    ['body', { body: '€'.repeat(1_400) }],
+    ['channel', { channel: '€'.repeat(1_400) }],
+    ['key', { data: { ['€'.repeat(1_400)]: 1 } }],
+    ['object', { data: { list: Array.from({ length: 1_400 }, () => 100) } }],
+  ])('M5 bytes count, not characters, and the %s counts', (_what, content) => {
+    expect(problemOf(content)).toMatch(/^payload is \d{4} bytes long, FCM takes 4096$/);
+  });
+
+  test('M8 a push id that APNs would not take', () => {
+    expect(problemOf({}, 'p'.repeat(64))).toBeUndefined();
+    expect(problemOf({}, 'p'.repeat(65))).toBe('push id is 65 bytes long, APNs takes 64');
+    expect(problemOf({}, 'ü'.repeat(33))).toBe('push id is 66 bytes long, APNs takes 64');
+  });
+});

@@ -1,0 +1,90 @@
+/** Mobile pushes from the operator's side: the command line on a running service. */
+import type { MobileJobSummary, MobileJobView } from '../../client/mobile-push/jobs.ts';
+import { cliFor } from '../cli-process.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, takeSlot } from '../harness.ts';
+import type { MobileSlot } from './jobs.ts';
+import { QUICK, withMobilePush } from './jobs.ts';
+
+let slot: Slot;
+let mobile: MobileSlot;
+let bench: ReturnType<typeof cliFor>;
+
+beforeAll(async () => {
+  slot = await takeSlot();
+  mobile = await withMobilePush(slot);
+  bench = cliFor(slot);
+  await slot.startService({ ...QUICK, NOTIFICATION_MOBILE_SEND_ATTEMPTS: '2' });
+});
+afterAll(async () => {
+  bench.dispose();
+  await slot.release();
+});
+afterEach(() => slot.fcm.heal());
+
+const send = (userId: string, ...more: string[]) =>
+  bench.cli(['mobile', 'send', '--user', userId, '--title', 'Your turn', '--body', 'Andromeda', ...more]);
+
+test('M1 M3 a job is sent from the command line, shown and listed', async () => {
+  const { userId } = await mobile.userWith('shown-token');
+  const sent = await send(userId, '--badge', '3', '--data', '{"game_id":"g-1"}', '--wait');
+  expect(sent).toMatchObject({ code: 0, stderr: '' });
+  expect(sent.stdout).toContain('1 reached, 0 stale, 0 failed');
+  // A token is a secret: it is never shown.
+  expect(sent.stdout).not.toContain('shown-token');
+
+  const { value } = await bench.json<{ items: MobileJobSummary[] }>(['mobile', 'list', '--user', userId]);
+  expect(value.items).toMatchObject([{ userId, status: 'sent', tokens: 1, sent: 1 }]);
+  const { jobId, link } = value.items[0]!;
+  expect(link).toContain(`/workflows/mobile-push%2F${jobId}`);
+  const shown = await bench.json<MobileJobView>(['mobile', 'show', jobId]);
+  expect(shown.value.sends).toMatchObject([{ status: 'sent' }]);
+  expect((await bench.cli(['mobile', 'show', '1-1'])).code).toBe(3);
+});
+
+test('M1 what the service would refuse is refused before it is sent', async () => {
+  const refused = await send('user-x', '--data', '[1]');
+  expect(refused).toMatchObject({ code: 2, stdout: '' });
+  expect(refused.stderr).toContain('data must be a JSON object');
+});
+
+test('M8 what failed is replayed, one job or many, and devices that have the push get none', async () => {
+  const { userId } = await mobile.userWith('fine', 'failing');
+  slot.fcm.fail({ token: 'failing', failure: { kind: 'error', error: 'UNAVAILABLE' } });
+  const jobs = [await mobile.publishTo(userId), await mobile.publishTo(userId)];
+  for (const jobId of jobs) expect(await mobile.settled(jobId)).toMatchObject({ status: 'partial' });
+  for (const jobId of jobs) await mobile.ended(jobId);
+  slot.fcm.heal();
+  const before = mobile.requests();
+
+  const filters = ['--status', 'partial', '--user', userId];
+  const dry = await bench.json<object>(['mobile', 'replay', ...filters, '--dry-run']);
+  expect(dry).toEqual({ code: 0, value: { matching: 2, wouldReplay: 2 } });
+  expect((await bench.cli(['mobile', 'replay', ...filters])).code).toBe(2);
+  expect((await bench.cli(['mobile', 'replay', jobs[0]!])).code).toBe(0);
+  await eventually('the first to be sent', async () => (await mobile.logRow(jobs[0]!))?.status === 'sent');
+  const rest = await bench.json<object>(['mobile', 'replay', ...filters, '--yes']);
+  expect(rest).toEqual({ code: 0, value: { replayed: [jobs[1]] } });
+  await eventually('the second to be sent', async () => (await mobile.logRow(jobs[1]!))?.status === 'sent');
+  const after = mobile.requests();
+  expect(after['fine']).toBe(before['fine']);
+  expect(after['failing']).toBe(before['failing']! + 2);
+
+  await mobile.ended(jobs[0]!);
+  expect((await bench.cli(['mobile', 'replay', jobs[0]!])).code).toBe(3);
+});
+
+test('M2 M3 doctor looks at the consumer group and at jobs that failed', async () => {
+  const { code, stdout } = await bench.cli(['doctor', '--json'], {
+    changes: { NOTIFICATION_ROLES: 'mobile-push' },
+  });
+  const { findings } = JSON.parse(stdout) as { findings: { name: string; status: string; detail: string }[] };
+  const byName = new Map(findings.map((finding) => [finding.name, finding]));
+  expect(byName.get('mobile: consumer group')).toMatchObject({
+    status: 'ok',
+    detail: expect.stringContaining('not acknowledged'),
+  });
+  expect(byName.get('workers: mobile-push')).toMatchObject({ status: 'ok' });
+  expect(byName.has('workers: intent')).toBe(false);
+  expect(code).toBeLessThanOrEqual(1);
+});

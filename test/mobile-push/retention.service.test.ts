@@ -1,0 +1,45 @@
+/** Retention of mobile push jobs: what the scheduled run deletes, and what it must leave. */
+import {
+  MOBILE_RETENTION_SCHEDULE_ID,
+  MOBILE_RETENTION_WORKFLOW,
+} from '../../workflows/mobile-push/contract.ts';
+import type { Slot } from '../harness.ts';
+import { takeSlot } from '../harness.ts';
+import { QUICK, withMobilePush } from './jobs.ts';
+
+let slot: Slot;
+beforeAll(async () => {
+  slot = await takeSlot();
+  await withMobilePush(slot);
+  await slot.startService({ ...QUICK, NOTIFICATION_CLEANUP_INTERVAL: '2h' });
+});
+afterAll(() => slot.release());
+
+test('M3 a run deletes jobs past their retention with their sends, and none that is under way', async () => {
+  await slot.db.query(`
+    INSERT INTO notifications.notification_log (job_id, user_id, content, raw_fields, status, created_at)
+    SELECT name, 'u', CASE WHEN status = 'malformed' THEN NULL ELSE '{}'::jsonb END,
+           CASE WHEN status = 'malformed' THEN '{}'::jsonb END, status, now() - age::interval
+      FROM (VALUES ('old-sent', 'sent', '721 hours'), ('old-failed', 'failed', '721 hours'),
+                   ('old-pending', 'pending', '721 hours'), ('young', 'sent', '719 hours'),
+                   ('old-malformed', 'malformed', '2161 hours'), ('young-malformed', 'malformed', '721 hours'))
+           AS job (name, status, age);
+    INSERT INTO notifications.notification_sends (job_id, device_token_id)
+    SELECT job_id, '1' FROM notifications.notification_log`);
+  const schedule = slot.client.schedule.getHandle(MOBILE_RETENTION_SCHEDULE_ID);
+  const { spec, action } = await schedule.describe();
+  expect(spec.intervals?.[0]?.every).toBe(2 * 3_600_000);
+  expect(action).toMatchObject({ workflowType: MOBILE_RETENTION_WORKFLOW });
+  const run = await slot.client.workflow.start(MOBILE_RETENTION_WORKFLOW, {
+    workflowId: 'a-run',
+    taskQueue: 'mobile-push',
+  });
+  expect(await run.result()).toEqual({ jobs: 2, malformedJobs: 1 });
+  const idsIn = async (table: string) =>
+    (
+      await slot.db.query<{ job_id: string }>(`SELECT job_id FROM notifications.${table} ORDER BY 1`)
+    ).rows.map(({ job_id }) => job_id);
+  for (const table of ['notification_log', 'notification_sends']) {
+    expect(await idsIn(table)).toEqual(['old-pending', 'young', 'young-malformed']);
+  }
+});

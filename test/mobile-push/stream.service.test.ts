@@ -1,0 +1,179 @@
+/** The consumer group: what happens to entries when consumers, Redis, PostgreSQL or the service go away (seed "Retry / XAUTOCLAIM"). */
+import {
+  MOBILE_PUSH_WORKFLOW,
+  MOBILE_REPLAY_SIGNAL,
+  MOBILE_TASK_QUEUE,
+  mobilePushWorkflowId,
+} from '../../workflows/mobile-push/contract.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, takeSlot } from '../harness.ts';
+import type { MobileSlot } from './jobs.ts';
+import { GROUP, JOBS, QUICK, withMobilePush } from './jobs.ts';
+
+let slot: Slot;
+let mobile: MobileSlot;
+beforeEach(async () => {
+  slot = await takeSlot();
+  mobile = await withMobilePush(slot);
+});
+afterEach(() => slot.release());
+
+/** Gives all entries to a consumer that never acknowledges any. */
+async function deliverToTheDead(): Promise<void> {
+  await slot.redis.xgroup('CREATE', JOBS, GROUP, '0', 'MKSTREAM');
+  await slot.redis.xreadgroup('GROUP', GROUP, 'dead', 'COUNT', 100, 'STREAMS', JOBS, '>');
+}
+
+const consumers = async (): Promise<string[]> =>
+  ((await slot.redis.xinfo('CONSUMERS', JOBS, GROUP)) as string[][]).map(
+    (info) => info[info.indexOf('name') + 1]!,
+  );
+
+test('M1 M2 entries of a dead consumer are claimed, and those from before the first start are read', async () => {
+  const { userId } = await mobile.userWith('phone');
+  const before = await mobile.publishTo(userId);
+  await deliverToTheDead();
+  const after = await mobile.publishTo(userId);
+  await slot.startService(QUICK);
+
+  for (const jobId of [before, after]) expect(await mobile.settled(jobId)).toMatchObject({ status: 'sent' });
+  await eventually('the acknowledgements', async () => (await mobile.pending()) === 0);
+  expect(mobile.requests()).toEqual({ phone: 2 });
+});
+
+test('M2 an entry that was delivered five times is given up, recorded, and can be replayed', async () => {
+  const { userId } = await mobile.userWith('phone');
+  const jobId = await mobile.publishTo(userId);
+  const last = await mobile.publishTo(userId);
+  await deliverToTheDead();
+  await slot.redis.xclaim(JOBS, GROUP, 'dead', 0, jobId, 'RETRYCOUNT', 5);
+  await slot.redis.xclaim(JOBS, GROUP, 'dead', 0, last, 'RETRYCOUNT', 4);
+  await slot.startService(QUICK);
+
+  expect(await mobile.settled(last)).toMatchObject({ status: 'sent' });
+  expect(await mobile.settled(jobId)).toMatchObject({
+    status: 'max_retries',
+    error_message: 'delivered 5 times without being taken',
+  });
+  await eventually('the acknowledgements', async () => (await mobile.pending()) === 0);
+  expect(mobile.logged('notifications.max_retries')).toEqual([
+    expect.objectContaining({ job_id: jobId, deliveries: 5, level: 'error' }),
+  ]);
+
+  await slot.client.workflow.signalWithStart(MOBILE_PUSH_WORKFLOW, {
+    workflowId: mobilePushWorkflowId(jobId),
+    taskQueue: MOBILE_TASK_QUEUE,
+    args: [{ jobId }],
+    workflowIdReusePolicy: 'ALLOW_DUPLICATE_FAILED_ONLY',
+    signal: MOBILE_REPLAY_SIGNAL,
+  });
+  await eventually('the job to be sent', async () => (await mobile.logRow(jobId))?.status === 'sent');
+});
+
+test('M2 an entry whose acknowledgement alone was missing is not given up', async () => {
+  const { userId } = await mobile.userWith('phone');
+  const first = await slot.startService(QUICK);
+  const jobId = await mobile.publishTo(userId);
+  await mobile.settled(jobId);
+  await first.stop();
+  await slot.redis.xgroup('DESTROY', JOBS, GROUP);
+  await deliverToTheDead();
+  await slot.redis.xclaim(JOBS, GROUP, 'dead', 0, jobId, 'RETRYCOUNT', 9);
+  await slot.startService(QUICK);
+
+  await eventually('the acknowledgement', async () => (await mobile.pending()) === 0);
+  expect(await mobile.logRow(jobId)).toMatchObject({ status: 'sent' });
+  expect(mobile.logged('notifications.max_retries')).toEqual([]);
+  expect(mobile.requests()).toEqual({ phone: 1 });
+});
+
+test('M2 entries that were deleted while pending are counted as lost, unless their job is written down', async () => {
+  const { userId } = await mobile.userWith('phone');
+  const known = await mobile.publishTo(userId);
+  const lost = await mobile.publishTo(userId);
+  await slot.db.query(
+    'INSERT INTO notifications.notification_log (job_id, user_id, channel, content) VALUES ($1, $2, $3, $4)',
+    [known, userId, 'c', { title: 'T', body: 'B', channel: 'c', data: {} }],
+  );
+  await deliverToTheDead();
+  await slot.redis.xdel(JOBS, known, lost);
+  await slot.startService(QUICK);
+
+  expect(await mobile.settled(known)).toMatchObject({ status: 'sent' });
+  expect(slot.logs.filter(({ level }) => level === 'error')).toEqual([
+    expect.objectContaining({ stream: JOBS, entries: 1, job_ids: [lost] }),
+  ]);
+});
+
+test('M1 M2 the consumer survives the loss of its connection and of its group', async () => {
+  const { userId } = await mobile.userWith('phone');
+  await slot.startService(QUICK);
+  await mobile.settled(await mobile.publishTo(userId));
+
+  const reader = await eventually('the reader to read', async () => {
+    const clients = (await slot.redis.client('LIST')) as string;
+    return new RegExp(`^id=(\\d+) .* db=${slot.slot} .* cmd=xreadgroup `, 'm').exec(clients)?.[1];
+  });
+  await slot.redis.client('KILL', 'ID', Number(reader));
+  expect(await mobile.settled(await mobile.publishTo(userId))).toMatchObject({ status: 'sent' });
+
+  // As after a Redis that was restored from nothing.
+  await slot.redis.del(JOBS);
+  await eventually('the group to be made anew', async () => (await slot.redis.exists(JOBS)) === 1);
+  expect(await mobile.settled(await mobile.publishTo(userId))).toMatchObject({ status: 'sent' });
+  expect(mobile.requests()).toEqual({ phone: 3 });
+});
+
+test('M1 M2 while PostgreSQL is away entries wait and spend none of their deliveries', async () => {
+  const { userId } = await mobile.userWith('phone');
+  await slot.startService({ ...QUICK, NOTIFICATION_MOBILE_MAX_DELIVERY_COUNT: '1' });
+  await mobile.settled(await mobile.publishTo(userId));
+  const outage = await slot.cutOffDatabase();
+  const jobId = await mobile.publishTo(userId);
+  await eventually('the consumer to wait', async () =>
+    slot.logs.some(({ msg }) => msg === 'PostgreSQL or Temporal is away; mobile jobs wait'),
+  );
+  await eventually('an entry that is old enough to be claimed thrice, and is kept', async () => {
+    const [entry] = (await slot.redis.xpending(JOBS, GROUP, jobId, jobId, 1)) as [
+      [id: string, consumer: string, idleMs: number, deliveries: number],
+    ];
+    const ageMs = Date.now() - Number(jobId.split('-')[0]);
+    return ageMs > 1_000 && entry[2] < 300 && entry[3] === 1;
+  });
+  await outage.restore();
+
+  expect(await mobile.settled(jobId)).toMatchObject({ status: 'sent' });
+  expect(mobile.logged('notifications.max_retries')).toEqual([]);
+});
+
+test('M8 M10 a service that stops in the middle loses nothing and sends nothing twice', async () => {
+  const users = await Promise.all(
+    Array.from({ length: 30 }, (_, index) => mobile.userWith(`phone-${index}`)),
+  );
+  slot.fcm.fail({ failure: { kind: 'delay', ms: 50 } });
+  const first = await slot.startService(QUICK);
+  const jobs = await Promise.all(users.map(({ userId }) => mobile.publishTo(userId)));
+  await eventually('some sends', async () => slot.fcm.requests.length >= 5);
+  await first.stop();
+  expect(await consumers()).toEqual([]);
+  await slot.startService(QUICK);
+
+  for (const jobId of jobs) expect(await mobile.settled(jobId)).toMatchObject({ status: 'sent' });
+  expect(mobile.requests()).toEqual(Object.fromEntries(users.map((_, index) => [`phone-${index}`, 1])));
+});
+
+test('M1 two services share the stream and send each job once', async () => {
+  const { userId } = await mobile.userWith('phone');
+  await Promise.all([slot.startService(QUICK), slot.startService(QUICK)]);
+  const jobs = await Promise.all(Array.from({ length: 40 }, () => mobile.publishTo(userId)));
+
+  for (const jobId of jobs) expect(await mobile.settled(jobId)).toMatchObject({ status: 'sent' });
+  expect(mobile.requests()).toEqual({ phone: 40 });
+});
+
+test('M10 a service with credentials that cannot be used does not start, and says why', async () => {
+  const fcm = { credentialsFile: '/nowhere/account.json' };
+  await expect(slot.startService(QUICK, { fcm })).rejects.toThrow(
+    /cannot reach FCM \(GOOGLE_APPLICATION_CREDENTIALS.*\/nowhere\/account\.json cannot be read: ENOENT/,
+  );
+});

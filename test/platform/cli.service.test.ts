@@ -1,0 +1,346 @@
+/** The command line, from its help to its exit codes. */
+import { rmSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import type { Command } from 'commander';
+import { NOTIFICATION_TYPES } from '../../api/intent/catalog.ts';
+import { programOf } from '../../cli/program.ts';
+import { cliFor } from '../cli-process.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, takeSlot } from '../harness.ts';
+
+const GATEWAY = 'gateway:client-events';
+const PUSH = 'push:user:user-1';
+const FIELDS = ['--field', 'game_id=g', '--field', 'game_name=Andromeda', '--field', 'turn_number=3'];
+
+let slot: Slot;
+let bench: ReturnType<typeof cliFor>;
+let env: Record<string, string>;
+let dataDir: string;
+const cli: typeof bench.cli = (...args) => bench.cli(...args);
+const json = <T>(args: string[]) => bench.json<T>(args);
+
+beforeAll(async () => {
+  slot = await takeSlot();
+  bench = cliFor(slot);
+  ({ env, dataDir } = bench);
+  await slot.startService({
+    NOTIFICATION_ROUTE_BACKOFF_MIN: '50ms',
+    NOTIFICATION_ROUTE_BACKOFF_MAX: '100ms',
+  });
+});
+afterAll(async () => {
+  bench.dispose();
+  await slot.release();
+});
+
+const publish = (key: string, ...more: string[]) =>
+  cli(['intents', 'publish', 'game.turn.ready', '--to', 'user-1', '--key', key, ...FIELDS, ...more]);
+
+describe('usage', () => {
+  test('I40 help, version, and what is wrong with a command line', async () => {
+    const help = await cli(['--help']);
+    expect(help).toMatchObject({ code: 0, stderr: '' });
+    expect(help.stdout).toContain('doctor');
+    expect(help.stdout).toContain('Exit codes:');
+    expect(await cli(['--version'])).toMatchObject({ code: 0, stdout: '0.1.0\n' });
+
+    expect(await cli([])).toMatchObject({ code: 2, stdout: '' });
+    const misspelt = await cli(['notificaions', 'list']);
+    expect(misspelt.code).toBe(2);
+    expect(misspelt.stderr).toContain('Did you mean notifications?');
+    const wrong = [
+      ['notifications', 'show', 'abc'],
+      ['notifications', 'list', '--limit', '0'],
+      ['notifications', 'list', '--since', 'yesterday'],
+      ['channels', 'pause', 'sms'],
+      ['bridge', 'pause'],
+      ['replay'],
+      ['replay', '1-1', PUSH, '--channel', 'push'],
+      ['intents', 'publish', 'no.such.type', '--key', 'k'],
+    ];
+    const results = await Promise.all(wrong.map((args) => cli(args)));
+    for (const [index, { code, stdout, stderr }] of results.entries()) {
+      expect([wrong[index], code]).toEqual([wrong[index], 2]);
+      expect(stdout).toBe('');
+      expect(stderr).not.toContain('    at ');
+    }
+  });
+
+  test('I40 a command explains itself', async () => {
+    const { code, stdout, stderr } = await cli(['dead-letters', 'list', '--help']);
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    for (const part of ['Examples:', 'Exit codes:', '--json']) expect(stdout).toContain(part);
+  });
+
+  test.each(leavesOf(programOf()))('I40 %s has a description and examples', (_, command) => {
+    let help = '';
+    command.configureOutput({ writeOut: (text) => (help += text) }).outputHelp();
+    expect(command.description()).not.toBe('');
+    for (const part of ['Examples:', 'Exit codes:', '--json']) expect(help).toContain(part);
+  });
+});
+
+/** The commands that do something, by their full names. */
+function leavesOf(command: Command, names: string[] = []): [name: string, command: Command][] {
+  const children = command.commands.flatMap((child) => leavesOf(child, [...names, child.name()]));
+  return children.length > 0 || names.length === 0 ? children : [[names.join(' '), command]];
+}
+
+describe('finding the servers', () => {
+  const nothing = {
+    NOTIFICATION_REDIS_MASTER_ADDR: '',
+    NOTIFICATION_POSTGRES_PRIMARY_DSN: '',
+    TEMPORAL_ADDRESS: '',
+    NOTIFICATION_USER_SERVICE_BASE_URL: '',
+  };
+  const endpoints = () => path.join(dataDir, 'endpoints.json');
+  afterEach(() => rmSync(endpoints(), { force: true }));
+
+  test('I30 what is not configured is taken from a running npm start', async () => {
+    const unset = await cli(['notifications', 'list'], { changes: nothing });
+    expect(unset).toMatchObject({ code: 1, stdout: '' });
+    expect(unset.stderr).toContain('NOTIFICATION_POSTGRES_PRIMARY_DSN');
+    expect(unset.stderr).toContain('npm start');
+    expect(unset.stderr.trim().split('\n')).toHaveLength(1);
+
+    const stack = {
+      redisAddr: env['NOTIFICATION_REDIS_MASTER_ADDR'],
+      postgresDsn: env['NOTIFICATION_POSTGRES_PRIMARY_DSN'],
+      temporalAddress: env['TEMPORAL_ADDRESS'],
+      userServiceUrl: env['NOTIFICATION_USER_SERVICE_BASE_URL'],
+    };
+    writeFileSync(endpoints(), JSON.stringify({ ...stack, pid: process.pid }));
+    expect((await cli(['bridge', 'status'], { changes: nothing })).code).toBe(0);
+
+    // No process has the highest pid that there can be.
+    writeFileSync(endpoints(), JSON.stringify({ ...stack, pid: 4_194_303 }));
+    const dead = await cli(['bridge', 'status'], { changes: nothing });
+    expect(dead.code).toBe(1);
+    expect(dead.stderr).toContain('not running any more');
+  });
+
+  test('I30 in production only what a command uses must be configured', async () => {
+    const changes = { NODE_ENV: 'production', NOTIFICATION_REDIS_PASSWORD: 'unused' };
+    expect(await cli(['channels', 'list'], { changes })).toMatchObject({ code: 0, stderr: '' });
+    const refused = await cli(['tokens', 'register', 'AT:a1b2c3'], { changes });
+    expect(refused).toMatchObject({ code: 1, stdout: '' });
+    expect(refused.stderr).toContain('there is no key');
+  });
+
+  test('I30 I32 a wrong variable and a server that is away are one line each', async () => {
+    const wrong = await cli(['notifications', 'list'], { changes: { NOTIFICATION_REDIS_DB: 'x' } });
+    expect(wrong.code).toBe(1);
+    expect(wrong.stderr).toContain('NOTIFICATION_REDIS_DB must be a whole number');
+
+    const away = await cli(['notifications', 'list'], {
+      changes: { NOTIFICATION_POSTGRES_PRIMARY_DSN: 'postgres://u:secret@127.0.0.1:1/db' },
+    });
+    expect(away).toMatchObject({ code: 1, stdout: '' });
+    expect(away.stderr).toContain(
+      'cannot reach PostgreSQL at 127.0.0.1:1 (NOTIFICATION_POSTGRES_PRIMARY_DSN)',
+    );
+    expect(away.stderr).not.toContain('secret');
+    expect(away.stderr.trim().split('\n')).toHaveLength(1);
+  });
+});
+
+describe('intents', () => {
+  test('I37 publish waits for the routes and shows them; the same again has no effect', async () => {
+    const at = '2026-01-31T12:00:00Z';
+    const first = await publish('cli/1', '--wait', '--occurred-at', at);
+    expect(first.code).toBe(0);
+    expect(first.stdout).toContain('accepted');
+    expect(first.stdout).toMatch(/push:user:user-1\s+published/);
+    const again = await publish('cli/1', '--wait', '--occurred-at', at);
+    expect(again.code).toBe(1);
+    expect(again.stdout).toContain('"outcome":"duplicate"');
+  });
+
+  test('I37 publish refuses what the service would refuse, and reads a payload from standard input', async () => {
+    const refused = await cli(['intents', 'publish', 'game.turn.ready', '--to', 'user-1', '--key', 'k']);
+    expect(refused).toMatchObject({ code: 2, stdout: '' });
+    expect(refused.stderr).toContain('invalid_payload');
+    const to = ['intents', 'publish', 'game.turn.ready', '--to', 'user-1', '--key', 'stdin'];
+    const published = await cli([...to, '--payload-file', '-'], {
+      input: '{"game_id":"g","game_name":"G","turn_number":1}',
+    });
+    expect(published.code).toBe(0);
+    expect(published.stdout).toMatch(/^\d+-\d+\n$/);
+    expect(published.stderr).toContain('http://ui.test/namespaces/');
+    expect((await cli([...to, '--payload-file', '/no/such/file'])).code).toBe(2);
+  });
+
+  test('I37 several are published with keys of their own', async () => {
+    const { code, value } = await json<{ published: unknown[]; settlement: unknown }>([
+      ...['intents', 'publish', 'game.turn.ready', '--to', 'user-1', '--key', 'many', ...FIELDS],
+      ...['--count', '3', '--wait'],
+    ]);
+    expect(code).toBe(0);
+    expect(value.published).toHaveLength(3);
+    expect(value.settlement).toMatchObject({ settled: 3, notifications: 3, published: 6, open: 0 });
+    const { rows } = await slot.db.query<{ key: string }>(
+      "SELECT idempotency_key AS key FROM notification.records WHERE idempotency_key LIKE 'many/%' ORDER BY 1",
+    );
+    expect(rows.map(({ key }) => key)).toEqual(['many/1', 'many/2', 'many/3']);
+  });
+
+  test('I5 I37 samples need no server, and every one of them is accepted by the checks', async () => {
+    const changes = { NOTIFICATION_REDIS_MASTER_ADDR: '127.0.0.1:1' };
+    const all = await cli(['intents', 'sample', '--json'], { changes });
+    const { items } = JSON.parse(all.stdout) as { items: { type: string }[] };
+    expect(items.map(({ type }) => type)).toEqual(NOTIFICATION_TYPES);
+    const one = await cli(['intents', 'sample', 'lobby.application.submitted'], { changes });
+    expect(one.code).toBe(0);
+    expect(one.stdout).toContain("redis-cli XADD notification:intents '*'");
+    expect(one.stdout).toContain('--audience admin_email');
+  });
+});
+
+describe('looking', () => {
+  test('I40 list and show, for people and for programs', async () => {
+    await publish('looking', '--wait');
+    const { code, value } = await json<{ items: { notificationId: string; acceptedAt: string }[] }>([
+      ...['notifications', 'list', '--key', 'looking', '--since', '1h', '--producer', 'game_master'],
+    ]);
+    expect(code).toBe(0);
+    expect(value.items).toHaveLength(1);
+    const [found] = value.items;
+    expect(found!.acceptedAt).toMatch(/^\d{4}-\d\d-\d\dT[\d:.]+Z$/);
+    const shown = await cli(['notifications', 'show', found!.notificationId]);
+    expect(shown).toMatchObject({ code: 0, stderr: '' });
+    expect(shown.stdout).toContain('COMPLETED');
+    // Not a terminal, so no colours, and links in a column of their own.
+    expect(shown.stdout).not.toContain('\u001b');
+    const listed = await cli(['notifications', 'list', '--key', 'looking']);
+    const link = `http://ui.test/namespaces/${slot.client.options.namespace}/workflows/notification%2F${found!.notificationId}`;
+    for (const output of [shown.stdout, listed.stdout]) expect(output).toContain(link);
+    expect(shown.stdout).toContain(`${link}%2Fpush%3Auser%3Auser-1`);
+
+    expect(await cli(['notifications', 'show', '1-1'])).toMatchObject({ code: 3, stdout: '' });
+    const none = await json<{ items: unknown[] }>(['notifications', 'list', '--key', 'no-such-key']);
+    expect(none).toEqual({ code: 3, value: { items: [], hasMore: false } });
+    expect(await cli(['notifications', 'cancel', found!.notificationId])).toMatchObject({ code: 3 });
+  });
+
+  test('I40 a notification is shown while Temporal is away', async () => {
+    const { stdout } = await publish('without-temporal', '--wait');
+    const [id] = /\d{13}-\d+/.exec(stdout)!;
+    const shown = await cli(['notifications', 'show', id], { changes: { TEMPORAL_ADDRESS: '127.0.0.1:1' } });
+    expect(shown.code).toBe(0);
+    expect(shown.stdout).toContain('Temporal did not answer');
+    expect(shown.stdout).toMatch(/push:user:user-1\s+published/);
+  });
+
+  test('I6 malformed entries, with what they hold made harmless', async () => {
+    const id = await slot.redis.xadd('notification:intents', '*', 'producer', 'evil\u001b[2J');
+    await eventually('the row', async () => (await cli(['malformed', 'show', id!])).code === 0);
+    const shown = await cli(['malformed', 'show', id!]);
+    expect(shown.stdout).toContain('invalid_envelope');
+    expect(shown.stdout).toContain('evil\\u001b[2J');
+    expect(shown.stdout).not.toContain('\u001b');
+    const list = await cli(['malformed', 'list', '--code', 'invalid_envelope']);
+    expect(list.stdout).toContain(id);
+    expect((await cli(['malformed', 'list', '--code', 'entry_too_large'])).code).toBe(3);
+    expect((await cli(['notifications', 'show', id!])).stdout).toContain('refused');
+  });
+
+  test('I40 doctor finds what is wrong, where, and what to do', async () => {
+    interface Report {
+      isHealthy: boolean;
+      findings: { name: string; status: string; detail: string; hint?: string }[];
+    }
+    const healthy = await json<Report>(['doctor']);
+    const statusOf = ({ findings }: Report, name: string) =>
+      findings.find((one) => one.name === name)?.status;
+    expect(healthy.value.findings.filter(({ status }) => status === 'error')).toEqual([]);
+    expect(healthy).toMatchObject({ code: 0, value: { isHealthy: true } });
+    for (const name of [
+      'Redis',
+      'PostgreSQL: schema',
+      'Temporal',
+      'workers: intent',
+      'stream reader',
+      'schedule: intent-retention',
+      'User Service',
+    ]) {
+      expect([name, statusOf(healthy.value, name)]).toEqual([name, 'ok']);
+    }
+    expect(statusOf(healthy.value, 'administrators')).toBe('warn');
+
+    await slot.redis.set('mail:delivery_commands', 'not a stream');
+    const ill = await cli(['doctor', '--json'], {
+      changes: { TEMPORAL_ADDRESS: '127.0.0.1:1', NOTIFICATION_USER_SERVICE_BASE_URL: 'http://127.0.0.1:1' },
+    });
+    await slot.redis.del('mail:delivery_commands');
+    const found = JSON.parse(ill.stdout) as Report;
+    expect(ill).toMatchObject({ code: 1, stderr: '3 errors, 2 warnings\n' });
+    expect(statusOf(found, 'Temporal')).toBe('error');
+    expect(statusOf(found, 'workers: intent')).toBeUndefined();
+    expect(statusOf(found, 'User Service')).toBe('error');
+    expect(statusOf(found, 'mail stream')).toBe('error');
+    expect(statusOf(found, 'PostgreSQL')).toBe('ok');
+
+    const misconfigured = await cli(['doctor'], { changes: { NOTIFICATION_SHUTDOWN_TIMEOUT: '0s' } });
+    expect(misconfigured.code).toBe(1);
+    expect(misconfigured.stdout).toContain('NOTIFICATION_SHUTDOWN_TIMEOUT');
+  });
+});
+
+describe('steering', () => {
+  test('I22 I25 dead letters are listed, looked at before, and replayed', async () => {
+    await slot.redis.set(GATEWAY, 'not a stream');
+    expect((await publish('dead', '--wait')).code).toBe(1);
+    const list = await cli(['dead-letters', 'list', '--channel', 'push']);
+    expect(list.code).toBe(0);
+    expect(list.stdout).toContain('gateway_stream_publish_failed');
+
+    const bulk = ['replay', '--channel', 'push', '--since', '1h'];
+    const dry = await cli([...bulk, '--dry-run']);
+    expect(dry.code).toBe(0);
+    expect(dry.stderr).toContain('1 route would be replayed; nothing was done');
+    const unasked = await cli(bulk);
+    expect(unasked.code).toBe(2);
+    expect(unasked.stderr).toContain('--yes');
+    const again = await cli([...bulk, '--yes', '--wait']);
+    expect(again.code).toBe(1);
+    expect(again.stdout).toContain('1 died again');
+
+    await slot.redis.del(GATEWAY);
+    const healed = await json<{ outcome: unknown }>([...bulk, '--yes', '--wait', '--reason', 'healed']);
+    expect(healed).toMatchObject({ code: 0, value: { outcome: { published: 1, diedAgain: 0, open: 0 } } });
+    expect((await cli([...bulk, '--yes'])).code).toBe(3);
+    expect((await cli(['dead-letters', 'list'])).code).toBe(3);
+    const { value } = await json<{ items: { notificationId: string; routeId: string }[] }>([
+      'dead-letters',
+      'list',
+      '--all',
+    ]);
+    const { notificationId, routeId } = value.items[0]!;
+    expect((await cli(['replay', notificationId, routeId])).code).toBe(3);
+    expect((await cli(['dead-letters', 'show', notificationId, routeId])).stdout).toMatch(
+      /status now\s+published/,
+    );
+  });
+
+  test('I26 channels and the reader are paused and resumed', async () => {
+    const paused = await cli(['channels', 'pause', 'email', '--reason', 'a test']);
+    expect(paused).toMatchObject({ code: 0, stdout: 'email is paused\n' });
+    expect((await cli(['channels', 'list'])).stdout).toMatch(/email\s+paused .* a test/);
+    const waiting = await publish('waiting', '--wait', '--timeout', '1s');
+    expect(waiting.code).toBe(1);
+    const [id] = /\d{13}-\d+/.exec(waiting.stdout)!;
+    const cancelled = await cli(['notifications', 'cancel', id]);
+    expect(cancelled).toMatchObject({
+      code: 0,
+      stdout: `${id} is CANCELLED: 1 published, 1 skipped, 0 dead, 0 open\n`,
+    });
+    expect((await cli(['channels', 'resume', 'email', '--rate', '10'])).code).toBe(0);
+
+    const stopped = await cli(['bridge', 'pause', '--reason', 'a test']);
+    expect(stopped.code).toBe(0);
+    expect(stopped.stdout).toMatch(/state\s+paused/);
+    expect(stopped.stderr).toContain('over restarts');
+    expect((await cli(['doctor'])).stdout).toMatch(/stream reader\s+warn/);
+    expect((await cli(['bridge', 'resume'])).code).toBe(0);
+  });
+});

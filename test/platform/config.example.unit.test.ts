@@ -1,0 +1,34 @@
+/** `.env.example` says what the program does. */
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { ADMIN_EMAIL_VARIABLES, VARIABLES, loadConfig } from '../../config/load.ts';
+
+describe('.env.example', () => {
+  const lines = readFileSync(path.join(__dirname, '../../.env.example'), 'utf8').split('\n');
+  const rows: [string, { meaning: string; default?: string; requiredInProduction?: true }][] = [
+    ...Object.entries(VARIABLES),
+    ...Object.entries(ADMIN_EMAIL_VARIABLES),
+  ];
+
+  test('I30 it has every variable with its default, in order, commented out', () => {
+    const shown = lines.filter((line) => /^#? ?[A-Z0-9_]+=/.test(line));
+
+    expect(shown).toEqual(rows.map(([name, row]) => `# ${name}=${row.default ?? ''}`));
+  });
+
+  test('I30 above every variable stands its meaning, and whether production requires it', () => {
+    for (const [name, row] of rows) {
+      const above = lines[lines.findIndex((line) => line.startsWith(`# ${name}=`)) - 1];
+
+      expect(above).toBe(`# ${row.meaning}${row.requiredInProduction ? ' Required in production.' : ''}`);
+    }
+  });
+
+  test('I30 with the comment signs removed it is the default configuration', () => {
+    const pairs = lines.flatMap((line) => [...line.matchAll(/^# ([A-Z0-9_]+)=(.*)$/g)]);
+    const env = Object.fromEntries(pairs.map(([, name = '', value]) => [name, value]));
+
+    const { values, adminEmails } = loadConfig({});
+    expect(loadConfig(env)).toMatchObject({ values, adminEmails, production: false });
+  });
+});

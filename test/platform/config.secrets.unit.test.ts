@@ -1,0 +1,74 @@
+/** Secrets in the environment: from files, and never in an error. */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import type { VARIABLES } from '../../config/load.ts';
+import { loadConfig } from '../../config/load.ts';
+import { PRODUCTION, problemsOf } from './config-problems.ts';
+
+type Name = keyof typeof VARIABLES;
+
+describe('secrets', () => {
+  test.each<[Name, string]>([
+    ['NOTIFICATION_POSTGRES_PRIMARY_DSN', 'mysql://notify:s3cret@db/notification'],
+    ['NOTIFICATION_POSTGRES_PRIMARY_DSN', 'notify:s3cret@db'],
+    ['NOTIFICATION_POSTGRES_REPLICA_DSNS', 'postgres://ok/x,notify:s3cret@db'],
+    ['NOTIFICATION_REDIS_MASTER_ADDR', 'redis://:s3cret@redis.internal:6379'],
+    ['NOTIFICATION_REDIS_REPLICA_ADDRS', 'redis://:s3cret@redis.internal:6379'],
+  ])('I30 the value of %s is not shown', (name, text) => {
+    const [problem = '', ...others] = problemsOf({ [name]: text });
+
+    expect(others).toEqual([]);
+    expect(problem).toContain(name);
+    expect(problem).not.toContain('s3cret');
+  });
+
+  test('I30 a secret that is fine does not appear in the error about something else', () => {
+    expect(problemsOf({ ...PRODUCTION, NOTIFICATION_REDIS_DB: 'x' }).join('\n')).not.toMatch(/s3cret/);
+  });
+
+  describe('in files', () => {
+    const folder = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-secrets-'));
+    afterAll(() => rmSync(folder, { recursive: true }));
+    const fileOf = (name: string, text: string) => {
+      const file = path.join(folder, name);
+      writeFileSync(file, text);
+      return file;
+    };
+    const { NOTIFICATION_REDIS_PASSWORD: _, ...withoutPassword } = PRODUCTION;
+
+    test('I30 a secret is read from the file that its variable with _FILE names', () => {
+      const { values, temporalEnv } = loadConfig({
+        ...withoutPassword,
+        NOTIFICATION_REDIS_PASSWORD_FILE: fileOf('redis', 's3cret with space \n'),
+        TEMPORAL_API_KEY_FILE: fileOf('temporal', 'key'),
+      });
+      expect(values.NOTIFICATION_REDIS_PASSWORD).toBe('s3cret with space ');
+      expect(temporalEnv['TEMPORAL_API_KEY']).toBe('key');
+    });
+
+    test('I30 a file that is missing or empty, or stands beside the variable itself, is named', () => {
+      const missing = path.join(folder, 'missing');
+      expect(problemsOf({ ...withoutPassword, NOTIFICATION_REDIS_PASSWORD_FILE: missing })).toEqual([
+        expect.stringMatching(/^NOTIFICATION_REDIS_PASSWORD_FILE cannot be read: ENOENT.*missing/),
+      ]);
+      const empty = fileOf('empty', '\n');
+      expect(problemsOf({ ...withoutPassword, NOTIFICATION_REDIS_PASSWORD_FILE: empty })).toEqual([
+        `NOTIFICATION_REDIS_PASSWORD_FILE names an empty file: ${empty}`,
+      ]);
+      const both = { ...PRODUCTION, NOTIFICATION_REDIS_PASSWORD_FILE: fileOf('both', 'other') };
+      expect(problemsOf(both)).toEqual([
+        'NOTIFICATION_REDIS_PASSWORD and NOTIFICATION_REDIS_PASSWORD_FILE are both set: keep one of them',
+      ]);
+      const dsn = fileOf('dsn', 'mysql://notify:s3cret@db/notification');
+      const [problem] = problemsOf({ NOTIFICATION_POSTGRES_PRIMARY_DSN_FILE: dsn });
+      expect(problem).toContain('NOTIFICATION_POSTGRES_PRIMARY_DSN');
+      expect(problem).not.toContain('s3cret');
+    });
+
+    test('I30 only secrets are read from files', () => {
+      const { values } = loadConfig({ NOTIFICATION_REDIS_DB_FILE: fileOf('db', '5') });
+      expect(values.NOTIFICATION_REDIS_DB).toBe(0);
+    });
+  });
+});

@@ -1,0 +1,474 @@
+/** The environment: names, defaults, checks (seed "Configuration"). */
+import { ADMIN_NOTIFICATION_TYPES } from '../../api/intent/catalog.ts';
+import { ADMIN_EMAIL_VARIABLES, ConfigError, VARIABLES, loadConfig } from '../../config/load.ts';
+import type { Env } from './config-problems.ts';
+import { PRODUCTION, problemsOf } from './config-problems.ts';
+
+type Name = keyof typeof VARIABLES;
+
+const SECOND = 1_000;
+const MINUTE = 60 * SECOND;
+const HOUR = 60 * MINUTE;
+
+/** Where the seed gives the default, `seed` holds it as written there; otherwise the default is ours. */
+const DEFAULTS: { name: Name; value: unknown; seed?: string }[] = [
+  { name: 'NOTIFICATION_SHUTDOWN_TIMEOUT', value: 15 * SECOND },
+  { name: 'NOTIFICATION_LOG_LEVEL', value: 'info' },
+  { name: 'NOTIFICATION_INTERNAL_HTTP_ADDR', value: { host: '', port: 8092 }, seed: ':8092' },
+  { name: 'NOTIFICATION_INTERNAL_HTTP_READ_HEADER_TIMEOUT', value: 2 * SECOND, seed: '2s' },
+  { name: 'NOTIFICATION_INTERNAL_HTTP_READ_TIMEOUT', value: 10 * SECOND, seed: '10s' },
+  { name: 'NOTIFICATION_INTERNAL_HTTP_IDLE_TIMEOUT', value: MINUTE, seed: '1m' },
+  { name: 'NOTIFICATION_REDIS_MASTER_ADDR', value: undefined },
+  { name: 'NOTIFICATION_REDIS_PASSWORD', value: undefined },
+  { name: 'NOTIFICATION_REDIS_REPLICA_ADDRS', value: [] },
+  { name: 'NOTIFICATION_REDIS_DB', value: 0 },
+  { name: 'NOTIFICATION_REDIS_OPERATION_TIMEOUT', value: 2 * SECOND },
+  { name: 'NOTIFICATION_POSTGRES_PRIMARY_DSN', value: undefined },
+  { name: 'NOTIFICATION_POSTGRES_REPLICA_DSNS', value: [] },
+  { name: 'NOTIFICATION_POSTGRES_OPERATION_TIMEOUT', value: 5 * SECOND },
+  { name: 'NOTIFICATION_POSTGRES_MAX_OPEN_CONNS', value: 25 },
+  { name: 'NOTIFICATION_POSTGRES_MAX_IDLE_CONNS', value: 5 },
+  { name: 'NOTIFICATION_POSTGRES_CONN_MAX_LIFETIME', value: 30 * MINUTE },
+  { name: 'NOTIFICATION_INTENTS_STREAM', value: 'notification:intents', seed: 'notification:intents' },
+  { name: 'NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT', value: 2 * SECOND, seed: '2s' },
+  {
+    name: 'NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM',
+    value: 'gateway:client-events',
+    seed: 'gateway:client-events',
+  },
+  { name: 'NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM_MAX_LEN', value: 1_024, seed: '1024' },
+  {
+    name: 'NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM',
+    value: 'mail:delivery_commands',
+    seed: 'mail:delivery_commands',
+  },
+  { name: 'NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS', value: 3, seed: '3' },
+  { name: 'NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS', value: 7, seed: '7' },
+  { name: 'NOTIFICATION_ROUTE_BACKOFF_MIN', value: SECOND, seed: '1s' },
+  { name: 'NOTIFICATION_ROUTE_BACKOFF_MAX', value: 5 * MINUTE, seed: '5m' },
+  { name: 'NOTIFICATION_ROUTE_LEASE_TTL', value: 5 * SECOND, seed: '5s' },
+  { name: 'NOTIFICATION_IDEMPOTENCY_TTL', value: 168 * HOUR, seed: '168h' },
+  { name: 'NOTIFICATION_RECORD_RETENTION', value: 720 * HOUR, seed: '720h' },
+  { name: 'NOTIFICATION_MALFORMED_INTENT_RETENTION', value: 2_160 * HOUR, seed: '2160h' },
+  { name: 'NOTIFICATION_CLEANUP_INTERVAL', value: HOUR, seed: '1h' },
+  { name: 'NOTIFICATION_USER_SERVICE_BASE_URL', value: undefined },
+  { name: 'NOTIFICATION_USER_SERVICE_TIMEOUT', value: SECOND, seed: '1s' },
+  { name: 'NOTIFICATION_OTEL_STDOUT_TRACES_ENABLED', value: false },
+  { name: 'NOTIFICATION_OTEL_STDOUT_METRICS_ENABLED', value: false },
+];
+
+/** Beyond the seed: standard OTEL_* variables, Temporal, the embedded servers. */
+const OWN_DEFAULTS: [name: Name, value: unknown][] = [
+  ['NODE_ENV', 'development'],
+  ['NOTIFICATION_ROLES', []],
+  ['NOTIFICATION_ROUTE_DISPATCH', 'child'],
+  ['NOTIFICATION_PAYLOAD_KEYS', []],
+  ['NOTIFICATION_CODEC_HTTP_ADDR', undefined],
+  ['NOTIFICATION_CODEC_TOKEN', undefined],
+  ['NOTIFICATION_USER_SERVICE_REUSE', SECOND],
+  ['NOTIFICATION_WORKER_DEPLOYMENT', undefined],
+  ['NOTIFICATION_WORKER_BUILD_ID', undefined],
+  ['NOTIFICATION_REDIS_CA_FILE', undefined],
+  ['NOTIFICATION_REDIS_CERT_FILE', undefined],
+  ['NOTIFICATION_REDIS_KEY_FILE', undefined],
+  ['NOTIFICATION_MOBILE_STREAM', 'stream.notifications.jobs'],
+  ['NOTIFICATION_MOBILE_GROUP', 'notifications'],
+  ['NOTIFICATION_MOBILE_AUTOCLAIM_MIN_IDLE', 30 * SECOND],
+  ['NOTIFICATION_MOBILE_MAX_DELIVERY_COUNT', 5],
+  ['NOTIFICATION_MOBILE_SEND_ATTEMPTS', 5],
+  ['NOTIFICATION_MOBILE_SEND_INTERVAL', 30 * SECOND],
+  ['GOOGLE_APPLICATION_CREDENTIALS', undefined],
+  ['NOTIFICATION_FCM_MAX_SOCKETS', 50],
+  ['NOTIFICATION_FCM_BRAKE', MINUTE],
+  ['NOTIFICATION_FCM_ENDPOINT', undefined],
+  ['NOTIFICATION_FCM_CA_FILE', undefined],
+  ['NOTIFICATION_SYMBOL_TARGETS_FILE', undefined],
+  ['NOTIFICATION_SYMBOL_PUSH_TIMEOUT', 5 * SECOND],
+  ['NOTIFICATION_SYMBOL_RETRY_LADDER', [30 * SECOND, MINUTE, 2 * MINUTE, 5 * MINUTE, 15 * MINUTE]],
+  ['NOTIFICATION_SYMBOL_RECONCILIATION_INTERVAL', 15 * MINUTE],
+  ['NOTIFICATION_PORTFOLIO_BASE_URL', undefined],
+  ['NOTIFICATION_CALLBACK_SHARDS', 4],
+  ['NOTIFICATION_CALLBACK_TIMEOUT', 5 * SECOND],
+  ['NOTIFICATION_CALLBACK_MAX_PARALLEL', 64],
+  ['NOTIFICATION_CALLBACK_RETRY_LADDER', [MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR, 2 * HOUR]],
+  ['NOTIFICATION_CALLBACK_PRICE_GRACE', 2 * MINUTE],
+  ['NOTIFICATION_CALLBACK_SNAPSHOT_RETENTION', 72 * HOUR],
+  ['NOTIFICATION_CALLBACK_STREAM', 'stream.account.inputs'],
+  ['NOTIFICATION_CALLBACK_GROUP', 'notifications'],
+  ['NOTIFICATION_SUBSCRIPTION_AGENT', 'default'],
+  ['NOTIFICATION_SUBSCRIPTION_KEYS', undefined],
+  ['NOTIFICATION_SUBSCRIPTION_NTF_SERVERS', undefined],
+  ['NOTIFICATION_SUBSCRIPTION_BATCH_SIZE', 150],
+  ['NOTIFICATION_SUBSCRIPTION_FIRST_CHECK', 24 * HOUR],
+  ['NOTIFICATION_SUBSCRIPTION_CHECK_INTERVAL', 72 * HOUR],
+  ['NOTIFICATION_SUBSCRIPTION_RETRY_FIRST', 2 * SECOND],
+  ['NOTIFICATION_SUBSCRIPTION_RETRY_CONSTANT_FOR', 10 * SECOND],
+  ['NOTIFICATION_SUBSCRIPTION_RETRY_MAX', 180 * SECOND],
+  ['NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT', 30 * SECOND],
+  ['NOTIFICATION_SUBSCRIPTION_CONNECT_TIMEOUT', 45 * SECOND],
+  ['NOTIFICATION_SUBSCRIPTION_NETWORK_WAIT', 30 * MINUTE],
+  ['NOTIFICATION_SUBSCRIPTION_TOKEN_DELETION_KEEP', 504 * HOUR],
+  ['NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL', 5 * MINUTE],
+  ['NOTIFICATION_SUBSCRIPTION_EVENTS_STREAM', 'notification:subscription-events'],
+  ['OTEL_SERVICE_NAME', 'galaxy-notify'],
+  ['OTEL_EXPORTER_OTLP_ENDPOINT', undefined],
+  ['OTEL_EXPORTER_OTLP_TRACES_ENDPOINT', undefined],
+  ['OTEL_EXPORTER_OTLP_METRICS_ENDPOINT', undefined],
+  ['OTEL_METRIC_EXPORT_INTERVAL', MINUTE],
+  ['TEMPORAL_ADDRESS', undefined],
+  ['TEMPORAL_NAMESPACE', 'default'],
+  ['NOTIFICATION_TEMPORAL_UI_URL', undefined],
+  ['NOTIFICATION_DATA_DIR', '.data'],
+  ['NOTIFICATION_DEV_REDIS_PORT', 6_379],
+  ['NOTIFICATION_DEV_POSTGRES_PORT', 5_432],
+  ['NOTIFICATION_DEV_TEMPORAL_PORT', 7_233],
+  ['NOTIFICATION_DEV_TEMPORAL_UI_PORT', 8_233],
+  ['NOTIFICATION_DEV_USER_SERVICE_PORT', 8_093],
+  ['NOTIFICATION_DEV_FCM_PORT', 8_094],
+  ['NOTIFICATION_DEV_SYMBOL_TARGETS_PORT', 8_095],
+  ['NOTIFICATION_DEV_PORTFOLIO_PORT', 8_096],
+  ['NOTIFICATION_DEV_ROUTERS_PORT', 8_101],
+  ['TEMPORAL_CLI_PATH', undefined],
+];
+
+const ADMIN_LISTS = [
+  ['NOTIFICATION_ADMIN_EMAILS_GEO_REVIEW_RECOMMENDED', 'geo.review_recommended'],
+  ['NOTIFICATION_ADMIN_EMAILS_GAME_GENERATION_FAILED', 'game.generation_failed'],
+  ['NOTIFICATION_ADMIN_EMAILS_LOBBY_RUNTIME_PAUSED_AFTER_START', 'lobby.runtime_paused_after_start'],
+  ['NOTIFICATION_ADMIN_EMAILS_LOBBY_APPLICATION_SUBMITTED', 'lobby.application.submitted'],
+  ['NOTIFICATION_ADMIN_EMAILS_RUNTIME_IMAGE_PULL_FAILED', 'runtime.image_pull_failed'],
+  ['NOTIFICATION_ADMIN_EMAILS_RUNTIME_CONTAINER_START_FAILED', 'runtime.container_start_failed'],
+  ['NOTIFICATION_ADMIN_EMAILS_RUNTIME_START_CONFIG_INVALID', 'runtime.start_config_invalid'],
+] as const;
+
+const valueOf = (name: Name, text: string): unknown => loadConfig({ [name]: text }).values[name];
+
+describe('defaults', () => {
+  const { values, production, adminEmails } = loadConfig({});
+
+  test.each(DEFAULTS.map(({ name, value, seed }) => [name, value, seed] as const))(
+    'I30 %s is %j by default',
+    (name, value, seed) => {
+      expect(values[name]).toEqual(value);
+      if (seed !== undefined) expect(VARIABLES[name]).toHaveProperty('default', seed);
+    },
+  );
+
+  test.each(OWN_DEFAULTS)('I30 %s is %j by default, beyond the seed', (name, value) => {
+    expect(values[name]).toEqual(value);
+  });
+
+  test('I30 there are no other variables than these', () => {
+    expect(Object.keys(VARIABLES).sort()).toEqual(
+      [...DEFAULTS.map(({ name }) => name), ...OWN_DEFAULTS.map(([name]) => name)].sort(),
+    );
+    expect(Object.keys(ADMIN_EMAIL_VARIABLES)).toEqual(ADMIN_LISTS.map(([name]) => name));
+  });
+
+  test('I14 I30 nobody is an administrator, and nothing is production', () => {
+    expect(production).toBe(false);
+    expect(adminEmails).toEqual(Object.fromEntries(ADMIN_NOTIFICATION_TYPES.map((type) => [type, []])));
+  });
+
+  test('I30 an empty value counts as not set', () => {
+    const names = [...Object.keys(VARIABLES), ...Object.keys(ADMIN_EMAIL_VARIABLES)];
+    expect(loadConfig(Object.fromEntries(names.map((name) => [name, '']))).values).toEqual(values);
+  });
+});
+
+describe('values', () => {
+  test.each([
+    ['1ms', 1],
+    ['250ms', 250],
+    ['5s', 5_000],
+    ['1.5s', 1_500],
+    ['1m30s', 90_000],
+    ['1h1m1s1ms', 3_661_001],
+    ['168h', 604_800_000],
+  ])('I30 the duration %s', (text, ms) => {
+    expect(valueOf('NOTIFICATION_RECORD_RETENTION', text)).toBe(ms);
+  });
+
+  test.each([
+    '0',
+    '0s',
+    '0ms',
+    '5',
+    '-5s',
+    '+5s',
+    '5 s',
+    ' 5s',
+    '5s ',
+    '1d',
+    's',
+    '1s1',
+    '.5s',
+    '1e3s',
+    '5S',
+    '5µs',
+    'forever',
+    '9999999999999h',
+  ])('I30 %j is no duration', (text) => {
+    expect(problemsOf({ NOTIFICATION_RECORD_RETENTION: text })).toEqual([
+      `NOTIFICATION_RECORD_RETENTION must be a duration above zero such as 250ms, 5s, 1m30s or 168h (got ${JSON.stringify(text)})`,
+    ]);
+  });
+
+  test.each<[Name, string, unknown]>([
+    ['NOTIFICATION_INTERNAL_HTTP_ADDR', '0.0.0.0:80', { host: '0.0.0.0', port: 80 }],
+    ['NOTIFICATION_INTERNAL_HTTP_ADDR', '[::1]:8092', { host: '::1', port: 8_092 }],
+    ['NOTIFICATION_INTERNAL_HTTP_ADDR', '127.0.0.1:0', { host: '127.0.0.1', port: 0 }],
+    [
+      'NOTIFICATION_REDIS_REPLICA_ADDRS',
+      ' one:6379 ,, two:6380,',
+      [
+        { host: 'one', port: 6_379 },
+        { host: 'two', port: 6_380 },
+      ],
+    ],
+    [
+      'NOTIFICATION_POSTGRES_REPLICA_DSNS',
+      'postgres://a/x, postgresql://b/x',
+      ['postgres://a/x', 'postgresql://b/x'],
+    ],
+    [
+      'NOTIFICATION_POSTGRES_PRIMARY_DSN',
+      'postgresql:///notification?host=/run/pg',
+      'postgresql:///notification?host=/run/pg',
+    ],
+    ['NOTIFICATION_OTEL_STDOUT_TRACES_ENABLED', 'true', true],
+    ['NOTIFICATION_POSTGRES_MAX_IDLE_CONNS', '0', 0],
+    ['NOTIFICATION_DEV_REDIS_PORT', '0', 0],
+    ['NOTIFICATION_LOG_LEVEL', 'debug', 'debug'],
+  ])('I30 %s takes %s', (name, text, value) => {
+    expect(valueOf(name, text)).toEqual(value);
+  });
+
+  test.each<[Name, string, string]>([
+    ['NOTIFICATION_LOG_LEVEL', 'verbose', 'info'],
+    ['NOTIFICATION_LOG_LEVEL', 'INFO', 'info'],
+    ['NOTIFICATION_INTERNAL_HTTP_ADDR', '8092', 'host:port'],
+    ['NOTIFICATION_INTERNAL_HTTP_ADDR', 'localhost:65536', 'host:port'],
+    ['NOTIFICATION_INTERNAL_HTTP_ADDR', '::1:8092', 'host:port'],
+    ['NOTIFICATION_REDIS_MASTER_ADDR', 'redis://localhost:6379', 'host:port'],
+    ['NOTIFICATION_REDIS_REPLICA_ADDRS', 'one:6379,two', 'host:port'],
+    ['NOTIFICATION_REDIS_DB', '-1', 'whole number'],
+    ['NOTIFICATION_REDIS_DB', '1.0', 'whole number'],
+    ['NOTIFICATION_POSTGRES_PRIMARY_DSN', 'mysql://localhost/notification', 'postgres://'],
+    ['NOTIFICATION_POSTGRES_PRIMARY_DSN', 'host=localhost', 'postgres://'],
+    ['NOTIFICATION_POSTGRES_REPLICA_DSNS', 'postgres://a/x,b', 'postgres://'],
+    ['NOTIFICATION_POSTGRES_MAX_OPEN_CONNS', '0', 'at least 1'],
+    ['NOTIFICATION_INTENTS_STREAM', 'my stream', 'without spaces'],
+    ['NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM', 'größe', 'ASCII'],
+    ['NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM_MAX_LEN', '0', 'at least 1'],
+    ['NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS', '0', 'at least 1'],
+    ['NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS', '1001', 'at most 1000'],
+    ['NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS', 'seven', 'whole number'],
+    ['NOTIFICATION_USER_SERVICE_BASE_URL', 'users.internal:8080', 'http or https'],
+    ['NOTIFICATION_USER_SERVICE_BASE_URL', 'ftp://users.internal', 'http or https'],
+    ['NOTIFICATION_OTEL_STDOUT_METRICS_ENABLED', '1', 'true or false'],
+    ['NOTIFICATION_DEV_REDIS_PORT', '65536', 'at most 65535'],
+  ])('I30 %s=%s is refused with the name and what it should be', (name, text, problem) => {
+    const problems = problemsOf({ [name]: text });
+
+    expect(problems).toHaveLength(1);
+    expect(problems[0]).toMatch(new RegExp(`^${name} `));
+    expect(problems[0]).toContain(problem);
+  });
+
+  test('I30 every duration is checked as one', () => {
+    const durations = DEFAULTS.filter(({ name }) =>
+      /(TIMEOUT|_TTL|RETENTION|INTERVAL|LIFETIME|BACKOFF_M..)$/.test(name),
+    );
+    expect(durations).toHaveLength(16);
+    for (const { name } of durations) {
+      expect(problemsOf({ [name]: 'soon' })).toEqual([
+        expect.stringMatching(new RegExp(`^${name} must be a duration`)),
+      ]);
+    }
+  });
+});
+
+describe('administrators', () => {
+  test.each(ADMIN_LISTS)('I14 I30 %s is the list of %s alone', (name, type) => {
+    const { adminEmails } = loadConfig({ [name]: ' Ada@Example.com,ops@example.com ,, ADA@example.COM,' });
+
+    expect(adminEmails[type]).toEqual(['ada@example.com', 'ops@example.com']);
+    expect(Object.values(adminEmails).flat()).toHaveLength(2);
+  });
+
+  test.each([
+    'ada',
+    'ada@',
+    '@example.com',
+    'Ada <ada@example.com>',
+    'a@b@c',
+    'a@x;b@x',
+    'a b@example.com',
+    'a@x\u0000',
+  ])('I14 I30 the address %j is refused', (address) => {
+    for (const [name] of ADMIN_LISTS) {
+      const problems = problemsOf({ [name]: `ops@example.com,${address}` });
+
+      expect(problems).toHaveLength(1);
+      expect(problems[0]).toMatch(new RegExp(`^${name} has invalid addresses: `));
+      expect(problems[0]).toContain(address.toLowerCase());
+    }
+  });
+});
+
+describe('what is wrong', () => {
+  test.each(['NOTIFICATION_REDIS_ADDR', 'NOTIFICATION_REDIS_USERNAME', 'NOTIFICATION_REDIS_TLS_ENABLED'])(
+    'I30 the deprecated %s is refused by name',
+    (name) => {
+      expect(problemsOf({ [name]: 'x' })).toEqual([
+        expect.stringMatching(new RegExp(`^${name} is no longer supported`)),
+      ]);
+      expect(problemsOf({ ...PRODUCTION, [name]: 'x' })).toHaveLength(1);
+    },
+  );
+
+  test('M10 in production the role mobile-push needs credentials, and sends to FCM alone', () => {
+    const env = { ...PRODUCTION, NOTIFICATION_ROLES: 'intent,mobile-push' };
+    expect(problemsOf(env)).toEqual([
+      expect.stringMatching(
+        /^GOOGLE_APPLICATION_CREDENTIALS is required in production by the role mobile-push/,
+      ),
+    ]);
+    const credentials = { GOOGLE_APPLICATION_CREDENTIALS: '/etc/fcm.json' };
+    expect(problemsOf({ ...env, ...credentials })).toEqual([]);
+    expect(
+      problemsOf({
+        ...env,
+        ...credentials,
+        NOTIFICATION_FCM_ENDPOINT: 'https://localhost:8094',
+        NOTIFICATION_FCM_CA_FILE: 'ca.pem',
+      }).map((problem) => problem.split(' is ')),
+    ).toEqual(
+      ['NOTIFICATION_FCM_ENDPOINT', 'NOTIFICATION_FCM_CA_FILE'].map((name) => [
+        name,
+        'refused in production: pushes would go to a server that',
+        'not FCM',
+      ]),
+    );
+    expect(problemsOf(PRODUCTION)).toEqual([]);
+  });
+
+  test('C5 I30 the role account-callback needs a portfolio service in production', () => {
+    const env = { ...PRODUCTION, NOTIFICATION_ROLES: 'account-callback' };
+    expect(problemsOf(env)).toEqual([
+      expect.stringMatching(/^NOTIFICATION_PORTFOLIO_BASE_URL is required in production/),
+    ]);
+    expect(problemsOf({ ...env, NOTIFICATION_PORTFOLIO_BASE_URL: 'http://portfolios.internal' })).toEqual([]);
+  });
+
+  test('M10 I30 elsewhere all roles are taken on, unless some are named', () => {
+    expect(loadConfig({}).roles).toEqual([
+      'intent',
+      'mobile-push',
+      'symbol-config',
+      'account-callback',
+      'subscription',
+    ]);
+    expect(loadConfig({ NOTIFICATION_ROLES: 'mobile-push' }).roles).toEqual(['mobile-push']);
+    expect(loadConfig(PRODUCTION).roles).toEqual(['intent']);
+    expect(problemsOf({ NOTIFICATION_ROLES: 'mobile' })[0]).toMatch(
+      /must name roles: intent, mobile-push, symbol-config, account-callback/,
+    );
+  });
+
+  test('I30 the successor of NOTIFICATION_REDIS_ADDR is named', () => {
+    expect(problemsOf({ NOTIFICATION_REDIS_ADDR: 'x' })[0]).toContain('NOTIFICATION_REDIS_MASTER_ADDR');
+  });
+
+  test('I30 all problems are reported at once, each on a line of its own', () => {
+    const wrong: Env = {
+      NODE_ENV: 'production',
+      NOTIFICATION_LOG_LEVEL: 'verbose',
+      NOTIFICATION_REDIS_DB: 'x',
+      NOTIFICATION_POSTGRES_MAX_OPEN_CONNS: '2',
+      NOTIFICATION_ROUTE_BACKOFF_MIN: '10m',
+      NOTIFICATION_ADMIN_EMAILS_GAME_GENERATION_FAILED: 'nobody',
+      NOTIFICATION_REDIS_TLS_ENABLED: 'true',
+    };
+    const names = [
+      'NOTIFICATION_LOG_LEVEL',
+      'NOTIFICATION_REDIS_MASTER_ADDR',
+      'NOTIFICATION_REDIS_PASSWORD',
+      'NOTIFICATION_REDIS_DB',
+      'NOTIFICATION_POSTGRES_PRIMARY_DSN',
+      'NOTIFICATION_USER_SERVICE_BASE_URL',
+      'TEMPORAL_ADDRESS',
+      'NOTIFICATION_ADMIN_EMAILS_GAME_GENERATION_FAILED',
+      'NOTIFICATION_REDIS_TLS_ENABLED',
+      'NOTIFICATION_ROUTE_BACKOFF_MIN',
+      'NOTIFICATION_POSTGRES_MAX_IDLE_CONNS',
+    ];
+
+    expect(problemsOf(wrong).map((problem) => problem.split(' ')[0])).toEqual(names);
+    expect(() => loadConfig(wrong)).toThrow(ConfigError);
+    expect(() => loadConfig(wrong)).toThrow(/^the configuration is wrong:\n( {2}\S.*\n){10} {2}\S.*$/);
+  });
+
+  test.each<[string, Env, string | undefined]>([
+    ['a ladder upside down', { NOTIFICATION_ROUTE_BACKOFF_MIN: '6m' }, 'NOTIFICATION_ROUTE_BACKOFF_MAX'],
+    ['a ladder of one step', { NOTIFICATION_ROUTE_BACKOFF_MIN: '5m' }, undefined],
+    [
+      'a lease shorter than a publication',
+      { NOTIFICATION_ROUTE_LEASE_TTL: '1s' },
+      'NOTIFICATION_REDIS_OPERATION_TIMEOUT',
+    ],
+    [
+      'a publication longer than the lease',
+      { NOTIFICATION_REDIS_OPERATION_TIMEOUT: '6s' },
+      'NOTIFICATION_ROUTE_LEASE_TTL',
+    ],
+    ['a lease as long as a publication', { NOTIFICATION_ROUTE_LEASE_TTL: '2s' }, undefined],
+    [
+      'more idle than open connections',
+      { NOTIFICATION_POSTGRES_MAX_IDLE_CONNS: '26' },
+      'NOTIFICATION_POSTGRES_MAX_OPEN_CONNS',
+    ],
+    ['all connections idle', { NOTIFICATION_POSTGRES_MAX_IDLE_CONNS: '25' }, undefined],
+    [
+      'headers allowed longer than the request (Node refuses to listen)',
+      { NOTIFICATION_INTERNAL_HTTP_READ_HEADER_TIMEOUT: '11s' },
+      'NOTIFICATION_INTERNAL_HTTP_READ_TIMEOUT',
+    ],
+  ])('I30 values wrong only together: %s', (_what, env, named) => {
+    const problems = problemsOf(env);
+
+    expect(problems).toHaveLength(named === undefined ? 0 : 1);
+    if (named === undefined) return;
+    expect(problems[0]).toContain(Object.keys(env)[0]);
+    expect(problems[0]).toContain(named);
+  });
+});
+
+describe('production', () => {
+  test('I30 a complete environment is taken', () => {
+    const { production, values } = loadConfig(PRODUCTION);
+
+    expect(production).toBe(true);
+    expect(values.NOTIFICATION_REDIS_MASTER_ADDR).toEqual({ host: 'redis.internal', port: 6_379 });
+    expect(values.NOTIFICATION_REDIS_PASSWORD).toBe('redis-s3cret');
+  });
+
+  test.each(Object.keys(PRODUCTION).filter((name) => name !== 'NODE_ENV'))('I30 %s is required', (name) => {
+    const required = [expect.stringMatching(new RegExp(`^${name} is required in production: `))];
+
+    expect(problemsOf({ ...PRODUCTION, [name]: undefined })).toEqual(required);
+    expect(problemsOf({ ...PRODUCTION, [name]: '' })).toEqual(required);
+    expect(problemsOf({ ...PRODUCTION, NODE_ENV: 'development', [name]: undefined })).toEqual([]);
+  });
+
+  test.each(['TEMPORAL_PROFILE', 'TEMPORAL_CONFIG_FILE'])('I30 %s stands in for TEMPORAL_ADDRESS', (name) => {
+    expect(problemsOf({ ...PRODUCTION, TEMPORAL_ADDRESS: undefined, [name]: 'x' })).toEqual([]);
+  });
+
+  test("I30 the SDK's own loader gets the TEMPORAL_ variables and nothing else", () => {
+    const { temporalEnv } = loadConfig({ ...PRODUCTION, TEMPORAL_API_KEY: 'k', TEMPORAL_PROFILE: '' });
+
+    expect(temporalEnv).toEqual({ TEMPORAL_ADDRESS: 'temporal.internal:7233', TEMPORAL_API_KEY: 'k' });
+  });
+});

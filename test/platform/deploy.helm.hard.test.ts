@@ -1,0 +1,90 @@
+/** The chart, as far as it can be checked without Helm; deploy/validate.sh renders it. */
+import { readFileSync, readdirSync } from 'node:fs';
+import path from 'node:path';
+import { Ajv } from 'ajv';
+import { parse } from 'yaml';
+import packageJson from '../../package.json' with { type: 'json' };
+import { ADMIN_EMAIL_VARIABLES, VARIABLES } from '../../config/load.ts';
+import { ROLE_NAMES } from '../../config/variables.ts';
+import { ROLES } from '../../workers/roles.ts';
+
+const CHART = path.join(path.dirname(import.meta.dirname), 'deploy', 'helm', 'galaxy-notify');
+const read = (...file: string[]) => readFileSync(path.join(CHART, ...file), 'utf8');
+const templates = readdirSync(path.join(CHART, 'templates')).map((file) => read('templates', file));
+
+interface Values {
+  config: Record<string, string>;
+  secrets: { variables: string[] };
+  roles: Record<string, { enabled: boolean }>;
+  terminationGracePeriodSeconds: number;
+}
+
+/** Anchors of YAML are merged into each role, so that every role has settings of its own. */
+const valuesOf = (file: string) => parse(read(file)) as Values;
+const secretVariables = Object.entries<{ secret?: true }>(VARIABLES)
+  .filter(([, { secret }]) => secret)
+  .map(([name]) => name);
+const isKnown = (name: string) =>
+  name in VARIABLES ||
+  name in ADMIN_EMAIL_VARIABLES ||
+  // The SDK's own, which its profile loader reads.
+  /^TEMPORAL_(API_KEY|TLS_(CLIENT_(CERT|KEY)|SERVER_CA_CERT)_PATH)$/.test(name);
+
+test('I40 chart and service have the same version and the same roles, each with a task queue of its name', () => {
+  const { version, appVersion } = parse(read('Chart.yaml')) as Record<string, string>;
+  expect([version, appVersion]).toEqual([packageJson.version, packageJson.version]);
+  expect(Object.keys(valuesOf('values.yaml').roles)).toEqual([...ROLE_NAMES]);
+  for (const role of ROLE_NAMES) expect(ROLES[role].taskQueue).toBe(role);
+});
+
+test('I30 every variable that the chart names is one of the service', () => {
+  const text = [
+    ...templates,
+    ...['values.yaml', 'ci/all-roles.yaml', 'ci/minimal.yaml'].map((file) => read(file)),
+  ].join();
+  const named = new Set(text.match(/\b(?:NOTIFICATION|OTEL|TEMPORAL|GOOGLE)_[A-Z0-9_]+[A-Z0-9]/g));
+  expect(named.size).toBeGreaterThan(15);
+  expect([...named].filter((name) => !isKnown(name))).toEqual([]);
+});
+
+test('I30 what is mounted as a file is secret, and what is secret is never a plain value', () => {
+  for (const file of ['values.yaml', 'ci/all-roles.yaml']) {
+    const { config, secrets } = valuesOf(file);
+    const readFromFiles = [...secretVariables, 'TEMPORAL_API_KEY'];
+    expect(secrets.variables.filter((name) => !readFromFiles.includes(name))).toEqual([]);
+    expect(Object.keys(config).filter((name) => readFromFiles.includes(name))).toEqual([]);
+  }
+});
+
+test('I40 the values fit their schema, and misspelt ones do not', () => {
+  const validate = new Ajv({ allowUnionTypes: true }).compile(
+    JSON.parse(read('values.schema.json')) as object,
+  );
+  const values = valuesOf('values.yaml');
+  expect([validate(values), validate.errors]).toEqual([true, null]);
+  const wrong: object[] = [
+    { ...values, replicas: 3 },
+    { ...values, roles: { ...values.roles, intents: values.roles['intent'] } },
+    { ...values, roles: { ...values.roles, intent: { ...values.roles['intent'], replicas: '2' } } },
+    { ...values, config: { redis: 'redis:6379' } },
+  ];
+  for (const values of wrong) expect(validate(values)).toBe(false);
+});
+
+test('I35 a pod has longer to stop than the service takes', () => {
+  const seconds = Number(/^(\d+)s$/.exec(VARIABLES.NOTIFICATION_SHUTDOWN_TIMEOUT.default)?.[1]);
+  expect(valuesOf('values.yaml').terminationGracePeriodSeconds).toBeGreaterThanOrEqual(seconds + 5);
+});
+
+test('I40 containers can write nowhere and gain nothing, in every template that has one', () => {
+  const withContainers = templates.filter((text) => text.includes('containers:'));
+  expect(withContainers).toHaveLength(2);
+  for (const text of withContainers) {
+    expect(text).toContain('galaxy-notify.podSecurityContext');
+    expect(text).toContain('galaxy-notify.containerSecurityContext');
+    expect(text).toContain('automountServiceAccountToken: false');
+  }
+  expect(read('templates', '_helpers.tpl')).toMatch(
+    /runAsNonRoot: true[^]*allowPrivilegeEscalation: false\nreadOnlyRootFilesystem: true\ncapabilities:\n {2}drop: \[ALL\]/,
+  );
+});

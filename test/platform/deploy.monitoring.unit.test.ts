@@ -1,0 +1,193 @@
+/** Dashboards, alarms and the runbook, held against the metrics and the commands that there are. */
+import { spawnSync } from 'node:child_process';
+import { readFileSync, readdirSync } from 'node:fs';
+import path from 'node:path';
+import type { Meter } from '@opentelemetry/api';
+import { parse } from 'yaml';
+import { createMetrics } from '../../activities/metrics.ts';
+import { observeGauges } from '../../activities/intent/gauges.ts';
+import { observeSubscriptions } from '../../activities/subscription/gauges.ts';
+import { programOf } from '../../cli/program.ts';
+import { DASHBOARDS } from '../../deploy/dashboard-panels.ts';
+
+const ROOT = path.dirname(import.meta.dirname);
+const read = (...file: string[]) => readFileSync(path.join(ROOT, ...file), 'utf8');
+const filesIn = (folder: string, extension: string) =>
+  readdirSync(path.join(ROOT, folder)).filter((file) => file.endsWith(extension));
+
+interface Instrument {
+  name: string;
+  kind: 'counter' | 'gauge' | 'histogram';
+  unit?: string;
+}
+
+/** What the code registers, by a meter that only takes notes. */
+function instruments(): Instrument[] {
+  const registered: Instrument[] = [];
+  const note = (kind: Instrument['kind']) => (name: string, options?: { unit?: string }) => {
+    registered.push({ name, kind, ...(options?.unit ? { unit: options.unit } : {}) });
+    return { add: () => undefined };
+  };
+  const meter = {
+    createCounter: note('counter'),
+    createObservableGauge: note('gauge'),
+    addBatchObservableCallback: () => undefined,
+  } as unknown as Meter;
+  createMetrics(meter);
+  observeGauges(meter, {} as never);
+  observeSubscriptions(meter, {} as never);
+  return registered;
+}
+
+/** Of Temporal's SDK those that dashboards and alarms use; test/intent/metrics.service.test.ts sees that they arrive. */
+const TEMPORAL: Instrument[] = [
+  ...[
+    'temporal_request',
+    'temporal_request_failure',
+    'temporal_sticky_cache_total_forced_eviction',
+    'temporal_workflow_task_execution_failed',
+    'temporal_activity_execution_failed',
+  ].map((name) => ({ name, kind: 'counter' as const })),
+  ...[
+    'temporal_worker_task_slots_available',
+    'temporal_worker_task_slots_used',
+    'temporal_num_pollers',
+    'temporal_sticky_cache_size',
+  ].map((name) => ({ name, kind: 'gauge' as const })),
+  ...[
+    'temporal_workflow_task_schedule_to_start_latency',
+    'temporal_activity_schedule_to_start_latency',
+    'temporal_workflow_task_execution_latency',
+    'temporal_request_latency',
+  ].map((name) => ({ name, kind: 'histogram' as const, unit: 'ms' })),
+];
+
+const UNITS: Record<string, string> = { ms: 'milliseconds' };
+
+/** As the collector's exporter and Prometheus's own receiver translate names (deploy/README.md). */
+function inPrometheus({ name, kind, unit }: Instrument): string {
+  const words = name.split(/[^A-Za-z0-9]+/);
+  if (unit !== undefined && !words.includes(UNITS[unit]!)) words.push(UNITS[unit]!);
+  if (kind !== 'counter') return words.join('_') + (kind === 'histogram' ? '_bucket' : '');
+  return [...words.filter((word) => word !== 'total'), 'total'].join('_');
+}
+
+const OURS = instruments().map(inPrometheus);
+const KNOWN = new Set([...OURS, ...TEMPORAL.map(inPrometheus), 'up']);
+/** Metrics of an expression: a name that ours begin with, or Prometheus's own `up`. */
+const metricsOf = (expression: string) =>
+  expression.match(/\b(?:notification|temporal)_[a-z_]+|\bup(?=\{)/g)?.filter(isNoLabel) ?? [];
+/** The one label that looks like a metric. */
+const isNoLabel = (word: string) => word !== 'notification_type';
+
+interface Alarm {
+  alert: string;
+  expr: string;
+  labels: { severity: string };
+  annotations: { summary: string; runbook: string };
+}
+
+const ALARMS = filesIn('deploy/alerts', '.yaml').flatMap((file) => {
+  const { groups } = parse(read('deploy/alerts', file)) as { groups: { name: string; rules: Alarm[] }[] };
+  return groups.flatMap(({ rules }) => rules);
+});
+const RUNBOOK = read('deploy/RUNBOOK.md');
+
+test('I33 names in Prometheus: dots, units, counters', () => {
+  expect(OURS).toHaveLength(new Set(OURS).size);
+  expect(OURS).toEqual(
+    expect.arrayContaining([
+      'notification_intent_outcomes_total',
+      'notification_route_schedule_depth',
+      'notification_route_schedule_oldest_age_ms_milliseconds',
+      'notification_subscriptions_due',
+    ]),
+  );
+});
+
+describe('dashboards', () => {
+  const shown = DASHBOARDS.flatMap(({ panels }) =>
+    panels.flatMap(({ queries }) => queries.map(([expression]) => expression)),
+  );
+
+  test('I33 each names metrics that exist, and each metric is on one', () => {
+    const named = shown.flatMap(metricsOf);
+    expect(named.filter((name) => !KNOWN.has(name))).toEqual([]);
+    expect([...KNOWN].filter((name) => name !== 'up' && !named.includes(name))).toEqual([]);
+  });
+
+  test('I33 gauges that all processes share are never added up', () => {
+    const shared = instruments().filter(({ kind }) => kind === 'gauge');
+    const expressions = [...shown, ...ALARMS.map(({ expr }) => expr)];
+    for (const gauge of shared.map(inPrometheus)) {
+      const using = expressions.filter((expression) => metricsOf(expression).includes(gauge));
+      expect(using).not.toEqual([]);
+      for (const expression of using) expect(expression).toMatch(/^(max|absent)\b/);
+    }
+  });
+
+  test('I33 the files are what the tables say', () => {
+    const made = spawnSync(process.execPath, ['deploy/dashboards.ts', '--check'], {
+      cwd: ROOT,
+      encoding: 'utf8',
+    });
+    expect(made.stderr).toBe('');
+    const files = filesIn('deploy/dashboards', '.json');
+    expect(files.sort()).toEqual(DASHBOARDS.map(({ uid }) => `${uid}.json`).sort());
+    for (const file of files) expect(JSON.parse(read('deploy/dashboards', file))).toHaveProperty('panels');
+  });
+});
+
+describe('alarms', () => {
+  test('I33 each names metrics that exist, by a name of its own, with a severity and a summary', () => {
+    expect(ALARMS.length).toBeGreaterThan(30);
+    const unknown = ALARMS.flatMap(({ alert, expr }) =>
+      metricsOf(expr)
+        .filter((name) => !KNOWN.has(name))
+        .map((name) => `${alert}: ${name}`),
+    );
+    expect(unknown).toEqual([]);
+    expect(ALARMS.filter(({ expr }) => metricsOf(expr).length === 0)).toEqual([]);
+    const names = ALARMS.map(({ alert }) => alert);
+    expect(new Set(names).size).toBe(names.length);
+    for (const { labels, annotations } of ALARMS) {
+      expect(['page', 'ticket']).toContain(labels.severity);
+      expect(annotations.summary).toMatch(/\.$/);
+    }
+  });
+
+  test('I40 each has its section in the runbook, and each section its alarm', () => {
+    const sections = [...RUNBOOK.matchAll(/^### (\S+)$/gm)].map(([, name]) => name!);
+    expect(sections.sort()).toEqual(ALARMS.map(({ alert }) => alert).sort());
+    for (const { alert, annotations } of ALARMS) {
+      expect(annotations.runbook).toBe(`deploy/RUNBOOK.md#${alert.toLowerCase()}`);
+    }
+  });
+
+  test('I40 each section says what is seen, what it means, what to do, and a command', () => {
+    for (const section of RUNBOOK.split(/^### /m).slice(1)) {
+      for (const part of ['**You see**', '**It means**', '**Do**', '```sh']) {
+        expect([section.split('\n')[0], section.includes(part)]).toEqual([section.split('\n')[0], true]);
+      }
+    }
+  });
+});
+
+test('I40 the commands that the pages under deploy/ name exist, with their options', () => {
+  const pages = filesIn('deploy', '.md').map((file) => read('deploy', file));
+  const lines = pages.flatMap((page) =>
+    [...page.matchAll(/^ *galaxy-notify (.*?)(?:\s+#.*)?$/gm)].map(([, line]) => line!),
+  );
+  expect(lines.length).toBeGreaterThan(50);
+  const program = programOf();
+  for (const line of lines) {
+    const [first, ...rest] = line.split(' ');
+    const outer = program.commands.find((command) => command.name() === first);
+    const isGroup = outer !== undefined && outer.commands.length > 0;
+    const command = isGroup ? outer.commands.find((inner) => inner.name() === rest[0]) : outer;
+    expect([line, command?.name()]).toEqual([line, isGroup ? rest[0] : first]);
+    const known = [...(command?.options ?? []), ...program.options].map(({ long }) => long);
+    const used = line.match(/--[a-z-]+/g) ?? [];
+    expect([line, used.filter((option) => !known.includes(option))]).toEqual([line, []]);
+  }
+});

@@ -1,0 +1,148 @@
+/** What `deploy/`, the Compose file and the image say, held against what they are about. */
+import { existsSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { parse } from 'yaml';
+import { DYNAMIC_CONFIG } from '../../dev/servers/temporal.ts';
+import { ADMIN_EMAIL_VARIABLES, VARIABLES, loadConfig } from '../../config/load.ts';
+
+const ROOT = path.dirname(import.meta.dirname);
+const read = (file: string) => readFileSync(path.join(ROOT, file), 'utf8');
+
+const dynamicConfig = (profile: string) =>
+  Object.fromEntries(
+    Object.entries(
+      parse(read(`deploy/temporal/${profile}.yaml`)) as Record<string, { value: unknown }[]>,
+    ).map(([key, [first, ...constrained]]) => {
+      expect([key, constrained]).toEqual([key, []]);
+      return [key, first?.value];
+    }),
+  );
+
+interface ComposeService {
+  image?: string;
+  command?: string[];
+  environment?: Record<string, string>;
+  volumes?: string[];
+  ports?: string[];
+  depends_on?: Record<string, { condition: string }>;
+  read_only?: boolean;
+  cap_drop?: string[];
+  security_opt?: string[];
+  tmpfs?: string[];
+}
+
+const { services } = parse(read('docker-compose.yml'), { merge: true }) as {
+  services: Record<string, ComposeService>;
+};
+const mountsOf = ({ volumes = [] }: ComposeService) =>
+  Object.fromEntries(
+    volumes
+      .filter((volume) => volume.startsWith('..'))
+      .map((volume) => volume.split(':').slice(0, 2).reverse() as [string, string]),
+  );
+
+test('I40 the small profile is what the embedded server runs with', () => {
+  expect(dynamicConfig('small')).toEqual(DYNAMIC_CONFIG);
+});
+
+test('I40 the large profile sets nothing that the small one does not know', () => {
+  const unknown = Object.keys(dynamicConfig('large')).filter((key) => !(key in DYNAMIC_CONFIG));
+  expect(unknown).toEqual([]);
+});
+
+describe('the Compose file', () => {
+  test("I40 its Temporal runs with the small profile, on the database of the schema's job", () => {
+    const { temporal, 'temporal-schema': schema } = services;
+    const file = temporal!.environment!['DYNAMIC_CONFIG_FILE_PATH']!;
+    expect(mountsOf(temporal!)[file]).toBe('./deploy/temporal/small.yaml');
+    expect(temporal!.image!.split(':')[1]).toBe(schema!.image!.split(':')[1]);
+    expect(schema!.command!.join()).toContain(temporal!.environment!['VISIBILITY_DBNAME']);
+    expect(temporal!.depends_on).toEqual({
+      'temporal-schema': { condition: 'service_completed_successfully' },
+    });
+  });
+
+  test('I30 the service starts with what it sets, and it sets nothing unknown', () => {
+    const { environment } = services['galaxy-notify']!;
+    const asRun = Object.fromEntries(
+      Object.entries(environment!).map(([name, value]) => [name, value.replace(/\$\{\w+:-([^}]*)\}/g, '$1')]),
+    );
+    expect(loadConfig(asRun)).toMatchObject({ production: true, roles: ['intent'] });
+    const known = [...Object.keys(VARIABLES), ...Object.keys(ADMIN_EMAIL_VARIABLES)];
+    expect(Object.keys(asRun).filter((name) => !known.includes(name))).toEqual([]);
+  });
+
+  test('I40 the service and its set-up can write nowhere and gain nothing', () => {
+    for (const name of ['galaxy-notify', 'setup']) {
+      expect(services[name]).toMatchObject({
+        read_only: true,
+        tmpfs: ['/tmp'],
+        cap_drop: ['ALL'],
+        security_opt: ['no-new-privileges:true'],
+      });
+    }
+  });
+
+  test('I40 nothing listens beyond the loopback, and everything mounted exists', () => {
+    for (const service of Object.values(services)) {
+      for (const port of service.ports ?? []) expect(port).toMatch(/^127\.0\.0\.1:/);
+      for (const source of Object.values(mountsOf(service))) {
+        expect([source, existsSync(path.join(ROOT, source))]).toEqual([source, true]);
+      }
+      for (const dependency of Object.keys(service.depends_on ?? {})) {
+        expect(Object.keys(services)).toContain(dependency);
+      }
+    }
+  });
+
+  test('I33 metrics find their way: service, collector, Prometheus, Grafana', () => {
+    const collector = parse(read('deploy/compose/collector.yaml')) as {
+      receivers: { otlp: { protocols: { http: { endpoint: string } } } };
+      exporters: {
+        prometheus: { endpoint: string; add_metric_suffixes: boolean; metric_expiration: string };
+      };
+    };
+    const prometheus = parse(read('deploy/compose/prometheus.yaml')) as {
+      rule_files: string[];
+      scrape_configs: {
+        job_name: string;
+        honor_labels?: boolean;
+        static_configs: { targets: string[] }[];
+      }[];
+    };
+    const { environment } = services['galaxy-notify']!;
+    const portOf = (endpoint: string) => endpoint.split(':').at(-1);
+    expect(new URL(environment!['OTEL_EXPORTER_OTLP_METRICS_ENDPOINT']!)).toMatchObject({
+      host: `otel-collector:${portOf(collector.receivers.otlp.protocols.http.endpoint)}`,
+      pathname: '/v1/metrics',
+    });
+    expect(prometheus.scrape_configs[0]).toMatchObject({
+      job_name: 'otel-collector',
+      honor_labels: true,
+      static_configs: [{ targets: [`otel-collector:${portOf(collector.exporters.prometheus.endpoint)}`] }],
+    });
+    // What is not exported any more is gone before long, and not between two exports.
+    expect(collector.exporters.prometheus).toMatchObject({
+      add_metric_suffixes: true,
+      metric_expiration: '1m',
+    });
+    expect(Number(environment!['OTEL_METRIC_EXPORT_INTERVAL'])).toBeLessThanOrEqual(30_000);
+
+    expect(prometheus.rule_files).toEqual(['/etc/prometheus/alerts/*.yaml']);
+    expect(mountsOf(services['prometheus']!)['/etc/prometheus/alerts']).toBe('./deploy/alerts');
+    const provider = parse(read('deploy/compose/grafana/dashboards/galaxy-notify.yaml')) as {
+      providers: { options: { path: string } }[];
+    };
+    const folder = provider.providers[0]!.options.path;
+    expect(mountsOf(services['grafana']!)[folder]).toBe('./deploy/dashboards');
+  });
+});
+
+test('I40 the image runs as nobody in particular, with both bundles made', () => {
+  const dockerfile = read('Dockerfile');
+  expect(dockerfile).toMatch(/^USER 1000:1000$/m);
+  expect(dockerfile).toContain('await workflowBundle();');
+  expect(dockerfile).toContain('await workflowBundle({ encodesFailures: true });');
+  // What is copied is what the service and the command line are made of.
+  expect(read('.dockerignore')).toMatch(/^!client$[^]*^!workers$[^]*^!workflows$/m);
+});

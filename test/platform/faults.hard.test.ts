@@ -1,0 +1,44 @@
+/**
+ * A selection of the fault suite (`npm run test:faults`): fewer intents and mobile pushes, and a few faults. The whole
+ * suite is run by hand; its report is faults/REPORT.md.
+ */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import type { Result } from '../../faults/report.ts';
+
+test('I3 I23 I24 I36 M8 intents and mobile pushes under faults: nothing lost, nothing doubled, nothing readable', async () => {
+  const folder = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-faults-test-'));
+  const file = path.join(folder, 'result.json');
+  const run = spawn(
+    process.execPath,
+    [
+      'faults/main.ts',
+      '--seed=selection-1',
+      '--intents=150',
+      '--seconds=15',
+      '--faults=5',
+      '--only=intent,mobile-push',
+      '--encrypted',
+      `--json=${file}`,
+    ],
+    { stdio: ['ignore', 'ignore', 'pipe'] },
+  );
+  let output = '';
+  run.stderr.on('data', (chunk: Buffer) => (output += chunk.toString()));
+  const killOrphan = () => run.kill('SIGTERM');
+  process.once('exit', killOrphan);
+  await once(run, 'close');
+  process.off('exit', killOrphan);
+  try {
+    if (run.exitCode !== 0) throw new Error(output);
+    const result = JSON.parse(readFileSync(file, 'utf8')) as Result;
+    expect(result.isGood).toBe(true);
+    expect(result.works['intent']!.figures['accepted']).toBeGreaterThan(100);
+    expect(result.faults.reduce((sum, { count }) => sum + count, 0)).toBe(5);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}, 900_000);

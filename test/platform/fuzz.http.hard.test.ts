@@ -1,0 +1,298 @@
+/**
+ * Answers of everything that the service calls over HTTP, from servers that follow no rule: each call ends in time with
+ * a decision, whatever comes back, follows no redirect, and takes no memory for it. FUZZ_CASES sets how many there are.
+ */
+import { X509Certificate } from 'node:crypto';
+import { once } from 'node:events';
+import type { AddressInfo, Server, Socket } from 'node:net';
+import { createServer } from 'node:net';
+import { createServer as createTlsServer } from 'node:tls';
+import fc from 'fast-check';
+import { createPortfolioService } from '../../activities/account-callback/delivery.ts';
+import { fingerprintOf } from '../../activities/subscription/router/connection.ts';
+import {
+  createMessagingRouter,
+  createNotificationRouter,
+} from '../../activities/subscription/router/http.ts';
+import { generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/signing.ts';
+import { pushTo } from '../../activities/symbol-config/push.ts';
+import { UserServiceError, createUserService } from '../../activities/intent/user-service.ts';
+import { createLoopbackCertificate } from '../../dev/stand-ins/mobile-push/fcm-certificate.ts';
+import { createLogger } from '../../workers/logger.ts';
+import { json, text } from './nasty-inputs.ts';
+
+/** Cases at the same time, each against a server of its own: many of them are nothing but waiting for the time-out. */
+const LANES = 16;
+/** A quarter of them for each of the four tests. */
+const ROUNDS = Math.max(4, Math.round(Number(process.env['FUZZ_CASES'] ?? 3_000) / 4 / LANES));
+const TIMEOUT_MS = 200;
+/** How much later than its time-out a call may end on a machine that does other things as well, ms. */
+const SLACK_MS = 20_000;
+const LIMIT_MS = 120_000 + ROUNDS * 10 * (TIMEOUT_MS + 100);
+/** What all cases of a test may leave behind in memory, bytes. */
+const MOST_GROWTH = 150 << 20;
+
+/** How a server answers. */
+interface Script {
+  /** What it sends at once. */
+  head: Buffer;
+  /** Then: it ends, breaks the connection, falls silent, drips bytes, or goes on for ever. */
+  then: 'end' | 'reset' | 'silence' | 'drip' | 'endless';
+}
+
+const statusLine = fc
+  .oneof(
+    {
+      weight: 4,
+      arbitrary: fc.constantFrom(200, 200, 201, 204, 301, 302, 304, 307, 400, 404, 409, 429, 500, 503),
+    },
+    { weight: 1, arbitrary: fc.integer({ min: 0, max: 9_999 }) },
+  )
+  .map((status) => `HTTP/1.1 ${status} X\r\n`);
+
+const headerLine = fc.oneof(
+  fc.constantFrom(
+    'content-length: 10',
+    'content-length: 0',
+    'content-length: 99999999999999999999',
+    'content-length: -1',
+    'content-length: abc',
+    'content-length: 5\r\ncontent-length: 6',
+    'transfer-encoding: chunked',
+    'transfer-encoding: chunked\r\ncontent-length: 3',
+    'content-type: application/json',
+    'content-encoding: gzip',
+    'connection: close',
+    'location: {elsewhere}',
+    'retry-after: 99999999999999',
+    `x-large: ${'x'.repeat(20_000)}`,
+    ': no name',
+    'no colon',
+    'x: \0',
+  ),
+  text.map((value) => `x-any: ${value}`),
+);
+
+const body = fc.oneof(
+  json,
+  text,
+  fc.constantFrom(
+    '{"user_id":"u","email":"a@example.com","preferred_language":"en"}',
+    '{"user_id":"u","email":"a@exam',
+    '{"user_id":"other","email":"a@example.com","preferred_language":"en"}',
+    '{"error":{"code":"subject_not_found"}}',
+    '{"version":17,"session":"s"}\n',
+    '5\r\nabcde\r\nzz\r\n',
+    'ffffffffffffffff\r\n',
+  ),
+);
+
+const script: fc.Arbitrary<Script> = fc
+  .record({
+    bytes: fc.oneof(
+      {
+        weight: 8,
+        arbitrary: fc
+          .tuple(statusLine, fc.array(headerLine, { maxLength: 4 }), body)
+          .map(([status, headers, content]) =>
+            Buffer.from(`${status}${headers.map((line) => `${line}\r\n`).join('')}\r\n${content}`),
+          ),
+      },
+      { weight: 1, arbitrary: fc.uint8Array({ maxLength: 200 }).map((bytes) => Buffer.from(bytes)) },
+      { weight: 1, arbitrary: fc.constant(Buffer.from(`HTTP/1.1 200 OK\r\nx: ${'y'.repeat(200_000)}`)) },
+    ),
+    cutAt: fc.option(fc.nat(400), { freq: 3 }),
+    then: fc.constantFrom<Script['then'][]>('end', 'end', 'end', 'reset', 'silence', 'drip', 'endless'),
+  })
+  .map(({ bytes, cutAt, then }) => ({ head: cutAt === null ? bytes : bytes.subarray(0, cutAt), then }));
+
+interface Lane {
+  /** How its servers answer now. */
+  script: Script;
+  url: string;
+  tlsPort: number;
+}
+
+const sockets = new Set<Socket>();
+let visitsElsewhere = 0;
+let elsewhere: string;
+const servers: Server[] = [];
+
+const CHUNK = Buffer.alloc(64 * 1024, ' ');
+
+function answer(socket: Socket, lane: Pick<Lane, 'script'>): void {
+  sockets.add(socket);
+  socket.on('error', () => undefined);
+  let timer: NodeJS.Timeout | undefined;
+  socket.once('close', () => {
+    sockets.delete(socket);
+    clearInterval(timer);
+  });
+  const { head, then } = lane.script;
+  // To the first bytes of a request only: a connection that is used again gets its answer with the next script.
+  socket.on('data', () => {
+    socket.write(Buffer.from(head.toString('latin1').replace('{elsewhere}', elsewhere), 'latin1'));
+    if (then === 'end') socket.end();
+    // With TLS there is no reset to be had; the connection breaks all the same.
+    if (then === 'reset') socket.destroy();
+    if (then === 'drip') timer ??= setInterval(() => socket.write('x'), 20);
+    if (then === 'endless') pour(socket);
+  });
+}
+
+/** As fast as it is taken. */
+function pour(socket: Socket): void {
+  while (!socket.destroyed && socket.write(CHUNK));
+  if (!socket.destroyed) socket.once('drain', () => pour(socket));
+}
+
+async function listening<T extends Server>(server: T): Promise<number> {
+  servers.push(server);
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return (server.address() as AddressInfo).port;
+}
+
+let lanes: Lane[];
+let keyHash: string;
+beforeAll(async () => {
+  const port = await listening(
+    createServer((socket) => {
+      visitsElsewhere += 1;
+      socket.destroy();
+    }),
+  );
+  elsewhere = `http://127.0.0.1:${port}/`;
+  const { keyPem, certPem } = createLoopbackCertificate();
+  keyHash = fingerprintOf(new X509Certificate(certPem).raw);
+  const tls = { key: keyPem, cert: certPem, ALPNProtocols: ['http/1.1'] };
+  lanes = await Promise.all(
+    Array.from({ length: LANES }, async () => {
+      const lane = { script: { head: Buffer.alloc(0), then: 'end' } as Script };
+      const answerIt = (socket: Socket) => answer(socket, lane);
+      const [plainPort, tlsPort] = [
+        await listening(createServer(answerIt)),
+        await listening(createTlsServer(tls, answerIt)),
+      ];
+      return Object.assign(lane, { url: `http://127.0.0.1:${plainPort}`, tlsPort });
+    }),
+  );
+});
+afterAll(() => {
+  for (const socket of sockets) socket.destroy();
+  for (const server of servers) server.close();
+});
+
+/** Runs a call against every script. */
+async function each(call: (lane: Lane) => Promise<void>): Promise<void> {
+  const before = process.memoryUsage().rss;
+  const scripts = fc.array(script, { minLength: LANES, maxLength: LANES });
+  await fc.assert(
+    fc.asyncProperty(scripts, async (chosen) => {
+      await Promise.all(
+        lanes.map(async (lane, index) => {
+          lane.script = chosen[index]!;
+          const startedAt = Date.now();
+          await call(lane);
+          expect(Date.now() - startedAt).toBeLessThan(TIMEOUT_MS + SLACK_MS);
+        }),
+      );
+    }),
+    { numRuns: ROUNDS, endOnFailure: true },
+  );
+  expect(process.memoryUsage().rss - before).toBeLessThan(MOST_GROWTH);
+  expect(visitsElsewhere).toBe(0);
+}
+
+test(
+  'I11 I12 whatever the User Service answers, a recipient is found, unknown, or to be looked up again',
+  async () => {
+    const log = createLogger('fatal');
+    await each(async ({ url }) => {
+      // A new one each time: its breaker would leave the server alone.
+      const users = createUserService({ baseUrl: url, timeoutMs: TIMEOUT_MS, log });
+      const found = await users.findRecipient('u').catch((error: unknown) => {
+        expect((error as Error).name).toBe(UserServiceError.name);
+        expect((error as Error).message).not.toContain('a@exam');
+        return undefined;
+      });
+      if (found !== undefined) expect(found).toEqual({ userId: 'u', email: 'a@example.com', locale: 'en' });
+    });
+  },
+  LIMIT_MS,
+);
+
+const KINDS = ['refused', 'timed_out', 'failed'];
+
+test(
+  'C3 C5 whatever a portfolio service answers, a callback is acknowledged or has failed, with one line of reason',
+  async () => {
+    const services = new Map(
+      lanes.map(({ url }) => [
+        url,
+        createPortfolioService({ baseUrl: url, timeoutMs: TIMEOUT_MS, maxParallel: 4 }),
+      ]),
+    );
+    const callback = {
+      userId: 'u',
+      kind: 'hourly',
+      periodStartMs: 0,
+      peakValue: '1',
+      peakAtMs: 0,
+      bottomValue: '1',
+      bottomAtMs: 0,
+      closingValue: '1',
+    } as const;
+    await each(async ({ url }) => {
+      const failure = await services.get(url)!.deliver(callback, new AbortController().signal);
+      if (failure !== undefined) expectReason(failure);
+    });
+    for (const service of services.values()) await service.close();
+  },
+  LIMIT_MS,
+);
+
+function expectReason({ kind, message }: { kind: string; message: string }): void {
+  expect(KINDS).toContain(kind);
+  expect(message.length).toBeLessThan(1_000);
+  expect(message).not.toMatch(/\p{Cc}/u);
+}
+
+test(
+  'S1 whatever a target answers, a push is acknowledged or has failed, with one line of reason',
+  () =>
+    each(async ({ url }) => {
+      const failure = await pushTo(url, '{}', TIMEOUT_MS, new AbortController().signal);
+      if (failure !== undefined) expectReason(failure);
+    }),
+  LIMIT_MS,
+);
+
+test(
+  'N2 N17 whatever a router answers, each command has an answer or an error',
+  async () => {
+    const options = { commandTimeoutMs: TIMEOUT_MS, connectTimeoutMs: TIMEOUT_MS };
+    const [messaging, notifications] = [createMessagingRouter(options), createNotificationRouter(options)];
+    const [recipient, dh] = [generateAuthKeys(), generateDhKeys()];
+    await each(async ({ tlsPort }) => {
+      const address = { host: '127.0.0.1', port: tlsPort, keyHash };
+      const results = await Promise.all([
+        notifications.ping(address),
+        notifications.registerToken({
+          address,
+          device: { provider: 'AT', token: 'aa' },
+          auth: recipient,
+          dhPublicKey: dh.publicKey,
+        }),
+        messaging.createQueue({
+          address,
+          recipientPublicKey: recipient.publicKey,
+          recipientPrivateKey: recipient.privateKey,
+        }),
+      ]);
+      for (const result of results) if (!result.ok) expect(result.error.code).toMatch(/^[A-Z_ ]+/);
+    });
+    await Promise.all([messaging.close(), notifications.close()]);
+  },
+  LIMIT_MS,
+);

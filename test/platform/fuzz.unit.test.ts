@@ -1,0 +1,315 @@
+/**
+ * Whatever comes in from outside: entries of the streams, ids and configuration. Never an exception where a decision is
+ * due, and nothing that PostgreSQL or Temporal would refuse later. FUZZ_CASES sets how many cases there are.
+ */
+import fc from 'fast-check';
+import { NOTIFICATION_TYPES, audiencesOf } from '../../api/intent/catalog.ts';
+import { parseCallbackInput } from '../../api/account-callback/input.ts';
+import { fingerprintOf } from '../../api/intent/fingerprint.ts';
+import { hashOfRouteRef, routeRefOf, searchableKey } from '../../api/ids.ts';
+import type { EntryFields } from '../../api/intent/entry.ts';
+import { MALFORMED_CODES, entryFieldsOf, envelopeOf, parseIntent } from '../../api/intent/entry.ts';
+import { MALFORMED_JOB_CODES, parseMobileJob } from '../../api/mobile-push/job.ts';
+import { failureOf } from '../../activities/mobile-push/fcm-outcome.ts';
+import { materializeRoutes } from '../../activities/intent/materialization.ts';
+import { ADMIN_EMAIL_VARIABLES, ConfigError, VARIABLES, loadConfig } from '../../config/load.ts';
+import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
+import { entryOf, expectStorable } from '../intent/entries.ts';
+import { NASTY_JSON, NASTY_TEXTS, json, text } from './nasty-inputs.ts';
+
+/** `FUZZ_CASES=100000 npm test -- test/fuzz` for a long run. */
+const CASES = Number(process.env['FUZZ_CASES'] ?? 3_000);
+const share = (part: number) => ({ numRuns: Math.max(100, Math.round(CASES * part)), endOnFailure: true });
+const LIMIT_MS = 60_000 + CASES * 10;
+
+const ID = '1775121700000-0';
+/** What no text column takes. */
+const UNSTORABLE = /\0/;
+
+const bytes = fc.oneof(
+  { weight: 4, arbitrary: text.map((value) => Buffer.from(value)) },
+  { weight: 2, arbitrary: json.map((value) => Buffer.from(value)) },
+  { weight: 1, arbitrary: fc.uint8Array({ maxLength: 64 }).map((value) => Buffer.from(value)) },
+);
+
+const isStorable = (value: string): boolean => !UNSTORABLE.test(value) && value.isWellFormed();
+
+/** A good entry with any number of its fields replaced, removed, doubled or joined by others. */
+function disturbed(good: EntryFields): fc.Arbitrary<EntryFields> {
+  const names = good.map(([name]) => name);
+  const name = fc.oneof({ weight: 4, arbitrary: fc.constantFrom(...names) }, { weight: 1, arbitrary: bytes });
+  return fc
+    .tuple(
+      fc.subarray([...good], { minLength: Math.max(0, good.length - 2) }),
+      fc.array(fc.tuple(name, bytes), { maxLength: 3 }),
+    )
+    .chain(([kept, changes]) => {
+      const replaced = kept.map(([own, value]) => {
+        const change = changes.find(([other]) => own.equals(other));
+        return [own, change ? change[1] : value] as const;
+      });
+      // Half of the time a change replaces, else it comes as a second field of the name.
+      return fc.boolean().map((isDoubled) => (isDoubled ? [...kept, ...changes] : replaced));
+    });
+}
+
+const goodIntents = NOTIFICATION_TYPES.flatMap((type) =>
+  audiencesOf(type).map((audience) => entryOf(type, {}, audience)),
+);
+const intentEntry = fc.oneof(
+  { weight: 6, arbitrary: fc.constantFrom(...goodIntents).chain(disturbed) },
+  { weight: 1, arbitrary: fc.array(fc.tuple(bytes, bytes), { maxLength: 20 }) },
+);
+
+function expectDecided(fields: EntryFields): void {
+  const parsed = parseIntent(ID, fields);
+  if (!parsed.ok) {
+    expect(MALFORMED_CODES).toContain(parsed.malformed.failureCode);
+    expectStorable(parsed.malformed);
+    return;
+  }
+  const { intent } = parsed;
+  for (const value of [
+    intent.idempotencyKey,
+    intent.payloadJson,
+    intent.requestId ?? '',
+    ...intent.recipientUserIds,
+  ]) {
+    expect(isStorable(value)).toBe(true);
+  }
+  JSON.parse(intent.payloadJson);
+  // What is accepted is accepted again as the same, and nobody is left out.
+  const again = parseIntent(ID, entryFieldsOf(envelopeOf(intent)));
+  expect(again.ok && fingerprintOf(again.intent)).toBe(fingerprintOf(intent));
+  const recipients = intent.recipientUserIds.map((userId) => ({
+    userId,
+    email: 'a@example.com',
+    locale: 'en' as const,
+  }));
+  const audience =
+    intent.audienceKind === 'user'
+      ? ({ kind: 'user', recipients } as const)
+      : ({ kind: 'admin_email', emails: ['a@example.com'] } as const);
+  const routes = materializeRoutes(intent.notificationType, audience, { push: 3, email: 7 });
+  expect(new Set(routes.map(({ routeId }) => routeId)).size).toBe(2 * Math.max(1, recipients.length));
+  for (const { routeId } of routes) expectNameable(routeWorkflowId(ID, routeRefOf(routeId)));
+}
+
+function expectNameable(id: string): void {
+  expect(id).toMatch(/^[\x20-\x7e]{1,255}$/);
+}
+
+test(
+  'I4 I6 I8 every entry of the intent stream is an intent or a malformed row that can be stored',
+  () => {
+    for (const value of [...NASTY_TEXTS, ...NASTY_JSON]) {
+      // A type for users and one for administrators; the others differ in names only.
+      for (const good of [goodIntents[0]!, goodIntents[1]!]) {
+        for (const [index] of good.entries()) {
+          expectDecided(
+            good.map(([name, own], at) => [name, at === index ? Buffer.from(value) : own] as const),
+          );
+        }
+      }
+    }
+    fc.assert(fc.property(intentEntry, expectDecided), share(0.5));
+  },
+  LIMIT_MS,
+);
+
+const goodJobs: EntryFields[] = [
+  entryFieldsOf({
+    userId: 'u',
+    title: 't',
+    body: 'b',
+    channel: 'c',
+    badge: '1',
+    data: '{"a":1}',
+    priority: 'high',
+  }),
+  entryFieldsOf({ payload: '{"userId":"u","title":"t","body":"b","channel":"c","badge":1,"data":{"a":1}}' }),
+];
+const jobEntry = fc.oneof(
+  { weight: 4, arbitrary: fc.constantFrom(...goodJobs).chain(disturbed) },
+  { weight: 2, arbitrary: json.map((payload) => entryFieldsOf({ payload })) },
+  { weight: 1, arbitrary: fc.array(fc.tuple(bytes, bytes), { maxLength: 20 }) },
+);
+
+test(
+  'M1 every entry of the stream of jobs is a job or a malformed row that can be stored',
+  () => {
+    fc.assert(
+      fc.property(jobEntry, (fields) => {
+        const parsed = parseMobileJob(ID, fields);
+        if (parsed.ok) {
+          const { userId, content } = parsed.job;
+          expect([userId, content.title, content.body, content.channel].every(isStorable)).toBe(true);
+          expect(isStorable(JSON.stringify(content).replaceAll('\\u0000', '\0'))).toBe(true);
+          return;
+        }
+        const { failureCode, failureMessage, rawFields, userId = '' } = parsed.malformed;
+        expect(MALFORMED_JOB_CODES).toContain(failureCode);
+        for (const value of [failureMessage, userId, ...Object.entries(rawFields).flat()]) {
+          expect(isStorable(value)).toBe(true);
+        }
+      }),
+      share(0.15),
+    );
+  },
+  LIMIT_MS,
+);
+
+const goodInputs = [
+  '{"type":"price","symbol":"BTC","price":"1.5","at_ms":1}',
+  '{"type":"positions","user_id":"u","cash":"-1","coefficients":{"BTC":"2"},"at_ms":1}',
+].map((payload) => entryFieldsOf({ payload }));
+const field = fc.constantFrom(
+  'type',
+  'symbol',
+  'price',
+  'at_ms',
+  'user_id',
+  'cash',
+  'coefficients',
+  '__proto__',
+);
+const input = fc
+  .tuple(fc.constantFrom('price', 'positions'), fc.array(fc.tuple(field, json), { maxLength: 6 }))
+  .map(([type, fields]) =>
+    entryFieldsOf({
+      payload: `{"type":"${type}",${[...fields.map(([name, value]) => `"${name}":${value}`), '"at_ms":1'].join()}}`,
+    }),
+  );
+
+test(
+  'C7 every entry of the stream of account inputs is an input or a reason that quotes nothing of it',
+  () => {
+    fc.assert(
+      fc.property(fc.oneof(input, fc.constantFrom(...goodInputs).chain(disturbed)), (fields) => {
+        const parsed = parseCallbackInput(fields, 1_000);
+        if (!parsed.ok) expect(parsed.message.length).toBeLessThan(500);
+        else expect(JSON.parse(JSON.stringify(parsed.input))).toEqual(parsed.input);
+      }),
+      share(0.1),
+    );
+  },
+  LIMIT_MS,
+);
+
+test(
+  'I40 ids of any text become ids that Temporal takes, and different ones stay different',
+  () => {
+    fc.assert(
+      fc.property(text, text, fc.constantFrom('push', 'email'), (one, other, channel) => {
+        const [a, b] = [`${channel}:user:${one}`, `${channel}:user:${other}`];
+        for (const routeId of [a, b]) {
+          const ref = routeRefOf(routeId);
+          expectNameable(routeWorkflowId(ID, ref));
+          expect(ref === routeId || hashOfRouteRef(ref) !== undefined).toBe(true);
+        }
+        // A hash is of bytes: lone surrogates, which acceptance refuses, are not told apart.
+        if (a !== b && one.isWellFormed() && other.isWellFormed())
+          expect(routeRefOf(a)).not.toBe(routeRefOf(b));
+        if (one !== '') expect(searchableKey(one)).toMatch(/^[\x20-\x7e]{1,200}$/);
+        expectNameable(notificationWorkflowId(ID));
+      }),
+      share(0.1),
+    );
+  },
+  LIMIT_MS,
+);
+
+const PLANTED = 'pl4nted-secret';
+const rows = Object.entries({ ...VARIABLES, ...ADMIN_EMAIL_VARIABLES });
+const setting = fc.tuple(
+  fc.constantFrom(...rows),
+  fc.oneof(
+    text,
+    json,
+    fc.constantFrom(
+      '0',
+      '-1',
+      '1e400',
+      '99999999999999999999',
+      '1h',
+      '1ms',
+      'true',
+      ',',
+      ':',
+      'a:b',
+      '[::1]:1',
+      'http://',
+      'postgres://u:p@h/d',
+    ),
+  ),
+);
+
+test(
+  'I30 any environment is a configuration, or an error that names variables and shows no secret',
+  () => {
+    fc.assert(
+      fc.property(fc.array(setting, { maxLength: 8 }), fc.boolean(), (settings, isProduction) => {
+        const env = Object.fromEntries(
+          settings.map(([[name, row], value]) => [
+            name,
+            'secret' in row && row.secret ? `${PLANTED} ${value}` : value,
+          ]),
+        );
+        try {
+          loadConfig({ ...env, ...(isProduction ? { NODE_ENV: 'production' } : {}) });
+        } catch (error) {
+          expect(error).toBeInstanceOf(ConfigError);
+          for (const problem of (error as ConfigError).problems) expect(problem).toMatch(/^[A-Z][A-Z0-9_]+ /);
+          expect((error as Error).message).not.toContain(PLANTED);
+        }
+      }),
+      share(0.1),
+    );
+  },
+  LIMIT_MS,
+);
+
+test('M6 a code that is a name of every object is an unknown code: another attempt', () => {
+  for (const code of ['__proto__', 'constructor', 'toString']) {
+    expect(failureOf(Object.assign(new Error('x'), { code }), 'token', 0).outcome).toBe('retry');
+  }
+});
+
+const header = fc.dictionary(
+  fc.constantFrom('retry-after', 'x', '__proto__'),
+  fc.oneof(text, fc.constantFrom('-1', '1e9', '99999999999')),
+);
+const answer = fc.record(
+  {
+    code: fc.oneof(
+      text,
+      fc.constantFrom('messaging/invalid-argument', 'messaging/unknown-error', 'app/invalid-credential'),
+    ),
+    message: text,
+    httpResponse: fc.record(
+      { status: fc.integer({ min: 100, max: 599 }), headers: header, data: fc.jsonValue() },
+      { requiredKeys: [] },
+    ),
+  },
+  { requiredKeys: [] },
+);
+
+test(
+  'M6 whatever an attempt to send ends with has an outcome, and its reason does not have the token',
+  () => {
+    fc.assert(
+      fc.property(fc.oneof(answer, fc.anything()), (error) => {
+        const token = 'the-device-token';
+        const subject =
+          error !== null && typeof error === 'object'
+            ? Object.assign(new Error(`about ${token}`), error)
+            : error;
+        const { outcome, reason } = failureOf(subject, token, 0);
+        expect(['remove', 'fatal', 'payload_suspect', 'retry']).toContain(outcome);
+        expect(reason).not.toContain(token);
+      }),
+      share(0.05),
+    );
+  },
+  LIMIT_MS,
+);

@@ -1,0 +1,234 @@
+/** The probe listener (seed "Probe contract"): two routes, their bodies, and nothing else. */
+import { once } from 'node:events';
+import type { Socket } from 'node:net';
+import { connect } from 'node:net';
+import type { Metrics } from '../../activities/metrics.ts';
+import { createLogger } from '../../workers/logger.ts';
+import type { ProbeOptions, Probes } from '../../workers/probes.ts';
+import { startProbes } from '../../workers/probes.ts';
+import type { LogLine } from '../harness.ts';
+import { eventually } from '../harness.ts';
+
+const OPTIONS: ProbeOptions = {
+  host: '127.0.0.1',
+  port: 0,
+  readHeaderTimeoutMs: 2_000,
+  readTimeoutMs: 10_000,
+  idleTimeoutMs: 60_000,
+};
+
+let probes: Probes;
+let sockets: Socket[];
+let logs: LogLine[];
+let counted: unknown[];
+
+const log = createLogger('debug', { write: (line: string) => void logs.push(JSON.parse(line) as LogLine) });
+const metrics = {
+  probeRequest: (attributes: unknown) => void counted.push(attributes),
+} as unknown as Metrics;
+const start = (options: Partial<ProbeOptions> = {}): Promise<Probes> =>
+  startProbes({ ...OPTIONS, ...options }, { log, metrics });
+
+beforeEach(async () => {
+  [sockets, logs, counted] = [[], [], []];
+  probes = await start();
+});
+
+afterEach(async () => {
+  for (const socket of sockets) socket.destroy();
+  await probes.stop();
+});
+
+const get = (path: string, init?: RequestInit): Promise<Response> => fetch(probes.url + path, init);
+const portOf = ({ url }: Probes): number => Number(new URL(url).port);
+
+/** A client that writes by hand; `read` collects all that it is sent. */
+async function rawClient(
+  to: Probes,
+): Promise<{ socket: Socket; read: () => string; closed: Promise<unknown> }> {
+  const socket = connect(portOf(to), '127.0.0.1');
+  sockets.push(socket);
+  let received = '';
+  socket.setEncoding('utf8').on('data', (text: string) => (received += text));
+  // A reset closes as well.
+  socket.on('error', () => undefined);
+  const closed = new Promise((resolve) => socket.once('close', resolve));
+  await once(socket, 'connect');
+  return { socket, read: () => received, closed };
+}
+
+describe('routes', () => {
+  test('I31 /healthz is ok from the start', async () => {
+    const response = await get('/healthz');
+
+    expect(response.status).toBe(200);
+    expect(response.headers.get('content-type')).toBe('application/json');
+    expect(await response.text()).toBe('{"status":"ok"}');
+  });
+
+  test('I31 /readyz is 503 until the process is ready, and again when it is not', async () => {
+    const before = await get('/readyz');
+    expect(before.status).toBe(503);
+    expect(await before.text()).toBe('{"status":"not_ready"}');
+
+    probes.setReady(true);
+    const ready = await get('/readyz');
+    expect(ready.status).toBe(200);
+    expect(ready.headers.get('content-type')).toBe('application/json');
+    expect(await ready.text()).toBe('{"status":"ready"}');
+
+    probes.setReady(false);
+    expect((await get('/readyz')).status).toBe(503);
+    expect((await get('/healthz')).status).toBe(200);
+  });
+
+  test.each(['/metrics', '/', '/healthz/', '/Healthz', '/readyz/x', '//healthz', '/api/v1/notifications'])(
+    'I31 there is no %s',
+    async (path) => {
+      probes.setReady(true);
+      const response = await get(path);
+
+      expect(response.status).toBe(404);
+      expect(await response.json()).toEqual({ error: 'not_found' });
+    },
+  );
+
+  test('I31 a query makes no difference', async () => {
+    expect((await get('/healthz?verbose=1')).status).toBe(200);
+    expect((await get('/readyz?')).status).toBe(503);
+  });
+
+  test.each(['/healthz', '/readyz'])('I31 HEAD %s has the status and no body', async (path) => {
+    probes.setReady(true);
+    const response = await get(path, { method: 'HEAD' });
+
+    expect(response.status).toBe(200);
+    expect(await response.text()).toBe('');
+  });
+
+  test.each(['POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'])('I31 %s is not allowed', async (method) => {
+    probes.setReady(true);
+    for (const path of ['/healthz', '/readyz']) {
+      const response = await get(path, { method });
+
+      expect(response.status).toBe(405);
+      expect(response.headers.get('allow')).toBe('GET, HEAD');
+      expect(await response.json()).toEqual({ error: 'method_not_allowed' });
+    }
+    expect((await get('/metrics', { method })).status).toBe(404);
+  });
+});
+
+describe('listener', () => {
+  test('I31 a taken port is an error that names the variable', async () => {
+    const second = start({ port: portOf(probes) });
+
+    await expect(second).rejects.toThrow(
+      `port ${portOf(probes)} for the probes is taken; set NOTIFICATION_INTERNAL_HTTP_ADDR to move them`,
+    );
+    expect((await get('/healthz')).status).toBe(200);
+  });
+
+  test('I31 an address that is not of this machine is an error', async () => {
+    await expect(start({ host: '192.0.2.1' })).rejects.toThrow(/EADDRNOTAVAIL/);
+  });
+
+  test('I31 a client that does not finish its headers is cut off', async () => {
+    const impatient = await start({ readHeaderTimeoutMs: 50, readTimeoutMs: 50 });
+    try {
+      const { socket, read, closed } = await rawClient(impatient);
+      socket.write('GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: ');
+      await closed;
+
+      expect(read()).toMatch(/^HTTP\/1\.1 408 /);
+    } finally {
+      await impatient.stop();
+    }
+  }, 5_000);
+
+  test('I31 an idle connection is closed', async () => {
+    const brief = await start({ idleTimeoutMs: 50 });
+    try {
+      const { socket, read, closed } = await rawClient(brief);
+      socket.write('GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n');
+      await closed;
+
+      expect(read()).toMatch(/^HTTP\/1\.1 200 .*\{"status":"ok"\}/s);
+    } finally {
+      await brief.stop();
+    }
+  }, 5_000);
+
+  test('I31 I35 a request that was under way when stop began is answered 503 before stop ends', async () => {
+    probes.setReady(true);
+    const { socket, read, closed } = await rawClient(probes);
+    socket.write('GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n');
+    // The answer to a later connection shows that the server has read what came before.
+    expect((await get('/readyz')).status).toBe(200);
+
+    let stopped = false;
+    const stopping = probes.stop().then(() => (stopped = true));
+    await new Promise(setImmediate);
+    expect(stopped).toBe(false);
+
+    socket.write('\r\n');
+    await closed;
+    await stopping;
+    expect(read()).toMatch(/^HTTP\/1\.1 503 .*\{"status":"not_ready"\}/s);
+  }, 5_000);
+
+  test('I31 I35 after stop nobody is listening and no connection is left, unfinished ones included', async () => {
+    const idle = await rawClient(probes);
+    const unfinished = await rawClient(probes);
+    unfinished.socket.write('GET /readyz HTTP/1.1\r\nHost: x\r\n');
+    expect((await get('/healthz')).status).toBe(200);
+
+    await probes.stop();
+    await expect(get('/healthz')).rejects.toThrow('fetch failed');
+    await Promise.all([idle.closed, unfinished.closed]);
+
+    const next = await start({ port: portOf(probes) });
+    await next.stop();
+  }, 5_000);
+
+  test('I31 stop can be asked for twice', async () => {
+    await probes.stop();
+    await expect(probes.stop()).resolves.toBeUndefined();
+  });
+});
+
+describe('observation', () => {
+  test('I31 I33 every request is logged at debug and counted, an unknown path as other', async () => {
+    await get('/healthz');
+    await get('/readyz?verbose=1');
+    await get('/healthz', { method: 'POST' });
+    await get(`/users/ada@example.com/${'x'.repeat(500)}`);
+
+    await eventually('four counted requests', async () => counted.length === 4);
+    expect(counted).toEqual([
+      { path: '/healthz', status: 200 },
+      { path: '/readyz', status: 503 },
+      { path: '/healthz', status: 405 },
+      { path: 'other', status: 404 },
+    ]);
+    const lines = logs.filter(({ msg }) => msg === 'probe answered');
+    expect(lines).toMatchObject([
+      { level: 'debug', method: 'GET', path: '/healthz', status: 200 },
+      { level: 'debug', method: 'GET', path: '/readyz', status: 503 },
+      { level: 'debug', method: 'POST', path: '/healthz', status: 405 },
+      { level: 'debug', method: 'GET', status: 404 },
+    ]);
+    expect(lines.every(({ duration_ms }) => Number(duration_ms) >= 0)).toBe(true);
+    expect(String(lines[3]!['path'])).toHaveLength(100);
+  });
+
+  test('I31 I33 start and stop of the listener are logged once each', async () => {
+    await probes.stop();
+    await probes.stop();
+
+    expect(logs).toMatchObject([
+      { level: 'info', msg: 'probe listener started', url: probes.url },
+      { level: 'info', msg: 'probe listener stopped', url: probes.url },
+    ]);
+  });
+});

@@ -1,0 +1,195 @@
+/** `galaxy-notify setup` on a real server, and what `doctor` says before and after. */
+import { createServer } from 'node:net';
+import type { AddressInfo } from 'node:net';
+import { once } from 'node:events';
+import { writeFileSync } from 'node:fs';
+import path from 'node:path';
+import type { Client } from '@temporalio/client';
+import { SEARCH_ATTRIBUTE_NAMES } from '../../migrations/namespace.ts';
+import { setUpNamespace, setUpSearchAttributes } from '../../cli/setup-steps.ts';
+import type { Resources } from '../../workers/resources.ts';
+import { DependencyError } from '../../workers/resources.ts';
+import { ensureSearchAttributes } from '../../workers/temporal-setup.ts';
+import type { CliResult } from '../cli-process.ts';
+import { cliFor } from '../cli-process.ts';
+import type { Slot } from '../harness.ts';
+import { takeSlot } from '../harness.ts';
+
+interface Report {
+  steps: { name: string; status: string; detail: string }[];
+}
+interface Diagnosis {
+  findings: { name: string; status: string; detail: string; hint?: string }[];
+}
+
+let slot: Slot;
+let bench: ReturnType<typeof cliFor>;
+let namespace: string;
+
+beforeAll(async () => {
+  slot = await takeSlot();
+  bench = cliFor(slot);
+  namespace = `setup-${slot.slot}`;
+});
+afterAll(async () => {
+  bench.dispose();
+  await slot.release();
+});
+
+const ROLES = 'intent,mobile-push,subscription';
+const run = (args: string[], changes: Record<string, string> = {}) =>
+  bench.cli([...args, '--json'], {
+    changes: { TEMPORAL_NAMESPACE: namespace, NOTIFICATION_ROLES: ROLES, ...changes },
+  });
+/** What it reported; without a report, what it said instead. */
+const statuses = ({ stdout, stderr }: CliResult) => {
+  if (stdout === '') throw new Error(stderr);
+  return Object.fromEntries((JSON.parse(stdout) as Report).steps.map(({ name, status }) => [name, status]));
+};
+const findingsOf = async (changes: Record<string, string> = {}) =>
+  (JSON.parse((await run(['doctor'], changes)).stdout) as Diagnosis).findings;
+const finding = async (name: string, changes: Record<string, string> = {}) =>
+  (await findingsOf(changes)).find((one) => one.name === name);
+
+const SCHEDULES = ['intent-retention', 'mobile-retention', 'subscription-sweep'];
+
+test('I40 setup makes what is missing, changes what was asked for, and leaves the rest', async () => {
+  const everything = [
+    `namespace ${namespace}`,
+    'search attributes',
+    ...SCHEDULES.map((id) => `schedule ${id}`),
+    'database schema',
+  ];
+  const all = (status: string) => Object.fromEntries(everything.map((name) => [name, status]));
+
+  const absent = await finding('Temporal');
+  expect(absent).toMatchObject({ status: 'error', detail: `there is no namespace ${namespace}` });
+  expect(absent?.hint).toContain('galaxy-notify setup');
+
+  const dry = await run(['setup', '--dry-run']);
+  expect([dry.code, statuses(dry)]).toEqual([1, all('missing')]);
+  expect(dry.stderr).toContain('without --dry-run');
+  expect(await finding('Temporal')).toMatchObject({ status: 'error' });
+
+  const made = await run(['setup', '--retention', '7d']);
+  expect([made.stderr, made.code, statuses(made)]).toEqual(['', 0, all('created')]);
+  const { connection } = slot.client;
+  const { config } = await connection.workflowService.describeNamespace({ namespace });
+  expect(Number(config?.workflowExecutionRetentionTtl?.seconds)).toBe(7 * 86_400);
+  const { customAttributes } = await connection.operatorService.listSearchAttributes({ namespace });
+  expect(Object.keys(customAttributes)).toEqual(expect.arrayContaining([...SEARCH_ATTRIBUTE_NAMES]));
+
+  const again = await run(['setup']);
+  expect([again.code, statuses(again)]).toEqual([0, all('ok')]);
+  expect(again.stdout).toContain('7 d');
+
+  const changed = await run(['setup', '--retention', '3d'], { NOTIFICATION_CLEANUP_INTERVAL: '2h' });
+  expect(statuses(changed)).toEqual({
+    ...all('ok'),
+    [`namespace ${namespace}`]: 'changed',
+    'schedule intent-retention': 'changed',
+    'schedule mobile-retention': 'changed',
+  });
+});
+
+test('I40 doctor looks for the schedules of the configured roles and their intervals', async () => {
+  for (const id of SCHEDULES) {
+    expect(await finding(`schedule: ${id}`, { NOTIFICATION_CLEANUP_INTERVAL: '2h' })).toMatchObject({
+      status: 'ok',
+    });
+  }
+  expect(await finding('schedule: intent-retention')).toMatchObject({
+    status: 'warn',
+    detail: expect.stringContaining('every 2 h instead of 60 min'),
+  });
+  const names = (await findingsOf({ NOTIFICATION_ROLES: 'symbol-config' })).map(({ name }) => name);
+  expect(names.filter((name) => name.startsWith('schedule'))).toEqual([]);
+});
+
+test('I40 doctor looks whether what the roles reach for can be reached, and sends nothing', async () => {
+  let bytes = 0;
+  const listener = createServer((socket) => socket.on('data', (chunk) => (bytes += chunk.length)));
+  listener.listen(0, '127.0.0.1');
+  await once(listener, 'listening');
+  const { port } = listener.address() as AddressInfo;
+  const targets = path.join(bench.dataDir, 'targets.json');
+  const target = (name: string, url: string) => ({ name, kind: 'price_alert', geo: 'eu', url });
+  writeFileSync(
+    targets,
+    JSON.stringify([
+      target('here', `http://127.0.0.1:${port}/symbols`),
+      target('away', 'http://127.0.0.1:1/symbols'),
+    ]),
+  );
+  const findings = await findingsOf({
+    NOTIFICATION_ROLES: 'account-callback,symbol-config,subscription',
+    NOTIFICATION_PORTFOLIO_BASE_URL: `http://127.0.0.1:${port}`,
+    NOTIFICATION_SYMBOL_TARGETS_FILE: targets,
+    NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: `127.0.0.1:1#${'A'.repeat(43)}`,
+  });
+  listener.close();
+  const named = (name: string) => findings.find((one) => one.name === name);
+  expect(named('portfolio service')).toMatchObject({ status: 'ok' });
+  expect(named('symbol targets')).toMatchObject({
+    status: 'warn',
+    detail: expect.stringContaining('1 of 2 cannot be reached: away'),
+  });
+  expect(named('notification routers')).toMatchObject({ status: 'error' });
+  expect(bytes).toBe(0);
+});
+
+test('I32 setup says in one line each which server is away', async () => {
+  const away = await run(['setup'], {
+    TEMPORAL_ADDRESS: '127.0.0.1:1',
+    NOTIFICATION_POSTGRES_PRIMARY_DSN: 'postgres://u:secret@127.0.0.1:1/db',
+  });
+  expect(away).toMatchObject({ code: 1, stdout: '' });
+  expect(away.stderr).toContain('cannot reach Temporal (TEMPORAL_ADDRESS)');
+  expect(away.stderr).toContain('cannot reach PostgreSQL at 127.0.0.1:1');
+  expect(away.stderr).not.toContain('secret');
+  expect(away.stderr.trim().split('\n')).toHaveLength(2);
+});
+
+describe('a server that does not let us, as Temporal Cloud', () => {
+  /** Errors as the gRPC library makes them. */
+  const refusal = (code: number, details: string) => () =>
+    Promise.reject(Object.assign(new Error(details), { code, details, metadata: {} }));
+  const cloud = (workflowService: object, operatorService: object = {}) =>
+    ({
+      withDeadline: (_: number, call: () => Promise<unknown>) => call(),
+      connection: { workflowService, operatorService },
+    }) as unknown as Client;
+  const withoutAttributes = {
+    listSearchAttributes: async () => ({ customAttributes: {} }),
+    addSearchAttributes: refusal(12, 'not implemented'),
+  };
+  const needs = {
+    namespace: 'prod.acme',
+    searchAttributes: ['NotificationId'],
+    schedules: [],
+    isDryRun: false,
+  };
+
+  test('I40 setup says what to do instead', async () => {
+    const temporal = cloud({
+      describeNamespace: refusal(5, 'not found'),
+      registerNamespace: refusal(7, 'Request unauthorized.'),
+    });
+    await expect(setUpNamespace({ ...needs, temporal, retentionMs: 86_400_000 })).rejects.toThrow(
+      /prod\.acme is not there.*Request unauthorized\.[^]*tcld namespace create --namespace prod\.acme .*--retention-days 1/,
+    );
+    await expect(setUpSearchAttributes({ ...needs, temporal: cloud({}, withoutAttributes) })).rejects.toThrow(
+      /tcld namespace search-attributes add --namespace prod\.acme --sa NotificationId=Keyword/,
+    );
+  });
+
+  test('I32 the service says at its start which search attributes are missing, and what to do', async () => {
+    const resources = {
+      connection: { operatorService: withoutAttributes },
+      namespace: 'prod.acme',
+    } as unknown as Resources;
+    const refused = await ensureSearchAttributes(resources).catch((error: unknown) => error);
+    expect(refused).toBeInstanceOf(DependencyError);
+    expect((refused as Error).message).toMatch(/prod\.acme lacks .*NotificationId.*galaxy-notify setup/);
+  });
+});

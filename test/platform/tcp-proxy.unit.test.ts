@@ -1,0 +1,145 @@
+/** The proxy that spoils connections for other tests must spoil them as it says, and nothing else. */
+import { once } from 'node:events';
+import type { AddressInfo, Server, Socket } from 'node:net';
+import { connect, createServer } from 'node:net';
+import type { TcpProxy } from '../../dev/servers/tcp-proxy.ts';
+import { startTcpProxy } from '../../dev/servers/tcp-proxy.ts';
+import { eventually } from '../harness.ts';
+
+/** Answers every chunk with itself, and keeps what it was sent. */
+let server: Server;
+let received: string;
+const accepted = new Set<Socket>();
+let proxy: TcpProxy;
+beforeEach(async () => {
+  received = '';
+  server = createServer((socket) => {
+    accepted.add(socket);
+    socket.once('close', () => accepted.delete(socket));
+    socket.on('error', () => undefined);
+    socket.on('data', (chunk) => {
+      received += chunk.toString();
+      socket.write(chunk);
+    });
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  proxy = await startTcpProxy({ host: '127.0.0.1', port: (server.address() as AddressInfo).port });
+});
+afterEach(async () => {
+  await proxy.stop();
+  for (const socket of accepted) socket.destroy();
+  server.close();
+});
+
+interface Caller {
+  socket: Socket;
+  /** All that it was answered. */
+  heard(): string;
+  says(text: string): void;
+  /** Undefined while it is open; then why it was closed. */
+  closedBy(): string | undefined;
+}
+
+async function caller(): Promise<Caller> {
+  const socket = connect(proxy.port, proxy.host);
+  let heard = '';
+  let error: string | undefined;
+  let isClosed = false;
+  socket.on('data', (chunk) => (heard += chunk.toString()));
+  socket.on('error', (problem: NodeJS.ErrnoException) => (error = problem.code));
+  socket.on('close', () => (isClosed = true));
+  await once(socket, 'connect');
+  return {
+    socket,
+    heard: () => heard,
+    says: (text) => void socket.write(text),
+    closedBy: () => (isClosed ? (error ?? 'end') : undefined),
+  };
+}
+
+const hears = (one: Caller, text: string) =>
+  eventually(`"${text.slice(0, 20)}"`, async () => one.heard() === text);
+
+test('I36 what passes an open proxy is unchanged, however large, and ends with its sender', async () => {
+  const one = await caller();
+  const large = 'x'.repeat(5 << 20);
+  one.says(large);
+  await hears(one, large);
+  expect(received).toBe(large);
+  one.socket.end('bye');
+  await eventually('the end', async () => one.closedBy() === 'end');
+  expect(one.heard()).toBe(`${large}bye`);
+  await eventually('no connections', async () => proxy.connections === 0 && accepted.size === 0);
+});
+
+test('I36 a cut resets what is open, and new connections work', async () => {
+  const pair = [await caller(), await caller()] as const;
+  for (const one of pair) {
+    one.says('hello');
+    await hears(one, 'hello');
+  }
+  expect(proxy.cut()).toBe(2);
+  for (const one of pair) await eventually('the reset', async () => one.closedBy() === 'ECONNRESET');
+  await eventually('the server to know', async () => accepted.size === 0);
+  const next = await caller();
+  next.says('again');
+  await hears(next, 'again');
+});
+
+test('I36 a proxy that refuses lets nobody in until it is open again, and keeps who is there', async () => {
+  const before = await caller();
+  await proxy.set({ kind: 'refuse' });
+  await expect(caller()).rejects.toMatchObject({ code: 'ECONNREFUSED' });
+  before.says('still here');
+  await hears(before, 'still here');
+  await proxy.set({ kind: 'open' });
+  const after = await caller();
+  after.says('back');
+  await hears(after, 'back');
+});
+
+test('I36 delayed bytes come later and in order, also when the delay ends in between', async () => {
+  const one = await caller();
+  await proxy.set({ kind: 'delay', ms: 300 });
+  const startedAt = performance.now();
+  one.says('first ');
+  await eventually('it to be on its way', async () => proxy.delayedBytes === 6);
+  await proxy.set({ kind: 'open' });
+  one.says('second');
+  await hears(one, 'first second');
+  expect(received).toBe('first second');
+  expect(performance.now() - startedAt).toBeGreaterThan(200);
+});
+
+test('I36 half-open: requests or answers are swallowed, connecting works, and nothing heals what lost bytes', async () => {
+  const asks = await caller();
+  asks.says('a');
+  await hears(asks, 'a');
+  await proxy.set({ kind: 'half-open', silent: 'answers' });
+  asks.says('b');
+  // Executed, and never answered.
+  await eventually('the request to arrive', async () => received === 'ab');
+  const second = await caller();
+  await proxy.set({ kind: 'half-open', silent: 'requests' });
+  second.says('c');
+  await proxy.set({ kind: 'open' });
+  asks.says('d');
+  const healthy = await caller();
+  healthy.says('e');
+  await hears(healthy, 'e');
+  expect(received).toBe('abe');
+  expect([asks.heard(), second.heard()]).toEqual(['a', '']);
+  expect([asks.closedBy(), second.closedBy()]).toEqual([undefined, undefined]);
+  // Whoever gives up gets its socket back, and the server its own.
+  for (const one of [asks, second]) one.socket.destroy();
+  await eventually('one connection to be left', async () => proxy.connections === 1 && accepted.size === 1);
+});
+
+test('I36 a server that is not there resets the connection, as it would without the proxy', async () => {
+  const closed = once(server, 'close');
+  server.close();
+  await closed;
+  const one = await caller();
+  await eventually('the reset', async () => one.closedBy() !== undefined);
+});

@@ -1,0 +1,121 @@
+/** Traces, the ids of their spans in the logs, and where traces and metrics go. */
+import { newGameTurnReady, publishIntent } from '../../client/notificationintent.ts';
+import { createLogger } from '../../workers/logger.ts';
+import { startTelemetry } from '../../workers/telemetry.ts';
+import type { LogLine, Slot } from '../harness.ts';
+import { DISPATCH, eventually, takeSlot } from '../harness.ts';
+import { startCollector } from '../otlp-collector.ts';
+
+let slot: Slot;
+let printed: jest.SpyInstance;
+
+beforeAll(async () => {
+  // The console exporter prints each span; here it is enough that it does.
+  printed = jest.spyOn(console, 'dir').mockImplementation(() => undefined);
+  slot = await takeSlot();
+  await slot.startService({ NOTIFICATION_OTEL_STDOUT_TRACES_ENABLED: 'true' });
+});
+afterAll(async () => {
+  await slot.release();
+  printed.mockRestore();
+});
+
+const publish = (key: string) =>
+  publishIntent(
+    slot.redis,
+    newGameTurnReady({
+      idempotencyKey: key,
+      recipientUserIds: ['user-1'],
+      payload: { game_id: 'g', game_name: 'G', turn_number: 1 },
+    }),
+  );
+
+/** The trace ids with which a notification's acceptance and both publications were logged. */
+const traceIdsOf = (id: string) =>
+  eventually(`three log lines of ${id}`, async () => {
+    const lines = slot.logs.filter(
+      (line) =>
+        line['notification_id'] === id &&
+        ['accepted', 'published'].includes(String(line['outcome'] ?? line['result'])),
+    );
+    return lines.length === 3 && lines.map((line) => line['otel_trace_id']);
+  });
+
+test('I34 one trace reaches from the start of a notification to each publication, another notification has its own', async () => {
+  const [first, second] = [await publish('one'), await publish('two')];
+  const [ofFirst, ofSecond] = [await traceIdsOf(first), await traceIdsOf(second)];
+  expect(ofFirst[0]).toMatch(/^[0-9a-f]{32}$/);
+  expect(new Set(ofFirst).size).toBe(1);
+  expect(new Set(ofSecond).size).toBe(1);
+  expect(ofFirst[0]).not.toBe(ofSecond[0]);
+});
+
+test('I34 the spans name the workflow and the activity they belong to', async () => {
+  const id = await publish('three');
+  await traceIdsOf(id);
+  const names = await eventually('exported spans', async () => {
+    const spans = printed.mock.calls.map(([span]) => span as { name: string });
+    const found = new Set(spans.map(({ name }) => name));
+    return (
+      found.has(`RunActivity:${DISPATCH === 'child' ? 'publishRoute' : 'publishFirstAttempts'}`) && found
+    );
+  });
+  expect([...names]).toEqual(
+    expect.arrayContaining(['StartWorkflow:notification', 'RunActivity:acceptIntent']),
+  );
+});
+
+describe('export', () => {
+  let logs: LogLine[];
+  const log = createLogger('debug', { write: (line: string) => void logs.push(JSON.parse(line) as LogLine) });
+  const start = (env: Record<string, string>) =>
+    startTelemetry(slot.config({ OTEL_METRIC_EXPORT_INTERVAL: '100', ...env }), log);
+
+  beforeEach(() => {
+    logs = [];
+    printed.mockClear();
+  });
+
+  test('I33 metrics are printed to standard output when that is asked for, and only then', async () => {
+    for (const enabled of ['false', 'true']) {
+      const telemetry = start({ NOTIFICATION_OTEL_STDOUT_METRICS_ENABLED: enabled });
+      telemetry.metrics.probeRequest({ path: '/healthz', status: 200 });
+      await telemetry.shutdown();
+      const names = printed.mock.calls
+        .map(([metric]) => (metric as { descriptor?: { name: string } }).descriptor?.name)
+        .filter(Boolean);
+      expect(names).toEqual(enabled === 'true' ? ['notification.internal_http.requests'] : []);
+    }
+  });
+
+  test('I33 the last export happens at shutdown, to the URL that is for metrics', async () => {
+    const collector = await startCollector();
+    const telemetry = start({
+      OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:1/nobody/listens/here',
+      OTEL_EXPORTER_OTLP_METRICS_ENDPOINT: `${collector.url}/own/path`,
+      OTEL_METRIC_EXPORT_INTERVAL: '60000',
+      OTEL_SERVICE_NAME: 'notify-7',
+    });
+    telemetry.metrics.probeRequest({ path: '/healthz', status: 200 });
+    await telemetry.shutdown();
+
+    expect(collector.paths).toEqual(['/own/path']);
+    expect(collector.exports[0]?.resource).toMatchObject({ 'service.name': 'notify-7' });
+    expect(collector.latest('notification.internal_http.requests')).toHaveLength(1);
+    await collector.stop();
+  });
+
+  test('I33 I35 a collector that never answers costs one warning, and little time at shutdown', async () => {
+    const collector = await startCollector({ answers: false });
+    const telemetry = start({ OTEL_EXPORTER_OTLP_METRICS_ENDPOINT: collector.url });
+    telemetry.metrics.probeRequest({ path: '/healthz', status: 200 });
+    await eventually('a few exports', async () => collector.paths.length >= 5);
+    const warnings = logs.filter(({ msg }) => msg === 'OpenTelemetry has a problem');
+    expect(warnings).toMatchObject([{ level: 'warn', reason: expect.stringMatching(/export.*timed out/) }]);
+
+    const startedAt = performance.now();
+    await telemetry.shutdown();
+    expect(performance.now() - startedAt).toBeLessThan(2_500);
+    await collector.stop();
+  });
+});

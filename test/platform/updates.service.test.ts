@@ -1,0 +1,92 @@
+/** Updates that Temporal gives back because their workflow tried to end in the task that brought them. */
+import { randomUUID } from 'node:crypto';
+import { WithStartWorkflowOperation } from '@temporalio/client';
+import { temporal as protos } from '@temporalio/proto';
+import { makeUpdate } from '../../client/updates.ts';
+import {
+  SYMBOLS_CHANGED_UPDATE,
+  SYMBOL_CONFIG_TASK_QUEUE,
+  SYMBOL_CONFIG_WORKFLOW,
+  SYMBOL_REGISTRY,
+} from '../../workflows/symbol-config/contract.ts';
+import type { SymbolRegistry } from '../symbol-config/registry.ts';
+import { takeSymbolRegistry } from '../symbol-config/registry.ts';
+
+const WORKER = 'stand-in for a worker';
+
+let registry: SymbolRegistry;
+beforeEach(async () => {
+  registry = await takeSymbolRegistry();
+});
+afterEach(() => registry.release());
+
+/** Takes tasks in place of a worker, until one with an update, which it ends the workflow in while a signal arrives. */
+async function giveUpdateBack(): Promise<void> {
+  const { workflowService, options } = registry.slot.client;
+  const { namespace } = options;
+  for (;;) {
+    const { taskToken, messages } = await workflowService.pollWorkflowTaskQueue({
+      namespace,
+      identity: WORKER,
+      taskQueue: { name: SYMBOL_CONFIG_TASK_QUEUE },
+    });
+    const task = { namespace, identity: WORKER, taskToken };
+    if (messages.length === 0) {
+      await workflowService.respondWorkflowTaskCompleted(task);
+      continue;
+    }
+    await registry.handle.signal('anything');
+    const commandType = protos.api.enums.v1.CommandType.COMMAND_TYPE_COMPLETE_WORKFLOW_EXECUTION;
+    await expect(
+      workflowService.respondWorkflowTaskCompleted({ ...task, commands: [{ commandType }] }),
+    ).rejects.toThrow('UnhandledCommand');
+    return;
+  }
+}
+
+const startOptions = () => ({
+  workflowId: registry.handle.workflowId,
+  taskQueue: SYMBOL_CONFIG_TASK_QUEUE,
+  args: [SYMBOL_REGISTRY] as [string],
+});
+
+const update = () => registry.handle.executeUpdate(SYMBOLS_CHANGED_UPDATE);
+
+const updateWithStart = (updateId: string) =>
+  registry.slot.client.workflow.executeUpdateWithStart(SYMBOLS_CHANGED_UPDATE, {
+    updateId,
+    startWorkflowOperation: new WithStartWorkflowOperation(SYMBOL_CONFIG_WORKFLOW, {
+      ...startOptions(),
+      workflowIdConflictPolicy: 'USE_EXISTING',
+    }),
+  });
+
+/** @returns the outcome of a call that is given back once and then meets a real worker. */
+async function outcomeOf<T>(call: () => Promise<T>): Promise<T | Error> {
+  await registry.slot.client.workflow.start(SYMBOL_CONFIG_WORKFLOW, startOptions());
+  const outcome = call().catch((error: Error) => error);
+  await registry.slot.client.withDeadline(Date.now() + 30_000, giveUpdateBack);
+  await registry.startService();
+  return outcome;
+}
+
+test('an update that is given back is made again', async () => {
+  const outcome = await outcomeOf(() => makeUpdate(registry.slot.client, update, 60_000));
+  expect(outcome).toEqual({ change: expect.any(Number) });
+});
+
+test('so is one that starts its workflow, under its own id', async () => {
+  const updateId = randomUUID();
+  const outcome = await outcomeOf(() =>
+    makeUpdate(registry.slot.client, () => updateWithStart(updateId), 60_000),
+  );
+  expect(outcome).toEqual({ change: expect.any(Number) });
+});
+
+test('one that stays given back is an error when the time is up', async () => {
+  const refused = await outcomeOf(update);
+  expect(refused).toMatchObject({ cause: { code: 9 } });
+  await expect(makeUpdate(registry.slot.client, () => Promise.reject(refused as Error), 50)).rejects.toBe(
+    refused,
+  );
+});

@@ -1,0 +1,79 @@
+/** Versioned rollouts: the version that Temporal calls current has the work, and open executions move on to it. */
+import { newGameTurnReady, publishIntent } from '../../client/notificationintent.ts';
+import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
+import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
+import { ConfigError } from '../../config/load.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, takeSlot, untilStarted } from '../harness.ts';
+import { namespaceOf } from '../slots.ts';
+
+const DEPLOYMENT = 'galaxy-notify';
+let slot: Slot;
+beforeAll(async () => {
+  slot = await takeSlot();
+});
+afterAll(() => slot.release());
+
+const start = (buildId: string) =>
+  slot.startService({
+    NOTIFICATION_WORKER_DEPLOYMENT: DEPLOYMENT,
+    NOTIFICATION_WORKER_BUILD_ID: buildId,
+  });
+
+/** As an operator does it with `temporal worker deployment set-current-version`. */
+const makeCurrent = (buildId: string) =>
+  eventually(`${buildId} to be current`, async () => {
+    await slot.client.workflowService.setWorkerDeploymentCurrentVersion({
+      namespace: namespaceOf(slot.slot),
+      deploymentName: DEPLOYMENT,
+      buildId,
+      identity: 'test',
+    });
+    return true;
+  });
+
+async function publish(key: string): Promise<string> {
+  return publishIntent(
+    slot.redis,
+    newGameTurnReady({
+      idempotencyKey: key,
+      recipientUserIds: ['user-1'],
+      payload: { game_id: 'g', game_name: 'G', turn_number: 1 },
+    }),
+  );
+}
+
+/** The version that completed the latest workflow task. */
+async function versionOf(workflowId: string): Promise<string | undefined | null> {
+  const { raw } = await slot.client.workflow.getHandle(workflowId).describe();
+  return raw.workflowExecutionInfo?.versioningInfo?.deploymentVersion?.buildId;
+}
+
+async function delivered(id: string): Promise<void> {
+  const handle = slot.client.workflow.getHandle(notificationWorkflowId(id));
+  await untilStarted(handle);
+  await handle.result();
+}
+
+test('I40 work goes to the current version, and what is open goes on with the next one', async () => {
+  const old = await start('one');
+  await makeCurrent('one');
+  const first = await publish('first');
+  await delivered(first);
+  expect(await versionOf(notificationWorkflowId(first))).toBe('one');
+
+  await start('two');
+  await makeCurrent('two');
+  await old.stop();
+  const second = await publish('second');
+  await delivered(second);
+  expect(await versionOf(notificationWorkflowId(second))).toBe('two');
+  await eventually(
+    'the reader to run on the new version',
+    async () => (await versionOf(bridgeWorkflowId('notification:intents'))) === 'two',
+  );
+});
+
+test('I30 a version without a deployment is refused', () => {
+  expect(() => slot.config({ NOTIFICATION_WORKER_BUILD_ID: 'one' })).toThrow(ConfigError);
+});

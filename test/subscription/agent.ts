@@ -1,0 +1,266 @@
+/**
+ * The service with the role subscription and routers of its own, for tests of its engine. The token is registered and
+ * verified at the router directly and put into its row, so that the engine is tested without the token's operations.
+ */
+import { randomBytes } from 'node:crypto';
+import { createNotificationRouter } from '../../activities/subscription/router/http.ts';
+import type { RouterAddress } from '../../activities/subscription/router/ports.ts';
+import { dhSecret } from '../../activities/subscription/router/signing.ts';
+import { tokenKeyContext } from '../../activities/subscription/gate.ts';
+import { createKeyBox } from '../../api/key-box.ts';
+import type { Service } from '../../workers/service.ts';
+import type {
+  Command,
+  CommandKind,
+  CreatedConnection,
+  NewConnection,
+  Pool,
+  PoolWorkerState,
+  SupervisorState,
+} from '../../workflows/subscription/contract.ts';
+import {
+  COMMAND_SIGNAL,
+  CREATE_CONNECTIONS_UPDATE,
+  MAX_NEW_CONNECTIONS,
+  SUBSCRIPTION_STATE_QUERY,
+  SUBSCRIPTION_TASK_QUEUE,
+  SUPERVISOR_WORKFLOW,
+  poolWorkerWorkflowId,
+  supervisorWorkflowId,
+} from '../../workflows/subscription/contract.ts';
+import { newRegistration } from './router-agent.ts';
+import type { Routers } from './routers.ts';
+import { codeIn, pushesTo, startRouters } from './routers.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, takeSlot } from '../harness.ts';
+
+export const AGENT = 'default';
+const KEY = randomBytes(32);
+export const KEY_BOX = createKeyBox([{ id: 'test', key: KEY }]);
+
+/** Everything that waits, waits briefly. */
+export const QUICK: Record<string, string> = {
+  NOTIFICATION_ROLES: 'subscription',
+  NOTIFICATION_SUBSCRIPTION_KEYS: `test:${KEY.toString('base64')}`,
+  NOTIFICATION_SUBSCRIPTION_RETRY_FIRST: '50ms',
+  NOTIFICATION_SUBSCRIPTION_RETRY_CONSTANT_FOR: '250ms',
+  NOTIFICATION_SUBSCRIPTION_RETRY_MAX: '500ms',
+  NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: '2s',
+  NOTIFICATION_SUBSCRIPTION_CONNECT_TIMEOUT: '2s',
+};
+
+/** A record, as its row has it. */
+export interface RecordRow {
+  conn_id: string;
+  user_id: number;
+  smp_host: string | null;
+  smp_port: number | null;
+  smp_ntf_id: string | null;
+  ntf_host: string;
+  ntf_port: number;
+  ntf_sub_id: string | null;
+  status: string;
+  ntf_action: string | null;
+  smp_action: string | null;
+  /** Epoch ms. */
+  action_ms: number | null;
+  ntf_failed: boolean;
+  smp_failed: boolean;
+}
+
+/** An event, as its row has it. */
+export interface EventRow {
+  kind: string;
+  errors: { connId: string; error: string }[];
+  offers_restart: boolean;
+}
+
+export type SubscriptionAgent = Awaited<ReturnType<typeof takeSubscriptionAgent>>;
+
+/** Takes a slot and starts routers; the service is started by `start`. */
+export async function takeSubscriptionAgent(
+  options: { smp?: number; ntf?: number; smpVersion?: number } = {},
+) {
+  const { smp = 1, ntf = 1, smpVersion } = options;
+  const slot: Slot = await takeSlot();
+  const routers: Routers = await startRouters({
+    smp,
+    ntf,
+    ...(smpVersion === undefined ? {} : { smpOptions: { version: smpVersion } }),
+  });
+  const notifications = createNotificationRouter();
+  const supervisor = slot.client.workflow.getHandle(supervisorWorkflowId(AGENT));
+
+  const rows = async <Row>(sql: string, values: unknown[] = []): Promise<Row[]> =>
+    (await slot.db.query(sql, values)).rows as Row[];
+
+  const records = (): Promise<RecordRow[]> =>
+    rows<RecordRow>(`
+      SELECT *, round(extract(epoch FROM action_ts) * 1000)::float8 AS action_ms
+        FROM subscriptions.ntf_subscriptions ORDER BY conn_id`);
+
+  async function create(connections: readonly NewConnection[], agentId = AGENT): Promise<string[]> {
+    const handle = slot.client.workflow.getHandle(supervisorWorkflowId(agentId));
+    const made: CreatedConnection[] = [];
+    for (let start = 0; start < connections.length; start += MAX_NEW_CONNECTIONS) {
+      const part = connections.slice(start, start + MAX_NEW_CONNECTIONS);
+      made.push(
+        ...(await handle.executeUpdate<CreatedConnection[], [object]>(CREATE_CONNECTIONS_UPDATE, {
+          args: [{ connections: part }],
+        })),
+      );
+    }
+    return made.map((one) => {
+      if ('error' in one) throw new Error(one.error);
+      return one.connId;
+    });
+  }
+
+  return {
+    slot,
+    routers,
+    supervisor,
+    rows,
+    records,
+    env: QUICK,
+    start: (env: Record<string, string> = {}): Promise<Service> =>
+      slot.startService({ ...QUICK, ...env }, { ntfServers: routers.ntf.map(({ address }) => address) }),
+
+    /** Registers and verifies a token at a router, and saves it as active. */
+    async activateToken(router = 0, agentId = AGENT): Promise<string> {
+      const { address } = routers.ntf[router]!;
+      const { device, auth, dh } = newRegistration();
+      const answer = await notifications.registerToken({ address, device, auth, dhPublicKey: dh.publicKey });
+      if (!answer.ok) throw new Error(answer.error.code);
+      const { tokenId, routerDhPublicKey } = answer.value;
+      const secret = dhSecret(routerDhPublicKey, dh.privateKey);
+      const push = await eventually('the verification push', async () =>
+        pushesTo(routers.sink, device.token, 'verification').at(-1),
+      );
+      const verified = await notifications.verifyToken(
+        { address, tokenId, privateKey: auth.privateKey },
+        codeIn(push, secret)!,
+      );
+      if (!verified.ok) throw new Error(verified.error.code);
+      await slot.db.query('INSERT INTO subscriptions.agents (agent_id) VALUES ($1) ON CONFLICT DO NOTHING', [
+        agentId,
+      ]);
+      await slot.db.query(
+        `INSERT INTO subscriptions.ntf_servers (agent_id, host, port, key_hash) VALUES ($1, $2, $3, $4)
+         ON CONFLICT DO NOTHING`,
+        [agentId, address.host, address.port, address.keyHash],
+      );
+      await slot.db.query('DELETE FROM subscriptions.ntf_tokens WHERE agent_id = $1', [agentId]);
+      await slot.db.query(
+        `INSERT INTO subscriptions.ntf_tokens
+                (agent_id, provider, device_token, host, port, token_id, auth_public_key, auth_private_key,
+                 dh_public_key, dh_private_key, status, action, mode)
+         VALUES ($1, 'AT', $2, $3, $4, $5, $6, $7, $8, $9, 'ACTIVE', 'CHECK', 'INSTANT')`,
+        [
+          agentId,
+          KEY_BOX.seal(Buffer.from(device.token, 'utf8'), `ntf_tokens.device_token:${agentId}`),
+          address.host,
+          address.port,
+          tokenId,
+          auth.publicKey.toString('base64url'),
+          KEY_BOX.seal(auth.privateKey, tokenKeyContext(agentId)),
+          dh.publicKey.toString('base64url'),
+          KEY_BOX.seal(dh.privateKey, `ntf_tokens.dh_private_key:${agentId}`),
+        ],
+      );
+      return tokenId;
+    },
+
+    create,
+
+    /** Connections spread over the messaging routers, and over two users. */
+    createMany: (count: number, agentId = AGENT) =>
+      create(
+        Array.from({ length: count }, (_, index) => ({
+          userId: 1 + (index % 2),
+          server: routers.smp[index % routers.smp.length]!.address,
+        })),
+        agentId,
+      ),
+
+    /** Starts the supervisor of another agent than the configured one. */
+    async startAgent(agentId: string): Promise<void> {
+      await slot.client.workflow.start(SUPERVISOR_WORKFLOW, {
+        workflowId: supervisorWorkflowId(agentId),
+        taskQueue: SUBSCRIPTION_TASK_QUEUE,
+        args: [agentId],
+      });
+    },
+
+    async command(kind: CommandKind, connIds?: string[], agentId = AGENT): Promise<void> {
+      const command: Command = { kind, ...(connIds === undefined ? {} : { connIds }) };
+      await slot.client.workflow.signalWithStart(SUPERVISOR_WORKFLOW, {
+        workflowId: supervisorWorkflowId(agentId),
+        taskQueue: SUBSCRIPTION_TASK_QUEUE,
+        args: [agentId],
+        signal: COMMAND_SIGNAL,
+        signalArgs: [command],
+      });
+    },
+
+    update: <Result>(name: string, argument?: object): Promise<Result> =>
+      argument === undefined
+        ? supervisor.executeUpdate<Result, []>(name)
+        : supervisor.executeUpdate<Result, [object]>(name, { args: [argument] }),
+
+    state: (): Promise<SupervisorState> => supervisor.query<SupervisorState>(SUBSCRIPTION_STATE_QUERY),
+
+    worker: (pool: Pool, { host, port }: RouterAddress) =>
+      slot.client.workflow.getHandle(poolWorkerWorkflowId({ agentId: AGENT, pool, server: { host, port } })),
+
+    workerState(pool: Pool, address: RouterAddress): Promise<PoolWorkerState> {
+      return this.worker(pool, address).query<PoolWorkerState>(SUBSCRIPTION_STATE_QUERY);
+    },
+
+    async record(connId: string): Promise<RecordRow | undefined> {
+      return (await records()).find((row) => row.conn_id === connId);
+    },
+
+    /** Waits until every one of these (default: every connection that is not deleted) has a subscription. */
+    active: (connIds?: readonly string[], limitMs?: number): Promise<RecordRow[]> =>
+      eventually(
+        'all subscriptions to be created',
+        async () => {
+          const all = await records();
+          const wanted =
+            connIds ??
+            (
+              await rows<{ conn_id: string }>(
+                'SELECT conn_id FROM subscriptions.connections WHERE NOT is_deleted AND enable_ntfs IS NOT FALSE',
+              )
+            ).map(({ conn_id }) => conn_id);
+          const byId = new Map(all.map((row) => [row.conn_id, row]));
+          const missing = wanted.filter((connId) => {
+            const row = byId.get(connId);
+            return !(row?.status.startsWith('CREATED ') && row.ntf_action === 'C');
+          });
+          if (missing.length === 0) return all;
+          throw new Error(
+            `${missing.length} of ${wanted.length} are not, such as ${JSON.stringify(byId.get(missing[0]!))}`,
+          );
+        },
+        limitMs,
+      ),
+
+    events: (): Promise<EventRow[]> =>
+      rows<EventRow>('SELECT kind, errors, offers_restart FROM subscriptions.events ORDER BY event_id'),
+
+    /** Waits until every command that was given is carried out. */
+    idle: (): Promise<SupervisorState> =>
+      eventually('the supervisor to be idle', async () => {
+        const state = await supervisor.query<SupervisorState>(SUBSCRIPTION_STATE_QUERY);
+        return state.queue.length === 0 && !state.current && state;
+      }),
+
+    async release(): Promise<void> {
+      await slot.release();
+      await notifications.close();
+      await routers.stop();
+    },
+  };
+}

@@ -1,0 +1,228 @@
+/** Changes of connections by their agent, and a process that dies after each step of them. */
+import type { WorkflowUpdateHandle } from '@temporalio/client';
+import {
+  CLOSE_UPDATE,
+  CONNECTIONS_SUBSCRIBED_UPDATE,
+  DELETE_CONNECTIONS_UPDATE,
+  ONLINE_SIGNAL,
+  OPEN_UPDATE,
+  PAUSE_SIGNAL,
+  RESUME_SIGNAL,
+  ROTATE_QUEUE_UPDATE,
+  TOGGLE_CONNECTIONS_UPDATE,
+} from '../../workflows/subscription/contract.ts';
+import type { CrashWalk } from '../crash-walk.ts';
+import { answerTo, createCrashWalk, isAtRest } from '../crash-walk.ts';
+import { eventually } from '../harness.ts';
+import type { SubscriptionAgent } from './agent.ts';
+import { AGENT, takeSubscriptionAgent } from './agent.ts';
+import { agreement } from './agreement.ts';
+
+const CONNECTIONS = 40;
+
+let agent: SubscriptionAgent;
+let walk: CrashWalk;
+/** Connections with which nothing has been done yet. */
+let untouched: string[];
+/** Queues of which nobody but their routers knows. */
+let mostUnused = 0;
+beforeAll(async () => {
+  // An older router makes queues without a notifier, so that none of those that nobody knows has one.
+  agent = await takeSubscriptionAgent({ smp: 2, smpVersion: 16 });
+  const { address } = agent.routers.ntf[0]!;
+  walk = createCrashWalk(agent.slot, {
+    ...agent.env,
+    NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: `${address.host}:${address.port}#${address.keyHash}`,
+    NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: '30s',
+    // Each process sweeps at its start as well.
+    NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL: '30s',
+  });
+  await walk.survivor();
+  await agent.activateToken();
+  untouched = await agent.createMany(CONNECTIONS);
+  await agent.active(undefined, 120_000);
+}, 180_000);
+afterAll(async () => {
+  await walk.release();
+  await agent.release();
+});
+
+const next = (): string => untouched.shift()!;
+const toggle = (connId: string, enable: boolean): Promise<unknown> =>
+  agent.update(TOGGLE_CONNECTIONS_UPDATE, { connIds: [connId], enable });
+/** Whatever is asked from now on comes after it. */
+const accepted = (name: string, argument: object = {}): Promise<WorkflowUpdateHandle<unknown>> =>
+  agent.supervisor.startUpdate<unknown, [object]>(name, { args: [argument], waitForStage: 'ACCEPTED' });
+const flagsOf = (connIds: readonly string[]) =>
+  agent.rows<{ conn_id: string; enable_ntfs: boolean | null; is_subscribed: boolean }>(
+    'SELECT conn_id, enable_ntfs, is_subscribed FROM subscriptions.connections WHERE conn_id = ANY($1)',
+    [connIds],
+  );
+
+test('N1 N13 N14 a process that dies after any step of switching notifications: they are as was asked last', async () => {
+  const off: string[] = [];
+  const on: string[] = [];
+  const answers: Promise<unknown>[] = [];
+  const putOff = async () => {
+    const connId = next();
+    off.push(connId);
+    const answer = toggle(connId, false);
+    answers.push(answer);
+    return answerTo(answer);
+  };
+  const putBoth = (name: string, field: string) => async () => {
+    const connId = next();
+    on.push(connId);
+    const first = await accepted(name, { connIds: [connId], [field]: false });
+    const both = Promise.all([first.result(), agent.update(name, { connIds: [connId], [field]: true })]);
+    answers.push(both);
+    return answerTo(both);
+  };
+  const putRemoval = async () => {
+    const connId = next();
+    off.push(connId);
+    answers.push(toggle(connId, false));
+    return async () => {
+      const isRemoved = (await agent.record(connId)) === undefined;
+      const workers = agent.routers.smp.map(({ address }) => agent.worker('ntf-smp', address));
+      return isRemoved && (await Promise.all(workers.map(isAtRest))).every(Boolean);
+    };
+  };
+  const kills = {
+    toggled: await walk.through('toggleConnections', putOff, 3),
+    toggledTwice: await walk.through('toggleConnections', putBoth(TOGGLE_CONNECTIONS_UPDATE, 'enable'), 3),
+    subscribed: await walk.through(
+      'setSubscribed',
+      putBoth(CONNECTIONS_SUBSCRIBED_UPDATE, 'isSubscribed'),
+      3,
+    ),
+    removed: await walk.through('runDeletes', putRemoval, 5),
+  };
+  console.info(`processes that died: ${JSON.stringify(kills)}`);
+  expect(kills).toMatchObject({ toggled: 1, toggledTwice: 1, subscribed: 1 });
+  // The credentials here, those on the router, the record.
+  expect(kills.removed).toBe(3);
+
+  await walk.survivor();
+  await Promise.all(answers);
+  await agreement(agent, 0);
+  const flags = await flagsOf([...off, ...on]);
+  expect(flags.map(({ conn_id }) => conn_id).sort()).toEqual([...off, ...on].sort());
+  for (const { conn_id: connId, enable_ntfs: isEnabled, is_subscribed: isSubscribed } of flags) {
+    expect({ isEnabled: isEnabled !== false, isSubscribed }).toEqual({
+      isEnabled: on.includes(connId),
+      isSubscribed: true,
+    });
+  }
+  expect(await agent.events()).toEqual([]);
+}, 480_000);
+
+test('N1 N13 a process that dies after any step of deleting and rotating: no queue, notifier or record is left over', async () => {
+  const deleted: string[] = [];
+  /** With the ports of their new routers. */
+  const rotated = new Map<string, number>();
+  const putDeletion = async () => {
+    const connId = next();
+    deleted.push(connId);
+    return answerTo(agent.update(DELETE_CONNECTIONS_UPDATE, { connIds: [connId] }));
+  };
+  const rotate = (): Promise<unknown> => {
+    const connId = next();
+    const server = agent.routers.smp[rotated.size % 2]!.address;
+    rotated.set(connId, server.port);
+    return agent.update(ROTATE_QUEUE_UPDATE, { connId, server });
+  };
+  const allRotated = () =>
+    eventually(
+      'all queues to be rotated',
+      async () => {
+        const rows = await agent.rows<{ conn_id: string; port: number }>(
+          `SELECT conn_id, port FROM subscriptions.rcv_queues
+            WHERE conn_id = ANY($1) AND NOT is_deleted AND replaced_queue_id IS NOT NULL`,
+          [[...rotated.keys()]],
+        );
+        expect(new Map(rows.map(({ conn_id, port }) => [conn_id, port]))).toEqual(
+          new Map([...rotated].sort()),
+        );
+        return true;
+      },
+      120_000,
+    );
+  // One that dies of each of its steps has no attempts left, and its client hears only of that.
+  let isDone: (() => Promise<boolean>) | undefined;
+  const putOnce = async () => (isDone ??= answerTo(rotate()));
+
+  const kills = {
+    deleted: await walk.through('deleteConnections', putDeletion, 3),
+    removed: await walk.through('removeQueues', putDeletion, 4),
+    rotated: await walk.through('rotateQueue', async () => answerTo(rotate()), 5),
+    unlucky: 0,
+  };
+  await allRotated();
+  kills.unlucky = await walk.through('rotateQueue', putOnce, 3);
+  console.info(`processes that died: ${JSON.stringify(kills)}`);
+  expect(kills.deleted).toBe(1);
+  // A sweep may have been there first.
+  expect(kills.removed).toBeGreaterThanOrEqual(1);
+  // The router's row, the queue on the router, the queue here.
+  expect(kills.rotated).toBe(3);
+  expect(kills.unlucky).toBe(3);
+
+  await walk.survivor();
+  await allRotated();
+  // Of those that died of the answer in which a queue came.
+  mostUnused = kills.rotated + kills.unlucky;
+  const left = await agreement(agent, mostUnused);
+  const ids = left.map(({ conn_id }) => conn_id);
+  expect(deleted.filter((connId) => ids.includes(connId))).toEqual([]);
+  expect(await agent.events()).toEqual([]);
+}, 480_000);
+
+test('N13 a process that dies after any step of closing or suspending an agent: it works in the end, as was asked last', async () => {
+  const answers: Promise<unknown>[] = [];
+  const putClosing = async () => {
+    // Something for the workers to be cut off from.
+    answers.push(toggle(next(), false));
+    const first = await accepted(CLOSE_UPDATE);
+    const both = Promise.all([first.result(), agent.update(OPEN_UPDATE)]);
+    answers.push(both);
+    return answerTo(both);
+  };
+  let isSuspended = false;
+  const suspend = async () => {
+    await agent.supervisor.signal(isSuspended ? PAUSE_SIGNAL : RESUME_SIGNAL);
+    await agent.supervisor.signal(ONLINE_SIGNAL, !isSuspended);
+  };
+  const putSuspension = async () => {
+    isSuspended = !isSuspended;
+    await suspend();
+    answers.push(toggle(next(), false));
+    return async () => {
+      const { isPaused } = await agent.state();
+      return isPaused === isSuspended && (await isAtRest(agent.supervisor));
+    };
+  };
+  const kills = {
+    // The row, and the first of those that are told.
+    closed: await walk.through('setOpen', putClosing, 2),
+    suspended: await walk.through('suspend', putSuspension, 2),
+  };
+  console.info(`processes that died: ${JSON.stringify(kills)}`);
+  expect(kills).toEqual({ closed: 2, suspended: 2 });
+
+  isSuspended = false;
+  await suspend();
+  await walk.survivor();
+  await Promise.all(answers);
+  expect((await agreement(agent, mostUnused)).length).toBeGreaterThan(0);
+  const [row] = await agent.rows<object>(
+    'SELECT is_open, is_paused, is_online FROM subscriptions.agents WHERE agent_id = $1',
+    [AGENT],
+  );
+  expect(row).toEqual({ is_open: true, is_paused: false, is_online: true });
+  expect(await agent.state()).toMatchObject({ isOpen: true, isPaused: false, isOnline: true });
+  // And goes on working.
+  const [made] = await agent.createMany(1);
+  await agent.active([made!], 120_000);
+  expect(await agent.events()).toEqual([]);
+}, 480_000);

@@ -1,0 +1,139 @@
+/** Messages to connections of an agent, and the pushes that they lead to. */
+import { readPush } from '../../activities/subscription/push.ts';
+import type { MessagingRouterStandIn } from '../../dev/stand-ins/subscription/messaging-router.ts';
+import type { NotificationRouterStandIn } from '../../dev/stand-ins/subscription/notification-router.ts';
+import type { RecordedDevicePush } from '../../dev/stand-ins/subscription/push-sink.ts';
+import type {
+  CreateConnections,
+  CreatedConnection,
+  NewConnection,
+} from '../../workflows/subscription/contract.ts';
+import {
+  COMMAND_SIGNAL,
+  CREATE_CONNECTIONS_UPDATE,
+  SUBSCRIPTION_TASK_QUEUE,
+  SUPERVISOR_WORKFLOW,
+  TOGGLE_CONNECTIONS_UPDATE,
+  supervisorWorkflowId,
+} from '../../workflows/subscription/contract.ts';
+import { eventually } from '../harness.ts';
+import { pushesTo } from './routers.ts';
+import { AGENT, KEY_BOX } from './agent.ts';
+import type { TokenAgent } from './token-agent.ts';
+
+export interface Message {
+  connId: string;
+  messageId: string;
+  at: number;
+}
+
+/** Longer than a task that a stopped worker has taken along is waited for. */
+const HEARD_LIMIT_MS = 60_000;
+
+interface QueueRow {
+  port: number;
+  snd_id: string;
+  ntf_id: string | null;
+}
+
+/** @param routers all that the agent's queues may be on, and its token. */
+export function messagesOf(
+  agent: TokenAgent,
+  agentId = AGENT,
+  routers: { smp: MessagingRouterStandIn[]; ntf: NotificationRouterStandIn[] } = agent.routers,
+) {
+  const { slot } = agent;
+  const supervisor = slot.client.workflow.getHandle(supervisorWorkflowId(agentId));
+
+  /** The queues of a connection that are in use, the primary one first. */
+  async function queuesOf(connId: string): Promise<QueueRow[]> {
+    const { rows } = await slot.db.query<QueueRow>(
+      `SELECT port, snd_id, ntf_id FROM subscriptions.rcv_queues
+        WHERE agent_id = $1 AND conn_id = $2 AND NOT is_deleted
+        ORDER BY is_primary DESC, replaced_queue_id`,
+      [agentId, connId],
+    );
+    return rows;
+  }
+
+  const routerOf = ({ port }: QueueRow) => routers.smp.find(({ address }) => address.port === port)!;
+
+  async function messagesIn({ data }: RecordedDevicePush): Promise<Message[] | undefined> {
+    const { nonce = '', message = '' } = data;
+    return readPush({ db: slot.db, keyBox: KEY_BOX }, agentId, { nonce, message });
+  }
+
+  return {
+    /** Starts the supervisor if need be. */
+    async create(connections: NewConnection[]): Promise<string[]> {
+      await slot.client.workflow.signalWithStart(SUPERVISOR_WORKFLOW, {
+        workflowId: supervisorWorkflowId(agentId),
+        taskQueue: SUBSCRIPTION_TASK_QUEUE,
+        args: [agentId],
+        signal: COMMAND_SIGNAL,
+        signalArgs: [{ kind: 'create', connIds: ['none'] }],
+      });
+      const made = await supervisor.executeUpdate<CreatedConnection[], [CreateConnections]>(
+        CREATE_CONNECTIONS_UPDATE,
+        { args: [{ connections }] },
+      );
+      return made.map((one) => {
+        if ('error' in one) throw new Error(one.error);
+        return one.connId;
+      });
+    },
+
+    toggle: (connIds: string[], enable: boolean) =>
+      supervisor.executeUpdate(TOGGLE_CONNECTIONS_UPDATE, { args: [{ connIds, enable }] }),
+
+    queuesOf,
+
+    /** A peer sends. */
+    async send(connId: string): Promise<Message> {
+      const [queue] = await queuesOf(connId);
+      const { messageId, at } = routerOf(queue!).send(queue!.snd_id, `to ${connId}`);
+      return { connId, messageId, at };
+    },
+
+    /** Waits until the notification router hears of messages to these. */
+    heard: (connIds: readonly string[]) =>
+      eventually(
+        'the notification router to listen to every queue',
+        async () => {
+          const active = routers.ntf
+            .flatMap((router) => router.subscriptions())
+            .filter(({ status, router, notifierId }) => {
+              const listening = routers.smp.find(({ address }) => address.port === router.port);
+              return status === 'ACTIVE' && listening?.subscribed().includes(notifierId);
+            });
+          const heard = new Set(active.map(({ notifierId }) => notifierId));
+          const queues = await Promise.all(connIds.map(queuesOf));
+          return queues.every(([queue]) => queue?.ntf_id && heard.has(queue.ntf_id));
+        },
+        HEARD_LIMIT_MS,
+      ),
+
+    /** Waits for the push that names this message, with its connection and time. */
+    async pushed(message: Message, device: { token: string }): Promise<void> {
+      const named = await eventually('the push of the message', async () => {
+        // The newest ones are the likely ones.
+        for (const push of pushesTo(agent.routers.sink, device.token, 'message').toReversed()) {
+          const named = (await messagesIn(push))?.find(({ messageId }) => messageId === message.messageId);
+          if (named) return named;
+        }
+        return undefined;
+      });
+      expect(named).toEqual(message);
+    },
+
+    /** How many pushes about messages a device has got. */
+    count: (device: { token: string }): number =>
+      pushesTo(agent.routers.sink, device.token, 'message').length,
+
+    /** Whether a push ever named this message. */
+    async isPushed({ messageId }: Message, device: { token: string }): Promise<boolean> {
+      const lists = await Promise.all(pushesTo(agent.routers.sink, device.token, 'message').map(messagesIn));
+      return lists.some((list) => list?.some((message) => message.messageId === messageId));
+    },
+  };
+}

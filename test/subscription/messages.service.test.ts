@@ -1,0 +1,210 @@
+/** Scenarios 12 to 19 of the lifecycle: messages arrive for connections, and pushes for the device that is to know. */
+import type { NewConnection } from '../../workflows/subscription/contract.ts';
+import { ROTATE_QUEUE_UPDATE } from '../../workflows/subscription/contract.ts';
+import type { Service } from '../../workers/service.ts';
+import { eventually } from '../harness.ts';
+import { messagesOf } from './message-agent.ts';
+import { newDevice } from './router-agent.ts';
+import type { TokenAgent, Tokens } from './token-agent.ts';
+import { takeTokenAgent } from './token-agent.ts';
+
+/** A worker that was stopped with a task in its hand is waited for up to its heartbeat time-out. */
+jest.setTimeout(120_000);
+
+let agent: TokenAgent;
+let service: Service;
+
+beforeAll(async () => {
+  agent = await takeTokenAgent({ smp: 2, ntf: 2 });
+  service = await agent.startWith([firstNtf().address]);
+});
+afterEach(async () => {
+  await Promise.all([...agent.routers.smp, ...agent.routers.ntf].map((router) => router.start()));
+});
+afterAll(() => agent.release());
+
+const firstNtf = () => agent.routers.ntf[0]!;
+const secondNtf = () => agent.routers.ntf[1]!;
+const connectionOn = (router: number): NewConnection => ({
+  userId: 1,
+  server: agent.routers.smp[router]!.address,
+});
+
+/** An agent of its own for each test, verified and with connections that are listened to. */
+async function start(name: string, connections = [connectionOn(0)]) {
+  const tokens: Tokens = agent.tokensOf(name);
+  const messages = messagesOf(agent, name);
+  await agent.activate(tokens, 'INSTANT');
+  const connIds = await messages.create(connections);
+  await messages.heard(connIds);
+  return { tokens, messages, connIds, connId: connIds[0]!, device: tokens.device };
+}
+
+async function restart(servers: Parameters<TokenAgent['startWith']>[0]): Promise<void> {
+  await service.stop();
+  service = await agent.startWith(servers);
+}
+
+test('N17 scenario 12 two agents, a push for each message each way, none extra', async () => {
+  const [one, other] = await Promise.all([start('scenario-12a'), start('scenario-12b')]);
+  for (let step = 1; step <= 4; step++) {
+    for (const { messages, connId, device } of [one, other]) {
+      await messages.pushed(await messages.send(connId), device);
+      expect(messages.count(device)).toBe(step);
+    }
+  }
+});
+
+test('N9 N17 scenario 13 pushes with INSTANT, none with PERIODIC, none without a token', async () => {
+  const { tokens, messages, connId, device } = await start('scenario-13');
+  const witness = await start('scenario-13-witness');
+  /** Whoever is listened to has heard of what was sent before. */
+  const isQuiet = async (): Promise<void> => {
+    const message = await messages.send(connId);
+    await witness.messages.pushed(await witness.messages.send(witness.connId), witness.device);
+    expect(await messages.isPushed(message, device)).toBe(false);
+  };
+  const isUnsubscribed = () =>
+    eventually(
+      'the end of the subscription',
+      async () => (await messages.queuesOf(connId))[0]!.ntf_id === null,
+    );
+
+  await messages.pushed(await messages.send(connId), device);
+  await tokens.register(device, 'PERIODIC');
+  await isUnsubscribed();
+  await isQuiet();
+  await tokens.register(device, 'INSTANT');
+  await messages.heard([connId]);
+  await messages.pushed(await messages.send(connId), device);
+  await tokens.delete();
+  await isUnsubscribed();
+  await isQuiet();
+  await agent.activate(tokens, 'INSTANT');
+  await messages.heard([connId]);
+  await messages.pushed(await messages.send(connId), device);
+});
+
+test('N17 scenario 14 another device takes the token over, and gets all pushes from then on', async () => {
+  const { tokens, messages, connId, device } = await start('scenario-14');
+  await messages.pushed(await messages.send(connId), device);
+  const other = newDevice();
+  await restart([firstNtf().address]);
+  await agent.activate(tokens, 'INSTANT', other);
+
+  for (const count of [1, 2]) {
+    await messages.pushed(await messages.send(connId), other);
+    expect(messages.count(other)).toBe(count);
+  }
+  expect(messages.count(device)).toBe(1);
+});
+
+test('N17 scenario 15 the notification router restarts, and what arrived meanwhile is pushed', async () => {
+  const { messages, connId, device } = await start('scenario-15');
+  await firstNtf().stop();
+  await firstNtf().start();
+  await messages.heard([connId]);
+  await messages.pushed(await messages.send(connId), device);
+
+  await firstNtf().stop();
+  // A notification into a connection that only seems to be there would be lost, as on any network.
+  const [queue] = await messages.queuesOf(connId);
+  await eventually(
+    'the messaging router to notice',
+    async () => !agent.routers.smp[0]!.subscribed().includes(queue!.ntf_id!),
+  );
+  const meanwhile = await messages.send(connId);
+  expect(await messages.isPushed(meanwhile, device)).toBe(false);
+  const stored = agent.routers.smp[0]!.queues().find(({ senderId }) => senderId === queue!.snd_id);
+  expect(stored!.messages.at(-1)!.messageId).toBe(meanwhile.messageId);
+  await Promise.all(agent.routers.smp.map((router) => router.stop()));
+  await Promise.all(agent.routers.smp.map((router) => router.start()));
+  await firstNtf().start();
+  await messages.pushed(meanwhile, device);
+});
+
+test('N17 scenario 16 a messaging router restarts, and pushes resume', async () => {
+  const { messages, connId, device } = await start('scenario-16');
+  await agent.routers.smp[0]!.stop();
+  await eventually('the notification router to notice', async () =>
+    firstNtf()
+      .subscriptions()
+      .every(
+        ({ status, router }) => router.port !== agent.routers.smp[0]!.address.port || status !== 'ACTIVE',
+      ),
+  );
+  await agent.routers.smp[0]!.start();
+  await messages.heard([connId]);
+
+  await messages.pushed(await messages.send(connId), device);
+});
+
+test('N17 scenario 16 50 connections over two messaging routers that restart', async () => {
+  const connections = Array.from({ length: 50 }, (_, index) => connectionOn(index % 2));
+  const { messages, connIds, device } = await start('scenario-16-50', connections);
+  await Promise.all(agent.routers.smp.map((router) => router.stop()));
+  await Promise.all(agent.routers.smp.map((router) => router.start()));
+  await messages.heard(connIds);
+
+  for (const connId of connIds) await messages.pushed(await messages.send(connId), device);
+  const subscribed = firstNtf().subscriptions();
+  const queues = await Promise.all(connIds.map((connId) => messages.queuesOf(connId)));
+  for (const [queue] of queues) {
+    expect(subscribed.filter(({ notifierId }) => notifierId === queue!.ntf_id).length).toBe(1);
+  }
+});
+
+test.each([
+  ['the same messaging router', 0],
+  ['another messaging router', 1],
+])('N17 scenario 17 the queue of a connection is replaced by one on %s', async (_where, router) => {
+  const name = `scenario-17-${router}`;
+  const { messages, connId, device } = await start(name);
+  await messages.pushed(await messages.send(connId), device);
+  const [before] = await messages.queuesOf(connId);
+  const supervisor = agent.slot.client.workflow.getHandle(`subscription/${name}`);
+  await supervisor.executeUpdate(ROTATE_QUEUE_UPDATE, {
+    args: [{ connId, server: agent.routers.smp[router]!.address }],
+  });
+  await messages.heard([connId]);
+
+  const [after] = await messages.queuesOf(connId);
+  expect(after!.snd_id).not.toBe(before!.snd_id);
+  expect(after!.port).toBe(agent.routers.smp[router]!.address.port);
+  await messages.pushed(await messages.send(connId), device);
+});
+
+describe('another list of notification routers', () => {
+  afterEach(() => restart([firstNtf().address]));
+
+  test('N12 N17 scenario 18 a token that is taken over stays where it is, for old and new connections', async () => {
+    const { tokens, messages, connId } = await start('scenario-18');
+    await secondNtf().stop();
+    await restart([secondNtf().address]);
+    const device = newDevice();
+    await agent.activate(tokens, 'INSTANT', device);
+    const [added] = await messages.create([connectionOn(1)]);
+    await messages.heard([connId, added!]);
+
+    expect((await tokens.row())!.port).toBe(firstNtf().address.port);
+    for (const one of [connId, added!]) await messages.pushed(await messages.send(one), device);
+  });
+
+  test('N12 N17 scenario 19 a token that is made anew is on the new server, for old and new connections', async () => {
+    const { tokens, messages, connId, device } = await start('scenario-19');
+    await tokens.delete();
+    await restart([secondNtf().address]);
+    await agent.activate(tokens, 'INSTANT');
+    await eventually('the old token to be forgotten', async () =>
+      firstNtf()
+        .tokens()
+        .every((token) => token.device.token !== device.token),
+    );
+    await firstNtf().stop();
+    const [added] = await messages.create([connectionOn(1)]);
+    await messages.heard([connId, added!]);
+
+    expect((await tokens.row())!.port).toBe(secondNtf().address.port);
+    for (const one of [connId, added!]) await messages.pushed(await messages.send(one), device);
+  });
+});

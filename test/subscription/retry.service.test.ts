@@ -1,0 +1,203 @@
+/** What becomes of items that fail: for now, for good, and when something else than an item fails. */
+import { eventually } from '../harness.ts';
+import type { SubscriptionAgent } from './agent.ts';
+import { takeSubscriptionAgent } from './agent.ts';
+
+let agent: SubscriptionAgent;
+beforeAll(async () => {
+  // Of a version that makes queues without notifiers, so that keys are asked for.
+  agent = await takeSubscriptionAgent({ smp: 3, smpVersion: 16 });
+  await agent.start();
+  await agent.activateToken();
+});
+afterAll(() => agent.release());
+afterEach(async () => {
+  for (const router of [...agent.routers.smp, ...agent.routers.ntf]) router.heal();
+  await agent.rows('DELETE FROM subscriptions.events');
+});
+
+const smp = (index = 0) => agent.routers.smp[index]!;
+const ntf = () => agent.routers.ntf[0]!;
+
+/** Sizes of the batches so far, of one operation. */
+function batchSizes(router: { calls: readonly { op: string; batch: number }[] }, op: string): number[] {
+  const sizes = new Map<number, number>();
+  for (const call of router.calls) {
+    if (call.op === op) sizes.set(call.batch, (sizes.get(call.batch) ?? 0) + 1);
+  }
+  return [...sizes.values()];
+}
+
+test('N2 N6 N17 scenario 26: of five creations two succeed, one is given up, and exactly two are tried again', async () => {
+  // Keys first, so that the notifiers are known when the creations come.
+  ntf().fail({ failure: { kind: 'reset' }, subject: 'SNEW' });
+  const server = smp().address;
+  const connIds = await agent.create(Array.from({ length: 5 }, () => ({ userId: 1, server })));
+  const keyed = await eventually('the keys', async () => {
+    const rows = (await agent.records()).filter(({ conn_id }) => connIds.includes(conn_id));
+    return rows.length === 5 && rows.every(({ status }) => status === 'KEY') && rows;
+  });
+  const [refused, ...slow] = [keyed[1]!, keyed[2]!, keyed[4]!];
+  ntf().heal();
+  ntf().fail({ failure: { kind: 'error', code: 'AUTH' }, subject: `SNEW ${refused.smp_ntf_id}` });
+  for (const row of slow) {
+    ntf().fail({ failure: { kind: 'silence' }, subject: `SNEW ${row.smp_ntf_id}`, times: 1 });
+  }
+  await eventually('the refusal', async () => (await agent.events()).length > 0);
+
+  const rows = new Map((await agent.records()).map((row) => [row.conn_id, row]));
+  for (const { conn_id } of [keyed[0]!, keyed[3]!]) {
+    expect(rows.get(conn_id)).toMatchObject({ status: 'CREATED NEW', ntf_action: 'C' });
+  }
+  expect(rows.get(refused.conn_id)).toMatchObject({
+    status: 'KEY',
+    ntf_action: null,
+    smp_action: null,
+    action_ms: null,
+  });
+  expect(await agent.events()).toEqual([
+    { kind: 'ERRS', errors: [{ connId: refused.conn_id, error: 'NTF AUTH' }], offers_restart: false },
+  ]);
+  const created = new Set(connIds.filter((connId) => connId !== refused.conn_id));
+  await agent.active([...created]);
+  const notifiers = slow.map(({ smp_ntf_id }) => smp_ntf_id!).sort();
+  const batches = [...new Set(ntf().calls.map(({ batch }) => batch))].map((batch) =>
+    ntf()
+      .calls.filter((call) => call.batch === batch && call.op === 'SNEW')
+      .flatMap(({ subjects }) => subjects.filter((subject) => notifiers.includes(subject)))
+      .sort(),
+  );
+  expect(batches.at(-1)).toEqual(notifiers);
+  expect(ntf().batches.at(-1)!.size).toBe(2);
+
+  // Only a new command brings the one that was given up back: from the key on.
+  ntf().heal();
+  await agent.command('create', [refused.conn_id]);
+  await agent.active([refused.conn_id]);
+  expect((await agent.record(refused.conn_id))!.smp_ntf_id).not.toBe(refused.smp_ntf_id);
+});
+
+test('N2 delays grow as they should, and a list that waits holds up its own server only', async () => {
+  smp(1).fail({ failure: { kind: 'reset' }, subject: 'NKEY' });
+  const [waiting] = await agent.create([{ userId: 1, server: smp(1).address }]);
+  const state = await eventually('the fourth attempt', async () => {
+    const found = await agent.workerState('ntf-smp', smp(1).address);
+    return found.doing === 'retrying' && found.attempt >= 4 && found;
+  });
+  expect(state).toMatchObject({ kind: 'smp-key', remaining: 1 });
+
+  const [behind] = await agent.create([{ userId: 1, server: smp(1).address }]);
+  const [elsewhere] = await agent.create([{ userId: 1, server: smp(2).address }]);
+  await agent.active([elsewhere!]);
+  expect(await agent.record(behind!)).toMatchObject({ status: 'NEW', smp_action: 'K' });
+  await eventually(
+    'the eleventh attempt',
+    async () => (await agent.workerState('ntf-smp', smp(1).address)).attempt >= 11,
+  );
+  const at = smp(1)
+    .calls.filter(({ op }) => op === 'NKEY')
+    .map((call) => call.at);
+  const gaps = at.slice(1).map((time, index) => time - at[index]!);
+  // 50 ms while less than 250 ms were slept, then half as long again each time; whole ms, rounded up.
+  const least = [50, 50, 50, 50, 50, 75, 112, 168, 253];
+  expect(least.map((ms, index) => gaps[index]! >= ms)).toEqual(least.map(() => true));
+  smp(1).heal();
+  await agent.active([waiting!, behind!]);
+  expect(await agent.events()).toEqual([]);
+});
+
+test('N2 a list in retry goes on in the next run of its workflow when the history has grown', async () => {
+  smp(1).fail({ failure: { kind: 'reset' }, subject: 'NKEY' });
+  const [connId] = await agent.create([{ userId: 1, server: smp(1).address }]);
+  const handle = agent.worker('ntf-smp', smp(1).address);
+  const { runId } = await eventually('its worker', () => handle.describe());
+  const before = await eventually(
+    'the next run to go on with it',
+    async () => {
+      if ((await handle.describe()).runId === runId) return undefined;
+      const state = await agent.workerState('ntf-smp', smp(1).address);
+      return state.attempt > 10 && state;
+    },
+    60_000,
+  );
+  expect(before).toMatchObject({ kind: 'smp-key', remaining: 1 });
+  const { historyLength } = await agent.slot.client.workflow.getHandle(handle.workflowId, runId).describe();
+  expect(historyLength).toBeLessThan(430);
+  smp(1).heal();
+  await agent.active([connId!]);
+  expect(await agent.events()).toEqual([]);
+}, 120_000);
+
+test('N1 N17 scenario 31: 151 on one server are two batches, one on another is one; a worker for each, at once', async () => {
+  const [busy, quiet] = [smp(1), smp(2)];
+  const setToken = (status: string) =>
+    agent.rows('UPDATE subscriptions.ntf_tokens SET status = $1', [status]);
+  // With the gate closed they wait for a command for all of them.
+  await setToken('REGISTERED');
+  const connIds = [
+    ...(await agent.create(Array.from({ length: 100 }, () => ({ userId: 1, server: busy.address })))),
+    ...(await agent.create(Array.from({ length: 51 }, () => ({ userId: 1, server: busy.address })))),
+    ...(await agent.create([{ userId: 1, server: quiet.address }])),
+  ];
+  expect(await agent.record(connIds[0]!)).toBeUndefined();
+  await setToken('ACTIVE');
+  const before = [batchSizes(busy, 'NKEY').length, batchSizes(quiet, 'NKEY').length];
+  busy.fail({ failure: { kind: 'silence' }, subject: 'NKEY' });
+  await agent.command('create');
+  await agent.active([connIds.at(-1)!]);
+  // The other worker has come to its end while this one is waiting for its first batch.
+  const state = await eventually('the first batch to be under way', async () => {
+    const { doing, remaining } = await agent.workerState('ntf-smp', busy.address);
+    return doing === 'working' && batchSizes(busy, 'NKEY').length > before[0]! && { doing, remaining };
+  });
+  expect(state).toEqual({ doing: 'working', remaining: 150 });
+  const unanswered = batchSizes(busy, 'NKEY').slice(before[0]);
+  busy.heal();
+  await agent.active(connIds, 60_000);
+  expect(new Set(unanswered)).toEqual(new Set([150]));
+  expect(batchSizes(busy, 'NKEY').slice(before[0]! + unanswered.length)).toEqual([150, 1]);
+  expect(batchSizes(quiet, 'NKEY').slice(before[1])).toEqual([1]);
+  expect(Math.max(...batchSizes(ntf(), 'SNEW'))).toBeLessThanOrEqual(150);
+  const running = agent.slot.client.workflow.list({
+    query: "WorkflowType = 'subscriptionWorker' AND ExecutionStatus = 'Running'",
+  });
+  const ids: string[] = [];
+  for await (const { workflowId } of running) ids.push(workflowId);
+  expect(new Set(ids).size).toBe(ids.length);
+}, 120_000);
+
+test('N2 a worker that dies goes on four times in a minute, and starts again when it is woken after the fifth', async () => {
+  // Within one clock minute.
+  await eventually('a minute with some time left', async () => new Date().getSeconds() < 40, 30_000);
+  const { address } = ntf();
+  // A token whose key does not open: nothing that an item could be blamed for.
+  const [token] = await agent.rows<{ auth_private_key: Buffer }>('SELECT * FROM subscriptions.ntf_tokens');
+  await agent.rows("UPDATE subscriptions.ntf_tokens SET auth_private_key = 'broken'");
+  const [connId] = await agent.create([{ userId: 1, server: smp().address }]);
+  await eventually(
+    'the fifth death',
+    async () => (await agent.events()).some(({ kind }) => kind === 'ERR CRITICAL'),
+    40_000,
+  );
+  const events = await agent.events();
+  expect(events.map(({ kind, offers_restart: offers }) => [kind, offers])).toEqual([
+    ['ERR INTERNAL', false],
+    ['ERR INTERNAL', false],
+    ['ERR INTERNAL', false],
+    ['ERR INTERNAL', false],
+    ['ERR CRITICAL', true],
+  ]);
+  expect(events[0]!.errors[0]).toMatchObject({
+    connId: '',
+    error: expect.stringContaining('ntf-ntf 127.0.0.1'),
+  });
+  await eventually(
+    'its end',
+    async () => (await agent.worker('ntf-ntf', address).describe()).status.name === 'COMPLETED',
+  );
+  expect(await agent.record(connId!)).toMatchObject({ status: 'KEY', ntf_action: 'N' });
+
+  await agent.rows('UPDATE subscriptions.ntf_tokens SET auth_private_key = $1', [token!.auth_private_key]);
+  await agent.update('replay');
+  await agent.active([connId!]);
+}, 120_000);

@@ -1,0 +1,182 @@
+/** An agent that speaks to stand-in routers through the adapter alone, without rows and workflows. */
+import { randomBytes } from 'node:crypto';
+import {
+  createMessagingRouter,
+  createNotificationRouter,
+} from '../../activities/subscription/router/http.ts';
+import type {
+  DeviceToken,
+  KeyPair,
+  QueueRef,
+  RouterResult,
+  TokenRef,
+} from '../../activities/subscription/router/ports.ts';
+import { dhSecret, generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/signing.ts';
+import type { MessagingRouterStandIn } from '../../dev/stand-ins/subscription/messaging-router.ts';
+import type { NotificationRouterStandIn } from '../../dev/stand-ins/subscription/notification-router.ts';
+import { eventually } from '../harness.ts';
+import type { QueueKeys, RawClient, Routers } from './routers.ts';
+import {
+  codeIn,
+  messagesIn,
+  metaIn,
+  newQueueKeys,
+  openRawClient,
+  pushesTo,
+  startRouters,
+} from './routers.ts';
+
+/** The way of a device to a token. */
+export interface Registration {
+  device: DeviceToken;
+  auth: KeyPair;
+  dh: KeyPair;
+}
+
+export interface RegisteredToken extends Registration {
+  ref: TokenRef;
+  secret: Buffer;
+}
+
+export interface NotifiedQueue {
+  keys: QueueKeys;
+  ref: QueueRef;
+  senderId: string;
+  notifierId: string;
+  secret: Buffer;
+}
+
+export const newDevice = (): DeviceToken => ({ provider: 'AT', token: randomBytes(32).toString('hex') });
+
+export const newRegistration = (device = newDevice()): Registration => ({
+  device,
+  auth: generateAuthKeys(),
+  dh: generateDhKeys(),
+});
+
+export function valueOf<T>(result: RouterResult<T> | undefined): T {
+  if (!result?.ok) throw new Error(JSON.stringify(result));
+  return result.value;
+}
+
+/** `ok`, or source and code of the error. */
+export const outcomeOf = (result: RouterResult<unknown> | undefined): string =>
+  result?.ok ? 'ok' : `${result?.error.source} ${result?.error.code}`;
+
+export type RouterAgent = Awaited<ReturnType<typeof startRouterAgent>>;
+
+/** Starts one router of each kind, and the agent. */
+export async function startRouterAgent() {
+  const routers: Routers = await startRouters();
+  const smp: MessagingRouterStandIn = routers.smp[0]!;
+  const ntf: NotificationRouterStandIn = routers.ntf[0]!;
+  const messaging = createMessagingRouter();
+  const notifications = createNotificationRouter();
+  const rawClients: RawClient[] = [];
+
+  const tnew = ({ device, auth, dh }: Registration) =>
+    notifications.registerToken({ address: ntf.address, device, auth, dhPublicKey: dh.publicKey });
+
+  async function register(registration = newRegistration()): Promise<RegisteredToken> {
+    const { tokenId, routerDhPublicKey } = valueOf(await tnew(registration));
+    return {
+      ...registration,
+      ref: { address: ntf.address, tokenId, privateKey: registration.auth.privateKey },
+      secret: dhSecret(routerDhPublicKey, registration.dh.privateKey),
+    };
+  }
+
+  /** The code of the newest verification push, of which there are to be so many. */
+  async function pushedCode({ device, secret }: RegisteredToken, count = 1): Promise<Buffer> {
+    const pushes = await eventually('the verification push', async () => {
+      const all = pushesTo(routers.sink, device.token, 'verification');
+      return all.length >= count && all;
+    });
+    expect(pushes.length).toBe(count);
+    return codeIn(pushes.at(-1)!, secret)!;
+  }
+
+  async function activate(token: RegisteredToken): Promise<void> {
+    valueOf(await notifications.verifyToken(token.ref, await pushedCode(token)));
+  }
+
+  /** A queue with a notifier: made with it, or given it by NKEY. */
+  async function makeQueue(by: 'NEW' | 'NKEY' = 'NEW'): Promise<NotifiedQueue> {
+    const keys = newQueueKeys();
+    const notifierKeys = {
+      notifierPublicKey: keys.notifier.publicKey,
+      recipientDhPublicKey: keys.dh.publicKey,
+    };
+    const { recipientId, senderId, notifier } = valueOf(
+      await messaging.createQueue({
+        address: smp.address,
+        recipientPublicKey: keys.recipient.publicKey,
+        recipientPrivateKey: keys.recipient.privateKey,
+        ...(by === 'NEW' ? { notifier: notifierKeys } : {}),
+      }),
+    );
+    const recipientPrivateKey = keys.recipient.privateKey;
+    const ref: QueueRef = { address: smp.address, userId: 1, connId: 'c', recipientId, recipientPrivateKey };
+    const nkey = async () =>
+      (await messaging.createNotifierKeys([{ queue: ref, ...notifierKeys }]))[0]?.result;
+    const { notifierId, routerDhPublicKey } = notifier ?? valueOf(await nkey());
+    return { keys, ref, senderId, notifierId, secret: dhSecret(routerDhPublicKey, keys.dh.privateKey) };
+  }
+
+  async function snew(
+    { ref }: { ref: TokenRef },
+    { keys, notifierId }: NotifiedQueue,
+  ): Promise<RouterResult<string>> {
+    const notifierPrivateKey = keys.notifier.privateKey;
+    const request = { messagingRouter: smp.address, notifierId, notifierPrivateKey };
+    return (await notifications.createSubscriptions(ref, [request]))[0]!;
+  }
+
+  const statusOf = async (token: RegisteredToken, subscriptionId: string): Promise<string> =>
+    valueOf((await notifications.checkSubscriptions(token.ref, [subscriptionId]))[0]);
+
+  return {
+    routers,
+    smp,
+    ntf,
+    sink: routers.sink,
+    messaging,
+    notifications,
+    tnew,
+    register,
+    pushedCode,
+    activate,
+    makeQueue,
+    snew,
+    statusOf,
+    reaches: (token: RegisteredToken, subscriptionId: string, status: string) =>
+      eventually(
+        `the subscription to be ${status}`,
+        async () => (await statusOf(token, subscriptionId)) === status,
+      ),
+    /** Waits for the push that is about this message. */
+    pushedMessage: (token: RegisteredToken, queue: NotifiedQueue, messageId: string) =>
+      eventually('the push of a message', async () =>
+        pushesTo(routers.sink, token.device.token, 'message').find((push) =>
+          messagesIn(push, token.secret).some(
+            (message) =>
+              message.notifierId === queue.notifierId &&
+              metaIn(message, queue.secret)?.messageId === messageId,
+          ),
+        ),
+      ),
+    async rawClient(protocol: 'smp' | 'ntf'): Promise<RawClient> {
+      const client = await openRawClient(protocol, (protocol === 'smp' ? smp : ntf).address);
+      rawClients.push(client);
+      return client;
+    },
+    async stop() {
+      await Promise.all([
+        messaging.close(),
+        notifications.close(),
+        ...rawClients.map((client) => client.close()),
+      ]);
+      await routers.stop();
+    },
+  };
+}

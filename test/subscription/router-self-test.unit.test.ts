@@ -1,0 +1,51 @@
+/** Scenario 10 of the lifecycle: whether a notification router works, tried without a device. */
+import { createNotificationRouter } from '../../activities/subscription/router/http.ts';
+import { selfTest } from '../../activities/subscription/router/self-test.ts';
+import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
+import type { NotificationRouterStandIn } from '../../dev/stand-ins/subscription/notification-router.ts';
+import type { Routers } from './routers.ts';
+import { startRouters } from './routers.ts';
+
+const router = createNotificationRouter();
+let routers: Routers;
+let first: NotificationRouterStandIn;
+
+beforeEach(async () => {
+  routers = await startRouters({ smp: 0 });
+  first = routers.ntf[0]!;
+});
+afterEach(() => routers.stop());
+afterAll(() => router.close());
+
+test('N17 scenario 10 it makes a token without a device and deletes it', async () => {
+  const before = first.tokens().length;
+
+  expect(await selfTest(router, first.address)).toBeUndefined();
+  expect(first.tokens().length).toBe(before);
+  expect(first.calls.slice(-3).map(({ op }) => op)).toEqual(['PING', 'TNEW', 'TDEL']);
+});
+
+test('N17 scenario 10 another certificate is found out at once', async () => {
+  const other = await startMessagingRouter();
+  const address = { ...first.address, keyHash: other.address.keyHash };
+  await other.stop();
+  const calls = first.calls.length;
+
+  expect(await selfTest(router, address)).toEqual({
+    step: 'connect',
+    error: { source: 'BROKER', code: 'NETWORK', detail: 'unknown CA' },
+  });
+  expect(first.calls.length).toBe(calls);
+});
+
+test.each([
+  ['TNEW', 'create'],
+  ['TDEL', 'delete'],
+])('N17 scenario 10 a router that fails at %s is found out at the step %s', async (subject, step) => {
+  first.fail({ failure: { kind: 'error', code: 'INTERNAL' }, subject });
+
+  expect(await selfTest(router, first.address)).toEqual({
+    step,
+    error: { source: 'NTF', code: 'INTERNAL' },
+  });
+});

@@ -1,0 +1,193 @@
+/** The rules of subscriptions that are arithmetic, as tables. */
+import fc from 'fast-check';
+import type { QueueFacts, RecordAction, RecordFacts } from '../../workflows/subscription/rules.ts';
+import {
+  actionOf,
+  bucketOf,
+  distinctServers,
+  freshRetry,
+  isStillSubscribed,
+  listsOf,
+  nextRetry,
+} from '../../workflows/subscription/rules.ts';
+
+const SMP = { host: 'smp.example', port: 5_223 };
+const OTHER_PORT = { host: 'smp.example', port: 5_224 };
+const OTHER_HOST = { host: 'smp2.example', port: 5_223 };
+const NTF = { host: 'ntf.example', port: 443 };
+
+const queue = (notifierId?: string): QueueFacts => ({ server: SMP, ...(notifierId ? { notifierId } : {}) });
+const record = (facts: Partial<RecordFacts> = {}): RecordFacts => ({
+  smpServer: SMP,
+  ntfServer: NTF,
+  ...facts,
+});
+const ACTIONS: RecordAction[] = [
+  'smp-key',
+  'smp-delete',
+  'ntf-create',
+  'ntf-check',
+  'ntf-delete',
+  'ntf-rotate',
+];
+
+describe('the partition of a Create', () => {
+  test('N1 N17 scenario 24: no record is a new subscription, with credentials or without', () => {
+    expect(bucketOf(queue(), undefined)).toEqual({ bucket: 'new' });
+    expect(bucketOf(queue('n1'), undefined)).toEqual({ bucket: 'new' });
+  });
+
+  test.each([
+    ['another notifier id', queue('n1'), record({ notifierId: 'n2', action: 'ntf-check' })],
+    ['another port', queue('n1'), record({ notifierId: 'n1', smpServer: OTHER_PORT, action: 'ntf-check' })],
+    ['another host', queue('n1'), record({ notifierId: 'n1', smpServer: OTHER_HOST, action: 'ntf-create' })],
+    ['credentials of the queue alone', queue('n1'), record({ action: 'smp-key' })],
+    ['an id of the record alone', queue(), record({ notifierId: 'n1', action: 'ntf-check' })],
+    ['no action, with ids', queue('n1'), record({ notifierId: 'n1' })],
+    ['no action, without ids', queue(), record()],
+    ['an NTF delete', queue('n1'), record({ notifierId: 'n1', action: 'ntf-delete' })],
+    ['an NTF rotate', queue('n1'), record({ notifierId: 'n1', action: 'ntf-rotate' })],
+    ['an SMP delete', queue('n1'), record({ notifierId: 'n1', action: 'smp-delete' })],
+    ['an SMP delete without ids', queue(), record({ action: 'smp-delete' })],
+    // The worker of the queue's router would not find it.
+    ['a key on another router', queue(), record({ smpServer: OTHER_HOST, action: 'smp-key' })],
+    ['a creation on another router', queue(), record({ smpServer: OTHER_PORT, action: 'ntf-create' })],
+    ['a router whose row is gone', queue(), { ntfServer: NTF, action: 'smp-key' as const }],
+  ])('N1 N6 N17 scenario 24: %s is a reset', (_, facts, row) => {
+    expect(bucketOf(facts, row)).toEqual({ bucket: 'reset' });
+  });
+
+  test.each([
+    ['smp-key', 'ntf-smp', SMP],
+    ['ntf-create', 'ntf-ntf', NTF],
+    ['ntf-check', 'ntf-ntf', NTF],
+  ] as const)('N1 N17 scenario 24: %s goes on, with its worker', (action, pool, server) => {
+    for (const id of ['n1', undefined]) {
+      const row = record({ action, ...(id ? { notifierId: id } : {}) });
+      expect(bucketOf(queue(id), row)).toEqual({ bucket: 'continue', pool, server });
+    }
+  });
+
+  test('N1 N17 scenario 24: another fingerprint alone is no mismatch', () => {
+    const row = record({ action: 'smp-key', smpServer: { ...SMP, keyHash: 'of-the-record' } as typeof SMP });
+    const facts: QueueFacts = { server: { ...SMP, keyHash: 'of-the-queue' } as typeof SMP };
+    expect(bucketOf(facts, row)).toMatchObject({ bucket: 'continue', pool: 'ntf-smp' });
+  });
+
+  test('N1 only what agrees and has something live to do goes on, whatever else there is', () => {
+    const id = fc.option(fc.constantFrom('n1', 'n2'), { nil: undefined });
+    const server = fc.constantFrom(SMP, OTHER_PORT, OTHER_HOST);
+    const action = fc.option(fc.constantFrom(...ACTIONS), { nil: undefined });
+    fc.assert(
+      fc.property(id, server, id, server, action, (queueId, queueServer, recordId, recordServer, next) => {
+        const bucket = bucketOf(
+          { server: queueServer, ...(queueId ? { notifierId: queueId } : {}) },
+          {
+            smpServer: recordServer,
+            ntfServer: NTF,
+            ...(recordId ? { notifierId: recordId } : {}),
+            ...(next ? { action: next } : {}),
+          },
+        );
+        const agrees =
+          queueId === recordId &&
+          queueServer.host === recordServer.host &&
+          queueServer.port === recordServer.port;
+        const isLive = next === 'smp-key' || next === 'ntf-create' || next === 'ntf-check';
+        expect(bucket.bucket === 'continue').toBe(agrees && isLive);
+      }),
+    );
+  });
+});
+
+describe('an action in two columns', () => {
+  const NOW = 1;
+  test.each([
+    ['N', null, NOW, 'ntf-create'],
+    ['C', null, NOW, 'ntf-check'],
+    ['D', null, NOW, 'ntf-delete'],
+    ['R', null, NOW, 'ntf-rotate'],
+    [null, 'K', NOW, 'smp-key'],
+    [null, 'D', NOW, 'smp-delete'],
+    [null, null, null, undefined],
+    [null, null, NOW, undefined],
+    ['C', null, null, undefined],
+    [null, 'K', null, undefined],
+    ['C', 'K', NOW, undefined],
+  ])('N14 NTF %s, SMP %s, time %s is %s', (ntf, smp, ts, action) => {
+    expect(actionOf(ntf, smp, ts)).toBe(action);
+  });
+});
+
+describe('the lists of a round', () => {
+  test('N2 are worked off in one order: keys, deletes; creates, checks, deletes, rotates', () => {
+    const items = [...ACTIONS].reverse().map((kind, index) => ({ id: String(index), kind }));
+    const two = [...items, { id: 'last', kind: 'ntf-create' as const }];
+    expect(listsOf(two)).toEqual([
+      { kind: 'smp-key', ids: ['5'] },
+      { kind: 'smp-delete', ids: ['4'] },
+      { kind: 'ntf-create', ids: ['3', 'last'] },
+      { kind: 'ntf-check', ids: ['2'] },
+      { kind: 'ntf-delete', ids: ['1'] },
+      { kind: 'ntf-rotate', ids: ['0'] },
+    ]);
+    expect(listsOf([])).toEqual([]);
+  });
+
+  test('N1 servers are woken once each, in an order that is always the same', () => {
+    const servers = [OTHER_PORT, SMP, OTHER_HOST, SMP];
+    expect(distinctServers(servers)).toEqual([SMP, OTHER_PORT, OTHER_HOST]);
+    expect(distinctServers([...servers].reverse())).toEqual([SMP, OTHER_PORT, OTHER_HOST]);
+  });
+});
+
+describe('the delays of a retry', () => {
+  const delaysOf = (pace: Parameters<typeof freshRetry>[0], count: number): number[] => {
+    const delays: number[] = [];
+    let retry = freshRetry(pace);
+    for (let index = 0; index < count; index += 1) {
+      delays.push(retry.delayUs);
+      retry = nextRetry(retry, pace);
+    }
+    return delays;
+  };
+
+  test('N2 are 2 s until 10 s were slept, then half as long again each time, in whole microseconds, up to 180 s', () => {
+    expect(delaysOf({ firstMs: 2_000, constantForMs: 10_000, maxMs: 180_000 }, 18)).toEqual([
+      2_000_000, 2_000_000, 2_000_000, 2_000_000, 2_000_000, 3_000_000, 4_500_000, 6_750_000, 10_125_000,
+      15_187_500, 22_781_250, 34_171_875, 51_257_812, 76_886_718, 115_330_077, 172_995_115, 180_000_000,
+      180_000_000,
+    ]);
+  });
+
+  test('N2 never shrink, never exceed the longest, and count their attempts', () => {
+    const ms = fc.integer({ min: 1, max: 600_000 });
+    fc.assert(
+      fc.property(ms, ms, ms, (firstMs, constantForMs, more) => {
+        const pace = { firstMs, constantForMs, maxMs: firstMs + more };
+        const delays = delaysOf(pace, 60);
+        expect([...delays].sort((one, other) => one - other)).toEqual(delays);
+        expect(delays.at(-1)).toBeLessThanOrEqual(pace.maxMs * 1_000);
+        expect(nextRetry(freshRetry(pace), pace).attempts).toBe(1);
+      }),
+    );
+  });
+});
+
+describe('the answer to a check', () => {
+  test.each([
+    ['NEW', true],
+    ['PENDING', true],
+    ['ACTIVE', true],
+    ['INACTIVE', true],
+    ['SERVICE', true],
+    ['END', false],
+    ['DELETED', false],
+    ['AUTH', false],
+    ['ERR something else', false],
+    ['ERR ACTIVE', false],
+    ['', false],
+  ])('N4 N17 scenario 30: %s means that the subscription stays: %s', (status, stays) => {
+    expect(isStillSubscribed(status)).toBe(stays);
+  });
+});

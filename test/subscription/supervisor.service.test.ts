@@ -1,0 +1,350 @@
+/** Commands: what lets them pass, in which order they are carried out, and what finds work that nobody was told of. */
+import { createSubscriptionCommands } from '../../activities/subscription/commands.ts';
+import { createLogger } from '../../workers/logger.ts';
+import type { AgentState, SweepOutcome } from '../../workflows/subscription/contract.ts';
+import {
+  CLOSE_UPDATE,
+  FLUSH_AND_SMP_DELETE_SIGNAL,
+  OPEN_UPDATE,
+  REPLAY_UPDATE,
+  SWEEP_SCHEDULE_ID,
+} from '../../workflows/subscription/contract.ts';
+import { eventually } from '../harness.ts';
+import type { SubscriptionAgent } from './agent.ts';
+import { AGENT, KEY_BOX, takeSubscriptionAgent } from './agent.ts';
+
+const EVENTS = 'notification:subscription-events';
+
+let agent: SubscriptionAgent;
+let commands: ReturnType<typeof createSubscriptionCommands>;
+beforeAll(async () => {
+  agent = await takeSubscriptionAgent({ smp: 2, smpVersion: 16 });
+  await agent.start();
+  await agent.activateToken();
+  const log = createLogger('silent');
+  commands = createSubscriptionCommands({ db: agent.slot.db, workflows: agent.slot.client.workflow, log });
+});
+afterAll(() => agent.release());
+afterEach(async () => {
+  for (const router of [...agent.routers.smp, ...agent.routers.ntf]) router.heal();
+  await setToken('ACTIVE', 'INSTANT');
+});
+
+const smp = (index = 0) => agent.routers.smp[index]!;
+const ntf = () => agent.routers.ntf[0]!;
+const server = () => smp().address;
+const setToken = (status: string, mode: string | null) =>
+  agent.rows('UPDATE subscriptions.ntf_tokens SET status = $1, mode = $2', [status, mode]);
+
+/** A connection without a record: made while nothing could pass the gate. */
+async function createWithoutRecord(): Promise<string> {
+  await setToken('REGISTERED', 'INSTANT');
+  const [connId] = await agent.create([{ userId: 1, server: server() }]);
+  await setToken('ACTIVE', 'INSTANT');
+  return connId!;
+}
+
+const keysAskedFor = () => smp().calls.filter(({ op }) => op === 'NKEY').length;
+
+test.each([
+  ['REGISTERED', 'INSTANT'],
+  ['CONFIRMED', 'INSTANT'],
+  ['EXPIRED', 'INSTANT'],
+  ['ACTIVE', 'PERIODIC'],
+  ['ACTIVE', null],
+])('N9 N17 scenario 25: with a token that is %s and %s no command passes', async (status, mode) => {
+  const connId = await createWithoutRecord();
+  await setToken(status, mode);
+  const { done } = await agent.idle();
+  const list = { connIds: [connId] };
+  expect(await agent.update('toggleConnections', { ...list, enable: false })).toMatchObject({
+    changed: 1,
+    commanded: [],
+  });
+  expect(await agent.update('toggleConnections', { ...list, enable: true })).toMatchObject({
+    changed: 1,
+    commanded: [],
+  });
+  expect(await agent.update('connectionsSubscribed', { ...list, isSubscribed: true })).toMatchObject({
+    commanded: [],
+  });
+  expect(await commands.send(AGENT, 'create', [connId])).toBe(false);
+  expect(await commands.send(AGENT, 'smp-delete', [connId])).toBe(false);
+  expect((await agent.idle()).done).toBe(done);
+  expect(await agent.record(connId)).toBeUndefined();
+  // A deletion does: the connection is gone, whatever the token is.
+  await agent.update('deleteConnections', list);
+  await eventually('the deletion', async () => (await agent.idle()).done === done + 1);
+});
+
+test('N9 N17 scenario 25: without a token a Create that waits writes nothing, and still wakes who goes on', async () => {
+  const fresh = await createWithoutRecord();
+  const givenUp = await createWithoutRecord();
+  const goingOn = await createWithoutRecord();
+  await commands.send(AGENT, 'create', [givenUp, goingOn]);
+  await agent.active([givenUp, goingOn]);
+  await agent.idle();
+  await agent.rows(
+    `UPDATE subscriptions.ntf_subscriptions SET ntf_action = NULL, smp_action = NULL, action_ts = NULL
+      WHERE conn_id = $1`,
+    [givenUp],
+  );
+  const saved = await agent.rows('DELETE FROM subscriptions.ntf_tokens RETURNING *');
+  await eventually(
+    'the worker to be waiting',
+    async () => (await agent.workerState('ntf-ntf', ntf().address)).doing === 'waiting',
+  );
+  const handle = agent.worker('ntf-ntf', ntf().address);
+  const { historyLength } = await handle.describe();
+  await agent.command('create', [fresh, givenUp, goingOn]);
+  await agent.idle();
+  expect(await agent.record(fresh)).toBeUndefined();
+  expect(await agent.record(givenUp)).toMatchObject({
+    ntf_action: null,
+    smp_action: null,
+    status: 'CREATED NEW',
+  });
+  await eventually(
+    'the worker to be woken',
+    async () => (await handle.describe()).historyLength > historyLength,
+  );
+  expect(await agent.record(goingOn)).toMatchObject({ ntf_action: 'C' });
+
+  const [row] = saved as Record<string, unknown>[];
+  const columns = Object.keys(row!);
+  await agent.slot.db.query(
+    `INSERT INTO subscriptions.ntf_tokens (${columns.join()}) VALUES (${columns.map((_, index) => `$${index + 1}`).join()})`,
+    Object.values(row!),
+  );
+  await commands.createAll(AGENT);
+  await agent.active([fresh, givenUp, goingOn]);
+});
+
+test('N1 commands are carried out one at a time, in the order in which they came', async () => {
+  const connId = await createWithoutRecord();
+  await commands.send(AGENT, 'create', [connId]);
+  await agent.active([connId]);
+  await agent.supervisor.signal('pause');
+  await eventually('the pause', async () => (await agent.state()).isPaused);
+  await commands.send(AGENT, 'smp-delete', [connId]);
+  await commands.send(AGENT, 'create', [connId]);
+  const waiting = await eventually('both to wait', async () => {
+    const state = await agent.state();
+    return state.queue.length === 2 && state;
+  });
+  expect(waiting.queue.map(({ kind }) => kind)).toEqual(['smp-delete', 'create']);
+  const keys = keysAskedFor();
+  await agent.supervisor.signal('resume');
+  // The Create finds a record that is to be deleted, and starts it over.
+  await eventually('the new key', async () => keysAskedFor() > keys);
+  await agent.active([connId]);
+});
+
+test('N1 N14 a Create that meets a worker in the middle of its writing goes on from what that has written', async () => {
+  const connId = await createWithoutRecord();
+  // The real worker waits for an answer, and for its next attempt after that.
+  smp().fail({ failure: { kind: 'silence' }, subject: 'NKEY' });
+  const keys = keysAskedFor();
+  await commands.send(AGENT, 'create', [connId]);
+  await eventually('its call', async () => keysAskedFor() > keys);
+  await agent.idle();
+  // A worker that has its key, and is about to commit it.
+  const worker = await agent.slot.db.connect();
+  await worker.query('BEGIN');
+  await worker.query(
+    `UPDATE subscriptions.ntf_subscriptions
+        SET status = 'KEY', smp_ntf_id = 'made', ntf_action = 'N', smp_action = NULL WHERE conn_id = $1`,
+    [connId],
+  );
+  await worker.query(
+    `UPDATE subscriptions.rcv_queues
+        SET ntf_id = 'made', ntf_public_key = 'p', ntf_private_key = 'k', rcv_ntf_dh_secret = 's' WHERE conn_id = $1`,
+    [connId],
+  );
+  await commands.send(AGENT, 'create', [connId]);
+  await eventually('the command to wait for the record', async () => {
+    const waiting = await agent.rows(
+      "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+    );
+    return waiting.length > 0;
+  });
+  await worker.query('COMMIT');
+  worker.release();
+  await agent.idle();
+  expect(await agent.record(connId)).toMatchObject({ smp_ntf_id: 'made', smp_action: null });
+  await agent.update('deleteConnections', { connIds: [connId] });
+  await agent.idle();
+});
+
+test('N1 a flush forgets what waits, but no deletion, and then ends all subscriptions', async () => {
+  const [kept, deleted] = [await createWithoutRecord(), await createWithoutRecord()];
+  await commands.createAll(AGENT);
+  await agent.active([kept, deleted]);
+  await agent.idle();
+  await agent.supervisor.signal('pause');
+  await eventually('the pause', async () => (await agent.state()).isPaused);
+  const { done } = await agent.state();
+  await commands.send(AGENT, 'create', [kept]);
+  await agent.rows('UPDATE subscriptions.connections SET is_deleted = true WHERE conn_id = $1', [deleted]);
+  await commands.send(AGENT, 'delete-sub', [deleted]);
+  await commands.send(AGENT, 'smp-delete', [kept]);
+  await commands.flushAndSmpDeleteAll(AGENT);
+  await eventually('them to wait', async () => (await agent.state()).queue.length === 2);
+  expect((await agent.state()).queue).toEqual([
+    { kind: 'delete-sub', connIds: [deleted] },
+    { kind: 'smp-delete' },
+  ]);
+  await agent.supervisor.signal('resume');
+  await eventually('all records to go', async () => (await agent.records()).length === 0);
+  expect((await agent.idle()).done).toBe(done + 2);
+  await agent.supervisor.signal(FLUSH_AND_SMP_DELETE_SIGNAL, { connIds: 'nonsense' });
+  await agent.supervisor.signal('command', { kind: 'create', connIds: [] });
+  expect((await agent.idle()).done).toBe(done + 2);
+});
+
+test('N6 N16 errors reach the stream of clients once, with the connections that they are about', async () => {
+  await agent.rows('DELETE FROM subscriptions.events');
+  await agent.slot.redis.del(EVENTS);
+  const connId = await createWithoutRecord();
+  smp().fail({ failure: { kind: 'error', code: 'QUOTA' }, subject: 'NKEY', times: 1 });
+  await agent.command('create', [connId, 'unknown']);
+  const entries = await eventually('both events', async () => {
+    const found = await agent.slot.redis.xrange(EVENTS, '-', '+');
+    return found.length === 2 && found;
+  });
+  const fields = entries.map(([, list]) =>
+    Object.fromEntries(list.flatMap((value, index) => (index % 2 === 0 ? [[value, list[index + 1]!]] : []))),
+  );
+  expect(fields).toMatchObject([
+    { agent_id: AGENT, kind: 'ERRS', offers_restart: 'false' },
+    { agent_id: AGENT, kind: 'ERRS' },
+  ]);
+  expect(fields.map(({ errors_json: json }) => JSON.parse(json!) as object)).toEqual([
+    [{ connId: 'unknown', error: 'AGENT CONN NOT_FOUND: the connection has no queue' }],
+    [{ connId, error: expect.stringMatching(/^SMP QUOTA/) }],
+  ]);
+  // It is in the stream before its row says so.
+  await eventually(
+    'the events to be marked as relayed',
+    async () =>
+      (await agent.rows('SELECT 1 FROM subscriptions.events WHERE relayed_at IS NULL')).length === 0,
+  );
+  expect(await agent.record(connId)).toMatchObject({ status: 'NEW', smp_action: null, action_ms: null });
+});
+
+test('N16 events that Redis did not take are relayed by the next sweep', async () => {
+  await agent.slot.redis.set(EVENTS, 'not a stream');
+  await agent.command('create', ['unknown']);
+  await eventually(
+    'the event',
+    async () =>
+      (await agent.rows('SELECT 1 FROM subscriptions.events WHERE relayed_at IS NULL')).length === 1,
+  );
+  await agent.idle();
+  await agent.slot.redis.del(EVENTS);
+  await agent.slot.client.schedule.getHandle(SWEEP_SCHEDULE_ID).trigger();
+  await eventually('the relay', async () => (await agent.slot.redis.xlen(EVENTS)) === 1);
+});
+
+test('N3 N5 the sweep wakes a worker for what nobody was told of, and forgets deletions that are too old', async () => {
+  const [due, recordless] = [await createWithoutRecord(), await createWithoutRecord()];
+  await agent.slot.db.query(
+    `INSERT INTO subscriptions.ntf_subscriptions
+            (agent_id, conn_id, user_id, smp_host, smp_port, ntf_host, ntf_port, status, smp_action, action_ts)
+     VALUES ($1, $2, 1, $3, $4, $5, $6, 'NEW', 'K', now())`,
+    [AGENT, due, server().host, server().port, ntf().address.host, ntf().address.port],
+  );
+  const deletion = (days: number) =>
+    agent.slot.db.query(
+      `INSERT INTO subscriptions.ntf_tokens_to_delete
+              (agent_id, host, port, key_hash, token_id, private_key, created_at)
+       VALUES ($1, 'ntf.invalid', 443, 'h', 't', $2, now() - $3 * interval '1 day')`,
+      [AGENT, KEY_BOX.seal(Buffer.alloc(32, 1), `ntf_tokens_to_delete.private_key:${AGENT}/t`), days],
+    );
+  await deletion(20);
+  await deletion(22);
+  await agent.slot.client.schedule.getHandle(SWEEP_SCHEDULE_ID).trigger();
+  await agent.active([due, recordless]);
+  await eventually(
+    'the old one to go',
+    async () => (await agent.rows('SELECT 1 FROM subscriptions.ntf_tokens_to_delete')).length === 1,
+  );
+  const swept = await eventually('the sweep', async () =>
+    agent.slot.logs.findLast(
+      (line) => line.msg === 'subscriptions swept' && line['expiredTokenDeletions'] === 1,
+    ),
+  );
+  expect(swept).toMatchObject({ creates: 1 } satisfies Partial<SweepOutcome>);
+  await agent.rows('DELETE FROM subscriptions.ntf_tokens_to_delete');
+});
+
+test('N13 N17 scenario 40: closing in the middle of a batch ends all calls, writes nothing, and opening goes on', async () => {
+  const connIds = [await createWithoutRecord(), await createWithoutRecord()];
+  smp().fail({ failure: { kind: 'delay', ms: 1_500 }, subject: 'NKEY', times: 1 });
+  const keys = keysAskedFor();
+  await commands.send(AGENT, 'create', connIds);
+  await eventually('the batch to be under way', async () => keysAskedFor() > keys);
+  const before = await agent.records();
+  const closed = await agent.update<AgentState>(CLOSE_UPDATE);
+  expect(closed).toMatchObject({ isOpen: false });
+  expect(closed.workers).toBeGreaterThanOrEqual(1);
+  const calls = () => smp().calls.length + ntf().calls.length;
+  const callsAtClose = calls();
+  // Whoever asks now finds it closed.
+  await commands.send(AGENT, 'create', connIds);
+  await expect(agent.create([{ userId: 1, server: server() }])).rejects.toMatchObject({
+    cause: { message: 'agent default is closed' },
+  });
+  expect(await agent.update<AgentState>(REPLAY_UPDATE)).toMatchObject({ workers: 0 });
+  await eventually('the late answer', async () =>
+    smp()
+      .calls.slice(-2)
+      .every(({ answer }) => answer !== '-'),
+  );
+  const ended = agent.slot.client.workflow.list({
+    query: "WorkflowType = 'subscriptionWorker' AND ExecutionStatus = 'Running'",
+  });
+  for await (const { workflowId } of ended)
+    await agent.slot.client.workflow
+      .getHandle(workflowId)
+      .result()
+      .catch(() => undefined);
+  expect(calls()).toBe(callsAtClose);
+  expect(await agent.records()).toEqual(before);
+
+  expect(await agent.update<AgentState>(OPEN_UPDATE)).toMatchObject({
+    isOpen: true,
+    epoch: closed.epoch + 1,
+  });
+  await agent.active(connIds);
+  expect(keysAskedFor()).toBeGreaterThan(keys + connIds.length - 1);
+});
+
+test('N2 a paused agent leaves routers alone; one without a network waits, but not for ever', async () => {
+  const connId = await createWithoutRecord();
+  smp().fail({ failure: { kind: 'reset' }, subject: 'NKEY' });
+  await commands.send(AGENT, 'create', [connId]);
+  await eventually(
+    'an attempt',
+    async () => (await agent.workerState('ntf-smp', server())).doing === 'retrying',
+  );
+  await agent.supervisor.signal('pause');
+  await eventually(
+    'the worker to hear of it',
+    async () => (await agent.workerState('ntf-smp', server())).doing === 'suspended',
+  );
+  const keys = keysAskedFor();
+  smp().heal();
+  await agent.supervisor.signal('online', false);
+  await agent.supervisor.signal('resume');
+  const offline = await eventually('the worker to wait for a network', async () => {
+    const state = await agent.workerState('ntf-smp', server());
+    return state.nextDueMs !== undefined && state.doing === 'suspended' && state;
+  });
+  expect(offline.nextDueMs! - Date.now()).toBeGreaterThan(25 * 60_000);
+  expect(offline.nextDueMs! - Date.now()).toBeLessThanOrEqual(30 * 60_000);
+  expect(keysAskedFor()).toBe(keys);
+  await agent.supervisor.signal('online', true);
+  await agent.active([connId]);
+  expect(await agent.state()).toMatchObject({ isPaused: false, isOnline: true });
+});

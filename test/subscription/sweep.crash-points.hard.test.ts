@@ -1,0 +1,150 @@
+/** Commands of a supervisor, and the sweep behind them; and a process that dies after each step of them. */
+import { REPLAY_UPDATE, SWEEP_SCHEDULE_ID } from '../../workflows/subscription/contract.ts';
+import type { CrashWalk } from '../crash-walk.ts';
+import { answerTo, createCrashWalk, isAtRest } from '../crash-walk.ts';
+import { eventually } from '../harness.ts';
+import type { SubscriptionAgent } from './agent.ts';
+import { AGENT, takeSubscriptionAgent } from './agent.ts';
+import { agreement } from './agreement.ts';
+
+const CONNECTIONS = 40;
+
+let agent: SubscriptionAgent;
+let walk: CrashWalk;
+/** Connections with which nothing has been done yet. */
+let untouched: string[];
+beforeAll(async () => {
+  agent = await takeSubscriptionAgent({ smpVersion: 16 });
+  const { address } = agent.routers.ntf[0]!;
+  walk = createCrashWalk(agent.slot, {
+    ...agent.env,
+    NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: `${address.host}:${address.port}#${address.keyHash}`,
+    NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: '30s',
+    NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL: '2s',
+  });
+  await walk.survivor();
+  await agent.activateToken();
+  untouched = await agent.createMany(CONNECTIONS);
+  await agent.active(undefined, 120_000);
+}, 180_000);
+afterAll(async () => {
+  await walk.release();
+  await agent.release();
+});
+
+const next = (): string => untouched.shift()!;
+const created = async (): Promise<number> =>
+  (await agent.records()).filter(
+    ({ status, ntf_action }) => status.startsWith('CREATED ') && ntf_action === 'C',
+  ).length;
+/** What a process leaves that dies before it wakes somebody for it. */
+const forgetting = (connId: string): string => `
+  UPDATE subscriptions.ntf_subscriptions
+     SET smp_ntf_id = NULL, ntf_sub_id = NULL, status = 'NEW', ntf_action = NULL, smp_action = 'K', action_ts = now(),
+         generation = generation + 1
+   WHERE conn_id = '${connId}'`;
+
+test('N1 N13 a process that dies after any step of a command: it is carried out, and its workers are woken', async () => {
+  const putCommand = async () => {
+    const connId = next();
+    await agent.rows('DELETE FROM subscriptions.ntf_subscriptions WHERE conn_id = $1', [connId]);
+    await agent.command('create', [connId]);
+    return async () => {
+      const { queue, current } = await agent.state();
+      const isIdle = queue.length === 0 && !current;
+      return isIdle && (await created()) === CONNECTIONS;
+    };
+  };
+  const putReplay = async () => {
+    await agent.rows(forgetting(next()));
+    const isAnswered = answerTo(agent.update(REPLAY_UPDATE));
+    return async () => (await isAnswered()) && (await created()) === CONNECTIONS;
+  };
+  const kills = {
+    applied: await walk.through('applyCommand', putCommand, 4),
+    replayed: await walk.through('kickDue', putReplay, 3),
+    // Only those workers that could not be woken right away.
+    kicked: await walk.through('kickWorkers', putCommand, 3, { unheard: 'applyCommand' }),
+  };
+  console.info(`processes that died: ${JSON.stringify(kills)}`);
+  // The row, and a worker that is woken.
+  expect(kills.applied).toBe(2);
+  expect(kills.replayed).toBe(1);
+  expect(kills.kicked).toBe(1);
+
+  await walk.survivor();
+  expect(await agreement(agent, 0)).toHaveLength(CONNECTIONS);
+  expect(await agent.events()).toEqual([]);
+}, 480_000);
+
+test('N1 N13 N16 a process that dies after any step of a sweep: the next one does what is left of it', async () => {
+  const deleted: string[] = [];
+  const put = async () => {
+    await endDeadSweep();
+    const [unwoken, missing, gone] = [next(), next(), next()];
+    deleted.push(gone);
+    // In one transaction, so that one sweep has all of it to do.
+    await agent.slot.db.query(`
+      ${forgetting(unwoken)};
+      DELETE FROM subscriptions.ntf_subscriptions WHERE conn_id IN ('${missing}', '${gone}');
+      UPDATE subscriptions.connections SET is_deleted = true, is_subscribed = false WHERE conn_id = '${gone}';
+      UPDATE subscriptions.rcv_queues SET is_deleted = true WHERE conn_id = '${gone}';
+      INSERT INTO subscriptions.ntf_tokens_to_delete
+             (agent_id, host, port, key_hash, token_id, private_key, del_failed, created_at)
+      VALUES ('${AGENT}', 'gone.test', 443, '', '${gone}', '', true, now() - interval '22 days');
+      INSERT INTO subscriptions.events (agent_id, kind, errors, relayed_at)
+      VALUES ('${AGENT}', 'ERRS', '[{"connId": "${gone}", "error": "NTF NEW"}]', NULL),
+             ('${AGENT}', 'ERRS', '[{"connId": "${gone}", "error": "NTF OLD"}]', now() - interval '8 days');
+      INSERT INTO subscriptions.token_requests (request_id, agent_id, kind, created_at)
+      VALUES (gen_random_uuid(), '${AGENT}', 'check', now() - interval '25 hours')`);
+    return async () => (await isSwept()) && (await created()) === CONNECTIONS - deleted.length;
+  };
+  const kills = { swept: await walk.through('sweepSubscriptions', put, 9) };
+  console.info(`processes that died: ${JSON.stringify(kills)}`);
+  // A worker, a command, a queue on its router and here, the token, the event in the stream and here, what is old. A
+  // sweep that came in between may have done some of it.
+  expect(kills.swept).toBeGreaterThanOrEqual(6);
+
+  await walk.survivor();
+  await endDeadSweep();
+  const left = await agreement(agent, 0);
+  const all = left.map(({ conn_id }) => conn_id);
+  expect(all).toHaveLength(CONNECTIONS - deleted.length);
+  expect(deleted.filter((connId) => all.includes(connId))).toEqual([]);
+  await eventually('everything to be swept', isSwept, 120_000);
+  expect(await agent.events()).toEqual(
+    deleted.map((connId) => ({
+      kind: 'ERRS',
+      errors: [{ connId, error: 'NTF NEW' }],
+      offers_restart: false,
+    })),
+  );
+  // At least once each: who dies between the stream and the row tells it again.
+  const entries = await agent.slot.redis.xrange('notification:subscription-events', '-', '+');
+  const told = entries.map(([, fields]) => fields[fields.indexOf('errors_json') + 1]!);
+  expect(new Set(told)).toEqual(
+    new Set(deleted.map((connId) => JSON.stringify([{ error: 'NTF NEW', connId }]))),
+  );
+}, 480_000);
+
+/** Nothing is left that only a sweep does. */
+async function isSwept(): Promise<boolean> {
+  const [row] = await agent.rows<{ left: number }>(`
+    SELECT (SELECT count(*) FROM subscriptions.rcv_queues WHERE is_deleted)
+           + (SELECT count(*) FROM subscriptions.ntf_tokens_to_delete)
+           + (SELECT count(*) FROM subscriptions.token_requests)
+           + (SELECT count(*) FROM subscriptions.events WHERE relayed_at IS NULL)
+           + (SELECT count(*) FROM subscriptions.events WHERE relayed_at < now() - interval '7 days') AS left`);
+  return Number(row!.left) === 0;
+}
+
+/** One that died with its process is missed after a minute; until then there is no other. */
+async function endDeadSweep(): Promise<void> {
+  const sweeps = agent.slot.client.workflow.list({
+    query: `ExecutionStatus = 'Running' AND WorkflowId STARTS_WITH '${SWEEP_SCHEDULE_ID}'`,
+  });
+  for await (const { workflowId } of sweeps) {
+    const sweep = agent.slot.client.workflow.getHandle(workflowId);
+    if (!(await isAtRest(sweep))) await sweep.terminate('its process is dead');
+  }
+}

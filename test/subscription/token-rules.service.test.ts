@@ -1,0 +1,380 @@
+/** What registering does in each state of the saved token, what follows from it, and what is kept secret. */
+import { randomBytes, randomUUID } from 'node:crypto';
+import type { NotificationRouterStandIn } from '../../dev/stand-ins/subscription/notification-router.ts';
+import type { RouterFailure } from '../../dev/stand-ins/subscription/router-server.ts';
+import { OperationFailedError } from '../../client/errors.ts';
+import { tokenOperations } from '../../client/subscription/tokens.ts';
+import { DELETE_CONNECTIONS_UPDATE } from '../../workflows/subscription/contract.ts';
+import type { TokenOutcome, TokenRequest } from '../../workflows/subscription/token-contract.ts';
+import type { Service } from '../../workers/service.ts';
+import { eventually } from '../harness.ts';
+import { newDevice } from './router-agent.ts';
+import { pushesTo } from './routers.ts';
+import { AGENT, KEY_BOX } from './agent.ts';
+import type { TokenAgent, Tokens } from './token-agent.ts';
+import { errorOf, takeTokenAgent } from './token-agent.ts';
+
+let agent: TokenAgent;
+let service: Service;
+let ntf: NotificationRouterStandIn;
+
+beforeAll(async () => {
+  agent = await takeTokenAgent();
+  ntf = agent.routers.ntf[0]!;
+  service = await agent.startWith();
+});
+afterEach(() => ntf.heal());
+afterAll(() => agent.release());
+
+/** What the router was asked since `from`. Intervals are set in the background, for tokens of earlier tests as well. */
+const opsSince = (from: number): string[] =>
+  ntf.calls
+    .slice(from)
+    .map(({ op }) => op)
+    .filter((op) => op !== 'TCRN');
+const rowOf = (tokens: Tokens) => tokens.row();
+
+async function setRow(tokens: Tokens, assignment: string): Promise<void> {
+  await agent.slot.db.query(`UPDATE subscriptions.ntf_tokens SET ${assignment} WHERE agent_id = $1`, [
+    tokens.agentId,
+  ]);
+}
+
+const onRouter = (tokens: Tokens, device = tokens.device) =>
+  ntf.tokens().filter((token) => token.device.token === device.token);
+
+describe('registering', () => {
+  test('N15 another device before the router has answered: it is the one that is registered', async () => {
+    const tokens = agent.tokensOf('rules-other-early');
+    ntf.fail({ failure: { kind: 'reset' }, subject: 'TNEW', times: 1 });
+    expect(await errorOf(tokens.register(tokens.device))).toBe('BROKER NETWORK');
+    const other = newDevice();
+
+    expect(await tokens.register(other, 'INSTANT')).toBe('REGISTERED');
+    expect(await rowOf(tokens)).toMatchObject({ status: 'REGISTERED', action: null, mode: 'INSTANT' });
+    expect(onRouter(tokens)).toEqual([]);
+    expect(await tokens.verify(other, await agent.verification(other))).toBe('ACTIVE');
+  });
+
+  test.each(['no action', 'VERIFY', 'CHECK'] as const)(
+    'N15 another device of a token with %s replaces it, and the router keeps the rest',
+    async (state) => {
+      const tokens = agent.tokensOf(`rules-replace-${state.replace(' ', '-')}`);
+      await tokens.register(tokens.device);
+      const verification = await agent.verification(tokens.device);
+      if (state === 'VERIFY') {
+        ntf.fail({ failure: { kind: 'reset' }, subject: 'TVFY', times: 1 });
+        await errorOf(tokens.verify(tokens.device, verification));
+      }
+      if (state === 'CHECK') await tokens.verify(tokens.device, verification);
+      const { token_id } = (await rowOf(tokens))!;
+      const from = ntf.calls.length;
+      const other = newDevice();
+
+      expect(await tokens.register(other)).toBe('REGISTERED');
+      expect(opsSince(from)).toEqual(['TRPL']);
+      expect(await rowOf(tokens)).toMatchObject({ token_id, status: 'REGISTERED', action: null });
+      expect(await errorOf(tokens.check(tokens.device))).toBe('AGENT PROHIBITED');
+      expect(await tokens.verify(other, await agent.verification(other))).toBe('ACTIVE');
+    },
+  );
+
+  test.each<[string, RouterFailure, string]>([
+    ['a time-out', { kind: 'silence' }, 'BROKER TIMEOUT'],
+    ['a broken connection', { kind: 'reset' }, 'BROKER NETWORK'],
+  ])(
+    'N15 %s while replacing is for the caller, and the token stays as it is',
+    async (_what, failure, error) => {
+      const tokens = agent.tokensOf(`rules-replace-${failure.kind}`);
+      await agent.activate(tokens);
+      ntf.fail({ failure, subject: 'TRPL', times: 1 });
+      const other = newDevice();
+
+      expect(await errorOf(tokens.register(other))).toBe(error);
+      expect(await rowOf(tokens)).toMatchObject({ status: 'ACTIVE', action: 'CHECK' });
+      expect(await tokens.check(tokens.device)).toBe('ACTIVE');
+      expect(await tokens.register(other)).toBe('REGISTERED');
+    },
+  );
+
+  test.each([
+    ['AUTH', ['TRPL', 'TNEW']],
+    ['INTERNAL', ['TRPL', 'TNEW', 'TDEL']],
+  ])('N15 a replacement that is refused with %s makes the token anew', async (code, ops) => {
+    const tokens = agent.tokensOf(`rules-refused-${code}`);
+    await agent.activate(tokens);
+    const { token_id } = (await rowOf(tokens))!;
+    ntf.fail({ failure: { kind: 'error', code }, subject: 'TRPL', times: 1 });
+    const from = ntf.calls.length;
+    const other = newDevice();
+
+    expect(await tokens.register(other)).toBe('REGISTERED');
+    expect((await rowOf(tokens))!.token_id).not.toBe(token_id);
+    await eventually('all calls', async () => opsSince(from).length === ops.length);
+    expect(opsSince(from).sort()).toEqual([...ops].sort());
+    expect(await tokens.verify(other, await agent.verification(other))).toBe('ACTIVE');
+  });
+
+  test('N15 a token that its router has forgotten is registered again', async () => {
+    const tokens = agent.tokensOf('rules-forgotten');
+    await agent.activate(tokens);
+    const { token_id } = (await rowOf(tokens))!;
+    ntf.fail({ failure: { kind: 'error', code: 'AUTH' }, subject: `TCHK ${token_id}`, times: 1 });
+
+    expect(await tokens.register(tokens.device)).toBe('REGISTERED');
+    expect((await rowOf(tokens))!.token_id).not.toBe(token_id);
+    expect(await tokens.verify(tokens.device, await agent.verification(tokens.device, 2))).toBe('ACTIVE');
+    expect(onRouter(tokens).length).toBe(1);
+  });
+
+  test.each(['register', 'verify'] as const)(
+    'N15 a code that does not do, sent by %s, is an error, and the token is registered afresh',
+    async (by) => {
+      const tokens = agent.tokensOf(`rules-wrong-code-${by}`);
+      await tokens.register(tokens.device);
+      const verification = await agent.verification(tokens.device);
+      const { token_id } = (await rowOf(tokens))!;
+      if (by === 'register') {
+        ntf.fail({ failure: { kind: 'reset' }, subject: 'TVFY', times: 1 });
+        await errorOf(tokens.verify(tokens.device, verification));
+      }
+      ntf.fail({ failure: { kind: 'error', code: 'AUTH' }, subject: 'TVFY', times: 1 });
+      const operation =
+        by === 'register' ? tokens.register(tokens.device) : tokens.verify(tokens.device, verification);
+
+      expect(await errorOf(operation)).toBe('NTF AUTH');
+      expect(await rowOf(tokens)).toMatchObject({ status: 'REGISTERED', action: null });
+      expect((await rowOf(tokens))!.token_id).not.toBe(token_id);
+      expect(await tokens.verify(tokens.device, await agent.verification(tokens.device, 2))).toBe('ACTIVE');
+    },
+  );
+
+  test.each([
+    ['REGISTERED', "action = 'REGISTER'"],
+    ['ACTIVE', "action = 'DELETE', status = 'ACTIVE'"],
+    ['NEW', "action = NULL, status = 'NEW', token_id = NULL"],
+  ])('N15 in any other state the saved status, %s, is all there is', async (status, assignment) => {
+    const tokens = agent.tokensOf(`rules-other-${status}`);
+    await tokens.register(tokens.device);
+    await setRow(tokens, assignment);
+    const from = ntf.calls.length;
+
+    expect(await tokens.register(tokens.device, 'INSTANT')).toBe(status);
+    expect(await tokens.register(newDevice(), 'INSTANT')).toBe(status);
+    expect(opsSince(from)).toEqual([]);
+    expect((await rowOf(tokens))!.mode).toBe('INSTANT');
+  });
+
+  test.each(['EXPIRED', 'INVALID,BAD', 'CONFIRMED'])(
+    'N15 a router that says %s is believed',
+    async (status) => {
+      const tokens = agent.tokensOf(`rules-status-${status.replace(',', '-')}`);
+      await agent.activate(tokens);
+      ntf.fail({
+        failure: { kind: 'answer', answer: { op: 'TKN', status } },
+        subject: `TCHK ${(await rowOf(tokens))!.token_id}`,
+        times: 1,
+      });
+
+      expect(await tokens.register(tokens.device)).toBe(status);
+      expect(await rowOf(tokens)).toMatchObject({ status, action: null });
+    },
+  );
+
+  test('N15 an error of the router is for the caller, with its code', async () => {
+    const tokens = agent.tokensOf('rules-quota');
+    ntf.fail({ failure: { kind: 'error', code: 'QUOTA' }, subject: `TNEW ${tokens.device.token}`, times: 1 });
+
+    expect(await errorOf(tokens.register(tokens.device))).toBe('NTF QUOTA');
+    expect(await tokens.register(tokens.device)).toBe('REGISTERED');
+  });
+});
+
+describe('verifying and checking', () => {
+  test('N15 what was not encrypted for this token is no code, and nothing happens', async () => {
+    const [tokens, other] = [agent.tokensOf('rules-foreign'), agent.tokensOf('rules-foreign-other')];
+    await tokens.register(tokens.device);
+    await other.register(other.device);
+    const foreign = await agent.verification(other.device);
+    await agent.verification(tokens.device);
+    const from = ntf.calls.length;
+
+    expect(await errorOf(tokens.verify(tokens.device, foreign))).toBe('AGENT CRYPTO');
+    expect(await errorOf(tokens.verify(other.device, foreign))).toBe('AGENT PROHIBITED');
+    expect(opsSince(from)).toEqual([]);
+    expect(await rowOf(tokens)).toMatchObject({ status: 'REGISTERED', action: null });
+  });
+
+  test('N15 checking saves what the router says; only the end of a token ends its action', async () => {
+    const tokens = agent.tokensOf('rules-check');
+    await agent.activate(tokens);
+    const { token_id } = (await rowOf(tokens))!;
+    for (const [status, action] of [
+      ['CONFIRMED', 'CHECK'],
+      ['ACTIVE', 'CHECK'],
+      ['INVALID,EXPIRED', null],
+    ] as const) {
+      ntf.setTokenStatus(token_id!, status);
+      expect(await tokens.check()).toBe(status);
+      expect(await rowOf(tokens)).toMatchObject({ status, action });
+    }
+  });
+
+  test('N15 the interval of 20 minutes is set in the background, as soon as the router lets it', async () => {
+    const tokens = agent.tokensOf('rules-cron');
+    ntf.fail({ failure: { kind: 'reset' }, subject: 'TCRN', times: 2 });
+    await agent.activate(tokens);
+
+    await eventually('the interval to be set', async () => onRouter(tokens)[0]?.cronMinutes === 20);
+  });
+
+  test('N15 operations on a token that is not there are refused', async () => {
+    const tokens = agent.tokensOf('rules-none');
+    const verification = { nonce: 'AAAA', code: 'AAAA' };
+
+    expect(await errorOf(tokens.verify(tokens.device, verification))).toBe('AGENT PROHIBITED');
+    expect(await errorOf(tokens.check())).toBe('AGENT PROHIBITED');
+    expect(await errorOf(tokens.delete())).toBe('AGENT PROHIBITED');
+  });
+});
+
+describe('what follows', () => {
+  test('N9 N15 subscriptions come with INSTANT, go with PERIODIC, and with the token', async () => {
+    const tokens = agent.tokensOf(AGENT);
+    await agent.activate(tokens);
+    const connIds = await agent.createMany(3);
+    await agent.idle();
+    expect(await agent.records()).toEqual([]);
+
+    expect(await tokens.register(tokens.device, 'INSTANT')).toBe('ACTIVE');
+    await agent.active(connIds);
+    expect(await tokens.register(tokens.device, 'PERIODIC')).toBe('ACTIVE');
+    await eventually('the subscriptions to go', async () => (await agent.records()).length === 0);
+    expect(agent.routers.smp[0]!.queues().map(({ notifier }) => notifier)).toEqual(Array(3).fill(undefined));
+    await tokens.register(tokens.device, 'INSTANT');
+    await agent.active(connIds);
+    await tokens.delete();
+    await eventually('the subscriptions to go', async () => (await agent.records()).length === 0);
+    await eventually('the router to forget the token', async () => onRouter(tokens).length === 0);
+    await agent.update(DELETE_CONNECTIONS_UPDATE, { connIds });
+  });
+});
+
+describe('order and secrets', () => {
+  test('N15 operations that come at once are done one at a time, in their order', async () => {
+    const tokens = agent.tokensOf('rules-order');
+    ntf.fail({ failure: { kind: 'delay', ms: 300 }, subject: `TNEW ${tokens.device.token}` });
+    const from = ntf.calls.length;
+    const registering = [tokens.register(tokens.device), tokens.register(tokens.device)];
+
+    expect(await Promise.all(registering)).toEqual(['REGISTERED', 'REGISTERED']);
+    const [first, second] = ntf.calls.slice(from).filter(({ op }) => op === 'TNEW');
+    expect(second!.at - first!.at).toBeGreaterThanOrEqual(300);
+    expect(onRouter(tokens).length).toBe(1);
+  });
+
+  test('N15 nothing secret is in a history, a log or a column', async () => {
+    const tokens = agent.tokensOf('rules-secrets');
+    await agent.activate(tokens);
+    const other = newDevice();
+    await tokens.register(other);
+    await tokens.verify(other, await agent.verification(other));
+    const stored = ntf.tokens().find(({ device }) => device.token === other.token)!;
+    const history = JSON.stringify(await tokens.handle.fetchHistory());
+    const { rows } = await agent.slot.db.query(`
+      SELECT token::text, (SELECT json_agg(request)::text FROM subscriptions.token_requests AS request) AS requests
+        FROM subscriptions.ntf_tokens AS token`);
+    const everything = [history, JSON.stringify(rows), JSON.stringify(agent.slot.logs)].join('\n');
+
+    expect(history).toContain('registerToken');
+    const secrets = [tokens.device.token, other.token, stored.code, stored.secret];
+    for (const secret of secrets) {
+      for (const spelling of spellingsOf(secret)) expect(everything.includes(spelling)).toBe(false);
+    }
+    expect(rows[0]).toMatchObject({ requests: null });
+  });
+
+  /** As it is, and as it would look in a payload or a bytea. */
+  function spellingsOf(secret: string): string[] {
+    const bytes = Buffer.from(secret, secret.length === 64 ? 'hex' : 'base64url');
+    const text = Buffer.from(secret, 'utf8');
+    return [
+      secret,
+      bytes.toString('hex'),
+      bytes.toString('base64'),
+      text.toString('hex'),
+      text.toString('base64'),
+    ];
+  }
+
+  test('N15 a request that is none is refused before anything happens', async () => {
+    const tokens = agent.tokensOf('rules-requests');
+    await tokens.register(tokens.device);
+    const ask = (request: unknown) =>
+      tokens.handle.executeUpdate<TokenOutcome, [TokenRequest]>('check', { args: [request as TokenRequest] });
+
+    for (const request of [undefined, {}, { requestId: 7 }, { requestId: "'; DROP TABLE agents" }]) {
+      await expect(ask(request)).rejects.toThrow();
+    }
+    expect(await ask({ requestId: randomUUID() })).toMatchObject({
+      ok: false,
+      error: { code: 'PROHIBITED' },
+    });
+    await expect(tokens.register({ provider: 'AT', token: 'no hex' })).rejects.toThrow(OperationFailedError);
+  });
+
+  test('N15 a token whose keys are gone is an error, and can still be deleted', async () => {
+    const tokens = agent.tokensOf('rules-keys-gone');
+    await agent.activate(tokens);
+    await agent.slot.db.query(
+      'UPDATE subscriptions.ntf_tokens SET auth_private_key = $2 WHERE agent_id = $1',
+      [tokens.agentId, randomBytes(100)],
+    );
+
+    expect(await errorOf(tokens.check())).toBe('STORE INTERNAL');
+    await tokens.delete();
+    expect(await rowOf(tokens)).toBeUndefined();
+  });
+});
+
+test('N15 an operation that a dying process has begun is ended by the next one', async () => {
+  const tokens = agent.tokensOf('rules-crash');
+  ntf.fail({
+    failure: { kind: 'silence', isExecuted: true },
+    subject: `TNEW ${tokens.device.token}`,
+    times: 1,
+  });
+  const registering = tokens.register(tokens.device, 'INSTANT');
+  await eventually('the registration to arrive', async () => onRouter(tokens).length === 1);
+  await service.stop();
+  service = await agent.startWith();
+
+  expect(['REGISTERED', 'BROKER TIMEOUT', 'AGENT INACTIVE']).toContain(
+    await registering.catch((error: Error) => error.message.split(':')[0]),
+  );
+  expect(await tokens.register(tokens.device, 'INSTANT')).toBe('REGISTERED');
+  expect(onRouter(tokens).length).toBe(1);
+  expect(await tokens.verify(tokens.device, await lastVerification(tokens))).toBe('ACTIVE');
+});
+
+test('N15 without a service an operation is given up after its time', async () => {
+  await service.stop();
+  const { temporal, db } = { temporal: agent.slot.client, db: agent.slot.db };
+  const agentId = 'rules-no-service';
+  const tokens = tokenOperations({ temporal, db, keyBox: KEY_BOX, agentId, limitMs: 2_000 });
+  const device = newDevice();
+
+  const given = await tokens.register(device).catch((error: unknown) => error);
+  service = await agent.startWith();
+  expect(given).toBeInstanceOf(OperationFailedError);
+  expect((given as Error).message).toBe(
+    'no service answered for subscription/rules-no-service/token within 2 s',
+  );
+});
+
+async function lastVerification(tokens: Tokens) {
+  return agent.verification(
+    tokens.device,
+    pushesTo(agent.routers.sink, tokens.device.token, 'verification').length,
+  );
+}

@@ -1,0 +1,108 @@
+/** Symbol configuration, and a process that dies after each step with which it changes something outside. */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import type { Crawler, CrawlerRequest, SymbolConfigState } from '../../workflows/symbol-config/contract.ts';
+import { CONFIGURE_CRAWLER_UPDATE } from '../../workflows/symbol-config/contract.ts';
+import type { CrashWalk } from '../crash-walk.ts';
+import { answerTo, createCrashWalk } from '../crash-walk.ts';
+import { eventually } from '../harness.ts';
+import type { SymbolRegistry } from './registry.ts';
+import { namesIn, takeSymbolRegistry } from './registry.ts';
+
+let registry: SymbolRegistry;
+let walk: CrashWalk;
+let folder: string;
+beforeAll(async () => {
+  registry = await takeSymbolRegistry();
+  folder = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-crash-symbols-'));
+});
+afterAll(async () => {
+  await registry.release();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+afterEach(() => walk.release());
+
+test('S1 S5 a process that dies after any step of a change: every target has the newest symbols', async () => {
+  // A collector and an alert: each is a push and a row.
+  const targets = registry.targets.targets.slice(0, 2);
+  const targetsFile = path.join(folder, 'targets.json');
+  writeFileSync(targetsFile, JSON.stringify(targets));
+  walk = createCrashWalk(registry.slot, {
+    NOTIFICATION_ROLES: 'symbol-config',
+    NOTIFICATION_SYMBOL_TARGETS_FILE: targetsFile,
+    NOTIFICATION_SYMBOL_RETRY_LADDER: '200ms,400ms,1s',
+  });
+  await walk.survivor();
+  const symbols: string[] = [];
+  const isHeld = (symbol: string) =>
+    targets.every(({ name }) => namesIn(registry.targets.held(name).symbols).includes(symbol));
+  const put = async () => {
+    const symbol = `SYM${symbols.length}`;
+    symbols.push(symbol);
+    await registry.write([symbol]);
+    // Nobody waits for an answer of a process that is to die.
+    registry.tell().catch(() => undefined);
+    return async () => {
+      const rows = await registry.rows();
+      return (
+        isHeld(symbol) &&
+        rows.every(
+          ({ target, acknowledged_version: version }) => version === registry.targets.held(target).version,
+        )
+      );
+    };
+  };
+  const kills = {
+    taken: await walk.through('takeSymbolSnapshot', put, 3),
+    pushed: await walk.through('pushSymbols', put, 8),
+  };
+  console.info(`processes that died: ${JSON.stringify(kills)}`);
+  expect(kills.taken).toBeGreaterThanOrEqual(1);
+  // The last row may be seen before the process that wrote it is dead.
+  expect(kills.pushed).toBeGreaterThanOrEqual(3);
+
+  await walk.survivor();
+  // One change may have been made while nobody was there to be told.
+  await registry.tell();
+  await eventually(
+    'every target to have every symbol',
+    async () => {
+      const { version } = await registry.status();
+      const held = targets.map(({ name }) => registry.targets.held(name));
+      return held.every((one) => one.version === version) && symbols.every(isHeld);
+    },
+    120_000,
+  );
+}, 600_000);
+
+test('S4 S7 a process that dies after any step of configuring the crawler: it is as was asked last', async () => {
+  walk = createCrashWalk(registry.slot, { NOTIFICATION_ROLES: 'symbol-config' });
+  await walk.survivor();
+  const asked: Crawler[] = [];
+  const answers: Promise<SymbolConfigState>[] = [];
+  const put = async () => {
+    const crawler = { enabled: asked.length % 2 === 0, intervalMs: 600_000 + asked.length };
+    asked.push(crawler);
+    const answer = registry.handle.executeUpdate<SymbolConfigState, [CrawlerRequest]>(
+      CONFIGURE_CRAWLER_UPDATE,
+      { args: [{ ...crawler, requestedBy: 'crash walk' }] },
+    );
+    answers.push(answer);
+    return answerTo(answer);
+  };
+  const kills = { configured: await walk.through('setSymbolCrawler', put, 3) };
+  console.info(`processes that died: ${JSON.stringify(kills)}`);
+  expect(kills.configured).toBe(1);
+
+  await walk.survivor();
+  const states = await Promise.all(answers);
+  expect(states.map(({ crawler }) => crawler)).toEqual(asked);
+  const last = asked.at(-1)!;
+  expect((await registry.status()).crawler).toEqual(last);
+  const { rows } = await registry.slot.db.query(
+    'SELECT is_enabled AS enabled, interval_ms::float8 AS "intervalMs", changed_by FROM notification.symbol_crawlers',
+  );
+  expect(rows).toEqual([{ ...last, changed_by: 'crash walk' }]);
+}, 300_000);

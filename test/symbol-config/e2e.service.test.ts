@@ -1,0 +1,187 @@
+/** One change on its way to all targets. */
+import type { Service } from '../../workers/service.ts';
+import type { SymbolRegistry } from './registry.ts';
+import { takeSymbolRegistry } from './registry.ts';
+import { eventually } from '../harness.ts';
+import type { Collector } from '../otlp-collector.ts';
+import { startCollector } from '../otlp-collector.ts';
+
+let registry: SymbolRegistry;
+let collector: Collector;
+let service: Service;
+beforeAll(async () => {
+  [registry, collector] = [await takeSymbolRegistry(), await startCollector()];
+  service = await registry.startService({
+    NOTIFICATION_SHUTDOWN_TIMEOUT: '5s',
+    // Longer than any test: whoever hangs still does when the others are looked at.
+    NOTIFICATION_SYMBOL_PUSH_TIMEOUT: '5m',
+    NOTIFICATION_SYMBOL_RETRY_LADDER: '100ms,200ms',
+    OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
+    OTEL_METRIC_EXPORT_INTERVAL: '250',
+  });
+  await registry.settled();
+});
+afterAll(async () => {
+  await registry.release();
+  await collector.stop();
+});
+afterEach(() => registry.targets.heal());
+
+/** Pushes of a version, in the order in which they came. */
+const pushesOf = (version: number) => registry.targets.pushes.filter((push) => push.version === version);
+
+test('S1 S2 one change reaches all 77 targets in one round', async () => {
+  const { targets } = registry.targets;
+  expect(targets.filter(({ kind }) => kind === 'price_collector')).toHaveLength(7);
+  expect(targets.filter(({ kind }) => kind === 'price_alert')).toHaveLength(70);
+  expect(new Set(targets.map(({ geo }) => geo)).size).toBe(7);
+
+  const before = (await registry.status()).version;
+  await registry.write(['LINK']);
+  const startedAt = Date.now();
+  await registry.tell();
+  const { version } = await registry.settled();
+
+  expect(version).toBe(before + 1);
+  const pushes = pushesOf(version);
+  expect(new Set(pushes.map(({ target }) => target)).size).toBe(77);
+  expect(pushes).toHaveLength(77);
+  const bytes = (kind: string) =>
+    new Set(
+      pushes
+        .filter(({ target }) => targets.find(({ name }) => name === target)!.kind === kind)
+        .map((push) => push.bytes),
+    );
+  console.info(
+    `one change to 77 targets: ${Math.max(...pushes.map(({ at }) => at)) - startedAt} ms; ` +
+      `bytes per push: collectors ${[...bytes('price_collector')].join()}, alerts ${[...bytes('price_alert')].join()}`,
+  );
+});
+
+test('S2 collectors get full metadata, alerts the names alone', async () => {
+  const { version } = await registry.settled();
+  expect(registry.targets.held('us-east-collector')).toEqual({
+    source: 'push',
+    version,
+    symbols: expect.arrayContaining([
+      { symbol: 'BTC', ticker: 'BTC-PERP', decimals: 5, priceScale: 10 },
+      { symbol: 'LINK', ticker: 'LINK-PERP', decimals: 2, priceScale: 100 },
+    ]),
+  });
+  expect(registry.targets.held('us-east-alert-1')).toEqual({
+    source: 'push',
+    version,
+    symbols: ['BTC', 'DOGE', 'ETH', 'LINK', 'SOL'],
+  });
+});
+
+test('S1 a target that hangs delays no other, nor the next change', async () => {
+  const { targets } = registry;
+  const hanging = ['us-east-collector', 'us-east-alert-1', 'sa-east-alert-10'];
+  for (const target of hanging) targets.fail({ target, failure: { kind: 'hang' } });
+  const others = targets.targets.map(({ name }) => name).filter((name) => !hanging.includes(name));
+  const reachesTheOthers = (version: number) =>
+    eventually(`version ${version} at all that do not hang`, async () =>
+      others.every((name) => targets.held(name).version === version),
+    );
+
+  const before = (await registry.status()).version;
+  await registry.write(['AVAX']);
+  await registry.tell();
+  await reachesTheOthers(before + 1);
+  await registry.write(['ARB']);
+  await registry.tell();
+  await reachesTheOthers(before + 2);
+  for (const name of hanging) expect(targets.held(name).version).toBe(before);
+  expect(new Set(pushesOf(before + 2).map(({ target }) => target)).size).toBe(77);
+
+  targets.heal();
+  expect(await registry.settled()).toMatchObject({ version: before + 2, consecutiveFailures: 0 });
+});
+
+test('S1 whatever goes wrong at a target is recorded for that target alone', async () => {
+  const { targets } = registry;
+  targets.fail({ target: 'eu-west-alert-1', failure: { kind: 'status', status: 503 }, times: 1 });
+  targets.fail({ target: 'eu-west-alert-2', failure: { kind: 'reset' }, times: 1 });
+  await registry.write(['OP']);
+  await registry.tell();
+  await registry.settled();
+  const rows = await registry.rows();
+  const errorOf = (name: string) => rows.find(({ target }) => target === name)!.last_error;
+  expect(errorOf('eu-west-alert-1')).toBe('status 503: scripted failure');
+  expect(errorOf('eu-west-alert-2')).toMatch(/ECONNRESET|other side closed/);
+  expect(errorOf('eu-west-alert-3')).toBeNull();
+  expect(registry.slot.logs).toContainEqual(
+    expect.objectContaining({ msg: 'symbol push failed', target: 'eu-west-alert-1', geo: 'eu-west' }),
+  );
+});
+
+test('S5 what has not changed gets no new version, however often it is pushed', async () => {
+  const { version } = await registry.settled();
+  const before = pushesOf(version).length;
+  await registry.tell();
+  await eventually('another round', async () => pushesOf(version).length >= before + 77);
+  expect(await registry.settled()).toMatchObject({ version });
+});
+
+test('S6 an empty list is refused before it is pushed, and the last one stays in force', async () => {
+  const { version } = await registry.settled();
+  const { rows } = await registry.slot.db.query<{ symbol: string }>(
+    'SELECT symbol FROM notification.symbols WHERE is_enabled',
+  );
+  const symbols = rows.map(({ symbol }) => symbol);
+  await registry.write(symbols, false);
+  await registry.tell();
+  await eventually('the refusal', async () => (await registry.status()).isListEmpty);
+  expect(await registry.settled()).toMatchObject({ version });
+  expect(registry.slot.logs).toContainEqual(
+    expect.objectContaining({ level: 'error', msg: 'no symbol is enabled; an empty list is not pushed' }),
+  );
+
+  await registry.write(symbols);
+  await registry.tell();
+  await eventually('the end of it', async () => !(await registry.status()).isListEmpty);
+  expect(await registry.settled()).toMatchObject({ version });
+});
+
+test('S1 a history holds versions and names of targets, no symbol', async () => {
+  const { events } = await registry.handle.fetchHistory();
+  const encoded = [...JSON.stringify(events).matchAll(/"data":"([^"]+)"/g)].map(([, data]) => data!);
+  const payloads = encoded.map((data) => Buffer.from(data, 'base64').toString('utf8'));
+  expect(payloads.filter((payload) => payload.includes('eu-west-alert-1'))).not.toHaveLength(0);
+  expect(payloads.filter((payload) => payload.includes('AVAX'))).toHaveLength(0);
+});
+
+test('S1 pushes and rounds are counted by kind, geo, scope and result', async () => {
+  const count = (name: string, attributes: Record<string, string>) =>
+    collector
+      .latest(`notification.symbols.${name}`)
+      .find((point) => Object.entries(attributes).every(([key, value]) => point.attributes[key] === value))
+      ?.value ?? 0;
+  const euAlerts = { kind: 'price_alert', geo: 'eu-west' };
+  await eventually('all that was counted to be exported', async () => {
+    const refused = count('pushes', { ...euAlerts, result: 'refused' });
+    const failed = count('pushes', { ...euAlerts, result: 'failed' });
+    const emptyLists = count('empty_lists', {});
+    const incomplete = count('rounds', { scope: 'all', result: 'incomplete' });
+    return refused === 1 && failed === 1 && emptyLists >= 1 && incomplete >= 1;
+  });
+  expect(count('pushes', { ...euAlerts, result: 'acknowledged' })).toBeGreaterThanOrEqual(10);
+  expect(count('rounds', { scope: 'behind', result: 'complete' })).toBeGreaterThanOrEqual(1);
+});
+
+test('S1 a service that stops does not wait for a target that hangs, and holds it against nobody', async () => {
+  registry.targets.fail({ target: 'us-east-alert-1', failure: { kind: 'hang' } });
+  await registry.write(['NEAR']);
+  await registry.tell();
+  await eventually('the push that hangs', async () => {
+    const { version } = await registry.status();
+    return pushesOf(version).some(({ target }) => target === 'us-east-alert-1');
+  });
+  const failuresBefore = (await registry.rows()).filter((row) => row.consecutive_failures > 0);
+  await service.stop();
+  expect((await registry.rows()).filter((row) => row.consecutive_failures > 0)).toEqual(failuresBefore);
+  registry.targets.heal();
+  await registry.startService();
+  await registry.settled(40_000);
+});

@@ -1,0 +1,170 @@
+/** What operators do with symbols: the client, and the command line as a process of its own. */
+import { spawn } from 'node:child_process';
+import { NotFoundError, NothingToDoError, OperationFailedError } from '../../client/errors.ts';
+import type { Operator } from '../../client/operator.ts';
+import { createOperator } from '../../client/operator.ts';
+import { namespaceOf } from '../slots.ts';
+import type { SymbolRegistry } from './registry.ts';
+import { takeSymbolRegistry } from './registry.ts';
+
+let registry: SymbolRegistry;
+let operator: Operator;
+let env: Record<string, string>;
+
+beforeAll(async () => {
+  registry = await takeSymbolRegistry();
+  const { slot } = registry;
+  await registry.startService({ NOTIFICATION_SYMBOL_RETRY_LADDER: '1h' });
+  await registry.settled();
+  operator = createOperator({
+    temporal: slot.client,
+    db: slot.db,
+    redis: slot.redis,
+    namespace: namespaceOf(slot.slot),
+    uiUrl: 'http://ui.test',
+    intentsStream: 'notification:intents',
+  });
+  const { redis, postgresDsn, temporalAddress = '' } = slot.endpoints;
+  env = {
+    NOTIFICATION_REDIS_MASTER_ADDR: `${redis.host}:${redis.port}`,
+    NOTIFICATION_REDIS_DB: String(slot.slot),
+    NOTIFICATION_POSTGRES_PRIMARY_DSN: postgresDsn,
+    TEMPORAL_ADDRESS: temporalAddress,
+    TEMPORAL_NAMESPACE: namespaceOf(slot.slot),
+    NOTIFICATION_TEMPORAL_UI_URL: 'http://ui.test',
+  };
+});
+afterAll(() => registry.release());
+afterEach(() => registry.targets.heal());
+
+const inTime = { limitMs: 20_000 };
+
+function cli(...args: string[]) {
+  return new Promise<{ code: number | null; stdout: string; stderr: string }>((resolve) => {
+    const child = spawn(process.execPath, ['cli/main.ts', 'symbols', ...args], {
+      // Of the test's own environment only what a program needs to run: no variable may get in by accident.
+      env: { PATH: process.env['PATH'] ?? '', ...env },
+    });
+    const result = { stdout: '', stderr: '' };
+    child.stdout.on('data', (chunk: Buffer) => (result.stdout += chunk.toString()));
+    child.stderr.on('data', (chunk: Buffer) => (result.stderr += chunk.toString()));
+    child.once('close', (code) => resolve({ ...result, code }));
+  });
+}
+
+describe('client', () => {
+  test('S7 symbols are disabled and enabled, and every target is told', async () => {
+    const told = await operator.symbols.disable(['DOGE', 'SOL']);
+    const spread = await operator.symbols.wait(told, inTime);
+    expect(spread).toMatchObject({ isComplete: true, acknowledged: 77, targets: 77, behind: [] });
+    expect(registry.targets.held('us-east-alert-1').symbols).toEqual(['BTC', 'ETH']);
+    expect((await operator.symbols.list({ isEnabled: false })).map(({ symbol }) => symbol)).toEqual([
+      'DOGE',
+      'SOL',
+    ]);
+
+    const back = await operator.symbols.wait(await operator.symbols.enable(['SOL', 'DOGE', 'BTC']), inTime);
+    expect(back.version).toBe(spread.version + 1);
+    expect(registry.targets.held('us-east-alert-1').symbols).toEqual(['BTC', 'DOGE', 'ETH', 'SOL']);
+  });
+
+  test('S7 a symbol is added, enabled, and changed', async () => {
+    await operator.symbols.set({ symbol: 'LINK', ticker: 'LINK-PERP', decimals: 1, priceScale: 10_000 });
+    const metadata = { symbol: 'LINK', ticker: 'LINK-PERP', decimals: 2, priceScale: 1_000_000_000_000 };
+    const told = await operator.symbols.set(metadata);
+    await operator.symbols.wait(told, inTime);
+    expect(registry.targets.held('us-east-collector').symbols).toContainEqual(metadata);
+    const [link] = (await operator.symbols.list()).filter(({ symbol }) => symbol === 'LINK');
+    expect(link).toEqual({ ...metadata, isEnabled: true, updatedAt: expect.any(Date) });
+    await expect(operator.symbols.set({ ...metadata, decimals: 31 })).rejects.toThrow(/^decimals: /);
+  });
+
+  test('S7 what makes no sense changes nothing', async () => {
+    const before = await operator.symbols.list();
+    await expect(operator.symbols.disable(['BTC', 'NOPE', 'NADA'])).rejects.toThrow(NotFoundError);
+    await expect(operator.symbols.disable(['BTC', 'NOPE', 'NADA'])).rejects.toThrow('NADA, NOPE');
+    await expect(operator.symbols.enable(['BTC'])).rejects.toThrow(NothingToDoError);
+    const all = before.map(({ symbol }) => symbol);
+    await expect(operator.symbols.disable(all)).rejects.toThrow(OperationFailedError);
+    expect(await operator.symbols.list()).toEqual(before);
+  });
+
+  test('S7 the status says which target has what, what failed, and when the next push is', async () => {
+    registry.targets.fail({ target: 'eu-west-alert-7', failure: { kind: 'status', status: 503 } });
+    const told = await operator.symbols.push();
+    expect(await operator.symbols.wait(told, { limitMs: 1_000 })).toMatchObject({
+      isComplete: false,
+      acknowledged: 76,
+      behind: ['eu-west-alert-7'],
+    });
+    const status = await operator.symbols.status();
+    expect(status).toMatchObject({
+      registry: 'main',
+      live: { failedTargets: ['eu-west-alert-7'], alarm: { purpose: expect.any(String) } },
+      link:
+        'http://ui.test/namespaces/' + namespaceOf(registry.slot.slot) + '/workflows/symbol-config%2Fmain',
+    });
+    expect(status.targets).toHaveLength(77);
+    expect(status.targets.filter(({ isBehind }) => isBehind)).toEqual([
+      expect.objectContaining({
+        target: 'eu-west-alert-7',
+        kind: 'price_alert',
+        geo: 'eu-west',
+        consecutiveFailures: 1,
+        lastError: 'status 503: scripted failure',
+      }),
+    ]);
+    registry.targets.heal();
+    await operator.symbols.wait(await operator.symbols.push(), inTime);
+    expect((await operator.symbols.status()).targets.some(({ isBehind }) => isBehind)).toBe(false);
+  });
+});
+
+describe('command line', () => {
+  test('S7 list, set, disable, enable and push, with their exit codes', async () => {
+    expect(
+      await cli('set', 'ARB', '--ticker', 'ARB-PERP', '--decimals', '1', '--price-scale', '100', '--wait'),
+    ).toMatchObject({
+      code: 0,
+      stdout: expect.stringMatching(/^version \d+: 77 of 77 targets acknowledged\n$/),
+    });
+    expect((await cli('disable', 'ARB')).code).toBe(0);
+    const listed = await cli('list', '--disabled', '--json');
+    expect(JSON.parse(listed.stdout)).toMatchObject({ items: [{ symbol: 'ARB', isEnabled: false }] });
+    expect((await cli('list')).stdout).toMatch(/ARB +no +ARB-PERP +1 +100/);
+    expect((await cli('disable', 'ARB')).code).toBe(3);
+    expect((await cli('enable', 'NOPE')).code).toBe(3);
+    expect((await cli('list', '--enabled', '--disabled')).code).toBe(2);
+    expect((await cli('set', 'ARB', '--ticker', 'ARB')).code).toBe(2);
+    expect(JSON.parse((await cli('enable', 'ARB', '--wait', '--json')).stdout)).toMatchObject({
+      acknowledged: 77,
+    });
+
+    registry.targets.fail({ target: 'eu-west-alert-7', failure: { kind: 'status', status: 503 } });
+    const incomplete = await cli('push', '--wait', '--timeout', '1s');
+    expect(incomplete).toMatchObject({ code: 1, stderr: 'behind: eu-west-alert-7\n' });
+  });
+
+  test('S7 status and crawler', async () => {
+    registry.targets.heal();
+    await operator.symbols.wait(await operator.symbols.push(), inTime);
+    const status = await cli('status');
+    expect(status.code).toBe(0);
+    expect(status.stdout.trim().split('\n')).toHaveLength(78);
+    expect(status.stdout).toMatch(/ap-south-alert-10 +price_alert +ap-south +\d+ /);
+    expect(status.stderr).toContain('77 of 77 targets acknowledged');
+    expect(status.stderr).toContain('next push ');
+    expect(status.stderr).toContain('http://ui.test/');
+    expect(JSON.parse((await cli('status', '--behind', '--json')).stdout)).toMatchObject({ targets: [] });
+
+    expect(await cli('crawler', 'on', '--interval', '2h')).toMatchObject({
+      code: 0,
+      stdout: 'the crawler is on, every 2 h\n',
+    });
+    expect((await cli('status')).stderr).toContain('the crawler is on, every 2 h');
+    expect(JSON.parse((await cli('crawler', 'off', '--json')).stdout)).toMatchObject({
+      crawler: { enabled: false, intervalMs: 7_200_000 },
+    });
+    expect((await cli('crawler', 'maybe')).code).toBe(2);
+  });
+});

@@ -1,0 +1,188 @@
+/** The receiver that targets use: what it takes, what it refuses, and what it starts with. */
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { Ajv2020 } from 'ajv/dist/2020.js';
+import { parse } from 'yaml';
+import type { SymbolMetadata } from '../../api/symbol-config/push.ts';
+import { PUSH_SCHEMAS, TARGET_KINDS, pushBodyOf } from '../../api/symbol-config/push.ts';
+import type { ReceiverOptions } from '../../client/symbol-config/receiver.ts';
+import {
+  createAlertReceiver,
+  createCollectorReceiver,
+  fileSymbolStore,
+} from '../../client/symbol-config/receiver.ts';
+
+const BTC: SymbolMetadata = { symbol: 'BTC', ticker: 'BTC-PERP', decimals: 5, priceScale: 10 };
+const ETH: SymbolMetadata = { symbol: 'ETH', ticker: 'ETH-PERP', decimals: 4, priceScale: 100 };
+const DEFAULTS = [BTC];
+
+let dir: string;
+let file: string;
+const lines: { level: 'info' | 'error'; message: string }[] = [];
+const log = {
+  info: (_fields: object, message: string) => void lines.push({ level: 'info', message }),
+  error: (_fields: object, message: string) => void lines.push({ level: 'error', message }),
+};
+
+beforeEach(() => {
+  dir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-receiver-'));
+  file = path.join(dir, 'symbols.json');
+  lines.length = 0;
+});
+afterEach(() => rmSync(dir, { recursive: true, force: true }));
+
+const startAlert = (options: Partial<ReceiverOptions<'price_alert'>> = {}) =>
+  createAlertReceiver({ store: fileSymbolStore(file), log, ...options });
+const startCollector = (options: Partial<ReceiverOptions<'price_collector'>> = {}) =>
+  createCollectorReceiver({ store: fileSymbolStore(file), log, defaults: DEFAULTS, ...options });
+
+const stored = (): unknown => JSON.parse(readFileSync(file, 'utf8'));
+const alertPush = (version: number, ...symbols: string[]) => ({ version, symbols });
+const unreachable = () => Promise.reject(new Error('the registry is away'));
+
+describe('pushes', () => {
+  test('S5 the same list any number of times is as good as once', async () => {
+    const alert = await startAlert();
+    const push = alertPush(3, 'BTC', 'ETH');
+    expect(await alert.apply(push)).toEqual({ outcome: 'applied', version: 3 });
+    for (let again = 0; again < 3; again += 1) {
+      expect(await alert.apply(push)).toEqual({ outcome: 'unchanged', version: 3 });
+    }
+    expect(alert.held()).toEqual({ source: 'push', ...push });
+    expect(stored()).toEqual(push);
+  });
+
+  test('S5 an older version changes nothing, however the pushes cross', async () => {
+    const alert = await startAlert();
+    const receipts = await Promise.all([
+      alert.apply(alertPush(2, 'BTC')),
+      alert.apply(alertPush(4, 'ETH')),
+      alert.apply(alertPush(3, 'SOL')),
+    ]);
+    expect(receipts.map(({ outcome }) => outcome)).toEqual(['applied', 'applied', 'older_version']);
+    expect(alert.held()).toEqual({ source: 'push', version: 4, symbols: ['ETH'] });
+    expect(stored()).toEqual(alertPush(4, 'ETH'));
+  });
+
+  test('S6 an empty list is refused with a logged error, and nothing changes', async () => {
+    const alert = await startAlert();
+    await alert.apply(alertPush(1, 'BTC'));
+    expect(await alert.apply(alertPush(2))).toMatchObject({ outcome: 'empty_symbols' });
+    expect(lines).toContainEqual({ level: 'error', message: 'symbols refused' });
+    expect(alert.held()).toEqual({ source: 'push', version: 1, symbols: ['BTC'] });
+    expect(stored()).toEqual(alertPush(1, 'BTC'));
+  });
+
+  test('S6 what is no list of its kind is refused', async () => {
+    const [alert, collector] = [await startAlert(), await startCollector()];
+    for (const body of [
+      undefined,
+      null,
+      7,
+      {},
+      { version: 0, symbols: ['BTC'] },
+      { version: 1, symbols: 'BTC' },
+    ]) {
+      expect(await alert.apply(body)).toMatchObject({ outcome: 'invalid_push' });
+    }
+    expect(await alert.apply({ version: 1, symbols: [BTC] })).toMatchObject({ outcome: 'invalid_push' });
+    expect(await collector.apply(alertPush(1, 'BTC'))).toMatchObject({ outcome: 'invalid_push' });
+  });
+
+  test('S5 S6 each outcome has its HTTP status', async () => {
+    const alert = await startAlert();
+    const statusOf = async (body: string) => (await alert.answer(body)).status;
+    expect(await statusOf(JSON.stringify(alertPush(5, 'BTC')))).toBe(200);
+    expect(await statusOf(JSON.stringify(alertPush(5, 'BTC')))).toBe(200);
+    expect(await statusOf(JSON.stringify(alertPush(4, 'BTC')))).toBe(409);
+    expect(await statusOf(JSON.stringify(alertPush(6)))).toBe(422);
+    expect(await statusOf('not JSON')).toBe(422);
+  });
+
+  test('S6 a list that cannot be kept is not acknowledged, and not used', async () => {
+    const store = { load: async () => undefined, save: () => Promise.reject(new Error('disk full')) };
+    const alert = await startAlert({ store });
+    expect(await alert.answer(JSON.stringify(alertPush(1, 'BTC')))).toMatchObject({ status: 500 });
+    expect(alert.held()).toEqual({ source: 'allow_all' });
+  });
+});
+
+describe('starts', () => {
+  test('S6 with a store: the list is back without asking anybody, and guards against older ones', async () => {
+    await (await startCollector()).apply({ version: 7, symbols: [ETH] });
+    const collector = await startCollector({ askRegistry: unreachable });
+    expect(collector.held()).toEqual({ source: 'store', version: 7, symbols: [ETH] });
+    expect(await collector.apply({ version: 6, symbols: [BTC] })).toMatchObject({ outcome: 'older_version' });
+
+    await (await startAlert({ store: fileSymbolStore(`${file}.alert`) })).apply(alertPush(7, 'ETH'));
+    const alert = await startAlert({ store: fileSymbolStore(`${file}.alert`) });
+    expect([alert.allows('ETH'), alert.allows('BTC')]).toEqual([true, false]);
+  });
+
+  test('S6 without a store but with a registry: its list is used, and kept', async () => {
+    const collector = await startCollector({ askRegistry: async () => ({ version: 9, symbols: [ETH] }) });
+    expect(collector.held()).toEqual({ source: 'registry', version: 9, symbols: [ETH] });
+    expect(stored()).toEqual({ version: 9, symbols: [ETH] });
+  });
+
+  test('S6 with neither: a collector has its static defaults, an alert allows every symbol', async () => {
+    const collector = await startCollector({ askRegistry: unreachable });
+    expect(collector.held()).toEqual({ source: 'defaults', symbols: DEFAULTS });
+    expect([collector.allows('BTC'), collector.allows('ETH')]).toEqual([true, false]);
+    expect(lines).toContainEqual({ level: 'error', message: 'symbols cannot be had from the registry' });
+
+    const alert = await startAlert();
+    expect(alert.held()).toEqual({ source: 'allow_all' });
+    expect(alert.allows('whatever')).toBe(true);
+    expect(await alert.apply(alertPush(1, 'BTC'))).toEqual({ outcome: 'applied', version: 1 });
+    expect(alert.allows('whatever')).toBe(false);
+  });
+
+  test.each([
+    ['broken JSON', '{"version":'],
+    ['an empty list', '{"version":3,"symbols":[]}'],
+    ['a list of the other kind', '{"version":3,"symbols":["BTC"]}'],
+  ])('S6 a store with %s is reported and passed over', async (_what, content) => {
+    writeFileSync(file, content);
+    const collector = await startCollector({ askRegistry: async () => ({ version: 9, symbols: [] }) });
+    expect(collector.held()).toEqual({ source: 'defaults', symbols: DEFAULTS });
+    expect(lines.filter(({ level }) => level === 'error').map(({ message }) => message)).toEqual([
+      'stored symbols cannot be used',
+      'symbols cannot be had from the registry',
+    ]);
+  });
+});
+
+describe('contract', () => {
+  interface Page {
+    paths: Record<
+      string,
+      {
+        put: {
+          requestBody: { content: { 'application/json': { examples: Record<string, { value: unknown }> } } };
+        };
+      }
+    >;
+    components: object;
+  }
+  const page = parse(
+    readFileSync(path.join(import.meta.dirname, '../../api/symbol-config/push-openapi.yaml'), 'utf8'),
+  ) as Page;
+  const ajv = new Ajv2020({ strict: false }).addSchema({ $id: 'page', components: page.components });
+  const SCHEMA_NAMES = { price_collector: 'CollectorPush', price_alert: 'AlertPush' } as const;
+
+  test.each(TARGET_KINDS)('S2 what is pushed to a %s fits the published contract and the schema', (kind) => {
+    const validate = ajv.getSchema(`page#/components/schemas/${SCHEMA_NAMES[kind]}`)!;
+    const body = pushBodyOf(kind, 7, [BTC, ETH]);
+    expect([validate(body), validate.errors]).toEqual([true, null]);
+    expect(validate({ ...body, symbols: [] })).toBe(false);
+    expect(PUSH_SCHEMAS[kind].parse(body)).toEqual(body);
+  });
+
+  test('S2 the examples of the contract are pushes', () => {
+    const { examples } = page.paths['/symbols']!.put.requestBody.content['application/json'];
+    expect(PUSH_SCHEMAS.price_collector.safeParse(examples['collector']!.value).success).toBe(true);
+    expect(PUSH_SCHEMAS.price_alert.safeParse(examples['alert']!.value).success).toBe(true);
+  });
+});

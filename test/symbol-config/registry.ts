@@ -1,0 +1,103 @@
+/** A slot with the 77 stand-in targets and the service's role for them; what tests ask and change in it. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import type { SymbolPush } from '../../api/symbol-config/push.ts';
+import type { SymbolTargetsStandIn } from '../../dev/stand-ins/symbol-config/targets.ts';
+import { startSymbolTargets } from '../../dev/stand-ins/symbol-config/targets.ts';
+import { makeUpdate } from '../../client/updates.ts';
+import type { Service } from '../../workers/service.ts';
+import type { SymbolConfigState } from '../../workflows/symbol-config/contract.ts';
+import {
+  SYMBOLS_CHANGED_UPDATE,
+  SYMBOL_REGISTRY,
+  SYMBOL_STATUS_QUERY,
+  symbolConfigWorkflowId,
+} from '../../workflows/symbol-config/contract.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, takeSlot } from '../harness.ts';
+
+export interface SymbolRegistry {
+  slot: Slot;
+  targets: SymbolTargetsStandIn;
+  /** The first sample of the stand-ins and those that tests add are enabled. */
+  startService(env?: Record<string, string>): Promise<Service>;
+  handle: ReturnType<Slot['client']['workflow']['getHandle']>;
+  status(): Promise<SymbolConfigState>;
+  /** Adds or enables symbols in the database alone. */
+  write(symbols: readonly string[], isEnabled?: boolean): Promise<void>;
+  tell(): Promise<{ change: number }>;
+  rows(): Promise<TargetState[]>;
+  /** Waits until the workflow has pushed its newest list and every target holds it. */
+  settled(limitMs?: number): Promise<SymbolConfigState>;
+  release(): Promise<void>;
+}
+
+export interface TargetState {
+  target: string;
+  kind: string;
+  acknowledged_version: number | null;
+  last_error: string | null;
+  consecutive_failures: number;
+}
+
+export async function takeSymbolRegistry(): Promise<SymbolRegistry> {
+  const slot = await takeSlot();
+  const storeDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-symbols-'));
+  const targets = await startSymbolTargets({ storeDir });
+  const handle = slot.client.workflow.getHandle(symbolConfigWorkflowId(SYMBOL_REGISTRY));
+  const status = () => handle.query<SymbolConfigState>(SYMBOL_STATUS_QUERY);
+  const { sampleSymbols } = targets;
+
+  return {
+    slot,
+    targets,
+    handle,
+    status,
+    startService: (env) =>
+      slot.startService(
+        { NOTIFICATION_ROLES: 'symbol-config', ...env },
+        { symbolTargets: targets.targets, sampleSymbols },
+      ),
+    async write(symbols, isEnabled = true) {
+      await slot.db.query(
+        `INSERT INTO notification.symbols
+         SELECT symbol, symbol || '-PERP', 2, 100, $2, now() FROM unnest($1::text[]) AS symbol
+         ON CONFLICT (symbol) DO UPDATE SET is_enabled = $2, updated_at = now()`,
+        [symbols, isEnabled],
+      );
+    },
+    tell: () =>
+      makeUpdate(
+        slot.client,
+        () => handle.executeUpdate<{ change: number }, []>(SYMBOLS_CHANGED_UPDATE),
+        120_000,
+      ),
+    async rows() {
+      const { rows } = await slot.db.query<TargetState>(
+        'SELECT * FROM notification.symbol_targets ORDER BY target',
+      );
+      return rows;
+    },
+    settled: (limitMs) =>
+      eventually(
+        'all targets to hold the newest list',
+        async () => {
+          const state = await status();
+          const isHeld = targets.targets.every(({ name }) => targets.held(name).version === state.version);
+          const isPushed = state.pushedChanges === state.toldChanges && state.failedTargets.length === 0;
+          return isPushed && isHeld && state.alarm && state.version > 0 && state;
+        },
+        limitMs,
+      ),
+    async release() {
+      await slot.release();
+      await targets.stop();
+      rmSync(storeDir, { recursive: true, force: true });
+    },
+  };
+}
+
+/** The names in a list of either kind. */
+export const namesIn = (symbols: SymbolPush['symbols'] = []): string[] =>
+  symbols.map((symbol) => (typeof symbol === 'string' ? symbol : symbol.symbol));

@@ -1,0 +1,91 @@
+/** The file of targets: what it must hold, and what is said when it does not. */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { ConfigError, loadConfig } from '../../config/load.ts';
+import { provideEndpoints } from '../../workers/endpoints.ts';
+import { readSymbolTargets } from '../../workers/symbol-config-setup.ts';
+import { problemsIn } from '../platform/config-problems.ts';
+
+const TARGET = {
+  name: 'eu-collector',
+  kind: 'price_collector',
+  geo: 'eu',
+  url: 'http://collector.internal/symbols',
+};
+const OTHER = { name: 'eu-alert-1', kind: 'price_alert', geo: 'eu', url: 'http://alert.internal/symbols' };
+
+let dir: string;
+beforeEach(() => {
+  dir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-targets-'));
+});
+afterEach(() => rmSync(dir, { recursive: true, force: true }));
+
+function fileWith(content: unknown): string {
+  const file = path.join(dir, 'targets.json');
+  writeFileSync(file, typeof content === 'string' ? content : JSON.stringify(content));
+  return file;
+}
+
+const problemsOf = (file: string): readonly string[] => problemsIn(() => readSymbolTargets(file));
+
+test('S1 a file of targets is taken as it is', () => {
+  expect(readSymbolTargets(fileWith([TARGET, OTHER]))).toEqual([TARGET, OTHER]);
+  expect(readSymbolTargets(undefined)).toBeUndefined();
+});
+
+test.each<[string, unknown, string]>([
+  ['no JSON', '[', 'JSON'],
+  ['no list', {}, 'expected array'],
+  ['an empty list', [], 'at least one target'],
+  [
+    'an unknown kind',
+    [{ ...TARGET, kind: 'price' }],
+    'entry 1 kind must be one of price_collector, price_alert',
+  ],
+  [
+    'a URL that is none',
+    [TARGET, { ...OTHER, url: 'alert.internal' }],
+    'entry 2 url must be an http or https URL',
+  ],
+  [
+    'a password in a URL',
+    [{ ...TARGET, url: 'http://a:b@collector.internal' }],
+    'must not hold a user or password',
+  ],
+  ['a name used twice', [TARGET, { ...OTHER, name: TARGET.name }], 'entry 2 name eu-collector is used twice'],
+  ['a URL used twice', [TARGET, { ...OTHER, url: TARGET.url }], 'is used twice'],
+  ['a misspelt field', [{ ...TARGET, region: 'eu' }], 'region'],
+])('S1 a file with %s is refused with its name and place', (_what, content, problem) => {
+  const file = fileWith(content);
+  const problems = problemsOf(file);
+  expect(problems).toHaveLength(1);
+  expect(problems[0]).toContain(`NOTIFICATION_SYMBOL_TARGETS_FILE ${file}: `);
+  expect(problems[0]).toContain(problem);
+});
+
+test('S1 every problem is reported at once, before anything is started', async () => {
+  const file = fileWith([
+    { ...TARGET, kind: 'x' },
+    { ...OTHER, geo: 'EU West' },
+  ]);
+  expect(problemsOf(file)).toHaveLength(2);
+  expect(problemsOf(path.join(dir, 'missing.json'))[0]).toContain('ENOENT');
+  const config = loadConfig({ NOTIFICATION_SYMBOL_TARGETS_FILE: file });
+  await expect(provideEndpoints(config, () => undefined)).rejects.toThrow(ConfigError);
+});
+
+test('S1 in production the role does not start without a file', () => {
+  const production = {
+    NODE_ENV: 'production',
+    NOTIFICATION_REDIS_MASTER_ADDR: 'redis.internal:6379',
+    NOTIFICATION_REDIS_PASSWORD: 'x',
+    NOTIFICATION_POSTGRES_PRIMARY_DSN: 'postgres://notify@db.internal/notification',
+    NOTIFICATION_USER_SERVICE_BASE_URL: 'http://users.internal',
+    TEMPORAL_ADDRESS: 'temporal.internal:7233',
+  };
+  expect(loadConfig(production).roles).toEqual(['intent']);
+  const both = { ...production, NOTIFICATION_ROLES: 'intent,symbol-config' };
+  expect(() => loadConfig(both)).toThrow(/NOTIFICATION_SYMBOL_TARGETS_FILE is required in production/);
+  expect(loadConfig({ ...both, NOTIFICATION_SYMBOL_TARGETS_FILE: 'targets.json' }).roles).toHaveLength(2);
+});
