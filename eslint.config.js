@@ -33,7 +33,7 @@ const noConnections = {
 };
 
 export default tseslint.config(
-  { ignores: ['node_modules/', '.data/', '.cache/', 'coverage/', 'api/generated/'] },
+  { ignores: ['node_modules/', '.data/', '.cache/', 'coverage/', 'api/intent/generated/'] },
   js.configs.recommended,
   {
     files: ['**/*.ts'],

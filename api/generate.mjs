@@ -1,5 +1,5 @@
 /**
- * Generates the TypeScript classes of notification.fbs into api/generated/ with flatc.
+ * Generates the TypeScript classes of notification.fbs into api/intent/generated/ with flatc.
  *
  *   node api/generate.mjs           regenerates in place
  *   node api/generate.mjs --check   regenerates into a temporary folder and compares, changing nothing; and asks flatc
@@ -16,7 +16,7 @@ import { join } from 'node:path';
 /** Debian's. Other versions write other code, so a comparison with theirs would say nothing. */
 const FLATC_VERSION = '2.0.8';
 
-const API = import.meta.dirname;
+const API = join(import.meta.dirname, 'intent');
 const SCHEMA = join(API, 'notification.fbs');
 const SCHEMA_IN_GIT = 'api/intent/notification.fbs';
 const GENERATED = join(API, 'generated');

@@ -54,7 +54,7 @@ function importedPackages(files) {
 
 function manifestOf(dist) {
   const { version, license, engines, dependencies, devDependencies } = json(path.join(ROOT, 'package.json'));
-  const names = json(CONFIG).files.map((file) => path.basename(file, '.ts'));
+  const names = json(CONFIG).files.map((file) => file.replace(/\.ts$/, ''));
   const entry = (name) => ({ types: `./dist/client/${name}.d.ts`, default: `./dist/client/${name}.js` });
   const needed = importedPackages([...filesIn(dist, '.js'), ...filesIn(dist, '.d.ts')]);
   const types = needed.map((name) => `@types/${name}`).filter((name) => name in devDependencies);

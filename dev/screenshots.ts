@@ -34,7 +34,7 @@ const WITHOUT_PATHS = `{
 
 const run = promisify(execFile);
 const cli = async (...args: string[]) => {
-  const command = [process.execPath, path.join(ROOT, 'client', 'cli.ts'), ...args, '--json'];
+  const command = [process.execPath, path.join(ROOT, 'cli', 'main.ts'), ...args, '--json'];
   // A route that died is exit code 1, with the result all the same.
   const { stdout = '' } = await run('env', [`NOTIFICATION_DATA_DIR=${DATA_DIR}`, ...command]).catch(
     (error: { stdout?: string }) => error,
@@ -57,7 +57,7 @@ async function startDemo() {
   rmSync(DATA_DIR, { recursive: true, force: true });
   const demo = spawn(
     'env',
-    [`NOTIFICATION_DATA_DIR=${DATA_DIR}`, process.execPath, path.join(ROOT, 'dev', 'demo.ts'), '--keep'],
+    [`NOTIFICATION_DATA_DIR=${DATA_DIR}`, process.execPath, path.join(ROOT, 'dev', 'demo', 'main.ts'), '--keep'],
     { cwd: ROOT, stdio: ['ignore', 'ignore', 'pipe'] },
   );
   let said = '';

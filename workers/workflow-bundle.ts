@@ -50,14 +50,14 @@ export async function workflowBundle({ encodesFailures, onBuild }: BundleOptions
 /** Everything the bundle is made of: our workflows, the locked versions of the packages they use, and how it is made. */
 async function sourceHash(): Promise<string> {
   const folder = path.join(ROOT, 'workflows');
-  const sources = (await readdir(folder)).filter((file) => file.endsWith('.ts')).sort();
+  const sources = (await readdir(folder, { recursive: true })).filter((file) => file.endsWith('.ts')).sort();
   const files = [
     ...sources.map((file) => path.join(folder, file)),
     path.join(ROOT, 'package-lock.json'),
     import.meta.filename,
   ];
   const hash = createHash('sha256');
-  for (const file of files) hash.update(`${path.basename(file)}\0`).update(await readFile(file));
+  for (const file of files) hash.update(`${path.relative(ROOT, file)}\0`).update(await readFile(file));
   return hash.digest('hex').slice(0, 16);
 }
 

@@ -3,7 +3,7 @@
  * changed on purpose, and keep the old files for as long as executions of the old code may still be open.
  */
 import { execFileSync } from 'node:child_process';
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import path from 'node:path';
 import { findTemporalCli } from '../../dev/servers/temporal-cli.ts';
@@ -96,11 +96,9 @@ async function record(name: string, workflowId: string, { client, endpoints }: S
   const compact = JSON.stringify(JSON.parse(history));
   // Stack traces, identities and sticky queues name the machine that recorded.
   const anonymous = compact
-    .replaceAll(`${path.dirname(import.meta.dirname)}/`, '')
+    .replaceAll(`${path.join(import.meta.dirname, '../..')}/`, '')
     .replaceAll(new RegExp(`\\d+@${hostname()}`, 'g'), 'recorder');
-  const folder = path.join(import.meta.dirname, 'histories');
-  mkdirSync(folder, { recursive: true });
-  writeFileSync(path.join(folder, `${name}.json`), `${anonymous}\n`);
+  writeFileSync(path.join(import.meta.dirname, `${name}.json`), `${anonymous}\n`);
 }
 
 test('a notification and its routes, all well', async () => {

@@ -7,9 +7,11 @@ import type { WorkflowBundle } from '@temporalio/worker';
 import { DefaultLogger, Runtime, Worker, bundleWorkflowCode } from '@temporalio/worker';
 import { workflowBundle } from '../../workers/workflow-bundle.ts';
 
-const ROOT = path.dirname(import.meta.dirname);
-const FOLDER = path.join(import.meta.dirname, 'histories');
-const NAMES = readdirSync(FOLDER).map((file) => path.basename(file, '.json'));
+const ROOT = path.join(import.meta.dirname, '../..');
+const FOLDER = import.meta.dirname;
+const NAMES = readdirSync(FOLDER)
+  .filter((file) => file.endsWith('.json'))
+  .map((file) => path.basename(file, '.json'));
 
 beforeAll(() => Runtime.install({ logger: new DefaultLogger('WARN') }));
 
@@ -37,7 +39,7 @@ describe('a changed workflow', () => {
     symlinkSync(path.join(ROOT, 'node_modules'), path.join(home, 'node_modules'));
     const folder = path.join(home, 'workflows');
     cpSync(path.join(ROOT, 'workflows'), folder, { recursive: true });
-    const file = path.join(folder, 'intent.ts');
+    const file = path.join(folder, 'intent', 'workflow.ts');
     const source = readFileSync(file, 'utf8');
     expect(source.split(BEFORE)).toHaveLength(2);
     const imports = `import { patched, sleep } from '@temporalio/workflow';\n`;

@@ -59,9 +59,9 @@ interface OpenApi {
 const API = path.join(import.meta.dirname, '../../api');
 const readYaml = (file: string): unknown => parse(readFileSync(path.join(API, file), 'utf8'));
 
-const asyncApi = readYaml('intents-asyncapi.yaml') as AsyncApi;
+const asyncApi = readYaml('intent/intents-asyncapi.yaml') as AsyncApi;
 const probeApi = readYaml('probe-openapi.yaml') as OpenApi;
-const userApi = readYaml('user-service-openapi.yaml') as OpenApi;
+const userApi = readYaml('intent/user-service-openapi.yaml') as OpenApi;
 
 const ajv = new Ajv2020({ strict: false, allErrors: true });
 ajv.addSchema(asyncApi, 'asyncapi');
@@ -477,7 +477,7 @@ describe('I31 I38 probes', () => {
 });
 
 it('I38 I16 notification.fbs has the tables and fields of the catalog', () => {
-  const schema = readFileSync(path.join(API, 'notification.fbs'), 'utf8').replaceAll(/\/\/.*/g, '');
+  const schema = readFileSync(path.join(API, 'intent', 'notification.fbs'), 'utf8').replaceAll(/\/\/.*/g, '');
   const tables = [...schema.matchAll(/table (\w+) \{(.*?)\}/gs)].map(([, table, body = '']) => ({
     table,
     fields: [...body.matchAll(/(\w+): (\w+)/g)].map(([, field, type]) => ({ field, type })),

@@ -67,7 +67,7 @@ function readWithFlatc(type: PushNotificationType, bytes: Uint8Array): Record<st
   try {
     writeFileSync(path.join(folder, 'event.bin'), bytes);
     const { table } = CATALOG[type].push;
-    const schema = path.join(API, 'notification.fbs');
+    const schema = path.join(API, 'intent', 'notification.fbs');
     const options = ['--json', '--strict-json', '--raw-binary', '--defaults-json'];
     const args = [...options, '--root-type', `notification.${table}`, '-o', folder, schema, '--'];
     const flatc = spawnSync('flatc', [...args, path.join(folder, 'event.bin')], { encoding: 'utf8' });

@@ -17,7 +17,7 @@ import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 
 const run = promisify(execFile);
-const ROOT = path.dirname(import.meta.dirname);
+const ROOT = path.join(import.meta.dirname, '../..');
 
 interface Manifest {
   version: string;
@@ -59,9 +59,9 @@ test('I37 the package has the version of the service, and everything that it nam
   expect(Object.keys(manifest.exports)).toEqual([
     '.',
     './operator',
-    './callback-inputs',
-    './callback-receiver',
-    './symbol-receiver',
+    './account-callback/inputs',
+    './account-callback/receiver',
+    './symbol-config/receiver',
   ]);
   for (const { types, default: code } of Object.values(manifest.exports)) {
     expect([types, existsSync(path.join(unpacked, types))]).toEqual([types, true]);

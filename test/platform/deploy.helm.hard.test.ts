@@ -8,7 +8,7 @@ import { ADMIN_EMAIL_VARIABLES, VARIABLES } from '../../config/load.ts';
 import { ROLE_NAMES } from '../../config/variables.ts';
 import { ROLES } from '../../workers/roles.ts';
 
-const CHART = path.join(path.dirname(import.meta.dirname), 'deploy', 'helm', 'galaxy-notify');
+const CHART = path.join(import.meta.dirname, '../../deploy/helm/galaxy-notify');
 const read = (...file: string[]) => readFileSync(path.join(CHART, ...file), 'utf8');
 const templates = readdirSync(path.join(CHART, 'templates')).map((file) => read('templates', file));
 

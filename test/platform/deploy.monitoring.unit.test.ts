@@ -10,7 +10,7 @@ import { observeSubscriptions } from '../../activities/subscription/gauges.ts';
 import { programOf } from '../../cli/program.ts';
 import { DASHBOARDS } from '../../deploy/dashboard-panels.ts';
 
-const ROOT = path.dirname(import.meta.dirname);
+const ROOT = path.join(import.meta.dirname, '../..');
 const read = (...file: string[]) => readFileSync(path.join(ROOT, ...file), 'utf8');
 const filesIn = (folder: string, extension: string) =>
   readdirSync(path.join(ROOT, folder)).filter((file) => file.endsWith(extension));

@@ -5,7 +5,7 @@ import { parse } from 'yaml';
 import { DYNAMIC_CONFIG } from '../../dev/servers/temporal.ts';
 import { ADMIN_EMAIL_VARIABLES, VARIABLES, loadConfig } from '../../config/load.ts';
 
-const ROOT = path.dirname(import.meta.dirname);
+const ROOT = path.join(import.meta.dirname, '../..');
 const read = (file: string) => readFileSync(path.join(ROOT, file), 'utf8');
 
 const dynamicConfig = (profile: string) =>

@@ -26,7 +26,7 @@ import { base64url, newQueueKeys, openRawClient, startRouters } from './routers.
 const ajv = new Ajv2020({ strict: false, allErrors: true });
 const FILES = { smp: 'messaging-router-openapi.yaml', ntf: 'notification-router-openapi.yaml' } as const;
 for (const [protocol, file] of Object.entries(FILES)) {
-  const document = readFileSync(path.join(import.meta.dirname, '../../api', file), 'utf8');
+  const document = readFileSync(path.join(import.meta.dirname, '../../api/subscription', file), 'utf8');
   ajv.addSchema(parse(document) as object, protocol);
 }
 

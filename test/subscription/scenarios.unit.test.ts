@@ -39,7 +39,7 @@ const SCENARIOS: Record<number, string> = {
 };
 
 const TITLES = readdirSync(import.meta.dirname)
-  .filter((file) => /^subscription\..*\.test\.ts$/.test(file))
+  .filter((file) => file.endsWith('.test.ts'))
   .map((file) => readFileSync(path.join(import.meta.dirname, file), 'utf8'))
   .flatMap((source) => [...source.matchAll(/(?<=['"`])(?:[A-Z]\d+ )+scenario (\d+)\b/g)])
   .map(([, number]) => Number(number));
