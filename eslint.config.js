@@ -2,15 +2,6 @@ import js from '@eslint/js';
 import prettier from 'eslint-config-prettier';
 import tseslint from 'typescript-eslint';
 
-const plugins = { '@typescript-eslint': tseslint.plugin };
-
-/** Import borders of the layout: each folder is a process border or the Temporal sandbox. */
-const forbid = (...patterns) => ({
-  '@typescript-eslint/no-restricted-imports': ['error', { patterns }],
-});
-const folder = (name, message) => ({ regex: `^(\\.\\./)+${name}/`, message });
-const typesOnlyFrom = (name, message) => ({ ...folder(name, message), allowTypeImports: true });
-
 const noEnvironment = {
   'no-restricted-properties': [
     'error',
@@ -23,11 +14,11 @@ const noConnections = {
     {
       selector:
         "NewExpression[callee.name='Redis'], NewExpression[callee.name='Pool'], NewExpression[callee.property.name='Pool']",
-      message: 'Connections are opened in workers/resources.ts only.',
+      message: 'Connections of the service are opened in workers/connections.ts only.',
     },
     {
       selector: "CallExpression[callee.object.name=/^(Native)?Connection$/][callee.property.name='connect']",
-      message: 'Connections are opened in workers/resources.ts only.',
+      message: 'Connections of the service are opened in workers/connections.ts only.',
     },
   ],
 };
@@ -69,25 +60,9 @@ export default tseslint.config(
     },
   },
   {
+    // Which folder may import which is in .dependency-cruiser.js.
     files: ['workflows/**'],
-    plugins,
     rules: {
-      '@typescript-eslint/no-restricted-imports': [
-        'error',
-        {
-          patterns: [
-            typesOnlyFrom(
-              'activities',
-              'Workflows call activities through proxies; import their types only.',
-            ),
-            { regex: '^\\.\\./(?!activities/)', message: 'Workflows import their own folder only.' },
-            {
-              regex: '^(?!\\.|@temporalio/workflow$)',
-              message: 'Workflows import @temporalio/workflow only: they run in its sandbox.',
-            },
-          ],
-        },
-      ],
       'no-restricted-globals': ['error', 'process', 'Buffer', 'setImmediate', 'fetch', 'require'],
       // Modules are shared by all executions of a thread (workers/workflow-bundle.ts): state must live in functions.
       'no-restricted-syntax': [
@@ -105,53 +80,14 @@ export default tseslint.config(
       ],
     },
   },
-  {
-    files: ['activities/**'],
-    plugins,
-    rules: forbid(folder('(client|workers|dev|faults|test)', 'Activities get what they need as resources.')),
-  },
-  {
-    files: ['client/**'],
-    plugins,
-    rules: forbid(
-      folder('(activities|workers|dev|faults|test)', 'Clients are for other programs: contracts only.'),
-    ),
-  },
-  {
-    // The CLI is a process of its own, configured like the service.
-    files: ['cli/main.ts', 'client/cli-*.ts'],
-    plugins,
-    rules: forbid(
-      folder(
-        '(activities|dev|faults|test|workers(?!/(config|replicas)\\.ts$))',
-        'The CLI takes from the workers only their configuration and the check of replicas.',
-      ),
-    ),
-  },
-  {
-    files: ['api/**'],
-    plugins,
-    rules: forbid(
-      folder('(activities|workflows|workers|client|dev|faults|test)', 'Contracts depend on nothing.'),
-    ),
-  },
   { files: ['config/load.ts'], rules: { 'no-restricted-properties': 'off' } },
   {
     // Clients open connections for their own users; the embedded stack, benchmarks and tests for themselves.
-    files: [
-      'workers/resources.ts',
-      'cli/check-replicas.ts',
-      'client/**',
-      'dev/**',
-      'bench/**',
-      'faults/**',
-      'test/**',
-    ],
+    files: ['workers/connections.ts', 'cli/**', 'client/**', 'dev/**', 'bench/**', 'faults/**', 'test/**'],
     rules: { 'no-restricted-syntax': 'off' },
   },
   {
     files: ['test/**'],
-    plugins,
     rules: {
       // Jest passes what globalSetup found out to the test processes through the environment.
       'no-restricted-properties': 'off',

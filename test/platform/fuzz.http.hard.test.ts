@@ -17,7 +17,7 @@ import {
 import { generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/signing.ts';
 import { pushTo } from '../../activities/symbol-config/push.ts';
 import { UserServiceError, createUserService } from '../../activities/intent/user-service.ts';
-import { createLoopbackCertificate } from '../../dev/stand-ins/mobile-push/fcm-certificate.ts';
+import { createLoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
 import { createLogger } from '../../workers/logger.ts';
 import { json, text } from './nasty-inputs.ts';
 
@@ -163,7 +163,7 @@ beforeAll(async () => {
     }),
   );
   elsewhere = `http://127.0.0.1:${port}/`;
-  const { keyPem, certPem } = createLoopbackCertificate();
+  const { keyPem, certPem } = await createLoopbackCertificate();
   keyHash = fingerprintOf(new X509Certificate(certPem).raw);
   const tls = { key: keyPem, cert: certPem, ALPNProtocols: ['http/1.1'] };
   lanes = await Promise.all(

@@ -9,8 +9,8 @@ import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import { Redis } from 'ioredis';
 import pg from 'pg';
-import type { LoopbackCertificate } from '../../dev/stand-ins/mobile-push/fcm-certificate.ts';
-import { createLoopbackCertificate } from '../../dev/stand-ins/mobile-push/fcm-certificate.ts';
+import type { LoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
+import { createLoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
 import { freePort } from '../../dev/servers/ports.ts';
 import { startRedis } from '../../dev/servers/redis.ts';
 import { newGameTurnReady, publishIntent } from '../../client/notificationintent.ts';
@@ -23,12 +23,10 @@ import { eventually, takeSlot } from '../harness.ts';
 
 const ignore = () => undefined;
 const dataDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-tls-'));
-const serverSide = createLoopbackCertificate();
-const clientSide = createLoopbackCertificate();
-const stranger = createLoopbackCertificate();
-const authority = file('authority.pem', serverSide.certPem);
-const wrongAuthority = file('stranger.pem', stranger.certPem);
-const { cert, key } = pair('client', clientSide);
+const authority = path.join(dataDir, 'authority.pem');
+const wrongAuthority = path.join(dataDir, 'stranger.pem');
+let serverSide: LoopbackCertificate;
+let clientSide: LoopbackCertificate;
 
 /** What ends with this file. */
 const cleanups: (() => unknown)[] = [() => rmSync(dataDir, { recursive: true, force: true })];
@@ -37,6 +35,11 @@ let env: Record<string, string>;
 let redis: Redis;
 
 beforeAll(async () => {
+  serverSide = await createLoopbackCertificate();
+  clientSide = await createLoopbackCertificate();
+  file('authority.pem', serverSide.certPem);
+  file('stranger.pem', (await createLoopbackCertificate()).certPem);
+  const { cert, key } = pair('client', clientSide);
   slot = await takeSlot();
   cleanups.push(() => slot.release());
   const [redisPort, postgresDsn, temporalPort] = await Promise.all([

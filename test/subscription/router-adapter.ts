@@ -17,7 +17,7 @@ import type {
   TokenRef,
 } from '../../activities/subscription/router/ports.ts';
 import { generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/signing.ts';
-import { createLoopbackCertificate } from '../../dev/stand-ins/mobile-push/fcm-certificate.ts';
+import { createLoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
 import { newRegistration, outcomeOf, valueOf } from './router-agent.ts';
 import { startRouters } from './routers.ts';
 
@@ -44,7 +44,7 @@ export async function startRouterAdapter() {
 
   /** A server that is no router, and answers as it likes. */
   async function serverAnswering(listener: RequestListener): Promise<RouterAddress> {
-    const { keyPem, certPem } = createLoopbackCertificate();
+    const { keyPem, certPem } = await createLoopbackCertificate();
     const server = createServer({ key: keyPem, cert: certPem }, listener).listen(0, '127.0.0.1');
     await once(server, 'listening');
     cleanUps.push(async () => {

@@ -17,7 +17,7 @@ import type { RouterAddress } from '../../activities/subscription/router/ports.t
 import { generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/signing.ts';
 import type { RouterProtocol } from '../../api/subscription/router-wire.ts';
 import { NTF_COMMANDS, SMP_COMMANDS } from '../../api/subscription/router-wire.ts';
-import { createLoopbackCertificate } from '../../dev/stand-ins/mobile-push/fcm-certificate.ts';
+import { createLoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
 import { eventually } from '../harness.ts';
 import { newDevice, outcomeOf } from './router-agent.ts';
 import type { RawAnswer, RawCommand } from './routers.ts';
@@ -44,7 +44,7 @@ interface Batch {
 /** A router that takes every batch and refuses everything in it. */
 async function startRefusingRouter(protocol: RouterProtocol) {
   const bodies: Batch[] = [];
-  const { keyPem, certPem } = createLoopbackCertificate();
+  const { keyPem, certPem } = await createLoopbackCertificate();
   const max = protocol === 'smp' ? 17 : 3;
   const server = createServer({ key: keyPem, cert: certPem }, (request, response) => {
     if (request.method === 'GET') response.end(JSON.stringify({ protocol, min: 1, max }));

@@ -9,7 +9,7 @@ import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createFailureScripts } from '../failure-scripts.ts';
-import { createLoopbackCertificate } from './fcm-certificate.ts';
+import { createLoopbackCertificate } from '../certificate.ts';
 import { assertPortFree, LOOPBACK, PORT_VARIABLES } from '../../servers/ports.ts';
 
 /**
@@ -111,7 +111,7 @@ const ERRORS = {
  */
 export async function startFcm({ port = 0 }: { port?: number } = {}): Promise<FcmStandIn> {
   if (port !== 0) await assertPortFree(port, 'stand-in FCM', PORT_VARIABLES.fcm);
-  const { keyPem, certPem } = createLoopbackCertificate();
+  const { keyPem, certPem } = await createLoopbackCertificate();
   const requests: RecordedSend[] = [];
   const sockets = { open: 0, highest: 0, opened: 0 };
   const failures = createFailureScripts<FcmFailure>();

@@ -1,7 +1,7 @@
 /** What a stand-in router keeps across restarts of its process: its certificate, and what it holds. */
 import { existsSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
-import type { LoopbackCertificate } from '../mobile-push/fcm-certificate.ts';
-import { createLoopbackCertificate } from '../mobile-push/fcm-certificate.ts';
+import type { LoopbackCertificate } from '../certificate.ts';
+import { createLoopbackCertificate } from '../certificate.ts';
 
 /** So that a batch of changes is one write. */
 const SAVE_AFTER_MS = 50;
@@ -17,12 +17,12 @@ export interface RouterDataFile<State> {
 }
 
 /** @param file default: none, so that everything ends with the process. */
-export function openRouterDataFile<State>(file: string | undefined): RouterDataFile<State> {
+export async function openRouterDataFile<State>(file: string | undefined): Promise<RouterDataFile<State>> {
   const kept =
     file !== undefined && existsSync(file)
       ? (JSON.parse(readFileSync(file, 'utf8')) as { certificate: LoopbackCertificate; state: State })
       : undefined;
-  const certificate = kept?.certificate ?? createLoopbackCertificate();
+  const certificate = kept?.certificate ?? (await createLoopbackCertificate());
   let unsaved: (() => State) | undefined;
   let timer: NodeJS.Timeout | undefined;
 

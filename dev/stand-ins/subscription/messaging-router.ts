@@ -87,7 +87,7 @@ export async function startMessagingRouter(
 ): Promise<MessagingRouterStandIn> {
   const { port = 0, version } = options;
   if (port !== 0) await assertPortFree(port, 'stand-in messaging router', PORT_VARIABLES.routers);
-  const file = openRouterDataFile<StoredQueue[]>(options.dataFile);
+  const file = await openRouterDataFile<StoredQueue[]>(options.dataFile);
   const queues = new Map((file.state ?? []).map((queue) => [queue.recipientId, queue]));
   const sessions = new Map<string, ServerResponse>();
   /** Session that gets what happens to a queue (by its recipient's id) or a notifier. */

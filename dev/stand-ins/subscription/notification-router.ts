@@ -107,7 +107,7 @@ export async function startNotificationRouter(
 ): Promise<NotificationRouterStandIn> {
   const { port = 0, version, pushUrl } = options;
   if (port !== 0) await assertPortFree(port, 'stand-in notification router', PORT_VARIABLES.routers);
-  const file = openRouterDataFile<State>(options.dataFile);
+  const file = await openRouterDataFile<State>(options.dataFile);
   const tokens = new Map((file.state?.tokens ?? []).map((token) => [token.tokenId, token]));
   const subscriptions = new Map(
     (file.state?.subscriptions ?? []).map((subscription) => [subscription.subscriptionId, subscription]),

@@ -34,7 +34,7 @@ import {
   requestSchema,
 } from '../../../api/subscription/router-wire.ts';
 import { createFailureScripts } from '../failure-scripts.ts';
-import type { LoopbackCertificate } from '../mobile-push/fcm-certificate.ts';
+import type { LoopbackCertificate } from '../certificate.ts';
 import { LOOPBACK } from '../../servers/ports.ts';
 
 /** How the answer to a command goes wrong. Those with `isExecuted` may happen after the command has had its effect. */
