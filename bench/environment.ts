@@ -57,6 +57,9 @@ export const sizesOf = ({ quick, rounds }: { quick: boolean; rounds: number }): 
         backlog: { child: 5_000, on_failure: 15_000 },
       };
 
+/** When a stream's entry was appended, by the clock of Redis, ms since the epoch. */
+export const appendedAtMs = (entryId: string): number => Number(entryId.split('-')[0]);
+
 /** One user of the servers, and the connections of the benchmark to its part of them. */
 export interface Part {
   name: PartName;

@@ -5,6 +5,7 @@ import { DEFAULT_INTENTS_STREAM, newGameTurnReady } from '../client/notification
 import { envelopeOf } from '../api/intent/entry.ts';
 import { NOTIFICATION_WORKFLOW } from '../workflows/intent/contract.ts';
 import type { Bench, Mode, Part } from './environment.ts';
+import { appendedAtMs } from './environment.ts';
 import type { Round } from './rounds.ts';
 import { runRound, until } from './rounds.ts';
 
@@ -52,9 +53,6 @@ export async function appendIntents({ redis }: Part, count: number, recipients =
   return ids;
 }
 
-/** When an entry was appended, by the clock of Redis, ms since the epoch. */
-export const timeOf = (entryId: string): number => Number(entryId.split('-')[0]);
-
 /** Routes that were ever handed off by a part's service: what Redis counts, however the streams are trimmed. */
 export async function countHandOffs({ redis }: Part): Promise<number> {
   const added = async (stream: string): Promise<number> => {
@@ -91,7 +89,7 @@ export async function burst(bench: Bench, mode: Mode, count: number, recipients 
     count,
     async begin() {
       ids = await appendIntents(part, count, recipients);
-      return timeOf(ids[0]!);
+      return appendedAtMs(ids[0]!);
     },
     async settled() {
       await until(`${routes} routes to be handed off`, LOOK_INTERVAL_MS, async () => {

@@ -9,7 +9,7 @@ import type { FcmStandIn } from '../dev/stand-ins/mobile-push/fcm.ts';
 import { startFcm } from '../dev/stand-ins/mobile-push/fcm.ts';
 import { baselinesOf } from './baselines.ts';
 import type { Bench, Part } from './environment.ts';
-import { timeOf } from './intent.ts';
+import { appendedAtMs } from './environment.ts';
 import type { Measurement } from './measurement.ts';
 import { ROUND_LIMIT_MS, interleave, medianOf } from './rounds.ts';
 import { median, quantile, ratios } from './statistics.ts';
@@ -99,9 +99,9 @@ async function send({ redis, db }: Part, fcm: FcmStandIn, jobs: number): Promise
   const receipts = fcm.requests.slice(before);
   const sends = jobs * DEVICES;
   if (receipts.length !== sends) throw new Error(`FCM got ${receipts.length} requests for ${sends} sends`);
-  const beganAt = timeOf(ids[0]!);
+  const beganAt = appendedAtMs(ids[0]!);
   const latencies = receipts.map(
-    ({ at, body }) => at - timeOf(ids[Number((body.message['data'] as { user: string }).user) - 1]!),
+    ({ at, body }) => at - appendedAtMs(ids[Number((body.message['data'] as { user: string }).user) - 1]!),
   );
   return {
     perSecond: (jobs * 1_000) / (endedAt - beganAt),
