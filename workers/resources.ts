@@ -23,7 +23,7 @@ import { createBrake, createFcmSender } from '../activities/mobile-push/fcm.ts';
 import type { RouteResources } from '../activities/intent/publication.ts';
 import type { MobilePushResources } from '../activities/mobile-push/activities.ts';
 import type { MobileStreamResources } from '../activities/mobile-push/stream.ts';
-import { JOB_READ_BLOCK_MS } from '../activities/mobile-push/stream.ts';
+import { READ_BLOCK_MS } from '../activities/stream-consumer.ts';
 import { defineHandOffCommands } from '../activities/intent/hand-off.ts';
 import type { BridgeResources } from '../activities/intent/reader.ts';
 import type { SymbolConfigResources } from '../activities/symbol-config/activities.ts';
@@ -143,7 +143,7 @@ export async function connectResources(options: ConnectOptions): Promise<Resourc
     openStreamReader: () => openStreamReader(config, endpoints, log),
     openJobReader: () =>
       openStreamReader(config, endpoints, log, {
-        socketTimeout: JOB_READ_BLOCK_MS + values.NOTIFICATION_REDIS_OPERATION_TIMEOUT,
+        socketTimeout: READ_BLOCK_MS + values.NOTIFICATION_REDIS_OPERATION_TIMEOUT,
       }),
     ...(fcm === undefined ? {} : { fcm }),
     ...(portfolios === undefined ? {} : { portfolios }),

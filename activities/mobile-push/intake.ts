@@ -20,7 +20,7 @@ import {
 import type { Metrics } from '../metrics.ts';
 import { mobileMessage } from './message.ts';
 import { query } from '../postgres.ts';
-import type { StreamEntry } from '../stream-entry.ts';
+import type { StreamEntry } from '../stream-consumer.ts';
 
 /** How long one call to Temporal may take before it counts as failed, ms. */
 const CALL_DEADLINE_MS = 5_000;
