@@ -16,7 +16,6 @@ import { createPortfolioService } from '../activities/account-callback/delivery.
 import type { CallbackStreamResources } from '../activities/account-callback/stream.ts';
 import type { ChannelResources } from '../activities/intent/channels.ts';
 import type { IntentResources } from '../activities/intent/acceptance.ts';
-import type { Metrics } from '../activities/metrics.ts';
 import type { RetentionResources } from '../activities/intent/retention.ts';
 import type { FcmSender, FcmTarget } from '../activities/mobile-push/fcm.ts';
 import { createBrake, createFcmSender } from '../activities/mobile-push/fcm.ts';
@@ -36,7 +35,7 @@ import type { Config, RedisAddress } from '../config/load.ts';
 import { hasTemporalProfile, redisConnection } from '../config/load.ts';
 import type { SubscriptionParts } from './subscription-setup.ts';
 import { openSubscriptions } from './subscription-setup.ts';
-import type { Telemetry } from './telemetry.ts';
+import type { Metrics, Telemetry } from './telemetry.ts';
 import { reasonOf } from '../activities/reason.ts';
 
 /** What must be known about the outside, from the configuration or from the embedded servers. */

@@ -8,7 +8,7 @@ import type { Logger } from 'pino';
 import type { CallbackInput } from '../../api/account-callback/input.ts';
 import { parseCallbackInput } from '../../api/account-callback/input.ts';
 import { storeInputs } from './inputs.ts';
-import type { Metrics } from '../metrics.ts';
+import type { AccountCallbackMetrics } from './metrics.ts';
 import { reasonOf } from '../reason.ts';
 import type { StreamEntry, TakingConsumer } from '../stream-consumer.ts';
 import { consumeStream } from '../stream-consumer.ts';
@@ -21,7 +21,7 @@ export interface CallbackStreamResources {
   db: Pool;
   redis: Redis;
   log: Logger;
-  metrics: Metrics;
+  metrics: AccountCallbackMetrics;
   /** See {@link consumeStream}. */
   openJobReader(): Redis;
   callbackStream: {

@@ -17,7 +17,7 @@ import {
   mobilePushAttributes,
   mobilePushWorkflowId,
 } from '../../workflows/mobile-push/contract.ts';
-import type { Metrics } from '../metrics.ts';
+import type { MobilePushMetrics } from './metrics.ts';
 import { mobileMessage } from './message.ts';
 import { query } from '../postgres.ts';
 import type { StreamEntry } from '../stream-consumer.ts';
@@ -34,7 +34,7 @@ export interface MobileIntakeResources {
   db: Pool;
   workflows: WorkflowClient;
   log: Logger;
-  metrics: Metrics;
+  metrics: MobilePushMetrics;
 }
 
 export function createMobileIntake({ db, workflows, log, metrics }: MobileIntakeResources) {
