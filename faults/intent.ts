@@ -13,7 +13,7 @@ import {
 } from '../api/intent/catalog.ts';
 import { entryFieldsOf, envelopeOf, parseIntent } from '../api/intent/entry.ts';
 import type { Intent } from '../api/intent/entry.ts';
-import { fieldsOf } from '../activities/stream-entry.ts';
+import { fieldsOf } from '../activities/stream-consumer.ts';
 import { sampleIntentOf } from '../client/intent/sample-intents.ts';
 import { adminEmailsVariable } from '../config/variables.ts';
 import { plantedMail, plantedMailPrefix, plantedText } from './planted.ts';

@@ -7,12 +7,26 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { once } from 'node:events';
 import type { Logger } from 'pino';
-import type { Metrics } from '../activities/metrics.ts';
+import type { Meter } from '@opentelemetry/api';
+import { countersOf } from '../activities/counters.ts';
 
 /** What a request that is under way at the end may still take, ms. */
 const LAST_REQUEST_MS = 1_000;
 /** A caller's path can be anything; a log line needs no more of it than this. */
 const LOGGED_PATH_LENGTH = 100;
+
+/** Recording functions, one per counter. */
+export type ProbeMetrics = ReturnType<typeof createProbeMetrics>;
+
+export function createProbeMetrics(meter: Meter) {
+  const { counter } = countersOf(meter);
+  return {
+    probeRequest: counter<{ path: '/healthz' | '/readyz' | 'other'; status: number }>(
+      'notification.internal_http.requests',
+      'Requests to the probe listener',
+    ),
+  };
+}
 
 export interface ProbeOptions {
   /** Undefined listens on every interface. */
@@ -25,7 +39,7 @@ export interface ProbeOptions {
 
 interface Observers {
   log: Logger;
-  metrics: Metrics;
+  metrics: ProbeMetrics;
 }
 
 /** The port of the probes is taken; the message names the variable that moves it. */

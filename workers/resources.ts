@@ -16,14 +16,13 @@ import { createPortfolioService } from '../activities/account-callback/delivery.
 import type { CallbackStreamResources } from '../activities/account-callback/stream.ts';
 import type { ChannelResources } from '../activities/intent/channels.ts';
 import type { IntentResources } from '../activities/intent/acceptance.ts';
-import type { Metrics } from '../activities/metrics.ts';
 import type { RetentionResources } from '../activities/intent/retention.ts';
 import type { FcmSender, FcmTarget } from '../activities/mobile-push/fcm.ts';
 import { createBrake, createFcmSender } from '../activities/mobile-push/fcm.ts';
 import type { RouteResources } from '../activities/intent/publication.ts';
 import type { MobilePushResources } from '../activities/mobile-push/activities.ts';
 import type { MobileStreamResources } from '../activities/mobile-push/stream.ts';
-import { JOB_READ_BLOCK_MS } from '../activities/mobile-push/stream.ts';
+import { READ_BLOCK_MS } from '../activities/stream-consumer.ts';
 import { defineHandOffCommands } from '../activities/intent/hand-off.ts';
 import type { BridgeResources } from '../activities/intent/reader.ts';
 import type { SymbolConfigResources } from '../activities/symbol-config/activities.ts';
@@ -36,7 +35,7 @@ import type { Config, RedisAddress } from '../config/load.ts';
 import { hasTemporalProfile, redisConnection } from '../config/load.ts';
 import type { SubscriptionParts } from './subscription-setup.ts';
 import { openSubscriptions } from './subscription-setup.ts';
-import type { Telemetry } from './telemetry.ts';
+import type { Metrics, Telemetry } from './telemetry.ts';
 import { reasonOf } from '../activities/reason.ts';
 
 /** What must be known about the outside, from the configuration or from the embedded servers. */
@@ -143,7 +142,7 @@ export async function connectResources(options: ConnectOptions): Promise<Resourc
     openStreamReader: () => openStreamReader(config, endpoints, log),
     openJobReader: () =>
       openStreamReader(config, endpoints, log, {
-        socketTimeout: JOB_READ_BLOCK_MS + values.NOTIFICATION_REDIS_OPERATION_TIMEOUT,
+        socketTimeout: READ_BLOCK_MS + values.NOTIFICATION_REDIS_OPERATION_TIMEOUT,
       }),
     ...(fcm === undefined ? {} : { fcm }),
     ...(portfolios === undefined ? {} : { portfolios }),

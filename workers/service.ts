@@ -3,7 +3,7 @@ import type { DataConverter } from '@temporalio/common';
 import type { TelemetryOptions, WorkerOptions } from '@temporalio/worker';
 import { Runtime, Worker, makeTelemetryFilterString } from '@temporalio/worker';
 import type { Logger } from 'pino';
-import { observeGauges } from '../activities/intent/gauges.ts';
+import { observeGauges } from '../activities/intent/metrics.ts';
 import { migrate } from '../migrations/migrate.ts';
 import { startCodecServer } from './codec-server.ts';
 import type { Config } from '../config/load.ts';

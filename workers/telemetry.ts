@@ -1,6 +1,6 @@
 /**
  * OpenTelemetry. Traces: clients and activities make spans, workflows carry the context between them
- * (workflows/trace-context.ts). Metrics: counters and gauges (activities/metrics.ts, activities/intent/gauges.ts), and those of
+ * (workflows/trace-context.ts). Metrics: counters and gauges of each kind of work (activities/<kind>/metrics.ts), and those of
  * Temporal's SDK. All leave the process only when an exporter is configured; without one they cost nothing.
  */
 import { randomUUID } from 'node:crypto';
@@ -35,15 +35,33 @@ import {
 } from '@temporalio/interceptors-opentelemetry-v2';
 import type { ActivityInterceptorsFactory, TelemetryOptions } from '@temporalio/worker';
 import type { Logger } from 'pino';
-import type { Metrics } from '../activities/metrics.ts';
-import { createMetrics } from '../activities/metrics.ts';
+import { createAccountCallbackMetrics } from '../activities/account-callback/metrics.ts';
+import { createIntentMetrics } from '../activities/intent/metrics.ts';
+import { createMobilePushMetrics } from '../activities/mobile-push/metrics.ts';
+import { createSubscriptionMetrics } from '../activities/subscription/metrics.ts';
+import { createSymbolConfigMetrics } from '../activities/symbol-config/metrics.ts';
 import type { Config } from '../config/load.ts';
 import { reasonOf } from '../activities/reason.ts';
+import { createProbeMetrics } from './probes.ts';
 
 /** What the last export may take of a shutdown, ms: a collector that is away must not use the time of the others up. */
 const LAST_EXPORT_MS = 1_500;
 /** A collector that is away fails every export; one line in this time, ms, says as much as one for each. */
 const QUIET_AFTER_PROBLEM_MS = 60_000;
+
+/** Recording functions, one per counter of this service. */
+export type Metrics = ReturnType<typeof createMetrics>;
+
+export function createMetrics(meter: Meter) {
+  return {
+    ...createIntentMetrics(meter),
+    ...createMobilePushMetrics(meter),
+    ...createSymbolConfigMetrics(meter),
+    ...createAccountCallbackMetrics(meter),
+    ...createSubscriptionMetrics(meter),
+    ...createProbeMetrics(meter),
+  };
+}
 
 export interface Telemetry {
   metrics: Metrics;

@@ -27,7 +27,7 @@ import {
   recordDropped,
   recordFailed,
 } from './outcomes.ts';
-import type { Metrics } from '../metrics.ts';
+import type { AccountCallbackMetrics } from './metrics.ts';
 import { query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
 
@@ -40,7 +40,7 @@ const HEARTBEAT_MS = 2_000;
 export interface AccountCallbackResources {
   db: Pool;
   log: Logger;
-  metrics: Metrics;
+  metrics: AccountCallbackMetrics;
   portfolios: PortfolioService;
   callbacks: {
     /** The wait after each failed attempt; after as many retries, a callback is dropped. */
@@ -220,7 +220,7 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
   }
 }
 
-type CountAttempt = Metrics['callbackEmission'];
+type CountAttempt = AccountCallbackMetrics['callbackEmission'];
 
 interface Result {
   callback: DueCallback;

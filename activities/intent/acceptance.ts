@@ -19,7 +19,7 @@ import { createAudienceResolver } from './audience.ts';
 import type { ChannelBudgets, RouteSlot } from './materialization.ts';
 import { logFieldsOf, materializeRoutes } from './materialization.ts';
 import { recordMalformed } from './malformed.ts';
-import type { Metrics } from '../metrics.ts';
+import type { IntentMetrics } from './metrics.ts';
 import { query } from '../postgres.ts';
 import type { UserService } from './user-service.ts';
 
@@ -27,7 +27,7 @@ export interface IntentResources {
   db: Pool;
   userService: UserService;
   log: Logger;
-  metrics: Metrics;
+  metrics: IntentMetrics;
   intent: {
     budgets: ChannelBudgets;
     /** How long at least an idempotency key stays reserved, ms. */

@@ -5,7 +5,7 @@ import type { AdminNotificationType } from '../../api/intent/catalog.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import { USER_SERVICE_UNAVAILABLE } from '../../workflows/failures.ts';
 import type { Audience } from './materialization.ts';
-import type { Metrics } from '../metrics.ts';
+import type { IntentMetrics } from './metrics.ts';
 import type { Recipient, UserService } from './user-service.ts';
 import { reasonOf } from '../reason.ts';
 
@@ -14,7 +14,7 @@ const PARALLEL_LOOKUPS = 32;
 
 interface AudienceSources {
   userService: UserService;
-  metrics: Metrics;
+  metrics: IntentMetrics;
   /** Normalised, unique addresses by notification type. */
   adminEmails: Record<AdminNotificationType, readonly string[]>;
 }

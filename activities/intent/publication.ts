@@ -27,7 +27,7 @@ import type {
   ReplayOrder,
 } from '../../workflows/intent/contract.ts';
 import { ladderDelayMs } from '../../workflows/policies.ts';
-import type { Metrics } from '../metrics.ts';
+import type { IntentMetrics } from './metrics.ts';
 import { query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
 import { handOff, handOffKey, leaseKey } from './hand-off.ts';
@@ -41,7 +41,7 @@ export interface RouteResources {
   db: Pool;
   redis: Redis;
   log: Logger;
-  metrics: Metrics;
+  metrics: IntentMetrics;
   route: {
     gatewayStream: string;
     /** Approximate length to which Redis trims the gateway stream. */

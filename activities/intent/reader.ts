@@ -22,8 +22,8 @@ import type { WatchResources } from './stream-watch.ts';
 import { watchStream } from './stream-watch.ts';
 import { logFieldsOf } from './materialization.ts';
 import { recordMalformed } from './malformed.ts';
-import type { StreamEntry } from '../stream-entry.ts';
-import { fieldsOf } from '../stream-entry.ts';
+import type { StreamEntry } from '../stream-consumer.ts';
+import { fieldsOf } from '../stream-consumer.ts';
 import { contiguousOffset, savePosition } from './stream-position.ts';
 
 /** Entries per read, and workflows being started at once. */

@@ -4,7 +4,7 @@ import type { Logger } from 'pino';
 import type { StreamFinding, StreamFindingKind } from '../../workflows/intent/reader-contract.ts';
 import type { Progress } from './progress.ts';
 import type { RetentionResources } from './retention.ts';
-import type { Metrics } from '../metrics.ts';
+import type { IntentMetrics } from './metrics.ts';
 import type { Inspection, Problem } from './stream-health.ts';
 import { diagnose, inspectStream, rereadFrom } from './stream-health.ts';
 import { STREAM_START, rewindOffset, savePosition } from './stream-position.ts';
@@ -21,7 +21,7 @@ const READ_ANEW: readonly StreamFindingKind[] = ['stream_missing', 'stream_regre
 export interface WatchResources {
   redis: Redis;
   log: Logger;
-  metrics: Metrics;
+  metrics: IntentMetrics;
   retention: RetentionResources['retention'];
 }
 

@@ -21,7 +21,7 @@ import type {
 } from '../../workflows/mobile-push/contract.ts';
 import type { FcmSender } from './fcm.ts';
 import type { FcmFailure } from './fcm-outcome.ts';
-import type { Metrics } from '../metrics.ts';
+import type { MobilePushMetrics } from './metrics.ts';
 import type { MobileMessage } from './message.ts';
 import { mobileMessage } from './message.ts';
 import type { OpenedRow, PendingSend, SendRow, SettledRow, SuspectRow } from './rows.ts';
@@ -49,7 +49,7 @@ const SENDS_PER_PAGE = 100;
 export interface MobilePushResources {
   db: Pool;
   log: Logger;
-  metrics: Metrics;
+  metrics: MobilePushMetrics;
   fcm: Pick<FcmSender, 'send'>;
   mobile: {
     /** Attempts of one send in total. */

@@ -17,10 +17,10 @@ import {
   mobilePushAttributes,
   mobilePushWorkflowId,
 } from '../../workflows/mobile-push/contract.ts';
-import type { Metrics } from '../metrics.ts';
+import type { MobilePushMetrics } from './metrics.ts';
 import { mobileMessage } from './message.ts';
 import { query } from '../postgres.ts';
-import type { StreamEntry } from '../stream-entry.ts';
+import type { StreamEntry } from '../stream-consumer.ts';
 
 /** How long one call to Temporal may take before it counts as failed, ms. */
 const CALL_DEADLINE_MS = 5_000;
@@ -34,7 +34,7 @@ export interface MobileIntakeResources {
   db: Pool;
   workflows: WorkflowClient;
   log: Logger;
-  metrics: Metrics;
+  metrics: MobilePushMetrics;
 }
 
 export function createMobileIntake({ db, workflows, log, metrics }: MobileIntakeResources) {

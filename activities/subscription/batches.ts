@@ -18,6 +18,7 @@ import { FAIL_RECORDS } from './claims.ts';
 import type { EventResources, SubscriptionEvent } from './events.ts';
 import { announceEvent, errorText, relayEventsIfPossible, writeEvent } from './events.ts';
 import { kickAll } from './kicks.ts';
+import type { SubscriptionMetrics } from './metrics.ts';
 import { nullActions } from './records.ts';
 import { lockRecords } from './work.ts';
 import { inTransaction, run } from '../transactions.ts';
@@ -26,6 +27,7 @@ import { inTransaction, run } from '../transactions.ts';
 const HEARTBEAT_MS = 2_000;
 
 export interface SubscriptionResources extends EventResources {
+  metrics: SubscriptionMetrics;
   workflows: WorkflowClient;
   keyBox: KeyBox;
   messagingRouter: MessagingRouter;

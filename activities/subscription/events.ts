@@ -5,7 +5,6 @@
 import type { Redis } from 'ioredis';
 import type { Pool, PoolClient } from 'pg';
 import type { Logger } from 'pino';
-import type { Metrics } from '../metrics.ts';
 import { reasonOf } from '../reason.ts';
 import type { RouterError } from './router/ports.ts';
 import { inTransaction, run } from '../transactions.ts';
@@ -26,7 +25,7 @@ export interface EventResources {
   db: Pool;
   redis: Redis;
   log: Logger;
-  metrics: Metrics;
+  metrics: { subscriptionEvent(attributes: { kind: EventKind }): void };
   eventsStream: string;
 }
 

@@ -16,7 +16,7 @@ import type {
   SymbolConfigState,
 } from '../../workflows/symbol-config/contract.ts';
 import { DEFAULT_CRAWL_INTERVAL_MS } from '../../workflows/symbol-config/contract.ts';
-import type { Metrics } from '../metrics.ts';
+import type { SymbolConfigMetrics } from './metrics.ts';
 import { query } from '../postgres.ts';
 import { pushTo } from './push.ts';
 import type { TargetRow } from './targets.ts';
@@ -31,7 +31,7 @@ const HEARTBEAT_MS = 2_000;
 export interface SymbolConfigResources {
   db: Pool;
   log: Logger;
-  metrics: Metrics;
+  metrics: SymbolConfigMetrics;
   symbols: {
     pushTimeoutMs: number;
     /** Delays after the first failed round, the second and so on; the last one repeats. */

@@ -4,7 +4,7 @@ import type { AddressInfo, Socket } from 'node:net';
 import net from 'node:net';
 import { metrics } from '@opentelemetry/api';
 import { createRouteActivities } from '../../activities/intent/routes.ts';
-import { createMetrics } from '../../activities/metrics.ts';
+import { createIntentMetrics } from '../../activities/intent/metrics.ts';
 import { defineHandOffCommands } from '../../activities/intent/hand-off.ts';
 import { createLogger } from '../../workers/logger.ts';
 import { routeWorkflowId } from '../../workflows/intent/contract.ts';
@@ -106,7 +106,7 @@ test('I23 an attempt that comes back late overwrites nothing, and what it handed
       db,
       redis,
       log: createLogger('fatal'),
-      metrics: createMetrics(metrics.getMeter('test')),
+      metrics: createIntentMetrics(metrics.getMeter('test')),
       route: {
         gatewayStream: GATEWAY,
         gatewayMaxLen: 1024,

@@ -9,7 +9,7 @@ import {
   PeriodicExportingMetricReader,
 } from '@opentelemetry/sdk-metrics';
 import { Redis } from 'ioredis';
-import { observeGauges } from '../../activities/intent/gauges.ts';
+import { observeGauges } from '../../activities/intent/metrics.ts';
 import { newGameTurnReady, publishIntent } from '../../client/notificationintent.ts';
 import { createLogger } from '../../workers/logger.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';

@@ -2,7 +2,7 @@
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { createRouteActivities } from '../../activities/intent/routes.ts';
-import { createMetrics } from '../../activities/metrics.ts';
+import { createIntentMetrics } from '../../activities/intent/metrics.ts';
 import { defineHandOffCommands, handOffKey } from '../../activities/intent/hand-off.ts';
 import { metrics } from '@opentelemetry/api';
 import { findTemporalCli } from '../../dev/servers/temporal-cli.ts';
@@ -280,7 +280,7 @@ test('I25 one order opens a route once, however often its attempt is repeated', 
       db: slot.db,
       redis,
       log: createLogger('fatal'),
-      metrics: createMetrics(metrics.getMeter('test')),
+      metrics: createIntentMetrics(metrics.getMeter('test')),
       route: {
         gatewayStream: GATEWAY,
         gatewayMaxLen: 1024,

@@ -2,7 +2,7 @@
 import type { ApplicationFailure } from '@temporalio/common';
 import { metrics } from '@opentelemetry/api';
 import type { FcmOutcome, FcmSender } from '../../activities/mobile-push/fcm.ts';
-import { createMetrics } from '../../activities/metrics.ts';
+import { createMobilePushMetrics } from '../../activities/mobile-push/metrics.ts';
 import { createMobilePushActivities } from '../../activities/mobile-push/activities.ts';
 import { createLogger } from '../../workers/logger.ts';
 import type { Slot } from '../harness.ts';
@@ -38,7 +38,7 @@ function activitiesWith(answer: (token: string) => Promise<FcmOutcome>) {
   const activities = createMobilePushActivities({
     db: slot.db,
     log: createLogger('silent'),
-    metrics: createMetrics(metrics.getMeter('test')),
+    metrics: createMobilePushMetrics(metrics.getMeter('test')),
     fcm,
     mobile: { sendAttempts: 2, sendIntervalMs: 1_000 },
   });

@@ -2,9 +2,8 @@
 import { once } from 'node:events';
 import type { Socket } from 'node:net';
 import { connect } from 'node:net';
-import type { Metrics } from '../../activities/metrics.ts';
 import { createLogger } from '../../workers/logger.ts';
-import type { ProbeOptions, Probes } from '../../workers/probes.ts';
+import type { ProbeMetrics, ProbeOptions, Probes } from '../../workers/probes.ts';
 import { startProbes } from '../../workers/probes.ts';
 import type { LogLine } from '../harness.ts';
 import { eventually } from '../harness.ts';
@@ -25,7 +24,7 @@ let counted: unknown[];
 const log = createLogger('debug', { write: (line: string) => void logs.push(JSON.parse(line) as LogLine) });
 const metrics = {
   probeRequest: (attributes: unknown) => void counted.push(attributes),
-} as unknown as Metrics;
+} as unknown as ProbeMetrics;
 const start = (options: Partial<ProbeOptions> = {}): Promise<Probes> =>
   startProbes({ ...OPTIONS, ...options }, { log, metrics });
 

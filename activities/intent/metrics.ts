@@ -1,17 +1,90 @@
-/**
- * The three gauges of the seed ("Observability"), read from PostgreSQL and Redis at each export. They describe what
- * all processes share, so each process reports the same figures: take the maximum over them, not the sum.
- */
+/** The counters and gauges of notification intents. */
 import type { BatchObservableResult, Meter, Observable } from '@opentelemetry/api';
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { Channel } from '../../api/intent/catalog.ts';
-import { CHANNELS } from '../../api/intent/catalog.ts';
+import { CHANNELS, NOTIFICATION_TYPES, PRODUCERS } from '../../api/intent/catalog.ts';
+import type { DeferralReason } from '../../workflows/intent/contract.ts';
+import type { StreamFindingKind } from '../../workflows/intent/reader-contract.ts';
+import { countersOf } from '../counters.ts';
 import { query } from '../postgres.ts';
 import { oldestUnprocessedAgeMs } from './stream-lag.ts';
 import { loadOffset } from './stream-position.ts';
 import { reasonOf } from '../reason.ts';
+
+interface IntentAttributes {
+  notification_type: string;
+  producer: string;
+  audience_kind: string;
+}
+
+interface RouteAttributes {
+  notification_type: string;
+  channel: Channel;
+}
+
+/** Of a malformed entry, as far as it could be read. */
+interface MalformedAttributes {
+  failure_code: string;
+  notification_type: string | undefined;
+  producer: string | undefined;
+}
+
+/** Recording functions, one per counter. */
+export type IntentMetrics = ReturnType<typeof createIntentMetrics>;
+
+export function createIntentMetrics(meter: Meter) {
+  const { counter } = countersOf(meter);
+  const intentMalformed = counter<MalformedAttributes>(
+    'notification.intent.malformed',
+    'Stream entries recorded as malformed intents',
+  );
+  return {
+    intentOutcome: counter<IntentAttributes & { outcome: 'accepted' | 'duplicate' | 'rejected' }>(
+      'notification.intent.outcomes',
+      'Intents by how they were decided',
+    ),
+    /** Takes type and producer as the entry has them: any words, so unknown ones count as `unknown`. */
+    intentMalformed: ({ failure_code, notification_type, producer }: MalformedAttributes) =>
+      intentMalformed({
+        failure_code,
+        notification_type: oneOf(NOTIFICATION_TYPES, notification_type),
+        producer: oneOf(PRODUCERS, producer),
+      }),
+    userEnrichment: counter<{ notification_type: string; result: 'found' | 'not_found' | 'failed' }>(
+      'notification.user_enrichment.attempts',
+      'Lookups of a recipient in the User Service',
+    ),
+    publishAttempt: counter<
+      RouteAttributes & { result: 'published' | 'failed'; failure_classification?: string }
+    >('notification.route.publish_attempts', 'Attempts to publish that count against a budget'),
+    routeRetry: counter<RouteAttributes & { failure_classification: string }>(
+      'notification.route.retries',
+      'Failed attempts after which another is scheduled',
+    ),
+    routeDeadLetter: counter<RouteAttributes & { failure_classification: string }>(
+      'notification.route.dead_letters',
+      'Routes that exhausted their budget',
+    ),
+    routeReplay: counter<RouteAttributes>(
+      'notification.route.replays',
+      'Dead-lettered routes that were opened again',
+    ),
+    routeDeferral: counter<{ channel: Channel; reason: DeferralReason | 'paused' }>(
+      'notification.route.deferrals',
+      'Attempts that were not made or not recorded, and spent nothing',
+    ),
+    streamFinding: counter<{ kind: StreamFindingKind }>(
+      'notification.intent_stream.findings',
+      'Losses and risks found on the intent stream',
+    ),
+  };
+}
+
+function oneOf(known: readonly string[], value: string | undefined): string {
+  return value !== undefined && known.includes(value) ? value : 'unknown';
+}
 
 /** A server that takes longer is as good as away; an export must not wait for it. */
 const READ_TIMEOUT_MS = 2_000;
@@ -24,7 +97,9 @@ export interface GaugeResources {
 }
 
 /**
- * Registers the gauges. One that cannot be read is left out of that export: no value is better than a wrong one.
+ * Registers the gauges, which are read from PostgreSQL and Redis at each export. One that cannot be read is left out of
+ * that export: no value is better than a wrong one. They describe what all processes share, so each process reports the
+ * same figures: take the maximum over them, not the sum.
  *
  * @returns ends the observation; call it before the connections are closed.
  */
@@ -66,7 +141,7 @@ export function observeGauges(meter: Meter, { db, redis, log, intentsStream }: G
     for (const [callback, gauges] of registered) meter.removeBatchObservableCallback(callback, gauges);
   };
 
-  /** Reports what was read all at once, or nothing. */
+  /** Reports all that was read, or nothing. */
   function observation(what: string, read: () => Promise<(result: BatchObservableResult) => void>) {
     return async (result: BatchObservableResult): Promise<void> => {
       try {
