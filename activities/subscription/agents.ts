@@ -1,6 +1,7 @@
 /** Agents: whether one is open, and may use the network. Owns the SQL of `subscriptions.agents`. */
 import { ApplicationFailure } from '@temporalio/activity';
 import type { Pool, PoolClient } from 'pg';
+import { ENSURE_AGENT } from '../../api/subscription/rows.ts';
 import type { Suspension } from '../../workflows/subscription/contract.ts';
 import { SUBSCRIPTION_CLOSED } from '../../workflows/failures.ts';
 import { query } from '../postgres.ts';
@@ -50,11 +51,6 @@ export async function setAgentSuspension(
 }
 
 const COLUMNS = `epoch, is_open AS "isOpen", is_paused AS "isPaused", is_online AS "isOnline"`;
-
-const ENSURE_AGENT = {
-  name: 'ensure_subscription_agent',
-  text: 'INSERT INTO subscriptions.agents (agent_id) VALUES ($1) ON CONFLICT DO NOTHING',
-};
 
 const LOAD_AGENT = {
   name: 'load_subscription_agent',

@@ -3,9 +3,9 @@
  * that it saw (subscription-rows.ts); it returns ids and actions, never keys.
  */
 import type { Pool as Database, PoolClient } from 'pg';
+import { actionOf } from '../../api/subscription/rows.ts';
 import type { ClaimOrder, Pool } from '../../workflows/subscription/contract.ts';
 import type { ListKind } from '../../workflows/subscription/rules.ts';
-import { actionOf } from '../../workflows/subscription/rules.ts';
 import type { Statement } from '../postgres.ts';
 import type { SubscriptionEvent } from './events.ts';
 import { writeEvent } from './events.ts';

@@ -4,10 +4,11 @@
  */
 import type { PoolClient } from 'pg';
 import type { KeyBox } from '../../api/key-box.ts';
-import type { RecordAction, ServerKey } from '../../workflows/subscription/rules.ts';
+import type { RecordAction } from '../../api/subscription/rows.ts';
+import { columnsOf, primaryQueueOf } from '../../api/subscription/rows.ts';
+import type { ServerKey } from '../../workflows/subscription/rules.ts';
 import type { QueueRef, RouterAddress } from './router/ports.ts';
 import type { Claimed } from './records.ts';
-import { columnsOf } from './records.ts';
 import { run } from '../transactions.ts';
 
 /** One record that a worker has, and the primary queue of its connection. */
@@ -144,19 +145,6 @@ type WorkRow = {
   ntf_port: number;
   ntf_sub_id: string | null;
 } & (QueueRow | { [Column in keyof QueueRow]: null });
-
-/**
- * The primary queue of a connection: of those that are not deleted the one marked so, then the one that replaced no
- * other. For use in a LATERAL join, with the agent and connection of `of`.
- */
-export const primaryQueueOf = (of: string): string => `
-  SELECT queue.queue_id::text, queue.host, queue.port, coalesce(queue.server_key_hash, server.key_hash) AS key_hash,
-         queue.rcv_id, queue.rcv_private_key, queue.ntf_id, queue.ntf_private_key
-    FROM subscriptions.rcv_queues AS queue
-    JOIN subscriptions.smp_servers AS server USING (agent_id, host, port)
-   WHERE queue.agent_id = ${of}.agent_id AND queue.conn_id = ${of}.conn_id AND NOT queue.is_deleted
-   ORDER BY queue.is_primary DESC, queue.replaced_queue_id NULLS FIRST, queue.queue_id
-   LIMIT 1`;
 
 const LOAD_WORK = {
   name: 'load_subscription_work',
