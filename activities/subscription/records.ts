@@ -11,8 +11,8 @@ import type { PoolClient } from 'pg';
 import type { RecordAction } from '../../api/subscription/rows.ts';
 import { columnsOf } from '../../api/subscription/rows.ts';
 import type { ServerKey } from '../../workflows/subscription/rules.ts';
-import type { RouterAddress } from './router/ports.ts';
 import { run } from '../transactions.ts';
+import type { RouterAddress } from './router/ports.ts';
 
 /** A record as the supervisor writes it. */
 export interface NewRecord {

@@ -1,5 +1,6 @@
 /** The guard between the supervisor and the workers, on PostgreSQL itself: every operation, every outcome. */
-import { migrate } from '../../migrations/migrate.ts';
+import { requireEpoch, setAgentOpen } from '../../activities/subscription/agents.ts';
+import { claimBatch, loadWork } from '../../activities/subscription/claims.ts';
 import type { NewRecord, WorkedRecord } from '../../activities/subscription/records.ts';
 import {
   createRecords,
@@ -10,11 +11,9 @@ import {
   setActions,
   updateRecords,
 } from '../../activities/subscription/records.ts';
-import { claimBatch } from '../../activities/subscription/claims.ts';
-import { requireEpoch, setAgentOpen } from '../../activities/subscription/agents.ts';
-import { loadWork } from '../../activities/subscription/work.ts';
 import { inTransaction, saveIsolated } from '../../activities/transactions.ts';
 import { createOperator } from '../../client/operator.ts';
+import { migrate } from '../../migrations/migrate.ts';
 import type { Pool } from '../../workflows/subscription/contract.ts';
 import type { Slot } from '../harness.ts';
 import { takeSlot } from '../harness.ts';
