@@ -5,12 +5,12 @@ import type {
   NotificationRouter,
   RouterAddress,
 } from '../activities/subscription/router/ports.ts';
+import { createSubscriptionActivities } from '../activities/subscription/activities.ts';
 import { ensureAgent } from '../activities/subscription/agents.ts';
 import type { SubscriptionSettings } from '../activities/subscription/batches.ts';
 import { createSubscriptionCommands } from '../activities/subscription/commands.ts';
 import { observeSubscriptions } from '../activities/subscription/gauges.ts';
 import { createSubscriptionTokenActivities } from '../activities/subscription/token.ts';
-import { createSubscriptionActivities } from '../activities/subscription/activities.ts';
 import { SUBSCRIPTION_SWEEP, ensureSchedule } from '../migrations/namespace.ts';
 import { keptKey } from '../api/kept-key.ts';
 import type { KeyBox } from '../api/key-box.ts';

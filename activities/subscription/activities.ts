@@ -11,23 +11,23 @@ import type {
 } from '../../workflows/subscription/contract.ts';
 import { POOLS, SUSPENSION_SIGNAL, poolWorkerWorkflowId } from '../../workflows/subscription/contract.ts';
 import { query } from '../postgres.ts';
+import { inTransaction } from '../transactions.ts';
 import { signalIfRunning } from '../workflows.ts';
 import type { AgentRow } from './agents.ts';
 import { ensureAgent, loadAgent, setAgentOpen, setAgentSuspension } from './agents.ts';
 import type { SubscriptionResources } from './batches.ts';
+import { reset } from './batches.ts';
 import { claimBatch } from './claims.ts';
 import type { SubscriptionCommands } from './commands.ts';
 import { createConnectionWork } from './connections.ts';
-import { createDeletionWork } from './token-deletion.ts';
+import { createSmpWork } from './credentials.ts';
 import type { EventKind, SubscriptionEvent } from './events.ts';
 import { announceEvent, relayEventsIfPossible, writeEvent } from './events.ts';
 import { createNtfWork } from './notifications.ts';
 import { createQueueWork } from './queues.ts';
-import { createSmpWork } from './credentials.ts';
-import { reset } from './statistics.ts';
 import { createCommandWork } from './supervisor.ts';
 import { createSweepWork } from './sweep.ts';
-import { inTransaction } from '../transactions.ts';
+import { createDeletionWork } from './token-deletion.ts';
 
 export type SubscriptionActivities = ReturnType<typeof createSubscriptionActivities>;
 

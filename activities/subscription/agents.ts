@@ -1,10 +1,16 @@
-/** Agents: whether one is open, and may use the network. Owns the SQL of `subscriptions.agents`. */
+/**
+ * Agents: whether one is open, may use the network, and has a token for which subscriptions are kept. Owns the SQL of
+ * `subscriptions.agents`; of its token only what workers read, token-rows.ts has the rest.
+ */
 import { ApplicationFailure } from '@temporalio/activity';
 import type { Pool, PoolClient } from 'pg';
-import type { Suspension } from '../../workflows/subscription/contract.ts';
+import type { KeyBox } from '../../api/key-box.ts';
+import { ENSURE_AGENT } from '../../api/subscription/rows.ts';
 import { SUBSCRIPTION_CLOSED } from '../../workflows/failures.ts';
+import type { Suspension } from '../../workflows/subscription/contract.ts';
 import { query } from '../postgres.ts';
 import { run } from '../transactions.ts';
+import type { RouterAddress, TokenRef, TokenStatus } from './router/ports.ts';
 
 export interface AgentRow extends Suspension {
   epoch: number;
@@ -49,12 +55,51 @@ export async function setAgentSuspension(
   return row!;
 }
 
-const COLUMNS = `epoch, is_open AS "isOpen", is_paused AS "isPaused", is_online AS "isOnline"`;
+/** The row decides, not a memory: work goes on after a restart without anybody registering anew. */
+export interface CurrentToken {
+  address: RouterAddress;
+  status: TokenStatus;
+  isInstant: boolean;
+  /** Absent until the router knows it. */
+  tokenId?: string;
+  /** Sealed. */
+  privateKey: Buffer;
+}
 
-const ENSURE_AGENT = {
-  name: 'ensure_subscription_agent',
-  text: 'INSERT INTO subscriptions.agents (agent_id) VALUES ($1) ON CONFLICT DO NOTHING',
-};
+/** @returns undefined when the agent has none. */
+export async function loadToken(db: Pool | PoolClient, agentId: string): Promise<CurrentToken | undefined> {
+  const { rows } = await db.query<TokenRow>({ ...LOAD_TOKEN, values: [agentId] });
+  const [row] = rows;
+  if (!row) return undefined;
+  return {
+    address: { host: row.host, port: row.port, keyHash: row.key_hash },
+    status: row.status,
+    isInstant: row.mode === 'INSTANT',
+    ...(row.token_id === null ? {} : { tokenId: row.token_id }),
+    privateKey: row.auth_private_key,
+  };
+}
+
+/** Whether subscriptions are kept at all: the token is verified and wants a push for each message. */
+export function isGateOpen(token: CurrentToken | undefined): token is CurrentToken {
+  return token?.status === 'ACTIVE' && token.isInstant;
+}
+
+/**
+ * The token with its key, for a router.
+ *
+ * @returns undefined when the router does not know it yet.
+ * @throws KeyBoxError when the key does not open.
+ */
+export function tokenRefOf(token: CurrentToken, keyBox: KeyBox, agentId: string): TokenRef | undefined {
+  const { address, tokenId, privateKey } = token;
+  if (tokenId === undefined) return undefined;
+  return { address, tokenId, privateKey: keyBox.open(privateKey, tokenKeyContext(agentId)) };
+}
+
+export const tokenKeyContext = (agentId: string): string => `ntf_tokens.auth_private_key:${agentId}`;
+
+const COLUMNS = `epoch, is_open AS "isOpen", is_paused AS "isPaused", is_online AS "isOnline"`;
 
 const LOAD_AGENT = {
   name: 'load_subscription_agent',
@@ -79,4 +124,23 @@ const SET_AGENT_SUSPENSION = {
   name: 'set_subscription_agent_suspension',
   text: `
     UPDATE subscriptions.agents SET is_paused = $2, is_online = $3 WHERE agent_id = $1 RETURNING ${COLUMNS}`,
+};
+
+interface TokenRow {
+  host: string;
+  port: number;
+  key_hash: string;
+  token_id: string | null;
+  auth_private_key: Buffer;
+  status: TokenStatus;
+  mode: string | null;
+}
+
+const LOAD_TOKEN = {
+  name: 'load_subscription_token',
+  text: `
+    SELECT token.host, token.port, server.key_hash, token.token_id, token.auth_private_key, token.status, token.mode
+      FROM subscriptions.ntf_tokens AS token
+      JOIN subscriptions.ntf_servers AS server USING (agent_id, host, port)
+     WHERE token.agent_id = $1`,
 };

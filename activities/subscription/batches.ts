@@ -5,23 +5,23 @@
  */
 import { ApplicationFailure, Context } from '@temporalio/activity';
 import type { WorkflowClient } from '@temporalio/client';
-import type { PoolClient } from 'pg';
+import type { Pool, PoolClient } from 'pg';
 import type { KeyBox } from '../../api/key-box.ts';
 import { SUBSCRIPTION_INTERRUPTED } from '../../workflows/failures.ts';
 import type { BatchOrder, BatchOutcome, WorkerKey } from '../../workflows/subscription/contract.ts';
-import type { RetryPace } from '../../workflows/subscription/rules.ts';
+import type { RetryPace, ServerKey } from '../../workflows/subscription/rules.ts';
+import { query } from '../postgres.ts';
+import { inTransaction, run } from '../transactions.ts';
+import { requireEpoch } from './agents.ts';
+import { FAIL_RECORDS, lockRecords } from './claims.ts';
+import { kickAll } from './commands.ts';
+import type { EventResources, SubscriptionEvent } from './events.ts';
+import { announceEvent, errorText, relayEventsIfPossible, writeEvent } from './events.ts';
+import type { SubscriptionMetrics } from './metrics.ts';
+import { nullActions } from './records.ts';
 import { classOf } from './router/errors.ts';
 import type { MessagingRouter, NotificationRouter, RouterError } from './router/ports.ts';
 import { dhSecret } from './router/signing.ts';
-import { requireEpoch } from './agents.ts';
-import { FAIL_RECORDS } from './claims.ts';
-import type { EventResources, SubscriptionEvent } from './events.ts';
-import { announceEvent, errorText, relayEventsIfPossible, writeEvent } from './events.ts';
-import { kickAll } from './kicks.ts';
-import type { SubscriptionMetrics } from './metrics.ts';
-import { nullActions } from './records.ts';
-import { lockRecords } from './work.ts';
-import { inTransaction, run } from '../transactions.ts';
 
 /** Often enough for the heartbeat time-out of a batch, ms. */
 const HEARTBEAT_MS = 2_000;
@@ -189,3 +189,55 @@ export function secretOrNothing(routerPublicKey: Buffer, privateKey: Buffer): Bu
     return undefined;
   }
 }
+
+/** The first six are of notification routers, the others of messaging routers. Attempts count every retry. */
+export type Counter =
+  | 'ntfCreateAttempts'
+  | 'ntfCreated'
+  | 'ntfCheckAttempts'
+  | 'ntfChecked'
+  | 'ntfDelAttempts'
+  | 'ntfDeleted'
+  | 'ntfKeyAttempts'
+  | 'ntfKey'
+  | 'ntfKeyDeleteAttempts'
+  | 'ntfKeyDeleted';
+
+/** Adds the items of a batch, each to its user. */
+export async function count(
+  client: PoolClient,
+  agentId: string,
+  counter: Counter,
+  items: readonly { userId: number; server: ServerKey }[],
+): Promise<void> {
+  if (items.length === 0) return;
+  const values = items.map(({ userId, server }) => ({
+    user_id: userId,
+    host: server.host,
+    port: server.port,
+  }));
+  await run(client, ADD, [agentId, counter, JSON.stringify(values)]);
+}
+
+/** Sets all counters of an agent back. @returns how many there were. */
+export async function reset(db: Pool, agentId: string): Promise<number> {
+  const removed = await query(db, RESET, [agentId]);
+  return removed.length;
+}
+
+const RESET = {
+  name: 'reset_subscription_statistics',
+  text: 'DELETE FROM subscriptions.servers_stats WHERE agent_id = $1 RETURNING 1',
+};
+
+const ADD = {
+  name: 'add_subscription_statistics',
+  text: `
+    INSERT INTO subscriptions.servers_stats AS stats (agent_id, user_id, host, port, counter, value)
+    SELECT $1, user_id, host, port, $2, count(*)
+      FROM jsonb_to_recordset($3::jsonb) AS item (user_id int, host text, port int)
+     GROUP BY user_id, host, port
+     ORDER BY user_id, host, port
+    ON CONFLICT (agent_id, user_id, host, port, counter) DO UPDATE
+       SET value = stats.value + excluded.value, updated_at = clock_timestamp()`,
+};

@@ -1,15 +1,22 @@
 /**
- * Picking up what is due for one server of a pool. A pick-up gives its rows a claim number and notes the generation
- * that it saw (subscription-rows.ts); it returns ids and actions, never keys.
+ * Picking up what is due for one server of a pool. A pick-up gives its rows a claim number and notes the generation that
+ * it saw (records.ts); it returns ids and actions, never keys. A batch then loads what it was given, with the keys still
+ * sealed: what the supervisor has written since, or another claim has taken, is left out, because a worker was woken for
+ * that.
  */
 import type { Pool as Database, PoolClient } from 'pg';
+import type { RecordAction } from '../../api/subscription/rows.ts';
+import { actionOf, columnsOf, primaryQueueOf } from '../../api/subscription/rows.ts';
 import type { ClaimOrder, Pool } from '../../workflows/subscription/contract.ts';
-import type { ListKind } from '../../workflows/subscription/rules.ts';
-import { actionOf } from '../../workflows/subscription/rules.ts';
+import type { ListKind, ServerKey } from '../../workflows/subscription/rules.ts';
 import type { Statement } from '../postgres.ts';
+import { inTransaction, run } from '../transactions.ts';
+import type { QueueRow, WorkQueue } from './connection-rows.ts';
+import { workQueueOf } from './connection-rows.ts';
 import type { SubscriptionEvent } from './events.ts';
 import { writeEvent } from './events.ts';
-import { inTransaction, run } from '../transactions.ts';
+import type { Claimed } from './records.ts';
+import type { RouterAddress } from './router/ports.ts';
 
 export interface Claim {
   claim: number;
@@ -18,6 +25,20 @@ export interface Claim {
   nextDueMs?: number;
   /** About rows that could not be read. */
   event?: SubscriptionEvent;
+}
+
+/** One record that a worker has, and the primary queue of its connection. */
+export interface WorkItem {
+  connId: string;
+  userId: number;
+  status: string;
+  ntfServer: ServerKey;
+  notifierId?: string;
+  subscriptionId?: string;
+  /** Of the record; absent when the row of that server was removed. */
+  smpServer?: RouterAddress;
+  /** Absent: the connection has none. */
+  queue?: WorkQueue;
 }
 
 /**
@@ -77,6 +98,38 @@ async function giveUpReading(
 async function number(client: PoolClient): Promise<number> {
   const [row] = await run<{ claim: number }>(client, NEXT_CLAIM, []);
   return row!.claim;
+}
+
+/** What is still the worker's of these connections. */
+export async function loadWork(
+  client: PoolClient,
+  { agentId, claim }: Claimed,
+  action: RecordAction,
+  connIds: readonly string[],
+): Promise<WorkItem[]> {
+  const [ntfAction, smpAction] = columnsOf(action);
+  const rows = await run<WorkRow>(client, LOAD_WORK, [agentId, claim, connIds, ntfAction, smpAction]);
+  return rows.map((row) => ({
+    connId: row.conn_id,
+    userId: row.user_id,
+    status: row.status,
+    ntfServer: { host: row.ntf_host, port: row.ntf_port },
+    ...(row.smp_ntf_id === null ? {} : { notifierId: row.smp_ntf_id }),
+    ...(row.ntf_sub_id === null ? {} : { subscriptionId: row.ntf_sub_id }),
+    ...(row.smp_host === null
+      ? {}
+      : { smpServer: { host: row.smp_host, port: row.smp_port!, keyHash: row.smp_key_hash! } }),
+    ...(row.queue_id === null ? {} : { queue: workQueueOf(row as QueueRow) }),
+  }));
+}
+
+/** Locks the records of a batch in one order, so that batches and the supervisor do not wait for each other in a ring. */
+export async function lockRecords(
+  client: PoolClient,
+  agentId: string,
+  connIds: readonly string[],
+): Promise<void> {
+  await run(client, LOCK_RECORDS, [agentId, connIds]);
 }
 
 type RecordPool = Exclude<Pool, 'ntf-tkn-del'>;
@@ -145,4 +198,42 @@ const LOAD_TOKEN_DELETION = {
      WHERE agent_id = $1 AND host = $2 AND port = $3 AND NOT del_failed
      ORDER BY id
      LIMIT 1`,
+};
+
+type WorkRow = {
+  conn_id: string;
+  user_id: number;
+  status: string;
+  smp_host: string | null;
+  smp_port: number | null;
+  smp_key_hash: string | null;
+  smp_ntf_id: string | null;
+  ntf_host: string;
+  ntf_port: number;
+  ntf_sub_id: string | null;
+} & (QueueRow | { [Column in keyof QueueRow]: null });
+
+const LOAD_WORK = {
+  name: 'load_subscription_work',
+  text: `
+    SELECT record.conn_id, record.user_id, record.status, record.smp_host, record.smp_port,
+           coalesce(record.smp_server_key_hash, smp.key_hash) AS smp_key_hash, record.smp_ntf_id, record.ntf_host,
+           record.ntf_port, record.ntf_sub_id, queue.*
+      FROM subscriptions.ntf_subscriptions AS record
+      LEFT JOIN subscriptions.smp_servers AS smp
+             ON (smp.agent_id, smp.host, smp.port) = (record.agent_id, record.smp_host, record.smp_port)
+      LEFT JOIN LATERAL (${primaryQueueOf('record')}) AS queue ON true
+     WHERE record.agent_id = $1 AND record.claim = $2 AND record.conn_id = ANY($3::text[])
+       AND record.generation = record.claimed_generation
+       AND record.ntf_action IS NOT DISTINCT FROM $4 AND record.smp_action IS NOT DISTINCT FROM $5
+     ORDER BY array_position($3::text[], record.conn_id)`,
+};
+
+const LOCK_RECORDS = {
+  name: 'lock_subscription_records',
+  text: `
+    SELECT 1 FROM subscriptions.ntf_subscriptions
+     WHERE agent_id = $1 AND conn_id = ANY($2::text[])
+     ORDER BY conn_id
+       FOR UPDATE`,
 };

@@ -1,22 +1,25 @@
 /**
- * Commands to supervisors from outside their workflow: signal-with-start, so that none is lost while a supervisor does
- * not run. Safe to repeat.
+ * Waking the workflows of an agent: its supervisor by commands, its workers because something is due. Always by
+ * signal-with-start: one that has ended starts again, one that runs looks again, and no command is lost. Safe to repeat.
  */
 import type { WorkflowClient } from '@temporalio/client';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
-import type { Command, CommandKind, FlushRequest } from '../../workflows/subscription/contract.ts';
+import type { Command, CommandKind, FlushRequest, WorkerKey } from '../../workflows/subscription/contract.ts';
 import {
   COMMAND_SIGNAL,
   FLUSH_AND_SMP_DELETE_SIGNAL,
   MAX_CONNECTIONS,
+  POOL_WORKER_WORKFLOW,
   SUBSCRIPTION_TASK_QUEUE,
   SUPERVISOR_WORKFLOW,
+  WORK_SIGNAL,
+  poolWorkerWorkflowId,
   supervisorWorkflowId,
 } from '../../workflows/subscription/contract.ts';
 import type { ServerKey } from '../../workflows/subscription/rules.ts';
-import { isGateOpen, loadToken } from './gate.ts';
-import { kick } from './kicks.ts';
+import { reasonOf } from '../reason.ts';
+import { isGateOpen, loadToken } from './agents.ts';
 
 export interface CommandResources {
   db: Pool;
@@ -79,4 +82,37 @@ export function createSubscriptionCommands(resources: CommandResources) {
       staticSummary: `subscriptions of ${agentId}`,
     });
   }
+}
+
+type KickResources = Pick<CommandResources, 'workflows' | 'log'>;
+
+async function kick({ workflows }: KickResources, key: WorkerKey): Promise<void> {
+  const { agentId, pool, server } = key;
+  await workflows.signalWithStart(POOL_WORKER_WORKFLOW, {
+    workflowId: poolWorkerWorkflowId(key),
+    taskQueue: SUBSCRIPTION_TASK_QUEUE,
+    args: [{ agentId, pool, server: { host: server.host, port: server.port } }],
+    signal: WORK_SIGNAL,
+    staticSummary: `${pool} of ${agentId} on ${server.host}:${server.port}`,
+  });
+}
+
+/**
+ * Wakes workers whose rows are already written: that must not fail because a signal does.
+ *
+ * @returns those that could not be woken.
+ */
+export async function kickAll(resources: KickResources, keys: readonly WorkerKey[]): Promise<WorkerKey[]> {
+  const distinct = [...new Map(keys.map((key) => [poolWorkerWorkflowId(key), key])).values()];
+  const results = await Promise.allSettled(distinct.map((key) => kick(resources, key)));
+  return distinct.filter((key, index) => {
+    const result = results[index]!;
+    if (result.status === 'fulfilled') return false;
+    const { agentId, pool, server } = key;
+    resources.log.warn(
+      { agent_id: agentId, pool, server: `${server.host}:${server.port}`, reason: reasonOf(result.reason) },
+      'worker of subscriptions not woken',
+    );
+    return true;
+  });
 }

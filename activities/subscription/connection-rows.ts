@@ -1,4 +1,104 @@
-/** Statements about connections and queues (subscription-connections.ts, subscription-queues.ts). */
+/** The rows of connections and their queues: the keys of a queue, its notifier credentials, and the statements. */
+import type { PoolClient } from 'pg';
+import type { KeyBox } from '../../api/key-box.ts';
+import { run } from '../transactions.ts';
+import type { QueueRef, RouterAddress } from './router/ports.ts';
+
+/** A queue as a batch needs it. */
+export interface WorkQueue {
+  queueId: string;
+  address: RouterAddress;
+  recipientId: string;
+  /** Sealed. */
+  recipientPrivateKey: Buffer;
+  credentials?: { notifierId: string; privateKey: Buffer };
+}
+
+/** Notifier credentials to keep, the private ones sealed. */
+export interface SealedCredentials {
+  queueId: string;
+  publicKey: string;
+  privateKey: Buffer;
+  notifierId: string;
+  dhSecret: Buffer;
+}
+
+export const recipientKeyContext = (agentId: string, recipientId: string): string =>
+  `rcv_queues.rcv_private_key:${agentId}/${recipientId}`;
+export const notifierKeyContext = (agentId: string, notifierId: string): string =>
+  `rcv_queues.ntf_private_key:${agentId}/${notifierId}`;
+export const notifierSecretContext = (agentId: string, notifierId: string): string =>
+  `rcv_queues.rcv_ntf_dh_secret:${agentId}/${notifierId}`;
+
+export interface QueueRow {
+  queue_id: string;
+  host: string;
+  port: number;
+  key_hash: string;
+  rcv_id: string;
+  rcv_private_key: Buffer;
+  ntf_id: string | null;
+  ntf_private_key: Buffer | null;
+}
+
+export function workQueueOf(row: QueueRow): WorkQueue {
+  return {
+    queueId: row.queue_id,
+    address: { host: row.host, port: row.port, keyHash: row.key_hash },
+    recipientId: row.rcv_id,
+    recipientPrivateKey: row.rcv_private_key,
+    ...(row.ntf_id === null
+      ? {}
+      : { credentials: { notifierId: row.ntf_id, privateKey: row.ntf_private_key! } }),
+  };
+}
+
+/** @throws KeyBoxError when the recipient's key does not open. */
+export function queueRefOf(
+  keyBox: KeyBox,
+  agentId: string,
+  { connId, userId }: { connId: string; userId: number },
+  { address, recipientId, recipientPrivateKey }: WorkQueue,
+): QueueRef {
+  const key = keyBox.open(recipientPrivateKey, recipientKeyContext(agentId, recipientId));
+  return { address, userId, connId, recipientId, recipientPrivateKey: key };
+}
+
+export async function saveCredentials(
+  client: PoolClient,
+  credentials: readonly SealedCredentials[],
+): Promise<void> {
+  await run(client, SAVE_CREDENTIALS, [
+    credentials.map(({ queueId }) => queueId),
+    credentials.map(({ publicKey }) => publicKey),
+    credentials.map(({ privateKey }) => privateKey),
+    credentials.map(({ notifierId }) => notifierId),
+    credentials.map(({ dhSecret }) => dhSecret),
+  ]);
+}
+
+export async function clearCredentials(client: PoolClient, queueIds: readonly string[]): Promise<void> {
+  await run(client, CLEAR_CREDENTIALS, [queueIds]);
+}
+
+const SAVE_CREDENTIALS = {
+  name: 'save_notifier_credentials',
+  text: `
+    UPDATE subscriptions.rcv_queues AS queue
+       SET ntf_public_key = made.ntf_public_key, ntf_private_key = made.ntf_private_key, ntf_id = made.ntf_id,
+           rcv_ntf_dh_secret = made.rcv_ntf_dh_secret
+      FROM unnest($1::bigint[], $2::text[], $3::bytea[], $4::text[], $5::bytea[])
+           AS made (queue_id, ntf_public_key, ntf_private_key, ntf_id, rcv_ntf_dh_secret)
+     WHERE queue.queue_id = made.queue_id`,
+};
+
+const CLEAR_CREDENTIALS = {
+  name: 'clear_notifier_credentials',
+  text: `
+    UPDATE subscriptions.rcv_queues
+       SET ntf_public_key = NULL, ntf_private_key = NULL, ntf_id = NULL, rcv_ntf_dh_secret = NULL
+     WHERE queue_id = ANY($1::bigint[])`,
+};
 
 /** An address that is known with another fingerprint is the same server, and presents the new one from now on. */
 export const UPSERT_SMP_SERVER = {
@@ -94,32 +194,4 @@ export const DELETE_CONNECTIONS = {
        WHERE agent_id = $1 AND conn_id IN (SELECT conn_id FROM deleted)
     )
     SELECT conn_id FROM deleted`,
-};
-
-export const LOAD_DELETED_QUEUES = {
-  name: 'load_deleted_rcv_queues',
-  text: `
-    SELECT queue.queue_id::text, queue.conn_id, connection.user_id, queue.host, queue.port,
-           coalesce(queue.server_key_hash, server.key_hash) AS key_hash, queue.rcv_id, queue.rcv_private_key
-      FROM subscriptions.rcv_queues AS queue
-      JOIN subscriptions.smp_servers AS server USING (agent_id, host, port)
-      JOIN subscriptions.connections AS connection USING (agent_id, conn_id)
-     WHERE queue.agent_id = $1 AND queue.is_deleted AND queue.queue_id > $2::bigint
-     ORDER BY queue.queue_id
-     LIMIT $3`,
-};
-
-/** Connections that were deleted go with their last queue. */
-export const REMOVE_QUEUES = {
-  name: 'remove_rcv_queues',
-  text: `
-    WITH removed AS (
-      DELETE FROM subscriptions.rcv_queues WHERE queue_id = ANY($2::bigint[])
-      RETURNING queue_id
-    )
-    DELETE FROM subscriptions.connections AS connection
-     WHERE agent_id = $1 AND is_deleted
-       AND NOT EXISTS (SELECT FROM subscriptions.rcv_queues AS queue
-                        WHERE queue.agent_id = $1 AND queue.conn_id = connection.conn_id
-                          AND queue.queue_id <> ALL($2::bigint[]))`,
 };

@@ -3,8 +3,8 @@
  * follow from it, which the supervisor queues itself: behind the instant gate where the seed says so.
  */
 import { Context } from '@temporalio/activity';
-import type { PoolClient } from 'pg';
 import pLimit from 'p-limit';
+import type { PoolClient } from 'pg';
 import type {
   Command,
   ConnectionsSubscribed,
@@ -18,10 +18,12 @@ import type {
   ToggledConnections,
 } from '../../workflows/subscription/contract.ts';
 import { query } from '../postgres.ts';
-import type { NewQueueAnswer, NewQueueRequest, RouterResult } from './router/ports.ts';
-import { generateAuthKeys, generateDhKeys } from './router/signing.ts';
+import { inTransaction, run } from '../transactions.ts';
+import type { CurrentToken } from './agents.ts';
+import { isGateOpen, loadToken } from './agents.ts';
 import type { SubscriptionResources } from './batches.ts';
 import { UNUSABLE_KEY, secretOrNothing, whileBeating } from './batches.ts';
+import type { SealedCredentials } from './connection-rows.ts';
 import {
   DELETE_CONNECTIONS,
   INSERT_CONNECTION,
@@ -32,14 +34,15 @@ import {
   SET_SUBSCRIBED,
   TOGGLE_CONNECTIONS,
   UPSERT_SMP_SERVER,
+  notifierKeyContext,
+  notifierSecretContext,
+  recipientKeyContext,
+  saveCredentials,
 } from './connection-rows.ts';
 import { errorText } from './events.ts';
-import type { CurrentToken } from './gate.ts';
-import { isGateOpen, loadToken } from './gate.ts';
 import { createRecords, deleteRecords } from './records.ts';
-import type { SealedCredentials } from './work.ts';
-import { notifierKeyContext, notifierSecretContext, recipientKeyContext, saveCredentials } from './work.ts';
-import { inTransaction, run } from '../transactions.ts';
+import type { NewQueueAnswer, NewQueueRequest, RouterResult } from './router/ports.ts';
+import { generateAuthKeys, generateDhKeys } from './router/signing.ts';
 
 /** Queues that are being made at once. */
 const PARALLEL_CONNECTIONS = 10;

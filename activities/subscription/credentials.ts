@@ -8,33 +8,33 @@
 import type { PoolClient } from 'pg';
 import type { BatchOrder, BatchOutcome, WorkerKey } from '../../workflows/subscription/contract.ts';
 import { isSameServer } from '../../workflows/subscription/rules.ts';
-import type { NotifierKeyAnswer, NotifierKeyRequest, QueueRef, RouterError } from './router/ports.ts';
-import { generateAuthKeys, generateDhKeys } from './router/signing.ts';
-import { requireEpoch } from './agents.ts';
+import { inTransaction, saveIsolated } from '../transactions.ts';
+import { isGateOpen, loadToken, requireEpoch } from './agents.ts';
 import type { Attempt, SubscriptionResources } from './batches.ts';
 import {
   NO_ACTIVE_TOKEN,
   NO_ANSWER,
   NO_QUEUE,
   UNUSABLE_KEY,
+  count,
   secretOrNothing,
   settle,
   unreadableItem,
   whileBeating,
 } from './batches.ts';
-import { isGateOpen, loadToken } from './gate.ts';
-import { deleteWorkedRecords, updateRecords } from './records.ts';
-import { count } from './statistics.ts';
-import type { SealedCredentials, WorkItem, WorkQueue } from './work.ts';
+import type { WorkItem } from './claims.ts';
+import { loadWork } from './claims.ts';
+import type { SealedCredentials, WorkQueue } from './connection-rows.ts';
 import {
   clearCredentials,
-  loadWork,
   notifierKeyContext,
   notifierSecretContext,
   queueRefOf,
   saveCredentials,
-} from './work.ts';
-import { inTransaction, saveIsolated } from '../transactions.ts';
+} from './connection-rows.ts';
+import { deleteWorkedRecords, updateRecords } from './records.ts';
+import type { NotifierKeyAnswer, NotifierKeyRequest, QueueRef, RouterError } from './router/ports.ts';
+import { generateAuthKeys, generateDhKeys } from './router/signing.ts';
 
 /** The queue that a Create found is not where the record expects it any more; the next Create starts it over. */
 const QUEUE_MOVED: RouterError = {

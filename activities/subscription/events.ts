@@ -6,8 +6,8 @@ import type { Redis } from 'ioredis';
 import type { Pool, PoolClient } from 'pg';
 import type { Logger } from 'pino';
 import { reasonOf } from '../reason.ts';
-import type { RouterError } from './router/ports.ts';
 import { inTransaction, run } from '../transactions.ts';
+import type { RouterError } from './router/ports.ts';
 
 /** `ERRS` is about items of a batch; the other two are about a worker or the supervisor. */
 export type EventKind = 'ERRS' | 'ERR INTERNAL' | 'ERR CRITICAL';

@@ -5,18 +5,24 @@
 import type { PoolClient } from 'pg';
 import type { BatchOrder, BatchOutcome, WorkerKey } from '../../workflows/subscription/contract.ts';
 import { isSameServer, isStillSubscribed } from '../../workflows/subscription/rules.ts';
+import { inTransaction } from '../transactions.ts';
+import { isGateOpen, loadToken, requireEpoch, tokenRefOf } from './agents.ts';
+import type { Attempt, Counter, SubscriptionResources } from './batches.ts';
+import {
+  NO_ACTIVE_TOKEN,
+  NO_ANSWER,
+  NO_QUEUE,
+  count,
+  settle,
+  unreadableItem,
+  whileBeating,
+} from './batches.ts';
+import type { WorkItem } from './claims.ts';
+import { loadWork } from './claims.ts';
+import { notifierKeyContext } from './connection-rows.ts';
+import { deleteWorkedRecords, updateRecords } from './records.ts';
 import { isRetried, isUnknownToNotificationRouter } from './router/errors.ts';
 import type { RouterError, RouterResult, TokenRef } from './router/ports.ts';
-import { requireEpoch } from './agents.ts';
-import type { Attempt, SubscriptionResources } from './batches.ts';
-import { NO_ACTIVE_TOKEN, NO_ANSWER, NO_QUEUE, settle, unreadableItem, whileBeating } from './batches.ts';
-import { isGateOpen, loadToken, tokenRefOf } from './gate.ts';
-import { deleteWorkedRecords, updateRecords } from './records.ts';
-import type { Counter } from './statistics.ts';
-import { count } from './statistics.ts';
-import type { WorkItem } from './work.ts';
-import { loadWork, notifierKeyContext } from './work.ts';
-import { inTransaction } from '../transactions.ts';
 
 const NO_CREDENTIALS: RouterError = {
   source: 'AGENT',

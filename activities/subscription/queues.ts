@@ -3,15 +3,14 @@
  * router tells the notifier, so the subscriptions there end with them.
  */
 import { query } from '../postgres.ts';
-import { classOf } from './router/errors.ts';
-import type { QueueRef, RouterResult } from './router/ports.ts';
+import { inTransaction, run } from '../transactions.ts';
 import type { SubscriptionResources } from './batches.ts';
 import { unreadableItem, whileBeating } from './batches.ts';
-import { LOAD_DELETED_QUEUES, REMOVE_QUEUES } from './connection-rows.ts';
+import { queueRefOf } from './connection-rows.ts';
 import type { SubscriptionEvent } from './events.ts';
 import { announceEvent, errorText, writeEvent } from './events.ts';
-import { queueRefOf } from './work.ts';
-import { inTransaction, run } from '../transactions.ts';
+import { classOf } from './router/errors.ts';
+import type { QueueRef, RouterResult } from './router/ports.ts';
 
 const QUEUES_AT_ONCE = 150;
 
@@ -99,3 +98,31 @@ interface DeletedQueueRow {
   rcv_id: string;
   rcv_private_key: Buffer;
 }
+
+const LOAD_DELETED_QUEUES = {
+  name: 'load_deleted_rcv_queues',
+  text: `
+    SELECT queue.queue_id::text, queue.conn_id, connection.user_id, queue.host, queue.port,
+           coalesce(queue.server_key_hash, server.key_hash) AS key_hash, queue.rcv_id, queue.rcv_private_key
+      FROM subscriptions.rcv_queues AS queue
+      JOIN subscriptions.smp_servers AS server USING (agent_id, host, port)
+      JOIN subscriptions.connections AS connection USING (agent_id, conn_id)
+     WHERE queue.agent_id = $1 AND queue.is_deleted AND queue.queue_id > $2::bigint
+     ORDER BY queue.queue_id
+     LIMIT $3`,
+};
+
+/** Connections that were deleted go with their last queue. */
+const REMOVE_QUEUES = {
+  name: 'remove_rcv_queues',
+  text: `
+    WITH removed AS (
+      DELETE FROM subscriptions.rcv_queues WHERE queue_id = ANY($2::bigint[])
+      RETURNING queue_id
+    )
+    DELETE FROM subscriptions.connections AS connection
+     WHERE agent_id = $1 AND is_deleted
+       AND NOT EXISTS (SELECT FROM subscriptions.rcv_queues AS queue
+                        WHERE queue.agent_id = $1 AND queue.conn_id = connection.conn_id
+                          AND queue.queue_id <> ALL($2::bigint[]))`,
+};

@@ -8,9 +8,11 @@
  * nothing when another claim has the record, as after an attempt that took so long that it was given up.
  */
 import type { PoolClient } from 'pg';
-import type { RecordAction, ServerKey } from '../../workflows/subscription/rules.ts';
-import type { RouterAddress } from './router/ports.ts';
+import type { RecordAction } from '../../api/subscription/rows.ts';
+import { columnsOf } from '../../api/subscription/rows.ts';
+import type { ServerKey } from '../../workflows/subscription/rules.ts';
 import { run } from '../transactions.ts';
+import type { RouterAddress } from './router/ports.ts';
 
 /** A record as the supervisor writes it. */
 export interface NewRecord {
@@ -40,20 +42,6 @@ export interface Claimed {
   agentId: string;
   claim: number;
 }
-
-/** What the two columns of an action hold: NTF, SMP. */
-export function columnsOf(action: RecordAction): [ntf: string | null, smp: string | null] {
-  return COLUMNS[action];
-}
-
-const COLUMNS: Record<RecordAction, [ntf: string | null, smp: string | null]> = {
-  'ntf-create': ['N', null],
-  'ntf-check': ['C', null],
-  'ntf-delete': ['D', null],
-  'ntf-rotate': ['R', null],
-  'smp-key': [null, 'K'],
-  'smp-delete': [null, 'D'],
-};
 
 const newRecordValues = (records: readonly NewRecord[]): string =>
   JSON.stringify(

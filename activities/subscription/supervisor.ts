@@ -3,21 +3,23 @@
  * then the workers that have something to do are woken. A command that is carried out again changes nothing more.
  */
 import type { PoolClient } from 'pg';
+import type { RecordAction } from '../../api/subscription/rows.ts';
+import { actionOf, primaryQueueOf } from '../../api/subscription/rows.ts';
 import type { Command, WorkerKey } from '../../workflows/subscription/contract.ts';
 import { MAX_CONNECTIONS } from '../../workflows/subscription/contract.ts';
-import type { RecordAction, ServerKey } from '../../workflows/subscription/rules.ts';
-import { actionOf, bucketOf, distinctServers } from '../../workflows/subscription/rules.ts';
-import type { RouterAddress } from './router/ports.ts';
+import type { ServerKey } from '../../workflows/subscription/rules.ts';
+import { bucketOf, distinctServers } from '../../workflows/subscription/rules.ts';
+import { inTransaction, run, saveIsolated } from '../transactions.ts';
+import { loadToken } from './agents.ts';
 import type { SubscriptionResources } from './batches.ts';
 import { NO_QUEUE } from './batches.ts';
+import { lockRecords } from './claims.ts';
+import { kickAll } from './commands.ts';
 import type { SubscriptionEvent } from './events.ts';
 import { announceEvent, errorText, relayEventsIfPossible, writeEvent } from './events.ts';
-import { loadToken } from './gate.ts';
-import { kickAll } from './kicks.ts';
 import type { NewRecord } from './records.ts';
 import { createRecords, deleteRecords, resetRecords, setActions } from './records.ts';
-import { lockRecords, primaryQueueOf } from './work.ts';
-import { inTransaction, run, saveIsolated } from '../transactions.ts';
+import type { RouterAddress } from './router/ports.ts';
 
 export interface CommandOrder extends Command {
   agentId: string;

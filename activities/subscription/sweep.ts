@@ -5,14 +5,14 @@
 import type { SweepOutcome, WorkerKey } from '../../workflows/subscription/contract.ts';
 import { MAX_CONNECTIONS } from '../../workflows/subscription/contract.ts';
 import { query } from '../postgres.ts';
+import { reasonOf } from '../reason.ts';
+import { isGateOpen, loadToken } from './agents.ts';
 import type { SubscriptionResources } from './batches.ts';
 import type { SubscriptionCommands } from './commands.ts';
-import { createDeletionWork } from './token-deletion.ts';
+import { kickAll } from './commands.ts';
 import { relayEvents } from './events.ts';
-import { isGateOpen, loadToken } from './gate.ts';
-import { kickAll } from './kicks.ts';
 import { createQueueWork } from './queues.ts';
-import { reasonOf } from '../reason.ts';
+import { createDeletionWork } from './token-deletion.ts';
 
 /** How long events that were relayed, and requests that nobody finished, are kept, ms. */
 const EVENTS_KEPT_MS = 7 * 24 * 3_600_000;

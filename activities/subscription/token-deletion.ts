@@ -5,14 +5,14 @@
  */
 import type { BatchOrder, BatchOutcome } from '../../workflows/subscription/contract.ts';
 import { query } from '../postgres.ts';
-import { classOf, isUnknownToNotificationRouter } from './router/errors.ts';
-import type { RouterError, RouterResult } from './router/ports.ts';
+import { inTransaction, run } from '../transactions.ts';
 import { requireEpoch } from './agents.ts';
 import type { SubscriptionResources } from './batches.ts';
 import { unreadableItem, whileBeating } from './batches.ts';
 import type { EventKind, SubscriptionEvent } from './events.ts';
 import { announceEvent, errorText, relayEventsIfPossible, writeEvent } from './events.ts';
-import { inTransaction, run } from '../transactions.ts';
+import { classOf, isUnknownToNotificationRouter } from './router/errors.ts';
+import type { RouterError, RouterResult } from './router/ports.ts';
 
 export const deletionKeyContext = (agentId: string, tokenId: string): string =>
   `ntf_tokens_to_delete.private_key:${agentId}/${tokenId}`;

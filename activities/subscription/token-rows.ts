@@ -8,9 +8,9 @@ import type { TokenRequestContent } from '../../api/subscription/token-request.t
 import { openTokenRequest } from '../../api/subscription/token-request.ts';
 import type { TokenMode } from '../../workflows/subscription/token-contract.ts';
 import { query } from '../postgres.ts';
+import { run } from '../transactions.ts';
 import type { DeviceToken, KeyPair, PushProvider, RouterAddress, TokenStatus } from './router/ports.ts';
 import { deletionKeyContext } from './token-deletion.ts';
-import { run } from '../transactions.ts';
 
 /** What is to be done about a token next, and what has to be known for it. */
 export type TokenAction = { kind: 'REGISTER' | 'CHECK' | 'DELETE' } | { kind: 'VERIFY'; code: Buffer };

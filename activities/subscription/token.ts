@@ -13,6 +13,10 @@ import type { Logger } from 'pino';
 import type { KeyBox } from '../../api/key-box.ts';
 import { KeyBoxError } from '../../api/key-box.ts';
 import type { TokenMode, TokenUpdate } from '../../workflows/subscription/token-contract.ts';
+import { inTransaction } from '../transactions.ts';
+import { ensureAgent } from './agents.ts';
+import { whileBeating } from './batches.ts';
+import type { SubscriptionCommands } from './commands.ts';
 import { isRetried, isUnknownToNotificationRouter } from './router/errors.ts';
 import type {
   DeviceToken,
@@ -24,12 +28,8 @@ import type {
   TokenStatus,
 } from './router/ports.ts';
 import { dhSecret, generateAuthKeys, generateDhKeys, unbox } from './router/signing.ts';
-import { ensureAgent } from './agents.ts';
-import { whileBeating } from './batches.ts';
-import type { SubscriptionCommands } from './commands.ts';
 import type { LoadedRequest, SavedToken } from './token-rows.ts';
 import * as rows from './token-rows.ts';
-import { inTransaction } from '../transactions.ts';
 
 /** How often a router pushes to a device that it is to look for messages itself; the least that routers take. */
 const CRON_MINUTES = 20;

@@ -7,6 +7,8 @@ import {
   WorkflowUpdateFailedError,
   WorkflowUpdateRPCTimeoutOrCancelledError,
 } from '@temporalio/client';
+import type { RecordAction } from '../../api/subscription/rows.ts';
+import { actionOf, primaryQueueOf } from '../../api/subscription/rows.ts';
 import type {
   AgentState,
   ConnectionList,
@@ -47,6 +49,15 @@ const QUERY_LIMIT_MS = 3_000;
 
 /** What is to be done about a subscription next. */
 export type SubscriptionAction = 'key' | 'create' | 'check' | 'delete' | 'rotate';
+
+const ACTION_NAMES: Record<RecordAction, SubscriptionAction> = {
+  'smp-key': 'key',
+  'smp-delete': 'delete',
+  'ntf-create': 'create',
+  'ntf-check': 'check',
+  'ntf-delete': 'delete',
+  'ntf-rotate': 'rotate',
+};
 
 export interface SubscriptionView {
   connId: string;
@@ -235,7 +246,7 @@ export function subscriptionOperations(resources: OperatorResources) {
   }
 
   function viewOf(row: Row): SubscriptionView {
-    const { action } = row;
+    const action = actionOf(row.ntf_action, row.smp_action, row.action_ts);
     return {
       connId: row.conn_id,
       userId: row.user_id,
@@ -245,7 +256,7 @@ export function subscriptionOperations(resources: OperatorResources) {
       hasCredentials: row.has_credentials ?? false,
       ...(row.status === null ? {} : { status: row.status }),
       ...(row.notification_router === null ? {} : { notificationRouter: row.notification_router }),
-      ...(action === null ? {} : { action }),
+      ...(action === undefined ? {} : { action: ACTION_NAMES[action] }),
       ...(row.action_ts === null ? {} : { actionAt: row.action_ts }),
       updatedAt: row.updated_at,
       ...linkField(resources, workflowId),
@@ -262,27 +273,19 @@ interface Row {
   has_credentials: boolean | null;
   status: string | null;
   notification_router: string | null;
-  action: SubscriptionAction | null;
+  ntf_action: string | null;
+  smp_action: string | null;
   action_ts: Date | null;
   updated_at: Date;
 }
 
-/** The primary queue is the first one that is not deleted: primary ones first, then those that replaced none. */
 const VIEW = `
   SELECT connection.conn_id, connection.user_id, enable_ntfs, is_subscribed,
-         format('%s:%s', queue.host, queue.port) AS messaging_router, queue.ntf_id IS NOT NULL AS has_credentials,
-         subscription.status, format('%s:%s', ntf_host, ntf_port) AS notification_router,
-         CASE coalesce(smp_action, ntf_action)
-              WHEN 'K' THEN 'key' WHEN 'N' THEN 'create' WHEN 'C' THEN 'check' WHEN 'D' THEN 'delete'
-              WHEN 'R' THEN 'rotate' END AS action,
-         action_ts, greatest(connection.updated_at, subscription.updated_at) AS updated_at
+         queue.host || ':' || queue.port AS messaging_router, queue.ntf_id IS NOT NULL AS has_credentials,
+         subscription.status, ntf_host || ':' || ntf_port AS notification_router,
+         ntf_action, smp_action, action_ts, greatest(connection.updated_at, subscription.updated_at) AS updated_at
     FROM subscriptions.connections AS connection
-    LEFT JOIN LATERAL (
-         SELECT host, port, ntf_id
-           FROM subscriptions.rcv_queues
-          WHERE agent_id = connection.agent_id AND conn_id = connection.conn_id AND NOT is_deleted
-          ORDER BY is_primary DESC, replaced_queue_id NULLS FIRST
-          LIMIT 1) AS queue ON true
+    LEFT JOIN LATERAL (${primaryQueueOf('connection')}) AS queue ON true
     LEFT JOIN subscriptions.ntf_subscriptions AS subscription USING (agent_id, conn_id)`;
 
 interface AgentRow {

@@ -13,6 +13,7 @@ import {
 import type { Workflow } from '@temporalio/common';
 import type { Pool } from 'pg';
 import type { KeyBox } from '../../api/key-box.ts';
+import { ENSURE_AGENT } from '../../api/subscription/rows.ts';
 import type { TokenRequestContent } from '../../api/subscription/token-request.ts';
 import { sealTokenRequest, tokenRequestSchema } from '../../api/subscription/token-request.ts';
 import { SUBSCRIPTION_TASK_QUEUE } from '../../workflows/subscription/contract.ts';
@@ -116,7 +117,7 @@ export function tokenOperations(resources: TokenResources) {
     const { keyBox } = resources;
     if (!keyBox) throw new OperationFailedError('there is no key to seal the request with');
     const requestId = randomUUID();
-    await db.query(ENSURE_AGENT, [agentId]);
+    await db.query(ENSURE_AGENT.text, [agentId]);
     const sealed = sealTokenRequest(keyBox, requestId, checked.data);
     await db.query(INSERT_REQUEST, [requestId, agentId, update, mode ?? null, sealed]);
     const outcome = await call(update, requestId);
@@ -163,8 +164,6 @@ function startOf(agentId: string) {
 function plain({ provider, token }: TokenDevice): TokenDevice {
   return { provider, token: token.toLowerCase() };
 }
-
-const ENSURE_AGENT = 'INSERT INTO subscriptions.agents (agent_id) VALUES ($1) ON CONFLICT DO NOTHING';
 
 const INSERT_REQUEST = `
   INSERT INTO subscriptions.token_requests (request_id, agent_id, kind, mode, sealed)

@@ -6,7 +6,7 @@ import { randomBytes } from 'node:crypto';
 import { createNotificationRouter } from '../../activities/subscription/router/http.ts';
 import type { RouterAddress } from '../../activities/subscription/router/ports.ts';
 import { dhSecret } from '../../activities/subscription/router/signing.ts';
-import { tokenKeyContext } from '../../activities/subscription/gate.ts';
+import { tokenKeyContext } from '../../activities/subscription/agents.ts';
 import { createKeyBox } from '../../api/key-box.ts';
 import type { Service } from '../../workers/service.ts';
 import type {

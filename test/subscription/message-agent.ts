@@ -1,5 +1,10 @@
 /** Messages to connections of an agent, and the pushes that they lead to. */
-import { readPush } from '../../activities/subscription/push.ts';
+import type { Pool } from 'pg';
+import { notifierSecretContext } from '../../activities/subscription/connection-rows.ts';
+import { unbox } from '../../activities/subscription/router/signing.ts';
+import { loadSavedToken } from '../../activities/subscription/token-rows.ts';
+import type { KeyBox } from '../../api/key-box.ts';
+import { messageMetaSchema, pushedMessageSchema } from '../../api/subscription/router-wire.ts';
 import type { MessagingRouterStandIn } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import type { NotificationRouterStandIn } from '../../dev/stand-ins/subscription/notification-router.ts';
 import type { RecordedDevicePush } from '../../dev/stand-ins/subscription/push-sink.ts';
@@ -17,13 +22,15 @@ import {
   supervisorWorkflowId,
 } from '../../workflows/subscription/contract.ts';
 import { eventually } from '../harness.ts';
-import { pushesTo } from './routers.ts';
 import { AGENT, KEY_BOX } from './agent.ts';
+import { pushesTo } from './routers.ts';
 import type { TokenAgent } from './token-agent.ts';
 
+/** A message that has arrived for a connection. */
 export interface Message {
   connId: string;
   messageId: string;
+  /** When the messaging router got it, epoch ms. */
   at: number;
 }
 
@@ -137,3 +144,52 @@ export function messagesOf(
     },
   };
 }
+
+/**
+ * Reads a push about messages as its device would: it names the newest message of each of at most six queues.
+ *
+ * @returns messages of known queues, newest first; undefined when the push is not for the agent's present token.
+ */
+async function readPush(
+  { db, keyBox }: { db: Pool; keyBox: KeyBox },
+  agentId: string,
+  { nonce, message: content }: { nonce: string; message: string },
+): Promise<Message[] | undefined> {
+  const token = await loadSavedToken(db, keyBox, agentId);
+  const list = token?.dhSecret && unbox({ nonce, content }, token.dhSecret, 'message-list');
+  const messages = pushedMessageSchema.array().safeParse(parseJson(list));
+  if (!messages.success) return undefined;
+  const { rows } = await db.query<QueueSecretRow>(LOAD_QUEUE_SECRETS, [
+    agentId,
+    messages.data.map(({ notifierId }) => notifierId),
+  ]);
+  return messages.data.flatMap(({ host, port, notifierId, meta }) => {
+    const row = rows.find((one) => one.ntf_id === notifierId && one.host === host && one.port === port);
+    if (!row) return [];
+    const context = notifierSecretContext(agentId, notifierId);
+    const plain = unbox(meta, keyBox.open(row.rcv_ntf_dh_secret, context), 'message-meta');
+    const parsed = messageMetaSchema.safeParse(parseJson(plain));
+    return parsed.success ? [{ connId: row.conn_id, ...parsed.data }] : [];
+  });
+}
+
+function parseJson(bytes: Buffer | undefined): unknown {
+  try {
+    return bytes && JSON.parse(bytes.toString('utf8'));
+  } catch {
+    return undefined;
+  }
+}
+
+interface QueueSecretRow {
+  conn_id: string;
+  host: string;
+  port: number;
+  ntf_id: string;
+  rcv_ntf_dh_secret: Buffer;
+}
+
+const LOAD_QUEUE_SECRETS = `
+  SELECT conn_id, host, port, ntf_id, rcv_ntf_dh_secret
+    FROM subscriptions.rcv_queues
+   WHERE agent_id = $1 AND ntf_id = ANY ($2::text[])`;

@@ -1,5 +1,6 @@
 /** The guard between the supervisor and the workers, on PostgreSQL itself: every operation, every outcome. */
-import { migrate } from '../../migrations/migrate.ts';
+import { requireEpoch, setAgentOpen } from '../../activities/subscription/agents.ts';
+import { claimBatch, loadWork } from '../../activities/subscription/claims.ts';
 import type { NewRecord, WorkedRecord } from '../../activities/subscription/records.ts';
 import {
   createRecords,
@@ -10,9 +11,9 @@ import {
   setActions,
   updateRecords,
 } from '../../activities/subscription/records.ts';
-import { claimBatch } from '../../activities/subscription/claims.ts';
-import { requireEpoch, setAgentOpen } from '../../activities/subscription/agents.ts';
 import { inTransaction, saveIsolated } from '../../activities/transactions.ts';
+import { createOperator } from '../../client/operator.ts';
+import { migrate } from '../../migrations/migrate.ts';
 import type { Pool } from '../../workflows/subscription/contract.ts';
 import type { Slot } from '../harness.ts';
 import { takeSlot } from '../harness.ts';
@@ -32,6 +33,7 @@ beforeAll(async () => {
 });
 afterAll(() => slot.release());
 beforeEach(async () => {
+  await slot.db.query('DELETE FROM subscriptions.connections');
   await slot.db.query('DELETE FROM subscriptions.ntf_subscriptions');
   await slot.db.query('DELETE FROM subscriptions.agents');
   await slot.db.query(`INSERT INTO subscriptions.agents (agent_id) VALUES ('${AGENT}')`);
@@ -91,6 +93,16 @@ const pickUp = (pool: Pool = 'ntf-smp', server: { host: string; port: number } =
   claimBatch(slot.db, { agentId: AGENT, pool, server, nowMs }, 150);
 const supervisorWrites = () =>
   inTransaction(slot.db, (client) => setActions(client, AGENT, ['c1'], 'smp-delete', LATER));
+
+const operatorOf = () =>
+  createOperator({
+    temporal: slot.client,
+    namespace: slot.client.options.namespace,
+    db: slot.db,
+    redis: slot.redis,
+    intentsStream: 'notification:intents',
+    agentId: AGENT,
+  });
 
 const FRESH = {
   smp_host: SMP.host,
@@ -326,6 +338,44 @@ test('N13 N14 nothing of an earlier epoch is written once the agent was closed',
   expect(await rowOf()).toBeUndefined();
   await guarded(opened.epoch);
   expect(await rowOf()).toEqual(FRESH);
+});
+
+test('N14 N16 of two queues that differ in their age only, operators are shown the one that is worked on', async () => {
+  await slot.db.query(
+    'INSERT INTO subscriptions.connections (agent_id, conn_id, user_id) VALUES ($1, $2, 1)',
+    [AGENT, 'c1'],
+  );
+  // The younger one first, which is where PostgreSQL finds it if nothing says otherwise.
+  for (const [queueId, { host, port }] of [[2, SMP_2] as const, [1, SMP] as const]) {
+    await slot.db.query(
+      `INSERT INTO subscriptions.rcv_queues (queue_id, agent_id, conn_id, host, port, rcv_id, rcv_private_key, is_primary)
+       OVERRIDING SYSTEM VALUE VALUES ($1, $2, 'c1', $3, $4, $3, '', true)`,
+      [queueId, AGENT, host, port],
+    );
+  }
+  await create(newRecord());
+  const { claim } = await pickUp();
+  const [item] = await inTransaction(slot.db, (client) =>
+    loadWork(client, { agentId: AGENT, claim }, 'smp-key', ['c1']),
+  );
+  const { messagingRouter } = await operatorOf().subscriptions.show('c1');
+  expect(item!.queue!.address.host).toBe(SMP.host);
+  expect(messagingRouter).toBe(`${SMP.host}:${SMP.port}`);
+});
+
+test('N16 a connection without a queue and a record is shown without routers', async () => {
+  await slot.db.query(
+    'INSERT INTO subscriptions.connections (agent_id, conn_id, user_id) VALUES ($1, $2, 1)',
+    [AGENT, 'c1'],
+  );
+  expect(await operatorOf().subscriptions.show('c1')).toEqual({
+    connId: 'c1',
+    userId: 1,
+    wantsNotifications: true,
+    isSubscribed: true,
+    hasCredentials: false,
+    updatedAt: expect.any(Date),
+  });
 });
 
 test('N14 a connection that breaks between two statements of a transaction undoes it, and ends nothing else', async () => {

@@ -1,8 +1,8 @@
 /** The rules of subscriptions that are arithmetic, as tables. */
 import fc from 'fast-check';
+import { actionOf } from '../../api/subscription/rows.ts';
 import type { QueueFacts, RecordAction, RecordFacts } from '../../workflows/subscription/rules.ts';
 import {
-  actionOf,
   bucketOf,
   distinctServers,
   freshRetry,

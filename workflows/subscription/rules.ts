@@ -9,10 +9,6 @@ export interface ServerKey {
   port: number;
 }
 
-/** What the next worker does about a subscription. */
-export type RecordAction =
-  'smp-key' | 'smp-delete' | 'ntf-create' | 'ntf-check' | 'ntf-delete' | 'ntf-rotate';
-
 /** The primary queue of a connection. */
 export interface QueueFacts {
   server: ServerKey;
@@ -68,29 +64,6 @@ export function distinctServers<S extends ServerKey>(servers: readonly S[]): S[]
   return [...byName].sort(([one], [other]) => (one < other ? -1 : 1)).map(([, server]) => server);
 }
 
-/**
- * An action as the two columns of a record hold it. Only one column and a time make one; whatever else stands there is
- * none.
- */
-export function actionOf(
-  ntfAction: string | null,
-  smpAction: string | null,
-  actionTs: unknown,
-): RecordAction | undefined {
-  if (actionTs === null || actionTs === undefined || (ntfAction === null) === (smpAction === null)) {
-    return undefined;
-  }
-  return ntfAction === null ? SMP_ACTIONS[smpAction!] : NTF_ACTIONS[ntfAction];
-}
-
-const SMP_ACTIONS: Record<string, RecordAction> = { K: 'smp-key', D: 'smp-delete' };
-const NTF_ACTIONS: Record<string, RecordAction> = {
-  N: 'ntf-create',
-  C: 'ntf-check',
-  D: 'ntf-delete',
-  R: 'ntf-rotate',
-};
-
 /** The order in which a round works its lists off; the first one that is retried blocks the others. */
 export const LIST_ORDER = [
   'smp-key',
@@ -100,9 +73,11 @@ export const LIST_ORDER = [
   'ntf-delete',
   'ntf-rotate',
   'token-delete',
-] as const satisfies readonly (RecordAction | 'token-delete')[];
+] as const;
 
 export type ListKind = (typeof LIST_ORDER)[number];
+/** What the next worker does about a subscription. */
+export type RecordAction = Exclude<ListKind, 'token-delete'>;
 
 /** Things of one kind that are worked on together. */
 export interface WorkList {

@@ -1,0 +1,63 @@
+/**
+ * Rules of the schema `subscriptions` by which both the service and operators read its rows: which queue of a connection
+ * counts, and what a record says is to be done next. Pure, so that programs of others can import it.
+ */
+
+/** A record says what is to be done next by a code in one of two columns: `ntf_action` or `smp_action`. */
+const ACTION_COLUMNS = {
+  'ntf-create': ['N', null],
+  'ntf-check': ['C', null],
+  'ntf-delete': ['D', null],
+  'ntf-rotate': ['R', null],
+  'smp-key': [null, 'K'],
+  'smp-delete': [null, 'D'],
+} as const satisfies Record<string, ActionColumns>;
+
+export type ActionColumns = readonly [ntf: string | null, smp: string | null];
+export type RecordAction = keyof typeof ACTION_COLUMNS;
+
+/** What the two columns of an action hold. */
+export function columnsOf(action: RecordAction): ActionColumns {
+  return ACTION_COLUMNS[action];
+}
+
+const ACTIONS = Object.keys(ACTION_COLUMNS) as RecordAction[];
+
+/**
+ * The action that the two columns hold.
+ *
+ * @param actionTs the time of the action, in any form.
+ * @returns undefined unless there is a time, and a known code in exactly one column.
+ */
+export function actionOf(
+  ntfAction: string | null,
+  smpAction: string | null,
+  actionTs: unknown,
+): RecordAction | undefined {
+  if (actionTs === null || actionTs === undefined) return undefined;
+  return ACTIONS.find((action) => {
+    const [ntf, smp] = ACTION_COLUMNS[action];
+    return ntf === ntfAction && smp === smpAction;
+  });
+}
+
+/**
+ * The primary queue of a connection: of the queues that are not deleted the one that is marked as primary, then the one
+ * that replaced no other, then the oldest. For use in a LATERAL join.
+ *
+ * @param of alias of a row with the columns `agent_id` and `conn_id`.
+ */
+export const primaryQueueOf = (of: string): string => `
+  SELECT queue.queue_id::text, queue.host, queue.port, coalesce(queue.server_key_hash, server.key_hash) AS key_hash,
+         queue.rcv_id, queue.rcv_private_key, queue.ntf_id, queue.ntf_private_key
+    FROM subscriptions.rcv_queues AS queue
+    JOIN subscriptions.smp_servers AS server USING (agent_id, host, port)
+   WHERE queue.agent_id = ${of}.agent_id AND queue.conn_id = ${of}.conn_id AND NOT queue.is_deleted
+   ORDER BY queue.is_primary DESC, queue.replaced_queue_id NULLS FIRST, queue.queue_id
+   LIMIT 1`;
+
+/** Makes an agent that does not exist yet. An agent that was closed stays closed. Parameter: the agent's id. */
+export const ENSURE_AGENT = {
+  name: 'ensure_subscription_agent',
+  text: 'INSERT INTO subscriptions.agents (agent_id) VALUES ($1) ON CONFLICT DO NOTHING',
+};
