@@ -10,7 +10,7 @@ import type { Channel } from '../../api/intent/catalog.ts';
 import { CHANNELS } from '../../api/intent/catalog.ts';
 import { query } from '../postgres.ts';
 import { oldestUnprocessedAgeMs } from './stream-lag.ts';
-import { loadOffset } from './stream-position.ts';
+import { loadOffset } from '../../api/intent/stream.ts';
 import { reasonOf } from '../reason.ts';
 
 /** A server that takes longer is as good as away; an export must not wait for it. */
