@@ -3,7 +3,7 @@ import type { Redis } from 'ioredis';
 import { durationOf } from './output.ts';
 import type { Check, CheckGroup, Diagnosis } from './checks.ts';
 import { error, ok, warn } from './checks.ts';
-import { isAfter, readOffset } from '../client/intent/stream.ts';
+import { STREAM_START, compareEntryIds, loadOffset } from '../api/intent/stream.ts';
 
 /** An entry that waits longer says that nobody reads, ms. */
 const LATE_MS = 60_000;
@@ -87,9 +87,9 @@ async function persistence(redis: Redis): Promise<Diagnosis> {
 }
 
 async function intents(redis: Redis, stream: string): Promise<Diagnosis> {
-  const [type, offset] = await Promise.all([redis.type(stream), readOffset(redis, stream)]);
+  const [type, offset] = await Promise.all([redis.type(stream), loadOffset(redis, stream)]);
   if (type === 'none') {
-    return offset === '0-0'
+    return offset === STREAM_START
       ? ok(`${stream} does not exist yet, nothing was ever read`)
       : error(`${stream} is gone, and was read up to ${offset}`, 'Redis lost data: see bridge status');
   }
@@ -97,7 +97,7 @@ async function intents(redis: Redis, stream: string): Promise<Diagnosis> {
     return error(`${stream} holds a ${type}`, 'rename that key: the reader needs a stream');
   const [newest] = await redis.xrevrange(stream, '+', '-', 'COUNT', 1);
   const [oldestUnread] = await redis.xrange(stream, `(${offset}`, '+', 'COUNT', 1);
-  if (newest && isAfter(offset, newest[0]) && !oldestUnread) {
+  if (newest && compareEntryIds(offset, newest[0]) > 0 && !oldestUnread) {
     return error(
       `the offset ${offset} is beyond the newest entry ${newest[0]}`,
       'Redis lost data: see bridge status',

@@ -1,4 +1,3 @@
-#!/usr/bin/env node
 /** Entry of the operator's command line. */
 import { enableCompileCache } from 'node:module';
 

@@ -7,7 +7,7 @@
  */
 import type { Redis } from 'ioredis';
 import type { EntryField } from '../../api/intent/hand-off.ts';
-import { keySegment } from './redis-keys.ts';
+import { keySegment } from '../../api/intent/stream.ts';
 
 /**
  * How long a hand-off is remembered while its route is not settled in PostgreSQL (every repeated attempt renews it),

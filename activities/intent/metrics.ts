@@ -10,7 +10,7 @@ import type { StreamFindingKind } from '../../workflows/intent/reader-contract.t
 import { countersOf } from '../counters.ts';
 import { query } from '../postgres.ts';
 import { oldestUnprocessedAgeMs } from './stream-lag.ts';
-import { loadOffset } from './stream-position.ts';
+import { loadOffset } from '../../api/intent/stream.ts';
 import { reasonOf } from '../reason.ts';
 
 interface IntentAttributes {

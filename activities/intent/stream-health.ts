@@ -8,9 +8,9 @@
  * has neither passed nor before it were deleted unread.
  */
 import type { Redis } from 'ioredis';
+import { STREAM_START, compareEntryIds } from '../../api/intent/stream.ts';
 import type { StreamFinding, StreamState } from '../../workflows/intent/reader-contract.ts';
 import type { StreamPosition } from './stream-position.ts';
-import { STREAM_START, compareEntryIds } from './stream-position.ts';
 
 /** What Redis says at one moment. */
 export interface Inspection {

@@ -1,18 +1,6 @@
-/** Ids of stream entries and the persisted progress of the reader (seed "Redis runtime-coordination state"). */
+/** The persisted progress of the reader. */
 import type { Redis } from 'ioredis';
-import { keySegment } from './redis-keys.ts';
-
-/** Where a stream is read from when no progress was ever saved. */
-export const STREAM_START = '0-0';
-
-/** Orders entry ids: `<ms>-<sequence>`, both unsigned 64 bit, so compared as big integers. */
-export function compareEntryIds(left: string, right: string): number {
-  const [leftMs = 0n, leftSequence = 0n] = left.split('-').map(BigInt);
-  const [rightMs = 0n, rightSequence = 0n] = right.split('-').map(BigInt);
-  if (leftMs !== rightMs) return leftMs < rightMs ? -1 : 1;
-  if (leftSequence === rightSequence) return 0;
-  return leftSequence < rightSequence ? -1 : 1;
-}
+import { STREAM_START, countKey, offsetKey } from '../../api/intent/stream.ts';
 
 /**
  * The offset after a batch: the last id of the unbroken run of entries that are durably done, so that nothing which
@@ -33,14 +21,6 @@ export interface StreamPosition {
   offset: string;
   /** How many entries were ever added up to the offset; undefined when nobody counted. */
   entriesPassed: number | undefined;
-}
-
-const offsetKey = (stream: string): string => `notification:stream_offsets:${keySegment(stream)}`;
-/** Holds `<offset> <entries passed>`: naming its offset, it says nothing once somebody sets the offset by hand. */
-const countKey = (stream: string): string => `notification:stream_counts:${keySegment(stream)}`;
-
-export async function loadOffset(redis: Redis, stream: string): Promise<string> {
-  return (await redis.get(offsetKey(stream))) ?? STREAM_START;
 }
 
 export async function loadPosition(redis: Redis, stream: string): Promise<StreamPosition> {

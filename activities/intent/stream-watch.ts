@@ -1,13 +1,14 @@
 /** The reader's watch over its stream: checks it, says what it finds, and reads anew what may have been missed. */
 import type { Redis } from 'ioredis';
 import type { Logger } from 'pino';
+import { STREAM_START } from '../../api/intent/stream.ts';
 import type { StreamFinding, StreamFindingKind } from '../../workflows/intent/reader-contract.ts';
 import type { Progress } from './progress.ts';
 import type { RetentionResources } from './retention.ts';
 import type { IntentMetrics } from './metrics.ts';
 import type { Inspection, Problem } from './stream-health.ts';
 import { diagnose, inspectStream, rereadFrom } from './stream-health.ts';
-import { STREAM_START, rewindOffset, savePosition } from './stream-position.ts';
+import { rewindOffset, savePosition } from './stream-position.ts';
 import { reasonOf } from '../reason.ts';
 
 /** Two cheap commands; each second, so that an operator hears of a loss while its cause can still be seen. */

@@ -2,6 +2,7 @@
 import type { OperatorResources } from '../operator.ts';
 import type { Channel } from '../../api/intent/catalog.ts';
 import { routeRefOf } from '../../api/ids.ts';
+import { compareEntryIds, loadOffset } from '../../api/intent/stream.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { NotFoundError, reasonOf } from '../errors.ts';
 import type { LiveState } from '../live.ts';
@@ -20,7 +21,6 @@ import {
 } from './notification-rows.ts';
 import type { Page } from '../lists.ts';
 import { DEFAULT_LIMIT, conditions, pageOf } from '../lists.ts';
-import { isUnread } from './stream.ts';
 import { workflowLink } from '../web-ui-links.ts';
 
 /** `open`: a route will still be tried. `settled`: none will. `dead_letter`: at least one is dead. */
@@ -181,8 +181,16 @@ export function notificationOperations(resources: OperatorResources) {
     if (found.record) return 'accepted';
     if (found.malformed) return 'malformed';
     if (found.live) return found.live.status === 'RUNNING' ? 'accepting' : 'ended';
-    const isWaiting = await isUnread(redis, intentsStream, notificationId).catch(() => false);
-    return isWaiting ? 'unread' : undefined;
+    return (await isUnread(notificationId).catch(() => false)) ? 'unread' : undefined;
+  }
+
+  /** Whether an entry is in the stream and the reader has not come to it yet. */
+  async function isUnread(entryId: string): Promise<boolean> {
+    const [entries, offset] = await Promise.all([
+      redis.xrange(intentsStream, entryId, entryId, 'COUNT', 1),
+      loadOffset(redis, intentsStream),
+    ]);
+    return entries.length > 0 && compareEntryIds(entryId, offset) > 0;
   }
 
   async function partsOf(

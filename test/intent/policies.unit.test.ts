@@ -2,7 +2,8 @@
 import { createHash } from 'node:crypto';
 import { compileRetryPolicy } from '@temporalio/common';
 import fc from 'fast-check';
-import { compareEntryIds, contiguousOffset } from '../../activities/intent/stream-position.ts';
+import { contiguousOffset } from '../../activities/intent/stream-position.ts';
+import { compareEntryIds } from '../../api/intent/stream.ts';
 import { materializeRoutes } from '../../activities/intent/materialization.ts';
 import type { Recipient } from '../../activities/intent/user-service.ts';
 import type { NotificationType } from '../../api/intent/catalog.ts';

@@ -1,0 +1,30 @@
+/** The intent stream, as its reader and operators see it: where progress is saved, and the order of entries. */
+
+/** Where a stream is read from when no progress was ever saved. */
+export const STREAM_START = '0-0';
+
+/** A value as one segment of a Redis key: base64url, so that no value can end its segment. */
+export const keySegment = (value: string): string => Buffer.from(value, 'utf8').toString('base64url');
+
+/** Holds the id of the last entry that is durably started or recorded. */
+export const offsetKey = (stream: string): string => `notification:stream_offsets:${keySegment(stream)}`;
+
+/** Holds `<offset> <entries passed>`: naming its offset, it says nothing once somebody sets the offset by hand. */
+export const countKey = (stream: string): string => `notification:stream_counts:${keySegment(stream)}`;
+
+/** @returns the saved offset, or STREAM_START before the first entry. */
+export async function loadOffset(
+  redis: { get(key: string): Promise<string | null> },
+  stream: string,
+): Promise<string> {
+  return (await redis.get(offsetKey(stream))) ?? STREAM_START;
+}
+
+/** Orders entry ids: `<ms>-<sequence>`, both unsigned 64 bit, so compared as big integers. */
+export function compareEntryIds(left: string, right: string): number {
+  const [leftMs = 0n, leftSequence = 0n] = left.split('-').map(BigInt);
+  const [rightMs = 0n, rightSequence = 0n] = right.split('-').map(BigInt);
+  if (leftMs !== rightMs) return leftMs < rightMs ? -1 : 1;
+  if (leftSequence === rightSequence) return 0;
+  return leftSequence < rightSequence ? -1 : 1;
+}
