@@ -316,8 +316,8 @@ export const VARIABLES = {
   NOTIFICATION_CALLBACK_TIMEOUT: variable(duration, 'Time-out of one callback.', { default: '5s' }),
   NOTIFICATION_CALLBACK_MAX_PARALLEL: variable(
     integer(1, 10_000),
-    'Callbacks of this process that are on their way at once, but for those that hang.',
-    { default: '64' },
+    'Callbacks of this process that are on their way concurrently.',
+    { default: '500' },
   ),
   NOTIFICATION_CALLBACK_RETRY_LADDER: variable(
     durations,

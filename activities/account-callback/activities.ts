@@ -16,7 +16,7 @@ import type {
 } from '../../workflows/account-callback/contract.ts';
 import { MAX_RETRIES } from '../../workflows/account-callback/contract.ts';
 import { cleanUp } from './cleanup.ts';
-import type { DeliveryFailure, PortfolioService } from './delivery.ts';
+import type { PortfolioService } from './delivery.ts';
 import { dueDayOf, freezeDay, processCompleteHours } from './extremes.ts';
 import type { DueCallback, FailedCallback } from './outcomes.ts';
 import {
@@ -28,6 +28,8 @@ import {
   recordFailed,
 } from './outcomes.ts';
 import type { AccountCallbackMetrics } from './metrics.ts';
+import { withHeartbeats } from '../heartbeat.ts';
+import type { DeliveryFailure } from '../http-delivery.ts';
 import { query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
 
@@ -35,7 +37,6 @@ import { reasonOf } from '../reason.ts';
 const WRITE_EVERY_MS = 250;
 /** Between two attempts to write them while PostgreSQL is away, ms. */
 const OUTAGE_PAUSE_MS = 1_000;
-const HEARTBEAT_MS = 2_000;
 
 export interface AccountCallbackResources {
   db: Pool;
@@ -146,9 +147,8 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
     if (due.length === 0) return total;
     const activity = Context.current();
     const stopped = activity.cancellationSignal;
-    const beat = setInterval(() => activity.heartbeat(), HEARTBEAT_MS);
     const unwritten: Result[] = [];
-    try {
+    await withHeartbeats(async () => {
       const deliveries = due.map(async (callback) => {
         const failure = await portfolios.deliver(callback, stopped);
         // A stop says nothing about the target.
@@ -168,11 +168,9 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
         total.failed += written.failed;
         total.dropped += written.dropped;
       }
-      stopped.throwIfAborted();
-      return total;
-    } finally {
-      clearInterval(beat);
-    }
+    });
+    stopped.throwIfAborted();
+    return total;
   }
 
   /** Here and not by another attempt, which would send again what was acknowledged. Each statement may be repeated. */

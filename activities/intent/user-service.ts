@@ -17,6 +17,7 @@ import type { Locale } from '../../api/intent/mail-command.ts';
 import { resolveLocale } from '../../api/intent/mail-command.ts';
 import { subjectNotFoundSchema, userPath, userSchema } from '../../api/intent/user-service.ts';
 import { ladderDelayMs } from '../../workflows/policies.ts';
+import { isTimeout, networkReasonOf, readText } from '../http-delivery.ts';
 
 /** An answer larger than this is no user record; reading on would only cost memory. */
 const MAX_BODY_BYTES = 64 * 1024;
@@ -55,8 +56,9 @@ export interface UserService {
 
 interface Answer {
   status: number;
-  /** Undefined when it is too long to be read. */
-  text: string | undefined;
+  text: string;
+  /** Whether there was more than MAX_BODY_BYTES of it. */
+  isCut: boolean;
 }
 
 interface UserServiceOptions {
@@ -73,13 +75,16 @@ export function createUserService({ baseUrl, timeoutMs, log }: UserServiceOption
   async function exchange(path: string): Promise<Answer> {
     const signal = AbortSignal.timeout(timeoutMs);
     const response = await request(base + path, { signal, headers: { accept: 'application/json' } });
-    return { status: response.statusCode, text: await textOf(response.body) };
+    const { error, ...read } = await readText(response.body, MAX_BODY_BYTES);
+    if (error) throw error;
+    return { status: response.statusCode, ...read };
   }
 
   /** @throws OutageError; every other answer says that the service is up. */
   async function ask(path: string): Promise<Answer> {
     const answer = await exchange(path).catch((error: unknown) => {
-      throw new OutageError(`User Service did not answer: ${reasonOf(error)}`, { cause: error });
+      const reason = isTimeout(error) ? 'timed out' : networkReasonOf(error);
+      throw new OutageError(`User Service did not answer: ${reason}`, { cause: error });
     });
     if (answer.status >= 500 || answer.status === 429) throw new OutageError(statusMessage(answer.status));
     return answer;
@@ -89,8 +94,8 @@ export function createUserService({ baseUrl, timeoutMs, log }: UserServiceOption
     async findRecipient(userId) {
       const path = userPath(userId);
       if (path === undefined) return undefined;
-      const { status, text } = await unlessLeftAlone(() => ask(path));
-      if (text === undefined) {
+      const { status, text, isCut } = await unlessLeftAlone(() => ask(path));
+      if (isCut) {
         throw new UserServiceError(
           `User Service gave an unusable answer: it is larger than ${MAX_BODY_BYTES} bytes`,
         );
@@ -147,18 +152,6 @@ function createBreaker(log: Logger): <T>(lookup: () => Promise<T>) => Promise<T>
   };
 }
 
-/** @returns undefined when the body is larger than MAX_BODY_BYTES; the rest is not read then. */
-async function textOf(body: AsyncIterable<Buffer>): Promise<string | undefined> {
-  const chunks: Buffer[] = [];
-  let size = 0;
-  for await (const chunk of body) {
-    size += chunk.length;
-    if (size > MAX_BODY_BYTES) return undefined;
-    chunks.push(chunk);
-  }
-  return Buffer.concat(chunks).toString('utf8');
-}
-
 const statusMessage = (status: number): string => `User Service answered with status ${status}`;
 
 function parseJson(text: string): unknown {
@@ -167,10 +160,4 @@ function parseJson(text: string): unknown {
   } catch {
     return undefined;
   }
-}
-
-function reasonOf(error: unknown): string {
-  // By name: time-outs of the platform are not instances of this realm's Error everywhere.
-  const { name, message, code } = error as NodeJS.ErrnoException;
-  return name === 'TimeoutError' ? 'timed out' : message || (code ?? name);
 }

@@ -11,6 +11,7 @@ import { SUBSCRIPTION_INTERRUPTED } from '../../workflows/failures.ts';
 import type { BatchOrder, BatchOutcome, WorkerKey } from '../../workflows/subscription/contract.ts';
 import type { RetryPace, ServerKey } from '../../workflows/subscription/rules.ts';
 import { query } from '../postgres.ts';
+import { withHeartbeats } from '../heartbeat.ts';
 import { inTransaction, run } from '../transactions.ts';
 import { requireEpoch } from './agents.ts';
 import { FAIL_RECORDS, lockRecords } from './claims.ts';
@@ -22,9 +23,6 @@ import { nullActions } from './records.ts';
 import { classOf } from './router/errors.ts';
 import type { MessagingRouter, NotificationRouter, RouterError } from './router/ports.ts';
 import { dhSecret } from './router/signing.ts';
-
-/** Often enough for the heartbeat time-out of a batch, ms. */
-const HEARTBEAT_MS = 2_000;
 
 export interface SubscriptionResources extends EventResources {
   metrics: SubscriptionMetrics;
@@ -161,17 +159,14 @@ export async function settle<Done extends { connId: string }>(
  */
 export async function whileBeating<T>(work: () => Promise<T>): Promise<T> {
   const activity = Context.current();
-  const beat = setInterval(() => activity.heartbeat(), HEARTBEAT_MS);
   try {
-    return await Promise.race([work(), activity.cancelled]);
+    return await withHeartbeats(() => Promise.race([work(), activity.cancelled]));
   } catch (error) {
     if (!activity.cancellationDetails?.workerShutdown) throw error;
     throw ApplicationFailure.create({
       type: SUBSCRIPTION_INTERRUPTED,
       message: 'the process stops; what it had in hand is picked up again',
     });
-  } finally {
-    clearInterval(beat);
   }
 }
 

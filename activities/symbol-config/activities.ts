@@ -17,16 +17,16 @@ import type {
 } from '../../workflows/symbol-config/contract.ts';
 import { DEFAULT_CRAWL_INTERVAL_MS } from '../../workflows/symbol-config/contract.ts';
 import type { SymbolConfigMetrics } from './metrics.ts';
+import { withHeartbeats } from '../heartbeat.ts';
+import { deliver } from '../http-delivery.ts';
 import { query } from '../postgres.ts';
-import { pushTo } from './push.ts';
 import type { TargetRow } from './targets.ts';
 import { loadTargets, recordAcknowledgement, recordFailure } from './targets.ts';
 
-/** Pushes under way at once: all of a usual deployment, so that no target waits for one that hangs. */
-const PUSHES_AT_ONCE = 250;
+/** Pushes that are under way concurrently: all of a usual deployment, so that no target waits for one that hangs. */
+const PARALLEL_PUSHES = 250;
 /** Snapshots that are kept, to see what earlier versions held. */
 const KEPT_SNAPSHOTS = 100;
-const HEARTBEAT_MS = 2_000;
 
 export interface SymbolConfigResources {
   db: Pool;
@@ -44,7 +44,7 @@ export interface SymbolConfigResources {
 export type SymbolConfigActivities = ReturnType<typeof createSymbolConfigActivities>;
 
 export function createSymbolConfigActivities({ db, log, metrics, symbols: settings }: SymbolConfigResources) {
-  const atMost = pLimit(PUSHES_AT_ONCE);
+  const atMost = pLimit(PARALLEL_PUSHES);
 
   return {
     /** What is stored of a registry's state, for a workflow that starts anew. */
@@ -81,22 +81,15 @@ export function createSymbolConfigActivities({ db, log, metrics, symbols: settin
      * Pushes a version to all targets, or to those that are behind, at the same time. What becomes of one makes no
      * difference to the others, and is recorded as soon as it is known.
      */
-    async pushSymbols(registry: string, version: number, scope: PushScope): Promise<PushOutcome> {
-      const activity = Context.current();
-      const beat = setInterval(() => activity.heartbeat(), HEARTBEAT_MS);
-      try {
+    pushSymbols: (registry: string, version: number, scope: PushScope): Promise<PushOutcome> =>
+      withHeartbeats(async () => {
+        const { cancellationSignal: stopped } = Context.current();
         const targets = version === 0 ? [] : await loadTargets(db, registry, version, scope);
         const bodies = targets.length === 0 ? undefined : await bodiesOf(registry, version);
         const pushes = targets.map((target) =>
           atMost(async () => ({
             target: target.target,
-            isAcknowledged: await push(
-              registry,
-              version,
-              target,
-              bodies![target.kind],
-              activity.cancellationSignal,
-            ),
+            isAcknowledged: await push(registry, version, target, bodies![target.kind], stopped),
           })),
         );
         const results = await Promise.allSettled(pushes);
@@ -117,10 +110,7 @@ export function createSymbolConfigActivities({ db, log, metrics, symbols: settin
           retryLadderMs: settings.retryLadderMs,
           reconciliationMs: settings.reconciliationMs,
         };
-      } finally {
-        clearInterval(beat);
-      }
-    },
+      }),
 
     async setSymbolCrawler(registry: string, crawler: Crawler, requestedBy: string): Promise<void> {
       await query(db, SET_CRAWLER, [registry, crawler.enabled, crawler.intervalMs, requestedBy]);
@@ -152,7 +142,10 @@ export function createSymbolConfigActivities({ db, log, metrics, symbols: settin
     stopped: AbortSignal,
   ): Promise<boolean> {
     const { kind, geo } = target;
-    const failure = await pushTo(target.url, body, settings.pushTimeoutMs, stopped);
+    const failure = await deliver({
+      ...{ method: 'PUT', url: target.url, body, stopped },
+      timeoutMs: settings.pushTimeoutMs,
+    });
     // It says nothing about the target.
     stopped.throwIfAborted();
     metrics.symbolPush({ kind, geo, result: failure?.kind ?? 'acknowledged' });

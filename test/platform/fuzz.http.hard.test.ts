@@ -15,7 +15,7 @@ import {
   createNotificationRouter,
 } from '../../activities/subscription/router/http.ts';
 import { generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/signing.ts';
-import { pushTo } from '../../activities/symbol-config/push.ts';
+import { deliver } from '../../activities/http-delivery.ts';
 import { UserServiceError, createUserService } from '../../activities/intent/user-service.ts';
 import { createLoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
 import { createLogger } from '../../workers/logger.ts';
@@ -262,7 +262,10 @@ test(
   'S1 whatever a target answers, a push is acknowledged or has failed, with one line of reason',
   () =>
     each(async ({ url }) => {
-      const failure = await pushTo(url, '{}', TIMEOUT_MS, new AbortController().signal);
+      const failure = await deliver({
+        ...{ method: 'PUT', url, body: '{}', timeoutMs: TIMEOUT_MS },
+        stopped: new AbortController().signal,
+      });
       if (failure !== undefined) expectReason(failure);
     }),
   LIMIT_MS,

@@ -1,0 +1,85 @@
+/** One HTTP exchange with a receiver, and what became of it: acknowledged, or a failure that operators can read. */
+import type { Dispatcher } from 'undici';
+import { request } from 'undici';
+
+/** As much of a refusal as an operator gets to see, bytes; an acknowledgement is not read further either. */
+const MAX_REASON_BYTES = 300;
+
+export interface Delivery {
+  method: 'POST' | 'PUT';
+  url: string;
+  headers?: Record<string, string>;
+  /** JSON. */
+  body: string;
+  /** For the whole exchange, connecting and reading included. */
+  timeoutMs: number;
+  /** Ends the exchange early. */
+  stopped: AbortSignal;
+  dispatcher?: Dispatcher;
+}
+
+export interface DeliveryFailure {
+  /** `refused`: answered with another status than 2xx, redirects included. `failed`: no answer could be had. */
+  kind: 'refused' | 'timed_out' | 'failed';
+  /** One line, for operators. */
+  message: string;
+}
+
+/** @returns why it was not acknowledged, or nothing when it was. Never throws. */
+export async function deliver(delivery: Delivery): Promise<DeliveryFailure | undefined> {
+  const { url, timeoutMs, stopped, headers, ...options } = delivery;
+  try {
+    const signal = AbortSignal.any([AbortSignal.timeout(timeoutMs), stopped]);
+    const { statusCode, body } = await request(url, {
+      ...options,
+      headers: { 'content-type': 'application/json', ...headers },
+      signal,
+    });
+    if (statusCode >= 200 && statusCode < 300) {
+      // The connection is used again only when its answer is read. The status decides, also when the rest breaks off.
+      await body.dump({ limit: MAX_REASON_BYTES, signal }).catch(() => undefined);
+      return undefined;
+    }
+    return { kind: 'refused', message: `status ${statusCode}${await reasonIn(body)}` };
+  } catch (error) {
+    if (isTimeout(error)) return { kind: 'timed_out', message: `no answer within ${timeoutMs} ms` };
+    return { kind: 'failed', message: networkReasonOf(error) };
+  }
+}
+
+/** By name: time-outs of the platform are not instances of this realm's Error everywhere. */
+export const isTimeout = (error: unknown): boolean => (error as Error).name === 'TimeoutError';
+
+/** Why there was no answer, in one line. */
+export function networkReasonOf(error: unknown): string {
+  const { name, message, code } = error as NodeJS.ErrnoException;
+  return message || (code ?? name);
+}
+
+/** The beginning of a body, and how it ended: whole, cut at `maxBytes`, or broken off by an error. Never throws. */
+export async function readText(
+  body: AsyncIterable<Buffer>,
+  maxBytes: number,
+): Promise<{ text: string; isCut: boolean; error?: Error }> {
+  const chunks: Buffer[] = [];
+  let size = 0;
+  const textSoFar = () => Buffer.concat(chunks).subarray(0, maxBytes).toString('utf8');
+  try {
+    for await (const chunk of body) {
+      if (size < maxBytes) chunks.push(chunk);
+      size += chunk.length;
+      if (size > maxBytes) break;
+    }
+  } catch (error) {
+    return { text: textSoFar(), isCut: false, error: error as Error };
+  }
+  return { text: textSoFar(), isCut: size > maxBytes };
+}
+
+/** What was said besides the status, as far as it could be read: the status is known, and decides. */
+async function reasonIn(body: AsyncIterable<Buffer>): Promise<string> {
+  const { text } = await readText(body, MAX_REASON_BYTES);
+  // PostgreSQL's text takes no NUL, and a log line no other control character.
+  const line = text.replaceAll(/\p{Cc}+/gu, ' ').trim();
+  return line === '' ? '' : `: ${line}`;
+}
