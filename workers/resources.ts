@@ -16,7 +16,7 @@ import { createPortfolioService } from '../activities/account-callback/delivery.
 import type { CallbackStreamResources } from '../activities/account-callback/stream.ts';
 import type { ChannelResources } from '../activities/intent/channels.ts';
 import type { IntentResources } from '../activities/intent/acceptance.ts';
-import type { RetentionResources } from '../activities/intent/retention.ts';
+import type { RetentionResources } from '../activities/retention.ts';
 import type { FcmSender, FcmTarget } from '../activities/mobile-push/fcm.ts';
 import { createBrake, createFcmSender } from '../activities/mobile-push/fcm.ts';
 import type { RouteResources } from '../activities/intent/publication.ts';

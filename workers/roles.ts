@@ -2,7 +2,7 @@
 import { createAccountCallbackActivities } from '../activities/account-callback/activities.ts';
 import { createChannelActivities } from '../activities/intent/channels.ts';
 import { createIntentActivities } from '../activities/intent/acceptance.ts';
-import { createRetentionActivities } from '../activities/intent/retention.ts';
+import { createIntentRetentionActivities } from '../activities/intent/retention.ts';
 import { createRouteActivities } from '../activities/intent/routes.ts';
 import { createMobilePushActivities } from '../activities/mobile-push/activities.ts';
 import { createMobileRetentionActivities } from '../activities/mobile-push/retention.ts';
@@ -48,7 +48,7 @@ export const ROLES: Record<RoleName, Role> = {
       ...createSteeringActivities(resources),
       ...createChannelActivities(resources),
       ...createBridgeActivities(resources),
-      ...createRetentionActivities(resources),
+      ...createIntentRetentionActivities(resources),
     }),
     begin: async (resources) => {
       await Promise.all([

@@ -119,13 +119,8 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
     },
 
     /** Deletes old snapshots, and what nobody needs any more. @returns rows deleted. @param nowMs epoch ms. */
-    async cleanUpCallbacks(shard: number, nowMs: number): Promise<number> {
-      const activity = Context.current();
-      return cleanUp({ db, log }, shard, nowMs, settings, () => {
-        activity.heartbeat();
-        activity.cancellationSignal.throwIfAborted();
-      });
-    },
+    cleanUpCallbacks: (shard: number, nowMs: number): Promise<number> =>
+      cleanUp({ db, log }, shard, nowMs, settings),
   };
 
   async function withNextRetry(

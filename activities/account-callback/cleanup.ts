@@ -4,6 +4,7 @@ import type { Logger } from 'pino';
 import { DAY_MS } from './extremes.ts';
 import type { Statement } from '../postgres.ts';
 import { query } from '../postgres.ts';
+import { deleteInBatches } from '../retention.ts';
 
 const BATCH_SIZE = 5_000;
 
@@ -12,23 +13,17 @@ interface Retention {
   recordRetentionMs: number;
 }
 
-/** @param beat called after each statement. @returns rows deleted. */
+/** @returns rows deleted. @param nowMs epoch ms. */
 export async function cleanUp(
   { db, log }: { db: Pool; log: Logger },
   shard: number,
   nowMs: number,
   { snapshotRetentionMs, recordRetentionMs }: Retention,
-  beat: () => void,
 ): Promise<number> {
   const [snapshotsBefore, recordsBefore] = [nowMs - snapshotRetentionMs, nowMs - recordRetentionMs];
   let total = 0;
   const removeAll = async (statement: Statement, values: unknown[]): Promise<void> => {
-    for (let deleted = BATCH_SIZE; deleted === BATCH_SIZE;) {
-      const [row] = await query<{ deleted: number }>(db, statement, [...values, BATCH_SIZE]);
-      deleted = row!.deleted;
-      total += deleted;
-      beat();
-    }
+    total += await deleteInBatches(db, statement, values, BATCH_SIZE);
   };
   await removeAll(DELETE_DEAD_LETTERS, [shard, recordsBefore]);
   await removeAll(DELETE_HOURLY, [shard, snapshotsBefore]);

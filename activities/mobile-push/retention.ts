@@ -1,6 +1,6 @@
-/** Retention of mobile push jobs: what failed keeps its content for a replay, and that is personal. */
-import type { RetentionResources } from '../intent/retention.ts';
-import { deleteInBatches } from '../expiry.ts';
+/** Which jobs are old enough to be deleted: a failed one keeps its content for a replay, and that is personal. */
+import type { RetentionResources } from '../retention.ts';
+import { deleteOlderThan, deletionOf } from '../retention.ts';
 
 export type MobileRetentionActivities = ReturnType<typeof createMobileRetentionActivities>;
 
@@ -8,32 +8,22 @@ export function createMobileRetentionActivities(resources: RetentionResources) {
   const { recordRetentionMs, malformedIntentRetentionMs } = resources.retention;
   return {
     /** Removes jobs past the retention of records with their sends, unless they are under way. */
-    deleteExpiredJobs: () => deleteInBatches(resources, DELETE_JOBS, recordRetentionMs),
+    deleteExpiredJobs: () => deleteOlderThan(recordRetentionMs, DELETE_JOBS, resources),
     deleteExpiredMalformedJobs: () =>
-      deleteInBatches(resources, DELETE_MALFORMED_JOBS, malformedIntentRetentionMs),
+      deleteOlderThan(malformedIntentRetentionMs, DELETE_MALFORMED_JOBS, resources),
   };
 }
 
-const deleteWhere = (condition: string): string => `
-    WITH expired AS (
-      SELECT job_id
-        FROM notifications.notification_log
-       WHERE created_at < now() - $1::bigint * interval '1 millisecond' AND ${condition}
-       ORDER BY created_at
-       LIMIT $2
-         FOR UPDATE SKIP LOCKED
-    ), deleted AS (
-      DELETE FROM notifications.notification_log AS job USING expired WHERE job.job_id = expired.job_id
-      RETURNING 1
-    )
-    SELECT count(*) AS deleted FROM deleted`;
+const JOBS = { table: 'notifications.notification_log', key: 'job_id', since: 'created_at' };
 
-const DELETE_JOBS = {
+const DELETE_JOBS = deletionOf({
+  ...JOBS,
   name: 'delete_expired_mobile_jobs',
-  text: deleteWhere("status NOT IN ('pending', 'malformed')"),
-};
+  condition: "status NOT IN ('pending', 'malformed')",
+});
 
-const DELETE_MALFORMED_JOBS = {
+const DELETE_MALFORMED_JOBS = deletionOf({
+  ...JOBS,
   name: 'delete_expired_malformed_mobile_jobs',
-  text: deleteWhere("status = 'malformed'"),
-};
+  condition: "status = 'malformed'",
+});
