@@ -75,7 +75,12 @@ export default {
     border('config', ['api', 'workflows'], 'The configuration knows contracts only.'),
     border('migrations', ['api', 'workflows'], 'What servers must hold follows from contracts.'),
     border('client', ['api', 'workflows'], 'The client is a library for other programs: contracts only.'),
-    border('cli', ['api', 'workflows', 'client', 'config', 'migrations'], 'The command line is an operator.'),
+    border(
+      'cli',
+      // The way to routers: `doctor` tries them.
+      ['api', 'workflows', 'client', 'config', 'migrations', 'activities/subscription/router'],
+      'The command line is an operator.',
+    ),
     {
       name: 'border-of-workers',
       comment: 'The image has no dev/: a worker loads it on demand.',

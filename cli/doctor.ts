@@ -13,6 +13,7 @@ import { NotConfiguredError, openSession } from './session.ts';
 import { postgresChecks } from './check-postgres.ts';
 import { redisChecks } from './check-redis.ts';
 import { mobileChecks } from './mobile-push/check.ts';
+import { routerChecks } from './subscription/check.ts';
 import { temporalChecks } from './check-temporal.ts';
 import type { CheckGroup, Diagnosis, Finding } from './checks.ts';
 import { diagnose, error, ok, warn } from './checks.ts';
@@ -89,8 +90,15 @@ function groupsOf({ config, addresses, resources, reach }: Session): CheckGroup[
     ...(config.roles.includes('mobile-push') ? [mobileGroup(resources, config)] : []),
     [['User Service', () => userService(addresses.userServiceUrl, values.NOTIFICATION_USER_SERVICE_TIMEOUT)]],
     ...reachChecks(config),
+    ...routerGroups(config),
     [['replicas', () => replicas(config)]],
   ];
+}
+
+/** Only routers that are configured are tried, stand-ins are not. */
+function routerGroups({ roles, values }: Config): CheckGroup[] {
+  const routers = values.NOTIFICATION_SUBSCRIPTION_NTF_SERVERS ?? [];
+  return roles.includes('subscription') && routers.length > 0 ? [routerChecks(routers)] : [];
 }
 
 const mobileGroup = ({ redis, db }: Session['resources'], { values }: Config): CheckGroup =>

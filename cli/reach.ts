@@ -22,7 +22,6 @@ interface Place {
 export function reachChecks({ roles, values }: Config): CheckGroup[] {
   const groups: CheckGroup[] = [];
   const { NOTIFICATION_PORTFOLIO_BASE_URL: portfolio, NOTIFICATION_SYMBOL_TARGETS_FILE: targets } = values;
-  const routers = values.NOTIFICATION_SUBSCRIPTION_NTF_SERVERS ?? [];
   if (roles.includes('account-callback') && portfolio !== undefined) {
     groups.push([
       [
@@ -44,15 +43,6 @@ export function reachChecks({ roles, values }: Config): CheckGroup[] {
             targetsOf(targets),
             'they are pushed to again until they answer; see symbols status --behind',
           ),
-      ],
-    ]);
-  }
-  if (roles.includes('subscription') && routers.length > 0) {
-    const places = routers.map(({ host, port }) => ({ name: `${host}:${port}`, host, port }));
-    groups.push([
-      [
-        'notification routers',
-        () => reach(places, 'their work is tried again until they answer; see subscriptions status'),
       ],
     ]);
   }

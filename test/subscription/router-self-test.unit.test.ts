@@ -1,6 +1,7 @@
 /** Scenario 10 of the lifecycle: whether a notification router works, tried without a device. */
 import { createNotificationRouter } from '../../activities/subscription/router/http.ts';
-import { selfTest } from '../../activities/subscription/router/self-test.ts';
+import { diagnose } from '../../cli/checks.ts';
+import { routerChecks, selfTest } from '../../cli/subscription/check.ts';
 import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import type { NotificationRouterStandIn } from '../../dev/stand-ins/subscription/notification-router.ts';
 import type { Routers } from './routers.ts';
@@ -48,4 +49,28 @@ test.each([
     step,
     error: { source: 'NTF', code: 'INTERNAL' },
   });
+});
+
+test('N16 N17 scenario 10 doctor names each router that does not work, and the step', async () => {
+  const other = await startMessagingRouter();
+  const unknown = { ...first.address, keyHash: other.address.keyHash };
+  await other.stop();
+  const name = 'notification routers';
+
+  expect(await diagnose([routerChecks([first.address])])).toEqual([
+    { name, status: 'ok', detail: '1 router: a token can be made and deleted' },
+  ]);
+  first.fail({ failure: { kind: 'error', code: 'INTERNAL' }, subject: 'TNEW' });
+  expect(await diagnose([routerChecks([first.address, unknown])])).toEqual([
+    {
+      name,
+      status: 'error',
+      detail:
+        `2 of 2 routers failed: 127.0.0.1:${first.address.port}: create, NTF INTERNAL; ` +
+        `127.0.0.1:${first.address.port}: connect, BROKER NETWORK, unknown CA`,
+      hint: expect.stringContaining('subscriptions status'),
+    },
+  ]);
+  first.heal();
+  expect(await diagnose([routerChecks([first.address, unknown])])).toMatchObject([{ name, status: 'warn' }]);
 });

@@ -4,7 +4,7 @@ import { request } from 'undici';
 import type { TokenStatus } from '../../../activities/subscription/router/ports.ts';
 import { box } from '../../../activities/subscription/router/signing.ts';
 import type { PushedMessage } from '../../../api/subscription/router-wire.ts';
-import type { StoredSubscription, StoredToken } from './notification-router.ts';
+import type { StoredSubscription, StoredToken } from './notification-state.ts';
 import type { PushData } from './push-sink.ts';
 
 export interface Pusher {

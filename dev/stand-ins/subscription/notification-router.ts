@@ -18,8 +18,9 @@ import type {
   TokenStatus,
 } from '../../../activities/subscription/router/ports.ts';
 import { dhSecret, generateDhKeys, isSignedBy } from '../../../activities/subscription/router/signing.ts';
-import type { NtfAnswer, SentCommand, SessionEvent } from '../../../api/subscription/router-wire.ts';
+import type { NtfAnswer, SentCommand } from '../../../api/subscription/router-wire.ts';
 import { NTF_COMMANDS, NTF_VERSION_WITH_REASONS } from '../../../api/subscription/router-wire.ts';
+import type { NotificationState, StoredSubscription, StoredToken } from './notification-state.ts';
 import type { Pusher } from './notification-pushes.ts';
 import { createPusher } from './notification-pushes.ts';
 import type { Subscriber } from './notification-subscriber.ts';
@@ -28,39 +29,6 @@ import { assertPortFree, PORT_VARIABLES } from '../../servers/ports.ts';
 import { openRouterDataFile } from './data-file.ts';
 import type { CommandContext, Credentials, RouterStandIn } from './router-server.ts';
 import { Refusal, answerOr, checkCommand, sendJson, startRouterServer } from './router-server.ts';
-
-/** Binary values are base64url. */
-export interface StoredToken {
-  tokenId: string;
-  device: DeviceToken;
-  authKey: string;
-  /** The client's half, by which a repeated registration is known. */
-  clientDhKey: string;
-  routerDhKey: string;
-  secret: string;
-  code: string;
-  status: TokenStatus;
-  /** 0: none. */
-  cronMinutes: number;
-  /** Milliseconds since the epoch. */
-  lastCronAt: number;
-}
-
-export interface StoredSubscription {
-  subscriptionId: string;
-  tokenId: string;
-  router: RouterAddress;
-  notifierId: string;
-  notifierPrivateKey: string;
-  status: string;
-  /** The newest message. */
-  last?: Extract<SessionEvent, { event: 'NMSG' }>;
-}
-
-interface State {
-  tokens: StoredToken[];
-  subscriptions: StoredSubscription[];
-}
 
 export interface NotificationRouterStandIn extends RouterStandIn {
   tokens(): StoredToken[];
@@ -107,7 +75,7 @@ export async function startNotificationRouter(
 ): Promise<NotificationRouterStandIn> {
   const { port = 0, version, pushUrl } = options;
   if (port !== 0) await assertPortFree(port, 'stand-in notification router', PORT_VARIABLES.routers);
-  const file = await openRouterDataFile<State>(options.dataFile);
+  const file = await openRouterDataFile<NotificationState>(options.dataFile);
   const tokens = new Map((file.state?.tokens ?? []).map((token) => [token.tokenId, token]));
   const subscriptions = new Map(
     (file.state?.subscriptions ?? []).map((subscription) => [subscription.subscriptionId, subscription]),
@@ -116,7 +84,10 @@ export async function startNotificationRouter(
   let pusher: Pusher | undefined;
   let cron: NodeJS.Timeout | undefined;
 
-  const state = (): State => ({ tokens: [...tokens.values()], subscriptions: [...subscriptions.values()] });
+  const state = (): NotificationState => ({
+    tokens: [...tokens.values()],
+    subscriptions: [...subscriptions.values()],
+  });
   const save = (): void => file.save(state);
   const subscriptionsOf = (tokenId: string): StoredSubscription[] =>
     [...subscriptions.values()].filter((subscription) => subscription.tokenId === tokenId);

@@ -1,0 +1,78 @@
+/** What can be wrong with notification routers: each is tried with a token behind which there is no device. */
+import { createNotificationRouter } from '../../activities/subscription/router/http.ts';
+import type {
+  NotificationRouter,
+  RouterAddress,
+  RouterError,
+  RouterResult,
+} from '../../activities/subscription/router/ports.ts';
+import { generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/signing.ts';
+import type { CheckGroup, Diagnosis } from '../checks.ts';
+import { error, ok, warn } from '../checks.ts';
+import { countOf } from '../output.ts';
+
+/** For a connection and for each command, ms: all steps together fit into the time of a check. */
+const STEP_LIMIT_MS = 1_000;
+const MEANWHILE = 'their work is tried again until they do; see subscriptions status';
+/** A provider that never pushes, and any device. */
+const NO_DEVICE = { provider: 'AN', token: '00'.repeat(32) } as const;
+
+export interface SelfTestFailure {
+  step: 'connect' | 'create' | 'delete';
+  error: RouterError;
+}
+
+export const routerChecks = (addresses: readonly RouterAddress[]): CheckGroup => [
+  ['notification routers', () => tryRouters(addresses)],
+];
+
+async function tryRouters(addresses: readonly RouterAddress[]): Promise<Diagnosis> {
+  const router = createNotificationRouter({
+    commandTimeoutMs: STEP_LIMIT_MS,
+    connectTimeoutMs: STEP_LIMIT_MS,
+  });
+  try {
+    const failures = await Promise.all(
+      addresses.map(async (address) => {
+        const failure = await selfTest(router, address);
+        return failure ? [textOf(address, failure)] : [];
+      }),
+    );
+    const texts = failures.flat();
+    const routers = countOf(addresses.length, 'router');
+    if (texts.length === 0) return ok(`${routers}: a token can be made and deleted`);
+    const detail = `${texts.length} of ${routers} failed: ${texts.join('; ')}`;
+    return texts.length === addresses.length ? error(detail, MEANWHILE) : warn(detail, MEANWHILE);
+  } finally {
+    await router.close();
+  }
+}
+
+function textOf({ host, port }: RouterAddress, { step, error: { source, code, detail } }: SelfTestFailure) {
+  return [`${host}:${port}: ${step}`, `${source} ${code}`, ...(detail === undefined ? [] : [detail])].join(
+    ', ',
+  );
+}
+
+/** @returns the step that failed, undefined when all went well. Leaves nothing behind on the router. */
+export async function selfTest(
+  router: NotificationRouter,
+  address: RouterAddress,
+): Promise<SelfTestFailure | undefined> {
+  const connected = await router.ping(address);
+  if (!connected.ok) return failureOf('connect', connected);
+  const auth = generateAuthKeys();
+  const { publicKey: dhPublicKey } = generateDhKeys();
+  const created = await router.registerToken({ address, device: NO_DEVICE, auth, dhPublicKey });
+  if (!created.ok) return failureOf('create', created);
+  const { tokenId } = created.value;
+  const deleted = await router.deleteToken({ address, tokenId, privateKey: auth.privateKey });
+  return deleted.ok ? undefined : failureOf('delete', deleted);
+}
+
+function failureOf(
+  step: SelfTestFailure['step'],
+  { error }: Extract<RouterResult<unknown>, { ok: false }>,
+): SelfTestFailure {
+  return { step, error };
+}
