@@ -24,8 +24,6 @@ const everywhere = {
   transformIgnorePatterns: [
     '/node_modules/(?!(canonicalize|p-limit|yocto-queue|node-pg-migrate|commander|cockatiel|@opentelemetry/otlp-exporter-base)/)',
   ],
-  // Each test file talks to servers that the machine shares with the others.
-  testTimeout: 60_000,
 };
 
 const withServers = {
@@ -42,6 +40,8 @@ export default {
     { ...withServers, displayName: 'hard', testMatch: ['<rootDir>/test/**/*.hard.test.ts'] },
   ],
   reporters: ['default', '<rootDir>/test/tier-reporter.ts'],
+  // Each test file talks to servers that the machine shares with the others.
+  testTimeout: 60_000,
   maxWorkers: 2,
   // The Temporal SDK's native threads take a moment to wind down.
   workerGracefulExitTimeout: 10_000,

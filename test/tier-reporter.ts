@@ -1,6 +1,15 @@
 /** The last lines of a run: how long each tier took, and which of its files took longest. */
 import path from 'node:path';
-import type { Reporter, Test, TestResult } from '@jest/reporters';
+
+/** What Jest tells a reporter about a file, as far as it is read here. Times are epoch ms. */
+interface TestFile {
+  path: string;
+  context: { config: { rootDir: string; displayName?: { name: string } } };
+}
+interface FileResult {
+  perfStats: { start: number; end: number };
+  testResults: readonly unknown[];
+}
 
 const SLOWEST = 10;
 /** A file below it is not worth a line, s. */
@@ -13,10 +22,10 @@ interface FileTime {
   end: number;
 }
 
-export default class TierReporter implements Reporter {
+export default class TierReporter {
   private readonly tiers = new Map<string, FileTime[]>();
 
-  onTestResult({ context, path: testPath }: Test, { perfStats, testResults }: TestResult): void {
+  onTestResult({ context, path: testPath }: TestFile, { perfStats, testResults }: FileResult): void {
     const { displayName, rootDir } = context.config;
     const tier = displayName?.name ?? 'other';
     const files = this.tiers.get(tier) ?? [];
