@@ -1,12 +1,14 @@
-/** Tests run against real servers that globalSetup starts once; see test/harness.ts. */
+/**
+ * Three tiers, told by the names of the files: `unit` is pure and takes seconds, `service` runs against real servers, and
+ * `hard` has what takes long: outages, crash points, chaos, packaging. The servers are started once for the whole run,
+ * see test/harness.ts.
+ */
+
 /** @type {import('jest').Config} */
-export default {
+const everywhere = {
   testEnvironment: 'node',
   // It names no entry for require.
   moduleNameMapper: { '^canonicalize$': '<rootDir>/node_modules/canonicalize/lib/canonicalize.js' },
-  testMatch: ['<rootDir>/test/**/*.test.ts'],
-  globalSetup: '<rootDir>/test/global-setup.ts',
-  globalTeardown: '<rootDir>/test/global-teardown.ts',
   moduleFileExtensions: ['ts', 'js', 'mjs', 'json', 'node'],
   transform: {
     '\\.(ts|js|mjs)$': [
@@ -22,6 +24,22 @@ export default {
   transformIgnorePatterns: [
     '/node_modules/(?!(canonicalize|p-limit|yocto-queue|node-pg-migrate|commander|cockatiel|@opentelemetry/otlp-exporter-base)/)',
   ],
+};
+
+const withServers = {
+  ...everywhere,
+  globalSetup: '<rootDir>/test/global-setup.ts',
+  globalTeardown: '<rootDir>/test/global-teardown.ts',
+};
+
+/** @type {import('jest').Config} */
+export default {
+  projects: [
+    { ...everywhere, displayName: 'unit', testMatch: ['<rootDir>/test/**/*.unit.test.ts'] },
+    { ...withServers, displayName: 'service', testMatch: ['<rootDir>/test/**/*.service.test.ts'] },
+    { ...withServers, displayName: 'hard', testMatch: ['<rootDir>/test/**/*.hard.test.ts'] },
+  ],
+  reporters: ['default', '<rootDir>/test/tier-reporter.ts'],
   // Each test file talks to servers that the machine shares with the others.
   testTimeout: 60_000,
   maxWorkers: 2,

@@ -17,7 +17,10 @@ import { createLogger } from '../workers/logger.ts';
 import type { Endpoints } from '../workers/resources.ts';
 import type { Service } from '../workers/service.ts';
 import { startService } from '../workers/service.ts';
+import { eventually } from './eventually.ts';
 import { SLOTS, namespaceOf } from './slots.ts';
+
+export { eventually } from './eventually.ts';
 
 /** The servers that globalSetup started. */
 export function stackOfRun(): Required<
@@ -150,30 +153,4 @@ export async function takeSlot(): Promise<Slot> {
       await once(redis, 'end');
     },
   };
-}
-
-/**
- * Waits until a condition holds and returns what it found.
- *
- * @param probe returns undefined or false while there is nothing yet; what it throws counts as nothing yet.
- * @param what named in the error when the time is up.
- */
-export async function eventually<T>(
-  what: string,
-  probe: () => Promise<T | undefined | false>,
-  limitMs = 40_000,
-): Promise<T> {
-  const deadline = Date.now() + limitMs;
-  let last: unknown;
-  while (Date.now() < deadline) {
-    try {
-      const found = await probe();
-      if (found !== undefined && found !== false) return found;
-      last = undefined;
-    } catch (error) {
-      last = error;
-    }
-    await new Promise((resolve) => setTimeout(resolve, 20));
-  }
-  throw new Error(`waited ${limitMs} ms in vain for ${what}`, { cause: last });
 }

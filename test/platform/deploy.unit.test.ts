@@ -37,7 +37,7 @@ const { services } = parse(read('docker-compose.yml'), { merge: true }) as {
 const mountsOf = ({ volumes = [] }: ComposeService) =>
   Object.fromEntries(
     volumes
-      .filter((volume) => volume.startsWith('..'))
+      .filter((volume) => volume.startsWith('./'))
       .map((volume) => volume.split(':').slice(0, 2).reverse() as [string, string]),
   );
 

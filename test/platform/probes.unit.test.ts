@@ -6,7 +6,7 @@ import { createLogger } from '../../workers/logger.ts';
 import type { ProbeMetrics, ProbeOptions, Probes } from '../../workers/probes.ts';
 import { startProbes } from '../../workers/probes.ts';
 import type { LogLine } from '../harness.ts';
-import { eventually } from '../harness.ts';
+import { eventually } from '../eventually.ts';
 
 const OPTIONS: ProbeOptions = {
   host: '127.0.0.1',

@@ -4,7 +4,7 @@ import type { AddressInfo, Server, Socket } from 'node:net';
 import { connect, createServer } from 'node:net';
 import type { TcpProxy } from '../../dev/servers/tcp-proxy.ts';
 import { startTcpProxy } from '../../dev/servers/tcp-proxy.ts';
-import { eventually } from '../harness.ts';
+import { eventually } from '../eventually.ts';
 
 /** Answers every chunk with itself, and keeps what it was sent. */
 let server: Server;

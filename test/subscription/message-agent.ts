@@ -21,7 +21,7 @@ import {
   TOGGLE_CONNECTIONS_UPDATE,
   supervisorWorkflowId,
 } from '../../workflows/subscription/contract.ts';
-import { eventually } from '../harness.ts';
+import { eventually } from '../eventually.ts';
 import { AGENT, KEY_BOX } from './agent.ts';
 import { pushesTo } from './routers.ts';
 import type { TokenAgent } from './token-agent.ts';

@@ -14,7 +14,7 @@ import type {
 import { dhSecret, generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/signing.ts';
 import type { MessagingRouterStandIn } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import type { NotificationRouterStandIn } from '../../dev/stand-ins/subscription/notification-router.ts';
-import { eventually } from '../harness.ts';
+import { eventually } from '../eventually.ts';
 import type { QueueKeys, RawClient, Routers } from './routers.ts';
 import {
   codeIn,

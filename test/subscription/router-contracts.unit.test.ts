@@ -18,7 +18,7 @@ import { generateAuthKeys, generateDhKeys } from '../../activities/subscription/
 import type { RouterProtocol } from '../../api/subscription/router-wire.ts';
 import { NTF_COMMANDS, SMP_COMMANDS } from '../../api/subscription/router-wire.ts';
 import { createLoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
-import { eventually } from '../harness.ts';
+import { eventually } from '../eventually.ts';
 import { newDevice, outcomeOf } from './router-agent.ts';
 import type { RawAnswer, RawCommand } from './routers.ts';
 import { base64url, newQueueKeys, openRawClient, startRouters } from './routers.ts';

@@ -6,7 +6,7 @@ import { createNotificationRouter } from '../../activities/subscription/router/h
 import type { RouterAddress } from '../../activities/subscription/router/ports.ts';
 import { dhSecret, generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/signing.ts';
 import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
-import { eventually } from '../harness.ts';
+import { eventually } from '../eventually.ts';
 import type { RouterAdapter } from './router-adapter.ts';
 import {
   PATIENT,

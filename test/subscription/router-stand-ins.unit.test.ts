@@ -7,7 +7,7 @@ import { Agent, request } from 'undici';
 import { generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/signing.ts';
 import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import { startNotificationRouter } from '../../dev/stand-ins/subscription/notification-router.ts';
-import { eventually } from '../harness.ts';
+import { eventually } from '../eventually.ts';
 import type { NotifiedQueue, RouterAgent } from './router-agent.ts';
 import { newDevice, newRegistration, outcomeOf, startRouterAgent, valueOf } from './router-agent.ts';
 import { messagesIn, metaIn, newQueueKeys, pushesTo } from './routers.ts';

@@ -31,7 +31,7 @@ import type { NotificationRouterStandIn } from '../../dev/stand-ins/subscription
 import { startNotificationRouter } from '../../dev/stand-ins/subscription/notification-router.ts';
 import type { PushSinkStandIn, RecordedDevicePush } from '../../dev/stand-ins/subscription/push-sink.ts';
 import { startPushSink } from '../../dev/stand-ins/subscription/push-sink.ts';
-import { eventually } from '../harness.ts';
+import { eventually } from '../eventually.ts';
 
 export interface Routers {
   smp: MessagingRouterStandIn[];

@@ -1,7 +1,7 @@
 /** The routers' side: scenarios 20 to 23 of the lifecycle, on stand-in routers through the adapter. */
 import { randomBytes } from 'node:crypto';
 import { dhSecret, generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/signing.ts';
-import { eventually } from '../harness.ts';
+import { eventually } from '../eventually.ts';
 import type { RouterAgent } from './router-agent.ts';
 import { newDevice, newRegistration, outcomeOf, startRouterAgent, valueOf } from './router-agent.ts';
 import type { QueueKeys } from './routers.ts';

@@ -10,7 +10,7 @@ import type { UserServiceFailure, UserServiceStandIn } from '../../dev/stand-ins
 import { startUserService } from '../../dev/stand-ins/intent/user-service.ts';
 import { createLogger } from '../../workers/logger.ts';
 import type { LogLine } from '../harness.ts';
-import { eventually } from '../harness.ts';
+import { eventually } from '../eventually.ts';
 
 /** Long enough to be reached only by what never ends. */
 const PATIENT_MS = 20_000;

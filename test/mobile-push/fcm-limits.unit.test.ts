@@ -15,7 +15,7 @@ import {
   tokensSeen,
   useFcm,
 } from './fcm-sender.ts';
-import { eventually } from '../harness.ts';
+import { eventually } from '../eventually.ts';
 
 useFcm();
 

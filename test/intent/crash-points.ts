@@ -1,6 +1,6 @@
 /**
  * Routes that fail, are replayed, wait for their channel or are cancelled, and a process that dies after each step of
- * that. The way without failures is in crash-points.test.ts.
+ * that. The way without failures is in ../platform/crash-points.hard.test.ts.
  */
 import { startNotification } from '../../activities/intent/start.ts';
 import { leaseKey } from '../../activities/intent/hand-off.ts';

@@ -1,6 +1,6 @@
 /**
  * Devices that FCM refuses, and retention, and a process that dies after each step of that. The way without failures is
- * in crash-points.test.ts.
+ * in ../platform/crash-points.hard.test.ts.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
