@@ -21,11 +21,30 @@ export interface OpenWork {
 /** Longer ago than any consumer waits before it takes entries over, ms. */
 const LONG_IDLE_MS = 600_000;
 
+/** Statements of a killed process that still wait for a lock: PostgreSQL has not noticed that nobody asks any more. */
+const END_WAITING =
+  "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+
+/**
+ * Takes locks in PostgreSQL by a statement. `release` gives them back when the service is gone, and with them what it
+ * was waiting to write.
+ */
+export async function holdLocks(slot: Slot, statement: string): Promise<{ release(): Promise<void> }> {
+  const operator = await slot.db.connect();
+  await operator.query(`BEGIN; ${statement}`);
+  return {
+    async release() {
+      await operator.query(END_WAITING);
+      await operator.query('ROLLBACK');
+      operator.release();
+    },
+  };
+}
+
 /** Entries of a stream that its consumer has read and cannot keep, because nobody can write to a table. */
 export async function holdEntries(slot: Slot, options: { stream: string; group: string; table: string }) {
   const { stream, group, table } = options;
-  const operator = await slot.db.connect();
-  await operator.query(`BEGIN; LOCK TABLE ${table} IN SHARE MODE`);
+  const held = await holdLocks(slot, `LOCK TABLE ${table} IN SHARE MODE`);
   const pending = async () =>
     (await slot.redis.xpending(stream, group, '-', '+', 10)) as [id: string, consumer: string][];
   return {
@@ -36,8 +55,7 @@ export async function holdEntries(slot: Slot, options: { stream: string; group: 
       ),
     /** The consumer is gone. Its entries look as if that were long ago, so that nobody has to wait for them. */
     async release(): Promise<void> {
-      await operator.query('ROLLBACK');
-      operator.release();
+      await held.release();
       for (const [id, consumer] of await pending()) {
         await slot.redis.xclaim(stream, group, consumer, 0, id, 'IDLE', LONG_IDLE_MS, 'JUSTID');
       }

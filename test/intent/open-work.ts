@@ -1,12 +1,17 @@
-/** Intents that are under way: on the ladder, in a paused channel, without the User Service, dead-lettered, unread. */
+/**
+ * Intents that are under way: on the ladder, in a paused channel, without the User Service, handed off and not settled,
+ * dead-lettered, unread.
+ */
+import { leaseKey } from '../../activities/intent/hand-off.ts';
 import { createOperator } from '../../client/operator.ts';
 import { routeWorkflowId } from '../../workflows/intent/contract.ts';
 import type { Slot } from '../harness.ts';
 import { eventually } from '../harness.ts';
 import type { OpenWork } from '../open-work.ts';
+import { holdLocks } from '../open-work.ts';
 import { GATEWAY, MAIL, deliveriesTo, nothingLeftRunning, outboundIds } from '../service-process.ts';
 import { namespaceOf } from '../slots.ts';
-import { publishTurn } from './entries.ts';
+import { publishTurn, turn } from './entries.ts';
 
 const PUSH = 'push:user:user-1';
 const EMAIL = 'email:user:user-1';
@@ -20,7 +25,8 @@ export function openIntentWork(slot: Slot): OpenWork {
     namespace: namespaceOf(slot.slot),
     intentsStream: 'notification:intents',
   });
-  const ids = { dead: '', climbing: '', paused: '', unresolved: '', unread: '' };
+  const ids = { dead: '', climbing: '', unsettled: '', paused: '', unresolved: '', unread: '' };
+  let settling: Awaited<ReturnType<typeof holdLocks>>;
   let attemptsBefore = 0;
 
   const routeOf = async (id: string, route: string) => {
@@ -58,6 +64,21 @@ export function openIntentWork(slot: Slot): OpenWork {
       await inStatus(ids.climbing, EMAIL, 'published');
       await inStatus(ids.climbing, PUSH, 'failed');
 
+      // A lease keeps the e-mail back until nobody can settle it.
+      ids.unsettled = `${Date.now() + 60_000}-0`;
+      const lease = leaseKey(ids.unsettled, EMAIL);
+      await slot.redis.set(lease, 'another worker', 'PX', LIMIT_MS);
+      const fields = turn({ idempotency_key: 'unsettled', recipient_user_ids_json: '["user-1"]' });
+      await slot.redis.xadd('notification:intents', ids.unsettled, ...fields.flat());
+      await inStatus(ids.unsettled, EMAIL, 'pending');
+      settling = await holdLocks(
+        slot,
+        `SELECT 1 FROM notification.routes
+          WHERE notification_id = '${ids.unsettled}' AND route_id = '${EMAIL}' FOR UPDATE`,
+      );
+      await slot.redis.del(lease);
+      await eventually('the e-mail to be handed off', async () => (await slot.redis.xlen(MAIL)) === 2);
+
       await operator.channels.pause('email', { requestedBy: 'test', reason: 'maintenance' });
       ids.paused = await publishTurn(slot.redis, 'paused');
       slot.userService.fail({ userId: 'user-9', failure: { kind: 'status', status: 503 } });
@@ -75,6 +96,8 @@ export function openIntentWork(slot: Slot): OpenWork {
     },
 
     async stopped() {
+      expect((await routeOf(ids.unsettled, EMAIL))!.status).toBe('pending');
+      await settling.release();
       attemptsBefore = (await routeOf(ids.climbing, PUSH))!.attempt_count;
       ids.unread = await publishTurn(slot.redis, 'unread');
     },
