@@ -37,9 +37,13 @@ export interface ServiceProcess {
 export function createFleet(slot: Slot) {
   const started: ServiceProcess[] = [];
   return {
-    /** Resolves when the service is ready. `env` adds to the environment. */
-    async start(env: Record<string, string> = {}): Promise<ServiceProcess> {
+    /**
+     * Resolves when the service is ready. `env` adds to the environment; `folder` holds the sources, by default those
+     * of this checkout.
+     */
+    async start(env: Record<string, string> = {}, folder = process.cwd()): Promise<ServiceProcess> {
       const child = spawn(process.execPath, ['workers/main.ts'], {
+        cwd: folder,
         // Of the test's own environment only what a program needs to run: no variable may get in by accident.
         env: { PATH: process.env['PATH'] ?? '', ...environmentOf(slot), ...env },
         stdio: ['ignore', 'pipe', 'pipe'],

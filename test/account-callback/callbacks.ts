@@ -54,9 +54,10 @@ export const CALLBACK_ENV = {
   NOTIFICATION_POSTGRES_OPERATION_TIMEOUT: '60s',
 };
 
-export async function takeCallbackBench(): Promise<CallbackBench> {
-  const slot = await takeSlot();
-  await migrate(slot.endpoints.postgresDsn);
+/** @param given default: a slot that is taken for it, with the schema of this checkout. */
+export async function takeCallbackBench(given?: Slot): Promise<CallbackBench> {
+  const slot = given ?? (await takeSlot());
+  if (!given) await migrate(slot.endpoints.postgresDsn);
   const portfolio = await startPortfolioService();
   const handle = (shard = 0) => slot.client.workflow.getHandle(accountCallbackWorkflowId(shard));
   const rows = async <Row extends object>(sql: string, values: unknown[] = []): Promise<Row[]> =>

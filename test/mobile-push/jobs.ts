@@ -39,12 +39,17 @@ interface SendRow {
   last_code: string | null;
 }
 
-export type MobileSlot = Awaited<ReturnType<typeof withMobilePush>>;
+export type MobileSlot = ReturnType<typeof mobilePushOf>;
 
 /** Prepares the slot's database as it is in production: ours migrated, the tokens' table there. */
-export async function withMobilePush(slot: Slot) {
+export async function withMobilePush(slot: Slot): Promise<MobileSlot> {
   await createDeviceTokens(slot.endpoints.postgresDsn, { samples: false });
   await migrate(slot.endpoints.postgresDsn);
+  return mobilePushOf(slot);
+}
+
+/** For a database that is prepared already. */
+export function mobilePushOf(slot: Slot) {
   let users = 0;
 
   /** @returns a user with a device for each token, and the devices' ids by token. */

@@ -77,12 +77,12 @@ export interface EventRow {
 
 export type SubscriptionAgent = Awaited<ReturnType<typeof takeSubscriptionAgent>>;
 
-/** Takes a slot and starts routers; the service is started by `start`. */
+/** Starts routers, and takes a slot unless there is one; the service is started by `start`. */
 export async function takeSubscriptionAgent(
-  options: { smp?: number; ntf?: number; smpVersion?: number } = {},
+  options: { slot?: Slot; smp?: number; ntf?: number; smpVersion?: number } = {},
 ) {
   const { smp = 1, ntf = 1, smpVersion } = options;
-  const slot: Slot = await takeSlot();
+  const slot: Slot = options.slot ?? (await takeSlot());
   const routers: Routers = await startRouters({
     smp,
     ntf,

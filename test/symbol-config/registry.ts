@@ -41,8 +41,9 @@ export interface TargetState {
   consecutive_failures: number;
 }
 
-export async function takeSymbolRegistry(): Promise<SymbolRegistry> {
-  const slot = await takeSlot();
+/** @param given default: a slot that is taken for it. */
+export async function takeSymbolRegistry(given?: Slot): Promise<SymbolRegistry> {
+  const slot = given ?? (await takeSlot());
   const storeDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-symbols-'));
   const targets = await startSymbolTargets({ storeDir });
   const handle = slot.client.workflow.getHandle(symbolConfigWorkflowId(SYMBOL_REGISTRY));
