@@ -22,7 +22,13 @@ function tables(): string {
   return lines
     .flatMap((line, index) => {
       if (line.startsWith('## ')) {
-        return ['', `### ${line.slice(3)}`, '', '| variable | default | production | meaning |', '|---|---|---|---|'];
+        return [
+          '',
+          `### ${line.slice(3)}`,
+          '',
+          '| variable | default | production | meaning |',
+          '|---|---|---|---|',
+        ];
       }
       const [, name, value = ''] = /^# ([A-Z0-9_]+)=(.*)$/.exec(line) ?? [];
       return name === undefined ? [] : [rowOf(name, value, lines[index - 1]!.slice(2))];
