@@ -45,17 +45,21 @@ const isMet = (target: Target, value: number): boolean =>
 const textOf = (target: Target): string =>
   'atMost' in target ? `≤ ${target.atMost}` : `≥ ${target.atLeast}`;
 
+/** The value of a row with its unit, such as `15.5/s` or `45.6 ms`. */
+export const figureOf = ({ value, unit }: Row): string =>
+  value === null ? 'not measured' : `${numberOf(value)}${unit.startsWith('/') ? '' : ' '}${unit}`.trim();
+
 /** @returns lines without a last line feed. */
 export function tableOfRows(rows: readonly Row[]): string {
   return tableOf(
     ['ROW', 'VALUE', '÷ CEILING', 'TARGET', '', 'MEANING'],
-    rows.map(({ name, value, unit, ofCeiling, target, ok, meaning }) => [
-      name,
-      value === null ? 'not measured' : `${numberOf(value)}${unit.startsWith('/') ? '' : ' '}${unit}`.trim(),
-      ofCeiling === undefined ? '' : numberOf(ofCeiling),
-      target ?? '',
-      ok === null ? '' : ok ? 'ok' : 'MISSED',
-      meaning,
+    rows.map((row) => [
+      row.name,
+      figureOf(row),
+      row.ofCeiling === undefined ? '' : numberOf(row.ofCeiling),
+      row.target ?? '',
+      row.ok === null ? '' : row.ok ? 'ok' : 'MISSED',
+      row.meaning,
     ]),
   );
 }
@@ -76,7 +80,7 @@ export function tableOfTargets(measurements: readonly Measurement[]): string {
 }
 
 /** Three digits that count, and never an exponent. */
-export function numberOf(value: number): string {
+function numberOf(value: number): string {
   const decimals = Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : 2;
   return value.toFixed(Number.isInteger(value) ? 0 : decimals);
 }

@@ -10,12 +10,12 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { Redis } from 'ioredis';
 import { readStackEndpoints } from '../config/stack-endpoints.ts';
+import { breakPushEvents } from './outage.ts';
 import { freePort } from './servers/ports.ts';
 
 const ROOT = path.dirname(import.meta.dirname);
 const PICTURES = path.join(ROOT, 'docs');
 const DATA_DIR = path.join(ROOT, '.data', 'screenshots');
-const GATEWAY = 'gateway:client-events';
 /** Of a start that has to build Temporal first, ms. */
 const START_LIMIT_MS = 600_000;
 const PAGE_LIMIT_MS = 60_000;
@@ -57,7 +57,12 @@ async function startDemo() {
   rmSync(DATA_DIR, { recursive: true, force: true });
   const demo = spawn(
     'env',
-    [`NOTIFICATION_DATA_DIR=${DATA_DIR}`, process.execPath, path.join(ROOT, 'dev', 'demo', 'main.ts'), '--keep'],
+    [
+      `NOTIFICATION_DATA_DIR=${DATA_DIR}`,
+      process.execPath,
+      path.join(ROOT, 'dev', 'demo', 'main.ts'),
+      '--keep',
+    ],
     { cwd: ROOT, stdio: ['ignore', 'ignore', 'pipe'] },
   );
   let said = '';
@@ -155,12 +160,9 @@ try {
   const redis = new Redis({ host, port: Number(port) });
 
   const delivered = await publish('game-7/turn-54');
-  // No push can be appended while the key holds something else; e-mail goes on.
-  await redis.rename(GATEWAY, `${GATEWAY}:kept`);
-  await redis.set(GATEWAY, 'not a stream');
+  const mend = await breakPushEvents(redis, 'gateway:client-events');
   const dying = await publish('game-7/turn-55');
-  await redis.del(GATEWAY);
-  await redis.rename(`${GATEWAY}:kept`, GATEWAY);
+  await mend();
   redis.disconnect();
 
   mkdirSync(PICTURES, { recursive: true });

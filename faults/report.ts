@@ -67,9 +67,9 @@ export function summaryOf(results: readonly Result[]): string {
   const dates = results.map(({ date }) => date.slice(0, 10)).sort();
   const faults = results.flatMap((result) => result.faults).reduce((sum, { count }) => sum + count, 0);
   const intents = all(results, ({ figures }) => figures['intents'] ?? 0);
-  return `The last ${results.length} runs (${dates.at(-1)}, ${results[0]?.machine ?? ''}) published ${intents} intents and injected
-${faults} faults: ${all(results, ({ lost }) => lost.length)} lost, ${all(results, ({ duplicated }) => duplicated.length)} doubled,
-${all(results, ({ wrong }) => wrong.length)} otherwise wrong.`;
+  return `The last ${results.length} runs of the fault suite (${dates.at(-1)}, ${results[0]?.machine ?? ''}) published ${intents} intents
+under ${faults} faults: **${all(results, ({ lost }) => lost.length)} lost, ${all(results, ({ duplicated }) => duplicated.length)} doubled,
+${all(results, ({ wrong }) => wrong.length)} otherwise wrong**.`;
 }
 
 /** One page about any number of runs. */

@@ -1,6 +1,6 @@
 /**
- * `node faults/write-report.ts result.json …`: REPORT.md, and the figures in the README, of these runs. They are results
- * of `npm run test:faults -- --json FILE`.
+ * `node faults/write-report.ts result.json …`: REPORT.md, and the sentence about it in README.md, of these runs. The files
+ * come from `npm run test:faults -- --json FILE`.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';

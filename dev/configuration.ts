@@ -1,0 +1,53 @@
+/**
+ * The tables of CONFIGURATION.md, made of `.env.example`, which a test holds against the configuration, and of the
+ * secrets that the configuration knows. `npm run configuration` writes them, `-- --check` fails when they are not up to
+ * date.
+ */
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { VARIABLES } from '../config/load.ts';
+import { fillMarkedText, withMarkedText } from './marked-text.ts';
+
+const ROOT = path.dirname(import.meta.dirname);
+const PAGE = path.join(ROOT, 'CONFIGURATION.md');
+const REQUIRED = ' Required in production.';
+
+const secrets = new Set(
+  Object.entries(VARIABLES).flatMap(([name, row]) => ('secret' in row && row.secret ? [name] : [])),
+);
+
+/** A section for each heading of `.env.example`: a variable stands below its meaning. */
+function tables(): string {
+  const lines = readFileSync(path.join(ROOT, '.env.example'), 'utf8').split('\n');
+  return lines
+    .flatMap((line, index) => {
+      if (line.startsWith('## ')) {
+        return [
+          '',
+          `### ${line.slice(3)}`,
+          '',
+          '| variable | default | production | meaning |',
+          '|---|---|---|---|',
+        ];
+      }
+      const [, name, value = ''] = /^# ([A-Z0-9_]+)=(.*)$/.exec(line) ?? [];
+      return name === undefined ? [] : [rowOf(name, value, lines[index - 1]!.slice(2))];
+    })
+    .join('\n');
+}
+
+function rowOf(name: string, value: string, comment: string): string {
+  const meaning = comment.replace(REQUIRED, '').replaceAll('|', '\\|');
+  const isByRole = /required in production by the role/i.test(meaning);
+  const required = comment.endsWith(REQUIRED) ? 'required' : isByRole ? 'by role' : '';
+  const production = [required, secrets.has(name) ? 'secret' : ''].filter(Boolean).join(', ');
+  return `| \`${name}\` | ${value === '' ? '' : `\`${value}\``} | ${production} | ${meaning} |`;
+}
+
+const args = ['variables', tables()] as const;
+if (!process.argv.includes('--check')) {
+  await fillMarkedText(PAGE, ...args);
+} else if ((await withMarkedText(PAGE, ...args)) !== readFileSync(PAGE, 'utf8')) {
+  console.error('CONFIGURATION.md is not up to date: npm run configuration');
+  process.exitCode = 1;
+}

@@ -1,0 +1,139 @@
+/** What the pages name exists: files, headings, npm scripts, commands with their options. */
+import { spawnSync } from 'node:child_process';
+import { existsSync, globSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { programOf } from '../../cli/program.ts';
+
+const ROOT = path.join(import.meta.dirname, '../..');
+const listed = (...patterns: string[]): string[] =>
+  spawnSync('git', ['ls-files', ...patterns], { cwd: ROOT, encoding: 'utf8' })
+    .stdout.split('\n')
+    .filter(Boolean);
+
+const KINDS = ['intent', 'mobile-push', 'symbol-config', 'account-callback', 'subscription'];
+const FILES = listed();
+/** The history of the project names what is gone. */
+const PAGES = listed('*.md').filter((file) => file !== 'CHANGELOG.md');
+const textOf = (page: string): string => readFileSync(path.join(ROOT, page), 'utf8');
+
+const FENCES = /^ *```(\w*)\n([\s\S]*?)^ *```$/gm;
+const fencesOf = (text: string) =>
+  [...text.matchAll(FENCES)].map(([, language, code]) => ({ language, code: code! }));
+const withoutFences = (text: string): string => text.replace(FENCES, '');
+const inlineCodeOf = (text: string): string[] =>
+  [...withoutFences(text).matchAll(/`([^`]+)`/g)].map(([, code]) => code!);
+
+/** Pairs of a page and what it says that is not so. */
+const wrongIn = (find: (text: string, page: string) => string[]): string[] =>
+  PAGES.flatMap((page) => [...new Set(find(textOf(page), page))].map((wrong) => `${page}: ${wrong}`));
+
+test('links between pages lead to a file, and to one of its headings', () => {
+  const slugsOf = (page: string) =>
+    [...withoutFences(textOf(page)).matchAll(/^#+ (.*)$/gm)].map(([, heading]) =>
+      heading!
+        .toLowerCase()
+        .replace(/[^\w\- ]/g, '')
+        .replaceAll(' ', '-'),
+    );
+
+  const dead = wrongIn((text, page) =>
+    [...withoutFences(text).matchAll(/\]\(([^)\s]+)\)/g)].flatMap(([, target = '']) => {
+      if (/^[a-z]+:/.test(target)) return [];
+      const [file = '', heading] = target.split('#');
+      const linked = path.join(file === '' ? '.' : path.dirname(page), file === '' ? page : file);
+      if (!existsSync(path.join(ROOT, linked))) return [target];
+      return heading === undefined || slugsOf(linked).includes(heading) ? [] : [target];
+    }),
+  );
+
+  expect(dead).toEqual([]);
+});
+
+test('paths that pages name exist', () => {
+  const folders = new Set(FILES.filter((file) => file.includes('/')).map((file) => file.split('/')[0]!));
+  const exists = (candidate: string): boolean =>
+    (candidate.includes('<kind>') ? KINDS : ['*']).every(
+      (kind) =>
+        globSync(candidate.replaceAll('<kind>', kind).replace(/<[a-z]+>|NNNN/g, '*'), { cwd: ROOT }).length >
+        0,
+    );
+  const isPath = (word: string, page: string): boolean => {
+    const [first = '', ...rest] = word.split('/');
+    if (rest.length === 0 || first === '' || first === '.' || !/^[\w.<>*/-]+$/.test(word)) return false;
+    return folders.has(first) || existsSync(path.join(ROOT, path.dirname(page), first));
+  };
+  const isFile = (word: string): boolean => /^[\w.-]+\.(ts|mjs|js|json|md|ya?ml|sql|sh|fbs)$/.test(word);
+
+  const missing = wrongIn((text, page) => {
+    const inShell = fencesOf(text).flatMap(({ language, code }) =>
+      language === 'sh' ? code.split(/[\s'"=]+/) : [],
+    );
+    const named = [
+      ...[...inlineCodeOf(text), ...inShell].filter((word) => isPath(word, page)),
+      ...inlineCodeOf(text).filter(isFile),
+    ];
+    return named.filter((word) => !exists(word) && !exists(path.join(path.dirname(page), word)));
+  });
+
+  expect(missing).toEqual([]);
+});
+
+test('npm scripts that pages name exist', () => {
+  const { scripts } = JSON.parse(textOf('package.json')) as { scripts: Record<string, string> };
+
+  const missing = wrongIn((text) =>
+    [...text.matchAll(/\bnpm (run [\w:-]+|start|test)\b/g)]
+      .map(([, script = '']) => script.replace('run ', ''))
+      .filter((script) => !(script in scripts)),
+  );
+
+  expect(missing).toEqual([]);
+});
+
+test('I40 commands of galaxy-notify that pages name exist, with their options', () => {
+  const program = programOf();
+  const problemsOf = (line: string): string[] => {
+    const [first, second] = line.split(' ');
+    const outer = program.commands.find((command) => command.name() === first);
+    const isGroup = outer !== undefined && outer.commands.length > 0;
+    const command = isGroup ? outer.commands.find((inner) => inner.name() === second) : outer;
+    if (command === undefined) return [line];
+    const known = [...command.options, ...program.options].map(({ long }) => long);
+    return (line.match(/--[a-z-]+/g) ?? []).filter((option) => !known.includes(option)).map(() => line);
+  };
+  const commandsOf = (text: string): string[] => [
+    ...fencesOf(text).flatMap(({ code }) =>
+      [...code.replaceAll('\\\n', ' ').matchAll(/^ *(?:npx )?galaxy-notify (.*?)(?:\s+#.*)?$/gm)].map(
+        ([, line]) => line!,
+      ),
+    ),
+    ...inlineCodeOf(text).flatMap((code) => /^(?:npx )?galaxy-notify ([a-z].*)$/.exec(code)?.[1] ?? []),
+  ];
+
+  expect(PAGES.flatMap((page) => commandsOf(textOf(page))).length).toBeGreaterThan(100);
+  expect(wrongIn((text) => commandsOf(text).flatMap(problemsOf))).toEqual([]);
+});
+
+test('one listing shows one kind of work: its name is in every path of it', () => {
+  expect(textOf('README.md')).toContain("git ls-files '*mobile-push*'");
+
+  const rooms = [
+    'api',
+    'workflows',
+    'activities',
+    'config',
+    'workers',
+    'client',
+    'cli',
+    'migrations',
+    'dev',
+    'test',
+  ];
+  for (const kind of KINDS) {
+    const feature = listed(`*${kind}*`);
+    const withoutIt = [...rooms, 'faults', 'deploy/alerts', 'deploy/dashboards'].filter(
+      (room) => !feature.some((file) => file.startsWith(`${room}/`)),
+    );
+    expect([kind, withoutIt]).toEqual([kind, []]);
+  }
+});
