@@ -1,5 +1,4 @@
 /** Account callbacks: how far each shard has come, what failed, and what was given up (workflows/account-callback/workflow.ts). */
-import { WorkflowNotFoundError, WorkflowUpdateRPCTimeoutOrCancelledError } from '@temporalio/client';
 import type { CallbackKind } from '../../api/account-callback/callback.ts';
 import type { CallbackState } from '../../workflows/account-callback/contract.ts';
 import {
@@ -7,18 +6,16 @@ import {
   RUN_NOW_UPDATE,
   accountCallbackWorkflowId,
 } from '../../workflows/account-callback/contract.ts';
-import { NotFoundError, OperationFailedError } from '../errors.ts';
-import { bounded } from '../live.ts';
-import { makeUpdate } from '../updates.ts';
-import type { OperatorResources } from '../operator.ts';
-import { clockOf } from '../replay-pace.ts';
+import { NotFoundError } from '../errors.ts';
+import { ANSWER_LIMIT_MS, ask, query } from '../temporal.ts';
+import type { OperatorResources } from '../resources.ts';
+import { clockOf } from '../bulk-replay.ts';
 import type { Candidate, Conditions, Page } from '../lists.ts';
 import { DEFAULT_LIMIT, conditions, pageOf } from '../lists.ts';
-import { linkField } from '../web-ui-links.ts';
+import { linkField } from '../resources.ts';
 
 /** An alarm computes and delivers; while targets hang it does not wait for them. */
 const RUN_LIMIT_MS = 60_000;
-const QUERY_LIMIT_MS = 3_000;
 /** Dead letters that one statement opens again. */
 const REPLAY_BATCH = 500;
 
@@ -83,7 +80,8 @@ export function callbackOperations(resources: OperatorResources) {
       const { rows } = await db.query<StatusRow>(LIST_SHARDS);
       return Promise.all(
         rows.map(async (row) => {
-          const live = await stateOf(row.shard).catch(() => undefined);
+          const workflowId = accountCallbackWorkflowId(row.shard);
+          const live = await query<CallbackState>(temporal, workflowId, CALLBACK_STATUS_QUERY);
           return {
             shard: row.shard,
             users: row.users,
@@ -94,7 +92,7 @@ export function callbackOperations(resources: OperatorResources) {
             ...(row.next_retry_at === null ? {} : { nextRetryAt: row.next_retry_at }),
             deadLetters: row.dead_letters,
             ...(live ? { live } : {}),
-            ...linkField(resources, accountCallbackWorkflowId(row.shard)),
+            ...linkField(resources, workflowId),
           };
         }),
       );
@@ -179,40 +177,25 @@ export function callbackOperations(resources: OperatorResources) {
     };
   }
 
-  async function run(shard: number): Promise<CallbackState> {
-    const workflowId = accountCallbackWorkflowId(shard);
-    try {
-      return await makeUpdate(
-        temporal,
-        () => temporal.workflow.getHandle(workflowId).executeUpdate<CallbackState, []>(RUN_NOW_UPDATE),
-        RUN_LIMIT_MS,
-      );
-    } catch (error) {
-      if (error instanceof WorkflowUpdateRPCTimeoutOrCancelledError) {
-        throw new OperationFailedError(
-          `${workflowId} has not ended its alarm within ${RUN_LIMIT_MS / 1_000} s; is a process with the role account-callback running?`,
-          { cause: error },
-        );
-      }
-      if (!(error instanceof WorkflowNotFoundError)) throw error;
-      throw new OperationFailedError(
-        `${workflowId} is not running; a service with the role account-callback starts it`,
-        { cause: error },
-      );
-    }
+  function run(shard: number): Promise<CallbackState> {
+    return ask(temporal, { ...asked(shard), limitMs: RUN_LIMIT_MS }, (handle) =>
+      handle.executeUpdate<CallbackState, []>(RUN_NOW_UPDATE),
+    );
   }
 
   /** Without waiting for what comes of it. */
   async function wake(shard: number): Promise<void> {
-    const handle = temporal.workflow.getHandle(accountCallbackWorkflowId(shard));
-    await makeUpdate(temporal, () => handle.startUpdate(RUN_NOW_UPDATE, { waitForStage: 'ACCEPTED' }));
-  }
-
-  function stateOf(shard: number): Promise<CallbackState> {
-    const handle = temporal.workflow.getHandle(accountCallbackWorkflowId(shard));
-    return bounded(temporal, () => handle.query<CallbackState>(CALLBACK_STATUS_QUERY), QUERY_LIMIT_MS);
+    await ask(temporal, { ...asked(shard), limitMs: ANSWER_LIMIT_MS }, (handle) =>
+      handle.startUpdate(RUN_NOW_UPDATE, { waitForStage: 'ACCEPTED' }),
+    );
   }
 }
+
+const asked = (shard: number) => ({
+  workflowId: accountCallbackWorkflowId(shard),
+  ifSilent: 'its alarm may still be under way; is a process with the role account-callback running?',
+  ifNotRunning: 'a service with the role account-callback starts it',
+});
 
 const matching = ({ kind, userId, since, until }: CallbackFilter, time: string): Candidate[] => [
   ['kind = ?', kind],

@@ -1,6 +1,5 @@
 /** Pausing and resuming a channel, through its workflow (workflows/intent/channel-contract.ts). */
-import { WorkflowNotFoundError, WorkflowUpdateRPCTimeoutOrCancelledError } from '@temporalio/client';
-import type { OperatorResources } from '../operator.ts';
+import type { OperatorResources } from '../resources.ts';
 import type {
   ChannelName,
   ChannelState,
@@ -14,14 +13,11 @@ import {
   STATE_QUERY,
   channelWorkflowId,
 } from '../../workflows/intent/channel-contract.ts';
-import { OperationFailedError } from '../errors.ts';
-import { bounded } from '../live.ts';
-import { makeUpdate } from '../updates.ts';
-import { linkField } from '../web-ui-links.ts';
+import { ask, query } from '../temporal.ts';
+import { linkField } from '../resources.ts';
 
 /** An update waits for attempts that are under way; those take seconds at most. */
 const UPDATE_LIMIT_MS = 30_000;
-const QUERY_LIMIT_MS = 3_000;
 
 export interface ChannelView {
   channel: ChannelName;
@@ -47,7 +43,9 @@ export function channelOperations(resources: OperatorResources) {
     async list(): Promise<ChannelView[]> {
       const { rows } = await db.query<ChannelRow>(LIST_CHANNELS, [CHANNEL_NAMES]);
       return Promise.all(
-        rows.map(async (row) => viewOf(row, await stateOf(row.channel).catch(() => undefined))),
+        rows.map(async (row) =>
+          viewOf(row, await query<ChannelState>(temporal, channelWorkflowId(row.channel), STATE_QUERY)),
+        ),
       );
     },
 
@@ -57,44 +55,28 @@ export function channelOperations(resources: OperatorResources) {
      * @returns its state once no new publication begins any more.
      * @throws OperationFailedError when the channel's workflow does not take it within 30 s.
      */
-    pause: (channel: ChannelName, request: PauseRequest = {}) => update(channel, PAUSE_UPDATE, request),
+    pause: (channel: ChannelName, request: PauseRequest = {}) => change(channel, PAUSE_UPDATE, request),
 
     /** Resumes a channel: waiting routes are let go at `ratePerSecond`. Returns and throws as `pause`. */
-    resume: (channel: ChannelName, request: ResumeRequest = {}) => update(channel, RESUME_UPDATE, request),
+    resume: (channel: ChannelName, request: ResumeRequest = {}) => change(channel, RESUME_UPDATE, request),
   };
 
-  async function update(
+  function change(
     channel: ChannelName,
-    name: string,
+    update: string,
     request: PauseRequest | ResumeRequest,
   ): Promise<ChannelState> {
-    try {
-      return await makeUpdate(
-        temporal,
-        () =>
-          temporal.workflow
-            .getHandle(channelWorkflowId(channel))
-            .executeUpdate<ChannelState, [PauseRequest | ResumeRequest]>(name, { args: [request] }),
-        UPDATE_LIMIT_MS,
-      );
-    } catch (error) {
-      if (error instanceof WorkflowUpdateRPCTimeoutOrCancelledError) {
-        throw new OperationFailedError(
-          `no worker answered for ${channelWorkflowId(channel)} within ${UPDATE_LIMIT_MS / 1_000} s; the change may still be made once one runs, see channels list`,
-          { cause: error },
-        );
-      }
-      if (!(error instanceof WorkflowNotFoundError)) throw error;
-      throw new OperationFailedError(
-        `${channelWorkflowId(channel)} is not running; the service starts it when it starts`,
-        { cause: error },
-      );
-    }
-  }
-
-  function stateOf(channel: ChannelName): Promise<ChannelState> {
-    const handle = temporal.workflow.getHandle(channelWorkflowId(channel));
-    return bounded(temporal, () => handle.query<ChannelState>(STATE_QUERY), QUERY_LIMIT_MS);
+    return ask(
+      temporal,
+      {
+        workflowId: channelWorkflowId(channel),
+        limitMs: UPDATE_LIMIT_MS,
+        ifSilent: 'the change may still be made once one runs, see channels list',
+        ifNotRunning: 'the service starts it when it starts',
+      },
+      (handle) =>
+        handle.executeUpdate<ChannelState, [PauseRequest | ResumeRequest]>(update, { args: [request] }),
+    );
   }
 
   function viewOf(row: ChannelRow, state: ChannelState | undefined): ChannelView {

@@ -5,11 +5,11 @@
 import type { Channel } from '../../api/intent/catalog.ts';
 import { routeRefOf } from '../../api/ids.ts';
 import { routeWorkflowId } from '../../workflows/intent/contract.ts';
-import type { OperatorResources } from '../operator.ts';
+import type { OperatorResources } from '../resources.ts';
 import { NotFoundError } from '../errors.ts';
 import type { Candidate, Conditions, Page } from '../lists.ts';
 import { DEFAULT_LIMIT, conditions, pageOf } from '../lists.ts';
-import { linkField } from '../web-ui-links.ts';
+import { linkField } from '../resources.ts';
 
 /** Which dead letters; all given filters must hold. */
 export interface DeadLetterFilter {

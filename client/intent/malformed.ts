@@ -1,10 +1,10 @@
 /** Stream entries that could not become a notification. */
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
-import type { OperatorResources } from '../operator.ts';
+import type { OperatorResources } from '../resources.ts';
 import { NotFoundError } from '../errors.ts';
 import type { Conditions, Page } from '../lists.ts';
 import { DEFAULT_LIMIT, conditions, pageOf } from '../lists.ts';
-import { linkField } from '../web-ui-links.ts';
+import { linkField } from '../resources.ts';
 
 export interface MalformedFilter {
   code?: string;

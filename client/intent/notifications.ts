@@ -1,10 +1,11 @@
 /** Notifications as operators look for them and at them: the record, its routes, and what Temporal says right now. */
-import type { OperatorResources } from '../operator.ts';
+import type { OperatorResources } from '../resources.ts';
+import { linkField } from '../resources.ts';
 import type { Channel } from '../../api/intent/catalog.ts';
 import { routeRefOf } from '../../api/ids.ts';
 import { compareEntryIds, loadOffset } from '../../api/intent/stream.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
-import { NotFoundError, reasonOf } from '../errors.ts';
+import { NotFoundError, causeOf } from '../errors.ts';
 import type { LiveState } from '../live.ts';
 import { liveStateOf } from '../live.ts';
 import type { MalformedEntry } from './malformed.ts';
@@ -21,7 +22,6 @@ import {
 } from './notification-rows.ts';
 import type { Page } from '../lists.ts';
 import { DEFAULT_LIMIT, conditions, pageOf } from '../lists.ts';
-import { workflowLink } from '../web-ui-links.ts';
 
 /** `open`: a route will still be tried. `settled`: none will. `dead_letter`: at least one is dead. */
 export const NOTIFICATION_STATUSES = ['open', 'settled', 'dead_letter'] as const;
@@ -95,8 +95,6 @@ const LIVE_ROUTES = 5;
 
 export function notificationOperations(resources: OperatorResources) {
   const { db, redis, intentsStream } = resources;
-  const ui = resources.uiUrl === undefined ? undefined : { ...resources, uiUrl: resources.uiUrl };
-  const linkOf = (workflowId: string) => (ui ? { link: workflowLink(ui, workflowId) } : {});
 
   return {
     /** Accepted notifications, newest first. */
@@ -117,7 +115,7 @@ export function notificationOperations(resources: OperatorResources) {
       ]);
       return pageOf(rows, limit, (row) => ({
         ...row,
-        ...linkOf(notificationWorkflowId(row.notificationId)),
+        ...linkField(resources, notificationWorkflowId(row.notificationId)),
       }));
     },
 
@@ -150,7 +148,7 @@ export function notificationOperations(resources: OperatorResources) {
         ...(record ? await partsOf(notificationId, limit) : { ...NO_PARTS }),
         ...(malformed ? { malformed } : {}),
         ...live,
-        ...linkOf(notificationWorkflowId(notificationId)),
+        ...linkField(resources, notificationWorkflowId(notificationId)),
       };
     },
   };
@@ -170,7 +168,7 @@ export function notificationOperations(resources: OperatorResources) {
       const live = await liveStateOf(resources, workflowId);
       return live ? { live } : {};
     } catch (error) {
-      return { liveUnavailable: reasonOf(error) };
+      return { liveUnavailable: causeOf(error) };
     }
   }
 
@@ -238,7 +236,7 @@ export function notificationOperations(resources: OperatorResources) {
             },
           }
         : {}),
-      ...linkOf(routeWorkflowId(notificationId, routeRef)),
+      ...linkField(resources, routeWorkflowId(notificationId, routeRef)),
     };
   }
 }

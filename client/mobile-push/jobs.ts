@@ -14,12 +14,13 @@ import {
 } from '../../workflows/mobile-push/contract.ts';
 import { NotFoundError, NothingToDoError } from '../errors.ts';
 import type { LiveState } from '../live.ts';
-import { bounded, liveStateOf } from '../live.ts';
-import type { OperatorResources } from '../operator.ts';
-import { clockOf, keepPace } from '../replay-pace.ts';
+import { liveStateOf } from '../live.ts';
+import { bounded } from '../temporal.ts';
+import type { OperatorResources } from '../resources.ts';
+import { clockOf, keepPace } from '../bulk-replay.ts';
 import type { Candidate, Conditions, Page } from '../lists.ts';
 import { DEFAULT_LIMIT, conditions, pageOf } from '../lists.ts';
-import { linkField } from '../web-ui-links.ts';
+import { linkField } from '../resources.ts';
 
 /** As in the column `status`; the last two are jobs that no workflow took. */
 export const MOBILE_STATUSES = [
