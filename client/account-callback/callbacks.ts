@@ -11,7 +11,7 @@ import { ANSWER_LIMIT_MS, ask, query } from '../temporal.ts';
 import type { OperatorResources } from '../resources.ts';
 import { clockOf } from '../bulk-replay.ts';
 import type { Candidate, Conditions, Page } from '../lists.ts';
-import { DEFAULT_LIMIT, conditions, pageOf } from '../lists.ts';
+import { DEFAULT_LIMIT, conditions, pageOf, withoutNulls } from '../lists.ts';
 import { linkField } from '../resources.ts';
 
 /** An alarm computes and delivers; while targets hang it does not wait for them. */
@@ -82,18 +82,7 @@ export function callbackOperations(resources: OperatorResources) {
         rows.map(async (row) => {
           const workflowId = accountCallbackWorkflowId(row.shard);
           const live = await query<CallbackState>(temporal, workflowId, CALLBACK_STATUS_QUERY);
-          return {
-            shard: row.shard,
-            users: row.users,
-            ...(row.caught_up_to_ms === null ? {} : { caughtUpTo: new Date(row.caught_up_to_ms) }),
-            ...(row.daily_date === null ? {} : { dailyDate: row.daily_date }),
-            pending: row.pending,
-            failed: row.failed,
-            ...(row.next_retry_at === null ? {} : { nextRetryAt: row.next_retry_at }),
-            deadLetters: row.dead_letters,
-            ...(live ? { live } : {}),
-            ...linkField(resources, workflowId),
-          };
+          return { ...withoutNulls(row), ...(live ? { live } : {}), ...linkField(resources, workflowId) };
         }),
       );
     },
@@ -160,21 +149,10 @@ export function callbackOperations(resources: OperatorResources) {
   ): Promise<Page<FailedCallbackView>> {
     const given = conditions(matching(filter, time));
     const { rows } = await db.query<FailedRow>(statement(given), [...given.values, limit + 1]);
-    return pageOf(rows, limit, viewOf);
-  }
-
-  function viewOf(row: FailedRow): FailedCallbackView {
-    return {
-      kind: row.kind,
-      userId: row.user_id,
-      periodStart: new Date(row.period_start_ms),
-      attempts: row.attempts,
-      lastError: row.last_error,
-      failedAt: row.failed_at,
-      ...(row.next_attempt_at === null ? {} : { nextAttemptAt: row.next_attempt_at }),
-      ...(row.replayed_at === null ? {} : { replayedAt: row.replayed_at }),
-      ...linkField(resources, accountCallbackWorkflowId(row.shard)),
-    };
+    return pageOf(rows, limit, ({ shard, ...row }) => ({
+      ...withoutNulls(row),
+      ...linkField(resources, accountCallbackWorkflowId(shard)),
+    }));
   }
 
   function run(shard: number): Promise<CallbackState> {
@@ -212,31 +190,31 @@ const replayable = (filter: CallbackFilter): Candidate[] => [
 interface StatusRow {
   shard: number;
   users: number;
-  caught_up_to_ms: number | null;
-  daily_date: string | null;
+  caughtUpTo: Date | null;
+  dailyDate: string | null;
   pending: number;
   failed: number;
-  next_retry_at: Date | null;
-  dead_letters: number;
+  nextRetryAt: Date | null;
+  deadLetters: number;
 }
 
 const LIST_SHARDS = `
-  SELECT shard.number AS shard, users.count AS users, users.caught_up_to_ms, users.daily_date,
+  SELECT shard.number AS shard, users.count AS users, users."caughtUpTo", users."dailyDate",
          (SELECT count(*)::int FROM notification.callback_snapshots
            WHERE shard = shard.number AND status = 'pending') AS pending,
-         failed.count AS failed, failed.next_retry_at,
+         failed.count AS failed, failed."nextRetryAt",
          (SELECT count(*)::int FROM notification.callback_dead_letters
-           WHERE replayed_at IS NULL AND notification.callback_shard(user_id) = shard.number) AS dead_letters
+           WHERE replayed_at IS NULL AND notification.callback_shard(user_id) = shard.number) AS "deadLetters"
     FROM notification.callback_settings
    CROSS JOIN LATERAL generate_series(0, shards - 1) AS shard (number)
    CROSS JOIN LATERAL (
-     SELECT count(*)::int AS count, min(caught_up_to_ms)::float8 AS caught_up_to_ms,
-            to_char(min(daily_date), 'YYYY-MM-DD') AS daily_date
+     SELECT count(*)::int AS count, to_timestamp(min(caught_up_to_ms) / 1000.0) AS "caughtUpTo",
+            to_char(min(daily_date), 'YYYY-MM-DD') AS "dailyDate"
        FROM notification.callback_trackings
       WHERE shard = shard.number
    ) AS users
    CROSS JOIN LATERAL (
-     SELECT count(*)::int AS count, min(next_attempt_at) AS next_retry_at
+     SELECT count(*)::int AS count, min(next_attempt_at) AS "nextRetryAt"
        FROM notification.failed_callbacks
       WHERE shard = shard.number
    ) AS failed
@@ -244,27 +222,28 @@ const LIST_SHARDS = `
 
 interface FailedRow {
   kind: CallbackKind;
-  user_id: string;
+  userId: string;
   shard: number;
-  period_start_ms: number;
+  periodStart: Date;
   attempts: number;
-  last_error: string;
-  failed_at: Date;
-  next_attempt_at: Date | null;
-  replayed_at: Date | null;
+  lastError: string;
+  failedAt: Date;
+  nextAttemptAt: Date | null;
+  replayedAt: Date | null;
 }
 
 const LIST_FAILED = ({ where, next }: Conditions) => `
-  SELECT kind, user_id, shard, period_start_ms::float8 AS period_start_ms, attempts, last_error, failed_at,
-         next_attempt_at, NULL AS replayed_at
+  SELECT kind, user_id AS "userId", shard, to_timestamp(period_start_ms / 1000.0) AS "periodStart", attempts,
+         last_error AS "lastError", failed_at AS "failedAt", next_attempt_at AS "nextAttemptAt", NULL AS "replayedAt"
     FROM notification.failed_callbacks
    ${where}
    ORDER BY failed_at DESC, kind, user_id, period_start_ms
    LIMIT ${next}`;
 
 const LIST_DEAD_LETTERS = ({ where, next }: Conditions) => `
-  SELECT kind, user_id, notification.callback_shard(user_id) AS shard, period_start_ms::float8 AS period_start_ms,
-         attempts, last_error, dropped_at AS failed_at, NULL AS next_attempt_at, replayed_at
+  SELECT kind, user_id AS "userId", notification.callback_shard(user_id) AS shard,
+         to_timestamp(period_start_ms / 1000.0) AS "periodStart", attempts, last_error AS "lastError",
+         dropped_at AS "failedAt", NULL AS "nextAttemptAt", replayed_at AS "replayedAt"
     FROM notification.callback_dead_letters
    ${where}
    ORDER BY dropped_at DESC, kind, user_id, period_start_ms

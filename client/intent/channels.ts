@@ -80,13 +80,13 @@ export function channelOperations(resources: OperatorResources) {
   }
 
   function viewOf(row: ChannelRow, state: ChannelState | undefined): ChannelView {
-    const { channel, open_routes: openRoutes } = row;
-    const sinceMs = state?.sinceMs ?? row.changed_at?.getTime() ?? 0;
+    const { channel, openRoutes } = row;
+    const sinceMs = state?.sinceMs ?? row.changedAt?.getTime() ?? 0;
     const reason = state ? state.reason : (row.reason ?? undefined);
-    const changedBy = state ? state.requestedBy : (row.changed_by ?? undefined);
+    const changedBy = state ? state.requestedBy : (row.changedBy ?? undefined);
     return {
       channel,
-      status: state?.status ?? (row.is_paused ? 'paused' : 'open'),
+      status: state?.status ?? (row.isPaused ? 'paused' : 'open'),
       ...(reason === undefined ? {} : { reason }),
       ...(changedBy === undefined ? {} : { changedBy }),
       ...(sinceMs === 0 ? {} : { since: new Date(sinceMs) }),
@@ -100,18 +100,18 @@ export function channelOperations(resources: OperatorResources) {
 
 interface ChannelRow {
   channel: ChannelName;
-  is_paused: boolean | null;
+  isPaused: boolean | null;
   reason: string | null;
-  changed_by: string | null;
-  changed_at: Date | null;
-  open_routes: number;
+  changedBy: string | null;
+  changedAt: Date | null;
+  openRoutes: number;
 }
 
 const LIST_CHANNELS = `
-  SELECT channel, is_paused, reason, changed_by, changed_at,
+  SELECT channel, is_paused AS "isPaused", reason, changed_by AS "changedBy", changed_at AS "changedAt",
          (SELECT count(*)::int
             FROM notification.routes
-           WHERE routes.channel = name.channel AND next_attempt_at IS NOT NULL) AS open_routes
+           WHERE routes.channel = name.channel AND next_attempt_at IS NOT NULL) AS "openRoutes"
     FROM unnest($1::text[]) WITH ORDINALITY AS name (channel, position)
     LEFT JOIN notification.channels USING (channel)
    ORDER BY position`;

@@ -15,6 +15,7 @@ import { ask, query } from '../temporal.ts';
 import type { OperatorResources } from '../resources.ts';
 import type { WaitOptions } from '../wait-until.ts';
 import { waitUntil } from '../wait-until.ts';
+import { withoutNulls } from '../lists.ts';
 import { linkField } from '../resources.ts';
 
 const WORKFLOW_ID = symbolConfigWorkflowId(SYMBOL_REGISTRY);
@@ -184,22 +185,10 @@ export function symbolOperations(resources: OperatorResources) {
   }
 }
 
-function targetViewOf(row: TargetRow): TargetView[] {
-  if (row.target === null) return [];
-  const { acknowledged_version: acknowledgedVersion, consecutive_failures: consecutiveFailures } = row;
-  return [
-    {
-      target: row.target,
-      kind: row.kind,
-      geo: row.geo,
-      ...(acknowledgedVersion === null ? {} : { acknowledgedVersion }),
-      ...(row.acknowledged_at === null ? {} : { acknowledgedAt: row.acknowledged_at }),
-      isBehind: acknowledgedVersion !== row.version || consecutiveFailures > 0,
-      consecutiveFailures,
-      ...(row.last_error === null ? {} : { lastError: row.last_error }),
-      ...(row.last_error_at === null ? {} : { lastErrorAt: row.last_error_at }),
-    },
-  ];
+function targetViewOf({ version, target, ...row }: TargetRow): TargetView[] {
+  if (target === null) return [];
+  const isBehind = row.acknowledgedVersion !== version || row.consecutiveFailures > 0;
+  return [{ target, isBehind, ...withoutNulls(row) }];
 }
 
 const LIST_SYMBOLS = `
@@ -250,16 +239,17 @@ interface TargetRow {
   target: string | null;
   kind: TargetKind;
   geo: string;
-  acknowledged_version: number | null;
-  acknowledged_at: Date | null;
-  last_error: string | null;
-  last_error_at: Date | null;
-  consecutive_failures: number;
+  acknowledgedVersion: number | null;
+  acknowledgedAt: Date | null;
+  lastError: string | null;
+  lastErrorAt: Date | null;
+  consecutiveFailures: number;
 }
 
 const LIST_TARGETS = `
-  SELECT newest.version, target, kind, geo, acknowledged_version, acknowledged_at, last_error, last_error_at,
-         consecutive_failures
+  SELECT newest.version, target, kind, geo, acknowledged_version AS "acknowledgedVersion",
+         acknowledged_at AS "acknowledgedAt", last_error AS "lastError", last_error_at AS "lastErrorAt",
+         consecutive_failures AS "consecutiveFailures"
     FROM (SELECT coalesce(max(version), 0) AS version
             FROM notification.symbol_snapshots
            WHERE registry = $1) AS newest
