@@ -17,8 +17,11 @@ const CONTEXT = 'temporal payload';
 
 const PayloadMessage = proto.temporal.api.common.v1.Payload;
 
-/** Part of the workflow bundle as well, when there are keys. */
-export const FAILURE_CONVERTER = path.join(import.meta.dirname, 'failure-converter.ts');
+/** Part of the workflow bundle as well, when there are keys. JavaScript in the client package, as this file is there. */
+export const FAILURE_CONVERTER = path.join(
+  import.meta.dirname,
+  `failure-converter${path.extname(import.meta.filename)}`,
+);
 
 /**
  * How a process writes to Temporal, and reads from it: all of one installation must have the same keys.

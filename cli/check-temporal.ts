@@ -10,8 +10,8 @@ import {
   namespaceRetentionMs,
 } from '../migrations/namespace.ts';
 import { bridgeOperations } from '../client/intent/bridge.ts';
-import { SCHEDULE_LIMIT_MS, bounded, dateOf } from '../client/live.ts';
-import type { OperatorResources } from '../client/operator.ts';
+import type { OperatorResources } from '../client/resources.ts';
+import { SCHEDULE_LIMIT_MS, bounded, dateOf } from '../client/temporal.ts';
 
 const OLDEST_SERVER = [1, 29] as const;
 const DAY_MS = 86_400_000;

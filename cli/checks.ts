@@ -2,7 +2,7 @@
  * A look at everything the service depends on. Each check is bounded in time and spoils no other one; those that need a
  * server which does not answer are left out, because one line about it says all.
  */
-import { reasonOf } from '../client/errors.ts';
+import { causeOf } from '../client/errors.ts';
 
 /** Longest time for one check, ms. */
 const CHECK_LIMIT_MS = 5_000;
@@ -50,7 +50,7 @@ async function carryOut([name, run]: Check, limitMs: number): Promise<Finding> {
   } catch (failure) {
     return {
       name,
-      ...error(reasonOf(failure), 'the check itself failed; is the server reachable from here?'),
+      ...error(causeOf(failure), 'the check itself failed; is the server reachable from here?'),
     };
   } finally {
     clearTimeout(timer);

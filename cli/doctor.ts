@@ -17,7 +17,7 @@ import { routerChecks } from './subscription/check.ts';
 import { temporalChecks } from './check-temporal.ts';
 import type { CheckGroup, Diagnosis, Finding } from './checks.ts';
 import { diagnose, error, ok, warn } from './checks.ts';
-import { reasonOf } from '../client/errors.ts';
+import { causeOf } from '../client/errors.ts';
 
 /** Of the shutdown time-out, closing connections takes up to 2 s, and an attempt under way up to its own time-outs. */
 const SHORT_SHUTDOWN_MS = 5_000;
@@ -152,7 +152,7 @@ async function userService(baseUrl: string | undefined, timeoutMs: number): Prom
     response = await fetch(url, { signal: AbortSignal.timeout(timeoutMs) });
   } catch (failure) {
     const isLate = (failure as Error).name === 'TimeoutError';
-    return error(isLate ? `no answer within ${timeoutMs} ms` : reasonOf(failure), hint);
+    return error(isLate ? `no answer within ${timeoutMs} ms` : causeOf(failure), hint);
   }
   const detail = `status ${response.status} in ${Math.round(performance.now() - began)} ms`;
   if (response.status === 404) {

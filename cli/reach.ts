@@ -6,7 +6,7 @@ import type { Config } from '../config/load.ts';
 import type { CheckGroup, Diagnosis } from './checks.ts';
 import { error, ok, warn } from './checks.ts';
 import { countOf } from './output.ts';
-import { reasonOf } from '../client/errors.ts';
+import { causeOf } from '../client/errors.ts';
 
 const CONNECT_LIMIT_MS = 2_000;
 /** Of those that cannot be reached, so many are named. */
@@ -90,6 +90,6 @@ function refusalOf(host: string, port: number): Promise<string | undefined> {
     };
     socket.once('connect', () => end());
     socket.once('timeout', () => end(`no answer within ${CONNECT_LIMIT_MS / 1_000} s`));
-    socket.once('error', (failure) => end(reasonOf(failure)));
+    socket.once('error', (failure) => end(causeOf(failure)));
   });
 }

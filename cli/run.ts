@@ -6,7 +6,7 @@ import { EXIT, UsageError, exitCodeOf } from './exit-codes.ts';
 import { report, textOf } from './output.ts';
 import { programOf } from './program.ts';
 import { NotConfiguredError } from './session.ts';
-import { NotFoundError, NothingToDoError, OperationFailedError, reasonOf } from '../client/errors.ts';
+import { NotFoundError, NothingToDoError, OperationFailedError, causeOf } from '../client/errors.ts';
 
 /** Errors whose message says all there is to say, one line for each thing that is wrong. */
 const SELF_EXPLANATORY = [
@@ -23,7 +23,7 @@ function explain(error: unknown): string {
   if (process.argv.includes('--debug') && error instanceof Error) return error.stack ?? error.message;
   return SELF_EXPLANATORY.some((kind) => error instanceof kind)
     ? (error as Error).message
-    : `${textOf(reasonOf(error))} (--debug shows where)`;
+    : `${textOf(causeOf(error))} (--debug shows where)`;
 }
 
 /** Carries out what the command line asks for, and ends the process. */

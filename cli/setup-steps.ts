@@ -14,8 +14,8 @@ import {
   namespaceRetentionMs,
   scheduleIntervalMs,
 } from '../migrations/namespace.ts';
-import { OperationFailedError, reasonOf } from '../client/errors.ts';
-import { SCHEDULE_LIMIT_MS, bounded } from '../client/live.ts';
+import { OperationFailedError, causeOf } from '../client/errors.ts';
+import { SCHEDULE_LIMIT_MS, bounded } from '../client/temporal.ts';
 import { oncePossible } from '../client/wait-until.ts';
 
 /** How a new namespace is made when nothing else is asked for: time to look into what happened over a weekend. */
@@ -121,7 +121,7 @@ async function orExplain(call: () => Promise<void>, what: string, command: strin
   } catch (error) {
     if (!isRefused(error)) throw error;
     throw new OperationFailedError(
-      `${what} (${reasonOf(error)}). On Temporal Cloud, do it in the Web UI or with:\n  ${command}\nthen run setup again`,
+      `${what} (${causeOf(error)}). On Temporal Cloud, do it in the Web UI or with:\n  ${command}\nthen run setup again`,
       { cause: error },
     );
   }

@@ -9,9 +9,8 @@ import { needsOf } from './needs.ts';
 import { parseDuration } from './options.ts';
 import { countOf, printJson, printTable, report } from './output.ts';
 import type { Session } from './session.ts';
-import { openSession } from './session.ts';
-import { OperationFailedError, reasonOf } from '../client/errors.ts';
-import { bounded } from '../client/live.ts';
+import { allReached, check, openSession } from './session.ts';
+import { bounded } from '../client/temporal.ts';
 import type { SetupNeeds, SetupStep } from './setup-steps.ts';
 import { setUpNamespace, setUpSchedule, setUpSearchAttributes } from './setup-steps.ts';
 
@@ -103,19 +102,12 @@ async function carryOut(session: Session, options: SetupOptions): Promise<SetupS
 /** Unlike other commands, this one does not need the namespace to be there. */
 async function reachServers({ resources, reach }: Session, { database }: SetupOptions): Promise<void> {
   const { temporal } = resources;
-  const results = await Promise.allSettled([
-    bounded(temporal, () => temporal.workflowService.getSystemInfo({})).catch((error: unknown) => {
-      throw new OperationFailedError(`cannot reach Temporal (TEMPORAL_ADDRESS): ${reasonOf(error)}`, {
-        cause: error,
-      });
-    }),
+  await allReached([
+    check('Temporal', 'TEMPORAL_ADDRESS', () =>
+      bounded(temporal, () => temporal.workflowService.getSystemInfo({})),
+    ),
     ...(database ? [reach('postgres')] : []),
   ]);
-  const failures = results.filter((result) => result.status === 'rejected');
-  if (failures.length === 0) return;
-  throw new OperationFailedError(failures.map(({ reason }) => (reason as Error).message).join('\n'), {
-    cause: failures[0]!.reason,
-  });
 }
 
 const exists = ({ reach }: Session): Promise<boolean> =>

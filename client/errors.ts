@@ -16,11 +16,10 @@ export class OperationFailedError extends Error {
 }
 
 /** Why a library's error happened, in one line: the innermost cause says more than its wrapping. */
-export function reasonOf(error: unknown): string {
-  if (error instanceof AggregateError && error.errors.length > 0)
-    return error.errors.map(reasonOf).join('; ');
+export function causeOf(error: unknown): string {
+  if (error instanceof AggregateError && error.errors.length > 0) return error.errors.map(causeOf).join('; ');
   if (!(error instanceof Error)) return String(error);
-  if (error.cause !== undefined) return reasonOf(error.cause);
+  if (error.cause !== undefined) return causeOf(error.cause);
   // gRPC errors repeat their code before the details.
   const details = (error as { details?: unknown }).details;
   const text = typeof details === 'string' && details !== '' ? details : error.message || error.name;

@@ -45,3 +45,14 @@ export interface Page<T> {
 export function pageOf<Row, T>(rows: readonly Row[], limit: number, itemOf: (row: Row) => T): Page<T> {
   return { items: rows.slice(0, limit).map(itemOf), hasMore: rows.length > limit };
 }
+
+/** A row as a view: fields of columns that are null are absent. */
+export type WithoutNulls<Row> = {
+  [Name in keyof Row as null extends Row[Name] ? never : Name]: Row[Name];
+} & {
+  [Name in keyof Row as null extends Row[Name] ? Name : never]?: NonNullable<Row[Name]>;
+};
+
+export function withoutNulls<Row extends object>(row: Row): WithoutNulls<Row> {
+  return Object.fromEntries(Object.entries(row).filter(([, value]) => value !== null)) as WithoutNulls<Row>;
+}

@@ -5,7 +5,7 @@
  *   npm run pack:client               galaxy-notify-client-<version>.tgz here
  *   npm run pack:client -- <folder>   there
  *
- * What it exports is in `files` of client/tsconfig.pack.json; its dependencies are those that the result imports, in the
+ * What it exports is in `files` of client/tsconfig.pack.json, what it loads by path in `include`; its dependencies are those that the result imports, in the
  * versions of this project.
  */
 import { spawnSync } from 'node:child_process';

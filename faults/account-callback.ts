@@ -18,7 +18,7 @@ const LADDER = [...Array<string>(6).fill('1s'), ...Array<string>(20).fill('3s')]
 export async function openCallbacks(arena: Arena): Promise<Work> {
   const random = arena.random('account-callback');
   const portfolio = await startPortfolioService();
-  const { callbacks } = arena.session.operator;
+  const { callbacks } = arena.operator;
   const now = Date.now();
   /** Hours that are over before the run begins, so that all of their prices can come first. */
   const untilMs = now - (now % HOUR);

@@ -76,7 +76,7 @@ export async function openIntents(arena: Arena, arrivals: Arrivals): Promise<Wor
       // What Redis was away for too long for. An operator would do the same.
       for (;;) {
         const run = await arena.persist('a bulk replay', () =>
-          arena.session.operator.replays.bulk(
+          arena.operator.replays.bulk(
             {},
             { ratePerSecond: 200, requestedBy: 'faults', reason: 'the servers are back' },
           ),
@@ -127,7 +127,7 @@ export async function openIntents(arena: Arena, arrivals: Arrivals): Promise<Wor
       const { rows } = await arena.db.query<{ open: number }>(
         "SELECT count(*)::int AS open FROM notification.routes WHERE status IN ('pending', 'failed')",
       );
-      const running = await arena.session.resources.temporal.workflow.count(
+      const running = await arena.temporal.workflow.count(
         "ExecutionStatus = 'Running' AND WorkflowType IN ('notification', 'notificationRoute', 'notificationRoutes')",
       );
       if (rows[0]!.open + running.count === 0) return true;
@@ -291,7 +291,7 @@ async function verify(arena: Arena, consumer: Consumer, replayed: number): Promi
   for (const id of routes.keys()) if (!expected.has(id)) wrong.push(`route ${id} was not expected`);
 
   const published = [...routes.values()].filter((status) => status === 'published').length;
-  const { workflow } = arena.session.resources.temporal;
+  const { workflow } = arena.temporal;
   await arena
     .until('as many notifications in Temporal as were sent', async () => {
       const { count } = await workflow.count(

@@ -76,7 +76,7 @@ export async function openMobilePush(arena: Arena): Promise<Work> {
       // Jobs whose devices had too many failures, or that were in the hands of too many processes that died.
       for (;;) {
         const replayed = await arena.persist('replaying jobs', () =>
-          arena.session.operator.mobile.replayMany({}, { ratePerSecond: 50, requestedBy: 'faults' }),
+          arena.operator.mobile.replayMany({}, { ratePerSecond: 50, requestedBy: 'faults' }),
         );
         await allDone();
         if (replayed.length === 0) return;
@@ -94,7 +94,7 @@ export async function openMobilePush(arena: Arena): Promise<Work> {
       const { rows } = await arena.db.query<{ open: number }>(
         "SELECT count(*)::int AS open FROM notifications.notification_log WHERE status = 'pending'",
       );
-      const running = await arena.session.resources.temporal.workflow.count(
+      const running = await arena.temporal.workflow.count(
         "ExecutionStatus = 'Running' AND WorkflowType = 'mobilePush'",
       );
       const left = {

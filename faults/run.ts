@@ -3,13 +3,15 @@ import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import pg from 'pg';
-import type { Session } from '../cli/session.ts';
-import { openSession } from '../cli/session.ts';
+import type { Client } from '@temporalio/client';
+import { connectOperator } from '../client/connect.ts';
+import type { Operator } from '../client/operator.ts';
 import { LOOPBACK } from '../dev/servers/ports.ts';
 import { startTcpProxy } from '../dev/servers/tcp-proxy.ts';
 import { startUserService } from '../dev/stand-ins/intent/user-service.ts';
 import { migrate } from '../migrations/migrate.ts';
 import { loadConfig } from '../config/load.ts';
+import { operatorServers } from '../config/operator.ts';
 import { openCallbacks } from './account-callback.ts';
 import type { InjectedFault } from './injector.ts';
 import { injectFaults } from './injector.ts';
@@ -45,7 +47,8 @@ interface Connections {
   redis: Redis;
   openRedis(): Redis;
   db: pg.Pool;
-  session: Session;
+  operator: Operator;
+  temporal: Client;
   close(): Promise<void>;
 }
 
@@ -65,23 +68,22 @@ export function connectDirectly(servers: Servers, env: Record<string, string>): 
     options: '-c timezone=UTC',
   });
   db.on('error', () => undefined);
-  const session = openSession(
-    loadConfig({
-      ...env,
-      NOTIFICATION_REDIS_MASTER_ADDR: `${LOOPBACK}:${servers.redis.port}`,
-      NOTIFICATION_POSTGRES_PRIMARY_DSN: servers.dsnAt(servers.postgres.port),
-      TEMPORAL_ADDRESS: `${LOOPBACK}:${servers.temporal.port}`,
+  const { operator, resources, close } = connectOperator(
+    operatorServers(loadConfig(env), {
+      redis: { host: LOOPBACK, port: servers.redis.port },
+      postgresDsn: servers.dsnAt(servers.postgres.port),
+      temporalAddress: `${LOOPBACK}:${servers.temporal.port}`,
     }),
   );
-  session.resources.db.on('error', () => undefined);
   return {
     redis: openRedis(),
     openRedis,
     db,
-    session,
+    operator,
+    temporal: resources.temporal,
     async close() {
       for (const redis of opened) redis.disconnect();
-      await Promise.allSettled([db.end(), session.close()]);
+      await Promise.allSettled([db.end(), close()]);
     },
   };
 }

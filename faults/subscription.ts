@@ -22,7 +22,7 @@ export async function openSubscriptions(arena: Arena): Promise<Work> {
   const random = arena.random('subscription');
   const routers = await startRouters({ port: 0, storeDir: path.join(arena.dataDir, 'routers') });
   const servers = routers.notificationRouters.map(({ host, port, keyHash }) => `${host}:${port}#${keyHash}`);
-  const { subscriptions, tokens } = arena.session.operator;
+  const { subscriptions, tokens } = arena.operator;
   const device = { provider: 'AT' as const, token: randomBytes(16).toString('hex') };
 
   return {

@@ -12,7 +12,7 @@ export async function openSymbols(arena: Arena): Promise<Work> {
   const standIn = await startSymbolTargets({ storeDir: path.join(arena.dataDir, 'symbol-targets') });
   const targetsFile = path.join(arena.dataDir, 'symbol-targets.json');
   writeFileSync(targetsFile, JSON.stringify(standIn.targets));
-  const { symbols } = arena.session.operator;
+  const { symbols } = arena.operator;
   let changes = 0;
 
   return {

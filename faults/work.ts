@@ -1,7 +1,8 @@
 /** What a kind of work is to the suite: something to put in, to wait for, and to hold against what came out. */
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
-import type { Session } from '../cli/session.ts';
+import type { Client } from '@temporalio/client';
+import type { Operator } from '../client/operator.ts';
 import type { InjectedFault } from './injector.ts';
 import type { Random } from './random.ts';
 
@@ -15,7 +16,8 @@ export interface Arena {
   /** For reads that block. */
   openRedis(): Redis;
   db: Pool;
-  session: Session;
+  operator: Operator;
+  temporal: Client;
   dataDir: string;
   userServiceFails: (times: number) => void;
   setUser: (id: string, email: string) => void;

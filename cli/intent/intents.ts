@@ -28,7 +28,7 @@ import type { NotificationIntent } from '../../client/notificationintent.ts';
 import { InvalidIntentError, constructorOf, publishIntent } from '../../client/notificationintent.ts';
 import { waitForSettlement } from '../../client/intent/settlement.ts';
 import { sampleIntentOf } from '../../client/intent/sample-intents.ts';
-import { workflowLink } from '../../client/web-ui-links.ts';
+import { linkField } from '../../client/resources.ts';
 
 /** Intents appended at a time. */
 const PUBLISHED_AT_ONCE = 100;
@@ -132,10 +132,10 @@ async function publish(
     }
   }
 
-  const { uiUrl } = resources;
-  const linkOf = (id: string) =>
-    uiUrl === undefined ? {} : { link: workflowLink({ ...resources, uiUrl }, notificationWorkflowId(id)) };
-  const published = ids.map((notificationId) => ({ notificationId, ...linkOf(notificationId) }));
+  const published = ids.map((notificationId) => ({
+    notificationId,
+    ...linkField(resources, notificationWorkflowId(notificationId)),
+  }));
   if (!options.wait) {
     if (options.json) printJson({ published });
     else for (const { notificationId } of published) printLine(notificationId);

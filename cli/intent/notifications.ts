@@ -17,7 +17,7 @@ import { startProgress } from '../progress.ts';
 import { withSession } from '../session.ts';
 import { printNotification } from './notification-view.ts';
 import type { NotificationFilter } from '../../client/intent/notifications.ts';
-import { NOTIFICATION_STATUSES } from '../../client/intent/notifications.ts';
+import { NOTIFICATION_STATUSES } from '../../client/intent/notification-rows.ts';
 
 export function addNotificationCommands(program: Command): void {
   const notifications = program

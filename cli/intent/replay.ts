@@ -17,10 +17,9 @@ import { countOf, printJson, printLine, printTable, report } from '../output.ts'
 import { startProgress, untilInterrupted } from '../progress.ts';
 import { withSession } from '../session.ts';
 import type { DeadLetterFilter } from '../../client/intent/dead-letters.ts';
-import { NotFoundError, reasonOf } from '../../client/errors.ts';
-import type { BulkReplay, ReplayGroup } from '../../client/intent/replay.ts';
-import { DEFAULT_REPLAY_RATE, MAX_REPLAY_RATE } from '../../client/intent/replay.ts';
-import type { ReplayOutcome } from '../../client/intent/replay-outcome.ts';
+import { NotFoundError, causeOf } from '../../client/errors.ts';
+import type { BulkReplay, ReplayGroup, ReplayOutcome } from '../../client/intent/replay.ts';
+import { DEFAULT_REPLAY_RATE, MAX_REPLAY_RATE } from '../../client/bulk-replay.ts';
 import type { Operator } from '../../client/operator.ts';
 
 type Options = GlobalOptions &
@@ -166,7 +165,7 @@ async function runBulk(
       );
       if (outcome) printLine(outcomeLine(outcome));
     }
-    if (failure) report(`stopped by: ${reasonOf(failure)}`);
+    if (failure) report(`stopped by: ${causeOf(failure)}`);
     if (failure || wasStopped) {
       report(`${replayed.length} of ${total} done; the same command goes on with the rest`);
       return failure ? EXIT.failed : EXIT.interrupted;

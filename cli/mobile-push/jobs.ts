@@ -23,7 +23,7 @@ import { withSession } from '../session.ts';
 import { NotFoundError } from '../../client/errors.ts';
 import type { MobileJobFilter } from '../../client/mobile-push/jobs.ts';
 import { MOBILE_STATUSES, REPLAYABLE } from '../../client/mobile-push/jobs.ts';
-import { DEFAULT_REPLAY_RATE, MAX_REPLAY_RATE } from '../../client/intent/replay.ts';
+import { DEFAULT_REPLAY_RATE, MAX_REPLAY_RATE } from '../../client/bulk-replay.ts';
 import { waitUntil } from '../../client/wait-until.ts';
 
 export function addMobileCommands(program: Command): void {

@@ -1,5 +1,4 @@
 /** Account callbacks: how far each shard has come, what failed, and what was given up (workflows/account-callback/workflow.ts). */
-import { WorkflowNotFoundError, WorkflowUpdateRPCTimeoutOrCancelledError } from '@temporalio/client';
 import type { CallbackKind } from '../../api/account-callback/callback.ts';
 import type { CallbackState } from '../../workflows/account-callback/contract.ts';
 import {
@@ -7,18 +6,16 @@ import {
   RUN_NOW_UPDATE,
   accountCallbackWorkflowId,
 } from '../../workflows/account-callback/contract.ts';
-import { NotFoundError, OperationFailedError } from '../errors.ts';
-import { bounded } from '../live.ts';
-import { makeUpdate } from '../updates.ts';
-import type { OperatorResources } from '../operator.ts';
-import { clockOf } from '../replay-pace.ts';
+import { NotFoundError } from '../errors.ts';
+import { ANSWER_LIMIT_MS, ask, query } from '../temporal.ts';
+import type { OperatorResources } from '../resources.ts';
+import { clockOf } from '../bulk-replay.ts';
 import type { Candidate, Conditions, Page } from '../lists.ts';
-import { DEFAULT_LIMIT, conditions, pageOf } from '../lists.ts';
-import { linkField } from '../web-ui-links.ts';
+import { DEFAULT_LIMIT, conditions, pageOf, withoutNulls } from '../lists.ts';
+import { linkField } from '../resources.ts';
 
 /** An alarm computes and delivers; while targets hang it does not wait for them. */
 const RUN_LIMIT_MS = 60_000;
-const QUERY_LIMIT_MS = 3_000;
 /** Dead letters that one statement opens again. */
 const REPLAY_BATCH = 500;
 
@@ -83,19 +80,9 @@ export function callbackOperations(resources: OperatorResources) {
       const { rows } = await db.query<StatusRow>(LIST_SHARDS);
       return Promise.all(
         rows.map(async (row) => {
-          const live = await stateOf(row.shard).catch(() => undefined);
-          return {
-            shard: row.shard,
-            users: row.users,
-            ...(row.caught_up_to_ms === null ? {} : { caughtUpTo: new Date(row.caught_up_to_ms) }),
-            ...(row.daily_date === null ? {} : { dailyDate: row.daily_date }),
-            pending: row.pending,
-            failed: row.failed,
-            ...(row.next_retry_at === null ? {} : { nextRetryAt: row.next_retry_at }),
-            deadLetters: row.dead_letters,
-            ...(live ? { live } : {}),
-            ...linkField(resources, accountCallbackWorkflowId(row.shard)),
-          };
+          const workflowId = accountCallbackWorkflowId(row.shard);
+          const live = await query<CallbackState>(temporal, workflowId, CALLBACK_STATUS_QUERY);
+          return { ...withoutNulls(row), ...(live ? { live } : {}), ...linkField(resources, workflowId) };
         }),
       );
     },
@@ -162,57 +149,31 @@ export function callbackOperations(resources: OperatorResources) {
   ): Promise<Page<FailedCallbackView>> {
     const given = conditions(matching(filter, time));
     const { rows } = await db.query<FailedRow>(statement(given), [...given.values, limit + 1]);
-    return pageOf(rows, limit, viewOf);
+    return pageOf(rows, limit, ({ shard, ...row }) => ({
+      ...withoutNulls(row),
+      ...linkField(resources, accountCallbackWorkflowId(shard)),
+    }));
   }
 
-  function viewOf(row: FailedRow): FailedCallbackView {
-    return {
-      kind: row.kind,
-      userId: row.user_id,
-      periodStart: new Date(row.period_start_ms),
-      attempts: row.attempts,
-      lastError: row.last_error,
-      failedAt: row.failed_at,
-      ...(row.next_attempt_at === null ? {} : { nextAttemptAt: row.next_attempt_at }),
-      ...(row.replayed_at === null ? {} : { replayedAt: row.replayed_at }),
-      ...linkField(resources, accountCallbackWorkflowId(row.shard)),
-    };
-  }
-
-  async function run(shard: number): Promise<CallbackState> {
-    const workflowId = accountCallbackWorkflowId(shard);
-    try {
-      return await makeUpdate(
-        temporal,
-        () => temporal.workflow.getHandle(workflowId).executeUpdate<CallbackState, []>(RUN_NOW_UPDATE),
-        RUN_LIMIT_MS,
-      );
-    } catch (error) {
-      if (error instanceof WorkflowUpdateRPCTimeoutOrCancelledError) {
-        throw new OperationFailedError(
-          `${workflowId} has not ended its alarm within ${RUN_LIMIT_MS / 1_000} s; is a process with the role account-callback running?`,
-          { cause: error },
-        );
-      }
-      if (!(error instanceof WorkflowNotFoundError)) throw error;
-      throw new OperationFailedError(
-        `${workflowId} is not running; a service with the role account-callback starts it`,
-        { cause: error },
-      );
-    }
+  function run(shard: number): Promise<CallbackState> {
+    return ask(temporal, { ...asked(shard), limitMs: RUN_LIMIT_MS }, (handle) =>
+      handle.executeUpdate<CallbackState, []>(RUN_NOW_UPDATE),
+    );
   }
 
   /** Without waiting for what comes of it. */
   async function wake(shard: number): Promise<void> {
-    const handle = temporal.workflow.getHandle(accountCallbackWorkflowId(shard));
-    await makeUpdate(temporal, () => handle.startUpdate(RUN_NOW_UPDATE, { waitForStage: 'ACCEPTED' }));
-  }
-
-  function stateOf(shard: number): Promise<CallbackState> {
-    const handle = temporal.workflow.getHandle(accountCallbackWorkflowId(shard));
-    return bounded(temporal, () => handle.query<CallbackState>(CALLBACK_STATUS_QUERY), QUERY_LIMIT_MS);
+    await ask(temporal, { ...asked(shard), limitMs: ANSWER_LIMIT_MS }, (handle) =>
+      handle.startUpdate(RUN_NOW_UPDATE, { waitForStage: 'ACCEPTED' }),
+    );
   }
 }
+
+const asked = (shard: number) => ({
+  workflowId: accountCallbackWorkflowId(shard),
+  ifSilent: 'its alarm may still be under way; is a process with the role account-callback running?',
+  ifNotRunning: 'a service with the role account-callback starts it',
+});
 
 const matching = ({ kind, userId, since, until }: CallbackFilter, time: string): Candidate[] => [
   ['kind = ?', kind],
@@ -229,31 +190,31 @@ const replayable = (filter: CallbackFilter): Candidate[] => [
 interface StatusRow {
   shard: number;
   users: number;
-  caught_up_to_ms: number | null;
-  daily_date: string | null;
+  caughtUpTo: Date | null;
+  dailyDate: string | null;
   pending: number;
   failed: number;
-  next_retry_at: Date | null;
-  dead_letters: number;
+  nextRetryAt: Date | null;
+  deadLetters: number;
 }
 
 const LIST_SHARDS = `
-  SELECT shard.number AS shard, users.count AS users, users.caught_up_to_ms, users.daily_date,
+  SELECT shard.number AS shard, users.count AS users, users."caughtUpTo", users."dailyDate",
          (SELECT count(*)::int FROM notification.callback_snapshots
            WHERE shard = shard.number AND status = 'pending') AS pending,
-         failed.count AS failed, failed.next_retry_at,
+         failed.count AS failed, failed."nextRetryAt",
          (SELECT count(*)::int FROM notification.callback_dead_letters
-           WHERE replayed_at IS NULL AND notification.callback_shard(user_id) = shard.number) AS dead_letters
+           WHERE replayed_at IS NULL AND notification.callback_shard(user_id) = shard.number) AS "deadLetters"
     FROM notification.callback_settings
    CROSS JOIN LATERAL generate_series(0, shards - 1) AS shard (number)
    CROSS JOIN LATERAL (
-     SELECT count(*)::int AS count, min(caught_up_to_ms)::float8 AS caught_up_to_ms,
-            to_char(min(daily_date), 'YYYY-MM-DD') AS daily_date
+     SELECT count(*)::int AS count, to_timestamp(min(caught_up_to_ms) / 1000.0) AS "caughtUpTo",
+            to_char(min(daily_date), 'YYYY-MM-DD') AS "dailyDate"
        FROM notification.callback_trackings
       WHERE shard = shard.number
    ) AS users
    CROSS JOIN LATERAL (
-     SELECT count(*)::int AS count, min(next_attempt_at) AS next_retry_at
+     SELECT count(*)::int AS count, min(next_attempt_at) AS "nextRetryAt"
        FROM notification.failed_callbacks
       WHERE shard = shard.number
    ) AS failed
@@ -261,27 +222,28 @@ const LIST_SHARDS = `
 
 interface FailedRow {
   kind: CallbackKind;
-  user_id: string;
+  userId: string;
   shard: number;
-  period_start_ms: number;
+  periodStart: Date;
   attempts: number;
-  last_error: string;
-  failed_at: Date;
-  next_attempt_at: Date | null;
-  replayed_at: Date | null;
+  lastError: string;
+  failedAt: Date;
+  nextAttemptAt: Date | null;
+  replayedAt: Date | null;
 }
 
 const LIST_FAILED = ({ where, next }: Conditions) => `
-  SELECT kind, user_id, shard, period_start_ms::float8 AS period_start_ms, attempts, last_error, failed_at,
-         next_attempt_at, NULL AS replayed_at
+  SELECT kind, user_id AS "userId", shard, to_timestamp(period_start_ms / 1000.0) AS "periodStart", attempts,
+         last_error AS "lastError", failed_at AS "failedAt", next_attempt_at AS "nextAttemptAt", NULL AS "replayedAt"
     FROM notification.failed_callbacks
    ${where}
    ORDER BY failed_at DESC, kind, user_id, period_start_ms
    LIMIT ${next}`;
 
 const LIST_DEAD_LETTERS = ({ where, next }: Conditions) => `
-  SELECT kind, user_id, notification.callback_shard(user_id) AS shard, period_start_ms::float8 AS period_start_ms,
-         attempts, last_error, dropped_at AS failed_at, NULL AS next_attempt_at, replayed_at
+  SELECT kind, user_id AS "userId", notification.callback_shard(user_id) AS shard,
+         to_timestamp(period_start_ms / 1000.0) AS "periodStart", attempts, last_error AS "lastError",
+         dropped_at AS "failedAt", NULL AS "nextAttemptAt", replayed_at AS "replayedAt"
     FROM notification.callback_dead_letters
    ${where}
    ORDER BY dropped_at DESC, kind, user_id, period_start_ms

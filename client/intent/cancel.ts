@@ -1,9 +1,10 @@
 /** Cancelling a notification: routes that are not published yet become `skipped`, published ones stay as they are. */
 import { WorkflowNotFoundError } from '@temporalio/client';
-import type { OperatorResources } from '../operator.ts';
+import type { OperatorResources } from '../resources.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { NotFoundError, NothingToDoError } from '../errors.ts';
-import { bounded, liveStateOf, statusOf } from '../live.ts';
+import { liveStateOf, statusOf } from '../live.ts';
+import { bounded } from '../temporal.ts';
 import type { Settlement } from './settlement.ts';
 import { waitForSettlement } from './settlement.ts';
 import type { WaitOptions } from '../wait-until.ts';

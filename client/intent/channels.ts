@@ -1,6 +1,5 @@
 /** Pausing and resuming a channel, through its workflow (workflows/intent/channel-contract.ts). */
-import { WorkflowNotFoundError, WorkflowUpdateRPCTimeoutOrCancelledError } from '@temporalio/client';
-import type { OperatorResources } from '../operator.ts';
+import type { OperatorResources } from '../resources.ts';
 import type {
   ChannelName,
   ChannelState,
@@ -14,14 +13,11 @@ import {
   STATE_QUERY,
   channelWorkflowId,
 } from '../../workflows/intent/channel-contract.ts';
-import { OperationFailedError } from '../errors.ts';
-import { bounded } from '../live.ts';
-import { makeUpdate } from '../updates.ts';
-import { linkField } from '../web-ui-links.ts';
+import { ask, query } from '../temporal.ts';
+import { linkField } from '../resources.ts';
 
 /** An update waits for attempts that are under way; those take seconds at most. */
 const UPDATE_LIMIT_MS = 30_000;
-const QUERY_LIMIT_MS = 3_000;
 
 export interface ChannelView {
   channel: ChannelName;
@@ -47,7 +43,9 @@ export function channelOperations(resources: OperatorResources) {
     async list(): Promise<ChannelView[]> {
       const { rows } = await db.query<ChannelRow>(LIST_CHANNELS, [CHANNEL_NAMES]);
       return Promise.all(
-        rows.map(async (row) => viewOf(row, await stateOf(row.channel).catch(() => undefined))),
+        rows.map(async (row) =>
+          viewOf(row, await query<ChannelState>(temporal, channelWorkflowId(row.channel), STATE_QUERY)),
+        ),
       );
     },
 
@@ -57,54 +55,38 @@ export function channelOperations(resources: OperatorResources) {
      * @returns its state once no new publication begins any more.
      * @throws OperationFailedError when the channel's workflow does not take it within 30 s.
      */
-    pause: (channel: ChannelName, request: PauseRequest = {}) => update(channel, PAUSE_UPDATE, request),
+    pause: (channel: ChannelName, request: PauseRequest = {}) => change(channel, PAUSE_UPDATE, request),
 
     /** Resumes a channel: waiting routes are let go at `ratePerSecond`. Returns and throws as `pause`. */
-    resume: (channel: ChannelName, request: ResumeRequest = {}) => update(channel, RESUME_UPDATE, request),
+    resume: (channel: ChannelName, request: ResumeRequest = {}) => change(channel, RESUME_UPDATE, request),
   };
 
-  async function update(
+  function change(
     channel: ChannelName,
-    name: string,
+    update: string,
     request: PauseRequest | ResumeRequest,
   ): Promise<ChannelState> {
-    try {
-      return await makeUpdate(
-        temporal,
-        () =>
-          temporal.workflow
-            .getHandle(channelWorkflowId(channel))
-            .executeUpdate<ChannelState, [PauseRequest | ResumeRequest]>(name, { args: [request] }),
-        UPDATE_LIMIT_MS,
-      );
-    } catch (error) {
-      if (error instanceof WorkflowUpdateRPCTimeoutOrCancelledError) {
-        throw new OperationFailedError(
-          `no worker answered for ${channelWorkflowId(channel)} within ${UPDATE_LIMIT_MS / 1_000} s; the change may still be made once one runs, see channels list`,
-          { cause: error },
-        );
-      }
-      if (!(error instanceof WorkflowNotFoundError)) throw error;
-      throw new OperationFailedError(
-        `${channelWorkflowId(channel)} is not running; the service starts it when it starts`,
-        { cause: error },
-      );
-    }
-  }
-
-  function stateOf(channel: ChannelName): Promise<ChannelState> {
-    const handle = temporal.workflow.getHandle(channelWorkflowId(channel));
-    return bounded(temporal, () => handle.query<ChannelState>(STATE_QUERY), QUERY_LIMIT_MS);
+    return ask(
+      temporal,
+      {
+        workflowId: channelWorkflowId(channel),
+        limitMs: UPDATE_LIMIT_MS,
+        ifSilent: 'the change may still be made once one runs, see channels list',
+        ifNotRunning: 'the service starts it when it starts',
+      },
+      (handle) =>
+        handle.executeUpdate<ChannelState, [PauseRequest | ResumeRequest]>(update, { args: [request] }),
+    );
   }
 
   function viewOf(row: ChannelRow, state: ChannelState | undefined): ChannelView {
-    const { channel, open_routes: openRoutes } = row;
-    const sinceMs = state?.sinceMs ?? row.changed_at?.getTime() ?? 0;
+    const { channel, openRoutes } = row;
+    const sinceMs = state?.sinceMs ?? row.changedAt?.getTime() ?? 0;
     const reason = state ? state.reason : (row.reason ?? undefined);
-    const changedBy = state ? state.requestedBy : (row.changed_by ?? undefined);
+    const changedBy = state ? state.requestedBy : (row.changedBy ?? undefined);
     return {
       channel,
-      status: state?.status ?? (row.is_paused ? 'paused' : 'open'),
+      status: state?.status ?? (row.isPaused ? 'paused' : 'open'),
       ...(reason === undefined ? {} : { reason }),
       ...(changedBy === undefined ? {} : { changedBy }),
       ...(sinceMs === 0 ? {} : { since: new Date(sinceMs) }),
@@ -118,18 +100,18 @@ export function channelOperations(resources: OperatorResources) {
 
 interface ChannelRow {
   channel: ChannelName;
-  is_paused: boolean | null;
+  isPaused: boolean | null;
   reason: string | null;
-  changed_by: string | null;
-  changed_at: Date | null;
-  open_routes: number;
+  changedBy: string | null;
+  changedAt: Date | null;
+  openRoutes: number;
 }
 
 const LIST_CHANNELS = `
-  SELECT channel, is_paused, reason, changed_by, changed_at,
+  SELECT channel, is_paused AS "isPaused", reason, changed_by AS "changedBy", changed_at AS "changedAt",
          (SELECT count(*)::int
             FROM notification.routes
-           WHERE routes.channel = name.channel AND next_attempt_at IS NOT NULL) AS open_routes
+           WHERE routes.channel = name.channel AND next_attempt_at IS NOT NULL) AS "openRoutes"
     FROM unnest($1::text[]) WITH ORDINALITY AS name (channel, position)
     LEFT JOIN notification.channels USING (channel)
    ORDER BY position`;

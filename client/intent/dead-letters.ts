@@ -5,11 +5,11 @@
 import type { Channel } from '../../api/intent/catalog.ts';
 import { routeRefOf } from '../../api/ids.ts';
 import { routeWorkflowId } from '../../workflows/intent/contract.ts';
-import type { OperatorResources } from '../operator.ts';
+import type { OperatorResources } from '../resources.ts';
 import { NotFoundError } from '../errors.ts';
 import type { Candidate, Conditions, Page } from '../lists.ts';
 import { DEFAULT_LIMIT, conditions, pageOf } from '../lists.ts';
-import { linkField } from '../web-ui-links.ts';
+import { linkField } from '../resources.ts';
 
 /** Which dead letters; all given filters must hold. */
 export interface DeadLetterFilter {
@@ -52,11 +52,8 @@ export interface DeadLetter {
 export function deadLetterOperations(resources: Pick<OperatorResources, 'db' | 'uiUrl' | 'namespace'>) {
   const { db } = resources;
   const deadLetterOf = (row: DeadLetterRow): DeadLetter => {
-    const letter = withoutLink(row);
-    return {
-      ...letter,
-      ...linkField(resources, routeWorkflowId(letter.notificationId, letter.routeRef)),
-    };
+    const routeRef = routeRefOf(row.routeId);
+    return { ...row, routeRef, ...linkField(resources, routeWorkflowId(row.notificationId, routeRef)) };
   };
 
   return {
@@ -121,48 +118,18 @@ const everDead = (filter: DeadLetterFilter): Candidate[] => [
   ['dead.created_at <= ?', filter.until],
 ];
 
-interface DeadLetterRow {
-  notification_id: string;
-  route_id: string;
-  notification_type: string;
-  producer: string;
-  channel: Channel;
-  failure: string | null;
-  message: string | null;
-  attempts: number;
-  max_attempts: number;
-  died_at: Date;
-  recovery_hint: string | null;
-  status: string;
-  replays: number;
-}
+type DeadLetterRow = Omit<DeadLetter, 'routeRef' | 'link'>;
 
-const withoutLink = (row: DeadLetterRow): DeadLetter => ({
-  notificationId: row.notification_id,
-  routeId: row.route_id,
-  routeRef: routeRefOf(row.route_id),
-  type: row.notification_type,
-  producer: row.producer,
-  channel: row.channel,
-  failure: row.failure ?? 'unknown',
-  message: row.message ?? '',
-  attempts: row.attempts,
-  maxAttempts: row.max_attempts,
-  diedAt: row.died_at,
-  recoveryHint: row.recovery_hint ?? '',
-  status: row.status,
-  replays: row.replays,
-});
-
-const REPLAYS = `
+const ROUTE = `route.notification_id AS "notificationId", route.route_id AS "routeId", notification_type AS type, producer,
+         route.channel, route.status, coalesce(recovery_hint, '') AS "recoveryHint",
          (SELECT count(*)::int
             FROM notification.replays
            WHERE replays.notification_id = route.notification_id AND replays.route_id = route.route_id) AS replays`;
 
 const LIST_STILL_DEAD = ({ where, next }: Conditions) => `
-  SELECT route.notification_id, route.route_id, notification_type, producer, route.channel,
-         last_error_classification AS failure, last_error_message AS message, attempt_count AS attempts,
-         route.max_attempts, dead_lettered_at AS died_at, recovery_hint, route.status, ${REPLAYS}
+  SELECT ${ROUTE}, coalesce(last_error_classification, 'unknown') AS failure,
+         coalesce(last_error_message, '') AS message, attempt_count AS attempts,
+         route.max_attempts AS "maxAttempts", dead_lettered_at AS "diedAt"
     FROM notification.routes AS route
     JOIN notification.records USING (notification_id)
     LEFT JOIN notification.dead_letters AS dead USING (notification_id, route_id)
@@ -171,9 +138,9 @@ const LIST_STILL_DEAD = ({ where, next }: Conditions) => `
    LIMIT ${next}`;
 
 const LIST_EVER_DEAD = ({ where, next }: Conditions) => `
-  SELECT route.notification_id, route.route_id, notification_type, producer, route.channel,
-         failure_classification AS failure, failure_message AS message, final_attempt_count AS attempts,
-         dead.max_attempts, dead.created_at AS died_at, recovery_hint, route.status, ${REPLAYS}
+  SELECT ${ROUTE}, coalesce(failure_classification, 'unknown') AS failure,
+         coalesce(failure_message, '') AS message, final_attempt_count AS attempts,
+         dead.max_attempts AS "maxAttempts", dead.created_at AS "diedAt"
     FROM notification.dead_letters AS dead
     JOIN notification.routes AS route USING (notification_id, route_id)
     JOIN notification.records USING (notification_id)

@@ -1,10 +1,10 @@
 /** Stream entries that could not become a notification. */
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
-import type { OperatorResources } from '../operator.ts';
+import type { OperatorResources } from '../resources.ts';
 import { NotFoundError } from '../errors.ts';
 import type { Conditions, Page } from '../lists.ts';
-import { DEFAULT_LIMIT, conditions, pageOf } from '../lists.ts';
-import { linkField } from '../web-ui-links.ts';
+import { DEFAULT_LIMIT, conditions, pageOf, withoutNulls } from '../lists.ts';
+import { linkField } from '../resources.ts';
 
 export interface MalformedFilter {
   code?: string;
@@ -69,39 +69,33 @@ export async function findMalformed(
   resources: Resources,
   entryId: string,
 ): Promise<MalformedEntry | undefined> {
-  const { rows } = await resources.db.query<MalformedRow & { raw_fields: Record<string, string> }>(
+  const { rows } = await resources.db.query<MalformedRow & Pick<MalformedEntry, 'rawFields'>>(
     SHOW_MALFORMED,
     [entryId],
   );
   const [row] = rows;
-  return row && { ...summaryOf(resources, row), rawFields: row.raw_fields };
+  return row && { ...summaryOf(resources, row), rawFields: row.rawFields };
 }
 
 interface MalformedRow {
-  stream_entry_id: string;
-  failure_code: string;
-  failure_message: string;
-  notification_type: string | null;
+  entryId: string;
+  code: string;
+  message: string;
+  type: string | null;
   producer: string | null;
-  idempotency_key: string | null;
-  recorded_at: Date;
+  idempotencyKey: string | null;
+  recordedAt: Date;
 }
 
 const summaryOf = (resources: Resources, row: MalformedRow): MalformedSummary => ({
-  entryId: row.stream_entry_id,
-  code: row.failure_code,
-  message: row.failure_message,
-  ...(row.notification_type === null ? {} : { type: row.notification_type }),
-  ...(row.producer === null ? {} : { producer: row.producer }),
-  ...(row.idempotency_key === null ? {} : { idempotencyKey: row.idempotency_key }),
-  recordedAt: row.recorded_at,
-  ...(REFUSED_BY_WORKFLOW.includes(row.failure_code)
-    ? linkField(resources, notificationWorkflowId(row.stream_entry_id))
+  ...withoutNulls(row),
+  ...(REFUSED_BY_WORKFLOW.includes(row.code)
+    ? linkField(resources, notificationWorkflowId(row.entryId))
     : {}),
 });
 
-const COLUMNS =
-  'stream_entry_id, failure_code, failure_message, notification_type, producer, idempotency_key, recorded_at';
+const COLUMNS = `stream_entry_id AS "entryId", failure_code AS code, failure_message AS message, notification_type AS type,
+         producer, idempotency_key AS "idempotencyKey", recorded_at AS "recordedAt"`;
 
 const LIST_MALFORMED = ({ where, next }: Conditions) => `
   SELECT ${COLUMNS}
@@ -111,6 +105,6 @@ const LIST_MALFORMED = ({ where, next }: Conditions) => `
    LIMIT ${next}`;
 
 const SHOW_MALFORMED = `
-  SELECT ${COLUMNS}, raw_fields
+  SELECT ${COLUMNS}, raw_fields AS "rawFields"
     FROM notification.malformed_intents
    WHERE stream_entry_id = $1`;

@@ -1,6 +1,10 @@
 /** The statements by which operators read notifications; columns are named as the result is. */
-import type { NotificationStatus } from './notifications.ts';
+import type { Channel } from '../../api/intent/catalog.ts';
 import type { Candidate, Conditions } from '../lists.ts';
+
+/** `open`: a route will still be tried. `settled`: none will. `dead_letter`: at least one is dead. */
+export const NOTIFICATION_STATUSES = ['open', 'settled', 'dead_letter'] as const;
+export type NotificationStatus = (typeof NOTIFICATION_STATUSES)[number];
 
 export interface NotificationSummary {
   notificationId: string;
@@ -32,7 +36,31 @@ export interface NotificationRecord {
   idempotencyExpiresAt: Date;
 }
 
-/** Each begins at an index of its own: open and dead routes are few among many records. */
+export interface RouteRow {
+  /** May hold an e-mail address: for the operator's eyes, not for logs. */
+  routeId: string;
+  channel: Channel;
+  status: string;
+  attempts: number;
+  maxAttempts: number;
+  nextAttemptAt: Date | null;
+  /** When it was published, skipped or dead-lettered. */
+  settledAt: Date | null;
+  lastClassification: string | null;
+  lastMessage: string | null;
+  lastErrorAt: Date | null;
+}
+
+export interface ReplayRow {
+  routeId: string;
+  /** 1 for the first replay of the route. */
+  generation: number;
+  requestedBy: string;
+  reason: string | null;
+  createdAt: Date;
+}
+
+/** Each begins at another index: open and dead routes are few among many records. */
 export const STATUS_CONDITIONS: Record<NotificationStatus, Candidate> = {
   open: [
     'notification_id IN (SELECT notification_id FROM notification.routes WHERE next_attempt_at IS NOT NULL)',
@@ -77,9 +105,11 @@ export const SHOW_RECORD = `
    WHERE notification_id = $1`;
 
 export const SHOW_ROUTES = `
-  SELECT route_id, channel, status, attempt_count, max_attempts, next_attempt_at,
-         coalesce(published_at, skipped_at, dead_lettered_at) AS settled_at,
-         last_error_classification, last_error_message, last_error_at
+  SELECT route_id AS "routeId", channel, status, attempt_count AS attempts, max_attempts AS "maxAttempts",
+         next_attempt_at AS "nextAttemptAt",
+         coalesce(published_at, skipped_at, dead_lettered_at) AS "settledAt",
+         last_error_classification AS "lastClassification", last_error_message AS "lastMessage",
+         last_error_at AS "lastErrorAt"
     FROM notification.routes
    WHERE notification_id = $1
    ORDER BY array_position(ARRAY['dead_letter', 'failed', 'pending', 'published', 'skipped'], status), route_id

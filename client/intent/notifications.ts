@@ -1,17 +1,23 @@
 /** Notifications as operators look for them and at them: the record, its routes, and what Temporal says right now. */
-import type { OperatorResources } from '../operator.ts';
-import type { Channel } from '../../api/intent/catalog.ts';
+import type { OperatorResources } from '../resources.ts';
+import { linkField } from '../resources.ts';
 import { routeRefOf } from '../../api/ids.ts';
 import { compareEntryIds, loadOffset } from '../../api/intent/stream.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
-import { NotFoundError, reasonOf } from '../errors.ts';
+import { NotFoundError, causeOf } from '../errors.ts';
 import type { LiveState } from '../live.ts';
 import { liveStateOf } from '../live.ts';
 import type { MalformedEntry } from './malformed.ts';
 import { findMalformed } from './malformed.ts';
 import type { DeadLetter } from './dead-letters.ts';
 import { deadLetterOperations } from './dead-letters.ts';
-import type { NotificationRecord, NotificationSummary } from './notification-rows.ts';
+import type {
+  NotificationRecord,
+  NotificationStatus,
+  NotificationSummary,
+  ReplayRow,
+  RouteRow,
+} from './notification-rows.ts';
 import {
   LIST_NOTIFICATIONS,
   SHOW_RECORD,
@@ -19,13 +25,8 @@ import {
   SHOW_ROUTES,
   STATUS_CONDITIONS,
 } from './notification-rows.ts';
-import type { Page } from '../lists.ts';
-import { DEFAULT_LIMIT, conditions, pageOf } from '../lists.ts';
-import { workflowLink } from '../web-ui-links.ts';
-
-/** `open`: a route will still be tried. `settled`: none will. `dead_letter`: at least one is dead. */
-export const NOTIFICATION_STATUSES = ['open', 'settled', 'dead_letter'] as const;
-export type NotificationStatus = (typeof NOTIFICATION_STATUSES)[number];
+import type { Page, WithoutNulls } from '../lists.ts';
+import { DEFAULT_LIMIT, conditions, pageOf, withoutNulls } from '../lists.ts';
 
 export interface NotificationFilter {
   type?: string;
@@ -38,31 +39,17 @@ export interface NotificationFilter {
   limit?: number;
 }
 
-export interface RouteView {
-  /** May hold an e-mail address: for the operator's eyes, not for logs. */
-  routeId: string;
+export interface RouteView extends WithoutNulls<
+  Omit<RouteRow, 'lastClassification' | 'lastMessage' | 'lastErrorAt'>
+> {
   routeRef: string;
-  channel: Channel;
-  status: string;
-  attempts: number;
-  maxAttempts: number;
-  nextAttemptAt?: Date;
-  /** When it was published, skipped or dead-lettered. */
-  settledAt?: Date;
   lastError?: { classification: string; message: string; at: Date };
   /** What the route's own workflow waits for; for the first open routes only. */
   live?: LiveState;
   link?: string;
 }
 
-export interface ReplayView {
-  routeId: string;
-  /** 1 for the first replay of the route. */
-  generation: number;
-  requestedBy: string;
-  reason?: string;
-  createdAt: Date;
-}
+export type ReplayView = WithoutNulls<ReplayRow>;
 
 /**
  * How far an intent has come. `unread`: the reader has not come to its entry. `accepting`: its workflow runs and has
@@ -95,8 +82,6 @@ const LIVE_ROUTES = 5;
 
 export function notificationOperations(resources: OperatorResources) {
   const { db, redis, intentsStream } = resources;
-  const ui = resources.uiUrl === undefined ? undefined : { ...resources, uiUrl: resources.uiUrl };
-  const linkOf = (workflowId: string) => (ui ? { link: workflowLink(ui, workflowId) } : {});
 
   return {
     /** Accepted notifications, newest first. */
@@ -117,7 +102,7 @@ export function notificationOperations(resources: OperatorResources) {
       ]);
       return pageOf(rows, limit, (row) => ({
         ...row,
-        ...linkOf(notificationWorkflowId(row.notificationId)),
+        ...linkField(resources, notificationWorkflowId(row.notificationId)),
       }));
     },
 
@@ -150,7 +135,7 @@ export function notificationOperations(resources: OperatorResources) {
         ...(record ? await partsOf(notificationId, limit) : { ...NO_PARTS }),
         ...(malformed ? { malformed } : {}),
         ...live,
-        ...linkOf(notificationWorkflowId(notificationId)),
+        ...linkField(resources, notificationWorkflowId(notificationId)),
       };
     },
   };
@@ -170,7 +155,7 @@ export function notificationOperations(resources: OperatorResources) {
       const live = await liveStateOf(resources, workflowId);
       return live ? { live } : {};
     } catch (error) {
-      return { liveUnavailable: reasonOf(error) };
+      return { liveUnavailable: causeOf(error) };
     }
   }
 
@@ -214,48 +199,28 @@ export function notificationOperations(resources: OperatorResources) {
       routes: page.items,
       hasMoreRoutes: page.hasMore,
       deadLetters: dead.items,
-      replays: replays.rows.map(({ reason, ...row }) => ({ ...row, ...(reason === null ? {} : { reason }) })),
+      replays: replays.rows.map(withoutNulls),
     };
   }
 
   function routeViewOf(notificationId: string, row: RouteRow): RouteView {
-    const routeRef = routeRefOf(row.route_id);
+    const { lastClassification, lastMessage, lastErrorAt, ...route } = row;
+    const routeRef = routeRefOf(route.routeId);
     return {
-      routeId: row.route_id,
+      ...withoutNulls(route),
       routeRef,
-      channel: row.channel,
-      status: row.status,
-      attempts: row.attempt_count,
-      maxAttempts: row.max_attempts,
-      ...(row.next_attempt_at ? { nextAttemptAt: row.next_attempt_at } : {}),
-      ...(row.settled_at ? { settledAt: row.settled_at } : {}),
-      ...(row.last_error_at
+      ...(lastErrorAt
         ? {
             lastError: {
-              classification: row.last_error_classification ?? 'unknown',
-              message: row.last_error_message ?? '',
-              at: row.last_error_at,
+              classification: lastClassification ?? 'unknown',
+              message: lastMessage ?? '',
+              at: lastErrorAt,
             },
           }
         : {}),
-      ...linkOf(routeWorkflowId(notificationId, routeRef)),
+      ...linkField(resources, routeWorkflowId(notificationId, routeRef)),
     };
   }
 }
 
 const NO_PARTS = { routes: [], hasMoreRoutes: false, deadLetters: [], replays: [] };
-
-interface RouteRow {
-  route_id: string;
-  channel: Channel;
-  status: string;
-  attempt_count: number;
-  max_attempts: number;
-  next_attempt_at: Date | null;
-  settled_at: Date | null;
-  last_error_classification: string | null;
-  last_error_message: string | null;
-  last_error_at: Date | null;
-}
-
-type ReplayRow = Omit<ReplayView, 'reason'> & { reason: string | null };

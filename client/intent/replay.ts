@@ -17,21 +17,20 @@ import {
   routeWorkflowId,
 } from '../../workflows/intent/contract.ts';
 import { notificationAttributes, routeChannel } from '../../workflows/intent/search-attributes.ts';
-import type { OperatorResources } from '../operator.ts';
+import type { OperatorResources } from '../resources.ts';
 import type { DeadLetterFilter } from './dead-letters.ts';
 import { stillDead } from './dead-letters.ts';
 import { NotFoundError, NothingToDoError } from '../errors.ts';
-import { bounded } from '../live.ts';
-import { waitForReplayed } from './replay-outcome.ts';
-import { clockOf, keepPace } from '../replay-pace.ts';
+import { bounded } from '../temporal.ts';
+import { DEFAULT_REPLAY_RATE, clockOf, keepPace } from '../bulk-replay.ts';
 import type { Conditions } from '../lists.ts';
 import { conditions } from '../lists.ts';
-
-/** Replays that are started per second unless the operator says otherwise, and the most that can be asked for. */
-export const DEFAULT_REPLAY_RATE = 20;
-export const MAX_REPLAY_RATE = 1_000;
+import type { WaitOptions } from '../wait-until.ts';
+import { waitUntil } from '../wait-until.ts';
 
 const PAGE_SIZE = 200;
+/** Routes whose outcome is looked up by one statement. */
+const CHUNK = 2_000;
 
 export interface ReplayedRoute {
   notificationId: string;
@@ -60,6 +59,18 @@ export interface BulkReplay {
   wasStopped: boolean;
   /** What ended the run early: the routes before it are replayed. */
   failure?: Error;
+}
+
+/** How replayed routes ended. */
+export interface ReplayOutcome {
+  published: number;
+  skipped: number;
+  /** Spent their new budget as well. */
+  diedAgain: number;
+  /** Not settled when the wait ended; 0 unless it ran out of time. */
+  open: number;
+  /** Removed meanwhile, by retention. */
+  gone: number;
 }
 
 export interface ReplayGroup {
@@ -130,7 +141,28 @@ export function replayOperations(resources: OperatorResources) {
       }
     },
 
-    wait: waitForReplayed(db),
+    /**
+     * Waits until replayed routes are published, skipped or dead again.
+     *
+     * @param startedAt of the replay: a route whose last death is older has not been taken up yet.
+     * @returns how they stand, with some still open when the time was up.
+     */
+    async wait(
+      routes: readonly Pick<ReplayedRoute, 'notificationId' | 'routeId'>[],
+      startedAt: string,
+      options: WaitOptions & { onProgress?: (outcome: ReplayOutcome) => void },
+    ): Promise<ReplayOutcome> {
+      let outcome: ReplayOutcome = { published: 0, skipped: 0, diedAgain: 0, open: routes.length, gone: 0 };
+      await waitUntil(
+        async () => {
+          outcome = await outcomeOf(routes, startedAt);
+          options.onProgress?.(outcome);
+          return outcome.open === 0 || undefined;
+        },
+        { everyMs: 500, ...options },
+      );
+      return outcome;
+    },
   };
 
   /** Pages by key, so that routes which leave the list meanwhile shift nothing. */
@@ -185,6 +217,23 @@ export function replayOperations(resources: OperatorResources) {
       return { ...replayed, result: 'already_published' };
     }
   }
+
+  async function outcomeOf(
+    routes: readonly Pick<ReplayedRoute, 'notificationId' | 'routeId'>[],
+    startedAt: string,
+  ): Promise<ReplayOutcome> {
+    const total: ReplayOutcome = { published: 0, skipped: 0, diedAgain: 0, open: 0, gone: 0 };
+    for (let from = 0; from < routes.length; from += CHUNK) {
+      const chunk = routes.slice(from, from + CHUNK);
+      const { rows } = await db.query<ReplayOutcome>(OUTCOME, [
+        chunk.map(({ notificationId }) => notificationId),
+        chunk.map(({ routeId }) => routeId),
+        startedAt,
+      ]);
+      for (const name of Object.keys(total) as (keyof ReplayOutcome)[]) total[name] += rows[0]![name];
+    }
+    return total;
+  }
 }
 
 interface RouteToReplay {
@@ -221,3 +270,13 @@ const PREVIEW = ({ where }: Conditions) => `
    ${where}
    GROUP BY 1, 2, 3
    ORDER BY routes DESC, 1, 2, 3`;
+
+const OUTCOME = `
+  SELECT count(*) FILTER (WHERE status = 'published')::int AS published,
+         count(*) FILTER (WHERE status = 'skipped')::int AS skipped,
+         count(*) FILTER (WHERE status = 'dead_letter' AND dead_lettered_at >= $3::timestamptz)::int AS "diedAgain",
+         count(*) FILTER (WHERE status IN ('pending', 'failed')
+                             OR status = 'dead_letter' AND dead_lettered_at < $3::timestamptz)::int AS open,
+         count(*) FILTER (WHERE status IS NULL)::int AS gone
+    FROM unnest($1::text[], $2::text[]) AS replayed (notification_id, route_id)
+    LEFT JOIN notification.routes USING (notification_id, route_id)`;

@@ -1,5 +1,5 @@
 /** How far the routes of notifications have come, and waiting for their end. */
-import type { OperatorResources } from '../operator.ts';
+import type { OperatorResources } from '../resources.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { statusOf } from '../live.ts';
 import type { WaitOptions } from '../wait-until.ts';

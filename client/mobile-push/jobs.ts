@@ -14,12 +14,13 @@ import {
 } from '../../workflows/mobile-push/contract.ts';
 import { NotFoundError, NothingToDoError } from '../errors.ts';
 import type { LiveState } from '../live.ts';
-import { bounded, liveStateOf } from '../live.ts';
-import type { OperatorResources } from '../operator.ts';
-import { clockOf, keepPace } from '../replay-pace.ts';
+import { liveStateOf } from '../live.ts';
+import { bounded } from '../temporal.ts';
+import type { OperatorResources } from '../resources.ts';
+import { clockOf, keepPace } from '../bulk-replay.ts';
 import type { Candidate, Conditions, Page } from '../lists.ts';
-import { DEFAULT_LIMIT, conditions, pageOf } from '../lists.ts';
-import { linkField } from '../web-ui-links.ts';
+import { DEFAULT_LIMIT, conditions, pageOf, withoutNulls } from '../lists.ts';
+import { linkField } from '../resources.ts';
 
 /** As in the column `status`; the last two are jobs that no workflow took. */
 export const MOBILE_STATUSES = [
@@ -99,20 +100,9 @@ export function mobileOperations(resources: OperatorResources) {
   const { db } = resources;
 
   const summaryOf = (row: JobRow): MobileJobSummary => ({
-    jobId: row.job_id,
-    status: row.status,
-    ...(row.user_id === null ? {} : { userId: row.user_id }),
-    ...(row.channel === null ? {} : { channel: row.channel }),
-    tokens: row.token_count,
-    sent: row.sent_count,
-    removed: row.removed_count,
-    failed: row.failed_count,
-    ...(row.error_code === null ? {} : { errorCode: row.error_code }),
-    ...(row.error_message === null ? {} : { errorMessage: row.error_message }),
-    createdAt: row.created_at,
-    updatedAt: row.updated_at,
+    ...withoutNulls(row),
     // Malformed entries have no workflow.
-    ...(row.status === 'malformed' ? {} : linkField(resources, mobilePushWorkflowId(row.job_id))),
+    ...(row.status === 'malformed' ? {} : linkField(resources, mobilePushWorkflowId(row.jobId))),
   });
 
   return {
@@ -128,19 +118,13 @@ export function mobileOperations(resources: OperatorResources) {
     /** @throws NotFoundError when no such job was recorded, or it was deleted since. */
     async show(jobId: string): Promise<MobileJobView> {
       const { rows } = await db.query<
-        JobRow & { content: unknown; raw_fields: Record<string, string> | null }
+        JobRow & { content: object | null; rawFields: Record<string, string> | null }
       >(SHOW_JOB, [jobId]);
       const [row] = rows;
       if (!row) throw new NotFoundError(`no mobile push job ${jobId} is recorded`);
       const sends = await db.query<MobileSendView>(LIST_SENDS, [jobId]);
       const live = await liveStateOf(resources, mobilePushWorkflowId(jobId)).catch(() => undefined);
-      return {
-        ...summaryOf(row),
-        ...(row.content === null ? {} : { content: row.content }),
-        ...(row.raw_fields === null ? {} : { rawFields: row.raw_fields }),
-        sends: sends.rows,
-        ...(live ? { live } : {}),
-      };
+      return { ...summaryOf(row), sends: sends.rows, ...(live ? { live } : {}) };
     },
 
     /**
@@ -187,27 +171,27 @@ export function mobileOperations(resources: OperatorResources) {
         for (const job of rows) {
           if (replayed.length >= limit || signal?.aborted) return replayed;
           await order(job, request);
-          replayed.push(job.job_id);
-          onReplayed?.(job.job_id);
+          replayed.push(job.jobId);
+          onReplayed?.(job.jobId);
           await keepPace(beganMs, replayed.length, ratePerSecond, signal);
         }
         if (rows.length < PAGE_SIZE) return replayed;
-        after = rows.at(-1)!.job_id;
+        after = rows.at(-1)!.jobId;
       }
     },
   };
 
-  async function order({ job_id, user_id }: JobToReplay, request: MobileReplayRequest): Promise<void> {
+  async function order({ jobId, userId }: JobToReplay, request: MobileReplayRequest): Promise<void> {
     try {
       await bounded(resources.temporal, () =>
         resources.temporal.workflow.signalWithStart(MOBILE_PUSH_WORKFLOW, {
-          workflowId: mobilePushWorkflowId(job_id),
+          workflowId: mobilePushWorkflowId(jobId),
           taskQueue: MOBILE_TASK_QUEUE,
-          args: [{ jobId: job_id }],
+          args: [{ jobId }],
           signal: MOBILE_REPLAY_SIGNAL,
           signalArgs: [request],
           workflowIdReusePolicy: 'ALLOW_DUPLICATE_FAILED_ONLY',
-          typedSearchAttributes: mobilePushAttributes(searchableKey(user_id ?? '')),
+          typedSearchAttributes: mobilePushAttributes(searchableKey(userId ?? '')),
           staticSummary: 'mobile push (replay)',
         }),
       );
@@ -232,25 +216,27 @@ const replayable = (filter: MobileJobFilter): Candidate[] => [
 ];
 
 interface JobToReplay {
-  job_id: string;
+  jobId: string;
   status: MobileJobStatus;
-  user_id: string | null;
+  userId: string | null;
 }
 
 interface JobRow extends JobToReplay {
   channel: string | null;
-  token_count: number;
-  sent_count: number;
-  removed_count: number;
-  failed_count: number;
-  error_code: string | null;
-  error_message: string | null;
-  created_at: Date;
-  updated_at: Date;
+  tokens: number;
+  sent: number;
+  removed: number;
+  failed: number;
+  errorCode: string | null;
+  errorMessage: string | null;
+  createdAt: Date;
+  updatedAt: Date;
 }
 
-const COLUMNS = `job_id, status, user_id, channel, token_count, sent_count, removed_count, failed_count, error_code,
-         error_message, created_at, updated_at`;
+const KEY = 'job_id AS "jobId", status, user_id AS "userId"';
+const COLUMNS = `${KEY}, channel, token_count AS tokens, sent_count AS sent, removed_count AS removed,
+         failed_count AS failed, error_code AS "errorCode", error_message AS "errorMessage", created_at AS "createdAt",
+         updated_at AS "updatedAt"`;
 
 const LIST_JOBS = ({ where, next }: Conditions) => `
   SELECT ${COLUMNS}
@@ -260,7 +246,7 @@ const LIST_JOBS = ({ where, next }: Conditions) => `
    LIMIT ${next}`;
 
 const SHOW_JOB = `
-  SELECT ${COLUMNS}, content, raw_fields
+  SELECT ${COLUMNS}, content, raw_fields AS "rawFields"
     FROM notifications.notification_log
    WHERE job_id = $1`;
 
@@ -273,7 +259,7 @@ const LIST_SENDS = `
    LIMIT 1000`;
 
 const FIND_JOB = `
-  SELECT job_id, status, user_id
+  SELECT ${KEY}
     FROM notifications.notification_log
    WHERE job_id = $1`;
 
@@ -283,7 +269,7 @@ const COUNT_JOBS = ({ where }: Conditions) => `
    ${where}`;
 
 const NEXT_JOBS = ({ where, next }: Conditions) => `
-  SELECT job_id, status, user_id
+  SELECT ${KEY}
     FROM notifications.notification_log
    ${where}
    ORDER BY job_id

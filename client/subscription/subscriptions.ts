@@ -2,11 +2,7 @@
  * Connections of an agent and their notification subscriptions (workflows/subscription/contract.ts). Rows say how they
  * stand; what is to change is asked of the agent's supervisor, which does one thing after the other.
  */
-import {
-  WorkflowNotFoundError,
-  WorkflowUpdateFailedError,
-  WorkflowUpdateRPCTimeoutOrCancelledError,
-} from '@temporalio/client';
+import type { WorkflowHandle } from '@temporalio/client';
 import type { RecordAction } from '../../api/subscription/rows.ts';
 import { actionOf, primaryQueueOf } from '../../api/subscription/rows.ts';
 import type {
@@ -33,19 +29,17 @@ import {
   TOGGLE_CONNECTIONS_UPDATE,
   supervisorWorkflowId,
 } from '../../workflows/subscription/contract.ts';
-import { NotFoundError, OperationFailedError } from '../errors.ts';
-import { bounded } from '../live.ts';
-import { makeUpdate } from '../updates.ts';
-import type { OperatorResources } from '../operator.ts';
+import { NotFoundError } from '../errors.ts';
+import { ask, query } from '../temporal.ts';
+import type { OperatorResources } from '../resources.ts';
 import type { Page } from '../lists.ts';
 import { DEFAULT_LIMIT, conditions, pageOf } from '../lists.ts';
 import type { WaitOptions } from '../wait-until.ts';
 import { waitUntil } from '../wait-until.ts';
-import { linkField } from '../web-ui-links.ts';
+import { linkField } from '../resources.ts';
 
 /** Making a hundred queues on a slow router takes its time. */
 const UPDATE_LIMIT_MS = 180_000;
-const QUERY_LIMIT_MS = 3_000;
 
 /** What is to be done about a subscription next. */
 export type SubscriptionAction = 'key' | 'create' | 'check' | 'delete' | 'rotate';
@@ -105,7 +99,6 @@ export interface AgentView {
 export function subscriptionOperations(resources: OperatorResources) {
   const { temporal, db, agentId = 'default' } = resources;
   const workflowId = supervisorWorkflowId(agentId);
-  const supervisor = () => temporal.workflow.getHandle(workflowId);
 
   return {
     /** Newest change first. */
@@ -140,8 +133,8 @@ export function subscriptionOperations(resources: OperatorResources) {
       for (let from = 0; from < connections.length; from += MAX_NEW_CONNECTIONS) {
         const part = connections.slice(from, from + MAX_NEW_CONNECTIONS);
         created.push(
-          ...(await update(() =>
-            supervisor().executeUpdate<CreatedConnection[], [CreateConnections]>(CREATE_CONNECTIONS_UPDATE, {
+          ...(await update((supervisor) =>
+            supervisor.executeUpdate<CreatedConnection[], [CreateConnections]>(CREATE_CONNECTIONS_UPDATE, {
               args: [{ connections: part }],
             }),
           )),
@@ -152,39 +145,35 @@ export function subscriptionOperations(resources: OperatorResources) {
 
     /** Turns notifications of connections on or off. */
     toggle: (connIds: readonly string[], enable: boolean) =>
-      update(() =>
-        supervisor().executeUpdate<ToggledConnections, [ToggleConnections]>(TOGGLE_CONNECTIONS_UPDATE, {
+      update((supervisor) =>
+        supervisor.executeUpdate<ToggledConnections, [ToggleConnections]>(TOGGLE_CONNECTIONS_UPDATE, {
           args: [{ connIds: [...connIds], enable }],
         }),
       ),
 
     /** Deletes connections, their queues and their subscriptions. */
     delete: (connIds: readonly string[]) =>
-      update(() =>
-        supervisor().executeUpdate<DeletedConnections, [ConnectionList]>(DELETE_CONNECTIONS_UPDATE, {
+      update((supervisor) =>
+        supervisor.executeUpdate<DeletedConnections, [ConnectionList]>(DELETE_CONNECTIONS_UPDATE, {
           args: [{ connIds: [...connIds] }],
         }),
       ),
 
     /** Gives a connection a new queue, on the same router or another. */
     rotate: (connId: string, server: RouterKey) =>
-      update(() =>
-        supervisor().executeUpdate<RotatedQueue, [RotateQueue]>(ROTATE_QUEUE_UPDATE, {
+      update((supervisor) =>
+        supervisor.executeUpdate<RotatedQueue, [RotateQueue]>(ROTATE_QUEUE_UPDATE, {
           args: [{ connId, server }],
         }),
       ),
 
     /** Wakes a worker for everything that is due. */
-    wake: () => update(() => supervisor().executeUpdate<AgentState, []>(REPLAY_UPDATE)),
+    wake: () => update((supervisor) => supervisor.executeUpdate<AgentState, []>(REPLAY_UPDATE)),
 
     async status(): Promise<AgentView> {
       const [{ rows }, live] = await Promise.all([
         db.query<AgentRow>(AGENT, [agentId]),
-        bounded(
-          temporal,
-          () => supervisor().query<SupervisorState>(SUBSCRIPTION_STATE_QUERY),
-          QUERY_LIMIT_MS,
-        ).catch(() => undefined),
+        query<SupervisorState>(temporal, workflowId, SUBSCRIPTION_STATE_QUERY),
       ]);
       const row = rows[0];
       if (!row) throw new NotFoundError(`there is no agent ${agentId}`);
@@ -224,25 +213,17 @@ export function subscriptionOperations(resources: OperatorResources) {
     return rows.map(viewOf);
   }
 
-  async function update<T>(call: () => Promise<T>): Promise<T> {
-    try {
-      return await makeUpdate(temporal, call, UPDATE_LIMIT_MS);
-    } catch (error) {
-      if (error instanceof WorkflowUpdateFailedError) {
-        throw new OperationFailedError(error.cause?.message ?? error.message, { cause: error });
-      }
-      if (error instanceof WorkflowUpdateRPCTimeoutOrCancelledError) {
-        throw new OperationFailedError(
-          `no worker answered for ${workflowId} within ${UPDATE_LIMIT_MS / 1_000} s; it does what it was asked for once one runs`,
-          { cause: error },
-        );
-      }
-      if (!(error instanceof WorkflowNotFoundError)) throw error;
-      throw new OperationFailedError(
-        `${workflowId} is not running; a service with the role subscription starts it`,
-        { cause: error },
-      );
-    }
+  function update<T>(make: (supervisor: WorkflowHandle) => Promise<T>): Promise<T> {
+    return ask(
+      temporal,
+      {
+        workflowId,
+        limitMs: UPDATE_LIMIT_MS,
+        ifSilent: 'it does what it was asked for once one runs',
+        ifNotRunning: 'a service with the role subscription starts it',
+      },
+      make,
+    );
   }
 
   function viewOf(row: Row): SubscriptionView {

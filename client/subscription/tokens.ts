@@ -4,12 +4,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { Client } from '@temporalio/client';
-import {
-  WithStartWorkflowOperation,
-  WorkflowIdConflictPolicy,
-  WorkflowUpdateFailedError,
-  WorkflowUpdateRPCTimeoutOrCancelledError,
-} from '@temporalio/client';
+import { WithStartWorkflowOperation, WorkflowIdConflictPolicy } from '@temporalio/client';
 import type { Workflow } from '@temporalio/common';
 import type { Pool } from 'pg';
 import type { KeyBox } from '../../api/key-box.ts';
@@ -29,7 +24,7 @@ import {
   tokenWorkflowId,
 } from '../../workflows/subscription/token-contract.ts';
 import { OperationFailedError } from '../errors.ts';
-import { makeUpdate } from '../updates.ts';
+import { ask } from '../temporal.ts';
 
 /** A device as its push provider knows it. */
 export type TokenDevice = NonNullable<TokenRequestContent['device']>;
@@ -37,8 +32,8 @@ export type TokenDevice = NonNullable<TokenRequestContent['device']>;
 export interface TokenResources {
   temporal: Client;
   db: Pool;
-  /** Opens and seals what stands in rows; the same keys as the service's. Without it no operation works. */
-  keyBox?: KeyBox;
+  /** Seals what stands in rows, with the keys of the service. Without it no operation works. */
+  keyBox?: () => KeyBox;
   /** Default: `default`. */
   agentId?: string;
   /** For the answer to an operation, ms; default 3 min, more than a router gets. */
@@ -113,8 +108,7 @@ export function tokenOperations(resources: TokenResources) {
       const problems = checked.error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`);
       throw new OperationFailedError(problems.join('\n'));
     }
-    // Only now: it may be made on demand, and nothing else here needs one.
-    const { keyBox } = resources;
+    const keyBox = resources.keyBox?.();
     if (!keyBox) throw new OperationFailedError('there is no key to seal the request with');
     const requestId = randomUUID();
     await db.query(ENSURE_AGENT.text, [agentId]);
@@ -125,27 +119,21 @@ export function tokenOperations(resources: TokenResources) {
     return outcome;
   }
 
-  async function call(update: TokenUpdate, requestId: string): Promise<TokenOutcome> {
-    try {
-      return await makeUpdate(
-        temporal,
-        () =>
-          temporal.workflow.executeUpdateWithStart<Workflow, TokenOutcome, [TokenRequest]>(
-            TOKEN_UPDATES[update],
-            { args: [{ requestId }], startWorkflowOperation: startOf(agentId), updateId: requestId },
-          ),
+  function call(update: TokenUpdate, requestId: string): Promise<TokenOutcome> {
+    return ask(
+      temporal,
+      {
+        workflowId: tokenWorkflowId(agentId),
         limitMs,
-      );
-    } catch (error) {
-      if (error instanceof WorkflowUpdateFailedError) {
-        throw new OperationFailedError(`${update} failed: ${error.cause?.message ?? error.message}`);
-      }
-      if (!(error instanceof WorkflowUpdateRPCTimeoutOrCancelledError)) throw error;
-      throw new OperationFailedError(
-        `no service answered for ${tokenWorkflowId(agentId)} within ${limitMs / 1_000} s`,
-        { cause: error },
-      );
-    }
+        ifSilent: 'it does what it was asked for once one runs',
+        ifNotRunning: 'the same call starts it',
+      },
+      () =>
+        temporal.workflow.executeUpdateWithStart<Workflow, TokenOutcome, [TokenRequest]>(
+          TOKEN_UPDATES[update],
+          { args: [{ requestId }], startWorkflowOperation: startOf(agentId), updateId: requestId },
+        ),
+    );
   }
 }
 

@@ -1,5 +1,4 @@
 /** The symbols of the registry, and how far each target has come (workflows/symbol-config/contract.ts). */
-import { WorkflowNotFoundError, WorkflowUpdateRPCTimeoutOrCancelledError } from '@temporalio/client';
 import type { SymbolMetadata, TargetKind } from '../../api/symbol-config/push.ts';
 import { symbolMetadataSchema } from '../../api/symbol-config/push.ts';
 import type { CrawlerRequest, SymbolConfigState } from '../../workflows/symbol-config/contract.ts';
@@ -11,16 +10,21 @@ import {
   symbolConfigWorkflowId,
 } from '../../workflows/symbol-config/contract.ts';
 import { NotFoundError, NothingToDoError, OperationFailedError } from '../errors.ts';
-import { bounded } from '../live.ts';
-import { makeUpdate } from '../updates.ts';
-import type { OperatorResources } from '../operator.ts';
+import type { Asked } from '../temporal.ts';
+import { ask, query } from '../temporal.ts';
+import type { OperatorResources } from '../resources.ts';
 import type { WaitOptions } from '../wait-until.ts';
 import { waitUntil } from '../wait-until.ts';
-import { linkField } from '../web-ui-links.ts';
+import { withoutNulls } from '../lists.ts';
+import { linkField } from '../resources.ts';
 
-const UPDATE_LIMIT_MS = 30_000;
-const QUERY_LIMIT_MS = 3_000;
 const WORKFLOW_ID = symbolConfigWorkflowId(SYMBOL_REGISTRY);
+const ASKED: Asked = {
+  workflowId: WORKFLOW_ID,
+  limitMs: 30_000,
+  ifSilent: 'what was changed is stored and goes out once one runs',
+  ifNotRunning: 'a service with the role symbol-config starts it, and pushes what is stored',
+};
 
 export interface SymbolView extends SymbolMetadata {
   isEnabled: boolean;
@@ -70,7 +74,6 @@ export interface ToldChange {
 
 export function symbolOperations(resources: OperatorResources) {
   const { temporal, db } = resources;
-  const handle = () => temporal.workflow.getHandle(WORKFLOW_ID);
 
   return {
     /** By name; all, or only those that are enabled or disabled. */
@@ -112,17 +115,14 @@ export function symbolOperations(resources: OperatorResources) {
 
     /** Switches the crawler, with whose alarm reconciliation then goes. Throws OperationFailedError as `enable`. */
     configureCrawler: (request: CrawlerRequest) =>
-      update<SymbolConfigState>(() =>
-        handle().executeUpdate<SymbolConfigState, [CrawlerRequest]>(CONFIGURE_CRAWLER_UPDATE, {
+      ask(temporal, ASKED, (handle) =>
+        handle.executeUpdate<SymbolConfigState, [CrawlerRequest]>(CONFIGURE_CRAWLER_UPDATE, {
           args: [request],
         }),
       ),
 
     async status(): Promise<SymbolStatus> {
-      const [{ version, targets }, live] = await Promise.all([
-        storedStatus(),
-        stateOf().catch(() => undefined),
-      ]);
+      const [{ version, targets }, live] = await Promise.all([storedStatus(), liveState()]);
       return {
         registry: SYMBOL_REGISTRY,
         version,
@@ -141,7 +141,7 @@ export function symbolOperations(resources: OperatorResources) {
       let spread: Spread = { isComplete: false, version: 0, acknowledged: 0, targets: 0, behind: [] };
       await waitUntil(async () => {
         // No answer, while its worker restarts, is no reason to stop waiting.
-        const state = await stateOf().catch(() => undefined);
+        const state = await liveState();
         if (!state || state.takenChanges < change) return undefined;
         const { targets } = await storedStatus();
         const behind = targets.filter(({ isBehind }) => isBehind).map(({ target }) => target);
@@ -172,29 +172,11 @@ export function symbolOperations(resources: OperatorResources) {
   }
 
   function push(): Promise<ToldChange> {
-    return update(() => handle().executeUpdate<ToldChange, []>(SYMBOLS_CHANGED_UPDATE));
+    return ask(temporal, ASKED, (handle) => handle.executeUpdate<ToldChange, []>(SYMBOLS_CHANGED_UPDATE));
   }
 
-  async function update<T>(call: () => Promise<T>): Promise<T> {
-    try {
-      return await makeUpdate(temporal, call, UPDATE_LIMIT_MS);
-    } catch (error) {
-      if (error instanceof WorkflowUpdateRPCTimeoutOrCancelledError) {
-        throw new OperationFailedError(
-          `no worker answered for ${WORKFLOW_ID} within ${UPDATE_LIMIT_MS / 1_000} s; what was changed is stored and goes out once one runs`,
-          { cause: error },
-        );
-      }
-      if (!(error instanceof WorkflowNotFoundError)) throw error;
-      throw new OperationFailedError(
-        `${WORKFLOW_ID} is not running; a service with the role symbol-config starts it, and pushes what is stored`,
-        { cause: error },
-      );
-    }
-  }
-
-  function stateOf(): Promise<SymbolConfigState> {
-    return bounded(temporal, () => handle().query<SymbolConfigState>(SYMBOL_STATUS_QUERY), QUERY_LIMIT_MS);
+  function liveState(): Promise<SymbolConfigState | undefined> {
+    return query(temporal, WORKFLOW_ID, SYMBOL_STATUS_QUERY);
   }
 
   async function storedStatus(): Promise<Pick<SymbolStatus, 'version' | 'targets'>> {
@@ -203,22 +185,10 @@ export function symbolOperations(resources: OperatorResources) {
   }
 }
 
-function targetViewOf(row: TargetRow): TargetView[] {
-  if (row.target === null) return [];
-  const { acknowledged_version: acknowledgedVersion, consecutive_failures: consecutiveFailures } = row;
-  return [
-    {
-      target: row.target,
-      kind: row.kind,
-      geo: row.geo,
-      ...(acknowledgedVersion === null ? {} : { acknowledgedVersion }),
-      ...(row.acknowledged_at === null ? {} : { acknowledgedAt: row.acknowledged_at }),
-      isBehind: acknowledgedVersion !== row.version || consecutiveFailures > 0,
-      consecutiveFailures,
-      ...(row.last_error === null ? {} : { lastError: row.last_error }),
-      ...(row.last_error_at === null ? {} : { lastErrorAt: row.last_error_at }),
-    },
-  ];
+function targetViewOf({ version, target, ...row }: TargetRow): TargetView[] {
+  if (target === null) return [];
+  const isBehind = row.acknowledgedVersion !== version || row.consecutiveFailures > 0;
+  return [{ target, isBehind, ...withoutNulls(row) }];
 }
 
 const LIST_SYMBOLS = `
@@ -269,16 +239,17 @@ interface TargetRow {
   target: string | null;
   kind: TargetKind;
   geo: string;
-  acknowledged_version: number | null;
-  acknowledged_at: Date | null;
-  last_error: string | null;
-  last_error_at: Date | null;
-  consecutive_failures: number;
+  acknowledgedVersion: number | null;
+  acknowledgedAt: Date | null;
+  lastError: string | null;
+  lastErrorAt: Date | null;
+  consecutiveFailures: number;
 }
 
 const LIST_TARGETS = `
-  SELECT newest.version, target, kind, geo, acknowledged_version, acknowledged_at, last_error, last_error_at,
-         consecutive_failures
+  SELECT newest.version, target, kind, geo, acknowledged_version AS "acknowledgedVersion",
+         acknowledged_at AS "acknowledgedAt", last_error AS "lastError", last_error_at AS "lastErrorAt",
+         consecutive_failures AS "consecutiveFailures"
     FROM (SELECT coalesce(max(version), 0) AS version
             FROM notification.symbol_snapshots
            WHERE registry = $1) AS newest

@@ -1,10 +1,10 @@
 /** The demo's part about account values: the prices and positions of a few hours, and what the portfolio got of them. */
+import type { Redis } from 'ioredis';
 import type { CallbackKey, CallbackKind } from '../../api/account-callback/callback.ts';
 import { PERIOD_MS } from '../../api/account-callback/callback.ts';
 import type { CallbackInput } from '../../api/account-callback/input.ts';
 import { appendInputs } from '../../client/account-callback/inputs.ts';
-import { openSession } from '../../cli/session.ts';
-import type { Config } from '../../config/load.ts';
+import type { Operator } from '../../client/operator.ts';
 import type { PortfolioStandIn } from '../stand-ins/account-callback/portfolio-service.ts';
 
 /** Far more than a few callbacks to a stand-in need; a demo must end. */
@@ -24,53 +24,45 @@ interface CallbackResult {
 
 /** A user who holds something since two hours before the last midnight of UTC, and is told what became of it since. */
 export async function tellAccountValues(
-  config: Config,
+  { callbacks }: Operator,
   portfolio: PortfolioStandIn,
+  { redis, stream }: { redis: Redis; stream: string },
 ): Promise<CallbackResult> {
-  const session = openSession(config);
-  try {
-    const { operator, resources } = session;
-    const stream = config.values.NOTIFICATION_CALLBACK_STREAM;
-    const startedAt = Date.now();
-    const userId = `demo-${startedAt.toString(36)}`;
-    const midnight = startedAt - (startedAt % PERIOD_MS.daily);
-    const beginsAt = midnight - 2 * PERIOD_MS.hourly;
-    const keys = keysOf(userId, beginsAt, startedAt);
-    const hold = (coefficients: Record<string, string> | null, at_ms: number): CallbackInput => ({
-      type: 'positions',
-      user_id: userId,
-      cash: '1000',
-      coefficients,
-      at_ms,
-    });
-    await appendInputs(
-      resources.redis,
-      [...ticksOf(beginsAt, startedAt), hold({ [SYMBOL]: '2.5' }, beginsAt)],
-      { stream },
-    );
-    const isTold = (key: CallbackKey) => portfolio.held(key) !== undefined;
-    while (!keys.every(isTold) && Date.now() < startedAt + LIMIT_MS) {
-      const shards = await operator.callbacks.status();
-      await Promise.all(shards.map(({ shard }) => operator.callbacks.run(shard)));
-      await new Promise((resolve) => setTimeout(resolve, 100));
-    }
-    // The next demo need not go on with this one.
-    await appendInputs(resources.redis, [hold(null, startedAt)], { stream });
-    const count = (kind: CallbackKind, matching: readonly CallbackKey[]) =>
-      matching.filter((key) => key.kind === kind).length;
-    const told = keys.filter(isTold);
-    const day = portfolio.held({ kind: 'daily', userId, periodStartMs: midnight - PERIOD_MS.daily });
-    return {
-      userId,
-      isComplete: told.length === keys.length,
-      expected: { hourly: count('hourly', keys), daily: count('daily', keys) },
-      acknowledged: { hourly: count('hourly', told), daily: count('daily', told) },
-      ...(day ? { day: { peak: day.peak_value, bottom: day.bottom_value, closing: day.closing_value } } : {}),
-      afterMs: Date.now() - startedAt,
-    };
-  } finally {
-    await session.close();
+  const startedAt = Date.now();
+  const userId = `demo-${startedAt.toString(36)}`;
+  const midnight = startedAt - (startedAt % PERIOD_MS.daily);
+  const beginsAt = midnight - 2 * PERIOD_MS.hourly;
+  const keys = keysOf(userId, beginsAt, startedAt);
+  const hold = (coefficients: Record<string, string> | null, at_ms: number): CallbackInput => ({
+    type: 'positions',
+    user_id: userId,
+    cash: '1000',
+    coefficients,
+    at_ms,
+  });
+  await appendInputs(redis, [...ticksOf(beginsAt, startedAt), hold({ [SYMBOL]: '2.5' }, beginsAt)], {
+    stream,
+  });
+  const isTold = (key: CallbackKey) => portfolio.held(key) !== undefined;
+  while (!keys.every(isTold) && Date.now() < startedAt + LIMIT_MS) {
+    const shards = await callbacks.status();
+    await Promise.all(shards.map(({ shard }) => callbacks.run(shard)));
+    await new Promise((resolve) => setTimeout(resolve, 100));
   }
+  // The next demo need not go on with this one.
+  await appendInputs(redis, [hold(null, startedAt)], { stream });
+  const count = (kind: CallbackKind, matching: readonly CallbackKey[]) =>
+    matching.filter((key) => key.kind === kind).length;
+  const told = keys.filter(isTold);
+  const day = portfolio.held({ kind: 'daily', userId, periodStartMs: midnight - PERIOD_MS.daily });
+  return {
+    userId,
+    isComplete: told.length === keys.length,
+    expected: { hourly: count('hourly', keys), daily: count('daily', keys) },
+    acknowledged: { hourly: count('hourly', told), daily: count('daily', told) },
+    ...(day ? { day: { peak: day.peak_value, bottom: day.bottom_value, closing: day.closing_value } } : {}),
+    afterMs: Date.now() - startedAt,
+  };
 }
 
 /** A price every ten minutes, the present one included: the hours before it are complete. */

@@ -10,12 +10,14 @@ import type { AudienceKind, NotificationType, PushNotificationType } from '../..
 import { NOTIFICATION_TYPES, audiencesOf } from '../../api/intent/catalog.ts';
 import type { MailCommandPayload } from '../../api/intent/mail-command.ts';
 import { decodePushPayload } from '../../api/intent/push-event.ts';
+import { connectOperator } from '../../client/connect.ts';
 import { publishIntent } from '../../client/notificationintent.ts';
 import type { NotificationIntent } from '../../client/notificationintent.ts';
 import { sampleIntentOf } from '../../client/intent/sample-intents.ts';
 import { tableOf } from '../../client/table.ts';
-import { workflowLink } from '../../client/web-ui-links.ts';
+import { workflowLink } from '../../client/resources.ts';
 import { loadConfig, ADMIN_EMAIL_VARIABLES } from '../../config/load.ts';
+import { operatorServers } from '../../config/operator.ts';
 import { provideEndpoints } from '../../workers/endpoints.ts';
 import { explain } from '../../workers/explain.ts';
 import { createLogger } from '../../workers/logger.ts';
@@ -88,6 +90,7 @@ async function main(): Promise<boolean> {
     db: config.values.NOTIFICATION_REDIS_DB,
   });
   const db = new pg.Client({ connectionString: endpoints.postgresDsn });
+  const { operator, close } = connectOperator(operatorServers(config, endpoints));
   try {
     const service = await startService({
       config,
@@ -108,9 +111,12 @@ async function main(): Promise<boolean> {
           })
         : [];
       // Real targets, which somebody has configured, are none of a demo's business.
-      const symbols = stack?.symbolTargets ? await pushSymbols(config) : undefined;
-      const callbacks = stack?.portfolio ? await tellAccountValues(config, stack.portfolio) : undefined;
-      const subscription = stack?.routers ? await subscribe(config, stack.routers) : undefined;
+      const symbols = stack?.symbolTargets ? await pushSymbols(operator) : undefined;
+      const stream = config.values.NOTIFICATION_CALLBACK_STREAM;
+      const callbacks = stack?.portfolio
+        ? await tellAccountValues(operator, stack.portfolio, { redis, stream })
+        : undefined;
+      const subscription = stack?.routers ? await subscribe(operator, stack.routers) : undefined;
       const all = [...results.flatMap(({ routes }) => routes), ...devices];
       const isDelivered = all.every(({ problem }) => problem === undefined);
       const isComplete =
@@ -131,7 +137,7 @@ async function main(): Promise<boolean> {
     }
   } finally {
     redis.disconnect();
-    await db.end();
+    await Promise.all([db.end(), close()]);
     await stack?.stop();
   }
 }

@@ -1,8 +1,7 @@
 /** The demo's part about subscriptions: a device that is registered, a connection, and a message that reaches the device. */
 import { randomBytes } from 'node:crypto';
-import { openSession } from '../../cli/session.ts';
+import type { Operator } from '../../client/operator.ts';
 import { waitUntil } from '../../client/wait-until.ts';
-import type { Config } from '../../config/load.ts';
 import type { RouterStack } from '../stand-ins/subscription/routers.ts';
 
 /** Far more than stand-ins need; a demo must end. */
@@ -17,12 +16,13 @@ interface SubscriptionResult {
   problem?: string;
 }
 
-export async function subscribe(config: Config, routers: RouterStack): Promise<SubscriptionResult> {
-  const session = openSession(config);
+export async function subscribe(
+  { tokens, subscriptions }: Operator,
+  routers: RouterStack,
+): Promise<SubscriptionResult> {
   const startedAt = Date.now();
   const since = () => Date.now() - startedAt;
   try {
-    const { tokens, subscriptions } = session.operator;
     const device = { provider: 'AT' as const, token: randomBytes(16).toString('hex') };
     const pushed = (kind: string) =>
       waitUntil(
@@ -43,8 +43,6 @@ export async function subscribe(config: Config, routers: RouterStack): Promise<S
     return { ...result, isComplete: view?.status?.startsWith('CREATED') ?? false, afterMs: since() };
   } catch (error) {
     return { isComplete: false, afterMs: since(), problem: (error as Error).message };
-  } finally {
-    await session.close();
   }
 }
 

@@ -1,7 +1,6 @@
 /** The demo's part about symbols: the current list, pushed to every target through the operator client. */
-import { openSession } from '../../cli/session.ts';
+import type { Operator } from '../../client/operator.ts';
 import type { Spread } from '../../client/symbol-config/symbols.ts';
-import type { Config } from '../../config/load.ts';
 
 /** Far more than a push to stand-ins needs; a demo must end. */
 const LIMIT_MS = 30_000;
@@ -11,16 +10,11 @@ interface SymbolResult extends Spread {
   afterMs: number;
 }
 
-export async function pushSymbols(config: Config): Promise<SymbolResult> {
-  const session = openSession(config);
-  try {
-    const startedAt = Date.now();
-    const told = await session.operator.symbols.push();
-    const spread = await session.operator.symbols.wait(told, { limitMs: LIMIT_MS, everyMs: 20 });
-    return { ...spread, afterMs: Date.now() - startedAt };
-  } finally {
-    await session.close();
-  }
+export async function pushSymbols({ symbols }: Operator): Promise<SymbolResult> {
+  const startedAt = Date.now();
+  const told = await symbols.push();
+  const spread = await symbols.wait(told, { limitMs: LIMIT_MS, everyMs: 20 });
+  return { ...spread, afterMs: Date.now() - startedAt };
 }
 
 export function verdictOnSymbols({ version, acknowledged, targets, behind, afterMs }: SymbolResult): string {

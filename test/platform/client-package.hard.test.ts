@@ -15,6 +15,7 @@ import path from 'node:path';
 import { promisify } from 'node:util';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
+import { namespaceOf } from '../slots.ts';
 
 const run = promisify(execFile);
 const ROOT = path.join(import.meta.dirname, '../..');
@@ -59,6 +60,7 @@ test('I37 the package has the version of the service, and everything that it nam
   expect(Object.keys(manifest.exports)).toEqual([
     '.',
     './operator',
+    './connect',
     './account-callback/inputs',
     './account-callback/receiver',
     './symbol-config/receiver',
@@ -97,13 +99,38 @@ test('I37 each part of it loads', async () => {
   expect(stdout.trim().split('\n')).toEqual(names.map(() => 'true'));
 });
 
+test('I40 an operator that connects with it finds what was published, and ends', async () => {
+  const { redis, postgresDsn, temporalAddress } = slot.endpoints;
+  const servers = {
+    postgresDsn,
+    redis: { host: redis.host, port: redis.port, db: slot.slot },
+    temporal: { address: temporalAddress },
+    namespace: namespaceOf(slot.slot),
+    payloadKeys: [{ id: 'one', key: Buffer.alloc(32, 1).toString('base64') }],
+  };
+  const script = `
+    import { connectOperator } from 'galaxy-notify-client/connect';
+    const servers = ${JSON.stringify(servers)};
+    const payloadKeys = servers.payloadKeys.map(({ id, key }) => ({ id, key: Buffer.from(key, 'base64') }));
+    const { operator, close } = connectOperator({ ...servers, payloadKeys });
+    const { items } = await operator.notifications.list();
+    const { live, liveUnavailable } = await operator.notifications.show(items[0].notificationId);
+    console.log(items.map(({ idempotencyKey }) => idempotencyKey).join(), live?.status ?? liveUnavailable);
+    await close();`;
+  writeFileSync(path.join(project, 'operator.mjs'), script);
+  const { stdout } = await run(process.execPath, [path.join(project, 'operator.mjs')]);
+  expect(stdout.trim()).toBe('from-the-package COMPLETED');
+});
+
 test('I37 its types hold in a strict project, and refuse a wrong payload', () => {
   const check = (payload: string) => {
     writeFileSync(
       path.join(project, 'producer.ts'),
       `import { newGameTurnReady } from 'galaxy-notify-client';
+       import { connectOperator } from 'galaxy-notify-client/connect';
        import { createOperator } from 'galaxy-notify-client/operator';
-       export const operator = createOperator;
+       export const create = createOperator;
+       export const { operator } = connectOperator({ postgresDsn: 'postgres://db/notify', redis: { host: 'redis' } });
        newGameTurnReady({ idempotencyKey: 'k', recipientUserIds: ['user-1'], payload: ${payload} });`,
     );
     const tsc = path.join(ROOT, 'node_modules', 'typescript', 'bin', 'tsc');

@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { WithStartWorkflowOperation } from '@temporalio/client';
 import { temporal as protos } from '@temporalio/proto';
-import { makeUpdate } from '../../client/updates.ts';
+import { makeUpdate } from '../../client/temporal.ts';
 import {
   SYMBOLS_CHANGED_UPDATE,
   SYMBOL_CONFIG_TASK_QUEUE,

@@ -361,14 +361,14 @@ test('N15 without a service an operation is given up after its time', async () =
   await service.stop();
   const { temporal, db } = { temporal: agent.slot.client, db: agent.slot.db };
   const agentId = 'rules-no-service';
-  const tokens = tokenOperations({ temporal, db, keyBox: KEY_BOX, agentId, limitMs: 2_000 });
+  const tokens = tokenOperations({ temporal, db, keyBox: () => KEY_BOX, agentId, limitMs: 2_000 });
   const device = newDevice();
 
   const given = await tokens.register(device).catch((error: unknown) => error);
   service = await agent.startWith();
   expect(given).toBeInstanceOf(OperationFailedError);
   expect((given as Error).message).toBe(
-    'no service answered for subscription/rules-no-service/token within 2 s',
+    'no worker answered for subscription/rules-no-service/token within 2 s',
   );
 });
 

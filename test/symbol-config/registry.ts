@@ -5,7 +5,7 @@ import path from 'node:path';
 import type { SymbolPush } from '../../api/symbol-config/push.ts';
 import type { SymbolTargetsStandIn } from '../../dev/stand-ins/symbol-config/targets.ts';
 import { startSymbolTargets } from '../../dev/stand-ins/symbol-config/targets.ts';
-import { makeUpdate } from '../../client/updates.ts';
+import { makeUpdate } from '../../client/temporal.ts';
 import type { Service } from '../../workers/service.ts';
 import type { SymbolConfigState } from '../../workflows/symbol-config/contract.ts';
 import {

@@ -2,6 +2,10 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Pool } from 'pg';
 
+/** Replays that are started per second unless the operator says otherwise, and the most that can be asked for. */
+export const DEFAULT_REPLAY_RATE = 20;
+export const MAX_REPLAY_RATE = 1_000;
+
 /** Waits until `done` replays are due at this rate. */
 export async function keepPace(
   beganMs: number,

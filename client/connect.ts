@@ -1,0 +1,122 @@
+/**
+ * Opens what the operator client needs.
+ *
+ * ```ts
+ * const { operator, close } = connectOperator({
+ *   postgresDsn: 'postgres://notify:secret@db.internal/notify',
+ *   redis: { host: 'redis.internal', port: 6379 },
+ *   temporal: { address: 'temporal.internal:7233' },
+ *   namespace: 'notify',
+ * });
+ * const { items } = await operator.deadLetters.list({ channel: 'email' });
+ * await close();
+ * ```
+ */
+import type { ConnectionOptions } from '@temporalio/client';
+import { Client, Connection } from '@temporalio/client';
+import type { RedisOptions } from 'ioredis';
+import { Redis } from 'ioredis';
+import pg from 'pg';
+import type { KeyBoxKey } from '../api/key-box.ts';
+import { createKeyBox } from '../api/key-box.ts';
+import { dataConverterWith } from '../api/payload-codec.ts';
+import { DEFAULT_INTENTS_STREAM } from './notificationintent.ts';
+import type { Operator } from './operator.ts';
+import { createOperator } from './operator.ts';
+import type { OperatorResources } from './resources.ts';
+
+/** Longest wait for a server to answer at all, ms. */
+const CONNECT_LIMIT_MS = 5_000;
+/** Longest statement, ms: lists are bounded, counting many rows is not quick. */
+const STATEMENT_LIMIT_MS = 20_000;
+
+/** Replies keep the form that the operator reads. */
+type RedisAccess = Omit<RedisOptions, 'replyMapping'>;
+
+/** Where the servers are, and the settings of the service that an operator must share. */
+export interface OperatorServers {
+  /** The database of the service, as `postgres://user:password@host:port/database`. */
+  postgresDsn: string;
+  /** Address, database and credentials of Redis, as ioredis takes them. */
+  redis: RedisAccess;
+  /** Address and credentials of Temporal; default: `localhost:7233`. */
+  temporal?: ConnectionOptions;
+  /** Default: `default`. */
+  namespace?: string;
+  /** The keys of NOTIFICATION_PAYLOAD_KEYS. Without them what the service has encrypted cannot be shown. */
+  payloadKeys?: readonly KeyBoxKey[];
+  /** The keys of NOTIFICATION_SUBSCRIPTION_KEYS, asked for by the first operation that seals something for a token. */
+  subscriptionKeys?: () => readonly KeyBoxKey[];
+  /** Default: `notification:intents`. */
+  intentsStream?: string;
+  /** Whose subscriptions and token; default `default`. */
+  agentId?: string;
+  /** Address of Temporal's Web UI; without it there are no links. */
+  uiUrl?: string;
+}
+
+export interface ConnectedOperator {
+  operator: Operator;
+  /** The connections, for what the operator has no function for. */
+  resources: OperatorResources;
+  /** Ends the connections. Operations under way fail. */
+  close(): Promise<void>;
+}
+
+/**
+ * Connects an operator. Every connection is opened by its first use, so that an operation needs only the servers that it
+ * asks. A server that does not answer fails an operation after 5 s, a statement that does not end after 20 s.
+ */
+export function connectOperator(servers: OperatorServers): ConnectedOperator {
+  const { namespace = 'default', payloadKeys = [], subscriptionKeys, uiUrl, agentId } = servers;
+  const connection = Connection.lazy({ connectTimeout: CONNECT_LIMIT_MS, ...servers.temporal });
+  const dataConverter = dataConverterWith(payloadKeys);
+  const resources: OperatorResources = {
+    temporal: new Client({ connection, namespace, ...(dataConverter ? { dataConverter } : {}) }),
+    db: openDatabase(servers.postgresDsn),
+    redis: openRedis(servers.redis),
+    namespace,
+    intentsStream: servers.intentsStream ?? DEFAULT_INTENTS_STREAM,
+    ...(agentId === undefined ? {} : { agentId }),
+    ...(uiUrl === undefined ? {} : { uiUrl }),
+    ...(subscriptionKeys ? { keyBox: () => createKeyBox(subscriptionKeys()) } : {}),
+  };
+  return {
+    operator: createOperator(resources),
+    resources,
+    async close() {
+      resources.redis.disconnect();
+      await resources.db.end().catch(() => undefined);
+      // Last: a call that is retried after it would end the process with a stack trace.
+      await connection.close();
+    },
+  };
+}
+
+function openDatabase(connectionString: string): pg.Pool {
+  const db = new pg.Pool({
+    connectionString,
+    application_name: 'galaxy-notify operator',
+    max: 8,
+    connectionTimeoutMillis: CONNECT_LIMIT_MS,
+    statement_timeout: STATEMENT_LIMIT_MS,
+    query_timeout: STATEMENT_LIMIT_MS + 1_000,
+    options: '-c timezone=UTC',
+  });
+  // Without a listener, an idle connection that breaks would end the process.
+  db.on('error', () => undefined);
+  return db;
+}
+
+function openRedis(options: RedisAccess): Redis {
+  const redis = new Redis({
+    lazyConnect: true,
+    connectTimeout: CONNECT_LIMIT_MS,
+    commandTimeout: CONNECT_LIMIT_MS,
+    maxRetriesPerRequest: 0,
+    ...options,
+  });
+  // As above; the command that needs the connection fails by itself.
+  redis.on('error', () => undefined);
+  return redis;
+}
