@@ -1,5 +1,5 @@
-/** Signals from activities to workflows that may have ended. */
-import type { WorkflowClient } from '@temporalio/client';
+/** What activities and processes do to workflows: keep one running, signal one that may have ended. */
+import type { WorkflowClient, WorkflowHandle } from '@temporalio/client';
 import { WorkflowNotFoundError } from '@temporalio/client';
 
 /** Signals a workflow; one that has ended, or was never started, needs to hear nothing. */
@@ -14,4 +14,13 @@ export async function signalIfRunning(
   } catch (error) {
     if (!(error instanceof WorkflowNotFoundError)) throw error;
   }
+}
+
+/** Starts a workflow that has no end; one that runs already stays as it is. */
+export function keepRunning(
+  workflows: WorkflowClient,
+  workflowType: string,
+  options: { workflowId: string; taskQueue: string; args: unknown[]; staticSummary: string },
+): Promise<WorkflowHandle> {
+  return workflows.start(workflowType, { ...options, workflowIdConflictPolicy: 'USE_EXISTING' });
 }

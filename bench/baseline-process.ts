@@ -7,15 +7,14 @@ import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 import { Worker, bundleWorkflowCode } from '@temporalio/worker';
 import pLimit from 'p-limit';
-import { createIntentActivities } from '../activities/intent/acceptance.ts';
-import { createRouteActivities } from '../activities/intent/routes.ts';
 import { migrate } from '../migrations/migrate.ts';
 import { loadConfig } from '../config/load.ts';
-import { provideEndpoints } from '../workers/endpoints.ts';
+import { OpenParts, openConnections } from '../workers/connections.ts';
+import { provideEndpoints } from '../workers/embedded.ts';
+import { openIntents } from '../workers/intent.ts';
 import { createLogger } from '../workers/logger.ts';
-import { connectResources } from '../workers/resources.ts';
-import { installTemporalRuntime, tuning } from '../workers/service.ts';
 import { startTelemetry } from '../workers/telemetry.ts';
+import { installTemporalRuntime, tuning } from '../workers/temporal-worker.ts';
 import type { NotificationInput } from '../workflows/intent/contract.ts';
 import { intentFor } from './intent.ts';
 
@@ -54,19 +53,20 @@ const config = loadConfig();
 const log = createLogger(config.values.NOTIFICATION_LOG_LEVEL);
 installTemporalRuntime(log);
 const { endpoints } = await provideEndpoints(config, () => undefined);
-const resources = await connectResources({
-  config,
-  endpoints,
-  log,
-  telemetry: startTelemetry(config, log),
+const telemetry = startTelemetry(config, log);
+const context = {
+  ...{ config, endpoints, log, meter: telemetry.meter },
   draining: new AbortController().signal,
-});
+  open: new OpenParts(log),
+};
+const connections = await openConnections(context, telemetry);
+const { temporal, client, namespace } = connections;
 await migrate(endpoints.postgresDsn);
 const workflowsPath = path.join(import.meta.dirname, 'baseline-workflows.ts');
 const common = {
-  connection: resources.connection,
-  namespace: resources.namespace,
-  activities: { ...createIntentActivities(resources), ...createRouteActivities(resources) },
+  connection: temporal,
+  namespace,
+  activities: openIntents(context).activities(connections),
 };
 const workers = [
   await Worker.create({
@@ -113,7 +113,7 @@ async function carryOut({ shape, count, isRoundTrip }: Order): Promise<Omit<Answ
 }
 
 function start(shape: BaselineShape, name: string) {
-  return resources.client.workflow.start(shape, {
+  return client.workflow.start(shape, {
     workflowId: `${shape}/${name}`,
     taskQueue: TASK_QUEUES[shape],
     args: shape === 'naiveNotification' ? [intentOf(name)] : [],

@@ -12,8 +12,7 @@ import pg from 'pg';
 import { createDeviceTokens } from '../dev/stand-ins/mobile-push/device-tokens.ts';
 import type { Stack } from '../dev/servers/stack.ts';
 import { startStack } from '../dev/servers/stack.ts';
-import { loadConfig } from '../config/load.ts';
-import { SEARCH_ATTRIBUTE_NAMES } from '../migrations/namespace.ts';
+import { SEARCH_ATTRIBUTE_NAMES, loadConfig } from '../config/load.ts';
 import { cpuSecondsOf, startServiceProcess, type ServiceProcess } from './processes.ts';
 
 /** The modes of `NOTIFICATION_ROUTE_DISPATCH`, each a part. */

@@ -1,7 +1,7 @@
 /** `npm run bench`: the targets of bench/README.md, measured on servers of its own. */
 import { existsSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { explain } from '../workers/explain.ts';
+import { explain } from '../api/errors.ts';
 import { accountCallback } from './account-callback.ts';
 import { backlogs } from './backlog.ts';
 import type { Bench, PartName } from './environment.ts';

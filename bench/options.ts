@@ -1,6 +1,6 @@
 /** The command line of the benchmark. Pure. */
 import { parseArgs } from 'node:util';
-import { SetupError } from '../workers/endpoints.ts';
+import { SelfExplanatoryError } from '../api/errors.ts';
 import type { Measurement } from './measurement.ts';
 
 export const HELP = `Usage: npm run bench [-- options]
@@ -33,7 +33,7 @@ export interface Options {
   help: boolean;
 }
 
-/** @throws SetupError that names what is wrong, and where to look. */
+/** @throws SelfExplanatoryError that names what is wrong, and where to look. */
 export function parseOptions(args: readonly string[]): Options {
   const { json, profile, only, rounds, ...flags } = valuesOf(args);
   return {
@@ -60,20 +60,20 @@ function valuesOf(args: readonly string[]) {
       },
     }).values;
   } catch (error) {
-    throw new SetupError(`${(error as Error).message}\n\n${HELP}`, { cause: error });
+    throw new SelfExplanatoryError(`${(error as Error).message}\n\n${HELP}`, { cause: error });
   }
 }
 
 function namesOf(text: string | undefined): string[] {
   if (text === undefined) return [];
   const names = text.split(',').map((name) => name.trim());
-  if (names.includes('')) throw new SetupError('--only must name rows; see --list');
+  if (names.includes('')) throw new SelfExplanatoryError('--only must name rows; see --list');
   return names;
 }
 
 function countOf(option: string, text: string): number {
   if (!/^[1-9]\d{0,2}$/.test(text)) {
-    throw new SetupError(`${option} must be a whole number from 1 to 999 (got ${text})`);
+    throw new SelfExplanatoryError(`${option} must be a whole number from 1 to 999 (got ${text})`);
   }
   return Number(text);
 }
@@ -84,14 +84,14 @@ export interface Selection {
   isShown(row: string): boolean;
 }
 
-/** @throws SetupError for a name that no row begins with. */
+/** @throws SelfExplanatoryError for a name that no row begins with. */
 export function select(
   all: readonly Measurement[],
   { quick, only }: Pick<Options, 'quick' | 'only'>,
 ): Selection {
   const rows = all.flatMap((measurement) => measurement.rows.map(({ name }) => name));
   const unknown = only.filter((name) => !rows.some((row) => row.startsWith(name)));
-  if (unknown.length > 0) throw new SetupError(`no row begins with ${unknown.join(' or ')}; see --list`);
+  if (unknown.length > 0) throw new SelfExplanatoryError(`no row begins with ${unknown.join(' or ')}; see --list`);
   const isShown = (row: string) => only.length === 0 || only.some((name) => row.startsWith(name));
   const measurements = all.filter(
     ({ rows, isQuick }) => rows.some(({ name }) => isShown(name)) && (isQuick || !quick || only.length > 0),

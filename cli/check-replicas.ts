@@ -5,8 +5,9 @@
 import { Redis } from 'ioredis';
 import pg from 'pg';
 import type { Logger } from 'pino';
-import type { Config, RedisAddress } from '../config/load.ts';
-import { redisConnection } from '../config/load.ts';
+import type { Config } from '../config/load.ts';
+import { redisConnection } from '../config/service.ts';
+import type { RedisAddress } from '../config/values.ts';
 import { reasonOf } from '../activities/reason.ts';
 
 export interface ReplicaResult {

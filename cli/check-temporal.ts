@@ -1,6 +1,7 @@
 /** What can be wrong with Temporal, the workflows that always run, and the workers. */
 import { ScheduleNotFoundError } from '@temporalio/client';
-import type { NeededSchedule, Needs } from './needs.ts';
+import type { needsOf } from '../config/load.ts';
+import type { NeededSchedule } from '../config/variables.ts';
 import { durationOf } from './output.ts';
 import type { CheckGroup, Diagnosis } from './checks.ts';
 import { error, ok, warn } from './checks.ts';
@@ -26,7 +27,7 @@ const WORKFLOW_TASKS = 1;
 export function temporalChecks(
   resources: OperatorResources,
   reach: () => Promise<void>,
-  needs: Needs,
+  needs: ReturnType<typeof needsOf>,
 ): CheckGroup {
   return [
     ['Temporal', () => answers(resources, reach)],
@@ -38,7 +39,7 @@ export function temporalChecks(
     ]),
     ['stream reader', () => reader(resources)],
     ...needs.schedules.map((needed): CheckGroup[number] => [
-      `schedule: ${needed.run.id}`,
+      `schedule: ${needed.id}`,
       () => schedule(resources, needed),
     ]),
   ];
@@ -144,16 +145,16 @@ async function reader(resources: OperatorResources): Promise<Diagnosis> {
 
 async function schedule(
   { temporal }: OperatorResources,
-  { run, everyMs, purpose }: NeededSchedule,
+  { id, everyMs, purpose }: NeededSchedule,
 ): Promise<Diagnosis> {
   try {
     const { state, info, spec } = await bounded(
       temporal,
-      () => temporal.schedule.getHandle(run.id).describe(),
+      () => temporal.schedule.getHandle(id).describe(),
       SCHEDULE_LIMIT_MS,
     );
     if (state.paused) {
-      return warn(`${run.id} is paused: ${state.note ?? ''}`, `until it is unpaused, ${purpose}`);
+      return warn(`${id} is paused: ${state.note ?? ''}`, `until it is unpaused, ${purpose}`);
     }
     const next = info.nextActionTimes[0];
     const every = spec.intervals?.[0]?.every;
@@ -167,7 +168,7 @@ async function schedule(
   } catch (failure) {
     if (!(failure instanceof ScheduleNotFoundError)) throw failure;
     return error(
-      `there is no schedule ${run.id}: ${purpose}`,
+      `there is no schedule ${id}: ${purpose}`,
       'run galaxy-notify setup, or start the service with its role: both create the schedule',
     );
   }

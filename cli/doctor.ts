@@ -2,10 +2,11 @@
 import type { Command } from 'commander';
 import { subjectNotFoundSchema, userPath } from '../api/intent/user-service.ts';
 import type { Config } from '../config/load.ts';
-import { ADMIN_EMAIL_VARIABLES, ConfigError, loadConfig } from '../config/load.ts';
+import { ADMIN_EMAIL_VARIABLES } from '../config/intent.ts';
+import { farSidesOf, loadConfig, needsOf } from '../config/load.ts';
+import { ConfigError } from '../config/variables.ts';
 import { action, helpWith } from './command.ts';
 import { EXIT } from './exit-codes.ts';
-import { needsOf } from './needs.ts';
 import { countOf, printFields, printHeading, printJson, printTable, report } from './output.ts';
 import { reachChecks } from './reach.ts';
 import type { Session } from './session.ts';
@@ -89,7 +90,7 @@ function groupsOf({ config, addresses, resources, reach }: Session): CheckGroup[
     temporalChecks(resources, () => reach('temporal'), needsOf(config)),
     ...(config.roles.includes('mobile-push') ? [mobileGroup(resources, config)] : []),
     [['User Service', () => userService(addresses.userServiceUrl, values.NOTIFICATION_USER_SERVICE_TIMEOUT)]],
-    ...reachChecks(config),
+    ...reachChecks(farSidesOf(config)),
     ...routerGroups(config),
     [['replicas', () => replicas(config)]],
   ];

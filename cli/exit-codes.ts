@@ -1,4 +1,5 @@
 /** How the CLI ends, in one place. */
+import { SelfExplanatoryError } from '../api/errors.ts';
 import { NotFoundError, NothingToDoError } from '../client/errors.ts';
 
 export const EXIT = {
@@ -21,7 +22,7 @@ export const EXIT_CODES_HELP = `Exit codes:
   130  stopped with Ctrl-C`;
 
 /** Something about the command line is wrong that can only be seen when it is carried out. */
-export class UsageError extends Error {
+export class UsageError extends SelfExplanatoryError {
   override name = 'UsageError';
 }
 

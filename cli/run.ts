@@ -1,28 +1,17 @@
 /** `galaxy-notify`: the operator's command line, from its arguments to its exit code. */
 import { CommanderError } from 'commander';
-import { ConfigError } from '../config/load.ts';
+import { SelfExplanatoryError } from '../api/errors.ts';
 import type { ExitCode } from './exit-codes.ts';
-import { EXIT, UsageError, exitCodeOf } from './exit-codes.ts';
+import { EXIT, exitCodeOf } from './exit-codes.ts';
 import { report, textOf } from './output.ts';
 import { programOf } from './program.ts';
-import { NotConfiguredError } from './session.ts';
-import { NotFoundError, NothingToDoError, OperationFailedError, causeOf } from '../client/errors.ts';
+import { causeOf } from '../client/errors.ts';
 
-/** Errors whose message says all there is to say, one line for each thing that is wrong. */
-const SELF_EXPLANATORY = [
-  ConfigError,
-  NotConfiguredError,
-  NotFoundError,
-  NothingToDoError,
-  OperationFailedError,
-  UsageError,
-];
-
-/** For whoever is woken by it: what is wrong, and the stack only on request. */
+/** What is wrong, in words for a person; the stack only on request. */
 function explain(error: unknown): string {
   if (process.argv.includes('--debug') && error instanceof Error) return error.stack ?? error.message;
-  return SELF_EXPLANATORY.some((kind) => error instanceof kind)
-    ? (error as Error).message
+  return error instanceof SelfExplanatoryError
+    ? error.message
     : `${textOf(causeOf(error))} (--debug shows where)`;
 }
 

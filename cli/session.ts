@@ -3,10 +3,12 @@
  * closed at its end. Addresses come from the service's own variables, and from a running `npm start` for those that
  * are not set.
  */
+import { SelfExplanatoryError } from '../api/errors.ts';
 import type { Config } from '../config/load.ts';
-import { hasTemporalProfile, loadConfig } from '../config/load.ts';
+import { loadConfig } from '../config/load.ts';
 import type { OperatorAddresses } from '../config/operator.ts';
 import { operatorServers } from '../config/operator.ts';
+import { hasTemporalProfile } from '../config/service.ts';
 import type { StackEndpoints } from '../config/stack-endpoints.ts';
 import { readStackEndpoints } from '../config/stack-endpoints.ts';
 import type { ConnectedOperator } from '../client/connect.ts';
@@ -18,7 +20,7 @@ import type { RouterKey } from '../workflows/subscription/contract.ts';
 export type Dependency = 'redis' | 'postgres' | 'temporal';
 
 /** A server is neither configured nor embedded. */
-export class NotConfiguredError extends Error {
+export class NotConfiguredError extends SelfExplanatoryError {
   override name = 'NotConfiguredError';
 }
 

@@ -1,6 +1,6 @@
 /** Preparing a Temporal namespace and a database for the service, step by step; what is there stays as it is. */
 import type { Client } from '@temporalio/client';
-import type { NeededSchedule } from './needs.ts';
+import type { NeededSchedule } from '../config/variables.ts';
 import { durationOf } from './output.ts';
 import {
   addSearchAttributes,
@@ -96,16 +96,16 @@ export async function setUpSearchAttributes(needs: SetupNeeds): Promise<SetupSte
 
 export async function setUpSchedule(needs: SetupNeeds, schedule: NeededSchedule): Promise<SetupStep> {
   const { temporal, isDryRun } = needs;
-  const { run, everyMs } = schedule;
-  const name = `schedule ${run.id}`;
-  const found = await onceKnown(needs, () => scheduleIntervalMs(temporal, run.id), SCHEDULE_LIMIT_MS);
+  const { id, everyMs } = schedule;
+  const name = `schedule ${id}`;
+  const found = await onceKnown(needs, () => scheduleIntervalMs(temporal, id), SCHEDULE_LIMIT_MS);
   if (found === everyMs) return { name, status: 'ok', detail: `every ${durationOf(everyMs)}` };
   const detail =
     found === undefined
       ? `every ${durationOf(everyMs)}`
       : `every ${durationOf(everyMs)}, before: ${durationOf(found)}`;
   if (isDryRun) return { name, status: 'missing', detail };
-  await onceKnown(needs, () => ensureSchedule(temporal, run, everyMs), SCHEDULE_LIMIT_MS);
+  await onceKnown(needs, () => ensureSchedule(temporal, schedule), SCHEDULE_LIMIT_MS);
   return { name, status: found === undefined ? 'created' : 'changed', detail };
 }
 

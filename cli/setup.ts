@@ -2,10 +2,9 @@
 import type { Command } from 'commander';
 import { Option } from 'commander';
 import { migrate, pendingMigrations } from '../migrations/migrate.ts';
-import { loadConfig } from '../config/load.ts';
+import { loadConfig, needsOf } from '../config/load.ts';
 import { action, helpWith } from './command.ts';
 import { EXIT } from './exit-codes.ts';
-import { needsOf } from './needs.ts';
 import { parseDuration } from './options.ts';
 import { countOf, printJson, printTable, report } from './output.ts';
 import type { Session } from './session.ts';
@@ -91,8 +90,8 @@ async function carryOut(session: Session, options: SetupOptions): Promise<SetupS
     for (const schedule of schedules) steps.push(await setUpSchedule(needs, schedule));
   } else {
     steps.push({ name: 'search attributes', status: 'missing', detail: searchAttributes.join(', ') });
-    for (const { run } of schedules) {
-      steps.push({ name: `schedule ${run.id}`, status: 'missing', detail: 'in the new namespace' });
+    for (const { id } of schedules) {
+      steps.push({ name: `schedule ${id}`, status: 'missing', detail: 'in the new namespace' });
     }
   }
   if (options.database) steps.push(await setUpDatabase(addresses.postgresDsn, isDryRun));

@@ -1,17 +1,18 @@
 /** What the operator client says when it cannot do what it was asked for. Messages are for operators, one line each. */
+import { SelfExplanatoryError } from '../api/errors.ts';
 
 /** There is no such notification, route, entry or workflow. */
-export class NotFoundError extends Error {
+export class NotFoundError extends SelfExplanatoryError {
   override name = 'NotFoundError';
 }
 
 /** It is there, but there is nothing left to be done with it: ended already, published already. */
-export class NothingToDoError extends Error {
+export class NothingToDoError extends SelfExplanatoryError {
   override name = 'NothingToDoError';
 }
 
 /** It was asked for and did not happen, or not in time. */
-export class OperationFailedError extends Error {
+export class OperationFailedError extends SelfExplanatoryError {
   override name = 'OperationFailedError';
 }
 

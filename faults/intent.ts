@@ -15,7 +15,7 @@ import { entryFieldsOf, envelopeOf, parseIntent } from '../api/intent/entry.ts';
 import type { Intent } from '../api/intent/entry.ts';
 import { fieldsOf } from '../activities/stream-consumer.ts';
 import { sampleIntentOf } from '../client/intent/sample-intents.ts';
-import { adminEmailsVariable } from '../config/variables.ts';
+import { adminEmailsVariable } from '../config/intent.ts';
 import { plantedMail, plantedMailPrefix, plantedText } from './planted.ts';
 import type { Arena, Verdict, Work } from './work.ts';
 import { noVerdict } from './work.ts';

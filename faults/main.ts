@@ -1,6 +1,6 @@
 /** `npm run test:faults`: what is promised, under every fault that a test can bring about. */
 import { writeFileSync } from 'node:fs';
-import { explain } from '../workers/explain.ts';
+import { explain } from '../api/errors.ts';
 import { flood } from './flood.ts';
 import type { Options } from './options.ts';
 import { HELP, commandOf, parseOptions } from './options.ts';

@@ -1,7 +1,7 @@
 /** The command line of the fault suite. Pure but for the seed that is drawn when none is given. */
 import { randomInt } from 'node:crypto';
 import { parseArgs } from 'node:util';
-import { SetupError } from '../workers/endpoints.ts';
+import { SelfExplanatoryError } from '../api/errors.ts';
 
 export const WORKS = ['intent', 'mobile-push', 'symbol-config', 'account-callback', 'subscription'] as const;
 export type WorkName = (typeof WORKS)[number];
@@ -43,12 +43,12 @@ export interface Options {
   help: boolean;
 }
 
-/** @throws SetupError that names what is wrong. */
+/** @throws SelfExplanatoryError that names what is wrong. */
 export function parseOptions(args: readonly string[]): Options {
   const given = valuesOf(args);
   const intents = countOf('--intents', given.intents ?? '5000');
   const seconds = countOf('--seconds', given.seconds ?? String(Math.max(20, Math.ceil(intents / 25))));
-  if (given.encrypted && given.plain) throw new SetupError('--encrypted and --plain exclude each other');
+  if (given.encrypted && given.plain) throw new SelfExplanatoryError('--encrypted and --plain exclude each other');
   const chosen = given.encrypted || given.plain;
   return {
     seed: given.seed ?? String(randomInt(1, 1_000_000)),
@@ -87,12 +87,12 @@ function valuesOf(args: readonly string[]) {
       },
     }).values;
   } catch (error) {
-    throw new SetupError(`${(error as Error).message}\n\n${HELP}`, { cause: error });
+    throw new SelfExplanatoryError(`${(error as Error).message}\n\n${HELP}`, { cause: error });
   }
 }
 
 function countOf(option: string, text: string): number {
-  if (!/^[1-9]\d{0,6}$/.test(text)) throw new SetupError(`${option} must be a whole number (got ${text})`);
+  if (!/^[1-9]\d{0,6}$/.test(text)) throw new SelfExplanatoryError(`${option} must be a whole number (got ${text})`);
   return Number(text);
 }
 
@@ -100,7 +100,7 @@ function worksOf(text: string | undefined): readonly WorkName[] {
   if (text === undefined) return WORKS;
   const names = text.split(',').map((name) => name.trim());
   const unknown = names.filter((name) => !WORKS.some((work) => work === name));
-  if (unknown.length > 0) throw new SetupError(`--only does not know ${unknown.join(', ')}`);
+  if (unknown.length > 0) throw new SelfExplanatoryError(`--only does not know ${unknown.join(', ')}`);
   return WORKS.filter((work) => names.includes(work));
 }
 

@@ -6,7 +6,6 @@ import { appendFileSync, chmodSync, existsSync, mkdtempSync, readFileSync, rmSyn
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { SEARCH_ATTRIBUTE_NAMES } from '../migrations/namespace.ts';
 import { createDeviceTokens } from '../dev/stand-ins/mobile-push/device-tokens.ts';
 import { freePort, LOOPBACK } from '../dev/servers/ports.ts';
 import { startPostgres } from '../dev/servers/postgres.ts';
@@ -15,7 +14,7 @@ import { startRedis } from '../dev/servers/redis.ts';
 import type { TcpProxy } from '../dev/servers/tcp-proxy.ts';
 import { startTcpProxy } from '../dev/servers/tcp-proxy.ts';
 import { startTemporal } from '../dev/servers/temporal.ts';
-import { loadConfig } from '../config/load.ts';
+import { SEARCH_ATTRIBUTE_NAMES, loadConfig } from '../config/load.ts';
 import type { ServerName } from './plan.ts';
 import { SERVERS } from './plan.ts';
 

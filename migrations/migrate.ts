@@ -1,16 +1,17 @@
 /**
  * Forward-only schema migrations: the numbered SQL files of this folder, applied by node-pg-migrate under its
- * advisory lock, in one transaction, before any listener is ready (seed "PostgreSQL durable state").
+ * advisory lock, in one transaction, before any listener is ready.
  */
 import { readdir } from 'node:fs/promises';
 import { runner } from 'node-pg-migrate';
 import pg from 'pg';
+import { SelfExplanatoryError } from '../api/errors.ts';
 
 const SCHEMA = 'notification';
 const MIGRATIONS_TABLE = 'schema_migrations';
 
 /** The database was migrated by a newer release than this one. Running older code on it would corrupt data. */
-export class SchemaNewerThanCodeError extends Error {
+export class SchemaNewerThanCodeError extends SelfExplanatoryError {
   override name = 'SchemaNewerThanCodeError';
 }
 

@@ -1,6 +1,6 @@
 /**
- * What the service needs to find in its Temporal namespace, and how each part is made. Processes of the service and
- * `galaxy-notify setup` use the same; everything may be repeated.
+ * How what a process needs in its Temporal namespace is made. Processes of the service and `galaxy-notify setup` do it
+ * alike; everything may be repeated.
  */
 import type { Client, Connection } from '@temporalio/client';
 import {
@@ -10,23 +10,7 @@ import {
   isGrpcServiceError,
 } from '@temporalio/client';
 import { msToTs } from '@temporalio/common/lib/time.js';
-import {
-  INTENT_TASK_QUEUE,
-  RETENTION_SCHEDULE_ID,
-  RETENTION_WORKFLOW,
-  SEARCH_ATTRIBUTES,
-} from '../workflows/intent/contract.ts';
-import {
-  MOBILE_RETENTION_SCHEDULE_ID,
-  MOBILE_RETENTION_WORKFLOW,
-  MOBILE_SEARCH_ATTRIBUTES,
-  MOBILE_TASK_QUEUE,
-} from '../workflows/mobile-push/contract.ts';
-import {
-  SUBSCRIPTION_TASK_QUEUE,
-  SWEEP_SCHEDULE_ID,
-  SWEEP_WORKFLOW,
-} from '../workflows/subscription/contract.ts';
+import { SelfExplanatoryError } from '../api/errors.ts';
 
 /** `temporal.api.enums.v1.IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD`; the enum is not among the SDK's exports. */
 const KEYWORD = 2;
@@ -35,40 +19,17 @@ const GRPC_ALREADY_EXISTS = 6;
 const GRPC_PERMISSION_DENIED = 7;
 const GRPC_UNIMPLEMENTED = 12;
 
-/** Of all features, all of type Keyword. SQL visibility stores have room for ten in a namespace. */
-export const SEARCH_ATTRIBUTE_NAMES: readonly string[] = [
-  ...Object.values(SEARCH_ATTRIBUTES),
-  ...Object.values(MOBILE_SEARCH_ATTRIBUTES),
-];
-
 /** A connection of the client or of a worker. */
 type ServerConnection = Pick<Connection, 'workflowService' | 'operatorService'>;
 
-/** What a schedule starts. */
-export interface ScheduledRun {
+/** A schedule of single runs, each of them one workflow. */
+interface ScheduledRun {
   /** Of the schedule and of the workflows that it starts. */
   id: string;
   workflowType: string;
   taskQueue: string;
+  everyMs: number;
 }
-
-export const INTENT_RETENTION: ScheduledRun = {
-  id: RETENTION_SCHEDULE_ID,
-  workflowType: RETENTION_WORKFLOW,
-  taskQueue: INTENT_TASK_QUEUE,
-};
-
-export const MOBILE_RETENTION: ScheduledRun = {
-  id: MOBILE_RETENTION_SCHEDULE_ID,
-  workflowType: MOBILE_RETENTION_WORKFLOW,
-  taskQueue: MOBILE_TASK_QUEUE,
-};
-
-export const SUBSCRIPTION_SWEEP: ScheduledRun = {
-  id: SWEEP_SCHEDULE_ID,
-  workflowType: SWEEP_WORKFLOW,
-  taskQueue: SUBSCRIPTION_TASK_QUEUE,
-};
 
 /** @returns how long closed workflows are kept, ms; undefined when there is no such namespace. */
 export async function namespaceRetentionMs(
@@ -84,7 +45,7 @@ export async function namespaceRetentionMs(
   }
 }
 
-/** Another who makes it at the same moment is no error. */
+/** That somebody else makes it at the same moment is no error. */
 export async function createNamespace(
   { workflowService }: ServerConnection,
   namespace: string,
@@ -112,7 +73,7 @@ export async function changeRetention(
   });
 }
 
-/** @returns those of the names that the namespace lacks. */
+/** @returns the names that the namespace lacks. */
 export async function missingSearchAttributes(
   { operatorService }: ServerConnection,
   namespace: string,
@@ -137,6 +98,29 @@ export async function addSearchAttributes(
   });
 }
 
+/**
+ * Adds the search attributes that the namespace lacks.
+ *
+ * @returns their names.
+ * @throws SelfExplanatoryError when the server refuses.
+ */
+export async function ensureSearchAttributes(
+  connection: ServerConnection,
+  namespace: string,
+  names: readonly string[],
+): Promise<string[]> {
+  const missing = await missingSearchAttributes(connection, namespace, names);
+  if (missing.length === 0) return [];
+  await addSearchAttributes(connection, namespace, missing).catch((error: unknown) => {
+    if (!isRefused(error)) throw error;
+    throw new SelfExplanatoryError(
+      `${lackOfSearchAttributes(namespace, missing)}; galaxy-notify setup prints the commands for Temporal Cloud`,
+      { cause: error },
+    );
+  });
+  return missing;
+}
+
 /** @returns the interval of a schedule, ms; undefined when there is no such schedule. */
 export async function scheduleIntervalMs(client: Client, id: string): Promise<number | undefined> {
   try {
@@ -148,11 +132,10 @@ export async function scheduleIntervalMs(client: Client, id: string): Promise<nu
   }
 }
 
-/** Creates a schedule of single runs, or brings its interval to the given one. */
+/** Creates a schedule, or brings its interval to the given one. */
 export async function ensureSchedule(
   client: Client,
-  { id, workflowType, taskQueue }: ScheduledRun,
-  everyMs: number,
+  { id, workflowType, taskQueue, everyMs }: ScheduledRun,
 ): Promise<void> {
   const spec = { intervals: [{ every: everyMs }] };
   try {

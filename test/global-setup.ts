@@ -4,9 +4,8 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import type { Stack } from '../dev/servers/stack.ts';
 import { startStack } from '../dev/servers/stack.ts';
-import { loadConfig } from '../config/load.ts';
+import { SEARCH_ATTRIBUTE_NAMES, loadConfig } from '../config/load.ts';
 import { workflowBundle } from '../workers/workflow-bundle.ts';
-import { SEARCH_ATTRIBUTE_NAMES } from '../migrations/namespace.ts';
 import { SLOTS, namespaceOf } from './slots.ts';
 
 declare global {

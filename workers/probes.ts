@@ -9,6 +9,7 @@ import { once } from 'node:events';
 import type { Logger } from 'pino';
 import type { Meter } from '@opentelemetry/api';
 import { countersOf } from '../activities/counters.ts';
+import { SelfExplanatoryError } from '../api/errors.ts';
 
 /** What a request that is under way at the end may still take, ms. */
 const LAST_REQUEST_MS = 1_000;
@@ -43,7 +44,7 @@ interface Observers {
 }
 
 /** The port of the probes is taken; the message names the variable that moves it. */
-export class ProbePortError extends Error {
+export class ProbePortError extends SelfExplanatoryError {
   override name = 'ProbePortError';
 }
 

@@ -1,10 +1,10 @@
 /** `npm start`: what is configured is used; what is not configured is started, outside production. */
 import { reasonOf } from '../activities/reason.ts';
+import { explain } from '../api/errors.ts';
 import type { Stack } from '../dev/servers/stack.ts';
 import type { Config } from '../config/load.ts';
 import { loadConfig } from '../config/load.ts';
-import { provideEndpoints } from './endpoints.ts';
-import { explain } from './explain.ts';
+import { provideEndpoints } from './embedded.ts';
 import { createLogger } from './logger.ts';
 import type { Service } from './service.ts';
 import { startService } from './service.ts';

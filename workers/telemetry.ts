@@ -35,37 +35,16 @@ import {
 } from '@temporalio/interceptors-opentelemetry-v2';
 import type { ActivityInterceptorsFactory, TelemetryOptions } from '@temporalio/worker';
 import type { Logger } from 'pino';
-import { createAccountCallbackMetrics } from '../activities/account-callback/metrics.ts';
-import { createIntentMetrics } from '../activities/intent/metrics.ts';
-import { createMobilePushMetrics } from '../activities/mobile-push/metrics.ts';
-import { createSubscriptionMetrics } from '../activities/subscription/metrics.ts';
-import { createSymbolConfigMetrics } from '../activities/symbol-config/metrics.ts';
 import type { Config } from '../config/load.ts';
 import { reasonOf } from '../activities/reason.ts';
-import { createProbeMetrics } from './probes.ts';
 
 /** What the last export may take of a shutdown, ms: a collector that is away must not use the time of the others up. */
 const LAST_EXPORT_MS = 1_500;
 /** A collector that is away fails every export; one line in this time, ms, says as much as one for each. */
 const QUIET_AFTER_PROBLEM_MS = 60_000;
 
-/** Recording functions, one per counter of this service. */
-export type Metrics = ReturnType<typeof createMetrics>;
-
-export function createMetrics(meter: Meter) {
-  return {
-    ...createIntentMetrics(meter),
-    ...createMobilePushMetrics(meter),
-    ...createSymbolConfigMetrics(meter),
-    ...createAccountCallbackMetrics(meter),
-    ...createSubscriptionMetrics(meter),
-    ...createProbeMetrics(meter),
-  };
-}
-
 export interface Telemetry {
-  metrics: Metrics;
-  /** For gauges, which need connections that are not there yet. */
+  /** For counters and gauges, which each kind of work has in activities/<kind>/metrics.ts. */
   meter: Meter;
   clientInterceptors: WorkflowClientInterceptor[];
   activityInterceptors: ActivityInterceptorsFactory[];
@@ -87,7 +66,6 @@ export function startTelemetry({ values }: Config, log: Logger): Telemetry {
   const meters = new MeterProvider({ resource, readers });
   const meter = meters.getMeter('galaxy-notify');
   return {
-    metrics: createMetrics(meter),
     meter,
     clientInterceptors: [new OpenTelemetryWorkflowClientInterceptor()],
     activityInterceptors: [

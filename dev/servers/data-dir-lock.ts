@@ -1,9 +1,11 @@
 import { linkSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+import { SelfExplanatoryError } from '../../api/errors.ts';
 import { isRunning, ownProcessRef, type ProcessRef } from './processes.ts';
 
 /** Thrown when a living process uses the data directory. */
-export class DataDirInUseError extends Error {
+export class DataDirInUseError extends SelfExplanatoryError {
+  override name = 'DataDirInUseError';
   /** The process that holds the directory. */
   readonly pid: number;
 
@@ -11,7 +13,6 @@ export class DataDirInUseError extends Error {
     super(
       `another galaxy-notify (pid ${pid}) is using ${dataDir}; stop it first or choose another data directory`,
     );
-    this.name = 'DataDirInUseError';
     this.pid = pid;
   }
 }

@@ -1,5 +1,6 @@
 /** What tests of the configuration share. */
-import { ConfigError, loadConfig } from '../../config/load.ts';
+import { loadConfig } from '../../config/load.ts';
+import { ConfigError } from '../../config/variables.ts';
 
 export type Env = Record<string, string | undefined>;
 

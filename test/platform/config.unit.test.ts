@@ -1,6 +1,8 @@
 /** The environment: names, defaults, checks (seed "Configuration"). */
 import { ADMIN_NOTIFICATION_TYPES } from '../../api/intent/catalog.ts';
-import { ADMIN_EMAIL_VARIABLES, ConfigError, VARIABLES, loadConfig } from '../../config/load.ts';
+import { ADMIN_EMAIL_VARIABLES } from '../../config/intent.ts';
+import { VARIABLES, loadConfig } from '../../config/load.ts';
+import { ConfigError } from '../../config/variables.ts';
 import type { Env } from './config-problems.ts';
 import { PRODUCTION, problemsOf } from './config-problems.ts';
 
@@ -397,12 +399,12 @@ describe('what is wrong', () => {
       'NOTIFICATION_REDIS_PASSWORD',
       'NOTIFICATION_REDIS_DB',
       'NOTIFICATION_POSTGRES_PRIMARY_DSN',
-      'NOTIFICATION_USER_SERVICE_BASE_URL',
       'TEMPORAL_ADDRESS',
+      'NOTIFICATION_USER_SERVICE_BASE_URL',
       'NOTIFICATION_ADMIN_EMAILS_GAME_GENERATION_FAILED',
       'NOTIFICATION_REDIS_TLS_ENABLED',
-      'NOTIFICATION_ROUTE_BACKOFF_MIN',
       'NOTIFICATION_POSTGRES_MAX_IDLE_CONNS',
+      'NOTIFICATION_ROUTE_BACKOFF_MIN',
     ];
 
     expect(problemsOf(wrong).map((problem) => problem.split(' ')[0])).toEqual(names);

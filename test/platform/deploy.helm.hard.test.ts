@@ -4,9 +4,8 @@ import path from 'node:path';
 import { Ajv } from 'ajv';
 import { parse } from 'yaml';
 import packageJson from '../../package.json' with { type: 'json' };
-import { ADMIN_EMAIL_VARIABLES, VARIABLES } from '../../config/load.ts';
-import { ROLE_NAMES } from '../../config/variables.ts';
-import { ROLES } from '../../workers/roles.ts';
+import { ADMIN_EMAIL_VARIABLES } from '../../config/intent.ts';
+import { ROLE_NAMES, VARIABLES, loadConfig, needsOf } from '../../config/load.ts';
 
 const CHART = path.join(import.meta.dirname, '../../deploy/helm/galaxy-notify');
 const read = (...file: string[]) => readFileSync(path.join(CHART, ...file), 'utf8');
@@ -34,7 +33,7 @@ test('I40 chart and service have the same version and the same roles, each with 
   const { version, appVersion } = parse(read('Chart.yaml')) as Record<string, string>;
   expect([version, appVersion]).toEqual([packageJson.version, packageJson.version]);
   expect(Object.keys(valuesOf('values.yaml').roles)).toEqual([...ROLE_NAMES]);
-  for (const role of ROLE_NAMES) expect(ROLES[role].taskQueue).toBe(role);
+  expect(needsOf(loadConfig({})).taskQueues).toEqual([...ROLE_NAMES]);
 });
 
 test('I30 every variable that the chart names is one of the service', () => {

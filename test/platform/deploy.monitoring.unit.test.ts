@@ -4,9 +4,13 @@ import { readFileSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import type { Meter } from '@opentelemetry/api';
 import { parse } from 'yaml';
-import { createMetrics } from '../../workers/telemetry.ts';
-import { observeGauges } from '../../activities/intent/metrics.ts';
+import { createAccountCallbackMetrics } from '../../activities/account-callback/metrics.ts';
+import { createIntentMetrics, observeGauges } from '../../activities/intent/metrics.ts';
+import { createMobilePushMetrics } from '../../activities/mobile-push/metrics.ts';
 import { observeSubscriptions } from '../../activities/subscription/gauges.ts';
+import { createSubscriptionMetrics } from '../../activities/subscription/metrics.ts';
+import { createSymbolConfigMetrics } from '../../activities/symbol-config/metrics.ts';
+import { createProbeMetrics } from '../../workers/probes.ts';
 import { programOf } from '../../cli/program.ts';
 import { DASHBOARDS } from '../../deploy/dashboard-panels.ts';
 
@@ -33,7 +37,12 @@ function instruments(): Instrument[] {
     createObservableGauge: note('gauge'),
     addBatchObservableCallback: () => undefined,
   } as unknown as Meter;
-  createMetrics(meter);
+  createIntentMetrics(meter);
+  createMobilePushMetrics(meter);
+  createSymbolConfigMetrics(meter);
+  createAccountCallbackMetrics(meter);
+  createSubscriptionMetrics(meter);
+  createProbeMetrics(meter);
   observeGauges(meter, {} as never);
   observeSubscriptions(meter, {} as never);
   return registered;

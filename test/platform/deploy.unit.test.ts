@@ -3,7 +3,8 @@ import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { parse } from 'yaml';
 import { DYNAMIC_CONFIG } from '../../dev/servers/temporal.ts';
-import { ADMIN_EMAIL_VARIABLES, VARIABLES, loadConfig } from '../../config/load.ts';
+import { ADMIN_EMAIL_VARIABLES } from '../../config/intent.ts';
+import { VARIABLES, loadConfig } from '../../config/load.ts';
 
 const ROOT = path.join(import.meta.dirname, '../..');
 const read = (file: string) => readFileSync(path.join(ROOT, file), 'utf8');

@@ -12,7 +12,9 @@ import { MALFORMED_CODES, entryFieldsOf, envelopeOf, parseIntent } from '../../a
 import { MALFORMED_JOB_CODES, parseMobileJob } from '../../api/mobile-push/job.ts';
 import { failureOf } from '../../activities/mobile-push/fcm-outcome.ts';
 import { materializeRoutes } from '../../activities/intent/materialization.ts';
-import { ADMIN_EMAIL_VARIABLES, ConfigError, VARIABLES, loadConfig } from '../../config/load.ts';
+import { ADMIN_EMAIL_VARIABLES } from '../../config/intent.ts';
+import { VARIABLES, loadConfig } from '../../config/load.ts';
+import { ConfigError } from '../../config/variables.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { entryOf, expectStorable } from '../intent/entries.ts';
 import { NASTY_JSON, NASTY_TEXTS, json, text } from './nasty-inputs.ts';

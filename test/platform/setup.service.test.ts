@@ -5,11 +5,10 @@ import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Client } from '@temporalio/client';
-import { SEARCH_ATTRIBUTE_NAMES } from '../../migrations/namespace.ts';
+import { SEARCH_ATTRIBUTE_NAMES } from '../../config/load.ts';
 import { setUpNamespace, setUpSearchAttributes } from '../../cli/setup-steps.ts';
-import type { Resources } from '../../workers/resources.ts';
-import { DependencyError } from '../../workers/resources.ts';
-import { ensureSearchAttributes } from '../../workers/temporal-setup.ts';
+import { SelfExplanatoryError } from '../../api/errors.ts';
+import { ensureSearchAttributes } from '../../migrations/namespace.ts';
 import type { CliResult } from '../cli-process.ts';
 import { cliFor } from '../cli-process.ts';
 import type { Slot } from '../harness.ts';
@@ -184,12 +183,11 @@ describe('a server that does not let us, as Temporal Cloud', () => {
   });
 
   test('I32 the service says at its start which search attributes are missing, and what to do', async () => {
-    const resources = {
-      connection: { operatorService: withoutAttributes },
-      namespace: 'prod.acme',
-    } as unknown as Resources;
-    const refused = await ensureSearchAttributes(resources).catch((error: unknown) => error);
-    expect(refused).toBeInstanceOf(DependencyError);
+    const { connection } = cloud({}, withoutAttributes);
+    const refused = await ensureSearchAttributes(connection, 'prod.acme', ['NotificationId']).catch(
+      (error: unknown) => error,
+    );
+    expect(refused).toBeInstanceOf(SelfExplanatoryError);
     expect((refused as Error).message).toMatch(/prod\.acme lacks .*NotificationId.*galaxy-notify setup/);
   });
 });

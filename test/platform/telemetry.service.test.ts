@@ -1,6 +1,7 @@
 /** Traces, the ids of their spans in the logs, and where traces and metrics go. */
 import { newGameTurnReady, publishIntent } from '../../client/notificationintent.ts';
 import { createLogger } from '../../workers/logger.ts';
+import { createProbeMetrics } from '../../workers/probes.ts';
 import { startTelemetry } from '../../workers/telemetry.ts';
 import type { LogLine, Slot } from '../harness.ts';
 import { DISPATCH, eventually, takeSlot } from '../harness.ts';
@@ -79,7 +80,7 @@ describe('export', () => {
   test('I33 metrics are printed to standard output when that is asked for, and only then', async () => {
     for (const enabled of ['false', 'true']) {
       const telemetry = start({ NOTIFICATION_OTEL_STDOUT_METRICS_ENABLED: enabled });
-      telemetry.metrics.probeRequest({ path: '/healthz', status: 200 });
+      createProbeMetrics(telemetry.meter).probeRequest({ path: '/healthz', status: 200 });
       await telemetry.shutdown();
       const names = printed.mock.calls
         .map(([metric]) => (metric as { descriptor?: { name: string } }).descriptor?.name)
@@ -96,7 +97,7 @@ describe('export', () => {
       OTEL_METRIC_EXPORT_INTERVAL: '60000',
       OTEL_SERVICE_NAME: 'notify-7',
     });
-    telemetry.metrics.probeRequest({ path: '/healthz', status: 200 });
+    createProbeMetrics(telemetry.meter).probeRequest({ path: '/healthz', status: 200 });
     await telemetry.shutdown();
 
     expect(collector.paths).toEqual(['/own/path']);
@@ -108,7 +109,7 @@ describe('export', () => {
   test('I33 I35 a collector that never answers costs one warning, and little time at shutdown', async () => {
     const collector = await startCollector({ answers: false });
     const telemetry = start({ OTEL_EXPORTER_OTLP_METRICS_ENDPOINT: collector.url });
-    telemetry.metrics.probeRequest({ path: '/healthz', status: 200 });
+    createProbeMetrics(telemetry.meter).probeRequest({ path: '/healthz', status: 200 });
     await eventually('a few exports', async () => collector.paths.length >= 5);
     const warnings = logs.filter(({ msg }) => msg === 'OpenTelemetry has a problem');
     expect(warnings).toMatchObject([{ level: 'warn', reason: expect.stringMatching(/export.*timed out/) }]);

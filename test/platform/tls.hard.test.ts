@@ -14,7 +14,7 @@ import { createLoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
 import { freePort } from '../../dev/servers/ports.ts';
 import { startRedis } from '../../dev/servers/redis.ts';
 import { newGameTurnReady, publishIntent } from '../../client/notificationintent.ts';
-import { provideEndpoints } from '../../workers/endpoints.ts';
+import { provideEndpoints } from '../../workers/embedded.ts';
 import { createLogger } from '../../workers/logger.ts';
 import { startService } from '../../workers/service.ts';
 import { problemsIn } from './config-problems.ts';

@@ -2,7 +2,7 @@
 import { newGameTurnReady, publishIntent } from '../../client/notificationintent.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
-import { ConfigError } from '../../config/load.ts';
+import { ConfigError } from '../../config/variables.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot, untilStarted } from '../harness.ts';
 import { namespaceOf } from '../slots.ts';

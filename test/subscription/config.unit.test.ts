@@ -2,9 +2,10 @@
 import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { openSubscriptions } from '../../workers/subscription-setup.ts';
-import type { ConfigError } from '../../config/load.ts';
+import { createKeyBox } from '../../api/key-box.ts';
+import type { ConfigError } from '../../config/variables.ts';
 import { loadConfig } from '../../config/load.ts';
+import { sealingKeysOf } from '../../config/subscription.ts';
 
 const KEY = Buffer.alloc(32, 7).toString('base64');
 const FINGERPRINT = Buffer.alloc(32, 9).toString('base64url');
@@ -58,17 +59,14 @@ test('N14 in production the role needs keys and routers; other roles do not', ()
   expect(problemsOf({ NODE_ENV: 'production' }).join()).not.toContain('SUBSCRIPTION');
 });
 
-test('N14 elsewhere one key is kept in the data directory, for nobody else to read', async () => {
+test('N14 elsewhere one key is kept in the data directory, for nobody else to read', () => {
   const dataDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-key-'));
   const env = { NOTIFICATION_ROLES: 'subscription', NOTIFICATION_DATA_DIR: dataDir };
-  const opened: (() => Promise<unknown>)[] = [];
-  const [one, other] = [1, 2].map(() => openSubscriptions(loadConfig(env), [], opened)!);
-  const sealed = one!.keyBox.seal(Buffer.from('secret'), 'context');
-  expect(other!.keyBox.open(sealed, 'context').toString()).toBe('secret');
+  const [one, other] = [1, 2].map(() => createKeyBox(sealingKeysOf(loadConfig(env))));
+  const sealed = one!.seal(Buffer.from('secret'), 'context');
+  expect(other!.open(sealed, 'context').toString()).toBe('secret');
   const file = path.join(dataDir, 'subscription.key');
   expect(Buffer.from(readFileSync(file, 'utf8'), 'base64')).toHaveLength(32);
   expect(statSync(file).mode & 0o077).toBe(0);
-  expect(openSubscriptions(loadConfig({ ...env, NOTIFICATION_ROLES: 'intent' }), [], opened)).toBeUndefined();
-  await Promise.all(opened.map((close) => close()));
   rmSync(dataDir, { recursive: true });
 });

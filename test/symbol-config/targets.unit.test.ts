@@ -2,9 +2,10 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { ConfigError, loadConfig } from '../../config/load.ts';
-import { provideEndpoints } from '../../workers/endpoints.ts';
-import { readSymbolTargets } from '../../workers/symbol-config-setup.ts';
+import { loadConfig } from '../../config/load.ts';
+import { readSymbolTargets } from '../../config/symbol-config.ts';
+import { ConfigError } from '../../config/variables.ts';
+import { provideEndpoints } from '../../workers/embedded.ts';
 import { problemsIn } from '../platform/config-problems.ts';
 
 const TARGET = {
@@ -31,7 +32,6 @@ const problemsOf = (file: string): readonly string[] => problemsIn(() => readSym
 
 test('S1 a file of targets is taken as it is', () => {
   expect(readSymbolTargets(fileWith([TARGET, OTHER]))).toEqual([TARGET, OTHER]);
-  expect(readSymbolTargets(undefined)).toBeUndefined();
 });
 
 test.each<[string, unknown, string]>([

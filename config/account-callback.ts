@@ -1,0 +1,69 @@
+/** Configuration of account callbacks. */
+import { ACCOUNT_CALLBACK_TASK_QUEUE } from '../workflows/account-callback/contract.ts';
+import { duration, durations, httpUrl, integer, port, streamName } from './values.ts';
+import type { Kind, ValuesOf } from './variables.ts';
+import { exceeding, placeOf, variable } from './variables.ts';
+
+export const ACCOUNT_CALLBACK_VARIABLES = {
+  NOTIFICATION_PORTFOLIO_BASE_URL: variable(
+    httpUrl,
+    'Base URL of the portfolio service. Required in production by the role account-callback.',
+    { requiredByRole: true },
+  ),
+  NOTIFICATION_CALLBACK_SHARDS: variable(
+    integer(1, 1_000),
+    'Shards that users are spread over, each with a workflow of its own. The same for all processes.',
+    { default: '4' },
+  ),
+  NOTIFICATION_CALLBACK_TIMEOUT: variable(duration, 'Time-out of one callback.', { default: '5s' }),
+  NOTIFICATION_CALLBACK_MAX_PARALLEL: variable(
+    integer(1, 10_000),
+    'Callbacks of this process that are on their way concurrently.',
+    { default: '500' },
+  ),
+  NOTIFICATION_CALLBACK_RETRY_LADDER: variable(
+    durations,
+    'Delays after each failed attempt of a callback; after as many retries it is dropped.',
+    { default: '1m,5m,15m,1h,2h' },
+  ),
+  NOTIFICATION_CALLBACK_PRICE_GRACE: variable(
+    duration,
+    'How long an hour that is over waits for prices of symbols that have none after it.',
+    { default: '2m' },
+  ),
+  NOTIFICATION_CALLBACK_SNAPSHOT_RETENTION: variable(
+    duration,
+    'Age at which hourly snapshots, prices and positions that are not needed any more are deleted.',
+    { default: '72h' },
+  ),
+  NOTIFICATION_CALLBACK_STREAM: variable(streamName, 'Stream that prices and positions come from.', {
+    default: 'stream.account.inputs',
+  }),
+  NOTIFICATION_CALLBACK_GROUP: variable(streamName, 'Consumer group of all processes on that stream.', {
+    default: 'notifications',
+  }),
+  NOTIFICATION_DEV_PORTFOLIO_PORT: variable(port, 'Port of the stand-in portfolio service.', {
+    default: '8096',
+  }),
+};
+
+export const ACCOUNT_CALLBACK: Kind<ValuesOf<typeof ACCOUNT_CALLBACK_VARIABLES>> = {
+  variables: ACCOUNT_CALLBACK_VARIABLES,
+  contradictions: (values) =>
+    exceeding(values, [
+      [
+        'NOTIFICATION_CALLBACK_PRICE_GRACE',
+        'NOTIFICATION_CALLBACK_SNAPSHOT_RETENTION',
+        'what an hour is made of must be kept until then',
+      ],
+    ]),
+  taskQueue: ACCOUNT_CALLBACK_TASK_QUEUE,
+  reaches: ({ NOTIFICATION_PORTFOLIO_BASE_URL: url }) =>
+    url === undefined
+      ? undefined
+      : {
+          name: 'portfolio service',
+          places: () => [placeOf('portfolio service', url)],
+          meanwhile: 'callbacks wait and are tried again until it answers',
+        },
+};

@@ -1,0 +1,124 @@
+/** Configuration of intents. */
+import { z } from 'zod';
+import type { AdminNotificationType } from '../api/intent/catalog.ts';
+import { ADMIN_NOTIFICATION_TYPES } from '../api/intent/catalog.ts';
+import {
+  DISPATCH_MODES,
+  INTENT_TASK_QUEUE,
+  RETENTION_SCHEDULE_ID,
+  RETENTION_WORKFLOW,
+  SEARCH_ATTRIBUTES,
+} from '../workflows/intent/contract.ts';
+import type { ServiceValues } from './service.ts';
+import { duration, emailList, httpUrl, integer, port, streamName } from './values.ts';
+import type { Kind, ValuesOf } from './variables.ts';
+import { exceeding, variable } from './variables.ts';
+
+export const INTENT_VARIABLES = {
+  NOTIFICATION_INTENTS_STREAM: variable(streamName, 'Stream that producers append intents to.', {
+    default: 'notification:intents',
+  }),
+  NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT: variable(duration, 'Longest blocking read of that stream.', {
+    default: '2s',
+  }),
+  NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM: variable(streamName, 'Stream of push events for Gateway.', {
+    default: 'gateway:client-events',
+  }),
+  NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM_MAX_LEN: variable(
+    integer(1, 1_000_000_000),
+    'Approximate length to which that stream is trimmed.',
+    { default: '1024' },
+  ),
+  NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM: variable(
+    streamName,
+    'Stream of e-mail commands for Mail Service.',
+    {
+      default: 'mail:delivery_commands',
+    },
+  ),
+
+  NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS: variable(integer(1, 1_000), 'Attempts of a push route in total.', {
+    default: '3',
+  }),
+  NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS: variable(
+    integer(1, 1_000),
+    'Attempts of an e-mail route in total.',
+    {
+      default: '7',
+    },
+  ),
+  NOTIFICATION_ROUTE_BACKOFF_MIN: variable(
+    duration,
+    'Delay after the first failed attempt; it doubles from there.',
+    {
+      default: '1s',
+    },
+  ),
+  NOTIFICATION_ROUTE_BACKOFF_MAX: variable(duration, 'Longest delay between two attempts.', {
+    default: '5m',
+  }),
+  NOTIFICATION_ROUTE_LEASE_TTL: variable(duration, "How long a route's lease outlives a worker that died.", {
+    default: '5s',
+  }),
+  NOTIFICATION_ROUTE_DISPATCH: variable(
+    z.enum(DISPATCH_MODES, `must be one of ${DISPATCH_MODES.join(', ')}`),
+    'child: each route is a workflow from the beginning; on_failure: once its first attempt did not publish it.',
+    { default: 'child' },
+  ),
+  NOTIFICATION_IDEMPOTENCY_TTL: variable(duration, 'How long at least an idempotency key stays reserved.', {
+    default: '168h',
+  }),
+
+  NOTIFICATION_USER_SERVICE_BASE_URL: variable(httpUrl, 'Base URL of the User Service.', {
+    requiredInProduction: true,
+  }),
+  NOTIFICATION_USER_SERVICE_TIMEOUT: variable(duration, 'Time-out of one lookup.', { default: '1s' }),
+  NOTIFICATION_USER_SERVICE_REUSE: variable(
+    duration,
+    'How long a user who was found is not looked up again.',
+    { default: '1s' },
+  ),
+  NOTIFICATION_DEV_USER_SERVICE_PORT: variable(port, 'Port of the stand-in User Service.', {
+    default: '8093',
+  }),
+};
+
+/** `geo.review_recommended` -> `NOTIFICATION_ADMIN_EMAILS_GEO_REVIEW_RECOMMENDED` */
+export const adminEmailsVariable = (type: AdminNotificationType): string =>
+  `NOTIFICATION_ADMIN_EMAILS_${type.replace(/\./g, '_').toUpperCase()}`;
+
+/** One list of administrators per notification type that reaches them. */
+export const ADMIN_EMAIL_VARIABLES = Object.fromEntries(
+  ADMIN_NOTIFICATION_TYPES.map((type) => [
+    adminEmailsVariable(type),
+    variable(emailList, `Administrators who get ${type}, comma-separated.`, { default: '' }),
+  ]),
+);
+
+export const INTENT: Kind<ServiceValues & ValuesOf<typeof INTENT_VARIABLES>> = {
+  variables: INTENT_VARIABLES,
+  contradictions: (values) =>
+    exceeding(values, [
+      [
+        'NOTIFICATION_ROUTE_BACKOFF_MIN',
+        'NOTIFICATION_ROUTE_BACKOFF_MAX',
+        'it is the lower end of the ladder',
+      ],
+      [
+        'NOTIFICATION_REDIS_OPERATION_TIMEOUT',
+        'NOTIFICATION_ROUTE_LEASE_TTL',
+        'a lease must outlive the publication that it covers',
+      ],
+    ]),
+  taskQueue: INTENT_TASK_QUEUE,
+  searchAttributes: Object.values(SEARCH_ATTRIBUTES),
+  schedules: ({ NOTIFICATION_CLEANUP_INTERVAL }) => [
+    {
+      id: RETENTION_SCHEDULE_ID,
+      workflowType: RETENTION_WORKFLOW,
+      taskQueue: INTENT_TASK_QUEUE,
+      everyMs: NOTIFICATION_CLEANUP_INTERVAL,
+      purpose: 'old rows are not deleted',
+    },
+  ],
+};

@@ -1,0 +1,83 @@
+/** Configuration of mobile pushes. */
+import { z } from 'zod';
+import {
+  MOBILE_RETENTION_SCHEDULE_ID,
+  MOBILE_RETENTION_WORKFLOW,
+  MOBILE_SEARCH_ATTRIBUTES,
+  MOBILE_TASK_QUEUE,
+} from '../workflows/mobile-push/contract.ts';
+import type { ServiceValues } from './service.ts';
+import { duration, httpsUrl, integer, port, streamName } from './values.ts';
+import type { Kind, ValuesOf } from './variables.ts';
+import { variable } from './variables.ts';
+
+const NOT_FCM = 'pushes would go to a server that is not FCM';
+
+export const MOBILE_PUSH_VARIABLES = {
+  NOTIFICATION_MOBILE_STREAM: variable(streamName, 'Stream that producers append mobile push jobs to.', {
+    default: 'stream.notifications.jobs',
+  }),
+  NOTIFICATION_MOBILE_GROUP: variable(streamName, 'Consumer group of all processes on that stream.', {
+    default: 'notifications',
+  }),
+  NOTIFICATION_MOBILE_AUTOCLAIM_MIN_IDLE: variable(
+    duration,
+    'Age at which an entry that was not acknowledged is delivered again; also how often to look for those.',
+    { default: '30s' },
+  ),
+  NOTIFICATION_MOBILE_MAX_DELIVERY_COUNT: variable(
+    integer(1, 1_000),
+    'Deliveries after which an entry that nobody acknowledged is given up.',
+    { default: '5' },
+  ),
+  NOTIFICATION_MOBILE_SEND_ATTEMPTS: variable(
+    integer(1, 1_000),
+    'Attempts of a push to one device in total.',
+    { default: '5' },
+  ),
+  NOTIFICATION_MOBILE_SEND_INTERVAL: variable(
+    duration,
+    'Time between two of them, unless FCM asks for another.',
+    { default: '30s' },
+  ),
+
+  GOOGLE_APPLICATION_CREDENTIALS: variable(
+    z.string().min(1),
+    'JSON file of the service account that sends through FCM; required in production by the role mobile-push.',
+    { requiredByRole: true },
+  ),
+  NOTIFICATION_FCM_MAX_SOCKETS: variable(integer(1, 10_000), 'Most connections to FCM of this process.', {
+    default: '50',
+  }),
+  NOTIFICATION_FCM_BRAKE: variable(
+    duration,
+    'Shortest pause of all sends after FCM said that its quota is spent.',
+    {
+      default: '1m',
+    },
+  ),
+  NOTIFICATION_FCM_ENDPOINT: variable(httpsUrl, 'A server that stands in for FCM, outside production.', {
+    refusedInProduction: NOT_FCM,
+  }),
+  NOTIFICATION_FCM_CA_FILE: variable(
+    z.string().min(1),
+    'PEM file of the authority that signed its certificate, outside production.',
+    { refusedInProduction: NOT_FCM },
+  ),
+  NOTIFICATION_DEV_FCM_PORT: variable(port, 'Port of the stand-in FCM.', { default: '8094' }),
+};
+
+export const MOBILE_PUSH: Kind<ServiceValues & ValuesOf<typeof MOBILE_PUSH_VARIABLES>> = {
+  variables: MOBILE_PUSH_VARIABLES,
+  taskQueue: MOBILE_TASK_QUEUE,
+  searchAttributes: Object.values(MOBILE_SEARCH_ATTRIBUTES),
+  schedules: ({ NOTIFICATION_CLEANUP_INTERVAL }) => [
+    {
+      id: MOBILE_RETENTION_SCHEDULE_ID,
+      workflowType: MOBILE_RETENTION_WORKFLOW,
+      taskQueue: MOBILE_TASK_QUEUE,
+      everyMs: NOTIFICATION_CLEANUP_INTERVAL,
+      purpose: 'old push jobs are not deleted',
+    },
+  ],
+};

@@ -1,0 +1,295 @@
+/** Configuration that all kinds of work share: the process, its servers, where it is watched. */
+import { loadClientConnectConfig } from '@temporalio/envconfig';
+import { z } from 'zod';
+import type { RedisAddress } from './values.ts';
+import {
+  duration,
+  flag,
+  hostAndPort,
+  httpUrl,
+  integer,
+  list,
+  pemFile,
+  port,
+  postgresDsn,
+  redisAddress,
+  sealingKeys,
+} from './values.ts';
+import type { ValuesOf } from './variables.ts';
+import { exceeding, variable } from './variables.ts';
+
+export const SERVICE_VARIABLES = {
+  NOTIFICATION_WORKER_DEPLOYMENT: variable(
+    z.string().regex(/^[\w-]{1,200}$/, 'must be letters, digits, hyphens and underscores'),
+    'Name of the worker deployment, for versioned rollouts; with the version below.',
+  ),
+  NOTIFICATION_WORKER_BUILD_ID: variable(
+    z.string().regex(/^[\w.-]{1,200}$/, 'must be letters, digits, dots, hyphens and underscores'),
+    'Version of this process in that deployment; work reaches it once Temporal is told that it is current.',
+  ),
+
+  NOTIFICATION_SHUTDOWN_TIMEOUT: variable(duration, 'Longest graceful shutdown.', { default: '15s' }),
+  NOTIFICATION_LOG_LEVEL: variable(
+    z.enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal']),
+    'Least severe level that is logged: trace, debug, info, warn, error or fatal.',
+    { default: 'info' },
+  ),
+
+  NOTIFICATION_INTERNAL_HTTP_ADDR: variable(
+    hostAndPort,
+    'Address of the probes. Without a host: every interface in production, the loopback elsewhere.',
+    { default: ':8092' },
+  ),
+  NOTIFICATION_INTERNAL_HTTP_READ_HEADER_TIMEOUT: variable(duration, 'Longest wait for request headers.', {
+    default: '2s',
+  }),
+  NOTIFICATION_INTERNAL_HTTP_READ_TIMEOUT: variable(duration, 'Longest wait for a whole request.', {
+    default: '10s',
+  }),
+  NOTIFICATION_INTERNAL_HTTP_IDLE_TIMEOUT: variable(duration, 'How long an idle connection is kept.', {
+    default: '1m',
+  }),
+
+  NOTIFICATION_REDIS_MASTER_ADDR: variable(
+    redisAddress,
+    'Redis master, host:port, or rediss://host:port for TLS. Redis 7 or later, or Valkey.',
+    {
+      requiredInProduction: true,
+    },
+  ),
+  NOTIFICATION_REDIS_PASSWORD: variable(z.string(), 'Password of Redis.', {
+    requiredInProduction: true,
+    secret: true,
+  }),
+  NOTIFICATION_REDIS_REPLICA_ADDRS: variable(
+    list.pipe(z.array(redisAddress)),
+    'Redis replicas, comma-separated; checked by doctor, reads stay on the primary.',
+    {
+      default: '',
+    },
+  ),
+  NOTIFICATION_REDIS_CA_FILE: variable(
+    pemFile,
+    'Authority that signed the certificate of Redis, PEM; without one, those that Node trusts.',
+  ),
+  NOTIFICATION_REDIS_CERT_FILE: variable(pemFile, 'Certificate to show to Redis, PEM, with its key below.'),
+  NOTIFICATION_REDIS_KEY_FILE: variable(pemFile, 'Private key of that certificate, PEM.'),
+  NOTIFICATION_REDIS_DB: variable(integer(0, 65_535), 'Redis database number.', { default: '0' }),
+  NOTIFICATION_REDIS_OPERATION_TIMEOUT: variable(duration, 'Time-out of one Redis command.', {
+    default: '2s',
+  }),
+
+  NOTIFICATION_POSTGRES_PRIMARY_DSN: variable(
+    postgresDsn,
+    'PostgreSQL primary, postgres://user:password@host/db; with ?sslmode=verify-full&sslrootcert=FILE for TLS.',
+    {
+      requiredInProduction: true,
+      secret: true,
+    },
+  ),
+  NOTIFICATION_POSTGRES_REPLICA_DSNS: variable(
+    list.pipe(z.array(postgresDsn)),
+    'PostgreSQL replicas, comma-separated; checked by doctor, reads stay on the primary.',
+    { default: '', secret: true },
+  ),
+  NOTIFICATION_POSTGRES_OPERATION_TIMEOUT: variable(duration, 'Time-out of one statement.', {
+    default: '5s',
+  }),
+  NOTIFICATION_POSTGRES_MAX_OPEN_CONNS: variable(integer(1, 10_000), 'Most connections of this process.', {
+    default: '25',
+  }),
+  NOTIFICATION_POSTGRES_MAX_IDLE_CONNS: variable(
+    integer(0, 10_000),
+    'Connections kept open while idle; further ones are closed after 10 s without use.',
+    { default: '5' },
+  ),
+  NOTIFICATION_POSTGRES_CONN_MAX_LIFETIME: variable(duration, 'Age at which a connection is replaced.', {
+    default: '30m',
+  }),
+
+  NOTIFICATION_RECORD_RETENTION: variable(
+    duration,
+    'Age at which records, routes and dead letters are deleted.',
+    {
+      default: '720h',
+    },
+  ),
+  NOTIFICATION_MALFORMED_INTENT_RETENTION: variable(duration, 'Age at which malformed intents are deleted.', {
+    default: '2160h',
+  }),
+  NOTIFICATION_CLEANUP_INTERVAL: variable(duration, 'Time between two retention runs.', { default: '1h' }),
+
+  NOTIFICATION_OTEL_STDOUT_TRACES_ENABLED: variable(flag, 'Print spans to standard output.', {
+    default: 'false',
+  }),
+  NOTIFICATION_OTEL_STDOUT_METRICS_ENABLED: variable(flag, 'Print metrics to standard output.', {
+    default: 'false',
+  }),
+  OTEL_SERVICE_NAME: variable(z.string(), 'Service name in traces and metrics.', {
+    default: 'galaxy-notify',
+  }),
+  OTEL_EXPORTER_OTLP_ENDPOINT: variable(
+    httpUrl,
+    'OTLP collector (HTTP) for traces and metrics. Its headers, certificates and time-outs are standard OTEL_* variables.',
+  ),
+  OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: variable(
+    httpUrl,
+    'Whole URL for traces, instead of /v1/traces of that collector.',
+  ),
+  OTEL_EXPORTER_OTLP_METRICS_ENDPOINT: variable(
+    httpUrl,
+    'Whole URL for metrics, instead of /v1/metrics of that collector.',
+  ),
+  OTEL_METRIC_EXPORT_INTERVAL: variable(
+    integer(100, 86_400_000),
+    'Time between two exports of metrics, in milliseconds.',
+    { default: '60000' },
+  ),
+
+  TEMPORAL_ADDRESS: variable(
+    z.string().min(1),
+    'Temporal frontend, host:port. TEMPORAL_* profiles apply as well.',
+    {
+      requiredInProduction: true,
+    },
+  ),
+  TEMPORAL_NAMESPACE: variable(z.string().min(1), 'Temporal namespace.', { default: 'default' }),
+  NOTIFICATION_TEMPORAL_UI_URL: variable(httpUrl, 'Address of the Web UI, for links in logs and reports.'),
+  NOTIFICATION_PAYLOAD_KEYS: variable(
+    sealingKeys,
+    'Keys that encrypt what Temporal keeps, id:base64 of 32 bytes each; the first encrypts, all decrypt. Empty: in plain.',
+    { default: '', secret: true },
+  ),
+  NOTIFICATION_CODEC_HTTP_ADDR: variable(
+    hostAndPort,
+    'Address of the codec server, which decrypts for the Web UI. Not set: there is none.',
+  ),
+  NOTIFICATION_CODEC_TOKEN: variable(
+    z.string().min(16, 'must have 16 characters or more'),
+    'What callers of the codec server must present, as bearer token or password.',
+    { secret: true },
+  ),
+
+  NOTIFICATION_DATA_DIR: variable(z.string().min(1), 'Where embedded servers keep their data.', {
+    default: '.data',
+  }),
+  NOTIFICATION_DEV_REDIS_PORT: variable(port, 'Port of the embedded Redis; 0 takes a free one.', {
+    default: '6379',
+  }),
+  NOTIFICATION_DEV_POSTGRES_PORT: variable(port, 'Port of the embedded PostgreSQL.', { default: '5432' }),
+  NOTIFICATION_DEV_TEMPORAL_PORT: variable(port, 'Port of the embedded Temporal.', { default: '7233' }),
+  NOTIFICATION_DEV_TEMPORAL_UI_PORT: variable(port, "Port of the embedded Temporal's Web UI.", {
+    default: '8233',
+  }),
+  TEMPORAL_CLI_PATH: variable(z.string().min(1), 'The `temporal` program to run as embedded server.'),
+};
+
+export type ServiceValues = ValuesOf<typeof SERVICE_VARIABLES>;
+
+/** Variables of earlier releases; setting one is an error that names its successor. */
+export const DEPRECATED: Record<string, string> = {
+  NOTIFICATION_REDIS_ADDR: 'set NOTIFICATION_REDIS_MASTER_ADDR instead',
+  NOTIFICATION_REDIS_USERNAME: 'Redis is reached with NOTIFICATION_REDIS_PASSWORD alone',
+  NOTIFICATION_REDIS_TLS_ENABLED: 'write rediss://host:port in NOTIFICATION_REDIS_MASTER_ADDR instead',
+};
+
+/** Values that are fine alone and wrong together; one line each. */
+export function serviceContradictions(values: ServiceValues): string[] {
+  return [
+    ...exceeding(values, [
+      [
+        'NOTIFICATION_INTERNAL_HTTP_READ_HEADER_TIMEOUT',
+        'NOTIFICATION_INTERNAL_HTTP_READ_TIMEOUT',
+        'the headers are part of the request',
+      ],
+      [
+        'NOTIFICATION_POSTGRES_MAX_IDLE_CONNS',
+        'NOTIFICATION_POSTGRES_MAX_OPEN_CONNS',
+        'idle connections are part of the open ones',
+      ],
+    ]),
+    ...codecProblems(values),
+    ...redisProblems(values),
+    ...versionProblems(values),
+  ];
+}
+
+/** A codec server without a key has nothing to do, and one without a token would read to everybody. */
+function codecProblems(values: ServiceValues): string[] {
+  if (values.NOTIFICATION_CODEC_HTTP_ADDR === undefined) return [];
+  const needed = 'is required by NOTIFICATION_CODEC_HTTP_ADDR';
+  return [
+    ...(values.NOTIFICATION_PAYLOAD_KEYS?.length === 0 ? [`NOTIFICATION_PAYLOAD_KEYS ${needed}`] : []),
+    ...(values.NOTIFICATION_CODEC_TOKEN === undefined ? [`NOTIFICATION_CODEC_TOKEN ${needed}`] : []),
+  ];
+}
+
+/** What protects a connection must not be silently without effect. */
+function redisProblems(values: ServiceValues): string[] {
+  const files = ['CA', 'CERT', 'KEY'] as const;
+  const [ca, cert, key] = files.map((file) => values[`NOTIFICATION_REDIS_${file}_FILE`] !== undefined);
+  const address = values.NOTIFICATION_REDIS_MASTER_ADDR;
+  return [
+    ...((ca || cert || key) && !address?.tls
+      ? [
+          'NOTIFICATION_REDIS_MASTER_ADDR must be rediss://host:port: without TLS the files for it have no effect',
+        ]
+      : []),
+    ...(cert === key
+      ? []
+      : ['NOTIFICATION_REDIS_CERT_FILE and NOTIFICATION_REDIS_KEY_FILE belong together: set both']),
+  ];
+}
+
+function versionProblems(values: ServiceValues): string[] {
+  const { NOTIFICATION_WORKER_DEPLOYMENT: deployment, NOTIFICATION_WORKER_BUILD_ID: buildId } = values;
+  return (deployment === undefined) === (buildId === undefined)
+    ? []
+    : ['NOTIFICATION_WORKER_DEPLOYMENT and NOTIFICATION_WORKER_BUILD_ID belong together: set both or none'];
+}
+
+/** Whether the Temporal server is named by a profile of the SDK's configuration file. */
+export function hasTemporalProfile(env: Record<string, string | undefined>): boolean {
+  return Boolean(env['TEMPORAL_PROFILE'] || env['TEMPORAL_CONFIG_FILE']);
+}
+
+/**
+ * Options of a connection to Temporal: by the SDK's own variables and profiles, TLS and API key included.
+ *
+ * @param address takes the place of a configured one.
+ */
+export function temporalConnection(
+  { temporalEnv }: { temporalEnv: Record<string, string> },
+  address: string | undefined,
+) {
+  const { connectionOptions, namespace = 'default' } = loadClientConnectConfig({
+    overrideEnvVars: { ...temporalEnv, ...(address ? { TEMPORAL_ADDRESS: address } : {}) },
+    // A profile of the user's own must not reach a server that it was not written for.
+    disableFile: !hasTemporalProfile(temporalEnv),
+  });
+  return { connectionOptions, namespace };
+}
+
+/**
+ * Options of a Redis client for one address.
+ *
+ * Without an authority in the configuration, TLS trusts what Node trusts; the name in the certificate is always checked.
+ */
+export function redisConnection({ values }: { values: ServiceValues }, { host, port, tls }: RedisAddress) {
+  const password = values.NOTIFICATION_REDIS_PASSWORD;
+  // An explicit undefined is a value to the client, though not to TLS.
+  return {
+    host,
+    port,
+    ...(password === undefined ? {} : { password }),
+    ...(tls === undefined
+      ? {}
+      : {
+          tls: {
+            ca: values.NOTIFICATION_REDIS_CA_FILE,
+            cert: values.NOTIFICATION_REDIS_CERT_FILE,
+            key: values.NOTIFICATION_REDIS_KEY_FILE,
+          },
+        }),
+  };
+}

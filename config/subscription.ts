@@ -1,0 +1,137 @@
+/** Configuration of subscriptions. */
+import { randomBytes } from 'node:crypto';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { z } from 'zod';
+import type { KeyBoxKey } from '../api/key-box.ts';
+import {
+  SUBSCRIPTION_TASK_QUEUE,
+  SWEEP_SCHEDULE_ID,
+  SWEEP_WORKFLOW,
+} from '../workflows/subscription/contract.ts';
+import type { ServiceValues } from './service.ts';
+import { duration, integer, routerAddresses, sealingKeys, streamName } from './values.ts';
+import type { Kind, ValuesOf } from './variables.ts';
+import { exceeding, variable } from './variables.ts';
+
+export const SUBSCRIPTION_VARIABLES = {
+  NOTIFICATION_SUBSCRIPTION_AGENT: variable(
+    z.string().regex(/^[A-Za-z0-9_.-]{1,64}$/, 'must be 1 to 64 of A-Z a-z 0-9 _ . -'),
+    'The agent whose subscriptions are kept from the start on.',
+    { default: 'default' },
+  ),
+  NOTIFICATION_SUBSCRIPTION_KEYS: variable(
+    sealingKeys,
+    'Keys that seal secrets at rest, id:base64 of 32 bytes, comma-separated; the first one seals. Required in production by the role subscription; elsewhere one is kept in the data directory.',
+    { requiredByRole: true, secret: true },
+  ),
+  NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: variable(
+    routerAddresses,
+    'Notification routers, host:port#fingerprint, comma-separated. Required in production by the role subscription.',
+    { requiredByRole: true },
+  ),
+  NOTIFICATION_SUBSCRIPTION_BATCH_SIZE: variable(
+    integer(1, 1_000),
+    'Most subscriptions that are worked on together.',
+    { default: '150' },
+  ),
+  NOTIFICATION_SUBSCRIPTION_FIRST_CHECK: variable(
+    duration,
+    'Time from the creation of a subscription to its first check.',
+    { default: '24h' },
+  ),
+  NOTIFICATION_SUBSCRIPTION_CHECK_INTERVAL: variable(duration, 'Time between two checks after that.', {
+    default: '72h',
+  }),
+  NOTIFICATION_SUBSCRIPTION_RETRY_FIRST: variable(duration, 'First delay of work that failed for now.', {
+    default: '2s',
+  }),
+  NOTIFICATION_SUBSCRIPTION_RETRY_CONSTANT_FOR: variable(
+    duration,
+    'How long that delay is kept; from there each one is half as long again.',
+    { default: '10s' },
+  ),
+  NOTIFICATION_SUBSCRIPTION_RETRY_MAX: variable(duration, 'Longest delay.', { default: '180s' }),
+  NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: variable(duration, "Time-out of a router's answer.", {
+    default: '30s',
+  }),
+  NOTIFICATION_SUBSCRIPTION_CONNECT_TIMEOUT: variable(duration, 'Time-out of connecting to a router.', {
+    default: '45s',
+  }),
+  NOTIFICATION_SUBSCRIPTION_NETWORK_WAIT: variable(
+    duration,
+    'How long an agent that says it is offline is waited for before an attempt.',
+    { default: '30m' },
+  ),
+  NOTIFICATION_SUBSCRIPTION_TOKEN_DELETION_KEEP: variable(
+    duration,
+    'Age at which the deletion of a token that never succeeds is given up.',
+    { default: '504h' },
+  ),
+  NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL: variable(
+    duration.pipe(z.number().min(1_000, 'must be at least 1s')),
+    'Time between two sweeps for work that nobody was woken for.',
+    { default: '5m' },
+  ),
+  NOTIFICATION_SUBSCRIPTION_EVENTS_STREAM: variable(
+    streamName,
+    'Stream of events about errors, for clients.',
+    {
+      default: 'notification:subscription-events',
+    },
+  ),
+  NOTIFICATION_DEV_ROUTERS_PORT: variable(
+    integer(0, 65_532),
+    'First of four ports of the stand-in routers: two for messaging, one for notifications, one for pushes; 0 takes free ones.',
+    { default: '8101' },
+  ),
+};
+
+type Values = ValuesOf<typeof SUBSCRIPTION_VARIABLES>;
+
+export const SUBSCRIPTION: Kind<Values> = {
+  variables: SUBSCRIPTION_VARIABLES,
+  contradictions: (values) =>
+    exceeding(values, [
+      [
+        'NOTIFICATION_SUBSCRIPTION_RETRY_FIRST',
+        'NOTIFICATION_SUBSCRIPTION_RETRY_MAX',
+        'it is the first of the delays',
+      ],
+    ]),
+  taskQueue: SUBSCRIPTION_TASK_QUEUE,
+  schedules: ({ NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL }) => [
+    {
+      id: SWEEP_SCHEDULE_ID,
+      workflowType: SWEEP_WORKFLOW,
+      taskQueue: SUBSCRIPTION_TASK_QUEUE,
+      everyMs: NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL,
+      purpose: 'missed subscriptions are not found',
+    },
+  ],
+};
+
+/** Keys that seal secrets at rest; outside production, one is made in the data directory when none is configured. */
+export function sealingKeysOf(config: {
+  values: Pick<Values & ServiceValues, 'NOTIFICATION_SUBSCRIPTION_KEYS' | 'NOTIFICATION_DATA_DIR'>;
+  production: boolean;
+}): readonly KeyBoxKey[] {
+  const { values, production } = config;
+  return values.NOTIFICATION_SUBSCRIPTION_KEYS ?? (production ? [] : [keptKey(values.NOTIFICATION_DATA_DIR)]);
+}
+
+const KEY_FILE = 'subscription.key';
+const KEY_BYTES = 32;
+
+/** The key of a data directory, made when there is none. @throws Error when the directory cannot be written to. */
+function keptKey(dataDir: string): KeyBoxKey {
+  const file = path.join(dataDir, KEY_FILE);
+  mkdirSync(dataDir, { recursive: true });
+  try {
+    // Of two processes that begin together, the second takes the key of the first.
+    writeFileSync(file, randomBytes(KEY_BYTES).toString('base64'), { mode: 0o600, flag: 'wx' });
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+  }
+  return { id: 'local', key: Buffer.from(readFileSync(file, 'utf8'), 'base64') };
+}

@@ -1,0 +1,66 @@
+/** Configuration of pushing symbols to their targets. */
+import { readFileSync } from 'node:fs';
+import { z } from 'zod';
+import type { SymbolTarget } from '../api/symbol-config/push.ts';
+import { symbolTargetsSchema } from '../api/symbol-config/push.ts';
+import { SYMBOL_CONFIG_TASK_QUEUE } from '../workflows/symbol-config/contract.ts';
+import { duration, durations, port } from './values.ts';
+import type { Kind, ValuesOf } from './variables.ts';
+import { ConfigError, placeOf, variable } from './variables.ts';
+
+export const SYMBOL_CONFIG_VARIABLES = {
+  NOTIFICATION_SYMBOL_TARGETS_FILE: variable(
+    z.string().min(1),
+    'JSON file of the targets of symbol configuration. Required in production by the role symbol-config.',
+    { requiredByRole: true },
+  ),
+  NOTIFICATION_SYMBOL_PUSH_TIMEOUT: variable(duration, 'Time-out of one push to a target.', {
+    default: '5s',
+  }),
+  NOTIFICATION_SYMBOL_RETRY_LADDER: variable(
+    durations,
+    'Delays after one, two and more rounds of pushes in a row that somebody did not acknowledge; the last one repeats.',
+    { default: '30s,1m,2m,5m,15m' },
+  ),
+  NOTIFICATION_SYMBOL_RECONCILIATION_INTERVAL: variable(
+    duration,
+    'Time between two pushes to all targets while nothing changes and the crawler is off.',
+    { default: '15m' },
+  ),
+  NOTIFICATION_DEV_SYMBOL_TARGETS_PORT: variable(port, 'Port of the stand-in symbol targets.', {
+    default: '8095',
+  }),
+};
+
+export const SYMBOL_CONFIG: Kind<ValuesOf<typeof SYMBOL_CONFIG_VARIABLES>> = {
+  variables: SYMBOL_CONFIG_VARIABLES,
+  taskQueue: SYMBOL_CONFIG_TASK_QUEUE,
+  reaches: ({ NOTIFICATION_SYMBOL_TARGETS_FILE: file }) =>
+    file === undefined
+      ? undefined
+      : {
+          name: 'symbol targets',
+          places: () => readSymbolTargets(file).map(({ name, url }) => placeOf(name, url)),
+          meanwhile: 'they are pushed to again until they answer; see symbols status --behind',
+        },
+};
+
+/** @throws ConfigError with a line for each thing that is wrong in the file. */
+export function readSymbolTargets(file: string): SymbolTarget[] {
+  const problem = (text: string) => `NOTIFICATION_SYMBOL_TARGETS_FILE ${file}: ${text}`;
+  let value: unknown;
+  try {
+    value = JSON.parse(readFileSync(file, 'utf8'));
+  } catch (error) {
+    throw new ConfigError([problem((error as Error).message)]);
+  }
+  const parsed = symbolTargetsSchema.safeParse(value);
+  if (parsed.success) return parsed.data;
+  throw new ConfigError(
+    parsed.error.issues.map(({ path, message }) => {
+      const [index, ...field] = path;
+      const where = index === undefined ? '' : `entry ${Number(index) + 1} ${field.join('.')} `;
+      return problem(where.replace(/ +/g, ' ') + message);
+    }),
+  );
+}

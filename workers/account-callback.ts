@@ -1,0 +1,100 @@
+/** Account callbacks in this process: their settings, activities, shards and the consumer of prices and positions. */
+import { WorkflowNotFoundError } from '@temporalio/client';
+import type { WorkflowClient } from '@temporalio/client';
+import { createAccountCallbackActivities } from '../activities/account-callback/activities.ts';
+import { createPortfolioService } from '../activities/account-callback/delivery.ts';
+import { assignShards } from '../activities/account-callback/inputs.ts';
+import { createAccountCallbackMetrics } from '../activities/account-callback/metrics.ts';
+import { consumeCallbackInputs } from '../activities/account-callback/stream.ts';
+import { READ_BLOCK_MS } from '../activities/stream-consumer.ts';
+import { keepRunning } from '../activities/workflows.ts';
+import type { Config } from '../config/load.ts';
+import {
+  ACCOUNT_CALLBACK_TASK_QUEUE,
+  ACCOUNT_CALLBACK_WORKFLOW,
+  accountCallbackWorkflowId,
+} from '../workflows/account-callback/contract.ts';
+import type { ProcessContext } from './connections.ts';
+import { reach, required } from './connections.ts';
+import type { Role } from './role.ts';
+
+export async function openAccountCallbacks(context: ProcessContext): Promise<Role> {
+  const { config, log, meter } = context;
+  const portfolios = await openPortfolios(context);
+  const settings = settingsOf(config);
+  const metrics = createAccountCallbackMetrics(meter);
+  const shards = config.values.NOTIFICATION_CALLBACK_SHARDS;
+  const longestSilenceMs = READ_BLOCK_MS + config.values.NOTIFICATION_REDIS_OPERATION_TIMEOUT;
+
+  return {
+    taskQueue: ACCOUNT_CALLBACK_TASK_QUEUE,
+
+    activities: ({ db }) => createAccountCallbackActivities({ ...settings, db, log, metrics, portfolios }),
+
+    /** Spreads the users over the shards. Shards that run stay as they are; shards beyond the configured number end. */
+    async begin({ db, redis, client, openReader }) {
+      const moved = await assignShards(db, shards);
+      if (moved > 0) log.info({ shards, moved }, 'users moved between shards');
+      await Promise.all(
+        Array.from({ length: shards }, (_, shard) => keepShardRunning(client.workflow, shard)),
+      );
+      for (let shard = shards; await endIfRunning(client.workflow, shard); shard += 1) {
+        log.info({ shard, shards }, 'shard of account callbacks ended');
+      }
+      const openJobReader = () => openReader(longestSilenceMs);
+      return consumeCallbackInputs({ ...settings, db, redis, log, metrics, openJobReader });
+    },
+  };
+
+  function keepShardRunning(workflows: WorkflowClient, shard: number) {
+    return keepRunning(workflows, ACCOUNT_CALLBACK_WORKFLOW, {
+      workflowId: accountCallbackWorkflowId(shard),
+      taskQueue: ACCOUNT_CALLBACK_TASK_QUEUE,
+      args: [{ shard }],
+      staticSummary: `account callbacks, shard ${shard + 1} of ${shards}`,
+    });
+  }
+}
+
+/** @returns whether the shard has ever run: shards behind it may have, too. */
+async function endIfRunning(workflows: WorkflowClient, shard: number): Promise<boolean> {
+  const handle = workflows.getHandle(accountCallbackWorkflowId(shard));
+  try {
+    const { status } = await handle.describe();
+    if (status.name === 'RUNNING') await handle.terminate('there are fewer shards now');
+    return true;
+  } catch (error) {
+    if (error instanceof WorkflowNotFoundError) return false;
+    throw error;
+  }
+}
+
+/** Nothing is asked of it yet: callbacks that it does not take are tried again. */
+function openPortfolios({ config, endpoints, open }: ProcessContext) {
+  const { values } = config;
+  return reach('the portfolio service', 'NOTIFICATION_PORTFOLIO_BASE_URL', () => {
+    const portfolios = createPortfolioService({
+      baseUrl: required(endpoints.portfolioUrl),
+      timeoutMs: values.NOTIFICATION_CALLBACK_TIMEOUT,
+      maxParallel: values.NOTIFICATION_CALLBACK_MAX_PARALLEL,
+    });
+    open.add('portfolio service', () => portfolios.close());
+    return portfolios;
+  });
+}
+
+function settingsOf({ values }: Config) {
+  return {
+    callbacks: {
+      retryLadderMs: values.NOTIFICATION_CALLBACK_RETRY_LADDER,
+      priceGraceMs: values.NOTIFICATION_CALLBACK_PRICE_GRACE,
+      snapshotRetentionMs: values.NOTIFICATION_CALLBACK_SNAPSHOT_RETENTION,
+      recordRetentionMs: values.NOTIFICATION_RECORD_RETENTION,
+    },
+    callbackStream: {
+      stream: values.NOTIFICATION_CALLBACK_STREAM,
+      group: values.NOTIFICATION_CALLBACK_GROUP,
+      maxAgeMs: values.NOTIFICATION_CALLBACK_SNAPSHOT_RETENTION,
+    },
+  };
+}

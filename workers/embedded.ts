@@ -1,0 +1,161 @@
+/** Where the dependencies are: as configured, or started here when they are not configured outside production. */
+import { readFileSync } from 'node:fs';
+import type { FcmTarget } from '../activities/mobile-push/fcm.ts';
+import { reasonOf } from '../activities/reason.ts';
+import { SelfExplanatoryError } from '../api/errors.ts';
+import type { Config, RoleName } from '../config/load.ts';
+import { SEARCH_ATTRIBUTE_NAMES } from '../config/load.ts';
+import { hasTemporalProfile } from '../config/service.ts';
+import { readSymbolTargets } from '../config/symbol-config.ts';
+import type { Stack, StackOptions } from '../dev/servers/stack.ts';
+import type { Endpoints } from './connections.ts';
+
+/** The embedded servers could not be had; the message says why, and what to do. */
+export class SetupError extends SelfExplanatoryError {
+  override name = 'SetupError';
+}
+
+export interface ProvidedEndpoints {
+  endpoints: Endpoints;
+  /** The embedded servers that were started; stop them after the service. */
+  stack?: Stack;
+  uiUrl?: string;
+}
+
+/** What is configured, of the servers that have no variable of one value. */
+interface Configured {
+  fcm: FcmTarget | undefined;
+  symbolTargets: Endpoints['symbolTargets'];
+  ntfServers: Endpoints['ntfServers'];
+}
+
+/**
+ * @throws SetupError when an embedded server cannot be had, or the file of an authority cannot be read; ConfigError for
+ * an invalid file of targets.
+ */
+export async function provideEndpoints(
+  config: Config,
+  report: (line: string) => void,
+): Promise<ProvidedEndpoints> {
+  const { values } = config;
+  // Before anything is started: a mistake in a file is found immediately.
+  const configured = configuredServers(config);
+  const stack = config.production ? undefined : await startMissing(config, configured, report);
+
+  const temporalAddress = stack?.temporalAddress ?? values.TEMPORAL_ADDRESS;
+  const fcm = configured.fcm ?? stack?.fcm;
+  const portfolioUrl = values.NOTIFICATION_PORTFOLIO_BASE_URL ?? stack?.portfolio?.url;
+  const uiUrl = values.NOTIFICATION_TEMPORAL_UI_URL ?? stack?.uiUrl;
+  return {
+    endpoints: {
+      redis: values.NOTIFICATION_REDIS_MASTER_ADDR ?? hostAndPortOf(stack?.redisAddr),
+      postgresDsn: values.NOTIFICATION_POSTGRES_PRIMARY_DSN ?? given(stack?.postgresDsn),
+      userServiceUrl: values.NOTIFICATION_USER_SERVICE_BASE_URL ?? given(stack?.userServiceUrl),
+      ...(temporalAddress === undefined ? {} : { temporalAddress }),
+      ...(fcm === undefined ? {} : { fcm }),
+      symbolTargets: configured.symbolTargets ?? stack?.symbolTargets?.targets ?? [],
+      sampleSymbols: stack?.symbolTargets?.sampleSymbols ?? [],
+      ...(portfolioUrl === undefined ? {} : { portfolioUrl }),
+      ntfServers: configured.ntfServers ?? stack?.routers?.notificationRouters ?? [],
+    },
+    ...(stack ? { stack } : {}),
+    ...(uiUrl === undefined ? {} : { uiUrl }),
+  };
+}
+
+function configuredServers({ values }: Config): Configured {
+  const targetsFile = values.NOTIFICATION_SYMBOL_TARGETS_FILE;
+  const routers = values.NOTIFICATION_SUBSCRIPTION_NTF_SERVERS ?? [];
+  return {
+    fcm: fcmTargetOf(values),
+    symbolTargets: targetsFile === undefined ? undefined : readSymbolTargets(targetsFile),
+    ntfServers: routers.length === 0 ? undefined : routers,
+  };
+}
+
+/** @returns undefined when everything is configured. */
+async function startMissing(
+  config: Config,
+  configured: Configured,
+  report: (line: string) => void,
+): Promise<Stack | undefined> {
+  const missing = missingServers(config, configured);
+  if (Object.values(missing).every((options) => options === undefined)) return undefined;
+  try {
+    // Loaded on demand: production images come without the embedded stack.
+    const { startStack } = await import('../dev/servers/stack.ts');
+    return await startStack({ dataDir: config.values.NOTIFICATION_DATA_DIR, report, ...missing });
+  } catch (error) {
+    throw new SetupError(reasonOf(error), { cause: error });
+  }
+}
+
+/** What is started here: each server that this process needs and that is not configured, with its port. */
+function missingServers(
+  { roles, values, temporalEnv }: Config,
+  configured: Configured,
+): Omit<StackOptions, 'dataDir' | 'report'> {
+  const unless = <T>(found: unknown, options: T) => (found === undefined ? options : undefined);
+  const forRole = <T>(role: RoleName, options: T | undefined) => (roles.includes(role) ? options : undefined);
+  const temporal = hasTemporalProfile(temporalEnv) ? 'named by a profile' : values.TEMPORAL_ADDRESS;
+  return {
+    redis: unless(values.NOTIFICATION_REDIS_MASTER_ADDR, { port: values.NOTIFICATION_DEV_REDIS_PORT }),
+    postgres: unless(values.NOTIFICATION_POSTGRES_PRIMARY_DSN, {
+      port: values.NOTIFICATION_DEV_POSTGRES_PORT,
+    }),
+    temporal: unless(temporal, {
+      port: values.NOTIFICATION_DEV_TEMPORAL_PORT,
+      uiPort: values.NOTIFICATION_DEV_TEMPORAL_UI_PORT,
+      namespaces: [values.TEMPORAL_NAMESPACE],
+      searchAttributes: SEARCH_ATTRIBUTE_NAMES,
+      ...(values.TEMPORAL_CLI_PATH === undefined ? {} : { cliPath: values.TEMPORAL_CLI_PATH }),
+    }),
+    userService: unless(values.NOTIFICATION_USER_SERVICE_BASE_URL, {
+      port: values.NOTIFICATION_DEV_USER_SERVICE_PORT,
+    }),
+    fcm: forRole('mobile-push', unless(configured.fcm, { port: values.NOTIFICATION_DEV_FCM_PORT })),
+    symbolTargets: forRole(
+      'symbol-config',
+      unless(configured.symbolTargets, { port: values.NOTIFICATION_DEV_SYMBOL_TARGETS_PORT }),
+    ),
+    portfolio: forRole(
+      'account-callback',
+      unless(values.NOTIFICATION_PORTFOLIO_BASE_URL, { port: values.NOTIFICATION_DEV_PORTFOLIO_PORT }),
+    ),
+    routers: forRole(
+      'subscription',
+      unless(configured.ntfServers, { port: values.NOTIFICATION_DEV_ROUTERS_PORT }),
+    ),
+  };
+}
+
+/** Where pushes go when that is configured: a server that stands in for FCM comes before FCM itself. */
+function fcmTargetOf(values: Config['values']): FcmTarget | undefined {
+  const endpoint = values.NOTIFICATION_FCM_ENDPOINT;
+  if (endpoint !== undefined) {
+    const caFile = values.NOTIFICATION_FCM_CA_FILE;
+    return { endpoint, ...(caFile === undefined ? {} : { caPem: readAuthority(caFile) }) };
+  }
+  const credentialsFile = values.GOOGLE_APPLICATION_CREDENTIALS;
+  return credentialsFile === undefined ? undefined : { credentialsFile };
+}
+
+function readAuthority(file: string): string {
+  try {
+    return readFileSync(file, 'utf8');
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    throw new SetupError(`NOTIFICATION_FCM_CA_FILE ${file} cannot be read: ${code}`, { cause: error });
+  }
+}
+
+/** The configuration check has made sure that what is not started is configured. */
+function given(value: string | undefined): string {
+  if (value === undefined) throw new Error('a required endpoint is neither configured nor embedded');
+  return value;
+}
+
+function hostAndPortOf(address: string | undefined): { host: string; port: number } {
+  const [host, port] = given(address).split(':');
+  return { host: host!, port: Number(port) };
+}

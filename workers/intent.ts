@@ -1,0 +1,100 @@
+/** Intents in this process: their settings, activities, reader, channels and gauges. */
+import { createIntentActivities } from '../activities/intent/acceptance.ts';
+import { createChannelActivities } from '../activities/intent/channels.ts';
+import { defineHandOffCommands } from '../activities/intent/hand-off.ts';
+import { createIntentMetrics, observeGauges } from '../activities/intent/metrics.ts';
+import { createBridgeActivities } from '../activities/intent/reader.ts';
+import { rememberRecipients } from '../activities/intent/recent-recipients.ts';
+import { createIntentRetentionActivities } from '../activities/intent/retention.ts';
+import { createRouteActivities } from '../activities/intent/routes.ts';
+import { createSteeringActivities } from '../activities/intent/steering.ts';
+import { createUserService } from '../activities/intent/user-service.ts';
+import { keepRunning } from '../activities/workflows.ts';
+import type { Config } from '../config/load.ts';
+import { CHANNEL_WORKFLOW, channelWorkflowId } from '../workflows/intent/channel-contract.ts';
+import { CHANNELS, INTENT_TASK_QUEUE } from '../workflows/intent/contract.ts';
+import { BRIDGE_WORKFLOW, bridgeWorkflowId } from '../workflows/intent/reader-contract.ts';
+import type { ProcessContext } from './connections.ts';
+import type { Role } from './role.ts';
+
+export function openIntents({ config, endpoints, log, meter, draining }: ProcessContext): Role {
+  const { values } = config;
+  const intentsStream = values.NOTIFICATION_INTENTS_STREAM;
+  const settings = settingsOf(config);
+  const metrics = createIntentMetrics(meter);
+  const userService = rememberRecipients(
+    createUserService({
+      baseUrl: endpoints.userServiceUrl,
+      timeoutMs: values.NOTIFICATION_USER_SERVICE_TIMEOUT,
+      log,
+    }),
+    values.NOTIFICATION_USER_SERVICE_REUSE,
+  );
+
+  return {
+    taskQueue: INTENT_TASK_QUEUE,
+
+    activities({ db, redis, client, openReader }) {
+      defineHandOffCommands(redis);
+      const workflows = client.workflow;
+      const resources = { ...settings, db, redis, workflows, log, metrics, userService, draining };
+      return {
+        ...createIntentActivities(resources),
+        ...createRouteActivities(resources),
+        ...createSteeringActivities(resources),
+        ...createChannelActivities(resources),
+        ...createBridgeActivities({ ...resources, openStreamReader: () => openReader() }),
+        ...createIntentRetentionActivities(resources),
+      };
+    },
+
+    async begin({ db, redis, client }) {
+      const reader = keepRunning(client.workflow, BRIDGE_WORKFLOW, {
+        workflowId: bridgeWorkflowId(intentsStream),
+        taskQueue: INTENT_TASK_QUEUE,
+        args: [intentsStream],
+        staticSummary: `reads ${intentsStream}`,
+      });
+      const channels = CHANNELS.map((name) =>
+        keepRunning(client.workflow, CHANNEL_WORKFLOW, {
+          workflowId: channelWorkflowId(name),
+          taskQueue: INTENT_TASK_QUEUE,
+          args: [name],
+          staticSummary: `pauses and resumes ${name}`,
+        }),
+      );
+      await Promise.all([reader, ...channels]);
+      return { stop: observeGauges(meter, { db, redis, log, intentsStream }) };
+    },
+  };
+}
+
+function settingsOf({ values, adminEmails }: Config) {
+  return {
+    intent: {
+      budgets: {
+        push: values.NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS,
+        email: values.NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS,
+      },
+      idempotencyTtlMs: values.NOTIFICATION_IDEMPOTENCY_TTL,
+      adminEmails,
+    },
+    route: {
+      gatewayStream: values.NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM,
+      gatewayMaxLen: values.NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM_MAX_LEN,
+      mailStream: values.NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM,
+      backoffMinMs: values.NOTIFICATION_ROUTE_BACKOFF_MIN,
+      backoffMaxMs: values.NOTIFICATION_ROUTE_BACKOFF_MAX,
+      leaseTtlMs: values.NOTIFICATION_ROUTE_LEASE_TTL,
+    },
+    bridge: {
+      blockMs: values.NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT,
+      graceMs: values.NOTIFICATION_REDIS_OPERATION_TIMEOUT,
+      dispatch: values.NOTIFICATION_ROUTE_DISPATCH,
+    },
+    retention: {
+      recordRetentionMs: values.NOTIFICATION_RECORD_RETENTION,
+      malformedIntentRetentionMs: values.NOTIFICATION_MALFORMED_INTENT_RETENTION,
+    },
+  };
+}

@@ -1,0 +1,70 @@
+/** Mobile pushes in this process: their settings, activities, FCM and the consumer of jobs. */
+import { createMobilePushActivities } from '../activities/mobile-push/activities.ts';
+import { createBrake, createFcmSender } from '../activities/mobile-push/fcm.ts';
+import { createMobilePushMetrics } from '../activities/mobile-push/metrics.ts';
+import { createMobileRetentionActivities } from '../activities/mobile-push/retention.ts';
+import { consumeMobileJobs } from '../activities/mobile-push/stream.ts';
+import { READ_BLOCK_MS } from '../activities/stream-consumer.ts';
+import type { Config } from '../config/load.ts';
+import { MOBILE_TASK_QUEUE } from '../workflows/mobile-push/contract.ts';
+import type { ProcessContext } from './connections.ts';
+import { reach, required } from './connections.ts';
+import type { Role } from './role.ts';
+
+export async function openMobilePushes(context: ProcessContext): Promise<Role> {
+  const { config, log, meter } = context;
+  const fcm = await openFcm(context);
+  const settings = settingsOf(config);
+  const metrics = createMobilePushMetrics(meter);
+  const longestSilenceMs = READ_BLOCK_MS + config.values.NOTIFICATION_REDIS_OPERATION_TIMEOUT;
+
+  return {
+    taskQueue: MOBILE_TASK_QUEUE,
+
+    activities({ db }) {
+      const resources = { ...settings, db, log, metrics, fcm };
+      return { ...createMobilePushActivities(resources), ...createMobileRetentionActivities(resources) };
+    },
+
+    async begin({ db, redis, client, openReader }) {
+      const openJobReader = () => openReader(longestSilenceMs);
+      return consumeMobileJobs({
+        ...settings,
+        ...{ db, redis, log, metrics, openJobReader },
+        workflows: client.workflow,
+      });
+    },
+  };
+}
+
+/** Nothing is asked of FCM yet: its credentials can be checked, its answers depend on the device. */
+function openFcm({ config, endpoints, open }: ProcessContext) {
+  return reach('FCM', 'GOOGLE_APPLICATION_CREDENTIALS or NOTIFICATION_FCM_ENDPOINT', () => {
+    const sender = createFcmSender({
+      target: required(endpoints.fcm),
+      maxSockets: config.values.NOTIFICATION_FCM_MAX_SOCKETS,
+      brake: createBrake({ minMs: config.values.NOTIFICATION_FCM_BRAKE }),
+    });
+    open.add('FCM', () => sender.close());
+    return sender;
+  });
+}
+
+function settingsOf({ values }: Config) {
+  return {
+    mobile: {
+      sendAttempts: values.NOTIFICATION_MOBILE_SEND_ATTEMPTS,
+      sendIntervalMs: values.NOTIFICATION_MOBILE_SEND_INTERVAL,
+    },
+    mobileStream: {
+      stream: values.NOTIFICATION_MOBILE_STREAM,
+      group: values.NOTIFICATION_MOBILE_GROUP,
+      minIdleMs: values.NOTIFICATION_MOBILE_AUTOCLAIM_MIN_IDLE,
+      maxDeliveries: values.NOTIFICATION_MOBILE_MAX_DELIVERY_COUNT,
+    },
+    retention: {
+      recordRetentionMs: values.NOTIFICATION_RECORD_RETENTION,
+      malformedIntentRetentionMs: values.NOTIFICATION_MALFORMED_INTENT_RETENTION,
+    },
+  };
+}

@@ -1,0 +1,22 @@
+/** What a kind of work is to the process that does it. */
+import type { Connections, ProcessContext } from './connections.ts';
+
+/** Opens what only this kind of work needs, and reads its settings. @throws DependencyError. */
+export type OpenRole = (context: ProcessContext) => Role | Promise<Role>;
+
+export interface Role {
+  taskQueue: string;
+  /** The activities of its worker, by name. */
+  activities(connections: Connections): object;
+  /**
+   * Begins the work once the worker runs: long-lived workflows, consumers of streams, gauges. Safe to repeat.
+   *
+   * @returns what must be stopped with the worker, if anything.
+   */
+  begin(connections: Connections): Promise<Running | void>;
+}
+
+/** Something that runs in this process for as long as the role does. */
+export interface Running {
+  stop(): Promise<void> | void;
+}

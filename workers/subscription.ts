@@ -1,0 +1,86 @@
+/** Subscriptions in this process: their settings, activities, key box, ways to routers, supervisor and gauges. */
+import { createSubscriptionActivities } from '../activities/subscription/activities.ts';
+import { ensureAgent } from '../activities/subscription/agents.ts';
+import type { SubscriptionSettings } from '../activities/subscription/batches.ts';
+import { createSubscriptionCommands } from '../activities/subscription/commands.ts';
+import { observeSubscriptions } from '../activities/subscription/gauges.ts';
+import { createSubscriptionMetrics } from '../activities/subscription/metrics.ts';
+import { createMessagingRouter, createNotificationRouter } from '../activities/subscription/router/http.ts';
+import { createSubscriptionTokenActivities } from '../activities/subscription/token.ts';
+import { keepRunning } from '../activities/workflows.ts';
+import { createKeyBox } from '../api/key-box.ts';
+import type { Config } from '../config/load.ts';
+import { sealingKeysOf } from '../config/subscription.ts';
+import {
+  SUBSCRIPTION_TASK_QUEUE,
+  SUPERVISOR_WORKFLOW,
+  SWEEP_SCHEDULE_ID,
+  supervisorWorkflowId,
+} from '../workflows/subscription/contract.ts';
+import type { ProcessContext } from './connections.ts';
+import type { Role } from './role.ts';
+
+/** Routers are reached when they are needed: one that is away keeps no process from starting. */
+export function openSubscriptions({ config, endpoints, log, meter, open }: ProcessContext): Role {
+  const { values } = config;
+  const agentId = values.NOTIFICATION_SUBSCRIPTION_AGENT;
+  const eventsStream = values.NOTIFICATION_SUBSCRIPTION_EVENTS_STREAM;
+  const subscription = settingsOf(config);
+  const metrics = createSubscriptionMetrics(meter);
+  const keyBox = createKeyBox(sealingKeysOf(config));
+  const timeouts = {
+    commandTimeoutMs: values.NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT,
+    connectTimeoutMs: values.NOTIFICATION_SUBSCRIPTION_CONNECT_TIMEOUT,
+  };
+  const messagingRouter = createMessagingRouter(timeouts);
+  open.add('messaging routers', () => messagingRouter.close());
+  const notificationRouter = createNotificationRouter(timeouts);
+  open.add('notification routers', () => notificationRouter.close());
+
+  return {
+    taskQueue: SUBSCRIPTION_TASK_QUEUE,
+
+    activities({ db, redis, client }) {
+      const workflows = client.workflow;
+      const commands = createSubscriptionCommands({ db, log, workflows });
+      const common = { db, log, keyBox, notificationRouter, commands };
+      return {
+        ...createSubscriptionActivities({
+          ...common,
+          ...{ redis, metrics, workflows, messagingRouter, subscription, eventsStream },
+        }),
+        ...createSubscriptionTokenActivities({ ...common, ntfServers: endpoints.ntfServers ?? [] }),
+      };
+    },
+
+    /** Makes the agent and its supervisor, and sweeps immediately. */
+    async begin({ db, client }) {
+      await ensureAgent(db, agentId);
+      await keepRunning(client.workflow, SUPERVISOR_WORKFLOW, {
+        workflowId: supervisorWorkflowId(agentId),
+        taskQueue: SUBSCRIPTION_TASK_QUEUE,
+        args: [agentId],
+        staticSummary: `subscriptions of ${agentId}`,
+      });
+      // What became due while nobody ran.
+      await client.schedule.getHandle(SWEEP_SCHEDULE_ID).trigger();
+      return { stop: observeSubscriptions(meter, { db, log }) };
+    },
+  };
+}
+
+function settingsOf({ values }: Config): SubscriptionSettings {
+  return {
+    batchSize: values.NOTIFICATION_SUBSCRIPTION_BATCH_SIZE,
+    firstCheckMs: values.NOTIFICATION_SUBSCRIPTION_FIRST_CHECK,
+    checkIntervalMs: values.NOTIFICATION_SUBSCRIPTION_CHECK_INTERVAL,
+    pace: {
+      firstMs: values.NOTIFICATION_SUBSCRIPTION_RETRY_FIRST,
+      constantForMs: values.NOTIFICATION_SUBSCRIPTION_RETRY_CONSTANT_FOR,
+      maxMs: values.NOTIFICATION_SUBSCRIPTION_RETRY_MAX,
+    },
+    networkWaitMs: values.NOTIFICATION_SUBSCRIPTION_NETWORK_WAIT,
+    tokenDeletionKeepMs: values.NOTIFICATION_SUBSCRIPTION_TOKEN_DELETION_KEEP,
+    sweepIntervalMs: values.NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL,
+  };
+}

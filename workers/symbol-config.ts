@@ -1,0 +1,51 @@
+/** Symbol configuration in this process: its settings, activities, targets and workflow. */
+import { addSampleSymbols, createSymbolConfigActivities } from '../activities/symbol-config/activities.ts';
+import { createSymbolConfigMetrics } from '../activities/symbol-config/metrics.ts';
+import { registerTargets } from '../activities/symbol-config/targets.ts';
+import { keepRunning } from '../activities/workflows.ts';
+import {
+  SYMBOLS_CHANGED_SIGNAL,
+  SYMBOL_CONFIG_TASK_QUEUE,
+  SYMBOL_CONFIG_WORKFLOW,
+  SYMBOL_REGISTRY,
+  symbolConfigWorkflowId,
+} from '../workflows/symbol-config/contract.ts';
+import type { ProcessContext } from './connections.ts';
+import type { Role } from './role.ts';
+
+export function openSymbolConfig({ config, endpoints, log, meter }: ProcessContext): Role {
+  const { values } = config;
+  const { symbolTargets = [], sampleSymbols = [] } = endpoints;
+  const metrics = createSymbolConfigMetrics(meter);
+  const symbols = {
+    pushTimeoutMs: values.NOTIFICATION_SYMBOL_PUSH_TIMEOUT,
+    retryLadderMs: values.NOTIFICATION_SYMBOL_RETRY_LADDER,
+    reconciliationMs: values.NOTIFICATION_SYMBOL_RECONCILIATION_INTERVAL,
+  };
+
+  return {
+    taskQueue: SYMBOL_CONFIG_TASK_QUEUE,
+
+    activities: ({ db }) => createSymbolConfigActivities({ db, log, metrics, symbols }),
+
+    /** Registers the targets. A workflow that runs stays as it is, and hears of targets that have no list yet. */
+    async begin({ db, client }) {
+      const { changed, unreached } = await registerTargets(db, SYMBOL_REGISTRY, symbolTargets);
+      const newSymbols = await addSampleSymbols(db, sampleSymbols);
+      const workflow = await keepRunning(client.workflow, SYMBOL_CONFIG_WORKFLOW, {
+        workflowId: symbolConfigWorkflowId(SYMBOL_REGISTRY),
+        taskQueue: SYMBOL_CONFIG_TASK_QUEUE,
+        args: [SYMBOL_REGISTRY],
+        staticSummary: `pushes symbols to ${symbolTargets.length} targets`,
+      });
+      if (changed + newSymbols > 0) {
+        log.info(
+          { registry: SYMBOL_REGISTRY, new_targets: changed, new_symbols: newSymbols },
+          'symbol targets registered',
+        );
+      }
+      // Targets count as unreached, too, when a process registered them and died before it came to this.
+      if (unreached + newSymbols > 0) await workflow.signal(SYMBOLS_CHANGED_SIGNAL);
+    },
+  };
+}

@@ -1,0 +1,77 @@
+/** How this process runs workers of Temporal: the SDK's runtime, and the settings of each worker. */
+import type { TelemetryOptions, WorkerOptions } from '@temporalio/worker';
+import { Runtime, makeTelemetryFilterString } from '@temporalio/worker';
+import type { Logger } from 'pino';
+import type { Config } from '../config/load.ts';
+
+/** What must be left of the shutdown time-out for closing connections after the workers have ended, ms. */
+const CLOSING_MS = 2_000;
+
+let runtimeInstalled = false;
+
+/** The SDK's runtime exists once per process and cannot be replaced. */
+export function installTemporalRuntime(log: Logger, metrics?: TelemetryOptions['metrics']): void {
+  if (runtimeInstalled) return;
+  runtimeInstalled = true;
+  Runtime.install({
+    logger: temporalLogger(log),
+    // The SDK's core would write lines of its own format to standard output.
+    telemetryOptions: {
+      logging: { forward: {}, filter: makeTelemetryFilterString({ core: 'WARN' }) },
+      ...(metrics ? { metrics } : {}),
+    },
+    // The process decides when to stop, and stops more than its workers.
+    shutdownSignals: [],
+  });
+}
+
+/** Brings Temporal's own log lines into ours, so that one process writes one format. */
+function temporalLogger(log: Logger) {
+  const write = (level: 'trace' | 'debug' | 'info' | 'warn' | 'error', message: string, fields?: object) =>
+    log[level]({ component: 'temporal', ...fields }, message);
+  return {
+    log: (level: string, message: string, fields?: object) =>
+      write(level.toLowerCase() as 'info', message, fields),
+    trace: (message: string, fields?: object) => write('trace', message, fields),
+    debug: (message: string, fields?: object) => write('debug', message, fields),
+    info: (message: string, fields?: object) => write('info', message, fields),
+    warn: (message: string, fields?: object) => write('warn', message, fields),
+    error: (message: string, fields?: object) => write('error', message, fields),
+  };
+}
+
+/** Worker settings: short latency of first tasks, and bounded work. */
+export function tuning({ values }: Config) {
+  const shutdownMs = values.NOTIFICATION_SHUTDOWN_TIMEOUT;
+  return {
+    // Most of our workflows have a single workflow task, and a first task always comes from the non-sticky queue.
+    workflowTaskPollerBehavior: { type: 'simple-maximum', maximum: 20 } as const,
+    nonStickyToStickyPollRatio: 0.7,
+    activityTaskPollerBehavior: { type: 'autoscaling' } as const,
+    // Notifications wait for their routes: what is in flight should stay in the cache.
+    maxCachedWorkflows: 2_000,
+    // Each of these holds a PostgreSQL connection for a moment.
+    maxConcurrentLocalActivityExecutions: 2 * values.NOTIFICATION_POSTGRES_MAX_OPEN_CONNS,
+    // The reader's progress in the Web UI is at most this old, and a pause takes effect this fast.
+    maxHeartbeatThrottleInterval: 2_000,
+    defaultHeartbeatThrottleInterval: 2_000,
+    shutdownGraceTime: Math.max(1_000, shutdownMs - CLOSING_MS),
+    shutdownForceTime: shutdownMs,
+  };
+}
+
+/**
+ * Versioned, a worker gets work once its version is current or ramping. Open executions move on to the current version:
+ * a notification may wait for days, and the reader has no end; changes of workflows are patched for it (CONTRIBUTING).
+ */
+export function versionOf({ values }: Config): Pick<WorkerOptions, 'workerDeploymentOptions'> {
+  const { NOTIFICATION_WORKER_DEPLOYMENT: deploymentName, NOTIFICATION_WORKER_BUILD_ID: buildId } = values;
+  if (deploymentName === undefined || buildId === undefined) return {};
+  return {
+    workerDeploymentOptions: {
+      version: { deploymentName, buildId },
+      useWorkerVersioning: true,
+      defaultVersioningBehavior: 'AUTO_UPGRADE',
+    },
+  };
+}
