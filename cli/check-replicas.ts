@@ -1,14 +1,12 @@
-/**
- * Replicas of Redis and PostgreSQL that the seed's configuration names. Nothing depends on them, all reads go to the
- * primaries; each is looked at once, so that a wrong address or a primary in its place is known from the start.
- */
+/** Replicas of Redis and PostgreSQL: nothing depends on them, but a wrong address or a primary in their place is news. */
 import { Redis } from 'ioredis';
 import pg from 'pg';
-import type { Logger } from 'pino';
 import type { Config } from '../config/load.ts';
 import { redisConnection } from '../config/service.ts';
 import type { RedisAddress } from '../config/values.ts';
-import { reasonOf } from '../activities/reason.ts';
+import { causeOf } from '../client/errors.ts';
+import type { CheckGroup, Diagnosis } from './checks.ts';
+import { ok, warn } from './checks.ts';
 
 export interface ReplicaResult {
   kind: 'redis' | 'postgres';
@@ -22,8 +20,21 @@ export interface ReplicaResult {
 
 type Finding = Pick<ReplicaResult, 'ok' | 'detail'>;
 
+export const replicaChecks = (config: Config): CheckGroup => [['replicas', () => diagnosisOf(config)]];
+
+async function diagnosisOf(config: Config): Promise<Diagnosis> {
+  const results = await checkReplicas(config);
+  if (results.length === 0) return ok('none configured');
+  const failed = results.filter((result) => !result.ok);
+  const describe = (all: typeof results) =>
+    all.map(({ kind, address, detail }) => `${kind} ${address}: ${detail}`).join('; ');
+  return failed.length === 0
+    ? ok(describe(results))
+    : warn(describe(failed), 'replicas are not used yet, but they were configured: correct or remove them');
+}
+
 /**
- * Connects to every configured replica and asks it what it is; within the operation time-outs, all at once.
+ * Connects to every configured replica and asks it what it is; within the operation time-outs, all concurrently.
  *
  * @returns one result each, Redis first, in the order of the configuration. Does not reject.
  */
@@ -42,16 +53,8 @@ export async function checkReplicas(config: Config): Promise<ReplicaResult[]> {
   return Promise.all([...redis, ...postgres]);
 }
 
-/** One line for each replica: a warning when it is not as it should be. */
-export async function logReplicas(config: Config, log: Logger): Promise<void> {
-  for (const { ok, kind, address, detail } of await checkReplicas(config)) {
-    if (ok) log.info({ kind, address, detail }, 'replica checked');
-    else log.warn({ kind, address, detail }, 'replica is not as configured; nothing depends on it');
-  }
-}
-
 async function lookAt(look: () => Promise<Finding>): Promise<Finding> {
-  return look().catch((error: unknown) => ({ ok: false, detail: `does not answer: ${reasonOf(error)}` }));
+  return look().catch((error: unknown) => ({ ok: false, detail: `does not answer: ${causeOf(error)}` }));
 }
 
 async function lookAtRedis(address: RedisAddress, config: Config): Promise<Finding> {
@@ -61,7 +64,7 @@ async function lookAtRedis(address: RedisAddress, config: Config): Promise<Findi
     connectTimeout: timeout,
     commandTimeout: timeout,
     lazyConnect: true,
-    // A replica that still loads its data answers with that; waiting for it is not our business.
+    // A replica that still loads its data says so in its answer; waiting for it is not our business.
     enableReadyCheck: false,
     retryStrategy: () => null,
     maxRetriesPerRequest: 0,

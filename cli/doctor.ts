@@ -13,6 +13,7 @@ import type { Session } from './session.ts';
 import { NotConfiguredError, openSession } from './session.ts';
 import { postgresChecks } from './check-postgres.ts';
 import { redisChecks } from './check-redis.ts';
+import { replicaChecks } from './check-replicas.ts';
 import { mobileChecks } from './mobile-push/check.ts';
 import { routerChecks } from './subscription/check.ts';
 import { temporalChecks } from './check-temporal.ts';
@@ -92,7 +93,7 @@ function groupsOf({ config, addresses, resources, reach }: Session): CheckGroup[
     [['User Service', () => userService(addresses.userServiceUrl, values.NOTIFICATION_USER_SERVICE_TIMEOUT)]],
     ...reachChecks(farSidesOf(config)),
     ...routerGroups(config),
-    [['replicas', () => replicas(config)]],
+    replicaChecks(config),
   ];
 }
 
@@ -163,21 +164,6 @@ async function userService(baseUrl: string | undefined, timeoutMs: number): Prom
       : warn(`${detail}, without subject_not_found`, 'something else answers there: is the base URL right?');
   }
   return response.status >= 500 ? error(detail, hint) : ok(detail);
-}
-
-async function replicas(config: Config): Promise<Diagnosis> {
-  const { NOTIFICATION_REDIS_REPLICA_ADDRS: redis, NOTIFICATION_POSTGRES_REPLICA_DSNS: postgres } =
-    config.values;
-  if (redis.length + postgres.length === 0) return ok('none configured');
-  // On demand: it loads the worker's side of Temporal's SDK, which takes longer than all the checks.
-  const { checkReplicas } = await import('./check-replicas.ts');
-  const results = await checkReplicas(config);
-  const failed = results.filter((result) => !result.ok);
-  const describe = (all: typeof results) =>
-    all.map(({ kind, address, detail }) => `${kind} ${address}: ${detail}`).join('; ');
-  return failed.length === 0
-    ? ok(describe(results))
-    : warn(describe(failed), 'replicas are not used yet, but they were configured: correct or remove them');
 }
 
 function printFindings(findings: Finding[]): void {

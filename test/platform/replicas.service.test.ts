@@ -1,4 +1,4 @@
-/** Replicas that the configuration names (seed "Configuration"): looked at, never needed. */
+/** Replicas that the configuration names: looked at by doctor, never needed. */
 import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
 import type { AddressInfo } from 'node:net';
@@ -9,6 +9,7 @@ import { Redis } from 'ioredis';
 import { freePort } from '../../dev/servers/ports.ts';
 import { startRedis } from '../../dev/servers/redis.ts';
 import { checkReplicas } from '../../cli/check-replicas.ts';
+import { cliFor } from '../cli-process.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 
@@ -123,22 +124,20 @@ test('I30 primaries, servers that refuse and servers that never answer are named
   expect(JSON.stringify(results)).not.toContain('s3cret');
 });
 
-test('I30 the service starts with replicas that are away, and warns of each', async () => {
+test('I30 doctor warns of replicas that are away', async () => {
   const dead = `127.0.0.1:${await freePort()}`;
-  const service = await slot.startService({
-    NOTIFICATION_REDIS_REPLICA_ADDRS: dead,
-    NOTIFICATION_POSTGRES_REPLICA_DSNS: `postgres://notify:s3cret@${dead}/n`,
+  const { cli, dispose } = cliFor(slot);
+  cleanups.push(async () => dispose());
+  const { stdout } = await cli(['doctor', '--json'], {
+    changes: {
+      NOTIFICATION_REDIS_REPLICA_ADDRS: dead,
+      NOTIFICATION_POSTGRES_REPLICA_DSNS: `postgres://notify:s3cret@${dead}/n`,
+    },
   });
-  const warnings = await eventually('two warnings', async () => {
-    const lines = slot.logs.filter(
-      ({ msg }) => msg === 'replica is not as configured; nothing depends on it',
-    );
-    return lines.length === 2 && lines;
+  const { findings } = JSON.parse(stdout) as { findings: { name: string }[] };
+  expect(findings.find(({ name }) => name === 'replicas')).toMatchObject({
+    status: 'warn',
+    detail: expect.stringMatching(`redis ${dead}: does not answer: .*; postgres ${dead}: does not answer: `),
   });
-  expect(warnings).toMatchObject([
-    { level: 'warn', kind: 'redis', address: dead },
-    { level: 'warn', kind: 'postgres', address: dead },
-  ]);
-  expect((await fetch(`${service.probesUrl}/readyz`)).status).toBe(200);
-  expect(JSON.stringify(slot.logs)).not.toContain('s3cret');
+  expect(stdout).not.toContain('s3cret');
 });
