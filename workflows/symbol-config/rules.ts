@@ -36,8 +36,10 @@ export function duePush(
   return { scope: nowMs >= state.fullPushDueMs ? 'all' : 'behind', cause: 'alarm' };
 }
 
-export function withoutAlarm({ alarm: _goneOff, ...state }: SymbolConfigState): SymbolConfigState {
-  return state;
+/** Once the alarm has gone off. */
+export function withoutAlarm(state: SymbolConfigState): SymbolConfigState {
+  const { alarm: _goneOff, ...rest } = state;
+  return rest;
 }
 
 /** An alarm that is set when the crawler stops goes off as it would have, and is followed by one of reconciliation. */
