@@ -23,11 +23,9 @@ import {
   proxyActivities,
   setCurrentDetails,
   setHandler,
-  workflowInfo,
 } from '@temporalio/workflow';
 import type { AccountCallbackActivities } from '../../activities/account-callback/activities.ts';
 import type {
-  AlarmInterval,
   AlarmSteps,
   CallbackKind,
   CallbackState,
@@ -37,14 +35,18 @@ import type {
   HourlyCursor,
   ShardInput,
 } from './contract.ts';
-import {
-  ALARM_INTERVALS_MS,
-  CALLBACK_STATUS_QUERY,
-  HOUR_MS,
-  MAX_EMISSIONS,
-  RUN_NOW_UPDATE,
-} from './contract.ts';
+import { CALLBACK_STATUS_QUERY, MAX_EMISSIONS, RUN_NOW_UPDATE } from './contract.ts';
+import { isHistoryLong } from '../long-lived.ts';
 import { CALLBACK_DELIVERY, CALLBACK_PROCESSING, DATABASE } from '../policies.ts';
+import {
+  initialState,
+  intervalAfter,
+  isCleanUpDue,
+  mayBegin,
+  untilNextAlarm,
+  withOutcome,
+  without,
+} from './rules.ts';
 
 const database = proxyActivities<AccountCallbackActivities>(DATABASE);
 const processing = proxyActivities<AccountCallbackActivities>(CALLBACK_PROCESSING);
@@ -56,226 +58,203 @@ const PATIENCE_MS = 500;
 const MAX_UNDER_WAY = 8;
 /** Hours of which one alarm emits callbacks: its history must stay short. */
 const MAX_HOURLY_PAGES = 10;
-/** Between two runs of step 5. */
-const CLEANUP_EVERY_MS = HOUR_MS;
-
-/** Events after which a run is continued by a new one: replaying must stay quick. */
-const LONG_HISTORY = 1_000;
 
 const FIRST_HOURLY: HourlyCursor = { periodStartMs: 0, position: 0 };
 
+/** One run of the workflow. */
+interface Run {
+  readonly shard: number;
+  /** What the next run carries on. */
+  state: CallbackState;
+  /** Deliveries that have begun and not ended. */
+  underWay: Record<CallbackKind | 'retry', number>;
+  /** See `Findings`. */
+  isRetryFull: boolean;
+  isUnfinished: boolean;
+  /** Something that an alarm did not wait for has ended since. */
+  hasNews: boolean;
+}
+
 /** Runs for good. `carried` is the state of the run before, when this one continues it. */
 export async function accountCallback(input: ShardInput, carried?: CallbackState): Promise<void> {
-  let state = carried ?? initialState(input);
-  const { shard } = input;
-  const underWay: Record<CallbackKind | 'retry', number> = { hourly: 0, daily: 0, retry: 0 };
-  let isRetryFull = false;
-  /** A page was found, or a pass has ended: another look finds the next one, or who came in behind the cursor. */
-  let isUnfinished = false;
-  /** Something that an alarm did not wait for has ended since. */
-  let hasNews = false;
-  let runsAsked = 0;
-  let runsDone = 0;
+  const run: Run = {
+    shard: input.shard,
+    state: carried ?? initialState(input),
+    underWay: { hourly: 0, daily: 0, retry: 0 },
+    isRetryFull: false,
+    isUnfinished: false,
+    hasNews: false,
+  };
+  let alarmsAsked = 0;
+  let alarmsAnswered = 0;
+  const isAlarmAsked = () => alarmsAsked > alarmsAnswered;
 
-  setHandler(defineQuery<CallbackState>(CALLBACK_STATUS_QUERY), () => state);
+  setHandler(defineQuery<CallbackState>(CALLBACK_STATUS_QUERY), () => run.state);
   setHandler(
     defineUpdate<CallbackState>(RUN_NOW_UPDATE),
     async () => {
-      const run = (runsAsked += 1);
-      await condition(() => runsDone >= run);
-      return state;
+      const asked = (alarmsAsked += 1);
+      await condition(() => alarmsAnswered >= asked);
+      return run.state;
     },
     { description: 'Runs the pipeline now instead of at its next alarm.' },
   );
 
   for (;;) {
-    const run = runsAsked;
-    await alarm();
-    runsDone = run;
-    if (isHistoryLong()) await continueInNewRun();
-    await nextAlarm();
-  }
-
-  async function alarm(): Promise<void> {
-    hasNews = isUnfinished = false;
-    const { nextAlarm: _goneOff, ...rest } = state;
-    state = rest;
-    const steps: AlarmSteps = { resumed: 0, daily: 0, hourly: 0, computed: 0, cleaned: 0 };
-    let left = MAX_EMISSIONS;
-
-    left -= steps.resumed = await resumePending(left);
-    left -= steps.daily = await handleDayBoundary(left);
-    steps.hourly = await handleHourBoundary(left);
-    const { computed, isBehind, isWaiting } = await processing.processPrices(shard, now());
-    steps.computed = computed;
-    await retryFailed();
-    steps.cleaned = await cleanUp();
-
-    const begun = steps.resumed + steps.daily + steps.hourly;
-    const isPending = begun + computed > 0 || isBehind || isRetryFull || isUnfinished;
-    setAlarm(isPending ? 'pending' : isWaiting ? 'waiting' : 'steady');
-    enter({ alarms: state.alarms + 1, lastAlarm: steps });
-  }
-
-  /** Step 0: what the cap of earlier alarms has left over. */
-  async function resumePending(limit: number): Promise<number> {
-    const daily = state.daily ? await emitDaily(state.daily, limit) : 0;
-    const hourly = state.hourly ? await emitHours(state.hourly, limit - daily) : 0;
-    return daily + hourly;
-  }
-
-  /** Step 1: a day is due once all trackings of the shard have come to its end. */
-  async function handleDayBoundary(limit: number): Promise<number> {
-    // Those under way are not settled yet, and would be found again.
-    if (state.daily || underWay.daily > 0 || limit === 0) return 0;
-    const { dayStartMs } = await database.findDueDay(shard);
-    return dayStartMs === undefined ? 0 : emitDaily({ periodStartMs: dayStartMs, userId: '' }, limit);
-  }
-
-  /** Step 2: an hour has no precondition but that its extremes are computed. */
-  async function handleHourBoundary(limit: number): Promise<number> {
-    if (state.hourly || underWay.hourly > 0 || limit === 0) return 0;
-    return emitHours(FIRST_HOURLY, limit);
-  }
-
-  async function emitDaily(after: DailyCursor, limit: number): Promise<number> {
-    if (limit === 0) return 0;
-    const { found, upTo } = await database.freezeDailyPage(shard, after, limit);
-    if (!upTo) {
-      if (state.daily && underWay.daily === 0) leavePass('daily');
-      return 0;
+    const asked = alarmsAsked;
+    await goThroughSteps(run);
+    alarmsAnswered = asked;
+    if (isHistoryLong()) {
+      await condition(() => countUnderWay(run) === 0);
+      // Whoever asked in the meantime gets an alarm first.
+      if (!isAlarmAsked()) {
+        await condition(allHandlersFinished);
+        await continueAsNew<typeof accountCallback>(input, run.state);
+      }
     }
-    isUnfinished = true;
-    enter({ daily: upTo });
-    await emit({ kind: 'daily', after, upTo });
-    return found;
+    const waitMs = Math.max(1, (run.state.nextAlarm?.atMs ?? 0) - Date.now());
+    // A pass that waits for its last deliveries goes on with the news of them.
+    await condition(() => isAlarmAsked() || run.hasNews, waitMs);
   }
+}
 
-  /** A page is of one hour: nobody is told about an hour before the one that came before it. */
-  async function emitHours(after: HourlyCursor, limit: number): Promise<number> {
-    let emitted = 0;
-    for (let page = 0; page < MAX_HOURLY_PAGES && emitted < limit; page += 1) {
-      const found = await emitHourly(state.hourly ?? after, limit - emitted);
-      if (found === 0) break;
-      emitted += found;
-    }
-    return emitted;
+/** One alarm: every step of the pipeline, then the next alarm is set. */
+async function goThroughSteps(run: Run): Promise<void> {
+  run.hasNews = run.isUnfinished = false;
+  run.state = without(run.state, 'nextAlarm');
+
+  const resumed = await resumePending(run, MAX_EMISSIONS);
+  const daily = await handleDayBoundary(run, MAX_EMISSIONS - resumed);
+  const hourly = await handleHourBoundary(run, MAX_EMISSIONS - resumed - daily);
+  const { computed, isBehind, isWaiting } = await processing.processPrices(run.shard, timeOf(run));
+  await retryFailed(run);
+  const cleaned = await cleanUp(run);
+
+  const { isRetryFull, isUnfinished, state, underWay } = run;
+  const begun = resumed + daily + hourly;
+  const interval = intervalAfter({ begun, computed, isBehind, isWaiting, isRetryFull, isUnfinished });
+  const atMs = Date.now() + untilNextAlarm(interval, state, underWay, timeOf(run));
+  const lastAlarm: AlarmSteps = { resumed, daily, hourly, computed, cleaned };
+  enter(run, { nextAlarm: { atMs, interval }, alarms: state.alarms + 1, lastAlarm });
+}
+
+/** Step 0: what the cap of earlier alarms has left over. */
+async function resumePending(run: Run, limit: number): Promise<number> {
+  const daily = run.state.daily ? await emitDaily(run, run.state.daily, limit) : 0;
+  const hourly = run.state.hourly ? await emitHours(run, run.state.hourly, limit - daily) : 0;
+  return daily + hourly;
+}
+
+/** Step 1: a day is due once all trackings of the shard have come to its end. */
+async function handleDayBoundary(run: Run, limit: number): Promise<number> {
+  if (limit === 0 || !mayBegin('daily', run.state, run.underWay)) return 0;
+  const { dayStartMs } = await database.findDueDay(run.shard);
+  return dayStartMs === undefined ? 0 : emitDaily(run, { periodStartMs: dayStartMs, userId: '' }, limit);
+}
+
+/** Step 2: an hour has no precondition but that its extremes are computed. */
+async function handleHourBoundary(run: Run, limit: number): Promise<number> {
+  return mayBegin('hourly', run.state, run.underWay) ? emitHours(run, FIRST_HOURLY, limit) : 0;
+}
+
+/** Step 4. One at a time: what is being tried again is still due. */
+async function retryFailed(run: Run): Promise<void> {
+  if (run.underWay.retry > 0) return;
+  run.isRetryFull = false;
+  run.state = without(run.state, 'nextRetryMs');
+  const retrying = portfolios.retryCallbacks(run.shard, timeOf(run)).then((outcome) => {
+    run.isRetryFull = outcome.isFull;
+    return outcome;
+  });
+  await waitPatiently(run, 'retry', retrying);
+}
+
+/** Step 5. */
+async function cleanUp(run: Run): Promise<number> {
+  const lastCleanupMs = timeOf(run);
+  if (!isCleanUpDue(run.state, lastCleanupMs)) return 0;
+  const cleaned = await processing.cleanUpCallbacks(run.shard, lastCleanupMs);
+  enter(run, { lastCleanupMs });
+  return cleaned;
+}
+
+async function emitDaily(run: Run, after: DailyCursor, limit: number): Promise<number> {
+  if (limit === 0) return 0;
+  const { found, upTo } = await database.freezeDailyPage(run.shard, after, limit);
+  if (!upTo) {
+    endPass(run, 'daily');
+    return 0;
   }
+  enter(run, { daily: upTo });
+  await emit(run, { kind: 'daily', after, upTo });
+  return found;
+}
 
-  async function emitHourly(after: HourlyCursor, limit: number): Promise<number> {
-    if (limit === 0) return 0;
-    const { found, upTo } = await database.findHourlyPage(shard, after, limit);
-    if (!upTo) {
-      if (state.hourly && underWay.hourly === 0) leavePass('hourly');
-      return 0;
-    }
-    isUnfinished = true;
-    enter({ hourly: upTo });
-    await emit({ kind: 'hourly', after, upTo });
-    return found;
+/** A page is of one hour: nobody is told about an hour before the one that came before it. */
+async function emitHours(run: Run, after: HourlyCursor, limit: number): Promise<number> {
+  let emitted = 0;
+  for (let page = 0; page < MAX_HOURLY_PAGES && emitted < limit; page += 1) {
+    const found = await emitHourly(run, run.state.hourly ?? after, limit - emitted);
+    if (found === 0) break;
+    emitted += found;
   }
+  return emitted;
+}
 
-  /** Ends when all of the page is settled, or, if that takes long, while the rest of it goes on. */
-  async function emit(page: EmissionPage): Promise<void> {
-    await besides(page.kind, portfolios.emitCallbacks(shard, page, now()));
-    await condition(() => underWay.hourly + underWay.daily < MAX_UNDER_WAY);
+async function emitHourly(run: Run, after: HourlyCursor, limit: number): Promise<number> {
+  const { found, upTo } = await database.findHourlyPage(run.shard, after, limit);
+  if (!upTo) {
+    endPass(run, 'hourly');
+    return 0;
   }
+  enter(run, { hourly: upTo });
+  await emit(run, { kind: 'hourly', after, upTo });
+  return found;
+}
 
-  /** Step 4. One at a time: what is being tried again is still due. */
-  async function retryFailed(): Promise<void> {
-    if (underWay.retry > 0) return;
-    isRetryFull = false;
-    const { nextRetryMs: _tried, ...rest } = state;
-    state = rest;
-    const retrying = portfolios.retryCallbacks(shard, now()).then((outcome) => {
-      isRetryFull = outcome.isFull;
-      return outcome;
-    });
-    await besides('retry', retrying);
-  }
+/** Ends when all of the page is settled, or, if that takes long, while the rest of it goes on. */
+async function emit(run: Run, page: EmissionPage): Promise<void> {
+  run.isUnfinished = true;
+  await waitPatiently(run, page.kind, portfolios.emitCallbacks(run.shard, page, timeOf(run)));
+  await condition(() => run.underWay.hourly + run.underWay.daily < MAX_UNDER_WAY);
+}
 
-  async function besides(what: CallbackKind | 'retry', delivering: Promise<EmissionOutcome>): Promise<void> {
-    let isSettled = false;
-    let isLeft = false;
-    underWay[what] += 1;
-    const settling = delivering.then(count).finally(() => {
+/** A pass that has come to its end is over once its last deliveries are: only then another look finds nothing of it. */
+function endPass(run: Run, kind: CallbackKind): void {
+  if (run.state[kind] === undefined || run.underWay[kind] > 0) return;
+  run.state = without(run.state, kind);
+  run.isUnfinished = true;
+}
+
+/** Waits until deliveries have ended, or, if that takes long, leaves them to go on. Their outcome counts in any case. */
+async function waitPatiently(
+  run: Run,
+  kind: CallbackKind | 'retry',
+  delivering: Promise<EmissionOutcome>,
+): Promise<void> {
+  let isSettled = false;
+  let isLeft = false;
+  run.underWay[kind] += 1;
+  const settling = delivering
+    .then((outcome) => enter(run, withOutcome(run.state, outcome)))
+    .finally(() => {
       isSettled = true;
-      hasNews ||= isLeft;
-      underWay[what] -= 1;
+      run.hasNews ||= isLeft;
+      run.underWay[kind] -= 1;
     });
-    // It fails only when the workflow is cancelled, which ends the wait below as well.
-    settling.catch(() => undefined);
-    isLeft = !(await condition(() => isSettled, PATIENCE_MS));
-  }
-
-  function count({ delivered, failed, dropped, nextRetryMs }: EmissionOutcome): void {
-    // Emissions beside each other may answer out of order. One that is taken for sooner than it is costs a look.
-    if (nextRetryMs !== undefined) {
-      enter({ nextRetryMs: Math.min(nextRetryMs, state.nextRetryMs ?? Infinity) });
-    }
-    enter({
-      delivered: state.delivered + delivered,
-      failed: state.failed + failed,
-      dropped: state.dropped + dropped,
-    });
-  }
-
-  /** Step 5. */
-  async function cleanUp(): Promise<number> {
-    if (now() < state.lastCleanupMs + CLEANUP_EVERY_MS) return 0;
-    const lastCleanupMs = now();
-    const cleaned = await processing.cleanUpCallbacks(shard, lastCleanupMs);
-    enter({ lastCleanupMs });
-    return cleaned;
-  }
-
-  function setAlarm(interval: AlarmInterval): void {
-    const [nowMs, time] = [Date.now(), now()];
-    const untilHourEnds = HOUR_MS - (time % HOUR_MS);
-    // What is being tried again is still due; the news of it wakes us.
-    const isRetryKnown = state.nextRetryMs !== undefined && underWay.retry === 0;
-    const untilRetry = isRetryKnown ? Math.max(1, state.nextRetryMs! - time) : Infinity;
-    const inMs = Math.min(ALARM_INTERVALS_MS[interval], untilHourEnds, untilRetry);
-    enter({ nextAlarm: { atMs: nowMs + inMs, interval } });
-  }
-
-  async function nextAlarm(): Promise<void> {
-    const waitMs = Math.max(1, (state.nextAlarm?.atMs ?? 0) - Date.now());
-    // A pass that waits for its last ones goes on with the news of them.
-    await condition(() => runsAsked > runsDone || hasNews, waitMs);
-  }
-
-  async function continueInNewRun(): Promise<void> {
-    await condition(() => underWay.hourly + underWay.daily + underWay.retry === 0);
-    // Whoever asked in the meantime gets an alarm first.
-    if (runsAsked > runsDone) return;
-    await condition(allHandlersFinished);
-    await continueAsNew<typeof accountCallback>(input, state);
-  }
-
-  function leavePass(kind: CallbackKind): void {
-    const { [kind]: _ended, ...rest } = state;
-    state = rest;
-    isUnfinished = true;
-  }
-
-  function enter(changes: Partial<CallbackState>): void {
-    state = { ...state, ...changes };
-    setCurrentDetails(describe(state));
-  }
-
-  function now(): number {
-    return Date.now() + state.clockOffsetMs;
-  }
+  // It fails only when the workflow is cancelled, which ends the wait below as well.
+  settling.catch(() => undefined);
+  isLeft = !(await condition(() => isSettled, PATIENCE_MS));
 }
 
-function initialState({ shard, clockOffsetMs = 0 }: ShardInput): CallbackState {
-  return { shard, clockOffsetMs, delivered: 0, failed: 0, dropped: 0, alarms: 0, lastCleanupMs: 0 };
-}
+const countUnderWay = ({ underWay }: Run): number => underWay.hourly + underWay.daily + underWay.retry;
 
-function isHistoryLong(): boolean {
-  const { historyLength, continueAsNewSuggested } = workflowInfo();
-  return historyLength >= LONG_HISTORY || continueAsNewSuggested;
+/** What the shard takes the time to be, epoch ms. */
+const timeOf = ({ state }: Run): number => Date.now() + state.clockOffsetMs;
+
+function enter(run: Run, changes: Partial<CallbackState>): void {
+  run.state = { ...run.state, ...changes };
+  setCurrentDetails(describe(run.state));
 }
 
 function describe({
@@ -287,13 +266,13 @@ function describe({
   nextRetryMs,
   nextAlarm,
 }: CallbackState): string {
-  const timeOf = (ms: number) => new Date(ms).toISOString();
+  const isoOf = (ms: number) => new Date(ms).toISOString();
   const parts = [
     `${delivered} delivered, ${failed} failed attempts, ${dropped} dropped`,
-    ...(daily ? [`daily callbacks of ${timeOf(daily.periodStartMs).slice(0, 10)} are being emitted`] : []),
-    ...(hourly ? [`hourly callbacks of ${timeOf(hourly.periodStartMs)} are being emitted`] : []),
-    ...(nextRetryMs === undefined ? [] : [`next retry ${timeOf(nextRetryMs)}`]),
-    ...(nextAlarm ? [`next alarm ${timeOf(nextAlarm.atMs)} (${nextAlarm.interval})`] : []),
+    ...(daily ? [`daily callbacks of ${isoOf(daily.periodStartMs).slice(0, 10)} are being emitted`] : []),
+    ...(hourly ? [`hourly callbacks of ${isoOf(hourly.periodStartMs)} are being emitted`] : []),
+    ...(nextRetryMs === undefined ? [] : [`next retry ${isoOf(nextRetryMs)}`]),
+    ...(nextAlarm ? [`next alarm ${isoOf(nextAlarm.atMs)} (${nextAlarm.interval})`] : []),
   ];
   return parts.join('; ');
 }

@@ -34,9 +34,8 @@ import {
   RESUME_UPDATE,
   STATE_QUERY,
 } from './channel-contract.ts';
-import { inOrder } from '../in-order.ts';
+import { checkTexts, inOrder, refuse } from '../long-lived.ts';
 import { DATABASE, DRAIN } from '../policies.ts';
-import { checkTexts, refuse } from '../requests.ts';
 
 const database = proxyActivities<ChannelActivities>(DATABASE);
 const draining = proxyActivities<ChannelActivities>(DRAIN);

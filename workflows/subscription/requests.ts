@@ -1,5 +1,5 @@
 /** Checks of what is sent to the supervisor, before anything changes. */
-import { refuse } from '../requests.ts';
+import { refuse } from '../long-lived.ts';
 import type {
   Command,
   ConnectionList,

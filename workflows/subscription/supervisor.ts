@@ -26,14 +26,12 @@ import {
   proxyActivities,
   setCurrentDetails,
   setHandler,
-  workflowInfo,
 } from '@temporalio/workflow';
 import type { Changed } from '../../activities/subscription/connections.ts';
 import type { SubscriptionActivities } from '../../activities/subscription/activities.ts';
 import { SUBSCRIPTION_REFUSED } from '../failures.ts';
-import { inOrder } from '../in-order.ts';
+import { inOrder, isHistoryLong, refuse } from '../long-lived.ts';
 import { DATABASE, SUBSCRIPTION_BATCH, SUBSCRIPTION_SWEEP } from '../policies.ts';
-import { refuse } from '../requests.ts';
 import type {
   AgentState,
   Command,
@@ -119,8 +117,10 @@ export async function subscriptionSupervisor(agentId: string, carried?: Supervis
 
   for (;;) {
     showDetails();
-    await condition(() => isHistoryLong() || wanted !== undefined || (canWork() && queue.length > 0));
-    if (isHistoryLong()) await continueInNewRun();
+    await condition(
+      () => isHistoryLong(LONG_HISTORY) || wanted !== undefined || (canWork() && queue.length > 0),
+    );
+    if (isHistoryLong(LONG_HISTORY)) await continueInNewRun();
     if (wanted) await applySuspension(wanted);
     if (!canWork() || queue.length === 0) continue;
     current = queue.shift()!;
@@ -333,11 +333,6 @@ function newConnectionId(): string {
     const characters = index === 0 ? ALPHANUMERIC : BASE64URL;
     return characters[Math.floor(Math.random() * characters.length)];
   }).join('');
-}
-
-function isHistoryLong(): boolean {
-  const { historyLength, continueAsNewSuggested } = workflowInfo();
-  return historyLength >= LONG_HISTORY || continueAsNewSuggested;
 }
 
 function refused(message: string): never {

@@ -23,12 +23,10 @@ import {
   proxyActivities,
   setCurrentDetails,
   setHandler,
-  workflowInfo,
 } from '@temporalio/workflow';
 import type { SubscriptionTokenActivities, TokenStep } from '../../activities/subscription/token.ts';
-import { inOrder } from '../in-order.ts';
+import { inOrder, isHistoryLong, refuse } from '../long-lived.ts';
 import { DATABASE, SUBSCRIPTION_BATCH, TOKEN_CRON } from '../policies.ts';
-import { refuse } from '../requests.ts';
 import type { TokenOutcome, TokenRequest, TokenUpdate } from './token-contract.ts';
 import { TOKEN_UPDATES } from './token-contract.ts';
 
@@ -38,7 +36,6 @@ const background = proxyActivities<SubscriptionTokenActivities>(TOKEN_CRON);
 
 /** Another operation that comes within this time needs no new run. */
 const LINGER_MS = 60_000;
-const LONG_HISTORY = 1_000;
 
 const REQUEST_ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 
@@ -132,11 +129,6 @@ export async function subscriptionToken(agentId: string): Promise<void> {
 }
 
 /** Another operation starts a new run then. */
-function isHistoryLong(): boolean {
-  const { historyLength, continueAsNewSuggested } = workflowInfo();
-  return historyLength >= LONG_HISTORY || continueAsNewSuggested;
-}
-
 function describe(outcome: TokenOutcome): string {
   if (!outcome.ok) return `${outcome.error.source} ${outcome.error.code}`;
   return outcome.status ?? 'done';

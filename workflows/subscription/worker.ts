@@ -30,10 +30,10 @@ import {
   setCurrentDetails,
   setHandler,
   sleep,
-  workflowInfo,
 } from '@temporalio/workflow';
 import type { SubscriptionActivities } from '../../activities/subscription/activities.ts';
 import { SUBSCRIPTION_CLOSED, SUBSCRIPTION_INTERRUPTED } from '../failures.ts';
+import { isHistoryLong } from '../long-lived.ts';
 import { DATABASE, SUBSCRIPTION_BATCH, SUBSCRIPTION_CLAIM, SUBSCRIPTION_KEYS } from '../policies.ts';
 import type {
   BatchOrder,
@@ -102,7 +102,7 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
   /** One turn. @returns whether there is nothing left to do. */
   async function hasEnded(): Promise<boolean> {
     await whileSuspended();
-    if (isHistoryLong()) await continueInNewRun();
+    if (isHistoryLong(LONG_HISTORY)) await continueInNewRun();
     if (work.round && work.settings) {
       await finish(work.round, work.settings);
       return false;
@@ -172,7 +172,7 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
       });
       await sleep(delayMs);
       work.retry = nextRetry(retry, settings.pace);
-      if (!isHistoryLong()) continue;
+      if (!isHistoryLong(LONG_HISTORY)) continue;
       work.round = { claim, lists: [{ kind, ids: remaining }, ...later] };
       await continueInNewRun();
     }
@@ -264,11 +264,6 @@ const BATCHES: Record<ListKind, (order: BatchOrder) => Promise<BatchOutcome & { 
   'ntf-rotate': (order) => batches.runLegacyRotations(order),
   'token-delete': (order) => batches.runTokenDeletion(order),
 };
-
-function isHistoryLong(): boolean {
-  const { historyLength, continueAsNewSuggested } = workflowInfo();
-  return historyLength >= LONG_HISTORY || continueAsNewSuggested;
-}
 
 /** The type of the failure of an activity. */
 function typeOf({ cause }: ActivityFailure): string | null | undefined {

@@ -11,9 +11,6 @@
  *   retrying --> pushing: a change, to all
  *   retrying --> pushing: the alarm, to those that are behind
  * ```
- *
- * There is one alarm, a durable timer. One that goes off sooner is never put off, and reconciliation is only scheduled
- * when no alarm is set; so what an alarm does is decided when it goes off.
  */
 import {
   allHandlersFinished,
@@ -25,31 +22,26 @@ import {
   proxyActivities,
   setCurrentDetails,
   setHandler,
-  workflowInfo,
 } from '@temporalio/workflow';
 import type { SymbolConfigActivities } from '../../activities/symbol-config/activities.ts';
-import { inOrder } from '../in-order.ts';
+import { checkTexts, inOrder, isHistoryLong, refuse } from '../long-lived.ts';
 import { DATABASE, SYMBOL_PUSH } from '../policies.ts';
-import { checkTexts, refuse } from '../requests.ts';
-import type { Alarm, CrawlerRequest, PushOutcome, PushScope, SymbolConfigState } from './contract.ts';
+import type { CrawlerRequest, PushScope, SymbolConfigState } from './contract.ts';
 import {
   CONFIGURE_CRAWLER_UPDATE,
-  DEFAULT_CRAWL_INTERVAL_MS,
   MAX_CRAWL_INTERVAL_MS,
   MIN_CRAWL_INTERVAL_MS,
   SYMBOLS_CHANGED_SIGNAL,
   SYMBOLS_CHANGED_UPDATE,
   SYMBOL_STATUS_QUERY,
 } from './contract.ts';
+import { afterCrawlerSet, afterRound, duePush, hasChanges, initialState, withoutAlarm } from './rules.ts';
 
 const database = proxyActivities<SymbolConfigActivities>(DATABASE);
 const targets = proxyActivities<SymbolConfigActivities>(SYMBOL_PUSH);
 
 /** A round that takes longer, because some target hangs, does not hold up the next change. */
 const PATIENCE_MS = 1_000;
-
-/** Events after which a run is continued by a new one: each update leaves two, and replaying them must stay quick. */
-const LONG_HISTORY = 1_000;
 
 /** Runs for good. `carried` is the state of the run before, when this one continues it. */
 export async function symbolConfig(registry: string, carried?: SymbolConfigState): Promise<void> {
@@ -81,47 +73,35 @@ export async function symbolConfig(registry: string, carried?: SymbolConfigState
   );
 
   if (!isLoaded) {
-    enter(await database.loadSymbolConfig(registry));
+    const stored = await database.loadSymbolConfig(registry);
+    enter({ ...state, ...stored });
     isLoaded = true;
   }
 
   for (;;) {
     await changeOrAlarm();
     if (isHistoryLong()) await continueInNewRun();
-    else if (hasChanges()) await pushUntilSettled('all');
-    else if (isAlarmDue()) {
-      const isForAll = Date.now() >= state.fullPushDueMs;
-      clearAlarm();
-      await pushUntilSettled(isForAll ? 'all' : 'behind');
-    }
+    const push = duePush(state, Date.now());
+    if (push?.cause === 'alarm') enter(withoutAlarm(state));
+    if (push) await pushUntilSettled(push.scope);
   }
 
-  /** Does not wait: any number of changes at once become one snapshot and one round. */
+  /** Does not wait: any number of changes that come together become one snapshot and one round. */
   function noteChange(): void {
-    enter({ toldChanges: state.toldChanges + 1 });
+    enter({ ...state, toldChanges: state.toldChanges + 1 });
   }
 
-  async function configureCrawler({
-    enabled,
-    intervalMs: asked,
-    requestedBy = 'operator',
-  }: CrawlerRequest): Promise<SymbolConfigState> {
+  async function configureCrawler(request: CrawlerRequest): Promise<SymbolConfigState> {
     await condition(() => isLoaded);
-    const intervalMs = asked ?? state.crawler.intervalMs;
+    const { enabled, intervalMs = state.crawler.intervalMs, requestedBy = 'operator' } = request;
     await database.setSymbolCrawler(registry, { enabled, intervalMs }, requestedBy);
-    enter({ crawler: { enabled, intervalMs } });
-    // An alarm that is set when the crawler stops goes off as it would have, and is followed by ours.
-    if (enabled) {
-      const atMs = Date.now() + intervalMs;
-      enter({ fullPushDueMs: Math.min(state.fullPushDueMs, atMs) });
-      setAlarmUnlessSooner({ atMs, purpose: 'crawler' });
-    }
+    enter(afterCrawlerSet(state, { enabled, intervalMs }, Date.now()));
     return state;
   }
 
   async function changeOrAlarm(): Promise<void> {
     const { alarm } = state;
-    const isInterrupted = () => hasChanges() || isHistoryLong() || state.alarm !== alarm;
+    const isInterrupted = () => hasChanges(state) || isHistoryLong() || state.alarm !== alarm;
     if (alarm) await condition(isInterrupted, Math.max(1, alarm.atMs - Date.now()));
     else await condition(isInterrupted);
   }
@@ -130,7 +110,8 @@ export async function symbolConfig(registry: string, carried?: SymbolConfigState
   async function pushUntilSettled(scope: PushScope): Promise<void> {
     if (scope === 'all') {
       const takenChanges = state.toldChanges;
-      enter({ ...(await database.takeSymbolSnapshot(registry)), takenChanges });
+      const snapshot = await database.takeSymbolSnapshot(registry);
+      enter({ ...state, ...snapshot, takenChanges });
     }
     let isSettled = false;
     roundsUnderWay += 1;
@@ -141,49 +122,15 @@ export async function symbolConfig(registry: string, carried?: SymbolConfigState
     // It fails only when the workflow is cancelled, which ends the wait below as well.
     round.catch(() => undefined);
     if (await condition(() => isSettled, PATIENCE_MS)) return;
-    await condition(() => isSettled || hasChanges() || isHistoryLong());
+    await condition(() => isSettled || hasChanges(state) || isHistoryLong());
   }
 
   async function pushRound(scope: PushScope): Promise<void> {
-    const round = (newestRound += 1);
-    const startedMs = Date.now();
-    const pushedChanges = state.takenChanges;
+    const number = (newestRound += 1);
+    const round = { scope, startedMs: Date.now(), changes: state.takenChanges };
     const outcome = await targets.pushSymbols(registry, state.version, scope);
-    // The newer round has pushed to the same targets, and more.
-    if (round !== newestRound) return;
-    const everyMs = state.crawler.enabled ? state.crawler.intervalMs : outcome.reconciliationMs;
-    if (scope === 'all') enter({ pushedChanges, fullPushDueMs: startedMs + everyMs });
-    settle(outcome);
-  }
-
-  function settle({ failedTargets, retryLadderMs }: PushOutcome): void {
-    if (failedTargets.length === 0) {
-      enter({ consecutiveFailures: 0, failedTargets });
-      scheduleReconciliation();
-      return;
-    }
-    enter({ consecutiveFailures: state.consecutiveFailures + 1, failedTargets });
-    const step = Math.min(state.consecutiveFailures, retryLadderMs.length) - 1;
-    setAlarmUnlessSooner({ atMs: Date.now() + retryLadderMs[step]!, purpose: 'retry' });
-    // Those that do acknowledge are not forgotten over those that never do.
-    setAlarmUnlessSooner(reconciliation());
-  }
-
-  function scheduleReconciliation(): void {
-    if (!state.alarm) enter({ alarm: reconciliation() });
-  }
-
-  function reconciliation(): Alarm {
-    return { atMs: state.fullPushDueMs, purpose: state.crawler.enabled ? 'crawler' : 'reconciliation' };
-  }
-
-  function setAlarmUnlessSooner(alarm: Alarm): void {
-    if (!state.alarm || alarm.atMs < state.alarm.atMs) enter({ alarm });
-  }
-
-  function clearAlarm(): void {
-    const { alarm: _goneOff, ...rest } = state;
-    state = rest;
+    // A newer round has pushed to the same targets, and more.
+    if (number === newestRound) enter(afterRound(state, round, outcome, Date.now()));
   }
 
   async function continueInNewRun(): Promise<void> {
@@ -193,39 +140,10 @@ export async function symbolConfig(registry: string, carried?: SymbolConfigState
     await continueAsNew<typeof symbolConfig>(registry, { ...state, toldChanges });
   }
 
-  function enter(changes: Partial<SymbolConfigState>): void {
-    state = { ...state, ...changes };
+  function enter(next: SymbolConfigState): void {
+    state = next;
     setCurrentDetails(describe(state));
   }
-
-  function hasChanges(): boolean {
-    return state.toldChanges > state.takenChanges;
-  }
-
-  function isAlarmDue(): boolean {
-    return state.alarm !== undefined && Date.now() >= state.alarm.atMs;
-  }
-}
-
-/** Nothing is known yet about what the targets have, which counts as a change. */
-function initialState(registry: string): SymbolConfigState {
-  return {
-    registry,
-    version: 0,
-    isListEmpty: false,
-    toldChanges: 1,
-    takenChanges: 0,
-    pushedChanges: 0,
-    consecutiveFailures: 0,
-    failedTargets: [],
-    fullPushDueMs: 0,
-    crawler: { enabled: false, intervalMs: DEFAULT_CRAWL_INTERVAL_MS },
-  };
-}
-
-function isHistoryLong(): boolean {
-  const { historyLength, continueAsNewSuggested } = workflowInfo();
-  return historyLength >= LONG_HISTORY || continueAsNewSuggested;
 }
 
 function describe({

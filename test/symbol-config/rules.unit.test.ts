@@ -1,0 +1,129 @@
+/** The rules of pushes, without a workflow: what a change, an alarm and the outcome of a round lead to. */
+import fc from 'fast-check';
+import type { PushOutcome, PushScope, SymbolConfigState } from '../../workflows/symbol-config/contract.ts';
+import {
+  afterCrawlerSet,
+  afterRound,
+  duePush,
+  hasChanges,
+  initialState,
+  withoutAlarm,
+} from '../../workflows/symbol-config/rules.ts';
+
+const SECOND = 1_000;
+const LADDER = [5 * SECOND, 15 * SECOND, 60 * SECOND];
+const RECONCILIATION_MS = 300 * SECOND;
+
+const outcome = (failedTargets: string[] = []): PushOutcome => ({
+  pushed: 3,
+  failedTargets,
+  retryLadderMs: LADDER,
+  reconciliationMs: RECONCILIATION_MS,
+});
+
+/** The state after a first round to all, begun and ended at `nowMs`. */
+const afterFirstRound = (failedTargets: string[], nowMs = 0): SymbolConfigState =>
+  afterRound(
+    { ...initialState('main'), version: 1, takenChanges: 1 },
+    { scope: 'all', startedMs: nowMs, changes: 1 },
+    outcome(failedTargets),
+    nowMs,
+  );
+
+/** One round as the workflow makes it: taken when due, over `tookMs` later. */
+function push(state: SymbolConfigState, scope: PushScope, nowMs: number, tookMs: number, failed: string[]) {
+  const taken = scope === 'all' ? { ...state, takenChanges: state.toldChanges } : state;
+  const round = { scope, startedMs: nowMs, changes: taken.takenChanges };
+  return afterRound(taken, round, outcome(failed), nowMs + tookMs);
+}
+
+test('S1 S5 at first, and after every change, a push to all is due without an alarm', () => {
+  const first = initialState('main');
+  expect(hasChanges(first)).toBe(true);
+  expect(duePush(first, 0)).toEqual({ scope: 'all', cause: 'change' });
+  const settled = afterFirstRound([]);
+  expect(duePush(settled, 0)).toBeUndefined();
+  const changed = { ...settled, toldChanges: settled.toldChanges + 3 };
+  expect(duePush(changed, 0)).toEqual({ scope: 'all', cause: 'change' });
+  expect(hasChanges({ ...changed, takenChanges: changed.toldChanges })).toBe(false);
+});
+
+test('S3 each failed round in a row waits for the next step of the ladder, whose last one repeats; a success starts over', () => {
+  let state = afterFirstRound(['slow']);
+  const waits = [state.alarm!.atMs];
+  for (const _round of [2, 3, 4]) {
+    const nowMs = state.alarm!.atMs;
+    expect(duePush(state, nowMs - 1)).toBeUndefined();
+    expect(duePush(state, nowMs)).toEqual({ scope: 'behind', cause: 'alarm' });
+    state = push(withoutAlarm(state), 'behind', nowMs, 0, ['slow']);
+    waits.push(state.alarm!.atMs - nowMs);
+  }
+  expect(waits).toEqual([5, 15, 60, 60].map((seconds) => seconds * SECOND));
+  expect(state).toMatchObject({ consecutiveFailures: 4, alarm: { purpose: 'retry' } });
+
+  const healed = push(withoutAlarm(state), 'behind', state.alarm!.atMs, 0, []);
+  expect(healed).toMatchObject({
+    consecutiveFailures: 0,
+    failedTargets: [],
+    alarm: { purpose: 'reconciliation', atMs: RECONCILIATION_MS },
+  });
+  expect(afterRound(healed, { scope: 'behind', startedMs: 0, changes: 1 }, outcome(['x']), 0)).toMatchObject({
+    consecutiveFailures: 1,
+    alarm: { purpose: 'retry', atMs: LADDER[0] },
+  });
+});
+
+test('S4 the crawler takes the place of reconciliation, and never puts off what comes sooner', () => {
+  const settled = afterFirstRound([]);
+  const crawled = afterCrawlerSet(settled, { enabled: true, intervalMs: 20 * SECOND }, SECOND);
+  expect(crawled).toMatchObject({
+    fullPushDueMs: 21 * SECOND,
+    alarm: { atMs: 21 * SECOND, purpose: 'crawler' },
+  });
+  expect(duePush(crawled, 21 * SECOND)).toEqual({ scope: 'all', cause: 'alarm' });
+  const rare = afterCrawlerSet(settled, { enabled: true, intervalMs: 3_600 * SECOND }, SECOND);
+  expect(rare.alarm).toEqual(settled.alarm);
+  const stopped = afterCrawlerSet(crawled, { enabled: false, intervalMs: 20 * SECOND }, 2 * SECOND);
+  expect(stopped.alarm).toEqual(crawled.alarm);
+  expect(push(withoutAlarm(stopped), 'all', 21 * SECOND, 0, []).alarm).toEqual({
+    atMs: 21 * SECOND + RECONCILIATION_MS,
+    purpose: 'reconciliation',
+  });
+});
+
+const failures = fc.array(
+  fc.record({
+    failed: fc.subarray(['one', 'two', 'three']),
+    tookMs: fc.integer({ min: 0, max: 30 * SECOND }),
+    isChanged: fc.boolean(),
+  }),
+  { minLength: 1, maxLength: 60 },
+);
+
+test('S3 S4 whatever fails: there is always an alarm, it is never put off, and nobody is forgotten over others', () => {
+  fc.assert(
+    fc.property(failures, (rounds) => {
+      let state = initialState('main');
+      let nowMs = 0;
+      let lastFullPushMs = 0;
+      for (const { failed, tookMs, isChanged } of rounds) {
+        if (isChanged) state = { ...state, toldChanges: state.toldChanges + 1 };
+        else if (!hasChanges(state)) nowMs = Math.max(nowMs, state.alarm!.atMs);
+        const due = duePush(state, nowMs);
+        expect(due).toBeDefined();
+        const { scope, cause } = due!;
+        const alarm = cause === 'alarm' ? undefined : state.alarm;
+        state = push(cause === 'alarm' ? withoutAlarm(state) : state, scope, nowMs, tookMs, failed);
+        if (scope === 'all') lastFullPushMs = nowMs;
+        nowMs += tookMs;
+
+        expect(state.alarm).toBeDefined();
+        if (alarm) expect(state.alarm!.atMs).toBeLessThanOrEqual(alarm.atMs);
+        // Everybody is pushed to this often, however long some of them fail.
+        expect(state.fullPushDueMs).toBe(lastFullPushMs + RECONCILIATION_MS);
+        expect(state.alarm!.atMs).toBeLessThanOrEqual(Math.max(state.fullPushDueMs, nowMs));
+        if (failed.length > 0) expect(state.alarm!.atMs).toBeLessThanOrEqual(nowMs + LADDER.at(-1)!);
+      }
+    }),
+  );
+});

@@ -1,0 +1,92 @@
+/**
+ * What an alarm of a shard does and when the next one is due, as pure functions of what is known: the state that lives
+ * on, and what the alarm at work has found.
+ */
+import type { AlarmInterval, CallbackKind, CallbackState, EmissionOutcome, ShardInput } from './contract.ts';
+import { ALARM_INTERVALS_MS, HOUR_MS } from './contract.ts';
+
+/** Between two runs of step 5. */
+export const CLEANUP_EVERY_MS = HOUR_MS;
+
+/** Deliveries that an alarm began and did not wait for, by what they are. */
+export type UnderWay = Readonly<Record<CallbackKind | 'retry', number>>;
+
+/** What an alarm found out that decides about the next one. */
+export interface Findings {
+  /** Callbacks that it began to deliver. */
+  begun: number;
+  /** Hours of users whose extremes it computed. */
+  computed: number;
+  /** Complete hours are left to compute. */
+  isBehind: boolean;
+  /** An hour is over that may still get prices. */
+  isWaiting: boolean;
+  /** As many failed callbacks as one alarm may try were due: there may be more. */
+  isRetryFull: boolean;
+  /** A page was found, or a pass has ended: another look finds the next one, or who came in behind the cursor. */
+  isUnfinished: boolean;
+}
+
+export function initialState({ shard, clockOffsetMs = 0 }: ShardInput): CallbackState {
+  return { shard, clockOffsetMs, delivered: 0, failed: 0, dropped: 0, alarms: 0, lastCleanupMs: 0 };
+}
+
+/** The state without these: what has gone off, has ended, or is being found out again. */
+export function without(
+  state: CallbackState,
+  ...keys: ('nextAlarm' | 'nextRetryMs' | CallbackKind)[]
+): CallbackState {
+  const rest = { ...state };
+  for (const key of keys) delete rest[key];
+  return rest;
+}
+
+/** Whether a new pass may begin. What is under way is not settled yet, and would be found again. */
+export function mayBegin(kind: CallbackKind, state: CallbackState, underWay: UnderWay): boolean {
+  return state[kind] === undefined && underWay[kind] === 0;
+}
+
+/** Deliveries may answer out of order. A retry that is taken for sooner than it is costs a look. */
+export function withOutcome(
+  state: CallbackState,
+  { delivered, failed, dropped, nextRetryMs }: EmissionOutcome,
+): CallbackState {
+  return {
+    ...state,
+    delivered: state.delivered + delivered,
+    failed: state.failed + failed,
+    dropped: state.dropped + dropped,
+    ...(nextRetryMs === undefined
+      ? {}
+      : { nextRetryMs: Math.min(nextRetryMs, state.nextRetryMs ?? Infinity) }),
+  };
+}
+
+/** @param timeMs what the shard takes the time to be, epoch ms. */
+export const isCleanUpDue = ({ lastCleanupMs }: CallbackState, timeMs: number): boolean =>
+  timeMs >= lastCleanupMs + CLEANUP_EVERY_MS;
+
+/** How urgent the next alarm is. */
+export function intervalAfter(findings: Findings): AlarmInterval {
+  const { begun, computed, isBehind, isWaiting, isRetryFull, isUnfinished } = findings;
+  if (begun + computed > 0 || isBehind || isRetryFull || isUnfinished) return 'pending';
+  return isWaiting ? 'waiting' : 'steady';
+}
+
+/**
+ * How long until the next alarm, ms: its interval, but no longer than until the hour ends or a retry is due. What is
+ * being tried again is still due, so while a retry is under way its news is the alarm.
+ *
+ * @param timeMs what the shard takes the time to be, epoch ms.
+ */
+export function untilNextAlarm(
+  interval: AlarmInterval,
+  { nextRetryMs }: CallbackState,
+  underWay: UnderWay,
+  timeMs: number,
+): number {
+  const untilHourEnds = HOUR_MS - (timeMs % HOUR_MS);
+  const isRetryKnown = nextRetryMs !== undefined && underWay.retry === 0;
+  const untilRetry = isRetryKnown ? Math.max(1, nextRetryMs - timeMs) : Infinity;
+  return Math.min(ALARM_INTERVALS_MS[interval], untilHourEnds, untilRetry);
+}

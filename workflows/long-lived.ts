@@ -1,0 +1,46 @@
+/** What workflows that run for good have in common. */
+import { ApplicationFailure, workflowInfo } from '@temporalio/workflow';
+
+const MAX_TEXT = 500;
+
+/**
+ * Whether a run is to be continued by a new one: replaying its history must stay quick.
+ *
+ * @param maxEvents of a run; the server may ask for a new one sooner.
+ */
+export function isHistoryLong(maxEvents = 1_000): boolean {
+  const { historyLength, continueAsNewSuggested } = workflowInfo();
+  return historyLength >= maxEvents || continueAsNewSuggested;
+}
+
+/**
+ * One thing after the other. Work whose process died is done again when its time-out says so, and must not come after,
+ * and undo, what was asked for in the meantime.
+ *
+ * @returns what runs work one at a time, in the order in which it is handed over; failed work holds nothing up.
+ */
+export function inOrder(): <Result>(work: () => Promise<Result>) => Promise<Result> {
+  let last: Promise<unknown> = Promise.resolve();
+  return (work) => {
+    const outcome = last.then(work);
+    last = outcome.catch(() => undefined);
+    return outcome;
+  };
+}
+
+/** Refuses an update before anything changes; the caller gets the message. */
+export function refuse(message: string): never {
+  throw ApplicationFailure.nonRetryable(message, 'InvalidRequest');
+}
+
+/** @throws ApplicationFailure `InvalidRequest` for a field that is given and is no text that can be stored. */
+export function checkTexts(request: object, ...fields: string[]): void {
+  for (const field of fields) {
+    const value = (request as Record<string, unknown>)[field];
+    if (value === undefined) continue;
+    // NUL cannot be stored.
+    if (typeof value !== 'string' || value.length > MAX_TEXT || value.includes('\0')) {
+      refuse(`${field} must be a text of at most ${MAX_TEXT} characters`);
+    }
+  }
+}
