@@ -1,4 +1,4 @@
-/** Dashboards, alarms and the runbook, held against the metrics and the commands that there are. */
+/** Dashboards, alarms and the runbook, held against the metrics that there are. */
 import { spawnSync } from 'node:child_process';
 import { readFileSync, readdirSync } from 'node:fs';
 import path from 'node:path';
@@ -7,7 +7,6 @@ import { parse } from 'yaml';
 import { createMetrics } from '../../workers/telemetry.ts';
 import { observeGauges } from '../../activities/intent/metrics.ts';
 import { observeSubscriptions } from '../../activities/subscription/gauges.ts';
-import { programOf } from '../../cli/program.ts';
 import { DASHBOARDS } from '../../deploy/dashboard-panels.ts';
 
 const ROOT = path.join(import.meta.dirname, '../..');
@@ -171,23 +170,4 @@ describe('alarms', () => {
       }
     }
   });
-});
-
-test('I40 the commands that the pages under deploy/ name exist, with their options', () => {
-  const pages = filesIn('deploy', '.md').map((file) => read('deploy', file));
-  const lines = pages.flatMap((page) =>
-    [...page.matchAll(/^ *galaxy-notify (.*?)(?:\s+#.*)?$/gm)].map(([, line]) => line!),
-  );
-  expect(lines.length).toBeGreaterThan(50);
-  const program = programOf();
-  for (const line of lines) {
-    const [first, ...rest] = line.split(' ');
-    const outer = program.commands.find((command) => command.name() === first);
-    const isGroup = outer !== undefined && outer.commands.length > 0;
-    const command = isGroup ? outer.commands.find((inner) => inner.name() === rest[0]) : outer;
-    expect([line, command?.name()]).toEqual([line, isGroup ? rest[0] : first]);
-    const known = [...(command?.options ?? []), ...program.options].map(({ long }) => long);
-    const used = line.match(/--[a-z-]+/g) ?? [];
-    expect([line, used.filter((option) => !known.includes(option))]).toEqual([line, []]);
-  }
 });
