@@ -26,6 +26,10 @@ const HEADLINES: [what: string, row: (mode: string) => string][] = [
   ['time for one route of an intent with 1,000 recipients', (mode) => `fan-out.${mode}.1000`],
 ];
 
+/** Rows that deploy/SIZING.md calculates with. */
+const SIZING =
+  /^(throughput\.(child|on_failure)(\.\w+-cpu)?|fan-out\.\w+\.1000|(backlog|large-audience)\.\w+\.memory-growth)$/;
+
 const ROOT = path.dirname(import.meta.dirname);
 const results = process.argv.slice(2).map((file) => JSON.parse(readFileSync(file, 'utf8')) as Result);
 const rows = new Map(results.flatMap((result) => result.rows.map((row) => [row.name, row] as const)));
@@ -36,11 +40,7 @@ await fillMarkedText(path.join(ROOT, 'README.md'), 'measured', headlines());
 await fillMarkedText(
   path.join(ROOT, 'deploy', 'SIZING.md'),
   'bench',
-  tableOf(
-    measured.filter(({ name }) =>
-      /^(throughput|latency|fan-out|backlog|large-audience)\.(child|on_failure)\b/.test(name),
-    ),
-  ),
+  tableOf(measured.filter(({ name }) => SIZING.test(name))),
 );
 await fillMarkedText(path.join(ROOT, 'bench', 'README.md'), 'results', tableOf(measured));
 

@@ -1,4 +1,4 @@
-/** Dashboards, alarms and the runbook, held against the metrics and the commands that there are. */
+/** Dashboards, alarms and the runbook, held against the metrics that there are. */
 import { spawnSync } from 'node:child_process';
 import { readFileSync, readdirSync } from 'node:fs';
 import path from 'node:path';
@@ -11,7 +11,6 @@ import { observeSubscriptions } from '../../activities/subscription/gauges.ts';
 import { createSubscriptionMetrics } from '../../activities/subscription/metrics.ts';
 import { createSymbolConfigMetrics } from '../../activities/symbol-config/metrics.ts';
 import { createProbeMetrics } from '../../workers/probes.ts';
-import { programOf } from '../../cli/program.ts';
 import { DASHBOARDS } from '../../deploy/dashboard-panels.ts';
 
 const ROOT = path.join(import.meta.dirname, '../..');
@@ -180,23 +179,4 @@ describe('alarms', () => {
       }
     }
   });
-});
-
-test('I40 the commands that the pages under deploy/ name exist, with their options', () => {
-  const pages = filesIn('deploy', '.md').map((file) => read('deploy', file));
-  const lines = pages.flatMap((page) =>
-    [...page.matchAll(/^ *galaxy-notify (.*?)(?:\s+#.*)?$/gm)].map(([, line]) => line!),
-  );
-  expect(lines.length).toBeGreaterThan(50);
-  const program = programOf();
-  for (const line of lines) {
-    const [first, ...rest] = line.split(' ');
-    const outer = program.commands.find((command) => command.name() === first);
-    const isGroup = outer !== undefined && outer.commands.length > 0;
-    const command = isGroup ? outer.commands.find((inner) => inner.name() === rest[0]) : outer;
-    expect([line, command?.name()]).toEqual([line, isGroup ? rest[0] : first]);
-    const known = [...(command?.options ?? []), ...program.options].map(({ long }) => long);
-    const used = line.match(/--[a-z-]+/g) ?? [];
-    expect([line, used.filter((option) => !known.includes(option))]).toEqual([line, []]);
-  }
 });

@@ -51,6 +51,7 @@ test('links between pages lead to a file, and to one of its headings', () => {
 
 test('paths that pages name exist', () => {
   const folders = new Set(FILES.filter((file) => file.includes('/')).map((file) => file.split('/')[0]!));
+  const names = new Set(FILES.map((file) => path.basename(file)));
   const exists = (candidate: string): boolean =>
     (candidate.includes('<kind>') ? KINDS : ['*']).every(
       (kind) =>
@@ -72,7 +73,9 @@ test('paths that pages name exist', () => {
       ...[...inlineCodeOf(text), ...inShell].filter((word) => isPath(word, page)),
       ...inlineCodeOf(text).filter(isFile),
     ];
-    return named.filter((word) => !exists(word) && !exists(path.join(path.dirname(page), word)));
+    return named.filter(
+      (word) => !names.has(word) && !exists(word) && !exists(path.join(path.dirname(page), word)),
+    );
   });
 
   expect(missing).toEqual([]);
