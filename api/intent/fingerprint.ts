@@ -1,7 +1,7 @@
 /** The identity of an intent's content, for telling a duplicate from a conflict (seed "Stable Input Contract"). */
 import { createHash } from 'node:crypto';
+import { canonicalJson } from '../json.ts';
 import type { Intent } from './entry.ts';
-import { canonicalJson } from './canonical-json.ts';
 
 /**
  * SHA-256 (hex) over the normalized content. Recipients count as a set and the payload in canonical form, so the order

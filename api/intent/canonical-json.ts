@@ -1,7 +1,0 @@
-import canonicalize from 'canonicalize';
-
-/** The canonical form (RFC 8785) of an object whose values are JSON, as parseJson gives them. */
-export function canonicalJson(value: object): string {
-  // Undefined stands for values without a JSON form; an object has one.
-  return canonicalize(value) as string;
-}
