@@ -2,7 +2,6 @@
 import { reasonOf } from '../activities/reason.ts';
 import { explain } from '../api/errors.ts';
 import type { Stack } from '../dev/servers/stack.ts';
-import type { Config } from '../config/load.ts';
 import { loadConfig } from '../config/load.ts';
 import { provideEndpoints } from './embedded.ts';
 import { createLogger } from './logger.ts';
@@ -27,9 +26,9 @@ async function main(): Promise<void> {
     const service = await startService({ config, endpoints, log, report });
     for (const signal of SIGNALS) process.off(signal, endAtOnce);
     const stopRequested = nextSignal();
-    if (stack) welcome(service, config, stack, uiUrl);
+    if (stack) welcome(service, stack, uiUrl);
     const outcome = await Promise.race([stopRequested, service.done]);
-    if (outcome) report(`${outcome} received, stopping (again to stop at once)`);
+    if (outcome) report(`${outcome} received, stopping (again to stop immediately)`);
     await service.stop();
   } finally {
     await stack?.stop();
@@ -41,8 +40,7 @@ function report(line: string): void {
   process.stderr.write(`${line}\n`);
 }
 
-function welcome(service: Service, config: Config, stack: Stack, uiUrl: string | undefined): void {
-  const redisPort = stack.redisAddr?.split(':')[1];
+function welcome(service: Service, stack: Stack, uiUrl: string | undefined): void {
   const lines = [
     '',
     'galaxy-notify is ready.',
@@ -51,11 +49,9 @@ function welcome(service: Service, config: Config, stack: Stack, uiUrl: string |
     ...(stack.redisAddr ? [`  Redis            ${stack.redisAddr}`] : []),
     ...(stack.postgresDsn ? [`  PostgreSQL       ${stack.postgresDsn}`] : []),
     '',
-    'Publish an intent:',
-    `  redis-cli${redisPort ? ` -p ${redisPort}` : ''} XADD ${config.values.NOTIFICATION_INTENTS_STREAM} '*' \\`,
-    '    notification_type game.turn.ready producer game_master audience_kind user \\',
-    `    idempotency_key turn-1 occurred_at_ms ${Date.now()} recipient_user_ids_json '["user-1"]' \\`,
-    `    payload_json '{"game_id":"g-1","game_name":"Andromeda","turn_number":1}'`,
+    'Publish an intent, in another terminal:',
+    '  npx galaxy-notify intents publish game.turn.ready --to user-1 --key turn-1 --wait \\',
+    '    --field game_id=g-1 --field game_name=Andromeda --field turn_number=1',
     '',
   ];
   report(lines.join('\n'));
