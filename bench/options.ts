@@ -91,7 +91,8 @@ export function select(
 ): Selection {
   const rows = all.flatMap((measurement) => measurement.rows.map(({ name }) => name));
   const unknown = only.filter((name) => !rows.some((row) => row.startsWith(name)));
-  if (unknown.length > 0) throw new SelfExplanatoryError(`no row begins with ${unknown.join(' or ')}; see --list`);
+  if (unknown.length > 0)
+    throw new SelfExplanatoryError(`no row begins with ${unknown.join(' or ')}; see --list`);
   const isShown = (row: string) => only.length === 0 || only.some((name) => row.startsWith(name));
   const measurements = all.filter(
     ({ rows, isQuick }) => rows.some(({ name }) => isShown(name)) && (isQuick || !quick || only.length > 0),

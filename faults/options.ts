@@ -48,7 +48,8 @@ export function parseOptions(args: readonly string[]): Options {
   const given = valuesOf(args);
   const intents = countOf('--intents', given.intents ?? '5000');
   const seconds = countOf('--seconds', given.seconds ?? String(Math.max(20, Math.ceil(intents / 25))));
-  if (given.encrypted && given.plain) throw new SelfExplanatoryError('--encrypted and --plain exclude each other');
+  if (given.encrypted && given.plain)
+    throw new SelfExplanatoryError('--encrypted and --plain exclude each other');
   const chosen = given.encrypted || given.plain;
   return {
     seed: given.seed ?? String(randomInt(1, 1_000_000)),
@@ -92,7 +93,8 @@ function valuesOf(args: readonly string[]) {
 }
 
 function countOf(option: string, text: string): number {
-  if (!/^[1-9]\d{0,6}$/.test(text)) throw new SelfExplanatoryError(`${option} must be a whole number (got ${text})`);
+  if (!/^[1-9]\d{0,6}$/.test(text))
+    throw new SelfExplanatoryError(`${option} must be a whole number (got ${text})`);
   return Number(text);
 }
 

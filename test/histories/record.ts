@@ -51,7 +51,14 @@ import {
   SWEEP_WORKFLOW,
   TOGGLE_CONNECTIONS_UPDATE,
 } from '../../workflows/subscription/contract.ts';
-import { HOUR, MIDNIGHT, MINUTE, positions, price, takeCallbackBench } from '../account-callback/callbacks.ts';
+import {
+  HOUR,
+  MIDNIGHT,
+  MINUTE,
+  positions,
+  price,
+  takeCallbackBench,
+} from '../account-callback/callbacks.ts';
 import { tokenWorkflowId } from '../../workflows/subscription/token-contract.ts';
 import { publishTurn } from '../intent/entries.ts';
 import type { Slot } from '../harness.ts';
