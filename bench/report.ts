@@ -1,6 +1,6 @@
 /** What the benchmark says at its end: one table for people, one document for programs. */
 import { availableParallelism, cpus, loadavg, release, totalmem } from 'node:os';
-import { tableOf } from '../client/table.ts';
+import { tableOf } from '../dev/table.ts';
 import type { Finding, Measurement, RowSpec, Target } from './measurement.ts';
 
 /** A row as it is printed and written. */

@@ -3,8 +3,8 @@ import { userInfo } from 'node:os';
 import type { Command } from 'commander';
 import { InvalidArgumentError, Option } from 'commander';
 import { CHANNELS, NOTIFICATION_TYPES, PRODUCERS } from '../api/intent/catalog.ts';
-import { PUBLICATION_FAILURES } from '../workflows/failures.ts';
 import { DEFAULT_LIMIT, MAX_LIMIT } from '../client/lists.ts';
+import { PUBLICATION_FAILURES } from '../workflows/failures.ts';
 
 const UNITS_MS: Record<string, number> = { s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 

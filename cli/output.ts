@@ -3,7 +3,7 @@
  * errors go to standard error. Colours only where a terminal shows them: styleText looks at the stream and NO_COLOR.
  */
 import { styleText } from 'node:util';
-import { printable, tableOf } from '../client/table.ts';
+import { printable, tableOf } from './table.ts';
 
 export function printLine(line = ''): void {
   process.stdout.write(`${line}\n`);

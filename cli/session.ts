@@ -4,6 +4,10 @@
  * are not set.
  */
 import { SelfExplanatoryError } from '../api/errors.ts';
+import type { ConnectedOperator } from '../client/connect.ts';
+import { connectOperator } from '../client/connect.ts';
+import { OperationFailedError, causeOf } from '../client/errors.ts';
+import { bounded } from '../client/temporal.ts';
 import type { Config } from '../config/load.ts';
 import { loadConfig } from '../config/load.ts';
 import type { OperatorAddresses } from '../config/operator.ts';
@@ -11,10 +15,6 @@ import { operatorServers } from '../config/operator.ts';
 import { hasTemporalProfile } from '../config/service.ts';
 import type { StackEndpoints } from '../config/stack-endpoints.ts';
 import { readStackEndpoints } from '../config/stack-endpoints.ts';
-import type { ConnectedOperator } from '../client/connect.ts';
-import { connectOperator } from '../client/connect.ts';
-import { OperationFailedError, causeOf } from '../client/errors.ts';
-import { bounded } from '../client/temporal.ts';
 import type { RouterKey } from '../workflows/subscription/contract.ts';
 
 export type Dependency = 'redis' | 'postgres' | 'temporal';

@@ -1,7 +1,7 @@
 /** What a kind of work is to the suite: something to put in, to wait for, and to hold against what came out. */
+import type { Client } from '@temporalio/client';
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
-import type { Client } from '@temporalio/client';
 import type { Operator } from '../client/operator.ts';
 import type { InjectedFault } from './injector.ts';
 import type { Random } from './random.ts';

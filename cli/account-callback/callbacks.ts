@@ -4,11 +4,17 @@ import { InvalidArgumentError, Option } from 'commander';
 import { CALLBACK_KINDS } from '../../api/account-callback/callback.ts';
 import type { CallbackInput } from '../../api/account-callback/input.ts';
 import { problemOf } from '../../api/account-callback/input.ts';
+import type {
+  CallbackFilter,
+  FailedCallbackView,
+  ShardStatus,
+} from '../../client/account-callback/callbacks.ts';
 import { appendInputs } from '../../client/account-callback/inputs.ts';
+import { NotFoundError } from '../../client/errors.ts';
+import type { BulkOptions } from '../bulk-replay.ts';
+import { replayMatching } from '../bulk-replay.ts';
 import type { GlobalOptions } from '../command.ts';
-import { action, helpWith, showPage } from '../command.ts';
-import { isConfirmed } from '../confirm.ts';
-import { EXIT, UsageError } from '../exit-codes.ts';
+import { action, helpWith, showPage, UsageError } from '../command.ts';
 import {
   limitOption,
   parseCount,
@@ -18,14 +24,7 @@ import {
   untilOption,
 } from '../options.ts';
 import { countOf, printJson, printLine, printTable, report } from '../output.ts';
-import { startProgress, untilInterrupted } from '../progress.ts';
 import { withSession } from '../session.ts';
-import type {
-  CallbackFilter,
-  FailedCallbackView,
-  ShardStatus,
-} from '../../client/account-callback/callbacks.ts';
-import { NotFoundError } from '../../client/errors.ts';
 
 export function addCallbackCommands(program: Command): void {
   const callbacks = program
@@ -129,11 +128,8 @@ function printFailed(items: FailedCallbackView[], isDead: boolean): void {
   );
 }
 
-interface ReplayOptions extends FilterOptions {
+interface ReplayOptions extends FilterOptions, BulkOptions {
   all?: boolean;
-  limit?: number;
-  dryRun?: boolean;
-  yes?: boolean;
   requestedBy: string;
 }
 
@@ -160,37 +156,11 @@ function addReplay(callbacks: Command): void {
         }
         return withSession(['postgres', 'temporal'], async ({ operator }) => {
           const matching = await operator.callbacks.countReplayable(filter);
-          const total = Math.min(matching, options.limit ?? Infinity);
-          if (options.json && options.dryRun) printJson({ matching, wouldReplay: total });
-          if (matching === 0) throw new NotFoundError('no dead callback matches');
-          const what =
-            countOf(total, 'callback') + (total < matching ? ` of ${matching}, the oldest first` : '');
-          if (options.dryRun) {
-            report(`${what} would be replayed; nothing was done`);
-            return EXIT.done;
-          }
-          if (!(await isConfirmed(what, options))) {
-            report('nothing was done');
-            return EXIT.nothing;
-          }
-          const interrupt = untilInterrupted();
-          const progress = startProgress(total, 'callbacks replayed');
-          try {
-            const replayed = await operator.callbacks.replay(filter, {
-              requestedBy: options.requestedBy,
-              limit: total,
-              signal: interrupt.signal,
-              onReplayed: (done) => progress.update(done),
-            });
-            if (options.json) printJson({ replayed });
-            else printLine(`${countOf(replayed, 'callback')} tried again; see callbacks failed`);
-          } finally {
-            progress.end();
-            interrupt.release();
-          }
-          if (!interrupt.signal.aborted) return EXIT.done;
-          report('the same command goes on with the rest');
-          return EXIT.interrupted;
+          return replayMatching({ what: 'dead callback', matching }, options, async (run) => {
+            const { requestedBy } = options;
+            const replayed = await operator.callbacks.replay(filter, { requestedBy, ...run });
+            return { replayed, line: `${countOf(replayed, 'callback')} tried again; see callbacks failed` };
+          });
         });
       }),
     );

@@ -1,11 +1,10 @@
 /** `bridge`: the reader of the intent stream. */
 import type { Command } from 'commander';
-import { action, helpWith } from '../command.ts';
-import { EXIT } from '../exit-codes.ts';
+import type { BridgeStatus } from '../../client/intent/bridge.ts';
+import { action, helpWith, EXIT } from '../command.ts';
 import { operatorName } from '../options.ts';
 import { durationOf, printFields, printHeading, printJson, report } from '../output.ts';
 import { withSession } from '../session.ts';
-import type { BridgeStatus } from '../../client/intent/bridge.ts';
 
 export function addBridgeCommands(program: Command): void {
   const bridge = program

@@ -13,22 +13,20 @@ import {
 } from '../../api/intent/catalog.ts';
 import { envelopeOf } from '../../api/intent/entry.ts';
 import { isJsonObject } from '../../api/json.ts';
+import { sampleIntentOf } from '../../client/intent/sample-intents.ts';
+import { waitForSettlement } from '../../client/intent/settlement.ts';
+import type { NotificationIntent } from '../../client/notificationintent.ts';
+import { InvalidIntentError, constructorOf, publishIntent } from '../../client/notificationintent.ts';
+import { linkField } from '../../client/resources.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
-import { action, helpWith } from '../command.ts';
-import type { GlobalOptions } from '../command.ts';
-import type { ExitCode } from '../exit-codes.ts';
-import { EXIT, UsageError } from '../exit-codes.ts';
-import { printNotification } from './notification-view.ts';
+import type { GlobalOptions, ExitCode } from '../command.ts';
+import { action, helpWith, EXIT, UsageError } from '../command.ts';
 import { parseCount, parseTime, waitLimitOption } from '../options.ts';
 import { countOf, printHeading, printJson, printLine, printTable, report } from '../output.ts';
 import { startProgress } from '../progress.ts';
 import type { Session } from '../session.ts';
 import { withSession } from '../session.ts';
-import type { NotificationIntent } from '../../client/notificationintent.ts';
-import { InvalidIntentError, constructorOf, publishIntent } from '../../client/notificationintent.ts';
-import { waitForSettlement } from '../../client/intent/settlement.ts';
-import { sampleIntentOf } from '../../client/intent/sample-intents.ts';
-import { linkField } from '../../client/resources.ts';
+import { printNotification } from './notification-view.ts';
 
 /** Intents appended at a time. */
 const PUBLISHED_AT_ONCE = 100;

@@ -1,9 +1,13 @@
 /** `replay`: trying dead-lettered routes again. */
 import type { Command } from 'commander';
-import { action, helpWith } from '../command.ts';
-import type { GlobalOptions } from '../command.ts';
-import type { ExitCode } from '../exit-codes.ts';
-import { EXIT, UsageError } from '../exit-codes.ts';
+import { DEFAULT_REPLAY_RATE, MAX_REPLAY_RATE } from '../../client/bulk-replay.ts';
+import { NotFoundError, causeOf } from '../../client/errors.ts';
+import type { DeadLetterFilter } from '../../client/intent/dead-letters.ts';
+import type { BulkReplay, ReplayGroup, ReplayOutcome } from '../../client/intent/replay.ts';
+import type { Operator } from '../../client/operator.ts';
+import { endBeforeReplay } from '../bulk-replay.ts';
+import type { GlobalOptions, ExitCode } from '../command.ts';
+import { action, helpWith, EXIT, UsageError } from '../command.ts';
 import {
   parseCount,
   parseEntryId,
@@ -12,15 +16,9 @@ import {
   waitLimitOption,
   withDeadLetterFilters,
 } from '../options.ts';
-import { isConfirmed } from '../confirm.ts';
 import { countOf, printJson, printLine, printTable, report } from '../output.ts';
 import { startProgress, untilInterrupted } from '../progress.ts';
 import { withSession } from '../session.ts';
-import type { DeadLetterFilter } from '../../client/intent/dead-letters.ts';
-import { NotFoundError, causeOf } from '../../client/errors.ts';
-import type { BulkReplay, ReplayGroup, ReplayOutcome } from '../../client/intent/replay.ts';
-import { DEFAULT_REPLAY_RATE, MAX_REPLAY_RATE } from '../../client/bulk-replay.ts';
-import type { Operator } from '../../client/operator.ts';
 
 type Options = GlobalOptions &
   Pick<DeadLetterFilter, 'type' | 'channel' | 'failure' | 'producer' | 'since' | 'until'> & {
@@ -119,16 +117,13 @@ function replayMany(filter: DeadLetterFilter, options: Options): Promise<ExitCod
     if (options.json && options.dryRun) printJson({ matching, wouldReplay: total, groups });
     if (matching === 0) throw new NotFoundError('no dead-lettered route matches');
     if (!options.json) printGroups(groups);
-    const what = countOf(total, 'route') + (total < matching ? ` of ${matching}, the oldest first` : '');
-    if (options.dryRun) {
-      report(`${what} would be replayed; nothing was done`);
-      return EXIT.done;
-    }
     // The routes of one notification are named; only a bulk replay reaches what its operator has not looked at.
-    if (filter.notificationId === undefined && !(await isConfirmed(what, options))) {
-      report('nothing was done');
-      return EXIT.nothing;
-    }
+    const isNamed = filter.notificationId !== undefined;
+    const end = await endBeforeReplay(
+      { what: 'route', matching, total },
+      isNamed ? { ...options, yes: true } : options,
+    );
+    if (end !== undefined) return end;
     return runBulk(operator, filter, total, options);
   });
 }

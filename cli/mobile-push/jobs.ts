@@ -2,11 +2,15 @@
 import type { Command } from 'commander';
 import { Option } from 'commander';
 import { PRIORITIES, parseMobileJob } from '../../api/mobile-push/job.ts';
-import { action, helpWith, showPage } from '../command.ts';
-import type { GlobalOptions } from '../command.ts';
-import { isConfirmed } from '../confirm.ts';
-import type { ExitCode } from '../exit-codes.ts';
-import { EXIT, UsageError } from '../exit-codes.ts';
+import { DEFAULT_REPLAY_RATE, MAX_REPLAY_RATE } from '../../client/bulk-replay.ts';
+import { NotFoundError } from '../../client/errors.ts';
+import type { MobileJobFilter, MobileJobView } from '../../client/mobile-push/jobs.ts';
+import { MOBILE_STATUSES, REPLAYABLE } from '../../client/mobile-push/jobs.ts';
+import { waitUntil } from '../../client/wait-until.ts';
+import type { BulkOptions } from '../bulk-replay.ts';
+import { replayMatching } from '../bulk-replay.ts';
+import type { GlobalOptions, ExitCode } from '../command.ts';
+import { action, helpWith, showPage, EXIT, UsageError } from '../command.ts';
 import {
   limitOption,
   parseCount,
@@ -16,15 +20,8 @@ import {
   untilOption,
   waitLimitOption,
 } from '../options.ts';
-import { printMobileJob } from './job-view.ts';
-import { countOf, printJson, printLine, printTable, report } from '../output.ts';
-import { startProgress, untilInterrupted } from '../progress.ts';
+import { countOf, printFields, printHeading, printJson, printLine, printTable, report } from '../output.ts';
 import { withSession } from '../session.ts';
-import { NotFoundError } from '../../client/errors.ts';
-import type { MobileJobFilter } from '../../client/mobile-push/jobs.ts';
-import { MOBILE_STATUSES, REPLAYABLE } from '../../client/mobile-push/jobs.ts';
-import { DEFAULT_REPLAY_RATE, MAX_REPLAY_RATE } from '../../client/bulk-replay.ts';
-import { waitUntil } from '../../client/wait-until.ts';
 
 export function addMobileCommands(program: Command): void {
   const mobile = program.command('mobile').description('Push jobs to phones: send, find, look into, replay');
@@ -194,11 +191,9 @@ function addList(mobile: Command): void {
     );
 }
 
-interface ReplayOptions extends GlobalOptions, FilterOptions {
+interface ReplayOptions extends BulkOptions, FilterOptions {
   limit?: number;
-  dryRun?: boolean;
   rate: number;
-  yes?: boolean;
   requestedBy: string;
 }
 
@@ -246,37 +241,55 @@ function replayOne(jobId: string, { json, requestedBy }: ReplayOptions): Promise
 function replayMany(filter: MobileJobFilter, options: ReplayOptions): Promise<ExitCode> {
   return withSession(['postgres', 'temporal'], async ({ operator }) => {
     const matching = await operator.mobile.countReplayable(filter);
-    const total = Math.min(matching, options.limit ?? Infinity);
-    if (options.json && options.dryRun) printJson({ matching, wouldReplay: total });
-    if (matching === 0) throw new NotFoundError('no job that failed matches');
-    const what = countOf(total, 'job') + (total < matching ? ` of ${matching}, the oldest first` : '');
-    if (options.dryRun) {
-      report(`${what} would be replayed; nothing was done`);
-      return EXIT.done;
-    }
-    if (!(await isConfirmed(what, options))) {
-      report('nothing was done');
-      return EXIT.nothing;
-    }
-    const interrupt = untilInterrupted();
-    const progress = startProgress(total, 'jobs replayed');
-    let done = 0;
-    try {
+    return replayMatching({ what: 'job', matching }, options, async ({ onReplayed, ...run }) => {
+      let done = 0;
       const replayed = await operator.mobile.replayMany(filter, {
+        ...run,
         requestedBy: options.requestedBy,
         ratePerSecond: options.rate,
-        limit: total,
-        signal: interrupt.signal,
-        onReplayed: () => progress.update((done += 1)),
+        onReplayed: () => onReplayed((done += 1)),
       });
-      if (options.json) printJson({ replayed });
-      else printLine(`${countOf(replayed.length, 'job')} replayed`);
-    } finally {
-      progress.end();
-      interrupt.release();
-    }
-    if (!interrupt.signal.aborted) return EXIT.done;
-    report(`${done} of ${total} done; the same command goes on with the rest`);
-    return EXIT.interrupted;
+      return { replayed, line: `${countOf(replayed.length, 'job')} replayed` };
+    });
   });
+}
+
+function printMobileJob(view: MobileJobView): void {
+  printHeading(`Mobile push job ${view.jobId}`);
+  printFields([
+    ['status', view.status],
+    ['user', view.userId],
+    ['channel', view.channel],
+    ['arrived', view.createdAt],
+    ['changed', view.updatedAt],
+    [
+      'devices',
+      view.tokens === 0 ? undefined : `${view.sent} reached, ${view.removed} stale, ${view.failed} failed`,
+    ],
+    ['error', view.errorCode],
+    ['message', view.errorMessage],
+    ['content', view.content === undefined ? undefined : JSON.stringify(view.content)],
+    ['workflow', view.live?.status],
+    ['waits for', view.live?.details],
+    ['link', view.live?.link ?? view.link],
+  ]);
+  if (view.rawFields) {
+    printHeading('Fields of the entry, cut where they are long');
+    printFields(Object.entries(view.rawFields));
+  }
+  if (view.sends.length === 0) return;
+  printHeading('Sends');
+  printTable(
+    ['DEVICE', 'STATUS', 'ATTEMPTS', 'CHANGED', 'LAST CODE', 'PUSH ID', 'FCM MESSAGE'],
+    view.sends.map((send) => [
+      send.deviceTokenId,
+      send.status,
+      send.attempts,
+      send.updatedAt,
+      send.lastCode,
+      send.pushId,
+      send.messageId,
+    ]),
+    { flexible: 6 },
+  );
 }

@@ -1,15 +1,14 @@
 /** `symbols`: which symbols are enabled, and which target has been told so. */
 import type { Command } from 'commander';
 import { Argument } from 'commander';
+import type { SymbolStatus, ToldChange } from '../../client/symbol-config/symbols.ts';
 import { MAX_CRAWL_INTERVAL_MS, MIN_CRAWL_INTERVAL_MS } from '../../workflows/symbol-config/contract.ts';
-import { action, helpWith } from '../command.ts';
-import type { ExitCode } from '../exit-codes.ts';
-import { EXIT, UsageError } from '../exit-codes.ts';
+import type { ExitCode } from '../command.ts';
+import { action, helpWith, EXIT, UsageError } from '../command.ts';
 import { parseCount, parseDuration, requestedByOption, waitLimitOption } from '../options.ts';
 import { countOf, durationOf, printJson, printLine, printTable, report } from '../output.ts';
 import type { Session } from '../session.ts';
 import { withSession } from '../session.ts';
-import type { SymbolStatus, ToldChange } from '../../client/symbol-config/symbols.ts';
 
 interface ChangeOptions {
   json?: boolean;

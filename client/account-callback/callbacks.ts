@@ -6,13 +6,13 @@ import {
   RUN_NOW_UPDATE,
   accountCallbackWorkflowId,
 } from '../../workflows/account-callback/contract.ts';
-import { NotFoundError } from '../errors.ts';
-import { ANSWER_LIMIT_MS, ask, query } from '../temporal.ts';
-import type { OperatorResources } from '../resources.ts';
 import { clockOf } from '../bulk-replay.ts';
+import { NotFoundError } from '../errors.ts';
 import type { Candidate, Conditions, Page } from '../lists.ts';
 import { DEFAULT_LIMIT, conditions, pageOf, withoutNulls } from '../lists.ts';
+import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
+import { ANSWER_LIMIT_MS, ask, query } from '../temporal.ts';
 
 /** An alarm computes and delivers; while targets hang it does not wait for them. */
 const RUN_LIMIT_MS = 60_000;

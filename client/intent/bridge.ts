@@ -3,14 +3,14 @@
  * that activity: it is part of the workflow's state and so survives restarts of the service and of Temporal.
  */
 import { randomUUID } from 'node:crypto';
-import type { OperatorResources } from '../resources.ts';
+import { WorkflowNotFoundError } from '@temporalio/client';
 import type { BridgeProgress } from '../../workflows/intent/reader-contract.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import { NotFoundError, OperationFailedError } from '../errors.ts';
-import { bounded, dateOf, decoded, failureMessageOf } from '../temporal.ts';
-import { WorkflowNotFoundError } from '@temporalio/client';
-import { waitUntil } from '../wait-until.ts';
+import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
+import { bounded, dateOf, decoded, failureMessageOf } from '../temporal.ts';
+import { waitUntil } from '../wait-until.ts';
 
 /** Activity type, as activities/intent/reader.ts names it. */
 const READER = 'bridgeStream';

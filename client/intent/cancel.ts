@@ -1,14 +1,14 @@
 /** Cancelling a notification: routes that are not published yet become `skipped`, published ones stay as they are. */
 import { WorkflowNotFoundError } from '@temporalio/client';
-import type { OperatorResources } from '../resources.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { NotFoundError, NothingToDoError } from '../errors.ts';
 import { liveStateOf, statusOf } from '../live.ts';
+import type { OperatorResources } from '../resources.ts';
 import { bounded } from '../temporal.ts';
-import type { Settlement } from './settlement.ts';
-import { waitForSettlement } from './settlement.ts';
 import type { WaitOptions } from '../wait-until.ts';
 import { waitUntil } from '../wait-until.ts';
+import type { Settlement } from './settlement.ts';
+import { waitForSettlement } from './settlement.ts';
 
 export interface Cancellation extends Settlement {
   notificationId: string;

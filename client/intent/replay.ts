@@ -17,16 +17,16 @@ import {
   routeWorkflowId,
 } from '../../workflows/intent/contract.ts';
 import { notificationAttributes, routeChannel } from '../../workflows/intent/search-attributes.ts';
-import type { OperatorResources } from '../resources.ts';
-import type { DeadLetterFilter } from './dead-letters.ts';
-import { stillDead } from './dead-letters.ts';
-import { NotFoundError, NothingToDoError } from '../errors.ts';
-import { bounded } from '../temporal.ts';
 import { DEFAULT_REPLAY_RATE, clockOf, keepPace } from '../bulk-replay.ts';
+import { NotFoundError, NothingToDoError } from '../errors.ts';
 import type { Conditions } from '../lists.ts';
 import { conditions } from '../lists.ts';
+import type { OperatorResources } from '../resources.ts';
+import { bounded } from '../temporal.ts';
 import type { WaitOptions } from '../wait-until.ts';
 import { waitUntil } from '../wait-until.ts';
+import type { DeadLetterFilter } from './dead-letters.ts';
+import { stillDead } from './dead-letters.ts';
 
 const PAGE_SIZE = 200;
 /** Routes whose outcome is looked up by one statement. */

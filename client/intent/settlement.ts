@@ -1,7 +1,7 @@
 /** How far the routes of notifications have come, and waiting for their end. */
-import type { OperatorResources } from '../resources.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { statusOf } from '../live.ts';
+import type { OperatorResources } from '../resources.ts';
 import type { WaitOptions } from '../wait-until.ts';
 import { waitUntil } from '../wait-until.ts';
 

@@ -12,15 +12,15 @@ import {
   mobilePushAttributes,
   mobilePushWorkflowId,
 } from '../../workflows/mobile-push/contract.ts';
-import { NotFoundError, NothingToDoError } from '../errors.ts';
-import type { LiveState } from '../live.ts';
-import { liveStateOf } from '../live.ts';
-import { bounded } from '../temporal.ts';
-import type { OperatorResources } from '../resources.ts';
 import { clockOf, keepPace } from '../bulk-replay.ts';
+import { NotFoundError, NothingToDoError } from '../errors.ts';
 import type { Candidate, Conditions, Page } from '../lists.ts';
 import { DEFAULT_LIMIT, conditions, pageOf, withoutNulls } from '../lists.ts';
+import type { LiveState } from '../live.ts';
+import { liveStateOf } from '../live.ts';
+import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
+import { bounded } from '../temporal.ts';
 
 /** As in the column `status`; the last two are jobs that no workflow took. */
 export const MOBILE_STATUSES = [

@@ -10,13 +10,13 @@ import {
   symbolConfigWorkflowId,
 } from '../../workflows/symbol-config/contract.ts';
 import { NotFoundError, NothingToDoError, OperationFailedError } from '../errors.ts';
+import { withoutNulls } from '../lists.ts';
+import type { OperatorResources } from '../resources.ts';
+import { linkField } from '../resources.ts';
 import type { Asked } from '../temporal.ts';
 import { ask, query } from '../temporal.ts';
-import type { OperatorResources } from '../resources.ts';
 import type { WaitOptions } from '../wait-until.ts';
 import { waitUntil } from '../wait-until.ts';
-import { withoutNulls } from '../lists.ts';
-import { linkField } from '../resources.ts';
 
 const WORKFLOW_ID = symbolConfigWorkflowId(SYMBOL_REGISTRY);
 const ASKED: Asked = {
