@@ -19,7 +19,7 @@ export interface Row extends Omit<Finding, 'row' | 'value'> {
 /** @throws Error for a finding that the measurement has not declared. */
 export function rowsOf({ name, rows }: Measurement, findings: readonly Finding[]): Row[] {
   const stray = findings.find(({ row }) => !rows.some((spec) => spec.name === row));
-  if (stray) throw new Error(`${name} found a value for ${stray.row}, which is none of its rows`);
+  if (stray) throw new Error(`${name} found a value for ${stray.row}, which it has not declared`);
   return rows.map((spec) =>
     rowOf(
       spec,

@@ -1,8 +1,12 @@
 /** Replays of everything that matches: what would be replayed is shown and asked for, and Ctrl-C stops between two. */
 import { createInterface } from 'node:readline/promises';
+import type { Command } from 'commander';
+import { Option } from 'commander';
+import { DEFAULT_REPLAY_RATE, MAX_REPLAY_RATE } from '../client/bulk-replay.ts';
 import { NotFoundError } from '../client/errors.ts';
 import type { ExitCode, GlobalOptions } from './command.ts';
 import { EXIT, UsageError } from './command.ts';
+import { parseCount, requestedByOption } from './options.ts';
 import { countOf, printJson, printLine, report } from './output.ts';
 import { startProgress, untilInterrupted } from './progress.ts';
 
@@ -10,7 +14,21 @@ export interface BulkOptions extends GlobalOptions {
   limit?: number;
   dryRun?: boolean;
   yes?: boolean;
+  requestedBy: string;
 }
+
+/** @param things in the plural, e.g. `jobs`. */
+export const withBulkOptions = (command: Command, things: string): Command =>
+  command
+    .option('--limit <n>', `${things} at most, the oldest first`, parseCount(1, 1_000_000))
+    .option('--dry-run', 'show what would be replayed, and replay nothing')
+    .option('--yes', 'do not ask')
+    .addOption(requestedByOption());
+
+export const rateOption = () =>
+  new Option('--rate <n>', 'replays started per second')
+    .argParser(parseCount(1, MAX_REPLAY_RATE))
+    .default(DEFAULT_REPLAY_RATE);
 
 export interface Matching {
   /** A word for one of the things, e.g. `job`. */
@@ -64,12 +82,12 @@ export async function replayMatching(
     release();
   }
   if (!signal.aborted) return EXIT.done;
-  report(`${done} of ${total} done; the same command goes on with the rest`);
+  report(`${done} of ${total} done; the same command continues with the rest`);
   return EXIT.interrupted;
 }
 
 /**
- * Asks before a bulk replay, which reaches what its operator has not looked at.
+ * Asks before a bulk replay, which reaches things that the operator has not looked at.
  *
  * @throws UsageError where nobody can be asked.
  */

@@ -12,7 +12,7 @@ import { replicaChecks } from './check-replicas.ts';
 import { temporalChecks } from './check-temporal.ts';
 import type { CheckGroup, Diagnosis, Finding } from './checks.ts';
 import { diagnose, error, ok, warn } from './checks.ts';
-import { action, helpWith, EXIT } from './command.ts';
+import { EXIT, action, helpWith } from './command.ts';
 import { intentRowChecks, intentStreamChecks, readerCheck } from './intent/check.ts';
 import { mobileChecks } from './mobile-push/check.ts';
 import { countOf, printFields, printHeading, printJson, printTable, report } from './output.ts';
@@ -30,7 +30,7 @@ export function addDoctorCommand(program: Command): void {
   program
     .command('doctor')
     .description(
-      'Check configuration, Redis, PostgreSQL, Temporal with its schedules, what the roles reach for, workers and what waits.',
+      'Check the configuration, Redis, PostgreSQL, Temporal with its schedules and workers, the servers that the roles call, and what waits.',
     )
     .addHelpText('after', helpWith('galaxy-notify doctor', 'galaxy-notify doctor --json'))
     .action(
@@ -132,7 +132,7 @@ function shutdown(ms: number): Diagnosis {
   return ms < SHORT_SHUTDOWN_MS
     ? warn(
         detail,
-        'raise NOTIFICATION_SHUTDOWN_TIMEOUT: attempts under way are cut off, and made again elsewhere',
+        'raise NOTIFICATION_SHUTDOWN_TIMEOUT: a stop cuts attempts off, and other workers repeat them',
       )
     : ok(detail);
 }

@@ -1,4 +1,4 @@
-/** The command line as one tree of commands: the composition root of the files cli-*.ts. */
+/** The command line as one tree of commands. */
 import { Command } from 'commander';
 import packageJson from '../package.json' with { type: 'json' };
 import { addCallbackCommands } from './account-callback/callbacks.ts';
@@ -18,8 +18,8 @@ import { addTokenCommands } from './subscription/tokens.ts';
 import { addSymbolCommands } from './symbol-config/symbols.ts';
 
 const OVERVIEW = `
-Servers are found by the same environment variables as the service's (.env.example); what is not set is taken from a
-running npm start. In a checkout: npx galaxy-notify, or npm run cli -- <command>.
+Servers are found by the environment variables of the service (.env.example); what is not set is taken from a running
+npm start. In a checkout: npx galaxy-notify, or npm run cli -- <command>.
 
 Start with:
   galaxy-notify setup                                    once for each Temporal namespace

@@ -7,7 +7,7 @@ import { error, ok, warn } from './checks.ts';
 import { countOf } from './output.ts';
 
 const CONNECT_LIMIT_MS = 2_000;
-/** Of places that cannot be reached, so many are named. */
+/** At most so many places that cannot be reached are named. */
 const NAMED = 5;
 
 /** One check for each of them. */

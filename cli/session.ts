@@ -1,7 +1,6 @@
 /**
- * A command's connections: where the servers are, opened on first use, checked before the command relies on them,
- * closed at its end. Addresses come from the service's own variables, and from a running `npm start` for those that
- * are not set.
+ * The connections of a command: opened by their first use, checked before the command relies on them, closed at its end.
+ * Addresses come from the variables of the service; what is not set is asked of a running `npm start`.
  */
 import { SelfExplanatoryError } from '../api/errors.ts';
 import type { ConnectedOperator } from '../client/connect.ts';

@@ -1,4 +1,4 @@
-/** `setup`: what the service needs to find, made once and as often as you like. */
+/** `setup`: creates what the service needs and what is missing; it may run as often as you like. */
 import type { Client } from '@temporalio/client';
 import type { Command } from 'commander';
 import { Option } from 'commander';
@@ -20,7 +20,7 @@ import {
   namespaceRetentionMs,
   scheduleIntervalMs,
 } from '../migrations/namespace.ts';
-import { action, helpWith, EXIT } from './command.ts';
+import { EXIT, action, helpWith } from './command.ts';
 import { parseDuration } from './options.ts';
 import { countOf, durationOf, printJson, printTable, report } from './output.ts';
 import type { Session } from './session.ts';
@@ -56,7 +56,7 @@ interface SetupOptions {
 
 const WHAT_IT_DOES = `
 What is there stays as it is. The namespace is TEMPORAL_NAMESPACE; schedules are those of NOTIFICATION_ROLES. On Temporal
-Cloud, namespaces and search attributes are made with its own tools; setup then says which, and does the rest.
+Cloud, namespaces and search attributes are made with its tools; setup then says with which commands, and does the rest.
 `;
 
 export function addSetupCommand(program: Command): void {
@@ -66,7 +66,7 @@ export function addSetupCommand(program: Command): void {
     .addOption(
       new Option(
         '--retention <duration>',
-        'how long closed workflows are kept: 72h in a new namespace; given, changed in one that is there',
+        'how long closed workflows are kept; default: 72h in a new namespace, unchanged in an existing one',
       ).argParser(parseDuration),
     )
     .option('--dry-run', 'show what is missing, and create nothing; exit code 1 when something is')
@@ -233,7 +233,7 @@ function onceKnown<T>({ temporal }: SetupNeeds, call: () => Promise<T>, limitMs?
   return oncePossible(() => bounded(temporal, call, limitMs), isUnknownNamespace, KNOWN_LIMIT_MS);
 }
 
-/** Says what to do instead where the server refuses: Temporal Cloud has tools of its own for it. */
+/** Says what to do instead when the server refuses: Temporal Cloud has other tools for it. */
 async function orExplain(call: () => Promise<void>, what: string, command: string): Promise<void> {
   try {
     await call();

@@ -300,7 +300,7 @@ async function attempted<T>(what: string, call: () => Promise<T>, limitMs: numbe
       return await call();
     } catch (error) {
       const { message } = error as Error;
-      // What is said to be left has changed: it goes on.
+      // The message about what is left has changed: the work continues.
       if (message !== last) deadline = Date.now() + limitMs;
       last = message;
       if (Date.now() > deadline) {

@@ -9,7 +9,7 @@ const STAGES: Record<NotificationStage, string> = {
   accepting: 'waiting for acceptance',
   accepted: 'accepted',
   malformed: 'refused, nobody gets anything',
-  ended: 'ended without a record of its own',
+  ended: 'ended without a record',
 };
 
 export function printNotification(view: NotificationView): void {

@@ -3,7 +3,7 @@ import type { Command } from 'commander';
 import { Option } from 'commander';
 import { NOTIFICATION_STATUSES } from '../../client/intent/notification-rows.ts';
 import type { NotificationFilter } from '../../client/intent/notifications.ts';
-import { action, helpWith, showPage, EXIT } from '../command.ts';
+import { EXIT, action, helpWith, showPage } from '../command.ts';
 import {
   limitOption,
   parseEntryId,
@@ -89,7 +89,7 @@ export function addNotificationCommands(program: Command): void {
 
   notifications
     .command('cancel')
-    .description('Cancel a notification: routes that are not published yet are skipped, for good.')
+    .description('Cancel a notification: routes that are not published yet are skipped for good.')
     .argument('<notification id>', 'id of the stream entry', parseEntryId)
     .addOption(waitLimitOption('its routes to be settled'))
     .addHelpText('after', helpWith('galaxy-notify notifications cancel 1790000000000-0'))

@@ -2,24 +2,15 @@
 import type { Command } from 'commander';
 import { Option } from 'commander';
 import { PRIORITIES, parseMobileJob } from '../../api/mobile-push/job.ts';
-import { DEFAULT_REPLAY_RATE, MAX_REPLAY_RATE } from '../../client/bulk-replay.ts';
 import { NotFoundError } from '../../client/errors.ts';
 import type { MobileJobFilter, MobileJobView } from '../../client/mobile-push/jobs.ts';
 import { MOBILE_STATUSES, REPLAYABLE } from '../../client/mobile-push/jobs.ts';
 import { waitUntil } from '../../client/wait-until.ts';
 import type { BulkOptions } from '../bulk-replay.ts';
-import { replayMatching } from '../bulk-replay.ts';
-import type { GlobalOptions, ExitCode } from '../command.ts';
-import { action, helpWith, showPage, EXIT, UsageError } from '../command.ts';
-import {
-  limitOption,
-  parseCount,
-  parseEntryId,
-  requestedByOption,
-  sinceOption,
-  untilOption,
-  waitLimitOption,
-} from '../options.ts';
+import { rateOption, replayMatching, withBulkOptions } from '../bulk-replay.ts';
+import type { ExitCode, GlobalOptions } from '../command.ts';
+import { EXIT, UsageError, action, helpWith, showPage } from '../command.ts';
+import { limitOption, parseEntryId, sinceOption, untilOption, waitLimitOption } from '../options.ts';
 import { countOf, printFields, printHeading, printJson, printLine, printTable, report } from '../output.ts';
 import { withSession } from '../session.ts';
 
@@ -61,14 +52,14 @@ interface SendOptions extends GlobalOptions {
 function addSend(mobile: Command): void {
   mobile
     .command('send')
-    .description('Append a job to the stream, after the checks that the service makes. Prints the job id.')
-    .requiredOption('--user <id>', 'the user whose devices get it')
+    .description('Check a job as the service does, append it to the stream, and print its id.')
+    .requiredOption('--user <id>', 'the user whose devices get the push')
     .requiredOption('--title <text>', 'headline of the notification')
     .requiredOption('--body <text>', 'text of the notification')
     .option('--channel <name>', "Android's notification channel", 'default')
     .option('--badge <n>', "number on the app's icon")
     .option('--data <json>', 'for the app: a JSON object')
-    .addOption(new Option('--priority <priority>', 'how urgent it is (default: high)').choices(PRIORITIES))
+    .addOption(new Option('--priority <priority>', 'urgency (default: high)').choices(PRIORITIES))
     .option('--wait', 'wait until the job has ended, and show it; exit code 1 when a device was not reached')
     .addOption(waitLimitOption('that'))
     .addHelpText(
@@ -139,7 +130,7 @@ function fieldsOf({ user, title, body, channel, badge, data, priority }: SendOpt
 
 const withFilters = (command: Command, statuses: readonly string[]): Command =>
   command
-    .addOption(new Option('--status <status>', 'how the job stands').choices(statuses))
+    .addOption(new Option('--status <status>', 'status of the job').choices(statuses))
     .option('--user <id>', 'jobs of this user')
     .option('--code <code>', 'why the last send failed, or the entry was refused')
     .addOption(sinceOption('arrived'))
@@ -192,22 +183,16 @@ function addList(mobile: Command): void {
 }
 
 interface ReplayOptions extends BulkOptions, FilterOptions {
-  limit?: number;
   rate: number;
-  requestedBy: string;
 }
 
 function addReplay(mobile: Command): void {
-  withFilters(mobile.command('replay'), REPLAYABLE)
+  withBulkOptions(withFilters(mobile.command('replay'), REPLAYABLE), 'jobs')
     .description(
-      'Send what failed once more, with a fresh budget; devices that have the push get none. Without a job id, all jobs that match the filters.',
+      'Repeat sends that failed, with a fresh budget; a device that has the push gets nothing. Without a job id, all jobs that match the filters are replayed.',
     )
     .argument('[job id]', 'this job only', parseEntryId)
-    .option('--limit <n>', 'jobs at most, the oldest first', parseCount(1, 1_000_000))
-    .option('--dry-run', 'show how many would be replayed, and replay nothing')
-    .option('--rate <n>', 'replays started per second', parseCount(1, MAX_REPLAY_RATE), DEFAULT_REPLAY_RATE)
-    .option('--yes', 'do not ask')
-    .addOption(requestedByOption())
+    .addOption(rateOption())
     .addHelpText(
       'after',
       helpWith(
@@ -233,7 +218,7 @@ function replayOne(jobId: string, { json, requestedBy }: ReplayOptions): Promise
   return withSession(['postgres', 'temporal'], async ({ operator }) => {
     await operator.mobile.replay(jobId, { requestedBy });
     if (json) printJson({ replayed: [jobId] });
-    else printLine(`${jobId} is sent again where it failed; see mobile show ${jobId}`);
+    else printLine(`the failed sends of ${jobId} are repeated; see mobile show ${jobId}`);
     return EXIT.done;
   });
 }

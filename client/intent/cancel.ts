@@ -48,7 +48,7 @@ export function cancelOperation(resources: OperatorResources) {
         const status = await statusOf(resources, workflowId);
         return status === 'RUNNING' ? undefined : (status ?? 'UNKNOWN');
       }, options);
-      // Its routes are workflows of their own, which may take a moment longer than their notification.
+      // Each route is another workflow, which may end a moment later than the notification's.
       const settlement = await waitForSettlement(resources, [notificationId], {
         ...options,
         limitMs: ended === undefined ? 0 : deadline - Date.now(),

@@ -57,7 +57,12 @@ export function channelOperations(resources: OperatorResources) {
      */
     pause: (channel: ChannelName, request: PauseRequest = {}) => change(channel, PAUSE_UPDATE, request),
 
-    /** Resumes a channel: waiting routes are let go at `ratePerSecond`. Returns and throws as `pause`. */
+    /**
+     * Resumes a channel: waiting routes are released at `ratePerSecond`.
+     *
+     * @returns its state while it drains, or open.
+     * @throws as `pause`.
+     */
     resume: (channel: ChannelName, request: ResumeRequest = {}) => change(channel, RESUME_UPDATE, request),
   };
 

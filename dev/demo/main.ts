@@ -68,7 +68,7 @@ interface IntentResult {
 }
 
 const SIGNALS = ['SIGINT', 'SIGTERM'] as const;
-const endAtOnce = (): never => process.exit(130);
+const endProcess = (): never => process.exit(130);
 
 async function main(): Promise<boolean> {
   const { values: options } = parseArgs({
@@ -84,7 +84,7 @@ async function main(): Promise<boolean> {
   }
 
   // Ending through `exit` takes the embedded servers along, which a signal by itself would leave behind.
-  for (const signal of SIGNALS) process.on(signal, endAtOnce);
+  for (const signal of SIGNALS) process.on(signal, endProcess);
   const config = loadConfig(undefined, demoDefaults());
   const { endpoints, stack, uiUrl } = await provideEndpoints(config, report);
   const redis = new Redis(endpoints.redis.port, endpoints.redis.host, {
@@ -111,7 +111,7 @@ async function main(): Promise<boolean> {
             limitMs: DELIVERY_LIMIT_MS,
           })
         : [];
-      // Real targets, which somebody has configured, are none of a demo's business.
+      // A demo leaves real targets, which somebody has configured, alone.
       const symbols = stack?.symbolTargets ? await pushSymbols(operator) : undefined;
       const stream = config.values.NOTIFICATION_CALLBACK_STREAM;
       const callbacks = stack?.portfolio
@@ -143,7 +143,7 @@ async function main(): Promise<boolean> {
   }
 }
 
-/** Ports that never clash, data of its own, and an administrator for every type that has one. */
+/** Ports that never clash, another data folder, and an administrator for every type that has one. */
 function demoDefaults(): Record<string, string> {
   const free = [
     'REDIS',
@@ -313,7 +313,7 @@ function verdict(
 async function keepRunning(): Promise<void> {
   report('Everything keeps running. Ctrl-C stops it.');
   await new Promise<void>((resolve) => {
-    for (const signal of SIGNALS) process.off(signal, endAtOnce).once(signal, () => resolve());
+    for (const signal of SIGNALS) process.off(signal, endProcess).once(signal, () => resolve());
   });
 }
 
