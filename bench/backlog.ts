@@ -1,5 +1,5 @@
 /**
- * A backlog that gathered while the service was stopped: whether it goes on draining as fast as it began, and with the
+ * A backlog that gathered while the service was stopped: whether it keeps draining as fast as it began, and with the
  * same memory. The first fifth has the start of the service in it, so the last one is held against the second.
  */
 import { setTimeout as sleep } from 'node:timers/promises';

@@ -117,7 +117,7 @@ function start(shape: BaselineShape, name: string) {
     workflowId: `${shape}/${name}`,
     taskQueue: TASK_QUEUES[shape],
     args: shape === 'naiveNotification' ? [intentOf(name)] : [],
-    // The ceiling may use whatever the service uses. A tutorial does not mention it, and a round trip is without it.
+    // The ceiling may use everything that the service uses. A tutorial does not mention it, and a round trip is without it.
     requestEagerStart: shape === 'emptyTree',
   });
 }

@@ -1,7 +1,7 @@
 /**
  * What the service is compared with, in the same run: the empty workflow, the ceiling tree (an empty parent with two
  * empty children, the shape of an intent for one recipient) and the naive tree (the same work as the service's, done
- * with what the SDK does by default). They run in a process of their own, as the service does.
+ * with what the SDK does by default). They run in a separate process, as the service does.
  */
 import path from 'node:path';
 import type { Answer, BaselineShape, Order } from './baseline-process.ts';

@@ -1,6 +1,6 @@
 /**
- * The servers of a run and who uses them. All are started anew, with data in a folder of their own that goes with the
- * run. What is compared runs side by side on them, in parts that do not see each other: a part has its own Temporal
+ * The servers of a run and who uses them. All are started for the run, with data in a folder that is removed at its
+ * end. What is compared runs side by side on them, in parts that do not see each other: a part has its own Temporal
  * namespace, PostgreSQL database, Redis database and service process, of which only the one that is measured has work.
  */
 import { chmodSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -105,7 +105,7 @@ interface BenchOptions {
 /** @throws Error when a server cannot be had; what was started is stopped again. */
 export async function openBench({ sizes, nodeOptionsOf, report }: BenchOptions): Promise<Bench> {
   const dataDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-bench-'));
-  // As root, PostgreSQL runs as a user of its own, who must get in.
+  // As root, PostgreSQL runs as another user, who must get in.
   chmodSync(dataDir, 0o755);
   // PostgreSQL may still be writing while it ends.
   const remove = () => rmSync(dataDir, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });

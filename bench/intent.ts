@@ -76,7 +76,7 @@ export async function routesSettled({ db }: Part, ids: readonly string[], routes
   }
 }
 
-/** Publishes intents all at once; ends when every route is settled in PostgreSQL and every workflow is closed. */
+/** Publishes all intents together; ends when every route is settled in PostgreSQL and every workflow is closed. */
 export async function burst(bench: Bench, mode: Mode, count: number, recipients = 1): Promise<Round> {
   const [part, service] = await Promise.all([bench.part(mode), serviceOf(bench, mode)]);
   const routes = count * recipients * ROUTES_PER_RECIPIENT;

@@ -1,4 +1,4 @@
-/** `npm run bench`: the targets of bench/README.md, measured on servers of its own. */
+/** `npm run bench`: the targets of bench/README.md, measured on servers that it starts. */
 import { existsSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { explain } from '../api/errors.ts';
@@ -93,7 +93,7 @@ function stopEarly(bench: Bench): void {
   // A second signal does not wait: ending through `exit` takes the servers along.
   if (isStopping) process.exit(130);
   isStopping = true;
-  report('Stopping (again to stop at once)');
+  report('Stopping (again to stop immediately)');
   void bench.close().finally(() => process.exit(130));
 }
 

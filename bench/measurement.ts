@@ -1,6 +1,6 @@
 /**
  * What a measurement is: a module that declares its rows and finds their values. A further feature gets its rows by a
- * module of its own in the list of bench/main.ts.
+ * module in the list of bench/main.ts.
  */
 import type { Bench } from './environment.ts';
 

@@ -24,7 +24,7 @@ type MobileRound = Record<'perSecond' | 'sendsPerSecond' | 'p50Ms' | 'p99Ms', nu
 
 export const mobilePush: Measurement = {
   name: 'mobile-push',
-  meaning: `mobile push jobs for ${DEVICES} devices each, published all at once`,
+  meaning: `mobile push jobs for ${DEVICES} devices each, published together`,
   isQuick: false,
   rows: [
     { name: 'mobile-push.jobs', unit: '/s', meaning: `jobs for ${DEVICES} devices each` },
@@ -84,7 +84,7 @@ async function startMobileService(bench: Bench, fcm: FcmStandIn): Promise<void> 
   });
 }
 
-/** Publishes so many jobs at once and waits until all of them are sent. */
+/** Publishes so many jobs together and waits until all of them are sent. */
 async function send({ redis, db }: Part, fcm: FcmStandIn, jobs: number): Promise<MobileRound> {
   const [before, pipeline] = [fcm.requests.length, redis.pipeline()];
   for (let user = 1; user <= jobs; user += 1) {

@@ -5,7 +5,7 @@ import type { Measurement } from './measurement.ts';
 
 export const HELP = `Usage: npm run bench [-- options]
 
-Starts everything on free ports with data of its own, which is removed at the end, and measures what a notification
+Starts everything on free ports with a data folder that is removed at the end, and measures what a notification
 costs: each row against a target or against the cheapest that Temporal allows, in the same run. Read bench/README.md.
 
   --quick         the ratios only, with fewer intents and without what takes long, in less than 5 minutes on a quiet

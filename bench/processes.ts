@@ -10,7 +10,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { tail } from '../dev/servers/command.ts';
 
 const ROOT = path.dirname(import.meta.dirname);
-/** Loading the sources, connecting and bundling, beside whatever else the machine does, ms. */
+/** Loading the sources, connecting and bundling on a busy machine, ms. */
 const READY_LIMIT_MS = 180_000;
 /** Longer than the service itself allows its shutdown to take, ms. */
 const STOP_LIMIT_MS = 30_000;
@@ -55,7 +55,7 @@ export async function startServiceProcess(options: ServiceOptions): Promise<Serv
   return { pid: child.pid!, readyAtUs: Number(process.hrtime.bigint() / 1_000n), stop };
 }
 
-/** Runs a source file in a Node of its own, with a channel for messages if asked. It does not outlive this process. */
+/** Runs a source file in another process of Node, with a channel for messages if asked. It does not outlive this process. */
 export function startProcess(
   file: string,
   { env, logFile, nodeOptions, ipc = false }: ServiceOptions & { ipc?: boolean },
@@ -103,7 +103,7 @@ export function cpuSecondsOf(pids: readonly number[]): number | undefined {
   const all = readStats();
   if (all === undefined) return undefined;
   const family = new Set(pids);
-  // A child may be listed before its parent, so this goes on until nobody new is found.
+  // A child may be listed before its parent, so this is repeated until no new process is found.
   for (let size = 0; size < family.size;) {
     size = family.size;
     for (const { pid, parent } of all) if (family.has(parent)) family.add(pid);

@@ -1,7 +1,7 @@
 /** Where a profiled process spent its time: what Node's CPU profiler wrote, added up by who the code belongs to. */
 import { readFileSync, readdirSync } from 'node:fs';
 import path from 'node:path';
-import { tableOf } from '../client/table.ts';
+import { tableOf } from '../dev/table.ts';
 
 /** How many functions are named. */
 const TOP_FUNCTIONS = 25;

@@ -1,6 +1,6 @@
 /** What the benchmark says at its end: one table for people, one document for programs. */
 import { availableParallelism, cpus, loadavg, release, totalmem } from 'node:os';
-import { tableOf } from '../client/table.ts';
+import { tableOf } from '../dev/table.ts';
 import type { Finding, Measurement, RowSpec, Target } from './measurement.ts';
 
 /** A row as it is printed and written. */
@@ -19,7 +19,7 @@ export interface Row extends Omit<Finding, 'row' | 'value'> {
 /** @throws Error for a finding that the measurement has not declared. */
 export function rowsOf({ name, rows }: Measurement, findings: readonly Finding[]): Row[] {
   const stray = findings.find(({ row }) => !rows.some((spec) => spec.name === row));
-  if (stray) throw new Error(`${name} found a value for ${stray.row}, which is none of its rows`);
+  if (stray) throw new Error(`${name} found a value for ${stray.row}, which it has not declared`);
   return rows.map((spec) =>
     rowOf(
       spec,

@@ -1,6 +1,6 @@
 /**
  * Intents a second, and what one costs in CPU time: the service in both modes with all of its real work, against the
- * baselines. A round publishes its intents at once and ends when the last workflow is closed.
+ * baselines. A round publishes its intents together and ends when the last workflow is closed.
  */
 import { baselinesOf } from './baselines.ts';
 import type { Bench, Mode } from './environment.ts';
@@ -37,7 +37,7 @@ const ratioRow = ({ of, to }: { of: Shape; to: Shape }) => `throughput.${of}/${t
 
 export const throughput: Measurement = {
   name: 'throughput',
-  meaning: 'intents a second, published all at once, and the CPU time of one',
+  meaning: 'intents a second, published together, and the CPU time of one',
   isQuick: true,
   rows: [
     ...SHAPE_NAMES.map((shape) => ({

@@ -1,10 +1,10 @@
-/** What can be wrong with the database, and what it says about the work. */
+/** What can be wrong with the database. */
 import { readdir } from 'node:fs/promises';
 import path from 'node:path';
 import type { Pool } from 'pg';
-import { countOf, durationOf } from './output.ts';
 import type { CheckGroup, Diagnosis } from './checks.ts';
 import { error, ok, warn } from './checks.ts';
+import { countOf } from './output.ts';
 
 /** Clocks that differ by more make next attempts and logs hard to read, ms. */
 const SKEW_LIMIT_MS = 2_000;
@@ -15,9 +15,6 @@ export function postgresChecks(db: Pool, reach: () => Promise<void>): CheckGroup
     ['PostgreSQL', () => answers(db, reach)],
     ['PostgreSQL: schema', () => schema(db)],
     ['PostgreSQL: clock', () => clock(db)],
-    ['overdue routes', () => overdue(db)],
-    ['dead letters', () => deadLetters(db)],
-    ['channels', () => channels(db)],
   ];
 }
 
@@ -62,51 +59,3 @@ async function clock(db: Pool): Promise<Diagnosis> {
   const detail = `${Math.abs(skewMs)} ms ${skewMs < 0 ? 'behind' : 'ahead of'} this machine`;
   return Math.abs(skewMs) > SKEW_LIMIT_MS ? warn(detail, 'let NTP set both clocks') : ok(detail);
 }
-
-async function overdue(db: Pool): Promise<Diagnosis> {
-  const { rows } = await db.query<{ overdue: number; paused: number; oldest: Date | null }>(OVERDUE);
-  const { overdue: count, paused, oldest } = rows[0]!;
-  const waiting = paused > 0 ? `; ${countOf(paused, 'route')} wait for a paused channel` : '';
-  if (count === 0) return ok(`none${waiting}`);
-  return warn(
-    `${countOf(count, 'open route')}, the oldest for ${durationOf(Date.now() - oldest!.getTime())}${waiting}`,
-    'they should have been tried: are workers running? See notifications list --status open',
-  );
-}
-
-async function deadLetters(db: Pool): Promise<Diagnosis> {
-  const { rows } = await db.query<{ routes: number }>(DEAD_LETTERS);
-  const { routes } = rows[0]!;
-  return routes === 0
-    ? ok('none in the last 24 hours')
-    : warn(
-        `${countOf(routes, 'route')} died in the last 24 hours`,
-        'see dead-letters list --since 24h, then replay',
-      );
-}
-
-async function channels(db: Pool): Promise<Diagnosis> {
-  const { rows } = await db.query<{ channel: string; reason: string | null; changed_at: Date }>(PAUSED);
-  if (rows.length === 0) return ok('both open');
-  const paused = rows.map(
-    ({ channel, reason, changed_at: since }) =>
-      `${channel} since ${since.toISOString()}${reason ? ` (${reason})` : ''}`,
-  );
-  return warn(`paused: ${paused.join('; ')}`, 'channels resume, when its reason is gone');
-}
-
-const OVERDUE = `
-  SELECT count(*) FILTER (WHERE NOT coalesce(is_paused, false))::int AS overdue,
-         count(*) FILTER (WHERE is_paused)::int AS paused,
-         min(next_attempt_at) FILTER (WHERE NOT coalesce(is_paused, false)) AS oldest
-    FROM notification.routes
-    LEFT JOIN notification.channels USING (channel)
-   WHERE next_attempt_at < now() - interval '1 minute'`;
-
-const DEAD_LETTERS = `
-  SELECT count(*)::int AS routes
-    FROM notification.routes
-   WHERE status = 'dead_letter' AND dead_lettered_at > now() - interval '24 hours'`;
-
-const PAUSED =
-  'SELECT channel, reason, changed_at FROM notification.channels WHERE is_paused ORDER BY channel';

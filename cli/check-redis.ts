@@ -1,31 +1,15 @@
-/** What can be wrong with Redis and the three streams. */
+/** What can be wrong with Redis. */
 import type { Redis } from 'ioredis';
-import { durationOf } from './output.ts';
-import type { Check, CheckGroup, Diagnosis } from './checks.ts';
+import type { CheckGroup, Diagnosis } from './checks.ts';
 import { error, ok, warn } from './checks.ts';
-import { STREAM_START, compareEntryIds, loadOffset } from '../api/intent/stream.ts';
 
-/** An entry that waits longer says that nobody reads, ms. */
-const LATE_MS = 60_000;
 const SLOW_PING_MS = 100;
-/** Trimming is approximate: Redis removes whole nodes of about a hundred entries. */
-const TRIMMING_SLACK = 1_000;
 
-export interface RedisSettings {
-  intentsStream: string;
-  gatewayStream: string;
-  gatewayMaxLen: number;
-  mailStream: string;
-}
-
-export function redisChecks(redis: Redis, settings: RedisSettings, reach: () => Promise<void>): CheckGroup {
+export function redisChecks(redis: Redis, reach: () => Promise<void>): CheckGroup {
   return [
     ['Redis', () => answers(redis, reach)],
     ['Redis: eviction', () => eviction(redis)],
     ['Redis: persistence', () => persistence(redis)],
-    ['intents stream', () => intents(redis, settings.intentsStream)],
-    outbound(redis, settings.gatewayStream, 'gateway stream', settings.gatewayMaxLen),
-    outbound(redis, settings.mailStream, 'mail stream'),
   ];
 }
 
@@ -84,47 +68,6 @@ async function persistence(redis: Redis): Promise<Diagnosis> {
   return info['aof_last_write_status'] === 'err'
     ? error('the append-only file cannot be written', 'is the disk of Redis full?')
     : ok('appendonly yes');
-}
-
-async function intents(redis: Redis, stream: string): Promise<Diagnosis> {
-  const [type, offset] = await Promise.all([redis.type(stream), loadOffset(redis, stream)]);
-  if (type === 'none') {
-    return offset === STREAM_START
-      ? ok(`${stream} does not exist yet, nothing was ever read`)
-      : error(`${stream} is gone, and was read up to ${offset}`, 'Redis lost data: see bridge status');
-  }
-  if (type !== 'stream')
-    return error(`${stream} holds a ${type}`, 'rename that key: the reader needs a stream');
-  const [newest] = await redis.xrevrange(stream, '+', '-', 'COUNT', 1);
-  const [oldestUnread] = await redis.xrange(stream, `(${offset}`, '+', 'COUNT', 1);
-  if (newest && compareEntryIds(offset, newest[0]) > 0 && !oldestUnread) {
-    return error(
-      `the offset ${offset} is beyond the newest entry ${newest[0]}`,
-      'Redis lost data: see bridge status',
-    );
-  }
-  if (!oldestUnread) return ok(`all read, offset ${offset}`);
-  const ageMs = Math.max(0, Date.now() - Number(oldestUnread[0].split('-')[0]));
-  const detail = `behind by ${durationOf(ageMs)}, offset ${offset}`;
-  return ageMs > LATE_MS ? warn(detail, 'nobody reads, or not fast enough: see bridge status') : ok(detail);
-}
-
-function outbound(redis: Redis, stream: string, name: string, maxLen?: number): Check {
-  return [
-    name,
-    async () => {
-      const type = await redis.type(stream);
-      if (type === 'none') return ok(`${stream} does not exist yet, nothing was handed off`);
-      if (type !== 'stream') {
-        return error(`${stream} holds a ${type}`, 'rename that key: every hand-off fails, and routes die');
-      }
-      const length = await redis.xlen(stream);
-      const detail = `${length} entries${maxLen === undefined ? '' : `, trimmed to about ${maxLen}`}`;
-      return maxLen !== undefined && length > maxLen + TRIMMING_SLACK
-        ? warn(detail, 'somebody appends without trimming, or the limit was lowered: the next hand-off trims')
-        : ok(detail);
-    },
-  ];
 }
 
 /** INFO rather than CONFIG GET, which managed servers refuse. */

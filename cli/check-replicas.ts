@@ -1,10 +1,10 @@
 /** Replicas of Redis and PostgreSQL: nothing depends on them, but a wrong address or a primary in their place is news. */
 import { Redis } from 'ioredis';
 import pg from 'pg';
+import { causeOf } from '../client/errors.ts';
 import type { Config } from '../config/load.ts';
 import { redisConnection } from '../config/service.ts';
 import type { RedisAddress } from '../config/values.ts';
-import { causeOf } from '../client/errors.ts';
 import type { CheckGroup, Diagnosis } from './checks.ts';
 import { ok, warn } from './checks.ts';
 

@@ -1,23 +1,20 @@
-/** What can be wrong with Temporal, the workflows that always run, and the workers. */
+/** What can be wrong with Temporal, and with the workers. */
 import { ScheduleNotFoundError } from '@temporalio/client';
+import type { OperatorResources } from '../client/resources.ts';
+import { SCHEDULE_LIMIT_MS, bounded, dateOf } from '../client/temporal.ts';
 import type { needsOf } from '../config/load.ts';
 import type { NeededSchedule } from '../config/variables.ts';
-import { durationOf } from './output.ts';
-import type { CheckGroup, Diagnosis } from './checks.ts';
-import { error, ok, warn } from './checks.ts';
 import {
   isUnknownNamespace,
   missingSearchAttributes,
   namespaceRetentionMs,
 } from '../migrations/namespace.ts';
-import { bridgeOperations } from '../client/intent/bridge.ts';
-import type { OperatorResources } from '../client/resources.ts';
-import { SCHEDULE_LIMIT_MS, bounded, dateOf } from '../client/temporal.ts';
+import type { CheckGroup, Diagnosis } from './checks.ts';
+import { error, ok, warn } from './checks.ts';
+import { durationOf } from './output.ts';
 
 const OLDEST_SERVER = [1, 29] as const;
 const DAY_MS = 86_400_000;
-/** The reader reports every second; Temporal gives it up after 10. */
-const STALE_HEARTBEAT_MS = 10_000;
 /** Workers ask for work once a minute at least. */
 const STALE_POLLER_MS = 120_000;
 
@@ -37,7 +34,6 @@ export function temporalChecks(
       `workers: ${queue}`,
       () => workers(resources, queue),
     ]),
-    ['stream reader', () => reader(resources)],
     ...needs.schedules.map((needed): CheckGroup[number] => [
       `schedule: ${needed.id}`,
       () => schedule(resources, needed),
@@ -108,39 +104,6 @@ async function workers({ temporal, namespace }: OperatorResources, taskQueue: st
         'start the service with this role: nothing of it is worked on',
       )
     : ok(`${names.length} polling: ${names.join(', ')}`);
-}
-
-async function reader(resources: OperatorResources): Promise<Diagnosis> {
-  const status = await bridgeOperations(resources).status();
-  const { state, pause, progress, heartbeatAt } = status;
-  if (state === 'not running')
-    return error(`${status.workflowId} does not run`, 'start the service: it starts the reader');
-  if (status.isPaused) {
-    return warn(
-      `${state} by ${pause?.by ?? 'somebody'}${pause?.since ? ` since ${pause.since.toISOString()}` : ''}: ${pause?.reason ?? ''}`,
-      'intake is stopped until: bridge resume',
-    );
-  }
-  const findings = progress?.findings ?? [];
-  if (findings.length > 0) {
-    return error(findings.map(({ kind, message }) => `${kind}: ${message}`).join('; '), 'see bridge status');
-  }
-  if (state !== 'reading') {
-    return warn(
-      `${state}: ${status.lastFailure ?? 'no worker has it'}`,
-      'see bridge status; it should read within seconds',
-    );
-  }
-  const ageMs = heartbeatAt ? Date.now() - heartbeatAt.getTime() : Infinity;
-  if (ageMs > STALE_HEARTBEAT_MS) {
-    return warn(
-      heartbeatAt ? `last heartbeat ${durationOf(ageMs)} ago` : 'no heartbeat yet',
-      'another worker takes over by itself',
-    );
-  }
-  return ok(
-    `reading on ${status.worker ?? 'a worker'}, lag ${durationOf(Math.max(0, progress?.lagMs ?? 0))}`,
-  );
 }
 
 async function schedule(

@@ -1,6 +1,6 @@
 /**
- * A look at everything the service depends on. Each check is bounded in time and spoils no other one; those that need a
- * server which does not answer are left out, because one line about it says all.
+ * How `doctor` looks at everything that the service depends on. Each check is bounded in time and spoils no other check.
+ * Checks that need a server which does not answer are left out, because one line about the server says all.
  */
 import { causeOf } from '../client/errors.ts';
 

@@ -1,25 +1,25 @@
 /** `doctor`: everything the service depends on, at one glance. */
 import type { Command } from 'commander';
 import { subjectNotFoundSchema, userPath } from '../api/intent/user-service.ts';
+import { causeOf } from '../client/errors.ts';
 import type { Config } from '../config/load.ts';
 import { ADMIN_EMAIL_VARIABLES } from '../config/intent.ts';
 import { farSidesOf, loadConfig, needsOf } from '../config/load.ts';
 import { ConfigError } from '../config/variables.ts';
-import { action, helpWith } from './command.ts';
-import { EXIT } from './exit-codes.ts';
+import { postgresChecks } from './check-postgres.ts';
+import { redisChecks } from './check-redis.ts';
+import { replicaChecks } from './check-replicas.ts';
+import { temporalChecks } from './check-temporal.ts';
+import type { CheckGroup, Diagnosis, Finding } from './checks.ts';
+import { diagnose, error, ok, warn } from './checks.ts';
+import { EXIT, action, helpWith } from './command.ts';
+import { intentRowChecks, intentStreamChecks, readerCheck } from './intent/check.ts';
+import { mobileChecks } from './mobile-push/check.ts';
 import { countOf, printFields, printHeading, printJson, printTable, report } from './output.ts';
 import { reachChecks } from './reach.ts';
 import type { Session } from './session.ts';
 import { NotConfiguredError, openSession } from './session.ts';
-import { postgresChecks } from './check-postgres.ts';
-import { redisChecks } from './check-redis.ts';
-import { replicaChecks } from './check-replicas.ts';
-import { mobileChecks } from './mobile-push/check.ts';
 import { routerChecks } from './subscription/check.ts';
-import { temporalChecks } from './check-temporal.ts';
-import type { CheckGroup, Diagnosis, Finding } from './checks.ts';
-import { diagnose, error, ok, warn } from './checks.ts';
-import { causeOf } from '../client/errors.ts';
 
 /** Of the shutdown time-out, closing connections takes up to 2 s, and an attempt under way up to its own time-outs. */
 const SHORT_SHUTDOWN_MS = 5_000;
@@ -30,7 +30,7 @@ export function addDoctorCommand(program: Command): void {
   program
     .command('doctor')
     .description(
-      'Check configuration, Redis, PostgreSQL, Temporal with its schedules, what the roles reach for, workers and what waits.',
+      'Check the configuration, Redis, PostgreSQL, Temporal with its schedules and workers, the servers that the roles call, and what waits.',
     )
     .addHelpText('after', helpWith('galaxy-notify doctor', 'galaxy-notify doctor --json'))
     .action(
@@ -77,18 +77,17 @@ function groupsOf({ config, addresses, resources, reach }: Session): CheckGroup[
       ['administrators', () => administrators(config)],
       ['shutdown time-out', () => shutdown(values.NOTIFICATION_SHUTDOWN_TIMEOUT)],
     ],
-    redisChecks(
-      resources.redis,
-      {
+    [
+      ...redisChecks(resources.redis, () => reach('redis')),
+      ...intentStreamChecks(resources, {
         intentsStream: values.NOTIFICATION_INTENTS_STREAM,
         gatewayStream: values.NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM,
         gatewayMaxLen: values.NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM_MAX_LEN,
         mailStream: values.NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM,
-      },
-      () => reach('redis'),
-    ),
-    postgresChecks(resources.db, () => reach('postgres')),
-    temporalChecks(resources, () => reach('temporal'), needsOf(config)),
+      }),
+    ],
+    [...postgresChecks(resources.db, () => reach('postgres')), ...intentRowChecks(resources)],
+    [...temporalChecks(resources, () => reach('temporal'), needsOf(config)), readerCheck(resources)],
     ...(config.roles.includes('mobile-push') ? [mobileGroup(resources, config)] : []),
     [['User Service', () => userService(addresses.userServiceUrl, values.NOTIFICATION_USER_SERVICE_TIMEOUT)]],
     ...reachChecks(farSidesOf(config)),
@@ -133,7 +132,7 @@ function shutdown(ms: number): Diagnosis {
   return ms < SHORT_SHUTDOWN_MS
     ? warn(
         detail,
-        'raise NOTIFICATION_SHUTDOWN_TIMEOUT: attempts under way are cut off, and made again elsewhere',
+        'raise NOTIFICATION_SHUTDOWN_TIMEOUT: a stop cuts attempts off, and other workers repeat them',
       )
     : ok(detail);
 }

@@ -1,8 +1,8 @@
 /** Entry of the operator's command line. */
 import { enableCompileCache } from 'node:module';
 
-// Most of what a command takes is compiling the same sources again: their outcome is kept in the folder for temporary
-// files, and used from the next run on. Where nothing can be written, everything goes on without.
+// Most of the time of a command is compiling the same sources again. The compiled sources are kept in the folder for
+// temporary files and used from the next run on; where nothing can be written, every run compiles.
 enableCompileCache();
 const { main } = await import('./run.ts');
 await main();

@@ -3,8 +3,8 @@ import { userInfo } from 'node:os';
 import type { Command } from 'commander';
 import { InvalidArgumentError, Option } from 'commander';
 import { CHANNELS, NOTIFICATION_TYPES, PRODUCERS } from '../api/intent/catalog.ts';
-import { PUBLICATION_FAILURES } from '../workflows/failures.ts';
 import { DEFAULT_LIMIT, MAX_LIMIT } from '../client/lists.ts';
+import { PUBLICATION_FAILURES } from '../workflows/failures.ts';
 
 const UNITS_MS: Record<string, number> = { s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 
@@ -56,11 +56,12 @@ export const typeOption = () =>
 export const producerOption = () => new Option('--producer <producer>', 'producer').choices(PRODUCERS);
 export const channelOption = () => new Option('--channel <channel>', 'channel').choices(CHANNELS);
 export const failureOption = () =>
-  new Option('--failure <classification>', 'what killed the route').choices(PUBLICATION_FAILURES);
+  new Option('--failure <classification>', 'failure that killed the route').choices(PUBLICATION_FAILURES);
 export const sinceOption = (of: string) =>
-  new Option('--since <time>', `${of} at or after: 1h, 7d or an ISO time, in UTC unless it says`).argParser(
-    parseTime,
-  );
+  new Option(
+    '--since <time>',
+    `${of} at or after: 1h, 7d or an ISO time, in UTC unless it names a zone`,
+  ).argParser(parseTime);
 export const untilOption = (of: string) =>
   new Option('--until <time>', `${of} at or before`).argParser(parseTime);
 export const waitLimitOption = (whole: string) =>
@@ -69,7 +70,7 @@ export const waitLimitOption = (whole: string) =>
     .default(60_000, '60s');
 export const reasonOption = () => new Option('--reason <text>', 'kept and shown to other operators');
 export const requestedByOption = () =>
-  new Option('--requested-by <name>', 'who asks, kept with it').default(operatorName());
+  new Option('--requested-by <name>', 'who asks; kept with the request').default(operatorName());
 
 /** The user of the operating system, who need not have a name in a container. */
 export function operatorName(): string {

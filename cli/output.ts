@@ -3,7 +3,7 @@
  * errors go to standard error. Colours only where a terminal shows them: styleText looks at the stream and NO_COLOR.
  */
 import { styleText } from 'node:util';
-import { printable, tableOf } from '../client/table.ts';
+import { printable, tableOf } from './table.ts';
 
 export function printLine(line = ''): void {
   process.stdout.write(`${line}\n`);
@@ -31,7 +31,7 @@ export interface TableChoices {
   flexible?: number;
   /** Index of the column that names what `links` lead to. */
   linked?: number;
-  /** One for each row: in a terminal behind the linked column, elsewhere in a column of their own. */
+  /** One for each row: in a terminal behind the linked column, elsewhere in one more column. */
   links?: readonly (string | undefined)[];
 }
 
@@ -58,7 +58,7 @@ export function printTable(head: string[], rows: Cell[][], choices: TableChoices
   );
 }
 
-/** The form in which terminals take a link behind a text (OSC 8); those that do not know it show the text alone. */
+/** The form in which terminals take a link behind a text (OSC 8); terminals without it show the text alone. */
 function hyperlink(text: string, link: string | undefined): string {
   return link === undefined ? text : `\u001b]8;;${link}\u0007${text}\u001b]8;;\u0007`;
 }

@@ -1,25 +1,25 @@
-/** The command line as one tree of commands: the composition root of the files cli-*.ts. */
+/** The command line as one tree of commands. */
 import { Command } from 'commander';
 import packageJson from '../package.json' with { type: 'json' };
-import { addBridgeCommands } from './intent/bridge.ts';
 import { addCallbackCommands } from './account-callback/callbacks.ts';
+import { EXIT_CODES_HELP } from './command.ts';
+import { addDoctorCommand } from './doctor.ts';
+import { addBridgeCommands } from './intent/bridge.ts';
 import { addChannelCommands } from './intent/channels.ts';
 import { addDeadLetterCommands } from './intent/dead-letters.ts';
-import { addDoctorCommand } from './doctor.ts';
 import { addIntentCommands } from './intent/intents.ts';
 import { addMalformedCommands } from './intent/malformed.ts';
-import { addMobileCommands } from './mobile-push/jobs.ts';
 import { addNotificationCommands } from './intent/notifications.ts';
 import { addReplayCommand } from './intent/replay.ts';
+import { addMobileCommands } from './mobile-push/jobs.ts';
 import { addSetupCommand } from './setup.ts';
 import { addSubscriptionCommands } from './subscription/subscriptions.ts';
-import { addSymbolCommands } from './symbol-config/symbols.ts';
 import { addTokenCommands } from './subscription/tokens.ts';
-import { EXIT_CODES_HELP } from './exit-codes.ts';
+import { addSymbolCommands } from './symbol-config/symbols.ts';
 
 const OVERVIEW = `
-Servers are found by the same environment variables as the service's (.env.example); what is not set is taken from a
-running npm start. In a checkout: npx galaxy-notify, or npm run cli -- <command>.
+Servers are found by the environment variables of the service (.env.example); what is not set is taken from a running
+npm start. In a checkout: npx galaxy-notify, or npm run cli -- <command>.
 
 Start with:
   galaxy-notify setup                                    once for each Temporal namespace

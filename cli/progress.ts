@@ -38,12 +38,12 @@ export function startProgress(total: number, what: string): Progress {
   };
 }
 
-/** Aborts with the first Ctrl-C, so that what is at hand is finished; a second one ends the process at once. */
+/** Aborts with the first Ctrl-C, so that the current step is finished; the second one ends the process immediately. */
 export function untilInterrupted(): { signal: AbortSignal; release: () => void } {
   const controller = new AbortController();
   const onSignal = () => {
     if (controller.signal.aborted) process.exit(130);
-    report('stopping after the current one (Ctrl-C again to stop at once)');
+    report('stopping after the current one (Ctrl-C again to stop immediately)');
     controller.abort();
   };
   process.on('SIGINT', onSignal);

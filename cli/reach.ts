@@ -1,13 +1,13 @@
 /** Whether the far sides of a role can be reached: connections are opened and closed again, nothing is sent. */
 import { createConnection } from 'node:net';
+import { causeOf } from '../client/errors.ts';
 import type { FarSide, Place } from '../config/variables.ts';
 import type { CheckGroup, Diagnosis } from './checks.ts';
 import { error, ok, warn } from './checks.ts';
 import { countOf } from './output.ts';
-import { causeOf } from '../client/errors.ts';
 
 const CONNECT_LIMIT_MS = 2_000;
-/** Of places that cannot be reached, so many are named. */
+/** At most so many places that cannot be reached are named. */
 const NAMED = 5;
 
 /** One check for each of them. */

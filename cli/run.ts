@@ -1,13 +1,13 @@
 /** `galaxy-notify`: the operator's command line, from its arguments to its exit code. */
 import { CommanderError } from 'commander';
 import { SelfExplanatoryError } from '../api/errors.ts';
-import type { ExitCode } from './exit-codes.ts';
-import { EXIT, exitCodeOf } from './exit-codes.ts';
+import { causeOf } from '../client/errors.ts';
+import type { ExitCode } from './command.ts';
+import { EXIT, exitCodeOf } from './command.ts';
 import { report, textOf } from './output.ts';
 import { programOf } from './program.ts';
-import { causeOf } from '../client/errors.ts';
 
-/** What is wrong, in words for a person; the stack only on request. */
+/** What is wrong; the stack only on request. */
 function explain(error: unknown): string {
   if (process.argv.includes('--debug') && error instanceof Error) return error.stack ?? error.message;
   return error instanceof SelfExplanatoryError

@@ -1,9 +1,12 @@
 /**
- * A command's connections: where the servers are, opened on first use, checked before the command relies on them,
- * closed at its end. Addresses come from the service's own variables, and from a running `npm start` for those that
- * are not set.
+ * The connections of a command: opened by their first use, checked before the command relies on them, closed at its end.
+ * Addresses come from the variables of the service; what is not set is asked of a running `npm start`.
  */
 import { SelfExplanatoryError } from '../api/errors.ts';
+import type { ConnectedOperator } from '../client/connect.ts';
+import { connectOperator } from '../client/connect.ts';
+import { OperationFailedError, causeOf } from '../client/errors.ts';
+import { bounded } from '../client/temporal.ts';
 import type { Config } from '../config/load.ts';
 import { loadConfig } from '../config/load.ts';
 import type { OperatorAddresses } from '../config/operator.ts';
@@ -11,10 +14,6 @@ import { operatorServers } from '../config/operator.ts';
 import { hasTemporalProfile } from '../config/service.ts';
 import type { StackEndpoints } from '../config/stack-endpoints.ts';
 import { readStackEndpoints } from '../config/stack-endpoints.ts';
-import type { ConnectedOperator } from '../client/connect.ts';
-import { connectOperator } from '../client/connect.ts';
-import { OperationFailedError, causeOf } from '../client/errors.ts';
-import { bounded } from '../client/temporal.ts';
 import type { RouterKey } from '../workflows/subscription/contract.ts';
 
 export type Dependency = 'redis' | 'postgres' | 'temporal';

@@ -1,17 +1,52 @@
-/** `setup`: what the service needs to find, made once and as often as you like. */
+/** `setup`: creates what the service needs and what is missing; it may run as often as you like. */
+import type { Client } from '@temporalio/client';
 import type { Command } from 'commander';
 import { Option } from 'commander';
-import { migrate, pendingMigrations } from '../migrations/migrate.ts';
+import { OperationFailedError, causeOf } from '../client/errors.ts';
+import { SCHEDULE_LIMIT_MS, bounded } from '../client/temporal.ts';
+import { oncePossible } from '../client/wait-until.ts';
 import { loadConfig, needsOf } from '../config/load.ts';
-import { action, helpWith } from './command.ts';
-import { EXIT } from './exit-codes.ts';
+import type { NeededSchedule } from '../config/variables.ts';
+import { migrate, pendingMigrations } from '../migrations/migrate.ts';
+import {
+  addSearchAttributes,
+  changeRetention,
+  createNamespace,
+  ensureSchedule,
+  isRefused,
+  isUnknownNamespace,
+  lackOfSearchAttributes,
+  missingSearchAttributes,
+  namespaceRetentionMs,
+  scheduleIntervalMs,
+} from '../migrations/namespace.ts';
+import { EXIT, action, helpWith } from './command.ts';
 import { parseDuration } from './options.ts';
-import { countOf, printJson, printTable, report } from './output.ts';
+import { countOf, durationOf, printJson, printTable, report } from './output.ts';
 import type { Session } from './session.ts';
 import { allReached, check, openSession } from './session.ts';
-import { bounded } from '../client/temporal.ts';
-import type { SetupNeeds, SetupStep } from './setup-steps.ts';
-import { setUpNamespace, setUpSchedule, setUpSearchAttributes } from './setup-steps.ts';
+
+/** How a new namespace is made when nothing else is asked for: time to look into what happened over a weekend. */
+const DEFAULT_RETENTION_MS = 72 * 3_600_000;
+/** A server tells its hosts about a new namespace every 10 s. */
+const KNOWN_LIMIT_MS = 30_000;
+
+interface SetupStep {
+  name: string;
+  /** `missing`: it would be created or changed, but this was a dry run. */
+  status: 'ok' | 'created' | 'changed' | 'missing';
+  detail: string;
+}
+
+interface SetupNeeds {
+  temporal: Client;
+  namespace: string;
+  /** Absent: 72 h for a new namespace; one that is there keeps its own. */
+  retentionMs?: number;
+  searchAttributes: readonly string[];
+  schedules: readonly NeededSchedule[];
+  isDryRun: boolean;
+}
 
 interface SetupOptions {
   retention?: number;
@@ -21,7 +56,7 @@ interface SetupOptions {
 
 const WHAT_IT_DOES = `
 What is there stays as it is. The namespace is TEMPORAL_NAMESPACE; schedules are those of NOTIFICATION_ROLES. On Temporal
-Cloud, namespaces and search attributes are made with its own tools; setup then says which, and does the rest.
+Cloud, namespaces and search attributes are made with its tools; setup then says with which commands, and does the rest.
 `;
 
 export function addSetupCommand(program: Command): void {
@@ -31,7 +66,7 @@ export function addSetupCommand(program: Command): void {
     .addOption(
       new Option(
         '--retention <duration>',
-        'how long closed workflows are kept: 72h in a new namespace; given, changed in one that is there',
+        'how long closed workflows are kept; default: 72h in a new namespace, unchanged in an existing one',
       ).argParser(parseDuration),
     )
     .option('--dry-run', 'show what is missing, and create nothing; exit code 1 when something is')
@@ -123,4 +158,90 @@ async function setUpDatabase(dsn: string, isDryRun: boolean): Promise<SetupStep>
   if (isDryRun) return { name, status: 'missing', detail };
   await migrate(dsn);
   return { name, status: 'created', detail };
+}
+
+/** @throws OperationFailedError when the server refuses; so do the other steps. */
+export async function setUpNamespace(needs: SetupNeeds): Promise<SetupStep> {
+  const { temporal, namespace, retentionMs, isDryRun } = needs;
+  const { connection } = temporal;
+  const name = `namespace ${namespace}`;
+  const found = await bounded(temporal, () => namespaceRetentionMs(connection, namespace));
+  if (found === undefined) {
+    const wantedMs = retentionMs ?? DEFAULT_RETENTION_MS;
+    const detail = `closed workflows are kept for ${durationOf(wantedMs)}`;
+    if (isDryRun) return { name, status: 'missing', detail };
+    await orExplain(
+      () => bounded(temporal, () => createNamespace(connection, namespace, wantedMs)),
+      `the namespace ${namespace} is not there, and this server does not let us create it`,
+      `tcld namespace create --namespace ${namespace} --region <region> --retention-days ${Math.max(1, Math.round(wantedMs / 86_400_000))}`,
+    );
+    return { name, status: 'created', detail };
+  }
+  if (retentionMs === undefined || retentionMs === found) {
+    return { name, status: 'ok', detail: `closed workflows are kept for ${durationOf(found)}` };
+  }
+  const detail = `closed workflows are kept for ${durationOf(retentionMs)}, before: ${durationOf(found)}`;
+  if (isDryRun) return { name, status: 'missing', detail };
+  await orExplain(
+    () => bounded(temporal, () => changeRetention(connection, namespace, retentionMs)),
+    `this server does not let us change the retention of ${namespace}`,
+    `tcld namespace retention set --namespace ${namespace} --retention-days ${Math.max(1, Math.round(retentionMs / 86_400_000))}`,
+  );
+  return { name, status: 'changed', detail };
+}
+
+export async function setUpSearchAttributes(needs: SetupNeeds): Promise<SetupStep> {
+  const { temporal, namespace, searchAttributes, isDryRun } = needs;
+  const { connection } = temporal;
+  const name = 'search attributes';
+  const missing = await onceKnown(needs, () =>
+    missingSearchAttributes(connection, namespace, searchAttributes),
+  );
+  if (missing.length === 0) return { name, status: 'ok', detail: `all ${searchAttributes.length} are there` };
+  const detail = missing.join(', ');
+  if (isDryRun) return { name, status: 'missing', detail };
+  await orExplain(
+    () => onceKnown(needs, () => addSearchAttributes(connection, namespace, missing)),
+    lackOfSearchAttributes(namespace, missing),
+    missing
+      .map(
+        (attribute) =>
+          `tcld namespace search-attributes add --namespace ${namespace} --sa ${attribute}=Keyword`,
+      )
+      .join('\n  '),
+  );
+  return { name, status: 'created', detail };
+}
+
+async function setUpSchedule(needs: SetupNeeds, schedule: NeededSchedule): Promise<SetupStep> {
+  const { temporal, isDryRun } = needs;
+  const { id, everyMs } = schedule;
+  const name = `schedule ${id}`;
+  const found = await onceKnown(needs, () => scheduleIntervalMs(temporal, id), SCHEDULE_LIMIT_MS);
+  if (found === everyMs) return { name, status: 'ok', detail: `every ${durationOf(everyMs)}` };
+  const detail =
+    found === undefined
+      ? `every ${durationOf(everyMs)}`
+      : `every ${durationOf(everyMs)}, before: ${durationOf(found)}`;
+  if (isDryRun) return { name, status: 'missing', detail };
+  await onceKnown(needs, () => ensureSchedule(temporal, schedule), SCHEDULE_LIMIT_MS);
+  return { name, status: found === undefined ? 'created' : 'changed', detail };
+}
+
+/** A namespace that was just created is not known everywhere; calls fail until it is. */
+function onceKnown<T>({ temporal }: SetupNeeds, call: () => Promise<T>, limitMs?: number): Promise<T> {
+  return oncePossible(() => bounded(temporal, call, limitMs), isUnknownNamespace, KNOWN_LIMIT_MS);
+}
+
+/** Says what to do instead when the server refuses: Temporal Cloud has other tools for it. */
+async function orExplain(call: () => Promise<void>, what: string, command: string): Promise<void> {
+  try {
+    await call();
+  } catch (error) {
+    if (!isRefused(error)) throw error;
+    throw new OperationFailedError(
+      `${what} (${causeOf(error)}). On Temporal Cloud, do it in the Web UI or with:\n  ${command}\nthen run setup again`,
+      { cause: error },
+    );
+  }
 }

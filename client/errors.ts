@@ -6,7 +6,7 @@ export class NotFoundError extends SelfExplanatoryError {
   override name = 'NotFoundError';
 }
 
-/** It is there, but there is nothing left to be done with it: ended already, published already. */
+/** It is there, and nothing is left to be done with it: it has ended, or was published. */
 export class NothingToDoError extends SelfExplanatoryError {
   override name = 'NothingToDoError';
 }

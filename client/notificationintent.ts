@@ -1,6 +1,6 @@
 /**
- * The producer module `notificationintent`: builds intents that the service accepts, and appends them to its stream
- * (seed "Stable Input Contract"). Validation is the service's own, so what a constructor returns is never malformed.
+ * The producer module `notificationintent`: builds intents that the service accepts, and appends them to its stream.
+ * The constructors make the checks of the service, so an intent that one returns is never malformed.
  *
  * ```ts
  * const intent = newGameTurnReady({

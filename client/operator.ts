@@ -10,19 +10,19 @@
  * Reads are bounded, newest first. Times are `Date`s. Errors are NotFoundError, NothingToDoError and
  * OperationFailedError; what a connection throws passes through.
  */
-import { bridgeOperations } from './intent/bridge.ts';
 import { callbackOperations } from './account-callback/callbacks.ts';
+import { bridgeOperations } from './intent/bridge.ts';
 import { cancelOperation } from './intent/cancel.ts';
 import { channelOperations } from './intent/channels.ts';
 import { deadLetterOperations } from './intent/dead-letters.ts';
 import { malformedOperations } from './intent/malformed.ts';
-import { mobileOperations } from './mobile-push/jobs.ts';
 import { notificationOperations } from './intent/notifications.ts';
 import { replayOperations } from './intent/replay.ts';
-import { subscriptionOperations } from './subscription/subscriptions.ts';
-import { symbolOperations } from './symbol-config/symbols.ts';
-import { tokenOperations } from './subscription/tokens.ts';
+import { mobileOperations } from './mobile-push/jobs.ts';
 import type { OperatorResources } from './resources.ts';
+import { subscriptionOperations } from './subscription/subscriptions.ts';
+import { tokenOperations } from './subscription/tokens.ts';
+import { symbolOperations } from './symbol-config/symbols.ts';
 
 export { NotFoundError, NothingToDoError, OperationFailedError } from './errors.ts';
 export type { OperatorResources } from './resources.ts';

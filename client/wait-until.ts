@@ -32,8 +32,8 @@ export async function waitUntil<T>(
 /**
  * Makes a call again while it fails for a reason that passes.
  *
- * @returns what it returned in the end.
- * @throws at once what does not pass, and what still has not passed within `limitMs`.
+ * @returns what the call returned in the end.
+ * @throws an error of another reason immediately, and the last one of this reason when `limitMs` is over.
  */
 export async function oncePossible<T>(
   call: () => Promise<T>,

@@ -10,7 +10,7 @@ export interface InjectedFault {
   name: string;
   /** Milliseconds since the epoch. */
   startedAt: number;
-  /** When what was wrong was right again; of a process that was killed: when it was, since others go on. */
+  /** When the fault was over. A killed process counts as over when it was killed, since others take its work. */
   endedAt: number;
 }
 

@@ -1,4 +1,4 @@
-/** Chance that can be repeated: the same seed and purpose give the same decisions, whatever else is decided. */
+/** Chance that can be repeated: the same seed and purpose give the same decisions, independent of other purposes. */
 import { createHash } from 'node:crypto';
 
 export interface Random {
@@ -12,7 +12,7 @@ export interface Random {
   shuffled<T>(list: readonly T[]): T[];
 }
 
-/** Each purpose has a sequence of its own, so that adding a decision here changes none there. */
+/** Each purpose has its sequence, so that adding a decision here changes none there. */
 export function randomOf(seed: string, purpose: string): Random {
   let state = createHash('sha256').update(`${seed}/${purpose}`).digest().readUInt32LE(0);
   // mulberry32: small, and good enough to choose faults.

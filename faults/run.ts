@@ -1,17 +1,17 @@
 /** One run: servers, service, work and faults together, and the ledger at the end. */
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { Client } from '@temporalio/client';
 import { Redis } from 'ioredis';
 import pg from 'pg';
-import type { Client } from '@temporalio/client';
 import { connectOperator } from '../client/connect.ts';
 import type { Operator } from '../client/operator.ts';
+import { loadConfig } from '../config/load.ts';
+import { operatorServers } from '../config/operator.ts';
 import { LOOPBACK } from '../dev/servers/ports.ts';
 import { startTcpProxy } from '../dev/servers/tcp-proxy.ts';
 import { startUserService } from '../dev/stand-ins/intent/user-service.ts';
 import { migrate } from '../migrations/migrate.ts';
-import { loadConfig } from '../config/load.ts';
-import { operatorServers } from '../config/operator.ts';
 import { openCallbacks } from './account-callback.ts';
 import type { InjectedFault } from './injector.ts';
 import { injectFaults } from './injector.ts';
@@ -300,7 +300,7 @@ async function attempted<T>(what: string, call: () => Promise<T>, limitMs: numbe
       return await call();
     } catch (error) {
       const { message } = error as Error;
-      // What is said to be left has changed: it goes on.
+      // The message about what is left has changed: the work continues.
       if (message !== last) deadline = Date.now() + limitMs;
       last = message;
       if (Date.now() > deadline) {

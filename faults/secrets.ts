@@ -1,6 +1,6 @@
 /**
  * Where the marks of a run ended up: everything that Temporal keeps, every line that was logged, every column that
- * explains a failure. An address or a token belongs into the rows of its owner and to whom it is sent, and nowhere else.
+ * explains a failure. An address or a token belongs into the rows of its owner and to its receiver, and nowhere else.
  */
 import { readdirSync } from 'node:fs';
 import path from 'node:path';

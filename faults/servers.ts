@@ -51,7 +51,7 @@ export async function startServers({
   report: (line: string) => void;
 }): Promise<Servers> {
   const dataDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-faults-'));
-  // As root, PostgreSQL runs as a user of its own, who must get in.
+  // As root, PostgreSQL runs as another user, who must get in.
   chmodSync(dataDir, 0o755);
   if (keep) report(`Data and logs are in ${dataDir}`);
   else {
@@ -62,7 +62,7 @@ export async function startServers({
   // That one "stopped unexpectedly" is what this is about.
   const common = { dataDir, report: () => undefined };
   const starters: Record<ServerName, (port: number) => Promise<{ stop(): Promise<void> }>> = {
-    // Synced at once: with `everysec` a write may wait while a sync is under way, and a killed Redis would lose what it
+    // Synced with each write: with `everysec` a write may wait while a sync is under way, and a killed Redis would lose what it
     // had acknowledged. What then happens is another matter, which test/intent/stream-loss.service.test.ts is about.
     redis: (port) => startRedis({ ...common, port, sync: 'always' }),
     postgres: (port) => startPostgres({ ...common, port }),

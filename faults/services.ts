@@ -1,5 +1,5 @@
 /**
- * Processes of the service under a supervisor, as in production: one that ends is started again, whoever ended it.
+ * Processes of the service under a supervisor, as in production: a process that ends is started again.
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
@@ -13,7 +13,7 @@ const ROOT = path.dirname(import.meta.dirname);
 const RESTART_PAUSE_MS = 1_000;
 /** Lines of what a process said last: what Node writes about an error that nobody caught, and some before. */
 const LAST_LINES = 60;
-/** Loading the sources and connecting, beside whatever else the machine does, ms. */
+/** Loading the sources and connecting on a busy machine, ms. */
 const READY_LIMIT_MS = 180_000;
 
 export interface SupervisedService {

@@ -42,7 +42,7 @@ export async function openSubscriptions(arena: Arena): Promise<Work> {
       const made: string[] = [];
       for await (const index of arena.spread(Math.min(CONNECTIONS, arena.intents))) {
         const server = random.oneOf(routers.messagingRouters);
-        // Several at once, as programs do.
+        // Several concurrently, as programs do.
         void arena
           .offer(() => subscriptions.create([{ userId: 1 + (index % 2), server }]))
           .then((created) => created?.forEach((one) => 'connId' in one && made.push(one.connId)));

@@ -1,13 +1,13 @@
 /** What a kind of work is to the suite: something to put in, to wait for, and to hold against what came out. */
+import type { Client } from '@temporalio/client';
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
-import type { Client } from '@temporalio/client';
 import type { Operator } from '../client/operator.ts';
 import type { InjectedFault } from './injector.ts';
 import type { Random } from './random.ts';
 
 export interface Arena {
-  /** A sequence of chance of its own for each purpose. */
+  /** A sequence of chance for each purpose. */
   random(purpose: string): Random;
   /** Of the whole run; other kinds of work put in as much as fits. */
   intents: number;
@@ -25,7 +25,7 @@ export interface Arena {
   spread(count: number): AsyncGenerator<number>;
   /** Calls again and again while a server is away. */
   persist<T>(what: string, call: () => Promise<T>): Promise<T>;
-  /** Asks for something that may fail: waits for it a while, and goes on. */
+  /** Asks for something that may fail: waits for it a while, and then leaves it. */
   offer<T>(call: () => Promise<T>): Promise<T | undefined>;
   /** Waits for a condition; what it throws counts as not yet. @throws Error saying what was in the way. */
   until(what: string, probe: () => Promise<boolean>): Promise<void>;

@@ -1,31 +1,23 @@
-/** `callbacks`: what portfolio services are told about account values. */
+/** `callbacks`: what a portfolio service is told about account values. */
 import type { Command } from 'commander';
 import { InvalidArgumentError, Option } from 'commander';
 import { CALLBACK_KINDS } from '../../api/account-callback/callback.ts';
 import type { CallbackInput } from '../../api/account-callback/input.ts';
 import { problemOf } from '../../api/account-callback/input.ts';
-import { appendInputs } from '../../client/account-callback/inputs.ts';
-import type { GlobalOptions } from '../command.ts';
-import { action, helpWith, showPage } from '../command.ts';
-import { isConfirmed } from '../confirm.ts';
-import { EXIT, UsageError } from '../exit-codes.ts';
-import {
-  limitOption,
-  parseCount,
-  parseTime,
-  requestedByOption,
-  sinceOption,
-  untilOption,
-} from '../options.ts';
-import { countOf, printJson, printLine, printTable, report } from '../output.ts';
-import { startProgress, untilInterrupted } from '../progress.ts';
-import { withSession } from '../session.ts';
 import type {
   CallbackFilter,
   FailedCallbackView,
   ShardStatus,
 } from '../../client/account-callback/callbacks.ts';
+import { appendInputs } from '../../client/account-callback/inputs.ts';
 import { NotFoundError } from '../../client/errors.ts';
+import type { BulkOptions } from '../bulk-replay.ts';
+import { replayMatching, withBulkOptions } from '../bulk-replay.ts';
+import type { GlobalOptions } from '../command.ts';
+import { UsageError, action, helpWith, showPage } from '../command.ts';
+import { limitOption, parseCount, parseTime, sinceOption, untilOption } from '../options.ts';
+import { countOf, printJson, printLine, printTable, report } from '../output.ts';
+import { withSession } from '../session.ts';
 
 export function addCallbackCommands(program: Command): void {
   const callbacks = program
@@ -34,7 +26,7 @@ export function addCallbackCommands(program: Command): void {
 
   callbacks
     .command('status')
-    .description('Show how far each shard of users has come, and what waits in it.')
+    .description('Show how far each shard of users is computed, and how many callbacks wait in it.')
     .addHelpText('after', helpWith('galaxy-notify callbacks status', 'galaxy-notify callbacks status --json'))
     .action(
       action(({ json }) =>
@@ -47,8 +39,10 @@ export function addCallbackCommands(program: Command): void {
     );
 
   withFilters(callbacks.command('failed'))
-    .description('List callbacks that failed and will be tried again, or those that were given up.')
-    .option('--dead', 'those that were given up after their last retry')
+    .description(
+      'List callbacks that failed and will be tried again; with --dead, callbacks that were given up.',
+    )
+    .option('--dead', 'callbacks that were given up after their last retry')
     .addOption(limitOption())
     .addHelpText(
       'after',
@@ -73,7 +67,7 @@ type FilterOptions = Omit<CallbackFilter, 'userId'> & GlobalOptions & { user?: s
 
 const withFilters = (command: Command): Command =>
   command
-    .addOption(new Option('--kind <kind>', 'of which period').choices(CALLBACK_KINDS))
+    .addOption(new Option('--kind <kind>', 'period of the callback').choices(CALLBACK_KINDS))
     .option('--user <id>', 'callbacks of this user')
     .addOption(sinceOption('failed last'))
     .addOption(untilOption('failed last'));
@@ -129,22 +123,16 @@ function printFailed(items: FailedCallbackView[], isDead: boolean): void {
   );
 }
 
-interface ReplayOptions extends FilterOptions {
+interface ReplayOptions extends FilterOptions, BulkOptions {
   all?: boolean;
-  limit?: number;
-  dryRun?: boolean;
-  yes?: boolean;
-  requestedBy: string;
 }
 
 function addReplay(callbacks: Command): void {
-  withFilters(callbacks.command('replay'))
-    .description('Try callbacks that were given up once more, each as it was, with a fresh ladder.')
-    .option('--all', 'all that were given up, without a filter')
-    .option('--limit <n>', 'callbacks at most, the oldest first', parseCount(1, 1_000_000))
-    .option('--dry-run', 'show how many would be replayed, and replay nothing')
-    .option('--yes', 'do not ask')
-    .addOption(requestedByOption())
+  withBulkOptions(withFilters(callbacks.command('replay')), 'callbacks')
+    .description(
+      'Send callbacks that were given up again, with their old content and a fresh ladder of retries.',
+    )
+    .option('--all', 'all callbacks that were given up, without a filter')
     .addHelpText(
       'after',
       helpWith(
@@ -160,37 +148,11 @@ function addReplay(callbacks: Command): void {
         }
         return withSession(['postgres', 'temporal'], async ({ operator }) => {
           const matching = await operator.callbacks.countReplayable(filter);
-          const total = Math.min(matching, options.limit ?? Infinity);
-          if (options.json && options.dryRun) printJson({ matching, wouldReplay: total });
-          if (matching === 0) throw new NotFoundError('no dead callback matches');
-          const what =
-            countOf(total, 'callback') + (total < matching ? ` of ${matching}, the oldest first` : '');
-          if (options.dryRun) {
-            report(`${what} would be replayed; nothing was done`);
-            return EXIT.done;
-          }
-          if (!(await isConfirmed(what, options))) {
-            report('nothing was done');
-            return EXIT.nothing;
-          }
-          const interrupt = untilInterrupted();
-          const progress = startProgress(total, 'callbacks replayed');
-          try {
-            const replayed = await operator.callbacks.replay(filter, {
-              requestedBy: options.requestedBy,
-              limit: total,
-              signal: interrupt.signal,
-              onReplayed: (done) => progress.update(done),
-            });
-            if (options.json) printJson({ replayed });
-            else printLine(`${countOf(replayed, 'callback')} tried again; see callbacks failed`);
-          } finally {
-            progress.end();
-            interrupt.release();
-          }
-          if (!interrupt.signal.aborted) return EXIT.done;
-          report('the same command goes on with the rest');
-          return EXIT.interrupted;
+          return replayMatching({ what: 'dead callback', matching }, options, async (run) => {
+            const { requestedBy } = options;
+            const replayed = await operator.callbacks.replay(filter, { requestedBy, ...run });
+            return { replayed, line: `${countOf(replayed, 'callback')} tried again; see callbacks failed` };
+          });
         });
       }),
     );
@@ -199,7 +161,7 @@ function addReplay(callbacks: Command): void {
 function addRun(callbacks: Command): void {
   callbacks
     .command('run')
-    .description('Run the pipeline now instead of at the next alarm, and show what it did.')
+    .description('Run the alarm of every shard now, and show what it did.')
     .option('--shard <n>', 'this shard only', parseCount(0, 999))
     .addHelpText('after', helpWith('galaxy-notify callbacks run', 'galaxy-notify callbacks run --shard 2'))
     .action(
@@ -236,12 +198,15 @@ interface InputOptions extends GlobalOptions {
 
 function addInputs(callbacks: Command): void {
   const atOption = () =>
-    new Option('--at <time>', 'from when on: 10m ago, or an ISO time; now by default').argParser(parseTime);
+    new Option(
+      '--at <time>',
+      'since when it holds: 10m for 10 minutes ago, or an ISO time; default: now',
+    ).argParser(parseTime);
 
   callbacks
     .command('price')
-    .description('Append the price of a symbol. Prints the id of the stream entry.')
-    .argument('<symbol>', 'of what')
+    .description('Append the price of a symbol, and print the id of the stream entry.')
+    .argument('<symbol>', 'its name')
     .argument('<price>', 'a decimal')
     .addOption(atOption())
     .addHelpText('after', helpWith('galaxy-notify callbacks price BTC 65000.5'))
@@ -253,11 +218,13 @@ function addInputs(callbacks: Command): void {
 
   callbacks
     .command('positions')
-    .description('Append what a user holds, all of it. Who is new is told from that hour on.')
-    .argument('<user id>', 'who')
-    .argument('[symbol=coefficient...]', 'so much of each symbol', parseCoefficient)
+    .description(
+      'Append the whole position of a user. Callbacks about a new user begin with the hour of the position.',
+    )
+    .argument('<user id>', 'whose position')
+    .argument('[symbol=coefficient...]', 'how much the user holds of each symbol', parseCoefficient)
     .requiredOption('--cash <decimal>', 'cash')
-    .option('--closed', 'the account has no value from then on')
+    .option('--closed', 'the account is closed and has no value any more')
     .addOption(atOption())
     .addHelpText(
       'after',

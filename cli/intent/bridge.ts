@@ -1,11 +1,10 @@
 /** `bridge`: the reader of the intent stream. */
 import type { Command } from 'commander';
-import { action, helpWith } from '../command.ts';
-import { EXIT } from '../exit-codes.ts';
+import type { BridgeStatus } from '../../client/intent/bridge.ts';
+import { EXIT, action, helpWith } from '../command.ts';
 import { operatorName } from '../options.ts';
 import { durationOf, printFields, printHeading, printJson, report } from '../output.ts';
 import { withSession } from '../session.ts';
-import type { BridgeStatus } from '../../client/intent/bridge.ts';
 
 export function addBridgeCommands(program: Command): void {
   const bridge = program
@@ -32,7 +31,7 @@ export function addBridgeCommands(program: Command): void {
   bridge
     .command('pause')
     .description(
-      'Stop intake. New entries wait in Redis, accepted notifications go on. It stays paused over restarts of the service.',
+      'Stop intake. New entries wait in Redis; accepted notifications are still delivered. The pause outlasts restarts of the service.',
     )
     .requiredOption('--reason <text>', 'kept and shown to other operators')
     .addHelpText('after', helpWith("galaxy-notify bridge pause --reason 'database maintenance'"))
@@ -42,7 +41,7 @@ export function addBridgeCommands(program: Command): void {
           const status = await operator.bridge.pause({ reason, requestedBy: operatorName() });
           if (json) printJson(status);
           else printStatus(status);
-          report('paused, and it stays so over restarts of the service, until: galaxy-notify bridge resume');
+          report('paused, also over restarts of the service, until: galaxy-notify bridge resume');
         }),
       ),
     );

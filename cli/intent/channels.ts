@@ -41,7 +41,7 @@ export function addChannelCommands(program: Command): void {
           for (const { channel, status, drain } of views) {
             if (status !== 'draining' || !drain) continue;
             report(
-              `${channel}: ${drain.released} waiting routes let go so far, ${drain.ratePerSecond} per second`,
+              `${channel}: ${drain.released} waiting routes released so far, ${drain.ratePerSecond} per second`,
             );
           }
           const silent = views.filter(({ isWorkflowSilent }) => isWorkflowSilent);
@@ -56,7 +56,7 @@ export function addChannelCommands(program: Command): void {
   channels
     .command('pause')
     .description(
-      'Pause a channel. Its routes wait without spending their budget, over restarts too, until it is resumed.',
+      'Pause a channel until it is resumed, also over restarts. Its routes wait and spend no budget.',
     )
     .addArgument(channelArgument())
     .addOption(reasonOption())
@@ -81,11 +81,11 @@ export function addChannelCommands(program: Command): void {
 
   channels
     .command('resume')
-    .description('Resume a channel. The routes that wait are let go at a set rate.')
+    .description('Resume a channel. Waiting routes are released at a set rate.')
     .addArgument(channelArgument())
     .option(
       '--rate <n>',
-      `waiting routes let go per second, ${DEFAULT_DRAIN_RATE} unless set`,
+      `waiting routes released per second, ${DEFAULT_DRAIN_RATE} unless set`,
       parseCount(1, MAX_DRAIN_RATE),
     )
     .addOption(requestedByOption())

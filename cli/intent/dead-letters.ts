@@ -1,10 +1,10 @@
 /** `dead-letters`: routes that spent their budget. */
 import type { Command } from 'commander';
+import type { DeadLetterFilter } from '../../client/intent/dead-letters.ts';
 import { action, helpWith, showPage } from '../command.ts';
 import { limitOption, parseEntryId, withDeadLetterFilters } from '../options.ts';
 import { printFields, printHeading, printJson, printTable, report } from '../output.ts';
 import { withSession } from '../session.ts';
-import type { DeadLetterFilter } from '../../client/intent/dead-letters.ts';
 
 export function addDeadLetterCommands(program: Command): void {
   const deadLetters = program

@@ -13,25 +13,23 @@ import {
 } from '../../api/intent/catalog.ts';
 import { envelopeOf } from '../../api/intent/entry.ts';
 import { isJsonObject } from '../../api/json.ts';
+import { sampleIntentOf } from '../../client/intent/sample-intents.ts';
+import { waitForSettlement } from '../../client/intent/settlement.ts';
+import type { NotificationIntent } from '../../client/notificationintent.ts';
+import { InvalidIntentError, constructorOf, publishIntent } from '../../client/notificationintent.ts';
+import { linkField } from '../../client/resources.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
-import { action, helpWith } from '../command.ts';
-import type { GlobalOptions } from '../command.ts';
-import type { ExitCode } from '../exit-codes.ts';
-import { EXIT, UsageError } from '../exit-codes.ts';
-import { printNotification } from './notification-view.ts';
+import type { ExitCode, GlobalOptions } from '../command.ts';
+import { EXIT, UsageError, action, helpWith } from '../command.ts';
 import { parseCount, parseTime, waitLimitOption } from '../options.ts';
 import { countOf, printHeading, printJson, printLine, printTable, report } from '../output.ts';
 import { startProgress } from '../progress.ts';
 import type { Session } from '../session.ts';
 import { withSession } from '../session.ts';
-import type { NotificationIntent } from '../../client/notificationintent.ts';
-import { InvalidIntentError, constructorOf, publishIntent } from '../../client/notificationintent.ts';
-import { waitForSettlement } from '../../client/intent/settlement.ts';
-import { sampleIntentOf } from '../../client/intent/sample-intents.ts';
-import { linkField } from '../../client/resources.ts';
+import { printNotification } from './notification-view.ts';
 
-/** Intents appended at a time. */
-const PUBLISHED_AT_ONCE = 100;
+/** Intents that are appended concurrently. */
+const BATCH_SIZE = 100;
 
 interface PublishOptions extends GlobalOptions {
   to?: string[];
@@ -53,25 +51,25 @@ export function addIntentCommands(program: Command): void {
 
   intents
     .command('publish')
-    .description('Publish an intent, after the checks that the service makes. Prints the notification id.')
+    .description('Check an intent as the service does, publish it, and print the notification id.')
     .addArgument(new Argument('<type>', 'notification type').choices(NOTIFICATION_TYPES))
     .option('--to <user ids>', 'recipients, comma-separated', (ids) => ids.split(','))
     .addOption(new Option('--audience <audience>', 'admin_email: the administrators').choices(AUDIENCE_KINDS))
     .requiredOption(
       '--key <key>',
-      'idempotency key: once more with the same content, --occurred-at included, has no effect',
+      'idempotency key: the same key with the same content, --occurred-at included, has no effect',
     )
     .option('--payload <json>', 'payload as a JSON object')
     .option('--payload-file <file>', 'file with the payload; - reads standard input')
     .option('--field <name=value>', 'one payload field, on top of the payload; may be repeated', addField, {})
     .option(
       '--occurred-at <time>',
-      'when it happened: an ISO time, or 1h for an hour ago; default now',
+      'when the event happened: an ISO time, or 1h for an hour ago; default: now',
       parseTime,
     )
     .option('--request-id <id>', 'for correlation')
     .option('--trace-id <id>', 'for correlation')
-    .option('--count <n>', 'publish n of them, with the keys <key>/1 to <key>/n', parseCount(1, 1_000_000), 1)
+    .option('--count <n>', 'publish n intents, with the keys <key>/1 to <key>/n', parseCount(1, 1_000_000), 1)
     .option('--wait', 'wait until all routes are settled; exit code 1 when one is dead')
     .addOption(waitLimitOption('that'))
     .addHelpText(
@@ -116,8 +114,8 @@ async function publish(
   const progress = startProgress(intents.length, 'intents published');
   const ids: string[] = [];
   try {
-    for (let from = 0; from < intents.length; from += PUBLISHED_AT_ONCE) {
-      const batch = intents.slice(from, from + PUBLISHED_AT_ONCE);
+    for (let from = 0; from < intents.length; from += BATCH_SIZE) {
+      const batch = intents.slice(from, from + BATCH_SIZE);
       ids.push(
         ...(await Promise.all(batch.map((intent) => publishIntent(resources.redis, intent, { stream })))),
       );

@@ -2,11 +2,11 @@
 import type { Command } from 'commander';
 import { Option } from 'commander';
 import { MALFORMED_CODES } from '../../api/intent/entry.ts';
+import type { MalformedEntry, MalformedFilter } from '../../client/intent/malformed.ts';
 import { action, helpWith, showPage } from '../command.ts';
 import { limitOption, parseEntryId, producerOption, sinceOption, untilOption } from '../options.ts';
 import { printFields, printHeading, printJson, printTable } from '../output.ts';
 import { withSession } from '../session.ts';
-import type { MalformedEntry, MalformedFilter } from '../../client/intent/malformed.ts';
 
 export function addMalformedCommands(program: Command): void {
   const malformed = program

@@ -1,15 +1,15 @@
 /** One notification, for a person. */
-import { printMalformed } from './malformed.ts';
-import { printFields, printHeading, printTable, report } from '../output.ts';
-import type { LiveState } from '../../client/live.ts';
 import type { NotificationStage, NotificationView, RouteView } from '../../client/intent/notifications.ts';
+import type { LiveState } from '../../client/live.ts';
+import { printFields, printHeading, printTable, report } from '../output.ts';
+import { printMalformed } from './malformed.ts';
 
 const STAGES: Record<NotificationStage, string> = {
   unread: 'in the stream; the reader has not come to it yet (see bridge status)',
   accepting: 'waiting for acceptance',
   accepted: 'accepted',
   malformed: 'refused, nobody gets anything',
-  ended: 'ended without a record of its own',
+  ended: 'ended without a record',
 };
 
 export function printNotification(view: NotificationView): void {

@@ -1,8 +1,9 @@
 /** `notifications`: what became of intents. */
 import type { Command } from 'commander';
 import { Option } from 'commander';
-import { action, helpWith, showPage } from '../command.ts';
-import { EXIT } from '../exit-codes.ts';
+import { NOTIFICATION_STATUSES } from '../../client/intent/notification-rows.ts';
+import type { NotificationFilter } from '../../client/intent/notifications.ts';
+import { EXIT, action, helpWith, showPage } from '../command.ts';
 import {
   limitOption,
   parseEntryId,
@@ -16,8 +17,6 @@ import { countOf, printJson, printLine, printTable, report } from '../output.ts'
 import { startProgress } from '../progress.ts';
 import { withSession } from '../session.ts';
 import { printNotification } from './notification-view.ts';
-import type { NotificationFilter } from '../../client/intent/notifications.ts';
-import { NOTIFICATION_STATUSES } from '../../client/intent/notification-rows.ts';
 
 export function addNotificationCommands(program: Command): void {
   const notifications = program
@@ -90,7 +89,7 @@ export function addNotificationCommands(program: Command): void {
 
   notifications
     .command('cancel')
-    .description('Cancel a notification: routes that are not published yet are skipped, for good.')
+    .description('Cancel a notification: routes that are not published yet are skipped for good.')
     .argument('<notification id>', 'id of the stream entry', parseEntryId)
     .addOption(waitLimitOption('its routes to be settled'))
     .addHelpText('after', helpWith('galaxy-notify notifications cancel 1790000000000-0'))

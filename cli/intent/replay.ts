@@ -1,55 +1,38 @@
 /** `replay`: trying dead-lettered routes again. */
 import type { Command } from 'commander';
-import { action, helpWith } from '../command.ts';
-import type { GlobalOptions } from '../command.ts';
-import type { ExitCode } from '../exit-codes.ts';
-import { EXIT, UsageError } from '../exit-codes.ts';
-import {
-  parseCount,
-  parseEntryId,
-  reasonOption,
-  requestedByOption,
-  waitLimitOption,
-  withDeadLetterFilters,
-} from '../options.ts';
-import { isConfirmed } from '../confirm.ts';
+import { NotFoundError, causeOf } from '../../client/errors.ts';
+import type { DeadLetterFilter } from '../../client/intent/dead-letters.ts';
+import type { BulkReplay, ReplayGroup, ReplayOutcome } from '../../client/intent/replay.ts';
+import type { Operator } from '../../client/operator.ts';
+import type { BulkOptions } from '../bulk-replay.ts';
+import { endBeforeReplay, rateOption, withBulkOptions } from '../bulk-replay.ts';
+import type { ExitCode } from '../command.ts';
+import { EXIT, UsageError, action, helpWith } from '../command.ts';
+import { parseEntryId, reasonOption, waitLimitOption, withDeadLetterFilters } from '../options.ts';
 import { countOf, printJson, printLine, printTable, report } from '../output.ts';
 import { startProgress, untilInterrupted } from '../progress.ts';
 import { withSession } from '../session.ts';
-import type { DeadLetterFilter } from '../../client/intent/dead-letters.ts';
-import { NotFoundError, causeOf } from '../../client/errors.ts';
-import type { BulkReplay, ReplayGroup, ReplayOutcome } from '../../client/intent/replay.ts';
-import { DEFAULT_REPLAY_RATE, MAX_REPLAY_RATE } from '../../client/bulk-replay.ts';
-import type { Operator } from '../../client/operator.ts';
 
-type Options = GlobalOptions &
+type Options = BulkOptions &
   Pick<DeadLetterFilter, 'type' | 'channel' | 'failure' | 'producer' | 'since' | 'until'> & {
-    limit?: number;
-    dryRun?: boolean;
     rate: number;
-    yes?: boolean;
     wait?: boolean;
     timeout: number;
     reason?: string;
-    requestedBy: string;
   };
 
 export function addReplayCommand(program: Command): void {
-  withDeadLetterFilters(program.command('replay'))
+  withBulkOptions(withDeadLetterFilters(program.command('replay')), 'routes')
     .summary('Try dead-lettered routes again, one or many')
     .description(
-      'Replay dead-lettered routes: each gets a new budget, and its dead letter stays as history. Without a notification id, all routes that match the filters. A route named in full that still waits for an attempt tries now.',
+      'Replay dead-lettered routes. Each gets a new budget; its dead letter stays as history. Without a notification id, all routes that match the filters are replayed. A route that is named and waits for its next attempt tries now.',
     )
     .argument('[notification id]', 'its dead-lettered routes only', parseEntryId)
     .argument('[route id]', 'this route only, as dead-letters list shows it')
-    .option('--limit <n>', 'routes at most, the oldest first', parseCount(1, 1_000_000))
-    .option('--dry-run', 'show what would be replayed, and replay nothing')
-    .option('--rate <n>', 'replays started per second', parseCount(1, MAX_REPLAY_RATE), DEFAULT_REPLAY_RATE)
-    .option('--yes', 'do not ask')
+    .addOption(rateOption())
     .option('--wait', 'wait until the replayed routes are settled; exit code 1 when some died again')
     .addOption(waitLimitOption('that'))
     .addOption(reasonOption())
-    .addOption(requestedByOption())
     .addHelpText(
       'after',
       helpWith(
@@ -119,16 +102,13 @@ function replayMany(filter: DeadLetterFilter, options: Options): Promise<ExitCod
     if (options.json && options.dryRun) printJson({ matching, wouldReplay: total, groups });
     if (matching === 0) throw new NotFoundError('no dead-lettered route matches');
     if (!options.json) printGroups(groups);
-    const what = countOf(total, 'route') + (total < matching ? ` of ${matching}, the oldest first` : '');
-    if (options.dryRun) {
-      report(`${what} would be replayed; nothing was done`);
-      return EXIT.done;
-    }
     // The routes of one notification are named; only a bulk replay reaches what its operator has not looked at.
-    if (filter.notificationId === undefined && !(await isConfirmed(what, options))) {
-      report('nothing was done');
-      return EXIT.nothing;
-    }
+    const isNamed = filter.notificationId !== undefined;
+    const end = await endBeforeReplay(
+      { what: 'route', matching, total },
+      isNamed ? { ...options, yes: true } : options,
+    );
+    if (end !== undefined) return end;
     return runBulk(operator, filter, total, options);
   });
 }
@@ -167,7 +147,7 @@ async function runBulk(
     }
     if (failure) report(`stopped by: ${causeOf(failure)}`);
     if (failure || wasStopped) {
-      report(`${replayed.length} of ${total} done; the same command goes on with the rest`);
+      report(`${replayed.length} of ${total} done; the same command continues with the rest`);
       return failure ? EXIT.failed : EXIT.interrupted;
     }
     if (interrupt.signal.aborted) return EXIT.interrupted;

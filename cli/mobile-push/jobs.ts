@@ -2,29 +2,17 @@
 import type { Command } from 'commander';
 import { Option } from 'commander';
 import { PRIORITIES, parseMobileJob } from '../../api/mobile-push/job.ts';
-import { action, helpWith, showPage } from '../command.ts';
-import type { GlobalOptions } from '../command.ts';
-import { isConfirmed } from '../confirm.ts';
-import type { ExitCode } from '../exit-codes.ts';
-import { EXIT, UsageError } from '../exit-codes.ts';
-import {
-  limitOption,
-  parseCount,
-  parseEntryId,
-  requestedByOption,
-  sinceOption,
-  untilOption,
-  waitLimitOption,
-} from '../options.ts';
-import { printMobileJob } from './job-view.ts';
-import { countOf, printJson, printLine, printTable, report } from '../output.ts';
-import { startProgress, untilInterrupted } from '../progress.ts';
-import { withSession } from '../session.ts';
 import { NotFoundError } from '../../client/errors.ts';
-import type { MobileJobFilter } from '../../client/mobile-push/jobs.ts';
+import type { MobileJobFilter, MobileJobView } from '../../client/mobile-push/jobs.ts';
 import { MOBILE_STATUSES, REPLAYABLE } from '../../client/mobile-push/jobs.ts';
-import { DEFAULT_REPLAY_RATE, MAX_REPLAY_RATE } from '../../client/bulk-replay.ts';
 import { waitUntil } from '../../client/wait-until.ts';
+import type { BulkOptions } from '../bulk-replay.ts';
+import { rateOption, replayMatching, withBulkOptions } from '../bulk-replay.ts';
+import type { ExitCode, GlobalOptions } from '../command.ts';
+import { EXIT, UsageError, action, helpWith, showPage } from '../command.ts';
+import { limitOption, parseEntryId, sinceOption, untilOption, waitLimitOption } from '../options.ts';
+import { countOf, printFields, printHeading, printJson, printLine, printTable, report } from '../output.ts';
+import { withSession } from '../session.ts';
 
 export function addMobileCommands(program: Command): void {
   const mobile = program.command('mobile').description('Push jobs to phones: send, find, look into, replay');
@@ -64,14 +52,14 @@ interface SendOptions extends GlobalOptions {
 function addSend(mobile: Command): void {
   mobile
     .command('send')
-    .description('Append a job to the stream, after the checks that the service makes. Prints the job id.')
-    .requiredOption('--user <id>', 'the user whose devices get it')
+    .description('Check a job as the service does, append it to the stream, and print its id.')
+    .requiredOption('--user <id>', 'the user whose devices get the push')
     .requiredOption('--title <text>', 'headline of the notification')
     .requiredOption('--body <text>', 'text of the notification')
     .option('--channel <name>', "Android's notification channel", 'default')
     .option('--badge <n>', "number on the app's icon")
     .option('--data <json>', 'for the app: a JSON object')
-    .addOption(new Option('--priority <priority>', 'how urgent it is (default: high)').choices(PRIORITIES))
+    .addOption(new Option('--priority <priority>', 'urgency (default: high)').choices(PRIORITIES))
     .option('--wait', 'wait until the job has ended, and show it; exit code 1 when a device was not reached')
     .addOption(waitLimitOption('that'))
     .addHelpText(
@@ -142,7 +130,7 @@ function fieldsOf({ user, title, body, channel, badge, data, priority }: SendOpt
 
 const withFilters = (command: Command, statuses: readonly string[]): Command =>
   command
-    .addOption(new Option('--status <status>', 'how the job stands').choices(statuses))
+    .addOption(new Option('--status <status>', 'status of the job').choices(statuses))
     .option('--user <id>', 'jobs of this user')
     .option('--code <code>', 'why the last send failed, or the entry was refused')
     .addOption(sinceOption('arrived'))
@@ -194,25 +182,17 @@ function addList(mobile: Command): void {
     );
 }
 
-interface ReplayOptions extends GlobalOptions, FilterOptions {
-  limit?: number;
-  dryRun?: boolean;
+interface ReplayOptions extends BulkOptions, FilterOptions {
   rate: number;
-  yes?: boolean;
-  requestedBy: string;
 }
 
 function addReplay(mobile: Command): void {
-  withFilters(mobile.command('replay'), REPLAYABLE)
+  withBulkOptions(withFilters(mobile.command('replay'), REPLAYABLE), 'jobs')
     .description(
-      'Send what failed once more, with a fresh budget; devices that have the push get none. Without a job id, all jobs that match the filters.',
+      'Repeat sends that failed, with a fresh budget; a device that has the push gets nothing. Without a job id, all jobs that match the filters are replayed.',
     )
     .argument('[job id]', 'this job only', parseEntryId)
-    .option('--limit <n>', 'jobs at most, the oldest first', parseCount(1, 1_000_000))
-    .option('--dry-run', 'show how many would be replayed, and replay nothing')
-    .option('--rate <n>', 'replays started per second', parseCount(1, MAX_REPLAY_RATE), DEFAULT_REPLAY_RATE)
-    .option('--yes', 'do not ask')
-    .addOption(requestedByOption())
+    .addOption(rateOption())
     .addHelpText(
       'after',
       helpWith(
@@ -238,7 +218,7 @@ function replayOne(jobId: string, { json, requestedBy }: ReplayOptions): Promise
   return withSession(['postgres', 'temporal'], async ({ operator }) => {
     await operator.mobile.replay(jobId, { requestedBy });
     if (json) printJson({ replayed: [jobId] });
-    else printLine(`${jobId} is sent again where it failed; see mobile show ${jobId}`);
+    else printLine(`the failed sends of ${jobId} are repeated; see mobile show ${jobId}`);
     return EXIT.done;
   });
 }
@@ -246,37 +226,55 @@ function replayOne(jobId: string, { json, requestedBy }: ReplayOptions): Promise
 function replayMany(filter: MobileJobFilter, options: ReplayOptions): Promise<ExitCode> {
   return withSession(['postgres', 'temporal'], async ({ operator }) => {
     const matching = await operator.mobile.countReplayable(filter);
-    const total = Math.min(matching, options.limit ?? Infinity);
-    if (options.json && options.dryRun) printJson({ matching, wouldReplay: total });
-    if (matching === 0) throw new NotFoundError('no job that failed matches');
-    const what = countOf(total, 'job') + (total < matching ? ` of ${matching}, the oldest first` : '');
-    if (options.dryRun) {
-      report(`${what} would be replayed; nothing was done`);
-      return EXIT.done;
-    }
-    if (!(await isConfirmed(what, options))) {
-      report('nothing was done');
-      return EXIT.nothing;
-    }
-    const interrupt = untilInterrupted();
-    const progress = startProgress(total, 'jobs replayed');
-    let done = 0;
-    try {
+    return replayMatching({ what: 'job', matching }, options, async ({ onReplayed, ...run }) => {
+      let done = 0;
       const replayed = await operator.mobile.replayMany(filter, {
+        ...run,
         requestedBy: options.requestedBy,
         ratePerSecond: options.rate,
-        limit: total,
-        signal: interrupt.signal,
-        onReplayed: () => progress.update((done += 1)),
+        onReplayed: () => onReplayed((done += 1)),
       });
-      if (options.json) printJson({ replayed });
-      else printLine(`${countOf(replayed.length, 'job')} replayed`);
-    } finally {
-      progress.end();
-      interrupt.release();
-    }
-    if (!interrupt.signal.aborted) return EXIT.done;
-    report(`${done} of ${total} done; the same command goes on with the rest`);
-    return EXIT.interrupted;
+      return { replayed, line: `${countOf(replayed.length, 'job')} replayed` };
+    });
   });
+}
+
+function printMobileJob(view: MobileJobView): void {
+  printHeading(`Mobile push job ${view.jobId}`);
+  printFields([
+    ['status', view.status],
+    ['user', view.userId],
+    ['channel', view.channel],
+    ['arrived', view.createdAt],
+    ['changed', view.updatedAt],
+    [
+      'devices',
+      view.tokens === 0 ? undefined : `${view.sent} reached, ${view.removed} stale, ${view.failed} failed`,
+    ],
+    ['error', view.errorCode],
+    ['message', view.errorMessage],
+    ['content', view.content === undefined ? undefined : JSON.stringify(view.content)],
+    ['workflow', view.live?.status],
+    ['waits for', view.live?.details],
+    ['link', view.live?.link ?? view.link],
+  ]);
+  if (view.rawFields) {
+    printHeading('Fields of the entry, cut where they are long');
+    printFields(Object.entries(view.rawFields));
+  }
+  if (view.sends.length === 0) return;
+  printHeading('Sends');
+  printTable(
+    ['DEVICE', 'STATUS', 'ATTEMPTS', 'CHANGED', 'LAST CODE', 'PUSH ID', 'FCM MESSAGE'],
+    view.sends.map((send) => [
+      send.deviceTokenId,
+      send.status,
+      send.attempts,
+      send.updatedAt,
+      send.lastCode,
+      send.pushId,
+      send.messageId,
+    ]),
+    { flexible: 6 },
+  );
 }

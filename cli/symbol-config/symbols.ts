@@ -1,15 +1,14 @@
 /** `symbols`: which symbols are enabled, and which target has been told so. */
 import type { Command } from 'commander';
 import { Argument } from 'commander';
+import type { SymbolStatus, ToldChange } from '../../client/symbol-config/symbols.ts';
 import { MAX_CRAWL_INTERVAL_MS, MIN_CRAWL_INTERVAL_MS } from '../../workflows/symbol-config/contract.ts';
-import { action, helpWith } from '../command.ts';
-import type { ExitCode } from '../exit-codes.ts';
-import { EXIT, UsageError } from '../exit-codes.ts';
+import type { ExitCode } from '../command.ts';
+import { EXIT, UsageError, action, helpWith } from '../command.ts';
 import { parseCount, parseDuration, requestedByOption, waitLimitOption } from '../options.ts';
 import { countOf, durationOf, printJson, printLine, printTable, report } from '../output.ts';
 import type { Session } from '../session.ts';
 import { withSession } from '../session.ts';
-import type { SymbolStatus, ToldChange } from '../../client/symbol-config/symbols.ts';
 
 interface ChangeOptions {
   json?: boolean;
@@ -25,8 +24,8 @@ export function addSymbolCommands(program: Command): void {
   symbols
     .command('list')
     .description('List the symbols, by name.')
-    .option('--enabled', 'only those that are enabled')
-    .option('--disabled', 'only those that are not')
+    .option('--enabled', 'enabled symbols only')
+    .option('--disabled', 'disabled symbols only')
     .addHelpText(
       'after',
       helpWith('galaxy-notify symbols list', 'galaxy-notify symbols list --disabled --json'),
@@ -59,7 +58,9 @@ export function addSymbolCommands(program: Command): void {
   changing(
     symbols
       .command('enable')
-      .description('Enable symbols and push the new list to every target. Any number is one change.')
+      .description(
+        'Enable symbols and push the new list to every target. All symbols of a command are one change.',
+      )
       .argument('<symbol...>', 'which'),
     'galaxy-notify symbols enable SOL DOGE --wait',
   ).action(
@@ -99,7 +100,9 @@ export function addSymbolCommands(program: Command): void {
   );
 
   changing(
-    symbols.command('push').description('Push the current list to every target now, whatever they have.'),
+    symbols
+      .command('push')
+      .description('Push the current list to every target now, also to targets that have it.'),
     'galaxy-notify symbols push --wait',
   ).action(action<ChangeOptions>((options) => change(options, ({ operator }) => operator.symbols.push())));
 
@@ -125,7 +128,7 @@ export function addSymbolCommands(program: Command): void {
   symbols
     .command('crawler')
     .description(
-      'Switch the crawler of the registry. While it is on, reconciliation goes with its alarm instead of every 15 minutes.',
+      'Switch the crawler of the registry. While the crawler is on, its alarm reconciles, instead of one every 15 minutes.',
     )
     .addArgument(new Argument('<state>', 'what it should be').choices(['on', 'off']))
     .option('--interval <duration>', 'time between two crawls, 1h at first', parseDuration)
@@ -175,7 +178,7 @@ function change(
     if (!wait) {
       if (json) printJson(told);
       else printLine('the list is being pushed');
-      report('who has it: galaxy-notify symbols status');
+      report('which targets have it: galaxy-notify symbols status');
       return EXIT.done;
     }
     const spread = await session.operator.symbols.wait(told, { limitMs: timeout });
@@ -189,7 +192,7 @@ function change(
   });
 }
 
-/** @param all also of those that are not shown. */
+/** @param all shown or not. */
 function printStatus({ targets, version, live, link }: SymbolStatus, all: SymbolStatus['targets']): void {
   if (targets.length > 0) {
     printTable(

@@ -6,15 +6,15 @@ import {
   RUN_NOW_UPDATE,
   accountCallbackWorkflowId,
 } from '../../workflows/account-callback/contract.ts';
-import { NotFoundError } from '../errors.ts';
-import { ANSWER_LIMIT_MS, ask, query } from '../temporal.ts';
-import type { OperatorResources } from '../resources.ts';
 import { clockOf } from '../bulk-replay.ts';
+import { NotFoundError } from '../errors.ts';
 import type { Candidate, Conditions, Page } from '../lists.ts';
 import { DEFAULT_LIMIT, conditions, pageOf, withoutNulls } from '../lists.ts';
+import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
+import { ANSWER_LIMIT_MS, ask, query } from '../temporal.ts';
 
-/** An alarm computes and delivers; while targets hang it does not wait for them. */
+/** An alarm computes and delivers, ms; it does not wait for targets that hang. */
 const RUN_LIMIT_MS = 60_000;
 /** Dead letters that one statement opens again. */
 const REPLAY_BATCH = 500;
@@ -87,7 +87,7 @@ export function callbackOperations(resources: OperatorResources) {
       );
     },
 
-    /** Callbacks that will be tried again, those that failed last first. */
+    /** Callbacks that will be tried again, the latest failure first. */
     failed: (filter: CallbackFilter & { limit?: number } = {}) => list(LIST_FAILED, 'failed_at', filter),
 
     /** Callbacks that were given up, the newest first. A replay leaves them as they are, with its time. */
@@ -102,9 +102,9 @@ export function callbackOperations(resources: OperatorResources) {
     },
 
     /**
-     * Has dead letters that match tried again at once, each with a fresh ladder and what it told before; the oldest
-     * first, only those that were dropped before the run began. What was replayed is not dead any more, so the same call
-     * goes on with the rest.
+     * Makes dead letters that match due immediately, the oldest first, each with its old content and a fresh ladder of
+     * retries. Only dead letters that were dropped before the run began are taken. A replayed callback is not dead any
+     * more, so the same call continues with the rest.
      *
      * @returns how many.
      * @throws NotFoundError when none matches.
@@ -161,7 +161,7 @@ export function callbackOperations(resources: OperatorResources) {
     );
   }
 
-  /** Without waiting for what comes of it. */
+  /** Starts an alarm and does not wait for its end. */
   async function wake(shard: number): Promise<void> {
     await ask(temporal, { ...asked(shard), limitMs: ANSWER_LIMIT_MS }, (handle) =>
       handle.startUpdate(RUN_NOW_UPDATE, { waitForStage: 'ACCEPTED' }),
@@ -252,7 +252,10 @@ const LIST_DEAD_LETTERS = ({ where, next }: Conditions) => `
 const COUNT_REPLAYABLE = ({ where }: Conditions) => `
   SELECT count(*)::int AS dead FROM notification.callback_dead_letters ${where}`;
 
-/** Due since it was dropped, which is in the past for every clock. The parameters after the filter: how many, and who asks. */
+/**
+ * A replayed callback is due since it was dropped: that is in the past for every clock. The parameters after those of the
+ * filter are the limit and who asks.
+ */
 const REPLAY = ({ where, values, next }: Conditions) => `
   WITH chosen AS MATERIALIZED (
     SELECT kind, user_id, period_start_ms, last_error, dropped_at

@@ -1,6 +1,6 @@
 /**
- * For the portfolio service that callbacks about account values go to (api/account-callback/callback-openapi.yaml): takes
- * requests, checks them, and upserts what they tell (seed "Batch Emission": a callback that comes again is harmless).
+ * For the portfolio service that gets callbacks about account values (api/account-callback/callback-openapi.yaml): takes
+ * requests, checks them, and upserts their values, so that a callback which comes again is harmless.
  *
  * ```ts
  * const receiver = createCallbackReceiver({ store, log });

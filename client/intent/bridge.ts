@@ -3,14 +3,14 @@
  * that activity: it is part of the workflow's state and so survives restarts of the service and of Temporal.
  */
 import { randomUUID } from 'node:crypto';
-import type { OperatorResources } from '../resources.ts';
+import { WorkflowNotFoundError } from '@temporalio/client';
 import type { BridgeProgress } from '../../workflows/intent/reader-contract.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import { NotFoundError, OperationFailedError } from '../errors.ts';
-import { bounded, dateOf, decoded, failureMessageOf } from '../temporal.ts';
-import { WorkflowNotFoundError } from '@temporalio/client';
-import { waitUntil } from '../wait-until.ts';
+import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
+import { bounded, dateOf, decoded, failureMessageOf } from '../temporal.ts';
+import { waitUntil } from '../wait-until.ts';
 
 /** Activity type, as activities/intent/reader.ts names it. */
 const READER = 'bridgeStream';
@@ -57,7 +57,7 @@ export function bridgeOperations(resources: OperatorResources) {
     status,
 
     /**
-     * Stops intake: entries wait in Redis, accepted notifications go on. Lasts until somebody resumes it.
+     * Stops intake: entries wait in Redis, accepted notifications are still delivered. Lasts until somebody resumes it.
      *
      * @returns the status once the reader has stopped.
      * @throws NotFoundError when no reader's workflow runs; OperationFailedError when it does not stop within 15 s.
@@ -78,7 +78,12 @@ export function bridgeOperations(resources: OperatorResources) {
       return confirmed('pause', ({ state }) => state === 'paused');
     },
 
-    /** Lets the reader read on from its offset; returns and throws as `pause`. */
+    /**
+     * Lets the reader continue from its offset.
+     *
+     * @returns the status once the pause is over.
+     * @throws as `pause`.
+     */
     async resume(request: { requestedBy: string }): Promise<BridgeStatus> {
       const id = await readerId();
       const { workflowService } = temporal;

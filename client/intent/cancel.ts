@@ -1,14 +1,14 @@
 /** Cancelling a notification: routes that are not published yet become `skipped`, published ones stay as they are. */
 import { WorkflowNotFoundError } from '@temporalio/client';
-import type { OperatorResources } from '../resources.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { NotFoundError, NothingToDoError } from '../errors.ts';
 import { liveStateOf, statusOf } from '../live.ts';
+import type { OperatorResources } from '../resources.ts';
 import { bounded } from '../temporal.ts';
-import type { Settlement } from './settlement.ts';
-import { waitForSettlement } from './settlement.ts';
 import type { WaitOptions } from '../wait-until.ts';
 import { waitUntil } from '../wait-until.ts';
+import type { Settlement } from './settlement.ts';
+import { waitForSettlement } from './settlement.ts';
 
 export interface Cancellation extends Settlement {
   notificationId: string;
@@ -48,7 +48,7 @@ export function cancelOperation(resources: OperatorResources) {
         const status = await statusOf(resources, workflowId);
         return status === 'RUNNING' ? undefined : (status ?? 'UNKNOWN');
       }, options);
-      // Its routes are workflows of their own, which may take a moment longer than their notification.
+      // Each route is another workflow, which may end a moment later than the notification's.
       const settlement = await waitForSettlement(resources, [notificationId], {
         ...options,
         limitMs: ended === undefined ? 0 : deadline - Date.now(),

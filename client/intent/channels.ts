@@ -1,5 +1,4 @@
 /** Pausing and resuming a channel, through its workflow (workflows/intent/channel-contract.ts). */
-import type { OperatorResources } from '../resources.ts';
 import type {
   ChannelName,
   ChannelState,
@@ -13,8 +12,9 @@ import {
   STATE_QUERY,
   channelWorkflowId,
 } from '../../workflows/intent/channel-contract.ts';
-import { ask, query } from '../temporal.ts';
+import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
+import { ask, query } from '../temporal.ts';
 
 /** An update waits for attempts that are under way; those take seconds at most. */
 const UPDATE_LIMIT_MS = 30_000;
@@ -57,7 +57,12 @@ export function channelOperations(resources: OperatorResources) {
      */
     pause: (channel: ChannelName, request: PauseRequest = {}) => change(channel, PAUSE_UPDATE, request),
 
-    /** Resumes a channel: waiting routes are let go at `ratePerSecond`. Returns and throws as `pause`. */
+    /**
+     * Resumes a channel: waiting routes are released at `ratePerSecond`.
+     *
+     * @returns its state while it drains, or open.
+     * @throws as `pause`.
+     */
     resume: (channel: ChannelName, request: ResumeRequest = {}) => change(channel, RESUME_UPDATE, request),
   };
 

@@ -2,13 +2,13 @@
  * Routes that spent their budget. A row of `dead_letters` is history and stays when the route is replayed; whether the
  * route is still dead is `routes.status`.
  */
-import type { Channel } from '../../api/intent/catalog.ts';
 import { routeRefOf } from '../../api/ids.ts';
+import type { Channel } from '../../api/intent/catalog.ts';
 import { routeWorkflowId } from '../../workflows/intent/contract.ts';
-import type { OperatorResources } from '../resources.ts';
 import { NotFoundError } from '../errors.ts';
 import type { Candidate, Conditions, Page } from '../lists.ts';
 import { DEFAULT_LIMIT, conditions, pageOf } from '../lists.ts';
+import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
 
 /** Which dead letters; all given filters must hold. */

@@ -1,16 +1,18 @@
 /** Notifications as operators look for them and at them: the record, its routes, and what Temporal says right now. */
-import type { OperatorResources } from '../resources.ts';
-import { linkField } from '../resources.ts';
 import { routeRefOf } from '../../api/ids.ts';
 import { compareEntryIds, loadOffset } from '../../api/intent/stream.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { NotFoundError, causeOf } from '../errors.ts';
+import type { Page, WithoutNulls } from '../lists.ts';
+import { DEFAULT_LIMIT, conditions, pageOf, withoutNulls } from '../lists.ts';
 import type { LiveState } from '../live.ts';
 import { liveStateOf } from '../live.ts';
-import type { MalformedEntry } from './malformed.ts';
-import { findMalformed } from './malformed.ts';
+import type { OperatorResources } from '../resources.ts';
+import { linkField } from '../resources.ts';
 import type { DeadLetter } from './dead-letters.ts';
 import { deadLetterOperations } from './dead-letters.ts';
+import type { MalformedEntry } from './malformed.ts';
+import { findMalformed } from './malformed.ts';
 import type {
   NotificationRecord,
   NotificationStatus,
@@ -25,8 +27,6 @@ import {
   SHOW_ROUTES,
   STATUS_CONDITIONS,
 } from './notification-rows.ts';
-import type { Page, WithoutNulls } from '../lists.ts';
-import { DEFAULT_LIMIT, conditions, pageOf, withoutNulls } from '../lists.ts';
 
 export interface NotificationFilter {
   type?: string;

@@ -1,11 +1,10 @@
 /**
  * Replays of dead-lettered routes. Each is one signal-with-start on the route's workflow id: a workflow that waits
  * tries now, one that ended as Failed runs again and opens the route's next generation with a fresh budget (see
- * REPLAY_SIGNAL). One that was published cannot be started again, whatever the rows say.
+ * REPLAY_SIGNAL). A workflow whose route was published cannot be started again, even if a row says otherwise.
  *
- * A bulk replay needs no memory of its own: what it replayed is not dead any more, so the same call goes on with the
- * rest. Within a run it only takes routes that died before the run began, oldest first, so that one which dies again
- * is not picked up twice.
+ * A bulk replay needs no memory: a replayed route is not dead any more, so the same call continues with the rest. A run
+ * only takes routes that died before it began, oldest first, so that a route which dies again is not taken twice.
  */
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/client';
 import { routeRefOf, searchableKey } from '../../api/ids.ts';
@@ -17,16 +16,16 @@ import {
   routeWorkflowId,
 } from '../../workflows/intent/contract.ts';
 import { notificationAttributes, routeChannel } from '../../workflows/intent/search-attributes.ts';
-import type { OperatorResources } from '../resources.ts';
-import type { DeadLetterFilter } from './dead-letters.ts';
-import { stillDead } from './dead-letters.ts';
-import { NotFoundError, NothingToDoError } from '../errors.ts';
-import { bounded } from '../temporal.ts';
 import { DEFAULT_REPLAY_RATE, clockOf, keepPace } from '../bulk-replay.ts';
+import { NotFoundError, NothingToDoError } from '../errors.ts';
 import type { Conditions } from '../lists.ts';
 import { conditions } from '../lists.ts';
+import type { OperatorResources } from '../resources.ts';
+import { bounded } from '../temporal.ts';
 import type { WaitOptions } from '../wait-until.ts';
 import { waitUntil } from '../wait-until.ts';
+import type { DeadLetterFilter } from './dead-letters.ts';
+import { stillDead } from './dead-letters.ts';
 
 const PAGE_SIZE = 200;
 /** Routes whose outcome is looked up by one statement. */

@@ -1,8 +1,8 @@
-/** An intent of each type that makes sense to a reader: for the demo, and for whoever wants to try one. */
+/** An intent of each type with content that makes sense to a reader, for the demo and for a first try. */
 import type { AudienceKind, NotificationType } from '../../api/intent/catalog.ts';
 import { CATALOG } from '../../api/intent/catalog.ts';
-import { constructorOf } from '../notificationintent.ts';
 import type { NotificationIntent } from '../notificationintent.ts';
+import { constructorOf } from '../notificationintent.ts';
 
 const DAY_MS = 86_400_000;
 

@@ -1,7 +1,7 @@
 /** How far the routes of notifications have come, and waiting for their end. */
-import type { OperatorResources } from '../resources.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { statusOf } from '../live.ts';
+import type { OperatorResources } from '../resources.ts';
 import type { WaitOptions } from '../wait-until.ts';
 import { waitUntil } from '../wait-until.ts';
 
@@ -20,7 +20,7 @@ export interface Settlement {
 }
 
 /** Workflows asked in one look for notifications that have no row; most get one within milliseconds. */
-const ASKED_AT_ONCE = 10;
+const ASKED_PER_LOOK = 10;
 
 /**
  * Waits until nothing will happen to any of the notifications by itself.
@@ -50,7 +50,7 @@ async function settlementOf(
   const { rows } = await resources.db.query<SettlementRow>(SETTLEMENT, [notificationIds]);
   const missing = rows.filter(({ kind, id }) => kind === 'missing' && !endedWithoutRow.has(id));
   await Promise.all(
-    missing.slice(0, ASKED_AT_ONCE).map(async ({ id }) => {
+    missing.slice(0, ASKED_PER_LOOK).map(async ({ id }) => {
       const status = await statusOf(resources, notificationWorkflowId(id));
       if (status !== undefined && status !== 'RUNNING') endedWithoutRow.add(id);
     }),

@@ -1,6 +1,6 @@
 /**
- * Mobile push jobs: look into them, send what failed once more. What is to be shown on a device is personal: it is
- * read when one job is shown, and kept out of lists.
+ * Mobile push jobs: look into them, and repeat sends that failed. The content of a push is personal: it is read when one
+ * job is shown, and kept out of lists.
  */
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/client';
 import { searchableKey } from '../../api/ids.ts';
@@ -12,15 +12,15 @@ import {
   mobilePushAttributes,
   mobilePushWorkflowId,
 } from '../../workflows/mobile-push/contract.ts';
-import { NotFoundError, NothingToDoError } from '../errors.ts';
-import type { LiveState } from '../live.ts';
-import { liveStateOf } from '../live.ts';
-import { bounded } from '../temporal.ts';
-import type { OperatorResources } from '../resources.ts';
 import { clockOf, keepPace } from '../bulk-replay.ts';
+import { NotFoundError, NothingToDoError } from '../errors.ts';
 import type { Candidate, Conditions, Page } from '../lists.ts';
 import { DEFAULT_LIMIT, conditions, pageOf, withoutNulls } from '../lists.ts';
+import type { LiveState } from '../live.ts';
+import { liveStateOf } from '../live.ts';
+import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
+import { bounded } from '../temporal.ts';
 
 /** As in the column `status`; the last two are jobs that no workflow took. */
 export const MOBILE_STATUSES = [
@@ -34,7 +34,7 @@ export const MOBILE_STATUSES = [
 ] as const;
 export type MobileJobStatus = (typeof MOBILE_STATUSES)[number];
 
-/** Those that a replay can help. */
+/** Statuses in which a replay can help. */
 export const REPLAYABLE: readonly MobileJobStatus[] = ['partial', 'failed', 'max_retries'];
 
 export interface MobileJobFilter {
@@ -128,7 +128,7 @@ export function mobileOperations(resources: OperatorResources) {
     },
 
     /**
-     * Sends what failed of one job once more, with a fresh budget; devices that have the push get none.
+     * Repeats the sends of one job that failed, with a fresh budget; a device that has the push gets nothing.
      *
      * @throws NotFoundError; NothingToDoError when nothing of it failed.
      */
@@ -150,8 +150,8 @@ export function mobileOperations(resources: OperatorResources) {
     },
 
     /**
-     * Replays all jobs that match, oldest first. What was replayed is `sent` soon, so the same call goes on with the
-     * rest; within a run it only takes jobs that failed before it began.
+     * Replays all jobs that match, oldest first. A replayed job is soon `sent`, so the same call continues with the rest.
+     * A run only takes jobs that failed before it began.
      *
      * @returns the ids of the jobs that were replayed.
      */

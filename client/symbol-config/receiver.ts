@@ -1,6 +1,6 @@
 /**
  * For the programs that symbol configuration is pushed to (api/symbol-config/push-openapi.yaml): takes pushes, keeps the
- * list over restarts, and always has something to work with (seed "Fail-Open Downstream Behavior").
+ * list over restarts, and always has something to work with.
  *
  * ```ts
  * const receiver = await createAlertReceiver({ store: fileSymbolStore('/var/lib/alerts/symbols.json'), log });

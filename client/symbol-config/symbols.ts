@@ -10,13 +10,13 @@ import {
   symbolConfigWorkflowId,
 } from '../../workflows/symbol-config/contract.ts';
 import { NotFoundError, NothingToDoError, OperationFailedError } from '../errors.ts';
+import { withoutNulls } from '../lists.ts';
+import type { OperatorResources } from '../resources.ts';
+import { linkField } from '../resources.ts';
 import type { Asked } from '../temporal.ts';
 import { ask, query } from '../temporal.ts';
-import type { OperatorResources } from '../resources.ts';
 import type { WaitOptions } from '../wait-until.ts';
 import { waitUntil } from '../wait-until.ts';
-import { withoutNulls } from '../lists.ts';
-import { linkField } from '../resources.ts';
 
 const WORKFLOW_ID = symbolConfigWorkflowId(SYMBOL_REGISTRY);
 const ASKED: Asked = {
@@ -76,7 +76,7 @@ export function symbolOperations(resources: OperatorResources) {
   const { temporal, db } = resources;
 
   return {
-    /** By name; all, or only those that are enabled or disabled. */
+    /** By name: all symbols, or only enabled or only disabled ones. */
     async list(filter: { isEnabled?: boolean } = {}): Promise<SymbolView[]> {
       const { rows } = await db.query<SymbolView>(LIST_SYMBOLS, [filter.isEnabled ?? null]);
       return rows;
@@ -113,7 +113,7 @@ export function symbolOperations(resources: OperatorResources) {
     /** Pushes the current list to every target now. Throws OperationFailedError as `enable`. */
     push,
 
-    /** Switches the crawler, with whose alarm reconciliation then goes. Throws OperationFailedError as `enable`. */
+    /** Switches the crawler; while it is on, its alarm also reconciles. Throws OperationFailedError as `enable`. */
     configureCrawler: (request: CrawlerRequest) =>
       ask(temporal, ASKED, (handle) =>
         handle.executeUpdate<SymbolConfigState, [CrawlerRequest]>(CONFIGURE_CRAWLER_UPDATE, {

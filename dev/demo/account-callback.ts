@@ -14,7 +14,7 @@ const SYMBOL = 'DEMO';
 interface CallbackResult {
   userId: string;
   isComplete: boolean;
-  /** That were to be told, and that were. */
+  /** Callbacks that are due, and callbacks that the portfolio acknowledged. */
   expected: Record<CallbackKind, number>;
   acknowledged: Record<CallbackKind, number>;
   /** Of the last day. */
@@ -49,7 +49,7 @@ export async function tellAccountValues(
     await Promise.all(shards.map(({ shard }) => callbacks.run(shard)));
     await new Promise((resolve) => setTimeout(resolve, 100));
   }
-  // The next demo need not go on with this one.
+  // The next demo need not continue this account.
   await appendInputs(redis, [hold(null, startedAt)], { stream });
   const count = (kind: CallbackKind, matching: readonly CallbackKey[]) =>
     matching.filter((key) => key.kind === kind).length;

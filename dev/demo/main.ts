@@ -12,10 +12,9 @@ import type { MailCommandPayload } from '../../api/intent/mail-command.ts';
 import { decodePushPayload } from '../../api/intent/push-event.ts';
 import { explain } from '../../api/errors.ts';
 import { connectOperator } from '../../client/connect.ts';
-import { publishIntent } from '../../client/notificationintent.ts';
-import type { NotificationIntent } from '../../client/notificationintent.ts';
 import { sampleIntentOf } from '../../client/intent/sample-intents.ts';
-import { tableOf } from '../../client/table.ts';
+import type { NotificationIntent } from '../../client/notificationintent.ts';
+import { publishIntent } from '../../client/notificationintent.ts';
 import { workflowLink } from '../../client/resources.ts';
 import { ADMIN_EMAIL_VARIABLES } from '../../config/intent.ts';
 import { loadConfig } from '../../config/load.ts';
@@ -24,6 +23,7 @@ import { provideEndpoints } from '../../workers/embedded.ts';
 import { createLogger } from '../../workers/logger.ts';
 import { startService } from '../../workers/service.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
+import { tableOf } from '../table.ts';
 import { tellAccountValues, verdictOnCallbacks } from './account-callback.ts';
 import type { DeviceResult } from './mobile-push.ts';
 import { demonstrateMobilePush, tableOfDevices } from './mobile-push.ts';
@@ -68,7 +68,7 @@ interface IntentResult {
 }
 
 const SIGNALS = ['SIGINT', 'SIGTERM'] as const;
-const endAtOnce = (): never => process.exit(130);
+const endProcess = (): never => process.exit(130);
 
 async function main(): Promise<boolean> {
   const { values: options } = parseArgs({
@@ -84,7 +84,7 @@ async function main(): Promise<boolean> {
   }
 
   // Ending through `exit` takes the embedded servers along, which a signal by itself would leave behind.
-  for (const signal of SIGNALS) process.on(signal, endAtOnce);
+  for (const signal of SIGNALS) process.on(signal, endProcess);
   const config = loadConfig(undefined, demoDefaults());
   const { endpoints, stack, uiUrl } = await provideEndpoints(config, report);
   const redis = new Redis(endpoints.redis.port, endpoints.redis.host, {
@@ -111,7 +111,7 @@ async function main(): Promise<boolean> {
             limitMs: DELIVERY_LIMIT_MS,
           })
         : [];
-      // Real targets, which somebody has configured, are none of a demo's business.
+      // A demo leaves real targets, which somebody has configured, alone.
       const symbols = stack?.symbolTargets ? await pushSymbols(operator) : undefined;
       const stream = config.values.NOTIFICATION_CALLBACK_STREAM;
       const callbacks = stack?.portfolio
@@ -143,7 +143,7 @@ async function main(): Promise<boolean> {
   }
 }
 
-/** Ports that never clash, data of its own, and an administrator for every type that has one. */
+/** Ports that never clash, another data folder, and an administrator for every type that has one. */
 function demoDefaults(): Record<string, string> {
   const free = [
     'REDIS',
@@ -313,7 +313,7 @@ function verdict(
 async function keepRunning(): Promise<void> {
   report('Everything keeps running. Ctrl-C stops it.');
   await new Promise<void>((resolve) => {
-    for (const signal of SIGNALS) process.off(signal, endAtOnce).once(signal, () => resolve());
+    for (const signal of SIGNALS) process.off(signal, endProcess).once(signal, () => resolve());
   });
 }
 

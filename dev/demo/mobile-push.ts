@@ -1,7 +1,7 @@
 /** The demo's part of mobile pushes: one job for the user with sample devices, and what FCM's stand-in got of it. */
 import type { Redis } from 'ioredis';
 import type pg from 'pg';
-import { tableOf } from '../../client/table.ts';
+import { tableOf } from '../table.ts';
 import type { FcmStandIn } from '../stand-ins/mobile-push/fcm.ts';
 
 export interface DeviceResult {

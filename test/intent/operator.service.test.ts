@@ -2,7 +2,7 @@
 import { NotFoundError, NothingToDoError } from '../../client/errors.ts';
 import type { Operator } from '../../client/operator.ts';
 import { createOperator } from '../../client/operator.ts';
-import { printable, tableOf } from '../../client/table.ts';
+import { printable, tableOf } from '../../cli/table.ts';
 import { workflowLink } from '../../client/resources.ts';
 import type { Service } from '../../workers/service.ts';
 import { namespaceOf } from '../slots.ts';

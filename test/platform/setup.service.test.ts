@@ -6,7 +6,7 @@ import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Client } from '@temporalio/client';
 import { SEARCH_ATTRIBUTE_NAMES } from '../../config/load.ts';
-import { setUpNamespace, setUpSearchAttributes } from '../../cli/setup-steps.ts';
+import { setUpNamespace, setUpSearchAttributes } from '../../cli/setup.ts';
 import { SelfExplanatoryError } from '../../api/errors.ts';
 import { ensureSearchAttributes } from '../../migrations/namespace.ts';
 import type { CliResult } from '../cli-process.ts';

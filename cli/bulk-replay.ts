@@ -1,0 +1,107 @@
+/** Replays of everything that matches: what would be replayed is shown and asked for, and Ctrl-C stops between two. */
+import { createInterface } from 'node:readline/promises';
+import type { Command } from 'commander';
+import { Option } from 'commander';
+import { DEFAULT_REPLAY_RATE, MAX_REPLAY_RATE } from '../client/bulk-replay.ts';
+import { NotFoundError } from '../client/errors.ts';
+import type { ExitCode, GlobalOptions } from './command.ts';
+import { EXIT, UsageError } from './command.ts';
+import { parseCount, requestedByOption } from './options.ts';
+import { countOf, printJson, printLine, report } from './output.ts';
+import { startProgress, untilInterrupted } from './progress.ts';
+
+export interface BulkOptions extends GlobalOptions {
+  limit?: number;
+  dryRun?: boolean;
+  yes?: boolean;
+  requestedBy: string;
+}
+
+/** @param things in the plural, e.g. `jobs`. */
+export const withBulkOptions = (command: Command, things: string): Command =>
+  command
+    .option('--limit <n>', `${things} at most, the oldest first`, parseCount(1, 1_000_000))
+    .option('--dry-run', 'show what would be replayed, and replay nothing')
+    .option('--yes', 'do not ask')
+    .addOption(requestedByOption());
+
+export const rateOption = () =>
+  new Option('--rate <n>', 'replays started per second')
+    .argParser(parseCount(1, MAX_REPLAY_RATE))
+    .default(DEFAULT_REPLAY_RATE);
+
+export interface Matching {
+  /** A word for one of the things, e.g. `job`. */
+  what: string;
+  matching: number;
+  /** How many of them are replayed. */
+  total: number;
+}
+
+/** @returns the exit code of a command that replays nothing: a dry run, or a no to the question. */
+export async function endBeforeReplay(
+  { what, matching, total }: Matching,
+  options: BulkOptions,
+): Promise<ExitCode | undefined> {
+  const all = countOf(total, what) + (total < matching ? ` of ${matching}, the oldest first` : '');
+  if (options.dryRun) {
+    report(`${all} would be replayed; nothing was done`);
+    return EXIT.done;
+  }
+  if (await isConfirmed(all, options)) return undefined;
+  report('nothing was done');
+  return EXIT.nothing;
+}
+
+/** Replays and says how many; with `--dry-run`, says how many it would be. */
+export async function replayMatching(
+  found: Omit<Matching, 'total'>,
+  options: BulkOptions,
+  replay: (run: {
+    limit: number;
+    signal: AbortSignal;
+    onReplayed: (done: number) => void;
+  }) => Promise<{ replayed: unknown; line: string }>,
+): Promise<ExitCode> {
+  const { what, matching } = found;
+  const total = Math.min(matching, options.limit ?? Infinity);
+  if (options.json && options.dryRun) printJson({ matching, wouldReplay: total });
+  if (matching === 0) throw new NotFoundError(`no ${what} that can be replayed matches`);
+  const end = await endBeforeReplay({ ...found, total }, options);
+  if (end !== undefined) return end;
+  const { signal, release } = untilInterrupted();
+  const progress = startProgress(total, `${what}s replayed`);
+  let done = 0;
+  const onReplayed = (count: number) => progress.update((done = count));
+  try {
+    const { replayed, line } = await replay({ limit: total, signal, onReplayed });
+    if (options.json) printJson({ replayed });
+    else printLine(line);
+  } finally {
+    progress.end();
+    release();
+  }
+  if (!signal.aborted) return EXIT.done;
+  report(`${done} of ${total} done; the same command continues with the rest`);
+  return EXIT.interrupted;
+}
+
+/**
+ * Asks before a bulk replay, which reaches things that the operator has not looked at.
+ *
+ * @throws UsageError where nobody can be asked.
+ */
+async function isConfirmed(what: string, { yes, json }: BulkOptions): Promise<boolean> {
+  if (yes) return true;
+  if (!process.stdin.isTTY || json) {
+    throw new UsageError('a bulk replay asks first, which needs a terminal: add --yes, or --dry-run to look');
+  }
+  const terminal = createInterface({ input: process.stdin, output: process.stderr });
+  try {
+    // Ctrl-C and Ctrl-D are a no.
+    const answer = await terminal.question(`Replay ${what}? [y/N] `).catch(() => '\n');
+    return /^y(es)?$/i.test(answer.trim());
+  } finally {
+    terminal.close();
+  }
+}

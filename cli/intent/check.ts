@@ -1,0 +1,162 @@
+/** What can be wrong with intents: their reader, the three streams, and routes that wait or died. */
+import type { Redis } from 'ioredis';
+import type { Pool } from 'pg';
+import { STREAM_START, compareEntryIds, loadOffset } from '../../api/intent/stream.ts';
+import { bridgeOperations } from '../../client/intent/bridge.ts';
+import type { OperatorResources } from '../../client/resources.ts';
+import type { Check, Diagnosis } from '../checks.ts';
+import { error, ok, warn } from '../checks.ts';
+import { countOf, durationOf } from '../output.ts';
+
+/** An entry that waits longer says that nobody reads, ms. */
+const LATE_MS = 60_000;
+/** The reader reports every second; Temporal gives it up after 10. */
+const STALE_HEARTBEAT_MS = 10_000;
+/** Trimming is approximate: Redis removes whole nodes of about a hundred entries. */
+const TRIMMING_SLACK = 1_000;
+
+export interface IntentStreams {
+  intentsStream: string;
+  gatewayStream: string;
+  gatewayMaxLen: number;
+  mailStream: string;
+}
+
+export const intentRowChecks = ({ db }: OperatorResources): Check[] => [
+  ['overdue routes', () => overdue(db)],
+  ['dead letters', () => deadLetters(db)],
+  ['channels', () => channels(db)],
+];
+
+export const intentStreamChecks = ({ redis }: OperatorResources, streams: IntentStreams): Check[] => [
+  ['intents stream', () => intents(redis, streams.intentsStream)],
+  outbound(redis, streams.gatewayStream, 'gateway stream', streams.gatewayMaxLen),
+  outbound(redis, streams.mailStream, 'mail stream'),
+];
+
+export const readerCheck = (resources: OperatorResources): Check => [
+  'stream reader',
+  () => reader(resources),
+];
+
+async function reader(resources: OperatorResources): Promise<Diagnosis> {
+  const status = await bridgeOperations(resources).status();
+  const { state, pause, progress, heartbeatAt } = status;
+  if (state === 'not running')
+    return error(`${status.workflowId} does not run`, 'start the service: it starts the reader');
+  if (status.isPaused) {
+    return warn(
+      `${state} by ${pause?.by ?? 'somebody'}${pause?.since ? ` since ${pause.since.toISOString()}` : ''}: ${pause?.reason ?? ''}`,
+      'intake is stopped until: bridge resume',
+    );
+  }
+  const findings = progress?.findings ?? [];
+  if (findings.length > 0) {
+    return error(findings.map(({ kind, message }) => `${kind}: ${message}`).join('; '), 'see bridge status');
+  }
+  if (state !== 'reading') {
+    return warn(
+      `${state}: ${status.lastFailure ?? 'no worker has it'}`,
+      'see bridge status; it should read within seconds',
+    );
+  }
+  const ageMs = heartbeatAt ? Date.now() - heartbeatAt.getTime() : Infinity;
+  if (ageMs > STALE_HEARTBEAT_MS) {
+    return warn(
+      heartbeatAt ? `last heartbeat ${durationOf(ageMs)} ago` : 'no heartbeat yet',
+      'another worker takes over by itself',
+    );
+  }
+  return ok(
+    `reading on ${status.worker ?? 'a worker'}, lag ${durationOf(Math.max(0, progress?.lagMs ?? 0))}`,
+  );
+}
+
+async function intents(redis: Redis, stream: string): Promise<Diagnosis> {
+  const [type, offset] = await Promise.all([redis.type(stream), loadOffset(redis, stream)]);
+  if (type === 'none') {
+    return offset === STREAM_START
+      ? ok(`${stream} does not exist yet, nothing was ever read`)
+      : error(`${stream} is gone, and was read up to ${offset}`, 'Redis lost data: see bridge status');
+  }
+  if (type !== 'stream')
+    return error(`${stream} holds a ${type}`, 'rename that key: the reader needs a stream');
+  const [newest] = await redis.xrevrange(stream, '+', '-', 'COUNT', 1);
+  const [oldestUnread] = await redis.xrange(stream, `(${offset}`, '+', 'COUNT', 1);
+  if (newest && compareEntryIds(offset, newest[0]) > 0 && !oldestUnread) {
+    return error(
+      `the offset ${offset} is beyond the newest entry ${newest[0]}`,
+      'Redis lost data: see bridge status',
+    );
+  }
+  if (!oldestUnread) return ok(`all read, offset ${offset}`);
+  const ageMs = Math.max(0, Date.now() - Number(oldestUnread[0].split('-')[0]));
+  const detail = `behind by ${durationOf(ageMs)}, offset ${offset}`;
+  return ageMs > LATE_MS ? warn(detail, 'nobody reads, or not fast enough: see bridge status') : ok(detail);
+}
+
+function outbound(redis: Redis, stream: string, name: string, maxLen?: number): Check {
+  return [
+    name,
+    async () => {
+      const type = await redis.type(stream);
+      if (type === 'none') return ok(`${stream} does not exist yet, nothing was handed off`);
+      if (type !== 'stream') {
+        return error(`${stream} holds a ${type}`, 'rename that key: every hand-off fails, and routes die');
+      }
+      const length = await redis.xlen(stream);
+      const detail = `${length} entries${maxLen === undefined ? '' : `, trimmed to about ${maxLen}`}`;
+      return maxLen !== undefined && length > maxLen + TRIMMING_SLACK
+        ? warn(detail, 'somebody appends without trimming, or the limit was lowered: the next hand-off trims')
+        : ok(detail);
+    },
+  ];
+}
+
+async function overdue(db: Pool): Promise<Diagnosis> {
+  const { rows } = await db.query<{ overdue: number; paused: number; oldest: Date | null }>(OVERDUE);
+  const { overdue: count, paused, oldest } = rows[0]!;
+  const waiting = paused > 0 ? `; ${countOf(paused, 'route')} wait for a paused channel` : '';
+  if (count === 0) return ok(`none${waiting}`);
+  return warn(
+    `${countOf(count, 'open route')}, the oldest for ${durationOf(Date.now() - oldest!.getTime())}${waiting}`,
+    'they should have been tried: are workers running? See notifications list --status open',
+  );
+}
+
+async function deadLetters(db: Pool): Promise<Diagnosis> {
+  const { rows } = await db.query<{ routes: number }>(DEAD_LETTERS);
+  const { routes } = rows[0]!;
+  return routes === 0
+    ? ok('none in the last 24 hours')
+    : warn(
+        `${countOf(routes, 'route')} died in the last 24 hours`,
+        'see dead-letters list --since 24h, then replay',
+      );
+}
+
+async function channels(db: Pool): Promise<Diagnosis> {
+  const { rows } = await db.query<{ channel: string; reason: string | null; changed_at: Date }>(PAUSED);
+  if (rows.length === 0) return ok('both open');
+  const paused = rows.map(
+    ({ channel, reason, changed_at: since }) =>
+      `${channel} since ${since.toISOString()}${reason ? ` (${reason})` : ''}`,
+  );
+  return warn(`paused: ${paused.join('; ')}`, 'channels resume, when its reason is gone');
+}
+
+const OVERDUE = `
+  SELECT count(*) FILTER (WHERE NOT coalesce(is_paused, false))::int AS overdue,
+         count(*) FILTER (WHERE is_paused)::int AS paused,
+         min(next_attempt_at) FILTER (WHERE NOT coalesce(is_paused, false)) AS oldest
+    FROM notification.routes
+    LEFT JOIN notification.channels USING (channel)
+   WHERE next_attempt_at < now() - interval '1 minute'`;
+
+const DEAD_LETTERS = `
+  SELECT count(*)::int AS routes
+    FROM notification.routes
+   WHERE status = 'dead_letter' AND dead_lettered_at > now() - interval '24 hours'`;
+
+const PAUSED =
+  'SELECT channel, reason, changed_at FROM notification.channels WHERE is_paused ORDER BY channel';
