@@ -131,9 +131,10 @@ export async function allReached<T extends readonly unknown[]>(attempts: {
   const failures = results.flatMap((result) =>
     result.status === 'rejected' ? [result.reason as Error] : [],
   );
-  if (failures.length === 1) throw failures[0];
-  if (failures.length > 1) throw new DependencyError(failures.map(({ message }) => message).join('\n'));
-  return Promise.all(attempts) as unknown as Promise<T>;
+  const [failure, ...others] = failures;
+  if (failure === undefined) return Promise.all(attempts);
+  if (others.length === 0) throw failure;
+  throw new DependencyError(failures.map(({ message }) => message).join('\n'));
 }
 
 /** @throws DependencyError that names the dependency, the variable to look at, and the reason. */
