@@ -222,7 +222,10 @@ async function connectPostgres({ config, endpoints, log, open }: ProcessContext)
   });
   open.add('PostgreSQL', () => db.end());
   // Without a listener, an idle connection that breaks would end the process.
-  db.on('error', (error) => log.warn({ reason: reasonOf(error) }, 'PostgreSQL connection failed'));
+  db.on('error', (error) => {
+    // The pool has ended a little before its last connections are closed.
+    if (!db.ending) log.warn({ reason: reasonOf(error) }, 'PostgreSQL connection failed');
+  });
   const { host } = new URL(endpoints.postgresDsn);
   return reach(`PostgreSQL at ${host}`, 'NOTIFICATION_POSTGRES_PRIMARY_DSN', async () => {
     await db.query('SELECT 1');
