@@ -131,9 +131,10 @@ export async function allReached<T extends readonly unknown[]>(attempts: {
   const failures = results.flatMap((result) =>
     result.status === 'rejected' ? [result.reason as Error] : [],
   );
-  if (failures.length === 1) throw failures[0];
-  if (failures.length > 1) throw new DependencyError(failures.map(({ message }) => message).join('\n'));
-  return Promise.all(attempts) as unknown as Promise<T>;
+  const [failure, ...others] = failures;
+  if (failure === undefined) return Promise.all(attempts);
+  if (others.length === 0) throw failure;
+  throw new DependencyError(failures.map(({ message }) => message).join('\n'));
 }
 
 /** @throws DependencyError that names the dependency, the variable to look at, and the reason. */
@@ -221,7 +222,10 @@ async function connectPostgres({ config, endpoints, log, open }: ProcessContext)
   });
   open.add('PostgreSQL', () => db.end());
   // Without a listener, an idle connection that breaks would end the process.
-  db.on('error', (error) => log.warn({ reason: reasonOf(error) }, 'PostgreSQL connection failed'));
+  db.on('error', (error) => {
+    // The pool has ended a little before its last connections are closed.
+    if (!db.ending) log.warn({ reason: reasonOf(error) }, 'PostgreSQL connection failed');
+  });
   const { host } = new URL(endpoints.postgresDsn);
   return reach(`PostgreSQL at ${host}`, 'NOTIFICATION_POSTGRES_PRIMARY_DSN', async () => {
     await db.query('SELECT 1');

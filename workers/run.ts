@@ -13,18 +13,18 @@ const SIGNALS = ['SIGINT', 'SIGTERM'] as const;
 async function main(): Promise<void> {
   const config = loadConfig();
   const log = createLogger(config.values.NOTIFICATION_LOG_LEVEL);
-  // What nobody has thought of ends the process, as it should; the log, where alarms look, is to say so too.
+  // An error that nobody caught ends the process, as it should; the log, where alarms look, must say so too.
   process.on('uncaughtExceptionMonitor', (error, origin) =>
     log.fatal({ reason: reasonOf(error), origin }, 'the process ends of an error that nobody caught'),
   );
   // Until everything runs there is nothing to finish: the embedded servers end with the process.
-  const endAtOnce = () => process.exit(130);
-  for (const signal of SIGNALS) process.on(signal, endAtOnce);
+  const endNow = () => process.exit(130);
+  for (const signal of SIGNALS) process.on(signal, endNow);
 
   const { endpoints, stack, uiUrl } = await provideEndpoints(config, report);
   try {
     const service = await startService({ config, endpoints, log, report });
-    for (const signal of SIGNALS) process.off(signal, endAtOnce);
+    for (const signal of SIGNALS) process.off(signal, endNow);
     const stopRequested = nextSignal();
     if (stack) welcome(service, stack, uiUrl);
     const outcome = await Promise.race([stopRequested, service.done]);
@@ -77,6 +77,6 @@ try {
   report(explain(error));
   process.exitCode = 1;
 }
-// Everything is closed. What would still keep the process are timers nobody can stop: an exporter whose collector is
-// away goes on trying for several seconds.
+// Everything is closed. Only timers that nobody can stop would still keep the process: an exporter whose collector is
+// away tries again for several seconds.
 process.exit();
