@@ -9,7 +9,7 @@ import { createSubscriptionActivities } from '../activities/subscription/activit
 import { ensureAgent } from '../activities/subscription/agents.ts';
 import type { SubscriptionSettings } from '../activities/subscription/batches.ts';
 import { createSubscriptionCommands } from '../activities/subscription/commands.ts';
-import { observeSubscriptions } from '../activities/subscription/gauges.ts';
+import { observeSubscriptions } from '../activities/subscription/metrics.ts';
 import { createSubscriptionTokenActivities } from '../activities/subscription/token.ts';
 import { SUBSCRIPTION_SWEEP, ensureSchedule } from '../migrations/namespace.ts';
 import { keptKey } from '../api/kept-key.ts';

@@ -22,7 +22,6 @@ import type { SubscriptionMetrics } from './metrics.ts';
 import { nullActions } from './records.ts';
 import { classOf } from './router/errors.ts';
 import type { MessagingRouter, NotificationRouter, RouterError } from './router/ports.ts';
-import { dhSecret } from './router/signing.ts';
 
 export interface SubscriptionResources extends EventResources {
   metrics: SubscriptionMetrics;
@@ -93,7 +92,7 @@ interface Saved {
  * @throws ApplicationFailure `SubscriptionClosed` when the agent was closed meanwhile: nothing is written then;
  * `PostgresUnavailable`.
  */
-export async function settle<Done extends { connId: string }>(
+export async function finishBatch<Done extends { connId: string }>(
   resources: SubscriptionResources,
   order: BatchOrder,
   { done, failed, unreadable }: Attempt<Done>,
@@ -176,15 +175,6 @@ export function unreadableItem(connId: string, cause: unknown): FailedItem {
   return { connId, error: { source: 'STORE', code: 'INTERNAL', detail } };
 }
 
-/** @returns undefined when no secret can be agreed with the key of the router. */
-export function secretOrNothing(routerPublicKey: Buffer, privateKey: Buffer): Buffer | undefined {
-  try {
-    return dhSecret(routerPublicKey, privateKey);
-  } catch {
-    return undefined;
-  }
-}
-
 /** The first six are of notification routers, the others of messaging routers. Attempts count every retry. */
 export type Counter =
   | 'ntfCreateAttempts'
@@ -199,7 +189,7 @@ export type Counter =
   | 'ntfKeyDeleted';
 
 /** Adds the items of a batch, each to its user. */
-export async function count(
+export async function countWork(
   client: PoolClient,
   agentId: string,
   counter: Counter,
@@ -211,21 +201,21 @@ export async function count(
     host: server.host,
     port: server.port,
   }));
-  await run(client, ADD, [agentId, counter, JSON.stringify(values)]);
+  await run(client, ADD_STATISTICS, [agentId, counter, JSON.stringify(values)]);
 }
 
 /** Sets all counters of an agent back. @returns how many there were. */
-export async function reset(db: Pool, agentId: string): Promise<number> {
-  const removed = await query(db, RESET, [agentId]);
+export async function resetStatistics(db: Pool, agentId: string): Promise<number> {
+  const removed = await query(db, RESET_STATISTICS, [agentId]);
   return removed.length;
 }
 
-const RESET = {
+const RESET_STATISTICS = {
   name: 'reset_subscription_statistics',
   text: 'DELETE FROM subscriptions.servers_stats WHERE agent_id = $1 RETURNING 1',
 };
 
-const ADD = {
+const ADD_STATISTICS = {
   name: 'add_subscription_statistics',
   text: `
     INSERT INTO subscriptions.servers_stats AS stats (agent_id, user_id, host, port, counter, value)

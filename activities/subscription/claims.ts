@@ -4,10 +4,10 @@
  * sealed: what the supervisor has written since, or another claim has taken, is left out, because a worker was woken for
  * that.
  */
-import type { Pool as Database, PoolClient } from 'pg';
+import type { Pool, PoolClient } from 'pg';
 import type { RecordAction } from '../../api/subscription/rows.ts';
 import { actionOf, columnsOf, primaryQueueOf } from '../../api/subscription/rows.ts';
-import type { ClaimOrder, Pool } from '../../workflows/subscription/contract.ts';
+import type { ClaimOrder, WorkerPool } from '../../workflows/subscription/contract.ts';
 import type { ListKind, ServerKey } from '../../workflows/subscription/rules.ts';
 import type { Statement } from '../postgres.ts';
 import { inTransaction, run } from '../transactions.ts';
@@ -46,7 +46,7 @@ export interface WorkItem {
  *
  * @throws ApplicationFailure `PostgresUnavailable`.
  */
-export function claimBatch(db: Database, order: ClaimOrder, limit: number): Promise<Claim> {
+export function claimBatch(db: Pool, order: ClaimOrder, limit: number): Promise<Claim> {
   return inTransaction(db, (client) =>
     order.pool === 'ntf-tkn-del' ? claimTokenDeletion(client, order) : claimRecords(client, order, limit),
   );
@@ -64,7 +64,7 @@ async function claimRecords(client: PoolClient, order: ClaimOrder, limit: number
     kind === undefined || (kind === 'ntf-check' && ms! > nowMs) ? [] : [{ id, kind }],
   );
   const [next] = read.filter(({ kind }) => kind === 'ntf-check');
-  const claim = await number(client);
+  const claim = await nextClaim(client);
   if (due.length > 0) await run(client, CLAIM_RECORDS, [agentId, due.map(({ id }) => id), claim]);
   return {
     claim,
@@ -77,7 +77,7 @@ async function claimRecords(client: PoolClient, order: ClaimOrder, limit: number
 /** The oldest record alone: a router is asked to forget one token at a time. */
 async function claimTokenDeletion(client: PoolClient, { agentId, server }: ClaimOrder): Promise<Claim> {
   const rows = await run<{ id: string }>(client, LOAD_TOKEN_DELETION, [agentId, server.host, server.port]);
-  return { claim: await number(client), items: rows.map(({ id }) => ({ id, kind: 'token-delete' })) };
+  return { claim: await nextClaim(client), items: rows.map(({ id }) => ({ id, kind: 'token-delete' })) };
 }
 
 /** Marks rows that nobody can make sense of, so that they do not stand in the way of the others. */
@@ -95,7 +95,8 @@ async function giveUpReading(
   return event;
 }
 
-async function number(client: PoolClient): Promise<number> {
+/** @returns a number that no other pick-up has. */
+async function nextClaim(client: PoolClient): Promise<number> {
   const [row] = await run<{ claim: number }>(client, NEXT_CLAIM, []);
   return row!.claim;
 }
@@ -132,7 +133,7 @@ export async function lockRecords(
   await run(client, LOCK_RECORDS, [agentId, connIds]);
 }
 
-type RecordPool = Exclude<Pool, 'ntf-tkn-del'>;
+type RecordPool = Exclude<WorkerPool, 'ntf-tkn-del'>;
 
 interface CandidateRow {
   conn_id: string;
@@ -145,7 +146,7 @@ interface CandidateRow {
  * Due or not: what is due comes first, so a batch with nothing due tells when something will be. Of a messaging router
  * everything counts as due, whatever its time says.
  */
-const load = (side: 'ntf' | 'smp', condition: string): Statement => ({
+const loadDue = (side: 'ntf' | 'smp', condition: string): Statement => ({
   name: `load_due_${side}_subscriptions`,
   text: `
     SELECT conn_id, ntf_action, smp_action,
@@ -158,7 +159,7 @@ const load = (side: 'ntf' | 'smp', condition: string): Statement => ({
        FOR UPDATE`,
 });
 
-const fail = (side: 'ntf' | 'smp'): Statement => ({
+const failRecords = (side: 'ntf' | 'smp'): Statement => ({
   name: `fail_${side}_subscriptions`,
   text: `
     UPDATE subscriptions.ntf_subscriptions
@@ -167,8 +168,8 @@ const fail = (side: 'ntf' | 'smp'): Statement => ({
 });
 
 const RECORD_STATEMENTS: Record<RecordPool, { load: Statement; fail: Statement }> = {
-  'ntf-ntf': { load: load('ntf', ''), fail: fail('ntf') },
-  'ntf-smp': { load: load('smp', 'AND action_ts IS NOT NULL'), fail: fail('smp') },
+  'ntf-ntf': { load: loadDue('ntf', ''), fail: failRecords('ntf') },
+  'ntf-smp': { load: loadDue('smp', 'AND action_ts IS NOT NULL'), fail: failRecords('smp') },
 };
 
 /** Rows that no key opens, whatever their action. */

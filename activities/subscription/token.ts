@@ -15,7 +15,7 @@ import { KeyBoxError } from '../../api/key-box.ts';
 import type { TokenMode, TokenUpdate } from '../../workflows/subscription/token-contract.ts';
 import { inTransaction } from '../transactions.ts';
 import { ensureAgent } from './agents.ts';
-import { whileBeating } from './batches.ts';
+import { UNUSABLE_KEY, whileBeating } from './batches.ts';
 import type { SubscriptionCommands } from './commands.ts';
 import { isRetried, isUnknownToNotificationRouter } from './router/errors.ts';
 import type {
@@ -27,7 +27,7 @@ import type {
   TokenRef,
   TokenStatus,
 } from './router/ports.ts';
-import { dhSecret, generateAuthKeys, generateDhKeys, unbox } from './router/signing.ts';
+import { generateAuthKeys, generateDhKeys, secretOrNothing, unbox } from './router/signing.ts';
 import type { LoadedRequest, SavedToken } from './token-rows.ts';
 import * as rows from './token-rows.ts';
 
@@ -250,9 +250,8 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
     });
     if (!result.ok) return result;
     const { tokenId, routerDhPublicKey } = result.value;
-    const secret = secretOf(routerDhPublicKey, dh.privateKey);
-    if (!secret)
-      return failed({ source: 'BROKER', code: 'RESPONSE', detail: 'the key of the router is none' });
+    const secret = secretOrNothing(routerDhPublicKey, dh.privateKey);
+    if (!secret) return failed(UNUSABLE_KEY);
     await rows.saveRegistered(db, keyBox, agentId, { tokenId, dhSecret: secret });
     log.info({ agent_id: agentId, server: `${address.host}:${address.port}` }, 'token registered');
     return { ok: true, value: 'REGISTERED' };
@@ -341,12 +340,4 @@ function refOf({ address, tokenId, auth }: SavedToken): TokenRef | undefined {
 /** @param device undefined: whichever it is. */
 function isOf(token: SavedToken, device: DeviceToken | undefined): boolean {
   return !device || (token.device.provider === device.provider && token.device.token === device.token);
-}
-
-function secretOf(routerPublicKey: Buffer, privateKey: Buffer): Buffer | undefined {
-  try {
-    return dhSecret(routerPublicKey, privateKey);
-  } catch {
-    return undefined;
-  }
 }

@@ -6,7 +6,7 @@ import type { Meter } from '@opentelemetry/api';
 import { parse } from 'yaml';
 import { createMetrics } from '../../workers/telemetry.ts';
 import { observeGauges } from '../../activities/intent/metrics.ts';
-import { observeSubscriptions } from '../../activities/subscription/gauges.ts';
+import { observeSubscriptions } from '../../activities/subscription/metrics.ts';
 import { programOf } from '../../cli/program.ts';
 import { DASHBOARDS } from '../../deploy/dashboard-panels.ts';
 

@@ -6,9 +6,11 @@ import {
   bucketOf,
   distinctServers,
   freshRetry,
-  isStillSubscribed,
   listsOf,
   nextRetry,
+  stepAfterCheck,
+  stepAfterCreate,
+  stepAfterKey,
 } from '../../workflows/subscription/rules.ts';
 
 const SMP = { host: 'smp.example', port: 5_223 };
@@ -174,7 +176,19 @@ describe('the delays of a retry', () => {
   });
 });
 
-describe('the answer to a check', () => {
+describe('the next step of a subscription', () => {
+  const NOW = 1_000_000;
+  const DAY = 86_400_000;
+
+  test('N1 after its key it is made immediately, and checked for the first time after the first interval', () => {
+    expect(stepAfterKey(NOW)).toEqual({ status: 'KEY', action: 'ntf-create', actionMs: NOW });
+    expect(stepAfterCreate(NOW, DAY)).toEqual({
+      status: 'CREATED NEW',
+      action: 'ntf-check',
+      actionMs: NOW + DAY,
+    });
+  });
+
   test.each([
     ['NEW', true],
     ['PENDING', true],
@@ -187,7 +201,10 @@ describe('the answer to a check', () => {
     ['ERR something else', false],
     ['ERR ACTIVE', false],
     ['', false],
-  ])('N4 N17 scenario 30: %s means that the subscription stays: %s', (status, stays) => {
-    expect(isStillSubscribed(status)).toBe(stays);
+    [undefined, false],
+  ])('N4 N17 scenario 30: %s in a check means that the subscription stays: %s', (status, stays) => {
+    const kept = { isKept: true, status: `CREATED ${status}`, action: 'ntf-check', actionMs: NOW + 3 * DAY };
+    const lost = { isKept: false, status: 'NEW', action: 'smp-key', actionMs: NOW };
+    expect(stepAfterCheck(status, NOW, 3 * DAY)).toEqual(stays ? kept : lost);
   });
 });

@@ -16,8 +16,8 @@ export const SWEEP_SCHEDULE_ID = 'subscription-sweep';
  * `ntf-smp` makes and removes notifier credentials on a messaging router, `ntf-ntf` makes and checks subscriptions on a
  * notification router, `ntf-tkn-del` deletes tokens there.
  */
-export const POOLS = ['ntf-smp', 'ntf-ntf', 'ntf-tkn-del'] as const;
-export type Pool = (typeof POOLS)[number];
+export const WORKER_POOLS = ['ntf-smp', 'ntf-ntf', 'ntf-tkn-del'] as const;
+export type WorkerPool = (typeof WORKER_POOLS)[number];
 
 export const supervisorWorkflowId = (agentId: string): string => `subscription/${agentId}`;
 
@@ -27,7 +27,7 @@ export const poolWorkerWorkflowId = ({ agentId, pool, server }: WorkerKey): stri
 /** At most one worker runs for each. */
 export interface WorkerKey {
   agentId: string;
-  pool: Pool;
+  pool: WorkerPool;
   server: ServerKey;
 }
 

@@ -131,10 +131,40 @@ export function nextRetry(
   };
 }
 
+/** What has become of a subscription, and what is to be done about it next. */
+export interface NextStep {
+  status: string;
+  action: RecordAction;
+  /** When, epoch ms. */
+  actionMs: number;
+}
+
+export const stepAfterKey = (nowMs: number): NextStep => ({
+  status: 'KEY',
+  action: 'ntf-create',
+  actionMs: nowMs,
+});
+
+export const stepAfterCreate = (nowMs: number, firstCheckMs: number): NextStep => ({
+  status: 'CREATED NEW',
+  action: 'ntf-check',
+  actionMs: nowMs + firstCheckMs,
+});
+
 /** A subscription with one of these is alive on its notification router, whatever it waits for there. */
 const STILL_SUBSCRIBED: readonly string[] = ['NEW', 'PENDING', 'ACTIVE', 'INACTIVE', 'SERVICE'];
 
-/** Whether a router's answer to a check means that the subscription stays; otherwise it is made anew. */
-export function isStillSubscribed(status: string): boolean {
-  return STILL_SUBSCRIBED.includes(status);
+/**
+ * A subscription that is alive is checked again after the interval; otherwise it is made again, from the key on.
+ *
+ * @param status as the router answered; undefined when the router does not know the subscription.
+ */
+export function stepAfterCheck(
+  status: string | undefined,
+  nowMs: number,
+  checkIntervalMs: number,
+): NextStep & { isKept: boolean } {
+  return status !== undefined && STILL_SUBSCRIBED.includes(status)
+    ? { isKept: true, status: `CREATED ${status}`, action: 'ntf-check', actionMs: nowMs + checkIntervalMs }
+    : { isKept: false, status: 'NEW', action: 'smp-key', actionMs: nowMs };
 }

@@ -73,6 +73,15 @@ export function dhSecret(theirPublicKey: RawKey, ownPrivateKey: RawKey): Buffer 
   });
 }
 
+/** As `dhSecret`; undefined when no secret can be agreed with the key of a router. */
+export function secretOrNothing(routerPublicKey: RawKey, privateKey: RawKey): Buffer | undefined {
+  try {
+    return dhSecret(routerPublicKey, privateKey);
+  } catch {
+    return undefined;
+  }
+}
+
 /**
  * What a signature covers: the command, what it is about, its number in the batch, and the router that it is meant for,
  * so that no other router can use it.
