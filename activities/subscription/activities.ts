@@ -1,4 +1,6 @@
-/** The activities of notification subscriptions: those of the workers of each pool, of the supervisor, and the sweep. */
+/**
+ * The activities of notification subscriptions: those of the workers of each pool, of the supervisor, and the sweep.
+ */
 import type { WorkflowClient } from '@temporalio/client';
 import { WorkflowNotFoundError } from '@temporalio/client';
 import type {

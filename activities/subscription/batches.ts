@@ -1,7 +1,7 @@
 /**
- * What every batch on a router has in common (seed "retrySubActions shrinking retry"): items that failed for now go
- * back to the workflow, which tries them again; items that failed for good lose their action and are reported in one
- * event; what succeeded is saved. All of it is one transaction, and the kicks come after it.
+ * What every batch on a router has in common: items that failed for now go back to the workflow, which tries them
+ * again; items that failed for good lose their action and are reported in one event; items that succeeded are saved.
+ * All of this is one transaction, and workers are woken after it.
  */
 import { ApplicationFailure, Context } from '@temporalio/activity';
 import type { WorkflowClient } from '@temporalio/client';
@@ -70,7 +70,7 @@ export const NO_QUEUE: RouterError = {
   code: 'CONN NOT_FOUND',
   detail: 'the connection has no queue',
 };
-/** A router that answers fewer items than it was asked about. */
+/** The router answered fewer items than it was asked about. */
 export const NO_ANSWER: RouterError = { source: 'BROKER', code: 'TRANSPORT', detail: 'an answer is missing' };
 
 export const UNUSABLE_KEY: RouterError = {
@@ -151,8 +151,8 @@ export async function finishBatch<Done extends { connId: string }>(
 }
 
 /**
- * Runs work on routers with heartbeats. When the process stops or the workflow is cancelled, it is not waited for any
- * longer: what has not been written then is done again from the rows.
+ * Runs work on routers with heartbeats. When the process stops or the workflow is cancelled, nobody waits for the
+ * work any longer: all that is not written by then is done again from the rows.
  *
  * @throws ApplicationFailure `SubscriptionInterrupted` when the process stops.
  */
@@ -169,7 +169,7 @@ export async function whileBeating<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-/** An item that its sealed keys keep from being worked on. */
+/** An item whose sealed keys do not open, so that it cannot be worked on. */
 export function unreadableItem(connId: string, cause: unknown): FailedItem {
   const detail = cause instanceof Error ? cause.message : 'a sealed value does not open';
   return { connId, error: { source: 'STORE', code: 'INTERNAL', detail } };

@@ -1,8 +1,8 @@
 /**
- * Picking up what is due for one server of a pool. A pick-up gives its rows a claim number and notes the generation that
- * it saw (records.ts); it returns ids and actions, never keys. A batch then loads what it was given, with the keys still
- * sealed: what the supervisor has written since, or another claim has taken, is left out, because a worker was woken for
- * that.
+ * Picking up what is due for one server of a pool. A pick-up gives its rows a claim number and notes the generation
+ * that it saw (records.ts); it returns ids and actions, never keys. A batch then loads what it was given, with the
+ * keys still sealed: what the supervisor has written since, or another claim has taken, is left out, because a worker
+ * was woken for that.
  */
 import type { Pool, PoolClient } from 'pg';
 import type { RecordAction } from '../../api/subscription/rows.ts';
@@ -80,7 +80,7 @@ async function claimTokenDeletion(client: PoolClient, { agentId, server }: Claim
   return { claim: await nextClaim(client), items: rows.map(({ id }) => ({ id, kind: 'token-delete' })) };
 }
 
-/** Marks rows that nobody can make sense of, so that they do not stand in the way of the others. */
+/** Marks records without a valid action, so that they do not stand in the way of the others. */
 async function giveUpReading(
   client: PoolClient,
   statement: Statement,
@@ -124,7 +124,10 @@ export async function loadWork(
   }));
 }
 
-/** Locks the records of a batch in one order, so that batches and the supervisor do not wait for each other in a ring. */
+/**
+ * Locks the records of a batch in one order, so that batches and the supervisor do not wait for each other in a
+ * circle.
+ */
 export async function lockRecords(
   client: PoolClient,
   agentId: string,
@@ -143,8 +146,8 @@ interface CandidateRow {
 }
 
 /**
- * Due or not: what is due comes first, so a batch with nothing due tells when something will be. Of a messaging router
- * everything counts as due, whatever its time says.
+ * The records that are due come first, so a batch without a due record tells when the first will be. On a messaging
+ * router every record counts as due, at any time.
  */
 const loadDue = (side: 'ntf' | 'smp', condition: string): Statement => ({
   name: `load_due_${side}_subscriptions`,
@@ -172,7 +175,7 @@ const RECORD_STATEMENTS: Record<RecordPool, { load: Statement; fail: Statement }
   'ntf-smp': { load: loadDue('smp', 'AND action_ts IS NOT NULL'), fail: failRecords('smp') },
 };
 
-/** Rows that no key opens, whatever their action. */
+/** Marks records that no key opens. */
 export const FAIL_RECORDS: Record<RecordPool, Statement> = {
   'ntf-ntf': RECORD_STATEMENTS['ntf-ntf'].fail,
   'ntf-smp': RECORD_STATEMENTS['ntf-smp'].fail,

@@ -1,6 +1,6 @@
 /**
  * Connections and their queues, as operators change them. Each change is one transaction, and returns the commands that
- * follow from it, which the supervisor queues itself: behind the instant gate where the seed says so.
+ * follow from it, which the supervisor queues. Creates and smp-deletes follow only when the instant gate is open.
  */
 import { Context } from '@temporalio/activity';
 import pLimit from 'p-limit';
@@ -43,10 +43,10 @@ import { createRecords, deleteRecords } from './records.ts';
 import type { NewQueueAnswer, NewQueueRequest, RouterResult } from './router/ports.ts';
 import { generateAuthKeys, generateDhKeys } from './router/signing.ts';
 
-/** Queues that are being made at once. */
+/** Queues that are made concurrently. */
 const PARALLEL_CONNECTIONS = 10;
 
-/** What a change has come to, and what the supervisor is to do about it. */
+/** The result of a change, and the commands that follow from it. */
 export interface Changed<Result> {
   result: Result;
   commands: Command[];

@@ -1,9 +1,9 @@
 /**
  * Work of the pool `ntf-smp`: notifier credentials on messaging routers.
  *
- * NKEY is not idempotent: each call ends the notifier of the call before. So the call and the saving of what it brought
- * are one attempt of one activity, which is not repeated: after a crash in between, the record still asks for a key, and
- * the next pick-up makes another one with fresh keys. Nobody has used the one that was lost.
+ * NKEY is not idempotent: each call ends the notifier of the call before. So the call and the saving of what it
+ * brought are one attempt of one activity, which is not repeated: after a crash in between, the record still asks for
+ * a key, and the next pick-up makes another one with fresh keys. Nobody has used the one that was lost.
  */
 import type { PoolClient } from 'pg';
 import type { KeyBox } from '../../api/key-box.ts';

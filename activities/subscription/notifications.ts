@@ -1,6 +1,6 @@
 /**
- * Work of the pool `ntf-ntf`: subscriptions on notification routers. Always on the router of the current token, and with
- * the token as it is at each attempt: a token that was removed meanwhile gets no subscription.
+ * Work of the pool `ntf-ntf`: subscriptions on notification routers. Always on the router of the current token, and
+ * with the token as it is at each attempt: a token that was removed meanwhile gets no subscription.
  */
 import type { PoolClient } from 'pg';
 import type { BatchOrder, BatchOutcome, WorkerKey } from '../../workflows/subscription/contract.ts';

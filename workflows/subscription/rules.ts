@@ -26,14 +26,14 @@ export interface RecordFacts {
   action?: RecordAction;
 }
 
-/** What a Create does about a connection: make a record, start it over, or wake who has it in hand. */
+/** What a Create does about a connection: make a record, start it over, or wake the worker that has it. */
 export type Bucket =
   { bucket: 'new' | 'reset' } | { bucket: 'continue'; pool: 'ntf-smp' | 'ntf-ntf'; server: ServerKey };
 
 /**
- * Sorts a connection into a bucket; the first rule that fits decides. Source: seed "NSCCreate four-way partition".
- * Where neither side has an id yet, an address that differs counts as a mismatch too: a worker that is woken for the
- * queue's router would never find the record.
+ * Sorts a connection into a bucket; the first rule that fits decides.
+ * Where neither side has an id yet, an address that differs counts as a mismatch, too: a worker that is woken for the
+ * router of the queue would never find the record.
  */
 export function bucketOf(queue: QueueFacts, record: RecordFacts | undefined): Bucket {
   if (!record) return { bucket: 'new' };
@@ -151,7 +151,7 @@ export const stepAfterCreate = (nowMs: number, firstCheckMs: number): NextStep =
   actionMs: nowMs + firstCheckMs,
 });
 
-/** A subscription with one of these is alive on its notification router, whatever it waits for there. */
+/** A subscription with one of these is alive on its notification router, even if it still waits for something there. */
 const STILL_SUBSCRIBED: readonly string[] = ['NEW', 'PENDING', 'ACTIVE', 'INACTIVE', 'SERVICE'];
 
 /**

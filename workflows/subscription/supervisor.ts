@@ -1,7 +1,7 @@
 /**
- * The supervisor of an agent's notification subscriptions, one for each agent, for good. It carries out commands one at a
- * time, in the order in which they came. A command is one transaction and the waking of workers, so that no command waits
- * for a router. Operators change connections through updates.
+ * The supervisor of an agent's notification subscriptions, one for each agent, for good. It carries out commands one
+ * at a time, in the order in which they came. A command is one transaction and the waking of workers, so that no
+ * command waits for a router. Operators change connections through updates.
  *
  * ```mermaid
  * stateDiagram-v2
@@ -379,7 +379,7 @@ function isHistoryLong(): boolean {
   return historyLength >= LONG_HISTORY || continueAsNewSuggested;
 }
 
-/** Ends an update, and the workflow goes on. */
+/** Ends an update, but not the workflow. */
 function fail(message: string): never {
   throw ApplicationFailure.nonRetryable(message, SUBSCRIPTION_REFUSED);
 }

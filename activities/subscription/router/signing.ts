@@ -101,7 +101,7 @@ export function signCommand(content: SignedContent, privateKey: RawKey): string 
   );
 }
 
-/** Never throws: a key or signature that is none does not verify. */
+/** Never throws: an invalid key or signature does not verify. */
 export function isSignedBy(content: SignedContent, signature: string, publicKey: RawKey): boolean {
   try {
     const key = publicKeyObject('ed25519', publicKey);
@@ -132,7 +132,7 @@ export function unbox({ nonce, content }: Boxed, secret: Buffer, kind: BoxedKind
   }
 }
 
-/** The agreed secret is no key yet (RFC 7748), and each use gets one of its own. */
+/** The agreed secret is no key yet (RFC 7748), and each kind of use gets another key. */
 function boxKey(secret: Buffer, kind: BoxedKind): Buffer {
   return Buffer.from(hkdfSync('sha256', secret, '', `router ${kind}`, KEY_BYTES));
 }
