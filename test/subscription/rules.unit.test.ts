@@ -1,9 +1,10 @@
 /** The rules of subscriptions that are arithmetic, as tables. */
 import fc from 'fast-check';
 import { actionOf } from '../../api/subscription/rows.ts';
-import type { QueueFacts, RecordAction, RecordFacts } from '../../workflows/subscription/rules.ts';
+import type { Deaths, QueueFacts, RecordAction, RecordFacts } from '../../workflows/subscription/rules.ts';
 import {
   bucketOf,
+  countDeath,
   distinctServers,
   freshRetry,
   listsOf,
@@ -174,6 +175,22 @@ describe('the delays of a retry', () => {
       }),
     );
   });
+});
+
+test('N2 a worker survives four deaths in a clock minute, and not the fifth; the next minute counts from one', () => {
+  const MINUTE = 29_000_000 * 60_000;
+  const survived: boolean[] = [];
+  let deaths: Deaths = { minute: 0, count: 0 };
+  const die = (atMs: number) => {
+    const death = countDeath(deaths, atMs);
+    deaths = death.deaths;
+    survived.push(death.hasSurvived);
+  };
+  for (const atMs of [0, 10_000, 30_000, 59_999, 59_999]) die(MINUTE + atMs);
+  expect(survived).toEqual([true, true, true, true, false]);
+  die(MINUTE + 60_000);
+  expect(survived.at(-1)).toBe(true);
+  expect(deaths).toEqual({ minute: 29_000_001, count: 1 });
 });
 
 describe('the next step of a subscription', () => {

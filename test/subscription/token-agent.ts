@@ -33,7 +33,12 @@ export async function takeTokenAgent(options: Parameters<typeof takeSubscription
 
   /** The operations of one agent; tests that share a service have one each. */
   function tokensOf(agentId = AGENT) {
-    const operations = tokenOperations({ temporal: slot.client, db: slot.db, keyBox: () => KEY_BOX, agentId });
+    const operations = tokenOperations({
+      temporal: slot.client,
+      db: slot.db,
+      keyBox: () => KEY_BOX,
+      agentId,
+    });
     return {
       ...operations,
       agentId,

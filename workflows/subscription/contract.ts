@@ -3,7 +3,7 @@
  * each agent, one worker for each server of a pool that has something to do, and the sweep. Pure, so that clients and
  * the workflow sandbox can both import it.
  */
-import type { ListKind, RetryPace, RetryState, ServerKey, WorkList } from './rules.ts';
+import type { Deaths, ListKind, RetryPace, RetryState, ServerKey, WorkList } from './rules.ts';
 
 export const SUBSCRIPTION_TASK_QUEUE = 'subscription';
 
@@ -234,13 +234,6 @@ export interface Round {
   /** Number of the pick-up; what another one has taken since is left alone. */
   claim: number;
   lists: WorkList[];
-}
-
-/** How often a worker died in a clock minute. */
-export interface Deaths {
-  /** Minutes since the epoch. */
-  minute: number;
-  count: number;
 }
 
 /** What a batch activity is asked to do. */

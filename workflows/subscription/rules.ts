@@ -131,6 +131,23 @@ export function nextRetry(
   };
 }
 
+/** How often a worker died in a clock minute. */
+export interface Deaths {
+  /** Minutes since the epoch. */
+  minute: number;
+  count: number;
+}
+
+/** Deaths in one clock minute that a worker survives. */
+const SURVIVED_DEATHS = 4;
+
+/** @returns the deaths with another one, and whether the worker survives that. */
+export function countDeath(before: Deaths, nowMs: number): { deaths: Deaths; hasSurvived: boolean } {
+  const minute = Math.floor(nowMs / 60_000);
+  const count = before.minute === minute ? before.count + 1 : 1;
+  return { deaths: { minute, count }, hasSurvived: count <= SURVIVED_DEATHS };
+}
+
 /** What has become of a subscription, and what is to be done about it next. */
 export interface NextStep {
   status: string;

@@ -47,7 +47,7 @@ import type {
 } from './contract.ts';
 import { SUBSCRIPTION_STATE_QUERY, SUSPENSION_SIGNAL, WORK_SIGNAL } from './contract.ts';
 import type { ListKind, WorkList } from './rules.ts';
-import { freshRetry, listsOf, nextRetry } from './rules.ts';
+import { countDeath, freshRetry, listsOf, nextRetry } from './rules.ts';
 
 const claiming = proxyActivities<SubscriptionActivities>(SUBSCRIPTION_CLAIM);
 const batches = proxyActivities<SubscriptionActivities>(SUBSCRIPTION_BATCH);
@@ -59,9 +59,6 @@ const SHORTEST_WAIT_MS = 250;
 
 /** Events after which a run is continued by a new one. */
 const LONG_HISTORY = 400;
-
-/** Deaths in one clock minute that a worker survives. */
-const SURVIVED_DEATHS = 4;
 
 export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): Promise<void> {
   const work: CarriedWork = carried ?? {
@@ -214,10 +211,8 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
 
   /** @returns false when the worker has died too often; the next signal starts it again. */
   async function survivesDeath(error: ActivityFailure): Promise<boolean> {
-    const minute = Math.floor(Date.now() / 60_000);
-    const count = work.deaths.minute === minute ? work.deaths.count + 1 : 1;
-    work.deaths = { minute, count };
-    const hasSurvived = count <= SURVIVED_DEATHS;
+    const { deaths, hasSurvived } = countDeath(work.deaths, Date.now());
+    work.deaths = deaths;
     await database.reportError({
       agentId: key.agentId,
       pool: key.pool,
