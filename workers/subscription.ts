@@ -3,7 +3,7 @@ import { createSubscriptionActivities } from '../activities/subscription/activit
 import { ensureAgent } from '../activities/subscription/agents.ts';
 import type { SubscriptionSettings } from '../activities/subscription/batches.ts';
 import { createSubscriptionCommands } from '../activities/subscription/commands.ts';
-import { observeSubscriptions } from '../activities/subscription/gauges.ts';
+import { observeSubscriptions } from '../activities/subscription/metrics.ts';
 import { createSubscriptionMetrics } from '../activities/subscription/metrics.ts';
 import { createMessagingRouter, createNotificationRouter } from '../activities/subscription/router/http.ts';
 import { createSubscriptionTokenActivities } from '../activities/subscription/token.ts';

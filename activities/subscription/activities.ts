@@ -1,29 +1,35 @@
-/** The activities of notification subscriptions: those of the workers of each pool, of the supervisor, and the sweep. */
+/**
+ * The activities of notification subscriptions: those of the workers of each pool, of the supervisor, and the sweep.
+ */
 import type { WorkflowClient } from '@temporalio/client';
 import { WorkflowNotFoundError } from '@temporalio/client';
 import type {
   AgentState,
   ClaimOrder,
   ClaimOutcome,
-  Pool,
+  WorkerPool,
   Suspension,
   WorkerKey,
 } from '../../workflows/subscription/contract.ts';
-import { POOLS, SUSPENSION_SIGNAL, poolWorkerWorkflowId } from '../../workflows/subscription/contract.ts';
+import {
+  WORKER_POOLS,
+  SUSPENSION_SIGNAL,
+  poolWorkerWorkflowId,
+} from '../../workflows/subscription/contract.ts';
 import { query } from '../postgres.ts';
 import { inTransaction } from '../transactions.ts';
 import { signalIfRunning } from '../workflows.ts';
 import type { AgentRow } from './agents.ts';
 import { ensureAgent, loadAgent, setAgentOpen, setAgentSuspension } from './agents.ts';
 import type { SubscriptionResources } from './batches.ts';
-import { reset } from './batches.ts';
+import { resetStatistics } from './batches.ts';
 import { claimBatch } from './claims.ts';
 import type { SubscriptionCommands } from './commands.ts';
 import { createConnectionWork } from './connections.ts';
-import { createSmpWork } from './credentials.ts';
+import { createCredentialWork } from './credentials.ts';
 import type { EventKind, SubscriptionEvent } from './events.ts';
 import { announceEvent, relayEventsIfPossible, writeEvent } from './events.ts';
-import { createNtfWork } from './notifications.ts';
+import { createNotificationWork } from './notifications.ts';
 import { createQueueWork } from './queues.ts';
 import { createCommandWork } from './supervisor.ts';
 import { createSweepWork } from './sweep.ts';
@@ -37,7 +43,7 @@ export interface ErrorReport {
   kind: Exclude<EventKind, 'ERRS'>;
   error: string;
   /** Of the worker that died, if it was one. */
-  pool?: Pool;
+  pool?: WorkerPool;
   offersRestart?: boolean;
 }
 
@@ -47,8 +53,8 @@ export function createSubscriptionActivities(
   const { db, log, metrics, workflows, commands, subscription: settings } = resources;
 
   return {
-    ...createSmpWork(resources),
-    ...createNtfWork(resources),
+    ...createCredentialWork(resources),
+    ...createNotificationWork(resources),
     ...createDeletionWork(resources),
     ...createCommandWork(resources),
     ...createConnectionWork(resources),
@@ -95,7 +101,7 @@ export function createSubscriptionActivities(
     sendCreate: (agentId: string, connIds: string[]): Promise<void> =>
       commands.sendAnyway(agentId, 'create', connIds),
 
-    resetStatistics: (agentId: string): Promise<number> => reset(db, agentId),
+    resetStatistics: (agentId: string): Promise<number> => resetStatistics(db, agentId),
 
     /** @returns how the agent stands, made if there was none. */
     async loadAgentState(agentId: string): Promise<AgentState> {
@@ -135,7 +141,7 @@ export function createSubscriptionActivities(
   async function listWorkers(agentId: string): Promise<WorkerKey[]> {
     const rows = await query<{ kind: string; host: string; port: number }>(db, LIST_SERVERS, [agentId]);
     return rows.flatMap(({ kind, host, port }) =>
-      POOLS.filter((pool) => (kind === 'smp') === (pool === 'ntf-smp')).map((pool) => ({
+      WORKER_POOLS.filter((pool) => (kind === 'smp') === (pool === 'ntf-smp')).map((pool) => ({
         agentId,
         pool,
         server: { host, port },

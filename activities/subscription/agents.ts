@@ -17,7 +17,7 @@ export interface AgentRow extends Suspension {
   isOpen: boolean;
 }
 
-/** Makes the agent if there is none; one that was closed stays closed. */
+/** Makes the agent if it does not exist yet. An agent that was closed stays closed. */
 export async function ensureAgent(db: Pool, agentId: string): Promise<void> {
   await query(db, ENSURE_AGENT, [agentId]);
 }
@@ -55,7 +55,7 @@ export async function setAgentSuspension(
   return row!;
 }
 
-/** The row decides, not a memory: work goes on after a restart without anybody registering anew. */
+/** The row decides, not a memory of the process: after a restart work continues without another registration. */
 export interface CurrentToken {
   address: RouterAddress;
   status: TokenStatus;

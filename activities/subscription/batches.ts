@@ -1,7 +1,7 @@
 /**
- * What every batch on a router has in common (seed "retrySubActions shrinking retry"): items that failed for now go
- * back to the workflow, which tries them again; items that failed for good lose their action and are reported in one
- * event; what succeeded is saved. All of it is one transaction, and the kicks come after it.
+ * What every batch on a router has in common: items that failed for now go back to the workflow, which tries them
+ * again; items that failed for good lose their action and are reported in one event; items that succeeded are saved.
+ * All of this is one transaction, and workers are woken after it.
  */
 import { ApplicationFailure, Context } from '@temporalio/activity';
 import type { WorkflowClient } from '@temporalio/client';
@@ -22,7 +22,6 @@ import type { SubscriptionMetrics } from './metrics.ts';
 import { nullActions } from './records.ts';
 import { classOf } from './router/errors.ts';
 import type { MessagingRouter, NotificationRouter, RouterError } from './router/ports.ts';
-import { dhSecret } from './router/signing.ts';
 
 export interface SubscriptionResources extends EventResources {
   metrics: SubscriptionMetrics;
@@ -71,7 +70,7 @@ export const NO_QUEUE: RouterError = {
   code: 'CONN NOT_FOUND',
   detail: 'the connection has no queue',
 };
-/** A router that answers fewer items than it was asked about. */
+/** The router answered fewer items than it was asked about. */
 export const NO_ANSWER: RouterError = { source: 'BROKER', code: 'TRANSPORT', detail: 'an answer is missing' };
 
 export const UNUSABLE_KEY: RouterError = {
@@ -93,7 +92,7 @@ interface Saved {
  * @throws ApplicationFailure `SubscriptionClosed` when the agent was closed meanwhile: nothing is written then;
  * `PostgresUnavailable`.
  */
-export async function settle<Done extends { connId: string }>(
+export async function finishBatch<Done extends { connId: string }>(
   resources: SubscriptionResources,
   order: BatchOrder,
   { done, failed, unreadable }: Attempt<Done>,
@@ -152,8 +151,8 @@ export async function settle<Done extends { connId: string }>(
 }
 
 /**
- * Runs work on routers with heartbeats. When the process stops or the workflow is cancelled, it is not waited for any
- * longer: what has not been written then is done again from the rows.
+ * Runs work on routers with heartbeats. When the process stops or the workflow is cancelled, nobody waits for the
+ * work any longer: all that is not written by then is done again from the rows.
  *
  * @throws ApplicationFailure `SubscriptionInterrupted` when the process stops.
  */
@@ -170,19 +169,10 @@ export async function whileBeating<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-/** An item that its sealed keys keep from being worked on. */
+/** An item whose sealed keys do not open, so that it cannot be worked on. */
 export function unreadableItem(connId: string, cause: unknown): FailedItem {
   const detail = cause instanceof Error ? cause.message : 'a sealed value does not open';
   return { connId, error: { source: 'STORE', code: 'INTERNAL', detail } };
-}
-
-/** @returns undefined when no secret can be agreed with the key of the router. */
-export function secretOrNothing(routerPublicKey: Buffer, privateKey: Buffer): Buffer | undefined {
-  try {
-    return dhSecret(routerPublicKey, privateKey);
-  } catch {
-    return undefined;
-  }
 }
 
 /** The first six are of notification routers, the others of messaging routers. Attempts count every retry. */
@@ -199,7 +189,7 @@ export type Counter =
   | 'ntfKeyDeleted';
 
 /** Adds the items of a batch, each to its user. */
-export async function count(
+export async function countWork(
   client: PoolClient,
   agentId: string,
   counter: Counter,
@@ -211,21 +201,21 @@ export async function count(
     host: server.host,
     port: server.port,
   }));
-  await run(client, ADD, [agentId, counter, JSON.stringify(values)]);
+  await run(client, ADD_STATISTICS, [agentId, counter, JSON.stringify(values)]);
 }
 
 /** Sets all counters of an agent back. @returns how many there were. */
-export async function reset(db: Pool, agentId: string): Promise<number> {
-  const removed = await query(db, RESET, [agentId]);
+export async function resetStatistics(db: Pool, agentId: string): Promise<number> {
+  const removed = await query(db, RESET_STATISTICS, [agentId]);
   return removed.length;
 }
 
-const RESET = {
+const RESET_STATISTICS = {
   name: 'reset_subscription_statistics',
   text: 'DELETE FROM subscriptions.servers_stats WHERE agent_id = $1 RETURNING 1',
 };
 
-const ADD = {
+const ADD_STATISTICS = {
   name: 'add_subscription_statistics',
   text: `
     INSERT INTO subscriptions.servers_stats AS stats (agent_id, user_id, host, port, counter, value)

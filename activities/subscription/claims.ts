@@ -1,13 +1,13 @@
 /**
- * Picking up what is due for one server of a pool. A pick-up gives its rows a claim number and notes the generation that
- * it saw (records.ts); it returns ids and actions, never keys. A batch then loads what it was given, with the keys still
- * sealed: what the supervisor has written since, or another claim has taken, is left out, because a worker was woken for
- * that.
+ * Picking up what is due for one server of a pool. A pick-up gives its rows a claim number and notes the generation
+ * that it saw (records.ts); it returns ids and actions, never keys. A batch then loads what it was given, with the
+ * keys still sealed: what the supervisor has written since, or another claim has taken, is left out, because a worker
+ * was woken for that.
  */
-import type { Pool as Database, PoolClient } from 'pg';
+import type { Pool, PoolClient } from 'pg';
 import type { RecordAction } from '../../api/subscription/rows.ts';
 import { actionOf, columnsOf, primaryQueueOf } from '../../api/subscription/rows.ts';
-import type { ClaimOrder, Pool } from '../../workflows/subscription/contract.ts';
+import type { ClaimOrder, WorkerPool } from '../../workflows/subscription/contract.ts';
 import type { ListKind, ServerKey } from '../../workflows/subscription/rules.ts';
 import type { Statement } from '../postgres.ts';
 import { inTransaction, run } from '../transactions.ts';
@@ -46,7 +46,7 @@ export interface WorkItem {
  *
  * @throws ApplicationFailure `PostgresUnavailable`.
  */
-export function claimBatch(db: Database, order: ClaimOrder, limit: number): Promise<Claim> {
+export function claimBatch(db: Pool, order: ClaimOrder, limit: number): Promise<Claim> {
   return inTransaction(db, (client) =>
     order.pool === 'ntf-tkn-del' ? claimTokenDeletion(client, order) : claimRecords(client, order, limit),
   );
@@ -64,7 +64,7 @@ async function claimRecords(client: PoolClient, order: ClaimOrder, limit: number
     kind === undefined || (kind === 'ntf-check' && ms! > nowMs) ? [] : [{ id, kind }],
   );
   const [next] = read.filter(({ kind }) => kind === 'ntf-check');
-  const claim = await number(client);
+  const claim = await nextClaim(client);
   if (due.length > 0) await run(client, CLAIM_RECORDS, [agentId, due.map(({ id }) => id), claim]);
   return {
     claim,
@@ -77,10 +77,10 @@ async function claimRecords(client: PoolClient, order: ClaimOrder, limit: number
 /** The oldest record alone: a router is asked to forget one token at a time. */
 async function claimTokenDeletion(client: PoolClient, { agentId, server }: ClaimOrder): Promise<Claim> {
   const rows = await run<{ id: string }>(client, LOAD_TOKEN_DELETION, [agentId, server.host, server.port]);
-  return { claim: await number(client), items: rows.map(({ id }) => ({ id, kind: 'token-delete' })) };
+  return { claim: await nextClaim(client), items: rows.map(({ id }) => ({ id, kind: 'token-delete' })) };
 }
 
-/** Marks rows that nobody can make sense of, so that they do not stand in the way of the others. */
+/** Marks records without a valid action, so that they do not stand in the way of the others. */
 async function giveUpReading(
   client: PoolClient,
   statement: Statement,
@@ -95,7 +95,8 @@ async function giveUpReading(
   return event;
 }
 
-async function number(client: PoolClient): Promise<number> {
+/** @returns a number that no other pick-up has. */
+async function nextClaim(client: PoolClient): Promise<number> {
   const [row] = await run<{ claim: number }>(client, NEXT_CLAIM, []);
   return row!.claim;
 }
@@ -123,7 +124,10 @@ export async function loadWork(
   }));
 }
 
-/** Locks the records of a batch in one order, so that batches and the supervisor do not wait for each other in a ring. */
+/**
+ * Locks the records of a batch in one order, so that batches and the supervisor do not wait for each other in a
+ * circle.
+ */
 export async function lockRecords(
   client: PoolClient,
   agentId: string,
@@ -132,7 +136,7 @@ export async function lockRecords(
   await run(client, LOCK_RECORDS, [agentId, connIds]);
 }
 
-type RecordPool = Exclude<Pool, 'ntf-tkn-del'>;
+type RecordPool = Exclude<WorkerPool, 'ntf-tkn-del'>;
 
 interface CandidateRow {
   conn_id: string;
@@ -142,10 +146,10 @@ interface CandidateRow {
 }
 
 /**
- * Due or not: what is due comes first, so a batch with nothing due tells when something will be. Of a messaging router
- * everything counts as due, whatever its time says.
+ * The records that are due come first, so a batch without a due record tells when the first will be. On a messaging
+ * router every record counts as due, at any time.
  */
-const load = (side: 'ntf' | 'smp', condition: string): Statement => ({
+const loadDue = (side: 'ntf' | 'smp', condition: string): Statement => ({
   name: `load_due_${side}_subscriptions`,
   text: `
     SELECT conn_id, ntf_action, smp_action,
@@ -158,7 +162,7 @@ const load = (side: 'ntf' | 'smp', condition: string): Statement => ({
        FOR UPDATE`,
 });
 
-const fail = (side: 'ntf' | 'smp'): Statement => ({
+const failRecords = (side: 'ntf' | 'smp'): Statement => ({
   name: `fail_${side}_subscriptions`,
   text: `
     UPDATE subscriptions.ntf_subscriptions
@@ -167,11 +171,11 @@ const fail = (side: 'ntf' | 'smp'): Statement => ({
 });
 
 const RECORD_STATEMENTS: Record<RecordPool, { load: Statement; fail: Statement }> = {
-  'ntf-ntf': { load: load('ntf', ''), fail: fail('ntf') },
-  'ntf-smp': { load: load('smp', 'AND action_ts IS NOT NULL'), fail: fail('smp') },
+  'ntf-ntf': { load: loadDue('ntf', ''), fail: failRecords('ntf') },
+  'ntf-smp': { load: loadDue('smp', 'AND action_ts IS NOT NULL'), fail: failRecords('smp') },
 };
 
-/** Rows that no key opens, whatever their action. */
+/** Marks records that no key opens. */
 export const FAIL_RECORDS: Record<RecordPool, Statement> = {
   'ntf-ntf': RECORD_STATEMENTS['ntf-ntf'].fail,
   'ntf-smp': RECORD_STATEMENTS['ntf-smp'].fail,

@@ -1,6 +1,7 @@
 /**
  * Waking the workflows of an agent: its supervisor by commands, its workers because something is due. Always by
- * signal-with-start: one that has ended starts again, one that runs looks again, and no command is lost. Safe to repeat.
+ * signal-with-start: one that has ended starts again, one that runs looks again, and no command is lost. Safe to
+ * repeat.
  */
 import type { WorkflowClient } from '@temporalio/client';
 import type { Pool } from 'pg';
@@ -34,8 +35,8 @@ export function createSubscriptionCommands(resources: CommandResources) {
 
   return {
     /**
-     * Has something done about connections. Create and smp-delete pass the instant gate (seed "sendNtfSubCommand"):
-     * without an active token with instant notifications they are dropped.
+     * Sends a command about connections. Create and smp-delete pass the instant gate: without an active token with
+     * instant notifications they are dropped.
      *
      * @returns whether they passed.
      */
@@ -48,7 +49,7 @@ export function createSubscriptionCommands(resources: CommandResources) {
       return true;
     },
 
-    /** As `send`, without looking at the gate: for what follows from a state that was under it. */
+    /** As `send`, without looking at the gate: for commands that follow from a change that passed it. */
     sendAnyway: sendPages,
 
     /** Subscribes all connections that want it. The caller knows that the gate is open. */
@@ -58,7 +59,7 @@ export function createSubscriptionCommands(resources: CommandResources) {
     flushAndSmpDeleteAll: (agentId: string): Promise<void> =>
       signal(agentId, FLUSH_AND_SMP_DELETE_SIGNAL, {}),
 
-    /** Has the deletion records of a notification router worked off. */
+    /** Wakes the worker for the token deletions on a notification router. */
     kickTokenDeletion: (agentId: string, server: ServerKey): Promise<void> =>
       kick(resources, { agentId, pool: 'ntf-tkn-del', server }),
   };
@@ -98,9 +99,9 @@ async function kick({ workflows }: KickResources, key: WorkerKey): Promise<void>
 }
 
 /**
- * Wakes workers whose rows are already written: that must not fail because a signal does.
+ * Wakes workers whose rows are already written, so a signal that fails is no failure of the caller.
  *
- * @returns those that could not be woken.
+ * @returns the workers that could not be woken.
  */
 export async function kickAll(resources: KickResources, keys: readonly WorkerKey[]): Promise<WorkerKey[]> {
   const distinct = [...new Map(keys.map((key) => [poolWorkerWorkflowId(key), key])).values()];

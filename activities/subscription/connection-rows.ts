@@ -2,7 +2,8 @@
 import type { PoolClient } from 'pg';
 import type { KeyBox } from '../../api/key-box.ts';
 import { run } from '../transactions.ts';
-import type { QueueRef, RouterAddress } from './router/ports.ts';
+import type { KeyPair, NotifierKeyAnswer, QueueRef, RouterAddress } from './router/ports.ts';
+import { secretOrNothing } from './router/signing.ts';
 
 /** A queue as a batch needs it. */
 export interface WorkQueue {
@@ -62,6 +63,29 @@ export function queueRefOf(
 ): QueueRef {
   const key = keyBox.open(recipientPrivateKey, recipientKeyContext(agentId, recipientId));
   return { address, userId, connId, recipientId, recipientPrivateKey: key };
+}
+
+/** The keys that notifier credentials are made with. */
+export interface NotifierKeys {
+  auth: KeyPair;
+  dh: KeyPair;
+}
+
+/** @returns undefined when no secret can be agreed with the key of the router. */
+export function sealCredentials(
+  keyBox: KeyBox,
+  agentId: string,
+  { auth, dh }: NotifierKeys,
+  { notifierId, routerDhPublicKey }: NotifierKeyAnswer,
+): Omit<SealedCredentials, 'queueId'> | undefined {
+  const secret = secretOrNothing(routerDhPublicKey, dh.privateKey);
+  if (!secret) return undefined;
+  return {
+    publicKey: auth.publicKey.toString('base64url'),
+    privateKey: keyBox.seal(auth.privateKey, notifierKeyContext(agentId, notifierId)),
+    notifierId,
+    dhSecret: keyBox.seal(secret, notifierSecretContext(agentId, notifierId)),
+  };
 }
 
 export async function saveCredentials(

@@ -1,6 +1,6 @@
 /**
  * Connections and their queues, as operators change them. Each change is one transaction, and returns the commands that
- * follow from it, which the supervisor queues itself: behind the instant gate where the seed says so.
+ * follow from it, which the supervisor queues. Creates and smp-deletes follow only when the instant gate is open.
  */
 import { Context } from '@temporalio/activity';
 import pLimit from 'p-limit';
@@ -22,7 +22,7 @@ import { inTransaction, run } from '../transactions.ts';
 import type { CurrentToken } from './agents.ts';
 import { isGateOpen, loadToken } from './agents.ts';
 import type { SubscriptionResources } from './batches.ts';
-import { UNUSABLE_KEY, secretOrNothing, whileBeating } from './batches.ts';
+import { UNUSABLE_KEY, whileBeating } from './batches.ts';
 import type { SealedCredentials } from './connection-rows.ts';
 import {
   DELETE_CONNECTIONS,
@@ -34,20 +34,19 @@ import {
   SET_SUBSCRIBED,
   TOGGLE_CONNECTIONS,
   UPSERT_SMP_SERVER,
-  notifierKeyContext,
-  notifierSecretContext,
   recipientKeyContext,
   saveCredentials,
+  sealCredentials,
 } from './connection-rows.ts';
 import { errorText } from './events.ts';
 import { createRecords, deleteRecords } from './records.ts';
 import type { NewQueueAnswer, NewQueueRequest, RouterResult } from './router/ports.ts';
 import { generateAuthKeys, generateDhKeys } from './router/signing.ts';
 
-/** Queues that are being made at once. */
+/** Queues that are made concurrently. */
 const PARALLEL_CONNECTIONS = 10;
 
-/** What a change has come to, and what the supervisor is to do about it. */
+/** The result of a change, and the commands that follow from it. */
 export interface Changed<Result> {
   result: Result;
   commands: Command[];
@@ -242,15 +241,8 @@ export function createConnectionWork(resources: SubscriptionResources) {
     const { notifier } = result.value;
     const made: MadeQueue = { answer: result.value, recipientPrivateKey: recipient.privateKey };
     if (!notifier) return { ok: true, value: made };
-    const { notifierId, routerDhPublicKey } = notifier;
-    const secret = secretOrNothing(routerDhPublicKey, dh.privateKey);
-    if (!secret) return { ok: false, error: UNUSABLE_KEY };
-    const credentials = {
-      publicKey: auth.publicKey.toString('base64url'),
-      privateKey: keyBox.seal(auth.privateKey, notifierKeyContext(agentId, notifierId)),
-      notifierId,
-      dhSecret: keyBox.seal(secret, notifierSecretContext(agentId, notifierId)),
-    };
+    const credentials = sealCredentials(keyBox, agentId, { auth, dh }, notifier);
+    if (!credentials) return { ok: false, error: UNUSABLE_KEY };
     return { ok: true, value: { ...made, credentials } };
   }
 

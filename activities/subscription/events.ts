@@ -29,10 +29,10 @@ export interface EventResources {
   eventsStream: string;
 }
 
-const RELAYED_AT_ONCE = 100;
+const RELAYED_TOGETHER = 100;
 /** Approximate length to which the stream is trimmed. */
 const STREAM_MAX_LENGTH = 10_000;
-/** One that a router wrote may be of any length. */
+/** A router may write an error of any length. */
 const MAX_ERROR_LENGTH = 300;
 
 /** An error as events, logs and results show it: `NTF AUTH`, or with what is known beyond that. */
@@ -62,8 +62,7 @@ export function announceEvent(
 }
 
 /**
- * Appends events that wait to the stream, oldest first. One process at a time does; whoever finds another at it leaves
- * it to that one.
+ * Appends events that wait to the stream, oldest first. One process at a time does; any other returns immediately.
  *
  * @returns how many. @throws when Redis or PostgreSQL do not answer.
  */
@@ -73,17 +72,17 @@ export async function relayEvents({ db, redis, eventsStream }: EventResources): 
     const batch = await inTransaction(db, async (client) => {
       const [lock] = await run<{ is_ours: boolean }>(client, LOCK_RELAY, []);
       if (!lock?.is_ours) return 0;
-      const events = await run<EventRow>(client, LOAD_EVENTS, [RELAYED_AT_ONCE]);
+      const events = await run<EventRow>(client, LOAD_EVENTS, [RELAYED_TOGETHER]);
       for (const event of events) await append(redis, eventsStream, event);
       await run(client, MARK_RELAYED, [events.map(({ event_id }) => event_id)]);
       return events.length;
     });
     relayed += batch;
-    if (batch < RELAYED_AT_ONCE) return relayed;
+    if (batch < RELAYED_TOGETHER) return relayed;
   }
 }
 
-/** As `relayEvents`, where something else is more important; the sweep relays what stays behind. */
+/** As `relayEvents`, but only logs a failure; the sweep relays the events that stay behind. */
 export async function relayEventsIfPossible(resources: EventResources): Promise<void> {
   try {
     await relayEvents(resources);
@@ -129,7 +128,7 @@ const INSERT_EVENT = {
     INSERT INTO subscriptions.events (agent_id, kind, errors, offers_restart) VALUES ($1, $2, $3::jsonb, $4)`,
 };
 
-/** The number is ours alone; it ends with the transaction. */
+/** No other lock has this number; the lock ends with the transaction. */
 const LOCK_RELAY = {
   name: 'lock_subscription_relay',
   text: 'SELECT pg_try_advisory_xact_lock(4207716001) AS is_ours',

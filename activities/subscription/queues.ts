@@ -19,8 +19,8 @@ export function createQueueWork(resources: SubscriptionResources) {
 
   return {
     /**
-     * Deletes queues on their routers. What cannot be reached is left for the next sweep; what a router refuses for good
-     * is forgotten and reported, unless it only says that there is no such queue.
+     * Deletes queues on their routers. What cannot be reached is left for the next sweep; what a router refuses for
+     * good is forgotten and reported, unless it only says that there is no such queue.
      *
      * @returns how many are gone.
      */

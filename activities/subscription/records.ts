@@ -95,7 +95,7 @@ export async function setActions(
   await run(client, SET_ACTIONS, [agentId, connIds, ntfAction, smpAction, nowMs]);
 }
 
-/** Supervisor: deletes records, whoever has them. @returns how many there were. */
+/** Supervisor: deletes records, even if a worker has them. @returns how many there were. */
 export async function deleteRecords(
   client: PoolClient,
   agentId: string,
@@ -108,7 +108,7 @@ export async function deleteRecords(
 /**
  * Worker: writes what has become of records.
  *
- * @returns the connections of those that were still the worker's, whole or in part.
+ * @returns the connections of the records that were still the worker's, whole or in part.
  */
 export async function updateRecords(
   client: PoolClient,

@@ -1,6 +1,6 @@
 /**
- * What a supervisor does about its commands (seed "NSCCreate four-way partition"): one transaction each, no network, and
- * then the workers that have something to do are woken. A command that is carried out again changes nothing more.
+ * What a supervisor does about its commands: one transaction each, no network, and then the workers that have
+ * something to do are woken. A command that is carried out again changes nothing more.
  */
 import type { PoolClient } from 'pg';
 import type { RecordAction } from '../../api/subscription/rows.ts';
@@ -121,7 +121,7 @@ const APPLY: Record<Command['kind'], Apply> = {
     return { kicks: smpKicks(agentId, servers), errors };
   },
 
-  // Nothing is said to routers: the queue goes, and theirs is to tell each other.
+  // No router is told: the queue goes, and the routers tell each other.
   async 'delete-sub'(client, agentId, connIds) {
     await deleteRecords(client, agentId, connIds);
     return { kicks: [], errors: [] };
@@ -149,7 +149,8 @@ async function loadConnections(
   agentId: string,
   connIds: readonly string[],
 ): Promise<{ found: FoundConnection[]; errors: SubscriptionEvent['errors'] }> {
-  // By a statement of its own: one that has to wait for a worker would see the worker's record with its queue of before.
+  // The lock is a separate statement: a SELECT that waited for a worker's transaction would return the record as the
+  // worker wrote it, but the queue as it was before.
   await lockRecords(client, agentId, connIds);
   const rows = await run<ConnectionRow>(client, LOAD_CONNECTIONS, [agentId, connIds]);
   const found = rows.map(foundOf);

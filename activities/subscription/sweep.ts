@@ -1,6 +1,6 @@
 /**
- * What keeps everything going whatever was lost: rows are written before anybody is woken for them, and a process may
- * end in between. The sweep looks for what is due and wakes somebody.
+ * The sweep: rows are written before a worker is woken for them, and a process may end in between. So the sweep looks
+ * for rows that are due and wakes their workers.
  */
 import type { SweepOutcome, WorkerKey } from '../../workflows/subscription/contract.ts';
 import { MAX_CONNECTIONS } from '../../workflows/subscription/contract.ts';
@@ -55,7 +55,7 @@ export function createSweepWork(resources: SubscriptionResources & { commands: S
     },
   };
 
-  /** With what will be due before the next sweep but one: its worker then waits for the very moment. */
+  /** Includes records that are due before the next sweep but one: their workers then wait for the exact time. */
   async function listDue(nowMs: number): Promise<WorkerKey[]> {
     const rows = await query<DueRow>(db, LIST_DUE, [nowMs + 2 * settings.sweepIntervalMs]);
     return rows.map(({ agent_id: agentId, pool, host, port }) => ({ agentId, pool, server: { host, port } }));
@@ -66,7 +66,7 @@ export function createSweepWork(resources: SubscriptionResources & { commands: S
     if (!isGateOpen(await loadToken(db, agentId))) return 0;
     const rows = await query<{ conn_id: string }>(db, LIST_MISSING, [agentId, MAX_CONNECTIONS]);
     const connIds = rows.map(({ conn_id }) => conn_id);
-    // Too many to name: all are looked at, and those that are well cost little.
+    // Too many to name: the command looks at all connections, and costs little for those with a subscription.
     if (connIds.length === MAX_CONNECTIONS) await commands.createAll(agentId);
     else if (connIds.length > 0) await commands.send(agentId, 'create', connIds);
     return connIds.length;

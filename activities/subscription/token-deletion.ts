@@ -1,7 +1,6 @@
 /**
- * The network phase of a token's deletion (seed "deleteToken two-phase with restart survival"): the record outlives the
- * token, and whatever stops the process, until the router has answered. Owns the SQL of `ntf_tokens_to_delete` from
- * there on.
+ * The network phase of a token's deletion: the record outlives the token and every stop of the process, until the
+ * router has answered. Owns the SQL of `ntf_tokens_to_delete` but for its INSERT (token-rows.ts).
  */
 import type { BatchOrder, BatchOutcome } from '../../workflows/subscription/contract.ts';
 import { query } from '../postgres.ts';
@@ -30,9 +29,9 @@ export function createDeletionWork(resources: SubscriptionResources) {
       const [id] = order.ids;
       const record = id === undefined ? undefined : await beginAttempt(order, id);
       if (id === undefined || !record) return outcome;
-      const key = open(order.agentId, record);
+      const key = openKey(order.agentId, record);
       if (key instanceof Error) {
-        await end(order, { failed: id }, 'ERRS', unreadableItem('', key).error);
+        await endAttempt(order, { failed: id }, 'ERRS', unreadableItem('', key).error);
         return outcome;
       }
       const answer = await whileBeating(() =>
@@ -43,16 +42,16 @@ export function createDeletionWork(resources: SubscriptionResources) {
         }),
       );
       if (isDone(answer, record.attempts)) {
-        await end(order, { dropped: id });
-        return note('done', outcome);
+        await endAttempt(order, { dropped: id });
+        return countResult('done', outcome);
       }
       const { error } = answer as { error: RouterError };
       if (classOf(error) !== 'permanent') {
         log.warn({ agent_id: order.agentId, reason: errorText(error) }, 'token deletion is tried again');
-        return note('retry', { ...outcome, retryIds: [id] });
+        return countResult('retry', { ...outcome, retryIds: [id] });
       }
-      await end(order, { dropped: id }, 'ERR INTERNAL', error);
-      return note('given_up', outcome);
+      await endAttempt(order, { dropped: id }, 'ERR INTERNAL', error);
+      return countResult('given_up', outcome);
     },
 
     /** Drops records that are older than they may be, however they stand. @returns how many. */
@@ -63,7 +62,7 @@ export function createDeletionWork(resources: SubscriptionResources) {
     },
   };
 
-  function note<T>(result: 'done' | 'retry' | 'given_up', outcome: T): T {
+  function countResult<T>(result: 'done' | 'retry' | 'given_up', outcome: T): T {
     metrics.subscriptionWork(1, { kind: 'token-delete', result });
     return outcome;
   }
@@ -77,7 +76,7 @@ export function createDeletionWork(resources: SubscriptionResources) {
     });
   }
 
-  function open(agentId: string, { private_key: sealed, token_id: tokenId }: DeletionRow): Buffer | Error {
+  function openKey(agentId: string, { private_key: sealed, token_id: tokenId }: DeletionRow): Buffer | Error {
     try {
       return keyBox.open(sealed, deletionKeyContext(agentId, tokenId));
     } catch (error) {
@@ -85,7 +84,7 @@ export function createDeletionWork(resources: SubscriptionResources) {
     }
   }
 
-  async function end(
+  async function endAttempt(
     { agentId, epoch }: BatchOrder,
     { dropped, failed }: { dropped?: string; failed?: string },
     kind?: EventKind,

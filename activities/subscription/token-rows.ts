@@ -1,6 +1,6 @@
 /**
  * The row of an agent's token, and the requests of clients about it. Owns the SQL that writes `ntf_tokens` and
- * `token_requests`; subscription-gate.ts reads the token for the workers.
+ * `token_requests`; agents.ts reads the token for the workers.
  */
 import type { Pool, PoolClient } from 'pg';
 import type { KeyBox } from '../../api/key-box.ts';

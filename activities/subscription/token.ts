@@ -1,6 +1,5 @@
 /**
- * The operations on an agent's token: registering it with a notification router, verifying, checking and deleting it
- * (design of the subscription lifecycle, "Token API"; seed "deleteToken two-phase with restart survival", "getNtfServer").
+ * The operations on an agent's token: registering it with a notification router, verifying, checking and deleting it.
  *
  * Keys are made and kept before they are used, and every step can be made again after a crash: what a router has
  * already done it answers in the same way once more. What becomes of a step is a result, not a failure; an activity
@@ -15,7 +14,7 @@ import { KeyBoxError } from '../../api/key-box.ts';
 import type { TokenMode, TokenUpdate } from '../../workflows/subscription/token-contract.ts';
 import { inTransaction } from '../transactions.ts';
 import { ensureAgent } from './agents.ts';
-import { whileBeating } from './batches.ts';
+import { UNUSABLE_KEY, whileBeating } from './batches.ts';
 import type { SubscriptionCommands } from './commands.ts';
 import { isRetried, isUnknownToNotificationRouter } from './router/errors.ts';
 import type {
@@ -27,14 +26,14 @@ import type {
   TokenRef,
   TokenStatus,
 } from './router/ports.ts';
-import { dhSecret, generateAuthKeys, generateDhKeys, unbox } from './router/signing.ts';
+import { generateAuthKeys, generateDhKeys, secretOrNothing, unbox } from './router/signing.ts';
 import type { LoadedRequest, SavedToken } from './token-rows.ts';
 import * as rows from './token-rows.ts';
 
 /** How often a router pushes to a device that it is to look for messages itself; the least that routers take. */
 const CRON_MINUTES = 20;
 
-/** More often than a token is dropped and made anew in one registration; ends what would otherwise go round in circles. */
+/** More often than one registration drops a token and makes another; ends a registration that would go on for ever. */
 const MAX_REGISTRATIONS = 3;
 
 export interface SubscriptionTokenResources {
@@ -73,17 +72,17 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
   return {
     /** Brings the token of a device as far as it can come by itself; the mode is saved afterwards. */
     registerToken: (agentId: string, requestId: string): Promise<TokenStep> =>
-      operation(agentId, 'register', requestId, async ({ device, mode = 'PERIODIC' }) => {
+      runOperation(agentId, 'register', requestId, async ({ device, mode = 'PERIODIC' }) => {
         if (!device) return refused('a device is needed');
-        const before = await load(agentId);
-        const result = await register(agentId, device, mode);
+        const before = await loadToken(agentId);
+        const result = await registerDevice(agentId, device, mode);
         return stepOf(result, mode, before?.mode ?? mode);
       }),
 
     /** Verifies with the code in a push, which was encrypted for this token. */
     verifyToken: (agentId: string, requestId: string): Promise<TokenStep> =>
-      operation(agentId, 'verify', requestId, async ({ device, verification }) => {
-        const token = await load(agentId);
+      runOperation(agentId, 'verify', requestId, async ({ device, verification }) => {
+        const token = await loadToken(agentId);
         if (!token?.dhSecret || !isOf(token, device)) return refused('there is no such token to verify');
         const { nonce = '', code: content = '' } = verification ?? {};
         const code = unbox({ nonce, content }, token.dhSecret, 'verification');
@@ -94,17 +93,17 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
             detail: 'the code was not encrypted for this token',
           });
         }
-        // One that is active stays so meanwhile: work that needs it goes on.
+        // An active token stays active meanwhile, so that work that needs it continues.
         if (token.status !== 'ACTIVE') {
           await rows.saveStatus(db, keyBox, agentId, 'CONFIRMED', { kind: 'VERIFY', code });
         }
-        return stepOf(await verify(agentId, token, code), token.mode, token.mode);
+        return stepOf(await verifyCode(agentId, token, code), token.mode, token.mode);
       }),
 
     /** Asks the router how the token stands, and saves that. */
     checkToken: (agentId: string, requestId: string): Promise<TokenStep> =>
-      operation(agentId, 'check', requestId, async ({ device }) => {
-        const token = await load(agentId);
+      runOperation(agentId, 'check', requestId, async ({ device }) => {
+        const token = await loadToken(agentId);
         const ref = token && refOf(token);
         if (!token || !ref || !isOf(token, device)) return refused('there is no such token to check');
         const result = await notificationRouter.checkToken(ref);
@@ -115,12 +114,12 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
         return stepOf(result, token.mode, token.mode);
       }),
 
-    /** The store phase of a deletion. The network phase has a record of its own, which outlives everything. */
+    /** The store phase of a deletion. It leaves a record for the network phase, which outlives the token. */
     deleteToken: (agentId: string, requestId: string): Promise<DeletionStep> =>
-      operation(agentId, 'delete', requestId, async ({ device, isDone }): Promise<DeletionStep> => {
+      runOperation(agentId, 'delete', requestId, async ({ device, isDone }): Promise<DeletionStep> => {
         // The effect of an earlier attempt, whose worker the sweep wakes if nobody else does.
         if (isDone) return { ok: true };
-        const token = device ? await load(agentId) : undefined;
+        const token = device ? await loadToken(agentId) : undefined;
         if (device && !(token && isOf(token, device))) return refused('there is no such token to delete');
         const removed = await inTransaction(db, async (client) => {
           await rows.markRequestDone(client, requestId);
@@ -137,7 +136,7 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
     /** Subscribes all connections that want it. */
     createAllSubscriptions: (agentId: string): Promise<void> => commands.createAll(agentId),
 
-    /** Ends the subscriptions of all connections, instead of whatever else was to become of them. */
+    /** Ends the subscriptions of all connections, and forgets commands for them that wait. */
     deleteAllSubscriptions: (agentId: string): Promise<void> => commands.flushAndSmpDeleteAll(agentId),
 
     kickTokenDeletion: (agentId: string, server: { host: string; port: number }): Promise<void> =>
@@ -145,7 +144,7 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
 
     /** Has the device told now and then to look for messages. @throws ApplicationFailure while the router is away. */
     async setTokenCron(agentId: string): Promise<void> {
-      const token = await load(agentId);
+      const token = await loadToken(agentId);
       const ref = token && refOf(token);
       if (token?.status !== 'ACTIVE' || !ref) return;
       const result = await notificationRouter.setCron(ref, CRON_MINUTES);
@@ -160,8 +159,11 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
     removeTokenRequest: (requestId: string): Promise<void> => rows.removeTokenRequest(db, requestId),
   };
 
-  /** Runs an operation on what a client has asked for. Secrets that do not open are its error, not a failure. */
-  async function operation<Step>(
+  /**
+   * Runs an operation that a client has asked for. Secrets that do not open are an error for the client, not a
+   * failure.
+   */
+  async function runOperation<Step>(
     agentId: string,
     kind: TokenUpdate,
     requestId: string,
@@ -179,26 +181,26 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
     }
   }
 
-  function load(agentId: string): Promise<SavedToken | undefined> {
+  function loadToken(agentId: string): Promise<SavedToken | undefined> {
     return rows.loadSavedToken(db, keyBox, agentId);
   }
 
-  /** The next step by the state of the saved token, see the table "Register" of the design. */
-  async function register(
+  /** Takes the next step by the state of the saved token, from the beginning when the token had to be dropped. */
+  async function registerDevice(
     agentId: string,
     device: DeviceToken,
     mode: TokenMode,
   ): Promise<RouterResult<TokenStatus>> {
     for (let registration = 1; ; registration++) {
-      const token = (await load(agentId)) ?? (await create(agentId, device, mode));
+      const token = (await loadToken(agentId)) ?? (await createToken(agentId, device, mode));
       if (!token) return refused('no notification router is configured');
-      const result = await proceed(agentId, token, device);
+      const result = await continueRegistration(agentId, token, device);
       if (result !== START_AFRESH) return result;
       if (registration === MAX_REGISTRATIONS) return refused('the token was dropped again and again');
     }
   }
 
-  async function proceed(
+  async function continueRegistration(
     agentId: string,
     token: SavedToken,
     device: DeviceToken,
@@ -209,22 +211,22 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
     if (!ref) {
       if (action?.kind !== 'REGISTER') return { ok: true, value: token.status };
       if (!isSameDevice) await rows.saveDevice(db, keyBox, agentId, device, false);
-      return tnew(agentId, { ...token, device });
+      return registerAtRouter(agentId, { ...token, device });
     }
     if (action?.kind === 'REGISTER' || action?.kind === 'DELETE') return { ok: true, value: token.status };
-    if (!isSameDevice) return replace(agentId, ref, device);
+    if (!isSameDevice) return replaceDevice(agentId, ref, device);
     switch (action?.kind) {
       case 'VERIFY':
-        return verify(agentId, token, action.code);
+        return verifyCode(agentId, token, action.code);
       case 'CHECK':
-        return check(agentId, ref);
+        return checkStatus(agentId, ref);
       case undefined:
-        return tnew(agentId, token);
+        return registerAtRouter(agentId, token);
     }
   }
 
   /** Makes keys for a token and keeps them, before any router hears of them. */
-  async function create(
+  async function createToken(
     agentId: string,
     device: DeviceToken,
     mode: TokenMode,
@@ -234,11 +236,11 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
     await ensureAgent(db, agentId);
     const made = { device, address, auth: generateAuthKeys(), dh: generateDhKeys(), mode };
     await inTransaction(db, (client) => rows.insertToken(client, keyBox, agentId, made));
-    // Who was there first counts.
-    return load(agentId);
+    // Another process may have made one first, which then counts.
+    return loadToken(agentId);
   }
 
-  async function tnew(
+  async function registerAtRouter(
     agentId: string,
     { address, device, auth, dh }: SavedToken,
   ): Promise<RouterResult<TokenStatus>> {
@@ -250,16 +252,15 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
     });
     if (!result.ok) return result;
     const { tokenId, routerDhPublicKey } = result.value;
-    const secret = secretOf(routerDhPublicKey, dh.privateKey);
-    if (!secret)
-      return failed({ source: 'BROKER', code: 'RESPONSE', detail: 'the key of the router is none' });
+    const secret = secretOrNothing(routerDhPublicKey, dh.privateKey);
+    if (!secret) return failed(UNUSABLE_KEY);
     await rows.saveRegistered(db, keyBox, agentId, { tokenId, dhSecret: secret });
     log.info({ agent_id: agentId, server: `${address.host}:${address.port}` }, 'token registered');
     return { ok: true, value: 'REGISTERED' };
   }
 
   /** Takes the token over to another device; the router keeps its subscriptions. */
-  async function replace(
+  async function replaceDevice(
     agentId: string,
     ref: TokenRef,
     device: DeviceToken,
@@ -271,11 +272,11 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
     }
     if (isRetried(result.error)) return result;
     // What a router still knows must not go on pushing to the former device.
-    await drop(agentId, isUnknownToNotificationRouter(result.error) ? undefined : keyBox);
+    await dropToken(agentId, isUnknownToNotificationRouter(result.error) ? undefined : keyBox);
     return START_AFRESH;
   }
 
-  async function verify(
+  async function verifyCode(
     agentId: string,
     token: SavedToken,
     code: Buffer,
@@ -286,14 +287,14 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
       return { ok: true, value: 'ACTIVE' };
     }
     if (isUnknownToNotificationRouter(result.error)) {
-      await drop(agentId);
-      // Whatever becomes of it: who called has to hear that the code did not do, and to wait for another one.
-      await register(agentId, token.device, token.mode);
+      await dropToken(agentId);
+      // The caller hears that the code was wrong in any case, and waits for another one.
+      await registerDevice(agentId, token.device, token.mode);
     }
     return result;
   }
 
-  async function check(
+  async function checkStatus(
     agentId: string,
     ref: TokenRef,
   ): Promise<RouterResult<TokenStatus> | typeof START_AFRESH> {
@@ -305,12 +306,12 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
     }
     if (!isUnknownToNotificationRouter(result.error)) return result;
     // The router has forgotten the token.
-    await drop(agentId);
+    await dropToken(agentId);
     return START_AFRESH;
   }
 
   /** @param forget given: the router is to forget the token too. */
-  async function drop(agentId: string, forget?: KeyBox): Promise<void> {
+  async function dropToken(agentId: string, forget?: KeyBox): Promise<void> {
     const removed = await inTransaction(db, (client) => rows.removeToken(client, agentId, forget));
     log.warn({ agent_id: agentId }, 'token dropped, to be registered afresh');
     // The record is there; if this fails, the sweep wakes the worker.
@@ -320,7 +321,7 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
   }
 }
 
-/** The token was dropped: what is to be done about it starts from the beginning. */
+/** The token was dropped: registering starts from the beginning. */
 const START_AFRESH = Symbol('start afresh');
 
 const failed = (error: RouterError): { ok: false; error: RouterError } => ({ ok: false, error });
@@ -341,12 +342,4 @@ function refOf({ address, tokenId, auth }: SavedToken): TokenRef | undefined {
 /** @param device undefined: whichever it is. */
 function isOf(token: SavedToken, device: DeviceToken | undefined): boolean {
   return !device || (token.device.provider === device.provider && token.device.token === device.token);
-}
-
-function secretOf(routerPublicKey: Buffer, privateKey: Buffer): Buffer | undefined {
-  try {
-    return dhSecret(routerPublicKey, privateKey);
-  } catch {
-    return undefined;
-  }
 }

@@ -3,7 +3,7 @@
  * notification-router-openapi.yaml): commands, answers, and how commands are packed.
  *
  * One request is one batch: commands in blocks of bounded size. The answer is a stream of lines, one for each command,
- * in any order: whatever one of them waits for holds up none of the others.
+ * in any order: an answer that is late holds up no other.
  */
 import { z } from 'zod';
 

@@ -1,6 +1,6 @@
 /**
- * Rules of the schema `subscriptions` by which both the service and operators read its rows: which queue of a connection
- * counts, and what a record says is to be done next. Pure, so that programs of others can import it.
+ * Rules of the schema `subscriptions` by which both the service and operators read its rows: which queue of a
+ * connection counts, and what a record says is to be done next. Pure, so that programs of others can import it.
  */
 
 /** A record says what is to be done next by a code in one of two columns: `ntf_action` or `smp_action`. */

@@ -211,7 +211,7 @@ function addShow(subscriptions: Command): void {
             ['link', view.link],
           ]);
           if (isGivenUp(view))
-            report('a worker gave up; it begins anew with: subscriptions toggle --off, then --on');
+            report('a worker gave up; start it over with: subscriptions toggle --off, then --on');
         }),
       ),
     );

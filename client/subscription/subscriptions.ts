@@ -66,7 +66,7 @@ export interface SubscriptionView {
   /** As in `ntf_subscriptions.status`; absent while there is no record. */
   status?: string;
   notificationRouter?: string;
-  /** Absent with a status: a worker gave up, and the next create begins anew. */
+  /** Absent with a status: a worker gave up, and the next create starts the subscription over. */
   action?: SubscriptionAction;
   /** Not before. */
   actionAt?: Date;

@@ -1,6 +1,7 @@
 /**
  * The token of an agent: registering it with a notification router, verifying, checking and deleting it
- * (workflows/subscription/token-contract.ts). What names a device or verifies it is sealed before it leaves this process.
+ * (workflows/subscription/token-contract.ts). What names a device or verifies it is sealed before it leaves this
+ * process.
  */
 import { randomUUID } from 'node:crypto';
 import type { Client } from '@temporalio/client';
@@ -63,7 +64,7 @@ export function tokenOperations(resources: TokenResources) {
   const { temporal, db, agentId = 'default', limitMs = LIMIT_MS } = resources;
   return {
     /**
-     * Registers a device, or goes on with a registration as far as it can go by itself. A new one is ended by `verify`,
+     * Registers a device, or continues a registration as far as it can go by itself. A new one is ended by `verify`,
      * with the code that is pushed to the device.
      *
      * @returns the token's status.

@@ -14,7 +14,7 @@ import type {
   CommandKind,
   CreatedConnection,
   NewConnection,
-  Pool,
+  WorkerPool,
   PoolWorkerState,
   SupervisorState,
 } from '../../workflows/subscription/contract.ts';
@@ -210,10 +210,10 @@ export async function takeSubscriptionAgent(
 
     state: (): Promise<SupervisorState> => supervisor.query<SupervisorState>(SUBSCRIPTION_STATE_QUERY),
 
-    worker: (pool: Pool, { host, port }: RouterAddress) =>
+    worker: (pool: WorkerPool, { host, port }: RouterAddress) =>
       slot.client.workflow.getHandle(poolWorkerWorkflowId({ agentId: AGENT, pool, server: { host, port } })),
 
-    workerState(pool: Pool, address: RouterAddress): Promise<PoolWorkerState> {
+    workerState(pool: WorkerPool, address: RouterAddress): Promise<PoolWorkerState> {
       return this.worker(pool, address).query<PoolWorkerState>(SUBSCRIPTION_STATE_QUERY);
     },
 

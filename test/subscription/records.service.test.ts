@@ -14,7 +14,7 @@ import {
 import { inTransaction, saveIsolated } from '../../activities/transactions.ts';
 import { createOperator } from '../../client/operator.ts';
 import { migrate } from '../../migrations/migrate.ts';
-import type { Pool } from '../../workflows/subscription/contract.ts';
+import type { WorkerPool } from '../../workflows/subscription/contract.ts';
 import type { Slot } from '../harness.ts';
 import { takeSlot } from '../harness.ts';
 
@@ -89,7 +89,7 @@ const worked = (changes: Partial<WorkedRecord> = {}): WorkedRecord => ({
 
 const create = (...records: NewRecord[]) =>
   inTransaction(slot.db, (client) => createRecords(client, AGENT, records, NOW));
-const pickUp = (pool: Pool = 'ntf-smp', server: { host: string; port: number } = SMP, nowMs = NOW) =>
+const pickUp = (pool: WorkerPool = 'ntf-smp', server: { host: string; port: number } = SMP, nowMs = NOW) =>
   claimBatch(slot.db, { agentId: AGENT, pool, server, nowMs }, 150);
 const supervisorWrites = () =>
   inTransaction(slot.db, (client) => setActions(client, AGENT, ['c1'], 'smp-delete', LATER));

@@ -167,8 +167,6 @@ test('N1 N17 scenario 31: 151 on one server are two batches, one on another is o
 }, 120_000);
 
 test('N2 a worker that dies goes on four times in a minute, and starts again when it is woken after the fifth', async () => {
-  // Within one clock minute.
-  await eventually('a minute with some time left', async () => new Date().getSeconds() < 40, 30_000);
   const { address } = ntf();
   // A token whose key does not open: nothing that an item could be blamed for.
   const [token] = await agent.rows<{ auth_private_key: Buffer }>('SELECT * FROM subscriptions.ntf_tokens');
@@ -177,9 +175,13 @@ test('N2 a worker that dies goes on four times in a minute, and starts again whe
   await eventually(
     'the fifth death',
     async () => (await agent.events()).some(({ kind }) => kind === 'ERR CRITICAL'),
-    40_000,
+    70_000,
   );
   const events = await agent.events();
+  // Deaths of the clock minute before do not count (rules.unit.test.ts), and there cannot be more than four.
+  const former = events.splice(0, events.length - 5);
+  expect(former.length).toBeLessThanOrEqual(4);
+  expect(former.filter(({ kind }) => kind !== 'ERR INTERNAL')).toEqual([]);
   expect(events.map(({ kind, offers_restart: offers }) => [kind, offers])).toEqual([
     ['ERR INTERNAL', false],
     ['ERR INTERNAL', false],

@@ -1,14 +1,17 @@
 /** The rules of subscriptions that are arithmetic, as tables. */
 import fc from 'fast-check';
 import { actionOf } from '../../api/subscription/rows.ts';
-import type { QueueFacts, RecordAction, RecordFacts } from '../../workflows/subscription/rules.ts';
+import type { Deaths, QueueFacts, RecordAction, RecordFacts } from '../../workflows/subscription/rules.ts';
 import {
   bucketOf,
+  countDeath,
   distinctServers,
   freshRetry,
-  isStillSubscribed,
   listsOf,
   nextRetry,
+  stepAfterCheck,
+  stepAfterCreate,
+  stepAfterKey,
 } from '../../workflows/subscription/rules.ts';
 
 const SMP = { host: 'smp.example', port: 5_223 };
@@ -174,7 +177,35 @@ describe('the delays of a retry', () => {
   });
 });
 
-describe('the answer to a check', () => {
+test('N2 a worker survives four deaths in a clock minute, and not the fifth; the next minute counts from one', () => {
+  const MINUTE = 29_000_000 * 60_000;
+  const survived: boolean[] = [];
+  let deaths: Deaths = { minute: 0, count: 0 };
+  const die = (atMs: number) => {
+    const death = countDeath(deaths, atMs);
+    deaths = death.deaths;
+    survived.push(death.hasSurvived);
+  };
+  for (const atMs of [0, 10_000, 30_000, 59_999, 59_999]) die(MINUTE + atMs);
+  expect(survived).toEqual([true, true, true, true, false]);
+  die(MINUTE + 60_000);
+  expect(survived.at(-1)).toBe(true);
+  expect(deaths).toEqual({ minute: 29_000_001, count: 1 });
+});
+
+describe('the next step of a subscription', () => {
+  const NOW = 1_000_000;
+  const DAY = 86_400_000;
+
+  test('N1 after its key it is made immediately, and checked for the first time after the first interval', () => {
+    expect(stepAfterKey(NOW)).toEqual({ status: 'KEY', action: 'ntf-create', actionMs: NOW });
+    expect(stepAfterCreate(NOW, DAY)).toEqual({
+      status: 'CREATED NEW',
+      action: 'ntf-check',
+      actionMs: NOW + DAY,
+    });
+  });
+
   test.each([
     ['NEW', true],
     ['PENDING', true],
@@ -187,7 +218,10 @@ describe('the answer to a check', () => {
     ['ERR something else', false],
     ['ERR ACTIVE', false],
     ['', false],
-  ])('N4 N17 scenario 30: %s means that the subscription stays: %s', (status, stays) => {
-    expect(isStillSubscribed(status)).toBe(stays);
+    [undefined, false],
+  ])('N4 N17 scenario 30: %s in a check means that the subscription stays: %s', (status, stays) => {
+    const kept = { isKept: true, status: `CREATED ${status}`, action: 'ntf-check', actionMs: NOW + 3 * DAY };
+    const lost = { isKept: false, status: 'NEW', action: 'smp-key', actionMs: NOW };
+    expect(stepAfterCheck(status, NOW, 3 * DAY)).toEqual(stays ? kept : lost);
   });
 });

@@ -3,7 +3,7 @@
  * each agent, one worker for each server of a pool that has something to do, and the sweep. Pure, so that clients and
  * the workflow sandbox can both import it.
  */
-import type { ListKind, RetryPace, RetryState, ServerKey, WorkList } from './rules.ts';
+import type { Deaths, ListKind, RetryPace, RetryState, ServerKey, WorkList } from './rules.ts';
 
 export const SUBSCRIPTION_TASK_QUEUE = 'subscription';
 
@@ -16,8 +16,8 @@ export const SWEEP_SCHEDULE_ID = 'subscription-sweep';
  * `ntf-smp` makes and removes notifier credentials on a messaging router, `ntf-ntf` makes and checks subscriptions on a
  * notification router, `ntf-tkn-del` deletes tokens there.
  */
-export const POOLS = ['ntf-smp', 'ntf-ntf', 'ntf-tkn-del'] as const;
-export type Pool = (typeof POOLS)[number];
+export const WORKER_POOLS = ['ntf-smp', 'ntf-ntf', 'ntf-tkn-del'] as const;
+export type WorkerPool = (typeof WORKER_POOLS)[number];
 
 export const supervisorWorkflowId = (agentId: string): string => `subscription/${agentId}`;
 
@@ -27,14 +27,14 @@ export const poolWorkerWorkflowId = ({ agentId, pool, server }: WorkerKey): stri
 /** At most one worker runs for each. */
 export interface WorkerKey {
   agentId: string;
-  pool: Pool;
+  pool: WorkerPool;
   server: ServerKey;
 }
 
 // --- Supervisor: signals -----------------------------------------------------------------------------------------
 
 /**
- * Signal, argument `Command`: what is to become of connections. To be sent by signal-with-start; who sends create or
+ * Signal, argument `Command`: what is to become of connections. To be sent by signal-with-start; a sender of create or
  * smp-delete for single connections looks at the instant gate first.
  */
 export const COMMAND_SIGNAL = 'command';
@@ -46,7 +46,7 @@ export const FLUSH_AND_SMP_DELETE_SIGNAL = 'flushAndSmpDelete';
 /** Signals without argument: the agent must leave the network alone for now, and may use it again. */
 export const PAUSE_SIGNAL = 'pause';
 export const RESUME_SIGNAL = 'resume';
-/** Signal, argument boolean: whether the agent has a network. Without one, attempts wait, but not for ever. */
+/** Signal, argument boolean: whether the agent has a network. Without a network attempts wait, but not for ever. */
 export const ONLINE_SIGNAL = 'online';
 
 /** Most connections that one signal or update names; more go in several. */
@@ -81,12 +81,15 @@ export const DELETE_CONNECTIONS_UPDATE = 'deleteConnections';
 export const ROTATE_QUEUE_UPDATE = 'rotateQueue';
 /** Update, argument `ConnectionsSubscribed`, returns `ToggledConnections`. */
 export const CONNECTIONS_SUBSCRIBED_UPDATE = 'connectionsSubscribed';
-/** Updates without argument, return `AgentState`: ends all work of the agent at once; begins it again. */
+/** Updates without argument, return `AgentState`: ends all work of the agent immediately; begins it again. */
 export const CLOSE_UPDATE = 'close';
 export const OPEN_UPDATE = 'open';
 /** Update without argument, returns `AgentState`: wakes a worker for everything that is due. */
 export const REPLAY_UPDATE = 'replay';
-/** Update without argument, returns `{counters}`: sets all counters of the agent's work back, and says how many there were. */
+/**
+ * Update without argument, returns `{counters}`: sets all counters of the agent's work back, and says how many there
+ * were.
+ */
 export const RESET_STATISTICS_UPDATE = 'resetStatistics';
 /** Query of the supervisor, returns `SupervisorState`; of a worker, `PoolWorkerState`. */
 export const SUBSCRIPTION_STATE_QUERY = 'state';
@@ -231,13 +234,6 @@ export interface Round {
   /** Number of the pick-up; what another one has taken since is left alone. */
   claim: number;
   lists: WorkList[];
-}
-
-/** How often a worker died in a clock minute. */
-export interface Deaths {
-  /** Minutes since the epoch. */
-  minute: number;
-  count: number;
 }
 
 /** What a batch activity is asked to do. */

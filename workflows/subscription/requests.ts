@@ -13,7 +13,7 @@ import type {
 } from './contract.ts';
 import { MAX_CONNECTIONS, MAX_NEW_CONNECTIONS } from './contract.ts';
 
-/** Ids of connections: 12 bytes as base64url of ours, and whatever other programs have called theirs. */
+/** Ids of connections: 12 bytes as base64url, or the ids that other programs have given to theirs. */
 const CONNECTION_ID = /^[A-Za-z0-9_.:=-]{1,64}$/;
 /** Long enough for every name that workflow ids have room for. */
 const HOST = /^[A-Za-z0-9_.:[\]-]{1,100}$/;

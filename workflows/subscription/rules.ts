@@ -26,14 +26,14 @@ export interface RecordFacts {
   action?: RecordAction;
 }
 
-/** What a Create does about a connection: make a record, start it over, or wake who has it in hand. */
+/** What a Create does about a connection: make a record, start it over, or wake the worker that has it. */
 export type Bucket =
   { bucket: 'new' | 'reset' } | { bucket: 'continue'; pool: 'ntf-smp' | 'ntf-ntf'; server: ServerKey };
 
 /**
- * Sorts a connection into a bucket; the first rule that fits decides. Source: seed "NSCCreate four-way partition".
- * Where neither side has an id yet, an address that differs counts as a mismatch too: a worker that is woken for the
- * queue's router would never find the record.
+ * Sorts a connection into a bucket; the first rule that fits decides.
+ * Where neither side has an id yet, an address that differs counts as a mismatch, too: a worker that is woken for the
+ * router of the queue would never find the record.
  */
 export function bucketOf(queue: QueueFacts, record: RecordFacts | undefined): Bucket {
   if (!record) return { bucket: 'new' };
@@ -131,10 +131,57 @@ export function nextRetry(
   };
 }
 
-/** A subscription with one of these is alive on its notification router, whatever it waits for there. */
+/** How often a worker died in a clock minute. */
+export interface Deaths {
+  /** Minutes since the epoch. */
+  minute: number;
+  count: number;
+}
+
+/** Deaths in one clock minute that a worker survives. */
+const SURVIVED_DEATHS = 4;
+
+/** @returns the deaths with another one, and whether the worker survives that. */
+export function countDeath(before: Deaths, nowMs: number): { deaths: Deaths; hasSurvived: boolean } {
+  const minute = Math.floor(nowMs / 60_000);
+  const count = before.minute === minute ? before.count + 1 : 1;
+  return { deaths: { minute, count }, hasSurvived: count <= SURVIVED_DEATHS };
+}
+
+/** What has become of a subscription, and what is to be done about it next. */
+export interface NextStep {
+  status: string;
+  action: RecordAction;
+  /** When, epoch ms. */
+  actionMs: number;
+}
+
+export const stepAfterKey = (nowMs: number): NextStep => ({
+  status: 'KEY',
+  action: 'ntf-create',
+  actionMs: nowMs,
+});
+
+export const stepAfterCreate = (nowMs: number, firstCheckMs: number): NextStep => ({
+  status: 'CREATED NEW',
+  action: 'ntf-check',
+  actionMs: nowMs + firstCheckMs,
+});
+
+/** A subscription with one of these is alive on its notification router, even if it still waits for something there. */
 const STILL_SUBSCRIBED: readonly string[] = ['NEW', 'PENDING', 'ACTIVE', 'INACTIVE', 'SERVICE'];
 
-/** Whether a router's answer to a check means that the subscription stays; otherwise it is made anew. */
-export function isStillSubscribed(status: string): boolean {
-  return STILL_SUBSCRIBED.includes(status);
+/**
+ * A subscription that is alive is checked again after the interval; otherwise it is made again, from the key on.
+ *
+ * @param status as the router answered; undefined when the router does not know the subscription.
+ */
+export function stepAfterCheck(
+  status: string | undefined,
+  nowMs: number,
+  checkIntervalMs: number,
+): NextStep & { isKept: boolean } {
+  return status !== undefined && STILL_SUBSCRIBED.includes(status)
+    ? { isKept: true, status: `CREATED ${status}`, action: 'ntf-check', actionMs: nowMs + checkIntervalMs }
+    : { isKept: false, status: 'NEW', action: 'smp-key', actionMs: nowMs };
 }

@@ -1,7 +1,7 @@
 /**
- * The supervisor of an agent's notification subscriptions (seed "Architecture"), one for each agent, for good. It takes
- * commands one at a time in the order in which they came; what each does is one transaction and the waking of workers,
- * so nothing here waits for a router. Operators change connections through its updates.
+ * The supervisor of an agent's notification subscriptions, one for each agent, for good. It carries out commands one
+ * at a time, in the order in which they came. A command is one transaction and the waking of workers, so that no
+ * command waits for a router. Operators change connections through updates.
  *
  * ```mermaid
  * stateDiagram-v2
@@ -72,16 +72,113 @@ const CONNECTION_ID_LENGTH = 16;
 const ALPHANUMERIC = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789';
 const BASE64URL = `${ALPHANUMERIC}-_`;
 
+/** What a run of a supervisor knows. */
+interface Supervisor {
+  agentId: string;
+  /** Commands that wait. */
+  queue: Command[];
+  /** The command under way. */
+  current?: Command;
+  /** Commands carried out since the workflow first started. */
+  done: number;
+  /** Absent until it is loaded. */
+  agent?: AgentState;
+  /** A change of the suspension that was asked for and not made yet. */
+  wanted?: Suspension;
+  /** Changes are made one at a time, in the order in which they were asked for. */
+  oneAtATime: ReturnType<typeof inOrder>;
+}
+
 /** Runs for good. `carried` is what the run before has left, when this one continues it. */
 export async function subscriptionSupervisor(agentId: string, carried?: SupervisorCarried): Promise<void> {
-  const { queue }: { queue: Command[] } = { queue: carried?.queue ?? [] };
-  let current: Command | undefined;
-  let done = carried?.done ?? 0;
-  let agent: AgentState | undefined;
-  let wanted: Suspension | undefined = carried?.wanted;
-  const oneAtATime = inOrder();
+  const { queue = [], done = 0, wanted } = carried ?? {};
+  const supervisor: Supervisor = { agentId, queue, done, oneAtATime: inOrder() };
+  if (wanted) supervisor.wanted = wanted;
 
-  setHandler(defineQuery<SupervisorState>(contract.SUBSCRIPTION_STATE_QUERY), stateNow);
+  setHandler(defineQuery<SupervisorState>(contract.SUBSCRIPTION_STATE_QUERY), () => stateOf(supervisor));
+  handleSignals(supervisor);
+  handleConnectionUpdates(supervisor);
+  handleAgentUpdates(supervisor);
+
+  const agent = await database.loadAgentState(agentId);
+  supervisor.agent = agent;
+  if (agent.isOpen) await database.kickDue(agentId, Date.now());
+
+  for (;;) {
+    showDetails(supervisor);
+    await condition(
+      () => isHistoryLong(LONG_HISTORY) || supervisor.wanted !== undefined || hasWork(supervisor),
+    );
+    if (isHistoryLong(LONG_HISTORY)) await continueInNewRun(supervisor);
+    if (supervisor.wanted) await applySuspension(supervisor, supervisor.wanted);
+    if (hasWork(supervisor)) await carryOutNext(supervisor);
+  }
+}
+
+function hasWork({ agent, queue }: Supervisor): boolean {
+  return agent !== undefined && agent.isOpen && !agent.isPaused && queue.length > 0;
+}
+
+async function carryOutNext(supervisor: Supervisor): Promise<void> {
+  const command = supervisor.queue.shift()!;
+  supervisor.current = command;
+  showDetails(supervisor);
+  await carryOut(supervisor.agentId, command);
+  delete supervisor.current;
+  supervisor.done += 1;
+}
+
+/** Carries a command out, page by page. A command that cannot be carried out is reported, and the next one is taken. */
+async function carryOut(agentId: string, command: Command): Promise<void> {
+  try {
+    let after: string | undefined;
+    do {
+      const order = { agentId, ...command, nowMs: Date.now(), ...(after === undefined ? {} : { after }) };
+      const { next, unkicked } = await database.applyCommand(order);
+      if (unkicked.length > 0) await database.kickWorkers(unkicked);
+      after = next;
+    } while (after !== undefined);
+  } catch (error) {
+    if (isCancellation(error)) throw error;
+    await database.reportError({
+      agentId,
+      kind: 'ERR INTERNAL',
+      error: `${command.kind}: ${reasonIn(error)}`,
+    });
+  }
+}
+
+async function applySuspension(supervisor: Supervisor, suspension: Suspension): Promise<void> {
+  const { agentId, oneAtATime } = supervisor;
+  supervisor.agent = await oneAtATime(() => database.suspend(agentId, suspension));
+  // Unless another change came meanwhile.
+  if (supervisor.wanted === suspension) delete supervisor.wanted;
+}
+
+async function continueInNewRun({ agentId, queue, done, wanted }: Supervisor): Promise<void> {
+  await condition(allHandlersFinished);
+  await continueAsNew<typeof subscriptionSupervisor>(agentId, {
+    queue,
+    done,
+    ...(wanted === undefined ? {} : { wanted }),
+  });
+}
+
+function stateOf({ agentId, queue, current, done, agent }: Supervisor): SupervisorState {
+  const { isOpen = true, isPaused = false, isOnline = true } = agent ?? {};
+  return { agentId, queue, ...(current ? { current } : {}), done, isOpen, isPaused, isOnline };
+}
+
+function showDetails({ agent, queue, current, done }: Supervisor): void {
+  const how = agent && !agent.isOpen ? 'closed' : agent?.isPaused ? 'paused' : 'open';
+  const now = current ? `; ${current.kind} under way` : '';
+  setCurrentDetails(`${how}; ${queue.length} commands wait, ${done} were carried out${now}`);
+}
+
+// --- Signals -----------------------------------------------------------------------------------------------------
+
+function handleSignals(supervisor: Supervisor): void {
+  const { queue } = supervisor;
   setHandler(
     defineSignal<[Command]>(contract.COMMAND_SIGNAL),
     (command) => {
@@ -99,222 +196,164 @@ export async function subscriptionSupervisor(agentId: string, carried?: Supervis
     },
     { description: 'Forgets creates and deletes that wait, then ends subscriptions. {connIds?}' },
   );
-  setHandler(defineSignal(contract.PAUSE_SIGNAL), () => suspendAs({ isPaused: true }), {
+  setHandler(defineSignal(contract.PAUSE_SIGNAL), () => wantSuspension(supervisor, { isPaused: true }), {
     description: 'Leaves the network alone until resumed.',
   });
-  setHandler(defineSignal(contract.RESUME_SIGNAL), () => suspendAs({ isPaused: false }), {
+  setHandler(defineSignal(contract.RESUME_SIGNAL), () => wantSuspension(supervisor, { isPaused: false }), {
     description: 'Goes on after a pause.',
   });
   setHandler(
     defineSignal<[boolean]>(contract.ONLINE_SIGNAL),
-    (isOnline) => suspendAs({ isOnline: isOnline !== false }),
+    (isOnline) => wantSuspension(supervisor, { isOnline: isOnline !== false }),
     { description: 'Says whether there is a network. true or false' },
   );
-  handleUpdates();
+}
 
-  agent = await database.loadAgentState(agentId);
-  if (agent.isOpen) await database.kickDue(agentId, Date.now());
+function wantSuspension(supervisor: Supervisor, change: Partial<Suspension>): void {
+  const { isPaused = false, isOnline = true } = supervisor.wanted ?? supervisor.agent ?? {};
+  supervisor.wanted = { isPaused, isOnline, ...change };
+}
 
-  for (;;) {
-    showDetails();
-    await condition(
-      () => isHistoryLong(LONG_HISTORY) || wanted !== undefined || (canWork() && queue.length > 0),
-    );
-    if (isHistoryLong(LONG_HISTORY)) await continueInNewRun();
-    if (wanted) await applySuspension(wanted);
-    if (!canWork() || queue.length === 0) continue;
-    current = queue.shift()!;
-    showDetails();
-    await apply(current);
-    current = undefined;
-    done += 1;
-  }
+// --- Updates of connections --------------------------------------------------------------------------------------
 
-  /** Carries a command out; one that cannot be is reported, and the next one is taken. */
-  async function apply(command: Command): Promise<void> {
-    try {
-      let after: string | undefined;
-      do {
-        const order = { agentId, ...command, nowMs: Date.now(), ...(after === undefined ? {} : { after }) };
-        const { next, unkicked } = await database.applyCommand(order);
-        if (unkicked.length > 0) await database.kickWorkers(unkicked);
-        after = next;
-      } while (after !== undefined);
-    } catch (error) {
-      if (isCancellation(error)) throw error;
-      await database.reportError({
-        agentId,
-        kind: 'ERR INTERNAL',
-        error: `${command.kind}: ${reasonIn(error)}`,
-      });
-    }
-  }
+function handleConnectionUpdates(supervisor: Supervisor): void {
+  const { agentId, queue, oneAtATime } = supervisor;
 
-  function handleUpdates(): void {
-    setHandler(
-      defineUpdate<CreatedConnection[], [CreateConnections]>(contract.CREATE_CONNECTIONS_UPDATE),
-      async ({ connections }) => {
-        await whileStarting();
-        refuseWhileClosed();
-        const orders = connections.map((connection) => ({ ...connection, connId: newConnectionId() }));
-        return follow(await routers.createConnections(agentId, orders, Date.now()));
-      },
-      {
-        validator: withRoomFor(checkCreate),
-        description: 'Makes connections. {connections: [{userId, server, enableNotifications?}]}',
-      },
-    );
-    setHandler(
-      defineUpdate<ToggledConnections, [ToggleConnections]>(contract.TOGGLE_CONNECTIONS_UPDATE),
-      async (request) => {
-        await whileStarting();
-        return follow(await oneAtATime(() => database.toggleConnections(agentId, request)));
-      },
-      {
-        validator: withRoomFor(checkToggle),
-        description: 'Switches notifications of connections. {connIds, enable}',
-      },
-    );
-    setHandler(
-      defineUpdate<ToggledConnections, [ConnectionsSubscribed]>(contract.CONNECTIONS_SUBSCRIBED_UPDATE),
-      async (request) => {
-        await whileStarting();
-        return follow(await oneAtATime(() => database.setSubscribed(agentId, request)));
-      },
-      {
-        validator: withRoomFor(checkSubscribed),
-        description: 'Notes which connections the agent receives from. {connIds, isSubscribed}',
-      },
-    );
-    setHandler(
-      defineUpdate<DeletedConnections, [ConnectionList]>(contract.DELETE_CONNECTIONS_UPDATE),
-      async ({ connIds }) => {
-        await whileStarting();
-        const result = follow(await oneAtATime(() => database.deleteConnections(agentId, connIds)));
-        await removeQueues();
-        return result;
-      },
-      { validator: withRoomFor(checkList), description: 'Deletes connections with their queues. {connIds}' },
-    );
-    setHandler(
-      defineUpdate<RotatedQueue, [RotateQueue]>(contract.ROTATE_QUEUE_UPDATE),
-      async (request) => {
-        await whileStarting();
-        refuseWhileClosed();
-        const rotated = await routers.rotateQueue(agentId, request);
-        if (rotated === null || rotated === undefined) refused(`there is no connection ${request.connId}`);
-        if (typeof rotated === 'string') refused(`no queue was made: ${rotated}`);
-        const result = follow(rotated);
-        await removeQueues();
-        return result;
-      },
-      {
-        validator: withRoomFor(checkRotation),
-        description: 'Gives a connection another queue. {connId, server}',
-      },
-    );
-    setHandler(defineUpdate<AgentState, []>(contract.CLOSE_UPDATE), () => setOpen(false), {
-      description: 'Ends all work of the agent until it is opened again.',
-    });
-    setHandler(
-      defineUpdate<AgentState, []>(contract.OPEN_UPDATE),
-      async () => {
-        const opened = await setOpen(true);
-        return { ...opened, workers: await database.kickDue(agentId, Date.now()) };
-      },
-      { description: 'Lets the agent work, and wakes a worker for everything that is due.' },
-    );
-    setHandler(
-      defineUpdate<AgentState, []>(contract.REPLAY_UPDATE),
-      async () => {
-        const workers = await database.kickDue(agentId, Date.now());
-        return { ...(await database.loadAgentState(agentId)), workers };
-      },
-      { description: 'Wakes a worker for everything that is due.' },
-    );
-    setHandler(
-      defineUpdate<{ counters: number }, []>(contract.RESET_STATISTICS_UPDATE),
-      async () => ({ counters: await database.resetStatistics(agentId) }),
-      { description: "Sets the counters of the agent's work back." },
-    );
-  }
-
-  /** Nobody can make signals wait, but those who ask can be told to. */
-  function withRoomFor<Request>(check: (request: Request) => void): (request: Request) => void {
-    return (request) => {
+  /** Queues the commands that follow from a change. */
+  const queueCommands = <Result>({ result, commands }: Changed<Result>): Result => {
+    queue.push(...commands);
+    return result;
+  };
+  /** Signals cannot be refused, but updates can. */
+  const withRoomFor =
+    <Request>(check: (request: Request) => void) =>
+    (request: Request): void => {
       if (queue.length >= contract.MAX_WAITING_COMMANDS) refuse('too many commands wait; try again later');
       check(request);
     };
-  }
 
-  /** Queues what follows from a change. */
-  function follow<Result>({ result, commands }: Changed<Result>): Result {
-    queue.push(...commands);
-    return result;
-  }
+  setHandler(
+    defineUpdate<CreatedConnection[], [CreateConnections]>(contract.CREATE_CONNECTIONS_UPDATE),
+    async ({ connections }) => {
+      await untilLoaded(supervisor);
+      requireOpen(supervisor);
+      const orders = connections.map((connection) => ({ ...connection, connId: newConnectionId() }));
+      return queueCommands(await routers.createConnections(agentId, orders, Date.now()));
+    },
+    {
+      validator: withRoomFor(checkCreate),
+      description: 'Makes connections. {connections: [{userId, server, enableNotifications?}]}',
+    },
+  );
+  setHandler(
+    defineUpdate<ToggledConnections, [ToggleConnections]>(contract.TOGGLE_CONNECTIONS_UPDATE),
+    async (request) => {
+      await untilLoaded(supervisor);
+      return queueCommands(await oneAtATime(() => database.toggleConnections(agentId, request)));
+    },
+    {
+      validator: withRoomFor(checkToggle),
+      description: 'Switches notifications of connections. {connIds, enable}',
+    },
+  );
+  setHandler(
+    defineUpdate<ToggledConnections, [ConnectionsSubscribed]>(contract.CONNECTIONS_SUBSCRIBED_UPDATE),
+    async (request) => {
+      await untilLoaded(supervisor);
+      return queueCommands(await oneAtATime(() => database.setSubscribed(agentId, request)));
+    },
+    {
+      validator: withRoomFor(checkSubscribed),
+      description: 'Notes which connections the agent receives from. {connIds, isSubscribed}',
+    },
+  );
+  setHandler(
+    defineUpdate<DeletedConnections, [ConnectionList]>(contract.DELETE_CONNECTIONS_UPDATE),
+    async ({ connIds }) => {
+      await untilLoaded(supervisor);
+      const result = queueCommands(await oneAtATime(() => database.deleteConnections(agentId, connIds)));
+      await removeQueues(supervisor);
+      return result;
+    },
+    { validator: withRoomFor(checkList), description: 'Deletes connections with their queues. {connIds}' },
+  );
+  setHandler(
+    defineUpdate<RotatedQueue, [RotateQueue]>(contract.ROTATE_QUEUE_UPDATE),
+    async (request) => {
+      await untilLoaded(supervisor);
+      requireOpen(supervisor);
+      const rotated = await routers.rotateQueue(agentId, request);
+      if (rotated === null || rotated === undefined) fail(`there is no connection ${request.connId}`);
+      if (typeof rotated === 'string') fail(`no queue was made: ${rotated}`);
+      const result = queueCommands(rotated);
+      await removeQueues(supervisor);
+      return result;
+    },
+    {
+      validator: withRoomFor(checkRotation),
+      description: 'Gives a connection another queue. {connId, server}',
+    },
+  );
+}
 
-  async function whileStarting(): Promise<void> {
-    await condition(() => agent !== undefined);
-  }
+async function untilLoaded(supervisor: Supervisor): Promise<void> {
+  await condition(() => supervisor.agent !== undefined);
+}
 
-  function refuseWhileClosed(): void {
-    if (!agent?.isOpen) refused(`agent ${agentId} is closed`);
-  }
+function requireOpen({ agentId, agent }: Supervisor): void {
+  if (!agent?.isOpen) fail(`agent ${agentId} is closed`);
+}
 
-  /** What cannot be done now, the sweep does. */
-  async function removeQueues(): Promise<void> {
-    if (!agent?.isOpen) return;
-    try {
-      await routers.removeQueues(agentId);
-    } catch (error) {
-      if (isCancellation(error)) throw error;
-      log.warn('deleted queues are left to the sweep', { reason: reasonIn(error) });
-    }
-  }
-
-  async function setOpen(isOpen: boolean): Promise<AgentState> {
-    await whileStarting();
-    agent = await oneAtATime(() => database.setOpen(agentId, isOpen));
-    return agent;
-  }
-
-  function suspendAs(change: Partial<Suspension>): void {
-    const { isPaused = false, isOnline = true } = wanted ?? agent ?? {};
-    wanted = { isPaused, isOnline, ...change };
-  }
-
-  async function applySuspension(suspension: Suspension): Promise<void> {
-    agent = await oneAtATime(() => database.suspend(agentId, suspension));
-    // Unless another change came meanwhile.
-    if (wanted === suspension) wanted = undefined;
-  }
-
-  function canWork(): boolean {
-    return agent !== undefined && agent.isOpen && !agent.isPaused;
-  }
-
-  async function continueInNewRun(): Promise<void> {
-    await condition(allHandlersFinished);
-    await continueAsNew<typeof subscriptionSupervisor>(agentId, {
-      queue,
-      done,
-      ...(wanted === undefined ? {} : { wanted }),
-    });
-  }
-
-  function stateNow(): SupervisorState {
-    const { isOpen = true, isPaused = false, isOnline = true } = agent ?? {};
-    return { agentId, queue, ...(current ? { current } : {}), done, isOpen, isPaused, isOnline };
-  }
-
-  function showDetails(): void {
-    const how = agent && !agent.isOpen ? 'closed' : agent?.isPaused ? 'paused' : 'open';
-    const now = current ? `; ${current.kind} under way` : '';
-    setCurrentDetails(`${how}; ${queue.length} commands wait, ${done} were carried out${now}`);
+/** Queues that cannot be removed now are removed by the sweep. */
+async function removeQueues({ agentId, agent }: Supervisor): Promise<void> {
+  if (!agent?.isOpen) return;
+  try {
+    await routers.removeQueues(agentId);
+  } catch (error) {
+    if (isCancellation(error)) throw error;
+    log.warn('deleted queues are left to the sweep', { reason: reasonIn(error) });
   }
 }
 
-/** As it is queued: nothing else that somebody may have sent with it. */
+// --- Updates of the agent ----------------------------------------------------------------------------------------
+
+function handleAgentUpdates(supervisor: Supervisor): void {
+  const { agentId } = supervisor;
+  setHandler(defineUpdate<AgentState, []>(contract.CLOSE_UPDATE), () => setOpen(supervisor, false), {
+    description: 'Ends all work of the agent until it is opened again.',
+  });
+  setHandler(
+    defineUpdate<AgentState, []>(contract.OPEN_UPDATE),
+    async () => {
+      const opened = await setOpen(supervisor, true);
+      return { ...opened, workers: await database.kickDue(agentId, Date.now()) };
+    },
+    { description: 'Lets the agent work, and wakes a worker for everything that is due.' },
+  );
+  setHandler(
+    defineUpdate<AgentState, []>(contract.REPLAY_UPDATE),
+    async () => {
+      const workers = await database.kickDue(agentId, Date.now());
+      return { ...(await database.loadAgentState(agentId)), workers };
+    },
+    { description: 'Wakes a worker for everything that is due.' },
+  );
+  setHandler(
+    defineUpdate<{ counters: number }, []>(contract.RESET_STATISTICS_UPDATE),
+    async () => ({ counters: await database.resetStatistics(agentId) }),
+    { description: "Sets the counters of the agent's work back." },
+  );
+}
+
+async function setOpen(supervisor: Supervisor, isOpen: boolean): Promise<AgentState> {
+  const { agentId, oneAtATime } = supervisor;
+  await untilLoaded(supervisor);
+  const agent = await oneAtATime(() => database.setOpen(agentId, isOpen));
+  supervisor.agent = agent;
+  return agent;
+}
+
+/** A command as it is queued, without anything else that was sent with it. */
 function commandOf(kind: Command['kind'], { connIds }: FlushRequest): Command {
   return { kind, ...(connIds === undefined ? {} : { connIds }) };
 }
@@ -335,7 +374,8 @@ function newConnectionId(): string {
   }).join('');
 }
 
-function refused(message: string): never {
+/** Ends an update, but not the workflow. */
+function fail(message: string): never {
   throw ApplicationFailure.nonRetryable(message, SUBSCRIPTION_REFUSED);
 }
 

@@ -1,7 +1,7 @@
 /**
- * Serves the operations on an agent's token, one at a time in the order in which they came (design of the subscription
- * lifecycle, "Token API"). Rows hold the token; this workflow sees that what follows from an operation is done whatever
- * becomes of the process that did it. It ends when there has been nothing to do for a while.
+ * Serves the operations on an agent's token, one at a time in the order in which they came. Rows hold the token. This
+ * workflow makes sure that the consequences of an operation follow, even when the process that carried it out has
+ * ended. It ends when there has been nothing to do for a while.
  *
  * ```mermaid
  * stateDiagram-v2
@@ -72,7 +72,7 @@ export async function subscriptionToken(agentId: string): Promise<void> {
     const step = await router.registerToken(agentId, requestId);
     if (!step.ok) return step;
     const { mode, formerMode, isActive } = step;
-    // Before anything follows from it: the row opens and closes the gate.
+    // Before the subscriptions follow: the row opens and closes the gate.
     await database.saveTokenMode(agentId, mode);
     if (isActive && mode === 'INSTANT') await database.createAllSubscriptions(agentId);
     if (isActive && mode === 'PERIODIC' && formerMode === 'INSTANT') {
@@ -100,7 +100,7 @@ export async function subscriptionToken(agentId: string): Promise<void> {
     return { ok: true };
   }
 
-  /** Nobody waits for the interval to be set. */
+  /** Sets the cron interval of an active token in the background: no caller waits for that. */
   function whenActive(step: TokenStep): TokenOutcome {
     if (!step.ok) return step;
     if (step.isActive) {

@@ -1,7 +1,7 @@
 /**
- * One worker of a pool: everything that is due on one server for one agent (seed "Architecture"). It picks rows up,
- * works them off list by list, and ends when nothing is left; whoever writes a row that needs it starts it again, or
- * wakes it, by signal-with-start.
+ * One worker of a pool: everything that is due on one server for one agent. It picks rows up, works them off list by
+ * list, and ends when nothing is left. A process that writes a row for the worker starts it again, or wakes it, by
+ * signal-with-start.
  *
  * ```mermaid
  * stateDiagram-v2
@@ -15,7 +15,7 @@
  *   claiming --> [*]: nothing, or the agent was closed
  * ```
  *
- * The flag `isDirty` is cleared before rows are looked for, so that a signal that comes after the look is not lost.
+ * The flag `isDirty` is cleared before the worker looks for rows, so that a signal after the look is not lost.
  */
 import {
   ActivityFailure,
@@ -47,7 +47,7 @@ import type {
 } from './contract.ts';
 import { SUBSCRIPTION_STATE_QUERY, SUSPENSION_SIGNAL, WORK_SIGNAL } from './contract.ts';
 import type { ListKind, WorkList } from './rules.ts';
-import { freshRetry, listsOf, nextRetry } from './rules.ts';
+import { countDeath, freshRetry, listsOf, nextRetry } from './rules.ts';
 
 const claiming = proxyActivities<SubscriptionActivities>(SUBSCRIPTION_CLAIM);
 const batches = proxyActivities<SubscriptionActivities>(SUBSCRIPTION_BATCH);
@@ -59,9 +59,6 @@ const SHORTEST_WAIT_MS = 250;
 
 /** Events after which a run is continued by a new one. */
 const LONG_HISTORY = 400;
-
-/** Deaths in one clock minute that a worker survives. */
-const SURVIVED_DEATHS = 4;
 
 export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): Promise<void> {
   const work: CarriedWork = carried ?? {
@@ -89,13 +86,13 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
     try {
       if (await hasEnded()) return;
     } catch (error) {
-      // Whatever else is thrown ends this run, the continuation by a new one among it.
+      // Everything else that is thrown ends this run; the continuation by a new run is thrown, too.
       if (isCancellation(error) || !(error instanceof ActivityFailure)) throw error;
       if (typeOf(error) === SUBSCRIPTION_CLOSED) return;
-      // Whatever was in hand is claimed again: the rows know better than a list how far it has come.
+      // The round is claimed again: rows know better than a list how far their work has come.
       forgetRound();
       if (isLost(error)) await wakeOthers();
-      else if (!(await survives(error))) return;
+      else if (!(await survivesDeath(error))) return;
     }
   }
 
@@ -104,11 +101,11 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
     await whileSuspended();
     if (isHistoryLong(LONG_HISTORY)) await continueInNewRun();
     if (work.round && work.settings) {
-      await finish(work.round, work.settings);
+      await finishRound(work.round, work.settings);
       return false;
     }
     work.isDirty = false;
-    enter({ doing: 'claiming', remaining: 0, attempt: 0 });
+    enterState({ doing: 'claiming', remaining: 0, attempt: 0 });
     const { epoch } = work;
     const claim = await claiming.claim({
       ...key,
@@ -122,7 +119,7 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
     if (claim.items.length > 0) {
       // There may be more than one batch.
       work.isDirty = true;
-      await finish({ claim: claim.claim, lists: listsOf(claim.items) }, claim.settings);
+      await finishRound({ claim: claim.claim, lists: listsOf(claim.items) }, claim.settings);
       return false;
     }
     if (claim.nextDueMs === undefined) return !work.isDirty;
@@ -130,15 +127,15 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
     return false;
   }
 
-  /** The lists one after the other: one that is retried holds up the rest of this server, and nobody else. */
-  async function finish({ claim, lists }: Round, settings: WorkerSettings): Promise<void> {
+  /** Works the lists off one after the other: a list that is retried holds up the rest of this server, and no other. */
+  async function finishRound({ claim, lists }: Round, settings: WorkerSettings): Promise<void> {
     for (const [index, list] of lists.entries()) {
       await workOff(claim, list, lists.slice(index + 1), settings);
     }
     forgetRound();
   }
 
-  /** One list, again and again with what is left of it. */
+  /** Works one list off: again and again with the items that failed for now. */
   async function workOff(
     claim: number,
     { kind, ids }: WorkList,
@@ -151,7 +148,7 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
       const attempt = retry.attempts + 1;
       await whileSuspended();
       await whileOffline(settings.networkWaitMs);
-      enter({ doing: 'working', kind, remaining: remaining.length, attempt });
+      enterState({ doing: 'working', kind, remaining: remaining.length, attempt });
       remaining = await runBatch({
         ...key,
         epoch: work.epoch ?? 0,
@@ -163,7 +160,7 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
       delete work.retry;
       if (remaining.length === 0) return;
       const delayMs = Math.ceil(retry.delayUs / 1_000);
-      enter({
+      enterState({
         doing: 'retrying',
         kind,
         remaining: remaining.length,
@@ -188,36 +185,34 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
 
   async function whileSuspended(): Promise<void> {
     if (!work.suspension.isPaused) return;
-    suspended({});
+    enterSuspension({});
     await condition(() => !work.suspension.isPaused);
   }
 
-  /** Without a network there is a point in waiting for one; but who says that there is none may be wrong. */
+  /** Waits for a network, but not for ever: the report that there is none may be wrong. */
   async function whileOffline(patienceMs: number): Promise<void> {
     const { offlineSinceMs = Date.now() } = work;
     const leftMs = offlineSinceMs + patienceMs - Date.now();
     if (work.suspension.isOnline || leftMs <= 0) return;
-    suspended({ nextDueMs: Date.now() + leftMs });
+    enterSuspension({ nextDueMs: Date.now() + leftMs });
     await condition(() => work.suspension.isOnline, leftMs);
   }
 
   async function waitUntil(dueMs: number): Promise<void> {
     if (work.isDirty) return;
-    enter({ doing: 'waiting', remaining: 0, attempt: 0, nextDueMs: dueMs });
+    enterState({ doing: 'waiting', remaining: 0, attempt: 0, nextDueMs: dueMs });
     await condition(() => work.isDirty, Math.max(SHORTEST_WAIT_MS, dueMs - Date.now()));
   }
 
-  /** What was lost may have been written already, and the next worker not been told. */
+  /** The lost activity may have written rows for other workers without waking them. */
   async function wakeOthers(): Promise<void> {
     await database.kickDue(key.agentId, Date.now());
   }
 
-  /** @returns false when the worker has died too often; the next signal starts it anew. */
-  async function survives(error: ActivityFailure): Promise<boolean> {
-    const minute = Math.floor(Date.now() / 60_000);
-    const count = work.deaths.minute === minute ? work.deaths.count + 1 : 1;
-    work.deaths = { minute, count };
-    const hasSurvived = count <= SURVIVED_DEATHS;
+  /** @returns false when the worker has died too often; the next signal starts it again. */
+  async function survivesDeath(error: ActivityFailure): Promise<boolean> {
+    const { deaths, hasSurvived } = countDeath(work.deaths, Date.now());
+    work.deaths = deaths;
     await database.reportError({
       agentId: key.agentId,
       pool: key.pool,
@@ -243,12 +238,12 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
     await continueAsNew<typeof subscriptionWorker>({ ...key, carried: work });
   }
 
-  function suspended(until: { nextDueMs?: number }): void {
+  function enterSuspension(until: { nextDueMs?: number }): void {
     const { remaining, attempt } = state;
-    enter({ doing: 'suspended', remaining, attempt, ...until });
+    enterState({ doing: 'suspended', remaining, attempt, ...until });
   }
 
-  function enter(next: Omit<PoolWorkerState, keyof typeof key>): void {
+  function enterState(next: Omit<PoolWorkerState, keyof typeof key>): void {
     state = { ...next, ...key };
     setCurrentDetails(describe(state));
   }
@@ -270,7 +265,7 @@ function typeOf({ cause }: ActivityFailure): string | null | undefined {
   return cause instanceof ApplicationFailure ? cause.type : undefined;
 }
 
-/** The process had it in hand and is gone: nothing is wrong with the work. */
+/** The process that ran the activity is gone: nothing is wrong with the work. */
 function isLost(error: ActivityFailure): boolean {
   return typeOf(error) === SUBSCRIPTION_INTERRUPTED || error.cause instanceof TimeoutFailure;
 }

@@ -117,7 +117,7 @@ export function createRouterClient<Answer extends { op: string }>(
   /** What one line says about the command with its id. */
   function resultOf({ answer }: AnswerLine, op: string): RouterResult<Exclude<Answer, { op: 'ERR' }>> {
     const parsed = answerSchema.safeParse(answer);
-    if (!parsed.success) return broker('RESPONSE', `the answer to ${op} is none`);
+    if (!parsed.success) return broker('RESPONSE', `the answer to ${op} is invalid`);
     const data = parsed.data as Operation<Answer>;
     if (data.op !== 'ERR') return { ok: true, value: data as Exclude<Answer, { op: 'ERR' }> };
     const source = protocol === 'smp' ? 'SMP' : 'NTF';

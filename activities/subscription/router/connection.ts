@@ -9,9 +9,9 @@ import { Pool as HttpPool, buildConnector, errors } from 'undici';
 import { reasonOf } from '../../reason.ts';
 import type { RouterAddress, RouterError } from './ports.ts';
 
-/** Connections of one session at once; further requests wait for one. */
+/** Concurrent connections of one session; further requests wait for a free one. */
 const SOCKETS_PER_SESSION = 4;
-/** Sessions that are kept; of more, those that were idle longest are closed. */
+/** Sessions that are kept; beyond that, the sessions that were idle longest are closed. */
 const KEPT_SESSIONS = 256;
 const IDLE_SOCKET_MS = 60_000;
 /** The longest line of an answer, bytes: far more than any answer to a command. */
@@ -26,7 +26,7 @@ export interface Exchange {
   body?: string;
   /** For the answer as a whole, from the time that a connection is there, ms. */
   timeoutMs: number;
-  /** Of the whole answer; more is none. */
+  /** Of the whole answer; a longer answer is invalid. */
   maxBytes: number;
   /** Called for each line as soon as it is there; of an answer with status 200 only. */
   onLine: (line: string) => void;
@@ -71,7 +71,10 @@ export function fingerprintOf(certificate: Buffer): string {
   return createHash('sha256').update(certificate).digest('base64url');
 }
 
-/** Refers to the same router over the same way; the fingerprint is no part of who a router is, but of how it is reached. */
+/**
+ * Refers to the same router over the same way; the fingerprint is no part of who a router is, but of how it is
+ * reached.
+ */
 export const endpointOf = ({ host, port, keyHash }: RouterAddress): string => `${host}:${port}#${keyHash}`;
 
 /** `https://host:port`. */
@@ -79,8 +82,8 @@ export const originOf = ({ host, port }: RouterAddress): string =>
   `https://${host.includes(':') ? `[${host}]` : host}:${port}`;
 
 /**
- * Connects to whoever has the certificate with this fingerprint. Nothing is sent to anybody else: who signed it, which
- * names it has and how long it is valid make no difference.
+ * Connects to a server only if its certificate has this fingerprint. Nothing is sent to another server: who signed
+ * it, which names it has and how long it is valid make no difference.
  */
 export function pinnedConnector(keyHash: string, timeoutMs: number): buildConnector.connector {
   // Without cached sessions: a resumed one would come without the certificate.
@@ -158,13 +161,13 @@ export function createRouterConnections({
 
 const INACTIVE: RouterError = { source: 'AGENT', code: 'INACTIVE' };
 
-/** @throws whatever prevented the answer from coming to its end. */
+/** @throws the error that kept the answer from coming to its end. */
 function run(pool: HttpPool, { method, path, body, timeoutMs, maxBytes, onLine }: Exchange): Promise<void> {
   return new Promise((resolve, reject) => {
     let timer: NodeJS.Timeout | undefined;
     const take = createLineReader(maxBytes, onLine);
     const handler: Dispatcher.DispatchHandler = {
-      // A connection is there: what it took to get it has a time-out of its own.
+      // A connection is there: connecting has another time-out.
       onRequestStart(controller) {
         timer ??= setTimeout(
           () => controller.abort(new AnswerTimeoutError(`no answer within ${timeoutMs} ms`)),
@@ -237,7 +240,7 @@ function errorOf(error: unknown): RouterError {
   if (error instanceof StatusError) return errorOfStatus(error.status);
   if (error instanceof UnusableAnswerError) return broker('RESPONSE', error.message);
   if (error instanceof errors.HTTPParserError || error instanceof errors.HeadersOverflowError) {
-    return broker('RESPONSE', 'the answer is no HTTP');
+    return broker('RESPONSE', 'the answer is not HTTP');
   }
   if (code === 'ENOTFOUND') return broker('HOST', reasonOf(error));
   return broker('NETWORK', reasonOf(error) || (code ?? 'unknown'));

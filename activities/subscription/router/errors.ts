@@ -1,6 +1,6 @@
 /**
- * What is done about an error of a router, of the way to it or of this side (design of the subscription lifecycle,
- * "Error classes"). One table, so that every worker and every token operation judges alike.
+ * What is done about an error of a router, of the way to it or of this side. One table, so that every worker and every
+ * token operation judges alike.
  */
 import type { RouterError } from './ports.ts';
 
@@ -11,8 +11,8 @@ import type { RouterError } from './ports.ts';
 export type RouterErrorClass = 'temporary' | 'host' | 'permanent';
 
 /**
- * The errors that are worth another try; every other one is permanent, whatever it is. A router's own answers, INTERNAL
- * and STORE among them, are: it was reached and has decided.
+ * The errors that are worth another try; every other error is permanent. So are all answers of a router, INTERNAL and
+ * STORE among them: the router was reached and has decided.
  */
 const RETRIED: Readonly<Record<string, Exclude<RouterErrorClass, 'permanent'>>> = {
   // No answer in time.

@@ -1,6 +1,7 @@
 /**
- * The ports toward messaging and notification routers, over the JSON protocols of api/subscription/messaging-router-openapi.yaml
- * and api/subscription/notification-router-openapi.yaml. One of each serves a whole process.
+ * The ports toward messaging and notification routers, over the JSON protocols of
+ * api/subscription/messaging-router-openapi.yaml and api/subscription/notification-router-openapi.yaml. One of each
+ * serves a whole process.
  */
 import pLimit from 'p-limit';
 import type { NtfAnswer, SmpAnswer, SmpCommand } from '../../../api/subscription/router-wire.ts';
@@ -36,7 +37,10 @@ export function createMessagingRouter(options: RouterClientOptions = {}): Messag
   const client = createRouterClient('smp', smpAnswerSchema, options);
   const atMost = pLimit(SESSIONS_AT_ONCE);
 
-  /** One batch for each transport session: user and server. A router cannot tell from a session whose other queues are. */
+  /**
+   * One batch for each transport session: user and server. A router cannot tell from a session whose other queues
+   * are.
+   */
   async function sendToQueues<Item, Value>(
     items: readonly Item[],
     queueOf: (item: Item) => QueueRef,

@@ -1,7 +1,7 @@
 /**
- * The two ports through which the `subscription` feature talks to routers, and what crosses them. An adapter (HTTPS/JSON
- * in `router-http.ts`) implements them; the routers' own binary protocol would be another one. Errors are data: each
- * item of a batch has its own answer, and nothing here throws for what a router says or fails to say.
+ * The two ports through which the `subscription` feature talks to routers, and what crosses them. An adapter
+ * (HTTPS/JSON in `http.ts`) implements them; the routers' own binary protocol would be another one. Errors are data:
+ * each item of a batch has its own answer, and nothing here throws for what a router says or fails to say.
  */
 
 /** Where a router listens. Two addresses are the same when host and port are; the fingerprint is not compared. */
@@ -18,7 +18,7 @@ export interface RouterAddress {
  */
 export interface RouterError {
   source: 'NTF' | 'SMP' | 'BROKER' | 'AGENT' | 'STORE';
-  /** `AUTH`, `QUOTA`, `TIMEOUT`, `NETWORK`, `HOST`, `INTERNAL` …: see `router-errors.ts` for all and their treatment. */
+  /** `AUTH`, `QUOTA`, `TIMEOUT`, `NETWORK`, `HOST`, `INTERNAL` …: see `errors.ts` for all and their treatment. */
   code: string;
   /** For people: never a key, a token or a code. */
   detail?: string;
@@ -62,7 +62,7 @@ export interface NewQueueRequest {
   userId?: number;
   recipientPublicKey: RawKey;
   recipientPrivateKey: RawKey;
-  /** Credentials made together with the queue, when notifications are wanted at once. */
+  /** Credentials made together with the queue, when notifications are wanted from the start. */
   notifier?: { notifierPublicKey: RawKey; recipientDhPublicKey: RawKey };
 }
 

@@ -73,6 +73,15 @@ export function dhSecret(theirPublicKey: RawKey, ownPrivateKey: RawKey): Buffer 
   });
 }
 
+/** As `dhSecret`; undefined when no secret can be agreed with the key of a router. */
+export function secretOrNothing(routerPublicKey: RawKey, privateKey: RawKey): Buffer | undefined {
+  try {
+    return dhSecret(routerPublicKey, privateKey);
+  } catch {
+    return undefined;
+  }
+}
+
 /**
  * What a signature covers: the command, what it is about, its number in the batch, and the router that it is meant for,
  * so that no other router can use it.
@@ -92,7 +101,7 @@ export function signCommand(content: SignedContent, privateKey: RawKey): string 
   );
 }
 
-/** Never throws: a key or signature that is none does not verify. */
+/** Never throws: an invalid key or signature does not verify. */
 export function isSignedBy(content: SignedContent, signature: string, publicKey: RawKey): boolean {
   try {
     const key = publicKeyObject('ed25519', publicKey);
@@ -123,7 +132,7 @@ export function unbox({ nonce, content }: Boxed, secret: Buffer, kind: BoxedKind
   }
 }
 
-/** The agreed secret is no key yet (RFC 7748), and each use gets one of its own. */
+/** The agreed secret is no key yet (RFC 7748), and each kind of use gets another key. */
 function boxKey(secret: Buffer, kind: BoxedKind): Buffer {
   return Buffer.from(hkdfSync('sha256', secret, '', `router ${kind}`, KEY_BYTES));
 }

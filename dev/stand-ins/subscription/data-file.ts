@@ -8,7 +8,7 @@ const SAVE_AFTER_MS = 50;
 
 export interface RouterDataFile<State> {
   certificate: LoopbackCertificate;
-  /** Undefined when there is none yet. */
+  /** Undefined while nothing was saved. */
   state: State | undefined;
   /** Writes it soon. Without a file, nothing is kept. */
   save(read: () => State): void;

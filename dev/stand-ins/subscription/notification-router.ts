@@ -1,7 +1,7 @@
 /**
- * A stand-in for a notification router (NTF): device tokens and their verification, subscriptions to queues on messaging
- * routers, and pushes through the push provider, with the states and rules of repetition of a real one. What can be read
- * and set from outside is in router-server.ts, and here:
+ * A stand-in for a notification router (NTF): device tokens and their verification, subscriptions to queues on
+ * messaging routers, and pushes through the push provider, with the states and rules of repetition of a real one.
+ * What can be read and set from outside is in router-server.ts, and here:
  *
  * ```
  * POST /_token         {"tokenId", "status"}          sets the status of a token
@@ -353,7 +353,7 @@ function statusIn(version: number, status: TokenStatus): TokenStatus {
   return version < NTF_VERSION_WITH_REASONS && status.startsWith('INVALID') ? 'INVALID' : status;
 }
 
-/** As they came, whatever they are. */
+/** Fields of any command, unchecked. */
 interface NtfFields {
   notifierId?: string;
   tokenId?: string;

@@ -1,6 +1,6 @@
 /**
  * The side of a notification router that faces messaging routers: one session with each, in which it subscribes to
- * notifiers and hears of messages. A session that breaks is opened again, and everything subscribed to anew.
+ * notifiers and hears of messages. A session that breaks is opened again, and subscribes to all notifiers again.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createRouterConnections, endpointOf } from '../../../activities/subscription/router/connection.ts';
@@ -38,7 +38,10 @@ export interface SubscriberEvents {
 }
 
 export interface Subscriber {
-  /** Subscribes to what `notifiersAt` gives for a router and is not subscribed to yet; opens a session when there is none. */
+  /**
+   * Subscribes to what `notifiersAt` gives for a router and is not subscribed to yet; opens a session if none is
+   * open.
+   */
   subscribe(router: RouterAddress, notifiers: Notifier[]): void;
   close(): Promise<void>;
 }
@@ -93,7 +96,7 @@ export function createSubscriber(events: SubscriberEvents): Subscriber {
       notifiers.map(({ notifierId }) => notifierId),
     );
     const { blocks } = packBlocks(commands, { blockBytes: BLOCK_BYTES.smp });
-    // What has no answer stays pending; the session's end, if it was that, makes everything start anew.
+    // What has no answer stays pending; the session's end, if it was that, makes everything start again.
     await connections.exchange('subscriber', router, {
       method: 'POST',
       path: commandsPath('smp'),

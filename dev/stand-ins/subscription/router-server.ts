@@ -1,5 +1,5 @@
 /**
- * What the stand-ins for both kinds of router share: a real HTTPS server on the loopback with a certificate of its own,
+ * What the stand-ins for both kinds of router share: a real HTTPS server on the loopback with its certificate,
  * batches of signed commands in blocks, answers that are streamed one by one, a record of every call, and scripted
  * failures, which can also be read and set from outside:
  *
@@ -108,7 +108,7 @@ export interface RouterBehaviour {
   execute(command: SentCommand, context: CommandContext): AnyAnswer;
   /** Ids that a failure script may name, beside operation and entity. */
   subjectsOf(command: SentCommand): string[];
-  /** Answers requests that are none of the common ones; false when it is not one of its own either. */
+  /** Answers requests that only this kind of router knows; false when it does not know them either. */
   handle?(request: IncomingMessage, response: ServerResponse, path: string): Promise<boolean> | boolean;
   state(): object;
   loseState(): void;

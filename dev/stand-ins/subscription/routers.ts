@@ -1,6 +1,6 @@
 /**
- * The routers of an embedded stack: two messaging routers, a notification router, and the push provider behind it, which
- * keep what they know across restarts.
+ * The routers of an embedded stack: two messaging routers, a notification router, and the push provider behind it,
+ * which keep what they know across restarts.
  */
 import { mkdirSync } from 'node:fs';
 import path from 'node:path';
