@@ -60,18 +60,9 @@ export function deadLetterOperations(resources: Pick<OperatorResources, 'db' | '
     /**
      * Dead-lettered routes, newest first.
      *
-     * @param all also those that were replayed since; their failure and time are those of the first death.
+     * @param all routes that were replayed since as well, with the failure and the time of their first death.
      */
-    async list({
-      all = false,
-      limit = DEFAULT_LIMIT,
-      ...filter
-    }: DeadLetterFilter & { all?: boolean; limit?: number } = {}): Promise<Page<DeadLetter>> {
-      const given = all ? conditions(everDead(filter)) : conditions(stillDead(filter));
-      const statement = all ? LIST_EVER_DEAD(given) : LIST_STILL_DEAD(given);
-      const { rows } = await db.query<DeadLetterRow>(statement, [...given.values, limit + 1]);
-      return pageOf(rows, limit, deadLetterOf);
-    },
+    list,
 
     /**
      * The dead letters of a notification, replayed ones included; at most 50.
@@ -79,7 +70,7 @@ export function deadLetterOperations(resources: Pick<OperatorResources, 'db' | '
      * @throws NotFoundError when there are none.
      */
     async show(notificationId: string, routeId?: string): Promise<DeadLetter[]> {
-      const { items } = await this.list({
+      const { items } = await list({
         all: true,
         notificationId,
         ...(routeId === undefined ? {} : { routeId }),
@@ -91,6 +82,17 @@ export function deadLetterOperations(resources: Pick<OperatorResources, 'db' | '
       return items;
     },
   };
+
+  async function list({
+    all = false,
+    limit = DEFAULT_LIMIT,
+    ...filter
+  }: DeadLetterFilter & { all?: boolean; limit?: number } = {}): Promise<Page<DeadLetter>> {
+    const given = all ? conditions(everDead(filter)) : conditions(stillDead(filter));
+    const statement = all ? LIST_EVER_DEAD(given) : LIST_STILL_DEAD(given);
+    const { rows } = await db.query<DeadLetterRow>(statement, [...given.values, limit + 1]);
+    return pageOf(rows, limit, deadLetterOf);
+  }
 }
 
 const common = (filter: DeadLetterFilter): Candidate[] => [
