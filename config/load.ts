@@ -96,7 +96,7 @@ export function loadConfig(env: Environment = process.env, defaults: Record<stri
   return { production, roles, values, adminEmails, temporalEnv };
 }
 
-/** Of all kinds of work, whatever roles a process has. SQL visibility stores have room for ten in a namespace. */
+/** Of all kinds of work, also beyond a process's roles. SQL visibility stores have room for ten in a namespace. */
 export const SEARCH_ATTRIBUTE_NAMES: readonly string[] = searchAttributesOf(ROLE_NAMES);
 
 /** What the configured roles need in Temporal: `setup` and each process make it, `doctor` looks for it. */

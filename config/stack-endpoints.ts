@@ -7,7 +7,7 @@ import path from 'node:path';
 
 const ENDPOINTS_FILE = 'endpoints.json';
 
-/** Addresses of the servers that are embedded; those that were configured elsewhere are absent. */
+/** Addresses of the servers that are embedded; servers that were configured elsewhere are absent. */
 export interface StackEndpoints {
   /** `host:port`. */
   redisAddr?: string;

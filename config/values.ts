@@ -52,7 +52,7 @@ export interface RedisAddress {
   tls?: true;
 }
 
-/** `host:port`, or `rediss://host:port` for TLS. The password has a variable of its own. */
+/** `host:port`, or `rediss://host:port` for TLS. The password has its own variable. */
 export const redisAddress = z.string().transform((text, context): RedisAddress => {
   const [, scheme, address = ''] = /^(rediss:\/\/)?(.*)$/s.exec(text) ?? [];
   const { success, data } = hostAndPort.safeParse(address);

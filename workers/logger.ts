@@ -1,4 +1,4 @@
-/** Structured logs (seed "Observability"): pino, object first, with the ids of the active span when there is one. */
+/** Structured logs: pino, object first, with the ids of the active span when there is one. */
 import { isSpanContextValid, trace } from '@opentelemetry/api';
 import type { Logger } from 'pino';
 import pino from 'pino';

@@ -1,7 +1,4 @@
-/**
- * The private probe listener (seeds "Probe contract" and "Observability", api/probe-openapi.yaml): two routes and
- * nothing else.
- */
+/** The private probe listener (api/probe-openapi.yaml): two routes and nothing else. */
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';

@@ -105,7 +105,7 @@ async function openProbes({ config, log, meter, open }: ProcessContext): Promise
   return probes;
 }
 
-/** What workflows need before the first one runs: search attributes, whatever the roles, and the roles' schedules. */
+/** Makes what workflows need before the first one runs: search attributes of all kinds, schedules of the roles. */
 async function prepareNamespace(
   { config, log }: ProcessContext,
   { temporal, client, namespace }: Connections,
