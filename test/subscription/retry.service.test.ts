@@ -1,16 +1,23 @@
-/** What becomes of items that fail: for now, for good, and when something else than an item fails. */
+/** What becomes of items that fail, for now, for good, and when something else than an item fails; and what is counted. */
 import { eventually } from '../harness.ts';
+import type { Collector } from '../otlp-collector.ts';
+import { startCollector } from '../otlp-collector.ts';
 import type { SubscriptionAgent } from './agent.ts';
 import { takeSubscriptionAgent } from './agent.ts';
 
 let agent: SubscriptionAgent;
+let collector: Collector;
 beforeAll(async () => {
   // Of a version that makes queues without notifiers, so that keys are asked for.
   agent = await takeSubscriptionAgent({ smp: 3, smpVersion: 16 });
-  await agent.start();
+  collector = await startCollector();
+  await agent.start({ OTEL_EXPORTER_OTLP_ENDPOINT: `${collector.url}/`, OTEL_METRIC_EXPORT_INTERVAL: '250' });
   await agent.activateToken();
 });
-afterAll(() => agent.release());
+afterAll(async () => {
+  await agent.release();
+  await collector.stop();
+});
 afterEach(async () => {
   for (const router of [...agent.routers.smp, ...agent.routers.ntf]) router.heal();
   await agent.rows('DELETE FROM subscriptions.events');
@@ -27,6 +34,52 @@ function batchSizes(router: { calls: readonly { op: string; batch: number }[] },
   }
   return [...sizes.values()];
 }
+
+/** A metric's points as `attribute values: count`. */
+const pointsOf = (name: string): Record<string, number> =>
+  Object.fromEntries(
+    collector.latest(`notification.subscriptions.${name}`).map(({ attributes, value }) => [
+      Object.entries(attributes)
+        .map(([key, of]) => `${key}=${of}`)
+        .sort()
+        .join(' '),
+      value,
+    ]),
+  );
+
+// First, as long as nothing else was counted.
+test('N16 work by kind and result, commands, events; rows by status, what is due, given up and to be deleted', async () => {
+  const router = smp();
+  const server = router.address;
+  router.fail({ failure: { kind: 'error', code: 'QUOTA' }, subject: 'NKEY', times: 1 });
+  router.fail({ failure: { kind: 'omit' }, subject: 'NKEY', times: 1 });
+  const [givenUp] = await agent.create([{ userId: 1, server }]);
+  await eventually('the refusal', async () => (await agent.events()).length === 1);
+  expect(await agent.record(givenUp!)).toMatchObject({ smp_action: null });
+  router.heal();
+  const connIds = await agent.create([
+    { userId: 1, server },
+    { userId: 2, server },
+  ]);
+  await agent.active(connIds);
+  await agent.idle();
+
+  await eventually('all of it to be exported', async () => {
+    expect(pointsOf('rows')).toEqual({ 'status=NEW': 1, 'status=CREATED NEW': 2 });
+    expect(pointsOf('commands')).toEqual({ 'kind=create': 2 });
+    return true;
+  });
+  expect(pointsOf('work')).toEqual({
+    'kind=smp-key result=given_up': 1,
+    'kind=smp-key result=done': 2,
+    'kind=ntf-create result=done': 2,
+  });
+  expect(pointsOf('events')).toEqual({ 'kind=ERRS': 1 });
+  expect(pointsOf('without_action')).toEqual({ '': 1 });
+  expect(pointsOf('due')).toEqual({ 'pool=ntf-smp': 0, 'pool=ntf-ntf': 0, 'pool=ntf-tkn-del': 0 });
+  expect(pointsOf('token_deletions')).toEqual({ '': 0 });
+  expect(pointsOf('worker_deaths')).toEqual({});
+});
 
 test('N2 N6 N17 scenario 26: of five creations two succeed, one is given up, and exactly two are tried again', async () => {
   // Keys first, so that the notifiers are known when the creations come.
