@@ -113,7 +113,7 @@ export function createPublisher({ db, redis, log, metrics, route: settings }: Ro
     return { status: 'deferred', reason, ...(retryInMs === undefined ? {} : { retryInMs }) };
   }
 
-  /** Somebody else moved the row since it was loaded: look again at once, nothing was spent by this attempt. */
+  /** Somebody else moved the row since it was loaded: look again soon, this attempt spent nothing. */
   function deferToFresherRow({ channel }: RouteRow): PublishResult {
     return defer(channel, 'leased', 50);
   }
@@ -149,7 +149,7 @@ export function createPublisher({ db, redis, log, metrics, route: settings }: Ro
       return recordFailure(route, entry.failure, error);
     }
     if (handedOff.outcome === 'leased') {
-      // Never longer than our own leases last, whatever somebody else has put there.
+      // Never longer than our leases last, even if the key holds another expiry.
       const retryInMs = Math.min(settings.leaseTtlMs, Math.max(50, handedOff.expiresInMs));
       return defer(route.channel, 'leased', retryInMs);
     }

@@ -1,6 +1,6 @@
 /**
  * The reader of an intent stream: every entry becomes a durably started workflow or a durable malformed row, and only
- * then does the offset pass it (seed "Runtime behavior").
+ * then does the offset pass it.
  *
  * Crash only: whatever goes wrong ends the activity, Temporal starts it again here or elsewhere, and it reads on from
  * the saved offset. Reading an entry twice is harmless, since a workflow id is started once and a row written once.
@@ -25,12 +25,12 @@ import type { StreamEntry } from '../stream-consumer.ts';
 import { fieldsOf } from '../stream-consumer.ts';
 import { contiguousOffset, savePosition, startProgress } from './stream-position.ts';
 
-/** Entries per read, and workflows being started at once. */
+/** Entries per read, and workflows that are being started concurrently. */
 const BATCH_SIZE = 100;
 const PARALLEL_STARTS = 50;
 /**
- * More entries than this at once are a backlog, which Temporal's task queue puts in order. A notification that makes
- * first attempts itself has nothing that must go before the next one.
+ * More entries than this in one read are a backlog, which Temporal's task queue puts in order. A notification that
+ * makes first attempts itself has nothing that must go before the next one.
  */
 const MOST_URGENT = 10;
 
@@ -39,7 +39,7 @@ export interface BridgeResources extends WatchResources {
   /** A connection for blocking reads alone, which breaks when Redis is silent for longer than a read may take. */
   openStreamReader(): Redis;
   workflows: WorkflowClient;
-  /** Aborted when the process begins to shut down, so that the reader hands over at once. */
+  /** Aborted when the process begins to shut down, so that the reader hands over immediately. */
   draining: AbortSignal;
   bridge: {
     /** BLOCK of one read, ms. */

@@ -1,4 +1,4 @@
-/** The reader's watch over its stream: checks it, says what it finds, and reads anew what may have been missed. */
+/** The reader's watch over its stream: checks it, says what it finds, and reads again what may have been missed. */
 import type { Redis } from 'ioredis';
 import type { Logger } from 'pino';
 import { STREAM_START } from '../../api/intent/stream.ts';

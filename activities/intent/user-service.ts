@@ -1,5 +1,5 @@
 /**
- * Client of the User Service's one internal call (seed "Recipient Enrichment And Locale Policy").
+ * Client of the User Service's one internal call.
  *
  * A breaker stands in front of it, one per process: intents wait durably and try again for ever, and together they must
  * not keep a service down that is trying to come back.
@@ -42,7 +42,7 @@ export class UserServiceError extends Error {
   override name = 'UserServiceError';
 }
 
-/** The service itself is in trouble, whoever was asked for: a time-out, a broken connection, 5xx or 429. */
+/** The service itself is in trouble, and not for one user only: a time-out, a broken connection, 5xx or 429. */
 class OutageError extends UserServiceError {}
 
 export interface UserService {
@@ -50,7 +50,7 @@ export interface UserService {
    * Looks one user up.
    *
    * @returns the recipient, or undefined when the service says `subject_not_found`.
-   * @throws UserServiceError on a time-out, a broken connection, another status or an unusable body; at once while the
+   * @throws UserServiceError on a time-out, a broken connection, another status or an unusable body; immediately while
    * service is being left alone after such failures, except for one lookup that finds out whether it is back. Lookups
    * during that one wait for its result.
    */
