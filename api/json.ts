@@ -1,6 +1,6 @@
 /** JSON as it arrives from outside: checked for all that would be lost or would break something further on. */
 
-/** Deeper nesting serves no payload and would overflow the stack of whoever walks it recursively. */
+/** Deeper nesting serves no payload and would overflow the stack of code that walks it recursively. */
 export const MAX_JSON_DEPTH = 32;
 
 /** Characters of a path that a message shows. */

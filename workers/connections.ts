@@ -89,7 +89,7 @@ export interface Connections {
    *
    * @param longestSilenceMs after which it breaks; the system would take a quarter of an hour to notice.
    */
-  openReader(longestSilenceMs?: number): Redis;
+  openReader(longestSilenceMs: number): Redis;
 }
 
 /** A dependency could not be reached at start. */
@@ -115,7 +115,7 @@ export async function openConnections(
     interceptors: { workflow: clientInterceptors },
     ...encryption,
   });
-  const openReader = (longestSilenceMs?: number) => openRedisReader(context, longestSilenceMs);
+  const openReader = (longestSilenceMs: number) => openRedisReader(context, longestSilenceMs);
   return { redis, db, temporal, client, namespace, ...encryption, openReader };
 }
 
@@ -192,10 +192,10 @@ async function connectRedis(context: ProcessContext): Promise<Redis> {
   });
 }
 
-function openRedisReader(context: ProcessContext, longestSilenceMs: number | undefined): Redis {
+function openRedisReader(context: ProcessContext, longestSilenceMs: number): Redis {
   const reader = new Redis({
     ...redisOptions(context),
-    ...(longestSilenceMs === undefined ? {} : { socketTimeout: longestSilenceMs }),
+    socketTimeout: longestSilenceMs,
     enableOfflineQueue: true,
     retryStrategy: () => null,
   });

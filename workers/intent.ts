@@ -4,11 +4,10 @@ import { createChannelActivities } from '../activities/intent/channels.ts';
 import { defineHandOffCommands } from '../activities/intent/hand-off.ts';
 import { createIntentMetrics, observeGauges } from '../activities/intent/metrics.ts';
 import { createBridgeActivities } from '../activities/intent/reader.ts';
-import { rememberRecipients } from '../activities/intent/recent-recipients.ts';
 import { createIntentRetentionActivities } from '../activities/intent/retention.ts';
 import { createRouteActivities } from '../activities/intent/routes.ts';
 import { createSteeringActivities } from '../activities/intent/steering.ts';
-import { createUserService } from '../activities/intent/user-service.ts';
+import { createUserService, rememberRecipients } from '../activities/intent/user-service.ts';
 import { keepRunning } from '../activities/workflows.ts';
 import type { Config } from '../config/load.ts';
 import { CHANNEL_WORKFLOW, channelWorkflowId } from '../workflows/intent/channel-contract.ts';
@@ -21,6 +20,7 @@ export function openIntents({ config, endpoints, log, meter, draining }: Process
   const { values } = config;
   const intentsStream = values.NOTIFICATION_INTENTS_STREAM;
   const settings = settingsOf(config);
+  const longestSilenceMs = settings.bridge.blockMs + values.NOTIFICATION_REDIS_OPERATION_TIMEOUT;
   const metrics = createIntentMetrics(meter);
   const userService = rememberRecipients(
     createUserService({
@@ -43,7 +43,7 @@ export function openIntents({ config, endpoints, log, meter, draining }: Process
         ...createRouteActivities(resources),
         ...createSteeringActivities(resources),
         ...createChannelActivities(resources),
-        ...createBridgeActivities({ ...resources, openStreamReader: () => openReader() }),
+        ...createBridgeActivities({ ...resources, openStreamReader: () => openReader(longestSilenceMs) }),
         ...createIntentRetentionActivities(resources),
       };
     },
@@ -89,7 +89,6 @@ function settingsOf({ values, adminEmails }: Config) {
     },
     bridge: {
       blockMs: values.NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT,
-      graceMs: values.NOTIFICATION_REDIS_OPERATION_TIMEOUT,
       dispatch: values.NOTIFICATION_ROUTE_DISPATCH,
     },
     retention: {

@@ -1,6 +1,6 @@
 /**
  * The few kinds of failure that cross from activities to workflows, each saying whether it is retried.
- * Names of publication failures are the seed's classifications ("Retry And Dead-Letter Policy").
+ * Names of publication failures are the classifications that rows, logs and metrics have.
  */
 
 /** A publication failed; spends one attempt of the route's budget and is retried on the ladder. */
@@ -29,7 +29,7 @@ export const ROUTE_DEFERRED = 'RouteDeferred';
 /** A route is still on its way. Whoever waits for its end looks again. */
 export const ROUTE_OPEN = 'RouteOpen';
 
-/** The stream reader stopped in good order so that another worker takes over. Retried at once. */
+/** The stream reader stopped in good order so that another worker takes over. Retried immediately. */
 export const BRIDGE_HANDOVER = 'BridgeHandover';
 
 /** FCM or the network refused a push for now. Spends one attempt of the send's budget and is retried. */

@@ -143,7 +143,7 @@ export const RETENTION: ActivityOptions = {
 
 /**
  * The reader of a stream runs for as long as its process does. A process that dies is noticed after the heartbeat
- * time-out, one that stops in good order hands over at once.
+ * time-out, one that stops in good order hands over immediately.
  */
 export const STREAM_READER: ActivityOptions = {
   startToCloseTimeout: '3650 days',
@@ -154,7 +154,7 @@ export const STREAM_READER: ActivityOptions = {
 
 /**
  * The rest of a route's budget after `failure`, as a Temporal retry policy: the k-th attempt from here follows the
- * ladder clamp(min * 2^(N-1), min, max) of the seed ("Retry And Dead-Letter Policy"), without jitter.
+ * ladder clamp(min * 2^(N-1), min, max), without jitter.
  */
 export function remainingBudget(failure: PublicationFailureDetails): ActivityOptions {
   const { attemptCount, maxAttempts, backoffMinMs, backoffMaxMs } = failure;
@@ -173,7 +173,6 @@ export function remainingBudget(failure: PublicationFailureDetails): ActivityOpt
 
 /**
  * Delay after failed attempt `attempt` (1 for the first), ms: clamp(min * 2^(attempt-1), min, max).
- * Source: seed "Retry And Dead-Letter Policy".
  */
 export function ladderDelayMs(attempt: number, minMs: number, maxMs: number): number {
   return Math.min(maxMs, Math.max(minMs, minMs * 2 ** (attempt - 1)));

@@ -1,7 +1,7 @@
 /**
  * Carries the trace context with which a workflow was started on to its activities and children, so that a trace
  * reaches from the reader of the stream to each publication. The spans themselves are made outside, by clients and
- * activities: an OpenTelemetry SDK inside the sandbox would be loaded anew for every workflow and cost a quarter of
+ * activities: an OpenTelemetry SDK inside the sandbox would be loaded again for every workflow and cost a quarter of
  * the worker's time. Loaded into the bundle by workers/workflow-bundle.ts.
  */
 import type { WorkflowInterceptorsFactory } from '@temporalio/workflow';

@@ -1,6 +1,6 @@
 /**
- * Callbacks about account values, one step of the pipeline each (seed "Data Flow"). callback-extremes.ts computes what is
- * told, callback-delivery.ts tells it, callback-outcomes.ts keeps what became of it.
+ * Callbacks about account values, one step of the pipeline each. extremes.ts computes what is told,
+ * delivery.ts tells it, outcomes.ts keeps what became of it.
  */
 import { Context } from '@temporalio/activity';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -94,7 +94,7 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
     },
 
     /**
-     * Delivers the callbacks of a page that are still pending, all at once. What becomes of one makes no difference to
+     * Delivers the callbacks of a page that are still pending, concurrently. What becomes of one makes no difference to
      * the others.
      *
      * @param nowMs epoch ms.

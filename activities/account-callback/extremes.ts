@@ -1,13 +1,13 @@
 /**
- * Extremes of account values: what is told about each hour and each day, computed once and kept (seed "Data Flow",
- * step 3; "Daily vs Hourly Differences"). Owns the SQL that writes `callback_snapshots`.
+ * Extremes of account values: what is told about each hour and each day, computed once and kept. Owns the SQL that
+ * writes `callback_snapshots`.
  *
  * The value of an account is a step function of time: cash, and of each symbol the coefficient times the price at or
  * before that time. It begins an hour with the value that it had, and changes with every tick of a symbol that is held
  * and with the positions. While a symbol that is held never had a price, there is no value.
  *
- * Prices that come late, after the hour that they belong to was computed, count from the next hour on: what was told, or
- * may have been, stays as it is.
+ * Prices that come late, after the hour that they belong to was computed, count from the next hour on: what was told,
+ * or may have been, stays as it is.
  */
 import type { Pool } from 'pg';
 import type { DailyCursor, ProcessingOutcome } from '../../workflows/account-callback/contract.ts';
@@ -16,7 +16,7 @@ import { query } from '../postgres.ts';
 
 /** Users whose hour is computed by one statement, at most. */
 const USERS_AT_ONCE = 500;
-/** Changes of values that one statement may look at: fewer users at once when there are more ticks. */
+/** Changes of values that one statement may look at: the more ticks there are, the fewer users it takes. */
 const CHANGES_AT_ONCE = 100_000;
 /** Users whose hours one call computes: the callbacks of the first go out before the last are computed. */
 const USERS_PER_CALL = 2_000;
@@ -115,10 +115,10 @@ const COUNT_TICKS = {
 /**
  * $1 shard, $2 start of the hour, $3 users at most.
  *
- * A value is not made up anew at every tick: it is the value at the beginning of a stretch with the same positions, plus
- * the sum of the changes since, so that a tick costs a multiplication for each of those who hold its symbol. Changes of
- * the same moment are peers of the window, which adds all of them up. A price that was never known counts as 0 until it
- * is, and the value is left out until then.
+ * A value is not computed in full at every tick: it is the value at the beginning of a stretch with the same
+ * positions, plus the sum of the changes since, so that a tick costs a multiplication for each of those who hold its
+ * symbol. Changes of the same moment are peers of the window, which adds all of them up. A price that was never known
+ * counts as 0 until it is, and the value is left out until then.
  *
  * Made without joins of the many points with anything: how many there are, the planner cannot know.
  */

@@ -1,5 +1,5 @@
 /**
- * What became of callbacks: told, to be tried again, or given up (seed "Failed Callback Retry"). Outcomes of many are
+ * What became of callbacks: told, to be tried again, or given up. Outcomes of many are
  * written by one statement. Owns the SQL of `failed_callbacks` and `callback_dead_letters`, and of the status of
  * snapshots.
  */

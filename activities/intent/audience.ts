@@ -1,16 +1,24 @@
-/** Whom an intent reaches: users as the User Service knows them, administrators as configured (seed "Enrichment"). */
+/**
+ * Whom an intent reaches, users as the User Service knows them and administrators as configured, and the routes that
+ * follow from it.
+ */
 import { ApplicationFailure, Context } from '@temporalio/activity';
 import pLimit from 'p-limit';
-import type { AdminNotificationType } from '../../api/intent/catalog.ts';
+import type { AdminNotificationType, Channel, NotificationType } from '../../api/intent/catalog.ts';
+import { CHANNELS, channelsOf } from '../../api/intent/catalog.ts';
 import type { Intent } from '../../api/intent/entry.ts';
+import type { Locale } from '../../api/intent/mail-command.ts';
 import { USER_SERVICE_UNAVAILABLE } from '../../workflows/failures.ts';
-import type { Audience } from './materialization.ts';
 import type { IntentMetrics } from './metrics.ts';
 import type { Recipient, UserService } from './user-service.ts';
 import { reasonOf } from '../reason.ts';
 
-/** Lookups of one intent under way at once: enough to hide latency, too few to burden the User Service. */
+/** Lookups of one intent that are under way concurrently: enough to hide latency, too few to burden the User Service. */
 const PARALLEL_LOOKUPS = 32;
+
+/** Where routes can lead: resolved users, or the administrators configured for the type. */
+export type Audience =
+  { kind: 'user'; recipients: readonly Recipient[] } | { kind: 'admin_email'; emails: readonly string[] };
 
 interface AudienceSources {
   userService: UserService;
@@ -69,4 +77,61 @@ export function createAudienceResolver({ userService, metrics, adminEmails }: Au
       throw error;
     }
   }
+}
+
+/** A row of `notification.routes` as acceptance creates it. */
+export interface RouteSlot {
+  routeId: string;
+  channel: Channel;
+  recipientRef: string;
+  status: 'pending' | 'skipped';
+  maxAttempts: number;
+  email: string | null;
+  locale: Locale | null;
+}
+
+/** Attempts a channel may spend on a route. */
+export type ChannelBudgets = Record<Channel, number>;
+
+/**
+ * Every recipient gets a slot on each channel; slots outside the type's channels are skipped. An empty list of
+ * administrators gets one skipped e-mail slot, so that the gap in the configuration stays visible.
+ */
+export function materializeRoutes(
+  type: NotificationType,
+  audience: Audience,
+  budgets: ChannelBudgets,
+): RouteSlot[] {
+  const slot = (channel: Channel, recipientRef: string, publish: boolean, contact?: Contact): RouteSlot => ({
+    routeId: `${channel}:${recipientRef}`,
+    channel,
+    recipientRef,
+    status: publish ? 'pending' : 'skipped',
+    maxAttempts: budgets[channel],
+    email: contact?.email ?? null,
+    locale: contact?.locale ?? null,
+  });
+  const channels = channelsOf(type, audience.kind);
+  const contacts = contactsOf(audience);
+  if (contacts.length === 0) return [slot('email', `config:${type}`, false)];
+  return contacts.flatMap((contact) =>
+    CHANNELS.map((channel) => slot(channel, contact.recipientRef, channels.includes(channel), contact)),
+  );
+}
+
+interface Contact {
+  recipientRef: string;
+  email: string;
+  locale: Locale;
+}
+
+function contactsOf(audience: Audience): Contact[] {
+  if (audience.kind === 'user') {
+    return audience.recipients.map(({ userId, email, locale }) => ({
+      recipientRef: `user:${userId}`,
+      email,
+      locale,
+    }));
+  }
+  return audience.emails.map((email) => ({ recipientRef: `email:${email}`, email, locale: 'en' }));
 }

@@ -9,7 +9,7 @@ import { CHANNEL_RESUMED_SIGNAL, routeWorkflowId } from '../../workflows/intent/
 import { query } from '../postgres.ts';
 import { signalIfRunning } from '../workflows.ts';
 
-/** Routes are let go in small groups, so that the rate is even and a pause takes effect at once. */
+/** Routes are let go in small groups, so that the rate is even and a pause takes effect immediately. */
 const GROUPS_PER_SECOND = 10;
 const PAGE_SIZE = 500;
 /** Routes created after the resume have seen the channel open; as much later as clocks may differ, ms. */

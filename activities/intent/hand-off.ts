@@ -41,7 +41,7 @@ const CLOSED = 'closed';
 export const leaseKey = (notificationId: string, routeId: string): string =>
   `notification:route_leases:${keySegment(notificationId)}:${keySegment(routeId)}`;
 
-/** A replay that starts a new generation of a route hands off anew. */
+/** A replay that starts a new generation of a route hands off again. */
 export const handOffKey = (notificationId: string, routeId: string, generation: number): string =>
   `notification:route_hand_offs:${keySegment(notificationId)}:${keySegment(routeId)}:${generation}`;
 

@@ -1,4 +1,4 @@
-/** The table of stream entries that could not become a record (seed "Stable Input Contract"). */
+/** The table of stream entries that could not become a record. */
 import type { Pool } from 'pg';
 import type { MalformedIntent } from '../../api/intent/entry.ts';
 import { query } from '../postgres.ts';

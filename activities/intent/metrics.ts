@@ -1,15 +1,16 @@
-/** The counters and gauges of notification intents. */
+/** How intents are observed: counters, gauges, and the fields by which log lines are found. */
 import type { BatchObservableResult, Meter, Observable } from '@opentelemetry/api';
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { Channel } from '../../api/intent/catalog.ts';
 import { CHANNELS, NOTIFICATION_TYPES, PRODUCERS } from '../../api/intent/catalog.ts';
+import type { Intent } from '../../api/intent/entry.ts';
 import type { DeferralReason } from '../../workflows/intent/contract.ts';
 import type { StreamFindingKind } from '../../workflows/intent/reader-contract.ts';
 import { countersOf } from '../counters.ts';
 import { query } from '../postgres.ts';
-import { oldestUnprocessedAgeMs } from './stream-lag.ts';
+import { oldestUnprocessedAgeMs } from './stream-position.ts';
 import { loadOffset } from '../../api/intent/stream.ts';
 import { reasonOf } from '../reason.ts';
 
@@ -84,6 +85,21 @@ export function createIntentMetrics(meter: Meter) {
 
 function oneOf(known: readonly string[], value: string | undefined): string {
   return value !== undefined && known.includes(value) ? value : 'unknown';
+}
+
+/** The fields by which log lines of intake and publication are found. */
+export function logFieldsOf(
+  intent: Omit<Intent, 'payloadJson' | 'recipientUserIds' | 'occurredAtMs'>,
+): Record<string, string> {
+  return {
+    notification_id: intent.notificationId,
+    notification_type: intent.notificationType,
+    producer: intent.producer,
+    audience_kind: intent.audienceKind,
+    idempotency_key: intent.idempotencyKey,
+    ...(intent.requestId === undefined ? {} : { request_id: intent.requestId }),
+    ...(intent.traceId === undefined ? {} : { trace_id: intent.traceId }),
+  };
 }
 
 /** A server that takes longer is as good as away; an export must not wait for it. */

@@ -1,6 +1,5 @@
 /**
- * Publication of routes of one notification: lease, hand-off, and each route's durable transition. Owns the SQL of
- * routes' life and of dead letters.
+ * Publication of routes of one notification: lease, hand-off, and each route's durable transition.
  *
  * The order is load, hand off (Redis), settle (PostgreSQL); a crash may come between any two of them. The hand-off
  * script remembers per (route, generation) what it appended, so the attempt after a crash finds it and only settles.
@@ -13,11 +12,8 @@ import { randomUUID } from 'node:crypto';
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
-import type { Channel, PushNotificationType } from '../../api/intent/catalog.ts';
-import type { EntryField } from '../../api/intent/hand-off.ts';
+import type { Channel } from '../../api/intent/catalog.ts';
 import { routeRefOf } from '../../api/ids.ts';
-import { mailEntryFields } from '../../api/intent/mail-command.ts';
-import { encodePushPayload, gatewayEntryFields } from '../../api/intent/push-event.ts';
 import type { PublicationFailure } from '../../workflows/failures.ts';
 import type {
   DeferralReason,
@@ -31,8 +27,18 @@ import type { IntentMetrics } from './metrics.ts';
 import { query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
 import { handOff, handOffKey, leaseKey } from './hand-off.ts';
+import type { Encoder, OutboundEntry, OutboundSettings } from './outbound.ts';
+import { createEncoder } from './outbound.ts';
 import type { RouteRow } from './route-rows.ts';
-import { OPEN_ROUTE, keyOf, loadRoute, logFields } from './route-rows.ts';
+import {
+  MARK_FOUND_PUBLISHED,
+  MARK_PUBLISHED,
+  OPEN_GENERATION,
+  RECORD_FAILURE,
+  keyOf,
+  loadRoute,
+  logFields,
+} from './route-rows.ts';
 
 /** Long enough to explain, short enough for a table cell in the Web UI. */
 const MAX_MESSAGE_LENGTH = 500;
@@ -42,11 +48,7 @@ export interface RouteResources {
   redis: Redis;
   log: Logger;
   metrics: IntentMetrics;
-  route: {
-    gatewayStream: string;
-    /** Approximate length to which Redis trims the gateway stream. */
-    gatewayMaxLen: number;
-    mailStream: string;
+  route: OutboundSettings & {
     backoffMinMs: number;
     backoffMaxMs: number;
     leaseTtlMs: number;
@@ -75,7 +77,7 @@ export function createPublisher({ db, redis, log, metrics, route: settings }: Ro
    * spent.
    */
   async function publish(routes: RouteRow[], replay?: ReplayOrder): Promise<Attempt[]> {
-    const encode = createEncoder();
+    const encode = createEncoder(settings);
     const attempts = await Promise.all(routes.map((route) => handOver(route, encode, replay)));
     const published = await markPublished(
       routes.filter((_, index) => attempts[index]!.status === 'handed_off'),
@@ -111,7 +113,7 @@ export function createPublisher({ db, redis, log, metrics, route: settings }: Ro
     return { status: 'deferred', reason, ...(retryInMs === undefined ? {} : { retryInMs }) };
   }
 
-  /** Somebody else moved the row since it was loaded: look again at once, nothing was spent by this attempt. */
+  /** Somebody else moved the row since it was loaded: look again soon, this attempt spent nothing. */
   function deferToFresherRow({ channel }: RouteRow): PublishResult {
     return defer(channel, 'leased', 50);
   }
@@ -147,7 +149,7 @@ export function createPublisher({ db, redis, log, metrics, route: settings }: Ro
       return recordFailure(route, entry.failure, error);
     }
     if (handedOff.outcome === 'leased') {
-      // Never longer than our own leases last, whatever somebody else has put there.
+      // Never longer than our leases last, even if the key holds another expiry.
       const retryInMs = Math.min(settings.leaseTtlMs, Math.max(50, handedOff.expiresInMs));
       return defer(route.channel, 'leased', retryInMs);
     }
@@ -206,47 +208,6 @@ export function createPublisher({ db, redis, log, metrics, route: settings }: Ro
       },
       'dead-lettered route opened again',
     );
-  }
-
-  /** The payload is the same for every recipient, so it is encoded once. */
-  function createEncoder(): Encoder {
-    let payloadBytes: Uint8Array | undefined;
-    return (route) => {
-      const handOffOf = {
-        notificationId: route.notification_id,
-        routeId: route.route_id,
-        requestId: route.request_id,
-        traceId: route.trace_id,
-      };
-      if (route.channel === 'push') {
-        // The catalog has a table for each type with a push channel; acceptance skips the others.
-        const type = route.notification_type as PushNotificationType;
-        payloadBytes ??= encodePushPayload(type, JSON.parse(route.payload_json) as Record<string, unknown>);
-        return {
-          stream: settings.gatewayStream,
-          maxLen: settings.gatewayMaxLen,
-          failure: 'gateway_stream_publish_failed',
-          fields: gatewayEntryFields({
-            ...handOffOf,
-            notificationType: type,
-            recipientRef: route.recipient_ref,
-            payloadBytes,
-          }),
-        };
-      }
-      return {
-        stream: settings.mailStream,
-        failure: 'mail_stream_publish_failed',
-        fields: mailEntryFields({
-          ...handOffOf,
-          notificationType: route.notification_type,
-          email: route.resolved_email ?? '',
-          locale: route.resolved_locale ?? 'en',
-          acceptedAtMs: Number(route.accepted_at_ms),
-          payloadJson: route.payload_json,
-        }),
-      };
-    };
   }
 
   /** Writes the failed attempt down; the route is dead-lettered when it was the last one of its budget. */
@@ -316,17 +277,6 @@ export function failureDetails(
 
 const metricOf = ({ notification_type, channel }: RouteRow) => ({ notification_type, channel });
 
-interface OutboundEntry {
-  stream: string;
-  maxLen?: number;
-  fields: EntryField[];
-  /** How a failure to append this entry is classified. */
-  failure: PublicationFailure;
-}
-
-/** @throws Error when the stored payload does not fit the outbound contract. */
-type Encoder = (route: RouteRow) => OutboundEntry;
-
 /** What an operator can do about a dead letter, by what killed it. */
 const RECOVERY_HINTS: Record<PublicationFailure, string> = {
   payload_encoding_failed:
@@ -335,78 +285,4 @@ const RECOVERY_HINTS: Record<PublicationFailure, string> = {
     'Redis did not take the push event. Check Redis and the gateway stream, then replay the route, or publish a new intent with a new idempotency_key.',
   mail_stream_publish_failed:
     'Redis did not take the e-mail command. Check Redis and the mail stream, then replay the route, or publish a new intent with a new idempotency_key.',
-};
-
-// Each statement takes all its times from statement_timestamp(): one instant, so that the wait between a failure and the
-// next attempt is exact.
-const MARK_PUBLISHED = {
-  name: 'mark_published',
-  text: `
-    UPDATE notification.routes AS route
-       SET status = 'published', attempt_count = attempt_count + 1, next_attempt_at = NULL,
-           published_at = statement_timestamp(), updated_at = statement_timestamp()
-      FROM unnest($2::text[], $3::timestamptz[]) AS handed_off (route_id, version)
-     WHERE route.notification_id = $1 AND route.route_id = handed_off.route_id
-       AND route.updated_at = handed_off.version AND status IN ('pending', 'failed')
-    RETURNING route.route_id, attempt_count`,
-};
-
-const MARK_FOUND_PUBLISHED = {
-  name: 'mark_found_published',
-  text: `
-    UPDATE notification.routes
-       SET status = 'published', dead_lettered_at = NULL, published_at = statement_timestamp(),
-           updated_at = statement_timestamp()
-     WHERE notification_id = $1 AND route_id = $2 AND updated_at = $3::timestamptz AND status = 'dead_letter'`,
-};
-
-const OPEN_GENERATION = {
-  name: 'open_generation',
-  text: `
-    WITH opened AS (
-      UPDATE notification.routes AS route
-         SET status = 'pending', attempt_count = 0, next_attempt_at = statement_timestamp(), dead_lettered_at = NULL,
-             updated_at = statement_timestamp()
-       WHERE notification_id = $1 AND route_id = $2 AND updated_at = $3::timestamptz AND status = 'dead_letter'
-         AND NOT EXISTS (
-             SELECT 1
-               FROM notification.replays
-              WHERE replays.notification_id = $1 AND replays.route_id = $2 AND replay_id = $4)
-      RETURNING notification_id, route_id
-    )
-    INSERT INTO notification.replays
-      (notification_id, route_id, generation, replay_id, requested_by, reason, created_at)
-    SELECT notification_id, route_id,
-           1 + (SELECT count(*)
-                  FROM notification.replays
-                 WHERE replays.notification_id = $1 AND replays.route_id = $2),
-           $4, $5, $6, statement_timestamp()
-      FROM opened
-    RETURNING generation`,
-};
-
-const RECORD_FAILURE = {
-  name: 'record_failure',
-  text: `
-    WITH failed AS (
-      UPDATE notification.routes
-         SET status = CASE WHEN $4::boolean THEN 'dead_letter' ELSE 'failed' END,
-             attempt_count = attempt_count + 1,
-             next_attempt_at = CASE WHEN $4 THEN NULL ELSE statement_timestamp() + $5::int * interval '1 millisecond' END,
-             dead_lettered_at = CASE WHEN $4 THEN statement_timestamp() END,
-             last_error_classification = $6, last_error_message = $7, last_error_at = statement_timestamp(),
-             updated_at = statement_timestamp()
-      ${OPEN_ROUTE}
-      RETURNING *
-    ), dead_letter AS (
-      INSERT INTO notification.dead_letters
-        (notification_id, route_id, channel, recipient_ref, final_attempt_count, max_attempts, failure_classification,
-         failure_message, recovery_hint, created_at)
-      SELECT notification_id, route_id, channel, recipient_ref, attempt_count, max_attempts, last_error_classification,
-             last_error_message, $8, dead_lettered_at
-        FROM failed
-       WHERE status = 'dead_letter'
-      ON CONFLICT (notification_id, route_id) DO NOTHING
-    )
-    SELECT (extract(epoch FROM next_attempt_at) * 1000)::bigint AS next_attempt_at_ms FROM failed`,
 };

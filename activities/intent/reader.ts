@@ -1,6 +1,6 @@
 /**
  * The reader of an intent stream: every entry becomes a durably started workflow or a durable malformed row, and only
- * then does the offset pass it (seed "Runtime behavior").
+ * then does the offset pass it.
  *
  * Crash only: whatever goes wrong ends the activity, Temporal starts it again here or elsewhere, and it reads on from
  * the saved offset. Reading an entry twice is harmless, since a workflow id is started once and a row written once.
@@ -15,38 +15,35 @@ import type { Intent, MalformedIntent } from '../../api/intent/entry.ts';
 import { parseIntent, rawFieldsOf } from '../../api/intent/entry.ts';
 import { BRIDGE_HANDOVER } from '../../workflows/failures.ts';
 import type { DispatchMode } from '../../workflows/intent/contract.ts';
-import type { Progress } from './progress.ts';
-import { startProgress } from './progress.ts';
+import type { Progress } from './stream-position.ts';
 import { isTooLargeForTemporal, startNotification } from './start.ts';
 import type { WatchResources } from './stream-watch.ts';
 import { watchStream } from './stream-watch.ts';
-import { logFieldsOf } from './materialization.ts';
+import { logFieldsOf } from './metrics.ts';
 import { recordMalformed } from './malformed.ts';
 import type { StreamEntry } from '../stream-consumer.ts';
 import { fieldsOf } from '../stream-consumer.ts';
-import { contiguousOffset, savePosition } from './stream-position.ts';
+import { contiguousOffset, savePosition, startProgress } from './stream-position.ts';
 
-/** Entries per read, and workflows being started at once. */
+/** Entries per read, and workflows that are being started concurrently. */
 const BATCH_SIZE = 100;
 const PARALLEL_STARTS = 50;
 /**
- * More entries than this at once are a backlog, which Temporal's task queue puts in order. A notification that makes
- * first attempts itself has nothing that must go before the next one.
+ * More entries than this in one read are a backlog, which Temporal's task queue puts in order. A notification that
+ * makes first attempts itself has nothing that must go before the next one.
  */
 const MOST_URGENT = 10;
 
 export interface BridgeResources extends WatchResources {
   db: Pool;
-  /** A connection of its own for blocking reads; the reader closes it. */
+  /** A connection for blocking reads alone, which breaks when Redis is silent for longer than a read may take. */
   openStreamReader(): Redis;
   workflows: WorkflowClient;
-  /** Aborted when the process begins to shut down, so that the reader hands over at once. */
+  /** Aborted when the process begins to shut down, so that the reader hands over immediately. */
   draining: AbortSignal;
   bridge: {
     /** BLOCK of one read, ms. */
     blockMs: number;
-    /** What a read may take beyond its BLOCK before its connection counts as dead, ms. */
-    graceMs: number;
     /** Given to each notification, which keeps to it for life. */
     dispatch: DispatchMode;
   };
@@ -100,10 +97,8 @@ export function createBridgeActivities(resources: BridgeResources) {
   };
 
   async function read(connection: Redis, stream: string, offset: string): Promise<StreamEntry[]> {
-    const reply = await withWatchdog(
-      connection.xreadBuffer('COUNT', BATCH_SIZE, 'BLOCK', settings.blockMs, 'STREAMS', stream, offset),
-      settings.blockMs + settings.graceMs,
-    );
+    const from = ['STREAMS', stream, offset] as const;
+    const reply = await connection.xreadBuffer('COUNT', BATCH_SIZE, 'BLOCK', settings.blockMs, ...from);
     const entries = reply?.[0]?.[1] ?? [];
     return entries.map(([id, fields]) => ({ id: id.toString(), fields: fieldsOf(fields) }));
   }
@@ -185,20 +180,4 @@ function tooLarge(intent: Intent, { cause }: Error): MalformedIntent {
     failureMessage: `Temporal does not take the intent: ${reason}`,
     rawFields: rawFieldsOf(intent),
   };
-}
-
-/** A half-open connection never answers a blocking read; without this the reader would wait on it for ever. */
-async function withWatchdog<T>(reply: Promise<T>, limitMs: number): Promise<T> {
-  let timer: NodeJS.Timeout | undefined;
-  const expired = new Promise<never>((_, reject) => {
-    timer = setTimeout(
-      () => reject(new Error(`Redis did not answer a blocking read within ${limitMs} ms`)),
-      limitMs,
-    );
-  });
-  try {
-    return await Promise.race([reply, expired]);
-  } finally {
-    clearTimeout(timer);
-  }
 }

@@ -1,11 +1,14 @@
-/** One route as its activities see it, joined with the record it belongs to and with what operators decided. */
+/**
+ * One route as its activities see it, joined with the record it belongs to and with what operators decided. Owns the SQL
+ * of routes' life and of dead letters.
+ */
 import { ApplicationFailure } from '@temporalio/activity';
 import type { Pool } from 'pg';
 import type { AudienceKind, Channel, NotificationType, Producer } from '../../api/intent/catalog.ts';
 import { hashOfRouteRef, routeRefOf } from '../../api/ids.ts';
 import type { Locale } from '../../api/intent/mail-command.ts';
 import type { RouteKey, RouteSlice } from '../../workflows/intent/contract.ts';
-import { logFieldsOf } from './materialization.ts';
+import { logFieldsOf } from './metrics.ts';
 import { query } from '../postgres.ts';
 
 export interface RouteRow {
@@ -135,3 +138,77 @@ const LOAD_HASHED_ROUTE = {
 /** Condition of a transition: the row is open and as it was loaded. The first three parameters are `keyOf` it. */
 export const OPEN_ROUTE = `
      WHERE notification_id = $1 AND route_id = $2 AND updated_at = $3::timestamptz AND status IN ('pending', 'failed')`;
+
+// Each statement takes all its times from statement_timestamp(): one instant, so that the wait between a failure and the
+// next attempt is exact.
+export const MARK_PUBLISHED = {
+  name: 'mark_published',
+  text: `
+    UPDATE notification.routes AS route
+       SET status = 'published', attempt_count = attempt_count + 1, next_attempt_at = NULL,
+           published_at = statement_timestamp(), updated_at = statement_timestamp()
+      FROM unnest($2::text[], $3::timestamptz[]) AS handed_off (route_id, version)
+     WHERE route.notification_id = $1 AND route.route_id = handed_off.route_id
+       AND route.updated_at = handed_off.version AND status IN ('pending', 'failed')
+    RETURNING route.route_id, attempt_count`,
+};
+
+export const MARK_FOUND_PUBLISHED = {
+  name: 'mark_found_published',
+  text: `
+    UPDATE notification.routes
+       SET status = 'published', dead_lettered_at = NULL, published_at = statement_timestamp(),
+           updated_at = statement_timestamp()
+     WHERE notification_id = $1 AND route_id = $2 AND updated_at = $3::timestamptz AND status = 'dead_letter'`,
+};
+
+export const OPEN_GENERATION = {
+  name: 'open_generation',
+  text: `
+    WITH opened AS (
+      UPDATE notification.routes AS route
+         SET status = 'pending', attempt_count = 0, next_attempt_at = statement_timestamp(), dead_lettered_at = NULL,
+             updated_at = statement_timestamp()
+       WHERE notification_id = $1 AND route_id = $2 AND updated_at = $3::timestamptz AND status = 'dead_letter'
+         AND NOT EXISTS (
+             SELECT 1
+               FROM notification.replays
+              WHERE replays.notification_id = $1 AND replays.route_id = $2 AND replay_id = $4)
+      RETURNING notification_id, route_id
+    )
+    INSERT INTO notification.replays
+      (notification_id, route_id, generation, replay_id, requested_by, reason, created_at)
+    SELECT notification_id, route_id,
+           1 + (SELECT count(*)
+                  FROM notification.replays
+                 WHERE replays.notification_id = $1 AND replays.route_id = $2),
+           $4, $5, $6, statement_timestamp()
+      FROM opened
+    RETURNING generation`,
+};
+
+export const RECORD_FAILURE = {
+  name: 'record_failure',
+  text: `
+    WITH failed AS (
+      UPDATE notification.routes
+         SET status = CASE WHEN $4::boolean THEN 'dead_letter' ELSE 'failed' END,
+             attempt_count = attempt_count + 1,
+             next_attempt_at = CASE WHEN $4 THEN NULL ELSE statement_timestamp() + $5::int * interval '1 millisecond' END,
+             dead_lettered_at = CASE WHEN $4 THEN statement_timestamp() END,
+             last_error_classification = $6, last_error_message = $7, last_error_at = statement_timestamp(),
+             updated_at = statement_timestamp()
+      ${OPEN_ROUTE}
+      RETURNING *
+    ), dead_letter AS (
+      INSERT INTO notification.dead_letters
+        (notification_id, route_id, channel, recipient_ref, final_attempt_count, max_attempts, failure_classification,
+         failure_message, recovery_hint, created_at)
+      SELECT notification_id, route_id, channel, recipient_ref, attempt_count, max_attempts, last_error_classification,
+             last_error_message, $8, dead_lettered_at
+        FROM failed
+       WHERE status = 'dead_letter'
+      ON CONFLICT (notification_id, route_id) DO NOTHING
+    )
+    SELECT (extract(epoch FROM next_attempt_at) * 1000)::bigint AS next_attempt_at_ms FROM failed`,
+};

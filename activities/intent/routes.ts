@@ -1,6 +1,6 @@
 /**
- * Activities that publish routes: one route of its own workflow, or the first attempts of many at once.
- * How an attempt is made is route-publication.ts.
+ * Activities that publish routes: one route for its workflow, or the first attempts of many together.
+ * publication.ts makes the attempts.
  */
 import { ApplicationFailure, Context } from '@temporalio/activity';
 import { channelOf, routeRefOf } from '../../api/ids.ts';
@@ -52,7 +52,7 @@ export function createRouteActivities(resources: RouteResources) {
     },
 
     /**
-     * Makes the first attempts of a slice of a notification's routes, all at once. A route that was tried before is
+     * Makes the first attempts of a slice of a notification's routes, concurrently. A route that was tried before is
      * reported as it stands, so repeating this spends nothing twice.
      *
      * @returns those that still need somebody who cares for them.

@@ -22,7 +22,7 @@ export interface StartSettings {
   /** Given to the notification, which keeps to it for life. */
   dispatch: DispatchMode;
   /**
-   * The worker of this process may begin at once, past the task queue and its priorities. That is quicker for one
+   * The worker of this process may begin immediately, past the task queue and its priorities. That is quicker for one
    * notification, and wrong for hundreds: they would keep the worker from the routes of those that are under way.
    */
   isUrgent: boolean;

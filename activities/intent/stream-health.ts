@@ -1,5 +1,5 @@
 /**
- * Whether an intent stream still holds what it must (architecture "Streams lose data; say so"). Redis may lose entries
+ * Whether an intent stream still holds what it must. Redis may lose entries
  * without a word: a producer trims too early, a failover picks a lagging replica, a backup is restored, memory runs
  * full. Compares what Redis says with where the reader is and with what was seen before; acts on nothing.
  *
@@ -157,9 +157,9 @@ const FIRST_CLOCK_MS = 1_000_000_000_000n;
 const REREAD_SHARE_OF_RETENTION = 0.9;
 
 /**
- * Where a stream is read anew from. Reading an entry again is harmless because of its record, and retention deletes
- * records: an entry from before would be delivered a second time. Ids that are no times do not tell their age; those
- * streams are read from 0-0.
+ * Where reading begins again after a loss. Reading an entry again is harmless because of its record, and retention
+ * deletes records: an entry from before would be delivered a second time. Ids that are no times do not tell their age;
+ * those streams are read from 0-0.
  *
  * @param offset where the reader is; the result never lies behind it.
  * @param lastGeneratedId undefined when the stream does not exist.

@@ -1,6 +1,13 @@
-/** The persisted progress of the reader. */
+/**
+ * Where the reader is in its stream: saved in Redis after each batch, and reported with a heartbeat every second for as
+ * long as it works.
+ */
+import { Context } from '@temporalio/activity';
 import type { Redis } from 'ioredis';
 import { STREAM_START, countKey, offsetKey } from '../../api/intent/stream.ts';
+import type { BridgeProgress, StreamFinding, StreamState } from '../../workflows/intent/reader-contract.ts';
+
+const HEARTBEAT_INTERVAL_MS = 1_000;
 
 /**
  * The offset after a batch: the last id of the unbroken run of entries that are durably done, so that nothing which
@@ -66,4 +73,57 @@ const REWIND_OFFSET = `
  */
 export async function rewindOffset(redis: Redis, stream: string, from: string, to: string): Promise<string> {
   return String(await redis.eval(REWIND_OFFSET, 2, offsetKey(stream), countKey(stream), from, to));
+}
+
+/**
+ * Age of the oldest entry that the offset has not passed, ms; 0 when the stream is drained. The age is that of the
+ * entry's id, so it depends on the clock of Redis.
+ *
+ * @param nowMs epoch ms.
+ * @throws what Redis fails with.
+ */
+export async function oldestUnprocessedAgeMs(
+  redis: Redis,
+  stream: string,
+  offset: string,
+  nowMs: number,
+): Promise<number> {
+  const [oldest] = await redis.xrange(stream, `(${offset}`, '+', 'COUNT', 1);
+  return oldest ? Math.max(0, nowMs - Number(oldest[0].split('-')[0])) : 0;
+}
+
+/** Written by the reading loop alone; heartbeats only show it. */
+export interface Progress extends StreamPosition {
+  started: number;
+  malformed: number;
+  findings: StreamFinding[];
+  seen: StreamState | undefined;
+}
+
+/** Loads where the last reader was, and reports from there on. Call `stopReporting` at the end. */
+export async function startProgress(
+  redis: Redis,
+  stream: string,
+): Promise<{ progress: Progress; stopReporting: () => void }> {
+  const activity = Context.current();
+  const position = await loadPosition(redis, stream);
+  const seen = (activity.info.heartbeatDetails as BridgeProgress | undefined)?.seen;
+  const progress: Progress = { ...position, started: 0, malformed: 0, findings: [], seen };
+  let handledBefore = 0;
+  const report = async (): Promise<void> => {
+    const handled = progress.started + progress.malformed;
+    const rate = Math.round((handled - handledBefore) / (HEARTBEAT_INTERVAL_MS / 1_000));
+    handledBefore = handled;
+    // A Redis that does not answer fails the read itself; the heartbeat only leaves the figure out.
+    const lagMs = await oldestUnprocessedAgeMs(redis, stream, progress.offset, Date.now()).catch(() => -1);
+    activity.heartbeat(reportOf(stream, progress, lagMs, rate));
+  };
+  await report();
+  const timer = setInterval(() => void report(), HEARTBEAT_INTERVAL_MS);
+  return { progress, stopReporting: () => clearInterval(timer) };
+}
+
+function reportOf(stream: string, progress: Progress, lagMs: number, rate: number): BridgeProgress {
+  const { offset, started, malformed, findings, seen } = progress;
+  return { stream, offset, lagMs, rate, started, malformed, findings, ...(seen ? { seen } : {}) };
 }

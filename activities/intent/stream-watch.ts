@@ -1,9 +1,9 @@
-/** The reader's watch over its stream: checks it, says what it finds, and reads anew what may have been missed. */
+/** The reader's watch over its stream: checks it, says what it finds, and reads again what may have been missed. */
 import type { Redis } from 'ioredis';
 import type { Logger } from 'pino';
 import { STREAM_START } from '../../api/intent/stream.ts';
 import type { StreamFinding, StreamFindingKind } from '../../workflows/intent/reader-contract.ts';
-import type { Progress } from './progress.ts';
+import type { Progress } from './stream-position.ts';
 import type { RetentionResources } from '../retention.ts';
 import type { IntentMetrics } from './metrics.ts';
 import type { Inspection, Problem } from './stream-health.ts';

@@ -1,5 +1,5 @@
 /**
- * Client of the User Service's one internal call (seed "Recipient Enrichment And Locale Policy").
+ * Client of the User Service's one internal call.
  *
  * A breaker stands in front of it, one per process: intents wait durably and try again for ever, and together they must
  * not keep a service down that is trying to come back.
@@ -28,6 +28,9 @@ const FAILURES_IN_A_ROW = 10;
 const SHORTEST_PAUSE_MS = 1_000;
 const LONGEST_PAUSE_MS = 30_000;
 
+/** Users remembered at most; the oldest are forgotten first. */
+const MOST_USERS = 10_000;
+
 export interface Recipient {
   userId: string;
   email: string;
@@ -39,7 +42,7 @@ export class UserServiceError extends Error {
   override name = 'UserServiceError';
 }
 
-/** The service itself is in trouble, whoever was asked for: a time-out, a broken connection, 5xx or 429. */
+/** The service itself is in trouble, and not for one user only: a time-out, a broken connection, 5xx or 429. */
 class OutageError extends UserServiceError {}
 
 export interface UserService {
@@ -47,7 +50,7 @@ export interface UserService {
    * Looks one user up.
    *
    * @returns the recipient, or undefined when the service says `subject_not_found`.
-   * @throws UserServiceError on a time-out, a broken connection, another status or an unusable body; at once while the
+   * @throws UserServiceError on a time-out, a broken connection, another status or an unusable body; immediately while
    * service is being left alone after such failures, except for one lookup that finds out whether it is back. Lookups
    * during that one wait for its result.
    */
@@ -160,4 +163,49 @@ function parseJson(text: string): unknown {
   } catch {
     return undefined;
   }
+}
+
+interface Lookup {
+  result: Promise<Recipient | undefined>;
+  /** Epoch ms. */
+  until: number;
+}
+
+/**
+ * One lookup per user within a short window: a burst of intents tends to go to the same people, and their addresses do
+ * not change from one second to the next. Only what was found is kept, and in memory alone.
+ *
+ * @param windowMs how long an answer is used again, from the moment it was asked for.
+ */
+export function rememberRecipients(
+  { findRecipient }: UserService,
+  windowMs: number,
+  now: () => number = Date.now,
+): UserService {
+  // In the order in which they were asked for, which is the order in which they expire.
+  const lookups = new Map<string, Lookup>();
+
+  function forgetExpired(): void {
+    const at = now();
+    for (const [userId, { until }] of lookups) {
+      if (until > at && lookups.size <= MOST_USERS) return;
+      lookups.delete(userId);
+    }
+  }
+
+  return {
+    findRecipient(userId) {
+      forgetExpired();
+      const known = lookups.get(userId);
+      if (known) return known.result;
+      const lookup: Lookup = { result: findRecipient(userId), until: now() + windowMs };
+      lookups.set(userId, lookup);
+      const forget = () => {
+        if (lookups.get(userId) === lookup) lookups.delete(userId);
+      };
+      // Somebody unknown may be created at any moment, and a failure is worth another try.
+      lookup.result.then((recipient) => recipient ?? forget(), forget);
+      return lookup.result;
+    },
+  };
 }

@@ -1,5 +1,5 @@
 /**
- * The steps of a mobile push job (seed mobile-push, "Processing Flow" 3 to 10). Owns the SQL of a job's life, of its
+ * The steps of a mobile push job. Owns the SQL of a job's life, of its
  * sends, and of the other service's device tokens.
  *
  * A send is load, ask FCM, write down; a crash may come between any two of them. What is written down is never sent
@@ -43,7 +43,7 @@ import { isPostgresUnavailable, query } from '../postgres.ts';
 /** Of the service's own credential; `third-party-auth-error` is about Apple's, and so about some devices only. */
 const CREDENTIAL_REFUSED = 'messaging/authentication-error';
 
-/** Sends of one job that are under way at once. Few users have more than a handful of devices. */
+/** Sends of one job that are under way concurrently. Few users have more than a handful of devices. */
 const SENDS_PER_PAGE = 100;
 
 export interface MobilePushResources {

@@ -1,8 +1,8 @@
 /**
- * What a failed send means (seed mobile-push, "FCM Error Classification"): remove the token, retry, or call an
+ * What a failed send means: remove the token, retry, or call an
  * operator. Pure.
  *
- * A removed token is gone for good, so it needs an error that is about this token. Two of the seed's codes cover more
+ * A removed token is gone for good, so it needs an error that is about this token. Two of the codes cover more
  * than that, and are taken apart here:
  * - `invalid-argument` is also what a bad payload gets, for every token: removal only if FCM names the token.
  * - `mismatched-credential` is also what firebase-admin makes of a credential without permission, for every token:
@@ -13,7 +13,7 @@ import { cutText } from '../../api/text.ts';
 
 /** A send that did not succeed. */
 export type FcmFailure = {
-  /** The code of the seed's table, or firebase-admin's where the table has none: `messaging/…`, `app/…`. */
+  /** A code of ACTIONS, or firebase-admin's where that has none: `messaging/…`, `app/…`. */
   code: string;
   /** What FCM or the network said, without the token; for logs. */
   reason: string;
@@ -32,7 +32,7 @@ export type FcmFailure = {
     }
 );
 
-/** The seed's table. What is not in it is retried. */
+/** A code that is not here is retried. */
 const ACTIONS: Readonly<Record<string, FcmFailure['outcome']>> = {
   'messaging/invalid-registration-token': 'remove',
   'messaging/registration-token-not-registered': 'remove',
@@ -59,7 +59,7 @@ const NAMES_THE_TOKEN = /not a valid FCM registration token/i;
 const LONGEST_RETRY_AFTER_MS = 60 * 60 * 1_000;
 const MAX_REASON_LENGTH = 500;
 
-/** As much of firebase-admin's errors as is looked at; what is none of them is an unknown error. */
+/** The part of firebase-admin's errors that is looked at; any other value is an unknown error. */
 const errorSchema = z
   .object({
     code: z.string(),
@@ -131,7 +131,7 @@ export function failureOf(error: unknown, token: string, now: number = Date.now(
   return { outcome, code, reason, ...(retryAfterMs === undefined ? {} : { retryAfterMs }) };
 }
 
-/** The seed's code; firebase-admin's is another in these cases. */
+/** Our code where firebase-admin has another one. */
 function codeOf(code: string, message: string, { httpStatus, status, fcmCode }: Answer): string {
   // Its names are message-rate-exceeded, and unknown-error when the answer is not JSON.
   if (httpStatus === 429) return QUOTA_EXCEEDED;

@@ -1,7 +1,7 @@
 /**
- * Sends to Firebase Cloud Messaging with firebase-admin, one request for each message and token (seed mobile-push,
- * "Processing Flow"). What the SDK would decide behind the workflow's back is taken from it: whether to try again, how
- * long to wait, and how many connections to open.
+ * Sends to Firebase Cloud Messaging with firebase-admin, one request for each message and token. What the SDK would
+ * decide behind the workflow's back is taken from it: whether to try again, how long to wait, and how many connections
+ * to open.
  */
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { createPrivateKey, randomUUID } from 'node:crypto';
@@ -60,7 +60,7 @@ export interface FcmSenderOptions {
    * the SDK gives up on a silent server before.
    */
   timeoutMs?: number;
-  /** Connections at once; further sends wait for one. Default 50. */
+  /** Most connections that are open concurrently; further sends wait for one. Default 50. */
   maxSockets?: number;
   /** Default: one of its own, 60 s at least. */
   brake?: Brake;

@@ -1,6 +1,6 @@
 /**
- * From a stream entry to a durable job: a row in the log with what is to be shown, then a workflow that works on it
- * (seed mobile-push, "Processing Flow" 1 to 3). Both may be repeated: a row is written once, a workflow started once.
+ * From a stream entry to a durable job: a row in the log with what is to be shown, then a workflow that works on it.
+ * Both may be repeated: a row is written once, a workflow started once.
  */
 import { createHash } from 'node:crypto';
 import type { WorkflowClient } from '@temporalio/client';

@@ -1,5 +1,5 @@
 /**
- * From a job to the message that FCM gets (seed mobile-push, "FCM Message Format"): one message for Android, iOS and
+ * From a job to the message that FCM gets: one message for Android, iOS and
  * the web. What FCM would refuse is refused here, before anything is sent: its own refusal names neither key nor size
  * and looks like that of a bad token. Pure.
  */
@@ -25,7 +25,7 @@ export type MobileMessage = Omit<BaseMessage, 'fcmOptions'>;
 /** FCM: "Maximum payload for both message types is 4096 bytes". */
 export const MAX_PAYLOAD_BYTES = 4_096;
 
-/** APNs' own numbers: at once, or when the device's power allows. */
+/** APNs' own numbers: immediately, or when the device's power allows. */
 const APNS_PRIORITIES = { high: '10', normal: '5' } as const;
 
 /** APNs takes no longer collapse id. */

@@ -1,7 +1,7 @@
 /**
- * The statements of mobile push: the job's row, its sends, and `public.device_token`, which belongs to another service
- * (seed mobile-push, "Processing Flow" 3, 4, 7, 10). That service decides the types of its ids: a parameter takes the
- * type of the column that it is compared with, so that its indexes serve.
+ * The statements of mobile push: the job's row, its sends, and `public.device_token`, which belongs to another
+ * service. That service decides the types of its ids: a parameter takes the type of the column that it is compared
+ * with, so that its indexes serve.
  */
 
 import type { MobileJobContent } from '../../api/mobile-push/job.ts';

@@ -47,7 +47,7 @@ export function createSymbolConfigActivities({ db, log, metrics, symbols: settin
   const atMost = pLimit(PARALLEL_PUSHES);
 
   return {
-    /** What is stored of a registry's state, for a workflow that starts anew. */
+    /** What is stored of a registry's state, for a workflow that starts over. */
     async loadSymbolConfig(
       registry: string,
     ): Promise<Pick<SymbolConfigState, 'version' | 'consecutiveFailures' | 'crawler'>> {

@@ -1,5 +1,5 @@
 /**
- * Callbacks about account values as they cross the process border (seed "Purpose"; account-callback-openapi.yaml): what
+ * Callbacks about account values as they cross the process border (callback-openapi.yaml): what
  * the portfolio service of a user is told about an hour or a day.
  */
 import { z } from 'zod';
@@ -88,8 +88,8 @@ export const callbackIdempotencyKey = ({ kind, userId, periodStartMs }: Callback
 const PATH_PREFIX = '/api/v1/internal/portfolios/';
 
 /**
- * The path of a callback below the service's base URL, or undefined for an id that no path can name: `.` and `..`, which
- * every URL parser resolves away even when encoded, and lone surrogates.
+ * The path of a callback below the service's base URL, or undefined for an id that no path can name: `.` and `..`,
+ * which every URL parser resolves away even when encoded, and lone surrogates.
  */
 export function callbackPath({ kind, userId }: Pick<CallbackKey, 'kind' | 'userId'>): string | undefined {
   if (!isNameable(userId)) return undefined;

@@ -1,7 +1,7 @@
 /**
- * The notification catalog: one row per notification type (seed "Notification Catalog" and "Push Contract
- * Toward Gateway"). Validation, the wire contracts, the producer module, the FlatBuffers encoder and the
- * templates' check all derive from this table; nothing about a type is written down a second time.
+ * The notification catalog: one row per notification type. Validation, the wire contracts, the producer module, the
+ * FlatBuffers encoder and the templates' check all derive from this table; nothing about a type is written down a
+ * second time.
  */
 import { z } from 'zod';
 

@@ -1,5 +1,5 @@
 /**
- * The inbound contract: one entry of `notification:intents`, checked (seed "Stable Input Contract"). Producers and
+ * The inbound contract: one entry of `notification:intents`, checked. Producers and
  * the service run the same checks. Whatever an entry holds, the result is an intent or a reason, never an exception.
  */
 import { isUtf8 } from 'node:buffer';

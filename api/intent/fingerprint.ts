@@ -1,4 +1,4 @@
-/** The identity of an intent's content, for telling a duplicate from a conflict (seed "Stable Input Contract"). */
+/** The identity of an intent's content, for telling a duplicate from a conflict. */
 import { createHash } from 'node:crypto';
 import { canonicalJson } from '../canonical-json.ts';
 import type { Intent } from './entry.ts';
@@ -7,8 +7,8 @@ import type { Intent } from './entry.ts';
  * SHA-256 (hex) over the normalized content. Recipients count as a set and the payload in canonical form, so the order
  * of recipients and keys, white space and the notation of numbers make no difference; the order of arrays does.
  *
- * `request_id` and `trace_id` only observe and are left out, as is the entry id. `occurred_at_ms` is in: the seed
- * exempts those two alone, and the same event did not happen at two times.
+ * `request_id` and `trace_id` only observe and are left out, as is the entry id. `occurred_at_ms` is in: the same
+ * event did not happen at two times.
  */
 export function fingerprintOf(intent: Omit<Intent, 'notificationId' | 'requestId' | 'traceId'>): string {
   const content = canonicalJson({

@@ -1,4 +1,4 @@
-/** What both outbound stream entries have in common (seed "Push Contract" and "Email Contract"). */
+/** What both outbound stream entries have in common. */
 
 /** One field of a Redis stream entry, in the order it is appended. */
 export type EntryField = [name: string, value: string | Buffer];

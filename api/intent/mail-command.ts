@@ -1,5 +1,5 @@
 /**
- * Mail commands as Mail Service reads them from `mail:delivery_commands` (seed "Email Contract Toward Mail Service"),
+ * Mail commands as Mail Service reads them from `mail:delivery_commands`,
  * and the locale rule that picks the template.
  */
 import { z } from 'zod';
@@ -13,7 +13,7 @@ export const SUPPORTED_LOCALES = ['en'] as const;
 export type Locale = (typeof SUPPORTED_LOCALES)[number];
 
 /**
- * The supported locale that equals the preference exactly, else `en` (seed "Recipient Enrichment And Locale Policy").
+ * The supported locale that equals the preference exactly, else `en`.
  * `en-US` is not reduced to `en`: it falls back like any other unsupported value.
  */
 export function resolveLocale(preferred: unknown): Locale {

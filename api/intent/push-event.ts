@@ -1,5 +1,5 @@
 /**
- * Push events as Gateway reads them from `gateway:client-events` (seed "Push Contract Toward Gateway"): the
+ * Push events as Gateway reads them from `gateway:client-events`: the
  * FlatBuffers payload, and the stream entry around it. One generic path serves all tables; which table and fields a
  * type has is the catalog's to say, and a name that the generated code does not know fails when this module loads.
  */

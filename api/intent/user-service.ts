@@ -1,5 +1,5 @@
 /**
- * The one call to User Service (seed "Recipient Enrichment And Locale Policy"; user-service-openapi.yaml): where a
+ * The one call to User Service (user-service-openapi.yaml): where a
  * user gets mail, and in which language.
  */
 import { z } from 'zod';

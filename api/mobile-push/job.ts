@@ -1,7 +1,7 @@
 /**
- * The inbound contract of mobile pushes: one entry of `stream.notifications.jobs`, checked (seed mobile-push,
- * "Processing Flow" 1). An entry has the job's fields flat, or all of them as JSON in one field `payload`. Whatever an
- * entry holds, the result is a job or a reason, never an exception.
+ * The inbound contract of mobile pushes: one entry of `stream.notifications.jobs`, checked. An entry has the job's
+ * fields flat, or all of them as JSON in one field `payload`. Whatever an entry holds, the result is a job or a
+ * reason, never an exception.
  */
 import { isUtf8 } from 'node:buffer';
 import { JsonError, isJsonObject, parseJson } from '../json.ts';
@@ -25,7 +25,7 @@ export const PAYLOAD_FIELD = 'payload';
 type JobField = (typeof REQUIRED_JOB_FIELDS)[number] | (typeof OPTIONAL_JOB_FIELDS)[number];
 const JOB_FIELDS: readonly string[] = [...REQUIRED_JOB_FIELDS, ...OPTIONAL_JOB_FIELDS];
 
-/** How urgent a push is. The seed knows `high` only, which is the default. */
+/** How urgent a push is; `high` is the default. */
 export const PRIORITIES = ['high', 'normal'] as const;
 export type MobilePriority = (typeof PRIORITIES)[number];
 

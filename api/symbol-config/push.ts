@@ -1,5 +1,5 @@
 /**
- * Symbol configuration as it crosses the process border (seed "Differentiated Payloads"; symbol-config-openapi.yaml):
+ * Symbol configuration as it crosses the process border (push-openapi.yaml):
  * what is pushed to collectors and alerts, and the file that names them.
  */
 import { z } from 'zod';

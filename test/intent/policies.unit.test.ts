@@ -4,7 +4,7 @@ import { compileRetryPolicy } from '@temporalio/common';
 import fc from 'fast-check';
 import { contiguousOffset } from '../../activities/intent/stream-position.ts';
 import { compareEntryIds } from '../../api/intent/stream.ts';
-import { materializeRoutes } from '../../activities/intent/materialization.ts';
+import { materializeRoutes } from '../../activities/intent/audience.ts';
 import type { Recipient } from '../../activities/intent/user-service.ts';
 import type { NotificationType } from '../../api/intent/catalog.ts';
 import { ADMIN_NOTIFICATION_TYPES, NOTIFICATION_TYPES, audiencesOf } from '../../api/intent/catalog.ts';

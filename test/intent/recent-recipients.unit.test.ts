@@ -1,5 +1,5 @@
-/** Users who were just looked up are not looked up again (activities/intent/recent-recipients.ts). */
-import { rememberRecipients } from '../../activities/intent/recent-recipients.ts';
+/** Users who were just looked up are not looked up again (activities/intent/user-service.ts). */
+import { rememberRecipients } from '../../activities/intent/user-service.ts';
 import type { Recipient } from '../../activities/intent/user-service.ts';
 
 const WINDOW_MS = 1_000;

@@ -11,7 +11,7 @@ import type { EntryFields } from '../../api/intent/entry.ts';
 import { MALFORMED_CODES, entryFieldsOf, envelopeOf, parseIntent } from '../../api/intent/entry.ts';
 import { MALFORMED_JOB_CODES, parseMobileJob } from '../../api/mobile-push/job.ts';
 import { failureOf } from '../../activities/mobile-push/fcm-outcome.ts';
-import { materializeRoutes } from '../../activities/intent/materialization.ts';
+import { materializeRoutes } from '../../activities/intent/audience.ts';
 import { ADMIN_EMAIL_VARIABLES } from '../../config/intent.ts';
 import { VARIABLES, loadConfig } from '../../config/load.ts';
 import { ConfigError } from '../../config/variables.ts';

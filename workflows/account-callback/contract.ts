@@ -14,12 +14,12 @@ export const RUN_NOW_UPDATE = 'runNow';
 /** Query: returns the `CallbackState`. */
 export const CALLBACK_STATUS_QUERY = 'status';
 
-/** Callbacks that one alarm begins to deliver (seed "Batch Emission"). */
+/** Callbacks that one alarm begins to deliver. */
 export const MAX_EMISSIONS = 500;
-/** Failed ones that one alarm tries again, fewer, to leave headroom (seed "Failed Callback Retry"). */
+/** Failed ones that one alarm tries again, fewer, to leave headroom. */
 export const MAX_RETRIES = 50;
 
-/** From one alarm to the next, ms (seed "Edge Cases & Error Handling"). What is known to be due sooner is not kept waiting. */
+/** From one alarm to the next, ms. What is known to be due sooner is not kept waiting. */
 export const ALARM_INTERVALS_MS = {
   /** More is to be delivered or computed. */
   pending: 100,

@@ -1,5 +1,5 @@
 /**
- * Tells the portfolio services of one shard's users about the extremes of their account values (seed "Data Flow").
+ * Tells the portfolio services of one shard's users about the extremes of their account values.
  * Values, callbacks and their outcomes are rows in PostgreSQL; this workflow decides when which step is due.
  *
  * ```mermaid

@@ -44,7 +44,7 @@ const draining = proxyActivities<ChannelActivities>(DRAIN);
 export async function channel(name: ChannelName, carried?: ChannelState): Promise<void> {
   let state: ChannelState = carried ?? { channel: name, status: 'open', sinceMs: 0 };
   let drain: CancellationScope | undefined;
-  // Two operators at once: their changes are made one after the other, in the order in which they came.
+  // Changes of two operators are made one after the other, in the order in which they came.
   const oneAtATime = inOrder();
 
   setHandler(defineQuery<ChannelState>(STATE_QUERY), () => state);

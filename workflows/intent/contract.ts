@@ -62,7 +62,7 @@ export const SEARCH_ATTRIBUTES = {
 
 /** One validated intent, as the bridge hands it to the notification workflow. */
 export interface NotificationInput {
-  /** The id of the stream entry (seed "Stable Input Contract"). */
+  /** The id of the stream entry. */
   notificationId: string;
   notificationType: string;
   producer: string;

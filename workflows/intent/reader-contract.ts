@@ -34,9 +34,9 @@ export interface StreamState {
 }
 
 /**
- * What a stream can suffer (architecture "Streams lose data; say so").
+ * What a stream can suffer.
  * `entries_lost`: entries were deleted that had not been read. `stream_regressed`: its ids went backwards, so Redis
- * lost data; it is read anew. `stream_missing`: it does not exist although it was read before. `eviction_enabled`:
+ * lost data; it is read again. `stream_missing`: it does not exist although it was read before. `eviction_enabled`:
  * Redis may drop keys when its memory is full.
  */
 export type StreamFindingKind = 'entries_lost' | 'stream_regressed' | 'stream_missing' | 'eviction_enabled';

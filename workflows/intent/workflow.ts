@@ -52,8 +52,8 @@ const INDEPENDENT = {
 } as const;
 
 /**
- * Slices of a large notification whose first attempts are under way at once: local activities run in the one process
- * that has the notification, beside everything else it does.
+ * Slices of a large notification whose first attempts are under way concurrently: local activities run in the one
+ * process that has the notification, beside everything else it does.
  */
 const FIRST_ATTEMPT_LANES = 4;
 

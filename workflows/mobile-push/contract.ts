@@ -45,7 +45,7 @@ export interface MobilePushInput {
   jobId: string;
 }
 
-/** Final states of a job (seed "Processing Flow" 10). */
+/** Final states of a job. */
 export type MobileStatus = 'sent' | 'partial' | 'failed' | 'no_tokens';
 
 /** A job's totals, over all its devices. */

@@ -104,7 +104,7 @@ async function deliver(order: OpenOrder): Promise<MobilePushOutcome> {
   throw cancelled;
 }
 
-/** The sends of one job: all at once, each with attempts of its own, until all are settled or the job is stopped. */
+/** The sends of one job: all concurrently, each with its own attempts, until all are settled or the job is stopped. */
 function createSends(jobId: string) {
   const scope = new CancellationScope();
   /** Why each device waits, by the id of its token. */
@@ -180,7 +180,7 @@ function sendFailureOf(error: TemporalFailure): SendFailureDetails | undefined {
   return isSend ? (cause.details?.[0] as SendFailureDetails) : undefined;
 }
 
-/** Short work on the rows: at once if it can be, otherwise however long PostgreSQL is away. */
+/** Short work on the rows: immediately if possible, otherwise once PostgreSQL is back. */
 async function surely<T>(work: (activities: Activities) => Promise<T>): Promise<T> {
   try {
     return await work(firstTry);

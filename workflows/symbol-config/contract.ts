@@ -12,8 +12,8 @@ export const SYMBOL_REGISTRY = 'main';
 export const symbolConfigWorkflowId = (registry: string): string => `symbol-config/${registry}`;
 
 /**
- * Update: symbols have changed in PostgreSQL; look, and push to all. Without argument. Returns at once, with the number
- * under which the change was noted: it has been pushed when `pushedChanges` of the status has come so far.
+ * Update: symbols have changed in PostgreSQL; look, and push to all. Without argument. Returns immediately, with the
+ * number under which the change was noted: it has been pushed when `pushedChanges` of the status has come so far.
  */
 export const SYMBOLS_CHANGED_UPDATE = 'symbolsChanged';
 /** Signal, no argument: the same for who must not wait, a process that starts and may be the only worker. */
@@ -41,7 +41,7 @@ export interface Crawler {
   intervalMs: number;
 }
 
-/** `all`: whoever it is, whatever they have. `behind`: those without the current version, or whose last push failed. */
+/** `all`: every target. `behind`: targets without the current version, or whose last push failed. */
 export type PushScope = 'all' | 'behind';
 
 export interface PushOutcome {

@@ -1,5 +1,5 @@
 /**
- * Brings the enabled symbols to every target, and keeps them there (seed "Retry & Reconciliation Strategy"). Symbols
+ * Brings the enabled symbols to every target, and keeps them there. Symbols
  * and the state of each target are rows in PostgreSQL; this workflow decides when who is pushed to.
  *
  * ```mermaid

@@ -1,0 +1,66 @@
+/** What leaves for a route: an entry of the gateway's stream or of the mail service's. */
+import type { PushNotificationType } from '../../api/intent/catalog.ts';
+import type { EntryField } from '../../api/intent/hand-off.ts';
+import { mailEntryFields } from '../../api/intent/mail-command.ts';
+import { encodePushPayload, gatewayEntryFields } from '../../api/intent/push-event.ts';
+import type { PublicationFailure } from '../../workflows/failures.ts';
+import type { RouteRow } from './route-rows.ts';
+
+export interface OutboundSettings {
+  gatewayStream: string;
+  /** Approximate length to which Redis trims the gateway stream. */
+  gatewayMaxLen: number;
+  mailStream: string;
+}
+
+export interface OutboundEntry {
+  stream: string;
+  maxLen?: number;
+  fields: EntryField[];
+  /** How a failure to append this entry is classified. */
+  failure: PublicationFailure;
+}
+
+/** @throws Error when the stored payload does not fit the outbound contract. */
+export type Encoder = (route: RouteRow) => OutboundEntry;
+
+/** For the routes of one notification: the payload is the same for every recipient, so it is encoded once. */
+export function createEncoder(settings: OutboundSettings): Encoder {
+  let payloadBytes: Uint8Array | undefined;
+  return (route) => {
+    const handOffOf = {
+      notificationId: route.notification_id,
+      routeId: route.route_id,
+      requestId: route.request_id,
+      traceId: route.trace_id,
+    };
+    if (route.channel === 'push') {
+      // The catalog has a table for each type with a push channel; acceptance skips the others.
+      const type = route.notification_type as PushNotificationType;
+      payloadBytes ??= encodePushPayload(type, JSON.parse(route.payload_json) as Record<string, unknown>);
+      return {
+        stream: settings.gatewayStream,
+        maxLen: settings.gatewayMaxLen,
+        failure: 'gateway_stream_publish_failed',
+        fields: gatewayEntryFields({
+          ...handOffOf,
+          notificationType: type,
+          recipientRef: route.recipient_ref,
+          payloadBytes,
+        }),
+      };
+    }
+    return {
+      stream: settings.mailStream,
+      failure: 'mail_stream_publish_failed',
+      fields: mailEntryFields({
+        ...handOffOf,
+        notificationType: route.notification_type,
+        email: route.resolved_email ?? '',
+        locale: route.resolved_locale ?? 'en',
+        acceptedAtMs: Number(route.accepted_at_ms),
+        payloadJson: route.payload_json,
+      }),
+    };
+  };
+}
