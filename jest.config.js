@@ -6,24 +6,8 @@
 
 /** @type {import('jest').Config} */
 const everywhere = {
-  testEnvironment: 'node',
-  // It names no entry for require.
-  moduleNameMapper: { '^canonicalize$': '<rootDir>/node_modules/canonicalize/lib/canonicalize.js' },
-  moduleFileExtensions: ['ts', 'js', 'mjs', 'json', 'node'],
-  transform: {
-    '\\.(ts|js|mjs)$': [
-      '@swc/jest',
-      {
-        jsc: { target: 'es2024', parser: { syntax: 'typescript' } },
-        module: { type: 'commonjs' },
-        sourceMaps: 'inline',
-      },
-    ],
-  },
-  // Packages that ship or import ES modules; Jest's own loader wants CommonJS.
-  transformIgnorePatterns: [
-    '/node_modules/(?!(canonicalize|p-limit|yocto-queue|node-pg-migrate|commander|cockatiel|@opentelemetry/otlp-exporter-base)/)',
-  ],
+  testRunner: '<rootDir>/test/native-runner.js',
+  transform: {},
 };
 
 const withServers = {
