@@ -26,7 +26,8 @@ export default {
   reporters: ['default', '<rootDir>/test/tier-reporter.ts'],
   // Each test file talks to servers that the machine shares with the others.
   testTimeout: 60_000,
-  maxWorkers: 2,
+  // More than cores: much of a test's time is waiting.
+  maxWorkers: 3,
   // The Temporal SDK's native threads take a moment to wind down.
   workerGracefulExitTimeout: 10_000,
 };
