@@ -6,24 +6,8 @@
 
 /** @type {import('jest').Config} */
 const everywhere = {
-  testEnvironment: 'node',
-  // It names no entry for require.
-  moduleNameMapper: { '^canonicalize$': '<rootDir>/node_modules/canonicalize/lib/canonicalize.js' },
-  moduleFileExtensions: ['ts', 'js', 'mjs', 'json', 'node'],
-  transform: {
-    '\\.(ts|js|mjs)$': [
-      '@swc/jest',
-      {
-        jsc: { target: 'es2024', parser: { syntax: 'typescript' } },
-        module: { type: 'commonjs' },
-        sourceMaps: 'inline',
-      },
-    ],
-  },
-  // Packages that ship or import ES modules; Jest's own loader wants CommonJS.
-  transformIgnorePatterns: [
-    '/node_modules/(?!(canonicalize|p-limit|yocto-queue|node-pg-migrate|commander|cockatiel|@opentelemetry/otlp-exporter-base)/)',
-  ],
+  testRunner: '<rootDir>/test/native-runner.js',
+  transform: {},
 };
 
 const withServers = {
@@ -42,7 +26,8 @@ export default {
   reporters: ['default', '<rootDir>/test/tier-reporter.ts'],
   // Each test file talks to servers that the machine shares with the others.
   testTimeout: 60_000,
-  maxWorkers: 2,
+  // More than cores: much of a test's time is waiting.
+  maxWorkers: 3,
   // The Temporal SDK's native threads take a moment to wind down.
   workerGracefulExitTimeout: 10_000,
 };

@@ -4,6 +4,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import type { Slot } from './harness.ts';
+import { PROGRAM_ENV } from './program-env.ts';
 import { namespaceOf } from './slots.ts';
 
 export interface CliResult {
@@ -35,8 +36,7 @@ export function cliFor(slot: Slot) {
   ) {
     return new Promise<CliResult>((resolve) => {
       const child = spawn(process.execPath, ['cli/main.ts', ...args], {
-        // Of the test's own environment only what a program needs to run: no variable may get in by accident.
-        env: { PATH: process.env['PATH'] ?? '', ...env, ...changes },
+        env: { ...PROGRAM_ENV, ...env, ...changes },
       });
       const result: CliResult = { code: null, stdout: '', stderr: '' };
       child.stdout.on('data', (chunk: Buffer) => (result.stdout += chunk.toString()));

@@ -1,3 +1,6 @@
+/** Between two looks: a twentieth of the time waited so far, so that a wait is hardly longer for it, within limits, ms. */
+const [SHORTEST_MS, LONGEST_MS] = [10, 100];
+
 /**
  * Waits until a condition holds and returns what it found.
  *
@@ -9,9 +12,9 @@ export async function eventually<T>(
   probe: () => Promise<T | undefined | false>,
   limitMs = 40_000,
 ): Promise<T> {
-  const deadline = Date.now() + limitMs;
+  const beginning = Date.now();
   let last: unknown;
-  while (Date.now() < deadline) {
+  for (let waitedMs = 0; waitedMs < limitMs; waitedMs = Date.now() - beginning) {
     try {
       const found = await probe();
       if (found !== undefined && found !== false) return found;
@@ -19,7 +22,8 @@ export async function eventually<T>(
     } catch (error) {
       last = error;
     }
-    await new Promise((resolve) => setTimeout(resolve, 20));
+    const pauseMs = Math.min(LONGEST_MS, Math.max(SHORTEST_MS, waitedMs / 20));
+    await new Promise((resolve) => setTimeout(resolve, pauseMs));
   }
   throw new Error(`waited ${limitMs} ms in vain for ${what}`, { cause: last });
 }

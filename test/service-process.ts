@@ -10,6 +10,7 @@ import type { Redis } from 'ioredis';
 import type { EntryFields } from '../api/intent/entry.ts';
 import type { LogLine, Slot } from './harness.ts';
 import { DISPATCH, eventually } from './harness.ts';
+import { PROGRAM_ENV } from './program-env.ts';
 import { namespaceOf } from './slots.ts';
 
 const INTENTS = 'notification:intents';
@@ -44,8 +45,7 @@ export function createFleet(slot: Slot) {
     async start(env: Record<string, string> = {}, folder = process.cwd()): Promise<ServiceProcess> {
       const child = spawn(process.execPath, ['workers/main.ts'], {
         cwd: folder,
-        // Of the test's own environment only what a program needs to run: no variable may get in by accident.
-        env: { PATH: process.env['PATH'] ?? '', ...environmentOf(slot), ...env },
+        env: { ...PROGRAM_ENV, ...environmentOf(slot), ...env },
         stdio: ['ignore', 'pipe', 'pipe'],
       });
       const service = supervise(child);

@@ -75,6 +75,7 @@ export function startTelemetry({ values }: Config, log: Logger): Telemetry {
       }),
     ],
     shutdown: async () => {
+      if (spanProcessors.length > 0) for (const api of [trace, propagation, context]) api.disable();
       const ended = Promise.allSettled([tracers.shutdown(), meters.shutdown()]);
       if (await isSettledWithin(LAST_EXPORT_MS, ended)) return;
       log.warn({ limit_ms: LAST_EXPORT_MS }, 'the last traces and metrics were not exported in time');

@@ -1,4 +1,5 @@
 /** How this process runs workers of Temporal: the SDK's runtime, and the settings of each worker. */
+import { IllegalStateError } from '@temporalio/common';
 import type { TelemetryOptions, WorkerOptions } from '@temporalio/worker';
 import { Runtime, makeTelemetryFilterString } from '@temporalio/worker';
 import type { Logger } from 'pino';
@@ -7,22 +8,25 @@ import type { Config } from '../config/load.ts';
 /** What must be left of the shutdown time-out for closing connections after the workers have ended, ms. */
 const CLOSING_MS = 2_000;
 
-let runtimeInstalled = false;
-
-/** The SDK's runtime exists once per process and cannot be replaced. */
+/**
+ * The SDK's runtime exists once per process and ends with the last connection: a service that starts beside another one
+ * shares the runtime of the first.
+ */
 export function installTemporalRuntime(log: Logger, metrics?: TelemetryOptions['metrics']): void {
-  if (runtimeInstalled) return;
-  runtimeInstalled = true;
-  Runtime.install({
-    logger: temporalLogger(log),
-    // The SDK's core would write lines of its own format to standard output.
-    telemetryOptions: {
-      logging: { forward: {}, filter: makeTelemetryFilterString({ core: 'WARN' }) },
-      ...(metrics ? { metrics } : {}),
-    },
-    // The process decides when to stop, and stops more than its workers.
-    shutdownSignals: [],
-  });
+  try {
+    Runtime.install({
+      logger: temporalLogger(log),
+      // The SDK's core would write lines of its own format to standard output.
+      telemetryOptions: {
+        logging: { forward: {}, filter: makeTelemetryFilterString({ core: 'WARN' }) },
+        ...(metrics ? { metrics } : {}),
+      },
+      // The process decides when to stop, and stops more than its workers.
+      shutdownSignals: [],
+    });
+  } catch (error) {
+    if (!(error instanceof IllegalStateError)) throw error;
+  }
 }
 
 /** Brings Temporal's own log lines into ours, so that one process writes one format. */

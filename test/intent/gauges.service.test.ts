@@ -102,7 +102,7 @@ test('I33 I24 without PostgreSQL the schedule is absent, and the age of the unre
 
 test.each(['refuses', 'never answers'])('I33 a Redis that %s only takes its own gauge away', async (how) => {
   const logs: LogLine[] = [];
-  const silent = createServer().listen(0, '127.0.0.1');
+  const silent = createServer((socket) => socket.resume()).listen(0, '127.0.0.1');
   await once(silent, 'listening');
   const { port } = silent.address() as AddressInfo;
   if (how === 'refuses') silent.close();

@@ -5,7 +5,7 @@ import { ADMIN_EMAIL_VARIABLES } from '../../config/intent.ts';
 import { VARIABLES, loadConfig } from '../../config/load.ts';
 
 describe('.env.example', () => {
-  const lines = readFileSync(path.join(__dirname, '../../.env.example'), 'utf8').split('\n');
+  const lines = readFileSync(path.join(import.meta.dirname, '../../.env.example'), 'utf8').split('\n');
   const rows: [string, { meaning: string; default?: string; requiredInProduction?: true }][] = [
     ...Object.entries(VARIABLES),
     ...Object.entries(ADMIN_EMAIL_VARIABLES),

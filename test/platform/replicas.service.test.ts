@@ -54,7 +54,7 @@ async function ownRedis(): Promise<{ redis: Redis; address: string; port: number
 }
 
 async function silentServer(): Promise<string> {
-  const server = createServer().listen(0, '127.0.0.1');
+  const server = createServer((socket) => socket.resume()).listen(0, '127.0.0.1');
   await once(server, 'listening');
   cleanups.push(async () => server.close());
   return `127.0.0.1:${(server.address() as AddressInfo).port}`;

@@ -1,7 +1,7 @@
 /** Updates that Temporal gives back because their workflow tried to end in the task that brought them. */
 import { randomUUID } from 'node:crypto';
 import { WithStartWorkflowOperation } from '@temporalio/client';
-import { temporal as protos } from '@temporalio/proto';
+import proto from '@temporalio/proto';
 import { makeUpdate } from '../../client/temporal.ts';
 import {
   SYMBOLS_CHANGED_UPDATE,
@@ -36,7 +36,7 @@ async function giveUpdateBack(): Promise<void> {
       continue;
     }
     await registry.handle.signal('anything');
-    const commandType = protos.api.enums.v1.CommandType.COMMAND_TYPE_COMPLETE_WORKFLOW_EXECUTION;
+    const commandType = proto.temporal.api.enums.v1.CommandType.COMMAND_TYPE_COMPLETE_WORKFLOW_EXECUTION;
     await expect(
       workflowService.respondWorkflowTaskCompleted({ ...task, commands: [{ commandType }] }),
     ).rejects.toThrow('UnhandledCommand');

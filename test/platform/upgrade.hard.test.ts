@@ -6,7 +6,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import type { WorkflowExecutionInfo } from '@temporalio/client';
-import { temporal } from '@temporalio/proto';
+import proto from '@temporalio/proto';
 import { openCallbackWork } from '../account-callback/open-work.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
@@ -19,7 +19,7 @@ import { openSymbolWork } from '../symbol-config/open-work.ts';
 import type { UnpackedRelease } from './release.ts';
 import { unpackRelease } from './release.ts';
 
-const { WorkflowTaskFailedCause } = temporal.api.enums.v1;
+const { WorkflowTaskFailedCause } = proto.temporal.api.enums.v1;
 
 /** What runs for good, and what is in the middle of something, when the release is stopped. */
 const OPEN_TYPES = [

@@ -59,7 +59,8 @@ describe('the way there', () => {
   });
 
   test('N17 a peer that does not finish the TLS handshake is given up after the connect time-out', async () => {
-    const silent = createServer(() => undefined).listen(0, '127.0.0.1');
+    // It reads, so that it notices when the other side hangs up; otherwise its end would stay open for ever.
+    const silent = createServer((socket) => socket.resume()).listen(0, '127.0.0.1');
     await once(silent, 'listening');
     const impatient = createNotificationRouter({ ...PATIENT, connectTimeoutMs: 1_000 });
     adapter.afterwards(async () => impatient.close());

@@ -3,6 +3,7 @@ import { spawn } from 'node:child_process';
 import { NotFoundError, NothingToDoError, OperationFailedError } from '../../client/errors.ts';
 import type { Operator } from '../../client/operator.ts';
 import { createOperator } from '../../client/operator.ts';
+import { PROGRAM_ENV } from '../program-env.ts';
 import { namespaceOf } from '../slots.ts';
 import type { SymbolRegistry } from './registry.ts';
 import { takeSymbolRegistry } from './registry.ts';
@@ -42,8 +43,7 @@ const inTime = { limitMs: 20_000 };
 function cli(...args: string[]) {
   return new Promise<{ code: number | null; stdout: string; stderr: string }>((resolve) => {
     const child = spawn(process.execPath, ['cli/main.ts', 'symbols', ...args], {
-      // Of the test's own environment only what a program needs to run: no variable may get in by accident.
-      env: { PATH: process.env['PATH'] ?? '', ...env },
+      env: { ...PROGRAM_ENV, ...env },
     });
     const result = { stdout: '', stderr: '' };
     child.stdout.on('data', (chunk: Buffer) => (result.stdout += chunk.toString()));
