@@ -1,5 +1,4 @@
 /** JSON as it arrives from outside: checked for all that would be lost or would break something further on. */
-import canonicalize from 'canonicalize';
 
 /** Deeper nesting serves no payload and would overflow the stack of whoever walks it recursively. */
 export const MAX_JSON_DEPTH = 32;
@@ -62,10 +61,4 @@ function problemOf(value: unknown): string | undefined {
 /** A JSON object: no array, no null. */
 export function isJsonObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
-}
-
-/** @returns the canonical form (RFC 8785) of an object whose values are JSON, as `parseJson` gives them. */
-export function canonicalJson(value: object): string {
-  // Undefined stands for values without a JSON form; an object has one.
-  return canonicalize(value) as string;
 }

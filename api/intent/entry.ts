@@ -5,7 +5,8 @@
 import { isUtf8 } from 'node:buffer';
 import type { AudienceKind, NotificationType, Producer } from './catalog.ts';
 import { AUDIENCE_KINDS, CATALOG, PAYLOAD_SCHEMAS, audiencesOf, isNotificationType } from './catalog.ts';
-import { JsonError, canonicalJson, isJsonObject, parseJson } from '../json.ts';
+import { canonicalJson } from '../canonical-json.ts';
+import { JsonError, isJsonObject, parseJson } from '../json.ts';
 import type { EntryFields } from '../text.ts';
 import { cutText, storableFields, storableText } from '../text.ts';
 

@@ -1,6 +1,6 @@
 /** The identity of an intent's content, for telling a duplicate from a conflict (seed "Stable Input Contract"). */
 import { createHash } from 'node:crypto';
-import { canonicalJson } from '../json.ts';
+import { canonicalJson } from '../canonical-json.ts';
 import type { Intent } from './entry.ts';
 
 /**

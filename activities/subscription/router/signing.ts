@@ -15,7 +15,7 @@ import {
   verify,
 } from 'node:crypto';
 import type { KeyObject } from 'node:crypto';
-import { canonicalJson } from '../../../api/json.ts';
+import { canonicalJson } from '../../../api/canonical-json.ts';
 import type { RouterCommand } from '../../../api/subscription/router-wire.ts';
 import type { KeyPair, RawKey } from './ports.ts';
 
