@@ -25,15 +25,20 @@ const LONG_IDLE_MS = 600_000;
 const END_WAITING =
   "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
 
-/**
- * Takes locks in PostgreSQL by a statement. `release` gives them back when the service is gone, and with them what it
- * was waiting to write.
- */
-export async function holdLocks(slot: Slot, statement: string): Promise<{ release(): Promise<void> }> {
+export interface Held {
+  /** To be called when the service is gone; what it was waiting to write is not written any more. May be repeated. */
+  release(): Promise<void>;
+}
+
+/** Takes locks in PostgreSQL by a statement. */
+export async function holdLocks(slot: Slot, statement: string): Promise<Held> {
   const operator = await slot.db.connect();
   await operator.query(`BEGIN; ${statement}`);
+  let isHeld = true;
   return {
     async release() {
+      if (!isHeld) return;
+      isHeld = false;
       await operator.query(END_WAITING);
       await operator.query('ROLLBACK');
       operator.release();
@@ -42,14 +47,17 @@ export async function holdLocks(slot: Slot, statement: string): Promise<{ releas
 }
 
 /** Entries of a stream that its consumer has read and cannot keep, because nobody can write to a table. */
-export async function holdEntries(slot: Slot, options: { stream: string; group: string; table: string }) {
+export async function holdEntries(
+  slot: Slot,
+  options: { stream: string; group: string; table: string },
+): Promise<Held & { untilRead(id: string): Promise<boolean> }> {
   const { stream, group, table } = options;
   const held = await holdLocks(slot, `LOCK TABLE ${table} IN SHARE MODE`);
   const pending = async () =>
     (await slot.redis.xpending(stream, group, '-', '+', 10)) as [id: string, consumer: string][];
   return {
     /** Waits until the consumer has read this entry. */
-    isHeld: (id: string) =>
+    untilRead: (id: string) =>
       eventually(`the consumer of ${stream} to read`, async () =>
         (await pending()).some(([pendingId]) => pendingId === id),
       ),

@@ -3,7 +3,7 @@ import { DEFAULT_INPUT_STREAM } from '../../api/account-callback/input.ts';
 import { appendInputs } from '../../client/account-callback/inputs.ts';
 import type { Slot } from '../harness.ts';
 import { eventually } from '../harness.ts';
-import type { OpenWork } from '../open-work.ts';
+import type { Held, OpenWork } from '../open-work.ts';
 import { holdEntries } from '../open-work.ts';
 import { HOUR, MINUTE, expectationsOf, positions, price, takeCallbackBench } from './callbacks.ts';
 
@@ -32,7 +32,7 @@ export async function openCallbackWork(slot: Slot): Promise<OpenWork> {
       .filter(({ body }) => (JSON.parse(body) as { period_start_ms: number }).period_start_ms === startMs);
   const trackings = async (): Promise<number> =>
     (await bench.rows('SELECT 1 FROM notification.callback_trackings')).length;
-  let held: Awaited<ReturnType<typeof holdEntries>>;
+  let held: Held | undefined;
 
   return {
     role: 'account-callback',
@@ -54,16 +54,17 @@ export async function openCallbackWork(slot: Slot): Promise<OpenWork> {
         const [isTold, attempts] = [callsOf('told')[0]?.isAcknowledged, callsOf('refused').length];
         return isTold && attempts > 1;
       });
-      held = await holdEntries(slot, {
+      const entries = await holdEntries(slot, {
         stream: DEFAULT_INPUT_STREAM,
         group: GROUP,
         table: 'notification.callback_positions',
       });
+      held = entries;
       const [entry] = await appendInputs(slot.redis, [unread!]);
-      await held.isHeld(entry!);
+      await entries.untilRead(entry!);
     },
 
-    stopped: () => held.release(),
+    stopped: async () => held?.release(),
 
     heal: async () => portfolio.heal(),
 
@@ -95,6 +96,9 @@ export async function openCallbackWork(slot: Slot): Promise<OpenWork> {
       }
     },
 
-    release: () => bench.release(),
+    async release() {
+      await held?.release();
+      await bench.release();
+    },
   };
 }

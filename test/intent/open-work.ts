@@ -7,7 +7,7 @@ import { createOperator } from '../../client/operator.ts';
 import { routeWorkflowId } from '../../workflows/intent/contract.ts';
 import type { Slot } from '../harness.ts';
 import { eventually } from '../harness.ts';
-import type { OpenWork } from '../open-work.ts';
+import type { Held, OpenWork } from '../open-work.ts';
 import { holdLocks } from '../open-work.ts';
 import { GATEWAY, MAIL, deliveriesTo, nothingLeftRunning, outboundIds } from '../service-process.ts';
 import { namespaceOf } from '../slots.ts';
@@ -26,7 +26,7 @@ export function openIntentWork(slot: Slot): OpenWork {
     intentsStream: 'notification:intents',
   });
   const ids = { dead: '', climbing: '', unsettled: '', paused: '', unresolved: '', unread: '' };
-  let settling: Awaited<ReturnType<typeof holdLocks>>;
+  let settling: Held | undefined;
   let attemptsBefore = 0;
 
   const routeOf = async (id: string, route: string) => {
@@ -97,7 +97,7 @@ export function openIntentWork(slot: Slot): OpenWork {
 
     async stopped() {
       expect((await routeOf(ids.unsettled, EMAIL))!.status).toBe('pending');
-      await settling.release();
+      await settling?.release();
       attemptsBefore = (await routeOf(ids.climbing, PUSH))!.attempt_count;
       ids.unread = await publishTurn(slot.redis, 'unread');
     },
@@ -145,6 +145,6 @@ export function openIntentWork(slot: Slot): OpenWork {
       expect(channels).toHaveLength(2);
     },
 
-    release: async () => undefined,
+    release: async () => settling?.release(),
   };
 }

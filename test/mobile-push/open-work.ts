@@ -4,7 +4,7 @@ import path from 'node:path';
 import { createDeviceTokens } from '../../dev/stand-ins/mobile-push/device-tokens.ts';
 import type { Slot } from '../harness.ts';
 import { eventually } from '../harness.ts';
-import type { OpenWork } from '../open-work.ts';
+import type { Held, OpenWork } from '../open-work.ts';
 import { holdEntries } from '../open-work.ts';
 import { GROUP, JOBS, mobilePushOf } from './jobs.ts';
 
@@ -15,7 +15,7 @@ export async function openMobileWork(slot: Slot, dir: string): Promise<OpenWork>
   writeFileSync(caFile, slot.fcm.caPem);
   const mobile = mobilePushOf(slot);
   let jobs: string[] = [];
-  let held: Awaited<ReturnType<typeof holdEntries>>;
+  let held: Held | undefined;
 
   return {
     role: 'mobile-push',
@@ -35,17 +35,18 @@ export async function openMobileWork(slot: Slot, dir: string): Promise<OpenWork>
         const { taken, refused } = await mobile.sends(retried, both.ids);
         return taken?.status === 'sent' && refused!.attempts > 1;
       });
-      held = await holdEntries(slot, {
+      const entries = await holdEntries(slot, {
         stream: JOBS,
         group: GROUP,
         table: 'notifications.notification_log',
       });
+      held = entries;
       const unread = await mobile.publishTo(other.userId);
-      await held.isHeld(unread);
+      await entries.untilRead(unread);
       jobs = [retried, unread];
     },
 
-    stopped: () => held.release(),
+    stopped: async () => held?.release(),
 
     heal: async () => slot.fcm.heal(),
 
@@ -61,6 +62,6 @@ export async function openMobileWork(slot: Slot, dir: string): Promise<OpenWork>
       await eventually('every entry to be acknowledged', async () => (await mobile.pending()) === 0);
     },
 
-    release: async () => undefined,
+    release: async () => held?.release(),
   };
 }
