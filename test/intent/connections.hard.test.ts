@@ -48,7 +48,11 @@ async function startProxy(to: { host: string; port: number }) {
     inbound.pipe(outbound).pipe(inbound);
     for (const socket of pair) {
       socket.on('error', () => undefined);
-      socket.on('close', () => open.delete(pair));
+      // A frozen pair is not piped any more: neither side ends with the other by itself.
+      socket.on('close', () => {
+        open.delete(pair);
+        for (const one of pair) one.destroy();
+      });
     }
   });
   server.listen(0, '127.0.0.1');
