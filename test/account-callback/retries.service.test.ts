@@ -4,6 +4,7 @@ import type { Operator } from '../../client/operator.ts';
 import { createOperator } from '../../client/operator.ts';
 import { loadConfig } from '../../config/load.ts';
 import type { RetryOutcome } from '../../workflows/account-callback/contract.ts';
+import type { Service } from '../../workers/service.ts';
 import type { CallbackBench } from './callbacks.ts';
 import { DAY, HOUR, MIDNIGHT, MINUTE, SECOND, positions, price, takeCallbackBench } from './callbacks.ts';
 import { eventually } from '../harness.ts';
@@ -12,14 +13,12 @@ import { namespaceOf } from '../slots.ts';
 const LADDER_MS = [300, 500, 700, 900, 1_100];
 
 let bench: CallbackBench;
+let service: Service;
 let operator: Operator;
 beforeAll(async () => {
   bench = await takeCallbackBench();
   await bench.setClock(MIDNIGHT);
-  await bench.startService({
-    NOTIFICATION_CALLBACK_RETRY_LADDER: LADDER_MS.map((ms) => `${ms}ms`).join(),
-    NOTIFICATION_CALLBACK_TIMEOUT: '2s',
-  });
+  await startService(LADDER_MS);
   const { slot } = bench;
   operator = createOperator({
     temporal: slot.client,
@@ -36,6 +35,13 @@ afterEach(async () => {
   bench.portfolio.heal();
   await bench.empty();
 });
+
+async function startService(ladderMs: readonly number[]): Promise<void> {
+  service = await bench.startService({
+    NOTIFICATION_CALLBACK_RETRY_LADDER: ladderMs.map((ms) => `${ms}ms`).join(),
+    NOTIFICATION_CALLBACK_TIMEOUT: '2s',
+  });
+}
 
 const isRetryOutcome = (result: unknown): result is RetryOutcome =>
   typeof result === 'object' && result !== null && 'isFull' in result;
@@ -115,44 +121,6 @@ test('C5 C6 who fails for ever is tried five times more, then dropped with an er
   );
 }, 120_000);
 
-test('C6 who has a daily callback to be retried gets no new one before; its success goes on to the next day, and never back', async () => {
-  await bench.store([
-    positions('slow', MIDNIGHT - DAY - HOUR, '0', { BTC: '1' }),
-    positions('fine', MIDNIGHT - DAY - HOUR, '0', { BTC: '1' }),
-    price('BTC', MIDNIGHT - DAY - HOUR, '10'),
-  ]);
-  bench.portfolio.fail({ userId: 'slow', failure: { kind: 'reset' }, times: 28 });
-  await bench.setClock(MIDNIGHT + 10 * MINUTE);
-  const daysOf = (userId: string) =>
-    callsOf(userId, 'daily').map(
-      ({ body }) => (JSON.parse(body) as { period_start_ms: number }).period_start_ms,
-    );
-  await eventually('both days of the one that is fine', async () => daysOf('fine').length === 2);
-  // Only the first day of the other was tried, however often.
-  expect(new Set(daysOf('slow'))).toEqual(new Set([MIDNIGHT - 2 * DAY]));
-  expect(await dailyDateOf('slow')).toBe('2026-03-26');
-  await eventually('it to be settled', async () => (await dailyDateOf('fine')) === '2026-03-28');
-
-  bench.portfolio.heal();
-  await eventually('both days', async () => (await dailyDateOf('slow')) === '2026-03-28', 60_000);
-  expect(daysOf('slow').at(-1)).toBe(MIDNIGHT - DAY);
-  expect([...daysOf('slow')].sort()).toEqual(daysOf('slow'));
-
-  // An older day that is delivered later, as a replay does, leaves the newer one in force.
-  await bench.rows(
-    `INSERT INTO notification.callback_dead_letters
-     SELECT kind, user_id, period_start_ms, 6, 'old', '2026-03-27', NULL, NULL
-       FROM notification.callback_snapshots
-      WHERE kind = 'daily' AND user_id = 'slow' AND period_start_ms = $1`,
-    [MIDNIGHT - 2 * DAY],
-  );
-  const before = daysOf('slow').length;
-  await operator.callbacks.replay({ kind: 'daily' }, { requestedBy: 'test' });
-  await eventually('the replay', async () => daysOf('slow').length === before + 1);
-  await eventually('it to be settled', async () => (await operator.callbacks.failed()).items.length === 0);
-  expect(await dailyDateOf('slow')).toBe('2026-03-28');
-}, 120_000);
-
 test('C3 C5 one alarm tries 50 failed callbacks at most, and one that hangs delays no other', async () => {
   const users = Array.from({ length: 120 }, (_, index) => `user-${index}`);
   await bench.store([
@@ -205,3 +173,44 @@ test('C5 redirects, refusals, silence and broken connections are failures; a lon
     ]),
   );
 }, 60_000);
+
+test('C6 who has a daily callback to be retried gets no new one before; its success goes on to the next day, and never back', async () => {
+  // Patient enough that nothing is given up before it was looked at.
+  await service.stop();
+  await startService(Array<number>(60).fill(1_000));
+  await bench.store([
+    positions('slow', MIDNIGHT - DAY - HOUR, '0', { BTC: '1' }),
+    positions('fine', MIDNIGHT - DAY - HOUR, '0', { BTC: '1' }),
+    price('BTC', MIDNIGHT - DAY - HOUR, '10'),
+  ]);
+  bench.portfolio.fail({ userId: 'slow', failure: { kind: 'reset' } });
+  await bench.setClock(MIDNIGHT + 10 * MINUTE);
+  const daysOf = (userId: string) =>
+    callsOf(userId, 'daily').map(
+      ({ body }) => (JSON.parse(body) as { period_start_ms: number }).period_start_ms,
+    );
+  await eventually('both days of the one that is fine', async () => daysOf('fine').length === 2);
+  // Only the first day of the other was tried, however often.
+  expect(new Set(daysOf('slow'))).toEqual(new Set([MIDNIGHT - 2 * DAY]));
+  expect(await dailyDateOf('slow')).toBe('2026-03-26');
+  await eventually('it to be settled', async () => (await dailyDateOf('fine')) === '2026-03-28');
+
+  bench.portfolio.heal();
+  await eventually('both days', async () => (await dailyDateOf('slow')) === '2026-03-28', 60_000);
+  expect(daysOf('slow').at(-1)).toBe(MIDNIGHT - DAY);
+  expect([...daysOf('slow')].sort()).toEqual(daysOf('slow'));
+
+  // An older day that is delivered later, as a replay does, leaves the newer one in force.
+  await bench.rows(
+    `INSERT INTO notification.callback_dead_letters
+     SELECT kind, user_id, period_start_ms, 6, 'old', '2026-03-27', NULL, NULL
+       FROM notification.callback_snapshots
+      WHERE kind = 'daily' AND user_id = 'slow' AND period_start_ms = $1`,
+    [MIDNIGHT - 2 * DAY],
+  );
+  const before = daysOf('slow').length;
+  await operator.callbacks.replay({ kind: 'daily' }, { requestedBy: 'test' });
+  await eventually('the replay', async () => daysOf('slow').length === before + 1);
+  await eventually('it to be settled', async () => (await operator.callbacks.failed()).items.length === 0);
+  expect(await dailyDateOf('slow')).toBe('2026-03-28');
+}, 120_000);
