@@ -23,6 +23,7 @@ export default {
     { ...withServers, displayName: 'service', testMatch: ['<rootDir>/test/**/*.service.test.ts'] },
     { ...withServers, displayName: 'hard', testMatch: ['<rootDir>/test/**/*.hard.test.ts'] },
   ],
+  testSequencer: '<rootDir>/test/tier-sequencer.js',
   reporters: ['default', '<rootDir>/test/tier-reporter.ts'],
   // Each test file talks to servers that the machine shares with the others.
   testTimeout: 60_000,

@@ -1,5 +1,5 @@
 /** Between two looks: a twentieth of the time waited so far, so that a wait is hardly longer for it, within limits, ms. */
-const [SHORTEST_MS, LONGEST_MS] = [10, 100];
+const [SHORTEST_MS, LONGEST_MS] = [10, 50];
 
 /**
  * Waits until a condition holds and returns what it found.

@@ -40,7 +40,8 @@ export default class TierReporter {
 
   onRunComplete(): void {
     const lines = [...this.tiers].flatMap(([tier, files]) => describeTier(tier, files));
-    process.stderr.write(`\n${lines.join('\n')}\n`);
+    // Jest's own summary comes after all reporters.
+    process.once('exit', () => process.stderr.write(`\n${lines.join('\n')}\n`));
   }
 
   /** No failure of a run comes from here. */
@@ -61,7 +62,7 @@ function describeTier(tier: string, files: FileTime[]): string[] {
     .slice(0, SLOWEST)
     .filter((file) => secondsOf(file) >= NOTABLE_S);
   return [
-    `${tier}: ${tests} tests of ${files.length} files in ${span.toFixed(1)} s, ${worked.toFixed(1)} s in all files together`,
+    `${tier}: ${tests} tests of ${files.length} files in ${span.toFixed(1)} s; the slowest, of ${worked.toFixed(1)} s in all files together:`,
     ...slowest.map((file) => `${secondsOf(file).toFixed(1).padStart(8)} s  ${file.file}`),
   ];
 }
