@@ -18,7 +18,8 @@ const FLATC_VERSION = '2.0.8';
 
 const API = join(import.meta.dirname, 'intent');
 const SCHEMA = join(API, 'notification.fbs');
-const SCHEMA_IN_GIT = 'api/intent/notification.fbs';
+/** Where the schema lies in git, and where it lay. */
+const SCHEMAS_IN_GIT = ['api/intent/notification.fbs', 'api/notification.fbs'];
 const GENERATED = join(API, 'generated');
 const GENERATED_FILE = 'notification_generated.ts';
 
@@ -35,8 +36,12 @@ function generateInto(folder) {
 /** Every committed version of the schema, newest first; none outside a repository or before the first commit. */
 function committedSchemas() {
   const git = (...args) => spawnSync('git', ['-C', API, ...args], { encoding: 'utf8' }).stdout ?? '';
-  const commits = git('log', '--format=%H', '--diff-filter=AM', '--', SCHEMA).split('\n').filter(Boolean);
-  return commits.map((commit) => ({ commit, text: git('show', `${commit}:${SCHEMA_IN_GIT}`) }));
+  return SCHEMAS_IN_GIT.flatMap((file) => {
+    const commits = git('log', '--format=%H', '--diff-filter=AM', '--', `:/${file}`)
+      .split('\n')
+      .filter(Boolean);
+    return commits.map((commit) => ({ commit, text: git('show', `${commit}:${file}`) }));
+  });
 }
 
 /** `Table` and `Table.field` for everything a schema declares. */

@@ -2,713 +2,589 @@
 
 import * as flatbuffers from 'flatbuffers';
 
+
 /**
  * `game.turn.ready`: a new turn can be played.
  */
 export class GameTurnReadyEvent {
-  bb: flatbuffers.ByteBuffer | null = null;
+  bb: flatbuffers.ByteBuffer|null = null;
   bb_pos = 0;
-  __init(i: number, bb: flatbuffers.ByteBuffer): GameTurnReadyEvent {
-    this.bb_pos = i;
-    this.bb = bb;
-    return this;
-  }
+  __init(i:number, bb:flatbuffers.ByteBuffer):GameTurnReadyEvent {
+  this.bb_pos = i;
+  this.bb = bb;
+  return this;
+}
 
-  static getRootAsGameTurnReadyEvent(
-    bb: flatbuffers.ByteBuffer,
-    obj?: GameTurnReadyEvent,
-  ): GameTurnReadyEvent {
-    return (obj || new GameTurnReadyEvent()).__init(bb.readInt32(bb.position()) + bb.position(), bb);
-  }
+static getRootAsGameTurnReadyEvent(bb:flatbuffers.ByteBuffer, obj?:GameTurnReadyEvent):GameTurnReadyEvent {
+  return (obj || new GameTurnReadyEvent()).__init(bb.readInt32(bb.position()) + bb.position(), bb);
+}
 
-  static getSizePrefixedRootAsGameTurnReadyEvent(
-    bb: flatbuffers.ByteBuffer,
-    obj?: GameTurnReadyEvent,
-  ): GameTurnReadyEvent {
-    bb.setPosition(bb.position() + flatbuffers.SIZE_PREFIX_LENGTH);
-    return (obj || new GameTurnReadyEvent()).__init(bb.readInt32(bb.position()) + bb.position(), bb);
-  }
+static getSizePrefixedRootAsGameTurnReadyEvent(bb:flatbuffers.ByteBuffer, obj?:GameTurnReadyEvent):GameTurnReadyEvent {
+  bb.setPosition(bb.position() + flatbuffers.SIZE_PREFIX_LENGTH);
+  return (obj || new GameTurnReadyEvent()).__init(bb.readInt32(bb.position()) + bb.position(), bb);
+}
 
-  gameId(): string | null;
-  gameId(optionalEncoding: flatbuffers.Encoding): string | Uint8Array | null;
-  gameId(optionalEncoding?: any): string | Uint8Array | null {
-    const offset = this.bb!.__offset(this.bb_pos, 4);
-    return offset ? this.bb!.__string(this.bb_pos + offset, optionalEncoding) : null;
-  }
+gameId():string|null
+gameId(optionalEncoding:flatbuffers.Encoding):string|Uint8Array|null
+gameId(optionalEncoding?:any):string|Uint8Array|null {
+  const offset = this.bb!.__offset(this.bb_pos, 4);
+  return offset ? this.bb!.__string(this.bb_pos + offset, optionalEncoding) : null;
+}
 
-  turnNumber(): bigint {
-    const offset = this.bb!.__offset(this.bb_pos, 6);
-    return offset ? this.bb!.readInt64(this.bb_pos + offset) : BigInt('0');
-  }
+turnNumber():bigint {
+  const offset = this.bb!.__offset(this.bb_pos, 6);
+  return offset ? this.bb!.readInt64(this.bb_pos + offset) : BigInt('0');
+}
 
-  static startGameTurnReadyEvent(builder: flatbuffers.Builder) {
-    builder.startObject(2);
-  }
+static startGameTurnReadyEvent(builder:flatbuffers.Builder) {
+  builder.startObject(2);
+}
 
-  static addGameId(builder: flatbuffers.Builder, gameIdOffset: flatbuffers.Offset) {
-    builder.addFieldOffset(0, gameIdOffset, 0);
-  }
+static addGameId(builder:flatbuffers.Builder, gameIdOffset:flatbuffers.Offset) {
+  builder.addFieldOffset(0, gameIdOffset, 0);
+}
 
-  static addTurnNumber(builder: flatbuffers.Builder, turnNumber: bigint) {
-    builder.addFieldInt64(1, turnNumber, BigInt('0'));
-  }
+static addTurnNumber(builder:flatbuffers.Builder, turnNumber:bigint) {
+  builder.addFieldInt64(1, turnNumber, BigInt('0'));
+}
 
-  static endGameTurnReadyEvent(builder: flatbuffers.Builder): flatbuffers.Offset {
-    const offset = builder.endObject();
-    return offset;
-  }
+static endGameTurnReadyEvent(builder:flatbuffers.Builder):flatbuffers.Offset {
+  const offset = builder.endObject();
+  return offset;
+}
 
-  static createGameTurnReadyEvent(
-    builder: flatbuffers.Builder,
-    gameIdOffset: flatbuffers.Offset,
-    turnNumber: bigint,
-  ): flatbuffers.Offset {
-    GameTurnReadyEvent.startGameTurnReadyEvent(builder);
-    GameTurnReadyEvent.addGameId(builder, gameIdOffset);
-    GameTurnReadyEvent.addTurnNumber(builder, turnNumber);
-    return GameTurnReadyEvent.endGameTurnReadyEvent(builder);
-  }
+static createGameTurnReadyEvent(builder:flatbuffers.Builder, gameIdOffset:flatbuffers.Offset, turnNumber:bigint):flatbuffers.Offset {
+  GameTurnReadyEvent.startGameTurnReadyEvent(builder);
+  GameTurnReadyEvent.addGameId(builder, gameIdOffset);
+  GameTurnReadyEvent.addTurnNumber(builder, turnNumber);
+  return GameTurnReadyEvent.endGameTurnReadyEvent(builder);
+}
 }
 
 /**
  * `game.finished`: the last turn has been played.
  */
 export class GameFinishedEvent {
-  bb: flatbuffers.ByteBuffer | null = null;
+  bb: flatbuffers.ByteBuffer|null = null;
   bb_pos = 0;
-  __init(i: number, bb: flatbuffers.ByteBuffer): GameFinishedEvent {
-    this.bb_pos = i;
-    this.bb = bb;
-    return this;
-  }
+  __init(i:number, bb:flatbuffers.ByteBuffer):GameFinishedEvent {
+  this.bb_pos = i;
+  this.bb = bb;
+  return this;
+}
 
-  static getRootAsGameFinishedEvent(bb: flatbuffers.ByteBuffer, obj?: GameFinishedEvent): GameFinishedEvent {
-    return (obj || new GameFinishedEvent()).__init(bb.readInt32(bb.position()) + bb.position(), bb);
-  }
+static getRootAsGameFinishedEvent(bb:flatbuffers.ByteBuffer, obj?:GameFinishedEvent):GameFinishedEvent {
+  return (obj || new GameFinishedEvent()).__init(bb.readInt32(bb.position()) + bb.position(), bb);
+}
 
-  static getSizePrefixedRootAsGameFinishedEvent(
-    bb: flatbuffers.ByteBuffer,
-    obj?: GameFinishedEvent,
-  ): GameFinishedEvent {
-    bb.setPosition(bb.position() + flatbuffers.SIZE_PREFIX_LENGTH);
-    return (obj || new GameFinishedEvent()).__init(bb.readInt32(bb.position()) + bb.position(), bb);
-  }
+static getSizePrefixedRootAsGameFinishedEvent(bb:flatbuffers.ByteBuffer, obj?:GameFinishedEvent):GameFinishedEvent {
+  bb.setPosition(bb.position() + flatbuffers.SIZE_PREFIX_LENGTH);
+  return (obj || new GameFinishedEvent()).__init(bb.readInt32(bb.position()) + bb.position(), bb);
+}
 
-  gameId(): string | null;
-  gameId(optionalEncoding: flatbuffers.Encoding): string | Uint8Array | null;
-  gameId(optionalEncoding?: any): string | Uint8Array | null {
-    const offset = this.bb!.__offset(this.bb_pos, 4);
-    return offset ? this.bb!.__string(this.bb_pos + offset, optionalEncoding) : null;
-  }
+gameId():string|null
+gameId(optionalEncoding:flatbuffers.Encoding):string|Uint8Array|null
+gameId(optionalEncoding?:any):string|Uint8Array|null {
+  const offset = this.bb!.__offset(this.bb_pos, 4);
+  return offset ? this.bb!.__string(this.bb_pos + offset, optionalEncoding) : null;
+}
 
-  finalTurnNumber(): bigint {
-    const offset = this.bb!.__offset(this.bb_pos, 6);
-    return offset ? this.bb!.readInt64(this.bb_pos + offset) : BigInt('0');
-  }
+finalTurnNumber():bigint {
+  const offset = this.bb!.__offset(this.bb_pos, 6);
+  return offset ? this.bb!.readInt64(this.bb_pos + offset) : BigInt('0');
+}
 
-  static startGameFinishedEvent(builder: flatbuffers.Builder) {
-    builder.startObject(2);
-  }
+static startGameFinishedEvent(builder:flatbuffers.Builder) {
+  builder.startObject(2);
+}
 
-  static addGameId(builder: flatbuffers.Builder, gameIdOffset: flatbuffers.Offset) {
-    builder.addFieldOffset(0, gameIdOffset, 0);
-  }
+static addGameId(builder:flatbuffers.Builder, gameIdOffset:flatbuffers.Offset) {
+  builder.addFieldOffset(0, gameIdOffset, 0);
+}
 
-  static addFinalTurnNumber(builder: flatbuffers.Builder, finalTurnNumber: bigint) {
-    builder.addFieldInt64(1, finalTurnNumber, BigInt('0'));
-  }
+static addFinalTurnNumber(builder:flatbuffers.Builder, finalTurnNumber:bigint) {
+  builder.addFieldInt64(1, finalTurnNumber, BigInt('0'));
+}
 
-  static endGameFinishedEvent(builder: flatbuffers.Builder): flatbuffers.Offset {
-    const offset = builder.endObject();
-    return offset;
-  }
+static endGameFinishedEvent(builder:flatbuffers.Builder):flatbuffers.Offset {
+  const offset = builder.endObject();
+  return offset;
+}
 
-  static createGameFinishedEvent(
-    builder: flatbuffers.Builder,
-    gameIdOffset: flatbuffers.Offset,
-    finalTurnNumber: bigint,
-  ): flatbuffers.Offset {
-    GameFinishedEvent.startGameFinishedEvent(builder);
-    GameFinishedEvent.addGameId(builder, gameIdOffset);
-    GameFinishedEvent.addFinalTurnNumber(builder, finalTurnNumber);
-    return GameFinishedEvent.endGameFinishedEvent(builder);
-  }
+static createGameFinishedEvent(builder:flatbuffers.Builder, gameIdOffset:flatbuffers.Offset, finalTurnNumber:bigint):flatbuffers.Offset {
+  GameFinishedEvent.startGameFinishedEvent(builder);
+  GameFinishedEvent.addGameId(builder, gameIdOffset);
+  GameFinishedEvent.addFinalTurnNumber(builder, finalTurnNumber);
+  return GameFinishedEvent.endGameFinishedEvent(builder);
+}
 }
 
 /**
  * `lobby.application.submitted`: somebody applied to the recipient's private game.
  */
 export class LobbyApplicationSubmittedEvent {
-  bb: flatbuffers.ByteBuffer | null = null;
+  bb: flatbuffers.ByteBuffer|null = null;
   bb_pos = 0;
-  __init(i: number, bb: flatbuffers.ByteBuffer): LobbyApplicationSubmittedEvent {
-    this.bb_pos = i;
-    this.bb = bb;
-    return this;
-  }
+  __init(i:number, bb:flatbuffers.ByteBuffer):LobbyApplicationSubmittedEvent {
+  this.bb_pos = i;
+  this.bb = bb;
+  return this;
+}
 
-  static getRootAsLobbyApplicationSubmittedEvent(
-    bb: flatbuffers.ByteBuffer,
-    obj?: LobbyApplicationSubmittedEvent,
-  ): LobbyApplicationSubmittedEvent {
-    return (obj || new LobbyApplicationSubmittedEvent()).__init(
-      bb.readInt32(bb.position()) + bb.position(),
-      bb,
-    );
-  }
+static getRootAsLobbyApplicationSubmittedEvent(bb:flatbuffers.ByteBuffer, obj?:LobbyApplicationSubmittedEvent):LobbyApplicationSubmittedEvent {
+  return (obj || new LobbyApplicationSubmittedEvent()).__init(bb.readInt32(bb.position()) + bb.position(), bb);
+}
 
-  static getSizePrefixedRootAsLobbyApplicationSubmittedEvent(
-    bb: flatbuffers.ByteBuffer,
-    obj?: LobbyApplicationSubmittedEvent,
-  ): LobbyApplicationSubmittedEvent {
-    bb.setPosition(bb.position() + flatbuffers.SIZE_PREFIX_LENGTH);
-    return (obj || new LobbyApplicationSubmittedEvent()).__init(
-      bb.readInt32(bb.position()) + bb.position(),
-      bb,
-    );
-  }
+static getSizePrefixedRootAsLobbyApplicationSubmittedEvent(bb:flatbuffers.ByteBuffer, obj?:LobbyApplicationSubmittedEvent):LobbyApplicationSubmittedEvent {
+  bb.setPosition(bb.position() + flatbuffers.SIZE_PREFIX_LENGTH);
+  return (obj || new LobbyApplicationSubmittedEvent()).__init(bb.readInt32(bb.position()) + bb.position(), bb);
+}
 
-  gameId(): string | null;
-  gameId(optionalEncoding: flatbuffers.Encoding): string | Uint8Array | null;
-  gameId(optionalEncoding?: any): string | Uint8Array | null {
-    const offset = this.bb!.__offset(this.bb_pos, 4);
-    return offset ? this.bb!.__string(this.bb_pos + offset, optionalEncoding) : null;
-  }
+gameId():string|null
+gameId(optionalEncoding:flatbuffers.Encoding):string|Uint8Array|null
+gameId(optionalEncoding?:any):string|Uint8Array|null {
+  const offset = this.bb!.__offset(this.bb_pos, 4);
+  return offset ? this.bb!.__string(this.bb_pos + offset, optionalEncoding) : null;
+}
 
-  applicantUserId(): string | null;
-  applicantUserId(optionalEncoding: flatbuffers.Encoding): string | Uint8Array | null;
-  applicantUserId(optionalEncoding?: any): string | Uint8Array | null {
-    const offset = this.bb!.__offset(this.bb_pos, 6);
-    return offset ? this.bb!.__string(this.bb_pos + offset, optionalEncoding) : null;
-  }
+applicantUserId():string|null
+applicantUserId(optionalEncoding:flatbuffers.Encoding):string|Uint8Array|null
+applicantUserId(optionalEncoding?:any):string|Uint8Array|null {
+  const offset = this.bb!.__offset(this.bb_pos, 6);
+  return offset ? this.bb!.__string(this.bb_pos + offset, optionalEncoding) : null;
+}
 
-  static startLobbyApplicationSubmittedEvent(builder: flatbuffers.Builder) {
-    builder.startObject(2);
-  }
+static startLobbyApplicationSubmittedEvent(builder:flatbuffers.Builder) {
+  builder.startObject(2);
+}
 
-  static addGameId(builder: flatbuffers.Builder, gameIdOffset: flatbuffers.Offset) {
-    builder.addFieldOffset(0, gameIdOffset, 0);
-  }
+static addGameId(builder:flatbuffers.Builder, gameIdOffset:flatbuffers.Offset) {
+  builder.addFieldOffset(0, gameIdOffset, 0);
+}
 
-  static addApplicantUserId(builder: flatbuffers.Builder, applicantUserIdOffset: flatbuffers.Offset) {
-    builder.addFieldOffset(1, applicantUserIdOffset, 0);
-  }
+static addApplicantUserId(builder:flatbuffers.Builder, applicantUserIdOffset:flatbuffers.Offset) {
+  builder.addFieldOffset(1, applicantUserIdOffset, 0);
+}
 
-  static endLobbyApplicationSubmittedEvent(builder: flatbuffers.Builder): flatbuffers.Offset {
-    const offset = builder.endObject();
-    return offset;
-  }
+static endLobbyApplicationSubmittedEvent(builder:flatbuffers.Builder):flatbuffers.Offset {
+  const offset = builder.endObject();
+  return offset;
+}
 
-  static createLobbyApplicationSubmittedEvent(
-    builder: flatbuffers.Builder,
-    gameIdOffset: flatbuffers.Offset,
-    applicantUserIdOffset: flatbuffers.Offset,
-  ): flatbuffers.Offset {
-    LobbyApplicationSubmittedEvent.startLobbyApplicationSubmittedEvent(builder);
-    LobbyApplicationSubmittedEvent.addGameId(builder, gameIdOffset);
-    LobbyApplicationSubmittedEvent.addApplicantUserId(builder, applicantUserIdOffset);
-    return LobbyApplicationSubmittedEvent.endLobbyApplicationSubmittedEvent(builder);
-  }
+static createLobbyApplicationSubmittedEvent(builder:flatbuffers.Builder, gameIdOffset:flatbuffers.Offset, applicantUserIdOffset:flatbuffers.Offset):flatbuffers.Offset {
+  LobbyApplicationSubmittedEvent.startLobbyApplicationSubmittedEvent(builder);
+  LobbyApplicationSubmittedEvent.addGameId(builder, gameIdOffset);
+  LobbyApplicationSubmittedEvent.addApplicantUserId(builder, applicantUserIdOffset);
+  return LobbyApplicationSubmittedEvent.endLobbyApplicationSubmittedEvent(builder);
+}
 }
 
 /**
  * `lobby.membership.approved`: the recipient's application was accepted.
  */
 export class LobbyMembershipApprovedEvent {
-  bb: flatbuffers.ByteBuffer | null = null;
+  bb: flatbuffers.ByteBuffer|null = null;
   bb_pos = 0;
-  __init(i: number, bb: flatbuffers.ByteBuffer): LobbyMembershipApprovedEvent {
-    this.bb_pos = i;
-    this.bb = bb;
-    return this;
-  }
+  __init(i:number, bb:flatbuffers.ByteBuffer):LobbyMembershipApprovedEvent {
+  this.bb_pos = i;
+  this.bb = bb;
+  return this;
+}
 
-  static getRootAsLobbyMembershipApprovedEvent(
-    bb: flatbuffers.ByteBuffer,
-    obj?: LobbyMembershipApprovedEvent,
-  ): LobbyMembershipApprovedEvent {
-    return (obj || new LobbyMembershipApprovedEvent()).__init(
-      bb.readInt32(bb.position()) + bb.position(),
-      bb,
-    );
-  }
+static getRootAsLobbyMembershipApprovedEvent(bb:flatbuffers.ByteBuffer, obj?:LobbyMembershipApprovedEvent):LobbyMembershipApprovedEvent {
+  return (obj || new LobbyMembershipApprovedEvent()).__init(bb.readInt32(bb.position()) + bb.position(), bb);
+}
 
-  static getSizePrefixedRootAsLobbyMembershipApprovedEvent(
-    bb: flatbuffers.ByteBuffer,
-    obj?: LobbyMembershipApprovedEvent,
-  ): LobbyMembershipApprovedEvent {
-    bb.setPosition(bb.position() + flatbuffers.SIZE_PREFIX_LENGTH);
-    return (obj || new LobbyMembershipApprovedEvent()).__init(
-      bb.readInt32(bb.position()) + bb.position(),
-      bb,
-    );
-  }
+static getSizePrefixedRootAsLobbyMembershipApprovedEvent(bb:flatbuffers.ByteBuffer, obj?:LobbyMembershipApprovedEvent):LobbyMembershipApprovedEvent {
+  bb.setPosition(bb.position() + flatbuffers.SIZE_PREFIX_LENGTH);
+  return (obj || new LobbyMembershipApprovedEvent()).__init(bb.readInt32(bb.position()) + bb.position(), bb);
+}
 
-  gameId(): string | null;
-  gameId(optionalEncoding: flatbuffers.Encoding): string | Uint8Array | null;
-  gameId(optionalEncoding?: any): string | Uint8Array | null {
-    const offset = this.bb!.__offset(this.bb_pos, 4);
-    return offset ? this.bb!.__string(this.bb_pos + offset, optionalEncoding) : null;
-  }
+gameId():string|null
+gameId(optionalEncoding:flatbuffers.Encoding):string|Uint8Array|null
+gameId(optionalEncoding?:any):string|Uint8Array|null {
+  const offset = this.bb!.__offset(this.bb_pos, 4);
+  return offset ? this.bb!.__string(this.bb_pos + offset, optionalEncoding) : null;
+}
 
-  static startLobbyMembershipApprovedEvent(builder: flatbuffers.Builder) {
-    builder.startObject(1);
-  }
+static startLobbyMembershipApprovedEvent(builder:flatbuffers.Builder) {
+  builder.startObject(1);
+}
 
-  static addGameId(builder: flatbuffers.Builder, gameIdOffset: flatbuffers.Offset) {
-    builder.addFieldOffset(0, gameIdOffset, 0);
-  }
+static addGameId(builder:flatbuffers.Builder, gameIdOffset:flatbuffers.Offset) {
+  builder.addFieldOffset(0, gameIdOffset, 0);
+}
 
-  static endLobbyMembershipApprovedEvent(builder: flatbuffers.Builder): flatbuffers.Offset {
-    const offset = builder.endObject();
-    return offset;
-  }
+static endLobbyMembershipApprovedEvent(builder:flatbuffers.Builder):flatbuffers.Offset {
+  const offset = builder.endObject();
+  return offset;
+}
 
-  static createLobbyMembershipApprovedEvent(
-    builder: flatbuffers.Builder,
-    gameIdOffset: flatbuffers.Offset,
-  ): flatbuffers.Offset {
-    LobbyMembershipApprovedEvent.startLobbyMembershipApprovedEvent(builder);
-    LobbyMembershipApprovedEvent.addGameId(builder, gameIdOffset);
-    return LobbyMembershipApprovedEvent.endLobbyMembershipApprovedEvent(builder);
-  }
+static createLobbyMembershipApprovedEvent(builder:flatbuffers.Builder, gameIdOffset:flatbuffers.Offset):flatbuffers.Offset {
+  LobbyMembershipApprovedEvent.startLobbyMembershipApprovedEvent(builder);
+  LobbyMembershipApprovedEvent.addGameId(builder, gameIdOffset);
+  return LobbyMembershipApprovedEvent.endLobbyMembershipApprovedEvent(builder);
+}
 }
 
 /**
  * `lobby.membership.rejected`: the recipient's application was turned down.
  */
 export class LobbyMembershipRejectedEvent {
-  bb: flatbuffers.ByteBuffer | null = null;
+  bb: flatbuffers.ByteBuffer|null = null;
   bb_pos = 0;
-  __init(i: number, bb: flatbuffers.ByteBuffer): LobbyMembershipRejectedEvent {
-    this.bb_pos = i;
-    this.bb = bb;
-    return this;
-  }
+  __init(i:number, bb:flatbuffers.ByteBuffer):LobbyMembershipRejectedEvent {
+  this.bb_pos = i;
+  this.bb = bb;
+  return this;
+}
 
-  static getRootAsLobbyMembershipRejectedEvent(
-    bb: flatbuffers.ByteBuffer,
-    obj?: LobbyMembershipRejectedEvent,
-  ): LobbyMembershipRejectedEvent {
-    return (obj || new LobbyMembershipRejectedEvent()).__init(
-      bb.readInt32(bb.position()) + bb.position(),
-      bb,
-    );
-  }
+static getRootAsLobbyMembershipRejectedEvent(bb:flatbuffers.ByteBuffer, obj?:LobbyMembershipRejectedEvent):LobbyMembershipRejectedEvent {
+  return (obj || new LobbyMembershipRejectedEvent()).__init(bb.readInt32(bb.position()) + bb.position(), bb);
+}
 
-  static getSizePrefixedRootAsLobbyMembershipRejectedEvent(
-    bb: flatbuffers.ByteBuffer,
-    obj?: LobbyMembershipRejectedEvent,
-  ): LobbyMembershipRejectedEvent {
-    bb.setPosition(bb.position() + flatbuffers.SIZE_PREFIX_LENGTH);
-    return (obj || new LobbyMembershipRejectedEvent()).__init(
-      bb.readInt32(bb.position()) + bb.position(),
-      bb,
-    );
-  }
+static getSizePrefixedRootAsLobbyMembershipRejectedEvent(bb:flatbuffers.ByteBuffer, obj?:LobbyMembershipRejectedEvent):LobbyMembershipRejectedEvent {
+  bb.setPosition(bb.position() + flatbuffers.SIZE_PREFIX_LENGTH);
+  return (obj || new LobbyMembershipRejectedEvent()).__init(bb.readInt32(bb.position()) + bb.position(), bb);
+}
 
-  gameId(): string | null;
-  gameId(optionalEncoding: flatbuffers.Encoding): string | Uint8Array | null;
-  gameId(optionalEncoding?: any): string | Uint8Array | null {
-    const offset = this.bb!.__offset(this.bb_pos, 4);
-    return offset ? this.bb!.__string(this.bb_pos + offset, optionalEncoding) : null;
-  }
+gameId():string|null
+gameId(optionalEncoding:flatbuffers.Encoding):string|Uint8Array|null
+gameId(optionalEncoding?:any):string|Uint8Array|null {
+  const offset = this.bb!.__offset(this.bb_pos, 4);
+  return offset ? this.bb!.__string(this.bb_pos + offset, optionalEncoding) : null;
+}
 
-  static startLobbyMembershipRejectedEvent(builder: flatbuffers.Builder) {
-    builder.startObject(1);
-  }
+static startLobbyMembershipRejectedEvent(builder:flatbuffers.Builder) {
+  builder.startObject(1);
+}
 
-  static addGameId(builder: flatbuffers.Builder, gameIdOffset: flatbuffers.Offset) {
-    builder.addFieldOffset(0, gameIdOffset, 0);
-  }
+static addGameId(builder:flatbuffers.Builder, gameIdOffset:flatbuffers.Offset) {
+  builder.addFieldOffset(0, gameIdOffset, 0);
+}
 
-  static endLobbyMembershipRejectedEvent(builder: flatbuffers.Builder): flatbuffers.Offset {
-    const offset = builder.endObject();
-    return offset;
-  }
+static endLobbyMembershipRejectedEvent(builder:flatbuffers.Builder):flatbuffers.Offset {
+  const offset = builder.endObject();
+  return offset;
+}
 
-  static createLobbyMembershipRejectedEvent(
-    builder: flatbuffers.Builder,
-    gameIdOffset: flatbuffers.Offset,
-  ): flatbuffers.Offset {
-    LobbyMembershipRejectedEvent.startLobbyMembershipRejectedEvent(builder);
-    LobbyMembershipRejectedEvent.addGameId(builder, gameIdOffset);
-    return LobbyMembershipRejectedEvent.endLobbyMembershipRejectedEvent(builder);
-  }
+static createLobbyMembershipRejectedEvent(builder:flatbuffers.Builder, gameIdOffset:flatbuffers.Offset):flatbuffers.Offset {
+  LobbyMembershipRejectedEvent.startLobbyMembershipRejectedEvent(builder);
+  LobbyMembershipRejectedEvent.addGameId(builder, gameIdOffset);
+  return LobbyMembershipRejectedEvent.endLobbyMembershipRejectedEvent(builder);
+}
 }
 
 /**
  * `lobby.membership.blocked`: a member of the recipient's private game was blocked.
  */
 export class LobbyMembershipBlockedEvent {
-  bb: flatbuffers.ByteBuffer | null = null;
+  bb: flatbuffers.ByteBuffer|null = null;
   bb_pos = 0;
-  __init(i: number, bb: flatbuffers.ByteBuffer): LobbyMembershipBlockedEvent {
-    this.bb_pos = i;
-    this.bb = bb;
-    return this;
-  }
+  __init(i:number, bb:flatbuffers.ByteBuffer):LobbyMembershipBlockedEvent {
+  this.bb_pos = i;
+  this.bb = bb;
+  return this;
+}
 
-  static getRootAsLobbyMembershipBlockedEvent(
-    bb: flatbuffers.ByteBuffer,
-    obj?: LobbyMembershipBlockedEvent,
-  ): LobbyMembershipBlockedEvent {
-    return (obj || new LobbyMembershipBlockedEvent()).__init(bb.readInt32(bb.position()) + bb.position(), bb);
-  }
+static getRootAsLobbyMembershipBlockedEvent(bb:flatbuffers.ByteBuffer, obj?:LobbyMembershipBlockedEvent):LobbyMembershipBlockedEvent {
+  return (obj || new LobbyMembershipBlockedEvent()).__init(bb.readInt32(bb.position()) + bb.position(), bb);
+}
 
-  static getSizePrefixedRootAsLobbyMembershipBlockedEvent(
-    bb: flatbuffers.ByteBuffer,
-    obj?: LobbyMembershipBlockedEvent,
-  ): LobbyMembershipBlockedEvent {
-    bb.setPosition(bb.position() + flatbuffers.SIZE_PREFIX_LENGTH);
-    return (obj || new LobbyMembershipBlockedEvent()).__init(bb.readInt32(bb.position()) + bb.position(), bb);
-  }
+static getSizePrefixedRootAsLobbyMembershipBlockedEvent(bb:flatbuffers.ByteBuffer, obj?:LobbyMembershipBlockedEvent):LobbyMembershipBlockedEvent {
+  bb.setPosition(bb.position() + flatbuffers.SIZE_PREFIX_LENGTH);
+  return (obj || new LobbyMembershipBlockedEvent()).__init(bb.readInt32(bb.position()) + bb.position(), bb);
+}
 
-  gameId(): string | null;
-  gameId(optionalEncoding: flatbuffers.Encoding): string | Uint8Array | null;
-  gameId(optionalEncoding?: any): string | Uint8Array | null {
-    const offset = this.bb!.__offset(this.bb_pos, 4);
-    return offset ? this.bb!.__string(this.bb_pos + offset, optionalEncoding) : null;
-  }
+gameId():string|null
+gameId(optionalEncoding:flatbuffers.Encoding):string|Uint8Array|null
+gameId(optionalEncoding?:any):string|Uint8Array|null {
+  const offset = this.bb!.__offset(this.bb_pos, 4);
+  return offset ? this.bb!.__string(this.bb_pos + offset, optionalEncoding) : null;
+}
 
-  membershipUserId(): string | null;
-  membershipUserId(optionalEncoding: flatbuffers.Encoding): string | Uint8Array | null;
-  membershipUserId(optionalEncoding?: any): string | Uint8Array | null {
-    const offset = this.bb!.__offset(this.bb_pos, 6);
-    return offset ? this.bb!.__string(this.bb_pos + offset, optionalEncoding) : null;
-  }
+membershipUserId():string|null
+membershipUserId(optionalEncoding:flatbuffers.Encoding):string|Uint8Array|null
+membershipUserId(optionalEncoding?:any):string|Uint8Array|null {
+  const offset = this.bb!.__offset(this.bb_pos, 6);
+  return offset ? this.bb!.__string(this.bb_pos + offset, optionalEncoding) : null;
+}
 
-  reason(): string | null;
-  reason(optionalEncoding: flatbuffers.Encoding): string | Uint8Array | null;
-  reason(optionalEncoding?: any): string | Uint8Array | null {
-    const offset = this.bb!.__offset(this.bb_pos, 8);
-    return offset ? this.bb!.__string(this.bb_pos + offset, optionalEncoding) : null;
-  }
+reason():string|null
+reason(optionalEncoding:flatbuffers.Encoding):string|Uint8Array|null
+reason(optionalEncoding?:any):string|Uint8Array|null {
+  const offset = this.bb!.__offset(this.bb_pos, 8);
+  return offset ? this.bb!.__string(this.bb_pos + offset, optionalEncoding) : null;
+}
 
-  static startLobbyMembershipBlockedEvent(builder: flatbuffers.Builder) {
-    builder.startObject(3);
-  }
+static startLobbyMembershipBlockedEvent(builder:flatbuffers.Builder) {
+  builder.startObject(3);
+}
 
-  static addGameId(builder: flatbuffers.Builder, gameIdOffset: flatbuffers.Offset) {
-    builder.addFieldOffset(0, gameIdOffset, 0);
-  }
+static addGameId(builder:flatbuffers.Builder, gameIdOffset:flatbuffers.Offset) {
+  builder.addFieldOffset(0, gameIdOffset, 0);
+}
 
-  static addMembershipUserId(builder: flatbuffers.Builder, membershipUserIdOffset: flatbuffers.Offset) {
-    builder.addFieldOffset(1, membershipUserIdOffset, 0);
-  }
+static addMembershipUserId(builder:flatbuffers.Builder, membershipUserIdOffset:flatbuffers.Offset) {
+  builder.addFieldOffset(1, membershipUserIdOffset, 0);
+}
 
-  static addReason(builder: flatbuffers.Builder, reasonOffset: flatbuffers.Offset) {
-    builder.addFieldOffset(2, reasonOffset, 0);
-  }
+static addReason(builder:flatbuffers.Builder, reasonOffset:flatbuffers.Offset) {
+  builder.addFieldOffset(2, reasonOffset, 0);
+}
 
-  static endLobbyMembershipBlockedEvent(builder: flatbuffers.Builder): flatbuffers.Offset {
-    const offset = builder.endObject();
-    return offset;
-  }
+static endLobbyMembershipBlockedEvent(builder:flatbuffers.Builder):flatbuffers.Offset {
+  const offset = builder.endObject();
+  return offset;
+}
 
-  static createLobbyMembershipBlockedEvent(
-    builder: flatbuffers.Builder,
-    gameIdOffset: flatbuffers.Offset,
-    membershipUserIdOffset: flatbuffers.Offset,
-    reasonOffset: flatbuffers.Offset,
-  ): flatbuffers.Offset {
-    LobbyMembershipBlockedEvent.startLobbyMembershipBlockedEvent(builder);
-    LobbyMembershipBlockedEvent.addGameId(builder, gameIdOffset);
-    LobbyMembershipBlockedEvent.addMembershipUserId(builder, membershipUserIdOffset);
-    LobbyMembershipBlockedEvent.addReason(builder, reasonOffset);
-    return LobbyMembershipBlockedEvent.endLobbyMembershipBlockedEvent(builder);
-  }
+static createLobbyMembershipBlockedEvent(builder:flatbuffers.Builder, gameIdOffset:flatbuffers.Offset, membershipUserIdOffset:flatbuffers.Offset, reasonOffset:flatbuffers.Offset):flatbuffers.Offset {
+  LobbyMembershipBlockedEvent.startLobbyMembershipBlockedEvent(builder);
+  LobbyMembershipBlockedEvent.addGameId(builder, gameIdOffset);
+  LobbyMembershipBlockedEvent.addMembershipUserId(builder, membershipUserIdOffset);
+  LobbyMembershipBlockedEvent.addReason(builder, reasonOffset);
+  return LobbyMembershipBlockedEvent.endLobbyMembershipBlockedEvent(builder);
+}
 }
 
 /**
  * `lobby.invite.created`: the recipient was invited to a private game.
  */
 export class LobbyInviteCreatedEvent {
-  bb: flatbuffers.ByteBuffer | null = null;
+  bb: flatbuffers.ByteBuffer|null = null;
   bb_pos = 0;
-  __init(i: number, bb: flatbuffers.ByteBuffer): LobbyInviteCreatedEvent {
-    this.bb_pos = i;
-    this.bb = bb;
-    return this;
-  }
+  __init(i:number, bb:flatbuffers.ByteBuffer):LobbyInviteCreatedEvent {
+  this.bb_pos = i;
+  this.bb = bb;
+  return this;
+}
 
-  static getRootAsLobbyInviteCreatedEvent(
-    bb: flatbuffers.ByteBuffer,
-    obj?: LobbyInviteCreatedEvent,
-  ): LobbyInviteCreatedEvent {
-    return (obj || new LobbyInviteCreatedEvent()).__init(bb.readInt32(bb.position()) + bb.position(), bb);
-  }
+static getRootAsLobbyInviteCreatedEvent(bb:flatbuffers.ByteBuffer, obj?:LobbyInviteCreatedEvent):LobbyInviteCreatedEvent {
+  return (obj || new LobbyInviteCreatedEvent()).__init(bb.readInt32(bb.position()) + bb.position(), bb);
+}
 
-  static getSizePrefixedRootAsLobbyInviteCreatedEvent(
-    bb: flatbuffers.ByteBuffer,
-    obj?: LobbyInviteCreatedEvent,
-  ): LobbyInviteCreatedEvent {
-    bb.setPosition(bb.position() + flatbuffers.SIZE_PREFIX_LENGTH);
-    return (obj || new LobbyInviteCreatedEvent()).__init(bb.readInt32(bb.position()) + bb.position(), bb);
-  }
+static getSizePrefixedRootAsLobbyInviteCreatedEvent(bb:flatbuffers.ByteBuffer, obj?:LobbyInviteCreatedEvent):LobbyInviteCreatedEvent {
+  bb.setPosition(bb.position() + flatbuffers.SIZE_PREFIX_LENGTH);
+  return (obj || new LobbyInviteCreatedEvent()).__init(bb.readInt32(bb.position()) + bb.position(), bb);
+}
 
-  gameId(): string | null;
-  gameId(optionalEncoding: flatbuffers.Encoding): string | Uint8Array | null;
-  gameId(optionalEncoding?: any): string | Uint8Array | null {
-    const offset = this.bb!.__offset(this.bb_pos, 4);
-    return offset ? this.bb!.__string(this.bb_pos + offset, optionalEncoding) : null;
-  }
+gameId():string|null
+gameId(optionalEncoding:flatbuffers.Encoding):string|Uint8Array|null
+gameId(optionalEncoding?:any):string|Uint8Array|null {
+  const offset = this.bb!.__offset(this.bb_pos, 4);
+  return offset ? this.bb!.__string(this.bb_pos + offset, optionalEncoding) : null;
+}
 
-  inviterUserId(): string | null;
-  inviterUserId(optionalEncoding: flatbuffers.Encoding): string | Uint8Array | null;
-  inviterUserId(optionalEncoding?: any): string | Uint8Array | null {
-    const offset = this.bb!.__offset(this.bb_pos, 6);
-    return offset ? this.bb!.__string(this.bb_pos + offset, optionalEncoding) : null;
-  }
+inviterUserId():string|null
+inviterUserId(optionalEncoding:flatbuffers.Encoding):string|Uint8Array|null
+inviterUserId(optionalEncoding?:any):string|Uint8Array|null {
+  const offset = this.bb!.__offset(this.bb_pos, 6);
+  return offset ? this.bb!.__string(this.bb_pos + offset, optionalEncoding) : null;
+}
 
-  static startLobbyInviteCreatedEvent(builder: flatbuffers.Builder) {
-    builder.startObject(2);
-  }
+static startLobbyInviteCreatedEvent(builder:flatbuffers.Builder) {
+  builder.startObject(2);
+}
 
-  static addGameId(builder: flatbuffers.Builder, gameIdOffset: flatbuffers.Offset) {
-    builder.addFieldOffset(0, gameIdOffset, 0);
-  }
+static addGameId(builder:flatbuffers.Builder, gameIdOffset:flatbuffers.Offset) {
+  builder.addFieldOffset(0, gameIdOffset, 0);
+}
 
-  static addInviterUserId(builder: flatbuffers.Builder, inviterUserIdOffset: flatbuffers.Offset) {
-    builder.addFieldOffset(1, inviterUserIdOffset, 0);
-  }
+static addInviterUserId(builder:flatbuffers.Builder, inviterUserIdOffset:flatbuffers.Offset) {
+  builder.addFieldOffset(1, inviterUserIdOffset, 0);
+}
 
-  static endLobbyInviteCreatedEvent(builder: flatbuffers.Builder): flatbuffers.Offset {
-    const offset = builder.endObject();
-    return offset;
-  }
+static endLobbyInviteCreatedEvent(builder:flatbuffers.Builder):flatbuffers.Offset {
+  const offset = builder.endObject();
+  return offset;
+}
 
-  static createLobbyInviteCreatedEvent(
-    builder: flatbuffers.Builder,
-    gameIdOffset: flatbuffers.Offset,
-    inviterUserIdOffset: flatbuffers.Offset,
-  ): flatbuffers.Offset {
-    LobbyInviteCreatedEvent.startLobbyInviteCreatedEvent(builder);
-    LobbyInviteCreatedEvent.addGameId(builder, gameIdOffset);
-    LobbyInviteCreatedEvent.addInviterUserId(builder, inviterUserIdOffset);
-    return LobbyInviteCreatedEvent.endLobbyInviteCreatedEvent(builder);
-  }
+static createLobbyInviteCreatedEvent(builder:flatbuffers.Builder, gameIdOffset:flatbuffers.Offset, inviterUserIdOffset:flatbuffers.Offset):flatbuffers.Offset {
+  LobbyInviteCreatedEvent.startLobbyInviteCreatedEvent(builder);
+  LobbyInviteCreatedEvent.addGameId(builder, gameIdOffset);
+  LobbyInviteCreatedEvent.addInviterUserId(builder, inviterUserIdOffset);
+  return LobbyInviteCreatedEvent.endLobbyInviteCreatedEvent(builder);
+}
 }
 
 /**
  * `lobby.invite.redeemed`: an invitation to the recipient's private game was taken up.
  */
 export class LobbyInviteRedeemedEvent {
-  bb: flatbuffers.ByteBuffer | null = null;
+  bb: flatbuffers.ByteBuffer|null = null;
   bb_pos = 0;
-  __init(i: number, bb: flatbuffers.ByteBuffer): LobbyInviteRedeemedEvent {
-    this.bb_pos = i;
-    this.bb = bb;
-    return this;
-  }
+  __init(i:number, bb:flatbuffers.ByteBuffer):LobbyInviteRedeemedEvent {
+  this.bb_pos = i;
+  this.bb = bb;
+  return this;
+}
 
-  static getRootAsLobbyInviteRedeemedEvent(
-    bb: flatbuffers.ByteBuffer,
-    obj?: LobbyInviteRedeemedEvent,
-  ): LobbyInviteRedeemedEvent {
-    return (obj || new LobbyInviteRedeemedEvent()).__init(bb.readInt32(bb.position()) + bb.position(), bb);
-  }
+static getRootAsLobbyInviteRedeemedEvent(bb:flatbuffers.ByteBuffer, obj?:LobbyInviteRedeemedEvent):LobbyInviteRedeemedEvent {
+  return (obj || new LobbyInviteRedeemedEvent()).__init(bb.readInt32(bb.position()) + bb.position(), bb);
+}
 
-  static getSizePrefixedRootAsLobbyInviteRedeemedEvent(
-    bb: flatbuffers.ByteBuffer,
-    obj?: LobbyInviteRedeemedEvent,
-  ): LobbyInviteRedeemedEvent {
-    bb.setPosition(bb.position() + flatbuffers.SIZE_PREFIX_LENGTH);
-    return (obj || new LobbyInviteRedeemedEvent()).__init(bb.readInt32(bb.position()) + bb.position(), bb);
-  }
+static getSizePrefixedRootAsLobbyInviteRedeemedEvent(bb:flatbuffers.ByteBuffer, obj?:LobbyInviteRedeemedEvent):LobbyInviteRedeemedEvent {
+  bb.setPosition(bb.position() + flatbuffers.SIZE_PREFIX_LENGTH);
+  return (obj || new LobbyInviteRedeemedEvent()).__init(bb.readInt32(bb.position()) + bb.position(), bb);
+}
 
-  gameId(): string | null;
-  gameId(optionalEncoding: flatbuffers.Encoding): string | Uint8Array | null;
-  gameId(optionalEncoding?: any): string | Uint8Array | null {
-    const offset = this.bb!.__offset(this.bb_pos, 4);
-    return offset ? this.bb!.__string(this.bb_pos + offset, optionalEncoding) : null;
-  }
+gameId():string|null
+gameId(optionalEncoding:flatbuffers.Encoding):string|Uint8Array|null
+gameId(optionalEncoding?:any):string|Uint8Array|null {
+  const offset = this.bb!.__offset(this.bb_pos, 4);
+  return offset ? this.bb!.__string(this.bb_pos + offset, optionalEncoding) : null;
+}
 
-  inviteeUserId(): string | null;
-  inviteeUserId(optionalEncoding: flatbuffers.Encoding): string | Uint8Array | null;
-  inviteeUserId(optionalEncoding?: any): string | Uint8Array | null {
-    const offset = this.bb!.__offset(this.bb_pos, 6);
-    return offset ? this.bb!.__string(this.bb_pos + offset, optionalEncoding) : null;
-  }
+inviteeUserId():string|null
+inviteeUserId(optionalEncoding:flatbuffers.Encoding):string|Uint8Array|null
+inviteeUserId(optionalEncoding?:any):string|Uint8Array|null {
+  const offset = this.bb!.__offset(this.bb_pos, 6);
+  return offset ? this.bb!.__string(this.bb_pos + offset, optionalEncoding) : null;
+}
 
-  static startLobbyInviteRedeemedEvent(builder: flatbuffers.Builder) {
-    builder.startObject(2);
-  }
+static startLobbyInviteRedeemedEvent(builder:flatbuffers.Builder) {
+  builder.startObject(2);
+}
 
-  static addGameId(builder: flatbuffers.Builder, gameIdOffset: flatbuffers.Offset) {
-    builder.addFieldOffset(0, gameIdOffset, 0);
-  }
+static addGameId(builder:flatbuffers.Builder, gameIdOffset:flatbuffers.Offset) {
+  builder.addFieldOffset(0, gameIdOffset, 0);
+}
 
-  static addInviteeUserId(builder: flatbuffers.Builder, inviteeUserIdOffset: flatbuffers.Offset) {
-    builder.addFieldOffset(1, inviteeUserIdOffset, 0);
-  }
+static addInviteeUserId(builder:flatbuffers.Builder, inviteeUserIdOffset:flatbuffers.Offset) {
+  builder.addFieldOffset(1, inviteeUserIdOffset, 0);
+}
 
-  static endLobbyInviteRedeemedEvent(builder: flatbuffers.Builder): flatbuffers.Offset {
-    const offset = builder.endObject();
-    return offset;
-  }
+static endLobbyInviteRedeemedEvent(builder:flatbuffers.Builder):flatbuffers.Offset {
+  const offset = builder.endObject();
+  return offset;
+}
 
-  static createLobbyInviteRedeemedEvent(
-    builder: flatbuffers.Builder,
-    gameIdOffset: flatbuffers.Offset,
-    inviteeUserIdOffset: flatbuffers.Offset,
-  ): flatbuffers.Offset {
-    LobbyInviteRedeemedEvent.startLobbyInviteRedeemedEvent(builder);
-    LobbyInviteRedeemedEvent.addGameId(builder, gameIdOffset);
-    LobbyInviteRedeemedEvent.addInviteeUserId(builder, inviteeUserIdOffset);
-    return LobbyInviteRedeemedEvent.endLobbyInviteRedeemedEvent(builder);
-  }
+static createLobbyInviteRedeemedEvent(builder:flatbuffers.Builder, gameIdOffset:flatbuffers.Offset, inviteeUserIdOffset:flatbuffers.Offset):flatbuffers.Offset {
+  LobbyInviteRedeemedEvent.startLobbyInviteRedeemedEvent(builder);
+  LobbyInviteRedeemedEvent.addGameId(builder, gameIdOffset);
+  LobbyInviteRedeemedEvent.addInviteeUserId(builder, inviteeUserIdOffset);
+  return LobbyInviteRedeemedEvent.endLobbyInviteRedeemedEvent(builder);
+}
 }
 
 /**
  * `lobby.race_name.registration_eligible`: the recipient may register a race name until a given time.
  */
 export class LobbyRaceNameRegistrationEligibleEvent {
-  bb: flatbuffers.ByteBuffer | null = null;
+  bb: flatbuffers.ByteBuffer|null = null;
   bb_pos = 0;
-  __init(i: number, bb: flatbuffers.ByteBuffer): LobbyRaceNameRegistrationEligibleEvent {
-    this.bb_pos = i;
-    this.bb = bb;
-    return this;
-  }
+  __init(i:number, bb:flatbuffers.ByteBuffer):LobbyRaceNameRegistrationEligibleEvent {
+  this.bb_pos = i;
+  this.bb = bb;
+  return this;
+}
 
-  static getRootAsLobbyRaceNameRegistrationEligibleEvent(
-    bb: flatbuffers.ByteBuffer,
-    obj?: LobbyRaceNameRegistrationEligibleEvent,
-  ): LobbyRaceNameRegistrationEligibleEvent {
-    return (obj || new LobbyRaceNameRegistrationEligibleEvent()).__init(
-      bb.readInt32(bb.position()) + bb.position(),
-      bb,
-    );
-  }
+static getRootAsLobbyRaceNameRegistrationEligibleEvent(bb:flatbuffers.ByteBuffer, obj?:LobbyRaceNameRegistrationEligibleEvent):LobbyRaceNameRegistrationEligibleEvent {
+  return (obj || new LobbyRaceNameRegistrationEligibleEvent()).__init(bb.readInt32(bb.position()) + bb.position(), bb);
+}
 
-  static getSizePrefixedRootAsLobbyRaceNameRegistrationEligibleEvent(
-    bb: flatbuffers.ByteBuffer,
-    obj?: LobbyRaceNameRegistrationEligibleEvent,
-  ): LobbyRaceNameRegistrationEligibleEvent {
-    bb.setPosition(bb.position() + flatbuffers.SIZE_PREFIX_LENGTH);
-    return (obj || new LobbyRaceNameRegistrationEligibleEvent()).__init(
-      bb.readInt32(bb.position()) + bb.position(),
-      bb,
-    );
-  }
+static getSizePrefixedRootAsLobbyRaceNameRegistrationEligibleEvent(bb:flatbuffers.ByteBuffer, obj?:LobbyRaceNameRegistrationEligibleEvent):LobbyRaceNameRegistrationEligibleEvent {
+  bb.setPosition(bb.position() + flatbuffers.SIZE_PREFIX_LENGTH);
+  return (obj || new LobbyRaceNameRegistrationEligibleEvent()).__init(bb.readInt32(bb.position()) + bb.position(), bb);
+}
 
-  gameId(): string | null;
-  gameId(optionalEncoding: flatbuffers.Encoding): string | Uint8Array | null;
-  gameId(optionalEncoding?: any): string | Uint8Array | null {
-    const offset = this.bb!.__offset(this.bb_pos, 4);
-    return offset ? this.bb!.__string(this.bb_pos + offset, optionalEncoding) : null;
-  }
+gameId():string|null
+gameId(optionalEncoding:flatbuffers.Encoding):string|Uint8Array|null
+gameId(optionalEncoding?:any):string|Uint8Array|null {
+  const offset = this.bb!.__offset(this.bb_pos, 4);
+  return offset ? this.bb!.__string(this.bb_pos + offset, optionalEncoding) : null;
+}
 
-  raceName(): string | null;
-  raceName(optionalEncoding: flatbuffers.Encoding): string | Uint8Array | null;
-  raceName(optionalEncoding?: any): string | Uint8Array | null {
-    const offset = this.bb!.__offset(this.bb_pos, 6);
-    return offset ? this.bb!.__string(this.bb_pos + offset, optionalEncoding) : null;
-  }
+raceName():string|null
+raceName(optionalEncoding:flatbuffers.Encoding):string|Uint8Array|null
+raceName(optionalEncoding?:any):string|Uint8Array|null {
+  const offset = this.bb!.__offset(this.bb_pos, 6);
+  return offset ? this.bb!.__string(this.bb_pos + offset, optionalEncoding) : null;
+}
 
-  /**
-   * Milliseconds since the Unix epoch.
-   */
-  eligibleUntilMs(): bigint {
-    const offset = this.bb!.__offset(this.bb_pos, 8);
-    return offset ? this.bb!.readInt64(this.bb_pos + offset) : BigInt('0');
-  }
+/**
+ * Milliseconds since the Unix epoch.
+ */
+eligibleUntilMs():bigint {
+  const offset = this.bb!.__offset(this.bb_pos, 8);
+  return offset ? this.bb!.readInt64(this.bb_pos + offset) : BigInt('0');
+}
 
-  static startLobbyRaceNameRegistrationEligibleEvent(builder: flatbuffers.Builder) {
-    builder.startObject(3);
-  }
+static startLobbyRaceNameRegistrationEligibleEvent(builder:flatbuffers.Builder) {
+  builder.startObject(3);
+}
 
-  static addGameId(builder: flatbuffers.Builder, gameIdOffset: flatbuffers.Offset) {
-    builder.addFieldOffset(0, gameIdOffset, 0);
-  }
+static addGameId(builder:flatbuffers.Builder, gameIdOffset:flatbuffers.Offset) {
+  builder.addFieldOffset(0, gameIdOffset, 0);
+}
 
-  static addRaceName(builder: flatbuffers.Builder, raceNameOffset: flatbuffers.Offset) {
-    builder.addFieldOffset(1, raceNameOffset, 0);
-  }
+static addRaceName(builder:flatbuffers.Builder, raceNameOffset:flatbuffers.Offset) {
+  builder.addFieldOffset(1, raceNameOffset, 0);
+}
 
-  static addEligibleUntilMs(builder: flatbuffers.Builder, eligibleUntilMs: bigint) {
-    builder.addFieldInt64(2, eligibleUntilMs, BigInt('0'));
-  }
+static addEligibleUntilMs(builder:flatbuffers.Builder, eligibleUntilMs:bigint) {
+  builder.addFieldInt64(2, eligibleUntilMs, BigInt('0'));
+}
 
-  static endLobbyRaceNameRegistrationEligibleEvent(builder: flatbuffers.Builder): flatbuffers.Offset {
-    const offset = builder.endObject();
-    return offset;
-  }
+static endLobbyRaceNameRegistrationEligibleEvent(builder:flatbuffers.Builder):flatbuffers.Offset {
+  const offset = builder.endObject();
+  return offset;
+}
 
-  static createLobbyRaceNameRegistrationEligibleEvent(
-    builder: flatbuffers.Builder,
-    gameIdOffset: flatbuffers.Offset,
-    raceNameOffset: flatbuffers.Offset,
-    eligibleUntilMs: bigint,
-  ): flatbuffers.Offset {
-    LobbyRaceNameRegistrationEligibleEvent.startLobbyRaceNameRegistrationEligibleEvent(builder);
-    LobbyRaceNameRegistrationEligibleEvent.addGameId(builder, gameIdOffset);
-    LobbyRaceNameRegistrationEligibleEvent.addRaceName(builder, raceNameOffset);
-    LobbyRaceNameRegistrationEligibleEvent.addEligibleUntilMs(builder, eligibleUntilMs);
-    return LobbyRaceNameRegistrationEligibleEvent.endLobbyRaceNameRegistrationEligibleEvent(builder);
-  }
+static createLobbyRaceNameRegistrationEligibleEvent(builder:flatbuffers.Builder, gameIdOffset:flatbuffers.Offset, raceNameOffset:flatbuffers.Offset, eligibleUntilMs:bigint):flatbuffers.Offset {
+  LobbyRaceNameRegistrationEligibleEvent.startLobbyRaceNameRegistrationEligibleEvent(builder);
+  LobbyRaceNameRegistrationEligibleEvent.addGameId(builder, gameIdOffset);
+  LobbyRaceNameRegistrationEligibleEvent.addRaceName(builder, raceNameOffset);
+  LobbyRaceNameRegistrationEligibleEvent.addEligibleUntilMs(builder, eligibleUntilMs);
+  return LobbyRaceNameRegistrationEligibleEvent.endLobbyRaceNameRegistrationEligibleEvent(builder);
+}
 }
 
 /**
  * `lobby.race_name.registered`: the recipient's race name is registered.
  */
 export class LobbyRaceNameRegisteredEvent {
-  bb: flatbuffers.ByteBuffer | null = null;
+  bb: flatbuffers.ByteBuffer|null = null;
   bb_pos = 0;
-  __init(i: number, bb: flatbuffers.ByteBuffer): LobbyRaceNameRegisteredEvent {
-    this.bb_pos = i;
-    this.bb = bb;
-    return this;
-  }
-
-  static getRootAsLobbyRaceNameRegisteredEvent(
-    bb: flatbuffers.ByteBuffer,
-    obj?: LobbyRaceNameRegisteredEvent,
-  ): LobbyRaceNameRegisteredEvent {
-    return (obj || new LobbyRaceNameRegisteredEvent()).__init(
-      bb.readInt32(bb.position()) + bb.position(),
-      bb,
-    );
-  }
-
-  static getSizePrefixedRootAsLobbyRaceNameRegisteredEvent(
-    bb: flatbuffers.ByteBuffer,
-    obj?: LobbyRaceNameRegisteredEvent,
-  ): LobbyRaceNameRegisteredEvent {
-    bb.setPosition(bb.position() + flatbuffers.SIZE_PREFIX_LENGTH);
-    return (obj || new LobbyRaceNameRegisteredEvent()).__init(
-      bb.readInt32(bb.position()) + bb.position(),
-      bb,
-    );
-  }
-
-  raceName(): string | null;
-  raceName(optionalEncoding: flatbuffers.Encoding): string | Uint8Array | null;
-  raceName(optionalEncoding?: any): string | Uint8Array | null {
-    const offset = this.bb!.__offset(this.bb_pos, 4);
-    return offset ? this.bb!.__string(this.bb_pos + offset, optionalEncoding) : null;
-  }
-
-  static startLobbyRaceNameRegisteredEvent(builder: flatbuffers.Builder) {
-    builder.startObject(1);
-  }
-
-  static addRaceName(builder: flatbuffers.Builder, raceNameOffset: flatbuffers.Offset) {
-    builder.addFieldOffset(0, raceNameOffset, 0);
-  }
-
-  static endLobbyRaceNameRegisteredEvent(builder: flatbuffers.Builder): flatbuffers.Offset {
-    const offset = builder.endObject();
-    return offset;
-  }
-
-  static createLobbyRaceNameRegisteredEvent(
-    builder: flatbuffers.Builder,
-    raceNameOffset: flatbuffers.Offset,
-  ): flatbuffers.Offset {
-    LobbyRaceNameRegisteredEvent.startLobbyRaceNameRegisteredEvent(builder);
-    LobbyRaceNameRegisteredEvent.addRaceName(builder, raceNameOffset);
-    return LobbyRaceNameRegisteredEvent.endLobbyRaceNameRegisteredEvent(builder);
-  }
+  __init(i:number, bb:flatbuffers.ByteBuffer):LobbyRaceNameRegisteredEvent {
+  this.bb_pos = i;
+  this.bb = bb;
+  return this;
 }
+
+static getRootAsLobbyRaceNameRegisteredEvent(bb:flatbuffers.ByteBuffer, obj?:LobbyRaceNameRegisteredEvent):LobbyRaceNameRegisteredEvent {
+  return (obj || new LobbyRaceNameRegisteredEvent()).__init(bb.readInt32(bb.position()) + bb.position(), bb);
+}
+
+static getSizePrefixedRootAsLobbyRaceNameRegisteredEvent(bb:flatbuffers.ByteBuffer, obj?:LobbyRaceNameRegisteredEvent):LobbyRaceNameRegisteredEvent {
+  bb.setPosition(bb.position() + flatbuffers.SIZE_PREFIX_LENGTH);
+  return (obj || new LobbyRaceNameRegisteredEvent()).__init(bb.readInt32(bb.position()) + bb.position(), bb);
+}
+
+raceName():string|null
+raceName(optionalEncoding:flatbuffers.Encoding):string|Uint8Array|null
+raceName(optionalEncoding?:any):string|Uint8Array|null {
+  const offset = this.bb!.__offset(this.bb_pos, 4);
+  return offset ? this.bb!.__string(this.bb_pos + offset, optionalEncoding) : null;
+}
+
+static startLobbyRaceNameRegisteredEvent(builder:flatbuffers.Builder) {
+  builder.startObject(1);
+}
+
+static addRaceName(builder:flatbuffers.Builder, raceNameOffset:flatbuffers.Offset) {
+  builder.addFieldOffset(0, raceNameOffset, 0);
+}
+
+static endLobbyRaceNameRegisteredEvent(builder:flatbuffers.Builder):flatbuffers.Offset {
+  const offset = builder.endObject();
+  return offset;
+}
+
+static createLobbyRaceNameRegisteredEvent(builder:flatbuffers.Builder, raceNameOffset:flatbuffers.Offset):flatbuffers.Offset {
+  LobbyRaceNameRegisteredEvent.startLobbyRaceNameRegisteredEvent(builder);
+  LobbyRaceNameRegisteredEvent.addRaceName(builder, raceNameOffset);
+  return LobbyRaceNameRegisteredEvent.endLobbyRaceNameRegisteredEvent(builder);
+}
+}
+
