@@ -44,7 +44,7 @@ const SETTINGS: Readonly<Record<string, string>> = {
   listen_addresses: LOOPBACK,
   // The default folder for sockets, /tmp, is shared with every other PostgreSQL of the machine.
   unix_socket_directories: '',
-  // Several roles, the tests' parallel processes and an operator's psql at once.
+  // Several roles, the tests' parallel processes and an operator's psql, all together.
   max_connections: '200',
   shared_buffers: '256MB',
   // Every query here is an index look-up: planning for rotating disks, compiling and parallel scans only cost.

@@ -38,7 +38,7 @@ export function isRunning(ref: ProcessRef): boolean {
 
 /**
  * Asks a process to end and waits until it has; one that has not after `graceMs` milliseconds is killed.
- * Returns at once when it is not running any more.
+ * Returns immediately when it is not running any more.
  */
 export async function stopProcess(ref: ProcessRef, signal: NodeJS.Signals, graceMs: number): Promise<void> {
   signalProcess(ref, signal);

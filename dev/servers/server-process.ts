@@ -108,7 +108,7 @@ export async function startServer(spec: ServerSpec): Promise<RunningServer> {
     if (inService)
       spec.report(`${title} stopped unexpectedly (${signal ?? `exit code ${code}`}), see ${logFile}`);
   });
-  if (!server) throw await startError(title, 'exited at once', logFile);
+  if (!server) throw await startError(title, 'exited immediately', logFile);
   servedByUs.set(server, stopSignal);
 
   const stop = async (): Promise<void> => {

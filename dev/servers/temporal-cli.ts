@@ -37,7 +37,7 @@ const PROGRESS_EVERY_MS = 15_000;
  * Finds or fetches a Temporal CLI: the configured one; `temporal` on PATH; the cache folder; the official download
  * (given up after 3 s without a connection); a build with Go (about 2.5 minutes on 2 cores, once).
  *
- * Any number of processes may do this at once: each works in a folder of its own and moves the finished binary into the
+ * Any number of processes may do this concurrently: each works in a folder of its own and moves the finished binary into the
  * cache in one step.
  *
  * @returns the command to start it with.

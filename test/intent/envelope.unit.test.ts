@@ -1,4 +1,4 @@
-/** Envelope, catalog and recipients: what parseIntent accepts, what it refuses and why (seed "Stable Input Contract"). */
+/** Envelope, catalog and recipients: what parseIntent accepts, what it refuses and why. */
 import type { Producer } from '../../api/intent/catalog.ts';
 import {
   AUDIENCE_KINDS,

@@ -1,4 +1,4 @@
-/** What makes two intents the same intent (seed "Stable Input Contract", duplicate detection). */
+/** What makes two intents the same intent. */
 import { createHash } from 'node:crypto';
 import { isDeepStrictEqual } from 'node:util';
 import fc from 'fast-check';

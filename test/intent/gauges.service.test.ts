@@ -1,4 +1,4 @@
-/** The gauges (seed "Observability"): true while their server answers, absent while it does not. */
+/** The gauges: true while their server answers, absent while it does not. */
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import { createServer } from 'node:net';

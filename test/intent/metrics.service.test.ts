@@ -1,4 +1,4 @@
-/** Metrics (seed "Observability"), as a collector receives them from the running service. */
+/** Metrics, as a collector receives them from the running service. */
 import type { NotificationIntent } from '../../client/notificationintent.ts';
 import {
   newGameGenerationFailed,

@@ -61,7 +61,7 @@ const statusOf = async (id: string, route: string) =>
 
 describe('notifications', () => {
   test('I40 a list is filtered, newest first, and says when there is more', async () => {
-    // One after the other: two at once may be accepted in either order, and that is the list's.
+    // One after the other: two concurrent ones may be accepted in either order, and that is the list's.
     const first = await publish('list/1');
     await eventually('the first', () => statusOf(first, PUSH));
     const second = await publish('list/2');

@@ -1,4 +1,4 @@
-/** The payload of an intent, and what is kept of an entry that is refused (seed "Stable Input Contract", "Catalog"). */
+/** The payload of an intent, and what is kept of an entry that is refused. */
 import fc from 'fast-check';
 import type { AudienceKind, NotificationType } from '../../api/intent/catalog.ts';
 import { CATALOG, NOTIFICATION_TYPES, audiencesOf } from '../../api/intent/catalog.ts';

@@ -1,4 +1,4 @@
-/** The producer module: what it builds, what it refuses, what it appends (seed "Stable Input Contract"). */
+/** The producer module: what it builds, what it refuses, what it appends. */
 import { Redis } from 'ioredis';
 import type { NotificationType } from '../../api/intent/catalog.ts';
 import { CATALOG, NOTIFICATION_TYPES, audiencesOf } from '../../api/intent/catalog.ts';

@@ -100,7 +100,7 @@ test('I36 two services share the work without doing any of it twice', async () =
   expect(await outboundIds()).toEqual(routesFor(ids));
 });
 
-test('I9 identical intents at once leave one record, conflicting ones are refused', async () => {
+test('I9 identical concurrent intents leave one record, conflicting ones are refused', async () => {
   await slot.startService();
   const options = { idempotencyKey: 'at-once', recipientUserIds: ['user-1'], occurredAt: 1790000000000 };
   const intent = (turn: number) =>

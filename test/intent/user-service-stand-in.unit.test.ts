@@ -96,7 +96,7 @@ describe('stand-in User Service', () => {
     expect(performance.now() - startedAt).toBeGreaterThanOrEqual(95);
   });
 
-  test('stops at once while a delayed answer is pending', async () => {
+  test('stops immediately while a delayed answer is pending', async () => {
     service.fail({ failure: { kind: 'delay', ms: 60_000 } });
     const pending = lookUp('user-1').catch((error: Error) => error.message);
     while (service.requests.length === 0) await new Promise(setImmediate);

@@ -1,4 +1,4 @@
-/** The client of the User Service (seed "Recipient Enrichment And Locale Policy"), against the stand-in. */
+/** The client of the User Service, against the stand-in. */
 import { once } from 'node:events';
 import type { RequestListener, Server } from 'node:http';
 import { createServer } from 'node:http';
@@ -338,7 +338,7 @@ describe('breaker', () => {
     return failures;
   }
 
-  test('I12 a service that is down gets a few requests, while hundreds of lookups fail at once', async () => {
+  test('I12 a service that is down gets a few requests, while hundreds of lookups fail immediately', async () => {
     standIn.fail({ failure: outage });
 
     const failures = await lookUpInTurn(THRESHOLD + 300);

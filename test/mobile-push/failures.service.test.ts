@@ -1,4 +1,4 @@
-/** What FCM can answer, each to the end: attempts, rows, the device's token, log events (seed "FCM Error Classification"). */
+/** What FCM can answer, each to the end: attempts, rows, the device's token, log events. */
 import type { FcmError, FcmStandIn } from '../../dev/stand-ins/mobile-push/fcm.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';

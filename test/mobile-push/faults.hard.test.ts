@@ -141,7 +141,7 @@ function repeated(): string[] {
 test(
   'M1 M2 M8 a process killed in the middle of 200 jobs loses none, and repeats at most the sends that were under way',
   async () => {
-    // About what FCM takes; with answers that are there at once hardly any send would be under way. And however late
+    // About what FCM takes; with immediate answers hardly any send would be under way. And however late
     // this test looks, half of the jobs are not done.
     slot.fcm.fail({ failure: { kind: 'delay', ms: 100 }, times: 200 });
     slot.fcm.fail({ failure: NEVER });

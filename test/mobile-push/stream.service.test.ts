@@ -1,4 +1,4 @@
-/** The consumer group: what happens to entries when consumers, Redis, PostgreSQL or the service go away (seed "Retry / XAUTOCLAIM"). */
+/** The consumer group: what happens to entries when consumers, Redis, PostgreSQL or the service go away. */
 import {
   MOBILE_PUSH_WORKFLOW,
   MOBILE_REPLAY_SIGNAL,

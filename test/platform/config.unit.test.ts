@@ -1,4 +1,4 @@
-/** The environment: names, defaults, checks (seed "Configuration"). */
+/** The environment: names, defaults, checks. */
 import { ADMIN_NOTIFICATION_TYPES } from '../../api/intent/catalog.ts';
 import { ADMIN_EMAIL_VARIABLES } from '../../config/intent.ts';
 import { VARIABLES, loadConfig } from '../../config/load.ts';
@@ -383,7 +383,7 @@ describe('what is wrong', () => {
     expect(problemsOf({ NOTIFICATION_REDIS_ADDR: 'x' })[0]).toContain('NOTIFICATION_REDIS_MASTER_ADDR');
   });
 
-  test('I30 all problems are reported at once, each on a line of its own', () => {
+  test('I30 all problems are reported together, each on a line of its own', () => {
     const wrong: Env = {
       NODE_ENV: 'production',
       NOTIFICATION_LOG_LEVEL: 'verbose',

@@ -34,7 +34,7 @@ const MOST_GROWTH = 150 << 20;
 
 /** How a server answers. */
 interface Script {
-  /** What it sends at once. */
+  /** What it sends immediately. */
   head: Buffer;
   /** Then: it ends, breaks the connection, falls silent, drips bytes, or goes on for ever. */
   then: 'end' | 'reset' | 'silence' | 'drip' | 'endless';

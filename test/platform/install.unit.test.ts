@@ -86,7 +86,7 @@ describe('installation of dependencies before npm scripts', () => {
     expect(await npmRuns()).toBe(2);
   });
 
-  test('two at once install once', async () => {
+  test('two that run concurrently install once', async () => {
     const results = await Promise.all([runInstall(), runInstall()]);
 
     expect(results.map(({ code }) => code)).toEqual([0, 0]);

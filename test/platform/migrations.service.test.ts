@@ -63,7 +63,7 @@ test('I27 the migrations make exactly the described schema', async () => {
   expect(await describeSchema()).toMatchSnapshot();
 });
 
-test('I27 a second run changes nothing, two at once do not clash', async () => {
+test('I27 a second run changes nothing, two concurrent ones do not clash', async () => {
   const results = await Promise.all([migrate(dsn), migrate(dsn)]);
   expect(results.flat()).toEqual(MIGRATIONS);
   expect(await migrate(dsn)).toEqual([]);

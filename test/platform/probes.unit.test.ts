@@ -1,4 +1,4 @@
-/** The probe listener (seed "Probe contract"): two routes, their bodies, and nothing else. */
+/** The probe listener: two routes, their bodies, and nothing else. */
 import { once } from 'node:events';
 import type { Socket } from 'node:net';
 import { connect } from 'node:net';

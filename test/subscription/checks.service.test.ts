@@ -22,7 +22,7 @@ const checksOf = (subscriptionId: string) =>
     .map(({ at }) => at);
 
 describe('with checks of the usual length', () => {
-  test('N3 N17 scenario 28: a check in an hour is left alone; a creation before it is served at once', async () => {
+  test('N3 N17 scenario 28: a check in an hour is left alone; a creation before it is served immediately', async () => {
     const service = await agent.start({ NOTIFICATION_SUBSCRIPTION_FIRST_CHECK: '1h' });
     await agent.activateToken();
     const [first] = await agent.createMany(1);

@@ -63,7 +63,7 @@ async function makeDue(connId: string): Promise<void> {
   await agent.worker('ntf-ntf', ntf().address).signal('work');
 }
 
-test('N1 N17 scenario 12: a queue that comes with credentials needs no key: subscription at once, first check in a day', async () => {
+test('N1 N17 scenario 12: a queue that comes with credentials needs no key: subscription immediately, first check in a day', async () => {
   const before = callsOf('NKEY').length;
   const connId = await createOne(7);
   const row = (await agent.record(connId))!;
@@ -190,7 +190,7 @@ test('N1 N10 a Create while the router cannot remove credentials starts over, an
   expect((await queueOf(connId)).stored?.notifier?.notifierId).toBe(after.smp_ntf_id);
 });
 
-test('N1 a connection that is deleted loses its record at once, and its queue on the router', async () => {
+test('N1 a connection that is deleted loses its record immediately, and its queue on the router', async () => {
   const connId = await createOne();
   const { row: queue } = await queueOf(connId);
   const subscription = (await agent.record(connId))!.ntf_sub_id;

@@ -83,7 +83,7 @@ test('N1 N13 killed after the router has subscribed: asking again gives the same
   await expectAgreement([connId!]);
 }, 180_000);
 
-test('N13 stopped in the middle of a call: it is not waited for, and what it was about goes on elsewhere at once', async () => {
+test('N13 stopped in the middle of a call: it is not waited for, and what it was about goes on elsewhere immediately', async () => {
   const service = await fleet.start({ ...env, NOTIFICATION_SHUTDOWN_TIMEOUT: '4s' });
   smp().fail({ failure: { kind: 'silence' }, subject: 'NKEY', times: 1 });
   const keys = calls('NKEY').length;

@@ -181,7 +181,7 @@ test('N2 a list in retry goes on in the next run of its workflow when the histor
   expect(await agent.events()).toEqual([]);
 }, 120_000);
 
-test('N1 N17 scenario 31: 151 on one server are two batches, one on another is one; a worker for each, at once', async () => {
+test('N1 N17 scenario 31: 151 on one server are two batches, one on another is one; a worker for each, concurrently', async () => {
   const [busy, quiet] = [smp(1), smp(2)];
   const setToken = (status: string) =>
     agent.rows('UPDATE subscriptions.ntf_tokens SET status = $1', [status]);

@@ -26,7 +26,7 @@ test('N17 scenario 10 it makes a token without a device and deletes it', async (
   expect(first.calls.slice(-3).map(({ op }) => op)).toEqual(['PING', 'TNEW', 'TDEL']);
 });
 
-test('N17 scenario 10 another certificate is found out at once', async () => {
+test('N17 scenario 10 another certificate is found out immediately', async () => {
   const other = await startMessagingRouter();
   const address = { ...first.address, keyHash: other.address.keyHash };
   await other.stop();

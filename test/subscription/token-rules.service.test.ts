@@ -261,7 +261,7 @@ describe('what follows', () => {
 });
 
 describe('order and secrets', () => {
-  test('N15 operations that come at once are done one at a time, in their order', async () => {
+  test('N15 operations that come together are done one at a time, in their order', async () => {
     const tokens = agent.tokensOf('rules-order');
     ntf.fail({ failure: { kind: 'delay', ms: 300 }, subject: `TNEW ${tokens.device.token}` });
     const from = ntf.calls.length;

@@ -165,7 +165,7 @@ test('S5 1,000 changes in a burst end in one consistent state and a small histor
   const { runId: firstRun } = await registry.handle.describe();
   const { targets } = registry;
   const names = Array.from({ length: 1_000 }, (_, index) => `BURST-${index}`);
-  // As many updates as Temporal lets be under way at once.
+  // As many updates as Temporal lets be under way together.
   const atMost = pLimit(10);
   await Promise.all(
     names.map((name) =>

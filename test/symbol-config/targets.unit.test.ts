@@ -64,7 +64,7 @@ test.each<[string, unknown, string]>([
   expect(problems[0]).toContain(problem);
 });
 
-test('S1 every problem is reported at once, before anything is started', async () => {
+test('S1 every problem is reported, before anything is started', async () => {
   const file = fileWith([
     { ...TARGET, kind: 'x' },
     { ...OTHER, geo: 'EU West' },

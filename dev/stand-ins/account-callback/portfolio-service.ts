@@ -65,7 +65,7 @@ export interface PortfolioStandIn {
   heal(): void;
   /** Forgets what it was sent. */
   forget(): void;
-  /** Ends it at once, open connections included. */
+  /** Ends the server immediately, open connections included. */
   stop(): Promise<void>;
 }
 

@@ -58,7 +58,7 @@ export interface UserServiceStandIn {
   fail(script: FailureScript): void;
   /** Removes all failures. */
   heal(): void;
-  /** Ends it at once, open connections included. */
+  /** Ends the server immediately, open connections included. */
   stop(): Promise<void>;
 }
 

@@ -62,13 +62,13 @@ export interface FcmStandIn {
   caPem: string;
   /** Every send so far, oldest first. */
   requests: readonly RecordedSend[];
-  /** Connections: open now, most at once, and opened since the start. */
+  /** Connections: open now, the most that were open together, and opened since the start. */
   sockets: Readonly<{ open: number; highest: number; opened: number }>;
   /** Adds a failure; of several that fit a request the oldest that is not used up decides. */
   fail(script: FcmFailureScript): void;
   /** Removes all failures. */
   heal(): void;
-  /** Ends it at once, open connections included. */
+  /** Ends the server immediately, open connections included. */
   stop(): Promise<void>;
 }
 

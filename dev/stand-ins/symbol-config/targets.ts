@@ -77,7 +77,7 @@ export interface SymbolTargetsStandIn {
   heal(): void;
   /** Starts a target anew without its store, as after the loss of its disk. */
   loseState(target: string): Promise<void>;
-  /** Ends it at once, open connections included. */
+  /** Ends the server immediately, open connections included. */
   stop(): Promise<void>;
 }
 
