@@ -17,8 +17,10 @@ import { reasonOf } from './reason.ts';
 export const READ_BLOCK_MS = 2_000;
 /** Between two attempts to reach what is away, ms. */
 const OUTAGE_PAUSE_MS = 1_000;
-/** A consumer that reads is never silent for so long, ms. */
+/** A consumer shows that it is alive when it claims, and is never silent for so much longer, ms. */
 const SILENCE_MS = 3 * READ_BLOCK_MS;
+/** The id before the last possible one, which Redis takes for `>`: entries that are new. */
+const LAST_ID = '18446744073709551615-18446744073709551614';
 
 export interface StreamEntry {
   id: string;
@@ -101,7 +103,8 @@ export function consumeStream(options: StreamConsumerOptions): { stop(): Promise
       for (let claimAt = performance.now(); !isStopping();) {
         if (performance.now() >= claimAt) {
           await claim(connection);
-          await connection.eval(REMOVE_DEAD, 1, stream, group, Math.max(minIdleMs, SILENCE_MS));
+          await showAlive(connection);
+          await connection.eval(REMOVE_DEAD, 1, stream, group, 2 * minIdleMs + SILENCE_MS);
           claimAt = performance.now() + minIdleMs;
         }
         await take(await read(connection, claimAt - performance.now()), connection);
@@ -119,6 +122,14 @@ export function consumeStream(options: StreamConsumerOptions): { stop(): Promise
     } catch (error) {
       if (!reasonOf(error).startsWith('BUSYGROUP')) throw error;
     }
+  }
+
+  /**
+   * Redis before 7.2 does not count a read that finds nothing as a sign of life. A read of what this consumer was given
+   * after LAST_ID is one, and finds nothing.
+   */
+  async function showAlive(connection: Redis): Promise<void> {
+    await connection.xreadgroup('GROUP', group, consumer, 'STREAMS', stream, LAST_ID);
   }
 
   async function read(connection: Redis, limitMs: number): Promise<DeliveredEntry[]> {

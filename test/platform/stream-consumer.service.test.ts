@@ -19,6 +19,12 @@ beforeEach(async () => {
   await slot.redis.xgroup('CREATE', STREAM, GROUP, '0', 'MKSTREAM');
 });
 
+/** Those of a test that failed would take the entries of the next one. */
+const started: { stop(): Promise<void> }[] = [];
+afterEach(async () => {
+  await Promise.all(started.splice(0).map((consumer) => consumer.stop()));
+});
+
 /** Acknowledges whatever it takes, unless told otherwise. */
 function consume(more: Partial<StreamConsumerOptions> = {}) {
   const taken: DeliveredEntry[] = [];
@@ -34,6 +40,7 @@ function consume(more: Partial<StreamConsumerOptions> = {}) {
     },
     ...more,
   });
+  started.push(consumer);
   return { ...consumer, taken };
 }
 
@@ -61,9 +68,24 @@ test('M2 C7 entries of a dead consumer are taken before new ones, with their del
     { id: fresh, deliveries: 1 },
   ]);
   await eventually('the dead consumer to be forgotten', async () => !(await consumers()).includes('dead'));
-  expect(await consumers()).toHaveLength(1);
+  expect(await consumers()).toEqual([expect.stringContaining(`-${process.pid}`)]);
   await consumer.stop();
   expect(await consumers()).toEqual([]);
+});
+
+test('M2 C7 a consumer to whom nothing is given stays listed, however long', async () => {
+  await slot.redis.xgroup('CREATECONSUMER', STREAM, GROUP, 'dead');
+  const quiet = consume();
+  await add('the last for long');
+  await eventually('the entry', async () => quiet.taken.length === 1);
+  await eventually('the dead consumer to be forgotten', async () => !(await consumers()).includes('dead'));
+  const idleOfQuiet = async () => {
+    const [info] = (await slot.redis.xinfo('CONSUMERS', STREAM, GROUP)) as (string | number)[][];
+    return info?.[info.indexOf('idle') + 1];
+  };
+  // Whoever was silent for as long as the dead one would be forgotten with it.
+  expect(await idleOfQuiet()).toBeLessThan(2_000);
+  await quiet.stop();
 });
 
 test('M2 C7 a consumer that stops with entries stays listed until they are claimed', async () => {
