@@ -64,7 +64,7 @@ export async function deleteOlderThan(
  *
  * @param statement takes `values` and then how many rows at most; returns one row with `deleted`.
  * @returns rows deleted in all.
- * @throws ApplicationFailure `PostgresUnavailable`, and the reason of a stop.
+ * @throws ApplicationFailure of PostgreSQL, and the reason of a stop.
  */
 export async function deleteInBatches(
   db: Pool,

@@ -1,20 +1,14 @@
 /** Transactions over several statements, and saving many items of which some may be refused. */
 import { ApplicationFailure } from '@temporalio/activity';
-import pg from 'pg';
 import type { Pool, PoolClient, QueryResultRow } from 'pg';
 import { KeyBoxError } from '../api/key-box.ts';
-import { POSTGRES_REFUSED, POSTGRES_UNAVAILABLE } from '../workflows/failures.ts';
 import type { Statement } from './postgres.ts';
+import { finalIfRefused, isPostgresRefusal, postgresFailure, sqlStateOf } from './postgres.ts';
 import { reasonOf } from './reason.ts';
 
 /** Runs that a transaction gets when others stand in its way. */
 const ATTEMPTS = 5;
 const DEADLOCK_OR_SERIALIZATION = new Set(['40P01', '40001']);
-/** Data exceptions and violated constraints: about a value, not about the server. */
-const ABOUT_A_VALUE = /^2[23]/;
-
-/** And syntax errors and access rules: the same statement will never do. */
-const ABOUT_A_STATEMENT = /^(2[23]|42)/;
 
 /** Runs a prepared statement within a transaction. Rejects with PostgreSQL's own error. */
 export async function run<Row extends QueryResultRow>(
@@ -29,8 +23,8 @@ export async function run<Row extends QueryResultRow>(
 /**
  * Runs `body` in a transaction, again when a deadlock ended it.
  *
- * @throws ApplicationFailure `PostgresUnavailable` (retried) or `PostgresRefused` (not retried) with PostgreSQL's reason;
- * another failure of `body` as it is. Nothing is changed then.
+ * @throws ApplicationFailure `PostgresUnavailable` or `PostgresUnusable` (retried), or `PostgresRefused` (not retried), with
+ * PostgreSQL's reason; another failure of `body` as it is. Nothing is changed then.
  */
 export async function inTransaction<T>(db: Pool, body: (client: PoolClient) => Promise<T>): Promise<T> {
   for (let attempt = 1; ; attempt += 1) {
@@ -38,12 +32,9 @@ export async function inTransaction<T>(db: Pool, body: (client: PoolClient) => P
       return await once(db, body);
     } catch (error) {
       if (error instanceof ApplicationFailure || error instanceof KeyBoxError) throw error;
-      const code = codeOf(error);
+      const code = sqlStateOf(error);
       if (code !== undefined && DEADLOCK_OR_SERIALIZATION.has(code) && attempt < ATTEMPTS) continue;
-      const message = `PostgreSQL did not run a transaction: ${reasonOf(error)}`;
-      if (ABOUT_A_STATEMENT.test(code ?? ''))
-        throw ApplicationFailure.nonRetryable(message, POSTGRES_REFUSED);
-      throw ApplicationFailure.create({ type: POSTGRES_UNAVAILABLE, message });
+      throw finalIfRefused(postgresFailure('a transaction', error));
     }
   }
 }
@@ -97,12 +88,8 @@ async function refusalOf(client: PoolClient, save: () => Promise<unknown>): Prom
     await client.query('RELEASE SAVEPOINT item');
     return undefined;
   } catch (error) {
-    if (!ABOUT_A_VALUE.test(codeOf(error) ?? '')) throw error;
+    if (!isPostgresRefusal(postgresFailure('', error))) throw error;
     await client.query('ROLLBACK TO SAVEPOINT item');
     return reasonOf(error);
   }
-}
-
-function codeOf(error: unknown): string | undefined {
-  return error instanceof pg.DatabaseError ? error.code : undefined;
 }

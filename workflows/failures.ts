@@ -17,10 +17,19 @@ export const ROUTE_DEAD_LETTERED = 'RouteDeadLettered';
 /** The User Service did not give a usable answer. Retried without end. */
 export const USER_SERVICE_UNAVAILABLE = 'UserServiceUnavailable';
 
-/** PostgreSQL did not take a statement. Retried without end; spends no budget. */
+/** PostgreSQL does not answer, or not now. Retried without end; spends no budget. */
 export const POSTGRES_UNAVAILABLE = 'PostgresUnavailable';
 
-/** PostgreSQL refuses a transaction for what it says. Never retried: it would say the same again. */
+/**
+ * PostgreSQL answers, and the installation is not in order: no right, no table, read-only, a full disk. Retried without
+ * end; spends no budget. An operator must mend it.
+ */
+export const POSTGRES_UNUSABLE = 'PostgresUnusable';
+
+/**
+ * PostgreSQL does not take these values, and would say the same again. What they belong to is set aside where that is
+ * possible: an entry becomes malformed, a route's workflow and a transaction fail for good.
+ */
 export const POSTGRES_REFUSED = 'PostgresRefused';
 
 /** An attempt to publish could not be made or not be recorded. Retried without end; spends no budget. */

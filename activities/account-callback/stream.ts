@@ -5,10 +5,11 @@
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
-import type { CallbackInput } from '../../api/account-callback/input.ts';
+import type { CallbackInput, MalformedInputCode } from '../../api/account-callback/input.ts';
 import { parseCallbackInput } from '../../api/account-callback/input.ts';
 import { storeInputs } from './inputs.ts';
 import type { AccountCallbackMetrics } from './metrics.ts';
+import { isPostgresRefusal } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
 import type { StreamEntry, TakingConsumer } from '../stream-consumer.ts';
 import { consumeStream } from '../stream-consumer.ts';
@@ -16,6 +17,11 @@ import { consumeStream } from '../stream-consumer.ts';
 const BATCH_SIZE = 500;
 /** Entries that another consumer got so long ago are taken over, ms; also how often to look for them. */
 const MIN_IDLE_MS = 30_000;
+
+interface ValidEntry {
+  id: string;
+  input: CallbackInput;
+}
 
 export interface CallbackStreamResources {
   db: Pool;
@@ -46,27 +52,59 @@ export function consumeCallbackInputs(resources: CallbackStreamResources): { sto
 
   /** Keeps valid inputs and drops the rest. While PostgreSQL is away, it waits here. */
   async function take(entries: readonly StreamEntry[], consumer: TakingConsumer): Promise<void> {
-    const inputs: CallbackInput[] = [];
+    const valid: ValidEntry[] = [];
     const nowMs = Date.now();
     for (const { id, fields } of entries) {
       const parsed = parseCallbackInput(fields, nowMs);
-      if (parsed.ok) inputs.push(parsed.input);
-      else {
-        log.warn(
-          { entry_id: id, outcome: 'malformed', failure_code: parsed.code, reason: parsed.message },
-          'malformed account input passed',
-        );
-        metrics.callbackInputMalformed({ failure_code: parsed.code });
-      }
+      if (parsed.ok) valid.push({ id, input: parsed.input });
+      else pass(id, parsed.code, parsed.message);
     }
-    await storeWhenReachable(inputs, nowMs, consumer);
+    const stored = await storeEach(valid, nowMs, consumer);
     const ids = entries.map(({ id }) => id);
     await redis
       .multi()
       .xack(stream, group, ...ids)
       .xdel(stream, ...ids)
       .exec();
-    for (const { type } of inputs) metrics.callbackInput({ type });
+    for (const { input } of stored) metrics.callbackInput({ type: input.type });
+  }
+
+  function pass(id: string, code: MalformedInputCode, reason: string): void {
+    log.warn(
+      { entry_id: id, outcome: 'malformed', failure_code: code, reason },
+      'malformed account input passed',
+    );
+    metrics.callbackInputMalformed({ failure_code: code });
+  }
+
+  /**
+   * Stores all together; if PostgreSQL does not take them, by halves, so that one that it refuses holds up no other.
+   *
+   * @returns those that are stored.
+   */
+  async function storeEach(
+    entries: readonly ValidEntry[],
+    nowMs: number,
+    consumer: TakingConsumer,
+  ): Promise<readonly ValidEntry[]> {
+    if (entries.length === 0) return [];
+    try {
+      await storeWhenReachable(
+        entries.map(({ input }) => input),
+        nowMs,
+        consumer,
+      );
+      return entries;
+    } catch (error) {
+      if (!isPostgresRefusal(error)) throw error;
+      if (entries.length === 1) {
+        pass(entries[0]!.id, 'unstorable', error.message);
+        return [];
+      }
+      const middle = Math.ceil(entries.length / 2);
+      const first = await storeEach(entries.slice(0, middle), nowMs, consumer);
+      return [...first, ...(await storeEach(entries.slice(middle), nowMs, consumer))];
+    }
   }
 
   async function storeWhenReachable(
@@ -78,7 +116,7 @@ export function consumeCallbackInputs(resources: CallbackStreamResources): { sto
       try {
         return await storeInputs(db, inputs, { nowMs, maxAgeMs });
       } catch (error) {
-        if (stopping.aborted) throw error;
+        if (stopping.aborted || isPostgresRefusal(error)) throw error;
         log.warn({ stream, entries: inputs.length, reason: reasonOf(error) }, 'account inputs wait');
         await pause();
       }

@@ -21,7 +21,7 @@ import { materializeRoutes } from './audience.ts';
 import { logFieldsOf } from './metrics.ts';
 import { recordMalformed } from './malformed.ts';
 import type { IntentMetrics } from './metrics.ts';
-import { query } from '../postgres.ts';
+import { isPostgresRefusal, query } from '../postgres.ts';
 import type { UserService } from './user-service.ts';
 
 export interface IntentResources {
@@ -48,7 +48,7 @@ export function createIntentActivities(resources: IntentResources) {
     /**
      * Accepts an intent durably, or records durably why not.
      *
-     * @throws ApplicationFailure `UserServiceUnavailable` or `PostgresUnavailable`, both retried; nothing is written.
+     * @throws ApplicationFailure `UserServiceUnavailable`, or of PostgreSQL, all retried; nothing is written.
      */
     async acceptIntent(input: NotificationInput): Promise<Acceptance> {
       const intent = input as Intent;
@@ -64,9 +64,15 @@ export function createIntentActivities(resources: IntentResources) {
       }
 
       const slots = materializeRoutes(intent.notificationType, audience, settings.budgets);
-      if (await insertRecord(db, intent, fingerprint, slots, settings.idempotencyTtlMs)) {
-        countOutcome(intent, 'accepted');
-        return report(intent, acceptedWith(slots));
+      try {
+        if (await insertRecord(db, intent, fingerprint, slots, settings.idempotencyTtlMs)) {
+          countOutcome(intent, 'accepted');
+          return report(intent, acceptedWith(slots));
+        }
+      } catch (error) {
+        if (!isPostgresRefusal(error)) throw error;
+        await reject(intent, 'unstorable', error.message);
+        return report(intent, { outcome: 'unstorable' });
       }
       // Another intent with this key was accepted since the first look.
       const found = await findDecision(db, intent, fingerprint);
@@ -87,7 +93,7 @@ export function createIntentActivities(resources: IntentResources) {
   };
 
   async function reject(intent: Intent, failureCode: MalformedCode, failureMessage: string): Promise<void> {
-    const isNew = await recordMalformed(db, {
+    const { recorded, isNew } = await recordMalformed(db, {
       streamEntryId: intent.notificationId,
       notificationType: intent.notificationType,
       producer: intent.producer,
@@ -100,7 +106,7 @@ export function createIntentActivities(resources: IntentResources) {
     if (!isNew) return;
     countOutcome(intent, 'rejected');
     metrics.intentMalformed({
-      failure_code: failureCode,
+      failure_code: recorded.failureCode,
       notification_type: intent.notificationType,
       producer: intent.producer,
     });
@@ -143,6 +149,7 @@ export function createIntentActivities(resources: IntentResources) {
         );
         break;
       case 'recipient_not_found':
+      case 'unstorable':
         log.warn({ ...fields, outcome: 'rejected', failure_code: acceptance.outcome }, 'intent rejected');
     }
     return acceptance;
@@ -188,11 +195,13 @@ function accepted(rows: RouteRow[]): Acceptance {
  */
 async function findDecision(db: Pool, intent: Intent, fingerprint: string): Promise<Acceptance | undefined> {
   const [found] = await query<{
-    notification_id: string | null;
-    request_fingerprint: string | null;
+    /** Both are null beside a failure code. */
+    notification_id: string;
+    request_fingerprint: string;
+    failure_code: 'recipient_not_found' | 'unstorable' | null;
   }>(db, FIND_DECISION, [intent.producer, intent.idempotencyKey, intent.notificationId]);
   if (!found) return undefined;
-  if (found.notification_id === null) return { outcome: 'recipient_not_found' };
+  if (found.failure_code !== null) return { outcome: found.failure_code };
   if (found.notification_id === intent.notificationId && found.request_fingerprint === fingerprint) {
     return accepted(await query<RouteRow>(db, LIST_ROUTES, [intent.notificationId, 0, null]));
   }
@@ -238,17 +247,17 @@ async function insertRecord(
 const FIND_DECISION = {
   name: 'find_decision',
   text: `
-    SELECT notification_id, request_fingerprint
+    SELECT notification_id, request_fingerprint, NULL AS failure_code
       FROM notification.records
      WHERE producer = $1 AND idempotency_key = $2
      UNION ALL
-    SELECT notification_id, request_fingerprint
+    SELECT notification_id, request_fingerprint, NULL
       FROM notification.records
      WHERE notification_id = $3
      UNION ALL
-    SELECT NULL, NULL
+    SELECT NULL, NULL, failure_code
       FROM notification.malformed_intents
-     WHERE stream_entry_id = $3 AND failure_code = 'recipient_not_found'
+     WHERE stream_entry_id = $3 AND failure_code IN ('recipient_not_found', 'unstorable')
      LIMIT 1`,
 };
 

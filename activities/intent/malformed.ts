@@ -1,7 +1,13 @@
 /** The table of stream entries that could not become a record. */
+import { ApplicationFailure } from '@temporalio/activity';
 import type { Pool } from 'pg';
 import type { MalformedIntent } from '../../api/intent/entry.ts';
-import { query } from '../postgres.ts';
+import { cutText } from '../../api/text.ts';
+import { POSTGRES_UNUSABLE } from '../../workflows/failures.ts';
+import { isPostgresRefusal, query } from '../postgres.ts';
+
+/** Of the reason in a bare row, characters. */
+const MAX_REASON = 500;
 
 const RECORD_MALFORMED = {
   name: 'record_malformed_intent',
@@ -14,12 +20,27 @@ const RECORD_MALFORMED = {
 };
 
 /**
- * Keeps one row per entry however often the entry is read.
+ * Keeps one row per entry however often the entry is read. One that PostgreSQL does not take is kept bare, as
+ * `unstorable` with the reason: an entry must not hold up those behind it.
  *
- * @returns whether the row is new.
- * @throws ApplicationFailure `PostgresUnavailable`.
+ * @returns the row, and whether it is new.
+ * @throws ApplicationFailure `PostgresUnavailable`, or `PostgresUnusable`, also when not even a bare row is taken: then
+ * nothing is wrong with the entry.
  */
-export async function recordMalformed(db: Pool, malformed: MalformedIntent): Promise<boolean> {
+export async function recordMalformed(
+  db: Pool,
+  malformed: MalformedIntent,
+): Promise<{ recorded: MalformedIntent; isNew: boolean }> {
+  try {
+    return { recorded: malformed, isNew: await insert(db, malformed) };
+  } catch (error) {
+    if (!isPostgresRefusal(error)) throw error;
+    const bare = bareOf(malformed, error.message);
+    return { recorded: bare, isNew: await insert(db, bare).catch(blameTable) };
+  }
+}
+
+async function insert(db: Pool, malformed: MalformedIntent): Promise<boolean> {
   const inserted = await query(db, RECORD_MALFORMED, [
     malformed.streamEntryId,
     malformed.notificationType ?? null,
@@ -30,4 +51,16 @@ export async function recordMalformed(db: Pool, malformed: MalformedIntent): Pro
     JSON.stringify(malformed.rawFields),
   ]);
   return inserted.length === 1;
+}
+
+const bareOf = ({ streamEntryId, failureCode }: MalformedIntent, reason: string): MalformedIntent => ({
+  streamEntryId,
+  failureCode: 'unstorable',
+  failureMessage: cutText(`${failureCode}; ${reason}`.toWellFormed().replaceAll('\0', '\ufffd'), MAX_REASON),
+  rawFields: {},
+});
+
+function blameTable(error: unknown): never {
+  if (!isPostgresRefusal(error)) throw error;
+  throw ApplicationFailure.create({ type: POSTGRES_UNUSABLE, message: error.message });
 }

@@ -73,8 +73,7 @@ export function createPublisher({ db, redis, log, metrics, route: settings }: Ro
    *
    * @param replay the order that opens a dead-lettered one again.
    * @returns how each ended, in the same order. Failures of publication are recorded by then.
-   * @throws ApplicationFailure `PostgresUnavailable` when the end of an attempt could not be recorded; nothing is
-   * spent.
+   * @throws ApplicationFailure of PostgreSQL when the end of an attempt could not be recorded; nothing is spent.
    */
   async function publish(routes: RouteRow[], replay?: ReplayOrder): Promise<Attempt[]> {
     const encode = createEncoder(settings);

@@ -131,10 +131,10 @@ export function createBridgeActivities(resources: BridgeResources) {
       progress.started += 1;
       return;
     }
-    const isNew = await recordMalformed(db, malformed);
-    logMalformed(malformed);
+    const { recorded, isNew } = await recordMalformed(db, malformed);
+    logMalformed(recorded);
     if (isNew) {
-      const { failureCode: failure_code, notificationType: notification_type, producer } = malformed;
+      const { failureCode: failure_code, notificationType: notification_type, producer } = recorded;
       metrics.intentMalformed({ failure_code, notification_type, producer });
     }
     progress.malformed += 1;

@@ -5,7 +5,7 @@
 import { ApplicationFailure, Context } from '@temporalio/activity';
 import { channelOf, routeRefOf } from '../../api/ids.ts';
 import type { PublicationFailure } from '../../workflows/failures.ts';
-import { ROUTE_DEFERRED } from '../../workflows/failures.ts';
+import { POSTGRES_UNUSABLE, ROUTE_DEFERRED } from '../../workflows/failures.ts';
 import type {
   FirstAttempts,
   Publication,
@@ -14,7 +14,7 @@ import type {
   RouteSlice,
   RouteToPublish,
 } from '../../workflows/intent/contract.ts';
-import { isPostgresUnavailable } from '../postgres.ts';
+import { finalIfRefused, isPostgresAway, isPostgresRefusal } from '../postgres.ts';
 import type { Attempt, RouteResources } from './publication.ts';
 import { createPublisher, failureDetails } from './publication.ts';
 import type { RouteRow } from './route-rows.ts';
@@ -33,7 +33,8 @@ export function createRouteActivities(resources: RouteResources) {
      * @returns how the route stands now; `paused` or `deferred` when nothing was tried or recorded, which spends no
      * budget.
      * @throws ApplicationFailure of the publication failure's type with `PublicationFailureDetails`, after the
-     * failure was recorded, while the route has budget left.
+     * failure was recorded, while the route has budget left; `PostgresRefused`, not retried, when PostgreSQL does not
+     * take what became of it.
      */
     publishRoute: publish,
 
@@ -56,7 +57,7 @@ export function createRouteActivities(resources: RouteResources) {
      * reported as it stands, so repeating this spends nothing twice.
      *
      * @returns those that still need somebody who cares for them.
-     * @throws ApplicationFailure `PostgresUnavailable`; nothing is spent.
+     * @throws ApplicationFailure of PostgreSQL; nothing is spent.
      */
     async publishFirstAttempts(slice: RouteSlice): Promise<FirstAttempts> {
       const rows = await loadSlice(db, slice);
@@ -80,8 +81,11 @@ export function createRouteActivities(resources: RouteResources) {
       const row = await loadRoute(db, publication);
       [attempt] = (await publisher.publish([row], orderOf(publication))) as [Attempt];
     } catch (error) {
-      if (!isPostgresUnavailable(error)) throw error;
-      return publisher.defer(channelOf(publication.routeRef), 'postgres_unavailable');
+      // Its workflow fails, which operators see; the row stays open, and a replay goes on with it once that is mended.
+      if (isPostgresRefusal(error)) throw finalIfRefused(error);
+      if (!isPostgresAway(error)) throw error;
+      const reason = error.type === POSTGRES_UNUSABLE ? 'postgres_unusable' : 'postgres_unavailable';
+      return publisher.defer(channelOf(publication.routeRef), reason);
     }
     if (attempt.status !== 'failed') return attempt;
     const { classification, message, details } = attempt;

@@ -38,7 +38,7 @@ import {
   SETTLE_JOB,
 } from './rows.ts';
 import type { Statement } from '../postgres.ts';
-import { isPostgresUnavailable, query } from '../postgres.ts';
+import { isPostgresAway, isPostgresRefusal, query } from '../postgres.ts';
 
 /** Of the service's own credential; `third-party-auth-error` is about Apple's, and so about some devices only. */
 const CREDENTIAL_REFUSED = 'messaging/authentication-error';
@@ -68,7 +68,7 @@ export function createMobilePushActivities(resources: MobilePushResources) {
     /**
      * Begins a run: lists what it has to send. Each order gives what failed before a fresh budget, once.
      *
-     * @throws ApplicationFailure `MobileJobNotFound`, not retried; `PostgresUnavailable`.
+     * @throws ApplicationFailure `MobileJobNotFound`, not retried; of PostgreSQL.
      */
     async openJob({ jobId, openedBy, requestedBy }: OpenOrder): Promise<OpenSends> {
       const [job] = await query<OpenedRow>(db, OPEN_JOB, [jobId, openedBy]);
@@ -96,7 +96,7 @@ export function createMobilePushActivities(resources: MobilePushResources) {
      * Makes one attempt to send a job to one device; none when the send has ended before.
      *
      * @throws ApplicationFailure `MobileSendFailed` or `MobileSendBraked` with `SendFailureDetails` while the send has
-     * budget left; `PostgresUnavailable`; none of these after FCM took the push.
+     * budget left; of PostgreSQL; none of these after FCM took the push.
      */
     async sendToDevice(key: SendKey): Promise<SendResult> {
       const send = await loadSend(key);
@@ -110,14 +110,14 @@ export function createMobilePushActivities(resources: MobilePushResources) {
       return attempt(send, message.message, send.token);
     },
 
-    /** Writes down a success that could not be written down when it came. @throws ApplicationFailure `PostgresUnavailable`. */
+    /** Writes down a success that could not be written down when it came. @throws ApplicationFailure of PostgreSQL. */
     recordSent: markSent,
 
     /**
      * Decides about tokens that FCM refused together with the payload: it was the token if the same payload passed for
      * another device of the job.
      *
-     * @throws ApplicationFailure `PostgresUnavailable`.
+     * @throws ApplicationFailure of PostgreSQL.
      */
     async judgeSuspects(jobId: string): Promise<void> {
       const suspects = await query<SuspectRow>(db, LIST_SUSPECTS, [jobId]);
@@ -135,7 +135,7 @@ export function createMobilePushActivities(resources: MobilePushResources) {
     /**
      * Gives a job its final status by what its sends say. Sends that were not made count as failed.
      *
-     * @throws ApplicationFailure `PostgresUnavailable`.
+     * @throws ApplicationFailure of PostgreSQL.
      */
     async settleJob({ jobId, stopCode }: Settlement): Promise<MobilePushOutcome> {
       const [settled] = await query<SettledRow>(db, SETTLE_JOB, [jobId, stopCode ?? null]);
@@ -192,7 +192,7 @@ export function createMobilePushActivities(resources: MobilePushResources) {
     try {
       await markSent({ jobId: send.job_id, deviceTokenId: send.device_token_id }, messageId);
     } catch (error) {
-      if (!isPostgresUnavailable(error)) throw error;
+      if (!isPostgresAway(error) && !isPostgresRefusal(error)) throw error;
       return { status: 'sent', messageId, isRecorded: false };
     }
     return { status: 'sent', messageId, isRecorded: true };

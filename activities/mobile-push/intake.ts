@@ -19,7 +19,7 @@ import {
 } from '../../workflows/mobile-push/contract.ts';
 import type { MobilePushMetrics } from './metrics.ts';
 import { mobileMessage } from './message.ts';
-import { query } from '../postgres.ts';
+import { isPostgresRefusal, query } from '../postgres.ts';
 import type { StreamEntry } from '../stream-consumer.ts';
 
 /** How long one call to Temporal may take before it counts as failed, ms. */
@@ -27,6 +27,8 @@ const CALL_DEADLINE_MS = 5_000;
 /** As long as every push id, for the size of the message. */
 const SOME_PUSH_ID = '0'.repeat(32);
 const MAX_SUMMARY_LENGTH = 80;
+/** Of the reason in a bare row, characters. */
+const MAX_REASON = 500;
 /** Temporal takes no longer key. */
 const MAX_FAIRNESS_KEY_BYTES = 64;
 
@@ -42,14 +44,17 @@ export function createMobileIntake({ db, workflows, log, metrics }: MobileIntake
     /**
      * Resolves when the entry is durable, as a job that is worked on or as a malformed one.
      *
-     * @throws ApplicationFailure `PostgresUnavailable`, or what the client of Temporal fails with.
+     * @throws ApplicationFailure of PostgreSQL when it is away, or what the client of Temporal fails with.
      */
     async take(entry: StreamEntry): Promise<void> {
       const parsed = read(entry);
       if (!parsed.ok) return refuse(parsed.malformed);
       const { jobId, userId, content } = parsed.job;
       const values = [jobId, userId, content.channel, JSON.stringify(content)];
-      const [row] = await query<{ status: string }>(db, RECORD_JOB, values);
+      const rows = await query<{ status: string }>(db, RECORD_JOB, values).catch(refusalOf);
+      if (typeof rows === 'string')
+        return refuse(malformedJob(jobId, entry.fields, 'unstorable', rows, userId));
+      const [row] = rows;
       // Otherwise it was worked on before; Temporal may have forgotten its workflow by now.
       if (row?.status === 'pending') await start({ jobId, userId, channel: content.channel });
     },
@@ -67,8 +72,10 @@ export function createMobileIntake({ db, workflows, log, metrics }: MobileIntake
       if (await isStarted(jobId)) return;
       const message = `delivered ${deliveries} times without being taken`;
       const values = [jobId, userId, content.channel, JSON.stringify(content), message];
-      const [givenUp] = await query(db, RECORD_GIVEN_UP, values);
-      if (!givenUp) return;
+      const rows = await query(db, RECORD_GIVEN_UP, values).catch(refusalOf);
+      if (typeof rows === 'string')
+        return refuse(malformedJob(jobId, entry.fields, 'unstorable', rows, userId));
+      if (rows.length === 0) return;
       metrics.mobileMaxRetries({ what: 'entry' });
       log.error(
         { event: 'notifications.max_retries', job_id: jobId, deliveries },
@@ -110,7 +117,15 @@ export function createMobileIntake({ db, workflows, log, metrics }: MobileIntake
     };
   }
 
-  async function refuse({
+  /** Keeps the entry; bare, when PostgreSQL does not take what it holds: it must not hold up those behind it. */
+  async function refuse(malformed: MalformedJob): Promise<void> {
+    const refusal = await keep(malformed).catch(refusalOf);
+    if (typeof refusal !== 'string') return;
+    const failureMessage = cutText(`${malformed.failureCode}; ${refusal}`, MAX_REASON);
+    await keep({ jobId: malformed.jobId, failureCode: 'unstorable', failureMessage, rawFields: {} });
+  }
+
+  async function keep({
     jobId,
     userId,
     failureCode,
@@ -160,6 +175,12 @@ export function createMobileIntake({ db, workflows, log, metrics }: MobileIntake
   function withDeadline<T>(call: () => Promise<T>): Promise<T> {
     return workflows.withDeadline(Date.now() + CALL_DEADLINE_MS, call);
   }
+}
+
+/** @returns why PostgreSQL does not take these values. @throws every other failure. */
+function refusalOf(error: unknown): string {
+  if (isPostgresRefusal(error)) return error.message;
+  throw error;
 }
 
 interface Startable {

@@ -8,6 +8,7 @@ import type { Redis } from 'ioredis';
 import pLimit from 'p-limit';
 import type { MobileIntakeResources } from './intake.ts';
 import { createMobileIntake } from './intake.ts';
+import { isPostgresAway } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
 import type { DeliveredEntry, TakingConsumer } from '../stream-consumer.ts';
 import { consumeStream } from '../stream-consumer.ts';
@@ -50,20 +51,24 @@ export function consumeMobileJobs(resources: MobileStreamResources): { stop(): P
    */
   async function take(entries: DeliveredEntry[], consumer: TakingConsumer): Promise<void> {
     const { stopping } = consumer;
-    let left = await takeOnce(entries, stopping);
+    let { left, isPostgresInTheWay } = await takeOnce(entries, stopping);
     while (left.length > 0 && !stopping.aborted) {
-      if (await intake.isReachable()) return;
+      // One that answers may still take nothing, read-only for instance.
+      if (!isPostgresInTheWay && (await intake.isReachable())) return;
       log.warn({ stream, entries: left.length }, 'PostgreSQL or Temporal is away; mobile jobs wait');
       do {
         await consumer.keep(left);
         await consumer.pause();
       } while (!stopping.aborted && !(await intake.isReachable()));
-      left = await takeOnce(left, stopping);
+      ({ left, isPostgresInTheWay } = await takeOnce(left, stopping));
     }
   }
 
-  /** @returns the entries that could not be made durable. */
-  async function takeOnce(entries: DeliveredEntry[], stopping: AbortSignal): Promise<DeliveredEntry[]> {
+  /** @returns the entries that could not be made durable, and whether PostgreSQL is why. */
+  async function takeOnce(
+    entries: DeliveredEntry[],
+    stopping: AbortSignal,
+  ): Promise<{ left: DeliveredEntry[]; isPostgresInTheWay: boolean }> {
     const limit = pLimit(PARALLEL_STARTS);
     const results = await Promise.allSettled(
       entries.map((entry) =>
@@ -82,7 +87,12 @@ export function consumeMobileJobs(resources: MobileStreamResources): { stop(): P
       const fields = { stream, entries: entries.length - durable.length, reason: reasonOf(failed.reason) };
       log.warn(fields, 'mobile jobs not taken');
     }
-    return entries.filter((_, index) => results[index]?.status === 'rejected');
+    return {
+      left: entries.filter((_, index) => results[index]?.status === 'rejected'),
+      isPostgresInTheWay: results.some(
+        (result) => result.status === 'rejected' && isPostgresAway(result.reason),
+      ),
+    };
   }
 
   async function recoverDeleted(ids: string[]): Promise<void> {

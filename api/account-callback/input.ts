@@ -67,8 +67,8 @@ export type CallbackInput = z.output<typeof callbackInputSchema>;
 export type PriceInput = z.output<typeof priceSchema>;
 export type PositionsInput = z.output<typeof positionsSchema>;
 
-/** Why an entry was refused. */
-export type MalformedInputCode = 'entry_too_large' | 'invalid_entry' | 'invalid_payload';
+/** Why an entry was refused; `unstorable`: PostgreSQL does not take it. */
+export type MalformedInputCode = 'entry_too_large' | 'invalid_entry' | 'invalid_payload' | 'unstorable';
 
 export type ParsedInput =
   | { ok: true; input: CallbackInput }

@@ -51,7 +51,8 @@ export interface MobileJob {
 }
 
 /**
- * Reasons that an entry shows by itself, except `invalid_message`: what would be sent is nothing that FCM takes.
+ * Reasons that an entry shows by itself, except `invalid_message` (what would be sent is nothing that FCM takes) and
+ * `unstorable` (PostgreSQL does not take it).
  */
 export const MALFORMED_JOB_CODES = [
   'entry_too_large',
@@ -60,6 +61,7 @@ export const MALFORMED_JOB_CODES = [
   'missing_field',
   'invalid_field',
   'invalid_message',
+  'unstorable',
 ] as const;
 export type MalformedJobCode = (typeof MALFORMED_JOB_CODES)[number];
 

@@ -123,7 +123,9 @@ export type Acceptance =
     }
   | { outcome: 'duplicate'; of: string }
   | { outcome: 'idempotency_conflict'; with: string }
-  | { outcome: 'recipient_not_found' };
+  | { outcome: 'recipient_not_found' }
+  /** PostgreSQL does not take what the intent holds. */
+  | { outcome: 'unstorable' };
 
 /** Totals of the routes of a notification or of one batch of it. */
 export interface RouteTotals {
@@ -184,11 +186,13 @@ export type PublishResult =
   | { status: 'deferred'; reason: DeferralReason; retryInMs?: number };
 
 /**
- * `leased`: another worker holds the route at this moment. `postgres_unavailable`: the attempt could not be recorded.
+ * `leased`: another worker holds the route at this moment. `postgres_unavailable`, `postgres_unusable`: the attempt could
+ * not be recorded, since PostgreSQL does not answer, or is not as it must be.
  * `redis_unavailable`: whether an earlier generation was handed off could not be found out. `attempt_not_finished`: a
  * time-out, or a worker that died.
  */
-export type DeferralReason = 'leased' | 'postgres_unavailable' | 'redis_unavailable' | 'attempt_not_finished';
+export type DeferralReason =
+  'leased' | 'postgres_unavailable' | 'postgres_unusable' | 'redis_unavailable' | 'attempt_not_finished';
 
 /** An attempt that failed and was recorded; the route has budget left. */
 export interface FailedAttempt {

@@ -1,0 +1,192 @@
+/**
+ * PostgreSQL works, and does not take what is to be written: that costs what the values belong to, and nothing behind
+ * it. An installation that is not in order is waited for under its own name.
+ */
+import type { WorkflowHandle } from '@temporalio/client';
+import { WorkflowFailedError } from '@temporalio/client';
+import { appendInputs } from '../../client/account-callback/inputs.ts';
+import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
+import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
+import type { CallbackBench } from '../account-callback/callbacks.ts';
+import { MIDNIGHT, price, takeCallbackBench } from '../account-callback/callbacks.ts';
+import { entryOf, publishTurn, turnPayload } from '../intent/entries.ts';
+import type { MobileSlot } from '../mobile-push/jobs.ts';
+import { QUICK, withMobilePush } from '../mobile-push/jobs.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, takeSlot } from '../harness.ts';
+
+const INTENTS = 'notification:intents';
+const INPUTS = 'stream.account.inputs';
+
+let slot: Slot;
+let bench: CallbackBench;
+let mobile: MobileSlot;
+beforeAll(async () => {
+  slot = await takeSlot();
+  mobile = await withMobilePush(slot);
+  bench = await takeCallbackBench(slot);
+  await bench.startService({ ...QUICK, NOTIFICATION_ROLES: 'intent,mobile-push,account-callback' });
+});
+afterAll(() => bench.release());
+
+const sql = (text: string) => slot.db.query(text);
+
+/** Constraints that hold what nobody thought of: rows with `poison` in a column are refused. */
+const refuse = (table: string, column: string) =>
+  sql(`ALTER TABLE ${table} ADD CONSTRAINT no_poison CHECK (${column}::text NOT LIKE '%poison%') NOT VALID`);
+const accept = (table: string) => sql(`ALTER TABLE ${table} DROP CONSTRAINT no_poison`);
+
+async function malformed(id: string) {
+  const { rows } = await slot.db.query<{ failure_code: string; failure_message: string; raw_fields: object }>(
+    'SELECT failure_code, failure_message, raw_fields FROM notification.malformed_intents WHERE stream_entry_id = $1',
+    [id],
+  );
+  return rows[0];
+}
+
+const statusOf = async (id: string, route: string) => {
+  const { rows } = await slot.db.query<{ status: string }>(
+    'SELECT status FROM notification.routes WHERE notification_id = $1 AND route_id = $2',
+    [id, route],
+  );
+  return rows[0]?.status;
+};
+const published = (id: string, route = 'push:user:user-1') =>
+  eventually(`${route} of ${id} to be published`, async () => (await statusOf(id, route)) === 'published');
+
+/** Why the pending activities of a workflow failed the last time. */
+async function lastFailures(workflowId: string): Promise<string[]> {
+  const { raw } = await slot.client.workflow.getHandle(workflowId).describe();
+  return (raw.pendingActivities ?? []).map(
+    ({ lastFailure }) => lastFailure?.applicationFailureInfo?.type ?? '',
+  );
+}
+
+const append = (fields: ReturnType<typeof entryOf>): Promise<string> =>
+  slot.redis.xadd(INTENTS, '*', ...fields.flat()) as Promise<string>;
+
+test('I6 security-22 a malformed row that PostgreSQL refuses is kept bare, and the stream goes on', async () => {
+  await refuse('notification.malformed_intents', 'raw_fields');
+  const bad = await append(entryOf('game.turn.ready', { payload_json: '"poison"' }));
+  const good = await publishTurn(slot.redis, 'behind-a-bad-row');
+  await published(good);
+  expect(await malformed(bad)).toEqual({
+    failure_code: 'unstorable',
+    failure_message: expect.stringMatching(/^invalid_payload; .*no_poison.*SQLSTATE 23514/) as string,
+    raw_fields: {},
+  });
+  await accept('notification.malformed_intents');
+});
+
+test('I6 security-22 an intent that PostgreSQL refuses is set aside with its reason', async () => {
+  await refuse('notification.records', 'payload_json');
+  const id = await append(
+    entryOf('game.turn.ready', { payload_json: turnPayload(',"note":"poison"'), idempotency_key: 'poison' }),
+  );
+  const handle = slot.client.workflow.getHandle(notificationWorkflowId(id));
+  await eventually('the notification', () => handle.describe());
+  expect(await handle.result()).toEqual({ outcome: 'unstorable' });
+  expect(await malformed(id)).toMatchObject({
+    failure_code: 'unstorable',
+    failure_message: expect.stringContaining('no_poison') as string,
+  });
+  await accept('notification.records');
+});
+
+test('I22 security-22 a route whose row takes no outcome fails by name, and a replay settles it without a second entry', async () => {
+  await sql(`ALTER TABLE notification.routes ADD CONSTRAINT no_poison
+               CHECK (status <> 'published' OR recipient_ref <> 'user:user-66') NOT VALID`);
+  const id = await publishTurn(slot.redis, 'poisoned-route', ['user-66', 'user-1']);
+  await published(id);
+  await published(id, 'email:user:user-1');
+  const route = slot.client.workflow.getHandle(routeWorkflowId(id, 'push:user:user-66'));
+  await eventually('the workflow of the route', () => route.describe());
+  expect(await failureTypeOf(route)).toBe('PostgresRefused');
+  expect(await statusOf(id, 'push:user:user-66')).toBe('pending');
+
+  await accept('notification.routes');
+  for (const channel of ['push', 'email']) {
+    await slot.client.workflow.signalWithStart('notificationRoute', {
+      workflowId: routeWorkflowId(id, `${channel}:user:user-66`),
+      taskQueue: 'intent',
+      args: [{ notificationId: id, routeRef: `${channel}:user:user-66` }],
+      workflowIdReusePolicy: 'ALLOW_DUPLICATE_FAILED_ONLY',
+      signal: 'replay',
+      signalArgs: [{}],
+    });
+    await published(id, `${channel}:user:user-66`);
+  }
+  expect(await slot.client.workflow.getHandle(notificationWorkflowId(id)).result()).toMatchObject({
+    published: 4,
+  });
+  const pushes = await slot.redis.xrange('gateway:client-events', '-', '+');
+  expect(pushes.filter(([, fields]) => fields.includes(`${id}/push:user:user-66`))).toHaveLength(1);
+});
+
+async function failureTypeOf(handle: WorkflowHandle): Promise<string | undefined> {
+  const failure = await handle.result().catch((error: unknown) => error);
+  const cause =
+    failure instanceof WorkflowFailedError ? (failure.cause as { type?: string; cause?: object }) : {};
+  return cause.type ?? (cause.cause as { type?: string } | undefined)?.type;
+}
+
+test('I24 security-22 without a table the reader and publication wait, by the name of that, and go on when it is back', async () => {
+  await sql('ALTER TABLE notification.malformed_intents RENAME TO away');
+  const bad = await append(entryOf('game.turn.ready', { payload_json: '[]' }));
+  const good = await publishTurn(slot.redis, 'behind-a-missing-table');
+  await eventually('the reader to say so', async () =>
+    (await lastFailures(bridgeWorkflowId(INTENTS))).includes('PostgresUnusable'),
+  );
+  await sql('ALTER TABLE notification.away RENAME TO malformed_intents');
+  await published(good);
+  expect(await malformed(bad)).toMatchObject({ failure_code: 'invalid_payload' });
+});
+
+test('M1 security-22 a mobile job that PostgreSQL refuses is set aside, and those behind it are taken', async () => {
+  await refuse('notifications.notification_log', `concat(content, raw_fields)`);
+  const { userId } = await mobile.userWith('token-1');
+  const bad = await mobile.publishTo(userId, { title: 'poison' });
+  const good = await mobile.publishTo(userId);
+  await eventually('the job behind it', async () => (await mobile.logRow(good))?.status === 'sent');
+  const row = await eventually('the bad one', () => mobile.logRow(bad));
+  expect(row).toMatchObject({ status: 'malformed', error_code: 'unstorable', raw_fields: {} });
+  await eventually('nothing to be pending', async () => {
+    const [pending] = (await slot.redis.xpending('stream.notifications.jobs', 'notifications')) as [number];
+    return pending === 0;
+  });
+  await accept('notifications.notification_log');
+});
+
+test('M2 security-22 a table that takes nothing spends no delivery of a mobile job', async () => {
+  const { userId } = await mobile.userWith('token-2');
+  await sql('ALTER TABLE notifications.notification_log RENAME TO away');
+  const id = await mobile.publishTo(userId);
+  // More often than an entry may be delivered.
+  await eventually('it to be tried again and again', async () => {
+    const tries = slot.logs.filter(({ msg }) => msg === 'PostgreSQL or Temporal is away; mobile jobs wait');
+    return tries.length > 6;
+  });
+  await sql('ALTER TABLE notifications.away RENAME TO notification_log');
+  await eventually('the job', async () => (await mobile.logRow(id))?.status === 'sent');
+});
+
+test('C7 security-22 an input that PostgreSQL refuses is passed with its reason, and takes no other along', async () => {
+  await refuse('notification.callback_prices', 'symbol');
+  await appendInputs(slot.redis, [
+    price('A', MIDNIGHT, '1'),
+    price('poison', MIDNIGHT, '2'),
+    price('B', MIDNIGHT, '3'),
+  ]);
+  await eventually('an empty stream', async () => (await slot.redis.xlen(INPUTS)) === 0);
+  const kept = await bench.rows<{ symbol: string }>(
+    'SELECT symbol FROM notification.callback_prices ORDER BY 1',
+  );
+  expect(kept.map(({ symbol }) => symbol)).toEqual(['A', 'B']);
+  expect(slot.logs.filter(({ failure_code }) => failure_code === 'unstorable')).toContainEqual(
+    expect.objectContaining({
+      msg: 'malformed account input passed',
+      reason: expect.stringContaining('no_poison') as string,
+    }),
+  );
+  await accept('notification.callback_prices');
+});
