@@ -8,6 +8,8 @@ export interface Role {
   taskQueue: string;
   /** The activities of its worker, by name. */
   activities(connections: Connections): object;
+  /** Activities at the same time in this process, where they wait for others more than they work; default 100. */
+  mostActivities?: number;
   /**
    * Begins the work once the worker runs: long-lived workflows, consumers of streams, gauges. Safe to repeat.
    *

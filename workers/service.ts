@@ -160,6 +160,9 @@ async function createWorkers(
         workflowBundle: bundle,
         ...(dataConverter ? { dataConverter } : {}),
         activities: role.activities(connections),
+        ...(role.mostActivities === undefined
+          ? {}
+          : { maxConcurrentActivityTaskExecutions: role.mostActivities }),
         interceptors: { activity: telemetry.activityInterceptors },
         ...tuning(config),
         ...versionOf(config),

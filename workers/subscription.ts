@@ -20,6 +20,12 @@ import {
 import type { ProcessContext } from './connections.ts';
 import type { Role } from './role.ts';
 
+/**
+ * Batches at the same time. One that waits for a silent router costs a place and next to nothing else, so there are
+ * more places than an installation has routers: silent ones must not take the places of the others.
+ */
+const MOST_ACTIVITIES = 1_000;
+
 /** Routers are reached when they are needed: one that is away keeps no process from starting. */
 export function openSubscriptions({ config, endpoints, log, meter, open }: ProcessContext): Role {
   const { values } = config;
@@ -39,6 +45,7 @@ export function openSubscriptions({ config, endpoints, log, meter, open }: Proce
 
   return {
     taskQueue: SUBSCRIPTION_TASK_QUEUE,
+    mostActivities: MOST_ACTIVITIES,
 
     activities({ db, redis, client }) {
       const workflows = client.workflow;

@@ -23,12 +23,16 @@ import {
 } from '../../../api/subscription/router-wire.ts';
 import type { RouterConnections } from './connection.ts';
 import { createRouterConnections, endpointOf } from './connection.ts';
+import { isRetried } from './errors.ts';
 import type { RawKey, RouterAddress, RouterError, RouterResult } from './ports.ts';
 import { signCommand } from './signing.ts';
+import { createRouterTurns } from './turns.ts';
 
 const DEFAULT_COMMAND_TIMEOUT_MS = 30_000;
 const DEFAULT_CONNECT_TIMEOUT_MS = 45_000;
 const HANDSHAKE_BYTES = 4 * 1024;
+/** Endpoints whose version is remembered; beyond that, the ones asked first are asked again. */
+const KEPT_VERSIONS = 1_024;
 /** The most that the answer to one command takes, bytes; a MSG is the longest. */
 const ANSWER_BYTES = 32 * 1024;
 
@@ -78,6 +82,7 @@ export function createRouterClient<Answer extends { op: string }>(
     newestVersion = NEWEST_VERSION[protocol],
   } = options;
   const connections: RouterConnections = createRouterConnections({ connectTimeoutMs });
+  const turns = createRouterTurns();
   const versions = new Map<string, Promise<RouterResult<number>>>();
 
   /** Asked once for each endpoint, and again when a batch could not be had from it. */
@@ -87,6 +92,10 @@ export function createRouterClient<Answer extends { op: string }>(
     if (!version) {
       version = shakeHands(session, address);
       versions.set(endpoint, version);
+      for (const oldest of versions.keys()) {
+        if (versions.size <= KEPT_VERSIONS) break;
+        versions.delete(oldest);
+      }
     }
     const result = await version;
     if (!result.ok && versions.get(endpoint) === version) versions.delete(endpoint);
@@ -128,41 +137,63 @@ export function createRouterClient<Answer extends { op: string }>(
     };
   }
 
+  type Results = RouterResult<Exclude<Answer, { op: 'ERR' }>>[];
+
+  /** @returns with `silent`, nothing came from the router at all. */
+  async function exchangeCommands(
+    session: string,
+    address: RouterAddress,
+    commandsIn: (version: number) => UnsignedCommand[],
+  ): Promise<{ value: Results; silent?: RouterError }> {
+    const version = await versionOf(session, address);
+    if (!version.ok) {
+      const value = commandsIn(newestVersion).map(() => version);
+      return { value, ...(isRetried(version.error) ? { silent: version.error } : {}) };
+    }
+    const commands = commandsIn(version.value).map((command, index) => signed(address, command, index));
+    const results = new Map<string, Results[number]>();
+    const isSingle = protocol === 'ntf' && version.value < NTF_VERSION_WITH_BATCHES;
+    const { blocks, tooLarge } = packBlocks(commands, { blockBytes, isSingle });
+    for (const { id, command } of tooLarge) {
+      results.set(id, broker('TRANSPORT', `${command.op} is larger than a block of ${blockBytes} bytes`));
+    }
+    const sent = new Map(blocks.flat().map((command) => [command.id, command]));
+    let silent: RouterError | undefined;
+    if (sent.size > 0) {
+      let unusable: RouterError | undefined;
+      let hasSpoken = false;
+      const error = await connections.exchange(session, address, {
+        method: 'POST',
+        path: commandsPath(protocol),
+        body: JSON.stringify({ version: version.value, blocks }),
+        timeoutMs: commandTimeoutMs,
+        maxBytes: sent.size * ANSWER_BYTES,
+        onLine: (text) => {
+          hasSpoken = true;
+          const line = answerLineSchema.safeParse(parseJson(text));
+          const command = line.success ? sent.get(line.data.id) : undefined;
+          if (!line.success || !command || (line.data.entity ?? command.entity) !== command.entity) {
+            unusable ??= broker('RESPONSE', 'a line of the answer answers no command').error;
+          } else if (!results.has(command.id)) {
+            results.set(command.id, resultOf(line.data as AnswerLine, command.command.op));
+          }
+        },
+      });
+      if (error) versions.delete(endpointOf(address));
+      if (error && isRetried(error) && !hasSpoken) silent = error;
+      const rest = error ?? unusable ?? broker('TRANSPORT', 'fewer answers than commands').error;
+      for (const id of sent.keys()) if (!results.has(id)) results.set(id, { ok: false, error: rest });
+    }
+    return { value: commands.map(({ id }) => results.get(id)!), ...(silent ? { silent } : {}) };
+  }
+
   return {
     async send(session, address, commandsIn) {
-      const version = await versionOf(session, address);
-      if (!version.ok) return commandsIn(newestVersion).map(() => version);
-      const commands = commandsIn(version.value).map((command, index) => signed(address, command, index));
-      const results = new Map<string, RouterResult<Exclude<Answer, { op: 'ERR' }>>>();
-      const isSingle = protocol === 'ntf' && version.value < NTF_VERSION_WITH_BATCHES;
-      const { blocks, tooLarge } = packBlocks(commands, { blockBytes, isSingle });
-      for (const { id, command } of tooLarge) {
-        results.set(id, broker('TRANSPORT', `${command.op} is larger than a block of ${blockBytes} bytes`));
-      }
-      const sent = new Map(blocks.flat().map((command) => [command.id, command]));
-      if (sent.size > 0) {
-        let unusable: RouterError | undefined;
-        const error = await connections.exchange(session, address, {
-          method: 'POST',
-          path: commandsPath(protocol),
-          body: JSON.stringify({ version: version.value, blocks }),
-          timeoutMs: commandTimeoutMs,
-          maxBytes: sent.size * ANSWER_BYTES,
-          onLine: (text) => {
-            const line = answerLineSchema.safeParse(parseJson(text));
-            const command = line.success ? sent.get(line.data.id) : undefined;
-            if (!line.success || !command || (line.data.entity ?? command.entity) !== command.entity) {
-              unusable ??= broker('RESPONSE', 'a line of the answer answers no command').error;
-            } else if (!results.has(command.id)) {
-              results.set(command.id, resultOf(line.data as AnswerLine, command.command.op));
-            }
-          },
-        });
-        if (error) versions.delete(endpointOf(address));
-        const rest = error ?? unusable ?? broker('TRANSPORT', 'fewer answers than commands').error;
-        for (const id of sent.keys()) if (!results.has(id)) results.set(id, { ok: false, error: rest });
-      }
-      return commands.map(({ id }) => results.get(id)!);
+      const outcome = await turns.take(endpointOf(address), session, () =>
+        exchangeCommands(session, address, commandsIn),
+      );
+      if ('value' in outcome) return outcome.value;
+      return commandsIn(newestVersion).map(() => ({ ok: false, error: outcome.silent }));
     },
     close: () => connections.close(),
   };

@@ -3,7 +3,6 @@
  * api/subscription/messaging-router-openapi.yaml and api/subscription/notification-router-openapi.yaml. One of each
  * serves a whole process.
  */
-import pLimit from 'p-limit';
 import type { NtfAnswer, SmpAnswer, SmpCommand } from '../../../api/subscription/router-wire.ts';
 import {
   SMP_VERSION_WITH_NOTIFIER,
@@ -27,15 +26,11 @@ import type {
   TokenRef,
 } from './ports.ts';
 
-/** Transport sessions of one batch that are served at the same time. */
-const SESSIONS_AT_ONCE = 32;
-
 /** There is one session toward a notification router, for all users. */
 const NTF_SESSION = 'ntf';
 
 export function createMessagingRouter(options: RouterClientOptions = {}): MessagingRouter {
   const client = createRouterClient('smp', smpAnswerSchema, options);
-  const atMost = pLimit(SESSIONS_AT_ONCE);
 
   /**
    * One batch for each transport session: user and server. A router cannot tell from a session whose other queues
@@ -55,17 +50,15 @@ export function createMessagingRouter(options: RouterClientOptions = {}): Messag
       sessions.set(key, session);
       session.items.push(item);
     }
-    const batches = [...sessions.values()].map(({ user, address, items: batch }) =>
-      atMost(async () => {
-        const results = await client.send(sessionOf(user), address, () =>
-          batch.map((item) => {
-            const { recipientId, recipientPrivateKey } = queueOf(item);
-            return { entity: recipientId, command: commandOf(item), privateKey: recipientPrivateKey };
-          }),
-        );
-        return batch.map((item, index) => ({ item, result: readResult(results[index]!, read) }));
-      }),
-    );
+    const batches = [...sessions.values()].map(async ({ user, address, items: batch }) => {
+      const results = await client.send(sessionOf(user), address, () =>
+        batch.map((item) => {
+          const { recipientId, recipientPrivateKey } = queueOf(item);
+          return { entity: recipientId, command: commandOf(item), privateKey: recipientPrivateKey };
+        }),
+      );
+      return batch.map((item, index) => ({ item, result: readResult(results[index]!, read) }));
+    });
     return (await Promise.all(batches)).flat();
   }
 

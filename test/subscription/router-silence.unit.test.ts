@@ -1,0 +1,131 @@
+/** Routers that do not answer, and those who want something from them and from others. */
+import { once } from 'node:events';
+import type { AddressInfo } from 'node:net';
+import { createServer } from 'node:net';
+import { createMessagingRouter } from '../../activities/subscription/router/http.ts';
+import type { QueueRef, RouterAddress } from '../../activities/subscription/router/ports.ts';
+import { generateAuthKeys } from '../../activities/subscription/router/signing.ts';
+import { eventually } from '../eventually.ts';
+import type { RouterAdapter } from './router-adapter.ts';
+import { PATIENT, outcomesById, startRouterAdapter } from './router-adapter.ts';
+import { outcomeOf } from './router-agent.ts';
+
+/** Far longer than what is done meanwhile takes; the last of these tests waits for it at its end. */
+const CONNECT_TIMEOUT_MS = 8_000;
+
+let adapter: RouterAdapter;
+/** Takes connections and says nothing. */
+let hole: { port: number; open: number; most: number; opened: number };
+beforeEach(async () => {
+  adapter = await startRouterAdapter();
+  hole = { port: 0, open: 0, most: 0, opened: 0 };
+  const server = createServer((socket) => {
+    hole.opened += 1;
+    hole.most = Math.max(hole.most, (hole.open += 1));
+    socket.on('error', () => undefined).on('close', () => (hole.open -= 1));
+    socket.resume();
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  hole.port = (server.address() as AddressInfo).port;
+  server.unref();
+  adapter.afterwards(async () => server.close());
+});
+afterEach(() => adapter.stop());
+
+/** Many endpoints are behind one port: another fingerprint is another way. */
+const silent = (index = 0): RouterAddress => ({
+  host: '127.0.0.1',
+  port: hole.port,
+  keyHash: String(index).padStart(43, 'A'),
+});
+
+const queueAt = (address: RouterAddress, userId: number): QueueRef => ({
+  address,
+  userId,
+  connId: `${address.keyHash}/${userId}`,
+  recipientId: Buffer.alloc(24, userId).toString('base64url'),
+  recipientPrivateKey: generateAuthKeys().privateKey,
+});
+
+const users = (count: number) => Array.from({ length: count }, (_, index) => index + 1);
+
+function impatient(connectTimeoutMs: number) {
+  const messaging = createMessagingRouter({ ...PATIENT, connectTimeoutMs });
+  adapter.afterwards(() => messaging.close());
+  return messaging;
+}
+
+test('subscription-B1 N17 a router that says nothing to many users holds up no user of another', async () => {
+  const healthy = await adapter.makeQueue(adapter.smp.address);
+  const messaging = impatient(CONNECT_TIMEOUT_MS);
+  let hasEnded = false;
+  const waiting = messaging
+    .deleteQueues(users(96).map((user) => queueAt(silent(), user)))
+    .finally(() => (hasEnded = true));
+  await eventually('the silent router to be asked', async () => hole.open > 0);
+
+  expect(outcomesById(await messaging.deleteNotifierKeys([healthy]))).toEqual({ c: 'ok' });
+  expect(hasEnded).toBe(false);
+  await messaging.close();
+  await waiting;
+});
+
+test('subscription-B1 N17 whoever waits for a router that could not be reached hears so with the first', async () => {
+  const messaging = impatient(300);
+  const results = await messaging.deleteQueues(users(60).map((user) => queueAt(silent(), user)));
+
+  expect(new Set(results.map(({ result }) => outcomeOf(result)))).toEqual(new Set(['BROKER NETWORK']));
+  expect(results).toHaveLength(60);
+  // One round of a few, and not one for each.
+  expect(hole.opened).toBeLessThanOrEqual(8);
+
+  // From then on it is tried by one, until it answers.
+  const before = hole.opened;
+  await messaging.deleteQueues(users(60).map((user) => queueAt(silent(), user)));
+  expect(hole.opened).toBe(before + 1);
+});
+
+test('subscription-B1 N17 one user who gets no answer does not speak for a router that answers others', async () => {
+  const quick = createMessagingRouter({ ...PATIENT, commandTimeoutMs: 500 });
+  adapter.afterwards(() => quick.close());
+  const queues = await Promise.all(
+    users(30).map((user) => adapter.makeQueue(adapter.smp.address, user, `c${user}`)),
+  );
+  adapter.smp.fail({ failure: { kind: 'silence' }, subject: 'NDEL', times: 1 });
+
+  const outcomes = Object.values(outcomesById(await quick.deleteNotifierKeys(queues)));
+  expect(outcomes.filter((outcome) => outcome === 'BROKER TIMEOUT')).toHaveLength(1);
+  expect(outcomes.filter((outcome) => outcome === 'ok')).toHaveLength(29);
+});
+
+test('subscription-B1 N17 a router that answers again is asked by all again', async () => {
+  const queues = await Promise.all(
+    users(12).map((user) => adapter.makeQueue(adapter.smp.address, user, `c${user}`)),
+  );
+  await adapter.smp.stop();
+  expect(new Set(Object.values(outcomesById(await adapter.messaging.deleteNotifierKeys(queues))))).toEqual(
+    new Set(['BROKER NETWORK']),
+  );
+  await adapter.smp.start();
+  expect(new Set(Object.values(outcomesById(await adapter.messaging.deleteNotifierKeys(queues))))).toEqual(
+    new Set(['ok']),
+  );
+});
+
+test('subscription-B1 N17 hundreds of silent routers take a bounded number of connections', async () => {
+  const messaging = impatient(CONNECT_TIMEOUT_MS);
+  const healthy = await adapter.makeQueue(adapter.smp.address);
+  const queues = Array.from({ length: 300 }, (_, index) =>
+    users(10).map((user) => queueAt(silent(index), user)),
+  ).flat();
+  const waiting = messaging.deleteQueues(queues);
+  await eventually('all to be tried', async () => hole.opened === 300);
+
+  expect(outcomesById(await messaging.deleteNotifierKeys([healthy]))).toEqual({ c: 'ok' });
+  await messaging.close();
+  expect(new Set((await waiting).map(({ result }) => outcomeOf(result)))).toEqual(
+    new Set(['AGENT INACTIVE']),
+  );
+  // One each, for those that have not even said which version they speak.
+  expect(hole.most).toBe(300);
+});
