@@ -8,20 +8,43 @@ const noEnvironment = {
     { object: 'process', property: 'env', message: 'Only config/load.ts reads the environment.' },
   ],
 };
-const noConnections = {
-  'no-restricted-syntax': [
-    'error',
-    {
-      selector:
-        "NewExpression[callee.name='Redis'], NewExpression[callee.name='Pool'], NewExpression[callee.property.name='Pool']",
-      message: 'Connections of the service are opened in workers/connections.ts only.',
-    },
-    {
-      selector: "CallExpression[callee.object.name=/^(Native)?Connection$/][callee.property.name='connect']",
-      message: 'Connections of the service are opened in workers/connections.ts only.',
-    },
-  ],
-};
+const CONNECTIONS = [
+  {
+    selector:
+      "NewExpression[callee.name='Redis'], NewExpression[callee.name='Pool'], NewExpression[callee.property.name='Pool']",
+    message: 'Connections of the service are opened in workers/connections.ts only.',
+  },
+  {
+    selector: "CallExpression[callee.object.name=/^(Native)?Connection$/][callee.property.name='connect']",
+    message: 'Connections of the service are opened in workers/connections.ts only.',
+  },
+];
+/** They load bytes before anybody knows how many. */
+const UNBOUNDED_READS = [
+  {
+    selector:
+      'CallExpression[callee.property.name=/^(xread|xreadgroup|xrange|xrevrange|xautoclaim|xclaim)(Buffer)?$/]',
+    message:
+      'Entries may have any size: read them through activities/stream-read.ts, ids through api/stream-ids.ts.',
+  },
+  {
+    selector:
+      "CallExpression[callee.property.name=/^xinfo(Buffer)?$/]:not([arguments.0.value='GROUPS'], [arguments.0.value='CONSUMERS'])",
+    message:
+      'XINFO STREAM gives whole entries: leave them out in a script, as activities/intent/stream-health.ts does.',
+  },
+  {
+    selector:
+      'CallExpression[callee.property.name=/^(lrange|smembers|hgetall|hvals|zrange|keys|call)(Buffer)?$/][callee.object.name=/redis|connection/i]',
+    message: 'Read what is bounded: a page, a cursor, one field. Commands by name hide what they read.',
+  },
+  {
+    selector:
+      'CallExpression[arguments.length=0][callee.property.name=/^(text|json|arrayBuffer|blob|bytes)$/][callee.object.name=/response|answer|reply/i]',
+    message: 'The other side decides how long its answer is: read it with a limit.',
+  },
+];
+const restricted = (...rules) => ({ 'no-restricted-syntax': ['error', ...rules.flat()] });
 
 export default tseslint.config(
   { ignores: ['node_modules/', '.data/', '.cache/', 'coverage/', 'api/intent/generated/'] },
@@ -44,7 +67,7 @@ export default tseslint.config(
       // Restated with types by the rules above and by the compiler.
       '@typescript-eslint/restrict-template-expressions': ['error', { allowNumber: true, allowNever: true }],
       ...noEnvironment,
-      ...noConnections,
+      ...restricted(CONNECTIONS, UNBOUNDED_READS),
     },
   },
   {
@@ -82,8 +105,14 @@ export default tseslint.config(
   },
   { files: ['config/load.ts'], rules: { 'no-restricted-properties': 'off' } },
   {
-    // Clients open connections for their own users; the embedded stack, benchmarks and tests for themselves.
-    files: ['workers/connections.ts', 'cli/**', 'client/**', 'dev/**', 'bench/**', 'faults/**', 'test/**'],
+    // Clients open connections for their own users.
+    files: ['workers/connections.ts', 'cli/**', 'client/**'],
+    rules: restricted(UNBOUNDED_READS),
+  },
+  { files: ['activities/stream-read.ts'], rules: restricted(CONNECTIONS) },
+  {
+    // The embedded stack, benchmarks and tests are for themselves.
+    files: ['dev/**', 'bench/**', 'faults/**', 'test/**'],
     rules: { 'no-restricted-syntax': 'off' },
   },
   {

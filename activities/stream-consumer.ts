@@ -4,14 +4,16 @@
  * safe to repeat.
  *
  * While Redis is away, the consumer opens a new connection until one works. What `take` needs besides is its own affair:
- * it may `pause` and `keep` its entries until that answers.
+ * it may `pause` until that answers, and keeps its entries meanwhile.
  */
 import { hostname } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Redis } from 'ioredis';
 import type { Logger } from 'pino';
-import type { EntryFields } from '../api/text.ts';
+import { STREAM_START } from '../api/stream-ids.ts';
 import { reasonOf } from './reason.ts';
+import type { DeliveredEntry, ReadLimits } from './stream-read.ts';
+import { openStream } from './stream-read.ts';
 
 /** BLOCK of one read, ms: how long a dead connection may go unnoticed, with the time-out of its answer. */
 export const READ_BLOCK_MS = 2_000;
@@ -19,18 +21,6 @@ export const READ_BLOCK_MS = 2_000;
 const OUTAGE_PAUSE_MS = 1_000;
 /** A consumer shows that it is alive when it claims, and is never silent for so much longer, ms. */
 const SILENCE_MS = 3 * READ_BLOCK_MS;
-/** The id before the last possible one, which Redis takes for `>`: entries that are new. */
-const LAST_ID = '18446744073709551615-18446744073709551614';
-
-export interface StreamEntry {
-  id: string;
-  fields: EntryFields;
-}
-
-export interface DeliveredEntry extends StreamEntry {
-  /** How often it was delivered, this time included. */
-  deliveries: number;
-}
 
 export interface StreamConsumerOptions {
   redis: Redis;
@@ -39,13 +29,16 @@ export interface StreamConsumerOptions {
   group: string;
   /** What the entries are, for log lines: `mobile jobs`. */
   what: string;
-  /** Entries per read. */
-  batchSize: number;
+  /** What one read may bring. */
+  limits: Omit<ReadLimits, 'stream'>;
   /** An entry that was delivered this long ago and not acknowledged is delivered again, ms. Also how often to look. */
   minIdleMs: number;
   /** A connection for blocking reads alone, which breaks when Redis is silent for longer than READ_BLOCK_MS and a time-out. */
   openReader(): Redis;
-  /** Takes entries and acknowledges them. An entry that it leaves is delivered again; what it throws ends the connection. */
+  /**
+   * Takes entries and acknowledges them. For as long as it works, no other consumer claims them. An entry that it leaves is
+   * delivered again; what it throws ends the connection.
+   */
   take(entries: DeliveredEntry[], consumer: TakingConsumer): Promise<void>;
   /** Hears of entries that were deleted after their delivery: trimmed by their producer, perhaps. */
   onDeleted?(ids: string[]): Promise<void>;
@@ -55,16 +48,15 @@ export interface StreamConsumerOptions {
 export interface TakingConsumer {
   /** Aborted when the consumer stops. Entries that are left then go to the others. */
   stopping: AbortSignal;
-  /** Keeps the entries from being claimed for another `minIdleMs`. Does not count as a delivery. */
-  keep(entries: readonly StreamEntry[]): Promise<void>;
   /** Waits a moment for what is away; ends early, and never throws, when the consumer stops. */
   pause(): Promise<void>;
 }
 
 /** Starts to consume. `stop` resolves when what was being taken is acknowledged or left to the others. */
 export function consumeStream(options: StreamConsumerOptions): { stop(): Promise<void> } {
-  const { redis, log, stream, group, what, batchSize, minIdleMs } = options;
+  const { redis, log, stream, group, what, limits, minIdleMs } = options;
   const consumer = `${hostname()}-${process.pid}`;
+  const member = { group, consumer };
   const stopping = new AbortController();
   const isStopping = () => stopping.signal.aborted;
   const pauseMs = Math.min(OUTAGE_PAUSE_MS, minIdleMs / 3);
@@ -99,15 +91,20 @@ export function consumeStream(options: StreamConsumerOptions): { stop(): Promise
     stopping.signal.addEventListener('abort', hangUp);
     try {
       await joinGroup(connection);
+      const entries = await openStream(connection, { stream, ...limits });
       log.info({ stream, group, consumer }, `consumer of ${what} started`);
+      let lastDelivered = STREAM_START;
       for (let claimAt = performance.now(); !isStopping();) {
         if (performance.now() >= claimAt) {
-          await claim(connection);
-          await showAlive(connection);
+          await claim(entries);
+          await entries.showAlive(member);
           await connection.eval(REMOVE_DEAD, 1, stream, group, 2 * minIdleMs + SILENCE_MS);
           claimAt = performance.now() + minIdleMs;
         }
-        await take(await read(connection, claimAt - performance.now()), connection);
+        const limitMs = Math.min(READ_BLOCK_MS, claimAt - performance.now());
+        const read = await entries.readNew(member, lastDelivered, Math.max(1, Math.floor(limitMs)));
+        lastDelivered = read.lastDelivered;
+        await take(read.entries, entries);
       }
     } finally {
       stopping.signal.removeEventListener('abort', hangUp);
@@ -124,56 +121,31 @@ export function consumeStream(options: StreamConsumerOptions): { stop(): Promise
     }
   }
 
-  /**
-   * Redis before 7.2 does not count a read that finds nothing as a sign of life. A read of what this consumer was given
-   * after LAST_ID is one, and finds nothing.
-   */
-  async function showAlive(connection: Redis): Promise<void> {
-    await connection.xreadgroup('GROUP', group, consumer, 'STREAMS', stream, LAST_ID);
-  }
-
-  async function read(connection: Redis, limitMs: number): Promise<DeliveredEntry[]> {
-    const blockMs = Math.max(1, Math.floor(Math.min(READ_BLOCK_MS, limitMs)));
-    const reply = await connection.xreadgroupBuffer(
-      ...(['GROUP', group, consumer, 'COUNT', batchSize, 'BLOCK', blockMs, 'STREAMS', stream, '>'] as const),
-    );
-    return entriesOf(reply?.[0]?.[1] ?? []).map((entry) => ({ ...entry, deliveries: 1 }));
-  }
-
   /** Takes over what others, or this consumer itself, were given and did not acknowledge. */
-  async function claim(connection: Redis): Promise<void> {
-    for (let cursor = '0-0'; !isStopping();) {
-      const command = [stream, group, consumer, minIdleMs, cursor, 'COUNT', batchSize];
-      const reply = await connection.callBuffer('XAUTOCLAIM', ...command);
-      const [next, raw, deleted] = reply as [next: Buffer, entries: RawEntry[], deleted: Buffer[]];
-      if (deleted.length > 0) await options.onDeleted?.(deleted.map(String));
-      await take(await countDeliveries(connection, entriesOf(raw)), connection);
-      cursor = next.toString();
-      if (cursor === '0-0') return;
+  async function claim(entries: Entries): Promise<void> {
+    for (let cursor = STREAM_START; !isStopping();) {
+      const claimed = await entries.claimIdle(member, minIdleMs, cursor);
+      if (claimed.deleted.length > 0) await options.onDeleted?.(claimed.deleted);
+      await take(claimed.entries, entries);
+      cursor = claimed.cursor;
+      if (cursor === STREAM_START) return;
     }
   }
 
-  /** XAUTOCLAIM counts deliveries and does not tell. */
-  async function countDeliveries(connection: Redis, entries: StreamEntry[]): Promise<DeliveredEntry[]> {
-    const pipeline = connection.pipeline();
-    for (const { id } of entries) pipeline.xpending(stream, group, id, id, 1);
-    const replies = (await pipeline.exec()) ?? [];
-    return replies.map(([error, reply], index) => {
-      if (error) throw error;
-      const [pending] = reply as [id: string, consumer: string, idleMs: number, deliveries: number][];
-      return { ...entries[index]!, deliveries: pending?.[3] ?? 1 };
-    });
-  }
-
-  async function take(entries: DeliveredEntry[], connection: Redis): Promise<void> {
-    if (entries.length === 0) return;
-    await options.take(entries, {
-      stopping: stopping.signal,
-      keep: async (kept) => {
-        await connection.xclaim(stream, group, consumer, 0, ...kept.map(({ id }) => id), 'JUSTID');
-      },
-      pause,
-    });
+  async function take(taken: DeliveredEntry[], entries: Entries): Promise<void> {
+    if (taken.length === 0) return;
+    const ids = taken.map(({ id }) => id);
+    const renewal = setInterval(() => {
+      // A connection that is lost is noticed by the next read.
+      entries.renew(member, ids).catch((error: unknown) => {
+        log.debug({ stream, consumer, reason: reasonOf(error) }, 'entries not renewed');
+      });
+    }, minIdleMs / 3);
+    try {
+      await options.take(taken, { stopping: stopping.signal, pause });
+    } finally {
+      clearInterval(renewal);
+    }
   }
 
   async function pause(): Promise<void> {
@@ -203,16 +175,4 @@ const REMOVE_DEAD = `
     end
   end`;
 
-type RawEntry = readonly [id: Buffer, fields: Buffer[] | null];
-
-/** Entries that were deleted come without fields; nothing can be done with them. */
-function entriesOf(raw: readonly RawEntry[]): StreamEntry[] {
-  return raw.flatMap(([id, fields]) => (fields ? [{ id: id.toString(), fields: fieldsOf(fields) }] : []));
-}
-
-/** Redis gives names and values in turn. */
-export function fieldsOf(flat: Buffer[]): EntryFields {
-  const fields: [Buffer, Buffer][] = [];
-  for (let i = 0; i + 1 < flat.length; i += 2) fields.push([flat[i]!, flat[i + 1]!]);
-  return fields;
-}
+type Entries = Awaited<ReturnType<typeof openStream>>;

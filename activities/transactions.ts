@@ -9,6 +9,7 @@ import { reasonOf } from './reason.ts';
 /** Runs that a transaction gets when others stand in its way. */
 const ATTEMPTS = 5;
 const DEADLOCK_OR_SERIALIZATION = new Set(['40P01', '40001']);
+const READ_ONLY = '25006';
 
 /** Runs a prepared statement within a transaction. Rejects with PostgreSQL's own error. */
 export async function run<Row extends QueryResultRow>(
@@ -51,7 +52,9 @@ async function once<T>(db: Pool, body: (client: PoolClient) => Promise<T>): Prom
     await client.query('COMMIT');
     return result;
   } catch (error) {
-    // A connection that cannot even do this is not given back to the pool.
+    // A connection that cannot even do this is not given back to the pool, nor one to a server that has become read-only:
+    // the next one may lead to another server.
+    if (sqlStateOf(error) === READ_ONLY) failure = error as Error;
     await client.query('ROLLBACK').catch((cause: Error) => (failure = cause));
     throw error;
   } finally {

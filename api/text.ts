@@ -3,25 +3,54 @@
 /** The fields of an entry as Redis gives them: in order, names not necessarily unique, bytes not necessarily text. */
 export type EntryFields = readonly (readonly [name: Buffer, value: Buffer])[];
 
-const MAX_RAW_FIELDS = 64;
+/** What an entry weighs in its stream. */
+export interface EntrySize {
+  /** Names and values together. */
+  bytes: number;
+  fields: number;
+  /** Of an entry that is too large only the first fields are read, each cut: how many bytes those have in the stream. */
+  lengths?: readonly (readonly [name: number, value: number])[];
+}
+
+/** No contract has a twentieth of them. Each costs memory, also when it is empty. */
+export const MAX_ENTRY_FIELDS = 1_024;
+
+/** Of a refused entry, so many fields are kept, and so much of a value. */
+export const SHOWN_FIELDS = 64;
+export const SHOWN_VALUE_BYTES = 4 * 1024;
 const MAX_RAW_NAME_BYTES = 128;
-const MAX_RAW_VALUE_BYTES = 4 * 1024;
 const MAX_RAW_TOTAL_BYTES = 16 * 1024;
+
+export function sizeOf(fields: EntryFields): EntrySize {
+  const bytes = fields.reduce((total, [name, value]) => total + name.length + value.length, 0);
+  return { bytes, fields: fields.length };
+}
+
+/** @returns why an entry is too large, or undefined. */
+export function oversizeOf({ bytes, fields }: EntrySize, maxBytes: number): string | undefined {
+  if (bytes > maxBytes) return `the entry has ${bytes} bytes; at most ${maxBytes} are accepted`;
+  if (fields > MAX_ENTRY_FIELDS)
+    return `the entry has ${fields} fields; at most ${MAX_ENTRY_FIELDS} are accepted`;
+  return undefined;
+}
 
 /**
  * What an operator needs to see of an entry, in a form that jsonb takes: bounded in size, valid text. A name that
  * comes again gets a number; what was cut says how long it was.
+ *
+ * @param size of the entry in its stream, when not all of it was read.
  */
-export function storableFields(fields: EntryFields): Record<string, string> {
+export function storableFields(fields: EntryFields, size = sizeOf(fields)): Record<string, string> {
   const raw = new Map<string, string>();
   let room = MAX_RAW_TOTAL_BYTES;
-  for (const [nameBytes, value] of fields.slice(0, MAX_RAW_FIELDS)) {
-    const name = unusedName(raw, cutBytes(nameBytes, MAX_RAW_NAME_BYTES));
-    const shown = cutBytes(value, Math.min(MAX_RAW_VALUE_BYTES, Math.max(0, room)));
+  for (const [index, [nameBytes, value]] of fields.slice(0, SHOWN_FIELDS).entries()) {
+    const lengths = size.lengths?.[index];
+    const name = unusedName(raw, cutBytes(nameBytes, MAX_RAW_NAME_BYTES, lengths?.[0]));
+    const shown = cutBytes(value, Math.min(SHOWN_VALUE_BYTES, Math.max(0, room)), lengths?.[1]);
     raw.set(name, shown);
     room -= Buffer.byteLength(name) + Buffer.byteLength(shown);
   }
-  const left = fields.length - MAX_RAW_FIELDS;
+  const left = size.fields - SHOWN_FIELDS;
   if (left > 0) raw.set(unusedName(raw, '…'), `${left} further fields`);
   // From entries, so that a field named __proto__ becomes a property like any other.
   return Object.fromEntries(raw);
@@ -34,11 +63,11 @@ function unusedName(taken: ReadonlyMap<string, string>, name: string): string {
 }
 
 /** Bytes as text of at most `max` bytes, and a note when that is not all. */
-function cutBytes(bytes: Buffer, max: number): string {
+function cutBytes(bytes: Buffer, max: number, length = bytes.length): string {
   const text = Buffer.from(storableText(bytes, max));
   // A replacement character is longer than what it stands for, so the text may be cut where the bytes fit.
-  if (bytes.length <= max && text.length <= max) return text.toString();
-  return `${storableText(text, max)}… (cut, ${bytes.length} bytes in all)`;
+  if (length <= max && text.length <= max) return text.toString();
+  return `${storableText(text, max)}… (cut, ${length} bytes in all)`;
 }
 
 /**

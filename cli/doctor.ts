@@ -25,6 +25,8 @@ import { routerChecks } from './subscription/check.ts';
 const SHORT_SHUTDOWN_MS = 5_000;
 /** Nobody has this id; asking for it shows whether the service answers as it should. */
 const PROBE_USER_ID = 'galaxy-notify-doctor';
+/** Of the answer that says so. */
+const MAX_BODY_BYTES = 64 * 1024;
 
 export function addDoctorCommand(program: Command): void {
   program
@@ -157,12 +159,24 @@ async function userService(baseUrl: string | undefined, timeoutMs: number): Prom
   }
   const detail = `status ${response.status} in ${Math.round(performance.now() - began)} ms`;
   if (response.status === 404) {
-    const body: unknown = await response.json().catch(() => undefined);
+    const body = await smallBodyOf(response).catch(() => undefined);
     return subjectNotFoundSchema.safeParse(body).success
       ? ok(detail)
       : warn(`${detail}, without subject_not_found`, 'something else answers there: is the base URL right?');
   }
   return response.status >= 500 ? error(detail, hint) : ok(detail);
+}
+
+/** Something else may answer there, without end. @throws when it is no JSON, or long. */
+async function smallBodyOf(response: Response): Promise<unknown> {
+  const chunks: Uint8Array[] = [];
+  let bytes = 0;
+  for await (const chunk of response.body ?? []) {
+    chunks.push(chunk as Uint8Array);
+    bytes += chunks.at(-1)!.length;
+    if (bytes > MAX_BODY_BYTES) throw new Error('the body is too long');
+  }
+  return JSON.parse(Buffer.concat(chunks).toString());
 }
 
 function printFindings(findings: Finding[]): void {

@@ -13,7 +13,7 @@ import {
 } from '../api/intent/catalog.ts';
 import { entryFieldsOf, envelopeOf, parseIntent } from '../api/intent/entry.ts';
 import type { Intent } from '../api/intent/entry.ts';
-import { fieldsOf } from '../activities/stream-consumer.ts';
+import { pairsOf } from '../activities/stream-read.ts';
 import { sampleIntentOf } from '../client/intent/sample-intents.ts';
 import { adminEmailsVariable } from '../config/intent.ts';
 import { plantedMail, plantedMailPrefix, plantedText } from './planted.ts';
@@ -191,7 +191,7 @@ interface Sent {
 async function whatWasSent(redis: Redis): Promise<Sent> {
   const sent: Sent = { wellFormed: new Map(), malformed: new Map() };
   for await (const [id, fields] of entriesIn(redis, INTENTS)) {
-    const parsed = parseIntent(id, fieldsOf(fields));
+    const parsed = parseIntent(id, pairsOf(fields));
     if (parsed.ok) sent.wellFormed.set(id, parsed.intent);
     else sent.malformed.set(id, parsed.malformed.failureCode);
   }
@@ -266,7 +266,7 @@ async function verify(arena: Arena, consumer: Consumer, replayed: number): Promi
   const delivered = new Map<string, number>();
   for (const [stream, idField] of Object.values(OUTBOUND)) {
     for await (const [, fields] of entriesIn(arena.redis, stream)) {
-      const id = fieldsOf(fields)
+      const id = pairsOf(fields)
         .find(([name]) => name.toString() === idField)![1]
         .toString();
       delivered.set(id, (delivered.get(id) ?? 0) + 1);

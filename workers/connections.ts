@@ -174,6 +174,8 @@ async function connectRedis(context: ProcessContext): Promise<Redis> {
     // A connection that has gone dead without a word is replaced; the system would take a quarter of an hour to notice.
     socketTimeout: config.values.NOTIFICATION_REDIS_OPERATION_TIMEOUT,
     retryStrategy: (attempt) => Math.min(50 * attempt, 1_000),
+    // The address may lead to another server by now. What was asked fails, and its caller asks again.
+    reconnectOnError: isOfLostRole,
   });
   open.add('Redis', () => redis.disconnect());
   // What connect() rejects with says only that the connection is closed; the reason comes as an event before it.
@@ -191,6 +193,12 @@ async function connectRedis(context: ProcessContext): Promise<Redis> {
     return redis;
   });
 }
+
+/**
+ * Whether an answer says that this server is not the master any more, or not a usable one: after a switchover that cut no
+ * connection, it would go on answering so for ever.
+ */
+export const isOfLostRole = ({ message }: Error): boolean => /^(READONLY|MASTERDOWN|LOADING)\b/.test(message);
 
 function openRedisReader(context: ProcessContext, longestSilenceMs: number): Redis {
   const reader = new Redis({

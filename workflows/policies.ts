@@ -150,6 +150,8 @@ export const STREAM_READER: ActivityOptions = {
   heartbeatTimeout: '10 seconds',
   // A reader's attempts add up over its whole life, so the gap must not grow with them.
   retry: { initialInterval: '1 second', backoffCoefficient: 1 },
+  // Before acceptances and first attempts: without it there would soon be none, and it takes one slot for days.
+  priority: { priorityKey: 1 },
 };
 
 /**

@@ -6,13 +6,14 @@ import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { CallbackInput, MalformedInputCode } from '../../api/account-callback/input.ts';
-import { parseCallbackInput } from '../../api/account-callback/input.ts';
+import { MAX_INPUT_BYTES, parseCallbackInput } from '../../api/account-callback/input.ts';
 import { storeInputs } from './inputs.ts';
 import type { AccountCallbackMetrics } from './metrics.ts';
 import { isPostgresRefusal } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
-import type { StreamEntry, TakingConsumer } from '../stream-consumer.ts';
+import type { TakingConsumer } from '../stream-consumer.ts';
 import { consumeStream } from '../stream-consumer.ts';
+import type { StreamEntry } from '../stream-read.ts';
 
 const BATCH_SIZE = 500;
 /** Entries that another consumer got so long ago are taken over, ms; also how often to look for them. */
@@ -45,7 +46,7 @@ export function consumeCallbackInputs(resources: CallbackStreamResources): { sto
   return consumeStream({
     ...{ redis, log, stream, group, take },
     what: 'account inputs',
-    batchSize: BATCH_SIZE,
+    limits: { maxEntryBytes: MAX_INPUT_BYTES, batchSize: BATCH_SIZE },
     minIdleMs: MIN_IDLE_MS,
     openReader: openJobReader,
   });

@@ -12,7 +12,8 @@ import type { Redis } from 'ioredis';
 import pLimit from 'p-limit';
 import type { Pool } from 'pg';
 import type { Intent, MalformedIntent } from '../../api/intent/entry.ts';
-import { parseIntent, rawFieldsOf } from '../../api/intent/entry.ts';
+import { MAX_ENTRY_BYTES, parseIntent, rawFieldsOf } from '../../api/intent/entry.ts';
+import { offsetKey } from '../../api/intent/stream.ts';
 import { BRIDGE_HANDOVER } from '../../workflows/failures.ts';
 import type { DispatchMode } from '../../workflows/intent/contract.ts';
 import type { Progress } from './stream-position.ts';
@@ -21,11 +22,11 @@ import type { WatchResources } from './stream-watch.ts';
 import { watchStream } from './stream-watch.ts';
 import { logFieldsOf } from './metrics.ts';
 import { recordMalformed } from './malformed.ts';
-import type { StreamEntry } from '../stream-consumer.ts';
-import { fieldsOf } from '../stream-consumer.ts';
+import type { StreamEntry } from '../stream-read.ts';
+import { openStream } from '../stream-read.ts';
 import { contiguousOffset, savePosition, startProgress } from './stream-position.ts';
 
-/** Entries per read, and workflows that are being started concurrently. */
+/** Entries per read at most, and workflows that are being started concurrently. */
 const BATCH_SIZE = 100;
 const PARALLEL_STARTS = 50;
 /**
@@ -71,9 +72,14 @@ export function createBridgeActivities(resources: BridgeResources) {
       const hangUp = () => connection.disconnect();
       stop.addEventListener('abort', hangUp);
       try {
+        const reading = await openStream(connection, {
+          stream,
+          maxEntryBytes: MAX_ENTRY_BYTES,
+          batchSize: BATCH_SIZE,
+        });
         while (!stop.aborted) {
           await checkStream();
-          const entries = await read(connection, stream, progress.offset);
+          const entries = await reading.readAfter(progress.offset, offsetKey(stream), settings.blockMs);
           if (entries.length > 0) await advance(stream, entries, progress);
         }
       } catch (error) {
@@ -96,13 +102,6 @@ export function createBridgeActivities(resources: BridgeResources) {
     },
   };
 
-  async function read(connection: Redis, stream: string, offset: string): Promise<StreamEntry[]> {
-    const from = ['STREAMS', stream, offset] as const;
-    const reply = await connection.xreadBuffer('COUNT', BATCH_SIZE, 'BLOCK', settings.blockMs, ...from);
-    const entries = reply?.[0]?.[1] ?? [];
-    return entries.map(([id, fields]) => ({ id: id.toString(), fields: fieldsOf(fields) }));
-  }
-
   /** Handles a batch, then moves the offset past its unbroken run of handled entries. */
   async function advance(stream: string, entries: StreamEntry[], progress: Progress): Promise<void> {
     const limit = pLimit(PARALLEL_STARTS);
@@ -124,8 +123,12 @@ export function createBridgeActivities(resources: BridgeResources) {
   }
 
   /** Resolves when the entry is durable. */
-  async function take({ id, fields }: StreamEntry, progress: Progress, isUrgent: boolean): Promise<void> {
-    const parsed = parseIntent(id, fields);
+  async function take(
+    { id, fields, size }: StreamEntry,
+    progress: Progress,
+    isUrgent: boolean,
+  ): Promise<void> {
+    const parsed = parseIntent(id, fields, size);
     const malformed = parsed.ok ? await start(parsed.intent, isUrgent) : parsed.malformed;
     if (malformed === undefined) {
       progress.started += 1;

@@ -8,7 +8,8 @@
  * has neither passed nor before it were deleted unread.
  */
 import type { Redis } from 'ioredis';
-import { STREAM_START, compareEntryIds } from '../../api/intent/stream.ts';
+import { compareEntryIds } from '../../api/intent/stream.ts';
+import { STREAM_START } from '../../api/stream-ids.ts';
 import type { StreamFinding, StreamState } from '../../workflows/intent/reader-contract.ts';
 import type { StreamPosition } from './stream-position.ts';
 
@@ -18,6 +19,8 @@ export interface Inspection {
   stream: (StreamState & { length: number; firstEntryId?: string }) | undefined;
   /** Undefined when Redis does not tell. */
   maxmemoryPolicy: string | undefined;
+  /** Bytes of entries that Redis copied to find this out; default 0. */
+  effortBytes?: number;
 }
 
 export type Problem = Pick<StreamFinding, 'kind' | 'message'>;
@@ -31,21 +34,37 @@ export interface Diagnosis {
 /** @throws what Redis fails with, e.g. when the key is no stream. */
 export async function inspectStream(redis: Redis, stream: string): Promise<Inspection> {
   const [state, maxmemoryPolicy] = await Promise.all([stateOf(redis, stream), policyOf(redis)]);
-  return { stream: state, maxmemoryPolicy };
+  return { stream: undefined, ...state, maxmemoryPolicy };
 }
 
-async function stateOf(redis: Redis, stream: string): Promise<Inspection['stream']> {
-  let reply: unknown[];
-  try {
-    reply = (await redis.xinfo('STREAM', stream)) as unknown[];
-  } catch (error) {
-    if (error instanceof Error && error.message === 'ERR no such key') return undefined;
-    throw error;
-  }
+/**
+ * XINFO STREAM tells the first and the last entry whole, of whatever size. KEYS: stream. Returns their bytes together and
+ * the rest, or nothing when there is no such key.
+ */
+const READ_STATE = `
+  if redis.call('EXISTS', KEYS[1]) == 0 then return false end
+  local all, rest, bytes = redis.call('XINFO', 'STREAM', KEYS[1]), {}, 0
+  for i = 1, #all, 2 do
+    if type(all[i + 1]) ~= 'table' then
+      rest[#rest + 1] = all[i]
+      rest[#rest + 1] = all[i + 1]
+    else
+      for _, part in ipairs(all[i + 1][2]) do bytes = bytes + #part end
+    end
+  end
+  return {bytes, rest}`;
+
+async function stateOf(
+  redis: Redis,
+  stream: string,
+): Promise<Pick<Inspection, 'stream' | 'effortBytes'> | undefined> {
+  const found = (await redis.eval(READ_STATE, 1, stream)) as [bytes: number, reply: unknown[]] | null;
+  if (found === null) return undefined;
+  const [effortBytes, reply] = found;
   const fields = new Map<unknown, unknown>();
   for (let i = 0; i + 1 < reply.length; i += 2) fields.set(reply[i], reply[i + 1]);
   const text = (name: string): string => String(fields.get(name));
-  return {
+  const state = {
     length: Number(fields.get('length')),
     lastGeneratedId: text('last-generated-id'),
     // Redis 7 and Valkey; older ones do not have these.
@@ -53,6 +72,7 @@ async function stateOf(redis: Redis, stream: string): Promise<Inspection['stream
     ...(fields.has('max-deleted-entry-id') ? { maxDeletedEntryId: text('max-deleted-entry-id') } : {}),
     ...(fields.has('entries-added') ? { entriesAdded: Number(fields.get('entries-added')) } : {}),
   };
+  return { stream: state, effortBytes };
 }
 
 /** From INFO rather than CONFIG, which managed Redis forbids. Without either, the rest is still worth knowing. */

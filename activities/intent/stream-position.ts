@@ -4,7 +4,8 @@
  */
 import { Context } from '@temporalio/activity';
 import type { Redis } from 'ioredis';
-import { STREAM_START, countKey, offsetKey } from '../../api/intent/stream.ts';
+import { countKey, offsetKey } from '../../api/intent/stream.ts';
+import { STREAM_START, entryIdAfter } from '../../api/stream-ids.ts';
 import type { BridgeProgress, StreamFinding, StreamState } from '../../workflows/intent/reader-contract.ts';
 
 const HEARTBEAT_INTERVAL_MS = 1_000;
@@ -88,8 +89,8 @@ export async function oldestUnprocessedAgeMs(
   offset: string,
   nowMs: number,
 ): Promise<number> {
-  const [oldest] = await redis.xrange(stream, `(${offset}`, '+', 'COUNT', 1);
-  return oldest ? Math.max(0, nowMs - Number(oldest[0].split('-')[0])) : 0;
+  const oldest = await entryIdAfter(redis, stream, offset);
+  return oldest ? Math.max(0, nowMs - Number(oldest.split('-')[0])) : 0;
 }
 
 /** Written by the reading loop alone; heartbeats only show it. */

@@ -1,7 +1,7 @@
 /** The reader's watch over its stream: checks it, says what it finds, and reads again what may have been missed. */
 import type { Redis } from 'ioredis';
 import type { Logger } from 'pino';
-import { STREAM_START } from '../../api/intent/stream.ts';
+import { STREAM_START } from '../../api/stream-ids.ts';
 import type { StreamFinding, StreamFindingKind } from '../../workflows/intent/reader-contract.ts';
 import type { Progress } from './stream-position.ts';
 import type { RetentionResources } from '../retention.ts';
@@ -13,6 +13,8 @@ import { reasonOf } from '../reason.ts';
 
 /** Two cheap commands; each second, so that an operator hears of a loss while its cause can still be seen. */
 const CHECK_INTERVAL_MS = 1_000;
+/** For each time that Redis had to copy so much for a check, bytes, the next one is due an interval later. */
+const EFFORT_OF_INTERVAL = 1 << 20;
 
 /** These last until somebody mends them and are reported once; the others are events. */
 const LASTING: readonly StreamFindingKind[] = ['stream_missing', 'eviction_enabled'];
@@ -44,7 +46,8 @@ export function watchStream(
     if (performance.now() < dueAtMs) return;
     dueAtMs = performance.now() + CHECK_INTERVAL_MS;
     try {
-      await check();
+      const { effortBytes = 0 } = await check();
+      dueAtMs += (effortBytes / EFFORT_OF_INTERVAL) * CHECK_INTERVAL_MS;
       lastCheckFailed = false;
     } catch (error) {
       if (!lastCheckFailed) log.warn({ stream, reason: reasonOf(error) }, 'stream not checked');
@@ -52,7 +55,7 @@ export function watchStream(
     }
   };
 
-  async function check(): Promise<void> {
+  async function check(): Promise<Inspection> {
     const inspection = await inspectStream(redis, stream);
     const { problems, entriesPassed } = diagnose(inspection, progress, progress.seen);
     const { offset } = progress;
@@ -69,6 +72,7 @@ export function watchStream(
       ({ kind }) => !LASTING.includes(kind) || problems.some((problem) => problem.kind === kind),
     );
     for (const problem of news) report(problem, offset);
+    return inspection;
   }
 
   function findingOf(wanted: StreamFindingKind): StreamFinding | undefined {

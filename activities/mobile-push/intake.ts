@@ -20,7 +20,7 @@ import {
 import type { MobilePushMetrics } from './metrics.ts';
 import { mobileMessage } from './message.ts';
 import { isPostgresRefusal, query } from '../postgres.ts';
-import type { StreamEntry } from '../stream-consumer.ts';
+import type { StreamEntry } from '../stream-read.ts';
 
 /** How long one call to Temporal may take before it counts as failed, ms. */
 const CALL_DEADLINE_MS = 5_000;
@@ -106,14 +106,14 @@ export function createMobileIntake({ db, workflows, log, metrics }: MobileIntake
     },
   };
 
-  function read({ id, fields }: StreamEntry) {
-    const parsed = parseMobileJob(id, fields);
+  function read({ id, fields, size }: StreamEntry) {
+    const parsed = parseMobileJob(id, fields, size);
     if (!parsed.ok) return parsed;
     const message = mobileMessage(parsed.job.content, SOME_PUSH_ID);
     if (!('problem' in message)) return parsed;
     return {
       ok: false as const,
-      malformed: malformedJob(id, fields, 'invalid_message', message.problem, parsed.job.userId),
+      malformed: malformedJob(id, fields, size, 'invalid_message', message.problem, parsed.job.userId),
     };
   }
 

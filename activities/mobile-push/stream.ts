@@ -6,12 +6,14 @@
  */
 import type { Redis } from 'ioredis';
 import pLimit from 'p-limit';
+import { MAX_JOB_BYTES } from '../../api/mobile-push/job.ts';
 import type { MobileIntakeResources } from './intake.ts';
 import { createMobileIntake } from './intake.ts';
 import { isPostgresAway } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
-import type { DeliveredEntry, TakingConsumer } from '../stream-consumer.ts';
+import type { TakingConsumer } from '../stream-consumer.ts';
 import { consumeStream } from '../stream-consumer.ts';
+import type { DeliveredEntry } from '../stream-read.ts';
 
 const BATCH_SIZE = 100;
 /** Workflows that are being started concurrently. */
@@ -40,7 +42,7 @@ export function consumeMobileJobs(resources: MobileStreamResources): { stop(): P
   return consumeStream({
     ...{ redis, log, stream, group, minIdleMs, take },
     what: 'mobile jobs',
-    batchSize: BATCH_SIZE,
+    limits: { maxEntryBytes: MAX_JOB_BYTES, batchSize: BATCH_SIZE },
     openReader: openJobReader,
     onDeleted: recoverDeleted,
   });
@@ -57,7 +59,6 @@ export function consumeMobileJobs(resources: MobileStreamResources): { stop(): P
       if (!isPostgresInTheWay && (await intake.isReachable())) return;
       log.warn({ stream, entries: left.length }, 'PostgreSQL or Temporal is away; mobile jobs wait');
       do {
-        await consumer.keep(left);
         await consumer.pause();
       } while (!stopping.aborted && !(await intake.isReachable()));
       ({ left, isPostgresInTheWay } = await takeOnce(left, stopping));

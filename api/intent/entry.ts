@@ -7,8 +7,8 @@ import type { AudienceKind, NotificationType, Producer } from './catalog.ts';
 import { AUDIENCE_KINDS, CATALOG, PAYLOAD_SCHEMAS, audiencesOf, isNotificationType } from './catalog.ts';
 import { canonicalJson } from '../canonical-json.ts';
 import { JsonError, isJsonObject, parseJson } from '../json.ts';
-import type { EntryFields } from '../text.ts';
-import { cutText, storableFields, storableText } from '../text.ts';
+import type { EntryFields, EntrySize } from '../text.ts';
+import { cutText, oversizeOf, sizeOf, storableFields, storableText } from '../text.ts';
 
 /** Names and values of an entry together. Larger ones would burden every history and log that they pass. */
 export const MAX_ENTRY_BYTES = 256 * 1024;
@@ -87,14 +87,18 @@ export type { EntryFields } from '../text.ts';
 
 export type ParsedIntent = { ok: true; intent: Intent } | { ok: false; malformed: MalformedIntent };
 
-/** Checks one stream entry. Never throws. */
-export function parseIntent(entryId: string, fields: EntryFields): ParsedIntent {
+/**
+ * Checks one stream entry. Never throws.
+ *
+ * @param size of the entry in its stream, when not all of it was read.
+ */
+export function parseIntent(entryId: string, fields: EntryFields, size = sizeOf(fields)): ParsedIntent {
   try {
-    return { ok: true, intent: readIntent(entryId, fields) };
+    return { ok: true, intent: readIntent(entryId, fields, size) };
   } catch (error) {
     // A fault of our own must not make good intents malformed.
     if (!(error instanceof Refusal)) throw error;
-    return { ok: false, malformed: malformedOf(entryId, fields, error) };
+    return { ok: false, malformed: malformedOf(entryId, fields, size, error) };
   }
 }
 
@@ -136,14 +140,9 @@ class Refusal extends Error {
 
 type Envelope = Partial<Record<EnvelopeField, string>>;
 
-function readIntent(entryId: string, fields: EntryFields): Intent {
-  const size = fields.reduce((total, [name, value]) => total + name.length + value.length, 0);
-  if (size > MAX_ENTRY_BYTES) {
-    throw new Refusal(
-      'entry_too_large',
-      `the entry has ${size} bytes; at most ${MAX_ENTRY_BYTES} are accepted`,
-    );
-  }
+function readIntent(entryId: string, fields: EntryFields, size: EntrySize): Intent {
+  const oversize = oversizeOf(size, MAX_ENTRY_BYTES);
+  if (oversize !== undefined) throw new Refusal('entry_too_large', oversize);
   const envelope = readEnvelope(fields);
   const idempotencyKey = identifier(envelope, 'idempotency_key');
   const occurredAtMs = timestamp(envelope);
@@ -285,7 +284,12 @@ const quote = (text: string): string => JSON.stringify(cutText(text, 100));
 
 const MAX_COLUMN_LENGTH = 256;
 
-function malformedOf(entryId: string, fields: EntryFields, { code, message }: Refusal): MalformedIntent {
+function malformedOf(
+  entryId: string,
+  fields: EntryFields,
+  size: EntrySize,
+  { code, message }: Refusal,
+): MalformedIntent {
   const column = (name: string): string | undefined => {
     const value = fields.find(([field]) => field.toString('latin1') === name)?.[1];
     return value && cutText(storableText(value, 4 * MAX_COLUMN_LENGTH), MAX_COLUMN_LENGTH);
@@ -300,6 +304,6 @@ function malformedOf(entryId: string, fields: EntryFields, { code, message }: Re
     ...(idempotencyKey === undefined ? {} : { idempotencyKey }),
     failureCode: code,
     failureMessage: message.toWellFormed().replaceAll('\0', '\ufffd'),
-    rawFields: storableFields(fields),
+    rawFields: storableFields(fields, size),
   };
 }

@@ -1,7 +1,5 @@
 /** The intent stream, as its reader and operators see it: where progress is saved, and the order of entries. */
-
-/** Where a stream is read from when no progress was ever saved. */
-export const STREAM_START = '0-0';
+import { STREAM_START } from '../stream-ids.ts';
 
 /** A value as one segment of a Redis key: base64url, so that no value can end its segment. */
 export const keySegment = (value: string): string => Buffer.from(value, 'utf8').toString('base64url');

@@ -5,8 +5,8 @@
  */
 import { isUtf8 } from 'node:buffer';
 import { JsonError, isJsonObject, parseJson } from '../json.ts';
-import type { EntryFields } from '../text.ts';
-import { storableFields, storableText } from '../text.ts';
+import type { EntryFields, EntrySize } from '../text.ts';
+import { oversizeOf, sizeOf, storableFields, storableText } from '../text.ts';
 
 /** Names and values of an entry together. FCM takes 4 KiB of payload; the rest is room for JSON's own escapes. */
 export const MAX_JOB_BYTES = 64 * 1024;
@@ -78,14 +78,18 @@ export interface MalformedJob {
 
 export type ParsedMobileJob = { ok: true; job: MobileJob } | { ok: false; malformed: MalformedJob };
 
-/** Checks one stream entry. Never throws. */
-export function parseMobileJob(entryId: string, fields: EntryFields): ParsedMobileJob {
+/**
+ * Checks one stream entry. Never throws.
+ *
+ * @param size of the entry in its stream, when not all of it was read.
+ */
+export function parseMobileJob(entryId: string, fields: EntryFields, size = sizeOf(fields)): ParsedMobileJob {
   try {
-    return { ok: true, job: { jobId: entryId, ...readJob(fields) } };
+    return { ok: true, job: { jobId: entryId, ...readJob(fields, size) } };
   } catch (error) {
     // A fault of our own must not make good jobs malformed.
     if (!(error instanceof Refusal)) throw error;
-    return { ok: false, malformed: malformedJob(entryId, fields, error.code, error.message) };
+    return { ok: false, malformed: malformedJob(entryId, fields, size, error.code, error.message) };
   }
 }
 
@@ -93,6 +97,7 @@ export function parseMobileJob(entryId: string, fields: EntryFields): ParsedMobi
 export function malformedJob(
   jobId: string,
   fields: EntryFields,
+  size: EntrySize,
   failureCode: MalformedJobCode,
   failureMessage: string,
   userId = flatUserId(fields),
@@ -103,7 +108,7 @@ export function malformedJob(
     failureCode,
     // It may name a key that the producer chose.
     failureMessage: failureMessage.toWellFormed().replaceAll('\0', '\ufffd'),
-    rawFields: storableFields(fields),
+    rawFields: storableFields(fields, size),
   };
 }
 
@@ -116,14 +121,9 @@ class Refusal extends Error {
   }
 }
 
-function readJob(fields: EntryFields): Omit<MobileJob, 'jobId'> {
-  const size = fields.reduce((total, [name, value]) => total + name.length + value.length, 0);
-  if (size > MAX_JOB_BYTES) {
-    throw new Refusal(
-      'entry_too_large',
-      `the entry has ${size} bytes; at most ${MAX_JOB_BYTES} are accepted`,
-    );
-  }
+function readJob(fields: EntryFields, size: EntrySize): Omit<MobileJob, 'jobId'> {
+  const oversize = oversizeOf(size, MAX_JOB_BYTES);
+  if (oversize !== undefined) throw new Refusal('entry_too_large', oversize);
   const flat = readFlat(fields);
   const payload = flat.get(PAYLOAD_FIELD);
   const values = payload === undefined ? valuesOfFlat(flat) : valuesOfPayload(payload, flat);

@@ -1,7 +1,8 @@
 /** What can be wrong with intents: their reader, the three streams, and routes that wait or died. */
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
-import { STREAM_START, compareEntryIds, loadOffset } from '../../api/intent/stream.ts';
+import { compareEntryIds, loadOffset } from '../../api/intent/stream.ts';
+import { STREAM_START, entryIdAfter, newestEntryId } from '../../api/stream-ids.ts';
 import { bridgeOperations } from '../../client/intent/bridge.ts';
 import type { OperatorResources } from '../../client/resources.ts';
 import type { Check, Diagnosis } from '../checks.ts';
@@ -81,16 +82,16 @@ async function intents(redis: Redis, stream: string): Promise<Diagnosis> {
   }
   if (type !== 'stream')
     return error(`${stream} holds a ${type}`, 'rename that key: the reader needs a stream');
-  const [newest] = await redis.xrevrange(stream, '+', '-', 'COUNT', 1);
-  const [oldestUnread] = await redis.xrange(stream, `(${offset}`, '+', 'COUNT', 1);
-  if (newest && compareEntryIds(offset, newest[0]) > 0 && !oldestUnread) {
+  const newest = await newestEntryId(redis, stream);
+  const oldestUnread = await entryIdAfter(redis, stream, offset);
+  if (newest && compareEntryIds(offset, newest) > 0 && !oldestUnread) {
     return error(
-      `the offset ${offset} is beyond the newest entry ${newest[0]}`,
+      `the offset ${offset} is beyond the newest entry ${newest}`,
       'Redis lost data: see bridge status',
     );
   }
   if (!oldestUnread) return ok(`all read, offset ${offset}`);
-  const ageMs = Math.max(0, Date.now() - Number(oldestUnread[0].split('-')[0]));
+  const ageMs = Math.max(0, Date.now() - Number(oldestUnread.split('-')[0]));
   const detail = `behind by ${durationOf(ageMs)}, offset ${offset}`;
   return ageMs > LATE_MS ? warn(detail, 'nobody reads, or not fast enough: see bridge status') : ok(detail);
 }

@@ -1,6 +1,7 @@
 /** Notifications as operators look for them and at them: the record, its routes, and what Temporal says right now. */
 import { routeRefOf } from '../../api/ids.ts';
 import { compareEntryIds, loadOffset } from '../../api/intent/stream.ts';
+import { hasEntry } from '../../api/stream-ids.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { NotFoundError, causeOf } from '../errors.ts';
 import type { Page, WithoutNulls } from '../lists.ts';
@@ -171,11 +172,11 @@ export function notificationOperations(resources: OperatorResources) {
 
   /** Whether an entry is in the stream and the reader has not come to it yet. */
   async function isUnread(entryId: string): Promise<boolean> {
-    const [entries, offset] = await Promise.all([
-      redis.xrange(intentsStream, entryId, entryId, 'COUNT', 1),
+    const [isThere, offset] = await Promise.all([
+      hasEntry(redis, intentsStream, entryId),
       loadOffset(redis, intentsStream),
     ]);
-    return entries.length > 0 && compareEntryIds(entryId, offset) > 0;
+    return isThere && compareEntryIds(entryId, offset) > 0;
   }
 
   async function partsOf(

@@ -15,6 +15,8 @@ export type ProxyMode =
   | { kind: 'refuse' }
   /** What passes, either way, passes this many milliseconds later, in order. */
   | { kind: 'delay'; ms: number }
+  /** A slow link: each connection carries so many bytes a second in each direction, in order. */
+  | { kind: 'narrow'; bytesPerSecond: number }
   /**
    * Connections look alive, and what is sent in the silent direction is swallowed: as when the other machine has gone
    * without a word. Attempts to connect are accepted and fare no better. A connection that was there at that time stays
@@ -33,6 +35,10 @@ export interface TcpProxy {
   readonly connections: number;
   /** Bytes that are delayed at present. */
   readonly delayedBytes: number;
+  /** Bytes that servers have answered so far, all connections together. */
+  readonly answeredBytes: number;
+  /** From now on, new connections lead to another server; those that are open stay where they are. */
+  moveTo(target: { host: string; port: number }): void;
   set(mode: ProxyMode): Promise<void>;
   /** Resets every connection that is open. @returns how many. */
   cut(): number;
@@ -52,11 +58,14 @@ const MAX_WAITING_BYTES = 1 << 20;
  * @param target where connections lead to; looked up for each, so that what listens there may come and go.
  */
 export async function startTcpProxy(target: { host: string; port: number }): Promise<TcpProxy> {
+  let upstream = target;
+  let answeredBytes = 0;
+  const countAnswer = (bytes: number) => void (answeredBytes += bytes);
   let mode: ProxyMode = { kind: 'open' };
   const pairs = new Set<Pair>();
 
   const accept = (client: Socket): void => {
-    const pair = joined(client, connect({ ...target, allowHalfOpen: true }), () => mode);
+    const pair = joined(client, connect({ ...upstream, allowHalfOpen: true }), () => mode, countAnswer);
     pairs.add(pair);
     void pair.closed.then(() => pairs.delete(pair));
     if (mode.kind === 'half-open') pair.silence(mode.silent);
@@ -73,6 +82,12 @@ export async function startTcpProxy(target: { host: string; port: number }): Pro
     },
     get delayedBytes() {
       return [...pairs].reduce((sum, pair) => sum + pair.delayedBytes(), 0);
+    },
+    get answeredBytes() {
+      return answeredBytes;
+    },
+    moveTo(next) {
+      upstream = next;
     },
     async set(next) {
       mode = next;
@@ -118,10 +133,15 @@ interface Pair {
   closed: Promise<unknown>;
 }
 
-function joined(client: Socket, upstream: Socket, modeNow: () => ProxyMode): Pair {
+function joined(
+  client: Socket,
+  upstream: Socket,
+  modeNow: () => ProxyMode,
+  countAnswer: (bytes: number) => void,
+): Pair {
   upstream.setNoDelay(true);
   const requests = pump(client, upstream, modeNow);
-  const answers = pump(upstream, client, modeNow);
+  const answers = pump(upstream, client, modeNow, countAnswer);
   const reset = (): void => {
     for (const socket of [client, upstream]) if (!socket.destroyed) socket.resetAndDestroy();
   };
@@ -153,7 +173,7 @@ function joined(client: Socket, upstream: Socket, modeNow: () => ProxyMode): Pai
 }
 
 /** Passes on what one socket receives to another one, as late as the mode says, in order. */
-function pump(from: Socket, to: Socket, modeNow: () => ProxyMode) {
+function pump(from: Socket, to: Socket, modeNow: () => ProxyMode, count?: (bytes: number) => void) {
   const waiting: { dueAt: number; chunk: Buffer }[] = [];
   let waitingBytes = 0;
   let timer: NodeJS.Timeout | undefined;
@@ -172,24 +192,32 @@ function pump(from: Socket, to: Socket, modeNow: () => ProxyMode) {
     else if (isEnding && !isSilent && !to.destroyed) to.end();
     if (waitingBytes < MAX_WAITING_BYTES && !to.writableNeedDrain) from.resume();
   };
+  const wait = (chunk: Buffer, dueAt: number): void => {
+    waiting.push({ dueAt, chunk });
+    waitingBytes += chunk.length;
+    if (waitingBytes >= MAX_WAITING_BYTES) from.pause();
+    timer ??= setTimeout(deliver, Math.max(1, dueAt - performance.now()));
+  };
   to.on('drain', () => from.resume());
   to.once('close', () => {
     clearTimeout(timer);
     waiting.length = 0;
   });
   from.on('data', (chunk: Buffer) => {
+    count?.(chunk.length);
     if (isSilent) return;
     const mode = modeNow();
+    if (mode.kind === 'narrow') {
+      const freeAt = Math.max(performance.now(), waiting.at(-1)?.dueAt ?? 0);
+      return wait(chunk, freeAt + (chunk.length / mode.bytesPerSecond) * 1_000);
+    }
     const delayMs = mode.kind === 'delay' ? mode.ms : 0;
     if (delayMs === 0 && waiting.length === 0) {
       if (!to.destroyed && !to.write(chunk)) from.pause();
       return;
     }
     // Never before what was sent earlier, also when the delay has become shorter.
-    waiting.push({ dueAt: Math.max(performance.now() + delayMs, waiting.at(-1)?.dueAt ?? 0), chunk });
-    waitingBytes += chunk.length;
-    if (waitingBytes >= MAX_WAITING_BYTES) from.pause();
-    timer ??= setTimeout(deliver, delayMs);
+    wait(chunk, Math.max(performance.now() + delayMs, waiting.at(-1)?.dueAt ?? 0));
   });
   const finish = (): void => {
     isEnding = true;

@@ -1,8 +1,10 @@
 /** What every consumer group shares: who is listed in it, and who takes what others left. */
 import { pino } from 'pino';
 import { Redis } from 'ioredis';
-import type { DeliveredEntry, StreamConsumerOptions } from '../../activities/stream-consumer.ts';
+import type { StreamConsumerOptions } from '../../activities/stream-consumer.ts';
 import { consumeStream } from '../../activities/stream-consumer.ts';
+import type { DeliveredEntry } from '../../activities/stream-read.ts';
+import { startTcpProxy } from '../../dev/servers/tcp-proxy.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 
@@ -31,7 +33,8 @@ function consume(more: Partial<StreamConsumerOptions> = {}) {
   const { redis } = slot;
   const { host, port } = slot.endpoints.redis;
   const consumer = consumeStream({
-    ...{ redis, stream: STREAM, group: GROUP, what: 'entries', batchSize: 10, minIdleMs: 100 },
+    ...{ redis, stream: STREAM, group: GROUP, what: 'entries', minIdleMs: 100 },
+    limits: { maxEntryBytes: 256 * 1024, batchSize: 10 },
     log: pino({ level: 'silent' }),
     openReader: () => new Redis({ host, port, db: slot.slot, retryStrategy: () => null }),
     take: async (entries) => {
@@ -102,4 +105,123 @@ test('M2 C7 a consumer that stops with entries stays listed until they are claim
   await eventually('the entry', async () => next.taken.length === 1);
   await next.stop();
   expect(await consumers()).toEqual([]);
+});
+
+const MB = 1_000_000;
+const SILENCE_MS = 5_000;
+const isOld = () =>
+  eventually('the entries to be old enough', async () => {
+    const [[, , idleMs]] = (await slot.redis.xpending(STREAM, GROUP, '-', '+', 1)) as [
+      [string, string, number],
+    ];
+    return idleMs > 100;
+  });
+
+test.each([
+  ['new', async () => undefined],
+  [
+    'left by a dead consumer',
+    async () => {
+      // Its answer is thrown away: 60 MB that only this test wants to be given to somebody.
+      await slot.redis.eval(
+        `redis.call('XREADGROUP', 'GROUP', ARGV[1], 'dead', 'STREAMS', KEYS[1], '>')`,
+        1,
+        STREAM,
+        GROUP,
+      );
+      await isOld();
+    },
+  ],
+])(
+  'security-3 of entries that are too large and %s only the first bytes come, over a slow link',
+  async (_, deliver) => {
+    const proxy = await startTcpProxy(slot.endpoints.redis);
+    await proxy.set({ kind: 'narrow', bytesPerSecond: 1_250_000 });
+    const large = Buffer.alloc(2 * MB, 'x');
+    for (let index = 0; index < 30; index += 1)
+      await slot.redis.xadd(STREAM, '*', 'first', 'a', 'large', large);
+    await add('behind them');
+    await deliver();
+    try {
+      const consumer = consume({
+        limits: { maxEntryBytes: 256 * 1024, batchSize: 100 },
+        openReader: () =>
+          new Redis({
+            ...{ host: proxy.host, port: proxy.port, db: slot.slot },
+            ...{ retryStrategy: () => null, socketTimeout: SILENCE_MS },
+          }),
+      });
+      await eventually('all of them', async () => consumer.taken.length === 31);
+      const { fields, size } = consumer.taken[0]!;
+      const bytes = 'firstalarge'.length + 2 * MB;
+      const lengths = [
+        [5, 1],
+        [5, 2 * MB],
+      ];
+      expect(size).toEqual({ bytes, fields: 2, lengths });
+      expect(fields.map(([name, value]) => [String(name), value.length])).toEqual([
+        ['first', 1],
+        ['large', 4_097],
+      ]);
+      expect(consumer.taken.at(-1)!.fields.map(([, value]) => String(value))).toEqual(['behind them']);
+      expect(proxy.answeredBytes).toBeLessThan(MB);
+      await consumer.stop();
+    } finally {
+      await proxy.stop();
+    }
+  },
+);
+
+test('security-3 a read ends where its bytes do, and the rest stays for whoever reads next', async () => {
+  const value = Buffer.alloc(200_000, 'x');
+  for (let index = 0; index < 20; index += 1) await slot.redis.xadd(STREAM, '*', 'text', value);
+  const batches: number[] = [];
+  const consumer = consume({
+    limits: { maxEntryBytes: 256 * 1024, batchSize: 100 },
+    take: async (entries) => {
+      batches.push(entries.length);
+      expect((await slot.redis.xpending(STREAM, GROUP))[0]).toBe(entries.length);
+      await slot.redis.xack(STREAM, GROUP, ...entries.map(({ id }) => id));
+    },
+  });
+  await eventually('all of them', async () => batches.reduce((sum, count) => sum + count, 0) === 20);
+  expect(Math.max(...batches)).toBeLessThanOrEqual(6);
+  await consumer.stop();
+});
+
+test('security-3 an entry of very many fields counts by its fields, too', async () => {
+  const fields = Array.from({ length: 5_000 }, () => ['', '']).flat();
+  await slot.redis.xadd(STREAM, '*', ...fields);
+  const consumer = consume();
+  await eventually('the entry', async () => consumer.taken.length === 1);
+  expect(consumer.taken[0]).toMatchObject({ size: { bytes: 0, fields: 5_000 } });
+  expect(consumer.taken[0]!.fields).toHaveLength(64);
+  await consumer.stop();
+});
+
+test('kinds-S3 entries that wait are renewed', async () => {
+  const id = await add('slow');
+  const { promise: done, resolve: end } = Promise.withResolvers<void>();
+  let takes = 0;
+  const slow = consume({
+    take: async (entries) => {
+      takes += 1;
+      await done;
+      await slot.redis.xack(STREAM, GROUP, ...entries.map((entry) => entry.id));
+    },
+  });
+  const pending = async () =>
+    ((await slot.redis.xpending(STREAM, GROUP, id!, id!, 1)) as [string, string, number, number][])[0]!;
+  await eventually('the delivery', async () => takes === 1);
+  const other = consume();
+  await eventually('an entry that is old, and is kept', async () => {
+    const [, , idleMs] = await pending();
+    return Date.now() - Number(id!.split('-')[0]) > 1_000 && idleMs < 100;
+  });
+  expect((await pending())[3]).toBe(1);
+  expect(other.taken).toEqual([]);
+  end();
+  await eventually('the acknowledgement', async () => (await slot.redis.xpending(STREAM, GROUP))[0] === 0);
+  await Promise.all([slow.stop(), other.stop()]);
+  expect(takes).toBe(1);
 });

@@ -1,0 +1,39 @@
+/**
+ * Which entries a stream has, without what they hold: an entry may have any size, so a script returns its id alone. It
+ * copies the entry within Redis, hence one entry a call.
+ */
+
+/** Before the first entry of every stream. */
+export const STREAM_START = '0-0';
+
+/** What this needs of a Redis client. */
+interface Scripting {
+  eval(script: string, keys: number, ...args: string[]): Promise<unknown>;
+}
+
+/** KEYS: stream. ARGV: XRANGE or XREVRANGE, its bounds. */
+const FIND_ID = `
+  local found = redis.call(ARGV[1], KEYS[1], ARGV[2], ARGV[3], 'COUNT', 1)[1]
+  return found and found[1]`;
+
+/** @returns the id of the oldest entry behind `id`; undefined when there is none. @throws what Redis fails with. */
+export const entryIdAfter = (redis: Scripting, stream: string, id: string): Promise<string | undefined> =>
+  findId(redis, stream, 'XRANGE', `(${id}`, '+');
+
+/** @returns the id of the newest entry; undefined when there is none. @throws what Redis fails with. */
+export const newestEntryId = (redis: Scripting, stream: string): Promise<string | undefined> =>
+  findId(redis, stream, 'XREVRANGE', '+', '-');
+
+/** Whether the stream has this entry. @throws what Redis fails with. */
+export async function hasEntry(redis: Scripting, stream: string, id: string): Promise<boolean> {
+  return (await findId(redis, stream, 'XRANGE', id, id)) !== undefined;
+}
+
+async function findId(
+  redis: Scripting,
+  stream: string,
+  ...command: [name: string, from: string, to: string]
+): Promise<string | undefined> {
+  const id = await redis.eval(FIND_ID, 1, stream, ...command);
+  return typeof id === 'string' ? id : undefined;
+}
