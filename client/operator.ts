@@ -18,6 +18,7 @@ import { deadLetterOperations } from './intent/dead-letters.ts';
 import { malformedOperations } from './intent/malformed.ts';
 import { notificationOperations } from './intent/notifications.ts';
 import { replayOperations } from './intent/replay.ts';
+import { waitingOperations } from './intent/waiting.ts';
 import { mobileOperations } from './mobile-push/jobs.ts';
 import type { OperatorResources } from './resources.ts';
 import { subscriptionOperations } from './subscription/subscriptions.ts';
@@ -31,6 +32,7 @@ export type Operator = ReturnType<typeof createOperator>;
 
 export function createOperator(resources: OperatorResources) {
   return {
+    intents: waitingOperations(resources),
     notifications: { ...notificationOperations(resources), ...cancelOperation(resources) },
     deadLetters: deadLetterOperations(resources),
     replays: replayOperations(resources),

@@ -78,6 +78,16 @@ export const INTENT_VARIABLES = {
     'How long a user who was found is not looked up again.',
     { default: '1s' },
   ),
+  NOTIFICATION_USER_SERVICE_MAX_LOOKUPS: variable(
+    integer(1, 10_000),
+    'Lookups that a process makes concurrently; a single intent makes at most half of them.',
+    { default: '64' },
+  ),
+  NOTIFICATION_USER_SERVICE_UNUSABLE_AFTER: variable(
+    integer(1, 1_000),
+    'Attempts after which a recipient without a usable answer gets no e-mail, and the others are served.',
+    { default: '6' },
+  ),
   NOTIFICATION_DEV_USER_SERVICE_PORT: variable(port, 'Port of the stand-in User Service.', {
     default: '8093',
   }),

@@ -78,6 +78,8 @@ function settingsOf({ values, adminEmails }: Config) {
       },
       idempotencyTtlMs: values.NOTIFICATION_IDEMPOTENCY_TTL,
       adminEmails,
+      maxLookups: values.NOTIFICATION_USER_SERVICE_MAX_LOOKUPS,
+      unusableAfterAttempts: values.NOTIFICATION_USER_SERVICE_UNUSABLE_AFTER,
     },
     route: {
       gatewayStream: values.NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM,

@@ -17,6 +17,9 @@ export const ROUTE_DEAD_LETTERED = 'RouteDeadLettered';
 /** The User Service did not give a usable answer. Retried without end. */
 export const USER_SERVICE_UNAVAILABLE = 'UserServiceUnavailable';
 
+/** An intent cannot be decided yet, because of others. Retried without end. */
+export const ACCEPTANCE_DEFERRED = 'AcceptanceDeferred';
+
 /** PostgreSQL does not answer, or not now. Retried without end; spends no budget. */
 export const POSTGRES_UNAVAILABLE = 'PostgresUnavailable';
 

@@ -21,9 +21,12 @@ const UNTIL_IT_SUCCEEDS: RetryPolicy = {
   maximumInterval: '30 seconds',
 };
 
-/** Acceptance after a failed first try, or of many recipients. It heartbeats while it looks recipients up. */
+/**
+ * Acceptance after a failed first try, or of many recipients. As many lookups as an intent can have take hours with a
+ * slow User Service that is shared with others; so by its heartbeat Temporal knows whether an attempt goes on.
+ */
 export const ACCEPTANCE: ActivityOptions = {
-  startToCloseTimeout: '10 minutes',
+  startToCloseTimeout: '1 day',
   heartbeatTimeout: '20 seconds',
   cancellationType: 'WAIT_CANCELLATION_COMPLETED',
   retry: UNTIL_IT_SUCCEEDS,

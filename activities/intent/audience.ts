@@ -2,29 +2,67 @@
  * Whom an intent reaches, users as the User Service knows them and administrators as configured, and the routes that
  * follow from it.
  */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { ApplicationFailure, Context } from '@temporalio/activity';
-import pLimit from 'p-limit';
 import type { AdminNotificationType, Channel, NotificationType } from '../../api/intent/catalog.ts';
 import { CHANNELS, channelsOf } from '../../api/intent/catalog.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import type { Locale } from '../../api/intent/mail-command.ts';
-import { USER_SERVICE_UNAVAILABLE } from '../../workflows/failures.ts';
+import { cutText } from '../../api/text.ts';
+import { ACCEPTANCE_DEFERRED, USER_SERVICE_UNAVAILABLE } from '../../workflows/failures.ts';
+import { createFoundRecipients } from './found-recipients.ts';
 import type { IntentMetrics } from './metrics.ts';
+import { createTurns } from './turns.ts';
+import type { TakeTurn } from './turns.ts';
 import type { Recipient, UserService } from './user-service.ts';
+import { LeftAloneError, UnusableUserError } from './user-service.ts';
+import type { Trouble } from './waiting.ts';
 import { reasonOf } from '../reason.ts';
 
-/** Lookups of one intent that are under way concurrently: enough to hide latency, too few to burden the User Service. */
-const PARALLEL_LOOKUPS = 32;
+/** A lookup that failed is made again after these pauses, ms: a large audience always loses a few. */
+const REPEATS_AFTER_MS = [50, 250];
+
+/** Audiences above so many recipients are resolved a few at a time: what is found of them is in memory. */
+const LARGE_AUDIENCE = 1_000;
+const MOST_LARGE_AUDIENCES = 4;
+const LARGE_AUDIENCE_RETRY_MS = 5_000;
+
+/**
+ * How long an answer about one user shows that the service itself is well, ms. Without any, nothing is found out about a
+ * user: a service that answers all lookups wrongly must not empty every audience.
+ */
+const WELL_FOR_MS = 300_000;
+
+/** Often enough for the heartbeat time-out of acceptance, ms. */
+const HEARTBEAT_MS = 2_000;
+
+/** A long attempt says as often that the intent still waits, ms. */
+const SIGN_OF_LIFE_MS = 60_000;
+
+/** Recipients without a usable answer that a message names. */
+const MOST_NAMED = 3;
+
+/** A user whom the intent reaches, but not by e-mail: the User Service has no usable answer about this one. */
+export interface UnusableRecipient {
+  userId: string;
+  /** What the User Service said; no personal data. */
+  problem: string;
+}
 
 /** Where routes can lead: resolved users, or the administrators configured for the type. */
 export type Audience =
-  { kind: 'user'; recipients: readonly Recipient[] } | { kind: 'admin_email'; emails: readonly string[] };
+  | { kind: 'user'; recipients: readonly (Recipient | UnusableRecipient)[] }
+  | { kind: 'admin_email'; emails: readonly string[] };
 
 interface AudienceSources {
   userService: UserService;
   metrics: IntentMetrics;
   /** Normalised, unique addresses by notification type. */
   adminEmails: Record<AdminNotificationType, readonly string[]>;
+  /** Lookups that this process makes concurrently. */
+  maxLookups: number;
+  /** Attempts after which a recipient without a usable answer is served without e-mail. */
+  unusableAfterAttempts: number;
 }
 
 /** One of the recipients does not exist; then the intent is not accepted for the others either. */
@@ -34,49 +72,177 @@ interface UnknownUser {
 }
 
 /**
- * @returns resolves an intent's audience, inside an activity. It throws ApplicationFailure `UserServiceUnavailable`
- * (retried) when a lookup fails.
+ * Says that the intent waits, and why.
+ *
+ * @returns attempts so far that nothing spoilt but recipients without a usable answer.
  */
-export function createAudienceResolver({ userService, metrics, adminEmails }: AudienceSources) {
-  return async (intent: Intent): Promise<Audience | UnknownUser> => {
+export type NoteTrouble = (trouble: Omit<Trouble, 'attempt'>) => Promise<number>;
+
+/**
+ * @returns resolves an intent's audience, inside an activity. It throws ApplicationFailure `UserServiceUnavailable`
+ * when lookups fail, and `AcceptanceDeferred` when too many large audiences are under way (both retried), or
+ * CancelledFailure. What was found is kept in this process for the next attempt.
+ */
+export function createAudienceResolver(sources: AudienceSources) {
+  const { userService, metrics, adminEmails, maxLookups, unusableAfterAttempts } = sources;
+  const takePart = createTurns(maxLookups);
+  const foundRecipients = createFoundRecipients();
+  let largeAudiences = 0;
+  let lastUsableAnswerAt = -Infinity;
+
+  return async (intent: Intent, note: NoteTrouble): Promise<Audience | UnknownUser> => {
     if (intent.audienceKind === 'admin_email') {
       const emails = adminEmails[intent.notificationType as AdminNotificationType];
       return { kind: 'admin_email', emails };
     }
-    const context = Context.current();
-    const limit = pLimit(PARALLEL_LOOKUPS);
-    let unknownUser: string | undefined;
-    const lookup = async (userId: string): Promise<Recipient | undefined> => {
-      if (unknownUser !== undefined) return undefined;
-      const recipient = await countedLookup(intent, userId);
-      if (!recipient) unknownUser = userId;
-      // A local activity has no heartbeat; it is too short to need one.
-      if (!context.info.isLocal) context.heartbeat();
-      return recipient;
-    };
-    const recipients = await limit.map(intent.recipientUserIds, lookup).catch((error: unknown) => {
-      limit.clearQueue();
-      throw ApplicationFailure.create({
-        type: USER_SERVICE_UNAVAILABLE,
-        message: reasonOf(error),
-      });
-    });
-    if (unknownUser !== undefined) return { kind: 'unknown_user', userId: unknownUser };
-    return { kind: 'user', recipients: recipients as Recipient[] };
+    if (intent.recipientUserIds.length <= LARGE_AUDIENCE) return resolveUsers(intent, note);
+    if (largeAudiences >= MOST_LARGE_AUDIENCES) throw deferral();
+    largeAudiences += 1;
+    try {
+      return await resolveUsers(intent, note);
+    } finally {
+      largeAudiences -= 1;
+    }
   };
 
-  async function countedLookup({ notificationType }: Intent, userId: string): Promise<Recipient | undefined> {
-    const count = (result: 'found' | 'not_found' | 'failed') =>
-      metrics.userEnrichment({ notification_type: notificationType, result });
+  async function resolveUsers(intent: Intent, note: NoteTrouble): Promise<Audience | UnknownUser> {
+    const { notificationId, recipientUserIds } = intent;
+    const found = foundRecipients.take(notificationId);
+    const lookups = await lookUp(intent, found, note);
+    if (lookups.unknownUser !== undefined) return { kind: 'unknown_user', userId: lookups.unknownUser };
     try {
-      const recipient = await userService.findRecipient(userId);
-      count(recipient ? 'found' : 'not_found');
-      return recipient;
+      await refuseIncomplete(intent, lookups, note);
     } catch (error) {
-      count('failed');
+      foundRecipients.keep(notificationId, found);
       throw error;
     }
+    const recipients = recipientUserIds.map(
+      (userId) => found.get(userId) ?? { userId, problem: lookups.unusable.get(userId) ?? 'not looked up' },
+    );
+    return { kind: 'user', recipients };
   }
+
+  /** Looks up whoever is not found yet, and adds to those who are. */
+  async function lookUp(
+    intent: Intent,
+    found: Map<string, Recipient>,
+    note: NoteTrouble,
+  ): Promise<Lookups> {
+    const context = Context.current();
+    const missing = intent.recipientUserIds.filter((userId) => !found.has(userId)).values();
+    const lookups: Lookups = { unusable: new Map(), failed: 0 };
+    let isOver = false;
+    let noted: Promise<unknown> | undefined;
+    // Whatever keeps it from being noted now is met again at the end of the attempt.
+    const noteOnce = (reason: string) => (noted ??= note({ reason }).catch(() => undefined));
+    const ask = askerOf(intent, takePart(), noteOnce);
+
+    const lane = async () => {
+      for (const userId of missing) {
+        if (isOver) return;
+        try {
+          const recipient = await ask(userId, () => isOver);
+          if (recipient) found.set(userId, recipient);
+          else lookups.unknownUser = userId;
+          isOver ||= !recipient;
+        } catch (error) {
+          if (error instanceof UnusableUserError) lookups.unusable.set(userId, error.message);
+          else {
+            lookups.failed += 1;
+            lookups.lastFailure = reasonOf(error);
+            // Nobody else would be asked either.
+            isOver ||= error instanceof LeftAloneError;
+          }
+        }
+      }
+    };
+    // A local activity has no heartbeat; it is too short to need one.
+    const beat = context.info.isLocal ? undefined : setInterval(() => context.heartbeat(), HEARTBEAT_MS);
+    const sign = setInterval(() => void note({}).catch(() => undefined), SIGN_OF_LIFE_MS);
+    try {
+      await Promise.race([Promise.all(Array.from({ length: maxLookups }, lane)), context.cancelled]);
+    } finally {
+      isOver = true;
+      clearInterval(beat);
+      clearInterval(sign);
+      // Or it would say that the intent waits after it was decided.
+      await noted;
+    }
+    return lookups;
+  }
+
+  /** @throws ApplicationFailure `UserServiceUnavailable` unless all are found who ever will be. */
+  async function refuseIncomplete(
+    { recipientUserIds }: Intent,
+    { unusable, failed, lastFailure = '' }: Lookups,
+    note: NoteTrouble,
+  ): Promise<void> {
+    if (failed === 0 && unusable.size === 0) return;
+    const isUnusableOnly = failed === 0;
+    const reason = isUnusableOnly ? unusableReason(unusable) : lastFailure;
+    const attempts = await note({ reason, isUnusableOnly });
+    const isServiceWell = Date.now() - lastUsableAnswerAt < WELL_FOR_MS;
+    if (isUnusableOnly && isServiceWell && attempts >= unusableAfterAttempts) return;
+    const share = recipientUserIds.length === 1 ? '' : ` (${failed + unusable.size} of ${recipientUserIds.length} lookups)`;
+    throw ApplicationFailure.create({ type: USER_SERVICE_UNAVAILABLE, message: `${reason}${share}` });
+  }
+
+  /** @returns looks one user up, a failed lookup again after a pause. */
+  function askerOf({ notificationType }: Intent, takeTurn: TakeTurn, onFailure: (reason: string) => unknown) {
+    const count = (result: 'found' | 'not_found' | 'unusable' | 'failed') =>
+      metrics.userEnrichment({ notification_type: notificationType, result });
+
+    async function once(userId: string): Promise<Recipient | undefined> {
+      try {
+        const recipient = await takeTurn(() => userService.findRecipient(userId));
+        lastUsableAnswerAt = Date.now();
+        count(recipient ? 'found' : 'not_found');
+        return recipient;
+      } catch (error) {
+        count(error instanceof UnusableUserError ? 'unusable' : 'failed');
+        throw error;
+      }
+    }
+
+    return async (userId: string, isOver: () => boolean): Promise<Recipient | undefined> => {
+      for (const pauseMs of REPEATS_AFTER_MS) {
+        try {
+          return await once(userId);
+        } catch (error) {
+          onFailure(reasonOf(error));
+          if (error instanceof LeftAloneError || isOver()) throw error;
+        }
+        await sleep(pauseMs);
+      }
+      return once(userId);
+    };
+  }
+}
+
+/** What came of the lookups of one attempt, beside those who were found. */
+interface Lookups {
+  unknownUser?: string;
+  /** What the User Service said, by user. */
+  unusable: Map<string, string>;
+  failed: number;
+  lastFailure?: string;
+}
+
+function unusableReason(unusable: ReadonlyMap<string, string>): string {
+  const named = [...unusable].slice(0, MOST_NAMED);
+  const more = unusable.size - named.length;
+  return [
+    ...named.map(([userId, problem]) => `${problem} for the recipient ${JSON.stringify(cutText(userId, 100))}`),
+    ...(more > 0 ? [`${more} more recipients are like that`] : []),
+  ].join('; ');
+}
+
+function deferral(): ApplicationFailure {
+  return ApplicationFailure.create({
+    type: ACCEPTANCE_DEFERRED,
+    message: `this process resolves ${MOST_LARGE_AUDIENCES} large audiences already`,
+    nextRetryDelay: LARGE_AUDIENCE_RETRY_MS,
+  });
 }
 
 /** A row of `notification.routes` as acceptance creates it. */
@@ -88,14 +254,16 @@ export interface RouteSlot {
   maxAttempts: number;
   email: string | null;
   locale: Locale | null;
+  /** Why a slot of the type's channels is skipped. */
+  problem: string | null;
 }
 
 /** Attempts a channel may spend on a route. */
 export type ChannelBudgets = Record<Channel, number>;
 
 /**
- * Every recipient gets a slot on each channel; slots outside the type's channels are skipped. An empty list of
- * administrators gets one skipped e-mail slot, so that the gap in the configuration stays visible.
+ * Every recipient gets a slot on each channel; slots outside the type's channels are skipped, and so is the e-mail of a
+ * recipient without a usable address. An empty list of administrators gets one skipped e-mail slot, so that the gap in the configuration stays visible.
  */
 export function materializeRoutes(
   type: NotificationType,
@@ -110,28 +278,30 @@ export function materializeRoutes(
     maxAttempts: budgets[channel],
     email: contact?.email ?? null,
     locale: contact?.locale ?? null,
+    problem: null,
   });
   const channels = channelsOf(type, audience.kind);
   const contacts = contactsOf(audience);
   if (contacts.length === 0) return [slot('email', `config:${type}`, false)];
   return contacts.flatMap((contact) =>
-    CHANNELS.map((channel) => slot(channel, contact.recipientRef, channels.includes(channel), contact)),
+    CHANNELS.map((channel) => {
+      const isWanted = channels.includes(channel);
+      const problem = (isWanted && channel === 'email' && contact.problem) || null;
+      return { ...slot(channel, contact.recipientRef, isWanted && problem === null, contact), problem };
+    }),
   );
 }
 
 interface Contact {
   recipientRef: string;
-  email: string;
-  locale: Locale;
+  email?: string;
+  locale?: Locale;
+  problem?: string;
 }
 
 function contactsOf(audience: Audience): Contact[] {
   if (audience.kind === 'user') {
-    return audience.recipients.map(({ userId, email, locale }) => ({
-      recipientRef: `user:${userId}`,
-      email,
-      locale,
-    }));
+    return audience.recipients.map(({ userId, ...contact }) => ({ recipientRef: `user:${userId}`, ...contact }));
   }
   return audience.emails.map((email) => ({ recipientRef: `email:${email}`, email, locale: 'en' }));
 }

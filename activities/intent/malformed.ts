@@ -13,8 +13,9 @@ const RECORD_MALFORMED = {
   name: 'record_malformed_intent',
   text: `
     INSERT INTO notification.malformed_intents
-      (stream_entry_id, notification_type, producer, idempotency_key, failure_code, failure_message, raw_fields, recorded_at)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, now())
+      (stream_entry_id, notification_type, producer, idempotency_key, failure_code, failure_message, raw_fields, recorded_at,
+       conflicts_with)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, now(), $8)
     ON CONFLICT (stream_entry_id) DO NOTHING
     RETURNING 1`,
 };
@@ -23,6 +24,7 @@ const RECORD_MALFORMED = {
  * Keeps one row per entry however often the entry is read. One that PostgreSQL does not take is kept bare, as
  * `unstorable` with the reason: an entry must not hold up those behind it.
  *
+ * @param conflictsWith the notification that has the idempotency key, for `idempotency_conflict`.
  * @returns the row, and whether it is new.
  * @throws ApplicationFailure `PostgresUnavailable`, or `PostgresUnusable`, also when not even a bare row is taken: then
  * nothing is wrong with the entry.
@@ -30,9 +32,10 @@ const RECORD_MALFORMED = {
 export async function recordMalformed(
   db: Pool,
   malformed: MalformedIntent,
+  conflictsWith?: string,
 ): Promise<{ recorded: MalformedIntent; isNew: boolean }> {
   try {
-    return { recorded: malformed, isNew: await insert(db, malformed) };
+    return { recorded: malformed, isNew: await insert(db, malformed, conflictsWith) };
   } catch (error) {
     if (!isPostgresRefusal(error)) throw error;
     const bare = bareOf(malformed, error.message);
@@ -40,7 +43,7 @@ export async function recordMalformed(
   }
 }
 
-async function insert(db: Pool, malformed: MalformedIntent): Promise<boolean> {
+async function insert(db: Pool, malformed: MalformedIntent, conflictsWith?: string): Promise<boolean> {
   const inserted = await query(db, RECORD_MALFORMED, [
     malformed.streamEntryId,
     malformed.notificationType ?? null,
@@ -49,6 +52,7 @@ async function insert(db: Pool, malformed: MalformedIntent): Promise<boolean> {
     malformed.failureCode,
     malformed.failureMessage,
     JSON.stringify(malformed.rawFields),
+    conflictsWith ?? null,
   ]);
   return inserted.length === 1;
 }

@@ -53,9 +53,13 @@ export function createIntentMetrics(meter: Meter) {
         notification_type: oneOf(NOTIFICATION_TYPES, notification_type),
         producer: oneOf(PRODUCERS, producer),
       }),
-    userEnrichment: counter<{ notification_type: string; result: 'found' | 'not_found' | 'failed' }>(
-      'notification.user_enrichment.attempts',
-      'Lookups of a recipient in the User Service',
+    userEnrichment: counter<{
+      notification_type: string;
+      result: 'found' | 'not_found' | 'unusable' | 'failed';
+    }>('notification.user_enrichment.attempts', 'Lookups of a recipient in the User Service'),
+    unusableRecipient: counter<{ notification_type: string }>(
+      'notification.intent.unusable_recipients',
+      'Recipients who get no e-mail because the User Service has no usable answer about them',
     ),
     publishAttempt: counter<
       RouteAttributes & { result: 'published' | 'failed'; failure_classification?: string }
@@ -131,7 +135,21 @@ export function observeGauges(meter: Meter, { db, redis, log, intentsStream }: G
     description: 'Age of the oldest intent that is not yet durably taken; 0 when the stream is drained',
     unit: 'ms',
   });
+  const waiting = meter.createObservableGauge('notification.intent_acceptance.waiting', {
+    description: 'Intents that were tried and are neither accepted nor refused yet',
+  });
+  const oldestWaiting = meter.createObservableGauge('notification.intent_acceptance.oldest_age_ms', {
+    description: 'How long the oldest of them has waited; 0 when none does',
+    unit: 'ms',
+  });
 
+  const observeAcceptance = observation('intent acceptance', async () => {
+    const [row] = await query<{ waiting: number; oldest_age_ms: number }>(db, READ_ACCEPTANCE, []);
+    return (result) => {
+      result.observe(waiting, row!.waiting);
+      result.observe(oldestWaiting, row!.oldest_age_ms);
+    };
+  });
   const observeSchedule = observation('route schedule', async () => {
     const rows = await query<ScheduleRow>(db, READ_SCHEDULE, []);
     return (result) => {
@@ -149,6 +167,7 @@ export function observeGauges(meter: Meter, { db, redis, log, intentsStream }: G
   });
 
   const registered: [ReturnType<typeof observation>, Observable[]][] = [
+    [observeAcceptance, [waiting, oldestWaiting]],
     [observeSchedule, [depth, oldestRoute]],
     [observeStream, [oldestEntry]],
   ];
@@ -183,6 +202,17 @@ interface ScheduleRow {
   depth: number;
   oldest_age_ms: number;
 }
+
+/** Those that are tried: a row that nobody has touched for long is of an intent that somebody has terminated. */
+const READ_ACCEPTANCE = {
+  name: 'read_acceptance',
+  text: `
+    SELECT count(*)::float8 AS waiting,
+           coalesce(greatest(0, extract(epoch FROM clock_timestamp() - min(waiting_since)) * 1000), 0)::float8
+             AS oldest_age_ms
+      FROM notification.waiting_intents
+     WHERE updated_at > now() - interval '10 minutes'`,
+};
 
 /** `float8` because the driver hands out 64-bit integers as text. */
 const READ_SCHEDULE = {

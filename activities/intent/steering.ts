@@ -17,6 +17,7 @@ import { query } from '../postgres.ts';
 import { handOff, handOffKey } from './hand-off.ts';
 import { loadRoute } from './route-rows.ts';
 import { signalIfRunning } from '../workflows.ts';
+import { forgetWaiting } from './waiting.ts';
 
 /** Routes of one statement: a large notification is cancelled in steps that each report progress. */
 const BATCH_SIZE = 500;
@@ -81,9 +82,10 @@ export function createSteeringActivities({ db, redis, workflows, log }: Steering
 
     /**
      * Skips every route of a notification that is still open, then tells the routes' workflows, which may be waiting
-     * for something that does not matter any more. Does nothing for a notification that was never accepted.
+     * for something that does not matter any more. One that was never accepted waits no more.
      */
     async skipOpenRoutes(notificationId: string): Promise<void> {
+      await forgetWaiting(db, notificationId);
       for (let total = 0; ;) {
         const open = await query<OpenRoute>(db, LIST_OPEN, [notificationId, BATCH_SIZE]);
         if (open.length > 0) await close(notificationId, open);

@@ -6,6 +6,7 @@
  */
 import {
   BrokenCircuitError,
+  CircuitState,
   ConsecutiveBreaker,
   DelegateBackoff,
   circuitBreaker,
@@ -22,7 +23,7 @@ import { isTimeout, networkReasonOf, readText } from '../http-delivery.ts';
 /** An answer larger than this is no user record; reading on would only cost memory. */
 const MAX_BODY_BYTES = 64 * 1024;
 
-/** Failures in a row that open the breaker: more than a restart's hiccup, fewer than one large intent's lookups. */
+/** Users whose lookups fail one after the other and open the breaker: more than a restart's hiccup, fewer than one large intent's lookups. */
 const FAILURES_IN_A_ROW = 10;
 /** Pauses double between these, ms. The longest is that of Temporal's retries of an acceptance. */
 const SHORTEST_PAUSE_MS = 1_000;
@@ -42,20 +43,36 @@ export class UserServiceError extends Error {
   override name = 'UserServiceError';
 }
 
+/** The service answered, and not in a way that its contract has for a user: asking for others may well succeed. */
+export class UnusableUserError extends UserServiceError {
+  override name = 'UnusableUserError';
+}
+
+/** Nobody was asked: the service is left alone for a while. */
+export class LeftAloneError extends UserServiceError {
+  override name = 'LeftAloneError';
+}
+
 /** The service itself is in trouble, and not for one user only: a time-out, a broken connection, 5xx or 429. */
 class OutageError extends UserServiceError {}
+
+/** The same once more, for a user who was counted already. */
+class KnownOutage extends Error {}
 
 export interface UserService {
   /**
    * Looks one user up.
    *
    * @returns the recipient, or undefined when the service says `subject_not_found`.
-   * @throws UserServiceError on a time-out, a broken connection, another status or an unusable body; immediately while
-   * service is being left alone after such failures, except for one lookup that finds out whether it is back. Lookups
-   * during that one wait for its result.
+   * @throws UnusableUserError when it says 400 or 422, or its 200 has no usable body; UserServiceError on a time-out, a
+   * broken connection or another status; LeftAloneError immediately while the service is being left alone after such
+   * failures, except for one lookup that finds out whether it is back. Lookups during that one wait for its result.
    */
   findRecipient(userId: string): Promise<Recipient | undefined>;
 }
+
+/** Statuses that speak of what was asked for: bad request, unprocessable content. */
+const ABOUT_THE_USER: readonly number[] = [400, 422];
 
 interface Answer {
   status: number;
@@ -97,33 +114,38 @@ export function createUserService({ baseUrl, timeoutMs, log }: UserServiceOption
     async findRecipient(userId) {
       const path = userPath(userId);
       if (path === undefined) return undefined;
-      const { status, text, isCut } = await unlessLeftAlone(() => ask(path));
+      const { status, text, isCut } = await unlessLeftAlone(userId, () => ask(path));
       if (isCut) {
-        throw new UserServiceError(
+        throw new (status === 200 ? UnusableUserError : UserServiceError)(
           `User Service gave an unusable answer: it is larger than ${MAX_BODY_BYTES} bytes`,
         );
       }
       const body = parseJson(text);
       if (status === 404 && subjectNotFoundSchema.safeParse(body).success) return undefined;
+      if (ABOUT_THE_USER.includes(status)) throw new UnusableUserError(statusMessage(status));
       if (status !== 200) throw new UserServiceError(statusMessage(status));
       const user = userSchema.safeParse(body);
       if (!user.success) {
         // Names of fields only: the body holds a person's data.
         const fields = user.error.issues.map((issue) => issue.path.join('.') || 'body').join(', ');
-        throw new UserServiceError(`User Service gave an unusable answer: ${fields}`);
+        throw new UnusableUserError(`User Service gave an unusable answer: ${fields}`);
       }
       return { userId, email: user.data.email, locale: resolveLocale(user.data.preferred_language) };
     },
   };
 }
 
+type UnlessLeftAlone = <T>(userId: string, lookup: () => Promise<T>) => Promise<T>;
+
 /**
- * @returns runs a lookup, or throws UserServiceError without running it while the service is being left alone. Any
- * answer, however useless for its user, ends the count of failures.
+ * @returns runs a lookup, or throws LeftAloneError without running it while the service is being left alone. Any answer,
+ * however useless for its user, ends the count of failures. A user counts once: the service may fail for a single one
+ * for ever, and be well.
  */
-function createBreaker(log: Logger): <T>(lookup: () => Promise<T>) => Promise<T> {
+function createBreaker(log: Logger): UnlessLeftAlone {
   let leftAloneUntil = 0;
   let lastFailure = '';
+  const counted = new Set<string>();
   const breaker = circuitBreaker(handleType(OutageError), {
     breaker: new ConsecutiveBreaker(FAILURES_IN_A_ROW),
     halfOpenAfter: new DelegateBackoff(({ attempt }: { attempt: number }) => {
@@ -133,6 +155,7 @@ function createBreaker(log: Logger): <T>(lookup: () => Promise<T>) => Promise<T>
     }),
   });
   breaker.onBreak((reason) => {
+    counted.clear();
     if ('error' in reason && reason.error instanceof OutageError) lastFailure = reason.error.message;
     log.warn(
       { pause_ms: leftAloneUntil - Date.now(), reason: lastFailure },
@@ -141,13 +164,27 @@ function createBreaker(log: Logger): <T>(lookup: () => Promise<T>) => Promise<T>
   });
   breaker.onReset(() => log.info('User Service answers again'));
 
-  return async (lookup) => {
+  async function counting<T>(userId: string, lookup: () => Promise<T>): Promise<T> {
     try {
-      return await breaker.execute(lookup);
+      const answer = await lookup();
+      counted.clear();
+      return answer;
     } catch (error) {
+      // A lookup that finds out whether the service is back says so, whoever it is for.
+      const isKnown = counted.has(userId) && breaker.state === CircuitState.Closed;
+      counted.add(userId);
+      throw isKnown ? new KnownOutage('', { cause: error }) : error;
+    }
+  }
+
+  return async (userId, lookup) => {
+    try {
+      return await breaker.execute(() => counting(userId, lookup));
+    } catch (error) {
+      if (error instanceof KnownOutage) throw error.cause;
       if (!(error instanceof BrokenCircuitError)) throw error;
       const leftMs = Math.max(1, leftAloneUntil - Date.now());
-      throw new UserServiceError(
+      throw new LeftAloneError(
         `User Service is being left alone for another ${leftMs} ms after repeated failures, the last: ${lastFailure}`,
         { cause: error },
       );

@@ -20,8 +20,8 @@ import { InvalidIntentError, constructorOf, publishIntent } from '../../client/n
 import { linkField } from '../../client/resources.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import type { ExitCode, GlobalOptions } from '../command.ts';
-import { EXIT, UsageError, action, helpWith } from '../command.ts';
-import { parseCount, parseTime, waitLimitOption } from '../options.ts';
+import { EXIT, UsageError, action, helpWith, showPage } from '../command.ts';
+import { limitOption, parseCount, parseTime, waitLimitOption } from '../options.ts';
 import { countOf, printHeading, printJson, printLine, printTable, report } from '../output.ts';
 import { startProgress } from '../progress.ts';
 import type { Session } from '../session.ts';
@@ -47,7 +47,7 @@ interface PublishOptions extends GlobalOptions {
 }
 
 export function addIntentCommands(program: Command): void {
-  const intents = program.command('intents').description('Publish intents by hand, and see examples of them');
+  const intents = program.command('intents').description('Publish intents by hand, see examples of them, and which ones wait');
 
   intents
     .command('publish')
@@ -88,6 +88,35 @@ export function addIntentCommands(program: Command): void {
           publish(session, intents, options),
         );
       }),
+    );
+
+  intents
+    .command('waiting')
+    .description('List intents that were tried and are neither accepted nor refused yet, longest first.')
+    .addOption(limitOption())
+    .addHelpText(
+      'after',
+      helpWith('galaxy-notify intents waiting', 'galaxy-notify notifications cancel 1790000000000-0'),
+    )
+    .action(
+      action<{ limit: number }>((options) =>
+        withSession(['postgres'], async ({ operator }) =>
+          showPage(await operator.intents.waiting(options), options, (items) =>
+            printTable(
+              ['SINCE', 'NOTIFICATION', 'TYPE', 'ATTEMPT', 'KEY', 'REASON'],
+              items.map((item) => [
+                item.waitingSince,
+                item.notificationId,
+                item.type,
+                item.attempt,
+                item.idempotencyKey,
+                item.reason,
+              ]),
+              { flexible: 5, linked: 1, links: items.map(({ link }) => link) },
+            ),
+          ),
+        ),
+      ),
     );
 
   intents

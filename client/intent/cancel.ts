@@ -32,6 +32,10 @@ export function cancelOperation(resources: OperatorResources) {
       const before = await liveStateOf(resources, workflowId);
       if (!before) throw await unknown(notificationId);
       if (before.status !== 'RUNNING') {
+        // One that was terminated while it waited to be accepted could not say itself that it waits no more.
+        await resources.db.query('DELETE FROM notification.waiting_intents WHERE notification_id = $1', [
+          notificationId,
+        ]);
         throw new NothingToDoError(
           `notification ${notificationId} has ended (${before.status}${before.closedAt ? ` at ${before.closedAt.toISOString()}` : ''}): nothing to cancel`,
         );

@@ -4,6 +4,8 @@ interface Script<Failure> {
   failure: Failure;
   /** How many requests fail; default: all until `heal`. */
   times?: number | undefined;
+  /** Only each n-th request that it fits fails; default: each one. */
+  every?: number | undefined;
 }
 
 export interface FailureScripts<Failure> {
@@ -15,13 +17,17 @@ export interface FailureScripts<Failure> {
 }
 
 export function createFailureScripts<Failure>(): FailureScripts<Failure> {
-  let scripts: { failure: Failure; subject: string | undefined; left: number }[] = [];
+  let scripts: { failure: Failure; subject: string | undefined; left: number; every: number; fitted: number }[] = [];
   return {
-    add: ({ failure, times = Number.POSITIVE_INFINITY }, subject) =>
-      void scripts.push({ failure, subject, left: times }),
+    add: ({ failure, times = Number.POSITIVE_INFINITY, every = 1 }, subject) =>
+      void scripts.push({ failure, subject, left: times, every, fitted: 0 }),
     next(...subjects) {
       const fits = (only: string | undefined): boolean => only === undefined || subjects.includes(only);
-      const script = scripts.find(({ left, subject }) => left > 0 && fits(subject));
+      const script = scripts.find((candidate) => {
+        if (candidate.left === 0 || !fits(candidate.subject)) return false;
+        candidate.fitted += 1;
+        return candidate.fitted % candidate.every === 0;
+      });
       if (script) script.left -= 1;
       return script?.failure;
     },

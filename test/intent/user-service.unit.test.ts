@@ -332,11 +332,21 @@ describe('breaker', () => {
       Array.from({ length: count }, (_, index) => failureOf(users.findRecipient(`user-${index + 1}`))),
     );
 
+  /** Each of another user. */
   async function lookUpInTurn(count: number): Promise<UserServiceError[]> {
     const failures: UserServiceError[] = [];
-    for (let index = 0; index < count; index += 1) failures.push(...(await lookUp(1)));
+    for (let index = 1; index <= count; index += 1) {
+      failures.push(await failureOf(users.findRecipient(`user-${index}`)));
+    }
     return failures;
   }
+
+  test('intent-P5 one user for whom the service always fails does not close it for others', async () => {
+    standIn.fail({ userId: 'user-1', failure: outage });
+    for (let index = 0; index < 3 * THRESHOLD; index += 1) await lookUp(1);
+    expect(await users.findRecipient('user-2')).toBeDefined();
+    expect(logs).toEqual([]);
+  });
 
   test('I12 a service that is down gets a few requests, while hundreds of lookups fail immediately', async () => {
     standIn.fail({ failure: outage });
@@ -406,7 +416,9 @@ describe('breaker', () => {
     standIn.fail({ failure: outage, times: THRESHOLD - 1 });
     const total = 4 * THRESHOLD - 2;
 
-    for (let index = 0; index < total; index += 1) await users.findRecipient('user-1').catch(() => undefined);
+    for (let index = 1; index <= total; index += 1) {
+      await users.findRecipient(`user-${index}`).catch(() => undefined);
+    }
     expect(await users.findRecipient('user-1')).toBeDefined();
     expect(askedFor()).toHaveLength(total + 1);
     expect(logs).toEqual([]);

@@ -5,6 +5,7 @@
 import {
   ApplicationFailure,
   CancellationScope,
+  CancelledFailure,
   ChildWorkflowCancellationType,
   ChildWorkflowFailure,
   ParentClosePolicy,
@@ -91,8 +92,10 @@ export async function notification(intent: NotificationInput): Promise<Notificat
       : await publishInBatches(of, acceptance);
     return { outcome: 'accepted', ...totals, skipped: totals.skipped + acceptance.skipped };
   } catch (error) {
-    if (isCancellation(error)) await skipWhatIsOpen(intent);
-    throw error;
+    // An attempt that fails while it is asked to stop fails for its own reason.
+    if (!isCancellation(error) && !CancellationScope.current().consideredCancelled) throw error;
+    await skipWhatIsOpen(intent);
+    throw isCancellation(error) ? error : new CancelledFailure('Notification cancelled');
   }
 }
 

@@ -35,6 +35,8 @@ export interface FailureScript {
   userId?: string;
   /** How many requests fail; default: all until {@link UserServiceStandIn.heal}. */
   times?: number;
+  /** Only each n-th request that it fits fails; default: each one. */
+  every?: number;
 }
 
 /** A look-up that was received, answered or not. */
@@ -50,6 +52,8 @@ export interface UserServiceStandIn {
   url: string;
   /** Every look-up so far, oldest first. */
   requests: readonly RecordedRequest[];
+  /** Most look-ups that were being answered concurrently so far. */
+  mostConcurrent(): number;
   /** Adds or replaces a user. */
   setUser(id: string, user: User): void;
   /** Makes a user unknown, a sample user and one of the rule `user-<n>` as well. */
@@ -104,6 +108,7 @@ export async function startUserService(options: UserServiceOptions = {}): Promis
   const requests: RecordedRequest[] = [];
   const failures = createFailureScripts<UserServiceFailure>();
   const stopping = new AbortController();
+  let [open, mostOpen] = [0, 0];
 
   const findUser = (id: string): User | undefined => (users.has(id) ? users.get(id) : numberedUser(id));
 
@@ -111,6 +116,9 @@ export async function startUserService(options: UserServiceOptions = {}): Promis
     const userId = requestedUser(request, response);
     if (userId === undefined) return;
     requests.push({ userId, at: Date.now() });
+    open += 1;
+    mostOpen = Math.max(mostOpen, open);
+    response.once('close', () => (open -= 1));
     const failure = failures.next(userId);
     void pause(failure, stopping.signal).then(() => answer(response, userId, findUser(userId), failure));
   });
@@ -122,6 +130,7 @@ export async function startUserService(options: UserServiceOptions = {}): Promis
   return {
     url: `http://${LOOPBACK}:${(server.address() as AddressInfo).port}`,
     requests,
+    mostConcurrent: () => mostOpen,
     setUser: (id, user) => void users.set(id, user),
     // Kept as "known to be missing", which also hides a numbered user.
     removeUser: (id) => void users.set(id, undefined),

@@ -1,0 +1,66 @@
+/**
+ * The table of intents that are not decided yet although somebody has tried. It is how operators see them: their entries
+ * have passed the offset, and they have no record.
+ */
+import type { Pool } from 'pg';
+import type { Intent } from '../../api/intent/entry.ts';
+import { cutText } from '../../api/text.ts';
+import { query } from '../postgres.ts';
+
+/** Longer reasons are cut: a person reads them in a table. */
+const MAX_REASON_LENGTH = 500;
+
+export interface Trouble {
+  /** Of the activity; 0 for the first try within the workflow task. */
+  attempt: number;
+  /** Left as it is when undefined. */
+  reason?: string;
+  /** The attempt found everybody but users for whom there is no usable answer. */
+  isUnusableOnly?: boolean;
+}
+
+/**
+ * Says that an intent waits.
+ *
+ * @returns how many of its attempts nothing spoilt but recipients without a usable answer, this one included.
+ * @throws ApplicationFailure of PostgreSQL.
+ */
+export async function noteWaiting(
+  db: Pool,
+  intent: Intent,
+  { attempt, reason, isUnusableOnly = false }: Trouble,
+): Promise<number> {
+  const [row] = await query<{ unusable_attempts: number }>(db, NOTE_WAITING, [
+    intent.notificationId,
+    intent.notificationType,
+    intent.producer,
+    intent.idempotencyKey,
+    attempt,
+    isUnusableOnly ? 1 : 0,
+    reason === undefined ? null : cutText(reason.toWellFormed().replaceAll('\0', '\ufffd'), MAX_REASON_LENGTH),
+  ]);
+  return row!.unusable_attempts;
+}
+
+/** Says that an intent waits no more. @throws ApplicationFailure of PostgreSQL. */
+export async function forgetWaiting(db: Pool, notificationId: string): Promise<void> {
+  await query(db, FORGET_WAITING, [notificationId]);
+}
+
+const NOTE_WAITING = {
+  name: 'note_waiting_intent',
+  text: `
+    INSERT INTO notification.waiting_intents AS waiting
+      (notification_id, notification_type, producer, idempotency_key, waiting_since, attempt, unusable_attempts, reason,
+       updated_at)
+    VALUES ($1, $2, $3, $4, now(), $5, $6, coalesce($7, 'its recipients are being looked up'), now())
+    ON CONFLICT (notification_id) DO UPDATE
+       SET attempt = excluded.attempt, unusable_attempts = waiting.unusable_attempts + excluded.unusable_attempts,
+           reason = coalesce($7, waiting.reason), updated_at = excluded.updated_at
+    RETURNING unusable_attempts`,
+};
+
+const FORGET_WAITING = {
+  name: 'forget_waiting_intent',
+  text: 'DELETE FROM notification.waiting_intents WHERE notification_id = $1',
+};

@@ -1,0 +1,211 @@
+/** Acceptance when lookups fail, for some or for one for ever: who gets what, who waits for whom, and who sees it. */
+import type { Operator } from '../../client/operator.ts';
+import { createOperator } from '../../client/operator.ts';
+import { newGameTurnReady, publishIntent } from '../../client/notificationintent.ts';
+import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, takeSlot } from '../harness.ts';
+import { namespaceOf } from '../slots.ts';
+
+const MOST_LOOKUPS = 8;
+const USER = { email: 'someone@example.com', preferredLanguage: 'en' };
+
+let slot: Slot;
+let operator: Operator;
+beforeAll(async () => {
+  slot = await takeSlot();
+  await slot.startService({
+    // What is delivered does not matter here; acceptance is the same.
+    NOTIFICATION_ROUTE_DISPATCH: 'on_failure',
+    NOTIFICATION_USER_SERVICE_MAX_LOOKUPS: String(MOST_LOOKUPS),
+    NOTIFICATION_USER_SERVICE_UNUSABLE_AFTER: '2',
+    NOTIFICATION_USER_SERVICE_TIMEOUT: '20s',
+  });
+  operator = createOperator({
+    temporal: slot.client,
+    db: slot.db,
+    redis: slot.redis,
+    namespace: namespaceOf(slot.slot),
+    uiUrl: 'http://ui.test',
+    intentsStream: 'notification:intents',
+  });
+});
+afterEach(() => slot.userService.heal());
+afterAll(() => slot.release());
+
+const users = (prefix: string, count: number): string[] =>
+  Array.from({ length: count }, (_, index) => `${prefix}-${index}`);
+
+function known(...ids: string[]): string[] {
+  for (const id of ids) slot.userService.setUser(id, USER);
+  return ids;
+}
+
+const publish = (idempotencyKey: string, recipientUserIds: string[], gameName = 'G'): Promise<string> =>
+  publishIntent(
+    slot.redis,
+    newGameTurnReady({
+      idempotencyKey,
+      recipientUserIds,
+      occurredAt: 1_790_000_000_000,
+      payload: { game_id: 'g', game_name: gameName, turn_number: 1 },
+    }),
+  );
+
+const resultOf = (id: string): Promise<unknown> =>
+  eventually(`${id} to be started`, async () => {
+    const handle = slot.client.workflow.getHandle(notificationWorkflowId(id));
+    await handle.describe();
+    return handle;
+  }).then((handle) => handle.result());
+
+const deliveredTo = (recipients: number) => ({
+  outcome: 'accepted',
+  published: 2 * recipients,
+  skipped: 0,
+  deadLettered: 0,
+});
+
+const lookupsOf = (prefix: string): string[] =>
+  slot.userService.requests.map(({ userId }) => userId).filter((id) => id.startsWith(prefix));
+
+async function routesOf(id: string) {
+  const { rows } = await slot.db.query<Record<string, string | null>>(
+    `SELECT route_id, status, resolved_email, last_error_classification, last_error_message
+       FROM notification.routes WHERE notification_id = $1 ORDER BY route_id`,
+    [id],
+  );
+  return rows;
+}
+
+const waitingIn = async (id: string) =>
+  (await operator.intents.waiting()).items.find(({ notificationId }) => notificationId === id);
+
+test('intent-D5 I11 an audience of which each attempt loses some lookups is accepted', async () => {
+  slot.userService.fail({ failure: { kind: 'status', status: 503 }, every: 20 });
+  const id = await publish('d5/share', known(...users('share', 60)));
+  expect(await resultOf(id)).toEqual(deliveredTo(60));
+});
+
+test('intent-D5 I11 who was found is not asked for again by the next attempt', async () => {
+  const recipients = known(...users('kept', 40));
+  slot.userService.fail({ userId: 'kept-7', failure: { kind: 'status', status: 503 }, times: 4 });
+  const id = await publish('d5/kept', recipients);
+  expect(await resultOf(id)).toEqual(deliveredTo(40));
+  expect(lookupsOf('kept').filter((user) => user !== 'kept-7')).toHaveLength(39);
+});
+
+test('intent-P5 a process makes no more lookups concurrently than it may, and small audiences pass large ones', async () => {
+  slot.userService.fail({ failure: { kind: 'delay', ms: 50 } });
+  const large = await Promise.all(
+    users('p5', 3).map((name) => publish(name, known(...users(name, 40)))),
+  );
+  const small = await publish('p5/small', known('p5-small'));
+  expect(await resultOf(small)).toEqual(deliveredTo(1));
+  const asked = lookupsOf('p5-');
+  expect(asked.indexOf('p5-small')).toBeLessThan(asked.length);
+  expect(await Promise.all(large.map(resultOf))).toEqual(large.map(() => deliveredTo(40)));
+  expect(slot.userService.mostConcurrent()).toBeLessThanOrEqual(MOST_LOOKUPS);
+});
+
+test.each([
+  ['an empty address', { ...USER, email: '' }, undefined],
+  ['an exotic address', { ...USER, email: '"a b"@example.org' }, undefined],
+  ['status 400', USER, 400],
+  ['status 422', USER, 422],
+])('intent-D6 one recipient with %s costs that one the e-mail, and the others nothing', async (what, user, status) => {
+  const bad = `bad-${what}`;
+  slot.userService.setUser(bad, user);
+  if (status !== undefined) slot.userService.fail({ userId: bad, failure: { kind: 'status', status } });
+  const id = await publish(`d6/${what}`, [bad, ...known('d6-good')]);
+  expect(await resultOf(id)).toEqual({ outcome: 'accepted', published: 3, skipped: 1, deadLettered: 0 });
+  expect(await routesOf(id)).toMatchObject([
+    {
+      route_id: `email:user:${bad}`,
+      status: 'skipped',
+      resolved_email: null,
+      last_error_classification: 'recipient_unusable',
+      last_error_message: expect.stringMatching(/^User Service (answered with status|gave an unusable answer)/),
+    },
+    { route_id: 'email:user:d6-good', status: 'published' },
+    { route_id: `push:user:${bad}`, status: 'published' },
+    { route_id: 'push:user:d6-good', status: 'published' },
+  ]);
+  expect(slot.logs).toContainEqual(
+    expect.objectContaining({ level: 'warn', msg: 'recipient without a usable address', notification_id: id, user_id: bad }),
+  );
+  expect(await waitingIn(id)).toBeUndefined();
+});
+
+test('intent-D6 an intent that waits is listed with its reason, and can be cancelled', async () => {
+  slot.userService.setUser('alone', USER);
+  slot.userService.fail({ userId: 'alone', failure: { kind: 'status', status: 503 } });
+  const id = await publish('d6/waits', ['alone']);
+  const waiting = await eventually('a second attempt', async () => {
+    const found = await waitingIn(id);
+    return found && found.attempt > 1 && found;
+  });
+  expect(waiting).toMatchObject({
+    type: 'game.turn.ready',
+    producer: 'game_master',
+    idempotencyKey: 'd6/waits',
+    reason: 'User Service answered with status 503',
+    link: expect.stringContaining(encodeURIComponent(notificationWorkflowId(id))),
+  });
+  const cancelled = await operator.notifications.cancel(id, { limitMs: 60_000 });
+  expect(cancelled).toMatchObject({ status: 'CANCELLED', published: 0, open: 0, withoutRecord: 1 });
+  expect(await waitingIn(id)).toBeUndefined();
+  expect(await operator.notifications.show(id)).toMatchObject({ stage: 'ended', live: { status: 'CANCELLED' } });
+});
+
+test('intent-D13 of two intents with one key the earlier wins, though its lookups fail at first', async () => {
+  slot.userService.fail({ userId: 'slow', failure: { kind: 'status', status: 503 }, times: 5 });
+  const [first] = [await publish('d13', known('slow'), 'first')];
+  await eventually('the first to wait', () => waitingIn(first));
+  const [second, repeat] = [await publish('d13', ['slow'], 'second'), await publish('d13', ['slow'], 'first')];
+  expect(await resultOf(first)).toEqual(deliveredTo(1));
+  expect(await resultOf(second)).toEqual({ outcome: 'idempotency_conflict', with: first });
+  expect(await resultOf(repeat)).toEqual({ outcome: 'duplicate', of: first });
+});
+
+test('intent-D13 an intent that somebody has terminated holds up no later one', async () => {
+  slot.userService.fail({ userId: 'gone', failure: { kind: 'status', status: 503 } });
+  const first = await publish('d13/gone', known('gone'), 'first');
+  await eventually('the first to wait', async () => ((await waitingIn(first))?.attempt ?? 0) > 0);
+  await slot.client.workflow.getHandle(notificationWorkflowId(first)).terminate();
+  const second = await publish('d13/gone', known('present'), 'second');
+  expect(await resultOf(second)).toEqual(deliveredTo(1));
+  // An attempt that was under way then may have said once more that it waits.
+  await expect(operator.notifications.cancel(first, { limitMs: 1_000 })).rejects.toThrow('has ended');
+  expect(await waitingIn(first)).toBeUndefined();
+});
+
+test('intent-P4 what was decided once stands, also when the record that it was decided by is gone', async () => {
+  const original = await publish('p4', known('p4-user'));
+  expect(await resultOf(original)).toEqual(deliveredTo(1));
+  const later = [await publish('p4', ['p4-user']), await publish('p4', ['p4-user'], 'other')];
+  const decided = [
+    { outcome: 'duplicate', of: original },
+    { outcome: 'idempotency_conflict', with: original },
+  ];
+  expect(await Promise.all(later.map(resultOf))).toEqual(decided);
+  await slot.db.query('DELETE FROM notification.records WHERE notification_id = $1', [original]);
+
+  const inputs = await Promise.all(
+    later.map(async (id) => {
+      const { events } = await slot.client.workflow.getHandle(notificationWorkflowId(id)).fetchHistory();
+      const [payload] = events![0]!.workflowExecutionStartedEventAttributes!.input!.payloads!;
+      return JSON.parse(Buffer.from(payload!.data!).toString()) as { notificationId: string };
+    }),
+  );
+  const again = await Promise.all(
+    inputs.map((input) =>
+      slot.client.workflow.execute('notification', {
+        workflowId: `again/${input.notificationId}`,
+        taskQueue: 'intent',
+        args: [input],
+      }),
+    ),
+  );
+  expect(again).toEqual(decided);
+});
