@@ -23,6 +23,10 @@ export interface DeliveryFailure {
   kind: 'refused' | 'timed_out' | 'failed';
   /** One line, for operators. */
   message: string;
+  /** Of a refusal. */
+  status?: number;
+  /** Of a refusal: the first MAX_REASON_BYTES of what was said besides the status. */
+  body?: string;
 }
 
 /** @returns why it was not acknowledged, or nothing when it was. Never throws. */
@@ -40,7 +44,13 @@ export async function deliver(delivery: Delivery): Promise<DeliveryFailure | und
       await body.dump({ limit: MAX_REASON_BYTES, signal }).catch(() => undefined);
       return undefined;
     }
-    return { kind: 'refused', message: `status ${statusCode}${await reasonIn(body)}` };
+    const { text } = await readText(body, MAX_REASON_BYTES);
+    return {
+      kind: 'refused',
+      message: `status ${statusCode}${reasonIn(text)}`,
+      status: statusCode,
+      body: text,
+    };
   } catch (error) {
     if (isTimeout(error)) return { kind: 'timed_out', message: `no answer within ${timeoutMs} ms` };
     return { kind: 'failed', message: networkReasonOf(error) };
@@ -77,8 +87,7 @@ export async function readText(
 }
 
 /** What was said besides the status, as far as it could be read: the status is known, and decides. */
-async function reasonIn(body: AsyncIterable<Buffer>): Promise<string> {
-  const { text } = await readText(body, MAX_REASON_BYTES);
+function reasonIn(text: string): string {
   // PostgreSQL's text takes no NUL, and a log line no other control character.
   const line = text.replaceAll(/\p{Cc}+/gu, ' ').trim();
   return line === '' ? '' : `: ${line}`;

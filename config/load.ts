@@ -9,6 +9,7 @@ import { MOBILE_PUSH, MOBILE_PUSH_VARIABLES } from './mobile-push.ts';
 import { DEPRECATED, SERVICE_VARIABLES, hasTemporalProfile, serviceContradictions } from './service.ts';
 import { SUBSCRIPTION, SUBSCRIPTION_VARIABLES } from './subscription.ts';
 import { SYMBOL_CONFIG, SYMBOL_CONFIG_VARIABLES } from './symbol-config.ts';
+import { unknownOtelVariables } from './otel.ts';
 import { list } from './values.ts';
 import type { FarSide, Kind, NeededSchedule, ValuesOf, Variable, Variables } from './variables.ts';
 import { ConfigError, variable } from './variables.ts';
@@ -47,6 +48,12 @@ export const VARIABLES = {
   ...SUBSCRIPTION_VARIABLES,
 };
 
+const isKnown = (name: string): boolean => {
+  if (name in VARIABLES) return true;
+  const secret = name.replace(/_FILE$/, '') as keyof typeof VARIABLES;
+  return secret !== name && secret in VARIABLES && 'secret' in VARIABLES[secret];
+};
+
 /** A user or password before the host: not for a log, wherever somebody put it. */
 const CREDENTIALS_IN_URL = /:\/\/[^/]*@/;
 
@@ -81,6 +88,7 @@ export function loadConfig(env: Environment = process.env, defaults: Record<stri
   for (const [name, advice] of Object.entries(DEPRECATED)) {
     if (env[name] !== undefined) problems.push(`${name} is no longer supported: ${advice}`);
   }
+  problems.push(...unknownOtelVariables(env, isKnown));
   problems.push(...serviceContradictions(values));
   for (const kind of kindsOf(ROLE_NAMES)) problems.push(...(kind.contradictions?.(values) ?? []));
   if (production) problems.push(...missingByRole(values, roles));

@@ -1,6 +1,7 @@
 /** Configuration that all kinds of work share: the process, its servers, where it is watched. */
 import { loadClientConnectConfig } from '@temporalio/envconfig';
 import { z } from 'zod';
+import { OTEL_VARIABLES } from './otel.ts';
 import type { RedisAddress } from './values.ts';
 import {
   duration,
@@ -130,7 +131,7 @@ export const SERVICE_VARIABLES = {
   }),
   OTEL_EXPORTER_OTLP_ENDPOINT: variable(
     httpUrl,
-    'OTLP collector (HTTP) for traces and metrics. Its headers, certificates and time-outs are standard OTEL_* variables.',
+    'OTLP collector (HTTP) for traces and metrics.',
   ),
   OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: variable(
     httpUrl,
@@ -145,6 +146,7 @@ export const SERVICE_VARIABLES = {
     'Time between two exports of metrics, in milliseconds.',
     { default: '60000' },
   ),
+  ...OTEL_VARIABLES,
 
   TEMPORAL_ADDRESS: variable(
     z.string().min(1),

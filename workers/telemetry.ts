@@ -91,7 +91,12 @@ export function temporalMetrics({ values }: Config): TelemetryOptions['metrics']
   const url = urlOf(values, 'metrics');
   if (url === undefined) return undefined;
   return {
-    otel: { url, http: true, metricsExportInterval: values.OTEL_METRIC_EXPORT_INTERVAL },
+    otel: {
+      url,
+      http: true,
+      headers: headersOf(values, 'metrics'),
+      metricsExportInterval: values.OTEL_METRIC_EXPORT_INTERVAL,
+    },
     // In OTLP these are attributes of the resource, as resourceOf has them.
     globalTags: { 'service.name': values.OTEL_SERVICE_NAME, 'service.instance.id': INSTANCE_ID },
   };
@@ -109,8 +114,10 @@ function resourceOf({ OTEL_SERVICE_NAME }: Config['values']): Resource {
 
 function spanProcessorsFor(values: Config['values']): SpanProcessor[] {
   const processors: SpanProcessor[] = [];
+  if (values.OTEL_SDK_DISABLED) return processors;
   const url = urlOf(values, 'traces');
-  if (url) processors.push(new BatchSpanProcessor(new OTLPTraceExporter({ url })));
+  const headers = headersOf(values, 'traces');
+  if (url) processors.push(new BatchSpanProcessor(new OTLPTraceExporter({ url, headers })));
   if (values.NOTIFICATION_OTEL_STDOUT_TRACES_ENABLED) {
     processors.push(new BatchSpanProcessor(new ConsoleSpanExporter()));
   }
@@ -119,8 +126,9 @@ function spanProcessorsFor(values: Config['values']): SpanProcessor[] {
 
 function metricReadersFor(values: Config['values']): IMetricReader[] {
   const exporters: PushMetricExporter[] = [];
+  if (values.OTEL_SDK_DISABLED) return [];
   const url = urlOf(values, 'metrics');
-  if (url) exporters.push(new OTLPMetricExporter({ url }));
+  if (url) exporters.push(new OTLPMetricExporter({ url, headers: headersOf(values, 'metrics') }));
   if (values.NOTIFICATION_OTEL_STDOUT_METRICS_ENABLED) exporters.push(new ConsoleMetricExporter());
   const exportIntervalMillis = values.OTEL_METRIC_EXPORT_INTERVAL;
   return exporters.map(
@@ -129,14 +137,27 @@ function metricReadersFor(values: Config['values']): IMetricReader[] {
   );
 }
 
-/** Headers, time-outs and certificates of the exporters are read by them from the standard OTEL_* variables. */
+/**
+ * Where a signal goes; undefined when it goes nowhere. Time-outs and certificates of the exporters are read by them from
+ * the standard OTEL_* variables.
+ */
 function urlOf(values: Config['values'], signal: 'traces' | 'metrics'): string | undefined {
+  const exporter = { traces: values.OTEL_TRACES_EXPORTER, metrics: values.OTEL_METRICS_EXPORTER }[signal];
+  if (values.OTEL_SDK_DISABLED || exporter === 'none') return undefined;
   const base = values.OTEL_EXPORTER_OTLP_ENDPOINT;
   const own = {
     traces: values.OTEL_EXPORTER_OTLP_TRACES_ENDPOINT,
     metrics: values.OTEL_EXPORTER_OTLP_METRICS_ENDPOINT,
   }[signal];
   return own ?? (base && `${base.replace(/\/+$/, '')}/v1/${signal}`);
+}
+
+function headersOf(values: Config['values'], signal: 'traces' | 'metrics'): Record<string, string> {
+  const own = {
+    traces: values.OTEL_EXPORTER_OTLP_TRACES_HEADERS,
+    metrics: values.OTEL_EXPORTER_OTLP_METRICS_HEADERS,
+  }[signal];
+  return { ...values.OTEL_EXPORTER_OTLP_HEADERS, ...own };
 }
 
 /**

@@ -8,14 +8,14 @@ import pLimit from 'p-limit';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { SymbolMetadata } from '../../api/symbol-config/push.ts';
-import { TARGET_KINDS, pushBodyOf } from '../../api/symbol-config/push.ts';
+import { TARGET_KINDS, heldVersionIn, pushBodyOf } from '../../api/symbol-config/push.ts';
 import type {
   Crawler,
   PushOutcome,
   PushScope,
   SymbolConfigState,
 } from '../../workflows/symbol-config/contract.ts';
-import { DEFAULT_CRAWL_INTERVAL_MS } from '../../workflows/symbol-config/contract.ts';
+import { DEFAULT_CRAWL_INTERVAL_MS, MAX_NUMBER_ON_FROM } from '../../workflows/symbol-config/contract.ts';
 import type { SymbolConfigMetrics } from './metrics.ts';
 import { withHeartbeats } from '../heartbeat.ts';
 import { deliver } from '../http-delivery.ts';
@@ -23,7 +23,10 @@ import { query } from '../postgres.ts';
 import type { TargetRow } from './targets.ts';
 import { loadTargets, recordAcknowledgement, recordFailure } from './targets.ts';
 
-/** Pushes that are under way concurrently: all of a usual deployment, so that no target waits for one that hangs. */
+/**
+ * Pushes of a round that are under way concurrently: all of a usual deployment, so that no target waits for one that
+ * hangs. Each round has its own: those that still hang in older rounds hold up no newer one.
+ */
 const PARALLEL_PUSHES = 250;
 /** Snapshots that are kept, to see what earlier versions held. */
 const KEPT_SNAPSHOTS = 100;
@@ -44,7 +47,11 @@ export interface SymbolConfigResources {
 export type SymbolConfigActivities = ReturnType<typeof createSymbolConfigActivities>;
 
 export function createSymbolConfigActivities({ db, log, metrics, symbols: settings }: SymbolConfigResources) {
-  const atMost = pLimit(PARALLEL_PUSHES);
+  const intervals = {
+    retryLadderMs: settings.retryLadderMs,
+    reconciliationMs: settings.reconciliationMs,
+    lookMs: settings.reconciliationMs,
+  };
 
   return {
     /** What is stored of a registry's state, for a workflow that starts over. */
@@ -65,9 +72,15 @@ export function createSymbolConfigActivities({ db, log, metrics, symbols: settin
     /**
      * Keeps the enabled symbols under the next version, unless they are those of the newest one. An empty list is
      * refused, as receivers would: it is more likely a mistake than meant.
+     *
+     * @param floor the newest version that is known to anybody. When the database knows only older ones, as after its
+     * restore, the list is numbered on from there, whether or not it has changed.
      */
-    async takeSymbolSnapshot(registry: string): Promise<Pick<SymbolConfigState, 'version' | 'isListEmpty'>> {
-      const [row] = await query<SnapshotTaken>(db, TAKE_SNAPSHOT, [registry, KEPT_SNAPSHOTS]);
+    async takeSymbolSnapshot(
+      registry: string,
+      floor: number,
+    ): Promise<Pick<SymbolConfigState, 'version' | 'isListEmpty'>> {
+      const [row] = await query<SnapshotTaken>(db, TAKE_SNAPSHOT, [registry, KEPT_SNAPSHOTS, floor]);
       const { latest_version: latest, new_version: taken, enabled } = row!;
       if (enabled === 0) {
         log.error({ registry, version: latest }, 'no symbol is enabled; an empty list is not pushed');
@@ -84,12 +97,14 @@ export function createSymbolConfigActivities({ db, log, metrics, symbols: settin
     pushSymbols: (registry: string, version: number, scope: PushScope): Promise<PushOutcome> =>
       withHeartbeats(async () => {
         const { cancellationSignal: stopped } = Context.current();
+        const atMost = pLimit(PARALLEL_PUSHES);
         const targets = version === 0 ? [] : await loadTargets(db, registry, version, scope);
         const bodies = targets.length === 0 ? undefined : await bodiesOf(registry, version);
+        if (!bodies && targets.length > 0) return whereVersionIsLost(registry, version, targets);
         const pushes = targets.map((target) =>
           atMost(async () => ({
             target: target.target,
-            isAcknowledged: await push(registry, version, target, bodies![target.kind], stopped),
+            ...(await push(registry, version, target, bodies![target.kind], stopped)),
           })),
         );
         const results = await Promise.allSettled(pushes);
@@ -99,6 +114,9 @@ export function createSymbolConfigActivities({ db, log, metrics, symbols: settin
         const failedTargets = results.flatMap((result) =>
           result.status === 'fulfilled' && !result.value.isAcknowledged ? [result.value.target] : [],
         );
+        const held = results.flatMap((result) =>
+          result.status === 'fulfilled' ? (result.value.heldVersion ?? []) : [],
+        );
         metrics.symbolRound({ scope, result: failedTargets.length === 0 ? 'complete' : 'incomplete' });
         log.info(
           { registry, version, scope, pushed: targets.length, failed: failedTargets.length },
@@ -107,31 +125,47 @@ export function createSymbolConfigActivities({ db, log, metrics, symbols: settin
         return {
           pushed: targets.length,
           failedTargets,
-          retryLadderMs: settings.retryLadderMs,
-          reconciliationMs: settings.reconciliationMs,
+          ...intervals,
+          ...(held.length === 0 ? {} : { numberOnFrom: Math.max(...held) }),
         };
       }),
 
-    async setSymbolCrawler(registry: string, crawler: Crawler, requestedBy: string): Promise<void> {
+    /** @returns how often all targets are pushed to once the crawler is off. */
+    async setSymbolCrawler(
+      registry: string,
+      crawler: Crawler,
+      requestedBy: string,
+    ): Promise<{ reconciliationMs: number }> {
       await query(db, SET_CRAWLER, [registry, crawler.enabled, crawler.intervalMs, requestedBy]);
       log.info(
         { registry, enabled: crawler.enabled, interval_ms: crawler.intervalMs, requested_by: requestedBy },
         'symbol crawler configured',
       );
+      return { reconciliationMs: settings.reconciliationMs };
     },
   };
 
   /** Each kind's body is written once, however many targets get it. */
-  async function bodiesOf(registry: string, version: number): Promise<Record<TargetRow['kind'], string>> {
+  async function bodiesOf(
+    registry: string,
+    version: number,
+  ): Promise<Record<TargetRow['kind'], string> | undefined> {
     const [row] = await query<{ symbols: SymbolMetadata[] }>(db, LOAD_SNAPSHOT, [registry, version]);
-    if (!row) throw new Error(`there is no snapshot ${version} of registry ${registry}`);
+    if (!row) return undefined;
     const bodies = TARGET_KINDS.map((kind) => [kind, JSON.stringify(pushBodyOf(kind, version, row.symbols))]);
     return Object.fromEntries(bodies) as Record<TargetRow['kind'], string>;
   }
 
+  /** The database was restored to a time before this version: the list gets a newer one with the next alarm. */
+  function whereVersionIsLost(registry: string, version: number, targets: readonly TargetRow[]): PushOutcome {
+    log.warn({ registry, version }, 'the database has lost a version of the symbols; numbering on from it');
+    const failedTargets = targets.map(({ target }) => target);
+    return { pushed: 0, failedTargets, ...intervals, numberOnFrom: version };
+  }
+
   /**
    * @param stopped ends the push when the process stops.
-   * @returns whether the target has acknowledged.
+   * @returns whether the target has acknowledged, and the newer version that it says it holds.
    * @throws ApplicationFailure when that could not be recorded, and the reason of the stop.
    */
   async function push(
@@ -140,7 +174,7 @@ export function createSymbolConfigActivities({ db, log, metrics, symbols: settin
     target: TargetRow,
     body: string,
     stopped: AbortSignal,
-  ): Promise<boolean> {
+  ): Promise<{ isAcknowledged: boolean; heldVersion?: number }> {
     const { kind, geo } = target;
     const failure = await deliver({
       ...{ method: 'PUT', url: target.url, body, stopped },
@@ -151,14 +185,16 @@ export function createSymbolConfigActivities({ db, log, metrics, symbols: settin
     metrics.symbolPush({ kind, geo, result: failure?.kind ?? 'acknowledged' });
     if (!failure) {
       await recordAcknowledgement(db, registry, target.target, version);
-      return true;
+      return { isAcknowledged: true };
     }
     log.warn(
       { registry, version, target: target.target, kind, geo, reason: failure.message },
       'symbol push failed',
     );
     await recordFailure(db, registry, target.target, version, failure.message);
-    return false;
+    const heldVersion = failure.status === 409 ? heldVersionIn(failure.body) : undefined;
+    const isNewer = heldVersion !== undefined && heldVersion > version && heldVersion <= MAX_NUMBER_ON_FROM;
+    return { isAcknowledged: false, ...(isNewer ? { heldVersion } : {}) };
   }
 }
 
@@ -227,9 +263,10 @@ const TAKE_SNAPSHOT = {
        LIMIT 1
     ), taken AS (
       INSERT INTO notification.symbol_snapshots (registry, version, symbols, created_at)
-      SELECT $1, coalesce((SELECT version FROM latest), 0) + 1, symbols, clock_timestamp()
+      SELECT $1, greatest((SELECT version FROM latest), $3::int, 0) + 1, symbols, clock_timestamp()
         FROM enabled
-       WHERE count > 0 AND symbols IS DISTINCT FROM (SELECT symbols FROM latest)
+       WHERE count > 0
+         AND (symbols IS DISTINCT FROM (SELECT symbols FROM latest) OR $3 > (SELECT version FROM latest))
       RETURNING version
     ), forgotten AS (
       DELETE FROM notification.symbol_snapshots

@@ -83,7 +83,7 @@ const REGISTER_TARGETS = {
       SELECT $1, target, kind, geo, url FROM wanted
       ON CONFLICT (registry, target) DO UPDATE
          SET kind = excluded.kind, geo = excluded.geo, url = excluded.url, acknowledged_version = NULL,
-             acknowledged_at = NULL, last_error = NULL, last_error_at = NULL, consecutive_failures = 0
+             acknowledged_at = NULL, last_error = NULL, last_error_at = NULL, consecutive_failures = 0, failing_since = NULL
        WHERE (known.kind, known.geo, known.url) IS DISTINCT FROM (excluded.kind, excluded.geo, excluded.url)
       RETURNING target
     )
@@ -111,7 +111,7 @@ const RECORD_ACKNOWLEDGEMENT = {
   name: 'record_symbol_acknowledgement',
   text: `
     UPDATE notification.symbol_targets
-       SET acknowledged_version = $3, acknowledged_at = clock_timestamp(), consecutive_failures = 0
+       SET acknowledged_version = $3, acknowledged_at = clock_timestamp(), consecutive_failures = 0, failing_since = NULL
      WHERE registry = $1 AND target = $2 AND (acknowledged_version IS NULL OR acknowledged_version <= $3)`,
 };
 
@@ -119,6 +119,7 @@ const RECORD_FAILURE = {
   name: 'record_symbol_failure',
   text: `
     UPDATE notification.symbol_targets
-       SET last_error = $4, last_error_at = clock_timestamp(), consecutive_failures = consecutive_failures + 1
+       SET last_error = $4, last_error_at = clock_timestamp(), consecutive_failures = consecutive_failures + 1,
+           failing_since = coalesce(failing_since, clock_timestamp())
      WHERE registry = $1 AND target = $2 AND (acknowledged_version IS NULL OR acknowledged_version <= $3)`,
 };

@@ -45,6 +45,22 @@ export function pushBodyOf(
     : { version: versionOfList, symbols: symbols.map(({ symbol }) => symbol) };
 }
 
+const olderVersionSchema = z.object({ error: z.object({ heldVersion: version }) });
+
+/**
+ * What a receiver holds that answers 409.
+ *
+ * @param body of its answer: anything.
+ * @returns undefined when it does not say.
+ */
+export function heldVersionIn(body: string | undefined): number | undefined {
+  try {
+    return olderVersionSchema.safeParse(JSON.parse(body ?? '')).data?.error.heldVersion;
+  } catch {
+    return undefined;
+  }
+}
+
 const targetSchema = z.strictObject({
   name: z
     .string()

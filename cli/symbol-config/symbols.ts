@@ -16,6 +16,10 @@ interface ChangeOptions {
   timeout: number;
 }
 
+interface RequestedChange extends ChangeOptions {
+  requestedBy: string;
+}
+
 export function addSymbolCommands(program: Command): void {
   const symbols = program
     .command('symbols')
@@ -38,14 +42,15 @@ export function addSymbolCommands(program: Command): void {
           if (json) printJson({ items });
           else if (items.length > 0) {
             printTable(
-              ['SYMBOL', 'ENABLED', 'TICKER', 'DECIMALS', 'PRICE SCALE', 'CHANGED'],
-              items.map(({ symbol, isEnabled, ticker, decimals, priceScale, updatedAt }) => [
+              ['SYMBOL', 'ENABLED', 'TICKER', 'DECIMALS', 'PRICE SCALE', 'CHANGED', 'BY'],
+              items.map(({ symbol, isEnabled, ticker, decimals, priceScale, updatedAt, changedBy }) => [
                 symbol,
                 isEnabled ? 'yes' : 'no',
                 ticker,
                 decimals,
                 priceScale,
                 updatedAt,
+                changedBy,
               ]),
             );
           }
@@ -58,28 +63,30 @@ export function addSymbolCommands(program: Command): void {
   changing(
     symbols
       .command('enable')
+      .addOption(requestedByOption())
       .description(
         'Enable symbols and push the new list to every target. All symbols of a command are one change.',
       )
       .argument('<symbol...>', 'which'),
     'galaxy-notify symbols enable SOL DOGE --wait',
   ).action(
-    action<ChangeOptions, [string[]]>((options, names) =>
-      change(options, ({ operator }) => operator.symbols.enable(names)),
+    action<RequestedChange, [string[]]>((options, names) =>
+      change(options, ({ operator }) => operator.symbols.enable(names, options.requestedBy)),
     ),
   );
 
   changing(
     symbols
       .command('disable')
+      .addOption(requestedByOption())
       .description(
         'Disable symbols and push the new list to every target. The last one that is enabled cannot be disabled.',
       )
       .argument('<symbol...>', 'which'),
     'galaxy-notify symbols disable DOGE --wait',
   ).action(
-    action<ChangeOptions, [string[]]>((options, names) =>
-      change(options, ({ operator }) => operator.symbols.disable(names)),
+    action<RequestedChange, [string[]]>((options, names) =>
+      change(options, ({ operator }) => operator.symbols.disable(names, options.requestedBy)),
     ),
   );
 
@@ -90,21 +97,50 @@ export function addSymbolCommands(program: Command): void {
       .argument('<symbol>', 'its name')
       .requiredOption('--ticker <text>', 'the ticker whose prices it has')
       .requiredOption('--decimals <n>', 'decimals of a quantity, 0 to 30', parseCount(0, 30))
-      .requiredOption('--price-scale <n>', 'what a price is multiplied with', parseCount(1, 999_999_999)),
+      .requiredOption('--price-scale <n>', 'what a price is multiplied with', parseCount(1, 999_999_999))
+      .addOption(requestedByOption()),
     'galaxy-notify symbols set LINK --ticker LINK-PERP --decimals 1 --price-scale 10000',
   ).action(
-    action<ChangeOptions & { ticker: string; decimals: number; priceScale: number }, [string]>(
+    action<RequestedChange & { ticker: string; decimals: number; priceScale: number }, [string]>(
       ({ ticker, decimals, priceScale, ...options }, symbol) =>
-        change(options, ({ operator }) => operator.symbols.set({ symbol, ticker, decimals, priceScale })),
+        change(options, ({ operator }) =>
+          operator.symbols.set({ symbol, ticker, decimals, priceScale }, options.requestedBy),
+        ),
     ),
   );
 
   changing(
     symbols
       .command('push')
-      .description('Push the current list to every target now, also to targets that have it.'),
+      .description('Push the current list to every target now, also to targets that have it.')
+      .option(
+        '--above <version>',
+        'give it a version above this one, for a target that answers 409 and does not say which version it holds',
+        parseCount(1, 999_999_999),
+      ),
     'galaxy-notify symbols push --wait',
-  ).action(action<ChangeOptions>((options) => change(options, ({ operator }) => operator.symbols.push())));
+  ).action(
+    action<ChangeOptions & { above?: number }>(({ above, ...options }) =>
+      change(options, ({ operator }) =>
+        operator.symbols.push(above === undefined ? {} : { numberOnFrom: above }),
+      ),
+    ),
+  );
+
+  symbols
+    .command('remove')
+    .description('Forget a disabled symbol. Targets keep their list: it is not on it.')
+    .argument('<symbol>', 'its name')
+    .addHelpText('after', helpWith('galaxy-notify symbols remove DOGE'))
+    .action(
+      action<object, [string]>(({ json }, symbol) =>
+        withSession(['postgres'], async ({ operator }) => {
+          await operator.symbols.remove(symbol);
+          if (json) printJson({ removed: symbol });
+          else printLine(`${symbol} is removed`);
+        }),
+      ),
+    );
 
   symbols
     .command('status')

@@ -20,6 +20,9 @@ import { isDeepStrictEqual } from 'node:util';
 import type { SymbolMetadata, SymbolPush, TargetKind } from '../../api/symbol-config/push.ts';
 import { PUSH_SCHEMAS } from '../../api/symbol-config/push.ts';
 
+/** A start goes on with less when the store, or the registry, takes longer, ms. */
+const START_LIMIT_MS = 10_000;
+
 /** Where a receiver keeps its list. */
 export interface SymbolStore {
   /** What `save` was given last; undefined when there is nothing. What cannot be read may throw. */
@@ -40,6 +43,8 @@ export interface ReceiverOptions<Kind extends TargetKind> {
    * receiver knows how to reach it: the notification service only pushes.
    */
   askRegistry?: () => Promise<SymbolPush<Kind>>;
+  /** Longest wait for the store at a start, and for the registry, ms; default: START_LIMIT_MS. */
+  startLimitMs?: number;
   log: ReceiverLog;
 }
 
@@ -48,7 +53,8 @@ export type SymbolSource = 'push' | 'store' | 'registry' | 'defaults' | 'allow_a
 
 export type Receipt =
   | { outcome: 'applied' | 'unchanged'; version: number }
-  | { outcome: 'older_version' | 'empty_symbols' | 'invalid_push'; message: string };
+  | { outcome: 'older_version'; message: string; heldVersion: number }
+  | { outcome: 'empty_symbols' | 'invalid_push'; message: string };
 
 export interface SymbolReceiver<Kind extends TargetKind> {
   /** What is in use now. Without a version: defaults or everything; without symbols: everything. */
@@ -85,19 +91,24 @@ export function createAlertReceiver(
 
 async function createReceiver<Kind extends TargetKind>(
   kind: Kind,
-  { store, askRegistry, log }: ReceiverOptions<Kind>,
+  { store, askRegistry, log, startLimitMs = START_LIMIT_MS }: ReceiverOptions<Kind>,
   fallback: ReturnType<SymbolReceiver<Kind>['held']>,
 ): Promise<SymbolReceiver<Kind>> {
   type Held = ReturnType<SymbolReceiver<Kind>['held']>;
-  let held: Held = (await fromStore()) ?? (await fromRegistry()) ?? fallback;
-  log.info({ kind, source: held.source, version: held.version }, 'symbols at start');
   // Pushes are applied one after the other: the store must end with the newest.
   let lastPush: Promise<unknown> = Promise.resolve();
+  /** What was applied last is in the store. */
+  let isKept = false;
+  let held: Held = (await fromStore()) ?? (await fromRegistry()) ?? fallback;
+  log.info({ kind, source: held.source, version: held.version }, 'symbols at start');
 
   async function fromStore(): Promise<Held | undefined> {
     try {
-      const stored = await store.load();
-      return stored === undefined ? undefined : { source: 'store', ...usable(stored) };
+      const stored = await within(startLimitMs, store.load());
+      if (stored === undefined) return undefined;
+      const push = usable(stored);
+      isKept = true;
+      return { source: 'store', ...push };
     } catch (error) {
       log.error({ kind, reason: reasonOf(error) }, 'stored symbols cannot be used');
       return undefined;
@@ -107,12 +118,24 @@ async function createReceiver<Kind extends TargetKind>(
   async function fromRegistry(): Promise<Held | undefined> {
     if (!askRegistry) return undefined;
     try {
-      const push = usable(await askRegistry());
-      await store.save(push);
+      const push = usable(await within(startLimitMs, askRegistry()));
+      await keepIfPossible(push);
       return { source: 'registry', ...push };
     } catch (error) {
       log.error({ kind, reason: reasonOf(error) }, 'symbols cannot be had from the registry');
       return undefined;
+    }
+  }
+
+  /** A list that cannot be kept, for a full disk, is better than none; the next push keeps it. */
+  async function keepIfPossible(push: SymbolPush<Kind>): Promise<void> {
+    try {
+      const saved = store.save(push);
+      lastPush = saved.catch(() => undefined);
+      await within(startLimitMs, saved);
+      isKept = true;
+    } catch (error) {
+      log.error({ kind, reason: reasonOf(error) }, 'symbols could not be kept');
     }
   }
 
@@ -135,11 +158,12 @@ async function createReceiver<Kind extends TargetKind>(
     if (held.version !== undefined && version < held.version) {
       const message = `version ${held.version} is held and newer than version ${version}`;
       log.info({ kind, version, held_version: held.version }, 'older symbols ignored');
-      return { outcome: 'older_version', message };
+      return { outcome: 'older_version', message, heldVersion: held.version };
     }
-    const isKnown = version === held.version && isDeepStrictEqual(push.symbols, held.symbols);
+    const isKnown = isKept && version === held.version && isDeepStrictEqual(push.symbols, held.symbols);
     if (!isKnown) {
       await store.save(push);
+      isKept = true;
       log.info({ kind, version, symbols: push.symbols.length }, 'symbols applied');
     }
     held = { source: 'push', ...push };
@@ -165,9 +189,9 @@ async function createReceiver<Kind extends TargetKind>(
     async answer(body) {
       try {
         const receipt = await apply(parseJson(body));
-        const answer =
-          'version' in receipt ? receipt : { error: { code: receipt.outcome, message: receipt.message } };
-        return { status: STATUSES[receipt.outcome], answer };
+        if ('version' in receipt) return { status: STATUSES[receipt.outcome], answer: receipt };
+        const { outcome: code, ...said } = receipt;
+        return { status: STATUSES[code], answer: { error: { code, ...said } } };
       } catch (error) {
         log.error({ kind, reason: reasonOf(error) }, 'symbols could not be kept');
         return {
@@ -214,6 +238,13 @@ export function fileSymbolStore(file: string): SymbolStore {
       await rename(draft, file);
     },
   };
+}
+
+/** @throws Error when the answer comes too late. */
+async function within<T>(limitMs: number, answer: Promise<T>): Promise<T> {
+  const { promise: late, reject } = Promise.withResolvers<never>();
+  const timer = setTimeout(() => reject(new Error(`no answer within ${limitMs} ms`)), limitMs);
+  return Promise.race([answer, late]).finally(() => clearTimeout(timer));
 }
 
 function reasonOf(error: unknown): string {

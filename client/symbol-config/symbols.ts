@@ -1,7 +1,11 @@
 /** The symbols of the registry, and how far each target has come (workflows/symbol-config/contract.ts). */
 import type { SymbolMetadata, TargetKind } from '../../api/symbol-config/push.ts';
 import { symbolMetadataSchema } from '../../api/symbol-config/push.ts';
-import type { CrawlerRequest, SymbolConfigState } from '../../workflows/symbol-config/contract.ts';
+import type {
+  ChangeNotice,
+  CrawlerRequest,
+  SymbolConfigState,
+} from '../../workflows/symbol-config/contract.ts';
 import {
   CONFIGURE_CRAWLER_UPDATE,
   SYMBOLS_CHANGED_UPDATE,
@@ -29,6 +33,8 @@ const ASKED: Asked = {
 export interface SymbolView extends SymbolMetadata {
   isEnabled: boolean;
   updatedAt: Date;
+  /** Who changed it last; absent for changes of older releases, and of programs that do not say. */
+  changedBy?: string;
 }
 
 export interface TargetView {
@@ -44,6 +50,8 @@ export interface TargetView {
   /** Of the last push that failed, however long ago. */
   lastError?: string;
   lastErrorAt?: Date;
+  /** Since when every push to it has failed. */
+  failingSince?: Date;
 }
 
 export interface SymbolStatus {
@@ -78,39 +86,61 @@ export function symbolOperations(resources: OperatorResources) {
   return {
     /** By name: all symbols, or only enabled or only disabled ones. */
     async list(filter: { isEnabled?: boolean } = {}): Promise<SymbolView[]> {
-      const { rows } = await db.query<SymbolView>(LIST_SYMBOLS, [filter.isEnabled ?? null]);
-      return rows;
+      const { rows } = await db.query<SymbolRow>(LIST_SYMBOLS, [filter.isEnabled ?? null]);
+      return rows.map(withoutNulls);
     },
 
     /**
      * Enables symbols and has them pushed. Any number is one change.
      *
+     * @param requestedBy kept with the symbols.
      * @throws NotFoundError naming unknown symbols, NothingToDoError when all are enabled; nothing is changed then.
-     * OperationFailedError when the workflow does not take the change within 30 s: it is stored, and goes out with the
-     * next reconciliation.
+     * OperationFailedError when the workflow does not take the change within 30 s: it is stored, and goes out when the
+     * workflow looks at the table next.
      */
-    enable: (symbols: readonly string[]) => setEnabled(symbols, true),
+    enable: (symbols: readonly string[], requestedBy = 'operator') => setEnabled(symbols, true, requestedBy),
 
     /** Disables symbols. Throws as `enable`, and OperationFailedError when none would be left: targets refuse that. */
-    disable: (symbols: readonly string[]) => setEnabled(symbols, false),
+    disable: (symbols: readonly string[], requestedBy = 'operator') =>
+      setEnabled(symbols, false, requestedBy),
 
     /**
      * Adds a symbol, enabled, or changes its metadata and leaves it as it is.
      *
      * @throws OperationFailedError when a value is out of bounds, and as `enable`.
      */
-    async set(metadata: SymbolMetadata): Promise<ToldChange> {
+    async set(metadata: SymbolMetadata, requestedBy = 'operator'): Promise<ToldChange> {
       const checked = symbolMetadataSchema.safeParse(metadata);
       if (!checked.success) {
         const problems = checked.error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`);
         throw new OperationFailedError(problems.join('\n'));
       }
       const { symbol, ticker, decimals, priceScale } = checked.data;
-      await db.query(SET_SYMBOL, [symbol, ticker, decimals, priceScale]);
+      await db.query(SET_SYMBOL, [symbol, ticker, decimals, priceScale, requestedBy]);
       return push();
     },
 
-    /** Pushes the current list to every target now. Throws OperationFailedError as `enable`. */
+    /**
+     * Forgets a symbol. It must be disabled: the list of the targets stays as it is.
+     *
+     * @throws NotFoundError, and OperationFailedError when it is enabled.
+     */
+    async remove(symbol: string): Promise<void> {
+      const { rows } = await db.query<{ was_enabled: boolean | null; removed: number }>(REMOVE_SYMBOL, [
+        symbol,
+      ]);
+      const { was_enabled: wasEnabled, removed } = rows[0]!;
+      if (removed > 0) return;
+      if (wasEnabled === null) throw new NotFoundError(`there is no symbol ${symbol}`);
+      throw new OperationFailedError(`${symbol} is enabled; disable it first`);
+    },
+
+    /**
+     * Pushes the current list to every target now.
+     *
+     * @param notice with `numberOnFrom`, the list gets a version above that one.
+     * @throws OperationFailedError as `enable`.
+     */
     push,
 
     /** Switches the crawler; while it is on, its alarm also reconciles. Throws OperationFailedError as `enable`. */
@@ -158,8 +188,12 @@ export function symbolOperations(resources: OperatorResources) {
     },
   };
 
-  async function setEnabled(symbols: readonly string[], isEnabled: boolean): Promise<ToldChange> {
-    const { rows } = await db.query<ChangedRow>(SET_ENABLED, [symbols, isEnabled]);
+  async function setEnabled(
+    symbols: readonly string[],
+    isEnabled: boolean,
+    requestedBy: string,
+  ): Promise<ToldChange> {
+    const { rows } = await db.query<ChangedRow>(SET_ENABLED, [symbols, isEnabled, requestedBy]);
     const [{ unknown, changed, left } = { unknown: [], changed: 0, left: 0 }] = rows;
     if (unknown.length > 0) throw new NotFoundError(`there is no symbol ${unknown.join(', ')}`);
     if (left === 0) {
@@ -171,8 +205,10 @@ export function symbolOperations(resources: OperatorResources) {
     return push();
   }
 
-  function push(): Promise<ToldChange> {
-    return ask(temporal, ASKED, (handle) => handle.executeUpdate<ToldChange, []>(SYMBOLS_CHANGED_UPDATE));
+  function push(notice: ChangeNotice = {}): Promise<ToldChange> {
+    return ask(temporal, ASKED, (handle) =>
+      handle.executeUpdate<ToldChange, [ChangeNotice]>(SYMBOLS_CHANGED_UPDATE, { args: [notice] }),
+    );
   }
 
   function liveState(): Promise<SymbolConfigState | undefined> {
@@ -191,9 +227,11 @@ function targetViewOf({ version, target, ...row }: TargetRow): TargetView[] {
   return [{ target, isBehind, ...withoutNulls(row) }];
 }
 
+type SymbolRow = Omit<SymbolView, 'changedBy'> & { changedBy: string | null };
+
 const LIST_SYMBOLS = `
   SELECT symbol, ticker, decimals, price_scale::float8 AS "priceScale", is_enabled AS "isEnabled",
-         updated_at AS "updatedAt"
+         updated_at AS "updatedAt", changed_by AS "changedBy"
     FROM notification.symbols
    WHERE $1::boolean IS NULL OR is_enabled = $1
    ORDER BY symbol COLLATE "C"`;
@@ -217,7 +255,7 @@ const SET_ENABLED = `
      WHERE CASE WHEN symbol IN (SELECT name FROM named) THEN $2::boolean ELSE is_enabled END
   ), changed AS (
     UPDATE notification.symbols
-       SET is_enabled = $2, updated_at = clock_timestamp()
+       SET is_enabled = $2, updated_at = clock_timestamp(), changed_by = $3
      WHERE symbol IN (SELECT name FROM named) AND is_enabled <> $2
        AND NOT EXISTS (SELECT FROM unknown) AND (SELECT count FROM remaining) > 0
     RETURNING symbol
@@ -227,11 +265,18 @@ const SET_ENABLED = `
          (SELECT count FROM remaining) AS left`;
 
 const SET_SYMBOL = `
-  INSERT INTO notification.symbols (symbol, ticker, decimals, price_scale, is_enabled, updated_at)
-  VALUES ($1, $2, $3, $4, true, clock_timestamp())
+  INSERT INTO notification.symbols (symbol, ticker, decimals, price_scale, is_enabled, updated_at, changed_by)
+  VALUES ($1, $2, $3, $4, true, clock_timestamp(), $5)
   ON CONFLICT (symbol) DO UPDATE
      SET ticker = excluded.ticker, decimals = excluded.decimals, price_scale = excluded.price_scale,
-         updated_at = excluded.updated_at`;
+         updated_at = excluded.updated_at, changed_by = excluded.changed_by`;
+
+const REMOVE_SYMBOL = `
+  WITH removed AS (
+    DELETE FROM notification.symbols WHERE symbol = $1 AND NOT is_enabled RETURNING symbol
+  )
+  SELECT (SELECT is_enabled FROM notification.symbols WHERE symbol = $1) AS was_enabled,
+         (SELECT count(*)::int FROM removed) AS removed`;
 
 interface TargetRow {
   version: number;
@@ -243,13 +288,14 @@ interface TargetRow {
   acknowledgedAt: Date | null;
   lastError: string | null;
   lastErrorAt: Date | null;
+  failingSince: Date | null;
   consecutiveFailures: number;
 }
 
 const LIST_TARGETS = `
   SELECT newest.version, target, kind, geo, acknowledged_version AS "acknowledgedVersion",
          acknowledged_at AS "acknowledgedAt", last_error AS "lastError", last_error_at AS "lastErrorAt",
-         consecutive_failures AS "consecutiveFailures"
+         consecutive_failures AS "consecutiveFailures", failing_since AS "failingSince"
     FROM (SELECT coalesce(max(version), 0) AS version
             FROM notification.symbol_snapshots
            WHERE registry = $1) AS newest

@@ -75,8 +75,41 @@ describe('client', () => {
     await operator.symbols.wait(told, inTime);
     expect(registry.targets.held('us-east-collector').symbols).toContainEqual(metadata);
     const [link] = (await operator.symbols.list()).filter(({ symbol }) => symbol === 'LINK');
-    expect(link).toEqual({ ...metadata, isEnabled: true, updatedAt: expect.any(Date) });
+    expect(link).toEqual({
+      ...metadata,
+      isEnabled: true,
+      updatedAt: expect.any(Date),
+      changedBy: 'operator',
+    });
     await expect(operator.symbols.set({ ...metadata, decimals: 31 })).rejects.toThrow(/^decimals: /);
+  });
+
+  test('kinds-S7 who changed a symbol is kept, and a disabled one can be removed', async () => {
+    const told = await operator.symbols.set(
+      { symbol: 'OLD', ticker: 'OLD-PERP', decimals: 1, priceScale: 10 },
+      'ann',
+    );
+    const byName = async () => (await operator.symbols.list()).find(({ symbol }) => symbol === 'OLD');
+    expect(await byName()).toMatchObject({ changedBy: 'ann' });
+    await operator.symbols.wait(told, inTime);
+    await expect(operator.symbols.remove('OLD')).rejects.toThrow('OLD is enabled; disable it first');
+    await operator.symbols.wait(await operator.symbols.disable(['OLD'], 'bob'), inTime);
+    expect(await byName()).toMatchObject({ changedBy: 'bob' });
+    await operator.symbols.remove('OLD');
+    expect(await byName()).toBeUndefined();
+    await expect(operator.symbols.remove('OLD')).rejects.toBeInstanceOf(NotFoundError);
+  });
+
+  test('kinds-V8 an operator numbers on for a target that does not say what it holds', async () => {
+    const { version } = await registry.status();
+    const spread = await operator.symbols.wait(
+      await operator.symbols.push({ numberOnFrom: version + 40 }),
+      inTime,
+    );
+    expect(spread).toMatchObject({ isComplete: true, version: version + 41 });
+    await expect(operator.symbols.push({ numberOnFrom: 2_000_000_000 })).rejects.toThrow(
+      /numberOnFrom must be/,
+    );
   });
 
   test('S7 what makes no sense changes nothing', async () => {

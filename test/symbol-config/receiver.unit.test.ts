@@ -5,7 +5,7 @@ import path from 'node:path';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { parse } from 'yaml';
 import type { SymbolMetadata } from '../../api/symbol-config/push.ts';
-import { PUSH_SCHEMAS, TARGET_KINDS, pushBodyOf } from '../../api/symbol-config/push.ts';
+import { PUSH_SCHEMAS, TARGET_KINDS, heldVersionIn, pushBodyOf } from '../../api/symbol-config/push.ts';
 import type { ReceiverOptions } from '../../client/symbol-config/receiver.ts';
 import {
   createAlertReceiver,
@@ -65,6 +65,17 @@ describe('pushes', () => {
     expect(stored()).toEqual(alertPush(4, 'ETH'));
   });
 
+  test.each([
+    undefined,
+    '',
+    'not JSON',
+    'null',
+    '{"error":{"heldVersion":"9"}}',
+    '{"error":{"heldVersion":-1}}',
+  ])('kinds-V8 a refusal that does not say which version is held: %s', (body) =>
+    expect(heldVersionIn(body)).toBeUndefined(),
+  );
+
   test('S6 an empty list is refused with a logged error, and nothing changes', async () => {
     const alert = await startAlert();
     await alert.apply(alertPush(1, 'BTC'));
@@ -96,6 +107,8 @@ describe('pushes', () => {
     expect(await statusOf(JSON.stringify(alertPush(5, 'BTC')))).toBe(200);
     expect(await statusOf(JSON.stringify(alertPush(5, 'BTC')))).toBe(200);
     expect(await statusOf(JSON.stringify(alertPush(4, 'BTC')))).toBe(409);
+    const { answer } = await alert.answer(JSON.stringify(alertPush(4, 'BTC')));
+    expect(heldVersionIn(JSON.stringify(answer))).toBe(5);
     expect(await statusOf(JSON.stringify(alertPush(6)))).toBe(422);
     expect(await statusOf('not JSON')).toBe(422);
   });
@@ -124,6 +137,37 @@ describe('starts', () => {
     const collector = await startCollector({ askRegistry: async () => ({ version: 9, symbols: [ETH] }) });
     expect(collector.held()).toEqual({ source: 'registry', version: 9, symbols: [ETH] });
     expect(stored()).toEqual({ version: 9, symbols: [ETH] });
+  });
+
+  test('kinds-S6 kinds-V10 with a full disk: the list of the registry is used, and kept once there is room', async () => {
+    let isFull = true;
+    const kept: unknown[] = [];
+    const store = {
+      load: async () => undefined,
+      save: async (push: unknown) => {
+        if (isFull) throw new Error('disk full');
+        kept.push(push);
+      },
+    };
+    const alert = await startAlert({ store, askRegistry: async () => alertPush(9, 'ETH') });
+    expect(alert.held()).toEqual({ source: 'registry', ...alertPush(9, 'ETH') });
+    expect(alert.allows('BTC')).toBe(false);
+    expect(lines).toContainEqual({ level: 'error', message: 'symbols could not be kept' });
+
+    isFull = false;
+    expect(await alert.apply(alertPush(9, 'ETH'))).toEqual({ outcome: 'applied', version: 9 });
+    expect(kept).toEqual([alertPush(9, 'ETH')]);
+  });
+
+  test('kinds-S6 a store and a registry that do not answer hold up no start', async () => {
+    const silent = () => new Promise<never>(() => undefined);
+    const store = { load: silent, save: async () => undefined };
+    const alert = await startAlert({ store, askRegistry: silent, startLimitMs: 20 });
+    expect(alert.held()).toEqual({ source: 'allow_all' });
+    expect(lines.filter(({ level }) => level === 'error').map(({ message }) => message)).toEqual([
+      'stored symbols cannot be used',
+      'symbols cannot be had from the registry',
+    ]);
   });
 
   test('S6 with neither: a collector has its static defaults, an alert allows every symbol', async () => {

@@ -7,6 +7,7 @@ import {
   duePush,
   hasChanges,
   initialState,
+  versionFloorOf,
   withoutAlarm,
 } from '../../workflows/symbol-config/rules.ts';
 
@@ -25,7 +26,7 @@ const outcome = (failedTargets: string[] = []): PushOutcome => ({
 const afterFirstRound = (failedTargets: string[], nowMs = 0): SymbolConfigState =>
   afterRound(
     { ...initialState('main'), version: 1, takenChanges: 1 },
-    { scope: 'all', startedMs: nowMs, changes: 1 },
+    { scope: 'all', isLook: true, startedMs: nowMs, changes: 1 },
     outcome(failedTargets),
     nowMs,
   );
@@ -33,18 +34,18 @@ const afterFirstRound = (failedTargets: string[], nowMs = 0): SymbolConfigState 
 /** One round as the workflow makes it: taken when due, over `tookMs` later. */
 function push(state: SymbolConfigState, scope: PushScope, nowMs: number, tookMs: number, failed: string[]) {
   const taken = scope === 'all' ? { ...state, takenChanges: state.toldChanges } : state;
-  const round = { scope, startedMs: nowMs, changes: taken.takenChanges };
+  const round = { scope, isLook: scope === 'all', startedMs: nowMs, changes: taken.takenChanges };
   return afterRound(taken, round, outcome(failed), nowMs + tookMs);
 }
 
 test('S1 S5 at first, and after every change, a push to all is due without an alarm', () => {
   const first = initialState('main');
   expect(hasChanges(first)).toBe(true);
-  expect(duePush(first, 0)).toEqual({ scope: 'all', cause: 'change' });
+  expect(duePush(first, 0)).toEqual({ scope: 'all', cause: 'change', isLook: true });
   const settled = afterFirstRound([]);
   expect(duePush(settled, 0)).toBeUndefined();
   const changed = { ...settled, toldChanges: settled.toldChanges + 3 };
-  expect(duePush(changed, 0)).toEqual({ scope: 'all', cause: 'change' });
+  expect(duePush(changed, 0)).toEqual({ scope: 'all', cause: 'change', isLook: true });
   expect(hasChanges({ ...changed, takenChanges: changed.toldChanges })).toBe(false);
 });
 
@@ -54,7 +55,7 @@ test('S3 each failed round in a row waits for the next step of the ladder, whose
   for (const _round of [2, 3, 4]) {
     const nowMs = state.alarm!.atMs;
     expect(duePush(state, nowMs - 1)).toBeUndefined();
-    expect(duePush(state, nowMs)).toEqual({ scope: 'behind', cause: 'alarm' });
+    expect(duePush(state, nowMs)).toEqual({ scope: 'behind', cause: 'alarm', isLook: false });
     state = push(withoutAlarm(state), 'behind', nowMs, 0, ['slow']);
     waits.push(state.alarm!.atMs - nowMs);
   }
@@ -67,7 +68,9 @@ test('S3 each failed round in a row waits for the next step of the ladder, whose
     failedTargets: [],
     alarm: { purpose: 'reconciliation', atMs: RECONCILIATION_MS },
   });
-  expect(afterRound(healed, { scope: 'behind', startedMs: 0, changes: 1 }, outcome(['x']), 0)).toMatchObject({
+  expect(
+    afterRound(healed, { scope: 'behind', isLook: false, startedMs: 0, changes: 1 }, outcome(['x']), 0),
+  ).toMatchObject({
     consecutiveFailures: 1,
     alarm: { purpose: 'retry', atMs: LADDER[0] },
   });
@@ -80,7 +83,7 @@ test('S4 the crawler takes the place of reconciliation, and never puts off what 
     fullPushDueMs: 21 * SECOND,
     alarm: { atMs: 21 * SECOND, purpose: 'crawler' },
   });
-  expect(duePush(crawled, 21 * SECOND)).toEqual({ scope: 'all', cause: 'alarm' });
+  expect(duePush(crawled, 21 * SECOND)).toEqual({ scope: 'all', cause: 'alarm', isLook: true });
   const rare = afterCrawlerSet(settled, { enabled: true, intervalMs: 3_600 * SECOND }, SECOND);
   expect(rare.alarm).toEqual(settled.alarm);
   const stopped = afterCrawlerSet(crawled, { enabled: false, intervalMs: 20 * SECOND }, 2 * SECOND);
@@ -89,6 +92,75 @@ test('S4 the crawler takes the place of reconciliation, and never puts off what 
     atMs: 21 * SECOND + RECONCILIATION_MS,
     purpose: 'reconciliation',
   });
+});
+
+test('kinds-V7 when the crawler stops, reconciliation is due at its own interval, also while a round is under way', () => {
+  const crawled = afterCrawlerSet(
+    {
+      ...afterFirstRound([]),
+      fullPushDueMs: 7_000 * SECOND,
+      alarm: { atMs: 7_000 * SECOND, purpose: 'crawler' },
+    },
+    { enabled: true, intervalMs: 7_000 * SECOND },
+    SECOND,
+  );
+  const off = { enabled: false, intervalMs: 7_000 * SECOND };
+  const due = { atMs: SECOND + RECONCILIATION_MS, purpose: 'reconciliation' };
+  expect(afterCrawlerSet(crawled, off, SECOND, RECONCILIATION_MS)).toMatchObject({
+    alarm: due,
+    fullPushDueMs: due.atMs,
+  });
+  const underWay = afterCrawlerSet(withoutAlarm(crawled), off, SECOND, RECONCILIATION_MS);
+  expect(underWay).toMatchObject({ fullPushDueMs: due.atMs });
+  expect(push(underWay, 'behind', SECOND, 0, []).alarm).toEqual(due);
+  // As an older release stored it: nothing is set anew, and its histories can be followed.
+  expect(afterCrawlerSet(crawled, off, SECOND).alarm).toEqual(crawled.alarm);
+});
+
+test('kinds-S3 between two crawls the table is looked at, also while the ladder is open', () => {
+  const crawled = {
+    ...initialState('main'),
+    version: 1,
+    takenChanges: 1,
+    crawler: { enabled: true, intervalMs: 7_000 * SECOND },
+  };
+  const round = { scope: 'all' as const, isLook: true, startedMs: 0, changes: 1 };
+  const told = (failed: string[]) => ({ ...outcome(failed), lookMs: RECONCILIATION_MS });
+  const quiet = afterRound(crawled, round, told([]), 0);
+  expect(quiet.alarm).toEqual({ atMs: RECONCILIATION_MS, purpose: 'look' });
+  expect(duePush(quiet, RECONCILIATION_MS)).toEqual({ scope: 'behind', cause: 'alarm', isLook: true });
+
+  const failing = afterRound(crawled, round, told(['slow']), 0);
+  expect(duePush(failing, failing.alarm!.atMs)).toMatchObject({ isLook: false });
+  expect(
+    duePush({ ...failing, alarm: { atMs: RECONCILIATION_MS, purpose: 'retry' } }, RECONCILIATION_MS),
+  ).toMatchObject({
+    scope: 'behind',
+    isLook: true,
+  });
+  const looked = afterRound(
+    withoutAlarm(quiet),
+    { scope: 'behind', isLook: true, startedMs: RECONCILIATION_MS, changes: 1 },
+    told([]),
+    RECONCILIATION_MS,
+  );
+  expect(looked).toMatchObject({
+    alarm: { atMs: 2 * RECONCILIATION_MS, purpose: 'look' },
+    fullPushDueMs: quiet.fullPushDueMs,
+  });
+});
+
+test('kinds-V8 a version that is held elsewhere is numbered on from with the next alarm, not in a hurry', () => {
+  const held = afterRound(
+    { ...initialState('main'), version: 4, takenChanges: 1 },
+    { scope: 'all', isLook: true, startedMs: 0, changes: 1 },
+    { ...outcome(['newer']), numberOnFrom: 9 },
+    0,
+  );
+  expect(versionFloorOf(held)).toBe(9);
+  expect(duePush(held, 0)).toBeUndefined();
+  expect(duePush(held, LADDER[0]!)).toEqual({ scope: 'all', cause: 'alarm', isLook: true });
+  expect(duePush({ ...held, version: 10 }, LADDER[0]!)).toMatchObject({ scope: 'behind' });
 });
 
 const failures = fc.array(

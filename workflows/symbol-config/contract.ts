@@ -12,8 +12,9 @@ export const SYMBOL_REGISTRY = 'main';
 export const symbolConfigWorkflowId = (registry: string): string => `symbol-config/${registry}`;
 
 /**
- * Update: symbols have changed in PostgreSQL; look, and push to all. Without argument. Returns immediately, with the
- * number under which the change was noted: it has been pushed when `pushedChanges` of the status has come so far.
+ * Update: symbols have changed in PostgreSQL; look, and push to all. Argument: a `ChangeNotice`, or none. Returns
+ * immediately, with the number under which the change was noted: it has been pushed when `pushedChanges` of the status
+ * has come so far.
  */
 export const SYMBOLS_CHANGED_UPDATE = 'symbolsChanged';
 /** Signal, no argument: the same for who must not wait, a process that starts and may be the only worker. */
@@ -27,6 +28,14 @@ export const SYMBOL_STATUS_QUERY = 'status';
 export const DEFAULT_CRAWL_INTERVAL_MS = 3_600_000;
 export const MIN_CRAWL_INTERVAL_MS = 1_000;
 export const MAX_CRAWL_INTERVAL_MS = 7 * 24 * 3_600_000;
+
+/** No version beyond this one is numbered on from: a number that a target made up must leave room for real ones. */
+export const MAX_NUMBER_ON_FROM = 1_000_000_000;
+
+export interface ChangeNotice {
+  /** Gives the list a version above this one, for targets that hold it and do not say so. */
+  numberOnFrom?: number;
+}
 
 export interface CrawlerRequest {
   enabled: boolean;
@@ -52,6 +61,10 @@ export interface PushOutcome {
   /** As configured where the push was made, ms. */
   retryLadderMs: readonly number[];
   reconciliationMs: number;
+  /** How often the table is looked at besides, ms. Absent where an older release made the round. */
+  lookMs?: number;
+  /** The next version must be above this one: a target holds it, or the database has lost it. */
+  numberOnFrom?: number;
 }
 
 export interface SymbolConfigState {
@@ -75,12 +88,16 @@ export interface SymbolConfigState {
   alarm?: Alarm;
   /** When the next push must be to all, epoch ms. */
   fullPushDueMs: number;
+  /** When the table must be looked at for changes that nobody told of, epoch ms. */
+  lookDueMs?: number;
+  /** The next version must be above this one; it is taken with the next alarm. */
+  numberOnFrom?: number;
   crawler: Crawler;
 }
 
 export interface Alarm {
   /** Epoch ms. */
   atMs: number;
-  /** Why it was set. What is pushed is decided when it goes off: to all once `fullPushDueMs` has come. */
-  purpose: 'retry' | 'reconciliation' | 'crawler';
+  /** Why it was set. What is done is decided when it goes off: a push to all once `fullPushDueMs` has come. */
+  purpose: 'retry' | 'reconciliation' | 'crawler' | 'look';
 }

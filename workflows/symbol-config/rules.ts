@@ -26,15 +26,29 @@ export function initialState(registry: string): SymbolConfigState {
 export const hasChanges = ({ toldChanges, takenChanges }: SymbolConfigState): boolean =>
   toldChanges > takenChanges;
 
-/** What is to be pushed now, and why; undefined while there is nothing to do. */
-export function duePush(
-  state: SymbolConfigState,
-  nowMs: number,
-): { scope: PushScope; cause: 'change' | 'alarm' } | undefined {
-  if (hasChanges(state)) return { scope: 'all', cause: 'change' };
-  if (state.alarm === undefined || nowMs < state.alarm.atMs) return undefined;
-  return { scope: nowMs >= state.fullPushDueMs ? 'all' : 'behind', cause: 'alarm' };
+export interface DuePush {
+  scope: PushScope;
+  cause: 'change' | 'alarm';
+  /** The table is looked at first; when it has changed, the push is to all. */
+  isLook: boolean;
 }
+
+/** What is to be pushed now, and why; undefined while there is nothing to do. */
+export function duePush(state: SymbolConfigState, nowMs: number): DuePush | undefined {
+  if (hasChanges(state)) return { scope: 'all', cause: 'change', isLook: true };
+  if (state.alarm === undefined || nowMs < state.alarm.atMs) return undefined;
+  const { fullPushDueMs, lookDueMs = Infinity } = state;
+  if (nowMs >= fullPushDueMs || mustRenumber(state)) return { scope: 'all', cause: 'alarm', isLook: true };
+  return { scope: 'behind', cause: 'alarm', isLook: nowMs >= lookDueMs };
+}
+
+/** Targets hold versions that the database does not know, as after its restore. */
+const mustRenumber = ({ numberOnFrom, version }: SymbolConfigState): boolean =>
+  numberOnFrom !== undefined && numberOnFrom >= version;
+
+/** Versions never go back: not below those that this workflow has given out, nor below those that targets hold. */
+export const versionFloorOf = ({ version, numberOnFrom = 0 }: SymbolConfigState): number =>
+  Math.max(version, numberOnFrom);
 
 /** Once the alarm has gone off. */
 export function withoutAlarm(state: SymbolConfigState): SymbolConfigState {
@@ -42,13 +56,24 @@ export function withoutAlarm(state: SymbolConfigState): SymbolConfigState {
   return rest;
 }
 
-/** An alarm that is set when the crawler stops goes off as it would have, and is followed by one of reconciliation. */
+/**
+ * When the crawler stops, what it left for later becomes due as reconciliation would have it; an alarm that is sooner
+ * goes off as it is set.
+ *
+ * @param reconciliationMs undefined where an older release stored the crawler: the alarm stays as the crawler set it.
+ */
 export function afterCrawlerSet(
   state: SymbolConfigState,
   crawler: Crawler,
   nowMs: number,
+  reconciliationMs?: number,
 ): SymbolConfigState {
-  if (!crawler.enabled) return { ...state, crawler };
+  if (!crawler.enabled) {
+    if (reconciliationMs === undefined) return { ...state, crawler };
+    const off = { ...state, crawler, fullPushDueMs: Math.min(state.fullPushDueMs, nowMs + reconciliationMs) };
+    // While a round is under way, its end sets the alarm.
+    return state.alarm ? withAlarmUnlessSooner(off, nextFullOrLook(off)) : off;
+  }
   const atMs = nowMs + crawler.intervalMs;
   const fullPushDueMs = Math.min(state.fullPushDueMs, atMs);
   return withAlarmUnlessSooner({ ...state, crawler, fullPushDueMs }, { atMs, purpose: 'crawler' });
@@ -56,6 +81,8 @@ export function afterCrawlerSet(
 
 export interface Round {
   scope: PushScope;
+  /** The table was looked at before it. */
+  isLook: boolean;
   /** Epoch ms. */
   startedMs: number;
   /** The changes that its version has. */
@@ -65,8 +92,8 @@ export interface Round {
 /** After a round that was not overtaken by a newer one. */
 export function afterRound(
   state: SymbolConfigState,
-  { scope, startedMs, changes }: Round,
-  { failedTargets, retryLadderMs, reconciliationMs }: PushOutcome,
+  { scope, isLook, startedMs, changes }: Round,
+  { failedTargets, retryLadderMs, reconciliationMs, lookMs, numberOnFrom }: PushOutcome,
   nowMs: number,
 ): SymbolConfigState {
   const everyMs = state.crawler.enabled ? state.crawler.intervalMs : reconciliationMs;
@@ -75,10 +102,12 @@ export function afterRound(
     ...state,
     failedTargets,
     ...(isForAll ? { pushedChanges: changes, fullPushDueMs: startedMs + everyMs } : {}),
+    ...(isLook && lookMs !== undefined ? { lookDueMs: startedMs + lookMs } : {}),
+    ...(numberOnFrom === undefined ? {} : { numberOnFrom }),
   };
   if (failedTargets.length === 0) {
     const settled = { ...pushed, consecutiveFailures: 0 };
-    return settled.alarm ? settled : { ...settled, alarm: reconciliationOf(settled) };
+    return settled.alarm ? settled : { ...settled, alarm: nextFullOrLook(settled) };
   }
   const consecutiveFailures = state.consecutiveFailures + 1;
   const step = Math.min(consecutiveFailures, retryLadderMs.length) - 1;
@@ -86,11 +115,12 @@ export function afterRound(
   // Targets that do acknowledge are not forgotten over targets that never do.
   return withAlarmUnlessSooner(
     withAlarmUnlessSooner({ ...pushed, consecutiveFailures }, retry),
-    reconciliationOf(pushed),
+    nextFullOrLook(pushed),
   );
 }
 
-function reconciliationOf({ fullPushDueMs, crawler }: SymbolConfigState): Alarm {
+function nextFullOrLook({ fullPushDueMs, lookDueMs = Infinity, crawler }: SymbolConfigState): Alarm {
+  if (lookDueMs < fullPushDueMs) return { atMs: lookDueMs, purpose: 'look' };
   return { atMs: fullPushDueMs, purpose: crawler.enabled ? 'crawler' : 'reconciliation' };
 }
 

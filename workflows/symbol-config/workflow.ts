@@ -26,16 +26,26 @@ import {
 import type { SymbolConfigActivities } from '../../activities/symbol-config/activities.ts';
 import { checkTexts, inOrder, isHistoryLong, refuse } from '../long-lived.ts';
 import { DATABASE, SYMBOL_PUSH } from '../policies.ts';
-import type { CrawlerRequest, PushScope, SymbolConfigState } from './contract.ts';
+import type { ChangeNotice, CrawlerRequest, SymbolConfigState } from './contract.ts';
 import {
   CONFIGURE_CRAWLER_UPDATE,
   MAX_CRAWL_INTERVAL_MS,
+  MAX_NUMBER_ON_FROM,
   MIN_CRAWL_INTERVAL_MS,
   SYMBOLS_CHANGED_SIGNAL,
   SYMBOLS_CHANGED_UPDATE,
   SYMBOL_STATUS_QUERY,
 } from './contract.ts';
-import { afterCrawlerSet, afterRound, duePush, hasChanges, initialState, withoutAlarm } from './rules.ts';
+import type { DuePush } from './rules.ts';
+import {
+  afterCrawlerSet,
+  afterRound,
+  duePush,
+  hasChanges,
+  initialState,
+  versionFloorOf,
+  withoutAlarm,
+} from './rules.ts';
 
 const database = proxyActivities<SymbolConfigActivities>(DATABASE);
 const targets = proxyActivities<SymbolConfigActivities>(SYMBOL_PUSH);
@@ -53,14 +63,17 @@ export async function symbolConfig(registry: string, carried?: SymbolConfigState
 
   setHandler(defineQuery<SymbolConfigState>(SYMBOL_STATUS_QUERY), () => state);
   setHandler(
-    defineUpdate<{ change: number }>(SYMBOLS_CHANGED_UPDATE),
-    () => {
-      noteChange();
+    defineUpdate<{ change: number }, [ChangeNotice?]>(SYMBOLS_CHANGED_UPDATE),
+    (notice) => {
+      noteChange(notice);
       return { change: state.toldChanges };
     },
-    { description: 'Looks at the symbols in the database and pushes them to all targets.' },
+    {
+      validator: checkNotice,
+      description: 'Looks at the symbols in the database and pushes them to all targets. {numberOnFrom?}',
+    },
   );
-  setHandler(defineSignal(SYMBOLS_CHANGED_SIGNAL), noteChange, {
+  setHandler(defineSignal(SYMBOLS_CHANGED_SIGNAL), () => noteChange(), {
     description: 'As the update of this name, without an answer.',
   });
   setHandler(
@@ -83,19 +96,22 @@ export async function symbolConfig(registry: string, carried?: SymbolConfigState
     if (isHistoryLong()) await continueInNewRun();
     const push = duePush(state, Date.now());
     if (push?.cause === 'alarm') enter(withoutAlarm(state));
-    if (push) await pushUntilSettled(push.scope);
+    if (push) await pushUntilSettled(push);
   }
 
   /** Does not wait: any number of changes that come together become one snapshot and one round. */
-  function noteChange(): void {
-    enter({ ...state, toldChanges: state.toldChanges + 1 });
+  function noteChange({ numberOnFrom = 0 }: ChangeNotice = {}): void {
+    const floor = Math.max(numberOnFrom, state.numberOnFrom ?? 0);
+    enter({ ...state, toldChanges: state.toldChanges + 1, ...(floor > 0 ? { numberOnFrom: floor } : {}) });
   }
 
   async function configureCrawler(request: CrawlerRequest): Promise<SymbolConfigState> {
     await condition(() => isLoaded);
     const { enabled, intervalMs = state.crawler.intervalMs, requestedBy = 'operator' } = request;
-    await database.setSymbolCrawler(registry, { enabled, intervalMs }, requestedBy);
-    enter(afterCrawlerSet(state, { enabled, intervalMs }, Date.now()));
+    const stored = await database.setSymbolCrawler(registry, { enabled, intervalMs }, requestedBy);
+    // An older release tells nothing, and its histories go on as they were.
+    const { reconciliationMs } = stored ?? {};
+    enter(afterCrawlerSet(state, { enabled, intervalMs }, Date.now(), reconciliationMs));
     return state;
   }
 
@@ -107,15 +123,17 @@ export async function symbolConfig(registry: string, carried?: SymbolConfigState
   }
 
   /** Ends when the round has, or, if that takes long, when there is something newer to push. */
-  async function pushUntilSettled(scope: PushScope): Promise<void> {
-    if (scope === 'all') {
-      const takenChanges = state.toldChanges;
-      const snapshot = await database.takeSymbolSnapshot(registry);
+  async function pushUntilSettled(due: DuePush): Promise<void> {
+    let { scope } = due;
+    if (due.isLook) {
+      const { version, toldChanges: takenChanges } = state;
+      const snapshot = await database.takeSymbolSnapshot(registry, versionFloorOf(state));
+      if (snapshot.version !== version) scope = 'all';
       enter({ ...state, ...snapshot, takenChanges });
     }
     let isSettled = false;
     roundsUnderWay += 1;
-    const round = pushRound(scope).finally(() => {
+    const round = pushRound({ ...due, scope }).finally(() => {
       isSettled = true;
       roundsUnderWay -= 1;
     });
@@ -125,9 +143,9 @@ export async function symbolConfig(registry: string, carried?: SymbolConfigState
     await condition(() => isSettled || hasChanges(state) || isHistoryLong());
   }
 
-  async function pushRound(scope: PushScope): Promise<void> {
+  async function pushRound({ scope, isLook }: DuePush): Promise<void> {
     const number = (newestRound += 1);
-    const round = { scope, startedMs: Date.now(), changes: state.takenChanges };
+    const round = { scope, isLook, startedMs: Date.now(), changes: state.takenChanges };
     const outcome = await targets.pushSymbols(registry, state.version, scope);
     // A newer round has pushed to the same targets, and more.
     if (number === newestRound) enter(afterRound(state, round, outcome, Date.now()));
@@ -161,6 +179,17 @@ function describe({
       : `; ${failedTargets.length} targets did not acknowledge, ${consecutiveFailures} rounds in a row: ${failedTargets.slice(0, 10).join(', ')}`;
   const next = alarm ? `; next push ${new Date(alarm.atMs).toISOString()} (${alarm.purpose})` : '';
   return list + empty + behind + next;
+}
+
+function checkNotice(notice: unknown = {}): void {
+  if (typeof notice !== 'object' || notice === null) refuse('the argument must be an object');
+  const { numberOnFrom = 1 } = notice as Record<keyof ChangeNotice, unknown>;
+  if (
+    !Number.isInteger(numberOnFrom) ||
+    !((numberOnFrom as number) >= 1 && (numberOnFrom as number) <= MAX_NUMBER_ON_FROM)
+  ) {
+    refuse(`numberOnFrom must be a whole number from 1 to ${MAX_NUMBER_ON_FROM}`);
+  }
 }
 
 function checkCrawler(request: unknown): void {

@@ -41,7 +41,9 @@ export type TargetFailure =
   /** No answer until {@link SymbolTargetsStandIn.heal}, which resets the connection. */
   | { kind: 'hang' }
   /** The connection is reset before any answer. */
-  | { kind: 'reset' };
+  | { kind: 'reset' }
+  /** The push is applied and acknowledged, by an answer whose body does not end. */
+  | { kind: 'endless_answer' };
 
 export interface TargetFailureScript {
   failure: TargetFailure;
@@ -137,9 +139,14 @@ export async function startSymbolTargets(options: SymbolTargetsOptions): Promise
     const failure = failures.next(target);
     if (failure?.kind === 'hang') hanging.add(response);
     else if (failure?.kind === 'reset') response.socket?.resetAndDestroy();
-    else if (failure) response.writeHead(failure.status).end('scripted failure');
+    else if (failure?.kind === 'status') response.writeHead(failure.status).end('scripted failure');
     else {
       const { status, answer } = await receiver.answer(body.toString('utf8'));
+      if (failure) {
+        response.writeHead(status).write('{');
+        hanging.add(response);
+        return;
+      }
       response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(answer));
     }
   }

@@ -1,0 +1,102 @@
+/** The standard variables of OpenTelemetry: which are honoured, and which are refused by name. */
+import { z } from 'zod';
+import { flag } from './values.ts';
+import { variable } from './variables.ts';
+
+/** A list of one: further exporters of the same signal are variables of our own. */
+const exporter = z.enum(
+  ['otlp', 'none'],
+  'must be otlp or none; for standard output set NOTIFICATION_OTEL_STDOUT_TRACES_ENABLED or …_METRICS_ENABLED',
+);
+const protocol = z.literal('http/json', 'must be http/json: the service speaks OTLP by no other protocol');
+
+/** `name=value`, comma-separated and percent-encoded, as the standard has it. */
+const headers = z.string().transform((text, context): Record<string, string> => {
+  try {
+    return Object.fromEntries(
+      text.split(',').map((pair) => {
+        const [, name, value] = /^\s*([\w!#$%&'*+.^`|~-]+)\s*=\s*(.*?)\s*$/.exec(pair)!;
+        return [name!.toLowerCase(), decodeURIComponent(value!)];
+      }),
+    );
+  } catch {
+    context.addIssue('must be name=value, comma-separated, with values percent-encoded');
+    return z.NEVER;
+  }
+});
+
+export const OTEL_VARIABLES = {
+  OTEL_SDK_DISABLED: variable(flag, 'Exports neither traces nor metrics, whatever else is set.', {
+    default: 'false',
+  }),
+  OTEL_TRACES_EXPORTER: variable(exporter, 'otlp, or none: no traces go to the collector.', {
+    default: 'otlp',
+  }),
+  OTEL_METRICS_EXPORTER: variable(
+    exporter,
+    "otlp, or none: no metrics go to the collector, those of Temporal's SDK neither.",
+    { default: 'otlp' },
+  ),
+  OTEL_LOGS_EXPORTER: variable(
+    z.literal('none', 'must be none: logs go to standard output'),
+    'Only none: logs go to standard output.',
+    { default: 'none' },
+  ),
+  OTEL_EXPORTER_OTLP_PROTOCOL: variable(
+    protocol,
+    "Only http/json. Metrics of Temporal's SDK go to the same collector by http/protobuf.",
+    { default: 'http/json' },
+  ),
+  OTEL_EXPORTER_OTLP_TRACES_PROTOCOL: variable(protocol, 'Only http/json.', { default: 'http/json' }),
+  OTEL_EXPORTER_OTLP_METRICS_PROTOCOL: variable(protocol, 'Only http/json.', { default: 'http/json' }),
+  OTEL_EXPORTER_OTLP_HEADERS: variable(headers, 'Headers of every export: name=value, comma-separated.', {
+    secret: true,
+  }),
+  OTEL_EXPORTER_OTLP_TRACES_HEADERS: variable(headers, 'Further headers of exports of traces.', {
+    secret: true,
+  }),
+  OTEL_EXPORTER_OTLP_METRICS_HEADERS: variable(headers, 'Further headers of exports of metrics.', {
+    secret: true,
+  }),
+};
+
+const ofSignals = (name: string): string[] =>
+  ['', 'TRACES_', 'METRICS_'].map((signal) => `OTEL_EXPORTER_OTLP_${signal}${name}`);
+
+/** Read by OpenTelemetry's own packages, without this configuration. CONFIGURATION.md lists them. */
+export const READ_BY_OTEL: readonly string[] = [
+  'OTEL_RESOURCE_ATTRIBUTES',
+  ...['TIMEOUT', 'COMPRESSION', 'CERTIFICATE', 'CLIENT_CERTIFICATE', 'CLIENT_KEY'].flatMap(ofSignals),
+  'OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE',
+  'OTEL_TRACES_SAMPLER',
+  'OTEL_TRACES_SAMPLER_ARG',
+  'OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT',
+  'OTEL_ATTRIBUTE_COUNT_LIMIT',
+  'OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT',
+  'OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT',
+  'OTEL_SPAN_EVENT_COUNT_LIMIT',
+  'OTEL_SPAN_LINK_COUNT_LIMIT',
+  'OTEL_SPAN_ATTRIBUTE_PER_EVENT_COUNT_LIMIT',
+  'OTEL_SPAN_ATTRIBUTE_PER_LINK_COUNT_LIMIT',
+  'OTEL_BSP_EXPORT_TIMEOUT',
+  'OTEL_BSP_MAX_EXPORT_BATCH_SIZE',
+  'OTEL_BSP_MAX_QUEUE_SIZE',
+  'OTEL_BSP_SCHEDULE_DELAY',
+];
+
+/**
+ * @param known names of variables of the configuration.
+ * @returns one line for each OTEL_* variable that is set and would have no effect.
+ */
+export function unknownOtelVariables(
+  env: Record<string, string | undefined>,
+  known: (name: string) => boolean,
+): string[] {
+  return Object.entries(env).flatMap(([name, value]) =>
+    name.startsWith('OTEL_') && value && !READ_BY_OTEL.includes(name) && !known(name)
+      ? [
+          `${name} is not supported: without effect here; see CONFIGURATION.md for the OTEL_* variables that are`,
+        ]
+      : [],
+  );
+}

@@ -1,0 +1,82 @@
+/** The standard variables of OpenTelemetry: honoured, or refused by name. */
+import { readFileSync, readdirSync } from 'node:fs';
+import path from 'node:path';
+import { loadConfig } from '../../config/load.ts';
+import { READ_BY_OTEL } from '../../config/otel.ts';
+import { temporalMetrics } from '../../workers/telemetry.ts';
+import { problemsOf } from './config-problems.ts';
+
+const ROOT = path.join(import.meta.dirname, '../..');
+const COLLECTOR = { OTEL_EXPORTER_OTLP_ENDPOINT: 'http://collector:4318' };
+
+test.each([
+  ['OTEL_EXPORTER_OTLP_PROTOCOL', 'grpc'],
+  ['OTEL_EXPORTER_OTLP_TRACES_PROTOCOL', 'grpc'],
+  ['OTEL_EXPORTER_OTLP_METRICS_PROTOCOL', 'http/protobuf'],
+  ['OTEL_TRACES_EXPORTER', 'jaeger'],
+  ['OTEL_METRICS_EXPORTER', 'prometheus'],
+  ['OTEL_LOGS_EXPORTER', 'otlp'],
+  ['OTEL_SDK_DISABLED', 'yes'],
+  ['OTEL_EXPORTER_OTLP_HEADERS', 'no pair'],
+  ['OTEL_EXPORTER_OTLP_HEADERS', 'name=%zz'],
+  ['OTEL_PROPAGATORS', 'b3'],
+  ['OTEL_METRIC_EXPORT_TIMEOUT', '100'],
+  ['OTEL_EXPORTER_OTLP_ENPOINT', 'http://collector:4318'],
+  ['OTEL_SDK_DISABLED_FILE', '/etc/disabled'],
+])('intent-OTEL %s=%s is refused by name', (name, text) => {
+  const problems = problemsOf({ [name]: text });
+  expect(problems).toHaveLength(1);
+  expect(problems[0]).toContain(`${name} `);
+});
+
+test('intent-OTEL what is honoured, or read by OpenTelemetry itself, is taken', () => {
+  const { values } = loadConfig({
+    ...COLLECTOR,
+    OTEL_SDK_DISABLED: 'false',
+    OTEL_TRACES_EXPORTER: 'none',
+    OTEL_EXPORTER_OTLP_PROTOCOL: 'http/json',
+    OTEL_EXPORTER_OTLP_HEADERS: 'Api-Key=a%20b, other = 1',
+    OTEL_PROPAGATORS: '',
+    ...Object.fromEntries(READ_BY_OTEL.map((name) => [name, '1'])),
+  });
+  expect(values.OTEL_EXPORTER_OTLP_HEADERS).toEqual({ 'api-key': 'a b', other: '1' });
+});
+
+test("intent-OTEL metrics of Temporal's SDK go where the others go, with the same headers, or nowhere", () => {
+  const otelOf = (env: Record<string, string>) => temporalMetrics(loadConfig({ ...COLLECTOR, ...env }));
+  expect(
+    otelOf({
+      OTEL_EXPORTER_OTLP_HEADERS: 'api-key=1,tenant=a',
+      OTEL_EXPORTER_OTLP_METRICS_HEADERS: 'api-key=2',
+    }),
+  ).toMatchObject({ otel: { headers: { 'api-key': '2', tenant: 'a' } } });
+  expect(otelOf({ OTEL_METRICS_EXPORTER: 'none' })).toBeUndefined();
+  expect(otelOf({ OTEL_SDK_DISABLED: 'true' })).toBeUndefined();
+});
+
+test('intent-OTEL a header is not shown when it is wrong', () => {
+  expect(problemsOf({ OTEL_EXPORTER_OTLP_HEADERS: 's3cret' }).join()).not.toContain('s3cret');
+});
+
+test('intent-OTEL each variable that is left to OpenTelemetry is one that its packages read, and is on the page', () => {
+  const sources = [
+    'otlp-exporter-base',
+    'exporter-metrics-otlp-http',
+    'sdk-trace-base',
+    'sdk-trace',
+    'resources',
+  ]
+    .map((name) => path.join(ROOT, 'node_modules/@opentelemetry', name, 'build/src'))
+    .flatMap((folder) =>
+      readdirSync(folder, { recursive: true, encoding: 'utf8' })
+        .filter((file) => file.endsWith('.js'))
+        .map((file) => readFileSync(path.join(folder, file), 'utf8')),
+    )
+    .join('\n')
+    .replaceAll('${signalIdentifier}', 'SIGNAL');
+  const page = readFileSync(path.join(ROOT, 'CONFIGURATION.md'), 'utf8');
+  for (const name of READ_BY_OTEL) {
+    const generic = name.replace(/OTLP_(TRACES|METRICS)_(?!TEMPORALITY)/, 'OTLP_SIGNAL_');
+    expect([name, sources.includes(generic), page.includes(`\`${name}\``)]).toEqual([name, true, true]);
+  }
+});
