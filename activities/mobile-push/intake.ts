@@ -53,7 +53,7 @@ export function createMobileIntake({ db, workflows, log, metrics }: MobileIntake
       const values = [jobId, userId, content.channel, JSON.stringify(content)];
       const rows = await query<{ status: string }>(db, RECORD_JOB, values).catch(refusalOf);
       if (typeof rows === 'string')
-        return refuse(malformedJob(jobId, entry.fields, 'unstorable', rows, userId));
+        return refuse(malformedJob(jobId, entry.fields, entry.size, 'unstorable', rows, userId));
       const [row] = rows;
       // Otherwise it was worked on before; Temporal may have forgotten its workflow by now.
       if (row?.status === 'pending') await start({ jobId, userId, channel: content.channel });
@@ -74,7 +74,7 @@ export function createMobileIntake({ db, workflows, log, metrics }: MobileIntake
       const values = [jobId, userId, content.channel, JSON.stringify(content), message];
       const rows = await query(db, RECORD_GIVEN_UP, values).catch(refusalOf);
       if (typeof rows === 'string')
-        return refuse(malformedJob(jobId, entry.fields, 'unstorable', rows, userId));
+        return refuse(malformedJob(jobId, entry.fields, entry.size, 'unstorable', rows, userId));
       if (rows.length === 0) return;
       metrics.mobileMaxRetries({ what: 'entry' });
       log.error(
