@@ -95,6 +95,7 @@ function settingsOf({ values }: Config) {
       stream: values.NOTIFICATION_CALLBACK_STREAM,
       group: values.NOTIFICATION_CALLBACK_GROUP,
       maxAgeMs: values.NOTIFICATION_CALLBACK_SNAPSHOT_RETENTION,
+      malformedRetentionMs: values.NOTIFICATION_MALFORMED_INTENT_RETENTION,
     },
   };
 }

@@ -198,7 +198,7 @@ async function connectRedis(context: ProcessContext): Promise<Redis> {
  * Whether an answer says that this server is not the master any more, or not a usable one: after a switchover that cut no
  * connection, it would go on answering so for ever.
  */
-export const isOfLostRole = ({ message }: Error): boolean => /^(READONLY|MASTERDOWN|LOADING)\b/.test(message);
+const isOfLostRole = ({ message }: Error): boolean => /^(READONLY|MASTERDOWN|LOADING)\b/.test(message);
 
 function openRedisReader(context: ProcessContext, longestSilenceMs: number): Redis {
   const reader = new Redis({

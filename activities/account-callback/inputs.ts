@@ -51,7 +51,16 @@ export async function assignShards(db: Pool, shards: number): Promise<number> {
   return row!.moved;
 }
 
-/** $1 symbols, $2 epoch ms, $3 decimals. Symbols are locked in one order: two processes cannot lock each other out. */
+/** PostgreSQL's clock, epoch ms: the same one for every process. */
+const NOW_MS = '(extract(epoch FROM clock_timestamp()) * 1000)::bigint';
+/** A clock that gives times of prices may be ahead by so much, ms. */
+const CLOCK_TOLERANCE_MS = 300_000;
+
+/**
+ * A price of a time to come is kept for then; that its symbol has a price so late must not end the hours before.
+ *
+ * $1 symbols, $2 epoch ms, $3 decimals. Symbols are locked in one order: two processes cannot lock each other out.
+ */
 const STORE_PRICES = {
   name: 'store_callback_prices',
   text: `
@@ -63,12 +72,15 @@ const STORE_PRICES = {
       ON CONFLICT DO NOTHING
     )
     INSERT INTO notification.callback_symbols AS known (symbol, last_at_ms)
-    SELECT symbol, max(at_ms) FROM given GROUP BY symbol ORDER BY symbol
+    SELECT symbol, least(max(at_ms), ${NOW_MS} + ${CLOCK_TOLERANCE_MS}) FROM given GROUP BY symbol ORDER BY symbol
     ON CONFLICT (symbol) DO UPDATE SET last_at_ms = excluded.last_at_ms
      WHERE known.last_at_ms < excluded.last_at_ms`,
 };
 
-/** $1 users, $2 epoch ms, $3 cash, $4 coefficients, $5 the earliest begin of a tracking, epoch ms. */
+/**
+ * $1 users, $2 epoch ms, $3 cash, $4 coefficients, $5 the earliest begin of a tracking, epoch ms; the latest is now:
+ * positions of a time to come may be followed by earlier ones.
+ */
 const STORE_POSITIONS = {
   name: 'store_callback_positions',
   text: `
@@ -80,7 +92,9 @@ const STORE_POSITIONS = {
       SELECT user_id, at_ms, cash, coefficients FROM given
       ON CONFLICT DO NOTHING
     ), begins AS (
-      SELECT user_id, greatest(min(at_ms), $5::bigint) / ${HOUR_MS} * ${HOUR_MS} AS from_ms FROM given GROUP BY user_id
+      SELECT user_id, greatest(least(min(at_ms), ${NOW_MS}), $5::bigint) / ${HOUR_MS} * ${HOUR_MS} AS from_ms
+        FROM given
+       GROUP BY user_id
     )
     INSERT INTO notification.callback_trackings (user_id, shard, daily_date, caught_up_to_ms, created_at)
     SELECT user_id, notification.callback_shard(user_id), date '1970-01-01' + (from_ms / ${DAY_MS})::int - 1, from_ms,

@@ -7,7 +7,9 @@ import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { CallbackInput, MalformedInputCode } from '../../api/account-callback/input.ts';
 import { MAX_INPUT_BYTES, parseCallbackInput } from '../../api/account-callback/input.ts';
+import { storableFields } from '../../api/text.ts';
 import { storeInputs } from './inputs.ts';
+import { recordMalformedInputs } from './malformed.ts';
 import type { AccountCallbackMetrics } from './metrics.ts';
 import { isPostgresRefusal } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
@@ -19,9 +21,18 @@ const BATCH_SIZE = 500;
 /** Entries that another consumer got so long ago are taken over, ms; also how often to look for them. */
 const MIN_IDLE_MS = 30_000;
 
+/** 2001-09-09 in epoch ms: an id below it was made by hand, and is no time. */
+const FIRST_CLOCK_MS = 1_000_000_000_000;
+
 interface ValidEntry {
-  id: string;
+  entry: StreamEntry;
   input: CallbackInput;
+}
+
+interface RefusedEntry {
+  entry: StreamEntry;
+  code: MalformedInputCode;
+  message: string;
 }
 
 export interface CallbackStreamResources {
@@ -36,13 +47,14 @@ export interface CallbackStreamResources {
     group: string;
     /** How long before now a tracking may begin. */
     maxAgeMs: number;
+    malformedRetentionMs: number;
   };
 }
 
 /** Starts to consume. `stop` resolves when what was being taken is kept, or left to the others. */
 export function consumeCallbackInputs(resources: CallbackStreamResources): { stop(): Promise<void> } {
   const { db, redis, log, metrics, openJobReader, callbackStream } = resources;
-  const { stream, group, maxAgeMs } = callbackStream;
+  const { stream, group, maxAgeMs, malformedRetentionMs } = callbackStream;
   return consumeStream({
     ...{ redis, log, stream, group, take },
     what: 'account inputs',
@@ -51,16 +63,18 @@ export function consumeCallbackInputs(resources: CallbackStreamResources): { sto
     openReader: openJobReader,
   });
 
-  /** Keeps valid inputs and drops the rest. While PostgreSQL is away, it waits here. */
+  /** Keeps valid inputs, and the rest as malformed. While PostgreSQL is away, it waits here. */
   async function take(entries: readonly StreamEntry[], consumer: TakingConsumer): Promise<void> {
     const valid: ValidEntry[] = [];
+    const refused: RefusedEntry[] = [];
     const nowMs = Date.now();
-    for (const { id, fields } of entries) {
-      const parsed = parseCallbackInput(fields, nowMs);
-      if (parsed.ok) valid.push({ id, input: parsed.input });
-      else pass(id, parsed.code, parsed.message);
+    for (const entry of entries) {
+      const parsed = parseCallbackInput(entry.fields, sentAtMs(entry, nowMs), entry.size);
+      if (parsed.ok) valid.push({ entry, input: parsed.input });
+      else refused.push({ entry, code: parsed.code, message: parsed.message });
     }
-    const stored = await storeEach(valid, nowMs, consumer);
+    const stored = await storeEach(valid, nowMs, refused, consumer);
+    await record(refused, consumer);
     const ids = entries.map(({ id }) => id);
     await redis
       .multi()
@@ -70,57 +84,72 @@ export function consumeCallbackInputs(resources: CallbackStreamResources): { sto
     for (const { input } of stored) metrics.callbackInput({ type: input.type });
   }
 
-  function pass(id: string, code: MalformedInputCode, reason: string): void {
-    log.warn(
-      { entry_id: id, outcome: 'malformed', failure_code: code, reason },
-      'malformed account input passed',
+  async function record(refused: readonly RefusedEntry[], consumer: TakingConsumer): Promise<void> {
+    if (refused.length === 0) return;
+    const rows = refused.map(({ entry: { id, fields, size }, code, message }) => ({
+      ...{ entryId: id, code, message, rawFields: storableFields(fields, size) },
+    }));
+    const recorded = await whenReachable(rows.length, consumer, () =>
+      recordMalformedInputs(db, rows, malformedRetentionMs),
     );
-    metrics.callbackInputMalformed({ failure_code: code });
+    for (const { entryId, code, message } of rows) {
+      log.warn(
+        { entry_id: entryId, outcome: 'malformed', failure_code: code, reason: message },
+        'malformed account input recorded',
+      );
+      if (recorded.has(entryId)) metrics.callbackInputMalformed({ failure_code: code });
+    }
   }
 
   /**
    * Stores all together; if PostgreSQL does not take them, by halves, so that one that it refuses holds up no other.
    *
+   * @param refused to be filled with the others.
    * @returns those that are stored.
    */
   async function storeEach(
     entries: readonly ValidEntry[],
     nowMs: number,
+    refused: RefusedEntry[],
     consumer: TakingConsumer,
   ): Promise<readonly ValidEntry[]> {
     if (entries.length === 0) return [];
     try {
-      await storeWhenReachable(
-        entries.map(({ input }) => input),
-        nowMs,
-        consumer,
-      );
+      const inputs = entries.map(({ input }) => input);
+      await whenReachable(inputs.length, consumer, () => storeInputs(db, inputs, { nowMs, maxAgeMs }));
       return entries;
     } catch (error) {
       if (!isPostgresRefusal(error)) throw error;
       if (entries.length === 1) {
-        pass(entries[0]!.id, 'unstorable', error.message);
+        refused.push({ entry: entries[0]!.entry, code: 'unstorable', message: error.message });
         return [];
       }
       const middle = Math.ceil(entries.length / 2);
-      const first = await storeEach(entries.slice(0, middle), nowMs, consumer);
-      return [...first, ...(await storeEach(entries.slice(middle), nowMs, consumer))];
+      const first = await storeEach(entries.slice(0, middle), nowMs, refused, consumer);
+      return [...first, ...(await storeEach(entries.slice(middle), nowMs, refused, consumer))];
     }
   }
 
-  async function storeWhenReachable(
-    inputs: readonly CallbackInput[],
-    nowMs: number,
+  /** @throws what PostgreSQL refuses; anything when the consumer stops. */
+  async function whenReachable<T>(
+    count: number,
     { stopping, pause }: TakingConsumer,
-  ): Promise<void> {
+    attempt: () => Promise<T>,
+  ): Promise<T> {
     for (;;) {
       try {
-        return await storeInputs(db, inputs, { nowMs, maxAgeMs });
+        return await attempt();
       } catch (error) {
         if (stopping.aborted || isPostgresRefusal(error)) throw error;
-        log.warn({ stream, entries: inputs.length, reason: reasonOf(error) }, 'account inputs wait');
+        log.warn({ stream, entries: count, reason: reasonOf(error) }, 'account inputs wait');
         await pause();
       }
     }
   }
+}
+
+/** By the clock of Redis: no input is judged by the clock of whoever happens to read it. */
+function sentAtMs({ id }: StreamEntry, nowMs: number): number {
+  const ms = Number(id.split('-')[0]);
+  return ms >= FIRST_CLOCK_MS ? ms : nowMs;
 }

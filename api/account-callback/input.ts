@@ -8,6 +8,7 @@ import { z } from 'zod';
 import { isNameable } from './callback.ts';
 import { JsonError, isJsonObject, parseJson } from '../json.ts';
 import type { EntryFields } from '../text.ts';
+import { oversizeOf, sizeOf } from '../text.ts';
 
 export const DEFAULT_INPUT_STREAM = 'stream.account.inputs';
 
@@ -17,8 +18,11 @@ export const INPUT_FIELD = 'payload';
 /** Names and values of an entry together. */
 export const MAX_INPUT_BYTES = 128 * 1024;
 
-/** How far the clock of a sender may be ahead, ms. What is said of a later time is a mistake. */
-export const MAX_AHEAD_MS = 300_000;
+/**
+ * How far an input may be ahead of the time at which it was sent, ms: by more than any clock is wrong. What is said of a
+ * later time is a mistake, such as microseconds. What is nearer counts when its time has come.
+ */
+export const MAX_AHEAD_MS = 48 * 3_600_000;
 
 const MAX_USER_ID_BYTES = 512;
 const MAX_COEFFICIENTS = 1_000;
@@ -68,7 +72,13 @@ export type PriceInput = z.output<typeof priceSchema>;
 export type PositionsInput = z.output<typeof positionsSchema>;
 
 /** Why an entry was refused; `unstorable`: PostgreSQL does not take it. */
-export type MalformedInputCode = 'entry_too_large' | 'invalid_entry' | 'invalid_payload' | 'unstorable';
+export const MALFORMED_INPUT_CODES = [
+  'entry_too_large',
+  'invalid_entry',
+  'invalid_payload',
+  'unstorable',
+] as const;
+export type MalformedInputCode = (typeof MALFORMED_INPUT_CODES)[number];
 
 export type ParsedInput =
   | { ok: true; input: CallbackInput }
@@ -78,13 +88,16 @@ export type ParsedInput =
 /**
  * Checks one stream entry. Never throws.
  *
- * @param nowMs epoch ms.
+ * @param sentAtMs when the entry was appended, epoch ms, by the clock of Redis.
+ * @param size of the entry in its stream, when not all of it was read.
  */
-export function parseCallbackInput(fields: EntryFields, nowMs: number): ParsedInput {
-  const size = fields.reduce((total, [name, bytes]) => total + name.length + bytes.length, 0);
-  if (size > MAX_INPUT_BYTES) {
-    return refused('entry_too_large', `the entry has ${size} bytes; at most ${MAX_INPUT_BYTES} are accepted`);
-  }
+export function parseCallbackInput(
+  fields: EntryFields,
+  sentAtMs: number,
+  size = sizeOf(fields),
+): ParsedInput {
+  const oversize = oversizeOf(size, MAX_INPUT_BYTES);
+  if (oversize !== undefined) return refused('entry_too_large', oversize);
   const payloads = fields.filter(([name]) => name.toString('latin1') === INPUT_FIELD);
   const [payload] = payloads;
   if (!payload || payloads.length > 1) {
@@ -101,14 +114,14 @@ export function parseCallbackInput(fields: EntryFields, nowMs: number): ParsedIn
     if (!(error instanceof JsonError)) throw error;
     return refused('invalid_payload', `${INPUT_FIELD} ${error.message}`);
   }
-  const problem = problemOf(value, nowMs);
+  const problem = problemOf(value, sentAtMs);
   return problem === undefined
     ? { ok: true, input: callbackInputSchema.parse(value) }
     : refused('invalid_payload', problem);
 }
 
-/** What is wrong with an input, or undefined. Names fields and no values. */
-export function problemOf(value: unknown, nowMs: number): string | undefined {
+/** What is wrong with an input, or undefined. Names fields and no values. @param sentAtMs epoch ms. */
+export function problemOf(value: unknown, sentAtMs: number): string | undefined {
   // A record would drop it without a word.
   if (isJsonObject(value) && isJsonObject(value['coefficients'])) {
     if (Object.hasOwn(value['coefficients'], '__proto__')) return 'coefficients: has an impossible symbol';
@@ -120,7 +133,7 @@ export function problemOf(value: unknown, nowMs: number): string | undefined {
     const field = String(issue?.path[0] ?? INPUT_FIELD);
     return `${field}: ${issue?.code === 'unrecognized_keys' ? 'has an unknown field' : issue?.message}`;
   }
-  if (parsed.data.at_ms > nowMs + MAX_AHEAD_MS) return `at_ms: is more than ${MAX_AHEAD_MS} ms ahead`;
+  if (parsed.data.at_ms > sentAtMs + MAX_AHEAD_MS) return `at_ms: is more than ${MAX_AHEAD_MS} ms ahead`;
   return undefined;
 }
 

@@ -18,6 +18,7 @@ import { UsageError, action, helpWith, showPage } from '../command.ts';
 import { limitOption, parseCount, parseTime, sinceOption, untilOption } from '../options.ts';
 import { countOf, printJson, printLine, printTable, report } from '../output.ts';
 import { withSession } from '../session.ts';
+import { addMalformedInputCommands } from './malformed.ts';
 
 export function addCallbackCommands(program: Command): void {
   const callbacks = program
@@ -60,6 +61,7 @@ export function addCallbackCommands(program: Command): void {
 
   addReplay(callbacks);
   addRun(callbacks);
+  addMalformedInputCommands(callbacks);
   addInputs(callbacks);
 }
 

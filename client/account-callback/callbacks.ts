@@ -13,6 +13,7 @@ import { DEFAULT_LIMIT, conditions, pageOf, withoutNulls } from '../lists.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
 import { ANSWER_LIMIT_MS, ask, query } from '../temporal.ts';
+import { malformedInputOperations } from './malformed.ts';
 
 /** An alarm computes and delivers, ms; it does not wait for targets that hang. */
 const RUN_LIMIT_MS = 60_000;
@@ -75,6 +76,8 @@ export function callbackOperations(resources: OperatorResources) {
   const { temporal, db } = resources;
 
   return {
+    malformed: malformedInputOperations(resources),
+
     /** Each shard, with what its rows and its workflow say. */
     async status(): Promise<ShardStatus[]> {
       const { rows } = await db.query<StatusRow>(LIST_SHARDS);

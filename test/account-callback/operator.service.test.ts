@@ -84,7 +84,7 @@ test('C7 inputs are kept once, whatever order they come in; what is malformed is
   );
   expect(await bench.rows('SELECT user_id FROM notification.callback_trackings')).toHaveLength(1);
   await eventually('an empty stream', async () => (await redis.xlen(STREAM)) === 0);
-  const refused = bench.slot.logs.filter((line) => line.msg === 'malformed account input passed');
+  const refused = bench.slot.logs.filter((line) => line.msg === 'malformed account input recorded');
   expect(refused).toHaveLength(hostile.length + 1);
   expect(JSON.stringify(refused)).not.toMatch(/1e5|xxxx|__proto__/);
   await eventually('the counts', async () => {

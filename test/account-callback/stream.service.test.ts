@@ -1,7 +1,8 @@
 /** The consumer group of account inputs: what happens to entries, and to the group, when consumers come and go. */
 import { appendInputs } from '../../client/account-callback/inputs.ts';
+import { malformedInputOperations } from '../../client/account-callback/malformed.ts';
 import type { CallbackBench } from './callbacks.ts';
-import { MIDNIGHT, price, takeCallbackBench } from './callbacks.ts';
+import { HOUR, MIDNIGHT, price, takeCallbackBench } from './callbacks.ts';
 import { eventually } from '../harness.ts';
 
 const STREAM = 'stream.account.inputs';
@@ -43,4 +44,61 @@ test('C7 what a dead consumer left is taken first, and a service that stops leav
   await kept('AFTER');
   await second.stop();
   expect(await consumers()).toEqual(['dead']);
+});
+
+describe('what does not count, or not yet', () => {
+  const send = async (...fields: [string, string | Buffer][]): Promise<string> =>
+    (await bench.slot.redis.xadd(STREAM, '*', ...fields.flat()))!;
+  const emptied = () =>
+    eventually('an empty stream', async () => (await bench.slot.redis.xlen(STREAM)) === 0);
+  const payloadOf = (input: object) => ['payload', JSON.stringify(input)] as [string, string];
+
+  test('kinds-V10 security-3 C7 malformed inputs are kept with their reason and content, as far as they are read', async () => {
+    const { redis, db } = bench.slot;
+    const wrong = { type: 'positions', user_id: 'u', cash: 5, coefficients: {}, at_ms: MIDNIGHT };
+    const micros = price('LATE', Date.now() * 1_000, '1');
+    const number = await send(payloadOf(wrong));
+    const large = await send(['payload', Buffer.alloc(1_000_000, 'x')]);
+    const never = await send(payloadOf(micros));
+    await appendInputs(redis, [price('GOOD', MIDNIGHT, '1')]);
+    const service = await bench.startService();
+    await kept('GOOD');
+    await emptied();
+
+    const malformed = malformedInputOperations({ db });
+    const { items } = await malformed.list({ since: new Date(Date.now() - 600_000) });
+    expect(items.map(({ entryId, code, message }) => [entryId, `${code}: ${message}`])).toEqual(
+      expect.arrayContaining([
+        [number, expect.stringMatching(/^invalid_payload: cash/)],
+        [large, 'entry_too_large: the entry has 1000007 bytes; at most 131072 are accepted'],
+        [never, 'invalid_payload: at_ms: is more than 172800000 ms ahead'],
+      ]),
+    );
+    expect((await malformed.show(number)).rawFields).toEqual({ payload: JSON.stringify(wrong) });
+    expect((await malformed.show(large)).rawFields).toEqual({
+      payload: `${'x'.repeat(4_096)}… (cut, 1000000 bytes in all)`,
+    });
+    expect((await malformed.list({ code: 'entry_too_large' })).items).toHaveLength(1);
+    await expect(malformed.show('1-1')).rejects.toThrow('no malformed account input 1-1 is recorded');
+    await service.stop();
+  });
+
+  test('security-9 inputs that are ahead of the clocks are kept, and neither end hours nor put off a tracking', async () => {
+    const aheadMs = Date.now() + 3 * HOUR;
+    const positions = { type: 'positions', user_id: 'ahead', cash: '5', coefficients: {}, at_ms: aheadMs };
+    await send(payloadOf(price('AHEAD', aheadMs, '1')));
+    await send(payloadOf(positions));
+    const service = await bench.startService();
+    await kept('AHEAD');
+    await emptied();
+    const [row] = await bench.rows<{ symbol_ms: string; from_ms: string; positions: number }>(
+      `SELECT (SELECT last_at_ms FROM notification.callback_symbols WHERE symbol = 'AHEAD') AS symbol_ms,
+              (SELECT caught_up_to_ms FROM notification.callback_trackings WHERE user_id = 'ahead') AS from_ms,
+              (SELECT count(*)::int FROM notification.callback_positions WHERE user_id = 'ahead') AS positions`,
+    );
+    expect(row!.positions).toBe(1);
+    expect(Number(row!.symbol_ms)).toBeLessThan(aheadMs - 2 * HOUR);
+    expect(Number(row!.from_ms)).toBeLessThan(aheadMs - 2 * HOUR);
+    await service.stop();
+  });
 });

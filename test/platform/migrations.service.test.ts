@@ -11,6 +11,7 @@ const MIGRATIONS = [
   '0004-symbol-config',
   '0005-account-callback',
   '0006-subscription',
+  '0007-account-callback',
   '0012-symbol-config',
 ];
 

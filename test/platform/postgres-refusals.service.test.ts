@@ -184,7 +184,7 @@ test('C7 security-22 an input that PostgreSQL refuses is passed with its reason,
   expect(kept.map(({ symbol }) => symbol)).toEqual(['A', 'B']);
   expect(slot.logs.filter(({ failure_code }) => failure_code === 'unstorable')).toContainEqual(
     expect.objectContaining({
-      msg: 'malformed account input passed',
+      msg: 'malformed account input recorded',
       reason: expect.stringContaining('no_poison') as string,
     }),
   );
