@@ -2,6 +2,7 @@
 import { spawnSync } from 'node:child_process';
 import { existsSync, globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
+import type { Command } from 'commander';
 import { programOf } from '../../cli/program.ts';
 
 const ROOT = path.join(import.meta.dirname, '../..');
@@ -96,11 +97,13 @@ test('npm scripts that pages name exist', () => {
 test('I40 commands of galaxy-notify that pages name exist, with their options', () => {
   const program = programOf();
   const problemsOf = (line: string): string[] => {
-    const [first, second] = line.split(' ');
-    const outer = program.commands.find((command) => command.name() === first);
-    const isGroup = outer !== undefined && outer.commands.length > 0;
-    const command = isGroup ? outer.commands.find((inner) => inner.name() === second) : outer;
-    if (command === undefined) return [line];
+    let command: Command = program;
+    for (const word of line.split(' ')) {
+      if (command.commands.length === 0) break;
+      const inner = command.commands.find((candidate) => candidate.name() === word);
+      if (!inner) return [line];
+      command = inner;
+    }
     const known = [...command.options, ...program.options].map(({ long }) => long);
     return (line.match(/--[a-z-]+/g) ?? []).filter((option) => !known.includes(option)).map(() => line);
   };
