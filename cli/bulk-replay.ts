@@ -91,15 +91,29 @@ export async function replayMatching(
  *
  * @throws UsageError where nobody can be asked.
  */
-async function isConfirmed(what: string, { yes, json }: BulkOptions): Promise<boolean> {
+function isConfirmed(what: string, options: BulkOptions): Promise<boolean> {
+  return isMeant(`Replay ${what}?`, 'a bulk replay', 'add --yes, or --dry-run to look', options);
+}
+
+/**
+ * Asks before something that cannot be taken back, or reaches further than the operator has looked.
+ *
+ * @throws UsageError with the advice where nobody can be asked.
+ */
+export async function isMeant(
+  question: string,
+  what: string,
+  advice: string,
+  { yes, json }: { yes?: boolean; json?: boolean },
+): Promise<boolean> {
   if (yes) return true;
   if (!process.stdin.isTTY || json) {
-    throw new UsageError('a bulk replay asks first, which needs a terminal: add --yes, or --dry-run to look');
+    throw new UsageError(`${what} asks first, which needs a terminal: ${advice}`);
   }
   const terminal = createInterface({ input: process.stdin, output: process.stderr });
   try {
     // Ctrl-C and Ctrl-D are a no.
-    const answer = await terminal.question(`Replay ${what}? [y/N] `).catch(() => '\n');
+    const answer = await terminal.question(`${question} [y/N] `).catch(() => '\n');
     return /^y(es)?$/i.test(answer.trim());
   } finally {
     terminal.close();

@@ -6,6 +6,7 @@ import type { Config } from '../config/load.ts';
 import { ADMIN_EMAIL_VARIABLES } from '../config/intent.ts';
 import { farSidesOf, loadConfig, needsOf } from '../config/load.ts';
 import { ConfigError } from '../config/variables.ts';
+import { callbackChecks } from './account-callback/check.ts';
 import { postgresChecks } from './check-postgres.ts';
 import { redisChecks } from './check-redis.ts';
 import { replicaChecks } from './check-replicas.ts';
@@ -19,7 +20,8 @@ import { countOf, printFields, printHeading, printJson, printTable, report } fro
 import { reachChecks } from './reach.ts';
 import type { Session } from './session.ts';
 import { NotConfiguredError, openSession } from './session.ts';
-import { routerChecks } from './subscription/check.ts';
+import { routerChecks, subscriptionChecks } from './subscription/check.ts';
+import { symbolChecks } from './symbol-config/check.ts';
 
 /** Of the shutdown time-out, closing connections takes up to 2 s, and an attempt under way up to its own time-outs. */
 const SHORT_SHUTDOWN_MS = 5_000;
@@ -91,6 +93,9 @@ function groupsOf({ config, addresses, resources, reach }: Session): CheckGroup[
     [...postgresChecks(resources.db, () => reach('postgres')), ...intentRowChecks(resources)],
     [...temporalChecks(resources, () => reach('temporal'), needsOf(config)), readerCheck(resources)],
     ...(config.roles.includes('mobile-push') ? [mobileGroup(resources, config)] : []),
+    ...(config.roles.includes('symbol-config') ? [symbolChecks(resources)] : []),
+    ...(config.roles.includes('account-callback') ? [callbackGroup(resources, config)] : []),
+    ...(config.roles.includes('subscription') ? [subscriptionChecks(resources.db)] : []),
     [['User Service', () => userService(addresses.userServiceUrl, values.NOTIFICATION_USER_SERVICE_TIMEOUT)]],
     ...reachChecks(farSidesOf(config)),
     ...routerGroups(config),
@@ -110,6 +115,14 @@ const mobileGroup = ({ redis, db }: Session['resources'], { values }: Config): C
     db,
     stream: values.NOTIFICATION_MOBILE_STREAM,
     group: values.NOTIFICATION_MOBILE_GROUP,
+  });
+
+const callbackGroup = ({ redis, db }: Session['resources'], { values }: Config): CheckGroup =>
+  callbackChecks({
+    redis,
+    db,
+    stream: values.NOTIFICATION_CALLBACK_STREAM,
+    group: values.NOTIFICATION_CALLBACK_GROUP,
   });
 
 const sourceOf = (embedded: string[]): string =>

@@ -37,7 +37,10 @@ export function programOf(): Command {
     .version(packageJson.version)
     .option('--json', 'print the result as JSON on standard output, and nothing else there')
     .option('--debug', 'print the stack trace of an error')
-    .configureHelp({ showGlobalOptions: true })
+    .configureHelp({
+      showGlobalOptions: true,
+      optionTerm: ({ flags, mandatory }) => (mandatory ? `${flags} (required)` : flags),
+    })
     .showHelpAfterError('(--help shows what is possible)')
     .addHelpText('after', OVERVIEW)
     .exitOverride();

@@ -234,6 +234,17 @@ const symbolConfig: Dashboard = {
       'scope',
       'result',
     ]),
+    {
+      title: 'Targets behind',
+      about: 'Without the newest list, or the last push failed; back at 0 soon after a change.',
+      queries: [['max by (geo) (notification_symbols_targets_behind)', legend('geo')]],
+    },
+    {
+      title: 'Oldest failing target',
+      about: 'For how long every push to some target has failed.',
+      unit: 'ms',
+      queries: [['max by (geo) (notification_symbols_oldest_failing_age_ms_milliseconds)', legend('geo')]],
+    },
     total(
       'Empty lists',
       'Times that no symbol was enabled.',

@@ -1,6 +1,6 @@
 /** Symbol configuration in this process: its settings, activities, targets and workflow. */
 import { addSampleSymbols, createSymbolConfigActivities } from '../activities/symbol-config/activities.ts';
-import { createSymbolConfigMetrics } from '../activities/symbol-config/metrics.ts';
+import { createSymbolConfigMetrics, observeSymbolTargets } from '../activities/symbol-config/metrics.ts';
 import { registerTargets } from '../activities/symbol-config/targets.ts';
 import { keepRunning } from '../activities/workflows.ts';
 import {
@@ -46,6 +46,7 @@ export function openSymbolConfig({ config, endpoints, log, meter }: ProcessConte
       }
       // Targets count as unreached, too, when a process registered them and died before it came to this.
       if (unreached + newSymbols > 0) await workflow.signal(SYMBOLS_CHANGED_SIGNAL);
+      return { stop: observeSymbolTargets(meter, { db, log, registry: SYMBOL_REGISTRY }) };
     },
   };
 }

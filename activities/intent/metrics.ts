@@ -1,5 +1,5 @@
 /** How intents are observed: counters, gauges, and the fields by which log lines are found. */
-import type { BatchObservableResult, Meter, Observable } from '@opentelemetry/api';
+import type { Meter } from '@opentelemetry/api';
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
@@ -9,10 +9,10 @@ import type { Intent } from '../../api/intent/entry.ts';
 import type { DeferralReason } from '../../workflows/intent/contract.ts';
 import type { StreamFindingKind } from '../../workflows/intent/reader-contract.ts';
 import { countersOf } from '../counters.ts';
+import { gaugeRead, observeReads } from '../gauges.ts';
 import { query } from '../postgres.ts';
 import { oldestUnprocessedAgeMs } from './stream-position.ts';
 import { loadOffset } from '../../api/intent/stream.ts';
-import { reasonOf } from '../reason.ts';
 
 interface IntentAttributes {
   notification_type: string;
@@ -106,9 +106,6 @@ export function logFieldsOf(
   };
 }
 
-/** A server that takes longer is as good as away; an export must not wait for it. */
-const READ_TIMEOUT_MS = 2_000;
-
 export interface GaugeResources {
   db: Pool;
   redis: Redis;
@@ -116,85 +113,70 @@ export interface GaugeResources {
   intentsStream: string;
 }
 
+const DEPTH = 'notification.route_schedule.depth';
+const OLDEST_ROUTE = 'notification.route_schedule.oldest_age_ms';
+const WAITING = 'notification.intent_acceptance.waiting';
+const OLDEST_WAITING = 'notification.intent_acceptance.oldest_age_ms';
+const OLDEST_ENTRY = 'notification.intent_stream.oldest_unprocessed_age_ms';
+
 /**
- * Registers the gauges, which are read from PostgreSQL and Redis at each export. One that cannot be read is left out of
- * that export: no value is better than a wrong one. They describe what all processes share, so each process reports the
- * same figures: take the maximum over them, not the sum.
+ * Registers the gauges (activities/gauges.ts).
  *
  * @returns ends the observation; call it before the connections are closed.
  */
 export function observeGauges(meter: Meter, { db, redis, log, intentsStream }: GaugeResources): () => void {
-  const depth = meter.createObservableGauge('notification.route_schedule.depth', {
-    description: 'Routes that wait for an attempt',
+  const acceptance = gaugeRead({
+    what: 'intent acceptance',
+    gauges: {
+      [WAITING]: { description: 'Intents that were tried and are neither accepted nor refused yet' },
+      [OLDEST_WAITING]: {
+        description: 'How long the oldest of them has waited; 0 when none does',
+        unit: 'ms',
+      },
+    },
+    async read() {
+      const [row] = await query<{ waiting: number; oldest_age_ms: number }>(db, READ_ACCEPTANCE, []);
+      return [
+        { gauge: WAITING, value: row!.waiting },
+        { gauge: OLDEST_WAITING, value: row!.oldest_age_ms },
+      ];
+    },
   });
-  const oldestRoute = meter.createObservableGauge('notification.route_schedule.oldest_age_ms', {
-    description: 'How long the oldest due attempt has been due; 0 when none is',
-    unit: 'ms',
-  });
-  const oldestEntry = meter.createObservableGauge('notification.intent_stream.oldest_unprocessed_age_ms', {
-    description: 'Age of the oldest intent that is not yet durably taken; 0 when the stream is drained',
-    unit: 'ms',
-  });
-  const waiting = meter.createObservableGauge('notification.intent_acceptance.waiting', {
-    description: 'Intents that were tried and are neither accepted nor refused yet',
-  });
-  const oldestWaiting = meter.createObservableGauge('notification.intent_acceptance.oldest_age_ms', {
-    description: 'How long the oldest of them has waited; 0 when none does',
-    unit: 'ms',
-  });
-
-  const observeAcceptance = observation('intent acceptance', async () => {
-    const [row] = await query<{ waiting: number; oldest_age_ms: number }>(db, READ_ACCEPTANCE, []);
-    return (result) => {
-      result.observe(waiting, row!.waiting);
-      result.observe(oldestWaiting, row!.oldest_age_ms);
-    };
-  });
-  const observeSchedule = observation('route schedule', async () => {
-    const rows = await query<ScheduleRow>(db, READ_SCHEDULE, []);
-    return (result) => {
-      for (const channel of CHANNELS) {
+  const schedule = gaugeRead({
+    what: 'route schedule',
+    gauges: {
+      [DEPTH]: { description: 'Routes that wait for an attempt' },
+      [OLDEST_ROUTE]: {
+        description: 'How long the oldest due attempt has been due; 0 when none is',
+        unit: 'ms',
+      },
+    },
+    async read() {
+      const rows = await query<ScheduleRow>(db, READ_SCHEDULE, []);
+      return CHANNELS.flatMap((channel) => {
         const row = rows.find((candidate) => candidate.channel === channel);
-        result.observe(depth, row?.depth ?? 0, { channel });
-        result.observe(oldestRoute, row?.oldest_age_ms ?? 0, { channel });
-      }
-    };
+        return [
+          { gauge: DEPTH, value: row?.depth ?? 0, attributes: { channel } },
+          { gauge: OLDEST_ROUTE, value: row?.oldest_age_ms ?? 0, attributes: { channel } },
+        ];
+      });
+    },
   });
-  const observeStream = observation('intent stream', async () => {
-    const offset = await loadOffset(redis, intentsStream);
-    const ageMs = await oldestUnprocessedAgeMs(redis, intentsStream, offset, Date.now());
-    return (result) => result.observe(oldestEntry, ageMs);
+  const stream = gaugeRead({
+    what: 'intent stream',
+    gauges: {
+      [OLDEST_ENTRY]: {
+        description: 'Age of the oldest intent that is not yet durably taken; 0 when the stream is drained',
+        unit: 'ms',
+      },
+    },
+    async read() {
+      const offset = await loadOffset(redis, intentsStream);
+      const value = await oldestUnprocessedAgeMs(redis, intentsStream, offset, Date.now());
+      return [{ gauge: OLDEST_ENTRY, value }];
+    },
   });
-
-  const registered: [ReturnType<typeof observation>, Observable[]][] = [
-    [observeAcceptance, [waiting, oldestWaiting]],
-    [observeSchedule, [depth, oldestRoute]],
-    [observeStream, [oldestEntry]],
-  ];
-  for (const [callback, gauges] of registered) meter.addBatchObservableCallback(callback, gauges);
-  return () => {
-    for (const [callback, gauges] of registered) meter.removeBatchObservableCallback(callback, gauges);
-  };
-
-  /** Reports all that was read, or nothing. */
-  function observation(what: string, read: () => Promise<(result: BatchObservableResult) => void>) {
-    return async (result: BatchObservableResult): Promise<void> => {
-      try {
-        const report = await within(READ_TIMEOUT_MS, read());
-        report(result);
-      } catch (error) {
-        // At most one line an export.
-        log.warn({ gauge: what, reason: reasonOf(error) }, 'gauge not read');
-      }
-    };
-  }
-}
-
-/** What comes too late is dropped; the clients' own time-outs end it. */
-async function within<T>(limitMs: number, reading: Promise<T>): Promise<T> {
-  const { promise: expired, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(() => reject(new Error(`no answer within ${limitMs} ms`)), limitMs);
-  return Promise.race([reading, expired]).finally(() => clearTimeout(timer));
+  return observeReads(meter, log, [acceptance, schedule, stream]);
 }
 
 interface ScheduleRow {

@@ -1,12 +1,12 @@
 /** The counters and gauges of notification subscriptions. */
-import type { BatchObservableResult, Meter, Observable } from '@opentelemetry/api';
+import type { Meter } from '@opentelemetry/api';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { CommandKind, WorkerPool } from '../../workflows/subscription/contract.ts';
 import type { ListKind } from '../../workflows/subscription/rules.ts';
 import { countersOf } from '../counters.ts';
+import { gaugeRead, observeReads } from '../gauges.ts';
 import { query } from '../postgres.ts';
-import { reasonOf } from '../reason.ts';
 import type { EventKind } from './events.ts';
 
 /** Recording functions, one per counter. */
@@ -34,44 +34,49 @@ export function createSubscriptionMetrics(meter: Meter) {
   };
 }
 
+const ROWS = 'notification.subscriptions.rows';
+const DUE = 'notification.subscriptions.due';
+const WITHOUT_ACTION = 'notification.subscriptions.without_action';
+const TOKEN_DELETIONS = 'notification.subscriptions.token_deletions';
+
 /**
- * Registers the gauges, which are read from PostgreSQL at each export. Each process reports the same figures: take the
- * maximum over them, not the sum.
+ * Registers the gauges (activities/gauges.ts).
  *
  * @returns ends the observation; call it before the connections are closed.
  */
 export function observeSubscriptions(meter: Meter, { db, log }: { db: Pool; log: Logger }): () => void {
-  const rows = meter.createObservableGauge('notification.subscriptions.rows', {
-    description: 'Subscriptions by status',
-  });
-  const due = meter.createObservableGauge('notification.subscriptions.due', {
-    description: 'Subscriptions and token deletions that something is to be done about now, by pool',
-  });
-  const withoutAction = meter.createObservableGauge('notification.subscriptions.without_action', {
-    description: 'Subscriptions that a worker has given up; the next command for them starts them over',
-  });
-  const tokenDeletions = meter.createObservableGauge('notification.subscriptions.token_deletions', {
-    description: 'Tokens that are still to be deleted on their router',
-  });
-  const gauges: Observable[] = [rows, due, withoutAction, tokenDeletions];
-
-  const observe = async (result: BatchObservableResult): Promise<void> => {
-    try {
+  const statuses = gaugeRead({
+    what: 'subscriptions by status',
+    gauges: { [ROWS]: { description: 'Subscriptions by status' } },
+    async read() {
       const counted = await query<CountRow>(db, COUNT_RECORDS, []);
+      return counted.map(({ status, count }) => ({ gauge: ROWS, value: count, attributes: { status } }));
+    },
+  });
+  const dueNow = gaugeRead({
+    what: 'due subscriptions',
+    gauges: {
+      [DUE]: {
+        description: 'Subscriptions and token deletions that something is to be done about now, by pool',
+      },
+      [WITHOUT_ACTION]: {
+        description: 'Subscriptions that a worker has given up; the next command for them starts them over',
+      },
+      [TOKEN_DELETIONS]: { description: 'Tokens that are still to be deleted on their router' },
+    },
+    async read() {
       const [totals] = await query<TotalsRow>(db, COUNT_DUE, [Date.now()]);
-      for (const { status, count } of counted) result.observe(rows, count, { status });
-      result.observe(due, totals!.smp, { pool: 'ntf-smp' });
-      result.observe(due, totals!.ntf, { pool: 'ntf-ntf' });
-      result.observe(due, totals!.deletions, { pool: 'ntf-tkn-del' });
-      result.observe(withoutAction, totals!.without_action);
-      result.observe(tokenDeletions, totals!.deletions);
-    } catch (error) {
-      // No value is better than a wrong one, and at most one line an export.
-      log.warn({ gauge: 'subscriptions', reason: reasonOf(error) }, 'gauge not read');
-    }
-  };
-  meter.addBatchObservableCallback(observe, gauges);
-  return () => meter.removeBatchObservableCallback(observe, gauges);
+      const { smp, ntf, deletions, without_action: withoutAction } = totals!;
+      return [
+        { gauge: DUE, value: smp, attributes: { pool: 'ntf-smp' } },
+        { gauge: DUE, value: ntf, attributes: { pool: 'ntf-ntf' } },
+        { gauge: DUE, value: deletions, attributes: { pool: 'ntf-tkn-del' } },
+        { gauge: WITHOUT_ACTION, value: withoutAction },
+        { gauge: TOKEN_DELETIONS, value: deletions },
+      ];
+    },
+  });
+  return observeReads(meter, log, [statuses, dueNow]);
 }
 
 interface CountRow {

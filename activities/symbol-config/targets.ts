@@ -70,6 +70,28 @@ export async function recordFailure(
   await query(db, RECORD_FAILURE, [registry, target, version, reason.slice(0, MAX_ERROR_LENGTH)]);
 }
 
+/** How many targets of each place are behind, and for how long one of them has failed, ms. */
+export function loadBehind(
+  db: Pool,
+  registry: string,
+): Promise<{ geo: string; behind: number; failing_ms: number }[]> {
+  return query(db, LOAD_BEHIND, [registry]);
+}
+
+const LOAD_BEHIND = {
+  name: 'load_symbol_targets_behind',
+  text: `
+    SELECT geo,
+           count(*) FILTER (WHERE consecutive_failures > 0 OR acknowledged_version IS DISTINCT FROM newest.version)::float8
+             AS behind,
+           coalesce(greatest(0, extract(epoch FROM clock_timestamp() - min(failing_since)) * 1000), 0)::float8
+             AS failing_ms
+      FROM notification.symbol_targets,
+           (SELECT max(version) AS version FROM notification.symbol_snapshots WHERE registry = $1) AS newest
+     WHERE registry = $1
+     GROUP BY geo`,
+};
+
 const REGISTER_TARGETS = {
   name: 'register_symbol_targets',
   text: `

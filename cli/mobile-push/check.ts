@@ -3,9 +3,7 @@ import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import type { CheckGroup, Diagnosis } from '../checks.ts';
 import { ok, warn } from '../checks.ts';
-
-/** Entries behind the group's last delivery that say that nobody reads. */
-const MANY_UNREAD = 1_000;
+import { consumerGroup } from '../consumer-group.ts';
 
 export interface MobileNeeds {
   redis: Redis;
@@ -16,27 +14,9 @@ export interface MobileNeeds {
 
 export function mobileChecks(needs: MobileNeeds): CheckGroup {
   return [
-    ['mobile: consumer group', () => consumerGroup(needs)],
+    ['mobile: consumer group', () => consumerGroup({ ...needs, role: 'mobile-push' })],
     ['mobile: jobs', () => jobs(needs.db)],
   ];
-}
-
-async function consumerGroup({ redis, stream, group }: MobileNeeds): Promise<Diagnosis> {
-  if (!(await redis.exists(stream))) return ok(`${stream} does not exist yet`);
-  const groups = (await redis.xinfo('GROUPS', stream)) as unknown[][];
-  const ours = groups.map(fieldsOf).find((fields) => fields['name'] === group);
-  if (!ours) return warn(`${stream} has no group ${group}`, 'start the service: it creates the group');
-  const [lag, pending, consumers] = ['lag', 'pending', 'consumers'].map((name) => Number(ours[name] ?? 0));
-  const detail = `${lag} unread, ${pending} not acknowledged, ${consumers} consumers ever`;
-  return lag! > MANY_UNREAD
-    ? warn(detail, 'is a process with the role mobile-push running, and are there enough of them?')
-    : ok(detail);
-}
-
-function fieldsOf(reply: unknown[]): Record<string, unknown> {
-  const fields: Record<string, unknown> = {};
-  for (let i = 0; i + 1 < reply.length; i += 2) fields[String(reply[i])] = reply[i + 1];
-  return fields;
 }
 
 async function jobs(db: Pool): Promise<Diagnosis> {

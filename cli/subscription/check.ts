@@ -1,4 +1,5 @@
 /** What can be wrong with notification routers: each is tried with a token behind which there is no device. */
+import type { Pool } from 'pg';
 import { createNotificationRouter } from '../../activities/subscription/router/http.ts';
 import type {
   NotificationRouter,
@@ -21,6 +22,25 @@ export interface SelfTestFailure {
   step: 'connect' | 'create' | 'delete';
   error: RouterError;
 }
+
+export const subscriptionChecks = (db: Pool): CheckGroup => [['subscriptions: given up', () => givenUp(db)]];
+
+async function givenUp(db: Pool): Promise<Diagnosis> {
+  const { rows } = await db.query<{ given_up: number; deletions: number; oldest: Date | null }>(
+    COUNT_GIVEN_UP,
+  );
+  const { given_up: count, oldest } = rows[0]!;
+  if (count === 0) return ok('none');
+  return warn(
+    `${countOf(count, 'subscription')}, the oldest since ${oldest?.toISOString() ?? 'an unknown time'}`,
+    'see subscriptions list --given-up; toggle starts one over',
+  );
+}
+
+const COUNT_GIVEN_UP = `
+  SELECT count(*)::int AS given_up, min(updated_at) AS oldest
+    FROM subscriptions.ntf_subscriptions
+   WHERE smp_action IS NULL AND ntf_action IS NULL`;
 
 export const routerChecks = (addresses: readonly RouterAddress[]): CheckGroup => [
   ['notification routers', () => tryRouters(addresses)],

@@ -3,7 +3,8 @@ import type { Command } from 'commander';
 import { InvalidArgumentError, Option } from 'commander';
 import { deviceTokenSchema } from '../../api/subscription/router-wire.ts';
 import type { GlobalOptions } from '../command.ts';
-import { action, helpWith } from '../command.ts';
+import { isMeant } from '../bulk-replay.ts';
+import { EXIT, action, helpWith } from '../command.ts';
 import { printJson, printLine, report } from '../output.ts';
 import { withSession } from '../session.ts';
 import type { TokenDevice } from '../../client/subscription/tokens.ts';
@@ -72,12 +73,24 @@ export function addTokenCommands(program: Command): void {
       'Forget the token and end all subscriptions. The router is told as soon as it can be reached.',
     )
     .argument('[device]', `${DEVICE_HELP}; without it whichever the token has`, parseDevice)
-    .addHelpText('after', helpWith('galaxy-notify tokens delete'))
+    .option('--yes', 'do not ask')
+    .addHelpText('after', helpWith('galaxy-notify tokens delete', 'galaxy-notify tokens delete --yes'))
     .action(
-      action<GlobalOptions, [TokenDevice?]>(({ json }, device) =>
+      action<{ yes?: boolean } & GlobalOptions, [TokenDevice?]>(({ json, yes }, device) =>
         withSession(['postgres', 'temporal'], async ({ operator }) => {
+          const question = 'Delete the token, and end all subscriptions?';
+          if (
+            !(await isMeant(question, 'a deletion', 'add --yes', {
+              ...(yes ? { yes } : {}),
+              ...(json ? { json } : {}),
+            }))
+          ) {
+            report('nothing was done');
+            return EXIT.nothing;
+          }
           await operator.tokens.delete(device);
           print('deleted', json);
+          return EXIT.done;
         }),
       ),
     );

@@ -67,9 +67,10 @@ export function tokenOperations(resources: TokenResources) {
      * Registers a device, or continues a registration as far as it can go by itself. A new one is ended by `verify`,
      * with the code that is pushed to the device.
      *
+     * @param mode default: INSTANT, as on the command line.
      * @returns the token's status.
      */
-    register: (device: TokenDevice, mode: TokenMode = 'PERIODIC'): Promise<string> =>
+    register: (device: TokenDevice, mode: TokenMode = 'INSTANT'): Promise<string> =>
       statusAfter('register', { device: plain(device) }, mode),
 
     /**

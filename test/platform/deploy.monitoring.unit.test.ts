@@ -8,7 +8,7 @@ import { createAccountCallbackMetrics } from '../../activities/account-callback/
 import { createIntentMetrics, observeGauges } from '../../activities/intent/metrics.ts';
 import { createMobilePushMetrics } from '../../activities/mobile-push/metrics.ts';
 import { createSubscriptionMetrics, observeSubscriptions } from '../../activities/subscription/metrics.ts';
-import { createSymbolConfigMetrics } from '../../activities/symbol-config/metrics.ts';
+import { createSymbolConfigMetrics, observeSymbolTargets } from '../../activities/symbol-config/metrics.ts';
 import { createProbeMetrics } from '../../workers/probes.ts';
 import { DASHBOARDS } from '../../deploy/dashboard-panels.ts';
 
@@ -43,6 +43,7 @@ function instruments(): Instrument[] {
   createProbeMetrics(meter);
   observeGauges(meter, {} as never);
   observeSubscriptions(meter, {} as never);
+  observeSymbolTargets(meter, {} as never);
   return registered;
 }
 
@@ -110,6 +111,16 @@ test('I33 names in Prometheus: dots, units, counters', () => {
       'notification_subscriptions_due',
     ]),
   );
+});
+
+test('I33 no instrument of the code is left out of these tests', () => {
+  const written = ['activities', 'workers'].flatMap((room) =>
+    readdirSync(path.join(ROOT, room), { recursive: true, encoding: 'utf8' })
+      .filter((file) => file.endsWith('.ts'))
+      .flatMap((file) => read(room, file).match(/(?<=')notification\.[a-z_]+\.[a-z_]+(?=')/g) ?? []),
+  );
+  const known = instruments().map(({ name }) => name);
+  expect(written.filter((name) => !known.includes(name))).toEqual([]);
 });
 
 describe('dashboards', () => {

@@ -116,7 +116,8 @@ test(
     const rotated = await json(['subscriptions', 'rotate', '--server', server, '--', kept]);
     expect(rotated).toMatchObject({ code: 0, value: { connId: kept } });
 
-    expect((await operator.cli(['tokens', 'delete'])).code).toBe(0);
+    expect((await operator.cli(['tokens', 'delete'])).code).toBe(2);
+    expect((await operator.cli(['tokens', 'delete', '--yes'])).code).toBe(0);
     const without = await json<AgentView>(['subscriptions', 'status']);
     expect(without.value.token).toBeUndefined();
   },

@@ -76,7 +76,7 @@ test('N5 N11 N17 scenario 36 a deletion that the router has not heard of survive
 test('N5 N17 scenario 36 of a token that no router knows, nothing goes over the wire', async () => {
   const tokens = agent.tokensOf('without-id');
   await ntf.stop();
-  expect(await errorOf(tokens.register(tokens.device))).toBe('BROKER NETWORK');
+  expect(await errorOf(tokens.register(tokens.device, 'PERIODIC'))).toBe('BROKER NETWORK');
   await tokens.delete();
   expect(await tokens.row()).toBeUndefined();
   expect(await recordsOf(tokens)).toEqual([]);
@@ -157,7 +157,7 @@ describe('the choice of a server', () => {
     await restart([]);
     const tokens = agent.tokensOf('no-server');
 
-    expect(await errorOf(tokens.register(tokens.device))).toBe('AGENT PROHIBITED');
+    expect(await errorOf(tokens.register(tokens.device, 'PERIODIC'))).toBe('AGENT PROHIBITED');
     expect(await tokens.row()).toBeUndefined();
   });
 
@@ -165,7 +165,7 @@ describe('the choice of a server', () => {
     const [, second] = agent.routers.ntf;
     await restart([second!.address]);
     const tokens = agent.tokensOf('one-server');
-    await tokens.register(tokens.device);
+    await tokens.register(tokens.device, 'PERIODIC');
 
     expect((await tokens.row())!.port).toBe(second!.address.port);
   });
@@ -175,10 +175,10 @@ describe('the choice of a server', () => {
     const chosen = new Set<number>();
     for (let index = 0; index < 100 && chosen.size < 3; index++) {
       const tokens = agent.tokensOf(`three-servers-${index}`);
-      await tokens.register(tokens.device);
+      await tokens.register(tokens.device, 'PERIODIC');
       const { port } = (await tokens.row())!;
       chosen.add(port);
-      await tokens.register(tokens.device);
+      await tokens.register(tokens.device, 'PERIODIC');
       expect((await tokens.row())!.port).toBe(port);
     }
 

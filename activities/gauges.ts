@@ -1,0 +1,87 @@
+/**
+ * Gauges, which are read from servers at each export. Each read is bounded in time and stands alone: one that hangs or
+ * fails leaves its own gauges out of that export, because no value is better than a wrong one, and no others.
+ *
+ * They describe what all processes share, so each process reports the same figures: take the maximum over them, not the
+ * sum.
+ */
+import type { Attributes, BatchObservableResult, Meter } from '@opentelemetry/api';
+import type { Logger } from 'pino';
+import { reasonOf } from './reason.ts';
+
+/** A server that takes longer is as good as away; an export must not wait for it. */
+const READ_TIMEOUT_MS = 2_000;
+
+export interface Measurement<Gauge extends string> {
+  gauge: Gauge;
+  value: number;
+  /** Of few and bounded values. */
+  attributes?: Attributes;
+}
+
+/** Gauges that one question to one server answers. */
+export interface GaugeRead<Gauge extends string = string> {
+  /** Names the read in the log. */
+  what: string;
+  /** Name below `notification.`, with what it says; `unit` as OpenTelemetry has it. */
+  gauges: Record<Gauge, { description: string; unit?: string }>;
+  read(): Promise<Measurement<Gauge>[]>;
+}
+
+/** Keeps the names of gauges and measurements together. */
+export const gaugeRead = <Gauge extends string>(read: GaugeRead<Gauge>): GaugeRead => read as GaugeRead;
+
+/**
+ * Registers gauges.
+ *
+ * @param timeoutMs of each read.
+ * @returns ends the observation; call it before the connections are closed.
+ */
+export function observeReads(
+  meter: Meter,
+  log: Logger,
+  reads: readonly GaugeRead[],
+  timeoutMs = READ_TIMEOUT_MS,
+): () => void {
+  const registered = reads.map(({ what, gauges, read }) => {
+    const made = new Map(
+      Object.entries(gauges).map(([name, options]) => [name, meter.createObservableGauge(name, options)]),
+    );
+    const once = oneAtATime(read);
+    const callback = async (result: BatchObservableResult): Promise<void> => {
+      try {
+        const measured = await within(timeoutMs, once());
+        for (const { gauge, value, attributes } of measured) {
+          result.observe(made.get(gauge)!, value, attributes);
+        }
+      } catch (error) {
+        // At most one line an export.
+        log.warn({ gauge: what, reason: reasonOf(error) }, 'gauge not read');
+      }
+    };
+    const observables = [...made.values()];
+    meter.addBatchObservableCallback(callback, observables);
+    return () => meter.removeBatchObservableCallback(callback, observables);
+  });
+  return () => {
+    for (const end of registered) end();
+  };
+}
+
+/** A read that outlives its export is awaited by the next one: a server that hangs is not asked again and again. */
+function oneAtATime<T>(read: () => Promise<T>): () => Promise<T> {
+  let underWay: Promise<T> | undefined;
+  return () => {
+    underWay ??= read().finally(() => {
+      underWay = undefined;
+    });
+    return underWay;
+  };
+}
+
+/** What comes too late is dropped; the clients' own time-outs end it. */
+async function within<T>(limitMs: number, reading: Promise<T>): Promise<T> {
+  const { promise: expired, reject } = Promise.withResolvers<never>();
+  const timer = setTimeout(() => reject(new Error(`no answer within ${limitMs} ms`)), limitMs);
+  return Promise.race([reading, expired]).finally(() => clearTimeout(timer));
+}

@@ -1,0 +1,49 @@
+/** What can be wrong with a consumer group of a stream: nobody reads, or what somebody took is not acknowledged. */
+import type { Redis } from 'ioredis';
+import type { Diagnosis } from './checks.ts';
+import { ok, warn } from './checks.ts';
+import { countOf, durationOf } from './output.ts';
+
+/** Entries behind the group's last delivery that say that nobody reads. */
+const MANY_UNREAD = 1_000;
+/** Others claim what a dead process has left after half a minute; what waits longer is nobody's, ms. */
+const LONG_IDLE_MS = 5 * 60_000;
+/** A consumer that reads asks at least every few seconds, ms. */
+const DEAD_AFTER_MS = 60_000;
+
+export interface ConsumerGroup {
+  redis: Redis;
+  stream: string;
+  group: string;
+  role: string;
+}
+
+/** @throws what Redis answers to a key that is no stream. */
+export async function consumerGroup({ redis, stream, group, role }: ConsumerGroup): Promise<Diagnosis> {
+  if (!(await redis.exists(stream))) return ok(`${stream} does not exist yet`);
+  const groups = (await redis.xinfo('GROUPS', stream)) as unknown[][];
+  const ours = groups.map(fieldsOf).find((fields) => fields['name'] === group);
+  if (!ours) return warn(`${stream} has no group ${group}`, 'start the service: it creates the group');
+  const [consumers, [oldest]] = await Promise.all([
+    redis.xinfo('CONSUMERS', stream, group) as Promise<unknown[][]>,
+    redis.xpending(stream, group, '-', '+', 1) as Promise<[string, string, number, number][]>,
+  ]);
+  const silent = consumers.map(fieldsOf).filter(({ idle }) => Number(idle) > DEAD_AFTER_MS);
+  const [lag, pending] = [Number(ours['lag'] ?? 0), Number(ours['pending'] ?? 0)];
+  const idleMs = oldest?.[2] ?? 0;
+  const detail = [
+    `${lag} unread, ${pending} not acknowledged${oldest ? `, the oldest taken ${durationOf(idleMs)} ago` : ''}`,
+    `${countOf(consumers.length, 'consumer')}, ${silent.length} of them silent for a minute`,
+  ].join('; ');
+  const isUnread = lag > MANY_UNREAD || (lag > 0 && silent.length === consumers.length);
+  if (isUnread || idleMs > LONG_IDLE_MS) {
+    return warn(detail, `is a process with the role ${role} running, and are there enough of them?`);
+  }
+  return ok(detail);
+}
+
+function fieldsOf(reply: unknown[]): Record<string, unknown> {
+  const fields: Record<string, unknown> = {};
+  for (let i = 0; i + 1 < reply.length; i += 2) fields[String(reply[i])] = reply[i + 1];
+  return fields;
+}

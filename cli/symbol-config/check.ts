@@ -1,0 +1,28 @@
+/** What can be wrong with symbol configuration: targets that stay behind. */
+import { symbolOperations } from '../../client/symbol-config/symbols.ts';
+import type { OperatorResources } from '../../client/resources.ts';
+import type { CheckGroup, Diagnosis } from '../checks.ts';
+import { ok, warn } from '../checks.ts';
+import { countOf, durationOf } from '../output.ts';
+
+/** At most so many targets are named. */
+const NAMED = 5;
+
+export const symbolChecks = (resources: OperatorResources): CheckGroup => [
+  ['symbol targets: lists', () => targets(resources)],
+];
+
+async function targets(resources: OperatorResources): Promise<Diagnosis> {
+  const { version, targets: all } = await symbolOperations(resources).status();
+  const behind = all.filter(({ isBehind }) => isBehind);
+  if (behind.length === 0) return ok(`all ${all.length} have version ${version}`);
+  const named = behind
+    .slice(0, NAMED)
+    .map(({ target, failingSince }) =>
+      failingSince ? `${target} for ${durationOf(Date.now() - failingSince.getTime())}` : target,
+    );
+  return warn(
+    `${behind.length} of ${countOf(all.length, 'target')} behind: ${named.join(', ')}`,
+    'see symbols status --behind; they are pushed to again until they acknowledge',
+  );
+}

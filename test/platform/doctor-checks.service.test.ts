@@ -1,0 +1,72 @@
+/** What `doctor` finds in rows and streams: groups, shards, what was given up, targets that stay behind. */
+import { callbackChecks } from '../../cli/account-callback/check.ts';
+import { diagnose } from '../../cli/checks.ts';
+import { mobileChecks } from '../../cli/mobile-push/check.ts';
+import { subscriptionChecks } from '../../cli/subscription/check.ts';
+import { symbolChecks } from '../../cli/symbol-config/check.ts';
+import { migrate } from '../../migrations/migrate.ts';
+import type { Slot } from '../harness.ts';
+import { takeSlot } from '../harness.ts';
+import { namespaceOf } from '../slots.ts';
+
+let slot: Slot;
+beforeAll(async () => {
+  slot = await takeSlot();
+  await migrate(slot.endpoints.postgresDsn);
+});
+afterAll(() => slot.release());
+
+const HOUR = 3_600_000;
+
+async function findings() {
+  const { db, redis, client } = slot;
+  const group = 'readers';
+  const resources = {
+    ...{ db, redis, temporal: client, namespace: namespaceOf(slot.slot), uiUrl: undefined },
+    ...{ intentsStream: 'notification:intents', keyBox: undefined },
+  } as unknown as Parameters<typeof symbolChecks>[0];
+  const found = await diagnose([
+    mobileChecks({ db, redis, stream: 'jobs', group }),
+    callbackChecks({ db, redis, stream: 'inputs', group }),
+    subscriptionChecks(db),
+    symbolChecks(resources),
+  ]);
+  return Object.fromEntries(found.map(({ name, status, detail }) => [name, `${status}: ${detail}`]));
+}
+
+test('kinds-M1 kinds-V2 kinds-V8 doctor says what stays behind, and nothing where all is well', async () => {
+  const quiet = await findings();
+  expect(Object.values(quiet).filter((text) => !text.startsWith('ok'))).toEqual([]);
+
+  const hour = Math.floor(Date.now() / HOUR) * HOUR;
+  await slot.db.query(
+    `INSERT INTO notification.callback_trackings VALUES
+       ('a', 1, '2026-01-01', $1, now()), ('b', 1, '2026-01-01', $2, now()), ('c', 2, '2026-01-01', $1, now())`,
+    [hour, hour - 30 * HOUR],
+  );
+  await slot.db.query(
+    'INSERT INTO notification.symbol_snapshots VALUES (\'main\', 3, \'[{"symbol": "BTC"}]\', now())',
+  );
+  await slot.db.query(
+    `INSERT INTO notification.symbol_targets (registry, target, kind, geo, url, acknowledged_version, consecutive_failures,
+                                              failing_since)
+     VALUES ('main', 'fine', 'price_alert', 'eu', 'http://a', 3, 0, NULL),
+            ('late', 'other', 'price_alert', 'eu', 'http://b', 1, 0, NULL),
+            ('main', 'late', 'price_alert', 'eu', 'http://c', 2, 9, now() - interval '3 hours')`,
+  );
+  for (const stream of ['jobs', 'inputs']) {
+    await slot.redis.xgroup('CREATE', stream, 'readers', '$', 'MKSTREAM');
+    for (let n = 0; n < 2; n += 1) await slot.redis.xadd(stream, '*', 'n', String(n));
+    await slot.redis.xreadgroup('GROUP', 'readers', 'dead', 'COUNT', 1, 'STREAMS', stream, '>');
+    const [[id]] = (await slot.redis.xpending(stream, 'readers', '-', '+', 1)) as [[string]];
+    await slot.redis.xclaim(stream, 'readers', 'dead', 0, id, 'IDLE', HOUR, 'JUSTID');
+  }
+
+  const found = await findings();
+  expect(found['callbacks: shards']).toMatch(/^warn: 1 of 2 shards behind, 1: /);
+  expect(found['symbol targets: lists']).toMatch(/^warn: 1 of 2 targets behind: late for /);
+  for (const name of ['mobile: consumer group', 'callbacks: consumer group']) {
+    expect(found[name]).toMatch(/^warn: 1 unread, 1 not acknowledged, the oldest taken .* ago; 1 consumer, /);
+  }
+  expect(found['subscriptions: given up']).toBe('ok: none');
+});
