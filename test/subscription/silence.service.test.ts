@@ -33,7 +33,10 @@ beforeAll(async () => {
   await agent.activateToken();
 });
 afterAll(() => agent.release());
-afterEach(() => silent().heal());
+afterEach(async () => {
+  silent().heal();
+  await agent.supervisor.signal('resume');
+});
 
 const healthy = () => agent.routers.smp[0]!;
 const silent = () => agent.routers.smp[1]!;
@@ -107,7 +110,7 @@ test('subscription-B2 N1 commands and a pause are carried out at any length of h
   silent().heal();
   expect(await update).toEqual([{ error: expect.stringMatching(/^BROKER NETWORK/) as string }]);
   await eventually('a new run', async () => (await agent.supervisor.describe()).runId !== runId);
-});
+}, 180_000);
 
 test('subscription-B2 N1 updates that overlap without end keep no run from ending, and all are answered', async () => {
   const connId = await createOne();
@@ -137,7 +140,7 @@ test('subscription-B2 N1 updates that overlap without end keep no run from endin
   await Promise.all(clients);
   const run = agent.slot.client.workflow.getHandle(handle.workflowId, runId);
   expect((await run.describe()).historyLength).toBeLessThan(LONGEST_HISTORY);
-});
+}, 180_000);
 
 test('subscription-B2 subscription-B7 N1 N16 queues on a silent router hold up neither a deletion nor a sweep', async () => {
   const connId = await createOne();
