@@ -12,7 +12,9 @@ const MIGRATIONS = [
   '0005-account-callback',
   '0006-subscription',
   '0007-account-callback',
+  '0008-intent-acceptance',
   '0012-symbol-config',
+  '0013-subscription-due',
 ];
 
 let dsn: string;
