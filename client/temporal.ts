@@ -2,9 +2,11 @@
 import type { Client, WorkflowHandle } from '@temporalio/client';
 import {
   ServiceError,
+  WorkflowFailedError,
   WorkflowNotFoundError,
   WorkflowUpdateFailedError,
   WorkflowUpdateRPCTimeoutOrCancelledError,
+  isGrpcDeadlineError,
   isGrpcServiceError,
 } from '@temporalio/client';
 import type { Payload } from '@temporalio/common';
@@ -65,6 +67,28 @@ export async function ask<T>(
     }
     if (error instanceof WorkflowNotFoundError)
       throw because(`${workflowId} is not running; ${ifNotRunning}`);
+    throw error;
+  }
+}
+
+/**
+ * Starts a workflow and waits for its end.
+ *
+ * @throws OperationFailedError when the workflow fails, or has not ended in time.
+ */
+export async function awaitRun<T>(
+  temporal: Client,
+  { workflowId, limitMs, ifSilent }: Omit<Asked, 'ifNotRunning'>,
+  execute: () => Promise<T>,
+): Promise<T> {
+  try {
+    return await bounded(temporal, execute, limitMs);
+  } catch (error) {
+    const because = (message: string) => new OperationFailedError(message, { cause: error });
+    if (error instanceof WorkflowFailedError) throw because(error.cause?.message ?? error.message);
+    if (isGrpcDeadlineError(error) || (error instanceof ServiceError && isGrpcDeadlineError(error.cause))) {
+      throw because(`${workflowId} has not ended within ${limitMs / 1_000} s; ${ifSilent}`);
+    }
     throw error;
   }
 }

@@ -293,6 +293,11 @@ const subscription: Dashboard = {
       queries: [['max by (pool) (notification_subscriptions_due)', legend('pool')]],
     },
     {
+      title: 'Silent routers',
+      about: 'Work has been due there for a quarter of an hour without an answer.',
+      queries: [['max by (pool) (notification_subscriptions_silent_routers)', legend('pool')]],
+    },
+    {
       title: 'Given up',
       about: 'Failed for good; the next command starts them over.',
       kind: 'stat',

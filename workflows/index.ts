@@ -7,6 +7,7 @@ export { intentRetention, mobileRetention } from './retention.ts';
 export { mobilePush } from './mobile-push/workflow.ts';
 export { streamBridge } from './intent/reader.ts';
 export { symbolConfig } from './symbol-config/workflow.ts';
+export { subscriptionChange } from './subscription/change.ts';
 export { subscriptionSupervisor, subscriptionSweep } from './subscription/supervisor.ts';
 export { subscriptionToken } from './subscription/token.ts';
 export { subscriptionWorker } from './subscription/worker.ts';

@@ -130,6 +130,15 @@ export const TOKEN_CRON: ActivityOptions = {
   retry: { ...UNTIL_IT_SUCCEEDS, maximumAttempts: 20 },
 };
 
+/**
+ * Statements of an update that are to end within the workflow task that brings it. One that is made again after its
+ * task was lost must find its own traces harmless: nothing says that it is a repetition.
+ */
+export const SUBSCRIPTION_AT_ONCE: LocalActivityOptions = {
+  startToCloseTimeout: '8 seconds',
+  retry: UNTIL_IT_SUCCEEDS,
+};
+
 /** One sweep over everything that is due; the next one comes soon anyway. */
 export const SUBSCRIPTION_SWEEP: ActivityOptions = {
   startToCloseTimeout: '10 minutes',

@@ -14,6 +14,7 @@ import type {
 import {
   WORKER_POOLS,
   SUSPENSION_SIGNAL,
+  isSmpPool,
   poolWorkerWorkflowId,
 } from '../../workflows/subscription/contract.ts';
 import { query } from '../postgres.ts';
@@ -141,7 +142,7 @@ export function createSubscriptionActivities(
   async function listWorkers(agentId: string): Promise<WorkerKey[]> {
     const rows = await query<{ kind: string; host: string; port: number }>(db, LIST_SERVERS, [agentId]);
     return rows.flatMap(({ kind, host, port }) =>
-      WORKER_POOLS.filter((pool) => (kind === 'smp') === (pool === 'ntf-smp')).map((pool) => ({
+      WORKER_POOLS.filter((pool) => (kind === 'smp') === isSmpPool(pool)).map((pool) => ({
         agentId,
         pool,
         server: { host, port },

@@ -10,12 +10,19 @@ import { SUBSCRIPTION_CLOSED } from '../../workflows/failures.ts';
 import type { Suspension } from '../../workflows/subscription/contract.ts';
 import { query } from '../postgres.ts';
 import { run } from '../transactions.ts';
-import type { RouterAddress, TokenRef, TokenStatus } from './router/ports.ts';
+import type { RouterAddress, RouterError, TokenRef, TokenStatus } from './router/ports.ts';
 
 export interface AgentRow extends Suspension {
   epoch: number;
   isOpen: boolean;
 }
+
+/** Why a router was not asked. */
+export const PAUSED: RouterError = {
+  source: 'AGENT',
+  code: 'PAUSED',
+  detail: 'the agent is paused: resume it first',
+};
 
 /** Makes the agent if it does not exist yet. An agent that was closed stays closed. */
 export async function ensureAgent(db: Pool, agentId: string): Promise<void> {

@@ -113,7 +113,7 @@ export async function finishBatch<Done extends { connId: string }>(
       { agentId, claim },
       givenUp.map(({ connId }) => connId),
     );
-    if (unreadable.length > 0 && pool !== 'ntf-tkn-del') {
+    if (unreadable.length > 0 && (pool === 'ntf-smp' || pool === 'ntf-ntf')) {
       await run(client, FAIL_RECORDS[pool], [agentId, unreadable.map(({ connId }) => connId)]);
     }
     const event: SubscriptionEvent = {

@@ -47,9 +47,11 @@ export interface WorkItem {
  * @throws ApplicationFailure `PostgresUnavailable`.
  */
 export function claimBatch(db: Pool, order: ClaimOrder, limit: number): Promise<Claim> {
-  return inTransaction(db, (client) =>
-    order.pool === 'ntf-tkn-del' ? claimTokenDeletion(client, order) : claimRecords(client, order, limit),
-  );
+  return inTransaction(db, (client) => {
+    if (order.pool === 'ntf-tkn-del') return claimTokenDeletion(client, order);
+    if (order.pool === 'smp-que-del') return claimQueueDeletions(client, order, limit);
+    return claimRecords(client, order, limit);
+  });
 }
 
 async function claimRecords(client: PoolClient, order: ClaimOrder, limit: number): Promise<Claim> {
@@ -78,6 +80,17 @@ async function claimRecords(client: PoolClient, order: ClaimOrder, limit: number
 async function claimTokenDeletion(client: PoolClient, { agentId, server }: ClaimOrder): Promise<Claim> {
   const rows = await run<{ id: string }>(client, LOAD_TOKEN_DELETION, [agentId, server.host, server.port]);
   return { claim: await nextClaim(client), items: rows.map(({ id }) => ({ id, kind: 'token-delete' })) };
+}
+
+/** Nobody else has an interest in them: they need no mark. */
+async function claimQueueDeletions(
+  client: PoolClient,
+  { agentId, server }: ClaimOrder,
+  limit: number,
+): Promise<Claim> {
+  const values = [agentId, server.host, server.port, limit];
+  const rows = await run<{ id: string }>(client, LIST_QUEUE_DELETIONS, values);
+  return { claim: await nextClaim(client), items: rows.map(({ id }) => ({ id, kind: 'queue-delete' })) };
 }
 
 /** Marks records without a valid action, so that they do not stand in the way of the others. */
@@ -136,7 +149,8 @@ export async function lockRecords(
   await run(client, LOCK_RECORDS, [agentId, connIds]);
 }
 
-type RecordPool = Exclude<WorkerPool, 'ntf-tkn-del'>;
+/** The pools whose work are records of subscriptions. */
+export type RecordPool = Exclude<WorkerPool, 'ntf-tkn-del' | 'smp-que-del'>;
 
 interface CandidateRow {
   conn_id: string;
@@ -202,6 +216,16 @@ const LOAD_TOKEN_DELETION = {
      WHERE agent_id = $1 AND host = $2 AND port = $3 AND NOT del_failed
      ORDER BY id
      LIMIT 1`,
+};
+
+const LIST_QUEUE_DELETIONS = {
+  name: 'list_deleted_rcv_queues',
+  text: `
+    SELECT queue_id::text AS id
+      FROM subscriptions.rcv_queues
+     WHERE agent_id = $1 AND host = $2 AND port = $3 AND is_deleted
+     ORDER BY queue_id
+     LIMIT $4`,
 };
 
 type WorkRow = {

@@ -135,10 +135,13 @@ export const UPSERT_SMP_SERVER = {
      WHERE known.key_hash <> excluded.key_hash`,
 };
 
+/** Returns nothing when there is one of this id. */
 export const INSERT_CONNECTION = {
   name: 'insert_connection',
   text: `
-    INSERT INTO subscriptions.connections (agent_id, conn_id, user_id, enable_ntfs) VALUES ($1, $2, $3, $4)`,
+    INSERT INTO subscriptions.connections (agent_id, conn_id, user_id, enable_ntfs) VALUES ($1, $2, $3, $4)
+    ON CONFLICT (agent_id, conn_id) DO NOTHING
+    RETURNING 1`,
 };
 
 export const INSERT_QUEUE = {
@@ -201,6 +204,15 @@ export const SET_SUBSCRIBED = {
        SET is_subscribed = $3, updated_at = clock_timestamp()
      WHERE agent_id = $1 AND conn_id = ANY($2::text[]) AND NOT is_deleted
     RETURNING conn_id, ${IS_ENABLED}`,
+};
+
+/** The messaging routers on which connections have queues that are to be deleted. */
+export const LIST_REMOVED_SERVERS = {
+  name: 'list_servers_of_deleted_queues',
+  text: `
+    SELECT DISTINCT host, port
+      FROM subscriptions.rcv_queues
+     WHERE agent_id = $1 AND conn_id = ANY($2::text[]) AND is_deleted`,
 };
 
 /** Those that are being deleted already count again: the attempt that deleted them may have been cut off. */

@@ -2,9 +2,10 @@
  * Connections and their queues, as operators change them. Each change is one transaction, and returns the commands that
  * follow from it, which the supervisor queues. Creates and smp-deletes follow only when the instant gate is open.
  */
-import { Context } from '@temporalio/activity';
+import { ApplicationFailure, Context } from '@temporalio/activity';
 import pLimit from 'p-limit';
 import type { PoolClient } from 'pg';
+import { SUBSCRIPTION_REFUSED } from '../../workflows/failures.ts';
 import type {
   Command,
   ConnectionsSubscribed,
@@ -17,17 +18,20 @@ import type {
   ToggleConnections,
   ToggledConnections,
 } from '../../workflows/subscription/contract.ts';
+import type { ServerKey } from '../../workflows/subscription/rules.ts';
 import { query } from '../postgres.ts';
 import { inTransaction, run } from '../transactions.ts';
 import type { CurrentToken } from './agents.ts';
-import { isGateOpen, loadToken } from './agents.ts';
+import { PAUSED, isGateOpen, loadAgent, loadToken } from './agents.ts';
 import type { SubscriptionResources } from './batches.ts';
 import { UNUSABLE_KEY, whileBeating } from './batches.ts';
+import { kickAll } from './commands.ts';
 import type { SealedCredentials } from './connection-rows.ts';
 import {
   DELETE_CONNECTIONS,
   INSERT_CONNECTION,
   INSERT_QUEUE,
+  LIST_REMOVED_SERVERS,
   LOAD_CONNECTION,
   LOAD_FLAGS,
   REPLACE_QUEUES,
@@ -76,6 +80,7 @@ export function createConnectionWork(resources: SubscriptionResources) {
       orders: ConnectionOrder[],
       nowMs: number,
     ): Promise<Changed<CreatedConnection[]>> {
+      await requireUsable(agentId);
       await saveServers(
         agentId,
         orders.map(({ server }) => server),
@@ -98,7 +103,7 @@ export function createConnectionWork(resources: SubscriptionResources) {
       { connIds, enable }: ToggleConnections,
     ): Promise<Changed<ToggledConnections>> {
       // What an attempt that was cut off has changed counts as changed: its commands were lost with it.
-      const isRepeated = Context.current().info.attempt > 1;
+      const isRepeated = mayBeRepeated();
       const { known, changed, isOpen } = await inTransaction(db, async (client) => ({
         isOpen: isGateOpen(await loadToken(client, agentId)),
         known: idsIn(await run<IdRow>(client, LOAD_FLAGS, [agentId, connIds])),
@@ -124,12 +129,13 @@ export function createConnectionWork(resources: SubscriptionResources) {
       return toggled(connIds, idsIn(rows), rows.length, commands);
     },
 
-    /** Deletes connections; their queues go from the routers after that (`removeQueues`). Not behind the gate. */
+    /** Deletes connections; their queues go from the routers after that (queues.ts). Not behind the gate. */
     async deleteConnections(agentId: string, connIds: string[]): Promise<Changed<DeletedConnections>> {
       // What an attempt that was cut off has deleted, a sweep may have removed since, but not its record.
-      const isRepeated = Context.current().info.attempt > 1;
+      const isRepeated = mayBeRepeated();
       const deleted = idsIn(await query<IdRow>(db, DELETE_CONNECTIONS, [agentId, connIds]));
       log.info({ agent_id: agentId, deleted: deleted.length }, 'connections deleted');
+      await wakeRemoval(agentId, deleted);
       return {
         result: { deleted: deleted.length, unknown: without(connIds, deleted) },
         commands: commandsOf({ 'delete-sub': isRepeated ? connIds : deleted }),
@@ -145,6 +151,7 @@ export function createConnectionWork(resources: SubscriptionResources) {
       agentId: string,
       { connId, server }: RotateQueue,
     ): Promise<Changed<RotatedQueue> | string | undefined> {
+      await requireUsable(agentId);
       await saveServers(agentId, [server]);
       const [connection] = await query<ConnectionRow>(db, LOAD_CONNECTION, [agentId, connId]);
       if (!connection) return undefined;
@@ -158,6 +165,7 @@ export function createConnectionWork(resources: SubscriptionResources) {
         await saveQueue(client, agentId, connId, server, made.value, former?.queue_id);
         return isGateOpen(await loadToken(client, agentId));
       });
+      await wakeRemoval(agentId, [connId]);
       const isCommanded = isOpen && connection.is_enabled;
       log.info({ agent_id: agentId, conn_id: connId, server: nameOf(server) }, 'queue rotated');
       return {
@@ -174,22 +182,34 @@ export function createConnectionWork(resources: SubscriptionResources) {
   ): Promise<{ result: CreatedConnection; isWanted: boolean }> {
     const { connId, userId, server, enableNotifications = true } = order;
     const token = await loadToken(db, agentId);
-    const [before] = await query<ConnectionRow>(db, LOAD_CONNECTION, [agentId, connId]);
-    if (before) {
-      return {
-        result: { connId, hasCredentials: before.has_credentials },
-        isWanted: isGateOpen(token) && enableNotifications,
-      };
+    const known = async () => (await query<ConnectionRow>(db, LOAD_CONNECTION, [agentId, connId]))[0];
+    const asBefore = ({ has_credentials: hasCredentials }: ConnectionRow) => ({
+      result: { connId, hasCredentials },
+      isWanted: isGateOpen(token) && enableNotifications,
+    });
+    const before = await known();
+    if (before) return asBefore(before);
+    // It may have been paused while others were made.
+    if ((await loadAgent(db, agentId))?.isPaused) {
+      return { result: { error: errorText(PAUSED) }, isWanted: false };
     }
     const made = await makeQueue(agentId, server, userId, isGateOpen(token) && enableNotifications);
     if (!made.ok) return { result: { error: errorText(made.error) }, isWanted: false };
     const isOpen = await inTransaction(db, async (client) => {
-      await run(client, INSERT_CONNECTION, [agentId, connId, userId, enableNotifications]);
+      const inserted = await run(client, INSERT_CONNECTION, [agentId, connId, userId, enableNotifications]);
+      // An attempt that was thought lost has made it meanwhile: its queue counts, and this one is one too many.
+      if (inserted.length === 0) return undefined;
       await saveQueue(client, agentId, connId, server, made.value);
       const current = await loadToken(client, agentId);
       await insertKeyedRecord(client, agentId, order, made.value, current, nowMs);
       return isGateOpen(current);
     });
+    if (isOpen === undefined) {
+      const other = await known();
+      return other
+        ? asBefore(other)
+        : { result: { error: 'AGENT CONN NOT_FOUND: it was deleted meanwhile' }, isWanted: false };
+    }
     return {
       result: { connId, hasCredentials: made.value.credentials !== undefined },
       isWanted: isOpen && enableNotifications,
@@ -270,6 +290,25 @@ export function createConnectionWork(resources: SubscriptionResources) {
     if (credentials) await saveCredentials(client, [{ ...credentials, queueId: row!.queue_id }]);
   }
 
+  /** @throws ApplicationFailure `SubscriptionRefused` when the agent must not use the network. */
+  async function requireUsable(agentId: string): Promise<void> {
+    const agent = await loadAgent(db, agentId);
+    const refuse = (message: string) => ApplicationFailure.nonRetryable(message, SUBSCRIPTION_REFUSED);
+    if (!agent) throw refuse(`there is no agent ${agentId}`);
+    if (!agent.isOpen) throw refuse(`agent ${agentId} is closed`);
+    if (agent.isPaused) throw refuse(`agent ${agentId} is paused: resume it first`);
+  }
+
+  /** Wakes who deletes the queues of connections that are not used any more. */
+  async function wakeRemoval(agentId: string, connIds: readonly string[]): Promise<void> {
+    const servers = await query<ServerKey>(db, LIST_REMOVED_SERVERS, [agentId, connIds]);
+    // Those that cannot be woken are woken by the sweep.
+    await kickAll(
+      resources,
+      servers.map((server) => ({ agentId, pool: 'smp-que-del', server })),
+    );
+  }
+
   async function saveServers(agentId: string, servers: readonly RouterKey[]): Promise<void> {
     const distinct = new Map(servers.map((server) => [nameOf(server), server]));
     for (const [, { host, port, keyHash }] of [...distinct].sort(([one], [other]) =>
@@ -283,6 +322,12 @@ export function createConnectionWork(resources: SubscriptionResources) {
 type IdRow = { conn_id: string };
 type FlagRow = IdRow & { is_enabled: boolean };
 type ConnectionRow = FlagRow & { user_id: number; has_credentials: boolean };
+
+/** Of an attempt of a workflow task that was lost nothing is known, so each local one counts as a repetition. */
+function mayBeRepeated(): boolean {
+  const { attempt, isLocal } = Context.current().info;
+  return attempt > 1 || isLocal;
+}
 
 const idsIn = (rows: readonly IdRow[]): string[] => rows.map(({ conn_id }) => conn_id);
 const nameOf = ({ host, port }: RouterKey): string => `${host}:${port}`;

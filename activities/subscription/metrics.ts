@@ -38,6 +38,7 @@ const ROWS = 'notification.subscriptions.rows';
 const DUE = 'notification.subscriptions.due';
 const WITHOUT_ACTION = 'notification.subscriptions.without_action';
 const TOKEN_DELETIONS = 'notification.subscriptions.token_deletions';
+const SILENT_ROUTERS = 'notification.subscriptions.silent_routers';
 
 /**
  * Registers the gauges (activities/gauges.ts).
@@ -63,11 +64,24 @@ export function observeSubscriptions(meter: Meter, { db, log }: { db: Pool; log:
         description: 'Subscriptions that a worker has given up; the next command for them starts them over',
       },
       [TOKEN_DELETIONS]: { description: 'Tokens that are still to be deleted on their router' },
+      [SILENT_ROUTERS]: {
+        description:
+          'Routers for which work has been due for a quarter of an hour without an answer, by pool',
+      },
     },
     async read() {
       const [totals] = await query<TotalsRow>(db, COUNT_DUE, [Date.now()]);
+      const silent = await query<SilentRow>(db, COUNT_SILENT, [SILENT_AFTER_MS]);
       const { smp, ntf, deletions, without_action: withoutAction } = totals!;
       return [
+        ...silent.map(({ pool, routers }) => ({
+          gauge: SILENT_ROUTERS,
+          value: routers,
+          attributes: { pool },
+        })),
+        ...silent.flatMap(({ pool, queues }) =>
+          queues === null ? [] : [{ gauge: DUE, value: queues, attributes: { pool } }],
+        ),
         { gauge: DUE, value: smp, attributes: { pool: 'ntf-smp' } },
         { gauge: DUE, value: ntf, attributes: { pool: 'ntf-ntf' } },
         { gauge: DUE, value: deletions, attributes: { pool: 'ntf-tkn-del' } },
@@ -77,6 +91,16 @@ export function observeSubscriptions(meter: Meter, { db, log }: { db: Pool; log:
     },
   });
   return observeReads(meter, log, [statuses, dueNow]);
+}
+
+/** A router that is worked on for the first time, or tried again at the longest delay, is not silent yet. */
+const SILENT_AFTER_MS = 15 * 60_000;
+
+interface SilentRow {
+  pool: WorkerPool;
+  routers: number;
+  /** That are to be deleted; of the pool that does that. */
+  queues: number | null;
 }
 
 interface CountRow {
@@ -111,4 +135,58 @@ const COUNT_DUE = {
            (SELECT count(*)::float8 FROM subscriptions.ntf_tokens_to_delete) AS deletions,
            count(*) FILTER (WHERE smp_action IS NULL AND ntf_action IS NULL)::float8 AS without_action
       FROM subscriptions.ntf_subscriptions`,
+};
+
+/**
+ * A router is silent when the work that was due first is old and no counter of what it has done has moved since. Token
+ * deletions and those of queues have no counters; the oldest of them stays the oldest only while nothing is answered.
+ */
+const COUNT_SILENT = {
+  name: 'count_silent_routers',
+  text: `
+    WITH usable AS (
+      SELECT agent_id, clock_timestamp() - $1 * interval '1 millisecond' AS since
+        FROM subscriptions.agents
+       WHERE is_open AND NOT is_paused AND is_online
+    ), overdue AS (
+      SELECT 'ntf-smp' AS pool, agent_id, host, port, since, true AS is_counted
+        FROM usable JOIN subscriptions.smp_servers AS server USING (agent_id)
+       WHERE EXISTS (SELECT FROM subscriptions.ntf_subscriptions
+                      WHERE (agent_id, smp_host, smp_port) = (server.agent_id, server.host, server.port)
+                        AND smp_action IS NOT NULL AND NOT smp_failed AND action_ts < since)
+      UNION ALL
+      SELECT 'ntf-ntf', agent_id, host, port, since, true
+        FROM usable JOIN subscriptions.ntf_servers AS server USING (agent_id)
+       WHERE EXISTS (SELECT FROM subscriptions.ntf_subscriptions
+                      WHERE (agent_id, ntf_host, ntf_port) = (server.agent_id, server.host, server.port)
+                        AND ntf_action IS NOT NULL AND NOT ntf_failed AND action_ts < since)
+      UNION ALL
+      SELECT 'ntf-tkn-del', agent_id, host, port, since, false
+        FROM usable JOIN subscriptions.ntf_tokens_to_delete USING (agent_id)
+       WHERE NOT del_failed
+       GROUP BY agent_id, host, port, since
+      HAVING min(created_at) < since
+      UNION ALL
+      SELECT 'smp-que-del', agent_id, host, port, since, false
+        FROM usable JOIN subscriptions.smp_servers AS server USING (agent_id)
+        JOIN LATERAL (SELECT connection.updated_at
+                        FROM subscriptions.rcv_queues AS queue
+                        JOIN subscriptions.connections AS connection USING (agent_id, conn_id)
+                       WHERE (queue.agent_id, queue.host, queue.port) = (server.agent_id, server.host, server.port)
+                         AND queue.is_deleted
+                       ORDER BY queue_id
+                       LIMIT 1) AS first ON first.updated_at < since
+    ), silent AS (
+      SELECT pool
+        FROM overdue
+       WHERE NOT is_counted
+          OR NOT EXISTS (SELECT FROM subscriptions.servers_stats AS stats
+                          WHERE (stats.agent_id, stats.host, stats.port) = (overdue.agent_id, overdue.host, overdue.port)
+                            AND counter IN ('ntfCreated', 'ntfChecked', 'ntfDeleted', 'ntfKey', 'ntfKeyDeleted')
+                            AND stats.updated_at >= since)
+    )
+    SELECT pool, (SELECT count(*)::float8 FROM silent WHERE silent.pool = pools.pool) AS routers,
+           CASE WHEN pool = 'smp-que-del'
+                THEN (SELECT count(*)::float8 FROM subscriptions.rcv_queues WHERE is_deleted) END AS queues
+      FROM unnest(ARRAY['ntf-smp', 'ntf-ntf', 'ntf-tkn-del', 'smp-que-del']) AS pools (pool)`,
 };

@@ -1,73 +1,87 @@
 /**
- * Queues that are not used any more, of deleted connections or after a rotation, are deleted on their routers. The
- * router tells the notifier, so the subscriptions there end with them.
+ * Work of the pool `smp-que-del`: queues that are not used any more, of deleted connections or after a rotation, are
+ * deleted on their router. The router tells the notifier, so the subscriptions there end with them.
  */
+import type { BatchOrder, BatchOutcome, WorkerKey } from '../../workflows/subscription/contract.ts';
 import { query } from '../postgres.ts';
 import { inTransaction, run } from '../transactions.ts';
+import { requireEpoch } from './agents.ts';
 import type { SubscriptionResources } from './batches.ts';
 import { unreadableItem, whileBeating } from './batches.ts';
+import { kickAll } from './commands.ts';
 import { queueRefOf } from './connection-rows.ts';
 import type { SubscriptionEvent } from './events.ts';
-import { announceEvent, errorText, writeEvent } from './events.ts';
+import { announceEvent, errorText, relayEventsIfPossible, writeEvent } from './events.ts';
 import { classOf } from './router/errors.ts';
-import type { QueueRef, RouterResult } from './router/ports.ts';
-
-const QUEUES_AT_ONCE = 150;
+import type { QueueRef, RouterError } from './router/ports.ts';
 
 export function createQueueWork(resources: SubscriptionResources) {
-  const { db, log, keyBox, messagingRouter } = resources;
+  const { db, log, keyBox, metrics, messagingRouter } = resources;
 
   return {
     /**
-     * Deletes queues on their routers. What cannot be reached is left for the next sweep; what a router refuses for
-     * good is forgotten and reported, unless it only says that there is no such queue.
+     * Deletes queues on their router. What cannot be reached is tried again; what a router refuses for good is
+     * forgotten and reported, unless it only says that there is no such queue.
+     */
+    async runQueueDeletions(order: BatchOrder): Promise<BatchOutcome> {
+      const { agentId, epoch, server, kind } = order;
+      const rows = await query<DeletedQueueRow>(db, LOAD_DELETED_QUEUES, [agentId, order.ids]);
+      const errors: SubscriptionEvent['errors'] = [];
+      const gone: string[] = [];
+      const retryIds: string[] = [];
+      const queueIds = new Map<QueueRef, string>();
+      for (const row of rows) {
+        try {
+          queueIds.set(refOf(agentId, row), row.queue_id);
+        } catch (error) {
+          gone.push(row.queue_id);
+          errors.push({ connId: row.conn_id, error: errorText(unreadableItem(row.conn_id, error).error) });
+        }
+      }
+      const results = await whileBeating(() => messagingRouter.deleteQueues([...queueIds.keys()]));
+      for (const { item, result } of results) {
+        const queueId = queueIds.get(item)!;
+        if (result.ok || isUnknown(result.error)) gone.push(queueId);
+        else if (classOf(result.error) !== 'permanent') retryIds.push(queueId);
+        else {
+          errors.push({ connId: item.connId, error: errorText(result.error) });
+          gone.push(queueId);
+        }
+      }
+      const event: SubscriptionEvent = { agentId, kind: 'ERRS', errors };
+      await inTransaction(db, async (client) => {
+        await requireEpoch(client, agentId, epoch);
+        await run(client, REMOVE_QUEUES, [agentId, gone]);
+        await writeEvent(client, event);
+      });
+      const counts = { done: gone.length - errors.length, retry: retryIds.length, given_up: errors.length };
+      for (const result of ['done', 'retry', 'given_up'] as const) {
+        metrics.subscriptionWork(counts[result], { kind, result });
+      }
+      log[retryIds.length > 0 ? 'warn' : 'info'](
+        { agent_id: agentId, server: `${server.host}:${server.port}`, ...counts },
+        'queues deleted on their router',
+      );
+      announceEvent(resources, event);
+      if (errors.length > 0) await relayEventsIfPossible(resources);
+      return { retryIds, unkicked: [] };
+    },
+
+    /**
+     * Wakes the workers that delete queues. Supervisors of the release before did that work themselves, under this
+     * name.
      *
-     * @returns how many are gone.
+     * @returns how many queues it deleted itself: none.
      */
     async removeQueues(agentId: string): Promise<number> {
-      let removed = 0;
-      for (let after = '0'; ;) {
-        const rows = await query<DeletedQueueRow>(db, LOAD_DELETED_QUEUES, [agentId, after, QUEUES_AT_ONCE]);
-        const last = rows.at(-1);
-        if (!last) break;
-        after = last.queue_id;
-        removed += await removePage(agentId, rows);
-        if (rows.length < QUEUES_AT_ONCE) break;
-      }
-      if (removed > 0) log.info({ agent_id: agentId, queues: removed }, 'queues removed');
-      return removed;
+      const servers = await query<{ host: string; port: number }>(db, LIST_SERVERS_OF_DELETED, [agentId]);
+      await kickAll(
+        resources,
+        servers.map((server): WorkerKey => ({ agentId, pool: 'smp-que-del', server })),
+      );
+      return 0;
     },
   };
-
-  async function removePage(agentId: string, rows: readonly DeletedQueueRow[]): Promise<number> {
-    const errors: SubscriptionEvent['errors'] = [];
-    const gone: string[] = [];
-    const queueIds = new Map<QueueRef, string>();
-    for (const row of rows) {
-      try {
-        queueIds.set(refOf(agentId, row), row.queue_id);
-      } catch (error) {
-        gone.push(row.queue_id);
-        errors.push({ connId: row.conn_id, error: errorText(unreadableItem(row.conn_id, error).error) });
-      }
-    }
-    const results = await whileBeating(() => messagingRouter.deleteQueues([...queueIds.keys()]));
-    for (const { item, result } of results) {
-      if (!isGone(result)) {
-        const { error } = result as { error: Parameters<typeof classOf>[0] };
-        if (classOf(error) !== 'permanent') continue;
-        errors.push({ connId: item.connId, error: errorText(error) });
-      }
-      gone.push(queueIds.get(item)!);
-    }
-    const event: SubscriptionEvent = { agentId, kind: 'ERRS', errors };
-    await inTransaction(db, async (client) => {
-      await run(client, REMOVE_QUEUES, [agentId, gone]);
-      await writeEvent(client, event);
-    });
-    announceEvent(resources, event);
-    return gone.length;
-  }
 
   function refOf(agentId: string, row: DeletedQueueRow): QueueRef {
     return queueRefOf(
@@ -84,8 +98,9 @@ export function createQueueWork(resources: SubscriptionResources) {
   }
 }
 
-function isGone(result: RouterResult<undefined>): boolean {
-  return result.ok || (result.error.source === 'SMP' && result.error.code === 'AUTH');
+/** The router does not know the queue: an earlier request arrived. */
+function isUnknown({ source, code }: RouterError): boolean {
+  return source === 'SMP' && code === 'AUTH';
 }
 
 interface DeletedQueueRow {
@@ -107,9 +122,14 @@ const LOAD_DELETED_QUEUES = {
       FROM subscriptions.rcv_queues AS queue
       JOIN subscriptions.smp_servers AS server USING (agent_id, host, port)
       JOIN subscriptions.connections AS connection USING (agent_id, conn_id)
-     WHERE queue.agent_id = $1 AND queue.is_deleted AND queue.queue_id > $2::bigint
-     ORDER BY queue.queue_id
-     LIMIT $3`,
+     WHERE queue.agent_id = $1 AND queue.is_deleted AND queue.queue_id = ANY($2::bigint[])
+     ORDER BY queue.queue_id`,
+};
+
+const LIST_SERVERS_OF_DELETED = {
+  name: 'list_servers_of_all_deleted_queues',
+  text: `
+    SELECT DISTINCT host, port FROM subscriptions.rcv_queues WHERE agent_id = $1 AND is_deleted ORDER BY 1, 2`,
 };
 
 /** Connections that were deleted go with their last queue. */

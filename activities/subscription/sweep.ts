@@ -11,7 +11,6 @@ import type { SubscriptionResources } from './batches.ts';
 import type { SubscriptionCommands } from './commands.ts';
 import { kickAll } from './commands.ts';
 import { relayEvents } from './events.ts';
-import { createQueueWork } from './queues.ts';
 import { createDeletionWork } from './token-deletion.ts';
 
 /** How long events that were relayed, and requests that nobody finished, are kept, ms. */
@@ -21,7 +20,6 @@ const REQUESTS_KEPT_MS = 24 * 3_600_000;
 export function createSweepWork(resources: SubscriptionResources & { commands: SubscriptionCommands }) {
   const { db, log, commands, subscription: settings } = resources;
   const { dropExpiredTokenDeletions } = createDeletionWork(resources);
-  const { removeQueues } = createQueueWork(resources);
 
   return {
     /** One sweep over all agents that are open. A part that cannot be done does not keep the others from being done. */
@@ -30,16 +28,13 @@ export function createSweepWork(resources: SubscriptionResources & { commands: S
       const unkicked = await kickAll(resources, due);
       const agents = await query<{ agent_id: string }>(db, LIST_AGENTS, []);
       let creates = 0;
-      let removedQueues = 0;
       for (const { agent_id: agentId } of agents) {
         creates += await orNothing('connections without a record', () => createMissing(agentId));
-        removedQueues += await orNothing('deleted queues', () => removeQueues(agentId));
       }
       const outcome: SweepOutcome = {
         kicks: due.length - unkicked.length,
         creates,
         expiredTokenDeletions: await dropExpiredTokenDeletions(nowMs),
-        removedQueues,
         relayedEvents: await orNothing('events', () => relayEvents(resources)),
       };
       await query(db, FORGET, [nowMs - EVENTS_KEPT_MS, nowMs - REQUESTS_KEPT_MS]);
@@ -49,15 +44,15 @@ export function createSweepWork(resources: SubscriptionResources & { commands: S
 
     /** Wakes a worker for everything of an agent that is due. @returns how many were woken. */
     async kickDue(agentId: string, nowMs: number): Promise<number> {
-      const due = (await listDue(nowMs)).filter((key) => key.agentId === agentId);
+      const due = await listDue(nowMs, agentId);
       const unkicked = await kickAll(resources, due);
       return due.length - unkicked.length;
     },
   };
 
   /** Includes records that are due before the next sweep but one: their workers then wait for the exact time. */
-  async function listDue(nowMs: number): Promise<WorkerKey[]> {
-    const rows = await query<DueRow>(db, LIST_DUE, [nowMs + 2 * settings.sweepIntervalMs]);
+  async function listDue(nowMs: number, ofAgent: string | null = null): Promise<WorkerKey[]> {
+    const rows = await query<DueRow>(db, LIST_DUE, [nowMs + 2 * settings.sweepIntervalMs, ofAgent]);
     return rows.map(({ agent_id: agentId, pool, host, port }) => ({ agentId, pool, server: { host, port } }));
   }
 
@@ -89,26 +84,43 @@ interface DueRow {
   port: number;
 }
 
+/**
+ * One look into an index for each server, and none at its rows. What is no check is due when it is written; rows
+ * without a time are those that nobody can read, for their worker to find.
+ */
 const LIST_DUE = {
   name: 'list_due_subscription_servers',
   text: `
     SELECT agent_id, pool, host, port
       FROM (
-        SELECT agent_id, 'ntf-smp' AS pool, smp_host AS host, smp_port AS port
-          FROM subscriptions.ntf_subscriptions
-         WHERE smp_action IS NOT NULL AND action_ts IS NOT NULL AND NOT smp_failed AND smp_host IS NOT NULL
+        SELECT agent_id, 'ntf-smp' AS pool, host, port
+          FROM subscriptions.smp_servers AS server
+         WHERE EXISTS (SELECT FROM subscriptions.ntf_subscriptions
+                        WHERE (agent_id, smp_host, smp_port) = (server.agent_id, server.host, server.port)
+                          AND smp_action IS NOT NULL AND NOT smp_failed AND action_ts IS NOT NULL)
         UNION
-        SELECT agent_id, 'ntf-ntf', ntf_host, ntf_port
-          FROM subscriptions.ntf_subscriptions
-         WHERE ntf_action IS NOT NULL AND NOT ntf_failed
-           AND (ntf_action <> 'C' OR action_ts <= to_timestamp($1::float8 / 1000))
+        SELECT agent_id, 'ntf-ntf', host, port
+          FROM subscriptions.ntf_servers AS server
+         WHERE EXISTS (SELECT FROM subscriptions.ntf_subscriptions
+                        WHERE (agent_id, ntf_host, ntf_port) = (server.agent_id, server.host, server.port)
+                          AND ntf_action IS NOT NULL AND NOT ntf_failed
+                          AND action_ts <= to_timestamp($1::float8 / 1000))
+            OR EXISTS (SELECT FROM subscriptions.ntf_subscriptions
+                        WHERE (agent_id, ntf_host, ntf_port) = (server.agent_id, server.host, server.port)
+                          AND ntf_action IS NOT NULL AND NOT ntf_failed AND action_ts IS NULL)
         UNION
         SELECT agent_id, 'ntf-tkn-del', host, port
           FROM subscriptions.ntf_tokens_to_delete
          WHERE NOT del_failed
+        UNION
+        SELECT agent_id, 'smp-que-del', host, port
+          FROM subscriptions.smp_servers AS server
+         WHERE EXISTS (SELECT FROM subscriptions.rcv_queues AS queue
+                        WHERE (queue.agent_id, queue.host, queue.port) = (server.agent_id, server.host, server.port)
+                          AND is_deleted)
       ) AS due
       JOIN subscriptions.agents USING (agent_id)
-     WHERE is_open
+     WHERE is_open AND ($2::text IS NULL OR agent_id = $2)
      ORDER BY 1, 2, 3, 4`,
 };
 

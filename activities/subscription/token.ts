@@ -13,7 +13,7 @@ import type { KeyBox } from '../../api/key-box.ts';
 import { KeyBoxError } from '../../api/key-box.ts';
 import type { TokenMode, TokenUpdate } from '../../workflows/subscription/token-contract.ts';
 import { inTransaction } from '../transactions.ts';
-import { ensureAgent } from './agents.ts';
+import { PAUSED, ensureAgent, loadAgent } from './agents.ts';
 import { UNUSABLE_KEY, whileBeating } from './batches.ts';
 import type { SubscriptionCommands } from './commands.ts';
 import { isRetried, isUnknownToNotificationRouter } from './router/errors.ts';
@@ -147,10 +147,11 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
       const token = await loadToken(agentId);
       const ref = token && refOf(token);
       if (token?.status !== 'ACTIVE' || !ref) return;
-      const result = await notificationRouter.setCron(ref, CRON_MINUTES);
+      const isAsked = !(await isPaused(agentId));
+      const result = isAsked ? await notificationRouter.setCron(ref, CRON_MINUTES) : failed(PAUSED);
       if (result.ok) return;
       const { source, code } = result.error;
-      if (isRetried(result.error))
+      if (!isAsked || isRetried(result.error))
         throw ApplicationFailure.create({ message: `${source} ${code}`, type: code });
       log.warn({ agent_id: agentId, source, code }, 'router does not take the cron interval of a token');
     },
@@ -171,6 +172,8 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
   ): Promise<Step | { ok: false; error: RouterError }> {
     try {
       return await whileBeating(async () => {
+        // A deletion has its network phase in a worker, which waits.
+        if (kind !== 'delete' && (await isPaused(agentId))) return failed(PAUSED);
         const request = await rows.loadTokenRequest(db, keyBox, agentId, kind, requestId);
         return request ? body(request) : refused('there is no such request');
       });
@@ -179,6 +182,10 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
       log.error({ agent_id: agentId, reason: error.message }, 'token cannot be read');
       return failed({ source: 'STORE', code: 'INTERNAL', detail: error.message });
     }
+  }
+
+  async function isPaused(agentId: string): Promise<boolean> {
+    return (await loadAgent(db, agentId))?.isPaused ?? false;
   }
 
   function loadToken(agentId: string): Promise<SavedToken | undefined> {

@@ -2,17 +2,17 @@
  * Connections of an agent and their notification subscriptions (workflows/subscription/contract.ts). Rows say how they
  * stand; what is to change is asked of the agent's supervisor, which does one thing after the other.
  */
+import { randomUUID } from 'node:crypto';
 import type { WorkflowHandle } from '@temporalio/client';
 import type { RecordAction } from '../../api/subscription/rows.ts';
 import { actionOf, primaryQueueOf } from '../../api/subscription/rows.ts';
 import type {
   AgentState,
   ConnectionList,
-  CreateConnections,
+  ConnectionChange,
   CreatedConnection,
   DeletedConnections,
   NewConnection,
-  RotateQueue,
   RotatedQueue,
   RouterKey,
   SupervisorState,
@@ -20,17 +20,18 @@ import type {
   ToggledConnections,
 } from '../../workflows/subscription/contract.ts';
 import {
-  CREATE_CONNECTIONS_UPDATE,
+  CHANGE_WORKFLOW,
   DELETE_CONNECTIONS_UPDATE,
   MAX_NEW_CONNECTIONS,
   REPLAY_UPDATE,
-  ROTATE_QUEUE_UPDATE,
   SUBSCRIPTION_STATE_QUERY,
+  SUBSCRIPTION_TASK_QUEUE,
   TOGGLE_CONNECTIONS_UPDATE,
+  changeWorkflowId,
   supervisorWorkflowId,
 } from '../../workflows/subscription/contract.ts';
 import { NotFoundError } from '../errors.ts';
-import { ask, query } from '../temporal.ts';
+import { ask, awaitRun, query } from '../temporal.ts';
 import type { OperatorResources } from '../resources.ts';
 import type { Page } from '../lists.ts';
 import { DEFAULT_LIMIT, conditions, pageOf } from '../lists.ts';
@@ -132,13 +133,7 @@ export function subscriptionOperations(resources: OperatorResources) {
       const created: CreatedConnection[] = [];
       for (let from = 0; from < connections.length; from += MAX_NEW_CONNECTIONS) {
         const part = connections.slice(from, from + MAX_NEW_CONNECTIONS);
-        created.push(
-          ...(await update((supervisor) =>
-            supervisor.executeUpdate<CreatedConnection[], [CreateConnections]>(CREATE_CONNECTIONS_UPDATE, {
-              args: [{ connections: part }],
-            }),
-          )),
-        );
+        created.push(...(await change<CreatedConnection[]>({ create: { connections: part } })));
       }
       return created;
     },
@@ -160,12 +155,7 @@ export function subscriptionOperations(resources: OperatorResources) {
       ),
 
     /** Gives a connection a new queue, on the same router or another. */
-    rotate: (connId: string, server: RouterKey) =>
-      update((supervisor) =>
-        supervisor.executeUpdate<RotatedQueue, [RotateQueue]>(ROTATE_QUEUE_UPDATE, {
-          args: [{ connId, server }],
-        }),
-      ),
+    rotate: (connId: string, server: RouterKey) => change<RotatedQueue>({ rotate: { connId, server } }),
 
     /** Wakes a worker for everything that is due. */
     wake: () => update((supervisor) => supervisor.executeUpdate<AgentState, []>(REPLAY_UPDATE)),
@@ -223,6 +213,26 @@ export function subscriptionOperations(resources: OperatorResources) {
         ifNotRunning: 'a service with the role subscription starts it',
       },
       make,
+    );
+  }
+
+  /** Has a workflow of its own made a change that waits for routers. */
+  function change<T>(asked: ConnectionChange): Promise<T> {
+    const id = changeWorkflowId(agentId, randomUUID());
+    const limitMs = UPDATE_LIMIT_MS;
+    return awaitRun(
+      temporal,
+      { workflowId: id, limitMs, ifSilent: 'it does what it was asked for once one runs' },
+      () =>
+        temporal.workflow.execute<(agentId: string, change: ConnectionChange) => Promise<T>>(
+          CHANGE_WORKFLOW,
+          {
+            workflowId: id,
+            taskQueue: SUBSCRIPTION_TASK_QUEUE,
+            args: [agentId, asked],
+            staticSummary: `connections of ${agentId}`,
+          },
+        ),
     );
   }
 

@@ -40,13 +40,13 @@ import {
 } from '../../workflows/symbol-config/contract.ts';
 import {
   CLOSE_UPDATE,
+  CREATE_CONNECTIONS_UPDATE,
   DELETE_CONNECTIONS_UPDATE,
   FLUSH_AND_SMP_DELETE_SIGNAL,
   ONLINE_SIGNAL,
   OPEN_UPDATE,
   PAUSE_SIGNAL,
   RESUME_SIGNAL,
-  ROTATE_QUEUE_UPDATE,
   SUBSCRIPTION_TASK_QUEUE,
   SWEEP_WORKFLOW,
   TOGGLE_CONNECTIONS_UPDATE,
@@ -418,7 +418,8 @@ test('subscriptions: keys that fail for now, checks, a record given up, an agent
   await agent.supervisor.signal(RESUME_SIGNAL);
   await agent.supervisor.signal(ONLINE_SIGNAL, true);
   await agent.idle();
-  await agent.update(ROTATE_QUEUE_UPDATE, { connId: connIds[0], server });
+  await agent.change({ rotate: { connId: connIds[0]!, server } });
+  await agent.update(CREATE_CONNECTIONS_UPDATE, { connections: [{ userId: 3, server }] });
   await agent.update(TOGGLE_CONNECTIONS_UPDATE, { connIds: [connIds[1]], enable: false });
   await agent.active([connIds[0]!]);
   await record('subscription-worker-waiting', ofPool('ntf-ntf').workflowId, agent.slot);
@@ -431,6 +432,12 @@ test('subscriptions: keys that fail for now, checks, a record given up, an agent
   await eventually('the end of all subscriptions', async () => (await agent.records()).length === 0);
   await agent.idle();
   await record('subscription-supervisor', agent.supervisor.workflowId, agent.slot);
+  const change = await eventually('its changes to be listed', async () => {
+    const changes = agent.slot.client.workflow.list({ query: "WorkflowType = 'subscriptionChange'" });
+    for await (const { workflowId } of changes) return workflowId;
+    return undefined;
+  });
+  await record('subscription-change', change, agent.slot);
 
   const sweep = await agent.slot.client.workflow.start(SWEEP_WORKFLOW, {
     workflowId: 'subscription-sweep-recorded',

@@ -2,7 +2,7 @@
  * The service with the role subscription and routers of its own, for tests of its engine. The token is registered and
  * verified at the router directly and put into its row, so that the engine is tested without the token's operations.
  */
-import { randomBytes } from 'node:crypto';
+import { randomBytes, randomUUID } from 'node:crypto';
 import { createNotificationRouter } from '../../activities/subscription/router/http.ts';
 import type { RouterAddress } from '../../activities/subscription/router/ports.ts';
 import { dhSecret } from '../../activities/subscription/router/signing.ts';
@@ -12,6 +12,7 @@ import type { Service } from '../../workers/service.ts';
 import type {
   Command,
   CommandKind,
+  ConnectionChange,
   CreatedConnection,
   NewConnection,
   WorkerPool,
@@ -20,11 +21,12 @@ import type {
 } from '../../workflows/subscription/contract.ts';
 import {
   COMMAND_SIGNAL,
-  CREATE_CONNECTIONS_UPDATE,
+  CHANGE_WORKFLOW,
   MAX_NEW_CONNECTIONS,
   SUBSCRIPTION_STATE_QUERY,
   SUBSCRIPTION_TASK_QUEUE,
   SUPERVISOR_WORKFLOW,
+  changeWorkflowId,
   poolWorkerWorkflowId,
   supervisorWorkflowId,
 } from '../../workflows/subscription/contract.ts';
@@ -99,16 +101,22 @@ export async function takeSubscriptionAgent(
       SELECT *, round(extract(epoch FROM action_ts) * 1000)::float8 AS action_ms
         FROM subscriptions.ntf_subscriptions ORDER BY conn_id`);
 
+  /** A change that waits for routers. */
+  const change = <Result>(asked: ConnectionChange, agentId = AGENT): Promise<Result> =>
+    slot.client.workflow.execute<(agentId: string, change: ConnectionChange) => Promise<Result>>(
+      CHANGE_WORKFLOW,
+      {
+        workflowId: changeWorkflowId(agentId, randomUUID()),
+        taskQueue: SUBSCRIPTION_TASK_QUEUE,
+        args: [agentId, asked],
+      },
+    );
+
   async function create(connections: readonly NewConnection[], agentId = AGENT): Promise<string[]> {
-    const handle = slot.client.workflow.getHandle(supervisorWorkflowId(agentId));
     const made: CreatedConnection[] = [];
     for (let start = 0; start < connections.length; start += MAX_NEW_CONNECTIONS) {
       const part = connections.slice(start, start + MAX_NEW_CONNECTIONS);
-      made.push(
-        ...(await handle.executeUpdate<CreatedConnection[], [object]>(CREATE_CONNECTIONS_UPDATE, {
-          args: [{ connections: part }],
-        })),
-      );
+      made.push(...(await change<CreatedConnection[]>({ create: { connections: part } }, agentId)));
     }
     return made.map((one) => {
       if ('error' in one) throw new Error(one.error);
@@ -171,6 +179,7 @@ export async function takeSubscriptionAgent(
       return tokenId;
     },
 
+    change,
     create,
 
     /** Connections spread over the messaging routers, and over two users. */

@@ -8,7 +8,6 @@ import {
   OPEN_UPDATE,
   PAUSE_SIGNAL,
   RESUME_SIGNAL,
-  ROTATE_QUEUE_UPDATE,
   TOGGLE_CONNECTIONS_UPDATE,
 } from '../../workflows/subscription/contract.ts';
 import type { CrashWalk } from '../crash-walk.ts';
@@ -126,11 +125,18 @@ test('N1 N13 a process that dies after any step of deleting and rotating: no que
     deleted.push(connId);
     return answerTo(agent.update(DELETE_CONNECTIONS_UPDATE, { connIds: [connId] }));
   };
+  const putRemoval = async () => {
+    const isAnswered = await putDeletion();
+    return async () => {
+      const left = await agent.rows('SELECT 1 FROM subscriptions.rcv_queues WHERE is_deleted');
+      return (await isAnswered()) && left.length === 0;
+    };
+  };
   const rotate = (): Promise<unknown> => {
     const connId = next();
     const server = agent.routers.smp[rotated.size % 2]!.address;
     rotated.set(connId, server.port);
-    return agent.update(ROTATE_QUEUE_UPDATE, { connId, server });
+    return agent.change({ rotate: { connId, server } });
   };
   const allRotated = () =>
     eventually(
@@ -154,7 +160,7 @@ test('N1 N13 a process that dies after any step of deleting and rotating: no que
 
   const kills = {
     deleted: await walk.through('deleteConnections', putDeletion, 3),
-    removed: await walk.through('removeQueues', putDeletion, 4),
+    removed: await walk.through('runQueueDeletions', putRemoval, 4),
     rotated: await walk.through('rotateQueue', async () => answerTo(rotate()), 5),
     unlucky: 0,
   };

@@ -202,14 +202,15 @@ test('N1 a connection that is deleted loses its record immediately, and its queu
   await agent.idle();
   expect(await agent.record(connId)).toBeUndefined();
   expect(callsOf('NDEL')).toHaveLength(deletions);
-  expect(
+  await eventually('its queue to go', async () =>
     smp()
       .queues()
-      .map(({ recipientId }) => recipientId),
-  ).not.toContain(queue.rcv_id);
-  expect(await agent.rows('SELECT 1 FROM subscriptions.connections WHERE conn_id = $1', [connId])).toEqual(
-    [],
+      .every(({ recipientId }) => recipientId !== queue.rcv_id),
   );
+  await eventually('the connection to go', async () => {
+    const rows = await agent.rows('SELECT 1 FROM subscriptions.connections WHERE conn_id = $1', [connId]);
+    return rows.length === 0;
+  });
   await eventually('the notification router to hear of it', async () =>
     ntf()
       .subscriptions()

@@ -76,7 +76,9 @@ test('N16 work by kind and result, commands, events; rows by status, what is due
   });
   expect(pointsOf('events')).toEqual({ 'kind=ERRS': 1 });
   expect(pointsOf('without_action')).toEqual({ '': 1 });
-  expect(pointsOf('due')).toEqual({ 'pool=ntf-smp': 0, 'pool=ntf-ntf': 0, 'pool=ntf-tkn-del': 0 });
+  const noneOf = { 'pool=ntf-smp': 0, 'pool=ntf-ntf': 0, 'pool=ntf-tkn-del': 0, 'pool=smp-que-del': 0 };
+  expect(pointsOf('due')).toEqual(noneOf);
+  expect(pointsOf('silent_routers')).toEqual(noneOf);
   expect(pointsOf('token_deletions')).toEqual({ '': 0 });
   expect(pointsOf('worker_deaths')).toEqual({});
 });

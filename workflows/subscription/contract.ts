@@ -14,10 +14,13 @@ export const SWEEP_SCHEDULE_ID = 'subscription-sweep';
 
 /**
  * `ntf-smp` makes and removes notifier credentials on a messaging router, `ntf-ntf` makes and checks subscriptions on a
- * notification router, `ntf-tkn-del` deletes tokens there.
+ * notification router, `ntf-tkn-del` deletes tokens there, `smp-que-del` deletes queues on a messaging router.
  */
-export const WORKER_POOLS = ['ntf-smp', 'ntf-ntf', 'ntf-tkn-del'] as const;
+export const WORKER_POOLS = ['ntf-smp', 'ntf-ntf', 'ntf-tkn-del', 'smp-que-del'] as const;
 export type WorkerPool = (typeof WORKER_POOLS)[number];
+
+/** The pools whose routers are messaging routers. */
+export const isSmpPool = (pool: WorkerPool): boolean => pool === 'ntf-smp' || pool === 'smp-que-del';
 
 export const supervisorWorkflowId = (agentId: string): string => `subscription/${agentId}`;
 
@@ -71,13 +74,16 @@ export interface FlushRequest {
 
 // --- Supervisor: updates and query -------------------------------------------------------------------------------
 
-/** Update, argument `CreateConnections`, returns `CreatedConnection[]` in the order of the request. */
+/**
+ * Update, argument `CreateConnections`, returns `CreatedConnection[]` in the order of the request. It waits for routers
+ * within the supervisor, which lets few do so: `CHANGE_WORKFLOW` does the same without a limit.
+ */
 export const CREATE_CONNECTIONS_UPDATE = 'createConnections';
 /** Update, argument `ToggleConnections`, returns `ToggledConnections`. */
 export const TOGGLE_CONNECTIONS_UPDATE = 'toggleConnections';
 /** Update, argument `ConnectionList`, returns `DeletedConnections`. */
 export const DELETE_CONNECTIONS_UPDATE = 'deleteConnections';
-/** Update, argument `RotateQueue`, returns `RotatedQueue`. */
+/** Update, argument `RotateQueue`, returns `RotatedQueue`. As `CREATE_CONNECTIONS_UPDATE`. */
 export const ROTATE_QUEUE_UPDATE = 'rotateQueue';
 /** Update, argument `ConnectionsSubscribed`, returns `ToggledConnections`. */
 export const CONNECTIONS_SUBSCRIBED_UPDATE = 'connectionsSubscribed';
@@ -155,6 +161,21 @@ export interface RotatedQueue {
   isCommanded: boolean;
 }
 
+/**
+ * A workflow with arguments agent id and `ConnectionChange`, which returns what the update of that name does. Each
+ * change that waits for routers has one of its own, so that the supervisor waits for none.
+ */
+export const CHANGE_WORKFLOW = 'subscriptionChange';
+
+/** @param id of the client's choice; the same one again is the same change. */
+export const changeWorkflowId = (agentId: string, id: string): string =>
+  `${supervisorWorkflowId(agentId)}/change/${id}`;
+
+export type ConnectionChange = { create: CreateConnections } | { rotate: RotateQueue };
+
+/** Updates that wait for routers within the supervisor. Temporal admits ten updates of a workflow at a time. */
+export const MAX_ROUTER_UPDATES = 4;
+
 export interface AgentState {
   agentId: string;
   /** Grows when the agent is closed or opened; work that was taken up under an older one is dropped. */
@@ -166,9 +187,17 @@ export interface AgentState {
   workers: number;
 }
 
+/** A command for all connections is carried out page by page. */
+export interface CommandUnderWay extends Command {
+  /** The last connection that is done. */
+  after?: string;
+}
+
 /** What a run of the supervisor hands to the next one. */
 export interface SupervisorCarried {
   queue: Command[];
+  /** Pages of it are left. */
+  current?: CommandUnderWay;
   done: number;
   /** A change of the suspension that was asked for and not made yet. */
   wanted?: Suspension;
@@ -178,8 +207,7 @@ export interface SupervisorState {
   agentId: string;
   /** Commands that wait. */
   queue: Command[];
-  /** The command under way. */
-  current?: Command;
+  current?: CommandUnderWay;
   /** Commands carried out since the workflow first started. */
   done: number;
   isOpen: boolean;
@@ -292,8 +320,6 @@ export interface SweepOutcome {
   creates: number;
   /** Token deletion records that were older than they may be. */
   expiredTokenDeletions: number;
-  /** Queues that their router deleted. */
-  removedQueues: number;
   /** Events that were appended to the stream. */
   relayedEvents: number;
 }

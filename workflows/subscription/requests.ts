@@ -2,6 +2,7 @@
 import { refuse } from '../long-lived.ts';
 import type {
   Command,
+  ConnectionChange,
   ConnectionList,
   ConnectionsSubscribed,
   CreateConnections,
@@ -17,6 +18,7 @@ import { MAX_CONNECTIONS, MAX_NEW_CONNECTIONS } from './contract.ts';
 const CONNECTION_ID = /^[A-Za-z0-9_.:=-]{1,64}$/;
 /** Long enough for every name that workflow ids have room for. */
 const HOST = /^[A-Za-z0-9_.:[\]-]{1,100}$/;
+const AGENT_ID = /^[A-Za-z0-9_.-]{1,64}$/;
 const KEY_HASH = /^[A-Za-z0-9_-]{43}$/;
 const MAX_USER_ID = 2_147_483_647;
 
@@ -72,6 +74,18 @@ export function checkRotation(request: RotateQueue): void {
   const { connId, server } = objectOf<RotateQueue>(request);
   if (!areConnectionIds([connId])) refuse('connId must be a connection id');
   checkServer(server);
+}
+
+export function checkChange(agentId: string, change: ConnectionChange): void {
+  if (typeof agentId !== 'string' || !AGENT_ID.test(agentId)) {
+    refuse('the first argument must be the id of an agent');
+  }
+  const { create, rotate } = objectOf(change) as { create?: unknown; rotate?: unknown };
+  if ((create === undefined) === (rotate === undefined)) {
+    refuse('the second argument must have either create or rotate');
+  }
+  if (create !== undefined) checkCreate(create as CreateConnections);
+  else checkRotation(rotate as RotateQueue);
 }
 
 function checkServer(value: unknown): void {

@@ -73,16 +73,17 @@ export const LIST_ORDER = [
   'ntf-delete',
   'ntf-rotate',
   'token-delete',
+  'queue-delete',
 ] as const;
 
 export type ListKind = (typeof LIST_ORDER)[number];
 /** What the next worker does about a subscription. */
-export type RecordAction = Exclude<ListKind, 'token-delete'>;
+export type RecordAction = Exclude<ListKind, 'token-delete' | 'queue-delete'>;
 
 /** Things of one kind that are worked on together. */
 export interface WorkList {
   kind: ListKind;
-  /** Connection ids; of a token deletion the record's id. */
+  /** Connection ids; of a token deletion the record's id, of queue deletions the queues'. */
   ids: string[];
 }
 

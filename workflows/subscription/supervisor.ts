@@ -1,7 +1,7 @@
 /**
  * The supervisor of an agent's notification subscriptions, one for each agent, for good. It carries out commands one
- * at a time, in the order in which they came. A command is one transaction and the waking of workers, so that no
- * command waits for a router. Operators change connections through updates.
+ * at a time, in the order in which they came. A command is one transaction a page and the waking of workers, so that no
+ * command waits for a router. Operators change connections through updates, and through change.ts what waits for one.
  *
  * ```mermaid
  * stateDiagram-v2
@@ -14,7 +14,6 @@
  */
 import {
   ActivityFailure,
-  ApplicationFailure,
   allHandlersFinished,
   condition,
   continueAsNew,
@@ -23,18 +22,21 @@ import {
   defineUpdate,
   isCancellation,
   log,
+  patched,
   proxyActivities,
+  proxyLocalActivities,
   setCurrentDetails,
   setHandler,
 } from '@temporalio/workflow';
 import type { Changed } from '../../activities/subscription/connections.ts';
 import type { SubscriptionActivities } from '../../activities/subscription/activities.ts';
-import { SUBSCRIPTION_REFUSED } from '../failures.ts';
 import { inOrder, isHistoryLong, refuse } from '../long-lived.ts';
-import { DATABASE, SUBSCRIPTION_BATCH, SUBSCRIPTION_SWEEP } from '../policies.ts';
+import { DATABASE, SUBSCRIPTION_AT_ONCE, SUBSCRIPTION_BATCH, SUBSCRIPTION_SWEEP } from '../policies.ts';
+import { createConnections, fail, rotateQueue } from './change.ts';
 import type {
   AgentState,
   Command,
+  CommandUnderWay,
   ConnectionList,
   ConnectionsSubscribed,
   CreateConnections,
@@ -62,23 +64,21 @@ import {
 } from './requests.ts';
 
 const database = proxyActivities<SubscriptionActivities>(DATABASE);
-const routers = proxyActivities<SubscriptionActivities>(SUBSCRIPTION_BATCH);
+const atOnce = proxyLocalActivities<SubscriptionActivities>(SUBSCRIPTION_AT_ONCE);
+/** As the release before has scheduled it. */
+const removal = proxyActivities<SubscriptionActivities>(SUBSCRIPTION_BATCH);
 const sweeping = proxyActivities<SubscriptionActivities>(SUBSCRIPTION_SWEEP);
 
 /** Events after which a run is continued by a new one: what came in must be read again by the next worker. */
 const LONG_HISTORY = 400;
-
-const CONNECTION_ID_LENGTH = 16;
-const ALPHANUMERIC = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789';
-const BASE64URL = `${ALPHANUMERIC}-_`;
 
 /** What a run of a supervisor knows. */
 interface Supervisor {
   agentId: string;
   /** Commands that wait. */
   queue: Command[];
-  /** The command under way. */
-  current?: Command;
+  /** The command under way, or of which pages are left. */
+  current?: CommandUnderWay;
   /** Commands carried out since the workflow first started. */
   done: number;
   /** Absent until it is loaded. */
@@ -87,12 +87,20 @@ interface Supervisor {
   wanted?: Suspension;
   /** Changes are made one at a time, in the order in which they were asked for. */
   oneAtATime: ReturnType<typeof inOrder>;
+  /** Updates that wait for routers. */
+  onRouters: number;
+  /** False in a run that began under the release before: it ends as that release would have ended it. */
+  movesOn: boolean;
 }
 
 /** Runs for good. `carried` is what the run before has left, when this one continues it. */
 export async function subscriptionSupervisor(agentId: string, carried?: SupervisorCarried): Promise<void> {
-  const { queue = [], done = 0, wanted } = carried ?? {};
-  const supervisor: Supervisor = { agentId, queue, done, oneAtATime: inOrder() };
+  const { queue = [], current, done = 0, wanted } = carried ?? {};
+  const supervisor: Supervisor = {
+    ...{ agentId, queue, done, oneAtATime: inOrder(), onRouters: 0 },
+    movesOn: patched('subscription-supervisor-moves-on'),
+  };
+  if (current) supervisor.current = current;
   if (wanted) supervisor.wanted = wanted;
 
   setHandler(defineQuery<SupervisorState>(contract.SUBSCRIPTION_STATE_QUERY), () => stateOf(supervisor));
@@ -106,45 +114,52 @@ export async function subscriptionSupervisor(agentId: string, carried?: Supervis
 
   for (;;) {
     showDetails(supervisor);
-    await condition(
-      () => isHistoryLong(LONG_HISTORY) || supervisor.wanted !== undefined || hasWork(supervisor),
-    );
-    if (isHistoryLong(LONG_HISTORY)) await continueInNewRun(supervisor);
+    await condition(() => mayContinue(supervisor) || supervisor.wanted !== undefined || hasWork(supervisor));
+    if (mayContinue(supervisor)) await continueWhenQuiet(supervisor);
     if (supervisor.wanted) await applySuspension(supervisor, supervisor.wanted);
-    if (hasWork(supervisor)) await carryOutNext(supervisor);
+    // Between two pages there is room for everything else.
+    if (hasWork(supervisor)) {
+      do await carryOutPage(supervisor);
+      while (!supervisor.movesOn && supervisor.current);
+    }
   }
 }
 
-function hasWork({ agent, queue }: Supervisor): boolean {
-  return agent !== undefined && agent.isOpen && !agent.isPaused && queue.length > 0;
+function hasWork({ agent, queue, current }: Supervisor): boolean {
+  return (
+    agent !== undefined && agent.isOpen && !agent.isPaused && (queue.length > 0 || current !== undefined)
+  );
 }
 
-async function carryOutNext(supervisor: Supervisor): Promise<void> {
-  const command = supervisor.queue.shift()!;
-  supervisor.current = command;
+/** Whether the run is long, and nothing that takes long has to end before it can. */
+function mayContinue({ movesOn, onRouters }: Supervisor): boolean {
+  return isHistoryLong(LONG_HISTORY) && (!movesOn || onRouters === 0);
+}
+
+/** Carries a page of a command out. A command that cannot be carried out is reported, and the next one is taken. */
+async function carryOutPage(supervisor: Supervisor): Promise<void> {
+  const { agentId, queue } = supervisor;
+  const command = (supervisor.current ??= queue.shift()!);
   showDetails(supervisor);
-  await carryOut(supervisor.agentId, command);
-  delete supervisor.current;
-  supervisor.done += 1;
+  const next = await nextAfter(agentId, command);
+  if (next !== undefined) supervisor.current = { ...command, after: next };
+  else {
+    delete supervisor.current;
+    supervisor.done += 1;
+  }
 }
 
-/** Carries a command out, page by page. A command that cannot be carried out is reported, and the next one is taken. */
-async function carryOut(agentId: string, command: Command): Promise<void> {
+/** @returns where the next page of the command begins, if there is one. */
+async function nextAfter(agentId: string, command: CommandUnderWay): Promise<string | undefined> {
   try {
-    let after: string | undefined;
-    do {
-      const order = { agentId, ...command, nowMs: Date.now(), ...(after === undefined ? {} : { after }) };
-      const { next, unkicked } = await database.applyCommand(order);
-      if (unkicked.length > 0) await database.kickWorkers(unkicked);
-      after = next;
-    } while (after !== undefined);
+    const { next, unkicked } = await database.applyCommand({ agentId, ...command, nowMs: Date.now() });
+    if (unkicked.length > 0) await database.kickWorkers(unkicked);
+    return next;
   } catch (error) {
     if (isCancellation(error)) throw error;
-    await database.reportError({
-      agentId,
-      kind: 'ERR INTERNAL',
-      error: `${command.kind}: ${reasonIn(error)}`,
-    });
+    const reason = `${command.kind}: ${reasonIn(error)}`;
+    await database.reportError({ agentId, kind: 'ERR INTERNAL', error: reason });
+    return undefined;
   }
 }
 
@@ -155,13 +170,25 @@ async function applySuspension(supervisor: Supervisor, suspension: Suspension): 
   if (supervisor.wanted === suspension) delete supervisor.wanted;
 }
 
-async function continueInNewRun({ agentId, queue, done, wanted }: Supervisor): Promise<void> {
-  await condition(allHandlersFinished);
+/**
+ * Continues in a new run once no update is under way. Updates may overlap without end, so from now on they do their
+ * work within the task that brings them (`databaseOf`): at its end there is none.
+ */
+async function continueWhenQuiet(supervisor: Supervisor): Promise<void> {
+  await condition(() => allHandlersFinished() || !mayContinue(supervisor));
+  if (!mayContinue(supervisor)) return;
+  const { agentId, queue, current, done, wanted } = supervisor;
   await continueAsNew<typeof subscriptionSupervisor>(agentId, {
     queue,
+    ...(current === undefined ? {} : { current }),
     done,
     ...(wanted === undefined ? {} : { wanted }),
   });
+}
+
+/** The activities of updates. */
+function databaseOf({ movesOn }: Supervisor): typeof database | typeof atOnce {
+  return movesOn && isHistoryLong(LONG_HISTORY) ? atOnce : database;
 }
 
 function stateOf({ agentId, queue, current, done, agent }: Supervisor): SupervisorState {
@@ -231,17 +258,31 @@ function handleConnectionUpdates(supervisor: Supervisor): void {
       if (queue.length >= contract.MAX_WAITING_COMMANDS) refuse('too many commands wait; try again later');
       check(request);
     };
+  const withRoomOnRouters =
+    <Request>(check: (request: Request) => void) =>
+    (request: Request): void => {
+      const most = isHistoryLong(LONG_HISTORY) ? 1 : contract.MAX_ROUTER_UPDATES;
+      if (supervisor.onRouters >= most) refuse('too many updates wait for routers; try again later');
+      withRoomFor(check)(request);
+    };
+  const onRouters = async <Result>(work: () => Promise<Result>): Promise<Result> => {
+    supervisor.onRouters += 1;
+    try {
+      return await work();
+    } finally {
+      supervisor.onRouters -= 1;
+    }
+  };
 
   setHandler(
     defineUpdate<CreatedConnection[], [CreateConnections]>(contract.CREATE_CONNECTIONS_UPDATE),
-    async ({ connections }) => {
+    async (request) => {
       await untilLoaded(supervisor);
       requireOpen(supervisor);
-      const orders = connections.map((connection) => ({ ...connection, connId: newConnectionId() }));
-      return queueCommands(await routers.createConnections(agentId, orders, Date.now()));
+      return queueCommands(await onRouters(() => createConnections(agentId, request)));
     },
     {
-      validator: withRoomFor(checkCreate),
+      validator: withRoomOnRouters(checkCreate),
       description: 'Makes connections. {connections: [{userId, server, enableNotifications?}]}',
     },
   );
@@ -249,7 +290,9 @@ function handleConnectionUpdates(supervisor: Supervisor): void {
     defineUpdate<ToggledConnections, [ToggleConnections]>(contract.TOGGLE_CONNECTIONS_UPDATE),
     async (request) => {
       await untilLoaded(supervisor);
-      return queueCommands(await oneAtATime(() => database.toggleConnections(agentId, request)));
+      return queueCommands(
+        await oneAtATime(() => databaseOf(supervisor).toggleConnections(agentId, request)),
+      );
     },
     {
       validator: withRoomFor(checkToggle),
@@ -260,7 +303,7 @@ function handleConnectionUpdates(supervisor: Supervisor): void {
     defineUpdate<ToggledConnections, [ConnectionsSubscribed]>(contract.CONNECTIONS_SUBSCRIBED_UPDATE),
     async (request) => {
       await untilLoaded(supervisor);
-      return queueCommands(await oneAtATime(() => database.setSubscribed(agentId, request)));
+      return queueCommands(await oneAtATime(() => databaseOf(supervisor).setSubscribed(agentId, request)));
     },
     {
       validator: withRoomFor(checkSubscribed),
@@ -271,8 +314,10 @@ function handleConnectionUpdates(supervisor: Supervisor): void {
     defineUpdate<DeletedConnections, [ConnectionList]>(contract.DELETE_CONNECTIONS_UPDATE),
     async ({ connIds }) => {
       await untilLoaded(supervisor);
-      const result = queueCommands(await oneAtATime(() => database.deleteConnections(agentId, connIds)));
-      await removeQueues(supervisor);
+      const result = queueCommands(
+        await oneAtATime(() => databaseOf(supervisor).deleteConnections(agentId, connIds)),
+      );
+      if (!supervisor.movesOn) await removeQueues(supervisor);
       return result;
     },
     { validator: withRoomFor(checkList), description: 'Deletes connections with their queues. {connIds}' },
@@ -282,15 +327,12 @@ function handleConnectionUpdates(supervisor: Supervisor): void {
     async (request) => {
       await untilLoaded(supervisor);
       requireOpen(supervisor);
-      const rotated = await routers.rotateQueue(agentId, request);
-      if (rotated === null || rotated === undefined) fail(`there is no connection ${request.connId}`);
-      if (typeof rotated === 'string') fail(`no queue was made: ${rotated}`);
-      const result = queueCommands(rotated);
-      await removeQueues(supervisor);
+      const result = queueCommands(await onRouters(() => rotateQueue(agentId, request)));
+      if (!supervisor.movesOn) await removeQueues(supervisor);
       return result;
     },
     {
-      validator: withRoomFor(checkRotation),
+      validator: withRoomOnRouters(checkRotation),
       description: 'Gives a connection another queue. {connId, server}',
     },
   );
@@ -304,11 +346,11 @@ function requireOpen({ agentId, agent }: Supervisor): void {
   if (!agent?.isOpen) fail(`agent ${agentId} is closed`);
 }
 
-/** Queues that cannot be removed now are removed by the sweep. */
+/** In runs that began under the release before. The workers that remove them are woken; the sweep does so, too. */
 async function removeQueues({ agentId, agent }: Supervisor): Promise<void> {
   if (!agent?.isOpen) return;
   try {
-    await routers.removeQueues(agentId);
+    await removal.removeQueues(agentId);
   } catch (error) {
     if (isCancellation(error)) throw error;
     log.warn('deleted queues are left to the sweep', { reason: reasonIn(error) });
@@ -326,21 +368,21 @@ function handleAgentUpdates(supervisor: Supervisor): void {
     defineUpdate<AgentState, []>(contract.OPEN_UPDATE),
     async () => {
       const opened = await setOpen(supervisor, true);
-      return { ...opened, workers: await database.kickDue(agentId, Date.now()) };
+      return { ...opened, workers: await databaseOf(supervisor).kickDue(agentId, Date.now()) };
     },
     { description: 'Lets the agent work, and wakes a worker for everything that is due.' },
   );
   setHandler(
     defineUpdate<AgentState, []>(contract.REPLAY_UPDATE),
     async () => {
-      const workers = await database.kickDue(agentId, Date.now());
-      return { ...(await database.loadAgentState(agentId)), workers };
+      const workers = await databaseOf(supervisor).kickDue(agentId, Date.now());
+      return { ...(await databaseOf(supervisor).loadAgentState(agentId)), workers };
     },
     { description: 'Wakes a worker for everything that is due.' },
   );
   setHandler(
     defineUpdate<{ counters: number }, []>(contract.RESET_STATISTICS_UPDATE),
-    async () => ({ counters: await database.resetStatistics(agentId) }),
+    async () => ({ counters: await databaseOf(supervisor).resetStatistics(agentId) }),
     { description: "Sets the counters of the agent's work back." },
   );
 }
@@ -348,7 +390,7 @@ function handleAgentUpdates(supervisor: Supervisor): void {
 async function setOpen(supervisor: Supervisor, isOpen: boolean): Promise<AgentState> {
   const { agentId, oneAtATime } = supervisor;
   await untilLoaded(supervisor);
-  const agent = await oneAtATime(() => database.setOpen(agentId, isOpen));
+  const agent = await oneAtATime(() => databaseOf(supervisor).setOpen(agentId, isOpen));
   supervisor.agent = agent;
   return agent;
 }
@@ -361,22 +403,6 @@ function commandOf(kind: Command['kind'], { connIds }: FlushRequest): Command {
 /** One run of the schedule `subscription-sweep`. */
 export async function subscriptionSweep(): Promise<SweepOutcome> {
   return sweeping.sweepSubscriptions(Date.now());
-}
-
-/**
- * 12 bytes as base64url; no secret, so the workflow's own random numbers do. The first character keeps it from looking
- * like an option where it is typed.
- */
-function newConnectionId(): string {
-  return Array.from({ length: CONNECTION_ID_LENGTH }, (_, index) => {
-    const characters = index === 0 ? ALPHANUMERIC : BASE64URL;
-    return characters[Math.floor(Math.random() * characters.length)];
-  }).join('');
-}
-
-/** Ends an update, but not the workflow. */
-function fail(message: string): never {
-  throw ApplicationFailure.nonRetryable(message, SUBSCRIPTION_REFUSED);
 }
 
 function reasonIn(error: unknown): string {

@@ -39,6 +39,7 @@ import type {
   BatchOrder,
   BatchOutcome,
   CarriedWork,
+  ClaimOutcome,
   PoolWorkerInput,
   PoolWorkerState,
   Round,
@@ -67,6 +68,8 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
     hasHeardSuspension: false,
     deaths: { minute: 0, count: 0 },
   };
+  /** A signal came since the last look for rows. */
+  let isKicked = false;
   let state: PoolWorkerState = { ...key, doing: 'claiming', remaining: 0, attempt: 0 };
 
   setHandler(defineQuery<PoolWorkerState>(SUBSCRIPTION_STATE_QUERY), () => state);
@@ -74,6 +77,7 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
     defineSignal(WORK_SIGNAL),
     () => {
       work.isDirty = true;
+      isKicked = true;
     },
     { description: 'Looks for something to do.' },
   );
@@ -84,16 +88,25 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
 
   for (;;) {
     try {
-      if (await hasEnded()) return;
+      if (await hasEnded()) return await endUnlessKicked();
     } catch (error) {
+      if (isCancellation(error)) await endUnlessKicked();
       // Everything else that is thrown ends this run; the continuation by a new run is thrown, too.
       if (isCancellation(error) || !(error instanceof ActivityFailure)) throw error;
-      if (typeOf(error) === SUBSCRIPTION_CLOSED) return;
+      if (typeOf(error) === SUBSCRIPTION_CLOSED) return endUnlessKicked();
       // The round is claimed again: rows know better than a list how far their work has come.
       forgetRound();
       if (isLost(error)) await wakeOthers();
-      else if (!(await survivesDeath(error))) return;
+      else if (!(await survivesDeath(error))) return endUnlessKicked();
     }
+  }
+
+  /**
+   * Who woke this worker while it was ending, as by opening its agent again, would have started another one a moment
+   * later: so it starts over, without anything that it knows.
+   */
+  async function endUnlessKicked(): Promise<void> {
+    if (isKicked) await continueAsNew<typeof subscriptionWorker>(key);
   }
 
   /** One turn. @returns whether there is nothing left to do. */
@@ -106,12 +119,7 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
     }
     work.isDirty = false;
     enterState({ doing: 'claiming', remaining: 0, attempt: 0 });
-    const { epoch } = work;
-    const claim = await claiming.claim({
-      ...key,
-      ...(epoch === undefined ? {} : { epoch }),
-      nowMs: Date.now(),
-    });
+    const claim = await lookForRows();
     if (claim.isClosed) return true;
     work.epoch = claim.epoch;
     work.settings = claim.settings;
@@ -125,6 +133,19 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
     if (claim.nextDueMs === undefined) return !work.isDirty;
     await waitUntil(claim.nextDueMs);
     return false;
+  }
+
+  async function lookForRows(): Promise<ClaimOutcome> {
+    const { epoch } = work;
+    const wasKicked = isKicked;
+    isKicked = false;
+    try {
+      return await claiming.claim({ ...key, ...(epoch === undefined ? {} : { epoch }), nowMs: Date.now() });
+    } catch (error) {
+      // A look that was cut off has not seen what it was woken for.
+      if (isCancellation(error)) isKicked ||= wasKicked;
+      throw error;
+    }
   }
 
   /** Works the lists off one after the other: a list that is retried holds up the rest of this server, and no other. */
@@ -258,6 +279,7 @@ const BATCHES: Record<ListKind, (order: BatchOrder) => Promise<BatchOutcome & { 
   'ntf-delete': (order) => batches.runLegacyDeletes(order),
   'ntf-rotate': (order) => batches.runLegacyRotations(order),
   'token-delete': (order) => batches.runTokenDeletion(order),
+  'queue-delete': (order) => batches.runQueueDeletions(order),
 };
 
 /** The type of the failure of an activity. */
