@@ -24,6 +24,7 @@ const LOOK_INTERVAL_MS = 20;
 export function intentFor(recipients: number): NotificationIntent {
   return newGameTurnReady({
     idempotencyKey: randomUUID(),
+    occurredAt: Date.now(),
     recipientUserIds: Array.from({ length: recipients }, nextUser),
     payload: { game_id: 'game-7', game_name: 'Andromeda', turn_number: 54 },
   });

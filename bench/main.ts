@@ -17,6 +17,7 @@ import { HELP, parseOptions, select } from './options.ts';
 import { describeProfiles } from './profile.ts';
 import type { Row } from './report.ts';
 import { describeMachine, rowsOf, tableOfRows, tableOfTargets } from './report.ts';
+import { scaleIntent } from './scale-intent.ts';
 import { throughput } from './throughput.ts';
 
 /** In the order in which they are made. A further feature is a further line. */
@@ -27,6 +28,7 @@ const MEASUREMENTS: readonly Measurement[] = [
   fanOut,
   ...backlogs,
   ...largeAudiences,
+  scaleIntent,
   mobilePush,
   accountCallback,
 ];

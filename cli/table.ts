@@ -50,7 +50,7 @@ export function tableOf(head: string[], rows: string[][], { width, flexible }: T
  */
 export function printable(text: string): string {
   return text.replace(
-    /[\p{Cc}\u202a-\u202e\u2066-\u2069]/gu,
+    /[\p{Cc}\u2028\u2029\u202a-\u202e\u2066-\u2069]/gu,
     (character) => `\\u${character.codePointAt(0)!.toString(16).padStart(4, '0')}`,
   );
 }

@@ -6,6 +6,7 @@
  * const intent = newGameTurnReady({
  *   idempotencyKey: 'game-7/turn-54',
  *   recipientUserIds: ['user-1', 'user-2'],
+ *   occurredAt: turn.generatedAt,
  *   payload: { game_id: 'game-7', game_name: 'Andromeda', turn_number: 54 },
  * });
  * const notificationId = await publishIntent(redis, intent);
@@ -40,8 +41,11 @@ export class InvalidIntentError extends Error {
 interface CommonOptions<T extends NotificationType> {
   /** Unique per producer and event. The same key with the same content is a duplicate, with other content a conflict. */
   idempotencyKey: string;
-  /** When the event happened: a date or epoch milliseconds. Default: now. */
-  occurredAt?: Date | number;
+  /**
+   * When the event happened: a date or epoch milliseconds. Part of the content, so take it from the event: a repeat with
+   * another time is a conflict.
+   */
+  occurredAt: Date | number;
   /** Correlation only; no part of the intent's identity. */
   requestId?: string;
   traceId?: string;
@@ -100,7 +104,7 @@ export const newRuntimeStartConfigInvalid = constructorOf('runtime.start_config_
  */
 export function constructorOf<T extends NotificationType>(type: T): Constructor<T> {
   return (options) => {
-    const { idempotencyKey, occurredAt = Date.now(), requestId, traceId, payload } = options;
+    const { idempotencyKey, occurredAt, requestId, traceId, payload } = options;
     // Administrators of a type that users can get too must be asked for: forgotten recipients are a mistake.
     const { audience = audiencesOf(type).includes('user') ? 'user' : 'admin_email', recipientUserIds = [] } =
       options as Partial<ToUsers> | ToAdministrators;

@@ -63,6 +63,13 @@ const AGE_OF_INTAKE: Panel = {
   unit: 'ms',
   queries: [['max(notification_intent_stream_oldest_unprocessed_age_ms_milliseconds)', 'age']],
 };
+const OLDEST_WAITING: Panel = {
+  title: 'Oldest intent that waits',
+  about:
+    'How long an intent was tried and is neither accepted nor refused; see `galaxy-notify intents waiting`.',
+  unit: 'ms',
+  queries: [['max(notification_intent_acceptance_oldest_age_ms_milliseconds)', 'age']],
+};
 const OVERDUE: Panel = {
   title: 'Oldest due route',
   about: 'How long a route has been due for its next attempt; grows while a channel is paused.',
@@ -128,6 +135,18 @@ const intent: Dashboard = {
       ['outcome', 'audience_kind'],
     ),
     AGE_OF_INTAKE,
+    OLDEST_WAITING,
+    {
+      title: 'Intents that wait',
+      about: 'Tried, and neither accepted nor refused yet.',
+      queries: [['max(notification_intent_acceptance_waiting)', 'intents']],
+    },
+    rates(
+      'Recipients without e-mail',
+      'The User Service has no usable answer about them.',
+      'notification_intent_unusable_recipients_total',
+      ['notification_type'],
+    ),
     rates('Malformed intents', 'By producer and reason.', 'notification_intent_malformed_total', [
       'producer',
       'failure_code',

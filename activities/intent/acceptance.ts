@@ -188,7 +188,8 @@ export function createIntentActivities(resources: IntentResources) {
         break;
       case 'duplicate':
         // A repeated attempt finds its own row: counted then.
-        if (await recordDuplicate(db, intent.notificationId, acceptance.of)) countOutcome(intent, 'duplicate');
+        if (await recordDuplicate(db, intent.notificationId, acceptance.of))
+          countOutcome(intent, 'duplicate');
         log.info({ ...fields, outcome: 'duplicate', duplicate_of: acceptance.of }, 'intent is a duplicate');
         break;
       case 'idempotency_conflict':

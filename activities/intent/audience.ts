@@ -123,11 +123,7 @@ export function createAudienceResolver(sources: AudienceSources) {
   }
 
   /** Looks up whoever is not found yet, and adds to those who are. */
-  async function lookUp(
-    intent: Intent,
-    found: Map<string, Recipient>,
-    note: NoteTrouble,
-  ): Promise<Lookups> {
+  async function lookUp(intent: Intent, found: Map<string, Recipient>, note: NoteTrouble): Promise<Lookups> {
     const context = Context.current();
     const missing = intent.recipientUserIds.filter((userId) => !found.has(userId)).values();
     const lookups: Lookups = { unusable: new Map(), failed: 0 };
@@ -183,7 +179,10 @@ export function createAudienceResolver(sources: AudienceSources) {
     const attempts = await note({ reason, isUnusableOnly });
     const isServiceWell = Date.now() - lastUsableAnswerAt < WELL_FOR_MS;
     if (isUnusableOnly && isServiceWell && attempts >= unusableAfterAttempts) return;
-    const share = recipientUserIds.length === 1 ? '' : ` (${failed + unusable.size} of ${recipientUserIds.length} lookups)`;
+    const share =
+      recipientUserIds.length === 1
+        ? ''
+        : ` (${failed + unusable.size} of ${recipientUserIds.length} lookups)`;
     throw ApplicationFailure.create({ type: USER_SERVICE_UNAVAILABLE, message: `${reason}${share}` });
   }
 
@@ -232,7 +231,9 @@ function unusableReason(unusable: ReadonlyMap<string, string>): string {
   const named = [...unusable].slice(0, MOST_NAMED);
   const more = unusable.size - named.length;
   return [
-    ...named.map(([userId, problem]) => `${problem} for the recipient ${JSON.stringify(cutText(userId, 100))}`),
+    ...named.map(
+      ([userId, problem]) => `${problem} for the recipient ${JSON.stringify(cutText(userId, 100))}`,
+    ),
     ...(more > 0 ? [`${more} more recipients are like that`] : []),
   ].join('; ');
 }
@@ -255,7 +256,7 @@ export interface RouteSlot {
   email: string | null;
   locale: Locale | null;
   /** Why a slot of the type's channels is skipped. */
-  problem: string | null;
+  problem?: string;
 }
 
 /** Attempts a channel may spend on a route. */
@@ -278,7 +279,6 @@ export function materializeRoutes(
     maxAttempts: budgets[channel],
     email: contact?.email ?? null,
     locale: contact?.locale ?? null,
-    problem: null,
   });
   const channels = channelsOf(type, audience.kind);
   const contacts = contactsOf(audience);
@@ -286,8 +286,10 @@ export function materializeRoutes(
   return contacts.flatMap((contact) =>
     CHANNELS.map((channel) => {
       const isWanted = channels.includes(channel);
-      const problem = (isWanted && channel === 'email' && contact.problem) || null;
-      return { ...slot(channel, contact.recipientRef, isWanted && problem === null, contact), problem };
+      if (!isWanted || channel === 'push' || contact.problem === undefined) {
+        return slot(channel, contact.recipientRef, isWanted, contact);
+      }
+      return { ...slot(channel, contact.recipientRef, false), problem: contact.problem };
     }),
   );
 }
@@ -301,7 +303,10 @@ interface Contact {
 
 function contactsOf(audience: Audience): Contact[] {
   if (audience.kind === 'user') {
-    return audience.recipients.map(({ userId, ...contact }) => ({ recipientRef: `user:${userId}`, ...contact }));
+    return audience.recipients.map(({ userId, ...contact }) => ({
+      recipientRef: `user:${userId}`,
+      ...contact,
+    }));
   }
   return audience.emails.map((email) => ({ recipientRef: `email:${email}`, email, locale: 'en' }));
 }

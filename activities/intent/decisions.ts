@@ -157,7 +157,10 @@ function partsOf(audience: Audience): [Audience, ...Audience[]] {
     recipients: recipients.slice(from, from + RECIPIENTS_PER_STATEMENT),
   });
   const count = Math.ceil(recipients.length / RECIPIENTS_PER_STATEMENT);
-  return [part(0), ...Array.from({ length: count - 1 }, (_, index) => part((index + 1) * RECIPIENTS_PER_STATEMENT))];
+  return [
+    part(0),
+    ...Array.from({ length: count - 1 }, (_, index) => part((index + 1) * RECIPIENTS_PER_STATEMENT)),
+  ];
 }
 
 /** Histories stay small: a large notification's routes are listed by its batches, not handed over here. */
@@ -169,7 +172,8 @@ function tallyOf() {
       for (const { routeId, channel, status } of slots) {
         routeCount += 1;
         if (status === 'skipped') skipped += 1;
-        else if (routes.length <= MAX_CHILDREN_PER_PARENT) routes.push({ routeRef: routeRefOf(routeId), channel });
+        else if (routes.length <= MAX_CHILDREN_PER_PARENT)
+          routes.push({ routeRef: routeRefOf(routeId), channel });
       }
       return slots;
     },
@@ -190,7 +194,7 @@ const columnsOf = (slots: RouteSlot[]): unknown[] => [
   slots.map(({ maxAttempts }) => maxAttempts),
   slots.map(({ email }) => email),
   slots.map(({ locale }) => locale),
-  slots.map(({ problem }) => problem),
+  slots.map(({ problem }) => problem ?? null),
 ];
 
 /** The ids of entries `waiting.notification_id` and $3, in the order of the stream. */

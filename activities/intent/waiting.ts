@@ -37,7 +37,9 @@ export async function noteWaiting(
     intent.idempotencyKey,
     attempt,
     isUnusableOnly ? 1 : 0,
-    reason === undefined ? null : cutText(reason.toWellFormed().replaceAll('\0', '\ufffd'), MAX_REASON_LENGTH),
+    reason === undefined
+      ? null
+      : cutText(reason.toWellFormed().replaceAll('\0', '\ufffd'), MAX_REASON_LENGTH),
   ]);
   return row!.unusable_attempts;
 }

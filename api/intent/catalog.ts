@@ -17,7 +17,22 @@ export type AudienceKind = (typeof AUDIENCE_KINDS)[number];
 export const PRODUCERS = ['geoprofile', 'game_master', 'game_lobby', 'runtime_manager'] as const;
 export type Producer = (typeof PRODUCERS)[number];
 
-const text = z.string().refine((value) => value.trim() !== '', 'must not be blank');
+/**
+ * Characters that end a line or reverse the direction of what follows: with them a name in the subject of an e-mail
+ * becomes a header of it, or shows as another name.
+ */
+const ACTS_ON_LINE = /[\p{Cc}\u2028\u2029\u202a-\u202e\u2066-\u2069]/u;
+/** The same, but for line breaks and tabs. */
+const ACTS_ON_TEXT = /[^\P{Cc}\t\n\r]|[\u202a-\u202e\u2066-\u2069]/u;
+
+const notBlank = z.string().refine((value) => value.trim() !== '', 'must not be blank');
+/** One line: templates put such fields into subjects. */
+const text = notBlank.refine((value) => !ACTS_ON_LINE.test(value), 'must have no control or bidi characters');
+/** What a program reports, which may have several lines. For the text of an e-mail only. */
+const lines = notBlank.refine(
+  (value) => !ACTS_ON_TEXT.test(value),
+  'must have no control or bidi characters',
+);
 const count = z.int().nonnegative();
 const timestampMs = z.int().positive();
 
@@ -26,7 +41,7 @@ const runtimeFailure = {
   game_id: text,
   image_ref: text,
   error_code: text,
-  error_message: text,
+  error_message: lines,
   attempted_at_ms: timestampMs,
 };
 
@@ -53,7 +68,7 @@ export const CATALOG = {
       user_email: text,
       observed_country: text,
       usual_connection_country: text,
-      review_reason: text,
+      review_reason: lines,
     },
   },
   'game.turn.ready': {
@@ -71,7 +86,7 @@ export const CATALOG = {
   'game.generation_failed': {
     producer: 'game_master',
     channels: adminEmail,
-    payload: { ...game, failure_reason: text },
+    payload: { ...game, failure_reason: lines },
   },
   'lobby.runtime_paused_after_start': {
     producer: 'game_lobby',
@@ -99,7 +114,7 @@ export const CATALOG = {
   'lobby.membership.blocked': {
     producer: 'game_lobby',
     channels: pushAndEmail,
-    payload: { ...game, membership_user_id: text, membership_user_name: text, reason: text },
+    payload: { ...game, membership_user_id: text, membership_user_name: text, reason: lines },
     push: { table: 'LobbyMembershipBlockedEvent', fields: ['game_id', 'membership_user_id', 'reason'] },
   },
   'lobby.invite.created': {
@@ -137,7 +152,7 @@ export const CATALOG = {
   'lobby.race_name.registration_denied': {
     producer: 'game_lobby',
     channels: userEmail,
-    payload: { ...game, race_name: text, reason: text },
+    payload: { ...game, race_name: text, reason: lines },
   },
   'runtime.image_pull_failed': {
     producer: 'runtime_manager',

@@ -10,8 +10,13 @@ import { JsonError, isJsonObject, parseJson } from '../json.ts';
 import type { EntryFields, EntrySize } from '../text.ts';
 import { cutText, oversizeOf, sizeOf, storableFields, storableText } from '../text.ts';
 
-/** Names and values of an entry together. Larger ones would burden every history and log that they pass. */
-export const MAX_ENTRY_BYTES = 256 * 1024;
+/**
+ * Names and values of an entry together: 10,000 recipients whose ids have 100 bytes. Temporal takes values of 2 MiB, and
+ * the intent is one of them; the payload, which JSON within JSON may double, has a limit of its own.
+ */
+export const MAX_ENTRY_BYTES = 1024 * 1024;
+/** Every e-mail carries the payload. */
+const MAX_PAYLOAD_BYTES = 256 * 1024;
 
 const MAX_KEY_BYTES = 1_024;
 const MAX_USER_ID_BYTES = 512;
@@ -262,6 +267,10 @@ function recipientsOf({ recipient_user_ids_json: text }: Envelope, audience: Aud
 /** Checked with the catalog's schema, kept as it was sent: unknown fields pass through. */
 function payloadOf({ payload_json: text = '' }: Envelope, type: NotificationType): string {
   const refuse = (problem: string) => new Refusal('invalid_payload', `payload_json ${problem}`);
+  const size = Buffer.byteLength(text);
+  if (size > MAX_PAYLOAD_BYTES) {
+    throw refuse(`has ${size} bytes; at most ${MAX_PAYLOAD_BYTES} are accepted`);
+  }
   const payload = parsedOrRefused(text, refuse);
   if (!isJsonObject(payload)) throw refuse('must be a JSON object');
   const [issue] = PAYLOAD_SCHEMAS[type].safeParse(payload).error?.issues ?? [];

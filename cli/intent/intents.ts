@@ -47,7 +47,9 @@ interface PublishOptions extends GlobalOptions {
 }
 
 export function addIntentCommands(program: Command): void {
-  const intents = program.command('intents').description('Publish intents by hand, see examples of them, and which ones wait');
+  const intents = program
+    .command('intents')
+    .description('Publish intents by hand, see examples of them, and which ones wait');
 
   intents
     .command('publish')
@@ -154,7 +156,7 @@ async function publish(
     progress.end();
     if (ids.length < intents.length) {
       report(
-        `${ids.length} of ${intents.length} are known to be published; the same command may be repeated`,
+        `${ids.length} of ${intents.length} are known to be published; the same command may be repeated, with --occurred-at ${new Date(intents[0]!.occurredAtMs).toISOString()}`,
       );
     }
   }

@@ -15,6 +15,8 @@ try {
   const intent = newGameTurnReady({
     idempotencyKey: key,
     recipientUserIds: [userId],
+    // Of the event, so that a repeat has the same.
+    occurredAt: new Date('2026-11-22T12:00Z'),
     payload: { game_id: 'game-7', game_name: 'Andromeda', turn_number: 54 },
   });
   console.log(await publishIntent(redis, intent));

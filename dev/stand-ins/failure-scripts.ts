@@ -17,7 +17,13 @@ export interface FailureScripts<Failure> {
 }
 
 export function createFailureScripts<Failure>(): FailureScripts<Failure> {
-  let scripts: { failure: Failure; subject: string | undefined; left: number; every: number; fitted: number }[] = [];
+  let scripts: {
+    failure: Failure;
+    subject: string | undefined;
+    left: number;
+    every: number;
+    fitted: number;
+  }[] = [];
   return {
     add: ({ failure, times = Number.POSITIVE_INFINITY, every = 1 }, subject) =>
       void scripts.push({ failure, subject, left: times, every, fitted: 0 }),

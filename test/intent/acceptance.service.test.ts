@@ -97,9 +97,7 @@ test('intent-D5 I11 who was found is not asked for again by the next attempt', a
 
 test('intent-P5 a process makes no more lookups concurrently than it may, and small audiences pass large ones', async () => {
   slot.userService.fail({ failure: { kind: 'delay', ms: 50 } });
-  const large = await Promise.all(
-    users('p5', 3).map((name) => publish(name, known(...users(name, 40)))),
-  );
+  const large = await Promise.all(users('p5', 3).map((name) => publish(name, known(...users(name, 40)))));
   const small = await publish('p5/small', known('p5-small'));
   expect(await resultOf(small)).toEqual(deliveredTo(1));
   const asked = lookupsOf('p5-');
@@ -113,29 +111,39 @@ test.each([
   ['an exotic address', { ...USER, email: '"a b"@example.org' }, undefined],
   ['status 400', USER, 400],
   ['status 422', USER, 422],
-])('intent-D6 one recipient with %s costs that one the e-mail, and the others nothing', async (what, user, status) => {
-  const bad = `bad-${what}`;
-  slot.userService.setUser(bad, user);
-  if (status !== undefined) slot.userService.fail({ userId: bad, failure: { kind: 'status', status } });
-  const id = await publish(`d6/${what}`, [bad, ...known('d6-good')]);
-  expect(await resultOf(id)).toEqual({ outcome: 'accepted', published: 3, skipped: 1, deadLettered: 0 });
-  expect(await routesOf(id)).toMatchObject([
-    {
-      route_id: `email:user:${bad}`,
-      status: 'skipped',
-      resolved_email: null,
-      last_error_classification: 'recipient_unusable',
-      last_error_message: expect.stringMatching(/^User Service (answered with status|gave an unusable answer)/),
-    },
-    { route_id: 'email:user:d6-good', status: 'published' },
-    { route_id: `push:user:${bad}`, status: 'published' },
-    { route_id: 'push:user:d6-good', status: 'published' },
-  ]);
-  expect(slot.logs).toContainEqual(
-    expect.objectContaining({ level: 'warn', msg: 'recipient without a usable address', notification_id: id, user_id: bad }),
-  );
-  expect(await waitingIn(id)).toBeUndefined();
-});
+])(
+  'intent-D6 one recipient with %s costs that one the e-mail, and the others nothing',
+  async (what, user, status) => {
+    const bad = `bad-${what}`;
+    slot.userService.setUser(bad, user);
+    if (status !== undefined) slot.userService.fail({ userId: bad, failure: { kind: 'status', status } });
+    const id = await publish(`d6/${what}`, [bad, ...known('d6-good')]);
+    expect(await resultOf(id)).toEqual({ outcome: 'accepted', published: 3, skipped: 1, deadLettered: 0 });
+    expect(await routesOf(id)).toMatchObject([
+      {
+        route_id: `email:user:${bad}`,
+        status: 'skipped',
+        resolved_email: null,
+        last_error_classification: 'recipient_unusable',
+        last_error_message: expect.stringMatching(
+          /^User Service (answered with status|gave an unusable answer)/,
+        ),
+      },
+      { route_id: 'email:user:d6-good', status: 'published' },
+      { route_id: `push:user:${bad}`, status: 'published' },
+      { route_id: 'push:user:d6-good', status: 'published' },
+    ]);
+    expect(slot.logs).toContainEqual(
+      expect.objectContaining({
+        level: 'warn',
+        msg: 'recipient without a usable address',
+        notification_id: id,
+        user_id: bad,
+      }),
+    );
+    expect(await waitingIn(id)).toBeUndefined();
+  },
+);
 
 test('intent-D6 an intent that waits is listed with its reason, and can be cancelled', async () => {
   slot.userService.setUser('alone', USER);
@@ -155,14 +163,20 @@ test('intent-D6 an intent that waits is listed with its reason, and can be cance
   const cancelled = await operator.notifications.cancel(id, { limitMs: 60_000 });
   expect(cancelled).toMatchObject({ status: 'CANCELLED', published: 0, open: 0, withoutRecord: 1 });
   expect(await waitingIn(id)).toBeUndefined();
-  expect(await operator.notifications.show(id)).toMatchObject({ stage: 'ended', live: { status: 'CANCELLED' } });
+  expect(await operator.notifications.show(id)).toMatchObject({
+    stage: 'ended',
+    live: { status: 'CANCELLED' },
+  });
 });
 
 test('intent-D13 of two intents with one key the earlier wins, though its lookups fail at first', async () => {
   slot.userService.fail({ userId: 'slow', failure: { kind: 'status', status: 503 }, times: 5 });
   const [first] = [await publish('d13', known('slow'), 'first')];
   await eventually('the first to wait', () => waitingIn(first));
-  const [second, repeat] = [await publish('d13', ['slow'], 'second'), await publish('d13', ['slow'], 'first')];
+  const [second, repeat] = [
+    await publish('d13', ['slow'], 'second'),
+    await publish('d13', ['slow'], 'first'),
+  ];
   expect(await resultOf(first)).toEqual(deliveredTo(1));
   expect(await resultOf(second)).toEqual({ outcome: 'idempotency_conflict', with: first });
   expect(await resultOf(repeat)).toEqual({ outcome: 'duplicate', of: first });

@@ -178,6 +178,7 @@ describe('what is delivered', () => {
       slot.redis,
       newGameTurnReady({
         idempotencyKey: 'from-the-producer-module',
+        occurredAt: Date.now(),
         recipientUserIds: ['user-2'],
         payload: { game_id: 'g', game_name: 'G', turn_number: 1 },
       }),

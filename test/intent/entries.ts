@@ -81,6 +81,7 @@ export const publishTurn = (
     redis,
     newGameTurnReady({
       idempotencyKey,
+      occurredAt: Date.now(),
       recipientUserIds,
       payload: { game_id: 'g', game_name: 'G', turn_number: 1 },
     }),

@@ -254,20 +254,34 @@ describe('envelope', () => {
     });
   });
 
-  test('I4 256 KiB of names and values are accepted, one byte more is not', () => {
+  test('intent-D8 I41 10,000 recipients fit, UUIDs included, and the payload has a limit of its own', () => {
+    const ids = Array.from(
+      { length: 10_000 },
+      (_, index) => `018f7a3e-6c1d-7e42-9b55-${String(index).padStart(12, '0')}`,
+    );
+    expect(accepted(turn({ recipient_user_ids_json: JSON.stringify(ids) })).recipientUserIds).toEqual(ids);
+
+    const note = 'x'.repeat(262_144);
+    expect(refused(turn({ payload_json: turnPayload(`,"note":"${note}"`) }))).toMatchObject({
+      failureCode: 'invalid_payload',
+      failureMessage: expect.stringMatching(/^payload_json has \d+ bytes; at most 262144 are accepted$/),
+    });
+  });
+
+  test('intent-D8 I4 1 MiB of names and values are accepted, one byte more is not', () => {
     const size = (fields: EntryFields) =>
       fields.reduce((sum, [name, value]) => sum + name.length + value.length, 0);
     const room = MAX_ENTRY_BYTES - size(turn({ padding: '' }));
-    expect(MAX_ENTRY_BYTES).toBe(262_144);
+    expect(MAX_ENTRY_BYTES).toBe(1_048_576);
 
     const largest = turn({ padding: 'x'.repeat(room) });
-    expect(size(largest)).toBe(262_144);
+    expect(size(largest)).toBe(1_048_576);
     expect(accepted(largest).idempotencyKey).toBe('key-1');
 
     const malformed = refused(turn({ padding: 'x'.repeat(room + 1) }));
     expect(malformed).toMatchObject({
       failureCode: 'entry_too_large',
-      failureMessage: 'the entry has 262145 bytes; at most 262144 are accepted',
+      failureMessage: 'the entry has 1048577 bytes; at most 1048576 are accepted',
       notificationType: TURN,
       producer: 'game_master',
       idempotencyKey: 'key-1',

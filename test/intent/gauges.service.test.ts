@@ -21,6 +21,8 @@ import { startCollector } from '../otlp-collector.ts';
 const INTENTS = 'notification:intents';
 const DEPTH = 'notification.route_schedule.depth';
 const OLDEST_ROUTE = 'notification.route_schedule.oldest_age_ms';
+const WAITING = 'notification.intent_acceptance.waiting';
+const OLDEST_WAITING = 'notification.intent_acceptance.oldest_age_ms';
 const OLDEST_ENTRY = 'notification.intent_stream.oldest_unprocessed_age_ms';
 
 let slot: Slot;
@@ -50,6 +52,7 @@ async function scheduleRoutes(): Promise<void> {
     slot.redis,
     newGameTurnReady({
       idempotencyKey: 'key-1',
+      occurredAt: Date.now(),
       recipientUserIds: ['user-1'],
       payload: { game_id: 'g', game_name: 'G', turn_number: 1 },
     }),
@@ -79,6 +82,26 @@ test('I33 the schedule: routes that wait, and for how long the oldest has been d
   await slot.db.query(`DELETE FROM notification.routes WHERE recipient_ref LIKE 'g_'`);
   await eventually('an empty schedule', async () => values(DEPTH)['push'] === 0);
   expect(values(OLDEST_ROUTE)).toEqual({ push: 0, email: 0 });
+});
+
+test('intent-D6 I33 intents that wait to be accepted: how many, and for how long the oldest', async () => {
+  await eventually('none', async () => values(WAITING)['all'] === 0);
+  const add = (id: string, since: string, touched: string) =>
+    slot.db.query(
+      `INSERT INTO notification.waiting_intents
+       VALUES ($1, 'game.turn.ready', 'game_master', $1, now() - $2::interval, 3, 0, 'a reason', now() - $3::interval)`,
+      [id, since, touched],
+    );
+  await add('1-0', '10 minutes', '1 second');
+  await add('2-0', '1 minute', '1 second');
+  // Of an intent that somebody has terminated: nobody tries it any more.
+  await add('3-0', '2 days', '1 hour');
+  await eventually('two', async () => values(WAITING)['all'] === 2);
+  expect(values(OLDEST_WAITING)['all']).toBeGreaterThanOrEqual(600_000);
+  expect(values(OLDEST_WAITING)['all']).toBeLessThan(660_000);
+  await slot.db.query('DELETE FROM notification.waiting_intents');
+  await eventually('none', async () => values(WAITING)['all'] === 0);
+  expect(values(OLDEST_WAITING)['all']).toBe(0);
 });
 
 test('I33 I24 without PostgreSQL the schedule is absent, and the age of the unread grows; then both recover', async () => {
@@ -127,7 +150,7 @@ test.each(['refuses', 'never answers'])('I33 a Redis that %s only takes its own 
     .flatMap(({ scopeMetrics }) =>
       scopeMetrics.flatMap(({ metrics }) => metrics.map(({ descriptor }) => descriptor.name)),
     );
-  expect(names.sort()).toEqual([DEPTH, OLDEST_ROUTE]);
+  expect(names.sort()).toEqual([OLDEST_WAITING, WAITING, DEPTH, OLDEST_ROUTE]);
   expect(performance.now() - startedAt).toBeLessThan(10_000);
   expect(logs).toMatchObject([{ level: 'warn', msg: 'gauge not read', gauge: 'intent stream' }]);
   stopObserving();

@@ -23,6 +23,7 @@ test('I41 a large notification is published by batches, each route once, and its
     slot.redis,
     newGameTurnReady({
       idempotencyKey: 'large',
+      occurredAt: Date.now(),
       recipientUserIds: Array.from({ length: RECIPIENTS }, (_, index) => `user-${index + 1}`),
       payload: { game_id: 'g', game_name: 'G', turn_number: 1 },
     }),

@@ -26,6 +26,9 @@ const ATTRIBUTES: Record<string, string> = {
   'notification.route_schedule.depth': 'channel',
   'notification.route_schedule.oldest_age_ms': 'channel',
   'notification.intent_stream.oldest_unprocessed_age_ms': '',
+  'notification.intent_acceptance.waiting': '',
+  'notification.intent_acceptance.oldest_age_ms': '',
+  'notification.intent.unusable_recipients': 'notification_type',
   'notification.route.replays': 'channel notification_type',
   'notification.route.deferrals': 'channel reason',
   'notification.intent_stream.findings': 'kind',
@@ -69,7 +72,12 @@ async function publishMix(): Promise<void> {
   await slot.redis.set(GATEWAY, 'not a stream');
   const payload = { game_id: 'g', game_name: 'G' };
   await publish(
-    newLobbyMembershipApproved({ idempotencyKey: 'key-0', recipientUserIds: ['user-4'], payload }),
+    newLobbyMembershipApproved({
+      idempotencyKey: 'key-0',
+      occurredAt: Date.now(),
+      recipientUserIds: ['user-4'],
+      payload,
+    }),
   );
   await logged('dead_letter', 'result');
   await slot.redis.del(GATEWAY);
@@ -81,7 +89,11 @@ async function publishMix(): Promise<void> {
   await publish(turnReady('key-1', ['user-1', 'user-2', 'user-3'], 2));
   await publish(turnReady('key-2', ['nobody']));
   await publish(
-    newGameGenerationFailed({ idempotencyKey: 'key-3', payload: { ...payload, failure_reason: 'r' } }),
+    newGameGenerationFailed({
+      idempotencyKey: 'key-3',
+      occurredAt: Date.now(),
+      payload: { ...payload, failure_reason: 'r' },
+    }),
   );
   await slot.redis.xadd(INTENTS, '*', 'notification_type', 'ada@example.com', 'producer', 'user-1');
   await slot.redis.xadd(INTENTS, '*', 'notification_type', 'game.finished', 'producer', 'game_master');

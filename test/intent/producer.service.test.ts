@@ -121,9 +121,10 @@ describe('constructors', () => {
   test('I37 administrators need no word, except where users are possible too', () => {
     const payload = { game_id: 'g', game_name: 'n', failure_reason: 'r' };
 
-    expect(producer.newGameGenerationFailed({ idempotencyKey: 'key-1', payload }).audienceKind).toBe(
-      'admin_email',
-    );
+    expect(
+      producer.newGameGenerationFailed({ idempotencyKey: 'key-1', occurredAt: Date.now(), payload })
+        .audienceKind,
+    ).toBe('admin_email');
   });
 
   test('I37 an application whose owner was forgotten does not go to the administrators', () => {
@@ -137,9 +138,9 @@ describe('constructors', () => {
     ];
 
     for (const mistake of mistakes) {
-      expect(refusalOf(() => application({ idempotencyKey: 'a', payload, ...mistake })).code).toBe(
-        'invalid_recipients',
-      );
+      expect(
+        refusalOf(() => application({ idempotencyKey: 'a', occurredAt: 1, payload, ...mistake })).code,
+      ).toBe('invalid_recipients');
     }
   });
 
@@ -148,11 +149,13 @@ describe('constructors', () => {
 
     const toOwner = newLobbyApplicationSubmitted({
       idempotencyKey: 'a',
+      occurredAt: Date.now(),
       recipientUserIds: ['user-1'],
       payload,
     });
     const toAdministrators = newLobbyApplicationSubmitted({
       idempotencyKey: 'b',
+      occurredAt: Date.now(),
       audience: 'admin_email',
       payload,
     });
@@ -163,14 +166,12 @@ describe('constructors', () => {
     expect(envelopeOf(toAdministrators)).not.toHaveProperty('recipient_user_ids_json');
   });
 
-  test('I37 the time is now unless it is given', () => {
+  test('intent-D10 I37 the time is asked for: one that is made up would make a repeat a conflict', () => {
     const { occurredAt: _given, ...options } = TURN;
-    const before = Date.now();
-    const { occurredAtMs } = newGameTurnReady(options);
 
-    expect(occurredAtMs).toBeGreaterThanOrEqual(before);
-    expect(occurredAtMs).toBeLessThanOrEqual(Date.now());
+    expect(() => untyped(options)).toThrow(/occurred_at_ms must be whole milliseconds/);
     expect(newGameTurnReady({ ...TURN, occurredAt: new Date(5) }).occurredAtMs).toBe(5);
+    expect(newGameTurnReady(TURN)).toEqual(newGameTurnReady(TURN));
   });
 
   test('I37 the payload is canonical, so equal events give equal entries', () => {
@@ -226,8 +227,14 @@ describe('constructors', () => {
     ],
     [
       'an entry too large',
-      { payload: { ...TURN.payload, x: 'x'.repeat(262_144) } },
+      { payload: { ...TURN.payload, x: 'x'.repeat(1_048_576) } },
       'entry_too_large',
+      'bytes',
+    ],
+    [
+      'a payload too large',
+      { payload: { ...TURN.payload, x: 'x'.repeat(262_144) } },
+      'invalid_payload',
       'bytes',
     ],
   ])('I37 %s is refused with the code and the field', (_what, change, code, field) => {

@@ -20,6 +20,7 @@ let count = 0;
 const intentFor = (recipientUserIds: string[]) =>
   newGameTurnReady({
     idempotencyKey: `key-${(count += 1)}`,
+    occurredAt: Date.now(),
     recipientUserIds,
     payload: { game_id: 'g', game_name: 'G', turn_number: count },
   });

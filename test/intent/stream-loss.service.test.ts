@@ -69,6 +69,7 @@ const keyOf = (kind: 'offsets' | 'counts') =>
 async function publish(id = '*', key = `key-${(count += 1)}`): Promise<string> {
   const intent = newGameTurnReady({
     idempotencyKey: key,
+    occurredAt: Date.now(),
     recipientUserIds: ['user-1'],
     payload: { game_id: 'g', game_name: 'G', turn_number: 1 },
   });

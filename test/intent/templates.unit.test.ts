@@ -1,9 +1,15 @@
 /** The mail templates are complete and use only what a payload has. */
 import { readFileSync, readdirSync } from 'node:fs';
 import path from 'node:path';
-import { CATALOG, NOTIFICATION_TYPES, isNotificationType } from '../../api/intent/catalog.ts';
+import {
+  CATALOG,
+  NOTIFICATION_TYPES,
+  PAYLOAD_SCHEMAS,
+  isNotificationType,
+} from '../../api/intent/catalog.ts';
 import type { NotificationType } from '../../api/intent/catalog.ts';
 import { SUPPORTED_LOCALES } from '../../api/intent/mail-command.ts';
+import { samplePayload } from './samples.ts';
 
 const TEMPLATES = path.join(import.meta.dirname, '../../templates');
 const ASSETS = ['subject.tmpl', 'text.tmpl'];
@@ -47,6 +53,30 @@ describe.each(NOTIFICATION_TYPES)('I19 templates of %s', (type) => {
       const template = read(type, locale, asset);
       expect(knownActions).toEqual(expect.arrayContaining(actionsOf(template)));
       expect(template.replaceAll(/\{\{.*?\}\}/gs, '')).not.toMatch(/[{}]/);
+    }
+  });
+
+  it.each(ASSETS)('security-14 no variable of %s can break out of it', (asset) => {
+    const hostile = asset === 'subject.tmpl' ? ['\r\nBcc: eve@example.com', '\n', '\t', '\u2028'] : [];
+    for (const locale of SUPPORTED_LOCALES) {
+      for (const action of actionsOf(read(type, locale, asset))) {
+        const field = action.slice(1);
+        for (const characters of [...hostile, '\0', '\u0007', '\u001b[2J', '\u0085', '\u202e', '\u2066']) {
+          const result = PAYLOAD_SCHEMAS[type].safeParse({
+            ...samplePayload(type),
+            [field]: `Eve${characters}`,
+          });
+          expect({
+            field,
+            characters,
+            refused: result.error?.issues.map(({ path: [name] }) => name),
+          }).toEqual({
+            field,
+            characters,
+            refused: [field],
+          });
+        }
+      }
     }
   });
 

@@ -5,9 +5,7 @@ import { createTurns } from '../../activities/intent/turns.ts';
 function hanging(takeTurn: ReturnType<ReturnType<typeof createTurns>>, count: number) {
   const running: (() => void)[] = [];
   const done = Promise.all(
-    Array.from({ length: count }, () =>
-      takeTurn(() => new Promise<void>((end) => void running.push(end))),
-    ),
+    Array.from({ length: count }, () => takeTurn(() => new Promise<void>((end) => void running.push(end)))),
   );
   return { running, done, letGo: () => running.shift()?.() };
 }

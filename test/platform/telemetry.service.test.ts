@@ -26,6 +26,7 @@ const publish = (key: string) =>
     slot.redis,
     newGameTurnReady({
       idempotencyKey: key,
+      occurredAt: Date.now(),
       recipientUserIds: ['user-1'],
       payload: { game_id: 'g', game_name: 'G', turn_number: 1 },
     }),

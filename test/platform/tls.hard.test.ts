@@ -73,6 +73,7 @@ test('I30 an intent is delivered with TLS on every connection, and certificates 
     redis,
     newGameTurnReady({
       idempotencyKey: 'tls',
+      occurredAt: Date.now(),
       recipientUserIds: ['user-1'],
       payload: { game_id: 'g', game_name: 'G', turn_number: 1 },
     }),

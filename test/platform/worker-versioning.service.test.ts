@@ -37,6 +37,7 @@ async function publish(key: string): Promise<string> {
     slot.redis,
     newGameTurnReady({
       idempotencyKey: key,
+      occurredAt: Date.now(),
       recipientUserIds: ['user-1'],
       payload: { game_id: 'g', game_name: 'G', turn_number: 1 },
     }),
