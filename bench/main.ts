@@ -17,6 +17,7 @@ import { HELP, parseOptions, select } from './options.ts';
 import { describeProfiles } from './profile.ts';
 import type { Row } from './report.ts';
 import { describeMachine, rowsOf, tableOfRows, tableOfTargets } from './report.ts';
+import { scaleAccountCallback } from './scale-account-callback.ts';
 import { throughput } from './throughput.ts';
 
 /** In the order in which they are made. A further feature is a further line. */
@@ -29,6 +30,7 @@ const MEASUREMENTS: readonly Measurement[] = [
   ...largeAudiences,
   mobilePush,
   accountCallback,
+  scaleAccountCallback,
 ];
 
 async function main(): Promise<void> {
