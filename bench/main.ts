@@ -18,6 +18,7 @@ import { describeProfiles } from './profile.ts';
 import type { Row } from './report.ts';
 import { describeMachine, rowsOf, tableOfRows, tableOfTargets } from './report.ts';
 import { scaleIntent } from './scale-intent.ts';
+import { scaleAccountCallback } from './scale-account-callback.ts';
 import { throughput } from './throughput.ts';
 
 /** In the order in which they are made. A further feature is a further line. */
@@ -31,6 +32,7 @@ const MEASUREMENTS: readonly Measurement[] = [
   scaleIntent,
   mobilePush,
   accountCallback,
+  scaleAccountCallback,
 ];
 
 async function main(): Promise<void> {

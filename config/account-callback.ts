@@ -31,6 +31,11 @@ export const ACCOUNT_CALLBACK_VARIABLES = {
     'How long an hour that is over waits for prices of symbols that have none after it.',
     { default: '2m' },
   ),
+  NOTIFICATION_CALLBACK_SYMBOL_SILENCE: variable(
+    duration,
+    'A symbol without a price for so long is not waited for at the end of an hour, until its next price.',
+    { default: '6h' },
+  ),
   NOTIFICATION_CALLBACK_SNAPSHOT_RETENTION: variable(
     duration,
     'Age at which hourly snapshots, prices and positions that are not needed any more are deleted.',

@@ -293,6 +293,25 @@ const accountCallback: Dashboard = {
     rates('Malformed inputs', 'By reason.', 'notification_callbacks_malformed_inputs_total', [
       'failure_code',
     ]),
+    {
+      title: 'Behind the hour',
+      about: 'How long ago the oldest hour ended that is not computed; some minutes at the most.',
+      unit: 'ms',
+      queries: [['max by (shard) (notification_callbacks_behind_ms_milliseconds)', legend('shard')]],
+    },
+    {
+      title: 'Set aside',
+      about: 'Accounts whose hour cannot be computed; callbacks set-aside.',
+      kind: 'stat',
+      thresholds: [1, 10],
+      queries: [['max(notification_callbacks_set_aside)', '']],
+    },
+    total(
+      'Late inputs',
+      'Of hours that were computed before.',
+      'notification_callbacks_late_inputs_total',
+      [1, 100],
+    ),
   ],
 };
 

@@ -58,6 +58,8 @@ export interface Slot {
    * the slot's servers.
    */
   startService(env?: Record<string, string>, instead?: Partial<Endpoints>): Promise<Service>;
+  /** Stops what was started in this process. */
+  stopServices(): Promise<void>;
   /** Takes the database away from everybody, open connections included; `restore` brings it back. */
   cutOffDatabase(): Promise<{ restore(): Promise<void> }>;
   release(): Promise<void>;
@@ -131,6 +133,9 @@ export async function takeSlot(): Promise<Slot> {
       });
       services.push(service);
       return service;
+    },
+    async stopServices() {
+      await Promise.all(services.splice(0).map((service) => service.stop()));
     },
     async cutOffDatabase() {
       const operator = new pg.Client({ connectionString: stack.postgresDsn });

@@ -3,9 +3,13 @@ import { WorkflowNotFoundError } from '@temporalio/client';
 import type { WorkflowClient } from '@temporalio/client';
 import { createAccountCallbackActivities } from '../activities/account-callback/activities.ts';
 import { createPortfolioService } from '../activities/account-callback/delivery.ts';
-import { assignShards } from '../activities/account-callback/inputs.ts';
-import { createAccountCallbackMetrics } from '../activities/account-callback/metrics.ts';
-import { consumeCallbackInputs } from '../activities/account-callback/stream.ts';
+import { watchInputs } from '../activities/account-callback/completeness.ts';
+import {
+  createAccountCallbackMetrics,
+  observeAccountCallbacks,
+} from '../activities/account-callback/metrics.ts';
+import { adoptOrphans, assignShards } from '../activities/account-callback/shards.ts';
+import { MIN_IDLE_MS, consumeCallbackInputs } from '../activities/account-callback/stream.ts';
 import { READ_BLOCK_MS } from '../activities/stream-consumer.ts';
 import { keepRunning } from '../activities/workflows.ts';
 import type { Config } from '../config/load.ts';
@@ -18,6 +22,9 @@ import type { ProcessContext } from './connections.ts';
 import { reach, required } from './connections.ts';
 import type { Role } from './role.ts';
 
+/** Entries of a dead consumer are claimed, and taken, within it, ms: it may have begun to be idle right after a look. */
+const CLAIMED_WITHIN_MS = 4 * MIN_IDLE_MS;
+
 export async function openAccountCallbacks(context: ProcessContext): Promise<Role> {
   const { config, log, meter } = context;
   const portfolios = await openPortfolios(context);
@@ -29,7 +36,12 @@ export async function openAccountCallbacks(context: ProcessContext): Promise<Rol
   return {
     taskQueue: ACCOUNT_CALLBACK_TASK_QUEUE,
 
-    activities: ({ db }) => createAccountCallbackActivities({ ...settings, db, log, metrics, portfolios }),
+    activities({ db, redis }) {
+      const { priceGraceMs } = settings.callbacks;
+      const graceMs = Math.max(priceGraceMs, CLAIMED_WITHIN_MS);
+      const inputs = watchInputs({ ...settings.callbackStream, redis, log, graceMs });
+      return createAccountCallbackActivities({ ...settings, db, log, metrics, portfolios, inputs });
+    },
 
     /** Spreads the users over the shards. Shards that run stay as they are; shards beyond the configured number end. */
     async begin({ db, redis, client, openReader }) {
@@ -41,8 +53,16 @@ export async function openAccountCallbacks(context: ProcessContext): Promise<Rol
       for (let shard = shards; await endIfRunning(client.workflow, shard); shard += 1) {
         log.info({ shard, shards }, 'shard of account callbacks ended');
       }
+      await adoptOrphans(db);
       const openJobReader = () => openReader(longestSilenceMs);
-      return consumeCallbackInputs({ ...settings, db, redis, log, metrics, openJobReader });
+      const consumer = consumeCallbackInputs({ ...settings, db, redis, log, metrics, openJobReader });
+      const endObservation = observeAccountCallbacks(meter, { db, log });
+      return {
+        async stop() {
+          endObservation();
+          await consumer.stop();
+        },
+      };
     },
   };
 
@@ -88,6 +108,7 @@ function settingsOf({ values }: Config) {
     callbacks: {
       retryLadderMs: values.NOTIFICATION_CALLBACK_RETRY_LADDER,
       priceGraceMs: values.NOTIFICATION_CALLBACK_PRICE_GRACE,
+      symbolSilenceMs: values.NOTIFICATION_CALLBACK_SYMBOL_SILENCE,
       snapshotRetentionMs: values.NOTIFICATION_CALLBACK_SNAPSHOT_RETENTION,
       recordRetentionMs: values.NOTIFICATION_RECORD_RETENTION,
     },

@@ -1,5 +1,5 @@
 /**
- * Callbacks about account values, one step of the pipeline each. extremes.ts computes what is told,
+ * Callbacks about account values, one step of the pipeline each. hours.ts and extremes.ts compute what is told,
  * delivery.ts tells it, outcomes.ts keeps what became of it.
  */
 import { Context } from '@temporalio/activity';
@@ -10,6 +10,7 @@ import type {
   DailyCursor,
   EmissionOutcome,
   EmissionPage,
+  CleanupOutcome,
   HourlyCursor,
   ProcessingOutcome,
   RetryOutcome,
@@ -17,7 +18,9 @@ import type {
 import { MAX_RETRIES } from '../../workflows/account-callback/contract.ts';
 import { cleanUp } from './cleanup.ts';
 import type { PortfolioService } from './delivery.ts';
-import { dueDayOf, freezeDay, processCompleteHours } from './extremes.ts';
+import type { InputWatch } from './completeness.ts';
+import { dueDayOf, freezeDay } from './extremes.ts';
+import { processCompleteHours } from './hours.ts';
 import type { DueCallback, FailedCallback } from './outcomes.ts';
 import {
   loadDueRetries,
@@ -43,11 +46,14 @@ export interface AccountCallbackResources {
   log: Logger;
   metrics: AccountCallbackMetrics;
   portfolios: PortfolioService;
+  inputs: InputWatch;
   callbacks: {
     /** The wait after each failed attempt; after as many retries, a callback is dropped. */
     retryLadderMs: readonly number[];
     /** How long an hour waits for late prices of symbols that have none after it. */
     priceGraceMs: number;
+    /** A symbol that was silent for so long before the end of an hour is not waited for. */
+    symbolSilenceMs: number;
     snapshotRetentionMs: number;
     recordRetentionMs: number;
   };
@@ -84,11 +90,10 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
 
     /** Computes what is told about hours that are complete. @param nowMs epoch ms. */
     async processPrices(shard: number, nowMs: number): Promise<ProcessingOutcome> {
-      const activity = Context.current();
-      const outcome = await processCompleteHours(db, shard, nowMs, settings.priceGraceMs, () => {
-        activity.heartbeat();
-        activity.cancellationSignal.throwIfAborted();
-      });
+      const time = { nowMs, realMs: Context.current().info.scheduledTimestampMs };
+      const outcome = await withHeartbeats(() =>
+        processCompleteHours(resources, shard, time, untilStopped()),
+      );
       if (outcome.computed > 0) log.debug({ shard, hours_of_users: outcome.computed }, 'extremes computed');
       return outcome;
     },
@@ -111,17 +116,31 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
     async retryCallbacks(shard: number, nowMs: number): Promise<RetryOutcome> {
       const due = await loadDueRetries(db, shard, nowMs, MAX_RETRIES);
       const outcome = await deliverAll(shard, due, nowMs, metrics.callbackRetry);
+      const isDaySettled =
+        outcome.delivered + outcome.dropped > 0 && due.some(({ kind }) => kind === 'daily');
       if (due.length > 0) {
         const { delivered, failed, dropped } = outcome;
         log.info({ shard, delivered, failed, dropped }, 'account callbacks retried');
       }
-      return { ...(await withNextRetry(shard, outcome)), isFull: due.length === MAX_RETRIES };
+      return { ...(await withNextRetry(shard, outcome)), isFull: due.length === MAX_RETRIES, isDaySettled };
     },
 
-    /** Deletes old snapshots, and what nobody needs any more. @returns rows deleted. @param nowMs epoch ms. */
-    cleanUpCallbacks: (shard: number, nowMs: number): Promise<number> =>
-      cleanUp({ db, log }, shard, nowMs, settings),
+    /**
+     * Deletes old snapshots, and what nobody needs any more, for some seconds. One shard does so for all.
+     *
+     * @param nowMs epoch ms.
+     */
+    async cleanUpCallbacks(shard: number, nowMs: number): Promise<CleanupOutcome> {
+      if (shard !== 0) return { deleted: 0, isUnfinished: false };
+      return withHeartbeats(() => cleanUp(resources, nowMs, untilStopped()));
+    },
   };
+
+  /** Called now and then by work that is long; throws the reason of a stop. */
+  function untilStopped(): () => void {
+    const stopped = Context.current().cancellationSignal;
+    return () => stopped.throwIfAborted();
+  }
 
   async function withNextRetry(
     shard: number,

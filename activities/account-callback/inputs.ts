@@ -1,7 +1,7 @@
 /**
  * Prices and positions, as they are kept. Each has its time, so the order in which they come makes no difference, and the
  * same one again has no effect: what is known of a moment stays. Owns the SQL of `callback_prices`, `callback_symbols`,
- * `callback_positions`, and of how trackings and shards come to be.
+ * `callback_positions`, and of how trackings come to be.
  */
 import type { Pool } from 'pg';
 import type { CallbackInput, PositionsInput, PriceInput } from '../../api/account-callback/input.ts';
@@ -12,6 +12,7 @@ import { query } from '../postgres.ts';
 /**
  * Keeps inputs, each kind by one statement. A user who is new is tracked from the hour of the first positions on.
  *
+ * @returns how many are about hours that are computed already: they count from the next hour on.
  * @param options.nowMs epoch ms.
  * @param options.maxAgeMs how long before now a tracking may begin: what is older counts, and is not told any more.
  */
@@ -19,36 +20,29 @@ export async function storeInputs(
   db: Pool,
   inputs: readonly CallbackInput[],
   options: { nowMs: number; maxAgeMs: number },
-): Promise<void> {
+): Promise<{ late: number }> {
+  let late = 0;
   const prices = inputs.filter((input): input is PriceInput => input.type === 'price');
   const positions = inputs.filter((input): input is PositionsInput => input.type === 'positions');
   if (prices.length > 0) {
-    await query(db, STORE_PRICES, [
+    const [row] = await query<{ late: number }>(db, STORE_PRICES, [
       prices.map(({ symbol }) => symbol),
       prices.map(({ at_ms }) => at_ms),
       prices.map(({ price }) => price),
     ]);
+    late += row!.late;
   }
   if (positions.length > 0) {
-    await query(db, STORE_POSITIONS, [
+    const [row] = await query<{ late: number }>(db, STORE_POSITIONS, [
       positions.map(({ user_id }) => user_id),
       positions.map(({ at_ms }) => at_ms),
       positions.map(({ cash }) => cash),
       positions.map(({ coefficients }) => (coefficients === null ? null : JSON.stringify(coefficients))),
       options.nowMs - options.maxAgeMs,
     ]);
+    late += row!.late;
   }
-}
-
-/**
- * Spreads the users over so many shards; what is under way goes on in its new shard.
- *
- * @returns users that were moved.
- */
-export async function assignShards(db: Pool, shards: number): Promise<number> {
-  await query(db, SET_SHARDS, [shards]);
-  const [row] = await query<{ moved: number }>(db, MOVE_USERS, []);
-  return row!.moved;
+  return { late };
 }
 
 /** PostgreSQL's clock, epoch ms: the same one for every process. */
@@ -70,11 +64,24 @@ const STORE_PRICES = {
       INSERT INTO notification.callback_prices (symbol, at_ms, price)
       SELECT symbol, at_ms, price FROM given
       ON CONFLICT DO NOTHING
+      RETURNING at_ms
+    ), known AS (
+      INSERT INTO notification.callback_symbols AS known (symbol, last_at_ms)
+      SELECT symbol, least(max(at_ms), ${NOW_MS} + ${CLOCK_TOLERANCE_MS}) FROM given GROUP BY symbol ORDER BY symbol
+      ON CONFLICT (symbol) DO UPDATE SET last_at_ms = excluded.last_at_ms, forgotten_at = NULL
+       WHERE known.last_at_ms < excluded.last_at_ms
+    ), computed AS (
+      SELECT max(latest.caught_up_to_ms) AS until_ms
+        FROM notification.callback_settings
+       CROSS JOIN LATERAL generate_series(0, shards - 1) AS shard (number)
+       CROSS JOIN LATERAL (
+         SELECT caught_up_to_ms FROM notification.callback_trackings
+          WHERE shard = shard.number
+          ORDER BY caught_up_to_ms DESC
+          LIMIT 1
+       ) AS latest
     )
-    INSERT INTO notification.callback_symbols AS known (symbol, last_at_ms)
-    SELECT symbol, least(max(at_ms), ${NOW_MS} + ${CLOCK_TOLERANCE_MS}) FROM given GROUP BY symbol ORDER BY symbol
-    ON CONFLICT (symbol) DO UPDATE SET last_at_ms = excluded.last_at_ms
-     WHERE known.last_at_ms < excluded.last_at_ms`,
+    SELECT count(*)::int AS late FROM stored, computed WHERE at_ms < until_ms`,
 };
 
 /**
@@ -91,38 +98,20 @@ const STORE_POSITIONS = {
       INSERT INTO notification.callback_positions (user_id, at_ms, cash, coefficients)
       SELECT user_id, at_ms, cash, coefficients FROM given
       ON CONFLICT DO NOTHING
+      RETURNING user_id, at_ms
     ), begins AS (
       SELECT user_id, greatest(least(min(at_ms), ${NOW_MS}), $5::bigint) / ${HOUR_MS} * ${HOUR_MS} AS from_ms
         FROM given
        GROUP BY user_id
+    ), tracked AS (
+      INSERT INTO notification.callback_trackings (user_id, shard, daily_date, caught_up_to_ms, created_at)
+      SELECT user_id, notification.callback_shard(user_id), date '1970-01-01' + (from_ms / ${DAY_MS})::int - 1, from_ms,
+             clock_timestamp()
+        FROM begins
+       ORDER BY user_id
+      ON CONFLICT DO NOTHING
     )
-    INSERT INTO notification.callback_trackings (user_id, shard, daily_date, caught_up_to_ms, created_at)
-    SELECT user_id, notification.callback_shard(user_id), date '1970-01-01' + (from_ms / ${DAY_MS})::int - 1, from_ms,
-           clock_timestamp()
-      FROM begins
-     ORDER BY user_id
-    ON CONFLICT DO NOTHING`,
-};
-
-const SET_SHARDS = {
-  name: 'set_callback_shards',
-  text: 'UPDATE notification.callback_settings SET shards = $1 WHERE shards <> $1',
-};
-
-/** Only what is still to be told has to move along. */
-const MOVE_USERS = {
-  name: 'move_callback_users',
-  text: `
-    WITH trackings AS (
-      UPDATE notification.callback_trackings SET shard = notification.callback_shard(user_id)
-       WHERE shard <> notification.callback_shard(user_id)
-      RETURNING 1
-    ), snapshots AS (
-      UPDATE notification.callback_snapshots SET shard = notification.callback_shard(user_id)
-       WHERE shard <> notification.callback_shard(user_id)
-    ), failed AS (
-      UPDATE notification.failed_callbacks SET shard = notification.callback_shard(user_id)
-       WHERE shard <> notification.callback_shard(user_id)
-    )
-    SELECT count(*)::int AS moved FROM trackings`,
+    SELECT count(*)::int AS late
+      FROM stored JOIN notification.callback_trackings AS tracking USING (user_id)
+     WHERE at_ms < caught_up_to_ms`,
 };

@@ -1,8 +1,13 @@
-/** The counters of callbacks about account values. */
-import type { Meter } from '@opentelemetry/api';
+/** The counters and gauges of callbacks about account values. */
+import type { BatchObservableResult, Meter, Observable } from '@opentelemetry/api';
+import type { Pool } from 'pg';
+import type { Logger } from 'pino';
 import type { CallbackKind } from '../../api/account-callback/callback.ts';
 import type { CallbackInput, MalformedInputCode } from '../../api/account-callback/input.ts';
 import { countersOf } from '../counters.ts';
+import { HOUR_MS, SET_ASIDE_SHARD } from '../../workflows/account-callback/contract.ts';
+import { query } from '../postgres.ts';
+import { reasonOf } from '../reason.ts';
 
 interface AttemptAttributes {
   kind: CallbackKind;
@@ -13,7 +18,7 @@ interface AttemptAttributes {
 export type AccountCallbackMetrics = ReturnType<typeof createAccountCallbackMetrics>;
 
 export function createAccountCallbackMetrics(meter: Meter) {
-  const { counter } = countersOf(meter);
+  const { counter, adder } = countersOf(meter);
   return {
     callbackEmission: counter<AttemptAttributes>(
       'notification.callbacks.emissions',
@@ -31,9 +36,67 @@ export function createAccountCallbackMetrics(meter: Meter) {
       'notification.callbacks.inputs',
       'Prices and positions taken from the stream',
     ),
+    callbackInputLate: adder(
+      'notification.callbacks.late_inputs',
+      'Prices and positions of hours that were computed before; they count from the next hour on',
+    ),
     callbackInputMalformed: counter<{ failure_code: MalformedInputCode }>(
       'notification.callbacks.malformed_inputs',
       'Stream entries that are neither prices nor positions',
     ),
   };
 }
+
+/**
+ * Registers the gauges, which are read from PostgreSQL at each export. Each process reports the same figures: take the
+ * maximum over them, not the sum.
+ *
+ * @returns ends the observation; call it before the connections are closed.
+ */
+export function observeAccountCallbacks(meter: Meter, { db, log }: { db: Pool; log: Logger }): () => void {
+  const behind = meter.createObservableGauge('notification.callbacks.behind_ms', {
+    unit: 'ms',
+    description: 'How long ago the oldest hour ended that is not computed for all accounts of a shard',
+  });
+  const aside = meter.createObservableGauge('notification.callbacks.set_aside', {
+    description: 'Accounts that are set aside because an hour of theirs could not be computed',
+  });
+  const gauges: Observable[] = [behind, aside];
+
+  const observe = async (result: BatchObservableResult): Promise<void> => {
+    try {
+      const shards = await query<{ shard: number; caught_up_to_ms: string }>(db, READ_PROGRESS, []);
+      const [counted] = await query<{ set_aside: number }>(db, COUNT_SET_ASIDE, []);
+      for (const { shard, caught_up_to_ms: caughtUpTo } of shards) {
+        const endedMs = Date.now() - Number(caughtUpTo) - HOUR_MS;
+        result.observe(behind, Math.max(0, endedMs), { shard });
+      }
+      result.observe(aside, counted!.set_aside);
+    } catch (error) {
+      // No value is better than a wrong one, and at most one line an export.
+      log.warn({ gauge: 'callbacks', reason: reasonOf(error) }, 'gauge not read');
+    }
+  };
+  meter.addBatchObservableCallback(observe, gauges);
+  return () => meter.removeBatchObservableCallback(observe, gauges);
+}
+
+const READ_PROGRESS = {
+  name: 'read_callback_progress',
+  text: `
+    SELECT shard.number AS shard, oldest.caught_up_to_ms
+      FROM notification.callback_settings
+     CROSS JOIN LATERAL generate_series(0, shards - 1) AS shard (number)
+     CROSS JOIN LATERAL (
+       SELECT caught_up_to_ms FROM notification.callback_trackings
+        WHERE shard = shard.number
+        ORDER BY caught_up_to_ms
+        LIMIT 1
+     ) AS oldest`,
+};
+
+const COUNT_SET_ASIDE = {
+  name: 'count_accounts_set_aside',
+  text: `
+    SELECT count(*)::int AS set_aside FROM notification.callback_trackings WHERE shard = ${SET_ASIDE_SHARD}`,
+};

@@ -140,14 +140,19 @@ const callbackOf = (row: CallbackRow): DueCallback => ({
 
 const COLUMNS = `kind, user_id, period_start_ms, peak_value, peak_at_ms, bottom_value, bottom_at_ms, closing_value`;
 
-/** $1 shard, $2 start of the day, $3 and $4 users: after the one, up to the other. */
+/**
+ * $1 shard, $2 start of the day, $3 and $4 users: after the one, up to the other. A user may have come from another
+ * shard since the snapshot was written.
+ */
 const LOAD_DAILY_PAGE = {
   name: 'load_daily_callbacks',
   text: `
     SELECT ${COLUMNS}, 0 AS attempts
-      FROM notification.callback_snapshots
-     WHERE shard = $1 AND kind = 'daily' AND status = 'pending' AND period_start_ms = $2::bigint
-       AND user_id > $3 AND user_id <= $4
+      FROM notification.callback_trackings AS tracking
+      JOIN notification.callback_snapshots AS snapshot USING (user_id)
+     WHERE tracking.shard = $1 AND user_id > $3 AND user_id <= $4
+       AND daily_date = date '1970-01-01' + ($2::bigint / 86400000)::int - 1
+       AND kind = 'daily' AND status = 'pending' AND period_start_ms = $2::bigint
      ORDER BY user_id`,
 };
 

@@ -19,7 +19,7 @@ import type { StreamEntry } from '../stream-read.ts';
 
 const BATCH_SIZE = 500;
 /** Entries that another consumer got so long ago are taken over, ms; also how often to look for them. */
-const MIN_IDLE_MS = 30_000;
+export const MIN_IDLE_MS = 30_000;
 
 /** 2001-09-09 in epoch ms: an id below it was made by hand, and is no time. */
 const FIRST_CLOCK_MS = 1_000_000_000_000;
@@ -116,7 +116,11 @@ export function consumeCallbackInputs(resources: CallbackStreamResources): { sto
     if (entries.length === 0) return [];
     try {
       const inputs = entries.map(({ input }) => input);
-      await whenReachable(inputs.length, consumer, () => storeInputs(db, inputs, { nowMs, maxAgeMs }));
+      const { late } = await whenReachable(inputs.length, consumer, () =>
+        storeInputs(db, inputs, { nowMs, maxAgeMs }),
+      );
+      metrics.callbackInputLate(late);
+      if (late > 0) log.warn({ stream, late }, 'account inputs of hours that are computed already');
       return entries;
     } catch (error) {
       if (!isPostgresRefusal(error)) throw error;

@@ -60,6 +60,8 @@ export function addCallbackCommands(program: Command): void {
     );
 
   addReplay(callbacks);
+  addSetAside(callbacks);
+  addSymbols(callbacks);
   addRun(callbacks);
   addMalformedInputCommands(callbacks);
   addInputs(callbacks);
@@ -157,6 +159,94 @@ function addReplay(callbacks: Command): void {
           });
         });
       }),
+    );
+}
+
+function addSetAside(callbacks: Command): void {
+  callbacks
+    .command('set-aside')
+    .description('List accounts of which an hour could not be computed. The others go on without them.')
+    .addOption(limitOption())
+    .addHelpText('after', helpWith('galaxy-notify callbacks set-aside'))
+    .action(
+      action<{ limit: number }>((options) =>
+        withSession(['postgres'], async ({ operator }) => {
+          const page = await operator.callbacks.setAside({ limit: options.limit });
+          return showPage(page, options, (items) =>
+            printTable(
+              ['SET ASIDE', 'USER', 'HOUR', 'FAILURES', 'NEXT TRY', 'REASON'],
+              items.map((item) => [
+                item.setAsideAt,
+                item.userId,
+                item.hourStart,
+                item.failures,
+                item.nextTryAt,
+                item.reason,
+              ]),
+              { flexible: 5 },
+            ),
+          );
+        }),
+      ),
+    );
+
+  callbacks
+    .command('take-up')
+    .description('Compute accounts again that were set aside, once what was wrong with them is mended.')
+    .argument('[user id]', 'whose account')
+    .option('--all', 'all accounts that are set aside')
+    .addHelpText(
+      'after',
+      helpWith('galaxy-notify callbacks take-up user-1', 'galaxy-notify callbacks take-up --all'),
+    )
+    .action(
+      action<{ all?: boolean }, [string | undefined]>(({ all, json }, user) => {
+        if ((user === undefined) === !all) throw new UsageError('say which: one user, or --all');
+        return withSession(['postgres', 'temporal'], async ({ operator, config }) => {
+          const maxAgeMs = config.values.NOTIFICATION_CALLBACK_SNAPSHOT_RETENTION;
+          const takenUp = await operator.callbacks.takeUp(user, { maxAgeMs });
+          if (json) printJson({ takenUp });
+          else printLine(`${countOf(takenUp, 'account')} taken up`);
+        });
+      }),
+    );
+}
+
+function addSymbols(callbacks: Command): void {
+  callbacks
+    .command('symbols')
+    .description('List symbols by the time of their last price, the oldest first: hours wait for them.')
+    .addOption(limitOption())
+    .addHelpText('after', helpWith('galaxy-notify callbacks symbols'))
+    .action(
+      action<{ limit: number }>((options) =>
+        withSession(['postgres'], async ({ operator }) => {
+          const page = await operator.callbacks.symbols({ limit: options.limit });
+          return showPage(page, options, (items) =>
+            printTable(
+              ['SYMBOL', 'LAST PRICE', 'FORGOTTEN'],
+              items.map(({ symbol, lastPriceAt, forgottenAt }) => [symbol, lastPriceAt, forgottenAt]),
+            ),
+          );
+        }),
+      ),
+    );
+
+  callbacks
+    .command('forget')
+    .description(
+      'Wait no more for prices of a symbol, such as a delisted one. Its last price stays; a new one is waited for.',
+    )
+    .argument('<symbol>', 'its name')
+    .addHelpText('after', helpWith('galaxy-notify callbacks forget TYPO'))
+    .action(
+      action<object, [string]>(({ json }, symbol) =>
+        withSession(['postgres'], async ({ operator }) => {
+          await operator.callbacks.forgetSymbol(symbol);
+          if (json) printJson({ symbol });
+          else printLine(`no hour waits for ${symbol} any more`);
+        }),
+      ),
     );
 }
 

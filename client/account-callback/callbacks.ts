@@ -3,7 +3,9 @@ import type { CallbackKind } from '../../api/account-callback/callback.ts';
 import type { CallbackState } from '../../workflows/account-callback/contract.ts';
 import {
   CALLBACK_STATUS_QUERY,
+  HOUR_MS,
   RUN_NOW_UPDATE,
+  SET_ASIDE_SHARD,
   accountCallbackWorkflowId,
 } from '../../workflows/account-callback/contract.ts';
 import { clockOf } from '../bulk-replay.ts';
@@ -60,6 +62,33 @@ export interface FailedCallbackView {
   /** Of a dead letter, if it was. */
   replayedAt?: Date;
   link?: string;
+}
+
+/** An account that is set aside: an hour of it could not be computed, and it must not hold up the others. */
+export interface SetAsideView {
+  userId: string;
+  /** Start of the hour that failed last. */
+  hourStart: Date;
+  /** In a row. */
+  failures: number;
+  reason: string;
+  setAsideAt: Date;
+  /** Absent: it rests until an operator takes it up. */
+  nextTryAt?: Date;
+}
+
+export interface SymbolView {
+  symbol: string;
+  /** Time of its last price. */
+  lastPriceAt: Date;
+  /** Since then no hour waits for it; absent: hours wait, until it has been silent for long. */
+  forgottenAt?: Date;
+}
+
+/** The settings of the service that its operators need. */
+export interface TakeUpOptions {
+  /** How long ago an hour may be that is told, ms: `NOTIFICATION_CALLBACK_SNAPSHOT_RETENTION`. */
+  maxAgeMs: number;
 }
 
 export interface CallbackReplayOptions {
@@ -136,6 +165,43 @@ export function callbackOperations(resources: OperatorResources) {
       return done;
     },
 
+    /** Accounts that are set aside, the latest first. */
+    async setAside({ limit = DEFAULT_LIMIT }: { limit?: number } = {}): Promise<Page<SetAsideView>> {
+      const { rows } = await db.query<SetAsideRow>(LIST_SET_ASIDE, [limit + 1]);
+      return pageOf(rows, limit, withoutNulls);
+    },
+
+    /**
+     * Computes an account again that was set aside, from the hour on that failed, or that is not too old to be told.
+     *
+     * @param userId default: all of them.
+     * @returns how many.
+     * @throws NotFoundError when there is none.
+     */
+    async takeUp(userId: string | undefined, { maxAgeMs }: TakeUpOptions): Promise<number> {
+      const { rows } = await db.query<{ shard: number }>(TAKE_UP, [userId ?? null, Date.now() - maxAgeMs]);
+      if (rows.length === 0) throw new NotFoundError('no such account is set aside');
+      await Promise.allSettled([...new Set(rows.map(({ shard }) => shard))].map(wake));
+      return rows.length;
+    },
+
+    /** Symbols, those first whose last price is the oldest: hours wait for them. */
+    async symbols({ limit = DEFAULT_LIMIT }: { limit?: number } = {}): Promise<Page<SymbolView>> {
+      const { rows } = await db.query<SymbolRow>(LIST_SYMBOLS, [limit + 1]);
+      return pageOf(rows, limit, withoutNulls);
+    },
+
+    /**
+     * No hour waits for the next price of a symbol any more. Its last price stays in force for whoever holds it; a new
+     * one makes it known again.
+     *
+     * @throws NotFoundError for a symbol that never had a price.
+     */
+    async forgetSymbol(symbol: string): Promise<void> {
+      const { rowCount } = await db.query(FORGET_SYMBOL, [symbol]);
+      if (rowCount === 0) throw new NotFoundError('there is no price of that symbol');
+    },
+
     /**
      * Runs the pipeline of a shard now instead of at its next alarm.
      *
@@ -202,12 +268,17 @@ interface StatusRow {
 }
 
 const LIST_SHARDS = `
+  WITH dead AS MATERIALIZED (
+    SELECT mod(('x' || substr(md5(user_id), 1, 7))::bit(28)::integer, shards) AS shard, count(*)::int AS count
+      FROM notification.callback_dead_letters CROSS JOIN notification.callback_settings
+     WHERE replayed_at IS NULL
+     GROUP BY 1
+  )
   SELECT shard.number AS shard, users.count AS users, users."caughtUpTo", users."dailyDate",
          (SELECT count(*)::int FROM notification.callback_snapshots
            WHERE shard = shard.number AND status = 'pending') AS pending,
          failed.count AS failed, failed."nextRetryAt",
-         (SELECT count(*)::int FROM notification.callback_dead_letters
-           WHERE replayed_at IS NULL AND notification.callback_shard(user_id) = shard.number) AS "deadLetters"
+         coalesce((SELECT count FROM dead WHERE dead.shard = shard.number), 0) AS "deadLetters"
     FROM notification.callback_settings
    CROSS JOIN LATERAL generate_series(0, shards - 1) AS shard (number)
    CROSS JOIN LATERAL (
@@ -222,6 +293,40 @@ const LIST_SHARDS = `
       WHERE shard = shard.number
    ) AS failed
    ORDER BY shard.number`;
+
+type SetAsideRow = Omit<SetAsideView, 'nextTryAt'> & { nextTryAt: Date | null };
+type SymbolRow = Omit<SymbolView, 'forgottenAt'> & { forgottenAt: Date | null };
+
+const LIST_SET_ASIDE = `
+  SELECT user_id AS "userId", to_timestamp(hour_start_ms / 1000.0) AS "hourStart", failures, reason,
+         set_aside_at AS "setAsideAt", next_try_at AS "nextTryAt"
+    FROM notification.callback_set_aside
+    JOIN notification.callback_trackings USING (user_id)
+   WHERE shard = ${SET_ASIDE_SHARD}
+   ORDER BY set_aside_at DESC, user_id
+   LIMIT $1`;
+
+/** $1 user or null, $2 the earliest hour that is told, epoch ms. Failures are counted anew. */
+const TAKE_UP = `
+  WITH taken AS (
+    UPDATE notification.callback_trackings
+       SET shard = notification.callback_shard(user_id),
+           caught_up_to_ms = greatest(caught_up_to_ms, $2::bigint / ${HOUR_MS} * ${HOUR_MS})
+     WHERE shard = ${SET_ASIDE_SHARD} AND ($1::text IS NULL OR user_id = $1)
+    RETURNING user_id, shard
+  ), cleared AS (
+    DELETE FROM notification.callback_set_aside AS aside USING taken WHERE aside.user_id = taken.user_id
+  )
+  SELECT shard FROM taken`;
+
+const LIST_SYMBOLS = `
+  SELECT symbol, to_timestamp(last_at_ms / 1000.0) AS "lastPriceAt", forgotten_at AS "forgottenAt"
+    FROM notification.callback_symbols
+   ORDER BY forgotten_at IS NOT NULL, last_at_ms, symbol
+   LIMIT $1`;
+
+const FORGET_SYMBOL = `
+  UPDATE notification.callback_symbols SET forgotten_at = coalesce(forgotten_at, clock_timestamp()) WHERE symbol = $1`;
 
 interface FailedRow {
   kind: CallbackKind;

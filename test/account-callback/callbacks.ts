@@ -2,6 +2,8 @@
 import { storeInputs } from '../../activities/account-callback/inputs.ts';
 import type { CallbackKind } from '../../api/account-callback/callback.ts';
 import type { CallbackInput } from '../../api/account-callback/input.ts';
+import type { Operator } from '../../client/operator.ts';
+import { createOperator } from '../../client/operator.ts';
 import type {
   PortfolioStandIn,
   RecordedCallback,
@@ -18,6 +20,7 @@ import {
   accountCallbackWorkflowId,
 } from '../../workflows/account-callback/contract.ts';
 import type { Slot } from '../harness.ts';
+import { namespaceOf } from '../slots.ts';
 import { DAY } from './values.ts';
 import { eventually, takeSlot } from '../harness.ts';
 
@@ -33,10 +36,12 @@ export interface CallbackBench {
   startService(env?: Record<string, string>): Promise<Service>;
   /** Makes shards that take this for the present, from the start of the next service on; ends those that run. */
   setClock(nowMs: number, shards?: number): Promise<void>;
-  store(inputs: readonly CallbackInput[]): Promise<void>;
+  /** As `storeInputs`. */
+  store(inputs: readonly CallbackInput[]): Promise<{ late: number }>;
   handle(shard?: number): ReturnType<Slot['client']['workflow']['getHandle']>;
   status(shard?: number): Promise<CallbackState>;
   runNow(shard?: number): Promise<CallbackState>;
+  operator(): Operator;
   /** Callbacks of a kind that were received. */
   calls(kind: CallbackKind): RecordedCallback[];
   rows<Row extends object>(sql: string, values?: unknown[]): Promise<Row[]>;
@@ -50,8 +55,6 @@ export interface CallbackBench {
 export const CALLBACK_ENV = {
   NOTIFICATION_ROLES: 'account-callback',
   NOTIFICATION_CALLBACK_SHARDS: '1',
-  // The tests share a machine.
-  NOTIFICATION_POSTGRES_OPERATION_TIMEOUT: '60s',
 };
 
 /** @param given default: a slot that is taken for it, with the schema of this checkout. */
@@ -82,6 +85,15 @@ export async function takeCallbackBench(given?: Slot): Promise<CallbackBench> {
     store: (inputs) => storeInputs(slot.db, inputs, { nowMs: MIDNIGHT, maxAgeMs: 365 * DAY }),
     status: (shard) => handle(shard).query<CallbackState>(CALLBACK_STATUS_QUERY),
     runNow: (shard) => handle(shard).executeUpdate<CallbackState, []>(RUN_NOW_UPDATE),
+    operator: () =>
+      createOperator({
+        temporal: slot.client,
+        db: slot.db,
+        redis: slot.redis,
+        namespace: namespaceOf(slot.slot),
+        uiUrl: 'http://ui.test',
+        intentsStream: 'notification:intents',
+      }),
     calls: (kind) => portfolio.calls.filter((call) => call.kind === kind),
     settled: async (caughtUpToMs, limitMs = 60_000) => {
       await eventually(
@@ -107,7 +119,7 @@ export async function takeCallbackBench(given?: Slot): Promise<CallbackBench> {
       await slot.db.query(`
         TRUNCATE notification.callback_trackings, notification.callback_positions, notification.callback_prices,
                  notification.callback_symbols, notification.callback_snapshots, notification.failed_callbacks,
-                 notification.callback_dead_letters`);
+                 notification.callback_dead_letters, notification.callback_set_aside`);
     },
     async release() {
       await slot.release();

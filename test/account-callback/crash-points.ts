@@ -111,10 +111,10 @@ test('C8 a process that dies after any step of cleaning up: what is old is gone,
     await bench.setClock(now);
     return async () => (await bench.status()).lastCleanupMs > 0;
   };
-  const kills = { cleaned: await walk.through('cleanUpCallbacks', put, 8) };
+  const kills = { cleaned: await walk.through('cleanUpCallbacks', put, 12) };
   console.info(`processes that died: ${JSON.stringify(kills)}`);
-  // Dead letters, both kinds of snapshots, positions and prices.
-  expect(kills.cleaned).toBe(5);
+  // What shards left that are no more: three. Dead letters, both kinds of snapshots, positions and prices. Where it ended.
+  expect(kills.cleaned).toBe(9);
 
   const kept = await bench.rows<{ user_id: string; what: string }>(`
     SELECT user_id, kind || ' ' || status || ' ' || (${MIDNIGHT} - period_start_ms) / ${HOUR} AS what

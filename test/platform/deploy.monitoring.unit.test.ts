@@ -4,7 +4,10 @@ import { readFileSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import type { Meter } from '@opentelemetry/api';
 import { parse } from 'yaml';
-import { createAccountCallbackMetrics } from '../../activities/account-callback/metrics.ts';
+import {
+  createAccountCallbackMetrics,
+  observeAccountCallbacks,
+} from '../../activities/account-callback/metrics.ts';
 import { createIntentMetrics, observeGauges } from '../../activities/intent/metrics.ts';
 import { createMobilePushMetrics } from '../../activities/mobile-push/metrics.ts';
 import { createSubscriptionMetrics, observeSubscriptions } from '../../activities/subscription/metrics.ts';
@@ -39,6 +42,7 @@ function instruments(): Instrument[] {
   createMobilePushMetrics(meter);
   createSymbolConfigMetrics(meter);
   createAccountCallbackMetrics(meter);
+  observeAccountCallbacks(meter, {} as never);
   createSubscriptionMetrics(meter);
   createProbeMetrics(meter);
   observeGauges(meter, {} as never);

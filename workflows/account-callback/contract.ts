@@ -31,6 +31,9 @@ export type AlarmInterval = keyof typeof ALARM_INTERVALS_MS;
 
 export const HOUR_MS = 3_600_000;
 
+/** What an account has instead of a shard while it is set aside: nobody serves it. */
+export const SET_ASIDE_SHARD = -1;
+
 export type CallbackKind = 'hourly' | 'daily';
 
 export interface ShardInput {
@@ -69,6 +72,15 @@ export interface EmissionOutcome {
 export interface RetryOutcome extends EmissionOutcome {
   /** As many as one alarm may try were due: there may be more. */
   isFull: boolean;
+  /** A user's day is behind the user now, who may be due for the next one. */
+  isDaySettled: boolean;
+}
+
+export interface CleanupOutcome {
+  /** Rows. */
+  deleted: number;
+  /** It stopped after some seconds; the next run goes on. */
+  isUnfinished: boolean;
 }
 
 export interface ProcessingOutcome {
@@ -89,7 +101,7 @@ export interface AlarmSteps {
   hourly: number;
   /** Hours of users whose extremes were computed. */
   computed: number;
-  /** Rows of old snapshots and prices that were deleted. */
+  /** Rows of old snapshots and prices that were deleted since the alarm before. */
   cleaned: number;
 }
 

@@ -7,6 +7,8 @@ import { ALARM_INTERVALS_MS, HOUR_MS } from './contract.ts';
 
 /** Between two runs of step 5. */
 export const CLEANUP_EVERY_MS = HOUR_MS;
+/** Between two parts of one, ms. */
+const CLEANUP_PAUSE_MS = 60_000;
 
 /** Deliveries that an alarm began and did not wait for, by what they are. */
 export type UnderWay = Readonly<Record<CallbackKind | 'retry', number>>;
@@ -65,6 +67,10 @@ export function withOutcome(
 /** @param timeMs what the shard takes the time to be, epoch ms. */
 export const isCleanUpDue = ({ lastCleanupMs }: CallbackState, timeMs: number): boolean =>
   timeMs >= lastCleanupMs + CLEANUP_EVERY_MS;
+
+/** When step 5 counts as run last, epoch ms, so that its next part is soon due. @param timeMs when a part began. */
+export const lastCleanupForNextPart = (timeMs: number): number =>
+  timeMs - CLEANUP_EVERY_MS + CLEANUP_PAUSE_MS;
 
 /** How urgent the next alarm is. */
 export function intervalAfter(findings: Findings): AlarmInterval {

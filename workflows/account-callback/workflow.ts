@@ -21,6 +21,7 @@ import {
   defineQuery,
   defineUpdate,
   proxyActivities,
+  patched,
   setCurrentDetails,
   setHandler,
 } from '@temporalio/workflow';
@@ -44,6 +45,7 @@ import {
   isCleanUpDue,
   mayBegin,
   untilNextAlarm,
+  lastCleanupForNextPart,
   withOutcome,
   without,
 } from './rules.ts';
@@ -71,6 +73,10 @@ interface Run {
   /** See `Findings`. */
   isRetryFull: boolean;
   isUnfinished: boolean;
+  /** Step 5 is at work. */
+  isCleaning: boolean;
+  /** Rows that it deleted since the last alarm. */
+  cleaned: number;
   /** Something that an alarm did not wait for has ended since. */
   hasNews: boolean;
 }
@@ -83,6 +89,8 @@ export async function accountCallback(input: ShardInput, carried?: CallbackState
     underWay: { hourly: 0, daily: 0, retry: 0 },
     isRetryFull: false,
     isUnfinished: false,
+    isCleaning: false,
+    cleaned: 0,
     hasNews: false,
   };
   let alarmsAsked = 0;
@@ -128,7 +136,8 @@ async function goThroughSteps(run: Run): Promise<void> {
   const hourly = await handleHourBoundary(run, MAX_EMISSIONS - resumed - daily);
   const { computed, isBehind, isWaiting } = await processing.processPrices(run.shard, timeOf(run));
   await retryFailed(run);
-  const cleaned = await cleanUp(run);
+  // Histories of before have an alarm that waits for it. To be removed when none of them can be open any more.
+  const cleaned = patched('clean-up-beside-alarms') ? await cleanUpBeside(run) : await cleanUp(run);
 
   const { isRetryFull, isUnfinished, state, underWay } = run;
   const begun = resumed + daily + hourly;
@@ -164,17 +173,47 @@ async function retryFailed(run: Run): Promise<void> {
   run.state = without(run.state, 'nextRetryMs');
   const retrying = portfolios.retryCallbacks(run.shard, timeOf(run)).then((outcome) => {
     run.isRetryFull = outcome.isFull;
+    // Whoever had a daily callback to be retried was left out, and may be due for the next day.
+    run.isUnfinished ||= outcome.isDaySettled;
     return outcome;
   });
   await waitPatiently(run, 'retry', retrying);
 }
 
-/** Step 5. */
+/** Step 5, as it was. */
 async function cleanUp(run: Run): Promise<number> {
   const lastCleanupMs = timeOf(run);
   if (!isCleanUpDue(run.state, lastCleanupMs)) return 0;
-  const cleaned = await processing.cleanUpCallbacks(run.shard, lastCleanupMs);
+  const { deleted } = await processing.cleanUpCallbacks(run.shard, lastCleanupMs);
   enter(run, { lastCleanupMs });
+  return deleted;
+}
+
+/**
+ * Step 5. No callback waits for it, nor does the next run of the workflow, which begins it again. One that stopped before
+ * its end goes on with a later alarm.
+ */
+async function cleanUpBeside(run: Run): Promise<number> {
+  const beganMs = timeOf(run);
+  if (!run.isCleaning && isCleanUpDue(run.state, beganMs)) {
+    let isLeft = false;
+    run.isCleaning = true;
+    const cleaning = processing
+      .cleanUpCallbacks(run.shard, beganMs)
+      .then(({ deleted, isUnfinished }) => {
+        run.cleaned += deleted;
+        enter(run, { lastCleanupMs: isUnfinished ? lastCleanupForNextPart(beganMs) : beganMs });
+      })
+      .finally(() => {
+        run.isCleaning = false;
+        run.hasNews ||= isLeft;
+      });
+    // It fails only when the workflow is cancelled, which ends the wait below as well.
+    cleaning.catch(() => undefined);
+    isLeft = !(await condition(() => !run.isCleaning, PATIENCE_MS));
+  }
+  const { cleaned } = run;
+  run.cleaned = 0;
   return cleaned;
 }
 
@@ -190,7 +229,10 @@ async function emitDaily(run: Run, after: DailyCursor, limit: number): Promise<n
   return found;
 }
 
-/** A page is of one hour: nobody is told about an hour before the one that came before it. */
+/**
+ * A page is of one hour, the oldest. A callback that hangs or fails does not hold up those behind it, of the same user
+ * neither: hours are begun in order, and may be told out of it.
+ */
 async function emitHours(run: Run, after: HourlyCursor, limit: number): Promise<number> {
   let emitted = 0;
   for (let page = 0; page < MAX_HOURLY_PAGES && emitted < limit; page += 1) {

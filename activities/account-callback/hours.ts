@@ -1,0 +1,452 @@
+/**
+ * Hours of account values: what is told about each, computed once and kept. Owns the SQL that writes hourly snapshots.
+ *
+ * Prices that come late, after the hour that they belong to was computed, count from the next hour on: what was told,
+ * or may have been, stays as it is.
+ *
+ * What one statement reads, and what is in memory, is bounded by rows, however many accounts, symbols and ticks there
+ * are: accounts are taken in batches, and an hour in stretches, which are halved when they hold too much.
+ */
+import { setImmediate as pause } from 'node:timers/promises';
+import type { Pool } from 'pg';
+import type { Logger } from 'pino';
+import type { ProcessingOutcome } from '../../workflows/account-callback/contract.ts';
+import { HOUR_MS } from '../../workflows/account-callback/contract.ts';
+import { query } from '../postgres.ts';
+import { reasonOf } from '../reason.ts';
+import type { InputWatch } from './completeness.ts';
+import { setAside, takeUpDue } from './set-aside.ts';
+import type { Extremes, Holding, Tick } from './walk.ts';
+import { Walk, symbolsOf } from './walk.ts';
+
+/** Accounts that are walked together, at most. */
+const USERS_AT_ONCE = 1_000;
+/** Of what they hold at the beginning of an hour, characters together: some 10,000 symbols. */
+const HELD_AT_ONCE = 256 * 1024;
+/** Ticks, and changes of positions, of one stretch of time. */
+const TICKS_AT_ONCE = 50_000;
+const CHANGES_AT_ONCE = 200;
+/** A stretch as short as this fails for another reason than its length, ms. */
+const SHORTEST_MS = 1_000;
+/** Callbacks of those who are computed go out before the next ones are, ms. */
+const CALL_LIMIT_MS = 5_000;
+/**
+ * A price is published so long after its time at the latest, as far as anybody waits for it, ms. The clock of Redis and
+ * those of producers may be as far apart.
+ */
+const PUBLICATION_MS = 10_000;
+
+export interface HoursResources {
+  db: Pool;
+  log: Logger;
+  inputs: InputWatch;
+  callbacks: {
+    /** How long after its end an hour waits for symbols without a later price. */
+    priceGraceMs: number;
+    /** A symbol that was silent for so long before the end of an hour is not waited for. */
+    symbolSilenceMs: number;
+    /** How long ago an hour may be that is still told about an account that was set aside. */
+    snapshotRetentionMs: number;
+  };
+}
+
+/** The time as the shard takes it: `nowMs` for it is `realMs` for everybody else. Epoch ms. */
+export interface ShardTime {
+  nowMs: number;
+  realMs: number;
+}
+
+/**
+ * Computes the extremes of hours that are complete, the oldest first, for some seconds.
+ *
+ * @param beat called now and then; what it throws ends the work.
+ * @throws ApplicationFailure `PostgresUnavailable`; what was written stays.
+ */
+export async function processCompleteHours(
+  resources: HoursResources,
+  shard: number,
+  time: ShardTime,
+  beat: () => void,
+): Promise<ProcessingOutcome> {
+  const { db, callbacks: settings } = resources;
+  const began = performance.now();
+  await takeUpDue(db, shard, time.nowMs, settings.snapshotRetentionMs);
+  let oldestMs = await caughtUpTo(db, shard);
+  const overMs = time.nowMs - (time.nowMs % HOUR_MS);
+  if (oldestMs === undefined) return { computed: 0, isBehind: false, isWaiting: false };
+  const untilMs = oldestMs < overMs ? await completeUntil(resources, overMs, time) : overMs;
+
+  let computed = 0;
+  while (oldestMs !== undefined && oldestMs < untilMs && performance.now() < began + CALL_LIMIT_MS) {
+    computed += await computeBatch(resources, shard, { hourMs: oldestMs, nowMs: time.nowMs }, beat);
+    beat();
+    oldestMs = await caughtUpTo(db, shard);
+  }
+  return { computed, isBehind: (oldestMs ?? untilMs) < untilMs, isWaiting: untilMs < overMs };
+}
+
+/**
+ * Until when hours are complete: every symbol has a later price, or the grace is over; and all that was published before
+ * their end, and a little after it, has been taken from the stream.
+ *
+ * @param overMs end of the last hour that is over.
+ * @returns the end of an hour, epoch ms.
+ */
+async function completeUntil(
+  { db, inputs, callbacks: settings }: HoursResources,
+  overMs: number,
+  { nowMs, realMs }: ShardTime,
+): Promise<number> {
+  const { priceGraceMs, symbolSilenceMs } = settings;
+  const [row] = await query<{ is_complete: boolean }>(db, READ_COMPLETENESS, [overMs, symbolSilenceMs]);
+  const pricedUntilMs = row!.is_complete || nowMs >= overMs + priceGraceMs ? overMs : overMs - HOUR_MS;
+  const outstanding = await inputs.oldestOutstanding();
+  if (outstanding === undefined) return pricedUntilMs;
+  const takenUntilMs = outstanding + (nowMs - realMs) - PUBLICATION_MS;
+  return Math.min(pricedUntilMs, takenUntilMs - (takenUntilMs % HOUR_MS));
+}
+
+async function caughtUpTo(db: Pool, shard: number): Promise<number | undefined> {
+  const [row] = await query<{ caught_up_to_ms: string | null }>(db, READ_CAUGHT_UP, [shard]);
+  return row?.caught_up_to_ms == null ? undefined : Number(row.caught_up_to_ms);
+}
+
+interface Hour {
+  hourMs: number;
+  /** What the shard takes the time to be, epoch ms. */
+  nowMs: number;
+}
+
+/**
+ * Computes an hour of the next accounts of a shard. A batch that fails is halved. One account that fails alone, while
+ * PostgreSQL answers, is set aside: the others must not wait for it.
+ *
+ * @returns accounts whose hour is written.
+ */
+async function computeBatch(
+  resources: HoursResources,
+  shard: number,
+  { hourMs, nowMs }: Hour,
+  beat: () => void,
+): Promise<number> {
+  const { db, log } = resources;
+  for (let limit = USERS_AT_ONCE; ;) {
+    const users = await loadUsers(db, shard, hourMs, limit);
+    if (users.length === 0) return 0;
+    try {
+      return await writeHour(db, hourMs, users, await walkHour(db, hourMs, users, beat));
+    } catch (error) {
+      // A stop, and an outage, are nobody's fault, and end it here.
+      beat();
+      await query(db, ANSWER, []);
+      const reason = reasonOf(error);
+      if (users.length > 1) {
+        limit = Math.ceil(users.length / 2);
+        log.warn({ shard, hour_start_ms: hourMs, users: users.length, reason }, 'hour of accounts is halved');
+        continue;
+      }
+      const [{ userId } = { userId: '' }] = users;
+      await setAside(db, { userId, hourMs, reason, nowMs });
+      log.error(
+        { event: 'callbacks.set_aside', shard, user_id: userId, hour_start_ms: hourMs, reason },
+        'account set aside; the others go on',
+      );
+      return 0;
+    }
+  }
+}
+
+interface UserAtHour {
+  userId: string;
+  /** In force when the hour begins; undefined for an account that is opened within it. */
+  held: Holding | undefined;
+}
+
+async function walkHour(
+  db: Pool,
+  hourMs: number,
+  users: readonly UserAtHour[],
+  beat: () => void,
+): Promise<Extremes[]> {
+  const ids = users.map(({ userId }) => userId);
+  const walk = new Walk(ids);
+  const opening = users.flatMap(({ held }) => (held ? [{ ...held, atMs: hourMs }] : []));
+  const followed = new Set<string>();
+  const lastMs = hourMs + HOUR_MS - 1;
+  await follow(opening, hourMs);
+  await goOn([], opening);
+
+  let widthMs = lastMs - hourMs;
+  for (let fromMs = hourMs; fromMs < lastMs;) {
+    const toMs = Math.min(lastMs, fromMs + widthMs);
+    const stretch = await loadStretch(db, walk, ids, { fromMs, toMs });
+    if (stretch === undefined) {
+      widthMs = Math.ceil(widthMs / 2);
+      continue;
+    }
+    await follow(stretch.changes, fromMs);
+    await goOn(stretch.ticks, stretch.changes);
+    for (const symbol of followed) if (!walk.holds(symbol)) followed.delete(symbol);
+    walk.forgetUnheld();
+    fromMs = toMs;
+    const { changes, ticks } = stretch;
+    if (changes.length < CHANGES_AT_ONCE / 2 && ticks.length < TICKS_AT_ONCE / 2) widthMs *= 2;
+  }
+  return walk.extremes();
+
+  /** Learns the prices in force of symbols that somebody comes to hold. */
+  async function follow(holdings: readonly Holding[], atMs: number): Promise<void> {
+    const symbols = [...new Set(holdings.flatMap(symbolsOf))].filter((symbol) => !followed.has(symbol));
+    if (symbols.length === 0) return;
+    walk.know(await query<{ symbol: string; price: string }>(db, LOAD_PRICES_IN_FORCE, [symbols, atMs]));
+    for (const symbol of symbols) followed.add(symbol);
+  }
+
+  async function goOn(ticks: readonly Tick[], holdings: readonly Holding[]): Promise<void> {
+    for (const _ of walk.advance(ticks, holdings)) {
+      // Others in this process have their turn.
+      await pause();
+      beat();
+    }
+  }
+}
+
+interface Stretch {
+  changes: Holding[];
+  ticks: Tick[];
+}
+
+/**
+ * What happens after one time, up to and including another; undefined when that is too much at once, or takes PostgreSQL
+ * too long.
+ */
+async function loadStretch(
+  db: Pool,
+  walk: Walk,
+  userIds: readonly string[],
+  { fromMs, toMs }: { fromMs: number; toMs: number },
+): Promise<Stretch | undefined> {
+  try {
+    return await tryStretch(db, walk, userIds, { fromMs, toMs });
+  } catch (error) {
+    if (toMs - fromMs <= SHORTEST_MS) throw error;
+    await query(db, ANSWER, []);
+    return undefined;
+  }
+}
+
+async function tryStretch(
+  db: Pool,
+  walk: Walk,
+  userIds: readonly string[],
+  { fromMs, toMs }: { fromMs: number; toMs: number },
+): Promise<Stretch | undefined> {
+  // A moment cannot be halved. It has a change for each account and a tick for each symbol at most.
+  const isMoment = toMs - fromMs === 1;
+  const [maxChanges, maxTicks] = isMoment ? [null, null] : [CHANGES_AT_ONCE, TICKS_AT_ONCE];
+  const rows = await query<HoldingRow>(db, LOAD_CHANGES, [userIds, fromMs, toMs, maxChanges]);
+  if (rows.length === maxChanges) return undefined;
+  const changes = rows.map(holdingOf);
+  const symbols = [...new Set([...walk.symbols, ...changes.flatMap(symbolsOf)])];
+  if (symbols.length === 0) return { changes, ticks: [] };
+  const ofSymbols = await query<TicksRow>(db, LOAD_TICKS, [symbols, fromMs, toMs, maxTicks]);
+  const ticks = ofSymbols.flatMap(ticksOf);
+  return ticks.length === maxTicks ? undefined : { changes, ticks };
+}
+
+async function loadUsers(db: Pool, shard: number, hourMs: number, limit: number): Promise<UserAtHour[]> {
+  const rows = await query<UserRow>(db, LOAD_USERS, [shard, hourMs, limit, HELD_AT_ONCE]);
+  return rows.map(({ user_id: userId, at_ms: atMs, cash, coefficients }) => ({
+    userId,
+    held: atMs === null || cash === null ? undefined : { userId, atMs: Number(atMs), cash, coefficients },
+  }));
+}
+
+async function writeHour(
+  db: Pool,
+  hourMs: number,
+  users: readonly UserAtHour[],
+  extremes: readonly Extremes[],
+): Promise<number> {
+  const [row] = await query<{ users: number }>(db, WRITE_HOUR, [
+    hourMs,
+    users.map(({ userId }) => userId),
+    extremes.map(({ userId }) => userId),
+    extremes.map(({ peakValue }) => peakValue),
+    extremes.map(({ peakAtMs }) => peakAtMs),
+    extremes.map(({ bottomValue }) => bottomValue),
+    extremes.map(({ bottomAtMs }) => bottomAtMs),
+    extremes.map(({ closingValue }) => closingValue),
+  ]);
+  return row!.users;
+}
+
+interface HoldingRow {
+  user_id: string;
+  at_ms: string;
+  cash: string;
+  coefficients: string | null;
+}
+
+interface UserRow {
+  user_id: string;
+  at_ms: string | null;
+  cash: string | null;
+  coefficients: string | null;
+}
+
+/** The ticks of a symbol in the order of time, each list with commas. */
+interface TicksRow {
+  symbol: string;
+  times: string;
+  prices: string;
+}
+
+const holdingOf = ({ user_id: userId, at_ms: atMs, cash, coefficients }: HoldingRow): Holding => ({
+  userId,
+  atMs: Number(atMs),
+  cash,
+  coefficients,
+});
+
+function ticksOf({ symbol, times, prices }: TicksRow): Tick[] {
+  const all = prices.split(',');
+  return times.split(',').map((time, index) => ({ symbol, atMs: Number(time), price: all[index]! }));
+}
+
+/** Whether PostgreSQL answers at all. */
+const ANSWER = { name: 'answer', text: 'SELECT 1' };
+
+/** $1 shard. */
+const READ_CAUGHT_UP = {
+  name: 'read_callback_processing',
+  text: `
+    SELECT min(caught_up_to_ms) AS caught_up_to_ms FROM notification.callback_trackings WHERE shard = $1`,
+};
+
+/** $1 end of an hour, $2 silence after which a symbol is not waited for, ms. */
+const READ_COMPLETENESS = {
+  name: 'read_callback_completeness',
+  text: `
+    SELECT NOT EXISTS (SELECT FROM notification.callback_symbols
+                        WHERE last_at_ms < $1::bigint AND last_at_ms >= $1::bigint - $2::bigint
+                          AND forgotten_at IS NULL) AS is_complete`,
+};
+
+/** $1 shard, $2 start of the hour, $3 users at most, $4 characters of what they hold, at most; one user in any case. */
+const LOAD_USERS = {
+  name: 'load_callback_users',
+  text: `
+    SELECT user_id, at_ms, cash, coefficients
+      FROM (
+        SELECT user_id, at_ms, cash, coefficients, row_number() OVER in_order AS number,
+               sum(length(coefficients)) OVER in_order AS held
+          FROM (
+            SELECT tracking.user_id, positions.at_ms, positions.cash::text, positions.coefficients::text
+              FROM (
+                SELECT user_id
+                  FROM notification.callback_trackings
+                 WHERE shard = $1 AND caught_up_to_ms = $2::bigint
+                 ORDER BY user_id
+                 LIMIT $3
+              ) AS tracking
+              LEFT JOIN LATERAL (
+                SELECT at_ms, cash, coefficients
+                  FROM notification.callback_positions
+                 WHERE user_id = tracking.user_id AND at_ms <= $2::bigint
+                 ORDER BY at_ms DESC
+                 LIMIT 1
+              ) AS positions ON true
+          ) AS next
+        WINDOW in_order AS (ORDER BY user_id)
+      ) AS counted
+     WHERE number = 1 OR coalesce(held, 0) <= $4
+     ORDER BY user_id`,
+};
+
+/** $1 users, $2 after, $3 up to, $4 rows at most or null. */
+const LOAD_CHANGES = {
+  name: 'load_callback_positions',
+  text: `
+    SELECT given.user_id, at_ms, cash::text, coefficients::text
+      FROM unnest($1::text[]) AS given (user_id)
+     CROSS JOIN LATERAL (
+       SELECT at_ms, cash, coefficients
+         FROM notification.callback_positions
+        WHERE user_id = given.user_id AND at_ms > $2::bigint AND at_ms <= $3::bigint
+        ORDER BY at_ms
+        LIMIT $4
+     ) AS positions
+     LIMIT $4`,
+};
+
+/** $1 symbols, $2 epoch ms. Symbols that had no price then are left out. */
+const LOAD_PRICES_IN_FORCE = {
+  name: 'load_callback_prices_in_force',
+  text: `
+    SELECT given.symbol, latest.price::text
+      FROM unnest($1::text[]) AS given (symbol)
+     CROSS JOIN LATERAL (
+       SELECT price FROM notification.callback_prices
+        WHERE symbol = given.symbol AND at_ms <= $2::bigint
+        ORDER BY at_ms DESC
+        LIMIT 1
+     ) AS latest`,
+};
+
+/** $1 symbols, $2 after, $3 up to, $4 ticks at most or null. */
+const LOAD_TICKS = {
+  name: 'load_callback_ticks',
+  text: `
+    SELECT symbol, string_agg(at_ms::text, ',' ORDER BY at_ms) AS times,
+           string_agg(price::text, ',' ORDER BY at_ms) AS prices
+      FROM (
+        SELECT given.symbol, at_ms, price
+          FROM unnest($1::text[]) AS given (symbol)
+         CROSS JOIN LATERAL (
+           SELECT at_ms, price
+             FROM notification.callback_prices
+            WHERE symbol = given.symbol AND at_ms > $2::bigint AND at_ms <= $3::bigint
+            ORDER BY at_ms
+            LIMIT $4
+         ) AS of_symbol
+         LIMIT $4
+      ) AS ticks
+     GROUP BY symbol`,
+};
+
+/**
+ * $1 start of the hour, $2 users of the batch; of those who had a value, $3 users, $4 and $5 peaks and their times, $6
+ * and $7 bottoms and theirs, $8 closing values. Who was moved to another shard meanwhile has the callback there, and who
+ * was computed by somebody else stays as it is.
+ */
+const WRITE_HOUR = {
+  name: 'write_callback_hour',
+  text: `
+    WITH batch AS MATERIALIZED (
+      SELECT user_id, shard
+        FROM notification.callback_trackings
+       WHERE user_id = ANY($2::text[]) AND caught_up_to_ms = $1::bigint AND shard >= 0
+       ORDER BY user_id
+         FOR UPDATE
+    ), written AS (
+      INSERT INTO notification.callback_snapshots
+        (kind, user_id, period_start_ms, shard, peak_value, peak_at_ms, bottom_value, bottom_at_ms, closing_value,
+         created_at)
+      SELECT 'hourly', user_id, $1::bigint, shard, peak_value, peak_at_ms, bottom_value, bottom_at_ms, closing_value,
+             clock_timestamp()
+        FROM batch
+        JOIN unnest($3::text[], $4::numeric[], $5::bigint[], $6::numeric[], $7::bigint[], $8::numeric[])
+               AS given (user_id, peak_value, peak_at_ms, bottom_value, bottom_at_ms, closing_value) USING (user_id)
+       ORDER BY user_id
+      ON CONFLICT DO NOTHING
+    ), cleared AS (
+      DELETE FROM notification.callback_set_aside AS aside USING batch WHERE aside.user_id = batch.user_id
+    ), moved AS (
+      UPDATE notification.callback_trackings AS tracking
+         SET caught_up_to_ms = $1::bigint + ${HOUR_MS}
+        FROM batch
+       WHERE tracking.user_id = batch.user_id
+    )
+    SELECT count(*)::int AS users FROM batch`,
+};

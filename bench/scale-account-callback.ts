@@ -1,0 +1,248 @@
+/**
+ * Account callbacks over large tables: how long a process takes to start, the longest statement of what is done again and
+ * again, and what the hour of an account costs when there is a tick a second.
+ */
+import pg from 'pg';
+import { CLEANUP_BOUNDS, cleanUp } from '../activities/account-callback/cleanup.ts';
+import { dueDayOf, freezeDay } from '../activities/account-callback/extremes.ts';
+import { processCompleteHours } from '../activities/account-callback/hours.ts';
+import { assignShards } from '../activities/account-callback/shards.ts';
+import { PERIOD_MS } from '../api/account-callback/callback.ts';
+import { startPortfolioService } from '../dev/stand-ins/account-callback/portfolio-service.ts';
+import { migrate } from '../migrations/migrate.ts';
+import type { Bench, Part } from './environment.ts';
+import type { Measurement } from './measurement.ts';
+
+const USERS = 28_000;
+/** 28,000 users for 72 hours: 2 million snapshots, of which most are past their retention when it is measured. */
+const HOURS = 72;
+const POSITIONS = 3_000_000;
+const SHARDS = 4;
+/** A midnight of UTC. */
+const MIDNIGHT = Date.UTC(2026, 2, 29);
+const { hourly: HOUR, daily: DAY } = PERIOD_MS;
+
+/** Accounts of the measured hour, each with 5 of the symbols, and a tick a second of each. */
+const [ACCOUNTS, SYMBOLS, HELD, TICKS] = [2_000, 50, 5, 3_600];
+
+export const scaleAccountCallback: Measurement = {
+  name: 'scale.callbacks',
+  meaning: `account callbacks over 2 million snapshots and 3 million positions of ${USERS} users`,
+  isQuick: false,
+  rows: [
+    {
+      name: 'scale.callbacks.start',
+      unit: 's',
+      meaning: 'until a process is ready',
+      target: { atMost: 10 },
+    },
+    {
+      name: 'scale.callbacks.move',
+      unit: 's',
+      meaning: `all users to another number of shards`,
+    },
+    {
+      name: 'scale.callbacks.statement',
+      unit: 'ms',
+      meaning:
+        'the longest statement of moving users, of a day, of the hour of all accounts, and of a clean-up',
+      target: { atMost: 5_000 },
+    },
+    {
+      name: 'scale.callbacks.clean-up',
+      unit: 's',
+      meaning: 'what is past its retention: two thirds of the snapshots and most positions, in all parts',
+    },
+    {
+      name: 'scale.callbacks.account',
+      unit: 'ms',
+      meaning: `an hour of an account with ${HELD} of ${SYMBOLS} symbols, a tick a second of each`,
+      target: { atMost: 15 },
+    },
+  ],
+
+  async run(bench) {
+    const part = await bench.part('account-callback');
+    await bench.stopService('account-callback');
+    await migrate(part.env['NOTIFICATION_POSTGRES_PRIMARY_DSN']!);
+    await part.db.query(FORGET);
+    const { db, longest } = watchedPool(part);
+    bench.onClose(() => db.end());
+    bench.report('Filling the tables');
+    await fill(part);
+
+    const startMs = await timed(() => startOnce(bench));
+    const moveMs = await timed(async () => {
+      await assignShards(db, SHARDS + 1);
+      await assignShards(db, SHARDS);
+    });
+    await days(db);
+    await hours(db);
+    const cleanUpMs = await timed(() => cleaned(db));
+    const accountMs = await manyTicks(part, db);
+    return [
+      { row: 'scale.callbacks.start', value: startMs / 1_000 },
+      { row: 'scale.callbacks.move', value: moveMs / 2_000 },
+      { row: 'scale.callbacks.statement', value: longest().ms, details: longest() },
+      { row: 'scale.callbacks.clean-up', value: cleanUpMs / 1_000 },
+      { row: 'scale.callbacks.account', value: accountMs },
+    ];
+  },
+};
+
+const log = { info: () => undefined, warn: () => undefined, error: () => undefined } as never;
+const beat = () => undefined;
+
+async function timed(work: () => Promise<unknown>): Promise<number> {
+  const began = performance.now();
+  await work();
+  return performance.now() - began;
+}
+
+/** A pool as the service has it, that remembers its longest statement. */
+function watchedPool({ env }: Part) {
+  const db = new pg.Pool({
+    connectionString: env['NOTIFICATION_POSTGRES_PRIMARY_DSN'],
+    max: 2,
+    options: '-c timezone=UTC',
+    statement_timeout: 5_000,
+  });
+  let longest = { name: '', ms: 0 };
+  const query = db.query.bind(db) as (config: pg.QueryConfig) => Promise<pg.QueryResult>;
+  const watched = async (config: pg.QueryConfig) => {
+    const began = performance.now();
+    const result = await query(config);
+    const ms = performance.now() - began;
+    if (ms > longest.ms) longest = { name: config.name ?? '', ms };
+    return result;
+  };
+  return { db: Object.assign(db, { query: watched }), longest: () => longest };
+}
+
+async function fill({ db }: Part): Promise<void> {
+  for (const statement of FILL) await db.query(statement);
+}
+
+async function startOnce(bench: Bench): Promise<void> {
+  const portfolio = await startPortfolioService();
+  await bench.service('account-callback', {
+    NOTIFICATION_ROLES: 'account-callback',
+    NOTIFICATION_CALLBACK_SHARDS: String(SHARDS),
+    NOTIFICATION_PORTFOLIO_BASE_URL: portfolio.url,
+    // Its shards find nothing due: they are measured below.
+    NOTIFICATION_CALLBACK_SNAPSHOT_RETENTION: '8760h',
+    NOTIFICATION_CALLBACK_PRICE_GRACE: '2m',
+  });
+  await bench.stopService('account-callback');
+  await portfolio.stop();
+}
+
+async function days(db: pg.Pool): Promise<void> {
+  for (let shard = 0; shard < SHARDS; shard += 1) {
+    const periodStartMs = await dueDayOf(db, shard);
+    if (periodStartMs === undefined) throw new Error('no day is due');
+    let after = { periodStartMs, userId: '' };
+    for (;;) {
+      const { upTo } = await freezeDay(db, shard, after, 500);
+      if (!upTo) break;
+      after = upTo;
+    }
+  }
+}
+
+const resources = (db: pg.Pool) => ({
+  db,
+  log,
+  inputs: { oldestOutstanding: async () => undefined },
+  callbacks: {
+    priceGraceMs: 0,
+    symbolSilenceMs: HOUR,
+    snapshotRetentionMs: DAY,
+    recordRetentionMs: 30 * DAY,
+  },
+});
+
+/** @returns users whose hour was computed. */
+async function hours(db: pg.Pool, nowMs = MIDNIGHT + HOUR): Promise<number> {
+  let users = 0;
+  for (let shard = 0; shard < SHARDS; shard += 1) {
+    for (let isBehind = true; isBehind;) {
+      const time = { nowMs, realMs: nowMs };
+      const outcome = await processCompleteHours(resources(db), shard, time, beat);
+      users += outcome.computed;
+      isBehind = outcome.isBehind;
+    }
+  }
+  return users;
+}
+
+async function cleaned(db: pg.Pool): Promise<void> {
+  await db.query({ text: "UPDATE notification.callback_trackings SET daily_date = '2026-03-28'" });
+  for (let isUnfinished = true; isUnfinished;) {
+    ({ isUnfinished } = await cleanUp(resources(db), MIDNIGHT + HOUR, beat, CLEANUP_BOUNDS));
+  }
+}
+
+/** @returns ms for the hour of one account. */
+async function manyTicks(part: Part, db: pg.Pool): Promise<number> {
+  await part.db.query(FORGET);
+  for (const statement of FILL_TICKS) await part.db.query(statement);
+  let users = 0;
+  const ms = await timed(async () => {
+    users = await hours(db, MIDNIGHT);
+  });
+  if (users !== ACCOUNTS) throw new Error(`${users} of ${ACCOUNTS} accounts were computed`);
+  return ms / ACCOUNTS;
+}
+
+const FORGET = `
+  TRUNCATE notification.callback_trackings, notification.callback_positions, notification.callback_prices,
+           notification.callback_symbols, notification.callback_snapshots, notification.failed_callbacks,
+           notification.callback_dead_letters, notification.callback_set_aside`;
+
+const SNAPSHOT = `notification.callback_snapshots
+  (kind, user_id, period_start_ms, shard, peak_value, peak_at_ms, bottom_value, bottom_at_ms, closing_value, status,
+   created_at)`;
+
+const FILL = [
+  `UPDATE notification.callback_settings SET shards = ${SHARDS}, users_placed = true`,
+  `INSERT INTO notification.callback_trackings (user_id, shard, daily_date, caught_up_to_ms, created_at)
+   SELECT 'user-' || n, notification.callback_shard('user-' || n), '2026-03-27', ${MIDNIGHT}, now()
+     FROM generate_series(1, ${USERS}) AS n`,
+  `INSERT INTO ${SNAPSHOT}
+   SELECT 'hourly', user_id, ${MIDNIGHT} - hour * ${HOUR}::bigint, shard, 2, ${MIDNIGHT} - hour * ${HOUR}::bigint, 1,
+          ${MIDNIGHT} - hour * ${HOUR}::bigint, 1, 'delivered', now()
+     FROM generate_series(1, ${HOURS}) AS hour, notification.callback_trackings`,
+  // What dead letters keep, and a clean-up must look at and leave alone.
+  `UPDATE notification.callback_snapshots SET status = 'dropped' WHERE period_start_ms = ${MIDNIGHT - HOURS * HOUR}`,
+  `INSERT INTO notification.callback_dead_letters (kind, user_id, period_start_ms, attempts, last_error, dropped_at)
+   SELECT kind, user_id, period_start_ms, 6, 'status 503', to_timestamp(${MIDNIGHT / 1_000})
+     FROM notification.callback_snapshots WHERE status = 'dropped'`,
+  `INSERT INTO notification.callback_positions (user_id, at_ms, cash, coefficients)
+   SELECT 'user-' || 1 + n % ${USERS}, ${MIDNIGHT - 4 * DAY} + n, n, '{"S1": "1.5", "S2": "-2"}'
+     FROM generate_series(1, ${POSITIONS}) AS n`,
+  `INSERT INTO notification.callback_prices (symbol, at_ms, price)
+   SELECT 'S' || symbol, ${MIDNIGHT - 4 * DAY} + minute * 60000::bigint, 100 + minute % 17
+     FROM generate_series(1, 10) AS symbol, generate_series(0, 4 * 1440 + 60) AS minute`,
+  `INSERT INTO notification.callback_symbols (symbol, last_at_ms)
+   SELECT symbol, max(at_ms) FROM notification.callback_prices GROUP BY symbol`,
+  'ANALYZE',
+];
+
+const FILL_TICKS = [
+  `INSERT INTO notification.callback_trackings (user_id, shard, daily_date, caught_up_to_ms, created_at)
+   SELECT 'user-' || n, notification.callback_shard('user-' || n), '2026-03-27', ${MIDNIGHT - HOUR}, now()
+     FROM generate_series(1, ${ACCOUNTS}) AS n`,
+  `INSERT INTO notification.callback_positions (user_id, at_ms, cash, coefficients)
+   SELECT 'user-' || n, ${MIDNIGHT - HOUR}, n,
+          (SELECT jsonb_object_agg('S' || (n + leg * 7) % ${SYMBOLS}, (leg + 0.25)::text)
+             FROM generate_series(1, ${HELD}) AS leg)
+     FROM generate_series(1, ${ACCOUNTS}) AS n`,
+  `INSERT INTO notification.callback_prices (symbol, at_ms, price)
+   SELECT 'S' || symbol, ${MIDNIGHT - HOUR} + second * 1000::bigint + symbol,
+          60000.25 + (second * (symbol + 7)) % 1009
+     FROM generate_series(0, ${SYMBOLS - 1}) AS symbol, generate_series(0, ${TICKS - 1}) AS second`,
+  `INSERT INTO notification.callback_symbols (symbol, last_at_ms)
+   SELECT symbol, max(at_ms) FROM notification.callback_prices GROUP BY symbol`,
+  'ANALYZE',
+];

@@ -1,0 +1,238 @@
+/**
+ * What grows with users, ticks and time must not stop anything: neither a start, nor a shard because of one of its users,
+ * nor callbacks because of what is to be deleted. Time-outs are short here, so that little is much.
+ */
+import type { PoolClient } from 'pg';
+import { CLEANUP_BOUNDS, cleanUp } from '../../activities/account-callback/cleanup.ts';
+import { NotFoundError } from '../../client/errors.ts';
+import type { CallbackBench } from './callbacks.ts';
+import { DAY, HOUR, MIDNIGHT, MINUTE, positions, price, takeCallbackBench } from './callbacks.ts';
+import { eventually } from '../harness.ts';
+
+const SHORT = { NOTIFICATION_POSTGRES_OPERATION_TIMEOUT: '1s' };
+const NOON = MIDNIGHT - 12 * HOUR;
+
+let bench: CallbackBench;
+beforeAll(async () => {
+  bench = await takeCallbackBench();
+});
+afterAll(() => bench.release());
+afterEach(async () => {
+  await bench.slot.stopServices();
+  for (const shard of [0, 1, 2]) {
+    await bench
+      .handle(shard)
+      .terminate('end of a test')
+      .catch(() => undefined);
+  }
+  bench.portfolio.heal();
+  await bench.empty();
+});
+
+const hourOf = (userId: string, periodStartMs: number) =>
+  bench.portfolio.held({ userId, kind: 'hourly', periodStartMs });
+const told = (userId: string, periodStartMs: number) =>
+  eventually(`${userId} to be told`, async () => hourOf(userId, periodStartMs));
+const one = async <Row extends object>(sql: string, values?: unknown[]): Promise<Row> =>
+  (await bench.rows<Row>(sql, values))[0]!;
+
+/** Delivered hours of so many users before a time, as they lie there for days. */
+async function haveHistory(users: number, hours: number, beforeMs: number): Promise<void> {
+  await bench.rows(
+    `INSERT INTO notification.callback_trackings (user_id, shard, daily_date, caught_up_to_ms, created_at)
+     SELECT 'user-' || n, notification.callback_shard('user-' || n), to_timestamp($2::bigint / 1000)::date - 1, $2::bigint, now()
+       FROM generate_series(1, $1::int) AS n`,
+    [users, beforeMs],
+  );
+  await bench.rows(
+    `INSERT INTO notification.callback_snapshots
+       (kind, user_id, period_start_ms, shard, peak_value, peak_at_ms, bottom_value, bottom_at_ms, closing_value, status,
+        created_at)
+     SELECT 'hourly', user_id, $2::bigint - hour * ${HOUR}, shard, 1, 0, 1, 0, 1, 'delivered', now()
+       FROM notification.callback_trackings, generate_series(1, $1::int) AS hour`,
+    [hours, beforeMs],
+  );
+}
+
+/** As long as it takes with a thousand times as many rows. */
+async function withSlowShards(work: () => Promise<void>): Promise<void> {
+  const name = 'notification.callback_shard(user_id text)';
+  const { source } = await one<{ source: string }>(
+    `SELECT pg_get_functiondef('notification.callback_shard(text)'::regprocedure) AS source`,
+  );
+  await bench.rows(`
+    CREATE OR REPLACE FUNCTION ${name} RETURNS integer LANGUAGE plpgsql STABLE AS $$
+      BEGIN
+        PERFORM pg_sleep(0.001);
+        RETURN (SELECT mod(('x' || substr(md5(user_id), 1, 7))::bit(28)::integer, shards)
+                  FROM notification.callback_settings);
+      END $$`);
+  try {
+    await work();
+  } finally {
+    await bench.rows(source);
+  }
+}
+
+test('kinds-V1 a process starts however many snapshots there are, and with another number of shards as well', async () => {
+  const service = await bench.startService({ NOTIFICATION_CALLBACK_SHARDS: '1' });
+  await service.stop();
+  await haveHistory(30, 100, NOON);
+  await withSlowShards(async () => {
+    const same = await bench.startService({ ...SHORT, NOTIFICATION_CALLBACK_SHARDS: '1' });
+    await same.stop();
+    const more = await bench.startService({ ...SHORT, NOTIFICATION_CALLBACK_SHARDS: '3' });
+    await more.stop();
+  });
+  const spread = await bench.rows('SELECT shard FROM notification.callback_trackings GROUP BY shard');
+  expect(spread).toHaveLength(3);
+  expect(await one('SELECT shards FROM notification.callback_settings')).toEqual({ shards: 3 });
+});
+
+test('kinds-V2 an account with many symbols and a tick a second holds up nobody, and is told', async () => {
+  const start = NOON - HOUR;
+  const symbols = Array.from({ length: 100 }, (_, index) => `S${index}`);
+  await bench.rows(
+    `INSERT INTO notification.callback_prices (symbol, at_ms, price)
+     SELECT 'S' || symbol, $1::bigint + second * 1000, 100 + (second * (symbol + 7)) % 61
+       FROM generate_series(0, 99) AS symbol, generate_series(0, 3599) AS second`,
+    [start],
+  );
+  await bench.store([
+    positions('large', start, '5', Object.fromEntries(symbols.map((symbol) => [symbol, '0.5']))),
+    positions('small', start, '1', { S3: '2' }),
+    ...symbols.map((symbol) => price(symbol, NOON, '100')),
+  ]);
+  await bench.setClock(NOON + MINUTE);
+  await bench.startService(SHORT);
+  expect(await told('small', start)).toMatchObject({ peak_value: '321', bottom_value: '201' });
+  const sums = Array.from({ length: 3_600 }, (_, second) =>
+    symbols.reduce((sum, _symbol, index) => sum + 100 + ((second * (index + 7)) % 61), 10),
+  );
+  expect(await told('large', start)).toMatchObject({
+    peak_value: String(Math.max(...sums) / 2),
+    peak_at_ms: start + 1_000 * sums.indexOf(Math.max(...sums)),
+    bottom_value: String(Math.min(...sums) / 2),
+    closing_value: String(sums.at(-1)! / 2),
+  });
+});
+
+test('kinds-V2 an account that cannot be computed is set aside, and the others go on', async () => {
+  const start = NOON - HOUR;
+  const users = ['ann', 'bob', 'broken', 'cyd'].map((user) => positions(user, start, '1', { BTC: '2' }));
+  await bench.store([...users, price('BTC', start, '10'), price('BTC', NOON, '11')]);
+  await bench.rows(
+    `UPDATE notification.callback_positions SET coefficients = '{"BTC": "much"}' WHERE user_id = 'broken'`,
+  );
+  await bench.setClock(NOON + MINUTE);
+  await bench.startService();
+  for (const user of ['ann', 'bob', 'cyd']) {
+    expect(await told(user, start)).toMatchObject({ peak_value: '21', closing_value: '21' });
+  }
+  expect(hourOf('broken', start)).toBeUndefined();
+
+  const operator = bench.operator();
+  const [aside] = await eventually('the row', async () => {
+    const { items } = await operator.callbacks.setAside();
+    return items.length === 1 && items;
+  });
+  expect(aside).toMatchObject({
+    userId: 'broken',
+    hourStart: new Date(start),
+    failures: 1,
+    reason: 'a price, cash or coefficient is no decimal',
+    nextTryAt: new Date(aside!.setAsideAt.getTime() + 10 * MINUTE),
+  });
+  // The day goes on without it, too.
+  const tracked = () =>
+    one<{ shard: number; at: number }>(
+      `SELECT shard, caught_up_to_ms::float8 AS at FROM notification.callback_trackings WHERE user_id = 'broken'`,
+    );
+  expect(await tracked()).toEqual({ shard: -1, at: start });
+
+  // Nothing is mended: it fails once more, and rests for longer.
+  await bench.rows("UPDATE notification.callback_set_aside SET next_try_at = 'epoch'");
+  await eventually('another failure', async () => {
+    await bench.runNow();
+    const [again] = (await operator.callbacks.setAside()).items;
+    return again?.failures === 2 && again.nextTryAt!.getTime() === again.setAsideAt.getTime() + HOUR;
+  });
+  await bench.rows(
+    `UPDATE notification.callback_positions SET coefficients = '{"BTC": "3"}' WHERE user_id = 'broken'`,
+  );
+  await expect(operator.callbacks.takeUp('ann', { maxAgeMs: 365 * DAY })).rejects.toThrow(NotFoundError);
+  expect(await operator.callbacks.takeUp('broken', { maxAgeMs: 365 * DAY })).toBe(1);
+  expect(await told('broken', start)).toMatchObject({ peak_value: '31' });
+  expect((await operator.callbacks.setAside()).items).toEqual([]);
+});
+
+test('kinds-S2 what is old is deleted without a look at each row of each shard', async () => {
+  const start = NOON - HOUR;
+  await bench.store([positions('ann', start, '1', {})]);
+  await bench.rows(
+    `INSERT INTO notification.callback_positions (user_id, at_ms, cash, coefficients)
+     SELECT 'ann', $1::bigint - n * 60000, n, '{}' FROM generate_series(1, 3000) AS n`,
+    [NOON - 4 * DAY],
+  );
+  await withSlowShards(async () => {
+    await bench.setClock(NOON + 10 * MINUTE);
+    await bench.startService(SHORT);
+    await told('ann', start);
+    await eventually('old positions to be gone', async () => {
+      const left = await bench.rows('SELECT 1 FROM notification.callback_positions');
+      return left.length === 2;
+    });
+  });
+});
+
+test('kinds-S2 callbacks do not wait for what is to be deleted', async () => {
+  const start = NOON - HOUR;
+  await bench.store([positions('ann', start, '1', {})]);
+  const blocker: PoolClient = await bench.slot.db.connect();
+  try {
+    await blocker.query('BEGIN');
+    await blocker.query('LOCK TABLE notification.callback_dead_letters IN ACCESS EXCLUSIVE MODE');
+    await bench.setClock(NOON + 10 * MINUTE);
+    await bench.startService(SHORT);
+    await told('ann', start);
+    expect((await bench.status()).lastCleanupMs).toBe(0);
+  } finally {
+    await blocker.query('ROLLBACK');
+    blocker.release();
+  }
+  await eventually('the clean-up', async () => (await bench.status()).lastCleanupMs > 0);
+});
+
+test('kinds-S2 a clean-up stops after its time and goes on where it stopped, past all that is to be kept', async () => {
+  await haveHistory(20, 100, NOON);
+  // Dead letters keep what they are about, however old it is.
+  await bench.rows(`
+    INSERT INTO notification.callback_dead_letters (kind, user_id, period_start_ms, attempts, last_error, dropped_at)
+    SELECT kind, user_id, period_start_ms, 6, 'down', now()
+      FROM notification.callback_snapshots
+     WHERE user_id IN ('user-1', 'user-2', 'user-3')`);
+  await bench.rows(`
+    INSERT INTO notification.callback_positions (user_id, at_ms, cash, coefficients)
+    SELECT user_id, ${NOON - 5 * DAY} + n, n, '{}' FROM notification.callback_trackings, generate_series(1, 7) AS n`);
+  const resources = {
+    db: bench.slot.db,
+    log: { info: () => undefined } as never,
+    callbacks: { snapshotRetentionMs: 10 * HOUR, recordRetentionMs: 30 * DAY },
+  };
+  let [runs, deleted] = [0, 0];
+  for (let isUnfinished = true; isUnfinished; runs += 1) {
+    const outcome = await cleanUp(resources, NOON, () => undefined, { batchSize: 50, limitMs: 0 });
+    expect(outcome.deleted).toBeLessThanOrEqual(50);
+    deleted += outcome.deleted;
+    isUnfinished = outcome.isUnfinished;
+  }
+  // One statement of 50 rows a run. Hours of a day that is not told yet are kept, and positions in force.
+  expect(runs).toBeGreaterThan(30);
+  expect(deleted).toBe(17 * 88 + 20 * 6);
+  const kept = await bench.rows('SELECT 1 FROM notification.callback_snapshots');
+  expect(kept).toHaveLength(20 * 12 + 3 * 88);
+  expect(await cleanUp(resources, NOON, () => undefined, CLEANUP_BOUNDS)).toEqual({
+    deleted: 0,
+    isUnfinished: false,
+  });
+});
