@@ -29,7 +29,7 @@ export interface GaugeRead<Gauge extends string = string> {
 }
 
 /** Keeps the names of gauges and measurements together. */
-export const gaugeRead = <Gauge extends string>(read: GaugeRead<Gauge>): GaugeRead => read as GaugeRead;
+export const gaugeRead = <Gauge extends string>(read: GaugeRead<Gauge>): GaugeRead => read;
 
 /**
  * Registers gauges.
