@@ -157,7 +157,7 @@ test('subscription-B2 subscription-B7 N1 N16 queues on a silent router hold up n
   await eventually('what is too old to go', async () => {
     return (await agent.rows('SELECT 1 FROM subscriptions.ntf_tokens_to_delete')).length === 0;
   });
-  await eventually('the silent router to be asked', async () => asked('DEL') === 3);
+  await eventually('the silent router to be asked', async () => asked('DEL') > 0);
 
   const deleted = await agent.update(DELETE_CONNECTIONS_UPDATE, { connIds: [connId] });
   expect(deleted).toEqual({ deleted: 1, unknown: [] });
