@@ -53,7 +53,10 @@ export function observeSubscriptions(meter: Meter, { db, log }: { db: Pool; log:
   const tokenDeletions = meter.createObservableGauge('notification.subscriptions.token_deletions', {
     description: 'Tokens that are still to be deleted on their router',
   });
-  const gauges: Observable[] = [rows, due, withoutAction, tokenDeletions];
+  const unreadable = meter.createObservableGauge('notification.subscriptions.unreadable', {
+    description: 'Rows whose work stopped because a sealed key in them did not open',
+  });
+  const gauges: Observable[] = [rows, due, withoutAction, tokenDeletions, unreadable];
 
   const observe = async (result: BatchObservableResult): Promise<void> => {
     try {
@@ -65,6 +68,9 @@ export function observeSubscriptions(meter: Meter, { db, log }: { db: Pool; log:
       result.observe(due, totals!.deletions, { pool: 'ntf-tkn-del' });
       result.observe(withoutAction, totals!.without_action);
       result.observe(tokenDeletions, totals!.deletions);
+      result.observe(unreadable, totals!.unreadable, { kind: 'subscription' });
+      result.observe(unreadable, totals!.unreadable_queues, { kind: 'queue' });
+      result.observe(unreadable, totals!.unreadable_deletions, { kind: 'token_deletion' });
     } catch (error) {
       // No value is better than a wrong one, and at most one line an export.
       log.warn({ gauge: 'subscriptions', reason: reasonOf(error) }, 'gauge not read');
@@ -84,6 +90,9 @@ interface TotalsRow {
   ntf: number;
   deletions: number;
   without_action: number;
+  unreadable: number;
+  unreadable_queues: number;
+  unreadable_deletions: number;
 }
 
 /** What a router last said may be any text: only the words that are known become an attribute. */
@@ -104,6 +113,9 @@ const COUNT_DUE = {
            count(*) FILTER (WHERE ntf_action IS NOT NULL AND NOT ntf_failed
                               AND (ntf_action <> 'C' OR action_ts <= to_timestamp($1::float8 / 1000)))::float8 AS ntf,
            (SELECT count(*)::float8 FROM subscriptions.ntf_tokens_to_delete) AS deletions,
-           count(*) FILTER (WHERE smp_action IS NULL AND ntf_action IS NULL)::float8 AS without_action
+           count(*) FILTER (WHERE action_ts IS NULL)::float8 AS without_action,
+           count(*) FILTER (WHERE ntf_failed OR smp_failed)::float8 AS unreadable,
+           (SELECT count(*)::float8 FROM subscriptions.rcv_queues WHERE del_failed) AS unreadable_queues,
+           (SELECT count(*)::float8 FROM subscriptions.ntf_tokens_to_delete WHERE del_failed) AS unreadable_deletions
       FROM subscriptions.ntf_subscriptions`,
 };

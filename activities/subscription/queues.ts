@@ -19,8 +19,9 @@ export function createQueueWork(resources: SubscriptionResources) {
 
   return {
     /**
-     * Deletes queues on their routers. What cannot be reached is left for the next sweep; what a router refuses for
-     * good is forgotten and reported, unless it only says that there is no such queue.
+     * Deletes queues on their routers. What cannot be reached is left for the next sweep, as is a queue whose key does
+     * not open, which is reported once; what a router refuses for good is forgotten and reported, unless it only says
+     * that there is no such queue.
      *
      * @returns how many are gone.
      */
@@ -41,13 +42,16 @@ export function createQueueWork(resources: SubscriptionResources) {
 
   async function removePage(agentId: string, rows: readonly DeletedQueueRow[]): Promise<number> {
     const errors: SubscriptionEvent['errors'] = [];
+    const unreadable: string[] = [];
     const gone: string[] = [];
     const queueIds = new Map<QueueRef, string>();
     for (const row of rows) {
       try {
         queueIds.set(refOf(agentId, row), row.queue_id);
       } catch (error) {
-        gone.push(row.queue_id);
+        // Its router still has it: the key that opens it may come back.
+        if (row.del_failed) continue;
+        unreadable.push(row.queue_id);
         errors.push({ connId: row.conn_id, error: errorText(unreadableItem(row.conn_id, error).error) });
       }
     }
@@ -63,6 +67,7 @@ export function createQueueWork(resources: SubscriptionResources) {
     const event: SubscriptionEvent = { agentId, kind: 'ERRS', errors };
     await inTransaction(db, async (client) => {
       await run(client, REMOVE_QUEUES, [agentId, gone]);
+      if (unreadable.length > 0) await run(client, MARK_UNREADABLE, [unreadable]);
       await writeEvent(client, event);
     });
     announceEvent(resources, event);
@@ -97,19 +102,26 @@ interface DeletedQueueRow {
   key_hash: string;
   rcv_id: string;
   rcv_private_key: Buffer;
+  del_failed: boolean;
 }
 
 const LOAD_DELETED_QUEUES = {
   name: 'load_deleted_rcv_queues',
   text: `
     SELECT queue.queue_id::text, queue.conn_id, connection.user_id, queue.host, queue.port,
-           coalesce(queue.server_key_hash, server.key_hash) AS key_hash, queue.rcv_id, queue.rcv_private_key
+           coalesce(queue.server_key_hash, server.key_hash) AS key_hash, queue.rcv_id, queue.rcv_private_key,
+           queue.del_failed
       FROM subscriptions.rcv_queues AS queue
       JOIN subscriptions.smp_servers AS server USING (agent_id, host, port)
       JOIN subscriptions.connections AS connection USING (agent_id, conn_id)
      WHERE queue.agent_id = $1 AND queue.is_deleted AND queue.queue_id > $2::bigint
      ORDER BY queue.queue_id
      LIMIT $3`,
+};
+
+const MARK_UNREADABLE = {
+  name: 'mark_unreadable_rcv_queues',
+  text: 'UPDATE subscriptions.rcv_queues SET del_failed = true WHERE queue_id = ANY($1::bigint[])',
 };
 
 /** Connections that were deleted go with their last queue. */

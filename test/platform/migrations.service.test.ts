@@ -14,6 +14,7 @@ const MIGRATIONS = [
   '0007-account-callback',
   '0008-intent-acceptance',
   '0012-symbol-config',
+  '0014-subscription',
 ];
 
 let dsn: string;

@@ -39,8 +39,8 @@ export interface WorkerKey {
  */
 export const COMMAND_SIGNAL = 'command';
 /**
- * Signal, argument `FlushRequest`: forgets the create and smp-delete commands that wait, never a delete-sub, and then
- * does smp-delete. One signal, so that nothing comes between.
+ * Signal, argument `FlushRequest`: forgets the create commands that wait, and smp-delete for all, and then does
+ * smp-delete. One signal, so that nothing comes between.
  */
 export const FLUSH_AND_SMP_DELETE_SIGNAL = 'flushAndSmpDelete';
 /** Signals without argument: the agent must leave the network alone for now, and may use it again. */
@@ -53,10 +53,16 @@ export const ONLINE_SIGNAL = 'online';
 export const MAX_CONNECTIONS = 500;
 /** Commands that may wait; updates that would add to more are refused until some are carried out. */
 export const MAX_WAITING_COMMANDS = 128;
+/** Connections that the commands that wait may name; a run hands them to the next one, whose input is limited. */
+export const MAX_WAITING_CONNECTIONS = 16_000;
 /** Most connections that one update makes. */
 export const MAX_NEW_CONNECTIONS = 100;
 
-export type CommandKind = 'create' | 'smp-delete' | 'delete-sub';
+/**
+ * `reconcile` does whichever of the others the rows ask for: a subscription that is wanted is made, or started over if
+ * it was given up; one that is not wanted is ended.
+ */
+export type CommandKind = 'create' | 'smp-delete' | 'delete-sub' | 'reconcile';
 
 export interface Command {
   kind: CommandKind;
@@ -79,6 +85,12 @@ export const TOGGLE_CONNECTIONS_UPDATE = 'toggleConnections';
 export const DELETE_CONNECTIONS_UPDATE = 'deleteConnections';
 /** Update, argument `RotateQueue`, returns `RotatedQueue`. */
 export const ROTATE_QUEUE_UPDATE = 'rotateQueue';
+/** Update, argument `TrustRouter`, returns nothing: pins a router, which is tried first, for all its queues. */
+export const TRUST_ROUTER_UPDATE = 'trustRouter';
+/** Update, argument `ConnectionList`, returns nothing: queues a `reconcile`, which starts over what was given up. */
+export const RETRY_CONNECTIONS_UPDATE = 'retryConnections';
+/** Update, argument `ImportConnections`, returns `CreatedConnection[]` in the order of the request. */
+export const IMPORT_CONNECTIONS_UPDATE = 'importConnections';
 /** Update, argument `ConnectionsSubscribed`, returns `ToggledConnections`. */
 export const CONNECTIONS_SUBSCRIBED_UPDATE = 'connectionsSubscribed';
 /** Updates without argument, return `AgentState`: ends all work of the agent immediately; begins it again. */
@@ -153,6 +165,15 @@ export interface RotatedQueue {
   connId: string;
   /** Whether a Create was commanded: the gate is open and the connection wants notifications. */
   isCommanded: boolean;
+}
+
+export interface TrustRouter {
+  server: RouterKey;
+}
+
+/** What is imported holds private keys, so it stands sealed in `subscriptions.queue_imports`. */
+export interface ImportConnections {
+  requestId: string;
 }
 
 export interface AgentState {
@@ -290,6 +311,10 @@ export interface SweepOutcome {
   kicks: number;
   /** Connections without a record, for which a Create was sent. */
   creates: number;
+  /** Records of connections that want none, or are gone, which the supervisor was told to end. */
+  unwanted: number;
+  /** Rows that could not be read and can be now. */
+  recovered: number;
   /** Token deletion records that were older than they may be. */
   expiredTokenDeletions: number;
   /** Queues that their router deleted. */

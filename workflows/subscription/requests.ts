@@ -6,10 +6,12 @@ import type {
   ConnectionsSubscribed,
   CreateConnections,
   FlushRequest,
+  ImportConnections,
   NewConnection,
   RotateQueue,
   RouterKey,
   ToggleConnections,
+  TrustRouter,
 } from './contract.ts';
 import { MAX_CONNECTIONS, MAX_NEW_CONNECTIONS } from './contract.ts';
 
@@ -18,6 +20,7 @@ const CONNECTION_ID = /^[A-Za-z0-9_.:=-]{1,64}$/;
 /** Long enough for every name that workflow ids have room for. */
 const HOST = /^[A-Za-z0-9_.:[\]-]{1,100}$/;
 const KEY_HASH = /^[A-Za-z0-9_-]{43}$/;
+const REQUEST_ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 const MAX_USER_ID = 2_147_483_647;
 
 type Unchecked<T> = Record<keyof T, unknown>;
@@ -26,7 +29,7 @@ type Unchecked<T> = Record<keyof T, unknown>;
 export function isCommand(value: unknown): value is Command {
   if (typeof value !== 'object' || value === null) return false;
   const { kind, connIds } = value as Unchecked<Command>;
-  if (kind === 'delete-sub') return areConnectionIds(connIds);
+  if (kind === 'delete-sub' || kind === 'reconcile') return areConnectionIds(connIds);
   return (kind === 'create' || kind === 'smp-delete') && (connIds === undefined || areConnectionIds(connIds));
 }
 
@@ -72,6 +75,17 @@ export function checkRotation(request: RotateQueue): void {
   const { connId, server } = objectOf<RotateQueue>(request);
   if (!areConnectionIds([connId])) refuse('connId must be a connection id');
   checkServer(server);
+}
+
+export function checkTrust(request: TrustRouter): void {
+  checkServer(objectOf<TrustRouter>(request).server);
+}
+
+export function checkImport(request: ImportConnections): void {
+  const { requestId } = objectOf<ImportConnections>(request);
+  if (typeof requestId !== 'string' || !REQUEST_ID.test(requestId)) {
+    refuse('requestId must be the id of an import, a UUID in lower case');
+  }
 }
 
 function checkServer(value: unknown): void {
