@@ -80,6 +80,11 @@ export const SUBSCRIPTION_VARIABLES = {
       default: 'notification:subscription-events',
     },
   ),
+  NOTIFICATION_SUBSCRIPTION_EVENTS_STREAM_MAX_LEN: variable(
+    integer(100, 10_000_000),
+    'Approximate length to which that stream is trimmed; a client that was away for longer misses events.',
+    { default: '10000' },
+  ),
   NOTIFICATION_DEV_ROUTERS_PORT: variable(
     integer(0, 65_532),
     'First of four ports of the stand-in routers: two for messaging, one for notifications, one for pushes; 0 takes free ones.',

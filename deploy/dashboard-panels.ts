@@ -337,10 +337,15 @@ const subscription: Dashboard = {
     },
     {
       title: 'Given up',
-      about: 'Failed for good; the next command starts them over.',
+      about: 'Failed for good; `subscriptions retry` starts them over.',
       kind: 'stat',
       thresholds: [1, 100],
       queries: [['max(notification_subscriptions_without_action)', '']],
+    },
+    {
+      title: 'Unreadable',
+      about: 'Rows whose sealed keys do not open: a key is missing.',
+      queries: [['max by (kind) (notification_subscriptions_unreadable)', legend('kind')]],
     },
     rates('Work', 'Attempts by kind and how they ended.', 'notification_subscriptions_work_total', [
       'kind',

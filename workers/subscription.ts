@@ -31,6 +31,7 @@ export function openSubscriptions({ config, endpoints, log, meter, open }: Proce
   const { values } = config;
   const agentId = values.NOTIFICATION_SUBSCRIPTION_AGENT;
   const eventsStream = values.NOTIFICATION_SUBSCRIPTION_EVENTS_STREAM;
+  const eventsStreamMaxLen = values.NOTIFICATION_SUBSCRIPTION_EVENTS_STREAM_MAX_LEN;
   const subscription = settingsOf(config);
   const metrics = createSubscriptionMetrics(meter);
   const keyBox = createKeyBox(sealingKeysOf(config));
@@ -54,7 +55,7 @@ export function openSubscriptions({ config, endpoints, log, meter, open }: Proce
       return {
         ...createSubscriptionActivities({
           ...common,
-          ...{ redis, metrics, workflows, messagingRouter, subscription, eventsStream },
+          ...{ redis, metrics, workflows, messagingRouter, subscription, eventsStream, eventsStreamMaxLen },
         }),
         ...createSubscriptionTokenActivities({ ...common, ntfServers: endpoints.ntfServers ?? [] }),
       };

@@ -30,6 +30,7 @@ import { createConnectionWork } from './connections.ts';
 import { createCredentialWork } from './credentials.ts';
 import type { EventKind, SubscriptionEvent } from './events.ts';
 import { announceEvent, relayEventsIfPossible, writeEvent } from './events.ts';
+import { createImportWork } from './imports.ts';
 import { createNotificationWork } from './notifications.ts';
 import { createQueueWork } from './queues.ts';
 import { createCommandWork } from './supervisor.ts';
@@ -59,6 +60,7 @@ export function createSubscriptionActivities(
     ...createDeletionWork(resources),
     ...createCommandWork(resources),
     ...createConnectionWork(resources),
+    ...createImportWork(resources),
     ...createQueueWork(resources),
     ...createSweepWork(resources),
 

@@ -68,12 +68,28 @@ async function claimRecords(client: PoolClient, order: ClaimOrder, limit: number
   const [next] = read.filter(({ kind }) => kind === 'ntf-check');
   const claim = await nextClaim(client);
   if (due.length > 0) await run(client, CLAIM_RECORDS, [agentId, due.map(({ id }) => id), claim]);
+  const nextDueMs =
+    due.length > 0 ? undefined : (next?.action_ms ?? (await whenToLookAgain(client, statements, order)));
   return {
     claim,
     items: due,
-    ...(due.length === 0 && next ? { nextDueMs: next.action_ms! } : {}),
+    ...(nextDueMs === undefined ? {} : { nextDueMs }),
     ...(event ? { event } : {}),
   };
+}
+
+/**
+ * A look that has brought nothing may have left rows behind a batch that could not be read.
+ *
+ * @returns now if there are any, epoch ms; a worker ends only when there are none.
+ */
+async function whenToLookAgain(
+  client: PoolClient,
+  { areLeft }: RecordStatements,
+  { agentId, server, nowMs }: ClaimOrder,
+): Promise<number | undefined> {
+  const [row] = await run<{ is_any: boolean }>(client, areLeft, [agentId, server.host, server.port]);
+  return row?.is_any ? nowMs : undefined;
 }
 
 /** The oldest record alone: a router is asked to forget one token at a time. */
@@ -159,18 +175,22 @@ interface CandidateRow {
   action_ms: number | null;
 }
 
+const toDo = (side: 'ntf' | 'smp', condition: string): string => `
+      FROM subscriptions.ntf_subscriptions
+     WHERE agent_id = $1 AND ${side}_host = $2 AND ${side}_port = $3 AND ${side}_action IS NOT NULL
+       AND NOT ${side}_failed ${condition}`;
+const TO_DO = { ntf: toDo('ntf', ''), smp: toDo('smp', 'AND action_ts IS NOT NULL') };
+
 /**
  * The records that are due come first, so a batch without a due record tells when the first will be. On a messaging
  * router every record counts as due, at any time.
  */
-const loadDue = (side: 'ntf' | 'smp', condition: string): Statement => ({
+const loadDue = (side: 'ntf' | 'smp'): Statement => ({
   name: `load_due_${side}_subscriptions`,
   text: `
     SELECT conn_id, ntf_action, smp_action,
            round(extract(epoch FROM action_ts) * 1000)::float8 AS action_ms
-      FROM subscriptions.ntf_subscriptions
-     WHERE agent_id = $1 AND ${side}_host = $2 AND ${side}_port = $3 AND ${side}_action IS NOT NULL
-       AND NOT ${side}_failed ${condition}
+     ${TO_DO[side]}
      ORDER BY action_ts, conn_id
      LIMIT $4
        FOR UPDATE`,
@@ -184,9 +204,26 @@ const failRecords = (side: 'ntf' | 'smp'): Statement => ({
      WHERE agent_id = $1 AND conn_id = ANY($2::text[])`,
 });
 
-const RECORD_STATEMENTS: Record<RecordPool, { load: Statement; fail: Statement }> = {
-  'ntf-ntf': { load: loadDue('ntf', ''), fail: failRecords('ntf') },
-  'ntf-smp': { load: loadDue('smp', 'AND action_ts IS NOT NULL'), fail: failRecords('smp') },
+const areLeft = (side: 'ntf' | 'smp'): Statement => ({
+  name: `are_${side}_subscriptions_left`,
+  text: `SELECT EXISTS (SELECT ${TO_DO[side]}) AS is_any`,
+});
+
+interface RecordStatements {
+  load: Statement;
+  fail: Statement;
+  areLeft: Statement;
+}
+
+const statementsOf = (side: 'ntf' | 'smp'): RecordStatements => ({
+  load: loadDue(side),
+  fail: failRecords(side),
+  areLeft: areLeft(side),
+});
+
+const RECORD_STATEMENTS: Record<RecordPool, RecordStatements> = {
+  'ntf-ntf': statementsOf('ntf'),
+  'ntf-smp': statementsOf('smp'),
 };
 
 /** Marks records that no key opens. */
@@ -223,7 +260,7 @@ const LIST_QUEUE_DELETIONS = {
   text: `
     SELECT queue_id::text AS id
       FROM subscriptions.rcv_queues
-     WHERE agent_id = $1 AND host = $2 AND port = $3 AND is_deleted
+     WHERE agent_id = $1 AND host = $2 AND port = $3 AND is_deleted AND NOT del_failed
      ORDER BY queue_id
      LIMIT $4`,
 };

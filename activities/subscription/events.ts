@@ -5,6 +5,7 @@
 import type { Redis } from 'ioredis';
 import type { Pool, PoolClient } from 'pg';
 import type { Logger } from 'pino';
+import { query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
 import { inTransaction, run } from '../transactions.ts';
 import type { RouterError } from './router/ports.ts';
@@ -27,11 +28,11 @@ export interface EventResources {
   log: Logger;
   metrics: { subscriptionEvent(attributes: { kind: EventKind }): void };
   eventsStream: string;
+  /** Approximate length to which the stream is trimmed. */
+  eventsStreamMaxLen: number;
 }
 
 const RELAYED_TOGETHER = 100;
-/** Approximate length to which the stream is trimmed. */
-const STREAM_MAX_LENGTH = 10_000;
 /** A router may write an error of any length. */
 const MAX_ERROR_LENGTH = 300;
 
@@ -62,23 +63,31 @@ export function announceEvent(
 }
 
 /**
- * Appends events that wait to the stream, oldest first. One process at a time does; any other returns immediately.
+ * Appends events that wait to the stream, oldest first. One process at a time does; any other returns immediately. The
+ * one that does looks again after it has let go: whoever was turned away in the meantime relies on that.
  *
  * @returns how many. @throws when Redis or PostgreSQL do not answer.
  */
-export async function relayEvents({ db, redis, eventsStream }: EventResources): Promise<number> {
+export async function relayEvents({
+  db,
+  redis,
+  eventsStream,
+  eventsStreamMaxLen,
+}: EventResources): Promise<number> {
   let relayed = 0;
   for (;;) {
     const batch = await inTransaction(db, async (client) => {
       const [lock] = await run<{ is_ours: boolean }>(client, LOCK_RELAY, []);
-      if (!lock?.is_ours) return 0;
+      if (!lock?.is_ours) return undefined;
       const events = await run<EventRow>(client, LOAD_EVENTS, [RELAYED_TOGETHER]);
-      for (const event of events) await append(redis, eventsStream, event);
+      for (const event of events) await append(redis, eventsStream, eventsStreamMaxLen, event);
       await run(client, MARK_RELAYED, [events.map(({ event_id }) => event_id)]);
       return events.length;
     });
-    relayed += batch;
-    if (batch < RELAYED_TOGETHER) return relayed;
+    relayed += batch ?? 0;
+    if (batch === undefined) return relayed;
+    const [left] = await query<{ is_any: boolean }>(db, ARE_EVENTS_LEFT, []);
+    if (!left?.is_any) return relayed;
   }
 }
 
@@ -91,12 +100,12 @@ export async function relayEventsIfPossible(resources: EventResources): Promise<
   }
 }
 
-async function append(redis: Redis, stream: string, event: EventRow): Promise<void> {
+async function append(redis: Redis, stream: string, length: number, event: EventRow): Promise<void> {
   await redis.xadd(
     stream,
     'MAXLEN',
     '~',
-    STREAM_MAX_LENGTH,
+    length,
     '*',
     'event_id',
     event.event_id,
@@ -142,6 +151,11 @@ const LOAD_EVENTS = {
      WHERE relayed_at IS NULL
      ORDER BY event_id
      LIMIT $1`,
+};
+
+const ARE_EVENTS_LEFT = {
+  name: 'are_subscription_events_left',
+  text: 'SELECT EXISTS (SELECT FROM subscriptions.events WHERE relayed_at IS NULL) AS is_any',
 };
 
 const MARK_RELAYED = {

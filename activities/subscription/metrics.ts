@@ -38,6 +38,7 @@ const ROWS = 'notification.subscriptions.rows';
 const DUE = 'notification.subscriptions.due';
 const WITHOUT_ACTION = 'notification.subscriptions.without_action';
 const TOKEN_DELETIONS = 'notification.subscriptions.token_deletions';
+const UNREADABLE = 'notification.subscriptions.unreadable';
 const SILENT_ROUTERS = 'notification.subscriptions.silent_routers';
 
 /**
@@ -64,6 +65,7 @@ export function observeSubscriptions(meter: Meter, { db, log }: { db: Pool; log:
         description: 'Subscriptions that a worker has given up; the next command for them starts them over',
       },
       [TOKEN_DELETIONS]: { description: 'Tokens that are still to be deleted on their router' },
+      [UNREADABLE]: { description: 'Rows whose work stopped because a sealed key in them did not open' },
       [SILENT_ROUTERS]: {
         description:
           'Routers for which work has been due for a quarter of an hour without an answer, by pool',
@@ -87,6 +89,9 @@ export function observeSubscriptions(meter: Meter, { db, log }: { db: Pool; log:
         { gauge: DUE, value: deletions, attributes: { pool: 'ntf-tkn-del' } },
         { gauge: WITHOUT_ACTION, value: withoutAction },
         { gauge: TOKEN_DELETIONS, value: deletions },
+        { gauge: UNREADABLE, value: totals!.unreadable, attributes: { kind: 'subscription' } },
+        { gauge: UNREADABLE, value: totals!.unreadable_queues, attributes: { kind: 'queue' } },
+        { gauge: UNREADABLE, value: totals!.unreadable_deletions, attributes: { kind: 'token_deletion' } },
       ];
     },
   });
@@ -113,6 +118,9 @@ interface TotalsRow {
   ntf: number;
   deletions: number;
   without_action: number;
+  unreadable: number;
+  unreadable_queues: number;
+  unreadable_deletions: number;
 }
 
 /** What a router last said may be any text: only the words that are known become an attribute. */
@@ -133,7 +141,10 @@ const COUNT_DUE = {
            count(*) FILTER (WHERE ntf_action IS NOT NULL AND NOT ntf_failed
                               AND (ntf_action <> 'C' OR action_ts <= to_timestamp($1::float8 / 1000)))::float8 AS ntf,
            (SELECT count(*)::float8 FROM subscriptions.ntf_tokens_to_delete) AS deletions,
-           count(*) FILTER (WHERE smp_action IS NULL AND ntf_action IS NULL)::float8 AS without_action
+           count(*) FILTER (WHERE action_ts IS NULL)::float8 AS without_action,
+           count(*) FILTER (WHERE ntf_failed OR smp_failed)::float8 AS unreadable,
+           (SELECT count(*)::float8 FROM subscriptions.rcv_queues WHERE del_failed) AS unreadable_queues,
+           (SELECT count(*)::float8 FROM subscriptions.ntf_tokens_to_delete WHERE del_failed) AS unreadable_deletions
       FROM subscriptions.ntf_subscriptions`,
 };
 
@@ -173,7 +184,7 @@ const COUNT_SILENT = {
                         FROM subscriptions.rcv_queues AS queue
                         JOIN subscriptions.connections AS connection USING (agent_id, conn_id)
                        WHERE (queue.agent_id, queue.host, queue.port) = (server.agent_id, server.host, server.port)
-                         AND queue.is_deleted
+                         AND queue.is_deleted AND NOT queue.del_failed
                        ORDER BY queue_id
                        LIMIT 1) AS first ON first.updated_at < since
     ), silent AS (

@@ -21,20 +21,23 @@ export function createQueueWork(resources: SubscriptionResources) {
   return {
     /**
      * Deletes queues on their router. What cannot be reached is tried again; what a router refuses for good is
-     * forgotten and reported, unless it only says that there is no such queue.
+     * forgotten and reported, unless it only says that there is no such queue. A queue whose key does not open is reported
+     * once and stays: its router still has it, and the sweep looks whether the key has come back.
      */
     async runQueueDeletions(order: BatchOrder): Promise<BatchOutcome> {
       const { agentId, epoch, server, kind } = order;
       const rows = await query<DeletedQueueRow>(db, LOAD_DELETED_QUEUES, [agentId, order.ids]);
       const errors: SubscriptionEvent['errors'] = [];
       const gone: string[] = [];
+      const unreadable: string[] = [];
       const retryIds: string[] = [];
       const queueIds = new Map<QueueRef, string>();
       for (const row of rows) {
         try {
           queueIds.set(refOf(agentId, row), row.queue_id);
         } catch (error) {
-          gone.push(row.queue_id);
+          // Its router still has it: the key that opens it may come back.
+          unreadable.push(row.queue_id);
           errors.push({ connId: row.conn_id, error: errorText(unreadableItem(row.conn_id, error).error) });
         }
       }
@@ -52,6 +55,7 @@ export function createQueueWork(resources: SubscriptionResources) {
       await inTransaction(db, async (client) => {
         await requireEpoch(client, agentId, epoch);
         await run(client, REMOVE_QUEUES, [agentId, gone]);
+        if (unreadable.length > 0) await run(client, MARK_UNREADABLE, [unreadable]);
         await writeEvent(client, event);
       });
       const counts = { done: gone.length - errors.length, retry: retryIds.length, given_up: errors.length };
@@ -130,6 +134,11 @@ const LIST_SERVERS_OF_DELETED = {
   name: 'list_servers_of_all_deleted_queues',
   text: `
     SELECT DISTINCT host, port FROM subscriptions.rcv_queues WHERE agent_id = $1 AND is_deleted ORDER BY 1, 2`,
+};
+
+const MARK_UNREADABLE = {
+  name: 'mark_unreadable_rcv_queues',
+  text: 'UPDATE subscriptions.rcv_queues SET del_failed = true WHERE queue_id = ANY($1::bigint[])',
 };
 
 /** Connections that were deleted go with their last queue. */

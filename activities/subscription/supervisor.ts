@@ -11,6 +11,7 @@ import type { ServerKey } from '../../workflows/subscription/rules.ts';
 import { bucketOf, distinctServers } from '../../workflows/subscription/rules.ts';
 import { inTransaction, run, saveIsolated } from '../transactions.ts';
 import { loadToken } from './agents.ts';
+import { keepingOf } from './reconciliation.ts';
 import type { SubscriptionResources } from './batches.ts';
 import { NO_QUEUE } from './batches.ts';
 import { lockRecords } from './claims.ts';
@@ -79,46 +80,13 @@ type Apply = (client: PoolClient, agentId: string, connIds: string[], nowMs: num
 const APPLY: Record<Command['kind'], Apply> = {
   async create(client, agentId, connIds, nowMs) {
     const { found, errors } = await loadConnections(client, agentId, connIds);
-    const token = await loadToken(client, agentId);
-    const kicks: WorkerKey[] = [];
-    const fresh: NewRecord[] = [];
-    const stale: NewRecord[] = [];
-    for (const { connId, userId, queue, record } of found) {
-      const bucket = bucketOf({ server: queue.address, ...queue.notifier }, record);
-      if (bucket.bucket === 'continue') kicks.push({ agentId, pool: bucket.pool, server: bucket.server });
-      // Without a token there is no router to subscribe on; the token's own Create will come.
-      else if (token) {
-        const list = bucket.bucket === 'new' ? fresh : stale;
-        list.push({
-          connId,
-          userId,
-          smpServer: queue.address,
-          ntfServer: token.address,
-          status: 'NEW',
-          action: 'smp-key',
-        });
-      }
-    }
-    const refused = [
-      ...(await saveIsolated(client, fresh, (some) => createRecords(client, agentId, some, nowMs))),
-      ...(await saveIsolated(client, stale, (some) => resetRecords(client, agentId, some, nowMs))),
-    ];
-    const written = [...fresh, ...stale].map(({ smpServer }) => smpServer);
-    return {
-      kicks: [...kicks, ...smpKicks(agentId, written)],
-      errors: [
-        ...errors,
-        ...refused.map(({ item: { connId }, reason }) => ({ connId, error: `STORE INTERNAL: ${reason}` })),
-      ],
-    };
+    const created = await createWanted(client, agentId, found, nowMs);
+    return { kicks: created.kicks, errors: [...errors, ...created.errors] };
   },
 
   async 'smp-delete'(client, agentId, connIds, nowMs) {
     const { found, errors } = await loadConnections(client, agentId, connIds);
-    const ids = found.map(({ connId }) => connId);
-    await setActions(client, agentId, ids, 'smp-delete', nowMs);
-    const servers = found.flatMap(({ queue, record }) => [queue.address, record?.smpServer ?? queue.address]);
-    return { kicks: smpKicks(agentId, servers), errors };
+    return { kicks: await end(client, agentId, found, nowMs), errors };
   },
 
   // No router is told: the queue goes, and the routers tell each other.
@@ -126,7 +94,78 @@ const APPLY: Record<Command['kind'], Apply> = {
     await deleteRecords(client, agentId, connIds);
     return { kicks: [], errors: [] };
   },
+
+  async reconcile(client, agentId, connIds, nowMs) {
+    const { found } = await loadConnections(client, agentId, connIds);
+    const known = new Set(found.map(({ connId }) => connId));
+    await deleteRecords(
+      client,
+      agentId,
+      connIds.filter((connId) => !known.has(connId)),
+    );
+    const keeping = keepingOf(await loadToken(client, agentId));
+    const unwanted = found.filter(({ isEnabled }) => !isEnabled || keeping === 'ended');
+    const wanted = keeping === 'kept' ? found.filter(({ isEnabled }) => isEnabled) : [];
+    const kicks = await end(
+      client,
+      agentId,
+      unwanted.filter(({ record }) => record),
+      nowMs,
+    );
+    const created = await createWanted(client, agentId, wanted, nowMs);
+    return { kicks: [...kicks, ...created.kicks], errors: created.errors };
+  },
 };
+
+/** Makes, starts over or wakes the subscriptions of connections; those that are switched off are left alone. */
+async function createWanted(
+  client: PoolClient,
+  agentId: string,
+  found: readonly FoundConnection[],
+  nowMs: number,
+): Promise<Applied> {
+  const token = await loadToken(client, agentId);
+  const kicks: WorkerKey[] = [];
+  const fresh: NewRecord[] = [];
+  const stale: NewRecord[] = [];
+  for (const { connId, userId, queue, record } of found.filter(({ isEnabled }) => isEnabled)) {
+    const bucket = bucketOf({ server: queue.address, ...queue.notifier }, record);
+    if (bucket.bucket === 'continue') kicks.push({ agentId, pool: bucket.pool, server: bucket.server });
+    // Without a token there is no router to subscribe on; the token's own Create will come.
+    else if (token) {
+      const list = bucket.bucket === 'new' ? fresh : stale;
+      list.push({
+        connId,
+        userId,
+        smpServer: queue.address,
+        ntfServer: token.address,
+        status: 'NEW',
+        action: 'smp-key',
+      });
+    }
+  }
+  const refused = [
+    ...(await saveIsolated(client, fresh, (some) => createRecords(client, agentId, some, nowMs))),
+    ...(await saveIsolated(client, stale, (some) => resetRecords(client, agentId, some, nowMs))),
+  ];
+  const written = [...fresh, ...stale].map(({ smpServer }) => smpServer);
+  return {
+    kicks: [...kicks, ...smpKicks(agentId, written)],
+    errors: refused.map(({ item: { connId }, reason }) => ({ connId, error: `STORE INTERNAL: ${reason}` })),
+  };
+}
+
+async function end(
+  client: PoolClient,
+  agentId: string,
+  found: readonly FoundConnection[],
+  nowMs: number,
+): Promise<WorkerKey[]> {
+  const ids = found.map(({ connId }) => connId);
+  await setActions(client, agentId, ids, 'smp-delete', nowMs);
+  const servers = found.flatMap(({ queue, record }) => [queue.address, record?.smpServer ?? queue.address]);
+  return smpKicks(agentId, servers);
+}
 
 function smpKicks(agentId: string, servers: readonly ServerKey[]): WorkerKey[] {
   return distinctServers(servers).map((server) => ({ agentId, pool: 'ntf-smp' as const, server }));
@@ -135,12 +174,14 @@ function smpKicks(agentId: string, servers: readonly ServerKey[]): WorkerKey[] {
 interface FoundConnection {
   connId: string;
   userId: number;
+  isEnabled: boolean;
   queue: { address: RouterAddress; notifier: { notifierId?: string } };
   record?: {
     smpServer?: ServerKey;
     ntfServer: ServerKey;
     notifierId?: string;
     action?: RecordAction;
+    isUnreadable: boolean;
   };
 }
 
@@ -166,6 +207,7 @@ function foundOf(row: ConnectionRow): FoundConnection {
   return {
     connId: row.conn_id,
     userId: row.user_id,
+    isEnabled: row.is_enabled,
     queue: {
       address: { host: row.host, port: row.port, keyHash: row.key_hash },
       notifier: row.ntf_id === null ? {} : { notifierId: row.ntf_id },
@@ -178,6 +220,7 @@ function foundOf(row: ConnectionRow): FoundConnection {
             ...(row.smp_host === null ? {} : { smpServer: { host: row.smp_host, port: row.smp_port! } }),
             ...(row.smp_ntf_id === null ? {} : { notifierId: row.smp_ntf_id }),
             ...(action === undefined ? {} : { action }),
+            isUnreadable: row.is_unreadable ?? false,
           },
         }),
   };
@@ -191,6 +234,7 @@ async function listSubscribed(client: PoolClient, agentId: string, after: string
 interface ConnectionRow {
   conn_id: string;
   user_id: number;
+  is_enabled: boolean;
   host: string;
   port: number;
   key_hash: string;
@@ -204,18 +248,21 @@ interface ConnectionRow {
   ntf_action: string | null;
   smp_action: string | null;
   action_ts: Date | null;
+  is_unreadable: boolean | null;
 }
 
 const LOAD_CONNECTIONS = {
   name: 'load_connections_of_command',
   text: `
-    SELECT connection.conn_id, connection.user_id, queue.host, queue.port, queue.key_hash, queue.ntf_id,
+    SELECT connection.conn_id, connection.user_id, connection.enable_ntfs IS NOT FALSE AS is_enabled,
+           queue.host, queue.port, queue.key_hash, queue.ntf_id,
            record.smp_host, record.smp_port, record.smp_ntf_id, record.ntf_host, record.ntf_port, record.ntf_action,
-           record.smp_action, record.action_ts
+           record.smp_action, record.action_ts, record.ntf_failed OR record.smp_failed AS is_unreadable
       FROM subscriptions.connections AS connection
      CROSS JOIN LATERAL (${primaryQueueOf('connection')}) AS queue
       LEFT JOIN subscriptions.ntf_subscriptions AS record USING (agent_id, conn_id)
      WHERE connection.agent_id = $1 AND connection.conn_id = ANY($2::text[])
+       AND NOT connection.is_deleted
      ORDER BY connection.conn_id`,
 };
 

@@ -43,8 +43,8 @@ function bytes(min: number, max = min) {
     );
 }
 
-const rawKey = bytes(32);
-const entityId = bytes(16, 24);
+export const rawKey = bytes(32);
+export const entityId = bytes(16, 24);
 const tokenId = bytes(24);
 
 export const routerAddressSchema = z.strictObject({

@@ -1,6 +1,6 @@
 /** `subscriptions`: connections of the agent, and whether they are notified. */
 import type { Command } from 'commander';
-import { InvalidArgumentError, Option } from 'commander';
+import { Option } from 'commander';
 import type { RouterKey } from '../../workflows/subscription/contract.ts';
 import type { GlobalOptions } from '../command.ts';
 import { action, helpWith, showPage } from '../command.ts';
@@ -16,7 +16,7 @@ import type {
   SubscriptionView,
 } from '../../client/subscription/subscriptions.ts';
 
-const IDS_HELP = 'An id that begins with a dash goes behind --, as in: subscriptions show -- -1xQ…';
+import { IDS_HELP, addUpkeepCommands, parseRouter } from './upkeep.ts';
 
 export function addSubscriptionCommands(program: Command): void {
   const subscriptions = program
@@ -30,6 +30,7 @@ export function addSubscriptionCommands(program: Command): void {
   addShow(subscriptions);
   addStatus(subscriptions);
   addWake(subscriptions);
+  addUpkeepCommands(subscriptions);
 }
 
 interface CreateOptions {
@@ -150,6 +151,14 @@ function addRotate(subscriptions: Command): void {
     );
 }
 
+interface ListOptions {
+  user?: number;
+  status?: string;
+  givenUp?: boolean;
+  unreadable?: boolean;
+  limit: number;
+}
+
 function addList(subscriptions: Command): void {
   subscriptions
     .command('list')
@@ -165,22 +174,23 @@ function addList(subscriptions: Command): void {
       ]),
     )
     .option('--given-up', 'only those that a worker gave up on')
+    .option('--unreadable', 'only those whose keys did not open')
     .addOption(limitOption())
     .addHelpText(
       'after',
       helpWith('galaxy-notify subscriptions list', 'galaxy-notify subscriptions list --given-up --json'),
     )
     .action(
-      action<{ user?: number; status?: string; givenUp?: boolean; limit: number } & GlobalOptions>(
-        ({ user, status, givenUp, ...options }) =>
-          withSession(['postgres'], async ({ operator }) => {
-            const filter: SubscriptionFilter = {
-              ...(user === undefined ? {} : { userId: user }),
-              ...(status === undefined ? {} : { status }),
-              ...(givenUp ? { isGivenUp: true } : {}),
-            };
-            return showPage(await operator.subscriptions.list(filter, options.limit), options, printViews);
-          }),
+      action<ListOptions & GlobalOptions>(({ user, status, givenUp, unreadable, ...options }) =>
+        withSession(['postgres'], async ({ operator }) => {
+          const filter: SubscriptionFilter = {
+            ...(user === undefined ? {} : { userId: user }),
+            ...(status === undefined ? {} : { status }),
+            ...(givenUp ? { isGivenUp: true } : {}),
+            ...(unreadable ? { isUnreadable: true } : {}),
+          };
+          return showPage(await operator.subscriptions.list(filter, options.limit), options, printViews);
+        }),
       ),
     );
 }
@@ -210,8 +220,8 @@ function addShow(subscriptions: Command): void {
             ['updated', view.updatedAt],
             ['link', view.link],
           ]);
-          if (isGivenUp(view))
-            report('a worker gave up; start it over with: subscriptions toggle --off, then --on');
+          if (isGivenUp(view)) report('a worker gave up; start it over with: subscriptions retry');
+          if (view.isUnreadable) report('its keys did not open; with them back: subscriptions retry');
         }),
       ),
     );
@@ -252,16 +262,6 @@ function addWake(subscriptions: Command): void {
 const serverOption = (meaning: string) =>
   new Option('--server <host:port#fingerprint>', meaning).argParser(parseRouter);
 
-function parseRouter(text: string): RouterKey {
-  const [, host, port, keyHash] = /^(.+):(\d{1,5})#([A-Za-z0-9_-]{43})$/.exec(text) ?? [];
-  if (host === undefined || Number(port) > 65_535) {
-    throw new InvalidArgumentError(
-      'Give host:port#fingerprint; the fingerprint is the SHA-256 of the certificate, base64url.',
-    );
-  }
-  return { host, port: Number(port), keyHash: keyHash! };
-}
-
 function firstRouterOf({ addresses }: Session): RouterKey {
   const [router] = addresses.messagingRouters;
   if (!router) throw new UsageError('no npm start runs messaging routers here: give --server');
@@ -294,7 +294,7 @@ function printViews(views: SubscriptionView[]): void {
       view.userId,
       view.wantsNotifications ? 'on' : 'off',
       view.status ?? 'no record',
-      isGivenUp(view) ? 'given up' : view.action,
+      isGivenUp(view) ? 'given up' : view.isUnreadable ? 'unreadable' : view.action,
       view.actionAt,
       view.messagingRouter,
       view.notificationRouter,
@@ -303,12 +303,16 @@ function printViews(views: SubscriptionView[]): void {
   );
 }
 
-function printAgent({ agentId, token, connections, givenUp, tokenDeletions, live, link }: AgentView): void {
+function printAgent(view: AgentView): void {
+  const { agentId, token, connections, givenUp, unreadable, unreadableQueues, tokenDeletions, live, link } =
+    view;
   printFields([
     ['agent', agentId],
     ['token', token ? `${token.status}, ${token.mode}, on ${token.router}` : 'none'],
     ...Object.entries(connections).map(([status, count]) => [`${status} subscriptions`, count] as const),
     ['given up', givenUp],
+    ['unreadable', unreadable],
+    ['unreadable deleted queues', unreadableQueues],
     ['tokens to delete', tokenDeletions],
     ['commands that wait', live?.queue.length],
     ['commands done', live?.done],

@@ -22,22 +22,26 @@ import type {
 import {
   CHANGE_WORKFLOW,
   DELETE_CONNECTIONS_UPDATE,
+  MAX_CONNECTIONS,
   MAX_NEW_CONNECTIONS,
   REPLAY_UPDATE,
+  RESET_STATISTICS_UPDATE,
+  RETRY_CONNECTIONS_UPDATE,
   SUBSCRIPTION_STATE_QUERY,
   SUBSCRIPTION_TASK_QUEUE,
   TOGGLE_CONNECTIONS_UPDATE,
   changeWorkflowId,
   supervisorWorkflowId,
 } from '../../workflows/subscription/contract.ts';
-import { NotFoundError } from '../errors.ts';
+import { NotFoundError, OperationFailedError } from '../errors.ts';
 import { ask, awaitRun, query } from '../temporal.ts';
 import type { OperatorResources } from '../resources.ts';
 import type { Page } from '../lists.ts';
 import { DEFAULT_LIMIT, conditions, pageOf } from '../lists.ts';
 import type { WaitOptions } from '../wait-until.ts';
-import { waitUntil } from '../wait-until.ts';
+import { oncePossible, waitUntil } from '../wait-until.ts';
 import { linkField } from '../resources.ts';
+import { importQueues } from './imports.ts';
 
 /** Making a hundred queues on a slow router takes its time. */
 const UPDATE_LIMIT_MS = 180_000;
@@ -67,10 +71,12 @@ export interface SubscriptionView {
   /** As in `ntf_subscriptions.status`; absent while there is no record. */
   status?: string;
   notificationRouter?: string;
-  /** Absent with a status: a worker gave up, and the next create starts the subscription over. */
+  /** Absent with a status: a worker gave up; `retry` starts the subscription over. */
   action?: SubscriptionAction;
   /** Not before. */
   actionAt?: Date;
+  /** A worker could not read its rows, as without the key that sealed them; `retry` starts the subscription over. */
+  isUnreadable: boolean;
   updatedAt: Date;
   link?: string;
 }
@@ -81,6 +87,34 @@ export interface SubscriptionFilter {
   status?: string;
   /** Only those that a worker gave up on. */
   isGivenUp?: boolean;
+  /** Only those that a worker could not read. */
+  isUnreadable?: boolean;
+}
+
+/** Of what was given up or could not be read; without any field all of it. */
+export interface RetryFilter {
+  connIds?: readonly string[];
+  userId?: number;
+}
+
+export interface RetryOptions {
+  /** Connections at most. */
+  limit?: number;
+  /** Ends the retry after the page that is under way. */
+  signal?: AbortSignal;
+  /** @param retried connections so far. */
+  onRetried?: (retried: number) => void;
+}
+
+/** How often an agent has done something for one of its users on one router. */
+export interface StatisticsView {
+  userId: number;
+  /** `host:port`. */
+  router: string;
+  /** Such as `ntfCreated`; attempts count every retry. */
+  counter: string;
+  value: number;
+  updatedAt: Date;
 }
 
 export interface AgentView {
@@ -90,6 +124,9 @@ export interface AgentView {
   /** Connections by the first word of their status; `none` is without a record. */
   connections: Record<string, number>;
   givenUp: number;
+  /** Subscriptions, and deleted queues, whose keys did not open. */
+  unreadable: number;
+  unreadableQueues: number;
   tokenDeletions: number;
   /** What the supervisor says; absent when it did not answer within 3 s. */
   live?: SupervisorState;
@@ -110,6 +147,7 @@ export function subscriptionOperations(resources: OperatorResources) {
         ['connection.user_id = ?', filter.userId],
         ["split_part(subscription.status, ' ', 1) = ?", filter.status?.toUpperCase()],
         ['(subscription.status IS NOT NULL AND subscription.action_ts IS NULL) = ?', filter.isGivenUp],
+        ['coalesce(ntf_failed OR smp_failed, false) = ?', filter.isUnreadable],
       ]);
       const order = `ORDER BY updated_at DESC, conn_id LIMIT ${next}`;
       const { rows } = await db.query<Row>(`${VIEW} ${where} ${order}`, [...values, limit + 1]);
@@ -157,6 +195,85 @@ export function subscriptionOperations(resources: OperatorResources) {
     /** Gives a connection a new queue, on the same router or another. */
     rotate: (connId: string, server: RouterKey) => change<RotatedQueue>({ rotate: { connId, server } }),
 
+    /**
+     * Pins a messaging router, and all queues on it, to another fingerprint, once the router has answered under that.
+     *
+     * @throws OperationFailedError when it did not; everything stays as it was then.
+     */
+    trust: (server: RouterKey) => change<void>({ trust: { server } }),
+
+    /** How many connections `retry` would be about. */
+    async countRetryable(filter: RetryFilter = {}): Promise<number> {
+      const { where, values } = retryable(filter);
+      const { rows } = await db.query<{ count: number }>(
+        `SELECT count(*)::int AS count ${RETRYABLE} ${where}`,
+        values,
+      );
+      return rows[0]!.count;
+    },
+
+    /**
+     * Starts over what was given up or could not be read: what is wanted is made again, what is switched off is ended.
+     * While the token cannot be used, nothing of what is wanted changes.
+     *
+     * @returns of how many connections.
+     */
+    async retry(
+      filter: RetryFilter = {},
+      { limit = Infinity, signal, onRetried }: RetryOptions = {},
+    ): Promise<number> {
+      let retried = 0;
+      for (let after = ''; retried < limit && !signal?.aborted;) {
+        const { where, values, next } = retryable(filter, after);
+        const size = Math.min(MAX_CONNECTIONS, limit - retried);
+        const { rows } = await db.query<{ conn_id: string }>(
+          `SELECT subscription.conn_id ${RETRYABLE} ${where} ORDER BY conn_id LIMIT ${next}`,
+          [...values, size],
+        );
+        const connIds = rows.map(({ conn_id }) => conn_id);
+        if (connIds.length === 0) break;
+        // The supervisor takes no more while too many commands wait.
+        await oncePossible(
+          () =>
+            update((supervisor) =>
+              supervisor.executeUpdate<void, [ConnectionList]>(RETRY_CONNECTIONS_UPDATE, {
+                args: [{ connIds }],
+              }),
+            ),
+          (error) => error instanceof OperationFailedError && error.message.includes(TOO_MANY_WAIT),
+          UPDATE_LIMIT_MS,
+        );
+        retried += connIds.length;
+        onRetried?.(retried);
+        after = connIds.at(-1)!;
+      }
+      return retried;
+    },
+
+    import: (queues: readonly unknown[]) =>
+      importQueues({ db, agentId, keyBox: resources.keyBox?.(), update }, queues),
+
+    /** The counters of the agent's work, by user and router. */
+    async statistics(userId?: number, limit = DEFAULT_LIMIT): Promise<Page<StatisticsView>> {
+      const { where, values, next } = conditions([
+        ['agent_id = ?', agentId],
+        ['user_id = ?', userId],
+      ]);
+      const { rows } = await db.query<StatisticsView>(
+        `${STATISTICS} ${where} ${STATISTICS_ORDER} LIMIT ${next}`,
+        [...values, limit + 1],
+      );
+      return pageOf(rows, limit, (row) => row);
+    },
+
+    /** Sets these counters back. @returns how many there were. */
+    resetStatistics: async (): Promise<number> =>
+      (
+        await update((supervisor) =>
+          supervisor.executeUpdate<{ counters: number }, []>(RESET_STATISTICS_UPDATE),
+        )
+      ).counters,
+
     /** Wakes a worker for everything that is due. */
     wake: () => update((supervisor) => supervisor.executeUpdate<AgentState, []>(REPLAY_UPDATE)),
 
@@ -168,11 +285,14 @@ export function subscriptionOperations(resources: OperatorResources) {
       const row = rows[0];
       if (!row) throw new NotFoundError(`there is no agent ${agentId}`);
       const { token, connections, given_up: givenUp, token_deletions: tokenDeletions } = row;
+      const { unreadable, unreadable_queues: unreadableQueues } = row;
       return {
         agentId,
         ...(token ? { token } : {}),
         connections: connections ?? {},
         givenUp,
+        unreadable,
+        unreadableQueues,
         tokenDeletions,
         ...(live ? { live } : {}),
         ...linkField(resources, workflowId),
@@ -201,6 +321,17 @@ export function subscriptionOperations(resources: OperatorResources) {
       [agentId, connIds],
     );
     return rows.map(viewOf);
+  }
+
+  function retryable({ connIds, userId }: RetryFilter, after?: string) {
+    return conditions([
+      ['subscription.agent_id = ?', agentId],
+      ['NOT connection.is_deleted'],
+      ['(action_ts IS NULL OR ntf_failed OR smp_failed)'],
+      ['connection.user_id = ?', userId],
+      ['conn_id = ANY (?)', connIds],
+      ['conn_id > ?', after],
+    ]);
   }
 
   function update<T>(make: (supervisor: WorkflowHandle) => Promise<T>): Promise<T> {
@@ -249,6 +380,7 @@ export function subscriptionOperations(resources: OperatorResources) {
       ...(row.notification_router === null ? {} : { notificationRouter: row.notification_router }),
       ...(action === undefined ? {} : { action: ACTION_NAMES[action] }),
       ...(row.action_ts === null ? {} : { actionAt: row.action_ts }),
+      isUnreadable: row.is_unreadable,
       updatedAt: row.updated_at,
       ...linkField(resources, workflowId),
     };
@@ -267,14 +399,26 @@ interface Row {
   ntf_action: string | null;
   smp_action: string | null;
   action_ts: Date | null;
+  is_unreadable: boolean;
   updated_at: Date;
 }
+
+/** What the supervisor says then. */
+const TOO_MANY_WAIT = 'too many commands wait';
+const RETRYABLE = `
+  FROM subscriptions.ntf_subscriptions AS subscription
+  JOIN subscriptions.connections AS connection USING (agent_id, conn_id)`;
+
+const STATISTICS = `
+  SELECT user_id AS "userId", host || ':' || port AS router, counter, value::float8 AS value, updated_at AS "updatedAt"
+    FROM subscriptions.servers_stats`;
+const STATISTICS_ORDER = 'ORDER BY user_id, host, port, counter';
 
 const VIEW = `
   SELECT connection.conn_id, connection.user_id, enable_ntfs, is_subscribed,
          queue.host || ':' || queue.port AS messaging_router, queue.ntf_id IS NOT NULL AS has_credentials,
          subscription.status, ntf_host || ':' || ntf_port AS notification_router,
-         ntf_action, smp_action, action_ts, greatest(connection.updated_at, subscription.updated_at) AS updated_at
+         ntf_action, smp_action, action_ts, coalesce(ntf_failed OR smp_failed, false) AS is_unreadable, greatest(connection.updated_at, subscription.updated_at) AS updated_at
     FROM subscriptions.connections AS connection
     LEFT JOIN LATERAL (${primaryQueueOf('connection')}) AS queue ON true
     LEFT JOIN subscriptions.ntf_subscriptions AS subscription USING (agent_id, conn_id)`;
@@ -283,6 +427,8 @@ interface AgentRow {
   token: NonNullable<AgentView['token']> | null;
   connections: Record<string, number> | null;
   given_up: number;
+  unreadable: number;
+  unreadable_queues: number;
   token_deletions: number;
 }
 
@@ -300,6 +446,12 @@ const AGENT = `
          (SELECT count(*)::int
             FROM subscriptions.ntf_subscriptions AS subscription
            WHERE subscription.agent_id = agents.agent_id AND action_ts IS NULL) AS given_up,
+         (SELECT count(*)::int
+            FROM subscriptions.ntf_subscriptions AS subscription
+           WHERE subscription.agent_id = agents.agent_id AND (ntf_failed OR smp_failed)) AS unreadable,
+         (SELECT count(*)::int
+            FROM subscriptions.rcv_queues AS queue
+           WHERE queue.agent_id = agents.agent_id AND del_failed) AS unreadable_queues,
          (SELECT count(*)::int
             FROM subscriptions.ntf_tokens_to_delete AS deletion
            WHERE deletion.agent_id = agents.agent_id) AS token_deletions

@@ -16,6 +16,7 @@ const MIGRATIONS = [
   '0010-account-callback',
   '0012-symbol-config',
   '0013-subscription-due',
+  '0014-subscription',
 ];
 
 let dsn: string;

@@ -1,4 +1,5 @@
 /** Subscriptions and tokens as operators see and steer them: the command line against a running service. */
+import { readFileSync } from 'node:fs';
 import type { AgentView, SubscriptionView } from '../../client/subscription/subscriptions.ts';
 import { cliFor } from '../cli-process.ts';
 import { eventually } from '../harness.ts';
@@ -8,6 +9,7 @@ import type { TokenAgent } from './token-agent.ts';
 import { takeTokenAgent } from './token-agent.ts';
 
 const LIMIT_MS = 240_000;
+const RUNBOOK = readFileSync(new URL('../../deploy/RUNBOOK.md', import.meta.url), 'utf8');
 
 let agent: TokenAgent;
 let operator: ReturnType<typeof cliFor>;
@@ -123,6 +125,107 @@ test(
   },
   LIMIT_MS,
 );
+
+test(
+  'subscription-B6 what was given up is brought back by the commands of the runbook, one, many or all',
+  async () => {
+    // Not the device of another test, whose former code has been pushed to it.
+    const another = newDevice();
+    const anotherText = `${another.provider}:${another.token}`;
+    expect((await operator.cli(['tokens', 'register', anotherText, '--mode', 'INSTANT'])).code).toBe(0);
+    const { nonce, code } = await agent.verification(another);
+    expect(
+      (await operator.cli(['tokens', 'verify', anotherText, `--nonce=${nonce}`, `--code=${code}`])).code,
+    ).toBe(0);
+    const server = serverOf(agent.routers.smp[0]!.address);
+    const made = await json<{ created: { connId: string }[] }>([
+      ...[
+        'subscriptions',
+        'create',
+        '--user',
+        '8',
+        '--count',
+        '3',
+        '--server',
+        server,
+        '--wait',
+        '--timeout',
+        '120s',
+      ],
+    ]);
+    const connIds = made.value.created.map(({ connId }) => connId);
+    const [one, off, other] = connIds as [string, string, string];
+    const giveUp = async () => {
+      await agent.slot.db.query(
+        `UPDATE subscriptions.ntf_subscriptions
+            SET ntf_action = NULL, smp_action = NULL, action_ts = NULL, updated_at = clock_timestamp()
+          WHERE conn_id = ANY($1::text[])`,
+        [connIds],
+      );
+    };
+    const givenUp = async () =>
+      (await json<{ items: unknown[] }>(runbook('list --given-up'))).value.items.length;
+    const back = (ids: string[]) =>
+      eventually('them to be subscribed', async () => {
+        const { rowCount } = await agent.slot.db.query(
+          "SELECT 1 FROM subscriptions.ntf_subscriptions WHERE conn_id = ANY($1::text[]) AND ntf_action = 'C'",
+          [ids],
+        );
+        return rowCount === ids.length;
+      });
+
+    await giveUp();
+    expect(await givenUp()).toBe(3);
+    expect((await operator.cli(runbook('show AbCdEfGhIjKlMnOp', one))).stderr).toMatch(/subscriptions retry/);
+    expect(await json(runbook('retry AbCdEfGhIjKlMnOp', one))).toEqual({ code: 0, value: { retried: 1 } });
+    await back([one]);
+    expect(await givenUp()).toBe(2);
+
+    // One that was switched off, and whose end was refused, is ended.
+    await agent.slot.db.query('UPDATE subscriptions.connections SET enable_ntfs = false WHERE conn_id = $1', [
+      off,
+    ]);
+    expect(await json(runbook('retry --all --dry-run'))).toEqual({
+      code: 0,
+      value: { matching: 2, wouldRetry: 2 },
+    });
+    expect((await operator.cli(['subscriptions', 'retry', '--all'])).code).toBe(2);
+    expect((await operator.cli(['subscriptions', 'retry'])).code).toBe(2);
+    expect(await json(runbook('retry --all --yes'))).toEqual({ code: 0, value: { retried: 2 } });
+    await back([one, other]);
+    await eventually('the other one to be ended', async () => (await givenUp()) === 0);
+    expect((await json<SubscriptionView>(['subscriptions', 'show', '--', off])).value.status).toBeUndefined();
+    expect((await operator.cli(runbook('retry --all --yes'))).code).toBe(3);
+
+    // A queue of another application, from standard input.
+    const wrong = await operator.cli(['subscriptions', 'import'], {
+      input: '[{"recipientPrivateKey": "secret"}]',
+    });
+    expect(wrong).toMatchObject({ code: 1, stdout: '' });
+    expect(wrong.stderr).toMatch(/queue 1: recipientPrivateKey: must be 32 bytes/);
+    expect(wrong.stderr).not.toContain('secret');
+    expect((await operator.cli(['subscriptions', 'import'], { input: '"secret' })).stderr).not.toContain(
+      'secret',
+    );
+    const { value: statistics } = await json<{ items: object[] }>([
+      'subscriptions',
+      'statistics',
+      '--user',
+      '8',
+    ]);
+    expect(statistics.items.length).toBeGreaterThan(0);
+    expect((await operator.cli(['tokens', 'delete'])).code).toBe(0);
+  },
+  LIMIT_MS,
+);
+
+/** A command of the runbook, which must have it to the letter; an example's id is replaced. */
+function runbook(command: string, connId?: string): string[] {
+  expect(RUNBOOK).toContain(`galaxy-notify subscriptions ${command}\n`);
+  const words = command.split(' ');
+  // What follows a -- is no option.
+  return ['subscriptions', ...(connId === undefined ? words : [words[0]!, '--', connId])];
+}
 
 test(
   'N15 what is wrong or unknown is said in one line',

@@ -1,6 +1,8 @@
 /** The guard between the supervisor and the workers, on PostgreSQL itself: every operation, every outcome. */
 import { requireEpoch, setAgentOpen } from '../../activities/subscription/agents.ts';
 import { claimBatch, loadWork } from '../../activities/subscription/claims.ts';
+import type { EventResources } from '../../activities/subscription/events.ts';
+import { relayEvents, writeEvent } from '../../activities/subscription/events.ts';
 import type { NewRecord, WorkedRecord } from '../../activities/subscription/records.ts';
 import {
   createRecords,
@@ -15,6 +17,7 @@ import { inTransaction, saveIsolated } from '../../activities/transactions.ts';
 import { createOperator } from '../../client/operator.ts';
 import { migrate } from '../../migrations/migrate.ts';
 import type { WorkerPool } from '../../workflows/subscription/contract.ts';
+import { createLogger } from '../../workers/logger.ts';
 import type { Slot } from '../harness.ts';
 import { takeSlot } from '../harness.ts';
 
@@ -89,8 +92,12 @@ const worked = (changes: Partial<WorkedRecord> = {}): WorkedRecord => ({
 
 const create = (...records: NewRecord[]) =>
   inTransaction(slot.db, (client) => createRecords(client, AGENT, records, NOW));
-const pickUp = (pool: WorkerPool = 'ntf-smp', server: { host: string; port: number } = SMP, nowMs = NOW) =>
-  claimBatch(slot.db, { agentId: AGENT, pool, server, nowMs }, 150);
+const pickUp = (
+  pool: WorkerPool = 'ntf-smp',
+  server: { host: string; port: number } = SMP,
+  nowMs = NOW,
+  limit = 150,
+) => claimBatch(slot.db, { agentId: AGENT, pool, server, nowMs }, limit);
 const supervisorWrites = () =>
   inTransaction(slot.db, (client) => setActions(client, AGENT, ['c1'], 'smp-delete', LATER));
 
@@ -322,6 +329,46 @@ describe('a pick-up', () => {
   });
 });
 
+test('subscription-L1 a pick-up that could read none of its rows has the worker look again, and goes through them all', async () => {
+  await create(...['c1', 'c2', 'c3', 'c4', 'c5'].map((connId) => newRecord({ connId })));
+  await slot.db.query("UPDATE subscriptions.ntf_subscriptions SET ntf_action = 'C' WHERE conn_id <> 'c5'");
+  for (let look = 0; look < 2; look += 1) {
+    expect(await pickUp('ntf-smp', SMP, NOW, 2)).toMatchObject({ items: [], nextDueMs: NOW });
+  }
+  expect(await pickUp('ntf-smp', SMP, NOW, 2)).toMatchObject({ items: [{ id: 'c5' }] });
+});
+
+test('subscription-L2 an event whose writer found the relay at work is relayed by that', async () => {
+  const eventsStream = 'relayed-events';
+  const write = (connId: string) =>
+    inTransaction(slot.db, (client) =>
+      writeEvent(client, { agentId: AGENT, kind: 'ERRS', errors: [{ connId, error: 'SMP QUOTA' }] }),
+    );
+  let turnedAway: number | undefined;
+  const resources: EventResources = {
+    db: slot.db,
+    redis: slot.redis,
+    log: createLogger('silent'),
+    metrics: { subscriptionEvent: () => undefined },
+    eventsStream,
+    eventsStreamMaxLen: 1_000,
+  };
+  // The second batch reports when the first one's event is on its way.
+  const late = Object.assign(Object.create(slot.redis) as typeof slot.redis, {
+    async xadd(...command: Parameters<typeof slot.redis.xadd>) {
+      if (turnedAway === undefined) {
+        await write('c2');
+        turnedAway = await relayEvents(resources);
+      }
+      return slot.redis.xadd(...command);
+    },
+  });
+  await write('c1');
+  expect(await relayEvents({ ...resources, redis: late })).toBe(2);
+  expect(turnedAway).toBe(0);
+  expect(await slot.redis.xlen(eventsStream)).toBe(2);
+});
+
 test('N13 N14 nothing of an earlier epoch is written once the agent was closed', async () => {
   const guarded = (epoch: number) =>
     inTransaction(slot.db, async (client) => {
@@ -373,6 +420,7 @@ test('N16 a connection without a queue and a record is shown without routers', a
     userId: 1,
     wantsNotifications: true,
     isSubscribed: true,
+    isUnreadable: false,
     hasCredentials: false,
     updatedAt: expect.any(Date),
   });

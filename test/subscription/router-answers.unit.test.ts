@@ -165,13 +165,23 @@ describe('answers', () => {
     },
   );
 
-  test('N2 the detail of an error holds nothing that a log or a row could not take', async () => {
+  test.each([
+    ['INTERNAL', 'a\0b\nc\ud800', 'INTERNAL', undefined],
+    ['CMD', '{"privateKey":"c2VjcmV0"}', 'CMD', undefined],
+    ['CMD', 'SYNTAX', 'CMD', 'SYNTAX'],
+    ['SECRETSPELTINCAPITALS', undefined, 'UNKNOWN', undefined],
+  ])("subscription-B9 of a router's own words only those of the protocol stay: %s %j", async (...words) => {
+    const [code, detail, knownCode, knownDetail] = words;
     const token = await adapter.makeToken(adapter.ntf.address);
-    adapter.ntf.fail({ failure: { kind: 'error', code: 'INTERNAL', detail: 'a\0b\nc\ud800' } });
+    adapter.ntf.fail({ failure: { kind: 'error', code, ...(detail === undefined ? {} : { detail }) } });
 
     expect(await adapter.notifications.checkToken(token)).toEqual({
       ok: false,
-      error: { source: 'NTF', code: 'INTERNAL', detail: 'a b c' },
+      error: {
+        source: 'NTF',
+        code: knownCode,
+        ...(knownDetail === undefined ? {} : { detail: knownDetail }),
+      },
     });
   });
 });

@@ -176,7 +176,7 @@ test('N1 N14 a Create that meets a worker in the middle of its writing goes on f
   await agent.idle();
 });
 
-test('N1 a flush forgets what waits, but no deletion, and then ends all subscriptions', async () => {
+test('N1 a flush forgets Creates that wait, but nothing that ends subscriptions, and then ends all', async () => {
   const [kept, deleted] = [await createWithoutRecord(), await createWithoutRecord()];
   await commands.createAll(AGENT);
   await agent.active([kept, deleted]);
@@ -189,17 +189,18 @@ test('N1 a flush forgets what waits, but no deletion, and then ends all subscrip
   await commands.send(AGENT, 'delete-sub', [deleted]);
   await commands.send(AGENT, 'smp-delete', [kept]);
   await commands.flushAndSmpDeleteAll(AGENT);
-  await eventually('them to wait', async () => (await agent.state()).queue.length === 2);
+  await eventually('them to wait', async () => (await agent.state()).queue.length === 3);
   expect((await agent.state()).queue).toEqual([
     { kind: 'delete-sub', connIds: [deleted] },
+    { kind: 'smp-delete', connIds: [kept] },
     { kind: 'smp-delete' },
   ]);
   await agent.supervisor.signal('resume');
   await eventually('all records to go', async () => (await agent.records()).length === 0);
-  expect((await agent.idle()).done).toBe(done + 2);
+  expect((await agent.idle()).done).toBe(done + 3);
   await agent.supervisor.signal(FLUSH_AND_SMP_DELETE_SIGNAL, { connIds: 'nonsense' });
   await agent.supervisor.signal('command', { kind: 'create', connIds: [] });
-  expect((await agent.idle()).done).toBe(done + 2);
+  expect((await agent.idle()).done).toBe(done + 3);
 });
 
 test('N6 N16 errors reach the stream of clients once, with the connections that they are about', async () => {

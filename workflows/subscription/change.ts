@@ -13,6 +13,7 @@ import type {
   CreatedConnection,
   RotateQueue,
   RotatedQueue,
+  TrustRouter,
 } from './contract.ts';
 import { checkChange } from './requests.ts';
 
@@ -27,8 +28,9 @@ const BASE64URL = `${ALPHANUMERIC}-_`;
 export async function subscriptionChange(
   agentId: string,
   change: ConnectionChange,
-): Promise<CreatedConnection[] | RotatedQueue> {
+): Promise<CreatedConnection[] | RotatedQueue | void> {
   checkChange(agentId, change);
+  if ('trust' in change) return trustRouter(agentId, change.trust);
   const { result, commands } =
     'create' in change
       ? await createConnections(agentId, change.create)
@@ -55,6 +57,12 @@ export async function rotateQueue(agentId: string, request: RotateQueue): Promis
   if (rotated === null || rotated === undefined) fail(`there is no connection ${request.connId}`);
   if (typeof rotated === 'string') fail(`no queue was made: ${rotated}`);
   return rotated;
+}
+
+/** @throws ApplicationFailure the router did not answer under the fingerprint; everything stays as it was. */
+async function trustRouter(agentId: string, { server }: TrustRouter): Promise<void> {
+  const refusal = await routers.trustRouter(agentId, server);
+  if (typeof refusal === 'string') fail(`the router did not answer under this fingerprint: ${refusal}`);
 }
 
 /** What an activity refuses is told in its own words. */

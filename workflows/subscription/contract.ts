@@ -42,8 +42,8 @@ export interface WorkerKey {
  */
 export const COMMAND_SIGNAL = 'command';
 /**
- * Signal, argument `FlushRequest`: forgets the create and smp-delete commands that wait, never a delete-sub, and then
- * does smp-delete. One signal, so that nothing comes between.
+ * Signal, argument `FlushRequest`: forgets the create commands that wait, and smp-delete for all, and then does
+ * smp-delete. One signal, so that nothing comes between.
  */
 export const FLUSH_AND_SMP_DELETE_SIGNAL = 'flushAndSmpDelete';
 /** Signals without argument: the agent must leave the network alone for now, and may use it again. */
@@ -56,10 +56,16 @@ export const ONLINE_SIGNAL = 'online';
 export const MAX_CONNECTIONS = 500;
 /** Commands that may wait; updates that would add to more are refused until some are carried out. */
 export const MAX_WAITING_COMMANDS = 128;
+/** Connections that the commands that wait may name; a run hands them to the next one, whose input is limited. */
+export const MAX_WAITING_CONNECTIONS = 16_000;
 /** Most connections that one update makes. */
 export const MAX_NEW_CONNECTIONS = 100;
 
-export type CommandKind = 'create' | 'smp-delete' | 'delete-sub';
+/**
+ * `reconcile` does whichever of the others the rows ask for: a subscription that is wanted is made, or started over if
+ * it was given up; one that is not wanted is ended.
+ */
+export type CommandKind = 'create' | 'smp-delete' | 'delete-sub' | 'reconcile';
 
 export interface Command {
   kind: CommandKind;
@@ -85,6 +91,10 @@ export const TOGGLE_CONNECTIONS_UPDATE = 'toggleConnections';
 export const DELETE_CONNECTIONS_UPDATE = 'deleteConnections';
 /** Update, argument `RotateQueue`, returns `RotatedQueue`. As `CREATE_CONNECTIONS_UPDATE`. */
 export const ROTATE_QUEUE_UPDATE = 'rotateQueue';
+/** Update, argument `ConnectionList`, returns nothing: queues a `reconcile`, which starts over what was given up. */
+export const RETRY_CONNECTIONS_UPDATE = 'retryConnections';
+/** Update, argument `ImportConnections`, returns `CreatedConnection[]` in the order of the request. */
+export const IMPORT_CONNECTIONS_UPDATE = 'importConnections';
 /** Update, argument `ConnectionsSubscribed`, returns `ToggledConnections`. */
 export const CONNECTIONS_SUBSCRIBED_UPDATE = 'connectionsSubscribed';
 /** Updates without argument, return `AgentState`: ends all work of the agent immediately; begins it again. */
@@ -162,7 +172,8 @@ export interface RotatedQueue {
 }
 
 /**
- * A workflow with arguments agent id and `ConnectionChange`, which returns what the update of that name does. Each
+ * A workflow with arguments agent id and `ConnectionChange`, which returns what the update of that name does; `trust`, which
+ * has no update, returns nothing. Each
  * change that waits for routers has one of its own, so that the supervisor waits for none.
  */
 export const CHANGE_WORKFLOW = 'subscriptionChange';
@@ -171,10 +182,21 @@ export const CHANGE_WORKFLOW = 'subscriptionChange';
 export const changeWorkflowId = (agentId: string, id: string): string =>
   `${supervisorWorkflowId(agentId)}/change/${id}`;
 
-export type ConnectionChange = { create: CreateConnections } | { rotate: RotateQueue };
+export type ConnectionChange =
+  { create: CreateConnections } | { rotate: RotateQueue } | { trust: TrustRouter };
 
 /** Updates that wait for routers within the supervisor. Temporal admits ten updates of a workflow at a time. */
 export const MAX_ROUTER_UPDATES = 4;
+
+/** Pins a messaging router, once it has answered under this fingerprint, for all its queues. */
+export interface TrustRouter {
+  server: RouterKey;
+}
+
+/** What is imported holds private keys, so it stands sealed in `subscriptions.queue_imports`. */
+export interface ImportConnections {
+  requestId: string;
+}
 
 export interface AgentState {
   agentId: string;
@@ -318,6 +340,10 @@ export interface SweepOutcome {
   kicks: number;
   /** Connections without a record, for which a Create was sent. */
   creates: number;
+  /** Records of connections that want none, or are gone, which the supervisor was told to end. */
+  unwanted: number;
+  /** Rows that could not be read and can be now. */
+  recovered: number;
   /** Token deletion records that were older than they may be. */
   expiredTokenDeletions: number;
   /** Events that were appended to the stream. */

@@ -7,10 +7,12 @@ import type {
   ConnectionsSubscribed,
   CreateConnections,
   FlushRequest,
+  ImportConnections,
   NewConnection,
   RotateQueue,
   RouterKey,
   ToggleConnections,
+  TrustRouter,
 } from './contract.ts';
 import { MAX_CONNECTIONS, MAX_NEW_CONNECTIONS } from './contract.ts';
 
@@ -20,6 +22,7 @@ const CONNECTION_ID = /^[A-Za-z0-9_.:=-]{1,64}$/;
 const HOST = /^[A-Za-z0-9_.:[\]-]{1,100}$/;
 const AGENT_ID = /^[A-Za-z0-9_.-]{1,64}$/;
 const KEY_HASH = /^[A-Za-z0-9_-]{43}$/;
+const REQUEST_ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 const MAX_USER_ID = 2_147_483_647;
 
 type Unchecked<T> = Record<keyof T, unknown>;
@@ -28,7 +31,7 @@ type Unchecked<T> = Record<keyof T, unknown>;
 export function isCommand(value: unknown): value is Command {
   if (typeof value !== 'object' || value === null) return false;
   const { kind, connIds } = value as Unchecked<Command>;
-  if (kind === 'delete-sub') return areConnectionIds(connIds);
+  if (kind === 'delete-sub' || kind === 'reconcile') return areConnectionIds(connIds);
   return (kind === 'create' || kind === 'smp-delete') && (connIds === undefined || areConnectionIds(connIds));
 }
 
@@ -80,12 +83,20 @@ export function checkChange(agentId: string, change: ConnectionChange): void {
   if (typeof agentId !== 'string' || !AGENT_ID.test(agentId)) {
     refuse('the first argument must be the id of an agent');
   }
-  const { create, rotate } = objectOf(change) as { create?: unknown; rotate?: unknown };
-  if ((create === undefined) === (rotate === undefined)) {
-    refuse('the second argument must have either create or rotate');
+  const { create, rotate, trust } = objectOf(change) as Record<'create' | 'rotate' | 'trust', unknown>;
+  if ([create, rotate, trust].filter((asked) => asked !== undefined).length !== 1) {
+    refuse('the second argument must have one of create, rotate and trust');
   }
   if (create !== undefined) checkCreate(create as CreateConnections);
-  else checkRotation(rotate as RotateQueue);
+  else if (rotate !== undefined) checkRotation(rotate as RotateQueue);
+  else checkServer(objectOf<TrustRouter>(trust as TrustRouter).server);
+}
+
+export function checkImport(request: ImportConnections): void {
+  const { requestId } = objectOf<ImportConnections>(request);
+  if (typeof requestId !== 'string' || !REQUEST_ID.test(requestId)) {
+    refuse('requestId must be the id of an import, a UUID in lower case');
+  }
 }
 
 function checkServer(value: unknown): void {

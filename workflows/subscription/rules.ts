@@ -24,6 +24,8 @@ export interface RecordFacts {
   notifierId?: string;
   /** Absent: a worker has given up, which only a reset ends. */
   action?: RecordAction;
+  /** A worker could not read it, and leaves it alone until it is written anew. */
+  isUnreadable?: boolean;
 }
 
 /** What a Create does about a connection: make a record, start it over, or wake the worker that has it. */
@@ -40,7 +42,7 @@ export function bucketOf(queue: QueueFacts, record: RecordFacts | undefined): Bu
   if (queue.notifierId !== record.notifierId) return { bucket: 'reset' };
   if (!record.smpServer || !isSameServer(queue.server, record.smpServer)) return { bucket: 'reset' };
   const { action } = record;
-  if (action === undefined) return { bucket: 'reset' };
+  if (action === undefined || record.isUnreadable) return { bucket: 'reset' };
   switch (action) {
     case 'ntf-delete':
     case 'ntf-rotate':

@@ -43,6 +43,7 @@ import type {
   CreatedConnection,
   DeletedConnections,
   FlushRequest,
+  ImportConnections,
   RotateQueue,
   RotatedQueue,
   Suspension,
@@ -52,9 +53,11 @@ import type {
   ToggleConnections,
   ToggledConnections,
 } from './contract.ts';
+import { afterFlush, enqueue, isFull } from './command-queue.ts';
 import * as contract from './contract.ts';
 import {
   checkCreate,
+  checkImport,
   checkList,
   checkRotation,
   checkSubscribed,
@@ -209,7 +212,7 @@ function handleSignals(supervisor: Supervisor): void {
   setHandler(
     defineSignal<[Command]>(contract.COMMAND_SIGNAL),
     (command) => {
-      if (isCommand(command)) queue.push(commandOf(command.kind, command));
+      if (isCommand(command)) addCommands(queue, [commandOf(command.kind, command)]);
       else log.warn('a command was not understood');
     },
     { description: 'Has something done about connections. {kind, connIds?}' },
@@ -218,7 +221,9 @@ function handleSignals(supervisor: Supervisor): void {
     defineSignal<[FlushRequest]>(contract.FLUSH_AND_SMP_DELETE_SIGNAL),
     (request) => {
       if (!isFlushRequest(request)) return log.warn('a request to flush was not understood');
-      const kept = queue.filter(({ kind }) => kind === 'delete-sub');
+      const kept = areCommandsJoined()
+        ? afterFlush(queue)
+        : queue.filter(({ kind }) => kind === 'delete-sub');
       queue.splice(0, queue.length, ...kept, commandOf('smp-delete', request));
     },
     { description: 'Forgets creates and deletes that wait, then ends subscriptions. {connIds?}' },
@@ -248,14 +253,14 @@ function handleConnectionUpdates(supervisor: Supervisor): void {
 
   /** Queues the commands that follow from a change. */
   const queueCommands = <Result>({ result, commands }: Changed<Result>): Result => {
-    queue.push(...commands);
+    addCommands(queue, commands);
     return result;
   };
   /** Signals cannot be refused, but updates can. */
   const withRoomFor =
     <Request>(check: (request: Request) => void) =>
     (request: Request): void => {
-      if (queue.length >= contract.MAX_WAITING_COMMANDS) refuse('too many commands wait; try again later');
+      if (isFull(queue)) refuse('too many commands wait; try again later');
       check(request);
     };
   const withRoomOnRouters =
@@ -323,6 +328,24 @@ function handleConnectionUpdates(supervisor: Supervisor): void {
     { validator: withRoomFor(checkList), description: 'Deletes connections with their queues. {connIds}' },
   );
   setHandler(
+    defineUpdate<void, [ConnectionList]>(contract.RETRY_CONNECTIONS_UPDATE),
+    ({ connIds }) => addCommands(queue, [{ kind: 'reconcile', connIds }]),
+    { validator: withRoomFor(checkList), description: 'Starts over what was given up. {connIds}' },
+  );
+  setHandler(
+    defineUpdate<CreatedConnection[], [ImportConnections]>(contract.IMPORT_CONNECTIONS_UPDATE),
+    async ({ requestId }) => {
+      await untilLoaded(supervisor);
+      const imported = await oneAtATime(() => database.importConnections(agentId, requestId));
+      if (typeof imported === 'string') fail(imported);
+      return queueCommands(imported);
+    },
+    {
+      validator: withRoomFor(checkImport),
+      description: 'Takes queues over that exist already. {requestId} of subscriptions.queue_imports',
+    },
+  );
+  setHandler(
     defineUpdate<RotatedQueue, [RotateQueue]>(contract.ROTATE_QUEUE_UPDATE),
     async (request) => {
       await untilLoaded(supervisor);
@@ -336,6 +359,17 @@ function handleConnectionUpdates(supervisor: Supervisor): void {
       description: 'Gives a connection another queue. {connId, server}',
     },
   );
+}
+
+/** Runs of earlier releases queued every command by itself, and forgot more of them in a flush. */
+function areCommandsJoined(): boolean {
+  return patched('commands-joined');
+}
+
+function addCommands(queue: Command[], commands: readonly Command[]): void {
+  if (commands.length === 0) return;
+  if (areCommandsJoined()) for (const command of commands) enqueue(queue, command);
+  else queue.push(...commands);
 }
 
 async function untilLoaded(supervisor: Supervisor): Promise<void> {

@@ -23,7 +23,7 @@ import {
 } from '../../../api/subscription/router-wire.ts';
 import type { RouterConnections } from './connection.ts';
 import { createRouterConnections, endpointOf } from './connection.ts';
-import { isRetried } from './errors.ts';
+import { isRetried, withoutOwnWords } from './errors.ts';
 import type { RawKey, RouterAddress, RouterError, RouterResult } from './ports.ts';
 import { signCommand } from './signing.ts';
 import { createRouterTurns } from './turns.ts';
@@ -130,11 +130,7 @@ export function createRouterClient<Answer extends { op: string }>(
     const data = parsed.data as Operation<Answer>;
     if (data.op !== 'ERR') return { ok: true, value: data as Exclude<Answer, { op: 'ERR' }> };
     const source = protocol === 'smp' ? 'SMP' : 'NTF';
-    const { code, detail } = data.error!;
-    return {
-      ok: false,
-      error: { source, code, ...(detail === undefined ? {} : { detail: printable(detail) }) },
-    };
+    return { ok: false, error: withoutOwnWords(source, data.error!) };
   }
 
   type Results = RouterResult<Exclude<Answer, { op: 'ERR' }>>[];
@@ -225,9 +221,4 @@ function parseJson(text: string): unknown {
   } catch {
     return undefined;
   }
-}
-
-/** PostgreSQL's text takes no NUL, and a log line no other control character. */
-function printable(text: string): string {
-  return text.replaceAll(/[\p{Cc}\p{Cs}]+/gu, ' ').trim();
 }

@@ -42,3 +42,27 @@ export function isRetried(error: RouterError): boolean {
 export function isUnknownToNotificationRouter({ source, code }: RouterError): boolean {
   return source === 'NTF' && code === 'AUTH';
 }
+
+/** What a router says in an error, as the protocol has it. */
+const KNOWN_CODES: ReadonlySet<string> = new Set([
+  ...['AUTH', 'BLOCK', 'BLOCKED', 'CMD', 'CRYPTO', 'EXPIRED', 'INTERNAL', 'LARGE_MSG', 'NO_MSG', 'QUOTA'],
+  ...['SERVICE', 'SESSION', 'STORE'],
+]);
+const KNOWN_DETAILS: ReadonlySet<string> = new Set([
+  ...['HAS_AUTH', 'NO_AUTH', 'NO_ENTITY', 'PROHIBITED', 'SYNTAX', 'UNKNOWN'],
+]);
+
+/**
+ * An error of a router without anything that is not a word of the protocol: its own words may quote the request, keys
+ * included, and errors stand in logs, rows, streams and histories. An unknown code is `UNKNOWN`, permanent as any.
+ */
+export function withoutOwnWords(
+  source: 'NTF' | 'SMP',
+  { code, detail }: { code: string; detail?: string | undefined },
+): RouterError {
+  return {
+    source,
+    code: KNOWN_CODES.has(code) ? code : 'UNKNOWN',
+    ...(detail !== undefined && KNOWN_DETAILS.has(detail) ? { detail } : {}),
+  };
+}

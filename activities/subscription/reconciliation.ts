@@ -1,0 +1,241 @@
+/**
+ * What is wanted of the subscriptions of an agent, against the records that there are. Commands can be lost with the
+ * process that was to send them, and those that the gate held back nobody sends again; so the sweep looks for records in
+ * either direction: those that are missing, and those that are not wanted any more. What differs is brought in order by
+ * the supervisor, which decides by the rows as they are then.
+ */
+import type { KeyBox } from '../../api/key-box.ts';
+import { KeyBoxError } from '../../api/key-box.ts';
+import { actionOf, primaryQueueOf } from '../../api/subscription/rows.ts';
+import { MAX_CONNECTIONS } from '../../workflows/subscription/contract.ts';
+import { query } from '../postgres.ts';
+import type { Statement } from '../postgres.ts';
+import type { CurrentToken } from './agents.ts';
+import { isGateOpen, loadToken } from './agents.ts';
+import type { SubscriptionResources } from './batches.ts';
+import type { SubscriptionCommands } from './commands.ts';
+import { notifierKeyContext, recipientKeyContext } from './connection-rows.ts';
+import { deletionKeyContext } from './token-deletion.ts';
+
+/** Rows that are looked at together, and how often one sweep sends so many. */
+const PAGE = MAX_CONNECTIONS;
+const MOST_PAGES = 20;
+
+/**
+ * Whether an agent with this token wants its subscriptions: `kept`, `ended`, or neither while the token cannot be used,
+ * as while another device takes it over.
+ */
+export function keepingOf(token: CurrentToken | undefined): 'kept' | 'ended' | 'as they are' {
+  if (!token?.isInstant) return 'ended';
+  return isGateOpen(token) ? 'kept' : 'as they are';
+}
+
+export function createReconciliation(resources: SubscriptionResources & { commands: SubscriptionCommands }) {
+  const { db, log, keyBox, commands } = resources;
+
+  return {
+    /** Has subscriptions made for connections that want one and have no record: their Create was lost. @returns how many. */
+    async createMissing(agentId: string): Promise<number> {
+      if (!isGateOpen(await loadToken(db, agentId))) return 0;
+      const rows = await query<IdRow>(db, LIST_MISSING, [agentId, MAX_CONNECTIONS]);
+      const connIds = rows.map(({ conn_id }) => conn_id);
+      // Too many to name: the command looks at all connections, and costs little for those with a subscription.
+      if (connIds.length === MAX_CONNECTIONS) await commands.createAll(agentId);
+      else if (connIds.length > 0) await commands.send(agentId, 'create', connIds);
+      return connIds.length;
+    },
+
+    /**
+     * Has subscriptions ended that are not wanted any more: of connections that are switched off or gone, and all when
+     * the agent wants none. One whose end failed for good is left alone until something about it changes.
+     *
+     * @returns how many, some of the rest at most.
+     */
+    async endUnwanted(agentId: string): Promise<number> {
+      const areAllUnwanted = keepingOf(await loadToken(db, agentId)) === 'ended';
+      let ended = 0;
+      for (let page = 0, after = ''; page < MOST_PAGES; page += 1) {
+        const rows = await query<IdRow>(db, LIST_UNWANTED, [agentId, areAllUnwanted, after, PAGE]);
+        if (rows.length === 0) break;
+        const connIds = rows.map(({ conn_id }) => conn_id);
+        await commands.sendAnyway(agentId, 'reconcile', connIds);
+        ended += connIds.length;
+        after = connIds.at(-1)!;
+      }
+      return ended;
+    },
+
+    /**
+     * Lets work go on that stopped because a sealed key did not open, where it opens by now: after a start without a key
+     * the next one may have it again.
+     *
+     * @returns how many records, token deletions and deleted queues.
+     */
+    async recoverUnreadable(agentId: string): Promise<number> {
+      const recovered =
+        (await recover<RecordRow>(LIST_UNREADABLE, CLEAR_RECORDS, agentId, (row) =>
+          doesOpen(keyBox, agentId, row),
+        )) +
+        (await recover<DeletionRow>(LIST_UNREADABLE_DELETIONS, CLEAR_DELETIONS, agentId, (row) =>
+          opens(keyBox, row.private_key, deletionKeyContext(agentId, row.token_id)),
+        )) +
+        (await recover<QueueRow>(LIST_UNREADABLE_QUEUES, CLEAR_QUEUES, agentId, (row) =>
+          opens(keyBox, row.rcv_private_key, recipientKeyContext(agentId, row.rcv_id)),
+        ));
+      if (recovered > 0) log.info({ agent_id: agentId, rows: recovered }, 'rows can be read again');
+      return recovered;
+    },
+  };
+
+  async function recover<Row extends { key: string }>(
+    list: Statement,
+    clear: Statement,
+    agentId: string,
+    isReadable: (row: Row) => boolean,
+  ): Promise<number> {
+    let recovered = 0;
+    for (let after = ''; ;) {
+      const rows = await query<Row>(db, list, [agentId, after, PAGE]);
+      const keys = rows.filter(isReadable).map(({ key }) => key);
+      if (keys.length > 0) await query(db, clear, [agentId, keys]);
+      recovered += keys.length;
+      if (rows.length < PAGE) return recovered;
+      after = rows.at(-1)!.key;
+    }
+  }
+}
+
+/** Whether a record has an action, and the keys of its queue open. */
+function doesOpen(keyBox: KeyBox, agentId: string, row: RecordRow): boolean {
+  if (actionOf(row.ntf_action, row.smp_action, row.action_ts) === undefined || row.rcv_private_key === null)
+    return false;
+  return (
+    opens(keyBox, row.rcv_private_key, recipientKeyContext(agentId, row.rcv_id!)) &&
+    (row.ntf_private_key === null ||
+      opens(keyBox, row.ntf_private_key, notifierKeyContext(agentId, row.ntf_id!)))
+  );
+}
+
+function opens(keyBox: KeyBox, sealed: Buffer, context: string): boolean {
+  try {
+    keyBox.open(sealed, context);
+    return true;
+  } catch (error) {
+    if (!(error instanceof KeyBoxError)) throw error;
+    return false;
+  }
+}
+
+interface IdRow {
+  conn_id: string;
+}
+
+interface RecordRow {
+  key: string;
+  ntf_action: string | null;
+  smp_action: string | null;
+  action_ts: Date | null;
+  rcv_id: string | null;
+  rcv_private_key: Buffer | null;
+  ntf_id: string | null;
+  ntf_private_key: Buffer | null;
+}
+
+interface QueueRow {
+  key: string;
+  rcv_id: string;
+  rcv_private_key: Buffer;
+}
+
+interface DeletionRow {
+  key: string;
+  token_id: string;
+  private_key: Buffer;
+}
+
+const LIST_MISSING = {
+  name: 'list_connections_without_subscription',
+  text: `
+    SELECT conn_id
+      FROM subscriptions.connections AS connection
+     WHERE agent_id = $1 AND is_subscribed AND NOT is_deleted AND enable_ntfs IS NOT FALSE
+       AND NOT EXISTS (SELECT FROM subscriptions.ntf_subscriptions AS record
+                        WHERE record.agent_id = $1 AND record.conn_id = connection.conn_id)
+       AND EXISTS (SELECT FROM subscriptions.rcv_queues AS queue
+                    WHERE queue.agent_id = $1 AND queue.conn_id = connection.conn_id AND NOT queue.is_deleted)
+     ORDER BY conn_id
+     LIMIT $2`,
+};
+
+/** A record that is being ended is not listed, nor one that was given up since its connection or token last changed. */
+const LIST_UNWANTED = {
+  name: 'list_unwanted_subscriptions',
+  text: `
+    SELECT record.conn_id
+      FROM subscriptions.ntf_subscriptions AS record
+      LEFT JOIN subscriptions.connections AS connection USING (agent_id, conn_id)
+     WHERE record.agent_id = $1 AND record.conn_id > $3
+       AND (connection.conn_id IS NULL OR connection.is_deleted
+            OR NOT EXISTS (SELECT FROM subscriptions.rcv_queues AS queue
+                            WHERE queue.agent_id = $1 AND queue.conn_id = record.conn_id AND NOT queue.is_deleted)
+            OR (connection.enable_ntfs IS FALSE OR $2)
+               AND record.smp_action IS DISTINCT FROM 'D' AND record.ntf_action IS DISTINCT FROM 'D'
+               AND (record.action_ts IS NOT NULL
+                    OR record.updated_at < greatest(connection.updated_at, (SELECT updated_at
+                                                                              FROM subscriptions.ntf_tokens
+                                                                             WHERE agent_id = $1))))
+     ORDER BY record.conn_id
+     LIMIT $4`,
+};
+
+const LIST_UNREADABLE = {
+  name: 'list_unreadable_subscriptions',
+  text: `
+    SELECT record.conn_id AS key, record.ntf_action, record.smp_action, record.action_ts, queue.rcv_id,
+           queue.rcv_private_key, queue.ntf_id, queue.ntf_private_key
+      FROM subscriptions.ntf_subscriptions AS record
+      LEFT JOIN LATERAL (${primaryQueueOf('record')}) AS queue ON true
+     WHERE record.agent_id = $1 AND (record.ntf_failed OR record.smp_failed) AND record.conn_id > $2
+     ORDER BY record.conn_id
+     LIMIT $3`,
+};
+
+const CLEAR_RECORDS = {
+  name: 'clear_failures_of_subscriptions',
+  text: `
+    UPDATE subscriptions.ntf_subscriptions
+       SET ntf_failed = false, smp_failed = false, updated_at = clock_timestamp()
+     WHERE agent_id = $1 AND conn_id = ANY($2::text[])`,
+};
+
+const LIST_UNREADABLE_DELETIONS = {
+  name: 'list_unreadable_token_deletions',
+  text: `
+    SELECT id::text AS key, token_id, private_key
+      FROM subscriptions.ntf_tokens_to_delete
+     WHERE agent_id = $1 AND del_failed AND id > coalesce(nullif($2, ''), '0')::bigint
+     ORDER BY id
+     LIMIT $3`,
+};
+
+const LIST_UNREADABLE_QUEUES = {
+  name: 'list_unreadable_rcv_queues',
+  text: `
+    SELECT queue_id::text AS key, rcv_id, rcv_private_key
+      FROM subscriptions.rcv_queues
+     WHERE agent_id = $1 AND del_failed AND queue_id > coalesce(nullif($2, ''), '0')::bigint
+     ORDER BY queue_id
+     LIMIT $3`,
+};
+
+const CLEAR_QUEUES = {
+  name: 'clear_failures_of_rcv_queues',
+  text: `
+    UPDATE subscriptions.rcv_queues SET del_failed = false WHERE agent_id = $1 AND queue_id = ANY($2::bigint[])`,
+};
+
+const CLEAR_DELETIONS = {
+  name: 'clear_failures_of_token_deletions',
+  text: `
+    UPDATE subscriptions.ntf_tokens_to_delete SET del_failed = false WHERE agent_id = $1 AND id = ANY($2::bigint[])`,
+};

@@ -1,0 +1,58 @@
+/**
+ * Queues that an application has already, as a client hands them over: sealed in `subscriptions.queue_imports`, because
+ * they come with their private keys.
+ */
+import { z } from 'zod';
+import type { KeyBox } from '../key-box.ts';
+import { entityId, rawKey } from './router-wire.ts';
+
+/** Most queues of one request. */
+export const MAX_IMPORTED_QUEUES = 100;
+
+export const importedQueueSchema = z.strictObject({
+  /** Default: a new one. */
+  connId: z
+    .string()
+    .regex(/^[A-Za-z0-9_.:=-]{1,64}$/, { error: 'must be 1 to 64 of A-Z a-z 0-9 _ . : = -' })
+    .optional(),
+  userId: z.int().min(0).max(2_147_483_647),
+  /** Its messaging router. */
+  server: z.strictObject({
+    host: z.string().regex(/^[A-Za-z0-9_.:[\]-]{1,100}$/, { error: 'must be a host name or address' }),
+    port: z.int().min(1).max(65_535),
+    /** SHA-256 of the router's certificate. */
+    keyHash: rawKey,
+  }),
+  /** Default true. */
+  enableNotifications: z.boolean().optional(),
+  recipientId: entityId,
+  senderId: entityId.optional(),
+  /** Raw Ed25519. */
+  recipientPrivateKey: rawKey,
+  /** Notifier credentials, if it has any; the next subscription makes new ones. */
+  notifier: z
+    .strictObject({
+      notifierId: entityId,
+      /** Raw Ed25519. */
+      publicKey: rawKey,
+      privateKey: rawKey,
+      /** Agreed with the router by X25519. */
+      dhSecret: rawKey,
+    })
+    .optional(),
+});
+export type ImportedQueue = z.output<typeof importedQueueSchema>;
+/** As it is sealed: every connection has its id. */
+export type QueueToImport = ImportedQueue & { connId: string };
+
+const contentSchema = z.array(importedQueueSchema.required({ connId: true })).max(MAX_IMPORTED_QUEUES);
+const contextOf = (requestId: string): string => `queue_imports.sealed:${requestId}`;
+
+export function sealImport(keyBox: KeyBox, requestId: string, queues: readonly QueueToImport[]): Buffer {
+  return keyBox.seal(Buffer.from(JSON.stringify(queues), 'utf8'), contextOf(requestId));
+}
+
+/** @throws KeyBoxError, and ZodError for a request of another release. */
+export function openImport(keyBox: KeyBox, requestId: string, sealed: Buffer): QueueToImport[] {
+  return contentSchema.parse(JSON.parse(keyBox.open(sealed, contextOf(requestId)).toString('utf8')));
+}

@@ -1,0 +1,220 @@
+/** `subscriptions`: what starts them over, pins routers, takes queues over and shows counters. */
+import { readFile } from 'node:fs/promises';
+import { text } from 'node:stream/consumers';
+import type { Command } from 'commander';
+import { InvalidArgumentError } from 'commander';
+import { NotFoundError } from '../../client/errors.ts';
+import type { RetryFilter } from '../../client/subscription/subscriptions.ts';
+import type { RouterKey } from '../../workflows/subscription/contract.ts';
+import type { ExitCode, GlobalOptions } from '../command.ts';
+import { EXIT, UsageError, action, helpWith, showPage } from '../command.ts';
+import { limitOption, parseCount } from '../options.ts';
+import { countOf, printJson, printLine, printTable, report } from '../output.ts';
+import { startProgress, untilInterrupted } from '../progress.ts';
+import type { Session } from '../session.ts';
+import { withSession } from '../session.ts';
+
+export const IDS_HELP = 'An id that begins with a dash goes behind --, as in: subscriptions show -- -1xQ…';
+
+export function addUpkeepCommands(subscriptions: Command): void {
+  addRetry(subscriptions);
+  addTrust(subscriptions);
+  addImport(subscriptions);
+  addStatistics(subscriptions);
+}
+
+interface RetryCommandOptions extends GlobalOptions {
+  user?: number;
+  all?: boolean;
+  limit?: number;
+  dryRun?: boolean;
+  yes?: boolean;
+}
+
+function addRetry(subscriptions: Command): void {
+  subscriptions
+    .command('retry')
+    .description(
+      'Start subscriptions over that were given up or could not be read. Mend the cause first: subscriptions list --given-up',
+    )
+    .argument('[connection id...]', 'which; or --user or --all')
+    .option('--user <n>', 'those of one user', parseCount(0, 999_999_999))
+    .option('--all', 'all of them')
+    .option('--limit <n>', 'connections at most', parseCount(1, 1_000_000))
+    .option('--dry-run', 'show how many there are, and start none over')
+    .option('--yes', 'do not ask; connections that are named are not asked about')
+    .addHelpText(
+      'after',
+      helpWith(
+        'galaxy-notify subscriptions retry AbCdEfGhIjKlMnOp',
+        'galaxy-notify subscriptions retry --all --dry-run',
+        'galaxy-notify subscriptions retry --all --yes',
+        IDS_HELP,
+      ),
+    )
+    .action(
+      action<RetryCommandOptions, [string[]]>((options, connIds) =>
+        withSession(['postgres', 'temporal'], ({ operator }) =>
+          retry(operator.subscriptions, connIds, options),
+        ),
+      ),
+    );
+}
+
+async function retry(
+  subscriptions: Session['operator']['subscriptions'],
+  connIds: string[],
+  options: RetryCommandOptions,
+): Promise<ExitCode> {
+  const { user, all, limit = Infinity, dryRun, yes, json } = options;
+  if ([connIds.length > 0, user !== undefined, all].filter(Boolean).length !== 1) {
+    throw new UsageError('give connection ids, or --user, or --all');
+  }
+  const filter: RetryFilter = {
+    ...(connIds.length > 0 ? { connIds } : {}),
+    ...(user === undefined ? {} : { userId: user }),
+  };
+  const matching = await subscriptions.countRetryable(filter);
+  const total = Math.min(matching, limit);
+  if (dryRun) {
+    if (json) printJson({ matching, wouldRetry: total });
+    report(`${countOf(total, 'subscription')} would be started over; nothing was done`);
+    return EXIT.done;
+  }
+  if (matching === 0)
+    throw new NotFoundError('no subscription that was given up or could not be read matches');
+  if (connIds.length === 0 && !yes) {
+    throw new UsageError(
+      `this starts ${countOf(total, 'subscription')} over: add --yes, or --dry-run to look`,
+    );
+  }
+  const { signal, release } = untilInterrupted();
+  const progress = startProgress(total, 'subscriptions started over');
+  let retried: number;
+  try {
+    retried = await subscriptions.retry(filter, {
+      limit,
+      signal,
+      onRetried: (done) => progress.update(done),
+    });
+  } finally {
+    progress.end();
+    release();
+  }
+  if (json) printJson({ retried });
+  else printLine(`${countOf(retried, 'subscription')} started over`);
+  if (!signal.aborted) return EXIT.done;
+  report(`${retried} of ${total} done; the same command continues with the rest`);
+  return EXIT.interrupted;
+}
+
+function addTrust(subscriptions: Command): void {
+  subscriptions
+    .command('trust')
+    .description(
+      'Pin a messaging router, and all queues on it, to another fingerprint. The router is tried first under that.',
+    )
+    .argument('<host:port#fingerprint>', 'the router, with the fingerprint of its certificate', parseRouter)
+    .addHelpText('after', helpWith('galaxy-notify subscriptions trust smp.example.com:5223#<fingerprint>'))
+    .action(
+      action<GlobalOptions, [RouterKey]>(({ json }, server) =>
+        withSession(['postgres', 'temporal'], async ({ operator }) => {
+          await operator.subscriptions.trust(server);
+          if (json) printJson({ server });
+          else printLine(`${server.host}:${server.port} is trusted under this fingerprint`);
+        }),
+      ),
+    );
+}
+
+function addImport(subscriptions: Command): void {
+  subscriptions
+    .command('import')
+    .description(
+      'Take over queues that an application has already: a JSON list of them, with their keys, from a file or standard input.',
+    )
+    .argument('[file]', 'without it standard input, which leaves no keys on a disk')
+    .addHelpText(
+      'after',
+      helpWith(
+        'galaxy-notify subscriptions import queues.json',
+        'One queue: {"userId": 1, "server": {"host": "smp.example.com", "port": 5223, "keyHash": "…"},',
+        '"recipientId": "…", "recipientPrivateKey": "…"}; optional are connId, senderId, enableNotifications,',
+        'and notifier {notifierId, publicKey, privateKey, dhSecret}. Ids, keys and fingerprints are base64url.',
+      ),
+    )
+    .action(
+      action<GlobalOptions, [string?]>(({ json }, file) =>
+        withSession(['postgres', 'temporal'], async ({ operator }) => {
+          const imported = await operator.subscriptions.import(await readList(file));
+          const errors = imported.flatMap((one) => ('error' in one ? [one.error] : []));
+          if (json) printJson({ imported });
+          else for (const one of imported) if ('connId' in one) printLine(one.connId);
+          for (const error of errors) report(`not imported: ${error}`);
+          return errors.length > 0 ? EXIT.failed : EXIT.done;
+        }),
+      ),
+    );
+}
+
+/** @throws UsageError that quotes nothing of the file: it holds keys. */
+async function readList(file: string | undefined): Promise<unknown[]> {
+  let content: string;
+  try {
+    content = file === undefined ? await text(process.stdin) : await readFile(file, 'utf8');
+  } catch (error) {
+    throw new UsageError(
+      `the file cannot be read: ${(error as NodeJS.ErrnoException).code ?? 'unknown reason'}`,
+    );
+  }
+  let value: unknown;
+  try {
+    value = JSON.parse(content);
+  } catch {
+    throw new UsageError('what is imported must be JSON');
+  }
+  if (!Array.isArray(value) || value.length === 0)
+    throw new UsageError('what is imported must be a list of queues');
+  return value as unknown[];
+}
+
+function addStatistics(subscriptions: Command): void {
+  subscriptions
+    .command('statistics')
+    .description("Show the counters of the agent's work, by user and router.")
+    .option('--user <n>', 'of one user', parseCount(0, 999_999_999))
+    .option('--reset', 'set all of them back instead')
+    .addOption(limitOption())
+    .addHelpText('after', helpWith('galaxy-notify subscriptions statistics --user 1'))
+    .action(
+      action<{ user?: number; reset?: boolean; limit: number } & GlobalOptions>(
+        ({ user, reset, ...options }) =>
+          withSession(reset ? ['postgres', 'temporal'] : ['postgres'], async ({ operator }) => {
+            if (!reset) {
+              const page = await operator.subscriptions.statistics(user, options.limit);
+              return showPage(page, options, (views) =>
+                printTable(
+                  ['USER', 'ROUTER', 'COUNTER', 'VALUE', 'UPDATED'],
+                  views.map((view) => [view.userId, view.router, view.counter, view.value, view.updatedAt]),
+                ),
+              );
+            }
+            if (user !== undefined) throw new UsageError('--reset is about all users');
+            const counters = await operator.subscriptions.resetStatistics();
+            if (options.json) printJson({ counters });
+            else printLine(`${countOf(counters, 'counter')} set back`);
+            return EXIT.done;
+          }),
+      ),
+    );
+}
+
+export function parseRouter(value: string): RouterKey {
+  const [, host, port, keyHash] = /^(.+):(\d{1,5})#([A-Za-z0-9_-]{43})$/.exec(value) ?? [];
+  if (host === undefined || Number(port) > 65_535) {
+    throw new InvalidArgumentError(
+      'Give host:port#fingerprint; the fingerprint is the SHA-256 of the certificate, base64url.',
+    );
+  }
+  return { host, port: Number(port), keyHash: keyHash! };
+}

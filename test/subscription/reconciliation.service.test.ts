@@ -1,0 +1,313 @@
+/**
+ * What rows and routers come to although something went wrong on the way: fingerprints, connections that were switched
+ * off, rows that could not be read, and subscriptions that were given up.
+ */
+import { randomUUID } from 'node:crypto';
+import { recipientKeyContext } from '../../activities/subscription/connection-rows.ts';
+import { createKeyBox } from '../../api/key-box.ts';
+import { createOperator } from '../../client/operator.ts';
+import {
+  FLUSH_AND_SMP_DELETE_SIGNAL,
+  SUBSCRIPTION_TASK_QUEUE,
+  SWEEP_WORKFLOW,
+} from '../../workflows/subscription/contract.ts';
+import { eventually } from '../harness.ts';
+import type { SubscriptionAgent } from './agent.ts';
+import { AGENT, KEY_BOX, takeSubscriptionAgent } from './agent.ts';
+
+let agent: SubscriptionAgent;
+beforeAll(async () => {
+  agent = await takeSubscriptionAgent({ smp: 2, smpVersion: 16 });
+  await agent.start();
+  await agent.activateToken();
+});
+afterAll(() => agent.release());
+afterEach(async () => {
+  for (const router of [...agent.routers.smp, ...agent.routers.ntf]) router.heal();
+  await setToken('ACTIVE', 'INSTANT');
+  if ((await agent.state()).isPaused) await resume();
+});
+
+const WRONG = 'W'.repeat(43);
+/** Sealed with a key that the service does not have. */
+const OTHER_BOX = createKeyBox([{ id: 'other', key: Buffer.alloc(32, 7) }]);
+
+const server = (index = 0) => agent.routers.smp[index]!.address;
+const setToken = (status: string, mode: string | null) =>
+  agent.rows('UPDATE subscriptions.ntf_tokens SET status = $1, mode = $2, updated_at = clock_timestamp()', [
+    status,
+    mode,
+  ]);
+const toggle = (connIds: string[], enable: boolean) => agent.update('toggleConnections', { connIds, enable });
+const subscriptions = () =>
+  createOperator({
+    temporal: agent.slot.client,
+    namespace: agent.slot.client.options.namespace,
+    db: agent.slot.db,
+    redis: agent.slot.redis,
+    intentsStream: 'notification:intents',
+    agentId: AGENT,
+    keyBox: () => KEY_BOX,
+  }).subscriptions;
+
+async function createActive(count = 1, router = 0): Promise<string[]> {
+  const connIds = await agent.create(
+    Array.from({ length: count }, () => ({ userId: 1, server: server(router) })),
+  );
+  await agent.active(connIds);
+  return connIds;
+}
+
+/** A sweep of its own: one that the schedule is asked for while another runs is left out. */
+const sweepAlone = () =>
+  agent.slot.client.workflow.execute(SWEEP_WORKFLOW, {
+    workflowId: randomUUID(),
+    taskQueue: SUBSCRIPTION_TASK_QUEUE,
+  });
+
+async function sweep(): Promise<void> {
+  await sweepAlone();
+  await agent.idle();
+}
+
+const gone = (connId: string) =>
+  eventually('its record to go', async () => (await agent.record(connId)) === undefined);
+const notifierOf = async (connId: string) => {
+  const [row] = await agent.rows<{ rcv_id: string }>(
+    'SELECT rcv_id FROM subscriptions.rcv_queues WHERE conn_id = $1 AND NOT is_deleted',
+    [connId],
+  );
+  return agent.routers.smp
+    .flatMap((router) => router.queues())
+    .find((queue) => queue.recipientId === row!.rcv_id)?.notifier;
+};
+const pinned = async (index = 0) =>
+  agent.rows<{ key_hash: string }>('SELECT key_hash FROM subscriptions.smp_servers WHERE port = $1', [
+    server(index).port,
+  ]);
+const queueHash = async (connId: string) =>
+  (
+    await agent.rows<{ server_key_hash: string | null }>(
+      'SELECT server_key_hash FROM subscriptions.rcv_queues WHERE conn_id = $1 AND NOT is_deleted',
+      [connId],
+    )
+  )[0]!.server_key_hash;
+const pause = async () => {
+  await agent.supervisor.signal('pause');
+  await eventually('the pause', async () => (await agent.state()).isPaused);
+};
+const resume = async () => {
+  await agent.supervisor.signal('resume');
+  await eventually('the end of the pause', async () => !(await agent.state()).isPaused);
+  await agent.idle();
+};
+
+test('subscription-B3 a wrong fingerprint in a request breaks that request and no connection of the router', async () => {
+  const [connId] = (await createActive()) as [string];
+  const mistyped = { ...server(), keyHash: WRONG };
+  await expect(agent.create([{ userId: 1, server: mistyped }])).rejects.toThrow(/BROKER NETWORK/);
+  await expect(agent.update('rotateQueue', { connId, server: mistyped })).rejects.toMatchObject({
+    cause: { message: expect.stringMatching(/no queue was made/) as string },
+  });
+  expect(await pinned()).toEqual([{ key_hash: server().keyHash }]);
+  await toggle([connId], false);
+  await gone(connId);
+  expect(await notifierOf(connId)).toBeUndefined();
+});
+
+test('subscription-B3 a fingerprint that differs stays with its queue, until nobody needs the former one', async () => {
+  // The first one that was named was wrong, and an older release has kept it for a queue.
+  const [connId] = (await createActive(1, 1)) as [string];
+  await agent.rows('UPDATE subscriptions.smp_servers SET key_hash = $2 WHERE port = $1', [
+    server(1).port,
+    WRONG,
+  ]);
+  const [other] = (await agent.create([{ userId: 1, server: server(1) }])) as [string];
+  await agent.active([other]);
+  expect([await queueHash(connId), await queueHash(other)]).toEqual([null, server(1).keyHash]);
+  expect(await pinned(1)).toEqual([{ key_hash: WRONG }]);
+  expect(await notifierOf(other)).toBeDefined();
+  // An operator says which fingerprint holds for all; it is tried first.
+  await expect(subscriptions().trust({ ...server(1), keyHash: 'V'.repeat(43) })).rejects.toThrow(
+    /BROKER NETWORK/,
+  );
+  expect(await pinned(1)).toEqual([{ key_hash: WRONG }]);
+  await subscriptions().trust(server(1));
+  expect(await pinned(1)).toEqual([{ key_hash: server(1).keyHash }]);
+  expect([await queueHash(connId), await queueHash(other)]).toEqual([null, null]);
+  await toggle([connId], false);
+  await gone(connId);
+  // With no queue under the former one, the one that the router answered under is taken over by itself.
+  await agent.update('deleteConnections', { connIds: [connId, other] });
+  await eventually('the queues to go', async () => agent.routers.smp[1]!.queues().length === 0);
+  await agent.rows('UPDATE subscriptions.smp_servers SET key_hash = $2 WHERE port = $1', [
+    server(1).port,
+    WRONG,
+  ]);
+  const [third] = (await createActive(1, 1)) as [string];
+  expect(await pinned(1)).toEqual([{ key_hash: server(1).keyHash }]);
+  expect(await queueHash(third)).toBeNull();
+});
+
+test('subscription-B5 a flush does not forget to end what was switched off by name', async () => {
+  const [off, on] = (await createActive(2)) as [string, string];
+  await pause();
+  await toggle([off], false);
+  await setToken('ACTIVE', 'PERIODIC');
+  await agent.supervisor.signal(FLUSH_AND_SMP_DELETE_SIGNAL, {});
+  await resume();
+  await gone(on);
+  await gone(off);
+  expect(await notifierOf(off)).toBeUndefined();
+});
+
+test('subscription-B5 what was switched off while the token could not be used is ended by the sweep', async () => {
+  const [off, kept] = (await createActive(2)) as [string, string];
+  await setToken('REGISTERED', 'INSTANT');
+  expect(await toggle([off], false)).toMatchObject({ changed: 1, commanded: [] });
+  await agent.idle();
+  expect(await agent.record(off)).toBeDefined();
+  await sweep();
+  await gone(off);
+  expect(await notifierOf(off)).toBeUndefined();
+  expect(await agent.record(kept)).toMatchObject({ ntf_action: 'C' });
+});
+
+test('subscription-B5 the sweep ends subscriptions of connections that are gone, and all of an agent that wants none', async () => {
+  const [deleted, unheard, plain] = (await createActive(3)) as [string, string, string];
+  // Their commands were lost.
+  await agent.rows('UPDATE subscriptions.connections SET is_deleted = true WHERE conn_id = $1', [deleted]);
+  await agent.update('connectionsSubscribed', { connIds: [unheard], isSubscribed: false });
+  await sweep();
+  expect(await agent.record(deleted)).toBeUndefined();
+  expect(await agent.record(unheard)).toMatchObject({ ntf_action: 'C' });
+  // Made PERIODIC while another device took over: verifying it commands nothing.
+  await setToken('ACTIVE', 'PERIODIC');
+  await sweep();
+  await gone(unheard);
+  await gone(plain);
+});
+
+test('subscription-B5 a Create by name makes no subscription for a connection that is switched off', async () => {
+  const [connId] = (await createActive()) as [string];
+  await toggle([connId], false);
+  await gone(connId);
+  await agent.command('create', [connId]);
+  await agent.idle();
+  expect(await agent.record(connId)).toBeUndefined();
+});
+
+/** Replaces the recipient's key by one that does not open, as after a start without the key that sealed it. */
+async function loseKey(connId: string): Promise<Buffer> {
+  const [row] = await agent.rows<{ rcv_id: string; rcv_private_key: Buffer }>(
+    'SELECT rcv_id, rcv_private_key FROM subscriptions.rcv_queues WHERE conn_id = $1 AND NOT is_deleted',
+    [connId],
+  );
+  const { rcv_id: rcvId, rcv_private_key: sealed } = row!;
+  const plain = KEY_BOX.open(sealed, recipientKeyContext(AGENT, rcvId));
+  await setKey(connId, OTHER_BOX.seal(plain, recipientKeyContext(AGENT, rcvId)));
+  return sealed;
+}
+const setKey = (connId: string, sealed: Buffer) =>
+  agent.rows('UPDATE subscriptions.rcv_queues SET rcv_private_key = $2 WHERE conn_id = $1', [connId, sealed]);
+
+async function createUnreadable(): Promise<{ connId: string; sealed: Buffer }> {
+  const [connId] = (await createActive()) as [string];
+  await toggle([connId], false);
+  await gone(connId);
+  const sealed = await loseKey(connId);
+  await toggle([connId], true);
+  await eventually('its row to be marked', async () => (await agent.record(connId))?.smp_failed);
+  return { connId, sealed };
+}
+
+test('subscription-B4 rows that could not be read are listed and counted, and a Create starts them over', async () => {
+  const { connId, sealed } = await createUnreadable();
+  expect(await subscriptions().list({ isUnreadable: true })).toMatchObject({
+    items: [{ connId, isUnreadable: true }],
+  });
+  expect(await subscriptions().status()).toMatchObject({ unreadable: 1 });
+  await setKey(connId, sealed);
+  await agent.command('create', [connId]);
+  await agent.active([connId]);
+  expect(await agent.record(connId)).toMatchObject({ ntf_failed: false, smp_failed: false });
+  expect(await subscriptions().status()).toMatchObject({ unreadable: 0 });
+});
+
+test('subscription-B4 the sweep goes on with rows whose keys open again, and with these alone', async () => {
+  const back = await createUnreadable();
+  const away = await createUnreadable();
+  await setKey(back.connId, back.sealed);
+  await sweep();
+  await agent.active([back.connId]);
+  expect(await agent.record(away.connId)).toMatchObject({ smp_failed: true });
+  await setKey(away.connId, away.sealed);
+  await sweep();
+  await agent.active([away.connId]);
+});
+
+test('subscription-B4 a deleted queue whose key does not open is kept, counted and told once, and goes when it opens', async () => {
+  const [connId] = (await createActive()) as [string];
+  const sealed = await loseKey(connId);
+  const queues = agent.routers.smp[0]!.queues().length;
+  await agent.rows('DELETE FROM subscriptions.events');
+  await agent.update('deleteConnections', { connIds: [connId] });
+  await sweep();
+  await sweep();
+  expect(agent.routers.smp[0]!.queues()).toHaveLength(queues);
+  const kept = await agent.rows('SELECT 1 FROM subscriptions.rcv_queues WHERE conn_id = $1', [connId]);
+  expect(kept).toHaveLength(1);
+  expect(await subscriptions().status()).toMatchObject({ unreadableQueues: 1 });
+  expect((await agent.events()).filter(({ errors }) => errors[0]!.connId === connId)).toHaveLength(1);
+  await setKey(connId, sealed);
+  await sweep();
+  await eventually('the queue to go', async () => agent.routers.smp[0]!.queues().length === queues - 1);
+  expect(await agent.rows('SELECT 1 FROM subscriptions.connections WHERE conn_id = $1', [connId])).toEqual(
+    [],
+  );
+});
+
+test('subscription-B7a sweeps of a paused agent do not ask for the same again and again', async () => {
+  await setToken('REGISTERED', 'INSTANT');
+  const connIds = await agent.create([{ userId: 1, server: server() }]);
+  await setToken('ACTIVE', 'INSTANT');
+  await pause();
+  for (let run = 0; run < 3; run += 1) await sweepAlone();
+  expect((await agent.state()).queue).toEqual([{ kind: 'create', connIds }]);
+  await resume();
+  await agent.active(connIds);
+});
+
+test('subscription-L5 queues that an application has already are imported, subscribed, and not imported twice', async () => {
+  const [connId] = (await createActive()) as [string];
+  const [queue] = await agent.rows<{ rcv_id: string; rcv_private_key: Buffer }>(
+    'SELECT rcv_id, rcv_private_key FROM subscriptions.rcv_queues WHERE conn_id = $1',
+    [connId],
+  );
+  const { rcv_id: recipientId, rcv_private_key: sealed } = queue!;
+  const recipientPrivateKey = KEY_BOX.open(sealed, recipientKeyContext(AGENT, recipientId)).toString(
+    'base64url',
+  );
+  const exported = { userId: 3, server: server(), recipientId, recipientPrivateKey };
+  expect(await subscriptions().import([exported])).toEqual([
+    { error: expect.stringMatching(/the queue exists already$/) as string },
+  ]);
+  // The application takes it away from here, and hands it over again.
+  await agent.rows('DELETE FROM subscriptions.ntf_subscriptions WHERE conn_id = $1', [connId]);
+  await agent.rows('DELETE FROM subscriptions.connections WHERE conn_id = $1', [connId]);
+  await expect(subscriptions().import([{ ...exported, recipientPrivateKey: 'short' }])).rejects.toThrow(
+    /^queue 1: recipientPrivateKey: must be 32 bytes/,
+  );
+  const named = { ...exported, connId: 'theirs' };
+  expect(await subscriptions().import([named])).toEqual([{ connId: 'theirs', hasCredentials: false }]);
+  await agent.active(['theirs']);
+  expect(await subscriptions().import([named])).toEqual([{ connId: 'theirs', hasCredentials: true }]);
+  expect(await notifierOf('theirs')).toBeDefined();
+  expect(await agent.rows('SELECT 1 FROM subscriptions.queue_imports')).toEqual([]);
+  // Neither histories nor logs have the key.
+  const { events } = await agent.supervisor.fetchHistory();
+  expect(JSON.stringify([events, agent.slot.logs])).not.toContain(recipientPrivateKey);
+  expect(await subscriptions().statistics(3)).toMatchObject({
+    items: expect.arrayContaining([expect.objectContaining({ counter: 'ntfKey', value: 1 })]) as object[],
+  });
+});
