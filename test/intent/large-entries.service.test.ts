@@ -1,4 +1,5 @@
 /** Entries that are far too large, over a slow link to Redis. */
+import { MAX_ENTRY_BYTES } from '../../api/intent/entry.ts';
 import { startTcpProxy } from '../../dev/servers/tcp-proxy.ts';
 import { publishTurn } from './entries.ts';
 import type { Slot } from '../harness.ts';
@@ -54,7 +55,7 @@ test('security-3 intent-D4 I4 entries that are too large are recorded without be
     const bytes = HOSTILE_BYTES + 'producergame_masterpayload_json'.length;
     expect(rows[0]).toMatchObject({
       producer: 'game_master',
-      message: `entry_too_large: the entry has ${bytes} bytes; at most 262144 are accepted`,
+      message: `entry_too_large: the entry has ${bytes} bytes; at most ${MAX_ENTRY_BYTES} are accepted`,
       raw: {
         producer: 'game_master',
         payload_json: `${'x'.repeat(4_096)}… (cut, ${HOSTILE_BYTES} bytes in all)`,
