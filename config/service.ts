@@ -129,10 +129,7 @@ export const SERVICE_VARIABLES = {
   OTEL_SERVICE_NAME: variable(z.string(), 'Service name in traces and metrics.', {
     default: 'galaxy-notify',
   }),
-  OTEL_EXPORTER_OTLP_ENDPOINT: variable(
-    httpUrl,
-    'OTLP collector (HTTP) for traces and metrics.',
-  ),
+  OTEL_EXPORTER_OTLP_ENDPOINT: variable(httpUrl, 'OTLP collector (HTTP) for traces and metrics.'),
   OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: variable(
     httpUrl,
     'Whole URL for traces, instead of /v1/traces of that collector.',

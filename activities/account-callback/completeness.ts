@@ -4,6 +4,7 @@
  */
 import type { Redis } from 'ioredis';
 import type { Logger } from 'pino';
+import { entryIdAfter } from '../../api/stream-ids.ts';
 import { reasonOf } from '../reason.ts';
 
 export interface InputWatch {
@@ -75,14 +76,14 @@ export function watchInputs(options: InputWatchOptions): InputWatch {
   }
 
   async function oldestUnread(delivered: string): Promise<string | undefined> {
-    const [first] = await redis.xrange(stream, `(${delivered}`, '+', 'COUNT', 1);
-    if (!first) {
+    const first = await entryIdAfter(redis, stream, delivered);
+    if (first === undefined) {
       stalled = undefined;
       return undefined;
     }
     if (stalled?.delivered !== delivered) stalled = { delivered, atMs: now() };
-    if (now() < stalled.atMs + graceMs) return first[0];
-    log.warn({ stream, entry_id: first[0] }, 'inputs are not read; hours of accounts go on without them');
+    if (now() < stalled.atMs + graceMs) return first;
+    log.warn({ stream, entry_id: first }, 'inputs are not read; hours of accounts go on without them');
     return undefined;
   }
 
