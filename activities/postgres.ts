@@ -71,6 +71,8 @@ function typeOf(sqlState: string): string {
   return ABOUT_INSTALLATION.test(sqlState) ? POSTGRES_UNUSABLE : POSTGRES_UNAVAILABLE;
 }
 
+const QUERY_CANCELED = '57014';
+
 interface PostgresFailureDetails {
   sqlState: string;
 }
@@ -92,6 +94,12 @@ export function isPostgresRefusal(error: unknown): error is ApplicationFailure {
 
 const isOfType = (error: unknown, type: string): boolean =>
   error instanceof ApplicationFailure && error.type === type;
+
+/** The statement took longer than it may. With fewer rows it may not. */
+export function isStatementTimeout(error: unknown): boolean {
+  const [details] = (error instanceof ApplicationFailure ? error.details : undefined) ?? [];
+  return (details as PostgresFailureDetails | undefined)?.sqlState === QUERY_CANCELED;
+}
 
 /** The same failure, not retried if it is a refusal: for whoever has nothing to set aside and cannot wait. */
 export function finalIfRefused(failure: ApplicationFailure): ApplicationFailure {

@@ -3,10 +3,12 @@ import { Context } from '@temporalio/activity';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { Statement } from './postgres.ts';
-import { query } from './postgres.ts';
+import { isStatementTimeout, query } from './postgres.ts';
 
 /** Rows of one statement: never one long lock. */
 const BATCH_SIZE = 1_000;
+/** A run that has taken so long leaves the rest to the next one, ms. */
+export const MAX_RUN_MS = 600_000;
 
 export interface RetentionResources {
   db: Pool;
@@ -60,24 +62,53 @@ export async function deleteOlderThan(
 }
 
 /**
- * Runs a statement until it finds nothing more, with a heartbeat after each batch.
+ * Runs a statement until it finds nothing more, or the run has taken long enough, with a heartbeat after each batch.
+ * What is left is deleted by the next run.
  *
  * @param statement takes `values` and then how many rows at most; returns one row with `deleted`.
  * @returns rows deleted in all.
  * @throws ApplicationFailure of PostgreSQL, and the reason of a stop.
  */
-export async function deleteInBatches(
+async function deleteInBatches(
   db: Pool,
   statement: Statement,
   values: unknown[],
   batchSize: number,
 ): Promise<number> {
-  const activity = Context.current();
-  for (let total = 0; ;) {
-    const [row] = await query<{ deleted: number }>(db, statement, [...values, batchSize]);
+  let total = 0;
+  await inBatches(batchSize, MAX_RUN_MS, async (limit) => {
+    const [row] = await query<{ deleted: number }>(db, statement, [...values, limit]);
     total += row!.deleted;
-    activity.heartbeat(total);
-    if (row!.deleted < batchSize) return total;
+    return row!.deleted >= limit;
+  });
+  return total;
+}
+
+/**
+ * Does work in batches until one says that there is no more, or until the time is up. A batch that takes PostgreSQL
+ * longer than a statement may is made again with half as many rows: how long a row takes depends on what hangs on it.
+ *
+ * @param batch works on at most so many rows; returns whether there may be more.
+ * @returns whether the work came to its end.
+ * @throws what a batch throws, and the reason of a stop.
+ */
+export async function inBatches(
+  size: number,
+  maxRunMs: number,
+  batch: (limit: number) => Promise<boolean>,
+): Promise<boolean> {
+  const activity = Context.current();
+  const endAt = performance.now() + maxRunMs;
+  for (let limit = size; ;) {
+    try {
+      if (!(await batch(limit))) return true;
+      limit = Math.min(size, limit * 2);
+    } catch (error) {
+      if (limit === 1 || !isStatementTimeout(error)) throw error;
+      limit = Math.ceil(limit / 2);
+    }
+    activity.heartbeat();
     activity.cancellationSignal.throwIfAborted();
+    if (performance.now() >= endAt) return false;
   }
 }

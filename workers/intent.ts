@@ -77,6 +77,7 @@ function settingsOf({ values, adminEmails }: Config) {
         email: values.NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS,
       },
       idempotencyTtlMs: values.NOTIFICATION_IDEMPOTENCY_TTL,
+      gatewayMaxLen: values.NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM_MAX_LEN,
       adminEmails,
       maxLookups: values.NOTIFICATION_USER_SERVICE_MAX_LOOKUPS,
       unusableAfterAttempts: values.NOTIFICATION_USER_SERVICE_UNUSABLE_AFTER,

@@ -11,6 +11,7 @@ import { WorkflowNotFoundError } from '@temporalio/client';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { AdminNotificationType } from '../../api/intent/catalog.ts';
+import { channelsOf } from '../../api/intent/catalog.ts';
 import { fingerprintOf } from '../../api/intent/fingerprint.ts';
 import type { Intent, MalformedCode } from '../../api/intent/entry.ts';
 import { rawFieldsOf } from '../../api/intent/entry.ts';
@@ -39,6 +40,8 @@ export interface IntentResources {
     budgets: ChannelBudgets;
     /** How long at least an idempotency key stays reserved, ms. */
     idempotencyTtlMs: number;
+    /** Length to which Redis trims the stream of push events. */
+    gatewayMaxLen: number;
     /** Normalised, unique addresses by notification type. */
     adminEmails: Record<AdminNotificationType, readonly string[]>;
     /** See the audience's resolver. */
@@ -86,6 +89,7 @@ export function createIntentActivities(resources: IntentResources) {
         if (accepted) {
           countOutcome(intent, 'accepted');
           reportUnusable(intent, audience);
+          warnOfTrimming(intent, audience);
           return conclude(intent, accepted);
         }
       } catch (error) {
@@ -156,6 +160,17 @@ export function createIntentActivities(resources: IntentResources) {
       notification_type: intent.notificationType,
       producer: intent.producer,
     });
+  }
+
+  /** Redis cannot tell how far Gateway has read, so this is the only moment to say it. */
+  function warnOfTrimming(intent: Intent, audience: Audience): void {
+    if (!channelsOf(intent.notificationType, audience.kind).includes('push')) return;
+    const pushes = audience.kind === 'user' ? audience.recipients.length : 0;
+    if (pushes <= settings.gatewayMaxLen) return;
+    log.warn(
+      { ...logFieldsOf(intent), pushes, stream_max_len: settings.gatewayMaxLen },
+      'more push events than their stream keeps; a Gateway that is behind loses some',
+    );
   }
 
   function countOutcome(intent: Intent, outcome: 'accepted' | 'duplicate' | 'rejected'): void {

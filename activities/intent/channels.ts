@@ -12,8 +12,11 @@ import { signalIfRunning } from '../workflows.ts';
 /** Routes are let go in small groups, so that the rate is even and a pause takes effect immediately. */
 const GROUPS_PER_SECOND = 10;
 const PAGE_SIZE = 500;
-/** Routes created after the resume have seen the channel open; as much later as clocks may differ, ms. */
-const CLOCK_ALLOWANCE_MS = 60_000;
+/**
+ * A route that was created so much later than the resume has seen the channel open, ms: the row of the channel has its
+ * time from before its transaction ends. Both times are PostgreSQL's.
+ */
+const COMMIT_ALLOWANCE_MS = 60_000;
 
 export interface ChannelResources {
   db: Pool;
@@ -48,36 +51,48 @@ export function createChannelActivities({ db, log, workflows }: ChannelResources
     );
 
   return {
+    /** As the row says; `draining` when a drain has not come to its end, whatever became of the workflow that had it. */
     async loadChannel(channel: ChannelName): Promise<ChannelState> {
       const [row] = await query<ChannelRow>(db, LOAD_CHANNEL, [channel]);
       if (!row) return { channel, status: 'open', sinceMs: 0 };
-      return {
+      const state = {
         channel,
-        status: row.is_paused ? 'paused' : 'open',
         ...(row.reason === null ? {} : { reason: row.reason }),
         requestedBy: row.changed_by,
         sinceMs: Number(row.changed_at_ms),
       };
+      if (row.is_paused) return { ...state, status: 'paused' };
+      if (row.drain_rate === null) return { ...state, status: 'open' };
+      return { ...state, status: 'draining', drain: { ratePerSecond: row.drain_rate, released: 0 } };
     },
 
-    /** From the return on, no attempt that begins publishes on a paused channel. */
+    /**
+     * From the return on, no attempt that begins publishes on a paused channel.
+     *
+     * @param drainRate waiting routes that are to be let go per second, on resume.
+     * @returns when that was, by the clock of PostgreSQL, epoch ms.
+     */
     async setChannelPaused(
       channel: ChannelName,
       isPaused: boolean,
       requestedBy: string,
-      reason?: string,
-    ): Promise<void> {
-      await query(db, SET_CHANNEL, [channel, isPaused, reason ?? null, requestedBy]);
+      reason?: string | null,
+      drainRate?: number,
+    ): Promise<number> {
+      const values = [channel, isPaused, reason ?? null, requestedBy, drainRate ?? null];
+      const [row] = await query<Pick<ChannelRow, 'changed_at_ms'>>(db, SET_CHANNEL, values);
       log.warn(
-        { channel, requested_by: requestedBy, ...(reason === undefined ? {} : { reason }) },
+        { channel, requested_by: requestedBy, ...(reason ? { reason } : {}) },
         isPaused ? 'channel paused' : 'channel resumed',
       );
+      return Number(row!.changed_at_ms);
     },
 
     /**
      * Lets the routes go that have been waiting since before `resumedAtMs`, oldest first. A route that does not wait
      * any more takes no notice.
      *
+     * @param resumedAtMs by the clock of PostgreSQL, epoch ms.
      * @returns how many were let go.
      */
     async drainChannel(channel: ChannelName, resumedAtMs: number, ratePerSecond: number): Promise<number> {
@@ -89,7 +104,7 @@ export function createChannelActivities({ db, log, workflows }: ChannelResources
       for (;;) {
         const page = await query<WaitingRoute>(db, LIST_WAITING, [
           channel,
-          new Date(resumedAtMs + CLOCK_ALLOWANCE_MS).toISOString(),
+          new Date(resumedAtMs + COMMIT_ALLOWANCE_MS).toISOString(),
           ...progress.after,
           PAGE_SIZE,
         ]);
@@ -106,6 +121,7 @@ export function createChannelActivities({ db, log, workflows }: ChannelResources
         }
         if (page.length < PAGE_SIZE) break;
       }
+      await query(db, END_DRAIN, [channel, resumedAtMs]);
       log.info({ channel, released: progress.released }, 'channel drained');
       return progress.released;
     },
@@ -117,12 +133,16 @@ interface ChannelRow {
   reason: string | null;
   changed_by: string;
   changed_at_ms: string;
+  /** Waiting routes per second, until all are let go. */
+  drain_rate: number | null;
 }
+
+const CHANGED_AT_MS = '(extract(epoch FROM changed_at) * 1000)::bigint';
 
 const LOAD_CHANNEL = {
   name: 'load_channel',
   text: `
-    SELECT is_paused, reason, changed_by, (extract(epoch FROM changed_at) * 1000)::bigint AS changed_at_ms
+    SELECT is_paused, reason, changed_by, ${CHANGED_AT_MS} AS changed_at_ms, drain_rate
       FROM notification.channels
      WHERE channel = $1`,
 };
@@ -130,11 +150,20 @@ const LOAD_CHANNEL = {
 const SET_CHANNEL = {
   name: 'set_channel',
   text: `
-    INSERT INTO notification.channels (channel, is_paused, reason, changed_by, changed_at)
-    VALUES ($1, $2, $3, $4, clock_timestamp())
+    INSERT INTO notification.channels (channel, is_paused, reason, changed_by, changed_at, drain_rate)
+    VALUES ($1, $2, $3, $4, clock_timestamp(), $5)
     ON CONFLICT (channel) DO UPDATE
        SET is_paused = excluded.is_paused, reason = excluded.reason, changed_by = excluded.changed_by,
-           changed_at = excluded.changed_at`,
+           changed_at = excluded.changed_at, drain_rate = excluded.drain_rate
+    RETURNING ${CHANGED_AT_MS} AS changed_at_ms`,
+};
+
+/** A drain of an earlier release is none of this row's; one that was paused or begun anew meanwhile has another time. */
+const END_DRAIN = {
+  name: 'end_channel_drain',
+  text: `
+    UPDATE notification.channels SET drain_rate = NULL
+     WHERE channel = $1 AND drain_rate IS NOT NULL AND ${CHANGED_AT_MS} = $2::bigint`,
 };
 
 const LIST_WAITING = {

@@ -115,7 +115,6 @@ export async function insertRecord(
   intent: Intent,
   { fingerprint, audience, budgets, idempotencyTtlMs }: ToInsert,
 ): Promise<Acceptance | undefined> {
-  const acceptedAt = Date.now();
   const record = [
     intent.notificationId,
     intent.notificationType,
@@ -128,8 +127,7 @@ export async function insertRecord(
     intent.requestId ?? null,
     intent.traceId ?? null,
     new Date(intent.occurredAtMs).toISOString(),
-    new Date(acceptedAt).toISOString(),
-    new Date(acceptedAt + idempotencyTtlMs).toISOString(),
+    idempotencyTtlMs,
   ];
   const tally = tallyOf();
   const slotsOf = (part: Audience) =>
@@ -137,10 +135,13 @@ export async function insertRecord(
   const [first, ...rest] = partsOf(audience);
 
   const insert = async (client: Pool | PoolClient): Promise<boolean> => {
-    const rows = await query(client, INSERT_RECORD, [...record, ...slotsOf(first)]);
-    if (rows.length === 0) return false;
+    const [inserted] = await query<{ accepted_at: string }>(client, INSERT_RECORD, [
+      ...record,
+      ...slotsOf(first),
+    ]);
+    if (!inserted) return false;
     for (const part of rest) {
-      await query(client, INSERT_ROUTES, [intent.notificationId, record[11], ...slotsOf(part)]);
+      await query(client, INSERT_ROUTES, [intent.notificationId, inserted.accepted_at, ...slotsOf(part)]);
     }
     return true;
   };
@@ -270,7 +271,10 @@ const insertSlots = (id: string, at: string, first: number): string => `
                     $${first + 4}::int[], $${first + 5}::text[], $${first + 6}::text[], $${first + 7}::text[])
                AS slot (route_id, channel, recipient_ref, status, max_attempts, email, locale, problem)`;
 
-/** A taken idempotency key, and one that an earlier intent waits for, inserts nothing at all. */
+/**
+ * A taken idempotency key, and one that an earlier intent waits for, inserts nothing at all. All times are PostgreSQL's:
+ * retention, channels and cancellation compare them with its clock. $12 how long the key stays reserved, ms.
+ */
 const INSERT_RECORD = {
   name: 'insert_record',
   text: `
@@ -279,20 +283,20 @@ const INSERT_RECORD = {
         (notification_id, notification_type, producer, audience_kind, recipient_user_ids, payload_json,
          idempotency_key, request_fingerprint, request_id, trace_id, occurred_at, accepted_at, updated_at,
          idempotency_expires_at)
-      SELECT $1, $2, $3, $4, $5::jsonb, $6, $7, $8, $9, $10, $11::timestamptz, $12::timestamptz, $12::timestamptz,
-             $13::timestamptz
+      SELECT $1, $2, $3, $4, $5::jsonb, $6, $7, $8, $9, $10, $11::timestamptz, statement_timestamp(),
+             statement_timestamp(), statement_timestamp() + $12::bigint * interval '1 millisecond'
        WHERE NOT EXISTS (
              SELECT 1
                FROM notification.waiting_intents AS waiting
               WHERE producer = $3 AND idempotency_key = $7 AND ${IS_EARLIER.replaceAll('$ID', '$1')})
       ON CONFLICT DO NOTHING
       RETURNING notification_id, accepted_at
-    ), slots AS (${insertSlots('record.notification_id', 'record.accepted_at', 14).replace('ROWS_OF_RECORD', 'record,')}
+    ), slots AS (${insertSlots('record.notification_id', 'record.accepted_at', 13).replace('ROWS_OF_RECORD', 'record,')}
     ), waits_no_more AS (
       DELETE FROM notification.waiting_intents AS waiting USING record
        WHERE waiting.notification_id = record.notification_id
     )
-    SELECT notification_id FROM record`,
+    SELECT accepted_at::text FROM record`,
 };
 
 const INSERT_ROUTES = {

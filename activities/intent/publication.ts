@@ -33,6 +33,7 @@ import type { RouteRow } from './route-rows.ts';
 import {
   MARK_FOUND_PUBLISHED,
   MARK_PUBLISHED,
+  MARK_SKIPPED,
   OPEN_GENERATION,
   RECORD_FAILURE,
   keyOf,
@@ -152,14 +153,21 @@ export function createPublisher({ db, redis, log, metrics, route: settings }: Ro
       const retryInMs = Math.min(settings.leaseTtlMs, Math.max(50, handedOff.expiresInMs));
       return defer(route.channel, 'leased', retryInMs);
     }
-    // Whoever closed it settles the row.
-    if (handedOff.outcome === 'closed') return deferToFresherRow(route);
+    if (handedOff.outcome === 'closed') return settleClosed(route);
     return {
       status: 'handed_off',
       entryId: handedOff.entryId,
       // Best effort: an unreleased lease expires by itself.
       release: () => void handOff.release(redis, keys, lease).catch(() => undefined),
     };
+  }
+
+  /** Whoever closed it may have died before it could settle the row. */
+  async function settleClosed(route: RouteRow): Promise<Attempt> {
+    const [skipped] = await query(db, MARK_SKIPPED, keyOf(route));
+    if (!skipped) return deferToFresherRow(route);
+    log.info({ ...logFields(route), result: 'skipped' }, 'route found cancelled');
+    return { status: 'skipped' };
   }
 
   /** Opens a dead-lettered route once per replay that was ordered; without an order it stays dead. */

@@ -153,6 +153,16 @@ export const MARK_PUBLISHED = {
     RETURNING route.route_id, attempt_count`,
 };
 
+export const MARK_SKIPPED = {
+  name: 'mark_skipped',
+  text: `
+    UPDATE notification.routes
+       SET status = 'skipped', next_attempt_at = NULL, skipped_at = statement_timestamp(),
+           updated_at = statement_timestamp()
+    ${OPEN_ROUTE}
+    RETURNING 1`,
+};
+
 export const MARK_FOUND_PUBLISHED = {
   name: 'mark_found_published',
   text: `

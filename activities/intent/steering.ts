@@ -11,7 +11,7 @@ import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import { routeRefOf } from '../../api/ids.ts';
 import { ROUTE_OPEN } from '../../workflows/failures.ts';
-import type { RouteKey, RouteTotals, SettledStatus } from '../../workflows/intent/contract.ts';
+import type { RouteKey, RouteSlice, RouteTotals, SettledStatus } from '../../workflows/intent/contract.ts';
 import { SETTLED_SIGNAL, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { query } from '../postgres.ts';
 import { handOff, handOffKey } from './hand-off.ts';
@@ -32,8 +32,10 @@ export interface SteeringResources {
 
 export type SteeringActivities = ReturnType<typeof createSteeringActivities>;
 
-interface OpenRoute {
+interface ListedRoute {
   route_id: string;
+}
+interface OpenRoute extends ListedRoute {
   generation: number;
 }
 
@@ -53,17 +55,20 @@ export function createSteeringActivities({ db, redis, workflows, log }: Steering
 
   /** All that were ever cancelled: a crash may have come between closing some and telling them. */
   async function tellSkipped(notificationId: string): Promise<void> {
-    const limit = pLimit(PARALLEL_SIGNALS);
     for (let after = ''; ;) {
-      const page = await query<{ route_id: string }>(db, LIST_CANCELLED, [notificationId, after, BATCH_SIZE]);
-      await limit.map(page, async ({ route_id }) => {
-        const workflowId = routeWorkflowId(notificationId, routeRefOf(route_id));
-        await signalIfRunning(workflows, workflowId, SETTLED_SIGNAL);
-      });
+      const page = await query<ListedRoute>(db, LIST_CANCELLED, [notificationId, after, BATCH_SIZE]);
+      await tell(notificationId, page);
       Context.current().heartbeat(after);
       after = page.at(-1)?.route_id ?? '';
       if (page.length < BATCH_SIZE) return;
     }
+  }
+
+  async function tell(notificationId: string, routes: ListedRoute[]): Promise<void> {
+    await pLimit(PARALLEL_SIGNALS).map(routes, async ({ route_id }) => {
+      const workflowId = routeWorkflowId(notificationId, routeRefOf(route_id));
+      await signalIfRunning(workflows, workflowId, SETTLED_SIGNAL);
+    });
   }
 
   return {
@@ -102,6 +107,18 @@ export function createSteeringActivities({ db, redis, workflows, log }: Steering
       }
     },
 
+    /** The same for the routes of one slice; siblings outside it go on. */
+    async skipOpenRoutesOfSlice({ notificationId, offset, limit }: RouteSlice): Promise<void> {
+      const slice = [notificationId, offset, limit];
+      const open = await query<OpenRoute>(db, LIST_OPEN_OF_SLICE, slice);
+      if (open.length > 0) await close(notificationId, open);
+      await tell(notificationId, await query<ListedRoute>(db, LIST_CANCELLED_OF_SLICE, slice));
+      log.info(
+        { notification_id: notificationId, offset, result: 'skipped', routes: open.length },
+        'slice of a notification cancelled',
+      );
+    },
+
     /** @throws ApplicationFailure `RouteOpen`, retried, for as long as the route is on its way. */
     async awaitSettled(key: RouteKey): Promise<SettledStatus> {
       const { status } = await loadRoute(db, key);
@@ -138,29 +155,56 @@ const isOpen = (status: string): boolean => status === 'pending' || status === '
 const stillOpen = ({ routeRef }: RouteKey) =>
   ApplicationFailure.create({ type: ROUTE_OPEN, message: `${routeRef} is not settled yet` });
 
+const OPEN_COLUMNS = `route_id,
+           (SELECT count(*)::int
+              FROM notification.replays
+             WHERE replays.notification_id = $1 AND replays.route_id = route.route_id
+           ) AS generation`;
+const IS_OPEN = "status IN ('pending', 'failed')";
+/** Those that acceptance skipped, at the instant of their creation, have no workflow. */
+const IS_CANCELLED = 'skipped_at <> created_at';
+
 const LIST_OPEN = {
   name: 'list_open_routes',
   text: `
-    SELECT route_id,
-           (SELECT count(*)::int
-              FROM notification.replays
-             WHERE replays.notification_id = route.notification_id AND replays.route_id = route.route_id
-           ) AS generation
+    SELECT ${OPEN_COLUMNS}
       FROM notification.routes AS route
-     WHERE notification_id = $1 AND status IN ('pending', 'failed')
+     WHERE notification_id = $1 AND ${IS_OPEN}
      ORDER BY route_id
      LIMIT $2`,
 };
 
-/** Those that acceptance skipped have no workflow. */
 const LIST_CANCELLED = {
   name: 'list_cancelled_routes',
   text: `
     SELECT route_id
       FROM notification.routes
-     WHERE notification_id = $1 AND skipped_at > created_at AND route_id > $2
+     WHERE notification_id = $1 AND ${IS_CANCELLED} AND route_id > $2
      ORDER BY route_id
      LIMIT $3`,
+};
+
+/** Routes at [$2, $2 + $3) of notification $1, ordered by route id. */
+const SLICE = `(SELECT route_id, status, created_at, skipped_at
+              FROM notification.routes
+             WHERE notification_id = $1
+             ORDER BY route_id
+            OFFSET $2 LIMIT $3)`;
+
+const LIST_OPEN_OF_SLICE = {
+  name: 'list_open_routes_of_slice',
+  text: `
+    SELECT ${OPEN_COLUMNS}
+      FROM ${SLICE} AS route
+     WHERE ${IS_OPEN}`,
+};
+
+const LIST_CANCELLED_OF_SLICE = {
+  name: 'list_cancelled_routes_of_slice',
+  text: `
+    SELECT route_id
+      FROM ${SLICE} AS route
+     WHERE ${IS_CANCELLED}`,
 };
 
 const SETTLE_CLOSED = {
@@ -181,11 +225,7 @@ const COUNT_BATCH = {
   name: 'count_batch',
   text: `
     SELECT status, count(*)::int AS count
-      FROM (SELECT status, created_at, skipped_at
-              FROM notification.routes
-             WHERE notification_id = $1
-             ORDER BY route_id
-            OFFSET $2 LIMIT $3) AS batch
+      FROM ${SLICE} AS batch
      WHERE skipped_at IS DISTINCT FROM created_at
      GROUP BY status`,
 };

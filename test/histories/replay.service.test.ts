@@ -42,7 +42,7 @@ describe('a changed workflow', () => {
     const file = path.join(folder, 'intent', 'workflow.ts');
     const source = readFileSync(file, 'utf8');
     expect(source.split(BEFORE)).toHaveLength(2);
-    const imports = `import { patched, sleep } from '@temporalio/workflow';\n`;
+    const imports = `import { patched as isPatched, sleep as pause } from '@temporalio/workflow';\n`;
     writeFileSync(file, imports + source.replace(BEFORE, `${BEFORE}${lines}\n`));
     return bundleWorkflowCode({
       workflowsPath: path.join(folder, 'index.ts'),
@@ -52,12 +52,12 @@ describe('a changed workflow', () => {
   }
 
   test('I40 without a patch does not replay what the old one did', async () => {
-    const bundle = await bundleWith('  await sleep(1_000);');
+    const bundle = await bundleWith('  await pause(1_000);');
     await expect(replay('notification-published', bundle)).rejects.toThrow(DeterminismViolationError);
   });
 
   test('I40 behind a patch replays it', async () => {
-    const bundle = await bundleWith(`  if (patched('wait-before-acceptance')) await sleep(1_000);`);
+    const bundle = await bundleWith(`  if (isPatched('wait-before-acceptance')) await pause(1_000);`);
     await expect(replay('notification-published', bundle)).resolves.toBeUndefined();
   });
 });

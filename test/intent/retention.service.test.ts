@@ -1,12 +1,14 @@
 /** Retention: what the scheduled run deletes, and what it must leave. */
 import { RETENTION_SCHEDULE_ID, RETENTION_WORKFLOW } from '../../workflows/intent/contract.ts';
+import type { Service } from '../../workers/service.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 
 let slot: Slot;
+let service: Service;
 beforeAll(async () => {
   slot = await takeSlot();
-  await slot.startService({ NOTIFICATION_CLEANUP_INTERVAL: '2h' });
+  service = await slot.startService({ NOTIFICATION_CLEANUP_INTERVAL: '2h' });
 });
 afterAll(() => slot.release());
 
@@ -85,4 +87,36 @@ test('I29 the schedule has the configured interval, and a restart with another o
   const other = await slot.startService({ NOTIFICATION_CLEANUP_INTERVAL: '30m' });
   expect(await interval()).toEqual([30 * 60_000]);
   await other.stop();
+});
+
+test('I44 intent-D7 intent-P7 records with many routes are deleted piece by piece, and those with open routes are kept', async () => {
+  await slot.db.query('DELETE FROM notification.records');
+  await insertRecords('many-', 20, '722 hours', '-1 hour');
+  await slot.db.query(
+    `INSERT INTO notification.routes (notification_id, route_id, channel, recipient_ref, status, max_attempts,
+       created_at, updated_at, published_at)
+     SELECT notification_id, 'push:user:' || n, 'push', 'user:' || n, 'published', 3, now(), now(), now()
+       FROM notification.records, generate_series(1, 20) AS n`,
+  );
+  await insertRecords('open-', 1, '722 hours', '-1 hour');
+  await slot.db.query(
+    `INSERT INTO notification.routes (notification_id, route_id, channel, recipient_ref, status, max_attempts,
+       created_at, updated_at, next_attempt_at)
+     VALUES ('open-1', 'push:user:o', 'push', 'user:o', 'pending', 3, now(), now(), now())`,
+  );
+  // A disk on which a route takes 2 ms: together they take longer than a statement may.
+  await slot.db.query(`
+    CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.002); RETURN old; END';
+    CREATE TRIGGER slow BEFORE DELETE ON notification.routes FOR EACH ROW EXECUTE FUNCTION slow()`);
+  await service.stop();
+  await slot.startService({ NOTIFICATION_POSTGRES_OPERATION_TIMEOUT: '400ms' });
+  await slot.client.schedule.getHandle(RETENTION_SCHEDULE_ID).trigger();
+  await eventually('all but the record with an open route to be gone', async () => {
+    const left = await idsIn('records', 'notification_id');
+    return left.join() === 'open-1';
+  });
+  expect(await idsIn('routes', 'route_id')).toEqual(['push:user:o', 'push:user:u']);
+  await eventually('a log line about what is kept', async () =>
+    Promise.resolve(slot.logs.some(({ msg }) => msg.startsWith('expired records are kept'))),
+  );
 });

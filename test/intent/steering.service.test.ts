@@ -3,7 +3,7 @@ import { CancelledFailure, WorkflowFailedError, WorkflowUpdateFailedError } from
 import { defineHandOffCommands, handOff, handOffKey, leaseKey } from '../../activities/intent/hand-off.ts';
 import type { ChannelName, ChannelState } from '../../workflows/intent/channel-contract.ts';
 import { channelWorkflowId } from '../../workflows/intent/channel-contract.ts';
-import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
+import { batchWorkflowId, notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { publishTurn } from './entries.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot, untilStarted } from '../harness.ts';
@@ -130,6 +130,52 @@ test('I26 waiting routes drain at the rate that was asked for, and a pause in be
   expect(await slot.redis.xlen(GATEWAY)).toBe(24);
 });
 
+test('I26 intent-D12 a drain goes on in the workflow that is started when its own was lost', async () => {
+  await pause('push');
+  const recipients = ['user-1', 'user-2', 'user-3'];
+  const id = await publish('lost-drain', recipients);
+  for (const user of recipients) await waitingForChannel(id, `push:user:${user}`);
+  // So slowly that one, at most two, are let go before the workflow is lost.
+  await resume('push', 0.05);
+  await channel('push').terminate('lost');
+  await slot.db.query('UPDATE notification.channels SET drain_rate = 100 WHERE drain_rate IS NOT NULL');
+  await slot.startService();
+  for (const user of recipients) await inStatus(id, `push:user:${user}`, 'published');
+  await eventually('the channel to be open', async () => {
+    const { rows } = await slot.db.query<{ drain_rate: number | null }>(
+      "SELECT drain_rate FROM notification.channels WHERE channel = 'push'",
+    );
+    return rows[0]?.drain_rate === null;
+  });
+});
+
+test('I26 intent-P6 which routes a resume lets go is decided by one clock, of PostgreSQL', async () => {
+  const { sinceMs } = await pause('email');
+  const { rows } = await slot.db.query<{ ms: string }>(
+    "SELECT (extract(epoch FROM changed_at) * 1000)::bigint AS ms FROM notification.channels WHERE channel = 'email'",
+  );
+  expect(sinceMs).toBe(Number(rows[0]!.ms));
+  const id = await publish('one-clock');
+  const { rows: created } = await slot.db.query<{ micros: string }>(
+    'SELECT (extract(epoch FROM created_at) * 1000000)::bigint % 1000 AS micros FROM notification.routes WHERE created_at IS NOT NULL',
+  );
+  await inStatus(id, PUSH, 'published');
+  // Clocks of processes here have no microseconds.
+  expect(created.some(({ micros }) => micros !== '0')).toBe(true);
+});
+
+test('I26 intent-P2 a route that was closed by somebody who died is settled by the next attempt', async () => {
+  await pause('push');
+  const id = await publish('closed');
+  await waitingForChannel(id);
+  await slot.redis.set(handOffKey(id, PUSH, 0), 'closed');
+  await resume('push');
+  await inStatus(id, PUSH, 'skipped');
+  expect(await slot.client.workflow.getHandle(notificationWorkflowId(id)).result()).toMatchObject({
+    ...{ published: 1, skipped: 1 },
+  });
+});
+
 test('I26 what makes no sense is refused before anything changes', async () => {
   for (const ratePerSecond of [0, -1, 1e9, 'fast']) {
     const refusal = await resume('push', ratePerSecond as number).catch((error: unknown) => error);
@@ -202,7 +248,7 @@ test('I26 a notification that is cancelled before it was accepted delivers nothi
   expect(await routesOf(id)).toEqual([]);
 });
 
-test('I26 a large notification is cancelled with all its batches', async () => {
+test('I26 I43 intent-D3 cancelling one batch skips its routes alone; cancelling the notification, all of its batches', async () => {
   await Promise.all([pause('push'), pause('email')]);
   const id = await publish(
     'cancel-large',
@@ -216,6 +262,17 @@ test('I26 a large notification is cancelled with all its batches', async () => {
     return count === 2;
   });
   await waitingForChannel(id, EMAIL);
+  // Ordered by their ids e-mails come first: the last batch has the last 60 of the 130 pushes.
+  const batch = slot.client.workflow.getHandle(batchWorkflowId(id, 1));
+  await batch.cancel();
+  const failure = await batch.result().catch((error: unknown) => error);
+  expect((failure as WorkflowFailedError).cause).toBeInstanceOf(CancelledFailure);
+  await eventually('the notification to have heard of it', async () => {
+    const { raw } = await slot.client.workflow.getHandle(notificationWorkflowId(id)).describe();
+    return raw.pendingChildren?.length === 1;
+  });
+  const after = (await routesOf(id)).map(({ status }) => status);
+  expect([after.filter((status) => status === 'pending').length, after.length]).toEqual([200, 260]);
   await cancelled(id);
   const statuses = (await routesOf(id)).map(({ status }) => status);
   expect(statuses).toHaveLength(260);

@@ -13,6 +13,7 @@ const MIGRATIONS = [
   '0006-subscription',
   '0007-account-callback',
   '0008-intent-acceptance',
+  '0009-drain',
   '0010-account-callback',
   '0012-symbol-config',
   '0013-subscription-due',

@@ -1,7 +1,7 @@
 /**
  * One channel as operators steer it: pause it, resume it, see how it stands. The row in PostgreSQL is what publication
  * looks at; this workflow changes it, and after a resume lets the routes that waited go at a rate that the other side
- * can take.
+ * can take. The row says that, too, so that a new workflow goes on with a drain whose workflow is lost.
  *
  * ```mermaid
  * stateDiagram-v2
@@ -53,9 +53,9 @@ export async function channel(name: ChannelName, carried?: ChannelState): Promis
     (request) =>
       oneAtATime(async () => {
         const { reason, requestedBy = 'operator' } = request ?? {};
-        await database.setChannelPaused(name, true, requestedBy, reason);
+        const sinceMs = await database.setChannelPaused(name, true, requestedBy, reason);
         drain?.cancel();
-        enter('paused', { requestedBy, ...(reason === undefined ? {} : { reason }) });
+        enter('paused', sinceMs, { requestedBy, ...(reason === undefined ? {} : { reason }) });
         return state;
       }),
     {
@@ -68,9 +68,9 @@ export async function channel(name: ChannelName, carried?: ChannelState): Promis
     (request) =>
       oneAtATime(async () => {
         const { ratePerSecond = DEFAULT_DRAIN_RATE, requestedBy = 'operator' } = request ?? {};
-        await database.setChannelPaused(name, false, requestedBy);
+        const sinceMs = await database.setChannelPaused(name, false, requestedBy, null, ratePerSecond);
         drain?.cancel();
-        enter('draining', { requestedBy, drain: { ratePerSecond, released: 0 } });
+        enter('draining', sinceMs, { requestedBy, drain: { ratePerSecond, released: 0 } });
         return state;
       }),
     {
@@ -79,8 +79,13 @@ export async function channel(name: ChannelName, carried?: ChannelState): Promis
     },
   );
 
-  function enter(status: ChannelState['status'], rest: Partial<ChannelState>): void {
-    state = { channel: name, status, sinceMs: Date.now(), ...rest };
+  /** @param sinceMs absent when a process of the release before made the change. */
+  function enter(
+    status: ChannelState['status'],
+    sinceMs: number | undefined | null,
+    rest: Partial<ChannelState>,
+  ): void {
+    state = { channel: name, status, sinceMs: sinceMs ?? Date.now(), ...rest };
     setCurrentDetails(describe(state));
   }
 
@@ -109,7 +114,7 @@ export async function channel(name: ChannelName, carried?: ChannelState): Promis
     const ratePerSecond = of.drain?.ratePerSecond ?? DEFAULT_DRAIN_RATE;
     try {
       const released = await scope.run(() => draining.drainChannel(name, of.sinceMs, ratePerSecond));
-      if (state === of) enter('open', { drain: { ratePerSecond, released } });
+      if (state === of) enter('open', undefined, { drain: { ratePerSecond, released } });
     } catch (error) {
       // Paused again, or resumed at another rate.
       if (!isCancellation(error) || CancellationScope.current().consideredCancelled) throw error;

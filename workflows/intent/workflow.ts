@@ -11,6 +11,7 @@ import {
   ParentClosePolicy,
   executeChild,
   isCancellation,
+  patched,
   proxyActivities,
   proxyLocalActivities,
   setCurrentDetails,
@@ -92,19 +93,30 @@ export async function notification(intent: NotificationInput): Promise<Notificat
       : await publishInBatches(of, acceptance);
     return { outcome: 'accepted', ...totals, skipped: totals.skipped + acceptance.skipped };
   } catch (error) {
-    // An attempt that fails while it is asked to stop fails for its own reason.
-    if (!isCancellation(error) && !CancellationScope.current().consideredCancelled) throw error;
-    await skipWhatIsOpen(intent);
-    throw isCancellation(error) ? error : new CancelledFailure('Notification cancelled');
+    if (!isOver(error)) throw error;
+    await skipWhatIsOpen(() => steering.skipOpenRoutes(intent.notificationId));
+    throw cancellationOf(error);
   }
 }
 
-/** A slice of the routes of a large notification. */
+/**
+ * A slice of the routes of a large notification.
+ *
+ * @throws CancelledFailure when an operator cancelled it; then no route of the slice is left open, and the notification
+ * goes on with its other slices.
+ */
 export async function notificationBatch(batch: BatchInput): Promise<RouteTotals> {
   const { notificationId, offset } = batch;
-  return publishSlice(batch, { offset, limit: ROUTES_PER_BATCH }, () =>
-    database.listRoutesToPublish(notificationId, offset, ROUTES_PER_BATCH),
-  );
+  const slice = { offset, limit: ROUTES_PER_BATCH };
+  try {
+    return await publishSlice(batch, slice, () =>
+      database.listRoutesToPublish(notificationId, offset, ROUTES_PER_BATCH),
+    );
+  } catch (error) {
+    if (!isOver(error)) throw error;
+    await skipWhatIsOpen(() => steering.skipOpenRoutesOfSlice({ notificationId, ...slice }));
+    throw cancellationOf(error);
+  }
 }
 
 async function accept(intent: NotificationInput): Promise<Acceptance> {
@@ -175,7 +187,7 @@ async function publish(
   } catch (error) {
     // The route's own workflow is the record of its failure; siblings and the notification go on.
     if (isDeadLettered(error)) return 'dead_letter';
-    if (isCancellation(error)) throw error;
+    if (isOwnCancellation(error)) throw error;
     // It runs already (this notification was reset) or was terminated: then somebody else settles it.
     return steering.awaitSettled({ notificationId, routeRef });
   }
@@ -230,14 +242,30 @@ async function publishBatch(
       staticSummary: `${notificationType} batch ${batch}`,
     });
   } catch (error) {
-    if (isCancellation(error)) throw error;
+    if (isOwnCancellation(error)) throw error;
     return steering.awaitBatchSettled(notificationId, offset, ROUTES_PER_BATCH);
   }
 }
 
+/**
+ * Whether this workflow was cancelled, and not only the child that it waits for. Executions of the release before took
+ * the one for the other; those that are skipping routes because of it go on so.
+ */
+function isOwnCancellation(error: unknown): boolean {
+  if (!isCancellation(error)) return false;
+  return CancellationScope.current().consideredCancelled || !patched('child-cancelled-alone');
+}
+
+/** An attempt that fails while it is asked to stop fails for its own reason, and is not made again. */
+const isOver = (error: unknown): boolean =>
+  isCancellation(error) || CancellationScope.current().consideredCancelled;
+
+const cancellationOf = (error: unknown): unknown =>
+  isCancellation(error) ? error : new CancelledFailure('Notification cancelled');
+
 /** Also when the cancellation came before acceptance was known: what it wrote must not stay open without an owner. */
-async function skipWhatIsOpen({ notificationId }: NotificationInput): Promise<void> {
+async function skipWhatIsOpen(skip: () => Promise<void>): Promise<void> {
   setCurrentDetails('cancelled, routes that are open are being skipped');
-  await CancellationScope.nonCancellable(() => steering.skipOpenRoutes(notificationId));
+  await CancellationScope.nonCancellable(skip);
   setCurrentDetails('cancelled, routes that were open are skipped');
 }
