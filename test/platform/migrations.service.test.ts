@@ -14,6 +14,7 @@ const MIGRATIONS = [
   '0007-account-callback',
   '0008-intent-acceptance',
   '0010-account-callback',
+  '0011-mobile-push-rounds',
   '0012-symbol-config',
   '0013-subscription-due',
   '0014-subscription',
