@@ -61,6 +61,14 @@ export const SEND: ActivityOptions = {
   retry: UNTIL_IT_SUCCEEDS,
 };
 
+/** A round of sends ends by itself. It heartbeats, so that the round of a process that died is soon made again. */
+export const SEND_ROUND: ActivityOptions = {
+  startToCloseTimeout: '5 minutes',
+  heartbeatTimeout: '10 seconds',
+  cancellationType: 'WAIT_CANCELLATION_COMPLETED',
+  retry: UNTIL_IT_SUCCEEDS,
+};
+
 /** What an operator ordered must happen, however long it takes. Long ones heartbeat. */
 export const STEERING: ActivityOptions = {
   startToCloseTimeout: '1 hour',

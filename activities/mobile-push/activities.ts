@@ -5,8 +5,7 @@
  * A send is load, ask FCM, write down; a crash may come between any two of them. What is written down is never sent
  * again. Where an answer was lost the device gets the push again, with the same push id, by which it can tell.
  */
-import { createHash } from 'node:crypto';
-import { ApplicationFailure } from '@temporalio/activity';
+import { ApplicationFailure, Context } from '@temporalio/activity';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import { MOBILE_SEND_BRAKED, MOBILE_SEND_FAILED } from '../../workflows/failures.ts';
@@ -17,34 +16,39 @@ import type {
   SendFailureDetails,
   SendKey,
   SendResult,
+  SendRound,
   Settlement,
 } from '../../workflows/mobile-push/contract.ts';
 import type { FcmSender } from './fcm.ts';
 import type { FcmFailure } from './fcm-outcome.ts';
+import { CREDENTIAL_REFUSED, MISMATCHED } from './fcm-outcome.ts';
 import type { MobilePushMetrics } from './metrics.ts';
-import type { MobileMessage } from './message.ts';
-import { mobileMessage } from './message.ts';
-import type { OpenedRow, PendingSend, SendRow, SettledRow, SuspectRow } from './rows.ts';
+import type { MobileMessage } from '../../api/mobile-push/message.ts';
+import { mobileMessage } from '../../api/mobile-push/message.ts';
+import { BRAKED, runRound } from './round.ts';
+import type { ListedRow, OpenedRow, PendingSend, SendRow, SettledRow } from './rows.ts';
 import {
+  BEGIN_ROUNDS,
   COUNT_FAILURE,
-  DELETE_SUSPECTED_TOKEN,
   DELETE_TOKEN,
   END_SEND,
+  FIND_TOKEN,
+  LIST_MORE_SENDS,
   LIST_SENDS,
-  LIST_SUSPECTS,
   LOAD_SEND,
   MARK_SENT,
   OPEN_JOB,
   SETTLE_JOB,
 } from './rows.ts';
-import type { Statement } from '../postgres.ts';
+import { withHeartbeats } from '../heartbeat.ts';
 import { isPostgresAway, isPostgresRefusal, query } from '../postgres.ts';
 
-/** Of the service's own credential; `third-party-auth-error` is about Apple's, and so about some devices only. */
-const CREDENTIAL_REFUSED = 'messaging/authentication-error';
-
-/** Sends of one job that are under way concurrently. Few users have more than a handful of devices. */
+/** Most sends of a job that are steered one by one. Few users have more than a handful of devices. */
 const SENDS_PER_PAGE = 100;
+/** Rows of one statement, however many devices a user has. */
+const BATCH_SIZE = 1_000;
+/** A round ends well before a process that stops is killed, and its job sees to replays and cancellations between two. */
+const ROUND_MS = 20_000;
 
 export interface MobilePushResources {
   db: Pool;
@@ -56,6 +60,8 @@ export interface MobilePushResources {
     sendAttempts: number;
     /** Between two attempts when FCM does not say when, ms. */
     sendIntervalMs: number;
+    /** How long one round of a job with many devices goes on, ms. Default 20 s. */
+    roundMs?: number;
   };
 }
 
@@ -71,7 +77,9 @@ export function createMobilePushActivities(resources: MobilePushResources) {
      * @throws ApplicationFailure `MobileJobNotFound`, not retried; of PostgreSQL.
      */
     async openJob({ jobId, openedBy, requestedBy }: OpenOrder): Promise<OpenSends> {
-      const [job] = await query<OpenedRow>(db, OPEN_JOB, [jobId, openedBy]);
+      let job: OpenedRow | undefined;
+      do [job] = await query<OpenedRow>(db, OPEN_JOB, [jobId, openedBy, BATCH_SIZE]);
+      while (job?.afresh === BATCH_SIZE);
       if (!job) {
         throw ApplicationFailure.nonRetryable(`there is no mobile job ${jobId}`, 'MobileJobNotFound');
       }
@@ -80,16 +88,20 @@ export function createMobilePushActivities(resources: MobilePushResources) {
       }
       // Nothing is left to show, so nothing is left to do.
       if (!job.has_content) return { deviceTokenIds: [], hasMore: false };
-      const sends = await query<{ device_token_id: string }>(db, LIST_SENDS, [
-        jobId,
-        job.user_id,
-        SENDS_PER_PAGE + 1,
-      ]);
-      return {
-        deviceTokenIds: sends.slice(0, SENDS_PER_PAGE).map((send) => send.device_token_id),
-        hasMore: sends.length > SENDS_PER_PAGE,
-        hasSuspects: job.has_suspects,
-      };
+      try {
+        const pending = await listSends(jobId, job.user_id);
+        return {
+          deviceTokenIds: pending.slice(0, SENDS_PER_PAGE),
+          hasMore: pending.length > SENDS_PER_PAGE,
+        };
+      } catch (error) {
+        if (!isPostgresRefusal(error)) throw error;
+        log.error(
+          { job_id: jobId, reason: error.message },
+          'the table of device tokens takes no such user id',
+        );
+        return { deviceTokenIds: [], hasMore: false, stopCode: 'user_id_refused' };
+      }
     },
 
     /**
@@ -99,38 +111,42 @@ export function createMobilePushActivities(resources: MobilePushResources) {
      * budget left; of PostgreSQL; none of these after FCM took the push.
      */
     async sendToDevice(key: SendKey): Promise<SendResult> {
-      const send = await loadSend(key);
-      if (send.status === 'sent') return { status: 'sent', messageId: send.message_id, isRecorded: true };
-      if (send.status !== 'pending') return { status: send.status };
-      // The owner of the tokens has deleted it, or given it to another user.
-      if (send.token === null) return end(send, 'removed', 'token_gone');
-      const message = mobileMessage(send.content, send.push_id);
-      // Checked at intake already; a release may have come between that is stricter.
-      if ('problem' in message) return end(send, 'failed', 'invalid_message', message.problem);
-      return attempt(send, message.message, send.token);
+      return sendOnce(key);
     },
+
+    /**
+     * Prepares the sends of a job that has more devices than one page.
+     *
+     * @throws ApplicationFailure of PostgreSQL.
+     */
+    async beginRounds(jobId: string): Promise<void> {
+      let begun: number;
+      do [{ begun }] = (await query(db, BEGIN_ROUNDS, [jobId, BATCH_SIZE])) as [{ begun: number }];
+      while (begun === BATCH_SIZE);
+    },
+
+    /**
+     * Makes the attempts that are due of a job with many devices, for as long as a round takes: `SLOTS` concurrently, and
+     * a slot that is free gets the next, so that a device that waits for its next attempt holds nobody up.
+     *
+     * @throws ApplicationFailure of PostgreSQL.
+     */
+    sendRound: (jobId: string): Promise<SendRound> =>
+      withHeartbeats(() =>
+        runRound({
+          db,
+          jobId,
+          send: sendOnce,
+          signal: Context.current().cancellationSignal,
+          roundMs: settings.roundMs ?? ROUND_MS,
+        }),
+      ),
 
     /** Writes down a success that could not be written down when it came. @throws ApplicationFailure of PostgreSQL. */
     recordSent: markSent,
 
-    /**
-     * Decides about tokens that FCM refused together with the payload: it was the token if the same payload passed for
-     * another device of the job.
-     *
-     * @throws ApplicationFailure of PostgreSQL.
-     */
-    async judgeSuspects(jobId: string): Promise<void> {
-      const suspects = await query<SuspectRow>(db, LIST_SUSPECTS, [jobId]);
-      for (const suspect of suspects) {
-        const { device_token_id, token_sha256, passed_elsewhere } = suspect;
-        const send = { job_id: jobId, device_token_id };
-        // One that is gone may have been deleted by an attempt that did not come to say so; one that has changed since
-        // is another token, which a replay may reach.
-        const isStale =
-          passed_elsewhere && (await deleteToken(DELETE_SUSPECTED_TOKEN, device_token_id, token_sha256));
-        await end(send, isStale ? 'removed' : 'failed', suspect.last_code);
-      }
-    },
+    /** Asked for by runs that the release before has begun: what it suspected counts as failed when the job is settled. */
+    async judgeSuspects(): Promise<void> {},
 
     /**
      * Gives a job its final status by what its sends say. Sends that were not made count as failed.
@@ -138,11 +154,13 @@ export function createMobilePushActivities(resources: MobilePushResources) {
      * @throws ApplicationFailure of PostgreSQL.
      */
     async settleJob({ jobId, stopCode }: Settlement): Promise<MobilePushOutcome> {
-      const [settled] = await query<SettledRow>(db, SETTLE_JOB, [jobId, stopCode ?? null]);
+      let settled: SettledRow | undefined;
+      do [settled] = await query<SettledRow>(db, SETTLE_JOB, [jobId, stopCode ?? null, BATCH_SIZE]);
+      while (settled?.not_made === BATCH_SIZE);
       if (!settled) {
         throw ApplicationFailure.nonRetryable(`there is no mobile job ${jobId}`, 'MobileJobNotFound');
       }
-      const { code, ...totals } = settled;
+      const { code, not_made: _, ...totals } = settled;
       const outcome: MobilePushOutcome = { ...totals, ...(code === null ? {} : { code }) };
       metrics.mobileJob({ status: outcome.status });
       log.info({ job_id: jobId, ...outcome }, 'mobile job settled');
@@ -150,9 +168,32 @@ export function createMobilePushActivities(resources: MobilePushResources) {
     },
   };
 
+  /** @returns ids of the sends that the job still needs, one more than a page of them at most. */
+  async function listSends(jobId: string, userId: string): Promise<string[]> {
+    const values = [jobId, userId, BATCH_SIZE, SENDS_PER_PAGE + 1];
+    let [page] = await query<ListedRow>(db, LIST_SENDS, values);
+    while (page!.devices === BATCH_SIZE) {
+      [page] = await query<ListedRow>(db, LIST_MORE_SENDS, [...values, page!.last_id]);
+    }
+    return page!.pending;
+  }
+
+  async function sendOnce(key: SendKey): Promise<SendResult> {
+    const send = await loadSend(key);
+    if (send.status === 'sent') return { status: 'sent', messageId: send.message_id, isRecorded: true };
+    if (send.status !== 'pending') return { status: send.status };
+    // Of the types that these columns have, like the statement that has listed it.
+    const [device] = await query<{ token: string }>(db, FIND_TOKEN, [send.device_token_id, send.user_id]);
+    // The owner of the tokens has deleted it, or given it to another user.
+    if (!device) return end(send, 'removed', 'token_gone');
+    const message = mobileMessage(send.content, send.push_id);
+    // Checked at intake already; a release may have come between that is stricter.
+    if ('problem' in message) return end(send, 'failed', 'invalid_message', message.problem);
+    return attempt(send, message.message, device.token);
+  }
+
   async function loadSend({ jobId, deviceTokenId }: SendKey): Promise<SendRow> {
-    // Twice: once as text, once of whatever type the other service's ids are.
-    const [send] = await query<SendRow>(db, LOAD_SEND, [jobId, deviceTokenId, deviceTokenId]);
+    const [send] = await query<SendRow>(db, LOAD_SEND, [jobId, deviceTokenId]);
     if (send) return send;
     throw ApplicationFailure.nonRetryable(
       `mobile job ${jobId} has no send to device ${deviceTokenId}`,
@@ -167,17 +208,11 @@ export function createMobilePushActivities(resources: MobilePushResources) {
         return took(send, answer.messageId);
       case 'braked':
         metrics.mobileSend({ result: 'braked', code: 'braked' });
-        throw notYet(MOBILE_SEND_BRAKED, send, 'braked', answer.retryInMs);
+        throw notYet(MOBILE_SEND_BRAKED, send, BRAKED, answer.retryInMs);
       case 'remove':
         return remove(send, answer, token);
-      case 'payload_suspect':
-        await writeDown(send, 'suspect', answer.code, sha256(token));
-        log.warn(
-          { ...logFields(send), code: answer.code, reason: answer.reason },
-          'mobile payload suspected',
-        );
-        metrics.mobileSend({ result: 'suspect', code: answer.code });
-        return { status: 'suspect' };
+      case 'refused':
+        return end(send, 'failed', answer.code, answer.reason);
       case 'fatal':
         return refuse(send, answer);
       case 'retry':
@@ -204,16 +239,11 @@ export function createMobilePushActivities(resources: MobilePushResources) {
 
   /** Deletes the token, unless the device has registered another one since it was read. */
   async function remove(send: PendingSend, { code, reason }: FcmFailure, token: string): Promise<SendResult> {
-    if (!(await deleteToken(DELETE_TOKEN, send.device_token_id, token))) {
+    const [row] = await query<{ is_changed: boolean }>(db, DELETE_TOKEN, [send.device_token_id, token]);
+    if (row?.is_changed) {
       return retry(send, { code, reason: `${reason}; the device has another token by now` });
     }
     return end(send, 'removed', code, reason);
-  }
-
-  /** @returns whether it is gone; false when the device has another one by now, which stays. */
-  async function deleteToken(deletion: Statement, deviceTokenId: string, token: string): Promise<boolean> {
-    const [row] = await query<{ is_changed: boolean }>(db, deletion, [deviceTokenId, token]);
-    return !row?.is_changed;
   }
 
   async function refuse(send: PendingSend, { code, reason }: FcmFailure): Promise<SendResult> {
@@ -222,7 +252,9 @@ export function createMobilePushActivities(resources: MobilePushResources) {
       'FCM or APNs refuses our credential; an operator must mend it, then replay the job',
     );
     const result = await end(send, 'failed', code, reason);
-    return code === CREDENTIAL_REFUSED ? { status: 'credential_refused', code } : result;
+    return code === CREDENTIAL_REFUSED || code === MISMATCHED
+      ? { status: 'credential_refused', code }
+      : result;
   }
 
   async function retry(
@@ -267,21 +299,12 @@ export function createMobilePushActivities(resources: MobilePushResources) {
     code: string,
     reason?: string,
   ): Promise<{ status: 'removed' | 'failed' }> {
-    await writeDown(send, status, code);
+    await query(db, END_SEND, [send.job_id, send.device_token_id, status, code]);
     metrics.mobileSend({ result: status, code });
     const fields = { ...logFields(send), code, ...(reason === undefined ? {} : { reason }) };
     if (status === 'removed') log.info(fields, 'stale device token is gone');
     else log.warn(fields, 'mobile push failed');
     return { status };
-  }
-
-  async function writeDown(
-    { job_id, device_token_id }: Pick<PendingSend, 'job_id' | 'device_token_id'>,
-    status: 'removed' | 'failed' | 'suspect',
-    code: string,
-    tokenHash: string | null = null,
-  ): Promise<void> {
-    await query(db, END_SEND, [job_id, device_token_id, status, code, tokenHash]);
   }
 }
 
@@ -290,5 +313,3 @@ const logFields = (send: { job_id: string; device_token_id: string }) => ({
   job_id: send.job_id,
   device_token_id: send.device_token_id,
 });
-
-const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');

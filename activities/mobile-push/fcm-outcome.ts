@@ -2,11 +2,12 @@
  * What a failed send means: remove the token, retry, or call an
  * operator. Pure.
  *
- * A removed token is gone for good, so it needs an error that is about this token. Two of the codes cover more
+ * A removed token is gone for good, so it needs an error that is about this token. firebase-admin's codes cover more
  * than that, and are taken apart here:
- * - `invalid-argument` is also what a bad payload gets, for every token: removal only if FCM names the token.
- * - `mismatched-credential` is also what firebase-admin makes of a credential without permission, for every token:
- *   removal only if FCM itself says SENDER_ID_MISMATCH.
+ * - `invalid-argument` is also what a bad payload gets: removal only if FCM names the token. If it names another field,
+ *   the payload is at fault; if it names none, the sender has FCM check the token alone.
+ * - the other three are also what firebase-admin makes of answers from in front of FCM, such as that of a project that
+ *   does not exist or a credential without permission: removal only if FCM itself says so in its own code.
  */
 import { z } from 'zod';
 import { cutText } from '../../api/text.ts';
@@ -20,10 +21,10 @@ export type FcmFailure = {
 } & (
   | {
       /**
-       * `remove`: the token is dead. `fatal`: the credential, or APNs' at Google, needs an operator.
-       * `payload_suspect`: the payload may be at fault; the token may go only if the same payload passed for another.
+       * `remove`: the token is dead. `fatal`: the credential, or APNs' at Google, needs an operator. `refused`: the
+       * payload is at fault, for this device at least. `suspect`: token or payload is at fault, FCM did not say which.
        */
-      outcome: 'remove' | 'fatal' | 'payload_suspect';
+      outcome: 'remove' | 'fatal' | 'refused' | 'suspect';
     }
   | {
       outcome: 'retry';
@@ -36,7 +37,6 @@ export type FcmFailure = {
 const ACTIONS: Readonly<Record<string, FcmFailure['outcome']>> = {
   'messaging/invalid-registration-token': 'remove',
   'messaging/registration-token-not-registered': 'remove',
-  'messaging/invalid-argument': 'payload_suspect',
   'messaging/mismatched-credential': 'remove',
   'messaging/server-unavailable': 'retry',
   'messaging/unknown-error': 'retry',
@@ -45,14 +45,29 @@ const ACTIONS: Readonly<Record<string, FcmFailure['outcome']>> = {
   'messaging/third-party-auth-error': 'fatal',
   'messaging/authentication-error': 'fatal',
   // Not in the table: firebase-admin itself refuses a message that it cannot send, before any request.
-  'messaging/invalid-payload': 'payload_suspect',
+  'messaging/invalid-payload': 'refused',
 };
 
+/** What FCM's own code must be, in v1 or before it, for the code that firebase-admin makes of it to remove a token. */
+const PROOFS: Readonly<Record<string, readonly string[]>> = {
+  'messaging/invalid-registration-token': ['InvalidRegistration'],
+  'messaging/registration-token-not-registered': ['UNREGISTERED', 'NotRegistered'],
+  'messaging/mismatched-credential': ['SENDER_ID_MISMATCH', 'MismatchSenderId'],
+};
+
+/** Of the service's own credential; `third-party-auth-error` is about Apple's, and so about some devices only. */
+export const CREDENTIAL_REFUSED = 'messaging/authentication-error';
+/** The token is of another project than the credential. */
+export const MISMATCHED = 'messaging/mismatched-credential';
 /** Sending limit exceeded: holds up the whole project, not one message. */
 export const QUOTA_EXCEEDED = 'messaging/quota-exceeded';
+/** Too many pushes to one device: holds up nobody else. */
+export const DEVICE_QUOTA_EXCEEDED = 'messaging/device-message-rate-exceeded';
 
 /** Of a refused access token (RFC 6749, 5.2) these do not pass by themselves; an outage of the token server does. */
 const REFUSED_CREDENTIAL = /\b(invalid_grant|invalid_client|unauthorized_client)\b/;
+/** In subject or description of a quota. One that does not say so may be the project's. */
+const OF_DEVICE = /\bdevice\b|registration[ _]token/i;
 const NAMES_THE_TOKEN = /not a valid FCM registration token/i;
 
 /** A slip in a header must not park a push for days. */
@@ -78,37 +93,43 @@ const errorSchema = z
     message: value instanceof Error ? value.message : 'no reason given',
     httpResponse: undefined,
   }));
-/** As much of the google.rpc.Status in FCM's answers. */
-const statusSchema = z
-  .object({
-    error: z.object({
-      status: z.string().optional(),
-      details: z
-        .array(
-          z.object({
-            errorCode: z.string().optional().catch(undefined),
-            fieldViolations: z
-              .array(z.object({ field: z.string().optional() }))
-              .optional()
-              .catch(undefined),
-          }),
-        )
-        .optional(),
-    }),
-  })
-  .transform(({ error: { status, details = [] } }) => ({
-    status,
-    fcmCode: details.find(({ errorCode }) => errorCode !== undefined)?.errorCode,
-    fields: details.flatMap(({ fieldViolations = [] }) => fieldViolations.map(({ field }) => field)),
-  }));
+/** Details of the google.rpc.Status in FCM's answers: its own code, and the fields that it takes offence at. */
+const detailSchema = z.object({
+  '@type': z.string().optional().catch(undefined),
+  errorCode: z.string().optional().catch(undefined),
+  fieldViolations: z
+    .array(z.object({ field: z.string().optional().catch(undefined) }))
+    .optional()
+    .catch(undefined),
+  violations: z.array(z.unknown()).optional().catch(undefined),
+});
 
-/** The answer, as far as there was one and it was a google.rpc.Status. */
+const FCM_ERROR = 'type.googleapis.com/google.firebase.fcm.v1.FcmError';
+
+/** The answer, as far as there was one that could be read. */
 interface Answer {
   httpStatus?: number | undefined;
   status?: string | undefined;
   fcmCode?: string | undefined;
   fields: readonly (string | undefined)[];
+  /** Of a google.rpc.QuotaFailure: the quotas that are spent. */
+  quotas: readonly unknown[];
 }
+
+const answerSchema = z.union([
+  z
+    .object({
+      error: z.object({ status: z.string().optional(), details: z.array(detailSchema).optional() }),
+    })
+    .transform(({ error: { status, details = [] } }) => ({
+      status,
+      fcmCode: details.find((detail) => detail['@type'] === FCM_ERROR)?.errorCode,
+      fields: details.flatMap(({ fieldViolations = [] }) => fieldViolations.map(({ field }) => field)),
+      quotas: details.flatMap(({ violations = [] }) => violations),
+    })),
+  // Of the API before v1.
+  z.object({ error: z.string() }).transform(({ error }) => ({ fcmCode: error, fields: [], quotas: [] })),
+]);
 
 /**
  * @param error what `send()` of firebase-admin rejected with.
@@ -119,22 +140,23 @@ export function failureOf(error: unknown, token: string, now: number = Date.now(
   const { code: sdkCode, message, httpResponse } = errorSchema.parse(error);
   const answer: Answer = {
     httpStatus: httpResponse?.status,
-    ...(statusSchema.safeParse(httpResponse?.data).data ?? { fields: [] }),
+    ...(answerSchema.safeParse(httpResponse?.data).data ?? { fields: [], quotas: [] }),
   };
   const code = codeOf(sdkCode, message, answer);
   const reason = cutText(message.replaceAll(token, '<token>'), MAX_REASON_LENGTH);
-  const outcome = namesTheToken(code, message, answer)
-    ? 'remove'
-    : ((Object.hasOwn(ACTIONS, code) ? ACTIONS[code] : undefined) ?? 'retry');
+  const outcome = outcomeOf(code, message, answer);
   if (outcome !== 'retry') return { outcome, code, reason };
   const retryAfterMs = parseRetryAfter(httpResponse?.headers['retry-after'], now);
   return { outcome, code, reason, ...(retryAfterMs === undefined ? {} : { retryAfterMs }) };
 }
 
 /** Our code where firebase-admin has another one. */
-function codeOf(code: string, message: string, { httpStatus, status, fcmCode }: Answer): string {
+function codeOf(code: string, message: string, { httpStatus, status, fcmCode, quotas }: Answer): string {
   // Its names are message-rate-exceeded, and unknown-error when the answer is not JSON.
-  if (httpStatus === 429) return QUOTA_EXCEEDED;
+  if (httpStatus === 429) {
+    const isOfDevice = quotas.length > 0 && quotas.every((quota) => OF_DEVICE.test(JSON.stringify(quota)));
+    return isOfDevice ? DEVICE_QUOTA_EXCEEDED : QUOTA_EXCEEDED;
+  }
   // Refused in front of FCM: it says mismatched-credential and third-party-auth-error.
   const refused = status === 'PERMISSION_DENIED' || status === 'UNAUTHENTICATED';
   if (refused && fcmCode === undefined) return 'messaging/authentication-error';
@@ -142,12 +164,22 @@ function codeOf(code: string, message: string, { httpStatus, status, fcmCode }: 
   if (code === 'app/invalid-credential' && REFUSED_CREDENTIAL.test(message)) {
     return 'messaging/authentication-error';
   }
+  const proofs = Object.hasOwn(PROOFS, code) ? PROOFS[code] : undefined;
+  if (proofs !== undefined && !proofs.includes(fcmCode ?? '')) return 'messaging/unknown-error';
   return code;
 }
 
-function namesTheToken(code: string, message: string, { fields }: Answer): boolean {
-  if (code !== 'messaging/invalid-argument') return false;
-  return fields.includes('message.token') || NAMES_THE_TOKEN.test(message);
+function outcomeOf(code: string, message: string, answer: Answer): FcmFailure['outcome'] {
+  if (code === 'messaging/invalid-argument') return blameOf(message, answer);
+  return (Object.hasOwn(ACTIONS, code) ? ACTIONS[code] : undefined) ?? 'retry';
+}
+
+/** What an invalid argument is about. */
+function blameOf(message: string, { status, fields }: Answer): FcmFailure['outcome'] {
+  // Not FCM's words, so not about this message: a proxy's page, for instance.
+  if (status !== 'INVALID_ARGUMENT') return 'retry';
+  if (fields.length > 0) return fields.includes('message.token') ? 'remove' : 'refused';
+  return NAMES_THE_TOKEN.test(message) ? 'remove' : 'suspect';
 }
 
 /**

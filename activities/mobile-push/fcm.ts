@@ -16,8 +16,14 @@ import type { Messaging } from 'firebase-admin/messaging';
 import { getMessaging } from 'firebase-admin/messaging';
 import { z } from 'zod';
 import type { FcmFailure } from './fcm-outcome.ts';
-import { QUOTA_EXCEEDED, failureOf } from './fcm-outcome.ts';
-import type { MobileMessage } from './message.ts';
+import {
+  CREDENTIAL_REFUSED,
+  DEVICE_QUOTA_EXCEEDED,
+  MISMATCHED,
+  QUOTA_EXCEEDED,
+  failureOf,
+} from './fcm-outcome.ts';
+import type { MobileMessage } from '../../api/mobile-push/message.ts';
 
 const DEFAULT_TIMEOUT_MS = 10_000;
 const DEFAULT_MAX_SOCKETS = 50;
@@ -26,15 +32,23 @@ const SHORTEST_BRAKE_MS = 60_000;
 /** Google's front ends drop idle connections after some minutes without a word; ours go first. */
 const IDLE_SOCKET_MS = 60_000;
 
+/** More tokens of another project in a row mean that the credential was swapped: no more of them are deleted. */
+const MOST_MISMATCHES = 10;
+/** A credential that stays refused must not cost an access token for each send. */
+const RENEW_EVERY_MS = 60_000;
+
 /** What became of a send. */
 export type FcmOutcome =
   | { outcome: 'sent'; messageId: string }
   /** The project's brake holds: nothing was sent, and no attempt was made. */
   | { outcome: 'braked'; retryInMs: number }
-  | FcmFailure;
+  | (FcmFailure & { outcome: 'remove' | 'fatal' | 'refused' | 'retry' });
 
 export interface FcmSender {
-  /** One request at most. Never rejects: whatever goes wrong is an outcome. */
+  /**
+   * One push at most; when FCM does not say whether token or payload is at fault, a check of the token follows it. Never
+   * rejects: whatever goes wrong is an outcome.
+   */
   send(message: MobileMessage, token: string): Promise<FcmOutcome>;
   /** Closes the connections; sends under way come out as `retry`. */
   close(): Promise<void>;
@@ -76,19 +90,46 @@ export class FcmCredentialError extends Error {
  * from the others' quota, and lengthens the time until FCM takes any.
  */
 export interface Brake {
+  /** What a hold lasts at least, ms. */
+  readonly minMs: number;
   /** How long it still holds, ms; 0 when it does not. */
   remainingMs(now?: number): number;
+  /**
+   * When a send that is held up may come back, ms. Spread over half the length of the hold behind its end, few at first and
+   * more later, so that not all come in the same instant and meet the next 429. 0 when nothing is held up.
+   */
+  comeBackMs(now?: number): number;
   /** Holds for `ms` from now, or the least time if that is longer; never shortens an earlier hold. */
   hold(ms: number, now?: number): void;
 }
 
-/** @param options.minMs what a hold lasts at least. Its clock is `performance.now()`, which nobody sets back. */
-export function createBrake({ minMs }: { minMs: number }): Brake {
+/**
+ * @param options.minMs what a hold lasts at least. Its clock is `performance.now()`, which nobody sets back.
+ * @param options.random from 0 to 1.
+ */
+export function createBrake({
+  minMs,
+  random = Math.random,
+}: {
+  minMs: number;
+  random?: () => number;
+}): Brake {
   let until = 0;
+  let lengthMs = 0;
+  const remainingMs = (now = performance.now()) => Math.max(0, Math.ceil(until - now));
   return {
-    remainingMs: (now = performance.now()) => Math.max(0, Math.ceil(until - now)),
+    minMs,
+    remainingMs,
+    comeBackMs: (now) => {
+      const remaining = remainingMs(now);
+      // The square root makes the number that comes back grow evenly over the time.
+      return remaining === 0 ? 0 : remaining + Math.ceil((lengthMs / 2) * Math.sqrt(random()));
+    },
     hold: (ms, now = performance.now()) => {
-      until = Math.max(until, now + Math.max(minMs, ms));
+      const length = Math.max(minMs, ms);
+      if (now + length <= until) return;
+      until = now + length;
+      lengthMs = length;
     },
   };
 }
@@ -111,11 +152,16 @@ export function createFcmSender(options: FcmSenderOptions): FcmSender {
   const app = initializeApp({ ...identityOf(target), httpAgent: agent }, `fcm-${randomUUID()}`);
   const messaging = getMessaging(app);
   disableHiddenRetries(messaging);
+  const accessTokens = accessTokensOf(app);
   let closed = false;
+  /** Tokens of another project in a row, without a push that FCM took. */
+  let mismatches = 0;
+  let renewedAt = Number.NEGATIVE_INFINITY;
+  let renewing: Promise<void> | undefined;
 
   return {
     async send(message, token) {
-      const retryInMs = brake.remainingMs();
+      const retryInMs = brake.comeBackMs();
       if (retryInMs > 0) return { outcome: 'braked', retryInMs };
       // The SDK would call it a bad message.
       if (token === '') {
@@ -125,16 +171,19 @@ export function createFcmSender(options: FcmSenderOptions): FcmSender {
           reason: 'the token is empty',
         };
       }
-      try {
-        const messageId: unknown = await withDeadline(timeoutMs, () => messaging.send({ ...message, token }));
-        if (typeof messageId === 'string' && messageId !== '') return { outcome: 'sent', messageId };
-        throw new Error('FCM answered 200 without the name of a message');
-      } catch (error) {
-        const failure = failureOf(error, token);
-        if (failure.outcome !== 'retry' || failure.code !== QUOTA_EXCEEDED) return failure;
-        brake.hold(failure.retryAfterMs ?? 0);
-        return { ...failure, retryAfterMs: brake.remainingMs() };
+      const outcome = await withDeadline(timeoutMs, () => ask(message, token)).catch((late: unknown) =>
+        clear(failureOf(late, token)),
+      );
+      if (outcome.outcome === 'sent') mismatches = 0;
+      if (outcome.outcome === 'remove' && outcome.code === MISMATCHED) return mismatched(outcome);
+      if (outcome.outcome !== 'retry') return outcome;
+      const { code, retryAfterMs = 0 } = outcome;
+      if (code === DEVICE_QUOTA_EXCEEDED) {
+        return { ...outcome, retryAfterMs: Math.max(brake.minMs, retryAfterMs) };
       }
+      if (code !== QUOTA_EXCEEDED) return outcome;
+      brake.hold(retryAfterMs);
+      return { ...outcome, retryAfterMs: brake.comeBackMs() };
     },
 
     async close() {
@@ -144,7 +193,65 @@ export function createFcmSender(options: FcmSenderOptions): FcmSender {
       agent.destroy();
     },
   };
+
+  async function ask(message: MobileMessage, token: string): Promise<FcmOutcome> {
+    try {
+      const messageId: unknown = await push({ ...message, token });
+      if (typeof messageId === 'string' && messageId !== '') return { outcome: 'sent', messageId };
+      throw new Error('FCM answered 200 without the name of a message');
+    } catch (error) {
+      const failure = failureOf(error, token);
+      return failure.outcome === 'suspect' ? judge(failure, token) : clear(failure);
+    }
+  }
+
+  /** Once more with a fresh access token when FCM refuses the one that is kept: it may have been revoked. */
+  async function push(message: MobileMessage & { token: string }): Promise<unknown> {
+    const beganAt = performance.now();
+    try {
+      return await messaging.send(message);
+    } catch (error) {
+      if (!isAccessTokenRefused(error, message.token) || !(await renew(beganAt))) throw error;
+      return messaging.send(message);
+    }
+  }
+
+  /** @returns whether there is an access token that was not tried. Rejects as firebase-admin does. */
+  async function renew(beganAt: number): Promise<boolean> {
+    if (renewedAt > beganAt) return true;
+    if (performance.now() - renewedAt < RENEW_EVERY_MS) return false;
+    renewing ??= accessTokens.getToken(true).then(() => {
+      renewedAt = performance.now();
+    });
+    await renewing.finally(() => (renewing = undefined));
+    return true;
+  }
+
+  /** A few tokens may be of another project. When there is nothing else, it is the credential that is of another. */
+  function mismatched(outcome: FcmOutcome): FcmOutcome {
+    mismatches += 1;
+    if (mismatches <= MOST_MISMATCHES) return outcome;
+    const reason = `${mismatches} tokens in a row are of another project than our credential: none is deleted`;
+    return { outcome: 'fatal', code: MISMATCHED, reason };
+  }
+
+  /** Whether a token is at fault when FCM did not say: FCM checks it with nothing else that could be, and sends nothing. */
+  async function judge({ code, reason }: FcmFailure, token: string): Promise<FcmOutcome> {
+    try {
+      await messaging.send({ token }, true);
+      return { outcome: 'refused', code, reason };
+    } catch (error) {
+      const check = failureOf(error, token);
+      if (check.outcome === 'suspect' || check.outcome === 'remove')
+        return { outcome: 'remove', code, reason };
+      return clear(check);
+    }
+  }
 }
+
+/** What is left once FCM has told what a suspicion is about; what never reached it is no fault of the token. */
+const clear = (failure: FcmFailure): FcmOutcome =>
+  failure.outcome === 'suspect' ? { ...failure, outcome: 'refused' } : (failure as FcmOutcome);
 
 /**
  * Leads every connection of an agent to an endpoint: firebase-admin knows one host only, and an agent's own options
@@ -164,15 +271,21 @@ function connectionTo(endpoint: string, caPem: string | undefined) {
 }
 
 function identityOf(target: FcmTarget): Pick<AppOptions, 'credential' | 'projectId'> {
-  if ('endpoint' in target) return { credential: LOCAL_CREDENTIAL, projectId: target.projectId ?? 'local' };
+  if ('endpoint' in target) return { credential: localCredential(), projectId: target.projectId ?? 'local' };
   const account = readServiceAccount(target.credentialsFile);
   return { credential: cert(account), projectId: account.projectId };
 }
 
 /** For endpoints that are not Google's: its token server is never asked. */
-const LOCAL_CREDENTIAL: Credential = {
-  getAccessToken: async () => ({ access_token: 'local', expires_in: 3_600 }),
-};
+function localCredential(): Credential {
+  let issued = 0;
+  return {
+    getAccessToken: async () => ({
+      access_token: (issued += 1) === 1 ? 'local' : `local-${issued}`,
+      expires_in: 3_600,
+    }),
+  };
+}
 
 const serviceAccountSchema = z.object({
   type: z.literal('service_account'),
@@ -230,6 +343,23 @@ function disableHiddenRetries(messaging: Messaging): void {
   }
   retry.maxRetries = 0;
 }
+
+interface AccessTokens {
+  getToken(forceRefresh: boolean): Promise<unknown>;
+}
+
+/** The SDK keeps an access token for up to an hour, and has no public way to get a fresh one for its requests. */
+function accessTokensOf(app: unknown): AccessTokens {
+  const { INTERNAL: internals } = app as { INTERNAL?: Partial<AccessTokens> };
+  if (typeof internals?.getToken !== 'function') {
+    throw new Error(`firebase-admin ${SDK_VERSION} does not keep its access tokens where 14.5.1 does`);
+  }
+  return internals as AccessTokens;
+}
+
+const isAccessTokenRefused = (error: unknown, token: string): boolean =>
+  failureOf(error, token).code === CREDENTIAL_REFUSED &&
+  (error as { httpResponse?: { status?: number } }).httpResponse?.status === 401;
 
 /** The end of the send that a request belongs to: the SDK hands no signal through. */
 const deadline = new AsyncLocalStorage<AbortSignal>();

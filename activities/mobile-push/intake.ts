@@ -9,7 +9,8 @@ import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import { searchableKey } from '../../api/ids.ts';
 import type { MalformedJob } from '../../api/mobile-push/job.ts';
-import { malformedJob, parseMobileJob } from '../../api/mobile-push/job.ts';
+import { malformedJob } from '../../api/mobile-push/job.ts';
+import { checkedMobileJob } from '../../api/mobile-push/message.ts';
 import { cutText } from '../../api/text.ts';
 import {
   MOBILE_PUSH_WORKFLOW,
@@ -18,14 +19,11 @@ import {
   mobilePushWorkflowId,
 } from '../../workflows/mobile-push/contract.ts';
 import type { MobilePushMetrics } from './metrics.ts';
-import { mobileMessage } from './message.ts';
 import { isPostgresRefusal, query } from '../postgres.ts';
 import type { StreamEntry } from '../stream-read.ts';
 
 /** How long one call to Temporal may take before it counts as failed, ms. */
 const CALL_DEADLINE_MS = 5_000;
-/** As long as every push id, for the size of the message. */
-const SOME_PUSH_ID = '0'.repeat(32);
 const MAX_SUMMARY_LENGTH = 80;
 /** Of the reason in a bare row, characters. */
 const MAX_REASON = 500;
@@ -50,13 +48,13 @@ export function createMobileIntake({ db, workflows, log, metrics }: MobileIntake
       const parsed = read(entry);
       if (!parsed.ok) return refuse(parsed.malformed);
       const { jobId, userId, content } = parsed.job;
-      const values = [jobId, userId, content.channel, JSON.stringify(content)];
+      const values = [jobId, userId, content.channel ?? null, JSON.stringify(content)];
       const rows = await query<{ status: string }>(db, RECORD_JOB, values).catch(refusalOf);
       if (typeof rows === 'string')
         return refuse(malformedJob(jobId, entry.fields, entry.size, 'unstorable', rows, userId));
       const [row] = rows;
       // Otherwise it was worked on before; Temporal may have forgotten its workflow by now.
-      if (row?.status === 'pending') await start({ jobId, userId, channel: content.channel });
+      if (row?.status === 'pending') await start({ jobId, userId, channel: content.channel ?? null });
     },
 
     /**
@@ -71,7 +69,7 @@ export function createMobileIntake({ db, workflows, log, metrics }: MobileIntake
       const { jobId, userId, content } = parsed.job;
       if (await isStarted(jobId)) return;
       const message = `delivered ${deliveries} times without being taken`;
-      const values = [jobId, userId, content.channel, JSON.stringify(content), message];
+      const values = [jobId, userId, content.channel ?? null, JSON.stringify(content), message];
       const rows = await query(db, RECORD_GIVEN_UP, values).catch(refusalOf);
       if (typeof rows === 'string')
         return refuse(malformedJob(jobId, entry.fields, entry.size, 'unstorable', rows, userId));
@@ -107,14 +105,7 @@ export function createMobileIntake({ db, workflows, log, metrics }: MobileIntake
   };
 
   function read({ id, fields, size }: StreamEntry) {
-    const parsed = parseMobileJob(id, fields, size);
-    if (!parsed.ok) return parsed;
-    const message = mobileMessage(parsed.job.content, SOME_PUSH_ID);
-    if (!('problem' in message)) return parsed;
-    return {
-      ok: false as const,
-      malformed: malformedJob(id, fields, size, 'invalid_message', message.problem, parsed.job.userId),
-    };
+    return checkedMobileJob(id, fields, size);
   }
 
   /** Keeps the entry; bare, when PostgreSQL does not take what it holds: it must not hold up those behind it. */
@@ -151,9 +142,9 @@ export function createMobileIntake({ db, workflows, log, metrics }: MobileIntake
           workflowIdReusePolicy: 'REJECT_DUPLICATE',
           requestEagerStart: true,
           typedSearchAttributes: mobilePushAttributes(searchableKey(userId)),
-          staticSummary: cutText(`push on ${channel}`, MAX_SUMMARY_LENGTH),
+          staticSummary: cutText(channel === null ? 'push' : `push on ${channel}`, MAX_SUMMARY_LENGTH),
           // A flood on one channel must not starve the others.
-          priority: { fairnessKey: fairnessKeyOf(channel) },
+          priority: { fairnessKey: fairnessKeyOf(channel ?? '') },
         }),
       );
     } catch (error) {
@@ -186,13 +177,13 @@ function refusalOf(error: unknown): string {
 interface Startable {
   jobId: string;
   userId: string;
-  channel: string;
+  channel: string | null;
 }
 
 interface RecordedRow {
   job_id: string;
   user_id: string;
-  channel: string;
+  channel: string | null;
   status: string;
 }
 

@@ -5,7 +5,7 @@ import type { MobileStatus } from '../../workflows/mobile-push/contract.ts';
 import { countersOf } from '../counters.ts';
 
 /** How an attempt went. `removed`: its token was stale and is deleted. `braked`: nothing was sent. */
-type MobileSendResult = 'sent' | 'removed' | 'retry' | 'failed' | 'suspect' | 'braked';
+type MobileSendResult = 'sent' | 'removed' | 'retry' | 'failed' | 'braked';
 
 /** Recording functions, one per counter. */
 export type MobilePushMetrics = ReturnType<typeof createMobilePushMetrics>;

@@ -7,7 +7,7 @@ export type MobileRetentionActivities = ReturnType<typeof createMobileRetentionA
 export function createMobileRetentionActivities(resources: RetentionResources) {
   const { recordRetentionMs, malformedIntentRetentionMs } = resources.retention;
   return {
-    /** Removes jobs past the retention of records with their sends, unless they are under way. */
+    /** Removes jobs past the retention of records with their sends, unless one of them was tried within a day. */
     deleteExpiredJobs: () => deleteOlderThan(recordRetentionMs, DELETE_JOBS, resources),
     deleteExpiredMalformedJobs: () =>
       deleteOlderThan(malformedIntentRetentionMs, DELETE_MALFORMED_JOBS, resources),
@@ -19,7 +19,10 @@ const JOBS = { table: 'notifications.notification_log', key: 'job_id', since: 'c
 const DELETE_JOBS = deletionOf({
   ...JOBS,
   name: 'delete_expired_mobile_jobs',
-  condition: "status NOT IN ('pending', 'malformed')",
+  // A pending one that nothing happens to has lost its workflow, or waits for what does not come.
+  condition: `status <> 'malformed' AND (status <> 'pending' OR (updated_at < now() - interval '1 day' AND NOT EXISTS (
+             SELECT 1 FROM notifications.notification_sends AS send
+              WHERE send.job_id = notification_log.job_id AND send.updated_at > now() - interval '1 day')))`,
 });
 
 const DELETE_MALFORMED_JOBS = deletionOf({

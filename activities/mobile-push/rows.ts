@@ -11,28 +11,34 @@ import type { MobilePushOutcome } from '../../workflows/mobile-push/contract.ts'
 const KEY = 'job_id = $1 AND device_token_id = $2';
 
 /**
- * $1 job id, $2 who opens it. Opening gives sends that failed a fresh budget; the same opener opens once. Returns
- * nothing for a job that is not there or was malformed.
+ * $1 job id, $2 who opens it, $3 rows at most. Opening gives sends that failed a fresh budget; the same opener opens once.
+ * A batch that is full leaves the job as it was: call it again until it is not. Returns nothing for a job that is not
+ * there or was malformed.
  */
 export const OPEN_JOB = {
   name: 'open_mobile_job',
   text: `
-    WITH opened AS (
+    WITH afresh AS (
+      UPDATE notifications.notification_sends AS send
+         SET status = 'pending', attempts = 0, token_sha256 = NULL, due_at = NULL, updated_at = clock_timestamp()
+        FROM (
+          SELECT job_id, device_token_id
+            FROM notifications.notification_log
+            JOIN notifications.notification_sends AS failed USING (job_id)
+           WHERE job_id = $1 AND opened_by IS DISTINCT FROM $2 AND content IS NOT NULL
+             AND failed.status IN ('failed', 'suspect')
+           LIMIT $3
+        ) AS failed
+       WHERE send.job_id = failed.job_id AND send.device_token_id = failed.device_token_id
+      RETURNING 1
+    ), opened AS (
       UPDATE notifications.notification_log
          SET status = 'pending', opened_by = $2, error_code = NULL, error_message = NULL,
              updated_at = clock_timestamp()
        WHERE job_id = $1 AND opened_by IS DISTINCT FROM $2 AND content IS NOT NULL
-      RETURNING job_id
-    ), afresh AS (
-      UPDATE notifications.notification_sends AS send
-         SET status = 'pending', attempts = 0, token_sha256 = NULL, updated_at = clock_timestamp()
-        FROM opened
-       WHERE send.job_id = opened.job_id AND send.status IN ('failed', 'suspect')
+         AND (SELECT count(*) FROM afresh) < $3
     )
-    SELECT user_id, content IS NOT NULL AS has_content,
-           NOT EXISTS (SELECT 1 FROM opened) AND EXISTS (
-             SELECT 1 FROM notifications.notification_sends WHERE job_id = $1 AND status = 'suspect'
-           ) AS has_suspects
+    SELECT user_id, content IS NOT NULL AS has_content, (SELECT count(*)::int FROM afresh) AS afresh
       FROM notifications.notification_log
      WHERE job_id = $1 AND status <> 'malformed'`,
 };
@@ -40,38 +46,56 @@ export const OPEN_JOB = {
 export interface OpenedRow {
   user_id: string;
   has_content: boolean;
-  /** Suspects of a run of this opener that did not come to judge them. */
-  has_suspects: boolean;
+  /** Rows of this batch. */
+  afresh: number;
 }
 
-/** $1 job id, $2 user id, $3 how many. Devices that registered since an earlier run get the push too. */
-export const LIST_SENDS = {
-  name: 'list_mobile_sends',
+/** Adds a page of the user's devices to the job, and says what the job has to send by then. */
+const listingOf = (name: string, condition: string) => ({
+  name,
   text: `
-    WITH added AS (
+    WITH page AS (
+      -- Without OFFSET the order might make PostgreSQL read the whole table by its key.
+      SELECT id FROM (SELECT id FROM public.device_token WHERE "userId" = $2 OFFSET 0) AS own ${condition}
+       ORDER BY id LIMIT $3
+    ), added AS (
       INSERT INTO notifications.notification_sends (job_id, device_token_id)
-      SELECT $1, id::text FROM public.device_token WHERE "userId" = $2
+      SELECT $1, id::text FROM page
       ON CONFLICT DO NOTHING
       RETURNING device_token_id
     )
-    SELECT device_token_id FROM added
-    UNION
-    SELECT device_token_id
-      FROM notifications.notification_sends
-     WHERE job_id = $1 AND status = 'pending'
-     ORDER BY device_token_id
-     LIMIT $3`,
-};
+    SELECT (SELECT count(*)::int FROM page) AS devices,
+           (SELECT id::text FROM page ORDER BY id DESC LIMIT 1) AS last_id,
+           ARRAY(
+             SELECT device_token_id FROM added
+             UNION
+             SELECT device_token_id
+               FROM notifications.notification_sends
+              WHERE job_id = $1 AND status = 'pending'
+              ORDER BY device_token_id
+              LIMIT $4
+           ) AS pending`,
+});
 
-/** $1 job id, $2 and $3 the token's id. A token that has gone to another user is not this job's any more. */
+/** $1 job id, $2 user id, $3 devices at most, $4 sends at most. Devices that registered since an earlier run are added too. */
+export const LIST_SENDS = listingOf('list_mobile_sends', '');
+/** As LIST_SENDS; $5 `last_id` of the page before. */
+export const LIST_MORE_SENDS = listingOf('list_more_mobile_sends', 'WHERE id > $5');
+
+export interface ListedRow {
+  devices: number;
+  last_id: string | null;
+  pending: string[];
+}
+
+/** $1 job id, $2 token id. */
 export const LOAD_SEND = {
   name: 'load_mobile_send',
   text: `
-    SELECT send.job_id, send.device_token_id, send.push_id, send.status, send.attempts, send.message_id, log.content,
-           device.token
+    SELECT send.job_id, send.device_token_id, send.push_id, send.status, send.attempts, send.message_id, log.user_id,
+           log.content
       FROM notifications.notification_sends AS send
       JOIN notifications.notification_log AS log USING (job_id)
-      LEFT JOIN public.device_token AS device ON device.id = $3 AND device."userId"::text = log.user_id
      WHERE send.job_id = $1 AND send.device_token_id = $2`,
 };
 
@@ -83,11 +107,69 @@ export interface PendingSend {
   attempts: number;
 }
 
-export type SendRow = PendingSend & {
-  content: MobileJobContent;
-  /** Null when the device is not the user's any more. */
-  token: string | null;
-} & ({ status: 'sent'; message_id: string } | { status: 'pending' | 'removed' | 'failed' | 'suspect' });
+export type SendRow = PendingSend & { user_id: string; content: MobileJobContent } & (
+    { status: 'sent'; message_id: string } | { status: 'pending' | 'removed' | 'failed' | 'suspect' }
+  );
+
+/** $1 token id, $2 user id. A token that has gone to another user is not this job's any more. */
+export const FIND_TOKEN = {
+  name: 'find_device_token',
+  text: 'SELECT token FROM public.device_token WHERE id = $1 AND "userId" = $2',
+};
+
+/**
+ * $1 job id, $2 rows at most. A job of many devices is sent in rounds: each send has the time of its next attempt, until it
+ * has ended.
+ */
+export const BEGIN_ROUNDS = {
+  name: 'begin_mobile_rounds',
+  text: `
+    WITH begun AS (
+      UPDATE notifications.notification_sends
+         SET due_at = clock_timestamp()
+       WHERE job_id = $1 AND device_token_id IN (
+               SELECT device_token_id FROM notifications.notification_sends
+                WHERE job_id = $1 AND status = 'pending' AND due_at IS NULL
+                LIMIT $2
+             )
+      RETURNING 1
+    )
+    SELECT count(*)::int AS begun FROM begun`,
+};
+
+/** $1 job id, $2 ms for which nobody else gets them, $3 rows at most. */
+export const CLAIM_SENDS = {
+  name: 'claim_mobile_sends',
+  text: `
+    UPDATE notifications.notification_sends
+       SET due_at = clock_timestamp() + $2::bigint * interval '1 millisecond'
+     WHERE job_id = $1 AND device_token_id = ANY (ARRAY(
+             SELECT device_token_id FROM notifications.notification_sends
+              WHERE job_id = $1 AND status = 'pending' AND due_at <= clock_timestamp()
+              ORDER BY due_at
+              LIMIT $3
+                FOR UPDATE SKIP LOCKED
+           ))
+    RETURNING device_token_id`,
+};
+
+/** $1 job id, $2 token id, $3 ms until its next attempt. */
+export const POSTPONE_SEND = {
+  name: 'postpone_mobile_send',
+  text: `
+    UPDATE notifications.notification_sends
+       SET due_at = clock_timestamp() + $3::bigint * interval '1 millisecond'
+     WHERE ${KEY} AND status = 'pending'`,
+};
+
+/** $1 job id. Null when no send is left. */
+export const NEXT_DUE = {
+  name: 'find_next_due_mobile_send',
+  text: `
+    SELECT ceil(extract(epoch FROM min(due_at) - clock_timestamp()) * 1000)::float8 AS due_in_ms
+      FROM notifications.notification_sends
+     WHERE job_id = $1 AND status = 'pending' AND due_at IS NOT NULL`,
+};
 
 /** $1 job id, $2 token id, $3 FCM's name of the message. Whatever was written meanwhile: FCM has it. */
 export const MARK_SENT = {
@@ -95,7 +177,7 @@ export const MARK_SENT = {
   text: `
     UPDATE notifications.notification_sends
        SET status = 'sent', attempts = attempts + 1, last_code = NULL, message_id = $3, token_sha256 = NULL,
-           updated_at = clock_timestamp()
+           due_at = NULL, updated_at = clock_timestamp()
      WHERE ${KEY} AND status <> 'sent'`,
 };
 
@@ -108,14 +190,14 @@ export const COUNT_FAILURE = {
      WHERE ${KEY} AND status = 'pending'`,
 };
 
-/** $1 job id, $2 token id, $3 status, $4 code, $5 hash of a suspected token. What ended before stays as it is. */
+/** $1 job id, $2 token id, $3 status, $4 code. What ended before stays as it is. */
 export const END_SEND = {
   name: 'end_mobile_send',
   text: `
     UPDATE notifications.notification_sends
-       SET status = $3, attempts = attempts + CASE status WHEN 'pending' THEN 1 ELSE 0 END, last_code = $4,
-           token_sha256 = $5, updated_at = clock_timestamp()
-     WHERE ${KEY} AND status IN ('pending', 'suspect')`,
+       SET status = $3, attempts = attempts + 1, last_code = $4, due_at = NULL,
+           updated_at = clock_timestamp()
+     WHERE ${KEY} AND status = 'pending'`,
 };
 
 /** $1 token id, $2 the token as it was sent to. Says whether the row is there with another token now. */
@@ -128,48 +210,23 @@ export const DELETE_TOKEN = {
     SELECT NOT EXISTS (SELECT 1 FROM deleted) AS is_changed FROM public.device_token WHERE id = $1`,
 };
 
-/** $1 token id, $2 hash of the token as it was sent to. Says the same as DELETE_TOKEN. */
-export const DELETE_SUSPECTED_TOKEN = {
-  name: 'delete_suspected_device_token',
-  text: `
-    WITH deleted AS (
-      DELETE FROM public.device_token
-       WHERE id = $1 AND encode(sha256(convert_to(token, 'UTF8')), 'hex') = $2
-      RETURNING 1
-    )
-    SELECT NOT EXISTS (SELECT 1 FROM deleted) AS is_changed FROM public.device_token WHERE id = $1`,
-};
-
-/** $1 job id. */
-export const LIST_SUSPECTS = {
-  name: 'list_mobile_suspects',
-  text: `
-    SELECT device_token_id, last_code, token_sha256,
-           EXISTS (
-             SELECT 1 FROM notifications.notification_sends WHERE job_id = $1 AND status = 'sent'
-           ) AS passed_elsewhere
-      FROM notifications.notification_sends
-     WHERE job_id = $1 AND status = 'suspect'`,
-};
-
-export interface SuspectRow {
-  device_token_id: string;
-  last_code: string;
-  token_sha256: string;
-  passed_elsewhere: boolean;
-}
-
 /**
- * $1 job id, $2 why the sends that are still pending were not made. The content goes when nothing is left to show it
- * to: it is personal.
+ * $1 job id, $2 why the sends that are still pending were not made, $3 rows at most. A batch that is full leaves others:
+ * call it again until it is not. The content goes when nothing is left to show it to: it is personal.
  */
 export const SETTLE_JOB = {
   name: 'settle_mobile_job',
   text: `
     WITH not_made AS (
       UPDATE notifications.notification_sends
-         SET status = 'failed', last_code = coalesce($2, last_code), updated_at = clock_timestamp()
-       WHERE job_id = $1 AND status = 'pending'
+         SET status = 'failed', last_code = CASE status WHEN 'pending' THEN coalesce($2, last_code) ELSE last_code END,
+             token_sha256 = NULL, due_at = NULL, updated_at = clock_timestamp()
+       WHERE job_id = $1 AND device_token_id IN (
+               SELECT device_token_id FROM notifications.notification_sends
+                WHERE job_id = $1 AND status IN ('pending', 'suspect')
+                LIMIT $3
+             )
+      RETURNING 1
     ), sends AS (
       SELECT CASE WHEN status IN ('pending', 'suspect') THEN 'failed' ELSE status END AS status,
              CASE status WHEN 'pending' THEN coalesce($2, last_code) ELSE last_code END AS code, updated_at
@@ -180,7 +237,7 @@ export const SETTLE_JOB = {
              (count(*) FILTER (WHERE status = 'sent'))::int AS sent,
              (count(*) FILTER (WHERE status = 'removed'))::int AS removed,
              (count(*) FILTER (WHERE status = 'failed'))::int AS failed,
-             (array_agg(code ORDER BY updated_at DESC) FILTER (WHERE status = 'failed'))[1] AS code
+             (SELECT code FROM sends WHERE status = 'failed' ORDER BY updated_at DESC LIMIT 1) AS code
         FROM sends
     )
     UPDATE notifications.notification_log
@@ -193,11 +250,15 @@ export const SETTLE_JOB = {
            token_count = tokens, sent_count = sent, removed_count = removed, failed_count = failed,
            content = CASE WHEN failed > 0 OR $2 IS NOT NULL THEN content END,
            error_code = coalesce(code, $2),
-           error_message = CASE WHEN failed > 0 THEN format('%s of %s devices were not reached', failed, tokens) END,
+           error_message = CASE
+             WHEN $2 = 'user_id_refused' THEN 'the column "userId" of public.device_token takes no such user id'
+             WHEN failed > 0 THEN format('%s of %s devices were not reached', failed, tokens)
+           END,
            updated_at = clock_timestamp()
       FROM totals
      WHERE job_id = $1
-    RETURNING status, tokens, sent, removed, failed, error_code AS code`,
+    RETURNING status, tokens, sent, removed, failed, error_code AS code,
+              (SELECT count(*)::int FROM not_made) AS not_made`,
 };
 
-export type SettledRow = Omit<MobilePushOutcome, 'code'> & { code: string | null };
+export type SettledRow = Omit<MobilePushOutcome, 'code'> & { code: string | null; not_made: number };

@@ -17,8 +17,10 @@ const MAX_CHANNEL_BYTES = 200;
 const MAX_BADGE = 999_999_999;
 
 /** The job's fields by name; the AsyncAPI document is held against both lists. */
-export const REQUIRED_JOB_FIELDS = ['userId', 'title', 'body', 'channel'] as const;
-export const OPTIONAL_JOB_FIELDS = ['badge', 'data', 'priority'] as const;
+export const REQUIRED_JOB_FIELDS = ['userId'] as const;
+export const OPTIONAL_JOB_FIELDS = ['title', 'body', 'channel', 'badge', 'data', 'priority'] as const;
+/** At least one of them: otherwise there is nothing to show, and nothing for the app. */
+const MEANINGFUL = ['title', 'body', 'badge', 'data'] as const;
 /** Holds all of them as a JSON object, instead of them. */
 export const PAYLOAD_FIELD = 'payload';
 
@@ -31,12 +33,14 @@ export type MobilePriority = (typeof PRIORITIES)[number];
 
 /** What is to be shown. */
 export interface MobileJobContent {
-  title: string;
-  body: string;
-  /** Android's notification channel. */
-  channel: string;
-  /** The number on the app's icon. */
+  /** Without title and body, the push is silent. */
+  title?: string;
+  body?: string;
+  /** Android's notification channel; also in the data. */
+  channel?: string;
+  /** The number on the app's icon, iOS only. */
   badge?: number;
+  /** Default `high`. With `normal` the systems may wait for a better moment. */
   priority?: MobilePriority;
   /** For the app; values as the producer gave them. */
   data: Record<string, unknown>;
@@ -130,14 +134,19 @@ function readJob(fields: EntryFields, size: EntrySize): Omit<MobileJob, 'jobId'>
   for (const name of REQUIRED_JOB_FIELDS) {
     if (values.get(name) === undefined) throw new Refusal('missing_field', `${name} is missing`);
   }
+  if (MEANINGFUL.every((name) => values.get(name) === undefined)) {
+    throw new Refusal('missing_field', `${MEANINGFUL.join(', ')} are all missing`);
+  }
+  const [title, body] = [textOf(values, 'title'), textOf(values, 'body')];
+  const channel = identifier(values, 'channel', MAX_CHANNEL_BYTES);
   const badge = badgeOf(values);
   const priority = priorityOf(values);
   return {
-    userId: identifier(values, 'userId', MAX_USER_ID_BYTES),
+    userId: identifier(values, 'userId', MAX_USER_ID_BYTES)!,
     content: {
-      title: textOf(values, 'title'),
-      body: textOf(values, 'body'),
-      channel: identifier(values, 'channel', MAX_CHANNEL_BYTES),
+      ...(title === undefined ? {} : { title }),
+      ...(body === undefined ? {} : { body }),
+      ...(channel === undefined ? {} : { channel }),
       ...(badge === undefined ? {} : { badge }),
       ...(priority === undefined ? {} : { priority }),
       data: dataOf(values),
@@ -166,13 +175,8 @@ type Values = ReadonlyMap<JobField, unknown>;
 function valuesOfFlat(flat: ReadonlyMap<string, string>): Values {
   const values = new Map<JobField, unknown>(flat as ReadonlyMap<JobField, string>);
   // Redis has no absent values: an empty optional field counts as one.
-  for (const name of OPTIONAL_JOB_FIELDS) if (values.get(name) === '') values.delete(name);
-  const badge = flat.get('badge');
-  if (badge) {
-    if (!/^\d{1,9}$/.test(badge)) throw invalidBadge();
-    values.set('badge', Number(badge));
-  }
-  const data = flat.get('data');
+  for (const name of OPTIONAL_JOB_FIELDS) if (flat.get(name)?.trim() === '') values.delete(name);
+  const data = flat.get('data')?.trim();
   if (data) values.set('data', parsedOrRefused(data, 'data', 'invalid_field'));
   return values;
 }
@@ -184,7 +188,11 @@ function valuesOfPayload(payload: string, flat: ReadonlyMap<string, string>): Va
   }
   const value = parsedOrRefused(payload, PAYLOAD_FIELD, 'invalid_payload');
   if (!isJsonObject(value)) throw new Refusal('invalid_payload', `${PAYLOAD_FIELD} must be a JSON object`);
-  const known = Object.entries(value).filter(([name, field]) => JOB_FIELDS.includes(name) && field !== null);
+  const isAbsent = (field: unknown): boolean =>
+    field === null || (typeof field === 'string' && field.trim() === '');
+  const known = Object.entries(value).filter(
+    ([name, field]) => JOB_FIELDS.includes(name) && (name === 'userId' ? field !== null : !isAbsent(field)),
+  );
   return new Map(known as [JobField, unknown][]);
 }
 
@@ -197,15 +205,19 @@ function parsedOrRefused(text: string, name: string, code: MalformedJobCode): un
   }
 }
 
-function textOf(values: Values, name: 'userId' | 'title' | 'body' | 'channel'): string {
-  const value = values.get(name);
+/** A number is taken for the text that it is written as: producers that send JSON do not always quote it. */
+function textOf(values: Values, name: 'userId' | 'title' | 'body' | 'channel'): string | undefined {
+  const given = values.get(name);
+  if (given === undefined) return undefined;
+  const value = typeof given === 'number' ? String(given) : given;
   if (typeof value !== 'string') throw new Refusal('invalid_field', `${name} must be a string`);
   if (value.trim() === '') throw new Refusal('invalid_field', `${name} is empty`);
   return value;
 }
 
-function identifier(values: Values, name: 'userId' | 'channel', maxBytes: number): string {
+function identifier(values: Values, name: 'userId' | 'channel', maxBytes: number): string | undefined {
   const value = textOf(values, name);
+  if (value === undefined) return undefined;
   if (/\p{Cc}/u.test(value)) throw new Refusal('invalid_field', `${name} has control characters`);
   if (Buffer.byteLength(value) > maxBytes) {
     throw new Refusal('invalid_field', `${name} is longer than ${maxBytes} bytes`);
@@ -217,8 +229,9 @@ const invalidBadge = (): Refusal =>
   new Refusal('invalid_field', `badge must be a whole number from 0 to ${MAX_BADGE}`);
 
 function badgeOf(values: Values): number | undefined {
-  const badge = values.get('badge');
-  if (badge === undefined) return undefined;
+  const given = values.get('badge');
+  if (given === undefined) return undefined;
+  const badge = typeof given === 'string' && /^\d{1,9}$/.test(given) ? Number(given) : given;
   if (typeof badge !== 'number' || !Number.isInteger(badge) || badge < 0 || badge > MAX_BADGE) {
     throw invalidBadge();
   }

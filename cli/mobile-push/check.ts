@@ -1,8 +1,8 @@
-/** What can be wrong with mobile pushes: their consumer group, and jobs that failed. */
+/** What can be wrong with mobile pushes: their consumer group, the table of device tokens, and jobs that failed. */
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import type { CheckGroup, Diagnosis } from '../checks.ts';
-import { ok, warn } from '../checks.ts';
+import { error, ok, warn } from '../checks.ts';
 import { consumerGroup } from '../consumer-group.ts';
 
 export interface MobileNeeds {
@@ -15,22 +15,69 @@ export interface MobileNeeds {
 export function mobileChecks(needs: MobileNeeds): CheckGroup {
   return [
     ['mobile: consumer group', () => consumerGroup({ ...needs, role: 'mobile-push' })],
+    ['mobile: device tokens', () => deviceTokens(needs.db)],
     ['mobile: jobs', () => jobs(needs.db)],
   ];
 }
 
+/** The table of another service, without which every job waits. */
+async function deviceTokens(db: Pool): Promise<Diagnosis> {
+  const { rows } = await db.query<DeviceTokensRow>(CHECK_DEVICE_TOKENS);
+  const { exists, missing, may_read, may_delete, is_indexed } = rows[0]!;
+  if (!exists)
+    return error('there is no table public.device_token', 'every job waits until its owner creates it');
+  if (missing.length > 0) {
+    return error(`public.device_token lacks ${missing.join(', ')}`, 'jobs wait until its owner adds them');
+  }
+  const lacking = [...(may_read ? [] : ['SELECT']), ...(may_delete ? [] : ['DELETE'])];
+  if (lacking.length > 0) {
+    const grants = lacking.join(', ');
+    return error(`no right to ${grants} on public.device_token`, `GRANT ${grants} ON public.device_token`);
+  }
+  return is_indexed
+    ? ok('public.device_token can be read by user, and stale tokens deleted')
+    : warn('public.device_token has no index on "userId"', 'each job reads the whole table until it has one');
+}
+
+interface DeviceTokensRow {
+  exists: boolean;
+  missing: string[];
+  may_read: boolean;
+  may_delete: boolean;
+  is_indexed: boolean;
+}
+
+const CHECK_DEVICE_TOKENS = `
+  WITH device_token AS (SELECT to_regclass('public.device_token') AS oid)
+  SELECT oid IS NOT NULL AS exists,
+         ARRAY(
+           SELECT name FROM unnest(ARRAY['id', 'userId', 'token']) AS name
+            WHERE NOT EXISTS (
+              SELECT 1 FROM pg_attribute WHERE attrelid = oid AND attname = name AND NOT attisdropped
+            )
+         ) AS missing,
+         coalesce(has_table_privilege(oid, 'SELECT'), false) AS may_read,
+         coalesce(has_table_privilege(oid, 'DELETE'), false) AS may_delete,
+         EXISTS (
+           SELECT 1 FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = indkey[0]
+            WHERE indrelid = oid AND attname = 'userId' AND indisvalid
+         ) AS is_indexed
+    FROM device_token`;
+
 async function jobs(db: Pool): Promise<Diagnosis> {
-  const { rows } = await db.query<{ failed: number; malformed: number }>(COUNT_JOBS);
-  const { failed, malformed } = rows[0]!;
-  if (failed + malformed === 0) return ok('none failed in the last 24 hours');
+  const { rows } = await db.query<{ failed: number; malformed: number; stuck: number }>(COUNT_JOBS);
+  const { failed, malformed, stuck } = rows[0]!;
+  if (failed + malformed + stuck === 0) return ok('none failed in the last 24 hours');
   return warn(
-    `${failed} failed, ${malformed} malformed in the last 24 hours`,
-    'see mobile list --status failed, and mobile replay',
+    `${failed} failed, ${malformed} malformed in the last 24 hours; ${stuck} pending for over an hour`,
+    'see mobile list --replayable, and mobile replay',
   );
 }
 
 const COUNT_JOBS = `
-  SELECT count(*) FILTER (WHERE status IN ('failed', 'partial', 'max_retries'))::int AS failed,
-         count(*) FILTER (WHERE status = 'malformed')::int AS malformed
+  SELECT count(*) FILTER (WHERE content IS NOT NULL AND status IN ('failed', 'partial', 'max_retries'))::int AS failed,
+         count(*) FILTER (WHERE status = 'malformed')::int AS malformed,
+         (SELECT count(*)::int FROM notifications.notification_log
+           WHERE status = 'pending' AND updated_at < now() - interval '1 hour') AS stuck
     FROM notifications.notification_log
-   WHERE created_at > now() - interval '24 hours'`;
+   WHERE created_at > now() - interval '24 hours' AND status NOT IN ('sent', 'no_tokens')`;

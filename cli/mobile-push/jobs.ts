@@ -1,7 +1,8 @@
 /** `mobile`: push jobs to phones. */
 import type { Command } from 'commander';
 import { Option } from 'commander';
-import { PRIORITIES, parseMobileJob } from '../../api/mobile-push/job.ts';
+import { PRIORITIES } from '../../api/mobile-push/job.ts';
+import { checkedMobileJob } from '../../api/mobile-push/message.ts';
 import { NotFoundError } from '../../client/errors.ts';
 import type { MobileJobFilter, MobileJobView } from '../../client/mobile-push/jobs.ts';
 import { MOBILE_STATUSES, REPLAYABLE } from '../../client/mobile-push/jobs.ts';
@@ -35,12 +36,27 @@ export function addMobileCommands(program: Command): void {
     );
 
   addReplay(mobile);
+
+  mobile
+    .command('cancel')
+    .description('End a job that is under way; what was not sent counts as failed, and can be replayed.')
+    .argument('<job id>', 'id of the stream entry', parseEntryId)
+    .addHelpText('after', helpWith('galaxy-notify mobile cancel 1790000000000-0'))
+    .action(
+      action<object, [string]>(({ json }, jobId) =>
+        withSession(['postgres', 'temporal'], async ({ operator }) => {
+          await operator.mobile.cancel(jobId);
+          if (json) printJson({ cancelled: jobId });
+          else printLine(`${jobId} is being cancelled; see mobile show ${jobId}`);
+        }),
+      ),
+    );
 }
 
 interface SendOptions extends GlobalOptions {
   user: string;
-  title: string;
-  body: string;
+  title?: string;
+  body?: string;
   channel: string;
   badge?: string;
   data?: string;
@@ -54,8 +70,8 @@ function addSend(mobile: Command): void {
     .command('send')
     .description('Check a job as the service does, append it to the stream, and print its id.')
     .requiredOption('--user <id>', 'the user whose devices get the push')
-    .requiredOption('--title <text>', 'headline of the notification')
-    .requiredOption('--body <text>', 'text of the notification')
+    .option('--title <text>', 'headline of the notification')
+    .option('--body <text>', 'text of the notification; without both, the push is silent')
     .option('--channel <name>', "Android's notification channel", 'default')
     .option('--badge <n>', "number on the app's icon")
     .option('--data <json>', 'for the app: a JSON object')
@@ -110,14 +126,14 @@ function addSend(mobile: Command): void {
 function fieldsOf({ user, title, body, channel, badge, data, priority }: SendOptions): [string, string][] {
   const fields: [string, string][] = [
     ['userId', user],
-    ['title', title],
-    ['body', body],
+    ...(title === undefined ? [] : [['title', title] as [string, string]]),
+    ...(body === undefined ? [] : [['body', body] as [string, string]]),
     ['channel', channel],
     ...(badge === undefined ? [] : [['badge', badge] as [string, string]]),
     ...(data === undefined ? [] : [['data', data] as [string, string]]),
     ...(priority === undefined ? [] : [['priority', priority] as [string, string]]),
   ];
-  const parsed = parseMobileJob(
+  const parsed = checkedMobileJob(
     '0-0',
     fields.map(([name, value]) => [Buffer.from(name), Buffer.from(value)]),
   );
@@ -138,20 +154,23 @@ const withFilters = (command: Command, statuses: readonly string[]): Command =>
 
 type FilterOptions = Omit<MobileJobFilter, 'userId'> & { user?: string };
 
-function filterOf({ status, user, code, since, until }: FilterOptions): MobileJobFilter {
+function filterOf({ status, user, code, replayable, since, until }: FilterOptions): MobileJobFilter {
   return Object.fromEntries(
-    Object.entries({ status, userId: user, code, since, until }).filter(([, value]) => value !== undefined),
+    Object.entries({ status, userId: user, code, replayable, since, until }).filter(
+      ([, value]) => value !== undefined,
+    ),
   );
 }
 
 function addList(mobile: Command): void {
   withFilters(mobile.command('list'), MOBILE_STATUSES)
     .description('List jobs, newest first.')
+    .option('--replayable', 'jobs that a replay may help: devices not reached, or pending for over an hour')
     .addOption(limitOption())
     .addHelpText(
       'after',
       helpWith(
-        'galaxy-notify mobile list --status failed --since 1h',
+        'galaxy-notify mobile list --replayable --since 1h',
         'galaxy-notify mobile list --user user-1',
       ),
     )

@@ -2,7 +2,7 @@
  * Mobile push jobs: look into them, and repeat sends that failed. The content of a push is personal: it is read when one
  * job is shown, and kept out of lists.
  */
-import { WorkflowExecutionAlreadyStartedError } from '@temporalio/client';
+import { WorkflowExecutionAlreadyStartedError, WorkflowNotFoundError } from '@temporalio/client';
 import { searchableKey } from '../../api/ids.ts';
 import type { MobileReplayRequest } from '../../workflows/mobile-push/contract.ts';
 import {
@@ -34,14 +34,27 @@ export const MOBILE_STATUSES = [
 ] as const;
 export type MobileJobStatus = (typeof MOBILE_STATUSES)[number];
 
-/** Statuses in which a replay can help. */
-export const REPLAYABLE: readonly MobileJobStatus[] = ['partial', 'failed', 'max_retries'];
+/** Statuses in which a replay can help, if there is somebody left whom it could reach. */
+export const REPLAYABLE: readonly MobileJobStatus[] = ['partial', 'failed', 'max_retries', 'pending'];
+
+/** A job that is pending for longer may have lost its workflow. One that has not is sent once more when it has failed. */
+const STUCK_AFTER = '1 hour';
+
+/**
+ * What a replay can help: content is kept for as long as there is somebody to show it to. A job whose only devices were
+ * stale is `failed` as well, and nothing of it is left.
+ */
+const CAN_BE_REPLAYED = `content IS NOT NULL
+     AND (status IN ('partial', 'failed', 'max_retries')
+          OR status = 'pending' AND updated_at < now() - interval '${STUCK_AFTER}')`;
 
 export interface MobileJobFilter {
   status?: MobileJobStatus;
   userId?: string;
   /** Why the last send failed, or the entry was refused. */
   code?: string;
+  /** Only jobs that a replay may help: devices not reached, given up, or pending for over an hour. */
+  replayable?: boolean;
   /** Bounds of the time of arrival, both included. */
   since?: Date;
   until?: Date;
@@ -130,21 +143,41 @@ export function mobileOperations(resources: OperatorResources) {
     /**
      * Repeats the sends of one job that failed, with a fresh budget; a device that has the push gets nothing.
      *
-     * @throws NotFoundError; NothingToDoError when nothing of it failed.
+     * @throws NotFoundError; NothingToDoError when no device is left that did not get it.
      */
     async replay(jobId: string, request: MobileReplayRequest = {}): Promise<void> {
-      const { rows } = await db.query<JobToReplay>(FIND_JOB, [jobId]);
+      const { rows } = await db.query<JobToReplay & { hasContent: boolean }>(FIND_JOB, [jobId]);
       const [job] = rows;
       if (!job) throw new NotFoundError(`no mobile push job ${jobId} is recorded`);
-      if (!REPLAYABLE.includes(job.status) && job.status !== 'pending') {
-        throw new NothingToDoError(`mobile push job ${jobId} is ${job.status}: nothing to replay`);
+      if (!job.hasContent) {
+        throw new NothingToDoError(`mobile push job ${jobId} is ${job.status}: nobody is left to send it to`);
       }
       await order(job, request);
     },
 
+    /**
+     * Ends a job that is under way: what was not sent counts as failed, and can be replayed.
+     *
+     * @throws NotFoundError; NothingToDoError when it has ended, or lost its workflow.
+     */
+    async cancel(jobId: string): Promise<void> {
+      const { rows } = await db.query<JobToReplay>(FIND_JOB, [jobId]);
+      const [job] = rows;
+      if (!job) throw new NotFoundError(`no mobile push job ${jobId} is recorded`);
+      const nothing = new NothingToDoError(`mobile push job ${jobId} is ${job.status}, and not under way`);
+      if (job.status !== 'pending') throw nothing;
+      try {
+        const { workflow } = resources.temporal;
+        await bounded(resources.temporal, () => workflow.getHandle(mobilePushWorkflowId(jobId)).cancel());
+      } catch (error) {
+        if (!(error instanceof WorkflowNotFoundError)) throw error;
+        throw nothing;
+      }
+    },
+
     /** How many jobs a bulk replay with this filter would replay. */
     async countReplayable(filter: MobileJobFilter): Promise<number> {
-      const given = conditions(replayable(filter));
+      const given = conditions(matching({ ...filter, replayable: true }));
       const { rows } = await db.query<{ jobs: number }>(COUNT_JOBS(given), given.values);
       return rows[0]!.jobs;
     },
@@ -163,7 +196,7 @@ export function mobileOperations(resources: OperatorResources) {
       let after: string | undefined;
       for (;;) {
         const given = conditions([
-          ...replayable(filter),
+          ...matching({ ...filter, replayable: true }),
           ['updated_at < ?::timestamptz', startedAt],
           ['job_id > ?', after],
         ]);
@@ -202,17 +235,13 @@ export function mobileOperations(resources: OperatorResources) {
   }
 }
 
-const matching = ({ status, userId, code, since, until }: MobileJobFilter): Candidate[] => [
+const matching = ({ status, userId, code, replayable, since, until }: MobileJobFilter): Candidate[] => [
+  [`(${CAN_BE_REPLAYED}) = ?`, replayable],
   ['status = ?', status],
   ['user_id = ?', userId],
   ['error_code = ?', code],
   ['created_at >= ?', since],
   ['created_at <= ?', until],
-];
-
-const replayable = (filter: MobileJobFilter): Candidate[] => [
-  ['status = ANY(?)', REPLAYABLE],
-  ...matching(filter),
 ];
 
 interface JobToReplay {
@@ -259,7 +288,7 @@ const LIST_SENDS = `
    LIMIT 1000`;
 
 const FIND_JOB = `
-  SELECT ${KEY}
+  SELECT ${KEY}, content IS NOT NULL AS "hasContent"
     FROM notifications.notification_log
    WHERE job_id = $1`;
 

@@ -81,7 +81,7 @@ test('M3 a user without devices gets the status no_tokens', async () => {
 
 test.each([
   ['invalid_entry', 'userId is given beside payload; give one or the other', { payload: '{}' }],
-  ['missing_field', 'title is missing', { title: undefined }],
+  ['missing_field', 'title, body, badge, data are all missing', { title: undefined, body: undefined }],
   ['invalid_message', 'data key "from" is reserved by FCM', { data: '{"from":"x"}' }],
   ['invalid_message', expect.stringMatching(/^payload is \d+ bytes long/), { body: 'x'.repeat(4_096) }],
 ])('M1 a malformed job is recorded as %s and does not hold the stream up', async (code, message, change) => {

@@ -132,7 +132,7 @@ describe('fatal', () => {
     const { userId, ids } = await mobile.userWith('refused', 'waiting');
     failWith('waiting', 'UNAVAILABLE', { retryAfter: '3600' });
     failWith('refused', 'UNAVAILABLE', { times: 1, retryAfter: '1' });
-    failWith('refused', 'UNAUTHENTICATED');
+    failWith('refused', 'PERMISSION_DENIED');
     const jobId = await mobile.publishTo(userId);
 
     expect(await mobile.settled(jobId)).toMatchObject({ status: 'failed', failed: 2 });
@@ -144,29 +144,44 @@ describe('fatal', () => {
   });
 });
 
-describe('payload suspected', () => {
-  test('M7 a token is removed when the same payload passed for another device', async () => {
-    const { userId, ids } = await mobile.userWith('odd one', 'good one');
-    failWith('odd one', 'INVALID_ARGUMENT');
+describe('an invalid argument', () => {
+  const refuse = (token: string, error: FcmError, ofPayload = false) =>
+    slot.fcm.fail({ token, failure: { kind: 'error', error, ofPayload } });
+
+  test('kinds-V4 M7 costs no device its token when FCM names the part for its platform', async () => {
+    const { userId, ids } = await mobile.userWith('iphone of many', 'android of many');
+    refuse('iphone of many', 'INVALID_PAYLOAD');
     const jobId = await mobile.publishTo(userId);
 
-    expect(await mobile.settled(jobId)).toMatchObject({ status: 'partial', sent: 1, removed: 1, failed: 0 });
-    expect(await mobile.tokensOf(userId)).toEqual(['good one']);
+    expect(await mobile.settled(jobId)).toMatchObject({ status: 'partial', sent: 1, removed: 0, failed: 1 });
+    expect(await mobile.tokensOf(userId)).toEqual(['android of many', 'iphone of many']);
+    expect((await mobile.sends(jobId, ids))['iphone of many']).toMatchObject({
+      status: 'failed',
+      ...{ attempts: 1, last_code: 'messaging/invalid-argument' },
+    });
+    expect((await mobile.ended(jobId)).status.name).toBe('FAILED');
+  });
+
+  test('kinds-V4 M7 removes a token when FCM refuses that token by itself, too, and no other', async () => {
+    const { userId, ids } = await mobile.userWith('odd one', 'innocent');
+    refuse('odd one', 'INVALID_ARGUMENT');
+    refuse('innocent', 'INVALID_ARGUMENT', true);
+    const jobId = await mobile.publishTo(userId);
+
+    expect(await mobile.settled(jobId)).toMatchObject({ status: 'failed', sent: 0, removed: 1, failed: 1 });
+    expect(await mobile.tokensOf(userId)).toEqual(['innocent']);
     expect((await mobile.sends(jobId, ids))['odd one']).toMatchObject({
       last_code: 'messaging/invalid-argument',
     });
   });
+});
 
-  test('M7 no token is removed when the payload passed for none', async () => {
-    const { userId } = await mobile.userWith('innocent', 'innocent too');
-    failWith('innocent', 'INVALID_ARGUMENT');
-    failWith('innocent too', 'INVALID_ARGUMENT');
-    const jobId = await mobile.publishTo(userId);
+test('kinds-V4 M7 answers that are not about the token cost none of three devices its token', async () => {
+  const tokens = ['of a project 1', 'of a project 2', 'of a project 3'];
+  const { userId } = await mobile.userWith(...tokens);
+  for (const token of tokens) failWith(token, 'NOT_FOUND');
+  const jobId = await mobile.publishTo(userId);
 
-    expect(await mobile.settled(jobId)).toMatchObject({ status: 'failed', removed: 0, failed: 2 });
-    expect(await mobile.tokensOf(userId)).toEqual(['innocent', 'innocent too']);
-    expect(slot.logs).toContainEqual(
-      expect.objectContaining({ msg: 'mobile payload suspected', job_id: jobId }),
-    );
-  });
+  expect(await mobile.settled(jobId)).toMatchObject({ status: 'failed', removed: 0, failed: 3 });
+  expect(await mobile.tokensOf(userId)).toEqual(tokens);
 });

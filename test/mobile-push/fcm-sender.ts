@@ -1,8 +1,8 @@
 /** A stand-in FCM and senders to it, new for each test: what the tests of the sender share. */
 import type { FcmOutcome, FcmSender, FcmSenderOptions } from '../../activities/mobile-push/fcm.ts';
 import { createFcmSender } from '../../activities/mobile-push/fcm.ts';
-import type { MobileMessage } from '../../activities/mobile-push/message.ts';
-import { mobileMessage } from '../../activities/mobile-push/message.ts';
+import type { MobileMessage } from '../../api/mobile-push/message.ts';
+import { mobileMessage } from '../../api/mobile-push/message.ts';
 import type { FcmFailure, FcmStandIn } from '../../dev/stand-ins/mobile-push/fcm.ts';
 import { startFcm } from '../../dev/stand-ins/mobile-push/fcm.ts';
 

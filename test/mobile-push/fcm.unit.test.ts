@@ -8,7 +8,7 @@ import { getApps } from 'firebase-admin/app';
 import type { FcmOutcome } from '../../activities/mobile-push/fcm.ts';
 import { FcmCredentialError, createFcmSender } from '../../activities/mobile-push/fcm.ts';
 import { failureOf } from '../../activities/mobile-push/fcm-outcome.ts';
-import type { MobileMessage } from '../../activities/mobile-push/message.ts';
+import type { MobileMessage } from '../../api/mobile-push/message.ts';
 import type { FcmError } from '../../dev/stand-ins/mobile-push/fcm.ts';
 import {
   NEVER,
@@ -76,7 +76,6 @@ describe('what FCM says', () => {
     ['INTERNAL', 'retry', 'messaging/internal-error'],
     ['QUOTA_EXCEEDED', 'retry', 'messaging/quota-exceeded'],
     ['THIRD_PARTY_AUTH_ERROR', 'fatal', 'messaging/third-party-auth-error'],
-    ['UNAUTHENTICATED', 'fatal', 'messaging/authentication-error'],
   ])('M6 %s means %s', async (error, outcome, code) => {
     expect(await outcomeOf({ kind: 'error', error })).toMatchObject({ outcome, code });
     expect(tokensSeen()).toEqual([TOKEN]);
@@ -88,14 +87,6 @@ describe('what FCM says', () => {
     expect(await outcomeOf({ kind: 'answer', status: 409, body })).toMatchObject({
       outcome: 'retry',
       code: 'messaging/unknown-error',
-    });
-  });
-
-  test('M6 an invalid argument that does not name the token may be the payload', async () => {
-    expect(await outcomeOf({ kind: 'error', error: 'INVALID_ARGUMENT' })).toEqual({
-      outcome: 'payload_suspect',
-      code: 'messaging/invalid-argument',
-      reason: 'Request contains an invalid argument.',
     });
   });
 
@@ -118,8 +109,7 @@ describe('what FCM says', () => {
 
   test.each<[number, FcmOutcome['outcome'], string]>([
     [200, 'retry', 'messaging/unknown-error'],
-    [400, 'payload_suspect', 'messaging/invalid-argument'],
-    [401, 'fatal', 'messaging/authentication-error'],
+    [400, 'retry', 'messaging/invalid-argument'],
     [403, 'fatal', 'messaging/authentication-error'],
     [404, 'retry', 'messaging/unknown-error'],
     [429, 'retry', 'messaging/quota-exceeded'],
@@ -152,7 +142,7 @@ describe('what FCM says', () => {
     const broken = { ...messageOf(), data: { turn: 54 } } as unknown as MobileMessage;
 
     expect(await sender.send(broken, TOKEN)).toMatchObject({
-      outcome: 'payload_suspect',
+      outcome: 'refused',
       code: 'messaging/invalid-payload',
     });
     expect(await sender.send(messageOf(), '')).toMatchObject({ outcome: 'remove' });

@@ -73,6 +73,24 @@ describe('accepted', () => {
     expect(accepted(fields).content).toEqual({ ...shown, data: {} });
   });
 
+  test('kinds-M1 M1 numbers stand for the text that they are written as, and a badge may be text', () => {
+    const fields = { userId: 42, title: 7, body: 1.5, channel: 3, badge: '3' };
+    expect(accepted(entry({ payload: JSON.stringify(fields) }))).toEqual({
+      jobId: ID,
+      userId: '42',
+      content: { title: '7', body: '1.5', channel: '3', badge: 3, data: {} },
+    });
+  });
+
+  test.each([
+    ['flat', entry({ userId: 'u', data: '{"sync":1}' }), { data: { sync: 1 } }],
+    ['in the payload', entry({ payload: '{"userId":"u","data":{"sync":1}}' }), { data: { sync: 1 } }],
+    ['with a badge only', entry({ userId: 'u', badge: '0' }), { badge: 0, data: {} }],
+    ['with blank texts', entry({ userId: 'u', title: ' ', body: '', data: '{}' }), { data: {} }],
+  ])('kinds-M1 M1 a silent push needs neither title nor body nor channel, %s', (_, fields, content) => {
+    expect(accepted(fields)).toEqual({ jobId: ID, userId: 'u', content });
+  });
+
   test('M1 unknown fields are ignored, in either shape', () => {
     expect(accepted(flat({ trace_id: 't', sound: 'x' })).content).toEqual({ ...shown, data: {} });
     expect(accepted(payload({ sound: 'x' }, { trace_id: 't' })).content).toEqual({ ...shown, data: {} });
@@ -124,16 +142,26 @@ describe('refused', () => {
       ['missing_field', `${name} is missing`, flat({ [name]: undefined })],
       ['missing_field', `${name} is missing`, payload({ [name]: null })],
       ['invalid_field', `${name} is empty`, flat({ [name]: ' ' })],
-      ['invalid_field', `${name} must be a string`, payload({ [name]: 7 })],
-      ['invalid_entry', `${name} is given more than once`, [...flat(), ...entry({ [name]: 'x' })]],
-      ['invalid_entry', `${name} is not UTF-8`, flat({ [name]: Buffer.from([0xff]) })],
-      ['invalid_entry', `${name} has a NUL character`, flat({ [name]: 'a\0b' })],
-      [
-        'invalid_entry',
-        `${name} is given beside payload; give one or the other`,
-        payload({}, { [name]: 'x' }),
-      ],
     ]),
+    ...(['userId', 'title', 'body', 'channel'] as const).flatMap(
+      (name): [string, string, ReturnType<typeof entry>][] => [
+        ['invalid_field', `${name} must be a string`, payload({ [name]: [7] })],
+        ['invalid_field', `${name} must be a string`, payload({ [name]: true })],
+        ['invalid_entry', `${name} is given more than once`, [...flat(), ...entry({ [name]: 'x' })]],
+        ['invalid_entry', `${name} is not UTF-8`, flat({ [name]: Buffer.from([0xff]) })],
+        ['invalid_entry', `${name} has a NUL character`, flat({ [name]: 'a\0b' })],
+        [
+          'invalid_entry',
+          `${name} is given beside payload; give one or the other`,
+          payload({}, { [name]: 'x' }),
+        ],
+      ],
+    ),
+    [
+      'missing_field',
+      'title, body, badge, data are all missing',
+      flat({ title: undefined, body: undefined }),
+    ],
     ['invalid_payload', 'payload is not valid JSON', entry({ payload: '{' })],
     ['invalid_payload', 'payload is not valid JSON', entry({ payload: '' })],
     ['invalid_payload', 'payload must be a JSON object', entry({ payload: '[]' })],
@@ -156,7 +184,7 @@ describe('refused', () => {
     ),
     ['invalid_field', 'priority must be high or normal', flat({ priority: 'urgent' })],
     ['invalid_field', 'priority must be high or normal', payload({ priority: 10 })],
-    ...[-1, 1.5, '1', true, 1e9].map((badge): [string, string, ReturnType<typeof entry>] => [
+    ...[-1, 1.5, '1.5', true, 1e9].map((badge): [string, string, ReturnType<typeof entry>] => [
       'invalid_field',
       'badge must be a whole number from 0 to 999999999',
       payload({ badge }),
@@ -194,7 +222,7 @@ describe('refused', () => {
           expect(text).not.toContain('\0');
           expect(text.isWellFormed()).toBe(true);
         }
-        if (parsed.ok) expect(parsed.job.content.title.trim()).not.toBe('');
+        if (parsed.ok) expect(parsed.job.content.title?.trim()).not.toBe('');
         else expect(parsed.malformed.failureMessage.length).toBeLessThan(500);
       }),
       { numRuns: 500 },
@@ -246,8 +274,8 @@ describe('mobile-job-asyncapi.yaml', () => {
   });
 
   test.each([
-    ['a missing title', { title: undefined }],
-    ['an empty body', { body: ' ' }],
+    ['a missing user', { userId: undefined }],
+    ['an empty user', { userId: ' ' }],
     ['a badge that is no number', { badge: 'x' }],
   ])('M1 it refuses %s, as the code does', (_, change) => {
     const fields = { ...REQUIRED, ...change };

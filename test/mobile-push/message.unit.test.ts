@@ -1,18 +1,19 @@
 /** The message of a job (seed mobile-push, "FCM Message Format") and what is refused before anything is sent. */
 import fc from 'fast-check';
-import type { MobileMessage, MobileMessageContent } from '../../activities/mobile-push/message.ts';
-import { MAX_PAYLOAD_BYTES, mobileMessage, payloadBytes } from '../../activities/mobile-push/message.ts';
+import type { MobileJobContent } from '../../api/mobile-push/job.ts';
+import type { MobileMessage } from '../../api/mobile-push/message.ts';
+import { MAX_PAYLOAD_BYTES, mobileMessage, payloadBytes } from '../../api/mobile-push/message.ts';
 
 const PUSH_ID = 'mobile-push/1790000000000-0';
-const CONTENT: MobileMessageContent = { title: 'Turn 54', body: 'Your move', channel: 'game', data: {} };
+const CONTENT: MobileJobContent = { title: 'Turn 54', body: 'Your move', channel: 'game', data: {} };
 
-function messageOf(content: Partial<MobileMessageContent>, pushId = PUSH_ID): MobileMessage {
+function messageOf(content: Partial<MobileJobContent>, pushId = PUSH_ID): MobileMessage {
   const built = mobileMessage({ ...CONTENT, ...content }, pushId);
   if ('problem' in built) throw new Error(built.problem);
   return built.message;
 }
 
-function problemOf(content: Partial<MobileMessageContent>, pushId = PUSH_ID): string | undefined {
+function problemOf(content: Partial<MobileJobContent>, pushId = PUSH_ID): string | undefined {
   const built = mobileMessage({ ...CONTENT, ...content }, pushId);
   return 'problem' in built ? built.problem : undefined;
 }
@@ -38,6 +39,25 @@ describe('format', () => {
       '5',
       'normal',
     ]);
+  });
+
+  test('kinds-M1 M5 a push without title and body shows nothing, and wakes the app', () => {
+    const built = mobileMessage({ data: { sync: 1 } }, PUSH_ID);
+    expect(built).toEqual({
+      message: {
+        data: { sync: '1', push_id: PUSH_ID },
+        android: { priority: 'high' },
+        apns: {
+          headers: {
+            'apns-priority': '5',
+            'apns-collapse-id': PUSH_ID,
+            'apns-push-type': 'background',
+          },
+          payload: { aps: { contentAvailable: true } },
+        },
+        webpush: { headers: { Urgency: 'high' } },
+      },
+    });
   });
 
   test('M5 the badge is left alone without one, and taken away with 0', () => {

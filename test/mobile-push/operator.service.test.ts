@@ -48,6 +48,55 @@ test('M1 what the service would refuse is refused before it is sent', async () =
   expect(refused.stderr).toContain('data must be a JSON object');
 });
 
+test.each([
+  ['a data key that FCM keeps for itself', ['--data', '{"from":"x"}'], 'data key "from" is reserved by FCM'],
+  ['more than FCM takes', ['--data', JSON.stringify({ filler: 'x'.repeat(4_096) })], 'FCM takes 4096'],
+])('kinds-V10 M1 %s is refused before it is sent', async (_what, more, reason) => {
+  const refused = await send('user-x', ...more);
+  expect(refused).toMatchObject({ code: 2, stdout: '' });
+  expect(refused.stderr).toContain(reason);
+});
+
+test('kinds-V10 M7 a job whose only device was stale is nothing to replay and no incident', async () => {
+  const { userId } = await mobile.userWith('uninstalled');
+  slot.fcm.fail({ token: 'uninstalled', failure: { kind: 'error', error: 'UNREGISTERED' } });
+  const jobId = await mobile.publishTo(userId);
+  expect(await mobile.settled(jobId)).toMatchObject({ status: 'failed', removed: 1, failed: 0 });
+  await mobile.ended(jobId);
+
+  const filters = ['--status', 'failed', '--user', userId];
+  expect((await bench.cli(['mobile', 'replay', ...filters, '--yes'])).code).toBe(3);
+  expect((await bench.cli(['mobile', 'replay', jobId])).code).toBe(3);
+  const listed = await bench.json<{ items: object[] }>(['mobile', 'list', '--replayable', '--user', userId]);
+  expect(listed.value.items).toEqual([]);
+});
+
+test('kinds-V10 M8 a job that lost its workflow is listed, replayed in bulk, and one under way is cancelled', async () => {
+  const { userId } = await mobile.userWith('of the lost');
+  await slot.db.query(
+    `INSERT INTO notifications.notification_log (job_id, user_id, channel, content, created_at, updated_at)
+     VALUES ('1-7', $1, 'c', $2, now() - interval '2 hours', now() - interval '2 hours')`,
+    [userId, { title: 'T', body: 'B', channel: 'c', data: {} }],
+  );
+  const listed = await bench.json<{ items: MobileJobSummary[] }>([
+    ...['mobile', 'list', '--replayable', '--user', userId],
+  ]);
+  expect(listed.value.items).toMatchObject([{ jobId: '1-7', status: 'pending' }]);
+  const replayed = await bench.json<object>(['mobile', 'replay', '--user', userId, '--yes']);
+  expect(replayed.value).toEqual({ replayed: ['1-7'] });
+  expect(await mobile.settled('1-7')).toMatchObject({ status: 'sent' });
+
+  const waiting = await mobile.userWith('of the cancelled');
+  const failure = { kind: 'error', error: 'UNAVAILABLE', retryAfter: '3600' } as const;
+  slot.fcm.fail({ token: 'of the cancelled', failure });
+  const jobId = await mobile.publishTo(waiting.userId);
+  await eventually('the first attempt', async () => mobile.requests()['of the cancelled'] === 1);
+  expect((await bench.cli(['mobile', 'cancel', jobId])).code).toBe(0);
+  expect(await mobile.settled(jobId)).toMatchObject({ status: 'failed', error_code: 'cancelled' });
+  await mobile.ended(jobId);
+  expect((await bench.cli(['mobile', 'cancel', jobId])).code).toBe(3);
+});
+
 test('M8 what failed is replayed, one job or many, and devices that have the push get none', async () => {
   const { userId } = await mobile.userWith('fine', 'failing');
   slot.fcm.fail({ token: 'failing', failure: { kind: 'error', error: 'UNAVAILABLE' } });
@@ -87,4 +136,23 @@ test('M2 M3 doctor looks at the consumer group and at jobs that failed', async (
   expect(byName.get('workers: mobile-push')).toMatchObject({ status: 'ok' });
   expect(byName.has('workers: intent')).toBe(false);
   expect(code).toBeLessThanOrEqual(1);
+});
+
+test('M4 doctor says what the table of device tokens lacks', async () => {
+  const finding = async () => {
+    const { stdout } = await bench.cli(['doctor', '--json'], {
+      changes: { NOTIFICATION_ROLES: 'mobile-push' },
+    });
+    const { findings } = JSON.parse(stdout) as {
+      findings: { name: string; status: string; detail: string }[];
+    };
+    return findings.find(({ name }) => name === 'mobile: device tokens');
+  };
+  expect(await finding()).toMatchObject({ status: 'ok' });
+  await slot.db.query('DROP INDEX public.device_token_user_id_idx');
+  expect(await finding()).toMatchObject({ status: 'warn', detail: expect.stringContaining('no index') });
+  await slot.db.query('ALTER TABLE public.device_token DROP COLUMN token');
+  expect(await finding()).toMatchObject({ status: 'error', detail: 'public.device_token lacks token' });
+  await slot.db.query('DROP TABLE public.device_token');
+  expect(await finding()).toMatchObject({ status: 'error', detail: expect.stringContaining('no table') });
 });

@@ -15,17 +15,20 @@ beforeAll(async () => {
 });
 afterAll(() => slot.release());
 
-test('M3 a run deletes jobs past their retention with their sends, and none that is under way', async () => {
+test('kinds-V10 M3 a run deletes jobs past their retention with their sends, and none that is under way', async () => {
   await slot.db.query(`
     INSERT INTO notifications.notification_log (job_id, user_id, content, raw_fields, status, created_at)
     SELECT name, 'u', CASE WHEN status = 'malformed' THEN NULL ELSE '{}'::jsonb END,
            CASE WHEN status = 'malformed' THEN '{}'::jsonb END, status, now() - age::interval
       FROM (VALUES ('old-sent', 'sent', '721 hours'), ('old-failed', 'failed', '721 hours'),
-                   ('old-pending', 'pending', '721 hours'), ('young', 'sent', '719 hours'),
+                   ('old-pending', 'pending', '721 hours'),
+                   ('old-stuck', 'pending', '721 hours'), ('young', 'sent', '719 hours'),
                    ('old-malformed', 'malformed', '2161 hours'), ('young-malformed', 'malformed', '721 hours'))
            AS job (name, status, age);
-    INSERT INTO notifications.notification_sends (job_id, device_token_id)
-    SELECT job_id, '1' FROM notifications.notification_log`);
+    UPDATE notifications.notification_log SET updated_at = created_at;
+    INSERT INTO notifications.notification_sends (job_id, device_token_id, updated_at)
+    SELECT job_id, '1', CASE job_id WHEN 'old-stuck' THEN now() - interval '25 hours' ELSE now() END
+      FROM notifications.notification_log`);
   const schedule = slot.client.schedule.getHandle(MOBILE_RETENTION_SCHEDULE_ID);
   const { spec, action } = await schedule.describe();
   expect(spec.intervals?.[0]?.every).toBe(2 * 3_600_000);
@@ -34,7 +37,7 @@ test('M3 a run deletes jobs past their retention with their sends, and none that
     workflowId: 'a-run',
     taskQueue: 'mobile-push',
   });
-  expect(await run.result()).toEqual({ jobs: 2, malformedJobs: 1 });
+  expect(await run.result()).toEqual({ jobs: 3, malformedJobs: 1 });
   const idsIn = async (table: string) =>
     (
       await slot.db.query<{ job_id: string }>(`SELECT job_id FROM notifications.${table} ORDER BY 1`)

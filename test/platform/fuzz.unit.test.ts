@@ -145,7 +145,9 @@ test(
         const parsed = parseMobileJob(ID, fields);
         if (parsed.ok) {
           const { userId, content } = parsed.job;
-          expect([userId, content.title, content.body, content.channel].every(isStorable)).toBe(true);
+          expect(
+            [userId, content.title ?? '', content.body ?? '', content.channel ?? ''].every(isStorable),
+          ).toBe(true);
           expect(isStorable(JSON.stringify(content).replaceAll('\\u0000', '\0'))).toBe(true);
           return;
         }
@@ -307,7 +309,7 @@ test(
             ? Object.assign(new Error(`about ${token}`), error)
             : error;
         const { outcome, reason } = failureOf(subject, token, 0);
-        expect(['remove', 'fatal', 'payload_suspect', 'retry']).toContain(outcome);
+        expect(['remove', 'fatal', 'refused', 'suspect', 'retry']).toContain(outcome);
         expect(reason).not.toContain(token);
       }),
       share(0.05),

@@ -15,6 +15,7 @@ const MIGRATIONS = [
   '0008-intent-acceptance',
   '0009-drain',
   '0010-account-callback',
+  '0011-mobile-push-rounds',
   '0012-symbol-config',
   '0013-subscription-due',
   '0014-subscription',

@@ -43,6 +43,10 @@ export const mobilePushAttributes = (userId: string) => [
 /** Input of a job's workflow; what is to be shown stays in PostgreSQL. */
 export interface MobilePushInput {
   jobId: string;
+  /** The run before has begun to send in rounds; this one goes on. */
+  isInRounds?: boolean;
+  /** A replay that was ordered meanwhile. */
+  requestedBy?: string;
 }
 
 /** Final states of a job. */
@@ -83,12 +87,27 @@ export interface OpenSends {
   deviceTokenIds: string[];
   /** There are more; list again when these are settled. */
   hasMore: boolean;
-  /** A process that died has left suspects that nobody has judged. Absent in older histories. */
+  /** In histories of the release that suspected tokens only. */
   hasSuspects?: boolean;
+  /** Nothing can be sent. */
+  stopCode?: 'user_id_refused';
+}
+
+/** What a round of a job with many devices leaves to do. */
+export interface SendRound {
+  /** ms until the next attempt is due; absent when no send is left. */
+  dueInMs?: number;
+  /** FCM has these, PostgreSQL does not know yet. */
+  unrecorded: { deviceTokenId: string; messageId: string }[];
+  /** Our own credential is refused: whatever else the job would send is refused as well. */
+  stopCode?: 'credential_refused';
+  /** Why a send waits for its next attempt: FCM's code, or `braked`. */
+  code?: string;
 }
 
 /** How one send ended. */
 export type SendResult =
+  /** `suspect`: in histories of the release that suspected tokens, and of its rows. */
   | { status: 'removed' | 'failed' | 'suspect' }
   /** `isRecorded: false`: FCM has it, PostgreSQL does not know yet. */
   | { status: 'sent'; messageId: string; isRecorded: boolean }
@@ -106,11 +125,14 @@ export interface SendFailureDetails {
   retryInMs: number;
 }
 
+/** Why a job ended before its sends did. */
+export type StopCode = 'cancelled' | 'credential_refused' | 'user_id_refused';
+
 /** The end of the sends. */
 export interface Settlement {
   jobId: string;
   /** Why the sends that were not made were not. */
-  stopCode?: 'cancelled' | 'credential_refused';
+  stopCode?: StopCode;
 }
 
 /** Rows removed by one retention run. */

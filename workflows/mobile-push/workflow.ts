@@ -5,14 +5,14 @@
  * stateDiagram-v2
  *   [*] --> pending: one send, to one device
  *   pending --> sent: FCM took it
- *   pending --> removed: the token is stale, and deleted
+ *   pending --> removed: the token is at fault, and deleted
  *   pending --> pending: again in 30 s or when FCM says, or braked and nothing spent
- *   pending --> failed: 5 attempts spent, or the credential is refused
- *   pending --> suspect: token or payload may be at fault
- *   suspect --> removed: the same payload passed for another device
- *   suspect --> failed: it did not
+ *   pending --> failed: 5 attempts spent, or the payload or the credential is refused
  *   failed --> pending: replay
  * ```
+ *
+ * A user with more than a page of devices is served in rounds, which the same diagram describes: the first attempts and
+ * the later ones of all devices in the order in which they are due.
  *
  * The rows in PostgreSQL are the truth about a job and its sends: a send that succeeded is never made again, whatever
  * is replayed or reset. Histories hold ids only.
@@ -23,8 +23,10 @@ import {
   ApplicationFailure,
   CancellationScope,
   TemporalFailure,
+  continueAsNew,
   defineSignal,
   isCancellation,
+  patched,
   proxyActivities,
   proxyLocalActivities,
   setCurrentDetails,
@@ -44,11 +46,15 @@ import type {
   SendKey,
   SendResult,
   Settlement,
+  StopCode,
 } from './contract.ts';
 import { MOBILE_REPLAY_SIGNAL, MOBILE_SEARCH_ATTRIBUTES } from './contract.ts';
-import { DATABASE, FIRST_SEND, FIRST_TRY, SEND } from '../policies.ts';
+import { isHistoryLong } from '../long-lived.ts';
+import { DATABASE, FIRST_SEND, FIRST_TRY, SEND, SEND_ROUND } from '../policies.ts';
 
 const MAX_REQUESTED_BY = 200;
+/** Of a run that sends in rounds: a quarter of an hour, in which little is to be replayed by another process. */
+const MAX_EVENTS = 300;
 /** The Web UI shows details whole; an operator wants to see why, not every device. */
 const MAX_DETAIL_LINES = 10;
 
@@ -58,6 +64,7 @@ const firstTry = proxyLocalActivities<MobilePushActivities>(FIRST_TRY);
 const firstSend = proxyLocalActivities<MobilePushActivities>(FIRST_SEND);
 const durable = proxyActivities<MobilePushActivities>(DATABASE);
 const persistent = proxyActivities<MobilePushActivities>(SEND);
+const rounds = proxyActivities<MobilePushActivities>(SEND_ROUND);
 
 /**
  * Sends one job to all devices of its user.
@@ -66,62 +73,111 @@ const persistent = proxyActivities<MobilePushActivities>(SEND);
  * @throws ApplicationFailure `MobilePushFailed` when there is one, so that the Failed filter of the Web UI is the list
  * of what can be replayed; CancelledFailure when an operator cancelled it, after what was not sent is written down.
  */
-export async function mobilePush({ jobId }: MobilePushInput): Promise<MobilePushOutcome> {
-  const replays = listenForReplays();
+export async function mobilePush(input: MobilePushInput): Promise<MobilePushOutcome> {
+  const { jobId } = input;
+  const replays = listenForReplays(input.requestedBy);
+  let isInRounds = input.isInRounds ?? false;
   for (let opening = 0; ; opening += 1) {
-    const openedBy = `${workflowInfo().runId}/${opening}`;
-    const outcome = await deliver({ jobId, openedBy, ...replays.take() });
-    if (outcome.failed === 0 || !replays.isOrdered()) return conclude(outcome);
+    const order = { jobId, openedBy: `${workflowInfo().runId}/${opening}` };
+    const end = await (isInRounds
+      ? deliver(jobId, (end) => sendInRounds(jobId, replays, end))
+      : deliver(jobId, (end) => send({ ...order, ...replays.take() }, replays, end)));
+    if (!isReplayable(end) || !replays.isOrdered()) return conclude(end);
+    isInRounds = false;
   }
 }
 
+/** How a job's sends came to an end: by themselves, unless `stopCode` says otherwise. */
+interface End {
+  outcome: MobilePushOutcome;
+  stopCode?: StopCode;
+}
+
 /** Makes the sends that the job still needs, then settles it by what its rows say. */
-async function deliver(order: OpenOrder): Promise<MobilePushOutcome> {
-  const { jobId } = order;
-  const sends = createSends(jobId);
-  let hasSuspects = false;
+async function deliver(jobId: string, work: (end: SendsEnd) => Promise<void>): Promise<End> {
+  const end: SendsEnd = {};
   let cancelled: Error | undefined;
   try {
-    for (let hasMore = true; hasMore && !sends.isStopped();) {
-      const open = await surely((activities) => activities.openJob(order));
-      await sends.makeAll(open.deviceTokenIds);
-      hasSuspects ||= open.hasSuspects ?? false;
-      ({ hasMore } = open);
-    }
+    await work(end);
   } catch (error) {
     if (!isCancellation(error)) throw error;
     cancelled = error as Error;
   }
+  const stopCode = cancelled === undefined ? end.stopCode : 'cancelled';
   const outcome = await CancellationScope.nonCancellable(async () => {
-    if (hasSuspects || sends.haveSuspects()) await surely((activities) => activities.judgeSuspects(jobId));
-    const settlement: Settlement = { jobId };
-    if (cancelled !== undefined) settlement.stopCode = 'cancelled';
-    else if (sends.isStopped()) settlement.stopCode = 'credential_refused';
+    if (end.hasSuspects) await surely((activities) => activities.judgeSuspects());
+    const settlement: Settlement = { jobId, ...(stopCode === undefined ? {} : { stopCode }) };
     return surely((activities) => activities.settleJob(settlement));
   });
-  if (cancelled === undefined) return outcome;
+  if (cancelled === undefined) return { outcome, ...(stopCode === undefined ? {} : { stopCode }) };
   leaveStatus(outcome);
   throw cancelled;
 }
 
+/** What is known about the end of the sends, also when they are cancelled. */
+interface SendsEnd {
+  stopCode?: StopCode;
+  /** In histories of the release that suspected tokens. */
+  hasSuspects?: boolean;
+}
+
+/** The devices of a job: one by one when they are few, otherwise in rounds. */
+async function send(order: OpenOrder, replays: Replays, end: SendsEnd): Promise<void> {
+  const { jobId } = order;
+  const sends = createSends(jobId, end);
+  for (let hasMore = true; hasMore && end.stopCode === undefined;) {
+    const open = await surely((activities) => activities.openJob(order));
+    if (open.stopCode !== undefined) end.stopCode = open.stopCode;
+    if (open.hasMore && patched('mobile-push-in-rounds')) {
+      await surely((activities) => activities.beginRounds(jobId));
+      return sendInRounds(jobId, replays, end);
+    }
+    await sends.makeAll(open.deviceTokenIds);
+    if (open.hasSuspects) end.hasSuspects = true;
+    ({ hasMore } = open);
+  }
+}
+
+/**
+ * Many devices cost as much history as few: an activity makes what attempts are due, and the rows know the rest.
+ *
+ * @throws ContinueAsNew when the history has become long; the next run goes on here.
+ */
+async function sendInRounds(jobId: string, replays: Replays, end: SendsEnd): Promise<void> {
+  for (;;) {
+    const { dueInMs, unrecorded, stopCode, code } = await rounds.sendRound(jobId);
+    await CancellationScope.nonCancellable(async () => {
+      for (const { deviceTokenId, messageId } of unrecorded) {
+        await durable.recordSent({ jobId, deviceTokenId }, messageId);
+      }
+    });
+    if (stopCode !== undefined) end.stopCode = stopCode;
+    if (stopCode !== undefined || dueInMs === undefined) return;
+    if (code !== undefined) {
+      markRetrying();
+      const at = new Date(Date.now() + dueInMs).toISOString();
+      setCurrentDetails(`many devices; the next attempt at ${at}, the last: ${code}`);
+    }
+    if (dueInMs > 0) await sleep(dueInMs, { summary: 'before the next attempt' });
+    if (isHistoryLong(MAX_EVENTS) && !CancellationScope.current().consideredCancelled) {
+      await continueAsNew<typeof mobilePush>({ jobId, isInRounds: true, ...replays.take() });
+    }
+  }
+}
+
 /** The sends of one job: all concurrently, each with its own attempts, until all are settled or the job is stopped. */
-function createSends(jobId: string) {
+function createSends(jobId: string, end: SendsEnd) {
   const scope = new CancellationScope();
   /** Why each device waits, by the id of its token. */
   const waiting = new Map<string, string>();
-  let stopped = false;
-  let suspects = false;
 
   return {
-    isStopped: () => stopped,
-    haveSuspects: () => suspects,
-
     /** @throws CancelledFailure when an operator cancelled the job; the sends are over all the same. */
     async makeAll(deviceTokenIds: string[]): Promise<void> {
       const made = await scope.run(() => Promise.allSettled(deviceTokenIds.map(make)));
       const failure = made.find((send) => send.status === 'rejected');
       // What was stopped by ourselves is settled with the job.
-      if (failure && !(stopped && isCancellation(failure.reason))) throw failure.reason;
+      if (failure && !(end.stopCode !== undefined && isCancellation(failure.reason))) throw failure.reason;
     },
   };
 
@@ -132,9 +188,9 @@ function createSends(jobId: string) {
     if (result.status === 'sent' && !result.isRecorded) {
       await CancellationScope.nonCancellable(() => durable.recordSent(key, result.messageId));
     }
-    if (result.status === 'suspect') suspects = true;
+    if (result.status === 'suspect') end.hasSuspects = true;
     if (result.status === 'credential_refused') {
-      stopped = true;
+      end.stopCode = 'credential_refused';
       scope.cancel();
     }
   }
@@ -190,9 +246,13 @@ async function surely<T>(work: (activities: Activities) => Promise<T>): Promise<
   }
 }
 
-function conclude(outcome: MobilePushOutcome): MobilePushOutcome {
+/** Whether somebody was not reached whom a replay could reach: the devices that failed, or all of them. */
+const isReplayable = ({ outcome, stopCode }: End): boolean => outcome.failed > 0 || stopCode !== undefined;
+
+function conclude(end: End): MobilePushOutcome {
+  const { outcome } = end;
   leaveStatus(outcome);
-  if (outcome.failed === 0) return outcome;
+  if (!isReplayable(end)) return outcome;
   throw ApplicationFailure.nonRetryable(summaryOf(outcome), MOBILE_PUSH_FAILED, outcome);
 }
 
@@ -218,8 +278,10 @@ function summaryOf({ status, tokens, sent, removed, failed, code }: MobilePushOu
   return `${status}: ${sent} of ${tokens} devices reached, ${removed} stale, ${failed} failed${why}`;
 }
 
-function listenForReplays() {
-  let requestedBy: string | undefined;
+type Replays = ReturnType<typeof listenForReplays>;
+
+/** @param requestedBy of a replay that the run before has left. */
+function listenForReplays(requestedBy: string | undefined) {
   setHandler(
     defineSignal<[unknown?]>(MOBILE_REPLAY_SIGNAL),
     (argument) => {

@@ -14,15 +14,19 @@ import { assertPortFree, LOOPBACK, PORT_VARIABLES } from '../../servers/ports.ts
 
 /**
  * What FCM can say about a message, by FCM's own code where it has one. The exceptions are `INVALID_TOKEN`, an
- * `INVALID_ARGUMENT` that names the token; `INVALID_REGISTRATION`, the same in the words of the API before v1; and
- * `PERMISSION_DENIED` and `UNAUTHENTICATED`, which come from in front of FCM and concern the credential.
+ * `INVALID_ARGUMENT` that names the token; `INVALID_PAYLOAD`, one that names a part for iOS; `INVALID_REGISTRATION`, a
+ * bad token in the words of the API before v1; and `NOT_FOUND`, `PERMISSION_DENIED` and `UNAUTHENTICATED`, which come from
+ * in front of FCM and concern project or credential.
  */
 export type FcmError = keyof typeof ERRORS;
 
 /** How an answer goes wrong. */
 export type FcmFailure =
-  /** FCM's error; `retryAfter` is the value of that header, seconds or an HTTP date. */
-  | { kind: 'error'; error: FcmError; retryAfter?: string }
+  /**
+   * FCM's error; `retryAfter` is the value of that header, seconds or an HTTP date. With `ofPayload` it is about what is
+   * shown: a probe of the token, which shows nothing, passes.
+   */
+  | { kind: 'error'; error: FcmError; retryAfter?: string; ofPayload?: boolean }
   /** Any answer at all, for instance HTML. */
   | { kind: 'answer'; status: number; body: string; headers?: OutgoingHttpHeaders }
   /** The right answer, this many milliseconds late. */
@@ -47,7 +51,7 @@ export interface RecordedSend {
   projectId: string;
   headers: IncomingHttpHeaders;
   /** The whole body, as the phone's platforms would be told. */
-  body: { message: Record<string, unknown> };
+  body: { message: Record<string, unknown>; validate_only?: boolean };
   /** Milliseconds since the epoch. */
   at: number;
   /** Answered with 200: a phone would have it. Whether the sender got the answer is another matter. */
@@ -62,6 +66,8 @@ export interface FcmStandIn {
   caPem: string;
   /** Every send so far, oldest first. */
   requests: readonly RecordedSend[];
+  /** Tokens that FCM was asked to check (`validate_only`), without a push. */
+  probes: readonly string[];
   /** Connections: open now, the most that were open together, and opened since the start. */
   sockets: Readonly<{ open: number; highest: number; opened: number }>;
   /** Adds a failure; of several that fit a request the oldest that is not used up decides. */
@@ -90,11 +96,22 @@ const ERRORS = {
     'INVALID_ARGUMENT',
     'Request contains an invalid argument.',
     'INVALID_ARGUMENT',
-    badRequest('message.android.notification.channel_id', 'Invalid value'),
   ),
+  INVALID_PAYLOAD: fcmError(
+    400,
+    'INVALID_ARGUMENT',
+    'Request contains an invalid argument.',
+    'INVALID_ARGUMENT',
+    badRequest('message.apns.payload', 'Invalid value'),
+  ),
+  NOT_FOUND: fcmError(404, 'NOT_FOUND', 'Requested entity was not found.'),
   SENDER_ID_MISMATCH: fcmError(403, 'PERMISSION_DENIED', 'SenderId mismatch', 'SENDER_ID_MISMATCH'),
   PERMISSION_DENIED: fcmError(403, 'PERMISSION_DENIED', 'The caller does not have permission'),
   QUOTA_EXCEEDED: fcmError(429, 'RESOURCE_EXHAUSTED', 'Quota exceeded.', 'QUOTA_EXCEEDED'),
+  DEVICE_QUOTA_EXCEEDED: fcmError(429, 'RESOURCE_EXHAUSTED', 'Quota exceeded.', 'QUOTA_EXCEEDED', {
+    '@type': 'type.googleapis.com/google.rpc.QuotaFailure',
+    violations: [{ subject: 'device', description: 'Device message rate exceeded' }],
+  }),
   UNAVAILABLE: fcmError(503, 'UNAVAILABLE', 'The service is currently unavailable.', 'UNAVAILABLE'),
   INTERNAL: fcmError(500, 'INTERNAL', 'Internal error encountered.', 'INTERNAL'),
   UNSPECIFIED_ERROR: fcmError(500, 'UNKNOWN', 'Unknown error.', 'UNSPECIFIED_ERROR'),
@@ -113,6 +130,7 @@ export async function startFcm({ port = 0 }: { port?: number } = {}): Promise<Fc
   if (port !== 0) await assertPortFree(port, 'stand-in FCM', PORT_VARIABLES.fcm);
   const { keyPem, certPem } = await createLoopbackCertificate();
   const requests: RecordedSend[] = [];
+  const probes: string[] = [];
   const sockets = { open: 0, highest: 0, opened: 0 };
   const failures = createFailureScripts<FcmFailure>();
   const stopping = new AbortController();
@@ -120,6 +138,13 @@ export async function startFcm({ port = 0 }: { port?: number } = {}): Promise<Fc
   const receive = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
     const send = await readSend(request, response);
     if (!send) return;
+    if (send.body.validate_only === true) {
+      probes.push(send.token);
+      const failure = failures.next(send.token);
+      const passes = failure?.kind === 'error' && failure.ofPayload === true;
+      answer(response, send.projectId, passes ? undefined : failure);
+      return;
+    }
     requests.push(send);
     const failure = failures.next(send.token);
     // Not beyond the end of the stand-in, whose process could not end otherwise.
@@ -147,6 +172,7 @@ export async function startFcm({ port = 0 }: { port?: number } = {}): Promise<Fc
     url: `https://${LOOPBACK}:${(server.address() as AddressInfo).port}`,
     caPem: certPem,
     requests,
+    probes,
     sockets,
     fail: (script) => failures.add(script, script.token),
     heal: () => failures.heal(),

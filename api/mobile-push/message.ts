@@ -4,23 +4,16 @@
  * and looks like that of a bad token. Pure.
  */
 import type { BaseMessage } from 'firebase-admin/messaging';
-
-/** What a job says is to be shown, and what the app gets with it. */
-export interface MobileMessageContent {
-  title: string;
-  body: string;
-  /** Android's notification channel; also in the data. */
-  channel: string;
-  /** The number on the app's icon, iOS only. */
-  badge?: number;
-  /** Default `high`. With `normal` the systems may wait for a better moment. */
-  priority?: 'high' | 'normal';
-  /** Values as JSON.parse gives them. */
-  data: Record<string, unknown>;
-}
+import type { EntryFields } from '../text.ts';
+import { sizeOf } from '../text.ts';
+import type { MobileJobContent, ParsedMobileJob } from './job.ts';
+import { malformedJob, parseMobileJob } from './job.ts';
 
 /** A message for firebase-admin that lacks the token it goes to. */
 export type MobileMessage = Omit<BaseMessage, 'fcmOptions'>;
+
+/** As long as every push id, for the size of the message. */
+const SOME_PUSH_ID = '0'.repeat(32);
 
 /** FCM: "Maximum payload for both message types is 4096 bytes". */
 export const MAX_PAYLOAD_BYTES = 4_096;
@@ -38,15 +31,31 @@ const MAX_PUSH_ID_BYTES = 64;
 const RESERVED_KEYS = new Set(['from', 'message_type', 'collapse_key', 'gcm']);
 const RESERVED_PREFIXES = ['google.', 'gcm.'];
 
+/** Checks one stream entry, and whether FCM would take what it asks for: all that the service checks. Never throws. */
+export function checkedMobileJob(
+  entryId: string,
+  fields: EntryFields,
+  size = sizeOf(fields),
+): ParsedMobileJob {
+  const parsed = parseMobileJob(entryId, fields, size);
+  if (!parsed.ok) return parsed;
+  const message = mobileMessage(parsed.job.content, SOME_PUSH_ID);
+  if (!('problem' in message)) return parsed;
+  const { userId } = parsed.job;
+  const { problem } = message;
+  return { ok: false, malformed: malformedJob(entryId, fields, size, 'invalid_message', problem, userId) };
+}
+
 /**
  * Builds the message of a job. Data are all fields of the job's data as strings (numbers, booleans, null, lists and
- * objects as JSON), plus `channel` and `push_id`, which replace fields of the same name: apps rely on them.
+ * objects as JSON), plus `channel`, if there is one, and `push_id`, which replace fields of the same name: apps rely on
+ * them. Without title and body nothing is shown: the app is woken, as APNs demands it of a silent push.
  *
  * @param pushId the same for every repeat of a push, so that a device can drop a repeat; at most 64 bytes.
  * @returns the message, or the problem in words that name the key or the size.
  */
 export function mobileMessage(
-  content: MobileMessageContent,
+  content: MobileJobContent,
   pushId: string,
 ): { message: MobileMessage } | { problem: string } {
   const { title, body, channel, badge, priority = 'high' } = content;
@@ -57,20 +66,39 @@ export function mobileMessage(
     return { problem: `push id is ${pushIdBytes} bytes long, APNs takes ${MAX_PUSH_ID_BYTES}` };
   }
 
-  const notification = { title, body };
-  const data = { ...stringified(content.data), channel, push_id: pushId };
-  const bytes = payloadBytes({ notification, data });
+  const isSilent = title === undefined && body === undefined;
+  const shown = { ...(title === undefined ? {} : { title }), ...(body === undefined ? {} : { body }) };
+  const notification = isSilent ? {} : { notification: shown };
+  const data = {
+    ...stringified(content.data),
+    ...(channel === undefined ? {} : { channel }),
+    push_id: pushId,
+  };
+  const bytes = payloadBytes({ ...notification, data });
   if (bytes > MAX_PAYLOAD_BYTES) {
     return { problem: `payload is ${bytes} bytes long, FCM takes ${MAX_PAYLOAD_BYTES}` };
   }
+  // Android shows something for whatever has a part `notification`.
+  const ofAndroid = isSilent || channel === undefined ? {} : { notification: { channelId: channel } };
+  // APNs takes a push without alert and badge with normal priority only.
+  const isBackground = isSilent && badge === undefined;
   return {
     message: {
-      notification,
+      ...notification,
       data,
-      android: { priority, notification: { channelId: channel } },
+      android: { priority, ...ofAndroid },
       apns: {
-        headers: { 'apns-priority': APNS_PRIORITIES[priority], 'apns-collapse-id': pushId },
-        payload: { aps: { ...(badge === undefined ? {} : { badge }), mutableContent: true } },
+        headers: {
+          'apns-priority': isBackground ? APNS_PRIORITIES.normal : APNS_PRIORITIES[priority],
+          'apns-collapse-id': pushId,
+          ...(isBackground ? { 'apns-push-type': 'background' } : {}),
+        },
+        payload: {
+          aps: {
+            ...(badge === undefined ? {} : { badge }),
+            ...(isSilent ? { contentAvailable: true } : { mutableContent: true }),
+          },
+        },
       },
       webpush: { headers: { Urgency: priority } },
     },
@@ -78,8 +106,8 @@ export function mobileMessage(
 }
 
 /**
- * The size of what is shown and of the data as JSON, UTF-8 bytes. FCM does not say how it counts; this is how the
- * payload travels to iOS, the strictest of the three, less the few words of APNs around it.
+ * The size of what is shown and of the data as JSON, UTF-8 bytes. FCM does not say how it counts. On the way to iOS some
+ * words of APNs and of FCM come to it: the largest that pass here may be refused there, for iOS devices alone.
  */
 export function payloadBytes({ notification, data }: Pick<MobileMessage, 'notification' | 'data'>): number {
   return Buffer.byteLength(JSON.stringify({ notification, data }));

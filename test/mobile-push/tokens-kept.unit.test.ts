@@ -1,0 +1,115 @@
+/** A token is removed on what FCM says about this token, and on nothing else: a removed token is gone for good. */
+import type { FcmError } from '../../dev/stand-ins/mobile-push/fcm.ts';
+import { mobileMessage, MAX_PAYLOAD_BYTES, payloadBytes } from '../../api/mobile-push/message.ts';
+import { TOKEN, fcm, messageOf, outcomeOf, sender, useFcm } from './fcm-sender.ts';
+
+useFcm();
+
+test('kinds-V4 M7 a 404 that is not about the token keeps it', async () => {
+  expect(await outcomeOf({ kind: 'error', error: 'NOT_FOUND' })).toMatchObject({
+    outcome: 'retry',
+    code: 'messaging/unknown-error',
+  });
+});
+
+test.each([
+  ['a 403 that names neither status nor code', 403, { error: { code: 403, message: 'PERMISSION_DENIED' } }],
+  ['a 404 that names neither', 404, { error: { code: 404, message: 'NOT_FOUND' } }],
+  [
+    'a code of something that is not FCM',
+    404,
+    { error: { status: 'NOT_FOUND', details: [{ '@type': 'other', errorCode: 'UNREGISTERED' }] } },
+  ],
+])('kinds-V4 M7 %s keeps it', async (_what, status, body) => {
+  const outcome = await outcomeOf({ kind: 'answer', status, body: JSON.stringify(body), headers: JSON_BODY });
+  expect(outcome).toMatchObject({ outcome: 'retry', code: 'messaging/unknown-error' });
+});
+
+test('kinds-V4 M7 an argument that FCM names, and that is not the token, keeps it', async () => {
+  expect(await outcomeOf({ kind: 'error', error: 'INVALID_PAYLOAD' })).toMatchObject({
+    outcome: 'refused',
+    code: 'messaging/invalid-argument',
+  });
+  expect(fcm.probes).toEqual([]);
+});
+
+test('kinds-V4 M7 of an argument that FCM does not name, a check of the token alone tells what it is', async () => {
+  fcm.fail({ token: 'sound', failure: { kind: 'error', error: 'INVALID_ARGUMENT', ofPayload: true } });
+  fcm.fail({ token: 'malformed', failure: { kind: 'error', error: 'INVALID_ARGUMENT' } });
+
+  expect(await sender.send(messageOf(), 'sound')).toMatchObject({ outcome: 'refused' });
+  expect(await sender.send(messageOf(), 'malformed')).toMatchObject({
+    outcome: 'remove',
+    code: 'messaging/invalid-argument',
+  });
+  expect(fcm.probes).toEqual(['sound', 'malformed']);
+});
+
+test.each<[FcmError, string]>([
+  ['UNAVAILABLE', 'retry'],
+  ['UNAUTHENTICATED', 'fatal'],
+  ['INVALID_PAYLOAD', 'refused'],
+])('kinds-V4 M7 a check that %s prevents keeps it', async (error, outcome) => {
+  fcm.fail({ failure: { kind: 'error', error: 'INVALID_ARGUMENT' }, times: 1 });
+  fcm.fail({ failure: { kind: 'error', error } });
+
+  expect(await sender.send(messageOf(), TOKEN)).toMatchObject({ outcome });
+});
+
+test('kinds-V4 M7 the page of a proxy says nothing about the token', async () => {
+  fcm.fail({ failure: { kind: 'answer', status: 400, body: 'not a valid FCM registration token' } });
+
+  expect(await sender.send(messageOf(), TOKEN)).toMatchObject({ outcome: 'retry' });
+  expect(fcm.probes).toEqual([]);
+});
+
+test('kinds-V4 M5 the largest message that passes here may be too large for APNs, and costs no iPhone its token', async () => {
+  const content = { title: 'T', body: 'B', channel: 'c', data: { filler: '' } };
+  const empty = mobileMessage(content, 'push-1');
+  if ('problem' in empty) throw new Error(empty.problem);
+  const filler = 'x'.repeat(MAX_PAYLOAD_BYTES - payloadBytes(empty.message));
+  const largest = mobileMessage({ ...content, data: { filler } }, 'push-1');
+  if ('problem' in largest) throw new Error(largest.problem);
+  fcm.fail({ token: 'iphone', failure: { kind: 'error', error: 'INVALID_ARGUMENT', ofPayload: true } });
+
+  expect(await sender.send(largest.message, 'android')).toMatchObject({ outcome: 'sent' });
+  expect(await sender.send(largest.message, 'iphone')).toMatchObject({ outcome: 'refused' });
+});
+
+test('kinds-S3 M7 a swapped credential costs few tokens, and a push that FCM takes starts the count anew', async () => {
+  fcm.fail({ token: 'of this project', failure: { kind: 'delay', ms: 0 } });
+  fcm.fail({ failure: { kind: 'error', error: 'SENDER_ID_MISMATCH' } });
+  const outcomes = async (count: number) => {
+    const seen: string[] = [];
+    for (let index = 0; index < count; index += 1) {
+      seen.push((await sender.send(messageOf(), `of another ${index}`)).outcome);
+    }
+    return seen;
+  };
+
+  expect(await outcomes(10)).toEqual(Array(10).fill('remove'));
+  expect(await outcomes(2)).toEqual(['fatal', 'fatal']);
+  expect(await sender.send(messageOf(), 'another')).toMatchObject({
+    outcome: 'fatal',
+    code: 'messaging/mismatched-credential',
+  });
+  expect((await sender.send(messageOf(), 'of this project')).outcome).toBe('sent');
+  expect(await outcomes(1)).toEqual(['remove']);
+});
+
+test('kinds-S3 M6 a 401 gets one attempt with a fresh access token, not one for each send', async () => {
+  expect(await outcomeOf({ kind: 'error', error: 'UNAUTHENTICATED' })).toMatchObject({ outcome: 'sent' });
+  const bearers = () => fcm.requests.map(({ headers }) => headers.authorization);
+  expect(bearers()).toEqual(['Bearer local', 'Bearer local-2']);
+
+  fcm.fail({ failure: { kind: 'error', error: 'UNAUTHENTICATED' } });
+  for (const token of ['a', 'b']) {
+    expect(await sender.send(messageOf(), token)).toMatchObject({
+      outcome: 'fatal',
+      code: 'messaging/authentication-error',
+    });
+  }
+  expect(bearers()).toHaveLength(4);
+});
+
+const JSON_BODY = { 'content-type': 'application/json' };
