@@ -84,7 +84,7 @@ export async function cleanUp(
       }
     }
   }
-  await query(db, SAVE_CURSOR, [null, null, null]);
+  if (saved!.step !== null) await query(db, SAVE_CURSOR, [null, null, null]);
   if (deleted > 0) log.info({ deleted }, 'old account callbacks deleted');
   return { deleted, isUnfinished: false };
 }

@@ -27,6 +27,8 @@ export async function assignShards(db: Pool, shards: number): Promise<number> {
 
 /** Gives what is left in shards that are no more to those that are there. @param beat called after each statement. */
 export async function adoptOrphans(db: Pool, beat: () => void = () => undefined): Promise<void> {
+  const [found] = await query<{ has_orphans: boolean }>(db, FIND_ORPHANS, []);
+  if (!found!.has_orphans) return;
   for (const statement of [ADOPT_TRACKINGS, ADOPT_SNAPSHOTS, ADOPT_FAILED]) {
     for (let adopted = BATCH_SIZE; adopted === BATCH_SIZE;) {
       const [row] = await query<{ adopted: number }>(db, statement, [BATCH_SIZE]);
@@ -79,6 +81,15 @@ const PLACE_USERS = {
       RETURNING 1
     )
     SELECT (SELECT count(*)::int FROM moved) AS moved, max(user_id) AS last_user FROM page`,
+};
+
+const FIND_ORPHANS = {
+  name: 'find_callback_orphans',
+  text: `
+    SELECT EXISTS (SELECT FROM notification.callback_trackings WHERE shard >= shards)
+             OR EXISTS (SELECT FROM notification.callback_snapshots WHERE shard >= shards AND status = 'pending')
+             OR EXISTS (SELECT FROM notification.failed_callbacks WHERE shard >= shards) AS has_orphans
+      FROM notification.callback_settings`,
 };
 
 /** $1 rows at most. */

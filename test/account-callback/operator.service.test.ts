@@ -60,7 +60,7 @@ test('C7 inputs are kept once, whatever order they come in; what is malformed is
     ['payload', '{'],
     ['payload', '{"type":"price"}'],
     ['payload', JSON.stringify({ ...price('BTC', at, '1e5') })],
-    ['payload', JSON.stringify(price('BTC', Date.now() + HOUR, '1'))],
+    ['payload', JSON.stringify(price('BTC', Date.now() + 72 * HOUR, '1'))],
     ['payload', JSON.stringify({ ...price('BTC', at, '1'), more: 1 })],
     ['payload', JSON.stringify(positions('..', at, '1', {}))],
     ['payload', JSON.stringify(positions('a\u0000b', at, '1', {}))],
