@@ -52,6 +52,7 @@ export function sampleIntentOf(
   const create = constructorOf(type) as (options: object) => NotificationIntent;
   return create({
     idempotencyKey,
+    occurredAt: Date.now(),
     payload: samplePayloadOf(type),
     ...(audience === 'user' ? { recipientUserIds: ['user-1', 'user-4'] } : { audience }),
   });
