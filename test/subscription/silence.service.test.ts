@@ -85,16 +85,15 @@ test('subscription-B2 N1 commands and a pause are carried out at any length of h
   await eventually('the router to be asked', async () => asked('NEW') > 0);
   const { runId } = await agent.supervisor.describe();
 
-  const { done } = await agent.idle();
-  for (let sent = 0; sent < 100; sent += 20) {
+  let { done } = await agent.idle();
+  // Of equal ones that wait together, one is carried out.
+  await eventually('a long history', async () => {
     await Promise.all(Array.from({ length: 20 }, () => agent.command('create', [connId])));
-    await eventually(
-      'the commands to be carried out',
-      async () => (await agent.idle()).done === done + sent + 20,
-    );
-  }
-  const { historyLength, ...still } = await agent.supervisor.describe();
-  expect(historyLength).toBeGreaterThan(400);
+    await eventually('the commands to be carried out', async () => (await agent.idle()).done > done);
+    ({ done } = await agent.idle());
+    return (await agent.supervisor.describe()).historyLength > 400;
+  });
+  const still = await agent.supervisor.describe();
   expect(still.runId).toBe(runId);
   await agent.supervisor.signal('pause');
   await eventually('the pause', async () => (await agent.state()).isPaused);
