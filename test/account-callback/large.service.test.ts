@@ -235,4 +235,4 @@ test('kinds-S2 a clean-up stops after its time and goes on where it stopped, pas
     deleted: 0,
     isUnfinished: false,
   });
-});
+}, 180_000);
