@@ -99,7 +99,7 @@ const routeColumns = (payload: string) => `
     SELECT notification_id, route_id, channel, recipient_ref, status, attempt_count, max_attempts, resolved_email,
            resolved_locale, last_error_classification, route.updated_at::text AS version, notification_type, producer,
            audience_kind, idempotency_key, ${payload} AS payload_json, request_id, trace_id,
-           (extract(epoch FROM accepted_at) * 1000)::bigint AS accepted_at_ms,
+           floor(extract(epoch FROM accepted_at) * 1000)::bigint AS accepted_at_ms,
            coalesce(replay.generation, 0) AS generation, replay.replay_id,
            coalesce(channels.is_paused, false) AS is_paused,
            (extract(epoch FROM next_attempt_at) * 1000)::bigint AS next_attempt_at_ms

@@ -1,4 +1,5 @@
 /** The producer module: what it builds, what it refuses, what it appends. */
+import { connect } from 'node:net';
 import { Redis } from 'ioredis';
 import type { NotificationType } from '../../api/intent/catalog.ts';
 import { CATALOG, NOTIFICATION_TYPES, audiencesOf } from '../../api/intent/catalog.ts';
@@ -298,18 +299,34 @@ describe('publication', () => {
 
   beforeEach(() => slot.redis.flushdb());
 
-  /** Every command that Redis gets for this slot while `act` runs. */
+  /**
+   * Every command that Redis gets for this slot while `act` runs. ioredis takes commands that it hears of together with
+   * the answer to MONITOR for answers.
+   */
   async function commandsDuring(act: () => Promise<unknown>): Promise<string[][]> {
-    const monitor = await slot.redis.monitor();
-    const commands: string[][] = [];
-    monitor.on('monitor', (_time: string, args: string[], _source: string, database: string) => {
-      if (database === String(slot.slot)) commands.push(args);
-    });
-    await act();
-    await slot.redis.echo('that is all');
-    await eventually('the end of the commands', async () => commands.at(-1)?.[0]?.toLowerCase() === 'echo');
-    monitor.disconnect();
-    return commands.slice(0, -1);
+    const { host, port } = slot.endpoints.redis;
+    const monitor = connect(port, host);
+    let heard = '';
+    monitor.setEncoding('utf8').on('data', (more) => (heard += String(more)));
+    const commands = (): string[][] =>
+      [...heard.matchAll(/^\+[\d.]+ \[(\d+) [^\]]*\] (.*)\r$/gm)]
+        .filter(([, database]) => database === String(slot.slot))
+        .map(([, , args]) =>
+          (args!.match(/"(?:[^"\\]|\\.)*"/g) ?? []).map((arg) => JSON.parse(arg) as string),
+        );
+    try {
+      monitor.write('MONITOR\r\n');
+      await eventually('Redis to tell', async () => heard.startsWith('+OK'));
+      await act();
+      await slot.redis.echo('that is all');
+      await eventually(
+        'the end of the commands',
+        async () => commands().at(-1)?.[0]?.toLowerCase() === 'echo',
+      );
+    } finally {
+      monitor.destroy();
+    }
+    return commands().slice(0, -1);
   }
 
   test('I37 the entry is the envelope, appended with one plain XADD on a client that stays open', async () => {
