@@ -214,7 +214,7 @@ test(
       '8',
     ]);
     expect(statistics.items.length).toBeGreaterThan(0);
-    expect((await operator.cli(['tokens', 'delete'])).code).toBe(0);
+    expect((await operator.cli(['tokens', 'delete', '--yes'])).code).toBe(0);
   },
   LIMIT_MS,
 );

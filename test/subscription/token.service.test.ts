@@ -33,7 +33,7 @@ async function restart(servers = [first.address]): Promise<void> {
 
 test('N15 N17 scenario 1 register, verify, check, delete, check', async () => {
   const tokens = agent.tokensOf('scenario-1');
-  expect(await tokens.register(tokens.device)).toBe('REGISTERED');
+  expect(await tokens.register(tokens.device, 'PERIODIC')).toBe('REGISTERED');
   expect(await tokens.row()).toMatchObject({ status: 'REGISTERED', action: null, mode: 'PERIODIC' });
   const verification = await agent.verification(tokens.device);
   expect(pushesTo(agent.routers.sink, tokens.device.token, 'verification')).toEqual([
