@@ -4,6 +4,7 @@ import { diagnose } from '../../cli/checks.ts';
 import { mobileChecks } from '../../cli/mobile-push/check.ts';
 import { subscriptionChecks } from '../../cli/subscription/check.ts';
 import { symbolChecks } from '../../cli/symbol-config/check.ts';
+import { createDeviceTokens } from '../../dev/stand-ins/mobile-push/device-tokens.ts';
 import { migrate } from '../../migrations/migrate.ts';
 import type { Slot } from '../harness.ts';
 import { takeSlot } from '../harness.ts';
@@ -13,6 +14,7 @@ let slot: Slot;
 beforeAll(async () => {
   slot = await takeSlot();
   await migrate(slot.endpoints.postgresDsn);
+  await createDeviceTokens(slot.endpoints.postgresDsn, { samples: false });
 });
 afterAll(() => slot.release());
 
