@@ -16,7 +16,11 @@ import {
 } from '../../activities/subscription/router/http.ts';
 import { generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/signing.ts';
 import { deliver } from '../../activities/http-delivery.ts';
-import { UnusableUserError, UserServiceError, createUserService } from '../../activities/intent/user-service.ts';
+import {
+  UnusableUserError,
+  UserServiceError,
+  createUserService,
+} from '../../activities/intent/user-service.ts';
 import { createLoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
 import { createLogger } from '../../workers/logger.ts';
 import { json, text } from './nasty-inputs.ts';
