@@ -23,7 +23,10 @@ import { isTimeout, networkReasonOf, readText } from '../http-delivery.ts';
 /** An answer larger than this is no user record; reading on would only cost memory. */
 const MAX_BODY_BYTES = 64 * 1024;
 
-/** Users whose lookups fail one after the other and open the breaker: more than a restart's hiccup, fewer than one large intent's lookups. */
+/**
+ * Users whose lookups fail one after the other and open the breaker, and failures for one user after which that user is
+ * left alone: more than a restart's hiccup, fewer than one large intent's lookups.
+ */
 const FAILURES_IN_A_ROW = 10;
 /** Pauses double between these, ms. The longest is that of Temporal's retries of an acceptance. */
 const SHORTEST_PAUSE_MS = 1_000;
@@ -135,27 +138,36 @@ export function createUserService({ baseUrl, timeoutMs, log }: UserServiceOption
   };
 }
 
+interface FailingUser {
+  failures: number;
+  /** Once there were enough failures, epoch ms. */
+  leftAloneUntil: number;
+}
+
+const pauseAfter = (attempt: number): number => ladderDelayMs(attempt, SHORTEST_PAUSE_MS, LONGEST_PAUSE_MS);
+
 type UnlessLeftAlone = <T>(userId: string, lookup: () => Promise<T>) => Promise<T>;
 
 /**
  * @returns runs a lookup, or throws LeftAloneError without running it while the service is being left alone. Any answer,
  * however useless for its user, ends the count of failures. A user counts once: the service may fail for a single one
- * for ever, and be well.
+ * for ever, and be well. That one is left alone for himself then, with the same pauses.
  */
 function createBreaker(log: Logger): UnlessLeftAlone {
   let leftAloneUntil = 0;
   let lastFailure = '';
-  const counted = new Set<string>();
+  // Few: with enough of them the breaker opens, and forgets them.
+  const failing = new Map<string, FailingUser>();
   const breaker = circuitBreaker(handleType(OutageError), {
     breaker: new ConsecutiveBreaker(FAILURES_IN_A_ROW),
     halfOpenAfter: new DelegateBackoff(({ attempt }: { attempt: number }) => {
-      const pauseMs = ladderDelayMs(attempt, SHORTEST_PAUSE_MS, LONGEST_PAUSE_MS);
+      const pauseMs = pauseAfter(attempt);
       leftAloneUntil = Date.now() + pauseMs;
       return pauseMs;
     }),
   });
   breaker.onBreak((reason) => {
-    counted.clear();
+    failing.clear();
     if ('error' in reason && reason.error instanceof OutageError) lastFailure = reason.error.message;
     log.warn(
       { pause_ms: leftAloneUntil - Date.now(), reason: lastFailure },
@@ -167,17 +179,32 @@ function createBreaker(log: Logger): UnlessLeftAlone {
   async function counting<T>(userId: string, lookup: () => Promise<T>): Promise<T> {
     try {
       const answer = await lookup();
-      counted.clear();
+      failing.clear();
       return answer;
     } catch (error) {
       // A lookup that finds out whether the service is back says so, whoever it is for.
-      const isKnown = counted.has(userId) && breaker.state === CircuitState.Closed;
-      counted.add(userId);
+      const isKnown = failing.has(userId) && breaker.state === CircuitState.Closed;
+      const { failures = 0 } = failing.get(userId) ?? {};
+      failing.set(userId, { failures: failures + 1, leftAloneUntil: Date.now() + pauseOf(failures + 1) });
       throw isKnown ? new KnownOutage('', { cause: error }) : error;
     }
   }
 
+  /** @throws UserServiceError while the service is well and a user is left alone; one lookup then finds out for all. */
+  function refuseFailingUser(userId: string): void {
+    const user = failing.get(userId);
+    if (!user || user.failures < FAILURES_IN_A_ROW || breaker.state !== CircuitState.Closed) return;
+    const leftMs = user.leftAloneUntil - Date.now();
+    if (leftMs > 0) {
+      throw new UserServiceError(
+        `User Service is not asked about this user for another ${leftMs} ms after repeated failures`,
+      );
+    }
+    user.leftAloneUntil = Date.now() + pauseOf(user.failures + 1);
+  }
+
   return async (userId, lookup) => {
+    refuseFailingUser(userId);
     try {
       return await breaker.execute(() => counting(userId, lookup));
     } catch (error) {
@@ -191,6 +218,9 @@ function createBreaker(log: Logger): UnlessLeftAlone {
     }
   };
 }
+
+const pauseOf = (failures: number): number =>
+  failures < FAILURES_IN_A_ROW ? 0 : pauseAfter(failures - FAILURES_IN_A_ROW + 1);
 
 const statusMessage = (status: number): string => `User Service answered with status ${status}`;
 

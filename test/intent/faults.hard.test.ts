@@ -251,5 +251,9 @@ test('I34 I35 an error that nobody caught ends the process immediately, and its 
   expect(await service.end('SIGKILL')).toBe(1);
   // The process is gone before all that it said is read.
   await eventually('its last line', async () => service.lines.at(-1)?.level === 'fatal');
-  expect(service.lines.at(-1)).toMatchObject({ reason: 'overlooked', origin: 'uncaughtException' });
+  expect(service.lines.at(-1)).toMatchObject({
+    level: 'fatal',
+    reason: 'overlooked',
+    origin: 'uncaughtException',
+  });
 });

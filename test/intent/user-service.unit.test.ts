@@ -341,11 +341,31 @@ describe('breaker', () => {
     return failures;
   }
 
+  async function lookUpOneInTurn(count: number): Promise<void> {
+    for (let index = 0; index < count; index += 1) await lookUp(1);
+  }
+
   test('intent-P5 one user for whom the service always fails does not close it for others', async () => {
     standIn.fail({ userId: 'user-1', failure: outage });
     for (let index = 0; index < 3 * THRESHOLD; index += 1) await lookUp(1);
     expect(await users.findRecipient('user-2')).toBeDefined();
     expect(logs).toEqual([]);
+  });
+
+  test('intent-P5 one user for whom the service always fails is asked for rarely, once after each pause', async () => {
+    standIn.fail({ userId: 'user-1', failure: outage });
+    await lookUpOneInTurn(THRESHOLD + 50);
+    expect(askedFor()).toHaveLength(THRESHOLD);
+    for (const pauseMs of [1_000, 2_000, 4_000]) {
+      letPass(pauseMs + 1);
+      const before = askedFor().length;
+      await lookUpOneInTurn(10);
+      expect(askedFor().length - before).toBe(1);
+    }
+    // An answer for anybody shows that the service is well, and the count begins anew.
+    expect(await users.findRecipient('user-2')).toBeDefined();
+    standIn.heal();
+    expect(await users.findRecipient('user-1')).toBeDefined();
   });
 
   test('I12 a service that is down gets a few requests, while hundreds of lookups fail immediately', async () => {
