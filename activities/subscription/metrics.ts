@@ -66,27 +66,15 @@ export function observeSubscriptions(meter: Meter, { db, log }: { db: Pool; log:
       },
       [TOKEN_DELETIONS]: { description: 'Tokens that are still to be deleted on their router' },
       [UNREADABLE]: { description: 'Rows whose work stopped because a sealed key in them did not open' },
-      [SILENT_ROUTERS]: {
-        description:
-          'Routers for which work has been due for a quarter of an hour without an answer, by pool',
-      },
     },
     async read() {
       const [totals] = await query<TotalsRow>(db, COUNT_DUE, [Date.now()]);
-      const silent = await query<SilentRow>(db, COUNT_SILENT, [SILENT_AFTER_MS]);
-      const { smp, ntf, deletions, without_action: withoutAction } = totals!;
+      const { smp, ntf, deletions, queues, without_action: withoutAction } = totals!;
       return [
-        ...silent.map(({ pool, routers }) => ({
-          gauge: SILENT_ROUTERS,
-          value: routers,
-          attributes: { pool },
-        })),
-        ...silent.flatMap(({ pool, queues }) =>
-          queues === null ? [] : [{ gauge: DUE, value: queues, attributes: { pool } }],
-        ),
         { gauge: DUE, value: smp, attributes: { pool: 'ntf-smp' } },
         { gauge: DUE, value: ntf, attributes: { pool: 'ntf-ntf' } },
         { gauge: DUE, value: deletions, attributes: { pool: 'ntf-tkn-del' } },
+        { gauge: DUE, value: queues, attributes: { pool: 'smp-que-del' } },
         { gauge: WITHOUT_ACTION, value: withoutAction },
         { gauge: TOKEN_DELETIONS, value: deletions },
         { gauge: UNREADABLE, value: totals!.unreadable, attributes: { kind: 'subscription' } },
@@ -95,7 +83,24 @@ export function observeSubscriptions(meter: Meter, { db, log }: { db: Pool; log:
       ];
     },
   });
-  return observeReads(meter, log, [statuses, dueNow]);
+  const silent = gaugeRead({
+    what: 'silent routers',
+    gauges: {
+      [SILENT_ROUTERS]: {
+        description:
+          'Routers for which work has been due for a quarter of an hour without an answer, by pool',
+      },
+    },
+    async read() {
+      const counted = await query<SilentRow>(db, COUNT_SILENT, [SILENT_AFTER_MS]);
+      return counted.map(({ pool, routers }) => ({
+        gauge: SILENT_ROUTERS,
+        value: routers,
+        attributes: { pool },
+      }));
+    },
+  });
+  return observeReads(meter, log, [statuses, dueNow, silent]);
 }
 
 /** A router that is worked on for the first time, or tried again at the longest delay, is not silent yet. */
@@ -104,8 +109,6 @@ const SILENT_AFTER_MS = 15 * 60_000;
 interface SilentRow {
   pool: WorkerPool;
   routers: number;
-  /** That are to be deleted; of the pool that does that. */
-  queues: number | null;
 }
 
 interface CountRow {
@@ -117,6 +120,8 @@ interface TotalsRow {
   smp: number;
   ntf: number;
   deletions: number;
+  /** Queues that are to be deleted. */
+  queues: number;
   without_action: number;
   unreadable: number;
   unreadable_queues: number;
@@ -141,6 +146,7 @@ const COUNT_DUE = {
            count(*) FILTER (WHERE ntf_action IS NOT NULL AND NOT ntf_failed
                               AND (ntf_action <> 'C' OR action_ts <= to_timestamp($1::float8 / 1000)))::float8 AS ntf,
            (SELECT count(*)::float8 FROM subscriptions.ntf_tokens_to_delete) AS deletions,
+           (SELECT count(*)::float8 FROM subscriptions.rcv_queues WHERE is_deleted) AS queues,
            count(*) FILTER (WHERE action_ts IS NULL)::float8 AS without_action,
            count(*) FILTER (WHERE ntf_failed OR smp_failed)::float8 AS unreadable,
            (SELECT count(*)::float8 FROM subscriptions.rcv_queues WHERE del_failed) AS unreadable_queues,
@@ -196,8 +202,6 @@ const COUNT_SILENT = {
                             AND counter IN ('ntfCreated', 'ntfChecked', 'ntfDeleted', 'ntfKey', 'ntfKeyDeleted')
                             AND stats.updated_at >= since)
     )
-    SELECT pool, (SELECT count(*)::float8 FROM silent WHERE silent.pool = pools.pool) AS routers,
-           CASE WHEN pool = 'smp-que-del'
-                THEN (SELECT count(*)::float8 FROM subscriptions.rcv_queues WHERE is_deleted) END AS queues
+    SELECT pool, (SELECT count(*)::float8 FROM silent WHERE silent.pool = pools.pool) AS routers
       FROM unnest(ARRAY['ntf-smp', 'ntf-ntf', 'ntf-tkn-del', 'smp-que-del']) AS pools (pool)`,
 };

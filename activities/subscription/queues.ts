@@ -58,7 +58,9 @@ export function createQueueWork(resources: SubscriptionResources) {
         if (unreadable.length > 0) await run(client, MARK_UNREADABLE, [unreadable]);
         await writeEvent(client, event);
       });
-      const counts = { done: gone.length - errors.length, retry: retryIds.length, given_up: errors.length };
+      // What could not be read is reported, too, and is not gone.
+      const done = gone.length - (errors.length - unreadable.length);
+      const counts = { done, retry: retryIds.length, given_up: errors.length };
       for (const result of ['done', 'retry', 'given_up'] as const) {
         metrics.subscriptionWork(counts[result], { kind, result });
       }

@@ -73,13 +73,11 @@ export function createReconciliation(resources: SubscriptionResources & { comman
      */
     async recoverUnreadable(agentId: string): Promise<number> {
       const recovered =
-        (await recover<RecordRow>(LIST_UNREADABLE, CLEAR_RECORDS, agentId, (row) =>
-          doesOpen(keyBox, agentId, row),
-        )) +
-        (await recover<DeletionRow>(LIST_UNREADABLE_DELETIONS, CLEAR_DELETIONS, agentId, (row) =>
+        (await recover<RecordRow>(FAILED_RECORDS, agentId, (row) => doesOpen(keyBox, agentId, row))) +
+        (await recover<DeletionRow>(FAILED_TOKEN_DELETIONS, agentId, (row) =>
           opens(keyBox, row.private_key, deletionKeyContext(agentId, row.token_id)),
         )) +
-        (await recover<QueueRow>(LIST_UNREADABLE_QUEUES, CLEAR_QUEUES, agentId, (row) =>
+        (await recover<QueueRow>(FAILED_QUEUE_DELETIONS, agentId, (row) =>
           opens(keyBox, row.rcv_private_key, recipientKeyContext(agentId, row.rcv_id)),
         ));
       if (recovered > 0) log.info({ agent_id: agentId, rows: recovered }, 'rows can be read again');
@@ -88,8 +86,7 @@ export function createReconciliation(resources: SubscriptionResources & { comman
   };
 
   async function recover<Row extends { key: string }>(
-    list: Statement,
-    clear: Statement,
+    { list, clear }: Record<'list' | 'clear', Statement>,
     agentId: string,
     isReadable: (row: Row) => boolean,
   ): Promise<number> {
@@ -188,54 +185,43 @@ const LIST_UNWANTED = {
      LIMIT $4`,
 };
 
-const LIST_UNREADABLE = {
-  name: 'list_unreadable_subscriptions',
-  text: `
-    SELECT record.conn_id AS key, record.ntf_action, record.smp_action, record.action_ts, queue.rcv_id,
-           queue.rcv_private_key, queue.ntf_id, queue.ntf_private_key
-      FROM subscriptions.ntf_subscriptions AS record
-      LEFT JOIN LATERAL (${primaryQueueOf('record')}) AS queue ON true
-     WHERE record.agent_id = $1 AND (record.ntf_failed OR record.smp_failed) AND record.conn_id > $2
-     ORDER BY record.conn_id
-     LIMIT $3`,
+const FAILED_RECORDS = {
+  list: {
+    name: 'list_unreadable_subscriptions',
+    text: `
+      SELECT record.conn_id AS key, record.ntf_action, record.smp_action, record.action_ts, queue.rcv_id,
+             queue.rcv_private_key, queue.ntf_id, queue.ntf_private_key
+        FROM subscriptions.ntf_subscriptions AS record
+        LEFT JOIN LATERAL (${primaryQueueOf('record')}) AS queue ON true
+       WHERE record.agent_id = $1 AND (record.ntf_failed OR record.smp_failed) AND record.conn_id > $2
+       ORDER BY record.conn_id
+       LIMIT $3`,
+  },
+  clear: {
+    name: 'clear_failures_of_subscriptions',
+    text: `
+      UPDATE subscriptions.ntf_subscriptions
+         SET ntf_failed = false, smp_failed = false, updated_at = clock_timestamp()
+       WHERE agent_id = $1 AND conn_id = ANY($2::text[])`,
+  },
 };
 
-const CLEAR_RECORDS = {
-  name: 'clear_failures_of_subscriptions',
-  text: `
-    UPDATE subscriptions.ntf_subscriptions
-       SET ntf_failed = false, smp_failed = false, updated_at = clock_timestamp()
-     WHERE agent_id = $1 AND conn_id = ANY($2::text[])`,
-};
+/** The statements about deletions that failed of one table. `id` is its key, `columns` what tells whether its row opens. */
+const failedDeletions = (table: string, id: string, columns: string) => ({
+  list: {
+    name: `list_unreadable_${table}`,
+    text: `
+      SELECT ${id}::text AS key, ${columns}
+        FROM subscriptions.${table}
+       WHERE agent_id = $1 AND del_failed AND ${id} > coalesce(nullif($2, ''), '0')::bigint
+       ORDER BY ${id}
+       LIMIT $3`,
+  },
+  clear: {
+    name: `clear_failures_of_${table}`,
+    text: `UPDATE subscriptions.${table} SET del_failed = false WHERE agent_id = $1 AND ${id} = ANY($2::bigint[])`,
+  },
+});
 
-const LIST_UNREADABLE_DELETIONS = {
-  name: 'list_unreadable_token_deletions',
-  text: `
-    SELECT id::text AS key, token_id, private_key
-      FROM subscriptions.ntf_tokens_to_delete
-     WHERE agent_id = $1 AND del_failed AND id > coalesce(nullif($2, ''), '0')::bigint
-     ORDER BY id
-     LIMIT $3`,
-};
-
-const LIST_UNREADABLE_QUEUES = {
-  name: 'list_unreadable_rcv_queues',
-  text: `
-    SELECT queue_id::text AS key, rcv_id, rcv_private_key
-      FROM subscriptions.rcv_queues
-     WHERE agent_id = $1 AND del_failed AND queue_id > coalesce(nullif($2, ''), '0')::bigint
-     ORDER BY queue_id
-     LIMIT $3`,
-};
-
-const CLEAR_QUEUES = {
-  name: 'clear_failures_of_rcv_queues',
-  text: `
-    UPDATE subscriptions.rcv_queues SET del_failed = false WHERE agent_id = $1 AND queue_id = ANY($2::bigint[])`,
-};
-
-const CLEAR_DELETIONS = {
-  name: 'clear_failures_of_token_deletions',
-  text: `
-    UPDATE subscriptions.ntf_tokens_to_delete SET del_failed = false WHERE agent_id = $1 AND id = ANY($2::bigint[])`,
-};
+const FAILED_TOKEN_DELETIONS = failedDeletions('ntf_tokens_to_delete', 'id', 'token_id, private_key');
+const FAILED_QUEUE_DELETIONS = failedDeletions('rcv_queues', 'queue_id', 'rcv_id, rcv_private_key');

@@ -336,7 +336,7 @@ function handleConnectionUpdates(supervisor: Supervisor): void {
     defineUpdate<CreatedConnection[], [ImportConnections]>(contract.IMPORT_CONNECTIONS_UPDATE),
     async ({ requestId }) => {
       await untilLoaded(supervisor);
-      const imported = await oneAtATime(() => database.importConnections(agentId, requestId));
+      const imported = await oneAtATime(() => databaseOf(supervisor).importConnections(agentId, requestId));
       if (typeof imported === 'string') fail(imported);
       return queueCommands(imported);
     },
