@@ -80,6 +80,9 @@ export function storableText(bytes: Buffer, max: number): string {
   return text.replaceAll('\0', '\ufffd');
 }
 
+/** Text that every store takes: NUL and lone surrogates appear as replacement characters. */
+export const wellFormedText = (text: string): string => text.toWellFormed().replaceAll('\0', '\ufffd');
+
 /** At most `max` UTF-16 units, cut between characters, never through one. */
 export function cutText(text: string, max: number): string {
   return text.length <= max ? text : `${text.slice(0, max - 1).replace(/\p{Surrogate}$/u, '')}…`;

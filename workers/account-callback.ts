@@ -111,12 +111,12 @@ function settingsOf({ values }: Config) {
       symbolSilenceMs: values.NOTIFICATION_CALLBACK_SYMBOL_SILENCE,
       snapshotRetentionMs: values.NOTIFICATION_CALLBACK_SNAPSHOT_RETENTION,
       recordRetentionMs: values.NOTIFICATION_RECORD_RETENTION,
+      malformedInputRetentionMs: values.NOTIFICATION_MALFORMED_INTENT_RETENTION,
     },
     callbackStream: {
       stream: values.NOTIFICATION_CALLBACK_STREAM,
       group: values.NOTIFICATION_CALLBACK_GROUP,
       maxAgeMs: values.NOTIFICATION_CALLBACK_SNAPSHOT_RETENTION,
-      malformedRetentionMs: values.NOTIFICATION_MALFORMED_INTENT_RETENTION,
     },
   };
 }

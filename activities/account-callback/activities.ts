@@ -30,10 +30,12 @@ import {
   recordDropped,
   recordFailed,
 } from './outcomes.ts';
+import { DELETE_MALFORMED_INPUTS } from './malformed.ts';
 import type { AccountCallbackMetrics } from './metrics.ts';
 import { withHeartbeats } from '../heartbeat.ts';
 import type { DeliveryFailure } from '../http-delivery.ts';
 import { query } from '../postgres.ts';
+import { deleteOlderThan } from '../retention.ts';
 import { reasonOf } from '../reason.ts';
 
 /** Outcomes are written together, so often: what a crash leaves unwritten is sent again, and is the same. ms. */
@@ -56,6 +58,7 @@ export interface AccountCallbackResources {
     symbolSilenceMs: number;
     snapshotRetentionMs: number;
     recordRetentionMs: number;
+    malformedInputRetentionMs: number;
   };
 }
 
@@ -132,7 +135,10 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
      */
     async cleanUpCallbacks(shard: number, nowMs: number): Promise<CleanupOutcome> {
       if (shard !== 0) return { deleted: 0, isUnfinished: false };
-      return withHeartbeats(() => cleanUp(resources, nowMs, untilStopped()));
+      return withHeartbeats(async () => {
+        await deleteOlderThan(settings.malformedInputRetentionMs, DELETE_MALFORMED_INPUTS, resources);
+        return cleanUp(resources, nowMs, untilStopped());
+      });
     },
   };
 

@@ -1,7 +1,9 @@
 /** The table of stream entries that are neither prices nor positions, `malformed_account_inputs`. */
 import type { Pool } from 'pg';
 import type { MalformedInputCode } from '../../api/account-callback/input.ts';
+import { wellFormedText } from '../../api/text.ts';
 import { isPostgresRefusal, query } from '../postgres.ts';
+import { deletionOf } from '../retention.ts';
 
 export interface MalformedInput {
   entryId: string;
@@ -11,8 +13,7 @@ export interface MalformedInput {
 }
 
 /**
- * Keeps one row per entry, however often it comes; one whose fields PostgreSQL does not take without them. Rows past their
- * retention go with every call, some at a time: more than come.
+ * Keeps one row per entry, however often it comes; one whose fields PostgreSQL does not take without them.
  *
  * @returns the ids of those that are new.
  * @throws ApplicationFailure of PostgreSQL.
@@ -20,20 +21,18 @@ export interface MalformedInput {
 export async function recordMalformedInputs(
   db: Pool,
   inputs: readonly MalformedInput[],
-  retentionMs: number,
 ): Promise<Set<string>> {
   const insert = (fieldsOf: (input: MalformedInput) => Record<string, string>) =>
     query<{ stream_entry_id: string }>(db, RECORD_MALFORMED, [
       inputs.map(({ entryId }) => entryId),
       inputs.map(({ code }) => code),
-      inputs.map(({ message }) => message.toWellFormed().replaceAll('\0', '\ufffd')),
+      inputs.map(({ message }) => wellFormedText(message)),
       inputs.map((input) => JSON.stringify(fieldsOf(input))),
     ]);
   const rows = await insert(({ rawFields }) => rawFields).catch((error: unknown) => {
     if (!isPostgresRefusal(error)) throw error;
     return insert(() => ({}));
   });
-  await query(db, DELETE_EXPIRED, [retentionMs, 2 * inputs.length]);
   return new Set(rows.map((row) => row.stream_entry_id));
 }
 
@@ -48,16 +47,9 @@ const RECORD_MALFORMED = {
     RETURNING stream_entry_id`,
 };
 
-/** $1 age in ms, $2 rows at most. */
-const DELETE_EXPIRED = {
-  name: 'delete_expired_malformed_account_inputs',
-  text: `
-    DELETE FROM notification.malformed_account_inputs
-     WHERE stream_entry_id IN (
-       SELECT stream_entry_id
-         FROM notification.malformed_account_inputs
-        WHERE recorded_at < now() - $1::bigint * interval '1 millisecond'
-        ORDER BY recorded_at
-        LIMIT $2
-          FOR UPDATE SKIP LOCKED)`,
-};
+export const DELETE_MALFORMED_INPUTS = deletionOf({
+  name: 'delete_malformed_account_inputs',
+  table: 'notification.malformed_account_inputs',
+  key: 'stream_entry_id',
+  since: 'recorded_at',
+});

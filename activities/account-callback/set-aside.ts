@@ -4,6 +4,7 @@
  * (client/account-callback/callbacks.ts). Owns the SQL of `callback_set_aside`.
  */
 import type { Pool } from 'pg';
+import { cutText } from '../../api/text.ts';
 import { HOUR_MS, SET_ASIDE_SHARD } from '../../workflows/account-callback/contract.ts';
 import { query } from '../postgres.ts';
 
@@ -23,7 +24,7 @@ export interface FailedHour {
 }
 
 export async function setAside(db: Pool, { userId, hourMs, reason, nowMs }: FailedHour): Promise<void> {
-  await query(db, SET_ASIDE, [userId, hourMs, reason.slice(0, MAX_REASON_LENGTH), nowMs, RESTS_MS]);
+  await query(db, SET_ASIDE, [userId, hourMs, cutText(reason, MAX_REASON_LENGTH), nowMs, RESTS_MS]);
 }
 
 /**

@@ -47,14 +47,13 @@ export interface CallbackStreamResources {
     group: string;
     /** How long before now a tracking may begin. */
     maxAgeMs: number;
-    malformedRetentionMs: number;
   };
 }
 
 /** Starts to consume. `stop` resolves when what was being taken is kept, or left to the others. */
 export function consumeCallbackInputs(resources: CallbackStreamResources): { stop(): Promise<void> } {
   const { db, redis, log, metrics, openJobReader, callbackStream } = resources;
-  const { stream, group, maxAgeMs, malformedRetentionMs } = callbackStream;
+  const { stream, group, maxAgeMs } = callbackStream;
   return consumeStream({
     ...{ redis, log, stream, group, take },
     what: 'account inputs',
@@ -89,9 +88,7 @@ export function consumeCallbackInputs(resources: CallbackStreamResources): { sto
     const rows = refused.map(({ entry: { id, fields, size }, code, message }) => ({
       ...{ entryId: id, code, message, rawFields: storableFields(fields, size) },
     }));
-    const recorded = await whenReachable(rows.length, consumer, () =>
-      recordMalformedInputs(db, rows, malformedRetentionMs),
-    );
+    const recorded = await whenReachable(rows.length, consumer, () => recordMalformedInputs(db, rows));
     for (const { entryId, code, message } of rows) {
       log.warn(
         { entry_id: entryId, outcome: 'malformed', failure_code: code, reason: message },

@@ -2,7 +2,7 @@
 import { ApplicationFailure } from '@temporalio/activity';
 import type { Pool } from 'pg';
 import type { MalformedIntent } from '../../api/intent/entry.ts';
-import { cutText } from '../../api/text.ts';
+import { cutText, wellFormedText } from '../../api/text.ts';
 import { POSTGRES_UNUSABLE } from '../../workflows/failures.ts';
 import { isPostgresRefusal, query } from '../postgres.ts';
 
@@ -60,7 +60,7 @@ async function insert(db: Pool, malformed: MalformedIntent, conflictsWith?: stri
 const bareOf = ({ streamEntryId, failureCode }: MalformedIntent, reason: string): MalformedIntent => ({
   streamEntryId,
   failureCode: 'unstorable',
-  failureMessage: cutText(`${failureCode}; ${reason}`.toWellFormed().replaceAll('\0', '\ufffd'), MAX_REASON),
+  failureMessage: cutText(wellFormedText(`${failureCode}; ${reason}`), MAX_REASON),
   rawFields: {},
 });
 

@@ -4,7 +4,7 @@
  */
 import type { Pool } from 'pg';
 import type { Intent } from '../../api/intent/entry.ts';
-import { cutText } from '../../api/text.ts';
+import { cutText, wellFormedText } from '../../api/text.ts';
 import { query } from '../postgres.ts';
 
 /** Longer reasons are cut: a person reads them in a table. */
@@ -37,9 +37,7 @@ export async function noteWaiting(
     intent.idempotencyKey,
     attempt,
     isUnusableOnly ? 1 : 0,
-    reason === undefined
-      ? null
-      : cutText(reason.toWellFormed().replaceAll('\0', '\ufffd'), MAX_REASON_LENGTH),
+    reason === undefined ? null : cutText(wellFormedText(reason), MAX_REASON_LENGTH),
   ]);
   return row!.unusable_attempts;
 }

@@ -8,7 +8,7 @@ import { AUDIENCE_KINDS, CATALOG, PAYLOAD_SCHEMAS, audiencesOf, isNotificationTy
 import { canonicalJson } from '../canonical-json.ts';
 import { JsonError, isJsonObject, parseJson } from '../json.ts';
 import type { EntryFields, EntrySize } from '../text.ts';
-import { cutText, oversizeOf, sizeOf, storableFields, storableText } from '../text.ts';
+import { cutText, oversizeOf, sizeOf, storableFields, storableText, wellFormedText } from '../text.ts';
 
 /**
  * Names and values of an entry together: 10,000 recipients whose ids have 100 bytes. Temporal takes values of 2 MiB, and
@@ -312,7 +312,7 @@ function malformedOf(
     ...(producer === undefined ? {} : { producer }),
     ...(idempotencyKey === undefined ? {} : { idempotencyKey }),
     failureCode: code,
-    failureMessage: message.toWellFormed().replaceAll('\0', '\ufffd'),
+    failureMessage: wellFormedText(message),
     rawFields: storableFields(fields, size),
   };
 }

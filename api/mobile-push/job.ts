@@ -6,7 +6,7 @@
 import { isUtf8 } from 'node:buffer';
 import { JsonError, isJsonObject, parseJson } from '../json.ts';
 import type { EntryFields, EntrySize } from '../text.ts';
-import { oversizeOf, sizeOf, storableFields, storableText } from '../text.ts';
+import { oversizeOf, sizeOf, storableFields, storableText, wellFormedText } from '../text.ts';
 
 /** Names and values of an entry together. FCM takes 4 KiB of payload; the rest is room for JSON's own escapes. */
 export const MAX_JOB_BYTES = 64 * 1024;
@@ -111,7 +111,7 @@ export function malformedJob(
     ...(userId === undefined ? {} : { userId }),
     failureCode,
     // It may name a key that the producer chose.
-    failureMessage: failureMessage.toWellFormed().replaceAll('\0', '\ufffd'),
+    failureMessage: wellFormedText(failureMessage),
     rawFields: storableFields(fields, size),
   };
 }

@@ -181,6 +181,9 @@ test('C8 old hourly snapshots are deleted, and nothing that is still needed', as
   // The days are told already, so they are settled again without another callback.
   await bench.settled(MIDNIGHT);
   await bench.setClock(MIDNIGHT + 20 * MINUTE);
+  await bench.rows(`
+    INSERT INTO notification.malformed_account_inputs
+    VALUES ('1-0', 'payload', 'old', '{}', now() - interval '1 year'), ('2-0', 'payload', 'young', '{}', now())`);
   const { lastAlarm } = await bench.runNow();
   expect(lastAlarm).toBeDefined();
   await eventually('the old ones to be gone', async () => {
@@ -195,4 +198,8 @@ test('C8 old hourly snapshots are deleted, and nothing that is still needed', as
   expect(kept.map(({ at }) => at)).toEqual([start + HOUR, MIDNIGHT - 30 * MINUTE]);
   const held = await bench.rows<{ cash: string }>('SELECT cash FROM notification.callback_positions');
   expect(held).toEqual([{ cash: '2' }]);
+  const malformed = await bench.rows(
+    'SELECT stream_entry_id AS id FROM notification.malformed_account_inputs',
+  );
+  expect(malformed).toEqual([{ id: '2-0' }]);
 }, 180_000);
