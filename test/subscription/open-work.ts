@@ -1,4 +1,6 @@
 /** Subscriptions that are under way: an agent with a verified token, whose connections wait for a silent router. */
+import type { CreatedConnection, NewConnection } from '../../workflows/subscription/contract.ts';
+import { CREATE_CONNECTIONS_UPDATE } from '../../workflows/subscription/contract.ts';
 import type { Slot } from '../harness.ts';
 import { eventually } from '../harness.ts';
 import type { OpenWork } from '../open-work.ts';
@@ -17,6 +19,14 @@ export async function openSubscriptionWork(slot: Slot): Promise<OpenWork> {
   let active = '';
   let waiting: string[] = [];
   let subscriptionBefore: string | null = null;
+  /** Asked of the supervisor itself, which is the way that the release knows. */
+  async function create(connections: NewConnection[]): Promise<string[]> {
+    const made = await agent.update<CreatedConnection[]>(CREATE_CONNECTIONS_UPDATE, { connections });
+    return made.map((one) => {
+      if ('error' in one) throw new Error(one.error);
+      return one.connId;
+    });
+  }
   const registrations = () => ntf!.calls.filter(({ op }) => op === 'TNEW' || op === 'TVFY').length;
 
   return {
@@ -32,12 +42,12 @@ export async function openSubscriptionWork(slot: Slot): Promise<OpenWork> {
     async begin() {
       await agent.activate(tokens, 'INSTANT');
       const server = smp!.address;
-      [active = ''] = await agent.create([{ userId: 1, server }]);
+      [active = ''] = await create([{ userId: 1, server }]);
       await agent.active([active]);
       subscriptionBefore = (await agent.record(active))!.ntf_sub_id;
 
       smp!.fail({ failure: { kind: 'silence' }, subject: 'NKEY' });
-      waiting = await agent.create([
+      waiting = await create([
         { userId: 1, server },
         { userId: 2, server },
       ]);
