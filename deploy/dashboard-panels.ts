@@ -157,6 +157,24 @@ const intent: Dashboard = {
       'notification_intent_stream_findings_total',
       [1, 1],
     ),
+    rates(
+      'Outbound streams suspected',
+      'Times that an outbound stream may have lost entries, after which its routes are checked.',
+      'notification_outbound_stream_suspicions_total',
+      ['stream'],
+    ),
+    {
+      title: 'Repair under way',
+      about: 'How long an outbound stream has been suspected of a loss; 0 when none is.',
+      unit: 'ms',
+      queries: [['max(notification_outbound_stream_suspect_age_ms_milliseconds)', 'age']],
+    },
+    rates(
+      'Entries restored',
+      'Entries that an outbound stream had lost and that were handed off again.',
+      'notification_outbound_stream_restored_entries_total',
+      ['channel'],
+    ),
     rates('Lookups in the User Service', 'By result.', 'notification_user_enrichment_attempts_total', [
       'result',
     ]),

@@ -4,6 +4,7 @@ import { createChannelActivities } from '../activities/intent/channels.ts';
 import { defineHandOffCommands } from '../activities/intent/hand-off.ts';
 import { createIntentMetrics, observeGauges } from '../activities/intent/metrics.ts';
 import { createBridgeActivities } from '../activities/intent/reader.ts';
+import { createRepairActivities } from '../activities/intent/repair.ts';
 import { createIntentRetentionActivities } from '../activities/intent/retention.ts';
 import { createRouteActivities } from '../activities/intent/routes.ts';
 import { createSteeringActivities } from '../activities/intent/steering.ts';
@@ -44,6 +45,7 @@ export function openIntents({ config, endpoints, log, meter, draining }: Process
         ...createSteeringActivities(resources),
         ...createChannelActivities(resources),
         ...createBridgeActivities({ ...resources, openStreamReader: () => openReader(longestSilenceMs) }),
+        ...createRepairActivities(resources),
         ...createIntentRetentionActivities(resources),
       };
     },

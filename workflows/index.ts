@@ -3,6 +3,7 @@ export { accountCallback } from './account-callback/workflow.ts';
 export { channel } from './intent/channel.ts';
 export { notification, notificationBatch } from './intent/workflow.ts';
 export { notificationRoute } from './intent/route.ts';
+export { outboundRepair } from './intent/repair.ts';
 export { intentRetention, mobileRetention } from './retention.ts';
 export { mobilePush } from './mobile-push/workflow.ts';
 export { streamBridge } from './intent/reader.ts';

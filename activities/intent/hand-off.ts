@@ -82,11 +82,31 @@ const RELEASE = `
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
   if redis.call('GET', KEYS[2]) == ARGV[1] then redis.call('DEL', KEYS[2]) end`;
 
+/**
+ * KEYS: hand-off, stream. ARGV: the entry as which it was handed off, memory ms, max length or '', field, value, ...
+ * What the memory holds may be the entry of a repair that died before it could write the row.
+ */
+const RESTORE = `
+  local function isThere(id) return #redis.call('XRANGE', KEYS[2], id, id) > 0 end
+  if isThere(ARGV[1]) then return ARGV[1] end
+  local before = redis.call('GET', KEYS[1])
+  if before and before ~= 'closed' and isThere(before) then return before end
+  local command = {'XADD', KEYS[2]}
+  if ARGV[3] ~= '' then
+    command[3], command[4], command[5] = 'MAXLEN', '~', ARGV[3]
+  end
+  command[#command + 1] = '*'
+  for i = 4, #ARGV do command[#command + 1] = ARGV[i] end
+  local id = redis.call(unpack(command))
+  redis.call('SET', KEYS[1], id, 'PX', ARGV[2])
+  return id`;
+
 /** The commands that `defineHandOffCommands` adds to a client. */
 interface HandOffCommands {
   handOffAppend(...args: (string | Buffer | number)[]): Promise<[HandOffOutcome['outcome'], string]>;
   handOffClose(...args: (string | number)[]): Promise<string>;
   handOffRelease(...args: (string | number)[]): Promise<unknown>;
+  handOffRestore(...args: (string | Buffer | number)[]): Promise<string>;
 }
 
 /** Registers the scripts with a client; ioredis then sends them by hash and loads them when Redis does not know them. */
@@ -94,6 +114,7 @@ export function defineHandOffCommands(redis: Redis): void {
   redis.defineCommand('handOffAppend', { numberOfKeys: 3, lua: APPEND });
   redis.defineCommand('handOffClose', { numberOfKeys: 1, lua: CLOSE });
   redis.defineCommand('handOffRelease', { numberOfKeys: 2, lua: RELEASE });
+  redis.defineCommand('handOffRestore', { numberOfKeys: 2, lua: RESTORE });
 }
 
 export const handOff = {
@@ -140,6 +161,28 @@ export const handOff = {
   async entryOf(redis: Redis, handOffKeyOfRoute: string): Promise<string | undefined> {
     const before = await redis.get(handOffKeyOfRoute);
     return before === null || before === CLOSED ? undefined : before;
+  },
+
+  /**
+   * Appends the entry of a settled route again unless its stream has it.
+   *
+   * @param entryId as which it was handed off.
+   * @returns the entry that the stream has now. @throws what Redis fails with; the next attempt finds out.
+   */
+  async restore(
+    redis: Redis,
+    handOffKeyOfRoute: string,
+    entryId: string,
+    entry: { stream: string; maxLen?: number; fields: EntryField[] },
+  ): Promise<string> {
+    return (redis as unknown as HandOffCommands).handOffRestore(
+      handOffKeyOfRoute,
+      entry.stream,
+      entryId,
+      REMEMBER_SETTLED_MS,
+      entry.maxLen ?? '',
+      ...entry.fields.flat(),
+    );
   },
 
   /** Ends an attempt whose route is settled: gives the lease back, and lets the memory of the hand-off fade. */

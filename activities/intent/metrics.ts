@@ -84,6 +84,14 @@ export function createIntentMetrics(meter: Meter) {
       'notification.intent_stream.findings',
       'Losses and risks found on the intent stream',
     ),
+    outboundSuspicion: counter<{ stream: string }>(
+      'notification.outbound_stream.suspicions',
+      'Times that an outbound stream may have lost entries, after which its routes are checked',
+    ),
+    outboundRestored: counter<{ channel: Channel }>(
+      'notification.outbound_stream.restored_entries',
+      'Entries that an outbound stream had lost and that were handed off again',
+    ),
   };
 }
 
@@ -117,6 +125,7 @@ const DEPTH = 'notification.route_schedule.depth';
 const OLDEST_ROUTE = 'notification.route_schedule.oldest_age_ms';
 const WAITING = 'notification.intent_acceptance.waiting';
 const OLDEST_WAITING = 'notification.intent_acceptance.oldest_age_ms';
+const SUSPECT_AGE = 'notification.outbound_stream.suspect_age_ms';
 const OLDEST_ENTRY = 'notification.intent_stream.oldest_unprocessed_age_ms';
 
 /**
@@ -176,7 +185,21 @@ export function observeGauges(meter: Meter, { db, redis, log, intentsStream }: G
       return [{ gauge: OLDEST_ENTRY, value }];
     },
   });
-  return observeReads(meter, log, [acceptance, schedule, stream]);
+  const outbound = gaugeRead({
+    what: 'outbound streams',
+    gauges: {
+      [SUSPECT_AGE]: {
+        description:
+          'How long an outbound stream has been suspected of a loss that is not mended; 0 when none is',
+        unit: 'ms',
+      },
+    },
+    async read() {
+      const [row] = await query<{ suspect_age_ms: number }>(db, READ_SUSPECTS, []);
+      return [{ gauge: SUSPECT_AGE, value: row!.suspect_age_ms }];
+    },
+  });
+  return observeReads(meter, log, [acceptance, schedule, stream, outbound]);
 }
 
 interface ScheduleRow {
@@ -194,6 +217,13 @@ const READ_ACCEPTANCE = {
              AS oldest_age_ms
       FROM notification.waiting_intents
      WHERE updated_at > now() - interval '10 minutes'`,
+};
+
+const READ_SUSPECTS = {
+  name: 'read_suspects',
+  text: `
+    SELECT coalesce(extract(epoch FROM clock_timestamp() - min(suspect_since)) * 1000, 0)::float8 AS suspect_age_ms
+      FROM notification.outbound_streams`,
 };
 
 /** `float8` because the driver hands out 64-bit integers as text. */

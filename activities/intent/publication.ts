@@ -80,7 +80,10 @@ export function createPublisher({ db, redis, log, metrics, route: settings }: Ro
     const encode = createEncoder(settings);
     const attempts = await Promise.all(routes.map((route) => handOver(route, encode, replay)));
     const published = await markPublished(
-      routes.filter((_, index) => attempts[index]!.status === 'handed_off'),
+      routes.flatMap((route, index) => {
+        const attempt = attempts[index]!;
+        return attempt.status === 'handed_off' ? [{ route, entryId: attempt.entryId }] : [];
+      }),
     );
     return routes.map((route, index) => {
       const attempt = attempts[index]!;
@@ -98,12 +101,15 @@ export function createPublisher({ db, redis, log, metrics, route: settings }: Ro
   }
 
   /** @returns the attempts spent, by route id, of those whose row has not moved since it was loaded. */
-  async function markPublished(routes: RouteRow[]): Promise<Map<string, number>> {
-    if (routes.length === 0) return new Map();
+  async function markPublished(
+    handedOff: { route: RouteRow; entryId: string }[],
+  ): Promise<Map<string, number>> {
+    if (handedOff.length === 0) return new Map();
     const rows = await query<{ route_id: string; attempt_count: number }>(db, MARK_PUBLISHED, [
-      routes[0]!.notification_id,
-      routes.map(({ route_id }) => route_id),
-      routes.map(({ version }) => version),
+      handedOff[0]!.route.notification_id,
+      handedOff.map(({ route }) => route.route_id),
+      handedOff.map(({ route }) => route.version),
+      handedOff.map(({ entryId }) => entryId),
     ]);
     return new Map(rows.map(({ route_id, attempt_count }) => [route_id, attempt_count]));
   }
@@ -185,7 +191,7 @@ export function createPublisher({ db, redis, log, metrics, route: settings }: Ro
     }
     if (deliveredAs === undefined) await openGeneration(route, replay);
     else {
-      await query(db, MARK_FOUND_PUBLISHED, keyOf(route));
+      await query(db, MARK_FOUND_PUBLISHED, [...keyOf(route), deliveredAs]);
       log.warn(
         { ...logFields(route), result: 'published', entry_id: deliveredAs },
         'replay found the route published by its last attempt',

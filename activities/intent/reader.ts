@@ -6,11 +6,9 @@
  * the saved offset. Reading an entry twice is harmless, since a workflow id is started once and a row written once.
  */
 import { ApplicationFailure, Context } from '@temporalio/activity';
-import type { WorkflowClient } from '@temporalio/client';
 import { ApplicationFailureCategory } from '@temporalio/common';
 import type { Redis } from 'ioredis';
 import pLimit from 'p-limit';
-import type { Pool } from 'pg';
 import type { Intent, MalformedIntent } from '../../api/intent/entry.ts';
 import { MAX_ENTRY_BYTES, parseIntent, rawFieldsOf } from '../../api/intent/entry.ts';
 import { offsetKey } from '../../api/intent/stream.ts';
@@ -20,6 +18,8 @@ import type { Progress } from './stream-position.ts';
 import { isTooLargeForTemporal, startNotification } from './start.ts';
 import type { WatchResources } from './stream-watch.ts';
 import { watchStream } from './stream-watch.ts';
+import type { OutboundWatchResources } from './outbound-watch.ts';
+import { watchOutbound } from './outbound-watch.ts';
 import { logFieldsOf } from './metrics.ts';
 import { recordMalformed } from './malformed.ts';
 import type { StreamEntry } from '../stream-read.ts';
@@ -35,11 +35,9 @@ const PARALLEL_STARTS = 50;
  */
 const MOST_URGENT = 10;
 
-export interface BridgeResources extends WatchResources {
-  db: Pool;
+export interface BridgeResources extends WatchResources, OutboundWatchResources {
   /** A connection for blocking reads alone, which breaks when Redis is silent for longer than a read may take. */
   openStreamReader(): Redis;
-  workflows: WorkflowClient;
   /** Aborted when the process begins to shut down, so that the reader hands over immediately. */
   draining: AbortSignal;
   bridge: {
@@ -68,6 +66,7 @@ export function createBridgeActivities(resources: BridgeResources) {
       const { progress, stopReporting } = await startProgress(redis, stream);
       log.info({ stream, offset: progress.offset }, 'stream reader started');
       const checkStream = watchStream(resources, stream, progress);
+      const checkOutbound = watchOutbound(resources);
       const connection = resources.openStreamReader();
       const hangUp = () => connection.disconnect();
       stop.addEventListener('abort', hangUp);
@@ -78,7 +77,7 @@ export function createBridgeActivities(resources: BridgeResources) {
           batchSize: BATCH_SIZE,
         });
         while (!stop.aborted) {
-          await checkStream();
+          await Promise.all([checkStream(), checkOutbound()]);
           const entries = await reading.readAfter(progress.offset, offsetKey(stream), settings.blockMs);
           if (entries.length > 0) await advance(stream, entries, progress);
         }

@@ -22,6 +22,8 @@ export interface RouteRow {
   resolved_email: string | null;
   resolved_locale: Locale | null;
   last_error_classification: string | null;
+  /** As which it was handed off last; null when it was not, or before that was written down. */
+  entry_id: string | null;
   /** `updated_at` to the microsecond, for optimistic concurrency. */
   version: string;
   notification_type: NotificationType;
@@ -47,11 +49,18 @@ export async function loadSlice(
   db: Pool,
   { notificationId, offset, limit }: RouteSlice,
 ): Promise<RouteRow[]> {
-  const rows = await query<Omit<RouteRow, 'payload_json'> & { payload_json: string | null }>(db, LOAD_SLICE, [
-    notificationId,
-    offset,
-    limit,
-  ]);
+  return withPayload(await query<WithoutPayload>(db, LOAD_SLICE, [notificationId, offset, limit]));
+}
+
+/** These routes of a notification, ordered by route id. Those that retention has removed are missing. */
+export async function loadRoutes(db: Pool, notificationId: string, routeIds: string[]): Promise<RouteRow[]> {
+  const rows = await query<WithoutPayload>(db, LOAD_ROUTES, [notificationId, routeIds]);
+  return withPayload(rows);
+}
+
+type WithoutPayload = Omit<RouteRow, 'payload_json'> & { payload_json: string | null };
+
+function withPayload(rows: WithoutPayload[]): RouteRow[] {
   const payload = rows[0]?.payload_json ?? '';
   return rows.map((row) => ({ ...row, payload_json: payload }));
 }
@@ -97,7 +106,7 @@ export async function loadRoute(db: Pool, { notificationId, routeRef }: RouteKey
 
 const routeColumns = (payload: string) => `
     SELECT notification_id, route_id, channel, recipient_ref, status, attempt_count, max_attempts, resolved_email,
-           resolved_locale, last_error_classification, route.updated_at::text AS version, notification_type, producer,
+           resolved_locale, last_error_classification, entry_id, route.updated_at::text AS version, notification_type, producer,
            audience_kind, idempotency_key, ${payload} AS payload_json, request_id, trace_id,
            floor(extract(epoch FROM accepted_at) * 1000)::bigint AS accepted_at_ms,
            coalesce(replay.generation, 0) AS generation, replay.replay_id,
@@ -128,6 +137,13 @@ const LOAD_SLICE = {
     OFFSET $2 LIMIT $3`,
 };
 
+const LOAD_ROUTES = {
+  name: 'load_routes',
+  text: `${routeColumns('CASE row_number() OVER (ORDER BY route_id) WHEN 1 THEN payload_json END')}
+     WHERE notification_id = $1 AND route_id = ANY ($2::text[])
+     ORDER BY route_id`,
+};
+
 /** The second condition is the predicate of routes_hashed_ref_idx, so that the index serves. */
 const LOAD_HASHED_ROUTE = {
   name: 'load_hashed_route',
@@ -146,8 +162,8 @@ export const MARK_PUBLISHED = {
   text: `
     UPDATE notification.routes AS route
        SET status = 'published', attempt_count = attempt_count + 1, next_attempt_at = NULL,
-           published_at = statement_timestamp(), updated_at = statement_timestamp()
-      FROM unnest($2::text[], $3::timestamptz[]) AS handed_off (route_id, version)
+           entry_id = handed_off.entry_id, published_at = statement_timestamp(), updated_at = statement_timestamp()
+      FROM unnest($2::text[], $3::timestamptz[], $4::text[]) AS handed_off (route_id, version, entry_id)
      WHERE route.notification_id = $1 AND route.route_id = handed_off.route_id
        AND route.updated_at = handed_off.version AND status IN ('pending', 'failed')
     RETURNING route.route_id, attempt_count`,
@@ -167,7 +183,7 @@ export const MARK_FOUND_PUBLISHED = {
   name: 'mark_found_published',
   text: `
     UPDATE notification.routes
-       SET status = 'published', dead_lettered_at = NULL, published_at = statement_timestamp(),
+       SET status = 'published', dead_lettered_at = NULL, entry_id = $4, published_at = statement_timestamp(),
            updated_at = statement_timestamp()
      WHERE notification_id = $1 AND route_id = $2 AND updated_at = $3::timestamptz AND status = 'dead_letter'`,
 };

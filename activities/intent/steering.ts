@@ -49,7 +49,7 @@ export function createSteeringActivities({ db, redis, workflows, log }: Steering
     await query(db, SETTLE_CLOSED, [
       notificationId,
       routes.map(({ route_id }) => route_id),
-      entries.map((entry) => entry !== undefined),
+      entries.map((entry) => entry ?? null),
     ]);
   }
 
@@ -211,13 +211,14 @@ const SETTLE_CLOSED = {
   name: 'settle_closed_routes',
   text: `
     UPDATE notification.routes AS route
-       SET status = CASE WHEN closed.was_published THEN 'published' ELSE 'skipped' END,
-           attempt_count = attempt_count + closed.was_published::int,
+       SET status = CASE WHEN closed.entry_id IS NULL THEN 'skipped' ELSE 'published' END,
+           attempt_count = attempt_count + (closed.entry_id IS NOT NULL)::int,
            next_attempt_at = NULL,
-           published_at = CASE WHEN closed.was_published THEN statement_timestamp() END,
-           skipped_at = CASE WHEN NOT closed.was_published THEN statement_timestamp() END,
+           entry_id = closed.entry_id,
+           published_at = CASE WHEN closed.entry_id IS NOT NULL THEN statement_timestamp() END,
+           skipped_at = CASE WHEN closed.entry_id IS NULL THEN statement_timestamp() END,
            updated_at = statement_timestamp()
-      FROM unnest($2::text[], $3::boolean[]) AS closed (route_id, was_published)
+      FROM unnest($2::text[], $3::text[]) AS closed (route_id, entry_id)
      WHERE route.notification_id = $1 AND route.route_id = closed.route_id AND status IN ('pending', 'failed')`,
 };
 

@@ -54,7 +54,7 @@ const READ_STATE = `
   end
   return {bytes, rest}`;
 
-async function stateOf(
+export async function stateOf(
   redis: Redis,
   stream: string,
 ): Promise<Pick<Inspection, 'stream' | 'effortBytes'> | undefined> {

@@ -27,6 +27,7 @@ export const intentRowChecks = ({ db }: OperatorResources): Check[] => [
   ['overdue routes', () => overdue(db)],
   ['dead letters', () => deadLetters(db)],
   ['channels', () => channels(db)],
+  ['outbound losses', () => losses(db)],
 ];
 
 export const intentStreamChecks = ({ redis }: OperatorResources, streams: IntentStreams): Check[] => [
@@ -145,6 +146,24 @@ async function channels(db: Pool): Promise<Diagnosis> {
   );
   return warn(`paused: ${paused.join('; ')}`, 'channels resume, when its reason is gone');
 }
+
+async function losses(db: Pool): Promise<Diagnosis> {
+  const { rows } = await db.query<{ stream: string; reason: string; since: Date }>(SUSPECTS);
+  if (rows.length === 0) return ok('none that is not mended');
+  const suspects = rows.map(
+    ({ stream, reason, since }) => `${stream} since ${since.toISOString()} (${reason})`,
+  );
+  return warn(
+    `looked for in ${suspects.join('; ')}`,
+    'what is gone is handed off again by itself; the pending activity of outbound-repair/<stream> says what it waits for',
+  );
+}
+
+const SUSPECTS = `
+  SELECT stream, suspect_reason AS reason, suspect_since AS since
+    FROM notification.outbound_streams
+   WHERE suspect_since IS NOT NULL
+   ORDER BY stream`;
 
 const OVERDUE = `
   SELECT count(*) FILTER (WHERE NOT coalesce(is_paused, false))::int AS overdue,

@@ -46,6 +46,8 @@ export interface RouteRow {
   nextAttemptAt: Date | null;
   /** When it was published, skipped or dead-lettered. */
   settledAt: Date | null;
+  /** Id of the outbound stream's entry; null before a hand-off. */
+  entryId: string | null;
   lastClassification: string | null;
   lastMessage: string | null;
   lastErrorAt: Date | null;
@@ -107,7 +109,7 @@ export const SHOW_RECORD = `
 export const SHOW_ROUTES = `
   SELECT route_id AS "routeId", channel, status, attempt_count AS attempts, max_attempts AS "maxAttempts",
          next_attempt_at AS "nextAttemptAt",
-         coalesce(published_at, skipped_at, dead_lettered_at) AS "settledAt",
+         coalesce(published_at, skipped_at, dead_lettered_at) AS "settledAt", entry_id AS "entryId",
          last_error_classification AS "lastClassification", last_error_message AS "lastMessage",
          last_error_at AS "lastErrorAt"
     FROM notification.routes

@@ -32,6 +32,7 @@ import {
   MOBILE_TASK_QUEUE,
   mobilePushWorkflowId,
 } from '../../workflows/mobile-push/contract.ts';
+import { repairWorkflowId } from '../../workflows/intent/repair-contract.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import {
   CONFIGURE_CRAWLER_UPDATE,
@@ -77,6 +78,7 @@ beforeAll(async () => {
   await slot.startService({
     NOTIFICATION_ROUTE_BACKOFF_MIN: '100ms',
     NOTIFICATION_ROUTE_BACKOFF_MAX: '200ms',
+    NOTIFICATION_ROUTE_LEASE_TTL: '2s',
   });
 });
 afterAll(() => slot.release());
@@ -228,6 +230,24 @@ test('a channel that is paused and resumed, and a route that waited for it', asy
   });
   await record('route-paused', workflowId);
   await record('channel', channelWorkflowId('push'));
+});
+
+test('the repair of a stream that has lost an entry', async () => {
+  const id = await publish('lost', ['user-1']);
+  await ended(notificationWorkflowId(id));
+  await eventually('the watch to have seen it', async () => {
+    const { rows } = await slot.db.query(
+      `SELECT FROM notification.outbound_streams
+        WHERE stream = $1
+          AND last_entry_id = (SELECT max(entry_id) FROM notification.routes WHERE notification_id = $2 AND channel = 'push')`,
+      [GATEWAY, id],
+    );
+    return rows.length === 1;
+  });
+  await slot.redis.del(GATEWAY);
+  const workflowId = repairWorkflowId(GATEWAY);
+  await ended(workflowId);
+  await record('outbound-repair', workflowId);
 });
 
 test('a notification that is cancelled, and its route', async () => {

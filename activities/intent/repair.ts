@@ -1,0 +1,229 @@
+/**
+ * Hands off again what an outbound stream has lost: routes whose rows say published while their entries are gone. The
+ * entry is the same, with the `event_id` or `delivery_id` on which consumers deduplicate.
+ *
+ * Rows are walked from the newest back to some time before the stream was last seen whole, and further for as long as
+ * entries are missing: nothing tells how far a replica lagged behind.
+ */
+import { ApplicationFailure, Context } from '@temporalio/activity';
+import type { Redis } from 'ioredis';
+import pLimit from 'p-limit';
+import type { Pool } from 'pg';
+import type { Logger } from 'pino';
+import { compareEntryIds } from '../../api/intent/stream.ts';
+import { ROUTE_DEFERRED } from '../../workflows/failures.ts';
+import { CHANNELS } from '../../workflows/intent/contract.ts';
+import type { RepairProgress } from '../../workflows/intent/repair-contract.ts';
+import { query } from '../postgres.ts';
+import { reasonOf } from '../reason.ts';
+import { handOff, handOffKey } from './hand-off.ts';
+import type { IntentMetrics } from './metrics.ts';
+import type { OutboundSettings } from './outbound.ts';
+import { createEncoder } from './outbound.ts';
+import type { OutboundRow, OutboundState } from './outbound-state.ts';
+import {
+  CLEAR_OUTBOUND,
+  LOAD_OUTBOUND,
+  later,
+  lookAtOutbound,
+  regressionOf,
+  seenOf,
+  valuesOf,
+} from './outbound-state.ts';
+import type { RouteRow } from './route-rows.ts';
+import { loadRoutes, logFields } from './route-rows.ts';
+
+/** Routes that are looked for together. */
+const PAGE_SIZE = 100;
+const PARALLEL_HAND_OFFS = 50;
+const NEWEST = { publishedAt: 'infinity', notificationId: '', routeId: '' };
+
+interface RepairResources {
+  db: Pool;
+  redis: Redis;
+  log: Logger;
+  metrics: IntentMetrics;
+  route: OutboundSettings;
+}
+
+export type RepairActivities = ReturnType<typeof createRepairActivities>;
+
+/** What an attempt hands to the next. */
+interface Walk extends RepairProgress {
+  /** How the stream stood when the walk began, and that time by PostgreSQL's clock. */
+  begunWith: OutboundState;
+  begunAt: string;
+}
+
+interface PublishedRoute {
+  notification_id: string;
+  route_id: string;
+  entry_id: string | null;
+  published_at: string;
+  /** Published when the stream had perhaps not been seen whole. */
+  is_recent: boolean;
+}
+
+export function createRepairActivities({ db, redis, log, metrics, route: settings }: RepairResources) {
+  return {
+    /**
+     * @returns what was done in all.
+     * @throws ApplicationFailure `RouteDeferred`, retried, when an entry is gone whose channel is paused.
+     */
+    async repairStream(stream: string): Promise<RepairProgress> {
+      const [suspect] = await query<OutboundRow>(db, LOAD_OUTBOUND, [stream]);
+      if (!suspect?.suspect_since) return { checked: 0, repaired: 0 };
+      const seen = seenOf(suspect);
+      const walk = (Context.current().info.heartbeatDetails as Walk | undefined) ?? (await begin(stream));
+      const { begunWith } = walk;
+      // What such a stream has trimmed is not lost; one that fell back does not know what it had.
+      const wantedFrom =
+        regressionOf(seen, begunWith) === undefined
+          ? later(seen.wantedFrom, begunWith.wantedFrom)
+          : seen.wantedFrom;
+      for (let goesOn = true; goesOn;) goesOn = await checkPage(stream, suspect.seen_at, wantedFrom, walk);
+      await query(db, CLEAR_OUTBOUND, [stream, ...valuesOf(begunWith), walk.begunAt, suspect.suspect_since]);
+      const { checked, repaired } = walk;
+      log.info({ stream, reason: suspect.suspect_reason, checked, repaired }, 'outbound stream checked');
+      return { checked, repaired };
+    },
+  };
+
+  async function begin(stream: string): Promise<Walk> {
+    const [row] = await query<{ now: string }>(db, READ_CLOCK, []);
+    return { checked: 0, repaired: 0, begunWith: await lookAtOutbound(redis, stream), begunAt: row!.now };
+  }
+
+  /** Checks the next older routes. @returns whether to go on. */
+  async function checkPage(stream: string, seenAt: string, wantedFrom: string, walk: Walk): Promise<boolean> {
+    const { publishedAt, notificationId, routeId } = walk.before ?? NEWEST;
+    const channels = CHANNELS.filter((channel) => streamOf(channel) === stream);
+    const page = await query<PublishedRoute>(db, LIST_PUBLISHED, [
+      channels,
+      publishedAt,
+      notificationId,
+      routeId,
+      seenAt,
+      PAGE_SIZE,
+    ]);
+    const wanted = page.filter(
+      ({ entry_id }) => entry_id !== null && compareEntryIds(entry_id, wantedFrom) >= 0,
+    );
+    const missing = await missingOf(stream, wanted);
+    for (const [id, routes] of Map.groupBy(missing, ({ notification_id }) => notification_id)) {
+      walk.repaired += await restore(id, routes);
+    }
+    walk.checked += wanted.length;
+    const last = page.at(-1);
+    if (last) {
+      walk.before = {
+        publishedAt: last.published_at,
+        notificationId: last.notification_id,
+        routeId: last.route_id,
+      };
+    }
+    const activity = Context.current();
+    activity.heartbeat(walk);
+    activity.cancellationSignal.throwIfAborted();
+    return page.length === PAGE_SIZE && (last!.is_recent || missing.length > 0);
+  }
+
+  function streamOf(channel: (typeof CHANNELS)[number]): string {
+    return channel === 'push' ? settings.gatewayStream : settings.mailStream;
+  }
+
+  async function missingOf(stream: string, routes: PublishedRoute[]): Promise<PublishedRoute[]> {
+    if (routes.length === 0) return [];
+    const ids = routes.map(({ entry_id }) => entry_id!);
+    const missing = (await redis.eval(FIND_MISSING, 1, stream, ...ids)) as number[];
+    return missing.map((position) => routes[position - 1]!);
+  }
+
+  /** @returns how many of these routes of a notification were handed off again. */
+  async function restore(notificationId: string, missing: PublishedRoute[]): Promise<number> {
+    const routes = await loadRoutes(
+      db,
+      notificationId,
+      missing.map(({ route_id }) => route_id),
+    );
+    const paused = routes.find(({ is_paused }) => is_paused);
+    if (paused) throw channelPaused(paused);
+    const encode = createEncoder(settings);
+    const restored = await pLimit(PARALLEL_HAND_OFFS).map(routes, async (route) => ({
+      route_id: route.route_id,
+      before: route.entry_id!,
+      now: await handOffAgain(route, encode),
+    }));
+    const done = restored.filter(({ now }) => now !== undefined);
+    await query(db, MOVE_ENTRIES, [
+      notificationId,
+      done.map(({ route_id }) => route_id),
+      done.map(({ before }) => before),
+      done.map(({ now }) => now),
+    ]);
+    return done.length;
+  }
+
+  async function handOffAgain(route: RouteRow, encode: ReturnType<typeof createEncoder>) {
+    let entry;
+    try {
+      entry = encode(route);
+    } catch (error) {
+      log.error({ ...logFields(route), reason: reasonOf(error) }, 'lost entry cannot be made again');
+      return undefined;
+    }
+    const key = handOffKey(route.notification_id, route.route_id, route.generation);
+    const now = await handOff.restore(redis, key, route.entry_id!, entry);
+    metrics.outboundRestored({ channel: route.channel });
+    log.warn(
+      { ...logFields(route), entry_id: now, lost_entry_id: route.entry_id },
+      'lost entry handed off again',
+    );
+    return now;
+  }
+}
+
+function channelPaused({ channel }: RouteRow): ApplicationFailure {
+  return ApplicationFailure.create({
+    type: ROUTE_DEFERRED,
+    message: `entries of ${channel} are lost, and ${channel} is paused: they are handed off again when it is resumed`,
+    nextRetryDelay: '10 seconds',
+  });
+}
+
+/** KEYS: stream. ARGV: ids. Returns the positions of those that it does not have. */
+const FIND_MISSING = `
+  local missing = {}
+  for i, id in ipairs(ARGV) do
+    if #redis.call('XRANGE', KEYS[1], id, id) == 0 then missing[#missing + 1] = i end
+  end
+  return missing`;
+
+const READ_CLOCK = { name: 'read_clock', text: 'SELECT clock_timestamp()::text AS now' };
+
+/**
+ * The next older published routes, back to a day before the stream was last seen whole. $1 channels, $2 to $4 the last
+ * route of the page before, $5 when the stream was last seen whole, $6 rows at most.
+ */
+const LIST_PUBLISHED = {
+  name: 'list_published_routes',
+  text: `
+    SELECT notification_id, route_id, entry_id, published_at::text,
+           published_at >= $5::timestamptz - interval '1 minute' AS is_recent
+      FROM notification.routes
+     WHERE published_at <= $2::timestamptz AND published_at >= $5::timestamptz - interval '1 day'
+       AND (published_at, notification_id, route_id) < ($2::timestamptz, $3, $4) AND channel = ANY ($1::text[])
+     ORDER BY published_at DESC, notification_id DESC, route_id DESC
+     LIMIT $6`,
+};
+
+/** $1 notification, $2 routes, $3 the entries as which they were handed off, $4 and are now. */
+const MOVE_ENTRIES = {
+  name: 'move_entries',
+  text: `
+    UPDATE notification.routes AS route
+       SET entry_id = moved.now
+      FROM unnest($2::text[], $3::text[], $4::text[]) AS moved (route_id, before, now)
+     WHERE route.notification_id = $1 AND route.route_id = moved.route_id AND status = 'published'
+       AND entry_id = moved.before`,
+};
