@@ -10,7 +10,13 @@ import { SelfExplanatoryError } from '../api/errors.ts';
 const SCHEMA = 'notification';
 const MIGRATIONS_TABLE = 'schema_migrations';
 
-/** The database was migrated by a newer release than this one. Running older code on it would corrupt data. */
+/**
+ * What the name of a migration begins with that the release before cannot live with: `0042-breaking-intent`. The name is
+ * all that an older release knows of it.
+ */
+const BREAKING = /^\d+-breaking-/;
+
+/** A newer release has changed the database so that this one cannot run on it. */
 export class SchemaNewerThanCodeError extends SelfExplanatoryError {
   override name = 'SchemaNewerThanCodeError';
 }
@@ -19,8 +25,9 @@ export class SchemaNewerThanCodeError extends SelfExplanatoryError {
  * Brings the database up to the newest migration of this release.
  *
  * @param dsn PostgreSQL connection string; the role needs CREATE on the database.
- * @returns names of the migrations applied now, oldest first; empty when the schema was current.
- * @throws SchemaNewerThanCodeError when the database has migrations that this release does not know.
+ * @returns names of the migrations applied now, oldest first; empty when the schema was current, or ahead by migrations
+ * that leave everything in place that this release needs.
+ * @throws SchemaNewerThanCodeError when the database has breaking migrations that this release does not know.
  */
 export async function migrate(dsn: string): Promise<string[]> {
   const client = await connect(dsn);
@@ -82,10 +89,12 @@ async function appliedMigrations(client: pg.Client): Promise<string[]> {
 
 async function refuseNewerSchema(client: pg.Client): Promise<void> {
   const known = new Set(await migrationNames());
-  const unknown = (await appliedMigrations(client)).filter((name) => !known.has(name));
-  if (unknown.length > 0) {
+  const breaking = (await appliedMigrations(client)).filter(
+    (name) => !known.has(name) && BREAKING.test(name),
+  );
+  if (breaking.length > 0) {
     throw new SchemaNewerThanCodeError(
-      `the database schema is newer than this release: it has ${unknown.join(', ')}; run that release or a later one`,
+      `the database schema is newer than this release can live with: it has ${breaking.join(', ')}; run that release or a later one`,
     );
   }
 }

@@ -267,7 +267,12 @@ export function createPublisher({ db, redis, log, metrics, route: settings }: Ro
       classification,
       message: `attempt ${attemptCount} of ${route.max_attempts}: ${message}`,
       details: failureDetails(
-        { ...route, attempt_count: attemptCount, next_attempt_at_ms: recorded.next_attempt_at_ms },
+        {
+          ...route,
+          attempt_count: attemptCount,
+          next_attempt_at_ms: recorded.next_attempt_at_ms,
+          retry_in_ms: String(delayMs),
+        },
         settings,
       ),
     };
@@ -276,13 +281,14 @@ export function createPublisher({ db, redis, log, metrics, route: settings }: Ro
 
 /** What a workflow must know of a route that failed, as its row says. */
 export function failureDetails(
-  route: Pick<RouteRow, 'attempt_count' | 'max_attempts' | 'next_attempt_at_ms'>,
+  route: Pick<RouteRow, 'attempt_count' | 'max_attempts' | 'next_attempt_at_ms' | 'retry_in_ms'>,
   { backoffMinMs, backoffMaxMs }: RouteResources['route'],
 ): PublicationFailureDetails {
   return {
     attemptCount: route.attempt_count,
     maxAttempts: route.max_attempts,
     nextAttemptAtMs: Number(route.next_attempt_at_ms),
+    retryInMs: Math.max(1, Number(route.retry_in_ms)),
     backoffMinMs,
     backoffMaxMs,
   };

@@ -42,6 +42,8 @@ export interface RouteRow {
   is_paused: boolean;
   /** Epoch ms; null when there is none to come. */
   next_attempt_at_ms: string | null;
+  /** How long that is from now, ms by PostgreSQL's clock. */
+  retry_in_ms: string | null;
 }
 
 /** The routes at [offset, offset + limit) of a notification, ordered by route id; none when there is no such one. */
@@ -111,7 +113,8 @@ const routeColumns = (payload: string) => `
            floor(extract(epoch FROM accepted_at) * 1000)::bigint AS accepted_at_ms,
            coalesce(replay.generation, 0) AS generation, replay.replay_id,
            coalesce(channels.is_paused, false) AS is_paused,
-           (extract(epoch FROM next_attempt_at) * 1000)::bigint AS next_attempt_at_ms
+           (extract(epoch FROM next_attempt_at) * 1000)::bigint AS next_attempt_at_ms,
+           (extract(epoch FROM next_attempt_at - statement_timestamp()) * 1000)::bigint AS retry_in_ms
       FROM notification.routes AS route
       JOIN notification.records USING (notification_id)
       LEFT JOIN notification.channels USING (channel)

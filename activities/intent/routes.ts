@@ -93,7 +93,7 @@ export function createRouteActivities(resources: RouteResources) {
       type: classification,
       message,
       details: [details],
-      nextRetryDelay: Math.max(1, details.nextAttemptAtMs - Date.now()),
+      nextRetryDelay: details.retryInMs!,
     });
   }
 

@@ -1,7 +1,7 @@
 /** The schema that the migrations make, compared with the committed description of it. */
 import { randomUUID } from 'node:crypto';
 import pg from 'pg';
-import { SchemaNewerThanCodeError, migrate } from '../../migrations/migrate.ts';
+import { SchemaNewerThanCodeError, migrate, pendingMigrations } from '../../migrations/migrate.ts';
 import { stackOfRun } from '../harness.ts';
 
 const MIGRATIONS = [
@@ -78,12 +78,26 @@ test('I27 a second run changes nothing, two concurrent ones do not clash', async
   expect(await migrate(dsn)).toEqual([]);
 });
 
-test('I27 a schema of a newer release is refused by name', async () => {
+test('I27 a schema that breaks with this release is refused by name', async () => {
   await migrate(dsn);
-  await db.query("INSERT INTO notification.schema_migrations (name, run_on) VALUES ('9999-future', now())");
-  const failure = await migrate(dsn).catch((error: unknown) => error);
-  expect(failure).toBeInstanceOf(SchemaNewerThanCodeError);
-  expect(String(failure)).toContain('9999-future');
+  await db.query(
+    "INSERT INTO notification.schema_migrations (name, run_on) VALUES ('9998-future', now()), ('9999-breaking-future', now())",
+  );
+  for (const ask of [migrate, pendingMigrations]) {
+    const failure = await ask(dsn).catch((error: unknown) => error);
+    expect(failure).toBeInstanceOf(SchemaNewerThanCodeError);
+    expect(String(failure)).toContain('9999-breaking-future');
+    expect(String(failure)).not.toContain('9998');
+  }
+});
+
+test('I27 security-6 a schema that a newer release has only added to is good enough', async () => {
+  await migrate(dsn);
+  await db.query(`
+    INSERT INTO notification.schema_migrations (name, run_on) VALUES ('9999-future', now());
+    ALTER TABLE notification.routes ADD COLUMN of_the_future text`);
+  expect(await pendingMigrations(dsn)).toEqual([]);
+  expect(await migrate(dsn)).toEqual([]);
 });
 
 test('I27 every time column is timestamptz, and deleting a record takes its routes, dead letters and replays along', async () => {

@@ -208,6 +208,8 @@ export interface PublicationFailureDetails {
   maxAttempts: number;
   /** Epoch ms. */
   nextAttemptAtMs: number;
+  /** How long that was from the failure on: a wait, since clocks differ. Absent in executions of the release before. */
+  retryInMs?: number;
   /** Bounds of the ladder clamp(min * 2^(N-1), min, max), ms. */
   backoffMinMs: number;
   backoffMaxMs: number;

@@ -144,13 +144,13 @@ async function spendRestOfBudget(
   failed: FailedAttempt,
   operator: RouteOperator,
 ): Promise<AttemptResult | undefined> {
-  const { attemptCount, maxAttempts, nextAttemptAtMs } = failed.details;
+  const { attemptCount, maxAttempts, nextAttemptAtMs, retryInMs } = failed.details;
   setCurrentDetails(
     `attempt ${attemptCount + 1} of ${maxAttempts}, next at ${new Date(nextAttemptAtMs).toISOString()}, ${failed.classification}`,
   );
   upsertSearchAttributes([routeStatus('failed')]);
   const isDue = await operator.unlessNudged(async () => {
-    await sleep(Math.max(1, nextAttemptAtMs - Date.now()), {
+    await sleep(retryInMs ?? Math.max(1, nextAttemptAtMs - Date.now()), {
       summary: `before attempt ${attemptCount + 1} of ${maxAttempts}`,
     });
     return true;

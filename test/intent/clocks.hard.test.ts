@@ -1,0 +1,55 @@
+/** Processes whose clock is wrong: what they wait for is a difference that one clock has computed. */
+import type { Slot } from '../harness.ts';
+import { eventually, takeSlot } from '../harness.ts';
+import { MAIL, createFleet } from '../service-process.ts';
+import { publishTurn } from './entries.ts';
+
+let slot: Slot;
+let fleet: ReturnType<typeof createFleet>;
+beforeEach(async () => {
+  slot = await takeSlot();
+  fleet = createFleet(slot);
+});
+afterEach(async () => {
+  await fleet.killAll();
+  await slot.release();
+});
+
+/** Loaded into a process before its own code: its clock is so much ahead. */
+const clockAhead = (ms: number): string => `
+  const Clock = Date;
+  globalThis.Date = class extends Clock {
+    constructor(...parts) { parts.length === 0 ? super(Clock.now() + ${ms}) : super(...parts); }
+    static now() { return Clock.now() + ${ms}; }
+  };`;
+
+const DAY_MS = 86_400_000;
+
+test.each([
+  ['a day ahead', DAY_MS],
+  ['five minutes ahead', 300_000],
+  ['a day behind', -DAY_MS],
+])(
+  'I21 security-13 a process whose clock is %s keeps to the ladder',
+  async (_, shiftMs) => {
+    await fleet.start({
+      NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(clockAhead(shiftMs))}`,
+      NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS: '4',
+      NOTIFICATION_ROUTE_BACKOFF_MIN: '500ms',
+      NOTIFICATION_ROUTE_BACKOFF_MAX: '2s',
+    });
+    await slot.redis.set(MAIL, 'not a stream');
+    const id = await publishTurn(slot.redis, 'key');
+    const seconds = await eventually('the e-mail to be dead', async () => {
+      const { rows } = await slot.db.query<{ seconds: number }>(
+        `SELECT extract(epoch FROM dead_lettered_at - created_at)::float8 AS seconds
+           FROM notification.routes WHERE notification_id = $1 AND status = 'dead_letter'`,
+        [id],
+      );
+      return rows[0]?.seconds;
+    });
+    // 0.5 s, 1 s and 2 s.
+    expect(seconds).toBeGreaterThan(3.4);
+  },
+  180_000,
+);
