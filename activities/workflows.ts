@@ -16,11 +16,19 @@ export async function signalIfRunning(
   }
 }
 
-/** Starts a workflow that has no end; one that runs already stays as it is. */
+/** One that has no end, and that the processes of its role keep running. */
+export interface LongLivedWorkflow {
+  workflowType: string;
+  workflowId: string;
+  taskQueue: string;
+  args: unknown[];
+  staticSummary: string;
+}
+
+/** Starts a workflow; one that runs already stays as it is. */
 export function keepRunning(
   workflows: WorkflowClient,
-  workflowType: string,
-  options: { workflowId: string; taskQueue: string; args: unknown[]; staticSummary: string },
+  { workflowType, ...options }: LongLivedWorkflow,
 ): Promise<WorkflowHandle> {
   return workflows.start(workflowType, { ...options, workflowIdConflictPolicy: 'USE_EXISTING' });
 }

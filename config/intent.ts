@@ -5,6 +5,8 @@ import { ADMIN_NOTIFICATION_TYPES } from '../api/intent/catalog.ts';
 import {
   DISPATCH_MODES,
   INTENT_TASK_QUEUE,
+  RECONCILIATION_SCHEDULE_ID,
+  RECONCILIATION_WORKFLOW,
   RETENTION_SCHEDULE_ID,
   RETENTION_WORKFLOW,
   SEARCH_ATTRIBUTES,
@@ -122,13 +124,20 @@ export const INTENT: Kind<ServiceValues & ValuesOf<typeof INTENT_VARIABLES>> = {
     ]),
   taskQueue: INTENT_TASK_QUEUE,
   searchAttributes: Object.values(SEARCH_ATTRIBUTES),
-  schedules: ({ NOTIFICATION_CLEANUP_INTERVAL }) => [
+  schedules: ({ NOTIFICATION_CLEANUP_INTERVAL, NOTIFICATION_RECONCILIATION_INTERVAL }) => [
     {
       id: RETENTION_SCHEDULE_ID,
       workflowType: RETENTION_WORKFLOW,
       taskQueue: INTENT_TASK_QUEUE,
       everyMs: NOTIFICATION_CLEANUP_INTERVAL,
       purpose: 'old rows are not deleted',
+    },
+    {
+      id: RECONCILIATION_SCHEDULE_ID,
+      workflowType: RECONCILIATION_WORKFLOW,
+      taskQueue: INTENT_TASK_QUEUE,
+      everyMs: NOTIFICATION_RECONCILIATION_INTERVAL,
+      purpose: 'routes whose workflow is lost are not taken up',
     },
   ],
 };

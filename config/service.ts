@@ -118,6 +118,11 @@ export const SERVICE_VARIABLES = {
   NOTIFICATION_MALFORMED_INTENT_RETENTION: variable(duration, 'Age at which malformed intents are deleted.', {
     default: '2160h',
   }),
+  NOTIFICATION_RECONCILIATION_INTERVAL: variable(
+    duration,
+    'How often work is looked for whose workflow or schedule is gone.',
+    { default: '1m' },
+  ),
   NOTIFICATION_CLEANUP_INTERVAL: variable(duration, 'Time between two retention runs.', { default: '1h' }),
 
   NOTIFICATION_OTEL_STDOUT_TRACES_ENABLED: variable(flag, 'Print spans to standard output.', {

@@ -170,6 +170,12 @@ const intent: Dashboard = {
       queries: [['max(notification_outbound_stream_suspect_age_ms_milliseconds)', 'age']],
     },
     rates(
+      'Work taken up',
+      'Routes and intents that had lost their workflow.',
+      'notification_reconciliation_taken_up_total',
+      ['what'],
+    ),
+    rates(
       'Entries restored',
       'Entries that an outbound stream had lost and that were handed off again.',
       'notification_outbound_stream_restored_entries_total',

@@ -4,6 +4,9 @@
 -- migration, and while nothing was handed off.
 ALTER TABLE notification.routes ADD COLUMN entry_id text;
 
+-- The intent itself: Temporal may lose who waits for it.
+ALTER TABLE notification.waiting_intents ADD COLUMN intent jsonb;
+
 -- What was handed off within a window.
 CREATE INDEX routes_published_at_idx ON notification.routes (published_at) WHERE published_at IS NOT NULL;
 

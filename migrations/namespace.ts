@@ -23,7 +23,7 @@ const GRPC_UNIMPLEMENTED = 12;
 type ServerConnection = Pick<Connection, 'workflowService' | 'operatorService'>;
 
 /** A schedule of single runs, each of them one workflow. */
-interface ScheduledRun {
+export interface ScheduledRun {
   /** Of the schedule and of the workflows that it starts. */
   id: string;
   workflowType: string;

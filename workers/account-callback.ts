@@ -11,6 +11,7 @@ import {
 import { adoptOrphans, assignShards } from '../activities/account-callback/shards.ts';
 import { MIN_IDLE_MS, consumeCallbackInputs } from '../activities/account-callback/stream.ts';
 import { READ_BLOCK_MS } from '../activities/stream-consumer.ts';
+import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning } from '../activities/workflows.ts';
 import type { Config } from '../config/load.ts';
 import {
@@ -33,8 +34,17 @@ export async function openAccountCallbacks(context: ProcessContext): Promise<Rol
   const shards = config.values.NOTIFICATION_CALLBACK_SHARDS;
   const longestSilenceMs = READ_BLOCK_MS + config.values.NOTIFICATION_REDIS_OPERATION_TIMEOUT;
 
+  const longLived = Array.from({ length: shards }, (_, shard): LongLivedWorkflow => ({
+    workflowType: ACCOUNT_CALLBACK_WORKFLOW,
+    workflowId: accountCallbackWorkflowId(shard),
+    taskQueue: ACCOUNT_CALLBACK_TASK_QUEUE,
+    args: [{ shard }],
+    staticSummary: `account callbacks, shard ${shard + 1} of ${shards}`,
+  }));
+
   return {
     taskQueue: ACCOUNT_CALLBACK_TASK_QUEUE,
+    longLived,
 
     activities({ db, redis }) {
       const { priceGraceMs } = settings.callbacks;
@@ -47,9 +57,7 @@ export async function openAccountCallbacks(context: ProcessContext): Promise<Rol
     async begin({ db, redis, client, openReader }) {
       const moved = await assignShards(db, shards);
       if (moved > 0) log.info({ shards, moved }, 'users moved between shards');
-      await Promise.all(
-        Array.from({ length: shards }, (_, shard) => keepShardRunning(client.workflow, shard)),
-      );
+      await Promise.all(longLived.map((shard) => keepRunning(client.workflow, shard)));
       for (let shard = shards; await endIfRunning(client.workflow, shard); shard += 1) {
         log.info({ shard, shards }, 'shard of account callbacks ended');
       }
@@ -65,15 +73,6 @@ export async function openAccountCallbacks(context: ProcessContext): Promise<Rol
       };
     },
   };
-
-  function keepShardRunning(workflows: WorkflowClient, shard: number) {
-    return keepRunning(workflows, ACCOUNT_CALLBACK_WORKFLOW, {
-      workflowId: accountCallbackWorkflowId(shard),
-      taskQueue: ACCOUNT_CALLBACK_TASK_QUEUE,
-      args: [{ shard }],
-      staticSummary: `account callbacks, shard ${shard + 1} of ${shards}`,
-    });
-  }
 }
 
 /** @returns whether the shard has ever run: shards behind it may have, too. */

@@ -4,11 +4,13 @@ import { createChannelActivities } from '../activities/intent/channels.ts';
 import { defineHandOffCommands } from '../activities/intent/hand-off.ts';
 import { createIntentMetrics, observeGauges } from '../activities/intent/metrics.ts';
 import { createBridgeActivities } from '../activities/intent/reader.ts';
+import { createReconciliationActivities } from '../activities/intent/reconciliation.ts';
 import { createRepairActivities } from '../activities/intent/repair.ts';
 import { createIntentRetentionActivities } from '../activities/intent/retention.ts';
 import { createRouteActivities } from '../activities/intent/routes.ts';
 import { createSteeringActivities } from '../activities/intent/steering.ts';
 import { createUserService, rememberRecipients } from '../activities/intent/user-service.ts';
+import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning } from '../activities/workflows.ts';
 import type { Config } from '../config/load.ts';
 import { CHANNEL_WORKFLOW, channelWorkflowId } from '../workflows/intent/channel-contract.ts';
@@ -32,8 +34,25 @@ export function openIntents({ config, endpoints, log, meter, draining }: Process
     values.NOTIFICATION_USER_SERVICE_REUSE,
   );
 
+  const reader: LongLivedWorkflow = {
+    workflowType: BRIDGE_WORKFLOW,
+    workflowId: bridgeWorkflowId(intentsStream),
+    taskQueue: INTENT_TASK_QUEUE,
+    args: [intentsStream],
+    staticSummary: `reads ${intentsStream}`,
+  };
+  const channels = CHANNELS.map((name): LongLivedWorkflow => ({
+    workflowType: CHANNEL_WORKFLOW,
+    workflowId: channelWorkflowId(name),
+    taskQueue: INTENT_TASK_QUEUE,
+    args: [name],
+    staticSummary: `pauses and resumes ${name}`,
+  }));
+  const longLived = [reader, ...channels];
+
   return {
     taskQueue: INTENT_TASK_QUEUE,
+    longLived,
 
     activities({ db, redis, client, openReader }) {
       defineHandOffCommands(redis);
@@ -45,27 +64,14 @@ export function openIntents({ config, endpoints, log, meter, draining }: Process
         ...createSteeringActivities(resources),
         ...createChannelActivities(resources),
         ...createBridgeActivities({ ...resources, openStreamReader: () => openReader(longestSilenceMs) }),
+        ...createReconciliationActivities(resources),
         ...createRepairActivities(resources),
         ...createIntentRetentionActivities(resources),
       };
     },
 
     async begin({ db, redis, client }) {
-      const reader = keepRunning(client.workflow, BRIDGE_WORKFLOW, {
-        workflowId: bridgeWorkflowId(intentsStream),
-        taskQueue: INTENT_TASK_QUEUE,
-        args: [intentsStream],
-        staticSummary: `reads ${intentsStream}`,
-      });
-      const channels = CHANNELS.map((name) =>
-        keepRunning(client.workflow, CHANNEL_WORKFLOW, {
-          workflowId: channelWorkflowId(name),
-          taskQueue: INTENT_TASK_QUEUE,
-          args: [name],
-          staticSummary: `pauses and resumes ${name}`,
-        }),
-      );
-      await Promise.all([reader, ...channels]);
+      await Promise.all(longLived.map((workflow) => keepRunning(client.workflow, workflow)));
       return { stop: observeGauges(meter, { db, redis, log, intentsStream }) };
     },
   };

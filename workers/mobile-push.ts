@@ -20,6 +20,7 @@ export async function openMobilePushes(context: ProcessContext): Promise<Role> {
 
   return {
     taskQueue: MOBILE_TASK_QUEUE,
+    longLived: [],
 
     activities({ db }) {
       const resources = { ...settings, db, log, metrics, fcm };

@@ -1,4 +1,5 @@
 /** What a kind of work is to the process that does it. */
+import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import type { Connections, ProcessContext } from './connections.ts';
 
 /** Opens what only this kind of work needs, and reads its settings. @throws DependencyError. */
@@ -10,6 +11,8 @@ export interface Role {
   activities(connections: Connections): object;
   /** Activities at the same time in this process, where they wait for others more than they work; default 100. */
   mostActivities?: number;
+  /** What runs for good; `begin` starts it, and the process sees to it that it goes on. */
+  longLived: readonly LongLivedWorkflow[];
   /**
    * Begins the work once the worker runs: long-lived workflows, consumers of streams, gauges. Safe to repeat.
    *

@@ -9,6 +9,7 @@ import { ensureSchedule, ensureSearchAttributes } from '../migrations/namespace.
 import { startCodecServer } from './codec-server.ts';
 import type { Connections, Endpoints, ProcessContext } from './connections.ts';
 import { OpenParts, allReached, openConnections } from './connections.ts';
+import { startGuard } from './guard.ts';
 import type { Probes } from './probes.ts';
 import { createProbeMetrics, startProbes } from './probes.ts';
 import type { Role, Running } from './role.ts';
@@ -73,6 +74,12 @@ async function start({ config, endpoints, log, report }: ServiceOptions, open: O
     const work = await role.begin(connections);
     if (work) running.alongside.push(work);
   }
+  running.alongside.push(
+    startGuard(connections.client, log, config.values.NOTIFICATION_RECONCILIATION_INTERVAL, {
+      workflows: roles.flatMap((role) => role.longLived),
+      schedules: needsOf(config).schedules,
+    }),
+  );
   probes.setReady(true);
   const { namespace } = connections;
   log.info({ probes: probes.url, namespace, roles: config.roles }, 'service ready');

@@ -7,6 +7,7 @@ import { observeSubscriptions } from '../activities/subscription/metrics.ts';
 import { createSubscriptionMetrics } from '../activities/subscription/metrics.ts';
 import { createMessagingRouter, createNotificationRouter } from '../activities/subscription/router/http.ts';
 import { createSubscriptionTokenActivities } from '../activities/subscription/token.ts';
+import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning } from '../activities/workflows.ts';
 import { createKeyBox } from '../api/key-box.ts';
 import type { Config } from '../config/load.ts';
@@ -44,8 +45,17 @@ export function openSubscriptions({ config, endpoints, log, meter, open }: Proce
   const notificationRouter = createNotificationRouter(timeouts);
   open.add('notification routers', () => notificationRouter.close());
 
+  const supervisor: LongLivedWorkflow = {
+    workflowType: SUPERVISOR_WORKFLOW,
+    workflowId: supervisorWorkflowId(agentId),
+    taskQueue: SUBSCRIPTION_TASK_QUEUE,
+    args: [agentId],
+    staticSummary: `subscriptions of ${agentId}`,
+  };
+
   return {
     taskQueue: SUBSCRIPTION_TASK_QUEUE,
+    longLived: [supervisor],
     mostActivities: MOST_ACTIVITIES,
 
     activities({ db, redis, client }) {
@@ -64,12 +74,7 @@ export function openSubscriptions({ config, endpoints, log, meter, open }: Proce
     /** Makes the agent and its supervisor, and sweeps immediately. */
     async begin({ db, client }) {
       await ensureAgent(db, agentId);
-      await keepRunning(client.workflow, SUPERVISOR_WORKFLOW, {
-        workflowId: supervisorWorkflowId(agentId),
-        taskQueue: SUBSCRIPTION_TASK_QUEUE,
-        args: [agentId],
-        staticSummary: `subscriptions of ${agentId}`,
-      });
+      await keepRunning(client.workflow, supervisor);
       // What became due while nobody ran.
       await client.schedule.getHandle(SWEEP_SCHEDULE_ID).trigger();
       return { stop: observeSubscriptions(meter, { db, log }) };

@@ -2,6 +2,7 @@
 import { addSampleSymbols, createSymbolConfigActivities } from '../activities/symbol-config/activities.ts';
 import { createSymbolConfigMetrics, observeSymbolTargets } from '../activities/symbol-config/metrics.ts';
 import { registerTargets } from '../activities/symbol-config/targets.ts';
+import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning } from '../activities/workflows.ts';
 import {
   SYMBOLS_CHANGED_SIGNAL,
@@ -23,8 +24,17 @@ export function openSymbolConfig({ config, endpoints, log, meter }: ProcessConte
     reconciliationMs: values.NOTIFICATION_SYMBOL_RECONCILIATION_INTERVAL,
   };
 
+  const registry: LongLivedWorkflow = {
+    workflowType: SYMBOL_CONFIG_WORKFLOW,
+    workflowId: symbolConfigWorkflowId(SYMBOL_REGISTRY),
+    taskQueue: SYMBOL_CONFIG_TASK_QUEUE,
+    args: [SYMBOL_REGISTRY],
+    staticSummary: `pushes symbols to ${symbolTargets.length} targets`,
+  };
+
   return {
     taskQueue: SYMBOL_CONFIG_TASK_QUEUE,
+    longLived: [registry],
 
     activities: ({ db }) => createSymbolConfigActivities({ db, log, metrics, symbols }),
 
@@ -32,12 +42,7 @@ export function openSymbolConfig({ config, endpoints, log, meter }: ProcessConte
     async begin({ db, client }) {
       const { changed, unreached } = await registerTargets(db, SYMBOL_REGISTRY, symbolTargets);
       const newSymbols = await addSampleSymbols(db, sampleSymbols);
-      const workflow = await keepRunning(client.workflow, SYMBOL_CONFIG_WORKFLOW, {
-        workflowId: symbolConfigWorkflowId(SYMBOL_REGISTRY),
-        taskQueue: SYMBOL_CONFIG_TASK_QUEUE,
-        args: [SYMBOL_REGISTRY],
-        staticSummary: `pushes symbols to ${symbolTargets.length} targets`,
-      });
+      const workflow = await keepRunning(client.workflow, registry);
       if (changed + newSymbols > 0) {
         log.info(
           { registry: SYMBOL_REGISTRY, new_targets: changed, new_symbols: newSymbols },

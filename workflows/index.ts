@@ -3,6 +3,7 @@ export { accountCallback } from './account-callback/workflow.ts';
 export { channel } from './intent/channel.ts';
 export { notification, notificationBatch } from './intent/workflow.ts';
 export { notificationRoute } from './intent/route.ts';
+export { intentReconciliation } from './intent/reconciliation.ts';
 export { outboundRepair } from './intent/repair.ts';
 export { intentRetention, mobileRetention } from './retention.ts';
 export { mobilePush } from './mobile-push/workflow.ts';

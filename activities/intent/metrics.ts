@@ -84,6 +84,10 @@ export function createIntentMetrics(meter: Meter) {
       'notification.intent_stream.findings',
       'Losses and risks found on the intent stream',
     ),
+    workTakenUp: counter<{ what: 'route' | 'intent' }>(
+      'notification.reconciliation.taken_up',
+      'Routes and intents that nobody worked on, and that were taken up',
+    ),
     outboundSuspicion: counter<{ stream: string }>(
       'notification.outbound_stream.suspicions',
       'Times that an outbound stream may have lost entries, after which its routes are checked',

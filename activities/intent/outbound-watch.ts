@@ -95,7 +95,8 @@ export function watchOutbound({
   }
 
   async function startRepair(stream: string, reason: string): Promise<void> {
-    await keepRunning(workflows, REPAIR_WORKFLOW, {
+    await keepRunning(workflows, {
+      workflowType: REPAIR_WORKFLOW,
       workflowId: repairWorkflowId(stream),
       taskQueue: INTENT_TASK_QUEUE,
       args: [stream, SETTLING_LEASES * leaseTtlMs],

@@ -118,7 +118,7 @@ export function createRouteActivities(resources: RouteResources) {
  * What the route's own workflow begins with. It looks for itself whether a paused channel or a prevented attempt is
  * still one: it may have missed the signal that ended the pause.
  */
-function openRoute({ route_id, channel }: RouteRow, attempt: Attempt): RouteToPublish {
+export function openRoute({ route_id, channel }: RouteRow, attempt: Attempt): RouteToPublish {
   const route = { routeRef: routeRefOf(route_id), channel };
   if (attempt.status === 'dead_letter') return { ...route, first: attempt };
   if (attempt.status !== 'failed') return route;

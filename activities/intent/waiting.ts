@@ -38,6 +38,7 @@ export async function noteWaiting(
     attempt,
     isUnusableOnly ? 1 : 0,
     reason === undefined ? null : cutText(wellFormedText(reason), MAX_REASON_LENGTH),
+    JSON.stringify(intent),
   ]);
   return row!.unusable_attempts;
 }
@@ -52,8 +53,8 @@ const NOTE_WAITING = {
   text: `
     INSERT INTO notification.waiting_intents AS waiting
       (notification_id, notification_type, producer, idempotency_key, waiting_since, attempt, unusable_attempts, reason,
-       updated_at)
-    VALUES ($1, $2, $3, $4, now(), $5, $6, coalesce($7, 'its recipients are being looked up'), now())
+       updated_at, intent)
+    VALUES ($1, $2, $3, $4, now(), $5, $6, coalesce($7, 'its recipients are being looked up'), now(), $8::jsonb)
     ON CONFLICT (notification_id) DO UPDATE
        SET attempt = excluded.attempt, unusable_attempts = waiting.unusable_attempts + excluded.unusable_attempts,
            reason = coalesce($7, waiting.reason), updated_at = excluded.updated_at

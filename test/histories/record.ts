@@ -18,6 +18,7 @@ import {
 } from '../../workflows/intent/channel-contract.ts';
 import {
   INTENT_TASK_QUEUE,
+  RECONCILIATION_WORKFLOW,
   REPLAY_SIGNAL,
   RETENTION_SCHEDULE_ID,
   ROUTE_WORKFLOW,
@@ -248,6 +249,15 @@ test('the repair of a stream that has lost an entry', async () => {
   const workflowId = repairWorkflowId(GATEWAY);
   await ended(workflowId);
   await record('outbound-repair', workflowId);
+});
+
+test('a reconciliation', async () => {
+  const run = await slot.client.workflow.start(RECONCILIATION_WORKFLOW, {
+    workflowId: 'reconciliation-recorded',
+    taskQueue: INTENT_TASK_QUEUE,
+  });
+  await run.result();
+  await record('reconciliation', run.workflowId);
 });
 
 test('a notification that is cancelled, and its route', async () => {

@@ -33,7 +33,8 @@ const OPEN_TYPES = [
   'subscriptionWorker',
   'symbolConfig',
 ];
-const SCHEDULES = ['intent-retention', 'mobile-retention', 'subscription-sweep'];
+const OLD_SCHEDULES = ['intent-retention', 'mobile-retention', 'subscription-sweep'];
+const SCHEDULES = ['intent-reconciliation', ...OLD_SCHEDULES];
 
 let release: UnpackedRelease;
 let dir: string;
@@ -78,7 +79,7 @@ test.each(['SIGTERM', 'SIGKILL'] as const)(
     const old = await fleet.start(env, release.folder);
     await Promise.all(works.map((work) => work.begin()));
     const open = await openExecutions();
-    expect(await schedules()).toEqual(SCHEDULES);
+    expect(await schedules()).toEqual(OLD_SCHEDULES);
 
     const exitCode = await old.end(signal);
     expect(exitCode).toBe(signal === 'SIGTERM' ? 0 : null);

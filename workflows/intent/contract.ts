@@ -14,6 +14,20 @@ export const RETENTION_WORKFLOW = 'intentRetention';
 
 export const RETENTION_SCHEDULE_ID = 'intent-retention';
 
+export const RECONCILIATION_WORKFLOW = 'intentReconciliation';
+export const RECONCILIATION_SCHEDULE_ID = 'intent-reconciliation';
+
+/** What a run of the reconciliation found. */
+export interface ReconciliationOutcome {
+  /** Overdue routes that were looked at; most of them have a worker. */
+  overdue: number;
+  /** Of those without one: published, and given a workflow. */
+  published: number;
+  restarted: number;
+  /** Intents whose lost workflow was started again. */
+  intents: number;
+}
+
 /** Above this many routes a notification hands them to batch workflows: completions queue on a parent's lock. */
 export const MAX_CHILDREN_PER_PARENT = 250;
 /** Routes of one batch workflow. */

@@ -1,0 +1,191 @@
+/**
+ * Takes up work that nobody does. The rows are the truth and workflows are their workers: a route that is overdue and an
+ * intent that waits have one, unless Temporal or PostgreSQL has been put back to an earlier state, or somebody has
+ * terminated it.
+ *
+ * Routes are attempted here, many together, and only those in trouble get a workflow: after a loss there may be a
+ * hundred thousand. All of it may be done twice, and beside a worker that was overlooked: an attempt takes the route's
+ * lease and finds what was handed off.
+ */
+import { Context } from '@temporalio/activity';
+import type { WorkflowClient } from '@temporalio/client';
+import { WorkflowNotFoundError } from '@temporalio/client';
+import pLimit from 'p-limit';
+import type { Intent } from '../../api/intent/entry.ts';
+import { routeRefOf, searchableKey } from '../../api/ids.ts';
+import type { DispatchMode, ReconciliationOutcome, RouteInput } from '../../workflows/intent/contract.ts';
+import {
+  INTENT_TASK_QUEUE,
+  ROUTE_WORKFLOW,
+  notificationWorkflowId,
+  routeWorkflowId,
+} from '../../workflows/intent/contract.ts';
+import { notificationAttributes, routeChannel } from '../../workflows/intent/search-attributes.ts';
+import { query } from '../postgres.ts';
+import type { RouteResources } from './publication.ts';
+import { createPublisher } from './publication.ts';
+import type { RouteRow } from './route-rows.ts';
+import { loadRoutes } from './route-rows.ts';
+import { openRoute } from './routes.ts';
+import { startNotification } from './start.ts';
+
+/** Longer overdue than a healthy worker lets a route be, ms. */
+const OVERDUE_MS = 60_000;
+/** Routes that are looked at together. */
+const PAGE_SIZE = 500;
+/** Notifications that are looked at concurrently: little beside what new ones need. */
+const PARALLEL = 8;
+/** A run that has taken so long leaves the rest to the next one, ms. */
+const MAX_RUN_MS = 600_000;
+/** Intents that are looked at in a run. */
+const MAX_INTENTS = 1_000;
+
+interface ReconciliationResources extends RouteResources {
+  workflows: WorkflowClient;
+  bridge: { dispatch: DispatchMode };
+}
+
+export type ReconciliationActivities = ReturnType<typeof createReconciliationActivities>;
+
+interface OverdueRoute {
+  notification_id: string;
+  route_id: string;
+  /** To the microsecond. */
+  next_attempt_at: string;
+}
+
+export function createReconciliationActivities(resources: ReconciliationResources) {
+  const { db, log, metrics, workflows, bridge } = resources;
+  const publisher = createPublisher(resources);
+
+  return {
+    /** Looks at every overdue route and every intent that nobody has tried for a while. */
+    async takeUpWork(): Promise<ReconciliationOutcome> {
+      const activity = Context.current();
+      const outcome: ReconciliationOutcome = { overdue: 0, published: 0, restarted: 0, intents: 0 };
+      const endAt = performance.now() + MAX_RUN_MS;
+      let after: OverdueRoute = { notification_id: '', route_id: '', next_attempt_at: '-infinity' };
+      for (;;) {
+        const page = await query<OverdueRoute>(db, LIST_OVERDUE, [
+          OVERDUE_MS,
+          after.next_attempt_at,
+          after.notification_id,
+          after.route_id,
+          PAGE_SIZE,
+        ]);
+        await pLimit(PARALLEL).map(
+          Map.groupBy(page, ({ notification_id }) => notification_id),
+          ([id, routes]) => takeUp(id, routes, outcome),
+        );
+        outcome.overdue += page.length;
+        activity.heartbeat(outcome);
+        activity.cancellationSignal.throwIfAborted();
+        if (page.length < PAGE_SIZE || performance.now() > endAt) break;
+        after = page.at(-1)!;
+      }
+      outcome.intents = await restartIntents();
+      if (outcome.published + outcome.restarted + outcome.intents > 0) {
+        log.warn({ ...outcome }, 'work was taken up that nobody did');
+      }
+      return outcome;
+    },
+  };
+
+  async function takeUp(id: string, overdue: OverdueRoute[], outcome: ReconciliationOutcome): Promise<void> {
+    const status = await statusOf(notificationWorkflowId(id));
+    if (status === 'RUNNING') return;
+    const idle: string[] = [];
+    for (const { route_id } of overdue) {
+      // Temporal that does not know the notification knows its routes no more either, or an attempt finds out.
+      const isIdle =
+        status === undefined || (await statusOf(routeWorkflowId(id, routeRefOf(route_id)))) !== 'RUNNING';
+      if (isIdle) idle.push(route_id);
+    }
+    if (idle.length === 0) return;
+    const routes = (await loadRoutes(db, id, idle)).filter(isDue);
+    const attempts = await publisher.publish(routes);
+    for (const [index, route] of routes.entries()) {
+      const attempt = attempts[index]!;
+      if (attempt.status === 'published') {
+        outcome.published += 1;
+        metrics.workTakenUp({ what: 'route' });
+      } else if (attempt.status === 'failed' || attempt.status === 'dead_letter') {
+        await startRoute(route, openRoute(route, attempt).first);
+        outcome.restarted += 1;
+        metrics.workTakenUp({ what: 'route' });
+      }
+    }
+  }
+
+  /** It goes on where the attempt made here has ended. */
+  async function startRoute(route: RouteRow, first: RouteInput['first']): Promise<void> {
+    const { notification_id: notificationId, notification_type: notificationType } = route;
+    const routeRef = routeRefOf(route.route_id);
+    await workflows.start(ROUTE_WORKFLOW, {
+      workflowId: routeWorkflowId(notificationId, routeRef),
+      taskQueue: INTENT_TASK_QUEUE,
+      args: [{ notificationId, routeRef, ...(first ? { first } : {}) } satisfies RouteInput],
+      workflowIdConflictPolicy: 'USE_EXISTING',
+      typedSearchAttributes: [
+        ...notificationAttributes({
+          notificationId,
+          notificationType,
+          producer: route.producer,
+          idempotencyKey: searchableKey(route.idempotency_key),
+        }),
+        routeChannel(route.channel),
+      ],
+      staticSummary: `${notificationType} ${routeRef} (taken up)`,
+    });
+  }
+
+  /** Only what Temporal does not know: an intent whose workflow somebody has ended is not begun again. */
+  async function restartIntents(): Promise<number> {
+    const waiting = await query<{ notification_id: string; intent: Intent }>(db, LIST_UNTRIED, [MAX_INTENTS]);
+    const restarted = await pLimit(PARALLEL).map(waiting, async ({ notification_id, intent }) => {
+      if ((await statusOf(notificationWorkflowId(notification_id))) !== undefined) return 0;
+      await startNotification(workflows, intent, { dispatch: bridge.dispatch, isUrgent: false });
+      metrics.workTakenUp({ what: 'intent' });
+      return 1;
+    });
+    return restarted.filter((one) => one === 1).length;
+  }
+
+  /** @returns undefined when Temporal does not know it. */
+  async function statusOf(workflowId: string): Promise<string | undefined> {
+    try {
+      return (await workflows.getHandle(workflowId).describe()).status.name;
+    } catch (error) {
+      if (error instanceof WorkflowNotFoundError) return undefined;
+      throw error;
+    }
+  }
+}
+
+/** Still so since the page was read. */
+const isDue = ({ status, retry_in_ms, is_paused }: RouteRow): boolean =>
+  (status === 'pending' || status === 'failed') && Number(retry_in_ms) < 0 && !is_paused;
+
+/** Paused channels leave routes overdue. $1 for how long, ms, $2 to $4 the last of the page before, $5 rows at most. */
+const LIST_OVERDUE = {
+  name: 'list_overdue_routes',
+  text: `
+    SELECT notification_id, route_id, next_attempt_at::text
+      FROM notification.routes
+     WHERE next_attempt_at < now() - $1::int * interval '1 millisecond'
+       AND (next_attempt_at, notification_id, route_id) > ($2::timestamptz, $3, $4)
+       AND channel <> ALL (ARRAY(SELECT channel FROM notification.channels WHERE is_paused))
+     ORDER BY next_attempt_at, notification_id, route_id
+     LIMIT $5`,
+};
+
+/** Every wait between two attempts is shorter. $1 rows at most. */
+const LIST_UNTRIED = {
+  name: 'list_untried_intents',
+  text: `
+    SELECT notification_id, intent
+      FROM notification.waiting_intents
+     WHERE updated_at < now() - interval '2 minutes' AND intent IS NOT NULL
+     ORDER BY updated_at
+     LIMIT $1`,
+};

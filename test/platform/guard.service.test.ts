@@ -1,0 +1,35 @@
+/** What runs for good, and what somebody or something has ended all the same. */
+import { RETENTION_SCHEDULE_ID } from '../../workflows/intent/contract.ts';
+import { channelWorkflowId } from '../../workflows/intent/channel-contract.ts';
+import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, takeSlot } from '../harness.ts';
+import { publishTurn } from '../intent/entries.ts';
+import { deliveriesTo, outboundIds } from '../service-process.ts';
+
+let slot: Slot;
+beforeAll(async () => {
+  slot = await takeSlot();
+  await slot.startService({ NOTIFICATION_RECONCILIATION_INTERVAL: '1s' });
+});
+afterAll(() => slot.release());
+
+test('I49 security-4 a long-lived workflow that was terminated, and a schedule that was deleted, come back by themselves', async () => {
+  const { workflow, schedule } = slot.client;
+  const ids = [bridgeWorkflowId('notification:intents'), channelWorkflowId('email')];
+  const runOf = async (workflowId: string) => (await workflow.getHandle(workflowId).describe()).runId;
+  const before = await Promise.all(ids.map(runOf));
+  for (const id of ids) await workflow.getHandle(id).terminate('a test');
+  await schedule.getHandle(RETENTION_SCHEDULE_ID).delete();
+
+  for (const [index, id] of ids.entries()) {
+    await eventually(`another run of ${id}`, async () => {
+      const { runId, status } = await workflow.getHandle(id).describe();
+      return status.name === 'RUNNING' && runId !== before[index];
+    });
+  }
+  await eventually('the schedule', () => schedule.getHandle(RETENTION_SCHEDULE_ID).describe());
+  const id = await publishTurn(slot.redis, 'after');
+  await eventually('both deliveries', async () => (await outboundIds(slot.redis)).length === 2);
+  expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', [id]));
+});

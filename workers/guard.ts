@@ -1,0 +1,81 @@
+/**
+ * Keeps what runs for good running. It is started when a process starts; after that, Temporal may be put back to an
+ * earlier state, or somebody may terminate it.
+ */
+import type { Client } from '@temporalio/client';
+import { ScheduleNotFoundError, WorkflowNotFoundError } from '@temporalio/client';
+import type { Logger } from 'pino';
+import { reasonOf } from '../activities/reason.ts';
+import type { LongLivedWorkflow } from '../activities/workflows.ts';
+import { keepRunning } from '../activities/workflows.ts';
+import type { ScheduledRun } from '../migrations/namespace.ts';
+import { ensureSchedule } from '../migrations/namespace.ts';
+import type { Running } from './role.ts';
+
+export interface Guarded {
+  workflows: readonly LongLivedWorkflow[];
+  schedules: readonly ScheduledRun[];
+}
+
+/**
+ * Looks every `everyMs` whether all of it is there, and starts what is not. One that completed has done so by itself,
+ * such as a shard that is not needed any more, and stays so.
+ */
+export function startGuard(
+  client: Client,
+  log: Logger,
+  everyMs: number,
+  { workflows, schedules }: Guarded,
+): Running {
+  let isFailing = false;
+  let round = Promise.resolve();
+  const timer = setInterval(() => {
+    round = round.then(look);
+  }, everyMs);
+
+  return {
+    async stop() {
+      clearInterval(timer);
+      await round;
+    },
+  };
+
+  async function look(): Promise<void> {
+    try {
+      for (const workflow of workflows) {
+        if (!(await isMissing(workflow))) continue;
+        await keepRunning(client.workflow, workflow);
+        log.warn({ workflow_id: workflow.workflowId }, 'long-lived workflow was missing and is started');
+      }
+      for (const schedule of schedules) {
+        if (await exists(schedule)) continue;
+        await ensureSchedule(client, schedule);
+        log.warn({ schedule_id: schedule.id }, 'schedule was missing and is created');
+      }
+      isFailing = false;
+    } catch (error) {
+      if (!isFailing) log.warn({ reason: reasonOf(error) }, 'long-lived workflows not looked at');
+      isFailing = true;
+    }
+  }
+
+  async function isMissing({ workflowId }: LongLivedWorkflow): Promise<boolean> {
+    try {
+      const { status } = await client.workflow.getHandle(workflowId).describe();
+      return status.name !== 'RUNNING' && status.name !== 'COMPLETED';
+    } catch (error) {
+      if (error instanceof WorkflowNotFoundError) return true;
+      throw error;
+    }
+  }
+
+  async function exists({ id }: ScheduledRun): Promise<boolean> {
+    try {
+      await client.schedule.getHandle(id).describe();
+      return true;
+    } catch (error) {
+      if (error instanceof ScheduleNotFoundError) return false;
+      throw error;
+    }
+  }
+}
