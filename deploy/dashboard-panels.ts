@@ -236,6 +236,12 @@ const mobilePush: Dashboard = {
   about: 'From jobs of the stream to answers of FCM.',
   panels: [
     rates('Jobs', 'By how they ended.', 'notification_mobile_jobs_total', ['status']),
+    {
+      title: 'Oldest job that is sent',
+      about: 'Since it came or was replayed; grows while FCM does not answer.',
+      unit: 'ms',
+      queries: [['max(notification_mobile_oldest_pending_age_ms_milliseconds)', 'age']],
+    },
     rates('Sends', 'Attempts to send to one device.', 'notification_mobile_sends_total', ['result']),
     rates(
       'Answers of FCM',

@@ -1,7 +1,7 @@
 /** Mobile pushes in this process: their settings, activities, FCM and the consumer of jobs. */
 import { createMobilePushActivities } from '../activities/mobile-push/activities.ts';
 import { createBrake, createFcmSender } from '../activities/mobile-push/fcm.ts';
-import { createMobilePushMetrics } from '../activities/mobile-push/metrics.ts';
+import { createMobilePushMetrics, observeMobileJobs } from '../activities/mobile-push/metrics.ts';
 import { createMobileRetentionActivities } from '../activities/mobile-push/retention.ts';
 import { consumeMobileJobs } from '../activities/mobile-push/stream.ts';
 import { READ_BLOCK_MS } from '../activities/stream-consumer.ts';
@@ -29,11 +29,18 @@ export async function openMobilePushes(context: ProcessContext): Promise<Role> {
 
     async begin({ db, redis, client, openReader }) {
       const openJobReader = () => openReader(longestSilenceMs);
-      return consumeMobileJobs({
+      const consumer = consumeMobileJobs({
         ...settings,
         ...{ db, redis, log, metrics, openJobReader },
         workflows: client.workflow,
       });
+      const endObservation = observeMobileJobs(meter, { db, log });
+      return {
+        async stop() {
+          endObservation();
+          await consumer.stop();
+        },
+      };
     },
   };
 }

@@ -1,4 +1,4 @@
-/** The counters of mobile push, as a collector receives them from the running service. */
+/** The counters and the gauge of mobile push, as a collector receives them from the running service. */
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 import { QUICK, withMobilePush } from './jobs.ts';
@@ -57,4 +57,13 @@ test('M3 M6 M8 M9 jobs by status, sends by result and code, malformed entries an
   });
   expect(pointsOf('notification.mobile.malformed')).toEqual({ 'failure_code=missing_field': 1 });
   expect(pointsOf('notification.mobile.max_retries')).toEqual({ 'what=send': 1 });
+
+  slot.fcm.heal();
+  const gauge = 'notification.mobile.oldest_pending_age_ms';
+  await eventually('no job to be left', async () => pointsOf(gauge)[''] === 0);
+  await slot.db.query(
+    `INSERT INTO notifications.notification_log (job_id, user_id, content, updated_at)
+     VALUES ('1-1', 'nobody', '{}', now() - interval '2 hours'), ('1-2', 'nobody', '{}', now())`,
+  );
+  await eventually('the job that is not done to be seen', async () => pointsOf(gauge)['']! >= 2 * 3_600_000);
 });

@@ -9,7 +9,7 @@ import {
   observeAccountCallbacks,
 } from '../../activities/account-callback/metrics.ts';
 import { createIntentMetrics, observeGauges } from '../../activities/intent/metrics.ts';
-import { createMobilePushMetrics } from '../../activities/mobile-push/metrics.ts';
+import { createMobilePushMetrics, observeMobileJobs } from '../../activities/mobile-push/metrics.ts';
 import { createSubscriptionMetrics, observeSubscriptions } from '../../activities/subscription/metrics.ts';
 import { createSymbolConfigMetrics, observeSymbolTargets } from '../../activities/symbol-config/metrics.ts';
 import { createProbeMetrics } from '../../workers/probes.ts';
@@ -46,6 +46,7 @@ function instruments(): Instrument[] {
   createSubscriptionMetrics(meter);
   createProbeMetrics(meter);
   observeGauges(meter, {} as never);
+  observeMobileJobs(meter, {} as never);
   observeSubscriptions(meter, {} as never);
   observeSymbolTargets(meter, {} as never);
   return registered;
