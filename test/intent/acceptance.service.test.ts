@@ -3,11 +3,13 @@ import type { Operator } from '../../client/operator.ts';
 import { createOperator } from '../../client/operator.ts';
 import { newGameTurnReady, publishIntent } from '../../client/notificationintent.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
+import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 import { namespaceOf } from '../slots.ts';
 
 const MOST_LOOKUPS = 8;
+const STREAM_LENGTH = 400;
 const USER = { email: 'someone@example.com', preferredLanguage: 'en' };
 
 let slot: Slot;
@@ -20,6 +22,7 @@ beforeAll(async () => {
     NOTIFICATION_USER_SERVICE_MAX_LOOKUPS: String(MOST_LOOKUPS),
     NOTIFICATION_USER_SERVICE_UNUSABLE_AFTER: '2',
     NOTIFICATION_USER_SERVICE_TIMEOUT: '20s',
+    NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM_MAX_LEN: String(STREAM_LENGTH),
   });
   operator = createOperator({
     temporal: slot.client,
@@ -222,4 +225,26 @@ test('intent-P4 what was decided once stands, also when the record that it was d
     ),
   );
   expect(again).toEqual(decided);
+});
+
+test('intent-P9 an intent with more pushes than their stream keeps is said so at acceptance, and no other', async () => {
+  const fits = await publish('fits', known(...users('fit', STREAM_LENGTH)));
+  const exceeds = await publish('exceeds', known(...users('exceed', STREAM_LENGTH + 1)));
+  expect(await resultOf(fits)).toEqual(deliveredTo(STREAM_LENGTH));
+  expect(await resultOf(exceeds)).toEqual(deliveredTo(STREAM_LENGTH + 1));
+  const warnings = slot.logs.filter(({ msg }) => msg.startsWith('more push events than their stream keeps'));
+  expect(warnings).toMatchObject([
+    { notification_id: exceeds, pushes: STREAM_LENGTH + 1, stream_max_len: STREAM_LENGTH },
+  ]);
+});
+
+test('intent-P10 the reader comes before acceptances when both wait for a slot', async () => {
+  const { events } = await slot.client.workflow
+    .getHandle(bridgeWorkflowId('notification:intents'))
+    .fetchHistory();
+  const priorities = events!.flatMap(({ activityTaskScheduledEventAttributes: activity }) =>
+    activity ? [activity.priority?.priorityKey] : [],
+  );
+  // What has none has the default, 3.
+  expect(priorities).toEqual([1]);
 });

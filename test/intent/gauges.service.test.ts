@@ -23,6 +23,7 @@ const DEPTH = 'notification.route_schedule.depth';
 const OLDEST_ROUTE = 'notification.route_schedule.oldest_age_ms';
 const WAITING = 'notification.intent_acceptance.waiting';
 const OLDEST_WAITING = 'notification.intent_acceptance.oldest_age_ms';
+const SUSPECT_AGE = 'notification.outbound_stream.suspect_age_ms';
 const OLDEST_ENTRY = 'notification.intent_stream.oldest_unprocessed_age_ms';
 
 let slot: Slot;
@@ -150,7 +151,7 @@ test.each(['refuses', 'never answers'])('I33 a Redis that %s only takes its own 
     .flatMap(({ scopeMetrics }) =>
       scopeMetrics.flatMap(({ metrics }) => metrics.map(({ descriptor }) => descriptor.name)),
     );
-  expect(names.sort()).toEqual([OLDEST_WAITING, WAITING, DEPTH, OLDEST_ROUTE]);
+  expect(names.sort()).toEqual([OLDEST_WAITING, WAITING, SUSPECT_AGE, DEPTH, OLDEST_ROUTE]);
   expect(performance.now() - startedAt).toBeLessThan(10_000);
   expect(logs).toMatchObject([{ level: 'warn', msg: 'gauge not read', gauge: 'intent stream' }]);
   stopObserving();

@@ -1,5 +1,10 @@
 /** Retention: what the scheduled run deletes, and what it must leave. */
+import { asyncLocalStorage } from '@temporalio/activity';
+import type { Context } from '@temporalio/activity';
+import type { Pool, QueryConfig } from 'pg';
+import { createIntentRetentionActivities } from '../../activities/intent/retention.ts';
 import { RETENTION_SCHEDULE_ID, RETENTION_WORKFLOW } from '../../workflows/intent/contract.ts';
+import { createLogger } from '../../workers/logger.ts';
 import type { Service } from '../../workers/service.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
@@ -119,4 +124,27 @@ test('I44 intent-D7 intent-P7 records with many routes are deleted piece by piec
   await eventually('a log line about what is kept', async () =>
     Promise.resolve(slot.logs.some(({ msg }) => msg.startsWith('expired records are kept'))),
   );
+});
+
+test('I10 intent-P8 keys that are reserved for longer than records are kept cost a run no look at their records', async () => {
+  await insertRecords('reserved-', 500, '721 hours', '500 hours');
+  await insertRecords('free-', 3, '1500 hours', '-1 hour');
+  const looked: string[] = [];
+  const { deleteExpiredRecords } = createIntentRetentionActivities({
+    db: {
+      query: async (statement: QueryConfig) => {
+        const result = await slot.db.query<{ notification_id: string }>(statement);
+        if (statement.name === 'list_expired_records')
+          looked.push(...result.rows.map(({ notification_id }) => notification_id));
+        return result;
+      },
+    } as unknown as Pool,
+    log: createLogger('silent'),
+    retention: { recordRetentionMs: 720 * 3_600_000, malformedIntentRetentionMs: 720 * 3_600_000 },
+    intent: { idempotencyTtlMs: 1_221 * 3_600_000 },
+  });
+  const activity = { heartbeat: () => undefined, cancellationSignal: new AbortController().signal };
+
+  expect(await asyncLocalStorage.run(activity as unknown as Context, deleteExpiredRecords)).toBe(3);
+  expect(looked.sort()).toEqual(['free-1', 'free-2', 'free-3']);
 });
