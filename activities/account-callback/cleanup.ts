@@ -9,6 +9,7 @@ import type { CleanupOutcome } from '../../workflows/account-callback/contract.t
 import { DAY_MS } from './extremes.ts';
 import type { Statement } from '../postgres.ts';
 import { query } from '../postgres.ts';
+import { endClosed } from './closed.ts';
 import { adoptOrphans } from './shards.ts';
 
 export interface CleanupResources {
@@ -63,6 +64,7 @@ export async function cleanUp(
     daily: recordsBefore,
     positions: horizonMs,
     prices: horizonMs,
+    closed: recordsBefore,
   };
   const isLate = () => performance.now() >= began + limitMs;
   const first = STEPS.findIndex((name) => name === saved!.step);
@@ -71,11 +73,10 @@ export async function cleanUp(
     if (index < first) continue;
     let cursor: Cursor = index === first ? cursorOf(saved!) : BEGIN;
     for (let isLast = false; !isLast;) {
-      const values = [steps[name], cursor.afterMs, cursor.afterId, batchSize];
-      const [row] = await query<BatchRow>(db, STATEMENTS[name], values);
-      deleted += row!.deleted;
-      isLast = row!.is_last;
-      cursor = cursorOf(row!);
+      const row = await runBatch(db, name, steps[name], cursor, batchSize);
+      deleted += row.deleted;
+      isLast = row.is_last;
+      cursor = cursorOf(row);
       beat();
       if (!isLast && isLate()) {
         await query(db, SAVE_CURSOR, [name, cursor.afterMs, cursor.afterId]);
@@ -89,7 +90,19 @@ export async function cleanUp(
   return { deleted, isUnfinished: false };
 }
 
-const STEPS = ['dead_letters', 'hourly', 'daily', 'positions', 'prices'] as const;
+async function runBatch(
+  db: Pool,
+  name: StepName,
+  beforeMs: number,
+  { afterMs, afterId }: Cursor,
+  batchSize: number,
+): Promise<BatchRow> {
+  if (name === 'closed') return endClosed(db, beforeMs, afterId, batchSize);
+  const [row] = await query<BatchRow>(db, STATEMENTS[name], [beforeMs, afterMs, afterId, batchSize]);
+  return row!;
+}
+
+const STEPS = ['dead_letters', 'hourly', 'daily', 'positions', 'prices', 'closed'] as const;
 type StepName = (typeof STEPS)[number];
 
 interface CursorRow {
@@ -237,7 +250,7 @@ const deleteSuperseded = (name: string, keys: string, table: string, key: string
       FROM counted`,
 });
 
-const STATEMENTS: Record<StepName, Statement> = {
+const STATEMENTS: Record<Exclude<StepName, 'closed'>, Statement> = {
   dead_letters: DELETE_DEAD_LETTERS,
   hourly: DELETE_HOURLY,
   daily: DELETE_DAILY,

@@ -86,7 +86,8 @@ const STORE_PRICES = {
 
 /**
  * $1 users, $2 epoch ms, $3 cash, $4 coefficients, $5 the earliest begin of a tracking, epoch ms; the latest is now:
- * positions of a time to come may be followed by earlier ones.
+ * positions of a time to come may be followed by earlier ones. The lock keeps a tracking from being ended (closed.ts)
+ * while its user gets positions.
  */
 const STORE_POSITIONS = {
   name: 'store_callback_positions',
@@ -103,11 +104,17 @@ const STORE_POSITIONS = {
       SELECT user_id, greatest(least(min(at_ms), ${NOW_MS}), $5::bigint) / ${HOUR_MS} * ${HOUR_MS} AS from_ms
         FROM given
        GROUP BY user_id
+    ), known AS MATERIALIZED (
+      SELECT tracking.user_id
+        FROM begins JOIN notification.callback_trackings AS tracking USING (user_id)
+       ORDER BY user_id
+         FOR KEY SHARE OF tracking
     ), tracked AS (
       INSERT INTO notification.callback_trackings (user_id, shard, daily_date, caught_up_to_ms, created_at)
       SELECT user_id, notification.callback_shard(user_id), date '1970-01-01' + (from_ms / ${DAY_MS})::int - 1, from_ms,
              clock_timestamp()
         FROM begins
+       WHERE user_id NOT IN (SELECT user_id FROM known)
        ORDER BY user_id
       ON CONFLICT DO NOTHING
     )

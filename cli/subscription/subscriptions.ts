@@ -16,6 +16,7 @@ import type {
   SubscriptionView,
 } from '../../client/subscription/subscriptions.ts';
 
+import { addAbandon } from './abandon.ts';
 import { IDS_HELP, addUpkeepCommands, parseRouter } from './upkeep.ts';
 
 export function addSubscriptionCommands(program: Command): void {
@@ -31,6 +32,7 @@ export function addSubscriptionCommands(program: Command): void {
   addStatus(subscriptions);
   addWake(subscriptions);
   addUpkeepCommands(subscriptions);
+  addAbandon(subscriptions);
 }
 
 interface CreateOptions {

@@ -41,6 +41,7 @@ import { DEFAULT_LIMIT, conditions, pageOf } from '../lists.ts';
 import type { WaitOptions } from '../wait-until.ts';
 import { oncePossible, waitUntil } from '../wait-until.ts';
 import { linkField } from '../resources.ts';
+import { abandon, countUnreadableDeletions } from './abandon.ts';
 import { importQueues } from './imports.ts';
 
 /** Making a hundred queues on a slow router takes its time. */
@@ -211,6 +212,12 @@ export function subscriptionOperations(resources: OperatorResources) {
       );
       return rows[0]!.count;
     },
+
+    /** Deleted queues and tokens whose keys do not open: nothing is done about them, nor forgotten. */
+    countUnreadableDeletions: () => countUnreadableDeletions(db, agentId),
+
+    /** Forgets these. */
+    abandon: () => abandon(db, agentId),
 
     /**
      * Starts over what was given up or could not be read: what is wanted is made again, what is switched off is ended.

@@ -113,8 +113,8 @@ test('C8 a process that dies after any step of cleaning up: what is old is gone,
   };
   const kills = { cleaned: await walk.through('cleanUpCallbacks', put, 8) };
   console.info(`processes that died: ${JSON.stringify(kills)}`);
-  // Dead letters, both kinds of snapshots, positions and prices.
-  expect(kills.cleaned).toBe(6);
+  // Orphans, dead letters, both kinds of snapshots, positions, prices and closed accounts.
+  expect(kills.cleaned).toBe(7);
 
   const kept = await bench.rows<{ user_id: string; what: string }>(`
     SELECT user_id, kind || ' ' || status || ' ' || (${MIDNIGHT} - period_start_ms) / ${HOUR} AS what

@@ -2,8 +2,9 @@
  * What grows with users, ticks and time must not stop anything: neither a start, nor a shard because of one of its users,
  * nor callbacks because of what is to be deleted. Time-outs are short here, so that little is much.
  */
-import type { PoolClient } from 'pg';
+import type { Pool, PoolClient } from 'pg';
 import { CLEANUP_BOUNDS, cleanUp } from '../../activities/account-callback/cleanup.ts';
+import { storeInputs } from '../../activities/account-callback/inputs.ts';
 import { NotFoundError } from '../../client/errors.ts';
 import type { CallbackBench } from './callbacks.ts';
 import { DAY, HOUR, MIDNIGHT, MINUTE, positions, price, takeCallbackBench } from './callbacks.ts';
@@ -236,3 +237,81 @@ test('kinds-S2 a clean-up stops after its time and goes on where it stopped, pas
     isUnfinished: false,
   });
 }, 180_000);
+
+test('kinds-S2 an account that was closed long ago is not looked at any more, and one that opens again is', async () => {
+  await haveHistory(4, 1, NOON);
+  const closedAt = NOON - 40 * DAY;
+  await bench.rows(
+    `INSERT INTO notification.callback_positions (user_id, at_ms, cash, coefficients)
+     SELECT user_id, $1::bigint, 0, null FROM notification.callback_trackings WHERE user_id <> 'user-4'`,
+    [closedAt],
+  );
+  // One was open before, one has something to be told, one was closed a moment ago.
+  await bench.rows(`INSERT INTO notification.callback_positions VALUES ('user-1', $1, 5, '{"BTC": 1}')`, [
+    closedAt - DAY,
+  ]);
+  await bench.rows(
+    `UPDATE notification.callback_snapshots SET status = 'pending', settled_at = null WHERE user_id = 'user-3'`,
+  );
+  await bench.rows(`INSERT INTO notification.callback_positions VALUES ('user-4', $1, 0, null)`, [
+    NOON - HOUR,
+  ]);
+  const resources = {
+    db: bench.slot.db,
+    log: { info: () => undefined } as never,
+    callbacks: { snapshotRetentionMs: 10 * HOUR, recordRetentionMs: 30 * DAY },
+  };
+  const tracked = async () =>
+    (
+      await bench.rows<{ user_id: string }>('SELECT user_id FROM notification.callback_trackings ORDER BY 1')
+    ).map(({ user_id: id }) => id);
+  await cleanUp(resources, NOON, () => undefined, { batchSize: 2, limitMs: 60_000 });
+  expect(await tracked()).toEqual(['user-3', 'user-4']);
+  // What was there before does not open an account again, whatever repeats it; news does.
+  const again = { nowMs: NOON, maxAgeMs: 10 * HOUR };
+  const given = (userId: string, atMs: number) =>
+    storeInputs(
+      bench.slot.db,
+      [{ type: 'positions', user_id: userId, cash: '5', coefficients: {}, at_ms: atMs }],
+      again,
+    );
+  await given('user-1', closedAt - DAY);
+  await given('user-2', NOON);
+  await cleanUp(resources, NOON + 2 * DAY, () => undefined, CLEANUP_BOUNDS);
+  expect(await tracked()).toEqual(['user-2', 'user-3', 'user-4']);
+});
+
+test('kinds-S2 positions that come while a closed account is forgotten are not lost with it', async () => {
+  await haveHistory(1, 1, NOON);
+  await bench.rows(
+    `INSERT INTO notification.callback_positions VALUES ('user-1', ${NOON - 40 * DAY}, 0, null)`,
+  );
+  const resources = {
+    db: bench.slot.db,
+    log: { info: () => undefined } as never,
+    callbacks: { snapshotRetentionMs: 10 * HOUR, recordRetentionMs: 30 * DAY },
+  };
+  const opening = await bench.slot.db.connect();
+  try {
+    await opening.query('BEGIN');
+    await storeInputs(
+      opening as unknown as Pool,
+      [{ type: 'positions', user_id: 'user-1', cash: '7', coefficients: {}, at_ms: NOON }],
+      { nowMs: NOON, maxAgeMs: 10 * HOUR },
+    );
+    const cleaning = cleanUp(resources, NOON, () => undefined, CLEANUP_BOUNDS);
+    await eventually('the clean-up to wait for the positions', async () => {
+      const [row] = await bench.rows<{ waiting: boolean }>(
+        `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock') AS waiting`,
+      );
+      return row!.waiting;
+    });
+    await opening.query('COMMIT');
+    await cleaning;
+  } finally {
+    opening.release();
+  }
+  expect(await bench.rows('SELECT user_id FROM notification.callback_trackings')).toEqual([
+    { user_id: 'user-1' },
+  ]);
+});

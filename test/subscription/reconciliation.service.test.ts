@@ -269,6 +269,31 @@ test('subscription-B4 a deleted queue whose key does not open is kept, counted a
   });
 });
 
+test('subscription-B4 deletions whose keys are lost for good are forgotten when an operator says so, and no others', async () => {
+  const [lost, back] = (await createActive(2)) as [string, string];
+  await loseKey(lost);
+  const sealed = await loseKey(back);
+  await agent.update('deleteConnections', { connIds: [lost, back] });
+  await eventually('the findings', async () => (await subscriptions().status()).unreadableQueues === 2);
+  await agent.rows(
+    `INSERT INTO subscriptions.ntf_tokens_to_delete (agent_id, host, port, key_hash, token_id, private_key, del_failed)
+     SELECT agent_id, host, port, key_hash, 'lost', '', true FROM subscriptions.ntf_servers LIMIT 1`,
+  );
+  await setKey(back, sealed);
+  await sweep();
+  await eventually(
+    'the one that opens to go',
+    async () => (await subscriptions().status()).unreadableQueues === 1,
+  );
+  expect(await subscriptions().countUnreadableDeletions()).toEqual({ queues: 1, tokens: 1 });
+  expect(await subscriptions().abandon()).toEqual({ queues: 1, tokens: 1 });
+  expect(await subscriptions().countUnreadableDeletions()).toEqual({ queues: 0, tokens: 0 });
+  const left = await agent.rows('SELECT conn_id FROM subscriptions.connections WHERE conn_id = ANY($1)', [
+    [lost, back],
+  ]);
+  expect(left).toEqual([]);
+});
+
 test('subscription-B7a sweeps of a paused agent do not ask for the same again and again', async () => {
   await setToken('REGISTERED', 'INSTANT');
   const connIds = await agent.create([{ userId: 1, server: server() }]);
