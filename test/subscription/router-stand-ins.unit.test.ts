@@ -156,6 +156,22 @@ describe('a subscription on its router', () => {
     await agent.reaches(token, ids[2]!, 'AUTH');
   });
 
+  test('N17 a messaging router that refuses at first is asked again within the same session', async () => {
+    const token = await agent.register();
+    await agent.activate(token);
+    const [first, second] = [await agent.makeQueue('NEW'), await agent.makeQueue('NEW')];
+    await agent.reaches(token, valueOf(await agent.snew(token, first)), 'ACTIVE');
+    agent.smp.fail({
+      failure: { kind: 'status', status: 503 },
+      subject: `NSUB ${second.notifierId}`,
+      times: 1,
+    });
+    const id = valueOf(await agent.snew(token, second));
+    await agent.reaches(token, id, 'ACTIVE');
+    valueOf((await agent.messaging.deleteQueues([second.ref]))[0]!.result);
+    await agent.reaches(token, id, 'DELETED');
+  });
+
   test('N17 a push holds the newest message of at most six queues, newest first', async () => {
     const token = await agent.register();
     await agent.activate(token);

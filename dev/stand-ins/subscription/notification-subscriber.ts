@@ -51,6 +51,7 @@ const COMMAND_TIMEOUT_MS = 10_000;
 const CONNECT_TIMEOUT_MS = 5_000;
 const SHORTEST_PAUSE_MS = 50;
 const LONGEST_PAUSE_MS = 1_000;
+const RESUBSCRIBE_PAUSE_MS = 200;
 
 export function createSubscriber(events: SubscriberEvents): Subscriber {
   const connections = createRouterConnections({ connectTimeoutMs: CONNECT_TIMEOUT_MS });
@@ -96,7 +97,7 @@ export function createSubscriber(events: SubscriberEvents): Subscriber {
       notifiers.map(({ notifierId }) => notifierId),
     );
     const { blocks } = packBlocks(commands, { blockBytes: BLOCK_BYTES.smp });
-    // What has no answer stays pending; the session's end, if it was that, makes everything start again.
+    const unanswered = new Set(notifiers.map(({ notifierId }) => notifierId));
     await connections.exchange('subscriber', router, {
       method: 'POST',
       path: commandsPath('smp'),
@@ -108,9 +109,17 @@ export function createSubscriber(events: SubscriberEvents): Subscriber {
         const parsed = smpAnswerSchema.parse(answer);
         const error = parsed.op === 'ERR' ? parsed.error : undefined;
         const said = error && [error.code, ...(error.detail === undefined ? [] : [error.detail])].join(' ');
-        events.subscribed(router, commands[Number(id)]!.entity!, said);
+        const notifierId = commands[Number(id)]!.entity!;
+        unanswered.delete(notifierId);
+        events.subscribed(router, notifierId, said);
       },
     });
+    if (unanswered.size === 0) return;
+    // The end of the session makes everything start again; within it, what has no answer is asked for again.
+    await sleep(RESUBSCRIBE_PAUSE_MS, undefined, { signal: closing.signal }).catch(() => undefined);
+    if (closing.signal.aborted || sessions.get(endpointOf(router)) !== session) return;
+    const wanted = events.notifiersAt(router).filter(({ notifierId }) => unanswered.has(notifierId));
+    await nsub(router, session, wanted);
   }
 
   return {
