@@ -22,3 +22,10 @@ export function countersOf(meter: Meter) {
     },
   };
 }
+
+/** The counter that the reconciliations of several kinds of work share. */
+export const takenUpCounter = (meter: Meter) =>
+  countersOf(meter).counter<{ what: 'route' | 'intent' | 'mobile_job' }>(
+    'notification.reconciliation.taken_up',
+    'Work that nobody did, and that was taken up',
+  );

@@ -1,6 +1,8 @@
 /** Configuration of mobile pushes. */
 import { z } from 'zod';
 import {
+  MOBILE_RECONCILIATION_SCHEDULE_ID,
+  MOBILE_RECONCILIATION_WORKFLOW,
   MOBILE_RETENTION_SCHEDULE_ID,
   MOBILE_RETENTION_WORKFLOW,
   MOBILE_SEARCH_ATTRIBUTES,
@@ -71,13 +73,20 @@ export const MOBILE_PUSH: Kind<ServiceValues & ValuesOf<typeof MOBILE_PUSH_VARIA
   variables: MOBILE_PUSH_VARIABLES,
   taskQueue: MOBILE_TASK_QUEUE,
   searchAttributes: Object.values(MOBILE_SEARCH_ATTRIBUTES),
-  schedules: ({ NOTIFICATION_CLEANUP_INTERVAL }) => [
+  schedules: ({ NOTIFICATION_CLEANUP_INTERVAL, NOTIFICATION_RECONCILIATION_INTERVAL }) => [
     {
       id: MOBILE_RETENTION_SCHEDULE_ID,
       workflowType: MOBILE_RETENTION_WORKFLOW,
       taskQueue: MOBILE_TASK_QUEUE,
       everyMs: NOTIFICATION_CLEANUP_INTERVAL,
       purpose: 'old push jobs are not deleted',
+    },
+    {
+      id: MOBILE_RECONCILIATION_SCHEDULE_ID,
+      workflowType: MOBILE_RECONCILIATION_WORKFLOW,
+      taskQueue: MOBILE_TASK_QUEUE,
+      everyMs: NOTIFICATION_RECONCILIATION_INTERVAL,
+      purpose: 'push jobs whose workflow is lost are not taken up',
     },
   ],
 };

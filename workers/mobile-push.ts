@@ -2,6 +2,7 @@
 import { createMobilePushActivities } from '../activities/mobile-push/activities.ts';
 import { createBrake, createFcmSender } from '../activities/mobile-push/fcm.ts';
 import { createMobilePushMetrics, observeMobileJobs } from '../activities/mobile-push/metrics.ts';
+import { createMobileReconciliationActivities } from '../activities/mobile-push/reconciliation.ts';
 import { createMobileRetentionActivities } from '../activities/mobile-push/retention.ts';
 import { consumeMobileJobs } from '../activities/mobile-push/stream.ts';
 import { READ_BLOCK_MS } from '../activities/stream-consumer.ts';
@@ -22,9 +23,13 @@ export async function openMobilePushes(context: ProcessContext): Promise<Role> {
     taskQueue: MOBILE_TASK_QUEUE,
     longLived: [],
 
-    activities({ db }) {
-      const resources = { ...settings, db, log, metrics, fcm };
-      return { ...createMobilePushActivities(resources), ...createMobileRetentionActivities(resources) };
+    activities({ db, client }) {
+      const resources = { ...settings, db, workflows: client.workflow, log, metrics, fcm };
+      return {
+        ...createMobilePushActivities(resources),
+        ...createMobileReconciliationActivities(resources),
+        ...createMobileRetentionActivities(resources),
+      };
     },
 
     async begin({ db, redis, client, openReader }) {

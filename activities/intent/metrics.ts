@@ -8,7 +8,7 @@ import { CHANNELS, NOTIFICATION_TYPES, PRODUCERS } from '../../api/intent/catalo
 import type { Intent } from '../../api/intent/entry.ts';
 import type { DeferralReason } from '../../workflows/intent/contract.ts';
 import type { StreamFindingKind } from '../../workflows/intent/reader-contract.ts';
-import { countersOf } from '../counters.ts';
+import { countersOf, takenUpCounter } from '../counters.ts';
 import { gaugeRead, observeReads } from '../gauges.ts';
 import { query } from '../postgres.ts';
 import { oldestUnprocessedAgeMs } from './stream-position.ts';
@@ -84,10 +84,7 @@ export function createIntentMetrics(meter: Meter) {
       'notification.intent_stream.findings',
       'Losses and risks found on the intent stream',
     ),
-    workTakenUp: counter<{ what: 'route' | 'intent' }>(
-      'notification.reconciliation.taken_up',
-      'Routes and intents that nobody worked on, and that were taken up',
-    ),
+    workTakenUp: takenUpCounter(meter),
     outboundSuspicion: counter<{ stream: string }>(
       'notification.outbound_stream.suspicions',
       'Times that an outbound stream may have lost entries, after which its routes are checked',

@@ -96,6 +96,22 @@ export function createMobileIntake({ db, workflows, log, metrics }: MobileIntake
       return jobIds.filter((id) => !rows.some((row) => row.job_id === id));
     },
 
+    /**
+     * Starts a job again that is pending and that no workflow works on. One that ended has written down how: its row
+     * says so by now, or was put back to an earlier state.
+     *
+     * @returns whether it did.
+     * @throws as `take`.
+     */
+    async takeUp(job: Startable): Promise<boolean> {
+      const status = await statusOf(job.jobId);
+      if (status === 'RUNNING') return false;
+      const [row] = await query<RecordedRow>(db, LIST_RECORDED, [[job.jobId]]);
+      if (row?.status !== 'pending') return false;
+      await start(job, 'ALLOW_DUPLICATE');
+      return true;
+    },
+
     /** Whether PostgreSQL and Temporal answer. Never throws. */
     async isReachable(): Promise<boolean> {
       // A workflow that cannot be there: answered from Temporal's database, where starts go too.
@@ -132,14 +148,17 @@ export function createMobileIntake({ db, workflows, log, metrics }: MobileIntake
     if (isNew) metrics.mobileMalformed({ failure_code: failureCode });
   }
 
-  async function start({ jobId, userId, channel }: Startable): Promise<void> {
+  async function start(
+    { jobId, userId, channel }: Startable,
+    workflowIdReusePolicy: 'REJECT_DUPLICATE' | 'ALLOW_DUPLICATE' = 'REJECT_DUPLICATE',
+  ): Promise<void> {
     try {
       await withDeadline(() =>
         workflows.start(MOBILE_PUSH_WORKFLOW, {
           workflowId: mobilePushWorkflowId(jobId),
           taskQueue: MOBILE_TASK_QUEUE,
           args: [{ jobId }],
-          workflowIdReusePolicy: 'REJECT_DUPLICATE',
+          workflowIdReusePolicy,
           requestEagerStart: true,
           typedSearchAttributes: mobilePushAttributes(searchableKey(userId)),
           staticSummary: cutText(channel === null ? 'push' : `push on ${channel}`, MAX_SUMMARY_LENGTH),
@@ -153,12 +172,15 @@ export function createMobileIntake({ db, workflows, log, metrics }: MobileIntake
     log.debug({ job_id: jobId }, 'mobile job started');
   }
 
-  async function isStarted(jobId: string): Promise<boolean> {
+  const isStarted = async (jobId: string): Promise<boolean> => (await statusOf(jobId)) !== undefined;
+
+  /** @returns undefined when Temporal does not know the job. */
+  async function statusOf(jobId: string): Promise<string | undefined> {
     try {
-      await withDeadline(() => workflows.getHandle(mobilePushWorkflowId(jobId)).describe());
-      return true;
+      const handle = workflows.getHandle(mobilePushWorkflowId(jobId));
+      return (await withDeadline(() => handle.describe())).status.name;
     } catch (error) {
-      if (error instanceof WorkflowNotFoundError) return false;
+      if (error instanceof WorkflowNotFoundError) return undefined;
       throw error;
     }
   }

@@ -4,7 +4,7 @@ import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { MalformedJobCode } from '../../api/mobile-push/job.ts';
 import type { MobileStatus } from '../../workflows/mobile-push/contract.ts';
-import { countersOf } from '../counters.ts';
+import { countersOf, takenUpCounter } from '../counters.ts';
 import { gaugeRead, observeReads } from '../gauges.ts';
 import { query } from '../postgres.ts';
 
@@ -34,6 +34,7 @@ export function createMobilePushMetrics(meter: Meter) {
       'notification.mobile.max_retries',
       'Sends and stream entries that were given up after their last attempt',
     ),
+    workTakenUp: takenUpCounter(meter),
     mobileEntriesLost: adder(
       'notification.mobile.entries_lost',
       'Stream entries deleted while they were being taken',

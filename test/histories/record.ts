@@ -29,6 +29,7 @@ import {
 import {
   MOBILE_REPLAY_SIGNAL,
   MOBILE_PUSH_WORKFLOW,
+  MOBILE_RECONCILIATION_WORKFLOW,
   MOBILE_RETENTION_WORKFLOW,
   MOBILE_TASK_QUEUE,
   mobilePushWorkflowId,
@@ -340,6 +341,13 @@ test('mobile pushes: sent, partly, in vain and replayed, stopped, cancelled', as
   });
   await run.result();
   await record('mobile-retention', run.workflowId);
+
+  const reconciliation = await slot.client.workflow.start(MOBILE_RECONCILIATION_WORKFLOW, {
+    workflowId: 'mobile-reconciliation-recorded',
+    taskQueue: MOBILE_TASK_QUEUE,
+  });
+  await reconciliation.result();
+  await record('mobile-reconciliation', reconciliation.workflowId);
 });
 
 test('symbol configuration that changes, fails at some targets, recovers and is reconciled', async () => {

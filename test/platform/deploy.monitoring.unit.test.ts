@@ -49,7 +49,8 @@ function instruments(): Instrument[] {
   observeMobileJobs(meter, {} as never);
   observeSubscriptions(meter, {} as never);
   observeSymbolTargets(meter, {} as never);
-  return registered;
+  // Kinds of work share a counter.
+  return [...new Map(registered.map((instrument) => [instrument.name, instrument])).values()];
 }
 
 /** Of Temporal's SDK those that dashboards and alarms use; test/intent/metrics.service.test.ts sees that they arrive. */

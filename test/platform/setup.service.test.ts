@@ -50,7 +50,13 @@ const findingsOf = async (changes: Record<string, string> = {}) =>
 const finding = async (name: string, changes: Record<string, string> = {}) =>
   (await findingsOf(changes)).find((one) => one.name === name);
 
-const SCHEDULES = ['intent-reconciliation', 'intent-retention', 'mobile-retention', 'subscription-sweep'];
+const SCHEDULES = [
+  'intent-reconciliation',
+  'intent-retention',
+  'mobile-reconciliation',
+  'mobile-retention',
+  'subscription-sweep',
+];
 
 test('I40 setup makes what is missing, changes what was asked for, and leaves the rest', async () => {
   const everything = [

@@ -34,7 +34,7 @@ const OPEN_TYPES = [
   'symbolConfig',
 ];
 const OLD_SCHEDULES = ['intent-retention', 'mobile-retention', 'subscription-sweep'];
-const SCHEDULES = ['intent-reconciliation', ...OLD_SCHEDULES];
+const SCHEDULES = ['intent-reconciliation', ...OLD_SCHEDULES, 'mobile-reconciliation'].sort();
 
 let release: UnpackedRelease;
 let dir: string;

@@ -1,0 +1,114 @@
+/** Push jobs whose workflows are lost, or whose rows were put back: they are taken up by their rows. */
+import type { MobileReconciliationOutcome } from '../../workflows/mobile-push/contract.ts';
+import {
+  MOBILE_RECONCILIATION_WORKFLOW,
+  MOBILE_TASK_QUEUE,
+  mobilePushWorkflowId,
+} from '../../workflows/mobile-push/contract.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, takeSlot } from '../harness.ts';
+import { namespaceOf } from '../slots.ts';
+import type { MobileSlot } from './jobs.ts';
+import { QUICK, withMobilePush } from './jobs.ts';
+
+/** Nothing runs by itself: each test says when, and how much time has passed. */
+const BY_HAND = {
+  ...QUICK,
+  NOTIFICATION_RECONCILIATION_INTERVAL: '24h',
+  NOTIFICATION_MOBILE_SEND_ATTEMPTS: '20',
+};
+
+let slot: Slot;
+/** Its Temporal knows nothing of the first one's work. */
+let empty: Slot;
+let mobile: MobileSlot;
+beforeEach(async () => {
+  [slot, empty] = await Promise.all([takeSlot(), takeSlot()]);
+  mobile = await withMobilePush(slot);
+});
+afterEach(async () => {
+  await slot.release();
+  await empty.release();
+});
+
+const tenMinutesPass = () =>
+  slot.db.query(`UPDATE notifications.notification_log SET created_at = created_at - interval '10 minutes'`);
+
+let runs = 0;
+const reconcile = ({ client }: Slot): Promise<MobileReconciliationOutcome> =>
+  client.workflow.execute<() => Promise<MobileReconciliationOutcome>>(MOBILE_RECONCILIATION_WORKFLOW, {
+    workflowId: `mobile-reconciliation-${(runs += 1)}`,
+    taskQueue: MOBILE_TASK_QUEUE,
+  });
+
+test('I49 M8 a Temporal that has lost everything: jobs under way are taken up, and each device gets its push once', async () => {
+  const before = await slot.startService(BY_HAND);
+  const { userId, ids } = await mobile.userWith('quick', 'slow');
+  slot.fcm.fail({ token: 'slow', failure: { kind: 'error', error: 'UNAVAILABLE', retryAfter: '3600' } });
+  const jobId = await mobile.publishTo(userId);
+  await eventually('one device to have it, the other to wait', async () => {
+    const { quick, slow } = await mobile.sends(jobId, ids);
+    return quick?.status === 'sent' && slow?.attempts === 1;
+  });
+  await before.stop();
+  slot.fcm.heal();
+
+  await slot.startService({ ...BY_HAND, TEMPORAL_NAMESPACE: namespaceOf(empty.slot) });
+  // What was taken a moment ago may be about to be started.
+  expect(await reconcile(empty)).toEqual({ pending: 0, restarted: 0 });
+  await tenMinutesPass();
+  expect(await reconcile(empty)).toEqual({ pending: 1, restarted: 1 });
+  expect(await mobile.settled(jobId)).toMatchObject({ status: 'sent', sent: 2 });
+  expect(mobile.requests()).toEqual({ quick: 1, slow: 2 });
+  expect(slot.logs.filter(({ msg }) => msg === 'work was taken up that nobody did')).toHaveLength(1);
+  expect(await reconcile(empty)).toEqual({ pending: 0, restarted: 0 });
+});
+
+test('I49 M8 a PostgreSQL that was put back: what it has forgotten is sent again under the same push id', async () => {
+  await slot.startService(BY_HAND);
+  const { userId, ids } = await mobile.userWith('kept', 'forgotten');
+  slot.fcm.fail({ token: 'forgotten', failure: { kind: 'error', error: 'UNAVAILABLE' } });
+  const jobId = await mobile.publishTo(userId);
+  await eventually('one device to have it, the other to wait', async () => {
+    const { kept, forgotten } = await mobile.sends(jobId, ids);
+    return kept?.status === 'sent' && forgotten!.attempts > 0;
+  });
+  await slot.db.query(`
+    CREATE TABLE jobs_before AS SELECT * FROM notifications.notification_log;
+    CREATE TABLE sends_before AS SELECT * FROM notifications.notification_sends`);
+  slot.fcm.heal();
+  await mobile.settled(jobId);
+  await mobile.ended(jobId);
+  const sent = mobile.requests()['forgotten']!;
+  await slot.db.query(`
+    UPDATE notifications.notification_log AS job
+       SET (status, content, token_count, sent_count) = (old.status, old.content, old.token_count, old.sent_count)
+      FROM jobs_before AS old WHERE old.job_id = job.job_id;
+    UPDATE notifications.notification_sends AS send
+       SET (status, attempts, message_id) = (old.status, old.attempts, old.message_id)
+      FROM sends_before AS old
+     WHERE old.job_id = send.job_id AND old.device_token_id = send.device_token_id`);
+  await tenMinutesPass();
+
+  expect(await reconcile(slot)).toEqual({ pending: 1, restarted: 1 });
+  expect(await mobile.settled(jobId)).toMatchObject({ status: 'sent', sent: 2 });
+  expect(mobile.requests()).toEqual({ kept: 1, forgotten: sent + 1 });
+  const pushIds = slot.fcm.requests
+    .filter(({ token }) => token === 'forgotten')
+    .map(({ body }) => (body.message['data'] as { push_id: string }).push_id);
+  expect(new Set(pushIds).size).toBe(1);
+});
+
+test('I49 a job that is worked on is left alone, and one that somebody has terminated goes on', async () => {
+  await slot.startService(BY_HAND);
+  const { userId } = await mobile.userWith('slow');
+  slot.fcm.fail({ token: 'slow', failure: { kind: 'error', error: 'UNAVAILABLE', retryAfter: '3600' } });
+  const jobId = await mobile.publishTo(userId);
+  await eventually('a first attempt', async () => mobile.requests()['slow'] === 1);
+  await tenMinutesPass();
+  expect(await reconcile(slot)).toEqual({ pending: 1, restarted: 0 });
+  slot.fcm.heal();
+  await slot.client.workflow.getHandle(mobilePushWorkflowId(jobId)).terminate('by mistake');
+  expect(await reconcile(slot)).toEqual({ pending: 1, restarted: 1 });
+  expect(await mobile.settled(jobId)).toMatchObject({ status: 'sent', sent: 1 });
+});
