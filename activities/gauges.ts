@@ -10,7 +10,13 @@ import type { Logger } from 'pino';
 import { reasonOf } from './reason.ts';
 
 /** A server that takes longer is as good as away; an export must not wait for it. */
-const READ_TIMEOUT_MS = 2_000;
+export const READ_TIMEOUT_MS = 2_000;
+
+/**
+ * Rows are counted up to here: a gauge shows that there are so many, or more. Without an end, counting would take the
+ * longer the worse things stand.
+ */
+export const COUNTED_AT_MOST = 100_000;
 
 export interface Measurement<Gauge extends string> {
   gauge: Gauge;

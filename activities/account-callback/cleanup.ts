@@ -126,7 +126,7 @@ const cursorOf = ({ after_ms: afterMs, after_id: afterId }: CursorRow): Cursor =
 });
 
 /**
- * $1 the oldest time that is kept anyway. Earlier ones are needed for hours and midnights that are not written yet; not
+ * One look at each shard. $1 the oldest time that is kept anyway. Earlier ones are needed for hours and midnights that are not written yet; not
  * for accounts that are set aside, which may be so for good.
  */
 const READ_CURSOR = {
@@ -135,8 +135,12 @@ const READ_CURSOR = {
     SELECT cleanup_step AS step, cleanup_after_ms AS after_ms, cleanup_after_id AS after_id,
            (SELECT least($1::bigint, min(caught_up_to_ms),
                          min((daily_date - date '1970-01-01' + 1)::bigint) * ${DAY_MS})
-              FROM notification.callback_trackings
-             WHERE shard >= 0) AS horizon_ms
+              FROM generate_series(0, (SELECT max(shard) FROM notification.callback_trackings)) AS each (shard)
+             CROSS JOIN LATERAL (
+               SELECT min(caught_up_to_ms) AS caught_up_to_ms, min(daily_date) AS daily_date
+                 FROM notification.callback_trackings AS tracking
+                WHERE tracking.shard = each.shard
+             ) AS oldest) AS horizon_ms
       FROM notification.callback_settings`,
 };
 

@@ -5,6 +5,7 @@ import type { Logger } from 'pino';
 import type { CallbackKind } from '../../api/account-callback/callback.ts';
 import type { CallbackInput, MalformedInputCode } from '../../api/account-callback/input.ts';
 import { countersOf } from '../counters.ts';
+import { COUNTED_AT_MOST } from '../gauges.ts';
 import { HOUR_MS, SET_ASIDE_SHARD } from '../../workflows/account-callback/contract.ts';
 import { query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
@@ -98,5 +99,8 @@ const READ_PROGRESS = {
 const COUNT_SET_ASIDE = {
   name: 'count_accounts_set_aside',
   text: `
-    SELECT count(*)::int AS set_aside FROM notification.callback_trackings WHERE shard = ${SET_ASIDE_SHARD}`,
+    SELECT count(*)::int AS set_aside
+      FROM (SELECT FROM notification.callback_trackings
+             WHERE shard = ${SET_ASIDE_SHARD}
+             LIMIT ${COUNTED_AT_MOST}) AS aside`,
 };

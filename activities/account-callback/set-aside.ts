@@ -66,6 +66,7 @@ const TAKE_UP = {
       SELECT user_id
         FROM notification.callback_set_aside
        WHERE next_try_at <= to_timestamp($2::bigint / 1000.0) AND notification.callback_shard(user_id) = $1
+       ORDER BY next_try_at
        LIMIT $4
          FOR UPDATE SKIP LOCKED
     ), taken AS (

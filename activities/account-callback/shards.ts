@@ -83,12 +83,13 @@ const PLACE_USERS = {
     SELECT (SELECT count(*)::int FROM moved) AS moved, max(user_id) AS last_user FROM page`,
 };
 
+/** The greatest shard of each table is one look into an index; for whether there is one, tables may be read. */
 const FIND_ORPHANS = {
   name: 'find_callback_orphans',
   text: `
-    SELECT EXISTS (SELECT FROM notification.callback_trackings WHERE shard >= shards)
-             OR EXISTS (SELECT FROM notification.callback_snapshots WHERE shard >= shards AND status = 'pending')
-             OR EXISTS (SELECT FROM notification.failed_callbacks WHERE shard >= shards) AS has_orphans
+    SELECT coalesce(greatest((SELECT max(shard) FROM notification.callback_trackings),
+                             (SELECT max(shard) FROM notification.callback_snapshots WHERE status = 'pending'),
+                             (SELECT max(shard) FROM notification.failed_callbacks)) >= shards, false) AS has_orphans
       FROM notification.callback_settings`,
 };
 
@@ -100,6 +101,7 @@ const adoption = (name: string, table: string, key: readonly string[], condition
       SELECT ${key.join(', ')}
         FROM ${table}
        WHERE shard >= (SELECT shards FROM notification.callback_settings) AND ${condition}
+       ORDER BY shard
        LIMIT $1
          FOR UPDATE SKIP LOCKED
     ), adopted AS (

@@ -170,9 +170,9 @@ const LIST_WAITING = {
   name: 'list_waiting_routes',
   text: `
     SELECT notification_id, route_id, next_attempt_at::text
-      FROM notification.routes
-     WHERE next_attempt_at IS NOT NULL AND channel = $1 AND created_at <= $2
+      FROM notification.routes AS route
+     WHERE next_attempt_at IS NOT NULL AND channel = $1 AND created_at <= $2 AND next_attempt_at >= $3::timestamptz
        AND (next_attempt_at, notification_id, route_id) > ($3::timestamptz, $4, $5)
-     ORDER BY next_attempt_at, notification_id, route_id
+     ORDER BY route.next_attempt_at, notification_id, route_id
      LIMIT $6`,
 };

@@ -9,7 +9,7 @@ import type { Intent } from '../../api/intent/entry.ts';
 import type { DeferralReason } from '../../workflows/intent/contract.ts';
 import type { StreamFindingKind } from '../../workflows/intent/reader-contract.ts';
 import { countersOf, takenUpCounter } from '../counters.ts';
-import { gaugeRead, observeReads } from '../gauges.ts';
+import { COUNTED_AT_MOST, gaugeRead, observeReads } from '../gauges.ts';
 import { query } from '../postgres.ts';
 import { oldestUnprocessedAgeMs } from './stream-position.ts';
 import { loadOffset } from '../../api/intent/stream.ts';
@@ -138,7 +138,9 @@ export function observeGauges(meter: Meter, { db, redis, log, intentsStream }: G
   const acceptance = gaugeRead({
     what: 'intent acceptance',
     gauges: {
-      [WAITING]: { description: 'Intents that were tried and are neither accepted nor refused yet' },
+      [WAITING]: {
+        description: `Intents that were tried and are neither accepted nor refused yet; ${COUNTED_AT_MOST} stands for more`,
+      },
       [OLDEST_WAITING]: {
         description: 'How long the oldest of them has waited; 0 when none does',
         unit: 'ms',
@@ -155,14 +157,14 @@ export function observeGauges(meter: Meter, { db, redis, log, intentsStream }: G
   const schedule = gaugeRead({
     what: 'route schedule',
     gauges: {
-      [DEPTH]: { description: 'Routes that wait for an attempt' },
+      [DEPTH]: { description: `Routes that wait for an attempt; ${COUNTED_AT_MOST} stands for more` },
       [OLDEST_ROUTE]: {
         description: 'How long the oldest due attempt has been due; 0 when none is',
         unit: 'ms',
       },
     },
     async read() {
-      const rows = await query<ScheduleRow>(db, READ_SCHEDULE, []);
+      const rows = await query<ScheduleRow>(db, READ_SCHEDULE, [CHANNELS]);
       return CHANNELS.flatMap((channel) => {
         const row = rows.find((candidate) => candidate.channel === channel);
         return [
@@ -209,15 +211,21 @@ interface ScheduleRow {
   oldest_age_ms: number;
 }
 
-/** Those that are tried: a row that nobody has touched for long is of an intent that somebody has terminated. */
+/**
+ * Those that are tried: a row that nobody has touched for long is of an intent that somebody has terminated. Of too many
+ * to count, those are taken whose last try was first: they have waited the longest, because waits grow.
+ */
 const READ_ACCEPTANCE = {
   name: 'read_acceptance',
   text: `
     SELECT count(*)::float8 AS waiting,
            coalesce(greatest(0, extract(epoch FROM clock_timestamp() - min(waiting_since)) * 1000), 0)::float8
              AS oldest_age_ms
-      FROM notification.waiting_intents
-     WHERE updated_at > now() - interval '10 minutes'`,
+      FROM (SELECT waiting_since
+              FROM notification.waiting_intents
+             WHERE updated_at > now() - interval '10 minutes'
+             ORDER BY updated_at
+             LIMIT ${COUNTED_AT_MOST}) AS tried`,
 };
 
 const READ_SUSPECTS = {
@@ -227,13 +235,19 @@ const READ_SUSPECTS = {
       FROM notification.outbound_streams`,
 };
 
-/** `float8` because the driver hands out 64-bit integers as text. */
+/** `float8` because the driver hands out 64-bit integers as text. $1 channels. */
 const READ_SCHEDULE = {
   name: 'read_schedule',
   text: `
-    SELECT channel, count(*)::float8 AS depth,
-           greatest(0, extract(epoch FROM clock_timestamp() - min(next_attempt_at)) * 1000)::float8 AS oldest_age_ms
-      FROM notification.routes
-     WHERE next_attempt_at IS NOT NULL
-     GROUP BY channel`,
+    SELECT asked.channel, depth,
+           greatest(0, extract(epoch FROM clock_timestamp() - oldest) * 1000)::float8 AS oldest_age_ms
+      FROM unnest($1::text[]) AS asked (channel)
+     CROSS JOIN LATERAL (
+       SELECT count(*)::float8 AS depth, min(next_attempt_at) AS oldest
+         FROM (SELECT next_attempt_at
+                 FROM notification.routes
+                WHERE routes.channel = asked.channel AND next_attempt_at IS NOT NULL
+                ORDER BY next_attempt_at
+                LIMIT ${COUNTED_AT_MOST}) AS first
+     ) AS waiting`,
 };

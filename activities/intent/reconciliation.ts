@@ -15,6 +15,7 @@ import type { Intent } from '../../api/intent/entry.ts';
 import { routeRefOf, searchableKey } from '../../api/ids.ts';
 import type { DispatchMode, ReconciliationOutcome, RouteInput } from '../../workflows/intent/contract.ts';
 import {
+  CHANNELS,
   INTENT_TASK_QUEUE,
   ROUTE_WORKFLOW,
   notificationWorkflowId,
@@ -72,6 +73,7 @@ export function createReconciliationActivities(resources: ReconciliationResource
           after.notification_id,
           after.route_id,
           PAGE_SIZE,
+          CHANNELS,
         ]);
         await pLimit(PARALLEL).map(
           Map.groupBy(page, ({ notification_id }) => notification_id),
@@ -166,16 +168,25 @@ export function createReconciliationActivities(resources: ReconciliationResource
 const isDue = ({ status, retry_in_ms, is_paused }: RouteRow): boolean =>
   (status === 'pending' || status === 'failed') && Number(retry_in_ms) < 0 && !is_paused;
 
-/** Paused channels leave routes overdue. $1 for how long, ms, $2 to $4 the last of the page before, $5 rows at most. */
+/**
+ * Paused channels leave routes overdue, any number of them, which are not walked through. $1 for how long, ms, $2 to $4 the
+ * last of the page before, $5 rows at most, $6 channels.
+ */
 const LIST_OVERDUE = {
   name: 'list_overdue_routes',
   text: `
-    SELECT notification_id, route_id, next_attempt_at::text
-      FROM notification.routes
-     WHERE next_attempt_at < now() - $1::int * interval '1 millisecond'
-       AND (next_attempt_at, notification_id, route_id) > ($2::timestamptz, $3, $4)
-       AND channel <> ALL (ARRAY(SELECT channel FROM notification.channels WHERE is_paused))
-     ORDER BY next_attempt_at, notification_id, route_id
+    SELECT notification_id, route_id, overdue.next_attempt_at::text
+      FROM (SELECT unnest($6::text[]) EXCEPT SELECT channel FROM notification.channels WHERE is_paused) AS open (channel)
+     CROSS JOIN LATERAL (
+       SELECT notification_id, route_id, next_attempt_at
+         FROM notification.routes
+        WHERE routes.channel = open.channel AND next_attempt_at < now() - $1::int * interval '1 millisecond'
+          AND next_attempt_at >= $2::timestamptz
+          AND (next_attempt_at, notification_id, route_id) > ($2::timestamptz, $3, $4)
+        ORDER BY next_attempt_at, notification_id, route_id
+        LIMIT $5
+     ) AS overdue
+     ORDER BY overdue.next_attempt_at, notification_id, route_id
      LIMIT $5`,
 };
 

@@ -210,10 +210,10 @@ const LIST_PUBLISHED = {
   text: `
     SELECT notification_id, route_id, entry_id, published_at::text,
            published_at >= $5::timestamptz - interval '1 minute' AS is_recent
-      FROM notification.routes
+      FROM notification.routes AS route
      WHERE published_at <= $2::timestamptz AND published_at >= $5::timestamptz - interval '1 day'
        AND (published_at, notification_id, route_id) < ($2::timestamptz, $3, $4) AND channel = ANY ($1::text[])
-     ORDER BY published_at DESC, notification_id DESC, route_id DESC
+     ORDER BY route.published_at DESC, notification_id DESC, route_id DESC
      LIMIT $6`,
 };
 

@@ -92,7 +92,7 @@ const LIST_EXPIRED = {
       FROM notification.records AS record
      WHERE accepted_at < now() - $1::bigint * interval '1 millisecond'
        AND accepted_at >= $2::timestamptz AND (accepted_at, notification_id) > ($2::timestamptz, $3)
-     ORDER BY accepted_at, notification_id
+     ORDER BY record.accepted_at, notification_id
      LIMIT $4`,
 };
 

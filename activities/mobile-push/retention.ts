@@ -8,7 +8,10 @@ export function createMobileRetentionActivities(resources: RetentionResources) {
   const { recordRetentionMs, malformedIntentRetentionMs } = resources.retention;
   return {
     /** Removes jobs past the retention of records with their sends, unless one of them was tried within a day. */
-    deleteExpiredJobs: () => deleteOlderThan(recordRetentionMs, DELETE_JOBS, resources),
+    async deleteExpiredJobs(): Promise<number> {
+      const ended = await deleteOlderThan(recordRetentionMs, DELETE_JOBS, resources);
+      return ended + (await deleteOlderThan(recordRetentionMs, DELETE_STUCK_JOBS, resources));
+    },
     deleteExpiredMalformedJobs: () =>
       deleteOlderThan(malformedIntentRetentionMs, DELETE_MALFORMED_JOBS, resources),
   };
@@ -19,10 +22,19 @@ const JOBS = { table: 'notifications.notification_log', key: 'job_id', since: 'c
 const DELETE_JOBS = deletionOf({
   ...JOBS,
   name: 'delete_expired_mobile_jobs',
-  // A pending one that nothing happens to has lost its workflow, or waits for what does not come.
-  condition: `status <> 'malformed' AND (status <> 'pending' OR (updated_at < now() - interval '1 day' AND NOT EXISTS (
-             SELECT 1 FROM notifications.notification_sends AS send
-              WHERE send.job_id = notification_log.job_id AND send.updated_at > now() - interval '1 day')))`,
+  condition: "status NOT IN ('pending', 'malformed')",
+});
+
+/**
+ * A pending one that nothing happens to has lost its workflow, or waits for what does not come. The newest of its sends
+ * is asked for, and not whether there is a new one: PostgreSQL might read the new ones of all jobs for that.
+ */
+const DELETE_STUCK_JOBS = deletionOf({
+  ...JOBS,
+  name: 'delete_stuck_mobile_jobs',
+  condition: `status = 'pending' AND updated_at < now() - interval '1 day' AND coalesce((
+             SELECT max(send.updated_at) FROM notifications.notification_sends AS send
+              WHERE send.job_id = notification_log.job_id) < now() - interval '1 day', true)`,
 });
 
 const DELETE_MALFORMED_JOBS = deletionOf({

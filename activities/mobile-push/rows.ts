@@ -65,7 +65,7 @@ const listingOf = (name: string, condition: string) => ({
       RETURNING device_token_id
     )
     SELECT (SELECT count(*)::int FROM page) AS devices,
-           (SELECT id::text FROM page ORDER BY id DESC LIMIT 1) AS last_id,
+           (SELECT id::text FROM page ORDER BY page.id DESC LIMIT 1) AS last_id,
            ARRAY(
              SELECT device_token_id FROM added
              UNION

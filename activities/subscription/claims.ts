@@ -249,9 +249,9 @@ const LOAD_TOKEN_DELETION = {
   name: 'load_due_token_deletion',
   text: `
     SELECT id::text
-      FROM subscriptions.ntf_tokens_to_delete
+      FROM subscriptions.ntf_tokens_to_delete AS deletion
      WHERE agent_id = $1 AND host = $2 AND port = $3 AND NOT del_failed
-     ORDER BY id
+     ORDER BY deletion.id
      LIMIT 1`,
 };
 

@@ -147,15 +147,15 @@ const LOAD_EVENTS = {
   name: 'load_subscription_events',
   text: `
     SELECT event_id::text, agent_id, kind, errors, offers_restart, created_at
-      FROM subscriptions.events
+      FROM subscriptions.events AS event
      WHERE relayed_at IS NULL
-     ORDER BY event_id
+     ORDER BY event.event_id
      LIMIT $1`,
 };
 
 const ARE_EVENTS_LEFT = {
   name: 'are_subscription_events_left',
-  text: 'SELECT EXISTS (SELECT FROM subscriptions.events WHERE relayed_at IS NULL) AS is_any',
+  text: 'SELECT min(event_id) IS NOT NULL AS is_any FROM subscriptions.events WHERE relayed_at IS NULL',
 };
 
 const MARK_RELAYED = {

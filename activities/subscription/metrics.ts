@@ -5,8 +5,9 @@ import type { Logger } from 'pino';
 import type { CommandKind, WorkerPool } from '../../workflows/subscription/contract.ts';
 import type { ListKind } from '../../workflows/subscription/rules.ts';
 import { countersOf } from '../counters.ts';
-import { gaugeRead, observeReads } from '../gauges.ts';
+import { COUNTED_AT_MOST, READ_TIMEOUT_MS, gaugeRead, observeReads } from '../gauges.ts';
 import { query } from '../postgres.ts';
+import { inTransaction, run } from '../transactions.ts';
 import type { EventKind } from './events.ts';
 
 /** Recording functions, one per counter. */
@@ -49,7 +50,9 @@ const SILENT_ROUTERS = 'notification.subscriptions.silent_routers';
 export function observeSubscriptions(meter: Meter, { db, log }: { db: Pool; log: Logger }): () => void {
   const statuses = gaugeRead({
     what: 'subscriptions by status',
-    gauges: { [ROWS]: { description: 'Subscriptions by status' } },
+    gauges: {
+      [ROWS]: { description: `Subscriptions by status; ${COUNTED_AT_MOST} of one stands for more` },
+    },
     async read() {
       const counted = await query<CountRow>(db, COUNT_RECORDS, []);
       return counted.map(({ status, count }) => ({ gauge: ROWS, value: count, attributes: { status } }));
@@ -92,7 +95,10 @@ export function observeSubscriptions(meter: Meter, { db, log }: { db: Pool; log:
       },
     },
     async read() {
-      const counted = await query<SilentRow>(db, COUNT_SILENT, [SILENT_AFTER_MS]);
+      const counted = await inTransaction(db, async (client) => {
+        await run(client, LIMIT_READ, [String(READ_TIMEOUT_MS)]);
+        return run<SilentRow>(client, COUNT_SILENT, [SILENT_AFTER_MS]);
+      });
       return counted.map(({ pool, routers }) => ({
         gauge: SILENT_ROUTERS,
         value: routers,
@@ -128,35 +134,76 @@ interface TotalsRow {
   unreadable_deletions: number;
 }
 
-/** What a router last said may be any text: only the words that are known become an attribute. */
+/**
+ * What a router last said may be any text: only the words that are known become an attribute. From each status, the next
+ * one is one look into the index; there are few, and of those that nobody knows only so many are looked at.
+ */
 const COUNT_RECORDS = {
   name: 'count_subscription_records',
   text: `
+    WITH RECURSIVE found AS (
+      SELECT min(status) AS status FROM subscriptions.ntf_subscriptions
+      UNION ALL
+      SELECT (SELECT min(next.status) FROM subscriptions.ntf_subscriptions AS next WHERE next.status > found.status)
+        FROM found
+       WHERE found.status IS NOT NULL
+    ), statuses AS (
+      SELECT status FROM found WHERE status IS NOT NULL LIMIT 100
+    )
     SELECT CASE WHEN status ~ '^CREATED (NEW|PENDING|ACTIVE|INACTIVE|SERVICE)$' OR status NOT LIKE 'CREATED %'
                 THEN status ELSE 'CREATED other' END AS status,
-           count(*)::float8 AS count
-      FROM subscriptions.ntf_subscriptions
+           sum(count)::float8 AS count
+      FROM statuses
+     CROSS JOIN LATERAL (
+       SELECT count(*) AS count
+         FROM (SELECT FROM subscriptions.ntf_subscriptions AS record
+                WHERE record.status = statuses.status
+                LIMIT ${COUNTED_AT_MOST}) AS these
+     ) AS counted
      GROUP BY 1`,
 };
 
+/** In the order of the index that has them, without which PostgreSQL might read the table in search of them. */
+const counted = (table: string, condition: string, order: string): string => `
+           (SELECT count(*)::float8
+              FROM (SELECT FROM subscriptions.${table}
+                     WHERE ${condition}
+                     ORDER BY ${order}
+                     LIMIT ${COUNTED_AT_MOST}) AS these)`;
+
+/** $1 now, epoch ms. What is no check is due when it is written. */
 const COUNT_DUE = {
   name: 'count_due_subscriptions',
   text: `
-    SELECT count(*) FILTER (WHERE smp_action IS NOT NULL AND NOT smp_failed)::float8 AS smp,
-           count(*) FILTER (WHERE ntf_action IS NOT NULL AND NOT ntf_failed
-                              AND (ntf_action <> 'C' OR action_ts <= to_timestamp($1::float8 / 1000)))::float8 AS ntf,
-           (SELECT count(*)::float8 FROM subscriptions.ntf_tokens_to_delete) AS deletions,
-           (SELECT count(*)::float8 FROM subscriptions.rcv_queues WHERE is_deleted) AS queues,
-           count(*) FILTER (WHERE action_ts IS NULL)::float8 AS without_action,
-           count(*) FILTER (WHERE ntf_failed OR smp_failed)::float8 AS unreadable,
-           (SELECT count(*)::float8 FROM subscriptions.rcv_queues WHERE del_failed) AS unreadable_queues,
-           (SELECT count(*)::float8 FROM subscriptions.ntf_tokens_to_delete WHERE del_failed) AS unreadable_deletions
-      FROM subscriptions.ntf_subscriptions`,
+    SELECT ${counted(
+      'ntf_subscriptions',
+      'smp_action IS NOT NULL AND NOT smp_failed',
+      'agent_id, smp_host, smp_port, action_ts, conn_id',
+    )} AS smp,
+           ${counted(
+             'ntf_subscriptions',
+             'ntf_action IS NOT NULL AND NOT ntf_failed AND action_ts <= to_timestamp($1::float8 / 1000)',
+             'action_ts',
+           )} AS ntf,
+           ${counted('ntf_tokens_to_delete', 'true', 'id')} AS deletions,
+           ${counted('rcv_queues', 'is_deleted', 'agent_id')} AS queues,
+           ${counted('ntf_subscriptions', 'action_ts IS NULL', 'agent_id, conn_id')} AS without_action,
+           ${counted('ntf_subscriptions', '(ntf_failed OR smp_failed)', 'agent_id, conn_id')} AS unreadable,
+           ${counted('rcv_queues', 'del_failed', 'agent_id, queue_id')} AS unreadable_queues,
+           ${counted('ntf_tokens_to_delete', 'del_failed', 'agent_id, id')} AS unreadable_deletions`,
+};
+
+/** For the rest of its transaction. $1 ms. */
+const LIMIT_READ = {
+  name: 'limit_gauge_read',
+  text: "SELECT set_config('statement_timeout', $1, true)",
 };
 
 /**
  * A router is silent when the work that was due first is old and no counter of what it has done has moved since. Token
  * deletions and those of queues have no counters; the oldest of them stays the oldest only while nothing is answered.
+ *
+ * This looks once at each router of each agent that is open, so it has a time of its own.
  */
 const COUNT_SILENT = {
   name: 'count_silent_routers',

@@ -3,8 +3,10 @@
  * for rows that are due and wakes their workers.
  */
 import type { SweepOutcome, WorkerKey } from '../../workflows/subscription/contract.ts';
+import { withHeartbeats } from '../heartbeat.ts';
 import { query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
+import { deleteOlderThan, deletionOf } from '../retention.ts';
 import type { SubscriptionResources } from './batches.ts';
 import type { SubscriptionCommands } from './commands.ts';
 import { kickAll } from './commands.ts';
@@ -15,6 +17,8 @@ import { createDeletionWork } from './token-deletion.ts';
 /** How long events that were relayed, and requests that nobody finished, are kept, ms. */
 const EVENTS_KEPT_MS = 7 * 24 * 3_600_000;
 const REQUESTS_KEPT_MS = 24 * 3_600_000;
+/** Agents that are looked at together. */
+const AGENTS_AT_ONCE = 100;
 
 export function createSweepWork(resources: SubscriptionResources & { commands: SubscriptionCommands }) {
   const { db, log, subscription: settings } = resources;
@@ -23,45 +27,52 @@ export function createSweepWork(resources: SubscriptionResources & { commands: S
 
   return {
     /** One sweep over all agents that are open. A part that cannot be done does not keep the others from being done. */
-    async sweepSubscriptions(nowMs: number): Promise<SweepOutcome> {
-      const agents = await query<{ agent_id: string }>(db, LIST_AGENTS, []);
-      let recovered = 0;
-      for (const { agent_id: agentId } of agents) {
-        recovered += await orNothing('rows that could not be read', () => recoverUnreadable(agentId));
-      }
-      const due = await listDue(nowMs);
-      const unkicked = await kickAll(resources, due);
-      let creates = 0;
-      let unwanted = 0;
-      for (const { agent_id: agentId } of agents) {
-        creates += await orNothing('connections without a record', () => createMissing(agentId));
-        unwanted += await orNothing('records that are not wanted', () => endUnwanted(agentId));
-      }
-      const outcome: SweepOutcome = {
-        kicks: due.length - unkicked.length,
-        creates,
-        unwanted,
-        recovered,
-        expiredTokenDeletions: await dropExpiredTokenDeletions(nowMs),
-        relayedEvents: await orNothing('events', () => relayEvents(resources)),
-      };
-      await query(db, FORGET, [nowMs - EVENTS_KEPT_MS, nowMs - REQUESTS_KEPT_MS]);
-      log.info({ ...outcome }, 'subscriptions swept');
-      return outcome;
-    },
+    sweepSubscriptions: (nowMs: number): Promise<SweepOutcome> =>
+      withHeartbeats(async () => {
+        const outcome: SweepOutcome = {
+          ...(await sweepAgents(nowMs)),
+          expiredTokenDeletions: await dropExpiredTokenDeletions(),
+          relayedEvents: await orNothing('events', () => relayEvents(resources)),
+        };
+        await deleteOlderThan(EVENTS_KEPT_MS, FORGET_EVENTS, resources);
+        await deleteOlderThan(REQUESTS_KEPT_MS, FORGET_IMPORTS, resources);
+        await deleteOlderThan(REQUESTS_KEPT_MS, FORGET_REQUESTS, resources);
+        log.info({ ...outcome }, 'subscriptions swept');
+        return outcome;
+      }),
 
     /** Wakes a worker for everything of an agent that is due. @returns how many were woken. */
-    async kickDue(agentId: string, nowMs: number): Promise<number> {
-      const due = await listDue(nowMs, agentId);
-      const unkicked = await kickAll(resources, due);
-      return due.length - unkicked.length;
-    },
+    kickDue: (agentId: string, nowMs: number): Promise<number> => kickDueOf([agentId], nowMs),
   };
 
+  async function sweepAgents(nowMs: number) {
+    const swept = { kicks: 0, creates: 0, unwanted: 0, recovered: 0 };
+    for (let after = ''; ;) {
+      const page = await query<{ agent_id: string }>(db, LIST_AGENTS, [after, AGENTS_AT_ONCE]);
+      const agentIds = page.map(({ agent_id }) => agent_id);
+      for (const agentId of agentIds) {
+        swept.recovered += await orNothing('rows that could not be read', () => recoverUnreadable(agentId));
+      }
+      swept.kicks += await kickDueOf(agentIds, nowMs);
+      for (const agentId of agentIds) {
+        swept.creates += await orNothing('connections without a record', () => createMissing(agentId));
+        swept.unwanted += await orNothing('records that are not wanted', () => endUnwanted(agentId));
+      }
+      if (agentIds.length < AGENTS_AT_ONCE) return swept;
+      after = agentIds.at(-1)!;
+    }
+  }
+
   /** Includes records that are due before the next sweep but one: their workers then wait for the exact time. */
-  async function listDue(nowMs: number, ofAgent: string | null = null): Promise<WorkerKey[]> {
-    const rows = await query<DueRow>(db, LIST_DUE, [nowMs + 2 * settings.sweepIntervalMs, ofAgent]);
-    return rows.map(({ agent_id: agentId, pool, host, port }) => ({ agentId, pool, server: { host, port } }));
+  async function kickDueOf(agentIds: readonly string[], nowMs: number): Promise<number> {
+    const rows = await query<DueRow>(db, LIST_DUE, [nowMs + 2 * settings.sweepIntervalMs, agentIds]);
+    const due = rows.map(({ agent_id: agentId, pool, host, port }): WorkerKey => ({
+      agentId,
+      pool,
+      server: { host, port },
+    }));
+    const unkicked = await kickAll(resources, due);
+    return due.length - unkicked.length;
   }
 
   async function orNothing(what: string, work: () => Promise<number>): Promise<number> {
@@ -83,7 +94,7 @@ interface DueRow {
 
 /**
  * One look into an index for each server, and none at its rows. What is no check is due when it is written; rows
- * without a time are those that nobody can read, for their worker to find.
+ * without a time are those that nobody can read, for their worker to find. $1 due until, epoch ms, $2 agents.
  */
 const LIST_DUE = {
   name: 'list_due_subscription_servers',
@@ -92,47 +103,61 @@ const LIST_DUE = {
       FROM (
         SELECT agent_id, 'ntf-smp' AS pool, host, port
           FROM subscriptions.smp_servers AS server
-         WHERE EXISTS (SELECT FROM subscriptions.ntf_subscriptions
+         WHERE agent_id = ANY ($2::text[])
+           AND EXISTS (SELECT FROM subscriptions.ntf_subscriptions
                         WHERE (agent_id, smp_host, smp_port) = (server.agent_id, server.host, server.port)
                           AND smp_action IS NOT NULL AND NOT smp_failed AND action_ts IS NOT NULL)
         UNION
         SELECT agent_id, 'ntf-ntf', host, port
           FROM subscriptions.ntf_servers AS server
-         WHERE EXISTS (SELECT FROM subscriptions.ntf_subscriptions
-                        WHERE (agent_id, ntf_host, ntf_port) = (server.agent_id, server.host, server.port)
-                          AND ntf_action IS NOT NULL AND NOT ntf_failed
-                          AND action_ts <= to_timestamp($1::float8 / 1000))
-            OR EXISTS (SELECT FROM subscriptions.ntf_subscriptions
-                        WHERE (agent_id, ntf_host, ntf_port) = (server.agent_id, server.host, server.port)
-                          AND ntf_action IS NOT NULL AND NOT ntf_failed AND action_ts IS NULL)
+         WHERE agent_id = ANY ($2::text[])
+           AND (EXISTS (SELECT FROM subscriptions.ntf_subscriptions
+                         WHERE (agent_id, ntf_host, ntf_port) = (server.agent_id, server.host, server.port)
+                           AND ntf_action IS NOT NULL AND NOT ntf_failed
+                           AND action_ts <= to_timestamp($1::float8 / 1000))
+                OR EXISTS (SELECT FROM subscriptions.ntf_subscriptions
+                            WHERE (agent_id, ntf_host, ntf_port) = (server.agent_id, server.host, server.port)
+                              AND ntf_action IS NOT NULL AND NOT ntf_failed AND action_ts IS NULL))
         UNION
         SELECT agent_id, 'ntf-tkn-del', host, port
           FROM subscriptions.ntf_tokens_to_delete
-         WHERE NOT del_failed
+         WHERE agent_id = ANY ($2::text[]) AND NOT del_failed
         UNION
         SELECT agent_id, 'smp-que-del', host, port
           FROM subscriptions.smp_servers AS server
-         WHERE EXISTS (SELECT FROM subscriptions.rcv_queues AS queue
+         WHERE agent_id = ANY ($2::text[])
+           AND EXISTS (SELECT FROM subscriptions.rcv_queues AS queue
                         WHERE (queue.agent_id, queue.host, queue.port) = (server.agent_id, server.host, server.port)
                           AND is_deleted AND NOT del_failed)
       ) AS due
       JOIN subscriptions.agents USING (agent_id)
-     WHERE is_open AND ($2::text IS NULL OR agent_id = $2)
+     WHERE is_open
      ORDER BY 1, 2, 3, 4`,
 };
 
+/** $1 the last agent of the page before, $2 agents at most. */
 const LIST_AGENTS = {
   name: 'list_open_subscription_agents',
-  text: 'SELECT agent_id FROM subscriptions.agents WHERE is_open ORDER BY agent_id',
+  text: 'SELECT agent_id FROM subscriptions.agents WHERE is_open AND agent_id > $1 ORDER BY agent_id LIMIT $2',
 };
 
-const FORGET = {
-  name: 'forget_subscription_leftovers',
-  text: `
-    WITH events AS (
-      DELETE FROM subscriptions.events WHERE relayed_at < to_timestamp($1::float8 / 1000)
-    ), imports AS (
-      DELETE FROM subscriptions.queue_imports WHERE created_at < to_timestamp($2::float8 / 1000)
-    )
-    DELETE FROM subscriptions.token_requests WHERE created_at < to_timestamp($2::float8 / 1000)`,
-};
+const FORGET_EVENTS = deletionOf({
+  name: 'forget_subscription_events',
+  table: 'subscriptions.events',
+  key: 'event_id',
+  since: 'relayed_at',
+});
+
+const FORGET_IMPORTS = deletionOf({
+  name: 'forget_queue_imports',
+  table: 'subscriptions.queue_imports',
+  key: 'request_id',
+  since: 'created_at',
+});
+
+const FORGET_REQUESTS = deletionOf({
+  name: 'forget_token_requests',
+  table: 'subscriptions.token_requests',
+  key: 'request_id',
+  since: 'created_at',
+});

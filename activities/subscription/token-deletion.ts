@@ -3,7 +3,7 @@
  * router has answered. Owns the SQL of `ntf_tokens_to_delete` but for its INSERT (token-rows.ts).
  */
 import type { BatchOrder, BatchOutcome } from '../../workflows/subscription/contract.ts';
-import { query } from '../postgres.ts';
+import { deleteOlderThan, deletionOf } from '../retention.ts';
 import { inTransaction, run } from '../transactions.ts';
 import { requireEpoch } from './agents.ts';
 import type { SubscriptionResources } from './batches.ts';
@@ -55,10 +55,10 @@ export function createDeletionWork(resources: SubscriptionResources) {
     },
 
     /** Drops records that are older than they may be, however they stand. @returns how many. */
-    async dropExpiredTokenDeletions(nowMs: number): Promise<number> {
-      const dropped = await query(db, DROP_EXPIRED, [nowMs - settings.tokenDeletionKeepMs]);
-      if (dropped.length > 0) log.warn({ records: dropped.length }, 'token deletions given up for their age');
-      return dropped.length;
+    async dropExpiredTokenDeletions(): Promise<number> {
+      const dropped = await deleteOlderThan(settings.tokenDeletionKeepMs, DROP_EXPIRED, { db, log });
+      if (dropped > 0) log.warn({ records: dropped }, 'token deletions given up for their age');
+      return dropped;
     },
   };
 
@@ -139,10 +139,9 @@ const MARK_FAILED = {
   text: 'UPDATE subscriptions.ntf_tokens_to_delete SET del_failed = true WHERE id = $1::bigint',
 };
 
-const DROP_EXPIRED = {
+const DROP_EXPIRED = deletionOf({
   name: 'drop_expired_token_deletions',
-  text: `
-    DELETE FROM subscriptions.ntf_tokens_to_delete
-     WHERE created_at < to_timestamp($1::float8 / 1000)
-    RETURNING 1`,
-};
+  table: 'subscriptions.ntf_tokens_to_delete',
+  key: 'id',
+  since: 'created_at',
+});

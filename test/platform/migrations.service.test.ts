@@ -19,6 +19,7 @@ const MIGRATIONS = [
   '0012-symbol-config',
   '0013-subscription-due',
   '0014-subscription',
+  '0016-bounded-statements',
   '0017-outbound',
 ];
 

@@ -99,7 +99,7 @@ test('N1 N13 N16 a process that dies after any step of a sweep: the next one doe
       VALUES (gen_random_uuid(), '${AGENT}', 'check', now() - interval '25 hours')`);
     return async () => (await isSwept()) && (await created()) === CONNECTIONS - deleted.length;
   };
-  const kills = { swept: await walk.through('sweepSubscriptions', put, 9) };
+  const kills = { swept: await walk.through('sweepSubscriptions', put, 11) };
   console.info(`processes that died: ${JSON.stringify(kills)}`);
   // A worker, a command, a queue on its router and here, the token, the event in the stream and here, what is old. A
   // sweep that came in between may have done some of it.

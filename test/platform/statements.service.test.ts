@@ -1,0 +1,201 @@
+/**
+ * Every statement of a recurring step is bounded in time and rows. A statement that reads a table as a whole does well for
+ * as long as the table is small, and then stops what it belongs to for good: each run ends by its time-out.
+ *
+ * A statement that is new is named here.
+ */
+import pg from 'pg';
+import type { Statement } from '../../activities/postgres.ts';
+import { migrate } from '../../migrations/migrate.ts';
+import { takeSlot } from '../harness.ts';
+import type { Slot } from '../harness.ts';
+import { SMALL, fillWithBulkRows } from './bulk-rows.ts';
+import {
+  allStatements,
+  isBatch,
+  namesInSources,
+  planOf,
+  takesKeys,
+  textOrders,
+  unboundedParts,
+  unnamedQueries,
+} from './statements.ts';
+
+/** Of starts, alarms, shards, workers, sweeps, schedules, clean-ups, retention, consumers and gauges. */
+const RECURRING = {
+  /** So many rows at most; repeated until there are no more. */
+  batch: `
+    adopt_callback_snapshots adopt_callback_trackings adopt_failed_callbacks count_accounts_set_aside
+    delete_malformed_account_inputs delete_old_callback_dead_letters delete_old_callback_positions
+    delete_old_callback_prices delete_old_daily_snapshots delete_old_hourly_snapshots find_due_callback_day
+    find_hourly_callbacks freeze_callback_day load_callback_users load_due_callback_retries place_callback_users
+    read_callback_progress take_accounts_up
+
+    delete_abandoned_waiting_intents delete_expired_duplicates delete_expired_malformed_intents delete_expired_routes
+    list_expired_records list_overdue_routes list_published_routes list_untried_intents read_acceptance read_schedule
+
+    begin_mobile_rounds claim_mobile_sends delete_expired_malformed_mobile_jobs delete_expired_mobile_jobs
+    delete_stuck_mobile_jobs list_mobile_sends list_more_mobile_sends open_mobile_job read_oldest_pending_job
+
+    count_due_subscriptions count_subscription_records drop_expired_token_deletions forget_queue_imports
+    forget_subscription_events forget_token_requests list_connections_without_subscription list_deleted_rcv_queues
+    list_open_subscription_agents list_subscribed_connections list_unreadable_ntf_tokens_to_delete
+    list_unreadable_rcv_queues list_unreadable_subscriptions list_unwanted_subscriptions load_due_ntf_subscriptions
+    load_due_smp_subscriptions load_due_token_deletion load_subscription_events`,
+  /** The keys that it is given: those of a batch. */
+  keys: `
+    load_callback_positions load_callback_prices_in_force load_callback_ticks record_delivered_callbacks
+    record_dropped_callbacks record_failed_callbacks record_malformed_account_inputs store_callback_positions
+    store_callback_prices write_callback_hour
+
+    delete_expired_records load_routes mark_published move_entries
+
+    list_recorded_mobile_jobs
+
+    add_subscription_statistics claim_subscription_records clear_failures_of_ntf_tokens_to_delete
+    clear_failures_of_rcv_queues clear_failures_of_subscriptions clear_notifier_credentials
+    create_subscription_records delete_subscription_records delete_worked_subscription_records fail_ntf_subscriptions
+    fail_smp_subscriptions list_due_subscription_servers load_connections_of_command load_deleted_rcv_queues
+    load_subscription_work lock_subscription_records mark_subscription_events_relayed mark_unreadable_rcv_queues
+    null_subscription_actions remove_rcv_queues reset_subscription_records save_notifier_credentials
+    set_subscription_actions update_subscription_records`,
+  /** What belongs to one job, agent or server, the end of an index, or a page that another statement has found. */
+  part: `
+    find_callback_orphans load_daily_callbacks load_hourly_callbacks next_callback_retry read_callback_cleanup
+    read_callback_processing set_account_aside
+
+    find_next_due_mobile_send settle_mobile_job
+
+    are_ntf_subscriptions_left are_smp_subscriptions_left are_subscription_events_left begin_token_deletion_attempt
+    count_silent_routers drop_token_deletion ensure_subscription_agent insert_subscription_event
+    list_servers_of_all_deleted_queues list_subscription_servers load_subscription_agent load_subscription_token
+    lock_subscription_agent mark_token_deletion_failed`,
+  /** Small tables, or none. */
+  small: `
+    answer read_callback_completeness save_callback_cleanup set_callback_shards set_callback_users_placed
+
+    clear_outbound_stream load_outbound_stream read_clock read_suspects save_outbound_stream suspect_outbound_stream
+
+    ping
+
+    limit_gauge_read lock_subscription_relay next_subscription_claim
+
+    add_sample_symbols count_unreached_symbol_targets load_symbol_config load_symbol_snapshot load_symbol_targets
+    load_symbol_targets_behind record_symbol_acknowledgement record_symbol_failure register_symbol_targets
+    take_symbol_snapshot`,
+};
+
+/** Of one intent, route or job: those of its record, and a slice of its routes. */
+const BY_KEY = `
+  count_batch count_routes find_decision forget_waiting_intent insert_record insert_routes list_routes load_hashed_route
+  load_route load_slice mark_found_published mark_skipped note_waiting_intent open_generation record_duplicate
+  record_failure record_malformed_intent
+
+  count_mobile_send_failure delete_device_token end_mobile_send find_device_token load_mobile_send
+  mark_mobile_send_sent postpone_mobile_send record_given_up_mobile_job record_malformed_mobile_job record_mobile_job`;
+
+/** Of what operators and clients ask for. */
+const OPERATOR = `
+  end_channel_drain list_cancelled_routes list_cancelled_routes_of_slice list_open_routes list_open_routes_of_slice
+  list_waiting_routes load_channel set_channel settle_closed_routes
+
+  delete_connections find_known_queue insert_connection insert_rcv_queue insert_smp_server insert_token
+  insert_token_deletion list_servers_of_deleted_queues load_connection load_connection_flags load_queue_import
+  load_saved_token load_token_request lock_smp_server mark_token_request_done pin_smp_server remove_token
+  remove_token_request replace_rcv_queues reset_subscription_statistics save_token_device save_token_mode
+  save_token_registered save_token_replaced save_token_status set_connections_subscribed set_subscription_agent_open
+  set_subscription_agent_suspension take_over_smp_fingerprint toggle_connections upsert_ntf_server
+
+  set_symbol_crawler`;
+
+/** Statements that may take longer the more there is, and why. */
+const EXCEPTIONS: Record<string, string> = {
+  count_silent_routers:
+    'one look for each router of each agent that is open; it ends after 2 s of its own, and its gauge is left out then',
+};
+
+const namesOf = (list: string): string[] => list.trim().split(/\s+/);
+
+let slot: Slot;
+let db: pg.Pool;
+let statements: Map<string, Statement>;
+let large: Set<string>;
+
+beforeAll(async () => {
+  slot = await takeSlot();
+  const dsn = slot.endpoints.postgresDsn;
+  db = new pg.Pool({ connectionString: dsn, max: 1 });
+  await migrate(dsn);
+  large = new Set(await fillWithBulkRows(db, dsn));
+  statements = await allStatements();
+}, 180_000);
+afterAll(async () => {
+  await db.end();
+  await slot.release();
+});
+
+test('I50 every statement has a name, and is named here as what it is', async () => {
+  const named = [...Object.values(RECURRING), BY_KEY, OPERATOR].flatMap(namesOf);
+  expect([...statements.keys()].sort()).toEqual(named.sort());
+  expect((await namesInSources()).filter((name) => !statements.has(name))).toEqual([]);
+  expect(await unnamedQueries()).toEqual([]);
+});
+
+test('I50 every table has rows in bulk here, or stays small', async () => {
+  const { rows } = await db.query<{ name: string }>(
+    "SELECT relname AS name FROM pg_class WHERE relkind = 'r' AND relnamespace::regnamespace::text ~ '^(notification|subscriptions|public)'",
+  );
+  expect(rows.map(({ name }) => name).sort()).toEqual([...large, ...Object.keys(SMALL)].sort());
+});
+
+test('I50 no statement takes longer the more rows there are that it is not about', async () => {
+  const found: Record<string, string[]> = {};
+  for (const [name, statement] of statements) {
+    const parts = unboundedParts(await planOf(db, statement), large);
+    if (parts.length > 0) found[name] = parts;
+  }
+  expect(found).toEqual(Object.fromEntries(Object.keys(EXCEPTIONS).map((name) => [name, expect.anything()])));
+}, 120_000);
+
+test('I50 no statement orders by the text of a column', () => {
+  expect([...statements.values()].filter((statement) => textOrders(statement).length > 0)).toEqual([]);
+  expect(textOrders({ name: 'planted', text: 'SELECT id::text, a FROM t ORDER BY id LIMIT 1' })).toEqual([
+    'id',
+  ]);
+});
+
+test('I50 what recurs says how much it does at once', () => {
+  const failing = (list: string, isBounded: (statement: Statement) => boolean) =>
+    namesOf(list).filter((name) => !isBounded(statements.get(name)!));
+  expect(failing(RECURRING.batch, isBatch)).toEqual([]);
+  expect(failing(RECURRING.keys, takesKeys)).toEqual([]);
+  const tables = new RegExp(`\\b(?:notifications?|subscriptions|public)\\.(?:${[...large].join('|')})\\b`);
+  expect(failing(RECURRING.small, ({ text }) => !tables.test(text))).toEqual([]);
+});
+
+test.each([
+  ['reads all of records', 'SELECT 1 FROM notification.records WHERE payload_json = $1'],
+  [
+    'walks all of records_pkey',
+    'SELECT notification_id FROM notification.records WHERE trace_id = $1 ORDER BY 1 LIMIT $2',
+  ],
+  [
+    'walks a range without a limit of records_accepted_at_idx',
+    "DELETE FROM notification.records WHERE accepted_at < $1::timestamptz - interval '1 year'",
+  ],
+  [
+    'sorts all that it finds, for a few',
+    'SELECT notification_id FROM notification.records WHERE accepted_at < $1 ORDER BY accepted_at::text LIMIT $2',
+  ],
+])('I50 a statement that %s is found', async (problem, text) => {
+  const client = await db.connect();
+  try {
+    // For what a small table would not make it do.
+    if (!problem.startsWith('reads')) await client.query('SET enable_seqscan = off');
+    const parts = unboundedParts(await planOf(client, { name: 'planted', text }), large);
+    expect(parts).toEqual([problem]);
+  } finally {
+    await client.query('RESET enable_seqscan');
+    client.release();
+  }
+});

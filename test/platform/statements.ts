@@ -1,0 +1,203 @@
+/** The named statements of the product, as its modules have them, and how PostgreSQL would run them. */
+import { readFileSync } from 'node:fs';
+import { glob } from 'node:fs/promises';
+import { registerHooks } from 'node:module';
+import path from 'node:path';
+import { fileURLToPath, pathToFileURL } from 'node:url';
+import type { Pool, PoolClient } from 'pg';
+import type { Statement } from '../../activities/postgres.ts';
+
+const ROOT = path.join(import.meta.dirname, '../..');
+/** Rooms whose code runs in the service. */
+const ROOMS = '{activities,api,migrations,workers}/**/*.ts';
+const CONSTANT = /^(?:export )?const ([A-Z][A-Z0-9_]*)\b/gm;
+const QUERY = '?statements';
+
+/** Every named statement by its name. Modules keep theirs to themselves, so that they are loaded with one export more. */
+export async function allStatements(): Promise<Map<string, Statement>> {
+  const found = new Map<string, Statement>();
+  const hooks = registerHooks({
+    load(url, context, nextLoad) {
+      if (!url.endsWith(QUERY)) return nextLoad(url, context);
+      const source = readFileSync(fileURLToPath(url), 'utf8');
+      const names = [...source.matchAll(CONSTANT)].map(([, name]) => name);
+      return {
+        format: 'module-typescript',
+        source: `${source}\nexport const $constants = [${names.join(', ')}];\n`,
+        shortCircuit: true,
+      };
+    },
+  });
+  try {
+    for await (const file of sources()) {
+      const module = (await import(pathToFileURL(file).href + QUERY)) as { $constants: unknown[] };
+      for (const statement of statementsIn(module.$constants)) found.set(statement.name, statement);
+    }
+  } finally {
+    hooks.deregister();
+  }
+  return found;
+}
+
+/** Names in the sources that are given to a statement, as far as they are literal: `allStatements` must find them. */
+export async function namesInSources(): Promise<string[]> {
+  const names: string[] = [];
+  for await (const file of sources()) {
+    const source = readFileSync(file, 'utf8');
+    for (const [, , name] of source.matchAll(/\bname: (['"`])([a-z_]+)\1,\s+(?:text|table):/g))
+      names.push(name!);
+  }
+  return names;
+}
+
+/** Statements that the service runs without a name, in excerpts: those of transactions and of its start are few and known. */
+export async function unnamedQueries(): Promise<string[]> {
+  const found: string[] = [];
+  for await (const file of glob('{activities,workers}/**/*.ts', { cwd: ROOT })) {
+    const source = readFileSync(path.join(ROOT, file), 'utf8');
+    for (const [, text] of source.matchAll(
+      /\.query(?:<[^()]*>)?\(\s*(?!\w+\.query\b)(['"`][^'"`]*|[A-Z][A-Z_]+\b)/g,
+    )) {
+      if (!KNOWN.test(text!)) found.push(`${file}: ${text}`);
+    }
+  }
+  return found;
+}
+
+const KNOWN =
+  /^'(?:BEGIN|COMMIT|ROLLBACK|SAVEPOINT item|RELEASE SAVEPOINT item|ROLLBACK TO SAVEPOINT item|SELECT 1)$/;
+
+async function* sources(): AsyncGenerator<string> {
+  for await (const file of glob(ROOMS, { cwd: ROOT })) {
+    const full = path.join(ROOT, file);
+    if (/\btext: ?['`\n]|deletionOf\(/.test(readFileSync(full, 'utf8'))) yield full;
+  }
+}
+
+function* statementsIn(value: unknown): Generator<Statement> {
+  if (typeof value !== 'object' || value === null) return;
+  if (
+    'name' in value &&
+    'text' in value &&
+    typeof value.name === 'string' &&
+    typeof value.text === 'string'
+  ) {
+    yield { name: value.name, text: value.text };
+    return;
+  }
+  if (!Array.isArray(value) && Object.getPrototypeOf(value) !== Object.prototype) return;
+  for (const part of Object.values(value)) yield* statementsIn(part);
+}
+
+/** What of EXPLAIN (FORMAT JSON) is looked at. */
+interface Plan {
+  'Node Type': string;
+  'Relation Name'?: string;
+  'Index Name'?: string;
+  'Index Cond'?: string;
+  Filter?: string;
+  Plans?: Plan[];
+}
+
+/** Steps between a LIMIT and a scan that hand on each row as they get it. */
+const HANDS_ON = new Set(['Limit', 'LockRows', 'Result', 'Subquery Scan']);
+
+/**
+ * How PostgreSQL runs a statement whatever its values are.
+ *
+ * A limit is given, because a plan for any limit takes it for a tenth of the rows; PostgreSQL compares such a plan with
+ * that of the values, and stays with the latter. It is as small beside the tables here as a batch is beside large ones.
+ */
+export async function planOf(db: Pool | PoolClient, { text }: Statement): Promise<Plan> {
+  const limited = text.replaceAll(/\bLIMIT \$\d+/g, 'LIMIT 100');
+  const { rows } = await db.query<{ 'QUERY PLAN': [{ Plan: Plan }] }>(
+    `EXPLAIN (GENERIC_PLAN, COSTS OFF, FORMAT JSON) ${limited}`,
+  );
+  return rows[0]!['QUERY PLAN'][0].Plan;
+}
+
+/**
+ * In which ways a plan takes longer the larger these tables are. Looking a key up does not, nor does a range that ends
+ * with a limit.
+ */
+export function unboundedParts(plan: Plan, large: ReadonlySet<string>): string[] {
+  const found: string[] = [];
+  visit(plan, []);
+  return found;
+
+  /** @param above the nodes from the root on. */
+  function visit(node: Plan, above: readonly Plan[]): void {
+    const table = [node, ...above.toReversed()].find((one) => one['Relation Name'])?.['Relation Name'] ?? '';
+    const type = node['Node Type'];
+    if (
+      large.has(table) &&
+      type.endsWith('Scan') &&
+      !['Bitmap Heap Scan', 'Tid Scan', 'CTE Scan'].includes(type)
+    ) {
+      const problem = problemOf(node, above);
+      if (problem !== undefined) found.push(`${problem} ${node['Index Name'] ?? table}`);
+    }
+    const isForLimit = above.findLast(
+      (one) => one['Node Type'] === 'Limit' || !HANDS_ON.has(one['Node Type']),
+    );
+    if (
+      type === 'Sort' &&
+      isForLimit?.['Node Type'] === 'Limit' &&
+      rangesIn(node).some((name) => large.has(name))
+    ) {
+      found.push('sorts all that it finds, for a few');
+    }
+    for (const part of node.Plans ?? []) visit(part, [...above, node]);
+  }
+}
+
+function problemOf(node: Plan, above: readonly Plan[]): string | undefined {
+  const condition = node['Index Cond'];
+  if (node['Node Type'] === 'Seq Scan') return 'reads all of';
+  if (!/Index (Only )?Scan/.test(node['Node Type'])) return undefined;
+  const isLimited = above.some((one) => one['Node Type'] === 'Limit');
+  if (condition === undefined) {
+    const isHandedOn =
+      HANDS_ON.has(above.at(-1)?.['Node Type'] ?? '') && isLimited && node.Filter === undefined;
+    return isHandedOn ? undefined : 'walks all of';
+  }
+  const isKey = /[^<>!]= /.test(condition);
+  return isKey || isLimited ? undefined : 'walks a range without a limit of';
+}
+
+/** Tables below a node that are read by a range, and not by a key, up to the next limit. */
+function rangesIn(node: Plan): string[] {
+  const own =
+    node['Relation Name'] !== undefined && !/[^<>!]= /.test(node['Index Cond'] ?? '')
+      ? [node['Relation Name']]
+      : [];
+  const below = (node.Plans ?? []).filter((part) => part['Node Type'] !== 'Limit');
+  return [...own, ...below.flatMap(rangesIn)];
+}
+
+/**
+ * Columns of which a statement hands out the text, and by whose bare name it orders: that is the order of the text, in
+ * which 10 comes before 9, and which no index has.
+ */
+export function textOrders({ text }: Statement): string[] {
+  const found: string[] = [];
+  let rest = `(${text})`;
+  // From the innermost queries on: what is in parentheses has names of its own.
+  for (let before = ''; before !== rest;) {
+    before = rest;
+    rest = rest.replaceAll(/\(([^()]*)\)/g, (_, query: string) => {
+      const [, columns = '', order = ''] =
+        /\bSELECT\b(.*?)(?:\bFROM\b.*)?\bORDER BY\b(.*)/s.exec(query) ?? [];
+      const named = [...columns.matchAll(/(\w+)::text(?!\w)(?!\s+AS\b)/g)].map(([, column]) => column!);
+      const bare: readonly string[] = order.match(/(?<![.\w])\w+/g) ?? [];
+      found.push(...named.filter((column) => bare.includes(column)));
+      return '';
+    });
+  }
+  return found;
+}
+
+/** Whether a statement says itself how much it does: a limit, or a list of keys. */
+export const isBatch = ({ text }: Statement): boolean => /\bLIMIT (?:\$\d|\d)/.test(text);
+export const takesKeys = ({ text }: Statement): boolean =>
+  /= ANY ?\(\$\d|\b(?:unnest|jsonb_to_recordset)\(\$\d/.test(text);
