@@ -188,7 +188,10 @@ export type ConnectionChange =
 /** Updates that wait for routers within the supervisor. Temporal admits ten updates of a workflow at a time. */
 export const MAX_ROUTER_UPDATES = 4;
 
-/** Pins a messaging router, once it has answered under this fingerprint, for all its queues. */
+/**
+ * Pins a router, once it has answered under this fingerprint: a messaging router for all its queues, a notification router
+ * for the token and the token deletions there.
+ */
 export interface TrustRouter {
   server: RouterKey;
 }
