@@ -193,6 +193,46 @@ test('N18 a router of either kind is pinned as what it is, also where a mistyped
   ).toEqual([{ key_hash: ntf.keyHash }]);
 });
 
+/** Takes the messaging router of records away, as who removes the row of a router that is gone for good. */
+async function forgetRouterOf(connIds: string[]): Promise<void> {
+  await agent.rows(
+    "INSERT INTO subscriptions.smp_servers (agent_id, host, port, key_hash) VALUES ($1, 'gone.test', 443, '')",
+    [AGENT],
+  );
+  await agent.rows(
+    "UPDATE subscriptions.ntf_subscriptions SET smp_host = 'gone.test', smp_port = 443 WHERE conn_id = ANY ($1)",
+    [connIds],
+  );
+  await agent.rows("DELETE FROM subscriptions.smp_servers WHERE host = 'gone.test'");
+}
+const setAction = (connId: string, action: 'K' | 'D') =>
+  agent.rows(
+    'UPDATE subscriptions.ntf_subscriptions SET ntf_action = NULL, smp_action = $2 WHERE conn_id = $1',
+    [connId, action],
+  );
+
+test('N19 a record whose messaging router is not known any more is ended when its connection is switched off', async () => {
+  const [connId] = (await createActive()) as [string];
+  await forgetRouterOf([connId]);
+  expect(await agent.record(connId)).toMatchObject({ smp_host: null, ntf_action: 'C' });
+  await toggle([connId], false);
+  await gone(connId);
+  expect(await notifierOf(connId)).toBeUndefined();
+});
+
+test('N19 the sweep brings records in order that no worker finds', async () => {
+  const [wanted, unwanted] = (await createActive(2)) as [string, string];
+  await agent.rows('UPDATE subscriptions.connections SET enable_ntfs = false WHERE conn_id = $1', [unwanted]);
+  await forgetRouterOf([wanted, unwanted]);
+  await setAction(wanted, 'K');
+  await setAction(unwanted, 'D');
+  await sweep();
+  await gone(unwanted);
+  expect(await notifierOf(unwanted)).toBeUndefined();
+  await agent.active([wanted]);
+  expect(await agent.record(wanted)).toMatchObject({ smp_port: server().port });
+});
+
 test('subscription-B5 a flush does not forget to end what was switched off by name', async () => {
   const [off, on] = (await createActive(2)) as [string, string];
   await pause();

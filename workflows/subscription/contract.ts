@@ -343,7 +343,7 @@ export interface SweepOutcome {
   kicks: number;
   /** Connections without a record, for which a Create was sent. */
   creates: number;
-  /** Records of connections that want none, or are gone, which the supervisor was told to end. */
+  /** Records of connections that want none, or are gone, or that no worker finds; the supervisor was told to end or mend them. */
   unwanted: number;
   /** Rows that could not be read and can be now. */
   recovered: number;
