@@ -19,7 +19,7 @@ import { cpuSecondsOf, startServiceProcess, type ServiceProcess } from './proces
 export const MODES = ['child', 'on_failure'] as const;
 export type Mode = (typeof MODES)[number];
 
-const PARTS = ['baselines', ...MODES, 'mobile-push', 'account-callback'] as const;
+const PARTS = ['baselines', ...MODES, 'mobile-push', 'account-callback', 'subscription'] as const;
 export type PartName = (typeof PARTS)[number];
 
 /** How much is measured. */

@@ -16,7 +16,7 @@ import { cutText } from '../../api/text.ts';
 export type FcmFailure = {
   /** A code of ACTIONS, or firebase-admin's where that has none: `messaging/…`, `app/…`. */
   code: string;
-  /** What FCM or the network said, without the token; for logs. */
+  /** For logs: the words of the protocol in FCM's answer, or what the network or the SDK said. */
   reason: string;
 } & (
   | {
@@ -97,6 +97,8 @@ const errorSchema = z
 const detailSchema = z.object({
   '@type': z.string().optional().catch(undefined),
   errorCode: z.string().optional().catch(undefined),
+  /** Of a google.rpc.ErrorInfo, such as SERVICE_DISABLED. */
+  reason: z.string().optional().catch(undefined),
   fieldViolations: z
     .array(z.object({ field: z.string().optional().catch(undefined) }))
     .optional()
@@ -111,6 +113,7 @@ interface Answer {
   httpStatus?: number | undefined;
   status?: string | undefined;
   fcmCode?: string | undefined;
+  reasons?: readonly (string | undefined)[];
   fields: readonly (string | undefined)[];
   /** Of a google.rpc.QuotaFailure: the quotas that are spent. */
   quotas: readonly unknown[];
@@ -124,6 +127,7 @@ const answerSchema = z.union([
     .transform(({ error: { status, details = [] } }) => ({
       status,
       fcmCode: details.find((detail) => detail['@type'] === FCM_ERROR)?.errorCode,
+      reasons: details.map(({ reason }) => reason),
       fields: details.flatMap(({ fieldViolations = [] }) => fieldViolations.map(({ field }) => field)),
       quotas: details.flatMap(({ violations = [] }) => violations),
     })),
@@ -143,11 +147,26 @@ export function failureOf(error: unknown, token: string, now: number = Date.now(
     ...(answerSchema.safeParse(httpResponse?.data).data ?? { fields: [], quotas: [] }),
   };
   const code = codeOf(sdkCode, message, answer);
-  const reason = cutText(message.replaceAll(token, '<token>'), MAX_REASON_LENGTH);
+  const reason = cutText(reasonOf(message, answer).replaceAll(token, '<token>'), MAX_REASON_LENGTH);
   const outcome = outcomeOf(code, message, answer);
   if (outcome !== 'retry') return { outcome, code, reason };
   const retryAfterMs = parseRetryAfter(httpResponse?.headers['retry-after'], now);
   return { outcome, code, reason, ...(retryAfterMs === undefined ? {} : { retryAfterMs }) };
+}
+
+/** A code, or the path of a field. */
+const PROTOCOL_WORD = /^[A-Za-z_][\w.[\]]{0,99}$/;
+/** As long as access tokens and signatures are, and no name. */
+const SECRET = /[\w+/=.~-]{60,}/g;
+
+/**
+ * What was answered may quote the message, which people have written to people, or the request with its access token:
+ * only codes and names of fields are kept of it. Without an answer it is Node, the SDK or the token server that speaks.
+ */
+function reasonOf(message: string, { httpStatus, status, fcmCode, reasons = [], fields }: Answer): string {
+  if (httpStatus === undefined) return message.replaceAll(SECRET, '…');
+  const words = [status, fcmCode, ...reasons, ...fields].filter((word) => PROTOCOL_WORD.test(word ?? ''));
+  return [`status ${httpStatus}`, ...new Set(words)].join(' ');
 }
 
 /** Our code where firebase-admin has another one. */

@@ -2,7 +2,6 @@
  * Connections and their queues, as operators change them. Each change is one transaction, and returns the commands that
  * follow from it, which the supervisor queues. Creates and smp-deletes follow only when the instant gate is open.
  */
-import { randomBytes } from 'node:crypto';
 import { ApplicationFailure, Context } from '@temporalio/activity';
 import pLimit from 'p-limit';
 import type { PoolClient } from 'pg';
@@ -25,7 +24,7 @@ import { inTransaction, run } from '../transactions.ts';
 import type { CurrentToken } from './agents.ts';
 import { PAUSED, isGateOpen, loadAgent, loadToken } from './agents.ts';
 import type { SubscriptionResources } from './batches.ts';
-import { NO_ANSWER, UNUSABLE_KEY, whileBeating } from './batches.ts';
+import { UNUSABLE_KEY, whileBeating } from './batches.ts';
 import { kickAll } from './commands.ts';
 import type { SealedCredentials } from './connection-rows.ts';
 import {
@@ -39,7 +38,6 @@ import {
   SET_SUBSCRIBED,
   TOGGLE_CONNECTIONS,
   INSERT_SMP_SERVER,
-  pinServer,
   recipientKeyContext,
   saveCredentials,
   sealCredentials,
@@ -47,12 +45,11 @@ import {
 } from './connection-rows.ts';
 import { errorText } from './events.ts';
 import { createRecords, deleteRecords } from './records.ts';
-import type { NewQueueAnswer, NewQueueRequest, QueueRef, RouterResult } from './router/ports.ts';
+import type { NewQueueAnswer, NewQueueRequest, RouterResult } from './router/ports.ts';
 import { generateAuthKeys, generateDhKeys } from './router/signing.ts';
 
 /** Queues that are made concurrently. */
 const PARALLEL_CONNECTIONS = 10;
-const RECIPIENT_ID_BYTES = 24;
 
 /** The result of a change, and the commands that follow from it. */
 export interface Changed<Result> {
@@ -177,36 +174,7 @@ export function createConnectionWork(resources: SubscriptionResources) {
         commands: isCommanded ? commandsOf({ create: [connId] }) : [],
       };
     },
-
-    /**
-     * Pins a messaging router, and all queues on it, to a fingerprint, once it has answered under that.
-     *
-     * @returns a text when it did not: everything stays as it was then.
-     */
-    async trustRouter(agentId: string, server: RouterKey): Promise<string | undefined> {
-      const answer = await whileBeating(() => probe(server));
-      if (!answer.ok) return errorText(answer.error);
-      await inTransaction(db, (client) =>
-        pinServer(client, [agentId, server.host, server.port, server.keyHash]),
-      );
-      log.info({ agent_id: agentId, server: nameOf(server) }, 'messaging router pinned');
-      return undefined;
-    },
   };
-
-  /** Whether the router can be talked to: any answer of its own will do, as that there is no such queue. */
-  async function probe(address: RouterKey): Promise<RouterResult<undefined>> {
-    const queue: QueueRef = {
-      address,
-      userId: 0,
-      connId: '',
-      recipientId: randomBytes(RECIPIENT_ID_BYTES).toString('base64url'),
-      recipientPrivateKey: generateAuthKeys().privateKey,
-    };
-    const [answer] = await messagingRouter.deleteQueues([queue]);
-    const result = answer?.result ?? { ok: false, error: NO_ANSWER };
-    return !result.ok && result.error.source === 'SMP' ? { ok: true, value: undefined } : result;
-  }
 
   async function createConnection(
     agentId: string,

@@ -47,7 +47,8 @@ export function createReconciliation(resources: SubscriptionResources & { comman
 
     /**
      * Has subscriptions ended that are not wanted any more: of connections that are switched off or gone, and all when
-     * the agent wants none. One whose end failed for good is left alone until something about it changes.
+     * the agent wants none. One whose end failed for good is left alone until something about it changes. Records that
+     * no worker finds, because the row of their messaging router was removed, are brought in order, too.
      *
      * @returns how many, some of the rest at most.
      */
@@ -164,7 +165,10 @@ const LIST_MISSING = {
      LIMIT $2`,
 };
 
-/** A record that is being ended is not listed, nor one that was given up since its connection or token last changed. */
+/**
+ * A record that is being ended is not listed, nor one that was given up since its connection or token last changed. One
+ * whose messaging router is not known any more is worked on by nobody.
+ */
 const LIST_UNWANTED = {
   name: 'list_unwanted_subscriptions',
   text: `
@@ -175,6 +179,7 @@ const LIST_UNWANTED = {
        AND (connection.conn_id IS NULL OR connection.is_deleted
             OR NOT EXISTS (SELECT FROM subscriptions.rcv_queues AS queue
                             WHERE queue.agent_id = $1 AND queue.conn_id = record.conn_id AND NOT queue.is_deleted)
+            OR record.smp_action IS NOT NULL AND record.smp_host IS NULL
             OR (connection.enable_ntfs IS FALSE OR $2)
                AND record.smp_action IS DISTINCT FROM 'D' AND record.ntf_action IS DISTINCT FROM 'D'
                AND (record.action_ts IS NOT NULL

@@ -128,20 +128,14 @@ async function createWanted(
   const kicks: WorkerKey[] = [];
   const fresh: NewRecord[] = [];
   const stale: NewRecord[] = [];
-  for (const { connId, userId, queue, record } of found.filter(({ isEnabled }) => isEnabled)) {
+  for (const connection of found.filter(({ isEnabled }) => isEnabled)) {
+    const { queue, record } = connection;
     const bucket = bucketOf({ server: queue.address, ...queue.notifier }, record);
     if (bucket.bucket === 'continue') kicks.push({ agentId, pool: bucket.pool, server: bucket.server });
     // Without a token there is no router to subscribe on; the token's own Create will come.
     else if (token) {
       const list = bucket.bucket === 'new' ? fresh : stale;
-      list.push({
-        connId,
-        userId,
-        smpServer: queue.address,
-        ntfServer: token.address,
-        status: 'NEW',
-        action: 'smp-key',
-      });
+      list.push(freshRecord(connection, token.address, 'smp-key'));
     }
   }
   const refused = [
@@ -155,6 +149,13 @@ async function createWanted(
   };
 }
 
+/** A record as it begins, on the router of its connection's queue. */
+const freshRecord = (
+  { connId, userId, queue }: FoundConnection,
+  ntfServer: ServerKey,
+  action: RecordAction,
+): NewRecord => ({ connId, userId, smpServer: queue.address, ntfServer, status: 'NEW', action });
+
 async function end(
   client: PoolClient,
   agentId: string,
@@ -163,6 +164,11 @@ async function end(
 ): Promise<WorkerKey[]> {
   const ids = found.map(({ connId }) => connId);
   await setActions(client, agentId, ids, 'smp-delete', nowMs);
+  // The row of its router was removed: from here on the worker of the queue's router finds it.
+  const lost = found.flatMap((one) =>
+    one.record && !one.record.smpServer ? [freshRecord(one, one.record.ntfServer, 'smp-delete')] : [],
+  );
+  await resetRecords(client, agentId, lost, nowMs);
   const servers = found.flatMap(({ queue, record }) => [queue.address, record?.smpServer ?? queue.address]);
   return smpKicks(agentId, servers);
 }

@@ -112,10 +112,17 @@ function addTrust(subscriptions: Command): void {
   subscriptions
     .command('trust')
     .description(
-      'Pin a messaging router, and all queues on it, to another fingerprint. The router is tried first under that.',
+      'Pin a messaging or notification router, with all that is on it, to another fingerprint. The router is tried first under that.',
     )
     .argument('<host:port#fingerprint>', 'the router, with the fingerprint of its certificate', parseRouter)
-    .addHelpText('after', helpWith('galaxy-notify subscriptions trust smp.example.com:5223#<fingerprint>'))
+    .addHelpText(
+      'after',
+      helpWith(
+        'galaxy-notify subscriptions trust smp.example.com:5223#<fingerprint>',
+        'galaxy-notify subscriptions trust ntf.example.com:443#<fingerprint>',
+        'New tokens take the fingerprint of a notification router from NOTIFICATION_SUBSCRIPTION_NTF_SERVERS.',
+      ),
+    )
     .action(
       action<GlobalOptions, [RouterKey]>(({ json }, server) =>
         withSession(['postgres', 'temporal'], async ({ operator }) => {

@@ -197,7 +197,8 @@ export function subscriptionOperations(resources: OperatorResources) {
     rotate: (connId: string, server: RouterKey) => change<RotatedQueue>({ rotate: { connId, server } }),
 
     /**
-     * Pins a messaging router, and all queues on it, to another fingerprint, once the router has answered under that.
+     * Pins a router, messaging or notification, to another fingerprint, once it has answered under that: what is on it
+     * goes on under the new one.
      *
      * @throws OperationFailedError when it did not; everything stays as it was then.
      */

@@ -103,7 +103,7 @@ describe('what FCM says', () => {
     expect(await outcomeOf({ kind: 'error', error: 'PERMISSION_DENIED' })).toEqual({
       outcome: 'fatal',
       code: 'messaging/authentication-error',
-      reason: 'The caller does not have permission',
+      reason: 'status 403 PERMISSION_DENIED',
     });
   });
 
@@ -130,12 +130,53 @@ describe('what FCM says', () => {
     },
   );
 
-  test('M6 the reason is short and does not hold the token', async () => {
-    const failure = await outcomeOf({ kind: 'answer', status: 502, body: `${TOKEN} ${'x'.repeat(10_000)}` });
+  test.each([
+    [502, `<html>${'x'.repeat(10_000)} Authorization: Bearer local ${TOKEN} Your move`, 'status 502'],
+    [200, `Authorization: Bearer local, ${TOKEN}: Your move`, 'status 200'],
+    [
+      400,
+      JSON.stringify({
+        error: {
+          status: 'INVALID_ARGUMENT',
+          message: `Invalid value at 'message.notification.body' (TYPE_STRING), "Your move"; token ${TOKEN}`,
+          details: [
+            { fieldViolations: [{ field: 'message.notification.body', description: 'Your move' }] },
+            {
+              '@type': 'type.googleapis.com/google.rpc.ErrorInfo',
+              reason: 'Your move: no',
+              errorCode: TOKEN,
+            },
+          ],
+        },
+      }),
+      'status 400 INVALID_ARGUMENT message.notification.body',
+    ],
+    [
+      403,
+      JSON.stringify({
+        error: {
+          status: 'PERMISSION_DENIED',
+          message: 'Cloud Messaging API is disabled',
+          details: [{ '@type': 'type.googleapis.com/google.rpc.ErrorInfo', reason: 'SERVICE_DISABLED' }],
+        },
+      }),
+      'status 403 PERMISSION_DENIED SERVICE_DISABLED',
+    ],
+  ])(
+    'M6 subscription-B9 of an answer %i only words of the protocol are kept',
+    async (status, body, reason) => {
+      const failure = await outcomeOf({ kind: 'answer', status, body });
 
-    expect(failure).toMatchObject({ outcome: 'retry', reason: expect.stringContaining('<token>') });
-    expect(JSON.stringify(failure)).not.toContain(TOKEN);
-    expect(JSON.stringify(failure).length).toBeLessThan(700);
+      expect(failure).toMatchObject({ reason });
+      expect(JSON.stringify(failure)).not.toMatch(/Your move|Bearer|APA91/);
+    },
+  );
+
+  test('M6 subscription-B9 what a token server quotes of the request is not kept', () => {
+    const assertion = ['eyJhbGciOiJSUzI1NiJ9', 'a'.repeat(200), 'b'.repeat(300)].join('.');
+    const error = { code: 'app/invalid-credential', message: `following error: "502 ${assertion}".` };
+
+    expect(failureOf(error, TOKEN)).toMatchObject({ reason: 'following error: "502 …".' });
   });
 
   test('M6 what firebase-admin itself refuses is no fault of the token, and an empty token is', async () => {

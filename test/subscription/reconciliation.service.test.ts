@@ -2,8 +2,10 @@
  * What rows and routers come to although something went wrong on the way: fingerprints, connections that were switched
  * off, rows that could not be read, and subscriptions that were given up.
  */
-import { randomUUID } from 'node:crypto';
+import { randomBytes, randomUUID } from 'node:crypto';
 import { recipientKeyContext } from '../../activities/subscription/connection-rows.ts';
+import { generateAuthKeys } from '../../activities/subscription/router/signing.ts';
+import { deletionKeyContext } from '../../activities/subscription/token-deletion.ts';
 import { createKeyBox } from '../../api/key-box.ts';
 import { createOperator } from '../../client/operator.ts';
 import {
@@ -147,6 +149,88 @@ test('subscription-B3 a fingerprint that differs stays with its queue, until nob
   const [third] = (await createActive(1, 1)) as [string];
   expect(await pinned(1)).toEqual([{ key_hash: server(1).keyHash }]);
   expect(await queueHash(third)).toBeNull();
+});
+
+test('N18 an exchanged certificate of a notification router is trusted once it answers, and all that waited goes on', async () => {
+  const ntf = agent.routers.ntf[0]!.address;
+  const pinnedTo = () =>
+    agent.rows('SELECT key_hash FROM subscriptions.ntf_servers WHERE port = $1', [ntf.port]);
+  const deletions = () =>
+    agent.rows<{ attempts: number }>('SELECT attempts FROM subscriptions.ntf_tokens_to_delete');
+  await agent.rows('UPDATE subscriptions.ntf_servers SET key_hash = $2 WHERE port = $1', [ntf.port, WRONG]);
+  const tokenId = randomBytes(24).toString('base64url');
+  await agent.rows(
+    `INSERT INTO subscriptions.ntf_tokens_to_delete (agent_id, host, port, key_hash, token_id, private_key)
+     VALUES ($1, $2, $3, $4, $5, $6)`,
+    [
+      ...[AGENT, ntf.host, ntf.port, WRONG, tokenId],
+      KEY_BOX.seal(generateAuthKeys().privateKey, deletionKeyContext(AGENT, tokenId)),
+    ],
+  );
+  await sweep();
+  const [connId] = (await agent.create([{ userId: 1, server: server() }])) as [string];
+  await eventually(
+    'both to wait for the router',
+    async () =>
+      (await deletions())[0]!.attempts > 1 && (await agent.workerState('ntf-ntf', ntf)).doing === 'retrying',
+  );
+
+  await expect(subscriptions().trust({ ...ntf, keyHash: 'V'.repeat(43) })).rejects.toThrow(/BROKER NETWORK/);
+  expect(await pinnedTo()).toEqual([{ key_hash: WRONG }]);
+  await subscriptions().trust(ntf);
+  expect(await pinnedTo()).toEqual([{ key_hash: ntf.keyHash }]);
+  await agent.active([connId]);
+  await eventually('the deletion of the token', async () => (await deletions()).length === 0);
+});
+
+test('N18 a router of either kind is pinned as what it is, also where a mistyped address has made a row of the other kind', async () => {
+  const ntf = agent.routers.ntf[0]!.address;
+  await expect(agent.create([{ userId: 1, server: ntf }])).rejects.toThrow(/BROKER/);
+  await agent.rows('UPDATE subscriptions.ntf_servers SET key_hash = $2 WHERE port = $1', [ntf.port, WRONG]);
+  await subscriptions().trust(ntf);
+  expect(
+    await agent.rows('SELECT key_hash FROM subscriptions.ntf_servers WHERE port = $1', [ntf.port]),
+  ).toEqual([{ key_hash: ntf.keyHash }]);
+});
+
+/** Takes the messaging router of records away, as who removes the row of a router that is gone for good. */
+async function forgetRouterOf(connIds: string[]): Promise<void> {
+  await agent.rows(
+    "INSERT INTO subscriptions.smp_servers (agent_id, host, port, key_hash) VALUES ($1, 'gone.test', 443, '')",
+    [AGENT],
+  );
+  await agent.rows(
+    "UPDATE subscriptions.ntf_subscriptions SET smp_host = 'gone.test', smp_port = 443 WHERE conn_id = ANY ($1)",
+    [connIds],
+  );
+  await agent.rows("DELETE FROM subscriptions.smp_servers WHERE host = 'gone.test'");
+}
+const setAction = (connId: string, action: 'K' | 'D') =>
+  agent.rows(
+    'UPDATE subscriptions.ntf_subscriptions SET ntf_action = NULL, smp_action = $2 WHERE conn_id = $1',
+    [connId, action],
+  );
+
+test('N19 a record whose messaging router is not known any more is ended when its connection is switched off', async () => {
+  const [connId] = (await createActive()) as [string];
+  await forgetRouterOf([connId]);
+  expect(await agent.record(connId)).toMatchObject({ smp_host: null, ntf_action: 'C' });
+  await toggle([connId], false);
+  await gone(connId);
+  expect(await notifierOf(connId)).toBeUndefined();
+});
+
+test('N19 the sweep brings records in order that no worker finds', async () => {
+  const [wanted, unwanted] = (await createActive(2)) as [string, string];
+  await agent.rows('UPDATE subscriptions.connections SET enable_ntfs = false WHERE conn_id = $1', [unwanted]);
+  await forgetRouterOf([wanted, unwanted]);
+  await setAction(wanted, 'K');
+  await setAction(unwanted, 'D');
+  await sweep();
+  await gone(unwanted);
+  expect(await notifierOf(unwanted)).toBeUndefined();
+  await agent.active([wanted]);
+  expect(await agent.record(wanted)).toMatchObject({ smp_port: server().port });
 });
 
 test('subscription-B5 a flush does not forget to end what was switched off by name', async () => {

@@ -188,7 +188,10 @@ export type ConnectionChange =
 /** Updates that wait for routers within the supervisor. Temporal admits ten updates of a workflow at a time. */
 export const MAX_ROUTER_UPDATES = 4;
 
-/** Pins a messaging router, once it has answered under this fingerprint, for all its queues. */
+/**
+ * Pins a router, once it has answered under this fingerprint: a messaging router for all its queues, a notification router
+ * for the token and the token deletions there.
+ */
 export interface TrustRouter {
   server: RouterKey;
 }
@@ -340,7 +343,7 @@ export interface SweepOutcome {
   kicks: number;
   /** Connections without a record, for which a Create was sent. */
   creates: number;
-  /** Records of connections that want none, or are gone, which the supervisor was told to end. */
+  /** Records of connections that want none, or are gone, or that no worker finds; the supervisor was told to end or mend them. */
   unwanted: number;
   /** Rows that could not be read and can be now. */
   recovered: number;
