@@ -6,10 +6,18 @@ import pg from 'pg';
 import { CLEANUP_BOUNDS, cleanUp } from '../activities/account-callback/cleanup.ts';
 import { dueDayOf, freezeDay } from '../activities/account-callback/extremes.ts';
 import { processCompleteHours } from '../activities/account-callback/hours.ts';
+import {
+  loadDueRetries,
+  loadPage,
+  nextRetryOf,
+  recordDelivered,
+  recordFailed,
+} from '../activities/account-callback/outcomes.ts';
 import { assignShards } from '../activities/account-callback/shards.ts';
 import { PERIOD_MS } from '../api/account-callback/callback.ts';
 import { startPortfolioService } from '../dev/stand-ins/account-callback/portfolio-service.ts';
 import { migrate } from '../migrations/migrate.ts';
+import { MAX_EMISSIONS, MAX_RETRIES } from '../workflows/account-callback/contract.ts';
 import { MIDNIGHT, SHARDS, beginShards } from './account-callback.ts';
 import type { Bench, Part } from './environment.ts';
 import type { Measurement } from './measurement.ts';
@@ -19,6 +27,7 @@ const USERS = 28_000;
 const HOURS = 72;
 const POSITIONS = 3_000_000;
 const { hourly: HOUR, daily: DAY } = PERIOD_MS;
+const RETRY_MS = 60_000;
 
 /** Accounts of the measured hour, each with 5 of the symbols, and a tick a second of each. */
 const [ACCOUNTS, SYMBOLS, HELD, TICKS] = [2_000, 50, 5, 3_600];
@@ -77,7 +86,6 @@ export const scaleAccountCallback: Measurement = {
     await part.db.query("UPDATE notification.callback_trackings SET daily_date = '2026-03-27'");
     await days(db);
     await hours(db);
-    await part.db.query("UPDATE notification.callback_trackings SET daily_date = '2026-03-28'");
     const cleanUpMs = await timed(() => cleaned(db));
     const accountMs = await manyTicks(part, db);
     return [
@@ -144,15 +152,22 @@ async function startOnce(bench: Bench, part: Part): Promise<number> {
   }
 }
 
+/** A day of all users, told while the portfolio service is away, and once more when it is back. */
 async function days(db: pg.Pool): Promise<void> {
   for (let shard = 0; shard < SHARDS; shard += 1) {
     const periodStartMs = await dueDayOf(db, shard);
     if (periodStartMs === undefined) throw new Error('no day is due');
     let after = { periodStartMs, userId: '' };
     for (;;) {
-      const { upTo } = await freezeDay(db, shard, after, 500);
+      const { upTo } = await freezeDay(db, shard, after, MAX_EMISSIONS);
       if (!upTo) break;
+      const page = await loadPage(db, shard, { kind: 'daily', after, upTo });
+      const failed = page.map((callback) => ({ callback, reason: 'status 503' }));
+      await recordFailed(db, shard, failed, MIDNIGHT, [RETRY_MS]);
       after = upTo;
+    }
+    while ((await nextRetryOf(db, shard)) !== undefined) {
+      await recordDelivered(db, await loadDueRetries(db, shard, MIDNIGHT + RETRY_MS, MAX_RETRIES));
     }
   }
 }

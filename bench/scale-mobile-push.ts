@@ -147,7 +147,7 @@ async function historiesOf({ client }: Part, jobId: string): Promise<{ longest: 
 /** $1 user id, $2 devices. */
 const REGISTER_DEVICES = `
   INSERT INTO public.device_token ("userId", token)
-  SELECT $1, format('%s-%s', $1, device) FROM generate_series(1, $2::int) AS device`;
+  SELECT $1::text, format('%s-%s', $1::text, device) FROM generate_series(1, $2::int) AS device`;
 
 /** $1 job id. */
 const FIND_JOB = `
