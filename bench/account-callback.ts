@@ -17,12 +17,12 @@ import {
 import type { Part } from './environment.ts';
 import type { Measurement } from './measurement.ts';
 
-const SHARDS = 4;
+export const SHARDS = 4;
 const [FEW, MANY] = [1_000, 20_000];
 const SYMBOLS = 6;
 const TICKS_PER_HOUR = 60;
 /** A midnight of UTC. */
-const MIDNIGHT = Date.UTC(2026, 2, 29);
+export const MIDNIGHT = Date.UTC(2026, 2, 29);
 const MINUTE = 60_000;
 /** No round takes as long unless something is broken. */
 const ROUND_LIMIT_MS = 1_200_000;
@@ -78,8 +78,8 @@ export const accountCallback: Measurement = {
   },
 };
 
-/** To all of them it is shortly after midnight. */
-async function beginShards({ client }: Part): Promise<void> {
+/** Begins the shards anew. To all of them it is shortly after midnight. */
+export async function beginShards({ client }: Part): Promise<void> {
   const clockOffsetMs = MIDNIGHT + 10 * MINUTE - Date.now();
   for (let shard = 0; shard < SHARDS; shard += 1) {
     await client.workflow.start(ACCOUNT_CALLBACK_WORKFLOW, {

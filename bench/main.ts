@@ -19,6 +19,7 @@ import type { Row } from './report.ts';
 import { describeMachine, rowsOf, tableOfRows, tableOfTargets } from './report.ts';
 import { scaleIntent } from './scale-intent.ts';
 import { scaleAccountCallback } from './scale-account-callback.ts';
+import { scaleMobilePush } from './scale-mobile-push.ts';
 import { scaleSubscription } from './scale-subscription.ts';
 import { throughput } from './throughput.ts';
 
@@ -32,6 +33,7 @@ const MEASUREMENTS: readonly Measurement[] = [
   ...largeAudiences,
   scaleIntent,
   mobilePush,
+  scaleMobilePush,
   accountCallback,
   scaleAccountCallback,
   scaleSubscription,

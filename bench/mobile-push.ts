@@ -14,7 +14,7 @@ import type { Measurement } from './measurement.ts';
 import { ROUND_LIMIT_MS, interleave, medianOf } from './rounds.ts';
 import { median, quantile, ratios } from './statistics.ts';
 
-const JOBS_STREAM = 'stream.notifications.jobs';
+export const JOBS_STREAM = 'stream.notifications.jobs';
 const DEVICES = 2;
 const WARM_UP_JOBS = 30;
 const LOOK_INTERVAL_MS = 50;
@@ -74,22 +74,33 @@ export const mobilePush: Measurement = {
   },
 };
 
-async function startMobileService(bench: Bench, fcm: FcmStandIn): Promise<void> {
+/** Starts the service of this part, which sends to the stand-in. @param env adds to its configuration. */
+export async function startMobileService(
+  bench: Bench,
+  fcm: FcmStandIn,
+  env: Readonly<Record<string, string>> = {},
+): Promise<void> {
   const caFile = path.join(bench.dataDir, 'fcm-ca.pem');
   writeFileSync(caFile, fcm.caPem);
   await bench.service('mobile-push', {
     NOTIFICATION_ROLES: 'mobile-push',
     NOTIFICATION_FCM_ENDPOINT: fcm.url,
     NOTIFICATION_FCM_CA_FILE: caFile,
+    ...env,
   });
+}
+
+/** @returns the fields of a job's entry, in the form that XADD takes. */
+export function jobFor(userId: string, data: Readonly<Record<string, unknown>> = {}): string[] {
+  const content = ['title', 'Your turn', 'body', 'Turn 54 is ready.', 'channel', 'turns'];
+  return ['userId', userId, ...content, 'data', JSON.stringify(data)];
 }
 
 /** Publishes so many jobs together and waits until all of them are sent. */
 async function send({ redis, db }: Part, fcm: FcmStandIn, jobs: number): Promise<MobileRound> {
   const [before, pipeline] = [fcm.requests.length, redis.pipeline()];
   for (let user = 1; user <= jobs; user += 1) {
-    const content = ['title', 'Your turn', 'body', 'Turn 54 is ready.', 'channel', 'turns'];
-    pipeline.xadd(JOBS_STREAM, '*', 'userId', `bench-${user}`, ...content, 'data', JSON.stringify({ user }));
+    pipeline.xadd(JOBS_STREAM, '*', ...jobFor(`bench-${user}`, { user }));
   }
   const ids = ((await pipeline.exec()) ?? []).map(([error, id]) => {
     if (error) throw error;

@@ -6,10 +6,19 @@ import pg from 'pg';
 import { CLEANUP_BOUNDS, cleanUp } from '../activities/account-callback/cleanup.ts';
 import { dueDayOf, freezeDay } from '../activities/account-callback/extremes.ts';
 import { processCompleteHours } from '../activities/account-callback/hours.ts';
+import {
+  loadDueRetries,
+  loadPage,
+  nextRetryOf,
+  recordDelivered,
+  recordFailed,
+} from '../activities/account-callback/outcomes.ts';
 import { assignShards } from '../activities/account-callback/shards.ts';
 import { PERIOD_MS } from '../api/account-callback/callback.ts';
 import { startPortfolioService } from '../dev/stand-ins/account-callback/portfolio-service.ts';
 import { migrate } from '../migrations/migrate.ts';
+import { MAX_EMISSIONS, MAX_RETRIES } from '../workflows/account-callback/contract.ts';
+import { MIDNIGHT, SHARDS, beginShards } from './account-callback.ts';
 import type { Bench, Part } from './environment.ts';
 import type { Measurement } from './measurement.ts';
 
@@ -17,10 +26,8 @@ const USERS = 28_000;
 /** 28,000 users for 72 hours: 2 million snapshots, of which most are past their retention when it is measured. */
 const HOURS = 72;
 const POSITIONS = 3_000_000;
-const SHARDS = 4;
-/** A midnight of UTC. */
-const MIDNIGHT = Date.UTC(2026, 2, 29);
 const { hourly: HOUR, daily: DAY } = PERIOD_MS;
+const RETRY_MS = 60_000;
 
 /** Accounts of the measured hour, each with 5 of the symbols, and a tick a second of each. */
 const [ACCOUNTS, SYMBOLS, HELD, TICKS] = [2_000, 50, 5, 3_600];
@@ -71,11 +78,12 @@ export const scaleAccountCallback: Measurement = {
     bench.report('Filling the tables');
     await fill(part);
 
-    const startMs = await timed(() => startOnce(bench));
+    const startMs = await startOnce(bench, part);
     const moveMs = await timed(async () => {
       await assignShards(db, SHARDS + 1);
       await assignShards(db, SHARDS);
     });
+    await part.db.query("UPDATE notification.callback_trackings SET daily_date = '2026-03-27'");
     await days(db);
     await hours(db);
     const cleanUpMs = await timed(() => cleaned(db));
@@ -111,10 +119,12 @@ function watchedPool({ env }: Part) {
   const query = db.query.bind(db) as (config: pg.QueryConfig) => Promise<pg.QueryResult>;
   const watched = async (config: pg.QueryConfig) => {
     const began = performance.now();
-    const result = await query(config);
-    const ms = performance.now() - began;
-    if (ms > longest.ms) longest = { name: config.name ?? '', ms };
-    return result;
+    try {
+      return await query(config);
+    } finally {
+      const ms = performance.now() - began;
+      if (ms > longest.ms) longest = { name: config.name ?? '', ms };
+    }
   };
   return { db: Object.assign(db, { query: watched }), longest: () => longest };
 }
@@ -123,29 +133,41 @@ async function fill({ db }: Part): Promise<void> {
   for (const statement of FILL) await db.query(statement);
 }
 
-async function startOnce(bench: Bench): Promise<void> {
+/** @returns ms until a process was ready, whose shards find nothing due: what they do is measured apart. */
+async function startOnce(bench: Bench, part: Part): Promise<number> {
   const portfolio = await startPortfolioService();
-  await bench.service('account-callback', {
-    NOTIFICATION_ROLES: 'account-callback',
-    NOTIFICATION_CALLBACK_SHARDS: String(SHARDS),
-    NOTIFICATION_PORTFOLIO_BASE_URL: portfolio.url,
-    // Its shards find nothing due: they are measured below.
-    NOTIFICATION_CALLBACK_SNAPSHOT_RETENTION: '8760h',
-    NOTIFICATION_CALLBACK_PRICE_GRACE: '2m',
-  });
-  await bench.stopService('account-callback');
-  await portfolio.stop();
+  try {
+    await beginShards(part);
+    return await timed(() =>
+      bench.service('account-callback', {
+        NOTIFICATION_ROLES: 'account-callback',
+        NOTIFICATION_CALLBACK_SHARDS: String(SHARDS),
+        NOTIFICATION_PORTFOLIO_BASE_URL: portfolio.url,
+        NOTIFICATION_CALLBACK_SNAPSHOT_RETENTION: '8760h',
+      }),
+    );
+  } finally {
+    await bench.stopService('account-callback');
+    await portfolio.stop();
+  }
 }
 
+/** A day of all users, told while the portfolio service is away, and once more when it is back. */
 async function days(db: pg.Pool): Promise<void> {
   for (let shard = 0; shard < SHARDS; shard += 1) {
     const periodStartMs = await dueDayOf(db, shard);
     if (periodStartMs === undefined) throw new Error('no day is due');
     let after = { periodStartMs, userId: '' };
     for (;;) {
-      const { upTo } = await freezeDay(db, shard, after, 500);
+      const { upTo } = await freezeDay(db, shard, after, MAX_EMISSIONS);
       if (!upTo) break;
+      const page = await loadPage(db, shard, { kind: 'daily', after, upTo });
+      const failed = page.map((callback) => ({ callback, reason: 'status 503' }));
+      await recordFailed(db, shard, failed, MIDNIGHT, [RETRY_MS]);
       after = upTo;
+    }
+    while ((await nextRetryOf(db, shard)) !== undefined) {
+      await recordDelivered(db, await loadDueRetries(db, shard, MIDNIGHT + RETRY_MS, MAX_RETRIES));
     }
   }
 }
@@ -177,7 +199,6 @@ async function hours(db: pg.Pool, nowMs = MIDNIGHT + HOUR): Promise<number> {
 }
 
 async function cleaned(db: pg.Pool): Promise<void> {
-  await db.query({ text: "UPDATE notification.callback_trackings SET daily_date = '2026-03-28'" });
   for (let isUnfinished = true; isUnfinished;) {
     ({ isUnfinished } = await cleanUp(resources(db), MIDNIGHT + HOUR, beat, CLEANUP_BOUNDS));
   }
@@ -207,14 +228,15 @@ const SNAPSHOT = `notification.callback_snapshots
 const FILL = [
   `UPDATE notification.callback_settings SET shards = ${SHARDS}, users_placed = true`,
   `INSERT INTO notification.callback_trackings (user_id, shard, daily_date, caught_up_to_ms, created_at)
-   SELECT 'user-' || n, notification.callback_shard('user-' || n), '2026-03-27', ${MIDNIGHT}, now()
+   SELECT 'user-' || n, notification.callback_shard('user-' || n), '2026-03-28', ${MIDNIGHT}, now()
      FROM generate_series(1, ${USERS}) AS n`,
+  // In the order of time, as they come. Dead letters keep those of the first hour: a clean-up looks at them for nothing.
   `INSERT INTO ${SNAPSHOT}
-   SELECT 'hourly', user_id, ${MIDNIGHT} - hour * ${HOUR}::bigint, shard, 2, ${MIDNIGHT} - hour * ${HOUR}::bigint, 1,
-          ${MIDNIGHT} - hour * ${HOUR}::bigint, 1, 'delivered', now()
-     FROM generate_series(1, ${HOURS}) AS hour, notification.callback_trackings`,
-  // What dead letters keep, and a clean-up must look at and leave alone.
-  `UPDATE notification.callback_snapshots SET status = 'dropped' WHERE period_start_ms = ${MIDNIGHT - HOURS * HOUR}`,
+   SELECT 'hourly', user_id, at_ms, shard, 2, at_ms, 1, at_ms, 1,
+          CASE at_ms WHEN ${MIDNIGHT - HOURS * HOUR} THEN 'dropped' ELSE 'delivered' END, now()
+     FROM generate_series(${MIDNIGHT - HOURS * HOUR}, ${MIDNIGHT - HOUR}, ${HOUR}::bigint) AS at_ms
+    CROSS JOIN notification.callback_trackings
+    ORDER BY at_ms`,
   `INSERT INTO notification.callback_dead_letters (kind, user_id, period_start_ms, attempts, last_error, dropped_at)
    SELECT kind, user_id, period_start_ms, 6, 'status 503', to_timestamp(${MIDNIGHT / 1_000})
      FROM notification.callback_snapshots WHERE status = 'dropped'`,

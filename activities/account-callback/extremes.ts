@@ -59,6 +59,9 @@ const FIND_DUE_DAY = {
  *
  * The closing value is the one at midnight, prices of that very moment included. Where a price or the coefficients of
  * that time are missing, it is the peak.
+ *
+ * Snapshots are looked up user by user, which a LIMIT holds PostgreSQL to: it knows of no row of a day that is new, and
+ * would go through the whole of it for each user.
  */
 const FREEZE_DAY = {
   name: 'freeze_callback_day',
@@ -74,13 +77,22 @@ const FREEZE_DAY = {
        LIMIT $4
     ), known AS MATERIALIZED (
       SELECT user_id, status
-        FROM due JOIN notification.callback_snapshots USING (user_id)
-       WHERE kind = 'daily' AND period_start_ms = $2::bigint
+        FROM due
+       CROSS JOIN LATERAL (
+         SELECT status FROM notification.callback_snapshots AS daily
+          WHERE kind = 'daily' AND daily.user_id = due.user_id AND period_start_ms = $2::bigint
+          LIMIT 1
+       ) AS written_before
     ), hours AS (
-      SELECT hour.*, max(peak_value) OVER of_user AS peak, min(bottom_value) OVER of_user AS bottom
-        FROM due JOIN notification.callback_snapshots AS hour USING (user_id)
-       WHERE kind = 'hourly' AND period_start_ms >= $2::bigint AND period_start_ms < $2::bigint + ${DAY_MS}
-         AND user_id NOT IN (SELECT user_id FROM known)
+      SELECT user_id, hour.*, max(peak_value) OVER of_user AS peak, min(bottom_value) OVER of_user AS bottom
+        FROM due
+       CROSS JOIN LATERAL (
+         SELECT peak_value, peak_at_ms, bottom_value, bottom_at_ms FROM notification.callback_snapshots AS hourly
+          WHERE kind = 'hourly' AND hourly.user_id = due.user_id
+            AND period_start_ms >= $2::bigint AND period_start_ms < $2::bigint + ${DAY_MS}
+          LIMIT ${DAY_MS / HOUR_MS}
+       ) AS hour
+       WHERE user_id NOT IN (SELECT user_id FROM known)
       WINDOW of_user AS (PARTITION BY user_id)
     ), days AS MATERIALIZED (
       SELECT user_id, min(peak) AS peak, min(peak_at_ms) FILTER (WHERE peak_value = peak) AS peak_at_ms,

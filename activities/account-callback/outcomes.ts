@@ -142,18 +142,23 @@ const COLUMNS = `kind, user_id, period_start_ms, peak_value, peak_at_ms, bottom_
 
 /**
  * $1 shard, $2 start of the day, $3 and $4 users: after the one, up to the other. A user may have come from another
- * shard since the snapshot was written.
+ * shard since the snapshot was written. The LIMIT holds PostgreSQL to looking user by user, as FREEZE_DAY does.
  */
 const LOAD_DAILY_PAGE = {
   name: 'load_daily_callbacks',
   text: `
-    SELECT ${COLUMNS}, 0 AS attempts
+    SELECT daily.*, 0 AS attempts
       FROM notification.callback_trackings AS tracking
-      JOIN notification.callback_snapshots AS snapshot USING (user_id)
-     WHERE tracking.shard = $1 AND user_id > $3 AND user_id <= $4
+     CROSS JOIN LATERAL (
+       SELECT ${COLUMNS}
+         FROM notification.callback_snapshots AS snapshot
+        WHERE kind = 'daily' AND snapshot.user_id = tracking.user_id AND period_start_ms = $2::bigint
+          AND status = 'pending'
+        LIMIT 1
+     ) AS daily
+     WHERE tracking.shard = $1 AND tracking.user_id > $3 AND tracking.user_id <= $4
        AND daily_date = date '1970-01-01' + ($2::bigint / 86400000)::int - 1
-       AND kind = 'daily' AND status = 'pending' AND period_start_ms = $2::bigint
-     ORDER BY user_id`,
+     ORDER BY tracking.user_id`,
 };
 
 /** $1 shard; hour and index of the callback before the page, $2 and $3, and of the last one in it, $4 and $5. */

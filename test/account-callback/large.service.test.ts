@@ -4,8 +4,11 @@
  */
 import type { Pool, PoolClient } from 'pg';
 import { CLEANUP_BOUNDS, cleanUp } from '../../activities/account-callback/cleanup.ts';
+import { freezeDay } from '../../activities/account-callback/extremes.ts';
+import { loadPage } from '../../activities/account-callback/outcomes.ts';
 import { storeInputs } from '../../activities/account-callback/inputs.ts';
 import { NotFoundError } from '../../client/errors.ts';
+import type { EmissionPage } from '../../workflows/account-callback/contract.ts';
 import type { CallbackBench } from './callbacks.ts';
 import { DAY, HOUR, MIDNIGHT, MINUTE, positions, price, takeCallbackBench } from './callbacks.ts';
 import { eventually } from '../harness.ts';
@@ -54,6 +57,10 @@ async function haveHistory(users: number, hours: number, beforeMs: number): Prom
     [hours, beforeMs],
   );
 }
+
+/** Of this transaction, by whatever plan. */
+const SNAPSHOTS_READ = `
+  SELECT (seq_tup_read + idx_tup_fetch)::int AS read FROM pg_stat_xact_user_tables WHERE relname = 'callback_snapshots'`;
 
 /** As long as it takes with a thousand times as many rows. */
 async function withSlowShards(work: () => Promise<void>): Promise<void> {
@@ -165,6 +172,45 @@ test('kinds-V2 an account that cannot be computed is set aside, and the others g
   expect(await operator.callbacks.takeUp('broken', { maxAgeMs: 365 * DAY })).toBe(1);
   expect(await told('broken', start)).toMatchObject({ peak_value: '31' });
   expect((await operator.callbacks.setAside()).items).toEqual([]);
+});
+
+test('kinds-S2 the first day of many users is made and loaded user by user, whatever was written about others', async () => {
+  const [users, pageSize] = [200, 50];
+  await haveHistory(users, 24, MIDNIGHT);
+  // As on every first day: what PostgreSQL knows is that there is no such day.
+  await bench.rows('ANALYZE notification.callback_trackings, notification.callback_snapshots');
+  await bench.rows("UPDATE notification.callback_trackings SET shard = 0, daily_date = '2026-03-27'");
+  const client: PoolClient = await bench.slot.db.connect();
+  const rowsRead = async (work: () => Promise<void>): Promise<number> => {
+    const count = async () => (await client.query<{ read: number }>(SNAPSHOTS_READ)).rows[0]!.read;
+    const before = await count();
+    await work();
+    return (await count()) - before;
+  };
+  const db = client as unknown as Pool;
+  try {
+    await client.query('BEGIN');
+    const pages: (EmissionPage & { kind: 'daily' })[] = [];
+    let after = { periodStartMs: MIDNIGHT - DAY, userId: '' };
+    for (let page = 0; page < users / pageSize; page += 1) {
+      const read = await rowsRead(async () => {
+        const { found, upTo } = await freezeDay(db, 0, after, pageSize);
+        expect(found).toBe(pageSize);
+        pages.push({ kind: 'daily', after, upTo: upTo! });
+      });
+      expect(read).toBeLessThanOrEqual(pageSize * 24);
+      after = pages.at(-1)!.upTo;
+    }
+    for (const page of pages) {
+      const read = await rowsRead(async () => {
+        expect(await loadPage(db, 0, page)).toHaveLength(pageSize);
+      });
+      expect(read).toBe(pageSize);
+    }
+  } finally {
+    await client.query('ROLLBACK');
+    client.release();
+  }
 });
 
 test('kinds-S2 what is old is deleted without a look at each row of each shard', async () => {

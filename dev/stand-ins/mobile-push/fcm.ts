@@ -74,6 +74,8 @@ export interface FcmStandIn {
   fail(script: FcmFailureScript): void;
   /** Removes all failures. */
   heal(): void;
+  /** Forgets what it was sent. */
+  forget(): void;
   /** Ends the server immediately, open connections included. */
   stop(): Promise<void>;
 }
@@ -176,6 +178,7 @@ export async function startFcm({ port = 0 }: { port?: number } = {}): Promise<Fc
     sockets,
     fail: (script) => failures.add(script, script.token),
     heal: () => failures.heal(),
+    forget: () => void (requests.length = 0),
     stop: async () => {
       if (!server.listening) return;
       const closed = new Promise((resolve) => server.close(resolve));
