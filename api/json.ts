@@ -25,25 +25,54 @@ export function parseJson(text: string): unknown {
   } catch {
     throw new JsonError('is not valid JSON');
   }
-  // Iterative, and before anything recursive sees the value.
-  const open: { value: unknown; path: string; depth: number }[] = [{ value, path: '', depth: 0 }];
-  for (let next = open.pop(); next; next = open.pop()) {
-    refuseLossy(next.value, next.path);
-    if (typeof next.value !== 'object' || next.value === null) continue;
-    if (next.depth === MAX_JSON_DEPTH) throw new JsonError(`is nested deeper than ${MAX_JSON_DEPTH} levels`);
-    for (const [key, child] of Object.entries(next.value)) {
-      refuseLossy(key, `key of ${next.path || 'the top level'}`);
-      open.push({ value: child, path: next.path ? `${next.path}.${key}` : key, depth: next.depth + 1 });
-    }
-  }
+  const flaw = flawIn(value, 0);
+  if (flaw) throw new JsonError(messageOf(flaw));
   return value;
 }
 
-function refuseLossy(value: unknown, path: string): void {
+interface Flaw {
+  problem: string;
+  /** Keys that lead to it; absent when it is about the whole. */
+  path?: (string | number)[];
+  /** It is in a key of what the path leads to. */
+  isInKey?: true;
+}
+
+/**
+ * The first flaw in the order of the text. Recursive no deeper than is allowed, and without memory for what has none: a
+ * megabyte may hold hundreds of thousands of values.
+ */
+function flawIn(value: unknown, depth: number): Flaw | undefined {
   const problem = problemOf(value);
-  if (problem === undefined) return;
-  // Only here may the path be read: each reading costs its whole length, which the sender decides.
-  throw new JsonError(path === '' ? problem : `${problem} at ${path.slice(0, MAX_SHOWN_PATH)}`);
+  if (problem !== undefined) return { problem, path: [] };
+  if (typeof value !== 'object' || value === null) return undefined;
+  if (depth === MAX_JSON_DEPTH) return { problem: `is nested deeper than ${MAX_JSON_DEPTH} levels` };
+  if (Array.isArray(value)) {
+    for (let index = 0; index < value.length; index += 1) {
+      const flaw = flawIn(value[index], depth + 1);
+      if (flaw) return behind(index, flaw);
+    }
+    return undefined;
+  }
+  for (const key of Object.keys(value)) {
+    const inKey = problemOf(key);
+    if (inKey !== undefined) return { problem: inKey, path: [], isInKey: true };
+    const flaw = flawIn((value as Record<string, unknown>)[key], depth + 1);
+    if (flaw) return behind(key, flaw);
+  }
+  return undefined;
+}
+
+function behind(key: string | number, flaw: Flaw): Flaw {
+  flaw.path?.unshift(key);
+  return flaw;
+}
+
+function messageOf({ problem, path, isInKey }: Flaw): string {
+  if (path === undefined) return problem;
+  const place = path.join('.').slice(0, MAX_SHOWN_PATH);
+  if (isInKey) return `${problem} at key of ${place || 'the top level'}`;
+  return place === '' ? problem : `${problem} at ${place}`;
 }
 
 function problemOf(value: unknown): string | undefined {

@@ -17,6 +17,7 @@ import { HELP, parseOptions, select } from './options.ts';
 import { describeProfiles } from './profile.ts';
 import type { Row } from './report.ts';
 import { describeMachine, rowsOf, tableOfRows, tableOfTargets } from './report.ts';
+import { scaleHostile } from './scale-hostile.ts';
 import { scaleIntent } from './scale-intent.ts';
 import { scaleAccountCallback } from './scale-account-callback.ts';
 import { scaleMobilePush } from './scale-mobile-push.ts';
@@ -32,6 +33,7 @@ const MEASUREMENTS: readonly Measurement[] = [
   ...backlogs,
   ...largeAudiences,
   scaleIntent,
+  scaleHostile,
   mobilePush,
   scaleMobilePush,
   accountCallback,
