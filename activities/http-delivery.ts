@@ -57,6 +57,10 @@ export async function deliver(delivery: Delivery): Promise<DeliveryFailure | und
   }
 }
 
+/** What became of it without the receiver's own words, which may quote what it was sent: one line for logs. */
+export const withoutOwnWords = ({ status, message }: DeliveryFailure): string =>
+  status === undefined ? message : `status ${status}`;
+
 /** By name: time-outs of the platform are not instances of this realm's Error everywhere. */
 export const isTimeout = (error: unknown): boolean => (error as Error).name === 'TimeoutError';
 

@@ -34,6 +34,7 @@ import { DELETE_MALFORMED_INPUTS } from './malformed.ts';
 import type { AccountCallbackMetrics } from './metrics.ts';
 import { withHeartbeats } from '../heartbeat.ts';
 import type { DeliveryFailure } from '../http-delivery.ts';
+import { withoutOwnWords } from '../http-delivery.ts';
 import { query } from '../postgres.ts';
 import { deleteOlderThan } from '../retention.ts';
 import { reasonOf } from '../reason.ts';
@@ -214,19 +215,22 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
     for (const { callback, failure } of results) {
       const isLast = callback.attempts >= retryLadderMs.length;
       if (!failure) delivered.push(callback);
-      else (isLast ? dropped : failed).push({ callback, reason: failure.message });
+      else {
+        const outline = withoutOwnWords(failure);
+        (isLast ? dropped : failed).push({ callback, reason: failure.message, outline });
+      }
     }
     await untilWritten(shard, async () => {
       await recordDelivered(db, delivered);
       await recordFailed(db, shard, failed, nowMs, retryLadderMs);
       await recordDropped(db, dropped, nowMs);
     });
-    for (const { callback, reason } of failed)
-      log.warn(fieldsOf(callback, reason), 'account callback failed');
-    for (const { callback, reason } of dropped) {
+    for (const { callback, outline } of failed)
+      log.warn(fieldsOf(callback, outline), 'account callback failed');
+    for (const { callback, outline } of dropped) {
       metrics.callbackDropped({ kind: callback.kind });
       log.error(
-        { event: 'callbacks.dropped', ...fieldsOf(callback, reason) },
+        { event: 'callbacks.dropped', ...fieldsOf(callback, outline) },
         'account callback dropped after its last retry; it can be replayed',
       );
     }

@@ -20,7 +20,10 @@ export interface DueCallback extends CallbackKey, CallbackValues {
 
 export interface FailedCallback {
   callback: DueCallback;
+  /** In the portfolio service's own words, which may quote the values of the callback. */
   reason: string;
+  /** For logs. */
+  outline: string;
 }
 
 /** The callbacks of a page that are still pending. */

@@ -5,9 +5,10 @@
 import { randomBytes } from 'node:crypto';
 import type { RouterKey } from '../../workflows/subscription/contract.ts';
 import { query } from '../postgres.ts';
-import { inTransaction, run } from '../transactions.ts';
+import { inTransaction } from '../transactions.ts';
 import type { SubscriptionResources } from './batches.ts';
 import { NO_ANSWER, whileBeating } from './batches.ts';
+import { kickAll } from './commands.ts';
 import { pinServer } from './connection-rows.ts';
 import { errorText } from './events.ts';
 import type { QueueRef, RouterError, RouterResult } from './router/ports.ts';
@@ -16,6 +17,7 @@ import { generateAuthKeys } from './router/signing.ts';
 type RouterKind = 'messaging' | 'notification';
 
 const RECIPIENT_ID_BYTES = 24;
+const STARTED_TOGETHER = 1_000;
 
 export function createTrustWork(resources: SubscriptionResources) {
   const { db, log, messagingRouter, notificationRouter } = resources;
@@ -37,11 +39,22 @@ export function createTrustWork(resources: SubscriptionResources) {
     },
   };
 
+  async function pinMessagingRouter(agentId: string, server: RouterKey): Promise<void> {
+    const pinned = [agentId, server.host, server.port, server.keyHash] as const;
+    // First, and in parts: while the former fingerprint is pinned, they are known by it.
+    await whileBeating(async () => {
+      while ((await query(db, START_OVER, [...pinned, STARTED_TOGETHER])).length > 0);
+    });
+    await inTransaction(db, (client) => pinServer(client, pinned));
+    await kickAll(resources, [{ agentId, pool: 'ntf-smp', server }]);
+  }
+
   return {
     /**
      * Pins a router to a fingerprint, once it has answered under that: a messaging router with all queues on it, a
      * notification router with the token and the token deletions on it. One that is not known yet is a messaging
-     * router: the addresses of new tokens come from the configuration.
+     * router: the addresses of new tokens come from the configuration. Subscriptions to a messaging router are made
+     * anew, because their notification router reaches it under the fingerprint that they were made with.
      *
      * @returns a text when it did not answer: everything stays as it was then.
      */
@@ -53,10 +66,8 @@ export function createTrustWork(resources: SubscriptionResources) {
       for (const { kind } of known.length > 0 ? known : [{ kind: 'messaging' as const }]) {
         const answer = await whileBeating(() => probes[kind](server));
         if (answer.ok) {
-          await inTransaction(db, async (client) => {
-            if (kind === 'messaging') await pinServer(client, [agentId, host, port, keyHash]);
-            else await run(client, PIN_NTF_SERVER, [agentId, host, port, keyHash]);
-          });
+          if (kind === 'messaging') await pinMessagingRouter(agentId, server);
+          else await query(db, PIN_NTF_SERVER, [agentId, host, port, keyHash]);
           log.info({ agent_id: agentId, server: `${host}:${port}`, kind }, 'router pinned');
           return undefined;
         }
@@ -66,6 +77,33 @@ export function createTrustWork(resources: SubscriptionResources) {
     },
   };
 }
+
+/**
+ * What is being made already is subscribed under the new fingerprint. Rows are locked in the order in which everybody
+ * does.
+ */
+const START_OVER = {
+  name: 'start_subscriptions_of_router_over',
+  text: `
+    WITH stale AS (
+      SELECT record.conn_id
+        FROM subscriptions.ntf_subscriptions AS record
+        JOIN subscriptions.smp_servers AS server
+             ON (server.agent_id, server.host, server.port) = (record.agent_id, record.smp_host, record.smp_port)
+       WHERE record.agent_id = $1 AND record.smp_host = $2 AND record.smp_port = $3 AND record.ntf_action = 'C'
+         AND record.ntf_sub_id IS NOT NULL AND coalesce(record.smp_server_key_hash, server.key_hash) <> $4
+       ORDER BY record.conn_id
+       LIMIT $5
+         FOR UPDATE OF record
+    )
+    UPDATE subscriptions.ntf_subscriptions AS record
+       SET smp_ntf_id = NULL, ntf_sub_id = NULL, status = 'NEW', ntf_action = NULL, smp_action = 'K',
+           action_ts = clock_timestamp(), generation = generation + 1, ntf_failed = false, smp_failed = false,
+           updated_at = clock_timestamp()
+      FROM stale
+     WHERE record.agent_id = $1 AND record.conn_id = stale.conn_id
+    RETURNING 1`,
+};
 
 const LIST_KINDS = {
   name: 'list_kinds_of_router',

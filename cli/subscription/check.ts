@@ -33,7 +33,7 @@ async function givenUp(db: Pool): Promise<Diagnosis> {
   if (count === 0) return ok('none');
   return warn(
     `${countOf(count, 'subscription')}, the oldest since ${oldest?.toISOString() ?? 'an unknown time'}`,
-    'see subscriptions list --given-up; toggle starts one over',
+    'see subscriptions list --given-up; subscriptions retry starts them over',
   );
 }
 

@@ -156,13 +156,28 @@ test('C5 redirects, refusals, silence and broken connections are failures; a lon
     .map((line) => `${String(line['user_id'])}: ${String(line['reason'])}`);
   expect(reasons).toEqual(
     expect.arrayContaining([
-      'moved: status 307: scripted failure',
-      'gone: status 404: scripted failure',
+      'moved: status 307',
+      'gone: status 404',
       `silent: no answer within ${2 * SECOND} ms`,
       expect.stringContaining('broken: '),
     ]),
   );
 }, 60_000);
+
+test('C5 subscription-B9 values that the portfolio service quotes are shown to operators and not logged', async () => {
+  const [user, cash] = ['quoted', '8675309.25'];
+  await bench.store([positions(user, MIDNIGHT - HOUR, cash, {})]);
+  bench.portfolio.fail({ userId: user, failure: { kind: 'status', status: 422, isQuoted: true } });
+  await bench.setClock(MIDNIGHT + 10 * MINUTE);
+  await eventually('both to be dropped', async () => (await deadLetters(user)).length === 2, 60_000);
+  for (const { last_error } of await deadLetters(user)) {
+    expect(last_error).toMatch(/^status 422: this is refused: /);
+    expect(last_error).toContain(cash);
+  }
+  const lines = bench.slot.logs.filter((line) => line['user_id'] === user);
+  expect(new Set(lines.map((line) => line['reason']))).toEqual(new Set(['status 422']));
+  expect(JSON.stringify(bench.slot.logs)).not.toContain(cash);
+}, 90_000);
 
 test('C6 who has a daily callback to be retried gets no new one before; its success goes on to the next day, and never back', async () => {
   // Patient enough that nothing is given up before it was looked at.

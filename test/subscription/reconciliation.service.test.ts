@@ -3,11 +3,16 @@
  * off, rows that could not be read, and subscriptions that were given up.
  */
 import { randomBytes, randomUUID } from 'node:crypto';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
 import { recipientKeyContext } from '../../activities/subscription/connection-rows.ts';
 import { generateAuthKeys } from '../../activities/subscription/router/signing.ts';
 import { deletionKeyContext } from '../../activities/subscription/token-deletion.ts';
 import { createKeyBox } from '../../api/key-box.ts';
 import { createOperator } from '../../client/operator.ts';
+import { createLoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
+import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import {
   FLUSH_AND_SMP_DELETE_SIGNAL,
   SUBSCRIPTION_TASK_QUEUE,
@@ -191,6 +196,41 @@ test('N18 a router of either kind is pinned as what it is, also where a mistyped
   expect(
     await agent.rows('SELECT key_hash FROM subscriptions.ntf_servers WHERE port = $1', [ntf.port]),
   ).toEqual([{ key_hash: ntf.keyHash }]);
+});
+
+test('N18 a messaging router under another certificate is made known to the notification router, too', async () => {
+  const dir = mkdtempSync(path.join(tmpdir(), 'router-'));
+  const dataFile = path.join(dir, 'messaging.json');
+  let router = await startMessagingRouter({ dataFile });
+  try {
+    const before = router.address;
+    const [connId] = (await agent.create([{ userId: 1, server: before }])) as [string];
+    await agent.active([connId]);
+    const former = (await agent.record(connId))!.smp_ntf_id;
+    await router.stop();
+    const held = JSON.parse(readFileSync(dataFile, 'utf8')) as object;
+    writeFileSync(dataFile, JSON.stringify({ ...held, certificate: await createLoopbackCertificate() }));
+    router = await startMessagingRouter({ dataFile, port: before.port });
+    expect(router.address.keyHash).not.toBe(before.keyHash);
+
+    await subscriptions().trust(router.address);
+    await eventually('the notification router to hear messages again', async () => {
+      const { smp_ntf_id: notifierId, ntf_action: next } = (await agent.record(connId))!;
+      if (next !== 'C' || notifierId === former) return false;
+      return agent.routers.ntf[0]!.subscriptions().some(
+        (one) => one.notifierId === notifierId && one.status === 'ACTIVE',
+      );
+    });
+    // Trusted once more, nothing is made anew.
+    const record = await agent.record(connId);
+    await subscriptions().trust(router.address);
+    expect(await agent.record(connId)).toEqual(record);
+    await agent.update('deleteConnections', { connIds: [connId] });
+    await eventually('its queue to go', async () => router.queues().length === 0);
+  } finally {
+    await router.stop();
+    rmSync(dir, { recursive: true });
+  }
 });
 
 /** Takes the messaging router of records away, as who removes the row of a router that is gone for good. */

@@ -20,8 +20,8 @@ const SILENT = { info: () => undefined, error: () => undefined };
 
 /** How a callback goes wrong. */
 export type PortfolioFailure =
-  /** The status, and the callback is not applied. */
-  | { kind: 'status'; status: number; location?: string }
+  /** The status, and the callback is not applied; quoted when asked for. */
+  | { kind: 'status'; status: number; location?: string; isQuoted?: true }
   /** No answer until {@link PortfolioStandIn.heal}, which resets the connection. */
   | { kind: 'hang' }
   /** The right answer, this many milliseconds late. */
@@ -114,7 +114,7 @@ export async function startPortfolioService({ port = 0 } = {}): Promise<Portfoli
       case 'status':
         response
           .writeHead(failure.status, failure.location === undefined ? {} : { location: failure.location })
-          .end('scripted failure');
+          .end(failure.isQuoted ? `this is refused: ${body}` : 'scripted failure');
         return;
       case 'delay':
         await sleep(failure.ms, undefined, { signal: stopping.signal }).catch(() => undefined);
