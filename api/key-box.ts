@@ -96,6 +96,13 @@ export function createKeyBox(keys: readonly KeyBoxKey[]): KeyBox {
   };
 }
 
+/** @returns the id of the key that a value is sealed with; undefined for what is no sealed value. */
+export function sealingKeyOf(sealed: Uint8Array): string | undefined {
+  if (sealed[0] !== VERSION) return undefined;
+  const id = Buffer.from(sealed.subarray(2, 2 + (sealed[1] ?? 0))).toString('utf8');
+  return KEY_ID.test(id) ? id : undefined;
+}
+
 function headerOf(id: string): Buffer {
   const name = Buffer.from(id, 'utf8');
   return Buffer.concat([Buffer.from([VERSION, name.length]), name]);

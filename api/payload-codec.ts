@@ -9,11 +9,14 @@ import path from 'node:path';
 import type { DataConverter, Payload, PayloadCodec } from '@temporalio/common';
 import proto from '@temporalio/proto';
 import type { KeyBoxKey } from './key-box.ts';
-import { createKeyBox } from './key-box.ts';
+import { createKeyBox, sealingKeyOf } from './key-box.ts';
 
 const ENCODING = 'binary/encrypted';
 /** What a sealed payload is for: one of another use of the same keys does not open. */
 const CONTEXT = 'temporal payload';
+
+/** Stands where the id of a key would, for what nothing has sealed. No key has this id with a space. */
+export const PLAIN = 'in plain';
 
 const PayloadMessage = proto.temporal.api.common.v1.Payload;
 
@@ -61,6 +64,33 @@ export function createPayloadCodec(keys: readonly KeyBoxKey[]): PayloadCodec {
     },
   };
 }
+
+/**
+ * @param value anything that holds payloads, such as a history as Temporal gives it out.
+ * @returns the ids of the keys that sealed them; `plain` for those that nothing sealed.
+ */
+export function sealingKeysIn(value: unknown, found = new Set<string>()): Set<string> {
+  if (typeof value !== 'object' || value === null || value instanceof Uint8Array) return found;
+  if (Array.isArray(value)) {
+    for (const one of value) sealingKeysIn(one, found);
+    return found;
+  }
+  const { metadata, data } = value as Payload;
+  if (metadata?.['encoding'] instanceof Uint8Array) {
+    found.add((isEncrypted({ metadata }) && sealingKeyOf(data ?? new Uint8Array())) || PLAIN);
+    return found;
+  }
+  for (const [name, one] of Object.entries(value)) {
+    if (!READABLE.has(name)) sealingKeysIn(one, found);
+  }
+  return found;
+}
+
+/**
+ * Parts of a history that nothing seals, and that hold ids only: what Temporal must be able to read, and what the SDK keeps
+ * for itself in markers of local activities and patches.
+ */
+const READABLE = new Set(['searchAttributes', 'header', 'data', 'patch-data']);
 
 function isEncrypted({ metadata }: Payload): boolean {
   const encoding = metadata?.['encoding'];

@@ -4,7 +4,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { recipientKeyContext } from '../activities/subscription/connection-rows.ts';
+import { recipientKeyContext } from '../api/subscription/sealed-columns.ts';
 import { createMessagingRouter } from '../activities/subscription/router/http.ts';
 import { generateAuthKeys } from '../activities/subscription/router/signing.ts';
 import { inTransaction } from '../activities/transactions.ts';

@@ -8,6 +8,7 @@ import { addBridgeCommands } from './intent/bridge.ts';
 import { addChannelCommands } from './intent/channels.ts';
 import { addDeadLetterCommands } from './intent/dead-letters.ts';
 import { addIntentCommands } from './intent/intents.ts';
+import { addKeyCommands } from './keys.ts';
 import { addMalformedCommands } from './intent/malformed.ts';
 import { addNotificationCommands } from './intent/notifications.ts';
 import { addReplayCommand } from './intent/replay.ts';
@@ -58,5 +59,6 @@ export function programOf(): Command {
   addCallbackCommands(program);
   addSubscriptionCommands(program);
   addTokenCommands(program);
+  addKeyCommands(program);
   return program;
 }

@@ -20,6 +20,7 @@ import { notificationOperations } from './intent/notifications.ts';
 import { replayOperations } from './intent/replay.ts';
 import { waitingOperations } from './intent/waiting.ts';
 import { mobileOperations } from './mobile-push/jobs.ts';
+import { keyOperations } from './keys.ts';
 import type { OperatorResources } from './resources.ts';
 import { subscriptionOperations } from './subscription/subscriptions.ts';
 import { tokenOperations } from './subscription/tokens.ts';
@@ -33,6 +34,7 @@ export type Operator = ReturnType<typeof createOperator>;
 export function createOperator(resources: OperatorResources) {
   return {
     intents: waitingOperations(resources),
+    keys: keyOperations(resources),
     notifications: { ...notificationOperations(resources), ...cancelOperation(resources) },
     deadLetters: deadLetterOperations(resources),
     replays: replayOperations(resources),

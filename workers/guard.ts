@@ -10,7 +10,10 @@ import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning } from '../activities/workflows.ts';
 import type { ScheduledRun } from '../migrations/namespace.ts';
 import { ensureSchedule } from '../migrations/namespace.ts';
+import { RENEW_SIGNAL, longLivedRunsBefore } from '../workflows/renewal.ts';
 import type { Running } from './role.ts';
+
+const DAY_MS = 86_400_000;
 
 export interface Guarded {
   workflows: readonly LongLivedWorkflow[];
@@ -19,15 +22,20 @@ export interface Guarded {
 
 /**
  * Looks every `everyMs` whether all of it is there, and starts what is not. One that completed has done so by itself,
- * such as a shard that is not needed any more, and stays so.
+ * such as a shard that is not needed any more, and stays so. Runs that began long ago are continued by new ones.
+ *
+ * @param longestRunMs after which a run is continued; a day.
  */
 export function startGuard(
   client: Client,
   log: Logger,
   everyMs: number,
   { workflows, schedules }: Guarded,
+  longestRunMs = DAY_MS,
 ): Running {
   let isFailing = false;
+  /** Runs that were asked to be continued: once is enough. */
+  const renewed = new Set<string>();
   let round = Promise.resolve();
   const timer = setInterval(() => {
     round = round.then(look);
@@ -52,11 +60,26 @@ export function startGuard(
         await ensureSchedule(client, schedule);
         log.warn({ schedule_id: schedule.id }, 'schedule was missing and is created');
       }
+      await renewOld();
       isFailing = false;
     } catch (error) {
       if (!isFailing) log.warn({ reason: reasonOf(error) }, 'long-lived workflows not looked at');
       isFailing = true;
     }
+  }
+
+  async function renewOld(): Promise<void> {
+    const asked = new Set<string>();
+    for await (const run of client.workflow.list({
+      query: longLivedRunsBefore(new Date(Date.now() - longestRunMs)),
+    })) {
+      asked.add(run.runId);
+      if (renewed.has(run.runId)) continue;
+      await client.workflow.getHandle(run.workflowId, run.runId).signal(RENEW_SIGNAL);
+    }
+    // Those that are gone need not be remembered.
+    renewed.clear();
+    for (const runId of asked) renewed.add(runId);
   }
 
   async function isMissing({ workflowId }: LongLivedWorkflow): Promise<boolean> {

@@ -1,5 +1,6 @@
 /** What workflows that run for good have in common. */
-import { ApplicationFailure, workflowInfo } from '@temporalio/workflow';
+import { ApplicationFailure, defineSignal, setHandler, workflowInfo } from '@temporalio/workflow';
+import { RENEW_SIGNAL } from './renewal.ts';
 
 const MAX_TEXT = 500;
 
@@ -11,6 +12,15 @@ const MAX_TEXT = 500;
 export function isHistoryLong(maxEvents = 1_000): boolean {
   const { historyLength, continueAsNewSuggested } = workflowInfo();
   return historyLength >= maxEvents || continueAsNewSuggested;
+}
+
+/** Takes the signal `renew`. @returns whether it has come: the run is to be continued by a new one. */
+export function onRenewal(): () => boolean {
+  let isAsked = false;
+  setHandler(defineSignal(RENEW_SIGNAL), () => void (isAsked = true), {
+    description: 'Goes on in a new run, which is written with the newest key.',
+  });
+  return () => isAsked;
 }
 
 /**

@@ -166,6 +166,8 @@ export const RETENTION: ActivityOptions = {
  * time-out, one that stops in good order hands over immediately.
  */
 export const STREAM_READER: ActivityOptions = {
+  // The next run begins once the reader of this one has ended.
+  cancellationType: 'WAIT_CANCELLATION_COMPLETED',
   startToCloseTimeout: '3650 days',
   heartbeatTimeout: '10 seconds',
   // A reader's attempts add up over its whole life, so the gap must not grow with them.

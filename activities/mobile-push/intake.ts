@@ -172,7 +172,9 @@ export function createMobileIntake({ db, workflows, log, metrics }: MobileIntake
     log.debug({ job_id: jobId }, 'mobile job started');
   }
 
-  const isStarted = async (jobId: string): Promise<boolean> => (await statusOf(jobId)) !== undefined;
+  async function isStarted(jobId: string): Promise<boolean> {
+    return (await statusOf(jobId)) !== undefined;
+  }
 
   /** @returns undefined when Temporal does not know the job. */
   async function statusOf(jobId: string): Promise<string | undefined> {

@@ -2,6 +2,7 @@
  * Agents: whether one is open, may use the network, and has a token for which subscriptions are kept. Owns the SQL of
  * `subscriptions.agents`; of its token only what workers read, token-rows.ts has the rest.
  */
+import { tokenContext } from '../../api/subscription/sealed-columns.ts';
 import { ApplicationFailure } from '@temporalio/activity';
 import type { Pool, PoolClient } from 'pg';
 import type { KeyBox } from '../../api/key-box.ts';
@@ -101,10 +102,8 @@ export function isGateOpen(token: CurrentToken | undefined): token is CurrentTok
 export function tokenRefOf(token: CurrentToken, keyBox: KeyBox, agentId: string): TokenRef | undefined {
   const { address, tokenId, privateKey } = token;
   if (tokenId === undefined) return undefined;
-  return { address, tokenId, privateKey: keyBox.open(privateKey, tokenKeyContext(agentId)) };
+  return { address, tokenId, privateKey: keyBox.open(privateKey, tokenContext('auth_private_key', agentId)) };
 }
-
-export const tokenKeyContext = (agentId: string): string => `ntf_tokens.auth_private_key:${agentId}`;
 
 const COLUMNS = `epoch, is_open AS "isOpen", is_paused AS "isPaused", is_online AS "isOnline"`;
 

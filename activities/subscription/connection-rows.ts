@@ -1,4 +1,9 @@
 /** The rows of connections and their queues: the keys of a queue, its notifier credentials, and the statements. */
+import {
+  notifierKeyContext,
+  notifierSecretContext,
+  recipientKeyContext,
+} from '../../api/subscription/sealed-columns.ts';
 import type { PoolClient } from 'pg';
 import type { KeyBox } from '../../api/key-box.ts';
 import { run } from '../transactions.ts';
@@ -23,13 +28,6 @@ export interface SealedCredentials {
   notifierId: string;
   dhSecret: Buffer;
 }
-
-export const recipientKeyContext = (agentId: string, recipientId: string): string =>
-  `rcv_queues.rcv_private_key:${agentId}/${recipientId}`;
-export const notifierKeyContext = (agentId: string, notifierId: string): string =>
-  `rcv_queues.ntf_private_key:${agentId}/${notifierId}`;
-export const notifierSecretContext = (agentId: string, notifierId: string): string =>
-  `rcv_queues.rcv_ntf_dh_secret:${agentId}/${notifierId}`;
 
 export interface QueueRow {
   queue_id: string;

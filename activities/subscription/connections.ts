@@ -2,6 +2,7 @@
  * Connections and their queues, as operators change them. Each change is one transaction, and returns the commands that
  * follow from it, which the supervisor queues. Creates and smp-deletes follow only when the instant gate is open.
  */
+import { recipientKeyContext } from '../../api/subscription/sealed-columns.ts';
 import { ApplicationFailure, Context } from '@temporalio/activity';
 import pLimit from 'p-limit';
 import type { PoolClient } from 'pg';
@@ -38,7 +39,6 @@ import {
   SET_SUBSCRIBED,
   TOGGLE_CONNECTIONS,
   INSERT_SMP_SERVER,
-  recipientKeyContext,
   saveCredentials,
   sealCredentials,
   takeOverFingerprint,

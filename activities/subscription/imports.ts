@@ -1,4 +1,9 @@
 /** Queues that an application has already are taken over, with their keys; see api/subscription/queue-import.ts. */
+import {
+  notifierKeyContext,
+  notifierSecretContext,
+  recipientKeyContext,
+} from '../../api/subscription/sealed-columns.ts';
 import type { PoolClient } from 'pg';
 import { ZodError } from 'zod';
 import { KeyBoxError } from '../../api/key-box.ts';
@@ -9,15 +14,7 @@ import { query } from '../postgres.ts';
 import { inTransaction, run } from '../transactions.ts';
 import { isGateOpen, loadToken } from './agents.ts';
 import type { SubscriptionResources } from './batches.ts';
-import {
-  INSERT_CONNECTION,
-  INSERT_QUEUE,
-  INSERT_SMP_SERVER,
-  notifierKeyContext,
-  notifierSecretContext,
-  recipientKeyContext,
-  saveCredentials,
-} from './connection-rows.ts';
+import { INSERT_CONNECTION, INSERT_QUEUE, INSERT_SMP_SERVER, saveCredentials } from './connection-rows.ts';
 import type { Changed } from './connections.ts';
 
 export function createImportWork({ db, log, keyBox }: SubscriptionResources) {

@@ -2,6 +2,7 @@
  * Work of the pool `ntf-ntf`: subscriptions on notification routers. Always on the router of the current token, and
  * with the token as it is at each attempt: a token that was removed meanwhile gets no subscription.
  */
+import { notifierKeyContext } from '../../api/subscription/sealed-columns.ts';
 import type { PoolClient } from 'pg';
 import type { BatchOrder, BatchOutcome, WorkerKey } from '../../workflows/subscription/contract.ts';
 import { isSameServer, stepAfterCheck, stepAfterCreate } from '../../workflows/subscription/rules.ts';
@@ -19,7 +20,6 @@ import {
 } from './batches.ts';
 import type { WorkItem } from './claims.ts';
 import { loadWork } from './claims.ts';
-import { notifierKeyContext } from './connection-rows.ts';
 import { deleteWorkedRecords, updateRecords } from './records.ts';
 import { isRetried, isUnknownToNotificationRouter } from './router/errors.ts';
 import type { NewSubscriptionRequest, RouterError, RouterResult, TokenRef } from './router/ports.ts';

@@ -4,6 +4,11 @@
  * either direction: those that are missing, and those that are not wanted any more. What differs is brought in order by
  * the supervisor, which decides by the rows as they are then.
  */
+import {
+  deletionKeyContext,
+  notifierKeyContext,
+  recipientKeyContext,
+} from '../../api/subscription/sealed-columns.ts';
 import type { KeyBox } from '../../api/key-box.ts';
 import { KeyBoxError } from '../../api/key-box.ts';
 import { actionOf, primaryQueueOf } from '../../api/subscription/rows.ts';
@@ -14,8 +19,6 @@ import type { CurrentToken } from './agents.ts';
 import { isGateOpen, loadToken } from './agents.ts';
 import type { SubscriptionResources } from './batches.ts';
 import type { SubscriptionCommands } from './commands.ts';
-import { notifierKeyContext, recipientKeyContext } from './connection-rows.ts';
-import { deletionKeyContext } from './token-deletion.ts';
 
 /** Rows that are looked at together, and how often one sweep sends so many. */
 const PAGE = MAX_CONNECTIONS;

@@ -2,6 +2,7 @@
  * The network phase of a token's deletion: the record outlives the token and every stop of the process, until the
  * router has answered. Owns the SQL of `ntf_tokens_to_delete` but for its INSERT (token-rows.ts).
  */
+import { deletionKeyContext } from '../../api/subscription/sealed-columns.ts';
 import type { BatchOrder, BatchOutcome } from '../../workflows/subscription/contract.ts';
 import { deleteOlderThan, deletionOf } from '../retention.ts';
 import { inTransaction, run } from '../transactions.ts';
@@ -12,9 +13,6 @@ import type { EventKind, SubscriptionEvent } from './events.ts';
 import { announceEvent, errorText, relayEventsIfPossible, writeEvent } from './events.ts';
 import { classOf, isUnknownToNotificationRouter } from './router/errors.ts';
 import type { RouterError, RouterResult } from './router/ports.ts';
-
-export const deletionKeyContext = (agentId: string, tokenId: string): string =>
-  `ntf_tokens_to_delete.private_key:${agentId}/${tokenId}`;
 
 export function createDeletionWork(resources: SubscriptionResources) {
   const { db, keyBox, notificationRouter, log, metrics, subscription: settings } = resources;

@@ -2,6 +2,7 @@
  * The row of an agent's token, and the requests of clients about it. Owns the SQL that writes `ntf_tokens` and
  * `token_requests`; agents.ts reads the token for the workers.
  */
+import { deletionKeyContext, tokenContext } from '../../api/subscription/sealed-columns.ts';
 import type { Pool, PoolClient } from 'pg';
 import type { KeyBox } from '../../api/key-box.ts';
 import type { TokenRequestContent } from '../../api/subscription/token-request.ts';
@@ -10,7 +11,6 @@ import type { TokenMode } from '../../workflows/subscription/token-contract.ts';
 import { query } from '../postgres.ts';
 import { run } from '../transactions.ts';
 import type { DeviceToken, KeyPair, PushProvider, RouterAddress, TokenStatus } from './router/ports.ts';
-import { deletionKeyContext } from './token-deletion.ts';
 
 /** What is to be done about a token next, and what has to be known for it. */
 export type TokenAction = { kind: 'REGISTER' | 'CHECK' | 'DELETE' } | { kind: 'VERIFY'; code: Buffer };
@@ -36,8 +36,6 @@ export interface LoadedRequest extends TokenRequestContent {
   isDone: boolean;
 }
 
-const contextOf = (column: string, agentId: string): string => `ntf_tokens.${column}:${agentId}`;
-
 /** @throws KeyBoxError when a column does not open. */
 export async function loadSavedToken(
   db: Pool,
@@ -46,7 +44,7 @@ export async function loadSavedToken(
 ): Promise<SavedToken | undefined> {
   const [row] = await query<TokenRow>(db, LOAD_SAVED_TOKEN, [agentId]);
   if (!row) return undefined;
-  const open = (column: string, sealed: Buffer): Buffer => keyBox.open(sealed, contextOf(column, agentId));
+  const open = (column: string, sealed: Buffer): Buffer => keyBox.open(sealed, tokenContext(column, agentId));
   const action = actionOf(row, open);
   return {
     device: {
@@ -89,7 +87,7 @@ export async function insertToken(
   agentId: string,
   { device, address, auth, dh, mode }: NewToken,
 ): Promise<void> {
-  const seal = (column: string, plain: Buffer): Buffer => keyBox.seal(plain, contextOf(column, agentId));
+  const seal = (column: string, plain: Buffer): Buffer => keyBox.seal(plain, tokenContext(column, agentId));
   await run(client, UPSERT_NTF_SERVER, [agentId, address.host, address.port, address.keyHash]);
   await run(client, INSERT_TOKEN, [
     agentId,
@@ -112,7 +110,7 @@ export async function saveRegistered(
   agentId: string,
   registered: { tokenId: string; dhSecret: Buffer },
 ): Promise<void> {
-  const sealed = keyBox.seal(registered.dhSecret, contextOf('dh_secret', agentId));
+  const sealed = keyBox.seal(registered.dhSecret, tokenContext('dh_secret', agentId));
   await query(db, SAVE_REGISTERED, [agentId, registered.tokenId, sealed]);
 }
 
@@ -124,7 +122,7 @@ export async function saveDevice(
   { provider, token }: DeviceToken,
   registered: boolean,
 ): Promise<void> {
-  const sealed = keyBox.seal(Buffer.from(token, 'utf8'), contextOf('device_token', agentId));
+  const sealed = keyBox.seal(Buffer.from(token, 'utf8'), tokenContext('device_token', agentId));
   await query(db, registered ? SAVE_REPLACED : SAVE_DEVICE, [agentId, provider, sealed]);
 }
 
@@ -135,7 +133,8 @@ export async function saveStatus(
   status: TokenStatus,
   action: TokenAction | undefined,
 ): Promise<void> {
-  const code = action?.kind === 'VERIFY' ? keyBox.seal(action.code, contextOf('action_code', agentId)) : null;
+  const code =
+    action?.kind === 'VERIFY' ? keyBox.seal(action.code, tokenContext('action_code', agentId)) : null;
   await query(db, SAVE_STATUS, [agentId, status, action?.kind ?? null, code]);
 }
 
@@ -157,7 +156,7 @@ export async function removeToken(
   const [row] = await run<RemovedToken>(client, REMOVE_TOKEN, [agentId]);
   if (!row) return undefined;
   if (row.token_id === null || !keyBox) return {};
-  const privateKey = openIfPossible(keyBox, row.auth_private_key, contextOf('auth_private_key', agentId));
+  const privateKey = openIfPossible(keyBox, row.auth_private_key, tokenContext('auth_private_key', agentId));
   // Nobody can have the router forget it any more, and that must not keep it here for ever.
   if (!privateKey) return {};
   await run(client, INSERT_DELETION, [

@@ -6,7 +6,7 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import { createNotificationRouter } from '../../activities/subscription/router/http.ts';
 import type { RouterAddress } from '../../activities/subscription/router/ports.ts';
 import { dhSecret } from '../../activities/subscription/router/signing.ts';
-import { tokenKeyContext } from '../../activities/subscription/agents.ts';
+import { tokenContext } from '../../api/subscription/sealed-columns.ts';
 import { createKeyBox } from '../../api/key-box.ts';
 import type { Service } from '../../workers/service.ts';
 import type {
@@ -171,7 +171,7 @@ export async function takeSubscriptionAgent(
           address.port,
           tokenId,
           auth.publicKey.toString('base64url'),
-          KEY_BOX.seal(auth.privateKey, tokenKeyContext(agentId)),
+          KEY_BOX.seal(auth.privateKey, tokenContext('auth_private_key', agentId)),
           dh.publicKey.toString('base64url'),
           KEY_BOX.seal(dh.privateKey, `ntf_tokens.dh_private_key:${agentId}`),
         ],

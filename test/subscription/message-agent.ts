@@ -1,6 +1,6 @@
 /** Messages to connections of an agent, and the pushes that they lead to. */
 import type { Pool } from 'pg';
-import { notifierSecretContext } from '../../activities/subscription/connection-rows.ts';
+import { notifierSecretContext } from '../../api/subscription/sealed-columns.ts';
 import { unbox } from '../../activities/subscription/router/signing.ts';
 import { loadSavedToken } from '../../activities/subscription/token-rows.ts';
 import type { KeyBox } from '../../api/key-box.ts';

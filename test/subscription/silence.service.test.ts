@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import type { WorkflowHandle } from '@temporalio/client';
 import { makeUpdate } from '../../client/temporal.ts';
-import { recipientKeyContext } from '../../activities/subscription/connection-rows.ts';
+import { recipientKeyContext } from '../../api/subscription/sealed-columns.ts';
 import type { RouterAddress } from '../../activities/subscription/router/ports.ts';
 import { generateAuthKeys } from '../../activities/subscription/router/signing.ts';
 import type { CreatedConnection } from '../../workflows/subscription/contract.ts';

@@ -37,7 +37,7 @@ import type {
   ShardInput,
 } from './contract.ts';
 import { CALLBACK_STATUS_QUERY, MAX_EMISSIONS, RUN_NOW_UPDATE } from './contract.ts';
-import { isHistoryLong } from '../long-lived.ts';
+import { isHistoryLong, onRenewal } from '../long-lived.ts';
 import { CALLBACK_DELIVERY, CALLBACK_PROCESSING, DATABASE } from '../policies.ts';
 import {
   initialState,
@@ -95,6 +95,7 @@ export async function accountCallback(input: ShardInput, carried?: CallbackState
   };
   let alarmsAsked = 0;
   let alarmsAnswered = 0;
+  const isRenewed = onRenewal();
   const isAlarmAsked = () => alarmsAsked > alarmsAnswered;
 
   setHandler(defineQuery<CallbackState>(CALLBACK_STATUS_QUERY), () => run.state);
@@ -112,7 +113,7 @@ export async function accountCallback(input: ShardInput, carried?: CallbackState
     const asked = alarmsAsked;
     await goThroughSteps(run);
     alarmsAnswered = asked;
-    if (isHistoryLong()) {
+    if (isRenewed() || isHistoryLong()) {
       await condition(() => countUnderWay(run) === 0);
       // Whoever asked in the meantime gets an alarm first.
       if (!isAlarmAsked()) {
@@ -122,7 +123,7 @@ export async function accountCallback(input: ShardInput, carried?: CallbackState
     }
     const waitMs = Math.max(1, (run.state.nextAlarm?.atMs ?? 0) - Date.now());
     // A pass that waits for its last deliveries goes on with the news of them.
-    await condition(() => isAlarmAsked() || run.hasNews, waitMs);
+    await condition(() => isAlarmAsked() || run.hasNews || isRenewed(), waitMs);
   }
 }
 

@@ -34,7 +34,7 @@ import {
   RESUME_UPDATE,
   STATE_QUERY,
 } from './channel-contract.ts';
-import { checkTexts, inOrder, refuse } from '../long-lived.ts';
+import { checkTexts, inOrder, onRenewal, refuse } from '../long-lived.ts';
 import { DATABASE, DRAIN } from '../policies.ts';
 
 const database = proxyActivities<ChannelActivities>(DATABASE);
@@ -46,6 +46,8 @@ export async function channel(name: ChannelName, carried?: ChannelState): Promis
   let drain: CancellationScope | undefined;
   // Changes of two operators are made one after the other, in the order in which they came.
   const oneAtATime = inOrder();
+  const isRenewed = onRenewal();
+  const isOver = () => isRenewed() || workflowInfo().continueAsNewSuggested;
 
   setHandler(defineQuery<ChannelState>(STATE_QUERY), () => state);
   setHandler(
@@ -99,9 +101,9 @@ export async function channel(name: ChannelName, carried?: ChannelState): Promis
   }
 
   for (;;) {
-    await condition(() => state.status === 'draining' || workflowInfo().continueAsNewSuggested);
+    await condition(() => state.status === 'draining' || isOver());
     if (state.status === 'draining') await release(state);
-    if (workflowInfo().continueAsNewSuggested) {
+    if (isOver()) {
       await condition(allHandlersFinished);
       await continueAsNew<typeof channel>(name, state);
     }

@@ -30,7 +30,7 @@ import {
 } from '@temporalio/workflow';
 import type { Changed } from '../../activities/subscription/connections.ts';
 import type { SubscriptionActivities } from '../../activities/subscription/activities.ts';
-import { inOrder, isHistoryLong, refuse } from '../long-lived.ts';
+import { inOrder, isHistoryLong, onRenewal, refuse } from '../long-lived.ts';
 import { DATABASE, SUBSCRIPTION_AT_ONCE, SUBSCRIPTION_BATCH, SUBSCRIPTION_SWEEP } from '../policies.ts';
 import { createConnections, fail, rotateQueue } from './change.ts';
 import type {
@@ -94,6 +94,8 @@ interface Supervisor {
   onRouters: number;
   /** False in a run that began under the release before: it ends as that release would have ended it. */
   movesOn: boolean;
+  /** A new run was asked for. */
+  isRenewed: () => boolean;
 }
 
 /** Runs for good. `carried` is what the run before has left, when this one continues it. */
@@ -102,6 +104,7 @@ export async function subscriptionSupervisor(agentId: string, carried?: Supervis
   const supervisor: Supervisor = {
     ...{ agentId, queue, done, oneAtATime: inOrder(), onRouters: 0 },
     movesOn: patched('subscription-supervisor-moves-on'),
+    isRenewed: onRenewal(),
   };
   if (current) supervisor.current = current;
   if (wanted) supervisor.wanted = wanted;
@@ -134,9 +137,12 @@ function hasWork({ agent, queue, current }: Supervisor): boolean {
   );
 }
 
-/** Whether the run is long, and nothing that takes long has to end before it can. */
-function mayContinue({ movesOn, onRouters }: Supervisor): boolean {
-  return isHistoryLong(LONG_HISTORY) && (!movesOn || onRouters === 0);
+/** Whether the run is to be continued by a new one. */
+const isOver = ({ isRenewed }: Supervisor): boolean => isRenewed() || isHistoryLong(LONG_HISTORY);
+
+/** Whether it is, and nothing that takes long has to end before it can. */
+function mayContinue(supervisor: Supervisor): boolean {
+  return isOver(supervisor) && (!supervisor.movesOn || supervisor.onRouters === 0);
 }
 
 /** Carries a page of a command out. A command that cannot be carried out is reported, and the next one is taken. */
@@ -190,8 +196,8 @@ async function continueWhenQuiet(supervisor: Supervisor): Promise<void> {
 }
 
 /** The activities of updates. */
-function databaseOf({ movesOn }: Supervisor): typeof database | typeof atOnce {
-  return movesOn && isHistoryLong(LONG_HISTORY) ? atOnce : database;
+function databaseOf(supervisor: Supervisor): typeof database | typeof atOnce {
+  return supervisor.movesOn && isOver(supervisor) ? atOnce : database;
 }
 
 function stateOf({ agentId, queue, current, done, agent }: Supervisor): SupervisorState {
@@ -266,7 +272,7 @@ function handleConnectionUpdates(supervisor: Supervisor): void {
   const withRoomOnRouters =
     <Request>(check: (request: Request) => void) =>
     (request: Request): void => {
-      const most = isHistoryLong(LONG_HISTORY) ? 1 : contract.MAX_ROUTER_UPDATES;
+      const most = isOver(supervisor) ? 1 : contract.MAX_ROUTER_UPDATES;
       if (supervisor.onRouters >= most) refuse('too many updates wait for routers; try again later');
       withRoomFor(check)(request);
     };

@@ -33,7 +33,7 @@ import {
 } from '@temporalio/workflow';
 import type { SubscriptionActivities } from '../../activities/subscription/activities.ts';
 import { SUBSCRIPTION_CLOSED, SUBSCRIPTION_INTERRUPTED } from '../failures.ts';
-import { isHistoryLong } from '../long-lived.ts';
+import { isHistoryLong, onRenewal } from '../long-lived.ts';
 import { DATABASE, SUBSCRIPTION_BATCH, SUBSCRIPTION_CLAIM, SUBSCRIPTION_KEYS } from '../policies.ts';
 import type {
   BatchOrder,
@@ -86,6 +86,9 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
     noteSuspension(suspension);
   });
 
+  const isRenewed = onRenewal();
+  const isOver = () => isRenewed() || isHistoryLong(LONG_HISTORY);
+
   for (;;) {
     try {
       if (await hasEnded()) return await endUnlessKicked();
@@ -112,7 +115,7 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
   /** One turn. @returns whether there is nothing left to do. */
   async function hasEnded(): Promise<boolean> {
     await whileSuspended();
-    if (isHistoryLong(LONG_HISTORY)) await continueInNewRun();
+    if (isOver()) await continueInNewRun();
     if (work.round && work.settings) {
       await finishRound(work.round, work.settings);
       return false;
@@ -190,7 +193,7 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
       });
       await sleep(delayMs);
       work.retry = nextRetry(retry, settings.pace);
-      if (!isHistoryLong(LONG_HISTORY)) continue;
+      if (!isOver()) continue;
       work.round = { claim, lists: [{ kind, ids: remaining }, ...later] };
       await continueInNewRun();
     }
@@ -207,7 +210,8 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
   async function whileSuspended(): Promise<void> {
     if (!work.suspension.isPaused) return;
     enterSuspension({});
-    await condition(() => !work.suspension.isPaused);
+    await condition(() => !work.suspension.isPaused || isRenewed());
+    if (work.suspension.isPaused) await continueInNewRun();
   }
 
   /** Waits for a network, but not for ever: the report that there is none may be wrong. */
@@ -222,7 +226,7 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
   async function waitUntil(dueMs: number): Promise<void> {
     if (work.isDirty) return;
     enterState({ doing: 'waiting', remaining: 0, attempt: 0, nextDueMs: dueMs });
-    await condition(() => work.isDirty, Math.max(SHORTEST_WAIT_MS, dueMs - Date.now()));
+    await condition(() => work.isDirty || isRenewed(), Math.max(SHORTEST_WAIT_MS, dueMs - Date.now()));
   }
 
   /** The lost activity may have written rows for other workers without waking them. */

@@ -24,7 +24,7 @@ import {
   setHandler,
 } from '@temporalio/workflow';
 import type { SymbolConfigActivities } from '../../activities/symbol-config/activities.ts';
-import { checkTexts, inOrder, isHistoryLong, refuse } from '../long-lived.ts';
+import { checkTexts, inOrder, isHistoryLong, onRenewal, refuse } from '../long-lived.ts';
 import { DATABASE, SYMBOL_PUSH } from '../policies.ts';
 import type { ChangeNotice, CrawlerRequest, SymbolConfigState } from './contract.ts';
 import {
@@ -60,6 +60,8 @@ export async function symbolConfig(registry: string, carried?: SymbolConfigState
   let newestRound = 0;
   let roundsUnderWay = 0;
   const oneAtATime = inOrder();
+  const isRenewed = onRenewal();
+  const isOver = () => isRenewed() || isHistoryLong();
 
   setHandler(defineQuery<SymbolConfigState>(SYMBOL_STATUS_QUERY), () => state);
   setHandler(
@@ -93,7 +95,7 @@ export async function symbolConfig(registry: string, carried?: SymbolConfigState
 
   for (;;) {
     await changeOrAlarm();
-    if (isHistoryLong()) await continueInNewRun();
+    if (isOver()) await continueInNewRun();
     const push = duePush(state, Date.now());
     if (push?.cause === 'alarm') enter(withoutAlarm(state));
     if (push) await pushUntilSettled(push);
@@ -117,7 +119,7 @@ export async function symbolConfig(registry: string, carried?: SymbolConfigState
 
   async function changeOrAlarm(): Promise<void> {
     const { alarm } = state;
-    const isInterrupted = () => hasChanges(state) || isHistoryLong() || state.alarm !== alarm;
+    const isInterrupted = () => hasChanges(state) || isOver() || state.alarm !== alarm;
     if (alarm) await condition(isInterrupted, Math.max(1, alarm.atMs - Date.now()));
     else await condition(isInterrupted);
   }
@@ -140,7 +142,7 @@ export async function symbolConfig(registry: string, carried?: SymbolConfigState
     // It fails only when the workflow is cancelled, which ends the wait below as well.
     round.catch(() => undefined);
     if (await condition(() => isSettled, PATIENCE_MS)) return;
-    await condition(() => isSettled || hasChanges(state) || isHistoryLong());
+    await condition(() => isSettled || hasChanges(state) || isOver());
   }
 
   async function pushRound({ scope, isLook }: DuePush): Promise<void> {

@@ -1,0 +1,65 @@
+/**
+ * The columns that hold sealed values (api/key-box.ts), and what each value is sealed for: one that is moved to another
+ * row or column does not open.
+ */
+
+export const recipientKeyContext = (agentId: string, recipientId: string): string =>
+  `rcv_queues.rcv_private_key:${agentId}/${recipientId}`;
+export const notifierKeyContext = (agentId: string, notifierId: string): string =>
+  `rcv_queues.ntf_private_key:${agentId}/${notifierId}`;
+export const notifierSecretContext = (agentId: string, notifierId: string): string =>
+  `rcv_queues.rcv_ntf_dh_secret:${agentId}/${notifierId}`;
+export const deletionKeyContext = (agentId: string, tokenId: string): string =>
+  `ntf_tokens_to_delete.private_key:${agentId}/${tokenId}`;
+export const tokenContext = (column: string, agentId: string): string => `ntf_tokens.${column}:${agentId}`;
+
+export interface SealedColumn {
+  table: string;
+  column: string;
+  /** Names a row; of type text, bigint or uuid. */
+  key: string;
+  /** The column that goes into the context besides the agent, as text. */
+  subject: string;
+  contextOf: (agentId: string, subject: string) => string;
+}
+
+/** Values that stay. Requests (`token_requests`, `queue_imports`) go within minutes. */
+export const SEALED_COLUMNS: readonly SealedColumn[] = [
+  ...['device_token', 'auth_private_key', 'dh_private_key', 'dh_secret', 'action_code'].map(
+    (column): SealedColumn => ({
+      table: 'ntf_tokens',
+      column,
+      key: 'agent_id',
+      subject: 'agent_id',
+      contextOf: (agentId) => tokenContext(column, agentId),
+    }),
+  ),
+  {
+    table: 'ntf_tokens_to_delete',
+    column: 'private_key',
+    key: 'id',
+    subject: 'token_id',
+    contextOf: deletionKeyContext,
+  },
+  {
+    table: 'rcv_queues',
+    column: 'rcv_private_key',
+    key: 'queue_id',
+    subject: 'rcv_id',
+    contextOf: recipientKeyContext,
+  },
+  {
+    table: 'rcv_queues',
+    column: 'ntf_private_key',
+    key: 'queue_id',
+    subject: 'ntf_id',
+    contextOf: notifierKeyContext,
+  },
+  {
+    table: 'rcv_queues',
+    column: 'rcv_ntf_dh_secret',
+    key: 'queue_id',
+    subject: 'ntf_id',
+    contextOf: notifierSecretContext,
+  },
+];

@@ -1,0 +1,152 @@
+/** `keys`: what is still sealed with which key of encryption, and how an old one gets out of use. */
+import type { Command } from 'commander';
+import type { ConfiguredKeys, KeyStatus, Renewal } from '../client/keys.ts';
+import type { Config } from '../config/load.ts';
+import { sealingKeysOf } from '../config/subscription.ts';
+import type { ExitCode, GlobalOptions } from './command.ts';
+import { EXIT, UsageError, action, helpWith } from './command.ts';
+import { waitLimitOption } from './options.ts';
+import { countOf, printJson, printLine, printTable, report } from './output.ts';
+import { startProgress, untilInterrupted } from './progress.ts';
+import type { Session } from './session.ts';
+import { withSession } from './session.ts';
+
+const PROGRESS_EVERY = 500;
+
+export function addKeyCommands(program: Command): void {
+  const keys = program
+    .command('keys')
+    .description('Keys of encryption: what is still sealed with each, and how an old one gets out of use');
+
+  keys
+    .command('status')
+    .description(
+      'Count what is sealed with each key of NOTIFICATION_PAYLOAD_KEYS and NOTIFICATION_SUBSCRIPTION_KEYS. Reads the history of every workflow that runs.',
+    )
+    .option('--retained', 'also histories of workflows that have ended, which may be many')
+    .addHelpText(
+      'after',
+      helpWith('galaxy-notify keys status', 'galaxy-notify keys status --retained --json'),
+    )
+    .action(
+      action<{ retained?: boolean } & GlobalOptions>(({ retained = false, json }) =>
+        withSession(['postgres', 'temporal'], ({ operator, config }) =>
+          status(operator, configuredIn(config), { withRetained: retained, json: json ?? false }),
+        ),
+      ),
+    );
+
+  keys
+    .command('renew')
+    .description(
+      'Seal what stays with the first key: long-lived workflows go on in new runs, and rows are sealed anew. Other workflows end by themselves.',
+    )
+    .option('--dry-run', 'show how much it is, and do nothing')
+    .option('--yes', 'do not ask')
+    .addOption(waitLimitOption('the new runs'))
+    .addHelpText('after', helpWith('galaxy-notify keys renew --dry-run', 'galaxy-notify keys renew --yes'))
+    .action(
+      action<RenewOptions>((options) =>
+        withSession(['postgres', 'temporal'], ({ operator, config }) =>
+          renew(operator, configuredIn(config), options),
+        ),
+      ),
+    );
+}
+
+type Operator = Session['operator'];
+
+function configuredIn(config: Config): ConfiguredKeys {
+  return { payload: config.values.NOTIFICATION_PAYLOAD_KEYS ?? [], subscription: sealingKeysOf(config) };
+}
+
+async function status(
+  { keys }: Operator,
+  configured: ConfiguredKeys,
+  { withRetained, json }: { withRetained: boolean; json: boolean },
+): Promise<ExitCode> {
+  const { signal, release } = untilInterrupted();
+  let found: KeyStatus;
+  try {
+    found = await keys.status(configured, {
+      withRetained,
+      signal,
+      onRead: (histories) => {
+        if (histories % PROGRESS_EVERY === 0) report(`${histories} histories read`);
+      },
+    });
+  } finally {
+    release();
+  }
+  if (signal.aborted) return EXIT.interrupted;
+  if (json) printJson(found);
+  else printStatus(found);
+  const missing = [...found.payload, ...found.subscription].filter(({ use }) => use === 'missing');
+  if (missing.length === 0) return EXIT.done;
+  report(`not configured, and still needed: ${[...new Set(missing.map(({ key }) => key))].join(', ')}`);
+  return EXIT.failed;
+}
+
+function printStatus({ payload, subscription }: KeyStatus): void {
+  printTable(
+    ['PAYLOAD KEY', 'USE', 'OPEN WORKFLOWS', 'RETAINED WORKFLOWS'],
+    payload.map(({ key, use, open, retained }) => [key, use, open, retained]),
+  );
+  printLine('');
+  printTable(
+    ['SUBSCRIPTION KEY', 'USE', 'VALUES', 'COLUMNS'],
+    subscription.map(({ key, use, values }) => [
+      key,
+      use,
+      Object.values(values).reduce((sum, count) => sum + count, 0),
+      Object.keys(values).join(', '),
+    ]),
+    { flexible: 3 },
+  );
+}
+
+interface RenewOptions extends GlobalOptions {
+  dryRun?: boolean;
+  yes?: boolean;
+  timeout: number;
+}
+
+async function renew(
+  { keys }: Operator,
+  configured: ConfiguredKeys,
+  { dryRun, yes, timeout, json }: RenewOptions,
+): Promise<ExitCode> {
+  const found = await keys.countRenewable(configured);
+  if (dryRun) {
+    if (json) printJson({ wouldRenew: found });
+    report(`${wordsOf(found)} would be sealed with the first key; nothing was done`);
+    return EXIT.done;
+  }
+  if (!yes)
+    throw new UsageError(`this seals ${wordsOf(found)} with the first key: add --yes, or --dry-run to look`);
+  const { signal, release } = untilInterrupted();
+  const progress = startProgress(found.workflows, 'workflows went on in a new run');
+  let renewed;
+  try {
+    renewed = await keys.renew(configured, {
+      limitMs: timeout,
+      signal,
+      onWaiting: (left) => progress.update(Math.max(0, found.workflows - left)),
+    });
+  } finally {
+    progress.end();
+    release();
+  }
+  if (json) printJson({ renewed });
+  else printLine(`${wordsOf(renewed)} sealed with the first key`);
+  const { waiting, unreadable } = renewed;
+  if (unreadable > 0)
+    report(`${countOf(unreadable, 'value')} open with no key that is configured: keys status`);
+  if (waiting.length > 0)
+    report(`still to go on in a new run: ${waiting.slice(0, 10).join(', ')}; is a process running?`);
+  if (signal.aborted) return EXIT.interrupted;
+  return waiting.length > 0 || unreadable > 0 ? EXIT.failed : EXIT.done;
+}
+
+const wordsOf = ({ workflows, values }: Renewal): string =>
+  `${countOf(workflows, 'long-lived workflow')} and ${countOf(values, 'value')} in rows`;

@@ -1,0 +1,253 @@
+/**
+ * Keys of encryption: what is still sealed with each, and how to get an old one out of use. To rotate: put the new key
+ * first everywhere, `renew`, and take the old one out once `status` does not name it any more.
+ */
+import { WorkflowNotFoundError } from '@temporalio/client';
+import type { Pool } from 'pg';
+import pLimit from 'p-limit';
+import type { KeyBox, KeyBoxKey } from '../api/key-box.ts';
+import { KeyBoxError, sealingKeyOf } from '../api/key-box.ts';
+import { PLAIN, sealingKeysIn } from '../api/payload-codec.ts';
+import type { SealedColumn } from '../api/subscription/sealed-columns.ts';
+import { SEALED_COLUMNS } from '../api/subscription/sealed-columns.ts';
+import { LONG_LIVED_RUNS, RENEW_SIGNAL } from '../workflows/renewal.ts';
+import type { OperatorResources } from './resources.ts';
+import type { WaitOptions } from './wait-until.ts';
+import { waitUntil } from './wait-until.ts';
+
+/** Histories that are read concurrently. */
+const PARALLEL = 8;
+/** Rows that one statement reads. */
+const PAGE_SIZE = 500;
+
+/** Whether a key seals what is new, only opens what is old, or is not configured. */
+export type KeyUse = 'seals' | 'opens' | 'missing';
+
+export interface PayloadKeyView {
+  /** `in plain` for what nothing has sealed. */
+  key: string;
+  use: KeyUse;
+  /** Workflows that run, and whose history needs the key. */
+  open: number;
+  /** Workflows that have ended and are kept; absent when nobody asked. */
+  retained?: number;
+}
+
+export interface SubscriptionKeyView {
+  key: string;
+  use: KeyUse;
+  /** Values by table and column. */
+  values: Record<string, number>;
+}
+
+export interface KeyStatus {
+  payload: PayloadKeyView[];
+  subscription: SubscriptionKeyView[];
+}
+
+export interface ConfiguredKeys {
+  payload: readonly KeyBoxKey[];
+  subscription: readonly KeyBoxKey[];
+}
+
+export interface KeyStatusOptions {
+  /** Also histories of workflows that have ended: as many as the retention keeps. */
+  withRetained?: boolean;
+  /** Called after each history that was read. */
+  onRead?: (histories: number) => void;
+  signal?: AbortSignal;
+}
+
+export interface Renewal {
+  /** Long-lived workflows that are to go on in a new run. */
+  workflows: number;
+  /** Values in rows that an older key has sealed. */
+  values: number;
+}
+
+export interface RenewedKeys extends Renewal {
+  /** Workflows that have not gone on in a new run within the time. */
+  waiting: string[];
+  /** Values that no configured key opens. */
+  unreadable: number;
+}
+
+export function keyOperations({ temporal, db, keyBox }: OperatorResources) {
+  return {
+    /** What each key still seals, in histories and in rows. Reads every history that it looks at. */
+    async status(configured: ConfiguredKeys, options: KeyStatusOptions = {}): Promise<KeyStatus> {
+      const { withRetained = false, onRead, signal } = options;
+      let read = 0;
+      const count = async (query: string): Promise<Map<string, number>> => {
+        const counts = new Map<string, number>();
+        const limit = pLimit(PARALLEL);
+        const pending = new Set<Promise<void>>();
+        for await (const { workflowId, runId } of temporal.workflow.list({ query })) {
+          if (signal?.aborted) break;
+          const one = limit(async () => {
+            const history = await temporal.workflow.getHandle(workflowId, runId).fetchHistory();
+            for (const key of sealingKeysIn(history)) counts.set(key, (counts.get(key) ?? 0) + 1);
+            onRead?.((read += 1));
+          });
+          pending.add(one);
+          void one.then(
+            () => pending.delete(one),
+            () => undefined,
+          );
+          // Not a promise for each of a hundred thousand workflows.
+          if (pending.size >= 4 * PARALLEL) await Promise.race(pending);
+        }
+        await Promise.all(pending);
+        return counts;
+      };
+      const open = await count(`ExecutionStatus = 'Running'`);
+      const retained = withRetained ? await count(`ExecutionStatus != 'Running'`) : undefined;
+      const payload = unionOf(configured.payload, [...open.keys(), ...(retained?.keys() ?? [])]).map(
+        (key): PayloadKeyView => ({
+          key,
+          use: useOf(key, configured.payload),
+          open: open.get(key) ?? 0,
+          ...(retained ? { retained: retained.get(key) ?? 0 } : {}),
+        }),
+      );
+      return { payload, subscription: await subscriptionStatus(db, configured.subscription) };
+    },
+
+    /** What `renew` would do. */
+    async countRenewable(configured: ConfiguredKeys): Promise<Renewal> {
+      const { count } = await temporal.workflow.count(LONG_LIVED_RUNS);
+      const rows = await subscriptionStatus(db, configured.subscription);
+      const values = rows
+        .filter(({ use }) => use !== 'seals')
+        .reduce((sum, one) => sum + Object.values(one.values).reduce((all, n) => all + n, 0), 0);
+      return { workflows: count, values };
+    },
+
+    /**
+     * Has every long-lived workflow go on in a new run, which is sealed with the first key, and seals the values in rows
+     * anew. Workflows of single notifications and jobs are left alone: they end by themselves.
+     *
+     * @param options.onWaiting called with the number of workflows that are still to go on.
+     */
+    async renew(
+      configured: ConfiguredKeys,
+      { onWaiting, ...wait }: WaitOptions & { onWaiting?: (left: number) => void },
+    ): Promise<RenewedKeys> {
+      const asked = new Set<string>();
+      for await (const { workflowId, runId } of temporal.workflow.list({ query: LONG_LIVED_RUNS })) {
+        asked.add(runId);
+        await temporal.workflow
+          .getHandle(workflowId, runId)
+          .signal(RENEW_SIGNAL)
+          // It has ended or gone on by itself since it was listed.
+          .catch((error: unknown) => {
+            if (!(error instanceof WorkflowNotFoundError)) throw error;
+          });
+      }
+      const { values, unreadable } =
+        configured.subscription.length === 0 || !keyBox
+          ? { values: 0, unreadable: 0 }
+          : await sealAnew(db, keyBox(), configured.subscription[0]!.id);
+      let waiting: string[] = [];
+      await waitUntil(async () => {
+        waiting = [];
+        for await (const { workflowId, runId } of temporal.workflow.list({ query: LONG_LIVED_RUNS })) {
+          if (asked.has(runId)) waiting.push(workflowId);
+        }
+        onWaiting?.(waiting.length);
+        return waiting.length === 0 || undefined;
+      }, wait);
+      return { workflows: asked.size, values, unreadable, waiting };
+    },
+  };
+}
+
+const useOf = (key: string, configured: readonly KeyBoxKey[]): KeyUse => {
+  if (key === (configured[0]?.id ?? PLAIN)) return 'seals';
+  return key === PLAIN || configured.some(({ id }) => id === key) ? 'opens' : 'missing';
+};
+
+/** Configured ones first, in their order. */
+const unionOf = (configured: readonly KeyBoxKey[], found: readonly string[]): string[] => [
+  ...new Set([...configured.map(({ id }) => id), ...found.toSorted()]),
+];
+
+async function subscriptionStatus(
+  db: Pool,
+  configured: readonly KeyBoxKey[],
+): Promise<SubscriptionKeyView[]> {
+  const byKey = new Map<string, Record<string, number>>();
+  for (const { table, column } of SEALED_COLUMNS) {
+    const { rows } = await db.query<{ head: Buffer; count: number }>(
+      `SELECT substring(${column} FOR 2 + get_byte(${column}, 1)) AS head, count(*)::int AS count
+         FROM subscriptions.${table} WHERE length(${column}) > 2 GROUP BY 1`,
+    );
+    for (const { head, count } of rows) {
+      const key = sealingKeyOf(head) ?? PLAIN;
+      const values = byKey.get(key) ?? {};
+      values[`${table}.${column}`] = (values[`${table}.${column}`] ?? 0) + count;
+      byKey.set(key, values);
+    }
+  }
+  return unionOf(configured, [...byKey.keys()]).map((key) => ({
+    key,
+    use: useOf(key, configured),
+    values: byKey.get(key) ?? {},
+  }));
+}
+
+/** Row by row under its lock: a service writes the same rows. One that changed meanwhile is sealed with the new key. */
+async function sealAnew(
+  db: Pool,
+  box: KeyBox,
+  newest: string,
+): Promise<{ values: number; unreadable: number }> {
+  const sealed = { values: 0, unreadable: 0 };
+  for (const column of SEALED_COLUMNS) {
+    for (let after: string | undefined; ;) {
+      const { rows } = await db.query<SealedRow>(listOf(column), [after ?? null, PAGE_SIZE]);
+      for (const row of rows) {
+        if (sealingKeyOf(row.sealed) === newest) continue;
+        const again = sealedAnew(box, row, column.contextOf(row.agent_id, row.subject));
+        if (again === undefined) {
+          sealed.unreadable += 1;
+          continue;
+        }
+        const { rowCount } = await db.query(replaceOf(column), [row.key, row.sealed, again]);
+        sealed.values += rowCount ?? 0;
+      }
+      if (rows.length < PAGE_SIZE) break;
+      after = rows.at(-1)!.key;
+    }
+  }
+  return sealed;
+}
+
+interface SealedRow {
+  key: string;
+  agent_id: string;
+  subject: string;
+  sealed: Buffer;
+}
+
+function sealedAnew(box: KeyBox, { sealed }: SealedRow, context: string): Buffer | undefined {
+  try {
+    return box.seal(box.open(sealed, context), context);
+  } catch (error) {
+    if (error instanceof KeyBoxError) return undefined;
+    throw error;
+  }
+}
+
+const typeOf = ({ key }: SealedColumn): string => (key === 'agent_id' ? 'text' : 'bigint');
+
+const listOf = (of: SealedColumn): string => `
+  SELECT ${of.key}::text AS key, agent_id, ${of.subject}::text AS subject, ${of.column} AS sealed
+    FROM subscriptions.${of.table}
+   WHERE ${of.column} IS NOT NULL AND ($1::text IS NULL OR ${of.key} > $1::text::${typeOf(of)})
+   ORDER BY ${of.key}
+   LIMIT $2`;
+
+const replaceOf = (of: SealedColumn): string => `
+  UPDATE subscriptions.${of.table} SET ${of.column} = $3
+   WHERE ${of.key} = $1::${typeOf(of)} AND ${of.column} = $2`;

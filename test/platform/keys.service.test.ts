@@ -1,0 +1,210 @@
+/** Rotation of keys of encryption: what is still sealed with an old one is known, and goes without a pause. */
+import { randomBytes } from 'node:crypto';
+import type { KeyBoxKey } from '../../api/key-box.ts';
+import { createKeyBox, sealingKeyOf } from '../../api/key-box.ts';
+import {
+  notifierKeyContext,
+  recipientKeyContext,
+  tokenContext,
+} from '../../api/subscription/sealed-columns.ts';
+import type { Operator } from '../../client/operator.ts';
+import { createOperator } from '../../client/operator.ts';
+import { migrate } from '../../migrations/migrate.ts';
+import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
+import { createLogger } from '../../workers/logger.ts';
+import { startGuard } from '../../workers/guard.ts';
+import { cliFor } from '../cli-process.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, takeSlot } from '../harness.ts';
+import { publishTurn } from '../intent/entries.ts';
+import { deliveriesTo, outboundIds } from '../service-process.ts';
+import { namespaceOf } from '../slots.ts';
+
+const newKey = (id: string): KeyBoxKey => ({ id, key: randomBytes(32) });
+const [OLD, NEW] = [newKey('old'), newKey('new')];
+const written = (...keys: KeyBoxKey[]) =>
+  keys.map(({ id, key }) => `${id}:${key.toString('base64')}`).join(',');
+const LIMIT = { limitMs: 60_000 };
+const BRIDGE = bridgeWorkflowId('notification:intents');
+
+let slot: Slot;
+beforeEach(async () => {
+  slot = await takeSlot();
+});
+afterEach(() => slot.release());
+
+const operatorWith = (subscription: readonly KeyBoxKey[] = []): Operator =>
+  createOperator({
+    temporal: slot.client,
+    db: slot.db,
+    redis: slot.redis,
+    namespace: namespaceOf(slot.slot),
+    intentsStream: 'notification:intents',
+    keyBox: () => createKeyBox(subscription),
+  });
+
+const delivered = async (...ids: string[]) => {
+  await eventually('the deliveries', async () => (await outboundIds(slot.redis)).length === 2 * ids.length);
+  expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', ids));
+};
+
+test('I51 security-2 a key of payloads that is rotated and taken out stops nothing', async () => {
+  const { keys } = operatorWith();
+  const env = (...given: KeyBoxKey[]) => ({ NOTIFICATION_PAYLOAD_KEYS: written(...given) });
+  let service = await slot.startService(env(OLD));
+  const first = await publishTurn(slot.redis, 'first');
+  await delivered(first);
+
+  await service.stop();
+  service = await slot.startService(env(NEW, OLD));
+  const both = { payload: [NEW, OLD], subscription: [] };
+  // The reader and two channels run since the start; the notification has ended soon.
+  await eventually('what is open to be long-lived', async () => {
+    const { payload } = await keys.status(both);
+    return payload.some(({ key, use, open }) => key === 'old' && use === 'opens' && open === 3);
+  });
+  expect(await keys.countRenewable(both)).toEqual({ workflows: 3, values: 0 });
+
+  const renewed = await keys.renew(both, LIMIT);
+  expect(renewed).toEqual({ workflows: 3, values: 0, waiting: [], unreadable: 0 });
+  const after = await keys.status(both, { withRetained: true });
+  expect(after.payload).toMatchObject([
+    { key: 'new', use: 'seals', open: 3 },
+    { key: 'old', use: 'opens', open: 0 },
+  ]);
+  expect(after.payload[1]!.retained).toBeGreaterThan(0);
+  const second = await publishTurn(slot.redis, 'second');
+  await delivered(first, second);
+
+  // Whoever takes it out now is told what is still sealed with it, and the work goes on.
+  await service.stop();
+  await slot.startService(env(NEW));
+  const third = await publishTurn(slot.redis, 'third');
+  await delivered(first, second, third);
+  const alone = await keys.status({ payload: [NEW], subscription: [] }, { withRetained: true });
+  expect(alone.payload.find(({ key }) => key === 'old')).toMatchObject({ use: 'missing', open: 0 });
+});
+
+test('I51 runs that began long ago are continued by new ones, and each of them once', async () => {
+  await slot.startService();
+  const first = await publishTurn(slot.redis, 'first');
+  await delivered(first);
+  const runOf = async () => (await slot.client.workflow.getHandle(BRIDGE).describe()).runId;
+  const before = await runOf();
+  const longestMs = 5_000;
+  const guard = startGuard(
+    slot.client,
+    createLogger('silent'),
+    200,
+    { workflows: [], schedules: [] },
+    longestMs,
+  );
+  await eventually('another run of the reader', async () => (await runOf()) !== before);
+  await guard.stop();
+  const { events } = await slot.client.workflow.getHandle(BRIDGE, before).fetchHistory();
+  expect(events!.filter((event) => event.workflowExecutionSignaledEventAttributes)).toHaveLength(1);
+  const second = await publishTurn(slot.redis, 'second');
+  await delivered(first, second);
+});
+
+test('I51 security-20 values in rows are sealed anew, and what no key opens is counted and left alone', async () => {
+  await migrate(slot.endpoints.postgresDsn);
+  const [old, lost] = [createKeyBox([OLD]), createKeyBox([newKey('lost')])];
+  const seal = (box: typeof old, text: string, context: string) => box.seal(Buffer.from(text), context);
+  await slot.db.query(`
+    INSERT INTO subscriptions.agents (agent_id) VALUES ('default');
+    INSERT INTO subscriptions.smp_servers (agent_id, host, port, key_hash) VALUES ('default', 'h', 1, 'k');
+    INSERT INTO subscriptions.ntf_servers (agent_id, host, port, key_hash) VALUES ('default', 'n', 1, 'k');
+    INSERT INTO subscriptions.connections (agent_id, conn_id, user_id) VALUES ('default', 'c', 1)`);
+  const queue = (rcvId: string, ntfId: string, recipientKey: Buffer, notifierKey: Buffer, secret: Buffer) =>
+    slot.db.query(
+      `INSERT INTO subscriptions.rcv_queues
+         (agent_id, conn_id, host, port, rcv_id, rcv_private_key, is_primary, ntf_id, ntf_public_key, ntf_private_key,
+          rcv_ntf_dh_secret)
+       VALUES ('default', 'c', 'h', 1, $1, $2, true, $3, 'public', $4, $5)`,
+      [rcvId, recipientKey, ntfId, notifierKey, secret],
+    );
+  const notifier = notifierKeyContext('default', 'n-1');
+  await queue(
+    'r-1',
+    'n-1',
+    seal(old, 'recipient', recipientKeyContext('default', 'r-1')),
+    seal(old, 'notifier', notifier),
+    // Sealed for another row: it opens with no key.
+    seal(old, 'secret', notifier),
+  );
+  await queue(
+    'r-2',
+    'n-2',
+    seal(lost, 'x', recipientKeyContext('default', 'r-2')),
+    seal(lost, 'x', notifier),
+    seal(lost, 'x', notifier),
+  );
+  await slot.db.query(
+    `INSERT INTO subscriptions.ntf_tokens
+       (agent_id, provider, device_token, host, port, auth_public_key, auth_private_key, dh_public_key, dh_private_key, status)
+     VALUES ('default', 'AT', $1, 'n', 1, '', $2, '', $3, 'NEW')`,
+    ['device_token', 'auth_private_key', 'dh_private_key'].map((column) =>
+      seal(old, column, tokenContext(column, 'default')),
+    ),
+  );
+  const configured = { payload: [], subscription: [NEW, OLD] };
+  const { keys } = operatorWith(configured.subscription);
+  const before = await keys.status(configured);
+  expect(before.subscription).toEqual([
+    { key: 'new', use: 'seals', values: {} },
+    {
+      key: 'old',
+      use: 'opens',
+      values: {
+        'ntf_tokens.device_token': 1,
+        'ntf_tokens.auth_private_key': 1,
+        'ntf_tokens.dh_private_key': 1,
+        'rcv_queues.rcv_private_key': 1,
+        'rcv_queues.ntf_private_key': 1,
+        'rcv_queues.rcv_ntf_dh_secret': 1,
+      },
+    },
+    {
+      key: 'lost',
+      use: 'missing',
+      values: {
+        'rcv_queues.rcv_private_key': 1,
+        'rcv_queues.ntf_private_key': 1,
+        'rcv_queues.rcv_ntf_dh_secret': 1,
+      },
+    },
+  ]);
+  expect(await keys.renew(configured, LIMIT)).toMatchObject({ values: 5, unreadable: 4 });
+
+  const { rows } = await slot.db.query<{ rcv_private_key: Buffer; ntf_private_key: Buffer }>(
+    `SELECT rcv_private_key, ntf_private_key FROM subscriptions.rcv_queues WHERE rcv_id = 'r-1'`,
+  );
+  const box = createKeyBox([NEW]);
+  expect(box.open(rows[0]!.rcv_private_key, recipientKeyContext('default', 'r-1')).toString()).toBe(
+    'recipient',
+  );
+  expect(box.open(rows[0]!.ntf_private_key, notifier).toString()).toBe('notifier');
+  const { rows: tokens } = await slot.db.query<{ device_token: Buffer }>(
+    'SELECT device_token FROM subscriptions.ntf_tokens',
+  );
+  expect(sealingKeyOf(tokens[0]!.device_token)).toBe('new');
+  // A second time there is nothing left but what no key opens.
+  expect(await keys.renew(configured, LIMIT)).toMatchObject({ values: 0, unreadable: 4 });
+});
+
+test('I51 keys status names a key that is needed and not configured, and exits with 1', async () => {
+  const service = await slot.startService({ NOTIFICATION_PAYLOAD_KEYS: written(OLD) });
+  await delivered(await publishTurn(slot.redis, 'first'));
+  await service.stop();
+  const { cli } = cliFor(slot);
+  const status = await cli(['keys', 'status'], { changes: { NOTIFICATION_PAYLOAD_KEYS: written(NEW) } });
+  expect(status.code).toBe(1);
+  expect(status.stdout).toMatch(/old +missing +\d/);
+  expect(status.stderr).toMatch(/not configured, and still needed: old/);
+  const renewal = await cli(['keys', 'renew', '--dry-run', '--json'], {
+    changes: { NOTIFICATION_PAYLOAD_KEYS: written(NEW, OLD) },
+  });
+  expect(renewal.code).toBe(0);
+  expect(JSON.parse(renewal.stdout)).toEqual({ wouldRenew: { workflows: 3, values: 0 } });
+});
