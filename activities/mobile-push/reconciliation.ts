@@ -65,9 +65,9 @@ const LIST_PENDING = {
   name: 'list_pending_mobile_jobs',
   text: `
     SELECT job_id, user_id, channel, created_at::text
-      FROM notifications.notification_log
+      FROM notifications.notification_log AS job
      WHERE status = 'pending' AND created_at < now() - $1::int * interval '1 millisecond'
        AND created_at >= $2::timestamptz AND (created_at, job_id) > ($2::timestamptz, $3)
-     ORDER BY created_at, job_id
+     ORDER BY job.created_at, job_id
      LIMIT $4`,
 };

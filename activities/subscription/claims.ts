@@ -206,7 +206,11 @@ const failRecords = (side: 'ntf' | 'smp'): Statement => ({
 
 const areLeft = (side: 'ntf' | 'smp'): Statement => ({
   name: `are_${side}_subscriptions_left`,
-  text: `SELECT EXISTS (SELECT ${TO_DO[side]}) AS is_any`,
+  text: `
+    SELECT count(*) > 0 AS is_any
+      FROM (SELECT ${TO_DO[side]}
+     ORDER BY action_ts, conn_id
+     LIMIT 1) AS first`,
 });
 
 interface RecordStatements {

@@ -100,6 +100,7 @@ const LOAD_IMPORT = {
   text: 'SELECT sealed FROM subscriptions.queue_imports WHERE request_id = $1 AND agent_id = $2',
 };
 
+/** The first condition is what the indexes find, the second one which queue of it. */
 const FIND_KNOWN = {
   name: 'find_known_queue',
   text: `
@@ -109,6 +110,14 @@ const FIND_KNOWN = {
       FROM subscriptions.connections AS connection
       LEFT JOIN subscriptions.rcv_queues AS queue USING (agent_id, conn_id)
      WHERE agent_id = $1
+       AND connection.conn_id = ANY (ARRAY(
+             SELECT $2
+             UNION ALL
+             SELECT conn_id FROM subscriptions.rcv_queues
+              WHERE (agent_id, host, port, rcv_id) = ($1, $3, $4::int, $5)
+             UNION ALL
+             SELECT conn_id FROM subscriptions.rcv_queues
+              WHERE (agent_id, host, port, ntf_id) = ($1, $3, $4::int, $6)))
        AND (connection.conn_id = $2
             OR (queue.host, queue.port) = ($3, $4::int) AND (queue.rcv_id = $5 OR queue.ntf_id = $6))
      ORDER BY is_same DESC

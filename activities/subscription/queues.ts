@@ -135,7 +135,16 @@ const LOAD_DELETED_QUEUES = {
 const LIST_SERVERS_OF_DELETED = {
   name: 'list_servers_of_all_deleted_queues',
   text: `
-    SELECT DISTINCT host, port FROM subscriptions.rcv_queues WHERE agent_id = $1 AND is_deleted ORDER BY 1, 2`,
+    SELECT host, port
+      FROM subscriptions.smp_servers AS server
+     CROSS JOIN LATERAL (
+       SELECT FROM subscriptions.rcv_queues AS queue
+        WHERE (queue.agent_id, queue.host, queue.port) = (server.agent_id, server.host, server.port) AND is_deleted
+        ORDER BY queue_id
+        LIMIT 1
+     ) AS first
+     WHERE agent_id = $1
+     ORDER BY 1, 2`,
 };
 
 const MARK_UNREADABLE = {
@@ -143,16 +152,27 @@ const MARK_UNREADABLE = {
   text: 'UPDATE subscriptions.rcv_queues SET del_failed = true WHERE queue_id = ANY($1::bigint[])',
 };
 
-/** Connections that were deleted go with their last queue. */
+/**
+ * Connections that were deleted go with their last queue. Of two batches that have one of the last two each, either sees
+ * the queue of the other: what they leave is among the first that are looked at besides.
+ */
 const REMOVE_QUEUES = {
   name: 'remove_rcv_queues',
   text: `
     WITH removed AS (
       DELETE FROM subscriptions.rcv_queues WHERE queue_id = ANY($2::bigint[])
-      RETURNING queue_id
+      RETURNING conn_id
+    ), looked_at AS (
+      SELECT conn_id FROM removed
+       UNION
+      (SELECT conn_id FROM subscriptions.connections
+        WHERE agent_id = $1 AND is_deleted
+        ORDER BY conn_id
+        LIMIT 100)
     )
     DELETE FROM subscriptions.connections AS connection
-     WHERE agent_id = $1 AND is_deleted
+     USING looked_at
+     WHERE agent_id = $1 AND connection.conn_id = looked_at.conn_id AND is_deleted
        AND NOT EXISTS (SELECT FROM subscriptions.rcv_queues AS queue
                         WHERE queue.agent_id = $1 AND queue.conn_id = connection.conn_id
                           AND queue.queue_id <> ALL($2::bigint[]))`,

@@ -20,9 +20,12 @@ import { isGateOpen, loadToken } from './agents.ts';
 import type { SubscriptionResources } from './batches.ts';
 import type { SubscriptionCommands } from './commands.ts';
 
-/** Rows that are looked at together, and how often one sweep sends so many. */
+/** Rows that are read with their keys together. */
 const PAGE = MAX_CONNECTIONS;
-const MOST_PAGES = 20;
+/** Connections that one statement looks at. */
+const LOOKED_AT = 2_000;
+/** Subscriptions of an agent that one sweep has ended. */
+const MOST_UNWANTED = 20 * MAX_CONNECTIONS;
 
 /**
  * Whether an agent with this token wants its subscriptions: `kept`, `ended`, or neither while the token cannot be used,
@@ -40,8 +43,7 @@ export function createReconciliation(resources: SubscriptionResources & { comman
     /** Has subscriptions made for connections that want one and have no record: their Create was lost. @returns how many. */
     async createMissing(agentId: string): Promise<number> {
       if (!isGateOpen(await loadToken(db, agentId))) return 0;
-      const rows = await query<IdRow>(db, LIST_MISSING, [agentId, MAX_CONNECTIONS]);
-      const connIds = rows.map(({ conn_id }) => conn_id);
+      const connIds = await findIds(LIST_MISSING, [agentId], MAX_CONNECTIONS);
       // Too many to name: the command looks at all connections, and costs little for those with a subscription.
       if (connIds.length === MAX_CONNECTIONS) await commands.createAll(agentId);
       else if (connIds.length > 0) await commands.send(agentId, 'create', connIds);
@@ -57,16 +59,9 @@ export function createReconciliation(resources: SubscriptionResources & { comman
      */
     async endUnwanted(agentId: string): Promise<number> {
       const areAllUnwanted = keepingOf(await loadToken(db, agentId)) === 'ended';
-      let ended = 0;
-      for (let page = 0, after = ''; page < MOST_PAGES; page += 1) {
-        const rows = await query<IdRow>(db, LIST_UNWANTED, [agentId, areAllUnwanted, after, PAGE]);
-        if (rows.length === 0) break;
-        const connIds = rows.map(({ conn_id }) => conn_id);
-        await commands.sendAnyway(agentId, 'reconcile', connIds);
-        ended += connIds.length;
-        after = connIds.at(-1)!;
-      }
-      return ended;
+      const connIds = await findIds(LIST_UNWANTED, [agentId, areAllUnwanted], MOST_UNWANTED);
+      await commands.sendAnyway(agentId, 'reconcile', connIds);
+      return connIds.length;
     },
 
     /**
@@ -88,6 +83,22 @@ export function createReconciliation(resources: SubscriptionResources & { comman
       return recovered;
     },
   };
+
+  /**
+   * Goes through all rows of an agent, a page at a time: usually there is nothing to be found among them.
+   *
+   * @param values of the statement, before the last connection of the page before and rows at most.
+   * @returns so many connections at most.
+   */
+  async function findIds(statement: Statement, values: unknown[], most: number): Promise<string[]> {
+    const found: string[] = [];
+    for (let after = ''; ;) {
+      const [page] = await query<PageRow>(db, statement, [...values, after, LOOKED_AT]);
+      found.push(...page!.found);
+      if (page!.seen < LOOKED_AT || found.length >= most) return found.slice(0, most);
+      after = page!.last!;
+    }
+  }
 
   async function recover<Row extends { key: string }>(
     { list, clear }: Record<'list' | 'clear', Statement>,
@@ -127,8 +138,12 @@ function opens(keyBox: KeyBox, sealed: Buffer, context: string): boolean {
   }
 }
 
-interface IdRow {
-  conn_id: string;
+interface PageRow {
+  found: string[];
+  /** How many were looked at. */
+  seen: number;
+  /** The last one of them; null: there were none. */
+  last: string | null;
 }
 
 interface RecordRow {
@@ -154,43 +169,67 @@ interface DeletionRow {
   private_key: Buffer;
 }
 
+/** $1 agent, $2 the last connection of the page before, $3 connections at most. */
 const LIST_MISSING = {
   name: 'list_connections_without_subscription',
   text: `
-    SELECT conn_id
-      FROM subscriptions.connections AS connection
-     WHERE agent_id = $1 AND is_subscribed AND NOT is_deleted AND enable_ntfs IS NOT FALSE
-       AND NOT EXISTS (SELECT FROM subscriptions.ntf_subscriptions AS record
-                        WHERE record.agent_id = $1 AND record.conn_id = connection.conn_id)
-       AND EXISTS (SELECT FROM subscriptions.rcv_queues AS queue
-                    WHERE queue.agent_id = $1 AND queue.conn_id = connection.conn_id AND NOT queue.is_deleted)
-     ORDER BY conn_id
-     LIMIT $2`,
+    WITH page AS MATERIALIZED (
+      SELECT conn_id, is_subscribed AND NOT is_deleted AND enable_ntfs IS NOT FALSE AS is_wanted
+        FROM subscriptions.connections
+       WHERE agent_id = $1 AND conn_id > $2
+       ORDER BY conn_id
+       LIMIT $3
+    )
+    SELECT ARRAY(
+             SELECT conn_id
+               FROM page
+              WHERE is_wanted
+                AND NOT EXISTS (SELECT FROM subscriptions.ntf_subscriptions AS record
+                                 WHERE record.agent_id = $1 AND record.conn_id = page.conn_id)
+                AND EXISTS (SELECT FROM subscriptions.rcv_queues AS queue
+                             WHERE queue.agent_id = $1 AND queue.conn_id = page.conn_id AND NOT queue.is_deleted)
+              ORDER BY conn_id
+           ) AS found,
+           (SELECT count(*)::int FROM page) AS seen, (SELECT max(conn_id) FROM page) AS last`,
 };
 
 /**
  * A record that is being ended is not listed, nor one that was given up since its connection or token last changed. One
- * whose messaging router is not known any more is worked on by nobody.
+ * whose messaging router is not known any more is worked on by nobody. $1 agent, $2 whether none is wanted, $3 the
+ * connection of the last record of the page before, $4 records at most.
  */
 const LIST_UNWANTED = {
   name: 'list_unwanted_subscriptions',
   text: `
-    SELECT record.conn_id
-      FROM subscriptions.ntf_subscriptions AS record
-      LEFT JOIN subscriptions.connections AS connection USING (agent_id, conn_id)
-     WHERE record.agent_id = $1 AND record.conn_id > $3
-       AND (connection.conn_id IS NULL OR connection.is_deleted
-            OR NOT EXISTS (SELECT FROM subscriptions.rcv_queues AS queue
-                            WHERE queue.agent_id = $1 AND queue.conn_id = record.conn_id AND NOT queue.is_deleted)
-            OR record.smp_action IS NOT NULL AND record.smp_host IS NULL
-            OR (connection.enable_ntfs IS FALSE OR $2)
-               AND record.smp_action IS DISTINCT FROM 'D' AND record.ntf_action IS DISTINCT FROM 'D'
-               AND (record.action_ts IS NOT NULL
-                    OR record.updated_at < greatest(connection.updated_at, (SELECT updated_at
-                                                                              FROM subscriptions.ntf_tokens
-                                                                             WHERE agent_id = $1))))
-     ORDER BY record.conn_id
-     LIMIT $4`,
+    WITH page AS MATERIALIZED (
+      SELECT agent_id, conn_id, smp_host, smp_action, ntf_action, action_ts, updated_at
+        FROM subscriptions.ntf_subscriptions
+       WHERE agent_id = $1 AND conn_id > $3
+       ORDER BY conn_id
+       LIMIT $4
+    )
+    SELECT ARRAY(
+             SELECT record.conn_id
+               FROM page AS record
+               LEFT JOIN subscriptions.connections AS connection
+                      ON connection.agent_id = $1 AND connection.conn_id = record.conn_id
+               LEFT JOIN LATERAL (
+                 SELECT true AS has_queue
+                   FROM subscriptions.rcv_queues AS queue
+                  WHERE queue.agent_id = $1 AND queue.conn_id = record.conn_id AND NOT queue.is_deleted
+                  LIMIT 1
+               ) AS queues ON true
+              WHERE connection.conn_id IS NULL OR connection.is_deleted OR has_queue IS NULL
+                 OR record.smp_action IS NOT NULL AND record.smp_host IS NULL
+                 OR (connection.enable_ntfs IS FALSE OR $2)
+                    AND record.smp_action IS DISTINCT FROM 'D' AND record.ntf_action IS DISTINCT FROM 'D'
+                    AND (record.action_ts IS NOT NULL
+                         OR record.updated_at < greatest(connection.updated_at, (SELECT updated_at
+                                                                                   FROM subscriptions.ntf_tokens
+                                                                                  WHERE agent_id = $1)))
+              ORDER BY record.conn_id
+           ) AS found,
+           (SELECT count(*)::int FROM page) AS seen, (SELECT max(conn_id) FROM page) AS last`,
 };
 
 const FAILED_RECORDS = {

@@ -92,6 +92,21 @@ interface DueRow {
   port: number;
 }
 
+/** @param server SQL: host and port of the one before. */
+const tokenServerAfter = (server: string): string => `
+        SELECT host, port
+          FROM subscriptions.ntf_tokens_to_delete AS deletion
+         WHERE deletion.agent_id = agent.agent_id AND (deletion.host, deletion.port) > ${server} AND NOT del_failed
+         ORDER BY deletion.host, deletion.port
+         LIMIT 1`;
+
+const firstOnNtf = (condition: string): string => `
+         SELECT FROM subscriptions.ntf_subscriptions AS record
+          WHERE (record.agent_id, record.ntf_host, record.ntf_port) = (server.agent_id, server.host, server.port)
+            AND ntf_action IS NOT NULL AND NOT ntf_failed AND ${condition}
+          ORDER BY action_ts
+          LIMIT 1`;
+
 /**
  * One look into an index for each server, and none at its rows. What is no check is due when it is written; rows
  * without a time are those that nobody can read, for their worker to find. $1 due until, epoch ms, $2 agents.
@@ -99,39 +114,48 @@ interface DueRow {
 const LIST_DUE = {
   name: 'list_due_subscription_servers',
   text: `
-    SELECT agent_id, pool, host, port
-      FROM (
-        SELECT agent_id, 'ntf-smp' AS pool, host, port
-          FROM subscriptions.smp_servers AS server
-         WHERE agent_id = ANY ($2::text[])
-           AND EXISTS (SELECT FROM subscriptions.ntf_subscriptions
-                        WHERE (agent_id, smp_host, smp_port) = (server.agent_id, server.host, server.port)
-                          AND smp_action IS NOT NULL AND NOT smp_failed AND action_ts IS NOT NULL)
-        UNION
-        SELECT agent_id, 'ntf-ntf', host, port
-          FROM subscriptions.ntf_servers AS server
-         WHERE agent_id = ANY ($2::text[])
-           AND (EXISTS (SELECT FROM subscriptions.ntf_subscriptions
-                         WHERE (agent_id, ntf_host, ntf_port) = (server.agent_id, server.host, server.port)
-                           AND ntf_action IS NOT NULL AND NOT ntf_failed
-                           AND action_ts <= to_timestamp($1::float8 / 1000))
-                OR EXISTS (SELECT FROM subscriptions.ntf_subscriptions
-                            WHERE (agent_id, ntf_host, ntf_port) = (server.agent_id, server.host, server.port)
-                              AND ntf_action IS NOT NULL AND NOT ntf_failed AND action_ts IS NULL))
-        UNION
-        SELECT agent_id, 'ntf-tkn-del', host, port
-          FROM subscriptions.ntf_tokens_to_delete
-         WHERE agent_id = ANY ($2::text[]) AND NOT del_failed
-        UNION
-        SELECT agent_id, 'smp-que-del', host, port
-          FROM subscriptions.smp_servers AS server
-         WHERE agent_id = ANY ($2::text[])
-           AND EXISTS (SELECT FROM subscriptions.rcv_queues AS queue
-                        WHERE (queue.agent_id, queue.host, queue.port) = (server.agent_id, server.host, server.port)
-                          AND is_deleted AND NOT del_failed)
-      ) AS due
-      JOIN subscriptions.agents USING (agent_id)
-     WHERE is_open
+    WITH RECURSIVE agent AS MATERIALIZED (
+      SELECT agent_id FROM subscriptions.agents WHERE agent_id = ANY ($2::text[]) AND is_open
+    ), token_server AS (
+      SELECT agent_id, host, port FROM agent CROSS JOIN LATERAL (${tokenServerAfter("('', 0)")}) AS first
+      UNION ALL
+      SELECT agent_id, next.host, next.port
+        FROM token_server AS agent
+       CROSS JOIN LATERAL (${tokenServerAfter('(agent.host, agent.port)')}) AS next
+    )
+    SELECT agent_id, 'ntf-smp' AS pool, host, port
+      FROM agent
+      JOIN subscriptions.smp_servers AS server USING (agent_id)
+     CROSS JOIN LATERAL (
+       SELECT FROM subscriptions.ntf_subscriptions AS record
+        WHERE (record.agent_id, smp_host, smp_port) = (server.agent_id, server.host, server.port)
+          AND smp_action IS NOT NULL AND NOT smp_failed AND action_ts IS NOT NULL
+        ORDER BY action_ts
+        LIMIT 1
+     ) AS due
+     UNION ALL
+    SELECT agent_id, 'ntf-ntf', host, port
+      FROM agent
+      JOIN subscriptions.ntf_servers AS server USING (agent_id)
+     CROSS JOIN LATERAL (
+       (${firstOnNtf('action_ts <= to_timestamp($1::float8 / 1000)')})
+       UNION ALL
+       (${firstOnNtf('action_ts IS NULL')})
+       LIMIT 1
+     ) AS due
+     UNION ALL
+    SELECT agent_id, 'ntf-tkn-del', host, port FROM token_server
+     UNION ALL
+    SELECT agent_id, 'smp-que-del', host, port
+      FROM agent
+      JOIN subscriptions.smp_servers AS server USING (agent_id)
+     CROSS JOIN LATERAL (
+       SELECT FROM subscriptions.rcv_queues AS queue
+        WHERE (queue.agent_id, queue.host, queue.port) = (server.agent_id, server.host, server.port)
+          AND is_deleted AND NOT del_failed
+        ORDER BY queue_id
+        LIMIT 1
+     ) AS due
      ORDER BY 1, 2, 3, 4`,
 };
 

@@ -112,7 +112,7 @@ test('M1 M2 the consumer survives the loss of its connection and of its group', 
 
   const reader = await eventually('the reader to read', async () => {
     const clients = (await slot.redis.client('LIST')) as string;
-    return new RegExp(`^id=(\\d+) .* db=${slot.slot} .* cmd=xreadgroup `, 'm').exec(clients)?.[1];
+    return new RegExp(`^id=(\\d+) .* flags=b db=${slot.slot} .* cmd=xread `, 'm').exec(clients)?.[1];
   });
   await slot.redis.client('KILL', 'ID', Number(reader));
   expect(await mobile.settled(await mobile.publishTo(userId))).toMatchObject({ status: 'sent' });

@@ -93,8 +93,10 @@ function* statementsIn(value: unknown): Generator<Statement> {
 interface Plan {
   'Node Type': string;
   'Relation Name'?: string;
+  'Join Type'?: string;
   'Index Name'?: string;
   'Index Cond'?: string;
+  'Recheck Cond'?: string;
   Filter?: string;
   Plans?: Plan[];
 }
@@ -119,60 +121,58 @@ export async function planOf(db: Pool | PoolClient, { text }: Statement): Promis
 /**
  * In which ways a plan takes longer the larger these tables are. Looking a key up does not, nor does a range that ends
  * with a limit.
+ *
+ * @param shared columns that are no keys, because many rows may have one value.
  */
-export function unboundedParts(plan: Plan, large: ReadonlySet<string>): string[] {
+export function unboundedParts(
+  plan: Plan,
+  large: ReadonlySet<string>,
+  shared: readonly string[] = [],
+): string[] {
   const found: string[] = [];
   visit(plan, []);
   return found;
 
   /** @param above the nodes from the root on. */
   function visit(node: Plan, above: readonly Plan[]): void {
-    const table = [node, ...above.toReversed()].find((one) => one['Relation Name'])?.['Relation Name'] ?? '';
     const type = node['Node Type'];
-    if (
-      large.has(table) &&
-      type.endsWith('Scan') &&
-      !['Bitmap Heap Scan', 'Tid Scan', 'CTE Scan'].includes(type)
-    ) {
-      const problem = problemOf(node, above);
+    const table = [node, ...above.toReversed()].find((one) => one['Relation Name'])?.['Relation Name'] ?? '';
+    const isLimited = above.some((one) => one['Node Type'] === 'Limit');
+    const next = above.findLast((one) => one['Node Type'] === 'Limit' || !HANDS_ON.has(one['Node Type']));
+    const isForLimit = next?.['Node Type'] === 'Limit';
+    if (large.has(table)) {
+      const problem = problemOf(node, isLimited, isForLimit);
       if (problem !== undefined) found.push(`${problem} ${node['Index Name'] ?? table}`);
     }
-    const isForLimit = above.findLast(
-      (one) => one['Node Type'] === 'Limit' || !HANDS_ON.has(one['Node Type']),
-    );
-    if (
-      type === 'Sort' &&
-      isForLimit?.['Node Type'] === 'Limit' &&
-      rangesIn(node).some((name) => large.has(name))
-    ) {
+    if (type === 'Sort' && isForLimit && rangesIn(node).some((name) => large.has(name))) {
       found.push('sorts all that it finds, for a few');
     }
+    if (isLimited && /^(Anti|Semi)$/.test(node['Join Type'] ?? ''))
+      found.push('goes through what it joins, for a few');
     for (const part of node.Plans ?? []) visit(part, [...above, node]);
   }
-}
 
-function problemOf(node: Plan, above: readonly Plan[]): string | undefined {
-  const condition = node['Index Cond'];
-  if (node['Node Type'] === 'Seq Scan') return 'reads all of';
-  if (!/Index (Only )?Scan/.test(node['Node Type'])) return undefined;
-  const isLimited = above.some((one) => one['Node Type'] === 'Limit');
-  if (condition === undefined) {
-    const isHandedOn =
-      HANDS_ON.has(above.at(-1)?.['Node Type'] ?? '') && isLimited && node.Filter === undefined;
-    return isHandedOn ? undefined : 'walks all of';
+  function problemOf(node: Plan, isLimited: boolean, isForLimit: boolean): string | undefined {
+    if (node['Node Type'] === 'Seq Scan') return 'reads all of';
+    if (!/Index (Only )?Scan/.test(node['Node Type'])) return undefined;
+    const condition = node['Index Cond'];
+    if (condition === undefined) return isForLimit && node.Filter === undefined ? undefined : 'walks all of';
+    return isLimited || hasKey(condition) ? undefined : 'walks a range without a limit of';
   }
-  const isKey = /[^<>!]= /.test(condition);
-  return isKey || isLimited ? undefined : 'walks a range without a limit of';
-}
 
-/** Tables below a node that are read by a range, and not by a key, up to the next limit. */
-function rangesIn(node: Plan): string[] {
-  const own =
-    node['Relation Name'] !== undefined && !/[^<>!]= /.test(node['Index Cond'] ?? '')
-      ? [node['Relation Name']]
-      : [];
-  const below = (node.Plans ?? []).filter((part) => part['Node Type'] !== 'Limit');
-  return [...own, ...below.flatMap(rangesIn)];
+  /** Tables below a node that are read by a range, and not by a key, up to the next limit. */
+  function rangesIn(node: Plan): string[] {
+    const own = node['Relation Name'];
+    const condition = node['Index Cond'] ?? node['Recheck Cond'] ?? '';
+    const isRange = own !== undefined && node['Node Type'].endsWith('Scan') && !hasKey(condition);
+    const below = (node.Plans ?? []).filter((part) => part['Node Type'] !== 'Limit');
+    return [...(isRange ? [own] : []), ...below.flatMap(rangesIn)];
+  }
+
+  function hasKey(condition: string): boolean {
+    const columns = [...condition.matchAll(/(\w+)[")]*(?:::\w+)? = /g)].map(([, column]) => column!);
+    return columns.some((column) => !shared.includes(column));
+  }
 }
 
 /**

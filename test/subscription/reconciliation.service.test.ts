@@ -428,6 +428,20 @@ test('subscription-B7a sweeps of a paused agent do not ask for the same again an
   await agent.active(connIds);
 });
 
+test('I50 the sweep finds what is missing behind more agents and connections than one statement looks at', async () => {
+  const [connId] = (await createActive()) as [string];
+  await agent.slot.db.query(`
+    INSERT INTO subscriptions.agents (agent_id) SELECT 'a' || n FROM generate_series(1, 150) AS n;
+    INSERT INTO subscriptions.connections (agent_id, conn_id, user_id)
+    SELECT '${AGENT}', '0000' || n, 1 FROM generate_series(1, 2500) AS n;
+    DELETE FROM subscriptions.ntf_subscriptions WHERE conn_id = '${connId}'`);
+  await sweep();
+  await agent.active([connId]);
+  await agent.slot.db.query(`
+    DELETE FROM subscriptions.connections WHERE conn_id LIKE '0000%';
+    DELETE FROM subscriptions.agents WHERE agent_id <> '${AGENT}'`);
+});
+
 test('subscription-L5 queues that an application has already are imported, subscribed, and not imported twice', async () => {
   const [connId] = (await createActive()) as [string];
   const [queue] = await agent.rows<{ rcv_id: string; rcv_private_key: Buffer }>(
