@@ -10,7 +10,7 @@ import { KeyBoxError, sealingKeyOf } from '../api/key-box.ts';
 import { PLAIN, sealingKeysIn } from '../api/payload-codec.ts';
 import type { SealedColumn } from '../api/subscription/sealed-columns.ts';
 import { SEALED_COLUMNS } from '../api/subscription/sealed-columns.ts';
-import { LONG_LIVED_RUNS, RENEW_SIGNAL } from '../workflows/renewal.ts';
+import { LONG_LIVED_RUNS, RENEW_SIGNAL } from '../workflows/renewal-contract.ts';
 import type { OperatorResources } from './resources.ts';
 import type { WaitOptions } from './wait-until.ts';
 import { waitUntil } from './wait-until.ts';

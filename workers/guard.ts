@@ -10,7 +10,7 @@ import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning } from '../activities/workflows.ts';
 import type { ScheduledRun } from '../migrations/namespace.ts';
 import { ensureSchedule } from '../migrations/namespace.ts';
-import { RENEW_SIGNAL, longLivedRunsBefore } from '../workflows/renewal.ts';
+import { RENEW_SIGNAL, longLivedRunsBefore } from '../workflows/renewal-contract.ts';
 import type { Running } from './role.ts';
 
 const DAY_MS = 86_400_000;

@@ -1,6 +1,6 @@
 /** What workflows that run for good have in common. */
 import { ApplicationFailure, defineSignal, setHandler, workflowInfo } from '@temporalio/workflow';
-import { RENEW_SIGNAL } from './renewal.ts';
+import { RENEW_SIGNAL } from './renewal-contract.ts';
 
 const MAX_TEXT = 500;
 
