@@ -23,7 +23,7 @@ const pricesOf = (symbol: string) =>
 const kept = (symbol: string) =>
   eventually(`the price of ${symbol}`, async () => (await pricesOf(symbol)).length === 1);
 
-test('C7 what a dead consumer left is taken first, and a service that stops leaves no consumer behind', async () => {
+test('kinds-V10 C7 what a dead consumer left is taken first, and a service that stops leaves no consumer behind', async () => {
   const { redis } = bench.slot;
   await redis.xgroup('CREATE', STREAM, GROUP, '0', 'MKSTREAM');
   await appendInputs(redis, [price('LEFT', MIDNIGHT, '1')]);
@@ -99,6 +99,12 @@ describe('what does not count, or not yet', () => {
     expect(row!.positions).toBe(1);
     expect(Number(row!.symbol_ms)).toBeLessThan(aheadMs - 2 * HOUR);
     expect(Number(row!.from_ms)).toBeLessThan(aheadMs - 2 * HOUR);
+
+    // For a reader whose clock is days behind, as it is behind this entry's: Redis has given the entry its time.
+    const laterMs = Date.now() + 5 * 24 * HOUR;
+    await bench.slot.redis.xadd(STREAM, `${laterMs}-0`, ...payloadOf(price('LATER', laterMs, '1')));
+    await emptied();
+    expect(await pricesOf('LATER')).toHaveLength(1);
     await service.stop();
   });
 });

@@ -246,6 +246,18 @@ describe('the brake', () => {
     expect(brake.comeBackMs(60_000)).toBe(0);
   });
 
+  test('kinds-V6 M9 nobody comes back at the very end of a hold, not even who met it', async () => {
+    const held = senderWith({ brake: createBrake({ minMs: 60_000, random: () => 1 }) });
+    const met = (await outcomeOf({ kind: 'error', error: 'QUOTA_EXCEEDED' }, held)) as {
+      retryAfterMs: number;
+    };
+    const braked = (await held.send(messageOf(), 'another-token')) as { retryInMs: number };
+    for (const ms of [met.retryAfterMs, braked.retryInMs]) {
+      expect(ms).toBeGreaterThan(75_000);
+      expect(ms).toBeLessThanOrEqual(90_000);
+    }
+  });
+
   test('M9 it holds until the latest end that any 429 asked for', () => {
     const times = fc.record({ at: fc.nat(1_000_000), ms: fc.nat(500_000) });
     fc.assert(

@@ -1,4 +1,10 @@
 /** What becomes of items that fail, for now, for good, and when something else than an item fails; and what is counted. */
+import { ApplicationFailure } from '@temporalio/activity';
+import { NativeConnection, Worker } from '@temporalio/worker';
+import type { ErrorReport } from '../../activities/subscription/activities.ts';
+import type { ClaimOutcome, PoolWorkerInput } from '../../workflows/subscription/contract.ts';
+import { POOL_WORKER_WORKFLOW, WORK_SIGNAL } from '../../workflows/subscription/contract.ts';
+import { workflowBundle } from '../../workers/workflow-bundle.ts';
 import { eventually } from '../harness.ts';
 import type { Collector } from '../otlp-collector.ts';
 import { startCollector } from '../otlp-collector.ts';
@@ -258,3 +264,34 @@ test('N2 a worker that dies goes on four times in a minute, and starts again whe
   await agent.update('replay');
   await agent.active([connId!]);
 }, 120_000);
+
+test('subscription-L3 N2 a worker that is woken while its fifth death is reported starts over', async () => {
+  const { client, endpoints } = agent.slot;
+  const [workflowId, taskQueue] = ['worker-of-this-test', 'workers-of-this-test'];
+  const handle = client.workflow.getHandle(workflowId);
+  let isGivenUp = false;
+  let looksAfterwards = 0;
+  const connection = await NativeConnection.connect({ address: endpoints.temporalAddress! });
+  const worker = await Worker.create({
+    ...{ connection, taskQueue, namespace: client.options.namespace, workflowBundle: await workflowBundle() },
+    activities: {
+      claim: async (): Promise<ClaimOutcome> => {
+        if (!isGivenUp) throw ApplicationFailure.nonRetryable('nothing that an item could be blamed for');
+        looksAfterwards += 1;
+        return { isClosed: true };
+      },
+      reportError: async ({ offersRestart }: ErrorReport): Promise<void> => {
+        if (!offersRestart) return;
+        isGivenUp = true;
+        await handle.signal(WORK_SIGNAL);
+      },
+    },
+  });
+  const ended = worker.runUntil(async () => {
+    const input: PoolWorkerInput = { agentId: 'of-this-test', pool: 'ntf-ntf', server: ntf().address };
+    await client.workflow.start(POOL_WORKER_WORKFLOW, { workflowId, taskQueue, args: [input] });
+    await handle.result();
+  });
+  await ended.finally(() => connection.close());
+  expect(looksAfterwards).toBe(1);
+});
