@@ -7,6 +7,7 @@ import {
   recipientKeyContext,
   tokenContext,
 } from '../../api/subscription/sealed-columns.ts';
+import type { Renewal } from '../../client/keys.ts';
 import type { Operator } from '../../client/operator.ts';
 import { createOperator } from '../../client/operator.ts';
 import { migrate } from '../../migrations/migrate.ts';
@@ -68,11 +69,10 @@ test('I51 security-2 a key of payloads that is rotated and taken out stops nothi
   const renewed = await keys.renew(both, LIMIT);
   expect(renewed).toEqual({ workflows: 3, values: 0, waiting: [], unreadable: 0 });
   const after = await keys.status(both, { withRetained: true });
-  expect(after.payload).toMatchObject([
-    { key: 'new', use: 'seals', open: 3 },
-    { key: 'old', use: 'opens', open: 0 },
-  ]);
-  expect(after.payload[1]!.retained).toBeGreaterThan(0);
+  const stateOf = (id: string) => after.payload.find(({ key }) => key === id)!;
+  expect(stateOf('new')).toMatchObject({ use: 'seals', open: 3 });
+  expect(stateOf('old')).toMatchObject({ use: 'opens', open: 0 });
+  expect(stateOf('old').retained).toBeGreaterThan(0);
   const second = await publishTurn(slot.redis, 'second');
   await delivered(first, second);
 
@@ -197,6 +197,12 @@ test('I51 keys status names a key that is needed and not configured, and exits w
   const service = await slot.startService({ NOTIFICATION_PAYLOAD_KEYS: written(OLD) });
   await delivered(await publishTurn(slot.redis, 'first'));
   await service.stop();
+  const { keys } = operatorWith();
+  // Others may be left in the namespace by tests before.
+  await eventually('what runs for good to be listed', async () => {
+    const { payload } = await keys.status({ payload: [OLD], subscription: [] });
+    return payload[0]!.open >= 3;
+  });
   const { cli } = cliFor(slot);
   const status = await cli(['keys', 'status'], { changes: { NOTIFICATION_PAYLOAD_KEYS: written(NEW) } });
   expect(status.code).toBe(1);
@@ -206,5 +212,7 @@ test('I51 keys status names a key that is needed and not configured, and exits w
     changes: { NOTIFICATION_PAYLOAD_KEYS: written(NEW, OLD) },
   });
   expect(renewal.code).toBe(0);
-  expect(JSON.parse(renewal.stdout)).toEqual({ wouldRenew: { workflows: 3, values: 0 } });
+  const { wouldRenew } = JSON.parse(renewal.stdout) as { wouldRenew: Renewal };
+  expect(wouldRenew.values).toBe(0);
+  expect(wouldRenew.workflows).toBeGreaterThanOrEqual(3);
 });

@@ -38,6 +38,7 @@ import { eventually, takeSlot } from '../harness.ts';
 
 export const AGENT = 'default';
 const KEY = randomBytes(32);
+const DEADLOCK = '40P01';
 export const KEY_BOX = createKeyBox([{ id: 'test', key: KEY }]);
 
 /** Everything that waits, waits briefly. */
@@ -93,8 +94,15 @@ export async function takeSubscriptionAgent(
   const notifications = createNotificationRouter();
   const supervisor = slot.client.workflow.getHandle(supervisorWorkflowId(AGENT));
 
-  const rows = async <Row>(sql: string, values: unknown[] = []): Promise<Row[]> =>
-    (await slot.db.query(sql, values)).rows as Row[];
+  const rows = async <Row>(sql: string, values: unknown[] = []): Promise<Row[]> => {
+    try {
+      return (await slot.db.query(sql, values)).rows as Row[];
+    } catch (error) {
+      // A service locks the same rows, in another order: as its own transactions, once more.
+      if ((error as { code?: string }).code === DEADLOCK) return rows(sql, values);
+      throw error;
+    }
+  };
 
   const records = (): Promise<RecordRow[]> =>
     rows<RecordRow>(`
