@@ -1,4 +1,4 @@
-/** What activities and processes do to workflows: keep one running, signal one that may have ended. */
+/** What activities and processes do to workflows: keep one running, signal one that may have ended, see how one stands. */
 import type { WorkflowClient, WorkflowHandle } from '@temporalio/client';
 import { WorkflowNotFoundError } from '@temporalio/client';
 
@@ -13,6 +13,16 @@ export async function signalIfRunning(
     await workflows.getHandle(workflowId).signal(signal, ...args);
   } catch (error) {
     if (!(error instanceof WorkflowNotFoundError)) throw error;
+  }
+}
+
+/** @returns the status of the latest run, such as `RUNNING`; undefined when Temporal does not know the workflow. */
+export async function statusOf(workflows: WorkflowClient, workflowId: string): Promise<string | undefined> {
+  try {
+    return (await workflows.getHandle(workflowId).describe()).status.name;
+  } catch (error) {
+    if (error instanceof WorkflowNotFoundError) return undefined;
+    throw error;
   }
 }
 

@@ -3,11 +3,11 @@
  * earlier state, or somebody may terminate it.
  */
 import type { Client } from '@temporalio/client';
-import { ScheduleNotFoundError, WorkflowNotFoundError } from '@temporalio/client';
+import { ScheduleNotFoundError } from '@temporalio/client';
 import type { Logger } from 'pino';
 import { reasonOf } from '../activities/reason.ts';
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
-import { keepRunning } from '../activities/workflows.ts';
+import { keepRunning, statusOf } from '../activities/workflows.ts';
 import type { ScheduledRun } from '../migrations/namespace.ts';
 import { ensureSchedule } from '../migrations/namespace.ts';
 import { RENEW_SIGNAL, longLivedRunsBefore } from '../workflows/renewal-contract.ts';
@@ -83,13 +83,8 @@ export function startGuard(
   }
 
   async function isMissing({ workflowId }: LongLivedWorkflow): Promise<boolean> {
-    try {
-      const { status } = await client.workflow.getHandle(workflowId).describe();
-      return status.name !== 'RUNNING' && status.name !== 'COMPLETED';
-    } catch (error) {
-      if (error instanceof WorkflowNotFoundError) return true;
-      throw error;
-    }
+    const status = await statusOf(client.workflow, workflowId);
+    return status !== 'RUNNING' && status !== 'COMPLETED';
   }
 
   async function exists({ id }: ScheduledRun): Promise<boolean> {

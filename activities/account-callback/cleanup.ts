@@ -126,8 +126,8 @@ const cursorOf = ({ after_ms: afterMs, after_id: afterId }: CursorRow): Cursor =
 });
 
 /**
- * One look at each shard. $1 the oldest time that is kept anyway. Earlier ones are needed for hours and midnights that are not written yet; not
- * for accounts that are set aside, which may be so for good.
+ * One look at each shard. $1 the oldest time that is kept anyway. Earlier ones are needed for hours and midnights that
+ * are not written yet; not for accounts that are set aside, which may be so for good.
  */
 const READ_CURSOR = {
   name: 'read_callback_cleanup',

@@ -7,7 +7,6 @@
  */
 import { ApplicationFailure, Context } from '@temporalio/activity';
 import type { WorkflowClient } from '@temporalio/client';
-import { WorkflowNotFoundError } from '@temporalio/client';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { AdminNotificationType } from '../../api/intent/catalog.ts';
@@ -26,6 +25,7 @@ import { logFieldsOf } from './metrics.ts';
 import { recordMalformed } from './malformed.ts';
 import type { IntentMetrics } from './metrics.ts';
 import { isPostgresRefusal } from '../postgres.ts';
+import { statusOf } from '../workflows.ts';
 import type { UserService } from './user-service.ts';
 import type { Trouble } from './waiting.ts';
 import { forgetWaiting, noteWaiting } from './waiting.ts';
@@ -120,20 +120,11 @@ export function createIntentActivities(resources: IntentResources) {
   ): Promise<Acceptance> {
     if (decision.outcome !== 'earlier_waits') return decision;
     const reason = `notification ${decision.notificationId} came earlier with the same idempotency key and waits itself`;
-    if (await isRunning(decision.notificationId)) await note({ reason });
+    const status = await statusOf(workflows, notificationWorkflowId(decision.notificationId));
+    if (status === 'RUNNING') await note({ reason });
     // Somebody has terminated it, and nobody else would take its row away.
     else await forgetWaiting(db, decision.notificationId);
     throw ApplicationFailure.create({ type: ACCEPTANCE_DEFERRED, message: reason });
-  }
-
-  async function isRunning(notificationId: string): Promise<boolean> {
-    try {
-      const { status } = await workflows.getHandle(notificationWorkflowId(notificationId)).describe();
-      return status.name === 'RUNNING';
-    } catch (error) {
-      if (error instanceof WorkflowNotFoundError) return false;
-      throw error;
-    }
   }
 
   async function reject(

@@ -9,7 +9,6 @@
  */
 import { Context } from '@temporalio/activity';
 import type { WorkflowClient } from '@temporalio/client';
-import { WorkflowNotFoundError } from '@temporalio/client';
 import pLimit from 'p-limit';
 import type { Intent } from '../../api/intent/entry.ts';
 import { routeRefOf, searchableKey } from '../../api/ids.ts';
@@ -23,6 +22,7 @@ import {
 } from '../../workflows/intent/contract.ts';
 import { notificationAttributes, routeChannel } from '../../workflows/intent/search-attributes.ts';
 import { query } from '../postgres.ts';
+import { statusOf } from '../workflows.ts';
 import type { RouteResources } from './publication.ts';
 import { createPublisher } from './publication.ts';
 import type { RouteRow } from './route-rows.ts';
@@ -94,13 +94,14 @@ export function createReconciliationActivities(resources: ReconciliationResource
   };
 
   async function takeUp(id: string, overdue: OverdueRoute[], outcome: ReconciliationOutcome): Promise<void> {
-    const status = await statusOf(notificationWorkflowId(id));
+    const status = await statusOf(workflows, notificationWorkflowId(id));
     if (status === 'RUNNING') return;
     const idle: string[] = [];
     for (const { route_id } of overdue) {
       // Temporal that does not know the notification knows its routes no more either, or an attempt finds out.
       const isIdle =
-        status === undefined || (await statusOf(routeWorkflowId(id, routeRefOf(route_id)))) !== 'RUNNING';
+        status === undefined ||
+        (await statusOf(workflows, routeWorkflowId(id, routeRefOf(route_id)))) !== 'RUNNING';
       if (isIdle) idle.push(route_id);
     }
     if (idle.length === 0) return;
@@ -145,22 +146,12 @@ export function createReconciliationActivities(resources: ReconciliationResource
   async function restartIntents(): Promise<number> {
     const waiting = await query<{ notification_id: string; intent: Intent }>(db, LIST_UNTRIED, [MAX_INTENTS]);
     const restarted = await pLimit(PARALLEL).map(waiting, async ({ notification_id, intent }) => {
-      if ((await statusOf(notificationWorkflowId(notification_id))) !== undefined) return 0;
+      if ((await statusOf(workflows, notificationWorkflowId(notification_id))) !== undefined) return 0;
       await startNotification(workflows, intent, { dispatch: bridge.dispatch, isUrgent: false });
       metrics.workTakenUp({ what: 'intent' });
       return 1;
     });
     return restarted.filter((one) => one === 1).length;
-  }
-
-  /** @returns undefined when Temporal does not know it. */
-  async function statusOf(workflowId: string): Promise<string | undefined> {
-    try {
-      return (await workflows.getHandle(workflowId).describe()).status.name;
-    } catch (error) {
-      if (error instanceof WorkflowNotFoundError) return undefined;
-      throw error;
-    }
   }
 }
 

@@ -4,7 +4,7 @@
  */
 import { createHash } from 'node:crypto';
 import type { WorkflowClient } from '@temporalio/client';
-import { WorkflowExecutionAlreadyStartedError, WorkflowNotFoundError } from '@temporalio/client';
+import { WorkflowExecutionAlreadyStartedError } from '@temporalio/client';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import { searchableKey } from '../../api/ids.ts';
@@ -20,6 +20,7 @@ import {
 } from '../../workflows/mobile-push/contract.ts';
 import type { MobilePushMetrics } from './metrics.ts';
 import { isPostgresRefusal, query } from '../postgres.ts';
+import { statusOf } from '../workflows.ts';
 import type { StreamEntry } from '../stream-read.ts';
 
 /** How long one call to Temporal may take before it counts as failed, ms. */
@@ -104,7 +105,7 @@ export function createMobileIntake({ db, workflows, log, metrics }: MobileIntake
      * @throws as `take`.
      */
     async takeUp(job: Startable): Promise<boolean> {
-      const status = await statusOf(job.jobId);
+      const status = await statusOfJob(job.jobId);
       if (status === 'RUNNING') return false;
       const [row] = await query<RecordedRow>(db, LIST_RECORDED, [[job.jobId]]);
       if (row?.status !== 'pending') return false;
@@ -173,18 +174,11 @@ export function createMobileIntake({ db, workflows, log, metrics }: MobileIntake
   }
 
   async function isStarted(jobId: string): Promise<boolean> {
-    return (await statusOf(jobId)) !== undefined;
+    return (await statusOfJob(jobId)) !== undefined;
   }
 
-  /** @returns undefined when Temporal does not know the job. */
-  async function statusOf(jobId: string): Promise<string | undefined> {
-    try {
-      const handle = workflows.getHandle(mobilePushWorkflowId(jobId));
-      return (await withDeadline(() => handle.describe())).status.name;
-    } catch (error) {
-      if (error instanceof WorkflowNotFoundError) return undefined;
-      throw error;
-    }
+  function statusOfJob(jobId: string): Promise<string | undefined> {
+    return withDeadline(() => statusOf(workflows, mobilePushWorkflowId(jobId)));
   }
 
   function withDeadline<T>(call: () => Promise<T>): Promise<T> {
