@@ -11,7 +11,7 @@ import { entryFieldsOf, envelopeOf } from '../api/intent/entry.ts';
 import { sampleIntentOf } from '../client/intent/sample-intents.ts';
 import type { Options } from './options.ts';
 import { machineOf } from './report.ts';
-import { connectDirectly } from './run.ts';
+import { connectDirectly } from './connections.ts';
 import { startServers } from './servers.ts';
 import { superviseService } from './services.ts';
 

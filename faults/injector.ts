@@ -1,18 +1,11 @@
 /** Brings planned faults about. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { TcpProxy } from '../dev/servers/tcp-proxy.ts';
+import type { Spoiled } from './ledger/excuse.ts';
 import type { Fault, NetworkName } from './plan.ts';
 import { nameOf } from './plan.ts';
 import type { Servers } from './servers.ts';
 import type { SupervisedService } from './services.ts';
-
-export interface InjectedFault {
-  name: string;
-  /** Milliseconds since the epoch. */
-  startedAt: number;
-  /** When the fault was over. A killed process counts as over when it was killed, since others take its work. */
-  endedAt: number;
-}
 
 interface Targets {
   servers: Servers;
@@ -20,7 +13,7 @@ interface Targets {
   networks: Record<NetworkName, TcpProxy>;
   report: (line: string) => void;
   /** Gets each of them when it has ended. */
-  injected: InjectedFault[];
+  injected: Spoiled[];
 }
 
 /** Resolves when the last fault has ended. */
@@ -37,7 +30,14 @@ export async function injectFaults(
     const startedAt = Date.now();
     report(`  ${((startedAt - beganAt) / 1_000).toFixed(1)} s: ${nameOf(fault)}, ${fault.forMs} ms`);
     const endedAt = await bringAbout(fault);
-    injected.push({ name: nameOf(fault), startedAt, endedAt });
+    injected.push({
+      name: nameOf(fault),
+      startedAt,
+      endedAt,
+      ...('service' in fault ? { service: fault.service } : {}),
+      ...('server' in fault ? { server: fault.server } : {}),
+      ...('network' in fault ? { server: fault.network } : {}),
+    });
   }
 
   /** @returns when it ended. */
@@ -45,12 +45,9 @@ export async function injectFaults(
     switch (fault.kind) {
       case 'kill-service':
       case 'stop-service': {
-        const endedAt = Date.now();
-        await services[fault.service]!.end(
-          fault.kind === 'kill-service' ? 'SIGKILL' : 'SIGTERM',
-          fault.forMs,
-        );
-        return endedAt;
+        const signal = fault.kind === 'kill-service' ? 'SIGKILL' : 'SIGTERM';
+        // Over when it is gone, since others take its work.
+        return services[fault.service]!.end(signal, fault.forMs);
       }
       case 'kill-server':
         await servers[fault.server].kill();

@@ -19,8 +19,12 @@ const READY_LIMIT_MS = 180_000;
 export interface SupervisedService {
   /** Of the process that runs now. */
   readonly pid: number | undefined;
-  /** Ends the process, waits, and lets the next one start. Resolves when that has begun. */
-  end(signal: 'SIGKILL' | 'SIGTERM', pauseMs: number): Promise<void>;
+  /**
+   * Ends the process, waits, and lets the next one start. Resolves when that has begun.
+   *
+   * @returns when it had ended, ms since the epoch.
+   */
+  end(signal: 'SIGKILL' | 'SIGTERM', pauseMs: number): Promise<number>;
   /** Resolves when the present process, or a later one, is ready. */
   ready(): Promise<void>;
   /** Processes that ended by themselves after they had been ready: there is no reason for any. */
@@ -86,10 +90,13 @@ export function superviseService(options: {
     },
     async end(signal, restartAfterMs) {
       const ended = child;
-      if (!ended || ended.exitCode !== null || ended.signalCode !== null) return;
+      if (!ended || ended.exitCode !== null || ended.signalCode !== null) return Date.now();
       [wasEnded, pauseMs] = [true, restartAfterMs];
+      let endedAt = 0;
+      ended.once('exit', () => (endedAt = Date.now()));
       ended.kill(signal);
       while (child === ended) await sleep(20);
+      return endedAt;
     },
     async ready() {
       const deadline = Date.now() + READY_LIMIT_MS;
