@@ -41,7 +41,8 @@ export const machineOf = (): string =>
 /** @param arrivals when entries came out, ascending. */
 export function faultRowsOf(faults: readonly Spoiled[], arrivals: readonly number[]): FaultRow[] {
   const rows = new Map<string, FaultRow>();
-  for (const { name, endedAt } of faults) {
+  for (const { name, endedAt, isGoingOn } of faults) {
+    if (isGoingOn) continue;
     const { count, recoveriesMs } = rows.get(name) ?? { count: 0, recoveriesMs: [] };
     const first = arrivals.find((at) => at >= endedAt);
     rows.set(name, {

@@ -1,16 +1,17 @@
 /** One run: servers, service, work and faults together, and the ledger at the end. */
-import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { LOOPBACK } from '../dev/servers/ports.ts';
 import { startTcpProxy } from '../dev/servers/tcp-proxy.ts';
 import { startUserService } from '../dev/stand-ins/intent/user-service.ts';
 import { migrate } from '../migrations/migrate.ts';
+import { unpackRelease } from '../test/platform/release.ts';
 import { openCallbacks } from './account-callback.ts';
 import type { Connections } from './connections.ts';
 import { connectDirectly } from './connections.ts';
 import { injectFaults } from './injector.ts';
 import type { Arrivals } from './intent.ts';
 import { openIntents } from './intent.ts';
+import { createKeys } from './keys.ts';
 import type { Spoiled } from './ledger/excuse.ts';
 import type { Verdict } from './ledger/verdict.ts';
 import { isClean } from './ledger/verdict.ts';
@@ -23,10 +24,10 @@ import { randomOf } from './random.ts';
 import type { Result } from './report.ts';
 import { faultRowsOf, machineOf } from './report.ts';
 import { marksInLogs, marksInRows, marksInTemporal } from './secrets.ts';
-import type { Servers } from './servers.ts';
+import type { Server, Servers } from './servers.ts';
 import { startServers } from './servers.ts';
 import type { SupervisedService } from './services.ts';
-import { superviseService } from './services.ts';
+import { ROOT, superviseService } from './services.ts';
 import { openSubscriptions } from './subscription.ts';
 import { openSymbols } from './symbol-config.ts';
 import type { Arena, Planted, Work } from './work.ts';
@@ -42,8 +43,6 @@ const OFFER_LIMIT_MS = 5_000;
 const POLL_MS = 200;
 /** Of the time of the load: in more, doubles would hide behind faults. */
 const MOST_EXCUSED = 0.05;
-
-const newKey = (id: string): string => `${id}:${randomBytes(32).toString('base64')}`;
 
 const OPENERS: Record<WorkName, (arena: Arena, arrivals: Arrivals) => Promise<Work>> = {
   intent: openIntents,
@@ -82,13 +81,8 @@ async function runWith(
   const users = await startTcpProxy({ host: LOOPBACK, port: Number(new URL(userService.url).port) });
   onClose(() => users.stop());
 
-  const [payloadKey, subscriptionKey] = [newKey('payload'), newKey('subscription')];
-  const common = {
-    PATH: '/usr/bin:/bin',
-    NOTIFICATION_SUBSCRIPTION_KEYS: subscriptionKey,
-    ...(isEncrypted ? { NOTIFICATION_PAYLOAD_KEYS: payloadKey } : {}),
-  };
-  const connections = connectDirectly(servers, common);
+  const keys = createKeys(isEncrypted);
+  const connections = connectDirectly(servers, keys.ofOperator());
   onClose(() => connections.close());
   await migrate(servers.dsnAt(servers.postgres.port));
 
@@ -123,6 +117,8 @@ async function runWith(
         STANDSTILL_LIMIT_MS,
       ),
   };
+  const before = options.beside === undefined ? undefined : unpackRelease(options.beside);
+  onClose(async () => before?.remove());
   const works: Work[] = [];
   for (const name of options.only) {
     const work = await OPENERS[name](arena, arrivals);
@@ -131,15 +127,10 @@ async function runWith(
   }
   const planted: Planted[] = [
     ...works.flatMap((work) => work.planted),
-    ...[payloadKey, subscriptionKey].map((key) => ({
-      what: 'keys',
-      value: key.split(':')[1]!,
-      mayBeInHistories: false,
-    })),
+    ...keys.secrets().map((value) => ({ what: 'keys', value, mayBeInHistories: false })),
   ];
 
   const env: Record<string, string> = {
-    ...common,
     NOTIFICATION_ROLES: options.only.join(),
     NOTIFICATION_ROUTE_DISPATCH: dispatch,
     NOTIFICATION_LOG_LEVEL: 'debug',
@@ -156,10 +147,18 @@ async function runWith(
   report(
     `Starting ${SERVICES} processes of the service (${dispatch}, payloads ${isEncrypted ? 'encrypted' : 'plain'})`,
   );
+  const usual = {
+    folder: ROOT,
+    env: (service: number): Record<string, string> => ({
+      ...env,
+      ...keys.ofService(),
+      ...Object.fromEntries(works.flatMap((work) => Object.entries(work.envOf?.(service) ?? {}))),
+    }),
+  };
   const services = Array.from({ length: SERVICES }, (_, index) =>
     superviseService({
       name: `service-${index + 1}`,
-      env: { ...env, ...Object.assign({}, ...works.map((work) => work.envOf?.(index) ?? {})) },
+      program: { env: usual.env(index), folder: ROOT },
       dataDir: servers.dataDir,
     }),
   );
@@ -172,15 +171,38 @@ async function runWith(
     services: SERVICES,
     count: options.faults,
     withinMs: options.seconds * 1_000,
+    losses: options.losses,
+    kinds: options.kinds,
+    isEncrypted,
+    hasReleaseBefore: before !== undefined,
   });
   report(`Load and ${plan.length} faults over ${options.seconds} s`);
-  const networks = {
-    redis: servers.redis.proxy,
-    postgres: servers.postgres.proxy,
-    temporal: servers.temporal.proxy,
-    'user-service': users,
-  };
-  const injection = injectFaults(plan, { servers, services, networks, report, injected: faults });
+  const networkOf = (server: Server) => ({
+    proxy: server.proxy,
+    target: () => ({ host: LOOPBACK, port: server.now().port }),
+  });
+  const injection = injectFaults(plan, {
+    servers,
+    services,
+    networks: {
+      redis: networkOf(servers.redis),
+      postgres: networkOf(servers.postgres),
+      temporal: networkOf(servers.temporal),
+      'user-service': {
+        proxy: users,
+        target: () => ({ host: LOOPBACK, port: Number(new URL(userService.url).port) }),
+      },
+    },
+    usual,
+    ...(before ? { releaseBefore: before.folder } : {}),
+    async rotateKeys(restart) {
+      keys.rotate();
+      for (const service of services.keys()) await restart(service);
+      await keys.renew(servers);
+    },
+    report,
+    injected: faults,
+  });
   await Promise.all([injection, ...works.map((work) => work.load())]);
 
   const loadedAt = Date.now();
@@ -236,7 +258,7 @@ async function leaksOf({
   const looked = { planted, isEncrypted };
   const inRows = await marksInRows(connections.db, looked);
   await Promise.all(services.map((service) => service.stop()));
-  await servers.temporal.stop();
+  await servers.temporal.now().stop();
   const logs = Object.fromEntries(services.map((service, index) => [`service ${index + 1}`, service.log()]));
   return [
     ...inRows,

@@ -15,6 +15,8 @@ export interface Spoiled {
   server?: string;
   /** A store has forgotten something: what was done before may be done again. */
   isLoss?: boolean;
+  /** A further part of one that is counted already. */
+  isGoingOn?: boolean;
 }
 
 /** One request to FCM that was taken. */
