@@ -209,7 +209,10 @@ async function runWith(
   report(`All is published after ${seconds(loadedAt - startedAt)} s; waiting for it to be done`);
   userService.heal();
   await Promise.all(services.map((service) => service.ready()));
-  for (const work of works) await work.settle();
+  for (const work of works) {
+    await work.settle();
+    report(`  ${work.name} is done ${seconds(Date.now() - loadedAt)} s later`);
+  }
   const settledAt = Date.now();
   report(`All is done ${seconds(settledAt - loadedAt)} s later; checking the ledger`);
   const verdicts: Record<string, Verdict> = {};
