@@ -130,14 +130,16 @@ export async function openIntents(arena: Arena, arrivals: Arrivals): Promise<Wor
 
   async function nothingOpen(): Promise<void> {
     await arena.until('every route to be in a final state', async () => {
-      const { rows } = await arena.db.query<{ open: number }>(
-        "SELECT count(*)::int AS open FROM notification.routes WHERE status IN ('pending', 'failed')",
+      const { rows } = await arena.db.query<{ open: number; waiting: number }>(
+        `SELECT (SELECT count(*)::int FROM notification.routes WHERE status IN ('pending', 'failed')) AS open,
+                (SELECT count(*)::int FROM notification.waiting_intents) AS waiting`,
       );
       const running = await arena.temporal.workflow.count(
         "ExecutionStatus = 'Running' AND WorkflowType IN ('notification', 'notificationRoute', 'notificationRoutes')",
       );
-      if (rows[0]!.open + running.count === 0) return true;
-      throw new Error(`${rows[0]!.open} routes are open, ${running.count} workflows run`);
+      const { open, waiting } = rows[0]!;
+      if (open + waiting + running.count === 0) return true;
+      throw new Error(`${open} routes are open, ${waiting} intents wait, ${running.count} workflows run`);
     });
   }
 
