@@ -106,6 +106,7 @@ export function judgeIntents({ postings, world, sightings, rows, mayRepeat }: In
   function judgeGroup(group: readonly Posting<SentIntent>[]): void {
     const good = group.filter(({ content }) => content.fate === 'delivered');
     const arrived = good.filter(({ content }) => deliveredAs.has(content.mark));
+    judgeOrder(good, arrived);
     if (arrived.length > 1)
       verdict.doubled.push(`${groupOf(good[0]!.content)} was delivered with ${arrived.length} contents`);
     for (const { content } of arrived) {
@@ -119,6 +120,14 @@ export function judgeIntents({ postings, world, sightings, rows, mayRepeat }: In
       if (ids.length > 0) verdict.lost.push(`${groupOf(good[0]!.content)}: nothing of ${ids.join()} arrived`);
     }
     for (const posting of group) judgeRefusal(posting, good, arrived[0]);
+  }
+
+  /** Of one key the earlier wins; once a store has fallen back, nobody knows which that was. */
+  function judgeOrder(good: readonly Posting<SentIntent>[], [winner]: readonly Posting<SentIntent>[]): void {
+    if (!winner || mayRepeat || good.some((posting) => unknownAttempts(posting) > 0)) return;
+    const first = good.toSorted((a, b) => orderOf(a) - orderOf(b))[0]!;
+    if (first !== winner)
+      verdict.wrong.push(`${winner.content.mark} won over ${first.content.mark}, which was there before`);
   }
 
   function expectDeliveries(sent: SentIntent, notificationId: string): void {
@@ -167,4 +176,10 @@ export function judgeIntents({ postings, world, sightings, rows, mayRepeat }: In
     for (const id of rows.routes.keys())
       if (!expected.has(id)) verdict.wrong.push(`the row ${id} was not expected`);
   }
+}
+
+/** When the first entry of an intent came into the stream: the part of its id that is a time, and the one that is not. */
+function orderOf(posting: Posting<SentIntent>): number {
+  const [ms = '0', number = '0'] = (acknowledgedIds(posting)[0] ?? '').split('-');
+  return Number(ms) + Number(number) / 1_000;
 }

@@ -248,6 +248,19 @@ describe('intents', () => {
       },
     ],
     [
+      'the later one of a key',
+      ['wrong'],
+      (given) => {
+        const later = sentOf(0);
+        const sooner = { ...later, mark: 'mark-77', payload: { ...payloadOf(later.type, 'mark-77', 1) } };
+        return {
+          ...given,
+          postings: [...given.postings, posted(sooner, acknowledged(`${NOW - 1}-0`))],
+          rows: { ...given.rows, refusals: new Map([[`${NOW - 1}-0`, 'idempotency_conflict']]) },
+        };
+      },
+    ],
+    [
       'an intent of nobody',
       ['altered', 'wrong'],
       (given) => ({ ...given, postings: given.postings.slice(1) }),
