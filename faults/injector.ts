@@ -63,6 +63,7 @@ export async function injectFaults(plan: readonly Fault[], targets: Targets): Pr
         endedAt: to,
         ...(index > 0 ? { isGoingOn: true } : {}),
         ...('service' in fault ? { service: fault.service } : {}),
+        ...(fault.kind === 'pause-service' ? { isPause: true } : {}),
         ...('server' in fault ? { server: fault.server } : {}),
         ...('network' in fault ? { server: fault.network } : {}),
         ...(['failover', 'put-back', 'namespace-lost'].includes(fault.kind) ? { isLoss: true } : {}),

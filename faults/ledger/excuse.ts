@@ -11,6 +11,8 @@ export interface Spoiled {
   endedAt: number;
   /** A process of the service that ended, or was paused, meanwhile. */
   service?: number;
+  /** It was paused: what it was about to do it does afterwards, though others have done it. */
+  isPause?: boolean;
   /** A server that was not there, or not to be reached as always. */
   server?: string;
   /** A store has forgotten something: what was done before may be done again. */
@@ -52,6 +54,22 @@ export function excuseOf(
       overlaps(window, one) && (one.service === service || (slow.length > 0 && one.server === 'temporal')),
   );
   return isTaken ? window : undefined;
+}
+
+/**
+ * A process that was paused right before it sent cannot know that another one has sent meanwhile.
+ *
+ * @returns the window, or undefined when this send did not come right after a pause of its process.
+ */
+export function lateOf(
+  { service, at, answeredAt }: TakenSend,
+  spoiled: readonly Spoiled[],
+): Window | undefined {
+  const pause = spoiled.find(
+    (one) =>
+      one.isPause && one.service === service && at >= one.startedAt && at <= one.endedAt + RECORDING_MS,
+  );
+  return pause && { from: Math.min(at, pause.endedAt), to: answeredAt };
 }
 
 /** How long the union of windows is, ms. */

@@ -3,7 +3,7 @@ import type { Posting } from './account.ts';
 import { acknowledgedIds, toldCounts } from './account.ts';
 import { sameValue } from './comparison.ts';
 import type { Spoiled, TakenSend, Window } from './excuse.ts';
-import { excuseOf, lengthOf } from './excuse.ts';
+import { excuseOf, lateOf, lengthOf } from './excuse.ts';
 import type { Verdict } from './verdict.ts';
 import { noVerdict } from './verdict.ts';
 
@@ -64,8 +64,8 @@ export function judgeMobilePushes({ postings, devices, requests, rows, spoiled }
   for (const posting of postings) judgePosting(posting);
 
   const excuses = requests.flatMap((request): Window[] => {
-    const window = request.isAccepted ? excuseOf(request, spoiled) : undefined;
-    return window ? [window] : [];
+    if (!request.isAccepted) return [];
+    return [excuseOf(request, spoiled), lateOf(request, spoiled)].filter((window) => window !== undefined);
   });
   verdict.excusedMs = lengthOf(excuses);
   verdict.figures = {
@@ -107,7 +107,7 @@ export function judgeMobilePushes({ postings, devices, requests, rows, spoiled }
     const ordered = list.toSorted((a, b) => a.at - b.at);
     for (const [index, send] of ordered.slice(0, -1).entries()) {
       const again = ordered[index + 1]!;
-      if (excuseOf(send, spoiled)) excused += 1;
+      if (excuseOf(send, spoiled) ?? lateOf(again, spoiled)) excused += 1;
       else if (losses.some(({ startedAt }) => startedAt <= again.at)) verdict.repeated += 1;
       else
         verdict.doubled.push(

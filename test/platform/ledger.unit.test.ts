@@ -14,7 +14,7 @@ import type { AccountInput } from '../../faults/ledger/account-values.ts';
 import { HOUR, expectationsOf } from '../../faults/ledger/account-values.ts';
 import type { Sighting, World } from '../../faults/ledger/deliveries.ts';
 import type { Spoiled } from '../../faults/ledger/excuse.ts';
-import { excuseOf, lengthOf } from '../../faults/ledger/excuse.ts';
+import { excuseOf, lateOf, lengthOf } from '../../faults/ledger/excuse.ts';
 import { readTable } from '../../faults/ledger/flatbuffers.ts';
 import type { SentIntent } from '../../faults/ledger/intent-entries.ts';
 import { entryOf } from '../../faults/ledger/intent-entries.ts';
@@ -432,6 +432,11 @@ test('security-8 a send is excused when neither place to write it down is there,
   expect(
     excuseOf(send, [spoiled('postgres', 1_050, 3_000), spoiled('temporal', 5_000, 6_000)]),
   ).toBeUndefined();
+  const pause = { name: 'pause-service', service: 0, isPause: true, startedAt: 0, endedAt: 900 };
+  expect(lateOf(send, [pause])).toBeDefined();
+  expect(lateOf(send, [{ ...pause, service: 1 }])).toBeUndefined();
+  expect(lateOf(send, [{ ...pause, endedAt: 100 }])).toBeUndefined();
+  expect(lateOf(send, [{ ...pause, isPause: false }])).toBeUndefined();
   const windows = [
     [5, 10],
     [0, 3],
