@@ -31,7 +31,8 @@ export function mountSmallDisk(folder: string): SmallDisk | undefined {
     return undefined;
   }
   // Lazily: a server that was killed may still be ending.
-  process.once('exit', () => execFileSync('umount', ['--lazy', folder]));
+  // Before its folder is removed.
+  process.prependOnceListener('exit', () => execFileSync('umount', ['--lazy', folder]));
   const filler = path.join(folder, 'filler');
   return {
     folder,
