@@ -42,7 +42,7 @@ export async function injectFaults(plan: readonly Fault[], targets: Targets): Pr
 
   function takeTurn(fault: Fault): Promise<void> {
     const subjects = subjectsOf(fault, targets.services.length);
-    const before = Promise.all(subjects.map((subject) => turns.get(subject)));
+    const before = Promise.all(subjects.map((subject) => turns.get(subject) ?? Promise.resolve()));
     const turn = before.then(() => inject(fault));
     for (const subject of subjects) turns.set(subject, turn);
     return turn;

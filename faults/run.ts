@@ -209,14 +209,22 @@ async function runWith(
   report(`All is published after ${seconds(loadedAt - startedAt)} s; waiting for it to be done`);
   userService.heal();
   await Promise.all(services.map((service) => service.ready()));
+  /** Why a kind of work did not come to an end; what arrived is judged all the same. */
+  const unsettled = new Map<string, string>();
   for (const work of works) {
-    await work.settle();
-    report(`  ${work.name} is done ${seconds(Date.now() - loadedAt)} s later`);
+    await work.settle().catch((error: Error) => unsettled.set(work.name, error.message));
+    const is = unsettled.has(work.name) ? 'not done' : 'done';
+    report(`  ${work.name} is ${is} ${seconds(Date.now() - loadedAt)} s later`);
   }
   const settledAt = Date.now();
   report(`All is done ${seconds(settledAt - loadedAt)} s later; checking the ledger`);
   const verdicts: Record<string, Verdict> = {};
-  for (const work of works) verdicts[work.name] = await work.verify();
+  for (const work of works) {
+    const verdict = await work.verify();
+    const reason = unsettled.get(work.name);
+    if (reason !== undefined) verdict.wrong.push(reason);
+    verdicts[work.name] = verdict;
+  }
 
   const leaked = await leaksOf({ servers, services, connections, planted, isEncrypted });
   const crashes = services.flatMap((service) => service.crashes);
