@@ -5,6 +5,7 @@ import { defineHandOffCommands } from '../activities/intent/hand-off.ts';
 import { createIntentMetrics, observeGauges } from '../activities/intent/metrics.ts';
 import { createBridgeActivities } from '../activities/intent/reader.ts';
 import { createReconciliationActivities } from '../activities/intent/reconciliation.ts';
+import { createRecoveryActivities } from '../activities/intent/recovery.ts';
 import { createRepairActivities } from '../activities/intent/repair.ts';
 import { createIntentRetentionActivities } from '../activities/intent/retention.ts';
 import { createRouteActivities } from '../activities/intent/routes.ts';
@@ -66,6 +67,7 @@ export function openIntents({ config, endpoints, log, meter, draining }: Process
         ...createBridgeActivities({ ...resources, openStreamReader: () => openReader(longestSilenceMs) }),
         ...createReconciliationActivities(resources),
         ...createRepairActivities(resources),
+        ...createRecoveryActivities(resources),
         ...createIntentRetentionActivities(resources),
       };
     },

@@ -9,6 +9,7 @@ const ROWS = 50_000;
 export const SMALL: Record<string, string> = {
   schema_migrations: 'one row for each migration',
   channels: 'two',
+  intent_streams: 'one for each stream',
   outbound_streams: 'two',
   symbols: 'those that are traded',
   symbol_snapshots: 'a hundred are kept',
