@@ -10,7 +10,9 @@ export class Replaceable<T extends object> {
 
   constructor(first: T) {
     this.#current = first;
-    this.facade = new Proxy(first, {
+    // Of its class, and without members of its own: a proxy must not deny those of its target.
+    this.facade = new Proxy(Object.create(Object.getPrototypeOf(first) as object) as T, {
+      has: (_, name) => name in this.#current,
       get: (_, name) => {
         const member: unknown = Reflect.get(this.#current, name, this.#current);
         return typeof member === 'function' ? (member.bind(this.#current) as unknown) : member;
