@@ -24,7 +24,9 @@ export function openFcm({ config, endpoints, log, open, renewable }: ProcessCont
         current = make(fcmTargetOf(values));
         void before
           .closeWhenDone()
-          .catch((error: unknown) => log.warn({ reason: reasonOf(error) }, 'former sender to FCM not closed'));
+          .catch((error: unknown) =>
+            log.warn({ reason: reasonOf(error) }, 'former sender to FCM not closed'),
+          );
       },
     });
     return { send: (message, token) => current.send(message, token), close: () => current.close() };

@@ -69,7 +69,9 @@ const ofKey = ({ purpose, keyId, of }: MissingKey): Finding => ({
 
 /** One row for a name: a statement must not touch a row twice. */
 function columnsOf(findings: readonly Finding[]): string[][] {
-  const byName = [...new Map(findings.map((finding) => [`${finding.kind} ${finding.name}`, finding])).values()];
+  const byName = [
+    ...new Map(findings.map((finding) => [`${finding.kind} ${finding.name}`, finding])).values(),
+  ];
   return [
     byName.map(({ kind }) => kind),
     byName.map(({ name }) => name),

@@ -7,9 +7,7 @@
  * server changes first.
  */
 import { isDeepStrictEqual } from 'node:util';
-import type { Meter } from '@opentelemetry/api';
 import type { Logger } from 'pino';
-import { observeReads } from '../activities/gauges.ts';
 import { reasonOf } from '../activities/reason.ts';
 import type { ConfigFile, ReadFile } from '../config/files.ts';
 import { readFromDisk } from '../config/files.ts';
@@ -37,6 +35,8 @@ export interface RefusedChange {
 export interface Renewal extends Running {
   /** Changes that are not in use now, although their files are there. */
   refused(): RefusedChange[];
+  /** What is in use. */
+  files(): readonly ConfigFile[];
 }
 
 const EVERY_MS = 3_000;
@@ -47,7 +47,7 @@ const SAY_AGAIN_MS = 60_000;
 export function startRenewal(
   config: Config,
   parts: readonly RenewablePart[],
-  { log, meter, everyMs = EVERY_MS }: { log: Logger; meter: Meter; everyMs?: number },
+  { log, everyMs = EVERY_MS }: { log: Logger; everyMs?: number },
 ): Renewal {
   /** What is in use: the contents of the files that each part has taken. */
   let current = config;
@@ -56,12 +56,10 @@ export function startRenewal(
   const timer = setInterval(() => {
     round = round.then(look);
   }, everyMs);
-  const endObservation = observeReads(meter, log, [refusedGauge(refused)]);
-  return { refused, stop };
+  return { refused, files: () => current.files, stop };
 
   async function stop(): Promise<void> {
     clearInterval(timer);
-    endObservation();
     await round;
   }
 
@@ -124,21 +122,3 @@ function textOf({ path, variable }: ConfigFile): string | undefined {
     return undefined;
   }
 }
-
-const refusedGauge = (refused: () => RefusedChange[]) => ({
-  what: 'files that are not taken',
-  gauges: {
-    'notification.configuration.refused': {
-      description: 'Files of secrets and certificates that have changed and could not be taken into use',
-    },
-  },
-  read: async () => {
-    const counts = new Map<string, number>();
-    for (const { variable } of refused()) counts.set(variable, (counts.get(variable) ?? 0) + 1);
-    return [...counts].map(([variable, value]) => ({
-      gauge: 'notification.configuration.refused' as const,
-      value,
-      attributes: { variable },
-    }));
-  },
-});

@@ -10,7 +10,9 @@ import type { Connections } from './connections.ts';
 import { openConnections } from './connections.ts';
 import type { Endpoints, ProcessContext } from './context.ts';
 import { OpenParts, allReached } from './context.ts';
+import { observeFiles } from './file-metrics.ts';
 import { startGuard } from './guard.ts';
+import { observeKeySeals } from './key-metrics.ts';
 import { createKeyUse } from './key-use.ts';
 import type { Probes } from './probes.ts';
 import { createProbeMetrics, startProbes } from './probes.ts';
@@ -132,10 +134,15 @@ async function prepareNamespace(
 }
 
 /** Secrets and certificates are renewed from here on, and the command line is told what could not be. */
-function watchFiles({ config, log, meter, open, renewable, keyUse }: ProcessContext, { db }: Connections): void {
-  const renewal = startRenewal(config, renewable, { log, meter });
+function watchFiles(
+  { config, log, meter, open, renewable, keyUse }: ProcessContext,
+  { db }: Connections,
+): void {
+  const renewal = startRenewal(config, renewable, { log });
   const report = startProcessReport({ db, log, keyUse }, () => renewal.refused());
   open.add('report of the process', () => report.stop());
+  open.add('gauges of keys', observeKeySeals(meter, { db, log }));
+  open.add('gauges of files', observeFiles(meter, { log, renewal }));
   open.add('renewal of secrets', () => renewal.stop());
 }
 

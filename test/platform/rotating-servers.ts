@@ -1,6 +1,14 @@
 /** Servers of one test, each with TLS and a password, whose secrets are rotated while the service runs. */
 import { once } from 'node:events';
-import { chownSync, mkdirSync, readFileSync, renameSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  chownSync,
+  mkdirSync,
+  readFileSync,
+  renameSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import type { AddressInfo } from 'node:net';
 import { connect } from 'node:net';
 import path from 'node:path';

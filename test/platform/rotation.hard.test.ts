@@ -114,11 +114,7 @@ function startLoad() {
 }
 
 const said = (msg: string, since: number) =>
-  eventually(
-    msg,
-    async () => service.lines.slice(since).find((line) => line.msg.startsWith(msg)),
-    LIMIT_MS,
-  );
+  eventually(msg, async () => service.lines.slice(since).find((line) => line.msg.startsWith(msg)), LIMIT_MS);
 
 /** Changes something at a server and in the files, and waits until the part says that it uses what is new. */
 async function rotate(part: string, change: () => Promise<unknown> | void): Promise<{ secondsAgo: number }> {
@@ -232,7 +228,9 @@ test('I60 security-19 a file that is broken changes nothing, and is named', asyn
     const line = await said(`${part} keeps the old values of its files`, since);
     expect(line).toMatchObject({ level: 'error', variables: [variable] });
   }
-  expect(JSON.stringify(service.lines)).not.toMatch(/s3cret|scribble|redis-first|redis-second|postgres-second/);
+  expect(JSON.stringify(service.lines)).not.toMatch(
+    /s3cret|scribble|redis-first|redis-second|postgres-second/,
+  );
   await goesOn();
   // Who needs no other value is not kept from its own.
   await rotate('codec server', () => secret.write({ 'codec-token': tokenOf('third') }));
