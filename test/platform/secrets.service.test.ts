@@ -43,7 +43,8 @@ describe('keys of payloads', () => {
     slot = await takeSlot();
   });
   afterEach(() => slot.release());
-  const withKeys = (...keys: KeyBoxKey[]) => slot.startService({ NOTIFICATION_PAYLOAD_KEYS: written(...keys) });
+  const withKeys = (...keys: KeyBoxKey[]) =>
+    slot.startService({ NOTIFICATION_PAYLOAD_KEYS: written(...keys) });
 
   test('I62 security-2 a key that is missing is named with the workflow that needs it, by log and doctor', async () => {
     let service = await withKeys(OLD);
