@@ -9,7 +9,6 @@ import type { SymbolMetadata, SymbolTarget } from '../api/symbol-config/push.ts'
 import type { Config } from '../config/load.ts';
 import type { RedisAddress } from '../config/values.ts';
 import type { KeyUse } from './key-use.ts';
-import type { RenewablePart } from './renewal.ts';
 
 /** What must be known about the outside, from the configuration or from the embedded servers. */
 export interface Endpoints {
@@ -53,6 +52,16 @@ export class OpenParts {
       }
     }
   }
+}
+
+/** Something that uses values from files. */
+export interface RenewablePart {
+  /** For the log, such as `Redis`. */
+  what: string;
+  /** What the names of its variables begin with. */
+  variables: readonly string[];
+  /** Takes the new values into use. @throws when they cannot be used; nothing has changed then. */
+  renew(next: Config): Promise<void> | void;
 }
 
 /** What is there before anything is connected. */

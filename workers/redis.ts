@@ -49,19 +49,10 @@ export async function connectRedis(context: ProcessContext): Promise<RedisConnec
   const { endpoints, log, open, renewable } = context;
   let config = context.config;
   const readers = new Map<Replaceable<ScriptedRedis>, Kind>();
-  const first = makeMain(config);
-  // What connect() rejects with says only that the connection is closed; the reason comes as an event before it.
-  let lastError: Error | undefined;
-  first.on('error', (error: Error) => (lastError = error));
-  const main = new Replaceable(first);
+  const main = new Replaceable(makeMain(config));
   open.add('Redis', () => main.current.disconnect());
   const { host, port } = endpoints.redis;
-  await reach(`Redis at ${host}:${port}`, 'NOTIFICATION_REDIS_MASTER_ADDR', async () => {
-    await first.connect().catch((error: unknown) => {
-      throw lastError ?? error;
-    });
-    await first.ping();
-  });
+  await reach(`Redis at ${host}:${port}`, 'NOTIFICATION_REDIS_MASTER_ADDR', () => connected(main.current));
   renewable.push({ what: 'Redis', variables: ['NOTIFICATION_REDIS_'], renew });
   return { redis: main.facade, openReader };
 
@@ -86,24 +77,39 @@ export async function connectRedis(context: ProcessContext): Promise<RedisConnec
   }
 
   async function renew(next: Config): Promise<void> {
-    await replace(main, await connected(makeMain(next)));
+    const held = [...readers];
+    const [fresh, ...freshReaders] = await allConnected([
+      makeMain(next),
+      ...held.map(([, kind]) => makeReader(kind(next))),
+    ]);
+    replace(main, fresh!);
     config = next;
-    for (const [reader, kind] of readers) {
-      const fresh = await connected(makeReader(kind(next)));
+    for (const [at, [reader, kind]] of held.entries()) {
+      const freshReader = freshReaders[at]!;
       // It may have ended meanwhile, and its owner with it.
       if (!readers.delete(reader)) {
-        fresh.disconnect();
+        freshReader.disconnect();
         continue;
       }
-      await replace(reader, fresh);
+      replace(reader, freshReader);
       readers.set(reader, kind);
-      fresh.once('end', () => readers.delete(reader));
+      freshReader.once('end', () => readers.delete(reader));
     }
   }
 }
 
-/** @throws the client's error when Redis does not take the connection. */
+/** @throws the client's error when Redis does not take one of the connections; none is left open then. */
+async function allConnected(all: readonly ScriptedRedis[]): Promise<ScriptedRedis[]> {
+  try {
+    return await Promise.all(all.map(connected));
+  } catch (error) {
+    for (const redis of all) redis.disconnect();
+    throw error;
+  }
+}
+
 async function connected(redis: ScriptedRedis): Promise<ScriptedRedis> {
+  // What connect() rejects with says only that the connection is closed; the reason comes as an event before it.
   let lastError: Error | undefined;
   redis.on('error', (error: Error) => (lastError = error));
   try {
@@ -111,12 +117,11 @@ async function connected(redis: ScriptedRedis): Promise<ScriptedRedis> {
     await redis.ping();
     return redis;
   } catch (error) {
-    redis.disconnect();
     throw lastError ?? error;
   }
 }
 
-async function replace(held: Replaceable<ScriptedRedis>, next: ScriptedRedis): Promise<void> {
+function replace(held: Replaceable<ScriptedRedis>, next: ScriptedRedis): void {
   next.takeOverScripts(held.current);
   const before = held.replace(next);
   // Behind everything that it was asked; one that is broken already has nothing to answer.

@@ -13,17 +13,8 @@ import type { ConfigFile, ReadFile } from '../config/files.ts';
 import { readFromDisk } from '../config/files.ts';
 import type { Config } from '../config/load.ts';
 import { ConfigError } from '../config/variables.ts';
+import type { RenewablePart } from './context.ts';
 import type { Running } from './role.ts';
-
-/** Something that uses values from files. */
-export interface RenewablePart {
-  /** For the log, such as `Redis`. */
-  what: string;
-  /** What the names of its variables begin with. */
-  variables: readonly string[];
-  /** Takes the new values into use. @throws when they cannot be used; nothing has changed then. */
-  renew(next: Config): Promise<void> | void;
-}
 
 /** A change that was not taken. */
 export interface RefusedChange {
