@@ -17,7 +17,7 @@ import type { Config } from '../config/load.ts';
 import { CHANNEL_WORKFLOW, channelWorkflowId } from '../workflows/intent/channel-contract.ts';
 import { CHANNELS, INTENT_TASK_QUEUE } from '../workflows/intent/contract.ts';
 import { BRIDGE_WORKFLOW, bridgeWorkflowId } from '../workflows/intent/reader-contract.ts';
-import type { ProcessContext } from './connections.ts';
+import type { ProcessContext } from './context.ts';
 import type { Role } from './role.ts';
 
 export function openIntents({ config, endpoints, log, meter, draining }: ProcessContext): Role {
