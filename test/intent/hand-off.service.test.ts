@@ -89,7 +89,7 @@ const activities = (resources: { db?: Pool; redis?: Redis } = {}) =>
 function interrupted(name: string, interruption: () => Promise<unknown>): Pool {
   const db = Object.create(slot.db) as Pool;
   db.query = (async (statement: { name: string }) => {
-    const answer = await slot.db.query(statement as never);
+    const answer = await (slot.db.query(statement as never) as unknown as Promise<unknown>);
     if (statement.name === name) await interruption();
     return answer;
   }) as never;
