@@ -14,7 +14,7 @@ export const INTENT_MUTANTS: Mutant[] = [
     channels: userEmail,`,
     wrong: 'lost',
     what: 'whoever is admitted to a game gets no push',
-    suite: unit('intent/envelope', 'I5'),
+    suite: unit('intent/policies', 'I15'),
   },
   {
     id: 'intent-catalog-push-fields',
@@ -23,7 +23,7 @@ export const INTENT_MUTANTS: Mutant[] = [
     replace: "fields: ['game_id', 'membership_user_id']",
     wrong: 'wrong payload',
     what: 'the push about a blocked membership has no reason',
-    suite: unit('intent/push-event'),
+    suite: unit('intent/contracts', 'I38 I16'),
   },
   {
     id: 'intent-catalog-header-injection',
@@ -32,7 +32,7 @@ export const INTENT_MUTANTS: Mutant[] = [
     replace: String.raw`const ACTS_ON_LINE = /[\u2028`,
     wrong: 'security',
     what: 'a name with a line break becomes a header of an e-mail',
-    suite: unit('intent/payload'),
+    suite: unit('intent/templates'),
   },
   {
     id: 'intent-entry-producer',
@@ -113,7 +113,7 @@ export const INTENT_MUTANTS: Mutant[] = [
     replace: String.raw`/^[^\s\p{Cc}@]+@[^\s\p{Cc}@]+$/u`,
     wrong: 'leaked',
     what: 'an address may smuggle a second recipient into an e-mail',
-    suite: unit('intent/user-service'),
+    suite: unit('intent/push-event'),
   },
   {
     id: 'intent-mail-recipient',
