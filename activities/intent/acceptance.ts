@@ -12,8 +12,7 @@ import type { Logger } from 'pino';
 import type { AdminNotificationType } from '../../api/intent/catalog.ts';
 import { channelsOf } from '../../api/intent/catalog.ts';
 import { fingerprintOf } from '../../api/intent/fingerprint.ts';
-import type { Intent, MalformedCode } from '../../api/intent/entry.ts';
-import { rawFieldsOf } from '../../api/intent/entry.ts';
+import type { Intent, MalformedCode, MalformedIntent } from '../../api/intent/entry.ts';
 import { ACCEPTANCE_DEFERRED } from '../../workflows/failures.ts';
 import type { Acceptance, NotificationInput, RouteToPublish } from '../../workflows/intent/contract.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
@@ -22,7 +21,7 @@ import type { Audience, ChannelBudgets } from './audience.ts';
 import { findDecision, insertRecord, listRoutesToPublish, recordDuplicate } from './decisions.ts';
 import type { Decision } from './decisions.ts';
 import { logFieldsOf } from './metrics.ts';
-import { recordMalformed } from './malformed.ts';
+import { recordMalformed, refusedIntent, reusedEntry } from './malformed.ts';
 import type { IntentMetrics } from './metrics.ts';
 import { isPostgresRefusal } from '../postgres.ts';
 import { statusOf } from '../workflows.ts';
@@ -73,7 +72,12 @@ export function createIntentActivities(resources: IntentResources) {
 
       const fingerprint = fingerprintOf(intent);
       const decided = await findDecision(db, intent, fingerprint);
-      if (decided) return conclude(intent, await unlessEarlier(decided, note));
+      if (decided) {
+        const acceptance = await unlessEarlier(decided, note);
+        // A store that fell back may have brought its row back.
+        if (acceptance.outcome === 'accepted') await forgetWaiting(db, intent.notificationId);
+        return conclude(intent, acceptance);
+      }
 
       const audience = await resolveAudience(intent, note);
       if (audience.kind === 'unknown_user') {
@@ -133,15 +137,24 @@ export function createIntentActivities(resources: IntentResources) {
     failureMessage: string,
     conflictsWith?: string,
   ): Promise<void> {
-    const malformed = {
-      streamEntryId: intent.notificationId,
-      notificationType: intent.notificationType,
-      producer: intent.producer,
-      idempotencyKey: intent.idempotencyKey,
-      failureCode,
-      failureMessage,
-      rawFields: rawFieldsOf(intent),
-    };
+    const malformed = refusedIntent(intent, failureCode, failureMessage);
+    return keepMalformed(intent, malformed, conflictsWith);
+  }
+
+  async function rejectReused(intent: Intent): Promise<void> {
+    const reused = reusedEntry(refusedIntent(intent, 'entry_id_reused', ''), 'a notification');
+    await keepMalformed(intent, reused);
+    log.warn(
+      { ...logFieldsOf(intent), outcome: 'rejected', failure_code: reused.failureCode },
+      'intent rejected',
+    );
+  }
+
+  async function keepMalformed(
+    intent: Intent,
+    malformed: MalformedIntent,
+    conflictsWith?: string,
+  ): Promise<void> {
     const { recorded, isNew } = await recordMalformed(db, malformed, conflictsWith);
     // A repeated attempt finds its own row: counted then.
     if (!isNew) return;
@@ -214,6 +227,9 @@ export function createIntentActivities(resources: IntentResources) {
           },
           'intent rejected',
         );
+        break;
+      case 'entry_id_reused':
+        await rejectReused(intent);
         break;
       case 'recipient_not_found':
       case 'unstorable':

@@ -23,13 +23,12 @@ export type Decision = Acceptance | { outcome: 'earlier_waits'; notificationId: 
 interface RouteRow {
   route_id: string;
   channel: Channel;
-  skipped: boolean;
+  status: string;
 }
 
 /**
  * What was decided about this entry, or else about an earlier entry with its idempotency key, even if that is only that
- * the earlier one waits. An entry id that comes again with other content (a stream that was deleted and filled by hand)
- * is a conflict like any other.
+ * the earlier one waits. An entry id may come again with other content: then the notification of that id is another one.
  */
 export async function findDecision(
   db: Pool,
@@ -55,7 +54,10 @@ export async function findDecision(
     case 'earlier_waits':
       return { outcome: 'earlier_waits', notificationId: other };
   }
-  if (found.request_fingerprint !== fingerprint) return { outcome: 'idempotency_conflict', with: other };
+  if (found.request_fingerprint !== fingerprint)
+    return other === notificationId
+      ? { outcome: 'entry_id_reused' }
+      : { outcome: 'idempotency_conflict', with: other };
   return other === notificationId ? acceptanceOf(db, notificationId) : { outcome: 'duplicate', of: other };
 }
 
@@ -82,8 +84,16 @@ export async function listRoutesToPublish(
 }
 
 function routesToPublish(rows: RouteRow[]): RouteToPublish[] {
-  return rows.flatMap(({ route_id, channel, skipped }) =>
-    skipped ? [] : [{ routeRef: routeRefOf(route_id), channel }],
+  return rows.flatMap(({ route_id, channel, status }) =>
+    status === 'skipped'
+      ? []
+      : [
+          {
+            routeRef: routeRefOf(route_id),
+            channel,
+            ...(status === 'published' ? { isPublished: true as const } : {}),
+          },
+        ],
   );
 }
 
@@ -217,6 +227,7 @@ const FIND_DECISION = {
     SELECT 1, failure_code, conflicts_with, NULL
       FROM notification.malformed_intents
      WHERE stream_entry_id = $3 AND failure_code IN ('recipient_not_found', 'unstorable', 'idempotency_conflict')
+       AND (failure_code = 'unstorable' OR producer = $1 AND idempotency_key = $2)
      UNION ALL
     SELECT 2, 'record', notification_id, request_fingerprint
       FROM notification.records
@@ -240,7 +251,7 @@ const COUNT_ROUTES = {
 const LIST_ROUTES = {
   name: 'list_routes',
   text: `
-    SELECT route_id, channel, status = 'skipped' AS skipped
+    SELECT route_id, channel, status
       FROM notification.routes
      WHERE notification_id = $1
      ORDER BY route_id

@@ -1,13 +1,25 @@
 /** The table of stream entries that could not become a record. */
+import { createHash } from 'node:crypto';
 import { ApplicationFailure } from '@temporalio/activity';
 import type { Pool } from 'pg';
-import type { MalformedIntent } from '../../api/intent/entry.ts';
+import { canonicalJson } from '../../api/canonical-json.ts';
+import type { Intent, MalformedCode, MalformedIntent } from '../../api/intent/entry.ts';
+import { rawFieldsOf } from '../../api/intent/entry.ts';
 import { cutText, wellFormedText } from '../../api/text.ts';
 import { POSTGRES_UNUSABLE } from '../../workflows/failures.ts';
 import { isPostgresRefusal, query } from '../postgres.ts';
 
 /** Of the reason in a bare row, characters. */
 const MAX_REASON = 500;
+
+/** Without what an entry held, nothing can be said. $1 entry, $2 its fields. */
+const IS_OTHER_MALFORMED = {
+  name: 'is_other_malformed_intent',
+  text: `
+    SELECT raw_fields <> $2::jsonb AND failure_code <> 'unstorable' AS is_other
+      FROM notification.malformed_intents
+     WHERE stream_entry_id = $1`,
+};
 
 const RECORD_MALFORMED = {
   name: 'record_malformed_intent',
@@ -19,6 +31,36 @@ const RECORD_MALFORMED = {
     ON CONFLICT (stream_entry_id) DO NOTHING
     RETURNING 1`,
 };
+
+/** @returns the row for an intent that cannot become a notification, although nothing is wrong with its form. */
+export const refusedIntent = (
+  intent: Intent,
+  failureCode: MalformedCode,
+  failureMessage: string,
+): MalformedIntent => ({
+  streamEntryId: intent.notificationId,
+  notificationType: intent.notificationType,
+  producer: intent.producer,
+  idempotencyKey: intent.idempotencyKey,
+  failureCode,
+  failureMessage,
+  rawFields: rawFieldsOf(intent),
+});
+
+/** Of what an entry holds, hexadecimal characters. */
+const HASH_LENGTH = 12;
+
+/** @returns the row for an entry whose id is that of another one with other content: it has an id of its own. */
+export function reusedEntry(malformed: MalformedIntent, ofWhat: string): MalformedIntent {
+  const { streamEntryId, rawFields } = malformed;
+  const hash = createHash('sha256').update(canonicalJson(rawFields)).digest('hex').slice(0, HASH_LENGTH);
+  return {
+    ...malformed,
+    streamEntryId: `${streamEntryId}/${hash}`,
+    failureCode: 'entry_id_reused',
+    failureMessage: `entry id ${streamEntryId} is that of ${ofWhat} with other content: the stream was replaced, or Redis lost entries and gave their ids again`,
+  };
+}
 
 /**
  * Keeps one row per entry however often the entry is read. One that PostgreSQL does not take is kept bare, as
@@ -35,7 +77,14 @@ export async function recordMalformed(
   conflictsWith?: string,
 ): Promise<{ recorded: MalformedIntent; isNew: boolean }> {
   try {
-    return { recorded: malformed, isNew: await insert(db, malformed, conflictsWith) };
+    if (await insert(db, malformed, conflictsWith)) return { recorded: malformed, isNew: true };
+    const [before] = await query<{ is_other: boolean }>(db, IS_OTHER_MALFORMED, [
+      malformed.streamEntryId,
+      JSON.stringify(malformed.rawFields),
+    ]);
+    if (!before?.is_other) return { recorded: malformed, isNew: false };
+    const reused = reusedEntry(malformed, 'a malformed entry');
+    return { recorded: reused, isNew: await insert(db, reused) };
   } catch (error) {
     if (!isPostgresRefusal(error)) throw error;
     const bare = bareOf(malformed, error.message);

@@ -9,18 +9,18 @@ import { ApplicationFailure, Context } from '@temporalio/activity';
 import { ApplicationFailureCategory } from '@temporalio/common';
 import type { Redis } from 'ioredis';
 import pLimit from 'p-limit';
-import type { Intent, MalformedIntent } from '../../api/intent/entry.ts';
-import { MAX_ENTRY_BYTES, parseIntent, rawFieldsOf } from '../../api/intent/entry.ts';
+import type { MalformedIntent, ParsedIntent } from '../../api/intent/entry.ts';
+import { MAX_ENTRY_BYTES, parseIntent } from '../../api/intent/entry.ts';
 import { offsetKey } from '../../api/intent/stream.ts';
 import { BRIDGE_HANDOVER } from '../../workflows/failures.ts';
 import type { DispatchMode } from '../../workflows/intent/contract.ts';
 import type { Progress } from './stream-position.ts';
-import { isTooLargeForTemporal, startNotification } from './start.ts';
+import type { IntakeOptions } from './intake.ts';
+import { createIntake } from './intake.ts';
 import type { WatchResources } from './stream-watch.ts';
-import { watchStream } from './stream-watch.ts';
+import { lastPosition, watchStream } from './stream-watch.ts';
 import type { OutboundWatchResources } from './outbound-watch.ts';
 import { watchOutbound } from './outbound-watch.ts';
-import { logFieldsOf } from './metrics.ts';
 import { recordMalformed } from './malformed.ts';
 import type { StreamEntry } from '../stream-read.ts';
 import { openStream } from '../stream-read.ts';
@@ -51,7 +51,8 @@ export interface BridgeResources extends WatchResources, OutboundWatchResources 
 export type BridgeActivities = ReturnType<typeof createBridgeActivities>;
 
 export function createBridgeActivities(resources: BridgeResources) {
-  const { db, redis, workflows, draining, log, metrics, bridge: settings } = resources;
+  const { db, redis, draining, log, metrics, bridge: settings } = resources;
+  const intake = createIntake(resources);
 
   return {
     /**
@@ -63,7 +64,11 @@ export function createBridgeActivities(resources: BridgeResources) {
     async bridgeStream(stream: string): Promise<void> {
       const activity = Context.current();
       const stop = AbortSignal.any([draining, activity.cancellationSignal]);
-      const { progress, stopReporting } = await startProgress(redis, stream);
+      const { progress, stopReporting } = await startProgress(
+        redis,
+        stream,
+        await lastPosition(resources, stream),
+      );
       log.info({ stream, offset: progress.offset }, 'stream reader started');
       const checkStream = watchStream(resources, stream, progress);
       const checkOutbound = watchOutbound(resources);
@@ -105,9 +110,14 @@ export function createBridgeActivities(resources: BridgeResources) {
   async function advance(stream: string, entries: StreamEntry[], progress: Progress): Promise<void> {
     const limit = pLimit(PARALLEL_STARTS);
     const isUrgent = settings.dispatch === 'on_failure' || entries.length <= MOST_URGENT;
+    const parsed = entries.map(({ id, fields, size }) => parseIntent(id, fields, size));
+    const { readBefore } = progress;
+    const options = { isUrgent, readBefore, known: await intake.lookUp(parsed, readBefore) };
     const results = await Promise.allSettled(
-      entries.map((entry) => limit(() => take(entry, progress, isUrgent))),
+      parsed.map((entry) => limit(() => take(entry, progress, options))),
     );
+    const lastStarted = parsed.findLast((_, index) => (results[index] as { value?: boolean }).value);
+    if (lastStarted?.ok) progress.startedSinceLook.push(lastStarted.intent.notificationId);
     const batch = entries.map(({ id }, index) => ({ id, done: results[index]?.status === 'fulfilled' }));
     const offset = contiguousOffset(progress.offset, batch);
     if (offset !== progress.offset) {
@@ -121,17 +131,12 @@ export function createBridgeActivities(resources: BridgeResources) {
     if (failure) throw failure.reason;
   }
 
-  /** Resolves when the entry is durable. */
-  async function take(
-    { id, fields, size }: StreamEntry,
-    progress: Progress,
-    isUrgent: boolean,
-  ): Promise<void> {
-    const parsed = parseIntent(id, fields, size);
-    const malformed = parsed.ok ? await start(parsed.intent, isUrgent) : parsed.malformed;
+  /** @returns whether it is started. Resolves when the entry is durable. */
+  async function take(parsed: ParsedIntent, progress: Progress, options: IntakeOptions): Promise<boolean> {
+    const malformed = parsed.ok ? await intake.begin(parsed.intent, options) : parsed.malformed;
     if (malformed === undefined) {
       progress.started += 1;
-      return;
+      return true;
     }
     const { recorded, isNew } = await recordMalformed(db, malformed);
     logMalformed(recorded);
@@ -140,18 +145,7 @@ export function createBridgeActivities(resources: BridgeResources) {
       metrics.intentMalformed({ failure_code, notification_type, producer });
     }
     progress.malformed += 1;
-  }
-
-  /** @returns undefined when the intent is started, and otherwise why it never can be. */
-  async function start(intent: Intent, isUrgent: boolean): Promise<MalformedIntent | undefined> {
-    try {
-      await startNotification(workflows, intent, { dispatch: settings.dispatch, isUrgent });
-    } catch (error) {
-      if (isTooLargeForTemporal(error)) return tooLarge(intent, error);
-      throw error;
-    }
-    log.debug(logFieldsOf(intent), 'notification started');
-    return undefined;
+    return false;
   }
 
   function logMalformed({ streamEntryId, failureCode, failureMessage, ...rest }: MalformedIntent): void {
@@ -168,18 +162,4 @@ export function createBridgeActivities(resources: BridgeResources) {
       'malformed intent recorded',
     );
   }
-}
-
-function tooLarge(intent: Intent, { cause }: Error): MalformedIntent {
-  const { notificationId, notificationType, producer, idempotencyKey } = intent;
-  const reason = cause instanceof Error ? cause.message : 'it is too large';
-  return {
-    streamEntryId: notificationId,
-    notificationType,
-    producer,
-    idempotencyKey,
-    failureCode: 'entry_too_large',
-    failureMessage: `Temporal does not take the intent: ${reason}`,
-    rawFields: rawFieldsOf(intent),
-  };
 }

@@ -28,6 +28,7 @@ import { createPublisher } from './publication.ts';
 import type { RouteRow } from './route-rows.ts';
 import { loadRoutes } from './route-rows.ts';
 import { openRoute } from './routes.ts';
+import { DECIDED } from './intake.ts';
 import { startNotification } from './start.ts';
 
 /** Longer overdue than a healthy worker lets a route be, ms. */
@@ -142,12 +143,20 @@ export function createReconciliationActivities(resources: ReconciliationResource
     });
   }
 
-  /** Only what Temporal does not know: an intent whose workflow somebody has ended is not begun again. */
+  /**
+   * What Temporal does not know, and what has ended although nothing is decided: its record was lost, or its row comes from
+   * before it was decided. An intent whose workflow somebody has ended is not begun again.
+   */
   async function restartIntents(): Promise<number> {
     const waiting = await query<{ notification_id: string; intent: Intent }>(db, LIST_UNTRIED, [MAX_INTENTS]);
     const restarted = await pLimit(PARALLEL).map(waiting, async ({ notification_id, intent }) => {
-      if ((await statusOf(workflows, notificationWorkflowId(notification_id))) !== undefined) return 0;
-      await startNotification(workflows, intent, { dispatch: bridge.dispatch, isUrgent: false });
+      const status = await statusOf(workflows, notificationWorkflowId(notification_id));
+      if (status !== undefined && !DECIDED.includes(status)) return 0;
+      await startNotification(workflows, intent, {
+        dispatch: bridge.dispatch,
+        isUrgent: false,
+        isAgain: status !== undefined,
+      });
       metrics.workTakenUp({ what: 'intent' });
       return 1;
     });

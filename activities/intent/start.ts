@@ -26,24 +26,26 @@ export interface StartSettings {
    * notification, and wrong for hundreds: they would keep the worker from the routes of those that are under way.
    */
   isUrgent: boolean;
+  /** Also when a workflow of this id has ended: what it decided is forgotten. */
+  isAgain?: boolean;
 }
 
 /**
- * Starts the intent's workflow; one that is started already is as good.
+ * Starts the intent's workflow.
  *
- * @throws what the client fails with; see {@link isTooLargeForTemporal}.
+ * @returns false when there is one already. @throws what the client fails with; see {@link isTooLargeForTemporal}.
  */
 export async function startNotification(
   workflows: WorkflowClient,
   intent: Intent,
-  { dispatch, isUrgent }: StartSettings,
-): Promise<void> {
+  { dispatch, isUrgent, isAgain = false }: StartSettings,
+): Promise<boolean> {
   const input: NotificationInput = dispatch === 'child' ? intent : { ...intent, dispatch };
   const options: WorkflowStartOptions = {
     workflowId: notificationWorkflowId(intent.notificationId),
     taskQueue: INTENT_TASK_QUEUE,
     args: [input],
-    workflowIdReusePolicy: 'REJECT_DUPLICATE',
+    workflowIdReusePolicy: isAgain ? 'ALLOW_DUPLICATE' : 'REJECT_DUPLICATE',
     requestEagerStart: isUrgent,
     typedSearchAttributes: notificationAttributes({
       ...intent,
@@ -60,8 +62,10 @@ export async function startNotification(
         workflows.start(NOTIFICATION_WORKFLOW, options),
       ),
     );
+    return true;
   } catch (error) {
-    if (!(error instanceof WorkflowExecutionAlreadyStartedError)) throw error;
+    if (error instanceof WorkflowExecutionAlreadyStartedError) return false;
+    throw error;
   }
 }
 

@@ -173,25 +173,24 @@ function unreadOf(stream: NonNullable<Inspection['stream']>, offset: string): nu
 
 /** 2001-09-09 in epoch ms: ids from here on are taken for times, as XADD gives them; below, they were made by hand. */
 const FIRST_CLOCK_MS = 1_000_000_000_000n;
-/** The rest is for the time that the reading takes, and for clocks that differ. */
-const REREAD_SHARE_OF_RETENTION = 0.9;
+/** Records are kept so long at least by anybody's clock: an entry from before could be delivered a second time. */
+const SHARE_OF_RETENTION = 0.9;
 
 /**
- * Where reading begins again after a loss. Reading an entry again is harmless because of its record, and retention
- * deletes records: an entry from before would be delivered a second time. Ids that are no times do not tell their age;
- * those streams are read from 0-0.
+ * Where reading begins again so long before an entry. Reading an entry again is harmless because of its row, and
+ * retention deletes rows. Ids that are no times do not tell their age; those streams are read from 0-0.
  *
- * @param offset where the reader is; the result never lies behind it.
- * @param lastGeneratedId undefined when the stream does not exist.
+ * @param id of an entry. @param marginMs how long before it. @param newestId that was ever seen.
  */
-export function rereadFrom(
-  offset: string,
-  lastGeneratedId: string | undefined,
-  nowMs: number,
+export function rewindPoint(
+  id: string,
+  marginMs: number,
+  newestId: string,
   recordRetentionMs: number,
 ): string {
-  const newest = lastGeneratedId ?? offset;
-  if (BigInt(newest.split('-')[0]!) < FIRST_CLOCK_MS) return STREAM_START;
-  const recorded = `${Math.max(0, Math.floor(nowMs - REREAD_SHARE_OF_RETENTION * recordRetentionMs))}-0`;
-  return [offset, newest, recorded].sort(compareEntryIds)[0]!;
+  const [ms, newestMs] = [id, newestId].map((entryId) => BigInt(entryId.split('-')[0]!)) as [bigint, bigint];
+  if (ms < FIRST_CLOCK_MS) return STREAM_START;
+  const oldestMs = newestMs - BigInt(Math.floor(SHARE_OF_RETENTION * recordRetentionMs));
+  const wantedMs = ms - BigInt(marginMs);
+  return `${wantedMs > oldestMs ? wantedMs : oldestMs < ms ? oldestMs : ms}-0`;
 }

@@ -29,11 +29,14 @@ export interface StreamPosition {
   offset: string;
   /** How many entries were ever added up to the offset; undefined when nobody counted. */
   entriesPassed: number | undefined;
+  /** Redis did not know it. */
+  isRecalled?: boolean;
 }
 
-export async function loadPosition(redis: Redis, stream: string): Promise<StreamPosition> {
+/** @returns undefined when Redis has none. */
+export async function loadPosition(redis: Redis, stream: string): Promise<StreamPosition | undefined> {
   const [offset, count] = await redis.mget(offsetKey(stream), countKey(stream));
-  if (!offset) return { offset: STREAM_START, entriesPassed: 0 };
+  if (!offset) return undefined;
   const [countedAt, entriesPassed] = count?.split(' ') ?? [];
   const isKnown = countedAt === offset && /^[0-9]+$/.test(entriesPassed ?? '');
   return { offset, entriesPassed: isKnown ? Number(entriesPassed) : undefined };
@@ -98,18 +101,26 @@ export interface Progress extends StreamPosition {
   started: number;
   malformed: number;
   findings: StreamFinding[];
+  /** As the last look saw the stream. */
   seen: StreamState | undefined;
+  /** Entries up to here were passed before: what has a row is not started again. */
+  readBefore: string;
+  /** The last notification of each batch that was started since the last look. */
+  startedSinceLook: string[];
 }
 
-/** Loads where the last reader was, and reports from there on. Call `stopReporting` at the end. */
+/** Reports from where the last reader was. Call `stopReporting` at the end. */
 export async function startProgress(
   redis: Redis,
   stream: string,
+  position: StreamPosition,
 ): Promise<{ progress: Progress; stopReporting: () => void }> {
   const activity = Context.current();
-  const position = await loadPosition(redis, stream);
-  const seen = (activity.info.heartbeatDetails as BridgeProgress | undefined)?.seen;
-  const progress: Progress = { ...position, started: 0, malformed: 0, findings: [], seen };
+  const progress: Progress = {
+    ...position,
+    ...{ started: 0, malformed: 0, findings: [], seen: undefined },
+    ...{ readBefore: STREAM_START, startedSinceLook: [] },
+  };
   let handledBefore = 0;
   const report = async (): Promise<void> => {
     const handled = progress.started + progress.malformed;

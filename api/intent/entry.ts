@@ -66,13 +66,14 @@ export const INTENT_FAILURE_CODES = [
 export type IntentFailureCode = (typeof INTENT_FAILURE_CODES)[number];
 
 /**
- * All reasons for a row in `malformed_intents`. Two come out during acceptance; the last one is the database's, which
- * does not take what the intent or its malformed row holds.
+ * All reasons for a row in `malformed_intents`. Three come out when rows are looked at; the last one is the database's,
+ * which does not take what the intent or its malformed row holds.
  */
 export const MALFORMED_CODES = [
   ...INTENT_FAILURE_CODES,
   'idempotency_conflict',
   'recipient_not_found',
+  'entry_id_reused',
   'unstorable',
 ] as const;
 export type MalformedCode = (typeof MALFORMED_CODES)[number];

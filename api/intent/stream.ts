@@ -10,6 +10,9 @@ export const offsetKey = (stream: string): string => `notification:stream_offset
 /** Holds `<offset> <entries passed>`: naming its offset, it says nothing once somebody sets the offset by hand. */
 export const countKey = (stream: string): string => `notification:stream_counts:${keySegment(stream)}`;
 
+/** Holds `<beat> <start of PostgreSQL>`: by it, a PostgreSQL is known that was put back to an earlier state. */
+export const beatKey = (stream: string): string => `notification:stream_beats:${keySegment(stream)}`;
+
 /** @returns the saved offset, or STREAM_START before the first entry. */
 export async function loadOffset(
   redis: { get(key: string): Promise<string | null> },

@@ -1,5 +1,5 @@
 /** What the numbers that Redis gives about a stream mean, and where a stream is read anew from. */
-import { diagnose, inspectStream, rereadFrom } from '../../activities/intent/stream-health.ts';
+import { diagnose, inspectStream, rewindPoint } from '../../activities/intent/stream-health.ts';
 import { loadPosition, rewindOffset, savePosition } from '../../activities/intent/stream-position.ts';
 import type { Slot } from '../harness.ts';
 import { takeSlot } from '../harness.ts';
@@ -79,16 +79,15 @@ describe('I39 the diagnosis', () => {
 describe('I39 reading anew', () => {
   const DAY_MS = 86_400_000;
   const NOW_MS = 1_790_000_000_000;
+  const HOUR_MS = 3_600_000;
 
   test.each([
-    ['within what records are kept', `${NOW_MS}-0`, `${NOW_MS - 1}-3`, `${NOW_MS - 27 * DAY_MS}-0`],
-    ['never forwards', `${NOW_MS - 40 * DAY_MS}-5`, `${NOW_MS}-0`, `${NOW_MS - 40 * DAY_MS}-5`],
-    ['below an old backup', `${NOW_MS}-0`, `${NOW_MS - 40 * DAY_MS}-5`, `${NOW_MS - 40 * DAY_MS}-5`],
-    ['from 0-0 when ids are no times', `${NOW_MS}-0`, '999999999999-0', '0-0'],
-    ['from 0-0 when the ids of a missing stream were no times', '17-0', undefined, '0-0'],
-    ['by the offset when the stream is missing', `${NOW_MS}-0`, undefined, `${NOW_MS - 27 * DAY_MS}-0`],
-  ])('I39 begins %s', (_, offset, lastGeneratedId, expected) => {
-    expect(rereadFrom(offset, lastGeneratedId, NOW_MS, 30 * DAY_MS)).toBe(expected);
+    ['so long before', `${NOW_MS}-7`, `${NOW_MS}-9`, `${NOW_MS - HOUR_MS}-0`],
+    ['within what records are kept', `${NOW_MS}-0`, `${NOW_MS + 27 * DAY_MS - 5}-0`, `${NOW_MS - 5}-0`],
+    ['never forwards', `${NOW_MS}-0`, `${NOW_MS + 40 * DAY_MS}-0`, `${NOW_MS}-0`],
+    ['from 0-0 when ids are no times', '999999999999-0', `${NOW_MS}-0`, '0-0'],
+  ])('I39 intent-D2 begins %s', (_, id, newestId, expected) => {
+    expect(rewindPoint(id, HOUR_MS, newestId, 30 * DAY_MS)).toBe(expected);
   });
 
   test('I39 the offset goes back from where the reader holds it, and only from there', async () => {
@@ -100,7 +99,7 @@ describe('I39 reading anew', () => {
   });
 
   test('I2 I39 saving goes forwards only, and a count holds for its offset only', async () => {
-    expect(await loadPosition(slot.redis, stream)).toEqual({ offset: '0-0', entriesPassed: 0 });
+    expect(await loadPosition(slot.redis, stream)).toBeUndefined();
     await savePosition(slot.redis, stream, { offset: '9-0', entriesPassed: 4 });
     await savePosition(slot.redis, stream, { offset: '8-0', entriesPassed: 3 });
     expect(await loadPosition(slot.redis, stream)).toEqual({ offset: '9-0', entriesPassed: 4 });

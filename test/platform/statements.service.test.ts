@@ -51,7 +51,7 @@ const RECURRING = {
     record_dropped_callbacks record_failed_callbacks record_malformed_account_inputs store_callback_positions
     store_callback_prices write_callback_hour
 
-    delete_expired_records load_routes mark_published move_entries
+    delete_expired_records find_known_intents load_routes mark_published move_entries
 
     list_recorded_mobile_jobs
 
@@ -77,7 +77,7 @@ const RECURRING = {
   small: `
     answer read_callback_completeness save_callback_cleanup set_callback_shards set_callback_users_placed
 
-    clear_outbound_stream load_outbound_stream read_clock read_suspects save_outbound_stream suspect_outbound_stream
+    clear_outbound_stream load_outbound_stream recall_intent_stream remember_intent_stream read_clock read_suspects save_outbound_stream suspect_outbound_stream
 
     ping
 
@@ -90,7 +90,7 @@ const RECURRING = {
 
 /** Of one intent, route or job: those of its record, and a slice of its routes. */
 const BY_KEY = `
-  count_batch count_routes find_decision forget_waiting_intent insert_record insert_routes list_routes load_hashed_route
+  count_batch count_routes find_decision forget_waiting_if_accepted forget_waiting_intent is_other_malformed_intent insert_record insert_routes list_routes load_hashed_route
   load_route load_slice mark_found_published mark_skipped note_waiting_intent open_generation record_duplicate
   record_failure record_malformed_intent
 

@@ -106,6 +106,8 @@ export interface RouteToPublish {
   channel: 'push' | 'email';
   /** How the first attempt ended, when it was made already. */
   first?: FirstAttempt;
+  /** Nothing is left to do. */
+  isPublished?: true;
 }
 
 /** What a route's workflow goes on from. */
@@ -138,6 +140,8 @@ export type Acceptance =
   | { outcome: 'duplicate'; of: string }
   | { outcome: 'idempotency_conflict'; with: string }
   | { outcome: 'recipient_not_found' }
+  /** Another notification has the id of this entry. */
+  | { outcome: 'entry_id_reused' }
   /** PostgreSQL does not take what the intent holds. */
   | { outcome: 'unstorable' };
 

@@ -23,8 +23,8 @@ export interface BridgeProgress {
 }
 
 /**
- * How far a stream had come when it was looked at. It travels with the heartbeat, since Temporal keeps that apart from
- * Redis: when Redis falls back to an older state, the saved offset falls back with it, and nothing else knows better.
+ * How far a stream had come when it was looked at. PostgreSQL remembers it: when Redis falls back to an older state, the
+ * saved offset falls back with it.
  */
 export interface StreamState {
   lastGeneratedId: string;
@@ -36,10 +36,18 @@ export interface StreamState {
 /**
  * What a stream can suffer.
  * `entries_lost`: entries were deleted that had not been read. `stream_regressed`: its ids went backwards, so Redis
- * lost data; it is read again. `stream_missing`: it does not exist although it was read before. `eviction_enabled`:
- * Redis may drop keys when its memory is full.
+ * lost data. `stream_missing`: it does not exist although it was read before. `offset_lost`: Redis does not know how far
+ * it was read. `postgres_regressed`, `temporal_regressed`: that store has forgotten what it knew. After all of these,
+ * entries are read again. `eviction_enabled`: Redis may drop keys when its memory is full.
  */
-export type StreamFindingKind = 'entries_lost' | 'stream_regressed' | 'stream_missing' | 'eviction_enabled';
+export type StreamFindingKind =
+  | 'entries_lost'
+  | 'stream_regressed'
+  | 'stream_missing'
+  | 'offset_lost'
+  | 'postgres_regressed'
+  | 'temporal_regressed'
+  | 'eviction_enabled';
 
 export interface StreamFinding {
   kind: StreamFindingKind;

@@ -169,8 +169,9 @@ async function publishEach(of: Notification, routes: RouteToPublish[]): Promise<
 
 async function publish(
   { notificationId, notificationType, replay }: Notification,
-  { routeRef, channel, first }: RouteToPublish,
+  { routeRef, channel, first, isPublished }: RouteToPublish,
 ): Promise<SettledStatus> {
+  if (isPublished) return 'published';
   try {
     const { status } = await executeChild(notificationRoute, {
       args: [{ notificationId, routeRef, ...(replay ? { replay } : {}), ...(first ? { first } : {}) }],

@@ -1,0 +1,125 @@
+/**
+ * Begins the work on intents that were read. Whatever was read before is looked for first, in the rows and in Temporal:
+ * what is decided or under way is left alone, what a store has forgotten is begun again, and an entry that has only the
+ * id of an earlier one is set aside.
+ */
+import type { WorkflowClient, WorkflowExecutionDescription } from '@temporalio/client';
+import { WorkflowNotFoundError } from '@temporalio/client';
+import type { Pool } from 'pg';
+import type { Logger } from 'pino';
+import { searchableKey } from '../../api/ids.ts';
+import type { Intent, MalformedIntent, ParsedIntent } from '../../api/intent/entry.ts';
+import { compareEntryIds } from '../../api/intent/stream.ts';
+import type { DispatchMode } from '../../workflows/intent/contract.ts';
+import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
+import { notificationAttributes } from '../../workflows/intent/search-attributes.ts';
+import { query } from '../postgres.ts';
+import type { Knowledge } from './known.ts';
+import { findKnown } from './known.ts';
+import { refusedIntent, reusedEntry } from './malformed.ts';
+import { logFieldsOf } from './metrics.ts';
+import { isTooLargeForTemporal, startNotification } from './start.ts';
+import { noteWaiting } from './waiting.ts';
+
+interface IntakeResources {
+  db: Pool;
+  workflows: WorkflowClient;
+  log: Logger;
+  bridge: { dispatch: DispatchMode };
+}
+
+/** Of one read. */
+export interface IntakeOptions {
+  isUrgent: boolean;
+  /** What rows say about entries that were read before. */
+  known: ReadonlyMap<string, Knowledge>;
+  /** Entries up to this id were read before. */
+  readBefore: string;
+}
+
+/** A workflow that has ended so has decided something, and there must be a row of it; others were ended by somebody. */
+export const DECIDED: readonly string[] = ['COMPLETED', 'FAILED'];
+
+export function createIntake({ db, workflows, log, bridge: { dispatch } }: IntakeResources) {
+  return { lookUp, begin };
+
+  /** @returns what rows say about those of these entries that were read before. @throws ApplicationFailure of PostgreSQL. */
+  function lookUp(entries: readonly ParsedIntent[], readBefore: string): Promise<Map<string, Knowledge>> {
+    const intents = entries.flatMap((entry) =>
+      entry.ok && wasRead(entry.intent, readBefore) ? [entry.intent] : [],
+    );
+    return findKnown(db, intents);
+  }
+
+  /**
+   * Makes sure that somebody works on an intent, or that it is decided.
+   *
+   * @returns why nobody ever will, when that is so.
+   * @throws ApplicationFailure of PostgreSQL; what the Temporal client fails with.
+   */
+  async function begin(intent: Intent, options: IntakeOptions): Promise<MalformedIntent | undefined> {
+    const { isUrgent } = options;
+    const before = options.known.get(intent.notificationId);
+    if (before) return refusalOf(intent, before);
+    try {
+      if (await startNotification(workflows, intent, { dispatch, isUrgent })) {
+        log.debug(logFieldsOf(intent), 'notification started');
+        return undefined;
+      }
+      return await goOn(intent, options);
+    } catch (error) {
+      if (!isTooLargeForTemporal(error)) throw error;
+      const reason = error.cause instanceof Error ? error.cause.message : 'it is too large';
+      return refusedIntent(intent, 'entry_too_large', `Temporal does not take the intent: ${reason}`);
+    }
+  }
+
+  /** Temporal has a workflow of this id. */
+  async function goOn(
+    intent: Intent,
+    { isUrgent, readBefore }: IntakeOptions,
+  ): Promise<MalformedIntent | undefined> {
+    const known = (await findKnown(db, [intent])).get(intent.notificationId);
+    if (known) return refusalOf(intent, known);
+    const execution = await describe(intent.notificationId);
+    if (execution && !isOf(execution, intent)) return refusalOf(intent, 'reused');
+    // Only a store that has fallen back has no row of what a workflow has decided.
+    if (execution === undefined || DECIDED.includes(execution.status.name)) {
+      await startNotification(workflows, intent, { dispatch, isUrgent, isAgain: true });
+      log.warn(logFieldsOf(intent), 'notification started again, its record is gone');
+    } else if (execution.status.name === 'RUNNING' && wasRead(intent, readBefore)) {
+      // It may be past its acceptance, and fail for want of the record: the row says that it is not done.
+      await noteWaiting(db, intent, { attempt: 0, reason: 'read again, its workflow runs' });
+      await query(db, FORGET_IF_ACCEPTED, [intent.notificationId]);
+    }
+    return undefined;
+  }
+
+  async function describe(notificationId: string): Promise<WorkflowExecutionDescription | undefined> {
+    try {
+      return await workflows.getHandle(notificationWorkflowId(notificationId)).describe();
+    } catch (error) {
+      if (error instanceof WorkflowNotFoundError) return undefined;
+      throw error;
+    }
+  }
+}
+
+const wasRead = ({ notificationId }: Intent, readBefore: string): boolean =>
+  compareEntryIds(notificationId, readBefore) <= 0;
+
+const refusalOf = (intent: Intent, known: Knowledge): MalformedIntent | undefined =>
+  known === 'taken' ? undefined : reusedEntry(refusedIntent(intent, 'entry_id_reused', ''), 'a notification');
+
+function isOf({ typedSearchAttributes }: WorkflowExecutionDescription, intent: Intent): boolean {
+  const wanted = notificationAttributes({ ...intent, idempotencyKey: searchableKey(intent.idempotencyKey) });
+  return wanted.every(({ key, value }) => typedSearchAttributes.get(key) === value);
+}
+
+/** It was accepted while the row was written. $1 notification. */
+const FORGET_IF_ACCEPTED = {
+  name: 'forget_waiting_if_accepted',
+  text: `
+    DELETE FROM notification.waiting_intents AS waiting USING notification.records AS record
+     WHERE waiting.notification_id = $1 AND record.notification_id = $1`,
+};

@@ -1,0 +1,48 @@
+/** What the rows say about entries of the intent stream that are read again. */
+import type { Pool } from 'pg';
+import type { Intent } from '../../api/intent/entry.ts';
+import { fingerprintOf } from '../../api/intent/fingerprint.ts';
+import { query } from '../postgres.ts';
+
+/** `taken`: it is decided, or waits and is looked after. `reused`: its id is that of a notification with other content. */
+export type Knowledge = 'taken' | 'reused';
+
+/** @returns what is known, by notification id; nothing about those that have no row. @throws ApplicationFailure of PostgreSQL. */
+export async function findKnown(db: Pool, intents: readonly Intent[]): Promise<Map<string, Knowledge>> {
+  if (intents.length === 0) return new Map();
+  const rows = await query<{ id: string; is_same: boolean }>(db, FIND_KNOWN, [
+    intents.map(({ notificationId }) => notificationId),
+    intents.map(({ producer }) => producer),
+    intents.map(({ idempotencyKey }) => idempotencyKey),
+    intents.map(fingerprintOf),
+  ]);
+  return new Map(rows.map(({ id, is_same }) => [id, is_same ? 'taken' : 'reused']));
+}
+
+/**
+ * A malformed entry takes no id away from a good one. $1 notifications, $2 their producers, $3 idempotency keys, $4
+ * fingerprints.
+ */
+const FIND_KNOWN = {
+  name: 'find_known_intents',
+  text: `
+    SELECT entry.id,
+           CASE WHEN record.notification_id IS NOT NULL
+                THEN record.producer = entry.producer AND record.idempotency_key = entry.idempotency_key
+                     AND record.request_fingerprint = entry.fingerprint
+                WHEN waiting.notification_id IS NOT NULL
+                THEN waiting.producer = entry.producer AND waiting.idempotency_key = entry.idempotency_key
+                ELSE true
+            END AS is_same
+      FROM unnest($1::text[], $2::text[], $3::text[], $4::text[])
+             AS entry (id, producer, idempotency_key, fingerprint)
+      LEFT JOIN notification.records AS record ON record.notification_id = entry.id
+      LEFT JOIN notification.waiting_intents AS waiting ON waiting.notification_id = entry.id
+      LEFT JOIN notification.duplicates AS duplicate ON duplicate.notification_id = entry.id
+      LEFT JOIN notification.malformed_intents AS malformed
+        ON malformed.stream_entry_id = entry.id
+       AND (malformed.failure_code = 'unstorable'
+            OR malformed.producer = entry.producer AND malformed.idempotency_key = entry.idempotency_key)
+     WHERE coalesce(record.notification_id, waiting.notification_id, duplicate.notification_id,
+                    malformed.stream_entry_id) IS NOT NULL`,
+};

@@ -1,0 +1,129 @@
+/**
+ * What the stores know of each other. Each of them may fall back to an earlier state, by a failover or a restored backup,
+ * and does not notice. A row in PostgreSQL remembers how far the stream was read and the newest notification that was
+ * started; a key in Redis remembers which version of that row it has seen.
+ */
+import type { Redis } from 'ioredis';
+import type { Pool } from 'pg';
+import { beatKey } from '../../api/intent/stream.ts';
+import type { StreamState } from '../../workflows/intent/reader-contract.ts';
+import { query } from '../postgres.ts';
+
+/** How PostgreSQL stands to what Redis remembers of it. */
+type PostgresState =
+  | 'as it was'
+  /** Perhaps with the loss of its last moment. */
+  | 'restarted'
+  /** It has forgotten what it knew. */
+  | 'regressed';
+
+export interface StreamMemory {
+  postgres: PostgresState;
+  /** How far the stream was read; undefined before it ever was. */
+  passedId?: string;
+  /** How it looked. */
+  seen?: StreamState;
+  /** The newest notification that was started, if that is not long ago. */
+  startedId?: string;
+  /** Where somebody wants the reader to read again from. */
+  rewindTo?: string;
+  /** Of the row that is written next. */
+  nextBeat: number;
+  postgresStart: string;
+}
+
+/** A row of notification.intent_streams, or nulls. */
+interface MemoryRow {
+  beat: string | null;
+  passed_id: string | null;
+  last_entry_id: string | null;
+  max_deleted_entry_id: string | null;
+  entries_added: string | null;
+  started_id: string | null;
+  rewind_to: string | null;
+  postgres_start: string;
+}
+
+/** @throws ApplicationFailure of PostgreSQL; what Redis fails with. */
+export async function recall(db: Pool, redis: Redis, stream: string): Promise<StreamMemory> {
+  // Redis first: the row may only be newer then.
+  const [beatInRedis, startInRedis] = (await redis.get(beatKey(stream)))?.split(' ') ?? [];
+  const [row] = (await query<MemoryRow>(db, RECALL_STREAM, [stream])) as [MemoryRow];
+  const [inRow, inRedis] = [Number(row.beat ?? 0), Number(beatInRedis ?? 0)];
+  const isRestarted = startInRedis !== undefined && startInRedis !== row.postgres_start;
+  return {
+    postgres: inRow < inRedis ? 'regressed' : isRestarted ? 'restarted' : 'as it was',
+    ...(row.passed_id === null ? {} : { passedId: row.passed_id }),
+    ...(row.last_entry_id === null ? {} : { seen: seenIn(row, row.last_entry_id) }),
+    ...(row.started_id === null ? {} : { startedId: row.started_id }),
+    ...(row.rewind_to === null ? {} : { rewindTo: row.rewind_to }),
+    nextBeat: Math.max(inRow, inRedis) + 1,
+    postgresStart: row.postgres_start,
+  };
+}
+
+const seenIn = (row: MemoryRow, lastGeneratedId: string): StreamState => ({
+  lastGeneratedId,
+  ...(row.max_deleted_entry_id === null ? {} : { maxDeletedEntryId: row.max_deleted_entry_id }),
+  ...(row.entries_added === null ? {} : { entriesAdded: Number(row.entries_added) }),
+});
+
+export interface ToRemember {
+  passedId: string;
+  seen: StreamState | undefined;
+  /** Undefined when none was started since. */
+  startedId: string | undefined;
+}
+
+/**
+ * Writes down how it is now.
+ *
+ * @param known what was recalled: the request to rewind in it is met.
+ */
+export async function remember(
+  db: Pool,
+  redis: Redis,
+  stream: string,
+  { passedId, seen, startedId }: ToRemember,
+  { nextBeat, postgresStart, rewindTo }: StreamMemory,
+): Promise<void> {
+  await query(db, REMEMBER_STREAM, [
+    stream,
+    nextBeat,
+    passedId,
+    seen?.lastGeneratedId ?? null,
+    seen?.maxDeletedEntryId ?? null,
+    seen?.entriesAdded ?? null,
+    startedId ?? null,
+    rewindTo ?? null,
+  ]);
+  // Only now: it must not know of a row that is not there.
+  await redis.set(beatKey(stream), `${nextBeat} ${postgresStart}`);
+}
+
+/** Always one row. What was started long ago may have been removed by retention. $1 stream. */
+const RECALL_STREAM = {
+  name: 'recall_intent_stream',
+  text: `
+    SELECT beat, passed_id, last_entry_id, max_deleted_entry_id, entries_added, rewind_to,
+           CASE WHEN started_at > clock_timestamp() - interval '1 hour' THEN started_id END AS started_id,
+           pg_postmaster_start_time()::text AS postgres_start
+      FROM (SELECT) AS one
+      LEFT JOIN notification.intent_streams ON stream = $1`,
+};
+
+/** $1 stream, $2 beat, $3 how far it was read, $4 to $6 how it looks, $7 what was started, $8 the request that is met. */
+const REMEMBER_STREAM = {
+  name: 'remember_intent_stream',
+  text: `
+    INSERT INTO notification.intent_streams AS old
+      (stream, beat, passed_id, last_entry_id, max_deleted_entry_id, entries_added, started_id, started_at, seen_at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7::text, CASE WHEN $7::text IS NOT NULL THEN clock_timestamp() END, clock_timestamp())
+    ON CONFLICT (stream) DO UPDATE
+       SET beat = excluded.beat, passed_id = excluded.passed_id, last_entry_id = excluded.last_entry_id,
+           max_deleted_entry_id = excluded.max_deleted_entry_id, entries_added = excluded.entries_added,
+           started_id = coalesce(excluded.started_id, old.started_id),
+           started_at = coalesce(excluded.started_at, old.started_at), seen_at = excluded.seen_at,
+           rewind_to = nullif(old.rewind_to, $8)
+     WHERE old.beat < excluded.beat`,
+};
