@@ -1,32 +1,11 @@
 /** Brings planned faults about. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { TcpProxy } from '../dev/servers/tcp-proxy.ts';
-import type { Fault, NetworkName } from './fault-kinds.ts';
+import type { Fault } from './fault-kinds.ts';
 import { nameOf, subjectsOf } from './fault-kinds.ts';
-import type { Spoiled } from './ledger/excuse.ts';
 import { spoilNetwork } from './network-faults.ts';
 import { spoilServer } from './server-faults.ts';
-import type { Servers } from './servers.ts';
 import { spoilService } from './service-faults.ts';
-import type { SupervisedService } from './services.ts';
-
-export interface Targets {
-  servers: Servers;
-  services: readonly SupervisedService[];
-  networks: Record<NetworkName, { proxy: TcpProxy; target: () => { host: string; port: number } }>;
-  /** The environment and sources that processes of the service have when nothing is wrong. */
-  usual: { env(service: number): Record<string, string>; folder: string };
-  /** Where the release before is. */
-  releaseBefore?: string;
-  /** From now on, new keys come first. @returns when what old ones sealed is sealed anew. */
-  rotateKeys(restart: (service: number) => Promise<void>): Promise<void>;
-  report: (line: string) => void;
-  /** Gets each of them when it has ended. */
-  injected: Spoiled[];
-}
-
-/** A time in which something was spoiled, ms since the epoch. */
-export type Span = readonly [startedAt: number, endedAt: number];
+import type { Span, Targets } from './targets.ts';
 
 /** Resolves when the last fault has ended. */
 export async function injectFaults(plan: readonly Fault[], targets: Targets): Promise<void> {

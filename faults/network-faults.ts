@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { startTcpProxy } from '../dev/servers/tcp-proxy.ts';
 import type { Fault } from './fault-kinds.ts';
 import { NARROW_BYTES_PER_SECOND } from './fault-kinds.ts';
-import type { Span, Targets } from './injector.ts';
+import type { Span, Targets } from './targets.ts';
 
 export async function spoilNetwork(
   fault: Extract<Fault, { network: unknown }>,

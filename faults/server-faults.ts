@@ -6,7 +6,7 @@ import { Redis } from 'ioredis';
 import { LOOPBACK } from '../dev/servers/ports.ts';
 import { startTcpProxy } from '../dev/servers/tcp-proxy.ts';
 import type { Fault, FaultKind } from './fault-kinds.ts';
-import type { Span } from './injector.ts';
+import type { Span } from './targets.ts';
 import type { Instance, Server, Servers } from './servers.ts';
 
 /** For a replica to have all of its master, ms. */

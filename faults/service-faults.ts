@@ -2,7 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { memoryMbOf } from '../bench/processes.ts';
 import type { Fault } from './fault-kinds.ts';
-import type { Span, Targets } from './injector.ts';
+import type { Span, Targets } from './targets.ts';
 import type { SupervisedService } from './services.ts';
 import { clockAhead } from './skewed-clock.ts';
 
