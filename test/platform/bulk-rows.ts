@@ -9,7 +9,8 @@ const ROWS = 50_000;
 export const SMALL: Record<string, string> = {
   schema_migrations: 'one row for each migration',
   channels: 'two',
-  outbound_streams: 'two',
+  intent_streams: 'one',
+  outbound_streams: 'three',
   symbols: 'those that are traded',
   symbol_snapshots: 'a hundred are kept',
   symbol_targets: 'those of the configuration',
