@@ -1,10 +1,19 @@
 /**
- * Which entries a stream has, without what they hold: an entry may have any size, so a script returns its id alone. It
+ * Ids of entries, and which entries a stream has, without what they hold: an entry may have any size, so a script returns its id alone. It
  * copies the entry within Redis, hence one entry a call.
  */
 
 /** Before the first entry of every stream. */
 export const STREAM_START = '0-0';
+
+/** Orders entry ids: `<ms>-<sequence>`, both unsigned 64 bit, so compared as big integers. */
+export function compareEntryIds(left: string, right: string): number {
+  const [leftMs = 0n, leftSequence = 0n] = left.split('-').map(BigInt);
+  const [rightMs = 0n, rightSequence = 0n] = right.split('-').map(BigInt);
+  if (leftMs !== rightMs) return leftMs < rightMs ? -1 : 1;
+  if (leftSequence === rightSequence) return 0;
+  return leftSequence < rightSequence ? -1 : 1;
+}
 
 /** What this needs of a Redis client. */
 interface Scripting {

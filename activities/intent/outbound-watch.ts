@@ -14,7 +14,7 @@ import { reasonOf } from '../reason.ts';
 import type { LongLivedWorkflow } from '../workflows.ts';
 import { keepRunning } from '../workflows.ts';
 import type { IntentMetrics } from './metrics.ts';
-import type { OutboundRow } from './outbound-state.ts';
+import type { OutboundRow } from '../outbound-state.ts';
 import {
   LOAD_OUTBOUND,
   SAVE_OUTBOUND,
@@ -23,7 +23,7 @@ import {
   seenOf,
   suspicionOf,
   valuesOf,
-} from './outbound-state.ts';
+} from '../outbound-state.ts';
 
 const LOOK_INTERVAL_MS = 1_000;
 /** In lease times: attempts that were being made have ended, and their rows are written. */

@@ -23,6 +23,7 @@ const MIGRATIONS = [
   '0017-outbound',
   '0018-intent-streams',
   '0019-keys',
+  '0020-subscription-events',
 ];
 
 let dsn: string;
