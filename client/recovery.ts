@@ -3,8 +3,8 @@
  * service notices most losses by itself; this is for those that it was not running for, and for certainty.
  */
 import { WorkflowNotFoundError } from '@temporalio/client';
-import { beatKey, compareEntryIds, offsetKey } from '../api/intent/stream.ts';
-import { STREAM_START, lastGeneratedId } from '../api/stream-ids.ts';
+import { beatKey, offsetKey } from '../api/intent/stream.ts';
+import { STREAM_START, lastGeneratedId, compareEntryIds } from '../api/stream-ids.ts';
 import { INTENT_TASK_QUEUE, notificationWorkflowId } from '../workflows/intent/contract.ts';
 import { bridgeWorkflowId } from '../workflows/intent/reader-contract.ts';
 import type { RecoveryInput, RecoveryProgress } from '../workflows/recovery-contract.ts';

@@ -212,7 +212,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   },
   {
     id: 'delivery-outbound-unacknowledged',
-    file: 'activities/intent/outbound-state.ts',
+    file: 'activities/outbound-state.ts',
     find: "([pending, delivered]) => (pending === '' ? after(delivered) : pending)",
     replace: '([, delivered]) => after(delivered)',
     wrong: 'lost',
@@ -221,7 +221,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   },
   {
     id: 'delivery-outbound-restart',
-    file: 'activities/intent/outbound-state.ts',
+    file: 'activities/outbound-state.ts',
     find: '(seen.serverRunId === now.serverRunId ?',
     replace: '(seen.serverRunId !== now.lastEntryId ?',
     wrong: 'lost',
@@ -230,7 +230,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   },
   {
     id: 'delivery-outbound-added',
-    file: 'activities/intent/outbound-state.ts',
+    file: 'activities/outbound-state.ts',
     find: '    now.entriesAdded < seen.entriesAdded\n',
     replace: '    now.entriesAdded === seen.entriesAdded - 1\n',
     wrong: 'lost',
