@@ -10,7 +10,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     replace: "  return {'handed_off', id}`;",
     wrong: 'doubled',
     what: 'an attempt whose answer was lost hands off once more',
-    suite: service('intent/steering', 'I23 I26'),
+    suite: service('intent/hand-off', 'I23 I28'),
   },
   {
     id: 'delivery-hand-off-memory-short',
@@ -19,7 +19,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     replace: 'const REMEMBER_UNSETTLED_MS = 24 * 3_600;',
     wrong: 'doubled',
     what: 'a hand-off is forgotten after a minute and a half, before its row is settled in an outage',
-    suite: service('intent/route-failures', 'I23'),
+    suite: service('intent/hand-off', 'I23 I28'),
   },
   {
     id: 'delivery-hand-off-closed',
@@ -28,7 +28,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     replace: '',
     wrong: 'lost',
     what: 'a route that was closed counts as published',
-    suite: service('intent/steering', 'intent-P2'),
+    suite: service('intent/hand-off', 'I26 a route'),
   },
   {
     id: 'delivery-hand-off-lease',
@@ -37,7 +37,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     replace: "redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])",
     wrong: 'doubled',
     what: 'the lease of another attempt is taken away from it',
-    suite: service('intent/route-failures', 'I23 a foreign lease'),
+    suite: service('intent/hand-off', 'I23 a lease'),
   },
   {
     id: 'delivery-release-foreign',
@@ -46,7 +46,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     replace: "  redis.call('DEL', KEYS[2])`;",
     wrong: 'doubled',
     what: 'an attempt that ends gives a lease back that another one holds',
-    suite: service('intent/route-failures', 'I23'),
+    suite: service('intent/hand-off', 'I23 a lease'),
   },
   {
     id: 'delivery-lease-after-error',
@@ -55,7 +55,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     replace: '    return id',
     wrong: 'stuck',
     what: 'after Redis refused an entry the next attempt waits for a lease that nobody holds',
-    suite: service('intent/route-failures', 'I20 I21 I22'),
+    suite: service('intent/hand-off', 'I23 an entry'),
   },
   {
     id: 'delivery-close-forgets',
@@ -64,7 +64,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     replace: "redis.call('SET', KEYS[1], 'closed', 'PX', ARGV[1])",
     wrong: 'lost',
     what: 'a cancellation that is repeated tells of a delivered route that it was skipped',
-    suite: service('intent/steering', 'I23 I26'),
+    suite: service('intent/hand-off', 'I23 I26 closing'),
   },
   {
     id: 'delivery-restore-twice',
@@ -73,7 +73,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     replace: '',
     wrong: 'doubled',
     what: 'a repair that died hands off what it had handed off again',
-    suite: service('intent/outbound-loss', 'I46 security-1 a repair that is made twice'),
+    suite: service('intent/hand-off', 'I46 security-1 a repair that died'),
   },
   {
     id: 'delivery-paused',
@@ -191,6 +191,8 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     wrong: 'doubled',
     what: 'routes are attempted beside the workflow that has them',
     suite: service('intent/reconciliation', 'I49 a route that fails'),
+    survives:
+      'The workflow of the route itself is looked at next, and an attempt beside it takes the lease: it only saves questions.',
   },
   {
     id: 'delivery-reconciler-page',
@@ -217,7 +219,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     replace: '([, delivered]) => after(delivered)',
     wrong: 'lost',
     what: 'entries that a consumer was given and never acknowledged count as read',
-    suite: service('intent/outbound-loss', 'I46'),
+    suite: service('intent/hand-off', 'I46 security-1 what a consumer'),
   },
   {
     id: 'delivery-outbound-restart',
