@@ -110,6 +110,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     wrong: 'wrong budget',
     what: 'one order opens a dead route again and again',
     suite: service('intent/replay', 'I25 one order opens'),
+    survives: 'The statement that opens a generation looks for the order itself, too.',
   },
   {
     id: 'delivery-replay-delivered',
@@ -136,7 +137,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     replace: "       AND handed_off.version IS NOT NULL AND status IN ('pending', 'failed')\n    RETURNING",
     wrong: 'wrong budget',
     what: 'an attempt that slept settles a row that others have moved since',
-    suite: service('intent/steering', 'I23'),
+    suite: service('intent/route-failures', 'I23 an attempt that slept'),
   },
   {
     id: 'delivery-failure-time',
