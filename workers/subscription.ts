@@ -3,22 +3,22 @@ import { createSubscriptionActivities } from '../activities/subscription/activit
 import { ensureAgent } from '../activities/subscription/agents.ts';
 import type { SubscriptionSettings } from '../activities/subscription/batches.ts';
 import { createSubscriptionCommands } from '../activities/subscription/commands.ts';
+import { watchEvents } from '../activities/subscription/event-watch.ts';
 import { observeSubscriptions } from '../activities/subscription/metrics.ts';
 import { createSubscriptionMetrics } from '../activities/subscription/metrics.ts';
 import { createMessagingRouter, createNotificationRouter } from '../activities/subscription/router/http.ts';
 import { createSubscriptionTokenActivities } from '../activities/subscription/token.ts';
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning } from '../activities/workflows.ts';
-import { createKeyBox } from '../api/key-box.ts';
 import type { Config } from '../config/load.ts';
-import { sealingKeysOf } from '../config/subscription.ts';
 import {
   SUBSCRIPTION_TASK_QUEUE,
   SUPERVISOR_WORKFLOW,
   SWEEP_SCHEDULE_ID,
   supervisorWorkflowId,
 } from '../workflows/subscription/contract.ts';
-import type { ProcessContext } from './connections.ts';
+import type { ProcessContext } from './context.ts';
+import { openKeyBox } from './key-boxes.ts';
 import type { Role } from './role.ts';
 
 /**
@@ -28,14 +28,17 @@ import type { Role } from './role.ts';
 const MOST_ACTIVITIES = 1_000;
 
 /** Routers are reached when they are needed: one that is away keeps no process from starting. */
-export function openSubscriptions({ config, endpoints, log, meter, open }: ProcessContext): Role {
+export function openSubscriptions(context: ProcessContext): Role {
+  const { config, endpoints, log, meter, open } = context;
   const { values } = config;
   const agentId = values.NOTIFICATION_SUBSCRIPTION_AGENT;
   const eventsStream = values.NOTIFICATION_SUBSCRIPTION_EVENTS_STREAM;
   const eventsStreamMaxLen = values.NOTIFICATION_SUBSCRIPTION_EVENTS_STREAM_MAX_LEN;
+  // A relay has been answered or given up by then, and its transaction has ended.
+  const settlingMs = 3 * values.NOTIFICATION_REDIS_OPERATION_TIMEOUT;
   const subscription = settingsOf(config);
   const metrics = createSubscriptionMetrics(meter);
-  const keyBox = createKeyBox(sealingKeysOf(config));
+  const keyBox = openKeyBox(context);
   const timeouts = {
     commandTimeoutMs: values.NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT,
     connectTimeoutMs: values.NOTIFICATION_SUBSCRIPTION_CONNECT_TIMEOUT,
@@ -72,12 +75,19 @@ export function openSubscriptions({ config, endpoints, log, meter, open }: Proce
     },
 
     /** Makes the agent and its supervisor, and sweeps immediately. */
-    async begin({ db, client }) {
+    async begin({ db, redis, client }) {
       await ensureAgent(db, agentId);
       await keepRunning(client.workflow, supervisor);
       // What became due while nobody ran.
       await client.schedule.getHandle(SWEEP_SCHEDULE_ID).trigger();
-      return { stop: observeSubscriptions(meter, { db, log }) };
+      const stopObserving = observeSubscriptions(meter, { db, log });
+      const watch = watchEvents({ db, redis, log, metrics, eventsStream, eventsStreamMaxLen, settlingMs });
+      return {
+        async stop() {
+          stopObserving();
+          await watch.stop();
+        },
+      };
     },
   };
 }

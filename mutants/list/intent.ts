@@ -162,7 +162,7 @@ export const INTENT_MUTANTS: Mutant[] = [
   },
   {
     id: 'intent-entry-order',
-    file: 'api/intent/stream.ts',
+    file: 'api/stream-ids.ts',
     find: 'return leftSequence < rightSequence ? -1 : 1;',
     replace: 'return String(leftSequence) < String(rightSequence) ? -1 : 1;',
     wrong: 'wrong order',

@@ -1,6 +1,6 @@
-/** What makes an outbound stream suspicious (activities/intent/outbound-state.ts). */
-import type { OutboundState } from '../../activities/intent/outbound-state.ts';
-import { regressionOf, suspicionOf } from '../../activities/intent/outbound-state.ts';
+/** What makes an outbound stream suspicious (activities/outbound-state.ts). */
+import type { OutboundState } from '../../activities/outbound-state.ts';
+import { regressionOf, suspicionOf } from '../../activities/outbound-state.ts';
 
 const SEEN: OutboundState = {
   serverRunId: 'one',

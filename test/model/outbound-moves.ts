@@ -1,12 +1,12 @@
 /** Beyond the hand-off: consumers, and activities/intent/outbound-watch.ts and repair.ts. */
-import type { OutboundState } from '../../activities/intent/outbound-state.ts';
-import { later, regressionOf, suspicionOf } from '../../activities/intent/outbound-state.ts';
+import type { OutboundState } from '../../activities/outbound-state.ts';
+import { later, regressionOf, suspicionOf } from '../../activities/outbound-state.ts';
 import type { Step } from './mechanisms.ts';
 import { appendOutbound } from './mechanisms.ts';
 import type { RouteRow, State } from './state.ts';
 import { idOf, memoryOf, numberOf } from './state.ts';
 
-/** As `lookAtOutbound` of activities/intent/outbound-state.ts finds it. */
+/** As `lookAtOutbound` of activities/outbound-state.ts finds it. */
 function outboundOf({ redis }: State): OutboundState {
   const first = redis.outbound[0]?.id ?? redis.lastOutbound + 1;
   return {

@@ -47,7 +47,7 @@ describe('the codec server', () => {
     server = await startCodecServer({
       host: '127.0.0.1',
       port: 0,
-      token: TOKEN,
+      token: () => TOKEN,
       allowedOrigin: ORIGIN,
       codec: createPayloadCodec([NEW]),
       log: createLogger('fatal'),
