@@ -1,17 +1,26 @@
-/** The suites as npm test runs them, on servers that run already: TEST_STACK names them. */
+/** The suites as npm test runs them, in one process, and on servers that run already. */
+import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
+import process from 'node:process';
 import config from '../jest.config.js';
 
 const rootDir = path.dirname(import.meta.dirname);
-const { projects, testTimeout, testSequencer } = config;
+const { projects, testSequencer } = config;
+
+/** What `globalSetup` would tell the tests through the environment. */
+const environment = path.join(rootDir, '.mutants-environment.json');
+if (existsSync(environment)) Object.assign(process.env, JSON.parse(readFileSync(environment, 'utf8')));
 
 /** @type {import('jest').Config} */
 export default {
   rootDir,
-  testTimeout,
+  // Shorter than usual: most tests that take so long hang.
+  testTimeout: 40_000,
   testSequencer,
-  projects: projects.map(({ globalSetup: _setup, globalTeardown: _teardown, ...project }) => ({
+  projects: projects.map((project) => ({
     ...project,
     rootDir,
+    globalSetup: undefined,
+    globalTeardown: undefined,
   })),
 };

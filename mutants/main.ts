@@ -24,10 +24,13 @@ async function main(): Promise<boolean> {
     for (const { id, wrong, what } of mutants) process.stdout.write(`${id}  ${wrong}: ${what}\n`);
     return true;
   }
-  const beganMs = performance.now();
-  const tried = await tryAll(mutants);
-  const page = markdownOf(tried, (performance.now() - beganMs) / 1_000);
-  if (options.jsonFile !== undefined) writeFileSync(options.jsonFile, `${JSON.stringify(tried, null, 2)}\n`);
+  let tried: readonly Tried[] = [];
+  await tryAll(mutants, (soFar) => {
+    tried = soFar;
+    if (options.jsonFile !== undefined)
+      writeFileSync(options.jsonFile, `${JSON.stringify(tried, null, 2)}\n`);
+  });
+  const page = markdownOf(tried);
   if (options.reportFile !== undefined) writeFileSync(options.reportFile, page);
   process.stdout.write(`\n${page}`);
   return shareOf(tried) >= WANTED;
@@ -41,7 +44,7 @@ function chosen({ only }: Options): Mutant[] {
 }
 
 /** @throws Error when a suite fails, or has no test, before anything is changed: then it would prove nothing. */
-async function tryAll(mutants: readonly Mutant[]): Promise<Tried[]> {
+async function tryAll(mutants: readonly Mutant[], onTried: (tried: readonly Tried[]) => void): Promise<void> {
   const scratch = createScratch();
   const suites = createSuites(scratch.dir, report);
   // Ending through `exit` takes the servers along, which a signal by itself would leave behind.
@@ -51,36 +54,42 @@ async function tryAll(mutants: readonly Mutant[]): Promise<Tried[]> {
       process.exit(130);
     });
   }
-  const seen = new Set<string>();
   const tried: Tried[] = [];
   const clock = createClock();
   try {
-    for (const mutant of mutants) {
-      if (!seen.has(nameOf(mutant.suite))) await expectGreen(mutant.suite);
-      seen.add(nameOf(mutant.suite));
-      const undo = scratch.apply(mutant);
-      const result = await suites.run(mutant.suite);
-      undo();
-      tried.push({ mutant, result });
-      const verdict = isKilled({ mutant, result }) ? 'dies' : 'SURVIVES';
-      const left = clock(tried.length, mutants.length);
-      report(`${tried.length}/${mutants.length} ${verdict.padEnd(8)} ${mutant.id} (${left} left)`);
+    for (const ofFile of Map.groupBy(mutants, ({ suite }) => suite.file).values()) {
+      await expectGreen(ofFile.map(({ suite }) => suite));
+      for (const mutant of ofFile) {
+        const { suite } = mutant;
+        const undo = scratch.apply(mutant);
+        const result = await suites.run(suite, titlesOf([suite]));
+        undo();
+        tried.push({ mutant, result });
+        onTried(tried);
+        const verdict = isKilled({ mutant, result }) ? 'dies' : 'SURVIVES';
+        const left = clock(tried.length, mutants.length);
+        report(`${tried.length}/${mutants.length} ${verdict.padEnd(8)} ${mutant.id} (${left} left)`);
+      }
     }
-    return tried;
   } finally {
     await suites.stop();
     scratch.remove();
   }
 
-  async function expectGreen(suite: Suite): Promise<void> {
-    const { status, tests, failed } = await suites.run(suite);
+  /** Of one file: its tests are run together. */
+  async function expectGreen(ofFile: readonly Suite[]): Promise<void> {
+    const [{ file, tier }] = ofFile as [Suite];
+    const { status, tests, failed } = await suites.run({ file, tier }, titlesOf(ofFile));
     if (status === 'passed' && tests > 0) return;
-    throw new Error(
-      tests === 0 && status === 'passed'
-        ? `${nameOf(suite)} has no such test`
-        : `${nameOf(suite)} fails without a mutant: ${failed ?? status}`,
-    );
+    const problem = status === 'passed' ? 'has no such test' : `fails without a mutant: ${failed ?? status}`;
+    throw new Error(`${file} ${problem}`);
   }
+}
+
+/** @returns undefined when one of them is a whole file. */
+function titlesOf(suites: readonly Suite[]): string[] | undefined {
+  const titles = suites.flatMap(({ test }) => test ?? []);
+  return titles.length < suites.length ? undefined : [...new Set(titles)];
 }
 
 /** @returns how long the rest will take, by what was done. */

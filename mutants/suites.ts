@@ -1,6 +1,6 @@
 /** Runs suites in the scratch copy. */
 import { spawn } from 'node:child_process';
-import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { SEARCH_ATTRIBUTE_NAMES, loadConfig } from '../config/load.ts';
@@ -9,6 +9,8 @@ import { startStack } from '../dev/servers/stack.ts';
 import { SLOTS, namespaceOf } from '../test/slots.ts';
 import type { Suite } from './mutant.ts';
 
+/** What does not happen within this time does not happen, ms. */
+const PATIENCE_MS = 20_000;
 /** A suite that takes longer hangs, ms. */
 const LIMIT_MS = { unit: 60_000, service: 150_000 };
 
@@ -34,11 +36,16 @@ export function createSuites(dir: string, report: (line: string) => void) {
   let slotsLeft = 0;
 
   return {
-    async run(suite: Suite): Promise<SuiteResult> {
-      if (suite.tier === 'unit') return runJest(dir, suite, {});
+    /** @param titles parts of titles of tests; undefined for all of the file. */
+    async run(
+      { tier, file }: Pick<Suite, 'tier' | 'file'>,
+      titles?: readonly string[],
+    ): Promise<SuiteResult> {
+      const suite = { tier, file, titles };
+      if (tier === 'unit') return runJest(dir, suite);
       if (slotsLeft < 1) await restart();
       slotsLeft -= 1;
-      return runJest(dir, suite, { TEST_STACK: JSON.stringify(servers!.stack) });
+      return runJest(dir, suite);
     },
     stop,
   };
@@ -63,6 +70,9 @@ export function createSuites(dir: string, report: (line: string) => void) {
       },
     });
     servers = { stack, dataDir };
+    const environment = { TEST_STACK: JSON.stringify(stack), TEST_PATIENCE_MS: String(PATIENCE_MS) };
+    // mutants/jest.config.js reads it.
+    writeFileSync(path.join(dir, '.mutants-environment.json'), JSON.stringify(environment));
     // The first slot is 1. Some files take several.
     slotsLeft = Math.floor((SLOTS - 1) / 2);
   }
@@ -75,7 +85,11 @@ export function createSuites(dir: string, report: (line: string) => void) {
   }
 }
 
-function runJest(dir: string, suite: Suite, env: Record<string, string>): Promise<SuiteResult> {
+interface Run extends Pick<Suite, 'tier' | 'file'> {
+  titles: readonly string[] | undefined;
+}
+
+function runJest(dir: string, suite: Run): Promise<SuiteResult> {
   const output = path.join(dir, '.mutant.json');
   rmSync(output, { force: true });
   const args = [
@@ -84,12 +98,11 @@ function runJest(dir: string, suite: Suite, env: Record<string, string>): Promis
     ...['--config', path.join(dir, 'mutants', 'jest.config.js')],
     ...['--selectProjects', suite.tier],
     ...['--runInBand', '--forceExit', '--json', '--outputFile', output],
-    ...(suite.test === undefined ? [] : ['--testNamePattern', patternOf(suite.test)]),
+    ...(suite.titles ? ['--testNamePattern', suite.titles.map(patternOf).join('|')] : []),
   ];
   const beganMs = performance.now();
   const jest = spawn(process.execPath, args, {
     cwd: dir,
-    env: { ...process.env, ...env },
     stdio: 'ignore',
     // A group of its own, so that what it has started ends with it.
     detached: true,

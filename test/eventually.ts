@@ -1,6 +1,9 @@
 /** Between two looks: a twentieth of the time waited so far, so that a wait is hardly longer for it, within limits, ms. */
 const [SHORTEST_MS, LONGEST_MS] = [10, 50];
 
+/** How long to wait in vain, ms. `npm run test:mutants` is in a hurry: most of what it waits for never comes. */
+const LIMIT_MS = Number(process.env['TEST_PATIENCE_MS'] ?? 40_000);
+
 /**
  * Waits until a condition holds and returns what it found.
  *
@@ -10,7 +13,7 @@ const [SHORTEST_MS, LONGEST_MS] = [10, 50];
 export async function eventually<T>(
   what: string,
   probe: () => Promise<T | undefined | false>,
-  limitMs = 40_000,
+  limitMs = LIMIT_MS,
 ): Promise<T> {
   const beginning = Date.now();
   let last: unknown;

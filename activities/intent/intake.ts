@@ -54,17 +54,17 @@ export function createIntake({ db, workflows, log, bridge: { dispatch } }: Intak
   /**
    * Makes sure that somebody works on an intent, or that it is decided.
    *
-   * @returns why nobody ever will, when that is so.
+   * @returns why nobody ever will, when that is so; otherwise whether a workflow was started for it.
    * @throws ApplicationFailure of PostgreSQL; what the Temporal client fails with.
    */
-  async function begin(intent: Intent, options: IntakeOptions): Promise<MalformedIntent | undefined> {
+  async function begin(intent: Intent, options: IntakeOptions): Promise<MalformedIntent | boolean> {
     const { isUrgent } = options;
     const before = options.known.get(intent.notificationId);
     if (before) return refusalOf(intent, before);
     try {
       if (await startNotification(workflows, intent, { dispatch, isUrgent })) {
         log.debug(logFieldsOf(intent), 'notification started');
-        return undefined;
+        return true;
       }
       return await goOn(intent, options);
     } catch (error) {
@@ -75,10 +75,7 @@ export function createIntake({ db, workflows, log, bridge: { dispatch } }: Intak
   }
 
   /** Temporal has a workflow of this id. */
-  async function goOn(
-    intent: Intent,
-    { isUrgent, readBefore }: IntakeOptions,
-  ): Promise<MalformedIntent | undefined> {
+  async function goOn(intent: Intent, { isUrgent }: IntakeOptions): Promise<MalformedIntent | boolean> {
     const known = (await findKnown(db, [intent])).get(intent.notificationId);
     if (known) return refusalOf(intent, known);
     const execution = await describe(intent.notificationId);
@@ -87,12 +84,15 @@ export function createIntake({ db, workflows, log, bridge: { dispatch } }: Intak
     if (execution === undefined || DECIDED.includes(execution.status.name)) {
       await startNotification(workflows, intent, { dispatch, isUrgent, isAgain: true });
       log.warn(logFieldsOf(intent), 'notification started again, its record is gone');
-    } else if (execution.status.name === 'RUNNING' && wasRead(intent, readBefore)) {
-      // It may be past its acceptance, and fail for want of the record: the row says that it is not done.
+      return true;
+    }
+    if (execution.status.name === 'RUNNING') {
+      // It may be past its acceptance, and fail for want of the record: the row says that it is not done. A reader that died
+      // before it could save its offset has left such a one, too.
       await noteWaiting(db, intent, { attempt: 0, reason: 'read again, its workflow runs' });
       await query(db, FORGET_IF_ACCEPTED, [intent.notificationId]);
     }
-    return undefined;
+    return false;
   }
 
   async function describe(notificationId: string): Promise<WorkflowExecutionDescription | undefined> {
@@ -108,8 +108,8 @@ export function createIntake({ db, workflows, log, bridge: { dispatch } }: Intak
 const wasRead = ({ notificationId }: Intent, readBefore: string): boolean =>
   compareEntryIds(notificationId, readBefore) <= 0;
 
-const refusalOf = (intent: Intent, known: Knowledge): MalformedIntent | undefined =>
-  known === 'taken' ? undefined : reusedEntry(refusedIntent(intent, 'entry_id_reused', ''), 'a notification');
+const refusalOf = (intent: Intent, known: Knowledge): MalformedIntent | false =>
+  known === 'taken' ? false : reusedEntry(refusedIntent(intent, 'entry_id_reused', ''), 'a notification');
 
 function isOf({ typedSearchAttributes }: WorkflowExecutionDescription, intent: Intent): boolean {
   const wanted = notificationAttributes({ ...intent, idempotencyKey: searchableKey(intent.idempotencyKey) });

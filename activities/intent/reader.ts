@@ -134,9 +134,9 @@ export function createBridgeActivities(resources: BridgeResources) {
   /** @returns whether it is started. Resolves when the entry is durable. */
   async function take(parsed: ParsedIntent, progress: Progress, options: IntakeOptions): Promise<boolean> {
     const malformed = parsed.ok ? await intake.begin(parsed.intent, options) : parsed.malformed;
-    if (malformed === undefined) {
+    if (typeof malformed === 'boolean') {
       progress.started += 1;
-      return true;
+      return malformed;
     }
     const { recorded, isNew } = await recordMalformed(db, malformed);
     logMalformed(recorded);

@@ -83,6 +83,8 @@ export function watchStream(
   let lastCheckFailed = false;
   /** Notifications that Temporal has acknowledged and must know, besides the one of the row. */
   let acknowledged: string[] = [];
+  /** What Temporal was found not to know: it may stay so, for whoever has a row is not started again. */
+  const lostBefore = new Set<string>();
 
   return async () => {
     if (performance.now() < dueAtMs) return;
@@ -103,7 +105,9 @@ export function watchStream(
     progress.readBefore = later(progress.readBefore, memory.passedId ?? STREAM_START);
     const { problems: ofStream, entriesPassed } = diagnose(inspection, progress, progress.seen);
     const { offset, startedSinceLook } = progress;
-    const lost = await lostByTemporal([...new Set([memory.startedId ?? [], ...acknowledged].flat())]);
+    const started = new Set([memory.startedId ?? [], ...acknowledged].flat());
+    const mustBeKnown = [...started].filter((id) => !lostBefore.has(id));
+    const lost = await lostByTemporal(mustBeKnown);
     const problems = [...ofStream, ...problemsOf(memory, progress, lost)];
     const news = problems.filter(({ kind }) => !LASTING.includes(kind) || !findingOf(kind));
 
@@ -123,6 +127,7 @@ export function watchStream(
     progress.seen = seen;
     progress.startedSinceLook = [];
     progress.isRecalled = false;
+    if (lost !== undefined) for (const id of mustBeKnown) lostBefore.add(id);
     acknowledged = startedSinceLook.slice(-MOST_STARTED);
     progress.findings = progress.findings.filter(
       ({ kind }) => !LASTING.includes(kind) || problems.some((problem) => problem.kind === kind),

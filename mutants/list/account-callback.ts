@@ -118,7 +118,7 @@ export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
     replace: 'failed.map(() => ladderMs[0]),',
     wrong: 'wrong time',
     what: 'all retries come a minute after each other',
-    suite: service('account-callback/retries', 'C5 C6 who fails'),
+    suite: service('account-callback/retries', 'C5 each attempt'),
   },
   {
     id: 'callback-delivered-not-cleared',
@@ -127,7 +127,7 @@ export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
     replace: "SET status = 'retrying', settled_at = NULL",
     wrong: 'doubled',
     what: 'what was delivered is not settled',
-    suite: service('account-callback/retries', 'C6'),
+    suite: service('account-callback/retries', 'C5 each attempt'),
   },
   {
     id: 'callback-day-back',

@@ -10,25 +10,25 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     replace: "  return {'handed_off', id}`;",
     wrong: 'doubled',
     what: 'an attempt whose answer was lost hands off once more',
-    suite: service('intent/steering', 'I23 I26'),
+    suite: service('intent/hand-off-scripts', 'I23 I28'),
   },
   {
     id: 'delivery-hand-off-memory-short',
     file: 'activities/intent/hand-off.ts',
-    find: 'const REMEMBER_UNSETTLED_MS = 24 * 3_600_000;',
-    replace: 'const REMEMBER_UNSETTLED_MS = 24 * 3_600;',
+    find: 'const REMEMBER_UNSETTLED_MS = 366 * 24 * 3_600_000;',
+    replace: 'const REMEMBER_UNSETTLED_MS = 366 * 24 * 3_600;',
     wrong: 'doubled',
-    what: 'a hand-off is forgotten after a minute and a half, before its row is settled in an outage',
-    suite: service('intent/route-failures', 'I23'),
+    what: 'a hand-off is forgotten within a day, before its row is settled in a long outage',
+    suite: service('intent/hand-off-scripts', 'I23 I28'),
   },
   {
     id: 'delivery-hand-off-closed',
     file: 'activities/intent/hand-off.ts',
-    find: "    if before == 'closed' then return {'closed', ''} end\n",
-    replace: '',
+    find: "  if before == 'closed' then return {'closed', ''} end\n  if before then",
+    replace: '  if before then',
     wrong: 'lost',
     what: 'a route that was closed counts as published',
-    suite: service('intent/steering', 'intent-P2'),
+    suite: service('intent/hand-off-scripts', 'I26 a route'),
   },
   {
     id: 'delivery-hand-off-lease',
@@ -37,7 +37,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     replace: "redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])",
     wrong: 'doubled',
     what: 'the lease of another attempt is taken away from it',
-    suite: service('intent/route-failures', 'I23 a foreign lease'),
+    suite: service('intent/hand-off-scripts', 'I23 a lease'),
   },
   {
     id: 'delivery-release-foreign',
@@ -46,7 +46,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     replace: "  redis.call('DEL', KEYS[2])`;",
     wrong: 'doubled',
     what: 'an attempt that ends gives a lease back that another one holds',
-    suite: service('intent/route-failures', 'I23'),
+    suite: service('intent/hand-off-scripts', 'I23 a lease'),
   },
   {
     id: 'delivery-lease-after-error',
@@ -55,7 +55,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     replace: '    return id',
     wrong: 'stuck',
     what: 'after Redis refused an entry the next attempt waits for a lease that nobody holds',
-    suite: service('intent/route-failures', 'I20 I21 I22'),
+    suite: service('intent/hand-off-scripts', 'I23 an entry'),
   },
   {
     id: 'delivery-close-forgets',
@@ -64,7 +64,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     replace: "redis.call('SET', KEYS[1], 'closed', 'PX', ARGV[1])",
     wrong: 'lost',
     what: 'a cancellation that is repeated tells of a delivered route that it was skipped',
-    suite: service('intent/steering', 'I23 I26'),
+    suite: service('intent/hand-off-scripts', 'I23 I26 closing'),
   },
   {
     id: 'delivery-restore-twice',
@@ -73,7 +73,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     replace: '',
     wrong: 'doubled',
     what: 'a repair that died hands off what it had handed off again',
-    suite: service('intent/outbound-loss', 'I46 security-1 a repair that is made twice'),
+    suite: service('intent/hand-off-scripts', 'I46 security-1 a repair that died'),
   },
   {
     id: 'delivery-paused',
@@ -110,6 +110,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     wrong: 'wrong budget',
     what: 'one order opens a dead route again and again',
     suite: service('intent/replay', 'I25 one order opens'),
+    survives: 'The statement that opens a generation looks for the order itself, too.',
   },
   {
     id: 'delivery-replay-delivered',
@@ -136,7 +137,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     replace: "       AND handed_off.version IS NOT NULL AND status IN ('pending', 'failed')\n    RETURNING",
     wrong: 'wrong budget',
     what: 'an attempt that slept settles a row that others have moved since',
-    suite: service('intent/steering', 'I23'),
+    suite: service('intent/route-failures', 'I23 an attempt that slept'),
   },
   {
     id: 'delivery-failure-time',
@@ -191,6 +192,8 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     wrong: 'doubled',
     what: 'routes are attempted beside the workflow that has them',
     suite: service('intent/reconciliation', 'I49 a route that fails'),
+    survives:
+      'The workflow of the route itself is looked at next, and an attempt beside it takes the lease: it only saves questions.',
   },
   {
     id: 'delivery-reconciler-page',
@@ -203,7 +206,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   },
   {
     id: 'delivery-repair-oldest',
-    file: 'activities/intent/repair.ts',
+    file: 'activities/outbound-state.ts',
     find: 'entry_id !== null && compareEntryIds(entry_id, wantedFrom) >= 0',
     replace: 'entry_id !== null && compareEntryIds(entry_id, wantedFrom) > 0',
     wrong: 'lost',
@@ -217,7 +220,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     replace: '([, delivered]) => after(delivered)',
     wrong: 'lost',
     what: 'entries that a consumer was given and never acknowledged count as read',
-    suite: service('intent/outbound-loss', 'I46'),
+    suite: service('intent/hand-off-scripts', 'I46 security-1 what a consumer'),
   },
   {
     id: 'delivery-outbound-restart',

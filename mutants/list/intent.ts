@@ -162,7 +162,7 @@ export const INTENT_MUTANTS: Mutant[] = [
   },
   {
     id: 'intent-entry-order',
-    file: 'api/intent/stream.ts',
+    file: 'api/stream-ids.ts',
     find: 'return leftSequence < rightSequence ? -1 : 1;',
     replace: 'return String(leftSequence) < String(rightSequence) ? -1 : 1;',
     wrong: 'wrong order',
@@ -326,10 +326,10 @@ export const INTENT_MUTANTS: Mutant[] = [
   {
     id: 'intent-retention-open',
     file: 'activities/intent/retention.ts',
-    find: 'WHERE notification_id = ANY($1::text[]) AND next_attempt_at IS NULL\n       LIMIT $2',
-    replace: 'WHERE notification_id = ANY($1::text[])\n       LIMIT $2',
+    find: '!is_reserved && !is_open);',
+    replace: '!is_reserved);',
     wrong: 'lost',
-    what: 'retention takes routes away that were opened again meanwhile',
+    what: 'a record with an open route loses those that were delivered',
     suite: service('intent/retention', 'I44'),
   },
 ];

@@ -145,7 +145,7 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
     replace: 'if (attempts > maxAttempts) {',
     wrong: 'wrong budget',
     what: 'each device gets an attempt more',
-    suite: service('mobile-push/e2e', 'M6 M7 M8 M9'),
+    suite: service('mobile-push/activities', 'M8 the same opening'),
   },
   {
     id: 'mobile-credential-refused',
@@ -200,6 +200,6 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
       'SET status = $3, attempts = attempts + 1, last_code = $4, due_at = NULL,\n           updated_at = clock_timestamp()\n     WHERE ${KEY}`',
     wrong: 'doubled',
     what: 'an attempt that comes late turns a push that was sent into a failed one, which a replay sends again',
-    suite: service('mobile-push/activities', 'M8'),
+    suite: service('mobile-push/activities', 'M8 an attempt that comes late'),
   },
 ];

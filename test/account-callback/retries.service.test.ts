@@ -1,8 +1,10 @@
 /** Callbacks that fail: the ladder, the dead letter, the replay, and what it means for the days behind them. */
+import { recordDelivered, recordFailed } from '../../activities/account-callback/outcomes.ts';
 import { NotFoundError } from '../../client/errors.ts';
 import type { Operator } from '../../client/operator.ts';
 import { loadConfig } from '../../config/load.ts';
 import type { RetryOutcome } from '../../workflows/account-callback/contract.ts';
+import { SET_ASIDE_SHARD } from '../../workflows/account-callback/contract.ts';
 import type { Service } from '../../workers/service.ts';
 import type { CallbackBench } from './callbacks.ts';
 import { DAY, HOUR, MIDNIGHT, MINUTE, SECOND, positions, price, takeCallbackBench } from './callbacks.ts';
@@ -54,6 +56,36 @@ test('C5 the ladder is 1 m, 5 m, 15 m, 1 h, 2 h', () => {
   expect(loadConfig({}).values.NOTIFICATION_CALLBACK_RETRY_LADDER).toEqual(
     [1, 5, 15, 60, 120].map((minutes) => minutes * MINUTE),
   );
+});
+
+test('C5 each attempt that fails waits for its own step of the ladder, and one that succeeds settles the callback', async () => {
+  await bench.rows(
+    `INSERT INTO notification.callback_snapshots
+       (kind, user_id, period_start_ms, shard, peak_value, peak_at_ms, bottom_value, bottom_at_ms, closing_value, created_at)
+     VALUES ('hourly', 'stepwise', $1, $2, 1, $1, 1, $1, 1, now())`,
+    [MIDNIGHT, SET_ASIDE_SHARD],
+  );
+  const callback = {
+    ...{ kind: 'hourly' as const, userId: 'stepwise', periodStartMs: MIDNIGHT },
+    ...{ peakValue: '1', peakAtMs: MIDNIGHT, bottomValue: '1', bottomAtMs: MIDNIGHT, closingValue: '1' },
+  };
+  for (const [attempts, waitMs] of LADDER_MS.entries()) {
+    const failed = [{ callback: { ...callback, attempts }, reason: 'no', outline: 'no' }];
+    await recordFailed(bench.slot.db, SET_ASIDE_SHARD, failed, MIDNIGHT, LADDER_MS);
+    const rows = await bench.rows<{ attempts: number; wait_ms: number }>(
+      `SELECT attempts, (extract(epoch FROM next_attempt_at - failed_at) * 1000)::float8 AS wait_ms
+         FROM notification.failed_callbacks WHERE user_id = 'stepwise'`,
+    );
+    expect(rows).toEqual([{ attempts: attempts + 1, wait_ms: waitMs }]);
+  }
+  await recordDelivered(bench.slot.db, [{ ...callback, attempts: LADDER_MS.length }]);
+  expect(
+    await bench.rows(
+      `SELECT status, settled_at IS NOT NULL AS is_settled, failed.attempts
+         FROM notification.callback_snapshots LEFT JOIN notification.failed_callbacks AS failed USING (user_id)
+        WHERE user_id = 'stepwise'`,
+    ),
+  ).toEqual([{ status: 'delivered', is_settled: true, attempts: null }]);
 });
 
 test('C5 C6 who fails for ever is tried five times more, then dropped with an error and a dead letter; a replay delivers it as it was', async () => {

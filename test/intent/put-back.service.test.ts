@@ -148,6 +148,21 @@ test('I52 security-4 intents that were started and not decided when Temporal los
   await expect(empty.client.workflow.getHandle(notificationWorkflowId(first)).describe()).rejects.toThrow();
 });
 
+test('I52 security-4 a Temporal that has lost what has rows is noticed once, and read again for once', async () => {
+  const before = await slot.startService(QUICK);
+  const first = await publishTurn(slot.redis, 'a');
+  await settled([first]);
+  await lookedAt(first);
+  await before.stop();
+  await slot.startService({ ...QUICK, TEMPORAL_NAMESPACE: namespaceOf(empty.slot) });
+  await found('temporal_regressed');
+  const beat = async () => Number((await slot.redis.get(keyOf('beats')))?.split(' ')[0]);
+  const noticedAt = await beat();
+  await eventually('three more looks', async () => (await beat()) >= noticedAt + 3);
+  const again = slot.logs.filter(({ msg }) => msg === 'stream is read anew');
+  expect(again).toHaveLength(1);
+});
+
 test('I52 intent-D14 an offset that is lost alone is taken from PostgreSQL, and nothing is read again', async () => {
   const before = await slot.startService(QUICK);
   const old = [await publishTurn(slot.redis, 'a'), await publishTurn(slot.redis, 'b')];

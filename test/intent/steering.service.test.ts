@@ -125,14 +125,14 @@ test('I26 waiting routes drain at the rate that was asked for, and a pause in be
   expect(await channel('push').query<ChannelState>('state')).toMatchObject({ status: 'paused' });
 
   const publishedBefore = (await pushes('published')).length;
-  await resume('push', 20);
+  await resume('push', 8);
   await eventually('all to be published', async () => (await pushes('published')).length === 24);
   const times = (await pushes('published'))
     .map(({ published_at }) => published_at!.getTime())
     .sort((left, right) => left - right)
     .slice(publishedBefore);
-  // Groups of two each tenth of a second: the last is let go (n - 2) / 20 s after the first, at the earliest.
-  expect(times.at(-1)! - times[0]!).toBeGreaterThan(((times.length - 2) / 20) * 1_000 * 0.8);
+  // So slowly that a busy machine does not take as long by itself.
+  expect(times.at(-1)! - times[0]!).toBeGreaterThan(((times.length - 2) / 8) * 1_000 * 0.8);
   expect(await slot.redis.xlen(GATEWAY)).toBe(24);
 });
 

@@ -134,6 +134,20 @@ test('M8 what FCM took is not sent again, even if PostgreSQL could not be told',
   expect(sent).toEqual(['unrecorded']);
 });
 
+test('M8 an attempt that comes late does not make a push fail that was sent', async () => {
+  const { userId, ids } = await mobile.userWith('late');
+  const jobId = await jobFor(userId);
+  const key = { jobId, deviceTokenId: ids.get('late')! };
+  // As another attempt, whose process was thought dead, while FCM answers this one.
+  const { activities } = activitiesWith(async () => {
+    await activities.recordSent(key, SENT.messageId);
+    return { outcome: 'refused', code: 'messaging/invalid-payload', reason: 'no' };
+  });
+  await activities.openJob({ jobId, openedBy: 'run' });
+  await activities.sendToDevice(key);
+  expect(await activities.settleJob({ jobId })).toMatchObject({ status: 'sent', sent: 1, failed: 0 });
+});
+
 test('M8 the same opening gives one fresh budget, another opening gives another', async () => {
   const { userId, ids } = await mobile.userWith('down');
   const jobId = await jobFor(userId);

@@ -59,6 +59,12 @@ test('M1 M3 M4 M5 a flat job reaches every device of its user, and nobody else',
     });
   }
   expect(await mobile.outcome(jobId)).toEqual({ status: 'sent', tokens: 2, sent: 2, removed: 0, failed: 0 });
+  // What people were told is not kept when nothing is left to send.
+  const { rows } = await slot.db.query(
+    'SELECT content FROM notifications.notification_log WHERE job_id = $1',
+    [jobId],
+  );
+  expect(rows).toEqual([{ content: null }]);
   await eventually('the acknowledgement', async () => (await mobile.pending()) === 0);
 });
 

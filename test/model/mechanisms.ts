@@ -23,11 +23,11 @@ export interface Mechanisms {
   margin: boolean;
   /** A notification that Temporal was found not to know is not asked for again. */
   forgetsLost: boolean;
-  /** A reader begins where the last look was, not at the offset. */
+  /** A reader begins where the last look was, not at the offset. Not built yet. */
   startsFromRow: boolean;
-  /** The cancellation of an intent that has no record yet leaves a row that decides it. */
+  /** The cancellation of an intent that has no record yet leaves a row that decides it. Not built yet. */
   recordsCancellation: boolean;
-  /** A cancellation is confirmed when the route is found closed in Redis after its row was settled. */
+  /** A cancellation is confirmed when the route is found closed in Redis after its row was settled. Not built yet. */
   closesTwice: boolean;
   /** An intent whose workflow is there already gets a row, also when the reader does not know that it was read before. */
   notesRunning: boolean;

@@ -1,0 +1,111 @@
+/** The scripts of the hand-off by themselves, on a real Redis: each of them in the situation that it is there for. */
+import type { Redis } from 'ioredis';
+import {
+  createRedisClock,
+  defineHandOffCommands,
+  handOff,
+  handOffKey,
+  leaseKey,
+} from '../../activities/intent/hand-off.ts';
+import { lookAtOutbound } from '../../activities/outbound-state.ts';
+import type { Slot } from '../harness.ts';
+import { takeSlot } from '../harness.ts';
+import { GATEWAY } from '../service-process.ts';
+
+const ROUTE = 'push:user:user-1';
+const HOUR_MS = 3_600_000;
+
+let slot: Slot;
+let redis: Redis;
+beforeAll(async () => {
+  slot = await takeSlot();
+  redis = slot.redis.duplicate();
+  defineHandOffCommands(redis);
+});
+afterEach(() => redis.flushdb());
+afterAll(async () => {
+  redis.disconnect();
+  await slot.release();
+});
+
+const keys = { lease: leaseKey('9-9', ROUTE), handOff: handOffKey('9-9', ROUTE, 0) };
+const lease = (token: string) => ({ token, ttlMs: 60_000 });
+const entry = { stream: GATEWAY, fields: [['event_id', `9-9/${ROUTE}`] as [string, string]] };
+const append = async (attempt: ReturnType<typeof lease>) =>
+  handOff.append(redis, keys, attempt, entry, await createRedisClock(redis).begin());
+const entries = async () => (await redis.xrange(GATEWAY, '-', '+')).map(([id]) => id);
+
+test('I23 I28 an attempt whose answer was lost is told its entry by the next one, for a day', async () => {
+  const first = await append(lease('one'));
+  expect(await append(lease('two'))).toEqual(first);
+  expect([{ outcome: 'handed_off', entryId: (await entries())[0] }]).toEqual([first]);
+  expect(await entries()).toHaveLength(1);
+  expect(await redis.pttl(keys.handOff)).toBeGreaterThan(23 * HOUR_MS);
+});
+
+test('I23 a lease is that of one attempt until it gives it back, and nobody else can', async () => {
+  await redis.set(keys.lease, 'another', 'PX', 60_000);
+  const leased = await append(lease('one'));
+  expect(leased).toMatchObject({ outcome: 'leased', expiresInMs: expect.any(Number) });
+  expect(await entries()).toEqual([]);
+  await handOff.release(redis, keys, lease('one'), true);
+  expect(await redis.get(keys.lease)).toBe('another');
+  await handOff.release(redis, keys, lease('another'), true);
+  expect(await redis.exists(keys.lease)).toBe(0);
+});
+
+test('I23 an entry that Redis refuses leaves neither a lease nor a memory', async () => {
+  await redis.set(GATEWAY, 'no stream');
+  await expect(append(lease('one'))).rejects.toThrow(/WRONGTYPE/);
+  expect(await redis.exists(keys.lease, keys.handOff)).toBe(0);
+});
+
+test('I23 once a route is settled its memory fades, and what was not handed off leaves none', async () => {
+  await handOff.release(redis, keys, lease('one'), true);
+  expect(await redis.exists(keys.handOff)).toBe(0);
+  await append(lease('one'));
+  await handOff.release(redis, keys, lease('one'), true);
+  const fadesInMs = await redis.pttl(keys.handOff);
+  expect(fadesInMs).toBeGreaterThan(HOUR_MS / 12);
+  expect(fadesInMs).toBeLessThan(HOUR_MS);
+});
+
+test('I23 I26 closing says each time that it came too late, and forgets no entry', async () => {
+  await append(lease('one'));
+  const [id] = await entries();
+  expect(await handOff.close(redis, keys.handOff)).toBe(id);
+  expect(await handOff.close(redis, keys.handOff)).toBe(id);
+  expect(await handOff.entryOf(redis, keys.handOff)).toBe(id);
+});
+
+test('I26 a route that was closed is not handed off, however often it is tried', async () => {
+  expect(await handOff.close(redis, keys.handOff)).toBeUndefined();
+  for (const token of ['one', 'two']) {
+    expect(await append(lease(token))).toEqual({ outcome: 'closed' });
+  }
+  expect(await handOff.entryOf(redis, keys.handOff)).toBeUndefined();
+  expect(await entries()).toEqual([]);
+});
+
+test('I46 security-1 a repair that died before it could write the row hands off once', async () => {
+  const lost = '1-1';
+  const now = await handOff.restore(redis, keys.handOff, lost, entry);
+  expect(await handOff.restore(redis, keys.handOff, lost, entry)).toBe(now);
+  expect(await handOff.restore(redis, keys.handOff, now, entry)).toBe(now);
+  expect(await entries()).toEqual([now]);
+  await redis.del(GATEWAY);
+  expect(await handOff.restore(redis, keys.handOff, now, entry)).not.toBe(now);
+  expect(await entries()).toHaveLength(1);
+});
+
+test('I46 security-1 what a consumer was given and has not acknowledged is wanted', async () => {
+  await redis.xgroup('CREATE', GATEWAY, 'gateway', '0', 'MKSTREAM');
+  const ids: string[] = [];
+  for (let count = 0; count < 3; count += 1) ids.push((await redis.xadd(GATEWAY, '*', 'event_id', '1'))!);
+  const wanted = async () => (await lookAtOutbound(redis, GATEWAY)).wantedFrom;
+  expect(await wanted()).toBe(ids[0]);
+  await redis.xreadgroup('GROUP', 'gateway', 'g', 'COUNT', 2, 'STREAMS', GATEWAY, '>');
+  expect(await wanted()).toBe(ids[0]);
+  await redis.xack(GATEWAY, 'gateway', ids[0]!);
+  expect(await wanted()).toBe(ids[1]);
+});
