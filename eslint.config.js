@@ -112,7 +112,7 @@ export default tseslint.config(
   { files: ['activities/stream-read.ts'], rules: restricted(CONNECTIONS) },
   {
     // The embedded stack, benchmarks and tests are for themselves.
-    files: ['dev/**', 'bench/**', 'faults/**', 'test/**'],
+    files: ['dev/**', 'bench/**', 'faults/**', 'mutants/**', 'test/**'],
     rules: { 'no-restricted-syntax': 'off' },
   },
   {

@@ -1,10 +1,19 @@
 /**
- * Which entries a stream has, without what they hold: an entry may have any size, so a script returns its id alone. It
+ * Ids of entries, and which entries a stream has, without what they hold: an entry may have any size, so a script returns its id alone. It
  * copies the entry within Redis, hence one entry a call.
  */
 
 /** Before the first entry of every stream. */
 export const STREAM_START = '0-0';
+
+/** Orders entry ids: `<ms>-<sequence>`, both unsigned 64 bit, so compared as big integers. */
+export function compareEntryIds(left: string, right: string): number {
+  const [leftMs = 0n, leftSequence = 0n] = left.split('-').map(BigInt);
+  const [rightMs = 0n, rightSequence = 0n] = right.split('-').map(BigInt);
+  if (leftMs !== rightMs) return leftMs < rightMs ? -1 : 1;
+  if (leftSequence === rightSequence) return 0;
+  return leftSequence < rightSequence ? -1 : 1;
+}
 
 /** What this needs of a Redis client. */
 interface Scripting {
@@ -23,6 +32,20 @@ export const entryIdAfter = (redis: Scripting, stream: string, id: string): Prom
 /** @returns the id of the newest entry; undefined when there is none. @throws what Redis fails with. */
 export const newestEntryId = (redis: Scripting, stream: string): Promise<string | undefined> =>
   findId(redis, stream, 'XREVRANGE', '+', '-');
+
+/** KEYS: stream. The first and the last entry, which XINFO tells whole, stay in Redis. */
+const LAST_GENERATED = `
+  if redis.call('EXISTS', KEYS[1]) == 0 then return false end
+  local all = redis.call('XINFO', 'STREAM', KEYS[1])
+  for i = 1, #all, 2 do
+    if all[i] == 'last-generated-id' then return all[i + 1] end
+  end`;
+
+/** @returns the id of the last entry that was ever appended, deleted ones included; undefined without a stream. */
+export async function lastGeneratedId(redis: Scripting, stream: string): Promise<string | undefined> {
+  const id = await redis.eval(LAST_GENERATED, 1, stream);
+  return typeof id === 'string' ? id : undefined;
+}
 
 /** Whether the stream has this entry. @throws what Redis fails with. */
 export async function hasEntry(redis: Scripting, stream: string, id: string): Promise<boolean> {

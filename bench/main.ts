@@ -21,6 +21,7 @@ import { scaleHostile } from './scale-hostile.ts';
 import { scaleIntent } from './scale-intent.ts';
 import { scaleAccountCallback } from './scale-account-callback.ts';
 import { scaleMobilePush } from './scale-mobile-push.ts';
+import { scaleRecovery } from './scale-recovery.ts';
 import { scaleSubscription } from './scale-subscription.ts';
 import { throughput } from './throughput.ts';
 
@@ -34,6 +35,7 @@ const MEASUREMENTS: readonly Measurement[] = [
   ...largeAudiences,
   scaleIntent,
   scaleHostile,
+  scaleRecovery,
   mobilePush,
   scaleMobilePush,
   accountCallback,

@@ -1,5 +1,6 @@
 /** Ten gigabytes of entries that nobody should append to the intent stream: the memory of the service meanwhile. */
-import { compareEntryIds, loadOffset } from '../api/intent/stream.ts';
+import { loadOffset } from '../api/intent/stream.ts';
+import { compareEntryIds } from '../api/stream-ids.ts';
 import type { Bench } from './environment.ts';
 import { MODES } from './environment.ts';
 import { burst, serviceOf } from './intent.ts';

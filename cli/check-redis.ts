@@ -5,11 +5,12 @@ import { error, ok, warn } from './checks.ts';
 
 const SLOW_PING_MS = 100;
 
-export function redisChecks(redis: Redis, reach: () => Promise<void>): CheckGroup {
+export function redisChecks(redis: Redis, reach: () => Promise<void>, minReplicas: number): CheckGroup {
   return [
     ['Redis', () => answers(redis, reach)],
     ['Redis: eviction', () => eviction(redis)],
     ['Redis: persistence', () => persistence(redis)],
+    ['Redis: replicas', () => replicas(redis, minReplicas)],
   ];
 }
 
@@ -68,6 +69,20 @@ async function persistence(redis: Redis): Promise<Diagnosis> {
   return info['aof_last_write_status'] === 'err'
     ? error('the append-only file cannot be written', 'is the disk of Redis full?')
     : ok('appendonly yes');
+}
+
+/** Those that follow now. One that is configured and cut off is not among them. */
+async function replicas(redis: Redis, minReplicas: number): Promise<Diagnosis> {
+  const states = Object.entries(await infoOf(redis)).filter(([name]) => /^slave\d+$/.test(name));
+  const online = states.filter(([, state]) => state.includes('state=online')).length;
+  if (minReplicas === 0) return ok(`${online} online, none is waited for`);
+  const detail = `${online} online, ${minReplicas} must have a hand-off`;
+  return online < minReplicas
+    ? error(
+        detail,
+        'routes stay open until replicas follow again, or NOTIFICATION_REDIS_MIN_REPLICAS is lower',
+      )
+    : ok(detail);
 }
 
 /** INFO rather than CONFIG GET, which managed servers refuse. */

@@ -84,7 +84,7 @@ function groupsOf({ config, addresses, resources, reach }: Session): CheckGroup[
       ...certificateChecks(config),
     ],
     [
-      ...redisChecks(resources.redis, () => reach('redis')),
+      ...redisChecks(resources.redis, () => reach('redis'), values.NOTIFICATION_REDIS_MIN_REPLICAS),
       ...intentStreamChecks(resources, {
         intentsStream: values.NOTIFICATION_INTENTS_STREAM,
         gatewayStream: values.NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM,

@@ -82,6 +82,11 @@ export const SERVICE_VARIABLES = {
   NOTIFICATION_REDIS_OPERATION_TIMEOUT: variable(duration, 'Time-out of one Redis command.', {
     default: '2s',
   }),
+  NOTIFICATION_REDIS_MIN_REPLICAS: variable(
+    integer(0, 100),
+    'Replicas of Redis that must have what was handed off before its row says so; 0 waits for none.',
+    { default: '0' },
+  ),
 
   NOTIFICATION_POSTGRES_PRIMARY_DSN: variable(
     postgresDsn,

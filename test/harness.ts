@@ -22,10 +22,10 @@ import { SLOTS, namespaceOf } from './slots.ts';
 
 export { eventually } from './eventually.ts';
 
+type ServersOfSlots = Required<Pick<Stack, 'postgresDsn' | 'redisAddr' | 'temporalAddress'>>;
+
 /** The servers that globalSetup started. */
-export function stackOfRun(): Required<
-  Pick<Stack, 'postgresDsn' | 'redisAddr' | 'temporalAddress' | 'uiUrl'>
-> {
+export function stackOfRun(): ServersOfSlots & Required<Pick<Stack, 'uiUrl'>> {
   const text = process.env['TEST_STACK'];
   if (!text) throw new Error('the test servers are not running; start tests with npm test');
   return JSON.parse(text) as Required<Stack>;
@@ -65,9 +65,8 @@ export interface Slot {
   release(): Promise<void>;
 }
 
-/** Takes a slot; call `release` in `afterAll`. */
-export async function takeSlot(): Promise<Slot> {
-  const stack = stackOfRun();
+/** Takes a slot of servers, by default those of the run; call `release` in `afterAll`. */
+export async function takeSlot(stack: ServersOfSlots = stackOfRun()): Promise<Slot> {
   const [redisHost = '', redisPort] = stack.redisAddr.split(':');
   const counter = new Redis({ host: redisHost, port: Number(redisPort), db: 0 });
   const slot = await counter.incr('test:slots');

@@ -1,15 +1,19 @@
 /** Intents in this process: their settings, activities, reader, channels and gauges. */
+import type { Redis } from 'ioredis';
 import { createIntentActivities } from '../activities/intent/acceptance.ts';
 import { createChannelActivities } from '../activities/intent/channels.ts';
 import { defineHandOffCommands } from '../activities/intent/hand-off.ts';
 import { createIntentMetrics, observeGauges } from '../activities/intent/metrics.ts';
 import { createBridgeActivities } from '../activities/intent/reader.ts';
 import { createReconciliationActivities } from '../activities/intent/reconciliation.ts';
+import { createRecoveryActivities } from '../activities/intent/recovery.ts';
 import { createRepairActivities } from '../activities/intent/repair.ts';
+import { createReplication } from '../activities/intent/replication.ts';
 import { createIntentRetentionActivities } from '../activities/intent/retention.ts';
 import { createRouteActivities } from '../activities/intent/routes.ts';
 import { createSteeringActivities } from '../activities/intent/steering.ts';
 import { createUserService, rememberRecipients } from '../activities/intent/user-service.ts';
+import { reasonOf } from '../activities/reason.ts';
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning } from '../activities/workflows.ts';
 import type { Config } from '../config/load.ts';
@@ -19,7 +23,7 @@ import { BRIDGE_WORKFLOW, bridgeWorkflowId } from '../workflows/intent/reader-co
 import type { ProcessContext } from './context.ts';
 import type { Role } from './role.ts';
 
-export function openIntents({ config, endpoints, log, meter, draining }: ProcessContext): Role {
+export function openIntents({ config, endpoints, log, meter, draining, open }: ProcessContext): Role {
   const { values } = config;
   const intentsStream = values.NOTIFICATION_INTENTS_STREAM;
   const settings = settingsOf(config);
@@ -57,7 +61,11 @@ export function openIntents({ config, endpoints, log, meter, draining }: Process
     activities({ db, redis, client, openReader }) {
       defineHandOffCommands(redis);
       const workflows = client.workflow;
-      const resources = { ...settings, db, redis, workflows, log, metrics, userService, draining };
+      const confirmReplicated = createReplication(openWaitingRedis(redis), settings.replication);
+      const resources = {
+        ...settings,
+        ...{ db, redis, confirmReplicated, workflows, log, metrics, userService, draining },
+      };
       return {
         ...createIntentActivities(resources),
         ...createRouteActivities(resources),
@@ -66,6 +74,7 @@ export function openIntents({ config, endpoints, log, meter, draining }: Process
         ...createBridgeActivities({ ...resources, openStreamReader: () => openReader(longestSilenceMs) }),
         ...createReconciliationActivities(resources),
         ...createRepairActivities(resources),
+        ...createRecoveryActivities(resources),
         ...createIntentRetentionActivities(resources),
       };
     },
@@ -75,6 +84,16 @@ export function openIntents({ config, endpoints, log, meter, draining }: Process
       return { stop: observeGauges(meter, { db, redis, log, intentsStream }) };
     },
   };
+
+  /** Commands wait until it is connected. Its failures are those of the connection that it is a copy of. */
+  function openWaitingRedis(redis: Redis): Redis {
+    const waitingRedis = redis.duplicate({ enableOfflineQueue: true });
+    waitingRedis.on('error', (error: Error) =>
+      log.debug({ reason: reasonOf(error) }, 'Redis connection failed'),
+    );
+    open.add('Redis connection for waits', () => waitingRedis.disconnect());
+    return waitingRedis;
+  }
 }
 
 function settingsOf({ values, adminEmails }: Config) {
@@ -97,6 +116,11 @@ function settingsOf({ values, adminEmails }: Config) {
       backoffMinMs: values.NOTIFICATION_ROUTE_BACKOFF_MIN,
       backoffMaxMs: values.NOTIFICATION_ROUTE_BACKOFF_MAX,
       leaseTtlMs: values.NOTIFICATION_ROUTE_LEASE_TTL,
+    },
+    replication: {
+      minReplicas: values.NOTIFICATION_REDIS_MIN_REPLICAS,
+      // The connection breaks after the whole of it.
+      timeoutMs: Math.ceil(values.NOTIFICATION_REDIS_OPERATION_TIMEOUT / 2),
     },
     bridge: {
       blockMs: values.NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT,

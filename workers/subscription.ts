@@ -3,6 +3,7 @@ import { createSubscriptionActivities } from '../activities/subscription/activit
 import { ensureAgent } from '../activities/subscription/agents.ts';
 import type { SubscriptionSettings } from '../activities/subscription/batches.ts';
 import { createSubscriptionCommands } from '../activities/subscription/commands.ts';
+import { watchEvents } from '../activities/subscription/event-watch.ts';
 import { observeSubscriptions } from '../activities/subscription/metrics.ts';
 import { createSubscriptionMetrics } from '../activities/subscription/metrics.ts';
 import { createMessagingRouter, createNotificationRouter } from '../activities/subscription/router/http.ts';
@@ -33,6 +34,8 @@ export function openSubscriptions(context: ProcessContext): Role {
   const agentId = values.NOTIFICATION_SUBSCRIPTION_AGENT;
   const eventsStream = values.NOTIFICATION_SUBSCRIPTION_EVENTS_STREAM;
   const eventsStreamMaxLen = values.NOTIFICATION_SUBSCRIPTION_EVENTS_STREAM_MAX_LEN;
+  // A relay has been answered or given up by then, and its transaction has ended.
+  const settlingMs = 3 * values.NOTIFICATION_REDIS_OPERATION_TIMEOUT;
   const subscription = settingsOf(config);
   const metrics = createSubscriptionMetrics(meter);
   const keyBox = openKeyBox(context);
@@ -72,12 +75,19 @@ export function openSubscriptions(context: ProcessContext): Role {
     },
 
     /** Makes the agent and its supervisor, and sweeps immediately. */
-    async begin({ db, client }) {
+    async begin({ db, redis, client }) {
       await ensureAgent(db, agentId);
       await keepRunning(client.workflow, supervisor);
       // What became due while nobody ran.
       await client.schedule.getHandle(SWEEP_SCHEDULE_ID).trigger();
-      return { stop: observeSubscriptions(meter, { db, log }) };
+      const stopObserving = observeSubscriptions(meter, { db, log });
+      const watch = watchEvents({ db, redis, log, metrics, eventsStream, eventsStreamMaxLen, settlingMs });
+      return {
+        async stop() {
+          stopObserving();
+          await watch.stop();
+        },
+      };
     },
   };
 }

@@ -10,11 +10,19 @@ import type { EntryField } from '../../api/intent/hand-off.ts';
 import { keySegment } from '../../api/intent/stream.ts';
 
 /**
- * How long a hand-off is remembered while its route is not settled in PostgreSQL (every repeated attempt renews it),
- * and after it was settled: longer than any attempt that started before can still be running.
+ * How long a hand-off is remembered while its route is not settled in PostgreSQL, which may be away for any time; what a
+ * process leaves behind that dies right after settling goes in the end. And after it was settled: attempts that began
+ * before are too late by then.
  */
-const REMEMBER_UNSETTLED_MS = 24 * 3_600_000;
+const REMEMBER_UNSETTLED_MS = 366 * 24 * 3_600_000;
 const REMEMBER_SETTLED_MS = 600_000;
+/**
+ * An attempt that takes longer appends nothing: what it knows of its row may be older than the memory. Half, so that
+ * nothing hangs on a moment.
+ */
+const LATE_AFTER_MS = REMEMBER_SETTLED_MS / 2;
+/** How long an answer of Redis' clock is used again as the beginning of further attempts, ms. */
+const CLOCK_REUSE_MS = 5_000;
 
 interface Keys {
   lease: string;
@@ -32,7 +40,12 @@ export type HandOffOutcome =
   /** Another attempt holds the route's lease. */
   | { outcome: 'leased'; expiresInMs: number }
   /** An operator cancelled the route before it was handed off; it never will be. */
-  | { outcome: 'closed' };
+  | { outcome: 'closed' }
+  /** The attempt began too long ago: its row may have been settled, and the memory of that may be gone. */
+  | { outcome: 'late' };
+
+/** When an attempt began, before it looked at its rows: ms since the epoch by Redis' clock, or why it does not tell. */
+export type Beginning = { atMs: number } | { error: unknown };
 
 /** What the memory holds instead of an entry id when the route was closed; no entry id looks like it. */
 const CLOSED = 'closed';
@@ -45,23 +58,25 @@ export const leaseKey = (notificationId: string, routeId: string): string =>
 export const handOffKey = (notificationId: string, routeId: string, generation: number): string =>
   `notification:route_hand_offs:${keySegment(notificationId)}:${keySegment(routeId)}:${generation}`;
 
-/** KEYS: hand-off, lease, stream. ARGV: token, lease ms, memory ms, max length or '', field, value, ... */
+/**
+ * KEYS: hand-off, lease, stream. ARGV: token, lease ms, memory ms, until when the attempt may append (epoch ms), max length
+ * or '', field, value, ...
+ */
 const APPEND = `
   local before = redis.call('GET', KEYS[1])
-  if before then
-    redis.call('PEXPIRE', KEYS[1], ARGV[3])
-    if before == 'closed' then return {'closed', ''} end
-    return {'handed_off', before}
-  end
+  if before == 'closed' then return {'closed', ''} end
+  if before then return {'handed_off', before} end
+  local time = redis.call('TIME')
+  if time[1] * 1000 + time[2] / 1000 > tonumber(ARGV[4]) then return {'late', ''} end
   if not redis.call('SET', KEYS[2], ARGV[1], 'NX', 'PX', ARGV[2]) then
     return {'leased', tostring(redis.call('PTTL', KEYS[2]))}
   end
   local command = {'XADD', KEYS[3]}
-  if ARGV[4] ~= '' then
-    command[3], command[4], command[5] = 'MAXLEN', '~', ARGV[4]
+  if ARGV[5] ~= '' then
+    command[3], command[4], command[5] = 'MAXLEN', '~', ARGV[5]
   end
   command[#command + 1] = '*'
-  for i = 5, #ARGV do command[#command + 1] = ARGV[i] end
+  for i = 6, #ARGV do command[#command + 1] = ARGV[i] end
   local id = redis.pcall(unpack(command))
   if type(id) == 'table' and id.err then
     -- A script is not rolled back: without this, the next attempt would wait for a lease that nobody holds.
@@ -77,9 +92,9 @@ const CLOSE = `
   redis.call('SET', KEYS[1], before or 'closed', 'PX', ARGV[1])
   return before or 'closed'`;
 
-/** KEYS: hand-off, lease. ARGV: token, memory ms. */
+/** KEYS: hand-off, lease. ARGV: token, memory ms or '' to leave that as it is. */
 const RELEASE = `
-  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  if ARGV[2] ~= '' then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
   if redis.call('GET', KEYS[2]) == ARGV[1] then redis.call('DEL', KEYS[2]) end`;
 
 /**
@@ -121,6 +136,7 @@ export const handOff = {
   /**
    * Appends an entry to a stream unless this generation of the route was handed off already.
    *
+   * @param begun from before the route's row was read.
    * @throws the Redis client's error when Redis did not answer; the entry may then have been appended or not, and the
    * next attempt finds out.
    */
@@ -129,7 +145,9 @@ export const handOff = {
     keys: Keys,
     lease: Lease,
     entry: { stream: string; maxLen?: number; fields: EntryField[] },
+    begun: Beginning,
   ): Promise<HandOffOutcome> {
+    if ('error' in begun) throw begun.error;
     const [outcome, value] = await (redis as unknown as HandOffCommands).handOffAppend(
       keys.handOff,
       keys.lease,
@@ -137,6 +155,7 @@ export const handOff = {
       lease.token,
       lease.ttlMs,
       REMEMBER_UNSETTLED_MS,
+      begun.atMs + LATE_AFTER_MS,
       entry.maxLen ?? '',
       ...entry.fields.flat(),
     );
@@ -185,13 +204,42 @@ export const handOff = {
     );
   },
 
-  /** Ends an attempt whose route is settled: gives the lease back, and lets the memory of the hand-off fade. */
-  async release(redis: Redis, keys: Keys, lease: Lease): Promise<void> {
+  /** Ends an attempt: gives the lease back and, if the route is settled, lets the memory of the hand-off fade. */
+  async release(redis: Redis, keys: Keys, lease: Lease, isSettled: boolean): Promise<void> {
     await (redis as unknown as HandOffCommands).handOffRelease(
       keys.handOff,
       keys.lease,
       lease.token,
-      REMEMBER_SETTLED_MS,
+      isSettled ? REMEMBER_SETTLED_MS : '',
     );
   },
+
+  /** Lets what is remembered of settled routes fade. */
+  async fade(redis: Redis, handOffKeys: string[]): Promise<void> {
+    await Promise.all(handOffKeys.map((key) => redis.pexpire(key, REMEMBER_SETTLED_MS)));
+  },
 };
+
+/** Redis' clock, as this process has heard of it last. */
+export function createRedisClock(redis: Redis) {
+  let heard: { atMs: number; at: number } | undefined;
+  return {
+    /** @returns a time that is not after now, nor long ago; to be had before rows are read. Never throws. */
+    async begin(): Promise<Beginning> {
+      if (heard && performance.now() - heard.at < CLOCK_REUSE_MS) return heard;
+      const at = performance.now();
+      try {
+        const [seconds, microseconds] = (await redis.time()).map(Number) as [number, number];
+        heard = { atMs: seconds * 1_000 + Math.floor(microseconds / 1_000), at };
+        return heard;
+      } catch (error) {
+        return { error };
+      }
+    },
+
+    /** Redis says that it is later than this process thought. */
+    forget(): void {
+      heard = undefined;
+    },
+  };
+}

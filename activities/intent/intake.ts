@@ -9,7 +9,7 @@ import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import { searchableKey } from '../../api/ids.ts';
 import type { Intent, MalformedIntent, ParsedIntent } from '../../api/intent/entry.ts';
-import { compareEntryIds } from '../../api/intent/stream.ts';
+import { compareEntryIds } from '../../api/stream-ids.ts';
 import type { DispatchMode } from '../../workflows/intent/contract.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { notificationAttributes } from '../../workflows/intent/search-attributes.ts';

@@ -26,9 +26,11 @@ import { ladderDelayMs } from '../../workflows/policies.ts';
 import type { IntentMetrics } from './metrics.ts';
 import { query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
-import { handOff, handOffKey, leaseKey } from './hand-off.ts';
+import type { Beginning } from './hand-off.ts';
+import { createRedisClock, handOff, handOffKey, leaseKey } from './hand-off.ts';
 import type { Encoder, OutboundEntry, OutboundSettings } from './outbound.ts';
 import { createEncoder } from './outbound.ts';
+import type { ConfirmReplicated } from './replication.ts';
 import type { RouteRow } from './route-rows.ts';
 import {
   MARK_FOUND_PUBLISHED,
@@ -47,6 +49,7 @@ const MAX_MESSAGE_LENGTH = 500;
 export interface RouteResources {
   db: Pool;
   redis: Redis;
+  confirmReplicated: ConfirmReplicated;
   log: Logger;
   metrics: IntentMetrics;
   route: OutboundSettings & {
@@ -63,33 +66,50 @@ export type Attempt = PublishResult | (FailedAttempt & { message: string });
 interface HandedOff {
   status: 'handed_off';
   entryId: string;
-  release: () => void;
+  handOffKey: string;
+  release: (isSettled: boolean) => void;
 }
 
-export function createPublisher({ db, redis, log, metrics, route: settings }: RouteResources) {
-  return { publish, defer };
+export function createPublisher({
+  db,
+  redis,
+  confirmReplicated,
+  log,
+  metrics,
+  route: settings,
+}: RouteResources) {
+  const clock = createRedisClock(redis);
+  return { begin: clock.begin, publish, defer };
 
   /**
    * Makes one attempt for each of these routes, which are as they were just loaded and of one notification.
    *
+   * @param begun from before they were loaded.
    * @param replay the order that opens a dead-lettered one again.
    * @returns how each ended, in the same order. Failures of publication are recorded by then.
    * @throws ApplicationFailure of PostgreSQL when the end of an attempt could not be recorded; nothing is spent.
    */
-  async function publish(routes: RouteRow[], replay?: ReplayOrder): Promise<Attempt[]> {
+  async function publish(routes: RouteRow[], begun: Beginning, replay?: ReplayOrder): Promise<Attempt[]> {
     const encode = createEncoder(settings);
-    const attempts = await Promise.all(routes.map((route) => handOver(route, encode, replay)));
+    const attempts = await Promise.all(routes.map((route) => handOver(route, encode, begun, replay)));
+    const handedOff = attempts.filter((attempt) => attempt.status === 'handed_off');
+    const replicated = await confirmReplicated(handedOff);
     const published = await markPublished(
       routes.flatMap((route, index) => {
         const attempt = attempts[index]!;
-        return attempt.status === 'handed_off' ? [{ route, entryId: attempt.entryId }] : [];
+        if (attempt.status !== 'handed_off' || !replicated.has(attempt.handOffKey)) return [];
+        return [{ route, entryId: attempt.entryId }];
       }),
     );
     return routes.map((route, index) => {
       const attempt = attempts[index]!;
       if (attempt.status !== 'handed_off') return attempt;
-      attempt.release();
+      if (!replicated.has(attempt.handOffKey)) {
+        attempt.release(false);
+        return defer(route.channel, 'replicas_behind');
+      }
       const attemptCount = published.get(route.route_id);
+      attempt.release(attemptCount !== undefined);
       if (attemptCount === undefined) return deferToFresherRow(route);
       metrics.publishAttempt({ ...metricOf(route), result: 'published' });
       log.info(
@@ -119,7 +139,7 @@ export function createPublisher({ db, redis, log, metrics, route: settings }: Ro
     return { status: 'deferred', reason, ...(retryInMs === undefined ? {} : { retryInMs }) };
   }
 
-  /** Somebody else moved the row since it was loaded: look again soon, this attempt spent nothing. */
+  /** Somebody else moved the row since it was loaded, or may have: look again soon, this attempt spent nothing. */
   function deferToFresherRow({ channel }: RouteRow): PublishResult {
     return defer(channel, 'leased', 50);
   }
@@ -127,10 +147,11 @@ export function createPublisher({ db, redis, log, metrics, route: settings }: Ro
   async function handOver(
     route: RouteRow,
     encode: Encoder,
+    begun: Beginning,
     replay: ReplayOrder | undefined,
   ): Promise<Attempt | HandedOff> {
     if (route.status === 'published' || route.status === 'skipped') return { status: route.status };
-    if (route.status === 'dead_letter') return openAgain(route, replay);
+    if (route.status === 'dead_letter') return openAgain(route, begun, replay);
     if (route.is_paused) {
       metrics.routeDeferral({ channel: route.channel, reason: 'paused' });
       return { status: 'paused' };
@@ -150,7 +171,7 @@ export function createPublisher({ db, redis, log, metrics, route: settings }: Ro
     };
     let handedOff;
     try {
-      handedOff = await handOff.append(redis, keys, lease, entry);
+      handedOff = await handOff.append(redis, keys, lease, entry, begun);
     } catch (error) {
       return recordFailure(route, entry.failure, error);
     }
@@ -160,11 +181,16 @@ export function createPublisher({ db, redis, log, metrics, route: settings }: Ro
       return defer(route.channel, 'leased', retryInMs);
     }
     if (handedOff.outcome === 'closed') return settleClosed(route);
+    if (handedOff.outcome === 'late') {
+      clock.forget();
+      return deferToFresherRow(route);
+    }
     return {
       status: 'handed_off',
       entryId: handedOff.entryId,
+      handOffKey: keys.handOff,
       // Best effort: an unreleased lease expires by itself.
-      release: () => void handOff.release(redis, keys, lease).catch(() => undefined),
+      release: (isSettled) => void handOff.release(redis, keys, lease, isSettled).catch(() => undefined),
     };
   }
 
@@ -177,20 +203,27 @@ export function createPublisher({ db, redis, log, metrics, route: settings }: Ro
   }
 
   /** Opens a dead-lettered route once per replay that was ordered; without an order it stays dead. */
-  async function openAgain(route: RouteRow, replay: ReplayOrder | undefined): Promise<Attempt> {
+  async function openAgain(
+    route: RouteRow,
+    begun: Beginning,
+    replay: ReplayOrder | undefined,
+  ): Promise<Attempt> {
     if (replay === undefined || replay.replayId === route.replay_id) {
       return { status: 'dead_letter', classification: route.last_error_classification ?? 'unknown' };
     }
     // What killed it may have been an answer that did not come back: then it was delivered after all.
     const { notification_id: notificationId, route_id: routeId, generation } = route;
+    const key = handOffKey(notificationId, routeId, generation);
     let deliveredAs: string | undefined;
     try {
-      deliveredAs = await handOff.entryOf(redis, handOffKey(notificationId, routeId, generation));
+      deliveredAs = await handOff.entryOf(redis, key);
     } catch {
       return defer(route.channel, 'redis_unavailable');
     }
     if (deliveredAs === undefined) await openGeneration(route, replay);
     else {
+      const replicated = await confirmReplicated([{ handOffKey: key, entryId: deliveredAs }]);
+      if (!replicated.has(key)) return defer(route.channel, 'replicas_behind');
       await query(db, MARK_FOUND_PUBLISHED, [...keyOf(route), deliveredAs]);
       log.warn(
         { ...logFields(route), result: 'published', entry_id: deliveredAs },
@@ -199,7 +232,7 @@ export function createPublisher({ db, redis, log, metrics, route: settings }: Ro
     }
     // Goes on with the row as it is now; the order is carried out, so one that is dead all the same stays so.
     const reloaded = await loadRoute(db, { notificationId, routeRef: routeRefOf(routeId) });
-    return (await publish([reloaded]))[0]!;
+    return (await publish([reloaded], begun))[0]!;
   }
 
   /** Does nothing when this replay has opened a generation before, or somebody else moved the row. */

@@ -106,8 +106,9 @@ export function createReconciliationActivities(resources: ReconciliationResource
       if (isIdle) idle.push(route_id);
     }
     if (idle.length === 0) return;
+    const begun = await publisher.begin();
     const routes = (await loadRoutes(db, id, idle)).filter(isDue);
-    const attempts = await publisher.publish(routes);
+    const attempts = await publisher.publish(routes, begun);
     for (const [index, route] of routes.entries()) {
       const attempt = attempts[index]!;
       if (attempt.status === 'published') {

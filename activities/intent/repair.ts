@@ -10,26 +10,25 @@ import type { Redis } from 'ioredis';
 import pLimit from 'p-limit';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
-import { compareEntryIds } from '../../api/intent/stream.ts';
 import { ROUTE_DEFERRED } from '../../workflows/failures.ts';
 import { CHANNELS } from '../../workflows/intent/contract.ts';
 import type { RepairProgress } from '../../workflows/intent/repair-contract.ts';
+import type { OutboundRow, OutboundState } from '../outbound-state.ts';
+import {
+  CLEAR_OUTBOUND,
+  LOAD_OUTBOUND,
+  lookAtOutbound,
+  missingIn,
+  seenOf,
+  valuesOf,
+  wantedFromOf,
+} from '../outbound-state.ts';
 import { query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
 import { handOff, handOffKey } from './hand-off.ts';
 import type { IntentMetrics } from './metrics.ts';
 import type { OutboundSettings } from './outbound.ts';
 import { createEncoder } from './outbound.ts';
-import type { OutboundRow, OutboundState } from './outbound-state.ts';
-import {
-  CLEAR_OUTBOUND,
-  LOAD_OUTBOUND,
-  later,
-  lookAtOutbound,
-  regressionOf,
-  seenOf,
-  valuesOf,
-} from './outbound-state.ts';
 import type { RouteRow } from './route-rows.ts';
 import { loadRoutes, logFields } from './route-rows.ts';
 
@@ -76,11 +75,7 @@ export function createRepairActivities({ db, redis, log, metrics, route: setting
       const seen = seenOf(suspect);
       const walk = (Context.current().info.heartbeatDetails as Walk | undefined) ?? (await begin(stream));
       const { begunWith } = walk;
-      // What such a stream has trimmed is not lost; one that fell back does not know what it had.
-      const wantedFrom =
-        regressionOf(seen, begunWith) === undefined
-          ? later(seen.wantedFrom, begunWith.wantedFrom)
-          : seen.wantedFrom;
+      const wantedFrom = wantedFromOf(seen, begunWith);
       for (let goesOn = true; goesOn;) goesOn = await checkPage(stream, suspect.seen_at, wantedFrom, walk);
       await query(db, CLEAR_OUTBOUND, [stream, ...valuesOf(begunWith), walk.begunAt, suspect.suspect_since]);
       const { checked, repaired } = walk;
@@ -106,10 +101,7 @@ export function createRepairActivities({ db, redis, log, metrics, route: setting
       seenAt,
       PAGE_SIZE,
     ]);
-    const wanted = page.filter(
-      ({ entry_id }) => entry_id !== null && compareEntryIds(entry_id, wantedFrom) >= 0,
-    );
-    const missing = await missingOf(stream, wanted);
+    const { wanted, missing } = await missingIn(redis, stream, wantedFrom, page);
     for (const [id, routes] of Map.groupBy(missing, ({ notification_id }) => notification_id)) {
       walk.repaired += await restore(id, routes);
     }
@@ -130,13 +122,6 @@ export function createRepairActivities({ db, redis, log, metrics, route: setting
 
   function streamOf(channel: (typeof CHANNELS)[number]): string {
     return channel === 'push' ? settings.gatewayStream : settings.mailStream;
-  }
-
-  async function missingOf(stream: string, routes: PublishedRoute[]): Promise<PublishedRoute[]> {
-    if (routes.length === 0) return [];
-    const ids = routes.map(({ entry_id }) => entry_id!);
-    const missing = (await redis.eval(FIND_MISSING, 1, stream, ...ids)) as number[];
-    return missing.map((position) => routes[position - 1]!);
   }
 
   /** @returns how many of these routes of a notification were handed off again. */
@@ -190,14 +175,6 @@ function channelPaused({ channel }: RouteRow): ApplicationFailure {
     nextRetryDelay: '10 seconds',
   });
 }
-
-/** KEYS: stream. ARGV: ids. Returns the positions of those that it does not have. */
-const FIND_MISSING = `
-  local missing = {}
-  for i, id in ipairs(ARGV) do
-    if #redis.call('XRANGE', KEYS[1], id, id) == 0 then missing[#missing + 1] = i end
-  end
-  return missing`;
 
 const READ_CLOCK = { name: 'read_clock', text: 'SELECT clock_timestamp()::text AS now' };
 

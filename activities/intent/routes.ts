@@ -60,9 +60,10 @@ export function createRouteActivities(resources: RouteResources) {
      * @throws ApplicationFailure of PostgreSQL; nothing is spent.
      */
     async publishFirstAttempts(slice: RouteSlice): Promise<FirstAttempts> {
+      const begun = await publisher.begin();
       const rows = await loadSlice(db, slice);
       const fresh = rows.filter(({ status, attempt_count }) => status === 'pending' && attempt_count === 0);
-      const attempts = await publisher.publish(fresh);
+      const attempts = await publisher.publish(fresh, begun);
       const firstOf = new Map(fresh.map(({ route_id }, index) => [route_id, attempts[index]!]));
 
       const result: FirstAttempts = { published: 0, open: [] };
@@ -78,8 +79,9 @@ export function createRouteActivities(resources: RouteResources) {
   async function publish(publication: Publication): Promise<PublishResult> {
     let attempt: Attempt;
     try {
+      const begun = await publisher.begin();
       const row = await loadRoute(db, publication);
-      [attempt] = (await publisher.publish([row], orderOf(publication))) as [Attempt];
+      [attempt] = (await publisher.publish([row], begun, orderOf(publication))) as [Attempt];
     } catch (error) {
       // Its workflow fails, which operators see; the row stays open, and a replay goes on with it once that is mended.
       if (isPostgresRefusal(error)) throw finalIfRefused(error);

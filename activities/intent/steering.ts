@@ -41,16 +41,15 @@ interface OpenRoute extends ListedRoute {
 
 export function createSteeringActivities({ db, redis, workflows, log }: SteeringResources) {
   async function close(notificationId: string, routes: OpenRoute[]): Promise<void> {
-    const entries = await Promise.all(
-      routes.map(({ route_id, generation }) =>
-        handOff.close(redis, handOffKey(notificationId, route_id, generation)),
-      ),
-    );
+    const keys = routes.map(({ route_id, generation }) => handOffKey(notificationId, route_id, generation));
+    const entries = await Promise.all(keys.map((key) => handOff.close(redis, key)));
     await query(db, SETTLE_CLOSED, [
       notificationId,
       routes.map(({ route_id }) => route_id),
       entries.map((entry) => entry ?? null),
     ]);
+    // Best effort: what does not fade goes in the end.
+    void handOff.fade(redis, keys).catch(() => undefined);
   }
 
   /** All that were ever cancelled: a crash may have come between closing some and telling them. */

@@ -8,8 +8,7 @@
  * has neither passed nor before it were deleted unread.
  */
 import type { Redis } from 'ioredis';
-import { compareEntryIds } from '../../api/intent/stream.ts';
-import { STREAM_START } from '../../api/stream-ids.ts';
+import { STREAM_START, compareEntryIds } from '../../api/stream-ids.ts';
 import type { StreamFinding, StreamState } from '../../workflows/intent/reader-contract.ts';
 import type { StreamPosition } from './stream-position.ts';
 

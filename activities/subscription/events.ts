@@ -80,8 +80,11 @@ export async function relayEvents({
       const [lock] = await run<{ is_ours: boolean }>(client, LOCK_RELAY, []);
       if (!lock?.is_ours) return undefined;
       const events = await run<EventRow>(client, LOAD_EVENTS, [RELAYED_TOGETHER]);
-      for (const event of events) await append(redis, eventsStream, eventsStreamMaxLen, event);
-      await run(client, MARK_RELAYED, [events.map(({ event_id }) => event_id)]);
+      const entryIds: string[] = [];
+      for (const event of events) {
+        entryIds.push(await append(redis, eventsStream, eventsStreamMaxLen, event));
+      }
+      await run(client, MARK_RELAYED, [events.map(({ event_id }) => event_id), entryIds]);
       return events.length;
     });
     relayed += batch ?? 0;
@@ -100,8 +103,8 @@ export async function relayEventsIfPossible(resources: EventResources): Promise<
   }
 }
 
-async function append(redis: Redis, stream: string, length: number, event: EventRow): Promise<void> {
-  await redis.xadd(
+async function append(redis: Redis, stream: string, length: number, event: EventRow): Promise<string> {
+  const entryId = await redis.xadd(
     stream,
     'MAXLEN',
     '~',
@@ -120,6 +123,8 @@ async function append(redis: Redis, stream: string, length: number, event: Event
     'occurred_at_ms',
     String(event.created_at.getTime()),
   );
+  // Null only for a command that may not make the stream.
+  return entryId!;
 }
 
 interface EventRow {
@@ -158,7 +163,12 @@ const ARE_EVENTS_LEFT = {
   text: 'SELECT min(event_id) IS NOT NULL AS is_any FROM subscriptions.events WHERE relayed_at IS NULL',
 };
 
+/** $1 events, $2 their entries. */
 const MARK_RELAYED = {
   name: 'mark_subscription_events_relayed',
-  text: 'UPDATE subscriptions.events SET relayed_at = clock_timestamp() WHERE event_id = ANY($1::bigint[])',
+  text: `
+    UPDATE subscriptions.events AS event
+       SET relayed_at = clock_timestamp(), entry_id = relayed.entry_id
+      FROM unnest($1::bigint[], $2::text[]) AS relayed (event_id, entry_id)
+     WHERE event.event_id = relayed.event_id`,
 };

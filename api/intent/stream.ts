@@ -20,12 +20,3 @@ export async function loadOffset(
 ): Promise<string> {
   return (await redis.get(offsetKey(stream))) ?? STREAM_START;
 }
-
-/** Orders entry ids: `<ms>-<sequence>`, both unsigned 64 bit, so compared as big integers. */
-export function compareEntryIds(left: string, right: string): number {
-  const [leftMs = 0n, leftSequence = 0n] = left.split('-').map(BigInt);
-  const [rightMs = 0n, rightSequence = 0n] = right.split('-').map(BigInt);
-  if (leftMs !== rightMs) return leftMs < rightMs ? -1 : 1;
-  if (leftSequence === rightSequence) return 0;
-  return leftSequence < rightSequence ? -1 : 1;
-}

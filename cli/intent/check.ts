@@ -1,8 +1,8 @@
 /** What can be wrong with intents: their reader, the three streams, and routes that wait or died. */
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
-import { compareEntryIds, loadOffset } from '../../api/intent/stream.ts';
-import { STREAM_START, entryIdAfter, newestEntryId } from '../../api/stream-ids.ts';
+import { loadOffset } from '../../api/intent/stream.ts';
+import { STREAM_START, compareEntryIds, entryIdAfter, newestEntryId } from '../../api/stream-ids.ts';
 import { bridgeOperations } from '../../client/intent/bridge.ts';
 import type { OperatorResources } from '../../client/resources.ts';
 import type { Check, Diagnosis } from '../checks.ts';
@@ -155,7 +155,7 @@ async function losses(db: Pool): Promise<Diagnosis> {
   );
   return warn(
     `looked for in ${suspects.join('; ')}`,
-    'what is gone is handed off again by itself; the pending activity of outbound-repair/<stream> says what it waits for',
+    'what is gone is appended again by itself; for routes the pending activity of outbound-repair/<stream> says what it waits for',
   );
 }
 

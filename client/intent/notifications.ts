@@ -1,7 +1,7 @@
 /** Notifications as operators look for them and at them: the record, its routes, and what Temporal says right now. */
 import { routeRefOf } from '../../api/ids.ts';
-import { compareEntryIds, loadOffset } from '../../api/intent/stream.ts';
-import { hasEntry } from '../../api/stream-ids.ts';
+import { loadOffset } from '../../api/intent/stream.ts';
+import { compareEntryIds, hasEntry } from '../../api/stream-ids.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { NotFoundError, causeOf } from '../errors.ts';
 import type { Page, WithoutNulls } from '../lists.ts';

@@ -28,6 +28,7 @@ export interface RedisOptions {
 export interface EmbeddedRedis {
   /** `127.0.0.1:<port>`. */
   addr: string;
+  pid: number;
   stop(): Promise<void>;
 }
 
@@ -78,7 +79,7 @@ export async function startRedis(options: RedisOptions): Promise<EmbeddedRedis> 
     ready: () => ping(port),
     report,
   });
-  return { addr: `${LOOPBACK}:${port}`, stop: server.stop };
+  return { addr: `${LOOPBACK}:${port}`, pid: server.pid, stop: server.stop };
 }
 
 /** Rejects while the server does not answer or still loads its data. */

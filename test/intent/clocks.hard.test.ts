@@ -30,7 +30,7 @@ test.each([
   ['five minutes ahead', 300_000],
   ['a day behind', -DAY_MS],
 ])(
-  'I21 security-13 a process whose clock is %s keeps to the ladder',
+  'I21 intent-D9 security-13 a process whose clock is %s keeps to the ladder',
   async (_, shiftMs) => {
     await fleet.start({
       NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(clockAhead(shiftMs))}`,

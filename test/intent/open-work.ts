@@ -65,7 +65,8 @@ export function openIntentWork(slot: Slot): OpenWork {
       await inStatus(ids.climbing, PUSH, 'failed');
 
       // A lease keeps the e-mail back until nobody can settle it.
-      ids.unsettled = `${Date.now() + 60_000}-0`;
+      const [seconds] = await slot.redis.time();
+      ids.unsettled = `${(Number(seconds) + 60) * 1_000}-0`;
       const lease = leaseKey(ids.unsettled, EMAIL);
       await slot.redis.set(lease, 'another worker', 'PX', LIMIT_MS);
       const fields = turn({ idempotency_key: 'unsettled', recipient_user_ids_json: '["user-1"]' });

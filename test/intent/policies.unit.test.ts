@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import { compileRetryPolicy } from '@temporalio/common';
 import fc from 'fast-check';
 import { contiguousOffset } from '../../activities/intent/stream-position.ts';
-import { compareEntryIds } from '../../api/intent/stream.ts';
+import { compareEntryIds } from '../../api/stream-ids.ts';
 import { materializeRoutes } from '../../activities/intent/audience.ts';
 import type { Recipient } from '../../activities/intent/user-service.ts';
 import type { NotificationType } from '../../api/intent/catalog.ts';

@@ -1,6 +1,12 @@
 /** What operators do while notifications are on their way: pause and resume a channel, cancel. */
 import { CancelledFailure, WorkflowFailedError, WorkflowUpdateFailedError } from '@temporalio/client';
-import { defineHandOffCommands, handOff, handOffKey, leaseKey } from '../../activities/intent/hand-off.ts';
+import {
+  createRedisClock,
+  defineHandOffCommands,
+  handOff,
+  handOffKey,
+  leaseKey,
+} from '../../activities/intent/hand-off.ts';
 import type { ChannelName, ChannelState } from '../../workflows/intent/channel-contract.ts';
 import { channelWorkflowId } from '../../workflows/intent/channel-contract.ts';
 import { batchWorkflowId, notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
@@ -324,6 +330,7 @@ test('I23 I26 after a route was closed not even an attempt that is still running
       keys,
       { token: 'zombie', ttlMs: 1_000 },
       { stream: GATEWAY, fields: [['event_id', `9-9/${PUSH}`]] },
+      await createRedisClock(redis).begin(),
     );
     expect(late).toEqual({ outcome: 'closed' });
     expect(await slot.redis.exists(GATEWAY)).toBe(0);

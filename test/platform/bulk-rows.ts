@@ -9,9 +9,10 @@ const ROWS = 50_000;
 export const SMALL: Record<string, string> = {
   schema_migrations: 'one row for each migration',
   channels: 'two',
-  outbound_streams: 'two',
   key_seals: 'one row for each key',
   process_findings: 'one row for each variable and key',
+  intent_streams: 'one',
+  outbound_streams: 'three',
   symbols: 'those that are traded',
   symbol_snapshots: 'a hundred are kept',
   symbol_targets: 'those of the configuration',

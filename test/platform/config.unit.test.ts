@@ -25,6 +25,7 @@ const DEFAULTS: { name: Name; value: unknown; seed?: string }[] = [
   { name: 'NOTIFICATION_REDIS_REPLICA_ADDRS', value: [] },
   { name: 'NOTIFICATION_REDIS_DB', value: 0 },
   { name: 'NOTIFICATION_REDIS_OPERATION_TIMEOUT', value: 2 * SECOND },
+  { name: 'NOTIFICATION_REDIS_MIN_REPLICAS', value: 0 },
   { name: 'NOTIFICATION_POSTGRES_PRIMARY_DSN', value: undefined },
   { name: 'NOTIFICATION_POSTGRES_REPLICA_DSNS', value: [] },
   { name: 'NOTIFICATION_POSTGRES_OPERATION_TIMEOUT', value: 5 * SECOND },

@@ -42,7 +42,7 @@ const RECURRING = {
 
     count_due_subscriptions count_subscription_records drop_expired_token_deletions forget_queue_imports
     forget_subscription_events forget_token_requests list_connections_without_subscription list_deleted_rcv_queues
-    list_open_subscription_agents list_subscribed_connections list_unreadable_ntf_tokens_to_delete
+    list_open_subscription_agents list_relayed_subscription_events list_subscribed_connections list_unreadable_ntf_tokens_to_delete
     list_unreadable_rcv_queues list_unreadable_subscriptions list_unwanted_subscriptions load_due_ntf_subscriptions
     load_due_smp_subscriptions load_due_token_deletion load_subscription_events`,
   /** The keys that it is given: those of a batch. */
@@ -62,7 +62,7 @@ const RECURRING = {
     create_subscription_records delete_subscription_records delete_worked_subscription_records fail_ntf_subscriptions
     fail_smp_subscriptions list_due_subscription_servers load_connections_of_command load_deleted_rcv_queues
     load_subscription_work lock_subscription_records mark_subscription_events_relayed mark_unreadable_rcv_queues
-    null_subscription_actions remove_rcv_queues reset_subscription_records save_notifier_credentials
+    null_subscription_actions put_back_subscription_events remove_rcv_queues reset_subscription_records save_notifier_credentials
     set_subscription_actions update_subscription_records`,
   /** What belongs to one job, agent or server, the end of an index, or a page that another statement has found. */
   part: `
@@ -79,9 +79,9 @@ const RECURRING = {
   small: `
     answer read_callback_completeness save_callback_cleanup set_callback_shards set_callback_users_placed
 
-    clear_outbound_stream load_outbound_stream recall_intent_stream remember_intent_stream read_clock read_suspects save_outbound_stream suspect_outbound_stream
+    ask_to_rewind clear_outbound_stream is_outbound_suspect load_outbound_stream read_rewind recall_intent_stream remember_intent_stream read_clock read_suspects save_outbound_stream suspect_outbound_since suspect_outbound_stream
 
-    ping read_key_seals
+    ping read_key_seals read_settled
 
     limit_gauge_read lock_subscription_relay next_subscription_claim
 

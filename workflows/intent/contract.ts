@@ -206,11 +206,16 @@ export type PublishResult =
 /**
  * `leased`: another worker holds the route at this moment. `postgres_unavailable`, `postgres_unusable`: the attempt could
  * not be recorded, since PostgreSQL does not answer, or is not as it must be.
- * `redis_unavailable`: whether an earlier generation was handed off could not be found out. `attempt_not_finished`: a
- * time-out, or a worker that died.
+ * `redis_unavailable`: whether an earlier generation was handed off could not be found out. `replicas_behind`: it is
+ * handed off, and fewer replicas of Redis have that than must. `attempt_not_finished`: a time-out, or a worker that died.
  */
 export type DeferralReason =
-  'leased' | 'postgres_unavailable' | 'postgres_unusable' | 'redis_unavailable' | 'attempt_not_finished';
+  | 'leased'
+  | 'postgres_unavailable'
+  | 'postgres_unusable'
+  | 'redis_unavailable'
+  | 'replicas_behind'
+  | 'attempt_not_finished';
 
 /** An attempt that failed and was recorded; the route has budget left. */
 export interface FailedAttempt {

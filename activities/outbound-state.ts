@@ -1,8 +1,9 @@
-/** How an outbound stream stands, what is suspicious about it, and the row that remembers it. */
+/**
+ * How a stream stands that others read, what is suspicious about it, and the row that remembers it. A Redis that falls back
+ * does not know that it did; PostgreSQL says it.
+ */
 import type { Redis } from 'ioredis';
-import { compareEntryIds } from '../../api/intent/stream.ts';
-import { STREAM_START } from '../../api/stream-ids.ts';
-import { stateOf } from './stream-health.ts';
+import { STREAM_START, compareEntryIds } from '../api/stream-ids.ts';
 
 /** Empty streams and those that do not exist stand at the start. */
 export interface OutboundState {
@@ -15,37 +16,52 @@ export interface OutboundState {
   wantedFrom: string;
 }
 
-/** KEYS: stream. Returns of each consumer group the oldest entry that it has not acknowledged, or what it read last. */
-const READ_GROUPS = `
-  local found = {}
-  if redis.call('EXISTS', KEYS[1]) == 0 then return found end
+/**
+ * KEYS: stream. Returns of XINFO STREAM what is no entry, since those may have any size; and of each consumer group the
+ * oldest entry that it has not acknowledged, or what it read last. Nothing when there is no such key.
+ */
+const READ_STATE = `
+  if redis.call('EXISTS', KEYS[1]) == 0 then return false end
+  local all, state, groups = redis.call('XINFO', 'STREAM', KEYS[1]), {}, {}
+  for i = 1, #all, 2 do
+    if type(all[i + 1]) ~= 'table' then
+      state[#state + 1] = all[i]
+      state[#state + 1] = all[i + 1]
+    end
+  end
   for _, group in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
     local fields = {}
     for i = 1, #group, 2 do fields[group[i]] = group[i + 1] end
     local oldest = redis.call('XPENDING', KEYS[1], fields['name'])[2]
-    found[#found + 1] = {oldest or '', fields['last-delivered-id']}
+    groups[#groups + 1] = {oldest or '', fields['last-delivered-id']}
   end
-  return found`;
+  return {state, groups}`;
+
+type StateReply = [state: (string | number)[], groups: [oldestPending: string, lastDelivered: string][]];
 
 /** @throws what Redis fails with, e.g. when the key is no stream. */
 export async function lookAtOutbound(redis: Redis, stream: string): Promise<OutboundState> {
-  const [found, groups, info] = await Promise.all([
-    stateOf(redis, stream),
-    redis.eval(READ_GROUPS, 1, stream) as Promise<[oldestPending: string, lastDelivered: string][]>,
+  const [found, info] = await Promise.all([
+    redis.eval(READ_STATE, 1, stream) as Promise<StateReply | null>,
     redis.info('server'),
   ]);
   const serverRunId = /^run_id:(\S+)/m.exec(info)?.[1] ?? '';
-  const state = found?.stream;
-  if (state === undefined)
+  if (found === null) {
     return { serverRunId, lastEntryId: STREAM_START, entriesAdded: 0, wantedFrom: STREAM_START };
-  const { lastGeneratedId, entriesAdded, firstEntryId = STREAM_START, length } = state;
-  const first = length === 0 ? after(lastGeneratedId) : firstEntryId;
+  }
+  const [reply, groups] = found;
+  const value = (name: string) => (reply.includes(name) ? reply[reply.indexOf(name) + 1] : undefined);
+  const lastEntryId = String(value('last-generated-id'));
+  // Redis 7 and Valkey; older ones do not have these.
+  const entriesAdded = value('entries-added');
+  const firstEntryId = String(value('recorded-first-entry-id') ?? STREAM_START);
+  const first = value('length') === 0 ? after(lastEntryId) : firstEntryId;
   const unread = groups.map(([pending, delivered]) => (pending === '' ? after(delivered) : pending));
   const oldestUnread = unread.sort(compareEntryIds)[0] ?? STREAM_START;
   return {
     serverRunId,
-    lastEntryId: lastGeneratedId,
-    ...(entriesAdded === undefined ? {} : { entriesAdded }),
+    lastEntryId,
+    ...(entriesAdded === undefined ? {} : { entriesAdded: Number(entriesAdded) }),
     wantedFrom: later(first, oldestUnread),
   };
 }
@@ -81,6 +97,36 @@ export function regressionOf(seen: OutboundState, now: OutboundState): string | 
     return `the number of entries ever added went back from ${seen.entriesAdded} to ${now.entriesAdded}`;
   }
   return undefined;
+}
+
+/** @returns from which entry on what is not there is missed, of a stream that is suspected since it was seen. Pure. */
+export function wantedFromOf(seen: OutboundState, now: OutboundState): string {
+  // What a whole stream has trimmed is not lost; one that fell back does not know what it had.
+  return regressionOf(seen, now) === undefined ? later(seen.wantedFrom, now.wantedFrom) : seen.wantedFrom;
+}
+
+/** KEYS: stream. ARGV: ids. Returns the positions of those that it does not have. */
+const FIND_MISSING = `
+  local missing = {}
+  for i, id in ipairs(ARGV) do
+    if #redis.call('XRANGE', KEYS[1], id, id) == 0 then missing[#missing + 1] = i end
+  end
+  return missing`;
+
+/** @returns those whose entry should be in the stream and is not. @throws what Redis fails with. */
+export async function missingIn<Row extends { entry_id: string | null }>(
+  redis: Redis,
+  stream: string,
+  wantedFrom: string,
+  rows: readonly Row[],
+): Promise<{ wanted: Row[]; missing: Row[] }> {
+  const wanted = rows.filter(
+    ({ entry_id }) => entry_id !== null && compareEntryIds(entry_id, wantedFrom) >= 0,
+  );
+  if (wanted.length === 0) return { wanted, missing: [] };
+  const ids = wanted.map(({ entry_id }) => entry_id!);
+  const positions = (await redis.eval(FIND_MISSING, 1, stream, ...ids)) as number[];
+  return { wanted, missing: positions.map((position) => wanted[position - 1]!) };
 }
 
 /** A row of notification.outbound_streams. */

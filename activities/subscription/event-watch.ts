@@ -1,0 +1,157 @@
+/**
+ * The watch over the stream of events. A Redis that was restarted, switched or restored may have lost events that it had
+ * acknowledged. Those whose entry is gone are put back to the ones that wait, and relayed again with the same `event_id`.
+ */
+import type { Redis } from 'ioredis';
+import type { Pool } from 'pg';
+import type { Logger } from 'pino';
+import type { OutboundRow } from '../outbound-state.ts';
+import {
+  CLEAR_OUTBOUND,
+  LOAD_OUTBOUND,
+  SAVE_OUTBOUND,
+  SUSPECT_OUTBOUND,
+  lookAtOutbound,
+  missingIn,
+  seenOf,
+  suspicionOf,
+  valuesOf,
+  wantedFromOf,
+} from '../outbound-state.ts';
+import { query } from '../postgres.ts';
+import { reasonOf } from '../reason.ts';
+import type { EventResources } from './events.ts';
+import { relayEvents } from './events.ts';
+
+const LOOK_INTERVAL_MS = 2_000;
+/** Events that are looked for together. */
+const PAGE_SIZE = 500;
+
+interface EventWatchResources extends EventResources {
+  db: Pool;
+  redis: Redis;
+  log: Logger;
+  /** Until every relay from before a suspicion has its rows written, ms. */
+  settlingMs: number;
+}
+
+interface RelayedEvent {
+  event_id: string;
+  relayed_at: string;
+  entry_id: string | null;
+}
+
+/** Looks at the stream for as long as the process runs; any number of processes may. */
+export function watchEvents(resources: EventWatchResources): { stop(): Promise<void> } {
+  const { db, redis, log, eventsStream: stream, settlingMs } = resources;
+  let isFailing = false;
+  /** As its row says that it was last seen whole. */
+  let saved = '';
+  let isLooking = false;
+  let round = Promise.resolve();
+  const timer = setInterval(() => {
+    if (!isLooking) round = lookOrSay();
+  }, LOOK_INTERVAL_MS);
+
+  return {
+    async stop() {
+      clearInterval(timer);
+      await round;
+    },
+  };
+
+  async function lookOrSay(): Promise<void> {
+    isLooking = true;
+    try {
+      await look();
+      isFailing = false;
+    } catch (error) {
+      if (!isFailing) log.warn({ stream, reason: reasonOf(error) }, 'stream of events not looked at');
+      isFailing = true;
+    } finally {
+      isLooking = false;
+    }
+  }
+
+  async function look(): Promise<void> {
+    const now = await lookAtOutbound(redis, stream);
+    const values = valuesOf(now);
+    if (saved === values.join(' ')) return;
+    const [row] = await query<OutboundRow>(db, LOAD_OUTBOUND, [stream]);
+    if (row?.suspect_since) return restore(row);
+    const suspicion = row && suspicionOf(seenOf(row), now);
+    if (suspicion === undefined) {
+      await query(db, SAVE_OUTBOUND, [stream, ...values]);
+      saved = values.join(' ');
+      return;
+    }
+    saved = '';
+    const [isNew] = await query(db, SUSPECT_OUTBOUND, [stream, suspicion]);
+    if (isNew)
+      log.warn({ stream, reason: suspicion }, 'stream of events may have lost some, they are checked');
+  }
+
+  /** Two processes that do this find the same; an event that was put back by one is not there for the other. */
+  async function restore(suspect: OutboundRow): Promise<void> {
+    const [clock] = await query<{ now: string; is_settled: boolean }>(db, READ_SETTLED, [
+      suspect.suspect_since,
+      settlingMs,
+    ]);
+    if (!clock!.is_settled) return;
+    const begunWith = await lookAtOutbound(redis, stream);
+    const wantedFrom = wantedFromOf(seenOf(suspect), begunWith);
+    let restored = 0;
+    let before = { relayed_at: 'infinity', event_id: '0' };
+    for (let goesOn = true; goesOn;) {
+      const page = await query<RelayedEvent>(db, LIST_RELAYED, [
+        ...[before.relayed_at, before.event_id, suspect.seen_at],
+        PAGE_SIZE,
+      ]);
+      const { missing } = await missingIn(redis, stream, wantedFrom, page);
+      const put = await query(db, PUT_BACK, [
+        missing.map(({ event_id }) => event_id),
+        missing.map(({ entry_id }) => entry_id),
+      ]);
+      restored += put.length;
+      before = page.at(-1) ?? before;
+      goesOn = page.length === PAGE_SIZE;
+    }
+    await relayEvents(resources);
+    await query(db, CLEAR_OUTBOUND, [stream, ...valuesOf(begunWith), clock!.now, suspect.suspect_since]);
+    log.warn({ stream, restored }, 'lost subscription events are relayed again');
+  }
+}
+
+/** $1 since when it is suspected, $2 how long ago that must be, ms. */
+const READ_SETTLED = {
+  name: 'read_settled',
+  text: `
+    SELECT clock_timestamp()::text AS now,
+           $1::timestamptz < clock_timestamp() - $2::int * interval '1 millisecond' AS is_settled`,
+};
+
+/**
+ * The next older events that were relayed, back to a day before the stream was last seen whole. $1 and $2 the last one of
+ * the page before, $3 when the stream was last seen whole, $4 rows at most.
+ */
+const LIST_RELAYED = {
+  name: 'list_relayed_subscription_events',
+  text: `
+    SELECT event_id::text, relayed_at::text, entry_id
+      FROM subscriptions.events AS event
+     WHERE relayed_at <= $1::timestamptz AND relayed_at >= $3::timestamptz - interval '1 day'
+       AND (relayed_at, event_id) < ($1::timestamptz, $2::bigint)
+     ORDER BY event.relayed_at DESC, event.event_id DESC
+     LIMIT $4`,
+};
+
+/** $1 events, $2 the entries as which they were relayed. */
+const PUT_BACK = {
+  name: 'put_back_subscription_events',
+  text: `
+    UPDATE subscriptions.events AS event
+       SET relayed_at = NULL, entry_id = NULL
+      FROM unnest($1::bigint[], $2::text[]) AS lost (event_id, entry_id)
+     WHERE event.event_id = lost.event_id AND event.entry_id = lost.entry_id
+    RETURNING 1`,
+};

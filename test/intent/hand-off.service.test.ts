@@ -1,0 +1,191 @@
+/** What the memory of a hand-off must outlive: attempts that come late, outages, and clocks that are wrong. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { metrics } from '@opentelemetry/api';
+import { Redis } from 'ioredis';
+import type { Pool } from 'pg';
+import { defineHandOffCommands, handOffKey } from '../../activities/intent/hand-off.ts';
+import { createIntentMetrics } from '../../activities/intent/metrics.ts';
+import { createReplication } from '../../activities/intent/replication.ts';
+import { createRouteActivities } from '../../activities/intent/routes.ts';
+import { createSteeringActivities } from '../../activities/intent/steering.ts';
+import type { EmbeddedRedis } from '../../dev/servers/redis.ts';
+import { startRedis } from '../../dev/servers/redis.ts';
+import { migrate } from '../../migrations/migrate.ts';
+import { createLogger } from '../../workers/logger.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, takeSlot } from '../harness.ts';
+import { moveClock } from '../moved-clock.ts';
+import { GATEWAY, MAIL } from '../service-process.ts';
+
+const PUSH = 'push:user:user-1';
+const [MINUTE, DAY] = [60, 86_400];
+
+let slot: Slot;
+let folder: string;
+let server: EmbeddedRedis;
+let redis: Redis;
+beforeAll(async () => {
+  slot = await takeSlot();
+  await migrate(slot.endpoints.postgresDsn);
+  folder = await mkdtemp(path.join(tmpdir(), 'hand-off-'));
+  server = await startRedis({ dataDir: folder, port: 0, durable: false, report: () => undefined });
+  const [host, port] = server.addr.split(':') as [string, string];
+  redis = new Redis({ host, port: Number(port) });
+  defineHandOffCommands(redis);
+});
+afterAll(async () => {
+  redis.disconnect();
+  await server.stop();
+  await slot.release();
+  await rm(folder, { recursive: true, force: true });
+});
+beforeEach(async () => {
+  await moveClock(server.pid, 0);
+  await redis.flushall();
+});
+
+let count = 0;
+/** An accepted push whose first attempt has not been made. @returns its notification id. */
+async function acceptedPush(): Promise<string> {
+  const id = `${(count += 1)}-0`;
+  await slot.db.query(
+    `WITH record AS (
+       INSERT INTO notification.records
+       SELECT $1::text, 'game.turn.ready', 'game_master', 'user', '["user-1"]',
+              '{"game_id": "g", "game_name": "G", "turn_number": 1}', 'key-' || $1, $1, NULL, NULL,
+              now(), now(), now(), now() + interval '7 days')
+     INSERT INTO notification.routes
+            (notification_id, route_id, channel, recipient_ref, status, max_attempts, next_attempt_at, created_at,
+             updated_at)
+     VALUES ($1, $2, 'push', 'user:user-1', 'pending', 3, now(), now(), now())`,
+    [id, PUSH],
+  );
+  return id;
+}
+
+/** One attempt by a process of its own. */
+const attempt = (id: string, resources: { db?: Pool; redis?: Redis } = {}) =>
+  activities(resources).publishRoute({ notificationId: id, routeRef: PUSH });
+
+const activities = (resources: { db?: Pool; redis?: Redis } = {}) =>
+  createRouteActivities({
+    ...{ db: slot.db, redis, ...resources },
+    log: createLogger('fatal'),
+    confirmReplicated: createReplication(redis, { minReplicas: 0, timeoutMs: 1_000 }),
+    metrics: createIntentMetrics(metrics.getMeter('test')),
+    route: {
+      gatewayStream: GATEWAY,
+      gatewayMaxLen: 1024,
+      mailStream: MAIL,
+      backoffMinMs: 1,
+      backoffMaxMs: 1,
+      leaseTtlMs: 5_000,
+    },
+  });
+
+/** A database in whose answers something comes in between. */
+function interrupted(name: string, interruption: () => Promise<unknown>): Pool {
+  const db = Object.create(slot.db) as Pool;
+  db.query = (async (statement: { name: string }) => {
+    const answer = await (slot.db.query(statement as never) as unknown as Promise<unknown>);
+    if (statement.name === name) await interruption();
+    return answer;
+  }) as never;
+  return db;
+}
+
+/** A Redis that does what it is asked to and whose answer to a hand-off gets lost. */
+function deafTo(): Redis {
+  const deaf = Object.create(redis) as Redis &
+    Record<'handOffAppend', (...args: unknown[]) => Promise<unknown>>;
+  deaf.handOffAppend = async (...args) => {
+    await (redis as typeof deaf).handOffAppend(...args);
+    throw new Error('the answer got lost');
+  };
+  return deaf;
+}
+
+/** Settled: the memory is there for as long as attempts from before may still be running. */
+const fades = (id: string) =>
+  eventually('the memory to fade', async () => {
+    const leftMs = await redis.pttl(handOffKey(id, PUSH, 0));
+    return leftMs > 0 && leftMs <= 10 * MINUTE * 1_000;
+  });
+
+async function routeOf(id: string) {
+  const { rows } = await slot.db.query<{ status: string; attempt_count: number }>(
+    'SELECT status, attempt_count FROM notification.routes WHERE notification_id = $1',
+    [id],
+  );
+  return rows[0];
+}
+
+test('I23 intent-D11 an attempt that settles nothing does not shorten what others remember', async () => {
+  const id = await acceptedPush();
+  const late = interrupted('load_route', async () => {
+    await expect(attempt(id, { redis: deafTo() })).rejects.toThrow('the answer got lost');
+  });
+  expect(await attempt(id, { db: late })).toMatchObject({ status: 'deferred', reason: 'leased' });
+  expect(await routeOf(id)).toEqual({ status: 'failed', attempt_count: 1 });
+
+  // The channel may be paused for so long.
+  await moveClock(server.pid, 60 * MINUTE);
+  expect(await attempt(id)).toEqual({ status: 'published' });
+  expect(await redis.xlen(GATEWAY)).toBe(1);
+});
+
+test('I23 I24 intent-P3 a hand-off is remembered for as long as PostgreSQL may be away', async () => {
+  const id = await acceptedPush();
+  const away = Object.create(slot.db) as Pool;
+  away.query = (async (statement: { name: string }) => {
+    if (statement.name === 'mark_published') throw Object.assign(new Error('away'), { code: 'ECONNREFUSED' });
+    return slot.db.query(statement as never);
+  }) as never;
+  expect(await attempt(id, { db: away })).toMatchObject({ reason: 'postgres_unavailable' });
+  await moveClock(server.pid, 40 * DAY);
+  expect(await attempt(id)).toEqual({ status: 'published' });
+  expect(await redis.xlen(GATEWAY)).toBe(1);
+});
+
+test('I23 intent-P11 an attempt that was frozen until its hand-off is forgotten hands off nothing', async () => {
+  const id = await acceptedPush();
+  const frozen = interrupted('load_route', async () => {
+    expect(await attempt(id)).toEqual({ status: 'published' });
+    await fades(id);
+    await moveClock(server.pid, 11 * MINUTE);
+  });
+  const answer = await attempt(id, { db: frozen });
+  expect(await redis.xlen(GATEWAY)).toBe(1);
+  expect(answer).toMatchObject({ status: 'deferred', reason: 'leased' });
+  expect(await attempt(id)).toEqual({ status: 'published' });
+});
+
+test.each([
+  ['ahead', DAY],
+  ['behind', -DAY],
+])('I23 intent-P11 a clock of Redis that is moved a day %s puts an attempt off once', async (_, seconds) => {
+  const process = activities();
+  const publish = (id: string) => process.publishRoute({ notificationId: id, routeRef: PUSH });
+  expect(await publish(await acceptedPush())).toEqual({ status: 'published' });
+  await moveClock(server.pid, seconds);
+  const id = await acceptedPush();
+  if ((await publish(id)).status !== 'published') expect(await publish(id)).toEqual({ status: 'published' });
+  expect(await routeOf(id)).toEqual({ status: 'published', attempt_count: 1 });
+  expect(await redis.xlen(GATEWAY)).toBe(2);
+});
+
+test('I23 what is settled is forgotten after a while, what was cancelled as well', async () => {
+  const published = await acceptedPush();
+  expect(await attempt(published)).toEqual({ status: 'published' });
+  await fades(published);
+
+  const cancelled = await acceptedPush();
+  const { skipRoute } = createSteeringActivities({
+    ...{ db: slot.db, redis, workflows: slot.client.workflow },
+    log: createLogger('fatal'),
+  });
+  expect(await skipRoute({ notificationId: cancelled, routeRef: PUSH })).toBe('skipped');
+  await fades(cancelled);
+});

@@ -1,0 +1,83 @@
+/** What becomes of events that their stream has lost after they were relayed. */
+import { inTransaction } from '../../activities/transactions.ts';
+import { writeEvent } from '../../activities/subscription/events.ts';
+import { SWEEP_SCHEDULE_ID } from '../../workflows/subscription/contract.ts';
+import { eventually } from '../harness.ts';
+import type { SubscriptionAgent } from './agent.ts';
+import { AGENT, QUICK, takeSubscriptionAgent } from './agent.ts';
+
+const EVENTS = 'notification:subscription-events';
+
+let agent: SubscriptionAgent;
+beforeAll(async () => {
+  agent = await takeSubscriptionAgent();
+  // A relay ends within a few of these; so long is waited before entries are looked for.
+  await agent.slot.startService({ ...QUICK, NOTIFICATION_REDIS_OPERATION_TIMEOUT: '300ms' });
+});
+afterAll(() => agent.release());
+
+async function relayed(...connIds: string[]): Promise<void> {
+  const { db, redis, client } = agent.slot;
+  const before = await redis.xlen(EVENTS);
+  for (const connId of connIds) {
+    await inTransaction(db, (transaction) =>
+      writeEvent(transaction, { agentId: AGENT, kind: 'ERRS', errors: [{ connId, error: 'SMP QUOTA' }] }),
+    );
+  }
+  await eventually('the events to be relayed', async () => {
+    // One that is asked for while another runs is none.
+    await client.schedule.getHandle(SWEEP_SCHEDULE_ID).trigger();
+    const waiting = await agent.rows('SELECT 1 FROM subscriptions.events WHERE relayed_at IS NULL');
+    return waiting.length === 0 && (await redis.xlen(EVENTS)) === before + connIds.length;
+  });
+}
+
+async function eventsInStream(): Promise<{ eventId: string; connId: string }[]> {
+  const entries = await agent.slot.redis.xrange(EVENTS, '-', '+');
+  return entries.map(([, fields]) => {
+    const of = (name: string) => fields[fields.indexOf(name) + 1]!;
+    const [{ connId }] = JSON.parse(of('errors_json')) as [{ connId: string }];
+    return { eventId: of('event_id'), connId };
+  });
+}
+
+/** The watch has seen all that is in the stream. */
+const seen = () =>
+  eventually('the watch to see the stream', async () => {
+    const [row] = await agent.rows<{ last_entry_id: string }>(
+      `SELECT last_entry_id FROM notification.outbound_streams WHERE stream = '${EVENTS}' AND suspect_since IS NULL`,
+    );
+    const [last] = await agent.slot.redis.xrevrange(EVENTS, '+', '-', 'COUNT', 1);
+    return row?.last_entry_id === last?.[0];
+  });
+
+test('N16 security-1 events that a deleted stream had and nobody had read are relayed again, under the same ids', async () => {
+  const { redis } = agent.slot;
+  await redis.xgroup('CREATE', EVENTS, 'clients', '0', 'MKSTREAM');
+  await relayed('read');
+  const [[, entries]] = (await redis.xreadgroup('GROUP', 'clients', 'c', 'STREAMS', EVENTS, '>')) as [
+    [string, [string, string[]][]],
+  ];
+  await redis.xack(EVENTS, 'clients', ...entries.map(([id]) => id));
+  await relayed('a', 'b', 'c');
+  const unread = (await eventsInStream()).slice(1);
+  await seen();
+  await redis.del(EVENTS);
+
+  await eventually('the events to be there again', async () => (await redis.xlen(EVENTS)) >= unread.length);
+  await seen();
+  expect(await eventsInStream()).toEqual(unread);
+  expect(agent.slot.logs).toContainEqual(
+    expect.objectContaining({ msg: 'lost subscription events are relayed again', restored: 3 }),
+  );
+});
+
+test('N16 a stream that its clients trim is not filled again', async () => {
+  const { redis } = agent.slot;
+  await relayed('d', 'e');
+  await seen();
+  await redis.xtrim(EVENTS, 'MAXLEN', 0);
+  await relayed('f');
+  await seen();
+  expect((await eventsInStream()).map(({ connId }) => connId)).toEqual(['f']);
+});
