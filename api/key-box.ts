@@ -35,6 +35,17 @@ export class KeyBoxError extends Error {
   override name = 'KeyBoxError';
 }
 
+/** The key that sealed a value is not configured. */
+export class UnknownKeyError extends KeyBoxError {
+  override name = 'UnknownKeyError';
+  readonly keyId: string;
+
+  constructor(context: string, keyId: string) {
+    super(`${context} is sealed with the key ${keyId}, which is not configured`);
+    this.keyId = keyId;
+  }
+}
+
 const VERSION = 1;
 const CIPHER = 'aes-256-gcm';
 const KEY_BYTES = 32;
@@ -80,7 +91,7 @@ export function createKeyBox(keys: readonly KeyBoxKey[]): KeyBox {
         throw new KeyBoxError(`${context} holds no sealed value`);
       }
       const key = known.get(id);
-      if (!key) throw new KeyBoxError(`${context} is sealed with the key ${id}, which is not configured`);
+      if (!key) throw new UnknownKeyError(context, id);
       try {
         const nonce = sealed.subarray(nonceAt, tagAt);
         const decipher = createDecipheriv(CIPHER, key, nonce, { authTagLength: TAG_BYTES });

@@ -32,8 +32,12 @@ export const FAILURE_CONVERTER = path.join(
  * @returns undefined without keys: then everything is in plain.
  */
 export function dataConverterWith(keys: readonly KeyBoxKey[]): DataConverter | undefined {
-  if (keys.length === 0) return undefined;
-  return { payloadCodecs: [createPayloadCodec(keys)], failureConverterPath: FAILURE_CONVERTER };
+  return keys.length === 0 ? undefined : dataConverterOf(createPayloadCodec(keys));
+}
+
+/** As {@link dataConverterWith}, for a codec that somebody looks after. */
+export function dataConverterOf(codec: PayloadCodec): DataConverter {
+  return { payloadCodecs: [codec], failureConverterPath: FAILURE_CONVERTER };
 }
 
 /**

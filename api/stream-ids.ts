@@ -33,6 +33,20 @@ export const entryIdAfter = (redis: Scripting, stream: string, id: string): Prom
 export const newestEntryId = (redis: Scripting, stream: string): Promise<string | undefined> =>
   findId(redis, stream, 'XREVRANGE', '+', '-');
 
+/** KEYS: stream. The first and the last entry, which XINFO tells whole, stay in Redis. */
+const LAST_GENERATED = `
+  if redis.call('EXISTS', KEYS[1]) == 0 then return false end
+  local all = redis.call('XINFO', 'STREAM', KEYS[1])
+  for i = 1, #all, 2 do
+    if all[i] == 'last-generated-id' then return all[i + 1] end
+  end`;
+
+/** @returns the id of the last entry that was ever appended, deleted ones included; undefined without a stream. */
+export async function lastGeneratedId(redis: Scripting, stream: string): Promise<string | undefined> {
+  const id = await redis.eval(LAST_GENERATED, 1, stream);
+  return typeof id === 'string' ? id : undefined;
+}
+
 /** Whether the stream has this entry. @throws what Redis fails with. */
 export async function hasEntry(redis: Scripting, stream: string, id: string): Promise<boolean> {
   return (await findId(redis, stream, 'XRANGE', id, id)) !== undefined;

@@ -9,9 +9,11 @@ import { Worker, bundleWorkflowCode } from '@temporalio/worker';
 import pLimit from 'p-limit';
 import { migrate } from '../migrations/migrate.ts';
 import { loadConfig } from '../config/load.ts';
-import { OpenParts, openConnections } from '../workers/connections.ts';
+import { openConnections } from '../workers/connections.ts';
+import { OpenParts } from '../workers/context.ts';
 import { provideEndpoints } from '../workers/embedded.ts';
 import { openIntents } from '../workers/intent.ts';
+import { createKeyUse } from '../workers/key-use.ts';
 import { createLogger } from '../workers/logger.ts';
 import { startTelemetry } from '../workers/telemetry.ts';
 import { installTemporalRuntime, tuning } from '../workers/temporal-worker.ts';
@@ -58,13 +60,15 @@ const context = {
   ...{ config, endpoints, log, meter: telemetry.meter },
   draining: new AbortController().signal,
   open: new OpenParts(log),
+  renewable: [],
+  keyUse: createKeyUse(telemetry.meter, log),
 };
 const connections = await openConnections(context, telemetry);
-const { temporal, client, namespace } = connections;
+const { workerConnection, client, namespace } = connections;
 await migrate(endpoints.postgresDsn);
 const workflowsPath = path.join(import.meta.dirname, 'baseline-workflows.ts');
 const common = {
-  connection: temporal,
+  connection: workerConnection(),
   namespace,
   activities: openIntents(context).activities(connections),
 };

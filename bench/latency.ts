@@ -133,7 +133,7 @@ async function steadily(bench: Bench, mode: Mode, perSecond: number, seconds: nu
 }
 
 /** Does something at a steady rate, however long each time takes. */
-async function paced(perSecond: number, seconds: number, act: (n: number) => Promise<unknown>) {
+export async function paced(perSecond: number, seconds: number, act: (n: number) => Promise<unknown>) {
   const startedAt = performance.now();
   const acts: Promise<unknown>[] = [];
   for (let n = 0; n < perSecond * seconds; n += 1) {
@@ -151,7 +151,7 @@ interface Probe {
 }
 
 /** Publishes intents, and notes the arrival of their push events with a blocking read of the stream. */
-async function openProbe(part: Part): Promise<Probe> {
+export async function openProbe(part: Part): Promise<Probe> {
   const reader = part.openRedis();
   const published = new Map<string, number>();
   const arrived = new Map<string, number>();

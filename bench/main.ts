@@ -22,6 +22,7 @@ import { scaleHostile } from './scale-hostile.ts';
 import { scaleIntent } from './scale-intent.ts';
 import { scaleAccountCallback } from './scale-account-callback.ts';
 import { scaleMobilePush } from './scale-mobile-push.ts';
+import { scaleRecovery } from './scale-recovery.ts';
 import { scaleSubscription } from './scale-subscription.ts';
 import { throughput } from './throughput.ts';
 
@@ -36,6 +37,7 @@ const MEASUREMENTS: readonly Measurement[] = [
   ...largeAudiences,
   scaleIntent,
   scaleHostile,
+  scaleRecovery,
   mobilePush,
   scaleMobilePush,
   accountCallback,

@@ -18,6 +18,7 @@ import { intentRowChecks, intentStreamChecks, readerCheck } from './intent/check
 import { mobileChecks } from './mobile-push/check.ts';
 import { countOf, printFields, printHeading, printJson, printTable, report } from './output.ts';
 import { reachChecks } from './reach.ts';
+import { certificateChecks, processChecks } from './check-secrets.ts';
 import type { Session } from './session.ts';
 import { NotConfiguredError, openSession } from './session.ts';
 import { routerChecks, subscriptionChecks } from './subscription/check.ts';
@@ -80,6 +81,7 @@ function groupsOf({ config, addresses, resources, reach }: Session): CheckGroup[
       ['configuration', () => ok(sourceOf(addresses.embedded))],
       ['administrators', () => administrators(config)],
       ['shutdown time-out', () => shutdown(values.NOTIFICATION_SHUTDOWN_TIMEOUT)],
+      ...certificateChecks(config),
     ],
     [
       ...redisChecks(resources.redis, () => reach('redis'), values.NOTIFICATION_REDIS_MIN_REPLICAS),
@@ -90,7 +92,11 @@ function groupsOf({ config, addresses, resources, reach }: Session): CheckGroup[
         mailStream: values.NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM,
       }),
     ],
-    [...postgresChecks(resources.db, () => reach('postgres')), ...intentRowChecks(resources)],
+    [
+      ...postgresChecks(resources.db, () => reach('postgres')),
+      ...intentRowChecks(resources),
+      ...processChecks(resources.db),
+    ],
     [...temporalChecks(resources, () => reach('temporal'), needsOf(config)), readerCheck(resources)],
     ...(config.roles.includes('mobile-push') ? [mobileGroup(resources, config)] : []),
     ...(config.roles.includes('symbol-config') ? [symbolChecks(resources)] : []),

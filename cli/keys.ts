@@ -89,19 +89,20 @@ async function status(
 
 function printStatus({ payload, subscription }: KeyStatus): void {
   printTable(
-    ['PAYLOAD KEY', 'USE', 'OPEN WORKFLOWS', 'RETAINED WORKFLOWS'],
-    payload.map(({ key, use, open, retained }) => [key, use, open, retained]),
+    ['PAYLOAD KEY', 'USE', 'OPEN WORKFLOWS', 'RETAINED WORKFLOWS', 'SEALS SO FAR'],
+    payload.map(({ key, use, open, retained, seals }) => [key, use, open, retained, seals]),
   );
   printLine('');
   printTable(
-    ['SUBSCRIPTION KEY', 'USE', 'VALUES', 'COLUMNS'],
-    subscription.map(({ key, use, values }) => [
+    ['SUBSCRIPTION KEY', 'USE', 'VALUES', 'SEALS SO FAR', 'COLUMNS'],
+    subscription.map(({ key, use, values, seals }) => [
       key,
       use,
       Object.values(values).reduce((sum, count) => sum + count, 0),
+      seals,
       Object.keys(values).join(', '),
     ]),
-    { flexible: 3 },
+    { flexible: 4 },
   );
 }
 

@@ -13,6 +13,7 @@ import { addMalformedCommands } from './intent/malformed.ts';
 import { addNotificationCommands } from './intent/notifications.ts';
 import { addReplayCommand } from './intent/replay.ts';
 import { addMobileCommands } from './mobile-push/jobs.ts';
+import { addRecoverCommand } from './recover.ts';
 import { addSetupCommand } from './setup.ts';
 import { addSubscriptionCommands } from './subscription/subscriptions.ts';
 import { addTokenCommands } from './subscription/tokens.ts';
@@ -60,5 +61,6 @@ export function programOf(): Command {
   addSubscriptionCommands(program);
   addTokenCommands(program);
   addKeyCommands(program);
+  addRecoverCommand(program);
   return program;
 }

@@ -31,6 +31,8 @@ export interface PayloadKeyView {
   open: number;
   /** Workflows that have ended and are kept; absent when nobody asked. */
   retained?: number;
+  /** Payloads sealed with it so far, as far as processes have said: they tell it every half minute. */
+  seals: number;
 }
 
 export interface SubscriptionKeyView {
@@ -38,6 +40,8 @@ export interface SubscriptionKeyView {
   use: KeyUse;
   /** Values by table and column. */
   values: Record<string, number>;
+  /** Values sealed with it so far, as far as processes have said. */
+  seals: number;
 }
 
 export interface KeyStatus {
@@ -102,12 +106,14 @@ export function keyOperations({ temporal, db, keyBox }: OperatorResources) {
       };
       const open = await count(`ExecutionStatus = 'Running'`);
       const retained = withRetained ? await count(`ExecutionStatus != 'Running'`) : undefined;
+      const seals = await sealsOf(db, 'payload');
       const payload = unionOf(configured.payload, [...open.keys(), ...(retained?.keys() ?? [])]).map(
         (key): PayloadKeyView => ({
           key,
           use: useOf(key, configured.payload),
           open: open.get(key) ?? 0,
           ...(retained ? { retained: retained.get(key) ?? 0 } : {}),
+          seals: seals.get(key) ?? 0,
         }),
       );
       return { payload, subscription: await subscriptionStatus(db, configured.subscription) };
@@ -189,11 +195,21 @@ async function subscriptionStatus(
       byKey.set(key, values);
     }
   }
+  const seals = await sealsOf(db, 'subscription');
   return unionOf(configured, [...byKey.keys()]).map((key) => ({
     key,
     use: useOf(key, configured),
     values: byKey.get(key) ?? {},
+    seals: seals.get(key) ?? 0,
   }));
+}
+
+async function sealsOf(db: Pool, purpose: 'payload' | 'subscription'): Promise<Map<string, number>> {
+  const { rows } = await db.query<{ key_id: string; seals: number }>(
+    'SELECT key_id, seals::float8 AS seals FROM notification.key_seals WHERE purpose = $1',
+    [purpose],
+  );
+  return new Map(rows.map(({ key_id: key, seals }) => [key, seals]));
 }
 
 /** Row by row under its lock: a service writes the same rows. One that changed meanwhile is sealed with the new key. */

@@ -21,6 +21,7 @@ import { replayOperations } from './intent/replay.ts';
 import { waitingOperations } from './intent/waiting.ts';
 import { mobileOperations } from './mobile-push/jobs.ts';
 import { keyOperations } from './keys.ts';
+import { recoveryOperations } from './recovery.ts';
 import type { OperatorResources } from './resources.ts';
 import { subscriptionOperations } from './subscription/subscriptions.ts';
 import { tokenOperations } from './subscription/tokens.ts';
@@ -35,6 +36,7 @@ export function createOperator(resources: OperatorResources) {
   return {
     intents: waitingOperations(resources),
     keys: keyOperations(resources),
+    recovery: recoveryOperations(resources),
     notifications: { ...notificationOperations(resources), ...cancelOperation(resources) },
     deadLetters: deadLetterOperations(resources),
     replays: replayOperations(resources),

@@ -1,9 +1,10 @@
 /** The whole configuration: the kinds of work, their variables, and the only place that reads the environment. */
-import { readFileSync } from 'node:fs';
 import { z } from 'zod';
 import type { AdminNotificationType } from '../api/intent/catalog.ts';
 import { ADMIN_NOTIFICATION_TYPES } from '../api/intent/catalog.ts';
 import { ACCOUNT_CALLBACK, ACCOUNT_CALLBACK_VARIABLES } from './account-callback.ts';
+import type { ConfigFile, ReadFile } from './files.ts';
+import { filesOfDsn, readFromDisk, rememberingReader } from './files.ts';
 import { ADMIN_EMAIL_VARIABLES, INTENT, INTENT_VARIABLES, adminEmailsVariable } from './intent.ts';
 import { MOBILE_PUSH, MOBILE_PUSH_VARIABLES } from './mobile-push.ts';
 import { DEPRECATED, SERVICE_VARIABLES, hasTemporalProfile, serviceContradictions } from './service.ts';
@@ -69,6 +70,10 @@ export interface Config {
   adminEmails: Record<AdminNotificationType, string[]>;
   /** The TEMPORAL_* variables, for the SDK's own profile loader (TLS, API key, profiles). */
   temporalEnv: Record<string, string>;
+  /** What was read from files. */
+  files: readonly ConfigFile[];
+  /** The same environment with other files. @throws ConfigError as {@link loadConfig} does. */
+  reread(readFile: ReadFile): Config;
 }
 
 /**
@@ -77,10 +82,15 @@ export interface Config {
  * @param defaults take the place of the tables' defaults, by variable name.
  * @throws ConfigError naming every wrong, missing or deprecated variable together.
  */
-export function loadConfig(env: Environment = process.env, defaults: Record<string, string> = {}): Config {
+export function loadConfig(
+  env: Environment = process.env,
+  defaults: Record<string, string> = {},
+  readFile: ReadFile = readFromDisk,
+): Config {
   const production = env['NODE_ENV'] === 'production';
-  const { problems, readFile, readAll } = readerOf(env, defaults, production);
-  const apiKey = readFile('TEMPORAL_API_KEY');
+  const files = rememberingReader(readFile);
+  const { problems, readSecret, readAll } = readerOf(env, defaults, production, files);
+  const apiKey = readSecret('TEMPORAL_API_KEY');
   const values = readAll(VARIABLES) as Values;
   const emails = readAll(ADMIN_EMAIL_VARIABLES);
   const roles = rolesOf(values, production);
@@ -98,10 +108,15 @@ export function loadConfig(env: Environment = process.env, defaults: Record<stri
     ADMIN_NOTIFICATION_TYPES.map((type) => [type, emails[adminEmailsVariable(type)]]),
   ) as Config['adminEmails'];
   const temporalEnv = {
-    ...temporalEnvOf(env),
+    ...withFileContents(temporalEnvOf(env), files),
     ...(apiKey === undefined ? {} : { TEMPORAL_API_KEY: apiKey }),
   };
-  return { production, roles, values, adminEmails, temporalEnv };
+  noteOtherFiles(values, files);
+  return {
+    ...{ production, roles, values, adminEmails, temporalEnv },
+    files: files.files,
+    reread: (readAgain) => loadConfig(env, defaults, readAgain),
+  };
 }
 
 /** Of all kinds of work, also beyond a process's roles. SQL visibility stores have room for ten in a namespace. */
@@ -135,17 +150,23 @@ function searchAttributesOf(roles: readonly RoleName[]): string[] {
 }
 
 /** Reads variables one by one, and collects what is wrong with them. */
-function readerOf(env: Environment, defaults: Record<string, string>, production: boolean) {
+function readerOf(
+  env: Environment,
+  defaults: Record<string, string>,
+  production: boolean,
+  files: ReturnType<typeof rememberingReader>,
+) {
   const problems: string[] = [];
-  return { problems, readFile, readAll };
+  return { problems, readSecret, readAll };
 
   function readAll(variables: Variables): Record<string, unknown> {
     return Object.fromEntries(Object.entries(variables).map(([name, row]) => [name, read(name, row)]));
   }
 
   function read(name: string, row: Variable): unknown {
-    const inFile = row.secret ? readFile(name) : undefined;
-    const text = env[name] || inFile || (defaults[name] ?? row.default);
+    const inFile = row.secret ? readSecret(name) : undefined;
+    const given = env[name] || inFile || (defaults[name] ?? row.default);
+    const text = row.inFile && given !== undefined ? readNamed(name, given) : given;
     if (text === undefined) {
       if (production && row.requiredInProduction && !isProvidedElsewhere(name, row)) {
         problems.push(`${name} is required in production: ${row.meaning}`);
@@ -158,7 +179,7 @@ function readerOf(env: Environment, defaults: Record<string, string>, production
     const result = row.schema.safeParse(text);
     if (result.success) return result.data;
     const shown =
-      row.secret || CREDENTIALS_IN_URL.test(text) ? 'a value that is not shown' : JSON.stringify(text);
+      row.secret || CREDENTIALS_IN_URL.test(text) ? 'a value that is not shown' : JSON.stringify(given);
     problems.push(`${name} ${result.error.issues.map(({ message }) => message).join('; ')} (got ${shown})`);
     return undefined;
   }
@@ -170,21 +191,55 @@ function readerOf(env: Environment, defaults: Record<string, string>, production
   }
 
   /** A secret may come in a file, as orchestrators mount it; the line break that editors leave is not part of it. */
-  function readFile(name: string): string | undefined {
+  function readSecret(name: string): string | undefined {
     const file = env[`${name}_FILE`];
     if (!file) return undefined;
     if (env[name]) {
       problems.push(`${name} and ${name}_FILE are both set: keep one of them`);
       return undefined;
     }
-    try {
-      const text = readFileSync(file, 'utf8').replace(/\r?\n$/, '');
-      if (text !== '') return text;
-      problems.push(`${name}_FILE names an empty file: ${file}`);
-    } catch (error) {
-      problems.push(`${name}_FILE cannot be read: ${(error as Error).message}`);
-    }
+    const text = readNamed(`${name}_FILE`, file)?.replace(/\r?\n$/, '');
+    if (text !== '') return text;
+    problems.push(`${name}_FILE names an empty file: ${file}`);
     return undefined;
+  }
+
+  function readNamed(variableName: string, file: string): string | undefined {
+    try {
+      return files.read(variableName, file);
+    } catch (error) {
+      problems.push(`${variableName} cannot be read: ${(error as Error).message}`);
+      return undefined;
+    }
+  }
+}
+
+/** Certificates and keys of Temporal, which its SDK would read from their files by itself. */
+function withFileContents(
+  temporalEnv: Record<string, string>,
+  files: ReturnType<typeof rememberingReader>,
+): Record<string, string> {
+  return Object.fromEntries(
+    Object.entries(temporalEnv).map(([name, value]) => {
+      const [, named] = /^(TEMPORAL_TLS_.*)_PATH$/.exec(name) ?? [];
+      const text = named === undefined ? undefined : files.readIfPossible(name, value);
+      return text === undefined ? [name, value] : [`${named}_DATA`, text];
+    }),
+  );
+}
+
+/** Files that whoever connects reads: here it is known only what is in them, and when that changes. */
+function noteOtherFiles(values: Values, files: ReturnType<typeof rememberingReader>): void {
+  const { NOTIFICATION_POSTGRES_PRIMARY_DSN: dsn, NOTIFICATION_POSTGRES_REPLICA_DSNS: replicas } = values;
+  for (const path of dsn === undefined ? [] : filesOfDsn(dsn)) {
+    files.readIfPossible('NOTIFICATION_POSTGRES_PRIMARY_DSN', path);
+  }
+  for (const path of replicas.flatMap(filesOfDsn)) {
+    files.readIfPossible('NOTIFICATION_POSTGRES_REPLICA_DSNS', path);
+  }
+  for (const name of ['GOOGLE_APPLICATION_CREDENTIALS', 'NOTIFICATION_FCM_CA_FILE'] as const) {
+    const path = values[name];
+    if (path !== undefined) files.readIfPossible(name, path);
   }
 }
 

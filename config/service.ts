@@ -10,7 +10,7 @@ import {
   httpUrl,
   integer,
   list,
-  pemFile,
+  pem,
   port,
   postgresDsn,
   redisAddress,
@@ -70,11 +70,14 @@ export const SERVICE_VARIABLES = {
     },
   ),
   NOTIFICATION_REDIS_CA_FILE: variable(
-    pemFile,
+    pem,
     'Authority that signed the certificate of Redis, PEM; without one, those that Node trusts.',
+    { inFile: true },
   ),
-  NOTIFICATION_REDIS_CERT_FILE: variable(pemFile, 'Certificate to show to Redis, PEM, with its key below.'),
-  NOTIFICATION_REDIS_KEY_FILE: variable(pemFile, 'Private key of that certificate, PEM.'),
+  NOTIFICATION_REDIS_CERT_FILE: variable(pem, 'Certificate to show to Redis, PEM, with its key below.', {
+    inFile: true,
+  }),
+  NOTIFICATION_REDIS_KEY_FILE: variable(pem, 'Private key of that certificate, PEM.', { inFile: true }),
   NOTIFICATION_REDIS_DB: variable(integer(0, 65_535), 'Redis database number.', { default: '0' }),
   NOTIFICATION_REDIS_OPERATION_TIMEOUT: variable(duration, 'Time-out of one Redis command.', {
     default: '2s',

@@ -1,5 +1,4 @@
 /** The kinds of values that variables of the environment have, each with its check. */
-import { readFileSync } from 'node:fs';
 import { z } from 'zod';
 import { emailAddressSchema } from '../api/intent/mail-command.ts';
 
@@ -63,17 +62,8 @@ export const redisAddress = z.string().transform((text, context): RedisAddress =
   return scheme === undefined ? data : { ...data, tls: true };
 });
 
-/** The path of a PEM file; the value is its content. */
-export const pemFile = z.string().transform((file, context) => {
-  try {
-    const pem = readFileSync(file, 'utf8');
-    if (pem.includes('-----BEGIN ')) return pem;
-    context.addIssue('must name a PEM file');
-  } catch (error) {
-    context.addIssue(`cannot be read: ${(error as Error).message}`);
-  }
-  return z.NEVER;
-});
+/** The content of a PEM file. */
+export const pem = z.string().refine((text) => text.includes('-----BEGIN '), 'must name a PEM file');
 
 export const httpUrl = z.url({ protocol: /^https?$/, error: 'must be an http or https URL' });
 export const httpsUrl = z.url({ protocol: /^https$/, error: 'must be an https URL' });

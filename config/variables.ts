@@ -15,6 +15,8 @@ export interface Variable<Schema extends z.ZodType = z.ZodType> {
   refusedInProduction?: string;
   /** Never printed; may come in a file. */
   secret?: true;
+  /** It names a file; the value is what is in it. */
+  inFile?: true;
 }
 
 export type Variables = Record<string, Variable>;

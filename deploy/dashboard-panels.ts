@@ -476,6 +476,37 @@ const temporal: Dashboard = {
   ],
 };
 
+const secrets: Dashboard = {
+  uid: 'galaxy-notify-secrets',
+  title: 'galaxy-notify: secrets and keys',
+  about: 'Certificates, files that are taken into use while processes run, and keys of encryption.',
+  panels: [
+    {
+      title: 'Certificates expire in',
+      about: 'By the variable that names the file; the worst of all processes.',
+      unit: 's',
+      queries: [['min by (variable) (notification_certificate_expires_in_seconds)', legend('variable')]],
+    },
+    {
+      title: 'Files not taken into use',
+      about: 'They have changed, and a process keeps the old values. Fine at none.',
+      queries: [['max by (variable) (notification_configuration_refused)', legend('variable')]],
+    },
+    {
+      title: 'Seals by key',
+      about: 'By all processes, ever. A key is good for 2^32.',
+      queries: [['max by (purpose, key) (notification_keys_seals)', legend('purpose', 'key')]],
+    },
+    rates('Sealing', 'Payloads and values, by key.', 'notification_keys_sealed_total', ['purpose', 'key']),
+    rates(
+      'Keys that are missing',
+      'What could not be opened, because its key is not configured. Fine at none.',
+      'notification_keys_missing_total',
+      ['purpose', 'key'],
+    ),
+  ],
+};
+
 export const DASHBOARDS: readonly Dashboard[] = [
   overview,
   intent,
@@ -484,4 +515,5 @@ export const DASHBOARDS: readonly Dashboard[] = [
   accountCallback,
   subscription,
   temporal,
+  secrets,
 ];

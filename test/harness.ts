@@ -14,7 +14,7 @@ import type { Stack } from '../dev/servers/stack.ts';
 import type { Config } from '../config/load.ts';
 import { loadConfig } from '../config/load.ts';
 import { createLogger } from '../workers/logger.ts';
-import type { Endpoints } from '../workers/connections.ts';
+import type { Endpoints } from '../workers/context.ts';
 import type { Service } from '../workers/service.ts';
 import { startService } from '../workers/service.ts';
 import { eventually } from './eventually.ts';

@@ -19,8 +19,8 @@ import {
   ACCOUNT_CALLBACK_WORKFLOW,
   accountCallbackWorkflowId,
 } from '../workflows/account-callback/contract.ts';
-import type { ProcessContext } from './connections.ts';
-import { reach, required } from './connections.ts';
+import type { ProcessContext } from './context.ts';
+import { reach, required } from './context.ts';
 import type { Role } from './role.ts';
 
 /** Entries of a dead consumer are claimed, and taken, within it, ms: it may have begun to be idle right after a look. */

@@ -24,7 +24,8 @@ export interface CodecServerOptions {
   /** Undefined listens on every interface. */
   host: string | undefined;
   port: number;
-  token: string;
+  /** As it is now. */
+  token: () => string;
   /** Origin of the Web UI, e.g. `https://temporal.example.com`; undefined: no browser may use the server. */
   allowedOrigin: string | undefined;
   codec: PayloadCodec;
@@ -102,7 +103,7 @@ async function answer(
     response.setHeader('access-control-max-age', '600');
     return void response.writeHead(204).end();
   }
-  if (!isAuthorized(request.headers.authorization, token)) throw new Refusal(401, 'a token is required');
+  if (!isAuthorized(request.headers.authorization, token())) throw new Refusal(401, 'a token is required');
 
   const { pathname } = new URL(request.url ?? '/', 'http://codec');
   if (pathname === '/' && request.method === 'GET') {

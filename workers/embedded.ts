@@ -8,7 +8,7 @@ import { SEARCH_ATTRIBUTE_NAMES } from '../config/load.ts';
 import { hasTemporalProfile } from '../config/service.ts';
 import { readSymbolTargets } from '../config/symbol-config.ts';
 import type { Stack, StackOptions } from '../dev/servers/stack.ts';
-import type { Endpoints } from './connections.ts';
+import type { Endpoints } from './context.ts';
 
 /** The embedded servers could not be had; the message says why, and what to do. */
 export class SetupError extends SelfExplanatoryError {
@@ -130,7 +130,7 @@ function missingServers(
 }
 
 /** Where pushes go when that is configured: a server that stands in for FCM comes before FCM itself. */
-function fcmTargetOf(values: Config['values']): FcmTarget | undefined {
+export function fcmTargetOf(values: Config['values']): FcmTarget | undefined {
   const endpoint = values.NOTIFICATION_FCM_ENDPOINT;
   if (endpoint !== undefined) {
     const caFile = values.NOTIFICATION_FCM_CA_FILE;

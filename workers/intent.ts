@@ -6,6 +6,7 @@ import { defineHandOffCommands } from '../activities/intent/hand-off.ts';
 import { createIntentMetrics, observeGauges } from '../activities/intent/metrics.ts';
 import { createBridgeActivities } from '../activities/intent/reader.ts';
 import { createReconciliationActivities } from '../activities/intent/reconciliation.ts';
+import { createRecoveryActivities } from '../activities/intent/recovery.ts';
 import { createRepairActivities } from '../activities/intent/repair.ts';
 import { createReplication } from '../activities/intent/replication.ts';
 import { createIntentRetentionActivities } from '../activities/intent/retention.ts';
@@ -19,7 +20,7 @@ import type { Config } from '../config/load.ts';
 import { CHANNEL_WORKFLOW, channelWorkflowId } from '../workflows/intent/channel-contract.ts';
 import { CHANNELS, INTENT_TASK_QUEUE } from '../workflows/intent/contract.ts';
 import { BRIDGE_WORKFLOW, bridgeWorkflowId } from '../workflows/intent/reader-contract.ts';
-import type { ProcessContext } from './connections.ts';
+import type { ProcessContext } from './context.ts';
 import type { Role } from './role.ts';
 
 export function openIntents({ config, endpoints, log, meter, draining, open }: ProcessContext): Role {
@@ -73,6 +74,7 @@ export function openIntents({ config, endpoints, log, meter, draining, open }: P
         ...createBridgeActivities({ ...resources, openStreamReader: () => openReader(longestSilenceMs) }),
         ...createReconciliationActivities(resources),
         ...createRepairActivities(resources),
+        ...createRecoveryActivities(resources),
         ...createIntentRetentionActivities(resources),
       };
     },

@@ -1,6 +1,5 @@
 /** Mobile pushes in this process: their settings, activities, FCM and the consumer of jobs. */
 import { createMobilePushActivities } from '../activities/mobile-push/activities.ts';
-import { createBrake, createFcmSender } from '../activities/mobile-push/fcm.ts';
 import { createMobilePushMetrics, observeMobileJobs } from '../activities/mobile-push/metrics.ts';
 import { createMobileReconciliationActivities } from '../activities/mobile-push/reconciliation.ts';
 import { createMobileRetentionActivities } from '../activities/mobile-push/retention.ts';
@@ -8,8 +7,8 @@ import { consumeMobileJobs } from '../activities/mobile-push/stream.ts';
 import { READ_BLOCK_MS } from '../activities/stream-consumer.ts';
 import type { Config } from '../config/load.ts';
 import { MOBILE_TASK_QUEUE } from '../workflows/mobile-push/contract.ts';
-import type { ProcessContext } from './connections.ts';
-import { reach, required } from './connections.ts';
+import type { ProcessContext } from './context.ts';
+import { openFcm } from './fcm.ts';
 import type { Role } from './role.ts';
 
 export async function openMobilePushes(context: ProcessContext): Promise<Role> {
@@ -48,19 +47,6 @@ export async function openMobilePushes(context: ProcessContext): Promise<Role> {
       };
     },
   };
-}
-
-/** Nothing is asked of FCM yet: its credentials can be checked, its answers depend on the device. */
-function openFcm({ config, endpoints, open }: ProcessContext) {
-  return reach('FCM', 'GOOGLE_APPLICATION_CREDENTIALS or NOTIFICATION_FCM_ENDPOINT', () => {
-    const sender = createFcmSender({
-      target: required(endpoints.fcm),
-      maxSockets: config.values.NOTIFICATION_FCM_MAX_SOCKETS,
-      brake: createBrake({ minMs: config.values.NOTIFICATION_FCM_BRAKE }),
-    });
-    open.add('FCM', () => sender.close());
-    return sender;
-  });
 }
 
 function settingsOf({ values }: Config) {

@@ -1,6 +1,7 @@
 /** What a kind of work is to the process that does it. */
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
-import type { Connections, ProcessContext } from './connections.ts';
+import type { Connections } from './connections.ts';
+import type { ProcessContext } from './context.ts';
 
 /** Opens what only this kind of work needs, and reads its settings. @throws DependencyError. */
 export type OpenRole = (context: ProcessContext) => Role | Promise<Role>;

@@ -1,5 +1,4 @@
 /** One running process of the service: its life from connected to stopped. */
-import type { DataConverter } from '@temporalio/common';
 import { Worker } from '@temporalio/worker';
 import type { Logger } from 'pino';
 import type { Config } from '../config/load.ts';
@@ -7,11 +6,18 @@ import { SEARCH_ATTRIBUTE_NAMES, needsOf } from '../config/load.ts';
 import { migrate } from '../migrations/migrate.ts';
 import { ensureSchedule, ensureSearchAttributes } from '../migrations/namespace.ts';
 import { startCodecServer } from './codec-server.ts';
-import type { Connections, Endpoints, ProcessContext } from './connections.ts';
-import { OpenParts, allReached, openConnections } from './connections.ts';
+import type { Connections } from './connections.ts';
+import { openConnections } from './connections.ts';
+import type { Endpoints, ProcessContext } from './context.ts';
+import { OpenParts, allReached } from './context.ts';
+import { observeFiles } from './file-metrics.ts';
 import { startGuard } from './guard.ts';
+import { observeKeySeals } from './key-metrics.ts';
+import { createKeyUse } from './key-use.ts';
 import type { Probes } from './probes.ts';
 import { createProbeMetrics, startProbes } from './probes.ts';
+import { startProcessReport } from './process-report.ts';
+import { startRenewal } from './renewal.ts';
 import type { Role, Running } from './role.ts';
 import { ROLES } from './roles.ts';
 import type { Telemetry } from './telemetry.ts';
@@ -56,7 +62,11 @@ async function start({ config, endpoints, log, report }: ServiceOptions, open: O
   const { meter } = telemetry;
   open.add('telemetry', () => telemetry.shutdown());
   const draining = new AbortController();
-  const context: ProcessContext = { config, endpoints, log, meter, draining: draining.signal, open };
+  const context: ProcessContext = {
+    ...{ config, endpoints, log, meter, draining: draining.signal, open },
+    renewable: [],
+    keyUse: createKeyUse(meter, log),
+  };
 
   const [connections, ...roles] = await allReached<[Connections, ...Role[]]>([
     openConnections(context, telemetry),
@@ -66,7 +76,7 @@ async function start({ config, endpoints, log, report }: ServiceOptions, open: O
   if (applied.length > 0) log.info({ migrations: applied }, 'database schema migrated');
   const probes = await openProbes(context);
   await prepareNamespace(context, connections);
-  await openCodecServer(context, connections.dataConverter);
+  await openCodecServer(context, connections);
 
   const workers = await createWorkers(context, { connections, roles, telemetry, report });
   const running = runWorkers(workers, { open, probes, draining });
@@ -80,6 +90,7 @@ async function start({ config, endpoints, log, report }: ServiceOptions, open: O
       schedules: needsOf(config).schedules,
     }),
   );
+  watchFiles(context, connections);
   probes.setReady(true);
   const { namespace } = connections;
   log.info({ probes: probes.url, namespace, roles: config.roles }, 'service ready');
@@ -122,18 +133,39 @@ async function prepareNamespace(
   await Promise.all(needsOf(config).schedules.map((schedule) => ensureSchedule(client, schedule)));
 }
 
+/** Secrets and certificates are renewed from here on, and the command line is told what could not be. */
+function watchFiles(
+  { config, log, meter, open, renewable, keyUse }: ProcessContext,
+  { db }: Connections,
+): void {
+  const renewal = startRenewal(config, renewable, { log });
+  const report = startProcessReport({ db, log, keyUse }, () => renewal.refused());
+  open.add('report of the process', () => report.stop());
+  open.add('gauges of keys', observeKeySeals(meter, { db, log }));
+  open.add('gauges of files', observeFiles(meter, { log, renewal }));
+  open.add('renewal of secrets', () => renewal.stop());
+}
+
 async function openCodecServer(
-  { config, log, open }: ProcessContext,
-  dataConverter: DataConverter | undefined,
+  { config, log, open, renewable }: ProcessContext,
+  { dataConverter }: Connections,
 ): Promise<void> {
-  const { NOTIFICATION_CODEC_HTTP_ADDR: address, NOTIFICATION_CODEC_TOKEN: token } = config.values;
+  const { NOTIFICATION_CODEC_HTTP_ADDR: address, NOTIFICATION_CODEC_TOKEN: firstToken } = config.values;
   const [codec] = dataConverter?.payloadCodecs ?? [];
-  if (!address || !token || !codec) return;
+  if (!address || !firstToken || !codec) return;
+  let token = firstToken;
+  renewable.push({
+    what: 'codec server',
+    variables: ['NOTIFICATION_CODEC_TOKEN'],
+    renew({ values }) {
+      token = values.NOTIFICATION_CODEC_TOKEN ?? token;
+    },
+  });
   const ui = config.values.NOTIFICATION_TEMPORAL_UI_URL;
   const server = await startCodecServer({
     host: address.host || (config.production ? undefined : '127.0.0.1'),
     port: address.port,
-    token,
+    token: () => token,
     allowedOrigin: ui === undefined ? undefined : new URL(ui).origin,
     codec,
     log,
@@ -152,7 +184,7 @@ async function createWorkers(
   },
 ): Promise<Worker[]> {
   const { connections, roles, telemetry, report } = parts;
-  const { temporal, namespace, dataConverter } = connections;
+  const { workerConnection, namespace, dataConverter } = connections;
   const bundle = await workflowBundle({
     encodesFailures: dataConverter !== undefined,
     onBuild: () => report?.('Bundling the workflows (a few seconds, once)'),
@@ -161,7 +193,7 @@ async function createWorkers(
   for (const role of roles) {
     workers.push(
       await Worker.create({
-        connection: temporal,
+        connection: workerConnection(),
         namespace,
         taskQueue: role.taskQueue,
         workflowBundle: bundle,
@@ -176,6 +208,7 @@ async function createWorkers(
       }),
     );
   }
+  connections.keepConnected(workers);
   return workers;
 }
 

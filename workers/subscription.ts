@@ -10,16 +10,15 @@ import { createMessagingRouter, createNotificationRouter } from '../activities/s
 import { createSubscriptionTokenActivities } from '../activities/subscription/token.ts';
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning } from '../activities/workflows.ts';
-import { createKeyBox } from '../api/key-box.ts';
 import type { Config } from '../config/load.ts';
-import { sealingKeysOf } from '../config/subscription.ts';
 import {
   SUBSCRIPTION_TASK_QUEUE,
   SUPERVISOR_WORKFLOW,
   SWEEP_SCHEDULE_ID,
   supervisorWorkflowId,
 } from '../workflows/subscription/contract.ts';
-import type { ProcessContext } from './connections.ts';
+import type { ProcessContext } from './context.ts';
+import { openKeyBox } from './key-boxes.ts';
 import type { Role } from './role.ts';
 
 /**
@@ -29,7 +28,8 @@ import type { Role } from './role.ts';
 const MOST_ACTIVITIES = 1_000;
 
 /** Routers are reached when they are needed: one that is away keeps no process from starting. */
-export function openSubscriptions({ config, endpoints, log, meter, open }: ProcessContext): Role {
+export function openSubscriptions(context: ProcessContext): Role {
+  const { config, endpoints, log, meter, open } = context;
   const { values } = config;
   const agentId = values.NOTIFICATION_SUBSCRIPTION_AGENT;
   const eventsStream = values.NOTIFICATION_SUBSCRIPTION_EVENTS_STREAM;
@@ -38,7 +38,7 @@ export function openSubscriptions({ config, endpoints, log, meter, open }: Proce
   const settlingMs = 3 * values.NOTIFICATION_REDIS_OPERATION_TIMEOUT;
   const subscription = settingsOf(config);
   const metrics = createSubscriptionMetrics(meter);
-  const keyBox = createKeyBox(sealingKeysOf(config));
+  const keyBox = openKeyBox(context);
   const timeouts = {
     commandTimeoutMs: values.NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT,
     connectTimeoutMs: values.NOTIFICATION_SUBSCRIPTION_CONNECT_TIMEOUT,

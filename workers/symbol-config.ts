@@ -11,7 +11,7 @@ import {
   SYMBOL_REGISTRY,
   symbolConfigWorkflowId,
 } from '../workflows/symbol-config/contract.ts';
-import type { ProcessContext } from './connections.ts';
+import type { ProcessContext } from './context.ts';
 import type { Role } from './role.ts';
 
 export function openSymbolConfig({ config, endpoints, log, meter }: ProcessContext): Role {

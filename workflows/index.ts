@@ -5,6 +5,7 @@ export { notification, notificationBatch } from './intent/workflow.ts';
 export { notificationRoute } from './intent/route.ts';
 export { outboundRepair } from './intent/repair.ts';
 export { intentReconciliation, mobileReconciliation } from './reconciliation.ts';
+export { recovery } from './recovery.ts';
 export { intentRetention, mobileRetention } from './retention.ts';
 export { mobilePush } from './mobile-push/workflow.ts';
 export { streamBridge } from './intent/reader.ts';

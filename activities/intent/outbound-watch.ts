@@ -11,6 +11,7 @@ import { INTENT_TASK_QUEUE } from '../../workflows/intent/contract.ts';
 import { REPAIR_WORKFLOW, repairWorkflowId } from '../../workflows/intent/repair-contract.ts';
 import { query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
+import type { LongLivedWorkflow } from '../workflows.ts';
 import { keepRunning } from '../workflows.ts';
 import type { IntentMetrics } from './metrics.ts';
 import type { OutboundRow } from '../outbound-state.ts';
@@ -95,12 +96,19 @@ export function watchOutbound({
   }
 
   async function startRepair(stream: string, reason: string): Promise<void> {
-    await keepRunning(workflows, {
-      workflowType: REPAIR_WORKFLOW,
-      workflowId: repairWorkflowId(stream),
-      taskQueue: INTENT_TASK_QUEUE,
-      args: [stream, SETTLING_LEASES * leaseTtlMs],
-      staticSummary: `checks ${stream}: ${reason}`,
-    });
+    await keepRunning(workflows, repairOf(stream, reason, { leaseTtlMs }));
   }
 }
+
+/** The workflow that repairs an outbound stream. */
+export const repairOf = (
+  stream: string,
+  reason: string,
+  { leaseTtlMs }: { leaseTtlMs: number },
+): LongLivedWorkflow => ({
+  workflowType: REPAIR_WORKFLOW,
+  workflowId: repairWorkflowId(stream),
+  taskQueue: INTENT_TASK_QUEUE,
+  args: [stream, SETTLING_LEASES * leaseTtlMs],
+  staticSummary: `checks ${stream}: ${reason}`,
+});

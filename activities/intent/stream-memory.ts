@@ -107,7 +107,7 @@ const RECALL_STREAM = {
   text: `
     SELECT beat, passed_id, last_entry_id, max_deleted_entry_id, entries_added, rewind_to,
            CASE WHEN started_at > clock_timestamp() - interval '1 hour' THEN started_id END AS started_id,
-           pg_postmaster_start_time()::text AS postgres_start
+           extract(epoch FROM pg_postmaster_start_time())::text AS postgres_start
       FROM (SELECT) AS one
       LEFT JOIN notification.intent_streams ON stream = $1`,
 };

@@ -139,3 +139,14 @@ describe('contract', () => {
     }
   });
 });
+
+test('C7 no two callbacks share a key: a repeat is told from the next period by it', () => {
+  const keys = [
+    KEY,
+    { ...KEY, periodStartMs: MIDNIGHT + HOUR },
+    { ...KEY, kind: 'daily' as const },
+    { ...KEY, userId: 'ann' },
+  ];
+  expect(new Set(keys.map(callbackIdempotencyKey)).size).toBe(keys.length);
+  expect(callbackIdempotencyKey({ ...KEY })).toBe(callbackIdempotencyKey(KEY));
+});

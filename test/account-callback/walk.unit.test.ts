@@ -108,3 +108,16 @@ test('C4 the walk of many pauses, and 18 decimals are exact', () => {
   ]);
   expect(() => walk.know([{ symbol: 'A', price: 'NaN' }])).toThrow(RangeError);
 });
+
+test('C4 an extreme that comes again is told with its first time', () => {
+  const walk = new Walk(['ann']);
+  walk.know([{ symbol: 'A', price: '5' }]);
+  const ticks = ['9', '1', '9', '1', '4'].map((price, index) => ({
+    symbol: 'A',
+    atMs: 10 * (index + 1),
+    price,
+  }));
+  const holding = { userId: 'ann', atMs: 0, cash: '0', coefficients: JSON.stringify({ A: '1' }) };
+  expect([...walk.advance(ticks, [holding])]).toEqual([]);
+  expect(walk.extremes()).toMatchObject([{ peakAtMs: 10, bottomAtMs: 20, closingValue: '4' }]);
+});

@@ -34,6 +34,8 @@ import {
   MOBILE_TASK_QUEUE,
   mobilePushWorkflowId,
 } from '../../workflows/mobile-push/contract.ts';
+import type { RecoveryInput } from '../../workflows/recovery-contract.ts';
+import { RECOVERY_WORKFLOW, RECOVERY_WORKFLOW_ID } from '../../workflows/recovery-contract.ts';
 import { repairWorkflowId } from '../../workflows/intent/repair-contract.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import {
@@ -348,6 +350,33 @@ test('mobile pushes: sent, partly, in vain and replayed, stopped, cancelled', as
   });
   await reconciliation.result();
   await record('mobile-reconciliation', reconciliation.workflowId);
+});
+
+test('a recovery of all kinds of work', async () => {
+  await slot.startService({
+    NOTIFICATION_ROLES: 'intent,mobile-push',
+    NOTIFICATION_ROUTE_LEASE_TTL: '1s',
+    NOTIFICATION_REDIS_OPERATION_TIMEOUT: '1s',
+  });
+  const id = await publishTurn(slot.redis, 'recovered');
+  await eventually('a look at the stream', async () => {
+    const { rows } = await slot.db.query('SELECT FROM notification.intent_streams WHERE passed_id = $1', [
+      id,
+    ]);
+    return rows.length === 1;
+  });
+  const recovery = await slot.client.workflow.start(RECOVERY_WORKFLOW, {
+    workflowId: RECOVERY_WORKFLOW_ID,
+    taskQueue: INTENT_TASK_QUEUE,
+    args: [
+      {
+        ...{ stream: 'notification:intents', outbound: [GATEWAY], sinceMs: 60_000 },
+        ...{ also: ['mobile-push'], requestedBy: 'recorded' },
+      } satisfies RecoveryInput,
+    ],
+  });
+  await recovery.result();
+  await record('recovery', RECOVERY_WORKFLOW_ID);
 });
 
 test('symbol configuration that changes, fails at some targets, recovers and is reconciled', async () => {

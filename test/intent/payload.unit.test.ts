@@ -169,10 +169,10 @@ describe('malformed intents', () => {
     },
   );
 
-  test('I6 acceptance adds the two codes that the seed names, and the database one', () => {
+  test('I6 I53 acceptance adds the two codes that the seed names, and those of rows', () => {
     expect(
       MALFORMED_CODES.filter((code) => !(INTENT_FAILURE_CODES as readonly string[]).includes(code)),
-    ).toEqual(['idempotency_conflict', 'recipient_not_found', 'unstorable']);
+    ).toEqual(['idempotency_conflict', 'recipient_not_found', 'entry_id_reused', 'unstorable']);
   });
 
   test('I6 raw fields are bounded in number and size and say what was cut', () => {

@@ -58,6 +58,7 @@ const found = (kind: StreamFindingKind) =>
   eventually(`the finding ${kind}`, async () =>
     slot.logs.find(({ msg, kind: of }) => msg === 'stream finding' && of === kind),
   );
+const readsAgain = () => slot.logs.filter(({ msg }) => msg === 'stream is read anew');
 const startsAgain = () => slot.logs.filter(({ msg }) => String(msg).startsWith('notification started again'));
 /** As many deliveries as their ids say, whatever is repeated. */
 const outboundSet = async () => [...new Set(await outboundIds(slot.redis))];
@@ -160,6 +161,7 @@ test('I52 intent-D14 an offset that is lost alone is taken from PostgreSQL, and 
   const next = await publishTurn(slot.redis, 'c');
   await settled([next]);
   expect(await found('offset_lost')).toMatchObject({ reason: expect.stringContaining(old[1]!) });
+  expect(readsAgain()).toEqual([]);
   expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', [...old, next]));
 });
 
@@ -189,6 +191,27 @@ test('I52 intent-D2 after a loss of Redis an hour is read again, of which nothin
   expect(startsAgain()).toEqual([]);
   const { count } = await slot.client.workflow.count("WorkflowType = 'notification'");
   expect(count).toBeLessThanOrEqual(4);
+});
+
+test('I52 after a start of PostgreSQL five minutes are read again, once, and nothing of it is started', async () => {
+  await slot.startService(QUICK);
+  const first = await publishTurn(slot.redis, 'a');
+  await settled([first]);
+  await lookedAt(first);
+  expect(readsAgain()).toEqual([]);
+  // As if another one had served then.
+  const [beat] = (await slot.redis.get(keyOf('beats')))!.split(' ');
+  await slot.redis.set(keyOf('beats'), `${beat} 1790000000.1`);
+  const [line] = await eventually('the reader to go back', async () =>
+    readsAgain().length > 0 ? readsAgain() : undefined,
+  );
+  expect(Number(first.split('-')[0]) - Number(String(line!['read_from']).split('-')[0])).toBe(300_000);
+  const next = await publishTurn(slot.redis, 'b');
+  await settled([next]);
+  await lookedAt(next);
+  expect(readsAgain()).toHaveLength(1);
+  expect(startsAgain()).toEqual([]);
+  expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', [first, next]));
 });
 
 test.each(['is known by its record', 'is known by its workflow'])(

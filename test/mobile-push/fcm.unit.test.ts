@@ -179,6 +179,12 @@ describe('what FCM says', () => {
     expect(failureOf(error, TOKEN)).toMatchObject({ reason: 'following error: "502 …".' });
   });
 
+  test('M6 a token that the SDK names in its own words is not kept', () => {
+    const error = { code: 'app/network-error', message: `no route for ${TOKEN}, ${TOKEN}` };
+
+    expect(failureOf(error, TOKEN)).toMatchObject({ reason: 'no route for <token>, <token>' });
+  });
+
   test('M6 what firebase-admin itself refuses is no fault of the token, and an empty token is', async () => {
     const broken = { ...messageOf(), data: { turn: 54 } } as unknown as MobileMessage;
 

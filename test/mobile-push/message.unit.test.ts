@@ -60,6 +60,15 @@ describe('format', () => {
     });
   });
 
+  test('M5 a title or a body alone is shown', () => {
+    for (const shown of [{ title: 'Turn 54' }, { body: 'Your move' }]) {
+      const built = mobileMessage({ ...shown, data: {} }, PUSH_ID);
+      expect(built).toMatchObject({
+        message: { notification: shown, apns: { payload: { aps: { mutableContent: true } } } },
+      });
+    }
+  });
+
   test('M5 the badge is left alone without one, and taken away with 0', () => {
     expect(messageOf({}).apns?.payload?.aps).toEqual({ mutableContent: true });
     expect(messageOf({ badge: 0 }).apns?.payload?.aps).toEqual({ badge: 0, mutableContent: true });

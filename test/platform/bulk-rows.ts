@@ -9,6 +9,8 @@ const ROWS = 50_000;
 export const SMALL: Record<string, string> = {
   schema_migrations: 'one row for each migration',
   channels: 'two',
+  key_seals: 'one row for each key',
+  process_findings: 'one row for each variable and key',
   intent_streams: 'one',
   outbound_streams: 'three',
   symbols: 'those that are traded',

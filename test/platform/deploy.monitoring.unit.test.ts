@@ -12,6 +12,9 @@ import { createIntentMetrics, observeGauges } from '../../activities/intent/metr
 import { createMobilePushMetrics, observeMobileJobs } from '../../activities/mobile-push/metrics.ts';
 import { createSubscriptionMetrics, observeSubscriptions } from '../../activities/subscription/metrics.ts';
 import { createSymbolConfigMetrics, observeSymbolTargets } from '../../activities/symbol-config/metrics.ts';
+import { observeFiles } from '../../workers/file-metrics.ts';
+import { observeKeySeals } from '../../workers/key-metrics.ts';
+import { createKeyUse } from '../../workers/key-use.ts';
 import { createProbeMetrics } from '../../workers/probes.ts';
 import { DASHBOARDS } from '../../deploy/dashboard-panels.ts';
 
@@ -45,6 +48,9 @@ function instruments(): Instrument[] {
   observeAccountCallbacks(meter, {} as never);
   createSubscriptionMetrics(meter);
   createProbeMetrics(meter);
+  createKeyUse(meter, {} as never);
+  observeKeySeals(meter, {} as never);
+  observeFiles(meter, {} as never);
   observeGauges(meter, {} as never);
   observeMobileJobs(meter, {} as never);
   observeSubscriptions(meter, {} as never);
@@ -76,7 +82,7 @@ const TEMPORAL: Instrument[] = [
   ].map((name) => ({ name, kind: 'histogram' as const, unit: 'ms' })),
 ];
 
-const UNITS: Record<string, string> = { ms: 'milliseconds' };
+const UNITS: Record<string, string> = { ms: 'milliseconds', s: 'seconds' };
 
 /** As the collector's exporter and Prometheus's own receiver translate names (deploy/README.md). */
 function inPrometheus({ name, kind, unit }: Instrument): string {
@@ -146,7 +152,7 @@ describe('dashboards', () => {
     for (const gauge of shared.map(inPrometheus)) {
       const using = expressions.filter((expression) => metricsOf(expression).includes(gauge));
       expect(using).not.toEqual([]);
-      for (const expression of using) expect(expression).toMatch(/^(max|absent)\b/);
+      for (const expression of using) expect(expression).toMatch(/^(max|min|absent)\b/);
     }
   });
 

@@ -152,10 +152,11 @@ test('I51 security-20 values in rows are sealed anew, and what no key opens is c
   const { keys } = operatorWith(configured.subscription);
   const before = await keys.status(configured);
   expect(before.subscription).toEqual([
-    { key: 'new', use: 'seals', values: {} },
+    { key: 'new', use: 'seals', seals: 0, values: {} },
     {
       key: 'old',
       use: 'opens',
+      seals: 0,
       values: {
         'ntf_tokens.device_token': 1,
         'ntf_tokens.auth_private_key': 1,
@@ -168,6 +169,7 @@ test('I51 security-20 values in rows are sealed anew, and what no key opens is c
     {
       key: 'lost',
       use: 'missing',
+      seals: 0,
       values: {
         'rcv_queues.rcv_private_key': 1,
         'rcv_queues.ntf_private_key': 1,

@@ -22,6 +22,7 @@ const MIGRATIONS = [
   '0016-bounded-statements',
   '0017-outbound',
   '0018-intent-streams',
+  '0019-keys',
   '0020-subscription-events',
 ];
 

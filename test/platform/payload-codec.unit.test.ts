@@ -47,7 +47,7 @@ describe('the codec server', () => {
     server = await startCodecServer({
       host: '127.0.0.1',
       port: 0,
-      token: TOKEN,
+      token: () => TOKEN,
       allowedOrigin: ORIGIN,
       codec: createPayloadCodec([NEW]),
       log: createLogger('fatal'),
@@ -78,7 +78,8 @@ describe('the codec server', () => {
 
   test('I40 without the token nobody gets an answer; a browser is told how to ask for it', async () => {
     const basic = (password: string) => `Basic ${Buffer.from(`any:${password}`).toString('base64')}`;
-    for (const authorization of ['', 'Bearer wrong', basic('wrong'), 'Basic', TOKEN]) {
+    const almost = [`${TOKEN}x`, TOKEN.slice(0, -1), TOKEN.slice(1)].map((token) => `Bearer ${token}`);
+    for (const authorization of ['', 'Bearer wrong', basic('wrong'), 'Basic', TOKEN, ...almost]) {
       const response = await ask('/decode', { headers: { authorization }, body: '{}' });
       expect([authorization, response.status]).toEqual([authorization, 401]);
       expect(response.headers.get('www-authenticate')).toMatch(/^Basic/);

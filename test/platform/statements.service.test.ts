@@ -53,6 +53,8 @@ const RECURRING = {
 
     delete_expired_records find_known_intents load_routes mark_published move_entries
 
+    add_key_seals record_process_findings
+
     list_recorded_mobile_jobs
 
     add_subscription_statistics claim_subscription_records clear_failures_of_ntf_tokens_to_delete
@@ -77,9 +79,9 @@ const RECURRING = {
   small: `
     answer read_callback_completeness save_callback_cleanup set_callback_shards set_callback_users_placed
 
-    clear_outbound_stream load_outbound_stream recall_intent_stream remember_intent_stream read_clock read_suspects save_outbound_stream suspect_outbound_stream
+    ask_to_rewind clear_outbound_stream is_outbound_suspect load_outbound_stream read_rewind recall_intent_stream remember_intent_stream read_clock read_suspects save_outbound_stream suspect_outbound_since suspect_outbound_stream
 
-    ping read_settled
+    ping read_key_seals read_settled
 
     limit_gauge_read lock_subscription_relay next_subscription_claim
 

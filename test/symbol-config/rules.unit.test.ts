@@ -160,6 +160,8 @@ test('kinds-V8 a version that is held elsewhere is numbered on from with the nex
   expect(versionFloorOf(held)).toBe(9);
   expect(duePush(held, 0)).toBeUndefined();
   expect(duePush(held, LADDER[0]!)).toEqual({ scope: 'all', cause: 'alarm', isLook: true });
+  // The very version that the database has lost.
+  expect(duePush({ ...held, version: 9 }, LADDER[0]!)).toMatchObject({ scope: 'all' });
   expect(duePush({ ...held, version: 10 }, LADDER[0]!)).toMatchObject({ scope: 'behind' });
 });
 

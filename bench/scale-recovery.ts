@@ -1,0 +1,122 @@
+/**
+ * 100,000 routes that are open and that nobody works on, as after the loss of Temporal: how long until all are taken up,
+ * and what new intents notice of it.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Bench, Part } from './environment.ts';
+import { ROUTES_PER_RECIPIENT, serviceOf } from './intent.ts';
+import { openProbe, paced } from './latency.ts';
+import type { Finding, Measurement } from './measurement.ts';
+import { quantile } from './statistics.ts';
+
+const ROUTES = 100_000;
+const LONGEST_S = 600;
+const MOST_SLOWDOWN = 3;
+const ALONE_SECONDS = 20;
+const PER_SECOND = 5;
+const LOOK_INTERVAL_MS = 1_000;
+const PART = 'on_failure';
+const ROW = 'scale.open-routes';
+
+export const scaleRecovery: Measurement = {
+  name: ROW,
+  meaning: `${ROUTES} overdue routes without a workflow, while ${PER_SECOND} new intents a second come in`,
+  isQuick: false,
+  rows: [
+    {
+      name: `${ROW}.taken-up`,
+      unit: 's',
+      target: { atMost: LONGEST_S },
+      meaning: 'until all of them are published, the wait for the reconciliation included',
+    },
+    {
+      name: `${ROW}.slowdown`,
+      unit: '',
+      target: { atMost: MOST_SLOWDOWN },
+      meaning: 'p50 from XADD to push event meanwhile, in that of the same intents alone',
+    },
+  ],
+  run: measure,
+};
+
+async function measure(bench: Bench): Promise<Finding[]> {
+  const part = await bench.part(PART);
+  await serviceOf(bench, PART);
+  const aloneMs = quantile(await latenciesFor(part, ALONE_SECONDS), 0.5);
+  bench.report(`p50 alone ${aloneMs.toFixed(1)} ms; planting ${ROUTES} routes`);
+  await plant(part);
+  const beganAt = performance.now();
+  const probe = await openProbe(part);
+  let isOver = false;
+  const publishing = (async () => {
+    while (!isOver) await paced(PER_SECOND, 1, () => probe.publish());
+  })();
+  let left = ROUTES;
+  while (left > 0) {
+    await sleep(LOOK_INTERVAL_MS);
+    left = await openRoutes(part);
+    const seconds = (performance.now() - beganAt) / 1_000;
+    if (Math.round(seconds) % 20 === 0) bench.report(`${left} left after ${seconds.toFixed(0)} s`);
+    if (seconds > 2 * LONGEST_S) throw new Error(`${left} routes are left after ${seconds.toFixed(0)} s`);
+  }
+  const takenUpS = (performance.now() - beganAt) / 1_000;
+  isOver = true;
+  await publishing;
+  const meanwhile = await probe.latencies();
+  probe.close();
+  const p50 = quantile(meanwhile, 0.5);
+  return [
+    { row: `${ROW}.taken-up`, value: takenUpS },
+    {
+      row: `${ROW}.slowdown`,
+      value: p50 / aloneMs,
+      details: { aloneMs, p50, p99: quantile(meanwhile, 0.99) },
+    },
+  ];
+}
+
+async function latenciesFor(part: Part, seconds: number): Promise<number[]> {
+  const probe = await openProbe(part);
+  try {
+    await paced(PER_SECOND, seconds, () => probe.publish());
+    return await probe.latencies();
+  } finally {
+    probe.close();
+  }
+}
+
+async function plant({ db }: Part): Promise<void> {
+  await db.query(PLANT_RECORDS, [ROUTES / ROUTES_PER_RECIPIENT]);
+  await db.query(PLANT_ROUTES);
+  await db.query('ANALYZE notification.records, notification.routes');
+}
+
+async function openRoutes({ db }: Part): Promise<number> {
+  const { rows } = await db.query<{ left: number }>(COUNT_PLANTED);
+  return rows[0]!.left;
+}
+
+/** Ids of entries of long ago, which nothing that the benchmark publishes has. $1 how many. */
+const PLANT_RECORDS = `
+  INSERT INTO notification.records
+    (notification_id, notification_type, producer, audience_kind, recipient_user_ids, payload_json, idempotency_key,
+     request_fingerprint, occurred_at, accepted_at, updated_at, idempotency_expires_at)
+  SELECT format('1700000000000-%s', n), 'game.turn.ready', 'game_master', 'user', '["user-1"]',
+         '{"game_id":"game-7","game_name":"Andromeda","turn_number":54}', format('planted-%s', n), md5(n::text),
+         now(), now(), now(), now() + interval '7 days'
+    FROM generate_series(1, $1::int) AS n`;
+
+const PLANT_ROUTES = `
+  INSERT INTO notification.routes
+    (notification_id, route_id, channel, recipient_ref, status, max_attempts, resolved_email, resolved_locale,
+     created_at, updated_at, next_attempt_at)
+  SELECT notification_id, channel || ':user:user-1', channel, 'user:user-1', 'pending',
+         CASE channel WHEN 'push' THEN 3 ELSE 7 END, CASE channel WHEN 'email' THEN 'someone@example.com' END,
+         CASE channel WHEN 'email' THEN 'en' END, now(), now(), now() - interval '10 minutes'
+    FROM notification.records, unnest(ARRAY['push', 'email']) AS channel
+   WHERE notification_id LIKE '1700000000000-%'`;
+
+const COUNT_PLANTED = `
+  SELECT count(*)::int AS left
+    FROM notification.routes
+   WHERE next_attempt_at IS NOT NULL AND notification_id LIKE '1700000000000-%'`;

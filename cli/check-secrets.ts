@@ -1,0 +1,90 @@
+/** What can be wrong with secrets, certificates and keys of encryption. */
+import type { Pool } from 'pg';
+import type { CertificateExpiry } from '../config/certificates.ts';
+import { certificateExpiries } from '../config/certificates.ts';
+import type { Config } from '../config/load.ts';
+import type { Check, Diagnosis } from './checks.ts';
+import { error, ok, warn } from './checks.ts';
+import { countOf, durationOf } from './output.ts';
+
+const DAY_MS = 86_400_000;
+const SOON_MS = 14 * DAY_MS;
+/** Processes say every half minute what they cannot take into use. */
+const REFUSED_SINCE = '2 minutes';
+/** Work that misses a key is tried again after up to ten minutes. */
+const MISSED_SINCE = '15 minutes';
+/** AES-GCM with random nonces is safe for twice as many. */
+const MOST_SEALS = 2 ** 31;
+
+/** One check for each file with certificates. */
+export function certificateChecks({ files }: Config): Check[] {
+  return certificateExpiries(files).map((expiry) => [
+    `certificate: ${expiry.variable}`,
+    () => expiryOf(expiry, Date.now()),
+  ]);
+}
+
+/** @param now ms since the epoch. */
+export function expiryOf({ variable, path, expiresAt }: CertificateExpiry, now: number): Diagnosis {
+  const leftMs = expiresAt - now;
+  const date = new Date(expiresAt).toISOString();
+  const what = `replace ${path}, which ${variable} names; processes take it into use by themselves`;
+  if (leftMs <= 0) return error(`expired ${durationOf(-leftMs)} ago, ${date}: ${path}`, what);
+  const detail = `expires in ${durationOf(leftMs)}, ${date}: ${path}`;
+  return leftMs < SOON_MS ? warn(detail, what) : ok(detail);
+}
+
+/** Of what processes have told. */
+export function processChecks(db: Pool): Check[] {
+  return [
+    ['processes: files of secrets', () => refusedFiles(db)],
+    ['processes: keys', () => missingKeys(db)],
+    ['keys: seals', () => seals(db)],
+  ];
+}
+
+interface Finding {
+  name: string;
+  detail: string;
+  since: Date;
+}
+
+async function findingsOf(db: Pool, kind: string, within: string): Promise<Finding[]> {
+  const { rows } = await db.query<Finding>(
+    `SELECT name, detail, first_seen_at AS since FROM notification.process_findings
+      WHERE kind = $1 AND last_seen_at > clock_timestamp() - $2::interval
+      ORDER BY name LIMIT 20`,
+    [kind, within],
+  );
+  return rows;
+}
+
+async function refusedFiles(db: Pool): Promise<Diagnosis> {
+  const found = await findingsOf(db, 'file_refused', REFUSED_SINCE);
+  if (found.length === 0) return ok('processes use what is in them');
+  return error(
+    found.map(({ name, detail, since }) => `${name} since ${since.toISOString()}, ${detail}`).join('; '),
+    'processes keep the old values until the files are right, and the servers accept what is in them',
+  );
+}
+
+async function missingKeys(db: Pool): Promise<Diagnosis> {
+  const found = await findingsOf(db, 'key_missing', MISSED_SINCE);
+  if (found.length === 0) return ok('none is missing');
+  return error(
+    found.map(({ name, detail }) => `${name}, for ${detail || 'a payload'}`).join('; '),
+    'put the key back behind the first one; galaxy-notify keys status says what is sealed with it',
+  );
+}
+
+async function seals(db: Pool): Promise<Diagnosis> {
+  const { rows } = await db.query<{ purpose: string; key_id: string; seals: number }>(
+    'SELECT purpose, key_id, seals::float8 AS seals FROM notification.key_seals ORDER BY seals DESC LIMIT 20',
+  );
+  const worn = rows.filter((row) => row.seals > MOST_SEALS);
+  if (worn.length === 0) return ok(`${countOf(rows.length, 'key')} in use, none of them too often`);
+  return warn(
+    worn.map((row) => `${row.purpose} ${row.key_id} has sealed ${row.seals} times`).join('; '),
+    'put a new key first; then galaxy-notify keys renew',
+  );
+}

@@ -1,0 +1,136 @@
+/** `recover`: makes good what a store has forgotten that was put back to an earlier state. */
+import type { Command } from 'commander';
+import type { RecoveryPlan } from '../client/recovery.ts';
+import type { Config } from '../config/load.ts';
+import type { RecoveryProgress } from '../workflows/recovery-contract.ts';
+import type { ExitCode, GlobalOptions } from './command.ts';
+import { EXIT, UsageError, action, helpWith } from './command.ts';
+import { parseDuration, requestedByOption, waitLimitOption } from './options.ts';
+import { countOf, durationOf, printFields, printHeading, printJson, printLine, report } from './output.ts';
+import { untilInterrupted } from './progress.ts';
+import type { Session } from './session.ts';
+import { withSession } from './session.ts';
+
+const DEFAULT_SINCE = '1h';
+const FOLLOW_EVERY_MS = 1_000;
+const LIMIT_MS = 1_800_000;
+
+interface RecoverOptions extends GlobalOptions {
+  since: number;
+  dryRun?: boolean;
+  yes?: boolean;
+  detach?: boolean;
+  timeout: number;
+  requestedBy: string;
+}
+
+export function addRecoverCommand(program: Command): void {
+  program
+    .command('recover')
+    .description(
+      'After Redis, PostgreSQL or Temporal was put back to an earlier state: read intents again, hand off again what outbound streams have lost, and take up work that nobody does. A workflow does it; nothing is delivered under another id than before.',
+    )
+    .option(
+      '--since <duration>',
+      'how long ago the state is that the store was put back to; more is harmless, and takes longer',
+      parseDuration,
+      parseDuration(DEFAULT_SINCE),
+    )
+    .option('--dry-run', 'compare the stores, show what would be done, and do nothing')
+    .option('--yes', 'do not ask')
+    .option('--detach', 'start it, and do not wait for its end')
+    .addOption(requestedByOption())
+    .addOption(waitLimitOption('its end').default(LIMIT_MS, '30m'))
+    .addHelpText(
+      'after',
+      helpWith('galaxy-notify recover --dry-run', 'galaxy-notify recover --since 2h --yes'),
+    )
+    .action(
+      action<RecoverOptions>((options) =>
+        withSession(['redis', 'postgres', 'temporal'], ({ operator, config }) =>
+          recover(operator, config, options),
+        ),
+      ),
+    );
+}
+
+async function recover(
+  { recovery }: Session['operator'],
+  config: Config,
+  { since, dryRun, yes, detach, timeout, requestedBy, json }: RecoverOptions,
+): Promise<ExitCode> {
+  const { values, roles } = config;
+  const outbound = [
+    ...new Set([
+      values.NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM,
+      values.NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM,
+    ]),
+  ];
+  const request = {
+    ...{ sinceMs: since, outbound, requestedBy },
+    also: (['mobile-push', 'subscription'] as const).filter((role) => roles.includes(role)),
+  };
+  if (dryRun || !yes) {
+    const plan = await recovery.plan(request);
+    if (json) printJson({ plan });
+    else printPlan(plan);
+    if (dryRun) return EXIT.done;
+    throw new UsageError('this is what would be done: add --yes, or --dry-run to look only');
+  }
+  const { isNew, link } = await recovery.start(request);
+  report(isNew ? 'the recovery is started' : 'a recovery runs already, this follows it');
+  if (link !== undefined) report(link);
+  if (detach) return EXIT.done;
+
+  const { signal, release } = untilInterrupted();
+  let last = '';
+  const run = await recovery
+    .follow({
+      ...{ limitMs: timeout, everyMs: FOLLOW_EVERY_MS, signal },
+      onProgress(progress) {
+        const line = lineOf(progress);
+        if (line !== last) report(line);
+        last = line;
+      },
+    })
+    .finally(release);
+  if (json) printJson(run);
+  else if (run.isDone && run.progress) printDone(run.progress);
+  if (run.isDone) return EXIT.done;
+  if (signal.aborted) return EXIT.interrupted;
+  report(`not done within ${durationOf(timeout)}; it goes on, and the same command follows it`);
+  return EXIT.failed;
+}
+
+function printPlan(plan: RecoveryPlan): void {
+  printHeading('Between the stores');
+  if (plan.disagreements.length === 0) printLine('nothing that does not agree');
+  for (const { store, what } of plan.disagreements) printLine(`${store}: ${what}`);
+  printHeading('A recovery would');
+  const { readAgain } = plan;
+  printFields([
+    ['read again', readAgain ? `${readAgain.from} to ${readAgain.upTo}` : 'nothing: no intent was ever read'],
+    ['look for the entries of', countOf(plan.publishedRoutes, 'published route')],
+    ['take up', `${countOf(plan.overdueRoutes, 'overdue route')}, as far as nobody works on them`],
+    ['look after', countOf(plan.waitingIntents, 'waiting intent')],
+  ]);
+}
+
+function lineOf({ step, restored, takenUp }: RecoveryProgress): string {
+  const repaired = restored.reduce((sum, stream) => sum + stream.repaired, 0);
+  return `${step}: ${repaired} handed off again, ${countOf(takenUp.published + takenUp.restarted, 'route')} taken up`;
+}
+
+function printDone({ readAgain, restored, takenUp, mobilePush, subscription }: RecoveryProgress): void {
+  printFields([
+    ['read again', readAgain ? `${readAgain.from} to ${readAgain.upTo}` : 'nothing'],
+    ...restored.map(({ stream, checked, repaired }): [string, string] => [
+      stream,
+      `${checked} looked for, ${repaired} handed off again`,
+    ]),
+    ['routes', `${takenUp.published} published, ${takenUp.restarted} given a workflow`],
+    ['intents', `${takenUp.intents} started again`],
+    ['mobile pushes', mobilePush && JSON.stringify(mobilePush)],
+    ['subscriptions', subscription && JSON.stringify(subscription)],
+  ]);
+}

@@ -1,0 +1,202 @@
+/**
+ * Recovery after a store was put back to an earlier state: what would be done, and doing it as a durable workflow. The
+ * service notices most losses by itself; this is for those that it was not running for, and for certainty.
+ */
+import { WorkflowNotFoundError } from '@temporalio/client';
+import { beatKey, offsetKey } from '../api/intent/stream.ts';
+import { STREAM_START, lastGeneratedId, compareEntryIds } from '../api/stream-ids.ts';
+import { INTENT_TASK_QUEUE, notificationWorkflowId } from '../workflows/intent/contract.ts';
+import { bridgeWorkflowId } from '../workflows/intent/reader-contract.ts';
+import type { RecoveryInput, RecoveryProgress } from '../workflows/recovery-contract.ts';
+import {
+  RECOVERY_PROGRESS_QUERY,
+  RECOVERY_WORKFLOW,
+  RECOVERY_WORKFLOW_ID,
+} from '../workflows/recovery-contract.ts';
+import { OperationFailedError } from './errors.ts';
+import type { OperatorResources } from './resources.ts';
+import { linkField } from './resources.ts';
+import { bounded } from './temporal.ts';
+import type { WaitOptions } from './wait-until.ts';
+import { waitUntil } from './wait-until.ts';
+
+/** Rows are counted up to here: more is many. */
+const COUNTED_AT_MOST = 100_000;
+
+export interface RecoveryPlan {
+  /** What does not agree between the stores now; the service mends most of it by itself within seconds. */
+  disagreements: { store: 'Redis' | 'PostgreSQL' | 'Temporal'; what: string }[];
+  /** Entries of the intent stream that would be read again: ids; absent when nothing was ever read. */
+  readAgain?: { from: string; upTo: string };
+  /** Routes whose entries would be looked for, at most 100,000. */
+  publishedRoutes: number;
+  /** Routes that are overdue for a minute and that nobody may be working on, at most 100,000. */
+  overdueRoutes: number;
+  /** Intents that wait for their decision. */
+  waitingIntents: number;
+}
+
+export type RecoveryRequest = Omit<RecoveryInput, 'stream'>;
+
+export interface RecoveryRun {
+  progress: RecoveryProgress | undefined;
+  isDone: boolean;
+  link?: string;
+}
+
+/** A row of notification.intent_streams. */
+interface StreamRow {
+  beat: string;
+  passed_id: string;
+  started_id: string | null;
+}
+
+export function recoveryOperations(resources: OperatorResources) {
+  const { temporal, db, redis, intentsStream } = resources;
+  const handle = () => temporal.workflow.getHandle(RECOVERY_WORKFLOW_ID);
+
+  return {
+    /** What a recovery would do. Changes nothing. */
+    async plan({ sinceMs, outbound }: Pick<RecoveryRequest, 'sinceMs' | 'outbound'>): Promise<RecoveryPlan> {
+      const [row] = (await db.query<StreamRow>(READ_STREAM, [intentsStream])).rows;
+      const [seconds] = await redis.time();
+      const { rows: counts } = await db.query<Record<'published' | 'overdue' | 'waiting', number>>(
+        COUNT_WORK,
+        [sinceMs, COUNTED_AT_MOST],
+      );
+      const { published, overdue, waiting } = counts[0]!;
+      return {
+        disagreements: [
+          ...(await ofPostgres(row)),
+          ...(await ofRedis(row, outbound)),
+          ...(await ofTemporal(row)),
+        ],
+        ...(row
+          ? { readAgain: { from: `${Number(seconds) * 1_000 - sinceMs}-0`, upTo: row.passed_id } }
+          : {}),
+        publishedRoutes: published,
+        overdueRoutes: overdue,
+        waitingIntents: waiting,
+      };
+    },
+
+    /** Starts a recovery; when one runs, that one goes on. @returns whether it is new. */
+    async start(request: RecoveryRequest): Promise<{ isNew: boolean; link?: string }> {
+      const isRunning = (await statusOf(RECOVERY_WORKFLOW_ID)) === 'RUNNING';
+      await bounded(temporal, () =>
+        temporal.workflow.start(RECOVERY_WORKFLOW, {
+          workflowId: RECOVERY_WORKFLOW_ID,
+          taskQueue: INTENT_TASK_QUEUE,
+          args: [{ ...request, stream: intentsStream } satisfies RecoveryInput],
+          workflowIdConflictPolicy: 'USE_EXISTING',
+          staticSummary: `recovery, asked for by ${request.requestedBy}`,
+        }),
+      );
+      return { isNew: !isRunning, ...linkField(resources, RECOVERY_WORKFLOW_ID) };
+    },
+
+    /**
+     * Follows the recovery that runs, or the last one.
+     *
+     * @returns how it stood in the end, or when the time was up.
+     * @throws OperationFailedError when it failed or somebody ended it.
+     */
+    async follow({
+      onProgress,
+      ...wait
+    }: WaitOptions & { onProgress?: (progress: RecoveryProgress) => void }): Promise<RecoveryRun> {
+      let progress: RecoveryProgress | undefined;
+      const link = linkField(resources, RECOVERY_WORKFLOW_ID);
+      const done = await waitUntil(async () => {
+        const status = await statusOf(RECOVERY_WORKFLOW_ID);
+        if (status === 'COMPLETED') return (await handle().result()) as RecoveryProgress;
+        if (status !== 'RUNNING')
+          throw new OperationFailedError(`the recovery is ${(status ?? 'unknown').toLowerCase()}`);
+        // Nobody answers while no process runs.
+        progress = await bounded(temporal, () =>
+          handle().query<RecoveryProgress>(RECOVERY_PROGRESS_QUERY),
+        ).catch(() => progress);
+        if (progress) onProgress?.(progress);
+        return undefined;
+      }, wait);
+      return { progress: done ?? progress, isDone: done !== undefined, ...link };
+    },
+  };
+
+  async function statusOf(workflowId: string): Promise<string | undefined> {
+    try {
+      return (await bounded(temporal, () => temporal.workflow.getHandle(workflowId).describe())).status.name;
+    } catch (error) {
+      if (error instanceof WorkflowNotFoundError) return undefined;
+      throw error;
+    }
+  }
+
+  async function ofPostgres(row: StreamRow | undefined): Promise<RecoveryPlan['disagreements']> {
+    const beat = Number((await redis.get(beatKey(intentsStream)))?.split(' ')[0] ?? 0);
+    if (beat <= Number(row?.beat ?? 0)) return [];
+    return [
+      {
+        store: 'PostgreSQL',
+        what: `it knows ${intentsStream} up to ${row?.passed_id ?? 'nothing'}, and knew more`,
+      },
+    ];
+  }
+
+  async function ofRedis(
+    row: StreamRow | undefined,
+    outbound: readonly string[],
+  ): Promise<RecoveryPlan['disagreements']> {
+    const found: RecoveryPlan['disagreements'] = [];
+    const offset = await redis.get(offsetKey(intentsStream));
+    if (row && (offset === null || compareEntryIds(offset, row.passed_id) < 0)) {
+      const what = `${intentsStream} was read up to ${row.passed_id}, and the offset is ${offset ?? 'gone'}`;
+      found.push({ store: 'Redis', what });
+    }
+    const { rows } = await db.query<{ stream: string; last_entry_id: string; reason: string | null }>(
+      READ_OUTBOUND,
+      [outbound],
+    );
+    for (const { stream, last_entry_id: seen, reason } of rows) {
+      const last = await lastGeneratedId(redis, stream);
+      const isBehind = seen !== STREAM_START && compareEntryIds(last ?? STREAM_START, seen) < 0;
+      if (isBehind)
+        found.push({ store: 'Redis', what: `${stream} had ${seen}, and ends with ${last ?? 'nothing'}` });
+      else if (reason !== null) found.push({ store: 'Redis', what: `${stream} is being checked: ${reason}` });
+    }
+    return found;
+  }
+
+  async function ofTemporal(row: StreamRow | undefined): Promise<RecoveryPlan['disagreements']> {
+    const found: RecoveryPlan['disagreements'] = [];
+    const reader = bridgeWorkflowId(intentsStream);
+    if ((await statusOf(reader)) !== 'RUNNING')
+      found.push({ store: 'Temporal', what: `${reader} does not run` });
+    const id = row?.started_id;
+    if (id && (await statusOf(notificationWorkflowId(id))) === undefined)
+      found.push({ store: 'Temporal', what: `it had taken notification ${id}, and does not know it` });
+    return found;
+  }
+}
+
+/** Retention removes what ended long ago. */
+const READ_STREAM = `
+  SELECT beat, passed_id, CASE WHEN started_at > now() - interval '1 hour' THEN started_id END AS started_id
+    FROM notification.intent_streams
+   WHERE stream = $1`;
+
+const READ_OUTBOUND = `
+  SELECT stream, last_entry_id, suspect_reason AS reason
+    FROM notification.outbound_streams
+   WHERE stream = ANY ($1)
+   ORDER BY stream`;
+
+/** $1 since, ms before now; $2 counted at most. */
+const COUNT_WORK = `
+  SELECT (SELECT count(*)::int
+            FROM (SELECT FROM notification.routes
+                   WHERE published_at >= now() - $1::bigint * interval '1 millisecond' LIMIT $2) AS counted) AS published,
+         (SELECT count(*)::int
+            FROM (SELECT FROM notification.routes
+                   WHERE next_attempt_at < now() - interval '1 minute' LIMIT $2) AS counted) AS overdue,
+         (SELECT count(*)::int FROM (SELECT FROM notification.waiting_intents LIMIT $2) AS counted) AS waiting`;

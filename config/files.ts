@@ -1,0 +1,54 @@
+/**
+ * Files that the configuration comes from: secrets, keys and certificates. They are replaced while processes run, so each
+ * is remembered with the variable that names it and with what was in it.
+ */
+import { readFileSync } from 'node:fs';
+
+export interface ConfigFile {
+  /** That names the file, such as `NOTIFICATION_REDIS_PASSWORD_FILE`. */
+  variable: string;
+  path: string;
+  /** Undefined when it could not be read. */
+  text: string | undefined;
+}
+
+/** @throws Error when there is no such file. */
+export type ReadFile = (path: string, variable: string) => string;
+
+export const readFromDisk: ReadFile = (path) => readFileSync(path, 'utf8');
+
+/** Reads files, each once, and remembers them. */
+export function rememberingReader(readFile: ReadFile) {
+  const files: ConfigFile[] = [];
+  return {
+    files,
+
+    /** @throws Error as the reader does. */
+    read(variable: string, path: string): string {
+      const known = files.find((file) => file.variable === variable && file.path === path);
+      if (known?.text !== undefined) return known.text;
+      const file: ConfigFile = known ?? { variable, path, text: undefined };
+      if (!known) files.push(file);
+      file.text = readFile(path, variable);
+      return file.text;
+    },
+
+    /** For files that somebody else reads, and reports on: it may be somewhere else only that they can be read. */
+    readIfPossible(variable: string, path: string): string | undefined {
+      try {
+        return this.read(variable, path);
+      } catch {
+        return undefined;
+      }
+    },
+  };
+}
+
+/** Parameters of a PostgreSQL address that name files. */
+const DSN_FILES = ['sslrootcert', 'sslcert', 'sslkey'];
+
+/** @returns the paths of the files that an address of PostgreSQL names. */
+export function filesOfDsn(dsn: string): string[] {
+  const { searchParams } = new URL(dsn);
+  return DSN_FILES.flatMap((name) => searchParams.get(name) ?? []);
+}

@@ -1,0 +1,55 @@
+/** The command line of the mutants. Pure. */
+import { parseArgs } from 'node:util';
+import { SelfExplanatoryError } from '../api/errors.ts';
+
+export const HELP = `Usage: npm run test:mutants [-- options]
+
+Changes the product in one small wrong way at a time, in a copy of this checkout, and runs the shortest suite that
+should notice. A mutant that no test notices survives: then a test is missing.
+
+  --only ids      these mutants, comma-separated; the beginning of an id does
+  --json FILE     write every result to a file as well
+  --report FILE   write the result as mutants/REPORT.md has it
+  --list          name the mutants, and run nothing
+  --help          this text
+
+Progress goes to standard error, the table to standard output. The exit code is 1 when fewer than 95 % die, when a suite
+fails without a mutant, and when something breaks; 130 after Ctrl-C.
+`;
+
+export interface Options {
+  only: readonly string[];
+  jsonFile?: string;
+  reportFile?: string;
+  list: boolean;
+  help: boolean;
+}
+
+/** @throws SelfExplanatoryError that names what is wrong. */
+export function parseOptions(args: readonly string[]): Options {
+  const { json, report, only, list, help } = valuesOf(args);
+  return {
+    list,
+    help,
+    only: only === undefined ? [] : only.split(','),
+    ...(json === undefined ? {} : { jsonFile: json }),
+    ...(report === undefined ? {} : { reportFile: report }),
+  };
+}
+
+function valuesOf(args: readonly string[]) {
+  try {
+    return parseArgs({
+      args: [...args],
+      options: {
+        only: { type: 'string' },
+        json: { type: 'string' },
+        report: { type: 'string' },
+        list: { type: 'boolean', default: false },
+        help: { type: 'boolean', default: false },
+      },
+    }).values;
+  } catch (error) {
+    throw new SelfExplanatoryError(`${error instanceof Error ? error.message : String(error)}\n\n${HELP}`);
+  }
+}

@@ -1,0 +1,125 @@
+/** Runs suites in the scratch copy. */
+import { spawn } from 'node:child_process';
+import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { SEARCH_ATTRIBUTE_NAMES, loadConfig } from '../config/load.ts';
+import type { Stack } from '../dev/servers/stack.ts';
+import { startStack } from '../dev/servers/stack.ts';
+import { SLOTS, namespaceOf } from '../test/slots.ts';
+import type { Suite } from './mutant.ts';
+
+/** A suite that takes longer hangs, ms. */
+const LIMIT_MS = { unit: 60_000, service: 150_000 };
+
+export interface SuiteResult {
+  /** `timeout` when it had to be stopped. */
+  status: 'passed' | 'failed' | 'timeout';
+  /** Tests that ran. */
+  tests: number;
+  /** The first that failed. */
+  failed?: string;
+  ms: number;
+}
+
+interface JestResult {
+  numPassedTests: number;
+  numFailedTests: number;
+  testResults: { message: string; assertionResults: { status: string; fullName: string }[] }[];
+}
+
+/** The servers of one run after the other: a run takes slots for its files, and there are so many. */
+export function createSuites(dir: string, report: (line: string) => void) {
+  let servers: { stack: Stack; dataDir: string } | undefined;
+  let slotsLeft = 0;
+
+  return {
+    async run(suite: Suite): Promise<SuiteResult> {
+      if (suite.tier === 'unit') return runJest(dir, suite, {});
+      if (slotsLeft < 1) await restart();
+      slotsLeft -= 1;
+      return runJest(dir, suite, { TEST_STACK: JSON.stringify(servers!.stack) });
+    },
+    stop,
+  };
+
+  async function restart(): Promise<void> {
+    await stop();
+    const dataDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-mutants-data-'));
+    // As root, PostgreSQL runs as a user of its own, who must get in.
+    chmodSync(dataDir, 0o755);
+    const stack = await startStack({
+      dataDir,
+      durable: false,
+      report,
+      postgres: { port: 0 },
+      redis: { port: 0, databases: SLOTS },
+      temporal: {
+        port: 0,
+        uiPort: 0,
+        cliPath: loadConfig().values.TEMPORAL_CLI_PATH,
+        namespaces: Array.from({ length: SLOTS }, (_, slot) => namespaceOf(slot)),
+        searchAttributes: SEARCH_ATTRIBUTE_NAMES,
+      },
+    });
+    servers = { stack, dataDir };
+    // The first slot is 1. Some files take several.
+    slotsLeft = Math.floor((SLOTS - 1) / 2);
+  }
+
+  async function stop(): Promise<void> {
+    if (!servers) return;
+    await servers.stack.stop();
+    rmSync(servers.dataDir, { recursive: true, force: true });
+    servers = undefined;
+  }
+}
+
+function runJest(dir: string, suite: Suite, env: Record<string, string>): Promise<SuiteResult> {
+  const output = path.join(dir, '.mutant.json');
+  rmSync(output, { force: true });
+  const args = [
+    path.join(dir, 'node_modules', 'jest', 'bin', 'jest.js'),
+    suite.file,
+    ...['--config', path.join(dir, 'mutants', 'jest.config.js')],
+    ...['--selectProjects', suite.tier],
+    ...['--runInBand', '--forceExit', '--json', '--outputFile', output],
+    ...(suite.test === undefined ? [] : ['--testNamePattern', patternOf(suite.test)]),
+  ];
+  const beganMs = performance.now();
+  const jest = spawn(process.execPath, args, {
+    cwd: dir,
+    env: { ...process.env, ...env },
+    stdio: 'ignore',
+    // A group of its own, so that what it has started ends with it.
+    detached: true,
+  });
+  return new Promise((resolve, reject) => {
+    let isLate = false;
+    const timer = setTimeout(() => {
+      isLate = true;
+      process.kill(-jest.pid!, 'SIGKILL');
+    }, LIMIT_MS[suite.tier]);
+    jest.on('error', reject);
+    jest.on('exit', (code) => {
+      clearTimeout(timer);
+      const ms = performance.now() - beganMs;
+      if (isLate) resolve({ status: 'timeout', tests: 0, ms });
+      else resolve({ ...resultOf(output, code), ms });
+    });
+  });
+}
+
+/** A file that cannot even be loaded leaves a message and no test. */
+function resultOf(output: string, code: number | null): Omit<SuiteResult, 'ms'> {
+  if (!existsSync(output)) return { status: 'failed', tests: 0, failed: `it ended with ${code}` };
+  const result = JSON.parse(readFileSync(output, 'utf8')) as JestResult;
+  const tests = result.numPassedTests + result.numFailedTests;
+  if (code === 0) return { status: 'passed', tests };
+  const failed = result.testResults
+    .flatMap(({ assertionResults }) => assertionResults)
+    .find(({ status }) => status === 'failed')?.fullName;
+  return { status: 'failed', tests, failed: failed ?? 'it does not load' };
+}
+
+const patternOf = (text: string): string => text.replaceAll(/[.*+?^${}()|[\]\\]/g, String.raw`\$&`);

@@ -1,0 +1,163 @@
+/**
+ * A model of one intent on its way: row, memory of hand-offs, streams, workflows and what consumers saw are the state,
+ * every step of the product, every crash and every fallback of a store is a move. All that can happen within so many
+ * moves is tried, and from each state on everything recovers that recovers by itself.
+ *
+ * It proves the design and not the code: when a step of the product changes, change its move.
+ */
+import fc from 'fast-check';
+import type { Mechanisms } from './mechanisms.ts';
+import { ALL, NONE } from './mechanisms.ts';
+import { play, recoveryOf, search, walk } from './search.ts';
+import type { Allowance, StoreName } from './state.ts';
+
+const LOST = 'an acknowledged intent is never delivered';
+const STUCK = 'a route stays open and nobody takes it up';
+const LATE = 'it is delivered after its cancellation was confirmed';
+const DOUBLED = 'it is delivered twice, under two event ids';
+const DEPTH = 12;
+
+const without = (...missing: (keyof Mechanisms)[]): Mechanisms => ({
+  ...ALL,
+  ...Object.fromEntries(missing.map((name) => [name, false])),
+});
+
+describe('as the audit found it', () => {
+  test('I46 security-1 Redis falls back behind a hand-off, and its row says published', () => {
+    const { counterexample } = search(NONE, { depth: DEPTH, fallbacks: 1, stores: ['redis'] });
+    expect(counterexample).toMatchObject({
+      problem: LOST,
+      moves: [
+        'the producer publishes',
+        'the reader takes an entry',
+        'the intent is decided',
+        'the workflow hears of the decision',
+        'the route is started',
+        'the route loads the row',
+        'redis is copied',
+        'the route hands off',
+        'a store falls back',
+      ],
+    });
+  });
+
+  test('I49 security-4 Temporal falls back, and an intent without a row is gone', () => {
+    const { counterexample } = search(NONE, { depth: DEPTH, fallbacks: 1, stores: ['temporal'] });
+    expect(counterexample).toMatchObject({
+      problem: LOST,
+      moves: [
+        'the producer publishes',
+        'temporal is copied',
+        'the reader takes an entry',
+        'a store falls back',
+      ],
+    });
+  });
+
+  test('I49 security-4 Temporal falls back, and an open route has no workflow', () => {
+    const scope = { depth: DEPTH, fallbacks: 1, stores: ['temporal'], problem: STUCK } as const;
+    expect(search(NONE, scope).counterexample?.moves).toEqual([
+      'the producer publishes',
+      'temporal is copied',
+      'the reader takes an entry',
+      'the intent is decided',
+      'a store falls back',
+    ]);
+  });
+
+  test('I49 security-4 an intent that waited has no row', () => {
+    const moves = [
+      'temporal is copied',
+      'the producer publishes',
+      'the reader takes an entry',
+      'the offset is saved',
+      'User Service is away',
+    ];
+    const allowed = { fallbacks: 1, troubles: 1 };
+    const unnoted = play(NONE, allowed, [...moves, 'a store falls back']);
+    expect(recoveryOf(NONE)(unnoted)?.problem).toBe(LOST);
+    const mechanisms = without('position');
+    const noted = play(mechanisms, allowed, [...moves, 'the wait is noted', 'a store falls back']);
+    expect(recoveryOf(mechanisms)(noted)).toBeUndefined();
+  });
+
+  test('I49 security-5 PostgreSQL falls back behind the settling of a route', () => {
+    const scope = { depth: DEPTH, fallbacks: 1, stores: ['postgres'], problem: STUCK } as const;
+    expect(search(NONE, scope).counterexample?.moves).toEqual([
+      'the producer publishes',
+      'the reader takes an entry',
+      'the intent is decided',
+      'the workflow hears of the decision',
+      'the route is started',
+      'the route loads the row',
+      'the route hands off',
+      'postgres is copied',
+      'the route settles the row',
+      'the route loads the row',
+      'a store falls back',
+    ]);
+  });
+});
+
+describe('with all mechanisms', () => {
+  const scopes: [string, Partial<Allowance>][] = [
+    ['a process dies', { crashes: 1 }],
+    ['the last attempt fails', { failures: 1, stalls: 1 }],
+    ['User Service is away', { troubles: 1, stalls: 1 }],
+    ['an operator cancels', { cancels: 1 }],
+    ['the memory of a hand-off fades', { fadings: 1, stalls: 1 }],
+  ];
+  test.each(scopes)(
+    'I3 I46 I49 nothing is lost, doubled or left behind when a store falls back and %s',
+    (_, allowed) => {
+      const found = search(ALL, { depth: DEPTH, fallbacks: 1, ...allowed });
+      expect(found.counterexample).toBeUndefined();
+      // It has not looked at nothing.
+      expect(found.states).toBeGreaterThan(10_000);
+    },
+  );
+
+  test.each<[string, keyof Mechanisms, string, Partial<Allowance>]>([
+    ['what is lost outbound is not handed off again', 'repair', LOST, {}],
+    ['nobody takes up open routes', 'reconciler', STUCK, {}],
+    ['the stores are not held against each other', 'position', LOST, {}],
+    ['entries are read again from the last look on only', 'margin', LOST, {}],
+    ['a reader begins at the offset', 'startsFromRow', LOST, { crashes: 1 }],
+    ['what Temporal lost is asked for again and again', 'forgetsLost', 'it never comes to rest', {}],
+    ['a cancelled intent without a record leaves no row', 'recordsCancellation', LATE, { cancels: 1 }],
+    ['a route is closed before its row is settled only', 'closesTwice', LATE, { cancels: 1 }],
+  ])('I3 I46 I49 each is needed: %s', (_, missing, problem, allowed) => {
+    const found = search(without(missing), { depth: DEPTH, fallbacks: 1, ...allowed });
+    expect(found.counterexample?.problem).toBe(problem);
+  });
+
+  test('I3 I46 I49 nothing is lost on long ways, with two fallbacks of a store and several other faults', () => {
+    const recover = recoveryOf(ALL);
+    const allowed = { fallbacks: 2, crashes: 3, failures: 2, troubles: 1, cancels: 1, fadings: 2 };
+    fc.assert(
+      fc.property(
+        fc.constantFrom<StoreName>('redis', 'postgres', 'temporal'),
+        fc.array(fc.double({ min: 0, max: 1, maxExcluded: true, noNaN: true }), {
+          minLength: 15,
+          maxLength: 80,
+        }),
+        (store, choices) => {
+          const { state, moves } = walk(ALL, { ...allowed, stores: [store] }, choices);
+          const wrong = recover(state);
+          if (wrong) throw new Error(`${wrong.problem}: ${[...moves, '--', ...wrong.recovery].join('; ')}`);
+        },
+      ),
+      { numRuns: 2_000 },
+    );
+  });
+
+  test('I3 what it does not protect from: an attempt that is held up while a store falls back and its route is cancelled', () => {
+    const scope = { depth: DEPTH, fallbacks: 1, cancels: 1, stalls: 1 };
+    expect(search(ALL, scope).counterexample?.problem).toBe(LATE);
+  });
+
+  test('I3 what it does not protect from: Redis and PostgreSQL that both fall back behind one intent', () => {
+    const found = search(ALL, { depth: 9, fallbacks: 2, stores: ['redis', 'postgres'] });
+    expect(found.counterexample?.problem).toBe(DOUBLED);
+  });
+});

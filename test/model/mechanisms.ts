@@ -1,0 +1,73 @@
+/** What a move is, and the mechanisms of the product that decide what moves there are. */
+import type { RouteRow, State } from './state.ts';
+
+/** Changes the state that it is given. @returns whether it can be made; if not, nothing is changed. */
+export type Step = (state: State) => boolean;
+
+export interface Move {
+  name: string;
+  make: Step;
+}
+
+/** What protects against stores that forget. Without all of them the product is as the audit found it. */
+export interface Mechanisms {
+  /** The row has the entry as which it was handed off, and what an outbound stream lost is handed off again. */
+  repair: boolean;
+  /** Open routes and waiting intents without a workflow are taken up. */
+  reconciler: boolean;
+  /** An intent that waits has a row. */
+  waitingRow: boolean;
+  /** PostgreSQL remembers how far the stream was read; a store that fell back is noticed, and entries are read again. */
+  position: boolean;
+  /** Entries are read again from some time before the last look in health, not from that look on. */
+  margin: boolean;
+  /** A notification that Temporal was found not to know is not asked for again. */
+  forgetsLost: boolean;
+  /** A reader begins where the last look was, not at the offset. */
+  startsFromRow: boolean;
+  /** The cancellation of an intent that has no record yet leaves a row that decides it. */
+  recordsCancellation: boolean;
+  /** A cancellation is confirmed when the route is found closed in Redis after its row was settled. */
+  closesTwice: boolean;
+  /** An intent whose workflow is there already gets a row, also when the reader does not know that it was read before. */
+  notesRunning: boolean;
+}
+
+export const ALL: Mechanisms = {
+  repair: true,
+  reconciler: true,
+  waitingRow: true,
+  position: true,
+  margin: true,
+  forgetsLost: true,
+  notesRunning: true,
+  startsFromRow: true,
+  closesTwice: true,
+  recordsCancellation: true,
+};
+export const NONE: Mechanisms = {
+  repair: false,
+  reconciler: false,
+  waitingRow: false,
+  position: false,
+  margin: false,
+  forgetsLost: false,
+  notesRunning: false,
+  startsFromRow: false,
+  closesTwice: false,
+  recordsCancellation: false,
+};
+
+export const tick = ({ world }: State): number => (world.clock += 1);
+
+/** Puts an entry into the outbound stream. @returns its id. */
+export function appendOutbound(state: State, { notification }: RouteRow): number {
+  const { redis, world } = state;
+  const id = tick(state);
+  redis.outbound.push({ id, notification });
+  redis.lastOutbound = id;
+  redis.added += 1;
+  if (world.cancelled === notification && !world.seen.includes(notification))
+    world.isDeliveredAfterCancel = true;
+  return id;
+}

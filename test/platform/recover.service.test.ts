@@ -1,0 +1,147 @@
+/** `recover`: losses that nothing shows are made good because an operator says how far back. */
+import type { RecoveryPlan, RecoveryRun } from '../../client/recovery.ts';
+import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
+import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
+import { RECOVERY_WORKFLOW_ID } from '../../workflows/recovery-contract.ts';
+import { cliFor } from '../cli-process.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, takeSlot } from '../harness.ts';
+import { publishTurn } from '../intent/entries.ts';
+import { keepRows } from '../put-back.ts';
+import { GATEWAY, deliveriesTo, outboundIds } from '../service-process.ts';
+
+let slot: Slot;
+let program: ReturnType<typeof cliFor>;
+beforeEach(async () => {
+  slot = await takeSlot();
+  program = cliFor(slot);
+});
+afterEach(async () => {
+  await slot.release();
+  program.dispose();
+});
+
+const ENV = {
+  NOTIFICATION_ROUTE_LEASE_TTL: '1s',
+  NOTIFICATION_REDIS_OPERATION_TIMEOUT: '1s',
+  NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT: '200ms',
+};
+
+const settled = (ids: string[]) =>
+  eventually('the notifications to be settled', async () => {
+    const { rows } = await slot.db.query<{ count: number }>(
+      "SELECT count(*)::int AS count FROM notification.routes WHERE notification_id = ANY ($1) AND status = 'published'",
+      [ids],
+    );
+    return rows[0]!.count === 2 * ids.length;
+  });
+const ended = (id: string) =>
+  eventually(`${id} to end`, async () => {
+    const { status } = await slot.client.workflow.getHandle(notificationWorkflowId(id)).describe();
+    return status.name === 'COMPLETED';
+  });
+const lookedAt = (id: string) =>
+  eventually(`a look that has seen ${id}`, async () => {
+    const { rows } = await slot.db.query('SELECT FROM notification.intent_streams WHERE passed_id = $1', [
+      id,
+    ]);
+    return rows.length === 1;
+  });
+
+test('I54 recover mends what no look can see: a record that is gone, an entry that is gone, a route that nobody works on', async () => {
+  await slot.startService({ ...ENV, NOTIFICATION_RECONCILIATION_INTERVAL: '24h' });
+  const ids = [
+    await publishTurn(slot.redis, 'a'),
+    await publishTurn(slot.redis, 'b'),
+    await publishTurn(slot.redis, 'c'),
+  ];
+  const [forgotten, taken, overdue] = ids as [string, string, string];
+  await settled(ids);
+  await Promise.all(ids.map(ended));
+  await lookedAt(overdue);
+  const before = await outboundIds(slot.redis);
+
+  await slot.db.query('DELETE FROM notification.records WHERE notification_id = $1', [forgotten]);
+  const [lost] = (await slot.redis.xrange(GATEWAY, '-', '+')).filter(([, fields]) =>
+    fields.includes(`${taken}/push:user:user-1`),
+  );
+  await slot.redis.xdel(GATEWAY, lost![0]);
+  await slot.db.query(
+    `UPDATE notification.routes
+        SET status = 'pending', attempt_count = 0, published_at = NULL, entry_id = NULL,
+            next_attempt_at = now() - interval '10 minutes'
+      WHERE notification_id = $1 AND channel = 'push'`,
+    [overdue],
+  );
+
+  const { code, value } = await program.json<{ plan: RecoveryPlan }>([
+    'recover',
+    '--since',
+    '10m',
+    '--dry-run',
+  ]);
+  expect(code).toBe(0);
+  expect(value.plan).toMatchObject({
+    ...{ disagreements: [], publishedRoutes: 3, overdueRoutes: 1, waitingIntents: 0 },
+    readAgain: { upTo: overdue },
+  });
+  // Nothing happens that nobody has said yes to.
+  expect(await program.cli(['recover', '--since', '10m'])).toMatchObject({
+    code: 2,
+    stdout: expect.stringContaining('A recovery would'),
+  });
+  await expect(slot.client.workflow.getHandle(RECOVERY_WORKFLOW_ID).describe()).rejects.toThrow();
+
+  const run = await program.json<RecoveryRun>(['recover', '--since', '10m', '--yes']);
+  expect(run.code).toBe(0);
+  expect(run.value).toMatchObject({
+    isDone: true,
+    progress: {
+      step: 'done',
+      restored: [{ stream: GATEWAY, repaired: 1 }, { repaired: 0 }],
+      takenUp: { overdue: 1, published: 1 },
+    },
+  });
+  await settled(ids);
+  expect(await outboundIds(slot.redis)).toEqual(before);
+  expect(before).toEqual(deliveriesTo('user-1', ids));
+});
+
+test('I54 recover shows between which stores something does not agree while no process runs', async () => {
+  const service = await slot.startService(ENV);
+  const first = await publishTurn(slot.redis, 'a');
+  await settled([first]);
+  await lookedAt(first);
+  const { putBack } = await keepRows(slot.db);
+  const second = await publishTurn(slot.redis, 'b');
+  await settled([second]);
+  await lookedAt(second);
+  await service.stop();
+  await putBack();
+  await slot.redis.xtrim(GATEWAY, 'MAXLEN', 0);
+  await slot.redis.xsetid(GATEWAY, '5-0');
+  await slot.client.workflow.getHandle(bridgeWorkflowId('notification:intents')).terminate();
+
+  const { stdout } = await program.cli(['recover', '--dry-run']);
+  expect(stdout).toContain(`PostgreSQL: it knows notification:intents up to ${first}, and knew more`);
+  expect(stdout).toContain(`Redis: ${GATEWAY} had `);
+  expect(stdout).toContain('Temporal: stream-bridge/notification:intents does not run');
+});
+
+test('I54 a recovery waits for a paused reader, says so, and whoever asks again follows it', async () => {
+  await slot.startService(ENV);
+  const id = await publishTurn(slot.redis, 'a');
+  await settled([id]);
+  await lookedAt(id);
+  await program.cli(['bridge', 'pause', '--reason', 'test']);
+  const asked = await program.cli(['recover', '--yes', '--timeout', '2s']);
+  expect(asked).toMatchObject({ code: 1, stderr: expect.stringContaining('reading again') });
+  expect(asked.stderr).toContain('it goes on, and the same command follows it');
+  await program.cli(['bridge', 'resume']);
+  const followed = await program.cli(['recover', '--yes']);
+  expect(followed).toMatchObject({
+    code: 0,
+    stderr: expect.stringContaining('a recovery runs already, this follows it'),
+  });
+  expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', [id]));
+});

@@ -1,0 +1,255 @@
+/** Every secret and certificate is rotated while one process works, which is never restarted. */
+import { randomBytes } from 'node:crypto';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { KeyBoxKey } from '../../api/key-box.ts';
+import { createOperator } from '../../client/operator.ts';
+import { freePort } from '../../dev/servers/ports.ts';
+import { createLoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, takeSlot } from '../harness.ts';
+import { publishTurn } from '../intent/entries.ts';
+import type { ServiceProcess } from '../service-process.ts';
+import { createFleet, deliveriesTo, outboundIds } from '../service-process.ts';
+import { namespaceOf } from '../slots.ts';
+import type { Identities } from './rotating-servers.ts';
+import { mountedSecret, rotatingPostgres, rotatingRedis, rotatingTemporal } from './rotating-servers.ts';
+
+/** A new secret must be in use after this. */
+const LIMIT_MS = 60_000;
+const PUBLISH_EVERY_MS = 100;
+
+const identities = async (): Promise<Identities> => ({
+  server: await createLoopbackCertificate(),
+  client: await createLoopbackCertificate(),
+});
+const certificateFiles = (prefix: string, { server, client }: Identities) => ({
+  [`${prefix}-ca.pem`]: server.certPem,
+  [`${prefix}-cert.pem`]: client.certPem,
+  [`${prefix}-key.pem`]: client.keyPem,
+});
+const newKey = (id: string): KeyBoxKey => ({ id, key: randomBytes(32) });
+const written = (...keys: KeyBoxKey[]) =>
+  keys.map(({ id, key }) => `${id}:${key.toString('base64')}`).join(',');
+
+const dataDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-rotation-'));
+const cleanups: (() => unknown)[] = [() => rmSync(dataDir, { recursive: true, force: true })];
+const secret = mountedSecret(path.join(dataDir, 'secret'));
+const [OLD, NEW] = [newKey('old'), newKey('new')];
+const tokenOf = (name: string) => `codec token that is ${name}`;
+
+let slot: Slot;
+let redis: Awaited<ReturnType<typeof rotatingRedis>>;
+let postgres: Awaited<ReturnType<typeof rotatingPostgres>>;
+let temporal: Awaited<ReturnType<typeof rotatingTemporal>>;
+let service: ServiceProcess;
+let codecPort: number;
+let load: ReturnType<typeof startLoad>;
+
+beforeAll(async () => {
+  slot = await takeSlot();
+  cleanups.push(() => slot.release());
+  const [forRedis, forPostgres, forTemporal] = [await identities(), await identities(), await identities()];
+  redis = await rotatingRedis(dataDir, forRedis, 'redis-first');
+  cleanups.push(() => redis.stop());
+  postgres = await rotatingPostgres(dataDir, forPostgres, 'postgres-first');
+  cleanups.push(() => postgres.stop());
+  temporal = await rotatingTemporal(slot.endpoints.temporalAddress!, forTemporal);
+  cleanups.push(() => temporal.stop());
+  secret.write({
+    ...certificateFiles('redis', forRedis),
+    ...certificateFiles('pg', forPostgres),
+    ...certificateFiles('temporal', forTemporal),
+    'redis-password': 'redis-first',
+    dsn: postgres.dsn('postgres-first', secret.path),
+    'payload-keys': written(OLD),
+    'codec-token': tokenOf('first'),
+  });
+  codecPort = await freePort();
+  const fleet = createFleet(slot);
+  cleanups.push(() => fleet.killAll());
+  service = await fleet.start({
+    NOTIFICATION_REDIS_MASTER_ADDR: `rediss://127.0.0.1:${redis.port}`,
+    NOTIFICATION_REDIS_DB: '0',
+    NOTIFICATION_REDIS_PASSWORD_FILE: secret.path('redis-password'),
+    NOTIFICATION_REDIS_CA_FILE: secret.path('redis-ca.pem'),
+    NOTIFICATION_REDIS_CERT_FILE: secret.path('redis-cert.pem'),
+    NOTIFICATION_REDIS_KEY_FILE: secret.path('redis-key.pem'),
+    NOTIFICATION_POSTGRES_PRIMARY_DSN: '',
+    NOTIFICATION_POSTGRES_PRIMARY_DSN_FILE: secret.path('dsn'),
+    TEMPORAL_ADDRESS: `127.0.0.1:${temporal.port}`,
+    TEMPORAL_TLS: 'true',
+    TEMPORAL_TLS_SERVER_CA_CERT_PATH: secret.path('temporal-ca.pem'),
+    TEMPORAL_TLS_SERVER_NAME: 'localhost',
+    TEMPORAL_TLS_CLIENT_CERT_PATH: secret.path('temporal-cert.pem'),
+    TEMPORAL_TLS_CLIENT_KEY_PATH: secret.path('temporal-key.pem'),
+    NOTIFICATION_PAYLOAD_KEYS_FILE: secret.path('payload-keys'),
+    NOTIFICATION_CODEC_TOKEN_FILE: secret.path('codec-token'),
+    NOTIFICATION_CODEC_HTTP_ADDR: `127.0.0.1:${codecPort}`,
+  });
+  load = startLoad();
+});
+afterAll(async () => {
+  load.stop();
+  for (const cleanup of cleanups.reverse()) await cleanup();
+});
+
+/** Publishes until it is stopped. */
+function startLoad() {
+  const ids: string[] = [];
+  let isRunning = true;
+  const done = (async () => {
+    for (let n = 0; isRunning; n += 1) {
+      ids.push(await publishTurn(redis.admin, `turn-${n}`));
+      await sleep(PUBLISH_EVERY_MS);
+    }
+  })();
+  return {
+    ids,
+    stop: () => (isRunning = false),
+    done,
+  };
+}
+
+const said = (msg: string, since: number) =>
+  eventually(msg, async () => service.lines.slice(since).find((line) => line.msg.startsWith(msg)), LIMIT_MS);
+
+/** Changes something at a server and in the files, and waits until the part says that it uses what is new. */
+async function rotate(part: string, change: () => Promise<unknown> | void): Promise<{ secondsAgo: number }> {
+  const since = service.lines.length;
+  const beganAt = performance.now();
+  await change();
+  await said(`${part} uses the new values of its files`, since);
+  return {
+    get secondsAgo() {
+      return (performance.now() - beganAt) / 1_000;
+    },
+  };
+}
+
+/** Redis rounds to seconds. */
+const areNewer = (ages: readonly number[], seconds: number): boolean =>
+  ages.length > 0 && Math.max(...ages) <= seconds + 1;
+
+/** What is published from now on arrives. */
+async function goesOn(): Promise<void> {
+  const last = await publishTurn(redis.admin, randomBytes(8).toString('hex'));
+  load.ids.push(last);
+  await eventually(
+    'a new intent to arrive',
+    async () => (await outboundIds(redis.admin)).some((id) => id.startsWith(`${last}/`)),
+    LIMIT_MS,
+  );
+}
+
+test('I60 security-19 password, authority and certificates of Redis are rotated under load', async () => {
+  const next = await identities();
+  const rotated = await rotate('Redis', async () => {
+    await redis.rotate(next, 'redis-second');
+    secret.write({ ...certificateFiles('redis', next), 'redis-password': 'redis-second' });
+  });
+  await eventually(
+    'every connection to be newer',
+    async () => areNewer(await redis.ages(), rotated.secondsAgo),
+    LIMIT_MS,
+  );
+  // Whoever is connected with what was valid before has to come again.
+  await redis.admin.call('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes');
+  await goesOn();
+}, 180_000);
+
+test('I60 security-19 password, authority and certificates of PostgreSQL are rotated under load', async () => {
+  const next = await identities();
+  const rotated = await rotate('PostgreSQL', async () => {
+    await postgres.rotate(next, 'postgres-second');
+    secret.write({
+      ...certificateFiles('pg', next),
+      dsn: postgres.dsn('postgres-second', secret.path),
+    });
+  });
+  await eventually(
+    'every connection to be newer',
+    async () => areNewer(await postgres.ages(), rotated.secondsAgo),
+    LIMIT_MS,
+  );
+  await goesOn();
+}, 180_000);
+
+test('I60 security-19 authority and certificates of Temporal are rotated under load', async () => {
+  const next = await identities();
+  const since = service.lines.length;
+  // Files first: what the server does not accept yet is not used.
+  secret.write(certificateFiles('temporal', next));
+  const refusal = await said('Temporal keeps the old values of its files', since);
+  expect(refusal).toMatchObject({ level: 'error' });
+  expect(refusal['variables']).toContain('TEMPORAL_TLS_CLIENT_KEY_PATH');
+  await goesOn();
+  await rotate('Temporal', () => temporal.rotate(next));
+  temporal.hangUp(performance.now());
+  await goesOn();
+}, 180_000);
+
+test('I60 I51 keys of payloads and the token of the codec server are rotated under load', async () => {
+  await rotate('encryption of payloads', () => secret.write({ 'payload-keys': written(NEW, OLD) }));
+  const { keys } = createOperator({
+    temporal: slot.client,
+    db: postgres.admin,
+    redis: redis.admin,
+    namespace: namespaceOf(slot.slot),
+    intentsStream: 'notification:intents',
+    keyBox: undefined as never,
+  });
+  await keys.renew({ payload: [NEW, OLD], subscription: [] }, { limitMs: LIMIT_MS });
+  await eventually(
+    'nothing that runs to be sealed with the old key',
+    async () => {
+      const { payload } = await keys.status({ payload: [NEW, OLD], subscription: [] });
+      return payload.every(({ key, open }) => key !== 'old' || open === 0);
+    },
+    LIMIT_MS,
+  );
+  await rotate('encryption of payloads', () => secret.write({ 'payload-keys': written(NEW) }));
+  await goesOn();
+  expect(service.lines.filter((line) => 'key_id' in line)).toEqual([]);
+
+  const ask = (token: string) =>
+    fetch(`http://127.0.0.1:${codecPort}/`, { headers: { authorization: `Bearer ${token}` } });
+  expect((await ask(tokenOf('first'))).status).toBe(200);
+  await rotate('codec server', () => secret.write({ 'codec-token': tokenOf('second') }));
+  expect((await ask(tokenOf('first'))).status).toBe(401);
+  expect((await ask(tokenOf('second'))).status).toBe(200);
+}, 180_000);
+
+test('I60 security-19 a file that is broken changes nothing, and is named', async () => {
+  const since = service.lines.length;
+  secret.write({ 'redis-ca.pem': 'scribble', dsn: 'mysql://u:s3cret@db/x' });
+  for (const [part, variable] of [
+    ['Redis', 'NOTIFICATION_REDIS_CA_FILE'],
+    ['PostgreSQL', 'NOTIFICATION_POSTGRES_PRIMARY_DSN_FILE'],
+  ]) {
+    const line = await said(`${part} keeps the old values of its files`, since);
+    expect(line).toMatchObject({ level: 'error', variables: [variable] });
+  }
+  expect(JSON.stringify(service.lines)).not.toMatch(
+    /s3cret|scribble|redis-first|redis-second|postgres-second/,
+  );
+  await goesOn();
+  // Who needs no other value is not kept from its own.
+  await rotate('codec server', () => secret.write({ 'codec-token': tokenOf('third') }));
+});
+
+test('I60 security-19 the process is the same, and each intent was delivered once', async () => {
+  load.stop();
+  await load.done;
+  expect(service.isRunning()).toBe(true);
+  expect(load.ids.length).toBeGreaterThan(100);
+  const expected = deliveriesTo('user-1', load.ids);
+  await eventually(
+    'all deliveries',
+    async () => (await outboundIds(redis.admin)).length >= expected.length,
+    LIMIT_MS,
+  );
+  expect(await outboundIds(redis.admin)).toEqual(expected);
+}, 120_000);

@@ -1,0 +1,170 @@
+/** Keys that are missing or worn, certificates that expire, and what processes and `doctor` say about them. */
+import { randomBytes } from 'node:crypto';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import type { KeyBoxKey } from '../../api/key-box.ts';
+import { sealingKeyOf } from '../../api/key-box.ts';
+import { startFcm } from '../../dev/stand-ins/mobile-push/fcm.ts';
+import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
+import { cliFor } from '../cli-process.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, takeSlot } from '../harness.ts';
+import { publishTurn } from '../intent/entries.ts';
+import { QUICK as QUICK_PUSHES, withMobilePush } from '../mobile-push/jobs.ts';
+import { deliveriesTo, outboundIds } from '../service-process.ts';
+import { QUICK as QUICK_SUBSCRIPTIONS } from '../subscription/agent.ts';
+import { takeTokenAgent } from '../subscription/token-agent.ts';
+
+const newKey = (id: string): KeyBoxKey => ({ id, key: randomBytes(32) });
+const [OLD, NEW] = [newKey('old'), newKey('new')];
+const written = (...keys: KeyBoxKey[]) =>
+  keys.map(({ id, key }) => `${id}:${key.toString('base64')}`).join(',');
+const RENEWED_MS = 30_000;
+
+const folder = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-secrets-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+const fileOf = (name: string, text: string) => {
+  const file = path.join(folder, name);
+  writeFileSync(file, text);
+  return file;
+};
+
+const said = ({ logs }: Slot, msg: string) =>
+  eventually(msg, async () => logs.find((line) => line.msg.startsWith(msg)), RENEWED_MS);
+
+interface Report {
+  findings: { name: string; status: string; detail: string }[];
+}
+
+describe('keys of payloads', () => {
+  let slot: Slot;
+  beforeEach(async () => {
+    slot = await takeSlot();
+  });
+  afterEach(() => slot.release());
+  const withKeys = (...keys: KeyBoxKey[]) =>
+    slot.startService({ NOTIFICATION_PAYLOAD_KEYS: written(...keys) });
+
+  test('I62 security-2 a key that is missing is named with the workflow that needs it, by log and doctor', async () => {
+    let service = await withKeys(OLD);
+    const first = await publishTurn(slot.redis, 'first');
+    await eventually('the first', async () => (await outboundIds(slot.redis)).length === 2);
+    await service.stop();
+
+    service = await withKeys(NEW);
+    const second = await publishTurn(slot.redis, 'second');
+    const line = await said(slot, 'sealed with a key that is not configured');
+    expect(line).toMatchObject({ level: 'error', purpose: 'payload', key_id: 'old' });
+    expect([
+      bridgeWorkflowId('notification:intents'),
+      'channel/push',
+      'channel/email',
+      'intent-reconciliation',
+    ]).toContainEqual(line['workflow_id']);
+    await service.stop();
+    expect(slot.logs.filter(({ key_id }) => key_id === 'old')).toHaveLength(1);
+    const { json } = cliFor(slot);
+    const { code, value } = await json<Report>(['doctor']);
+    expect(code).toBe(1);
+    expect(value.findings).toContainEqual(
+      expect.objectContaining({
+        name: 'processes: keys',
+        status: 'error',
+        detail: expect.stringContaining(`payload old, for ${String(line['workflow_id'])}`) as unknown,
+      }),
+    );
+
+    // What the runbook says.
+    await withKeys(NEW, OLD);
+    await eventually('the second', async () => (await outboundIds(slot.redis)).length === 4);
+    expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', [first, second]));
+  });
+
+  test('I62 security-17 seals are counted for each key, over all processes', async () => {
+    const { cli, json } = cliFor(slot);
+    const status = async () => {
+      const { value } = await json<{ payload: { key: string; seals: number }[] }>(['keys', 'status']);
+      return value.payload.find(({ key }) => key === 'old')?.seals ?? 0;
+    };
+    const counts: number[] = [];
+    for (const key of ['first', 'second']) {
+      const service = await withKeys(OLD);
+      await publishTurn(slot.redis, key);
+      await eventually(key, async () => (await outboundIds(slot.redis)).length === 2 * (counts.length + 1));
+      await service.stop();
+      counts.push(await status());
+    }
+    // Inputs and results of a notification and its two routes, at least.
+    expect(counts[0]).toBeGreaterThan(6);
+    expect(counts[1]! - counts[0]!).toBeGreaterThan(6);
+    await slot.db.query("UPDATE notification.key_seals SET seals = 3e9 WHERE key_id = 'old'");
+    const { stdout } = await cli(['doctor']);
+    expect(stdout).toMatch(/keys: seals +warn +payload old has sealed 3000000000 times/);
+  });
+});
+
+test('I60 security-19 keys of subscriptions are taken from their file while the service runs', async () => {
+  const agent = await takeTokenAgent({ smp: 0, ntf: 1 });
+  const { slot } = agent;
+  try {
+    const given = QUICK_SUBSCRIPTIONS['NOTIFICATION_SUBSCRIPTION_KEYS']!;
+    const file = fileOf('subscription-keys', given);
+    await agent.startWith(undefined, {
+      NOTIFICATION_SUBSCRIPTION_KEYS: '',
+      NOTIFICATION_SUBSCRIPTION_KEYS_FILE: file,
+    });
+    const sealedBy = async (agentId: string) => {
+      const { rows } = await slot.db.query<{ sealed: Buffer }>(
+        'SELECT auth_private_key AS sealed FROM subscriptions.ntf_tokens WHERE agent_id = $1',
+        [agentId],
+      );
+      return sealingKeyOf(rows[0]!.sealed);
+    };
+    const [one, other] = [agent.tokensOf('one'), agent.tokensOf('other')];
+    await one.register(one.device, 'PERIODIC');
+    expect(await sealedBy('one')).toBe('test');
+
+    fileOf('subscription-keys', `${written(NEW)},${given}`);
+    await said(slot, 'encryption of subscriptions uses the new values');
+    await other.register(other.device, 'PERIODIC');
+    expect(await sealedBy('other')).toBe('new');
+    // The old one still opens.
+    const status = await one.verify(one.device, await agent.verification(one.device));
+    expect(status).toBe('ACTIVE');
+  } finally {
+    await agent.release();
+  }
+});
+
+test('I60 security-19 the authority of FCM is taken from its file while the service runs', async () => {
+  const slot = await takeSlot();
+  const before = await startFcm();
+  const mobile = await withMobilePush(slot);
+  const file = fileOf('fcm.pem', before.caPem);
+  await slot.startService(
+    {
+      ...QUICK_PUSHES,
+      NOTIFICATION_FCM_ENDPOINT: before.url,
+      NOTIFICATION_FCM_CA_FILE: file,
+      NOTIFICATION_MOBILE_SEND_ATTEMPTS: '1000',
+    },
+    { fcm: { endpoint: before.url, caPem: before.caPem } },
+  );
+  const { userId } = await mobile.userWith('phone');
+  const first = await mobile.publishTo(userId);
+  expect(await mobile.settled(first)).toMatchObject({ status: 'sent' });
+
+  await before.stop();
+  const after = await startFcm({ port: Number(new URL(before.url).port) });
+  try {
+    const second = await mobile.publishTo(userId);
+    fileOf('fcm.pem', after.caPem);
+    await said(slot, 'FCM uses the new values');
+    expect(await mobile.settled(second)).toMatchObject({ status: 'sent' });
+    expect(after.requests.filter(({ isAccepted }) => isAccepted)).toHaveLength(1);
+  } finally {
+    await after.stop();
+    await slot.release();
+  }
+});

@@ -1,0 +1,117 @@
+/** What there is in a process before anything is connected, and how a dependency that is away is reported. */
+import type { Meter } from '@opentelemetry/api';
+import type { Logger } from 'pino';
+import type { FcmTarget } from '../activities/mobile-push/fcm.ts';
+import { reasonOf } from '../activities/reason.ts';
+import type { RouterAddress } from '../activities/subscription/router/ports.ts';
+import { SelfExplanatoryError } from '../api/errors.ts';
+import type { SymbolMetadata, SymbolTarget } from '../api/symbol-config/push.ts';
+import type { Config } from '../config/load.ts';
+import type { RedisAddress } from '../config/values.ts';
+import type { KeyUse } from './key-use.ts';
+
+/** What must be known about the outside, from the configuration or from the embedded servers. */
+export interface Endpoints {
+  redis: RedisAddress;
+  postgresDsn: string;
+  /** Absent when the Temporal server is named by a profile of the SDK's configuration file. */
+  temporalAddress?: string;
+  userServiceUrl: string;
+  /** Needed by the role mobile-push only. */
+  fcm?: FcmTarget;
+  /** Receivers of symbol configuration; empty unless the process works on it. */
+  symbolTargets?: readonly SymbolTarget[];
+  /** Enabled at the start when there is no symbol at all. */
+  sampleSymbols?: readonly SymbolMetadata[];
+  /** Base URL of the portfolio service; needed by the role account-callback only. */
+  portfolioUrl?: string;
+  /** Notification routers that a token may be registered on; needed by the role subscription only. */
+  ntfServers?: readonly RouterAddress[];
+}
+
+/** What is open in this process, to be closed with it: last opened, first closed. */
+export class OpenParts {
+  readonly #log: Logger;
+  readonly #parts: { what: string; close: () => unknown }[] = [];
+
+  constructor(log: Logger) {
+    this.#log = log;
+  }
+
+  add(what: string, close: () => unknown): void {
+    this.#parts.push({ what, close });
+  }
+
+  /** One that fails does not keep the others open. */
+  async closeAll(): Promise<void> {
+    for (const { what, close } of this.#parts.splice(0).reverse()) {
+      try {
+        await close();
+      } catch (error) {
+        this.#log.error({ err: error }, `${what} did not end in good order`);
+      }
+    }
+  }
+}
+
+/** Something that uses values from files. */
+export interface RenewablePart {
+  /** For the log, such as `Redis`. */
+  what: string;
+  /** What the names of its variables begin with. */
+  variables: readonly string[];
+  /** Takes the new values into use. @throws when they cannot be used; nothing has changed then. */
+  renew(next: Config): Promise<void> | void;
+}
+
+/** What is there before anything is connected. */
+export interface ProcessContext {
+  config: Config;
+  endpoints: Endpoints;
+  log: Logger;
+  meter: Meter;
+  /** Aborted when the process begins to shut down. */
+  draining: AbortSignal;
+  open: OpenParts;
+  /** Takes what uses values that may be renewed while the process runs. */
+  renewable: RenewablePart[];
+  keyUse: KeyUse;
+}
+
+/** A dependency could not be reached at start. */
+export class DependencyError extends SelfExplanatoryError {
+  override name = 'DependencyError';
+}
+
+/**
+ * Waits for all, so that all dependencies that are away are named together, and nothing is opened after a failure.
+ *
+ * @throws DependencyError with a line for each of several failures; a single one is thrown as it is.
+ */
+export async function allReached<T extends readonly unknown[]>(attempts: {
+  [K in keyof T]: Promise<T[K]>;
+}): Promise<T> {
+  const results = await Promise.allSettled(attempts);
+  const failures = results.flatMap((result) =>
+    result.status === 'rejected' ? [result.reason as Error] : [],
+  );
+  const [failure, ...others] = failures;
+  if (failure === undefined) return Promise.all(attempts);
+  if (others.length === 0) throw failure;
+  throw new DependencyError(failures.map(({ message }) => message).join('\n'));
+}
+
+/** @throws DependencyError that names the dependency, the variable to look at, and the reason. */
+export async function reach<T>(what: string, variable: string, attempt: () => T | Promise<T>): Promise<T> {
+  try {
+    return await attempt();
+  } catch (error) {
+    throw new DependencyError(`cannot reach ${what} (${variable}): ${reasonOf(error)}`, { cause: error });
+  }
+}
+
+/** An address that only some roles need. @throws Error for {@link reach} to explain. */
+export function required<T>(address: T | undefined): T {
+  if (address === undefined) throw new Error('it is neither configured nor embedded');
+  return address;
+}

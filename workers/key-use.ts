@@ -1,0 +1,88 @@
+/**
+ * What this process does with keys of encryption. AES-GCM with random nonces is safe for 2^32 seals with one key, so they
+ * are counted; and a key that is missing is said by its name, since whatever it sealed does not go on.
+ */
+import type { Meter } from '@opentelemetry/api';
+import type { Logger } from 'pino';
+import { countersOf } from '../activities/counters.ts';
+
+export type KeyPurpose = 'payload' | 'subscription';
+
+export interface SealCount {
+  purpose: KeyPurpose;
+  keyId: string;
+  seals: number;
+}
+
+export interface MissingKey {
+  purpose: KeyPurpose;
+  keyId: string;
+  /** What it did not open last: a workflow, or a row and column. */
+  of: string | undefined;
+  times: number;
+}
+
+export type KeyUse = ReturnType<typeof createKeyUse>;
+
+/** The same key is said again after this. */
+const SAY_AGAIN_MS = 10 * 60_000;
+/** Ids of missing keys come from outside; beyond this many they are counted together. */
+const MOST_MISSING = 20;
+const OTHERS = 'others';
+
+export function createKeyUse(meter: Meter, log: Logger) {
+  const { adder, counter } = countersOf(meter);
+  const countSeals = adder<{ purpose: KeyPurpose; key: string }>(
+    'notification.keys.sealed',
+    'Values and payloads sealed by this process, by the key',
+  );
+  const countMissed = counter<{ purpose: KeyPurpose; key: string }>(
+    'notification.keys.missing',
+    'Values and payloads that were not opened, because their key is not configured',
+  );
+  let seals = new Map<string, SealCount>();
+  let missing = new Map<string, MissingKey>();
+  const saidAt = new Map<string, number>();
+
+  return {
+    /** @param count of payloads that begin to be sealed. */
+    sealed(purpose: KeyPurpose, keyId: string, count: number): void {
+      countSeals(count, { purpose, key: keyId });
+      const known = seals.get(`${purpose} ${keyId}`);
+      if (known) known.seals += count;
+      else seals.set(`${purpose} ${keyId}`, { purpose, keyId, seals: count });
+    },
+
+    /** @param of what could not be opened: the id of a workflow, or a row and column. */
+    missed(purpose: KeyPurpose, givenId: string, of: string | undefined): void {
+      const keyId = saidAt.has(givenId) || saidAt.size < MOST_MISSING ? givenId : OTHERS;
+      countMissed({ purpose, key: keyId });
+      const times = (missing.get(`${purpose} ${keyId}`)?.times ?? 0) + 1;
+      missing.set(`${purpose} ${keyId}`, { purpose, keyId, of, times });
+      const now = performance.now();
+      if (now - (saidAt.get(keyId) ?? Number.NEGATIVE_INFINITY) < SAY_AGAIN_MS) return;
+      saidAt.set(keyId, now);
+      log.error(
+        { purpose, key_id: keyId, ...(purpose === 'payload' ? { workflow_id: of } : { value: of }) },
+        'sealed with a key that is not configured: work does not go on until the key is back',
+      );
+    },
+
+    /** @returns what was not taken yet. */
+    take(): { seals: SealCount[]; missing: MissingKey[] } {
+      const taken = { seals: [...seals.values()], missing: [...missing.values()] };
+      seals = new Map();
+      missing = new Map();
+      return taken;
+    },
+
+    /** Puts seals back that could not be recorded. */
+    putBack(counts: readonly SealCount[]): void {
+      for (const { purpose, keyId, seals: count } of counts) {
+        const known = seals.get(`${purpose} ${keyId}`);
+        if (known) known.seals += count;
+        else seals.set(`${purpose} ${keyId}`, { purpose, keyId, seals: count });
+      }
+    },
+  };
+}

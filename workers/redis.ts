@@ -1,0 +1,170 @@
+/**
+ * Connections to Redis. When its password or a certificate changes, a new connection takes the place of each old one,
+ * which ends once it has answered what it was asked.
+ */
+import { Redis } from 'ioredis';
+import type { RedisOptions as AnyRedisOptions } from 'ioredis';
+import { reasonOf } from '../activities/reason.ts';
+import type { Config } from '../config/load.ts';
+import { redisConnection } from '../config/service.ts';
+import type { ProcessContext } from './context.ts';
+import { reach } from './context.ts';
+import { Replaceable } from './replaceable.ts';
+
+/** Replies keep the form that the service reads. */
+type RedisOptions = Omit<AnyRedisOptions, 'replyMapping'>;
+
+type Command = Parameters<Redis['defineCommand']>;
+
+/** Remembers its scripts: a connection that takes its place needs them too. */
+class ScriptedRedis extends Redis {
+  #commands: Command[] = [];
+
+  override defineCommand(...command: Command): void {
+    this.#commands.push(command);
+    super.defineCommand(...command);
+  }
+
+  takeOverScripts(from: ScriptedRedis): void {
+    for (const command of from.#commands) this.defineCommand(...command);
+  }
+}
+
+/** How the connections of a process differ. */
+type Kind = (config: Config) => RedisOptions;
+
+export interface RedisConnections {
+  /** For everything but blocking reads. */
+  redis: Redis;
+  /**
+   * Opens a connection for blocking reads. It does not reconnect: its reader opens another one.
+   *
+   * @param longestSilenceMs after which it breaks; the system would take a quarter of an hour to notice.
+   */
+  openReader(longestSilenceMs: number): Redis;
+}
+
+/** @throws DependencyError when Redis does not answer. */
+export async function connectRedis(context: ProcessContext): Promise<RedisConnections> {
+  const { endpoints, log, open, renewable } = context;
+  let config = context.config;
+  const readers = new Map<Replaceable<ScriptedRedis>, Kind>();
+  const main = new Replaceable(makeMain(config));
+  open.add('Redis', () => main.current.disconnect());
+  const { host, port } = endpoints.redis;
+  await reach(`Redis at ${host}:${port}`, 'NOTIFICATION_REDIS_MASTER_ADDR', () => connected(main.current));
+  renewable.push({ what: 'Redis', variables: ['NOTIFICATION_REDIS_'], renew });
+  return { redis: main.facade, openReader };
+
+  function makeMain(values: Config): ScriptedRedis {
+    const redis = new ScriptedRedis(mainOptions(context, values));
+    redis.on('error', (error: Error) => log.warn({ reason: reasonOf(error) }, 'Redis connection failed'));
+    return redis;
+  }
+
+  function makeReader(options: RedisOptions): ScriptedRedis {
+    const reader = new ScriptedRedis(options);
+    reader.on('error', (error: Error) => log.warn({ reason: reasonOf(error) }, 'stream reader lost Redis'));
+    return reader;
+  }
+
+  function openReader(longestSilenceMs: number): Redis {
+    const kind = (values: Config) => readerOptions(context, values, longestSilenceMs);
+    const reader = new Replaceable(makeReader(kind(config)));
+    readers.set(reader, kind);
+    reader.current.once('end', () => readers.delete(reader));
+    return reader.facade;
+  }
+
+  async function renew(next: Config): Promise<void> {
+    const held = [...readers];
+    const [fresh, ...freshReaders] = await allConnected([
+      makeMain(next),
+      ...held.map(([, kind]) => makeReader(kind(next))),
+    ]);
+    replace(main, fresh!);
+    config = next;
+    for (const [at, [reader, kind]] of held.entries()) {
+      const freshReader = freshReaders[at]!;
+      // It may have ended meanwhile, and its owner with it.
+      if (!readers.delete(reader)) {
+        freshReader.disconnect();
+        continue;
+      }
+      replace(reader, freshReader);
+      readers.set(reader, kind);
+      freshReader.once('end', () => readers.delete(reader));
+    }
+  }
+}
+
+/** @throws the client's error when Redis does not take one of the connections; none is left open then. */
+async function allConnected(all: readonly ScriptedRedis[]): Promise<ScriptedRedis[]> {
+  try {
+    return await Promise.all(all.map(connected));
+  } catch (error) {
+    for (const redis of all) redis.disconnect();
+    throw error;
+  }
+}
+
+async function connected(redis: ScriptedRedis): Promise<ScriptedRedis> {
+  // What connect() rejects with says only that the connection is closed; the reason comes as an event before it.
+  let lastError: Error | undefined;
+  redis.on('error', (error: Error) => (lastError = error));
+  try {
+    await redis.connect();
+    await redis.ping();
+    return redis;
+  } catch (error) {
+    throw lastError ?? error;
+  }
+}
+
+function replace(held: Replaceable<ScriptedRedis>, next: ScriptedRedis): void {
+  next.takeOverScripts(held.current);
+  const before = held.replace(next);
+  // Behind everything that it was asked; one that is broken already has nothing to answer.
+  void before.quit().catch(() => before.disconnect());
+}
+
+function commonOptions({ config: { values }, endpoints }: ProcessContext, secrets: Config) {
+  return {
+    ...redisConnection(secrets, endpoints.redis),
+    db: values.NOTIFICATION_REDIS_DB,
+    connectTimeout: values.NOTIFICATION_REDIS_OPERATION_TIMEOUT,
+    lazyConnect: true,
+    // Commands fail immediately while Redis is away: a publication that waits in a queue would be sent after its
+    // attempt was counted as failed.
+    enableOfflineQueue: false,
+    maxRetriesPerRequest: 0,
+  };
+}
+
+function mainOptions(context: ProcessContext, secrets: Config): RedisOptions {
+  const timeout = context.config.values.NOTIFICATION_REDIS_OPERATION_TIMEOUT;
+  return {
+    ...commonOptions(context, secrets),
+    commandTimeout: timeout,
+    // A connection that has gone dead without a word is replaced; the system would take a quarter of an hour to notice.
+    socketTimeout: timeout,
+    retryStrategy: (attempt) => Math.min(50 * attempt, 1_000),
+    // The address may lead to another server by now. What was asked fails, and its caller asks again.
+    reconnectOnError: isOfLostRole,
+  };
+}
+
+function readerOptions(context: ProcessContext, secrets: Config, longestSilenceMs: number): RedisOptions {
+  return {
+    ...commonOptions(context, secrets),
+    socketTimeout: longestSilenceMs,
+    enableOfflineQueue: true,
+    retryStrategy: () => null,
+  };
+}
+
+/**
+ * Whether an answer says that this server is not the master any more, or not a usable one: after a switchover that cut no
+ * connection, it would go on answering so for ever.
+ */
+const isOfLostRole = ({ message }: Error): boolean => /^(READONLY|MASTERDOWN|LOADING)\b/.test(message);

@@ -1,0 +1,115 @@
+/**
+ * Secrets and certificates are taken anew when their files change, without a restart. Orchestrators replace files by
+ * links, which cannot be watched reliably, so the files are read every few seconds.
+ *
+ * Each part that uses such values tries new ones before it gives up the old ones: what is malformed, and what its server
+ * does not accept, leaves everything as it was, is said, and is tried again. So it does not matter whether a file or its
+ * server changes first.
+ */
+import { isDeepStrictEqual } from 'node:util';
+import type { Logger } from 'pino';
+import { reasonOf } from '../activities/reason.ts';
+import type { ConfigFile, ReadFile } from '../config/files.ts';
+import { readFromDisk } from '../config/files.ts';
+import type { Config } from '../config/load.ts';
+import { ConfigError } from '../config/variables.ts';
+import type { RenewablePart } from './context.ts';
+import type { Running } from './role.ts';
+
+/** A change that was not taken. */
+export interface RefusedChange {
+  variable: string;
+  path: string;
+  reason: string;
+}
+
+export interface Renewal extends Running {
+  /** Changes that are not in use now, although their files are there. */
+  refused(): RefusedChange[];
+  /** What is in use. */
+  files(): readonly ConfigFile[];
+}
+
+const EVERY_MS = 3_000;
+/** The same refusal is said again after this. */
+const SAY_AGAIN_MS = 60_000;
+
+/** Looks at the files of `config` until it is stopped. */
+export function startRenewal(
+  config: Config,
+  parts: readonly RenewablePart[],
+  { log, everyMs = EVERY_MS }: { log: Logger; everyMs?: number },
+): Renewal {
+  /** What is in use: the contents of the files that each part has taken. */
+  let current = config;
+  const refusals = new Map<RenewablePart, { changes: RefusedChange[]; saidAt: number }>();
+  let round = Promise.resolve();
+  const timer = setInterval(() => {
+    round = round.then(look);
+  }, everyMs);
+  return { refused, files: () => current.files, stop };
+
+  async function stop(): Promise<void> {
+    clearInterval(timer);
+    await round;
+  }
+
+  function refused(): RefusedChange[] {
+    return [...refusals.values()].flatMap(({ changes }) => changes);
+  }
+
+  async function look(): Promise<void> {
+    const now = new Map(current.files.map((file) => [file, textOf(file)]));
+    const changed = [...now].flatMap(([file, text]) => (text === file.text ? [] : [file]));
+    for (const part of parts) {
+      const mine = changed.filter((file) => isOf(part, file));
+      if (mine.length === 0) refusals.delete(part);
+      else await renew(part, mine);
+    }
+  }
+
+  async function renew(part: RenewablePart, changed: readonly ConfigFile[]): Promise<void> {
+    try {
+      const next = current.reread(readerFor(part));
+      await part.renew(next);
+      current = next;
+      refusals.delete(part);
+      log.info({ variables: variablesOf(changed) }, `${part.what} uses the new values of its files`);
+    } catch (error) {
+      refuse(part, changed, error instanceof ConfigError ? error.problems.join('; ') : reasonOf(error));
+    }
+  }
+
+  /** New contents for one part; the others keep what they use. */
+  function readerFor(part: RenewablePart): ReadFile {
+    return (path, variable) => {
+      const kept = current.files.find((file) => file.path === path && file.variable === variable)?.text;
+      return kept === undefined || isOf(part, { variable }) ? readFromDisk(path, variable) : kept;
+    };
+  }
+
+  function refuse(part: RenewablePart, changed: readonly ConfigFile[], reason: string): void {
+    const changes = changed.map(({ variable, path }) => ({ variable, path, reason }));
+    const before = refusals.get(part);
+    const now = performance.now();
+    const isSaid = isDeepStrictEqual(before?.changes, changes) && now - before!.saidAt < SAY_AGAIN_MS;
+    refusals.set(part, { changes, saidAt: isSaid ? before!.saidAt : now });
+    if (isSaid) return;
+    log.error({ variables: variablesOf(changed), reason }, `${part.what} keeps the old values of its files`);
+  }
+}
+
+const isOf = ({ variables }: RenewablePart, { variable }: Pick<ConfigFile, 'variable'>): boolean =>
+  variables.some((name) => variable.startsWith(name));
+
+const variablesOf = (files: readonly ConfigFile[]): string[] => [
+  ...new Set(files.map(({ variable }) => variable)),
+];
+
+function textOf({ path, variable }: ConfigFile): string | undefined {
+  try {
+    return readFromDisk(path, variable);
+  } catch {
+    return undefined;
+  }
+}
