@@ -44,7 +44,7 @@ export interface RecoveryRun {
   link?: string;
 }
 
-/** A row of notification.intent_streams. */
+/** A row of notification.inbound_streams. */
 interface StreamRow {
   beat: string;
   passed_id: string;
@@ -182,7 +182,7 @@ export function recoveryOperations(resources: OperatorResources) {
 /** Retention removes what ended long ago. */
 const READ_STREAM = `
   SELECT beat, passed_id, CASE WHEN started_at > now() - interval '1 hour' THEN started_id END AS started_id
-    FROM notification.intent_streams
+    FROM notification.inbound_streams
    WHERE stream = $1`;
 
 const READ_OUTBOUND = `

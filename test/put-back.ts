@@ -3,13 +3,18 @@ import type { Pool } from 'pg';
 
 /** Keeps every row of the service. `putBack` makes all later changes undone, under the feet of whoever is connected. */
 export async function keepRows(db: Pool): Promise<{ putBack(): Promise<void> }> {
-  const { rows } = await db.query<{ name: string }>(
-    "SELECT relname AS name FROM pg_class WHERE relnamespace = 'notification'::regnamespace AND relkind = 'r'",
+  // Generated columns are computed anew.
+  const { rows: tables } = await db.query<{ name: string; columns: string }>(
+    `SELECT format('%I.%I', table_schema, table_name) AS name, string_agg(quote_ident(column_name), ', ') AS columns
+       FROM information_schema.tables JOIN information_schema.columns USING (table_schema, table_name)
+      WHERE table_schema IN ('notification', 'notifications', 'subscriptions') AND table_type = 'BASE TABLE'
+        AND is_generated = 'NEVER'
+      GROUP BY 1`,
   );
-  const tables = rows.map(({ name }) => name);
   await db.query('DROP SCHEMA IF EXISTS kept CASCADE');
   await db.query('CREATE SCHEMA kept');
-  for (const table of tables) await db.query(`CREATE TABLE kept.${table} AS TABLE notification.${table}`);
+  const keptOf = (name: string) => `kept.${name.replace('.', '_')}`;
+  for (const { name } of tables) await db.query(`CREATE TABLE ${keptOf(name)} AS TABLE ${name}`);
   return {
     async putBack() {
       const client = await db.connect();
@@ -17,10 +22,10 @@ export async function keepRows(db: Pool): Promise<{ putBack(): Promise<void> }> 
         await client.query('BEGIN');
         // No constraint is checked while rows come back in whatever order.
         await client.query('SET LOCAL session_replication_role = replica');
-        await client.query(`TRUNCATE ${tables.map((table) => `notification.${table}`).join(', ')}`);
-        for (const table of tables) {
+        await client.query(`TRUNCATE ${tables.map(({ name }) => name).join(', ')}`);
+        for (const { name, columns } of tables) {
           await client.query(
-            `INSERT INTO notification.${table} OVERRIDING SYSTEM VALUE SELECT * FROM kept.${table}`,
+            `INSERT INTO ${name} (${columns}) OVERRIDING SYSTEM VALUE SELECT ${columns} FROM ${keptOf(name)}`,
           );
         }
         await client.query('COMMIT');

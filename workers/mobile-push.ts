@@ -1,4 +1,5 @@
 /** Mobile pushes in this process: their settings, activities, FCM and the consumer of jobs. */
+import { watchGroup } from '../activities/group-watch.ts';
 import { createMobilePushActivities } from '../activities/mobile-push/activities.ts';
 import { createMobilePushMetrics, observeMobileJobs } from '../activities/mobile-push/metrics.ts';
 import { createMobileReconciliationActivities } from '../activities/mobile-push/reconciliation.ts';
@@ -38,11 +39,12 @@ export async function openMobilePushes(context: ProcessContext): Promise<Role> {
         ...{ db, redis, log, metrics, openJobReader },
         workflows: client.workflow,
       });
+      const watch = watchGroup({ ...settings.mobileStream, db, redis, log });
       const endObservation = observeMobileJobs(meter, { db, log });
       return {
         async stop() {
           endObservation();
-          await consumer.stop();
+          await Promise.all([consumer.stop(), watch.stop()]);
         },
       };
     },

@@ -75,12 +75,12 @@ const notYet = (message: string): ApplicationFailure =>
 /** $1 stream, $2 from where. */
 const ASK_TO_REWIND = {
   name: 'ask_to_rewind',
-  text: 'UPDATE notification.intent_streams SET rewind_to = $2 WHERE stream = $1 RETURNING passed_id',
+  text: 'UPDATE notification.inbound_streams SET rewind_to = $2 WHERE stream = $1 RETURNING passed_id',
 };
 
 const READ_REWIND = {
   name: 'read_rewind',
-  text: 'SELECT rewind_to FROM notification.intent_streams WHERE stream = $1',
+  text: 'SELECT rewind_to FROM notification.inbound_streams WHERE stream = $1',
 };
 
 /** Whoever clears the suspicion that was there finds another one. $1 stream, $2 why, $3 how far back, ms. */

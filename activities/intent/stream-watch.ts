@@ -19,8 +19,8 @@ import type { IntentMetrics } from './metrics.ts';
 import { later } from '../outbound-state.ts';
 import type { Inspection, Problem } from './stream-health.ts';
 import { diagnose, inspectStream, rewindPoint } from './stream-health.ts';
-import type { StreamMemory } from './stream-memory.ts';
-import { recall, remember } from './stream-memory.ts';
+import type { StreamMemory } from '../stream-memory.ts';
+import { recall, remember } from '../stream-memory.ts';
 import type { Progress, StreamPosition } from './stream-position.ts';
 import { loadPosition, rewindOffset, savePosition } from './stream-position.ts';
 

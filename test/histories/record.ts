@@ -360,7 +360,7 @@ test('a recovery of all kinds of work', async () => {
   });
   const id = await publishTurn(slot.redis, 'recovered');
   await eventually('a look at the stream', async () => {
-    const { rows } = await slot.db.query('SELECT FROM notification.intent_streams WHERE passed_id = $1', [
+    const { rows } = await slot.db.query('SELECT FROM notification.inbound_streams WHERE passed_id = $1', [
       id,
     ]);
     return rows.length === 1;

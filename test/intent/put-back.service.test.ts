@@ -49,7 +49,7 @@ const ended = (ids: string[]) =>
 const lookedAt = (id: string) =>
   eventually(`a look that has seen ${id}`, async () => {
     const { rows } = await slot.db.query(
-      'SELECT FROM notification.intent_streams WHERE passed_id = $1 AND started_id = $1',
+      'SELECT FROM notification.inbound_streams WHERE passed_id = $1 AND started_id = $1',
       [id],
     );
     return rows.length === 1;
@@ -238,7 +238,7 @@ test.each(['is known by its record', 'is known by its workflow'])(
     await lookedAt(id);
     await before.stop();
     await slot.redis.del(INTENTS, keyOf('offsets'));
-    await slot.db.query('DELETE FROM notification.intent_streams');
+    await slot.db.query('DELETE FROM notification.inbound_streams');
     const other = newGameTurnReady({
       ...{ idempotencyKey: 'other', occurredAt: Date.now(), recipientUserIds: ['user-2'] },
       payload: { game_id: 'g', game_name: 'G', turn_number: 2 },

@@ -51,7 +51,7 @@ export interface Postgres {
   waiting: number[];
   /** The row of `outbound_streams`. */
   outbound: OutboundState & { isSuspect: boolean };
-  /** The row of `intent_streams`: how it was at the last look. */
+  /** The row of `inbound_streams`: how it was at the last look. */
   position: { beat: number; passed: number; lastIntent: number; started: number };
   run: number;
 }

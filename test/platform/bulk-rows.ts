@@ -11,7 +11,7 @@ export const SMALL: Record<string, string> = {
   channels: 'two',
   key_seals: 'one row for each key',
   process_findings: 'one row for each variable and key',
-  intent_streams: 'one',
+  inbound_streams: 'one',
   outbound_streams: 'three',
   symbols: 'those that are traded',
   symbol_snapshots: 'a hundred are kept',

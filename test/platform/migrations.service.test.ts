@@ -21,7 +21,7 @@ const MIGRATIONS = [
   '0014-subscription',
   '0016-bounded-statements',
   '0017-outbound',
-  '0018-intent-streams',
+  '0018-inbound-streams',
   '0019-keys',
   '0020-subscription-events',
 ];

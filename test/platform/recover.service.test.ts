@@ -42,7 +42,7 @@ const ended = (id: string) =>
   });
 const lookedAt = (id: string) =>
   eventually(`a look that has seen ${id}`, async () => {
-    const { rows } = await slot.db.query('SELECT FROM notification.intent_streams WHERE passed_id = $1', [
+    const { rows } = await slot.db.query('SELECT FROM notification.inbound_streams WHERE passed_id = $1', [
       id,
     ]);
     return rows.length === 1;

@@ -1,13 +1,13 @@
 /**
  * What the stores know of each other. Each of them may fall back to an earlier state, by a failover or a restored backup,
- * and does not notice. A row in PostgreSQL remembers how far the stream was read and the newest notification that was
- * started; a key in Redis remembers which version of that row it has seen.
+ * and does not notice. A row in PostgreSQL remembers how far an inbound stream was read, and of intents the newest
+ * notification that was started; a key in Redis remembers which version of that row it has seen.
  */
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
-import { beatKey } from '../../api/intent/stream.ts';
-import type { StreamState } from '../../workflows/intent/reader-contract.ts';
-import { query } from '../postgres.ts';
+import { beatKey } from '../api/intent/stream.ts';
+import type { StreamState } from '../api/stream-ids.ts';
+import { query } from './postgres.ts';
 
 /** How PostgreSQL stands to what Redis remembers of it. */
 type PostgresState =
@@ -32,7 +32,7 @@ export interface StreamMemory {
   postgresStart: string;
 }
 
-/** A row of notification.intent_streams, or nulls. */
+/** A row of notification.inbound_streams, or nulls. */
 interface MemoryRow {
   beat: string | null;
   passed_id: string | null;
@@ -103,20 +103,20 @@ export async function remember(
 
 /** Always one row. What was started long ago may have been removed by retention. $1 stream. */
 const RECALL_STREAM = {
-  name: 'recall_intent_stream',
+  name: 'recall_inbound_stream',
   text: `
     SELECT beat, passed_id, last_entry_id, max_deleted_entry_id, entries_added, rewind_to,
            CASE WHEN started_at > clock_timestamp() - interval '1 hour' THEN started_id END AS started_id,
            extract(epoch FROM pg_postmaster_start_time())::text AS postgres_start
       FROM (SELECT) AS one
-      LEFT JOIN notification.intent_streams ON stream = $1`,
+      LEFT JOIN notification.inbound_streams ON stream = $1`,
 };
 
 /** $1 stream, $2 beat, $3 how far it was read, $4 to $6 how it looks, $7 what was started, $8 the request that is met. */
 const REMEMBER_STREAM = {
-  name: 'remember_intent_stream',
+  name: 'remember_inbound_stream',
   text: `
-    INSERT INTO notification.intent_streams AS old
+    INSERT INTO notification.inbound_streams AS old
       (stream, beat, passed_id, last_entry_id, max_deleted_entry_id, entries_added, started_id, started_at, seen_at)
     VALUES ($1, $2, $3, $4, $5, $6, $7::text, CASE WHEN $7::text IS NOT NULL THEN clock_timestamp() END, clock_timestamp())
     ON CONFLICT (stream) DO UPDATE

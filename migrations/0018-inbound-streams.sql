@@ -1,12 +1,12 @@
 -- Up Migration
 
--- How far each intent stream was read, and how it looked. Any of the stores may fall back to an earlier state without
+-- How far each inbound stream was read, and how it looked. Any of the stores may fall back to an earlier state without
 -- knowing that it did: Redis and Temporal are held against this row, and this row against a number in Redis.
-CREATE TABLE notification.intent_streams (
+CREATE TABLE notification.inbound_streams (
     stream               text        PRIMARY KEY,
     -- Grows with each look; Redis remembers it too. A smaller one than there means that PostgreSQL fell back.
     beat                 bigint      NOT NULL,
-    -- Where the reader was.
+    -- Where its reader was, or its consumer group.
     passed_id            text        NOT NULL,
     -- As the stream was seen; null before there was one.
     last_entry_id        text,

@@ -1,0 +1,82 @@
+/**
+ * A consumer group whose entries become rows of PostgreSQL. Once they are acknowledged nobody would read them again, and a
+ * PostgreSQL that falls back to an earlier state has forgotten some of them. The group is then given the entries of the
+ * last while again; what has its row is left alone by whoever takes it.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Redis } from 'ioredis';
+import type { Pool } from 'pg';
+import type { Logger } from 'pino';
+import { STREAM_START, compareEntryIds } from '../api/stream-ids.ts';
+import { reasonOf } from './reason.ts';
+import { recall, remember } from './stream-memory.ts';
+
+const LOOK_INTERVAL_MS = 1_000;
+/** How far before now entries are given again, ms: after a loss, and after a start of PostgreSQL that may hide one. */
+const MARGIN_MS = { regressed: 3_600_000, restarted: 300_000 } as const;
+
+export interface GroupWatchOptions {
+  db: Pool;
+  redis: Redis;
+  log: Logger;
+  stream: string;
+  group: string;
+}
+
+/** Looks each second, in every process of the role. `stop` ends it. */
+export function watchGroup({ db, redis, log, stream, group }: GroupWatchOptions): { stop(): Promise<void> } {
+  const stopping = new AbortController();
+  const running = run();
+  return {
+    async stop() {
+      stopping.abort();
+      await running;
+    },
+  };
+
+  async function run(): Promise<void> {
+    let isFailing = false;
+    while (!stopping.signal.aborted) {
+      try {
+        await look();
+        isFailing = false;
+      } catch (error) {
+        if (!isFailing) log.warn({ stream, reason: reasonOf(error) }, 'stream not checked');
+        isFailing = true;
+      }
+      await sleep(LOOK_INTERVAL_MS, undefined, { signal: stopping.signal }).catch(() => undefined);
+    }
+  }
+
+  async function look(): Promise<void> {
+    const memory = await recall(db, redis, stream);
+    const delivered = await lastDelivered();
+    // The group is there once a consumer has joined.
+    if (delivered === undefined) return;
+    if (memory.postgres !== 'as it was') await giveAgain(delivered, memory.postgres);
+    // Only now: had that failed, the next look must find it again.
+    await remember(db, redis, stream, { passedId: delivered, seen: undefined, startedId: undefined }, memory);
+  }
+
+  async function giveAgain(delivered: string, postgres: keyof typeof MARGIN_MS): Promise<void> {
+    const [seconds] = await redis.time();
+    const from = `${Math.max(0, Number(seconds) * 1_000 - MARGIN_MS[postgres])}-0`;
+    if (compareEntryIds(from, delivered) >= 0) return;
+    await redis.xgroup('SETID', stream, group, from);
+    const fields = { stream, group, read_from: from, reason: `PostgreSQL has ${postgres}` };
+    if (postgres === 'regressed')
+      log.error(fields, 'PostgreSQL fell back to an earlier state, entries are given to the group again');
+    else log.warn(fields, 'PostgreSQL was started, recent entries are given to the group again');
+  }
+
+  /** @returns undefined before there is such a group. */
+  async function lastDelivered(): Promise<string | undefined> {
+    if ((await redis.exists(stream)) === 0) return undefined;
+    const groups = (await redis.xinfo('GROUPS', stream)) as unknown[][];
+    for (const fields of groups) {
+      const value = (name: string) => fields[fields.indexOf(name) + 1];
+      if (value('name') === group) return String(value('last-delivered-id') ?? STREAM_START);
+    }
+    return undefined;
+  }
+}
