@@ -92,6 +92,13 @@ export default {
       },
     },
     border('deploy', ['config'], 'Files for other programs.'),
+    {
+      name: 'the-ledger-is-a-stranger',
+      comment: 'What judges the product knows documents only: a mistake that both share would not be seen.',
+      severity: 'error',
+      from: { path: '^faults/ledger/' },
+      to: { pathNot: '^faults/ledger/', dependencyTypesNot: ['core'] },
+    },
   ],
   options: {
     doNotFollow: { path: 'node_modules/' },

@@ -17,6 +17,7 @@ import { HELP, parseOptions, select } from './options.ts';
 import { describeProfiles } from './profile.ts';
 import type { Row } from './report.ts';
 import { describeMachine, rowsOf, tableOfRows, tableOfTargets } from './report.ts';
+import { replication } from './replication.ts';
 import { scaleHostile } from './scale-hostile.ts';
 import { scaleIntent } from './scale-intent.ts';
 import { scaleAccountCallback } from './scale-account-callback.ts';
@@ -31,6 +32,7 @@ const MEASUREMENTS: readonly Measurement[] = [
   throughput,
   latency,
   fanOut,
+  replication,
   ...backlogs,
   ...largeAudiences,
   scaleIntent,

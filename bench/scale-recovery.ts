@@ -51,6 +51,8 @@ async function measure(bench: Bench): Promise<Finding[]> {
   const publishing = (async () => {
     while (!isOver) await paced(PER_SECOND, 1, () => probe.publish());
   })();
+  // Waited for at the end; when the run is stopped before, its failure says nothing.
+  publishing.catch(() => undefined);
   let left = ROUTES;
   while (left > 0) {
     await sleep(LOOK_INTERVAL_MS);

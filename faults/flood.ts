@@ -11,9 +11,9 @@ import { entryFieldsOf, envelopeOf } from '../api/intent/entry.ts';
 import { sampleIntentOf } from '../client/intent/sample-intents.ts';
 import type { Options } from './options.ts';
 import { machineOf } from './report.ts';
-import { connectDirectly } from './run.ts';
+import { connectDirectly } from './connections.ts';
 import { startServers } from './servers.ts';
-import { superviseService } from './services.ts';
+import { ROOT, superviseService } from './services.ts';
 
 const ENTRIES = 100_000;
 const BATCH = 1_000;
@@ -41,7 +41,11 @@ export async function flood(options: Options, report: (line: string) => void): P
     NOTIFICATION_INTERNAL_HTTP_ADDR: '127.0.0.1:0',
   };
   const connections = connectDirectly(servers, env);
-  const service = superviseService({ name: 'service', env, dataDir: servers.dataDir });
+  const service = superviseService({
+    name: 'service',
+    program: { env, folder: ROOT },
+    dataDir: servers.dataDir,
+  });
   try {
     await service.ready();
     const { redis } = connections;
@@ -51,7 +55,7 @@ export async function flood(options: Options, report: (line: string) => void): P
     const beforeMb = memoryMbOf(service.pid!) ?? 0;
     let highestMb = beforeMb;
     const sampler = setInterval(() => (highestMb = Math.max(highestMb, memoryMbOf(service.pid!) ?? 0)), 200);
-    await servers.temporal.kill();
+    await servers.temporal.now().kill();
     report(`Temporal is down; publishing ${ENTRIES} entries`);
     const startedAt = Date.now();
     for (let index = 0; index < ENTRIES; index += BATCH) await publish(200 + index, BATCH);
@@ -59,7 +63,7 @@ export async function flood(options: Options, report: (line: string) => void): P
     await sleep(Math.max(0, DOWN_MS - publishedMs));
     const downMb = highestMb;
     report(`Resident: ${beforeMb.toFixed(0)} MB before, at most ${downMb.toFixed(0)} MB while it was down`);
-    await servers.temporal.start();
+    await servers.temporal.now().start();
     await passed(200 + TAKEN_AFTERWARDS, TAKEN_LIMIT_MS);
     clearInterval(sampler);
     report(`${TAKEN_AFTERWARDS} entries were taken since it is back; at most ${highestMb.toFixed(0)} MB`);

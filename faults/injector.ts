@@ -1,78 +1,59 @@
 /** Brings planned faults about. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { TcpProxy } from '../dev/servers/tcp-proxy.ts';
-import type { Fault, NetworkName } from './plan.ts';
-import { nameOf } from './plan.ts';
-import type { Servers } from './servers.ts';
-import type { SupervisedService } from './services.ts';
-
-export interface InjectedFault {
-  name: string;
-  /** Milliseconds since the epoch. */
-  startedAt: number;
-  /** When the fault was over. A killed process counts as over when it was killed, since others take its work. */
-  endedAt: number;
-}
-
-interface Targets {
-  servers: Servers;
-  services: readonly SupervisedService[];
-  networks: Record<NetworkName, TcpProxy>;
-  report: (line: string) => void;
-  /** Gets each of them when it has ended. */
-  injected: InjectedFault[];
-}
+import type { Fault } from './fault-kinds.ts';
+import { nameOf, subjectsOf } from './fault-kinds.ts';
+import { spoilNetwork } from './network-faults.ts';
+import { spoilServer } from './server-faults.ts';
+import { spoilService } from './service-faults.ts';
+import type { Span, Targets } from './targets.ts';
 
 /** Resolves when the last fault has ended. */
-export async function injectFaults(
-  plan: readonly Fault[],
-  { servers, services, networks, report, injected }: Targets,
-): Promise<void> {
+export async function injectFaults(plan: readonly Fault[], targets: Targets): Promise<void> {
   const beganAt = Date.now();
+  // What takes longer than planned keeps others from its subject.
+  const turns = new Map<string, Promise<void>>();
+  await Promise.all(plan.map(takeTurn));
+  // One that a fault has ended for good, as a disk that was full.
+  for (const name of ['redis', 'postgres', 'temporal'] as const) {
+    const instance = targets.servers[name].now();
+    if (!instance.isRunning()) await instance.start();
+  }
 
-  await Promise.all(plan.map(inject));
+  function takeTurn(fault: Fault): Promise<void> {
+    const subjects = subjectsOf(fault, targets.services.length);
+    const before = Promise.all(subjects.map((subject) => turns.get(subject) ?? Promise.resolve()));
+    const turn = before.then(() => inject(fault));
+    for (const subject of subjects) turns.set(subject, turn);
+    return turn;
+  }
 
   async function inject(fault: Fault): Promise<void> {
     await sleep(Math.max(0, beganAt + fault.atMs - Date.now()));
     const startedAt = Date.now();
-    report(`  ${((startedAt - beganAt) / 1_000).toFixed(1)} s: ${nameOf(fault)}, ${fault.forMs} ms`);
-    const endedAt = await bringAbout(fault);
-    injected.push({ name: nameOf(fault), startedAt, endedAt });
-  }
-
-  /** @returns when it ended. */
-  async function bringAbout(fault: Fault): Promise<number> {
-    switch (fault.kind) {
-      case 'kill-service':
-      case 'stop-service': {
-        const endedAt = Date.now();
-        await services[fault.service]!.end(
-          fault.kind === 'kill-service' ? 'SIGKILL' : 'SIGTERM',
-          fault.forMs,
-        );
-        return endedAt;
-      }
-      case 'kill-server':
-        await servers[fault.server].kill();
-        await sleep(fault.forMs);
-        await servers[fault.server].start();
-        return Date.now();
-      case 'cut':
-        networks[fault.network].cut();
-        return Date.now();
-      case 'refuse':
-        await networks[fault.network].set({ kind: 'refuse' });
-        networks[fault.network].cut();
-        break;
-      case 'delay':
-        await networks[fault.network].set({ kind: 'delay', ms: fault.ms });
-        break;
-      case 'half-open':
-        await networks[fault.network].set({ kind: 'half-open', silent: fault.silent });
-        break;
+    const name = nameOf(fault);
+    targets.report(`  ${((startedAt - beganAt) / 1_000).toFixed(1)} s: ${name}, ${fault.forMs} ms`);
+    const spans = await bringAbout(fault, targets).catch((error: Error) => {
+      throw new Error(`${name}: ${error.message}`, { cause: error });
+    });
+    for (const [index, [from, to]] of spans.entries()) {
+      targets.injected.push({
+        name,
+        startedAt: from,
+        endedAt: to,
+        ...(index > 0 ? { isGoingOn: true } : {}),
+        ...('service' in fault ? { service: fault.service } : {}),
+        ...(fault.kind === 'pause-service' ? { isPause: true } : {}),
+        ...('server' in fault ? { server: fault.server } : {}),
+        ...('network' in fault ? { server: fault.network } : {}),
+        ...(['failover', 'put-back', 'namespace-lost'].includes(fault.kind) ? { isLoss: true } : {}),
+      });
     }
-    await sleep(fault.forMs);
-    await networks[fault.network].set({ kind: 'open' });
-    return Date.now();
   }
+}
+
+/** @returns when the fault was there. */
+async function bringAbout(fault: Fault, targets: Targets): Promise<readonly Span[]> {
+  if ('network' in fault) return [await spoilNetwork(fault, targets)];
+  if ('server' in fault) return [await spoilServer(fault, targets.servers)];
+  return spoilService(fault, targets);
 }

@@ -2,6 +2,7 @@
 import { writeFileSync } from 'node:fs';
 import { explain } from '../api/errors.ts';
 import { flood } from './flood.ts';
+import { CHARGES } from './ledger/verdict.ts';
 import type { Options } from './options.ts';
 import { HELP, commandOf, parseOptions } from './options.ts';
 import type { Result } from './report.ts';
@@ -41,12 +42,8 @@ function write({ jsonFile, reportFile }: Options, result: Result): void {
 function show(result: Result): void {
   process.stdout.write(`\n${markdownOf([result])}\n`);
   const problems: [string, readonly string[]][] = [
-    ...Object.entries(result.works).flatMap(
-      ([work, { lost, duplicated, wrong }]): [string, readonly string[]][] => [
-        [`${work}: lost`, lost],
-        [`${work}: doubled`, duplicated],
-        [`${work}: wrong`, wrong],
-      ],
+    ...Object.entries(result.works).flatMap(([work, verdict]) =>
+      CHARGES.map((charge): [string, readonly string[]] => [`${work}: ${charge}`, verdict[charge]]),
     ),
     ['where it must not be', result.leaked],
     ['processes that ended by themselves', result.crashes],

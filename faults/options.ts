@@ -2,6 +2,8 @@
 import { randomInt } from 'node:crypto';
 import { parseArgs } from 'node:util';
 import { SelfExplanatoryError } from '../api/errors.ts';
+import type { LossName, OrdinaryKind } from './fault-kinds.ts';
+import { LOSSES, ORDINARY_KINDS } from './fault-kinds.ts';
 
 export const WORKS = ['intent', 'mobile-push', 'symbol-config', 'account-callback', 'subscription'] as const;
 export type WorkName = (typeof WORKS)[number];
@@ -16,6 +18,11 @@ against what came out. The exit code is 0 only if nothing is lost, nothing doubl
   --seconds n      over how long, and with it the faults; default: one second for every 25 intents
   --faults n       how many faults; default: one for every 5 seconds
   --only names     kinds of work, comma-separated: ${WORKS.join(', ')}
+  --kinds names    kinds of faults, comma-separated, such as pause-service; default: all
+  --losses names   stores that forget something in mid-work, comma-separated: ${LOSSES.join(', ')}; or all.
+                   failover is a Redis replica that lags and takes over; namespace an empty Temporal; the others are put
+                   back to what they had on disk a moment before
+  --beside COMMIT  the release before, which a process runs for a while; default: none
   --encrypted      with NOTIFICATION_PAYLOAD_KEYS; default: the seed decides
   --plain          without
   --flood          instead of all that: 100,000 entries while Temporal is down, and what memory that takes
@@ -34,6 +41,11 @@ export interface Options {
   seconds: number;
   faults: number;
   only: readonly WorkName[];
+  losses: readonly LossName[];
+  /** Undefined: all. */
+  kinds: readonly OrdinaryKind[] | undefined;
+  /** A commit. */
+  beside?: string;
   /** Undefined: the seed decides. */
   isEncrypted: boolean | undefined;
   flood: boolean;
@@ -56,7 +68,10 @@ export function parseOptions(args: readonly string[]): Options {
     intents,
     seconds,
     faults: countOf('--faults', given.faults ?? String(Math.ceil(seconds / 5))),
-    only: worksOf(given.only),
+    only: namesOf('--only', given.only, WORKS, WORKS),
+    losses: given.losses === 'all' ? LOSSES : namesOf('--losses', given.losses, LOSSES, []),
+    kinds: given.kinds === undefined ? undefined : namesOf('--kinds', given.kinds, ORDINARY_KINDS, []),
+    ...(given.beside === undefined ? {} : { beside: given.beside }),
     isEncrypted: chosen ? given.encrypted : undefined,
     flood: given.flood,
     ...(given.json === undefined ? {} : { jsonFile: given.json }),
@@ -78,6 +93,9 @@ function valuesOf(args: readonly string[]) {
         seconds: text,
         faults: text,
         only: text,
+        losses: text,
+        kinds: text,
+        beside: text,
         json: text,
         report: text,
         encrypted: flag,
@@ -98,19 +116,28 @@ function countOf(option: string, text: string): number {
   return Number(text);
 }
 
-function worksOf(text: string | undefined): readonly WorkName[] {
-  if (text === undefined) return WORKS;
+function namesOf<Name extends string>(
+  option: string,
+  text: string | undefined,
+  known: readonly Name[],
+  otherwise: readonly Name[],
+): readonly Name[] {
+  if (text === undefined) return otherwise;
   const names = text.split(',').map((name) => name.trim());
-  const unknown = names.filter((name) => !WORKS.some((work) => work === name));
-  if (unknown.length > 0) throw new SelfExplanatoryError(`--only does not know ${unknown.join(', ')}`);
-  return WORKS.filter((work) => names.includes(work));
+  const unknown = names.filter((name) => !known.some((one) => one === name));
+  if (unknown.length > 0) throw new SelfExplanatoryError(`${option} does not know ${unknown.join(', ')}`);
+  return known.filter((one) => names.includes(one));
 }
 
 /** What repeats a run. */
-export function commandOf({ seed, intents, seconds, faults, only, isEncrypted }: Options): string {
+export function commandOf(options: Options): string {
+  const { seed, intents, seconds, faults, only, losses, kinds, beside, isEncrypted } = options;
   return [
     `FAULT_SEED=${seed} npm run test:faults -- --intents ${intents} --seconds ${seconds} --faults ${faults}`,
     ...(only.length === WORKS.length ? [] : [`--only ${only.join()}`]),
+    ...(losses.length === 0 ? [] : [`--losses ${losses.join()}`]),
+    ...(kinds === undefined ? [] : [`--kinds ${kinds.join()}`]),
+    ...(beside === undefined ? [] : [`--beside ${beside}`]),
     ...(isEncrypted === undefined ? [] : [isEncrypted ? '--encrypted' : '--plain']),
   ].join(' ');
 }

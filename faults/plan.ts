@@ -1,111 +1,82 @@
 /** Which faults happen in a run, when, and for how long: decided by the seed before the run begins. Pure. */
-import type { SilentDirection } from '../dev/servers/tcp-proxy.ts';
+import { SelfExplanatoryError } from '../api/errors.ts';
+import type { Fault, FaultKind, LossName, OrdinaryKind } from './fault-kinds.ts';
+import { DAY_MS, NETWORKS, SERVERS, durationOf, subjectsOf } from './fault-kinds.ts';
 import type { Random } from './random.ts';
 
-export const SERVERS = ['redis', 'postgres', 'temporal'] as const;
-export type ServerName = (typeof SERVERS)[number];
-
-/** What the service reaches over a network that can be spoiled. */
-export const NETWORKS = [...SERVERS, 'user-service'] as const;
-export type NetworkName = (typeof NETWORKS)[number];
-
-type FaultKind =
-  /** SIGKILL of a process of the service; it is started again after a while. */
-  | { kind: 'kill-service'; service: number }
-  /** SIGTERM, as in a rollout. */
-  | { kind: 'stop-service'; service: number }
-  /** SIGKILL of a server, which comes back with what is on its disk. */
-  | { kind: 'kill-server'; server: ServerName }
-  /** Every connection is reset; new ones work. */
-  | { kind: 'cut'; network: NetworkName }
-  /** Every connection is reset, and new ones are refused. */
-  | { kind: 'refuse'; network: NetworkName }
-  | { kind: 'delay'; network: NetworkName; ms: number }
-  /** Connections look alive, and nothing comes back, or nothing gets there. */
-  | { kind: 'half-open'; network: NetworkName; silent: SilentDirection };
-
-export type Fault = FaultKind & {
-  /** From the beginning of the load, ms. */
-  atMs: number;
-  /** How long it lasts; for a process or server that was ended: until it is started again, ms. */
-  forMs: number;
-};
-
-/** What a fault is called in reports: `kill-server redis`. */
-export function nameOf(fault: FaultKind): string {
-  switch (fault.kind) {
-    case 'kill-service':
-    case 'stop-service':
-      return fault.kind;
-    case 'kill-server':
-      return `${fault.kind} ${fault.server}`;
-    case 'cut':
-    case 'refuse':
-    case 'delay':
-    case 'half-open':
-      return `${fault.kind} ${fault.network}`;
-  }
+export interface PlanOptions {
+  services: number;
+  /** How many, without losses. */
+  count: number;
+  /** They begin before this time, ms. */
+  withinMs: number;
+  /** Stores that forget something, each once. */
+  losses: readonly LossName[];
+  /** Only these; undefined: all. */
+  kinds: readonly OrdinaryKind[] | undefined;
+  isEncrypted: boolean;
+  /** A process can run the release before. */
+  hasReleaseBefore: boolean;
 }
 
-const subjectOf = (fault: FaultKind): string => {
-  if ('service' in fault) return `service ${fault.service}`;
-  return 'server' in fault ? fault.server : fault.network;
-};
-
 /** One of each, in an order that the seed chooses; then all of them again, so that a long run has each several times. */
-function deckOf(random: Random, services: number): FaultKind[] {
+function deckOf(random: Random, { services, isEncrypted, hasReleaseBefore }: PlanOptions): FaultKind[] {
   const service = () => random.between(0, services - 1);
+  const network = () => random.oneOf(NETWORKS);
   return random.shuffled<FaultKind>([
     { kind: 'kill-service', service: service() },
     { kind: 'kill-service', service: service() },
     { kind: 'stop-service', service: service() },
+    { kind: 'pause-service', service: service() },
+    { kind: 'clock', service: service(), aheadMs: random.oneOf([DAY_MS, -DAY_MS]) },
+    { kind: 'memory-limit', service: service(), moreMb: random.between(5, 60) },
+    ...(isEncrypted ? [{ kind: 'rotate-keys' as const }] : []),
+    ...(hasReleaseBefore ? [{ kind: 'release-before' as const, service: service() }] : []),
+    { kind: 'refuse-writes', server: 'redis', because: 'OOM' },
+    { kind: 'refuse-writes', server: 'redis', because: 'MISCONF' },
+    { kind: 'disk-full', server: 'postgres' },
+    { kind: 'narrow', network: network(), ms: random.between(5, 100) },
+    { kind: 'move', network: network() },
     ...SERVERS.map((server): FaultKind => ({ kind: 'kill-server', server })),
-    ...NETWORKS.flatMap((network): FaultKind[] => [
-      { kind: 'cut', network },
-      { kind: 'refuse', network },
-      { kind: 'delay', network, ms: random.between(50, 800) },
-      { kind: 'half-open', network, silent: random.oneOf(['requests', 'answers', 'both'] as const) },
+    ...NETWORKS.flatMap((name): FaultKind[] => [
+      { kind: 'cut', network: name },
+      { kind: 'refuse', network: name },
+      { kind: 'delay', network: name, ms: random.between(50, 800) },
+      { kind: 'half-open', network: name, silent: random.oneOf(['requests', 'answers', 'both'] as const) },
     ]),
   ]);
 }
 
-/** How long each lasts, ms. */
-function durationOf(fault: FaultKind, random: Random): number {
-  switch (fault.kind) {
-    case 'cut':
-      return 0;
-    case 'kill-service':
-    case 'stop-service':
-      return random.between(0, 4_000);
-    case 'kill-server':
-      return random.between(0, 6_000);
-    case 'refuse':
-    case 'half-open':
-      return random.between(1_000, 8_000);
-    case 'delay':
-      return random.between(2_000, 10_000);
-  }
-}
+const lossOf = (name: LossName): FaultKind => {
+  if (name === 'failover') return { kind: 'failover', server: 'redis' };
+  return name === 'namespace'
+    ? { kind: 'namespace-lost', server: 'temporal' }
+    : { kind: 'put-back', server: name };
+};
 
-/**
- * @param count how many.
- * @param withinMs they begin before this time, spread over it, and may overlap; two of one subject do not.
- */
-export function planFaults(
-  random: Random,
-  { services, count, withinMs }: { services: number; count: number; withinMs: number },
-): Fault[] {
+/** Faults spread over the time of the load. They may overlap; two of one subject do not. */
+export function planFaults(random: Random, options: PlanOptions): Fault[] {
+  const { services, count, withinMs, losses, kinds } = options;
   const faults: Fault[] = [];
   const freeAt = new Map<string, number>();
+  const slotMs = withinMs / (count + losses.length);
+  // Losses come in between, each once.
+  const isLoss = random.shuffled([
+    ...losses.map((name) => lossOf(name)),
+    ...Array<undefined>(count).fill(undefined),
+  ]);
   let deck: FaultKind[] = [];
-  for (let index = 0; index < count; index += 1) {
-    if (deck.length === 0) deck = deckOf(random, services);
-    const fault = deck.pop()!;
-    const forMs = durationOf(fault, random);
-    const slotMs = withinMs / count;
+  for (const [index, loss] of isLoss.entries()) {
+    if (deck.length === 0)
+      deck = deckOf(random, options).filter(({ kind }) => kinds?.some((one) => one === kind) ?? true);
+    if (deck.length === 0)
+      throw new SelfExplanatoryError(`no fault of the kinds ${kinds?.join()} can happen`);
+    const fault = loss ?? deck.pop()!;
+    const forMs = durationOf(fault, random, withinMs);
     const drawnAt = Math.round(slotMs * (index + random.next()));
-    const atMs = Math.max(drawnAt, freeAt.get(subjectOf(fault)) ?? 0);
-    freeAt.set(subjectOf(fault), atMs + forMs + 500);
+    const subjects = subjectsOf(fault, services);
+    const atMs = Math.max(drawnAt, ...subjects.map((subject) => freeAt.get(subject) ?? 0));
+    for (const subject of subjects) freeAt.set(subject, atMs + forMs + 500);
     faults.push({ ...fault, atMs, forMs });
   }
   return faults.sort((a, b) => a.atMs - b.atMs);

@@ -1,7 +1,8 @@
 /** What a run found out, as JSON and as Markdown. */
 import { cpus, totalmem } from 'node:os';
-import type { InjectedFault } from './injector.ts';
-import type { Verdict } from './work.ts';
+import type { Spoiled } from './ledger/excuse.ts';
+import type { Verdict } from './ledger/verdict.ts';
+import { CHARGES } from './ledger/verdict.ts';
 
 export interface Result {
   date: string;
@@ -17,6 +18,8 @@ export interface Result {
   settledAfterSeconds: number;
   faults: FaultRow[];
   works: Record<string, Verdict>;
+  /** Of the time of the load: how much of it would excuse that a push is sent twice. */
+  excusedShare: number;
   /** Marks where none may be. */
   leaked: string[];
   /** Processes that ended by themselves. */
@@ -36,9 +39,10 @@ export const machineOf = (): string =>
   `${cpus().length} cores, ${Math.round(totalmem() / 2 ** 30)} GB, Node ${process.versions.node}`;
 
 /** @param arrivals when entries came out, ascending. */
-export function faultRowsOf(faults: readonly InjectedFault[], arrivals: readonly number[]): FaultRow[] {
+export function faultRowsOf(faults: readonly Spoiled[], arrivals: readonly number[]): FaultRow[] {
   const rows = new Map<string, FaultRow>();
-  for (const { name, endedAt } of faults) {
+  for (const { name, endedAt, isGoingOn } of faults) {
+    if (isGoingOn) continue;
     const { count, recoveriesMs } = rows.get(name) ?? { count: 0, recoveriesMs: [] };
     const first = arrivals.find((at) => at >= endedAt);
     rows.set(name, {
@@ -52,6 +56,11 @@ export function faultRowsOf(faults: readonly InjectedFault[], arrivals: readonly
 
 const all = (results: readonly Result[], of: (verdict: Verdict) => number): number =>
   results.flatMap(({ works }) => Object.values(works)).reduce((sum, verdict) => sum + of(verdict), 0);
+
+const countOf = (results: readonly Result[], charge: (typeof CHARGES)[number]): number =>
+  all(results, (verdict) => verdict[charge].length);
+
+const percentOf = (share: number): string => `${(share * 100).toFixed(1)} %`;
 
 const msOf = (ms: number | undefined): string => (ms === undefined ? '-' : `${Math.round(ms)} ms`);
 
@@ -68,8 +77,7 @@ export function summaryOf(results: readonly Result[]): string {
   const faults = results.flatMap((result) => result.faults).reduce((sum, { count }) => sum + count, 0);
   const intents = all(results, ({ figures }) => figures['intents'] ?? 0);
   return `The last ${results.length} runs of the fault suite (${dates.at(-1)}, ${results[0]?.machine ?? ''}) published ${intents} intents
-under ${faults} faults: **${all(results, ({ lost }) => lost.length)} lost, ${all(results, ({ duplicated }) => duplicated.length)} doubled,
-${all(results, ({ wrong }) => wrong.length)} otherwise wrong**.`;
+under ${faults} faults: **${CHARGES.map((charge) => `${countOf(results, charge)} ${charge}`).join(', ')}**.`;
 }
 
 /** One page about any number of runs. */
@@ -88,23 +96,29 @@ Written by \`faults/write-report.ts\` from the results of \`npm run test:faults 
 - Runs: ${results.length}, ${results.filter(({ isGood }) => isGood).length} of them good
 - Faults injected: ${faultCount}
 - Intents published: ${all(results, ({ figures }) => figures['intents'] ?? 0)}
-- Lost: ${all(results, ({ lost }) => lost.length)}
-- Doubled: ${all(results, ({ duplicated }) => duplicated.length)}
-- Otherwise wrong: ${all(results, ({ wrong }) => wrong.length)}
+- Lost: ${countOf(results, 'lost')}
+- Misdirected: ${countOf(results, 'misdirected')}
+- Altered: ${countOf(results, 'altered')}
+- Doubled, with other ids or for no reason: ${countOf(results, 'doubled')}
+- Otherwise wrong: ${countOf(results, 'wrong')}
+- Repeated with equal ids, which receivers drop: ${all(results, ({ repeated }) => repeated)}
+- Largest share of the load in which a double of a push would have been excused: ${percentOf(Math.max(0, ...results.map(({ excusedShare }) => excusedShare)))}
 - Personal data outside its places: ${results.reduce((sum, { leaked }) => sum + leaked.length, 0)}
 
 ## Runs
 
-| date | seed | dispatch | payloads | faults | seconds | settled after | lost | doubled | wrong | result |
-| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+| date | seed | dispatch | payloads | faults | seconds | settled after | ${CHARGES.join(' | ')} | repeated | excused | result |
+| --- | --- | --- | --- | --- | --- | --- | ${CHARGES.map(() => '---').join(' | ')} | --- | --- | --- |
 ${results
   .map(
     (result) =>
-      `| ${result.date.slice(0, 16).replace('T', ' ')} | \`${result.seed}\` | \`${result.dispatch}\` | ${result.isEncrypted ? 'encrypted' : 'plain'} | ${result.faults.reduce((sum, { count }) => sum + count, 0)} | ${result.seconds.toFixed(0)} | ${result.settledAfterSeconds.toFixed(0)} s | ${all([result], ({ lost }) => lost.length)} | ${all([result], ({ duplicated }) => duplicated.length)} | ${all([result], ({ wrong }) => wrong.length)} | ${result.isGood ? 'good' : 'BAD'} |`,
+      `| ${result.date.slice(0, 16).replace('T', ' ')} | \`${result.seed}\` | \`${result.dispatch}\` | ${result.isEncrypted ? 'encrypted' : 'plain'} | ${result.faults.reduce((sum, { count }) => sum + count, 0)} | ${result.seconds.toFixed(0)} | ${result.settledAfterSeconds.toFixed(0)} s | ${CHARGES.map((charge) => countOf([result], charge)).join(' | ')} | ${all([result], ({ repeated }) => repeated)} | ${percentOf(result.excusedShare)} | ${result.isGood ? 'good' : 'BAD'} |`,
   )
   .join('\n')}
 
 \`settled after\`: from the end of the last fault until everything was in a final state, dead letters replayed included.
+\`excused\`: the windows of single sends to FCM in which a fault can have taken away that FCM has it, as a share of the load;
+above 5 % a run is bad. \`repeated\`: came again under the same id.
 
 ## Faults, and how long deliveries took to come back
 

@@ -8,7 +8,13 @@ import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 
-const ROOT = path.dirname(import.meta.dirname);
+/** Where its sources are, and its whole environment: nothing of the caller's gets in by accident. */
+export interface Program {
+  env: Readonly<Record<string, string>>;
+  folder: string;
+}
+
+export const ROOT = path.dirname(import.meta.dirname);
 /** Between the end of a process that ended by itself and the next one, ms. */
 const RESTART_PAUSE_MS = 1_000;
 /** Lines of what a process said last: what Node writes about an error that nobody caught, and some before. */
@@ -19,8 +25,15 @@ const READY_LIMIT_MS = 180_000;
 export interface SupervisedService {
   /** Of the process that runs now. */
   readonly pid: number | undefined;
-  /** Ends the process, waits, and lets the next one start. Resolves when that has begun. */
-  end(signal: 'SIGKILL' | 'SIGTERM', pauseMs: number): Promise<void>;
+  /**
+   * Ends the process, waits, and lets the next one start. Resolves when that has begun.
+   *
+   * @param program of the next one and those after it; default: as before.
+   * @returns when it had ended, ms since the epoch.
+   */
+  end(signal: 'SIGKILL' | 'SIGTERM', pauseMs: number, program?: Program): Promise<number>;
+  /** To the present process, which goes on living. */
+  signal(name: 'SIGSTOP' | 'SIGCONT'): void;
   /** Resolves when the present process, or a later one, is ready. */
   ready(): Promise<void>;
   /** Processes that ended by themselves after they had been ready: there is no reason for any. */
@@ -34,11 +47,12 @@ export interface SupervisedService {
 
 export function superviseService(options: {
   name: string;
-  env: Readonly<Record<string, string>>;
+  program: Program;
   dataDir: string;
 }): SupervisedService {
   const logFile = path.join(options.dataDir, `${options.name}.log`);
   writeFileSync(logFile, '');
+  let { program } = options;
   const crashes: string[] = [];
   let failedStarts = 0;
   let child: ChildProcess | undefined;
@@ -55,9 +69,8 @@ export function superviseService(options: {
     while (!isStopping) {
       [isReady, wasEnded] = [false, false];
       child = spawn(process.execPath, ['workers/main.ts'], {
-        cwd: ROOT,
-        // The whole environment: nothing of the caller's gets in by accident.
-        env: { ...options.env },
+        cwd: program.folder,
+        env: { ...program.env },
         stdio: ['ignore', 'pipe', 'pipe'],
       });
       const lastLines: string[] = [];
@@ -84,13 +97,18 @@ export function superviseService(options: {
     get pid() {
       return child?.pid;
     },
-    async end(signal, restartAfterMs) {
+    async end(signal, restartAfterMs, next = program) {
+      program = next;
       const ended = child;
-      if (!ended || ended.exitCode !== null || ended.signalCode !== null) return;
+      if (!ended || ended.exitCode !== null || ended.signalCode !== null) return Date.now();
       [wasEnded, pauseMs] = [true, restartAfterMs];
+      let endedAt = 0;
+      ended.once('exit', () => (endedAt = Date.now()));
       ended.kill(signal);
       while (child === ended) await sleep(20);
+      return endedAt;
     },
+    signal: (name) => void child?.kill(name),
     async ready() {
       const deadline = Date.now() + READY_LIMIT_MS;
       while (!isReady) {

@@ -1,9 +1,11 @@
-/** Changes of symbols: in the end every target has what the registry has. */
+/** Changes of symbols: in the end every target has what operators were told. ledger/symbol-config.ts judges. */
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { startSymbolTargets } from '../dev/stand-ins/symbol-config/targets.ts';
-import type { Arena, Verdict, Work } from './work.ts';
-import { noVerdict } from './work.ts';
+import type { SymbolChange } from './ledger/symbol-config.ts';
+import { judgeSymbols } from './ledger/symbol-config.ts';
+import type { Verdict } from './ledger/verdict.ts';
+import type { Arena, Work } from './work.ts';
 
 const CHANGES = 40;
 
@@ -13,7 +15,7 @@ export async function openSymbols(arena: Arena): Promise<Work> {
   const targetsFile = path.join(arena.dataDir, 'symbol-targets.json');
   writeFileSync(targetsFile, JSON.stringify(standIn.targets));
   const { symbols } = arena.operator;
-  let changes = 0;
+  const changes: SymbolChange[] = [];
 
   return {
     name: 'symbol-config',
@@ -28,8 +30,7 @@ export async function openSymbols(arena: Arena): Promise<Work> {
         const symbol = `SYM${random.between(1, 12)}`;
         const metadata = { symbol, ticker: `${symbol}-${index}`, decimals: index % 9, priceScale: 1 + index };
         // One that gets no answer is stored, and goes out with a later one.
-        void arena.offer(() => symbols.set(metadata));
-        changes += 1;
+        void arena.offer(() => change(metadata));
         if (random.chance(0.3)) {
           const { name } = random.oneOf(standIn.targets);
           standIn.fail({
@@ -50,26 +51,15 @@ export async function openSymbols(arena: Arena): Promise<Work> {
       });
     },
     async verify(): Promise<Verdict> {
-      const verdict = noVerdict();
-      const { version } = await symbols.status();
-      const enabled = await symbols.list({ isEnabled: true });
-      const names = enabled.map(({ symbol }) => symbol).sort();
-      for (const { name, kind } of standIn.targets) {
-        const held = standIn.held(name);
-        if (held?.version !== version)
-          verdict.lost.push(`${name} has version ${held?.version} of ${version}`);
-        const has = (held?.symbols ?? []).map((one) => (typeof one === 'string' ? one : one.symbol)).sort();
-        if (has.join() !== names.join()) verdict.wrong.push(`${name} has other symbols`);
-        if (kind !== 'price_collector') continue;
-        for (const one of held?.symbols ?? []) {
-          const row = enabled.find(({ symbol }) => typeof one !== 'string' && symbol === one.symbol);
-          if (typeof one !== 'string' && row?.ticker !== one.ticker)
-            verdict.wrong.push(`${name} has an old ${one.symbol}`);
-        }
-      }
-      verdict.figures = { changes, version, targets: standIn.targets.length, pushes: standIn.pushes.length };
-      return verdict;
+      return judgeSymbols({ changes, targets: standIn.targets, requests: standIn.pushes });
     },
     stop: () => standIn.stop(),
   };
+
+  async function change(values: SymbolChange['values']): Promise<void> {
+    const account: SymbolChange = { values, beganAt: Date.now() };
+    changes.push(account);
+    await symbols.set(values);
+    account.acknowledgedAt = Date.now();
+  }
 }

@@ -3,12 +3,16 @@ import type { Client } from '@temporalio/client';
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import type { Operator } from '../client/operator.ts';
-import type { InjectedFault } from './injector.ts';
+import type { Spoiled } from './ledger/excuse.ts';
+import type { Verdict } from './ledger/verdict.ts';
+import type { Producer } from './producer.ts';
 import type { Random } from './random.ts';
 
 export interface Arena {
   /** A sequence of chance for each purpose. */
   random(purpose: string): Random;
+  /** Processes of the service. */
+  services: number;
   /** Of the whole run; other kinds of work put in as much as fits. */
   intents: number;
   /** Directly to the servers; commands wait while one is away. */
@@ -20,7 +24,12 @@ export interface Arena {
   temporal: Client;
   dataDir: string;
   userServiceFails: (times: number) => void;
-  setUser: (id: string, email: string) => void;
+  setUser: (id: string, user: { email: string; preferredLanguage: string }) => void;
+  /** Somebody who puts entries into a stream and keeps account of what he was told. */
+  openProducer<Content>(
+    stream: string,
+    fieldsOf: (content: Content, attempt: number) => [name: string, value: string | Buffer][],
+  ): Producer<Content>;
   /** Indexes from 0, evenly over the time of the load; what is late, by its work or its start, is made up for. */
   spread(count: number): AsyncGenerator<number>;
   /** Calls again and again while a server is away. */
@@ -29,7 +38,9 @@ export interface Arena {
   offer<T>(call: () => Promise<T>): Promise<T | undefined>;
   /** Waits for a condition; what it throws counts as not yet. @throws Error saying what was in the way. */
   until(what: string, probe: () => Promise<boolean>): Promise<void>;
-  faults: readonly InjectedFault[];
+  faults: readonly Spoiled[];
+  /** A store has forgotten something so far. */
+  hasLost(): boolean;
 }
 
 /** Marks of this run, planted where only their owners may read them. */
@@ -52,17 +63,8 @@ export interface Work {
   verify(): Promise<Verdict>;
   /** Of the service's processes. */
   env: Record<string, string>;
+  /** What is different for each of them. */
+  envOf?(service: number): Record<string, string>;
   planted: readonly Planted[];
   stop(): Promise<void>;
 }
-
-export interface Verdict {
-  /** For the report. */
-  figures: Record<string, number>;
-  lost: string[];
-  duplicated: string[];
-  /** Whatever else does not agree. */
-  wrong: string[];
-}
-
-export const noVerdict = (): Verdict => ({ figures: {}, lost: [], duplicated: [], wrong: [] });

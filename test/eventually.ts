@@ -9,11 +9,13 @@ const LIMIT_MS = Number(process.env['TEST_PATIENCE_MS'] ?? 40_000);
  *
  * @param probe returns undefined or false while there is nothing yet; what it throws counts as nothing yet.
  * @param what named in the error when the time is up.
+ * @param longestPauseMs between two looks, for one that costs much.
  */
 export async function eventually<T>(
   what: string,
   probe: () => Promise<T | undefined | false>,
   limitMs = LIMIT_MS,
+  longestPauseMs = LONGEST_MS,
 ): Promise<T> {
   const beginning = Date.now();
   let last: unknown;
@@ -25,7 +27,7 @@ export async function eventually<T>(
     } catch (error) {
       last = error;
     }
-    const pauseMs = Math.min(LONGEST_MS, Math.max(SHORTEST_MS, waitedMs / 20));
+    const pauseMs = Math.min(longestPauseMs, Math.max(SHORTEST_MS, waitedMs / 20));
     await new Promise((resolve) => setTimeout(resolve, pauseMs));
   }
   throw new Error(`waited ${limitMs} ms in vain for ${what}`, { cause: last });

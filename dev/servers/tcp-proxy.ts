@@ -15,8 +15,11 @@ export type ProxyMode =
   | { kind: 'refuse' }
   /** What passes, either way, passes this many milliseconds later, in order. */
   | { kind: 'delay'; ms: number }
-  /** A slow link: each connection carries so many bytes a second in each direction, in order. */
-  | { kind: 'narrow'; bytesPerSecond: number }
+  /**
+   * A slow link: each connection carries so many bytes a second in each direction, in order, and what it carries arrives
+   * this many milliseconds later besides; default 0.
+   */
+  | { kind: 'narrow'; bytesPerSecond: number; ms?: number }
   /**
    * Connections look alive, and what is sent in the silent direction is swallowed: as when the other machine has gone
    * without a word. Attempts to connect are accepted and fare no better. A connection that was there at that time stays
@@ -208,8 +211,9 @@ function pump(from: Socket, to: Socket, modeNow: () => ProxyMode, count?: (bytes
     if (isSilent) return;
     const mode = modeNow();
     if (mode.kind === 'narrow') {
-      const freeAt = Math.max(performance.now(), waiting.at(-1)?.dueAt ?? 0);
-      return wait(chunk, freeAt + (chunk.length / mode.bytesPerSecond) * 1_000);
+      const { bytesPerSecond, ms = 0 } = mode;
+      const freeAt = Math.max(performance.now(), (waiting.at(-1)?.dueAt ?? 0) - ms);
+      return wait(chunk, freeAt + (chunk.length / bytesPerSecond) * 1_000 + ms);
     }
     const delayMs = mode.kind === 'delay' ? mode.ms : 0;
     if (delayMs === 0 && waiting.length === 0) {

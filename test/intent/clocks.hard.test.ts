@@ -1,4 +1,5 @@
 /** Processes whose clock is wrong: what they wait for is a difference that one clock has computed. */
+import { clockAhead } from '../../faults/skewed-clock.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 import { MAIL, createFleet } from '../service-process.ts';
@@ -15,14 +16,6 @@ afterEach(async () => {
   await slot.release();
 });
 
-/** Loaded into a process before its own code: its clock is so much ahead. */
-const clockAhead = (ms: number): string => `
-  const Clock = Date;
-  globalThis.Date = class extends Clock {
-    constructor(...parts) { parts.length === 0 ? super(Clock.now() + ${ms}) : super(...parts); }
-    static now() { return Clock.now() + ${ms}; }
-  };`;
-
 const DAY_MS = 86_400_000;
 
 test.each([
@@ -33,7 +26,7 @@ test.each([
   'I21 intent-D9 security-13 a process whose clock is %s keeps to the ladder',
   async (_, shiftMs) => {
     await fleet.start({
-      NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(clockAhead(shiftMs))}`,
+      NODE_OPTIONS: clockAhead(shiftMs),
       NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS: '4',
       NOTIFICATION_ROUTE_BACKOFF_MIN: '500ms',
       NOTIFICATION_ROUTE_BACKOFF_MAX: '2s',

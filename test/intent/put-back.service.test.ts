@@ -264,3 +264,13 @@ test.each(['is known by its record', 'is known by its workflow'])(
     expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', [id, next]));
   },
 );
+
+test('I52 stores that are as they were have nothing read anew', async () => {
+  await slot.startService(QUICK);
+  const id = await publishTurn(slot.redis, 'a');
+  await settled([id]);
+  const beatOf = async () => Number((await slot.redis.get(keyOf('beats')))?.split(' ')[0] ?? 0);
+  const first = await beatOf();
+  await eventually('three more looks', async () => (await beatOf()) >= first + 3);
+  expect(slot.logs.filter(({ msg }) => msg === 'stream is read anew')).toEqual([]);
+});

@@ -34,6 +34,13 @@ const PLANTED: [rule: string, file: string, line: string][] = [
   ['border-of-cli', 'cli/w.ts', `import '../workers/s.ts';`],
   ['border-of-workers', 'workers/x.ts', `import '../dev/y.ts';`],
   ['border-of-deploy', 'deploy/z.ts', `import '../activities/m.ts';`],
+  [
+    'the-ledger-is-a-stranger',
+    'faults/ledger/judge.ts',
+    `import type { AB } from '../../api/ab.ts'; export type AC = AB;`,
+  ],
+  ['the-ledger-is-a-stranger', 'faults/ledger/parser.ts', `import 'flatbuffers';`],
+  ['the-ledger-is-a-stranger', 'faults/ledger/actor.ts', `import '../driver.ts';`],
 ];
 
 /** What the rules allow, so that a rule which forbids everything does not pass. */
@@ -45,6 +52,8 @@ const ALLOWED: [file: string, line: string][] = [
   ['client/intent/allowed.ts', `import '../../workflows/intent/contract.ts';`],
   ['workers/allowed.ts', `export const load = () => import('../dev/y.ts');`],
   ['workers/roles.ts', `import './mobile-push.ts'; import './symbol-config.ts';`],
+  ['faults/ledger/allowed.ts', `import './verdict.ts'; import 'node:buffer';`],
+  ['faults/driver.ts', `import './ledger/verdict.ts'; import '../client/ad.ts';`],
   ['test/intent/allowed.ts', `import '../../cli/session.ts'; import '../../api/mobile-push/aa.ts';`],
 ];
 

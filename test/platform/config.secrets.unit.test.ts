@@ -70,5 +70,41 @@ describe('secrets', () => {
       const { values } = loadConfig({ NOTIFICATION_REDIS_DB_FILE: fileOf('db', '5') });
       expect(values.NOTIFICATION_REDIS_DB).toBe(0);
     });
+
+    test('I60 certificates of Temporal are read with the rest, and what is in files can be read again', () => {
+      const env = {
+        ...withoutPassword,
+        NOTIFICATION_REDIS_PASSWORD_FILE: fileOf('password', 'first'),
+        TEMPORAL_TLS_CLIENT_CERT_PATH: fileOf('client.pem', 'a certificate'),
+        TEMPORAL_TLS_CLIENT_KEY_PATH: path.join(folder, 'missing'),
+      };
+      const config = loadConfig(env);
+      expect(config.temporalEnv).toMatchObject({
+        TEMPORAL_TLS_CLIENT_CERT_DATA: 'a certificate',
+        // Its SDK says what is wrong.
+        TEMPORAL_TLS_CLIENT_KEY_PATH: env.TEMPORAL_TLS_CLIENT_KEY_PATH,
+      });
+      expect(config.temporalEnv).not.toHaveProperty('TEMPORAL_TLS_CLIENT_CERT_PATH');
+      expect(config.files).toEqual([
+        {
+          variable: 'NOTIFICATION_REDIS_PASSWORD_FILE',
+          path: env.NOTIFICATION_REDIS_PASSWORD_FILE,
+          text: 'first',
+        },
+        {
+          variable: 'TEMPORAL_TLS_CLIENT_CERT_PATH',
+          path: env.TEMPORAL_TLS_CLIENT_CERT_PATH,
+          text: 'a certificate',
+        },
+        {
+          variable: 'TEMPORAL_TLS_CLIENT_KEY_PATH',
+          path: env.TEMPORAL_TLS_CLIENT_KEY_PATH,
+          text: undefined,
+        },
+      ]);
+      const next = config.reread((_, variable) => `new ${variable}`);
+      expect(next.values.NOTIFICATION_REDIS_PASSWORD).toBe('new NOTIFICATION_REDIS_PASSWORD_FILE');
+      expect(config.values.NOTIFICATION_REDIS_PASSWORD).toBe('first');
+    });
   });
 });

@@ -19,18 +19,18 @@ export interface UnpackedRelease {
 }
 
 /**
- * Unpacks the release into a temporary folder. It uses the packages of this checkout when it was made with the same
+ * Unpacks a release, by default the one in production, into a temporary folder. It uses the packages of this checkout when it was made with the same
  * ones, and installs its own otherwise, which takes about a minute.
  *
  * @throws Error when the clone does not have the release, or its packages cannot be installed; says what to do.
  */
-export function unpackRelease(): UnpackedRelease {
+export function unpackRelease(commit = RELEASE): UnpackedRelease {
   const folder = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-release-'));
   const remove = () => rmSync(folder, { recursive: true, force: true });
   try {
-    unpack(folder);
+    unpack(folder, commit);
     if (samePackages(folder)) symlinkSync(path.join(ROOT, 'node_modules'), path.join(folder, 'node_modules'));
-    else install(folder);
+    else install(folder, commit);
   } catch (error) {
     remove();
     throw error;
@@ -38,19 +38,19 @@ export function unpackRelease(): UnpackedRelease {
   return { folder, remove };
 }
 
-function unpack(folder: string): void {
+function unpack(folder: string, commit: string): void {
   const git = (...args: string[]) =>
     execFileSync('git', args, { cwd: ROOT, maxBuffer: 2 ** 30, stdio: ['ignore', 'pipe', 'pipe'] });
   try {
-    git('cat-file', '-e', `${RELEASE}^{commit}`);
+    git('cat-file', '-e', `${commit}^{commit}`);
   } catch (error) {
     throw new Error(
-      `this clone has no commit ${RELEASE}, the release to upgrade from (test/platform/release.ts): ` +
+      `this clone has no commit ${commit}, the release to upgrade from (test/platform/release.ts): ` +
         'the test needs the history, which git fetch --unshallow brings',
       { cause: error },
     );
   }
-  execFileSync('tar', ['-x', '-C', folder], { input: git('archive', '--format=tar', RELEASE) });
+  execFileSync('tar', ['-x', '-C', folder], { input: git('archive', '--format=tar', commit) });
 }
 
 /** Packages that only development needs make no difference to a service that runs. */
@@ -67,12 +67,12 @@ function samePackages(folder: string): boolean {
   return packagesIn(folder) === packagesIn(ROOT);
 }
 
-function install(folder: string): void {
+function install(folder: string, commit: string): void {
   try {
     execFileSync(process.execPath, ['dev/install.mjs'], { cwd: folder, stdio: 'pipe' });
   } catch (error) {
     throw new Error(
-      `the packages of the release ${RELEASE} are not those of this checkout, and could not be installed: ` +
+      `the packages of the release ${commit} are not those of this checkout, and could not be installed: ` +
         'let npm reach its registry, or name a later release in test/platform/release.ts',
       { cause: error },
     );

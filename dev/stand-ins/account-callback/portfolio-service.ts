@@ -44,7 +44,10 @@ export interface RecordedCallback {
   userId: string;
   kind: CallbackKind;
   idempotencyKey: string | undefined;
+  path: string;
   body: string;
+  /** It was carried out, whether the answer got through or not. */
+  isApplied: boolean;
   /** Milliseconds since the epoch. */
   at: number;
   /** Answered with 2xx. */
@@ -100,8 +103,8 @@ export async function startPortfolioService({ port = 0 } = {}): Promise<Portfoli
     const header = request.headers['idempotency-key'];
     const idempotencyKey = typeof header === 'string' ? header : undefined;
     const named = parseCallbackPath(path);
-    const call = { userId: '', kind: 'hourly' as const, ...named, idempotencyKey, body, at };
-    const recorded: RecordedCallback = { ...call, isAcknowledged: false };
+    const call = { userId: '', kind: 'hourly' as const, ...named, path, idempotencyKey, body, at };
+    const recorded: RecordedCallback = { ...call, isApplied: false, isAcknowledged: false };
     calls.push(recorded);
     const failure = named && failures.next(named.userId);
     switch (failure?.kind) {
@@ -124,6 +127,7 @@ export async function startPortfolioService({ port = 0 } = {}): Promise<Portfoli
         break;
     }
     const { status, answer } = await receiver.answer({ path, idempotencyKey, body });
+    recorded.isApplied = status < 300;
     if (failure?.kind === 'lost-answer') {
       response.socket?.resetAndDestroy();
       return;

@@ -56,6 +56,8 @@ export interface RecordedSend {
   at: number;
   /** Answered with 200: a phone would have it. Whether the sender got the answer is another matter. */
   isAccepted: boolean;
+  /** When it was answered, or the connection was gone. */
+  answeredAt?: number;
 }
 
 /** A running stand-in. */
@@ -148,6 +150,7 @@ export async function startFcm({ port = 0 }: { port?: number } = {}): Promise<Fc
       return;
     }
     requests.push(send);
+    response.once('close', () => (send.answeredAt = Date.now()));
     const failure = failures.next(send.token);
     // Not beyond the end of the stand-in, whose process could not end otherwise.
     if (failure?.kind === 'delay') await sleep(failure.ms, undefined, { signal: stopping.signal });

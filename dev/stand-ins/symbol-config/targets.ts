@@ -59,6 +59,9 @@ export interface RecordedPush {
   version: number;
   /** Of the body. */
   bytes: number;
+  body: string;
+  /** Answered with 2xx. */
+  isAcknowledged: boolean;
   /** Milliseconds since the epoch, when its headers were there. */
   at: number;
 }
@@ -135,13 +138,22 @@ export async function startSymbolTargets(options: SymbolTargetsOptions): Promise
     const body = await bodyOf(request).catch(() => undefined);
     if (body === undefined) return;
     const { version } = JSON.parse(body.toString('utf8')) as { version: number };
-    pushes.push({ target, version, bytes: body.length, at });
+    const recorded = {
+      target,
+      version,
+      bytes: body.length,
+      body: body.toString('utf8'),
+      isAcknowledged: false,
+      at,
+    };
+    pushes.push(recorded);
     const failure = failures.next(target);
     if (failure?.kind === 'hang') hanging.add(response);
     else if (failure?.kind === 'reset') response.socket?.resetAndDestroy();
     else if (failure?.kind === 'status') response.writeHead(failure.status).end('scripted failure');
     else {
-      const { status, answer } = await receiver.answer(body.toString('utf8'));
+      const { status, answer } = await receiver.answer(recorded.body);
+      recorded.isAcknowledged = status < 300;
       if (failure) {
         response.writeHead(status).write('{');
         hanging.add(response);

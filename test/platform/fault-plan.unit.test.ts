@@ -1,0 +1,87 @@
+/** The plan of the fault suite: the seed alone decides, and what was asked for happens. */
+import type { Fault } from '../../faults/fault-kinds.ts';
+import { LOSSES, ORDINARY_KINDS, nameOf, subjectsOf } from '../../faults/fault-kinds.ts';
+import { commandOf, parseOptions } from '../../faults/options.ts';
+import type { PlanOptions } from '../../faults/plan.ts';
+import { planFaults } from '../../faults/plan.ts';
+import { randomOf } from '../../faults/random.ts';
+import { faultRowsOf } from '../../faults/report.ts';
+
+const OPTIONS: PlanOptions = {
+  services: 2,
+  count: 60,
+  withinMs: 300_000,
+  losses: LOSSES,
+  kinds: undefined,
+  isEncrypted: true,
+  hasReleaseBefore: true,
+};
+const planOf = (seed: string, more: Partial<PlanOptions> = {}): Fault[] =>
+  planFaults(randomOf(seed, 'faults'), { ...OPTIONS, ...more });
+
+test('a seed gives the same plan again, and another one gives another', () => {
+  expect(planOf('1')).toEqual(planOf('1'));
+  expect(planOf('1')).not.toEqual(planOf('2'));
+});
+
+test('a long run has each kind of fault, and each loss once', () => {
+  const plan = planOf('1');
+  const kinds = new Set(plan.map(({ kind }) => kind));
+  expect(ORDINARY_KINDS.filter((kind) => !kinds.has(kind))).toEqual([]);
+  const losses = plan.filter(({ kind }) => ['failover', 'put-back', 'namespace-lost'].includes(kind));
+  expect(losses.map(nameOf).sort()).toEqual([
+    'failover redis',
+    'namespace-lost temporal',
+    'put-back postgres',
+    'put-back redis',
+    'put-back temporal',
+  ]);
+  expect(plan).toHaveLength(OPTIONS.count + LOSSES.length);
+});
+
+test('what cannot happen in a run is not planned', () => {
+  const plan = planOf('1', { losses: [], isEncrypted: false, hasReleaseBefore: false });
+  const kinds = new Set(plan.map(({ kind }) => kind));
+  for (const kind of ['rotate-keys', 'release-before', 'failover', 'put-back'] as const)
+    expect(kinds).not.toContain(kind);
+  const paused = planOf('1', { losses: [], kinds: ['pause-service'] });
+  expect(new Set(paused.map(({ kind }) => kind))).toEqual(new Set(['pause-service']));
+  expect(() => planOf('1', { kinds: ['release-before'], hasReleaseBefore: false })).toThrow('no fault');
+});
+
+test('two faults do not hit one subject together', () => {
+  const until = new Map<string, number>();
+  for (const fault of planOf('1')) {
+    for (const subject of subjectsOf(fault, 2)) {
+      expect(fault.atMs).toBeGreaterThanOrEqual(until.get(subject) ?? 0);
+      until.set(subject, fault.atMs + fault.forMs);
+    }
+  }
+});
+
+test('the command that repeats a run has all that decides it', () => {
+  const args = [
+    '--seed',
+    's',
+    '--losses',
+    'failover,redis',
+    '--kinds',
+    'clock,cut',
+    '--beside',
+    'HEAD',
+    '--plain',
+  ];
+  const { seed, ...options } = parseOptions(args);
+  const [, again] = commandOf({ seed, ...options }).split(' -- ');
+  expect(parseOptions(['--seed', seed, ...again!.split(' ')])).toEqual({ seed, ...options });
+  expect(parseOptions(['--losses', 'all']).losses).toEqual(LOSSES);
+  expect(() => parseOptions(['--kinds', 'earthquake'])).toThrow('--kinds does not know earthquake');
+});
+
+test('a fault that comes in parts counts once', () => {
+  const parts = [
+    { name: 'clock ahead', startedAt: 0, endedAt: 1, service: 0 },
+    { name: 'clock ahead', startedAt: 9, endedAt: 10, service: 0, isGoingOn: true },
+  ];
+  expect(faultRowsOf(parts, [5])).toEqual([{ name: 'clock ahead', count: 1, recoveriesMs: [4] }]);
+});

@@ -1,0 +1,535 @@
+/**
+ * The judges of the fault suite (faults/ledger): of what this product's own encoders write they have nothing to say,
+ * and whatever is changed in it they see.
+ */
+import { mailEntryFields } from '../../api/intent/mail-command.ts';
+import { encodePushPayload, gatewayEntryFields } from '../../api/intent/push-event.ts';
+import { CATALOG, NOTIFICATION_TYPES } from '../../api/intent/catalog.ts';
+import type { PushNotificationType } from '../../api/intent/catalog.ts';
+import { parseIntent } from '../../api/intent/entry.ts';
+import { mobileMessage } from '../../api/mobile-push/message.ts';
+import type { Posting, Told } from '../../faults/ledger/account.ts';
+import { judgeCallbacks, periodsOf } from '../../faults/ledger/account-callback.ts';
+import type { AccountInput } from '../../faults/ledger/account-values.ts';
+import { HOUR, expectationsOf } from '../../faults/ledger/account-values.ts';
+import type { Sighting, World } from '../../faults/ledger/deliveries.ts';
+import type { Spoiled } from '../../faults/ledger/excuse.ts';
+import { excuseOf, lateOf, lengthOf } from '../../faults/ledger/excuse.ts';
+import { readTable } from '../../faults/ledger/flatbuffers.ts';
+import type { SentIntent } from '../../faults/ledger/intent-entries.ts';
+import { entryOf } from '../../faults/ledger/intent-entries.ts';
+import type { IntentCase } from '../../faults/ledger/intent.ts';
+import { judgeIntents } from '../../faults/ledger/intent.ts';
+import type { FcmRequest, MobileCase, SentJob } from '../../faults/ledger/mobile-push.ts';
+import { bodyOf, judgeMobilePushes } from '../../faults/ledger/mobile-push.ts';
+import { TYPES, payloadOf } from '../../faults/ledger/notification-types.ts';
+import { disagreements, judgeSubscriptions } from '../../faults/ledger/subscription.ts';
+import { judgeSymbols } from '../../faults/ledger/symbol-config.ts';
+import type { Verdict } from '../../faults/ledger/verdict.ts';
+import { CHARGES } from '../../faults/ledger/verdict.ts';
+
+const NOW = 1_800_000_000_000;
+const chargesOf = (verdict: Verdict) => CHARGES.filter((charge) => verdict[charge].length > 0);
+const posted = <Content>(content: Content, ...told: Told[]): Posting<Content> => ({
+  content,
+  attempts: told.map((one, index) => ({ beganAt: NOW + index, toldAt: NOW + index + 1, told: one })),
+});
+const acknowledged = (id: string): Told => ({ kind: 'acknowledged', id });
+
+describe('intents', () => {
+  const world: World = {
+    users: new Map(
+      ['a', 'b'].map((id) => [
+        id,
+        { email: `${id}@example.com`, preferredLanguage: id === 'a' ? 'de' : 'en' },
+      ]),
+    ),
+    admins: ['one@example.com', 'two@example.com'],
+  };
+  const all = NOTIFICATION_TYPES.flatMap((type) => Object.keys(CATALOG[type].channels).map((a) => [type, a]));
+
+  function sentOf(index: number): SentIntent {
+    const [type, audience] = all[index % all.length] as [string, SentIntent['audience']];
+    const mark = `mark-${index}`;
+    return {
+      mark,
+      type,
+      audience,
+      recipients: audience === 'user' ? ['a', 'b'] : [],
+      key: `key-${index}`,
+      payload: { ...payloadOf(type, mark, index), mark },
+      occurredAtMs: NOW,
+      ...(index % 2 === 0 ? { requestId: 'r' } : {}),
+      fate: 'delivered',
+    };
+  }
+
+  /** What this product makes of an intent, by its own parser and encoders. */
+  function delivered(
+    sent: SentIntent,
+    notificationId: string,
+  ): { sightings: Sighting[]; routes: [string, string][] } {
+    const parsed = parseIntent(
+      notificationId,
+      entryOf(sent).map(([name, value]) => [Buffer.from(name), Buffer.from(value)]),
+    );
+    if (!parsed.ok) throw new Error(parsed.malformed.failureMessage);
+    const { intent } = parsed;
+    const channels = TYPES[sent.type]!.channels[sent.audience]!;
+    const refs = sent.audience === 'user' ? ['user:a', 'user:b'] : world.admins.map((to) => `email:${to}`);
+    const sightings: Sighting[] = [];
+    const routes: [string, string][] = [];
+    for (const recipientRef of refs) {
+      for (const channel of ['push', 'email'] as const) {
+        const routeId = `${channel}:${recipientRef}`;
+        routes.push([`${notificationId}/${routeId}`, channels.includes(channel) ? 'published' : 'skipped']);
+        if (!channels.includes(channel)) continue;
+        const common = { notificationId, routeId, requestId: sent.requestId, traceId: undefined };
+        const type = intent.notificationType;
+        const fields =
+          channel === 'push'
+            ? gatewayEntryFields({
+                ...common,
+                notificationType: type as PushNotificationType,
+                recipientRef,
+                payloadBytes: encodePushPayload(
+                  type as PushNotificationType,
+                  JSON.parse(intent.payloadJson) as Record<string, unknown>,
+                ),
+              })
+            : mailEntryFields({
+                ...common,
+                notificationType: type,
+                email: recipientRef.startsWith('user:')
+                  ? `${recipientRef.slice(5)}@example.com`
+                  : recipientRef.slice(6),
+                locale: 'en',
+                acceptedAtMs: NOW + 5,
+                payloadJson: intent.payloadJson,
+              });
+        sightings.push({
+          channel,
+          entryId: `${NOW}-${sightings.length}`,
+          fields: fields.map(([name, value]) => [name, Buffer.from(value)]),
+          seenAt: NOW + 10,
+        });
+      }
+    }
+    return { sightings, routes };
+  }
+
+  const idOf = (index: number) => `${NOW + index}-0`;
+  function perfect(): { -readonly [Name in keyof IntentCase]: IntentCase[Name] } & { sightings: Sighting[] } {
+    const sent = all.map((_, index) => sentOf(index));
+    const made = sent.map((one, index) => delivered(one, idOf(index)));
+    return {
+      postings: sent.map((one, index) => posted(one, acknowledged(idOf(index)))),
+      world,
+      sightings: made.flatMap(({ sightings }) => sightings),
+      rows: { refusals: new Map(), routes: new Map(made.flatMap(({ routes }) => routes)) },
+      mayRepeat: false,
+    };
+  }
+  const change = (sighting: Sighting, field: string, value: string | Buffer): Sighting => ({
+    ...sighting,
+    fields: sighting.fields.map(([name, is]) => [name, name === field ? Buffer.from(value) : is]),
+  });
+  const changeMail = (sighting: Sighting, more: object): Sighting => {
+    const payload = JSON.parse(
+      sighting.fields.find(([name]) => name === 'payload_json')![1].toString(),
+    ) as object;
+    return change(sighting, 'payload_json', JSON.stringify({ ...payload, ...more }));
+  };
+  const each = (channel: 'push' | 'email', how: (one: Sighting) => Sighting) => (given: IntentCase) => ({
+    ...given,
+    sightings: given.sightings.map((one) => (one.channel === channel ? how(one) : one)),
+  });
+  const valueOf = (one: Sighting, name: string) =>
+    one.fields.find(([field]) => field === name)![1].toString();
+
+  test('every type, as this product encodes it, is what the document says', () => {
+    expect(Object.keys(TYPES).sort()).toEqual([...NOTIFICATION_TYPES].sort());
+    const verdict = judgeIntents(perfect());
+    expect(chargesOf(verdict)).toEqual([]);
+    expect(verdict.figures).toMatchObject({ accepted: all.length, unknown: 0 });
+  });
+
+  const mutants: [what: string, charges: string[], mutate: (given: IntentCase) => IntentCase][] = [
+    ['all pushes to one user', ['misdirected'], each('push', (one) => change(one, 'user_id', 'mallory'))],
+    [
+      'all e-mails to one address',
+      ['misdirected'],
+      each('email', (one) => changeMail(one, { to: ['m@x.org'] })),
+    ],
+    [
+      'a second recipient',
+      ['misdirected'],
+      each('email', (one) => changeMail(one, { to: ['a@example.com', 'm@x.org'] })),
+    ],
+    ['a blind copy', ['altered'], each('email', (one) => changeMail(one, { bcc: ['m@x.org'] }))],
+    ['variables without fields', ['altered'], each('email', (one) => changeMail(one, { variables: {} }))],
+    ['another locale', ['altered'], each('email', (one) => changeMail(one, { locale: 'de' }))],
+    [
+      'another template',
+      ['altered'],
+      each('email', (one) => changeMail(one, { template_id: 'game.finished' })),
+    ],
+    ['another source', ['altered'], each('email', (one) => change(one, 'source', 'auth'))],
+    [
+      'another key for Mail Service',
+      ['altered'],
+      each('email', (one) => change(one, 'idempotency_key', 'x')),
+    ],
+    [
+      'another time',
+      ['altered'],
+      each('email', (one) => change(one, 'requested_at_ms', String(NOW - 86_400_000))),
+    ],
+    ['another request', ['altered'], each('push', (one) => change(one, 'request_id', 'x'))],
+    [
+      'a field more',
+      ['altered'],
+      each('push', (one) => ({ ...one, fields: [...one.fields, ['device_session_id', Buffer.from('1')]] })),
+    ],
+    [
+      'bytes that are no table',
+      ['altered', 'lost'],
+      each('push', (one) => change(one, 'payload_bytes', 'x')),
+    ],
+    [
+      'a turn too many',
+      ['altered'],
+      each('push', (one) => {
+        if (valueOf(one, 'event_type') !== 'game.turn.ready') return one;
+        const payload = { game_id: 'game_id mark-1 «Ünïcode» ☄', turn_number: 99 };
+        return change(one, 'payload_bytes', Buffer.from(encodePushPayload('game.turn.ready', payload)));
+      }),
+    ],
+    ['an entry less', ['lost'], (given) => ({ ...given, sightings: given.sightings.slice(1) })],
+    [
+      'an intent less',
+      ['lost'],
+      (given) => ({
+        ...given,
+        sightings: given.sightings.filter(({ fields }) => !fields[0]![1].toString().startsWith(idOf(0))),
+        rows: {
+          ...given.rows,
+          routes: new Map([...given.rows.routes].filter(([id]) => !id.startsWith(idOf(0)))),
+        },
+      }),
+    ],
+    [
+      'an entry twice',
+      ['doubled'],
+      (given) => ({ ...given, sightings: [given.sightings[0]!, ...given.sightings] }),
+    ],
+    [
+      'an intent as two notifications',
+      ['doubled', 'wrong'],
+      (given) => ({
+        ...given,
+        sightings: [...given.sightings, ...delivered(sentOf(0), `${NOW}-77`).sightings],
+      }),
+    ],
+    [
+      'two contents of one key',
+      ['doubled', 'lost', 'wrong'],
+      (given) => {
+        const other = {
+          ...sentOf(0),
+          mark: 'mark-77',
+          payload: { ...payloadOf(sentOf(0).type, 'mark-77', 1) },
+        };
+        return {
+          ...given,
+          postings: [...given.postings, posted(other, acknowledged(`${NOW}-77`))],
+          sightings: [...given.sightings, ...delivered(other, `${NOW}-77`).sightings],
+        };
+      },
+    ],
+    [
+      'the later one of a key',
+      ['wrong'],
+      (given) => {
+        const later = sentOf(0);
+        const sooner = { ...later, mark: 'mark-77', payload: { ...payloadOf(later.type, 'mark-77', 1) } };
+        return {
+          ...given,
+          postings: [...given.postings, posted(sooner, acknowledged(`${NOW - 1}-0`))],
+          rows: { ...given.rows, refusals: new Map([[`${NOW - 1}-0`, 'idempotency_conflict']]) },
+        };
+      },
+    ],
+    [
+      'an intent of nobody',
+      ['altered', 'wrong'],
+      (given) => ({ ...given, postings: given.postings.slice(1) }),
+    ],
+    [
+      'what had to be refused',
+      ['lost', 'wrong'],
+      (given) => ({
+        ...given,
+        postings: given.postings.map((one, index) =>
+          index > 0 ? one : { ...one, content: { ...one.content, fate: 'malformed' as const } },
+        ),
+      }),
+    ],
+    [
+      'a good intent that was refused',
+      ['wrong'],
+      (given) => ({ ...given, rows: { ...given.rows, refusals: new Map([[idOf(0), 'invalid_payload']]) } }),
+    ],
+    [
+      'a row that is still open',
+      ['wrong'],
+      (given) => ({
+        ...given,
+        rows: { ...given.rows, routes: new Map([...given.rows.routes].map(([id]) => [id, 'pending'])) },
+      }),
+    ],
+  ];
+  test.each(mutants)('security-7 %s: %s', (_, charges, mutate) => {
+    expect(chargesOf(judgeIntents(mutate(perfect()))).sort()).toEqual([...charges].sort());
+  });
+
+  test('after a loss an equal id may come again, and nothing else', () => {
+    const given = perfect();
+    const again = { ...given, mayRepeat: true, sightings: [...given.sightings, ...given.sightings] };
+    const verdict = judgeIntents(again);
+    expect([chargesOf(verdict), verdict.repeated]).toEqual([[], given.sightings.length]);
+    const other = judgeIntents({
+      ...again,
+      sightings: [...given.sightings, ...delivered(sentOf(0), `${NOW}-77`).sightings],
+    });
+    expect(chargesOf(other)).toContain('doubled');
+  });
+
+  test('what was put in again after a loss is one intent, whichever entry it became', () => {
+    for (const accepted of [idOf(0), `${NOW}-77`]) {
+      const { sightings, routes } = delivered(sentOf(0), accepted);
+      const verdict = judgeIntents({
+        postings: [posted(sentOf(0), acknowledged(idOf(0)), { kind: 'unknown' }, acknowledged(`${NOW}-77`))],
+        world,
+        sightings,
+        rows: { refusals: new Map(), routes: new Map(routes) },
+        mayRepeat: true,
+      });
+      expect(chargesOf(verdict)).toEqual([]);
+    }
+  });
+});
+
+test('a table of FlatBuffers that is cut off or has an unknown field is none', () => {
+  const bytes = Buffer.from(encodePushPayload('game.turn.ready', { game_id: 'x', turn_number: 3 }));
+  const layout = TYPES['game.turn.ready']!.push!;
+  expect(readTable(bytes, layout)).toEqual({ game_id: 'x', turn_number: 3n });
+  for (let length = 0; length < bytes.length - 8; length += 1) {
+    expect(() => readTable(bytes.subarray(0, length), layout)).toThrow(RangeError);
+  }
+  expect(() => readTable(bytes, layout.slice(0, 1))).toThrow('2 fields where 1 are known');
+});
+
+describe('mobile pushes', () => {
+  const job: SentJob = {
+    mark: 'mark-1',
+    userId: 'u',
+    title: 'title',
+    channel: 'alerts',
+    data: { n: 1, list: [1, null] },
+    form: 'flat',
+  };
+  const requestOf = (token: string, more: Partial<FcmRequest> = {}): FcmRequest => {
+    const made = mobileMessage({ ...job, body: bodyOf(job, 0) }, `id-${token}`);
+    if ('problem' in made) throw new Error(made.problem);
+    // As firebase-admin puts it on the wire.
+    const message = {
+      ...made.message,
+      token,
+      android: { priority: 'high', notification: { channel_id: 'alerts' } },
+      apns: {
+        headers: { 'apns-priority': '10', 'apns-collapse-id': `id-${token}` },
+        payload: { aps: { 'mutable-content': 1 } },
+      },
+    };
+    return { service: 0, token, message, isAccepted: true, at: NOW, answeredAt: NOW + 20, ...more };
+  };
+  const perfect = (): MobileCase => ({
+    postings: [posted(job, acknowledged('1-0'))],
+    devices: new Map([['u', ['t1', 't2']]]),
+    requests: [requestOf('t1'), requestOf('t2')],
+    rows: new Map([['1-0', 'sent']]),
+    spoiled: [],
+  });
+  const altered = (more: object): FcmRequest => {
+    const request = requestOf('t1');
+    return { ...request, message: { ...request.message, ...more } };
+  };
+  const again = { at: NOW + 500, answeredAt: NOW + 520 };
+  const kill = (more: Partial<Spoiled>): Spoiled[] => [
+    { name: 'kill-service', startedAt: NOW + 100, endedAt: NOW + 100, ...more },
+  ];
+
+  test('each device once', () => {
+    expect(chargesOf(judgeMobilePushes(perfect()))).toEqual([]);
+  });
+
+  test.each<[string, string[], Partial<MobileCase>]>([
+    ['another token', ['misdirected', 'lost'], { requests: [requestOf('t1'), requestOf('mallory')] }],
+    ['a device less', ['lost'], { requests: [requestOf('t1')] }],
+    ['refused by FCM', ['lost'], { requests: [requestOf('t1'), requestOf('t2', { isAccepted: false })] }],
+    [
+      'another title',
+      ['altered'],
+      { requests: [altered({ notification: { title: 'wrong', body: bodyOf(job, 0) } }), requestOf('t2')] },
+    ],
+    ['other data', ['altered'], { requests: [altered({ data: { push_id: 'id-t1' } }), requestOf('t2')] }],
+    ['twice', ['doubled'], { requests: [...perfect().requests, requestOf('t1', again)] }],
+    [
+      'twice, while another process died',
+      ['doubled'],
+      { requests: [...perfect().requests, requestOf('t1', again)], spoiled: kill({ service: 1 }) },
+    ],
+    [
+      'twice, long after its process died',
+      ['doubled'],
+      {
+        requests: [...perfect().requests, requestOf('t1', again)],
+        spoiled: kill({ service: 0, startedAt: NOW + 2_000, endedAt: NOW + 2_000 }),
+      },
+    ],
+    ['a row that is open', ['wrong'], { rows: new Map([['1-0', 'pending']]) }],
+    ['no row', ['lost'], { rows: new Map() }],
+  ])('security-7 security-8 %s: %s', (_, charges, changed) => {
+    expect(chargesOf(judgeMobilePushes({ ...perfect(), ...changed })).sort()).toEqual([...charges].sort());
+  });
+
+  test('a double is excused when its own process died in the window of that send', () => {
+    const verdict = judgeMobilePushes({
+      ...perfect(),
+      requests: [...perfect().requests, requestOf('t1', again)],
+      spoiled: kill({ service: 0 }),
+    });
+    expect([chargesOf(verdict), verdict.figures['doubles that were excused']]).toEqual([[], 1]);
+    expect(verdict.excusedMs).toBeLessThan(1_000);
+  });
+});
+
+test('security-8 a send is excused when neither place to write it down is there, and by nothing less', () => {
+  const send = { service: 0, at: 1_000, answeredAt: 1_100 };
+  const spoiled = (server: string, startedAt: number, endedAt: number): Spoiled => ({
+    name: server,
+    server,
+    startedAt,
+    endedAt,
+  });
+  expect(excuseOf(send, [spoiled('postgres', 1_050, 9_000)])).toBeUndefined();
+  expect(excuseOf(send, [spoiled('temporal', 1_050, 9_000)])).toBeUndefined();
+  expect(excuseOf(send, [spoiled('redis', 0, 9_000), spoiled('temporal', 0, 9_000)])).toBeUndefined();
+  expect(
+    excuseOf(send, [spoiled('postgres', 1_050, 3_000), spoiled('temporal', 2_000, 4_000)]),
+  ).toBeDefined();
+  expect(
+    excuseOf(send, [spoiled('postgres', 1_050, 3_000), spoiled('temporal', 5_000, 6_000)]),
+  ).toBeUndefined();
+  const pause = { name: 'pause-service', service: 0, isPause: true, startedAt: 0, endedAt: 900 };
+  expect(lateOf(send, [pause])).toBeDefined();
+  expect(lateOf(send, [{ ...pause, service: 1 }])).toBeUndefined();
+  expect(lateOf(send, [{ ...pause, endedAt: 100 }])).toBeUndefined();
+  expect(lateOf(send, [{ ...pause, isPause: false }])).toBeUndefined();
+  const windows = [
+    [5, 10],
+    [0, 3],
+    [8, 12],
+    [9, 10],
+  ].map(([from, to]) => ({ from: from!, to: to! }));
+  expect(lengthOf(windows)).toBe(10);
+});
+
+describe('symbols', () => {
+  const values = (ticker: string) => ({ symbol: 'S', ticker, decimals: 1, priceScale: 1 });
+  const changes = [
+    { values: values('old'), beganAt: 1, acknowledgedAt: 2 },
+    { values: values('new'), beganAt: 3, acknowledgedAt: 4 },
+  ];
+  const targets = [
+    { name: 'c', kind: 'price_collector' },
+    { name: 'a', kind: 'price_alert' },
+  ];
+  const push = (target: string, version: number, symbols: unknown[]) => ({
+    target,
+    body: JSON.stringify({ version, symbols }),
+    at: version,
+    isAcknowledged: true,
+  });
+  test.each([
+    ['as told', [], [push('c', 2, [values('new')]), push('a', 2, ['S'])]],
+    ['the value before', ['altered'], [push('c', 2, [values('old')]), push('a', 2, ['S'])]],
+    ['a target behind', ['lost'], [push('c', 2, [values('new')]), push('a', 1, ['S'])]],
+    ['a symbol less', ['lost'], [push('c', 2, [values('new')]), push('a', 2, [])]],
+    ['a symbol of nobody', ['wrong'], [push('c', 2, [values('new')]), push('a', 2, ['S', 'T'])]],
+    [
+      'the list of the other kind',
+      ['misdirected'],
+      [push('c', 2, [values('new')]), push('a', 2, [values('new')])],
+    ],
+    [
+      'one version with two contents',
+      ['altered'],
+      [push('c', 2, [values('old')]), push('c', 2, [values('new')]), push('a', 2, ['S'])],
+    ],
+  ])('security-7 %s: %s', (_, charges, requests) => {
+    expect(chargesOf(judgeSymbols({ changes, targets, requests }))).toEqual(charges);
+  });
+});
+
+test('security-7 callbacks: another value, another user, none, and two ways', () => {
+  const inputs: AccountInput[] = [
+    { type: 'price', symbol: 'X', price: '2', at_ms: 0 },
+    { type: 'positions', user_id: 'u', cash: '1', coefficients: { X: '3' }, at_ms: 0 },
+  ];
+  const given = { inputs, fromMs: 0, untilMs: HOUR };
+  const [period] = periodsOf(given);
+  const due = expectationsOf(inputs)(period!)!;
+  expect(due).toMatchObject({ peak_value: '7', closing_value: '7' });
+  const call = (more: object, user = 'u') => ({
+    path: `/api/v1/internal/portfolios/${user}/callbacks/hourly`,
+    idempotencyKey: 'k',
+    body: JSON.stringify({ ...due, ...more }),
+    isApplied: true,
+  });
+  const judged = (...requests: ReturnType<typeof call>[]) =>
+    chargesOf(judgeCallbacks({ ...given, requests }));
+  expect(judged(call({}), call({}))).toEqual([]);
+  expect(judged()).toEqual(['lost']);
+  expect(judged(call({ peak_value: '8' }))).toEqual(['altered']);
+  expect(judged(call({}), call({ peak_value: '8' }))).toEqual(['altered', 'doubled']);
+  expect(judged(call({}), call({}, 'v'))).toEqual(['wrong']);
+});
+
+test('security-7 subscriptions: a connection that was acknowledged and is gone, and one subscription for two', () => {
+  const row = {
+    conn_id: 'c',
+    is_wanted: true,
+    status: 'CREATED ACTIVE',
+    ntf_action: 'C',
+    smp_ntf_id: 'n',
+    ntf_sub_id: 's',
+  };
+  const routers = {
+    notifierIds: ['n'],
+    subscriptions: [{ subscriptionId: 's', notifierId: 'n', status: 'ACTIVE' }],
+  };
+  const told = (created: string[], deleted: string[] = []) => ({
+    created: new Set(created),
+    deletionAsked: new Set(deleted),
+    deletionTold: new Set(deleted),
+  });
+  expect(chargesOf(judgeSubscriptions([row], routers, told(['c'])))).toEqual([]);
+  expect(chargesOf(judgeSubscriptions([row], routers, told(['c', 'd'])))).toEqual(['lost']);
+  expect(chargesOf(judgeSubscriptions([row], routers, told(['c', 'd'], ['d'])))).toEqual([]);
+  expect(chargesOf(judgeSubscriptions([row], routers, told(['c'], ['c'])))).toEqual(['wrong']);
+  expect(disagreements([row, { ...row, conn_id: 'd' }], routers)).toHaveLength(1);
+  expect(disagreements([], routers)).toHaveLength(1);
+  expect(disagreements([row], { ...routers, notifierIds: [] })).toHaveLength(1);
+});

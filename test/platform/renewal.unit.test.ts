@@ -1,0 +1,75 @@
+/** Which part takes which file, and what is left alone when one cannot be used. */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import type { Config } from '../../config/load.ts';
+import { loadConfig } from '../../config/load.ts';
+import type { RenewablePart } from '../../workers/context.ts';
+import { createLogger } from '../../workers/logger.ts';
+import { startRenewal } from '../../workers/renewal.ts';
+import { eventually } from '../eventually.ts';
+
+const folder = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-renewal-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+const fileOf = (name: string, text: string) => {
+  const file = path.join(folder, name);
+  writeFileSync(file, text);
+  return file;
+};
+
+const PEM = '-----BEGIN CERTIFICATE-----\n';
+
+test('I60 of a file that two parts share each takes its own, and one that refuses holds up no other', async () => {
+  const shared = fileOf('ca.pem', `${PEM}1`);
+  const config = loadConfig({
+    NOTIFICATION_REDIS_MASTER_ADDR: 'rediss://redis:6379',
+    NOTIFICATION_REDIS_CA_FILE: shared,
+    NOTIFICATION_POSTGRES_PRIMARY_DSN: `postgres://u@db/x?sslmode=verify-full&sslrootcert=${shared}`,
+    NOTIFICATION_CODEC_TOKEN_FILE: fileOf('token', 'a token of sixteen'),
+  });
+  const taken: string[] = [];
+  let isRedisAway = true;
+  const part = (what: string, variable: string, take: (next: Config) => void): RenewablePart => ({
+    what,
+    variables: [variable],
+    renew: take,
+  });
+  const lines: string[] = [];
+  const renewal = startRenewal(
+    config,
+    [
+      part('Redis', 'NOTIFICATION_REDIS_', ({ values }) => {
+        if (isRedisAway) throw new Error('connect ECONNREFUSED');
+        taken.push(`redis ${values.NOTIFICATION_REDIS_CA_FILE?.at(-1)}`);
+      }),
+      part('PostgreSQL', 'NOTIFICATION_POSTGRES_PRIMARY_DSN', ({ values, files }) => {
+        const used = files.find(({ variable }) => variable === 'NOTIFICATION_POSTGRES_PRIMARY_DSN');
+        // What Redis has not taken is not in use for anybody else either.
+        taken.push(`postgres ${used?.text?.at(-1)}, redis ${values.NOTIFICATION_REDIS_CA_FILE?.at(-1)}`);
+      }),
+      part('codec server', 'NOTIFICATION_CODEC_TOKEN', () => taken.push('token')),
+    ],
+    { log: createLogger('info', { write: (line: string) => void lines.push(line) }), everyMs: 10 },
+  );
+  fileOf('ca.pem', `${PEM}2`);
+  await eventually('PostgreSQL to take it', async () => taken.length > 0);
+  expect(taken).toEqual(['postgres 2, redis 1']);
+  expect(renewal.refused()).toEqual([
+    { variable: 'NOTIFICATION_REDIS_CA_FILE', path: shared, reason: 'connect ECONNREFUSED' },
+  ]);
+  fileOf('token', 'short');
+  await eventually('two refusals', async () => renewal.refused().length === 2);
+  expect(renewal.refused()[1]!.reason).toMatch(/^NOTIFICATION_CODEC_TOKEN must have 16 characters or more/);
+  expect(taken).toHaveLength(1);
+
+  isRedisAway = false;
+  await eventually('Redis to take it', async () => taken.length === 2);
+  expect(taken[1]).toBe('redis 2');
+  fileOf('token', 'a token of sixteen');
+  await eventually('no refusal', async () => renewal.refused().length === 0);
+  await renewal.stop();
+  expect(taken).toHaveLength(2);
+  // Each refusal once, however often it was tried.
+  expect(lines.filter((line) => line.includes('keeps the old values'))).toHaveLength(2);
+  expect(lines.join('')).not.toMatch(/short|BEGIN/);
+});
