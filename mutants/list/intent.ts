@@ -332,4 +332,13 @@ export const INTENT_MUTANTS: Mutant[] = [
     what: 'a record with an open route loses those that were delivered',
     suite: service('intent/retention', 'I44'),
   },
+  {
+    id: 'intent-lost-again',
+    file: 'activities/intent/stream-watch.ts',
+    find: 'filter((id) => !lostBefore.has(id))',
+    replace: 'filter(() => true)',
+    wrong: 'stuck',
+    what: 'once Temporal has lost a notification that has a row, an hour of entries is read again every second',
+    suite: service('intent/put-back', 'I52 security-4 a Temporal that has lost what has rows'),
+  },
 ];

@@ -155,6 +155,8 @@ export const SUBSCRIPTION_MUTANTS: Mutant[] = [
     wrong: 'doubled',
     what: 'a batch works on what the supervisor has started over',
     suite: service('subscription/supervisor', 'N1 N14'),
+    survives:
+      'What becomes of it is guarded by the generation once more where it is written: the router is asked in vain.',
   },
   {
     id: 'subscription-credentials-guard',

@@ -91,7 +91,7 @@ export const SYMBOL_CONFIG_MUTANTS: Mutant[] = [
     replace: 'AND ($3 OR acknowledged_version IS DISTINCT FROM $2)',
     wrong: 'lost',
     what: 'a target that failed in a reconciliation is not pushed to again',
-    suite: service('symbol-config/rounds', 'S4 reconciliation alone'),
+    suite: service('symbol-config/rounds', 'S4'),
   },
   {
     id: 'symbol-empty-list',
