@@ -23,6 +23,8 @@ export interface StreamMemory {
   passedId?: string;
   /** How it looked. */
   seen?: StreamState;
+  /** The last look was not long ago: Temporal still knows what was started then. */
+  isRecent: boolean;
   /** The newest notification that was started, if that is not long ago. */
   startedId?: string;
   /** Where somebody wants the reader to read again from. */
@@ -41,6 +43,7 @@ interface MemoryRow {
   entries_added: string | null;
   started_id: string | null;
   rewind_to: string | null;
+  is_recent: boolean;
   postgres_start: string;
 }
 
@@ -53,6 +56,7 @@ export async function recall(db: Pool, redis: Redis, stream: string): Promise<St
   const isRestarted = startInRedis !== undefined && startInRedis !== row.postgres_start;
   return {
     postgres: inRow < inRedis ? 'regressed' : isRestarted ? 'restarted' : 'as it was',
+    isRecent: row.is_recent,
     ...(row.passed_id === null ? {} : { passedId: row.passed_id }),
     ...(row.last_entry_id === null ? {} : { seen: seenIn(row, row.last_entry_id) }),
     ...(row.started_id === null ? {} : { startedId: row.started_id }),
@@ -106,6 +110,7 @@ const RECALL_STREAM = {
   name: 'recall_inbound_stream',
   text: `
     SELECT beat, passed_id, last_entry_id, max_deleted_entry_id, entries_added, rewind_to,
+           coalesce(seen_at > clock_timestamp() - interval '1 hour', false) AS is_recent,
            CASE WHEN started_at > clock_timestamp() - interval '1 hour' THEN started_id END AS started_id,
            extract(epoch FROM pg_postmaster_start_time())::text AS postgres_start
       FROM (SELECT) AS one

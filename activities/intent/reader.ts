@@ -117,14 +117,16 @@ export function createBridgeActivities(resources: BridgeResources) {
       parsed.map((entry) => limit(() => take(entry, progress, options))),
     );
     const lastStarted = parsed.findLast((_, index) => (results[index] as { value?: boolean }).value);
-    if (lastStarted?.ok) progress.startedSinceLook.push(lastStarted.intent.notificationId);
+    const startedId = lastStarted?.ok ? lastStarted.intent.notificationId : undefined;
+    if (startedId !== undefined) progress.startedSinceLook.push(startedId);
     const batch = entries.map(({ id }, index) => ({ id, done: results[index]?.status === 'fulfilled' }));
     const offset = contiguousOffset(progress.offset, batch);
     if (offset !== progress.offset) {
       const passed = batch.findIndex(({ id }) => id === offset) + 1;
       const entriesPassed =
         progress.entriesPassed === undefined ? undefined : progress.entriesPassed + passed;
-      await savePosition(redis, stream, { offset, entriesPassed });
+      // A reader that dies before it looks leaves to the next one what Temporal must know.
+      await savePosition(redis, stream, { offset, entriesPassed, ...(startedId ? { startedId } : {}) });
       Object.assign(progress, { offset, entriesPassed });
     }
     const failure = results.find((result) => result.status === 'rejected');

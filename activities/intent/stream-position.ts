@@ -4,7 +4,7 @@
  */
 import { Context } from '@temporalio/activity';
 import type { Redis } from 'ioredis';
-import { countKey, offsetKey } from '../../api/intent/stream.ts';
+import { countKey, offsetKey, startedKey } from '../../api/intent/stream.ts';
 import { STREAM_START, entryIdAfter } from '../../api/stream-ids.ts';
 import type { StreamState } from '../../api/stream-ids.ts';
 import type { BridgeProgress, StreamFinding } from '../../workflows/intent/reader-contract.ts';
@@ -30,17 +30,27 @@ export interface StreamPosition {
   offset: string;
   /** How many entries were ever added up to the offset; undefined when nobody counted. */
   entriesPassed: number | undefined;
+  /** The last notification that was started until then; Temporal must know it. */
+  startedId?: string;
   /** Redis did not know it. */
   isRecalled?: boolean;
 }
 
 /** @returns undefined when Redis has none. */
 export async function loadPosition(redis: Redis, stream: string): Promise<StreamPosition | undefined> {
-  const [offset, count] = await redis.mget(offsetKey(stream), countKey(stream));
+  const [offset, count, startedId] = await redis.mget(
+    offsetKey(stream),
+    countKey(stream),
+    startedKey(stream),
+  );
   if (!offset) return undefined;
   const [countedAt, entriesPassed] = count?.split(' ') ?? [];
   const isKnown = countedAt === offset && /^[0-9]+$/.test(entriesPassed ?? '');
-  return { offset, entriesPassed: isKnown ? Number(entriesPassed) : undefined };
+  return {
+    offset,
+    entriesPassed: isKnown ? Number(entriesPassed) : undefined,
+    ...(startedId ? { startedId } : {}),
+  };
 }
 
 /**
@@ -56,11 +66,13 @@ const SAVE_POSITION = `
   if not saved or comparable(ARGV[1]) >= comparable(saved) then
     redis.call('SET', KEYS[1], ARGV[1])
     redis.call('SET', KEYS[2], ARGV[1] .. ' ' .. ARGV[2])
+    if ARGV[3] ~= '' then redis.call('SET', KEYS[3], ARGV[3]) end
   end`;
 
 export async function savePosition(redis: Redis, stream: string, position: StreamPosition): Promise<void> {
-  const { offset, entriesPassed = 'unknown' } = position;
-  await redis.eval(SAVE_POSITION, 2, offsetKey(stream), countKey(stream), offset, entriesPassed);
+  const { offset, entriesPassed = 'unknown', startedId = '' } = position;
+  const keys = [offsetKey(stream), countKey(stream), startedKey(stream)];
+  await redis.eval(SAVE_POSITION, keys.length, ...keys, offset, entriesPassed, startedId);
 }
 
 /** An offset that is not the caller's stays: another reader has moved it, or Redis fell back together with it. */

@@ -82,7 +82,7 @@ export function watchStream(
   let dueAtMs = 0;
   let lastCheckFailed = false;
   /** Notifications that Temporal has acknowledged and must know, besides the one of the row. */
-  let acknowledged: string[] = [];
+  let acknowledged = progress.startedId === undefined ? [] : [progress.startedId];
   /** What Temporal was found not to know: it may stay so, for whoever has a row is not started again. */
   const lostBefore = new Set<string>();
 
@@ -105,7 +105,7 @@ export function watchStream(
     progress.readBefore = later(progress.readBefore, memory.passedId ?? STREAM_START);
     const { problems: ofStream, entriesPassed } = diagnose(inspection, progress, progress.seen);
     const { offset, startedSinceLook } = progress;
-    const started = new Set([memory.startedId ?? [], ...acknowledged].flat());
+    const started = new Set([memory.startedId ?? [], memory.isRecent ? acknowledged : []].flat());
     const mustBeKnown = [...started].filter((id) => !lostBefore.has(id));
     const lost = await lostByTemporal(mustBeKnown);
     const problems = [...ofStream, ...problemsOf(memory, progress, lost)];

@@ -10,6 +10,9 @@ export const offsetKey = (stream: string): string => `notification:stream_offset
 /** Holds `<offset> <entries passed>`: naming its offset, it says nothing once somebody sets the offset by hand. */
 export const countKey = (stream: string): string => `notification:stream_counts:${keySegment(stream)}`;
 
+/** Holds the last notification that was started before the offset was saved. */
+export const startedKey = (stream: string): string => `notification:stream_started:${keySegment(stream)}`;
+
 /** Holds `<beat> <start of PostgreSQL>`: by it, a PostgreSQL is known that was put back to an earlier state. */
 export const beatKey = (stream: string): string => `notification:stream_beats:${keySegment(stream)}`;
 

@@ -11,7 +11,7 @@ import { namespaceOf } from '../slots.ts';
 import { publishTurn } from './entries.ts';
 
 const INTENTS = 'notification:intents';
-const keyOf = (kind: 'offsets' | 'beats') =>
+const keyOf = (kind: 'offsets' | 'beats' | 'started') =>
   `notification:stream_${kind}:${Buffer.from(INTENTS).toString('base64url')}`;
 
 let slot: Slot;
@@ -131,22 +131,30 @@ test('I52 security-5 an intent whose workflow goes on without its record is begu
   expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', [first, id]));
 });
 
-test('I52 security-4 intents that were started and not decided when Temporal lost everything are started again', async () => {
-  const before = await slot.startService(QUICK);
-  const first = await publishTurn(slot.redis, 'a');
-  await settled([first]);
-  await lookedAt(first);
-  await before.stop();
-  // As the reader leaves it when Temporal has taken an intent and nothing else has happened.
-  const taken = await publishTurn(slot.redis, 'b');
-  await slot.redis.set(keyOf('offsets'), taken);
-  await slot.startService({ ...QUICK, TEMPORAL_NAMESPACE: namespaceOf(empty.slot) });
-  await found('temporal_regressed');
-  await settled([first, taken]);
-  expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', [first, taken]));
-  // What has a row is not even looked at.
-  await expect(empty.client.workflow.getHandle(notificationWorkflowId(first)).describe()).rejects.toThrow();
-});
+test.each(['a look has seen another one', 'the reader died before a look'])(
+  'I52 security-4 intents that were started and not decided when Temporal lost everything are started again: %s',
+  async (who) => {
+    const before = await slot.startService(QUICK);
+    const first = await publishTurn(slot.redis, 'a');
+    await settled([first]);
+    await lookedAt(first);
+    await before.stop();
+    // As the reader leaves it when Temporal has taken an intent and nothing else has happened.
+    const taken = await publishTurn(slot.redis, 'b');
+    await slot.redis.set(keyOf('offsets'), taken);
+    if (who.startsWith('the reader died')) {
+      // It was the first, and no look has seen it.
+      await slot.redis.set(keyOf('started'), taken);
+      await slot.db.query('UPDATE notification.inbound_streams SET started_id = NULL, started_at = NULL');
+    }
+    await slot.startService({ ...QUICK, TEMPORAL_NAMESPACE: namespaceOf(empty.slot) });
+    await found('temporal_regressed');
+    await settled([first, taken]);
+    expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', [first, taken]));
+    // What has a row is not even looked at.
+    await expect(empty.client.workflow.getHandle(notificationWorkflowId(first)).describe()).rejects.toThrow();
+  },
+);
 
 test('I52 security-4 a Temporal that has lost what has rows is noticed once, and read again for once', async () => {
   const before = await slot.startService(QUICK);
