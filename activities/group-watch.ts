@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
-import { STREAM_START, compareEntryIds } from '../api/stream-ids.ts';
+import { compareEntryIds } from '../api/stream-ids.ts';
 import { reasonOf } from './reason.ts';
 import { recall, remember } from './stream-memory.ts';
 
@@ -72,10 +72,10 @@ export function watchGroup({ db, redis, log, stream, group }: GroupWatchOptions)
   /** @returns undefined before there is such a group. */
   async function lastDelivered(): Promise<string | undefined> {
     if ((await redis.exists(stream)) === 0) return undefined;
-    const groups = (await redis.xinfo('GROUPS', stream)) as unknown[][];
+    const groups = (await redis.xinfo('GROUPS', stream)) as (string | number)[][];
     for (const fields of groups) {
-      const value = (name: string) => fields[fields.indexOf(name) + 1];
-      if (value('name') === group) return String(value('last-delivered-id') ?? STREAM_START);
+      const value = (name: string) => String(fields[fields.indexOf(name) + 1]);
+      if (value('name') === group) return value('last-delivered-id');
     }
     return undefined;
   }
