@@ -1,4 +1,5 @@
 /** Account callbacks in this process: their settings, activities, shards and the consumer of prices and positions. */
+import { watchGroup } from '../activities/group-watch.ts';
 import { WorkflowNotFoundError } from '@temporalio/client';
 import type { WorkflowClient } from '@temporalio/client';
 import { createAccountCallbackActivities } from '../activities/account-callback/activities.ts';
@@ -64,11 +65,12 @@ export async function openAccountCallbacks(context: ProcessContext): Promise<Rol
       await adoptOrphans(db);
       const openJobReader = () => openReader(longestSilenceMs);
       const consumer = consumeCallbackInputs({ ...settings, db, redis, log, metrics, openJobReader });
+      const watch = watchGroup({ ...settings.callbackStream, db, redis, log });
       const endObservation = observeAccountCallbacks(meter, { db, log });
       return {
         async stop() {
           endObservation();
-          await consumer.stop();
+          await Promise.all([consumer.stop(), watch.stop()]);
         },
       };
     },

@@ -1,6 +1,6 @@
 /**
- * The consumer of prices and positions, `stream.account.inputs`. What it took is kept in PostgreSQL, and then removed
- * from the stream, which is a queue.
+ * The consumer of prices and positions, `stream.account.inputs`. What it took is kept in PostgreSQL, and removed from the
+ * stream a while later: should PostgreSQL fall back to an earlier state, it is taken once more.
  */
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
@@ -23,6 +23,21 @@ export const MIN_IDLE_MS = 30_000;
 
 /** 2001-09-09 in epoch ms: an id below it was made by hand, and is no time. */
 const FIRST_CLOCK_MS = 1_000_000_000_000;
+
+/** How long entries stay in the stream after they were taken, ms. */
+const KEPT_MS = 600_000;
+
+/**
+ * Acknowledges entries, and removes those that are older than the newest of them by the time that they are kept, up to the
+ * first that somebody still has. KEYS: stream. ARGV: group, ms, ids in ascending order.
+ */
+const ACKNOWLEDGE = `
+  redis.call('XACK', KEYS[1], ARGV[1], unpack(ARGV, 3))
+  local function msOf(id) return tonumber(string.match(id, '^%d+')) end
+  local upTo = msOf(ARGV[#ARGV]) - tonumber(ARGV[2])
+  local oldest = redis.call('XPENDING', KEYS[1], ARGV[1])[2]
+  if oldest then upTo = math.min(upTo, msOf(oldest)) end
+  if upTo > 0 then redis.call('XTRIM', KEYS[1], 'MINID', '~', string.format('%.0f', upTo)) end`;
 
 interface ValidEntry {
   entry: StreamEntry;
@@ -75,11 +90,7 @@ export function consumeCallbackInputs(resources: CallbackStreamResources): { sto
     const stored = await storeEach(valid, nowMs, refused, consumer);
     await record(refused, consumer);
     const ids = entries.map(({ id }) => id);
-    await redis
-      .multi()
-      .xack(stream, group, ...ids)
-      .xdel(stream, ...ids)
-      .exec();
+    await redis.eval(ACKNOWLEDGE, 1, stream, group, KEPT_MS, ...ids);
     for (const { input } of stored) metrics.callbackInput({ type: input.type });
   }
 

@@ -29,7 +29,11 @@ beforeAll(async () => {
   });
 });
 afterAll(() => slot.release());
-afterEach(() => slot.redis.del(GATEWAY, MAIL));
+afterEach(async () => {
+  // Otherwise what their streams have lost would be handed off again.
+  await slot.db.query('DELETE FROM notification.records');
+  await slot.redis.del(GATEWAY, MAIL);
+});
 
 const breakGateway = () => slot.redis.set(GATEWAY, 'not a stream');
 const healGateway = () => slot.redis.del(GATEWAY);
