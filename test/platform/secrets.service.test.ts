@@ -6,6 +6,7 @@ import path from 'node:path';
 import type { KeyBoxKey } from '../../api/key-box.ts';
 import { sealingKeyOf } from '../../api/key-box.ts';
 import { startFcm } from '../../dev/stand-ins/mobile-push/fcm.ts';
+import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import { cliFor } from '../cli-process.ts';
 import type { Slot } from '../harness.ts';
@@ -57,6 +58,8 @@ describe('keys of payloads', () => {
     const line = await said(slot, 'sealed with a key that is not configured');
     expect(line).toMatchObject({ level: 'error', purpose: 'payload', key_id: 'old' });
     expect([
+      // It may not have ended when the process did.
+      notificationWorkflowId(first),
       bridgeWorkflowId('notification:intents'),
       'channel/push',
       'channel/email',
