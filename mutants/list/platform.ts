@@ -100,6 +100,8 @@ export const PLATFORM_MUTANTS: Mutant[] = [
     replace: 'if info.idle > tonumber(ARGV[2]) then',
     wrong: 'lost',
     what: 'entries of a dead consumer are forgotten with it',
+    survives:
+      'Whoever looks for dead consumers has claimed what they had the moment before; the condition guards the moment in between.',
     suite: service('platform/stream-consumer', 'M2 C7 entries of a dead consumer'),
   },
   {
