@@ -166,12 +166,14 @@ const END_DRAIN = {
      WHERE channel = $1 AND drain_rate IS NOT NULL AND ${CHANGED_AT_MS} = $2::bigint`,
 };
 
+/** What was created in time to come was created before the clock was put back. */
 const LIST_WAITING = {
   name: 'list_waiting_routes',
   text: `
     SELECT notification_id, route_id, next_attempt_at::text
       FROM notification.routes AS route
-     WHERE next_attempt_at IS NOT NULL AND channel = $1 AND created_at <= $2 AND next_attempt_at >= $3::timestamptz
+     WHERE next_attempt_at IS NOT NULL AND channel = $1 AND (created_at <= $2 OR created_at > clock_timestamp())
+       AND next_attempt_at >= $3::timestamptz
        AND (next_attempt_at, notification_id, route_id) > ($3::timestamptz, $4, $5)
      ORDER BY route.next_attempt_at, notification_id, route_id
      LIMIT $6`,

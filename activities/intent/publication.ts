@@ -321,7 +321,11 @@ export function failureDetails(
     attemptCount: route.attempt_count,
     maxAttempts: route.max_attempts,
     nextAttemptAtMs: Number(route.next_attempt_at_ms),
-    retryInMs: Math.max(1, Number(route.retry_in_ms)),
+    // A clock that was put back since would make it any time.
+    retryInMs: Math.min(
+      ladderDelayMs(Math.max(1, route.attempt_count), backoffMinMs, backoffMaxMs),
+      Math.max(1, Number(route.retry_in_ms)),
+    ),
     backoffMinMs,
     backoffMaxMs,
   };

@@ -113,13 +113,11 @@ test.each(['redis', 'postgres'].flatMap((server) => SHIFTS.map((shift) => [serve
   300_000,
 );
 
-/** Its own timers hang on its clock: one that is put back in mid-work waits until it has come to them again. */
-test.each(SHIFTS)(
-  'I21 M8 S3 C5 security-13 all kinds of work come to the same end with a Temporal whose clock is %s',
-  async (_, seconds) => {
-    await moveClock(pidOf('temporal'), seconds);
-    await beginWork();
-    await finishWork();
-  },
-  300_000,
-);
+/**
+ * Only ahead: the timers of a server whose clock is put back wait until it has come to them again, whatever its clients do.
+ */
+test('I21 M8 S3 C5 security-13 all kinds of work come to the same end with a Temporal whose clock is a day ahead', async () => {
+  await moveClock(pidOf('temporal'), DAY);
+  await beginWork();
+  await finishWork();
+}, 300_000);
