@@ -6,7 +6,7 @@
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import { beatKey } from '../api/intent/stream.ts';
-import type { StreamState } from '../api/stream-ids.ts';
+import type { StreamState } from '../workflows/intent/reader-contract.ts';
 import { query } from './postgres.ts';
 
 /** How PostgreSQL stands to what Redis remembers of it. */

@@ -60,14 +60,3 @@ async function findId(
   const id = await redis.eval(FIND_ID, 1, stream, ...command);
   return typeof id === 'string' ? id : undefined;
 }
-
-/**
- * How far a stream had come when it was looked at. PostgreSQL remembers it: when Redis falls back to an older state, the
- * saved offset falls back with it.
- */
-export interface StreamState {
-  lastGeneratedId: string;
-  /** Both are unknown before Redis 7. */
-  maxDeletedEntryId?: string;
-  entriesAdded?: number;
-}

@@ -9,8 +9,7 @@
  */
 import type { Redis } from 'ioredis';
 import { STREAM_START, compareEntryIds } from '../../api/stream-ids.ts';
-import type { StreamState } from '../../api/stream-ids.ts';
-import type { StreamFinding } from '../../workflows/intent/reader-contract.ts';
+import type { StreamFinding, StreamState } from '../../workflows/intent/reader-contract.ts';
 import type { StreamPosition } from './stream-position.ts';
 
 /** What Redis says at one moment. */

@@ -6,8 +6,7 @@ import { Context } from '@temporalio/activity';
 import type { Redis } from 'ioredis';
 import { countKey, offsetKey, startedKey } from '../../api/intent/stream.ts';
 import { STREAM_START, entryIdAfter } from '../../api/stream-ids.ts';
-import type { StreamState } from '../../api/stream-ids.ts';
-import type { BridgeProgress, StreamFinding } from '../../workflows/intent/reader-contract.ts';
+import type { BridgeProgress, StreamFinding, StreamState } from '../../workflows/intent/reader-contract.ts';
 
 const HEARTBEAT_INTERVAL_MS = 1_000;
 

@@ -1,7 +1,5 @@
 /** The workflow that keeps exactly one reader on an intent stream, and how operators find it. Pure. */
 
-import type { StreamState } from '../../api/stream-ids.ts';
-
 export const BRIDGE_WORKFLOW = 'streamBridge';
 
 export const bridgeWorkflowId = (stream: string): string => `stream-bridge/${stream}`;
@@ -22,6 +20,17 @@ export interface BridgeProgress {
   findings: StreamFinding[];
   /** What the last check saw; absent until a check has found the stream. */
   seen?: StreamState;
+}
+
+/**
+ * How far a stream had come when it was looked at. PostgreSQL remembers it: when Redis falls back to an older state, the
+ * saved offset falls back with it.
+ */
+export interface StreamState {
+  lastGeneratedId: string;
+  /** Both are unknown before Redis 7. */
+  maxDeletedEntryId?: string;
+  entriesAdded?: number;
 }
 
 /**
