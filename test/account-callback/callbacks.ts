@@ -1,4 +1,5 @@
 /** A slot with the stand-in portfolio service and the service's role for it, at a time of the test's choice. */
+import type { Redis } from 'ioredis';
 import { storeInputs } from '../../activities/account-callback/inputs.ts';
 import type { CallbackKind } from '../../api/account-callback/callback.ts';
 import type { CallbackInput } from '../../api/account-callback/input.ts';
@@ -127,3 +128,11 @@ export async function takeCallbackBench(given?: Slot): Promise<CallbackBench> {
     },
   };
 }
+
+/** Waits until consumers have taken all account inputs that there are. */
+export const inputsTaken = (redis: Redis) =>
+  eventually('all inputs to be taken', async () => {
+    const [info] = (await redis.xinfo('GROUPS', 'stream.account.inputs')) as (string | number)[][];
+    const value = (name: string) => info![info!.indexOf(name) + 1];
+    return value('pending') === 0 && value('lag') === 0;
+  });

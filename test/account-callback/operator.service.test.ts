@@ -8,7 +8,7 @@ import { callbackInputSchema, parseCallbackInput } from '../../api/account-callb
 import { appendInputs } from '../../client/account-callback/inputs.ts';
 import { OperationFailedError } from '../../client/errors.ts';
 import type { CallbackBench } from './callbacks.ts';
-import { CALLBACK_ENV, HOUR, positions, price, takeCallbackBench } from './callbacks.ts';
+import { CALLBACK_ENV, HOUR, positions, price, inputsTaken, takeCallbackBench } from './callbacks.ts';
 import { cliFor } from '../cli-process.ts';
 import { eventually } from '../harness.ts';
 import type { Collector } from '../otlp-collector.ts';
@@ -83,11 +83,7 @@ test('C7 inputs are kept once, whatever order they come in; what is malformed is
     [{ user_id: 'ann', cash: '1', coefficients: { BTC: '2' } }],
   );
   expect(await bench.rows('SELECT user_id FROM notification.callback_trackings')).toHaveLength(1);
-  await eventually('all entries to be taken', async () => {
-    const [info] = (await redis.xinfo('GROUPS', STREAM)) as (string | number)[][];
-    const value = (name: string) => info![info!.indexOf(name) + 1];
-    return value('pending') === 0 && value('lag') === 0;
-  });
+  await inputsTaken(redis);
   const refused = bench.slot.logs.filter((line) => line.msg === 'malformed account input recorded');
   expect(refused).toHaveLength(hostile.length + 1);
   expect(JSON.stringify(refused)).not.toMatch(/1e5|xxxx|__proto__/);

@@ -2,8 +2,7 @@
 import { appendInputs } from '../../client/account-callback/inputs.ts';
 import { malformedInputOperations } from '../../client/account-callback/malformed.ts';
 import type { CallbackBench } from './callbacks.ts';
-import { HOUR, MIDNIGHT, price, takeCallbackBench } from './callbacks.ts';
-import type { Redis } from 'ioredis';
+import { HOUR, MIDNIGHT, inputsTaken, price, takeCallbackBench } from './callbacks.ts';
 import { eventually } from '../harness.ts';
 import { keepRows } from '../put-back.ts';
 
@@ -25,14 +24,6 @@ const pricesOf = (symbol: string) =>
 const kept = (symbol: string) =>
   eventually(`the price of ${symbol}`, async () => (await pricesOf(symbol)).length === 1);
 
-/** By some consumer, all that there is. */
-const taken = (redis: Redis) =>
-  eventually('all entries to be taken', async () => {
-    const [info] = (await redis.xinfo('GROUPS', STREAM)) as (string | number)[][];
-    const value = (name: string) => info![info!.indexOf(name) + 1];
-    return value('pending') === 0 && value('lag') === 0;
-  });
-
 test('I52 C7 inputs that a PostgreSQL has forgotten that was put back are taken again, and those of long ago are removed', async () => {
   const { redis, db } = bench.slot;
   const hourAgo = Date.now() - 3_600_000;
@@ -53,11 +44,11 @@ test('I52 C7 inputs that a PostgreSQL has forgotten that was put back are taken 
   const { putBack } = await keepRows(db);
   await appendInputs(redis, [price('FORGOTTEN', MIDNIGHT, '2')]);
   await kept('FORGOTTEN');
-  await taken(redis);
+  await inputsTaken(redis);
   await look();
   await putBack();
   await eventually('it to be taken again', async () => (await pricesOf('FORGOTTEN')).length === 1);
-  await taken(redis);
+  await inputsTaken(redis);
   expect(bench.slot.logs.filter(({ msg }) => String(msg).startsWith('PostgreSQL fell back'))).toHaveLength(1);
   await service.stop();
   // Redis removes whole nodes of a hundred entries.
@@ -77,7 +68,7 @@ test('kinds-V10 C7 what a dead consumer left is taken first, and a service that 
 
   const first = await bench.startService();
   await Promise.all([kept('LEFT'), kept('NEW')]);
-  await taken(redis);
+  await inputsTaken(redis);
   await first.stop();
   expect(await consumers()).toEqual(['dead']);
 
@@ -91,7 +82,7 @@ test('kinds-V10 C7 what a dead consumer left is taken first, and a service that 
 describe('what does not count, or not yet', () => {
   const send = async (...fields: [string, string | Buffer][]): Promise<string> =>
     (await bench.slot.redis.xadd(STREAM, '*', ...fields.flat()))!;
-  const emptied = () => taken(bench.slot.redis);
+  const emptied = () => inputsTaken(bench.slot.redis);
   const payloadOf = (input: object) => ['payload', JSON.stringify(input)] as [string, string];
 
   test('kinds-V10 security-3 C7 malformed inputs are kept with their reason and content, as far as they are read', async () => {

@@ -8,7 +8,7 @@ import { appendInputs } from '../../client/account-callback/inputs.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import type { CallbackBench } from '../account-callback/callbacks.ts';
-import { MIDNIGHT, price, takeCallbackBench } from '../account-callback/callbacks.ts';
+import { MIDNIGHT, price, inputsTaken, takeCallbackBench } from '../account-callback/callbacks.ts';
 import { entryOf, publishTurn, turnPayload } from '../intent/entries.ts';
 import type { MobileSlot } from '../mobile-push/jobs.ts';
 import { QUICK, withMobilePush } from '../mobile-push/jobs.ts';
@@ -16,7 +16,6 @@ import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 
 const INTENTS = 'notification:intents';
-const INPUTS = 'stream.account.inputs';
 
 let slot: Slot;
 let bench: CallbackBench;
@@ -177,7 +176,7 @@ test('C7 security-22 an input that PostgreSQL refuses is passed with its reason,
     price('poison', MIDNIGHT, '2'),
     price('B', MIDNIGHT, '3'),
   ]);
-  await eventually('an empty stream', async () => (await slot.redis.xlen(INPUTS)) === 0);
+  await inputsTaken(slot.redis);
   const kept = await bench.rows<{ symbol: string }>(
     'SELECT symbol FROM notification.callback_prices ORDER BY 1',
   );
