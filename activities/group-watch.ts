@@ -3,13 +3,13 @@
  * PostgreSQL that falls back to an earlier state has forgotten some of them. The group is then given the entries of the
  * last while again; what has its row is left alone by whoever takes it.
  */
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import { compareEntryIds } from '../api/stream-ids.ts';
-import { reasonOf } from './reason.ts';
 import { recall, remember } from './stream-memory.ts';
+import { pairsOf } from './stream-read.ts';
+import { watchEvery } from './watch.ts';
 
 const LOOK_INTERVAL_MS = 1_000;
 /** How far before now entries are given again, ms: after a loss, and after a start of PostgreSQL that may hide one. */
@@ -25,28 +25,7 @@ export interface GroupWatchOptions {
 
 /** Looks each second, in every process of the role. `stop` ends it. */
 export function watchGroup({ db, redis, log, stream, group }: GroupWatchOptions): { stop(): Promise<void> } {
-  const stopping = new AbortController();
-  const running = run();
-  return {
-    async stop() {
-      stopping.abort();
-      await running;
-    },
-  };
-
-  async function run(): Promise<void> {
-    let isFailing = false;
-    while (!stopping.signal.aborted) {
-      try {
-        await look();
-        isFailing = false;
-      } catch (error) {
-        if (!isFailing) log.warn({ stream, reason: reasonOf(error) }, 'stream not checked');
-        isFailing = true;
-      }
-      await sleep(LOOK_INTERVAL_MS, undefined, { signal: stopping.signal }).catch(() => undefined);
-    }
-  }
+  return watchEvery(LOOK_INTERVAL_MS, look, (reason) => log.warn({ stream, reason }, 'stream not checked'));
 
   async function look(): Promise<void> {
     const memory = await recall(db, redis, stream);
@@ -73,10 +52,9 @@ export function watchGroup({ db, redis, log, stream, group }: GroupWatchOptions)
   async function lastDelivered(): Promise<string | undefined> {
     if ((await redis.exists(stream)) === 0) return undefined;
     const groups = (await redis.xinfo('GROUPS', stream)) as (string | number)[][];
-    for (const fields of groups) {
-      const value = (name: string) => String(fields[fields.indexOf(name) + 1]);
-      if (value('name') === group) return value('last-delivered-id');
-    }
-    return undefined;
+    const ours = groups
+      .map((fields) => new Map(pairsOf(fields)))
+      .find((fields) => fields.get('name') === group);
+    return ours && String(ours.get('last-delivered-id'));
   }
 }

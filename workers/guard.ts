@@ -5,8 +5,8 @@
 import type { Client } from '@temporalio/client';
 import { ScheduleNotFoundError } from '@temporalio/client';
 import type { Logger } from 'pino';
-import { reasonOf } from '../activities/reason.ts';
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
+import { watchEvery } from '../activities/watch.ts';
 import { keepRunning, statusOf } from '../activities/workflows.ts';
 import type { ScheduledRun } from '../migrations/namespace.ts';
 import { ensureSchedule } from '../migrations/namespace.ts';
@@ -33,39 +33,22 @@ export function startGuard(
   { workflows, schedules }: Guarded,
   longestRunMs = DAY_MS,
 ): Running {
-  let isFailing = false;
   /** Runs that were asked to be continued: once is enough. */
   const renewed = new Set<string>();
-  let round = Promise.resolve();
-  const timer = setInterval(() => {
-    round = round.then(look);
-  }, everyMs);
-
-  return {
-    async stop() {
-      clearInterval(timer);
-      await round;
-    },
-  };
+  return watchEvery(everyMs, look, (reason) => log.warn({ reason }, 'long-lived workflows not looked at'));
 
   async function look(): Promise<void> {
-    try {
-      for (const workflow of workflows) {
-        if (!(await isMissing(workflow))) continue;
-        await keepRunning(client.workflow, workflow);
-        log.warn({ workflow_id: workflow.workflowId }, 'long-lived workflow was missing and is started');
-      }
-      for (const schedule of schedules) {
-        if (await exists(schedule)) continue;
-        await ensureSchedule(client, schedule);
-        log.warn({ schedule_id: schedule.id }, 'schedule was missing and is created');
-      }
-      await renewOld();
-      isFailing = false;
-    } catch (error) {
-      if (!isFailing) log.warn({ reason: reasonOf(error) }, 'long-lived workflows not looked at');
-      isFailing = true;
+    for (const workflow of workflows) {
+      if (!(await isMissing(workflow))) continue;
+      await keepRunning(client.workflow, workflow);
+      log.warn({ workflow_id: workflow.workflowId }, 'long-lived workflow was missing and is started');
     }
+    for (const schedule of schedules) {
+      if (await exists(schedule)) continue;
+      await ensureSchedule(client, schedule);
+      log.warn({ schedule_id: schedule.id }, 'schedule was missing and is created');
+    }
+    await renewOld();
   }
 
   async function renewOld(): Promise<void> {

@@ -19,7 +19,7 @@ import {
   wantedFromOf,
 } from '../outbound-state.ts';
 import { query } from '../postgres.ts';
-import { reasonOf } from '../reason.ts';
+import { watchEvery } from '../watch.ts';
 import type { EventResources } from './events.ts';
 import { relayEvents } from './events.ts';
 
@@ -44,34 +44,11 @@ interface RelayedEvent {
 /** Looks at the stream for as long as the process runs; any number of processes may. */
 export function watchEvents(resources: EventWatchResources): { stop(): Promise<void> } {
   const { db, redis, log, eventsStream: stream, settlingMs } = resources;
-  let isFailing = false;
   /** As its row says that it was last seen whole. */
   let saved = '';
-  let isLooking = false;
-  let round = Promise.resolve();
-  const timer = setInterval(() => {
-    if (!isLooking) round = lookOrSay();
-  }, LOOK_INTERVAL_MS);
-
-  return {
-    async stop() {
-      clearInterval(timer);
-      await round;
-    },
-  };
-
-  async function lookOrSay(): Promise<void> {
-    isLooking = true;
-    try {
-      await look();
-      isFailing = false;
-    } catch (error) {
-      if (!isFailing) log.warn({ stream, reason: reasonOf(error) }, 'stream of events not looked at');
-      isFailing = true;
-    } finally {
-      isLooking = false;
-    }
-  }
+  return watchEvery(LOOK_INTERVAL_MS, look, (reason) =>
+    log.warn({ stream, reason }, 'stream of events not looked at'),
+  );
 
   async function look(): Promise<void> {
     const now = await lookAtOutbound(redis, stream);
