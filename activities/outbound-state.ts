@@ -3,7 +3,7 @@
  * does not know that it did; PostgreSQL says it.
  */
 import type { Redis } from 'ioredis';
-import { STREAM_START, compareEntryIds } from '../api/stream-ids.ts';
+import { STREAM_START, compareEntryIds, later } from '../api/stream-ids.ts';
 
 /** Empty streams and those that do not exist stand at the start. */
 export interface OutboundState {
@@ -71,8 +71,6 @@ function after(id: string): string {
   const [ms, sequence] = id.split('-') as [string, string];
   return `${ms}-${BigInt(sequence) + 1n}`;
 }
-
-export const later = (one: string, other: string): string => (compareEntryIds(one, other) < 0 ? other : one);
 
 /** @returns why entries may be missing that were there; undefined when nothing speaks for it. Pure. */
 export function suspicionOf(seen: OutboundState, now: OutboundState): string | undefined {

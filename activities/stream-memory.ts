@@ -75,8 +75,8 @@ const seenIn = (row: MemoryRow, lastGeneratedId: string): StreamState => ({
 export interface ToRemember {
   passedId: string;
   seen: StreamState | undefined;
-  /** Undefined when none was started since. */
-  startedId: string | undefined;
+  /** Undefined when none was started since; null when Temporal does not know the one of the row. */
+  startedId: string | null | undefined;
 }
 
 /**
@@ -100,6 +100,7 @@ export async function remember(
     seen?.entriesAdded ?? null,
     startedId ?? null,
     rewindTo ?? null,
+    startedId === null,
   ]);
   // Only now: it must not know of a row that is not there.
   await redis.set(beatKey(stream), `${nextBeat} ${postgresStart}`);
@@ -117,7 +118,10 @@ const RECALL_STREAM = {
       LEFT JOIN notification.inbound_streams ON stream = $1`,
 };
 
-/** $1 stream, $2 beat, $3 how far it was read, $4 to $6 how it looks, $7 what was started, $8 the request that is met. */
+/**
+ * $1 stream, $2 beat, $3 how far it was read, $4 to $6 how it looks, $7 what was started, $8 the request that is met, $9
+ * whether Temporal has lost what was started.
+ */
 const REMEMBER_STREAM = {
   name: 'remember_inbound_stream',
   text: `
@@ -127,8 +131,8 @@ const REMEMBER_STREAM = {
     ON CONFLICT (stream) DO UPDATE
        SET beat = excluded.beat, passed_id = excluded.passed_id, last_entry_id = excluded.last_entry_id,
            max_deleted_entry_id = excluded.max_deleted_entry_id, entries_added = excluded.entries_added,
-           started_id = coalesce(excluded.started_id, old.started_id),
-           started_at = coalesce(excluded.started_at, old.started_at), seen_at = excluded.seen_at,
+           started_id = coalesce(excluded.started_id, CASE WHEN NOT $9::boolean THEN old.started_id END),
+           started_at = coalesce(excluded.started_at, CASE WHEN NOT $9::boolean THEN old.started_at END), seen_at = excluded.seen_at,
            rewind_to = nullif(old.rewind_to, $8)
      WHERE old.beat < excluded.beat`,
 };

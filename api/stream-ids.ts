@@ -1,6 +1,6 @@
 /**
- * Ids of entries, and which entries a stream has, without what they hold: an entry may have any size, so a script returns its id alone. It
- * copies the entry within Redis, hence one entry a call.
+ * Ids of entries, and which entries a stream has, without what they hold: an entry may have any size, so a script returns
+ * its id alone. It copies the entry within Redis, hence one entry a call.
  */
 
 /** Before the first entry of every stream. */
@@ -14,6 +14,9 @@ export function compareEntryIds(left: string, right: string): number {
   if (leftSequence === rightSequence) return 0;
   return leftSequence < rightSequence ? -1 : 1;
 }
+
+export const later = (one: string, other: string): string => (compareEntryIds(one, other) < 0 ? other : one);
+export const sooner = (one: string, other = one): string => (compareEntryIds(one, other) < 0 ? one : other);
 
 /** What this needs of a Redis client. */
 interface Scripting {

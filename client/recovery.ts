@@ -2,7 +2,6 @@
  * Recovery after a store was put back to an earlier state: what would be done, and doing it as a durable workflow. The
  * service notices most losses by itself; this is for those that it was not running for, and for certainty.
  */
-import { WorkflowNotFoundError } from '@temporalio/client';
 import { beatKey, offsetKey } from '../api/intent/stream.ts';
 import { STREAM_START, lastGeneratedId, compareEntryIds } from '../api/stream-ids.ts';
 import { INTENT_TASK_QUEUE, notificationWorkflowId } from '../workflows/intent/contract.ts';
@@ -14,6 +13,7 @@ import {
   RECOVERY_WORKFLOW_ID,
 } from '../workflows/recovery-contract.ts';
 import { OperationFailedError } from './errors.ts';
+import { statusOf } from './live.ts';
 import type { OperatorResources } from './resources.ts';
 import { linkField } from './resources.ts';
 import { bounded } from './temporal.ts';
@@ -82,7 +82,7 @@ export function recoveryOperations(resources: OperatorResources) {
 
     /** Starts a recovery; when one runs, that one goes on. @returns whether it is new. */
     async start(request: RecoveryRequest): Promise<{ isNew: boolean; link?: string }> {
-      const isRunning = (await statusOf(RECOVERY_WORKFLOW_ID)) === 'RUNNING';
+      const isRunning = (await statusOf(resources, RECOVERY_WORKFLOW_ID)) === 'RUNNING';
       await bounded(temporal, () =>
         temporal.workflow.start(RECOVERY_WORKFLOW, {
           workflowId: RECOVERY_WORKFLOW_ID,
@@ -108,7 +108,7 @@ export function recoveryOperations(resources: OperatorResources) {
       let progress: RecoveryProgress | undefined;
       const link = linkField(resources, RECOVERY_WORKFLOW_ID);
       const done = await waitUntil(async () => {
-        const status = await statusOf(RECOVERY_WORKFLOW_ID);
+        const status = await statusOf(resources, RECOVERY_WORKFLOW_ID);
         if (status === 'COMPLETED') return (await handle().result()) as RecoveryProgress;
         if (status !== 'RUNNING')
           throw new OperationFailedError(`the recovery is ${(status ?? 'unknown').toLowerCase()}`);
@@ -122,15 +122,6 @@ export function recoveryOperations(resources: OperatorResources) {
       return { progress: done ?? progress, isDone: done !== undefined, ...link };
     },
   };
-
-  async function statusOf(workflowId: string): Promise<string | undefined> {
-    try {
-      return (await bounded(temporal, () => temporal.workflow.getHandle(workflowId).describe())).status.name;
-    } catch (error) {
-      if (error instanceof WorkflowNotFoundError) return undefined;
-      throw error;
-    }
-  }
 
   async function ofPostgres(row: StreamRow | undefined): Promise<RecoveryPlan['disagreements']> {
     const beat = Number((await redis.get(beatKey(intentsStream)))?.split(' ')[0] ?? 0);
@@ -170,10 +161,10 @@ export function recoveryOperations(resources: OperatorResources) {
   async function ofTemporal(row: StreamRow | undefined): Promise<RecoveryPlan['disagreements']> {
     const found: RecoveryPlan['disagreements'] = [];
     const reader = bridgeWorkflowId(intentsStream);
-    if ((await statusOf(reader)) !== 'RUNNING')
+    if ((await statusOf(resources, reader)) !== 'RUNNING')
       found.push({ store: 'Temporal', what: `${reader} does not run` });
     const id = row?.started_id;
-    if (id && (await statusOf(notificationWorkflowId(id))) === undefined)
+    if (id && (await statusOf(resources, notificationWorkflowId(id))) === undefined)
       found.push({ store: 'Temporal', what: `it had taken notification ${id}, and does not know it` });
     return found;
   }

@@ -48,9 +48,7 @@ export function createKeyUse(meter: Meter, log: Logger) {
     /** @param count of payloads that begin to be sealed. */
     sealed(purpose: KeyPurpose, keyId: string, count: number): void {
       countSeals(count, { purpose, key: keyId });
-      const known = seals.get(`${purpose} ${keyId}`);
-      if (known) known.seals += count;
-      else seals.set(`${purpose} ${keyId}`, { purpose, keyId, seals: count });
+      add({ purpose, keyId, seals: count });
     },
 
     /** @param of what could not be opened: the id of a workflow, or a row and column. */
@@ -78,11 +76,13 @@ export function createKeyUse(meter: Meter, log: Logger) {
 
     /** Puts seals back that could not be recorded. */
     putBack(counts: readonly SealCount[]): void {
-      for (const { purpose, keyId, seals: count } of counts) {
-        const known = seals.get(`${purpose} ${keyId}`);
-        if (known) known.seals += count;
-        else seals.set(`${purpose} ${keyId}`, { purpose, keyId, seals: count });
-      }
+      counts.forEach(add);
     },
   };
+
+  function add({ purpose, keyId, seals: count }: SealCount): void {
+    const known = seals.get(`${purpose} ${keyId}`);
+    if (known) known.seals += count;
+    else seals.set(`${purpose} ${keyId}`, { purpose, keyId, seals: count });
+  }
 }

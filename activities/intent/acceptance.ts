@@ -21,7 +21,7 @@ import type { Audience, ChannelBudgets } from './audience.ts';
 import { findDecision, insertRecord, listRoutesToPublish, recordDuplicate } from './decisions.ts';
 import type { Decision } from './decisions.ts';
 import { logFieldsOf } from './metrics.ts';
-import { recordMalformed, refusedIntent, reusedEntry } from './malformed.ts';
+import { recordMalformed, refusedIntent, reusedIntent } from './malformed.ts';
 import type { IntentMetrics } from './metrics.ts';
 import { isPostgresRefusal } from '../postgres.ts';
 import { statusOf } from '../workflows.ts';
@@ -141,15 +141,6 @@ export function createIntentActivities(resources: IntentResources) {
     return keepMalformed(intent, malformed, conflictsWith);
   }
 
-  async function rejectReused(intent: Intent): Promise<void> {
-    const reused = reusedEntry(refusedIntent(intent, 'entry_id_reused', ''), 'a notification');
-    await keepMalformed(intent, reused);
-    log.warn(
-      { ...logFieldsOf(intent), outcome: 'rejected', failure_code: reused.failureCode },
-      'intent rejected',
-    );
-  }
-
   async function keepMalformed(
     intent: Intent,
     malformed: MalformedIntent,
@@ -229,7 +220,8 @@ export function createIntentActivities(resources: IntentResources) {
         );
         break;
       case 'entry_id_reused':
-        await rejectReused(intent);
+        await keepMalformed(intent, reusedIntent(intent));
+        log.warn({ ...fields, outcome: 'rejected', failure_code: acceptance.outcome }, 'intent rejected');
         break;
       case 'recipient_not_found':
       case 'unstorable':

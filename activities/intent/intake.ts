@@ -16,7 +16,7 @@ import { notificationAttributes } from '../../workflows/intent/search-attributes
 import { query } from '../postgres.ts';
 import type { Knowledge } from './known.ts';
 import { findKnown } from './known.ts';
-import { refusedIntent, reusedEntry } from './malformed.ts';
+import { refusedIntent, reusedIntent } from './malformed.ts';
 import { logFieldsOf } from './metrics.ts';
 import { isTooLargeForTemporal, startNotification } from './start.ts';
 import { noteWaiting } from './waiting.ts';
@@ -109,7 +109,7 @@ const wasRead = ({ notificationId }: Intent, readBefore: string): boolean =>
   compareEntryIds(notificationId, readBefore) <= 0;
 
 const refusalOf = (intent: Intent, known: Knowledge): MalformedIntent | false =>
-  known === 'taken' ? false : reusedEntry(refusedIntent(intent, 'entry_id_reused', ''), 'a notification');
+  known === 'taken' ? false : reusedIntent(intent);
 
 function isOf({ typedSearchAttributes }: WorkflowExecutionDescription, intent: Intent): boolean {
   const wanted = notificationAttributes({ ...intent, idempotencyKey: searchableKey(intent.idempotencyKey) });

@@ -51,7 +51,7 @@ export const refusedIntent = (
 const HASH_LENGTH = 12;
 
 /** @returns the row for an entry whose id is that of another one with other content: it has an id of its own. */
-export function reusedEntry(malformed: MalformedIntent, ofWhat: string): MalformedIntent {
+function reusedEntry(malformed: MalformedIntent, ofWhat: string): MalformedIntent {
   const { streamEntryId, rawFields } = malformed;
   const hash = createHash('sha256').update(canonicalJson(rawFields)).digest('hex').slice(0, HASH_LENGTH);
   return {
@@ -61,6 +61,10 @@ export function reusedEntry(malformed: MalformedIntent, ofWhat: string): Malform
     failureMessage: `entry id ${streamEntryId} is that of ${ofWhat} with other content: the stream was replaced, or Redis lost entries and gave their ids again`,
   };
 }
+
+/** @returns the row for an intent whose entry has the id of a notification with other content. */
+export const reusedIntent = (intent: Intent): MalformedIntent =>
+  reusedEntry(refusedIntent(intent, 'entry_id_reused', ''), 'a notification');
 
 /**
  * Keeps one row per entry however often the entry is read. One that PostgreSQL does not take is kept bare, as

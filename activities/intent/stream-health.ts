@@ -189,7 +189,8 @@ export function rewindPoint(
 ): string {
   const [ms, newestMs] = [id, newestId].map((entryId) => BigInt(entryId.split('-')[0]!)) as [bigint, bigint];
   if (ms < FIRST_CLOCK_MS) return STREAM_START;
-  const oldestMs = newestMs - BigInt(Math.floor(SHARE_OF_RETENTION * recordRetentionMs));
   const wantedMs = ms - BigInt(marginMs);
-  return `${wantedMs > oldestMs ? wantedMs : oldestMs < ms ? oldestMs : ms}-0`;
+  const recordedMs = newestMs - BigInt(Math.floor(SHARE_OF_RETENTION * recordRetentionMs));
+  const fromMs = wantedMs > recordedMs ? wantedMs : recordedMs;
+  return `${fromMs < ms ? fromMs : ms}-0`;
 }

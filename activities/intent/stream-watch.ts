@@ -9,14 +9,13 @@ import type { WorkflowClient } from '@temporalio/client';
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
-import { STREAM_START, compareEntryIds } from '../../api/stream-ids.ts';
+import { STREAM_START, compareEntryIds, later, sooner } from '../../api/stream-ids.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import type { StreamFinding, StreamFindingKind } from '../../workflows/intent/reader-contract.ts';
 import { reasonOf } from '../reason.ts';
 import type { RetentionResources } from '../retention.ts';
 import { statusOf } from '../workflows.ts';
 import type { IntentMetrics } from './metrics.ts';
-import { later } from '../outbound-state.ts';
 import type { Inspection, Problem } from './stream-health.ts';
 import { diagnose, inspectStream, rewindPoint } from './stream-health.ts';
 import type { StreamMemory } from '../stream-memory.ts';
@@ -83,8 +82,6 @@ export function watchStream(
   let lastCheckFailed = false;
   /** Notifications that Temporal has acknowledged and must know, besides the one of the row. */
   let acknowledged = progress.startedId === undefined ? [] : [progress.startedId];
-  /** What Temporal was found not to know: it may stay so, for whoever has a row is not started again. */
-  const lostBefore = new Set<string>();
 
   return async () => {
     if (performance.now() < dueAtMs) return;
@@ -105,9 +102,8 @@ export function watchStream(
     progress.readBefore = later(progress.readBefore, memory.passedId ?? STREAM_START);
     const { problems: ofStream, entriesPassed } = diagnose(inspection, progress, progress.seen);
     const { offset, startedSinceLook } = progress;
-    const started = new Set([memory.startedId ?? [], memory.isRecent ? acknowledged : []].flat());
-    const mustBeKnown = [...started].filter((id) => !lostBefore.has(id));
-    const lost = await lostByTemporal(mustBeKnown);
+    const mustBeKnown = new Set([memory.startedId ?? [], memory.isRecent ? acknowledged : []].flat());
+    const lost = await lostByTemporal([...mustBeKnown]);
     const problems = [...ofStream, ...problemsOf(memory, progress, lost)];
     const news = problems.filter(({ kind }) => !LASTING.includes(kind) || !findingOf(kind));
 
@@ -118,7 +114,8 @@ export function watchStream(
       await savePosition(redis, stream, { offset, entriesPassed });
     }
     const seen = stateToRemember(inspection, problems);
-    const startedId = startedSinceLook.at(-1);
+    // What Temporal has lost and has a row is not started again: nobody must look for it once more.
+    const startedId = startedSinceLook.at(-1) ?? (lost === undefined ? undefined : null);
     // Entries that are read again were passed all the same.
     const passedId = later(offset, progress.readBefore);
     await remember(db, redis, stream, { passedId, seen, startedId }, memory);
@@ -127,7 +124,6 @@ export function watchStream(
     progress.seen = seen;
     progress.startedSinceLook = [];
     progress.isRecalled = false;
-    if (lost !== undefined) for (const id of mustBeKnown) lostBefore.add(id);
     acknowledged = startedSinceLook.slice(-MOST_STARTED);
     progress.findings = progress.findings.filter(
       ({ kind }) => !LASTING.includes(kind) || problems.some((problem) => problem.kind === kind),
@@ -185,8 +181,6 @@ export function watchStream(
     metrics.streamFinding({ kind });
   }
 }
-
-const sooner = (one: string, other = one): string => (compareEntryIds(one, other) < 0 ? one : other);
 
 /** What is wrong with the stores besides the stream. */
 function problemsOf(

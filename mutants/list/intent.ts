@@ -335,8 +335,8 @@ export const INTENT_MUTANTS: Mutant[] = [
   {
     id: 'intent-lost-again',
     file: 'activities/intent/stream-watch.ts',
-    find: 'filter((id) => !lostBefore.has(id))',
-    replace: 'filter(() => true)',
+    find: '?? (lost === undefined ? undefined : null)',
+    replace: '',
     wrong: 'stuck',
     what: 'once Temporal has lost a notification that has a row, an hour of entries is read again every second',
     suite: service('intent/put-back', 'I52 security-4 a Temporal that has lost what has rows'),

@@ -1,6 +1,7 @@
 /** Beyond the hand-off: consumers, and activities/intent/outbound-watch.ts and repair.ts. */
 import type { OutboundState } from '../../activities/outbound-state.ts';
-import { later, regressionOf, suspicionOf } from '../../activities/outbound-state.ts';
+import { regressionOf, suspicionOf } from '../../activities/outbound-state.ts';
+import { later } from '../../api/stream-ids.ts';
 import type { Step } from './mechanisms.ts';
 import { appendOutbound } from './mechanisms.ts';
 import type { RouteRow, State } from './state.ts';
