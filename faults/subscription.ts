@@ -12,13 +12,15 @@ import type { Arena, Work } from './work.ts';
 
 const CONNECTIONS = 60;
 
+type NewConnection = Parameters<Arena['operator']['subscriptions']['create']>[0][number];
+
 export async function openSubscriptions(arena: Arena): Promise<Work> {
   const random = arena.random('subscription');
   const routers = await startRouters({ port: 0, storeDir: path.join(arena.dataDir, 'routers') });
   const servers = routers.notificationRouters.map(({ host, port, keyHash }) => `${host}:${port}#${keyHash}`);
   const { subscriptions, tokens } = arena.operator;
   const account = {
-    created: new Set<string>(),
+    created: new Map<string, NewConnection>(),
     deletionAsked: new Set<string>(),
     deletionTold: new Set<string>(),
   };
@@ -39,12 +41,9 @@ export async function openSubscriptions(arena: Arena): Promise<Work> {
     prepare: activate,
     async load() {
       for await (const index of arena.spread(Math.min(CONNECTIONS, arena.intents))) {
-        const server = random.oneOf(routers.messagingRouters);
         // Several concurrently, as programs do.
-        void arena
-          .offer(() => subscriptions.create([{ userId: 1 + (index % 2), server }]))
-          .then((created) => created?.forEach((one) => 'connId' in one && account.created.add(one.connId)));
-        const [chosen] = random.shuffled([...account.created]);
+        void create({ userId: 1 + (index % 2), server: random.oneOf(routers.messagingRouters) });
+        const [chosen] = random.shuffled([...account.created.keys()]);
         if (chosen === undefined) continue;
         const isOn = random.chance(0.5);
         if (random.chance(0.2)) void arena.offer(() => subscriptions.toggle([chosen], isOn));
@@ -63,19 +62,24 @@ export async function openSubscriptions(arena: Arena): Promise<Work> {
     },
     async settle() {
       for (const router of [...routers.messaging, routers.notification]) router.heal();
+      if (arena.hasLost()) await repeatLost();
       // A command starts over what was given up, as the agent's program would after an error.
       for (const isWanted of [true, false]) {
         const ids = (await rows()).filter((row) => row.is_wanted === isWanted).map(({ conn_id }) => conn_id);
         if (ids.length > 0) await arena.persist('toggling', () => subscriptions.toggle(ids, isWanted));
       }
       await arena.until('records and routers to agree', async () => {
-        const problems = disagreements(await rows(), routerState());
+        const problems = disagreements(await rows(), routerState(), arena.hasLost());
         if (problems.length === 0) return true;
         throw new Error(`${problems.length}: ${problems.slice(0, 3).join('; ')}`);
       });
     },
     async verify(): Promise<Verdict> {
-      const verdict = judgeSubscriptions(await rows(), routerState(), account);
+      const verdict = judgeSubscriptions(await rows(), routerState(), {
+        ...account,
+        created: new Set(account.created.keys()),
+        hasForgotten: arena.hasLost(),
+      });
       const all = [...routers.messaging, routers.notification];
       verdict.figures['commands to routers'] = all.reduce((sum, { calls }) => sum + calls.length, 0);
       return verdict;
@@ -94,6 +98,28 @@ export async function openSubscriptions(arena: Arena): Promise<Work> {
       if (nonce === undefined || code === undefined) throw new Error('no verification was pushed');
       return (await tokens.verify(device, { nonce, code })) === 'ACTIVE';
     });
+  }
+
+  async function create(wanted: NewConnection): Promise<void> {
+    const created = await arena.offer(() => subscriptions.create([wanted]));
+    for (const one of created ?? []) if ('connId' in one) account.created.set(one.connId, wanted);
+  }
+
+  /** What PostgreSQL has forgotten the agent asks for again. */
+  async function repeatLost(): Promise<void> {
+    const known = new Set((await arena.persist('connections to be listed', rows)).map((row) => row.conn_id));
+    for (const [connId, wanted] of [...account.created]) {
+      if (known.has(connId) || account.deletionAsked.has(connId)) continue;
+      await arena.persist('a connection to be created again', async () => {
+        const [again] = await subscriptions.create([wanted]);
+        if (!again || !('connId' in again)) throw new Error(JSON.stringify(again));
+        account.created.delete(connId);
+        account.created.set(again.connId, wanted);
+      });
+    }
+    for (const connId of account.deletionTold) {
+      if (known.has(connId)) await arena.persist('a deletion', () => subscriptions.delete([connId]));
+    }
   }
 
   async function remove(connId: string): Promise<void> {

@@ -43,6 +43,7 @@ export async function openSymbols(arena: Arena): Promise<Work> {
     },
     async settle() {
       standIn.heal();
+      if (arena.hasLost()) await repeatLost();
       const told = await arena.persist('symbols to be pushed', () => symbols.push());
       await arena.until('every target to have the newest symbols', async () => {
         const spread = await symbols.wait(told, { limitMs: 5_000, everyMs: 200 });
@@ -55,6 +56,16 @@ export async function openSymbols(arena: Arena): Promise<Work> {
     },
     stop: () => standIn.stop(),
   };
+
+  /** What PostgreSQL may have forgotten is set again: the last change of each symbol that was acknowledged. */
+  async function repeatLost(): Promise<void> {
+    const last = new Map(
+      changes
+        .filter(({ acknowledgedAt }) => acknowledgedAt !== undefined)
+        .map(({ values }) => [values.symbol, values] as const),
+    );
+    for (const values of last.values()) await arena.persist('a symbol to be set again', () => change(values));
+  }
 
   async function change(values: SymbolChange['values']): Promise<void> {
     const account: SymbolChange = { values, beganAt: Date.now() };

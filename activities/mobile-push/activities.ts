@@ -151,14 +151,19 @@ export function createMobilePushActivities(resources: MobilePushResources) {
     /**
      * Gives a job its final status by what its sends say. Sends that were not made count as failed.
      *
-     * @throws ApplicationFailure of PostgreSQL.
+     * @throws ApplicationFailure `MobileJobForgotten`, not retried, when rows of the job are gone: PostgreSQL was put back.
+     * Its row is pending then, or missing, and reconciliation takes it up. Of PostgreSQL.
      */
-    async settleJob({ jobId, stopCode }: Settlement): Promise<MobilePushOutcome> {
+    async settleJob({ jobId, stopCode, listed = 0 }: Settlement): Promise<MobilePushOutcome> {
+      const values = [jobId, stopCode ?? null, BATCH_SIZE, listed];
       let settled: SettledRow | undefined;
-      do [settled] = await query<SettledRow>(db, SETTLE_JOB, [jobId, stopCode ?? null, BATCH_SIZE]);
+      do [settled] = await query<SettledRow>(db, SETTLE_JOB, values);
       while (settled?.not_made === BATCH_SIZE);
       if (!settled) {
-        throw ApplicationFailure.nonRetryable(`there is no mobile job ${jobId}`, 'MobileJobNotFound');
+        throw ApplicationFailure.nonRetryable(
+          `PostgreSQL has forgotten mobile job ${jobId} or some of its sends; it is taken up again`,
+          'MobileJobForgotten',
+        );
       }
       const { code, not_made: _, ...totals } = settled;
       const outcome: MobilePushOutcome = { ...totals, ...(code === null ? {} : { code }) };

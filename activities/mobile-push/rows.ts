@@ -211,8 +211,10 @@ export const DELETE_TOKEN = {
 };
 
 /**
- * $1 job id, $2 why the sends that are still pending were not made, $3 rows at most. A batch that is full leaves others:
- * call it again until it is not. The content goes when nothing is left to show it to: it is personal.
+ * $1 job id, $2 why the sends that are still pending were not made, $3 rows at most, $4 sends that the job has listed at
+ * least. A batch that is full leaves others: call it again until it is not. The content goes when nothing is left to show
+ * it to: it is personal. No row for a job of which PostgreSQL has forgotten something: it lacks sends, or has some that are
+ * pending for no reason.
  */
 export const SETTLE_JOB = {
   name: 'settle_mobile_job',
@@ -223,13 +225,14 @@ export const SETTLE_JOB = {
              token_sha256 = NULL, due_at = NULL, updated_at = clock_timestamp()
        WHERE job_id = $1 AND device_token_id IN (
                SELECT device_token_id FROM notifications.notification_sends
-                WHERE job_id = $1 AND status IN ('pending', 'suspect')
+                WHERE job_id = $1 AND (status = 'suspect' OR status = 'pending' AND $2::text IS NOT NULL)
                 LIMIT $3
              )
       RETURNING 1
     ), sends AS (
       SELECT CASE WHEN status IN ('pending', 'suspect') THEN 'failed' ELSE status END AS status,
-             CASE status WHEN 'pending' THEN coalesce($2, last_code) ELSE last_code END AS code, updated_at
+             CASE status WHEN 'pending' THEN coalesce($2, last_code) ELSE last_code END AS code, updated_at,
+             status = 'pending' AS is_pending
         FROM notifications.notification_sends
        WHERE job_id = $1
     ), totals AS (
@@ -237,6 +240,7 @@ export const SETTLE_JOB = {
              (count(*) FILTER (WHERE status = 'sent'))::int AS sent,
              (count(*) FILTER (WHERE status = 'removed'))::int AS removed,
              (count(*) FILTER (WHERE status = 'failed'))::int AS failed,
+             count(*) FILTER (WHERE is_pending) AS pending,
              (SELECT code FROM sends WHERE status = 'failed' ORDER BY updated_at DESC LIMIT 1) AS code
         FROM sends
     )
@@ -256,7 +260,7 @@ export const SETTLE_JOB = {
            END,
            updated_at = clock_timestamp()
       FROM totals
-     WHERE job_id = $1
+     WHERE job_id = $1 AND ($2::text IS NOT NULL OR tokens >= $4::int AND pending = 0)
     RETURNING status, tokens, sent, removed, failed, error_code AS code,
               (SELECT count(*)::int FROM not_made) AS not_made`,
 };

@@ -9,6 +9,8 @@ export interface ConnectionAccount {
   /** Connections that it asked to delete, whether it was told or not; and those of them where it was told. */
   deletionAsked: ReadonlySet<string>;
   deletionTold: ReadonlySet<string>;
+  /** A store was put back: routers may hold subscriptions of connections that nobody knows any more. */
+  hasForgotten: boolean;
 }
 
 /** Columns of `connections` and `ntf_subscriptions`. */
@@ -32,7 +34,11 @@ export interface RouterState {
 const LIVE = ['NEW', 'PENDING', 'ACTIVE', 'INACTIVE', 'SERVICE'];
 
 /** In what rows and routers differ; empty when nothing is left to do. */
-export function disagreements(rows: readonly ConnectionRow[], routers: RouterState): string[] {
+export function disagreements(
+  rows: readonly ConnectionRow[],
+  routers: RouterState,
+  hasForgotten: boolean,
+): string[] {
   const problems: string[] = [];
   const notifiers = new Set(routers.notifierIds);
   const live = routers.subscriptions.filter(({ status }) => LIVE.includes(status));
@@ -53,7 +59,10 @@ export function disagreements(rows: readonly ConnectionRow[], routers: RouterSta
       problems.push(`${conn_id} and ${owners.get(id)} have one subscription`);
     if (id !== null) owners.set(id, conn_id);
   }
-  for (const { subscriptionId } of live) {
+  const notifierIds = new Set(rows.map(({ smp_ntf_id }) => smp_ntf_id));
+  for (const { subscriptionId, notifierId } of live) {
+    // No router can be asked what it holds.
+    if (hasForgotten && !notifierIds.has(notifierId)) continue;
     if (!owners.has(subscriptionId)) problems.push(`subscription ${subscriptionId} is left over`);
   }
   return problems;
@@ -65,7 +74,7 @@ export function judgeSubscriptions(
   account: ConnectionAccount,
 ): Verdict {
   const verdict = noVerdict();
-  verdict.wrong.push(...disagreements(rows, routers));
+  verdict.wrong.push(...disagreements(rows, routers, account.hasForgotten));
   const known = new Set(rows.map(({ conn_id }) => conn_id));
   for (const id of account.created) {
     if (!known.has(id) && !account.deletionAsked.has(id))

@@ -100,6 +100,38 @@ test('I49 M8 a PostgreSQL that was put back: what it has forgotten is sent again
   expect(new Set(pushIds).size).toBe(1);
 });
 
+test.each([
+  { forgotten: 'the list of devices', sql: 'DELETE FROM notifications.notification_sends', quick: 2 },
+  {
+    forgotten: 'what was sent',
+    sql: `UPDATE notifications.notification_sends SET status = 'pending', attempts = 0, message_id = NULL`,
+    quick: 2,
+  },
+])(
+  'I52 M8 a PostgreSQL that is put back under a job forgets $forgotten: the job does not end by that, and is taken up',
+  async ({ sql, quick }) => {
+    await slot.startService(BY_HAND);
+    const { userId, ids } = await mobile.userWith('quick', 'slow');
+    slot.fcm.fail({ token: 'slow', failure: { kind: 'delay', ms: 2_000 }, times: 1 });
+    const jobId = await mobile.publishTo(userId);
+    await eventually('one device to have it, the other to be asked for', async () => {
+      const { quick: first } = await mobile.sends(jobId, ids);
+      return first?.status === 'sent' && mobile.requests()['slow'] === 1;
+    });
+    await slot.db.query(sql);
+    await mobile.ended(jobId);
+    await tenMinutesPass();
+
+    expect(await reconcile(slot)).toEqual({ pending: 1, restarted: 1 });
+    expect(await mobile.settled(jobId)).toMatchObject({ status: 'sent', sent: 2 });
+    expect(mobile.requests()['quick']).toBe(quick);
+    const pushIds = slot.fcm.requests.map(
+      ({ token, body }) => `${token} ${(body.message['data'] as { push_id: string }).push_id}`,
+    );
+    expect(new Set(pushIds).size).toBe(2);
+  },
+);
+
 test('I52 security-5 jobs that a PostgreSQL has forgotten that was put back are given to the group again', async () => {
   await slot.startService({ ...BY_HAND });
   const { userId } = await mobile.userWith('device');

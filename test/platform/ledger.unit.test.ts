@@ -524,12 +524,16 @@ test('security-7 subscriptions: a connection that was acknowledged and is gone, 
     created: new Set(created),
     deletionAsked: new Set(deleted),
     deletionTold: new Set(deleted),
+    hasForgotten: false,
   });
   expect(chargesOf(judgeSubscriptions([row], routers, told(['c'])))).toEqual([]);
   expect(chargesOf(judgeSubscriptions([row], routers, told(['c', 'd'])))).toEqual(['lost']);
   expect(chargesOf(judgeSubscriptions([row], routers, told(['c', 'd'], ['d'])))).toEqual([]);
   expect(chargesOf(judgeSubscriptions([row], routers, told(['c'], ['c'])))).toEqual(['wrong']);
-  expect(disagreements([row, { ...row, conn_id: 'd' }], routers)).toHaveLength(1);
-  expect(disagreements([], routers)).toHaveLength(1);
-  expect(disagreements([row], { ...routers, notifierIds: [] })).toHaveLength(1);
+  expect(disagreements([row, { ...row, conn_id: 'd' }], routers, false)).toHaveLength(1);
+  expect(disagreements([], routers, false)).toHaveLength(1);
+  expect(disagreements([row], { ...routers, notifierIds: [] }, false)).toHaveLength(1);
+  // After a put-back a router may hold what no row names any more; what a row names is still judged.
+  expect(disagreements([], routers, true)).toEqual([]);
+  expect(disagreements([{ ...row, ntf_sub_id: null }], routers, true)).toHaveLength(2);
 });

@@ -145,6 +145,8 @@ export interface Settlement {
   jobId: string;
   /** Why the sends that were not made were not. */
   stopCode?: StopCode;
+  /** Sends that this run was given, at least: with fewer PostgreSQL has forgotten some. */
+  listed?: number;
 }
 
 /** Rows removed by one retention run. */

@@ -106,7 +106,11 @@ async function deliver(jobId: string, work: (end: SendsEnd) => Promise<void>): P
   const stopCode = cancelled === undefined ? end.stopCode : 'cancelled';
   const outcome = await CancellationScope.nonCancellable(async () => {
     if (end.hasSuspects) await surely((activities) => activities.judgeSuspects());
-    const settlement: Settlement = { jobId, ...(stopCode === undefined ? {} : { stopCode }) };
+    const settlement: Settlement = {
+      jobId,
+      ...(stopCode === undefined ? {} : { stopCode }),
+      ...(end.listed === undefined ? {} : { listed: end.listed }),
+    };
     return surely((activities) => activities.settleJob(settlement));
   });
   if (cancelled === undefined) return { outcome, ...(stopCode === undefined ? {} : { stopCode }) };
@@ -117,6 +121,8 @@ async function deliver(jobId: string, work: (end: SendsEnd) => Promise<void>): P
 /** What is known about the end of the sends, also when they are cancelled. */
 interface SendsEnd {
   stopCode?: StopCode;
+  /** Sends that were listed, at least. */
+  listed?: number;
   /** In histories of the release that suspected tokens. */
   hasSuspects?: boolean;
 }
@@ -128,6 +134,7 @@ async function send(order: OpenOrder, replays: Replays, end: SendsEnd): Promise<
   for (let hasMore = true; hasMore && end.stopCode === undefined;) {
     const open = await surely((activities) => activities.openJob(order));
     if (open.stopCode !== undefined) end.stopCode = open.stopCode;
+    end.listed = open.deviceTokenIds.length;
     if (open.hasMore && patched('mobile-push-in-rounds')) {
       await surely((activities) => activities.beginRounds(jobId));
       return sendInRounds(jobId, replays, end);
@@ -144,6 +151,8 @@ async function send(order: OpenOrder, replays: Replays, end: SendsEnd): Promise<
  * @throws ContinueAsNew when the history has become long; the next run goes on here.
  */
 async function sendInRounds(jobId: string, replays: Replays, end: SendsEnd): Promise<void> {
+  // Whoever sends in rounds has listed some.
+  end.listed ??= 1;
   for (;;) {
     const { dueInMs, unrecorded, stopCode, code } = await rounds.sendRound(jobId);
     await CancellationScope.nonCancellable(async () => {
