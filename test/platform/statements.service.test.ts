@@ -44,7 +44,7 @@ const RECURRING = {
     forget_subscription_events forget_token_requests list_connections_without_subscription list_deleted_rcv_queues
     list_open_subscription_agents list_relayed_subscription_events list_subscribed_connections list_unreadable_ntf_tokens_to_delete
     list_unreadable_rcv_queues list_unreadable_subscriptions list_unwanted_subscriptions load_due_ntf_subscriptions
-    load_due_smp_subscriptions load_due_token_deletion load_subscription_events`,
+    load_due_smp_subscriptions load_due_token_deletion load_subscription_events make_subscription_checks_due`,
   /** The keys that it is given: those of a batch. */
   keys: `
     end_closed_accounts load_callback_positions load_callback_prices_in_force load_callback_ticks lock_closed_accounts record_delivered_callbacks
