@@ -1,7 +1,7 @@
 /**
  * Takes up work that nobody does. The rows are the truth and workflows are their workers: a route that is overdue and an
- * intent that waits have one, unless Temporal or PostgreSQL has been put back to an earlier state, or somebody has
- * terminated it.
+ * intent that waits have one that goes on, unless Temporal or PostgreSQL has been put back to an earlier state, or
+ * somebody has terminated it.
  *
  * Routes are attempted here, many together, and only those in trouble get a workflow: after a loss there may be a
  * hundred thousand. All of it may be done twice, and beside a worker that was overlooked: an attempt takes the route's
@@ -22,7 +22,7 @@ import {
 } from '../../workflows/intent/contract.ts';
 import { notificationAttributes, routeChannel } from '../../workflows/intent/search-attributes.ts';
 import { query } from '../postgres.ts';
-import { statusOf } from '../workflows.ts';
+import { endStuck, stateOf } from '../workflows.ts';
 import type { RouteResources } from './publication.ts';
 import { createPublisher } from './publication.ts';
 import type { RouteRow } from './route-rows.ts';
@@ -95,14 +95,13 @@ export function createReconciliationActivities(resources: ReconciliationResource
   };
 
   async function takeUp(id: string, overdue: OverdueRoute[], outcome: ReconciliationOutcome): Promise<void> {
-    const status = await statusOf(workflows, notificationWorkflowId(id));
-    if (status === 'RUNNING') return;
+    const state = await takeFrom(notificationWorkflowId(id));
+    if (state === 'RUNNING') return;
     const idle: string[] = [];
     for (const { route_id } of overdue) {
       // Temporal that does not know the notification knows its routes no more either, or an attempt finds out.
       const isIdle =
-        status === undefined ||
-        (await statusOf(workflows, routeWorkflowId(id, routeRefOf(route_id)))) !== 'RUNNING';
+        state === undefined || (await takeFrom(routeWorkflowId(id, routeRefOf(route_id)))) !== 'RUNNING';
       if (isIdle) idle.push(route_id);
     }
     if (idle.length === 0) return;
@@ -120,6 +119,13 @@ export function createReconciliationActivities(resources: ReconciliationResource
         metrics.workTakenUp({ what: 'route' });
       }
     }
+  }
+
+  /** @returns how a workflow stands; one that is stuck is ended: the rows say what it has left to do. */
+  async function takeFrom(workflowId: string): Promise<string | undefined> {
+    const state = await stateOf(workflows, workflowId);
+    if (state === 'STUCK') await endStuck(workflows, workflowId);
+    return state;
   }
 
   /** It goes on where the attempt made here has ended. */
@@ -145,18 +151,19 @@ export function createReconciliationActivities(resources: ReconciliationResource
   }
 
   /**
-   * What Temporal does not know, and what has ended although nothing is decided: its record was lost, or its row comes from
+   * What Temporal does not know, what cannot go on, and what has ended although nothing is decided: its record was lost, or its row comes from
    * before it was decided. An intent whose workflow somebody has ended is not begun again.
    */
   async function restartIntents(): Promise<number> {
     const waiting = await query<{ notification_id: string; intent: Intent }>(db, LIST_UNTRIED, [MAX_INTENTS]);
     const restarted = await pLimit(PARALLEL).map(waiting, async ({ notification_id, intent }) => {
-      const status = await statusOf(workflows, notificationWorkflowId(notification_id));
-      if (status !== undefined && !DECIDED.includes(status)) return 0;
+      const state = await stateOf(workflows, notificationWorkflowId(notification_id));
+      if (state !== undefined && state !== 'STUCK' && !DECIDED.includes(state)) return 0;
       await startNotification(workflows, intent, {
         dispatch: bridge.dispatch,
         isUrgent: false,
-        isAgain: status !== undefined,
+        isAgain: state !== undefined,
+        isStuck: state === 'STUCK',
       });
       metrics.workTakenUp({ what: 'intent' });
       return 1;

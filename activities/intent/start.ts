@@ -28,6 +28,8 @@ export interface StartSettings {
   isUrgent: boolean;
   /** Also when a workflow of this id has ended: what it decided is forgotten. */
   isAgain?: boolean;
+  /** The workflow of this id runs, cannot go on, and is ended in the same moment. */
+  isStuck?: boolean;
 }
 
 /**
@@ -38,7 +40,7 @@ export interface StartSettings {
 export async function startNotification(
   workflows: WorkflowClient,
   intent: Intent,
-  { dispatch, isUrgent, isAgain = false }: StartSettings,
+  { dispatch, isUrgent, isAgain = false, isStuck = false }: StartSettings,
 ): Promise<boolean> {
   const input: NotificationInput = dispatch === 'child' ? intent : { ...intent, dispatch };
   const options: WorkflowStartOptions = {
@@ -46,6 +48,7 @@ export async function startNotification(
     taskQueue: INTENT_TASK_QUEUE,
     args: [input],
     workflowIdReusePolicy: isAgain ? 'ALLOW_DUPLICATE' : 'REJECT_DUPLICATE',
+    ...(isStuck ? { workflowIdConflictPolicy: 'TERMINATE_EXISTING' } : {}),
     requestEagerStart: isUrgent,
     typedSearchAttributes: notificationAttributes({
       ...intent,
