@@ -99,10 +99,10 @@ const resources = (db: pg.Pool) => ({
 
 /** @returns accounts that were computed. */
 async function hourOfAll(db: pg.Pool, beat: () => void = () => undefined): Promise<number> {
+  const time = { nowMs: MIDNIGHT, realMs: MIDNIGHT };
   let users = 0;
   for (let shard = 0; shard < SHARDS; shard += 1) {
     for (let isBehind = true; isBehind;) {
-      const time = { nowMs: MIDNIGHT, realMs: MIDNIGHT };
       const outcome = await processCompleteHours(resources(db), shard, time, beat);
       users += outcome.computed;
       isBehind = outcome.isBehind;
