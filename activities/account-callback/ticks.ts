@@ -67,6 +67,7 @@ export class Ticks implements Market {
     const missing = symbols.filter((symbol) => !this.#series.has(symbol));
     if (missing.length === 0) return true;
     const left = this.#bounds.kept - ticksOf(this.#series.values());
+    if (left < 0) return false;
     const { series, untilMs } = await this.#read(missing, this.#span, left);
     if (untilMs < this.#span.untilMs) return false;
     for (const [symbol, found] of series) this.#series.set(symbol, found);

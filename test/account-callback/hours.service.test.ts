@@ -1,8 +1,11 @@
 /** What is computed of an hour, against the same in SQL alone, over random histories of accounts. */
 import fc from 'fast-check';
+import type { Pool, QueryConfig } from 'pg';
 import { PROCESSING_BOUNDS, processCompleteHours } from '../../activities/account-callback/hours.ts';
+import { Ticks } from '../../activities/account-callback/ticks.ts';
 import { assignShards } from '../../activities/account-callback/shards.ts';
 import type { CallbackInput } from '../../api/account-callback/input.ts';
+import type { Span } from '../../activities/account-callback/value.ts';
 import type { CallbackBench } from './callbacks.ts';
 import { HOUR, MIDNIGHT, positions, price, takeCallbackBench } from './callbacks.ts';
 import { hourInSql } from './hour-in-sql.ts';
@@ -13,7 +16,7 @@ const SYMBOLS = ['A', 'B', 'C', 'D', 'E', 'F'];
 /** Worlds of prices, and accounts that live in each: 10,000 histories. */
 const [WORLDS, ACCOUNTS] = [50, 200];
 /** So little that a batch has several stretches, ticks are read in several parts, and a fold is halved. */
-const SMALL = { users: 70, held: 6_000, kept: 60, read: 20, changes: 30, folded: 8 };
+const SMALL = { users: 5, held: 6_000, kept: 30, read: 20, changes: 30, folded: 8 };
 
 let bench: CallbackBench;
 beforeAll(async () => {
@@ -61,7 +64,7 @@ test('C4 kinds-S2 ten thousand histories of accounts have the extremes that SQL 
   await fc.assert(
     fc.asyncProperty(world, async ({ ticks, accounts }) => {
       await bench.empty();
-      const bounds = worlds % 5 === 0 ? SMALL : PROCESSING_BOUNDS;
+      const bounds = worlds % 10 === 0 ? SMALL : PROCESSING_BOUNDS;
       worlds += 1;
       const users = accounts.map((_, index) => `user-${index}`);
       for (const [part, hourMs] of HOURS.entries()) {
@@ -103,6 +106,58 @@ test('C4 kinds-S2 ten thousand histories of accounts have the extremes that SQL 
   // Not all have prices for all that they hold.
   expect(told).toBeGreaterThan(5_000);
 }, 300_000);
+
+test('C4 kinds-S2 ticks are kept for those who hold the same, and read anew when they are too many', async () => {
+  await bench.empty();
+  const hour = { fromMs: MIDNIGHT, untilMs: MIDNIGHT + HOUR };
+  const ticksOf = (symbol: string, count: number) =>
+    Array.from({ length: count }, (_, index) =>
+      price(symbol, MIDNIGHT + (index * HOUR) / count, `${index}.5`),
+    );
+  await bench.store([
+    price('A', MIDNIGHT - 1, '7'),
+    ...ticksOf('B', 40),
+    ...ticksOf('C', 4),
+    ...ticksOf('D', 4),
+  ]);
+  let statements = 0;
+  const db = {
+    query: (statement: QueryConfig) => {
+      statements += 1;
+      return bench.slot.db.query(statement);
+    },
+  } as unknown as Pool;
+  const ticks = new Ticks(db, () => undefined, { kept: 20, read: 15 });
+  const statementsOf = async (symbols: string[], span: Span) => {
+    const before = statements;
+    return { untilMs: await ticks.cover(symbols, span), statements: statements - before };
+  };
+
+  expect(await statementsOf(['A', 'C'], hour)).toEqual({ untilMs: hour.untilMs, statements: 2 });
+  expect(ticks.series.get('A')).toMatchObject({ opening: 7n, times: Int32Array.of() });
+  expect(ticks.series.get('C')).toMatchObject({
+    opening: 5n,
+    decimals: 1,
+    prices: BigInt64Array.of(5n, 15n, 25n, 35n),
+  });
+  expect(await statementsOf(['C'], { ...hour, fromMs: MIDNIGHT + 1 })).toEqual({
+    untilMs: hour.untilMs,
+    statements: 0,
+  });
+  // Nothing is read of what is there.
+  expect(await statementsOf(['C', 'D'], hour)).toEqual({ untilMs: hour.untilMs, statements: 2 });
+  expect([...ticks.series.keys()]).toEqual(['A', 'C', 'D']);
+  // Too many beside those: only what is asked for is kept, for as long as it fits.
+  expect((await statementsOf(['B', 'C'], hour)).untilMs).toBe(MIDNIGHT + HOUR / 2);
+  expect([...ticks.series.keys()]).toEqual(['B', 'C']);
+  const { untilMs } = await statementsOf(['B', 'C', 'D'], hour);
+  expect(untilMs).toBe(MIDNIGHT + HOUR / 2);
+  await statementsOf(['B', 'C', 'D'], { ...hour, fromMs: untilMs });
+  expect(ticks.fromMs).toBe(untilMs);
+  expect(ticks.series.get('C')!.opening).toBe(
+    BigInt(Math.floor(((untilMs - MIDNIGHT) * 4) / HOUR)) * 10n + 5n,
+  );
+});
 
 async function compute(nowMs: number, bounds: typeof PROCESSING_BOUNDS): Promise<void> {
   const resources = {
