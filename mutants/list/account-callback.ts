@@ -64,7 +64,7 @@ export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
     replace: 'const missing: string[] = [];',
     wrong: 'stuck',
     what: 'accounts whose symbols no earlier batch held are not computed',
-    suite: service('account-callback/hours'),
+    suite: service('account-callback/hours', 'C4 kinds-S2 ticks are kept'),
   },
   {
     id: 'callback-released-symbol',

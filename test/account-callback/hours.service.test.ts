@@ -100,7 +100,8 @@ test('C4 kinds-S2 ten thousand histories of accounts have the extremes that SQL 
         told += found.length;
       }
     }),
-    { numRuns: WORLDS },
+    // A world is too large to be made smaller in a reasonable time: its seed repeats it.
+    { numRuns: WORLDS, endOnFailure: true },
   );
   expect(worlds * ACCOUNTS).toBeGreaterThanOrEqual(10_000);
   // Not all have prices for all that they hold.
