@@ -3,6 +3,7 @@ import { existsSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { explain } from '../api/errors.ts';
 import { accountCallback } from './account-callback.ts';
+import { accountValues } from './account-values.ts';
 import { backlogs } from './backlog.ts';
 import type { Bench, PartName } from './environment.ts';
 import { MODES, openBench, sizesOf } from './environment.ts';
@@ -41,6 +42,7 @@ const MEASUREMENTS: readonly Measurement[] = [
   mobilePush,
   scaleMobilePush,
   accountCallback,
+  accountValues,
   scaleAccountCallback,
   scaleSubscription,
 ];

@@ -150,7 +150,8 @@ test('a route that fails and recovers, one that is deferred, one that is dead-le
   await slot.redis.del(GATEWAY);
 });
 
-test('a large notification in batches', async () => {
+test('a large notification in batches: its mails go out at first, its pushes are dead-lettered', async () => {
+  await slot.redis.set(GATEWAY, 'not a stream');
   const id = await publish(
     'large',
     Array.from({ length: 130 }, (_, index) => `user-${index + 1}`),
@@ -158,6 +159,7 @@ test('a large notification in batches', async () => {
   await ended(notificationWorkflowId(id));
   await record('notification-in-batches', notificationWorkflowId(id));
   await record('batch', batchWorkflowId(id, 0));
+  await slot.redis.del(GATEWAY);
 });
 
 test('notifications that make first attempts themselves: all well, one route in trouble, a large one in trouble', async () => {
