@@ -10,7 +10,6 @@
 import { Context } from '@temporalio/activity';
 import type { WorkflowClient } from '@temporalio/client';
 import pLimit from 'p-limit';
-import type { Intent } from '../../api/intent/entry.ts';
 import { routeRefOf, searchableKey } from '../../api/ids.ts';
 import type { DispatchMode, ReconciliationOutcome, RouteInput } from '../../workflows/intent/contract.ts';
 import {
@@ -23,6 +22,8 @@ import {
 import { notificationAttributes, routeChannel } from '../../workflows/intent/search-attributes.ts';
 import { query } from '../postgres.ts';
 import { statusOf } from '../workflows.ts';
+import type { TakenIntent } from './decisions.ts';
+import { isSliceRunning } from './owner.ts';
 import type { RouteResources } from './publication.ts';
 import { createPublisher } from './publication.ts';
 import type { RouteRow } from './route-rows.ts';
@@ -51,6 +52,7 @@ export type ReconciliationActivities = ReturnType<typeof createReconciliationAct
 
 interface OverdueRoute {
   notification_id: string;
+  slice_id: string | null;
   route_id: string;
   /** To the microsecond. */
   next_attempt_at: string;
@@ -66,7 +68,11 @@ export function createReconciliationActivities(resources: ReconciliationResource
       const activity = Context.current();
       const outcome: ReconciliationOutcome = { overdue: 0, published: 0, restarted: 0, intents: 0 };
       const endAt = performance.now() + MAX_RUN_MS;
-      let after: OverdueRoute = { notification_id: '', route_id: '', next_attempt_at: '-infinity' };
+      let after: Omit<OverdueRoute, 'slice_id'> = {
+        notification_id: '',
+        route_id: '',
+        next_attempt_at: '-infinity',
+      };
       for (;;) {
         const page = await query<OverdueRoute>(db, LIST_OVERDUE, [
           OVERDUE_MS,
@@ -96,7 +102,7 @@ export function createReconciliationActivities(resources: ReconciliationResource
 
   async function takeUp(id: string, overdue: OverdueRoute[], outcome: ReconciliationOutcome): Promise<void> {
     const status = await statusOf(workflows, notificationWorkflowId(id));
-    if (status === 'RUNNING') return;
+    if (status === 'RUNNING' || (await isSliceRunning(workflows, overdue[0]?.slice_id))) return;
     const idle: string[] = [];
     for (const { route_id } of overdue) {
       // Temporal that does not know the notification knows its routes no more either, or an attempt finds out.
@@ -149,10 +155,13 @@ export function createReconciliationActivities(resources: ReconciliationResource
    * before it was decided. An intent whose workflow somebody has ended is not begun again.
    */
   async function restartIntents(): Promise<number> {
-    const waiting = await query<{ notification_id: string; intent: Intent }>(db, LIST_UNTRIED, [MAX_INTENTS]);
+    const waiting = await query<{ notification_id: string; intent: TakenIntent }>(db, LIST_UNTRIED, [
+      MAX_INTENTS,
+    ]);
     const restarted = await pLimit(PARALLEL).map(waiting, async ({ notification_id, intent }) => {
       const status = await statusOf(workflows, notificationWorkflowId(notification_id));
       if (status !== undefined && !DECIDED.includes(status)) return 0;
+      if (await isSliceRunning(workflows, intent.slice)) return 0;
       await startNotification(workflows, intent, {
         dispatch: bridge.dispatch,
         isUrgent: false,
@@ -176,7 +185,7 @@ const isDue = ({ status, retry_in_ms, is_paused }: RouteRow): boolean =>
 const LIST_OVERDUE = {
   name: 'list_overdue_routes',
   text: `
-    SELECT notification_id, route_id, overdue.next_attempt_at::text
+    SELECT notification_id, route_id, overdue.next_attempt_at::text, slice_id
       FROM (SELECT unnest($6::text[]) EXCEPT SELECT channel FROM notification.channels WHERE is_paused) AS open (channel)
      CROSS JOIN LATERAL (
        SELECT notification_id, route_id, next_attempt_at
@@ -187,6 +196,7 @@ const LIST_OVERDUE = {
         ORDER BY next_attempt_at, notification_id, route_id
         LIMIT $5
      ) AS overdue
+      JOIN notification.records USING (notification_id)
      ORDER BY overdue.next_attempt_at, notification_id, route_id
      LIMIT $5`,
 };
