@@ -89,6 +89,7 @@ test(
       LIMIT_MS,
     );
     await nothingLeftRunning(slot, LIMIT_MS);
+    await slot.redis.del(GATEWAY);
     expect(await outboundIds(slot.redis)).toEqual(
       deliveriesTo('user-1', ids).filter((id) => id.includes('/email:')),
     );
