@@ -9,7 +9,7 @@ import { ApplicationFailure, Context } from '@temporalio/activity';
 import { ApplicationFailureCategory } from '@temporalio/common';
 import type { Redis } from 'ioredis';
 import pLimit from 'p-limit';
-import type { ParsedIntent } from '../../api/intent/entry.ts';
+import type { Intent, ParsedIntent } from '../../api/intent/entry.ts';
 import { MAX_ENTRY_BYTES, parseIntent } from '../../api/intent/entry.ts';
 import { offsetKey } from '../../api/intent/stream.ts';
 import { BRIDGE_HANDOVER } from '../../workflows/failures.ts';
@@ -21,6 +21,8 @@ import type { WatchResources } from './stream-watch.ts';
 import { lastPosition, watchStream } from './stream-watch.ts';
 import type { OutboundWatchResources } from './outbound-watch.ts';
 import { watchOutbound } from './outbound-watch.ts';
+import type { SlicesUnderWay } from './slices-under-way.ts';
+import { findSlicesUnderWay } from './slices-under-way.ts';
 import { PARALLEL_STARTS } from './start.ts';
 import type { Unit } from './units.ts';
 import { unitsOf } from './units.ts';
@@ -84,10 +86,12 @@ export function createBridgeActivities(resources: BridgeResources) {
           maxEntryBytes: MAX_ENTRY_BYTES,
           batchSize: Math.max(BATCH_SIZE, settings.intentsPerWorkflow),
         });
+        const slices =
+          settings.intentsPerWorkflow > 1 ? await findSlicesUnderWay(resources.workflows) : undefined;
         while (!stop.aborted) {
           await Promise.all([checkStream(), checkOutbound()]);
           const entries = await reading.readAfter(progress.offset, offsetKey(stream), settings.blockMs);
-          if (entries.length > 0) await advance(stream, entries, progress);
+          if (entries.length > 0) await advance(stream, entries, { progress, slices, stop });
         }
       } catch (error) {
         // Hanging up makes the blocked read fail; that is the stop itself, not a fault.
@@ -110,7 +114,11 @@ export function createBridgeActivities(resources: BridgeResources) {
   };
 
   /** Handles a batch, then moves the offset past its unbroken run of handled entries. */
-  async function advance(stream: string, entries: StreamEntry[], progress: Progress): Promise<void> {
+  async function advance(
+    stream: string,
+    entries: StreamEntry[],
+    { progress, slices, stop }: Reading,
+  ): Promise<void> {
     const limit = pLimit(PARALLEL_STARTS);
     const isUrgent = settings.dispatch === 'on_failure' || entries.length <= MOST_URGENT;
     const read = entries.map(({ id, fields, size }) => ({ parsed: parseIntent(id, fields, size), size }));
@@ -120,13 +128,23 @@ export function createBridgeActivities(resources: BridgeResources) {
       readBefore,
     );
     const units = unitsOf(read, { readBefore, intentsPerWorkflow: settings.intentsPerWorkflow });
-    const results = await Promise.allSettled(
-      units.map((unit) => limit(() => take(unit, progress, { isUrgent, readBefore, known }))),
-    );
+    const begun: Promise<boolean>[] = [];
+    for (const unit of units) {
+      const intents = intentsOf(unit);
+      // Those that are left are read by the next reader.
+      if (slices && !(await slices.mayBegin(intents, stop))) break;
+      const started = limit(() => take(unit, progress, { isUrgent, readBefore, known }));
+      // Looked at below, when all are begun.
+      started.catch(() => undefined);
+      begun.push(started);
+      if (intents.length > 1) slices?.begun(intents, started);
+    }
+    const results = await Promise.allSettled(begun);
     const done = new Set(
-      units.flatMap((unit, index) => (results[index]!.status === 'fulfilled' ? unit : [])),
+      units.flatMap((unit, index) => (results[index]?.status === 'fulfilled' ? unit : [])),
     );
-    const isStarted = (_: Unit, index: number) => (results[index] as { value?: boolean }).value === true;
+    const isStarted = (_: Unit, index: number) =>
+      (results[index] as { value?: boolean } | undefined)?.value === true;
     const startedId = idOf(units.filter(isStarted).at(-1)?.[0]);
     if (startedId !== undefined) progress.startedSinceLook.push(startedId);
     const batch = read.map(({ parsed }, index) => ({ id: entries[index]!.id, done: done.has(parsed) }));
@@ -145,7 +163,7 @@ export function createBridgeActivities(resources: BridgeResources) {
 
   /** @returns whether something of it is started. Resolves when all of its entries are durable. */
   async function take(unit: Unit, progress: Progress, options: IntakeOptions): Promise<boolean> {
-    const intents = unit.flatMap((entry) => (entry.ok ? [entry.intent] : []));
+    const intents = intentsOf(unit);
     const taken =
       intents.length > 1 ? await intake.takeSlice(intents, options) : [await intake.take(unit[0]!, options)];
     const malformed = taken.filter((one) => one === 'malformed').length;
@@ -154,6 +172,16 @@ export function createBridgeActivities(resources: BridgeResources) {
     return taken.includes('started');
   }
 }
+
+/** Of one reader. */
+interface Reading {
+  progress: Progress;
+  /** Absent when each intent has a workflow of its own. */
+  slices: SlicesUnderWay | undefined;
+  stop: AbortSignal;
+}
+
+const intentsOf = (unit: Unit): Intent[] => unit.flatMap((entry) => (entry.ok ? [entry.intent] : []));
 
 const idOf = (entry: ParsedIntent | undefined): string | undefined =>
   entry?.ok ? entry.intent.notificationId : undefined;

@@ -139,9 +139,6 @@ test('I56 an intent that is read alone has a workflow of its own', async () => {
 test('I56 I9 repeats and conflicts within a slice and across slices: the first in the stream has the key', async () => {
   const repeated = wishes(SLICE).map((wish, index) => (index % 10 === 9 ? { ...wish, key: 'key-0' } : wish));
   const first = await gather(repeated);
-  const service = await slot.startService(IN_SLICES);
-  await outcomeOf(first[0]!);
-  await service.stop();
   const second = await gather([
     { key: 'key-1' },
     { key: 'key-2', occurredAt: 1 },
