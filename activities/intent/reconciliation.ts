@@ -102,7 +102,8 @@ export function createReconciliationActivities(resources: ReconciliationResource
 
   async function takeUp(id: string, overdue: OverdueRoute[], outcome: ReconciliationOutcome): Promise<void> {
     const status = await statusOf(workflows, notificationWorkflowId(id));
-    if (status === 'RUNNING' || (await isSliceRunning(workflows, overdue[0]?.slice_id))) return;
+    if (status === 'RUNNING') return;
+    if (await isSliceRunning(workflows, overdue[0]?.slice_id)) return;
     const idle: string[] = [];
     for (const { route_id } of overdue) {
       // Temporal that does not know the notification knows its routes no more either, or an attempt finds out.

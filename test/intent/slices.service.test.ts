@@ -1,6 +1,7 @@
 /** Slices: what becomes of intents that are read together, of those in trouble, and how operators find and stop them. */
 import { startSlice } from '../../activities/intent/start.ts';
 import type { Intent } from '../../api/intent/entry.ts';
+import { decodePushPayload } from '../../api/intent/push-event.ts';
 import type { Operator } from '../../client/operator.ts';
 import { createOperator } from '../../client/operator.ts';
 import {
@@ -123,6 +124,42 @@ test('I56 I2 I3 300 intents that are read together are each delivered once, by a
   expect(new Set(rows.map(({ intents, published }) => `${intents} ${published}`))).toEqual(
     new Set([`${SLICE} ${2 * SLICE}`]),
   );
+});
+
+test('I56 I16 I18 each intent of a slice says its own', async () => {
+  const ids = await append(
+    slot.redis,
+    [1, 2, 3].map((number) =>
+      turn({
+        idempotency_key: `key-${number}`,
+        payload_json: JSON.stringify({ game_id: 'g', game_name: `Game ${number}`, turn_number: number }),
+      }),
+    ),
+  );
+  await slot.startService(IN_SLICES);
+  await delivered(['user-1', 'user-2'].flatMap((user) => deliveriesTo(user, ids)));
+  const turnsIn = async (stream: string, read: (fields: Buffer[]) => unknown) =>
+    new Set(
+      (await slot.redis.xrangeBuffer(stream, '-', '+')).map(([, fields]) => {
+        const id = fields[fields.findIndex((field) => /^(event|delivery)_id$/.test(field.toString())) + 1]!;
+        return `${ids.indexOf(id.toString().split('/')[0]!) + 1} ${String(read(fields))}`;
+      }),
+    );
+  const valueOf = (fields: Buffer[], name: string) =>
+    fields[fields.findIndex((field) => field.toString() === name) + 1]!;
+  const own = new Set(['1 1', '2 2', '3 3']);
+  expect(
+    await turnsIn(
+      GATEWAY,
+      (fields) => decodePushPayload('game.turn.ready', valueOf(fields, 'payload_bytes'))['turn_number'],
+    ),
+  ).toEqual(own);
+  expect(
+    await turnsIn(
+      MAIL,
+      (fields) => /"turn_number":(\d)/.exec(valueOf(fields, 'payload_json').toString())?.[1],
+    ),
+  ).toEqual(own);
 });
 
 test('I56 an intent that is read alone has a workflow of its own', async () => {
