@@ -10,7 +10,6 @@
 import { Context } from '@temporalio/activity';
 import type { WorkflowClient } from '@temporalio/client';
 import pLimit from 'p-limit';
-import type { Intent } from '../../api/intent/entry.ts';
 import { routeRefOf, searchableKey } from '../../api/ids.ts';
 import type { DispatchMode, ReconciliationOutcome, RouteInput } from '../../workflows/intent/contract.ts';
 import {
@@ -20,9 +19,11 @@ import {
   notificationWorkflowId,
   routeWorkflowId,
 } from '../../workflows/intent/contract.ts';
+import { sliceWorkflowId } from '../../workflows/intent/slice-contract.ts';
 import { notificationAttributes, routeChannel } from '../../workflows/intent/search-attributes.ts';
 import { query } from '../postgres.ts';
 import { endStuck, stateOf } from '../workflows.ts';
+import type { TakenIntent } from './decisions.ts';
 import type { RouteResources } from './publication.ts';
 import { createPublisher } from './publication.ts';
 import type { RouteRow } from './route-rows.ts';
@@ -51,6 +52,7 @@ export type ReconciliationActivities = ReturnType<typeof createReconciliationAct
 
 interface OverdueRoute {
   notification_id: string;
+  slice_id: string | null;
   route_id: string;
   /** To the microsecond. */
   next_attempt_at: string;
@@ -66,7 +68,11 @@ export function createReconciliationActivities(resources: ReconciliationResource
       const activity = Context.current();
       const outcome: ReconciliationOutcome = { overdue: 0, published: 0, restarted: 0, intents: 0 };
       const endAt = performance.now() + MAX_RUN_MS;
-      let after: OverdueRoute = { notification_id: '', route_id: '', next_attempt_at: '-infinity' };
+      let after: Omit<OverdueRoute, 'slice_id'> = {
+        notification_id: '',
+        route_id: '',
+        next_attempt_at: '-infinity',
+      };
       for (;;) {
         const page = await query<OverdueRoute>(db, LIST_OVERDUE, [
           OVERDUE_MS,
@@ -97,6 +103,7 @@ export function createReconciliationActivities(resources: ReconciliationResource
   async function takeUp(id: string, overdue: OverdueRoute[], outcome: ReconciliationOutcome): Promise<void> {
     const state = await takeFrom(notificationWorkflowId(id));
     if (state === 'RUNNING') return;
+    if (await hasSlice(overdue[0]?.slice_id)) return;
     const idle: string[] = [];
     for (const { route_id } of overdue) {
       // Temporal that does not know the notification knows its routes no more either, or an attempt finds out.
@@ -128,6 +135,11 @@ export function createReconciliationActivities(resources: ReconciliationResource
     return state;
   }
 
+  /** Whether the slice that took an intent, if one did, still works on it. */
+  async function hasSlice(slice: string | null | undefined): Promise<boolean> {
+    return typeof slice === 'string' && (await takeFrom(sliceWorkflowId(slice))) === 'RUNNING';
+  }
+
   /** It goes on where the attempt made here has ended. */
   async function startRoute(route: RouteRow, first: RouteInput['first']): Promise<void> {
     const { notification_id: notificationId, notification_type: notificationType } = route;
@@ -155,10 +167,13 @@ export function createReconciliationActivities(resources: ReconciliationResource
    * before it was decided. An intent whose workflow somebody has ended is not begun again.
    */
   async function restartIntents(): Promise<number> {
-    const waiting = await query<{ notification_id: string; intent: Intent }>(db, LIST_UNTRIED, [MAX_INTENTS]);
+    const waiting = await query<{ notification_id: string; intent: TakenIntent }>(db, LIST_UNTRIED, [
+      MAX_INTENTS,
+    ]);
     const restarted = await pLimit(PARALLEL).map(waiting, async ({ notification_id, intent }) => {
       const state = await stateOf(workflows, notificationWorkflowId(notification_id));
       if (state !== undefined && state !== 'STUCK' && !DECIDED.includes(state)) return 0;
+      if (await hasSlice(intent.slice)) return 0;
       await startNotification(workflows, intent, {
         dispatch: bridge.dispatch,
         isUrgent: false,
@@ -183,7 +198,7 @@ const isDue = ({ status, retry_in_ms, is_paused }: RouteRow): boolean =>
 const LIST_OVERDUE = {
   name: 'list_overdue_routes',
   text: `
-    SELECT notification_id, route_id, overdue.next_attempt_at::text
+    SELECT notification_id, route_id, overdue.next_attempt_at::text, slice_id
       FROM (SELECT unnest($6::text[]) EXCEPT SELECT channel FROM notification.channels WHERE is_paused) AS open (channel)
      CROSS JOIN LATERAL (
        SELECT notification_id, route_id, next_attempt_at
@@ -194,6 +209,7 @@ const LIST_OVERDUE = {
         ORDER BY next_attempt_at, notification_id, route_id
         LIMIT $5
      ) AS overdue
+      JOIN notification.records USING (notification_id)
      ORDER BY overdue.next_attempt_at, notification_id, route_id
      LIMIT $5`,
 };

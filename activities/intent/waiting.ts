@@ -43,9 +43,9 @@ export async function noteWaiting(
   return row!.unusable_attempts;
 }
 
-/** Says that an intent waits no more. @throws ApplicationFailure of PostgreSQL. */
-export async function forgetWaiting(db: Pool, notificationId: string): Promise<void> {
-  await query(db, FORGET_WAITING, [notificationId]);
+/** Says that intents wait no more. @throws ApplicationFailure of PostgreSQL. */
+export async function forgetWaiting(db: Pool, notificationIds: readonly string[]): Promise<void> {
+  if (notificationIds.length > 0) await query(db, FORGET_WAITING, [notificationIds]);
 }
 
 const NOTE_WAITING = {
@@ -62,6 +62,6 @@ const NOTE_WAITING = {
 };
 
 const FORGET_WAITING = {
-  name: 'forget_waiting_intent',
-  text: 'DELETE FROM notification.waiting_intents WHERE notification_id = $1',
+  name: 'forget_waiting_intents',
+  text: 'DELETE FROM notification.waiting_intents WHERE notification_id = ANY ($1::text[])',
 };

@@ -94,6 +94,8 @@ export interface NotificationInput {
   traceId?: string;
   /** As configured when it was started; absent means `child`. */
   dispatch?: DispatchMode;
+  /** The slice that took it first, by the id of its first entry; absent when it had a workflow of its own at once. */
+  slice?: string;
 }
 
 /**
