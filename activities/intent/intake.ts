@@ -14,14 +14,13 @@ import { compareEntryIds } from '../../api/stream-ids.ts';
 import type { DispatchMode } from '../../workflows/intent/contract.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { notificationAttributes } from '../../workflows/intent/search-attributes.ts';
-import { query } from '../postgres.ts';
 import type { Knowledge } from './known.ts';
 import { findKnown } from './known.ts';
 import { recordMalformed, refusedIntent, reusedIntent } from './malformed.ts';
 import type { IntentMetrics } from './metrics.ts';
 import { logFieldsOf } from './metrics.ts';
 import { PARALLEL_STARTS, isTooLargeForTemporal, startNotification, startSlice } from './start.ts';
-import { noteWaiting } from './waiting.ts';
+import { noteUndecided } from './waiting.ts';
 
 interface IntakeResources {
   db: Pool;
@@ -140,8 +139,7 @@ export function createIntake({ db, workflows, log, metrics, bridge: { dispatch }
     if (execution.status.name === 'RUNNING') {
       // It may be past its acceptance, and fail for want of the record: the row says that it is not done. A reader that died
       // before it could save its offset has left such a one, too.
-      await noteWaiting(db, intent, { attempt: 0, reason: 'read again, its workflow runs' });
-      await query(db, FORGET_IF_ACCEPTED, [intent.notificationId]);
+      await noteUndecided(db, intent, 'read again, its workflow runs');
     }
     return false;
   }
@@ -181,11 +179,3 @@ function isOf({ typedSearchAttributes }: WorkflowExecutionDescription, intent: I
   const wanted = notificationAttributes({ ...intent, idempotencyKey: searchableKey(intent.idempotencyKey) });
   return wanted.every(({ key, value }) => typedSearchAttributes.get(key) === value);
 }
-
-/** It was accepted while the row was written. $1 notification. */
-const FORGET_IF_ACCEPTED = {
-  name: 'forget_waiting_if_accepted',
-  text: `
-    DELETE FROM notification.waiting_intents AS waiting USING notification.records AS record
-     WHERE waiting.notification_id = $1 AND record.notification_id = $1`,
-};

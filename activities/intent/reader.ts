@@ -17,6 +17,7 @@ import type { DispatchMode } from '../../workflows/intent/contract.ts';
 import type { Progress } from './stream-position.ts';
 import type { IntakeOptions } from './intake.ts';
 import { createIntake } from './intake.ts';
+import { createKeyOrder } from './key-order.ts';
 import type { WatchResources } from './stream-watch.ts';
 import { lastPosition, watchStream } from './stream-watch.ts';
 import type { OutboundWatchResources } from './outbound-watch.ts';
@@ -56,7 +57,7 @@ export interface BridgeResources extends WatchResources, OutboundWatchResources 
 export type BridgeActivities = ReturnType<typeof createBridgeActivities>;
 
 export function createBridgeActivities(resources: BridgeResources) {
-  const { redis, draining, log, bridge: settings } = resources;
+  const { db, redis, draining, log, bridge: settings } = resources;
   const intake = createIntake(resources);
 
   return {
@@ -86,12 +87,13 @@ export function createBridgeActivities(resources: BridgeResources) {
           maxEntryBytes: MAX_ENTRY_BYTES,
           batchSize: Math.max(BATCH_SIZE, settings.intentsPerWorkflow),
         });
+        const inOrderOfKeys = createKeyOrder(db);
         const slices =
           settings.intentsPerWorkflow > 1 ? await findSlicesUnderWay(resources.workflows) : undefined;
         while (!stop.aborted) {
           await Promise.all([checkStream(), checkOutbound()]);
           const entries = await reading.readAfter(progress.offset, offsetKey(stream), settings.blockMs);
-          if (entries.length > 0) await advance(stream, entries, { progress, slices, stop });
+          if (entries.length > 0) await advance(stream, entries, { progress, inOrderOfKeys, slices, stop });
         }
       } catch (error) {
         // Hanging up makes the blocked read fail; that is the stop itself, not a fault.
@@ -117,7 +119,7 @@ export function createBridgeActivities(resources: BridgeResources) {
   async function advance(
     stream: string,
     entries: StreamEntry[],
-    { progress, slices, stop }: Reading,
+    { progress, inOrderOfKeys, slices, stop }: Reading,
   ): Promise<void> {
     const limit = pLimit(PARALLEL_STARTS);
     const isUrgent = settings.dispatch === 'on_failure' || entries.length <= MOST_URGENT;
@@ -133,7 +135,9 @@ export function createBridgeActivities(resources: BridgeResources) {
       const intents = intentsOf(unit);
       // Those that are left are read by the next reader.
       if (slices && !(await slices.mayBegin(intents, stop))) break;
-      const started = limit(() => take(unit, progress, { isUrgent, readBefore, known }));
+      const begin = () => take(unit, progress, { isUrgent, readBefore, known });
+      const [alone] = intents.length === 1 ? intents : [];
+      const started = limit(() => (alone ? inOrderOfKeys(alone, begin) : begin()));
       // Looked at below, when all are begun.
       started.catch(() => undefined);
       begun.push(started);
@@ -176,6 +180,7 @@ export function createBridgeActivities(resources: BridgeResources) {
 /** Of one reader. */
 interface Reading {
   progress: Progress;
+  inOrderOfKeys: ReturnType<typeof createKeyOrder>;
   /** Absent when each intent has a workflow of its own. */
   slices: SlicesUnderWay | undefined;
   stop: AbortSignal;

@@ -93,7 +93,7 @@ const RECURRING = {
 
 /** Of one intent, route or job: those of its record, and a slice of its routes. */
 const BY_KEY = `
-  count_batch count_routes forget_waiting_if_accepted is_other_malformed_intent list_routes load_hashed_route
+  count_batch count_routes forget_waiting_if_decided is_other_malformed_intent list_routes load_hashed_route
   load_route load_slice mark_found_published mark_skipped note_waiting_intent open_generation
   record_failure record_malformed_intent
 
