@@ -82,11 +82,8 @@ export function createAcceptance(resources: IntentResources) {
     const open = candidates.filter(({ intent }) => !decided.has(intent.notificationId));
     const resolved = await Promise.all(open.map((candidate) => resolve(candidate, decided, options)));
     Context.current().cancellationSignal.throwIfAborted();
-    const ready = inOrder(
-      resolved.flatMap((item) => item ?? []),
-      open,
-      decided,
-    );
+    // Who could not be resolved waits by a row, behind which later ones with the same key are not inserted.
+    const ready = resolved.flatMap((item) => item ?? []);
     await insert(ready, decided);
 
     const taken = ready.filter(({ intent }) => !decided.has(intent.notificationId));
@@ -137,24 +134,6 @@ export function createAcceptance(resources: IntentResources) {
       decided.set(intent.notificationId, { error });
     }
     return undefined;
-  }
-
-  /** Whoever has the key of an earlier one that could not be decided comes after it. */
-  function inOrder(
-    resolved: readonly ToInsert[],
-    open: readonly Candidate[],
-    decided: Map<string, Decided>,
-  ): ToInsert[] {
-    const heldUp = new Map<string, string>();
-    for (const { intent } of open) {
-      const { notificationId } = intent;
-      const key = JSON.stringify([intent.producer, intent.idempotencyKey]);
-      const earlier = heldUp.get(key);
-      const outcome = decided.get(notificationId);
-      if (outcome && 'error' in outcome) heldUp.set(key, notificationId);
-      else if (!outcome && earlier !== undefined) decided.set(notificationId, { error: deferral(earlier) });
-    }
-    return resolved.filter(({ intent }) => !decided.has(intent.notificationId));
   }
 
   /** Those whose key is taken stay undecided. What PostgreSQL refuses of many it is given one by one. */

@@ -324,15 +324,6 @@ export const INTENT_MUTANTS: Mutant[] = [
     suite: service('intent/slices', 'I56 I16'),
   },
   {
-    id: 'intent-slice-held-up',
-    file: 'activities/intent/acceptance.ts',
-    find: "if (outcome && 'error' in outcome) heldUp.set(key, notificationId);",
-    replace: "if (outcome && 'error' in outcome) heldUp.delete(key);",
-    wrong: 'wrong order',
-    what: 'within a slice the later one with a key comes before one that waits',
-    suite: service('intent/slices', 'I56 I12 a recipient'),
-  },
-  {
     id: 'intent-slice-open',
     file: 'activities/intent/slices.ts',
     find: 'open: [...undecided, ...(await publish(accepted))],',
