@@ -9,7 +9,7 @@ export type FieldKind = 'string' | 'long';
 export type TableLayout = readonly (readonly [name: string, kind: FieldKind])[];
 
 /**
- * @returns the fields that the table has, longs as bigint.
+ * @returns the fields that the table has, longs as bigint: one that is left out is 0, as the format has it.
  * @throws RangeError when the bytes are no such table, or have fields that the layout does not know.
  */
 export function readTable(bytes: Buffer, layout: TableLayout): Record<string, string | bigint> {
@@ -18,6 +18,7 @@ export function readTable(bytes: Buffer, layout: TableLayout): Record<string, st
   const slots = (bytes.readUInt16LE(vtable) - 4) / 2;
   if (slots > layout.length) throw new RangeError(`${slots} fields where ${layout.length} are known`);
   const found: Record<string, string | bigint> = {};
+  for (const [name, kind] of layout) if (kind === 'long') found[name] = 0n;
   for (let slot = 0; slot < slots; slot += 1) {
     const offset = bytes.readUInt16LE(vtable + 4 + 2 * slot);
     if (offset === 0) continue;

@@ -324,6 +324,8 @@ test('a table of FlatBuffers that is cut off or has an unknown field is none', (
   const bytes = Buffer.from(encodePushPayload('game.turn.ready', { game_id: 'x', turn_number: 3 }));
   const layout = TYPES['game.turn.ready']!.push!;
   expect(readTable(bytes, layout)).toEqual({ game_id: 'x', turn_number: 3n });
+  const first = encodePushPayload('game.turn.ready', { game_id: 'x', turn_number: 0 });
+  expect(readTable(Buffer.from(first), layout)).toEqual({ game_id: 'x', turn_number: 0n });
   for (let length = 0; length < bytes.length - 8; length += 1) {
     expect(() => readTable(bytes.subarray(0, length), layout)).toThrow(RangeError);
   }
