@@ -24,7 +24,7 @@ const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
 const CIPHER = 'chacha20-poly1305';
 
-type Curve = 'ed25519' | 'x25519';
+export type Curve = 'ed25519' | 'x25519';
 
 /** What stands before the 32 bytes of a key in its DER form (RFC 8410). */
 const PRIVATE_PREFIX: Record<Curve, Buffer> = {
@@ -59,6 +59,11 @@ export function generateDhKeys(): KeyPair {
 /** The public half of a private Ed25519 key. */
 export function authPublicKeyOf(privateKey: RawKey): RawKey {
   return rawPublic(createPublicKey(privateKeyObject('ed25519', privateKey)));
+}
+
+/** The public half of a private X25519 key. */
+export function dhPublicKeyOf(privateKey: RawKey): RawKey {
+  return rawPublic(createPublicKey(privateKeyObject('x25519', privateKey)));
 }
 
 /**
@@ -150,6 +155,25 @@ function generateKeys(curve: Curve): KeyPair {
   return { publicKey: rawPublic(publicKey), privateKey: raw(privateKey, 'pkcs8') };
 }
 
+/** The DER form of a raw public key (RFC 8410). @throws Error when it has not 32 bytes. */
+export function publicKeyDer(curve: Curve, key: RawKey): Buffer {
+  assertLength(key);
+  return Buffer.concat([PUBLIC_PREFIX[curve], key]);
+}
+
+/** The DER form of a raw private key (RFC 8410). @throws Error when it has not 32 bytes. */
+export function privateKeyDer(curve: Curve, key: RawKey): Buffer {
+  assertLength(key);
+  return Buffer.concat([PRIVATE_PREFIX[curve], key]);
+}
+
+/** @returns the raw key in the DER form of a public key, undefined when it is none of this curve. */
+export function rawPublicKeyIn(curve: Curve, der: Buffer): RawKey | undefined {
+  const prefix = PUBLIC_PREFIX[curve];
+  const isKey = der.length === prefix.length + KEY_BYTES && der.subarray(0, prefix.length).equals(prefix);
+  return isKey ? Buffer.from(der.subarray(prefix.length)) : undefined;
+}
+
 function rawPublic(key: KeyObject): RawKey {
   return raw(key, 'spki');
 }
@@ -159,18 +183,13 @@ function raw(key: KeyObject, type: 'spki' | 'pkcs8'): RawKey {
   return Buffer.from(der.subarray(-KEY_BYTES));
 }
 
-function privateKeyObject(curve: Curve, key: RawKey): KeyObject {
-  assertLength(key);
-  return createPrivateKey({
-    key: Buffer.concat([PRIVATE_PREFIX[curve], key]),
-    format: 'der',
-    type: 'pkcs8',
-  });
+/** @throws Error when the key has not 32 bytes. */
+export function privateKeyObject(curve: Curve, key: RawKey): KeyObject {
+  return createPrivateKey({ key: privateKeyDer(curve, key), format: 'der', type: 'pkcs8' });
 }
 
 function publicKeyObject(curve: Curve, key: RawKey): KeyObject {
-  assertLength(key);
-  return createPublicKey({ key: Buffer.concat([PUBLIC_PREFIX[curve], key]), format: 'der', type: 'spki' });
+  return createPublicKey({ key: publicKeyDer(curve, key), format: 'der', type: 'spki' });
 }
 
 function assertLength(key: RawKey): void {
