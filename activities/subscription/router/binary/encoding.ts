@@ -45,6 +45,25 @@ export function unpadBlock(block: Buffer, isHello = false): Buffer {
   return block.subarray(LENGTH_BYTES, end);
 }
 
+/** Blocks come in parts, and several at once. @returns takes the next bytes. */
+export function createBlockReader(
+  blockBytes: number,
+  onBlock: (block: Buffer) => void,
+): (chunk: Buffer) => void {
+  let parts: Buffer[] = [];
+  let size = 0;
+  return (chunk) => {
+    parts.push(chunk);
+    size += chunk.length;
+    if (size < blockBytes) return;
+    const bytes = Buffer.concat(parts);
+    const whole = size - (size % blockBytes);
+    parts = [Buffer.from(bytes.subarray(whole))];
+    size -= whole;
+    for (let at = 0; at < whole; at += blockBytes) onBlock(bytes.subarray(at, at + blockBytes));
+  };
+}
+
 /** Reads bytes from the first to the last. Everything it gives is a part of what it was given, not a copy. */
 export class Reader {
   readonly #bytes: Buffer;
