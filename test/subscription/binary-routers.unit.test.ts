@@ -1,56 +1,20 @@
 /** The ports in the routers' own protocols: what is asked for each of their methods, and what becomes of the answers. */
 import { randomBytes } from 'node:crypto';
-import { shortString } from '../../activities/subscription/router/binary/encoding.ts';
 import { sealBox } from '../../activities/subscription/router/binary/nacl-box.ts';
 import { padBlock } from '../../activities/subscription/router/binary/encoding.ts';
 import {
   createBinaryMessagingRouter,
   createBinaryNotificationRouter,
 } from '../../activities/subscription/router/binary/routers.ts';
-import {
-  generateAuthKeys,
-  generateDhKeys,
-  publicKeyDer,
-} from '../../activities/subscription/router/signing.ts';
-import type { RouterProtocol } from '../../api/subscription/router-wire.ts';
-import { startBinaryRouter } from './binary-router.ts';
+import { generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/signing.ts';
+import { KNOWN_ID, ROUTER_DH_KEY, startAnsweringRouter } from './binary-router.ts';
 import { newDevice, outcomeOf } from './router-agent.ts';
 
-const ID = Buffer.alloc(24, 5);
-const id = ID.toString('base64url');
-const { publicKey: routerDhKey } = generateDhKeys();
-const DH = shortString(publicKeyDer('x25519', routerDhKey));
-const text = (value: string): Buffer => Buffer.from(value, 'ascii');
-
-/** What a router answers, by the first word of a command. */
-const ANSWERS: Readonly<Record<string, Buffer>> = {
-  NEW: Buffer.concat([text('IDS '), shortString(ID), shortString(ID), DH, text('F')]),
-  NKEY: Buffer.concat([text('NID '), shortString(ID), DH]),
-  TNEW: Buffer.concat([text('IDTKN '), shortString(ID), DH]),
-  TCHK: text('TKN ACTIVE'),
-  SNEW: Buffer.concat([text('IDSUB '), shortString(ID)]),
-  SCHK: text('SUB PENDING'),
-  PING: text('PONG'),
-};
-
-/** @param only what it answers to everything. */
-async function startRouter(protocol: RouterProtocol, only?: string) {
-  const ops: string[] = [];
-  const router = await startBinaryRouter({
-    protocol,
-    onBlock(peer, transmissions) {
-      for (const one of transmissions) {
-        const [op = ''] = one.content.toString('latin1').split(' ', 1);
-        ops.push(op);
-        peer.answer({ ...one, content: only === undefined ? (ANSWERS[op] ?? text('OK')) : text(only) });
-      }
-    },
-  });
-  return { ...router, ops };
-}
+const id = KNOWN_ID.toString('base64url');
+const insteadOf = (all: string | undefined) => (all === undefined ? {} : { all });
 
 async function askMessaging(only?: string) {
-  const router = await startRouter('smp', only);
+  const router = await startAnsweringRouter('smp', insteadOf(only));
   const messaging = createBinaryMessagingRouter();
   const { address } = router;
   const { publicKey: recipientPublicKey, privateKey: recipientPrivateKey } = generateAuthKeys();
@@ -75,7 +39,7 @@ async function askMessaging(only?: string) {
 }
 
 async function askNotification(only?: string) {
-  const router = await startRouter('ntf', only);
+  const router = await startAnsweringRouter('ntf', insteadOf(only));
   const notification = createBinaryNotificationRouter();
   const { address } = router;
   const auth = generateAuthKeys();
@@ -106,7 +70,7 @@ async function askNotification(only?: string) {
 test('N19 a messaging router is asked as its port says, each user in a session of his own', async () => {
   const { results, facts, ops, sessions } = await askMessaging();
   const ok = (value?: unknown) => ({ ok: true, value });
-  const credentials = ok({ notifierId: id, routerDhPublicKey: routerDhKey });
+  const credentials = ok({ notifierId: id, routerDhPublicKey: ROUTER_DH_KEY });
 
   expect(results).toEqual([
     ok(),
@@ -124,7 +88,7 @@ test('N19 a notification router is asked as its port says', async () => {
   const ok = (value?: unknown) => ({ ok: true, value });
 
   expect(results).toEqual([
-    ...[ok(), ok({ tokenId: id, routerDhPublicKey: routerDhKey }), ok(), ok('ACTIVE'), ok(), ok()],
+    ...[ok(), ok({ tokenId: id, routerDhPublicKey: ROUTER_DH_KEY }), ok(), ok('ACTIVE'), ok(), ok()],
     ...[ok(id), ok(id), ok('PENDING'), ok('PENDING'), ok(), ok()],
   ]);
   expect(none).toEqual([[], []]);
