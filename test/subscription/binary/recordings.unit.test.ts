@@ -1,34 +1,34 @@
 /** What official routers were asked is made again to the byte, and what they answered is read. */
 import { createPublicKey, verify } from 'node:crypto';
-import type { BinaryAnswer } from '../../activities/subscription/router/binary/answers.ts';
-import { readAnswer } from '../../activities/subscription/router/binary/answers.ts';
-import { distrustOf } from '../../activities/subscription/router/binary/certificates.ts';
-import type { BinaryCommand } from '../../activities/subscription/router/binary/commands.ts';
-import { encodeCommand } from '../../activities/subscription/router/binary/commands.ts';
-import { Reader, padBlock, unpadBlock } from '../../activities/subscription/router/binary/encoding.ts';
+import type { BinaryAnswer } from '../../../activities/subscription/router/binary/answers.ts';
+import { readAnswer } from '../../../activities/subscription/router/binary/answers.ts';
+import { distrustOf } from '../../../activities/subscription/router/binary/certificates.ts';
+import type { BinaryCommand } from '../../../activities/subscription/router/binary/commands.ts';
+import { encodeCommand } from '../../../activities/subscription/router/binary/commands.ts';
+import { Reader, padBlock, unpadBlock } from '../../../activities/subscription/router/binary/encoding.ts';
 import {
   agreedVersion,
   encodeHello,
   readHello,
   readSessionKey,
-} from '../../activities/subscription/router/binary/handshake.ts';
+} from '../../../activities/subscription/router/binary/handshake.ts';
 import type {
   CommandKey,
   SessionBinding,
-} from '../../activities/subscription/router/binary/transmissions.ts';
+} from '../../../activities/subscription/router/binary/transmissions.ts';
 import {
   encodeTransmission,
   packTransmissions,
   unpackTransmissions,
-} from '../../activities/subscription/router/binary/transmissions.ts';
+} from '../../../activities/subscription/router/binary/transmissions.ts';
 import {
   authPublicKeyOf,
   dhPublicKeyOf,
   dhSecret,
   publicKeyDer,
-} from '../../activities/subscription/router/signing.ts';
-import type { Transcript } from './transcripts.ts';
-import { loadTranscript } from './transcripts.ts';
+} from '../../../activities/subscription/router/signing.ts';
+import type { Transcript } from './recordings.ts';
+import { loadTranscript } from './recordings.ts';
 
 const NOTHING = Buffer.alloc(0);
 

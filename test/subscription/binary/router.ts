@@ -12,17 +12,17 @@ import {
   shortString,
   unpadBlock,
   word16,
-} from '../../activities/subscription/router/binary/encoding.ts';
+} from '../../../activities/subscription/router/binary/encoding.ts';
 import type {
   SessionBinding,
   Transmission,
-} from '../../activities/subscription/router/binary/transmissions.ts';
-import { unpackTransmissions } from '../../activities/subscription/router/binary/transmissions.ts';
-import { PROTOCOLS } from '../../activities/subscription/router/binary/versions.ts';
-import { fingerprintOf } from '../../activities/subscription/router/connection.ts';
-import type { RouterAddress } from '../../activities/subscription/router/ports.ts';
-import { generateDhKeys, publicKeyDer } from '../../activities/subscription/router/signing.ts';
-import type { RouterProtocol } from '../../api/subscription/router-wire.ts';
+} from '../../../activities/subscription/router/binary/transmissions.ts';
+import { unpackTransmissions } from '../../../activities/subscription/router/binary/transmissions.ts';
+import { PROTOCOLS } from '../../../activities/subscription/router/binary/versions.ts';
+import { fingerprintOf } from '../../../activities/subscription/router/connection.ts';
+import type { RouterAddress } from '../../../activities/subscription/router/ports.ts';
+import { generateDhKeys, publicKeyDer } from '../../../activities/subscription/router/signing.ts';
+import type { RouterProtocol } from '../../../api/subscription/router-wire.ts';
 
 /** Certificates as routers have them: one that is kept offline has signed the one of the session. */
 async function createChain() {

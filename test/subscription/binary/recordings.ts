@@ -2,9 +2,9 @@
 import { X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import type { CommandKey } from '../../activities/subscription/router/binary/transmissions.ts';
-import { PROTOCOLS } from '../../activities/subscription/router/binary/versions.ts';
-import type { RouterProtocol } from '../../api/subscription/router-wire.ts';
+import type { CommandKey } from '../../../activities/subscription/router/binary/transmissions.ts';
+import { PROTOCOLS } from '../../../activities/subscription/router/binary/versions.ts';
+import type { RouterProtocol } from '../../../api/subscription/router-wire.ts';
 
 type KeyName = 'recipient' | 'notifier' | 'dh' | 'other';
 
@@ -20,9 +20,9 @@ interface TranscriptFile {
 
 const RAW_KEY_BYTES = 32;
 
-/** @param name of a file in router-transcripts, without its ending. */
+/** @param name of a file in recordings, without its ending. */
 export function loadTranscript(name: string) {
-  const file = path.join(import.meta.dirname, 'router-transcripts', `${name}.json`);
+  const file = path.join(import.meta.dirname, 'recordings', `${name}.json`);
   const recorded = JSON.parse(readFileSync(file, 'utf8')) as TranscriptFile;
   const { protocol } = recorded;
   const contents = recorded.blocks.map(({ from, hex }) => ({ from, content: Buffer.from(hex, 'hex') }));

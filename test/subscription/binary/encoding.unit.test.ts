@@ -1,28 +1,32 @@
 /** Bytes of the routers' own protocols, beyond what the recordings have. */
 import { createHash } from 'node:crypto';
 import fc from 'fast-check';
-import { readAnswer } from '../../activities/subscription/router/binary/answers.ts';
-import type { BinaryCommand } from '../../activities/subscription/router/binary/commands.ts';
-import { encodeCommand } from '../../activities/subscription/router/binary/commands.ts';
+import { readAnswer } from '../../../activities/subscription/router/binary/answers.ts';
+import type { BinaryCommand } from '../../../activities/subscription/router/binary/commands.ts';
+import { encodeCommand } from '../../../activities/subscription/router/binary/commands.ts';
 import {
   MalformedError,
   Reader,
   padBlock,
   shortString,
   unpadBlock,
-} from '../../activities/subscription/router/binary/encoding.ts';
-import { agreedVersion } from '../../activities/subscription/router/binary/handshake.ts';
-import { openBox, sealBox } from '../../activities/subscription/router/binary/nacl-box.ts';
+} from '../../../activities/subscription/router/binary/encoding.ts';
+import { agreedVersion } from '../../../activities/subscription/router/binary/handshake.ts';
+import { openBox, sealBox } from '../../../activities/subscription/router/binary/nacl-box.ts';
 import {
   encodeTransmission,
   packTransmissions,
   roomOf,
   unpackTransmissions,
-} from '../../activities/subscription/router/binary/transmissions.ts';
-import { PROTOCOLS } from '../../activities/subscription/router/binary/versions.ts';
-import { classOf } from '../../activities/subscription/router/errors.ts';
-import { dhSecret, generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/signing.ts';
-import type { RouterProtocol } from '../../api/subscription/router-wire.ts';
+} from '../../../activities/subscription/router/binary/transmissions.ts';
+import { PROTOCOLS } from '../../../activities/subscription/router/binary/versions.ts';
+import { classOf } from '../../../activities/subscription/router/errors.ts';
+import {
+  dhSecret,
+  generateAuthKeys,
+  generateDhKeys,
+} from '../../../activities/subscription/router/signing.ts';
+import type { RouterProtocol } from '../../../api/subscription/router-wire.ts';
 
 const hex = (text: string): Buffer => Buffer.from(text, 'hex');
 const ascii = (text: string): Buffer => Buffer.from(text, 'latin1');

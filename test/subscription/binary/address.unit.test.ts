@@ -1,5 +1,5 @@
 /** Addresses of routers as people have them. */
-import { AddressError, parseRouterAddress } from '../../activities/subscription/router/binary/address.ts';
+import { AddressError, parseRouterAddress } from '../../../activities/subscription/router/binary/address.ts';
 
 const PRINT = 'sLDO9_eX4w7ncAHHxrwEVWvMW6Xl6IHteWjJoubZvf8';
 const ONION = `${'a'.repeat(56)}.onion`;

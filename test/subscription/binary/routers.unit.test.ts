@@ -1,14 +1,14 @@
 /** The ports in the routers' own protocols: what is asked for each of their methods, and what becomes of the answers. */
 import { randomBytes } from 'node:crypto';
-import { sealBox } from '../../activities/subscription/router/binary/nacl-box.ts';
-import { padBlock } from '../../activities/subscription/router/binary/encoding.ts';
+import { sealBox } from '../../../activities/subscription/router/binary/nacl-box.ts';
+import { padBlock } from '../../../activities/subscription/router/binary/encoding.ts';
 import {
   createBinaryMessagingRouter,
   createBinaryNotificationRouter,
-} from '../../activities/subscription/router/binary/routers.ts';
-import { generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/signing.ts';
-import { KNOWN_ID, ROUTER_DH_KEY, startAnsweringRouter } from './binary-router.ts';
-import { newDevice, outcomeOf } from './router-agent.ts';
+} from '../../../activities/subscription/router/binary/routers.ts';
+import { generateAuthKeys, generateDhKeys } from '../../../activities/subscription/router/signing.ts';
+import { KNOWN_ID, ROUTER_DH_KEY, startAnsweringRouter } from './router.ts';
+import { newDevice, outcomeOf } from '../router-agent.ts';
 
 const id = KNOWN_ID.toString('base64url');
 const insteadOf = (all: string | undefined) => (all === undefined ? {} : { all });

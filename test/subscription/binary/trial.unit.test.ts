@@ -1,9 +1,9 @@
 /** `doctor --router`: what is said about one router that speaks its own protocol. */
-import { diagnose } from '../../cli/checks.ts';
-import { UsageError } from '../../cli/command.ts';
-import { routerTrial } from '../../cli/subscription/router-trial.ts';
-import type { RouterProtocol } from '../../api/subscription/router-wire.ts';
-import { startAnsweringRouter } from './binary-router.ts';
+import { diagnose } from '../../../cli/checks.ts';
+import { UsageError } from '../../../cli/command.ts';
+import { routerTrial } from '../../../cli/subscription/router-trial.ts';
+import type { RouterProtocol } from '../../../api/subscription/router-wire.ts';
+import { startAnsweringRouter } from './router.ts';
 
 async function findingOf(protocol: RouterProtocol, insteadOf: Record<string, string> = {}) {
   const router = await startAnsweringRouter(protocol, insteadOf);

@@ -1,6 +1,6 @@
 /**
  * Blocks as hostile routers send them: what official ones have said, changed in all ways. `FUZZ_CASES=100000 npm test --
- * binary-fuzz` for a long run.
+ * binary/fuzz` for a long run.
  */
 import { randomBytes } from 'node:crypto';
 import type { Duplex } from 'node:stream';
@@ -13,12 +13,12 @@ import {
   createBlockReader,
   padBlock,
   unpadBlock,
-} from '../../activities/subscription/router/binary/encoding.ts';
-import { readHello, readSessionKey } from '../../activities/subscription/router/binary/handshake.ts';
-import { beginSession } from '../../activities/subscription/router/binary/session.ts';
-import { unpackTransmissions } from '../../activities/subscription/router/binary/transmissions.ts';
-import type { Transcript } from './transcripts.ts';
-import { loadTranscript } from './transcripts.ts';
+} from '../../../activities/subscription/router/binary/encoding.ts';
+import { readHello, readSessionKey } from '../../../activities/subscription/router/binary/handshake.ts';
+import { beginSession } from '../../../activities/subscription/router/binary/session.ts';
+import { unpackTransmissions } from '../../../activities/subscription/router/binary/transmissions.ts';
+import type { Transcript } from './recordings.ts';
+import { loadTranscript } from './recordings.ts';
 
 const CASES = Number(process.env['FUZZ_CASES'] ?? 3_000);
 const LIMIT_MS = 60_000 + CASES * 5;

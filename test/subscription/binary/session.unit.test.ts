@@ -1,14 +1,14 @@
 /** Sessions in the routers' own protocol: what they ask, hold, and do not put up with. */
 import { randomBytes } from 'node:crypto';
-import { shortString, word16 } from '../../activities/subscription/router/binary/encoding.ts';
-import type { RouterSessionsOptions } from '../../activities/subscription/router/binary/sessions.ts';
-import { createRouterSessions } from '../../activities/subscription/router/binary/sessions.ts';
-import type { SessionCommand } from '../../activities/subscription/router/binary/session.ts';
-import type { RouterAddress, RouterResult } from '../../activities/subscription/router/ports.ts';
-import { generateAuthKeys } from '../../activities/subscription/router/signing.ts';
-import { eventually } from '../eventually.ts';
-import type { BinaryRouterOptions, Peer } from './binary-router.ts';
-import { answering, startBinaryRouter } from './binary-router.ts';
+import { shortString, word16 } from '../../../activities/subscription/router/binary/encoding.ts';
+import type { RouterSessionsOptions } from '../../../activities/subscription/router/binary/sessions.ts';
+import { createRouterSessions } from '../../../activities/subscription/router/binary/sessions.ts';
+import type { SessionCommand } from '../../../activities/subscription/router/binary/session.ts';
+import type { RouterAddress, RouterResult } from '../../../activities/subscription/router/ports.ts';
+import { generateAuthKeys } from '../../../activities/subscription/router/signing.ts';
+import { eventually } from '../../eventually.ts';
+import type { BinaryRouterOptions, Peer } from './router.ts';
+import { answering, startBinaryRouter } from './router.ts';
 
 const NOTHING = Buffer.alloc(0);
 const PING: SessionCommand = { command: { op: 'PING' } };
