@@ -3,7 +3,6 @@
  * them: JSON over HTTPS in `http.ts`, which is what the service uses, and the routers' own protocol in `binary/`. Errors
  * are data: each item of a batch has its own answer, and nothing here throws for what a router says or fails to say.
  */
-import type { Boxed } from './signing.ts';
 
 /** Where a router listens. Two addresses are the same when host and port are; the fingerprint is not compared. */
 export interface RouterAddress {
@@ -31,6 +30,13 @@ export type RouterResult<T> = { ok: true; value: T } | { ok: false; error: Route
 
 /** A raw Ed25519 or X25519 key, 32 bytes. Private ones exist in memory only; rows hold them encrypted. */
 export type RawKey = Buffer;
+
+/** An encrypted value as it travels. */
+export interface Boxed {
+  nonce: string;
+  /** Ciphertext and tag. */
+  content: string;
+}
 
 export interface KeyPair {
   publicKey: RawKey;

@@ -17,7 +17,7 @@ import {
 import type { KeyObject } from 'node:crypto';
 import { canonicalJson } from '../../../api/canonical-json.ts';
 import type { RouterCommand } from '../../../api/subscription/router-wire.ts';
-import type { KeyPair, RawKey } from './ports.ts';
+import type { Boxed, KeyPair, RawKey } from './ports.ts';
 
 export const KEY_BYTES = 32;
 const NONCE_BYTES = 12;
@@ -38,13 +38,6 @@ const PUBLIC_PREFIX: Record<Curve, Buffer> = {
 
 /** What an encrypted value is; a value of one kind does not open as another. */
 export type BoxedKind = 'verification' | 'message-list' | 'message-meta';
-
-/** An encrypted value as it travels, base64url each. */
-export interface Boxed {
-  nonce: string;
-  /** Ciphertext and tag. */
-  content: string;
-}
 
 /** Keys that sign: Ed25519. */
 export function generateAuthKeys(): KeyPair {
@@ -116,7 +109,7 @@ export function isSignedBy(content: SignedContent, signature: string, publicKey:
   }
 }
 
-/** Encrypts with an agreed secret and a random nonce. */
+/** Encrypts with an agreed secret and a random nonce; base64url. */
 export function box(plain: Buffer, secret: Buffer, kind: BoxedKind): Boxed {
   const nonce = randomBytes(NONCE_BYTES);
   const cipher = createCipheriv(CIPHER, boxKey(secret, kind), nonce, { authTagLength: TAG_BYTES });

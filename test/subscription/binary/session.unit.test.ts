@@ -1,5 +1,8 @@
 /** Sessions in the routers' own protocol: what they ask, hold, and do not put up with. */
 import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import type { AddressInfo } from 'node:net';
+import { connect, createServer } from 'node:net';
 import { shortString, word16 } from '../../../activities/subscription/router/binary/encoding.ts';
 import type { RouterSessionsOptions } from '../../../activities/subscription/router/binary/sessions.ts';
 import { createRouterSessions } from '../../../activities/subscription/router/binary/sessions.ts';
@@ -126,10 +129,9 @@ describe('what cannot be agreed on', () => {
 
   test('N19 a server that says no hello is left when the time is up', async () => {
     const sessions = createRouterSessions('smp', { timeoutMs: 200 });
-    const { createServer } = await import('node:net');
     const silent = createServer().listen(0, '127.0.0.1');
-    await eventually('listening', async () => silent.listening);
-    const { port } = silent.address() as { port: number };
+    await once(silent, 'listening');
+    const { port } = silent.address() as AddressInfo;
     const keyHash = randomBytes(32).toString('base64url');
     const outcomes = await sessions.ask('user', { host: '127.0.0.1', port, keyHash }, [PING, PING]);
     await sessions.close();
@@ -144,6 +146,22 @@ describe('what cannot be agreed on', () => {
     expect(await asking({}, [PING], { address: { host } })).toEqual([
       'BROKER HOST onion hosts need a SOCKS proxy',
     ]);
+  });
+
+  test('N19 a proxy leads to onion hosts, or says that it does not', async () => {
+    const host = `${'a'.repeat(56)}.onion`;
+    const through = async (reply: number) => {
+      const router = await startBinaryRouter({ onBlock: answering('PONG') });
+      const proxy = await startProxy(router.address.port, reply);
+      const sessions = createRouterSessions('smp', { socksProxy: { host: '127.0.0.1', port: proxy.port } });
+      const [result] = await sessions.ask('user', { ...router.address, host }, [PING]);
+      await Promise.all([sessions.close(), router.stop()]);
+      proxy.stop();
+      return [outcomeOf(result!), ...proxy.asked];
+    };
+
+    expect(await through(0)).toEqual(['PONG', host]);
+    expect(await through(5)).toEqual(['BROKER NETWORK the proxy refused with 5', host]);
   });
 
   test('N19 the hosts of a router are tried in their order', async () => {
@@ -306,3 +324,24 @@ test('N19 what is larger than a block is refused by itself', async () => {
     'PONG',
   ]);
 });
+
+/** A SOCKS5 proxy that leads to one port of the loopback, whatever it is asked for. */
+async function startProxy(port: number, reply: number) {
+  const asked: string[] = [];
+  const server = createServer((client) => {
+    client.on('error', () => client.destroy());
+    client.once('data', () => {
+      client.write(Buffer.from([5, 0]));
+      client.once('data', (request) => {
+        asked.push(request.toString('ascii', 5, 5 + request[4]!));
+        client.write(Buffer.from([5, reply, 0, 1, 127, 0, 0, 1, 0, 0]));
+        if (reply !== 0) return;
+        const router = connect(port, '127.0.0.1');
+        router.on('error', () => client.destroy());
+        router.pipe(client).pipe(router);
+      });
+    });
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return { asked, port: (server.address() as AddressInfo).port, stop: () => server.close() };
+}

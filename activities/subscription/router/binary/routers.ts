@@ -3,6 +3,7 @@
  * of each serves a whole process.
  */
 import type {
+  Boxed,
   DeviceToken,
   ItemResult,
   MessagingRouter,
@@ -15,7 +16,6 @@ import type {
   TokenRef,
 } from '../ports.ts';
 import { endpointOf } from '../connection.ts';
-import type { Boxed } from '../signing.ts';
 import { generateDhKeys } from '../signing.ts';
 import type { NtfCommand, SmpCommand } from './commands.ts';
 import { MalformedError, unpadBlock } from './encoding.ts';
