@@ -47,6 +47,7 @@ export type MessagingAnswer =
   | (Extract<SmpAnswer, { op: 'IDS' }> & { routerDhKey?: string; senderMaySecure?: boolean });
 
 export interface MessagingRules extends RouterRules {
+  check(received: ReceivedCommand<MessagingCommand>): void;
   execute(received: ReceivedCommand<MessagingCommand>): MessagingAnswer;
   openSession: OpenSession;
   queues(): StoredQueue[];
@@ -205,82 +206,92 @@ export function createMessagingRules(options: MessagingRulesOptions): MessagingR
     return { op: 'OK' };
   }
 
+  /** The queue that a command is about, if who may says so: its recipient, a sender or the notifier. */
+  function queueOf(received: ReceivedCommand<MessagingCommand>): StoredQueue {
+    const { command, entity = '', isAuthorized, isAuthorizedBy } = received;
+    switch (command.op) {
+      case 'NSUB': {
+        const queue = queueOfNotifier(entity);
+        return allowed(queue, queue?.notifier && isAuthorizedBy(queue.notifier.notifierKey));
+      }
+      case 'SKEY': {
+        const queue = queueOfSender(entity);
+        return allowed(queue, queue?.senderMaySecure && isAuthorizedBy(command.senderKey));
+      }
+      case 'SEND': {
+        const queue = queueOfSender(entity);
+        const isOpen = queue?.senderKey === undefined;
+        return allowed(queue, isOpen ? !isAuthorized : isAuthorizedBy(queue.senderKey!));
+      }
+      default: {
+        const queue = queues.get(entity);
+        return allowed(queue, queue && isAuthorizedBy(queue.recipientKey));
+      }
+    }
+  }
+
+  function check(received: ReceivedCommand<MessagingCommand>): void {
+    const { command, isAuthorizedBy } = received;
+    if (command.op === 'NEW') allowed(command, isAuthorizedBy(command.recipientKey));
+    else if (command.op !== 'PING') queueOf(received);
+  }
+
   function execute(received: ReceivedCommand<MessagingCommand>): MessagingAnswer {
-    const { command, entity = '', session, isAuthorized, isAuthorizedBy } = received;
-    /** The queue of a command of its recipient. */
-    const own = (): StoredQueue => {
-      const queue = queues.get(entity);
-      if (!queue || !isAuthorizedBy(queue.recipientKey)) throw new Refusal('AUTH');
-      return queue;
-    };
+    const { command, session } = received;
     switch (command.op) {
       case 'PING':
         return { op: 'PONG' };
       case 'NEW':
-        if (!isAuthorizedBy(command.recipientKey)) throw new Refusal('AUTH');
+        check(received);
         return create(command, session);
+    }
+    const queue = queueOf(received);
+    const { recipientId } = queue;
+    switch (command.op) {
       case 'KEY':
-        return secure(own(), command.senderKey);
-      case 'SKEY': {
-        const queue = queueOfSender(entity);
-        if (!queue?.senderMaySecure || !isAuthorizedBy(command.senderKey)) throw new Refusal('AUTH');
+      case 'SKEY':
         return secure(queue, command.senderKey);
-      }
       case 'NKEY':
-        return { op: 'NID', ...addNotifier(own(), command) };
+        return { op: 'NID', ...addNotifier(queue, command) };
       case 'NDEL':
-        removeNotifier(own());
-        return { op: 'OK' };
-      case 'DEL': {
-        const queue = own();
         removeNotifier(queue);
-        queues.delete(queue.recipientId);
-        subscribers.delete(queue.recipientId);
         return { op: 'OK' };
-      }
-      case 'SUB': {
-        const queue = own();
-        subscribe(queue.recipientId, session);
+      case 'DEL':
+        removeNotifier(queue);
+        queues.delete(recipientId);
+        subscribers.delete(recipientId);
+        return { op: 'OK' };
+      case 'SUB':
+        subscribe(recipientId, session);
         deliverMessage(queue);
         return { op: 'OK' };
-      }
       case 'GET': {
-        const queue = own();
         // Who is subscribed gets its messages in the session.
-        if (session !== undefined && subscribers.get(queue.recipientId) === session) {
+        if (session !== undefined && subscribers.get(recipientId) === session) {
           throw new Refusal('CMD', 'PROHIBITED');
         }
         const message = sealedMessage(queue);
         return message ? { op: 'MSG', ...message } : { op: 'OK' };
       }
-      case 'ACK': {
-        const queue = own();
+      case 'ACK':
         if (queue.messages[0]?.messageId !== command.messageId) throw new Refusal('NO_MSG');
         queue.messages.shift();
         deliverMessage(queue);
         return { op: 'OK' };
-      }
-      case 'SEND': {
-        const queue = queueOfSender(entity);
-        if (!queue) throw new Refusal('AUTH');
-        const { senderKey } = queue;
-        if (senderKey === undefined ? isAuthorized : !isAuthorizedBy(senderKey)) throw new Refusal('AUTH');
+      case 'SEND':
         send(queue, command.body, command.notify);
         return { op: 'OK' };
-      }
-      case 'NSUB': {
-        const queue = queueOfNotifier(entity);
-        if (!queue || !isAuthorizedBy(queue.notifier!.notifierKey)) throw new Refusal('AUTH');
-        subscribe(entity, session);
+      case 'NSUB':
+        subscribe(queue.notifier!.notifierId, session);
         // After the answer to the command.
         setImmediate(() => deliverNotifications(queue));
         return { op: 'OK' };
-      }
     }
   }
 
   return {
     credentials: CREDENTIALS,
+    check,
     execute(received) {
       try {
         return execute(received);
@@ -329,6 +340,12 @@ interface SendRequest {
 type NotifierKeys = Pick<Extract<SmpCommand, { op: 'NKEY' }>, 'notifierKey' | 'recipientDhKey'>;
 
 const newId = (): string => randomBytes(24).toString('base64url');
+
+/** @throws Refusal `AUTH` when there is no such thing, or for somebody else. */
+function allowed<Subject>(subject: Subject | undefined, isAllowed: boolean | undefined): Subject {
+  if (subject === undefined || !isAllowed) throw new Refusal('AUTH');
+  return subject;
+}
 
 /** @throws Refusal when no secret can be agreed with that key. */
 function agree(recipientDhKey: string): { secret: string; routerDhKey: string } {

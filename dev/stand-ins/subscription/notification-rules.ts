@@ -19,6 +19,7 @@ import { Refusal } from './router-rules.ts';
 import type { Notification, RouterTransport } from './transport.ts';
 
 export interface NotificationRules extends RouterRules {
+  check(received: ReceivedCommand<NtfCommand>): void;
   execute(received: ReceivedCommand<NtfCommand>): NtfAnswer;
   tokens(): StoredToken[];
   subscriptions(): StoredSubscription[];
@@ -143,62 +144,64 @@ export function createNotificationRules(options: NotificationRulesOptions): Noti
     for (const { subscriptionId } of subscriptionsOf(tokenId)) subscriptions.delete(subscriptionId);
   }
 
+  /** The token whose owner gives a command; for SCHK and SDEL that of the subscription. */
+  function tokenOf({ command, entity = '', isAuthorizedBy }: ReceivedCommand<NtfCommand>): StoredToken {
+    const isAboutSubscription = command.op === 'SCHK' || command.op === 'SDEL';
+    const own = isAboutSubscription ? subscriptions.get(entity)?.tokenId : entity;
+    const token = tokens.get((command.op === 'SNEW' ? command.tokenId : own) ?? '');
+    if (!token || !isAuthorizedBy(token.authKey)) throw new Refusal('AUTH');
+    return token;
+  }
+
+  function check(received: ReceivedCommand<NtfCommand>): void {
+    const { command, isAuthorizedBy } = received;
+    if (command.op === 'PING') return;
+    if (command.op !== 'TNEW') tokenOf(received);
+    else if (!isAuthorizedBy(command.authKey)) throw new Refusal('AUTH');
+  }
+
   function execute(received: ReceivedCommand<NtfCommand>): NtfAnswer {
-    const { command, entity = '', version, isAuthorizedBy } = received;
-    const token = (tokenId = entity): StoredToken => {
-      const found = tokens.get(tokenId);
-      if (!found || !isAuthorizedBy(found.authKey)) throw new Refusal('AUTH');
-      return found;
-    };
-    const subscription = (): StoredSubscription => {
-      const found = subscriptions.get(entity);
-      if (!found) throw new Refusal('AUTH');
-      token(found.tokenId);
-      return found;
-    };
+    const { command, entity = '', version } = received;
     switch (command.op) {
       case 'PING':
         return { op: 'PONG' };
       case 'TNEW':
-        if (!isAuthorizedBy(command.authKey)) throw new Refusal('AUTH');
+        check(received);
         return registerToken(command);
-      case 'TVFY': {
-        const verified = token();
-        if (!CAN_BE_VERIFIED.includes(verified.status) || verified.code !== command.code) {
+    }
+    const token = tokenOf(received);
+    switch (command.op) {
+      case 'TVFY':
+        if (!CAN_BE_VERIFIED.includes(token.status) || token.code !== command.code) {
           throw new Refusal('AUTH');
         }
-        verified.status = 'ACTIVE';
+        token.status = 'ACTIVE';
         for (const other of [...tokens.values()]) {
-          if (other !== verified && isSameDevice(other.device, verified.device)) removeToken(other.tokenId);
+          if (other !== token && isSameDevice(other.device, token.device)) removeToken(other.tokenId);
         }
         return { op: 'OK' };
-      }
       case 'TCHK':
-        return { op: 'TKN', status: statusIn(version, token().status) };
-      case 'TRPL': {
-        const replaced = token();
-        replaced.device = command.device;
-        replaced.status = 'REGISTERED';
-        replaced.code = newCode();
-        pusher?.pushVerification(replaced);
+        return { op: 'TKN', status: statusIn(version, token.status) };
+      case 'TRPL':
+        token.device = command.device;
+        token.status = 'REGISTERED';
+        token.code = newCode();
+        pusher?.pushVerification(token);
         return { op: 'OK' };
-      }
       case 'TDEL':
-        removeToken(token().tokenId);
+        removeToken(token.tokenId);
         return { op: 'OK' };
-      case 'TCRN': {
-        const timed = token();
+      case 'TCRN':
         if (command.minutes > 0 && command.minutes < SHORTEST_CRON_MINUTES) throw new Refusal('QUOTA');
-        timed.cronMinutes = command.minutes;
-        timed.lastCronAt = Date.now();
+        token.cronMinutes = command.minutes;
+        token.lastCronAt = Date.now();
         return { op: 'OK' };
-      }
       case 'SNEW':
-        return subscribe(token(command.tokenId), command);
+        return subscribe(token, command);
       case 'SCHK':
-        return { op: 'SUB', status: subscription().status };
+        return { op: 'SUB', status: subscriptions.get(entity)!.status };
       case 'SDEL':
-        subscriptions.delete(subscription().subscriptionId);
+        subscriptions.delete(entity);
         return { op: 'OK' };
     }
   }
@@ -253,6 +256,7 @@ export function createNotificationRules(options: NotificationRulesOptions): Noti
 
   return {
     credentials: CREDENTIALS,
+    check,
     execute(received) {
       try {
         return execute(received);

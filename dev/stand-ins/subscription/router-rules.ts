@@ -21,7 +21,9 @@ export type AnyAnswer = { op: string; error?: CommandError };
 /** What a router knows and does, and is asked through a transport. */
 export interface RouterRules {
   credentials: Readonly<Record<string, Credentials>>;
-  /** @throws Refusal for a command that is not as the rules want it. */
+  /** @throws Refusal `AUTH` unless the command comes from who may give it. Nothing is changed. */
+  check(received: ReceivedCommand<never>): void;
+  /** Checks the command too. @throws Refusal for one that is not as the rules want it. */
   execute(received: ReceivedCommand<never>): AnyAnswer;
   /** Ids that a failure script may name, beside operation and entity. */
   subjectsOf(command: object, entity: string | undefined): string[];

@@ -5,7 +5,7 @@ import type { TLSSocket } from 'node:tls';
 import type { SessionEvent } from '../../../../api/subscription/router-wire.ts';
 import type { AnswerWriter, CommandOnDesk, RouterDesk } from '../router-desk.ts';
 import type { AnyAnswer, ReceivedCommand, RouterRules } from '../router-rules.ts';
-import { answerOr, checkCredentials, errorAnswer } from '../router-rules.ts';
+import { answerOr, checkCredentials, errorAnswer, Refusal } from '../router-rules.ts';
 import { entityOf, writeAnswer, writeEvent } from './answers.ts';
 import { writeBounded } from './blocks.ts';
 import { MalformedError } from './bytes.ts';
@@ -69,13 +69,14 @@ export function openRouterSession(options: RouterSessionOptions): RouterSession 
     }
   }
 
-  function sayAnswer(to: Pick<ReceivedTransmission, 'correlationId' | 'entity'>, answer: AnyAnswer): void {
-    const { correlationId, entity } = to;
+  function sayAnswer(
+    { correlationId, entity }: Pick<ReceivedTransmission, 'correlationId' | 'entity'>,
+    answer: AnyAnswer,
+    isRefusal = false,
+  ): void {
     const content = writeAnswer(answer as Parameters<typeof writeAnswer>[0]);
-    say(
-      writeTransmission(agreement, { authorization: NOTHING, correlationId, entity, content }),
-      answer.op === 'ERR',
-    );
+    const transmission = { authorization: NOTHING, correlationId, entity, content };
+    say(writeTransmission(agreement, transmission), isRefusal);
   }
 
   function tell(event: SessionEvent): void {
@@ -100,69 +101,74 @@ export function openRouterSession(options: RouterSessionOptions): RouterSession 
       sayAnswer({ correlationId: NOTHING, entity: NOTHING }, errorAnswer({ code: 'BLOCK' }));
       return;
     }
+    const checked = received.map(check);
     desk
       .serve(
         { blocks: [received.length], version, connection },
-        received.map((transmission) => onDesk(transmission)),
-        writerTo(received),
+        checked,
+        writerTo(received, checked),
         stopping,
       )
       // The end of the stand-in.
       .catch(() => socket.destroy());
   }
 
-  function onDesk(transmission: ReceivedTransmission): CommandOnDesk {
-    const { content } = transmission;
+  /** Reads a command, and checks who gives it, before any of its block is executed. */
+  function check(transmission: ReceivedTransmission): CheckedCommand {
+    const { authorization, authorized, correlationId, content } = transmission;
+    const op = operationOf(content);
     const entity = transmission.entity.length > 0 ? transmission.entity.toString('base64url') : undefined;
-    /** Read once, whether it is executed or not: failures are chosen by what it names. */
-    let command: object = {};
-    const unreadable = answerOr(() => {
-      command = readCommand(protocol, version, content);
-      return READABLE;
-    });
-    return {
-      op: operationOf(content),
-      entity,
-      subjects: rules.subjectsOf(command, entity),
-      execute() {
-        if (transmission.isOfOtherSession) return errorAnswer({ code: 'SESSION' });
-        return unreadable === READABLE ? answerOr(() => execute(command, transmission, entity)) : unreadable;
-      },
-    };
-  }
-
-  function execute(
-    command: object,
-    { authorization, authorized, correlationId }: ReceivedTransmission,
-    entity: string | undefined,
-  ): AnyAnswer {
-    const received: ReceivedCommand<never> = {
-      command: command as never,
+    /** By key: it is asked for again when the command is executed. */
+    const verified = new Map<string, boolean>();
+    const received: Omit<ReceivedCommand, 'command'> = {
       entity,
       isAuthorized: authorization.length > 0,
-      isAuthorizedBy: (key) =>
-        isAuthorizedBy(
-          Buffer.from(key, 'base64url'),
-          authorization,
-          { content: authorized, correlationId },
-          sessionKey,
-        ),
+      isAuthorizedBy(key) {
+        const der = Buffer.from(key, 'base64url');
+        const signed = { content: authorized, correlationId };
+        const isVerified = verified.get(key) ?? isAuthorizedBy(der, authorization, signed, sessionKey);
+        verified.set(key, isVerified);
+        return isVerified;
+      },
       version,
       session,
     };
-    checkCredentials(rules.credentials[(command as { op: string }).op]!, received);
-    current = { entity: entity ?? '' };
+    let command: { op: string } | undefined;
+    const refusal = answerOr(() => {
+      if (transmission.isOfOtherSession) throw new Refusal('SESSION');
+      command = readCommand(protocol, version, content);
+      checkCredentials(rules.credentials[command.op]!, received);
+      rules.check({ ...received, command: command as never });
+      return CHECKED;
+    });
+    return {
+      op,
+      entity,
+      subjects: rules.subjectsOf(command ?? {}, entity),
+      isRefused: refusal !== CHECKED,
+      execute: () =>
+        refusal === CHECKED ? answerOr(() => execute({ ...received, command: command as never })) : refusal,
+    };
+  }
+
+  function execute(received: ReceivedCommand<never>): AnyAnswer {
+    current = { entity: received.entity ?? '' };
     try {
       const answer = rules.execute(received);
-      return current.message ? messageAnswer(current.message) : answer;
+      if (!current.message) return answer;
+      const { messageId, body, at } = current.message;
+      return { op: 'MSG', messageId, body, at } as AnyAnswer;
     } finally {
       current = undefined;
     }
   }
 
-  function writerTo(received: readonly ReceivedTransmission[]): AnswerWriter {
+  function writerTo(
+    received: readonly ReceivedTransmission[],
+    checked: readonly CheckedCommand[],
+  ): AnswerWriter {
     return {
-      answer: (index, answer) => sayAnswer(received[index]!, answer as AnyAnswer),
+      answer: (index, answer) => sayAnswer(received[index]!, answer as AnyAnswer, checked[index]!.isRefused),
       line: (line) => say(Buffer.from(line, 'latin1')),
       block: (bytes) => writeBounded(socket, bytes),
       refuse: () => void socket.destroy(),
@@ -175,10 +181,8 @@ export function openRouterSession(options: RouterSessionOptions): RouterSession 
   return { receive, tell: session === undefined ? undefined : { session, event: tell } };
 }
 
-/** What a command that could be read has for its refusal. */
-const READABLE: AnyAnswer = { op: 'READABLE' };
+/** A command on the desk, which may have been refused already. */
+type CheckedCommand = CommandOnDesk & { isRefused: boolean };
 
-function messageAnswer({ messageId, body, at }: Extract<SessionEvent, { event: 'MSG' }>): AnyAnswer {
-  const answer = { op: 'MSG', messageId, body, at };
-  return answer;
-}
+/** In the place of a refusal. */
+const CHECKED: AnyAnswer = { op: 'CHECKED' };
