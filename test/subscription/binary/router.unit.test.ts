@@ -1,0 +1,505 @@
+/** The binary stand-ins against the documents of the protocol. */
+import { createHash, randomBytes, verify } from 'node:crypto';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { Agent, request } from 'undici';
+import { seal } from '../../../dev/stand-ins/subscription/binary/box.ts';
+import { BINARY } from '../../../dev/stand-ins/subscription/binary/transport.ts';
+import { startMessagingRouter } from '../../../dev/stand-ins/subscription/messaging-router.ts';
+import { eventually } from '../../eventually.ts';
+import {
+  BROKEN,
+  chainOf,
+  cut,
+  join,
+  newKeys,
+  openBox,
+  openClient,
+  openPadded,
+  sealBox,
+  sized,
+  splitSignedKey,
+  text,
+} from './client.ts';
+import type { BinaryRouters } from './routers.ts';
+import { AUTH, OK, after, boxOf, makeNotifier, makeQueue, startBinaryRouters } from './routers.ts';
+
+let routers: BinaryRouters;
+
+beforeEach(async () => {
+  routers = await startBinaryRouters();
+});
+
+afterEach(() => routers.stop());
+
+describe('the cryptography', () => {
+  test('N17 a box is the one of NaCl: its test vector, and the same both ways', () => {
+    const hex = (value: string) => Buffer.from(value.replaceAll(/\s/g, ''), 'hex');
+    const secret = hex('4a5d9d5ba4ce2de1728e3bf480350f25e07e21c947d19e3376f09b3c1e161742');
+    const nonce = hex('69696ee955b62b73cd62bda875fc73d68219e0036b7a0b37');
+    const plain = hex(`be075fc53c81f2d5cf141316ebeb0c7b5228c52a4c62cbd44b66849b64244ffc
+      e5ecbaaf33bd751a1ac728d45e6c61296cdc3c01233561f41db66cce314adb31
+      0e3be8250c46f06dceea3a7fa1348057e2f6556ad6b1318a024a838f21af1fde
+      048977eb48f59ffd4924ca1c60902e52f0a089bc76897040e082f93776384864
+      5e0705`);
+    const sealed = hex(`f3ffc7703f9400e52a7dfb4b3d3305d98e993b9f48681273c29650ba32fc76ce
+      48332ea7164d96a4476fb8c531a1186ac0dfc17c98dce87b4da7f011ec48c972
+      71d2c20f9b928fe2270d6fb863d51738b48eeee314a7cc8ab932164548e526ae
+      90224368517acfeabd6bb3732bc0e9da99832b61ca01b6de56244a9e88d5f9b3
+      7973f622a43d14a6599b1f654cb45a74e355a5`);
+
+    expect(seal(plain, secret, nonce)).toEqual(sealed);
+    expect(sealBox(plain, secret, nonce)).toEqual(sealed);
+    expect(openBox(sealed, secret, nonce)).toEqual(plain);
+  });
+});
+
+describe('the beginning of a connection', () => {
+  test('N17 the online certificate is signed by the offline one, whose fingerprint is in the address', async () => {
+    const { socket, hello, sessionKey } = await routers.client('smp');
+    const [online, offline] = chainOf(socket);
+
+    expect(socket.getProtocol()).toBe('TLSv1.3');
+    expect(socket.getCipher().standardName).toBe('TLS_CHACHA20_POLY1305_SHA256');
+    expect(hello.chain).toEqual([online!.raw, offline!.raw]);
+    expect(online!.verify(offline!.publicKey)).toBe(true);
+    expect(offline!.verify(offline!.publicKey)).toBe(true);
+    expect(createHash('sha256').update(offline!.raw).digest('base64url')).toBe(routers.smp.address.keyHash);
+    const { signature } = splitSignedKey(hello.signedKey);
+    expect(verify(undefined, sessionKey!, online!.publicKey, signature)).toBe(true);
+    expect(hello.sessionId).toEqual(socket.getFinished());
+  });
+
+  test('N17 the notification router leaves its certificates to TLS', async () => {
+    const { socket, hello, sessionKey } = await routers.client('ntf');
+
+    expect(hello.chain).toEqual([]);
+    const { signature } = splitSignedKey(hello.signedKey);
+    expect(verify(undefined, sessionKey!, socket.getPeerX509Certificate()!.publicKey, signature)).toBe(true);
+  });
+
+  test('N17 without ALPN both speak their old versions', async () => {
+    const messaging = await routers.client('smp', { withoutAlpn: true });
+    const notification = await routers.client('ntf', { withoutAlpn: true });
+
+    expect([messaging.hello.oldest, messaging.hello.newest]).toEqual([6, 6]);
+    expect([notification.hello.oldest, notification.hello.newest]).toEqual([1, 1]);
+    expect(await messaging.send({ content: 'PING' })).toEqual([text('PONG')]);
+    expect(await notification.send({ content: 'PING' })).toEqual([text('PONG')]);
+  });
+
+  test.each([
+    ['another version', { version: 11 }],
+    ['too old a version', { version: 5 }],
+    ['another router', { keyHash: randomBytes(32) }],
+  ])('N17 a client that wants %s is cut off', async (_what, options) => {
+    const client = await routers.client('smp', options);
+    await client.closed;
+
+    expect(client.blocks).toEqual([]);
+  });
+
+  test('N17 TLS 1.2 and other protocols are refused', async () => {
+    const { address } = routers.smp;
+    await expect(openClient(address, { protocol: 'smp', tls: { maxVersion: 'TLSv1.2' } })).rejects.toThrow();
+    await expect(
+      openClient(address, { protocol: 'smp', tls: { ALPNProtocols: ['smp/2'] } }),
+    ).rejects.toThrow();
+  });
+});
+
+describe('commands', () => {
+  test('N17 a key of any kind authorizes its queue, and no other key does', async () => {
+    const client = await routers.client('smp');
+    for (const curve of ['ed25519', 'ed448', 'x25519'] as const) {
+      const { recipientId: entity, recipient: keys } = await makeQueue(client, { recipient: newKeys(curve) });
+      expect(
+        await client.send(
+          { content: 'NDEL', entity, keys },
+          { content: 'NDEL', entity, keys: newKeys(curve) },
+          { content: 'NDEL', entity: randomBytes(24), keys },
+        ),
+      ).toEqual([OK, AUTH, AUTH]);
+    }
+    const impostor = newKeys('ed25519');
+    const content = join(
+      'NEW ',
+      sized(newKeys('ed25519').publicDer),
+      sized(newKeys('x25519').publicDer),
+      '0CF',
+    );
+    expect(await client.send({ content, keys: impostor })).toEqual([AUTH]);
+  });
+
+  test('N17 an authorization is good for its own session and command only', async () => {
+    const [client, other] = [await routers.client('smp'), await routers.client('smp')];
+    const { recipientId: entity, recipient: keys } = await makeQueue(client);
+    const correlationId = randomBytes(24);
+    const transmission = client.transmissionOf({ content: 'NDEL', entity, keys, correlationId });
+    other.write(other.blockWith([transmission]));
+
+    expect((await other.answerTo(correlationId)).content).toEqual(AUTH);
+    const [authorization] = cut(transmission);
+    const moved = join(sized(authorization), sized(correlationId), sized(entity), 'DEL');
+    client.write(client.blockWith([moved]));
+    expect((await client.answerTo(correlationId)).content).toEqual(AUTH);
+  });
+
+  test('N17 what is wrong with a command is said in one way', async () => {
+    const keys = newKeys('ed25519');
+    const [dh, entity] = [newKeys('x25519'), randomBytes(24)];
+    const create = join('NEW ', sized(keys.publicDer), sized(dh.publicDer));
+    const error = (detail: string) => text(`ERR CMD ${detail}`);
+    const messaging = await routers.client('smp');
+    expect(
+      await messaging.send(
+        { content: 'HELLO' },
+        { content: '' },
+        { content: 'NEW', keys },
+        { content: join(create, '0C'), keys },
+        { content: join(create, '0CFF'), keys },
+        { content: join(create, '0XF'), keys },
+        { content: join('NEW ', sized(dh.publicDer), sized(keys.publicDer), '0CF'), keys },
+        { content: join(create, '0CF') },
+        { content: join(create, '0CF'), keys, entity },
+        { content: 'NDEL', keys },
+        { content: 'PING', keys },
+        { content: 'NDEL now', keys, entity },
+      ),
+    ).toEqual(
+      ['UNKNOWN', 'UNKNOWN', 'SYNTAX', 'SYNTAX', 'SYNTAX', 'SYNTAX', 'SYNTAX']
+        .concat(['NO_AUTH', 'HAS_AUTH', 'NO_AUTH', 'HAS_AUTH', 'SYNTAX'])
+        .map(error),
+    );
+    const register = join('TNEW TAT', sized('ab'), sized(keys.publicDer), sized(dh.publicDer));
+    const notification = await routers.client('ntf');
+    const outcomes = [];
+    for (const command of [
+      { content: 'HELLO' },
+      { content: 'TNEW', keys },
+      { content: join(register, 'x'), keys },
+      { content: register },
+      { content: register, keys, entity },
+      { content: join('TCRN ', Buffer.from([0])), keys, entity },
+      { content: join('TNEW TXX', register.subarray(8)), keys },
+    ]) {
+      outcomes.push(...(await notification.send(command)));
+    }
+    expect(outcomes).toEqual(
+      ['UNKNOWN', 'SYNTAX', 'SYNTAX', 'NO_AUTH', 'HAS_AUTH', 'SYNTAX', 'SYNTAX'].map(error),
+    );
+  });
+
+  test('N17 before version 7 the session is sent, and another one is refused', async () => {
+    const client = await routers.client('smp', { withoutAlpn: true });
+    const recipient = newKeys('ed25519');
+    const content = join('NEW ', sized(recipient.publicDer), sized(newKeys('x25519').publicDer), 'C');
+    const [answer] = await client.send({ content, keys: recipient, correlationId: text('any') });
+    const [, afterRecipient] = cut(after('IDS ', answer!));
+    const [, afterSender] = cut(afterRecipient);
+    expect(cut(afterSender)[1].length).toBe(0);
+
+    const rest = join(sized(randomBytes(32)), sized('other'), sized(''), 'PING');
+    client.write(client.blockWith([join(sized(''), rest)]));
+    expect((await client.answerTo(text('other'))).content).toEqual(text('ERR SESSION'));
+  });
+
+  test('N17 a router with a password makes queues for who knows it', async () => {
+    const closed = await startMessagingRouter({ transport: BINARY, password: 'secret' });
+    const client = await openClient(closed.address, { protocol: 'smp' });
+    await makeQueue(client, { password: join('1', sized('secret')) });
+    await expect(makeQueue(client)).rejects.toThrow();
+    await expect(makeQueue(client, { password: join('1', sized('other')) })).rejects.toThrow();
+    await client.close();
+    await closed.stop();
+
+    expect(closed.queues().length).toBe(1);
+  });
+
+  test('N17 as many answers share a block as fit', async () => {
+    const client = await routers.client('smp');
+    const { recipientId: entity, recipient: keys } = await makeQueue(client);
+    const content = () =>
+      join('NKEY ', sized(newKeys('ed25519').publicDer), sized(newKeys('x25519').publicDer));
+    const before = client.blocks.length;
+    const answers = await client.send(
+      ...Array.from({ length: 70 }, () => ({ content: content(), entity, keys })),
+    );
+    expect(new Set(answers.map((answer) => cut(after('NID ', answer))[0].toString('hex'))).size).toBe(70);
+    // Each takes 2 + 125 bytes.
+    expect(client.blocks.slice(before).map((block) => block[2])).toEqual([70]);
+
+    const other = await routers.client('smp');
+    const pings = await other.send(...Array.from({ length: 255 }, () => ({ content: 'PING' })));
+    expect(new Set(pings.map(String))).toEqual(new Set(['PONG']));
+    expect(other.blocks.map((block) => block[2])).toEqual([255]);
+    expect(routers.smp.batches.at(-1)).toMatchObject({ size: 255, blocks: [255], version: 10 });
+  });
+});
+
+describe('messages', () => {
+  test('N17 only the key that secured a queue sends to it', async () => {
+    const client = await routers.client('smp');
+    const queue = await makeQueue(client, { flags: 'CT' });
+    const [sender, other] = [newKeys('x25519'), newKeys('ed25519')];
+    const send = { content: join('SEND T ', 'hello'), entity: queue.senderId };
+    const secure = ({ publicDer }: typeof sender) => join('SKEY ', sized(publicDer));
+
+    expect(await client.send(send, { ...send, keys: sender })).toEqual([OK, AUTH]);
+    expect(
+      await client.send(
+        { content: secure(sender), entity: queue.senderId, keys: sender },
+        { content: secure(sender), entity: queue.senderId, keys: sender },
+        { content: secure(other), entity: queue.senderId, keys: other },
+      ),
+    ).toEqual([OK, OK, AUTH]);
+    expect(await client.send(send, { ...send, keys: other }, { ...send, keys: sender })).toEqual([
+      AUTH,
+      AUTH,
+      OK,
+    ]);
+    const closed = await makeQueue(client);
+    const key = join('KEY ', sized(sender.publicDer));
+    expect(
+      await client.send(
+        { content: secure(sender), entity: closed.senderId, keys: sender },
+        { content: key, entity: closed.recipientId, keys: closed.recipient },
+      ),
+    ).toEqual([AUTH, OK]);
+    expect(await client.send({ ...send, entity: closed.senderId })).toEqual([AUTH]);
+  });
+
+  test('N17 the recipient gets its messages one after the other', async () => {
+    const client = await routers.client('smp');
+    const queue = await makeQueue(client);
+    const { recipientId: entity, recipient: keys } = queue;
+    const send = (flag: string, body: string) => ({
+      content: join(`SEND ${flag} `, body),
+      entity: queue.senderId,
+    });
+    await client.send(send('T', 'first'), send('F', 'second'));
+    const read = (answer: Buffer) => {
+      const [id, sealed] = cut(after('MSG ', answer));
+      const plain = openPadded(sealed, queue.secret, id);
+      expect(Math.abs(Number(plain.readBigInt64BE()) - Date.now() / 1_000)).toBeLessThan(60);
+      return { id, said: plain.subarray(8).toString('latin1') };
+    };
+
+    const [first] = await client.send({ content: 'SUB', entity, keys });
+    expect(read(first!).said).toBe('T first');
+    const acknowledge = (id: Buffer) => ({ content: join('ACK ', sized(id)), entity, keys });
+    const [second] = await client.send(acknowledge(read(first!).id));
+    expect(read(second!).said).toBe('F second');
+    expect(await client.send(acknowledge(randomBytes(24)), acknowledge(read(second!).id))).toEqual([
+      text('ERR NO_MSG'),
+      OK,
+    ]);
+    await client.send(send('T', 'third'));
+    expect(read((await client.event(entity, 'MSG ')).content).said).toBe('T third');
+  });
+});
+
+describe('notifications', () => {
+  test('N17 a notifier hears of messages, until another takes over or it is removed', async () => {
+    const client = await routers.client('smp');
+    const [first, second] = [await routers.client('smp'), await routers.client('smp', { version: 9 })];
+    const queue = await makeQueue(client);
+    const { notifierId: entity, keys, secret } = await makeNotifier(client, queue, newKeys('x25519'));
+    const send = { content: 'SEND T hello', entity: queue.senderId };
+    expect(await first.send({ content: 'NSUB', entity, keys })).toEqual([OK]);
+    await client.send(send);
+
+    const notified = after('NMSG ', (await first.event(entity, 'NMSG ')).content);
+    const [meta, rest] = cut(notified.subarray(24));
+    expect([meta.length, rest.length]).toEqual([144, 0]);
+    const [messageId, seconds] = cut(openPadded(meta, secret, notified.subarray(0, 24)));
+    expect(messageId.toString('base64url')).toBe(routers.smp.queues()[0]!.messages[0]!.messageId);
+    expect(Math.abs(Number(seconds.readBigInt64BE()) - Date.now() / 1_000)).toBeLessThan(60);
+
+    expect(await second.send({ content: 'NSUB', entity, keys })).toEqual([OK]);
+    await first.event(entity, 'END');
+    expect(await first.send({ content: 'NSUB', entity, keys })).toEqual([OK]);
+    await second.event(entity, 'END');
+    await client.send({ content: 'NDEL', entity: queue.recipientId, keys: queue.recipient });
+    await first.event(entity, 'DELD');
+    await client.send(send);
+    expect(await first.send({ content: 'NSUB', entity, keys })).toEqual([AUTH]);
+    expect(first.said.filter(({ content }) => content.toString('latin1').startsWith('NMSG')).length).toBe(1);
+  });
+
+  test('N17 before version 10 nobody is told that a notifier is gone', async () => {
+    const client = await routers.client('smp', { version: 9 });
+    const queue = await makeQueue(client);
+    const { notifierId: entity, keys } = await makeNotifier(client, queue);
+    await client.send({ content: 'NSUB', entity, keys });
+    await client.send({ content: 'NDEL', entity: queue.recipientId, keys: queue.recipient });
+    await client.send({ content: 'PING' });
+
+    expect(client.said.filter(({ correlationId }) => correlationId.length === 0)).toEqual([]);
+  });
+
+  test('N17 a message becomes a push that the device alone can read', async () => {
+    const [messaging, notification] = [await routers.client('smp'), await routers.client('ntf')];
+    const token = await routers.makeToken(notification);
+    const queue = await makeQueue(messaging);
+    const notifier = await makeNotifier(messaging, queue);
+    const { port, keyHash } = routers.smp.address;
+    const entity = await routers.subscribe(notification, token, notifier);
+    const reaches = (status: string) =>
+      eventually(`the subscription to be ${status}`, async () => {
+        const [answer] = await notification.send({ content: 'SCHK', entity, keys: token.keys });
+        return answer!.toString('latin1') === `SUB ${status}`;
+      });
+    await reaches('ACTIVE');
+    await messaging.send({ content: 'SEND T hello', entity: queue.senderId });
+
+    const push = await eventually('the push of the message', async () =>
+      routers.sink.pushes.find(({ kind }) => kind === 'message'),
+    );
+    const list = openPadded(...boxOf(push.data.message!, push.data.nonce!, token.secret)).toString('latin1');
+    const [place, seconds, nonce, meta] = list.split(' ');
+    expect(place).toBe(`smp://${keyHash}=@127.0.0.1:${port}/${notifier.notifierId.toString('base64url')}`);
+    expect(Math.abs(Number(seconds) - Date.now() / 1_000)).toBeLessThan(60);
+    const [messageId] = cut(openPadded(...boxOf(meta!, nonce!, notifier.secret)));
+    expect(messageId.toString('base64url')).toBe(routers.smp.queues()[0]!.messages[0]!.messageId);
+    expect(Buffer.from(push.data.message!, 'base64url').length).toBe(3_072 + 16);
+
+    await messaging.send({ content: 'DEL', entity: queue.recipientId, keys: queue.recipient });
+    await reaches('DELETED');
+    expect(await notification.send({ content: 'SDEL', entity, keys: token.keys })).toEqual([OK]);
+  });
+
+  test('N17 the session with a messaging router is opened again after it was away', async () => {
+    const [messaging, notification] = [await routers.client('smp'), await routers.client('ntf')];
+    const token = await routers.makeToken(notification);
+    const notifier = await makeNotifier(messaging, await makeQueue(messaging));
+    await routers.subscribe(notification, token, notifier);
+    const reaches = (status: string) =>
+      eventually(`the subscription to be ${status}`, async () =>
+        routers.ntf.subscriptions().every((one) => one.status === status),
+      );
+    await reaches('ACTIVE');
+    await routers.smp.stop();
+    await reaches('INACTIVE');
+    await routers.smp.start();
+    await reaches('ACTIVE');
+    routers.smp.loseState();
+    await routers.smp.stop();
+    await routers.smp.start();
+    await reaches('AUTH');
+  });
+});
+
+describe('a router that fails as it was told to', () => {
+  test('N17 one command of a block, while the others are answered', async () => {
+    const client = await routers.client('smp');
+    const { recipientId: entity, recipient: keys } = await makeQueue(client);
+    const ndel = { content: 'NDEL', entity, keys };
+    const fail = (failure: Parameters<typeof routers.smp.fail>[0]['failure']) =>
+      routers.smp.fail({ failure, subject: 'NDEL', times: 1 });
+    fail({ kind: 'error', code: 'QUOTA' });
+    fail({ kind: 'answer', answer: { op: 'PONG' } });
+    fail({ kind: 'answer', answer: { op: 'WHAT' } });
+    fail({ kind: 'delay', ms: 20 });
+    expect(await client.send(ndel, ndel, ndel, ndel, ndel, { content: 'PING' })).toEqual([
+      text('ERR QUOTA'),
+      text('PONG'),
+      text('WHAT'),
+      OK,
+      OK,
+      text('PONG'),
+    ]);
+    fail({ kind: 'omit' });
+    const correlationId = randomBytes(24);
+    expect((await Promise.all([client.send({ content: 'PING' }), askSilently()]))[0]).toEqual([text('PONG')]);
+    expect(client.said.some((said) => said.correlationId.equals(correlationId))).toBe(false);
+    expect(routers.smp.calls.at(-1)).toMatchObject({ op: 'NDEL', answer: '-' });
+
+    async function askSilently(): Promise<void> {
+      client.write(client.blockWith([client.transmissionOf({ ...ndel, correlationId })]));
+      await eventually('the command to arrive', async () => routers.smp.calls.at(-1)?.answer === '-');
+    }
+  });
+
+  test('N17 silence lasts until it is healed, and ends the connection', async () => {
+    const client = await routers.client('ntf');
+    routers.ntf.fail({ failure: { kind: 'silence' }, subject: 'PING' });
+    const answer = client.send({ content: 'PING' });
+    await eventually('the command to arrive', async () => routers.ntf.calls.length === 1);
+    routers.ntf.heal();
+
+    expect(await answer).toEqual([BROKEN]);
+    expect(await (await routers.client('ntf')).send({ content: 'PING' })).toEqual([text('PONG')]);
+  });
+
+  test.each(['reset', 'status'] as const)('N17 %s ends the connection', async (kind) => {
+    const client = await routers.client('ntf');
+    routers.ntf.fail({ failure: { kind, status: 503 }, subject: 'PING', times: 1 });
+
+    expect(await client.send({ content: 'PING' })).toEqual([BROKEN]);
+  });
+
+  test('N17 any bytes in the place of a block, any text in the place of a transmission', async () => {
+    const client = await routers.client('ntf');
+    const hex = Buffer.alloc(512, 0xff).toString('hex');
+    routers.ntf.fail({ failure: { kind: 'block', hex }, subject: 'PING', times: 1 });
+    routers.ntf.fail({ failure: { kind: 'line', line: '\0\0\0junk' }, subject: 'PING', times: 1 });
+    const blocks: Buffer[] = [];
+    client.socket.removeAllListeners('data').on('data', (chunk: Buffer) => blocks.push(chunk));
+    const ping = client.blockWith([client.transmissionOf({ content: 'PING' })]);
+    client.write(ping);
+    const all = (count: number) =>
+      eventually('the block', async () => {
+        const bytes = Buffer.concat(blocks);
+        return bytes.length === count * 512 && bytes;
+      });
+    expect((await all(1)).toString('hex')).toBe(hex);
+    client.write(ping);
+    expect((await all(2)).subarray(514).toString('latin1')).toMatch(/^\x01\0\x07\0\0\0junk#+$/);
+  });
+});
+
+describe('stand-ins from outside', () => {
+  test('N17 the same port answers requests over HTTP', async () => {
+    const client = await routers.client('smp');
+    await makeQueue(client);
+    const { senderId } = routers.smp.queues()[0]!;
+    const outside = new Agent({ connect: { rejectUnauthorized: false } });
+    const ask = async (method: 'GET' | 'POST', place: string, body?: object) => {
+      const answer = await request(`${routers.smp.url}${place}`, {
+        method,
+        dispatcher: outside,
+        body: body ? JSON.stringify(body) : null,
+      });
+      return { status: answer.statusCode, body: await answer.body.json() };
+    };
+
+    expect(await ask('GET', '/_calls')).toMatchObject({ body: { calls: [{ op: 'NEW', answer: 'IDS' }] } });
+    await ask('POST', '/_send', { senderId, body: 'hello' });
+    expect(routers.smp.queues()[0]!.messages.length).toBe(1);
+    await ask('POST', '/_lose');
+    expect(await ask('GET', '/_state')).toMatchObject({ body: { queues: [] } });
+    expect((await ask('GET', '/_other')).status).toBe(404);
+    await outside.close();
+  });
+
+  test('N17 a data file keeps certificates and queues across processes', async () => {
+    const dir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-routers-'));
+    const options = { transport: BINARY, dataFile: path.join(dir, 'router.json') };
+    const first = await startMessagingRouter(options);
+    const client = await openClient(first.address, { protocol: 'smp' });
+    const { recipientId: entity, recipient: keys } = await makeQueue(client);
+    await client.close();
+    await first.stop();
+    const second = await startMessagingRouter(options);
+    const again = await openClient(second.address, { protocol: 'smp' });
+    const answers = await again.send({ content: 'DEL', entity, keys });
+    await again.close();
+    await second.stop();
+    rmSync(dir, { recursive: true });
+
+    expect(second.address.keyHash).toBe(first.address.keyHash);
+    expect(answers).toEqual([OK]);
+  });
+});
