@@ -284,12 +284,22 @@ export async function openClient(
     },
   };
 
+  /** `BROKEN` when the connection is over before. */
   function answerTo(correlationId: Buffer): Promise<Said> {
-    return eventually('an answer', async () => {
-      const answer = said.find((one) => one.correlationId.equals(correlationId));
-      if (!answer && socket.destroyed) return { correlationId, entity: BROKEN, content: BROKEN };
-      return answer;
+    const isIt = (one: Said) => one.correlationId.equals(correlationId);
+    const found = said.find(isIt);
+    if (found) return Promise.resolve(found);
+    const broken = closed.then(() => ({ correlationId, entity: BROKEN, content: BROKEN }));
+    const answer = new Promise<Said>((resolve) => {
+      const look = () => {
+        const late = said.find(isIt);
+        if (!late) return;
+        socket.off('data', look);
+        resolve(late);
+      };
+      socket.on('data', look);
     });
+    return Promise.race([answer, broken]);
   }
 }
 
