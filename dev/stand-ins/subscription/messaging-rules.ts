@@ -209,25 +209,21 @@ export function createMessagingRules(options: MessagingRulesOptions): MessagingR
   /** The queue that a command is about, if who may says so: its recipient, a sender or the notifier. */
   function queueOf(received: ReceivedCommand<MessagingCommand>): StoredQueue {
     const { command, entity = '', isAuthorized, isAuthorizedBy } = received;
-    switch (command.op) {
-      case 'NSUB': {
-        const queue = queueOfNotifier(entity);
-        return allowed(queue, queue?.notifier && isAuthorizedBy(queue.notifier.notifierKey));
-      }
-      case 'SKEY': {
-        const queue = queueOfSender(entity);
-        return allowed(queue, queue?.senderMaySecure && isAuthorizedBy(command.senderKey));
-      }
-      case 'SEND': {
-        const queue = queueOfSender(entity);
-        const isOpen = queue?.senderKey === undefined;
-        return allowed(queue, isOpen ? !isAuthorized : isAuthorizedBy(queue.senderKey!));
-      }
-      default: {
-        const queue = queues.get(entity);
-        return allowed(queue, queue && isAuthorizedBy(queue.recipientKey));
-      }
+    if (command.op === 'NSUB') {
+      const queue = queueOfNotifier(entity);
+      return allowed(queue, queue?.notifier && isAuthorizedBy(queue.notifier.notifierKey));
     }
+    if (command.op === 'SKEY') {
+      const queue = queueOfSender(entity);
+      return allowed(queue, queue?.senderMaySecure && isAuthorizedBy(command.senderKey));
+    }
+    if (command.op === 'SEND') {
+      const queue = queueOfSender(entity);
+      const senderKey = queue?.senderKey;
+      return allowed(queue, senderKey === undefined ? !isAuthorized : isAuthorizedBy(senderKey));
+    }
+    const queue = queues.get(entity);
+    return allowed(queue, queue && isAuthorizedBy(queue.recipientKey));
   }
 
   function check(received: ReceivedCommand<MessagingCommand>): void {
@@ -238,12 +234,10 @@ export function createMessagingRules(options: MessagingRulesOptions): MessagingR
 
   function execute(received: ReceivedCommand<MessagingCommand>): MessagingAnswer {
     const { command, session } = received;
-    switch (command.op) {
-      case 'PING':
-        return { op: 'PONG' };
-      case 'NEW':
-        check(received);
-        return create(command, session);
+    if (command.op === 'PING') return { op: 'PONG' };
+    if (command.op === 'NEW') {
+      check(received);
+      return create(command, session);
     }
     const queue = queueOf(received);
     const { recipientId } = queue;

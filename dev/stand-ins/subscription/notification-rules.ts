@@ -162,12 +162,10 @@ export function createNotificationRules(options: NotificationRulesOptions): Noti
 
   function execute(received: ReceivedCommand<NtfCommand>): NtfAnswer {
     const { command, entity = '', version } = received;
-    switch (command.op) {
-      case 'PING':
-        return { op: 'PONG' };
-      case 'TNEW':
-        check(received);
-        return registerToken(command);
+    if (command.op === 'PING') return { op: 'PONG' };
+    if (command.op === 'TNEW') {
+      check(received);
+      return registerToken(command);
     }
     const token = tokenOf(received);
     switch (command.op) {
@@ -264,7 +262,7 @@ export function createNotificationRules(options: NotificationRulesOptions): Noti
         save();
       }
     },
-    subjectsOf: (command, entity = '') => subjectsOf(command as NtfFields, subscriptions.get(entity)),
+    subjectsOf: (command, entity = '') => subjectsOf(command, subscriptions.get(entity)),
     state,
     loseState() {
       tokens.clear();

@@ -3,7 +3,6 @@
  * the stand-in, so that the two cannot be wrong in the same way.
  */
 import {
-  X509Certificate,
   createHash,
   createPrivateKey,
   createPublicKey,
@@ -12,7 +11,7 @@ import {
   randomBytes,
   sign,
 } from 'node:crypto';
-import type { KeyObject } from 'node:crypto';
+import type { KeyObject, X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
 import { connect } from 'node:tls';
 import type { ConnectionOptions, TLSSocket } from 'node:tls';
@@ -173,7 +172,8 @@ export async function openClient(
   const blocks: Buffer[] = [];
   const said: Said[] = [];
   let bytes = Buffer.alloc(0);
-  let version: number | undefined;
+  /** 0: not agreed yet. */
+  let version = 0;
   const closed = new Promise<void>((resolve) => void socket.once('close', () => resolve()));
   socket.on('error', () => undefined);
   socket.on('data', (chunk: Buffer) => {
@@ -181,12 +181,12 @@ export async function openClient(
     for (; bytes.length >= size; bytes = bytes.subarray(size)) {
       const block = Buffer.from(bytes.subarray(0, size));
       blocks.push(block);
-      if (version !== undefined) said.push(...transmissionsIn(block));
+      if (version > 0) said.push(...transmissionsIn(block));
     }
   });
 
-  const isBatched = () => version! >= (protocol === 'smp' ? 4 : 2);
-  const isImplied = () => version! >= (protocol === 'smp' ? 7 : 2);
+  const isBatched = () => version >= (protocol === 'smp' ? 4 : 2);
+  const isImplied = () => version >= (protocol === 'smp' ? 7 : 2);
 
   function transmissionsIn(block: Buffer): Said[] {
     const [content] = cut(block, 2);

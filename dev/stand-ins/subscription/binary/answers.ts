@@ -29,6 +29,9 @@ export function writeAnswer(answer: MessagingAnswer | NtfAnswer): Buffer {
       return Buffer.concat([Buffer.from('IDSUB '), id(answer.subscriptionId)]);
     case 'SUB':
       return Buffer.from(`SUB ${answer.status}`);
+    case 'OK':
+    case 'PONG':
+    case 'ERR':
     default:
       return Buffer.from(nameOf(answer));
   }
@@ -64,10 +67,11 @@ export function entityOf(event: SessionEvent): string {
       return event.notifierId;
     case 'MSG':
       return event.recipientId;
+    case 'END':
+    case 'DELD':
+      return event.entity;
     case 'SESSION':
       return '';
-    default:
-      return event.entity;
   }
 }
 
