@@ -82,7 +82,7 @@ export interface RouterStandIn {
   address: RouterAddress;
   /** `https://127.0.0.1:<port>`, for requests from outside. */
   url: string;
-  /** Every command so far, oldest first. */
+  /** Commands so far, oldest first; of very many the newest. */
   calls: readonly RecordedCall[];
   batches: readonly RecordedBatch[];
   /** Connections: open now and opened since the start. */
@@ -140,11 +140,16 @@ export interface RouterDesk extends Pick<RouterStandIn, 'calls' | 'batches' | 'f
   control(request: IncomingMessage, response: ServerResponse): Promise<boolean>;
 }
 
+/** Far more than any test looks at: a stand-in may run for days. */
+const MAX_RECORDED = 200_000;
+
 export function createRouterDesk(rules: RouterRules): RouterDesk {
   const calls: RecordedCall[] = [];
   const batches: RecordedBatch[] = [];
   const failures = createFailureScripts<RouterFailure>();
   const silent = new Set<AnswerWriter>();
+  /** Batches. */
+  let received = 0;
 
   const desk: RouterDesk = {
     calls,
@@ -155,9 +160,10 @@ export function createRouterDesk(rules: RouterRules): RouterDesk {
       for (const writer of silent) writer.reset();
     },
     async serve({ blocks, version, connection }, commands, writer, stopping) {
-      const batch = batches.length + 1;
+      received += 1;
+      const batch = received;
       const at = Date.now();
-      batches.push({ batch, size: commands.length, blocks, version, connection, at });
+      record(batches, { batch, size: commands.length, blocks, version, connection, at });
       const planned = commands.map(({ op, entity, subjects, execute }, index): Planned => {
         const ids = [...(entity === undefined ? [] : [entity]), ...subjects];
         const call: RecordedCall = {
@@ -168,7 +174,7 @@ export function createRouterDesk(rules: RouterRules): RouterDesk {
           answer: '-',
           at,
         };
-        calls.push(call);
+        record(calls, call);
         return {
           index,
           call,
@@ -261,6 +267,12 @@ export function createRouterDesk(rules: RouterRules): RouterDesk {
 
 /** The answer to a request from outside that has nothing to tell. */
 export const DONE = { ok: true };
+
+/** Adds to what is kept, of which the older half goes when it has grown too long. */
+function record<Item>(kept: Item[], item: Item): void {
+  if (kept.length >= MAX_RECORDED) kept.splice(0, MAX_RECORDED / 2);
+  kept.push(item);
+}
 
 interface Planned {
   index: number;

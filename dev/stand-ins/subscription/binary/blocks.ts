@@ -27,6 +27,18 @@ export function onBlocks(socket: TLSSocket, blockBytes: number, receive: (block:
   });
 }
 
+/**
+ * Hears nothing more of a peer that has not read what was written. For one side of a connection only: two that wait for
+ * each other would wait for good.
+ */
+export function hearReaders(socket: TLSSocket): void {
+  socket.on('data', () => {
+    if (!socket.writableNeedDrain || socket.isPaused()) return;
+    socket.pause();
+    socket.once('drain', () => socket.resume());
+  });
+}
+
 /** Cuts off a peer that does not read. */
 export function writeBounded(socket: TLSSocket, bytes: Buffer): void {
   if (socket.destroyed) return;

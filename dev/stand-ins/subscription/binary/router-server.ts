@@ -16,7 +16,7 @@ import { LOOPBACK } from '../../../servers/ports.ts';
 import type { RouterStandIn } from '../router-desk.ts';
 import { createRouterDesk, sendJson } from '../router-desk.ts';
 import type { RouterServerOptions } from '../transport.ts';
-import { onBlocks, writeBounded } from './blocks.ts';
+import { hearReaders, onBlocks, writeBounded } from './blocks.ts';
 import { pad, unpad } from './bytes.ts';
 import type { BinaryCertificate } from './certificates.ts';
 import { pemOf, signPublicKey } from './certificates.ts';
@@ -96,6 +96,7 @@ export async function startBinaryServer(options: RouterServerOptions): Promise<R
     writeBounded(socket, pad(hello, blockBytes));
     const timer = setTimeout(() => socket.destroy(), HANDSHAKE_TIMEOUT_MS);
     socket.once('close', () => clearTimeout(timer));
+    hearReaders(socket);
     let receiveBlock: ((block: Buffer) => void) | undefined;
     onBlocks(socket, blockBytes, (block) => {
       if (receiveBlock) {
