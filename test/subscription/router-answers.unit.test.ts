@@ -1,6 +1,6 @@
 /** What the adapter toward routers makes of every kind of answer: each command has its own, or its own error. */
 import { createMessagingRouter } from '../../activities/subscription/router/http.ts';
-import type { RouterFailure } from '../../dev/stand-ins/subscription/router-server.ts';
+import type { RouterFailure } from '../../dev/stand-ins/subscription/router-desk.ts';
 import type { RouterAdapter } from './router-adapter.ts';
 import { PATIENT, SUBSCRIPTION_IDS, outcomesById, startRouterAdapter, tokenAt } from './router-adapter.ts';
 import { outcomeOf } from './router-agent.ts';
