@@ -90,11 +90,6 @@ export const SUBSCRIPTION_VARIABLES = {
     'First of four ports of the stand-in routers: two for messaging, one for notifications, one for pushes; 0 takes free ones.',
     { default: '8101' },
   ),
-  NOTIFICATION_DEV_ROUTERS_PROTOCOL: variable(
-    z.enum(['https', 'binary'], 'must be https or binary'),
-    'What the stand-in routers speak: JSON over HTTPS, or the binary protocol of messaging and notification routers.',
-    { default: 'https' },
-  ),
 };
 
 type Values = ValuesOf<typeof SUBSCRIPTION_VARIABLES>;

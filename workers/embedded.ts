@@ -124,10 +124,7 @@ function missingServers(
     ),
     routers: forRole(
       'subscription',
-      unless(configured.ntfServers, {
-        port: values.NOTIFICATION_DEV_ROUTERS_PORT,
-        protocol: values.NOTIFICATION_DEV_ROUTERS_PROTOCOL,
-      }),
+      unless(configured.ntfServers, { port: values.NOTIFICATION_DEV_ROUTERS_PORT }),
     ),
   };
 }

@@ -35,8 +35,8 @@ export interface StackOptions {
   fcm?: { port: number } | undefined;
   symbolTargets?: { port: number } | undefined;
   portfolio?: { port: number } | undefined;
-  /** The first of their ports, and what they speak; default: HTTPS. */
-  routers?: { port: number; protocol?: 'https' | 'binary' } | undefined;
+  /** The first of their ports. */
+  routers?: { port: number } | undefined;
   /** false: data need not survive a crash, for tests. Default true. */
   durable?: boolean;
   /** Lines of progress for the operator; silent when nothing takes long. */
@@ -184,8 +184,7 @@ function startParts(options: StackOptions): Promise<Part>[] {
     );
   }
   if (routers) {
-    // Certificates and keys of one protocol are none of the other.
-    const storeDir = path.join(dataDir, routers.protocol === 'binary' ? 'routers-binary' : 'routers');
+    const storeDir = path.join(dataDir, 'routers');
     parts.push(
       // On demand: what it needs is not loaded where there are no routers.
       import('../stand-ins/subscription/routers.ts')

@@ -5,8 +5,6 @@
 import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import type { RouterAddress } from '../../../activities/subscription/router/ports.ts';
-import { BINARY } from './binary/transport.ts';
-import { HTTPS } from './https.ts';
 import { startMessagingRouter, type MessagingRouterStandIn } from './messaging-router.ts';
 import { startNotificationRouter, type NotificationRouterStandIn } from './notification-router.ts';
 import { startPushSink, type PushSinkStandIn } from './push-sink.ts';
@@ -25,19 +23,15 @@ export interface RouterStack {
 
 /**
  * @param port the first of four; 0: free ones.
- * @param protocol that both kinds of router speak; default: HTTPS.
  * @param storeDir where they keep what they know. Created when missing.
  */
 export async function startRouters({
   port,
-  protocol = 'https',
   storeDir,
 }: {
   port: number;
-  protocol?: 'https' | 'binary';
   storeDir: string;
 }): Promise<RouterStack> {
-  const transport = protocol === 'binary' ? BINARY : HTTPS;
   mkdirSync(storeDir, { recursive: true });
   // In the order of ROUTER_PORTS.
   const portOf = (index: number) => (port === 0 ? 0 : port + index);
@@ -54,11 +48,10 @@ export async function startRouters({
     const messaging: MessagingRouterStandIn[] = [];
     for (let index = 0; index < MESSAGING_ROUTERS; index += 1) {
       const dataFile = path.join(storeDir, `messaging-${index + 1}.json`);
-      messaging.push(keep(await startMessagingRouter({ transport, port: portOf(index), dataFile })));
+      messaging.push(keep(await startMessagingRouter({ port: portOf(index), dataFile })));
     }
     const notification = keep(
       await startNotificationRouter({
-        transport,
         port: portOf(MESSAGING_ROUTERS),
         dataFile: path.join(storeDir, 'notification.json'),
         pushUrl: pushSink.url,

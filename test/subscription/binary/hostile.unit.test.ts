@@ -27,7 +27,7 @@ afterEach(() => routers.stop());
 
 /** What clients sent to official routers. */
 function recordedBy(name: string): Buffer[] {
-  const file = path.join(import.meta.dirname, 'transcripts', `${name}.json`);
+  const file = path.join(import.meta.dirname, 'recordings', `${name}.json`);
   const { blocks } = JSON.parse(readFileSync(file, 'utf8')) as { blocks: { from: string; hex: string }[] };
   return blocks
     .filter(({ from }) => from === 'client')

@@ -6,7 +6,6 @@ import path from 'node:path';
 import { Agent, request } from 'undici';
 import { BINARY } from '../../../dev/stand-ins/subscription/binary/transport.ts';
 import { startMessagingRouter } from '../../../dev/stand-ins/subscription/messaging-router.ts';
-import { startRouters } from '../../../dev/stand-ins/subscription/routers.ts';
 import { eventually } from '../../eventually.ts';
 import { BROKEN, blockOf, cut, join, newKeys, openClient, openPadded, sized, text, wide } from './client.ts';
 import type { BinaryRouters } from './routers.ts';
@@ -245,24 +244,6 @@ describe('a router that fails as it was told to', () => {
 });
 
 describe('stand-ins from outside', () => {
-  test('N17 a stack has binary routers, if it is told so', async () => {
-    const storeDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-routers-'));
-    const stack = await startRouters({ port: 0, protocol: 'binary', storeDir });
-    const pongs = [];
-    for (const [protocol, address] of [
-      ...stack.messagingRouters.map((one) => ['smp', one] as const),
-      ...stack.notificationRouters.map((one) => ['ntf', one] as const),
-    ]) {
-      const client = await openClient(address, { protocol });
-      pongs.push(...(await client.send({ content: 'PING' })));
-      await client.close();
-    }
-    await stack.stop();
-    rmSync(storeDir, { recursive: true });
-
-    expect(pongs.map(String)).toEqual(['PONG', 'PONG', 'PONG']);
-  });
-
   test('N17 the same port answers requests over HTTP', async () => {
     const client = await routers.client('smp');
     await makeQueue(client);

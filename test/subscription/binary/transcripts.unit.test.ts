@@ -25,7 +25,7 @@ interface Transcript {
 
 const transcriptOf = (name: string): Transcript =>
   JSON.parse(
-    readFileSync(path.join(import.meta.dirname, 'transcripts', `${name}.json`), 'utf8'),
+    readFileSync(path.join(import.meta.dirname, 'recordings', `${name}.json`), 'utf8'),
   ) as Transcript;
 
 interface Recorded {
