@@ -133,13 +133,13 @@ export function readHello(protocol: Protocol, content: Buffer): Hello {
   };
 }
 
-/** The X25519 key (DER) in the router's signed key, and what signs it. */
-export function splitSignedKey(signedKey: Buffer): { key: Buffer; signature: Buffer } {
+/** The X25519 key (DER) in the router's signed key, the sequence of it that is signed, and what signs it. */
+export function splitSignedKey(signedKey: Buffer): { key: Buffer; signed: Buffer; signature: Buffer } {
   const start = signedKey[1]! < 0x80 ? 2 : 3;
-  const key = signedKey.subarray(start, start + 44);
-  // After the key: the algorithm, seven bytes, then a string of bits that begins with its number of unused bits.
-  const string = signedKey.subarray(start + 44 + 7);
-  return { key, signature: string.subarray(string[1]! < 0x80 ? 3 : 4) };
+  const signed = signedKey.subarray(start, start + 46);
+  // After it: the algorithm, seven bytes, then a string of bits that begins with its number of unused bits.
+  const string = signedKey.subarray(start + 46 + 7);
+  return { key: signed.subarray(2), signed, signature: string.subarray(string[1]! < 0x80 ? 3 : 4) };
 }
 
 export type BinaryClient = Awaited<ReturnType<typeof openClient>>;

@@ -50,7 +50,7 @@ describe('the cryptography', () => {
 
 describe('the beginning of a connection', () => {
   test('N17 the online certificate is signed by the offline one, whose fingerprint is in the address', async () => {
-    const { socket, hello, sessionKey } = await routers.client('smp');
+    const { socket, hello } = await routers.client('smp');
     const [online, offline] = chainOf(socket);
 
     expect(socket.getProtocol()).toBe('TLSv1.3');
@@ -59,17 +59,17 @@ describe('the beginning of a connection', () => {
     expect(online!.verify(offline!.publicKey)).toBe(true);
     expect(offline!.verify(offline!.publicKey)).toBe(true);
     expect(createHash('sha256').update(offline!.raw).digest('base64url')).toBe(routers.smp.address.keyHash);
-    const { signature } = splitSignedKey(hello.signedKey);
-    expect(verify(undefined, sessionKey!, online!.publicKey, signature)).toBe(true);
+    const { signed, signature } = splitSignedKey(hello.signedKey);
+    expect(verify(undefined, signed, online!.publicKey, signature)).toBe(true);
     expect(hello.sessionId).toEqual(socket.getFinished());
   });
 
   test('N17 the notification router leaves its certificates to TLS', async () => {
-    const { socket, hello, sessionKey } = await routers.client('ntf');
+    const { socket, hello } = await routers.client('ntf');
 
     expect(hello.chain).toEqual([]);
-    const { signature } = splitSignedKey(hello.signedKey);
-    expect(verify(undefined, sessionKey!, socket.getPeerX509Certificate()!.publicKey, signature)).toBe(true);
+    const { signed, signature } = splitSignedKey(hello.signedKey);
+    expect(verify(undefined, signed, socket.getPeerX509Certificate()!.publicKey, signature)).toBe(true);
   });
 
   test('N17 without ALPN both speak their old versions', async () => {

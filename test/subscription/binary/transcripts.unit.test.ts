@@ -12,7 +12,17 @@ import type { PushSinkStandIn } from '../../../dev/stand-ins/subscription/push-s
 import { startPushSink } from '../../../dev/stand-ins/subscription/push-sink.ts';
 import { eventually } from '../../eventually.ts';
 import type { BinaryClient, Keys, Protocol } from './client.ts';
-import { BLOCK, blockOf, cut, join, keysFrom, openClient, readHello, sized } from './client.ts';
+import {
+  BLOCK,
+  blockOf,
+  cut,
+  join,
+  keysFrom,
+  openClient,
+  readHello,
+  sized,
+  splitSignedKey,
+} from './client.ts';
 
 interface Transcript {
   protocol: Protocol;
@@ -138,6 +148,11 @@ describe.each(['smp-v9', 'smp-v4', 'ntf-v2', 'ntf-v1'])('the transcript %s', (na
       protocol === 'smp' && version >= 7 ? certificateChain : [],
     );
     expect(mine.signedKey.length > 0).toBe(hello.signedKey.length > 0);
+    if (hello.signedKey.length > 0) {
+      const [ours, theirs] = [splitSignedKey(mine.signedKey), splitSignedKey(hello.signedKey)];
+      const beforeRawKey = ({ signed }: typeof ours) => signed.subarray(0, -32);
+      expect(beforeRawKey(ours)).toEqual(beforeRawKey(theirs));
+    }
     expect(mine.rest.length).toBe(0);
   });
 

@@ -3,6 +3,8 @@ import { diagnose } from '../../../cli/checks.ts';
 import { UsageError } from '../../../cli/command.ts';
 import { routerTrial } from '../../../cli/subscription/router-trial.ts';
 import type { RouterProtocol } from '../../../api/subscription/router-wire.ts';
+import { BINARY } from '../../../dev/stand-ins/subscription/binary/transport.ts';
+import { startRouters } from '../routers.ts';
 import { startAnsweringRouter } from './router.ts';
 
 async function findingOf(protocol: RouterProtocol, insteadOf: Record<string, string> = {}) {
@@ -46,4 +48,19 @@ test.each<[RouterProtocol, string, string, number]>([
 test('N19 what is no address is wrong usage, and says why', () => {
   expect(() => routerTrial('smp://secret@host')).toThrow(UsageError);
   expect(() => routerTrial('smp://secret@host')).toThrow('the fingerprint has 32 bytes');
+});
+
+test.each<[RouterProtocol, string]>([
+  ['smp', 'version 9 of 6 to 10'],
+  ['ntf', 'version 2 of 1 to 2'],
+])('N19 %s: a stand-in is tried as official routers are, and keeps nothing', async (protocol, versions) => {
+  const routers = await startRouters({ transport: BINARY });
+  const { host, port, keyHash } = (protocol === 'smp' ? routers.smp[0]! : routers.ntf[0]!).address;
+  const [finding] = await diagnose([routerTrial(`${protocol}://${keyHash}@${host}:${port}`)]);
+  const kept = [...routers.smp[0]!.queues(), ...routers.ntf[0]!.tokens()];
+  await routers.stop();
+
+  expect(finding!.status).toBe('ok');
+  expect(finding!.detail).toContain(versions);
+  expect(kept).toEqual([]);
 });

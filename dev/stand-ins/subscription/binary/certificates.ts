@@ -43,22 +43,23 @@ export function pemOf(chain: readonly string[]): string {
   return chain.map((der) => `-----BEGIN CERTIFICATE-----\n${der}\n-----END CERTIFICATE-----\n`).join('');
 }
 
-/** A public key with the signature of the online certificate's key. */
+/** A public key with the signature of the online certificate's key. Routers sign a sequence that has nothing but the key. */
 export function signPublicKey(publicKey: Buffer, signer: string): Buffer {
-  const signature = sign(undefined, publicKey, createPrivateKey(signer));
-  return der(TAG.sequence, publicKey, algorithm(), bits(signature));
+  const signed = der(TAG.sequence, publicKey);
+  const signature = sign(undefined, signed, createPrivateKey(signer));
+  return der(TAG.sequence, signed, algorithm(), bits(signature));
 }
 
 /** Splits what `signPublicKey` made, whichever algorithm signed. @throws MalformedError when it is something else. */
-export function readSignedKey(signed: Buffer): { publicKey: Buffer; signature: Buffer } {
-  const whole = new Reader(signed);
+export function readSignedKey(bytes: Buffer): { signed: Buffer; publicKey: Buffer; signature: Buffer } {
+  const whole = new Reader(bytes);
   const fields = new Reader(takeDer(whole).content);
   whole.end();
-  const { encoded } = takeDer(fields);
+  const { encoded: signed, content: publicKey } = takeDer(fields);
   takeDer(fields);
   const signature = takeDer(fields).content.subarray(1);
   fields.end();
-  return { publicKey: encoded, signature };
+  return { signed, publicKey, signature };
 }
 
 function certify(

@@ -80,15 +80,15 @@ function greet(socket: TLSSocket, router: RouterAddress, block: Buffer, on: Tell
     throw new Error('it is another router');
   }
   if (!hello.sessionId.equals(socket.getFinished() ?? Buffer.alloc(0))) throw new Error('another session');
-  const signed = hello.signedKey && readSignedKey(hello.signedKey);
-  if (signed && !verify(undefined, signed.publicKey, online.publicKey, signed.signature)) {
+  const key = hello.signedKey && readSignedKey(hello.signedKey);
+  if (key && !verify(undefined, key.signed, online.publicKey, key.signature)) {
     throw new Error('the key of the session is not signed');
   }
   const version = Math.min(NEWEST_VERSION, hello.newest);
   const content = writeClientHello({ version, keyHash });
   writeBounded(socket, pad(content, BLOCK_BYTES[PROTOCOL]));
   const agreement: Agreement = { protocol: PROTOCOL, version, sessionId: hello.sessionId };
-  const { session, receive } = openSession(socket, agreement, signed?.publicKey, on);
+  const { session, receive } = openSession(socket, agreement, key?.publicKey, on);
   on.opened(session);
   return receive;
 }
