@@ -29,6 +29,9 @@ export async function query<Row extends QueryResultRow>(
   }
 }
 
+/** Whether PostgreSQL answers at all: it fails when that is why another statement failed. */
+export const ANSWER: Statement = { name: 'answer', text: 'SELECT 1' };
+
 /**
  * About the values of this statement: data exceptions (22), more or fewer rows than one (21), violated constraints
  * (23, 44), and values that are too large or too deep (54). The same values are refused again.

@@ -1,6 +1,9 @@
 /** What activities and processes do to workflows: keep one running, signal one that may have ended, see how one stands. */
-import type { WorkflowClient, WorkflowHandle } from '@temporalio/client';
+import type { WorkflowClient, WorkflowExecutionDescription, WorkflowHandle } from '@temporalio/client';
 import { WorkflowNotFoundError } from '@temporalio/client';
+
+/** The attempt of a workflow task before which three have failed, which takes about half a minute. */
+const STUCK_AT = 4;
 
 /** Signals a workflow; one that has ended, or was never started, needs to hear nothing. */
 export async function signalIfRunning(
@@ -18,11 +21,38 @@ export async function signalIfRunning(
 
 /** @returns the status of the latest run, such as `RUNNING`; undefined when Temporal does not know the workflow. */
 export async function statusOf(workflows: WorkflowClient, workflowId: string): Promise<string | undefined> {
+  return (await describe(workflows, workflowId))?.status.name;
+}
+
+/**
+ * As `statusOf`, but `STUCK` for a run that cannot go on: its workflow task fails again and again. So it is with one that
+ * a worker had in memory when Temporal was put back, and its history has both now. Where rows are the truth, another
+ * takes its place.
+ */
+export async function stateOf(workflows: WorkflowClient, workflowId: string): Promise<string | undefined> {
+  const described = await describe(workflows, workflowId);
+  const attempts = described?.raw.pendingWorkflowTask?.attempt ?? 0;
+  return attempts >= STUCK_AT ? 'STUCK' : described?.status.name;
+}
+
+async function describe(
+  workflows: WorkflowClient,
+  workflowId: string,
+): Promise<WorkflowExecutionDescription | undefined> {
   try {
-    return (await workflows.getHandle(workflowId).describe()).status.name;
+    return await workflows.getHandle(workflowId).describe();
   } catch (error) {
     if (error instanceof WorkflowNotFoundError) return undefined;
     throw error;
+  }
+}
+
+/** Ends a run that is stuck, and that needs no other one in its place. */
+export async function endStuck(workflows: WorkflowClient, workflowId: string): Promise<void> {
+  try {
+    await workflows.getHandle(workflowId).terminate('its workflow task failed again and again');
+  } catch (error) {
+    if (!(error instanceof WorkflowNotFoundError)) throw error;
   }
 }
 
@@ -35,10 +65,16 @@ export interface LongLivedWorkflow {
   staticSummary: string;
 }
 
-/** Starts a workflow; one that runs already stays as it is. */
+/**
+ * Starts a workflow; one that runs already stays as it is.
+ *
+ * @param isStuck the one that runs cannot go on, and is ended in the same moment.
+ */
 export function keepRunning(
   workflows: WorkflowClient,
   { workflowType, ...options }: LongLivedWorkflow,
+  isStuck = false,
 ): Promise<WorkflowHandle> {
-  return workflows.start(workflowType, { ...options, workflowIdConflictPolicy: 'USE_EXISTING' });
+  const workflowIdConflictPolicy = isStuck ? 'TERMINATE_EXISTING' : 'USE_EXISTING';
+  return workflows.start(workflowType, { ...options, workflowIdConflictPolicy });
 }

@@ -3,8 +3,8 @@
  * same memory. The first fifth has the start of the service in it, so the last one is held against the second.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Bench, Mode } from './environment.ts';
-import { MODES } from './environment.ts';
+import type { Bench, Way } from './environment.ts';
+import { WAYS } from './environment.ts';
 import {
   ROUTES_PER_RECIPIENT,
   appendIntents,
@@ -28,35 +28,35 @@ const SAMPLE_INTERVAL_MS = 250;
 type Sample = DrainSample & { mb?: number };
 
 /** One for each mode: they take minutes. */
-export const backlogs = MODES.map((mode): Measurement => ({
-  name: `backlog.${mode}`,
+export const backlogs = WAYS.map((way): Measurement => ({
+  name: `backlog.${way}`,
   meaning: 'intents that were published while the service was stopped',
   isQuick: false,
   rows: [
-    { name: `backlog.${mode}.drained`, unit: '/s', meaning: 'intents, over the whole drain' },
+    { name: `backlog.${way}.drained`, unit: '/s', meaning: 'intents, over the whole drain' },
     {
-      name: `backlog.${mode}.last/second`,
+      name: `backlog.${way}.last/second`,
       unit: '',
       target: { atLeast: LEAST_RATIO },
       meaning: 'drain rate in the last fifth against the second',
     },
     {
-      name: `backlog.${mode}.memory.last/second`,
+      name: `backlog.${way}.memory.last/second`,
       unit: '',
       target: { atMost: MOST_MEMORY_RATIO },
       meaning: 'resident memory of the service, the same fifths',
     },
     {
-      name: `backlog.${mode}.memory-growth`,
+      name: `backlog.${way}.memory-growth`,
       unit: 'MB',
       meaning: 'resident memory of the service, highest above the start',
     },
   ],
 
   async run(bench) {
-    const total = bench.sizes.backlog[mode];
-    const samples = await drain(bench, mode, total);
-    const row = (name: string) => `backlog.${mode}.${name}`;
+    const total = bench.sizes.backlog[way];
+    const samples = await drain(bench, way, total);
+    const row = (name: string) => `backlog.${way}.${name}`;
     const memory = samples.flatMap(({ mb }) => (mb === undefined ? [] : [mb]));
     const memoryIn = (n: number) => meanInFifth(samples, total, n, ({ mb = Number.NaN }) => mb);
     return [
@@ -77,15 +77,15 @@ export const backlogs = MODES.map((mode): Measurement => ({
 }));
 
 /** @returns intents done and memory, from the moment when the service is ready until all are done. */
-async function drain(bench: Bench, mode: Mode, total: number): Promise<Sample[]> {
-  const part = await bench.part(mode);
+async function drain(bench: Bench, way: Way, total: number): Promise<Sample[]> {
+  const part = await bench.part(way);
   // The service must have read its stream before: the first start of all takes longer than any other.
-  await burst(bench, mode, 10);
-  await bench.stopService(mode);
+  await burst(bench, way, 10);
+  await bench.stopService(way);
   const before = await countHandOffs(part);
   const ids = await appendIntents(part, total);
-  bench.report(`${mode}: draining ${total} intents`);
-  const { pid } = await serviceOf(bench, mode);
+  bench.report(`${way}: draining ${total} intents`);
+  const { pid } = await serviceOf(bench, way);
   const startedAt = performance.now();
   const samples: Sample[] = [];
   for (let done = 0; done < total; await sleep(SAMPLE_INTERVAL_MS)) {

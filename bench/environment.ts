@@ -19,7 +19,11 @@ import { cpuSecondsOf, startServiceProcess, type ServiceProcess } from './proces
 export const MODES = ['child', 'on_failure'] as const;
 export type Mode = (typeof MODES)[number];
 
-const PARTS = ['baselines', ...MODES, 'mobile-push', 'account-callback', 'subscription'] as const;
+/** How intents are worked off: in a mode, or many of a backlog by one workflow. */
+export const WAYS = [...MODES, 'slices'] as const;
+export type Way = (typeof WAYS)[number];
+
+const PARTS = ['baselines', ...WAYS, 'mobile-push', 'account-callback', 'subscription'] as const;
 export type PartName = (typeof PARTS)[number];
 
 /** How much is measured. */
@@ -33,8 +37,8 @@ export interface Sizes {
   idleSeconds: number;
   /** How long half of the highest rate is published, s. */
   loadSeconds: number;
-  /** Intents of the backlog. Draining takes about as long in both modes, and much longer than a process takes to warm up. */
-  backlog: Readonly<Record<Mode, number>>;
+  /** Intents of the backlog. Draining takes about as long in all ways, and much longer than a process takes to warm up. */
+  backlog: Readonly<Record<Way, number>>;
 }
 
 export const sizesOf = ({ quick, rounds }: { quick: boolean; rounds: number }): Sizes =>
@@ -45,7 +49,7 @@ export const sizesOf = ({ quick, rounds }: { quick: boolean; rounds: number }): 
         intents: 60,
         idleSeconds: 15,
         loadSeconds: 8,
-        backlog: { child: 1_000, on_failure: 3_000 },
+        backlog: { child: 1_000, on_failure: 3_000, slices: 20_000 },
       }
     : {
         rounds,
@@ -53,7 +57,7 @@ export const sizesOf = ({ quick, rounds }: { quick: boolean; rounds: number }): 
         intents: 300,
         idleSeconds: 120,
         loadSeconds: 30,
-        backlog: { child: 5_000, on_failure: 15_000 },
+        backlog: { child: 5_000, on_failure: 15_000, slices: 100_000 },
       };
 
 /** When a stream's entry was appended, by the clock of Redis, ms since the epoch. */

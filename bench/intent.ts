@@ -4,7 +4,8 @@ import type { NotificationIntent } from '../client/notificationintent.ts';
 import { DEFAULT_INTENTS_STREAM, newGameTurnReady } from '../client/notificationintent.ts';
 import { envelopeOf } from '../api/intent/entry.ts';
 import { NOTIFICATION_WORKFLOW } from '../workflows/intent/contract.ts';
-import type { Bench, Mode, Part } from './environment.ts';
+import { SLICE_WORKFLOW } from '../workflows/intent/slice-contract.ts';
+import type { Bench, Part, Way } from './environment.ts';
 import { appendedAtMs } from './environment.ts';
 import type { Round } from './rounds.ts';
 import { runRound, until } from './rounds.ts';
@@ -15,6 +16,7 @@ export const GATEWAY_STREAM = 'gateway:client-events';
 const MAIL_STREAM = 'mail:delivery_commands';
 /** `user-1` to `user-20000` are known to the stand-in User Service. */
 const KNOWN_USERS = 20_000;
+const INTENTS_PER_SLICE = '100';
 /** Commands of one pipeline. */
 const PIPELINE_SIZE = 500;
 /** Looking costs Redis next to nothing. */
@@ -78,16 +80,17 @@ export async function routesSettled({ db }: Part, ids: readonly string[], routes
 }
 
 /** Publishes all intents together; ends when every route is settled in PostgreSQL and every workflow is closed. */
-export async function burst(bench: Bench, mode: Mode, count: number, recipients = 1): Promise<Round> {
-  const [part, service] = await Promise.all([bench.part(mode), serviceOf(bench, mode)]);
+export async function burst(bench: Bench, way: Way, count: number, recipients = 1): Promise<Round> {
+  const [part, service] = await Promise.all([bench.part(way), serviceOf(bench, way)]);
   const routes = count * recipients * ROUTES_PER_RECIPIENT;
   const before = await countHandOffs(part);
   let ids: string[] = [];
   return runRound(bench, {
     part,
     workerPid: service.pid,
-    workflowType: NOTIFICATION_WORKFLOW,
     count,
+    workflowType: way === 'slices' ? SLICE_WORKFLOW : NOTIFICATION_WORKFLOW,
+    ...(way === 'slices' ? { workflows: () => countSlices(part, ids) } : {}),
     async begin() {
       ids = await appendIntents(part, count, recipients);
       return appendedAtMs(ids[0]!);
@@ -101,9 +104,24 @@ export async function burst(bench: Bench, mode: Mode, count: number, recipients 
   });
 }
 
-/** The service of a mode, running. */
-export const serviceOf = (bench: Bench, mode: Mode) =>
-  bench.service(mode, { NOTIFICATION_ROUTE_DISPATCH: mode });
+/** The service that works in a way, running. */
+export const serviceOf = (bench: Bench, way: Way) =>
+  bench.service(
+    way,
+    way === 'slices'
+      ? { NOTIFICATION_INTENTS_PER_WORKFLOW: INTENTS_PER_SLICE }
+      : { NOTIFICATION_ROUTE_DISPATCH: way },
+  );
+
+async function countSlices({ db }: Part, ids: readonly string[]): Promise<number> {
+  return (await db.query<{ slices: number }>(COUNT_SLICES, [ids])).rows[0]!.slices;
+}
+
+/** $1 notification ids. */
+const COUNT_SLICES = `
+  SELECT count(DISTINCT slice_id)::int AS slices
+    FROM notification.records
+   WHERE notification_id = ANY ($1)`;
 
 /** $1 notification ids. */
 const COUNT_SETTLED = `

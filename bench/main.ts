@@ -3,9 +3,10 @@ import { existsSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { explain } from '../api/errors.ts';
 import { accountCallback } from './account-callback.ts';
+import { accountValues } from './account-values.ts';
 import { backlogs } from './backlog.ts';
 import type { Bench, PartName } from './environment.ts';
-import { MODES, openBench, sizesOf } from './environment.ts';
+import { WAYS, openBench, sizesOf } from './environment.ts';
 import { fanOut } from './fan-out.ts';
 import { footprint } from './footprint.ts';
 import { largeAudiences } from './large-audience.ts';
@@ -41,6 +42,7 @@ const MEASUREMENTS: readonly Measurement[] = [
   mobilePush,
   scaleMobilePush,
   accountCallback,
+  accountValues,
   scaleAccountCallback,
   scaleSubscription,
 ];
@@ -94,10 +96,10 @@ const profilerOptions = (dir: string, part: PartName): string[] => [
 ];
 
 function showProfiles(dir: string, { readyAtUs }: Bench): void {
-  for (const mode of MODES) {
-    const folder = profilesOf(dir, mode);
+  for (const way of WAYS) {
+    const folder = profilesOf(dir, way);
     if (existsSync(folder))
-      process.stdout.write(`\nService in mode ${mode}\n\n${describeProfiles(folder, readyAtUs)}\n`);
+      process.stdout.write(`\nService, ${way}\n\n${describeProfiles(folder, readyAtUs)}\n`);
   }
 }
 

@@ -23,6 +23,8 @@ export interface RoundOptions {
   workerPid: number;
   workflowType: string;
   count: number;
+  /** Workflows of the type that must be closed in the end, once the work has had its effect; default `count`. */
+  workflows?(): Promise<number>;
   /** Asks for the work. @returns when that began, ms since the epoch. */
   begin(): Promise<number>;
   /** Waits until the work has had its effect; then only workflows are left to be closed. */
@@ -31,11 +33,11 @@ export interface RoundOptions {
 
 /** @throws Error when not all of the workflows complete in time. */
 export async function runRound(bench: Bench, options: RoundOptions): Promise<Round> {
-  const { part, workerPid, workflowType, count, begin, settled } = options;
+  const { part, workerPid, workflowType, count, begin, settled, workflows = async () => count } = options;
   const before = bench.cpu(workerPid);
   const beganAtMs = await begin();
   await settled?.();
-  const endedAtMs = await lastClose(part.client, workflowType, beganAtMs, count);
+  const endedAtMs = await lastClose(part.client, workflowType, beganAtMs, await workflows());
   const after = bench.cpu(workerPid);
   const seconds = (endedAtMs - beganAtMs) / 1_000;
   return {

@@ -1,6 +1,6 @@
 /**
- * Account callbacks over large tables: how long a process takes to start, the longest statement of what is done again and
- * again, and what the hour of an account costs when there is a tick a second.
+ * Account callbacks over large tables: how long a process takes to start, and the longest statement of what is done again
+ * and again.
  */
 import pg from 'pg';
 import { CLEANUP_BOUNDS, cleanUp } from '../activities/account-callback/cleanup.ts';
@@ -28,9 +28,6 @@ const HOURS = 72;
 const POSITIONS = 3_000_000;
 const { hourly: HOUR, daily: DAY } = PERIOD_MS;
 const RETRY_MS = 60_000;
-
-/** Accounts of the measured hour, each with 5 of the symbols, and a tick a second of each. */
-const [ACCOUNTS, SYMBOLS, HELD, TICKS] = [2_000, 50, 5, 3_600];
 
 export const scaleAccountCallback: Measurement = {
   name: 'scale.callbacks',
@@ -60,12 +57,6 @@ export const scaleAccountCallback: Measurement = {
       unit: 's',
       meaning: 'what is past its retention: two thirds of the snapshots and most positions, in all parts',
     },
-    {
-      name: 'scale.callbacks.account',
-      unit: 'ms',
-      meaning: `an hour of an account with ${HELD} of ${SYMBOLS} symbols, a tick a second of each`,
-      target: { atMost: 15 },
-    },
   ],
 
   async run(bench) {
@@ -87,13 +78,11 @@ export const scaleAccountCallback: Measurement = {
     await days(db);
     await hours(db);
     const cleanUpMs = await timed(() => cleaned(db));
-    const accountMs = await manyTicks(part, db);
     return [
       { row: 'scale.callbacks.start', value: startMs / 1_000 },
       { row: 'scale.callbacks.move', value: moveMs / 2_000 },
       { row: 'scale.callbacks.statement', value: longest().ms, details: longest() },
       { row: 'scale.callbacks.clean-up', value: cleanUpMs / 1_000 },
-      { row: 'scale.callbacks.account', value: accountMs },
     ];
   },
 };
@@ -184,36 +173,17 @@ const resources = (db: pg.Pool) => ({
   },
 });
 
-/** @returns users whose hour was computed. */
-async function hours(db: pg.Pool, nowMs = MIDNIGHT + HOUR): Promise<number> {
-  let users = 0;
+async function hours(db: pg.Pool): Promise<void> {
+  const time = { nowMs: MIDNIGHT + HOUR, realMs: MIDNIGHT + HOUR };
   for (let shard = 0; shard < SHARDS; shard += 1) {
-    for (let isBehind = true; isBehind;) {
-      const time = { nowMs, realMs: nowMs };
-      const outcome = await processCompleteHours(resources(db), shard, time, beat);
-      users += outcome.computed;
-      isBehind = outcome.isBehind;
-    }
+    while ((await processCompleteHours(resources(db), shard, time, beat)).isBehind);
   }
-  return users;
 }
 
 async function cleaned(db: pg.Pool): Promise<void> {
   for (let isUnfinished = true; isUnfinished;) {
     ({ isUnfinished } = await cleanUp(resources(db), MIDNIGHT + HOUR, beat, CLEANUP_BOUNDS));
   }
-}
-
-/** @returns ms for the hour of one account. */
-async function manyTicks(part: Part, db: pg.Pool): Promise<number> {
-  await part.db.query(FORGET);
-  for (const statement of FILL_TICKS) await part.db.query(statement);
-  let users = 0;
-  const ms = await timed(async () => {
-    users = await hours(db, MIDNIGHT);
-  });
-  if (users !== ACCOUNTS) throw new Error(`${users} of ${ACCOUNTS} accounts were computed`);
-  return ms / ACCOUNTS;
 }
 
 const FORGET = `
@@ -246,24 +216,6 @@ const FILL = [
   `INSERT INTO notification.callback_prices (symbol, at_ms, price)
    SELECT 'S' || symbol, ${MIDNIGHT - 4 * DAY} + minute * 60000::bigint, 100 + minute % 17
      FROM generate_series(1, 10) AS symbol, generate_series(0, 4 * 1440 + 60) AS minute`,
-  `INSERT INTO notification.callback_symbols (symbol, last_at_ms)
-   SELECT symbol, max(at_ms) FROM notification.callback_prices GROUP BY symbol`,
-  'ANALYZE',
-];
-
-const FILL_TICKS = [
-  `INSERT INTO notification.callback_trackings (user_id, shard, daily_date, caught_up_to_ms, created_at)
-   SELECT 'user-' || n, notification.callback_shard('user-' || n), '2026-03-27', ${MIDNIGHT - HOUR}, now()
-     FROM generate_series(1, ${ACCOUNTS}) AS n`,
-  `INSERT INTO notification.callback_positions (user_id, at_ms, cash, coefficients)
-   SELECT 'user-' || n, ${MIDNIGHT - HOUR}, n,
-          (SELECT jsonb_object_agg('S' || (n + leg * 7) % ${SYMBOLS}, (leg + 0.25)::text)
-             FROM generate_series(1, ${HELD}) AS leg)
-     FROM generate_series(1, ${ACCOUNTS}) AS n`,
-  `INSERT INTO notification.callback_prices (symbol, at_ms, price)
-   SELECT 'S' || symbol, ${MIDNIGHT - HOUR} + second * 1000::bigint + symbol,
-          60000.25 + (second * (symbol + 7)) % 1009
-     FROM generate_series(0, ${SYMBOLS - 1}) AS symbol, generate_series(0, ${TICKS - 1}) AS second`,
   `INSERT INTO notification.callback_symbols (symbol, last_at_ms)
    SELECT symbol, max(at_ms) FROM notification.callback_prices GROUP BY symbol`,
   'ANALYZE',

@@ -1,5 +1,5 @@
 /**
- * Intents a second, and what one costs in CPU time: the service in both modes with all of its real work, against the
+ * Intents a second, and what one costs in CPU time: the service in all ways with all of its real work, against the
  * baselines. A round publishes its intents together and ends when the last workflow is closed.
  */
 import { baselinesOf } from './baselines.ts';
@@ -16,10 +16,13 @@ const SHAPES = {
   'naive-tree': 'the real work in regular activities and children, as tutorials do it',
   child: 'intents in mode child, all real work',
   on_failure: 'intents in mode on_failure, all real work',
+  slices: 'intents in slices of 100, all real work',
 } as const;
 type Shape = keyof typeof SHAPES;
 const SHAPE_NAMES = Object.keys(SHAPES) as Shape[];
 
+/** Rounds of slices are as much longer: otherwise they would end with the first one. */
+const SLICES_FACTOR = 20;
 /** Before the first round: compilers, caches and connections. */
 const WARM_UP_SHARE = 0.5;
 
@@ -32,6 +35,7 @@ const RATIOS: { of: Shape; to: Shape; atLeast: number; meaning: string }[] = [
   },
   { of: 'child', to: 'naive-tree', atLeast: 1.3, meaning: 'what the settings and local activities gain' },
   { of: 'on_failure', to: 'child', atLeast: 2.2, meaning: 'what first attempts without a child gain' },
+  { of: 'slices', to: 'on_failure', atLeast: 8, meaning: 'what one workflow for many intents gains' },
 ];
 const ratioRow = ({ of, to }: { of: Shape; to: Shape }) => `throughput.${of}/${to}`;
 
@@ -89,6 +93,7 @@ async function measure(bench: Bench): Promise<Record<Shape, Round[]>> {
     'naive-tree': () => baselines.round('naiveNotification', count),
     child: () => burst(bench, 'child', count),
     on_failure: () => burst(bench, 'on_failure', count),
+    slices: () => burst(bench, 'slices', SLICES_FACTOR * count),
   });
   await interleave(1, shapes(Math.ceil(WARM_UP_SHARE * intents)), () => undefined);
   return interleave(rounds, shapes(intents), bench.report);

@@ -13,13 +13,14 @@
  * ```
  */
 import type { ConnectionOptions } from '@temporalio/client';
-import { Client, Connection } from '@temporalio/client';
+import { Client, Connection, defaultGrpcRetryOptions, makeGrpcRetryInterceptor } from '@temporalio/client';
 import type { RedisOptions } from 'ioredis';
 import { Redis } from 'ioredis';
 import pg from 'pg';
 import type { KeyBoxKey } from '../api/key-box.ts';
 import { createKeyBox } from '../api/key-box.ts';
 import { dataConverterWith } from '../api/payload-codec.ts';
+import { failWhenClosed } from './closed-channel.ts';
 import { DEFAULT_INTENTS_STREAM } from './notificationintent.ts';
 import type { Operator } from './operator.ts';
 import { createOperator } from './operator.ts';
@@ -69,7 +70,11 @@ export interface ConnectedOperator {
  */
 export function connectOperator(servers: OperatorServers): ConnectedOperator {
   const { namespace = 'default', payloadKeys = [], subscriptionKeys, uiUrl, agentId } = servers;
-  const connection = Connection.lazy({ connectTimeout: CONNECT_LIMIT_MS, ...servers.temporal });
+  const connection = Connection.lazy({
+    connectTimeout: CONNECT_LIMIT_MS,
+    interceptors: [makeGrpcRetryInterceptor(defaultGrpcRetryOptions()), failWhenClosed],
+    ...servers.temporal,
+  });
   const dataConverter = dataConverterWith(payloadKeys);
   const resources: OperatorResources = {
     temporal: new Client({ connection, namespace, ...(dataConverter ? { dataConverter } : {}) }),
@@ -87,7 +92,6 @@ export function connectOperator(servers: OperatorServers): ConnectedOperator {
     async close() {
       resources.redis.disconnect();
       await resources.db.end().catch(() => undefined);
-      // Last: a call that is retried after it would end the process with a stack trace.
       await connection.close();
     },
   };

@@ -6,6 +6,7 @@ import { beatKey, offsetKey } from '../api/intent/stream.ts';
 import { STREAM_START, lastGeneratedId, compareEntryIds } from '../api/stream-ids.ts';
 import { INTENT_TASK_QUEUE, notificationWorkflowId } from '../workflows/intent/contract.ts';
 import { bridgeWorkflowId } from '../workflows/intent/reader-contract.ts';
+import { sliceWorkflowId } from '../workflows/intent/slice-contract.ts';
 import type { RecoveryInput, RecoveryProgress } from '../workflows/recovery-contract.ts';
 import {
   RECOVERY_PROGRESS_QUERY,
@@ -164,7 +165,8 @@ export function recoveryOperations(resources: OperatorResources) {
     if ((await statusOf(resources, reader)) !== 'RUNNING')
       found.push({ store: 'Temporal', what: `${reader} does not run` });
     const id = row?.started_id;
-    if (id && (await statusOf(resources, notificationWorkflowId(id))) === undefined)
+    const isUnknown = async (workflowId: string) => (await statusOf(resources, workflowId)) === undefined;
+    if (id && (await isUnknown(notificationWorkflowId(id))) && (await isUnknown(sliceWorkflowId(id))))
       found.push({ store: 'Temporal', what: `it had taken notification ${id}, and does not know it` });
     return found;
   }

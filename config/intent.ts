@@ -64,8 +64,13 @@ export const INTENT_VARIABLES = {
   }),
   NOTIFICATION_ROUTE_DISPATCH: variable(
     z.enum(DISPATCH_MODES, `must be one of ${DISPATCH_MODES.join(', ')}`),
-    'child: each route is a workflow from the beginning; on_failure: once its first attempt did not publish it.',
+    'child: each route is a workflow from the beginning; on_failure, and above 250 routes: once its first attempt did not publish it.',
     { default: 'child' },
+  ),
+  NOTIFICATION_INTENTS_PER_WORKFLOW: variable(
+    integer(1, 500),
+    'Intents that one workflow takes at most when several are read together; 1: each has its own.',
+    { default: '1' },
   ),
   NOTIFICATION_IDEMPOTENCY_TTL: variable(duration, 'How long at least an idempotency key stays reserved.', {
     default: '168h',

@@ -7,11 +7,15 @@ import { spoilServer } from './server-faults.ts';
 import { spoilService } from './service-faults.ts';
 import type { Span, Targets } from './targets.ts';
 
+/** From the end of a loss to the next one: what it took is repaired. One loss at a time is what is promised, ms. */
+const REPAIRED_MS = 10_000;
+
 /** Resolves when the last fault has ended. */
 export async function injectFaults(plan: readonly Fault[], targets: Targets): Promise<void> {
   const beganAt = Date.now();
   // What takes longer than planned keeps others from its subject.
-  const turns = new Map<string, Promise<void>>();
+  const turns = new Map<string, Promise<unknown>>();
+  let lastLoss: Promise<unknown> = Promise.resolve();
   await Promise.all(plan.map(takeTurn));
   // One that a fault has ended for good, as a disk that was full.
   for (const name of ['redis', 'postgres', 'temporal'] as const) {
@@ -21,8 +25,12 @@ export async function injectFaults(plan: readonly Fault[], targets: Targets): Pr
 
   function takeTurn(fault: Fault): Promise<void> {
     const subjects = subjectsOf(fault, targets.services.length);
-    const before = Promise.all(subjects.map((subject) => turns.get(subject) ?? Promise.resolve()));
+    const before = Promise.all([
+      ...subjects.map((subject) => turns.get(subject)),
+      ...(isLoss(fault) ? [lastLoss] : []),
+    ]);
     const turn = before.then(() => inject(fault));
+    if (isLoss(fault)) lastLoss = turn.then(() => sleep(REPAIRED_MS));
     for (const subject of subjects) turns.set(subject, turn);
     return turn;
   }
@@ -45,11 +53,13 @@ export async function injectFaults(plan: readonly Fault[], targets: Targets): Pr
         ...(fault.kind === 'pause-service' ? { isPause: true } : {}),
         ...('server' in fault ? { server: fault.server } : {}),
         ...('network' in fault ? { server: fault.network } : {}),
-        ...(['failover', 'put-back', 'namespace-lost'].includes(fault.kind) ? { isLoss: true } : {}),
+        ...(isLoss(fault) ? { isLoss: true } : {}),
       });
     }
   }
 }
+
+const isLoss = ({ kind }: Fault): boolean => ['failover', 'put-back', 'namespace-lost'].includes(kind);
 
 /** @returns when the fault was there. */
 async function bringAbout(fault: Fault, targets: Targets): Promise<readonly Span[]> {

@@ -22,6 +22,11 @@ const ADMINS = [plantedMail('admin', 1), plantedMail('admin', 2)];
 /** Nobody knows this user. */
 const UNKNOWN_USER = 'nobody-of-that-name';
 
+const RUNNING =
+  "ExecutionStatus = 'Running' AND WorkflowType IN ('notification', 'notificationRoute', 'notificationRoutes')";
+/** Of a workflow task, after which its workflow cannot go on. */
+const FAILED_ATTEMPTS = 4;
+
 /** When each outbound entry was first seen, for recovery times. */
 export interface Arrivals {
   at: number[];
@@ -134,13 +139,21 @@ export async function openIntents(arena: Arena, arrivals: Arrivals): Promise<Wor
         `SELECT (SELECT count(*)::int FROM notification.routes WHERE status IN ('pending', 'failed')) AS open,
                 (SELECT count(*)::int FROM notification.waiting_intents) AS waiting`,
       );
-      const running = await arena.temporal.workflow.count(
-        "ExecutionStatus = 'Running' AND WorkflowType IN ('notification', 'notificationRoute', 'notificationRoutes')",
-      );
+      const running = await arena.temporal.workflow.count(RUNNING);
       const { open, waiting } = rows[0]!;
       if (open + waiting + running.count === 0) return true;
+      if (open + waiting === 0 && arena.hasLost()) await terminateStuck();
       throw new Error(`${open} routes are open, ${waiting} intents wait, ${running.count} workflows run`);
     });
+  }
+
+  /** What cannot go on in a Temporal that was put back, and has nothing left to do: a person ends it, by the runbook. */
+  async function terminateStuck(): Promise<void> {
+    for await (const { workflowId } of arena.temporal.workflow.list({ query: RUNNING })) {
+      const handle = arena.temporal.workflow.getHandle(workflowId);
+      const { raw } = await handle.describe();
+      if ((raw.pendingWorkflowTask?.attempt ?? 0) >= FAILED_ATTEMPTS) await handle.terminate();
+    }
   }
 
   /** What an outbound stream has lost is handed off again. */

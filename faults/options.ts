@@ -8,6 +8,10 @@ import { LOSSES, ORDINARY_KINDS } from './fault-kinds.ts';
 export const WORKS = ['intent', 'mobile-push', 'symbol-config', 'account-callback', 'subscription'] as const;
 export type WorkName = (typeof WORKS)[number];
 
+/** How intents are worked off: a mode of dispatch, or many by one workflow. */
+export const MODES = ['child', 'on_failure', 'slices'] as const;
+export type ModeName = (typeof MODES)[number];
+
 export const HELP = `Usage: npm run test:faults [-- options]
 
 Starts Redis, PostgreSQL, Temporal and two processes of the service, gives them work of every kind, kills and restarts
@@ -23,6 +27,8 @@ against what came out. The exit code is 0 only if nothing is lost, nothing doubl
                    failover is a Redis replica that lags and takes over; namespace an empty Temporal; the others are put
                    back to what they had on disk a moment before
   --beside COMMIT  the release before, which a process runs for a while; default: none
+  --mode name      how intents are worked off: ${MODES.join(', ')}; default: the seed decides, with --beside between the
+                   first two, which the release before knows
   --encrypted      with NOTIFICATION_PAYLOAD_KEYS; default: the seed decides
   --plain          without
   --flood          instead of all that: 100,000 entries while Temporal is down, and what memory that takes
@@ -46,6 +52,8 @@ export interface Options {
   kinds: readonly OrdinaryKind[] | undefined;
   /** A commit. */
   beside?: string;
+  /** Absent: the seed decides. */
+  mode?: ModeName;
   /** Undefined: the seed decides. */
   isEncrypted: boolean | undefined;
   flood: boolean;
@@ -63,6 +71,8 @@ export function parseOptions(args: readonly string[]): Options {
   if (given.encrypted && given.plain)
     throw new SelfExplanatoryError('--encrypted and --plain exclude each other');
   const chosen = given.encrypted || given.plain;
+  const [mode, ...more] = namesOf('--mode', given.mode, MODES, []);
+  if (more.length > 0) throw new SelfExplanatoryError('--mode takes one name');
   return {
     seed: given.seed ?? String(randomInt(1, 1_000_000)),
     intents,
@@ -72,6 +82,7 @@ export function parseOptions(args: readonly string[]): Options {
     losses: given.losses === 'all' ? LOSSES : namesOf('--losses', given.losses, LOSSES, []),
     kinds: given.kinds === undefined ? undefined : namesOf('--kinds', given.kinds, ORDINARY_KINDS, []),
     ...(given.beside === undefined ? {} : { beside: given.beside }),
+    ...(mode === undefined ? {} : { mode }),
     isEncrypted: chosen ? given.encrypted : undefined,
     flood: given.flood,
     ...(given.json === undefined ? {} : { jsonFile: given.json }),
@@ -96,6 +107,7 @@ function valuesOf(args: readonly string[]) {
         losses: text,
         kinds: text,
         beside: text,
+        mode: text,
         json: text,
         report: text,
         encrypted: flag,
@@ -131,13 +143,14 @@ function namesOf<Name extends string>(
 
 /** What repeats a run. */
 export function commandOf(options: Options): string {
-  const { seed, intents, seconds, faults, only, losses, kinds, beside, isEncrypted } = options;
+  const { seed, intents, seconds, faults, only, losses, kinds, beside, mode, isEncrypted } = options;
   return [
     `FAULT_SEED=${seed} npm run test:faults -- --intents ${intents} --seconds ${seconds} --faults ${faults}`,
     ...(only.length === WORKS.length ? [] : [`--only ${only.join()}`]),
     ...(losses.length === 0 ? [] : [`--losses ${losses.join()}`]),
     ...(kinds === undefined ? [] : [`--kinds ${kinds.join()}`]),
     ...(beside === undefined ? [] : [`--beside ${beside}`]),
+    ...(mode === undefined ? [] : [`--mode ${mode}`]),
     ...(isEncrypted === undefined ? [] : [isEncrypted ? '--encrypted' : '--plain']),
   ].join(' ');
 }

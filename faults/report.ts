@@ -9,7 +9,7 @@ export interface Result {
   machine: string;
   seed: string;
   command: string;
-  /** NOTIFICATION_ROUTE_DISPATCH */
+  /** How intents were worked off. */
   dispatch: string;
   isEncrypted: boolean;
   /** Everything from the first intent to the last check, s. */
@@ -107,7 +107,7 @@ Written by \`faults/write-report.ts\` from the results of \`npm run test:faults 
 
 ## Runs
 
-| date | seed | dispatch | payloads | faults | seconds | settled after | ${CHARGES.join(' | ')} | repeated | excused | result |
+| date | seed | mode | payloads | faults | seconds | settled after | ${CHARGES.join(' | ')} | repeated | excused | result |
 | --- | --- | --- | --- | --- | --- | --- | ${CHARGES.map(() => '---').join(' | ')} | --- | --- | --- |
 ${results
   .map(

@@ -16,10 +16,11 @@ import type { Spoiled } from './ledger/excuse.ts';
 import type { Verdict } from './ledger/verdict.ts';
 import { isClean } from './ledger/verdict.ts';
 import { openMobilePush } from './mobile-push.ts';
-import type { Options, WorkName } from './options.ts';
+import type { ModeName, Options, WorkName } from './options.ts';
 import { commandOf } from './options.ts';
 import { planFaults } from './plan.ts';
 import { openProducer } from './producer.ts';
+import type { Random } from './random.ts';
 import { randomOf } from './random.ts';
 import type { Result } from './report.ts';
 import { faultRowsOf, machineOf } from './report.ts';
@@ -64,6 +65,18 @@ export async function run(options: Options, report: (line: string) => void): Pro
   }
 }
 
+const ENV_OF_MODE: Record<ModeName, Record<string, string>> = {
+  child: { NOTIFICATION_ROUTE_DISPATCH: 'child' },
+  on_failure: { NOTIFICATION_ROUTE_DISPATCH: 'on_failure' },
+  slices: { NOTIFICATION_INTENTS_PER_WORKFLOW: '100' },
+};
+
+/** A release before slices stops at a workflow that it does not know. */
+function modeOf(random: (purpose: string) => Random, isBesideRelease: boolean): ModeName {
+  const dispatch = random('dispatch').oneOf<ModeName>(['child', 'on_failure']);
+  return !isBesideRelease && random('slices').chance(1 / 3) ? 'slices' : dispatch;
+}
+
 async function runWith(
   options: Options,
   report: (line: string) => void,
@@ -72,7 +85,7 @@ async function runWith(
   const { seed } = options;
   const random = (purpose: string) => randomOf(seed, purpose);
   const isEncrypted = options.isEncrypted ?? random('encryption').chance(0.5);
-  const dispatch = random('dispatch').oneOf(['child', 'on_failure']);
+  const mode = options.mode ?? modeOf(random, options.beside !== undefined);
   report('Starting PostgreSQL, Redis and Temporal');
   const servers = await startServers({ keep: options.keep, report });
   onClose(() => servers.stop());
@@ -132,7 +145,7 @@ async function runWith(
 
   const env: Record<string, string> = {
     NOTIFICATION_ROLES: options.only.join(),
-    NOTIFICATION_ROUTE_DISPATCH: dispatch,
+    ...ENV_OF_MODE[mode],
     NOTIFICATION_LOG_LEVEL: 'debug',
     NOTIFICATION_REDIS_MASTER_ADDR: `${LOOPBACK}:${servers.redis.proxy.port}`,
     NOTIFICATION_POSTGRES_PRIMARY_DSN: servers.dsnAt(servers.postgres.proxy.port),
@@ -145,7 +158,7 @@ async function runWith(
     ...Object.fromEntries(works.flatMap((work) => Object.entries(work.env))),
   };
   report(
-    `Starting ${SERVICES} processes of the service (${dispatch}, payloads ${isEncrypted ? 'encrypted' : 'plain'})`,
+    `Starting ${SERVICES} processes of the service (${mode}, payloads ${isEncrypted ? 'encrypted' : 'plain'})`,
   );
   const usual = {
     folder: ROOT,
@@ -235,7 +248,7 @@ async function runWith(
     machine: machineOf(),
     seed,
     command: commandOf(options),
-    dispatch,
+    dispatch: mode,
     isEncrypted,
     seconds: (Date.now() - startedAt) / 1_000,
     settledAfterSeconds: (settledAt - Math.max(loadedAt, ...faults.map(({ endedAt }) => endedAt))) / 1_000,

@@ -168,7 +168,7 @@ export const nothingLeftRunning = (slot: Slot, limitMs: number) =>
     'all workflows but the reader to have ended',
     async () => {
       const { count } = await slot.client.workflow.count(
-        "ExecutionStatus = 'Running' AND WorkflowType IN ('notification', 'notificationRoute')",
+        "ExecutionStatus = 'Running' AND WorkflowType IN ('notification', 'notificationRoute', 'notificationSlice')",
       );
       return count === 0;
     },

@@ -7,7 +7,7 @@ import { ScheduleNotFoundError } from '@temporalio/client';
 import type { Logger } from 'pino';
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { watchEvery } from '../activities/watch.ts';
-import { keepRunning, statusOf } from '../activities/workflows.ts';
+import { keepRunning, stateOf } from '../activities/workflows.ts';
 import type { ScheduledRun } from '../migrations/namespace.ts';
 import { ensureSchedule } from '../migrations/namespace.ts';
 import { RENEW_SIGNAL, longLivedRunsBefore } from '../workflows/renewal-contract.ts';
@@ -21,7 +21,7 @@ export interface Guarded {
 }
 
 /**
- * Looks every `everyMs` whether all of it is there, and starts what is not. One that completed has done so by itself,
+ * Looks every `everyMs` whether all of it is there, and starts what is not, or cannot go on. One that completed has done so by itself,
  * such as a shard that is not needed any more, and stays so. Runs that began long ago are continued by new ones.
  *
  * @param longestRunMs after which a run is continued; a day.
@@ -39,9 +39,10 @@ export function startGuard(
 
   async function look(): Promise<void> {
     for (const workflow of workflows) {
-      if (!(await isMissing(workflow))) continue;
-      await keepRunning(client.workflow, workflow);
-      log.warn({ workflow_id: workflow.workflowId }, 'long-lived workflow was missing and is started');
+      const state = await stateOf(client.workflow, workflow.workflowId);
+      if (state === 'RUNNING' || state === 'COMPLETED') continue;
+      await keepRunning(client.workflow, workflow, state === 'STUCK');
+      log.warn({ workflow_id: workflow.workflowId, state }, 'long-lived workflow did not run and is started');
     }
     for (const schedule of schedules) {
       if (await exists(schedule)) continue;
@@ -63,11 +64,6 @@ export function startGuard(
     // Those that are gone need not be remembered.
     renewed.clear();
     for (const runId of asked) renewed.add(runId);
-  }
-
-  async function isMissing({ workflowId }: LongLivedWorkflow): Promise<boolean> {
-    const status = await statusOf(client.workflow, workflowId);
-    return status !== 'RUNNING' && status !== 'COMPLETED';
   }
 
   async function exists({ id }: ScheduledRun): Promise<boolean> {

@@ -1,6 +1,6 @@
 /** Intents in this process: their settings, activities, reader, channels and gauges. */
 import type { Redis } from 'ioredis';
-import { createIntentActivities } from '../activities/intent/acceptance.ts';
+import { createAcceptance, createIntentActivities } from '../activities/intent/acceptance.ts';
 import { createChannelActivities } from '../activities/intent/channels.ts';
 import { defineHandOffCommands } from '../activities/intent/hand-off.ts';
 import { createIntentMetrics, observeGauges } from '../activities/intent/metrics.ts';
@@ -11,6 +11,7 @@ import { createRepairActivities } from '../activities/intent/repair.ts';
 import { createReplication } from '../activities/intent/replication.ts';
 import { createIntentRetentionActivities } from '../activities/intent/retention.ts';
 import { createRouteActivities } from '../activities/intent/routes.ts';
+import { createSliceActivities } from '../activities/intent/slices.ts';
 import { createSteeringActivities } from '../activities/intent/steering.ts';
 import { createUserService, rememberRecipients } from '../activities/intent/user-service.ts';
 import { reasonOf } from '../activities/reason.ts';
@@ -66,8 +67,10 @@ export function openIntents({ config, endpoints, log, meter, draining, open }: P
         ...settings,
         ...{ db, redis, confirmReplicated, workflows, log, metrics, userService, draining },
       };
+      const acceptIntents = createAcceptance(resources);
       return {
-        ...createIntentActivities(resources),
+        ...createIntentActivities(db, acceptIntents),
+        ...createSliceActivities({ ...resources, acceptIntents }),
         ...createRouteActivities(resources),
         ...createSteeringActivities(resources),
         ...createChannelActivities(resources),
@@ -125,6 +128,7 @@ function settingsOf({ values, adminEmails }: Config) {
     bridge: {
       blockMs: values.NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT,
       dispatch: values.NOTIFICATION_ROUTE_DISPATCH,
+      intentsPerWorkflow: values.NOTIFICATION_INTENTS_PER_WORKFLOW,
     },
     retention: {
       recordRetentionMs: values.NOTIFICATION_RECORD_RETENTION,

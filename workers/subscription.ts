@@ -7,6 +7,7 @@ import { watchEvents } from '../activities/subscription/event-watch.ts';
 import { observeSubscriptions } from '../activities/subscription/metrics.ts';
 import { createSubscriptionMetrics } from '../activities/subscription/metrics.ts';
 import { createMessagingRouter, createNotificationRouter } from '../activities/subscription/router/http.ts';
+import { watchPostgres } from '../activities/subscription/postgres-watch.ts';
 import { createSubscriptionTokenActivities } from '../activities/subscription/token.ts';
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning } from '../activities/workflows.ts';
@@ -78,14 +79,18 @@ export function openSubscriptions(context: ProcessContext): Role {
     async begin({ db, redis, client }) {
       await ensureAgent(db, agentId);
       await keepRunning(client.workflow, supervisor);
+      const sweep = () => client.schedule.getHandle(SWEEP_SCHEDULE_ID).trigger();
       // What became due while nobody ran.
-      await client.schedule.getHandle(SWEEP_SCHEDULE_ID).trigger();
+      await sweep();
       const stopObserving = observeSubscriptions(meter, { db, log });
-      const watch = watchEvents({ db, redis, log, metrics, eventsStream, eventsStreamMaxLen, settlingMs });
+      const watches = [
+        watchEvents({ db, redis, log, metrics, eventsStream, eventsStreamMaxLen, settlingMs }),
+        watchPostgres({ db, redis, log, eventsStream, sweep }),
+      ];
       return {
         async stop() {
           stopObserving();
-          await watch.stop();
+          await Promise.all(watches.map((watch) => watch.stop()));
         },
       };
     },

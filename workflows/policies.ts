@@ -14,6 +14,12 @@ export const FIRST_TRY: LocalActivityOptions = {
   cancellationType: 'WAIT_CANCELLATION_COMPLETED',
 };
 
+/**
+ * As FIRST_TRY, for many intents together, which may have to wait for those of other slices. The server hears from the
+ * worker meanwhile, so that a slice of one that died is soon begun elsewhere.
+ */
+export const SLICE_TRY: LocalActivityOptions = { ...FIRST_TRY, startToCloseTimeout: '1 minute' };
+
 /** For work that must happen however long a dependency is away: the gaps grow to 30 s and stay there. */
 const UNTIL_IT_SUCCEEDS: RetryPolicy = {
   initialInterval: '1 second',
@@ -35,6 +41,12 @@ export const ACCEPTANCE: ActivityOptions = {
 /** Short statements in the course of a workflow. */
 export const DATABASE: ActivityOptions = {
   startToCloseTimeout: '30 seconds',
+  retry: UNTIL_IT_SUCCEEDS,
+};
+
+/** Starts of as many workflows as a slice has intents. */
+export const HANDING_ON: ActivityOptions = {
+  startToCloseTimeout: '2 minutes',
   retry: UNTIL_IT_SUCCEEDS,
 };
 

@@ -4,30 +4,36 @@
  * Prices that come late, after the hour that they belong to was computed, count from the next hour on: what was told,
  * or may have been, stays as it is.
  *
- * What one statement reads, and what is in memory, is bounded by rows, however many accounts, symbols and ticks there
- * are: accounts are taken in batches, and an hour in stretches, which are halved when they hold too much.
+ * Accounts are taken in batches, over ticks that are read once for all of them (ticks.ts). What one statement reads, and
+ * what is in memory, is bounded, however many accounts, symbols and ticks there are.
  */
-import { setImmediate as pause } from 'node:timers/promises';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { ProcessingOutcome } from '../../workflows/account-callback/contract.ts';
 import { HOUR_MS } from '../../workflows/account-callback/contract.ts';
-import { query } from '../postgres.ts';
+import { ANSWER, query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
 import type { InputWatch } from './completeness.ts';
+import type { Extremes, HourBounds, Opening } from './hour.ts';
+import { HOUR_BOUNDS, extremesOfHour } from './hour.ts';
 import { setAside, takeUpDue } from './set-aside.ts';
-import type { Extremes, Holding, Tick } from './walk.ts';
-import { Walk, symbolsOf } from './walk.ts';
+import type { TickBounds } from './ticks.ts';
+import { TICK_BOUNDS, Ticks } from './ticks.ts';
 
-/** Accounts that are walked together, at most. */
-const USERS_AT_ONCE = 1_000;
-/** Of what they hold at the beginning of an hour, characters together: some 10,000 symbols. */
-const HELD_AT_ONCE = 256 * 1024;
-/** Ticks, and changes of positions, of one stretch of time. */
-const TICKS_AT_ONCE = 50_000;
-const CHANGES_AT_ONCE = 200;
-/** A stretch as short as this fails for another reason than its length, ms. */
-const SHORTEST_MS = 1_000;
+export interface ProcessingBounds extends HourBounds, TickBounds {
+  /** Accounts of a batch. */
+  users: number;
+  /** Of what they hold at the beginning of an hour, characters together: some 10,000 symbols. */
+  held: number;
+}
+
+export const PROCESSING_BOUNDS: ProcessingBounds = {
+  ...HOUR_BOUNDS,
+  ...TICK_BOUNDS,
+  users: 1_000,
+  held: 256 * 1024,
+};
+
 /** Callbacks of those who are computed go out before the next ones are, ms. */
 const CALL_LIMIT_MS = 5_000;
 /**
@@ -67,6 +73,7 @@ export async function processCompleteHours(
   shard: number,
   time: ShardTime,
   beat: () => void,
+  bounds: ProcessingBounds = PROCESSING_BOUNDS,
 ): Promise<ProcessingOutcome> {
   const { db, callbacks: settings } = resources;
   const began = performance.now();
@@ -76,9 +83,11 @@ export async function processCompleteHours(
   if (oldestMs === undefined) return { computed: 0, isBehind: false, isWaiting: false };
   const untilMs = oldestMs < overMs ? await completeUntil(resources, overMs, time) : overMs;
 
+  const ticks = new Ticks(db, beat, bounds);
   let computed = 0;
   while (oldestMs !== undefined && oldestMs < untilMs && performance.now() < began + CALL_LIMIT_MS) {
-    computed += await computeBatch(resources, shard, { hourMs: oldestMs, nowMs: time.nowMs }, beat);
+    const hour = { hourMs: oldestMs, nowMs: time.nowMs };
+    computed += await computeBatch({ ...resources, ticks, bounds, beat }, shard, hour);
     beat();
     oldestMs = await caughtUpTo(db, shard);
   }
@@ -111,6 +120,13 @@ async function caughtUpTo(db: Pool, shard: number): Promise<number | undefined> 
   return row?.caught_up_to_ms == null ? undefined : Number(row.caught_up_to_ms);
 }
 
+/** What a call works with, beside what the process has. */
+interface Work extends HoursResources {
+  ticks: Ticks;
+  bounds: ProcessingBounds;
+  beat: () => void;
+}
+
 interface Hour {
   hourMs: number;
   /** What the shard takes the time to be, epoch ms. */
@@ -123,18 +139,13 @@ interface Hour {
  *
  * @returns accounts whose hour is written.
  */
-async function computeBatch(
-  resources: HoursResources,
-  shard: number,
-  { hourMs, nowMs }: Hour,
-  beat: () => void,
-): Promise<number> {
-  const { db, log } = resources;
-  for (let limit = USERS_AT_ONCE; ;) {
-    const users = await loadUsers(db, shard, hourMs, limit);
+async function computeBatch(work: Work, shard: number, { hourMs, nowMs }: Hour): Promise<number> {
+  const { db, log, bounds, beat } = work;
+  for (let limit = bounds.users; ;) {
+    const users = await loadUsers(db, shard, hourMs, { users: limit, held: bounds.held });
     if (users.length === 0) return 0;
     try {
-      return await writeHour(db, hourMs, users, await walkHour(db, hourMs, users, beat));
+      return await writeHour(db, hourMs, users, await extremesOfHour(work, hourMs, users, bounds));
     } catch (error) {
       // A stop, and an outage, are nobody's fault, and end it here.
       beat();
@@ -156,116 +167,22 @@ async function computeBatch(
   }
 }
 
-interface UserAtHour {
-  userId: string;
-  /** In force when the hour begins; undefined for an account that is opened within it. */
-  held: Holding | undefined;
-}
-
-async function walkHour(
+async function loadUsers(
   db: Pool,
+  shard: number,
   hourMs: number,
-  users: readonly UserAtHour[],
-  beat: () => void,
-): Promise<Extremes[]> {
-  const ids = users.map(({ userId }) => userId);
-  const walk = new Walk(ids);
-  const opening = users.flatMap(({ held }) => (held ? [{ ...held, atMs: hourMs }] : []));
-  const followed = new Set<string>();
-  const lastMs = hourMs + HOUR_MS - 1;
-  await follow(opening, hourMs);
-  await goOn([], opening);
-
-  let widthMs = lastMs - hourMs;
-  for (let fromMs = hourMs; fromMs < lastMs;) {
-    const toMs = Math.min(lastMs, fromMs + widthMs);
-    const stretch = await loadStretch(db, walk, ids, { fromMs, toMs });
-    if (stretch === undefined) {
-      widthMs = Math.ceil(widthMs / 2);
-      continue;
-    }
-    await follow(stretch.changes, fromMs);
-    await goOn(stretch.ticks, stretch.changes);
-    for (const symbol of followed) if (!walk.holds(symbol)) followed.delete(symbol);
-    walk.forgetUnheld();
-    fromMs = toMs;
-    const { changes, ticks } = stretch;
-    if (changes.length < CHANGES_AT_ONCE / 2 && ticks.length < TICKS_AT_ONCE / 2) widthMs *= 2;
-  }
-  return walk.extremes();
-
-  /** Learns the prices in force of symbols that somebody comes to hold. */
-  async function follow(holdings: readonly Holding[], atMs: number): Promise<void> {
-    const symbols = [...new Set(holdings.flatMap(symbolsOf))].filter((symbol) => !followed.has(symbol));
-    if (symbols.length === 0) return;
-    walk.know(await query<{ symbol: string; price: string }>(db, LOAD_PRICES_IN_FORCE, [symbols, atMs]));
-    for (const symbol of symbols) followed.add(symbol);
-  }
-
-  async function goOn(ticks: readonly Tick[], holdings: readonly Holding[]): Promise<void> {
-    for (const _ of walk.advance(ticks, holdings)) {
-      // Others in this process have their turn.
-      await pause();
-      beat();
-    }
-  }
-}
-
-interface Stretch {
-  changes: Holding[];
-  ticks: Tick[];
-}
-
-/**
- * What happens after one time, up to and including another; undefined when that is too much at once, or takes PostgreSQL
- * too long.
- */
-async function loadStretch(
-  db: Pool,
-  walk: Walk,
-  userIds: readonly string[],
-  { fromMs, toMs }: { fromMs: number; toMs: number },
-): Promise<Stretch | undefined> {
-  try {
-    return await tryStretch(db, walk, userIds, { fromMs, toMs });
-  } catch (error) {
-    if (toMs - fromMs <= SHORTEST_MS) throw error;
-    await query(db, ANSWER, []);
-    return undefined;
-  }
-}
-
-async function tryStretch(
-  db: Pool,
-  walk: Walk,
-  userIds: readonly string[],
-  { fromMs, toMs }: { fromMs: number; toMs: number },
-): Promise<Stretch | undefined> {
-  // A moment cannot be halved. It has a change for each account and a tick for each symbol at most.
-  const isMoment = toMs - fromMs === 1;
-  const [maxChanges, maxTicks] = isMoment ? [null, null] : [CHANGES_AT_ONCE, TICKS_AT_ONCE];
-  const rows = await query<HoldingRow>(db, LOAD_CHANGES, [userIds, fromMs, toMs, maxChanges]);
-  if (rows.length === maxChanges) return undefined;
-  const changes = rows.map(holdingOf);
-  const symbols = [...new Set([...walk.symbols, ...changes.flatMap(symbolsOf)])];
-  if (symbols.length === 0) return { changes, ticks: [] };
-  const ofSymbols = await query<TicksRow>(db, LOAD_TICKS, [symbols, fromMs, toMs, maxTicks]);
-  const ticks = ofSymbols.flatMap(ticksOf);
-  return ticks.length === maxTicks ? undefined : { changes, ticks };
-}
-
-async function loadUsers(db: Pool, shard: number, hourMs: number, limit: number): Promise<UserAtHour[]> {
-  const rows = await query<UserRow>(db, LOAD_USERS, [shard, hourMs, limit, HELD_AT_ONCE]);
-  return rows.map(({ user_id: userId, at_ms: atMs, cash, coefficients }) => ({
-    userId,
-    held: atMs === null || cash === null ? undefined : { userId, atMs: Number(atMs), cash, coefficients },
-  }));
+  { users, held }: Pick<ProcessingBounds, 'users' | 'held'>,
+): Promise<Opening[]> {
+  const rows = await query<UserRow>(db, LOAD_USERS, [shard, hourMs, users, held]);
+  return rows.map(({ user_id: userId, cash, coefficients }) =>
+    cash === null ? { userId } : { userId, held: { cash, coefficients } },
+  );
 }
 
 async function writeHour(
   db: Pool,
   hourMs: number,
-  users: readonly UserAtHour[],
+  users: readonly Opening[],
   extremes: readonly Extremes[],
 ): Promise<number> {
   const [row] = await query<{ users: number }>(db, WRITE_HOUR, [
@@ -281,41 +198,12 @@ async function writeHour(
   return row!.users;
 }
 
-interface HoldingRow {
-  user_id: string;
-  at_ms: string;
-  cash: string;
-  coefficients: string | null;
-}
-
 interface UserRow {
   user_id: string;
-  at_ms: string | null;
+  /** null: the account holds nothing yet. */
   cash: string | null;
   coefficients: string | null;
 }
-
-/** The ticks of a symbol in the order of time, each list with commas. */
-interface TicksRow {
-  symbol: string;
-  times: string;
-  prices: string;
-}
-
-const holdingOf = ({ user_id: userId, at_ms: atMs, cash, coefficients }: HoldingRow): Holding => ({
-  userId,
-  atMs: Number(atMs),
-  cash,
-  coefficients,
-});
-
-function ticksOf({ symbol, times, prices }: TicksRow): Tick[] {
-  const all = prices.split(',');
-  return times.split(',').map((time, index) => ({ symbol, atMs: Number(time), price: all[index]! }));
-}
-
-/** Whether PostgreSQL answers at all. */
-const ANSWER = { name: 'answer', text: 'SELECT 1' };
 
 /** $1 shard. */
 const READ_CAUGHT_UP = {
@@ -337,12 +225,12 @@ const READ_COMPLETENESS = {
 const LOAD_USERS = {
   name: 'load_callback_users',
   text: `
-    SELECT user_id, at_ms, cash, coefficients
+    SELECT user_id, cash, coefficients
       FROM (
-        SELECT user_id, at_ms, cash, coefficients, row_number() OVER in_order AS number,
+        SELECT user_id, cash, coefficients, row_number() OVER in_order AS number,
                sum(length(coefficients)) OVER in_order AS held
           FROM (
-            SELECT tracking.user_id, positions.at_ms, positions.cash::text, positions.coefficients::text
+            SELECT tracking.user_id, positions.cash::text, positions.coefficients::text
               FROM (
                 SELECT user_id
                   FROM notification.callback_trackings
@@ -351,7 +239,7 @@ const LOAD_USERS = {
                  LIMIT $3
               ) AS tracking
               LEFT JOIN LATERAL (
-                SELECT at_ms, cash, coefficients
+                SELECT cash, coefficients
                   FROM notification.callback_positions
                  WHERE user_id = tracking.user_id AND at_ms <= $2::bigint
                  ORDER BY at_ms DESC
@@ -362,57 +250,6 @@ const LOAD_USERS = {
       ) AS counted
      WHERE number = 1 OR coalesce(held, 0) <= $4
      ORDER BY user_id`,
-};
-
-/** $1 users, $2 after, $3 up to, $4 rows at most or null. */
-const LOAD_CHANGES = {
-  name: 'load_callback_positions',
-  text: `
-    SELECT given.user_id, at_ms, cash::text, coefficients::text
-      FROM unnest($1::text[]) AS given (user_id)
-     CROSS JOIN LATERAL (
-       SELECT at_ms, cash, coefficients
-         FROM notification.callback_positions
-        WHERE user_id = given.user_id AND at_ms > $2::bigint AND at_ms <= $3::bigint
-        ORDER BY at_ms
-        LIMIT $4
-     ) AS positions
-     LIMIT $4`,
-};
-
-/** $1 symbols, $2 epoch ms. Symbols that had no price then are left out. */
-const LOAD_PRICES_IN_FORCE = {
-  name: 'load_callback_prices_in_force',
-  text: `
-    SELECT given.symbol, latest.price::text
-      FROM unnest($1::text[]) AS given (symbol)
-     CROSS JOIN LATERAL (
-       SELECT price FROM notification.callback_prices
-        WHERE symbol = given.symbol AND at_ms <= $2::bigint
-        ORDER BY at_ms DESC
-        LIMIT 1
-     ) AS latest`,
-};
-
-/** $1 symbols, $2 after, $3 up to, $4 ticks at most or null. */
-const LOAD_TICKS = {
-  name: 'load_callback_ticks',
-  text: `
-    SELECT symbol, string_agg(at_ms::text, ',' ORDER BY at_ms) AS times,
-           string_agg(price::text, ',' ORDER BY at_ms) AS prices
-      FROM (
-        SELECT given.symbol, at_ms, price
-          FROM unnest($1::text[]) AS given (symbol)
-         CROSS JOIN LATERAL (
-           SELECT at_ms, price
-             FROM notification.callback_prices
-            WHERE symbol = given.symbol AND at_ms > $2::bigint AND at_ms <= $3::bigint
-            ORDER BY at_ms
-            LIMIT $4
-         ) AS of_symbol
-         LIMIT $4
-      ) AS ticks
-     GROUP BY symbol`,
 };
 
 /**

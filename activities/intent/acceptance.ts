@@ -1,6 +1,6 @@
 /**
- * Acceptance of an intent: resolve its recipients, then write record and routes in one transaction, or find that it is a
- * duplicate, a conflict, or addressed to somebody unknown.
+ * Acceptance of intents: resolve their recipients, then write records and routes in one transaction, or find that one is a
+ * duplicate, a conflict, or addressed to somebody unknown. One intent is a list of one.
  *
  * Each step may run twice. What was decided about a stream entry once (its record, or its row of duplicates or malformed
  * intents) is looked up first and stands, so a repeated attempt never decides otherwise.
@@ -15,16 +15,15 @@ import { fingerprintOf } from '../../api/intent/fingerprint.ts';
 import type { Intent, MalformedCode, MalformedIntent } from '../../api/intent/entry.ts';
 import { ACCEPTANCE_DEFERRED } from '../../workflows/failures.ts';
 import type { Acceptance, NotificationInput, RouteToPublish } from '../../workflows/intent/contract.ts';
-import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { createAudienceResolver } from './audience.ts';
 import type { Audience, ChannelBudgets } from './audience.ts';
-import { findDecision, insertRecord, listRoutesToPublish, recordDuplicate } from './decisions.ts';
-import type { Decision } from './decisions.ts';
+import type { Candidate, TakenIntent, ToInsert } from './decisions.ts';
+import { findDecisions, insertRecords, listRoutesToPublish, recordDuplicates } from './decisions.ts';
 import { logFieldsOf } from './metrics.ts';
 import { recordMalformed, refusedIntent, reusedIntent } from './malformed.ts';
 import type { IntentMetrics } from './metrics.ts';
 import { isPostgresRefusal } from '../postgres.ts';
-import { statusOf } from '../workflows.ts';
+import { isInHand } from './owner.ts';
 import type { UserService } from './user-service.ts';
 import type { Trouble } from './waiting.ts';
 import { forgetWaiting, noteWaiting } from './waiting.ts';
@@ -49,86 +48,145 @@ export interface IntentResources {
   };
 }
 
-export type IntentActivities = ReturnType<typeof createIntentActivities>;
+/** How an intent was decided, or why that could not be done now. */
+export type Decided = { acceptance: Acceptance } | { error: unknown };
 
-export function createIntentActivities(resources: IntentResources) {
+export interface AcceptanceOptions {
+  /** Of the activity; 0 for the first try within the workflow task. */
+  attempt: number;
+  /** Ends the lookups: who is not found by then is left to somebody else. */
+  patience?: Promise<unknown>;
+}
+
+/** The way in which all intents of this process are accepted, one or many together. */
+export type AcceptIntents = ReturnType<typeof createAcceptance>;
+
+export function createAcceptance(resources: IntentResources) {
   const { db, workflows, log, metrics, intent: settings } = resources;
   const resolveAudience = createAudienceResolver({ ...resources, ...settings });
 
-  return {
-    /**
-     * Accepts an intent durably, or records durably why not.
-     *
-     * @throws ApplicationFailure `UserServiceUnavailable`, `AcceptanceDeferred`, or of PostgreSQL, all retried;
-     * CancelledFailure. Then nothing is decided.
-     */
-    async acceptIntent(input: NotificationInput): Promise<Acceptance> {
-      const intent = input as Intent;
-      const { isLocal, attempt } = Context.current().info;
-      const note = (trouble: Omit<Trouble, 'attempt'>) =>
-        noteWaiting(db, intent, { ...trouble, attempt: isLocal ? 0 : attempt });
-      // Who is here has failed before, or will take a while.
-      if (!isLocal) await note({});
+  /**
+   * Accepts intents durably, or records durably why not: each for itself, and of two with one key the first before the
+   * second. They are in the order of the stream.
+   *
+   * @returns how each ended, in the same order. An intent's own error is ApplicationFailure `UserServiceUnavailable` or
+   * `AcceptanceDeferred`; nothing is decided about it then.
+   * @throws ApplicationFailure of PostgreSQL, CancelledFailure: some may be decided then, and are found so by the next
+   * attempt.
+   */
+  return async (intents: readonly TakenIntent[], options: AcceptanceOptions): Promise<Decided[]> => {
+    const candidates = intents.map((intent) => ({ intent, fingerprint: fingerprintOf(intent) }));
+    const decided = new Map<string, Decided>();
+    await settle(candidates, decided, options);
 
-      const fingerprint = fingerprintOf(intent);
-      const decided = await findDecision(db, intent, fingerprint);
-      if (decided) {
-        const acceptance = await unlessEarlier(decided, note);
-        // A store that fell back may have brought its row back.
-        if (acceptance.outcome === 'accepted') await forgetWaiting(db, intent.notificationId);
-        return conclude(intent, acceptance);
-      }
+    const open = candidates.filter(({ intent }) => !decided.has(intent.notificationId));
+    const resolved = await Promise.all(open.map((candidate) => resolve(candidate, decided, options)));
+    Context.current().cancellationSignal.throwIfAborted();
+    // Who could not be resolved waits by a row, behind which later ones with the same key are not inserted.
+    const ready = resolved.flatMap((item) => item ?? []);
+    await insert(ready, decided);
 
-      const audience = await resolveAudience(intent, note);
-      if (audience.kind === 'unknown_user') {
-        const message = `User Service does not know the recipient ${audience.userId}`;
-        await reject(intent, 'recipient_not_found', message);
-        return conclude(intent, { outcome: 'recipient_not_found' });
-      }
-
-      Context.current().cancellationSignal.throwIfAborted();
-      const { budgets, idempotencyTtlMs } = settings;
-      try {
-        const accepted = await insertRecord(db, intent, { fingerprint, audience, budgets, idempotencyTtlMs });
-        if (accepted) {
-          countOutcome(intent, 'accepted');
-          reportUnusable(intent, audience);
-          warnOfTrimming(intent, audience);
-          return conclude(intent, accepted);
-        }
-      } catch (error) {
-        if (!isPostgresRefusal(error)) throw error;
-        await reject(intent, 'unstorable', error.message);
-        return conclude(intent, { outcome: 'unstorable' });
-      }
-      // Another intent with this key was accepted, or began to wait, since the first look.
-      const found = await findDecision(db, intent, fingerprint);
-      if (!found)
-        throw ApplicationFailure.retryable('the record that held the idempotency key has just expired');
-      return conclude(intent, await unlessEarlier(found, note));
-    },
-
-    /** The routes to publish among those at [offset, offset + limit) of a notification, ordered by route id. */
-    listRoutesToPublish: (notificationId: string, offset: number, limit: number): Promise<RouteToPublish[]> =>
-      listRoutesToPublish(db, notificationId, offset, limit),
+    const taken = ready.filter(({ intent }) => !decided.has(intent.notificationId));
+    // Another intent with this key was accepted, or began to wait, since the first look.
+    await settle(taken, decided, options);
+    return intents.map(({ notificationId }) => decided.get(notificationId) ?? { error: expired() });
   };
+
+  /** Settles what is decided already. */
+  async function settle(
+    candidates: readonly Candidate[],
+    decided: Map<string, Decided>,
+    options: AcceptanceOptions,
+  ): Promise<void> {
+    const found = await findDecisions(db, candidates);
+    const concluded: Conclusion[] = [];
+    for (const { intent } of candidates) {
+      const decision = found.get(intent.notificationId);
+      if (decision?.outcome === 'earlier_waits') {
+        decided.set(intent.notificationId, { error: await deferToEarlier(intent, decision, options) });
+      } else if (decision) {
+        concluded.push({ intent, acceptance: decision });
+        decided.set(intent.notificationId, { acceptance: decision });
+      }
+    }
+    await conclude(concluded);
+    // A store that fell back may have brought its row back.
+    await forgetWaiting(
+      db,
+      concluded.map(({ intent }) => intent.notificationId),
+    );
+  }
+
+  /** @returns undefined when the intent is decided by that, or cannot be now. */
+  async function resolve(
+    candidate: Candidate,
+    decided: Map<string, Decided>,
+    { attempt, patience }: AcceptanceOptions,
+  ): Promise<ToInsert | undefined> {
+    const { intent } = candidate;
+    const note = (trouble: Omit<Trouble, 'attempt'>) => noteWaiting(db, intent, { ...trouble, attempt });
+    try {
+      const audience = await resolveAudience(intent, note, patience);
+      if (audience.kind !== 'unknown_user') return { ...candidate, audience };
+      const message = `User Service does not know the recipient ${audience.userId}`;
+      await refuse(intent, 'recipient_not_found', message, decided);
+    } catch (error) {
+      decided.set(intent.notificationId, { error });
+    }
+    return undefined;
+  }
+
+  /** Those whose key is taken stay undecided. What PostgreSQL refuses of many it is given one by one. */
+  async function insert(items: readonly ToInsert[], decided: Map<string, Decided>): Promise<void> {
+    let accepted;
+    try {
+      accepted = await insertRecords(db, items, settings);
+    } catch (error) {
+      if (!isPostgresRefusal(error)) throw error;
+      if (items.length > 1) for (const item of items) await insert([item], decided);
+      else await refuse(items[0]!.intent, 'unstorable', error.message, decided);
+      return;
+    }
+    const concluded = items.flatMap(({ intent, audience }): Conclusion[] => {
+      const acceptance = accepted.get(intent.notificationId);
+      if (!acceptance) return [];
+      decided.set(intent.notificationId, { acceptance });
+      countOutcome(intent, 'accepted');
+      reportUnusable(intent, audience);
+      warnOfTrimming(intent, audience);
+      return [{ intent, acceptance }];
+    });
+    await conclude(concluded);
+  }
+
+  async function refuse(
+    intent: TakenIntent,
+    outcome: 'recipient_not_found' | 'unstorable',
+    message: string,
+    decided: Map<string, Decided>,
+  ): Promise<void> {
+    await reject(intent, outcome, message);
+    await conclude([{ intent, acceptance: { outcome } }]);
+    await forgetWaiting(db, [intent.notificationId]);
+    decided.set(intent.notificationId, { acceptance: { outcome } });
+  }
 
   /**
    * Of two intents with one key the earlier is decided first, however long that takes.
    *
-   * @throws ApplicationFailure `AcceptanceDeferred` while an earlier intent with the same key waits.
+   * @returns ApplicationFailure `AcceptanceDeferred`.
    */
-  async function unlessEarlier(
-    decision: Decision,
-    note: (trouble: Omit<Trouble, 'attempt'>) => Promise<unknown>,
-  ): Promise<Acceptance> {
-    if (decision.outcome !== 'earlier_waits') return decision;
-    const reason = `notification ${decision.notificationId} came earlier with the same idempotency key and waits itself`;
-    const status = await statusOf(workflows, notificationWorkflowId(decision.notificationId));
-    if (status === 'RUNNING') await note({ reason });
+  async function deferToEarlier(
+    intent: TakenIntent,
+    earlier: { notificationId: string; slice: string | null },
+    { attempt }: AcceptanceOptions,
+  ): Promise<ApplicationFailure> {
+    const failure = deferral(earlier.notificationId);
+    if (await isInHand(workflows, earlier))
+      await noteWaiting(db, intent, { attempt, reason: failure.message });
     // Somebody has terminated it, and nobody else would take its row away.
-    else await forgetWaiting(db, decision.notificationId);
-    throw ApplicationFailure.create({ type: ACCEPTANCE_DEFERRED, message: reason });
+    else await forgetWaiting(db, [earlier.notificationId]);
+    return failure;
   }
 
   async function reject(
@@ -190,44 +248,90 @@ export function createIntentActivities(resources: IntentResources) {
   }
 
   /** Says what was decided, where it is not said yet. */
-  async function conclude(intent: Intent, acceptance: Acceptance): Promise<Acceptance> {
-    const fields = logFieldsOf(intent);
-    switch (acceptance.outcome) {
-      case 'accepted':
-        log.info({ ...fields, outcome: 'accepted', routes: acceptance.routeCount }, 'intent accepted');
-        break;
-      case 'duplicate':
-        // A repeated attempt finds its own row: counted then.
-        if (await recordDuplicate(db, intent.notificationId, acceptance.of))
-          countOutcome(intent, 'duplicate');
-        log.info({ ...fields, outcome: 'duplicate', duplicate_of: acceptance.of }, 'intent is a duplicate');
-        break;
-      case 'idempotency_conflict':
-        await reject(
-          intent,
-          'idempotency_conflict',
-          `idempotency_key was used for notification ${acceptance.with} with other content`,
-          acceptance.with,
-        );
-        log.warn(
-          {
-            ...fields,
-            outcome: 'rejected',
-            failure_code: acceptance.outcome,
-            conflicts_with: acceptance.with,
-          },
-          'intent rejected',
-        );
-        break;
-      case 'entry_id_reused':
-        await keepMalformed(intent, reusedIntent(intent));
-        log.warn({ ...fields, outcome: 'rejected', failure_code: acceptance.outcome }, 'intent rejected');
-        break;
-      case 'recipient_not_found':
-      case 'unstorable':
-        log.warn({ ...fields, outcome: 'rejected', failure_code: acceptance.outcome }, 'intent rejected');
+  async function conclude(concluded: readonly Conclusion[]): Promise<void> {
+    const duplicates = concluded.flatMap(({ intent, acceptance }) =>
+      acceptance.outcome === 'duplicate'
+        ? [{ notificationId: intent.notificationId, of: acceptance.of }]
+        : [],
+    );
+    const newDuplicates = await recordDuplicates(db, duplicates);
+    for (const { intent, acceptance } of concluded) {
+      const fields = logFieldsOf(intent);
+      switch (acceptance.outcome) {
+        case 'accepted':
+          log.info({ ...fields, outcome: 'accepted', routes: acceptance.routeCount }, 'intent accepted');
+          break;
+        case 'duplicate':
+          // A repeated attempt finds its own row: counted then.
+          if (newDuplicates.has(intent.notificationId)) countOutcome(intent, 'duplicate');
+          log.info({ ...fields, outcome: 'duplicate', duplicate_of: acceptance.of }, 'intent is a duplicate');
+          break;
+        case 'idempotency_conflict':
+          await reject(
+            intent,
+            'idempotency_conflict',
+            `idempotency_key was used for notification ${acceptance.with} with other content`,
+            acceptance.with,
+          );
+          log.warn(
+            {
+              ...fields,
+              outcome: 'rejected',
+              failure_code: acceptance.outcome,
+              conflicts_with: acceptance.with,
+            },
+            'intent rejected',
+          );
+          break;
+        case 'entry_id_reused':
+          await keepMalformed(intent, reusedIntent(intent));
+          log.warn({ ...fields, outcome: 'rejected', failure_code: acceptance.outcome }, 'intent rejected');
+          break;
+        case 'recipient_not_found':
+        case 'unstorable':
+          log.warn({ ...fields, outcome: 'rejected', failure_code: acceptance.outcome }, 'intent rejected');
+      }
     }
-    if (acceptance.outcome !== 'accepted') await forgetWaiting(db, intent.notificationId);
-    return acceptance;
   }
+}
+
+interface Conclusion {
+  intent: TakenIntent;
+  acceptance: Acceptance;
+}
+
+const deferral = (earlierId: string): ApplicationFailure =>
+  ApplicationFailure.create({
+    type: ACCEPTANCE_DEFERRED,
+    message: `notification ${earlierId} came earlier with the same idempotency key and waits itself`,
+  });
+
+const expired = (): ApplicationFailure =>
+  ApplicationFailure.retryable('the record that held the idempotency key has just expired');
+
+export type IntentActivities = ReturnType<typeof createIntentActivities>;
+
+export function createIntentActivities(db: Pool, acceptIntents: AcceptIntents) {
+  return {
+    /**
+     * Accepts an intent durably, or records durably why not.
+     *
+     * @throws ApplicationFailure `UserServiceUnavailable`, `AcceptanceDeferred`, or of PostgreSQL, all retried;
+     * CancelledFailure. Then nothing is decided.
+     */
+    async acceptIntent(input: NotificationInput): Promise<Acceptance> {
+      const intent = input as TakenIntent;
+      const { isLocal, attempt } = Context.current().info;
+      const options = { attempt: isLocal ? 0 : attempt };
+      // Who is here has failed before, or will take a while.
+      if (!isLocal) await noteWaiting(db, intent, options);
+      const [decided] = (await acceptIntents([intent], options)) as [Decided];
+      if ('error' in decided) throw decided.error;
+      return decided.acceptance;
+    },
+
+    /** The routes to publish among those at [offset, offset + limit) of a notification, ordered by route id. */
+    listRoutesToPublish: (notificationId: string, offset: number, limit: number): Promise<RouteToPublish[]> =>
+      listRoutesToPublish(db, notificationId, offset, limit),
+  };
 }

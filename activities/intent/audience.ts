@@ -81,7 +81,8 @@ export type NoteTrouble = (trouble: Omit<Trouble, 'attempt'>) => Promise<number>
 /**
  * @returns resolves an intent's audience, inside an activity. It throws ApplicationFailure `UserServiceUnavailable`
  * when lookups fail, and `AcceptanceDeferred` when too many large audiences are under way (both retried), or
- * CancelledFailure. What was found is kept in this process for the next attempt.
+ * CancelledFailure. What was found is kept in this process for the next attempt. Lookups that are not done when
+ * `patience` resolves have failed.
  */
 export function createAudienceResolver(sources: AudienceSources) {
   const { userService, metrics, adminEmails, maxLookups, unusableAfterAttempts } = sources;
@@ -90,25 +91,33 @@ export function createAudienceResolver(sources: AudienceSources) {
   let largeAudiences = 0;
   let lastUsableAnswerAt = -Infinity;
 
-  return async (intent: Intent, note: NoteTrouble): Promise<Audience | UnknownUser> => {
+  return async (
+    intent: Intent,
+    note: NoteTrouble,
+    patience?: Promise<unknown>,
+  ): Promise<Audience | UnknownUser> => {
     if (intent.audienceKind === 'admin_email') {
       const emails = adminEmails[intent.notificationType as AdminNotificationType];
       return { kind: 'admin_email', emails };
     }
-    if (intent.recipientUserIds.length <= LARGE_AUDIENCE) return resolveUsers(intent, note);
+    if (intent.recipientUserIds.length <= LARGE_AUDIENCE) return resolveUsers(intent, note, patience);
     if (largeAudiences >= MOST_LARGE_AUDIENCES) throw deferral();
     largeAudiences += 1;
     try {
-      return await resolveUsers(intent, note);
+      return await resolveUsers(intent, note, patience);
     } finally {
       largeAudiences -= 1;
     }
   };
 
-  async function resolveUsers(intent: Intent, note: NoteTrouble): Promise<Audience | UnknownUser> {
+  async function resolveUsers(
+    intent: Intent,
+    note: NoteTrouble,
+    patience?: Promise<unknown>,
+  ): Promise<Audience | UnknownUser> {
     const { notificationId, recipientUserIds } = intent;
     const found = foundRecipients.take(notificationId);
-    const lookups = await lookUp(intent, found, note);
+    const lookups = await lookUp(intent, found, note, patience);
     if (lookups.unknownUser !== undefined) return { kind: 'unknown_user', userId: lookups.unknownUser };
     try {
       await refuseIncomplete(intent, lookups, note);
@@ -123,9 +132,15 @@ export function createAudienceResolver(sources: AudienceSources) {
   }
 
   /** Looks up whoever is not found yet, and adds to those who are. */
-  async function lookUp(intent: Intent, found: Map<string, Recipient>, note: NoteTrouble): Promise<Lookups> {
+  async function lookUp(
+    intent: Intent,
+    found: Map<string, Recipient>,
+    note: NoteTrouble,
+    patience?: Promise<unknown>,
+  ): Promise<Lookups> {
     const context = Context.current();
-    const missing = intent.recipientUserIds.filter((userId) => !found.has(userId)).values();
+    const missing = intent.recipientUserIds.filter((userId) => !found.has(userId));
+    const next = missing.values();
     const lookups: Lookups = { unusable: new Map(), failed: 0 };
     let isOver = false;
     let noted: Promise<unknown> | undefined;
@@ -134,7 +149,7 @@ export function createAudienceResolver(sources: AudienceSources) {
     const ask = askerOf(intent, takePart(), noteOnce);
 
     const lane = async () => {
-      for (const userId of missing) {
+      for (const userId of next) {
         if (isOver) return;
         try {
           const recipient = await ask(userId, () => isOver);
@@ -156,7 +171,17 @@ export function createAudienceResolver(sources: AudienceSources) {
     const beat = context.info.isLocal ? undefined : setInterval(() => context.heartbeat(), HEARTBEAT_MS);
     const sign = setInterval(() => void note({}).catch(() => undefined), SIGN_OF_LIFE_MS);
     try {
-      await Promise.race([Promise.all(Array.from({ length: maxLookups }, lane)), context.cancelled]);
+      const lanes = Promise.all(Array.from({ length: Math.min(maxLookups, missing.length) }, lane));
+      const isPatienceOver = await Promise.race([
+        lanes.then(() => false),
+        context.cancelled,
+        ...(patience ? [patience.then(() => true)] : []),
+      ]);
+      if (isPatienceOver && lookups.unknownUser === undefined) {
+        const answered = missing.filter((userId) => found.has(userId) || lookups.unusable.has(userId));
+        lookups.failed = missing.length - answered.length;
+        lookups.lastFailure ??= 'the User Service takes long to answer';
+      }
     } finally {
       isOver = true;
       clearInterval(beat);

@@ -5,7 +5,7 @@ import type { Pool, PoolClient } from 'pg';
 import type { Channel } from '../../api/intent/catalog.ts';
 import { routeRefOf } from '../../api/ids.ts';
 import type { Intent } from '../../api/intent/entry.ts';
-import type { Acceptance, RouteToPublish } from '../../workflows/intent/contract.ts';
+import type { Acceptance, NotificationInput, RouteToPublish } from '../../workflows/intent/contract.ts';
 import { MAX_CHILDREN_PER_PARENT } from '../../workflows/intent/contract.ts';
 import { query } from '../postgres.ts';
 import { inTransaction } from '../transactions.ts';
@@ -18,7 +18,8 @@ const RECIPIENTS_PER_STATEMENT = 2_500;
 /** Classification of an e-mail route that is skipped because the User Service has no usable answer about its user. */
 const RECIPIENT_UNUSABLE = 'recipient_unusable';
 
-export type Decision = Acceptance | { outcome: 'earlier_waits'; notificationId: string };
+export type Decision =
+  Acceptance | { outcome: 'earlier_waits'; notificationId: string; slice: string | null };
 
 interface RouteRow {
   route_id: string;
@@ -26,22 +27,51 @@ interface RouteRow {
   status: string;
 }
 
+/** An intent as its workflow has it. */
+export type TakenIntent = Intent & Pick<NotificationInput, 'slice'>;
+
+/** An intent, and the identity of its content. */
+export interface Candidate {
+  intent: TakenIntent;
+  fingerprint: string;
+}
+
 /**
- * What was decided about this entry, or else about an earlier entry with its idempotency key, even if that is only that
- * the earlier one waits. An entry id may come again with other content: then the notification of that id is another one.
+ * What was decided about these entries, or else about earlier entries with their idempotency keys, even if that is only
+ * that the earlier one waits. An entry id may come again with other content: then the notification of that id is another one.
+ *
+ * @returns decisions by notification id; nothing about those that are still to be decided.
  */
-export async function findDecision(
+export async function findDecisions(
   db: Pool,
-  intent: Intent,
-  fingerprint: string,
-): Promise<Decision | undefined> {
-  const { notificationId } = intent;
-  const [found] = await query<{ kind: string; notification_id: string | null; request_fingerprint: string }>(
-    db,
-    FIND_DECISION,
-    [intent.producer, intent.idempotencyKey, notificationId],
+  candidates: readonly Candidate[],
+): Promise<Map<string, Decision>> {
+  if (candidates.length === 0) return new Map();
+  const rows = await query<DecisionRow>(db, FIND_DECISIONS, [
+    candidates.map(({ intent }) => intent.producer),
+    candidates.map(({ intent }) => intent.idempotencyKey),
+    candidates.map(({ intent }) => intent.notificationId),
+  ]);
+  const fingerprints = new Map(
+    candidates.map(({ intent, fingerprint }) => [intent.notificationId, fingerprint]),
   );
-  if (!found) return undefined;
+  const decisions = rows.map(async (row): Promise<[string, Decision]> => [
+    row.entry_id,
+    await decisionOf(db, row, fingerprints.get(row.entry_id)!),
+  ]);
+  return new Map(await Promise.all(decisions));
+}
+
+interface DecisionRow {
+  entry_id: string;
+  kind: string;
+  notification_id: string | null;
+  /** Of a record, its fingerprint; of an intent that waits, the slice that took it. */
+  detail: string | null;
+}
+
+async function decisionOf(db: Pool, found: DecisionRow, fingerprint: string): Promise<Decision> {
+  const { entry_id: notificationId } = found;
   const other = found.notification_id ?? '';
   switch (found.kind) {
     case 'duplicate':
@@ -52,9 +82,9 @@ export async function findDecision(
     case 'idempotency_conflict':
       return { outcome: 'idempotency_conflict', with: other };
     case 'earlier_waits':
-      return { outcome: 'earlier_waits', notificationId: other };
+      return { outcome: 'earlier_waits', notificationId: other, slice: found.detail };
   }
-  if (found.request_fingerprint !== fingerprint)
+  if (found.detail !== fingerprint)
     return other === notificationId
       ? { outcome: 'entry_id_reused' }
       : { outcome: 'idempotency_conflict', with: other };
@@ -97,81 +127,107 @@ function routesToPublish(rows: RouteRow[]): RouteToPublish[] {
   );
 }
 
-/** @returns whether the row is new. */
-export async function recordDuplicate(
+/** @returns the notifications whose row is new. */
+export async function recordDuplicates(
   db: Pool,
-  notificationId: string,
-  duplicateOf: string,
-): Promise<boolean> {
-  const inserted = await query(db, RECORD_DUPLICATE, [notificationId, duplicateOf]);
-  return inserted.length === 1;
+  duplicates: readonly { notificationId: string; of: string }[],
+): Promise<Set<string>> {
+  if (duplicates.length === 0) return new Set();
+  const inserted = await query<{ notification_id: string }>(db, RECORD_DUPLICATES, [
+    duplicates.map(({ notificationId }) => notificationId),
+    duplicates.map(({ of }) => of),
+  ]);
+  return new Set(inserted.map(({ notification_id }) => notification_id));
 }
 
-interface ToInsert {
-  fingerprint: string;
+/** An intent that is to be accepted for an audience. */
+export interface ToInsert extends Candidate {
   audience: Audience;
+}
+
+interface InsertOptions {
   budgets: ChannelBudgets;
   idempotencyTtlMs: number;
 }
 
 /**
- * Writes record and routes, all or nothing: usually in one statement, and a large audience in several of one transaction.
+ * Writes records and routes, all or nothing: usually in one statement, and those of a large audience in several of one
+ * transaction. Of two with one idempotency key the first has it.
  *
- * @returns undefined when the idempotency key is taken, or an earlier intent waits for it; then nothing is written.
+ * @returns those that are accepted now, by notification id. Of the others nothing is written: their idempotency key is
+ * taken, or an earlier intent waits for it.
  * @throws ApplicationFailure of PostgreSQL.
  */
-export async function insertRecord(
+export async function insertRecords(
   db: Pool,
-  intent: Intent,
-  { fingerprint, audience, budgets, idempotencyTtlMs }: ToInsert,
-): Promise<Acceptance | undefined> {
-  const record = [
-    intent.notificationId,
-    intent.notificationType,
-    intent.producer,
-    intent.audienceKind,
-    intent.audienceKind === 'user' ? JSON.stringify(intent.recipientUserIds) : null,
-    intent.payloadJson,
-    intent.idempotencyKey,
-    fingerprint,
-    intent.requestId ?? null,
-    intent.traceId ?? null,
-    new Date(intent.occurredAtMs).toISOString(),
-    idempotencyTtlMs,
-  ];
-  const tally = tallyOf();
-  const slotsOf = (part: Audience) =>
-    columnsOf(tally.add(materializeRoutes(intent.notificationType, part, budgets)));
-  const [first, ...rest] = partsOf(audience);
-
-  const insert = async (client: Pool | PoolClient): Promise<boolean> => {
-    const [inserted] = await query<{ accepted_at: string }>(client, INSERT_RECORD, [
-      ...record,
-      ...slotsOf(first),
-    ]);
-    if (!inserted) return false;
-    for (const part of rest) {
-      await query(client, INSERT_ROUTES, [intent.notificationId, inserted.accepted_at, ...slotsOf(part)]);
-    }
-    return true;
+  items: readonly ToInsert[],
+  { budgets, idempotencyTtlMs }: InsertOptions,
+): Promise<Map<string, Acceptance>> {
+  if (items.length === 0) return new Map();
+  const tallies = new Map(items.map(({ intent }) => [intent.notificationId, tallyOf()]));
+  const slotsOf = ({ intent, part }: PartOfItem): SlotOfRecord[] => {
+    const { notificationId, notificationType } = intent;
+    const slots = materializeRoutes(notificationType, part, budgets);
+    tallies.get(notificationId)!.add(slots);
+    return slots.map((slot) => ({ notificationId, slot }));
   };
-  const isNew = await (rest.length === 0 ? insert(db) : inTransaction(db, insert));
-  return isNew ? tally.acceptance() : undefined;
+  const parts = items.map(({ intent, audience }) =>
+    partsOf(audience).map((part): PartOfItem => ({ intent, part })),
+  );
+
+  const insert = async (client: Pool | PoolClient): Promise<Set<string>> => {
+    const rows = await query<{ notification_id: string }>(client, INSERT_RECORDS, [
+      ...recordColumns(items),
+      idempotencyTtlMs,
+      ...slotColumns(parts.flatMap(([first]) => slotsOf(first!))),
+    ]);
+    const inserted = new Set(rows.map(({ notification_id }) => notification_id));
+    for (const part of parts.flatMap(([, ...rest]) => rest)) {
+      if (!inserted.has(part.intent.notificationId)) continue;
+      await query(client, INSERT_ROUTES, slotColumns(slotsOf(part)));
+    }
+    return inserted;
+  };
+  const inserted = await (parts.every(({ length }) => length === 1) ? insert(db) : inTransaction(db, insert));
+  return new Map([...inserted].map((id) => [id, tallies.get(id)!.acceptance()]));
 }
 
+interface PartOfItem {
+  intent: TakenIntent;
+  part: Audience;
+}
+
+interface SlotOfRecord {
+  notificationId: string;
+  slot: RouteSlot;
+}
+
+const recordColumns = (items: readonly ToInsert[]): unknown[] => [
+  items.map(({ intent }) => intent.notificationId),
+  items.map(({ intent }) => intent.notificationType),
+  items.map(({ intent }) => intent.producer),
+  items.map(({ intent }) => intent.audienceKind),
+  items.map(({ intent }) =>
+    intent.audienceKind === 'user' ? JSON.stringify(intent.recipientUserIds) : null,
+  ),
+  items.map(({ intent }) => intent.payloadJson),
+  items.map(({ intent }) => intent.idempotencyKey),
+  items.map(({ fingerprint }) => fingerprint),
+  items.map(({ intent }) => intent.requestId ?? null),
+  items.map(({ intent }) => intent.traceId ?? null),
+  items.map(({ intent }) => new Date(intent.occurredAtMs).toISOString()),
+  items.map(({ intent }) => intent.slice ?? null),
+];
+
 /** At least one part. */
-function partsOf(audience: Audience): [Audience, ...Audience[]] {
+function partsOf(audience: Audience): Audience[] {
   if (audience.kind === 'admin_email') return [audience];
   const { recipients } = audience;
-  const part = (from: number): Audience => ({
+  const count = Math.max(1, Math.ceil(recipients.length / RECIPIENTS_PER_STATEMENT));
+  return Array.from({ length: count }, (_, index) => ({
     kind: 'user',
-    recipients: recipients.slice(from, from + RECIPIENTS_PER_STATEMENT),
-  });
-  const count = Math.ceil(recipients.length / RECIPIENTS_PER_STATEMENT);
-  return [
-    part(0),
-    ...Array.from({ length: count - 1 }, (_, index) => part((index + 1) * RECIPIENTS_PER_STATEMENT)),
-  ];
+    recipients: recipients.slice(index * RECIPIENTS_PER_STATEMENT, (index + 1) * RECIPIENTS_PER_STATEMENT),
+  }));
 }
 
 /** Histories stay small: a large notification's routes are listed by its batches, not handed over here. */
@@ -179,14 +235,13 @@ function tallyOf() {
   const routes: RouteToPublish[] = [];
   let [routeCount, skipped] = [0, 0];
   return {
-    add(slots: RouteSlot[]): RouteSlot[] {
+    add(slots: readonly RouteSlot[]): void {
       for (const { routeId, channel, status } of slots) {
         routeCount += 1;
         if (status === 'skipped') skipped += 1;
         else if (routes.length <= MAX_CHILDREN_PER_PARENT)
           routes.push({ routeRef: routeRefOf(routeId), channel });
       }
-      return slots;
     },
     acceptance: (): Acceptance => ({
       outcome: 'accepted',
@@ -197,47 +252,56 @@ function tallyOf() {
   };
 }
 
-const columnsOf = (slots: RouteSlot[]): unknown[] => [
-  slots.map(({ routeId }) => routeId),
-  slots.map(({ channel }) => channel),
-  slots.map(({ recipientRef }) => recipientRef),
-  slots.map(({ status }) => status),
-  slots.map(({ maxAttempts }) => maxAttempts),
-  slots.map(({ email }) => email),
-  slots.map(({ locale }) => locale),
-  slots.map(({ problem }) => problem ?? null),
+const slotColumns = (slots: readonly SlotOfRecord[]): unknown[] => [
+  slots.map(({ notificationId }) => notificationId),
+  slots.map(({ slot }) => slot.routeId),
+  slots.map(({ slot }) => slot.channel),
+  slots.map(({ slot }) => slot.recipientRef),
+  slots.map(({ slot }) => slot.status),
+  slots.map(({ slot }) => slot.maxAttempts),
+  slots.map(({ slot }) => slot.email),
+  slots.map(({ slot }) => slot.locale),
+  slots.map(({ slot }) => slot.problem ?? null),
 ];
 
-/** The ids of entries `waiting.notification_id` and $3, in the order of the stream. */
+/** The ids of entries `waiting.notification_id` and `entry.id`, in the order of the stream. */
 const IS_EARLIER = `
            (split_part(waiting.notification_id, '-', 1)::numeric, split_part(waiting.notification_id, '-', 2)::numeric)
-           < (split_part($ID, '-', 1)::numeric, split_part($ID, '-', 2)::numeric)`;
+           < (split_part(entry.id, '-', 1)::numeric, split_part(entry.id, '-', 2)::numeric)`;
 
-const FIND_DECISION = {
-  name: 'find_decision',
+/** $1 producers, $2 idempotency keys, $3 notifications. */
+const FIND_DECISIONS = {
+  name: 'find_decisions',
   text: `
-    SELECT 1 AS rank, 'record' AS kind, notification_id, request_fingerprint
-      FROM notification.records
-     WHERE notification_id = $3
-     UNION ALL
-    SELECT 1, 'duplicate', duplicate_of, NULL
-      FROM notification.duplicates
-     WHERE notification_id = $3
-     UNION ALL
-    SELECT 1, failure_code, conflicts_with, NULL
-      FROM notification.malformed_intents
-     WHERE stream_entry_id = $3 AND failure_code IN ('recipient_not_found', 'unstorable', 'idempotency_conflict')
-       AND (failure_code = 'unstorable' OR producer = $1 AND idempotency_key = $2)
-     UNION ALL
-    SELECT 2, 'record', notification_id, request_fingerprint
-      FROM notification.records
-     WHERE producer = $1 AND idempotency_key = $2
-     UNION ALL
-    SELECT 3, 'earlier_waits', notification_id, NULL
-      FROM notification.waiting_intents AS waiting
-     WHERE producer = $1 AND idempotency_key = $2 AND ${IS_EARLIER.replaceAll('$ID', '$3')}
-     ORDER BY rank
-     LIMIT 1`,
+    SELECT entry.id AS entry_id, found.kind, found.notification_id, found.detail
+      FROM unnest($1::text[], $2::text[], $3::text[]) AS entry (producer, idempotency_key, id)
+     CROSS JOIN LATERAL (
+       SELECT 1 AS rank, 'record' AS kind, notification_id, request_fingerprint AS detail
+         FROM notification.records
+        WHERE notification_id = entry.id
+        UNION ALL
+       SELECT 1, 'duplicate', duplicate_of, NULL
+         FROM notification.duplicates
+        WHERE notification_id = entry.id
+        UNION ALL
+       SELECT 1, failure_code, conflicts_with, NULL
+         FROM notification.malformed_intents AS malformed
+        WHERE stream_entry_id = entry.id
+          AND failure_code IN ('recipient_not_found', 'unstorable', 'idempotency_conflict')
+          AND (failure_code = 'unstorable'
+               OR malformed.producer = entry.producer AND malformed.idempotency_key = entry.idempotency_key)
+        UNION ALL
+       SELECT 2, 'record', notification_id, request_fingerprint
+         FROM notification.records
+        WHERE records.producer = entry.producer AND records.idempotency_key = entry.idempotency_key
+        UNION ALL
+       SELECT 3, 'earlier_waits', notification_id, waiting.intent ->> 'slice'
+         FROM notification.waiting_intents AS waiting
+        WHERE waiting.producer = entry.producer AND waiting.idempotency_key = entry.idempotency_key
+          AND ${IS_EARLIER}
+        ORDER BY rank
+        LIMIT 1
+     ) AS found`,
 };
 
 const COUNT_ROUTES = {
@@ -258,59 +322,72 @@ const LIST_ROUTES = {
     OFFSET $2 LIMIT $3`,
 };
 
-const RECORD_DUPLICATE = {
-  name: 'record_duplicate',
+const RECORD_DUPLICATES = {
+  name: 'record_duplicates',
   text: `
     INSERT INTO notification.duplicates (notification_id, duplicate_of, decided_at)
-    VALUES ($1, $2, now())
+    SELECT notification_id, duplicate_of, now()
+      FROM unnest($1::text[], $2::text[]) AS decided (notification_id, duplicate_of)
+     ORDER BY notification_id
     ON CONFLICT (notification_id) DO NOTHING
-    RETURNING 1`,
+    RETURNING notification_id`,
 };
 
-/** @param id, at SQL expressions. @param first number of the first of eight parameters. */
-const insertSlots = (id: string, at: string, first: number): string => `
+/** @param records that they are of, by the name `record`. @param first number of the first of nine parameters. */
+const insertSlots = (records: string, first: number): string => `
       INSERT INTO notification.routes
         (notification_id, route_id, channel, recipient_ref, status, max_attempts, resolved_email, resolved_locale,
          created_at, updated_at, next_attempt_at, skipped_at, last_error_classification, last_error_message, last_error_at)
-      SELECT ${id}, slot.route_id, slot.channel, slot.recipient_ref, slot.status, slot.max_attempts,
-             slot.email, slot.locale, ${at}, ${at},
-             CASE slot.status WHEN 'pending' THEN ${at} END,
-             CASE slot.status WHEN 'skipped' THEN ${at} END,
+      SELECT notification_id, slot.route_id, slot.channel, slot.recipient_ref, slot.status, slot.max_attempts,
+             slot.email, slot.locale, accepted_at, accepted_at,
+             CASE slot.status WHEN 'pending' THEN accepted_at END,
+             CASE slot.status WHEN 'skipped' THEN accepted_at END,
              CASE WHEN slot.problem IS NOT NULL THEN '${RECIPIENT_UNUSABLE}' END, slot.problem,
-             CASE WHEN slot.problem IS NOT NULL THEN ${at} END
-        FROM ROWS_OF_RECORD unnest($${first}::text[], $${first + 1}::text[], $${first + 2}::text[], $${first + 3}::text[],
-                    $${first + 4}::int[], $${first + 5}::text[], $${first + 6}::text[], $${first + 7}::text[])
-               AS slot (route_id, channel, recipient_ref, status, max_attempts, email, locale, problem)`;
+             CASE WHEN slot.problem IS NOT NULL THEN accepted_at END
+        FROM unnest($${first}::text[], $${first + 1}::text[], $${first + 2}::text[], $${first + 3}::text[],
+                    $${first + 4}::text[], $${first + 5}::int[], $${first + 6}::text[], $${first + 7}::text[],
+                    $${first + 8}::text[])
+               AS slot (notification_id, route_id, channel, recipient_ref, status, max_attempts, email, locale, problem)
+        JOIN ${records} USING (notification_id)`;
 
 /**
- * A taken idempotency key, and one that an earlier intent waits for, inserts nothing at all. All times are PostgreSQL's:
- * retention, channels and cancellation compare them with its clock. $12 how long the key stays reserved, ms.
+ * A taken idempotency key, and one that an earlier intent waits for, inserts nothing at all. Keys are taken in one order
+ * by everybody, so that two of these never wait for each other, and those of one key in the order of the stream. All
+ * times are PostgreSQL's: retention, channels and cancellation compare them with its clock. $13 how long a key stays
+ * reserved, ms.
  */
-const INSERT_RECORD = {
-  name: 'insert_record',
+const INSERT_RECORDS = {
+  name: 'insert_records',
   text: `
     WITH record AS (
       INSERT INTO notification.records
         (notification_id, notification_type, producer, audience_kind, recipient_user_ids, payload_json,
-         idempotency_key, request_fingerprint, request_id, trace_id, occurred_at, accepted_at, updated_at,
+         idempotency_key, request_fingerprint, request_id, trace_id, occurred_at, slice_id, accepted_at, updated_at,
          idempotency_expires_at)
-      SELECT $1, $2, $3, $4, $5::jsonb, $6, $7, $8, $9, $10, $11::timestamptz, statement_timestamp(),
-             statement_timestamp(), statement_timestamp() + $12::bigint * interval '1 millisecond'
+      SELECT id, type, producer, audience, recipients::jsonb, payload, idempotency_key, fingerprint, request_id, trace_id,
+             occurred_at, slice_id, statement_timestamp(), statement_timestamp(),
+             statement_timestamp() + $13::bigint * interval '1 millisecond'
+        FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
+                    $9::text[], $10::text[], $11::timestamptz[], $12::text[]) WITH ORDINALITY
+               AS entry (id, type, producer, audience, recipients, payload, idempotency_key, fingerprint, request_id,
+                         trace_id, occurred_at, slice_id, position)
        WHERE NOT EXISTS (
              SELECT 1
                FROM notification.waiting_intents AS waiting
-              WHERE producer = $3 AND idempotency_key = $7 AND ${IS_EARLIER.replaceAll('$ID', '$1')})
+              WHERE waiting.producer = entry.producer AND waiting.idempotency_key = entry.idempotency_key
+                AND ${IS_EARLIER})
+       ORDER BY producer, idempotency_key, position
       ON CONFLICT DO NOTHING
       RETURNING notification_id, accepted_at
-    ), slots AS (${insertSlots('record.notification_id', 'record.accepted_at', 13).replace('ROWS_OF_RECORD', 'record,')}
+    ), slots AS (${insertSlots('record', 14)}
     ), waits_no_more AS (
       DELETE FROM notification.waiting_intents AS waiting USING record
        WHERE waiting.notification_id = record.notification_id
     )
-    SELECT accepted_at::text FROM record`,
+    SELECT notification_id FROM record`,
 };
 
 const INSERT_ROUTES = {
   name: 'insert_routes',
-  text: insertSlots('$1', '$2::timestamptz', 3).replace('ROWS_OF_RECORD ', ''),
+  text: insertSlots('notification.records', 1),
 };

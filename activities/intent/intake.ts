@@ -5,6 +5,7 @@
  */
 import type { WorkflowClient, WorkflowExecutionDescription } from '@temporalio/client';
 import { WorkflowNotFoundError } from '@temporalio/client';
+import pLimit from 'p-limit';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import { searchableKey } from '../../api/ids.ts';
@@ -13,20 +14,24 @@ import { compareEntryIds } from '../../api/stream-ids.ts';
 import type { DispatchMode } from '../../workflows/intent/contract.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { notificationAttributes } from '../../workflows/intent/search-attributes.ts';
-import { query } from '../postgres.ts';
 import type { Knowledge } from './known.ts';
 import { findKnown } from './known.ts';
-import { refusedIntent, reusedIntent } from './malformed.ts';
+import { recordMalformed, refusedIntent, reusedIntent } from './malformed.ts';
+import type { IntentMetrics } from './metrics.ts';
 import { logFieldsOf } from './metrics.ts';
-import { isTooLargeForTemporal, startNotification } from './start.ts';
-import { noteWaiting } from './waiting.ts';
+import { PARALLEL_STARTS, isTooLargeForTemporal, startNotification, startSlice } from './start.ts';
+import { noteUndecided } from './waiting.ts';
 
 interface IntakeResources {
   db: Pool;
   workflows: WorkflowClient;
   log: Logger;
+  metrics: IntentMetrics;
   bridge: { dispatch: DispatchMode };
 }
+
+/** What became of an entry: `started` now, `known` already, or `malformed`. */
+export type Taken = 'started' | 'known' | 'malformed';
 
 /** Of one read. */
 export interface IntakeOptions {
@@ -40,8 +45,8 @@ export interface IntakeOptions {
 /** A workflow that has ended so has decided something, and there must be a row of it; others were ended by somebody. */
 export const DECIDED: readonly string[] = ['COMPLETED', 'FAILED'];
 
-export function createIntake({ db, workflows, log, bridge: { dispatch } }: IntakeResources) {
-  return { lookUp, begin };
+export function createIntake({ db, workflows, log, metrics, bridge: { dispatch } }: IntakeResources) {
+  return { lookUp, take, takeSlice };
 
   /** @returns what rows say about those of these entries that were read before. @throws ApplicationFailure of PostgreSQL. */
   function lookUp(entries: readonly ParsedIntent[], readBefore: string): Promise<Map<string, Knowledge>> {
@@ -49,6 +54,51 @@ export function createIntake({ db, workflows, log, bridge: { dispatch } }: Intak
       entry.ok && wasRead(entry.intent, readBefore) ? [entry.intent] : [],
     );
     return findKnown(db, intents);
+  }
+
+  /**
+   * Makes sure that an entry is recorded as malformed, decided, or worked on.
+   *
+   * @throws ApplicationFailure of PostgreSQL; what the Temporal client fails with.
+   */
+  async function take(entry: ParsedIntent, options: IntakeOptions): Promise<Taken> {
+    const malformed = entry.ok ? await begin(entry.intent, options) : entry.malformed;
+    if (typeof malformed === 'boolean') return malformed ? 'started' : 'known';
+    const { recorded, isNew } = await recordMalformed(db, malformed);
+    logMalformed(recorded);
+    if (isNew) {
+      const { failureCode: failure_code, notificationType: notification_type, producer } = recorded;
+      metrics.intentMalformed({ failure_code, notification_type, producer });
+    }
+    return 'malformed';
+  }
+
+  /**
+   * The same for intents that were never read before, by one workflow for all of them.
+   *
+   * @returns what became of each, in the same order. Unless all are `started` as one slice, each is taken by itself: a
+   * reader that died before it could save its offset has begun a slice from the same entry on, of whatever length.
+   */
+  async function takeSlice(intents: readonly Intent[], options: IntakeOptions): Promise<Taken[]> {
+    try {
+      if (await startSlice(workflows, intents)) {
+        log.debug(
+          {
+            slice: intents[0]!.notificationId,
+            last: intents.at(-1)!.notificationId,
+            intents: intents.length,
+          },
+          'slice of notifications started',
+        );
+        return intents.map(() => 'started');
+      }
+    } catch (error) {
+      if (!isTooLargeForTemporal(error)) throw error;
+    }
+    const known = await findKnown(db, intents);
+    return pLimit(PARALLEL_STARTS).map(intents, (intent) =>
+      take({ ok: true, intent }, { ...options, known }),
+    );
   }
 
   /**
@@ -89,10 +139,24 @@ export function createIntake({ db, workflows, log, bridge: { dispatch } }: Intak
     if (execution.status.name === 'RUNNING') {
       // It may be past its acceptance, and fail for want of the record: the row says that it is not done. A reader that died
       // before it could save its offset has left such a one, too.
-      await noteWaiting(db, intent, { attempt: 0, reason: 'read again, its workflow runs' });
-      await query(db, FORGET_IF_ACCEPTED, [intent.notificationId]);
+      await noteUndecided(db, intent, 'read again, its workflow runs');
     }
     return false;
+  }
+
+  function logMalformed({ streamEntryId, failureCode, failureMessage, ...rest }: MalformedIntent): void {
+    log.warn(
+      {
+        notification_id: streamEntryId,
+        ...(rest.notificationType === undefined ? {} : { notification_type: rest.notificationType }),
+        ...(rest.producer === undefined ? {} : { producer: rest.producer }),
+        ...(rest.idempotencyKey === undefined ? {} : { idempotency_key: rest.idempotencyKey }),
+        outcome: 'malformed',
+        failure_code: failureCode,
+        reason: failureMessage,
+      },
+      'malformed intent recorded',
+    );
   }
 
   async function describe(notificationId: string): Promise<WorkflowExecutionDescription | undefined> {
@@ -115,11 +179,3 @@ function isOf({ typedSearchAttributes }: WorkflowExecutionDescription, intent: I
   const wanted = notificationAttributes({ ...intent, idempotencyKey: searchableKey(intent.idempotencyKey) });
   return wanted.every(({ key, value }) => typedSearchAttributes.get(key) === value);
 }
-
-/** It was accepted while the row was written. $1 notification. */
-const FORGET_IF_ACCEPTED = {
-  name: 'forget_waiting_if_accepted',
-  text: `
-    DELETE FROM notification.waiting_intents AS waiting USING notification.records AS record
-     WHERE waiting.notification_id = $1 AND record.notification_id = $1`,
-};

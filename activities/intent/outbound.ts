@@ -24,9 +24,18 @@ export interface OutboundEntry {
 /** @throws Error when the stored payload does not fit the outbound contract. */
 export type Encoder = (route: RouteRow) => OutboundEntry;
 
-/** For the routes of one notification: the payload is the same for every recipient, so it is encoded once. */
+/** The payload of a notification is the same for every recipient, so it is encoded once. */
 export function createEncoder(settings: OutboundSettings): Encoder {
-  let payloadBytes: Uint8Array | undefined;
+  const encoded = new Map<string, Uint8Array>();
+
+  function payloadOf(type: PushNotificationType, { notification_id, payload_json }: RouteRow): Uint8Array {
+    const known = encoded.get(notification_id);
+    if (known) return known;
+    const bytes = encodePushPayload(type, JSON.parse(payload_json) as Record<string, unknown>);
+    encoded.set(notification_id, bytes);
+    return bytes;
+  }
+
   return (route) => {
     const handOffOf = {
       notificationId: route.notification_id,
@@ -37,7 +46,6 @@ export function createEncoder(settings: OutboundSettings): Encoder {
     if (route.channel === 'push') {
       // The catalog has a table for each type with a push channel; acceptance skips the others.
       const type = route.notification_type as PushNotificationType;
-      payloadBytes ??= encodePushPayload(type, JSON.parse(route.payload_json) as Record<string, unknown>);
       return {
         stream: settings.gatewayStream,
         maxLen: settings.gatewayMaxLen,
@@ -46,7 +54,7 @@ export function createEncoder(settings: OutboundSettings): Encoder {
           ...handOffOf,
           notificationType: type,
           recipientRef: route.recipient_ref,
-          payloadBytes,
+          payloadBytes: payloadOf(type, route),
         }),
       };
     }

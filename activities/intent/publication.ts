@@ -1,12 +1,12 @@
 /**
- * Publication of routes of one notification: lease, hand-off, and each route's durable transition.
+ * Publication of routes: lease, hand-off, and each route's durable transition.
  *
  * The order is load, hand off (Redis), settle (PostgreSQL); a crash may come between any two of them. The hand-off
  * script remembers per (route, generation) what it appended, so the attempt after a crash finds it and only settles.
  * Transitions compare `updated_at`, so an attempt that slept through its lease cannot overwrite a fresher row.
  *
- * One route or two hundred take the same way: encoded once, handed off side by side, settled by one statement. Whatever
- * goes wrong with a route stays with it.
+ * One route or hundreds, of one notification or of many, take the same way: handed off side by side, settled by one
+ * statement. Whatever goes wrong with a route stays with it.
  */
 import { randomUUID } from 'node:crypto';
 import type { Redis } from 'ioredis';
@@ -70,6 +70,8 @@ interface HandedOff {
   release: (isSettled: boolean) => void;
 }
 
+export type Publisher = ReturnType<typeof createPublisher>;
+
 export function createPublisher({
   db,
   redis,
@@ -82,7 +84,7 @@ export function createPublisher({
   return { begin: clock.begin, publish, defer };
 
   /**
-   * Makes one attempt for each of these routes, which are as they were just loaded and of one notification.
+   * Makes one attempt for each of these routes, which are as they were just loaded.
    *
    * @param begun from before they were loaded.
    * @param replay the order that opens a dead-lettered one again.
@@ -108,7 +110,7 @@ export function createPublisher({
         attempt.release(false);
         return defer(route.channel, 'replicas_behind');
       }
-      const attemptCount = published.get(route.route_id);
+      const attemptCount = published.get(route);
       attempt.release(attemptCount !== undefined);
       if (attemptCount === undefined) return deferToFresherRow(route);
       metrics.publishAttempt({ ...metricOf(route), result: 'published' });
@@ -120,18 +122,20 @@ export function createPublisher({
     });
   }
 
-  /** @returns the attempts spent, by route id, of those whose row has not moved since it was loaded. */
+  /** @returns the attempts spent, by route, of those whose row has not moved since it was loaded. */
   async function markPublished(
     handedOff: { route: RouteRow; entryId: string }[],
-  ): Promise<Map<string, number>> {
+  ): Promise<Map<RouteRow, number>> {
     if (handedOff.length === 0) return new Map();
-    const rows = await query<{ route_id: string; attempt_count: number }>(db, MARK_PUBLISHED, [
-      handedOff[0]!.route.notification_id,
+    const rows = await query<{ position: number; attempt_count: number }>(db, MARK_PUBLISHED, [
+      handedOff.map(({ route }) => route.notification_id),
       handedOff.map(({ route }) => route.route_id),
       handedOff.map(({ route }) => route.version),
       handedOff.map(({ entryId }) => entryId),
     ]);
-    return new Map(rows.map(({ route_id, attempt_count }) => [route_id, attempt_count]));
+    return new Map(
+      rows.map(({ position, attempt_count }) => [handedOff[position - 1]!.route, attempt_count]),
+    );
   }
 
   function defer(channel: Channel, reason: DeferralReason, retryInMs?: number): PublishResult {

@@ -9,7 +9,7 @@ import { ApplicationFailure, Context } from '@temporalio/activity';
 import { ApplicationFailureCategory } from '@temporalio/common';
 import type { Redis } from 'ioredis';
 import pLimit from 'p-limit';
-import type { MalformedIntent, ParsedIntent } from '../../api/intent/entry.ts';
+import type { Intent, ParsedIntent } from '../../api/intent/entry.ts';
 import { MAX_ENTRY_BYTES, parseIntent } from '../../api/intent/entry.ts';
 import { offsetKey } from '../../api/intent/stream.ts';
 import { BRIDGE_HANDOVER } from '../../workflows/failures.ts';
@@ -17,18 +17,22 @@ import type { DispatchMode } from '../../workflows/intent/contract.ts';
 import type { Progress } from './stream-position.ts';
 import type { IntakeOptions } from './intake.ts';
 import { createIntake } from './intake.ts';
+import { createKeyOrder } from './key-order.ts';
 import type { WatchResources } from './stream-watch.ts';
 import { lastPosition, watchStream } from './stream-watch.ts';
 import type { OutboundWatchResources } from './outbound-watch.ts';
 import { watchOutbound } from './outbound-watch.ts';
-import { recordMalformed } from './malformed.ts';
+import type { SlicesUnderWay } from './slices-under-way.ts';
+import { findSlicesUnderWay } from './slices-under-way.ts';
+import { PARALLEL_STARTS } from './start.ts';
+import type { Unit } from './units.ts';
+import { unitsOf } from './units.ts';
 import type { StreamEntry } from '../stream-read.ts';
 import { openStream } from '../stream-read.ts';
 import { contiguousOffset, savePosition, startProgress } from './stream-position.ts';
 
-/** Entries per read at most, and workflows that are being started concurrently. */
+/** Entries per read at most, unless a slice may have more. */
 const BATCH_SIZE = 100;
-const PARALLEL_STARTS = 50;
 /**
  * More entries than this in one read are a backlog, which Temporal's task queue puts in order. A notification that
  * makes first attempts itself has nothing that must go before the next one.
@@ -45,13 +49,15 @@ export interface BridgeResources extends WatchResources, OutboundWatchResources 
     blockMs: number;
     /** Given to each notification, which keeps to it for life. */
     dispatch: DispatchMode;
+    /** Intents of one workflow at most: with more than one, what is read together becomes slices. */
+    intentsPerWorkflow: number;
   };
 }
 
 export type BridgeActivities = ReturnType<typeof createBridgeActivities>;
 
 export function createBridgeActivities(resources: BridgeResources) {
-  const { db, redis, draining, log, metrics, bridge: settings } = resources;
+  const { db, redis, draining, log, bridge: settings } = resources;
   const intake = createIntake(resources);
 
   return {
@@ -79,12 +85,15 @@ export function createBridgeActivities(resources: BridgeResources) {
         const reading = await openStream(connection, {
           stream,
           maxEntryBytes: MAX_ENTRY_BYTES,
-          batchSize: BATCH_SIZE,
+          batchSize: Math.max(BATCH_SIZE, settings.intentsPerWorkflow),
         });
+        const inOrderOfKeys = createKeyOrder(db);
+        const slices =
+          settings.intentsPerWorkflow > 1 ? await findSlicesUnderWay(resources.workflows) : undefined;
         while (!stop.aborted) {
           await Promise.all([checkStream(), checkOutbound()]);
           const entries = await reading.readAfter(progress.offset, offsetKey(stream), settings.blockMs);
-          if (entries.length > 0) await advance(stream, entries, progress);
+          if (entries.length > 0) await advance(stream, entries, { progress, inOrderOfKeys, slices, stop });
         }
       } catch (error) {
         // Hanging up makes the blocked read fail; that is the stop itself, not a fault.
@@ -107,19 +116,42 @@ export function createBridgeActivities(resources: BridgeResources) {
   };
 
   /** Handles a batch, then moves the offset past its unbroken run of handled entries. */
-  async function advance(stream: string, entries: StreamEntry[], progress: Progress): Promise<void> {
+  async function advance(
+    stream: string,
+    entries: StreamEntry[],
+    { progress, inOrderOfKeys, slices, stop }: Reading,
+  ): Promise<void> {
     const limit = pLimit(PARALLEL_STARTS);
     const isUrgent = settings.dispatch === 'on_failure' || entries.length <= MOST_URGENT;
-    const parsed = entries.map(({ id, fields, size }) => parseIntent(id, fields, size));
+    const read = entries.map(({ id, fields, size }) => ({ parsed: parseIntent(id, fields, size), size }));
     const { readBefore } = progress;
-    const options = { isUrgent, readBefore, known: await intake.lookUp(parsed, readBefore) };
-    const results = await Promise.allSettled(
-      parsed.map((entry) => limit(() => take(entry, progress, options))),
+    const known = await intake.lookUp(
+      read.map(({ parsed }) => parsed),
+      readBefore,
     );
-    const lastStarted = parsed.findLast((_, index) => (results[index] as { value?: boolean }).value);
-    const startedId = lastStarted?.ok ? lastStarted.intent.notificationId : undefined;
+    const units = unitsOf(read, { readBefore, intentsPerWorkflow: settings.intentsPerWorkflow });
+    const begun: Promise<boolean>[] = [];
+    for (const unit of units) {
+      const intents = intentsOf(unit);
+      // Those that are left are read by the next reader.
+      if (slices && !(await slices.mayBegin(intents, stop))) break;
+      const begin = () => take(unit, progress, { isUrgent, readBefore, known });
+      const [alone] = intents.length === 1 ? intents : [];
+      const started = limit(() => (alone ? inOrderOfKeys(alone, begin) : begin()));
+      // Looked at below, when all are begun.
+      started.catch(() => undefined);
+      begun.push(started);
+      if (intents.length > 1) slices?.begun(intents, started);
+    }
+    const results = await Promise.allSettled(begun);
+    const done = new Set(
+      units.flatMap((unit, index) => (results[index]?.status === 'fulfilled' ? unit : [])),
+    );
+    const isStarted = (_: Unit, index: number) =>
+      (results[index] as { value?: boolean } | undefined)?.value === true;
+    const startedId = idOf(units.filter(isStarted).at(-1)?.[0]);
     if (startedId !== undefined) progress.startedSinceLook.push(startedId);
-    const batch = entries.map(({ id }, index) => ({ id, done: results[index]?.status === 'fulfilled' }));
+    const batch = read.map(({ parsed }, index) => ({ id: entries[index]!.id, done: done.has(parsed) }));
     const offset = contiguousOffset(progress.offset, batch);
     if (offset !== progress.offset) {
       const passed = batch.findIndex(({ id }) => id === offset) + 1;
@@ -133,35 +165,28 @@ export function createBridgeActivities(resources: BridgeResources) {
     if (failure) throw failure.reason;
   }
 
-  /** @returns whether it is started. Resolves when the entry is durable. */
-  async function take(parsed: ParsedIntent, progress: Progress, options: IntakeOptions): Promise<boolean> {
-    const malformed = parsed.ok ? await intake.begin(parsed.intent, options) : parsed.malformed;
-    if (typeof malformed === 'boolean') {
-      progress.started += 1;
-      return malformed;
-    }
-    const { recorded, isNew } = await recordMalformed(db, malformed);
-    logMalformed(recorded);
-    if (isNew) {
-      const { failureCode: failure_code, notificationType: notification_type, producer } = recorded;
-      metrics.intentMalformed({ failure_code, notification_type, producer });
-    }
-    progress.malformed += 1;
-    return false;
-  }
-
-  function logMalformed({ streamEntryId, failureCode, failureMessage, ...rest }: MalformedIntent): void {
-    log.warn(
-      {
-        notification_id: streamEntryId,
-        ...(rest.notificationType === undefined ? {} : { notification_type: rest.notificationType }),
-        ...(rest.producer === undefined ? {} : { producer: rest.producer }),
-        ...(rest.idempotencyKey === undefined ? {} : { idempotency_key: rest.idempotencyKey }),
-        outcome: 'malformed',
-        failure_code: failureCode,
-        reason: failureMessage,
-      },
-      'malformed intent recorded',
-    );
+  /** @returns whether something of it is started. Resolves when all of its entries are durable. */
+  async function take(unit: Unit, progress: Progress, options: IntakeOptions): Promise<boolean> {
+    const intents = intentsOf(unit);
+    const taken =
+      intents.length > 1 ? await intake.takeSlice(intents, options) : [await intake.take(unit[0]!, options)];
+    const malformed = taken.filter((one) => one === 'malformed').length;
+    progress.malformed += malformed;
+    progress.started += taken.length - malformed;
+    return taken.includes('started');
   }
 }
+
+/** Of one reader. */
+interface Reading {
+  progress: Progress;
+  inOrderOfKeys: ReturnType<typeof createKeyOrder>;
+  /** Absent when each intent has a workflow of its own. */
+  slices: SlicesUnderWay | undefined;
+  stop: AbortSignal;
+}
+
+const intentsOf = (unit: Unit): Intent[] => unit.flatMap((entry) => (entry.ok ? [entry.intent] : []));
+
+const idOf = (entry: ParsedIntent | undefined): string | undefined =>
+  entry?.ok ? entry.intent.notificationId : undefined;

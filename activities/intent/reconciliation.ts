@@ -1,7 +1,7 @@
 /**
  * Takes up work that nobody does. The rows are the truth and workflows are their workers: a route that is overdue and an
- * intent that waits have one, unless Temporal or PostgreSQL has been put back to an earlier state, or somebody has
- * terminated it.
+ * intent that waits have one that goes on, unless Temporal or PostgreSQL has been put back to an earlier state, or
+ * somebody has terminated it.
  *
  * Routes are attempted here, many together, and only those in trouble get a workflow: after a loss there may be a
  * hundred thousand. All of it may be done twice, and beside a worker that was overlooked: an attempt takes the route's
@@ -10,7 +10,6 @@
 import { Context } from '@temporalio/activity';
 import type { WorkflowClient } from '@temporalio/client';
 import pLimit from 'p-limit';
-import type { Intent } from '../../api/intent/entry.ts';
 import { routeRefOf, searchableKey } from '../../api/ids.ts';
 import type { DispatchMode, ReconciliationOutcome, RouteInput } from '../../workflows/intent/contract.ts';
 import {
@@ -20,9 +19,11 @@ import {
   notificationWorkflowId,
   routeWorkflowId,
 } from '../../workflows/intent/contract.ts';
+import { sliceWorkflowId } from '../../workflows/intent/slice-contract.ts';
 import { notificationAttributes, routeChannel } from '../../workflows/intent/search-attributes.ts';
 import { query } from '../postgres.ts';
-import { statusOf } from '../workflows.ts';
+import { endStuck, stateOf } from '../workflows.ts';
+import type { TakenIntent } from './decisions.ts';
 import type { RouteResources } from './publication.ts';
 import { createPublisher } from './publication.ts';
 import type { RouteRow } from './route-rows.ts';
@@ -51,6 +52,7 @@ export type ReconciliationActivities = ReturnType<typeof createReconciliationAct
 
 interface OverdueRoute {
   notification_id: string;
+  slice_id: string | null;
   route_id: string;
   /** To the microsecond. */
   next_attempt_at: string;
@@ -66,7 +68,11 @@ export function createReconciliationActivities(resources: ReconciliationResource
       const activity = Context.current();
       const outcome: ReconciliationOutcome = { overdue: 0, published: 0, restarted: 0, intents: 0 };
       const endAt = performance.now() + MAX_RUN_MS;
-      let after: OverdueRoute = { notification_id: '', route_id: '', next_attempt_at: '-infinity' };
+      let after: Omit<OverdueRoute, 'slice_id'> = {
+        notification_id: '',
+        route_id: '',
+        next_attempt_at: '-infinity',
+      };
       for (;;) {
         const page = await query<OverdueRoute>(db, LIST_OVERDUE, [
           OVERDUE_MS,
@@ -95,14 +101,14 @@ export function createReconciliationActivities(resources: ReconciliationResource
   };
 
   async function takeUp(id: string, overdue: OverdueRoute[], outcome: ReconciliationOutcome): Promise<void> {
-    const status = await statusOf(workflows, notificationWorkflowId(id));
-    if (status === 'RUNNING') return;
+    const state = await takeFrom(notificationWorkflowId(id));
+    if (state === 'RUNNING') return;
+    if (await hasSlice(overdue[0]?.slice_id)) return;
     const idle: string[] = [];
     for (const { route_id } of overdue) {
       // Temporal that does not know the notification knows its routes no more either, or an attempt finds out.
       const isIdle =
-        status === undefined ||
-        (await statusOf(workflows, routeWorkflowId(id, routeRefOf(route_id)))) !== 'RUNNING';
+        state === undefined || (await takeFrom(routeWorkflowId(id, routeRefOf(route_id)))) !== 'RUNNING';
       if (isIdle) idle.push(route_id);
     }
     if (idle.length === 0) return;
@@ -120,6 +126,18 @@ export function createReconciliationActivities(resources: ReconciliationResource
         metrics.workTakenUp({ what: 'route' });
       }
     }
+  }
+
+  /** @returns how a workflow stands; one that is stuck is ended: the rows say what it has left to do. */
+  async function takeFrom(workflowId: string): Promise<string | undefined> {
+    const state = await stateOf(workflows, workflowId);
+    if (state === 'STUCK') await endStuck(workflows, workflowId);
+    return state;
+  }
+
+  /** Whether the slice that took an intent, if one did, still works on it. */
+  async function hasSlice(slice: string | null | undefined): Promise<boolean> {
+    return typeof slice === 'string' && (await takeFrom(sliceWorkflowId(slice))) === 'RUNNING';
   }
 
   /** It goes on where the attempt made here has ended. */
@@ -145,18 +163,22 @@ export function createReconciliationActivities(resources: ReconciliationResource
   }
 
   /**
-   * What Temporal does not know, and what has ended although nothing is decided: its record was lost, or its row comes from
+   * What Temporal does not know, what cannot go on, and what has ended although nothing is decided: its record was lost, or its row comes from
    * before it was decided. An intent whose workflow somebody has ended is not begun again.
    */
   async function restartIntents(): Promise<number> {
-    const waiting = await query<{ notification_id: string; intent: Intent }>(db, LIST_UNTRIED, [MAX_INTENTS]);
+    const waiting = await query<{ notification_id: string; intent: TakenIntent }>(db, LIST_UNTRIED, [
+      MAX_INTENTS,
+    ]);
     const restarted = await pLimit(PARALLEL).map(waiting, async ({ notification_id, intent }) => {
-      const status = await statusOf(workflows, notificationWorkflowId(notification_id));
-      if (status !== undefined && !DECIDED.includes(status)) return 0;
+      const state = await stateOf(workflows, notificationWorkflowId(notification_id));
+      if (state !== undefined && state !== 'STUCK' && !DECIDED.includes(state)) return 0;
+      if (await hasSlice(intent.slice)) return 0;
       await startNotification(workflows, intent, {
         dispatch: bridge.dispatch,
         isUrgent: false,
-        isAgain: status !== undefined,
+        isAgain: state !== undefined,
+        isStuck: state === 'STUCK',
       });
       metrics.workTakenUp({ what: 'intent' });
       return 1;
@@ -176,7 +198,7 @@ const isDue = ({ status, retry_in_ms, is_paused }: RouteRow): boolean =>
 const LIST_OVERDUE = {
   name: 'list_overdue_routes',
   text: `
-    SELECT notification_id, route_id, overdue.next_attempt_at::text
+    SELECT notification_id, route_id, overdue.next_attempt_at::text, slice_id
       FROM (SELECT unnest($6::text[]) EXCEPT SELECT channel FROM notification.channels WHERE is_paused) AS open (channel)
      CROSS JOIN LATERAL (
        SELECT notification_id, route_id, next_attempt_at
@@ -187,6 +209,7 @@ const LIST_OVERDUE = {
         ORDER BY next_attempt_at, notification_id, route_id
         LIMIT $5
      ) AS overdue
+      JOIN notification.records USING (notification_id)
      ORDER BY overdue.next_attempt_at, notification_id, route_id
      LIMIT $5`,
 };

@@ -60,11 +60,21 @@ export async function loadRoutes(db: Pool, notificationId: string, routeIds: str
   return withPayload(rows);
 }
 
+/** All routes of some notifications, ordered by notification and route id. */
+export async function loadRoutesOf(db: Pool, notificationIds: readonly string[]): Promise<RouteRow[]> {
+  if (notificationIds.length === 0) return [];
+  return withPayload(await query<WithoutPayload>(db, LOAD_ROUTES_OF, [notificationIds]));
+}
+
 type WithoutPayload = Omit<RouteRow, 'payload_json'> & { payload_json: string | null };
 
-function withPayload(rows: WithoutPayload[]): RouteRow[] {
-  const payload = rows[0]?.payload_json ?? '';
-  return rows.map((row) => ({ ...row, payload_json: payload }));
+/** The first row of each notification has its payload. */
+function withPayload(rows: readonly WithoutPayload[]): RouteRow[] {
+  let payload = '';
+  return rows.map((row) => {
+    payload = row.payload_json ?? payload;
+    return { ...row, payload_json: payload };
+  });
 }
 
 /** The values by which a transition finds the row as it was loaded. */
@@ -147,6 +157,13 @@ const LOAD_ROUTES = {
      ORDER BY route_id`,
 };
 
+const LOAD_ROUTES_OF = {
+  name: 'load_routes_of',
+  text: `${routeColumns('CASE row_number() OVER (PARTITION BY notification_id ORDER BY route_id) WHEN 1 THEN payload_json END')}
+     WHERE notification_id = ANY ($1::text[])
+     ORDER BY notification_id, route_id`,
+};
+
 /** The second condition is the predicate of routes_hashed_ref_idx, so that the index serves. */
 const LOAD_HASHED_ROUTE = {
   name: 'load_hashed_route',
@@ -166,10 +183,11 @@ export const MARK_PUBLISHED = {
     UPDATE notification.routes AS route
        SET status = 'published', attempt_count = attempt_count + 1, next_attempt_at = NULL,
            entry_id = handed_off.entry_id, published_at = statement_timestamp(), updated_at = statement_timestamp()
-      FROM unnest($2::text[], $3::timestamptz[], $4::text[]) AS handed_off (route_id, version, entry_id)
-     WHERE route.notification_id = $1 AND route.route_id = handed_off.route_id
+      FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::text[]) WITH ORDINALITY
+             AS handed_off (notification_id, route_id, version, entry_id, position)
+     WHERE route.notification_id = handed_off.notification_id AND route.route_id = handed_off.route_id
        AND route.updated_at = handed_off.version AND status IN ('pending', 'failed')
-    RETURNING route.route_id, attempt_count`,
+    RETURNING handed_off.position::int, attempt_count`,
 };
 
 export const MARK_SKIPPED = {

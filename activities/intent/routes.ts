@@ -15,7 +15,8 @@ import type {
   RouteToPublish,
 } from '../../workflows/intent/contract.ts';
 import { finalIfRefused, isPostgresAway, isPostgresRefusal } from '../postgres.ts';
-import type { Attempt, RouteResources } from './publication.ts';
+import type { Beginning } from './hand-off.ts';
+import type { Attempt, Publisher, RouteResources } from './publication.ts';
 import { createPublisher, failureDetails } from './publication.ts';
 import type { RouteRow } from './route-rows.ts';
 import { loadRoute, loadSlice } from './route-rows.ts';
@@ -62,13 +63,10 @@ export function createRouteActivities(resources: RouteResources) {
     async publishFirstAttempts(slice: RouteSlice): Promise<FirstAttempts> {
       const begun = await publisher.begin();
       const rows = await loadSlice(db, slice);
-      const fresh = rows.filter(({ status, attempt_count }) => status === 'pending' && attempt_count === 0);
-      const attempts = await publisher.publish(fresh, begun);
-      const firstOf = new Map(fresh.map(({ route_id }, index) => [route_id, attempts[index]!]));
-
+      const attempts = await publishFresh(publisher, rows, begun);
       const result: FirstAttempts = { published: 0, open: [] };
       for (const row of rows) {
-        const attempt = firstOf.get(row.route_id) ?? standing(row);
+        const attempt = attempts.get(row) ?? standing(row);
         if (attempt.status === 'published') result.published += 1;
         else if (attempt.status !== 'skipped') result.open.push(openRoute(row, attempt));
       }
@@ -114,6 +112,23 @@ export function createRouteActivities(resources: RouteResources) {
         return { status: 'deferred', reason: 'leased' };
     }
   }
+}
+
+/**
+ * Makes first attempts where none was made before, concurrently.
+ *
+ * @param rows as they were just loaded. @param begun from before they were.
+ * @returns how each attempt ended; nothing about routes that are not to be tried here.
+ * @throws ApplicationFailure of PostgreSQL; nothing is spent.
+ */
+export async function publishFresh(
+  { publish }: Publisher,
+  rows: readonly RouteRow[],
+  begun: Beginning,
+): Promise<Map<RouteRow, Attempt>> {
+  const fresh = rows.filter(({ status, attempt_count }) => status === 'pending' && attempt_count === 0);
+  const attempts = await publish(fresh, begun);
+  return new Map(fresh.map((row, index) => [row, attempts[index]!]));
 }
 
 /**

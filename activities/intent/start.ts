@@ -10,7 +10,12 @@ import {
   NOTIFICATION_WORKFLOW,
   notificationWorkflowId,
 } from '../../workflows/intent/contract.ts';
-import { notificationAttributes } from '../../workflows/intent/search-attributes.ts';
+import type { SliceInput } from '../../workflows/intent/slice-contract.ts';
+import { SLICE_WORKFLOW, sliceWorkflowId } from '../../workflows/intent/slice-contract.ts';
+import { notificationAttributes, sliceAttributes } from '../../workflows/intent/search-attributes.ts';
+
+/** Workflows that are being started concurrently. */
+export const PARALLEL_STARTS = 50;
 
 /** How long one start may take before it counts as failed, ms. */
 const START_DEADLINE_MS = 5_000;
@@ -28,6 +33,8 @@ export interface StartSettings {
   isUrgent: boolean;
   /** Also when a workflow of this id has ended: what it decided is forgotten. */
   isAgain?: boolean;
+  /** The workflow of this id runs, cannot go on, and is ended in the same moment. */
+  isStuck?: boolean;
 }
 
 /**
@@ -38,7 +45,7 @@ export interface StartSettings {
 export async function startNotification(
   workflows: WorkflowClient,
   intent: Intent,
-  { dispatch, isUrgent, isAgain = false }: StartSettings,
+  { dispatch, isUrgent, isAgain = false, isStuck = false }: StartSettings,
 ): Promise<boolean> {
   const input: NotificationInput = dispatch === 'child' ? intent : { ...intent, dispatch };
   const options: WorkflowStartOptions = {
@@ -46,6 +53,7 @@ export async function startNotification(
     taskQueue: INTENT_TASK_QUEUE,
     args: [input],
     workflowIdReusePolicy: isAgain ? 'ALLOW_DUPLICATE' : 'REJECT_DUPLICATE',
+    ...(isStuck ? { workflowIdConflictPolicy: 'TERMINATE_EXISTING' } : {}),
     requestEagerStart: isUrgent,
     typedSearchAttributes: notificationAttributes({
       ...intent,
@@ -55,12 +63,39 @@ export async function startNotification(
     // A producer that floods the stream must not starve the others.
     priority: { fairnessKey: intent.producer },
   };
+  return start(workflows, NOTIFICATION_WORKFLOW, options);
+}
+
+/**
+ * Starts one workflow for intents that were read together and are of one producer.
+ *
+ * @returns false when there is one already that begins with the same entry. @throws as {@link startNotification}.
+ */
+export async function startSlice(workflows: WorkflowClient, intents: readonly Intent[]): Promise<boolean> {
+  const [{ notificationId: slice, producer }] = intents as [Intent];
+  const input: SliceInput = { slice, intents: [...intents] };
+  return start(workflows, SLICE_WORKFLOW, {
+    workflowId: sliceWorkflowId(slice),
+    taskQueue: INTENT_TASK_QUEUE,
+    args: [input],
+    workflowIdReusePolicy: 'REJECT_DUPLICATE',
+    typedSearchAttributes: sliceAttributes(producer),
+    staticSummary: `${intents.length} intents from ${slice} to ${intents.at(-1)!.notificationId}`,
+    staticDetails: intents.map(({ notificationId }) => notificationId).join('\n'),
+    priority: { fairnessKey: producer },
+  });
+}
+
+/** @returns false when there is such a workflow already. */
+async function start(
+  workflows: WorkflowClient,
+  workflowType: string,
+  options: WorkflowStartOptions,
+): Promise<boolean> {
   try {
-    // Each notification has a trace of its own: the reader's would grow for as long as it reads.
+    // Each has a trace of its own: the reader's would grow for as long as it reads.
     await context.with(ROOT_CONTEXT, () =>
-      workflows.withDeadline(Date.now() + START_DEADLINE_MS, () =>
-        workflows.start(NOTIFICATION_WORKFLOW, options),
-      ),
+      workflows.withDeadline(Date.now() + START_DEADLINE_MS, () => workflows.start(workflowType, options)),
     );
     return true;
   } catch (error) {

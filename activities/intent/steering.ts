@@ -89,7 +89,7 @@ export function createSteeringActivities({ db, redis, workflows, log }: Steering
      * for something that does not matter any more. One that was never accepted waits no more.
      */
     async skipOpenRoutes(notificationId: string): Promise<void> {
-      await forgetWaiting(db, notificationId);
+      await forgetWaiting(db, [notificationId]);
       for (let total = 0; ;) {
         const open = await query<OpenRoute>(db, LIST_OPEN, [notificationId, BATCH_SIZE]);
         if (open.length > 0) await close(notificationId, open);

@@ -10,12 +10,11 @@ import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import { STREAM_START, compareEntryIds, later, sooner } from '../../api/stream-ids.ts';
-import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import type { StreamFinding, StreamFindingKind } from '../../workflows/intent/reader-contract.ts';
 import { reasonOf } from '../reason.ts';
 import type { RetentionResources } from '../retention.ts';
-import { statusOf } from '../workflows.ts';
 import type { IntentMetrics } from './metrics.ts';
+import { isKnownToTemporal } from './owner.ts';
 import type { Inspection, Problem } from './stream-health.ts';
 import { diagnose, inspectStream, rewindPoint } from './stream-health.ts';
 import type { StreamMemory } from '../stream-memory.ts';
@@ -138,8 +137,8 @@ export function watchStream(
 
   /** @returns one of these notifications that Temporal does not know. */
   async function lostByTemporal(ids: readonly string[]): Promise<string | undefined> {
-    const statuses = await Promise.all(ids.map((id) => statusOf(workflows, notificationWorkflowId(id))));
-    return ids.find((_, index) => statuses[index] === undefined);
+    const known = await Promise.all(ids.map((id) => isKnownToTemporal(workflows, id)));
+    return ids.find((_, index) => !known[index]);
   }
 
   /** @returns undefined when there is no reason to go back. */

@@ -43,9 +43,19 @@ export async function noteWaiting(
   return row!.unusable_attempts;
 }
 
-/** Says that an intent waits no more. @throws ApplicationFailure of PostgreSQL. */
-export async function forgetWaiting(db: Pool, notificationId: string): Promise<void> {
-  await query(db, FORGET_WAITING, [notificationId]);
+/**
+ * Says that an intent waits whose acceptance is under way somewhere, unless it is decided.
+ *
+ * @throws ApplicationFailure of PostgreSQL.
+ */
+export async function noteUndecided(db: Pool, intent: Intent, reason: string): Promise<void> {
+  await noteWaiting(db, intent, { attempt: 0, reason });
+  await query(db, FORGET_IF_DECIDED, [intent.notificationId]);
+}
+
+/** Says that intents wait no more. @throws ApplicationFailure of PostgreSQL. */
+export async function forgetWaiting(db: Pool, notificationIds: readonly string[]): Promise<void> {
+  if (notificationIds.length > 0) await query(db, FORGET_WAITING, [notificationIds]);
 }
 
 const NOTE_WAITING = {
@@ -62,6 +72,17 @@ const NOTE_WAITING = {
 };
 
 const FORGET_WAITING = {
-  name: 'forget_waiting_intent',
-  text: 'DELETE FROM notification.waiting_intents WHERE notification_id = $1',
+  name: 'forget_waiting_intents',
+  text: 'DELETE FROM notification.waiting_intents WHERE notification_id = ANY ($1::text[])',
+};
+
+/** It was decided while the row was written. $1 notification. */
+const FORGET_IF_DECIDED = {
+  name: 'forget_waiting_if_decided',
+  text: `
+    DELETE FROM notification.waiting_intents
+     WHERE notification_id = $1
+       AND (EXISTS (SELECT FROM notification.records WHERE notification_id = $1)
+            OR EXISTS (SELECT FROM notification.duplicates WHERE notification_id = $1)
+            OR EXISTS (SELECT FROM notification.malformed_intents WHERE stream_entry_id = $1))`,
 };

@@ -3,7 +3,7 @@
  * Both may be repeated: a row is written once, a workflow started once.
  */
 import { createHash } from 'node:crypto';
-import type { WorkflowClient } from '@temporalio/client';
+import type { WorkflowClient, WorkflowStartOptions } from '@temporalio/client';
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/client';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
@@ -20,7 +20,7 @@ import {
 } from '../../workflows/mobile-push/contract.ts';
 import type { MobilePushMetrics } from './metrics.ts';
 import { isPostgresRefusal, query } from '../postgres.ts';
-import { statusOf } from '../workflows.ts';
+import { stateOf, statusOf } from '../workflows.ts';
 import type { StreamEntry } from '../stream-read.ts';
 
 /** How long one call to Temporal may take before it counts as failed, ms. */
@@ -105,11 +105,14 @@ export function createMobileIntake({ db, workflows, log, metrics }: MobileIntake
      * @throws as `take`.
      */
     async takeUp(job: Startable): Promise<boolean> {
-      const status = await statusOfJob(job.jobId);
-      if (status === 'RUNNING') return false;
+      const state = await withDeadline(() => stateOf(workflows, mobilePushWorkflowId(job.jobId)));
+      if (state === 'RUNNING') return false;
       const [row] = await query<RecordedRow>(db, LIST_RECORDED, [[job.jobId]]);
       if (row?.status !== 'pending') return false;
-      await start(job, 'ALLOW_DUPLICATE');
+      await start(job, {
+        workflowIdReusePolicy: 'ALLOW_DUPLICATE',
+        ...(state === 'STUCK' ? { workflowIdConflictPolicy: 'TERMINATE_EXISTING' } : {}),
+      });
       return true;
     },
 
@@ -151,7 +154,9 @@ export function createMobileIntake({ db, workflows, log, metrics }: MobileIntake
 
   async function start(
     { jobId, userId, channel }: Startable,
-    workflowIdReusePolicy: 'REJECT_DUPLICATE' | 'ALLOW_DUPLICATE' = 'REJECT_DUPLICATE',
+    policies: Pick<WorkflowStartOptions, 'workflowIdReusePolicy' | 'workflowIdConflictPolicy'> = {
+      workflowIdReusePolicy: 'REJECT_DUPLICATE',
+    },
   ): Promise<void> {
     try {
       await withDeadline(() =>
@@ -159,7 +164,7 @@ export function createMobileIntake({ db, workflows, log, metrics }: MobileIntake
           workflowId: mobilePushWorkflowId(jobId),
           taskQueue: MOBILE_TASK_QUEUE,
           args: [{ jobId }],
-          workflowIdReusePolicy,
+          ...policies,
           requestEagerStart: true,
           typedSearchAttributes: mobilePushAttributes(searchableKey(userId)),
           staticSummary: cutText(channel === null ? 'push' : `push on ${channel}`, MAX_SUMMARY_LENGTH),
@@ -174,11 +179,7 @@ export function createMobileIntake({ db, workflows, log, metrics }: MobileIntake
   }
 
   async function isStarted(jobId: string): Promise<boolean> {
-    return (await statusOfJob(jobId)) !== undefined;
-  }
-
-  function statusOfJob(jobId: string): Promise<string | undefined> {
-    return withDeadline(() => statusOf(workflows, mobilePushWorkflowId(jobId)));
+    return (await withDeadline(() => statusOf(workflows, mobilePushWorkflowId(jobId)))) !== undefined;
   }
 
   function withDeadline<T>(call: () => Promise<T>): Promise<T> {

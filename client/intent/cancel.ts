@@ -1,36 +1,37 @@
 /** Cancelling a notification: routes that are not published yet become `skipped`, published ones stay as they are. */
 import { WorkflowNotFoundError } from '@temporalio/client';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
+import { CANCEL_INTENT_SIGNAL } from '../../workflows/intent/slice-contract.ts';
 import { NotFoundError, NothingToDoError } from '../errors.ts';
 import { liveStateOf, statusOf } from '../live.ts';
 import type { OperatorResources } from '../resources.ts';
 import { bounded } from '../temporal.ts';
 import type { WaitOptions } from '../wait-until.ts';
 import { waitUntil } from '../wait-until.ts';
+import { findSlice } from './slices.ts';
 import type { Settlement } from './settlement.ts';
 import { waitForSettlement } from './settlement.ts';
 
 export interface Cancellation extends Settlement {
   notificationId: string;
-  /** Of the workflow; `RUNNING` when the wait ended before it did. */
+  /** Of the workflow, or of the slice that had it; `RUNNING` when the wait ended before it did. */
   status: string;
 }
 
+type CancelOptions = WaitOptions & { onProgress?: (settlement: Settlement) => void };
+
 export function cancelOperation(resources: OperatorResources) {
-  return {
+  const operation = {
     /**
      * Requests the cancellation of a notification and waits until its routes are settled.
      *
      * @returns how its routes stand; when the time is up, with open ones and the status `RUNNING`: the request stays.
      * @throws NotFoundError when there is no such notification; NothingToDoError when it has ended.
      */
-    async cancel(
-      notificationId: string,
-      options: WaitOptions & { onProgress?: (settlement: Settlement) => void },
-    ): Promise<Cancellation> {
+    async cancel(notificationId: string, options: CancelOptions): Promise<Cancellation> {
       const workflowId = notificationWorkflowId(notificationId);
       const before = await liveStateOf(resources, workflowId);
-      if (!before) throw await unknown(notificationId);
+      if (!before) return cancelInSlice(notificationId, options);
       if (before.status !== 'RUNNING') {
         // One that was terminated while it waited to be accepted could not say itself that it waits no more.
         await resources.db.query('DELETE FROM notification.waiting_intents WHERE notification_id = $1', [
@@ -60,6 +61,33 @@ export function cancelOperation(resources: OperatorResources) {
       return { notificationId, status: ended ?? 'RUNNING', ...settlement };
     },
   };
+
+  /** A notification without a workflow of its own, which it may be given just now. */
+  async function cancelInSlice(notificationId: string, options: CancelOptions): Promise<Cancellation> {
+    const deadline = Date.now() + options.limitMs;
+    const slice = await findSlice(resources, notificationId);
+    if (slice === undefined) throw await unknown(notificationId);
+    try {
+      const handle = resources.temporal.workflow.getHandle(slice);
+      await bounded(resources.temporal, () => handle.signal(CANCEL_INTENT_SIGNAL, notificationId));
+    } catch (error) {
+      if (!(error instanceof WorkflowNotFoundError)) throw error;
+      throw new NothingToDoError(
+        `notification ${notificationId} was finished in ${slice}: nothing to cancel`,
+      );
+    }
+    const ended = await waitUntil(async () => {
+      const status = await statusOf(resources, slice);
+      return status === 'RUNNING' ? undefined : (status ?? 'UNKNOWN');
+    }, options);
+    const rest = { ...options, limitMs: Math.max(0, deadline - Date.now()) };
+    if ((await statusOf(resources, notificationWorkflowId(notificationId))) === 'RUNNING')
+      return operation.cancel(notificationId, rest);
+    const settlement = await waitForSettlement(resources, [notificationId], { ...rest, limitMs: 0 });
+    return { notificationId, status: ended ?? 'RUNNING', ...settlement };
+  }
+
+  return operation;
 
   async function unknown(notificationId: string): Promise<Error> {
     const { rows } = await resources.db.query('SELECT FROM notification.records WHERE notification_id = $1', [

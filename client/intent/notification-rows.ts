@@ -106,6 +106,11 @@ export const SHOW_RECORD = `
     FROM notification.records
    WHERE notification_id = $1`;
 
+export const SHOW_DUPLICATE = `
+  SELECT duplicate_of AS "duplicateOf"
+    FROM notification.duplicates
+   WHERE notification_id = $1`;
+
 export const SHOW_ROUTES = `
   SELECT route_id AS "routeId", channel, status, attempt_count AS attempts, max_attempts AS "maxAttempts",
          next_attempt_at AS "nextAttemptAt",

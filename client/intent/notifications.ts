@@ -23,11 +23,13 @@ import type {
 } from './notification-rows.ts';
 import {
   LIST_NOTIFICATIONS,
+  SHOW_DUPLICATE,
   SHOW_RECORD,
   SHOW_REPLAYS,
   SHOW_ROUTES,
   STATUS_CONDITIONS,
 } from './notification-rows.ts';
+import { findSlice } from './slices.ts';
 
 export interface NotificationFilter {
   type?: string;
@@ -53,9 +55,9 @@ export interface RouteView extends WithoutNulls<
 export type ReplayView = WithoutNulls<ReplayRow>;
 
 /**
- * How far an intent has come. `unread`: the reader has not come to its entry. `accepting`: its workflow runs and has
- * not accepted it yet. `accepted`: there is a record. `malformed`: refused, see there. `ended`: its workflow ended
- * without a record, as for a duplicate, or the record was removed by retention.
+ * How far an intent has come. `unread`: the reader has not come to its entry. `accepting`: its workflow, or the slice that
+ * it is in, runs and has not accepted it yet. `accepted`: there is a record. `malformed`: refused, see there. `ended`: its
+ * workflow ended without a record, as for a duplicate, or the record was removed by retention.
  */
 export type NotificationStage = 'unread' | 'accepting' | 'accepted' | 'malformed' | 'ended';
 
@@ -71,10 +73,21 @@ export interface NotificationView {
   deadLetters: DeadLetter[];
   replays: ReplayView[];
   malformed?: MalformedEntry;
+  /** The notification that it repeats. */
+  duplicateOf?: string;
+  /** The slice that took it together with others; absent when it had a workflow of its own at once. */
+  slice?: SliceView;
   /** Absent when Temporal does not know the workflow any more. */
   live?: LiveState;
   /** Temporal did not say, and why. */
   liveUnavailable?: string;
+  link?: string;
+}
+
+export interface SliceView {
+  workflowId: string;
+  /** Absent when Temporal does not know it any more, or did not say. */
+  live?: LiveState;
   link?: string;
 }
 
@@ -115,12 +128,19 @@ export function notificationOperations(resources: OperatorResources) {
      * @throws NotFoundError when neither PostgreSQL nor Temporal nor the stream knows it.
      */
     async show(notificationId: string, limit = DEFAULT_LIMIT): Promise<NotificationView> {
-      const [record, malformed, live] = await Promise.all([
+      const [record, malformed, duplicateOf, slice, live] = await Promise.all([
         recordOf(notificationId),
         findMalformed(resources, notificationId),
+        originalOf(notificationId),
+        sliceOf(notificationId),
         temporalSays(notificationWorkflowId(notificationId)),
       ]);
-      const stage = await stageOf(notificationId, { record, malformed, live: live.live });
+      const stage = await stageOf(notificationId, {
+        record,
+        malformed,
+        duplicateOf,
+        live: live.live ?? slice?.live,
+      });
       if (stage === undefined) {
         const doubt =
           live.liveUnavailable === undefined ? '' : `; Temporal did not say: ${live.liveUnavailable}`;
@@ -135,6 +155,8 @@ export function notificationOperations(resources: OperatorResources) {
         totals: record?.totals ?? {},
         ...(record ? await partsOf(notificationId, limit) : { ...NO_PARTS }),
         ...(malformed ? { malformed } : {}),
+        ...(duplicateOf === undefined ? {} : { duplicateOf }),
+        ...(slice ? { slice } : {}),
         ...live,
         ...linkField(resources, notificationWorkflowId(notificationId)),
       };
@@ -151,6 +173,19 @@ export function notificationOperations(resources: OperatorResources) {
     return { record, totals: totals ?? {} };
   }
 
+  async function originalOf(notificationId: string): Promise<string | undefined> {
+    const { rows } = await db.query<{ duplicateOf: string }>(SHOW_DUPLICATE, [notificationId]);
+    return rows[0]?.duplicateOf;
+  }
+
+  async function sliceOf(notificationId: string): Promise<SliceView | undefined> {
+    // That Temporal does not answer is said by the look at the notification.
+    const workflowId = await findSlice(resources, notificationId).catch(() => undefined);
+    if (workflowId === undefined) return undefined;
+    const { live } = await temporalSays(workflowId);
+    return { workflowId, ...(live ? { live } : {}), ...linkField(resources, workflowId) };
+  }
+
   async function temporalSays(workflowId: string): Promise<{ live?: LiveState; liveUnavailable?: string }> {
     try {
       const live = await liveStateOf(resources, workflowId);
@@ -162,10 +197,11 @@ export function notificationOperations(resources: OperatorResources) {
 
   async function stageOf(
     notificationId: string,
-    found: { record: unknown; malformed: unknown; live: LiveState | undefined },
+    found: { record: unknown; malformed: unknown; duplicateOf: unknown; live: LiveState | undefined },
   ): Promise<NotificationStage | undefined> {
     if (found.record) return 'accepted';
     if (found.malformed) return 'malformed';
+    if (found.duplicateOf !== undefined) return 'ended';
     if (found.live) return found.live.status === 'RUNNING' ? 'accepting' : 'ended';
     return (await isUnread(notificationId).catch(() => false)) ? 'unread' : undefined;
   }

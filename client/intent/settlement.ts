@@ -58,7 +58,7 @@ async function settlementOf(
   const sum = (name: 'open' | 'published' | 'skipped' | 'deadLettered') =>
     rows.reduce((total, row) => total + row[name], 0);
   const isSettled = ({ kind, id, open }: SettlementRow) =>
-    kind === 'record' ? open === 0 : kind === 'malformed' || endedWithoutRow.has(id);
+    kind === 'record' ? open === 0 : kind !== 'missing' || endedWithoutRow.has(id);
   return {
     settled: rows.filter(isSettled).length,
     notifications: rows.length,
@@ -72,8 +72,8 @@ async function settlementOf(
 
 interface SettlementRow {
   id: string;
-  /** `missing`: not accepted yet, or ended as a duplicate. */
-  kind: 'record' | 'malformed' | 'missing';
+  /** `missing`: not decided yet, or ended otherwise. */
+  kind: 'record' | 'malformed' | 'duplicate' | 'missing';
   open: number;
   published: number;
   skipped: number;
@@ -84,6 +84,7 @@ const SETTLEMENT = `
   SELECT wanted.id,
          CASE WHEN record.notification_id IS NOT NULL THEN 'record'
               WHEN stream_entry_id IS NOT NULL THEN 'malformed'
+              WHEN duplicate.notification_id IS NOT NULL THEN 'duplicate'
               ELSE 'missing' END AS kind,
          count(*) FILTER (WHERE status IN ('pending', 'failed'))::int AS open,
          count(*) FILTER (WHERE status = 'published')::int AS published,
@@ -92,5 +93,6 @@ const SETTLEMENT = `
     FROM unnest($1::text[]) AS wanted (id)
     LEFT JOIN notification.records AS record ON record.notification_id = wanted.id
     LEFT JOIN notification.malformed_intents ON stream_entry_id = wanted.id
+    LEFT JOIN notification.duplicates AS duplicate ON duplicate.notification_id = wanted.id
     LEFT JOIN notification.routes ON routes.notification_id = wanted.id
    GROUP BY 1, 2`;

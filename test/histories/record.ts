@@ -6,6 +6,9 @@ import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import path from 'node:path';
+import type { WorkflowHandle } from '@temporalio/client';
+import { startSlice } from '../../activities/intent/start.ts';
+import { CANCEL_INTENT_SIGNAL, sliceWorkflowId } from '../../workflows/intent/slice-contract.ts';
 import { findTemporalCli } from '../../dev/servers/temporal-cli.ts';
 import { loadConfig } from '../../config/load.ts';
 import { accountCallbackWorkflowId } from '../../workflows/account-callback/contract.ts';
@@ -65,7 +68,7 @@ import {
   takeCallbackBench,
 } from '../account-callback/callbacks.ts';
 import { tokenWorkflowId } from '../../workflows/subscription/token-contract.ts';
-import { publishTurn } from '../intent/entries.ts';
+import { accepted, publishTurn, turn } from '../intent/entries.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 import { QUICK, withMobilePush } from '../mobile-push/jobs.ts';
@@ -150,7 +153,8 @@ test('a route that fails and recovers, one that is deferred, one that is dead-le
   await slot.redis.del(GATEWAY);
 });
 
-test('a large notification in batches', async () => {
+test('a large notification in batches: its mails go out at first, its pushes are dead-lettered', async () => {
+  await slot.redis.set(GATEWAY, 'not a stream');
   const id = await publish(
     'large',
     Array.from({ length: 130 }, (_, index) => `user-${index + 1}`),
@@ -158,6 +162,7 @@ test('a large notification in batches', async () => {
   await ended(notificationWorkflowId(id));
   await record('notification-in-batches', notificationWorkflowId(id));
   await record('batch', batchWorkflowId(id, 0));
+  await slot.redis.del(GATEWAY);
 });
 
 test('notifications that make first attempts themselves: all well, one route in trouble, a large one in trouble', async () => {
@@ -185,6 +190,34 @@ test('notifications that make first attempts themselves: all well, one route in 
   } finally {
     await other.release();
   }
+});
+
+test('slices: all well, and some that get a workflow of their own, with one that is cancelled', async () => {
+  const recordedAs = async (
+    name: string,
+    recipients: string[],
+    during?: (handle: WorkflowHandle) => unknown,
+  ) => {
+    const now = Date.now();
+    const intents = recipients.map((userId, index) => ({
+      ...accepted(turn({ idempotency_key: `${name}-${index}`, recipient_user_ids_json: `["${userId}"]` })),
+      notificationId: `${now}-${index}`,
+    }));
+    await startSlice(slot.client.workflow, intents);
+    const handle = slot.client.workflow.getHandle(sliceWorkflowId(`${now}-0`));
+    await during?.(handle);
+    await ended(handle.workflowId);
+    await record(name, handle.workflowId);
+  };
+  await recordedAs('slice', ['user-1', 'user-2', 'user-3']);
+  slot.userService.fail({ userId: 'user-9', failure: { kind: 'delay', ms: 5_000 } });
+  await recordedAs('slice-in-trouble', ['user-1', 'nobody', 'user-9', 'user-9'], async (handle) => {
+    await eventually('the lookups', async () =>
+      slot.userService.requests.some(({ userId }) => userId === 'user-9'),
+    );
+    await handle.signal(CANCEL_INTENT_SIGNAL, `${handle.workflowId.split('/')[1]!.split('-')[0]}-3`);
+  });
+  slot.userService.heal();
 });
 
 test('a dead-lettered route that is replayed, by signal and by reset', async () => {

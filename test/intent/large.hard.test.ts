@@ -1,59 +1,77 @@
-/** A notification with more routes than one parent should have. */
-import { newGameTurnReady, publishIntent } from '../../client/notificationintent.ts';
+/** A notification with more routes than one parent should have: in every mode only what is in trouble has workflows. */
 import {
   MAX_CHILDREN_PER_PARENT,
   batchWorkflowId,
   notificationWorkflowId,
 } from '../../workflows/intent/contract.ts';
+import { publishTurn } from './entries.ts';
 import type { Slot } from '../harness.ts';
-import { DISPATCH, eventually, takeSlot } from '../harness.ts';
+import { eventually, takeSlot } from '../harness.ts';
 
 const RECIPIENTS = 150;
+const USERS = Array.from({ length: RECIPIENTS }, (_, index) => `user-${index + 1}`);
+const GATEWAY = 'gateway:client-events';
+const MAIL = 'mail:delivery_commands';
+const ALL_PUBLISHED = { outcome: 'accepted', published: 2 * RECIPIENTS, skipped: 0, deadLettered: 0 };
 
 let slot: Slot;
 beforeAll(async () => {
+  expect(2 * RECIPIENTS).toBeGreaterThan(MAX_CHILDREN_PER_PARENT);
   slot = await takeSlot();
-  await slot.startService();
+  await slot.startService({ NOTIFICATION_ROUTE_BACKOFF_MIN: '3s', NOTIFICATION_ROUTE_BACKOFF_MAX: '6s' });
 });
 afterAll(() => slot.release());
+afterEach(() => slot.redis.del(GATEWAY, MAIL));
 
-test('I41 a large notification is published by batches, each route once, and its own history stays short', async () => {
-  expect(2 * RECIPIENTS).toBeGreaterThan(MAX_CHILDREN_PER_PARENT);
-  const id = await publishIntent(
-    slot.redis,
-    newGameTurnReady({
-      idempotencyKey: 'large',
-      occurredAt: Date.now(),
-      recipientUserIds: Array.from({ length: RECIPIENTS }, (_, index) => `user-${index + 1}`),
-      payload: { game_id: 'g', game_name: 'G', turn_number: 1 },
-    }),
-  );
+async function publishLarge(idempotencyKey: string) {
+  const id = await publishTurn(slot.redis, idempotencyKey, USERS);
   const handle = await eventually('the notification to be started', async () => {
     const started = slot.client.workflow.getHandle(notificationWorkflowId(id));
     return (await started.describe()) && started;
   });
-  expect(await handle.result()).toEqual({
-    outcome: 'accepted',
-    published: 2 * RECIPIENTS,
-    skipped: 0,
-    deadLettered: 0,
-  });
+  return { id, handle };
+}
+
+async function expectEachOnce(): Promise<void> {
   const delivered = async (stream: string, field: string) =>
     (await slot.redis.xrange(stream, '-', '+')).map(([, fields]) => fields[fields.indexOf(field) + 1]!);
-  const pushes = await delivered('gateway:client-events', 'event_id');
-  const mails = await delivered('mail:delivery_commands', 'delivery_id');
+  const pushes = await delivered(GATEWAY, 'event_id');
+  const mails = await delivered(MAIL, 'delivery_id');
   expect(new Set([...pushes, ...mails]).size).toBe(2 * RECIPIENTS);
   expect(pushes).toHaveLength(RECIPIENTS);
   expect(mails).toHaveLength(RECIPIENTS);
+}
 
+const countOf = (id: string, type: string) => async () =>
+  (await slot.client.workflow.count(`NotificationId = '${id}' AND WorkflowType = '${type}'`)).count;
+
+test('I41 a large notification is published by itself, each route once, and its own history stays short', async () => {
+  const { id, handle } = await publishLarge('large');
+  expect(await handle.result()).toEqual(ALL_PUBLISHED);
+  await expectEachOnce();
   expect((await handle.fetchHistory()).events!.length).toBeLessThan(40);
-  const batches = [0, 1].map((batch) => slot.client.workflow.getHandle(batchWorkflowId(id, batch)));
-  if (DISPATCH === 'on_failure') {
-    for (const batch of batches) await expect(batch.describe()).rejects.toThrow('not found');
-    return;
+  for (const batch of [0, 1]) {
+    const workflow = slot.client.workflow.getHandle(batchWorkflowId(id, batch));
+    await expect(workflow.describe()).rejects.toThrow('not found');
   }
-  expect(await Promise.all(batches.map((batch) => batch.result()))).toEqual([
-    { published: 200, skipped: 0, deadLettered: 0 },
-    { published: 100, skipped: 0, deadLettered: 0 },
-  ]);
 });
+
+test('I41 I22 routes of a large notification that are in trouble get workflows, below those of their batches', async () => {
+  await slot.redis.set(GATEWAY, 'not a stream');
+  const { id, handle } = await publishLarge('large-in-trouble');
+  await eventually('all pushes to have workflows', async () => {
+    return (await countOf(id, 'notificationRoute')()) === RECIPIENTS;
+  });
+  await slot.redis.del(GATEWAY);
+  expect(await handle.result()).toEqual(ALL_PUBLISHED);
+  await expectEachOnce();
+  expect(await countOf(id, 'notificationRoute')()).toBe(RECIPIENTS);
+  expect(await countOf(id, 'notificationBatch')()).toBe(2);
+  const { rows } = await slot.db.query<{ attempts: number }>(
+    `SELECT DISTINCT attempt_count AS attempts FROM notification.routes
+      WHERE notification_id = $1 AND route_id LIKE 'email:%'`,
+    [id],
+  );
+  // What was published at first was not tried again by a batch.
+  expect(rows).toEqual([{ attempts: 1 }]);
+}, 120_000);

@@ -65,6 +65,7 @@ const OWN_DEFAULTS: [name: Name, value: unknown][] = [
   ['NODE_ENV', 'development'],
   ['NOTIFICATION_ROLES', []],
   ['NOTIFICATION_ROUTE_DISPATCH', 'child'],
+  ['NOTIFICATION_INTENTS_PER_WORKFLOW', 1],
   ['NOTIFICATION_PAYLOAD_KEYS', []],
   ['NOTIFICATION_CODEC_HTTP_ADDR', undefined],
   ['NOTIFICATION_CODEC_TOKEN', undefined],

@@ -69,6 +69,8 @@ test('the command that repeats a run has all that decides it', () => {
     'clock,cut',
     '--beside',
     'HEAD',
+    '--mode',
+    'slices',
     '--plain',
   ];
   const { seed, ...options } = parseOptions(args);

@@ -24,6 +24,7 @@ const MIGRATIONS = [
   '0018-inbound-streams',
   '0019-keys',
   '0020-subscription-events',
+  '0021-intent-slices',
 ];
 
 let dsn: string;

@@ -50,13 +50,13 @@ const lookedAt = (id: string) =>
 
 test('I54 recover mends what no look can see: a record that is gone, an entry that is gone, a route that nobody works on', async () => {
   await slot.startService({ ...ENV, NOTIFICATION_RECONCILIATION_INTERVAL: '24h' });
-  const ids = [
-    await publishTurn(slot.redis, 'a'),
-    await publishTurn(slot.redis, 'b'),
-    await publishTurn(slot.redis, 'c'),
-  ];
+  const ids: string[] = [];
+  for (const key of ['a', 'b', 'c']) {
+    ids.push(await publishTurn(slot.redis, key));
+    // In this order: the first entry that is gone would have been trimmed by who reads them.
+    await settled(ids);
+  }
   const [forgotten, taken, overdue] = ids as [string, string, string];
-  await settled(ids);
   await Promise.all(ids.map(ended));
   await lookedAt(overdue);
   const before = await outboundIds(slot.redis);

@@ -44,14 +44,15 @@ const RECURRING = {
     forget_subscription_events forget_token_requests list_connections_without_subscription list_deleted_rcv_queues
     list_open_subscription_agents list_relayed_subscription_events list_subscribed_connections list_unreadable_ntf_tokens_to_delete
     list_unreadable_rcv_queues list_unreadable_subscriptions list_unwanted_subscriptions load_due_ntf_subscriptions
-    load_due_smp_subscriptions load_due_token_deletion load_subscription_events`,
+    load_due_smp_subscriptions load_due_token_deletion load_subscription_events make_subscription_checks_due`,
   /** The keys that it is given: those of a batch. */
   keys: `
     end_closed_accounts load_callback_positions load_callback_prices_in_force load_callback_ticks lock_closed_accounts record_delivered_callbacks
     record_dropped_callbacks record_failed_callbacks record_malformed_account_inputs store_callback_positions
     store_callback_prices write_callback_hour
 
-    delete_expired_records find_known_intents load_routes mark_published move_entries
+    delete_expired_records find_decisions find_known_intents forget_waiting_intents insert_records insert_routes load_routes
+    load_routes_of mark_published move_entries record_duplicates
 
     add_key_seals record_process_findings
 
@@ -92,8 +93,8 @@ const RECURRING = {
 
 /** Of one intent, route or job: those of its record, and a slice of its routes. */
 const BY_KEY = `
-  count_batch count_routes find_decision forget_waiting_if_accepted forget_waiting_intent is_other_malformed_intent insert_record insert_routes list_routes load_hashed_route
-  load_route load_slice mark_found_published mark_skipped note_waiting_intent open_generation record_duplicate
+  count_batch count_routes forget_waiting_if_decided is_other_malformed_intent list_routes load_hashed_route
+  load_route load_slice mark_found_published mark_skipped note_waiting_intent open_generation
   record_failure record_malformed_intent
 
   count_mobile_send_failure delete_device_token end_mobile_send find_device_token load_mobile_send

@@ -28,7 +28,10 @@ export interface ReconciliationOutcome {
   intents: number;
 }
 
-/** Above this many routes a notification hands them to batch workflows: completions queue on a parent's lock. */
+/**
+ * Above this many routes a notification hands them to batch workflows: completions queue on a parent's lock. First
+ * attempts are made as in mode `on_failure` then, whatever the mode is.
+ */
 export const MAX_CHILDREN_PER_PARENT = 250;
 /** Routes of one batch workflow. */
 export const ROUTES_PER_BATCH = 200;
@@ -91,11 +94,14 @@ export interface NotificationInput {
   traceId?: string;
   /** As configured when it was started; absent means `child`. */
   dispatch?: DispatchMode;
+  /** The slice that took it first, by the id of its first entry; absent when it had a workflow of its own at once. */
+  slice?: string;
 }
 
 /**
- * Who makes first attempts. `child`: every route has a workflow of its own from the beginning. `on_failure`: the
- * notification makes them itself, and a route gets a workflow when it needs one.
+ * Who makes first attempts. `child`: every route has a workflow of its own from the beginning, unless there are more than
+ * MAX_CHILDREN_PER_PARENT. `on_failure`: the notification makes them itself, and a route gets a workflow when it needs
+ * one.
  */
 export const DISPATCH_MODES = ['child', 'on_failure'] as const;
 export type DispatchMode = (typeof DISPATCH_MODES)[number];

@@ -90,7 +90,7 @@ export async function notification(intent: NotificationInput): Promise<Notificat
     const isListed = acceptance.routes.length === acceptance.routeCount - acceptance.skipped;
     const totals = isListed
       ? await publishSlice(of, { offset: 0, limit: acceptance.routeCount }, () => acceptance.routes)
-      : await publishInBatches(of, acceptance);
+      : await publishInBatches(withFirstAttempts(of), acceptance);
     return { outcome: 'accepted', ...totals, skipped: totals.skipped + acceptance.skipped };
   } catch (error) {
     if (!isOver(error)) throw error;
@@ -147,7 +147,7 @@ async function publishSlice(
   return { ...rest, published: first.published + rest.published };
 }
 
-/** @returns undefined when routes make their first attempts themselves, as configured or because it failed here. */
+/** @returns undefined when routes make their first attempts themselves, by their mode or because it failed here. */
 async function makeFirstAttempts(
   { notificationId, dispatch }: Notification,
   slice: Slice,
@@ -200,6 +200,16 @@ function isDeadLettered(error: unknown): boolean {
     error.cause instanceof ApplicationFailure &&
     error.cause.type === ROUTE_DEAD_LETTERED
   );
+}
+
+/**
+ * Of a large notification no route has a workflow from the beginning, in whatever mode: thousands of children take half
+ * an hour, and serve nobody. Executions of the release before go on with children.
+ */
+function withFirstAttempts(of: Notification): Notification {
+  return of.dispatch === 'on_failure' || !patched('large-first-attempts')
+    ? of
+    : { ...of, dispatch: 'on_failure' };
 }
 
 async function publishInBatches(of: Notification, { routeCount }: Accepted): Promise<RouteTotals> {

@@ -250,7 +250,6 @@ export async function openClient(
   return {
     socket,
     hello,
-    sessionKey,
     /** As they came, the hello without. */
     blocks,
     /** All that the router said, oldest first. */

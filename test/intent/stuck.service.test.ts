@@ -1,0 +1,67 @@
+/**
+ * Workflows that cannot go on because their workflow task fails for ever, as after Temporal was put back beneath workers
+ * that had them in memory: the rows say what they have left to do, and others do it.
+ */
+import {
+  INTENT_TASK_QUEUE,
+  notificationWorkflowId,
+  routeWorkflowId,
+} from '../../workflows/intent/contract.ts';
+import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
+import { routeRefOf } from '../../api/ids.ts';
+import { createOperator } from '../../client/operator.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, takeSlot } from '../harness.ts';
+import { deliveriesTo, outboundIds } from '../service-process.ts';
+import { namespaceOf } from '../slots.ts';
+import { publishTurn } from './entries.ts';
+
+const STREAM = 'notification:intents';
+
+let slot: Slot;
+beforeAll(async () => {
+  slot = await takeSlot();
+});
+afterAll(() => slot.release());
+
+/** Puts a run in the place of a workflow of which no worker knows the type: each of its workflow tasks fails. */
+async function getStuck(workflowId: string): Promise<void> {
+  await slot.client.workflow.start('unknownType', {
+    workflowId,
+    taskQueue: INTENT_TASK_QUEUE,
+    workflowIdConflictPolicy: 'TERMINATE_EXISTING',
+    workflowTaskTimeout: '1s',
+  });
+}
+
+test('I49 workflows whose tasks fail for ever are replaced: of a route, of a notification, of the reader', async () => {
+  await slot.startService({ NOTIFICATION_RECONCILIATION_INTERVAL: '1s' });
+  const { channels } = createOperator({
+    ...{ temporal: slot.client, db: slot.db, redis: slot.redis },
+    ...{ namespace: namespaceOf(slot.slot), intentsStream: STREAM },
+  });
+  await channels.pause('email', { requestedBy: 'test' });
+  const id = await publishTurn(slot.redis, 'a');
+  const routeId = await eventually('the push to be there, and the e-mail to wait', async () => {
+    const { rows } = await slot.db.query<{ route_id: string }>(
+      "SELECT route_id FROM notification.routes WHERE channel = 'email' AND status = 'pending'",
+    );
+    return (await outboundIds(slot.redis)).length === 1 && rows[0]?.route_id;
+  });
+  const ofWork = [notificationWorkflowId(id), routeWorkflowId(id, routeRefOf(routeId))];
+  for (const workflowId of [...ofWork, bridgeWorkflowId(STREAM)]) await getStuck(workflowId);
+  await channels.resume('email', { requestedBy: 'test' });
+  await slot.db.query("UPDATE notification.routes SET next_attempt_at = next_attempt_at - interval '1 hour'");
+
+  await eventually('the e-mail', async () => (await outboundIds(slot.redis)).length === 2);
+  for (const workflowId of ofWork) {
+    const { status } = await slot.client.workflow.getHandle(workflowId).describe();
+    expect([workflowId, status.name]).toEqual([workflowId, 'TERMINATED']);
+  }
+  const next = await publishTurn(slot.redis, 'b');
+  await eventually('the next intent', async () => (await outboundIds(slot.redis)).length === 4);
+  expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', [id, next]));
+  expect(slot.logs).toContainEqual(
+    expect.objectContaining({ msg: 'long-lived workflow did not run and is started', state: 'STUCK' }),
+  );
+});
