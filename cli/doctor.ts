@@ -22,6 +22,7 @@ import { certificateChecks, processChecks } from './check-secrets.ts';
 import type { Session } from './session.ts';
 import { NotConfiguredError, openSession } from './session.ts';
 import { routerChecks, subscriptionChecks } from './subscription/check.ts';
+import { TRIAL_LIMIT_MS, routerTrial } from './subscription/router-trial.ts';
 import { symbolChecks } from './symbol-config/check.ts';
 
 /** Of the shutdown time-out, closing connections takes up to 2 s, and an attempt under way up to its own time-outs. */
@@ -37,10 +38,23 @@ export function addDoctorCommand(program: Command): void {
     .description(
       'Check the configuration, Redis, PostgreSQL, Temporal with its schedules and workers, the servers that the roles call, and what waits.',
     )
-    .addHelpText('after', helpWith('galaxy-notify doctor', 'galaxy-notify doctor --json'))
+    .option(
+      '--router <address>',
+      'instead, try one router that speaks its own protocol: smp:// or ntf://fingerprint@host[:port]',
+    )
+    .addHelpText(
+      'after',
+      helpWith(
+        'galaxy-notify doctor',
+        'galaxy-notify doctor --json',
+        'galaxy-notify doctor --router smp://<fingerprint>@smp.example.com',
+      ),
+    )
     .action(
-      action(async ({ json }) => {
-        const findings = await examine();
+      action<{ router?: string }>(async ({ json, router }) => {
+        const findings = await (router === undefined
+          ? examine()
+          : diagnose([routerTrial(router)], TRIAL_LIMIT_MS));
         const errors = findings.filter(({ status }) => status === 'error').length;
         const warnings = findings.filter(({ status }) => status === 'warn').length;
         if (json) printJson({ isHealthy: errors === 0, findings });

@@ -26,7 +26,7 @@ import type {
   TokenRef,
   TokenStatus,
 } from './router/ports.ts';
-import { generateAuthKeys, generateDhKeys, secretOrNothing, unbox } from './router/signing.ts';
+import { generateAuthKeys, generateDhKeys, secretOrNothing } from './router/signing.ts';
 import type { LoadedRequest, SavedToken } from './token-rows.ts';
 import * as rows from './token-rows.ts';
 
@@ -85,7 +85,7 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
         const token = await loadToken(agentId);
         if (!token?.dhSecret || !isOf(token, device)) return refused('there is no such token to verify');
         const { nonce = '', code: content = '' } = verification ?? {};
-        const code = unbox({ nonce, content }, token.dhSecret, 'verification');
+        const code = notificationRouter.openVerification({ nonce, content }, token.dhSecret);
         if (!code) {
           return failed({
             source: 'AGENT',

@@ -19,7 +19,7 @@ const MEANWHILE = 'their work is tried again until they do; see subscriptions st
 const NO_DEVICE = { provider: 'AN', token: '00'.repeat(32) } as const;
 
 export interface SelfTestFailure {
-  step: 'connect' | 'create' | 'delete';
+  step: 'connect' | 'create' | 'enable notifications' | 'disable notifications' | 'delete';
   error: RouterError;
 }
 
@@ -68,7 +68,11 @@ async function tryRouters(addresses: readonly RouterAddress[]): Promise<Diagnosi
   }
 }
 
-function textOf({ host, port }: RouterAddress, { step, error: { source, code, detail } }: SelfTestFailure) {
+/** Router, step and reason, for one line. */
+export function textOf(
+  { host, port }: RouterAddress,
+  { step, error: { source, code, detail } }: SelfTestFailure,
+): string {
   return [`${host}:${port}: ${step}`, `${source} ${code}`, ...(detail === undefined ? [] : [detail])].join(
     ', ',
   );
@@ -90,7 +94,8 @@ export async function selfTest(
   return deleted.ok ? undefined : failureOf('delete', deleted);
 }
 
-function failureOf(
+/** What a step says that failed. */
+export function failureOf(
   step: SelfTestFailure['step'],
   { error }: Extract<RouterResult<unknown>, { ok: false }>,
 ): SelfTestFailure {

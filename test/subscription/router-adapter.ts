@@ -4,6 +4,10 @@ import { once } from 'node:events';
 import type { RequestListener } from 'node:http';
 import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
+import {
+  createBinaryMessagingRouter,
+  createBinaryNotificationRouter,
+} from '../../activities/subscription/router/binary/routers.ts';
 import { fingerprintOf } from '../../activities/subscription/router/connection.ts';
 import {
   createMessagingRouter,
@@ -11,6 +15,8 @@ import {
 } from '../../activities/subscription/router/http.ts';
 import type {
   ItemResult,
+  MessagingRouter,
+  NotificationRouter,
   NotifierKeyRequest,
   QueueRef,
   RouterAddress,
@@ -18,6 +24,9 @@ import type {
 } from '../../activities/subscription/router/ports.ts';
 import { generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/signing.ts';
 import { createLoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
+import { BINARY } from '../../dev/stand-ins/subscription/binary/transport.ts';
+import { HTTPS } from '../../dev/stand-ins/subscription/https.ts';
+import type { RouterTransport } from '../../dev/stand-ins/subscription/transport.ts';
 import { newRegistration, outcomeOf, valueOf } from './router-agent.ts';
 import { startRouters } from './routers.ts';
 
@@ -29,10 +38,40 @@ export const SUBSCRIPTION_IDS = ['a', 'b', 'c'].map((letter) => letter.repeat(32
 
 export type RouterAdapter = Awaited<ReturnType<typeof startRouterAdapter>>;
 
-export async function startRouterAdapter() {
-  const routers = await startRouters();
-  const messaging = createMessagingRouter(PATIENT);
-  const notifications = createNotificationRouter(PATIENT);
+/** An adapter, and the stand-ins that speak as it does. */
+export interface Way {
+  standIns: RouterTransport;
+  messaging: (timeouts?: Timeouts) => MessagingRouter;
+  notifications: (timeouts?: Timeouts) => NotificationRouter;
+}
+
+interface Timeouts {
+  commandTimeoutMs: number;
+  connectTimeoutMs: number;
+}
+
+const binaryTimeouts = ({ commandTimeoutMs, connectTimeoutMs: timeoutMs }: Timeouts) => ({
+  commandTimeoutMs,
+  timeoutMs,
+});
+
+export const WAYS = {
+  https: {
+    standIns: HTTPS,
+    messaging: (timeouts = PATIENT) => createMessagingRouter(timeouts),
+    notifications: (timeouts = PATIENT) => createNotificationRouter(timeouts),
+  },
+  binary: {
+    standIns: BINARY,
+    messaging: (timeouts = PATIENT) => createBinaryMessagingRouter(binaryTimeouts(timeouts)),
+    notifications: (timeouts = PATIENT) => createBinaryNotificationRouter(binaryTimeouts(timeouts)),
+  },
+} satisfies Record<string, Way>;
+
+export async function startRouterAdapter(way: Way = WAYS.https) {
+  const routers = await startRouters({ transport: way.standIns });
+  const messaging = way.messaging();
+  const notifications = way.notifications();
   const cleanUps: (() => Promise<unknown>)[] = [];
 
   async function makeQueue(address: RouterAddress, userId = 1, connId = 'c'): Promise<QueueRef> {

@@ -1,8 +1,7 @@
 /** What the adapter toward routers makes of every kind of answer: each command has its own, or its own error. */
-import { createMessagingRouter } from '../../activities/subscription/router/http.ts';
-import type { RouterFailure } from '../../dev/stand-ins/subscription/router-server.ts';
+import type { RouterFailure } from '../../dev/stand-ins/subscription/router-desk.ts';
 import type { RouterAdapter } from './router-adapter.ts';
-import { PATIENT, SUBSCRIPTION_IDS, outcomesById, startRouterAdapter, tokenAt } from './router-adapter.ts';
+import { SUBSCRIPTION_IDS, outcomesById, startRouterAdapter, tokenAt } from './router-adapter.ts';
 import { outcomeOf } from './router-agent.ts';
 
 let adapter: RouterAdapter;
@@ -37,42 +36,6 @@ describe('answers', () => {
       c1: expected,
       c2: 'ok',
     });
-  });
-
-  test('N2 of two that time out and one that is refused, each has its own answer, and the others are done', async () => {
-    const impatient = createMessagingRouter({ ...PATIENT, commandTimeoutMs: 1_000 });
-    adapter.afterwards(() => impatient.close());
-    const queues = await adapter.makeQueues(adapter.smp.address, 5);
-    adapter.smp.fail({ failure: { kind: 'silence' }, subject: `NDEL ${queues[0]!.recipientId}` });
-    adapter.smp.fail({ failure: { kind: 'silence' }, subject: `NDEL ${queues[3]!.recipientId}` });
-    adapter.smp.fail({ failure: { kind: 'error', code: 'AUTH' }, subject: `NDEL ${queues[1]!.recipientId}` });
-
-    expect(outcomesById(await impatient.deleteNotifierKeys(queues))).toEqual({
-      c0: 'BROKER TIMEOUT',
-      c1: 'SMP AUTH',
-      c2: 'ok',
-      c3: 'BROKER TIMEOUT',
-      c4: 'ok',
-    });
-    adapter.smp.heal();
-    expect(outcomesById(await impatient.deleteNotifierKeys(queues))).toMatchObject({ c0: 'ok', c3: 'ok' });
-  });
-
-  test('N2 an answer that comes late, but in time, is one', async () => {
-    const queues = await adapter.makeQueues(adapter.smp.address, 2);
-    adapter.smp.fail({ failure: { kind: 'delay', ms: 200 }, subject: `NDEL ${queues[0]!.recipientId}` });
-
-    expect(outcomesById(await adapter.messaging.deleteNotifierKeys(queues))).toEqual({ c0: 'ok', c1: 'ok' });
-  });
-
-  test('N2 a connection that breaks fails what was not answered with an error of the network', async () => {
-    const queues = await adapter.makeQueues(adapter.smp.address, 2);
-    adapter.smp.fail({ failure: { kind: 'reset' }, subject: 'NDEL', times: 1 });
-
-    expect(outcomesById(await adapter.messaging.deleteNotifierKeys(queues))).toMatchObject({
-      c0: 'BROKER NETWORK',
-    });
-    expect(outcomesById(await adapter.messaging.deleteNotifierKeys(queues))).toEqual({ c0: 'ok', c1: 'ok' });
   });
 
   test.each([

@@ -31,6 +31,8 @@ import type { NotificationRouterStandIn } from '../../dev/stand-ins/subscription
 import { startNotificationRouter } from '../../dev/stand-ins/subscription/notification-router.ts';
 import type { PushSinkStandIn, RecordedDevicePush } from '../../dev/stand-ins/subscription/push-sink.ts';
 import { startPushSink } from '../../dev/stand-ins/subscription/push-sink.ts';
+import { HTTPS } from '../../dev/stand-ins/subscription/https.ts';
+import type { RouterTransport } from '../../dev/stand-ins/subscription/transport.ts';
 import { eventually } from '../eventually.ts';
 
 export interface Routers {
@@ -40,16 +42,25 @@ export interface Routers {
   stop(): Promise<void>;
 }
 
-/** @param options how many, and which newest version they speak. */
+/** @param options how many, in which way they speak (default: HTTPS), and which newest version. */
 export async function startRouters(
-  options: { smp?: number; ntf?: number; smpOptions?: MessagingRouterOptions; ntfVersion?: number } = {},
+  options: {
+    smp?: number;
+    ntf?: number;
+    transport?: RouterTransport;
+    smpOptions?: MessagingRouterOptions;
+    ntfVersion?: number;
+  } = {},
 ): Promise<Routers> {
-  const { smp: smpCount = 1, ntf: ntfCount = 1, smpOptions = {}, ntfVersion } = options;
+  const { smp: smpCount = 1, ntf: ntfCount = 1, transport = HTTPS, smpOptions = {}, ntfVersion } = options;
   const sink = await startPushSink();
-  const smp = await Promise.all(Array.from({ length: smpCount }, () => startMessagingRouter(smpOptions)));
+  const smp = await Promise.all(
+    Array.from({ length: smpCount }, () => startMessagingRouter({ transport, ...smpOptions })),
+  );
   const ntf = await Promise.all(
     Array.from({ length: ntfCount }, () =>
       startNotificationRouter({
+        transport,
         pushUrl: sink.url,
         ...(ntfVersion === undefined ? {} : { version: ntfVersion }),
       }),

@@ -1,7 +1,7 @@
 /** What registering does in each state of the saved token, what follows from it, and what is kept secret. */
 import { randomBytes, randomUUID } from 'node:crypto';
 import type { NotificationRouterStandIn } from '../../dev/stand-ins/subscription/notification-router.ts';
-import type { RouterFailure } from '../../dev/stand-ins/subscription/router-server.ts';
+import type { RouterFailure } from '../../dev/stand-ins/subscription/router-desk.ts';
 import { OperationFailedError } from '../../client/errors.ts';
 import { tokenOperations } from '../../client/subscription/tokens.ts';
 import { DELETE_CONNECTIONS_UPDATE } from '../../workflows/subscription/contract.ts';

@@ -26,6 +26,8 @@ import type {
   TokenRef,
 } from './ports.ts';
 
+import { unbox } from './signing.ts';
+
 /** There is one session toward a notification router, for all users. */
 const NTF_SESSION = 'ntf';
 
@@ -63,6 +65,11 @@ export function createMessagingRouter(options: RouterClientOptions = {}): Messag
   }
 
   return {
+    async ping(address) {
+      const [result] = await client.send(sessionOf(0), address, () => [{ command: { op: 'PING' } }]);
+      return readResult(result!, ({ op }) => (op === 'PONG' ? undefined : UNEXPECTED));
+    },
+
     async createQueue({ userId = 0, address, recipientPublicKey, recipientPrivateKey, notifier }) {
       const [result] = await client.send(sessionOf(userId), address, (version) => [
         {
@@ -197,6 +204,8 @@ export function createNotificationRouter(options: RouterClientOptions = {}): Not
 
     deleteSubscription: ({ address, privateKey }, entity) =>
       sendOne(address, { entity, command: { op: 'SDEL' }, privateKey }, readOk),
+
+    openVerification: (verification, secret) => unbox(verification, secret, 'verification'),
 
     close: () => client.close(),
   };

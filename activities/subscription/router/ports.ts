@@ -1,7 +1,7 @@
 /**
- * The two ports through which the `subscription` feature talks to routers, and what crosses them. An adapter
- * (HTTPS/JSON in `http.ts`) implements them; the routers' own binary protocol would be another one. Errors are data:
- * each item of a batch has its own answer, and nothing here throws for what a router says or fails to say.
+ * The two ports through which the `subscription` feature talks to routers, and what crosses them. Two adapters implement
+ * them: JSON over HTTPS in `http.ts`, which is what the service uses, and the routers' own protocol in `binary/`. Errors
+ * are data: each item of a batch has its own answer, and nothing here throws for what a router says or fails to say.
  */
 
 /** Where a router listens. Two addresses are the same when host and port are; the fingerprint is not compared. */
@@ -10,6 +10,8 @@ export interface RouterAddress {
   port: number;
   /** SHA-256 of the certificate (DER), base64url without padding: what the connection must present. */
   keyHash: string;
+  /** Password of a messaging router for those who may make queues; the binary protocol has one. */
+  basicAuth?: string;
 }
 
 /**
@@ -28,6 +30,13 @@ export type RouterResult<T> = { ok: true; value: T } | { ok: false; error: Route
 
 /** A raw Ed25519 or X25519 key, 32 bytes. Private ones exist in memory only; rows hold them encrypted. */
 export type RawKey = Buffer;
+
+/** An encrypted value as it travels. */
+export interface Boxed {
+  nonce: string;
+  /** Ciphertext and tag. */
+  content: string;
+}
 
 export interface KeyPair {
   publicKey: RawKey;
@@ -62,6 +71,11 @@ export interface NewQueueRequest {
   userId?: number;
   recipientPublicKey: RawKey;
   recipientPrivateKey: RawKey;
+  /**
+   * X25519, for messages; the binary protocol has one. Without it the queue gets a key that nobody has: it can be
+   * notified about, but not be read.
+   */
+  recipientDhPublicKey?: RawKey;
   /** Credentials made together with the queue, when notifications are wanted from the start. */
   notifier?: { notifierPublicKey: RawKey; recipientDhPublicKey: RawKey };
 }
@@ -80,6 +94,8 @@ export interface ItemResult<I, T> {
 
 /** A messaging router (SMP), toward which the agent acts as recipient. */
 export interface MessagingRouter {
+  /** PING, unsigned: whether the router at this address can be reached at all. */
+  ping: (address: RouterAddress) => Promise<RouterResult<undefined>>;
   /** NEW. Not idempotent: each call makes a queue. */
   createQueue: (request: NewQueueRequest) => Promise<RouterResult<NewQueueAnswer>>;
   /** NKEY, batched by transport session. Not idempotent: each call issues a new notifier id. */
@@ -165,5 +181,7 @@ export interface NotificationRouter {
   ) => Promise<RouterResult<RouterSubscriptionStatus>[]>;
   /** SDEL, for legacy records only. */
   deleteSubscription: (token: TokenRef, subscriptionId: string) => Promise<RouterResult<undefined>>;
+  /** @returns the code in a verification push, undefined when it was not encrypted with this secret. */
+  openVerification: (verification: Boxed, dhSecret: Buffer) => Buffer | undefined;
   close: () => Promise<void>;
 }

@@ -17,14 +17,14 @@ import {
 import type { KeyObject } from 'node:crypto';
 import { canonicalJson } from '../../../api/canonical-json.ts';
 import type { RouterCommand } from '../../../api/subscription/router-wire.ts';
-import type { KeyPair, RawKey } from './ports.ts';
+import type { Boxed, KeyPair, RawKey } from './ports.ts';
 
 export const KEY_BYTES = 32;
 const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
 const CIPHER = 'chacha20-poly1305';
 
-type Curve = 'ed25519' | 'x25519';
+export type Curve = 'ed25519' | 'x25519';
 
 /** What stands before the 32 bytes of a key in its DER form (RFC 8410). */
 const PRIVATE_PREFIX: Record<Curve, Buffer> = {
@@ -39,13 +39,6 @@ const PUBLIC_PREFIX: Record<Curve, Buffer> = {
 /** What an encrypted value is; a value of one kind does not open as another. */
 export type BoxedKind = 'verification' | 'message-list' | 'message-meta';
 
-/** An encrypted value as it travels, base64url each. */
-export interface Boxed {
-  nonce: string;
-  /** Ciphertext and tag. */
-  content: string;
-}
-
 /** Keys that sign: Ed25519. */
 export function generateAuthKeys(): KeyPair {
   return generateKeys('ed25519');
@@ -59,6 +52,11 @@ export function generateDhKeys(): KeyPair {
 /** The public half of a private Ed25519 key. */
 export function authPublicKeyOf(privateKey: RawKey): RawKey {
   return rawPublic(createPublicKey(privateKeyObject('ed25519', privateKey)));
+}
+
+/** The public half of a private X25519 key. */
+export function dhPublicKeyOf(privateKey: RawKey): RawKey {
+  return rawPublic(createPublicKey(privateKeyObject('x25519', privateKey)));
 }
 
 /**
@@ -111,7 +109,7 @@ export function isSignedBy(content: SignedContent, signature: string, publicKey:
   }
 }
 
-/** Encrypts with an agreed secret and a random nonce. */
+/** Encrypts with an agreed secret and a random nonce; base64url. */
 export function box(plain: Buffer, secret: Buffer, kind: BoxedKind): Boxed {
   const nonce = randomBytes(NONCE_BYTES);
   const cipher = createCipheriv(CIPHER, boxKey(secret, kind), nonce, { authTagLength: TAG_BYTES });
@@ -150,6 +148,25 @@ function generateKeys(curve: Curve): KeyPair {
   return { publicKey: rawPublic(publicKey), privateKey: raw(privateKey, 'pkcs8') };
 }
 
+/** The DER form of a raw public key (RFC 8410). @throws Error when it has not 32 bytes. */
+export function publicKeyDer(curve: Curve, key: RawKey): Buffer {
+  assertLength(key);
+  return Buffer.concat([PUBLIC_PREFIX[curve], key]);
+}
+
+/** The DER form of a raw private key (RFC 8410). @throws Error when it has not 32 bytes. */
+export function privateKeyDer(curve: Curve, key: RawKey): Buffer {
+  assertLength(key);
+  return Buffer.concat([PRIVATE_PREFIX[curve], key]);
+}
+
+/** @returns the raw key in the DER form of a public key, undefined when it is none of this curve. */
+export function rawPublicKeyIn(curve: Curve, der: Buffer): RawKey | undefined {
+  const prefix = PUBLIC_PREFIX[curve];
+  const isKey = der.length === prefix.length + KEY_BYTES && der.subarray(0, prefix.length).equals(prefix);
+  return isKey ? Buffer.from(der.subarray(prefix.length)) : undefined;
+}
+
 function rawPublic(key: KeyObject): RawKey {
   return raw(key, 'spki');
 }
@@ -159,18 +176,13 @@ function raw(key: KeyObject, type: 'spki' | 'pkcs8'): RawKey {
   return Buffer.from(der.subarray(-KEY_BYTES));
 }
 
-function privateKeyObject(curve: Curve, key: RawKey): KeyObject {
-  assertLength(key);
-  return createPrivateKey({
-    key: Buffer.concat([PRIVATE_PREFIX[curve], key]),
-    format: 'der',
-    type: 'pkcs8',
-  });
+/** @throws Error when the key has not 32 bytes. */
+export function privateKeyObject(curve: Curve, key: RawKey): KeyObject {
+  return createPrivateKey({ key: privateKeyDer(curve, key), format: 'der', type: 'pkcs8' });
 }
 
 function publicKeyObject(curve: Curve, key: RawKey): KeyObject {
-  assertLength(key);
-  return createPublicKey({ key: Buffer.concat([PUBLIC_PREFIX[curve], key]), format: 'der', type: 'spki' });
+  return createPublicKey({ key: publicKeyDer(curve, key), format: 'der', type: 'spki' });
 }
 
 function assertLength(key: RawKey): void {

@@ -1,13 +1,12 @@
 /** What a stand-in router keeps across restarts of its process: its certificate, and what it holds. */
 import { existsSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
-import type { LoopbackCertificate } from '../certificate.ts';
-import { createLoopbackCertificate } from '../certificate.ts';
 
 /** So that a batch of changes is one write. */
 const SAVE_AFTER_MS = 50;
 
 export interface RouterDataFile<State> {
-  certificate: LoopbackCertificate;
+  /** As it was created once. */
+  certificate: unknown;
   /** Undefined while nothing was saved. */
   state: State | undefined;
   /** Writes it soon. Without a file, nothing is kept. */
@@ -17,12 +16,15 @@ export interface RouterDataFile<State> {
 }
 
 /** @param file default: none, so that everything ends with the process. */
-export async function openRouterDataFile<State>(file: string | undefined): Promise<RouterDataFile<State>> {
+export async function openRouterDataFile<State>(
+  file: string | undefined,
+  createCertificate: () => Promise<unknown>,
+): Promise<RouterDataFile<State>> {
   const kept =
     file !== undefined && existsSync(file)
-      ? (JSON.parse(readFileSync(file, 'utf8')) as { certificate: LoopbackCertificate; state: State })
+      ? (JSON.parse(readFileSync(file, 'utf8')) as { certificate: unknown; state: State })
       : undefined;
-  const certificate = kept?.certificate ?? (await createLoopbackCertificate());
+  const certificate = kept?.certificate ?? (await createCertificate());
   let unsaved: (() => State) | undefined;
   let timer: NodeJS.Timeout | undefined;
 

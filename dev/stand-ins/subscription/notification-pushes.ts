@@ -2,10 +2,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { request } from 'undici';
 import type { TokenStatus } from '../../../activities/subscription/router/ports.ts';
-import { box } from '../../../activities/subscription/router/signing.ts';
-import type { PushedMessage } from '../../../api/subscription/router-wire.ts';
 import type { StoredSubscription, StoredToken } from './notification-state.ts';
 import type { PushData } from './push-sink.ts';
+import type { PushSeals } from './transport.ts';
 
 export interface Pusher {
   pushVerification(token: StoredToken): void;
@@ -28,7 +27,15 @@ const INVALID_BY_REASON: Readonly<Record<string, TokenStatus>> = {
 };
 
 /** @param options.changed called when the status of a token has changed. */
-export function createPusher({ pushUrl, changed }: { pushUrl: string; changed: () => void }): Pusher {
+export function createPusher({
+  pushUrl,
+  seals,
+  changed,
+}: {
+  pushUrl: string;
+  seals: PushSeals;
+  changed: () => void;
+}): Pusher {
   const underWay = new Set<Promise<void>>();
   const closing = new AbortController();
 
@@ -80,30 +87,16 @@ export function createPusher({ pushUrl, changed }: { pushUrl: string; changed: (
 
   return {
     pushVerification(token) {
-      const code = Buffer.from(token.code, 'base64url');
-      const { nonce, content } = box(code, Buffer.from(token.secret, 'base64url'), 'verification');
+      const { nonce, content } = seals.code(token.code, token.secret);
       start(token, { verification: content, nonce });
     },
     pushMessages(token, subscriptions) {
       if (token.status !== 'ACTIVE') return;
-      const messages = subscriptions
-        .flatMap(({ router, last }): PushedMessage[] =>
-          last
-            ? [
-                {
-                  host: router.host,
-                  port: router.port,
-                  notifierId: last.notifierId,
-                  at: last.at,
-                  meta: last.meta,
-                },
-              ]
-            : [],
-        )
-        .sort((one, other) => other.at - one.at)
+      const newest = subscriptions
+        .flatMap(({ router, last }) => (last ? [{ router, last }] : []))
+        .sort((one, other) => other.last.at - one.last.at)
         .slice(0, MESSAGES_IN_ONE_PUSH);
-      const list = Buffer.from(JSON.stringify(messages));
-      const { nonce, content } = box(list, Buffer.from(token.secret, 'base64url'), 'message-list');
+      const { nonce, content } = seals.messages(newest, token.secret);
       start(token, { message: content, nonce });
     },
     pushCheck(token) {

@@ -1,7 +1,6 @@
 /**
- * A stand-in for a notification router (NTF): device tokens and their verification, subscriptions to queues on
- * messaging routers, and pushes through the push provider, with the states and rules of repetition of a real one.
- * What can be read and set from outside is in router-server.ts, and here:
+ * A stand-in for a notification router (NTF): notification-rules.ts has what it does, router-desk.ts what can be read
+ * and set from outside, and here:
  *
  * ```
  * POST /_token         {"tokenId", "status"}          sets the status of a token
@@ -9,39 +8,26 @@
  * POST /_cron          pushes to every token with a cron interval as if it had passed
  * ```
  */
-import { randomBytes } from 'node:crypto';
-import type { IncomingMessage, ServerResponse } from 'node:http';
-import { json } from 'node:stream/consumers';
-import type {
-  DeviceToken,
-  RouterAddress,
-  TokenStatus,
-} from '../../../activities/subscription/router/ports.ts';
-import { dhSecret, generateDhKeys, isSignedBy } from '../../../activities/subscription/router/signing.ts';
-import type { NtfAnswer, SentCommand } from '../../../api/subscription/router-wire.ts';
-import { NTF_COMMANDS, NTF_VERSION_WITH_REASONS } from '../../../api/subscription/router-wire.ts';
-import type { NotificationState, StoredSubscription, StoredToken } from './notification-state.ts';
-import type { Pusher } from './notification-pushes.ts';
-import { createPusher } from './notification-pushes.ts';
-import type { Subscriber } from './notification-subscriber.ts';
-import { createSubscriber } from './notification-subscriber.ts';
 import { assertPortFree, PORT_VARIABLES } from '../../servers/ports.ts';
 import { openRouterDataFile } from './data-file.ts';
-import type { CommandContext, Credentials, RouterStandIn } from './router-server.ts';
-import { Refusal, answerOr, checkCommand, sendJson, startRouterServer } from './router-server.ts';
+import { HTTPS } from './https.ts';
+import type { NotificationRules } from './notification-rules.ts';
+import { createNotificationRules } from './notification-rules.ts';
+import type { NotificationState } from './notification-state.ts';
+import type { RouterStandIn } from './router-desk.ts';
+import type { RouterTransport } from './transport.ts';
 
-export interface NotificationRouterStandIn extends RouterStandIn {
-  tokens(): StoredToken[];
-  subscriptions(): StoredSubscription[];
-  setTokenStatus(tokenId: string, status: TokenStatus): void;
-  setSubscriptionStatus(subscriptionId: string, status: string): void;
-  /** Pushes to every token with a cron interval as if it had passed. */
-  pushCron(): void;
-}
+export type NotificationRouterStandIn = RouterStandIn &
+  Pick<
+    NotificationRules,
+    'tokens' | 'subscriptions' | 'setTokenStatus' | 'setSubscriptionStatus' | 'pushCron'
+  >;
 
 export interface NotificationRouterOptions {
   /** Of the push provider. */
   pushUrl: string;
+  /** Default: HTTPS. Messaging routers are reached in the same way. */
+  transport?: RouterTransport;
   /** Loopback port; default 0: a free one. */
   port?: number;
   /** Newest protocol version; below 3 no reasons of invalid tokens, below 2 no batches. */
@@ -50,320 +36,18 @@ export interface NotificationRouterOptions {
   dataFile?: string;
 }
 
-const CREDENTIALS: Record<keyof typeof NTF_COMMANDS, Credentials> = {
-  TNEW: 'signature',
-  TVFY: 'signature and entity',
-  TCHK: 'signature and entity',
-  TRPL: 'signature and entity',
-  TDEL: 'signature and entity',
-  TCRN: 'signature and entity',
-  SNEW: 'signature',
-  SCHK: 'signature and entity',
-  SDEL: 'signature and entity',
-  PING: 'none',
-};
-
-const CAN_BE_VERIFIED: readonly TokenStatus[] = ['REGISTERED', 'CONFIRMED', 'ACTIVE'];
-/** Subscribed to when a session with their router opens. */
-const SUBSCRIBED: readonly string[] = ['NEW', 'PENDING', 'ACTIVE', 'INACTIVE', 'SERVICE'];
-const SHORTEST_CRON_MINUTES = 20;
-const MINUTE_MS = 60_000;
-
 /** Starts the stand-in on 127.0.0.1. @throws Error when the port is taken. */
 export async function startNotificationRouter(
   options: NotificationRouterOptions,
 ): Promise<NotificationRouterStandIn> {
-  const { port = 0, version, pushUrl } = options;
+  const { transport = HTTPS, port = 0, version, pushUrl } = options;
   if (port !== 0) await assertPortFree(port, 'stand-in notification router', PORT_VARIABLES.routers);
-  const file = await openRouterDataFile<NotificationState>(options.dataFile);
-  const tokens = new Map((file.state?.tokens ?? []).map((token) => [token.tokenId, token]));
-  const subscriptions = new Map(
-    (file.state?.subscriptions ?? []).map((subscription) => [subscription.subscriptionId, subscription]),
+  const { certificate, state, save, flush } = await openRouterDataFile<NotificationState>(
+    options.dataFile,
+    transport.createCertificate,
   );
-  let subscriber: Subscriber | undefined;
-  let pusher: Pusher | undefined;
-  let cron: NodeJS.Timeout | undefined;
-
-  const state = (): NotificationState => ({
-    tokens: [...tokens.values()],
-    subscriptions: [...subscriptions.values()],
-  });
-  const save = (): void => file.save(state);
-  const subscriptionsOf = (tokenId: string): StoredSubscription[] =>
-    [...subscriptions.values()].filter((subscription) => subscription.tokenId === tokenId);
-
-  /** The live subscription to a notifier of a router. */
-  function subscriptionTo(router: RouterAddress, notifierId: string): StoredSubscription | undefined {
-    return [...subscriptions.values()].find(
-      (known) => known.notifierId === notifierId && isSameRouter(known.router, router),
-    );
-  }
-
-  function setStatus(router: RouterAddress, notifierId: string, status: string): void {
-    const subscription = subscriptionTo(router, notifierId);
-    if (subscription) subscription.status = status;
-    save();
-  }
-
-  function connect(): void {
-    pusher = createPusher({ pushUrl, changed: save });
-    subscriber = createSubscriber({
-      notifiersAt: (router) =>
-        [...subscriptions.values()].filter(
-          ({ status, router: of }) => SUBSCRIBED.includes(status) && isSameRouter(of, router),
-        ),
-      pending(router, notifierIds) {
-        for (const notifierId of notifierIds) setStatus(router, notifierId, 'PENDING');
-      },
-      subscribed(router, notifierId, error) {
-        const status = error === undefined ? 'ACTIVE' : error === 'AUTH' ? 'AUTH' : `ERR ${error}`;
-        setStatus(router, notifierId, status);
-      },
-      event(router, event) {
-        if (event.event === 'NMSG') notify(router, event);
-        else setStatus(router, event.entity, event.event === 'END' ? 'END' : 'DELETED');
-      },
-      disconnected(router) {
-        for (const subscription of subscriptions.values()) {
-          const { status } = subscription;
-          if (!isSameRouter(subscription.router, router) || !SUBSCRIBED.includes(status)) continue;
-          subscription.status = 'INACTIVE';
-        }
-        save();
-      },
-    });
-    for (const { router } of subscriptions.values()) subscriber.subscribe(router, []);
-    cron = setInterval(() => runCron((token) => Date.now() - token.lastCronAt), MINUTE_MS).unref();
-  }
-
-  function notify(router: RouterAddress, event: NonNullable<StoredSubscription['last']>): void {
-    const subscription = subscriptionTo(router, event.notifierId);
-    const token = subscription && tokens.get(subscription.tokenId);
-    if (!token) return;
-    subscription.last = event;
-    save();
-    pusher?.pushMessages(token, subscriptionsOf(token.tokenId));
-  }
-
-  function runCron(passedMs: (token: StoredToken) => number): void {
-    for (const token of tokens.values()) {
-      if (token.cronMinutes === 0 || passedMs(token) < token.cronMinutes * MINUTE_MS) continue;
-      token.lastCronAt = Date.now();
-      pusher?.pushCheck(token);
-    }
-    save();
-  }
-
-  function removeToken(tokenId: string): void {
-    tokens.delete(tokenId);
-    for (const { subscriptionId } of subscriptionsOf(tokenId)) subscriptions.delete(subscriptionId);
-  }
-
-  function execute(sent: SentCommand, { keyHash, version: spoken }: CommandContext): NtfAnswer {
-    const command = checkCommand(NTF_COMMANDS, CREDENTIALS, sent);
-    const { id, entity = '', signature = '' } = sent;
-    const assertSignedWith = (key: string): void => {
-      const content = { router: keyHash, id, entity: sent.entity, command };
-      if (!isSignedBy(content, signature, Buffer.from(key, 'base64url'))) throw new Refusal('AUTH');
-    };
-    const token = (tokenId = entity): StoredToken => {
-      const found = tokens.get(tokenId);
-      if (!found) throw new Refusal('AUTH');
-      assertSignedWith(found.authKey);
-      return found;
-    };
-    const subscription = (): StoredSubscription => {
-      const found = subscriptions.get(entity);
-      if (!found) throw new Refusal('AUTH');
-      token(found.tokenId);
-      return found;
-    };
-    switch (command.op) {
-      case 'PING':
-        return { op: 'PONG' };
-      case 'TNEW':
-        assertSignedWith(command.authKey);
-        return registerToken(command);
-      case 'TVFY': {
-        const verified = token();
-        if (!CAN_BE_VERIFIED.includes(verified.status) || verified.code !== command.code) {
-          throw new Refusal('AUTH');
-        }
-        verified.status = 'ACTIVE';
-        for (const other of [...tokens.values()]) {
-          if (other !== verified && isSameDevice(other.device, verified.device)) removeToken(other.tokenId);
-        }
-        return { op: 'OK' };
-      }
-      case 'TCHK':
-        return { op: 'TKN', status: statusIn(spoken, token().status) };
-      case 'TRPL': {
-        const replaced = token();
-        replaced.device = command.device;
-        replaced.status = 'REGISTERED';
-        replaced.code = newCode();
-        pusher?.pushVerification(replaced);
-        return { op: 'OK' };
-      }
-      case 'TDEL':
-        removeToken(token().tokenId);
-        return { op: 'OK' };
-      case 'TCRN': {
-        const timed = token();
-        if (command.minutes > 0 && command.minutes < SHORTEST_CRON_MINUTES) throw new Refusal('QUOTA');
-        timed.cronMinutes = command.minutes;
-        timed.lastCronAt = Date.now();
-        return { op: 'OK' };
-      }
-      case 'SNEW':
-        return subscribe(token(command.tokenId), command);
-      case 'SCHK':
-        return { op: 'SUB', status: subscription().status };
-      case 'SDEL':
-        subscriptions.delete(subscription().subscriptionId);
-        return { op: 'OK' };
-    }
-  }
-
-  function registerToken(command: CommandOf<'TNEW'>): NtfAnswer {
-    const { device, authKey, dhKey } = command;
-    const known = [...tokens.values()].find(
-      (token) => token.authKey === authKey && isSameDevice(token.device, device),
-    );
-    // With another secret, pushes that are under way could not be read.
-    if (known && known.clientDhKey !== dhKey) throw new Refusal('AUTH');
-    const token = known ?? newToken(device, authKey, dhKey);
-    if (!CAN_BE_VERIFIED.includes(token.status)) token.status = 'REGISTERED';
-    tokens.set(token.tokenId, token);
-    pusher?.pushVerification(token);
-    return { op: 'IDTKN', tokenId: token.tokenId, routerDhKey: token.routerDhKey };
-  }
-
-  function subscribe(token: StoredToken, command: CommandOf<'SNEW'>): NtfAnswer {
-    const { router, notifierId, notifierPrivateKey } = command;
-    const isAllowed =
-      token.status === 'ACTIVE' || token.status === 'EXPIRED' || token.status.startsWith('INVALID');
-    if (!isAllowed) throw new Refusal('AUTH');
-    const known = subscriptionTo(router, notifierId);
-    if (known && (known.tokenId !== token.tokenId || known.notifierPrivateKey !== notifierPrivateKey)) {
-      throw new Refusal('AUTH');
-    }
-    const subscriptionId = known?.subscriptionId ?? randomBytes(24).toString('base64url');
-    if (!known) {
-      const { tokenId } = token;
-      const made = { subscriptionId, tokenId, router, notifierId, notifierPrivateKey, status: 'NEW' };
-      subscriptions.set(subscriptionId, made);
-      // After the answer, which says nothing about the messaging router.
-      setImmediate(() => subscriber?.subscribe(router, [made]));
-    }
-    return { op: 'IDSUB', subscriptionId };
-  }
-
-  async function handle(request: IncomingMessage, response: ServerResponse, path: string): Promise<boolean> {
-    const route = `${request.method} ${path}`;
-    if (!['POST /_token', 'POST /_subscription', 'POST /_cron'].includes(route)) return false;
-    if (route === 'POST /_cron') standIn.pushCron();
-    else {
-      const { tokenId, subscriptionId, status } = (await json(request)) as Record<string, string>;
-      if (tokenId !== undefined) standIn.setTokenStatus(tokenId, status as TokenStatus);
-      if (subscriptionId !== undefined) standIn.setSubscriptionStatus(subscriptionId, status ?? '');
-    }
-    sendJson(response, 200, { ok: true });
-    return true;
-  }
-
-  const server = await startRouterServer({
-    protocol: 'ntf',
-    certificate: file.certificate,
-    port,
-    ...(version === undefined ? {} : { version }),
-    behaviour: {
-      execute(command, context) {
-        const answer = answerOr(() => execute(command, context));
-        save();
-        return answer;
-      },
-      subjectsOf: ({ command, entity = '' }) => subjectsOf(command as NtfFields, subscriptions.get(entity)),
-      handle,
-      state,
-      loseState() {
-        tokens.clear();
-        subscriptions.clear();
-        save();
-      },
-      started: connect,
-      async stopping() {
-        clearInterval(cron);
-        await Promise.all([subscriber?.close(), pusher?.close()]);
-        file.flush();
-      },
-    },
-  });
-  const standIn: NotificationRouterStandIn = Object.assign(server, {
-    tokens: () => [...tokens.values()],
-    subscriptions: () => [...subscriptions.values()],
-    setTokenStatus(tokenId: string, status: TokenStatus) {
-      const token = tokens.get(tokenId);
-      if (token) token.status = status;
-      save();
-    },
-    setSubscriptionStatus(subscriptionId: string, status: string) {
-      const subscription = subscriptions.get(subscriptionId);
-      if (subscription) subscription.status = status;
-      save();
-    },
-    pushCron: () => runCron(() => Number.POSITIVE_INFINITY),
-  });
-  return standIn;
-}
-
-type CommandOf<Op extends keyof typeof NTF_COMMANDS> = Extract<
-  ReturnType<typeof checkCommand<typeof NTF_COMMANDS>>,
-  { op: Op }
->;
-
-function newToken(device: DeviceToken, authKey: string, clientDhKey: string): StoredToken {
-  const dh = generateDhKeys();
-  return {
-    tokenId: randomBytes(24).toString('base64url'),
-    device,
-    authKey,
-    clientDhKey,
-    routerDhKey: dh.publicKey.toString('base64url'),
-    secret: dhSecret(Buffer.from(clientDhKey, 'base64url'), dh.privateKey).toString('base64url'),
-    code: newCode(),
-    status: 'REGISTERED',
-    cronMinutes: 0,
-    lastCronAt: 0,
-  };
-}
-
-const newCode = (): string => randomBytes(32).toString('base64url');
-
-function isSameDevice(one: DeviceToken, other: DeviceToken): boolean {
-  return one.provider === other.provider && one.token === other.token;
-}
-
-/** Routers are the same when they listen at the same place. */
-function isSameRouter(one: RouterAddress, other: RouterAddress): boolean {
-  return one.host === other.host && one.port === other.port;
-}
-
-function statusIn(version: number, status: TokenStatus): TokenStatus {
-  return version < NTF_VERSION_WITH_REASONS && status.startsWith('INVALID') ? 'INVALID' : status;
-}
-
-/** Fields of any command, unchecked. */
-interface NtfFields {
-  notifierId?: string;
-  tokenId?: string;
-  device?: { token?: string };
-}
-
-function subjectsOf(
-  { notifierId, tokenId, device }: NtfFields,
-  about: StoredSubscription | undefined,
-): string[] {
-  const subjects = [notifierId, tokenId, device?.token, about?.notifierId, about?.tokenId];
-  return subjects.filter((subject) => typeof subject === 'string');
+  const rules = createNotificationRules({ pushUrl, transport, state, save, flush });
+  const { tokens, subscriptions, setTokenStatus, setSubscriptionStatus, pushCron } = rules;
+  const server = await transport.startServer({ protocol: 'ntf', certificate, port, version, rules });
+  return Object.assign(server, { tokens, subscriptions, setTokenStatus, setSubscriptionStatus, pushCron });
 }

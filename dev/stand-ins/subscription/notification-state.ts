@@ -4,7 +4,7 @@ import type {
   RouterAddress,
   TokenStatus,
 } from '../../../activities/subscription/router/ports.ts';
-import type { SessionEvent } from '../../../api/subscription/router-wire.ts';
+import type { Notification } from './transport.ts';
 
 export interface StoredToken {
   tokenId: string;
@@ -30,7 +30,7 @@ export interface StoredSubscription {
   notifierPrivateKey: string;
   status: string;
   /** The newest message. */
-  last?: Extract<SessionEvent, { event: 'NMSG' }>;
+  last?: Notification;
 }
 
 export interface NotificationState {

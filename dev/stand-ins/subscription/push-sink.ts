@@ -16,7 +16,7 @@ import { json } from 'node:stream/consumers';
 import type { PushProvider } from '../../../activities/subscription/router/ports.ts';
 import { createFailureScripts } from '../failure-scripts.ts';
 import { assertPortFree, LOOPBACK, PORT_VARIABLES } from '../../servers/ports.ts';
-import { sendJson } from './router-server.ts';
+import { sendJson } from './router-desk.ts';
 
 /** Encrypted for the owner of the token, base64url each. */
 export interface PushData {

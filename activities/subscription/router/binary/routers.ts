@@ -1,0 +1,254 @@
+/**
+ * The ports toward messaging and notification routers in the routers' own protocols, as official routers speak them. One
+ * of each serves a whole process.
+ */
+import type {
+  Boxed,
+  DeviceToken,
+  ItemResult,
+  MessagingRouter,
+  NotificationRouter,
+  QueueRef,
+  RawKey,
+  RouterAddress,
+  RouterError,
+  RouterResult,
+  TokenRef,
+} from '../ports.ts';
+import { endpointOf } from '../connection.ts';
+import { generateDhKeys } from '../signing.ts';
+import type { NtfCommand, SmpCommand } from './commands.ts';
+import { MalformedError, unpadBlock } from './encoding.ts';
+import { BOX_NONCE_BYTES, openBox } from './nacl-box.ts';
+import type { SessionAnswer, SessionCommand, SessionFacts } from './session.ts';
+import type { RouterSessions, RouterSessionsOptions } from './sessions.ts';
+import { createRouterSessions } from './sessions.ts';
+
+/** There is one session toward a notification router, for all users. */
+const NTF_SESSION = 'ntf';
+const CODE_BYTES = 32;
+
+/** What is known of a session that is held. */
+export interface HeldSession {
+  /** Opens a session if there is none. */
+  factsOf(address: RouterAddress): Promise<RouterResult<SessionFacts>>;
+}
+
+export function createBinaryMessagingRouter(
+  options: RouterSessionsOptions = {},
+): MessagingRouter & HeldSession {
+  const sessions = createRouterSessions('smp', options);
+
+  /** One batch for each transport session: user and server. */
+  async function askQueues<Item, Value>(
+    items: readonly Item[],
+    queueOf: (item: Item) => QueueRef,
+    commandOf: (item: Item) => SmpCommand,
+    read: (answer: SessionAnswer) => Value | typeof UNEXPECTED,
+  ): Promise<ItemResult<Item, Value>[]> {
+    const batches = Map.groupBy(items, (item) => {
+      const { userId, address } = queueOf(item);
+      return `${userId} ${endpointOf(address)}`;
+    });
+    const results = [...batches.values()].map(async (batch) => {
+      const { userId, address } = queueOf(batch[0]!);
+      const commands = batch.map((item): SessionCommand => {
+        const { recipientId, recipientPrivateKey } = queueOf(item);
+        return { ...about(recipientId, recipientPrivateKey), command: commandOf(item) };
+      });
+      const answers = await sessions.ask(sessionOf(userId), address, commands);
+      return batch.map((item, index) => ({ item, result: readResult(answers[index]!, read) }));
+    });
+    return (await Promise.all(results)).flat();
+  }
+
+  return {
+    ping: (address) => askOne(sessions, sessionOf(0), address, { command: { op: 'PING' } }, readPong),
+
+    /** Credentials are never made together with the queue: the versions spoken here have no such command. */
+    createQueue: ({ userId = 0, address, recipientPublicKey, recipientPrivateKey, recipientDhPublicKey }) =>
+      askOne(
+        sessions,
+        sessionOf(userId),
+        address,
+        {
+          key: signer(recipientPrivateKey),
+          command: {
+            op: 'NEW',
+            recipientKey: recipientPublicKey,
+            recipientDhKey: recipientDhPublicKey ?? generateDhKeys().publicKey,
+            basicAuth: address.basicAuth,
+            // Messages are for the application, in a session of its own; it secures the queue, too.
+            ...{ subscribe: false, senderMaySecure: false },
+          },
+        },
+        (answer) =>
+          answer.op === 'IDS'
+            ? { recipientId: base64url(answer.recipientId), senderId: base64url(answer.senderId) }
+            : UNEXPECTED,
+      ),
+
+    createNotifierKeys: (requests) =>
+      askQueues(
+        requests,
+        ({ queue }) => queue,
+        ({ notifierPublicKey, recipientDhPublicKey }) => ({
+          ...{ op: 'NKEY', notifierKey: notifierPublicKey, recipientDhKey: recipientDhPublicKey },
+        }),
+        (answer) =>
+          answer.op === 'NID'
+            ? { notifierId: base64url(answer.notifierId), routerDhPublicKey: answer.routerDhKey }
+            : UNEXPECTED,
+      ),
+
+    deleteNotifierKeys: (queues) =>
+      askQueues(
+        queues,
+        (queue) => queue,
+        () => ({ op: 'NDEL' }),
+        readOk,
+      ),
+
+    deleteQueues: (queues) =>
+      askQueues(
+        queues,
+        (queue) => queue,
+        () => ({ op: 'DEL' }),
+        readOk,
+      ),
+
+    factsOf: (address) => sessions.factsOf(sessionOf(0), address),
+    close: () => sessions.close(),
+  };
+}
+
+export function createBinaryNotificationRouter(
+  options: RouterSessionsOptions = {},
+): NotificationRouter & HeldSession {
+  const sessions = createRouterSessions('ntf', options);
+
+  const aboutToken = <Value>(
+    { address, tokenId, privateKey }: TokenRef,
+    command: NtfCommand,
+    read: (answer: SessionAnswer) => Value | typeof UNEXPECTED,
+  ): Promise<RouterResult<Value>> =>
+    askOne(sessions, NTF_SESSION, address, { ...about(tokenId, privateKey), command }, read);
+
+  return {
+    ping: (address) => askOne(sessions, NTF_SESSION, address, { command: { op: 'PING' } }, readPong),
+
+    registerToken: ({ address, device, auth, dhPublicKey }) =>
+      askOne(
+        sessions,
+        NTF_SESSION,
+        address,
+        {
+          key: signer(auth.privateKey),
+          command: { op: 'TNEW', device, authKey: auth.publicKey, dhKey: dhPublicKey },
+        },
+        (answer) =>
+          answer.op === 'IDTKN'
+            ? { tokenId: base64url(answer.tokenId), routerDhPublicKey: answer.routerDhKey }
+            : UNEXPECTED,
+      ),
+    verifyToken: (token, code) => aboutToken(token, { op: 'TVFY', code }, readOk),
+    checkToken: (token) =>
+      aboutToken(token, { op: 'TCHK' }, (answer) => (answer.op === 'TKN' ? answer.status : UNEXPECTED)),
+    replaceToken: (token, device: DeviceToken) => aboutToken(token, { op: 'TRPL', device }, readOk),
+    deleteToken: (token) => aboutToken(token, { op: 'TDEL' }, readOk),
+    setCron: (token, minutes) => aboutToken(token, { op: 'TCRN', minutes }, readOk),
+
+    async createSubscriptions({ address, tokenId, privateKey }, requests) {
+      if (requests.length === 0) return [];
+      const commands = requests.map(({ messagingRouter, notifierId, notifierPrivateKey }): SessionCommand => {
+        const { host, port, keyHash } = messagingRouter;
+        return {
+          key: signer(privateKey),
+          command: {
+            ...{ op: 'SNEW', tokenId: bytesOf(tokenId), hosts: host.split(','), port },
+            ...{ keyHash: bytesOf(keyHash), notifierId: bytesOf(notifierId), notifierPrivateKey },
+          },
+        };
+      });
+      const answers = await sessions.ask(NTF_SESSION, address, commands);
+      return answers.map((result) =>
+        readResult(result, (answer) =>
+          answer.op === 'IDSUB' ? base64url(answer.subscriptionId) : UNEXPECTED,
+        ),
+      );
+    },
+
+    async checkSubscriptions({ address, privateKey }, subscriptionIds) {
+      if (subscriptionIds.length === 0) return [];
+      const commands = subscriptionIds.map((id): SessionCommand => ({
+        ...about(id, privateKey),
+        command: { op: 'SCHK' },
+      }));
+      const answers = await sessions.ask(NTF_SESSION, address, commands);
+      return answers.map((result) =>
+        readResult(result, (answer) => (answer.op === 'SUB' ? answer.status : UNEXPECTED)),
+      );
+    },
+
+    deleteSubscription: ({ address, privateKey }, id) =>
+      askOne(sessions, NTF_SESSION, address, { ...about(id, privateKey), command: { op: 'SDEL' } }, readOk),
+
+    openVerification,
+    factsOf: (address) => sessions.factsOf(NTF_SESSION, address),
+    close: () => sessions.close(),
+  };
+}
+
+/** A code stands in its box as it is, or padded as everything is that a router pushes. */
+function openVerification({ nonce, content }: Boxed, dhSecret: Buffer): Buffer | undefined {
+  const nonceBytes = Buffer.from(nonce, 'base64');
+  if (nonceBytes.length !== BOX_NONCE_BYTES) return undefined;
+  const opened = openBox(Buffer.from(content, 'base64'), dhSecret, nonceBytes);
+  if (!opened || opened.length <= CODE_BYTES) return opened;
+  try {
+    return unpadBlock(opened);
+  } catch (error) {
+    if (error instanceof MalformedError) return undefined;
+    throw error;
+  }
+}
+
+/** An answer to another command. */
+const UNEXPECTED = Symbol('unexpected');
+
+async function askOne<Value>(
+  sessions: RouterSessions,
+  session: string,
+  address: RouterAddress,
+  command: SessionCommand,
+  read: (answer: SessionAnswer) => Value | typeof UNEXPECTED,
+): Promise<RouterResult<Value>> {
+  const [result] = await sessions.ask(session, address, [command]);
+  return readResult(result!, read);
+}
+
+function readResult<Value>(
+  result: RouterResult<SessionAnswer>,
+  read: (answer: SessionAnswer) => Value | typeof UNEXPECTED,
+): RouterResult<Value> {
+  if (!result.ok) return result;
+  const value = read(result.value);
+  return value === UNEXPECTED ? { ok: false, error: UNEXPECTED_ANSWER } : { ok: true, value };
+}
+
+const UNEXPECTED_ANSWER: RouterError = {
+  source: 'BROKER',
+  code: 'UNEXPECTED',
+  detail: 'the answer belongs to another command',
+};
+
+const readOk = ({ op }: SessionAnswer): undefined | typeof UNEXPECTED =>
+  op === 'OK' ? undefined : UNEXPECTED;
+const readPong = ({ op }: SessionAnswer): undefined | typeof UNEXPECTED =>
+  op === 'PONG' ? undefined : UNEXPECTED;
+
+const sessionOf = (userId: number): string => `user ${userId}`;
+const base64url = (bytes: Buffer): string => bytes.toString('base64url');
+const bytesOf = (text: string): Buffer => Buffer.from(text, 'base64url');
+const signer = (privateKey: RawKey) => ({ curve: 'ed25519', privateKey }) as const;
+const about = (id: string, privateKey: RawKey) => ({ entityId: bytesOf(id), key: signer(privateKey) });

@@ -1,0 +1,54 @@
+/** Addresses of routers as people have them. */
+import { AddressError, parseRouterAddress } from '../../../activities/subscription/router/binary/address.ts';
+
+const PRINT = 'sLDO9_eX4w7ncAHHxrwEVWvMW6Xl6IHteWjJoubZvf8';
+const ONION = `${'a'.repeat(56)}.onion`;
+
+test.each([
+  [`smp://${PRINT}@smp.example`, { protocol: 'smp', host: 'smp.example', port: 5_223, keyHash: PRINT }],
+  [`ntf://${PRINT}=@Ntf.Example:8443`, { protocol: 'ntf', host: 'ntf.example', port: 8_443, keyHash: PRINT }],
+  [`ntf://${PRINT}@192.0.2.1`, { protocol: 'ntf', host: '192.0.2.1', port: 443, keyHash: PRINT }],
+  [`smp://${PRINT}@[2001:db8::1]:1`, { protocol: 'smp', host: '2001:db8::1', port: 1, keyHash: PRINT }],
+  [
+    `smp://${PRINT}:a pass@smp.example,${ONION}:5224`.replace(' ', ''),
+    { protocol: 'smp', host: `smp.example,${ONION}`, port: 5_224, keyHash: PRINT, basicAuth: 'apass' },
+  ],
+])('N19 %s is an address', (text, address) => {
+  expect(parseRouterAddress(text)).toEqual(address);
+});
+
+test.each([
+  ['', 'an address is'],
+  ['smp.example:5223', 'an address is'],
+  [`smp://${PRINT}`, 'an address is'],
+  [`https://${PRINT}@smp.example`, 'the scheme is'],
+  [`smp://${PRINT}@smp.example/queue`, 'the host is'],
+  [`smp://${PRINT}@smp.example:5223/queue`, 'the port is'],
+  [`smp://${PRINT}@smp.example:0`, 'the port is'],
+  [`smp://${PRINT}@smp.example:65536`, 'the port is'],
+  [`smp://${PRINT}@smp.example:`, 'the port is'],
+  [`smp://${PRINT}@smp.example:05223`, 'the port is'],
+  [`smp://${PRINT}@`, 'the host is'],
+  [`smp://${PRINT}@a,,b`, 'the host is'],
+  [`smp://${PRINT}@-a`, 'the host is'],
+  [`smp://${PRINT}@a b`, 'the host is'],
+  [`smp://${PRINT}@${'a'.repeat(254)}`, 'the host is'],
+  [`smp://${PRINT}@[::1`, 'an address is'],
+  [`smp://${PRINT}@[::zz]`, 'the host is'],
+  [`smp://${PRINT}@a,A`, 'the hosts are not all different'],
+  [`smp://${PRINT}@${'abcdefghi'.split('').join(',')}`, 'the hosts are at most 8'],
+  [`smp://${PRINT.slice(1)}@a`, 'the fingerprint has'],
+  [`smp://${PRINT}AAAA@a`, 'the fingerprint has'],
+  [`smp://${PRINT.slice(0, -1)}9@a`, 'the fingerprint has'],
+  ['smp://@a', 'the fingerprint has'],
+  [`smp://${PRINT}:@a`, 'the password has'],
+  [`smp://${PRINT}:${'x'.repeat(256)}@a`, 'the password has'],
+  [`ntf://${PRINT}:secret@a`, 'the password is for messaging routers only'],
+  [`smp://${PRINT}:secret@evil@a`, 'an address is'],
+])('N19 %j is none, and the part that is wrong is named', (text, why) => {
+  const parse = () => parseRouterAddress(text);
+
+  expect(parse).toThrow(AddressError);
+  expect(parse).toThrow(why);
+  expect(parse).not.toThrow('secret');
+});

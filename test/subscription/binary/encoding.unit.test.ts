@@ -1,0 +1,242 @@
+/** Bytes of the routers' own protocols, beyond what the recordings have. */
+import { createHash } from 'node:crypto';
+import fc from 'fast-check';
+import { readAnswer } from '../../../activities/subscription/router/binary/answers.ts';
+import type { BinaryCommand } from '../../../activities/subscription/router/binary/commands.ts';
+import { encodeCommand } from '../../../activities/subscription/router/binary/commands.ts';
+import {
+  MalformedError,
+  Reader,
+  padBlock,
+  shortString,
+  unpadBlock,
+} from '../../../activities/subscription/router/binary/encoding.ts';
+import { agreedVersion } from '../../../activities/subscription/router/binary/handshake.ts';
+import { openBox, sealBox } from '../../../activities/subscription/router/binary/nacl-box.ts';
+import {
+  encodeTransmission,
+  packTransmissions,
+  roomOf,
+  unpackTransmissions,
+} from '../../../activities/subscription/router/binary/transmissions.ts';
+import { PROTOCOLS } from '../../../activities/subscription/router/binary/versions.ts';
+import { classOf } from '../../../activities/subscription/router/errors.ts';
+import {
+  dhSecret,
+  generateAuthKeys,
+  generateDhKeys,
+} from '../../../activities/subscription/router/signing.ts';
+import type { RouterProtocol } from '../../../api/subscription/router-wire.ts';
+
+const hex = (text: string): Buffer => Buffer.from(text, 'hex');
+const ascii = (text: string): Buffer => Buffer.from(text, 'latin1');
+const ID = Buffer.alloc(24, 7);
+const KEY = Buffer.alloc(32, 9);
+const sessionOf = (protocol: RouterProtocol, version = PROTOCOLS[protocol].newest) => ({
+  facts: PROTOCOLS[protocol],
+  version,
+  id: Buffer.alloc(32, 1),
+});
+
+describe('boxes', () => {
+  // The example that NaCl and all that followed it are tested with; its keys are those of RFC 7748, section 6.1.
+  const secret = dhSecret(
+    hex('8520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e6a'),
+    hex('5dab087e624a8a4b79e17f8b83800ee66f3bb1292618b6fd1c2f8b27ff88e0eb'),
+  );
+  const nonce = hex('69696ee955b62b73cd62bda875fc73d68219e0036b7a0b37');
+  const plain = hex(
+    'be075fc53c81f2d5cf141316ebeb0c7b5228c52a4c62cbd44b66849b64244ffce5ecbaaf33bd751a1ac728d45e6c61296cdc' +
+      '3c01233561f41db66cce314adb310e3be8250c46f06dceea3a7fa1348057e2f6556ad6b1318a024a838f21af1fde048977eb' +
+      '48f59ffd4924ca1c60902e52f0a089bc76897040e082f937763848645e0705',
+  );
+  const sealed = hex(
+    'f3ffc7703f9400e52a7dfb4b3d3305d98e993b9f48681273c29650ba32fc76ce48332ea7164d96a4476fb8c531a1186ac0df' +
+      'c17c98dce87b4da7f011ec48c97271d2c20f9b928fe2270d6fb863d51738b48eeee314a7cc8ab932164548e526ae90224368' +
+      '517acfeabd6bb3732bc0e9da99832b61ca01b6de56244a9e88d5f9b37973f622a43d14a6599b1f654cb45a74e355a5',
+  );
+
+  test('N19 a box is the one of NaCl', () => {
+    expect(sealBox(plain, secret, nonce)).toEqual(sealed);
+    expect(openBox(sealed, secret, nonce)).toEqual(plain);
+  });
+
+  test('N19 a box that was changed, or is of another secret, does not open', () => {
+    const changed = Buffer.from(sealed);
+    changed[20]! ^= 1;
+
+    expect(openBox(changed, secret, nonce)).toBeUndefined();
+    expect(openBox(sealed, KEY, nonce)).toBeUndefined();
+    expect(openBox(sealed.subarray(0, 10), secret, nonce)).toBeUndefined();
+  });
+});
+
+test('N19 an X25519 key authenticates with a box around what is authorized, toward this session only', () => {
+  const [queue, router] = [generateDhKeys(), generateDhKeys()];
+  const session = { ...sessionOf('smp'), routerKey: router.publicKey };
+  const transmission = { correlationId: ID, entityId: ID, content: ascii('NDEL') };
+  const key = { curve: 'x25519', privateKey: queue.privateKey } as const;
+  const reader = new Reader(encodeTransmission(transmission, session, key));
+  const authenticator = reader.shortString('authenticator');
+  const authorized = Buffer.concat([shortString(session.id), reader.rest()]);
+  const opened = openBox(authenticator, dhSecret(queue.publicKey, router.privateKey), ID);
+
+  expect(opened).toEqual(createHash('sha512').update(authorized).digest());
+  expect(() => encodeTransmission(transmission, sessionOf('smp'), key)).toThrow('no key');
+});
+
+describe('packing', () => {
+  const signer = { curve: 'ed25519', privateKey: generateAuthKeys().privateKey } as const;
+  const many = (protocol: RouterProtocol, version: number, command: BinaryCommand) => {
+    const session = sessionOf(protocol, version);
+    const one = () =>
+      encodeTransmission(
+        { correlationId: ID, entityId: ID, content: encodeCommand(command, version) },
+        session,
+        signer,
+      );
+    return packTransmissions(Array.from({ length: 150 }, one), session).map(({ count }) => count);
+  };
+  const nkey = { op: 'NKEY', notifierKey: KEY, recipientDhKey: KEY } as const;
+  const snew = {
+    ...({ op: 'SNEW', tokenId: ID, hosts: ['127.0.0.1'], port: 5_223, keyHash: KEY } as const),
+    ...{ notifierId: ID, notifierPrivateKey: KEY },
+  };
+
+  test('N19 150 items are as many blocks as their bytes need', () => {
+    // 16,384 - 19 bytes; a signed NKEY has 210 and its length, NDEL 119: 77 and 135 of them.
+    expect(many('smp', 9, nkey)).toEqual([77, 73]);
+    expect(many('smp', 9, { op: 'NDEL' })).toEqual([135, 15]);
+    // Before version 7 the session's id of 33 bytes is in each: 66 and 106.
+    expect(many('smp', 6, nkey)).toEqual([66, 66, 18]);
+    // 512 - 19 bytes: four SCHK of 121, one SNEW of 247.
+    expect(many('ntf', 2, { op: 'SCHK' })).toEqual([...Array<number>(37).fill(4), 2]);
+    expect(many('ntf', 2, snew)).toEqual(Array(150).fill(1));
+    expect(many('ntf', 1, { op: 'SCHK' })).toEqual(Array(150).fill(1));
+  });
+
+  test('N19 a block holds at most 255, and what is packed is found again, in its order', () => {
+    fc.assert(
+      fc.property(
+        fc.constantFrom<['smp' | 'ntf', number]>(['smp', 9], ['smp', 6], ['ntf', 2], ['ntf', 1]),
+        fc.array(fc.uint8Array({ maxLength: 300 }), { maxLength: 600 }),
+        ([protocol, version], contents) => {
+          const session = sessionOf(protocol, version);
+          const fitting = contents
+            .map((bytes) => ({ correlationId: ID, entityId: Buffer.alloc(0), content: Buffer.from(bytes) }))
+            .filter((one) => encodeTransmission(one, session).length <= roomOf(session));
+          const blocks = packTransmissions(
+            fitting.map((one) => encodeTransmission(one, session)),
+            session,
+          );
+          const found = blocks.flatMap(({ content }) => {
+            const block = padBlock(content, session.facts.blockBytes);
+            return unpackTransmissions(unpadBlock(block), session);
+          });
+
+          expect(found).toEqual(fitting);
+          expect(Math.max(0, ...blocks.map(({ count }) => count))).toBeLessThanOrEqual(255);
+        },
+      ),
+      { numRuns: 50 },
+    );
+  });
+});
+
+test('N19 commands that no recording has are written as the protocol says', () => {
+  const key = `,${hex('302a300506032b6570032100').toString('latin1')}${KEY.toString('latin1')}`;
+  const dh = `,${hex('302a300506032b656e032100').toString('latin1')}${KEY.toString('latin1')}`;
+  const create = {
+    ...({ op: 'NEW', recipientKey: KEY, recipientDhKey: KEY } as const),
+    ...{ basicAuth: 'secret', subscribe: true, senderMaySecure: true },
+  };
+  const text = (command: BinaryCommand, version = 9) => encodeCommand(command, version).toString('latin1');
+
+  expect(text(create)).toBe(`NEW ${key}${dh}1\x06secretST`);
+  expect(text(create, 8)).toBe(`NEW ${key}${dh}1\x06secretS`);
+  expect(text(create, 5)).toBe(`NEW ${key}${dh}1\x06secret`);
+  expect(text({ op: 'KEY', senderKey: KEY })).toBe(`KEY ${key}`);
+  expect(text({ op: 'SKEY', senderKey: KEY })).toBe(`SKEY ${key}`);
+  expect(text({ op: 'SUB' })).toBe('SUB');
+  expect(text({ op: 'TRPL', device: { provider: 'AP', token: 'AB' } })).toBe('TRPL AP\x02ab');
+  expect(text({ op: 'TCRN', minutes: 1_200 })).toBe('TCRN \x04\xb0');
+  expect(() => text({ op: 'TVFY', code: Buffer.alloc(256) })).toThrow(RangeError);
+});
+
+describe('answers', () => {
+  const read = (protocol: RouterProtocol, text: string, version = PROTOCOLS[protocol].newest) =>
+    readAnswer(protocol, ascii(text), version);
+  const id = `\x18${ID.toString('latin1')}`;
+
+  test('N19 what no recording has is read', () => {
+    expect(read('ntf', `IDSUB ${id}`)).toEqual({ op: 'IDSUB', subscriptionId: ID });
+    expect(read('ntf', 'SUB PENDING')).toEqual({ op: 'SUB', status: 'PENDING' });
+    expect(read('ntf', 'SUB ERR \x04AUTH')).toEqual({ op: 'SUB', status: 'ERR AUTH' });
+    expect(read('ntf', 'TKN INVALID,BAD')).toEqual({ op: 'TKN', status: 'INVALID,BAD' });
+    expect(read('smp', `MSG ${id}body`)).toEqual({ op: 'MSG', messageId: ID, body: ascii('body') });
+    expect(read('smp', 'END')).toEqual({ op: 'END' });
+    expect(read('smp', 'DELD')).toEqual({ op: 'DELD' });
+  });
+
+  test.each([
+    ['smp', 'WHAT'],
+    ['smp', 'TKN ACTIVE'],
+    ['smp', 'OK more'],
+    ['smp', ''],
+    ['smp', `NID ${id}`],
+    ['smp', `NID \x03abc,${'x'.repeat(44)}`],
+    ['smp', `NID ${id},${'x'.repeat(44)}`],
+    ['ntf', 'TKN SLEEPING'],
+    ['ntf', 'SUB SOMEWHERE'],
+    ['ntf', `IDSUB \x30${ID.toString('latin1')}`],
+  ] as const)('N19 %s %j is nothing that a router says', (protocol, text) => {
+    expect(() => read(protocol, text)).toThrow(MalformedError);
+  });
+
+  test.each([
+    ['AUTH', 'AUTH'],
+    ['QUOTA', 'QUOTA'],
+    ['INTERNAL', 'INTERNAL'],
+    ['BLOCK', 'BLOCK'],
+    ['SESSION', 'SESSION'],
+    ['CMD SYNTAX', 'CMD SYNTAX'],
+    ['CMD the private key', 'CMD'],
+    ['STORE disk full', 'STORE'],
+    ['BLOCKED reason=spam', 'BLOCKED'],
+    ['PROXY BROKER TIMEOUT', 'UNKNOWN'],
+    ['whatever', 'UNKNOWN'],
+    ['', 'UNKNOWN'],
+  ])('N19 the error %j is permanent, and tells no words of the router', (said, known) => {
+    for (const protocol of ['smp', 'ntf'] as const) {
+      const answer = read(protocol, `ERR ${said}`);
+      const error = 'error' in answer ? answer.error : undefined;
+
+      expect([error!.code, error!.detail].filter(Boolean).join(' ')).toBe(known);
+      expect(classOf(error!)).toBe('permanent');
+    }
+  });
+});
+
+test('N19 the newest version of both sides is spoken, and none when there is none', () => {
+  const agreed = (protocol: RouterProtocol, oldest: number, newest: number, hasAlpn = true) =>
+    agreedVersion({ oldest, newest }, PROTOCOLS[protocol], hasAlpn);
+
+  expect(agreed('smp', 6, 19)).toBe(9);
+  expect(agreed('smp', 4, 8)).toBe(8);
+  expect(agreed('smp', 4, 19, false)).toBe(6);
+  expect(agreed('ntf', 1, 3)).toBe(2);
+  expect(agreed('ntf', 1, 3, false)).toBe(1);
+  expect(() => agreed('smp', 10, 19)).toThrow('it speaks versions 10 to 19');
+  expect(() => agreed('smp', 1, 3)).toThrow('it speaks versions 1 to 3');
+});
+
+test('N19 a block that is none is refused', () => {
+  const block = padBlock(ascii('content'), 512);
+  const badPadding = Buffer.from(block);
+  badPadding[511] = 0;
+
+  expect(() => unpadBlock(Buffer.alloc(512, 0xff))).toThrow('longer than a block');
+  expect(() => unpadBlock(badPadding)).toThrow('not padded');
+  expect(unpadBlock(badPadding, true)).toEqual(ascii('content'));
+  expect(() => padBlock(Buffer.alloc(511), 512)).toThrow(RangeError);
+});

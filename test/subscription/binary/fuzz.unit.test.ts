@@ -1,0 +1,161 @@
+/**
+ * Blocks as hostile routers send them: what official ones have said, changed in all ways. `FUZZ_CASES=100000 npm test --
+ * binary/fuzz` for a long run.
+ */
+import { randomBytes } from 'node:crypto';
+import type { Duplex } from 'node:stream';
+import { duplexPair } from 'node:stream';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import fc from 'fast-check';
+import {
+  MalformedError,
+  createBlockReader,
+  padBlock,
+  unpadBlock,
+} from '../../../activities/subscription/router/binary/encoding.ts';
+import { readHello, readSessionKey } from '../../../activities/subscription/router/binary/handshake.ts';
+import { beginSession } from '../../../activities/subscription/router/binary/session.ts';
+import { unpackTransmissions } from '../../../activities/subscription/router/binary/transmissions.ts';
+import type { Transcript } from './recordings.ts';
+import { loadTranscript } from './recordings.ts';
+
+const CASES = Number(process.env['FUZZ_CASES'] ?? 3_000);
+const LIMIT_MS = 60_000 + CASES * 5;
+/** Of the heap, between the first tenth of the cases and the last, bytes. */
+const MOST_GROWTH = 16 * 1024 * 1024;
+const TRANSCRIPTS = ['smp-v4', 'smp-v9', 'ntf-v1', 'ntf-v2'].map(loadTranscript);
+const OPTIONS = { timeoutMs: 5_000, commandTimeoutMs: 5_000, pingIntervalMs: 60_000 };
+
+/** A change of some bytes: flipped, overwritten, cut out, doubled or put in. */
+const change = fc.record({
+  kind: fc.constantFrom('flip', 'set', 'cut', 'double', 'insert'),
+  at: fc.nat(),
+  length: fc.nat(40),
+  value: fc.constantFrom(0, 1, 0x18, 0x20, 0x23, 0x7f, 0xff),
+});
+type Change = typeof change extends fc.Arbitrary<infer Value> ? Value : never;
+
+function changed(bytes: Buffer, changes: readonly Change[]): Buffer {
+  return changes.reduce((before, { kind, at, length, value }) => {
+    const from = at % (before.length + 1);
+    const [head, part, tail] = [
+      before.subarray(0, from),
+      before.subarray(from, from + length),
+      before.subarray(from + length),
+    ];
+    switch (kind) {
+      case 'flip':
+        return Buffer.concat([head, part.map((byte) => byte ^ (value || 0x80)), tail]);
+      case 'set':
+        return Buffer.concat([head, Buffer.alloc(part.length, value), tail]);
+      case 'cut':
+        return Buffer.concat([head, tail]);
+      case 'double':
+        return Buffer.concat([head, part, part, tail]);
+      case 'insert':
+        return Buffer.concat([head, Buffer.alloc(length, value), part, tail]);
+    }
+  }, bytes);
+}
+
+const cases = fc.record({
+  transcript: fc.constantFrom(...TRANSCRIPTS),
+  block: fc.nat(),
+  changes: fc.array(change, { maxLength: 3 }),
+  /** Of the block as it travels, length and padding included. */
+  outside: fc.array(change, { maxLength: 1 }),
+  /** Whether it answers a command that was asked, as far as the changes leave it. */
+  isAnswer: fc.boolean(),
+});
+
+test(
+  'N19 a hello is read or refused, whatever it is',
+  () => {
+    fc.assert(
+      fc.property(cases, ({ transcript, changes }) => {
+        const { protocol, chain, hello } = transcript;
+        try {
+          readSessionKey(readHello(changed(hello, changes)), {
+            hasCertificates: protocol === 'smp',
+            certificates: chain,
+          });
+        } catch (error) {
+          expect(error).toBeInstanceOf(MalformedError);
+        }
+      }),
+      { numRuns: Math.ceil(CASES / 4) },
+    );
+  },
+  LIMIT_MS,
+);
+
+test(
+  'N19 whatever a router answers, every command comes out, and nothing of it is kept',
+  async () => {
+    setFlagsFromString('--expose-gc');
+    const collect = runInNewContext('gc') as () => void;
+    const heap: number[] = [];
+    let done = 0;
+    await fc.assert(
+      fc.asyncProperty(cases, async ({ transcript, block, changes, outside, isAnswer }) => {
+        const [ours, theirs] = duplexPair();
+        const said = transcript.answers[block % transcript.answers.length]!;
+        answerOnce(theirs, transcript, (asked) => {
+          const content = changed(isAnswer ? addressedTo(asked, said, transcript) : said, changes);
+          const most = transcript.blockBytes - 2;
+          return changed(padBlock(content.subarray(0, most), transcript.blockBytes), outside);
+        });
+        const session = beginSession(
+          transcript.protocol,
+          { socket: ours, host: 'router' },
+          { facts: transcript.facts, version: transcript.version, id: transcript.finished },
+          [1, transcript.version],
+          OPTIONS,
+        );
+        const commands = Array.from({ length: 3 }, () => ({ command: { op: 'PING' } as const }));
+        const results = await session.ask(commands);
+        const ended = await session.ended;
+
+        expect(results).toHaveLength(3);
+        expect(session.waiting).toBe(0);
+        expect(['NETWORK', 'RESPONSE', 'AUTH', 'CMD', 'QUOTA', 'UNKNOWN', 'TIMEOUT']).toContain(ended.code);
+        expect(results.filter((result) => !result.ok && result.error.code === 'TIMEOUT')).toEqual([]);
+        done += 1;
+        if (done % Math.ceil(CASES / 10) === 0) {
+          collect();
+          heap.push(process.memoryUsage().heapUsed);
+        }
+      }),
+      { numRuns: CASES },
+    );
+
+    expect(heap.at(-1)! - heap[0]!).toBeLessThan(MOST_GROWTH);
+  },
+  LIMIT_MS,
+);
+
+/** When the first commands are there, says something and hangs up. */
+function answerOnce(socket: Duplex, { blockBytes }: Transcript, answer: (asked: Buffer) => Buffer): void {
+  let isOver = false;
+  const read = createBlockReader(blockBytes, (block) => {
+    if (isOver) return;
+    isOver = true;
+    socket.end(answer(unpadBlock(block)));
+  });
+  socket.on('data', read);
+  socket.on('error', () => socket.destroy());
+}
+
+/** A recorded answer with the correlation id of a command that was asked just now, where ids are as long as that. */
+function addressedTo(asked: Buffer, said: Buffer, transcript: Transcript): Buffer {
+  const session = { facts: transcript.facts, version: transcript.version, id: transcript.finished };
+  const [first] = unpackTransmissions(asked, session);
+  const [answer] = unpackTransmissions(said, session);
+  const id = Buffer.from(first?.correlationId ?? randomBytes(24));
+  const at = said.indexOf(
+    Buffer.concat([Buffer.from([answer!.correlationId.length]), answer!.correlationId]),
+  );
+  if (answer!.correlationId.length !== id.length) return said;
+  return Buffer.concat([said.subarray(0, at + 1), id, said.subarray(at + 1 + id.length)]);
+}

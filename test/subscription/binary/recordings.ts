@@ -1,0 +1,52 @@
+/** What official routers have answered over TLS, block by block, with the keys of the client. */
+import { X509Certificate } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import type { CommandKey } from '../../../activities/subscription/router/binary/transmissions.ts';
+import { PROTOCOLS } from '../../../activities/subscription/router/binary/versions.ts';
+import type { RouterProtocol } from '../../../api/subscription/router-wire.ts';
+
+type KeyName = 'recipient' | 'notifier' | 'dh' | 'other';
+
+interface TranscriptFile {
+  protocol: RouterProtocol;
+  blockSize: number;
+  certificateChain: string[];
+  keyHash: string;
+  clientFinished: string;
+  keys: Record<KeyName, string>;
+  blocks: { from: 'router' | 'client'; hex: string }[];
+}
+
+const RAW_KEY_BYTES = 32;
+
+/** @param name of a file in recordings, without its ending. */
+export function loadTranscript(name: string) {
+  const file = path.join(import.meta.dirname, 'recordings', `${name}.json`);
+  const recorded = JSON.parse(readFileSync(file, 'utf8')) as TranscriptFile;
+  const { protocol } = recorded;
+  const contents = recorded.blocks.map(({ from, hex }) => ({ from, content: Buffer.from(hex, 'hex') }));
+  const of = (from: 'router' | 'client') =>
+    contents.filter((block) => block.from === from).map(({ content }) => content);
+  const [hello, ...answers] = of('router');
+  const [clientHello, ...requests] = of('client');
+  const rawKey = (key: KeyName): Buffer => Buffer.from(recorded.keys[key], 'hex').subarray(-RAW_KEY_BYTES);
+  return {
+    protocol,
+    facts: PROTOCOLS[protocol],
+    blockBytes: recorded.blockSize,
+    keyHash: Buffer.from(recorded.keyHash, 'hex'),
+    finished: Buffer.from(recorded.clientFinished, 'hex'),
+    chain: recorded.certificateChain.map((der) => new X509Certificate(Buffer.from(der, 'hex'))),
+    hello: hello!,
+    clientHello: clientHello!,
+    version: clientHello!.readUInt16BE(0),
+    /** Blocks without their length and padding. */
+    requests,
+    answers,
+    rawKey,
+    signer: (key: KeyName): CommandKey => ({ curve: 'ed25519', privateKey: rawKey(key) }),
+  };
+}
+
+export type Transcript = ReturnType<typeof loadTranscript>;

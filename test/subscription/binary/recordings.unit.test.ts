@@ -1,0 +1,280 @@
+/** What official routers were asked is made again to the byte, and what they answered is read. */
+import { createPublicKey, verify } from 'node:crypto';
+import type { BinaryAnswer } from '../../../activities/subscription/router/binary/answers.ts';
+import { readAnswer } from '../../../activities/subscription/router/binary/answers.ts';
+import { distrustOf } from '../../../activities/subscription/router/binary/certificates.ts';
+import type { BinaryCommand } from '../../../activities/subscription/router/binary/commands.ts';
+import { encodeCommand } from '../../../activities/subscription/router/binary/commands.ts';
+import { Reader, padBlock, unpadBlock } from '../../../activities/subscription/router/binary/encoding.ts';
+import {
+  agreedVersion,
+  encodeHello,
+  readHello,
+  readSessionKey,
+} from '../../../activities/subscription/router/binary/handshake.ts';
+import type {
+  CommandKey,
+  SessionBinding,
+} from '../../../activities/subscription/router/binary/transmissions.ts';
+import {
+  encodeTransmission,
+  packTransmissions,
+  unpackTransmissions,
+} from '../../../activities/subscription/router/binary/transmissions.ts';
+import {
+  authPublicKeyOf,
+  dhPublicKeyOf,
+  dhSecret,
+  publicKeyDer,
+} from '../../../activities/subscription/router/signing.ts';
+import type { Transcript } from './recordings.ts';
+import { loadTranscript } from './recordings.ts';
+
+const NOTHING = Buffer.alloc(0);
+
+/** A request of the recording: what it was about, and who signed it. */
+interface Said {
+  /** As bytes, when it is none that the protocol has. */
+  command: BinaryCommand | Buffer;
+  entity?: Buffer;
+  key?: CommandKey;
+}
+
+const bindingOf = ({ facts, version, finished, hello, chain, protocol }: Transcript): SessionBinding => ({
+  ...{ facts, version, id: finished },
+  routerKey: readSessionKey(readHello(hello), { hasCertificates: protocol === 'smp', certificates: chain }),
+});
+
+/** Version 4 and 1 were recorded with the shortest correlation ids, the others with ids of 24 bytes. */
+function correlationId({ version, facts }: Transcript, number: number): Buffer {
+  const text = String(number);
+  return Buffer.from(version < facts.impliedSession ? text : text.padEnd(24), 'ascii');
+}
+
+/** Every answer, by its correlation id. */
+function answersOf(transcript: Transcript): Map<string, { answer: BinaryAnswer; entity: Buffer }> {
+  const session = bindingOf(transcript);
+  return new Map(
+    transcript.answers.flatMap((block) =>
+      unpackTransmissions(block, session).map(({ correlationId: id, entityId, content }) => [
+        id.toString('ascii').trim(),
+        { answer: readAnswer(transcript.protocol, content, transcript.version), entity: entityId },
+      ]),
+    ),
+  );
+}
+
+/** Entities that nobody knows were made up for the recording. */
+function entityAt(transcript: Transcript, block: number, index: number): Buffer {
+  return unpackTransmissions(transcript.requests[block]!, bindingOf(transcript))[index]!.entityId;
+}
+
+function encode(transcript: Transcript, said: readonly Said[], first: number): Buffer[] {
+  const session = bindingOf(transcript);
+  const transmissions = said.map(({ command, entity = NOTHING, key }, index) =>
+    encodeTransmission(
+      {
+        correlationId: correlationId(transcript, first + index),
+        entityId: entity,
+        content: Buffer.isBuffer(command) ? command : encodeCommand(command, transcript.version),
+      },
+      session,
+      key,
+    ),
+  );
+  return packTransmissions(transmissions, session).map(({ content }) => content);
+}
+
+const NAMES = ['smp-v4', 'smp-v9', 'ntf-v1', 'ntf-v2'];
+
+describe.each(NAMES)('%s', (name) => {
+  const transcript = loadTranscript(name);
+
+  test('N19 the router is the one that its address names, at the end of the same TLS session', () => {
+    const hello = readHello(transcript.hello);
+
+    expect(distrustOf(transcript.chain, transcript.keyHash.toString('base64url'))).toBeUndefined();
+    expect(hello.sessionId).toEqual(transcript.finished);
+    expect(agreedVersion(hello, transcript.facts, true)).toBe(transcript.version);
+    expect(encodeHello(transcript.version, transcript.keyHash)).toEqual(transcript.clientHello);
+  });
+
+  test('N19 every block is as long as blocks are, and what is in it is found again', () => {
+    const contents = [transcript.hello, ...transcript.requests, ...transcript.answers];
+    const blocks = contents.map((content) => padBlock(content, transcript.blockBytes));
+
+    expect(new Set(blocks.map(({ length }) => length))).toEqual(new Set([transcript.facts.blockBytes]));
+    expect(blocks.map((block) => unpadBlock(block))).toEqual(contents);
+  });
+
+  test('N19 what was signed is signed with the keys of the recording', () => {
+    const signatures = transcript.requests.flatMap((block) => signaturesIn(block, transcript));
+    const keys = (['recipient', 'other'] as const).map((key) =>
+      createPublicKey({
+        key: publicKeyDer('ed25519', authPublicKeyOf(transcript.rawKey(key))),
+        format: 'der',
+        type: 'spki',
+      }),
+    );
+
+    expect(signatures.length).toBeGreaterThan(8);
+    for (const { authorized, signature } of signatures) {
+      expect(keys.some((key) => verify(undefined, authorized, key, signature))).toBe(true);
+    }
+  });
+});
+
+function signaturesIn(block: Buffer, { facts, version, finished }: Transcript) {
+  const whole = new Reader(block);
+  const count = version < facts.batches ? 1 : whole.byte('count');
+  return Array.from({ length: count }, () =>
+    version < facts.batches ? whole.rest() : whole.longString('transmission'),
+  ).flatMap((bytes) => {
+    const reader = new Reader(bytes);
+    const signature = reader.shortString('signature');
+    const rest = reader.rest();
+    const isSent = version < facts.impliedSession;
+    const authorized = isSent ? rest : Buffer.concat([Buffer.from([finished.length]), finished, rest]);
+    return signature.length === 0 ? [] : [{ signature, authorized }];
+  });
+}
+
+test.each(['smp-v9', 'ntf-v2'])('N19 %s: a session has a key that the certificate vouches for', (name) => {
+  const transcript = loadTranscript(name);
+  const read = (hello: Buffer) =>
+    readSessionKey(readHello(hello), {
+      hasCertificates: transcript.protocol === 'smp',
+      certificates: transcript.chain,
+    });
+  const forged = Buffer.from(transcript.hello);
+  forged[forged.length - 1]! ^= 1;
+
+  expect(read(transcript.hello)).toHaveLength(32);
+  expect(() => read(forged)).toThrow('not signed with the key of the certificate');
+});
+
+test('N19 smp-v9: certificates of the hello are those of TLS', () => {
+  const { hello, chain } = loadTranscript('smp-v9');
+
+  expect(() =>
+    readSessionKey(readHello(hello), { hasCertificates: true, certificates: [...chain].reverse() }),
+  ).toThrow('other certificates than TLS');
+});
+
+describe.each(['smp-v4', 'smp-v9'])('%s', (name) => {
+  const transcript = loadTranscript(name);
+  const answers = answersOf(transcript);
+  const [recipient, other] = [transcript.signer('recipient'), transcript.signer('other')];
+  const recipientKey = authPublicKeyOf(recipient.privateKey);
+  const recipientDhKey = dhPublicKeyOf(transcript.rawKey('dh'));
+  const entity = (answers.get('1')!.answer as { recipientId: Buffer }).recipientId;
+  const nkey = {
+    op: 'NKEY',
+    notifierKey: authPublicKeyOf(transcript.rawKey('notifier')),
+    recipientDhKey,
+  } as const;
+
+  test('N19 every request is made again to the byte', () => {
+    const create = {
+      ...({ op: 'NEW', recipientKey, recipientDhKey, subscribe: false, senderMaySecure: false } as const),
+    };
+    const batch: Said[] = [
+      { command: nkey, entity, key: recipient },
+      { command: nkey, entity, key: recipient },
+      { command: nkey, entity, key: other },
+      { command: nkey, entity: entityAt(transcript, 1, 3), key: recipient },
+      { command: { op: 'NDEL' }, entity, key: recipient },
+      { command: { op: 'NDEL' }, entity, key: recipient },
+      { command: { op: 'NDEL' }, entity },
+      { command: { op: 'PING' } },
+      { command: Buffer.from('HELLO') },
+    ];
+    const remove: Said = { command: { op: 'DEL' }, entity, key: recipient };
+
+    expect([
+      ...encode(transcript, [{ command: create, key: recipient }], 1),
+      ...encode(transcript, batch, 2),
+      ...encode(transcript, [remove, remove], 11),
+    ]).toEqual(transcript.requests);
+  });
+
+  test('N19 every answer is read', () => {
+    const error = (code: string, detail?: string) => ({
+      op: 'ERR',
+      error: { source: 'SMP', code, ...(detail === undefined ? {} : { detail }) },
+    });
+    const said = Array.from({ length: 12 }, (_, index) => answers.get(String(index + 1))!.answer);
+    const [first, second] = said.filter((answer) => answer.op === 'NID');
+
+    expect(said.map(({ op }) => op)).toEqual('IDS NID NID ERR ERR OK OK ERR PONG ERR OK ERR'.split(' '));
+    expect(said[3]).toEqual(error('AUTH'));
+    expect(said[4]).toEqual(error('AUTH'));
+    expect(said[7]).toEqual(error('CMD', 'NO_AUTH'));
+    expect(said[9]).toEqual(error('CMD', 'UNKNOWN'));
+    expect(said[11]).toEqual(error('AUTH'));
+    expect(entity).toHaveLength(24);
+    expect(first!.notifierId).not.toEqual(second!.notifierId);
+    expect(answers.get('2')!.entity).toEqual(entity);
+    expect(answers.get('1')!.entity).toEqual(NOTHING);
+    const routerKeys = said.flatMap((answer) => ('routerDhKey' in answer ? [answer.routerDhKey] : []));
+    const secrets = routerKeys.map((key) => dhSecret(key, transcript.rawKey('dh')).toString('hex'));
+    expect(new Set(secrets).size).toBe(3);
+  });
+});
+
+describe.each(['ntf-v1', 'ntf-v2'])('%s', (name) => {
+  const transcript = loadTranscript(name);
+  const answers = answersOf(transcript);
+  const [recipient, other] = [transcript.signer('recipient'), transcript.signer('other')];
+  const entity = (answers.get('1')!.answer as { tokenId: Buffer }).tokenId;
+
+  test('N19 every request is made again to the byte', () => {
+    const content = (block: number) =>
+      unpackTransmissions(transcript.requests[block]!, bindingOf(transcript))[0]!.content;
+    const tnew = {
+      ...({ op: 'TNEW', device: { provider: 'AT', token: 'ABCD1234' } } as const),
+      authKey: authPublicKeyOf(recipient.privateKey),
+      dhKey: dhPublicKeyOf(transcript.rawKey('dh')),
+    };
+    // What follows the router in SNEW: a fingerprint, the id of a notifier that nobody has, and its key of 49 bytes.
+    const router = new Reader(content(6));
+    router.take('SNEW S'.length, 'command');
+    router.shortString('token');
+    router.take(1, 'hosts');
+    const snew = {
+      ...({ op: 'SNEW', tokenId: entity } as const),
+      hosts: [router.shortString('host').toString()],
+      port: Number(router.shortString('port').toString()),
+      keyHash: router.shortString('fingerprint'),
+      notifierId: router.shortString('notifier'),
+      notifierPrivateKey: transcript.rawKey('notifier'),
+    };
+    const said: Said[] = [
+      { command: tnew, key: recipient },
+      { command: tnew, key: recipient },
+      { command: { op: 'TCHK' }, entity, key: recipient },
+      { command: { op: 'TCHK' }, entity, key: other },
+      { command: { op: 'TCHK' }, entity: entityAt(transcript, 4, 0), key: recipient },
+      { command: { op: 'TVFY', code: content(5).subarray(-32) }, entity, key: recipient },
+      { command: snew, key: recipient },
+      { command: { op: 'TCRN', minutes: 5 }, entity, key: recipient },
+      { command: { op: 'TDEL' }, entity, key: recipient },
+      { command: { op: 'TDEL' }, entity, key: recipient },
+    ];
+
+    expect(said.flatMap((one, index) => encode(transcript, [one], index + 1))).toEqual(transcript.requests);
+  });
+
+  test('N19 every answer is read', () => {
+    const said = Array.from({ length: 10 }, (_, index) => answers.get(String(index + 1))!.answer);
+    const codeOf = (answer: BinaryAnswer) => ('error' in answer ? answer.error.code : answer.op);
+
+    expect(said.map(codeOf)).toEqual('IDTKN IDTKN TKN AUTH AUTH AUTH AUTH QUOTA OK AUTH'.split(' '));
+    expect(said[1]).toEqual(said[0]);
+    expect(said[2]).toEqual({ op: 'TKN', status: 'REGISTERED' });
+    expect(entity).toHaveLength(24);
+    expect(dhSecret((said[0] as { routerDhKey: Buffer }).routerDhKey, transcript.rawKey('dh'))).toHaveLength(
+      32,
+    );
+  });
+});

@@ -1,0 +1,347 @@
+/** Sessions in the routers' own protocol: what they ask, hold, and do not put up with. */
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import type { AddressInfo } from 'node:net';
+import { connect, createServer } from 'node:net';
+import { shortString, word16 } from '../../../activities/subscription/router/binary/encoding.ts';
+import type { RouterSessionsOptions } from '../../../activities/subscription/router/binary/sessions.ts';
+import { createRouterSessions } from '../../../activities/subscription/router/binary/sessions.ts';
+import type { SessionCommand } from '../../../activities/subscription/router/binary/session.ts';
+import type { RouterAddress, RouterResult } from '../../../activities/subscription/router/ports.ts';
+import { generateAuthKeys } from '../../../activities/subscription/router/signing.ts';
+import { eventually } from '../../eventually.ts';
+import type { BinaryRouterOptions, Peer } from './router.ts';
+import { answering, startBinaryRouter } from './router.ts';
+
+const NOTHING = Buffer.alloc(0);
+const PING: SessionCommand = { command: { op: 'PING' } };
+const key = { curve: 'ed25519', privateKey: generateAuthKeys().privateKey } as const;
+const ndel = (): SessionCommand => ({ entityId: randomBytes(24), command: { op: 'NDEL' }, key });
+const ascii = (text: string): Buffer => Buffer.from(text, 'latin1');
+
+/** Asks a router of the test, and stops both. */
+async function asking(
+  router: BinaryRouterOptions,
+  commands: readonly SessionCommand[],
+  { address: changed, ...options }: RouterSessionsOptions & { address?: Partial<RouterAddress> } = {},
+): Promise<string[]> {
+  const server = await startBinaryRouter(router);
+  const sessions = createRouterSessions(router.protocol ?? 'smp', options);
+  try {
+    const results = await sessions.ask('user', { ...server.address, ...changed }, commands);
+    return results.map(outcomeOf);
+  } finally {
+    await sessions.close();
+    await server.stop();
+  }
+}
+
+function outcomeOf(result: RouterResult<{ op: string }>): string {
+  if (result.ok) return result.value.op;
+  const { source, code, detail } = result.error;
+  return [source, code, ...(detail === undefined ? [] : [detail])].join(' ');
+}
+
+test.each([
+  ['smp', 9],
+  ['smp', 6],
+  ['smp', 4],
+  ['ntf', 2],
+  ['ntf', 1],
+] as const)('N19 150 commands to %s %d are answered each by itself', async (protocol, version) => {
+  const sizes: number[] = [];
+  const outcomes = await asking(
+    {
+      protocol,
+      versions: [1, version],
+      // Half of them, in the opposite order.
+      onBlock(peer, transmissions) {
+        sizes.push(transmissions.length);
+        const answers = transmissions.map((one, index) => ({
+          ...one,
+          content: ascii(index % 2 === 0 ? 'OK' : 'ERR AUTH'),
+        }));
+        for (const answer of answers.reverse()) peer.answer(answer);
+      },
+    },
+    Array.from({ length: 150 }, ndel),
+  );
+
+  expect(sizes.reduce((sum, size) => sum + size)).toBe(150);
+  expect(outcomes.filter((outcome) => outcome === 'OK').length).toBeGreaterThanOrEqual(75);
+  expect(new Set(outcomes)).toEqual(
+    new Set(version === 1 ? ['OK'] : ['OK', `${protocol.toUpperCase()} AUTH`]),
+  );
+});
+
+test('N19 a thousand commands wait for room, and all are answered', async () => {
+  const outcomes = await asking({ onBlock: answering('OK') }, Array.from({ length: 1_000 }, ndel));
+
+  expect(new Set(outcomes)).toEqual(new Set(['OK']));
+});
+
+test('N19 newer versions are met at the newest that is known here', async () => {
+  let version = 0;
+  const outcomes = await asking(
+    {
+      versions: [6, 19],
+      onSession: ({ binding }) => (version = binding.version),
+      onBlock: answering('PONG'),
+    },
+    [PING],
+  );
+
+  expect([version, ...outcomes]).toEqual([9, 'PONG']);
+});
+
+test('N19 a router that does not know the name of the protocol is spoken to in an older version', async () => {
+  let version = 0;
+  const outcomes = await asking(
+    {
+      ...{ hasAlpn: false, versions: [4, 9] },
+      onSession: ({ binding }) => (version = binding.version),
+      onBlock: answering('PONG'),
+    },
+    [PING],
+  );
+
+  expect([version, ...outcomes]).toEqual([6, 'PONG']);
+});
+
+describe('what cannot be agreed on', () => {
+  test('N19 a router that speaks other versions only is tried again later', async () => {
+    expect(await asking({ versions: [10, 19] }, [PING])).toEqual([
+      'BROKER VERSION it speaks versions 10 to 19',
+    ]);
+  });
+
+  test('N19 a router with another certificate hears nothing', async () => {
+    const keyHash = randomBytes(32).toString('base64url');
+
+    expect(await asking({}, [PING], { address: { keyHash } })).toEqual(['BROKER NETWORK unknown CA']);
+  });
+
+  test('N19 a hello of another TLS session is refused', async () => {
+    const hello = () => Buffer.concat([word16(6), word16(9), shortString(randomBytes(32))]);
+
+    expect(await asking({ hello }, [PING])).toEqual(['BROKER RESPONSE the hello is of another TLS session']);
+  });
+
+  test('N19 a server that says no hello is left when the time is up', async () => {
+    const sessions = createRouterSessions('smp', { timeoutMs: 200 });
+    const silent = createServer().listen(0, '127.0.0.1');
+    await once(silent, 'listening');
+    const { port } = silent.address() as AddressInfo;
+    const keyHash = randomBytes(32).toString('base64url');
+    const outcomes = await sessions.ask('user', { host: '127.0.0.1', port, keyHash }, [PING, PING]);
+    await sessions.close();
+    silent.close();
+
+    expect(outcomes.map(outcomeOf)).toEqual(Array(2).fill('BROKER NETWORK no connection in time'));
+  });
+
+  test('N19 onion hosts are no way without a proxy', async () => {
+    const host = `${'a'.repeat(56)}.onion`;
+
+    expect(await asking({}, [PING], { address: { host } })).toEqual([
+      'BROKER HOST onion hosts need a SOCKS proxy',
+    ]);
+  });
+
+  test('N19 a proxy leads to onion hosts, or says that it does not', async () => {
+    const host = `${'a'.repeat(56)}.onion`;
+    const through = async (reply: number) => {
+      const router = await startBinaryRouter({ onBlock: answering('PONG') });
+      const proxy = await startProxy(router.address.port, reply);
+      const sessions = createRouterSessions('smp', { socksProxy: { host: '127.0.0.1', port: proxy.port } });
+      const [result] = await sessions.ask('user', { ...router.address, host }, [PING]);
+      await Promise.all([sessions.close(), router.stop()]);
+      proxy.stop();
+      return [outcomeOf(result!), ...proxy.asked];
+    };
+
+    expect(await through(0)).toEqual(['PONG', host]);
+    expect(await through(5)).toEqual(['BROKER NETWORK the proxy refused with 5', host]);
+  });
+
+  test('N19 the hosts of a router are tried in their order', async () => {
+    const address = { host: '127.0.0.2,127.0.0.1' };
+
+    expect(await asking({ onBlock: answering('PONG') }, [PING], { address })).toEqual(['PONG']);
+  });
+});
+
+describe('hostile routers', () => {
+  const corrupt = (write: (peer: Peer) => void) =>
+    asking({ onBlock: (peer) => write(peer) }, [ndel(), ndel()]);
+  const stranger = { correlationId: randomBytes(24), entityId: NOTHING, content: ascii('OK') };
+  const unasked = { ...stranger, correlationId: NOTHING };
+
+  test.each<[string, (peer: Peer) => void, string]>([
+    [
+      'a length',
+      (peer) => peer.write(Buffer.alloc(16_384, 0xff)),
+      'a block says that it is longer than a block',
+    ],
+    ['padding', (peer) => peer.write(Buffer.alloc(16_384)), 'a block is not padded as blocks are'],
+    ['no transmission', (peer) => peer.say(Buffer.from([0])), 'a block has no transmission'],
+    ['half a transmission', (peer) => peer.say(Buffer.from([1, 0, 9, 1])), 'a transmission ends too early'],
+    ['an answer to nobody', (peer) => peer.answer(stranger), 'an answer is to nobody'],
+    ['an answer without a question', (peer) => peer.answer(unasked), 'an answer has no question'],
+    [
+      'an unknown word',
+      (peer) => peer.answer({ ...unasked, content: ascii('HELLO') }),
+      'an answer begins with no word of the protocol',
+    ],
+    [
+      'a flood',
+      (peer) => {
+        for (let block = 0; block < 5; block += 1) {
+          peer.answer(...Array.from({ length: 250 }, () => ({ ...unasked, content: ascii('END') })));
+        }
+      },
+      'more is told than anybody asked for',
+    ],
+  ])('N19 %s ends the session', async (_, write, why) => {
+    expect(await corrupt(write)).toEqual(Array(2).fill(`BROKER RESPONSE ${why}`));
+  });
+
+  test('N19 an answer about something else ends the session', async () => {
+    const outcomes = await asking(
+      {
+        onBlock: (peer, [first]) =>
+          peer.answer({ ...first!, entityId: randomBytes(24), content: ascii('OK') }),
+      },
+      [ndel()],
+    );
+
+    expect(outcomes).toEqual(['BROKER RESPONSE an answer is about something else than the question']);
+  });
+
+  test('N19 an error that names no command ends the session as what it is', async () => {
+    expect(await corrupt((peer) => peer.answer({ ...unasked, content: ascii('ERR BLOCK') }))).toEqual(
+      Array(2).fill('SMP BLOCK'),
+    );
+  });
+
+  test('N19 a connection that is closed is told as that, and answers that came stay', async () => {
+    const outcomes = await asking(
+      {
+        onBlock(peer, [first]) {
+          peer.answer({ ...first!, content: ascii('OK') });
+          peer.end();
+        },
+      },
+      [ndel(), ndel()],
+    );
+
+    expect(outcomes).toEqual(['OK', 'BROKER NETWORK the router has closed the connection']);
+  });
+});
+
+test('N19 what is not answered in time is told, and the session ends if nothing came at all', async () => {
+  const server = await startBinaryRouter();
+  const sessions = createRouterSessions('smp', { commandTimeoutMs: 100 });
+  const [first] = await sessions.ask('user', server.address, [PING]);
+  await sessions.ask('user', server.address, [PING]);
+  await sessions.close();
+  await server.stop();
+
+  expect(outcomeOf(first!)).toBe('BROKER TIMEOUT no answer within 100 ms');
+  expect(server.sessions()).toBe(2);
+});
+
+test('N19 an answer that is late is no answer to nobody', async () => {
+  const late: (() => void)[] = [];
+  const server = await startBinaryRouter({
+    onBlock(peer, transmissions) {
+      for (const one of transmissions) {
+        // Another command is answered meanwhile, so the session is alive.
+        const answer = () => peer.answer({ ...one, content: ascii('PONG') });
+        if (late.length === 0) late.push(answer);
+        else answer();
+      }
+    },
+  });
+  const sessions = createRouterSessions('smp', { commandTimeoutMs: 200 });
+  const [[missed], [answered]] = await Promise.all([
+    sessions.ask('user', server.address, [PING]),
+    sessions.ask('user', server.address, [PING]),
+  ]);
+  late[0]!();
+  const [after] = await sessions.ask('user', server.address, [PING]);
+  await sessions.close();
+  await server.stop();
+
+  expect([missed, answered, after].map((one) => outcomeOf(one!))).toEqual([
+    'BROKER TIMEOUT no answer within 200 ms',
+    'PONG',
+    'PONG',
+  ]);
+  expect(server.sessions()).toBe(1);
+});
+
+test('N19 each user has a session of its own, which is held, and opened again after it broke', async () => {
+  const server = await startBinaryRouter({ onBlock: answering('PONG') });
+  const sessions = createRouterSessions('smp');
+  const ask = async (user: string) => outcomeOf((await sessions.ask(user, server.address, [PING]))[0]!);
+  const outcomes = [await ask('one'), await ask('two'), await ask('one')];
+  const held = server.sessions();
+  server.dropAll();
+  await eventually('a new session', async () => (await ask('one')) === 'PONG');
+  const opened = server.sessions();
+  await sessions.close();
+  const closed = await ask('one');
+  await server.stop();
+
+  expect(outcomes).toEqual(['PONG', 'PONG', 'PONG']);
+  expect([held, opened, closed]).toEqual([2, 3, 'AGENT INACTIVE']);
+});
+
+test('N19 a router that says nothing is pinged, and left when it misses three', async () => {
+  let pings = 0;
+  const server = await startBinaryRouter({
+    onBlock(peer, transmissions) {
+      pings += transmissions.length;
+      if (pings === 1) answering('PONG')(peer, transmissions);
+    },
+  });
+  const sessions = createRouterSessions('smp', { pingIntervalMs: 30 });
+  await sessions.ask('user', server.address, [PING]);
+  await eventually('three PINGs and the end', async () => pings >= 4);
+  const facts = await sessions.factsOf('user', server.address);
+  await sessions.close();
+  await server.stop();
+
+  expect(facts).toMatchObject({ ok: true, value: { version: 9, routerVersions: [1, 9], host: '127.0.0.1' } });
+});
+
+test('N19 what is larger than a block is refused by itself', async () => {
+  const session = { ...PING, entityId: Buffer.alloc(256) };
+
+  expect(await asking({ onBlock: answering('PONG') }, [session, PING])).toEqual([
+    'BROKER TRANSPORT PING: a short string has 256 bytes',
+    'PONG',
+  ]);
+});
+
+/** A SOCKS5 proxy that leads to one port of the loopback, whatever it is asked for. */
+async function startProxy(port: number, reply: number) {
+  const asked: string[] = [];
+  const server = createServer((client) => {
+    client.on('error', () => client.destroy());
+    client.once('data', () => {
+      client.write(Buffer.from([5, 0]));
+      client.once('data', (request) => {
+        asked.push(request.toString('ascii', 5, 5 + request[4]!));
+        client.write(Buffer.from([5, reply, 0, 1, 127, 0, 0, 1, 0, 0]));
+        if (reply !== 0) return;
+        const router = connect(port, '127.0.0.1');
+        router.on('error', () => client.destroy());
+        router.pipe(client).pipe(router);
+      });
+    });
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return { asked, port: (server.address() as AddressInfo).port, stop: () => server.close() };
+}
