@@ -12,11 +12,7 @@ export async function signalIfRunning(
   signal: string,
   ...args: unknown[]
 ): Promise<void> {
-  try {
-    await workflows.getHandle(workflowId).signal(signal, ...args);
-  } catch (error) {
-    if (!(error instanceof WorkflowNotFoundError)) throw error;
-  }
+  await unlessGone(() => workflows.getHandle(workflowId).signal(signal, ...args));
 }
 
 /** @returns the status of the latest run, such as `RUNNING`; undefined when Temporal does not know the workflow. */
@@ -35,24 +31,27 @@ export async function stateOf(workflows: WorkflowClient, workflowId: string): Pr
   return attempts >= STUCK_AT ? 'STUCK' : described?.status.name;
 }
 
-async function describe(
+/** @returns the latest run; undefined when Temporal does not know the workflow. */
+export const describe = (
   workflows: WorkflowClient,
   workflowId: string,
-): Promise<WorkflowExecutionDescription | undefined> {
-  try {
-    return await workflows.getHandle(workflowId).describe();
-  } catch (error) {
-    if (error instanceof WorkflowNotFoundError) return undefined;
-    throw error;
-  }
-}
+): Promise<WorkflowExecutionDescription | undefined> =>
+  unlessGone(() => workflows.getHandle(workflowId).describe());
 
 /** Ends a run that is stuck, and that needs no other one in its place. */
 export async function endStuck(workflows: WorkflowClient, workflowId: string): Promise<void> {
+  await unlessGone(() =>
+    workflows.getHandle(workflowId).terminate('its workflow task failed again and again'),
+  );
+}
+
+/** @returns what the call returns; undefined when there is no such workflow, or it has ended and takes nothing. */
+async function unlessGone<T>(call: () => Promise<T>): Promise<T | undefined> {
   try {
-    await workflows.getHandle(workflowId).terminate('its workflow task failed again and again');
+    return await call();
   } catch (error) {
-    if (!(error instanceof WorkflowNotFoundError)) throw error;
+    if (error instanceof WorkflowNotFoundError) return undefined;
+    throw error;
   }
 }
 

@@ -4,7 +4,6 @@
  * id of an earlier one is set aside.
  */
 import type { WorkflowClient, WorkflowExecutionDescription } from '@temporalio/client';
-import { WorkflowNotFoundError } from '@temporalio/client';
 import pLimit from 'p-limit';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
@@ -21,6 +20,7 @@ import type { IntentMetrics } from './metrics.ts';
 import { logFieldsOf } from './metrics.ts';
 import { PARALLEL_STARTS, isTooLargeForTemporal, startNotification, startSlice } from './start.ts';
 import { noteUndecided } from './waiting.ts';
+import { describe } from '../workflows.ts';
 
 interface IntakeResources {
   db: Pool;
@@ -128,7 +128,7 @@ export function createIntake({ db, workflows, log, metrics, bridge: { dispatch }
   async function goOn(intent: Intent, { isUrgent }: IntakeOptions): Promise<MalformedIntent | boolean> {
     const known = (await findKnown(db, [intent])).get(intent.notificationId);
     if (known) return refusalOf(intent, known);
-    const execution = await describe(intent.notificationId);
+    const execution = await describe(workflows, notificationWorkflowId(intent.notificationId));
     if (execution && !isOf(execution, intent)) return refusalOf(intent, 'reused');
     // Only a store that has fallen back has no row of what a workflow has decided.
     if (execution === undefined || DECIDED.includes(execution.status.name)) {
@@ -157,15 +157,6 @@ export function createIntake({ db, workflows, log, metrics, bridge: { dispatch }
       },
       'malformed intent recorded',
     );
-  }
-
-  async function describe(notificationId: string): Promise<WorkflowExecutionDescription | undefined> {
-    try {
-      return await workflows.getHandle(notificationWorkflowId(notificationId)).describe();
-    } catch (error) {
-      if (error instanceof WorkflowNotFoundError) return undefined;
-      throw error;
-    }
   }
 }
 

@@ -22,7 +22,7 @@ export function createKeyOrder(db: Pool): <T>(intent: Intent, begin: () => Promi
   let bytes = 0;
 
   return (intent, begin) => {
-    const key = JSON.stringify([intent.producer, intent.idempotencyKey]);
+    const key = keyOf(intent);
     const before = recent.get(key);
     // A later one is known from before the stream was read anew.
     const isAfter = before && compareEntryIds(before.intent.notificationId, intent.notificationId) < 0;
@@ -45,6 +45,10 @@ export function createKeyOrder(db: Pool): <T>(intent: Intent, begin: () => Promi
     return begin();
   }
 }
+
+/** What two intents have in common of which only one is delivered. */
+export const keyOf = ({ producer, idempotencyKey }: Intent): string =>
+  JSON.stringify([producer, idempotencyKey]);
 
 /** Nearly. */
 const bytesOf = ({ payloadJson, recipientUserIds, idempotencyKey }: Intent): number =>

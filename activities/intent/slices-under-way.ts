@@ -7,7 +7,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { WorkflowClient } from '@temporalio/client';
 import type { Intent } from '../../api/intent/entry.ts';
-import { SLICE_WORKFLOW, sliceWorkflowId } from '../../workflows/intent/slice-contract.ts';
+import { RUNNING_SLICES, sliceWorkflowId } from '../../workflows/intent/slice-contract.ts';
+import { keyOf } from './key-order.ts';
 
 /** Enough for several processes to have work. */
 const MOST_UNDER_WAY = 50;
@@ -27,8 +28,7 @@ export type SlicesUnderWay = Awaited<ReturnType<typeof findSlicesUnderWay>>;
 /** @returns those that other readers have left. @throws what the Temporal client fails with. */
 export async function findSlicesUnderWay(workflows: WorkflowClient) {
   const underWay: UnderWay[] = [];
-  const query = `WorkflowType = '${SLICE_WORKFLOW}' AND ExecutionStatus = 'Running'`;
-  for await (const { workflowId } of workflows.list({ query })) {
+  for await (const { workflowId } of workflows.list({ query: RUNNING_SLICES })) {
     underWay.push({ workflowId, started: Promise.resolve() });
   }
 
@@ -63,5 +63,3 @@ export async function findSlicesUnderWay(workflows: WorkflowClient) {
     over.abort();
   }
 }
-
-const keyOf = ({ producer, idempotencyKey }: Intent): string => JSON.stringify([producer, idempotencyKey]);

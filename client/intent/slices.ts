@@ -1,6 +1,6 @@
 /** Slices as operators see them: which one took an intent. */
 import { compareEntryIds } from '../../api/stream-ids.ts';
-import { SLICE_WORKFLOW, sliceOfWorkflowId, sliceWorkflowId } from '../../workflows/intent/slice-contract.ts';
+import { RUNNING_SLICES, sliceOfWorkflowId, sliceWorkflowId } from '../../workflows/intent/slice-contract.ts';
 import type { OperatorResources } from '../resources.ts';
 import { bounded } from '../temporal.ts';
 
@@ -29,8 +29,10 @@ async function findRunningSlice(
 ): Promise<string | undefined> {
   const slices = await bounded(temporal, async () => {
     const found: string[] = [];
-    const query = `WorkflowType = '${SLICE_WORKFLOW}' AND ExecutionStatus = 'Running'`;
-    for await (const { workflowId } of temporal.workflow.list({ query, pageSize: MOST_RUNNING })) {
+    for await (const { workflowId } of temporal.workflow.list({
+      query: RUNNING_SLICES,
+      pageSize: MOST_RUNNING,
+    })) {
       if (found.push(sliceOfWorkflowId(workflowId)) === MOST_RUNNING) break;
     }
     return found;

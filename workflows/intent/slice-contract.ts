@@ -6,6 +6,9 @@ import type { NotificationInput } from './contract.ts';
 
 export const SLICE_WORKFLOW = 'notificationSlice';
 
+/** Visibility query. */
+export const RUNNING_SLICES = `WorkflowType = '${SLICE_WORKFLOW}' AND ExecutionStatus = 'Running'`;
+
 const ID_PREFIX = 'notification-slice/';
 
 /** @param slice the id of its first entry. */

@@ -21,11 +21,10 @@ import type {
   NotifierKeyAnswer,
   QueueRef,
   RouterAddress,
-  RouterError,
   RouterResult,
   TokenRef,
 } from './ports.ts';
-
+import { UNEXPECTED, readOk, readPong, readResult } from './results.ts';
 import { unbox } from './signing.ts';
 
 /** There is one session toward a notification router, for all users. */
@@ -67,7 +66,7 @@ export function createMessagingRouter(options: RouterClientOptions = {}): Messag
   return {
     async ping(address) {
       const [result] = await client.send(sessionOf(0), address, () => [{ command: { op: 'PING' } }]);
-      return readResult(result!, ({ op }) => (op === 'PONG' ? undefined : UNEXPECTED));
+      return readResult(result!, readPong);
     },
 
     async createQueue({ userId = 0, address, recipientPublicKey, recipientPrivateKey, notifier }) {
@@ -142,8 +141,7 @@ export function createNotificationRouter(options: RouterClientOptions = {}): Not
   ): Promise<RouterResult<Value>> => sendOne(address, { entity: tokenId, command, privateKey }, read);
 
   return {
-    ping: (address) =>
-      sendOne(address, { command: { op: 'PING' } }, ({ op }) => (op === 'PONG' ? undefined : UNEXPECTED)),
+    ping: (address) => sendOne(address, { command: { op: 'PING' } }, readPong),
 
     registerToken: ({ address, device, auth, dhPublicKey }) =>
       sendOne(
@@ -212,28 +210,6 @@ export function createNotificationRouter(options: RouterClientOptions = {}): Not
 }
 
 type Answer<Of extends { op: string }> = Exclude<Of, { op: 'ERR' }>;
-
-/** An answer to another command. */
-const UNEXPECTED = Symbol('unexpected');
-
-function readResult<From, Value>(
-  result: RouterResult<From>,
-  read: (answer: From) => Value | typeof UNEXPECTED,
-): RouterResult<Value> {
-  if (!result.ok) return result;
-  const value = read(result.value);
-  return value === UNEXPECTED ? { ok: false, error: UNEXPECTED_ANSWER } : { ok: true, value };
-}
-
-const UNEXPECTED_ANSWER: RouterError = {
-  source: 'BROKER',
-  code: 'UNEXPECTED',
-  detail: 'the answer belongs to another command',
-};
-
-function readOk({ op }: { op: string }): undefined | typeof UNEXPECTED {
-  return op === 'OK' ? undefined : UNEXPECTED;
-}
 
 const sessionOf = (userId: number): string => `user ${userId}`;
 const base64url = (bytes: Buffer): string => bytes.toString('base64url');

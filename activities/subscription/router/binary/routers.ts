@@ -11,11 +11,11 @@ import type {
   QueueRef,
   RawKey,
   RouterAddress,
-  RouterError,
   RouterResult,
   TokenRef,
 } from '../ports.ts';
 import { endpointOf } from '../connection.ts';
+import { UNEXPECTED, readOk, readPong, readResult } from '../results.ts';
 import { generateDhKeys } from '../signing.ts';
 import type { NtfCommand, SmpCommand } from './commands.ts';
 import { MalformedError, unpadBlock } from './encoding.ts';
@@ -213,9 +213,6 @@ function openVerification({ nonce, content }: Boxed, dhSecret: Buffer): Buffer |
   }
 }
 
-/** An answer to another command. */
-const UNEXPECTED = Symbol('unexpected');
-
 async function askOne<Value>(
   sessions: RouterSessions,
   session: string,
@@ -226,26 +223,6 @@ async function askOne<Value>(
   const [result] = await sessions.ask(session, address, [command]);
   return readResult(result!, read);
 }
-
-function readResult<Value>(
-  result: RouterResult<SessionAnswer>,
-  read: (answer: SessionAnswer) => Value | typeof UNEXPECTED,
-): RouterResult<Value> {
-  if (!result.ok) return result;
-  const value = read(result.value);
-  return value === UNEXPECTED ? { ok: false, error: UNEXPECTED_ANSWER } : { ok: true, value };
-}
-
-const UNEXPECTED_ANSWER: RouterError = {
-  source: 'BROKER',
-  code: 'UNEXPECTED',
-  detail: 'the answer belongs to another command',
-};
-
-const readOk = ({ op }: SessionAnswer): undefined | typeof UNEXPECTED =>
-  op === 'OK' ? undefined : UNEXPECTED;
-const readPong = ({ op }: SessionAnswer): undefined | typeof UNEXPECTED =>
-  op === 'PONG' ? undefined : UNEXPECTED;
 
 const sessionOf = (userId: number): string => `user ${userId}`;
 const base64url = (bytes: Buffer): string => bytes.toString('base64url');
