@@ -1,0 +1,236 @@
+/** `intents publish`: an intent by hand, and what becomes of it. */
+import { readFile } from 'node:fs/promises';
+import { text } from 'node:stream/consumers';
+import type { Command } from 'commander';
+import { Argument, InvalidArgumentError, Option } from 'commander';
+import type { AudienceKind, NotificationType } from '../../api/intent/catalog.ts';
+import { AUDIENCE_KINDS, CATALOG, NOTIFICATION_TYPES } from '../../api/intent/catalog.ts';
+import { isJsonObject } from '../../api/json.ts';
+import { waitForSettlement } from '../../client/intent/settlement.ts';
+import type { NotificationIntent, StreamAppender } from '../../client/notificationintent.ts';
+import { InvalidIntentError, constructorOf, publishIntent } from '../../client/notificationintent.ts';
+import { linkField } from '../../client/resources.ts';
+import type { Config } from '../../config/load.ts';
+import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
+import type { ExitCode, GlobalOptions } from '../command.ts';
+import { EXIT, UsageError, action, helpWith } from '../command.ts';
+import { parseCount, parseTime, waitLimitOption } from '../options.ts';
+import { countOf, printJson, printLine, report } from '../output.ts';
+import { startProgress } from '../progress.ts';
+import type { Session } from '../session.ts';
+import { withRedis, withSession } from '../session.ts';
+import { printNotification } from './notification-view.ts';
+
+/** Intents that are appended concurrently. */
+const BATCH_SIZE = 100;
+
+interface PublishOptions extends GlobalOptions {
+  to?: string[];
+  audience?: AudienceKind;
+  key: string;
+  payload?: string;
+  payloadFile?: string;
+  field: Record<string, string>;
+  occurredAt?: Date;
+  requestId?: string;
+  traceId?: string;
+  count: number;
+  wait?: boolean;
+  timeout: number;
+}
+
+export function addPublishCommand(intents: Command): void {
+  intents
+    .command('publish')
+    .description(
+      'Check an intent as the service does, publish it, and print the notification id. Needs Redis only, except with --wait.',
+    )
+    .addArgument(new Argument('<type>', 'notification type').choices(NOTIFICATION_TYPES))
+    .option('--to <user ids>', 'recipients, comma-separated', (ids) => ids.split(','))
+    .addOption(new Option('--audience <audience>', 'admin_email: the administrators').choices(AUDIENCE_KINDS))
+    .requiredOption(
+      '--key <key>',
+      'idempotency key: the same key with the same content, --occurred-at included, has no effect',
+    )
+    .option('--payload <json>', 'payload as a JSON object')
+    .option('--payload-file <file>', 'file with the payload; - reads standard input')
+    .option('--field <name=value>', 'one payload field, on top of the payload; may be repeated', addField, {})
+    .option(
+      '--occurred-at <time>',
+      'when the event happened: an ISO time, or 1h for an hour ago; default: now',
+      parseTime,
+    )
+    .option('--request-id <id>', 'for correlation')
+    .option('--trace-id <id>', 'for correlation')
+    .option('--count <n>', 'publish n intents, with the keys <key>/1 to <key>/n', parseCount(1, 1_000_000), 1)
+    .option('--wait', 'wait until all routes are settled; exit code 1 when one is dead')
+    .addOption(waitLimitOption('that'))
+    .addHelpText(
+      'after',
+      helpWith(
+        'galaxy-notify intents publish game.turn.ready --to user-1,user-2 --key game-7/turn-54 \\',
+        '    --field game_id=game-7 --field game_name=Andromeda --field turn_number=54 --wait',
+        'galaxy-notify intents publish game.generation_failed --key g-7 --payload-file - < payload.json',
+        'galaxy-notify intents sample game.turn.ready',
+      ),
+    )
+    .action(
+      action<PublishOptions, [NotificationType]>(async (options, type) => {
+        const intents = await intentsOf(type, options);
+        if (!options.wait) {
+          return withRedis(async ({ redis, config, webUi }) =>
+            showPublished(await publish(redis, config, intents), webUi, options),
+          );
+        }
+        return withSession(['redis', 'postgres', 'temporal'], async (session) => {
+          const { resources, config } = session;
+          return showSettlement(session, await publish(resources.redis, config, intents), options);
+        });
+      }),
+    );
+}
+
+/** @returns the ids in the order of the intents. @throws what Redis fails with, after saying how many are published. */
+async function publish(
+  redis: StreamAppender,
+  { values }: Config,
+  intents: readonly NotificationIntent[],
+): Promise<string[]> {
+  const stream = values.NOTIFICATION_INTENTS_STREAM;
+  const progress = startProgress(intents.length, 'intents published');
+  const ids: string[] = [];
+  try {
+    for (let from = 0; from < intents.length; from += BATCH_SIZE) {
+      const batch = intents.slice(from, from + BATCH_SIZE);
+      ids.push(...(await Promise.all(batch.map((intent) => publishIntent(redis, intent, { stream })))));
+      progress.update(ids.length);
+    }
+  } finally {
+    progress.end();
+    if (ids.length < intents.length) {
+      report(
+        `${ids.length} of ${intents.length} are known to be published; the same command may be repeated, with --occurred-at ${new Date(intents[0]!.occurredAtMs).toISOString()}`,
+      );
+    }
+  }
+  return ids;
+}
+
+const linked = (ids: readonly string[], webUi: Parameters<typeof linkField>[0]) =>
+  ids.map((notificationId) => ({
+    notificationId,
+    ...linkField(webUi, notificationWorkflowId(notificationId)),
+  }));
+
+function showPublished(
+  ids: readonly string[],
+  webUi: Parameters<typeof linkField>[0],
+  { json }: PublishOptions,
+): ExitCode {
+  const published = linked(ids, webUi);
+  if (json) printJson({ published });
+  else for (const { notificationId } of published) printLine(notificationId);
+  const [first] = published;
+  if (first?.link !== undefined) report(first.link);
+  return EXIT.done;
+}
+
+/** Waits until the notifications are settled, and shows what became of them. */
+async function showSettlement(
+  { resources, operator }: Session,
+  ids: string[],
+  options: PublishOptions,
+): Promise<ExitCode> {
+  const settling = startProgress(ids.length, 'notifications settled');
+  const settlement = await waitForSettlement(resources, ids, {
+    limitMs: options.timeout,
+    onProgress: ({ settled, open }) => settling.update(settled, `${countOf(open, 'route')} open`),
+  }).finally(() => settling.end());
+  const { settled, notifications, deadLettered, withoutRecord } = settlement;
+  const isSingle = ids.length === 1;
+  if (options.json) {
+    printJson({
+      published: linked(ids, resources),
+      settlement,
+      ...(isSingle ? { notification: await operator.notifications.show(ids[0]!) } : {}),
+    });
+  } else if (isSingle) printNotification(await operator.notifications.show(ids[0]!));
+  else {
+    printLine(
+      `${settled} of ${notifications} notifications settled: ${settlement.published} routes published, ${settlement.skipped} skipped, ${deadLettered} dead, ${settlement.open} open; ${withoutRecord} without a record`,
+    );
+  }
+  if (settled < notifications) report('not settled in time; see notifications show, and doctor');
+  if (withoutRecord > 0) report(`${withoutRecord} were refused, or are duplicates of earlier ones`);
+  return settled < notifications || deadLettered > 0 || withoutRecord > 0 ? EXIT.failed : EXIT.done;
+}
+
+/** @throws UsageError with what the service would have recorded about the intent. */
+async function intentsOf(type: NotificationType, options: PublishOptions): Promise<NotificationIntent[]> {
+  const payload = { ...(await payloadOf(options)), ...fieldsOf(type, options.field) };
+  const create = constructorOf(type) as (options: object) => NotificationIntent;
+  const occurredAt = options.occurredAt ?? new Date();
+  const keys =
+    options.count === 1
+      ? [options.key]
+      : Array.from({ length: options.count }, (_, index) => `${options.key}/${index + 1}`);
+  try {
+    return keys.map((idempotencyKey) =>
+      create({
+        idempotencyKey,
+        payload,
+        occurredAt,
+        ...(options.audience === undefined ? {} : { audience: options.audience }),
+        ...(options.to === undefined ? {} : { recipientUserIds: options.to }),
+        ...(options.requestId === undefined ? {} : { requestId: options.requestId }),
+        ...(options.traceId === undefined ? {} : { traceId: options.traceId }),
+      }),
+    );
+  } catch (error) {
+    if (!(error instanceof InvalidIntentError)) throw error;
+    throw new UsageError(
+      `the service would refuse this intent: ${error.code}, ${error.message}; see intents sample ${type}`,
+    );
+  }
+}
+
+async function payloadOf({ payload, payloadFile }: PublishOptions): Promise<Record<string, unknown>> {
+  if (payload !== undefined && payloadFile !== undefined) {
+    throw new UsageError('give --payload or --payload-file, not both');
+  }
+  const json = payload ?? (payloadFile === undefined ? '{}' : await contentOf(payloadFile));
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(json);
+  } catch (error) {
+    throw new UsageError(`the payload is no JSON: ${(error as Error).message}`);
+  }
+  if (!isJsonObject(parsed)) throw new UsageError('the payload must be a JSON object');
+  return parsed;
+}
+
+async function contentOf(file: string): Promise<string> {
+  return (file === '-' ? text(process.stdin) : readFile(file, 'utf8')).catch((error: Error) => {
+    throw new UsageError(`cannot read the payload: ${error.message}`);
+  });
+}
+
+function addField(pair: string, before: Record<string, string>): Record<string, string> {
+  const at = pair.indexOf('=');
+  if (at < 1) throw new InvalidArgumentError('Write name=value.');
+  return { ...before, [pair.slice(0, at)]: pair.slice(at + 1) };
+}
+
+/** Fields are text, except where the catalog wants a number. */
+function fieldsOf(type: NotificationType, fields: Record<string, string>): Record<string, unknown> {
+  const schemas: Record<string, { safeParse(value: unknown): { success: boolean } }> = CATALOG[type].payload;
+  return Object.fromEntries(
+    Object.entries(fields).map(([name, value]) => {
+      const isNumber =
+        value.trim() !== '' &&
+        Object.hasOwn(schemas, name) &&
+        schemas[name]!.safeParse(Number(value)).success;
+      return [name, isNumber ? Number(value) : value];
+    }),
+  );
+}

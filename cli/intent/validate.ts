@@ -1,0 +1,165 @@
+/** `intents validate`: the checks of the service on intents in files, without any server. */
+import { isUtf8 } from 'node:buffer';
+import { createReadStream } from 'node:fs';
+import type { Command } from 'commander';
+import { CATALOG, audiencesOf, isNotificationType } from '../../api/intent/catalog.ts';
+import type { EntryFields } from '../../api/intent/entry.ts';
+import { entryFieldsOf, fieldNamedIn, parseIntent } from '../../api/intent/entry.ts';
+import { fingerprintOf } from '../../api/intent/fingerprint.ts';
+import { isJsonObject } from '../../api/json.ts';
+import type { ExitCode } from '../command.ts';
+import { EXIT, UsageError, action, helpWith } from '../command.ts';
+import { countOf, printJson, printTable, report } from '../output.ts';
+
+/** A file is read as a whole. */
+const MAX_FILE_BYTES = 64 * 1024 * 1024;
+
+const FORMS = `
+A file has one intent, an array of them, or one on each line, as JSON in one of two forms; - reads standard input.
+  the entry      {"notification_type": "game.turn.ready", "payload_json": "{\\"game_id\\": …}", …}
+                 as fields of the stream, all of them text
+  the intent     {"notification_type": "game.turn.ready", "payload": {"game_id": …}, "idempotency_key": "game-7/turn-54",
+                 "occurred_at_ms": 1790000000000, "recipient_user_ids": ["user-1"]}
+                 producer and, where the type leaves no choice, audience_kind may be left out
+Exit code 1 when one of them would be refused.
+`;
+
+type Verdict = { file: string; intent: number } & (
+  | { isValid: true; type: string; fingerprint: string }
+  | { isValid: false; code: string; field?: string; problem: string }
+);
+
+export function addValidateCommand(intents: Command): void {
+  intents
+    .command('validate')
+    .description('Check intents in files as the service does, without any server.')
+    .argument('<files...>', 'files with intents as JSON')
+    .addHelpText(
+      'after',
+      FORMS +
+        helpWith(
+          'galaxy-notify intents validate intents/*.json',
+          'galaxy-notify intents validate --json - < intent.json',
+        ),
+    )
+    .action(action<object, [string[]]>(({ json }, files) => validate(files, json)));
+}
+
+async function validate(files: readonly string[], json = false): Promise<ExitCode> {
+  const verdicts: Verdict[] = [];
+  for (const file of files) verdicts.push(...verdictsOf(file, await textOf(file)));
+  const refused = verdicts.filter(({ isValid }) => !isValid).length;
+  if (json) printJson({ items: verdicts });
+  else if (verdicts.length > 0) {
+    printTable(
+      ['FILE', 'INTENT', 'VERDICT', 'TYPE OR PROBLEM'],
+      verdicts.map((verdict) => [
+        verdict.file,
+        verdict.intent,
+        verdict.isValid ? 'valid' : verdict.code,
+        verdict.isValid ? verdict.type : verdict.problem,
+      ]),
+      { flexible: 3 },
+    );
+  }
+  report(`${countOf(verdicts.length, 'intent')}, ${refused} would be refused`);
+  if (verdicts.length === 0) return EXIT.nothing;
+  return refused > 0 ? EXIT.failed : EXIT.done;
+}
+
+/** @throws UsageError for a file that cannot be read, or is too large. */
+async function textOf(file: string): Promise<string> {
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  try {
+    const input = file === '-' ? process.stdin : createReadStream(file);
+    for await (const chunk of input as AsyncIterable<Buffer>) {
+      bytes += chunk.length;
+      if (bytes > MAX_FILE_BYTES) throw new Error(`it has more than ${MAX_FILE_BYTES} bytes`);
+      chunks.push(chunk);
+    }
+  } catch (error) {
+    throw new UsageError(`cannot read ${file}: ${(error as Error).message}`);
+  }
+  const content = Buffer.concat(chunks);
+  if (!isUtf8(content)) throw new UsageError(`cannot read ${file}: it is not UTF-8`);
+  return content.toString('utf8');
+}
+
+function verdictsOf(file: string, text: string): Verdict[] {
+  const values = valuesIn(text);
+  if (values === undefined) {
+    return [
+      { file, intent: 1, isValid: false, code: 'invalid_envelope', problem: 'the file is not valid JSON' },
+    ];
+  }
+  return values.map((value, index) => ({ file, intent: index + 1, ...verdictOf(value) }));
+}
+
+/** The values of one JSON text, or of one on each line; undefined when it is neither. */
+function valuesIn(text: string): unknown[] | undefined {
+  try {
+    const value: unknown = JSON.parse(text);
+    return Array.isArray(value) ? (value as unknown[]) : [value];
+  } catch {
+    try {
+      return text
+        .split('\n')
+        .filter((line) => line.trim() !== '')
+        .map((line): unknown => JSON.parse(line));
+    } catch {
+      return undefined;
+    }
+  }
+}
+
+function verdictOf(value: unknown) {
+  const entry = entryIn(value);
+  if (typeof entry === 'string') {
+    return { isValid: false as const, code: 'invalid_envelope', ...fieldOf(entry), problem: entry };
+  }
+  const parsed = parseIntent('0-0', entry);
+  if (parsed.ok) {
+    const { intent } = parsed;
+    return { isValid: true as const, type: intent.notificationType, fingerprint: fingerprintOf(intent) };
+  }
+  const { failureCode: code, failureMessage: problem } = parsed.malformed;
+  return { isValid: false as const, code, ...fieldOf(problem), problem };
+}
+
+function fieldOf(problem: string): { field?: string } {
+  const field = fieldNamedIn(problem);
+  return field === undefined ? {} : { field };
+}
+
+/** What an intent is in the stream, or why it is nothing. */
+function entryIn(value: unknown): EntryFields | string {
+  if (!isJsonObject(value)) return 'an intent must be a JSON object';
+  const { payload, recipient_user_ids: recipients, occurred_at_ms: at, ...fields } = value;
+  const entry: Record<string, unknown> = { ...fields };
+  if (payload !== undefined) Object.assign(entry, { ...implied(fields), payload_json: jsonOf(payload) });
+  if (recipients !== undefined) entry['recipient_user_ids_json'] = jsonOf(recipients);
+  if (at !== undefined) entry['occurred_at_ms'] = typeof at === 'number' ? String(at) : at;
+  const noText = Object.entries(entry).find(
+    ([, field]) => typeof field !== 'string' || !field.isWellFormed(),
+  );
+  if (noText) return `${noText[0]} must be well-formed text`;
+  return entryFieldsOf(entry as Record<string, string>);
+}
+
+/** What a producer's constructor would add. */
+function implied(fields: Record<string, unknown>): Record<string, unknown> {
+  const { notification_type: type, producer, audience_kind: audience } = fields;
+  if (typeof type !== 'string' || !isNotificationType(type)) return {};
+  const [only, ...others] = audiencesOf(type);
+  return {
+    producer: producer ?? CATALOG[type].producer,
+    ...(audience === undefined && others.length === 0 ? { audience_kind: only } : {}),
+  };
+}
+
+/** An overflow would be written as null: a number that is refused takes its place. */
+const jsonOf = (value: unknown): string =>
+  JSON.stringify(value, (_, inner: unknown) =>
+    typeof inner === 'number' && !Number.isFinite(inner) ? Number.MAX_VALUE : inner,
+  );

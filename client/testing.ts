@@ -1,0 +1,132 @@
+/**
+ * For the tests of producers: a stream in memory that refuses what the service refuses, and a look at what was published.
+ *
+ * ```ts
+ * const stream = createMemoryStream();
+ * await announceTurn(stream, turn); // what is tested; it publishes with publishIntent
+ * expectPublished(stream, { type: 'game.turn.ready', recipientUserIds: ['user-1', 'user-2'] });
+ * ```
+ */
+import type { NotificationType } from '../api/intent/catalog.ts';
+import type { IntentFailureCode } from '../api/intent/entry.ts';
+import { entryFieldsOf, parseIntent } from '../api/intent/entry.ts';
+import { fingerprintOf } from '../api/intent/fingerprint.ts';
+import { canonicalJson } from '../api/canonical-json.ts';
+import type { NotificationIntent, StreamAppender } from './notificationintent.ts';
+import { InvalidIntentError } from './notificationintent.ts';
+
+/** One intent that the stream has taken. */
+export interface PublishedIntent {
+  notificationId: string;
+  stream: string;
+  intent: NotificationIntent;
+  /** SHA-256, hex, by which the service tells a duplicate from a conflict. */
+  fingerprint: string;
+  /** A repeat of an earlier intent, which has no effect. */
+  isDuplicate: boolean;
+}
+
+/** Takes the place of a Redis client. */
+export interface MemoryStream extends StreamAppender {
+  /** In their order, duplicates included. */
+  readonly published: readonly PublishedIntent[];
+  /** Lets the next publication fail, as if Redis did not answer. */
+  failNext(error: Error): void;
+}
+
+/**
+ * A stream without entries. Its `xadd` rejects with InvalidIntentError for what the service would refuse, also for a key
+ * that comes again with other content, and with an Error for a command that is no plain XADD.
+ */
+export function createMemoryStream(): MemoryStream {
+  const published: PublishedIntent[] = [];
+  const failures: Error[] = [];
+  return {
+    published,
+    failNext: (error) => void failures.push(error),
+    async xadd(stream, id, ...fieldsAndValues) {
+      // Callers without types may pass options of XADD.
+      if ((id as string) !== '*' || fieldsAndValues.length % 2 !== 0)
+        throw new Error('producers use a plain XADD: *, fields and values');
+      const failure = failures.shift();
+      if (failure) throw failure;
+      const next = accepted(`${published.length + 1}-0`, stream, fieldsAndValues);
+      const earlier = published.find((one) => isOfSameKey(one, next));
+      if (earlier !== undefined && earlier.fingerprint !== next.fingerprint) {
+        const problem = `came before, as ${earlier.notificationId}, with other content`;
+        throw new InvalidIntentError('idempotency_conflict', `idempotency_key ${problem}`);
+      }
+      published.push({ ...next, isDuplicate: earlier !== undefined });
+      return next.notificationId;
+    },
+  };
+}
+
+function accepted(
+  entryId: string,
+  stream: string,
+  fieldsAndValues: readonly string[],
+): Omit<PublishedIntent, 'isDuplicate'> {
+  const fields = fieldsAndValues.flatMap((name, index) =>
+    index % 2 === 0 ? entryFieldsOf({ [name]: fieldsAndValues[index + 1]! }) : [],
+  );
+  const parsed = parseIntent(entryId, fields);
+  if (!parsed.ok) {
+    const { failureCode, failureMessage } = parsed.malformed;
+    throw new InvalidIntentError(failureCode as IntentFailureCode, failureMessage);
+  }
+  const { notificationId, ...intent } = parsed.intent;
+  return { notificationId, stream, intent, fingerprint: fingerprintOf(intent) };
+}
+
+type Keyed = Pick<PublishedIntent, 'stream' | 'intent'>;
+
+const isOfSameKey = (one: Keyed, other: Keyed): boolean =>
+  one.stream === other.stream &&
+  one.intent.producer === other.intent.producer &&
+  one.intent.idempotencyKey === other.intent.idempotencyKey;
+
+/** Which intents count; what is left out may be anything. */
+export interface Expectation {
+  type?: NotificationType;
+  idempotencyKey?: string;
+  /** In any order. */
+  recipientUserIds?: readonly string[];
+  /** The whole payload. */
+  payload?: Record<string, unknown>;
+}
+
+/**
+ * @returns the one intent that was published as expected, repeats of it left aside.
+ * @throws Error, with what was published instead, unless there is exactly one.
+ */
+export function expectPublished(
+  { published }: Pick<MemoryStream, 'published'>,
+  expected: Expectation = {},
+): NotificationIntent {
+  const once = published.filter(({ isDuplicate }) => !isDuplicate);
+  const judged = once.map((one) => ({ ...one, differences: differencesOf(one.intent, expected) }));
+  const found = judged.filter(({ differences }) => differences.length === 0);
+  const [first] = found;
+  if (first !== undefined && found.length === 1) return first.intent;
+  const lines = judged.map(({ notificationId, intent, differences }) => {
+    const difference = differences.map((what) => `another ${what}`).join(', ') || 'as expected';
+    return `\n  ${notificationId} ${JSON.stringify(intent)}: ${difference}`;
+  });
+  throw new Error(
+    `expected one intent ${JSON.stringify(expected)}, found ${found.length} among ${once.length} published:${lines.join('')}`,
+  );
+}
+
+function differencesOf(intent: NotificationIntent, expected: Expectation): string[] {
+  const { type, idempotencyKey, recipientUserIds, payload } = expected;
+  const sorted = (ids: readonly string[]) => JSON.stringify(ids.toSorted());
+  return [
+    ...(type === undefined || type === intent.notificationType ? [] : ['type']),
+    ...(idempotencyKey === undefined || idempotencyKey === intent.idempotencyKey ? [] : ['key']),
+    ...(recipientUserIds === undefined || sorted(recipientUserIds) === sorted(intent.recipientUserIds)
+      ? []
+      : ['audience']),
+    ...(payload === undefined || canonicalJson(payload) === intent.payloadJson ? [] : ['payload']),
+  ];
+}

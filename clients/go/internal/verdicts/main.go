@@ -1,0 +1,61 @@
+// Command verdicts says of each entry on its input what this client makes of it: the hard test of the repository compares
+// that with the service.
+//
+// A line in is {"fields":[[name,value],…]}, both base64; a line out {"fingerprint":…} or {"code":…,"names":…}.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+
+	intents "galaxy/notificationintent"
+)
+
+type verdict struct {
+	Fingerprint string              `json:"fingerprint,omitempty"`
+	Code        intents.FailureCode `json:"code,omitempty"`
+	Names       string              `json:"names,omitempty"`
+}
+
+func verdictOf(line []byte) (verdict, error) {
+	var question struct{ Fields [][2][]byte }
+	if err := json.Unmarshal(line, &question); err != nil {
+		return verdict{}, err
+	}
+	fields := make([]intents.Field, len(question.Fields))
+	for at, field := range question.Fields {
+		fields[at] = intents.Field{Name: string(field[0]), Value: string(field[1])}
+	}
+	intent, err := intents.ParseEntry(fields)
+	var refusal *intents.InvalidIntentError
+	if errors.As(err, &refusal) {
+		names := refusal.Field
+		if names == "" {
+			names = "the entry"
+		}
+		return verdict{Code: refusal.Code, Names: names}, nil
+	}
+	return verdict{Fingerprint: intent.Fingerprint()}, err
+}
+
+func main() {
+	in := bufio.NewReaderSize(os.Stdin, 1<<20)
+	out := json.NewEncoder(os.Stdout)
+	for {
+		line, err := in.ReadBytes('\n')
+		if err != nil {
+			return
+		}
+		answer, err := verdictOf(line)
+		if err == nil {
+			err = out.Encode(answer)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+}

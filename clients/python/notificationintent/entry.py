@@ -1,0 +1,204 @@
+"""The checks that the service makes of an entry of its stream."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from . import intent as intents
+from .catalog import (
+    CATALOG,
+    MAX_ENTRY_BYTES,
+    MAX_ENTRY_FIELDS,
+    MAX_KEY_BYTES,
+    MAX_PAYLOAD_BYTES,
+    MAX_TIMESTAMP_MS,
+    MAX_USER_ID_BYTES,
+)
+from .errors import InvalidIntentError
+from .json_text import JsonError, canonical_json, is_safe_integer, parse_json
+
+REQUIRED_FIELDS = (
+    "notification_type",
+    "producer",
+    "audience_kind",
+    "idempotency_key",
+    "occurred_at_ms",
+    "payload_json",
+)
+OPTIONAL_FIELDS = ("recipient_user_ids_json", "request_id", "trace_id")
+_ENVELOPE = {name.encode(): name for name in REQUIRED_FIELDS + OPTIONAL_FIELDS}
+
+# What ECMAScript, which the service speaks, takes for white space.
+_NOT_BLANK = re.compile("[^\t\n\v\f\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff]")
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
+# Characters that end a line or reverse the direction of what follows.
+_ACTS_ON_TEXT = {
+    "text": re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]"),
+    "lines": re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"),
+}
+_TIMESTAMP = re.compile("[0-9]{1,15}")
+
+
+def parse_entry(fields: Iterable[tuple[str | bytes, str | bytes]]) -> intents.Intent:
+    """Checks an entry as the service does.
+
+    Text stands for its UTF-8. Unknown fields are ignored, and an empty optional field counts as absent. Raises
+    InvalidIntentError for what the service would refuse.
+    """
+    pairs = [(_bytes(name), _bytes(value)) for name, value in fields]
+    _check_size(pairs)
+    envelope = _envelope(pairs)
+    idempotency_key = _identifier(envelope, "idempotency_key")
+    occurred_at_ms = _timestamp(envelope["occurred_at_ms"])
+    request_id = _identifier(envelope, "request_id") if "request_id" in envelope else None
+    trace_id = _identifier(envelope, "trace_id") if "trace_id" in envelope else None
+
+    notification_type = envelope["notification_type"]
+    if notification_type not in CATALOG:
+        problem = f"{_quote(notification_type)} is not in the catalog"
+        raise InvalidIntentError("unknown_notification_type", "notification_type", problem)
+    producer, audiences, payload_fields = CATALOG[notification_type]
+    if envelope["producer"] != producer:
+        problem = f"of {notification_type} must be {producer}, not {_quote(envelope['producer'])}"
+        raise InvalidIntentError("invalid_envelope", "producer", problem)
+    audience_kind = envelope["audience_kind"]
+    if audience_kind not in audiences:
+        problem = f"of {notification_type} must be {' or '.join(audiences)}, not {_quote(audience_kind)}"
+        raise InvalidIntentError("invalid_audience", "audience_kind", problem)
+    return intents.Intent(
+        notification_type=notification_type,
+        producer=producer,
+        audience_kind=audience_kind,
+        recipient_user_ids=_recipients(envelope.get("recipient_user_ids_json"), audience_kind),
+        idempotency_key=idempotency_key,
+        occurred_at_ms=occurred_at_ms,
+        payload_json=_payload(envelope["payload_json"], payload_fields),
+        request_id=request_id,
+        trace_id=trace_id,
+    )
+
+
+def _bytes(value: str | bytes) -> bytes:
+    # What is no text fails as "not UTF-8", as it would in the service.
+    return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+
+
+def _check_size(pairs: list[tuple[bytes, bytes]]) -> None:
+    size = sum(len(name) + len(value) for name, value in pairs)
+    if size > MAX_ENTRY_BYTES:
+        problem = f"has {size} bytes; at most {MAX_ENTRY_BYTES} are accepted"
+        raise InvalidIntentError("entry_too_large", None, problem)
+    if len(pairs) > MAX_ENTRY_FIELDS:
+        problem = f"has {len(pairs)} fields; at most {MAX_ENTRY_FIELDS} are accepted"
+        raise InvalidIntentError("entry_too_large", None, problem)
+
+
+def _envelope(pairs: list[tuple[bytes, bytes]]) -> dict[str, str]:
+    envelope: dict[str, str] = {}
+    for key, value in pairs:
+        name = _ENVELOPE.get(key)
+        if name is None:
+            continue
+        if name in envelope:
+            raise InvalidIntentError("invalid_envelope", name, "is given more than once")
+        try:
+            envelope[name] = value.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidIntentError("invalid_envelope", name, "is not UTF-8") from error
+    for name in OPTIONAL_FIELDS:
+        if envelope.get(name) == "":
+            del envelope[name]
+    for name in REQUIRED_FIELDS:
+        if name not in envelope:
+            raise InvalidIntentError("invalid_envelope", name, "is missing")
+        if _is_blank(envelope[name]):
+            raise InvalidIntentError("invalid_envelope", name, "is empty")
+    return envelope
+
+
+def _identifier(envelope: dict[str, str], name: str) -> str:
+    value = envelope[name]
+    if _CONTROL.search(value):
+        raise InvalidIntentError("invalid_envelope", name, "has control characters")
+    if len(value.encode()) > MAX_KEY_BYTES:
+        raise InvalidIntentError("invalid_envelope", name, f"is longer than {MAX_KEY_BYTES} bytes")
+    return value
+
+
+def _timestamp(text: str) -> int:
+    value = int(text) if _TIMESTAMP.fullmatch(text) else 0
+    if not 1 <= value <= MAX_TIMESTAMP_MS:
+        problem = "must be whole milliseconds since 1970, before the year 10000"
+        raise InvalidIntentError("invalid_envelope", "occurred_at_ms", problem)
+    return value
+
+
+def _recipients(text: str | None, audience_kind: str) -> tuple[str, ...]:
+    def refusal(problem: str) -> InvalidIntentError:
+        return InvalidIntentError("invalid_recipients", "recipient_user_ids_json", problem)
+
+    if audience_kind == "admin_email":
+        if text is not None:
+            raise refusal("is not allowed for audience_kind admin_email")
+        return ()
+    if text is None:
+        raise refusal("is required for audience_kind user")
+    try:
+        ids = parse_json(text)
+    except JsonError as error:
+        raise refusal(str(error)) from error
+    if not isinstance(ids, list) or not ids:
+        raise refusal("must be a JSON array with at least one user id")
+    seen: set[str] = set()
+    for position, user_id in enumerate(ids):
+        if not isinstance(user_id, str) or _is_blank(user_id):
+            raise refusal(f"has no user id at position {position}")
+        if user_id in seen:
+            raise refusal(f"names {_quote(user_id)} more than once")
+        if len(user_id.encode()) > MAX_USER_ID_BYTES:
+            raise refusal(f"has a user id longer than {MAX_USER_ID_BYTES} bytes at position {position}")
+        # A user id becomes a segment of the User Service's URL, where these two would name something else.
+        if _CONTROL.search(user_id) or user_id in (".", ".."):
+            raise refusal(f"has an unusable user id at position {position}")
+        seen.add(user_id)
+    return tuple(ids)
+
+
+def _payload(text: str, payload_fields: tuple[tuple[str, str], ...]) -> str:
+    size = len(text.encode())
+    if size > MAX_PAYLOAD_BYTES:
+        problem = f"has {size} bytes; at most {MAX_PAYLOAD_BYTES} are accepted"
+        raise InvalidIntentError("invalid_payload", "payload_json", problem)
+    try:
+        payload = parse_json(text)
+    except JsonError as error:
+        raise InvalidIntentError("invalid_payload", "payload_json", str(error)) from error
+    if not isinstance(payload, dict):
+        raise InvalidIntentError("invalid_payload", "payload_json", "must be a JSON object")
+    for name, kind in payload_fields:
+        problem = _problem_of_field(payload.get(name), kind)
+        if problem is not None:
+            raise InvalidIntentError("invalid_payload", f"payload_json.{name}", problem)
+    return canonical_json(payload)
+
+
+def _problem_of_field(value: Any, kind: str) -> str | None:
+    if kind in _ACTS_ON_TEXT:
+        if not isinstance(value, str):
+            return "must be a text"
+        if _is_blank(value):
+            return "must not be blank"
+        return "must have no control or bidi characters" if _ACTS_ON_TEXT[kind].search(value) else None
+    if not isinstance(value, float) or not is_safe_integer(value):
+        return "must be a whole number up to 2^53 - 1"
+    return "is too small" if value < (1 if kind == "time" else 0) else None
+
+
+def _is_blank(text: str) -> bool:
+    return _NOT_BLANK.search(text) is None
+
+
+def _quote(text: str) -> str:
+    return repr(text if len(text) <= 100 else text[:99] + "…")

@@ -1,0 +1,23 @@
+"""Says of each entry on its input what this client makes of it: the hard test of the repository compares that with the service.
+
+A line in is {"fields": [[name, value], ...]}, both base64; a line out {"fingerprint": ...} or {"code": ..., "names": ...}.
+"""
+
+import json
+import sys
+from base64 import b64decode
+
+from notificationintent import InvalidIntentError, parse_entry
+
+
+def verdict_of(line: str) -> dict[str, str]:
+    fields = json.loads(line)["fields"]
+    try:
+        return {"fingerprint": parse_entry((b64decode(name), b64decode(value)) for name, value in fields).fingerprint()}
+    except InvalidIntentError as error:
+        return {"code": error.code, "names": error.field or "the entry"}
+
+
+if __name__ == "__main__":
+    for question in sys.stdin:
+        print(json.dumps(verdict_of(question)), flush=True)

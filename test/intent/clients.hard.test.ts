@@ -1,0 +1,225 @@
+/**
+ * The clients in Go and Python: their own tests, the service's verdict on entries that nobody should send, and publication
+ * to a running service. Go and Python must be installed; a test that does not find them fails and says so.
+ */
+import { spawn } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { createInterface } from 'node:readline';
+import fc from 'fast-check';
+import type { EntryFields } from '../../api/intent/entry.ts';
+import { fieldNamedIn, parseIntent } from '../../api/intent/entry.ts';
+import { fingerprintOf } from '../../api/intent/fingerprint.ts';
+import { InvalidIntentError } from '../../client/notificationintent.ts';
+import { createMemoryStream } from '../../client/testing.ts';
+import { runCommand } from '../../dev/servers/command.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, takeSlot } from '../harness.ts';
+import { intentEntry, strangeIntent } from './fuzzed-entries.ts';
+
+const CLIENTS = path.join(import.meta.dirname, '../../clients');
+const GO = path.join(CLIENTS, 'go');
+const PYTHON = path.join(CLIENTS, 'python');
+const PYTHON_ENV = { PYTHONPATH: PYTHON, PYTHONDONTWRITEBYTECODE: '1' };
+const LIMIT_MS = 300_000;
+
+let scratch: string;
+beforeAll(() => {
+  scratch = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-clients-'));
+});
+afterAll(() => rmSync(scratch, { recursive: true, force: true }));
+
+test(
+  'I70 I71 the client in Go passes its own tests, vectors and examples included',
+  async () => {
+    await runCommand('go', ['-C', GO, 'vet', './...']);
+    const output = await runCommand('go', ['-C', GO, 'test', '-count=1', './...']);
+    expect(output).toMatch(/^ok\s+galaxy\/notificationintent\s/m);
+    expect(output).toMatch(/^ok\s+galaxy\/notificationintent\/notifytest\s/m);
+  },
+  LIMIT_MS,
+);
+
+test(
+  'I70 I71 the client in Python passes its own tests, vectors and examples included',
+  async () => {
+    const tests = path.join(PYTHON, 'tests');
+    const output = await runCommand('python3', ['-m', 'unittest', 'discover', '-s', tests, '-t', PYTHON], {
+      env: PYTHON_ENV,
+    });
+    expect(output).toMatch(/Ran \d{2,} tests[^]*\nOK$/);
+  },
+  LIMIT_MS,
+);
+
+type Verdict = { fingerprint: string } | { code: string; names: string };
+
+/** A client as a process that answers a line with a line, in order. */
+function startClient(command: string, args: readonly string[], env: Record<string, string> = {}) {
+  const child = spawn(command, args, { env: { ...process.env, ...env }, stdio: ['pipe', 'pipe', 'pipe'] });
+  const waiting: { resolve: (line: string) => void; reject: (error: Error) => void }[] = [];
+  let complaints = '';
+  const fail = (reason: string): void => {
+    for (const { reject } of waiting.splice(0)) reject(new Error(`${command} ${reason}: ${complaints}`));
+  };
+  child.on('error', ({ message }) => fail(message));
+  child.on('exit', (code) => fail(`ended with ${code}`));
+  child.stdin.on('error', ({ message }) => fail(message));
+  child.stderr.on('data', (chunk: Buffer) => (complaints = `${complaints}${chunk.toString()}`.slice(-2_000)));
+  createInterface({ input: child.stdout }).on('line', (line) => waiting.shift()?.resolve(line));
+  return {
+    async ask(question: string): Promise<Verdict> {
+      const line = await new Promise<string>((resolve, reject) => {
+        waiting.push({ resolve, reject });
+        child.stdin.write(`${question}\n`);
+      });
+      return JSON.parse(line) as Verdict;
+    },
+    stop: () => child.stdin.end(),
+  };
+}
+
+function verdictOfService(fields: EntryFields): Verdict {
+  const parsed = parseIntent('1-0', fields);
+  if (parsed.ok) return { fingerprint: fingerprintOf(parsed.intent) };
+  const { failureCode, failureMessage } = parsed.malformed;
+  return { code: failureCode, names: fieldNamedIn(failureMessage) ?? 'the entry' };
+}
+
+/** The package's own stream. It takes text: entries of other bytes are not asked about. */
+async function verdictOfTypeScript(fields: EntryFields): Promise<Verdict | undefined> {
+  const texts = fields.flat().map((bytes) => bytes.toString());
+  if (fields.flat().some((bytes, index) => !bytes.equals(Buffer.from(texts[index]!)))) return undefined;
+  const stream = createMemoryStream();
+  try {
+    await stream.xadd('s', '*', ...texts);
+    return { fingerprint: stream.published[0]!.fingerprint };
+  } catch (error) {
+    if (!(error instanceof InvalidIntentError)) throw error;
+    return { code: error.code, names: error.field ?? 'the entry' };
+  }
+}
+
+const CASES = Number(process.env['FUZZ_CASES'] ?? 10_000);
+/** Entries that are asked about before the answers are looked at. */
+const BATCH = 200;
+
+test(
+  'I70 Go, Python, TypeScript and the service decide every entry alike, with one fingerprint',
+  async () => {
+    const verdicts = path.join(scratch, 'verdicts');
+    await runCommand('go', ['-C', GO, 'build', '-o', verdicts, './internal/verdicts']);
+    const clients = {
+      go: startClient(verdicts, []),
+      python: startClient('python3', [path.join(PYTHON, 'tests', 'verdicts.py')], PYTHON_ENV),
+    };
+    const seed = Number(process.env['FUZZ_SEED'] ?? Date.now() % 2 ** 31);
+    const entries = fc.sample(
+      fc.oneof({ weight: 1, arbitrary: intentEntry }, { weight: 2, arbitrary: strangeIntent }),
+      { numRuns: CASES, seed },
+    );
+    const seen = new Map<string, number>();
+    const differences: object[] = [];
+    try {
+      for (let from = 0; from < entries.length; from += BATCH) {
+        await Promise.all(
+          entries.slice(from, from + BATCH).map(async (entry) => {
+            const fields = entry.map((field) => field.map((bytes) => bytes.toString('base64')));
+            const question = JSON.stringify({ fields });
+            const service = verdictOfService(entry);
+            const [go, python, typescript = service] = await Promise.all([
+              clients.go.ask(question),
+              clients.python.ask(question),
+              verdictOfTypeScript(entry),
+            ]);
+            const kind = 'code' in service ? service.code : 'accepted';
+            seen.set(kind, (seen.get(kind) ?? 0) + 1);
+            const answers = [go, python, typescript].map((verdict) => JSON.stringify(sorted(verdict)));
+            if (answers.some((answer) => answer !== JSON.stringify(sorted(service)))) {
+              differences.push({
+                entry: entry.map((field) => field.map(String)),
+                service,
+                go,
+                python,
+                typescript,
+              });
+            }
+          }),
+        );
+      }
+    } finally {
+      for (const client of Object.values(clients)) client.stop();
+    }
+    expect({ seed, differences: differences.slice(0, 3), count: differences.length }).toEqual({
+      seed,
+      differences: [],
+      count: 0,
+    });
+    // The entries are strange, and not so strange that the first check decides all of them.
+    for (const kind of ['accepted', 'invalid_envelope', 'invalid_recipients', 'invalid_payload']) {
+      expect([kind, (seen.get(kind) ?? 0) > CASES / 50]).toEqual([kind, true]);
+    }
+  },
+  LIMIT_MS + CASES * 5,
+);
+
+const sorted = (verdict: Verdict): [string, string][] => Object.entries(verdict).sort();
+
+describe('published from another language', () => {
+  let slot: Slot;
+  beforeAll(async () => {
+    slot = await takeSlot();
+    await slot.startService();
+  });
+  afterAll(() => slot.release());
+
+  const redisUrl = () => `redis://${slot.endpoints.redis.host}:${slot.endpoints.redis.port}/${slot.slot}`;
+
+  async function expectDelivered(notificationId: string): Promise<void> {
+    expect(notificationId).toMatch(/^\d+-\d+$/);
+    await eventually('both routes to be published', async () => {
+      const { rows } = await slot.db.query<{ published: number }>(
+        "SELECT count(*)::int AS published FROM notification.routes WHERE notification_id = $1 AND status = 'published'",
+        [notificationId],
+      );
+      return rows[0]?.published === 2;
+    });
+  }
+
+  test(
+    'I70 an intent published from Go is delivered',
+    async () => {
+      const example = ['-C', GO, 'run', './examples/publish', redisUrl(), 'user-1', 'from-go'];
+      await expectDelivered(await runCommand('go', example));
+    },
+    LIMIT_MS,
+  );
+
+  test(
+    'I70 an intent published from Python is delivered',
+    async () => {
+      const packages = path.join(scratch, 'python');
+      const requirements = path.join(PYTHON, 'requirements.txt');
+      const install = [
+        '-m',
+        'pip',
+        'install',
+        '--quiet',
+        '--disable-pip-version-check',
+        '--no-warn-script-location',
+      ];
+      await runCommand(
+        'python3',
+        [...install, '--require-hashes', '--target', packages, '-r', requirements],
+        {
+          env: { PIP_ROOT_USER_ACTION: 'ignore' },
+        },
+      );
+      const example = [path.join(PYTHON, 'examples', 'publish.py'), redisUrl(), 'user-1', 'from-python'];
+      const env = { ...PYTHON_ENV, PYTHONPATH: `${PYTHON}${path.delimiter}${packages}` };
+      await expectDelivered(await runCommand('python3', example, { env }));
+    },
+    LIMIT_MS,
+  );
+});

@@ -1,0 +1,86 @@
+/** Entries of the intent stream as nobody should send them, and as somebody will. */
+import fc from 'fast-check';
+import { NOTIFICATION_TYPES, audiencesOf } from '../../api/intent/catalog.ts';
+import type { EntryFields } from '../../api/intent/entry.ts';
+import { bytes, disturbed, json, text } from '../platform/nasty-inputs.ts';
+import { entryOf } from './entries.ts';
+import { samplePayload } from './samples.ts';
+
+export const goodIntents = NOTIFICATION_TYPES.flatMap((type) =>
+  audiencesOf(type).map((audience) => entryOf(type, {}, audience)),
+);
+export const intentEntry = fc.oneof(
+  { weight: 6, arbitrary: fc.constantFrom(...goodIntents).chain(disturbed) },
+  { weight: 1, arbitrary: fc.array(fc.tuple(bytes, bytes), { maxLength: 20 }) },
+);
+
+/** Text of a JSON object: its members in any order, further ones, and some once more. */
+const membersOf = (payload: Record<string, string | number>) => {
+  const own = Object.entries(payload).map(
+    ([name, value]) => [JSON.stringify(name), JSON.stringify(value)] as const,
+  );
+  const name = fc.oneof(
+    { weight: 2, arbitrary: text.map((value) => JSON.stringify(value)) },
+    { weight: 1, arbitrary: fc.constantFrom(...own.map(([written]) => written)) },
+  );
+  const number = fc.oneof(
+    fc.double().map(String),
+    fc.maxSafeInteger().map(String),
+    fc.bigInt({ min: -(2n ** 70n), max: 2n ** 70n }).map(String),
+    fc
+      .tuple(fc.integer(), fc.nat(999), fc.integer({ min: -330, max: 20 }))
+      .map(([a, b, c]) => `${a}.${b}e${c}`),
+  );
+  const value = fc.oneof(
+    { weight: 2, arbitrary: json },
+    { weight: 3, arbitrary: fc.json({ maxDepth: 3, stringUnit: 'binary' }) },
+    { weight: 2, arbitrary: text.map((written) => JSON.stringify(written)) },
+    { weight: 3, arbitrary: number },
+  );
+  const further = fc.array(fc.tuple(name, value), { maxLength: 3 });
+  const space = fc.constantFrom('', '', '', ' ', '\n\t', '\u00a0');
+  return fc
+    .tuple(further, space, fc.shuffledSubarray(own, { minLength: own.length }), fc.boolean())
+    .map(
+      ([more, blank, members, isFirst]) =>
+        `{${(isFirst ? [...more, ...members] : [...members, ...more]).map(([key, written]) => `${key}${blank}:${blank}${written}`).join()}${blank}}`,
+    );
+};
+
+const userIds = fc
+  .array(
+    fc.oneof(
+      text,
+      fc.string({ unit: 'binary', minLength: 1, maxLength: 6 }),
+      fc.constantFrom('user-1', 'user-2'),
+    ),
+    {
+      maxLength: 5,
+    },
+  )
+  .map((ids) => JSON.stringify(ids));
+
+/** Well-formed entries of which payload, recipients or key are strange, so that more than the first check decides. */
+export const strangeIntent: fc.Arbitrary<EntryFields> = fc
+  .constantFrom(...NOTIFICATION_TYPES)
+  .chain((type) => {
+    const audiences = audiencesOf(type);
+    return fc.tuple(
+      fc.constant(type),
+      fc.constantFrom(...audiences),
+      fc.record(
+        {
+          payload_json: membersOf(samplePayload(type)),
+          recipient_user_ids_json: userIds,
+          idempotency_key: fc.oneof(text, fc.string({ unit: 'binary', minLength: 1 })),
+          occurred_at_ms: fc.oneof(fc.nat().map(String), text),
+          request_id: text,
+        },
+        { requiredKeys: ['payload_json'] },
+      ),
+    );
+  })
+  .map(([type, audience, changes]) => {
+    const { recipient_user_ids_json: _recipients, ...others } = changes;
+    return entryOf(type, audience === 'user' ? changes : others, audience);
+  });

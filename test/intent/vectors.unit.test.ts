@@ -1,0 +1,91 @@
+/** The vectors and schemas that clients in all languages are tested and generated with. */
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { Ajv2020 } from 'ajv/dist/2020.js';
+import type { AnySchemaObject, ValidateFunction } from 'ajv/dist/2020.js';
+import { derivedFiles } from '../../api/intent/generators/derived-files.ts';
+import type { Vector, Vectors } from '../../api/intent/generators/vectors.ts';
+import { entryOfVector } from '../../api/intent/generators/vectors.ts';
+import { NOTIFICATION_TYPES, PUSH_NOTIFICATION_TYPES } from '../../api/intent/catalog.ts';
+import { INTENT_FAILURE_CODES, fieldNamedIn, parseIntent } from '../../api/intent/entry.ts';
+import { fingerprintOf } from '../../api/intent/fingerprint.ts';
+import { decodePushPayload } from '../../api/intent/push-event.ts';
+
+const ROOT = path.join(import.meta.dirname, '../..');
+const read = (file: string): string => readFileSync(path.join(ROOT, file), 'utf8');
+const { entries, push_payloads: pushes } = JSON.parse(read('api/intent/vectors.json')) as Vectors;
+
+test('I70 what is generated from the contract is committed as it would be generated', () => {
+  const outdated = derivedFiles().filter(([file, text]) => read(file) !== text);
+  expect(outdated.map(([file]) => `${file}: npm run generate`)).toEqual([]);
+});
+
+test('I70 I4 I6 the service decides every vector as the committed file says', () => {
+  const decided = entries.map(({ name, fields, further_fields = 0 }): Vector => {
+    const given = { name, fields, ...(further_fields === 0 ? {} : { further_fields }) };
+    const parsed = parseIntent('1-0', entryOfVector(given));
+    if (!parsed.ok) {
+      const { failureCode, failureMessage } = parsed.malformed;
+      const names = fieldNamedIn(failureMessage) ?? 'the entry';
+      return { ...given, refused: { code: failureCode as (typeof INTENT_FAILURE_CODES)[number], names } };
+    }
+    const { payloadJson, recipientUserIds } = parsed.intent;
+    return {
+      ...given,
+      accepted: {
+        fingerprint: fingerprintOf(parsed.intent),
+        payload_json: payloadJson,
+        recipient_user_ids: recipientUserIds,
+      },
+    };
+  });
+  // A long payload or audience is left out of the file, and nobody is named for administrators.
+  expect(decided).toMatchObject(entries);
+});
+
+test('I70 vectors have every code, every field that can be wrong, and every type with each of its fields', () => {
+  const refused = entries.flatMap((entry) => entry.refused ?? []);
+  expect([...new Set(refused.map(({ code }) => code))].sort()).toEqual([...INTENT_FAILURE_CODES].sort());
+  for (const type of NOTIFICATION_TYPES) {
+    const own = entries.filter(({ name }) => name.startsWith(`${type} `));
+    expect(own.some(({ accepted }) => accepted)).toBe(true);
+    expect(own.some((entry) => entry.refused?.code === 'invalid_payload')).toBe(true);
+  }
+});
+
+test('I70 I16 there is a push payload for each type that has one, and it says what its fields say', () => {
+  expect(pushes.map(({ type }) => type)).toEqual(PUSH_NOTIFICATION_TYPES);
+  for (const { type, fields, base64 } of pushes) {
+    expect(decodePushPayload(type, Buffer.from(base64, 'base64'))).toEqual(fields);
+  }
+});
+
+const ajv = new Ajv2020({ allErrors: true });
+const schemas = new Map<string, { schema: AnySchemaObject; validate: ValidateFunction }>(
+  NOTIFICATION_TYPES.map((type) => {
+    const schema = JSON.parse(read(`api/intent/schemas/${type}.schema.json`)) as AnySchemaObject;
+    return [type, { schema, validate: ajv.compile(schema) }];
+  }),
+);
+
+const textOf = (vector: Vector, name: string): string =>
+  entryOfVector(vector)
+    .find(([field]) => field.toString() === name)![1]
+    .toString();
+
+test('I70 I38 the JSON Schema of a type judges payloads as the service does', () => {
+  let judged = { valid: 0, invalid: 0 };
+  for (const vector of entries) {
+    const isAboutField = vector.refused?.names.startsWith('payload_json.') === true;
+    if (vector.accepted === undefined && !isAboutField) continue;
+    const { validate } = schemas.get(textOf(vector, 'notification_type'))!;
+    const isValid = validate(JSON.parse(textOf(vector, 'payload_json')));
+    expect([vector.name, isValid]).toEqual([vector.name, !isAboutField]);
+    judged = { valid: judged.valid + Number(isValid), invalid: judged.invalid + Number(!isValid) };
+  }
+  expect(judged.valid).toBeGreaterThan(50);
+  expect(judged.invalid).toBeGreaterThan(200);
+  for (const { schema, validate } of schemas.values()) {
+    for (const example of schema['examples'] as unknown[]) expect(validate(example)).toBe(true);
+  }
+});
