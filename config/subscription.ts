@@ -10,7 +10,7 @@ import {
   SWEEP_WORKFLOW,
 } from '../workflows/subscription/contract.ts';
 import type { ServiceValues } from './service.ts';
-import { duration, integer, routerAddresses, sealingKeys, streamName } from './values.ts';
+import { duration, hostAndPort, integer, notificationRouters, sealingKeys, streamName } from './values.ts';
 import type { Kind, ValuesOf } from './variables.ts';
 import { exceeding, variable } from './variables.ts';
 
@@ -26,9 +26,13 @@ export const SUBSCRIPTION_VARIABLES = {
     { requiredByRole: true, secret: true },
   ),
   NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: variable(
-    routerAddresses,
-    'Notification routers, host:port#fingerprint, comma-separated. Required in production by the role subscription.',
+    notificationRouters,
+    'Notification routers, comma-separated: host:port#fingerprint over HTTPS, ntf://fingerprint@host[,host…][:port] in the protocol of official routers. Required in production by the role subscription.',
     { requiredByRole: true },
+  ),
+  NOTIFICATION_SUBSCRIPTION_SOCKS_PROXY: variable(
+    hostAndPort,
+    'SOCKS 5 proxy, host:port, for the hosts of routers that end in .onion; without it they are not tried.',
   ),
   NOTIFICATION_SUBSCRIPTION_BATCH_SIZE: variable(
     integer(1, 1_000),
@@ -84,6 +88,11 @@ export const SUBSCRIPTION_VARIABLES = {
     integer(100, 10_000_000),
     'Approximate length to which that stream is trimmed; a client that was away for longer misses events.',
     { default: '10000' },
+  ),
+  NOTIFICATION_DEV_ROUTERS_TRANSPORT: variable(
+    z.enum(['https', 'binary'], 'must be https or binary'),
+    'How the stand-in routers speak: JSON over HTTPS, or the protocol of official routers.',
+    { default: 'https' },
   ),
   NOTIFICATION_DEV_ROUTERS_PORT: variable(
     integer(0, 65_532),

@@ -1,4 +1,5 @@
 /** Subscriptions in this process: their settings, activities, key box, ways to routers, supervisor and gauges. */
+import { watchPostgres } from '../activities/postgres-watch.ts';
 import { createSubscriptionActivities } from '../activities/subscription/activities.ts';
 import { ensureAgent } from '../activities/subscription/agents.ts';
 import type { SubscriptionSettings } from '../activities/subscription/batches.ts';
@@ -6,8 +7,11 @@ import { createSubscriptionCommands } from '../activities/subscription/commands.
 import { watchEvents } from '../activities/subscription/event-watch.ts';
 import { observeSubscriptions } from '../activities/subscription/metrics.ts';
 import { createSubscriptionMetrics } from '../activities/subscription/metrics.ts';
-import { createMessagingRouter, createNotificationRouter } from '../activities/subscription/router/http.ts';
-import { watchPostgres } from '../activities/subscription/postgres-watch.ts';
+import { makeChecksDue } from '../activities/subscription/put-back.ts';
+import {
+  createMessagingRouters,
+  createNotificationRouters,
+} from '../activities/subscription/router/by-address.ts';
 import { createSubscriptionTokenActivities } from '../activities/subscription/token.ts';
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning } from '../activities/workflows.ts';
@@ -40,13 +44,14 @@ export function openSubscriptions(context: ProcessContext): Role {
   const subscription = settingsOf(config);
   const metrics = createSubscriptionMetrics(meter);
   const keyBox = openKeyBox(context);
-  const timeouts = {
+  const routerOptions = {
     commandTimeoutMs: values.NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT,
     connectTimeoutMs: values.NOTIFICATION_SUBSCRIPTION_CONNECT_TIMEOUT,
+    socksProxy: values.NOTIFICATION_SUBSCRIPTION_SOCKS_PROXY,
   };
-  const messagingRouter = createMessagingRouter(timeouts);
+  const messagingRouter = createMessagingRouters(routerOptions);
   open.add('messaging routers', () => messagingRouter.close());
-  const notificationRouter = createNotificationRouter(timeouts);
+  const notificationRouter = createNotificationRouters(routerOptions);
   open.add('notification routers', () => notificationRouter.close());
 
   const supervisor: LongLivedWorkflow = {
@@ -83,9 +88,15 @@ export function openSubscriptions(context: ProcessContext): Role {
       // What became due while nobody ran.
       await sweep();
       const stopObserving = observeSubscriptions(meter, { db, log });
+      const checkAll = async () => {
+        const checked = await makeChecksDue(db);
+        await sweep();
+        log.error({ checked }, 'PostgreSQL fell back to an earlier state, all subscriptions are checked');
+      };
       const watches = [
         watchEvents({ db, redis, log, metrics, eventsStream, eventsStreamMaxLen, settlingMs }),
-        watchPostgres({ db, redis, log, eventsStream, sweep }),
+        // Nobody reads the stream of events here.
+        watchPostgres({ db, redis, log, name: eventsStream, onFallback: checkAll }),
       ];
       return {
         async stop() {

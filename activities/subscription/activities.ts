@@ -36,6 +36,7 @@ import { createQueueWork } from './queues.ts';
 import { createCommandWork } from './supervisor.ts';
 import { createSweepWork } from './sweep.ts';
 import { createDeletionWork } from './token-deletion.ts';
+import { createRouterLook } from './router-look.ts';
 import { createTrustWork } from './trust.ts';
 
 export type SubscriptionActivities = ReturnType<typeof createSubscriptionActivities>;
@@ -65,6 +66,7 @@ export function createSubscriptionActivities(
     ...createQueueWork(resources),
     ...createSweepWork(resources),
     ...createTrustWork(resources),
+    ...createRouterLook(resources),
 
     /** Picks up what is due for a worker, and tells it how to work. */
     async claim(order: ClaimOrder): Promise<ClaimOutcome> {

@@ -12,6 +12,8 @@ import type { Suspension } from '../../workflows/subscription/contract.ts';
 import { query } from '../postgres.ts';
 import { run } from '../transactions.ts';
 import type { RouterAddress, RouterError, TokenRef, TokenStatus } from './router/ports.ts';
+import type { AddressRow } from './router-rows.ts';
+import { addressOf } from './router-rows.ts';
 
 export interface AgentRow extends Suspension {
   epoch: number;
@@ -80,7 +82,7 @@ export async function loadToken(db: Pool | PoolClient, agentId: string): Promise
   const [row] = rows;
   if (!row) return undefined;
   return {
-    address: { host: row.host, port: row.port, keyHash: row.key_hash },
+    address: addressOf(row),
     status: row.status,
     isInstant: row.mode === 'INSTANT',
     ...(row.token_id === null ? {} : { tokenId: row.token_id }),
@@ -132,10 +134,7 @@ const SET_AGENT_SUSPENSION = {
     UPDATE subscriptions.agents SET is_paused = $2, is_online = $3 WHERE agent_id = $1 RETURNING ${COLUMNS}`,
 };
 
-interface TokenRow {
-  host: string;
-  port: number;
-  key_hash: string;
+interface TokenRow extends AddressRow {
   token_id: string | null;
   auth_private_key: Buffer;
   status: TokenStatus;
@@ -145,7 +144,8 @@ interface TokenRow {
 const LOAD_TOKEN = {
   name: 'load_subscription_token',
   text: `
-    SELECT token.host, token.port, server.key_hash, token.token_id, token.auth_private_key, token.status, token.mode
+    SELECT token.host, token.port, server.key_hash, server.transport, token.token_id, token.auth_private_key,
+           token.status, token.mode
       FROM subscriptions.ntf_tokens AS token
       JOIN subscriptions.ntf_servers AS server USING (agent_id, host, port)
      WHERE token.agent_id = $1`,

@@ -21,14 +21,15 @@ import { announceEvent, errorText, relayEventsIfPossible, writeEvent } from './e
 import type { SubscriptionMetrics } from './metrics.ts';
 import { nullActions } from './records.ts';
 import { classOf } from './router/errors.ts';
-import type { MessagingRouter, NotificationRouter, RouterError } from './router/ports.ts';
+import type { MessagingRouters, NotificationRouters } from './router/by-address.ts';
+import type { RouterError } from './router/ports.ts';
 
 export interface SubscriptionResources extends EventResources {
   metrics: SubscriptionMetrics;
   workflows: WorkflowClient;
   keyBox: KeyBox;
-  messagingRouter: MessagingRouter;
-  notificationRouter: NotificationRouter;
+  messagingRouter: MessagingRouters;
+  notificationRouter: NotificationRouters;
   subscription: SubscriptionSettings;
 }
 

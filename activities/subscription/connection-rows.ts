@@ -9,6 +9,8 @@ import type { KeyBox } from '../../api/key-box.ts';
 import { run } from '../transactions.ts';
 import type { KeyPair, NotifierKeyAnswer, QueueRef, RouterAddress } from './router/ports.ts';
 import { secretOrNothing } from './router/signing.ts';
+import type { AddressRow } from './router-rows.ts';
+import { addressOf } from './router-rows.ts';
 
 /** A queue as a batch needs it. */
 export interface WorkQueue {
@@ -29,11 +31,8 @@ export interface SealedCredentials {
   dhSecret: Buffer;
 }
 
-export interface QueueRow {
+export interface QueueRow extends AddressRow {
   queue_id: string;
-  host: string;
-  port: number;
-  key_hash: string;
   rcv_id: string;
   rcv_private_key: Buffer;
   ntf_id: string | null;
@@ -43,7 +42,7 @@ export interface QueueRow {
 export function workQueueOf(row: QueueRow): WorkQueue {
   return {
     queueId: row.queue_id,
-    address: { host: row.host, port: row.port, keyHash: row.key_hash },
+    address: addressOf(row),
     recipientId: row.rcv_id,
     recipientPrivateKey: row.rcv_private_key,
     ...(row.ntf_id === null
@@ -122,66 +121,6 @@ const CLEAR_CREDENTIALS = {
      WHERE queue_id = ANY($1::bigint[])`,
 };
 
-/** Keeps a server that is new. One that is known stays pinned as it is, whatever the request says. */
-export const INSERT_SMP_SERVER = {
-  name: 'insert_smp_server',
-  text: `
-    INSERT INTO subscriptions.smp_servers (agent_id, host, port, key_hash)
-    VALUES ($1, $2, $3, $4)
-    ON CONFLICT (agent_id, host, port) DO NOTHING`,
-};
-
-/** Nobody saves a queue of the server, and nobody pins it anew, before the transaction has ended. */
-const LOCK_SMP_SERVER = {
-  name: 'lock_smp_server',
-  text: `
-    SELECT 1 FROM subscriptions.smp_servers WHERE agent_id = $1 AND host = $2 AND port = $3 FOR NO KEY UPDATE`,
-};
-
-const TAKE_OVER_FINGERPRINT = {
-  name: 'take_over_smp_fingerprint',
-  text: `
-    UPDATE subscriptions.smp_servers AS server
-       SET key_hash = $4, updated_at = clock_timestamp()
-     WHERE agent_id = $1 AND host = $2 AND port = $3 AND key_hash <> $4
-       AND NOT EXISTS (SELECT FROM subscriptions.rcv_queues AS queue
-                        WHERE (queue.agent_id, queue.host, queue.port) = (server.agent_id, server.host, server.port)
-                          AND queue.server_key_hash IS NULL)`,
-};
-
-const PIN_SMP_SERVER = {
-  name: 'pin_smp_server',
-  text: `
-    WITH queues AS (
-      UPDATE subscriptions.rcv_queues SET server_key_hash = NULL
-       WHERE agent_id = $1 AND host = $2 AND port = $3 AND server_key_hash IS NOT NULL
-    ), records AS (
-      UPDATE subscriptions.ntf_subscriptions SET smp_server_key_hash = NULL
-       WHERE agent_id = $1 AND smp_host = $2 AND smp_port = $3 AND smp_server_key_hash IS NOT NULL
-    )
-    INSERT INTO subscriptions.smp_servers (agent_id, host, port, key_hash)
-    VALUES ($1, $2, $3, $4)
-    ON CONFLICT (agent_id, host, port) DO UPDATE SET key_hash = excluded.key_hash, updated_at = clock_timestamp()`,
-};
-
-/** Which server a queue is on, with the fingerprint that its router has answered under. */
-type Pinned = readonly [agentId: string, host: string, port: number, keyHash: string];
-
-/**
- * Before a queue is saved whose router has answered under a fingerprint: that one becomes the server's if no queue needs
- * the one that was kept before. Otherwise the queue keeps its own, and no other queue is affected.
- */
-export async function takeOverFingerprint(client: PoolClient, pinned: Pinned): Promise<void> {
-  await run(client, LOCK_SMP_SERVER, pinned.slice(0, 3));
-  await run(client, TAKE_OVER_FINGERPRINT, [...pinned]);
-}
-
-/** Pins a server and all its queues to one fingerprint. */
-export async function pinServer(client: PoolClient, pinned: Pinned): Promise<void> {
-  await run(client, LOCK_SMP_SERVER, pinned.slice(0, 3));
-  await run(client, PIN_SMP_SERVER, [...pinned]);
-}
-
 /** Returns nothing when there is one of this id. */
 export const INSERT_CONNECTION = {
   name: 'insert_connection',
@@ -195,9 +134,9 @@ export const INSERT_QUEUE = {
   name: 'insert_rcv_queue',
   text: `
     INSERT INTO subscriptions.rcv_queues
-           (agent_id, conn_id, host, port, server_key_hash, rcv_id, snd_id, rcv_private_key, is_primary,
+           (agent_id, conn_id, host, port, server_key_hash, rcv_id, snd_id, rcv_private_key, rcv_dh_secret, is_primary,
             replaced_queue_id)
-    SELECT $1, $2, $3, $4, nullif($5, key_hash), $6, $7, $8, true, $9::bigint
+    SELECT $1, $2, $3, $4, nullif($5, key_hash), $6, $7, $8, $9, true, $10::bigint
       FROM subscriptions.smp_servers
      WHERE agent_id = $1 AND host = $3 AND port = $4
     RETURNING queue_id::text`,

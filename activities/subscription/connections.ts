@@ -2,7 +2,8 @@
  * Connections and their queues, as operators change them. Each change is one transaction, and returns the commands that
  * follow from it, which the supervisor queues. Creates and smp-deletes follow only when the instant gate is open.
  */
-import { recipientKeyContext } from '../../api/subscription/sealed-columns.ts';
+import { KeyBoxError } from '../../api/key-box.ts';
+import { messageSecretContext, recipientKeyContext } from '../../api/subscription/sealed-columns.ts';
 import { ApplicationFailure, Context } from '@temporalio/activity';
 import pLimit from 'p-limit';
 import type { PoolClient } from 'pg';
@@ -25,7 +26,7 @@ import { inTransaction, run } from '../transactions.ts';
 import type { CurrentToken } from './agents.ts';
 import { PAUSED, isGateOpen, loadAgent, loadToken } from './agents.ts';
 import type { SubscriptionResources } from './batches.ts';
-import { UNUSABLE_KEY, whileBeating } from './batches.ts';
+import { UNUSABLE_KEY, unreadableItem, whileBeating } from './batches.ts';
 import { kickAll } from './commands.ts';
 import type { SealedCredentials } from './connection-rows.ts';
 import {
@@ -38,15 +39,14 @@ import {
   REPLACE_QUEUES,
   SET_SUBSCRIBED,
   TOGGLE_CONNECTIONS,
-  INSERT_SMP_SERVER,
   saveCredentials,
   sealCredentials,
-  takeOverFingerprint,
 } from './connection-rows.ts';
 import { errorText } from './events.ts';
 import { createRecords, deleteRecords } from './records.ts';
-import type { NewQueueAnswer, NewQueueRequest, RouterResult } from './router/ports.ts';
-import { generateAuthKeys, generateDhKeys } from './router/signing.ts';
+import type { NewQueueAnswer, NewQueueRequest, RouterAddress, RouterResult } from './router/ports.ts';
+import { generateAuthKeys, generateDhKeys, secretOrNothing } from './router/signing.ts';
+import { INSERT_SMP_SERVER, routerPassword, routerValues, takeOverFingerprint } from './router-rows.ts';
 
 /** Queues that are made concurrently. */
 const PARALLEL_CONNECTIONS = 10;
@@ -65,6 +65,8 @@ export interface ConnectionOrder extends NewConnection {
 interface MadeQueue {
   answer: NewQueueAnswer;
   recipientPrivateKey: Buffer;
+  /** By which its messages are read; the binary protocol has one. */
+  messageSecret?: Buffer;
   credentials?: Omit<SealedCredentials, 'queueId'>;
 }
 
@@ -241,30 +243,52 @@ export function createConnectionWork(resources: SubscriptionResources) {
 
   async function makeQueue(
     agentId: string,
-    address: RouterKey,
+    server: RouterKey,
     userId: number,
     withNotifier: boolean,
   ): Promise<RouterResult<MadeQueue>> {
+    const address = await withPassword(agentId, server);
+    if (!address.ok) return address;
     const recipient = generateAuthKeys();
+    const messages = generateDhKeys();
     const auth = generateAuthKeys();
     const dh = generateDhKeys();
     const request: NewQueueRequest = {
-      address,
+      address: address.value,
       userId,
       recipientPublicKey: recipient.publicKey,
       recipientPrivateKey: recipient.privateKey,
+      recipientDhPublicKey: messages.publicKey,
+      // Nobody but the service has the recipient's key, so a sender secures the queue by itself.
+      senderMaySecure: true,
       ...(withNotifier
         ? { notifier: { notifierPublicKey: auth.publicKey, recipientDhPublicKey: dh.publicKey } }
         : {}),
     };
     const result = await messagingRouter.createQueue(request);
     if (!result.ok) return result;
-    const { notifier } = result.value;
-    const made: MadeQueue = { answer: result.value, recipientPrivateKey: recipient.privateKey };
+    const { notifier, routerDhPublicKey } = result.value;
+    const messageSecret = routerDhPublicKey && secretOrNothing(routerDhPublicKey, messages.privateKey);
+    if (routerDhPublicKey && !messageSecret) return { ok: false, error: UNUSABLE_KEY };
+    const made: MadeQueue = {
+      answer: result.value,
+      recipientPrivateKey: recipient.privateKey,
+      ...(messageSecret ? { messageSecret } : {}),
+    };
     if (!notifier) return { ok: true, value: made };
     const credentials = sealCredentials(keyBox, agentId, { auth, dh }, notifier);
     if (!credentials) return { ok: false, error: UNUSABLE_KEY };
     return { ok: true, value: { ...made, credentials } };
+  }
+
+  async function withPassword(agentId: string, server: RouterKey): Promise<RouterResult<RouterAddress>> {
+    try {
+      const basicAuth = await routerPassword(db, keyBox, agentId, server);
+      return { ok: true, value: { ...server, ...(basicAuth === undefined ? {} : { basicAuth }) } };
+    } catch (error) {
+      if (!(error instanceof KeyBoxError)) throw error;
+      return { ok: false, error: unreadableItem('', error).error };
+    }
   }
 
   async function saveQueue(
@@ -272,12 +296,14 @@ export function createConnectionWork(resources: SubscriptionResources) {
     agentId: string,
     connId: string,
     server: RouterKey,
-    { answer, recipientPrivateKey, credentials }: MadeQueue,
+    { answer, recipientPrivateKey, messageSecret, credentials }: MadeQueue,
     replacedQueueId?: string,
   ): Promise<void> {
     const { recipientId, senderId } = answer;
-    await takeOverFingerprint(client, [agentId, server.host, server.port, server.keyHash]);
+    await takeOverFingerprint(client, agentId, server);
     const sealed = keyBox.seal(recipientPrivateKey, recipientKeyContext(agentId, recipientId));
+    const sealedSecret =
+      messageSecret && keyBox.seal(messageSecret, messageSecretContext(agentId, recipientId));
     const [row] = await run<{ queue_id: string }>(client, INSERT_QUEUE, [
       agentId,
       connId,
@@ -287,6 +313,7 @@ export function createConnectionWork(resources: SubscriptionResources) {
       recipientId,
       senderId,
       sealed,
+      sealedSecret ?? null,
       replacedQueueId ?? null,
     ]);
     if (credentials) await saveCredentials(client, [{ ...credentials, queueId: row!.queue_id }]);
@@ -313,10 +340,8 @@ export function createConnectionWork(resources: SubscriptionResources) {
 
   async function saveServers(agentId: string, servers: readonly RouterKey[]): Promise<void> {
     const distinct = new Map(servers.map((server) => [nameOf(server), server]));
-    for (const [, { host, port, keyHash }] of [...distinct].sort(([one], [other]) =>
-      one < other ? -1 : 1,
-    )) {
-      await query(db, INSERT_SMP_SERVER, [agentId, host, port, keyHash]);
+    for (const [, server] of [...distinct].sort(([one], [other]) => (one < other ? -1 : 1))) {
+      await query(db, INSERT_SMP_SERVER, routerValues(agentId, server));
     }
   }
 }

@@ -1,8 +1,10 @@
 /** Queues that an application has already are taken over, with their keys; see api/subscription/queue-import.ts. */
 import {
+  messageSecretContext,
   notifierKeyContext,
   notifierSecretContext,
   recipientKeyContext,
+  routerPasswordContext,
 } from '../../api/subscription/sealed-columns.ts';
 import type { PoolClient } from 'pg';
 import { ZodError } from 'zod';
@@ -14,8 +16,9 @@ import { query } from '../postgres.ts';
 import { inTransaction, run } from '../transactions.ts';
 import { isGateOpen, loadToken } from './agents.ts';
 import type { SubscriptionResources } from './batches.ts';
-import { INSERT_CONNECTION, INSERT_QUEUE, INSERT_SMP_SERVER, saveCredentials } from './connection-rows.ts';
+import { INSERT_CONNECTION, INSERT_QUEUE, saveCredentials } from './connection-rows.ts';
 import type { Changed } from './connections.ts';
+import { INSERT_SMP_SERVER, routerValues, savePassword, speaksAs } from './router-rows.ts';
 
 export function createImportWork({ db, log, keyBox }: SubscriptionResources) {
   return {
@@ -61,11 +64,23 @@ export function createImportWork({ db, log, keyBox }: SubscriptionResources) {
     if (known?.is_same) return { connId, hasCredentials: known.has_credentials };
     if (known)
       return { error: `${connId}: the ${known.conn_id === connId ? 'connection' : 'queue'} exists already` };
-    await run(client, INSERT_SMP_SERVER, [agentId, host, port, keyHash]);
+    await run(client, INSERT_SMP_SERVER, routerValues(agentId, server));
+    // Nobody has asked it: what others on it go by stays.
+    if (!(await speaksAs(client, agentId, server))) {
+      return {
+        error: `${connId}: ${host}:${port} is known to speak otherwise; subscriptions trust changes that`,
+      };
+    }
+    if (server.basicAuth !== undefined) {
+      const context = routerPasswordContext(agentId, `${host}:${port}`);
+      const sealed = keyBox.seal(Buffer.from(server.basicAuth, 'utf8'), context);
+      await savePassword(client, agentId, server, sealed);
+    }
     await run(client, INSERT_CONNECTION, [agentId, connId, userId, enableNotifications]);
     const [row] = await run<{ queue_id: string }>(client, INSERT_QUEUE, [
       ...[agentId, connId, host, port, keyHash, recipientId, senderId ?? null],
       seal(queue.recipientPrivateKey, recipientKeyContext(agentId, recipientId)),
+      queue.dhSecret === undefined ? null : seal(queue.dhSecret, messageSecretContext(agentId, recipientId)),
       null,
     ]);
     if (notifier) {

@@ -14,6 +14,8 @@ import type { SubscriptionEvent } from './events.ts';
 import { announceEvent, errorText, relayEventsIfPossible, writeEvent } from './events.ts';
 import { classOf } from './router/errors.ts';
 import type { QueueRef, RouterError } from './router/ports.ts';
+import type { AddressRow } from './router-rows.ts';
+import { addressOf } from './router-rows.ts';
 
 export function createQueueWork(resources: SubscriptionResources) {
   const { db, log, keyBox, metrics, messagingRouter } = resources;
@@ -96,7 +98,7 @@ export function createQueueWork(resources: SubscriptionResources) {
       { connId: row.conn_id, userId: row.user_id },
       {
         queueId: row.queue_id,
-        address: { host: row.host, port: row.port, keyHash: row.key_hash },
+        address: addressOf(row),
         recipientId: row.rcv_id,
         recipientPrivateKey: row.rcv_private_key,
       },
@@ -109,13 +111,10 @@ function isUnknown({ source, code }: RouterError): boolean {
   return source === 'SMP' && code === 'AUTH';
 }
 
-interface DeletedQueueRow {
+interface DeletedQueueRow extends AddressRow {
   queue_id: string;
   conn_id: string;
   user_id: number;
-  host: string;
-  port: number;
-  key_hash: string;
   rcv_id: string;
   rcv_private_key: Buffer;
 }
@@ -124,7 +123,8 @@ const LOAD_DELETED_QUEUES = {
   name: 'load_deleted_rcv_queues',
   text: `
     SELECT queue.queue_id::text, queue.conn_id, connection.user_id, queue.host, queue.port,
-           coalesce(queue.server_key_hash, server.key_hash) AS key_hash, queue.rcv_id, queue.rcv_private_key
+           coalesce(queue.server_key_hash, server.key_hash) AS key_hash, server.transport, queue.rcv_id,
+           queue.rcv_private_key
       FROM subscriptions.rcv_queues AS queue
       JOIN subscriptions.smp_servers AS server USING (agent_id, host, port)
       JOIN subscriptions.connections AS connection USING (agent_id, conn_id)

@@ -21,6 +21,8 @@ import { announceEvent, errorText, relayEventsIfPossible, writeEvent } from './e
 import type { NewRecord } from './records.ts';
 import { createRecords, deleteRecords, resetRecords, setActions } from './records.ts';
 import type { RouterAddress } from './router/ports.ts';
+import type { AddressRow } from './router-rows.ts';
+import { addressOf } from './router-rows.ts';
 
 export interface CommandOrder extends Command {
   agentId: string;
@@ -215,7 +217,7 @@ function foundOf(row: ConnectionRow): FoundConnection {
     userId: row.user_id,
     isEnabled: row.is_enabled,
     queue: {
-      address: { host: row.host, port: row.port, keyHash: row.key_hash },
+      address: addressOf(row),
       notifier: row.ntf_id === null ? {} : { notifierId: row.ntf_id },
     },
     ...(row.ntf_host === null
@@ -237,13 +239,10 @@ async function listSubscribed(client: PoolClient, agentId: string, after: string
   return rows.map(({ conn_id }) => conn_id);
 }
 
-interface ConnectionRow {
+interface ConnectionRow extends AddressRow {
   conn_id: string;
   user_id: number;
   is_enabled: boolean;
-  host: string;
-  port: number;
-  key_hash: string;
   ntf_id: string | null;
   smp_host: string | null;
   smp_port: number | null;
@@ -261,7 +260,7 @@ const LOAD_CONNECTIONS = {
   name: 'load_connections_of_command',
   text: `
     SELECT connection.conn_id, connection.user_id, connection.enable_ntfs IS NOT FALSE AS is_enabled,
-           queue.host, queue.port, queue.key_hash, queue.ntf_id,
+           queue.host, queue.port, queue.key_hash, queue.transport, queue.ntf_id,
            record.smp_host, record.smp_port, record.smp_ntf_id, record.ntf_host, record.ntf_port, record.ntf_action,
            record.smp_action, record.action_ts, record.ntf_failed OR record.smp_failed AS is_unreadable
       FROM subscriptions.connections AS connection

@@ -13,6 +13,8 @@ import type { EventKind, SubscriptionEvent } from './events.ts';
 import { announceEvent, errorText, relayEventsIfPossible, writeEvent } from './events.ts';
 import { classOf, isUnknownToNotificationRouter } from './router/errors.ts';
 import type { RouterError, RouterResult } from './router/ports.ts';
+import type { AddressRow } from './router-rows.ts';
+import { addressOf } from './router-rows.ts';
 
 export function createDeletionWork(resources: SubscriptionResources) {
   const { db, keyBox, notificationRouter, log, metrics, subscription: settings } = resources;
@@ -34,7 +36,7 @@ export function createDeletionWork(resources: SubscriptionResources) {
       }
       const answer = await whileBeating(() =>
         notificationRouter.deleteToken({
-          address: { host: record.host, port: record.port, keyHash: record.key_hash },
+          address: addressOf(record),
           tokenId: record.token_id,
           privateKey: key,
         }),
@@ -108,10 +110,7 @@ function isDone(answer: RouterResult<undefined>, attemptsBefore: number): boolea
   return answer.ok || (attemptsBefore > 0 && isUnknownToNotificationRouter(answer.error));
 }
 
-interface DeletionRow {
-  host: string;
-  port: number;
-  key_hash: string;
+interface DeletionRow extends AddressRow {
   token_id: string;
   private_key: Buffer;
   /** Before this one. */
@@ -121,10 +120,13 @@ interface DeletionRow {
 const BEGIN_ATTEMPT = {
   name: 'begin_token_deletion_attempt',
   text: `
-    UPDATE subscriptions.ntf_tokens_to_delete
+    UPDATE subscriptions.ntf_tokens_to_delete AS deletion
        SET attempts = attempts + 1
      WHERE agent_id = $1 AND id = $2::bigint
-    RETURNING host, port, key_hash, token_id, private_key, attempts - 1 AS attempts`,
+    RETURNING host, port, key_hash, token_id, private_key, attempts - 1 AS attempts,
+              coalesce((SELECT transport FROM subscriptions.ntf_servers AS server
+                         WHERE (server.agent_id, server.host, server.port)
+                               = (deletion.agent_id, deletion.host, deletion.port)), 'https') AS transport`,
 };
 
 const DROP = {

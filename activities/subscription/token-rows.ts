@@ -7,10 +7,13 @@ import type { Pool, PoolClient } from 'pg';
 import type { KeyBox } from '../../api/key-box.ts';
 import type { TokenRequestContent } from '../../api/subscription/token-request.ts';
 import { openTokenRequest } from '../../api/subscription/token-request.ts';
+import type { ServerKey } from '../../workflows/subscription/rules.ts';
 import type { TokenMode } from '../../workflows/subscription/token-contract.ts';
 import { query } from '../postgres.ts';
 import { run } from '../transactions.ts';
 import type { DeviceToken, KeyPair, PushProvider, RouterAddress, TokenStatus } from './router/ports.ts';
+import type { AddressRow } from './router-rows.ts';
+import { addressOf, saveNotificationRouter } from './router-rows.ts';
 
 /** What is to be done about a token next, and what has to be known for it. */
 export type TokenAction = { kind: 'REGISTER' | 'CHECK' | 'DELETE' } | { kind: 'VERIFY'; code: Buffer };
@@ -51,7 +54,7 @@ export async function loadSavedToken(
       provider: row.provider,
       token: open('device_token', row.device_token).toString('utf8'),
     },
-    address: { host: row.host, port: row.port, keyHash: row.key_hash },
+    address: addressOf(row),
     ...(row.token_id === null ? {} : { tokenId: row.token_id }),
     auth: {
       publicKey: Buffer.from(row.auth_public_key, 'base64url'),
@@ -88,7 +91,7 @@ export async function insertToken(
   { device, address, auth, dh, mode }: NewToken,
 ): Promise<void> {
   const seal = (column: string, plain: Buffer): Buffer => keyBox.seal(plain, tokenContext(column, agentId));
-  await run(client, UPSERT_NTF_SERVER, [agentId, address.host, address.port, address.keyHash]);
+  await saveNotificationRouter(client, agentId, address);
   await run(client, INSERT_TOKEN, [
     agentId,
     device.provider,
@@ -152,7 +155,7 @@ export async function removeToken(
   client: PoolClient,
   agentId: string,
   keyBox?: KeyBox,
-): Promise<{ server?: RouterAddress } | undefined> {
+): Promise<{ server?: ServerKey } | undefined> {
   const [row] = await run<RemovedToken>(client, REMOVE_TOKEN, [agentId]);
   if (!row) return undefined;
   if (row.token_id === null || !keyBox) return {};
@@ -167,7 +170,7 @@ export async function removeToken(
     row.token_id,
     keyBox.seal(privateKey, deletionKeyContext(agentId, row.token_id)),
   ]);
-  return { server: { host: row.host, port: row.port, keyHash: row.key_hash } };
+  return { server: { host: row.host, port: row.port } };
 }
 
 function openIfPossible(keyBox: KeyBox, sealed: Buffer, context: string): Buffer | undefined {
@@ -201,12 +204,9 @@ export async function removeTokenRequest(db: Pool, requestId: string): Promise<v
   await query(db, REMOVE_REQUEST, [requestId]);
 }
 
-interface TokenRow {
+interface TokenRow extends AddressRow {
   provider: PushProvider;
   device_token: Buffer;
-  host: string;
-  port: number;
-  key_hash: string;
   token_id: string | null;
   auth_public_key: string;
   auth_private_key: Buffer;
@@ -222,20 +222,10 @@ interface TokenRow {
 const LOAD_SAVED_TOKEN = {
   name: 'load_saved_token',
   text: `
-    SELECT token.*, server.key_hash
+    SELECT token.*, server.key_hash, server.transport
       FROM subscriptions.ntf_tokens AS token
       JOIN subscriptions.ntf_servers AS server USING (agent_id, host, port)
      WHERE token.agent_id = $1`,
-};
-
-const UPSERT_NTF_SERVER = {
-  name: 'upsert_ntf_server',
-  text: `
-    INSERT INTO subscriptions.ntf_servers AS known (agent_id, host, port, key_hash)
-    VALUES ($1, $2, $3, $4)
-    ON CONFLICT (agent_id, host, port) DO UPDATE
-       SET key_hash = excluded.key_hash, updated_at = clock_timestamp()
-     WHERE known.key_hash <> excluded.key_hash`,
 };
 
 const INSERT_TOKEN = {

@@ -85,7 +85,8 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
         const token = await loadToken(agentId);
         if (!token?.dhSecret || !isOf(token, device)) return refused('there is no such token to verify');
         const { nonce = '', code: content = '' } = verification ?? {};
-        const code = notificationRouter.openVerification({ nonce, content }, token.dhSecret);
+        const { address, dhSecret } = token;
+        const code = notificationRouter.openVerification({ address, dhSecret }, { nonce, content });
         if (!code) {
           return failed({
             source: 'AGENT',

@@ -9,10 +9,10 @@ import { inTransaction } from '../transactions.ts';
 import type { SubscriptionResources } from './batches.ts';
 import { NO_ANSWER, whileBeating } from './batches.ts';
 import { kickAll } from './commands.ts';
-import { pinServer } from './connection-rows.ts';
 import { errorText } from './events.ts';
 import type { QueueRef, RouterError, RouterResult } from './router/ports.ts';
 import { generateAuthKeys } from './router/signing.ts';
+import * as routers from './router-rows.ts';
 
 type RouterKind = 'messaging' | 'notification';
 
@@ -40,18 +40,19 @@ export function createTrustWork(resources: SubscriptionResources) {
   };
 
   async function pinMessagingRouter(agentId: string, server: RouterKey): Promise<void> {
-    const pinned = [agentId, server.host, server.port, server.keyHash] as const;
+    const { host, port, keyHash } = server;
+    const values = [agentId, host, port, keyHash, routers.transportOf(server), STARTED_TOGETHER];
     // First, and in parts: while the former fingerprint is pinned, they are known by it.
     await whileBeating(async () => {
-      while ((await query(db, START_OVER, [...pinned, STARTED_TOGETHER])).length > 0);
+      while ((await query(db, START_OVER, values)).length > 0);
     });
-    await inTransaction(db, (client) => pinServer(client, pinned));
+    await inTransaction(db, (client) => routers.pinMessagingRouter(client, agentId, server));
     await kickAll(resources, [{ agentId, pool: 'ntf-smp', server }]);
   }
 
   return {
     /**
-     * Pins a router to a fingerprint, once it has answered under that: a messaging router with all queues on it, a
+     * Pins a router to a fingerprint and a way of speaking, once it has answered under that and in that way: a messaging router with all queues on it, a
      * notification router with the token and the token deletions on it. One that is not known yet is a messaging
      * router: the addresses of new tokens come from the configuration. Subscriptions to a messaging router are made
      * anew, because their notification router reaches it under the fingerprint that they were made with.
@@ -59,7 +60,7 @@ export function createTrustWork(resources: SubscriptionResources) {
      * @returns a text when it did not answer: everything stays as it was then.
      */
     async trustRouter(agentId: string, server: RouterKey): Promise<string | undefined> {
-      const { host, port, keyHash } = server;
+      const { host, port } = server;
       const known = await query<{ kind: RouterKind }>(db, LIST_KINDS, [agentId, host, port]);
       let error: RouterError = NO_ANSWER;
       // A mistyped address may have made it known as a router of the other kind, too: the router says what it is.
@@ -67,7 +68,7 @@ export function createTrustWork(resources: SubscriptionResources) {
         const answer = await whileBeating(() => probes[kind](server));
         if (answer.ok) {
           if (kind === 'messaging') await pinMessagingRouter(agentId, server);
-          else await query(db, PIN_NTF_SERVER, [agentId, host, port, keyHash]);
+          else await routers.pinNotificationRouter(db, agentId, server);
           log.info({ agent_id: agentId, server: `${host}:${port}`, kind }, 'router pinned');
           return undefined;
         }
@@ -91,9 +92,10 @@ const START_OVER = {
         JOIN subscriptions.smp_servers AS server
              ON (server.agent_id, server.host, server.port) = (record.agent_id, record.smp_host, record.smp_port)
        WHERE record.agent_id = $1 AND record.smp_host = $2 AND record.smp_port = $3 AND record.ntf_action = 'C'
-         AND record.ntf_sub_id IS NOT NULL AND coalesce(record.smp_server_key_hash, server.key_hash) <> $4
+         AND record.ntf_sub_id IS NOT NULL
+         AND (coalesce(record.smp_server_key_hash, server.key_hash), server.transport) <> ($4, $5)
        ORDER BY record.conn_id
-       LIMIT $5
+       LIMIT $6
          FOR UPDATE OF record
     )
     UPDATE subscriptions.ntf_subscriptions AS record
@@ -111,15 +113,4 @@ const LIST_KINDS = {
     SELECT 'notification' AS kind FROM subscriptions.ntf_servers WHERE agent_id = $1 AND host = $2 AND port = $3
     UNION ALL
     SELECT 'messaging' FROM subscriptions.smp_servers WHERE agent_id = $1 AND host = $2 AND port = $3`,
-};
-
-/** Deletions keep the fingerprint that they were written with: their token is gone. */
-const PIN_NTF_SERVER = {
-  name: 'pin_ntf_server',
-  text: `
-    WITH deletions AS (
-      UPDATE subscriptions.ntf_tokens_to_delete SET key_hash = $4 WHERE agent_id = $1 AND host = $2 AND port = $3
-    )
-    UPDATE subscriptions.ntf_servers SET key_hash = $4, updated_at = clock_timestamp()
-     WHERE agent_id = $1 AND host = $2 AND port = $3`,
 };

@@ -4,10 +4,42 @@
  */
 import { z } from 'zod';
 import type { KeyBox } from '../key-box.ts';
+import { AddressError, MOST_HOST_CHARACTERS, parseRouterAddress } from './router-address.ts';
 import { entityId, rawKey } from './router-wire.ts';
+
+const HOST = new RegExp(`^[A-Za-z0-9_.:,[\\]-]{1,${MOST_HOST_CHARACTERS}}$`);
 
 /** Most queues of one request. */
 export const MAX_IMPORTED_QUEUES = 100;
+
+/** The parts of an address, or an address as people have it, with the password if it has one. */
+const importedServerSchema = z.preprocess(
+  (server, context) => {
+    if (typeof server !== 'string') return server;
+    try {
+      return parseRouterAddress(server, 'smp');
+    } catch (error) {
+      if (!(error instanceof AddressError)) throw error;
+      context.addIssue(error.message);
+      return z.NEVER;
+    }
+  },
+  z
+    .strictObject({
+      host: z.string().regex(HOST, { error: 'must be a host name or address' }),
+      port: z.int().min(1).max(65_535),
+      /** SHA-256; over HTTPS of the router's certificate, otherwise of the one at the end of its chain. */
+      keyHash: rawKey,
+      /** Absent: HTTPS. */
+      transport: z.literal('binary').optional(),
+      /** For those who make queues. */
+      basicAuth: z.string().min(1).max(255).optional(),
+    })
+    .refine(({ host, transport }) => transport === 'binary' || !host.includes(','), {
+      path: ['host'],
+      error: 'must be one; the binary protocol has several',
+    }),
+);
 
 export const importedQueueSchema = z.strictObject({
   /** Default: a new one. */
@@ -17,18 +49,15 @@ export const importedQueueSchema = z.strictObject({
     .optional(),
   userId: z.int().min(0).max(2_147_483_647),
   /** Its messaging router. */
-  server: z.strictObject({
-    host: z.string().regex(/^[A-Za-z0-9_.:[\]-]{1,100}$/, { error: 'must be a host name or address' }),
-    port: z.int().min(1).max(65_535),
-    /** SHA-256 of the router's certificate. */
-    keyHash: rawKey,
-  }),
+  server: importedServerSchema,
   /** Default true. */
   enableNotifications: z.boolean().optional(),
   recipientId: entityId,
   senderId: entityId.optional(),
   /** Raw Ed25519. */
   recipientPrivateKey: rawKey,
+  /** By which its messages are read, agreed with the router by X25519. */
+  dhSecret: rawKey.optional(),
   /** Notifier credentials, if it has any; the next subscription makes new ones. */
   notifier: z
     .strictObject({

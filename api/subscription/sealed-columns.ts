@@ -11,14 +11,20 @@ export const notifierSecretContext = (agentId: string, notifierId: string): stri
   `rcv_queues.rcv_ntf_dh_secret:${agentId}/${notifierId}`;
 export const deletionKeyContext = (agentId: string, tokenId: string): string =>
   `ntf_tokens_to_delete.private_key:${agentId}/${tokenId}`;
+/** @param server `host:port`. */
+export const routerPasswordContext = (agentId: string, server: string): string =>
+  `smp_servers.basic_auth:${agentId}/${server}`;
+export const messageSecretContext = (agentId: string, recipientId: string): string =>
+  `rcv_queues.rcv_dh_secret:${agentId}/${recipientId}`;
 export const tokenContext = (column: string, agentId: string): string => `ntf_tokens.${column}:${agentId}`;
 
 export interface SealedColumn {
   table: string;
   column: string;
-  /** Names a row; of type text, bigint or uuid. */
+  /** Names a row: SQL of type text or bigint. */
   key: string;
-  /** The column that goes into the context besides the agent, as text. */
+  keyType: 'text' | 'bigint';
+  /** What goes into the context besides the agent: SQL. */
   subject: string;
   contextOf: (agentId: string, subject: string) => string;
 }
@@ -29,7 +35,7 @@ export const SEALED_COLUMNS: readonly SealedColumn[] = [
     (column): SealedColumn => ({
       table: 'ntf_tokens',
       column,
-      key: 'agent_id',
+      ...{ key: 'agent_id', keyType: 'text' },
       subject: 'agent_id',
       contextOf: (agentId) => tokenContext(column, agentId),
     }),
@@ -37,29 +43,43 @@ export const SEALED_COLUMNS: readonly SealedColumn[] = [
   {
     table: 'ntf_tokens_to_delete',
     column: 'private_key',
-    key: 'id',
+    ...{ key: 'id', keyType: 'bigint' },
     subject: 'token_id',
     contextOf: deletionKeyContext,
   },
   {
     table: 'rcv_queues',
     column: 'rcv_private_key',
-    key: 'queue_id',
+    ...{ key: 'queue_id', keyType: 'bigint' },
     subject: 'rcv_id',
     contextOf: recipientKeyContext,
   },
   {
     table: 'rcv_queues',
     column: 'ntf_private_key',
-    key: 'queue_id',
+    ...{ key: 'queue_id', keyType: 'bigint' },
     subject: 'ntf_id',
     contextOf: notifierKeyContext,
   },
   {
     table: 'rcv_queues',
     column: 'rcv_ntf_dh_secret',
-    key: 'queue_id',
+    ...{ key: 'queue_id', keyType: 'bigint' },
     subject: 'ntf_id',
     contextOf: notifierSecretContext,
+  },
+  {
+    table: 'rcv_queues',
+    column: 'rcv_dh_secret',
+    ...{ key: 'queue_id', keyType: 'bigint' },
+    subject: 'rcv_id',
+    contextOf: messageSecretContext,
+  },
+  {
+    table: 'smp_servers',
+    column: 'basic_auth',
+    ...{ key: "(agent_id || '/' || host || ':' || port)", keyType: 'text' },
+    subject: "(host || ':' || port)",
+    contextOf: routerPasswordContext,
   },
 ];

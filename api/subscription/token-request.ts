@@ -6,11 +6,15 @@ import { z } from 'zod';
 import type { KeyBox } from '../key-box.ts';
 import { deviceTokenSchema } from './router-wire.ts';
 
+const MOST_CODE_CHARACTERS = 8_192;
+
 export const tokenRequestSchema = z.object({
   /** Absent: whichever device the saved token has. */
   device: deviceTokenSchema.optional(),
-  /** From the push to the device, base64url each. */
-  verification: z.object({ nonce: z.string().min(1).max(64), code: z.string().min(1).max(256) }).optional(),
+  /** From the push to the device, base64 or base64url each; routers with their own protocol pad codes to kilobytes. */
+  verification: z
+    .object({ nonce: z.string().min(1).max(64), code: z.string().min(1).max(MOST_CODE_CHARACTERS) })
+    .optional(),
 });
 export type TokenRequestContent = z.output<typeof tokenRequestSchema>;
 

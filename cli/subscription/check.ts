@@ -1,6 +1,7 @@
 /** What can be wrong with notification routers: each is tried with a token behind which there is no device. */
 import type { Pool } from 'pg';
-import { createNotificationRouter } from '../../activities/subscription/router/http.ts';
+import { createNotificationRouters } from '../../activities/subscription/router/by-address.ts';
+import type { RouterOptions } from '../../activities/subscription/router/by-address.ts';
 import type {
   NotificationRouter,
   RouterAddress,
@@ -42,14 +43,17 @@ const COUNT_GIVEN_UP = `
     FROM subscriptions.ntf_subscriptions
    WHERE smp_action IS NULL AND ntf_action IS NULL`;
 
-export const routerChecks = (addresses: readonly RouterAddress[]): CheckGroup => [
-  ['notification routers', () => tryRouters(addresses)],
-];
+export const routerChecks = (
+  addresses: readonly RouterAddress[],
+  socksProxy?: RouterOptions['socksProxy'],
+): CheckGroup => [['notification routers', () => tryRouters(addresses, socksProxy)]];
 
-async function tryRouters(addresses: readonly RouterAddress[]): Promise<Diagnosis> {
-  const router = createNotificationRouter({
-    commandTimeoutMs: STEP_LIMIT_MS,
-    connectTimeoutMs: STEP_LIMIT_MS,
+async function tryRouters(
+  addresses: readonly RouterAddress[],
+  socksProxy: RouterOptions['socksProxy'],
+): Promise<Diagnosis> {
+  const router = createNotificationRouters({
+    ...{ commandTimeoutMs: STEP_LIMIT_MS, connectTimeoutMs: STEP_LIMIT_MS, socksProxy },
   });
   try {
     const failures = await Promise.all(

@@ -1,11 +1,12 @@
 /** `doctor --router`: one router that speaks the routers' own protocol, tried with what is removed again. */
-import { AddressError, parseRouterAddress } from '../../activities/subscription/router/binary/address.ts';
-import type { BinaryAddress } from '../../activities/subscription/router/binary/address.ts';
+import type { RouterOptions } from '../../activities/subscription/router/by-address.ts';
 import type { HeldSession } from '../../activities/subscription/router/binary/routers.ts';
 import {
   createBinaryMessagingRouter,
   createBinaryNotificationRouter,
 } from '../../activities/subscription/router/binary/routers.ts';
+import type { BinaryAddress } from '../../api/subscription/router-address.ts';
+import { AddressError, parseBinaryAddress } from '../../api/subscription/router-address.ts';
 import type { MessagingRouter } from '../../activities/subscription/router/ports.ts';
 import { generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/signing.ts';
 import type { CheckGroup, Diagnosis } from '../checks.ts';
@@ -22,15 +23,15 @@ export const TRIAL_LIMIT_MS = 6 * STEP_LIMIT_MS;
 type Trial<Router> = (router: Router, address: BinaryAddress) => Promise<SelfTestFailure | undefined>;
 
 /** @throws UsageError when the text is no address of a router. */
-export function routerTrial(text: string): CheckGroup {
+export function routerTrial(text: string, socksProxy?: RouterOptions['socksProxy']): CheckGroup {
   let address: BinaryAddress;
   try {
-    address = parseRouterAddress(text);
+    address = parseBinaryAddress(text);
   } catch (failure) {
     if (failure instanceof AddressError) throw new UsageError(failure.message);
     throw failure;
   }
-  const limits = { timeoutMs: STEP_LIMIT_MS, commandTimeoutMs: STEP_LIMIT_MS };
+  const limits = { timeoutMs: STEP_LIMIT_MS, commandTimeoutMs: STEP_LIMIT_MS, socksProxy };
   return address.protocol === 'smp'
     ? [['messaging router', () => tryRouter(createBinaryMessagingRouter(limits), address, selfTestMessaging)]]
     : [['notification router', () => tryRouter(createBinaryNotificationRouter(limits), address, selfTest)]];

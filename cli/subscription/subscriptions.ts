@@ -1,7 +1,8 @@
 /** `subscriptions`: connections of the agent, and whether they are notified. */
 import type { Command } from 'commander';
 import { Option } from 'commander';
-import type { RouterKey } from '../../workflows/subscription/contract.ts';
+import type { RouterAddress } from '../../api/subscription/router-address.ts';
+import { ADDRESS_FORMS } from '../../api/subscription/router-address.ts';
 import type { GlobalOptions } from '../command.ts';
 import { action, helpWith, showPage } from '../command.ts';
 import type { ExitCode } from '../command.ts';
@@ -37,7 +38,7 @@ export function addSubscriptionCommands(program: Command): void {
 
 interface CreateOptions {
   user: number;
-  server?: RouterKey;
+  server?: RouterAddress;
   count: number;
   notifications: boolean;
   wait?: boolean;
@@ -142,7 +143,7 @@ function addRotate(subscriptions: Command): void {
     )
     .addHelpText('after', helpWith('galaxy-notify subscriptions rotate AbCdEfGhIjKlMnOp', IDS_HELP))
     .action(
-      action<{ server?: RouterKey } & GlobalOptions, [string]>(({ server, json }, connId) =>
+      action<{ server?: RouterAddress } & GlobalOptions, [string]>(({ server, json }, connId) =>
         withSession(['postgres', 'temporal'], async (session) => {
           const { operator } = session;
           const result = await operator.subscriptions.rotate(connId, server ?? firstRouterOf(session));
@@ -262,9 +263,11 @@ function addWake(subscriptions: Command): void {
 }
 
 const serverOption = (meaning: string) =>
-  new Option('--server <host:port#fingerprint>', meaning).argParser(parseRouter);
+  new Option('--server <address>', `${meaning}: ${ADDRESS_FORMS.smp}`).argParser((text) =>
+    parseRouter(text, 'smp'),
+  );
 
-function firstRouterOf({ addresses }: Session): RouterKey {
+function firstRouterOf({ addresses }: Session): RouterAddress {
   const [router] = addresses.messagingRouters;
   if (!router) throw new UsageError('no npm start runs messaging routers here: give --server');
   return router;

@@ -4,8 +4,12 @@ import { text } from 'node:stream/consumers';
 import type { Command } from 'commander';
 import { InvalidArgumentError } from 'commander';
 import { NotFoundError } from '../../client/errors.ts';
+import type { RouterAddress } from '../../api/subscription/router-address.ts';
+import { ADDRESS_FORMS, AddressError, parseRouterAddress } from '../../api/subscription/router-address.ts';
+import type { RouterProtocol } from '../../api/subscription/router-wire.ts';
+import { withoutPassword } from '../../client/subscription/passwords.ts';
 import type { RetryFilter } from '../../client/subscription/subscriptions.ts';
-import type { RouterKey } from '../../workflows/subscription/contract.ts';
+import type { RouterState, RouterStates } from '../../workflows/subscription/contract.ts';
 import type { ExitCode, GlobalOptions } from '../command.ts';
 import { EXIT, UsageError, action, helpWith, showPage } from '../command.ts';
 import { limitOption, parseCount } from '../options.ts';
@@ -19,6 +23,7 @@ export const IDS_HELP = 'An id that begins with a dash goes behind --, as in: su
 export function addUpkeepCommands(subscriptions: Command): void {
   addRetry(subscriptions);
   addTrust(subscriptions);
+  addRouters(subscriptions);
   addImport(subscriptions);
   addStatistics(subscriptions);
 }
@@ -112,26 +117,80 @@ function addTrust(subscriptions: Command): void {
   subscriptions
     .command('trust')
     .description(
-      'Pin a messaging or notification router, with all that is on it, to another fingerprint. The router is tried first under that.',
+      'Pin a messaging or notification router, with all that is on it, to another fingerprint or way of speaking. The router is tried first under that.',
     )
-    .argument('<host:port#fingerprint>', 'the router, with the fingerprint of its certificate', parseRouter)
+    .argument('<address>', `the router: ${ADDRESS_FORMS.smp} or ntf://…`, (text) => parseRouter(text))
     .addHelpText(
       'after',
       helpWith(
         'galaxy-notify subscriptions trust smp.example.com:5223#<fingerprint>',
         'galaxy-notify subscriptions trust ntf.example.com:443#<fingerprint>',
+        'galaxy-notify subscriptions trust smp://<fingerprint>:<password>@smp.example.com',
+        'A password in the address becomes that of the router, for new queues.',
         'New tokens take the fingerprint of a notification router from NOTIFICATION_SUBSCRIPTION_NTF_SERVERS.',
       ),
     )
     .action(
-      action<GlobalOptions, [RouterKey]>(({ json }, server) =>
+      action<GlobalOptions, [RouterAddress]>(({ json }, server) =>
         withSession(['postgres', 'temporal'], async ({ operator }) => {
           await operator.subscriptions.trust(server);
-          if (json) printJson({ server });
+          if (json) printJson({ server: withoutPassword(server) });
           else printLine(`${server.host}:${server.port} is trusted under this fingerprint`);
         }),
       ),
     );
+}
+
+function addRouters(subscriptions: Command): void {
+  subscriptions
+    .command('routers')
+    .description(
+      'Ask each router of the agent whether it is there: round trip, versions, sessions and the last error, as one process of the service sees them. Exit code 1 when one does not answer.',
+    )
+    .addHelpText(
+      'after',
+      helpWith(
+        'galaxy-notify subscriptions routers',
+        'galaxy-notify subscriptions routers --json',
+        'Versions and sessions are of routers that speak their own protocol.',
+      ),
+    )
+    .action(
+      action<GlobalOptions>(({ json }) =>
+        withSession(['postgres', 'temporal'], async ({ operator }) => {
+          const states = await operator.subscriptions.routers();
+          if (json) printJson(states);
+          else printRouters(states);
+          return states.routers.some(({ error }) => error !== undefined) ? EXIT.failed : EXIT.done;
+        }),
+      ),
+    );
+}
+
+function printRouters({ process: asked, routers, hasMore }: RouterStates): void {
+  printTable(
+    ['KIND', 'ROUTER', 'FINGERPRINT', 'PROTOCOL', 'VERSION', 'ROUND TRIP', 'HELD SINCE', 'LAST ERROR'],
+    routers.map((router) => [
+      router.kind,
+      `${router.host}:${router.port}`,
+      router.keyHash,
+      router.transport ?? 'https',
+      router.version === undefined
+        ? undefined
+        : `${router.version} of ${router.routerVersions?.join(' to ')}`,
+      router.roundTripMs === undefined ? router.error : `${router.roundTripMs} ms`,
+      heldSince(router),
+      router.lastError && `${new Date(router.lastError.atMs).toISOString()} ${router.lastError.error}`,
+    ]),
+  );
+  report(
+    `${countOf(routers.length, 'router')}${hasMore ? ', and more that were not' : ''} asked by ${asked}`,
+  );
+}
+
+function heldSince({ heldSinceMs, sessions }: RouterState): string | undefined {
+  if (heldSinceMs === undefined) return undefined;
+  return `${new Date(heldSinceMs).toISOString()} (${countOf(sessions, 'session')})`;
 }
 
 function addImport(subscriptions: Command): void {
@@ -145,9 +204,10 @@ function addImport(subscriptions: Command): void {
       'after',
       helpWith(
         'galaxy-notify subscriptions import queues.json',
-        'One queue: {"userId": 1, "server": {"host": "smp.example.com", "port": 5223, "keyHash": "…"},',
-        '"recipientId": "…", "recipientPrivateKey": "…"}; optional are connId, senderId, enableNotifications,',
-        'and notifier {notifierId, publicKey, privateKey, dhSecret}. Ids, keys and fingerprints are base64url.',
+        'One queue: {"userId": 1, "server": "smp://<fingerprint>@smp.example.com", "recipientId": "…",',
+        '"recipientPrivateKey": "…"}; optional are connId, senderId, dhSecret (for messages), enableNotifications,',
+        'and notifier {notifierId, publicKey, privateKey, dhSecret}. The server is an address, or {host, port,',
+        'keyHash}. Ids, keys, secrets and fingerprints are base64url.',
       ),
     )
     .action(
@@ -216,12 +276,12 @@ function addStatistics(subscriptions: Command): void {
     );
 }
 
-export function parseRouter(value: string): RouterKey {
-  const [, host, port, keyHash] = /^(.+):(\d{1,5})#([A-Za-z0-9_-]{43})$/.exec(value) ?? [];
-  if (host === undefined || Number(port) > 65_535) {
-    throw new InvalidArgumentError(
-      'Give host:port#fingerprint; the fingerprint is the SHA-256 of the certificate, base64url.',
-    );
+/** @param protocol of which kind the router must be. */
+export function parseRouter(text: string, protocol?: RouterProtocol): RouterAddress {
+  try {
+    return parseRouterAddress(text, protocol);
+  } catch (error) {
+    if (error instanceof AddressError) throw new InvalidArgumentError(`${error.message}.`);
+    throw error;
   }
-  return { host, port: Number(port), keyHash: keyHash! };
 }

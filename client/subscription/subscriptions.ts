@@ -4,6 +4,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { WorkflowHandle } from '@temporalio/client';
+import type { RouterAddress } from '../../api/subscription/router-address.ts';
 import type { RecordAction } from '../../api/subscription/rows.ts';
 import { actionOf, primaryQueueOf } from '../../api/subscription/rows.ts';
 import type {
@@ -14,7 +15,7 @@ import type {
   DeletedConnections,
   NewConnection,
   RotatedQueue,
-  RouterKey,
+  RouterStates,
   SupervisorState,
   ToggleConnections,
   ToggledConnections,
@@ -43,6 +44,7 @@ import { oncePossible, waitUntil } from '../wait-until.ts';
 import { linkField } from '../resources.ts';
 import { abandon, countUnreadableDeletions } from './abandon.ts';
 import { importQueues } from './imports.ts';
+import { keepPasswords, withoutPassword } from './passwords.ts';
 
 /** Making a hundred queues on a slow router takes its time. */
 const UPDATE_LIMIT_MS = 180_000;
@@ -80,6 +82,11 @@ export interface SubscriptionView {
   isUnreadable: boolean;
   updatedAt: Date;
   link?: string;
+}
+
+/** A connection to make; the password in the address of its router goes into no workflow. */
+export interface ConnectionToMake extends NewConnection {
+  server: RouterAddress;
 }
 
 export interface SubscriptionFilter {
@@ -138,6 +145,7 @@ export interface AgentView {
 export function subscriptionOperations(resources: OperatorResources) {
   const { temporal, db, agentId = 'default' } = resources;
   const workflowId = supervisorWorkflowId(agentId);
+  const resourcesOfPasswords = { db, agentId, keyBox: resources.keyBox };
 
   return {
     /** Newest change first. */
@@ -168,10 +176,16 @@ export function subscriptionOperations(resources: OperatorResources) {
      * @returns the connections in order; where a router refused or could not be reached, its error instead.
      * @throws OperationFailedError as all changes: what was asked for is wrong, or no service answers.
      */
-    async create(connections: readonly NewConnection[]): Promise<CreatedConnection[]> {
+    async create(connections: readonly ConnectionToMake[]): Promise<CreatedConnection[]> {
       const created: CreatedConnection[] = [];
+      await keepPasswords(
+        resourcesOfPasswords,
+        connections.map(({ server }) => server),
+      );
       for (let from = 0; from < connections.length; from += MAX_NEW_CONNECTIONS) {
-        const part = connections.slice(from, from + MAX_NEW_CONNECTIONS);
+        const part = connections
+          .slice(from, from + MAX_NEW_CONNECTIONS)
+          .map((connection) => ({ ...connection, server: withoutPassword(connection.server) }));
         created.push(...(await change<CreatedConnection[]>({ create: { connections: part } })));
       }
       return created;
@@ -194,15 +208,24 @@ export function subscriptionOperations(resources: OperatorResources) {
       ),
 
     /** Gives a connection a new queue, on the same router or another. */
-    rotate: (connId: string, server: RouterKey) => change<RotatedQueue>({ rotate: { connId, server } }),
+    async rotate(connId: string, server: RouterAddress): Promise<RotatedQueue> {
+      await keepPasswords(resourcesOfPasswords, [server]);
+      return change<RotatedQueue>({ rotate: { connId, server: withoutPassword(server) } });
+    },
 
     /**
-     * Pins a router, messaging or notification, to another fingerprint, once it has answered under that: what is on it
-     * goes on under the new one.
+     * Pins a router, messaging or notification, to another fingerprint or way of speaking, once it has answered under
+     * that: what is on it goes on under the new one. A password in the address becomes the router's.
      *
      * @throws OperationFailedError when it did not; everything stays as it was then.
      */
-    trust: (server: RouterKey) => change<void>({ trust: { server } }),
+    async trust(server: RouterAddress): Promise<void> {
+      await change<void>({ trust: { server: withoutPassword(server) } });
+      await keepPasswords(resourcesOfPasswords, [server]);
+    },
+
+    /** Has one process of the service ask each router of the agent whether it is there. */
+    routers: (): Promise<RouterStates> => change<RouterStates>({ look: {} }),
 
     /** How many connections `retry` would be about. */
     async countRetryable(filter: RetryFilter = {}): Promise<number> {

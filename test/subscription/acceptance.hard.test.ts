@@ -7,6 +7,7 @@ import { createFleet } from '../service-process.ts';
 import { eventually } from '../harness.ts';
 import type { RecordRow, SubscriptionAgent } from './agent.ts';
 import { AGENT, takeSubscriptionAgent } from './agent.ts';
+import { routerAddressText } from '../../api/subscription/router-address.ts';
 
 const CONNECTIONS = Number(process.env['NOTIFICATION_TEST_CONNECTIONS'] ?? 200);
 const AGENTS = [AGENT, 'second'] as const;
@@ -30,9 +31,7 @@ const oneOf = <T>(list: readonly T[]): T => list[Math.floor(random() * list.leng
 
 /** What a process of the service needs to know. */
 function environment(): Record<string, string> {
-  const servers = agent.routers.ntf.map(
-    ({ address }) => `${address.host}:${address.port}#${address.keyHash}`,
-  );
+  const servers = agent.routers.ntf.map(({ address }) => routerAddressText(address, 'ntf'));
   return {
     ...agent.env,
     NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: servers.join(),

@@ -3,7 +3,7 @@
  * verified at the router directly and put into its row, so that the engine is tested without the token's operations.
  */
 import { randomBytes, randomUUID } from 'node:crypto';
-import { createNotificationRouter } from '../../activities/subscription/router/http.ts';
+import { createNotificationRouters } from '../../activities/subscription/router/by-address.ts';
 import type { RouterAddress } from '../../activities/subscription/router/ports.ts';
 import { dhSecret } from '../../activities/subscription/router/signing.ts';
 import { tokenContext } from '../../api/subscription/sealed-columns.ts';
@@ -30,9 +30,11 @@ import {
   poolWorkerWorkflowId,
   supervisorWorkflowId,
 } from '../../workflows/subscription/contract.ts';
+import { BINARY } from '../../dev/stand-ins/subscription/binary/transport.ts';
+import type { RouterTransport } from '../../dev/stand-ins/subscription/transport.ts';
 import { newRegistration } from './router-agent.ts';
 import type { Routers } from './routers.ts';
-import { codeIn, pushesTo, startRouters } from './routers.ts';
+import { USUAL_TRANSPORT, codeOf, pushesTo, startRouters } from './routers.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 
@@ -82,16 +84,24 @@ export type SubscriptionAgent = Awaited<ReturnType<typeof takeSubscriptionAgent>
 
 /** Starts routers, and takes a slot unless there is one; the service is started by `start`. */
 export async function takeSubscriptionAgent(
-  options: { slot?: Slot; smp?: number; ntf?: number; smpVersion?: number } = {},
+  options: {
+    slot?: Slot;
+    smp?: number;
+    ntf?: number;
+    smpVersion?: number;
+    transport?: RouterTransport;
+  } = {},
 ) {
-  const { smp = 1, ntf = 1, smpVersion } = options;
+  const { smp = 1, ntf = 1, smpVersion, transport = USUAL_TRANSPORT } = options;
   const slot: Slot = options.slot ?? (await takeSlot());
   const routers: Routers = await startRouters({
     smp,
     ntf,
-    ...(smpVersion === undefined ? {} : { smpOptions: { version: smpVersion } }),
+    transport,
+    // No version of the binary protocol that is spoken makes a queue together with a notifier.
+    ...(smpVersion === undefined || transport === BINARY ? {} : { smpOptions: { version: smpVersion } }),
   });
-  const notifications = createNotificationRouter();
+  const notifications = createNotificationRouters();
   const supervisor = slot.client.workflow.getHandle(supervisorWorkflowId(AGENT));
 
   const rows = async <Row>(sql: string, values: unknown[] = []): Promise<Row[]> => {
@@ -155,16 +165,16 @@ export async function takeSubscriptionAgent(
       );
       const verified = await notifications.verifyToken(
         { address, tokenId, privateKey: auth.privateKey },
-        codeIn(push, secret)!,
+        codeOf(notifications, { address, dhSecret: secret }, push)!,
       );
       if (!verified.ok) throw new Error(verified.error.code);
       await slot.db.query('INSERT INTO subscriptions.agents (agent_id) VALUES ($1) ON CONFLICT DO NOTHING', [
         agentId,
       ]);
       await slot.db.query(
-        `INSERT INTO subscriptions.ntf_servers (agent_id, host, port, key_hash) VALUES ($1, $2, $3, $4)
-         ON CONFLICT DO NOTHING`,
-        [agentId, address.host, address.port, address.keyHash],
+        `INSERT INTO subscriptions.ntf_servers (agent_id, host, port, key_hash, transport)
+         VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING`,
+        [agentId, address.host, address.port, address.keyHash, address.transport ?? 'https'],
       );
       await slot.db.query('DELETE FROM subscriptions.ntf_tokens WHERE agent_id = $1', [agentId]);
       await slot.db.query(

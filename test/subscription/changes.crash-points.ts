@@ -16,6 +16,7 @@ import { eventually } from '../harness.ts';
 import type { SubscriptionAgent } from './agent.ts';
 import { AGENT, takeSubscriptionAgent } from './agent.ts';
 import { agreement } from './agreement.ts';
+import { routerAddressText } from '../../api/subscription/router-address.ts';
 
 const CONNECTIONS = 40;
 
@@ -31,7 +32,7 @@ beforeAll(async () => {
   const { address } = agent.routers.ntf[0]!;
   walk = createCrashWalk(agent.slot, {
     ...agent.env,
-    NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: `${address.host}:${address.port}#${address.keyHash}`,
+    NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: routerAddressText(address, 'ntf'),
     NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: '30s',
     // Each process sweeps at its start as well.
     NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL: '30s',

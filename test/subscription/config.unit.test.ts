@@ -34,11 +34,31 @@ test('N14 keys and routers are read as they are written', () => {
   ]);
 });
 
+test('N19 routers that speak their own protocol have hosts in order, between routers that do not', () => {
+  const { values } = loadConfig({
+    NOTIFICATION_SUBSCRIPTION_NTF_SERVERS:
+      `ntf1.example:443#${FINGERPRINT}, ntf://${FINGERPRINT}@ntf.example,abc.onion:444,` +
+      `ntf2.example:443#${FINGERPRINT},ntf://${FINGERPRINT}@ntf3.example`,
+    NOTIFICATION_SUBSCRIPTION_SOCKS_PROXY: '127.0.0.1:9050',
+  });
+  const binary = { keyHash: FINGERPRINT, transport: 'binary' };
+  expect(values.NOTIFICATION_SUBSCRIPTION_NTF_SERVERS).toEqual([
+    { host: 'ntf1.example', port: 443, keyHash: FINGERPRINT },
+    { host: 'ntf.example,abc.onion', port: 444, ...binary },
+    { host: 'ntf2.example', port: 443, keyHash: FINGERPRINT },
+    { host: 'ntf3.example', port: 443, ...binary },
+  ]);
+  expect(values.NOTIFICATION_SUBSCRIPTION_SOCKS_PROXY).toEqual({ host: '127.0.0.1', port: 9_050 });
+});
+
 test.each([
   ['NOTIFICATION_SUBSCRIPTION_KEYS', KEY],
   ['NOTIFICATION_SUBSCRIPTION_KEYS', `id:${KEY.slice(4)}`],
   ['NOTIFICATION_SUBSCRIPTION_NTF_SERVERS', 'ntf.example:443'],
   ['NOTIFICATION_SUBSCRIPTION_NTF_SERVERS', `:443#${FINGERPRINT}`],
+  ['NOTIFICATION_SUBSCRIPTION_NTF_SERVERS', `smp://${FINGERPRINT}:${KEY.slice(4)}@smp.example`],
+  ['NOTIFICATION_SUBSCRIPTION_NTF_SERVERS', `ntf://${FINGERPRINT}@ntf.example,other.example:443:444`],
+  ['NOTIFICATION_SUBSCRIPTION_SOCKS_PROXY', 'proxy'],
   ['NOTIFICATION_SUBSCRIPTION_AGENT', 'an agent'],
   ['NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL', '500ms'],
   ['NOTIFICATION_SUBSCRIPTION_RETRY_MAX', '1s'],

@@ -5,6 +5,7 @@ import { createCrashWalk, isAtRest } from '../crash-walk.ts';
 import type { SubscriptionAgent } from './agent.ts';
 import { takeSubscriptionAgent } from './agent.ts';
 import { agreement } from './agreement.ts';
+import { routerAddressText } from '../../api/subscription/router-address.ts';
 
 let agent: SubscriptionAgent;
 let walk: CrashWalk;
@@ -14,7 +15,7 @@ beforeAll(async () => {
   const { address } = agent.routers.ntf[0]!;
   walk = createCrashWalk(agent.slot, {
     ...agent.env,
-    NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: `${address.host}:${address.port}#${address.keyHash}`,
+    NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: routerAddressText(address, 'ntf'),
     NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: '30s',
     NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL: '2s',
   });

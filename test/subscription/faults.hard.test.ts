@@ -3,6 +3,7 @@ import { createFleet } from '../service-process.ts';
 import { eventually } from '../harness.ts';
 import type { SubscriptionAgent } from './agent.ts';
 import { takeSubscriptionAgent } from './agent.ts';
+import { routerAddressText } from '../../api/subscription/router-address.ts';
 
 let agent: SubscriptionAgent;
 let fleet: ReturnType<typeof createFleet>;
@@ -13,7 +14,7 @@ beforeAll(async () => {
   const [{ address }] = agent.routers.ntf as [(typeof agent.routers.ntf)[number]];
   env = {
     ...agent.env,
-    NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: `${address.host}:${address.port}#${address.keyHash}`,
+    NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: routerAddressText(address, 'ntf'),
     NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: '30s',
     // Nobody is helped by it in these tests.
     NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL: '1h',

@@ -1,13 +1,11 @@
 /** Messages to connections of an agent, and the pushes that they lead to. */
 import type { Pool } from 'pg';
 import { notifierSecretContext } from '../../api/subscription/sealed-columns.ts';
-import { unbox } from '../../activities/subscription/router/signing.ts';
 import { loadSavedToken } from '../../activities/subscription/token-rows.ts';
 import type { KeyBox } from '../../api/key-box.ts';
-import { messageMetaSchema, pushedMessageSchema } from '../../api/subscription/router-wire.ts';
 import type { MessagingRouterStandIn } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import type { NotificationRouterStandIn } from '../../dev/stand-ins/subscription/notification-router.ts';
-import type { RecordedDevicePush } from '../../dev/stand-ins/subscription/push-sink.ts';
+import type { PushData, RecordedDevicePush } from '../../dev/stand-ins/subscription/push-sink.ts';
 import type {
   CreateConnections,
   CreatedConnection,
@@ -23,6 +21,7 @@ import {
 } from '../../workflows/subscription/contract.ts';
 import { eventually } from '../eventually.ts';
 import { AGENT, KEY_BOX } from './agent.ts';
+import { noticesIn, toldTimeOf } from './pushes.ts';
 import { pushesTo } from './routers.ts';
 import type { TokenAgent } from './token-agent.ts';
 
@@ -66,8 +65,7 @@ export function messagesOf(
   const routerOf = ({ port }: QueueRow) => routers.smp.find(({ address }) => address.port === port)!;
 
   async function messagesIn({ data }: RecordedDevicePush): Promise<Message[] | undefined> {
-    const { nonce = '', message = '' } = data;
-    return readPush({ db: slot.db, keyBox: KEY_BOX }, agentId, { nonce, message });
+    return readPush({ db: slot.db, keyBox: KEY_BOX }, agentId, data);
   }
 
   return {
@@ -130,7 +128,7 @@ export function messagesOf(
         }
         return undefined;
       });
-      expect(named).toEqual(message);
+      expect(named).toEqual({ ...message, at: toldTimeOf(routers.ntf[0]!.address, message.at) });
     },
 
     /** How many pushes about messages a device has got. */
@@ -153,32 +151,21 @@ export function messagesOf(
 async function readPush(
   { db, keyBox }: { db: Pool; keyBox: KeyBox },
   agentId: string,
-  { nonce, message: content }: { nonce: string; message: string },
+  push: PushData,
 ): Promise<Message[] | undefined> {
   const token = await loadSavedToken(db, keyBox, agentId);
-  const list = token?.dhSecret && unbox({ nonce, content }, token.dhSecret, 'message-list');
-  const messages = pushedMessageSchema.array().safeParse(parseJson(list));
-  if (!messages.success) return undefined;
+  const notices = token?.dhSecret && noticesIn(token.address, push, token.dhSecret);
+  if (!notices) return undefined;
   const { rows } = await db.query<QueueSecretRow>(LOAD_QUEUE_SECRETS, [
     agentId,
-    messages.data.map(({ notifierId }) => notifierId),
+    notices.map(({ notifierId }) => notifierId),
   ]);
-  return messages.data.flatMap(({ host, port, notifierId, meta }) => {
+  return notices.flatMap(({ host, port, notifierId, open }) => {
     const row = rows.find((one) => one.ntf_id === notifierId && one.host === host && one.port === port);
-    if (!row) return [];
-    const context = notifierSecretContext(agentId, notifierId);
-    const plain = unbox(meta, keyBox.open(row.rcv_ntf_dh_secret, context), 'message-meta');
-    const parsed = messageMetaSchema.safeParse(parseJson(plain));
-    return parsed.success ? [{ connId: row.conn_id, ...parsed.data }] : [];
+    const message =
+      row && open(keyBox.open(row.rcv_ntf_dh_secret, notifierSecretContext(agentId, notifierId)));
+    return message ? [{ connId: row.conn_id, ...message }] : [];
   });
-}
-
-function parseJson(bytes: Buffer | undefined): unknown {
-  try {
-    return bytes && JSON.parse(bytes.toString('utf8'));
-  } catch {
-    return undefined;
-  }
 }
 
 interface QueueSecretRow {

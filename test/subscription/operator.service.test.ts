@@ -1,5 +1,7 @@
 /** Subscriptions and tokens as operators see and steer them: the command line against a running service. */
 import { readFileSync } from 'node:fs';
+import type { RouterAddress } from '../../api/subscription/router-address.ts';
+import { routerAddressText } from '../../api/subscription/router-address.ts';
 import type { AgentView, SubscriptionView } from '../../client/subscription/subscriptions.ts';
 import { cliFor } from '../cli-process.ts';
 import { eventually } from '../harness.ts';
@@ -29,8 +31,7 @@ afterAll(async () => {
   await agent.release();
 });
 
-const serverOf = ({ host, port, keyHash }: TokenAgent['routers']['smp'][number]['address']) =>
-  `${host}:${port}#${keyHash}`;
+const serverOf = (address: RouterAddress) => routerAddressText(address, 'smp');
 
 /** With --json before everything else: what follows a -- is no option. */
 async function json<T>(args: string[]): Promise<{ code: number | null; value: T }> {

@@ -56,7 +56,13 @@ describe.each<[string, Way]>(Object.entries(WAYS))('%s', (name, way) => {
       eventually('the verification push', async () => {
         const [push] = pushesTo(adapter.routers.sink, to.token, 'verification');
         const { nonce = '', verification = '' } = push?.data ?? {};
-        return push && notifications.openVerification({ nonce, content: verification }, secret);
+        return (
+          push &&
+          notifications.openVerification(
+            { address: token.address, dhSecret: secret },
+            { nonce, content: verification },
+          )
+        );
       });
 
     const code = await codeTo(device);

@@ -6,7 +6,12 @@ import {
   unbox,
 } from '../../activities/subscription/router/signing.ts';
 import { createRouterConnections } from '../../activities/subscription/router/connection.ts';
-import type { KeyPair, RouterAddress } from '../../activities/subscription/router/ports.ts';
+import type {
+  KeyPair,
+  NotificationRouter,
+  PushSecret,
+  RouterAddress,
+} from '../../activities/subscription/router/ports.ts';
 import type {
   MessageMeta,
   PushedMessage,
@@ -31,6 +36,7 @@ import type { NotificationRouterStandIn } from '../../dev/stand-ins/subscription
 import { startNotificationRouter } from '../../dev/stand-ins/subscription/notification-router.ts';
 import type { PushSinkStandIn, RecordedDevicePush } from '../../dev/stand-ins/subscription/push-sink.ts';
 import { startPushSink } from '../../dev/stand-ins/subscription/push-sink.ts';
+import { BINARY } from '../../dev/stand-ins/subscription/binary/transport.ts';
 import { HTTPS } from '../../dev/stand-ins/subscription/https.ts';
 import type { RouterTransport } from '../../dev/stand-ins/subscription/transport.ts';
 import { eventually } from '../eventually.ts';
@@ -42,7 +48,20 @@ export interface Routers {
   stop(): Promise<void>;
 }
 
-/** @param options how many, in which way they speak (default: HTTPS), and which newest version. */
+/**
+ * How routers of tests speak where a test does not say: over HTTPS, or with `NOTIFICATION_DEV_ROUTERS_TRANSPORT=binary` in the
+ * protocol of official routers.
+ */
+export const USUAL_TRANSPORT: RouterTransport =
+  process.env['NOTIFICATION_DEV_ROUTERS_TRANSPORT'] === 'binary' ? BINARY : HTTPS;
+
+/** The versions of the binary protocol that are spoken have no reasons why a token is invalid. */
+export const REASONS_ARE_TOLD = USUAL_TRANSPORT === HTTPS;
+
+/** The binary protocol makes the credentials of a queue by NKEY, in the versions that are spoken. */
+export const CREDENTIALS_COME_WITH_QUEUE = USUAL_TRANSPORT === HTTPS;
+
+/** @param options how many, in which way they speak, and which newest version. */
 export async function startRouters(
   options: {
     smp?: number;
@@ -52,7 +71,13 @@ export async function startRouters(
     ntfVersion?: number;
   } = {},
 ): Promise<Routers> {
-  const { smp: smpCount = 1, ntf: ntfCount = 1, transport = HTTPS, smpOptions = {}, ntfVersion } = options;
+  const {
+    smp: smpCount = 1,
+    ntf: ntfCount = 1,
+    transport = USUAL_TRANSPORT,
+    smpOptions = {},
+    ntfVersion,
+  } = options;
   const sink = await startPushSink();
   const smp = await Promise.all(
     Array.from({ length: smpCount }, () => startMessagingRouter({ transport, ...smpOptions })),
@@ -163,6 +188,13 @@ export const base64url = (bytes: Buffer): string => bytes.toString('base64url');
 export function codeIn({ data }: RecordedDevicePush, tokenSecret: Buffer): Buffer | undefined {
   return unbox({ nonce: data.nonce ?? '', content: data.verification ?? '' }, tokenSecret, 'verification');
 }
+
+/** The same, over whichever protocol the router speaks. */
+export const codeOf = (
+  router: Pick<NotificationRouter, 'openVerification'>,
+  token: PushSecret,
+  { data: { nonce = '', verification = '' } }: RecordedDevicePush,
+): Buffer | undefined => router.openVerification(token, { nonce, content: verification });
 
 /** What a message push says, newest first. */
 export function messagesIn({ data }: RecordedDevicePush, tokenSecret: Buffer): PushedMessage[] {

@@ -176,6 +176,37 @@ test('N1 N14 a Create that meets a worker in the middle of its writing goes on f
   await agent.idle();
 });
 
+test('N14 credentials of a claim that was replaced do not end up on the queue', async () => {
+  const connId = await createWithoutRecord();
+  smp().fail({ failure: { kind: 'delay', ms: 1_500 }, subject: 'NKEY', times: 1 });
+  const keys = keysAskedFor();
+  await commands.send(AGENT, 'create', [connId]);
+  await eventually('its call', async () => keysAskedFor() > keys);
+  await agent.idle();
+  // Another worker picks the record up, has its key first, and leaves nothing to do.
+  await agent.rows(
+    `UPDATE subscriptions.ntf_subscriptions
+        SET claim = claim + 1000, status = 'KEY', smp_ntf_id = 'theirs', ntf_action = NULL, smp_action = NULL
+      WHERE conn_id = $1`,
+    [connId],
+  );
+  await agent.rows(
+    `UPDATE subscriptions.rcv_queues
+        SET ntf_id = 'theirs', ntf_public_key = 'p', ntf_private_key = 'k', rcv_ntf_dh_secret = 's' WHERE conn_id = $1`,
+    [connId],
+  );
+  await eventually('the late worker to have its answer, and to end', async () => {
+    const { status } = await agent.worker('ntf-smp', server()).describe();
+    return status.name === 'COMPLETED';
+  });
+  expect(await agent.record(connId)).toMatchObject({ smp_ntf_id: 'theirs' });
+  expect(
+    await agent.rows('SELECT ntf_id FROM subscriptions.rcv_queues WHERE conn_id = $1', [connId]),
+  ).toEqual([{ ntf_id: 'theirs' }]);
+  await agent.update('deleteConnections', { connIds: [connId] });
+  await agent.idle();
+});
+
 test('N1 a flush forgets Creates that wait, but nothing that ends subscriptions, and then ends all', async () => {
   const [kept, deleted] = [await createWithoutRecord(), await createWithoutRecord()];
   await commands.createAll(AGENT);

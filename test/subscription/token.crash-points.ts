@@ -7,6 +7,7 @@ import { newDevice } from './router-agent.ts';
 import { agreement } from './agreement.ts';
 import type { TokenAgent, Tokens } from './token-agent.ts';
 import { takeTokenAgent } from './token-agent.ts';
+import { routerAddressText } from '../../api/subscription/router-address.ts';
 
 /** The interval of a token's cron is waited for this long when the process died of setting it. */
 const CRON_LIMIT_MS = 330_000;
@@ -18,7 +19,7 @@ beforeAll(async () => {
   const { address } = router();
   walk = createCrashWalk(agent.slot, {
     ...agent.env,
-    NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: `${address.host}:${address.port}#${address.keyHash}`,
+    NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: routerAddressText(address, 'ntf'),
     NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: '30s',
     NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL: '5s',
   });

@@ -13,6 +13,7 @@ import type {
   CreatedConnection,
   RotateQueue,
   RotatedQueue,
+  RouterStates,
   TrustRouter,
 } from './contract.ts';
 import { checkChange } from './requests.ts';
@@ -28,9 +29,10 @@ const BASE64URL = `${ALPHANUMERIC}-_`;
 export async function subscriptionChange(
   agentId: string,
   change: ConnectionChange,
-): Promise<CreatedConnection[] | RotatedQueue | void> {
+): Promise<CreatedConnection[] | RotatedQueue | RouterStates | void> {
   checkChange(agentId, change);
   if ('trust' in change) return trustRouter(agentId, change.trust);
+  if ('look' in change) return routers.lookAtRouters(agentId);
   const { result, commands } =
     'create' in change
       ? await createConnections(agentId, change.create)

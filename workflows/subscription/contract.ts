@@ -110,9 +110,11 @@ export const RESET_STATISTICS_UPDATE = 'resetStatistics';
 /** Query of the supervisor, returns `SupervisorState`; of a worker, `PoolWorkerState`. */
 export const SUBSCRIPTION_STATE_QUERY = 'state';
 
-/** A messaging router, with the fingerprint of its certificate (SHA-256, base64url). */
+/** A router, with the fingerprint of its certificate (SHA-256, base64url). Its password enters no history. */
 export interface RouterKey extends ServerKey {
   keyHash: string;
+  /** How it speaks; absent: JSON over HTTPS. The binary protocol has several hosts, with commas between them. */
+  transport?: 'binary' | undefined;
 }
 
 export interface CreateConnections {
@@ -172,8 +174,8 @@ export interface RotatedQueue {
 }
 
 /**
- * A workflow with arguments agent id and `ConnectionChange`, which returns what the update of that name does; `trust`, which
- * has no update, returns nothing. Each
+ * A workflow with arguments agent id and `ConnectionChange`, which returns what the update of that name does; `trust` and
+ * `look` have none, and return nothing and `RouterStates`. Each
  * change that waits for routers has one of its own, so that the supervisor waits for none.
  */
 export const CHANGE_WORKFLOW = 'subscriptionChange';
@@ -183,7 +185,40 @@ export const changeWorkflowId = (agentId: string, id: string): string =>
   `${supervisorWorkflowId(agentId)}/change/${id}`;
 
 export type ConnectionChange =
-  { create: CreateConnections } | { rotate: RotateQueue } | { trust: TrustRouter };
+  | { create: CreateConnections }
+  | { rotate: RotateQueue }
+  | { trust: TrustRouter }
+  /** Changes nothing: asks each router of the agent whether it is there. */
+  | { look: LookAtRouters };
+
+/** Nothing to choose. */
+export type LookAtRouters = Record<string, never>;
+
+/** How one process of the service gets on with the routers of an agent. */
+export interface RouterStates {
+  /** `<pid>@<host>`: which one was asked. */
+  process: string;
+  routers: RouterState[];
+  /** There are more routers than it asked. */
+  hasMore: boolean;
+}
+
+export interface RouterState extends RouterKey {
+  kind: 'messaging' | 'notification';
+  /** Why it does not answer at present; absent when it does. */
+  error?: string;
+  /** Of a PING, ms. */
+  roundTripMs?: number;
+  /** Of the binary protocol: the host that is connected to, the version that is spoken, and those that the router speaks. */
+  connectedHost?: string;
+  version?: number;
+  routerVersions?: [oldest: number, newest: number];
+  /** Sessions that were held with it before, and since when the oldest is, epoch ms. Over HTTPS there are none. */
+  sessions: number;
+  heldSinceMs?: number;
+  /** That was not about a single queue or token, since the process began. */
+  lastError?: { error: string; atMs: number };
+}
 
 /** Updates that wait for routers within the supervisor. Temporal admits ten updates of a workflow at a time. */
 export const MAX_ROUTER_UPDATES = 4;

@@ -18,8 +18,8 @@ import { MAX_CONNECTIONS, MAX_NEW_CONNECTIONS } from './contract.ts';
 
 /** Ids of connections: 12 bytes as base64url, or the ids that other programs have given to theirs. */
 const CONNECTION_ID = /^[A-Za-z0-9_.:=-]{1,64}$/;
-/** Long enough for every name that workflow ids have room for. */
-const HOST = /^[A-Za-z0-9_.:[\]-]{1,100}$/;
+/** Long enough for every name that workflow ids have room for, and for the hosts of a router with several. */
+const HOST = /^[A-Za-z0-9_.:,[\]-]{1,150}$/;
 const AGENT_ID = /^[A-Za-z0-9_.-]{1,64}$/;
 const KEY_HASH = /^[A-Za-z0-9_-]{43}$/;
 const REQUEST_ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
@@ -83,10 +83,14 @@ export function checkChange(agentId: string, change: ConnectionChange): void {
   if (typeof agentId !== 'string' || !AGENT_ID.test(agentId)) {
     refuse('the first argument must be the id of an agent');
   }
-  const { create, rotate, trust } = objectOf(change) as Record<'create' | 'rotate' | 'trust', unknown>;
-  if ([create, rotate, trust].filter((asked) => asked !== undefined).length !== 1) {
-    refuse('the second argument must have one of create, rotate and trust');
+  const { create, rotate, trust, look } = objectOf(change) as Record<
+    'create' | 'rotate' | 'trust' | 'look',
+    unknown
+  >;
+  if ([create, rotate, trust, look].filter((asked) => asked !== undefined).length !== 1) {
+    refuse('the second argument must have one of create, rotate, trust and look');
   }
+  if (look !== undefined) return;
   if (create !== undefined) checkCreate(create as CreateConnections);
   else if (rotate !== undefined) checkRotation(rotate as RotateQueue);
   else checkServer(objectOf<TrustRouter>(trust as TrustRouter).server);
@@ -100,8 +104,13 @@ export function checkImport(request: ImportConnections): void {
 }
 
 function checkServer(value: unknown): void {
-  const { host, port, keyHash } = objectOf<RouterKey>(value as RouterKey);
-  if (typeof host !== 'string' || !HOST.test(host)) refuse('server.host must be a host name or address');
+  const { host, port, keyHash, transport } = objectOf<RouterKey>(value as RouterKey);
+  if (transport !== undefined && transport !== 'binary') {
+    refuse('server.transport must be binary, or absent for HTTPS');
+  }
+  if (typeof host !== 'string' || !HOST.test(host) || (host.includes(',') && transport === undefined)) {
+    refuse('server.host must be a host name or address; with the binary protocol, several');
+  }
   if (!Number.isInteger(port) || (port as number) < 1 || (port as number) > 65_535) {
     refuse('server.port must be a whole number from 1 to 65535');
   }

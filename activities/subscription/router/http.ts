@@ -203,7 +203,7 @@ export function createNotificationRouter(options: RouterClientOptions = {}): Not
     deleteSubscription: ({ address, privateKey }, entity) =>
       sendOne(address, { entity, command: { op: 'SDEL' }, privateKey }, readOk),
 
-    openVerification: (verification, secret) => unbox(verification, secret, 'verification'),
+    openVerification: ({ dhSecret }, verification) => unbox(verification, dhSecret, 'verification'),
 
     close: () => client.close(),
   };

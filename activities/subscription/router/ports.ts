@@ -1,18 +1,12 @@
 /**
  * The two ports through which the `subscription` feature talks to routers, and what crosses them. Two adapters implement
- * them: JSON over HTTPS in `http.ts`, which is what the service uses, and the routers' own protocol in `binary/`. Errors
- * are data: each item of a batch has its own answer, and nothing here throws for what a router says or fails to say.
+ * them: JSON over HTTPS in `http.ts`, and the routers' own protocol in `binary/`; `by-address.ts` takes for each router
+ * the one that its address asks for. Errors are data: each item of a batch has its own answer, and nothing here throws
+ * for what a router says or fails to say.
  */
+import type { RouterAddress } from '../../../api/subscription/router-address.ts';
 
-/** Where a router listens. Two addresses are the same when host and port are; the fingerprint is not compared. */
-export interface RouterAddress {
-  host: string;
-  port: number;
-  /** SHA-256 of the certificate (DER), base64url without padding: what the connection must present. */
-  keyHash: string;
-  /** Password of a messaging router for those who may make queues; the binary protocol has one. */
-  basicAuth?: string;
-}
+export type { RouterAddress };
 
 /**
  * Why an item failed. `NTF` and `SMP` are answers of a router of that kind, `BROKER` is the way to it, `AGENT` and
@@ -76,6 +70,10 @@ export interface NewQueueRequest {
    * notified about, but not be read.
    */
   recipientDhPublicKey?: RawKey;
+  /** The binary protocol from version 6 on: whether the session that makes the queue receives its messages; default false. */
+  subscribe?: boolean;
+  /** The binary protocol from version 9 on: whether a sender may secure the queue with a key of its own; default false. */
+  senderMaySecure?: boolean;
   /** Credentials made together with the queue, when notifications are wanted from the start. */
   notifier?: { notifierPublicKey: RawKey; recipientDhPublicKey: RawKey };
 }
@@ -83,6 +81,8 @@ export interface NewQueueRequest {
 export interface NewQueueAnswer {
   recipientId: string;
   senderId: string;
+  /** X25519, for messages; the binary protocol has one. */
+  routerDhPublicKey?: RawKey;
   notifier?: NotifierKeyAnswer;
 }
 
@@ -123,6 +123,14 @@ export interface TokenRef {
   /** base64url of 24 bytes. */
   tokenId: string;
   privateKey: RawKey;
+}
+
+/** By what the pushes to a token are read. */
+export interface PushSecret {
+  /** The router that pushes. */
+  address: RouterAddress;
+  /** Agreed with it. */
+  dhSecret: Buffer;
 }
 
 export type TokenStatus =
@@ -181,7 +189,7 @@ export interface NotificationRouter {
   ) => Promise<RouterResult<RouterSubscriptionStatus>[]>;
   /** SDEL, for legacy records only. */
   deleteSubscription: (token: TokenRef, subscriptionId: string) => Promise<RouterResult<undefined>>;
-  /** @returns the code in a verification push, undefined when it was not encrypted with this secret. */
-  openVerification: (verification: Boxed, dhSecret: Buffer) => Buffer | undefined;
+  /** @returns the code in a verification push, undefined when it was not encrypted for this token. */
+  openVerification: (token: PushSecret, verification: Boxed) => Buffer | undefined;
   close: () => Promise<void>;
 }

@@ -89,16 +89,22 @@ export interface MessagingRulesOptions {
 
 export function createMessagingRules(options: MessagingRulesOptions): MessagingRules {
   const { seals, password } = options;
-  const queues = new Map(options.queues.map((queue) => [queue.recipientId, queue]));
+  const queues = new Map<string, StoredQueue>();
+  /** By the id of the sender, and by that of the notifier. */
+  const queuesOfSenders = new Map<string, StoredQueue>();
+  const queuesOfNotifiers = new Map<string, StoredQueue>();
   const sessions = new Map<string, (event: SessionEvent) => void>();
   /** Session that gets what happens to a queue (by its recipient's id) or a notifier. */
   const subscribers = new Map<string, string>();
 
   const save = (): void => options.save(() => [...queues.values()]);
-  const queueOfSender = (id: string): StoredQueue | undefined =>
-    [...queues.values()].find(({ senderId }) => senderId === id);
-  const queueOfNotifier = (id: string): StoredQueue | undefined =>
-    [...queues.values()].find(({ notifier }) => notifier?.notifierId === id);
+
+  function keep(queue: StoredQueue): void {
+    queues.set(queue.recipientId, queue);
+    queuesOfSenders.set(queue.senderId, queue);
+    if (queue.notifier) queuesOfNotifiers.set(queue.notifier.notifierId, queue);
+  }
+  for (const queue of options.queues) keep(queue);
 
   /** @returns whether anybody was told. */
   function tell(subject: string, event: SessionEvent): boolean {
@@ -118,6 +124,7 @@ export function createMessagingRules(options: MessagingRulesOptions): MessagingR
     if (!queue.notifier) return;
     const { notifierId } = queue.notifier;
     delete queue.notifier;
+    queuesOfNotifiers.delete(notifierId);
     tell(notifierId, { event: 'DELD', entity: notifierId });
     subscribers.delete(notifierId);
   }
@@ -128,6 +135,7 @@ export function createMessagingRules(options: MessagingRulesOptions): MessagingR
     const { secret, routerDhKey } = agree(recipientDhKey);
     const notifierId = newId();
     queue.notifier = { notifierId, notifierKey, secret, waiting: [] };
+    queuesOfNotifiers.set(notifierId, queue);
     return { notifierId, routerDhKey };
   }
 
@@ -166,7 +174,7 @@ export function createMessagingRules(options: MessagingRulesOptions): MessagingR
 
   /** By its sender's id, for requests from outside. */
   function sendTo(senderId: string, body: string, notify = true): { messageId: string; at: number } {
-    const queue = queueOfSender(senderId);
+    const queue = queuesOfSenders.get(senderId);
     if (!queue) throw new Error('there is no such queue');
     return send(queue, body, notify);
   }
@@ -186,7 +194,7 @@ export function createMessagingRules(options: MessagingRulesOptions): MessagingR
       ...(senderMaySecure === undefined ? {} : { senderMaySecure }),
       messages: [],
     };
-    queues.set(queue.recipientId, queue);
+    keep(queue);
     if (command.subscribes) subscribe(queue.recipientId, session);
     const { recipientId, senderId } = queue;
     return {
@@ -210,15 +218,15 @@ export function createMessagingRules(options: MessagingRulesOptions): MessagingR
   function queueOf(received: ReceivedCommand<MessagingCommand>): StoredQueue {
     const { command, entity = '', isAuthorized, isAuthorizedBy } = received;
     if (command.op === 'NSUB') {
-      const queue = queueOfNotifier(entity);
+      const queue = queuesOfNotifiers.get(entity);
       return allowed(queue, queue?.notifier && isAuthorizedBy(queue.notifier.notifierKey));
     }
     if (command.op === 'SKEY') {
-      const queue = queueOfSender(entity);
+      const queue = queuesOfSenders.get(entity);
       return allowed(queue, queue?.senderMaySecure && isAuthorizedBy(command.senderKey));
     }
     if (command.op === 'SEND') {
-      const queue = queueOfSender(entity);
+      const queue = queuesOfSenders.get(entity);
       const senderKey = queue?.senderKey;
       return allowed(queue, senderKey === undefined ? !isAuthorized : isAuthorizedBy(senderKey));
     }
@@ -253,6 +261,7 @@ export function createMessagingRules(options: MessagingRulesOptions): MessagingR
       case 'DEL':
         removeNotifier(queue);
         queues.delete(recipientId);
+        queuesOfSenders.delete(queue.senderId);
         subscribers.delete(recipientId);
         return { op: 'OK' };
       case 'SUB':
@@ -299,14 +308,14 @@ export function createMessagingRules(options: MessagingRulesOptions): MessagingR
     },
     state: () => ({ queues: [...queues.values()], subscribed: [...subscribers.keys()] }),
     loseState() {
-      queues.clear();
+      for (const index of [queues, queuesOfSenders, queuesOfNotifiers]) index.clear();
       subscribers.clear();
       save();
     },
     async control(route, body) {
       if (route !== 'POST /_send') return undefined;
       const { senderId, body: text, notify } = (await body()) as SendRequest;
-      return queueOfSender(senderId) && sendTo(senderId, text, notify);
+      return queuesOfSenders.has(senderId) ? sendTo(senderId, text, notify) : undefined;
     },
     started: () => undefined,
     stopping: () => options.flush(),

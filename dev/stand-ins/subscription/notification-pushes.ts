@@ -1,6 +1,6 @@
 /** Pushes of a stand-in notification router to the push provider, and what its answers say about a token. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { request } from 'undici';
+import { Agent, request } from 'undici';
 import type { TokenStatus } from '../../../activities/subscription/router/ports.ts';
 import type { StoredSubscription, StoredToken } from './notification-state.ts';
 import type { PushData } from './push-sink.ts';
@@ -26,16 +26,27 @@ const INVALID_BY_REASON: Readonly<Record<string, TokenStatus>> = {
   Unregistered: 'INVALID,UNREGISTERED',
 };
 
+/** Where pushes go. */
+export interface PushTarget {
+  /** Of the push provider. */
+  pushUrl: string;
+  /** PEM of what an HTTPS provider is trusted by; it is spoken to over HTTP/2. */
+  pushAuthority?: string;
+}
+
 /** @param options.changed called when the status of a token has changed. */
 export function createPusher({
   pushUrl,
+  pushAuthority,
   seals,
   changed,
-}: {
-  pushUrl: string;
+}: PushTarget & {
   seals: PushSeals;
   changed: () => void;
 }): Pusher {
+  const connections = new Agent(
+    pushAuthority === undefined ? {} : { allowH2: true, connect: { ca: pushAuthority } },
+  );
   const underWay = new Set<Promise<void>>();
   const closing = new AbortController();
 
@@ -64,6 +75,7 @@ export function createPusher({
           'x-provider': device.provider,
         },
         body: JSON.stringify({ aps, notificationData: data }),
+        dispatcher: connections,
         signal,
       }).catch(() => undefined);
       const body = (await answer?.body.json().catch(() => undefined)) as { reason?: string } | undefined;
@@ -105,6 +117,7 @@ export function createPusher({
     async close() {
       closing.abort();
       await Promise.all(underWay);
+      await connections.destroy();
     },
   };
 }

@@ -14,6 +14,7 @@ import { HTTPS } from './https.ts';
 import type { NotificationRules } from './notification-rules.ts';
 import { createNotificationRules } from './notification-rules.ts';
 import type { NotificationState } from './notification-state.ts';
+import type { PushTarget } from './notification-pushes.ts';
 import type { RouterStandIn } from './router-desk.ts';
 import type { RouterTransport } from './transport.ts';
 
@@ -23,9 +24,7 @@ export type NotificationRouterStandIn = RouterStandIn &
     'tokens' | 'subscriptions' | 'setTokenStatus' | 'setSubscriptionStatus' | 'pushCron'
   >;
 
-export interface NotificationRouterOptions {
-  /** Of the push provider. */
-  pushUrl: string;
+export interface NotificationRouterOptions extends PushTarget {
   /** Default: HTTPS. Messaging routers are reached in the same way. */
   transport?: RouterTransport;
   /** Loopback port; default 0: a free one. */
@@ -40,13 +39,13 @@ export interface NotificationRouterOptions {
 export async function startNotificationRouter(
   options: NotificationRouterOptions,
 ): Promise<NotificationRouterStandIn> {
-  const { transport = HTTPS, port = 0, version, pushUrl } = options;
+  const { transport = HTTPS, port = 0, version, dataFile, ...pushes } = options;
   if (port !== 0) await assertPortFree(port, 'stand-in notification router', PORT_VARIABLES.routers);
   const { certificate, state, save, flush } = await openRouterDataFile<NotificationState>(
-    options.dataFile,
+    dataFile,
     transport.createCertificate,
   );
-  const rules = createNotificationRules({ pushUrl, transport, state, save, flush });
+  const rules = createNotificationRules({ pushes, transport, state, save, flush });
   const { tokens, subscriptions, setTokenStatus, setSubscriptionStatus, pushCron } = rules;
   const server = await transport.startServer({ protocol: 'ntf', certificate, port, version, rules });
   return Object.assign(server, { tokens, subscriptions, setTokenStatus, setSubscriptionStatus, pushCron });

@@ -9,7 +9,7 @@ import { generateDhKeys, secretOrNothing } from '../../../activities/subscriptio
 import type { NtfAnswer, NtfCommand } from '../../../api/subscription/router-wire.ts';
 import { NTF_VERSION_WITH_REASONS } from '../../../api/subscription/router-wire.ts';
 import type { NotificationState, StoredSubscription, StoredToken } from './notification-state.ts';
-import type { Pusher } from './notification-pushes.ts';
+import type { PushTarget, Pusher } from './notification-pushes.ts';
 import { createPusher } from './notification-pushes.ts';
 import type { Subscriber } from './notification-subscriber.ts';
 import { createSubscriber } from './notification-subscriber.ts';
@@ -30,8 +30,7 @@ export interface NotificationRules extends RouterRules {
 }
 
 export interface NotificationRulesOptions {
-  /** Of the push provider. */
-  pushUrl: string;
+  pushes: PushTarget;
   /** Toward messaging routers, and for what pushes look like. */
   transport: Pick<RouterTransport, 'createSubscriberSessions' | 'pushSeals'>;
   /** From before the restart. */
@@ -60,7 +59,7 @@ const SHORTEST_CRON_MINUTES = 20;
 const MINUTE_MS = 60_000;
 
 export function createNotificationRules(options: NotificationRulesOptions): NotificationRules {
-  const { pushUrl, transport } = options;
+  const { pushes, transport } = options;
   const tokens = new Map((options.state?.tokens ?? []).map((token) => [token.tokenId, token]));
   const subscriptions = new Map(
     (options.state?.subscriptions ?? []).map((subscription) => [subscription.subscriptionId, subscription]),
@@ -77,11 +76,15 @@ export function createNotificationRules(options: NotificationRulesOptions): Noti
   const subscriptionsOf = (tokenId: string): StoredSubscription[] =>
     [...subscriptions.values()].filter((subscription) => subscription.tokenId === tokenId);
 
+  const byNotifier = new Map([...subscriptions.values()].map((one) => [placeOf(one), one]));
+
   /** The live subscription to a notifier of a router. */
-  function subscriptionTo(router: RouterAddress, notifierId: string): StoredSubscription | undefined {
-    return [...subscriptions.values()].find(
-      (known) => known.notifierId === notifierId && isSameRouter(known.router, router),
-    );
+  const subscriptionTo = (router: RouterAddress, notifierId: string): StoredSubscription | undefined =>
+    byNotifier.get(placeOf({ router, notifierId }));
+
+  function removeSubscription(subscription: StoredSubscription): void {
+    subscriptions.delete(subscription.subscriptionId);
+    byNotifier.delete(placeOf(subscription));
   }
 
   function setStatus(router: RouterAddress, notifierId: string, status: string): void {
@@ -91,7 +94,7 @@ export function createNotificationRules(options: NotificationRulesOptions): Noti
   }
 
   function connect(): void {
-    pusher = createPusher({ pushUrl, seals: transport.pushSeals, changed: save });
+    pusher = createPusher({ ...pushes, seals: transport.pushSeals, changed: save });
     subscriber = createSubscriber(transport.createSubscriberSessions(), {
       notifiersAt: (router) =>
         [...subscriptions.values()].filter(
@@ -141,7 +144,7 @@ export function createNotificationRules(options: NotificationRulesOptions): Noti
 
   function removeToken(tokenId: string): void {
     tokens.delete(tokenId);
-    for (const { subscriptionId } of subscriptionsOf(tokenId)) subscriptions.delete(subscriptionId);
+    for (const subscription of subscriptionsOf(tokenId)) removeSubscription(subscription);
   }
 
   /** The token whose owner gives a command; for SCHK and SDEL that of the subscription. */
@@ -199,7 +202,7 @@ export function createNotificationRules(options: NotificationRulesOptions): Noti
       case 'SCHK':
         return { op: 'SUB', status: subscriptions.get(entity)!.status };
       case 'SDEL':
-        subscriptions.delete(entity);
+        removeSubscription(subscriptions.get(entity)!);
         return { op: 'OK' };
     }
   }
@@ -232,6 +235,7 @@ export function createNotificationRules(options: NotificationRulesOptions): Noti
       const { tokenId } = token;
       const made = { subscriptionId, tokenId, router, notifierId, notifierPrivateKey, status: 'NEW' };
       subscriptions.set(subscriptionId, made);
+      byNotifier.set(placeOf(made), made);
       // After the answer, which says nothing about the messaging router.
       setImmediate(() => subscriber?.subscribe(router, [made]));
     }
@@ -267,6 +271,7 @@ export function createNotificationRules(options: NotificationRulesOptions): Noti
     loseState() {
       tokens.clear();
       subscriptions.clear();
+      byNotifier.clear();
       save();
     },
     async control(route, body) {
@@ -318,6 +323,11 @@ const newCode = (): string => randomBytes(32).toString('base64url');
 function isSameDevice(one: DeviceToken, other: DeviceToken): boolean {
   return one.provider === other.provider && one.token === other.token;
 }
+
+const placeOf = ({
+  router: { host, port },
+  notifierId,
+}: Pick<StoredSubscription, 'router' | 'notifierId'>): string => `${host}:${port}/${notifierId}`;
 
 /** Routers are the same when they listen at the same place. */
 function isSameRouter(one: RouterAddress, other: RouterAddress): boolean {

@@ -39,6 +39,8 @@ export function createSubscriber(via: SubscriberSessions, events: SubscriberEven
   const closing = new AbortController();
   /** Open sessions by endpoint; undefined while one is being opened. */
   const sessions = new Map<string, SubscriberSession | undefined>();
+  /** What the next NSUB is for, so that those of a batch share blocks. */
+  const gathered = new Map<SubscriberSession, Notifier[]>();
   const loops: Promise<void>[] = [];
 
   async function keepSession(router: RouterAddress): Promise<void> {
@@ -80,11 +82,25 @@ export function createSubscriber(via: SubscriberSessions, events: SubscriberEven
     await nsub(router, session, wanted);
   }
 
+  function gather(router: RouterAddress, session: SubscriberSession, notifiers: Notifier[]): void {
+    const others = gathered.get(session);
+    if (others) {
+      others.push(...notifiers);
+      return;
+    }
+    gathered.set(session, [...notifiers]);
+    setImmediate(() => {
+      const all = gathered.get(session)!;
+      gathered.delete(session);
+      void nsub(router, session, all);
+    });
+  }
+
   return {
     subscribe(router, notifiers) {
       const endpoint = endpointOf(router);
       const session = sessions.get(endpoint);
-      if (session !== undefined) void nsub(router, session, notifiers);
+      if (session !== undefined) gather(router, session, notifiers);
       else if (!sessions.has(endpoint)) {
         sessions.set(endpoint, undefined);
         loops.push(keepSession(router));

@@ -153,8 +153,12 @@ test('N19 commands that no recording has are written as the protocol says', () =
   const text = (command: BinaryCommand, version = 9) => encodeCommand(command, version).toString('latin1');
 
   expect(text(create)).toBe(`NEW ${key}${dh}1\x06secretST`);
-  expect(text(create, 8)).toBe(`NEW ${key}${dh}1\x06secretS`);
-  expect(text(create, 5)).toBe(`NEW ${key}${dh}1\x06secret`);
+  expect(text(create, 8)).toBe(`NEW ${key}${dh}A\x06secretS`);
+  expect(text(create, 5)).toBe(`NEW ${key}${dh}A\x06secret`);
+  const open = { ...create, basicAuth: undefined };
+  expect(text(open)).toBe(`NEW ${key}${dh}0ST`);
+  expect(text(open, 8)).toBe(`NEW ${key}${dh}S`);
+  expect(text(create, 4)).toBe(`NEW ${key}${dh}`);
   expect(text({ op: 'KEY', senderKey: KEY })).toBe(`KEY ${key}`);
   expect(text({ op: 'SKEY', senderKey: KEY })).toBe(`SKEY ${key}`);
   expect(text({ op: 'SUB' })).toBe('SUB');

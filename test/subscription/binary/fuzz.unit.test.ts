@@ -16,14 +16,22 @@ import {
 } from '../../../activities/subscription/router/binary/encoding.ts';
 import { readHello, readSessionKey } from '../../../activities/subscription/router/binary/handshake.ts';
 import { beginSession } from '../../../activities/subscription/router/binary/session.ts';
-import { unpackTransmissions } from '../../../activities/subscription/router/binary/transmissions.ts';
+import type { SessionBinding } from '../../../activities/subscription/router/binary/transmissions.ts';
+import {
+  encodeTransmission,
+  packTransmissions,
+  unpackTransmissions,
+} from '../../../activities/subscription/router/binary/transmissions.ts';
 import type { Transcript } from './recordings.ts';
 import { loadTranscript } from './recordings.ts';
 
 const CASES = Number(process.env['FUZZ_CASES'] ?? 3_000);
 const LIMIT_MS = 60_000 + CASES * 5;
-/** Of the heap, between the first tenth of the cases and the last, bytes. */
+/** Of the heap and of bytes outside it, between the first tenth of the cases and the last. */
 const MOST_GROWTH = 16 * 1024 * 1024;
+/** Sessions that wait for their time-outs side by side. */
+const AT_ONCE = 500;
+const BRIEF_MS = 500;
 const TRANSCRIPTS = ['smp-v4', 'smp-v9', 'ntf-v1', 'ntf-v2'].map(loadTranscript);
 const OPTIONS = { timeoutMs: 5_000, commandTimeoutMs: 5_000, pingIntervalMs: 60_000 };
 
@@ -69,6 +77,8 @@ const cases = fc.record({
   isAnswer: fc.boolean(),
 });
 
+type Case = typeof cases extends fc.Arbitrary<infer Value> ? Value : never;
+
 test(
   'N19 a hello is read or refused, whatever it is',
   () => {
@@ -95,17 +105,13 @@ test(
   async () => {
     setFlagsFromString('--expose-gc');
     const collect = runInNewContext('gc') as () => void;
-    const heap: number[] = [];
+    const memory: number[] = [];
     let done = 0;
     await fc.assert(
-      fc.asyncProperty(cases, async ({ transcript, block, changes, outside, isAnswer }) => {
+      fc.asyncProperty(cases, async (one) => {
+        const { transcript } = one;
         const [ours, theirs] = duplexPair();
-        const said = transcript.answers[block % transcript.answers.length]!;
-        answerOnce(theirs, transcript, (asked) => {
-          const content = changed(isAnswer ? addressedTo(asked, said, transcript) : said, changes);
-          const most = transcript.blockBytes - 2;
-          return changed(padBlock(content.subarray(0, most), transcript.blockBytes), outside);
-        });
+        answerOnce(theirs, transcript, (asked) => hostileBlock(one, asked));
         const session = beginSession(
           transcript.protocol,
           { socket: ours, host: 'router' },
@@ -124,16 +130,84 @@ test(
         done += 1;
         if (done % Math.ceil(CASES / 10) === 0) {
           collect();
-          heap.push(process.memoryUsage().heapUsed);
+          const { heapUsed, arrayBuffers } = process.memoryUsage();
+          memory.push(heapUsed + arrayBuffers);
         }
       }),
       { numRuns: CASES },
     );
 
-    expect(heap.at(-1)! - heap[0]!).toBeLessThan(MOST_GROWTH);
+    expect(memory.length).toBeGreaterThan(5);
+    expect(memory.at(-1)! - memory[0]!).toBeLessThan(MOST_GROWTH);
   },
   LIMIT_MS,
 );
+
+test(
+  'N19 after whatever a router has answered, a session has ended or goes on to answer',
+  async () => {
+    const outcomes: string[] = [];
+    const left = fc.sample(cases, CASES);
+    while (left.length > 0) {
+      outcomes.push(...(await Promise.all(left.splice(0, AT_ONCE).map(outcomeAfter))));
+    }
+
+    expect(outcomes).toHaveLength(CASES);
+    expect(outcomes.filter((outcome) => outcome.startsWith('stuck'))).toEqual([]);
+    // Both happen, so that both are tried.
+    expect(new Set(outcomes)).toEqual(new Set(['ended', 'answers']));
+  },
+  LIMIT_MS,
+);
+
+/** The router says something hostile to the first block, stays connected, and answers the following ones as it must. */
+async function outcomeAfter(one: Case): Promise<string> {
+  const { transcript } = one;
+  const [ours, theirs] = duplexPair();
+  const binding = { facts: transcript.facts, version: transcript.version, id: transcript.finished };
+  let blocks = 0;
+  const read = createBlockReader(transcript.blockBytes, (asked) => {
+    blocks += 1;
+    const content = unpadBlock(asked);
+    if (blocks === 1) theirs.write(hostileBlock(one, content));
+    else for (const pong of pongsTo(content, binding)) theirs.write(padBlock(pong, transcript.blockBytes));
+  });
+  theirs.on('data', read);
+  theirs.on('error', () => theirs.destroy());
+  const session = beginSession(
+    transcript.protocol,
+    { socket: ours, host: 'router' },
+    binding,
+    [1, transcript.version],
+    { ...OPTIONS, commandTimeoutMs: BRIEF_MS },
+  );
+  let isOver = false;
+  void session.ended.then(() => (isOver = true));
+  const ping = { command: { op: 'PING' } } as const;
+  await session.ask([ping]);
+  const [again] = await session.ask([ping]);
+  const stillWaiting = session.waiting;
+  session.close();
+  theirs.destroy();
+  if (stillWaiting > 0) return 'stuck';
+  if (again!.ok && again!.value.op === 'PONG') return 'answers';
+  return isOver ? 'ended' : `stuck: ${JSON.stringify({ ...one, transcript: undefined, again })}`;
+}
+
+function pongsTo(asked: Buffer, binding: SessionBinding): Buffer[] {
+  const answers = unpackTransmissions(asked, binding).map(({ correlationId }) =>
+    encodeTransmission({ correlationId, entityId: Buffer.alloc(0), content: Buffer.from('PONG') }, binding),
+  );
+  return packTransmissions(answers, binding).map(({ content }) => content);
+}
+
+/** What the router says to the commands in `asked`: a block as it travels, of any length. */
+function hostileBlock({ transcript, block, changes, outside, isAnswer }: Case, asked: Buffer): Buffer {
+  const said = transcript.answers[block % transcript.answers.length]!;
+  const content = changed(isAnswer ? addressedTo(asked, said, transcript) : said, changes);
+  const most = transcript.blockBytes - 2;
+  return changed(padBlock(content.subarray(0, most), transcript.blockBytes), outside);
+}
 
 /** When the first commands are there, says something and hangs up. */
 function answerOnce(socket: Duplex, { blockBytes }: Transcript, answer: (asked: Buffer) => Buffer): void {

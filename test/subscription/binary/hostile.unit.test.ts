@@ -1,6 +1,7 @@
 /** Clients of binary routers that mean no good, or have a fault: a router outlives them, and answers the others. */
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
+import { connect as connectTcp } from 'node:net';
 import path from 'node:path';
 import { connect } from 'node:tls';
 import fc from 'fast-check';
@@ -132,6 +133,25 @@ test('N17 a client whose first block is no hello is cut off', async () => {
   await closed;
 
   expect(await (await routers.client('smp')).send({ content: 'PING' })).toEqual([PONG]);
+});
+
+test('N17 a client whose connection is reset while it is answered harms nobody', async () => {
+  const { host, port } = routers.smp.address;
+  const unhandled: unknown[] = [];
+  const note = (error: unknown) => unhandled.push(error);
+  process.on('unhandledRejection', note);
+  const socket = connectTcp(port, host);
+  const client = await routers.client('smp', { tls: { socket } });
+  const ping = client.blockWith([client.transmissionOf({ content: 'PING' })]);
+  socket.pause();
+  for (let sent = 0; sent < 1_000; sent++) client.write(ping);
+  await eventually('the router to answer', async () => routers.smp.calls.length > 0);
+  socket.resetAndDestroy();
+  await eventually('the end of the connection', async () => routers.smp.sockets.open === 0);
+
+  expect(await (await routers.client('smp')).send({ content: 'PING' })).toEqual([PONG]);
+  process.off('unhandledRejection', note);
+  expect(unhandled).toEqual([]);
 });
 
 test('N17 a client that does not read is not heard either, until it reads', async () => {

@@ -7,9 +7,14 @@ import {
   createBinaryNotificationRouter,
 } from '../../../activities/subscription/router/binary/routers.ts';
 import { generateAuthKeys, generateDhKeys } from '../../../activities/subscription/router/signing.ts';
+import { BINARY } from '../../../dev/stand-ins/subscription/binary/transport.ts';
+import { startMessagingRouter } from '../../../dev/stand-ins/subscription/messaging-router.ts';
 import { KNOWN_ID, ROUTER_DH_KEY, startAnsweringRouter } from './router.ts';
+import { WAYS, keyRequest, startRouterAdapter } from '../router-adapter.ts';
 import { newDevice, outcomeOf } from '../router-agent.ts';
 
+const KNOWN_KEY = generateAuthKeys().privateKey;
+const NOWHERE = { host: '127.0.0.1', port: 1, keyHash: '', transport: 'binary' } as const;
 const id = KNOWN_ID.toString('base64url');
 const insteadOf = (all: string | undefined) => (all === undefined ? {} : { all });
 
@@ -74,7 +79,7 @@ test('N19 a messaging router is asked as its port says, each user in a session o
 
   expect(results).toEqual([
     ok(),
-    ok({ recipientId: id, senderId: id }),
+    ok({ recipientId: id, senderId: id, routerDhPublicKey: ROUTER_DH_KEY }),
     ...[credentials, credentials],
     ...Array.from({ length: 4 }, () => ok()),
   ]);
@@ -95,6 +100,56 @@ test('N19 a notification router is asked as its port says', async () => {
   expect(ops).toEqual('PING TNEW TVFY TCHK TRPL TCRN SNEW SNEW SCHK SCHK SDEL TDEL'.split(' '));
 });
 
+test.each([6, 7, 8, 9])(
+  'N19 version %d: a queue is made, where a password is asked for and where not',
+  async (version) => {
+    const range = { transport: BINARY, version, oldestVersion: version };
+    const [open, closed] = [
+      await startMessagingRouter(range),
+      await startMessagingRouter({ ...range, password: 'secret' }),
+    ];
+    const router = createBinaryMessagingRouter();
+    const { publicKey: recipientPublicKey, privateKey: recipientPrivateKey } = generateAuthKeys();
+    const outcomes: string[] = [];
+    for (const address of [open.address, { ...closed.address, basicAuth: 'secret' }, closed.address]) {
+      const made = await router.createQueue({ address, recipientPublicKey, recipientPrivateKey });
+      outcomes.push(outcomeOf(made));
+    }
+    await router.close();
+    await Promise.all([open.stop(), closed.stop()]);
+
+    expect(outcomes).toEqual(['ok', 'ok', 'SMP AUTH']);
+  },
+);
+
+test('N19 150 items of a batch are split into blocks as the documents say', async () => {
+  const adapter = await startRouterAdapter(WAYS.binary);
+  const { smp, ntf, messaging, notifications } = adapter;
+  const queues = await adapter.makeQueues(smp.address, 150);
+  const token = await adapter.makeToken(ntf.address);
+  const blocksOf = async (router: typeof smp | typeof ntf, work: () => Promise<unknown>) => {
+    const from = router.batches.length;
+    await work();
+    return router.batches.slice(from).flatMap(({ blocks }) => blocks);
+  };
+  const requests = queues.map(({ recipientId }) => ({
+    ...{ messagingRouter: smp.address, notifierId: recipientId, notifierPrivateKey: KNOWN_KEY },
+  }));
+  const ids = queues.map(({ recipientId }) => recipientId);
+
+  // 212 bytes each of 16,384 - 19.
+  expect(await blocksOf(smp, () => messaging.createNotifierKeys(queues.map(keyRequest)))).toEqual([77, 73]);
+  // 121 bytes each of 512 - 19, and 247.
+  expect(await blocksOf(ntf, () => notifications.checkSubscriptions(token, ids))).toEqual([
+    ...Array(37).fill(4),
+    2,
+  ]);
+  expect(await blocksOf(ntf, () => notifications.createSubscriptions(token, requests))).toEqual(
+    Array(150).fill(1),
+  );
+  await adapter.stop();
+});
+
 test('N19 a refusal is told as the router says it, an answer to another command as what it is', async () => {
   const [refusedSmp, refusedNtf] = [await askMessaging('ERR AUTH'), await askNotification('ERR QUOTA')];
   const [strangeSmp, strangeNtf] = [await askMessaging('END'), await askNotification('SUB NEW')];
@@ -105,22 +160,25 @@ test('N19 a refusal is told as the router says it, an answer to another command 
   expect(new Set(strangeNtf.results.map(outcomeOf))).toEqual(new Set(['BROKER UNEXPECTED', 'ok']));
 });
 
-test('N19 the code of a verification push is opened with the secret of its token, padded or not', async () => {
+test('N19 the code of a verification push is opened with the secret of its token', async () => {
   const router = createBinaryNotificationRouter();
   const [secret, nonce, code] = [randomBytes(32), randomBytes(24), randomBytes(32)];
   const open = (content: Buffer, key = secret, nonceBytes = nonce) =>
     router.openVerification(
+      { address: NOWHERE, dhSecret: key },
       {
         nonce: nonceBytes.toString('base64'),
         content: sealBox(content, secret, nonce).toString('base64url'),
       },
-      key,
     );
   await router.close();
 
-  expect(open(code)).toEqual(code);
-  expect(open(padBlock(code, 128))).toEqual(code);
+  // Routers of 2024 pad to 512 bytes, later ones to 3,072.
+  const padded = padBlock(code, 512);
+  expect(open(padded)).toEqual(code);
+  expect(open(padBlock(code, 3_072))).toEqual(code);
   expect(open(Buffer.alloc(128, 0xff))).toBeUndefined();
-  expect(open(code, randomBytes(32))).toBeUndefined();
-  expect(open(code, secret, randomBytes(12))).toBeUndefined();
+  expect(open(Buffer.alloc(1))).toBeUndefined();
+  expect(open(padded, randomBytes(32))).toBeUndefined();
+  expect(open(padded, secret, randomBytes(12))).toBeUndefined();
 });

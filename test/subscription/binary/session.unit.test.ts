@@ -263,7 +263,7 @@ test('N19 an answer that is late is no answer to nobody', async () => {
       }
     },
   });
-  const sessions = createRouterSessions('smp', { commandTimeoutMs: 200 });
+  const sessions = createRouterSessions('smp', { commandTimeoutMs: 1_500 });
   const [[missed], [answered]] = await Promise.all([
     sessions.ask('user', server.address, [PING]),
     sessions.ask('user', server.address, [PING]),
@@ -274,7 +274,7 @@ test('N19 an answer that is late is no answer to nobody', async () => {
   await server.stop();
 
   expect([missed, answered, after].map((one) => outcomeOf(one!))).toEqual([
-    'BROKER TIMEOUT no answer within 200 ms',
+    'BROKER TIMEOUT no answer within 1500 ms',
     'PONG',
     'PONG',
   ]);
@@ -296,6 +296,28 @@ test('N19 each user has a session of its own, which is held, and opened again af
 
   expect(outcomes).toEqual(['PONG', 'PONG', 'PONG']);
   expect([held, opened, closed]).toEqual([2, 3, 'AGENT INACTIVE']);
+});
+
+test('N19 a session that could not be opened is forgotten among many others, and harms nobody', async () => {
+  const silent = createServer((socket) => void socket.on('error', () => undefined)).listen(0, '127.0.0.1');
+  await once(silent, 'listening');
+  const { port } = silent.address() as AddressInfo;
+  const address = { host: '127.0.0.1', port, keyHash: '', transport: 'binary' } as const;
+  const unhandled: unknown[] = [];
+  const note = (error: unknown) => unhandled.push(error);
+  process.on('unhandledRejection', note);
+  const sessions = createRouterSessions('smp', { timeoutMs: 1_000 });
+  const facts = sessions.factsOf('first', address);
+  const others = Array.from({ length: 300 }, (_, user) =>
+    sessions.ask(`user ${user}`, { ...address, port: 1 }, [PING]),
+  );
+  await Promise.all(others);
+
+  expect(await facts).toMatchObject({ ok: false, error: { code: 'NETWORK' } });
+  await sessions.close();
+  silent.close();
+  process.off('unhandledRejection', note);
+  expect(unhandled).toEqual([]);
 });
 
 test('N19 a router that says nothing is pinged, and left when it misses three', async () => {

@@ -50,7 +50,7 @@ function parametersOf(command: BinaryCommand, version: number): Buffer[] {
       return [
         signingKey(command.recipientKey),
         agreementKey(command.recipientDhKey),
-        ...(version >= SMP_BASIC_AUTH ? passwordOf(command.basicAuth) : []),
+        ...passwordOf(command.basicAuth, version),
         ...(version >= SMP_SUBSCRIBE_MODE ? [ascii(command.subscribe ? 'S' : 'C')] : []),
         ...(version >= SMP_SENDER_SECURES ? [ascii(command.senderMaySecure ? 'T' : 'F')] : []),
       ];
@@ -99,8 +99,12 @@ const ascii = (text: string): Buffer => Buffer.from(text, 'ascii');
 const signingKey = (key: RawKey): Buffer => shortString(publicKeyDer('ed25519', key));
 const agreementKey = (key: RawKey): Buffer => shortString(publicKeyDer('x25519', key));
 
-function passwordOf(password: string | undefined): Buffer[] {
-  return password === undefined ? [ascii('0')] : [ascii('1'), shortString(Buffer.from(password, 'utf8'))];
+/** Older versions have nothing in the place of a password that there is not. */
+function passwordOf(password: string | undefined, version: number): Buffer[] {
+  if (version < SMP_BASIC_AUTH) return [];
+  const isOptional = version >= SMP_SENDER_SECURES;
+  if (password === undefined) return isOptional ? [ascii('0')] : [];
+  return [ascii(isOptional ? '1' : 'A'), shortString(Buffer.from(password, 'utf8'))];
 }
 
 /** Hex is the same in either case; a router knows one. */

@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import type { RouterProtocol } from '../../../../api/subscription/router-wire.ts';
 import type { RouterAddress } from '../ports.ts';
-import type { Connection } from './connect.ts';
+import type { ConnectOptions, Connection } from './connect.ts';
 import { ConnectError, connectToRouter } from './connect.ts';
 import { MalformedError, padBlock, unpadBlock } from './encoding.ts';
 import { VersionError, agreedVersion, encodeHello, readHello, readSessionKey } from './handshake.ts';
@@ -17,10 +17,23 @@ export async function openSession(
   address: RouterAddress,
   options: SessionOptions,
 ): Promise<RouterSession> {
+  const { connection, binding, routerVersions } = await greetRouter(protocol, address, options);
+  return beginSession(protocol, connection, binding, routerVersions, options);
+}
+
+/**
+ * Both sides have said hello: what follows on the connection are blocks of transmissions.
+ *
+ * @throws ConnectError
+ */
+export async function greetRouter(
+  protocol: RouterProtocol,
+  address: RouterAddress,
+  options: ConnectOptions,
+): Promise<{ connection: Connection; binding: SessionBinding; routerVersions: [number, number] }> {
   const connection = await connectToRouter(address, PROTOCOLS[protocol], options);
   try {
-    const { binding, routerVersions } = await shakeHands(protocol, address, connection, options.timeoutMs);
-    return beginSession(protocol, connection, binding, routerVersions, options);
+    return { connection, ...(await shakeHands(protocol, address, connection, options.timeoutMs)) };
   } catch (error) {
     connection.socket.destroy();
     if (error instanceof MalformedError) throw new ConnectError('RESPONSE', error.message);

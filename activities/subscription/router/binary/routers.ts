@@ -8,6 +8,7 @@ import type {
   ItemResult,
   MessagingRouter,
   NotificationRouter,
+  PushSecret,
   QueueRef,
   RawKey,
   RouterAddress,
@@ -26,12 +27,15 @@ import { createRouterSessions } from './sessions.ts';
 
 /** There is one session toward a notification router, for all users. */
 const NTF_SESSION = 'ntf';
-const CODE_BYTES = 32;
+/** The length, at least. */
+const SHORTEST_PADDED = 2;
 
 /** What is known of a session that is held. */
 export interface HeldSession {
   /** Opens a session if there is none. */
   factsOf(address: RouterAddress): Promise<RouterResult<SessionFacts>>;
+  /** Those that are held now, of all users. */
+  sessionsWith(address: RouterAddress): SessionFacts[];
 }
 
 export function createBinaryMessagingRouter(
@@ -66,25 +70,29 @@ export function createBinaryMessagingRouter(
     ping: (address) => askOne(sessions, sessionOf(0), address, { command: { op: 'PING' } }, readPong),
 
     /** Credentials are never made together with the queue: the versions spoken here have no such command. */
-    createQueue: ({ userId = 0, address, recipientPublicKey, recipientPrivateKey, recipientDhPublicKey }) =>
+    createQueue: ({ userId = 0, address, ...request }) =>
       askOne(
         sessions,
         sessionOf(userId),
         address,
         {
-          key: signer(recipientPrivateKey),
+          key: signer(request.recipientPrivateKey),
           command: {
             op: 'NEW',
-            recipientKey: recipientPublicKey,
-            recipientDhKey: recipientDhPublicKey ?? generateDhKeys().publicKey,
+            recipientKey: request.recipientPublicKey,
+            recipientDhKey: request.recipientDhPublicKey ?? generateDhKeys().publicKey,
             basicAuth: address.basicAuth,
-            // Messages are for the application, in a session of its own; it secures the queue, too.
-            ...{ subscribe: false, senderMaySecure: false },
+            subscribe: request.subscribe ?? false,
+            senderMaySecure: request.senderMaySecure ?? false,
           },
         },
         (answer) =>
           answer.op === 'IDS'
-            ? { recipientId: base64url(answer.recipientId), senderId: base64url(answer.senderId) }
+            ? {
+                recipientId: base64url(answer.recipientId),
+                senderId: base64url(answer.senderId),
+                routerDhPublicKey: answer.routerDhKey,
+              }
             : UNEXPECTED,
       ),
 
@@ -118,6 +126,7 @@ export function createBinaryMessagingRouter(
       ),
 
     factsOf: (address) => sessions.factsOf(sessionOf(0), address),
+    sessionsWith: (address) => sessions.heldWith(address),
     close: () => sessions.close(),
   };
 }
@@ -195,16 +204,17 @@ export function createBinaryNotificationRouter(
 
     openVerification,
     factsOf: (address) => sessions.factsOf(NTF_SESSION, address),
+    sessionsWith: (address) => sessions.heldWith(address),
     close: () => sessions.close(),
   };
 }
 
-/** A code stands in its box as it is, or padded as everything is that a router pushes. */
-function openVerification({ nonce, content }: Boxed, dhSecret: Buffer): Buffer | undefined {
+/** A code is padded in its box, as everything is that a router pushes. */
+function openVerification({ dhSecret }: PushSecret, { nonce, content }: Boxed): Buffer | undefined {
   const nonceBytes = Buffer.from(nonce, 'base64');
   if (nonceBytes.length !== BOX_NONCE_BYTES) return undefined;
   const opened = openBox(Buffer.from(content, 'base64'), dhSecret, nonceBytes);
-  if (!opened || opened.length <= CODE_BYTES) return opened;
+  if (!opened || opened.length < SHORTEST_PADDED) return undefined;
   try {
     return unpadBlock(opened);
   } catch (error) {

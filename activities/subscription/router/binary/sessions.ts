@@ -41,12 +41,17 @@ export interface RouterSessions {
   ): Promise<RouterResult<SessionAnswer>[]>;
   /** Opens a session if there is none. */
   factsOf(user: string, address: RouterAddress): Promise<RouterResult<SessionFacts>>;
+  /** The sessions that are held with a router now, of all users. */
+  heldWith(address: RouterAddress): SessionFacts[];
   /** Ends every session; commands under way come out as `AGENT INACTIVE`. */
   close(): Promise<void>;
 }
 
 interface Kept {
+  endpoint: string;
   session?: Promise<RouterSession>;
+  /** Once it is open. */
+  facts?: SessionFacts;
   /** Commands that are asked, or wait to be. */
   asking: number;
   failures: number;
@@ -69,15 +74,17 @@ export function createRouterSessions(
   const closing = new AbortController();
 
   function keptOf(user: string, address: RouterAddress): Kept {
-    const key = `${user} ${endpointOf(address)}`;
-    const one = kept.get(key) ?? { asking: 0, failures: 0, notBefore: 0 };
+    const endpoint = endpointOf(address);
+    const key = `${user} ${endpoint}`;
+    const one = kept.get(key) ?? { endpoint, asking: 0, failures: 0, notBefore: 0 };
     kept.delete(key);
     kept.set(key, one);
     for (const [idleKey, idle] of kept) {
       if (kept.size <= KEPT_SESSIONS) break;
       if (idle.asking > 0 || idleKey === key) continue;
       kept.delete(idleKey);
-      void idle.session?.then((session) => session.close());
+      // One that is just being opened may fail, which whoever opened it is told.
+      idle.session?.then((session) => session.close()).catch(() => undefined);
     }
     return one;
   }
@@ -93,6 +100,7 @@ export function createRouterSessions(
       if (waitMs > 0) await delay(waitMs, undefined, { signal: closing.signal });
       const session = await openSession(protocol, address, settings);
       one.failures = 0;
+      one.facts = session.facts;
       void session.ended.then(() => forget(one));
       if (closing.signal.aborted) session.close();
       return session;
@@ -107,6 +115,7 @@ export function createRouterSessions(
     one.failures += 1;
     one.notBefore = Date.now() + Math.random() * longest;
     delete one.session;
+    delete one.facts;
   }
 
   /** @returns with `silent`, nothing came from the router at all. */
@@ -154,6 +163,11 @@ export function createRouterSessions(
       } catch (error) {
         return { ok: false, error: errorOf(error) };
       }
+    },
+
+    heldWith(address) {
+      const endpoint = endpointOf(address);
+      return [...kept.values()].flatMap((one) => (one.endpoint === endpoint && one.facts ? [one.facts] : []));
     },
 
     async close() {

@@ -5,7 +5,6 @@ export interface ProtocolFacts {
   /** Every block has this many bytes. */
   blockBytes: number;
   alpn: string;
-  defaultPort: number;
   /** The versions spoken here. */
   oldest: number;
   newest: number;
@@ -21,11 +20,11 @@ export interface ProtocolFacts {
 
 export const PROTOCOLS: Record<RouterProtocol, ProtocolFacts> = {
   smp: {
-    ...{ blockBytes: 16_384, alpn: 'smp/1', defaultPort: 5_223, oldest: 4, newest: 9 },
+    ...{ blockBytes: 16_384, alpn: 'smp/1', oldest: 4, newest: 9 },
     ...{ newestWithoutAlpn: 6, impliedSession: 7, batches: 4, sessionKey: 7 },
   },
   ntf: {
-    ...{ blockBytes: 512, alpn: 'ntf/1', defaultPort: 443, oldest: 1, newest: 2 },
+    ...{ blockBytes: 512, alpn: 'ntf/1', oldest: 1, newest: 2 },
     ...{ newestWithoutAlpn: 1, impliedSession: 2, batches: 2, sessionKey: 2 },
   },
 };

@@ -119,10 +119,13 @@ export function readCommand(protocol: RouterProtocol, version: number, content: 
   }
 }
 
-/** Before version 9 it may be missing. */
+/** Before version 9 it stands behind an `A`, or is missing. */
 function passwordIn(reader: Reader, version: number): string | undefined {
-  const isMissing = version < VERSION_WITH_SENDER_SECURES && [0x53, 0x43].includes(reader.rest[0] ?? 0);
-  if (isMissing || reader.oneOf('0', '1') === '0') return undefined;
+  if (version >= VERSION_WITH_SENDER_SECURES) {
+    return reader.oneOf('0', '1') === '0' ? undefined : reader.short().toString('latin1');
+  }
+  if (reader.rest[0] !== 'A'.charCodeAt(0)) return undefined;
+  reader.take(1);
   return reader.short().toString('latin1');
 }
 

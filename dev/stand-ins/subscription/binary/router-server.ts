@@ -133,7 +133,12 @@ export async function startBinaryServer(options: RouterServerOptions): Promise<R
 
   const standIn: RouterStandIn = {
     get address() {
-      return { host: LOOPBACK, port, keyHash: fingerprint.toString('base64url') };
+      return {
+        host: LOOPBACK,
+        port,
+        keyHash: fingerprint.toString('base64url'),
+        transport: 'binary' as const,
+      };
     },
     get url() {
       return `https://${LOOPBACK}:${port}`;

@@ -1,6 +1,5 @@
 /** A connection with a binary router, once a version is agreed: blocks of commands, and blocks of what it says to them. */
 import type { KeyObject } from 'node:crypto';
-import { once } from 'node:events';
 import type { TLSSocket } from 'node:tls';
 import type { SessionEvent } from '../../../../api/subscription/router-wire.ts';
 import type { AnswerWriter, CommandOnDesk, RouterDesk } from '../router-desk.ts';
@@ -46,7 +45,8 @@ export function openRouterSession(options: RouterSessionOptions): RouterSession 
   const { socket, connection, agreement, session, rules, desk, stopping } = options;
   const { protocol, version } = agreement;
   const sessionKey = hasSessionKey(agreement) ? options.sessionKey : undefined;
-  const closed = once(socket, 'close');
+  // Not `once`, which an error ends: nobody may be waiting for it.
+  const closed = new Promise<void>((resolve) => void socket.once('close', () => resolve()));
   /** Until what is being done has been done, so that its answers share blocks. */
   let waiting: { transmission: Buffer; isRefusal: boolean }[] = [];
   /** The command that is being executed, and the message that it has made available. */

@@ -1,5 +1,10 @@
 /** Addresses of routers as people have them. */
-import { AddressError, parseRouterAddress } from '../../../activities/subscription/router/binary/address.ts';
+import {
+  AddressError,
+  parseBinaryAddress,
+  parseRouterAddress,
+  routerAddressText,
+} from '../../api/subscription/router-address.ts';
 
 const PRINT = 'sLDO9_eX4w7ncAHHxrwEVWvMW6Xl6IHteWjJoubZvf8';
 const ONION = `${'a'.repeat(56)}.onion`;
@@ -14,7 +19,33 @@ test.each([
     { protocol: 'smp', host: `smp.example,${ONION}`, port: 5_224, keyHash: PRINT, basicAuth: 'apass' },
   ],
 ])('N19 %s is an address', (text, address) => {
-  expect(parseRouterAddress(text)).toEqual(address);
+  expect(parseBinaryAddress(text)).toEqual({ ...address, transport: 'binary' });
+});
+
+test.each([
+  [`smp.example:5223#${PRINT}`, { host: 'smp.example', port: 5_223, keyHash: PRINT }],
+  [`[::1]:8101#${PRINT}=`, { host: '::1', port: 8_101, keyHash: PRINT }],
+  [`smp_1:1#${PRINT}`, { host: 'smp_1', port: 1, keyHash: PRINT }],
+  [
+    `smp://${PRINT}@smp.example`,
+    { host: 'smp.example', port: 5_223, keyHash: PRINT, transport: 'binary' as const },
+  ],
+])('N19 by its form, %s says how its router speaks', (text, address) => {
+  expect(parseRouterAddress(text, 'smp')).toEqual(address);
+  expect(parseRouterAddress(routerAddressText(address, 'smp'))).toEqual(address);
+});
+
+test.each([
+  ['smp.example:5223', 'an address is host:port#fingerprint'],
+  [`smp.example#${PRINT}`, 'an address is host:port#fingerprint'],
+  [`smp.example:0#${PRINT}`, 'the port is'],
+  [`smp.example:5223#${PRINT.slice(1)}`, 'the fingerprint has'],
+  [`[smp]:5223#${PRINT}`, 'the host is'],
+  [`${'a'.repeat(151)}:5223#${PRINT}`, 'the hosts have at most 150'],
+  [`a,b:5223#${PRINT}`, 'an address is host:port#fingerprint'],
+  [`ntf://${PRINT}@ntf.example`, 'the scheme is smp'],
+])('N19 %s is no address of a messaging router', (text, why) => {
+  expect(() => parseRouterAddress(text, 'smp')).toThrow(why);
 });
 
 test.each([
@@ -35,6 +66,10 @@ test.each([
   [`smp://${PRINT}@${'a'.repeat(254)}`, 'the host is'],
   [`smp://${PRINT}@[::1`, 'an address is'],
   [`smp://${PRINT}@[::zz]`, 'the host is'],
+  [
+    `smp://${PRINT}@${[1, 2, 3].map((n) => `${'a'.repeat(60)}${n}.example`).join(',')}`,
+    'the hosts have at most',
+  ],
   [`smp://${PRINT}@a,A`, 'the hosts are not all different'],
   [`smp://${PRINT}@${'abcdefghi'.split('').join(',')}`, 'the hosts are at most 8'],
   [`smp://${PRINT.slice(1)}@a`, 'the fingerprint has'],
@@ -46,7 +81,7 @@ test.each([
   [`ntf://${PRINT}:secret@a`, 'the password is for messaging routers only'],
   [`smp://${PRINT}:secret@evil@a`, 'an address is'],
 ])('N19 %j is none, and the part that is wrong is named', (text, why) => {
-  const parse = () => parseRouterAddress(text);
+  const parse = () => parseBinaryAddress(text);
 
   expect(parse).toThrow(AddressError);
   expect(parse).toThrow(why);

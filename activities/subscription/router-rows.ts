@@ -1,0 +1,189 @@
+/** The rows of routers: which fingerprint one is pinned to, how it speaks, and the password of a messaging router. */
+import type { Pool, PoolClient } from 'pg';
+import type { KeyBox } from '../../api/key-box.ts';
+import { routerPasswordContext } from '../../api/subscription/sealed-columns.ts';
+import type { RouterKey } from '../../workflows/subscription/contract.ts';
+import type { ServerKey } from '../../workflows/subscription/rules.ts';
+import { query } from '../postgres.ts';
+import { run } from '../transactions.ts';
+import type { RouterAddress } from './router/ports.ts';
+
+/** A router, as rows have it. */
+export interface AddressRow {
+  host: string;
+  port: number;
+  key_hash: string;
+  transport: 'https' | 'binary';
+}
+
+export function addressOf({ host, port, key_hash: keyHash, transport }: AddressRow): RouterAddress {
+  return { host, port, keyHash, ...(transport === 'binary' ? { transport } : {}) };
+}
+
+/** What the column holds. */
+export const transportOf = ({ transport }: Pick<RouterAddress, 'transport'>): AddressRow['transport'] =>
+  transport ?? 'https';
+
+const keyOf = (agentId: string, { host, port }: ServerKey): unknown[] => [agentId, host, port];
+
+/** The parameters of {@link INSERT_SMP_SERVER}. */
+export const routerValues = (agentId: string, server: RouterKey): unknown[] => [
+  ...keyOf(agentId, server),
+  server.keyHash,
+  transportOf(server),
+];
+
+/** Keeps a messaging router that is new. One that is known stays pinned as it is, whatever the request says. */
+export const INSERT_SMP_SERVER = {
+  name: 'insert_smp_server',
+  text: `
+    INSERT INTO subscriptions.smp_servers (agent_id, host, port, key_hash, transport)
+    VALUES ($1, $2, $3, $4, $5)
+    ON CONFLICT (agent_id, host, port) DO NOTHING`,
+};
+
+/**
+ * Before a queue is saved whose router has answered under a fingerprint: that one becomes the router's if no queue needs
+ * the one that was kept before. Otherwise the queue keeps its own, and no other queue is affected. A port speaks one way
+ * only: the way in which the router has answered becomes that of all its queues.
+ */
+export async function takeOverFingerprint(
+  client: PoolClient,
+  agentId: string,
+  server: RouterKey,
+): Promise<void> {
+  await run(client, LOCK_SMP_SERVER, keyOf(agentId, server));
+  await run(client, TAKE_OVER_FINGERPRINT, routerValues(agentId, server));
+}
+
+/** Pins a messaging router and all its queues to one fingerprint and one way of speaking. */
+export async function pinMessagingRouter(
+  client: PoolClient,
+  agentId: string,
+  server: RouterKey,
+): Promise<void> {
+  await run(client, LOCK_SMP_SERVER, keyOf(agentId, server));
+  await run(client, PIN_SMP_SERVER, routerValues(agentId, server));
+}
+
+/** Pins a notification router with the token and the token deletions on it. */
+export async function pinNotificationRouter(db: Pool, agentId: string, server: RouterKey): Promise<void> {
+  await query(db, PIN_NTF_SERVER, routerValues(agentId, server));
+}
+
+/** Keeps a notification router as it is configured. */
+export async function saveNotificationRouter(
+  client: PoolClient,
+  agentId: string,
+  server: RouterKey,
+): Promise<void> {
+  await run(client, UPSERT_NTF_SERVER, routerValues(agentId, server));
+}
+
+/** Whether a messaging router that is known speaks as this address says. */
+export async function speaksAs(client: PoolClient, agentId: string, server: RouterKey): Promise<boolean> {
+  const [row] = await run<MessagingRouterRow>(client, LOAD_MESSAGING_ROUTER, keyOf(agentId, server));
+  return row?.transport === transportOf(server);
+}
+
+/** @param sealed the password for those who make queues, for {@link routerPassword}. */
+export async function savePassword(
+  client: PoolClient,
+  agentId: string,
+  server: RouterKey,
+  sealed: Buffer,
+): Promise<void> {
+  await run(client, SAVE_PASSWORD, [...keyOf(agentId, server), sealed]);
+}
+
+/**
+ * The password of a messaging router for those who make queues, undefined when it has none.
+ *
+ * @throws KeyBoxError when it does not open.
+ */
+export async function routerPassword(
+  db: Pool,
+  keyBox: KeyBox,
+  agentId: string,
+  server: RouterKey,
+): Promise<string | undefined> {
+  if (server.transport !== 'binary') return undefined;
+  const [row] = await query<MessagingRouterRow>(db, LOAD_MESSAGING_ROUTER, keyOf(agentId, server));
+  const sealed = row?.basic_auth;
+  if (!sealed) return undefined;
+  return keyBox
+    .open(sealed, routerPasswordContext(agentId, `${server.host}:${server.port}`))
+    .toString('utf8');
+}
+
+/** Nobody saves a queue of the server, and nobody pins it anew, before the transaction has ended. */
+const LOCK_SMP_SERVER = {
+  name: 'lock_smp_server',
+  text: `
+    SELECT 1 FROM subscriptions.smp_servers WHERE agent_id = $1 AND host = $2 AND port = $3 FOR NO KEY UPDATE`,
+};
+
+const TAKE_OVER_FINGERPRINT = {
+  name: 'take_over_smp_fingerprint',
+  text: `
+    UPDATE subscriptions.smp_servers AS server
+       SET transport = $5, updated_at = clock_timestamp(),
+           key_hash = CASE WHEN EXISTS (
+             SELECT FROM subscriptions.rcv_queues AS queue
+              WHERE (queue.agent_id, queue.host, queue.port) = (server.agent_id, server.host, server.port)
+                AND queue.server_key_hash IS NULL) THEN key_hash ELSE $4 END
+     WHERE agent_id = $1 AND host = $2 AND port = $3 AND (key_hash, transport) <> ($4, $5)`,
+};
+
+const PIN_SMP_SERVER = {
+  name: 'pin_smp_server',
+  text: `
+    WITH queues AS (
+      UPDATE subscriptions.rcv_queues SET server_key_hash = NULL
+       WHERE agent_id = $1 AND host = $2 AND port = $3 AND server_key_hash IS NOT NULL
+    ), records AS (
+      UPDATE subscriptions.ntf_subscriptions SET smp_server_key_hash = NULL
+       WHERE agent_id = $1 AND smp_host = $2 AND smp_port = $3 AND smp_server_key_hash IS NOT NULL
+    )
+    INSERT INTO subscriptions.smp_servers (agent_id, host, port, key_hash, transport)
+    VALUES ($1, $2, $3, $4, $5)
+    ON CONFLICT (agent_id, host, port) DO UPDATE
+       SET key_hash = excluded.key_hash, transport = excluded.transport, updated_at = clock_timestamp()`,
+};
+
+/** Deletions keep the fingerprint that they were written with: their token is gone. */
+const PIN_NTF_SERVER = {
+  name: 'pin_ntf_server',
+  text: `
+    WITH deletions AS (
+      UPDATE subscriptions.ntf_tokens_to_delete SET key_hash = $4 WHERE agent_id = $1 AND host = $2 AND port = $3
+    )
+    UPDATE subscriptions.ntf_servers SET key_hash = $4, transport = $5, updated_at = clock_timestamp()
+     WHERE agent_id = $1 AND host = $2 AND port = $3`,
+};
+
+const UPSERT_NTF_SERVER = {
+  name: 'upsert_ntf_server',
+  text: `
+    INSERT INTO subscriptions.ntf_servers AS known (agent_id, host, port, key_hash, transport)
+    VALUES ($1, $2, $3, $4, $5)
+    ON CONFLICT (agent_id, host, port) DO UPDATE
+       SET key_hash = excluded.key_hash, transport = excluded.transport, updated_at = clock_timestamp()
+     WHERE (known.key_hash, known.transport) <> (excluded.key_hash, excluded.transport)`,
+};
+
+const SAVE_PASSWORD = {
+  name: 'save_router_password',
+  text: `
+    UPDATE subscriptions.smp_servers SET basic_auth = $4, updated_at = clock_timestamp()
+     WHERE agent_id = $1 AND host = $2 AND port = $3`,
+};
+
+interface MessagingRouterRow extends Pick<AddressRow, 'transport'> {
+  basic_auth: Buffer | null;
+}
+
+const LOAD_MESSAGING_ROUTER = {
+  name: 'load_messaging_router',
+  text: 'SELECT transport, basic_auth FROM subscriptions.smp_servers WHERE agent_id = $1 AND host = $2 AND port = $3',
+};

@@ -1,0 +1,283 @@
+/**
+ * What a subscription goes through in its life, on routers that somebody else runs: with the adapter of the service, and
+ * an application and a push provider of this run's own. Nothing that was made is left on the routers.
+ */
+import { randomBytes } from 'node:crypto';
+import type { BinaryAddress } from '../../api/subscription/router-address.ts';
+import type { HeldSession } from '../../activities/subscription/router/binary/routers.ts';
+import {
+  createBinaryMessagingRouter,
+  createBinaryNotificationRouter,
+} from '../../activities/subscription/router/binary/routers.ts';
+import type {
+  KeyPair,
+  MessagingRouter,
+  NotificationRouter,
+  QueueRef,
+  TokenRef,
+} from '../../activities/subscription/router/ports.ts';
+import { dhSecret, generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/signing.ts';
+import { waitUntil } from '../../client/wait-until.ts';
+import type { Application } from './application.ts';
+import { openApplication } from './application.ts';
+import type { DevicePush, PushProvider } from './push-provider.ts';
+import { openItems, openMeta } from './pushes.ts';
+import type { Step, Steps } from './steps.ts';
+import { StepFailed, createSteps, must, mustBe, outcomeOf } from './steps.ts';
+
+export interface LiveRun {
+  smp: BinaryAddress;
+  ntf: BinaryAddress;
+  provider: PushProvider;
+  /** For a connection, an answer, a status and a push each, ms. */
+  limitMs: number;
+  tell: (step: Step) => void;
+}
+
+interface Ports {
+  messaging: MessagingRouter & HeldSession;
+  notifications: NotificationRouter & HeldSession;
+  application: Application;
+}
+
+/** A queue with its subscription. */
+interface Subscribed {
+  queue: QueueRef;
+  senderId: string;
+  sender: KeyPair;
+  notifierId: string;
+  /** For what pushes say about messages. */
+  secret: Buffer;
+  subscriptionId: string;
+}
+
+interface Registered {
+  token: TokenRef;
+  secret: Buffer;
+  device: string;
+}
+
+const DEVICE_BYTES = 32;
+const LOOK_EVERY_MS = 100;
+const USER_ID = 1;
+
+/** @returns whether every step came to what it must. */
+export async function runLive(run: LiveRun): Promise<boolean> {
+  const limits = { timeoutMs: run.limitMs, commandTimeoutMs: run.limitMs };
+  const messaging = createBinaryMessagingRouter(limits);
+  const notifications = createBinaryNotificationRouter(limits);
+  const steps = createSteps(run.tell);
+  /** What is still to be deleted on the routers, the last made first. */
+  const left: (() => Promise<unknown>)[] = [];
+  try {
+    await steps.take('connect to the messaging router', async (see) => see(await meet(messaging, run.smp)));
+    await steps.take('connect to the notification router', async (see) =>
+      see(await meet(notifications, run.ntf)),
+    );
+    const application = await steps.take('connect as the application', async () =>
+      openApplication(run.smp, run.limitMs),
+    );
+    left.push(async () => application.close());
+    await live(run, { messaging, notifications, application }, steps, left);
+    return true;
+  } catch (error) {
+    if (error instanceof StepFailed) return false;
+    throw error;
+  } finally {
+    for (const remove of left.toReversed()) await remove().catch(() => undefined);
+    await Promise.all([messaging.close(), notifications.close()]);
+  }
+}
+
+async function live(
+  run: LiveRun,
+  ports: Ports,
+  steps: Steps,
+  left: (() => Promise<unknown>)[],
+): Promise<void> {
+  const { messaging, notifications } = ports;
+  const registered = await register(run, ports, steps, left);
+  const first = await subscribe('', run, ports, registered, steps, left);
+  await notify('', run, ports, registered, first, steps);
+  const second = await subscribe(' in its place', run, ports, registered, steps, left);
+  await steps.take('delete the first queue', async (see) => {
+    const [deleted] = await messaging.deleteQueues([first.queue]);
+    must(deleted!.result);
+    const check = async () => {
+      const [checked] = await notifications.checkSubscriptions(registered.token, [first.subscriptionId]);
+      return checked!;
+    };
+    // Messaging routers before version 10 tell nobody that a queue is gone: it may still be active.
+    see({ 'status of its subscription': must(await check()) });
+    must(await notifications.deleteSubscription(registered.token, first.subscriptionId));
+    mustBe(outcomeOf(await check()), 'NTF AUTH');
+  });
+  await notify(' after the rotation', run, ports, registered, second, steps);
+
+  await steps.take('delete', async (see) => {
+    const { queue, subscriptionId } = second;
+    const [disabled] = await messaging.deleteNotifierKeys([queue]);
+    must(disabled!.result);
+    must(await notifications.deleteSubscription(registered.token, subscriptionId));
+    const [deleted] = await messaging.deleteQueues([queue]);
+    must(deleted!.result);
+    must(await notifications.deleteToken(registered.token));
+    // The application's session alone.
+    left.splice(1);
+    const [again] = await messaging.deleteQueues([queue]);
+    const [queueIs, tokenIs] = [
+      outcomeOf(again!.result),
+      outcomeOf(await notifications.checkToken(registered.token)),
+    ];
+    see({ 'deleting the queue again': queueIs, 'checking the token': tokenIs });
+    mustBe(queueIs, 'SMP AUTH');
+    mustBe(tokenIs, 'NTF AUTH');
+  });
+}
+
+async function meet(router: HeldSession & Pick<MessagingRouter, 'ping'>, address: BinaryAddress) {
+  must(await router.ping(address));
+  const { host, version, routerVersions } = must(await router.factsOf(address));
+  const startedAt = performance.now();
+  must(await router.ping(address));
+  return {
+    ...{ host: `${host}:${address.port}`, fingerprint: address.keyHash, version },
+    versions: routerVersions.join(' to '),
+    'round trip, ms': Math.ceil(performance.now() - startedAt),
+  };
+}
+
+async function register(
+  run: LiveRun,
+  { notifications }: Ports,
+  steps: Steps,
+  left: (() => Promise<unknown>)[],
+): Promise<Registered> {
+  const device = { provider: 'AT', token: randomBytes(DEVICE_BYTES).toString('hex') } as const;
+  const registered = await steps.take('register a device token', async (see) => {
+    const [auth, dh] = [generateAuthKeys(), generateDhKeys()];
+    const request = { address: run.ntf, device, auth, dhPublicKey: dh.publicKey };
+    const { tokenId, routerDhPublicKey } = must(await notifications.registerToken(request));
+    const token = { address: run.ntf, tokenId, privateKey: auth.privateKey };
+    left.push(() => notifications.deleteToken(token));
+    see({ 'token id': tokenId, status: must(await notifications.checkToken(token)) });
+    return { token, secret: dhSecret(routerDhPublicKey, dh.privateKey), device: device.token };
+  });
+  const code = await steps.take('receive the verification push', async (see) => {
+    const { type, data } = await pushed(run, registered.device, ({ data: { verification } }) => verification);
+    const boxed = { nonce: data.nonce ?? '', content: data.verification! };
+    const opened = notifications.openVerification({ address: run.ntf, dhSecret: registered.secret }, boxed);
+    if (!opened) throw new StepFailed('the code does not open with the secret that was agreed');
+    see({ type, 'bytes of the code': opened.length });
+    return opened;
+  });
+  await steps.take('verify the token', async (see) => {
+    must(await notifications.verifyToken(registered.token, code));
+    const status = must(await notifications.checkToken(registered.token));
+    see({ status });
+    mustBe(status, 'ACTIVE');
+  });
+  return registered;
+}
+
+async function subscribe(
+  which: string,
+  run: LiveRun,
+  ports: Ports,
+  registered: Registered,
+  steps: Steps,
+  left: (() => Promise<unknown>)[],
+): Promise<Subscribed> {
+  const { messaging, notifications, application } = ports;
+  const made = await steps.take(`create a queue${which}`, async (see) => {
+    const [recipient, sender] = [generateAuthKeys(), generateAuthKeys()];
+    const { recipientId, senderId } = must(
+      await messaging.createQueue({
+        ...{ address: run.smp, userId: USER_ID, recipientDhPublicKey: generateDhKeys().publicKey },
+        ...{ recipientPublicKey: recipient.publicKey, recipientPrivateKey: recipient.privateKey },
+      }),
+    );
+    const queue = {
+      ...{ address: run.smp, userId: USER_ID, connId: '', recipientId },
+      recipientPrivateKey: recipient.privateKey,
+    };
+    left.push(() => messaging.deleteQueues([queue]));
+    see({ 'recipient id': recipientId, 'sender id': senderId });
+    mustBe(await application.secure(queue, sender), 'OK');
+    return { queue, senderId, sender };
+  });
+  return steps.take(`subscribe to the queue${which}`, async (see) => {
+    const [notifier, dh] = [generateAuthKeys(), generateDhKeys()];
+    const request = { notifierPublicKey: notifier.publicKey, recipientDhPublicKey: dh.publicKey };
+    const [credentials] = await messaging.createNotifierKeys([{ queue: made.queue, ...request }]);
+    const { notifierId, routerDhPublicKey } = must(credentials!.result);
+    const [created] = await notifications.createSubscriptions(registered.token, [
+      { messagingRouter: run.smp, notifierId, notifierPrivateKey: notifier.privateKey },
+    ]);
+    const subscriptionId = must(created);
+    const secret = dhSecret(routerDhPublicKey, dh.privateKey);
+    const status = await activeOrLast(run, ports, registered, subscriptionId);
+    see({ 'notifier id': notifierId, 'subscription id': subscriptionId, status });
+    mustBe(status, 'ACTIVE', 'the notification router must reach the messaging router at the same address');
+    return { ...made, notifierId, secret, subscriptionId };
+  });
+}
+
+/** ACTIVE, or the last status that was seen when the time was up. */
+async function activeOrLast(
+  { limitMs }: LiveRun,
+  { notifications }: Ports,
+  { token }: Registered,
+  subscriptionId: string,
+): Promise<string> {
+  let status = '';
+  await waitUntil(
+    async () => {
+      const [checked] = await notifications.checkSubscriptions(token, [subscriptionId]);
+      status = must(checked);
+      return status === 'ACTIVE' ? status : undefined;
+    },
+    { limitMs, everyMs: LOOK_EVERY_MS },
+  );
+  return status;
+}
+
+async function notify(
+  which: string,
+  run: LiveRun,
+  { application }: Ports,
+  { secret, device }: Registered,
+  { queue, senderId, sender, notifierId, secret: queueSecret }: Subscribed,
+  steps: Steps,
+): Promise<void> {
+  await steps.take(`send a message${which}`, async () =>
+    mustBe(await application.send(senderId, sender, 'hello'), 'OK'),
+  );
+  await steps.take(`receive the notification${which}`, async (see) => {
+    const itemIn = ({ data }: DevicePush) =>
+      data.message === undefined
+        ? undefined
+        : openItems(data, secret).find((item) => item.notifierId === notifierId);
+    const push = await pushed(run, device, itemIn);
+    const item = itemIn(push)!;
+    const { messageId, at } = openMeta(item, queueSecret);
+    see({ type: push.type, router: item.router, 'message id': messageId, 'sent at': at.toISOString() });
+    mustBe(messageId, await application.oldestMessage(queue), 'the queue has another message');
+  });
+}
+
+/** @throws StepFailed when none comes in time. */
+async function pushed(
+  { provider, limitMs }: LiveRun,
+  device: string,
+  isWanted: (push: DevicePush) => unknown,
+): Promise<DevicePush> {
+  const found = await waitUntil(
+    async () => provider.pushes.find((push) => push.token === device && isWanted(push) !== undefined),
+    { limitMs, everyMs: LOOK_EVERY_MS },
+  );
+  if (found) return found;
+  throw new StepFailed(
+    `no push within ${limitMs} ms: does the router reach the push provider at localhost:443, and trust its certificate? See --help`,
+  );
+}

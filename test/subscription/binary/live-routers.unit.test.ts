@@ -1,0 +1,219 @@
+/** `npm run test:routers`, as the process that it is, against stand-ins that speak the routers' own protocol. */
+import { spawn } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { connect as connectHttp2 } from 'node:http2';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { connect as connectTls } from 'node:tls';
+import { WrongUsage, parseWishes } from '../../../dev/live-routers/options.ts';
+import { keptCertificate, startPushProvider } from '../../../dev/live-routers/push-provider.ts';
+import type { Step } from '../../../dev/live-routers/steps.ts';
+import { freePort } from '../../../dev/servers/ports.ts';
+import { BINARY } from '../../../dev/stand-ins/subscription/binary/transport.ts';
+import type { MessagingRouterStandIn } from '../../../dev/stand-ins/subscription/messaging-router.ts';
+import { startMessagingRouter } from '../../../dev/stand-ins/subscription/messaging-router.ts';
+import type { NotificationRouterStandIn } from '../../../dev/stand-ins/subscription/notification-router.ts';
+import { startNotificationRouter } from '../../../dev/stand-ins/subscription/notification-router.ts';
+
+const { scripts } = JSON.parse(readFileSync('package.json', 'utf8')) as { scripts: Record<string, string> };
+
+/** Long enough for what is answered. */
+const BRIEF_SECONDS = 3;
+
+let folder: string;
+let pushPort: number;
+let smp: MessagingRouterStandIn;
+let ntf: NotificationRouterStandIn;
+
+beforeEach(async () => {
+  folder = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-live-'));
+  pushPort = await freePort();
+  const { certPem: pushAuthority } = await keptCertificate(folder);
+  smp = await startMessagingRouter({ transport: BINARY, password: 'secret' });
+  ntf = await startNotificationRouter({
+    ...{ transport: BINARY, pushUrl: `https://localhost:${pushPort}`, pushAuthority },
+  });
+});
+
+afterEach(async () => {
+  await ntf.stop();
+  await smp.stop();
+  rmSync(folder, { recursive: true });
+});
+
+const addressOf = (scheme: 'smp' | 'ntf', { address }: Pick<typeof smp, 'address'>, password = ''): string =>
+  `${scheme}://${address.keyHash}${password}@${address.host}:${address.port}`;
+
+interface Ended {
+  code: number | null;
+  stdout: string;
+  stderr: string;
+}
+
+/** As `npm run test:routers`, which lets a shell read the variable. */
+function run(args: readonly string[], variables: Record<string, string> = {}): Promise<Ended> {
+  const all = ['--push-folder', folder, '--push-port', String(pushPort), ...args];
+  const child = spawn('sh', ['-c', `${scripts['test:routers']} "$@"`, 'sh', ...all], {
+    env: { PATH: process.env['PATH'], NODE_NO_WARNINGS: '1', ...variables },
+  });
+  const ended: Ended = { code: null, stdout: '', stderr: '' };
+  child.stdout.on('data', (chunk: Buffer) => (ended.stdout += chunk.toString()));
+  child.stderr.on('data', (chunk: Buffer) => (ended.stderr += chunk.toString()));
+  return new Promise((resolve) => child.once('close', (code) => resolve({ ...ended, code })));
+}
+
+const routers = (): string[] => [
+  ...['--smp', addressOf('smp', smp, ':secret')],
+  ...['--ntf', addressOf('ntf', ntf)],
+];
+
+const [SMP, NTF] = [`smp://${'A'.repeat(43)}@host`, `ntf://${'A'.repeat(43)}@host`];
+
+const leftOnRouters = () => [...smp.queues(), ...ntf.tokens(), ...ntf.subscriptions()];
+
+test('N19 a subscription goes through its life on running routers, and nothing is left there', async () => {
+  const { code, stdout, stderr } = await run([...routers(), '--json']);
+  const { ok, steps } = JSON.parse(stdout) as { ok: boolean; steps: Step[] };
+
+  expect([code, stderr, ok]).toEqual([0, '', true]);
+  expect(steps.map(({ step }) => step)).toEqual([
+    ...[
+      'connect to the messaging router',
+      'connect to the notification router',
+      'connect as the application',
+    ],
+    ...['register a device token', 'receive the verification push', 'verify the token'],
+    ...['create a queue', 'subscribe to the queue', 'send a message', 'receive the notification'],
+    ...['create a queue in its place', 'subscribe to the queue in its place', 'delete the first queue'],
+    ...['send a message after the rotation', 'receive the notification after the rotation', 'delete'],
+  ]);
+  const seen = Object.fromEntries(steps.map((one) => [one.step, one.seen]));
+  expect(seen['connect to the messaging router']).toMatchObject({ version: 9, versions: '6 to 10' });
+  expect(seen['receive the verification push']).toEqual({ type: 'background', 'bytes of the code': 32 });
+  expect(seen['verify the token']).toEqual({ status: 'ACTIVE' });
+  expect(seen['receive the notification']).toMatchObject({ type: 'alert' });
+  const messages = steps.flatMap((one) => one.seen['message id'] ?? []);
+  expect(new Set(messages).size).toBe(2);
+  expect(leftOnRouters()).toEqual([]);
+});
+
+test('N19 addresses can come from a variable, and every step is told as a line with its time', async () => {
+  const TEST_ROUTERS = `${addressOf('smp', smp, ':secret')} ${addressOf('ntf', ntf)}`;
+  const { code, stdout } = await run([], { TEST_ROUTERS });
+
+  expect(code).toBe(0);
+  expect(stdout).toMatch(/^ +\d+ ms {2}ok {6}register a device token\n +token id [\w-]{32}\n/m);
+  expect(stdout).toMatch(/^ +\d+ ms {2}ok {6}receive the notification after the rotation$/m);
+  expect(stdout).toMatch(/all steps went well\n$/);
+  expect(stdout).not.toContain('secret');
+});
+
+test.each<[string, string, () => void]>([
+  [
+    'NKEY is refused',
+    'subscribe to the queue',
+    () => smp.fail({ failure: { kind: 'error', code: 'AUTH' }, subject: 'NKEY' }),
+  ],
+  [
+    'TVFY is refused',
+    'verify the token',
+    () => ntf.fail({ failure: { kind: 'error', code: 'AUTH' }, subject: 'TVFY' }),
+  ],
+  [
+    'SEND is not answered',
+    'send a message',
+    () => smp.fail({ failure: { kind: 'silence' }, subject: 'SEND' }),
+  ],
+])('N19 %s: the step %s is named, and what was made is deleted', async (_what, step, breaks) => {
+  breaks();
+  const { code, stdout } = await run([...routers(), '--limit', String(BRIEF_SECONDS), '--json']);
+  const { ok, steps } = JSON.parse(stdout) as { ok: boolean; steps: Step[] };
+
+  expect([code, ok]).toEqual([1, false]);
+  expect(steps.at(-1)).toMatchObject({
+    step,
+    error: expect.stringMatching(/^(SMP AUTH|NTF AUTH|BROKER NETWORK)/),
+  });
+  expect(leftOnRouters()).toEqual([]);
+});
+
+test('N19 a router that pushes elsewhere: the missing push is named, with what is to be looked at', async () => {
+  pushPort = await freePort();
+  const { code, stdout } = await run([...routers(), '--limit', String(BRIEF_SECONDS)]);
+
+  expect(code).toBe(1);
+  expect(stdout).toContain(
+    'does the router reach the push provider at localhost:443, and trust its certificate?',
+  );
+  expect(stdout).toMatch(/failed: receive the verification push\n$/);
+  expect(leftOnRouters()).toEqual([]);
+});
+
+test.each<[string, string[], string]>([
+  ['no address', ['--ntf', NTF], '--smp is missing: an address, or one in --routers'],
+  ['another scheme', ['--smp', NTF, '--ntf', NTF], '--smp: the scheme is smp'],
+  ['no fingerprint', ['--smp', 'smp://secret@host', '--ntf', NTF], '--smp: the fingerprint has 32 bytes'],
+  ['no number', ['--smp', SMP, '--ntf', NTF, '--limit', 'soon'], '--limit is a whole number of 1 to 3600'],
+  [
+    'no port',
+    ['--smp', SMP, '--ntf', NTF, '--push-port', '0'],
+    '--push-port is a whole number of 1 to 65535',
+  ],
+  ['an unknown option', ['--what'], "Unknown option '--what'"],
+])('N19 %s is wrong usage, and says where', (_what, args, problem) => {
+  const parse = () => parseWishes(args).options();
+
+  expect(parse).toThrow(WrongUsage);
+  expect(parse).toThrow(problem);
+  expect(parse).not.toThrow('secret');
+});
+
+test('N19 wrong usage has an exit code of its own, and starts nothing', async () => {
+  const { code, stdout, stderr } = await run(['--smp', SMP]);
+
+  expect([code, stdout]).toEqual([2, '']);
+  expect(stderr).toContain('--ntf is missing');
+});
+
+test('N19 the certificate for routers can be made beforehand, and is kept', async () => {
+  const before = await keptCertificate(folder);
+  const { code, stdout } = await run(['--prepare']);
+
+  expect([code, stdout]).toEqual([0, expect.stringContaining(path.join(folder, 'certificate.pem'))]);
+  expect(await keptCertificate(folder)).toEqual(before);
+});
+
+test('N19 the push provider speaks HTTP/2 with routers that offer no ALPN, and outlives what is no push', async () => {
+  const certificate = await keptCertificate(folder);
+  const provider = await startPushProvider({ host: '127.0.0.1', port: 0 }, certificate);
+  const session = connectHttp2(`https://localhost:${provider.port}`, {
+    createConnection: () =>
+      connectTls({
+        host: '127.0.0.1',
+        port: provider.port,
+        servername: 'localhost',
+        ca: certificate.certPem,
+      }),
+  });
+  const post = (place: string, body: string) =>
+    new Promise<number>((resolve, reject) => {
+      const stream = session.request({ ':method': 'POST', ':path': place, 'apns-push-type': 'background' });
+      stream.once('response', (headers) => resolve(headers[':status']!));
+      stream.once('error', reject);
+      stream.once('close', () => resolve(0));
+      stream.resume();
+      stream.end(body);
+    });
+  const answers = [
+    await post('/3/device/ab', '{"notificationData":{"verification":"c","nonce":"n"}}'),
+    await post('/other', '{"notificationData":{}}'),
+    await post('/3/device/ab', '{}'),
+    await post('/3/device/ab', 'junk'),
+    await post('/3/device/cd', '{"notificationData":{"checkMessages":true}}'),
+  ];
+  session.destroy();
+  await provider.stop();
+
+  expect(answers).toEqual([200, 400, 400, 0, 200]);
+  expect(provider.pushes.map(({ token }) => token)).toEqual(['ab', 'cd']);
+});

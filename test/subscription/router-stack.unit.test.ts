@@ -1,0 +1,40 @@
+/** The routers of an embedded stack, in either way of speaking. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import {
+  createMessagingRouters,
+  createNotificationRouters,
+} from '../../activities/subscription/router/by-address.ts';
+import { generateAuthKeys } from '../../activities/subscription/router/signing.ts';
+import { startRouters } from '../../dev/stand-ins/subscription/routers.ts';
+import { outcomeOf, valueOf } from './router-agent.ts';
+
+test.each([
+  ['https', undefined],
+  ['binary', 'binary'],
+] as const)(
+  'N19 stand-ins that speak %s are reached by their addresses, and keep what they have across a restart',
+  async (name, transport) => {
+    const storeDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-routers-'));
+    const messaging = createMessagingRouters();
+    const notifications = createNotificationRouters();
+    const before = await startRouters({ port: 0, transport: name, storeDir });
+    const [address] = before.messagingRouters;
+    const addresses = [...before.messagingRouters, ...before.notificationRouters];
+    expect(addresses.map((one) => one.transport)).toEqual([transport, transport, transport]);
+    expect(outcomeOf(await notifications.ping(before.notificationRouters[0]!))).toBe('ok');
+    const { publicKey: recipientPublicKey, privateKey: recipientPrivateKey } = generateAuthKeys();
+    const queue = { address: address!, recipientPublicKey, recipientPrivateKey };
+    const { recipientId } = valueOf(await messaging.createQueue(queue));
+    await before.stop();
+
+    const after = await startRouters({ port: 0, transport: name, storeDir });
+    const again = after.messagingRouters[0]!;
+    expect(again.keyHash).toBe(address!.keyHash);
+    const ref = { address: again, userId: 0, connId: 'c', recipientId, recipientPrivateKey };
+    expect((await messaging.deleteQueues([ref])).map(({ result }) => outcomeOf(result))).toEqual(['ok']);
+    await Promise.all([messaging.close(), notifications.close(), after.stop()]);
+    rmSync(storeDir, { recursive: true });
+  },
+);

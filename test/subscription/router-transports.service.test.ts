@@ -1,0 +1,206 @@
+/** Routers that speak their own protocol, beside routers that speak HTTPS: what the service makes of their addresses. */
+import { createBinaryMessagingRouter } from '../../activities/subscription/router/binary/routers.ts';
+import { generateAuthKeys } from '../../activities/subscription/router/signing.ts';
+import type { RouterAddress } from '../../api/subscription/router-address.ts';
+import { messageSecretContext } from '../../api/subscription/sealed-columns.ts';
+import { createOperator } from '../../client/operator.ts';
+import { BINARY } from '../../dev/stand-ins/subscription/binary/transport.ts';
+import type { MessagingRouterStandIn } from '../../dev/stand-ins/subscription/messaging-router.ts';
+import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
+import { CHANGE_WORKFLOW } from '../../workflows/subscription/contract.ts';
+import { eventually } from '../harness.ts';
+import { AGENT, KEY_BOX } from './agent.ts';
+import { newDevice, valueOf } from './router-agent.ts';
+import type { TokenAgent } from './token-agent.ts';
+import { takeTokenAgent } from './token-agent.ts';
+
+const PASSWORD = 'not for everybody';
+
+let agent: TokenAgent;
+let smp: MessagingRouterStandIn;
+let guarded: MessagingRouterStandIn;
+let overHttps: MessagingRouterStandIn;
+
+beforeAll(async () => {
+  agent = await takeTokenAgent({ transport: BINARY });
+  smp = agent.routers.smp[0]!;
+  guarded = await startMessagingRouter({ transport: BINARY, password: PASSWORD });
+  overHttps = await startMessagingRouter();
+  await agent.startWith();
+  await agent.activate(agent.tokensOf(), 'INSTANT');
+});
+afterAll(async () => {
+  await agent.release();
+  await Promise.all([guarded.stop(), overHttps.stop()]);
+});
+
+const subscriptions = () =>
+  createOperator({
+    temporal: agent.slot.client,
+    namespace: agent.slot.client.options.namespace,
+    db: agent.slot.db,
+    redis: agent.slot.redis,
+    intentsStream: 'notification:intents',
+    agentId: AGENT,
+    keyBox: () => KEY_BOX,
+  }).subscriptions;
+
+const connectionOn = (server: RouterAddress) => ({ userId: 1, server });
+
+async function made(server: RouterAddress): Promise<string> {
+  const [one] = await subscriptions().create([connectionOn(server)]);
+  if (!one || 'error' in one) throw new Error(JSON.stringify(one));
+  return one.connId;
+}
+
+const rowOf = async ({ host, port }: RouterAddress) => {
+  const [row] = await agent.rows<{ key_hash: string; transport: string; basic_auth: Buffer | null }>(
+    'SELECT key_hash, transport, basic_auth FROM subscriptions.smp_servers WHERE host = $1 AND port = $2',
+    [host, port],
+  );
+  return row;
+};
+
+test('N19 a device is registered, verified, given way to another one and forgotten on a binary router', async () => {
+  const tokens = agent.tokensOf('device');
+  const [ntf] = agent.routers.ntf;
+  const known = () => ntf!.tokens().map(({ device }) => device.token);
+  await agent.activate(tokens);
+  expect(await tokens.check()).toBe('ACTIVE');
+
+  const next = newDevice();
+  await agent.activate(tokens, 'PERIODIC', next);
+  expect(known()).toEqual(expect.arrayContaining([next.token]));
+  expect(known()).not.toContain(tokens.device.token);
+  await tokens.delete(next);
+  await eventually('the router to forget it', async () => !known().includes(next.token));
+});
+
+test('N19 a subscription is made, ended and made again, and its queue deleted, on binary routers', async () => {
+  const connId = await made(smp.address);
+  await agent.active([connId]);
+  expect(await rowOf(smp.address)).toMatchObject({ transport: 'binary', key_hash: smp.address.keyHash });
+  expect(smp.queues()[0]!.notifier).toBeDefined();
+
+  await subscriptions().toggle([connId], false);
+  await eventually('the notifier to go', async () => !smp.queues()[0]!.notifier);
+  await eventually('the record to go', async () => (await agent.record(connId)) === undefined);
+  await subscriptions().toggle([connId], true);
+  await agent.active([connId]);
+
+  await subscriptions().rotate(connId, smp.address);
+  await agent.active([connId]);
+  await eventually('the former queue to go', async () => smp.queues().length === 1);
+  await subscriptions().delete([connId]);
+  await eventually('the queue to go', async () => smp.queues().length === 0);
+  expect(new Set(smp.calls.map(({ op }) => op))).toEqual(new Set(['NEW', 'NKEY', 'NDEL', 'DEL', 'NSUB']));
+});
+
+test('N19 the password of a router is kept sealed, enters no history, and makes queues from then on', async () => {
+  const { address } = guarded;
+  expect(await subscriptions().create([connectionOn(address)])).toEqual([{ error: 'SMP AUTH' }]);
+
+  await made({ ...address, basicAuth: PASSWORD });
+  await made(address);
+
+  const { basic_auth: sealed } = (await rowOf(address))!;
+  expect(sealed!.includes(PASSWORD)).toBe(false);
+  const histories: string[] = [];
+  for await (const { workflowId } of agent.slot.client.workflow.list({
+    query: `WorkflowType = '${CHANGE_WORKFLOW}'`,
+  })) {
+    const { events } = await agent.slot.client.workflow.getHandle(workflowId).fetchHistory();
+    const payloads = events![0]!.workflowExecutionStartedEventAttributes!.input!.payloads!;
+    histories.push(...payloads.map(({ data }) => Buffer.from(data!).toString('utf8')));
+  }
+  expect(histories.join('\n')).toContain(address.keyHash);
+  expect(histories.join('\n')).not.toContain(PASSWORD);
+});
+
+test('N19 the secret for the messages of a queue is agreed with its router, and kept sealed', async () => {
+  const connId = await made(smp.address);
+  const [row] = await agent.rows<{ rcv_id: string; rcv_dh_secret: Buffer }>(
+    'SELECT rcv_id, rcv_dh_secret FROM subscriptions.rcv_queues WHERE conn_id = $1',
+    [connId],
+  );
+  const queue = smp.queues().find(({ recipientId }) => recipientId === row!.rcv_id);
+  const secret = KEY_BOX.open(row!.rcv_dh_secret, messageSecretContext(AGENT, row!.rcv_id));
+
+  expect(secret.toString('base64url')).toBe(queue!.secret);
+  expect(queue!.senderMaySecure).toBe(true);
+});
+
+test('N19 the next host of a router is taken when one cannot be reached', async () => {
+  const address = { ...smp.address, host: '127.0.0.77,127.0.0.1' };
+  const connId = await made(address);
+  await agent.active([connId]);
+  expect((await agent.record(connId))!.smp_host).toBe(address.host);
+});
+
+test('N19 a notification router is not asked to listen to one that it cannot speak to', async () => {
+  const connId = await made(overHttps.address);
+  await eventually('the subscription to be given up', async () => {
+    const record = await agent.record(connId);
+    return record?.status === 'KEY' && record.action_ms === null;
+  });
+  expect((await agent.events()).flatMap(({ errors }) => errors)).toContainEqual({
+    connId,
+    error: expect.stringMatching(/^AGENT PROHIBITED: .*do not speak the same protocol/) as string,
+  });
+});
+
+test('N19 a queue that an application has is taken over by its address, and not under another transport', async () => {
+  const { host, port, keyHash } = smp.address;
+  const recipient = generateAuthKeys();
+  const application = createBinaryMessagingRouter();
+  const { recipientId } = valueOf(
+    await application.createQueue({
+      address: smp.address,
+      recipientPublicKey: recipient.publicKey,
+      recipientPrivateKey: recipient.privateKey,
+    }),
+  );
+  await application.close();
+  const queue = {
+    userId: 1,
+    recipientId,
+    recipientPrivateKey: recipient.privateKey.toString('base64url'),
+    dhSecret: Buffer.alloc(32, 5).toString('base64url'),
+  };
+
+  const [other] = await subscriptions().import([
+    { ...queue, connId: 'other', server: `${host}:${port}#${keyHash}` },
+  ]);
+  expect(other).toEqual({ error: expect.stringContaining('is known to speak otherwise') as string });
+  await expect(subscriptions().import([{ ...queue, server: `smp://${keyHash}@a b` }])).rejects.toThrow(
+    'queue 1: server: the host is',
+  );
+  const [taken] = await subscriptions().import([{ ...queue, server: `smp://${keyHash}@${host}:${port}` }]);
+  const { connId } = taken as { connId: string };
+  await agent.active([connId]);
+  expect(smp.queues().find((one) => one.recipientId === recipientId)!.notifier).toBeDefined();
+  const [kept] = await agent.rows<{ rcv_dh_secret: Buffer }>(
+    'SELECT rcv_dh_secret FROM subscriptions.rcv_queues WHERE rcv_id = $1',
+    [recipientId],
+  );
+  expect(KEY_BOX.open(kept!.rcv_dh_secret, messageSecretContext(AGENT, recipientId))).toEqual(
+    Buffer.alloc(32, 5),
+  );
+});
+
+test('N19 a router that changes to its own protocol is trusted under its address, with all that is on it', async () => {
+  const before = await startMessagingRouter();
+  await made(before.address);
+  const { port } = before.address;
+  await before.stop();
+  const after = await startMessagingRouter({ transport: BINARY, port });
+
+  await expect(subscriptions().trust({ ...after.address, keyHash: 'W'.repeat(43) })).rejects.toThrow();
+  expect(await rowOf(after.address)).toMatchObject({ transport: 'https', key_hash: before.address.keyHash });
+  await subscriptions().trust({ ...after.address, basicAuth: PASSWORD });
+  expect(await rowOf(after.address)).toMatchObject({
+    ...{ transport: 'binary', key_hash: after.address.keyHash },
+    basic_auth: expect.any(Buffer) as Buffer,
+  });
+  await after.stop();
+});
