@@ -23,7 +23,18 @@ export type Mode = (typeof MODES)[number];
 export const WAYS = [...MODES, 'slices'] as const;
 export type Way = (typeof WAYS)[number];
 
-const PARTS = ['baselines', ...WAYS, 'mobile-push', 'account-callback', 'subscription'] as const;
+const PARTS = [
+  ...(['baselines', 'peers'] as const),
+  ...WAYS,
+  ...([
+    'mobile-push',
+    'account-callback',
+    'subscription',
+    'https-routers',
+    'binary-routers',
+    'idle',
+  ] as const),
+] as const;
 export type PartName = (typeof PARTS)[number];
 
 /** How much is measured. */
@@ -88,12 +99,20 @@ export interface Bench {
   /** The service of a part, started when it is not running. `env` adds to its configuration. */
   service(name: PartName, env?: Readonly<Record<string, string>>): Promise<ServiceProcess>;
   stopService(name: PartName): Promise<void>;
+  /** A further process of a part's service, which its caller stops. @param logName of its log file. */
+  startProcess(
+    name: PartName,
+    env: Readonly<Record<string, string>>,
+    logName: string,
+  ): Promise<ServiceProcess>;
   /** When each service process of this run was ready, by its id: see `ServiceProcess`. */
   readyAtUs: ReadonlyMap<number, number>;
   /** @returns the CPU time of the servers and of a worker's process so far; undefined where the system does not tell. */
   cpu(workerPid: number): CpuSeconds | undefined;
   /** Runs at the end, last registered first. */
   onClose(close: () => Promise<unknown>): void;
+  /** Temporal's own metrics, in the text format of Prometheus. */
+  temporalMetrics(): Promise<string>;
   /** What was found out about the servers. */
   versions(): Promise<Record<string, string>>;
   /** Stops everything and removes the data. May be called more than once. */
@@ -123,6 +142,7 @@ export async function openBench({ sizes, nodeOptionsOf, report }: BenchOptions):
     userService: { port: 0 },
     temporal: {
       port: 0,
+      metricsPort: 0,
       // Of the caller's environment only the path of a program: no server that is configured is measured.
       cliPath: loadConfig().values.TEMPORAL_CLI_PATH,
       namespaces: PARTS.map(namespaceOf),
@@ -160,6 +180,7 @@ export async function openBench({ sizes, nodeOptionsOf, report }: BenchOptions):
       services.delete(name);
       await (await started)?.stop();
     },
+    startProcess: startServiceOf,
     cpu(workerPid) {
       const entries = Object.entries({ ...pids, worker: workerPid }).map(
         ([name, pid]) => [name, cpuSecondsOf([pid])] as const,
@@ -168,6 +189,7 @@ export async function openBench({ sizes, nodeOptionsOf, report }: BenchOptions):
       return Object.fromEntries(entries) as CpuSeconds;
     },
     onClose: (close) => void closers.push(close),
+    temporalMetrics: async () => (await fetch(stack.temporalMetricsUrl!)).text(),
     versions: () => versionsOf(bench),
     async close() {
       for (const close of closers.splice(0).reverse()) {
@@ -180,19 +202,23 @@ export async function openBench({ sizes, nodeOptionsOf, report }: BenchOptions):
   return bench;
 
   async function startService(name: PartName, env: Readonly<Record<string, string>>) {
-    const part = await bench.part(name);
     report(`Starting the service of ${name}`);
-    const service = await startServiceProcess({
-      env: { ...part.env, ...env },
-      logFile: path.join(dataDir, `service-${name}.log`),
-      nodeOptions: nodeOptionsOf(name),
-    });
+    const service = await startServiceOf(name, env, name);
     readyAtUs.set(service.pid, service.readyAtUs);
     return service;
   }
+
+  async function startServiceOf(name: PartName, env: Readonly<Record<string, string>>, logName: string) {
+    const part = await bench.part(name);
+    return startServiceProcess({
+      env: { ...part.env, ...env },
+      logFile: path.join(dataDir, `service-${logName}.log`),
+      nodeOptions: nodeOptionsOf(name),
+    });
+  }
 }
 
-const namespaceOf = (part: PartName): string => `bench-${part}`;
+export const namespaceOf = (part: PartName): string => `bench-${part}`;
 
 function pidOf(dataDir: string, server: string): number {
   const file = readFileSync(path.join(dataDir, `${server}.pid.json`), 'utf8');

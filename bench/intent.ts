@@ -16,7 +16,8 @@ export const GATEWAY_STREAM = 'gateway:client-events';
 const MAIL_STREAM = 'mail:delivery_commands';
 /** `user-1` to `user-20000` are known to the stand-in User Service. */
 const KNOWN_USERS = 20_000;
-const INTENTS_PER_SLICE = '100';
+/** How the service is told to work in slices. */
+export const IN_SLICES = { NOTIFICATION_INTENTS_PER_WORKFLOW: '100' } as const;
 /** Commands of one pipeline. */
 const PIPELINE_SIZE = 500;
 /** Looking costs Redis next to nothing. */
@@ -106,12 +107,7 @@ export async function burst(bench: Bench, way: Way, count: number, recipients = 
 
 /** The service that works in a way, running. */
 export const serviceOf = (bench: Bench, way: Way) =>
-  bench.service(
-    way,
-    way === 'slices'
-      ? { NOTIFICATION_INTENTS_PER_WORKFLOW: INTENTS_PER_SLICE }
-      : { NOTIFICATION_ROUTE_DISPATCH: way },
-  );
+  bench.service(way, way === 'slices' ? IN_SLICES : { NOTIFICATION_ROUTE_DISPATCH: way });
 
 async function countSlices({ db }: Part, ids: readonly string[]): Promise<number> {
   return (await db.query<{ slices: number }>(COUNT_SLICES, [ids])).rows[0]!.slices;

@@ -2,6 +2,7 @@
 import { existsSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { explain } from '../api/errors.ts';
+import { actions } from './actions.ts';
 import { accountCallback } from './account-callback.ts';
 import { accountValues } from './account-values.ts';
 import { backlogs } from './backlog.ts';
@@ -23,19 +24,23 @@ import { scaleHostile } from './scale-hostile.ts';
 import { scaleIntent } from './scale-intent.ts';
 import { scaleAccountCallback } from './scale-account-callback.ts';
 import { scaleMobilePush } from './scale-mobile-push.ts';
+import { scaleProcesses } from './scale-processes.ts';
 import { scaleRecovery } from './scale-recovery.ts';
+import { scaleRouters } from './scale-routers.ts';
 import { scaleSubscription } from './scale-subscription.ts';
 import { throughput } from './throughput.ts';
 
 /** In the order in which they are made. A further feature is a further line. */
 const MEASUREMENTS: readonly Measurement[] = [
   footprint,
+  actions,
   throughput,
   latency,
   fanOut,
   replication,
   ...backlogs,
   ...largeAudiences,
+  scaleProcesses,
   scaleIntent,
   scaleHostile,
   scaleRecovery,
@@ -45,6 +50,7 @@ const MEASUREMENTS: readonly Measurement[] = [
   accountValues,
   scaleAccountCallback,
   scaleSubscription,
+  scaleRouters,
 ];
 
 async function main(): Promise<void> {

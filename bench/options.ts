@@ -8,7 +8,7 @@ export const HELP = `Usage: npm run bench [-- options]
 Starts everything on free ports with a data folder that is removed at the end, and measures what a notification
 costs: each row against a target or against the cheapest that Temporal allows, in the same run. Read bench/README.md.
 
-  --quick         the ratios only, with fewer intents and without what takes long, in less than 5 minutes on a quiet
+  --quick         the ratios only, with fewer intents and without what takes long, in less than 6 minutes on a quiet
                   machine
   --only names    these rows or measurements, comma-separated; the beginning of a name does
   --rounds n      rounds of each measurement, of which the median counts; default 3

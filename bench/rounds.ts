@@ -2,6 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Client } from '@temporalio/client';
 import type { Bench, CpuSeconds, Part } from './environment.ts';
+import type { Times } from './orders.ts';
 import { median } from './statistics.ts';
 
 /** No round takes as long unless something is broken, ms. */
@@ -32,14 +33,26 @@ export interface RoundOptions {
 }
 
 /** @throws Error when not all of the workflows complete in time. */
-export async function runRound(bench: Bench, options: RoundOptions): Promise<Round> {
+export function runRound(bench: Bench, options: RoundOptions): Promise<Round> {
   const { part, workerPid, workflowType, count, begin, settled, workflows = async () => count } = options;
+  return measured(bench, { workerPid, count }, async () => {
+    const beganAtMs = await begin();
+    await settled?.();
+    const endedAtMs = await lastClose(part.client, workflowType, beganAtMs, await workflows());
+    return { beganAtMs, elapsedMs: endedAtMs - beganAtMs };
+  });
+}
+
+/** A round of anything that a process works on, and what it costs. @param run asks for it, and waits for its end. */
+export async function measured(
+  bench: Bench,
+  { workerPid, count }: Pick<RoundOptions, 'workerPid' | 'count'>,
+  run: () => Promise<Times>,
+): Promise<Round> {
   const before = bench.cpu(workerPid);
-  const beganAtMs = await begin();
-  await settled?.();
-  const endedAtMs = await lastClose(part.client, workflowType, beganAtMs, await workflows());
+  const { beganAtMs, elapsedMs } = await run();
   const after = bench.cpu(workerPid);
-  const seconds = (endedAtMs - beganAtMs) / 1_000;
+  const seconds = elapsedMs / 1_000;
   return {
     count,
     beganAtMs,

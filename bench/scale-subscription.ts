@@ -2,24 +2,18 @@
  * 100,000 connections over 20 messaging routers, and what a router that takes requests and answers none costs the
  * connections of the others. The routers are stand-ins in the process of the benchmark.
  */
-import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { recipientKeyContext } from '../api/subscription/sealed-columns.ts';
 import { createMessagingRouter } from '../activities/subscription/router/http.ts';
 import { generateAuthKeys } from '../activities/subscription/router/signing.ts';
 import { inTransaction } from '../activities/transactions.ts';
-import type { KeyBox } from '../api/key-box.ts';
-import { createKeyBox } from '../api/key-box.ts';
-import type { Operator } from '../client/operator.ts';
-import { createOperator } from '../client/operator.ts';
 import type { MessagingRouterStandIn } from '../dev/stand-ins/subscription/messaging-router.ts';
-import { startMessagingRouter } from '../dev/stand-ins/subscription/messaging-router.ts';
-import { startNotificationRouter } from '../dev/stand-ins/subscription/notification-router.ts';
-import { startPushSink } from '../dev/stand-ins/subscription/push-sink.ts';
-import type { Bench, Part } from './environment.ts';
+import type { Bench } from './environment.ts';
 import type { Measurement } from './measurement.ts';
 import { medianOf, until } from './rounds.ts';
 import { quantile, ratios } from './statistics.ts';
+import type { Installation } from './subscription.ts';
+import { AGENT, LOOK_INTERVAL_MS, installSubscriptions } from './subscription.ts';
 
 const CONNECTIONS = 100_000;
 const ROUTERS = 20;
@@ -29,11 +23,9 @@ const [GROUPS, WARM_UP_GROUPS] = [30, 5];
 const GROUP_INTERVAL_MS = 2_000;
 /** Users each of whom waits for the silent router with one more connection: a batch. */
 const CROWD = 150;
-const LOOK_INTERVAL_MS = 250;
 const MOST_SLOWDOWN = 1.5;
 
 const PART = 'subscription';
-const AGENT = 'default';
 const ROW = 'scale.connections';
 
 export const scaleSubscription: Measurement = {
@@ -62,16 +54,9 @@ type Group = readonly string[];
 /** Until subscribed, ms. */
 type Times = Record<'p50' | 'p99', number>;
 
-interface Installation {
-  part: Part;
-  operator: Operator;
-  keyBox: KeyBox;
-  routers: readonly MessagingRouterStandIn[];
-}
-
 async function measure(bench: Bench) {
   const { longRounds } = bench.sizes;
-  const installation = await install(bench);
+  const installation = await installSubscriptions(bench, PART, { routers: ROUTERS });
   try {
     bench.report(`Filling the tables with ${CONNECTIONS} connections`);
     const { groups, crowds } = await fill(installation, {
@@ -101,45 +86,6 @@ async function measure(bench: Bench) {
   } finally {
     await bench.stopService(PART);
   }
-}
-
-/** Starts routers and the service, and registers a device, so that connections that want a subscription get one. */
-async function install(bench: Bench): Promise<Installation> {
-  const part = await bench.part(PART);
-  const pushes = await startPushSink();
-  bench.onClose(() => pushes.stop());
-  const routers = await Promise.all(Array.from({ length: ROUTERS }, () => startMessagingRouter()));
-  const notifications = await startNotificationRouter({ pushUrl: pushes.url });
-  bench.onClose(() => Promise.all([notifications, ...routers].map((router) => router.stop())));
-  const key = randomBytes(32);
-  const { host, port, keyHash } = notifications.address;
-  await bench.service(PART, {
-    NOTIFICATION_ROLES: PART,
-    NOTIFICATION_SUBSCRIPTION_AGENT: AGENT,
-    NOTIFICATION_SUBSCRIPTION_KEYS: `bench:${key.toString('base64')}`,
-    NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: `${host}:${port}#${keyHash}`,
-  });
-  const keyBox = createKeyBox([{ id: 'bench', key }]);
-  const operator = createOperator({
-    temporal: part.client,
-    namespace: part.client.options.namespace,
-    db: part.db,
-    redis: part.redis,
-    intentsStream: 'notification:intents',
-    agentId: AGENT,
-    keyBox: () => keyBox,
-  });
-  const device = { provider: 'AT' as const, token: randomBytes(16).toString('hex') };
-  await operator.tokens.register(device, 'INSTANT');
-  await until('the code for the device', LOOK_INTERVAL_MS, () => pushes.pushes.length > 0);
-  const { nonce = '', verification: code = '' } = pushes.pushes[0]!.data;
-  await operator.tokens.verify(device, { nonce, code });
-  // It has all connections subscribed, of which there are none yet.
-  await until('the supervisor', LOOK_INTERVAL_MS, async () => {
-    const { live } = await operator.subscriptions.status();
-    return live !== undefined && live.done > 0 && live.queue.length === 0 && !live.current;
-  });
-  return { part, operator, keyBox, routers };
 }
 
 /**

@@ -15,7 +15,7 @@ interface Result {
   rows: Row[];
 }
 
-/** What README tells of all rows: a name for people, and the row's name in each of the two modes. */
+/** What README tells of all rows: a name for people, and the row's name in each way. */
 const HEADLINES: [what: string, row: (mode: string) => string][] = [
   ['intents a second, each with a push and an e-mail', (mode) => `throughput.${mode}`],
   ['from XADD to push event, median at one intent a second', (mode) => `latency.${mode}.idle.p50`],
@@ -24,6 +24,17 @@ const HEADLINES: [what: string, row: (mode: string) => string][] = [
     (mode) => `footprint.${mode}.state-transitions`,
   ],
   ['time for one route of an intent with 1,000 recipients', (mode) => `fan-out.${mode}.1000`],
+];
+
+/** Who does the same real work, the row of `throughput`, and what becomes of work in hand when a process dies. */
+const PEERS: [who: string, shape: string, crash: string][] = [
+  ['this service, slices of 100', 'slices', 'goes on, from the rows'],
+  ['this service, `on_failure`', 'on_failure', 'goes on behind the last step'],
+  ['this service, `child`', 'child', 'goes on behind the last step'],
+  ['DBOS, one workflow of two steps', 'dbos', 'goes on behind the last step'],
+  ['DBOS, a child for each route', 'dbos-tree', 'goes on behind the last step'],
+  ["Temporal with the SDK's defaults", 'naive-tree', 'goes on behind the last step'],
+  ['no engine', 'no-engine', 'is lost'],
 ];
 
 /** Rows that deploy/SIZING.md calculates with. */
@@ -43,15 +54,35 @@ await fillMarkedText(
   tableOf(measured.filter(({ name }) => SIZING.test(name))),
 );
 await fillMarkedText(path.join(ROOT, 'bench', 'README.md'), 'results', tableOf(measured));
+await fillMarkedText(path.join(ROOT, 'bench', 'README.md'), 'peers', peers());
+
+function shown(name: string): string {
+  return rows.has(name) ? figureOf(rows.get(name)!) : 'not measured';
+}
+
+function peers(): string {
+  return [
+    '| who | intents a second | CPU of the servers for one | CPU of the process for one | work in hand at a crash |',
+    '| --- | --- | --- | --- | --- |',
+    ...PEERS.map(([who, shape, crash]) => {
+      const row = `throughput.${shape}`;
+      return `| ${who} | ${shown(row)} | ${shown(`${row}.server-cpu`)} | ${shown(`${row}.worker-cpu`)} | ${crash} |`;
+    }),
+  ].join('\n');
+}
 
 function headlines(): string {
-  const shown = (name: string) => (rows.has(name) ? figureOf(rows.get(name)!) : 'not measured');
   return [
     `Measured ${date.slice(0, 10)} on ${machine.cores} cores (${machine.cpu}):`,
     '',
-    '| what | `child` | `on_failure` |',
-    '| --- | --- | --- |',
-    ...HEADLINES.map(([what, row]) => `| ${what} | ${shown(row('child'))} | ${shown(row('on_failure'))} |`),
+    '| what | `child` | `on_failure` | slices of 100 |',
+    '| --- | --- | --- | --- |',
+    ...HEADLINES.map(([what, row]) => {
+      const of = (way: string) => shown(row(way));
+      // One intent by itself is in no slice.
+      const slices = rows.has(row('slices')) ? of('slices') : 'as without';
+      return `| ${what} | ${of('child')} | ${of('on_failure')} | ${slices} |`;
+    }),
   ].join('\n');
 }
 
