@@ -23,38 +23,53 @@ export interface GroupWatchOptions {
   group: string;
 }
 
+type Group = Pick<GroupWatchOptions, 'redis' | 'stream' | 'group'>;
+
 /** Looks each second, in every process of the role. `stop` ends it. */
 export function watchGroup({ db, redis, log, stream, group }: GroupWatchOptions): { stop(): Promise<void> } {
   return watchEvery(LOOK_INTERVAL_MS, look, (reason) => log.warn({ stream, reason }, 'stream not checked'));
 
   async function look(): Promise<void> {
     const memory = await recall(db, redis, stream);
-    const delivered = await lastDelivered();
+    const delivered = await lastDelivered({ redis, stream, group });
     // The group is there once a consumer has joined.
     if (delivered === undefined) return;
-    if (memory.postgres !== 'as it was') await giveAgain(delivered, memory.postgres);
+    if (memory.postgres !== 'as it was') await makeGood(memory.postgres);
     // Only now: had that failed, the next look must find it again.
     await remember(db, redis, stream, { passedId: delivered, seen: undefined, startedId: undefined }, memory);
   }
 
-  async function giveAgain(delivered: string, postgres: keyof typeof MARGIN_MS): Promise<void> {
-    const [seconds] = await redis.time();
-    const from = `${Math.max(0, Number(seconds) * 1_000 - MARGIN_MS[postgres])}-0`;
-    if (compareEntryIds(from, delivered) >= 0) return;
-    await redis.xgroup('SETID', stream, group, from);
+  async function makeGood(postgres: keyof typeof MARGIN_MS): Promise<void> {
+    const from = await giveAgain({ redis, stream, group }, MARGIN_MS[postgres]);
+    if (from === undefined) return;
     const fields = { stream, group, read_from: from, reason: `PostgreSQL has ${postgres}` };
     if (postgres === 'regressed')
       log.error(fields, 'PostgreSQL fell back to an earlier state, entries are given to the group again');
     else log.warn(fields, 'PostgreSQL was started, recent entries are given to the group again');
   }
+}
 
-  /** @returns undefined before there is such a group. */
-  async function lastDelivered(): Promise<string | undefined> {
-    if ((await redis.exists(stream)) === 0) return undefined;
-    const groups = (await redis.xinfo('GROUPS', stream)) as (string | number)[][];
-    const ours = groups
-      .map((fields) => new Map(pairsOf(fields)))
-      .find((fields) => fields.get('name') === group);
-    return ours && String(ours.get('last-delivered-id'));
-  }
+/**
+ * Gives the group its entries of the last while again, by the clock of Redis, which gives them their ids.
+ *
+ * @returns from where on; undefined when there is no group, or nothing of that time was delivered to it.
+ * @throws what Redis fails with.
+ */
+export async function giveAgain(of: Group, sinceMs: number): Promise<string | undefined> {
+  const delivered = await lastDelivered(of);
+  const [seconds] = await of.redis.time();
+  const from = `${Math.max(0, Number(seconds) * 1_000 - sinceMs)}-0`;
+  if (delivered === undefined || compareEntryIds(from, delivered) >= 0) return undefined;
+  await of.redis.xgroup('SETID', of.stream, of.group, from);
+  return from;
+}
+
+/** @returns undefined before there is such a group. */
+async function lastDelivered({ redis, stream, group }: Group): Promise<string | undefined> {
+  if ((await redis.exists(stream)) === 0) return undefined;
+  const groups = (await redis.xinfo('GROUPS', stream)) as (string | number)[][];
+  const ours = groups
+    .map((fields) => new Map(pairsOf(fields)))
+    .find((fields) => fields.get('name') === group);
+  return ours && String(ours.get('last-delivered-id'));
 }

@@ -3,7 +3,7 @@ import { ApplicationFailure } from '@temporalio/activity';
 import type { Pool, PoolClient, QueryResultRow } from 'pg';
 import pg from 'pg';
 import { POSTGRES_REFUSED, POSTGRES_UNAVAILABLE, POSTGRES_UNUSABLE } from '../workflows/failures.ts';
-import { reasonOf } from './reason.ts';
+import { isOfType, reasonOf } from './reason.ts';
 
 /** A statement that is prepared once per connection under its name. */
 export interface Statement {
@@ -94,9 +94,6 @@ export function isPostgresAway(error: unknown): error is ApplicationFailure {
 export function isPostgresRefusal(error: unknown): error is ApplicationFailure {
   return isOfType(error, POSTGRES_REFUSED);
 }
-
-const isOfType = (error: unknown, type: string): boolean =>
-  error instanceof ApplicationFailure && error.type === type;
 
 /** The statement took longer than it may. With fewer rows it may not. */
 export function isStatementTimeout(error: unknown): boolean {

@@ -84,6 +84,17 @@ const READ_AFTER = `${LIMITED}
   end
   return entries`;
 
+/** KEYS[1]: stream. ARGV from 3: the last entry to read. The newest first. */
+const READ_UP_TO = `${LIMITED}
+  local to = ARGV[3]
+  while not isFull() do
+    local found = redis.call('XREVRANGE', KEYS[1], to, '-', 'COUNT', 1)[1]
+    if not found then break end
+    add(found[1], found[2], 1)
+    to = '(' .. found[1]
+  end
+  return entries`;
+
 /** KEYS: stream. ARGV from 3: group, consumer. Returns also the last entry that the group was given. */
 const READ_NEW = `${LIMITED}
   while not isFull() do
@@ -133,6 +144,7 @@ type RawEntry = readonly [
 
 interface ReadCommands {
   readEntriesAfterBuffer(...args: (string | number)[]): Promise<RawEntry[]>;
+  readEntriesUpToBuffer(...args: (string | number)[]): Promise<RawEntry[]>;
   readNewEntriesBuffer(...args: (string | number)[]): Promise<[lastDelivered: Buffer, entries: RawEntry[]]>;
   claimIdleEntriesBuffer(
     ...args: (string | number)[]
@@ -147,6 +159,7 @@ interface ReadCommands {
  */
 export async function openStream(connection: Redis, { stream, maxEntryBytes, batchSize }: ReadLimits) {
   connection.defineCommand('readEntriesAfter', { numberOfKeys: 2, lua: READ_AFTER });
+  connection.defineCommand('readEntriesUpTo', { numberOfKeys: 1, lua: READ_UP_TO });
   connection.defineCommand('readNewEntries', { numberOfKeys: 1, lua: READ_NEW });
   connection.defineCommand('claimIdleEntries', { numberOfKeys: 1, lua: CLAIM_IDLE });
   connection.defineCommand('renewEntries', { numberOfKeys: 1, lua: RENEW });
@@ -175,6 +188,12 @@ export async function openStream(connection: Redis, { stream, maxEntryBytes, bat
       waitForEntryAfter(id, blockMs);
       const raw = await commands.readEntriesAfterBuffer(stream, offsetKey, ...limits, id);
       return raw.map(entryOf);
+    },
+
+    /** The last entries up to an id, itself included, the oldest first: at most as many, and as much, as a read brings. */
+    async readUpTo(id: string, most: number): Promise<StreamEntry[]> {
+      const raw = await commands.readEntriesUpToBuffer(stream, maxEntryBytes, most, id);
+      return raw.map(entryOf).reverse();
     },
 
     /**

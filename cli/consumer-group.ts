@@ -1,5 +1,6 @@
 /** What can be wrong with a consumer group of a stream: nobody reads, or what somebody took is not acknowledged. */
 import type { Redis } from 'ioredis';
+import { entryIdAfter } from '../api/stream-ids.ts';
 import type { Diagnosis } from './checks.ts';
 import { ok, warn } from './checks.ts';
 import { countOf, durationOf } from './output.ts';
@@ -24,12 +25,15 @@ export async function consumerGroup({ redis, stream, group, role }: ConsumerGrou
   const groups = (await redis.xinfo('GROUPS', stream)) as unknown[][];
   const ours = groups.map(fieldsOf).find((fields) => fields['name'] === group);
   if (!ours) return warn(`${stream} has no group ${group}`, 'start the service: it creates the group');
-  const [consumers, [oldest]] = await Promise.all([
+  const [consumers, [oldest], unread] = await Promise.all([
     redis.xinfo('CONSUMERS', stream, group) as Promise<unknown[][]>,
     redis.xpending(stream, group, '-', '+', 1) as Promise<[string, string, number, number][]>,
+    entryIdAfter(redis, stream, String(ours['last-delivered-id'])),
   ]);
   const silent = consumers.map(fieldsOf).filter(({ idle }) => Number(idle) > DEAD_AFTER_MS);
-  const [lag, pending] = [Number(ours['lag'] ?? 0), Number(ours['pending'] ?? 0)];
+  // After a failover Redis counts too many of them, also for a group that has read all.
+  const lag = unread === undefined ? 0 : Number(ours['lag'] ?? 0);
+  const pending = Number(ours['pending'] ?? 0);
   const idleMs = oldest?.[2] ?? 0;
   const detail = [
     `${lag} unread, ${pending} not acknowledged${oldest ? `, the oldest taken ${durationOf(idleMs)} ago` : ''}`,

@@ -54,7 +54,10 @@ export function addDoctorCommand(program: Command): void {
       action<{ router?: string }>(async ({ json, router }) => {
         const findings = await (router === undefined
           ? examine()
-          : diagnose([routerTrial(router)], TRIAL_LIMIT_MS));
+          : diagnose(
+              [routerTrial(router, loadConfig().values.NOTIFICATION_SUBSCRIPTION_SOCKS_PROXY)],
+              TRIAL_LIMIT_MS,
+            ));
         const errors = findings.filter(({ status }) => status === 'error').length;
         const warnings = findings.filter(({ status }) => status === 'warn').length;
         if (json) printJson({ isHealthy: errors === 0, findings });
@@ -126,7 +129,9 @@ function groupsOf({ config, addresses, resources, reach }: Session): CheckGroup[
 /** Only routers that are configured are tried, stand-ins are not. */
 function routerGroups({ roles, values }: Config): CheckGroup[] {
   const routers = values.NOTIFICATION_SUBSCRIPTION_NTF_SERVERS ?? [];
-  return roles.includes('subscription') && routers.length > 0 ? [routerChecks(routers)] : [];
+  return roles.includes('subscription') && routers.length > 0
+    ? [routerChecks(routers, values.NOTIFICATION_SUBSCRIPTION_SOCKS_PROXY)]
+    : [];
 }
 
 const mobileGroup = ({ redis, db }: Session['resources'], { values }: Config): CheckGroup =>

@@ -28,7 +28,7 @@ export function addRecoverCommand(program: Command): void {
   program
     .command('recover')
     .description(
-      'After Redis, PostgreSQL or Temporal was put back to an earlier state: read intents again, hand off again what outbound streams have lost, and take up work that nobody does. A workflow does it; nothing is delivered under another id than before.',
+      'After Redis, PostgreSQL or Temporal was put back to an earlier state: read intents again, hand off again what outbound streams have lost, take up work that nobody does, push the symbols to all targets, and take inputs of accounts again. A workflow does it; nothing is delivered under another id than before.',
     )
     .option(
       '--since <duration>',
@@ -68,7 +68,7 @@ async function recover(
   ];
   const request = {
     ...{ sinceMs: since, outbound, requestedBy },
-    also: (['mobile-push', 'subscription'] as const).filter((role) => roles.includes(role)),
+    also: roles.filter((role) => role !== 'intent'),
   };
   if (dryRun || !yes) {
     const plan = await recovery.plan(request);
@@ -121,7 +121,8 @@ function lineOf({ step, restored, takenUp }: RecoveryProgress): string {
   return `${step}: ${repaired} handed off again, ${countOf(takenUp.published + takenUp.restarted, 'route')} taken up`;
 }
 
-function printDone({ readAgain, restored, takenUp, mobilePush, subscription }: RecoveryProgress): void {
+function printDone(done: RecoveryProgress): void {
+  const { readAgain, restored, takenUp, mobilePush, subscription, symbolsPushed, inputsAgainFrom } = done;
   printFields([
     ['read again', readAgain ? `${readAgain.from} to ${readAgain.upTo}` : 'nothing'],
     ...restored.map(({ stream, checked, repaired }): [string, string] => [
@@ -132,5 +133,7 @@ function printDone({ readAgain, restored, takenUp, mobilePush, subscription }: R
     ['intents', `${takenUp.intents} started again`],
     ['mobile pushes', mobilePush && JSON.stringify(mobilePush)],
     ['subscriptions', subscription && JSON.stringify(subscription)],
+    ['symbols', symbolsPushed ? 'pushed to all targets' : undefined],
+    ['inputs of accounts', inputsAgainFrom && `taken again from ${inputsAgainFrom}`],
   ]);
 }

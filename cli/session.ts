@@ -2,19 +2,21 @@
  * The connections of a command: opened by their first use, checked before the command relies on them, closed at its end.
  * Addresses come from the variables of the service; what is not set is asked of a running `npm start`.
  */
+import type { Redis } from 'ioredis';
 import { SelfExplanatoryError } from '../api/errors.ts';
 import type { ConnectedOperator } from '../client/connect.ts';
-import { connectOperator } from '../client/connect.ts';
+import { connectOperator, openRedis } from '../client/connect.ts';
 import { OperationFailedError, causeOf } from '../client/errors.ts';
+import type { OperatorResources } from '../client/resources.ts';
 import { bounded } from '../client/temporal.ts';
 import type { Config } from '../config/load.ts';
-import { loadConfig } from '../config/load.ts';
+import { loadConfig, loadPartialConfig } from '../config/load.ts';
 import type { OperatorAddresses } from '../config/operator.ts';
-import { operatorServers } from '../config/operator.ts';
-import { hasTemporalProfile } from '../config/service.ts';
+import { operatorServers, redisServer } from '../config/operator.ts';
+import { hasTemporalProfile, temporalConnection } from '../config/service.ts';
 import type { StackEndpoints } from '../config/stack-endpoints.ts';
 import { readStackEndpoints } from '../config/stack-endpoints.ts';
-import type { RouterKey } from '../workflows/subscription/contract.ts';
+import type { RouterAddress } from '../api/subscription/router-address.ts';
 
 export type Dependency = 'redis' | 'postgres' | 'temporal';
 
@@ -27,7 +29,7 @@ export class NotConfiguredError extends SelfExplanatoryError {
 export interface Addresses extends OperatorAddresses {
   userServiceUrl?: string;
   /** Of the embedded stack. */
-  messagingRouters: readonly RouterKey[];
+  messagingRouters: readonly RouterAddress[];
   /** Which of them come from the embedded stack. */
   embedded: string[];
 }
@@ -58,29 +60,63 @@ export async function withSession<T>(
   }
 }
 
+/** What a command has that needs Redis alone. */
+export interface RedisSession {
+  redis: Redis;
+  config: Config;
+  /** For links into the Web UI, when somebody has said where it is. */
+  webUi: Pick<OperatorResources, 'uiUrl' | 'namespace'>;
+}
+
+/**
+ * Runs a command's work with a connection to Redis, which must answer. Nobody needs to know where the other servers are.
+ *
+ * @throws ConfigError, NotConfiguredError, OperationFailedError, and what the work throws.
+ */
+export async function withRedis<T>(work: (session: RedisSession) => Promise<T>): Promise<T> {
+  const config = loadPartialConfig();
+  const stack = stackOf(config);
+  const address = redisOf(config, stack.found);
+  if (address === undefined) throw notConfigured(['NOTIFICATION_REDIS_MASTER_ADDR'], config, stack);
+  const uiUrl = uiUrlOf(config, stack.found);
+  const redis = openRedis(onlyOnce(redisServer(config, address)));
+  const reachRedis = redisCheck(redis, address);
+  try {
+    await reachRedis();
+    const webUi =
+      uiUrl === undefined
+        ? { namespace: 'default' }
+        : { uiUrl, namespace: temporalConnection(config, undefined).namespace };
+    return await work({ redis, config, webUi });
+  } finally {
+    redis.disconnect();
+  }
+}
+
+/** A command that fails says so immediately; an operator repeats it. */
+const onlyOnce = <T extends object>(redis: T) => ({ ...redis, retryStrategy: () => null });
+
+/** @returns the check that Redis answers. Listens from now on, so call it before the client is used. */
+function redisCheck(redis: Redis, { host, port }: { host: string; port: number }): () => Promise<void> {
+  // What a command rejects with says only that the connection is closed; the reason comes as an event before it.
+  let lastError: Error | undefined;
+  redis.on('error', (error: Error) => (lastError = error));
+  return () =>
+    check(`Redis at ${host}:${port}`, 'NOTIFICATION_REDIS_MASTER_ADDR', () =>
+      redis.ping().catch((error: unknown) => {
+        throw lastError ?? error;
+      }),
+    );
+}
+
 /** @throws NotConfiguredError. Opens nothing yet. */
 export function openSession(config: Config): Session {
   const addresses = addressesOf(config);
   const servers = operatorServers(config, addresses);
-  // A command that fails says so immediately; an operator repeats it.
-  const { operator, resources, close } = connectOperator({
-    ...servers,
-    redis: { ...servers.redis, retryStrategy: () => null },
-  });
+  const { operator, resources, close } = connectOperator({ ...servers, redis: onlyOnce(servers.redis) });
   const { temporal, db, redis, namespace } = resources;
-  // What a command rejects with says only that the connection is closed; the reason comes as an event before it.
-  let lastError: Error | undefined;
-  redis.on('error', (error: Error) => (lastError = error));
   const checks: Record<Dependency, () => Promise<void>> = {
-    redis: () =>
-      check(
-        `Redis at ${addresses.redis.host}:${addresses.redis.port}`,
-        'NOTIFICATION_REDIS_MASTER_ADDR',
-        () =>
-          redis.ping().catch((error: unknown) => {
-            throw lastError ?? error;
-          }),
-      ),
+    redis: redisCheck(redis, addresses.redis),
     postgres: () =>
       check(`PostgreSQL at ${new URL(addresses.postgresDsn).host}`, 'NOTIFICATION_POSTGRES_PRIMARY_DSN', () =>
         db.query('SELECT 1'),
@@ -123,13 +159,43 @@ export async function check(what: string, variable: string, attempt: () => Promi
   }
 }
 
-/** @throws NotConfiguredError that says what to set or to start. */
-export function addressesOf({ values, temporalEnv, production }: Config): Addresses {
+/** A running `npm start`, and what it runs. */
+function stackOf({ values, production }: Config) {
   const stack = production ? { state: 'none' as const } : readStackEndpoints(values.NOTIFICATION_DATA_DIR);
   const found: Partial<StackEndpoints> = stack.state === 'running' ? stack.endpoints : {};
+  return { state: stack.state, found };
+}
+
+const redisOf = ({ values }: Config, found: Partial<StackEndpoints>) =>
+  values.NOTIFICATION_REDIS_MASTER_ADDR ?? hostAndPortOf(found.redisAddr);
+
+const uiUrlOf = ({ values }: Config, found: Partial<StackEndpoints>) =>
+  values.NOTIFICATION_TEMPORAL_UI_URL ?? found.uiUrl;
+
+function notConfigured(
+  missing: readonly string[],
+  { values }: Config,
+  { state }: ReturnType<typeof stackOf>,
+): NotConfiguredError {
+  const where = values.NOTIFICATION_DATA_DIR;
+  const why = {
+    none: `no npm start is running in ${where}`,
+    dead: `the npm start that used ${where} is not running any more`,
+    running: `the npm start in ${where} does not run them either`,
+  }[state];
+  return new NotConfiguredError(
+    `not set: ${missing.join(', ')}; and ${why}. Set them as for the service, or run npm start`,
+  );
+}
+
+/** @throws NotConfiguredError that says what to set or to start. */
+export function addressesOf(config: Config): Addresses {
+  const { values, temporalEnv } = config;
+  const stack = stackOf(config);
+  const { found } = stack;
   const hasProfile = hasTemporalProfile(temporalEnv);
 
-  const redis = values.NOTIFICATION_REDIS_MASTER_ADDR ?? hostAndPortOf(found.redisAddr);
+  const redis = redisOf(config, found);
   const postgresDsn = values.NOTIFICATION_POSTGRES_PRIMARY_DSN ?? found.postgresDsn;
   const temporalAddress = values.TEMPORAL_ADDRESS ?? (hasProfile ? undefined : found.temporalAddress);
   const missing = [
@@ -137,20 +203,10 @@ export function addressesOf({ values, temporalEnv, production }: Config): Addres
     ...(postgresDsn === undefined ? ['NOTIFICATION_POSTGRES_PRIMARY_DSN'] : []),
     ...(temporalAddress === undefined && !hasProfile ? ['TEMPORAL_ADDRESS'] : []),
   ];
-  if (!redis || postgresDsn === undefined || missing.length > 0) {
-    const where = values.NOTIFICATION_DATA_DIR;
-    const why = {
-      none: `no npm start is running in ${where}`,
-      dead: `the npm start that used ${where} is not running any more`,
-      running: `the npm start in ${where} does not run them either`,
-    }[stack.state];
-    throw new NotConfiguredError(
-      `not set: ${missing.join(', ')}; and ${why}. Set them as for the service, or run npm start`,
-    );
-  }
+  if (!redis || postgresDsn === undefined || missing.length > 0) throw notConfigured(missing, config, stack);
 
   const userServiceUrl = values.NOTIFICATION_USER_SERVICE_BASE_URL ?? found.userServiceUrl;
-  const uiUrl = values.NOTIFICATION_TEMPORAL_UI_URL ?? found.uiUrl;
+  const uiUrl = uiUrlOf(config, found);
   return {
     redis,
     postgresDsn,

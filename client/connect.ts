@@ -112,7 +112,8 @@ function openDatabase(connectionString: string): pg.Pool {
   return db;
 }
 
-function openRedis(options: RedisAccess): Redis {
+/** A client that is connected by its first use; a server that does not answer fails a command after 5 s. */
+export function openRedis(options: RedisAccess): Redis {
   const redis = new Redis({
     lazyConnect: true,
     connectTimeout: CONNECT_LIMIT_MS,
@@ -120,7 +121,7 @@ function openRedis(options: RedisAccess): Redis {
     maxRetriesPerRequest: 0,
     ...options,
   });
-  // As above; the command that needs the connection fails by itself.
+  // Without a listener, a broken connection would be reported; the command that needs the connection fails by itself.
   redis.on('error', () => undefined);
   return redis;
 }

@@ -255,15 +255,13 @@ function sealedAnew(box: KeyBox, { sealed }: SealedRow, context: string): Buffer
   }
 }
 
-const typeOf = ({ key }: SealedColumn): string => (key === 'agent_id' ? 'text' : 'bigint');
-
 const listOf = (of: SealedColumn): string => `
   SELECT ${of.key}::text AS key, agent_id, ${of.subject}::text AS subject, ${of.column} AS sealed
     FROM subscriptions.${of.table}
-   WHERE ${of.column} IS NOT NULL AND ($1::text IS NULL OR ${of.key} > $1::text::${typeOf(of)})
+   WHERE ${of.column} IS NOT NULL AND ($1::text IS NULL OR ${of.key} > $1::text::${of.keyType})
    ORDER BY ${of.key}
    LIMIT $2`;
 
 const replaceOf = (of: SealedColumn): string => `
   UPDATE subscriptions.${of.table} SET ${of.column} = $3
-   WHERE ${of.key} = $1::${typeOf(of)} AND ${of.column} = $2`;
+   WHERE ${of.key} = $1::${of.keyType} AND ${of.column} = $2`;

@@ -17,7 +17,7 @@
 import type { Catalog, NotificationType, PayloadOf } from '../api/intent/catalog.ts';
 import { CATALOG, audiencesOf } from '../api/intent/catalog.ts';
 import type { Intent, IntentFailureCode } from '../api/intent/entry.ts';
-import { entryFieldsOf, envelopeOf, parseIntent } from '../api/intent/entry.ts';
+import { entryFieldsOf, envelopeOf, fieldNamedIn, parseIntent } from '../api/intent/entry.ts';
 
 export type { NotificationType, PayloadOf } from '../api/intent/catalog.ts';
 
@@ -27,14 +27,20 @@ export const DEFAULT_INTENTS_STREAM = 'notification:intents';
 /** An intent that the service will accept, ready to be published. */
 export type NotificationIntent = Omit<Intent, 'notificationId'>;
 
+/** What the service records about an intent; the last one only of a key that came before with other content. */
+export type RefusalCode = IntentFailureCode | 'idempotency_conflict';
+
 /** The intent would be refused; `code` is what the service would have recorded, `message` names the field. */
 export class InvalidIntentError extends Error {
   override name = 'InvalidIntentError';
-  readonly code: IntentFailureCode;
+  readonly code: RefusalCode;
+  /** Of the envelope, or `payload_json.<field>`; undefined when it is the entry as a whole. */
+  readonly field: string | undefined;
 
-  constructor(code: IntentFailureCode, message: string) {
+  constructor(code: RefusalCode, message: string) {
     super(message);
     this.code = code;
+    this.field = fieldNamedIn(message);
   }
 }
 

@@ -14,7 +14,7 @@ import {
 import type { ServiceValues } from './service.ts';
 import { duration, emailList, httpUrl, integer, port, streamName } from './values.ts';
 import type { Kind, ValuesOf } from './variables.ts';
-import { exceeding, variable } from './variables.ts';
+import { LOOKS_PER_RUN, exceeding, variable } from './variables.ts';
 
 export const INTENT_VARIABLES = {
   NOTIFICATION_INTENTS_STREAM: variable(streamName, 'Stream that producers append intents to.', {
@@ -141,7 +141,7 @@ export const INTENT: Kind<ServiceValues & ValuesOf<typeof INTENT_VARIABLES>> = {
       id: RECONCILIATION_SCHEDULE_ID,
       workflowType: RECONCILIATION_WORKFLOW,
       taskQueue: INTENT_TASK_QUEUE,
-      everyMs: NOTIFICATION_RECONCILIATION_INTERVAL,
+      everyMs: LOOKS_PER_RUN * NOTIFICATION_RECONCILIATION_INTERVAL,
       purpose: 'routes whose workflow is lost are not taken up',
     },
   ],

@@ -119,6 +119,15 @@ export function loadConfig(
   };
 }
 
+/**
+ * The configuration of a program that asks for the servers it needs itself: none is missing, also in production.
+ *
+ * @throws ConfigError as {@link loadConfig} does, but for what is not set.
+ */
+export function loadPartialConfig(env: Environment = process.env): Config {
+  return { ...loadConfig({ ...env, NODE_ENV: '' }), production: env['NODE_ENV'] === 'production' };
+}
+
 /** Of all kinds of work, also beyond a process's roles. SQL visibility stores have room for ten in a namespace. */
 export const SEARCH_ATTRIBUTE_NAMES: readonly string[] = searchAttributesOf(ROLE_NAMES);
 

@@ -11,7 +11,7 @@ import {
 import type { ServiceValues } from './service.ts';
 import { duration, httpsUrl, integer, port, streamName } from './values.ts';
 import type { Kind, ValuesOf } from './variables.ts';
-import { variable } from './variables.ts';
+import { LOOKS_PER_RUN, variable } from './variables.ts';
 
 const NOT_FCM = 'pushes would go to a server that is not FCM';
 
@@ -85,7 +85,7 @@ export const MOBILE_PUSH: Kind<ServiceValues & ValuesOf<typeof MOBILE_PUSH_VARIA
       id: MOBILE_RECONCILIATION_SCHEDULE_ID,
       workflowType: MOBILE_RECONCILIATION_WORKFLOW,
       taskQueue: MOBILE_TASK_QUEUE,
-      everyMs: NOTIFICATION_RECONCILIATION_INTERVAL,
+      everyMs: LOOKS_PER_RUN * NOTIFICATION_RECONCILIATION_INTERVAL,
       purpose: 'push jobs whose workflow is lost are not taken up',
     },
   ],

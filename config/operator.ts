@@ -13,13 +13,19 @@ export interface OperatorAddresses {
   uiUrl?: string;
 }
 
+/** Redis as the service reaches it: address, credentials and database. */
+export const redisServer = (config: Config, address: RedisAddress) => ({
+  ...redisConnection(config, address),
+  db: config.values.NOTIFICATION_REDIS_DB,
+});
+
 export function operatorServers(config: Config, addresses: OperatorAddresses) {
   const { values } = config;
   const { redis, postgresDsn, temporalAddress, uiUrl } = addresses;
   const { connectionOptions, namespace } = temporalConnection(config, temporalAddress);
   return {
     postgresDsn,
-    redis: { ...redisConnection(config, redis), db: values.NOTIFICATION_REDIS_DB },
+    redis: redisServer(config, redis),
     temporal: connectionOptions,
     namespace,
     payloadKeys: values.NOTIFICATION_PAYLOAD_KEYS,

@@ -4,6 +4,7 @@
  */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
+import type { RouterAddress } from '../api/subscription/router-address.ts';
 
 const ENDPOINTS_FILE = 'endpoints.json';
 
@@ -17,8 +18,8 @@ export interface StackEndpoints {
   uiUrl?: string;
   userServiceUrl?: string;
   /** The stand-in routers, with the fingerprints of their certificates. */
-  messagingRouters?: { host: string; port: number; keyHash: string }[];
-  notificationRouters?: { host: string; port: number; keyHash: string }[];
+  messagingRouters?: RouterAddress[];
+  notificationRouters?: RouterAddress[];
   /** The process that runs them. */
   pid: number;
 }

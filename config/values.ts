@@ -1,6 +1,8 @@
 /** The kinds of values that variables of the environment have, each with its check. */
 import { z } from 'zod';
 import { emailAddressSchema } from '../api/intent/mail-command.ts';
+import type { RouterAddress } from '../api/subscription/router-address.ts';
+import { ADDRESS_FORMS, AddressError, parseRouterAddress } from '../api/subscription/router-address.ts';
 
 /** Ten years: beyond, a duration is a typing error. */
 const LONGEST_MS = 3_650 * 24 * 3_600_000;
@@ -90,21 +92,32 @@ export const durations = z.string().transform((text, context) => {
   return parts.map(({ data }) => data!);
 });
 
-/** The fingerprint of a certificate: SHA-256 of its DER, base64url without padding. */
-const FINGERPRINT = /^[A-Za-z0-9_-]{43}$/;
-
-/** Routers, comma-separated, each `host:port#fingerprint`. */
-export const routerAddresses = list.transform((entries, context) =>
-  entries.map((entry) => {
-    const [address = '', keyHash = ''] = entry.split('#');
-    const { success, data } = hostAndPort.safeParse(address);
-    if (!success || data.host === '' || data.port === 0 || !FINGERPRINT.test(keyHash)) {
-      context.addIssue(`must be host:port#fingerprint, comma-separated; ${entry} is not`);
+/** Notification routers, comma-separated, as `parseRouterAddress` has them. */
+export const notificationRouters = list.transform((parts, context) =>
+  joinedHosts(parts).map((entry, index): RouterAddress => {
+    try {
+      return parseRouterAddress(entry, 'ntf');
+    } catch (error) {
+      if (!(error instanceof AddressError)) throw error;
+      // Without the entry: somebody may have given it a password.
+      context.addIssue(
+        `must be ${ADDRESS_FORMS.ntf}, comma-separated; of number ${index + 1}, ${error.message}`,
+      );
       return z.NEVER;
     }
-    return { ...data, keyHash };
   }),
 );
+
+/** A comma also stands between the hosts of a router: what begins no address goes on with the one before. */
+function joinedHosts(parts: readonly string[]): string[] {
+  const entries: string[] = [];
+  for (const part of parts) {
+    const isHost = entries.at(-1)?.includes('://') === true && !part.includes('://') && !part.includes('#');
+    if (isHost) entries.push(`${entries.pop()},${part}`);
+    else entries.push(part);
+  }
+  return entries;
+}
 
 const SEALING_KEY_BYTES = 32;
 

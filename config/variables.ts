@@ -47,6 +47,12 @@ export interface Kind<Values> {
   reaches?(values: Values): FarSide | undefined;
 }
 
+/**
+ * How many looks go to one run of a schedule that is called by processes when they see something to do: by itself it runs
+ * in case that they see nothing.
+ */
+export const LOOKS_PER_RUN = 60;
+
 /** A schedule that must be there, each run of which is one workflow. */
 export interface NeededSchedule {
   /** Of the schedule and of the workflows that it starts. */

@@ -47,7 +47,9 @@ export async function openIntents(arena: Arena, arrivals: Arrivals): Promise<Wor
   const world: World = { users, admins: ADMINS };
   const producer = arena.openProducer(INTENTS, entryOf);
   const consumers = openConsumers(arena.openRedis, (at) => arrivals.at.push(at));
-  let replayed = 0;
+  /** Routes that were said to be replayed, and orders of which nothing is known. */
+  const replays: string[] = [];
+  let unknownReplays = 0;
 
   return {
     name: 'intent',
@@ -82,13 +84,17 @@ export async function openIntents(arena: Arena, arrivals: Arrivals): Promise<Wor
       await nothingOpen();
       // What Redis was away for too long for. An operator would do the same.
       for (;;) {
-        const run = await arena.persist('a bulk replay', () =>
-          arena.operator.replays.bulk(
+        const run = await arena.persist('a bulk replay', async () => {
+          unknownReplays += 1;
+          const ended = await arena.operator.replays.bulk(
             {},
             { ratePerSecond: 200, requestedBy: 'faults', reason: 'the servers are back' },
-          ),
-        );
-        replayed += run.replayed.length;
+          );
+          // Of the route at which it ended early nothing is known.
+          if (!ended.failure) unknownReplays -= 1;
+          return ended;
+        });
+        replays.push(...run.replayed.map(({ notificationId, routeId }) => `${notificationId}/${routeId}`));
         await nothingOpen();
         if (run.replayed.length === 0 && !run.failure) break;
       }
@@ -176,21 +182,32 @@ export async function openIntents(arena: Arena, arrivals: Arrivals): Promise<Wor
       world,
       sightings: consumers.sightings(),
       rows: await rowsOf(),
+      replays,
+      unknownReplays,
       mayRepeat: hasLost,
     });
     if (!hasLost) verdict.lost.push(...gone.map((entry) => `${entry} was read and is gone`));
     const missing = await producer.repeatLost();
     if (missing > 0) verdict.lost.push(`the stream lacks ${missing} intents that it had acknowledged`);
-    verdict.figures['replayed'] = replayed;
+    verdict.figures['replayed'] = replays.length;
     return verdict;
   }
 
   async function rowsOf(): Promise<IntentRows> {
-    const pairs = async (sql: string) => {
-      const { rows } = await arena.db.query<{ id: string; value: string }>(sql);
+    const pairs = async <Value = string>(sql: string) => {
+      const { rows } = await arena.db.query<{ id: string; value: Value }>(sql);
       return new Map(rows.map(({ id, value }) => [id, value]));
     };
+    const { rows: generations } = await arena.db.query<IntentRows['generations'][number]>(
+      `SELECT notification_id || '/' || route_id AS id, generation,
+              (extract(epoch FROM created_at) * 1000)::float8 AS "openedAt"
+         FROM notification.replays`,
+    );
     return {
+      generations,
+      entries: await pairs<string | null>(
+        "SELECT notification_id || '/' || route_id AS id, entry_id AS value FROM notification.routes",
+      ),
       refusals: await pairs(
         'SELECT stream_entry_id AS id, failure_code AS value FROM notification.malformed_intents',
       ),

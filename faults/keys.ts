@@ -6,6 +6,8 @@ import { connectDirectly } from './connections.ts';
 import type { Servers } from './servers.ts';
 
 const RENEW_LIMIT_MS = 120_000;
+/** As long as Temporal may be put back or emptied meanwhile, ms: what was renewed is of before then. */
+const RENEW_ATTEMPTS_MS = 3 * RENEW_LIMIT_MS;
 
 export interface Keys {
   /** Of a process of the service that is started now. */
@@ -47,7 +49,7 @@ export function createKeys(isEncrypted: boolean): Keys {
         payload: config.values.NOTIFICATION_PAYLOAD_KEYS ?? [],
         subscription: sealingKeysOf(config),
       };
-      for (const deadline = Date.now() + RENEW_LIMIT_MS; ;) {
+      for (const deadline = Date.now() + RENEW_ATTEMPTS_MS; ;) {
         const connections = connectDirectly(servers, newestFirst());
         try {
           const { waiting, unreadable } = await connections.operator.keys.renew(configured, {

@@ -102,7 +102,15 @@ export async function openMobilePush(arena: Arena): Promise<Work> {
     await arena.until('every mobile push job to be done', async () => {
       const groups = (await arena.redis.xinfo('GROUPS', JOBS)) as unknown[][];
       const group = new Map(groups.map((flat) => [flat[1], flat])).get(GROUP) ?? [];
-      const valueOf = (name: string) => Number(group[group.indexOf(name) + 1]);
+      const valueOf = (name: string) => group[group.indexOf(name) + 1];
+      // Not the group's lag: after a failover Redis counts too many.
+      const unread = await arena.redis.xrange(
+        JOBS,
+        `(${String(valueOf('last-delivered-id'))}`,
+        '+',
+        'COUNT',
+        1,
+      );
       const { rows: found } = await arena.db.query<{ open: number }>(
         "SELECT count(*)::int AS open FROM notifications.notification_log WHERE status = 'pending'",
       );
@@ -110,8 +118,8 @@ export async function openMobilePush(arena: Arena): Promise<Work> {
         "ExecutionStatus = 'Running' AND WorkflowType = 'mobilePush'",
       );
       const left = {
-        unread: valueOf('lag'),
-        pending: valueOf('pending'),
+        unread: unread.length,
+        pending: Number(valueOf('pending')),
         open: found[0]!.open,
         running: running.count,
       };

@@ -12,6 +12,10 @@ export type WorkName = (typeof WORKS)[number];
 export const MODES = ['child', 'on_failure', 'slices'] as const;
 export type ModeName = (typeof MODES)[number];
 
+/** How routers speak: JSON over HTTPS, or the protocol of official ones. */
+export const ROUTERS = ['https', 'binary'] as const;
+export type RoutersName = (typeof ROUTERS)[number];
+
 export const HELP = `Usage: npm run test:faults [-- options]
 
 Starts Redis, PostgreSQL, Temporal and two processes of the service, gives them work of every kind, kills and restarts
@@ -29,6 +33,7 @@ against what came out. The exit code is 0 only if nothing is lost, nothing doubl
   --beside COMMIT  the release before, which a process runs for a while; default: none
   --mode name      how intents are worked off: ${MODES.join(', ')}; default: the seed decides, with --beside between the
                    first two, which the release before knows
+  --routers name   how message routers speak: ${ROUTERS.join(', ')}; default: ${ROUTERS[0]}
   --encrypted      with NOTIFICATION_PAYLOAD_KEYS; default: the seed decides
   --plain          without
   --flood          instead of all that: 100,000 entries while Temporal is down, and what memory that takes
@@ -54,6 +59,7 @@ export interface Options {
   beside?: string;
   /** Absent: the seed decides. */
   mode?: ModeName;
+  routers: RoutersName;
   /** Undefined: the seed decides. */
   isEncrypted: boolean | undefined;
   flood: boolean;
@@ -72,7 +78,14 @@ export function parseOptions(args: readonly string[]): Options {
     throw new SelfExplanatoryError('--encrypted and --plain exclude each other');
   const chosen = given.encrypted || given.plain;
   const [mode, ...more] = namesOf('--mode', given.mode, MODES, []);
+  const [routers = ROUTERS[0], ...others] = namesOf('--routers', given.routers, ROUTERS, []);
   if (more.length > 0) throw new SelfExplanatoryError('--mode takes one name');
+  if (others.length > 0) throw new SelfExplanatoryError('--routers takes one name');
+  if (routers === 'binary' && given.beside !== undefined) {
+    throw new SelfExplanatoryError(
+      '--routers binary and --beside exclude each other: releases before do not speak so',
+    );
+  }
   return {
     seed: given.seed ?? String(randomInt(1, 1_000_000)),
     intents,
@@ -83,6 +96,7 @@ export function parseOptions(args: readonly string[]): Options {
     kinds: given.kinds === undefined ? undefined : namesOf('--kinds', given.kinds, ORDINARY_KINDS, []),
     ...(given.beside === undefined ? {} : { beside: given.beside }),
     ...(mode === undefined ? {} : { mode }),
+    routers,
     isEncrypted: chosen ? given.encrypted : undefined,
     flood: given.flood,
     ...(given.json === undefined ? {} : { jsonFile: given.json }),
@@ -108,6 +122,7 @@ function valuesOf(args: readonly string[]) {
         kinds: text,
         beside: text,
         mode: text,
+        routers: text,
         json: text,
         report: text,
         encrypted: flag,
@@ -143,7 +158,7 @@ function namesOf<Name extends string>(
 
 /** What repeats a run. */
 export function commandOf(options: Options): string {
-  const { seed, intents, seconds, faults, only, losses, kinds, beside, mode, isEncrypted } = options;
+  const { seed, intents, seconds, faults, only, losses, kinds, beside, mode, routers, isEncrypted } = options;
   return [
     `FAULT_SEED=${seed} npm run test:faults -- --intents ${intents} --seconds ${seconds} --faults ${faults}`,
     ...(only.length === WORKS.length ? [] : [`--only ${only.join()}`]),
@@ -151,6 +166,7 @@ export function commandOf(options: Options): string {
     ...(kinds === undefined ? [] : [`--kinds ${kinds.join()}`]),
     ...(beside === undefined ? [] : [`--beside ${beside}`]),
     ...(mode === undefined ? [] : [`--mode ${mode}`]),
+    ...(routers === ROUTERS[0] ? [] : [`--routers ${routers}`]),
     ...(isEncrypted === undefined ? [] : [isEncrypted ? '--encrypted' : '--plain']),
   ].join(' ');
 }

@@ -107,6 +107,7 @@ async function runWith(
     random,
     services: SERVICES,
     intents: options.intents,
+    routers: options.routers,
     dataDir: servers.dataDir,
     faults,
     hasLost: () => faults.some(({ isLoss }) => isLoss),

@@ -4,6 +4,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
+import { routerAddressText } from '../api/subscription/router-address.ts';
 import { startRouters } from '../dev/stand-ins/subscription/routers.ts';
 import type { ConnectionRow, RouterState } from './ledger/subscription.ts';
 import { disagreements, judgeSubscriptions } from './ledger/subscription.ts';
@@ -16,8 +17,12 @@ type NewConnection = Parameters<Arena['operator']['subscriptions']['create']>[0]
 
 export async function openSubscriptions(arena: Arena): Promise<Work> {
   const random = arena.random('subscription');
-  const routers = await startRouters({ port: 0, storeDir: path.join(arena.dataDir, 'routers') });
-  const servers = routers.notificationRouters.map(({ host, port, keyHash }) => `${host}:${port}#${keyHash}`);
+  const routers = await startRouters({
+    port: 0,
+    transport: arena.routers,
+    storeDir: path.join(arena.dataDir, 'routers'),
+  });
+  const servers = routers.notificationRouters.map((address) => routerAddressText(address, 'ntf'));
   const { subscriptions, tokens } = arena.operator;
   const account = {
     created: new Map<string, NewConnection>(),

@@ -5,6 +5,7 @@ import type { Pool } from 'pg';
 import type { Operator } from '../client/operator.ts';
 import type { Spoiled } from './ledger/excuse.ts';
 import type { Verdict } from './ledger/verdict.ts';
+import type { RoutersName } from './options.ts';
 import type { Producer } from './producer.ts';
 import type { Random } from './random.ts';
 
@@ -15,6 +16,8 @@ export interface Arena {
   services: number;
   /** Of the whole run; other kinds of work put in as much as fits. */
   intents: number;
+  /** How message routers speak. */
+  routers: RoutersName;
   /** Directly to the servers; commands wait while one is away. */
   redis: Redis;
   /** For reads that block. */

@@ -35,8 +35,20 @@ export function stackOfRun(): ServersOfSlots & Required<Pick<Stack, 'uiUrl'>> {
 export const untilStarted = (handle: WorkflowHandle): Promise<unknown> =>
   eventually(`${handle.workflowId} to be started`, () => handle.describe());
 
-/** Who makes first attempts in this run (`npm run test:on-failure`): what is delivered must not depend on it. */
+/**
+ * Who makes first attempts in this run (`npm run test:on-failure`), and below how many intents one workflow has
+ * (`npm run test:slices`): what is delivered must not depend on it.
+ */
 export const DISPATCH = process.env['NOTIFICATION_ROUTE_DISPATCH'] ?? 'child';
+
+const INTENTS_PER_WORKFLOW = process.env['NOTIFICATION_INTENTS_PER_WORKFLOW'];
+
+/** How intents are worked off in this run, as variables: the two above. */
+export const WAY = {
+  NOTIFICATION_ROUTE_DISPATCH: DISPATCH,
+  // Releases before it do not know the variable.
+  ...(INTENTS_PER_WORKFLOW === undefined ? {} : { NOTIFICATION_INTENTS_PER_WORKFLOW: INTENTS_PER_WORKFLOW }),
+};
 
 export type LogLine = Record<string, unknown> & { msg: string; level: string };
 
@@ -103,7 +115,7 @@ export async function takeSlot(stack: ServersOfSlots = stackOfRun()): Promise<Sl
     loadConfig({
       // Tests of another role ask for it.
       NOTIFICATION_ROLES: 'intent',
-      NOTIFICATION_ROUTE_DISPATCH: DISPATCH,
+      ...WAY,
       // Tests let the User Service fail right after it answered.
       NOTIFICATION_USER_SERVICE_REUSE: '1ms',
       NOTIFICATION_REDIS_DB: String(slot),

@@ -9,7 +9,7 @@ import { createInterface } from 'node:readline';
 import type { Redis } from 'ioredis';
 import type { EntryFields } from '../api/intent/entry.ts';
 import type { LogLine, Slot } from './harness.ts';
-import { DISPATCH, eventually } from './harness.ts';
+import { WAY, eventually } from './harness.ts';
 import { PROGRAM_ENV } from './program-env.ts';
 import { namespaceOf } from './slots.ts';
 
@@ -64,7 +64,7 @@ function environmentOf({ slot, endpoints }: Slot): Record<string, string> {
   return {
     // Otherwise each process would start a stand-in for FCM, which takes the data directory.
     NOTIFICATION_ROLES: 'intent',
-    NOTIFICATION_ROUTE_DISPATCH: DISPATCH,
+    ...WAY,
     // Tests let the User Service fail right after it answered.
     NOTIFICATION_USER_SERVICE_REUSE: '1ms',
     NOTIFICATION_REDIS_MASTER_ADDR: `${redis.host}:${redis.port}`,
@@ -168,7 +168,7 @@ export const nothingLeftRunning = (slot: Slot, limitMs: number) =>
     'all workflows but the reader to have ended',
     async () => {
       const { count } = await slot.client.workflow.count(
-        "ExecutionStatus = 'Running' AND WorkflowType IN ('notification', 'notificationRoute', 'notificationSlice')",
+        "ExecutionStatus = 'Running' AND WorkflowType IN ('notification', 'notificationRoute', 'notificationSlice', 'notificationSliceWaiting')",
       );
       return count === 0;
     },

@@ -9,6 +9,7 @@ import {
   createAccountCallbackMetrics,
   observeAccountCallbacks,
 } from '../activities/account-callback/metrics.ts';
+import { createInputRecoveryActivities } from '../activities/account-callback/recovery.ts';
 import { adoptOrphans, assignShards } from '../activities/account-callback/shards.ts';
 import { MIN_IDLE_MS, consumeCallbackInputs } from '../activities/account-callback/stream.ts';
 import { READ_BLOCK_MS } from '../activities/stream-consumer.ts';
@@ -51,7 +52,10 @@ export async function openAccountCallbacks(context: ProcessContext): Promise<Rol
       const { priceGraceMs } = settings.callbacks;
       const graceMs = Math.max(priceGraceMs, CLAIMED_WITHIN_MS);
       const inputs = watchInputs({ ...settings.callbackStream, redis, log, graceMs });
-      return createAccountCallbackActivities({ ...settings, db, log, metrics, portfolios, inputs });
+      return {
+        ...createAccountCallbackActivities({ ...settings, db, log, metrics, portfolios, inputs }),
+        ...createInputRecoveryActivities({ ...settings, redis, log }),
+      };
     },
 
     /** Spreads the users over the shards. Shards that run stay as they are; shards beyond the configured number end. */

@@ -124,7 +124,10 @@ function missingServers(
     ),
     routers: forRole(
       'subscription',
-      unless(configured.ntfServers, { port: values.NOTIFICATION_DEV_ROUTERS_PORT }),
+      unless(configured.ntfServers, {
+        port: values.NOTIFICATION_DEV_ROUTERS_PORT,
+        transport: values.NOTIFICATION_DEV_ROUTERS_TRANSPORT,
+      }),
     ),
   };
 }

@@ -5,7 +5,8 @@ import { createChannelActivities } from '../activities/intent/channels.ts';
 import { defineHandOffCommands } from '../activities/intent/hand-off.ts';
 import { createIntentMetrics, observeGauges } from '../activities/intent/metrics.ts';
 import { createBridgeActivities } from '../activities/intent/reader.ts';
-import { createReconciliationActivities } from '../activities/intent/reconciliation.ts';
+import { watchReader } from '../activities/intent/reader-life.ts';
+import { createReconciliationActivities, isWorkOverdue } from '../activities/intent/reconciliation.ts';
 import { createRecoveryActivities } from '../activities/intent/recovery.ts';
 import { createRepairActivities } from '../activities/intent/repair.ts';
 import { createReplication } from '../activities/intent/replication.ts';
@@ -19,7 +20,7 @@ import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning } from '../activities/workflows.ts';
 import type { Config } from '../config/load.ts';
 import { CHANNEL_WORKFLOW, channelWorkflowId } from '../workflows/intent/channel-contract.ts';
-import { CHANNELS, INTENT_TASK_QUEUE } from '../workflows/intent/contract.ts';
+import { CHANNELS, INTENT_TASK_QUEUE, RECONCILIATION_SCHEDULE_ID } from '../workflows/intent/contract.ts';
 import { BRIDGE_WORKFLOW, bridgeWorkflowId } from '../workflows/intent/reader-contract.ts';
 import type { ProcessContext } from './context.ts';
 import type { Role } from './role.ts';
@@ -68,10 +69,11 @@ export function openIntents({ config, endpoints, log, meter, draining, open }: P
         ...{ db, redis, confirmReplicated, workflows, log, metrics, userService, draining },
       };
       const acceptIntents = createAcceptance(resources);
+      const routes = createRouteActivities(resources);
       return {
-        ...createIntentActivities(db, acceptIntents),
+        ...createIntentActivities(resources, acceptIntents, routes),
         ...createSliceActivities({ ...resources, acceptIntents }),
-        ...createRouteActivities(resources),
+        ...routes,
         ...createSteeringActivities(resources),
         ...createChannelActivities(resources),
         ...createBridgeActivities({ ...resources, openStreamReader: () => openReader(longestSilenceMs) }),
@@ -82,9 +84,18 @@ export function openIntents({ config, endpoints, log, meter, draining, open }: P
       };
     },
 
+    overdue: ({ db }) => [{ scheduleId: RECONCILIATION_SCHEDULE_ID, isThere: () => isWorkOverdue(db) }],
+
     async begin({ db, redis, client }) {
       await Promise.all(longLived.map((workflow) => keepRunning(client.workflow, workflow)));
-      return { stop: observeGauges(meter, { db, redis, log, intentsStream }) };
+      const endObservation = observeGauges(meter, { db, redis, log, intentsStream });
+      const watch = watchReader({ redis, client, log, stream: intentsStream });
+      return {
+        async stop() {
+          endObservation();
+          await watch.stop();
+        },
+      };
     },
   };
 

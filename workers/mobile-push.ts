@@ -2,12 +2,15 @@
 import { watchGroup } from '../activities/group-watch.ts';
 import { createMobilePushActivities } from '../activities/mobile-push/activities.ts';
 import { createMobilePushMetrics, observeMobileJobs } from '../activities/mobile-push/metrics.ts';
-import { createMobileReconciliationActivities } from '../activities/mobile-push/reconciliation.ts';
+import {
+  areJobsOverdue,
+  createMobileReconciliationActivities,
+} from '../activities/mobile-push/reconciliation.ts';
 import { createMobileRetentionActivities } from '../activities/mobile-push/retention.ts';
 import { consumeMobileJobs } from '../activities/mobile-push/stream.ts';
 import { READ_BLOCK_MS } from '../activities/stream-consumer.ts';
 import type { Config } from '../config/load.ts';
-import { MOBILE_TASK_QUEUE } from '../workflows/mobile-push/contract.ts';
+import { MOBILE_RECONCILIATION_SCHEDULE_ID, MOBILE_TASK_QUEUE } from '../workflows/mobile-push/contract.ts';
 import type { ProcessContext } from './context.ts';
 import { openFcm } from './fcm.ts';
 import type { Role } from './role.ts';
@@ -23,14 +26,18 @@ export async function openMobilePushes(context: ProcessContext): Promise<Role> {
     taskQueue: MOBILE_TASK_QUEUE,
     longLived: [],
 
-    activities({ db, client }) {
-      const resources = { ...settings, db, workflows: client.workflow, log, metrics, fcm };
+    activities({ db, redis, client }) {
+      const resources = { ...settings, db, redis, workflows: client.workflow, log, metrics, fcm };
       return {
         ...createMobilePushActivities(resources),
         ...createMobileReconciliationActivities(resources),
         ...createMobileRetentionActivities(resources),
       };
     },
+
+    overdue: ({ db }) => [
+      { scheduleId: MOBILE_RECONCILIATION_SCHEDULE_ID, isThere: () => areJobsOverdue(db) },
+    ],
 
     async begin({ db, redis, client, openReader }) {
       const openJobReader = () => openReader(longestSilenceMs);

@@ -1,10 +1,11 @@
 /**
  * Connections to Redis. When its password or a certificate changes, a new connection takes the place of each old one,
- * which ends once it has answered what it was asked.
+ * which ends once it has answered what it was asked. So it does when the server is not the master any more.
  */
 import { Redis } from 'ioredis';
 import type { RedisOptions as AnyRedisOptions } from 'ioredis';
 import { reasonOf } from '../activities/reason.ts';
+import { isOfLostRole } from '../activities/redis.ts';
 import type { Config } from '../config/load.ts';
 import { redisConnection } from '../config/service.ts';
 import type { ProcessContext } from './context.ts';
@@ -15,6 +16,10 @@ import { Replaceable } from './replaceable.ts';
 type RedisOptions = Omit<AnyRedisOptions, 'replyMapping'>;
 
 type Command = Parameters<Redis['defineCommand']>;
+
+/** Between two looks at where the address leads while the server there takes no writes, ms. */
+const LOOK_EVERY_MS = 1_000;
+const GIVE_UP_LOOKING_MS = 30_000;
 
 /** Remembers its scripts: a connection that takes its place needs them too. */
 class ScriptedRedis extends Redis {
@@ -50,16 +55,53 @@ export async function connectRedis(context: ProcessContext): Promise<RedisConnec
   let config = context.config;
   const readers = new Map<Replaceable<ScriptedRedis>, Kind>();
   const main = new Replaceable(makeMain(config));
-  open.add('Redis', () => main.current.disconnect());
+  /** On its way to where the address leads now. */
+  let candidate: ScriptedRedis | undefined;
+  let lookAgainAt = 0;
+  open.add('Redis', () => {
+    main.current.disconnect();
+    candidate?.disconnect();
+  });
   const { host, port } = endpoints.redis;
   await reach(`Redis at ${host}:${port}`, 'NOTIFICATION_REDIS_MASTER_ADDR', () => connected(main.current));
   renewable.push({ what: 'Redis', variables: ['NOTIFICATION_REDIS_'], renew });
   return { redis: main.facade, openReader };
 
   function makeMain(values: Config): ScriptedRedis {
-    const redis = new ScriptedRedis(mainOptions(context, values));
+    const redis = new ScriptedRedis({
+      ...mainOptions(context, values),
+      reconnectOnError: (error) => {
+        if (isOfLostRole(error)) void lookForMaster(redis, error);
+        return false;
+      },
+    });
     redis.on('error', (error: Error) => log.warn({ reason: reasonOf(error) }, 'Redis connection failed'));
     return redis;
+  }
+
+  /**
+   * The address may lead to another server by now. Until a connection to it is open, this one stays: its answers prove that
+   * nothing was done, while what is asked of an ended one may have been done or not, for all that its caller can tell.
+   */
+  async function lookForMaster(server: ScriptedRedis, answer: Error): Promise<void> {
+    if (candidate || main.current !== server || performance.now() < lookAgainAt) return;
+    lookAgainAt = performance.now() + LOOK_EVERY_MS;
+    log.warn({ reason: reasonOf(answer) }, 'Redis takes no writes, connecting to where its address leads');
+    const looking = makeMain(config);
+    candidate = looking;
+    // One that loads its data may take any time, and the address may lead elsewhere meanwhile.
+    const givingUp = setTimeout(() => looking.disconnect(), GIVE_UP_LOOKING_MS);
+    try {
+      const [fresh] = await allConnected([looking]);
+      // Its password or a certificate may have been renewed meanwhile.
+      if (main.current === server) replace(main, fresh!);
+      else fresh!.disconnect();
+    } catch {
+      // Its 'error' event is logged; the next such answer tries again.
+    } finally {
+      clearTimeout(givingUp);
+      candidate = undefined;
+    }
   }
 
   function makeReader(options: RedisOptions): ScriptedRedis {
@@ -149,8 +191,6 @@ function mainOptions(context: ProcessContext, secrets: Config): RedisOptions {
     // A connection that has gone dead without a word is replaced; the system would take a quarter of an hour to notice.
     socketTimeout: timeout,
     retryStrategy: (attempt) => Math.min(50 * attempt, 1_000),
-    // The address may lead to another server by now. What was asked fails, and its caller asks again.
-    reconnectOnError: isOfLostRole,
   };
 }
 
@@ -162,9 +202,3 @@ function readerOptions(context: ProcessContext, secrets: Config, longestSilenceM
     retryStrategy: () => null,
   };
 }
-
-/**
- * Whether an answer says that this server is not the master any more, or not a usable one: after a switchover that cut no
- * connection, it would go on answering so for ever.
- */
-const isOfLostRole = ({ message }: Error): boolean => /^(READONLY|MASTERDOWN|LOADING)\b/.test(message);

@@ -14,6 +14,8 @@ export interface Role {
   mostActivities?: number;
   /** What runs for good; `begin` starts it, and the process sees to it that it goes on. */
   longLived: readonly LongLivedWorkflow[];
+  /** What is taken up when nobody does it. */
+  overdue?(connections: Connections): readonly Overdue[];
   /**
    * Begins the work once the worker runs: long-lived workflows, consumers of streams, gauges. Safe to repeat.
    *
@@ -25,4 +27,12 @@ export interface Role {
 /** Something that runs in this process for as long as the role does. */
 export interface Running {
   stop(): Promise<void> | void;
+}
+
+/** Work that nobody may be doing. */
+export interface Overdue {
+  /** Of the schedule whose runs take it up. */
+  scheduleId: string;
+  /** Rejects when its rows cannot be looked at. */
+  isThere(): Promise<boolean>;
 }

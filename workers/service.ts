@@ -20,6 +20,7 @@ import { startProcessReport } from './process-report.ts';
 import { startRenewal } from './renewal.ts';
 import type { Role, Running } from './role.ts';
 import { ROLES } from './roles.ts';
+import { startTakeUp } from './take-up.ts';
 import type { Telemetry } from './telemetry.ts';
 import { startTelemetry, temporalMetrics } from './telemetry.ts';
 import { installTemporalRuntime, tuning, versionOf } from './temporal-worker.ts';
@@ -89,6 +90,10 @@ async function start({ config, endpoints, log, report }: ServiceOptions, open: O
       workflows: roles.flatMap((role) => role.longLived),
       schedules: needsOf(config).schedules,
     }),
+  );
+  const overdue = roles.flatMap((role) => role.overdue?.(connections) ?? []);
+  running.alongside.push(
+    startTakeUp(connections.client, log, config.values.NOTIFICATION_RECONCILIATION_INTERVAL, overdue),
   );
   watchFiles(context, connections);
   probes.setReady(true);

@@ -1,9 +1,11 @@
 /** Symbol configuration in this process: its settings, activities, targets and workflow. */
+import { watchPostgres } from '../activities/postgres-watch.ts';
 import { addSampleSymbols, createSymbolConfigActivities } from '../activities/symbol-config/activities.ts';
 import { createSymbolConfigMetrics, observeSymbolTargets } from '../activities/symbol-config/metrics.ts';
 import { registerTargets } from '../activities/symbol-config/targets.ts';
+import { watchUntold } from '../activities/symbol-config/untold.ts';
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
-import { keepRunning } from '../activities/workflows.ts';
+import { keepRunning, signalIfRunning } from '../activities/workflows.ts';
 import {
   SYMBOLS_CHANGED_SIGNAL,
   SYMBOL_CONFIG_TASK_QUEUE,
@@ -13,6 +15,9 @@ import {
 } from '../workflows/symbol-config/contract.ts';
 import type { ProcessContext } from './context.ts';
 import type { Role } from './role.ts';
+
+/** From the end of a push until its row says so, ms. */
+const SETTLED_MS = 60_000;
 
 export function openSymbolConfig({ config, endpoints, log, meter }: ProcessContext): Role {
   const { values } = config;
@@ -39,7 +44,7 @@ export function openSymbolConfig({ config, endpoints, log, meter }: ProcessConte
     activities: ({ db }) => createSymbolConfigActivities({ db, log, metrics, symbols }),
 
     /** Registers the targets. A workflow that runs stays as it is, and hears of targets that have no list yet. */
-    async begin({ db, client }) {
+    async begin({ db, redis, client }) {
       const { changed, unreached } = await registerTargets(db, SYMBOL_REGISTRY, symbolTargets);
       const newSymbols = await addSampleSymbols(db, sampleSymbols);
       const workflow = await keepRunning(client.workflow, registry);
@@ -51,7 +56,28 @@ export function openSymbolConfig({ config, endpoints, log, meter }: ProcessConte
       }
       // Targets count as unreached, too, when a process registered them and died before it came to this.
       if (unreached + newSymbols > 0) await workflow.signal(SYMBOLS_CHANGED_SIGNAL);
-      return { stop: observeSymbolTargets(meter, { db, log, registry: SYMBOL_REGISTRY }) };
+
+      const stopObserving = observeSymbolTargets(meter, { db, log, registry: SYMBOL_REGISTRY });
+      // One that does not run pushes to all when it is started.
+      const tell = () => signalIfRunning(client.workflow, registry.workflowId, SYMBOLS_CHANGED_SIGNAL);
+      const pushToAll = async () => {
+        await tell();
+        log.error('PostgreSQL fell back to an earlier state, its symbols are pushed to all targets');
+      };
+      const watches = [
+        watchPostgres({ db, redis, log, name: registry.workflowId, onFallback: pushToAll }),
+        watchUntold({
+          ...{ db, log, tell, registry: SYMBOL_REGISTRY },
+          everyMs: values.NOTIFICATION_RECONCILIATION_INTERVAL,
+          roundMs: symbols.pushTimeoutMs + SETTLED_MS,
+        }),
+      ];
+      return {
+        async stop() {
+          stopObserving();
+          await Promise.all(watches.map((watch) => watch.stop()));
+        },
+      };
     },
   };
 }

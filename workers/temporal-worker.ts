@@ -54,9 +54,12 @@ export function tuning({ values }: Config) {
     activityTaskPollerBehavior: { type: 'autoscaling' } as const,
     // Notifications wait for their routes: what is in flight should stay in the cache.
     maxCachedWorkflows: 2_000,
+    // A start is only eager while one of these is free, pollers take 20 of them, and with 40, the default, nine of ten
+    // notifications of a backlog took the way through the task queue: a write and a round trip more.
+    maxConcurrentWorkflowTaskExecutions: 100,
     // Each of these holds a PostgreSQL connection for a moment.
     maxConcurrentLocalActivityExecutions: 2 * values.NOTIFICATION_POSTGRES_MAX_OPEN_CONNS,
-    // The reader's progress in the Web UI is at most this old, and a pause takes effect this fast.
+    // What activities report is at most this old.
     maxHeartbeatThrottleInterval: 2_000,
     defaultHeartbeatThrottleInterval: 2_000,
     shutdownGraceTime: Math.max(1_000, shutdownMs - CLOSING_MS),

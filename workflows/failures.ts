@@ -35,6 +35,9 @@ export const POSTGRES_UNUSABLE = 'PostgresUnusable';
  */
 export const POSTGRES_REFUSED = 'PostgresRefused';
 
+/** Redis, or as many of its replicas as are asked for, does not answer. Retried without end; spends no budget. */
+export const REDIS_UNAVAILABLE = 'RedisUnavailable';
+
 /** An attempt to publish could not be made or not be recorded. Retried without end; spends no budget. */
 export const ROUTE_DEFERRED = 'RouteDeferred';
 
@@ -44,11 +47,20 @@ export const ROUTE_OPEN = 'RouteOpen';
 /** The stream reader stopped in good order so that another worker takes over. Retried immediately. */
 export const BRIDGE_HANDOVER = 'BridgeHandover';
 
+/** Another process has not seen the stream reader live for a while. Retried: the next attempt reads on. */
+export const BRIDGE_SILENT = 'BridgeSilent';
+
+/** Another attempt at reading has begun, and this one is over. */
+export const BRIDGE_REPLACED = 'BridgeReplaced';
+
 /** FCM or the network refused a push for now. Spends one attempt of the send's budget and is retried. */
 export const MOBILE_SEND_FAILED = 'MobileSendFailed';
 
 /** FCM's quota is spent and all sends wait. Retried when they may go on; spends nothing. */
 export const MOBILE_SEND_BRAKED = 'MobileSendBraked';
+
+/** Redis does not say whether FCM has a push already. Retried without end; spends nothing. */
+export const MOBILE_SEND_DEFERRED = 'MobileSendDeferred';
 
 /** Devices are left that a job did not reach. Never retried; its Failed state is the work list for replays. */
 export const MOBILE_PUSH_FAILED = 'MobilePushFailed';

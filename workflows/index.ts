@@ -3,7 +3,7 @@ export { accountCallback } from './account-callback/workflow.ts';
 export { channel } from './intent/channel.ts';
 export { notification, notificationBatch } from './intent/workflow.ts';
 export { notificationRoute } from './intent/route.ts';
-export { notificationSlice } from './intent/slice.ts';
+export { notificationSlice, notificationSliceWaiting } from './intent/slice.ts';
 export { outboundRepair } from './intent/repair.ts';
 export { intentReconciliation, mobileReconciliation } from './reconciliation.ts';
 export { recovery } from './recovery.ts';

@@ -38,6 +38,17 @@ export const ACCEPTANCE: ActivityOptions = {
   retry: UNTIL_IT_SUCCEEDS,
 };
 
+/**
+ * A slice that something keeps from all of its intents: it waits as one for as long as that takes. By its heartbeat
+ * Temporal knows whether an attempt goes on, so that one of a process that died is soon made elsewhere.
+ */
+export const SLICE_WHEN_POSSIBLE: ActivityOptions = {
+  startToCloseTimeout: '10 minutes',
+  heartbeatTimeout: '20 seconds',
+  cancellationType: 'WAIT_CANCELLATION_COMPLETED',
+  retry: UNTIL_IT_SUCCEEDS,
+};
+
 /** Short statements in the course of a workflow. */
 export const DATABASE: ActivityOptions = {
   startToCloseTimeout: '30 seconds',
@@ -174,14 +185,14 @@ export const RETENTION: ActivityOptions = {
 };
 
 /**
- * The reader of a stream runs for as long as its process does. A process that dies is noticed after the heartbeat
- * time-out, one that stops in good order hands over immediately.
+ * The reader of a stream runs for as long as its process does. One that stops in good order hands over immediately. One
+ * that dies is noticed by other processes (activities/intent/reader-life.ts), or else by the time-out.
  */
 export const STREAM_READER: ActivityOptions = {
   // The next run begins once the reader of this one has ended.
   cancellationType: 'WAIT_CANCELLATION_COMPLETED',
   startToCloseTimeout: '3650 days',
-  heartbeatTimeout: '10 seconds',
+  heartbeatTimeout: '120 seconds',
   // A reader's attempts add up over its whole life, so the gap must not grow with them.
   retry: { initialInterval: '1 second', backoffCoefficient: 1 },
   // Before acceptances and first attempts: without it there would soon be none, and it takes one slot for days.

@@ -1,4 +1,4 @@
-/** Takes up work that nobody does, each kind by a schedule every NOTIFICATION_RECONCILIATION_INTERVAL. */
+/** Takes up work that nobody does, each kind by a schedule, which processes call when they see some (workers/take-up.ts). */
 import { proxyActivities } from '@temporalio/workflow';
 import type { ReconciliationActivities } from '../activities/intent/reconciliation.ts';
 import type { MobileReconciliationActivities } from '../activities/mobile-push/reconciliation.ts';

@@ -17,7 +17,7 @@ export interface RecoveryInput {
   /** To which moment the stores may have been put back, ms before now. */
   sinceMs: number;
   /** Other kinds of work that processes run for. */
-  also: ('mobile-push' | 'subscription')[];
+  also: ('mobile-push' | 'symbol-config' | 'account-callback' | 'subscription')[];
   requestedBy: string;
 }
 
@@ -38,4 +38,8 @@ export interface RecoveryProgress {
   takenUp: ReconciliationOutcome;
   mobilePush?: MobileReconciliationOutcome;
   subscription?: SweepOutcome;
+  /** The symbols are pushed to all targets. */
+  symbolsPushed?: boolean;
+  /** Inputs of accounts are taken again from this entry on; absent when there are none of that time. */
+  inputsAgainFrom?: string;
 }

@@ -2,8 +2,8 @@
  * Acceptance of intents: resolve their recipients, then write records and routes in one transaction, or find that one is a
  * duplicate, a conflict, or addressed to somebody unknown. One intent is a list of one.
  *
- * Each step may run twice. What was decided about a stream entry once (its record, or its row of duplicates or malformed
- * intents) is looked up first and stands, so a repeated attempt never decides otherwise.
+ * Each step may run twice. What was decided about a stream entry once (its record, or its row of duplicates, of malformed
+ * or of cancelled intents) is looked up first and stands, so a repeated attempt never decides otherwise.
  */
 import { ApplicationFailure, Context } from '@temporalio/activity';
 import type { WorkflowClient } from '@temporalio/client';
@@ -15,6 +15,8 @@ import { fingerprintOf } from '../../api/intent/fingerprint.ts';
 import type { Intent, MalformedCode, MalformedIntent } from '../../api/intent/entry.ts';
 import { ACCEPTANCE_DEFERRED } from '../../workflows/failures.ts';
 import type { Acceptance, NotificationInput, RouteToPublish } from '../../workflows/intent/contract.ts';
+import { isListed } from '../../workflows/intent/contract.ts';
+import type { RouteActivities } from './routes.ts';
 import { createAudienceResolver } from './audience.ts';
 import type { Audience, ChannelBudgets } from './audience.ts';
 import type { Candidate, TakenIntent, ToInsert } from './decisions.ts';
@@ -23,7 +25,8 @@ import { logFieldsOf } from './metrics.ts';
 import { recordMalformed, refusedIntent, reusedIntent } from './malformed.ts';
 import type { IntentMetrics } from './metrics.ts';
 import { isPostgresRefusal } from '../postgres.ts';
-import { isInHand } from './owner.ts';
+import { reasonOf } from '../reason.ts';
+import { isGivenUp } from './owner.ts';
 import type { UserService } from './user-service.ts';
 import type { Trouble } from './waiting.ts';
 import { forgetWaiting, noteWaiting } from './waiting.ts';
@@ -77,7 +80,7 @@ export function createAcceptance(resources: IntentResources) {
   return async (intents: readonly TakenIntent[], options: AcceptanceOptions): Promise<Decided[]> => {
     const candidates = intents.map((intent) => ({ intent, fingerprint: fingerprintOf(intent) }));
     const decided = new Map<string, Decided>();
-    await settle(candidates, decided, options);
+    await settle(candidates, decided, options, true);
 
     const open = candidates.filter(({ intent }) => !decided.has(intent.notificationId));
     const resolved = await Promise.all(open.map((candidate) => resolve(candidate, decided, options)));
@@ -92,17 +95,24 @@ export function createAcceptance(resources: IntentResources) {
     return intents.map(({ notificationId }) => decided.get(notificationId) ?? { error: expired() });
   };
 
-  /** Settles what is decided already. */
+  /**
+   * Settles what is decided already.
+   *
+   * @param isFirst an earlier intent that waits and is one of these may be decided now, and the later one after it.
+   */
   async function settle(
     candidates: readonly Candidate[],
     decided: Map<string, Decided>,
     options: AcceptanceOptions,
+    isFirst = false,
   ): Promise<void> {
     const found = await findDecisions(db, candidates);
     const concluded: Conclusion[] = [];
+    const ids = new Set(isFirst ? candidates.map(({ intent }) => intent.notificationId) : []);
     for (const { intent } of candidates) {
       const decision = found.get(intent.notificationId);
       if (decision?.outcome === 'earlier_waits') {
+        if (ids.has(decision.notificationId)) continue;
         decided.set(intent.notificationId, { error: await deferToEarlier(intent, decision, options) });
       } else if (decision) {
         concluded.push({ intent, acceptance: decision });
@@ -182,10 +192,9 @@ export function createAcceptance(resources: IntentResources) {
     { attempt }: AcceptanceOptions,
   ): Promise<ApplicationFailure> {
     const failure = deferral(earlier.notificationId);
-    if (await isInHand(workflows, earlier))
-      await noteWaiting(db, intent, { attempt, reason: failure.message });
-    // Somebody has terminated it, and nobody else would take its row away.
-    else await forgetWaiting(db, [earlier.notificationId]);
+    // Nobody else would take its row away.
+    if (await isGivenUp(workflows, earlier)) await forgetWaiting(db, [earlier.notificationId]);
+    else await noteWaiting(db, intent, { attempt, reason: failure.message });
     return failure;
   }
 
@@ -287,6 +296,9 @@ export function createAcceptance(resources: IntentResources) {
           await keepMalformed(intent, reusedIntent(intent));
           log.warn({ ...fields, outcome: 'rejected', failure_code: acceptance.outcome }, 'intent rejected');
           break;
+        case 'cancelled':
+          log.info({ ...fields, outcome: 'cancelled' }, 'intent was cancelled before');
+          break;
         case 'recipient_not_found':
         case 'unstorable':
           log.warn({ ...fields, outcome: 'rejected', failure_code: acceptance.outcome }, 'intent rejected');
@@ -311,10 +323,17 @@ const expired = (): ApplicationFailure =>
 
 export type IntentActivities = ReturnType<typeof createIntentActivities>;
 
-export function createIntentActivities(db: Pool, acceptIntents: AcceptIntents) {
+type FirstAttempts = Pick<RouteActivities, 'publishFirstAttempts'>;
+
+export function createIntentActivities(
+  { db, log }: Pick<IntentResources, 'db' | 'log'>,
+  acceptIntents: AcceptIntents,
+  { publishFirstAttempts }: FirstAttempts,
+) {
   return {
     /**
-     * Accepts an intent durably, or records durably why not.
+     * Accepts an intent durably, or records durably why not. The first try of a notification that makes first attempts
+     * itself makes them, too: each local activity more costs an activation of the workflow.
      *
      * @throws ApplicationFailure `UserServiceUnavailable`, `AcceptanceDeferred`, or of PostgreSQL, all retried;
      * CancelledFailure. Then nothing is decided.
@@ -327,11 +346,31 @@ export function createIntentActivities(db: Pool, acceptIntents: AcceptIntents) {
       if (!isLocal) await noteWaiting(db, intent, options);
       const [decided] = (await acceptIntents([intent], options)) as [Decided];
       if ('error' in decided) throw decided.error;
-      return decided.acceptance;
+      return isLocal && input.dispatch === 'on_failure'
+        ? withFirstAttempts(intent, decided.acceptance)
+        : decided.acceptance;
     },
 
     /** The routes to publish among those at [offset, offset + limit) of a notification, ordered by route id. */
     listRoutesToPublish: (notificationId: string, offset: number, limit: number): Promise<RouteToPublish[]> =>
       listRoutesToPublish(db, notificationId, offset, limit),
   };
+
+  /** As accepted, when the attempts could not be made: nothing is spent then, and the workflow goes on from there. */
+  async function withFirstAttempts(intent: TakenIntent, acceptance: Acceptance): Promise<Acceptance> {
+    if (acceptance.outcome !== 'accepted' || !isListed(acceptance)) return acceptance;
+    const { notificationId } = intent;
+    const { routeCount } = acceptance;
+    try {
+      const first = await publishFirstAttempts({ notificationId, offset: 0, limit: routeCount });
+      return { ...acceptance, routes: [], first };
+    } catch (error) {
+      Context.current().cancellationSignal.throwIfAborted();
+      log.warn(
+        { ...logFieldsOf(intent), reason: reasonOf(error) },
+        'first attempts not made with acceptance',
+      );
+      return acceptance;
+    }
+  }
 }

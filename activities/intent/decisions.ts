@@ -78,6 +78,7 @@ async function decisionOf(db: Pool, found: DecisionRow, fingerprint: string): Pr
       return { outcome: 'duplicate', of: other };
     case 'recipient_not_found':
     case 'unstorable':
+    case 'cancelled':
       return { outcome: found.kind };
     case 'idempotency_conflict':
       return { outcome: 'idempotency_conflict', with: other };
@@ -155,7 +156,7 @@ interface InsertOptions {
  * transaction. Of two with one idempotency key the first has it.
  *
  * @returns those that are accepted now, by notification id. Of the others nothing is written: their idempotency key is
- * taken, or an earlier intent waits for it.
+ * taken, an earlier intent waits for it, or they were cancelled.
  * @throws ApplicationFailure of PostgreSQL.
  */
 export async function insertRecords(
@@ -269,6 +270,11 @@ const IS_EARLIER = `
            (split_part(waiting.notification_id, '-', 1)::numeric, split_part(waiting.notification_id, '-', 2)::numeric)
            < (split_part(entry.id, '-', 1)::numeric, split_part(entry.id, '-', 2)::numeric)`;
 
+/** The id of `entry` may be that of an earlier entry with other content, which alone was cancelled. */
+const IS_CANCELLED = `
+              cancelled.notification_id = entry.id AND cancelled.producer = entry.producer
+              AND cancelled.idempotency_key = entry.idempotency_key`;
+
 /** $1 producers, $2 idempotency keys, $3 notifications. */
 const FIND_DECISIONS = {
   name: 'find_decisions',
@@ -291,11 +297,15 @@ const FIND_DECISIONS = {
           AND (failure_code = 'unstorable'
                OR malformed.producer = entry.producer AND malformed.idempotency_key = entry.idempotency_key)
         UNION ALL
-       SELECT 2, 'record', notification_id, request_fingerprint
+       SELECT 2, 'cancelled', NULL, NULL
+         FROM notification.cancelled_intents AS cancelled
+        WHERE ${IS_CANCELLED}
+        UNION ALL
+       SELECT 3, 'record', notification_id, request_fingerprint
          FROM notification.records
         WHERE records.producer = entry.producer AND records.idempotency_key = entry.idempotency_key
         UNION ALL
-       SELECT 3, 'earlier_waits', notification_id, waiting.intent ->> 'slice'
+       SELECT 4, 'earlier_waits', notification_id, waiting.intent ->> 'slice'
          FROM notification.waiting_intents AS waiting
         WHERE waiting.producer = entry.producer AND waiting.idempotency_key = entry.idempotency_key
           AND ${IS_EARLIER}
@@ -351,7 +361,7 @@ const insertSlots = (records: string, first: number): string => `
         JOIN ${records} USING (notification_id)`;
 
 /**
- * A taken idempotency key, and one that an earlier intent waits for, inserts nothing at all. Keys are taken in one order
+ * A taken idempotency key, one that an earlier intent waits for, and a cancelled intent insert nothing at all. Keys are taken in one order
  * by everybody, so that two of these never wait for each other, and those of one key in the order of the stream. All
  * times are PostgreSQL's: retention, channels and cancellation compare them with its clock. $13 how long a key stays
  * reserved, ms.
@@ -376,6 +386,7 @@ const INSERT_RECORDS = {
                FROM notification.waiting_intents AS waiting
               WHERE waiting.producer = entry.producer AND waiting.idempotency_key = entry.idempotency_key
                 AND ${IS_EARLIER})
+         AND NOT EXISTS (SELECT 1 FROM notification.cancelled_intents AS cancelled WHERE ${IS_CANCELLED})
        ORDER BY producer, idempotency_key, position
       ON CONFLICT DO NOTHING
       RETURNING notification_id, accepted_at

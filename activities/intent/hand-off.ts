@@ -27,6 +27,7 @@ const CLOCK_REUSE_MS = 5_000;
 interface Keys {
   lease: string;
   handOff: string;
+  voided: string;
 }
 interface Lease {
   /** Opaque, unique per attempt. */
@@ -41,11 +42,21 @@ export type HandOffOutcome =
   | { outcome: 'leased'; expiresInMs: number }
   /** An operator cancelled the route before it was handed off; it never will be. */
   | { outcome: 'closed' }
-  /** The attempt began too long ago: its row may have been settled, and the memory of that may be gone. */
+  /**
+   * The attempt began too long ago, before Redis fell back, or before its notification was cancelled: its row may have
+   * been settled, and the memory of that may be gone.
+   */
   | { outcome: 'late' };
 
-/** When an attempt began, before it looked at its rows: ms since the epoch by Redis' clock, or why it does not tell. */
-export type Beginning = { atMs: number } | { error: unknown };
+/** When an attempt began, before it looked at its rows, or why Redis does not tell. */
+export type Beginning = RedisMoment | { error: unknown };
+
+interface RedisMoment {
+  /** Ms since the epoch by Redis' clock. */
+  atMs: number;
+  /** See HISTORY. */
+  history: string;
+}
 
 /** What the memory holds instead of an entry id when the route was closed; no entry id looks like it. */
 const CLOSED = 'closed';
@@ -58,25 +69,52 @@ export const leaseKey = (notificationId: string, routeId: string): string =>
 export const handOffKey = (notificationId: string, routeId: string, generation: number): string =>
   `notification:route_hand_offs:${keySegment(notificationId)}:${keySegment(routeId)}:${generation}`;
 
+/** Until when attempts for a notification are void that have not handed off. */
+export const voidedKey = (notificationId: string): string =>
+  `notification:voided_attempts:${keySegment(notificationId)}`;
+
 /**
- * KEYS: hand-off, lease, stream. ARGV: token, lease ms, memory ms, until when the attempt may append (epoch ms), max length
- * or '', field, value, ...
+ * What Redis names the history of its data by. A server that was restarted, promoted or put in the place of another begins
+ * a new one, since what it holds may be older than what its predecessor had acknowledged. Empty where Redis does not tell.
  */
-const APPEND = `
+const HISTORY = `
+  local function history()
+    local info = redis.pcall('INFO', 'replication')
+    return type(info) == 'string' and string.match(info, 'master_replid:(%w+)') or ''
+  end`;
+
+const NOW_MS = `
+  local time = redis.call('TIME')
+  local nowMs = time[1] * 1000 + math.floor(time[2] / 1000)`;
+
+/** Returns epoch ms, and the history. */
+const BEGIN = `${HISTORY}${NOW_MS}
+  return {string.format('%.0f', nowMs), history()}`;
+
+/** KEYS: voided. ARGV: memory ms. */
+const VOID = `${NOW_MS}
+  redis.call('SET', KEYS[1], string.format('%.0f', nowMs), 'PX', ARGV[1])`;
+
+/**
+ * KEYS: hand-off, lease, stream, voided. ARGV: token, lease ms, memory ms, when the attempt began (epoch ms), for how long it
+ * may append (ms), the history in which it began, max length or '', field, value, ...
+ */
+const APPEND = `${HISTORY}
   local before = redis.call('GET', KEYS[1])
   if before == 'closed' then return {'closed', ''} end
   if before then return {'handed_off', before} end
-  local time = redis.call('TIME')
-  if time[1] * 1000 + time[2] / 1000 > tonumber(ARGV[4]) then return {'late', ''} end
+  ${NOW_MS}
+  local begunMs, voidedMs = tonumber(ARGV[4]), tonumber(redis.call('GET', KEYS[4]) or 0)
+  if nowMs > begunMs + ARGV[5] or begunMs <= voidedMs or history() ~= ARGV[6] then return {'late', ''} end
   if not redis.call('SET', KEYS[2], ARGV[1], 'NX', 'PX', ARGV[2]) then
     return {'leased', tostring(redis.call('PTTL', KEYS[2]))}
   end
   local command = {'XADD', KEYS[3]}
-  if ARGV[5] ~= '' then
-    command[3], command[4], command[5] = 'MAXLEN', '~', ARGV[5]
+  if ARGV[7] ~= '' then
+    command[3], command[4], command[5] = 'MAXLEN', '~', ARGV[7]
   end
   command[#command + 1] = '*'
-  for i = 6, #ARGV do command[#command + 1] = ARGV[i] end
+  for i = 8, #ARGV do command[#command + 1] = ARGV[i] end
   local id = redis.pcall(unpack(command))
   if type(id) == 'table' and id.err then
     -- A script is not rolled back: without this, the next attempt would wait for a lease that nobody holds.
@@ -118,7 +156,9 @@ const RESTORE = `
 
 /** The commands that `defineHandOffCommands` adds to a client. */
 interface HandOffCommands {
+  handOffBegin(): Promise<[atMs: string, history: string]>;
   handOffAppend(...args: (string | Buffer | number)[]): Promise<[HandOffOutcome['outcome'], string]>;
+  handOffVoid(...args: (string | number)[]): Promise<unknown>;
   handOffClose(...args: (string | number)[]): Promise<string>;
   handOffRelease(...args: (string | number)[]): Promise<unknown>;
   handOffRestore(...args: (string | Buffer | number)[]): Promise<string>;
@@ -126,7 +166,9 @@ interface HandOffCommands {
 
 /** Registers the scripts with a client; ioredis then sends them by hash and loads them when Redis does not know them. */
 export function defineHandOffCommands(redis: Redis): void {
-  redis.defineCommand('handOffAppend', { numberOfKeys: 3, lua: APPEND });
+  redis.defineCommand('handOffBegin', { numberOfKeys: 0, lua: BEGIN });
+  redis.defineCommand('handOffAppend', { numberOfKeys: 4, lua: APPEND });
+  redis.defineCommand('handOffVoid', { numberOfKeys: 1, lua: VOID });
   redis.defineCommand('handOffClose', { numberOfKeys: 1, lua: CLOSE });
   redis.defineCommand('handOffRelease', { numberOfKeys: 2, lua: RELEASE });
   redis.defineCommand('handOffRestore', { numberOfKeys: 2, lua: RESTORE });
@@ -152,10 +194,13 @@ export const handOff = {
       keys.handOff,
       keys.lease,
       entry.stream,
+      keys.voided,
       lease.token,
       lease.ttlMs,
       REMEMBER_UNSETTLED_MS,
-      begun.atMs + LATE_AFTER_MS,
+      begun.atMs,
+      LATE_AFTER_MS,
+      begun.history,
       entry.maxLen ?? '',
       ...entry.fields.flat(),
     );
@@ -174,6 +219,12 @@ export const handOff = {
       REMEMBER_UNSETTLED_MS,
     );
     return before === CLOSED ? undefined : before;
+  },
+
+  /** Makes attempts void that began until now for a notification, whatever became of its rows: they look at them again. */
+  async voidAttempts(redis: Redis, notificationId: string): Promise<void> {
+    const key = voidedKey(notificationId);
+    await (redis as unknown as HandOffCommands).handOffVoid(key, REMEMBER_SETTLED_MS);
   },
 
   /** The entry as which a generation was handed off, if it was and Redis still remembers. */
@@ -220,24 +271,24 @@ export const handOff = {
   },
 };
 
-/** Redis' clock, as this process has heard of it last. */
+/** Redis' clock and history, as this process has heard of them last. @param redis with the commands of the hand-off. */
 export function createRedisClock(redis: Redis) {
-  let heard: { atMs: number; at: number } | undefined;
+  let heard: (RedisMoment & { at: number }) | undefined;
   return {
     /** @returns a time that is not after now, nor long ago; to be had before rows are read. Never throws. */
     async begin(): Promise<Beginning> {
       if (heard && performance.now() - heard.at < CLOCK_REUSE_MS) return heard;
       const at = performance.now();
       try {
-        const [seconds, microseconds] = (await redis.time()).map(Number) as [number, number];
-        heard = { atMs: seconds * 1_000 + Math.floor(microseconds / 1_000), at };
+        const [atMs, history] = await (redis as unknown as HandOffCommands).handOffBegin();
+        heard = { atMs: Number(atMs), history, at };
         return heard;
       } catch (error) {
         return { error };
       }
     },
 
-    /** Redis says that it is later than this process thought. */
+    /** Redis says that it is later than this process thought, or that it has fallen back; or it may have. */
     forget(): void {
       heard = undefined;
     },

@@ -19,6 +19,7 @@ import { recordMalformed, refusedIntent, reusedIntent } from './malformed.ts';
 import type { IntentMetrics } from './metrics.ts';
 import { logFieldsOf } from './metrics.ts';
 import { PARALLEL_STARTS, isTooLargeForTemporal, startNotification, startSlice } from './start.ts';
+import { DECIDED } from './owner.ts';
 import { noteUndecided } from './waiting.ts';
 import { describe } from '../workflows.ts';
 
@@ -41,9 +42,6 @@ export interface IntakeOptions {
   /** Entries up to this id were read before. */
   readBefore: string;
 }
-
-/** A workflow that has ended so has decided something, and there must be a row of it; others were ended by somebody. */
-export const DECIDED: readonly string[] = ['COMPLETED', 'FAILED'];
 
 export function createIntake({ db, workflows, log, metrics, bridge: { dispatch } }: IntakeResources) {
   return { lookUp, take, takeSlice };

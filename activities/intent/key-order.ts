@@ -15,33 +15,56 @@ interface Begun {
   started: Promise<unknown>;
 }
 
-/** @returns begins one intent after the other where they have one key, and all others immediately. For one reader. */
-export function createKeyOrder(db: Pool): <T>(intent: Intent, begin: () => Promise<T>) => Promise<T> {
+/**
+ * For one reader.
+ *
+ * @param startedBefore what the reader before has started, which may be undecided as well, the oldest first.
+ * @returns begins the intents of one workflow immediately, or once the earlier ones of their keys are said to wait.
+ */
+export function createKeyOrder(
+  db: Pool,
+  startedBefore: readonly Intent[],
+): <T>(intents: readonly Intent[], begin: () => Promise<T>) => Promise<T> {
   /** The oldest first. */
   const recent = new Map<string, Begun>();
   let bytes = 0;
+  for (const intent of startedBefore) remember(intent, Promise.resolve());
 
-  return (intent, begin) => {
+  return (intents, begin) => {
+    const earlier = intents.flatMap((intent) => {
+      const before = recent.get(keyOf(intent));
+      // A later one is known from before the stream was read anew.
+      return before && compareEntryIds(before.intent.notificationId, intent.notificationId) < 0
+        ? [before]
+        : [];
+    });
+    const started = earlier.length > 0 ? beginAfter(earlier, begin) : begin();
+    // What a slice has begun is known for as long as it is under way (slices-under-way.ts).
+    const [alone, ...more] = intents;
+    if (alone && more.length === 0) remember(alone, started);
+    return started;
+  };
+
+  function remember(intent: Intent, started: Promise<unknown>): void {
     const key = keyOf(intent);
-    const before = recent.get(key);
-    // A later one is known from before the stream was read anew.
-    const isAfter = before && compareEntryIds(before.intent.notificationId, intent.notificationId) < 0;
-    const started = isAfter ? beginAfter(before, begin) : begin();
     forget(key);
     recent.set(key, { intent, started });
     bytes += bytesOf(intent);
     while (bytes > MOST_BYTES) forget(recent.keys().next().value!);
-    return started;
-  };
+  }
 
   function forget(key: string): void {
     const begun = recent.get(key);
     if (begun && recent.delete(key)) bytes -= bytesOf(begun.intent);
   }
 
-  async function beginAfter<T>(before: Begun, begin: () => Promise<T>): Promise<T> {
-    await before.started;
-    await noteUndecided(db, before.intent, 'an intent with the same key came after it');
+  async function beginAfter<T>(earlier: readonly Begun[], begin: () => Promise<T>): Promise<T> {
+    await Promise.all(
+      earlier.map(async ({ intent, started }) => {
+        await started;
+        await noteUndecided(db, intent, 'an intent with the same key came after it');
+      }),
+    );
     return begin();
   }
 }

@@ -4,7 +4,7 @@ import type { Intent } from '../../api/intent/entry.ts';
 import { fingerprintOf } from '../../api/intent/fingerprint.ts';
 import { query } from '../postgres.ts';
 
-/** `taken`: it is decided, or waits and is looked after. `reused`: its id is that of a notification with other content. */
+/** `taken`: it is decided or cancelled, or waits and is looked after. `reused`: its id is that of a notification with other content. */
 export type Knowledge = 'taken' | 'reused';
 
 /** @returns what is known, by notification id; nothing about those that have no row. @throws ApplicationFailure of PostgreSQL. */
@@ -20,7 +20,7 @@ export async function findKnown(db: Pool, intents: readonly Intent[]): Promise<M
 }
 
 /**
- * A malformed entry takes no id away from a good one. $1 notifications, $2 their producers, $3 idempotency keys, $4
+ * A malformed or cancelled entry takes no id away from another one. $1 notifications, $2 their producers, $3 idempotency keys, $4
  * fingerprints.
  */
 const FIND_KNOWN = {
@@ -43,6 +43,9 @@ const FIND_KNOWN = {
         ON malformed.stream_entry_id = entry.id
        AND (malformed.failure_code = 'unstorable'
             OR malformed.producer = entry.producer AND malformed.idempotency_key = entry.idempotency_key)
+      LEFT JOIN notification.cancelled_intents AS cancelled
+        ON cancelled.notification_id = entry.id AND cancelled.producer = entry.producer
+       AND cancelled.idempotency_key = entry.idempotency_key
      WHERE coalesce(record.notification_id, waiting.notification_id, duplicate.notification_id,
-                    malformed.stream_entry_id) IS NOT NULL`,
+                    malformed.stream_entry_id, cancelled.notification_id) IS NOT NULL`,
 };

@@ -1,17 +1,25 @@
-/** Which workflow has an intent in hand: its own, or the slice that took it. */
+/** Which workflow an intent is with: its own, or the slice that took it. */
 import type { WorkflowClient } from '@temporalio/client';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { sliceWorkflowId } from '../../workflows/intent/slice-contract.ts';
 import { statusOf } from '../workflows.ts';
 
-/** @param slice that took it, if one did. @returns whether one of them runs. @throws what the Temporal client fails with. */
-export async function isInHand(
+/** A workflow that has ended so has decided something, and there must be a row of it; others were ended by somebody. */
+export const DECIDED: readonly string[] = ['COMPLETED', 'FAILED'];
+
+/**
+ * Whether somebody has ended the workflow of an intent that waits, so that nobody takes it up any more. One that has
+ * decided it is none: its record was lost, or its row comes from before, and the intent is begun again.
+ *
+ * @param slice that took it, if one did. @throws what the Temporal client fails with.
+ */
+export async function isGivenUp(
   workflows: WorkflowClient,
   { notificationId, slice }: { notificationId: string; slice: string | null | undefined },
 ): Promise<boolean> {
   const status = await statusOf(workflows, notificationWorkflowId(notificationId));
-  if (status === 'RUNNING') return true;
-  return typeof slice === 'string' && (await statusOf(workflows, sliceWorkflowId(slice))) === 'RUNNING';
+  if (status === undefined || status === 'RUNNING' || DECIDED.includes(status)) return false;
+  return typeof slice !== 'string' || (await statusOf(workflows, sliceWorkflowId(slice))) !== 'RUNNING';
 }
 
 /**

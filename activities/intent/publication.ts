@@ -26,8 +26,9 @@ import { ladderDelayMs } from '../../workflows/policies.ts';
 import type { IntentMetrics } from './metrics.ts';
 import { query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
+import { isOfLostRole, isRedisAway } from '../redis.ts';
 import type { Beginning } from './hand-off.ts';
-import { createRedisClock, handOff, handOffKey, leaseKey } from './hand-off.ts';
+import { createRedisClock, handOff, handOffKey, leaseKey, voidedKey } from './hand-off.ts';
 import type { Encoder, OutboundEntry, OutboundSettings } from './outbound.ts';
 import { createEncoder } from './outbound.ts';
 import type { ConfirmReplicated } from './replication.ts';
@@ -72,14 +73,15 @@ interface HandedOff {
 
 export type Publisher = ReturnType<typeof createPublisher>;
 
-export function createPublisher({
-  db,
-  redis,
-  confirmReplicated,
-  log,
-  metrics,
-  route: settings,
-}: RouteResources) {
+export interface PublisherOptions {
+  /** Also an attempt that Redis does not answer is deferred, and not counted as failed. Its caller makes it again. */
+  sparesBudgets?: boolean;
+}
+
+export function createPublisher(
+  { db, redis, confirmReplicated, log, metrics, route: settings }: RouteResources,
+  { sparesBudgets = false }: PublisherOptions = {},
+) {
   const clock = createRedisClock(redis);
   return { begin: clock.begin, publish, defer };
 
@@ -172,11 +174,19 @@ export function createPublisher({
     const keys = {
       lease: leaseKey(route.notification_id, route.route_id),
       handOff: handOffKey(route.notification_id, route.route_id, route.generation),
+      voided: voidedKey(route.notification_id),
     };
     let handedOff;
     try {
       handedOff = await handOff.append(redis, keys, lease, entry, begun);
     } catch (error) {
+      // The next attempt may be made with another server.
+      clock.forget();
+      // The answer of a server that is not the master proves that nothing was appended. Without an answer it may have been
+      // all the same; the next attempt finds out.
+      if (isOfLostRole(error) || (sparesBudgets && isRedisAway(error))) {
+        return defer(route.channel, 'redis_unavailable');
+      }
       return recordFailure(route, entry.failure, error);
     }
     if (handedOff.outcome === 'leased') {

@@ -12,8 +12,9 @@ import pLimit from 'p-limit';
 import type { Intent, ParsedIntent } from '../../api/intent/entry.ts';
 import { MAX_ENTRY_BYTES, parseIntent } from '../../api/intent/entry.ts';
 import { offsetKey } from '../../api/intent/stream.ts';
-import { BRIDGE_HANDOVER } from '../../workflows/failures.ts';
+import { BRIDGE_HANDOVER, BRIDGE_REPLACED } from '../../workflows/failures.ts';
 import type { DispatchMode } from '../../workflows/intent/contract.ts';
+import { createTaskCheck, showLife } from './reader-life.ts';
 import type { Progress } from './stream-position.ts';
 import type { IntakeOptions } from './intake.ts';
 import { createIntake } from './intake.ts';
@@ -39,6 +40,9 @@ const BATCH_SIZE = 100;
  */
 const MOST_URGENT = 10;
 
+/** Of one reader, when the next one begins. */
+const MOST_STARTED_BEFORE = 1_000;
+
 export interface BridgeResources extends WatchResources, OutboundWatchResources {
   /** A connection for blocking reads alone, which breaks when Redis is silent for longer than a read may take. */
   openStreamReader(): Redis;
@@ -57,39 +61,44 @@ export interface BridgeResources extends WatchResources, OutboundWatchResources 
 export type BridgeActivities = ReturnType<typeof createBridgeActivities>;
 
 export function createBridgeActivities(resources: BridgeResources) {
-  const { db, redis, draining, log, bridge: settings } = resources;
+  const { db, redis, workflows, draining, log, bridge: settings } = resources;
   const intake = createIntake(resources);
 
   return {
     /**
      * Reads a stream until the process shuts down, the activity is paused or cancelled, or something fails.
      *
-     * @throws ApplicationFailure `BridgeHandover` on shutdown; CancelledFailure on pause and cancellation; otherwise
+     * @throws ApplicationFailure `BridgeHandover` on shutdown, `BridgeReplaced`; CancelledFailure on pause and cancellation; otherwise
      * the cause of the interruption.
      */
     async bridgeStream(stream: string): Promise<void> {
       const activity = Context.current();
-      const stop = AbortSignal.any([draining, activity.cancellationSignal]);
-      const { progress, stopReporting } = await startProgress(
-        redis,
-        stream,
-        await lastPosition(resources, stream),
-      );
+      const replaced = new AbortController();
+      const stop = AbortSignal.any([draining, activity.cancellationSignal, replaced.signal]);
+      const position = await lastPosition(resources, stream);
+      const isHeartbeatWanted = createTaskCheck(workflows, activity.info);
+      const { progress, stopReporting } = await startProgress(redis, stream, position, isHeartbeatWanted);
       log.info({ stream, offset: progress.offset }, 'stream reader started');
       const checkStream = watchStream(resources, stream, progress);
       const checkOutbound = watchOutbound(resources);
       const connection = resources.openStreamReader();
       const hangUp = () => connection.disconnect();
       stop.addEventListener('abort', hangUp);
+      let endLife: (() => void) | undefined;
       try {
+        endLife = await showLife(redis, stream, activity.info, () => replaced.abort());
         const reading = await openStream(connection, {
           stream,
           maxEntryBytes: MAX_ENTRY_BYTES,
           batchSize: Math.max(BATCH_SIZE, settings.intentsPerWorkflow),
         });
-        const inOrderOfKeys = createKeyOrder(db);
-        const slices =
-          settings.intentsPerWorkflow > 1 ? await findSlicesUnderWay(resources.workflows) : undefined;
+        // They may be undecided: the process of the reader before may have ended with them.
+        const before = await reading.readUpTo(progress.offset, MOST_STARTED_BEFORE);
+        const inOrderOfKeys = createKeyOrder(
+          db,
+          before.flatMap(({ id, fields, size }) => intentsOf([parseIntent(id, fields, size)])),
+        );
+        const slices = settings.intentsPerWorkflow > 1 ? await findSlicesUnderWay(workflows, db) : undefined;
         while (!stop.aborted) {
           await Promise.all([checkStream(), checkOutbound()]);
           const entries = await reading.readAfter(progress.offset, offsetKey(stream), settings.blockMs);
@@ -101,13 +110,15 @@ export function createBridgeActivities(resources: BridgeResources) {
       } finally {
         stop.removeEventListener('abort', hangUp);
         hangUp();
+        endLife?.();
         stopReporting();
         log.info({ stream, offset: progress.offset, started: progress.started }, 'stream reader stopped');
       }
       if (activity.cancellationSignal.aborted) await activity.cancelled;
       throw ApplicationFailure.create({
-        type: BRIDGE_HANDOVER,
-        message: 'this process is shutting down; the next worker reads on',
+        ...(draining.aborted
+          ? { type: BRIDGE_HANDOVER, message: 'this process is shutting down; the next worker reads on' }
+          : { type: BRIDGE_REPLACED, message: 'another attempt at reading has begun' }),
         nextRetryDelay: '100 milliseconds',
         // In good order: nothing to warn about.
         category: ApplicationFailureCategory.BENIGN,
@@ -136,8 +147,7 @@ export function createBridgeActivities(resources: BridgeResources) {
       // Those that are left are read by the next reader.
       if (slices && !(await slices.mayBegin(intents, stop))) break;
       const begin = () => take(unit, progress, { isUrgent, readBefore, known });
-      const [alone] = intents.length === 1 ? intents : [];
-      const started = limit(() => (alone ? inOrderOfKeys(alone, begin) : begin()));
+      const started = limit(() => inOrderOfKeys(intents, begin));
       // Looked at below, when all are begun.
       started.catch(() => undefined);
       begun.push(started);

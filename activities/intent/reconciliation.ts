@@ -10,6 +10,7 @@
 import { Context } from '@temporalio/activity';
 import type { WorkflowClient } from '@temporalio/client';
 import pLimit from 'p-limit';
+import type { Pool } from 'pg';
 import { routeRefOf, searchableKey } from '../../api/ids.ts';
 import type { DispatchMode, ReconciliationOutcome, RouteInput } from '../../workflows/intent/contract.ts';
 import {
@@ -29,7 +30,7 @@ import { createPublisher } from './publication.ts';
 import type { RouteRow } from './route-rows.ts';
 import { loadRoutes } from './route-rows.ts';
 import { openRoute } from './routes.ts';
-import { DECIDED } from './intake.ts';
+import { DECIDED } from './owner.ts';
 import { startNotification } from './start.ts';
 
 /** Longer overdue than a healthy worker lets a route be, ms. */
@@ -185,6 +186,13 @@ export function createReconciliationActivities(resources: ReconciliationResource
     });
     return restarted.filter((one) => one === 1).length;
   }
+}
+
+/** Whether there may be something to take up. @throws ApplicationFailure of PostgreSQL. */
+export async function isWorkOverdue(db: Pool): Promise<boolean> {
+  const first = [OVERDUE_MS, '-infinity', '', '', 1, CHANNELS];
+  const [routes, intents] = await Promise.all([query(db, LIST_OVERDUE, first), query(db, LIST_UNTRIED, [1])]);
+  return routes.length + intents.length > 0;
 }
 
 /** Still so since the page was read. */

@@ -40,6 +40,7 @@ export function createIntentRetentionActivities(resources: IntentRetentionResour
      */
     async deleteExpiredRecords(): Promise<number> {
       await deleteOlderThan(recordRetentionMs, DELETE_DUPLICATES, resources);
+      await deleteOlderThan(recordRetentionMs, DELETE_CANCELLED, resources);
       await deleteOlderThan(ABANDONED_AFTER_MS, DELETE_ABANDONED, resources);
       const endAt = performance.now() + MAX_RUN_MS;
       const leftMs = () => Math.max(0, endAt - performance.now());
@@ -138,6 +139,13 @@ const DELETE_DUPLICATES = deletionOf({
   table: 'notification.duplicates',
   key: 'notification_id',
   since: 'decided_at',
+});
+
+const DELETE_CANCELLED = deletionOf({
+  name: 'delete_expired_cancelled_intents',
+  table: 'notification.cancelled_intents',
+  key: 'notification_id',
+  since: 'cancelled_at',
 });
 
 const DELETE_ABANDONED = deletionOf({

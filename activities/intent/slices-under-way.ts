@@ -6,9 +6,18 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { WorkflowClient } from '@temporalio/client';
+import type { Pool } from 'pg';
 import type { Intent } from '../../api/intent/entry.ts';
-import { RUNNING_SLICES, sliceWorkflowId } from '../../workflows/intent/slice-contract.ts';
+import {
+  RUNNING_SLICES,
+  SLICE_WORKFLOW,
+  sliceOfWorkflowId,
+  sliceWorkflowId,
+} from '../../workflows/intent/slice-contract.ts';
+import { ANSWER, query } from '../postgres.ts';
+import type { TakenIntent } from './decisions.ts';
 import { keyOf } from './key-order.ts';
+import { noteUndecided } from './waiting.ts';
 
 /** Enough for several processes to have work. */
 const MOST_UNDER_WAY = 50;
@@ -17,8 +26,8 @@ const LONGEST_WAIT_MS = 60_000;
 
 interface UnderWay {
   workflowId: string;
-  /** Undefined when another reader has started it: any. */
-  keys?: ReadonlySet<string>;
+  /** By their keys. Undefined when another reader has started it: any. */
+  intents?: ReadonlyMap<string, Intent>;
   /** Settled once Temporal has answered. */
   started: Promise<unknown>;
 }
@@ -26,22 +35,29 @@ interface UnderWay {
 export type SlicesUnderWay = Awaited<ReturnType<typeof findSlicesUnderWay>>;
 
 /** @returns those that other readers have left. @throws what the Temporal client fails with. */
-export async function findSlicesUnderWay(workflows: WorkflowClient) {
+export async function findSlicesUnderWay(workflows: WorkflowClient, db: Pool) {
   const underWay: UnderWay[] = [];
   for await (const { workflowId } of workflows.list({ query: RUNNING_SLICES })) {
     underWay.push({ workflowId, started: Promise.resolve() });
   }
 
   return {
-    /** Waits until nothing has to end before these intents are begun. @returns false when `stop` is aborted before. */
+    /**
+     * Waits until nothing has to end before these intents are begun.
+     *
+     * @returns false when `stop` is aborted before. @throws ApplicationFailure of PostgreSQL.
+     */
     async mayBegin(intents: readonly Intent[], stop: AbortSignal): Promise<boolean> {
       const keys = intents.map(keyOf);
       const mustWait = () =>
         underWay.length >= MOST_UNDER_WAY ||
-        underWay.some(({ keys: theirs }) => theirs === undefined || keys.some((key) => theirs.has(key)));
+        underWay.some(({ intents: theirs }) => theirs === undefined || keys.some((key) => theirs.has(key)));
       while (underWay.length > 0 && mustWait() && !stop.aborted) {
-        await endOf(underWay[0]!, stop);
-        if (!stop.aborted) underWay.shift();
+        const [oldest] = underWay as [UnderWay];
+        const isOver = await endOf(oldest, stop);
+        if (stop.aborted) break;
+        if (!isOver) await putBefore(oldest, keys);
+        underWay.shift();
       }
       return !stop.aborted;
     },
@@ -49,17 +65,43 @@ export async function findSlicesUnderWay(workflows: WorkflowClient) {
     /** These are being started as a slice. */
     begun(intents: readonly Intent[], started: Promise<unknown>): void {
       const workflowId = sliceWorkflowId(intents[0]!.notificationId);
-      underWay.push({ workflowId, keys: new Set(intents.map(keyOf)), started });
+      underWay.push({
+        workflowId,
+        // Of two with one key the first.
+        intents: new Map(intents.toReversed().map((intent) => [keyOf(intent), intent])),
+        started,
+      });
     },
   };
 
-  /** Whatever comes of it: one that was not started is not waited for. */
-  async function endOf({ workflowId, started }: UnderWay, stop: AbortSignal): Promise<void> {
+  /**
+   * @returns false when it takes longer than it should. One that was not started is not waited for, nor one that waits
+   * itself: rows say which intents do, and later ones with their keys come after them.
+   */
+  async function endOf({ workflowId, started }: UnderWay, stop: AbortSignal): Promise<boolean> {
     const over = new AbortController();
     const signal = AbortSignal.any([stop, over.signal]);
-    const ended = started.then(() => workflows.getHandle(workflowId).result());
-    const isEnough = sleep(LONGEST_WAIT_MS, undefined, { signal });
-    await Promise.race([ended.catch(() => undefined), isEnough.catch(() => undefined)]);
+    const isEnough = sleep(LONGEST_WAIT_MS, undefined, { signal }).catch(() => undefined);
+    const ended = started.then(() => endOfRun(workflowId)).catch(() => undefined);
+    const isOver = await Promise.race([ended.then(() => true), isEnough.then(() => false)]);
     over.abort();
+    return isOver;
+  }
+
+  async function endOfRun(workflowId: string): Promise<void> {
+    const { type, runId } = await workflows.getHandle(workflowId).describe();
+    if (type !== SLICE_WORKFLOW) return;
+    await workflows.getHandle(workflowId, runId, { followRuns: false }).result();
+  }
+
+  /** A slice that takes so long may wait for PostgreSQL: then nothing is begun behind it either. */
+  async function putBefore({ workflowId, intents }: UnderWay, keys: readonly string[]): Promise<void> {
+    await query(db, ANSWER, []);
+    for (const key of keys) {
+      const earlier = intents?.get(key);
+      if (!earlier) continue;
+      const taken: TakenIntent = { ...earlier, slice: sliceOfWorkflowId(workflowId) };
+      await noteUndecided(db, taken, 'an intent with the same key came after it');
+    }
   }
 }

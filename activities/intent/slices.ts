@@ -4,42 +4,53 @@
  * hundred times.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
+import { ApplicationFailure, Context } from '@temporalio/activity';
 import { INVALID_SPANID, INVALID_TRACEID, TraceFlags, trace } from '@opentelemetry/api';
 import type { WorkflowClient } from '@temporalio/client';
 import pLimit from 'p-limit';
 import type { Intent } from '../../api/intent/entry.ts';
 import { STREAM_START } from '../../api/stream-ids.ts';
+import { REDIS_UNAVAILABLE, USER_SERVICE_UNAVAILABLE } from '../../workflows/failures.ts';
+import type { Acceptance, DeferralReason } from '../../workflows/intent/contract.ts';
 import type { SliceDelivery, SliceInput } from '../../workflows/intent/slice-contract.ts';
-import type { AcceptIntents, Decided } from './acceptance.ts';
+import { withHeartbeats } from '../heartbeat.ts';
+import { isPostgresAway } from '../postgres.ts';
+import { isOfType, reasonOf } from '../reason.ts';
+import type { AcceptIntents } from './acceptance.ts';
 import type { TakenIntent } from './decisions.ts';
+import type { Beginning } from './hand-off.ts';
 import { createIntake } from './intake.ts';
 import type { RouteResources } from './publication.ts';
 import { createPublisher } from './publication.ts';
 import { loadRoutesOf } from './route-rows.ts';
 import { publishFresh } from './routes.ts';
 import { PARALLEL_STARTS } from './start.ts';
+import type { UserService } from './user-service.ts';
 
 /**
  * Slices that a process works on concurrently. More would not be faster, since one leaves no time unused, and all of them
  * would end later.
  */
 const SLICES_AT_ONCE = 4;
-/** Who is not found by then does not hold the others up, ms. */
+/** Who is not found by then does not hold the others up, ms; in the first try, and where all of them wait. */
 const PATIENCE_MS = 2_000;
+const WAITING_PATIENCE_MS = 20_000;
 
 const TRACE_ID = /^(?!0{32})[0-9a-f]{32}$/;
 
 export interface SliceResources extends RouteResources {
   workflows: WorkflowClient;
   acceptIntents: AcceptIntents;
+  userService: UserService;
 }
 
 export type SliceActivities = ReturnType<typeof createSliceActivities>;
 
 export function createSliceActivities(resources: SliceResources) {
-  const { db, acceptIntents } = resources;
-  const publisher = createPublisher(resources);
+  const { db, acceptIntents, userService } = resources;
+  const publisher = createPublisher(resources, { sparesBudgets: true });
   const inTurn = pLimit(SLICES_AT_ONCE);
+  const waitingInTurn = pLimit(SLICES_AT_ONCE);
   // A notification that goes on with what was done here makes first attempts as it was done here.
   const intake = createIntake({ ...resources, bridge: { dispatch: 'on_failure' } });
 
@@ -47,27 +58,32 @@ export function createSliceActivities(resources: SliceResources) {
     /**
      * Accepts intents and makes the first attempts of their routes, all together.
      *
-     * @returns which of them are not finished by that.
-     * @throws ApplicationFailure of PostgreSQL, CancelledFailure; a part may be done then, and is found so later.
+     * @returns which of them are not finished by that, and which wait for the User Service.
+     * @throws ApplicationFailure of PostgreSQL or `RedisUnavailable`, to be tried again; any other is not retried;
+     * CancelledFailure. A part may be done then, and is found so later.
      */
-    deliverSlice: ({ slice, intents }: SliceInput): Promise<SliceDelivery> =>
-      inTurn(async () => {
-        linkToTraces(intents);
-        const taken = intents.map((intent) => ({ ...intent, slice }) as TakenIntent);
-        const patience = sleep(PATIENCE_MS, undefined, { ref: false });
-        const outcomes = (await acceptIntents(taken, { attempt: 0, patience })).map(outcomeOf);
-        const idsOf = (isWanted: (outcome: string | undefined) => boolean) =>
-          taken.flatMap(({ notificationId }, index) => (isWanted(outcomes[index]) ? [notificationId] : []));
-        const accepted = idsOf((outcome) => outcome === 'accepted');
-        const duplicates = idsOf((outcome) => outcome === 'duplicate');
-        const undecided = idsOf((outcome) => outcome === undefined);
-        return {
-          accepted: accepted.length,
-          duplicates: duplicates.length,
-          rejected: taken.length - accepted.length - duplicates.length - undecided.length,
-          open: [...undecided, ...(await publish(accepted))],
-        };
-      }),
+    deliverSlice: (input: SliceInput): Promise<SliceDelivery> => {
+      const attempt = () => inTurn(() => deliver(input, PATIENCE_MS));
+      return finalUnlessAway(Context.current().info.isLocal ? attempt() : withHeartbeats(attempt));
+    },
+
+    /**
+     * The same for intents that wait for the User Service.
+     *
+     * @throws ApplicationFailure `UserServiceUnavailable`, to be tried again, too: when it is away for all of them.
+     */
+    deliverWaitingSlice: (input: SliceInput): Promise<SliceDelivery> => {
+      const attempt = async () => {
+        const delivery = await deliver(input, WAITING_PATIENCE_MS);
+        const waiting = delivery.waiting!.length;
+        if (waiting === 0 || waiting < input.intents.length) return delivery;
+        throw ApplicationFailure.create({
+          type: USER_SERVICE_UNAVAILABLE,
+          message: `the User Service is away; ${waiting} intents wait for it`,
+        });
+      };
+      return finalUnlessAway(withHeartbeats(() => waitingInTurn(attempt)));
+    },
 
     /** Gives each of these intents a workflow of its own, unless it has one. */
     async beginNotifications({ slice, intents }: SliceInput): Promise<void> {
@@ -78,11 +94,52 @@ export function createSliceActivities(resources: SliceResources) {
     },
   };
 
-  /** @returns the notifications with routes that are neither published nor skipped. */
-  async function publish(notificationIds: readonly string[]): Promise<Set<string>> {
+  async function deliver({ slice, intents }: SliceInput, patienceMs: number): Promise<SliceDelivery> {
+    linkToTraces(intents);
+    // Nothing is accepted that could not be published.
     const begun = await publisher.begin();
+    if ('error' in begun) throw redisUnavailable(reasonOf(begun.error));
+    const beganAtMs = Date.now();
+    const taken = intents.map((intent) => ({ ...intent, slice }) as TakenIntent);
+    const { isLocal, attempt } = Context.current().info;
+    const patience = sleep(patienceMs, undefined, { ref: false });
+    const decided = await acceptIntents(taken, { attempt: isLocal ? 0 : attempt, patience });
+    for (const one of decided) if ('error' in one && isPostgresAway(one.error)) throw one.error;
+    const isAway = userService.isAway(beganAtMs);
+    const outcomes = decided.map((one): Outcome => {
+      if ('acceptance' in one) return one.acceptance.outcome;
+      return isAway && isOfType(one.error, USER_SERVICE_UNAVAILABLE) ? 'waiting' : 'open';
+    });
+    const idsOf = (wanted: Outcome) =>
+      taken.flatMap(({ notificationId }, index) => (outcomes[index] === wanted ? [notificationId] : []));
+    const [accepted, duplicates, cancelled, open, waiting] = [
+      idsOf('accepted'),
+      idsOf('duplicate'),
+      idsOf('cancelled'),
+      idsOf('open'),
+      idsOf('waiting'),
+    ];
+    const others = [accepted, duplicates, cancelled, open, waiting].flat();
+    const rejected = taken.length - others.length;
+    const unpublished = await publish(accepted, begun);
+    return {
+      ...{ accepted: accepted.length, duplicates: duplicates.length, rejected },
+      open: [...open, ...unpublished],
+      waiting,
+    };
+  }
+
+  /**
+   * @returns the notifications with routes that are neither published nor skipped.
+   * @throws ApplicationFailure of PostgreSQL, or `RedisUnavailable`; nothing is spent then.
+   */
+  async function publish(notificationIds: readonly string[], begun: Beginning): Promise<Set<string>> {
     const rows = await loadRoutesOf(db, notificationIds);
     const attempts = await publishFresh(publisher, rows, begun);
+    const prevented = [...attempts.values()].find(
+      (attempt) => attempt.status === 'deferred' && OF_REDIS.includes(attempt.reason),
+    );
+    if (prevented?.status === 'deferred') throw redisUnavailable(prevented.reason);
     const open = rows.filter((row) => {
       const { status } = attempts.get(row) ?? row;
       return status !== 'published' && status !== 'skipped';
@@ -91,9 +148,29 @@ export function createSliceActivities(resources: SliceResources) {
   }
 }
 
-/** Undefined when it could not be decided. */
-const outcomeOf = (decided: Decided): string | undefined =>
-  'acceptance' in decided ? decided.acceptance.outcome : undefined;
+/** What became of an intent: `open` in trouble of its own, `waiting` for a User Service that is away. */
+type Outcome = Acceptance['outcome'] | 'open' | 'waiting';
+
+/** Why an attempt was deferred that could not be made for any other route either. */
+const OF_REDIS: readonly DeferralReason[] = ['redis_unavailable', 'replicas_behind'];
+
+const redisUnavailable = (reason: string): ApplicationFailure =>
+  ApplicationFailure.create({ type: REDIS_UNAVAILABLE, message: `Redis did not take the routes: ${reason}` });
+
+/** What is not for the sake of a server would fail again in the same way: then each intent is tried by itself. */
+async function finalUnlessAway<T>(attempt: Promise<T>): Promise<T> {
+  try {
+    return await attempt;
+  } catch (error) {
+    const isToBeRetried =
+      isPostgresAway(error) ||
+      isOfType(error, REDIS_UNAVAILABLE) ||
+      isOfType(error, USER_SERVICE_UNAVAILABLE) ||
+      Context.current().cancellationSignal.aborted;
+    if (isToBeRetried) throw error;
+    throw ApplicationFailure.nonRetryable(reasonOf(error), 'SliceFailed');
+  }
+}
 
 /** One span is of many intents: it leads to the trace that each came from, as far as its producer has named one. */
 function linkToTraces(intents: SliceInput['intents']): void {

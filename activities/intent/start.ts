@@ -14,8 +14,8 @@ import type { SliceInput } from '../../workflows/intent/slice-contract.ts';
 import { SLICE_WORKFLOW, sliceWorkflowId } from '../../workflows/intent/slice-contract.ts';
 import { notificationAttributes, sliceAttributes } from '../../workflows/intent/search-attributes.ts';
 
-/** Workflows that are being started concurrently. */
-export const PARALLEL_STARTS = 50;
+/** Workflows that are being started concurrently. More would only come before those that are under way. */
+export const PARALLEL_STARTS = 20;
 
 /** How long one start may take before it counts as failed, ms. */
 const START_DEADLINE_MS = 5_000;

@@ -2,6 +2,11 @@
  * What operators do to routes that are on their way: cancel them. A route is closed in Redis first, next to the memory
  * of hand-offs, so that not even an attempt that is still running can publish it afterwards; then its row is settled.
  * A crash between the two leaves the row open and the attempt is repeated.
+ *
+ * A Redis that falls back between the two has forgotten that, and an attempt that begins there finds the row open. So
+ * the route is closed once more, behind its row: who begins later finds the row settled, and who began before either
+ * finds the route closed, or Redis fallen back again and appends nothing. A PostgreSQL that falls back leaves no rows to
+ * close: of a notification that is cancelled as a whole, attempts from before are void in any case.
  */
 import { ApplicationFailure, Context } from '@temporalio/activity';
 import type { WorkflowClient } from '@temporalio/client';
@@ -11,13 +16,19 @@ import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import { routeRefOf } from '../../api/ids.ts';
 import { ROUTE_OPEN } from '../../workflows/failures.ts';
-import type { RouteKey, RouteSlice, RouteTotals, SettledStatus } from '../../workflows/intent/contract.ts';
+import type {
+  IntentIdentity,
+  RouteKey,
+  RouteSlice,
+  RouteTotals,
+  SettledStatus,
+} from '../../workflows/intent/contract.ts';
 import { SETTLED_SIGNAL, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { query } from '../postgres.ts';
 import { handOff, handOffKey } from './hand-off.ts';
 import { loadRoute } from './route-rows.ts';
 import { signalIfRunning } from '../workflows.ts';
-import { forgetWaiting } from './waiting.ts';
+import { giveUpWaiting } from './waiting.ts';
 
 /** Routes of one statement: a large notification is cancelled in steps that each report progress. */
 const BATCH_SIZE = 500;
@@ -34,28 +45,62 @@ export type SteeringActivities = ReturnType<typeof createSteeringActivities>;
 
 interface ListedRoute {
   route_id: string;
-}
-interface OpenRoute extends ListedRoute {
   generation: number;
 }
 
+interface ClosedRoute {
+  routeId: string;
+  key: string;
+  entryId: string | undefined;
+}
+
 export function createSteeringActivities({ db, redis, workflows, log }: SteeringResources) {
-  async function close(notificationId: string, routes: OpenRoute[]): Promise<void> {
-    const keys = routes.map(({ route_id, generation }) => handOffKey(notificationId, route_id, generation));
-    const entries = await Promise.all(keys.map((key) => handOff.close(redis, key)));
+  /** Closes routes that are open and settles their rows. */
+  async function close(notificationId: string, routes: ListedRoute[]): Promise<void> {
+    const closed = await closeInRedis(notificationId, routes);
     await query(db, SETTLE_CLOSED, [
       notificationId,
-      routes.map(({ route_id }) => route_id),
-      entries.map((entry) => entry ?? null),
+      closed.map(({ routeId }) => routeId),
+      closed.map(({ entryId }) => entryId ?? null),
     ]);
-    // Best effort: what does not fade goes in the end.
+    fade(closed);
+  }
+
+  /** The same once more for routes whose rows say `skipped`: what was handed off all the same counts as published. */
+  async function closeAgain(notificationId: string, routes: ListedRoute[]): Promise<void> {
+    const closed = await closeInRedis(notificationId, routes);
+    const delivered = closed.filter(({ entryId }) => entryId !== undefined);
+    if (delivered.length > 0) {
+      await query(db, SETTLE_DELIVERED, [
+        notificationId,
+        delivered.map(({ routeId }) => routeId),
+        delivered.map(({ entryId }) => entryId),
+      ]);
+    }
+    fade(closed);
+  }
+
+  /** @returns of each route the entry as which it was handed off before, if it was. */
+  function closeInRedis(notificationId: string, routes: ListedRoute[]): Promise<ClosedRoute[]> {
+    return Promise.all(
+      routes.map(async ({ route_id: routeId, generation }) => {
+        const key = handOffKey(notificationId, routeId, generation);
+        return { routeId, key, entryId: await handOff.close(redis, key) };
+      }),
+    );
+  }
+
+  /** Best effort: what does not fade goes in the end. */
+  function fade(closed: readonly ClosedRoute[]): void {
+    const keys = closed.map(({ key }) => key);
     void handOff.fade(redis, keys).catch(() => undefined);
   }
 
-  /** All that were ever cancelled: a crash may have come between closing some and telling them. */
-  async function tellSkipped(notificationId: string): Promise<void> {
+  /** All that were ever cancelled: a crash may have come between settling some and telling them. */
+  async function concludeSkipped(notificationId: string): Promise<void> {
     for (let after = ''; ;) {
       const page = await query<ListedRoute>(db, LIST_CANCELLED, [notificationId, after, BATCH_SIZE]);
+      await closeAgain(notificationId, page);
       await tell(notificationId, page);
       Context.current().heartbeat(after);
       after = page.at(-1)?.route_id ?? '';
@@ -79,6 +124,8 @@ export function createSteeringActivities({ db, redis, workflows, log }: Steering
     async skipRoute(key: RouteKey): Promise<SettledStatus> {
       const route = await loadRoute(db, key);
       if (isOpen(route.status)) await close(route.notification_id, [route]);
+      const settled = await loadRoute(db, key);
+      if (settled.status === 'skipped') await closeAgain(settled.notification_id, [settled]);
       const { status } = await loadRoute(db, key);
       if (isOpen(status)) throw stillOpen(key);
       return status as SettledStatus;
@@ -86,17 +133,20 @@ export function createSteeringActivities({ db, redis, workflows, log }: Steering
 
     /**
      * Skips every route of a notification that is still open, then tells the routes' workflows, which may be waiting
-     * for something that does not matter any more. One that was never accepted waits no more.
+     * for something that does not matter any more. One that was never accepted never will be.
+     *
+     * @param identity undefined when the release before asks.
      */
-    async skipOpenRoutes(notificationId: string): Promise<void> {
-      await forgetWaiting(db, [notificationId]);
+    async skipOpenRoutes(notificationId: string, identity?: IntentIdentity): Promise<void> {
+      await giveUpWaiting(db, notificationId, identity);
       for (let total = 0; ;) {
-        const open = await query<OpenRoute>(db, LIST_OPEN, [notificationId, BATCH_SIZE]);
+        const open = await query<ListedRoute>(db, LIST_OPEN, [notificationId, BATCH_SIZE]);
         if (open.length > 0) await close(notificationId, open);
         total += open.length;
         Context.current().heartbeat(total);
         if (open.length < BATCH_SIZE) {
-          await tellSkipped(notificationId);
+          await concludeSkipped(notificationId);
+          await handOff.voidAttempts(redis, notificationId);
           log.info(
             { notification_id: notificationId, result: 'skipped', routes: total },
             'notification cancelled',
@@ -109,9 +159,12 @@ export function createSteeringActivities({ db, redis, workflows, log }: Steering
     /** The same for the routes of one slice; siblings outside it go on. */
     async skipOpenRoutesOfSlice({ notificationId, offset, limit }: RouteSlice): Promise<void> {
       const slice = [notificationId, offset, limit];
-      const open = await query<OpenRoute>(db, LIST_OPEN_OF_SLICE, slice);
+      const open = await query<ListedRoute>(db, LIST_OPEN_OF_SLICE, slice);
       if (open.length > 0) await close(notificationId, open);
-      await tell(notificationId, await query<ListedRoute>(db, LIST_CANCELLED_OF_SLICE, slice));
+      const cancelled = await query<ListedRoute>(db, LIST_CANCELLED_OF_SLICE, slice);
+      await closeAgain(notificationId, cancelled);
+      await handOff.voidAttempts(redis, notificationId);
+      await tell(notificationId, cancelled);
       log.info(
         { notification_id: notificationId, offset, result: 'skipped', routes: open.length },
         'slice of a notification cancelled',
@@ -154,7 +207,7 @@ const isOpen = (status: string): boolean => status === 'pending' || status === '
 const stillOpen = ({ routeRef }: RouteKey) =>
   ApplicationFailure.create({ type: ROUTE_OPEN, message: `${routeRef} is not settled yet` });
 
-const OPEN_COLUMNS = `route_id,
+const ROUTE_COLUMNS = `route_id,
            (SELECT count(*)::int
               FROM notification.replays
              WHERE replays.notification_id = $1 AND replays.route_id = route.route_id
@@ -166,7 +219,7 @@ const IS_CANCELLED = 'skipped_at <> created_at';
 const LIST_OPEN = {
   name: 'list_open_routes',
   text: `
-    SELECT ${OPEN_COLUMNS}
+    SELECT ${ROUTE_COLUMNS}
       FROM notification.routes AS route
      WHERE notification_id = $1 AND ${IS_OPEN}
      ORDER BY route_id
@@ -176,8 +229,8 @@ const LIST_OPEN = {
 const LIST_CANCELLED = {
   name: 'list_cancelled_routes',
   text: `
-    SELECT route_id
-      FROM notification.routes
+    SELECT ${ROUTE_COLUMNS}
+      FROM notification.routes AS route
      WHERE notification_id = $1 AND ${IS_CANCELLED} AND route_id > $2
      ORDER BY route_id
      LIMIT $3`,
@@ -193,7 +246,7 @@ const SLICE = `(SELECT route_id, status, created_at, skipped_at
 const LIST_OPEN_OF_SLICE = {
   name: 'list_open_routes_of_slice',
   text: `
-    SELECT ${OPEN_COLUMNS}
+    SELECT ${ROUTE_COLUMNS}
       FROM ${SLICE} AS route
      WHERE ${IS_OPEN}`,
 };
@@ -201,7 +254,7 @@ const LIST_OPEN_OF_SLICE = {
 const LIST_CANCELLED_OF_SLICE = {
   name: 'list_cancelled_routes_of_slice',
   text: `
-    SELECT route_id
+    SELECT ${ROUTE_COLUMNS}
       FROM ${SLICE} AS route
      WHERE ${IS_CANCELLED}`,
 };
@@ -219,6 +272,17 @@ const SETTLE_CLOSED = {
            updated_at = statement_timestamp()
       FROM unnest($2::text[], $3::text[]) AS closed (route_id, entry_id)
      WHERE route.notification_id = $1 AND route.route_id = closed.route_id AND status IN ('pending', 'failed')`,
+};
+
+/** $1 notification, $2 routes, $3 as which entries they were handed off. */
+const SETTLE_DELIVERED = {
+  name: 'settle_delivered_routes',
+  text: `
+    UPDATE notification.routes AS route
+       SET status = 'published', attempt_count = attempt_count + 1, entry_id = delivered.entry_id,
+           published_at = statement_timestamp(), skipped_at = NULL, updated_at = statement_timestamp()
+      FROM unnest($2::text[], $3::text[]) AS delivered (route_id, entry_id)
+     WHERE route.notification_id = $1 AND route.route_id = delivered.route_id AND status = 'skipped'`,
 };
 
 const COUNT_BATCH = {

@@ -1,6 +1,6 @@
 /**
- * Where the reader is in its stream: saved in Redis after each batch, and reported with a heartbeat every second for as
- * long as it works.
+ * Where the reader is in its stream: saved in Redis after each batch, and reported with heartbeats for as long as it
+ * works.
  */
 import { Context } from '@temporalio/activity';
 import type { Redis } from 'ioredis';
@@ -8,7 +8,10 @@ import { countKey, offsetKey, startedKey } from '../../api/intent/stream.ts';
 import { STREAM_START, entryIdAfter } from '../../api/stream-ids.ts';
 import type { BridgeProgress, StreamFinding, StreamState } from '../../workflows/intent/reader-contract.ts';
 
-const HEARTBEAT_INTERVAL_MS = 1_000;
+/** How often there may be something to report, ms. */
+const REPORT_INTERVAL_MS = 1_000;
+/** With nothing to report, ms: each heartbeat is an Action that Temporal Cloud bills. */
+const QUIET_HEARTBEAT_MS = 40_000;
 
 /**
  * The offset after a batch: the last id of the unbroken run of entries that are durably done, so that nothing which
@@ -121,11 +124,17 @@ export interface Progress extends StreamPosition {
   startedSinceLook: string[];
 }
 
-/** Reports from where the last reader was. Call `stopReporting` at the end. */
+/**
+ * Reports from where the last reader was: each second what is new, and otherwise now and then that it lives. Call
+ * `stopReporting` at the end.
+ *
+ * @param isHeartbeatWanted asks whether Temporal is to hear of the reader now. Never throws.
+ */
 export async function startProgress(
   redis: Redis,
   stream: string,
   position: StreamPosition,
+  isHeartbeatWanted: () => Promise<boolean>,
 ): Promise<{ progress: Progress; stopReporting: () => void }> {
   const activity = Context.current();
   const progress: Progress = {
@@ -133,17 +142,33 @@ export async function startProgress(
     ...{ started: 0, malformed: 0, findings: [], seen: undefined },
     ...{ readBefore: STREAM_START, startedSinceLook: [] },
   };
+  // A workflow of the release before asks for more of them.
+  const quietMs = Math.min(QUIET_HEARTBEAT_MS, (activity.info.heartbeatTimeoutMs ?? Infinity) / 3);
   let handledBefore = 0;
+  let reported = '';
+  let quietUntilMs = 0;
   const report = async (): Promise<void> => {
     const handled = progress.started + progress.malformed;
-    const rate = Math.round((handled - handledBefore) / (HEARTBEAT_INTERVAL_MS / 1_000));
+    const rate = Math.round((handled - handledBefore) / (REPORT_INTERVAL_MS / 1_000));
     handledBefore = handled;
     // A Redis that does not answer fails the read itself; the heartbeat only leaves the figure out.
-    const lagMs = await oldestUnprocessedAgeMs(redis, stream, progress.offset, Date.now()).catch(() => -1);
-    activity.heartbeat(reportOf(stream, progress, lagMs, rate));
+    const [lagMs, isWanted] = await Promise.all([
+      oldestUnprocessedAgeMs(redis, stream, progress.offset, Date.now()).catch(() => -1),
+      isHeartbeatWanted(),
+    ]);
+    const next = reportOf(stream, progress, lagMs, rate);
+    const text = JSON.stringify(next);
+    if (text === reported && !isWanted && performance.now() < quietUntilMs) return;
+    [reported, quietUntilMs] = [text, performance.now() + quietMs];
+    activity.heartbeat(next);
   };
   await report();
-  const timer = setInterval(() => void report(), HEARTBEAT_INTERVAL_MS);
+  let isReporting = false;
+  const timer = setInterval(() => {
+    if (isReporting) return;
+    isReporting = true;
+    void report().finally(() => (isReporting = false));
+  }, REPORT_INTERVAL_MS);
   return { progress, stopReporting: () => clearInterval(timer) };
 }
 

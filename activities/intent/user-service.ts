@@ -72,6 +72,13 @@ export interface UserService {
    * failures, except for one lookup that finds out whether it is back. Lookups during that one wait for its result.
    */
   findRecipient(userId: string): Promise<Recipient | undefined>;
+  /**
+   * Whether it is the service that fails, and not a lookup for the sake of its user.
+   *
+   * @param sinceMs epoch ms, from before lookups that failed.
+   * @returns true while it is being left alone, and when it has given no usable answer since.
+   */
+  isAway(sinceMs: number): boolean;
 }
 
 /** Statuses that speak of what was asked for: bad request, unprocessable content. */
@@ -93,7 +100,8 @@ interface UserServiceOptions {
 
 export function createUserService({ baseUrl, timeoutMs, log }: UserServiceOptions): UserService {
   const base = baseUrl.replace(/\/+$/, '');
-  const unlessLeftAlone = createBreaker(log);
+  const { unlessLeftAlone, isLeftAlone } = createBreaker(log);
+  let lastUsableAnswerAt = -Infinity;
 
   async function exchange(path: string): Promise<Answer> {
     const signal = AbortSignal.timeout(timeoutMs);
@@ -124,7 +132,10 @@ export function createUserService({ baseUrl, timeoutMs, log }: UserServiceOption
         );
       }
       const body = parseJson(text);
-      if (status === 404 && subjectNotFoundSchema.safeParse(body).success) return undefined;
+      if (status === 404 && subjectNotFoundSchema.safeParse(body).success) {
+        lastUsableAnswerAt = Date.now();
+        return undefined;
+      }
       if (ABOUT_THE_USER.includes(status)) throw new UnusableUserError(statusMessage(status));
       if (status !== 200) throw new UserServiceError(statusMessage(status));
       const user = userSchema.safeParse(body);
@@ -133,8 +144,11 @@ export function createUserService({ baseUrl, timeoutMs, log }: UserServiceOption
         const fields = user.error.issues.map((issue) => issue.path.join('.') || 'body').join(', ');
         throw new UnusableUserError(`User Service gave an unusable answer: ${fields}`);
       }
+      lastUsableAnswerAt = Date.now();
       return { userId, email: user.data.email, locale: resolveLocale(user.data.preferred_language) };
     },
+
+    isAway: (sinceMs) => isLeftAlone() || lastUsableAnswerAt < sinceMs,
   };
 }
 
@@ -146,14 +160,17 @@ interface FailingUser {
 
 const pauseAfter = (attempt: number): number => ladderDelayMs(attempt, SHORTEST_PAUSE_MS, LONGEST_PAUSE_MS);
 
-type UnlessLeftAlone = <T>(userId: string, lookup: () => Promise<T>) => Promise<T>;
+interface Breaker {
+  unlessLeftAlone<T>(userId: string, lookup: () => Promise<T>): Promise<T>;
+  isLeftAlone(): boolean;
+}
 
 /**
- * @returns runs a lookup, or throws LeftAloneError without running it while the service is being left alone. Any answer,
+ * @returns `unlessLeftAlone` runs a lookup, or throws LeftAloneError without running it while the service is being left alone. Any answer,
  * however useless for its user, ends the count of failures. A user counts once: the service may fail for a single one
  * for ever, and be well. That one is left alone for himself then, with the same pauses.
  */
-function createBreaker(log: Logger): UnlessLeftAlone {
+function createBreaker(log: Logger): Breaker {
   let leftAloneUntil = 0;
   let lastFailure = '';
   // Few: with enough of them the breaker opens, and forgets them.
@@ -203,7 +220,9 @@ function createBreaker(log: Logger): UnlessLeftAlone {
     user.leftAloneUntil = Date.now() + pauseOf(user.failures + 1);
   }
 
-  return async (userId, lookup) => {
+  return { unlessLeftAlone, isLeftAlone: () => breaker.state !== CircuitState.Closed };
+
+  async function unlessLeftAlone<T>(userId: string, lookup: () => Promise<T>): Promise<T> {
     refuseFailingUser(userId);
     try {
       return await breaker.execute(() => counting(userId, lookup));
@@ -216,7 +235,7 @@ function createBreaker(log: Logger): UnlessLeftAlone {
         { cause: error },
       );
     }
-  };
+  }
 }
 
 const pauseOf = (failures: number): number =>
@@ -245,7 +264,7 @@ interface Lookup {
  * @param windowMs how long an answer is used again, from the moment it was asked for.
  */
 export function rememberRecipients(
-  { findRecipient }: UserService,
+  { findRecipient, isAway }: UserService,
   windowMs: number,
   now: () => number = Date.now,
 ): UserService {
@@ -261,6 +280,7 @@ export function rememberRecipients(
   }
 
   return {
+    isAway,
     findRecipient(userId) {
       forgetExpired();
       const known = lookups.get(userId);

@@ -1,10 +1,11 @@
 /**
  * The table of intents that are not decided yet although somebody has tried. It is how operators see them: their entries
- * have passed the offset, and they have no record.
+ * have passed the offset, and they have no record. One that is cancelled instead leaves a row in another table.
  */
 import type { Pool } from 'pg';
 import type { Intent } from '../../api/intent/entry.ts';
 import { cutText, wellFormedText } from '../../api/text.ts';
+import type { IntentIdentity } from '../../workflows/intent/contract.ts';
 import { query } from '../postgres.ts';
 
 /** Longer reasons are cut: a person reads them in a table. */
@@ -58,6 +59,22 @@ export async function forgetWaiting(db: Pool, notificationIds: readonly string[]
   if (notificationIds.length > 0) await query(db, FORGET_WAITING, [notificationIds]);
 }
 
+/**
+ * Says that an intent waits no more and, unless it was accepted, that it never will be: whoever begins it again finds it
+ * cancelled.
+ *
+ * @param identity that of its entry; undefined in requests of the release before, which leave no row.
+ * @throws ApplicationFailure of PostgreSQL.
+ */
+export async function giveUpWaiting(
+  db: Pool,
+  notificationId: string,
+  identity: IntentIdentity | undefined,
+): Promise<void> {
+  if (!identity) return forgetWaiting(db, [notificationId]);
+  await query(db, GIVE_UP_WAITING, [notificationId, identity.producer, identity.idempotencyKey]);
+}
+
 const NOTE_WAITING = {
   name: 'note_waiting_intent',
   text: `
@@ -76,6 +93,17 @@ const FORGET_WAITING = {
   text: 'DELETE FROM notification.waiting_intents WHERE notification_id = ANY ($1::text[])',
 };
 
+/** $1 notification, $2 its producer, $3 idempotency key. */
+const GIVE_UP_WAITING = {
+  name: 'give_up_waiting_intent',
+  text: `
+    WITH waits_no_more AS (DELETE FROM notification.waiting_intents WHERE notification_id = $1)
+    INSERT INTO notification.cancelled_intents (notification_id, producer, idempotency_key, cancelled_at)
+    SELECT $1, $2, $3, now()
+     WHERE NOT EXISTS (SELECT FROM notification.records WHERE notification_id = $1)
+    ON CONFLICT DO NOTHING`,
+};
+
 /** It was decided while the row was written. $1 notification. */
 const FORGET_IF_DECIDED = {
   name: 'forget_waiting_if_decided',
@@ -84,5 +112,6 @@ const FORGET_IF_DECIDED = {
      WHERE notification_id = $1
        AND (EXISTS (SELECT FROM notification.records WHERE notification_id = $1)
             OR EXISTS (SELECT FROM notification.duplicates WHERE notification_id = $1)
+            OR EXISTS (SELECT FROM notification.cancelled_intents WHERE notification_id = $1)
             OR EXISTS (SELECT FROM notification.malformed_intents WHERE stream_entry_id = $1))`,
 };

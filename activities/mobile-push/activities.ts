@@ -2,13 +2,15 @@
  * The steps of a mobile push job. Owns the SQL of a job's life, of its
  * sends, and of the other service's device tokens.
  *
- * A send is load, ask FCM, write down; a crash may come between any two of them. What is written down is never sent
- * again. Where an answer was lost the device gets the push again, with the same push id, by which it can tell.
+ * A send is load, ask FCM, write down; a crash may come between any two of them. What FCM has taken is written down in
+ * the row and in Redis at the same time, and in the result; what one of them has is never sent again. Where an answer was
+ * lost the device gets the push again, with the same push id, by which it can tell.
  */
 import { ApplicationFailure, Context } from '@temporalio/activity';
+import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
-import { MOBILE_SEND_BRAKED, MOBILE_SEND_FAILED } from '../../workflows/failures.ts';
+import { MOBILE_SEND_BRAKED, MOBILE_SEND_DEFERRED, MOBILE_SEND_FAILED } from '../../workflows/failures.ts';
 import type {
   MobilePushOutcome,
   OpenOrder,
@@ -22,6 +24,7 @@ import type {
 import type { FcmSender } from './fcm.ts';
 import type { FcmFailure } from './fcm-outcome.ts';
 import { CREDENTIAL_REFUSED, MISMATCHED } from './fcm-outcome.ts';
+import { createSendMemory } from './memory.ts';
 import type { MobilePushMetrics } from './metrics.ts';
 import type { MobileMessage } from '../../api/mobile-push/message.ts';
 import { mobileMessage } from '../../api/mobile-push/message.ts';
@@ -42,6 +45,7 @@ import {
 } from './rows.ts';
 import { withHeartbeats } from '../heartbeat.ts';
 import { isPostgresAway, isPostgresRefusal, query } from '../postgres.ts';
+import { reasonOf } from '../reason.ts';
 
 /** Most sends of a job that are steered one by one. Few users have more than a handful of devices. */
 const SENDS_PER_PAGE = 100;
@@ -52,6 +56,7 @@ const ROUND_MS = 20_000;
 
 export interface MobilePushResources {
   db: Pool;
+  redis: Redis;
   log: Logger;
   metrics: MobilePushMetrics;
   fcm: Pick<FcmSender, 'send'>;
@@ -69,6 +74,7 @@ export type MobilePushActivities = ReturnType<typeof createMobilePushActivities>
 
 export function createMobilePushActivities(resources: MobilePushResources) {
   const { db, log, metrics, fcm, mobile: settings } = resources;
+  const memory = createSendMemory(resources);
 
   return {
     /**
@@ -108,7 +114,7 @@ export function createMobilePushActivities(resources: MobilePushResources) {
      * Makes one attempt to send a job to one device; none when the send has ended before.
      *
      * @throws ApplicationFailure `MobileSendFailed` or `MobileSendBraked` with `SendFailureDetails` while the send has
-     * budget left; of PostgreSQL; none of these after FCM took the push.
+     * budget left; `MobileSendDeferred` while Redis does not answer; of PostgreSQL; none of these after FCM took the push.
      */
     async sendToDevice(key: SendKey): Promise<SendResult> {
       return sendOnce(key);
@@ -188,7 +194,16 @@ export function createMobilePushActivities(resources: MobilePushResources) {
     if (send.status === 'sent') return { status: 'sent', messageId: send.message_id, isRecorded: true };
     if (send.status !== 'pending') return { status: send.status };
     // Of the types that these columns have, like the statement that has listed it.
-    const [device] = await query<{ token: string }>(db, FIND_TOKEN, [send.device_token_id, send.user_id]);
+    const [[device], messageId] = await Promise.all([
+      query<{ token: string }>(db, FIND_TOKEN, [send.device_token_id, send.user_id]),
+      recall(send),
+    ]);
+    if (messageId !== undefined) {
+      await markSent(key, messageId);
+      metrics.mobileSend({ result: 'remembered', code: 'none' });
+      log.info({ ...logFields(send), push_id: send.push_id }, 'FCM has this push already');
+      return { status: 'sent', messageId, isRecorded: true };
+    }
     // The owner of the tokens has deleted it, or given it to another user.
     if (!device) return end(send, 'removed', 'token_gone');
     const message = mobileMessage(send.content, send.push_id);
@@ -204,6 +219,18 @@ export function createMobilePushActivities(resources: MobilePushResources) {
       `mobile job ${jobId} has no send to device ${deviceTokenId}`,
       'MobileSendNotFound',
     );
+  }
+
+  /** Whoever cannot know whether FCM has a push already does not send it. */
+  async function recall({ push_id: pushId }: PendingSend): Promise<string | undefined> {
+    try {
+      return await memory.recall(pushId);
+    } catch (error) {
+      throw ApplicationFailure.retryable(
+        `Redis does not say whether FCM has this push: ${reasonOf(error)}`,
+        MOBILE_SEND_DEFERRED,
+      );
+    }
   }
 
   async function attempt(send: PendingSend, message: MobileMessage, token: string): Promise<SendResult> {
@@ -229,6 +256,7 @@ export function createMobilePushActivities(resources: MobilePushResources) {
   async function took(send: PendingSend, messageId: string): Promise<SendResult> {
     metrics.mobileSend({ result: 'sent', code: 'none' });
     log.debug({ ...logFields(send), message_id: messageId, push_id: send.push_id }, 'mobile push sent');
+    memory.remember(send.push_id, messageId);
     try {
       await markSent({ jobId: send.job_id, deviceTokenId: send.device_token_id }, messageId);
     } catch (error) {
@@ -239,7 +267,8 @@ export function createMobilePushActivities(resources: MobilePushResources) {
   }
 
   async function markSent({ jobId, deviceTokenId }: SendKey, messageId: string): Promise<void> {
-    await query(db, MARK_SENT, [jobId, deviceTokenId, messageId]);
+    const [marked] = await query<{ push_id: string }>(db, MARK_SENT, [jobId, deviceTokenId, messageId]);
+    if (marked) memory.recorded(marked.push_id);
   }
 
   /** Deletes the token, unless the device has registered another one since it was read. */

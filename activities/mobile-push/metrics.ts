@@ -8,8 +8,11 @@ import { countersOf, takenUpCounter } from '../counters.ts';
 import { gaugeRead, observeReads } from '../gauges.ts';
 import { query } from '../postgres.ts';
 
-/** How an attempt went. `removed`: its token was stale and is deleted. `braked`: nothing was sent. */
-type MobileSendResult = 'sent' | 'removed' | 'retry' | 'failed' | 'braked';
+/**
+ * How an attempt went. `removed`: its token was stale and is deleted. `braked`: nothing was sent. `remembered`: nothing was
+ * sent, as FCM has it.
+ */
+type MobileSendResult = 'sent' | 'remembered' | 'removed' | 'retry' | 'failed' | 'braked';
 
 /** Recording functions, one per counter. */
 export type MobilePushMetrics = ReturnType<typeof createMobilePushMetrics>;

@@ -5,6 +5,7 @@
  */
 import { Context } from '@temporalio/activity';
 import pLimit from 'p-limit';
+import type { Pool } from 'pg';
 import type { MobileReconciliationOutcome } from '../../workflows/mobile-push/contract.ts';
 import { query } from '../postgres.ts';
 import type { MobileIntakeResources } from './intake.ts';
@@ -59,6 +60,10 @@ export function createMobileReconciliationActivities(resources: MobileIntakeReso
     },
   };
 }
+
+/** Whether there may be something to take up. @throws ApplicationFailure of PostgreSQL. */
+export const areJobsOverdue = async (db: Pool): Promise<boolean> =>
+  (await query(db, LIST_PENDING, [SETTLED_MS, '-infinity', '', 1])).length > 0;
 
 /** $1 age, ms, $2 and $3 the last of the page before, $4 rows at most. */
 const LIST_PENDING = {

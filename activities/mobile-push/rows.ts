@@ -171,14 +171,18 @@ export const NEXT_DUE = {
      WHERE job_id = $1 AND status = 'pending' AND due_at IS NOT NULL`,
 };
 
-/** $1 job id, $2 token id, $3 FCM's name of the message. Whatever was written meanwhile: FCM has it. */
+/**
+ * $1 job id, $2 token id, $3 FCM's name of the message. Whatever was written meanwhile: FCM has it. Returns the push id,
+ * nothing when the row says it already.
+ */
 export const MARK_SENT = {
   name: 'mark_mobile_send_sent',
   text: `
     UPDATE notifications.notification_sends
        SET status = 'sent', attempts = attempts + 1, last_code = NULL, message_id = $3, token_sha256 = NULL,
            due_at = NULL, updated_at = clock_timestamp()
-     WHERE ${KEY} AND status <> 'sent'`,
+     WHERE ${KEY} AND status <> 'sent'
+    RETURNING push_id`,
 };
 
 /** $1 job id, $2 token id, $3 code. */

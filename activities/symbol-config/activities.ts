@@ -236,6 +236,12 @@ const LOAD_CONFIG = {
            (SELECT interval_ms FROM notification.symbol_crawlers WHERE registry = $1) AS crawl_interval_ms`,
 };
 
+/** Of rows of notification.symbols; as a snapshot has them, so that the two can be compared. */
+export const LIST_OF_SYMBOLS = `jsonb_agg(
+               jsonb_build_object('symbol', symbol, 'ticker', ticker, 'decimals', decimals, 'priceScale', price_scale)
+               ORDER BY symbol COLLATE "C"
+             )`;
+
 interface SnapshotTaken {
   /** 0 when there is none. */
   latest_version: number;
@@ -249,10 +255,7 @@ const TAKE_SNAPSHOT = {
   text: `
     WITH enabled AS (
       SELECT count(*)::int AS count,
-             jsonb_agg(
-               jsonb_build_object('symbol', symbol, 'ticker', ticker, 'decimals', decimals, 'priceScale', price_scale)
-               ORDER BY symbol COLLATE "C"
-             ) AS symbols
+             ${LIST_OF_SYMBOLS} AS symbols
         FROM notification.symbols
        WHERE is_enabled
     ), latest AS (

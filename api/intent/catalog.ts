@@ -36,6 +36,10 @@ const lines = notBlank.refine(
 const count = z.int().nonnegative();
 const timestampMs = z.int().positive();
 
+/** The kinds of payload fields by name: clients in other languages are generated from them. */
+const FIELD_KINDS = { text, lines, count, time: timestampMs } as const;
+export type FieldKind = keyof typeof FIELD_KINDS;
+
 const game = { game_id: text, game_name: text };
 const runtimeFailure = {
   game_id: text,
@@ -210,6 +214,16 @@ export function audiencesOf(type: NotificationType): AudienceKind[] {
 export function channelsOf(type: NotificationType, audience: AudienceKind): readonly Channel[] {
   const row: CatalogRow = CATALOG[type];
   return row.channels[audience] ?? [];
+}
+
+/** Name and kind of a type's required payload fields, in the order in which they are checked. */
+export function payloadFieldsOf(type: NotificationType): [name: string, kind: FieldKind][] {
+  const kinds = Object.entries(FIELD_KINDS) as [FieldKind, unknown][];
+  return Object.entries(CATALOG[type].payload).map(([name, schema]) => {
+    const kind = kinds.find(([, own]) => own === schema);
+    if (kind === undefined) throw new TypeError(`${type}: the kind of ${name} has no name`);
+    return [name, kind[0]];
+  });
 }
 
 /** One schema per type, built once: schemas are costly to build and cheap to run. */

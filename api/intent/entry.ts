@@ -16,12 +16,12 @@ import { cutText, oversizeOf, sizeOf, storableFields, storableText, wellFormedTe
  */
 export const MAX_ENTRY_BYTES = 1024 * 1024;
 /** Every e-mail carries the payload. */
-const MAX_PAYLOAD_BYTES = 256 * 1024;
+export const MAX_PAYLOAD_BYTES = 256 * 1024;
 
-const MAX_KEY_BYTES = 1_024;
-const MAX_USER_ID_BYTES = 512;
+export const MAX_KEY_BYTES = 1_024;
+export const MAX_USER_ID_BYTES = 512;
 /** The last millisecond of the year 9999: beyond, timestamps stop being exchangeable. */
-const MAX_TIMESTAMP_MS = 253_402_300_799_999;
+export const MAX_TIMESTAMP_MS = 253_402_300_799_999;
 
 /** The envelope by name; the AsyncAPI document is held against both lists. */
 export const REQUIRED_ENVELOPE_FIELDS = [
@@ -106,6 +106,16 @@ export function parseIntent(entryId: string, fields: EntryFields, size = sizeOf(
     if (!(error instanceof Refusal)) throw error;
     return { ok: false, malformed: malformedOf(entryId, fields, size, error) };
   }
+}
+
+/**
+ * What the message of a refusal is about: a field of the envelope, or `payload_json.<field>`; undefined when it is the
+ * entry as a whole.
+ */
+export function fieldNamedIn(message: string): string | undefined {
+  const [, name, field] = /^([a-z_]+)(?: field (\w+):)?/.exec(message) ?? [];
+  if (name === undefined || !ENVELOPE_FIELDS.includes(name)) return undefined;
+  return field === undefined ? name : `${name}.${field}`;
 }
 
 /** The fields of an intent as they stand in the stream, e.g. to publish it or to show what was refused. */

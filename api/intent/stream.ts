@@ -16,6 +16,9 @@ export const startedKey = (stream: string): string => `notification:stream_start
 /** Holds `<beat> <start of PostgreSQL>`: by it, a PostgreSQL is known that was put back to an earlier state. */
 export const beatKey = (stream: string): string => `notification:stream_beats:${keySegment(stream)}`;
 
+/** Holds `<attempt> <when it was scheduled> <count>`: the sign of life of the stream's reader, which grows each second. */
+export const readerKey = (stream: string): string => `notification:stream_readers:${keySegment(stream)}`;
+
 /** @returns the saved offset, or STREAM_START before the first entry. */
 export async function loadOffset(
   redis: { get(key: string): Promise<string | null> },

@@ -11,8 +11,8 @@ import { countOf, durationOf } from '../output.ts';
 
 /** An entry that waits longer says that nobody reads, ms. */
 const LATE_MS = 60_000;
-/** The reader reports every second; Temporal gives it up after 10. */
-const STALE_HEARTBEAT_MS = 10_000;
+/** With nothing to say the reader reports every 40 s; Temporal gives it up after 120 s. */
+const STALE_HEARTBEAT_MS = 60_000;
 /** Trimming is approximate: Redis removes whole nodes of about a hundred entries. */
 const TRIMMING_SLACK = 1_000;
 

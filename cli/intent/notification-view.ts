@@ -18,6 +18,7 @@ export function printNotification(view: NotificationView): void {
   printFields([
     ['state', STAGES[view.stage]],
     ['duplicate of', view.duplicateOf],
+    ['cancelled', view.cancelledAt],
     ['type', record?.type],
     ['producer', record?.producer],
     ['audience', record?.audience],

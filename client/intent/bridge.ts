@@ -18,7 +18,7 @@ const READER = 'bridgeStream';
 /** `temporal.api.enums.v1.PendingActivityState`; the enum is not among the client's exports. */
 const STATES = ['unknown', 'waiting', 'reading', 'stopping', 'paused', 'pausing'] as const;
 
-/** A reader notices a pause with its next heartbeat, one a second. */
+/** A reader looks every two seconds whether it is to pause. */
 const CONFIRMATION_LIMIT_MS = 15_000;
 
 const isReader = ({ activityType }: { activityType?: { name?: string | null } | null }): boolean =>

@@ -1,9 +1,9 @@
 /** Cancelling a notification: routes that are not published yet become `skipped`, published ones stay as they are. */
 import { WorkflowNotFoundError } from '@temporalio/client';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
-import { CANCEL_INTENT_SIGNAL } from '../../workflows/intent/slice-contract.ts';
+import { CANCEL_INTENT_SIGNAL, WAITING_SLICE_WORKFLOW } from '../../workflows/intent/slice-contract.ts';
 import { NotFoundError, NothingToDoError } from '../errors.ts';
-import { liveStateOf, statusOf } from '../live.ts';
+import { liveStateOf, statusAndTypeOf, statusOf } from '../live.ts';
 import type { OperatorResources } from '../resources.ts';
 import { bounded } from '../temporal.ts';
 import type { WaitOptions } from '../wait-until.ts';
@@ -77,8 +77,12 @@ export function cancelOperation(resources: OperatorResources) {
       );
     }
     const ended = await waitUntil(async () => {
-      const status = await statusOf(resources, slice);
-      return status === 'RUNNING' ? undefined : (status ?? 'UNKNOWN');
+      const found = await statusAndTypeOf(resources, slice);
+      if (found?.status !== 'RUNNING') return found?.status ?? 'UNKNOWN';
+      // The others wait on, perhaps for days.
+      return found.type === WAITING_SLICE_WORKFLOW && !(await isWaiting(notificationId))
+        ? 'CANCELLED'
+        : undefined;
     }, options);
     const rest = { ...options, limitMs: Math.max(0, deadline - Date.now()) };
     if ((await statusOf(resources, notificationWorkflowId(notificationId))) === 'RUNNING')
@@ -88,6 +92,14 @@ export function cancelOperation(resources: OperatorResources) {
   }
 
   return operation;
+
+  async function isWaiting(notificationId: string): Promise<boolean> {
+    const { rows } = await resources.db.query(
+      'SELECT FROM notification.waiting_intents WHERE notification_id = $1',
+      [notificationId],
+    );
+    return rows.length > 0;
+  }
 
   async function unknown(notificationId: string): Promise<Error> {
     const { rows } = await resources.db.query('SELECT FROM notification.records WHERE notification_id = $1', [

@@ -111,6 +111,13 @@ export const SHOW_DUPLICATE = `
     FROM notification.duplicates
    WHERE notification_id = $1`;
 
+export const SHOW_CANCELLATION = `
+  SELECT cancelled_at AS "cancelledAt"
+    FROM notification.cancelled_intents
+   WHERE notification_id = $1
+   ORDER BY cancelled_at DESC
+   LIMIT 1`;
+
 export const SHOW_ROUTES = `
   SELECT route_id AS "routeId", channel, status, attempt_count AS attempts, max_attempts AS "maxAttempts",
          next_attempt_at AS "nextAttemptAt",

@@ -23,6 +23,7 @@ import type {
 } from './notification-rows.ts';
 import {
   LIST_NOTIFICATIONS,
+  SHOW_CANCELLATION,
   SHOW_DUPLICATE,
   SHOW_RECORD,
   SHOW_REPLAYS,
@@ -75,6 +76,8 @@ export interface NotificationView {
   malformed?: MalformedEntry;
   /** The notification that it repeats. */
   duplicateOf?: string;
+  /** When an operator cancelled it; it had not been accepted. */
+  cancelledAt?: Date;
   /** The slice that took it together with others; absent when it had a workflow of its own at once. */
   slice?: SliceView;
   /** Absent when Temporal does not know the workflow any more. */
@@ -128,10 +131,11 @@ export function notificationOperations(resources: OperatorResources) {
      * @throws NotFoundError when neither PostgreSQL nor Temporal nor the stream knows it.
      */
     async show(notificationId: string, limit = DEFAULT_LIMIT): Promise<NotificationView> {
-      const [record, malformed, duplicateOf, slice, live] = await Promise.all([
+      const [record, malformed, duplicateOf, cancelledAt, slice, live] = await Promise.all([
         recordOf(notificationId),
         findMalformed(resources, notificationId),
         originalOf(notificationId),
+        cancellationOf(notificationId),
         sliceOf(notificationId),
         temporalSays(notificationWorkflowId(notificationId)),
       ]);
@@ -139,6 +143,7 @@ export function notificationOperations(resources: OperatorResources) {
         record,
         malformed,
         duplicateOf,
+        cancelledAt,
         live: live.live ?? slice?.live,
       });
       if (stage === undefined) {
@@ -156,6 +161,7 @@ export function notificationOperations(resources: OperatorResources) {
         ...(record ? await partsOf(notificationId, limit) : { ...NO_PARTS }),
         ...(malformed ? { malformed } : {}),
         ...(duplicateOf === undefined ? {} : { duplicateOf }),
+        ...(cancelledAt === undefined ? {} : { cancelledAt }),
         ...(slice ? { slice } : {}),
         ...live,
         ...linkField(resources, notificationWorkflowId(notificationId)),
@@ -178,6 +184,11 @@ export function notificationOperations(resources: OperatorResources) {
     return rows[0]?.duplicateOf;
   }
 
+  async function cancellationOf(notificationId: string): Promise<Date | undefined> {
+    const { rows } = await db.query<{ cancelledAt: Date }>(SHOW_CANCELLATION, [notificationId]);
+    return rows[0]?.cancelledAt;
+  }
+
   async function sliceOf(notificationId: string): Promise<SliceView | undefined> {
     // That Temporal does not answer is said by the look at the notification.
     const workflowId = await findSlice(resources, notificationId).catch(() => undefined);
@@ -197,11 +208,17 @@ export function notificationOperations(resources: OperatorResources) {
 
   async function stageOf(
     notificationId: string,
-    found: { record: unknown; malformed: unknown; duplicateOf: unknown; live: LiveState | undefined },
+    found: {
+      record: unknown;
+      malformed: unknown;
+      duplicateOf: unknown;
+      cancelledAt: unknown;
+      live: LiveState | undefined;
+    },
   ): Promise<NotificationStage | undefined> {
     if (found.record) return 'accepted';
     if (found.malformed) return 'malformed';
-    if (found.duplicateOf !== undefined) return 'ended';
+    if (found.duplicateOf !== undefined || found.cancelledAt !== undefined) return 'ended';
     if (found.live) return found.live.status === 'RUNNING' ? 'accepting' : 'ended';
     return (await isUnread(notificationId).catch(() => false)) ? 'unread' : undefined;
   }

@@ -73,7 +73,7 @@ async function settlementOf(
 interface SettlementRow {
   id: string;
   /** `missing`: not decided yet, or ended otherwise. */
-  kind: 'record' | 'malformed' | 'duplicate' | 'missing';
+  kind: 'record' | 'malformed' | 'duplicate' | 'cancelled' | 'missing';
   open: number;
   published: number;
   skipped: number;
@@ -85,6 +85,7 @@ const SETTLEMENT = `
          CASE WHEN record.notification_id IS NOT NULL THEN 'record'
               WHEN stream_entry_id IS NOT NULL THEN 'malformed'
               WHEN duplicate.notification_id IS NOT NULL THEN 'duplicate'
+              WHEN EXISTS (SELECT FROM notification.cancelled_intents WHERE notification_id = wanted.id) THEN 'cancelled'
               ELSE 'missing' END AS kind,
          count(*) FILTER (WHERE status IN ('pending', 'failed'))::int AS open,
          count(*) FILTER (WHERE status = 'published')::int AS published,

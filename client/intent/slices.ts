@@ -1,6 +1,6 @@
 /** Slices as operators see them: which one took an intent. */
 import { compareEntryIds } from '../../api/stream-ids.ts';
-import { RUNNING_SLICES, sliceOfWorkflowId, sliceWorkflowId } from '../../workflows/intent/slice-contract.ts';
+import { OPEN_SLICES, sliceOfWorkflowId, sliceWorkflowId } from '../../workflows/intent/slice-contract.ts';
 import type { OperatorResources } from '../resources.ts';
 import { bounded } from '../temporal.ts';
 
@@ -30,7 +30,7 @@ async function findRunningSlice(
   const slices = await bounded(temporal, async () => {
     const found: string[] = [];
     for await (const { workflowId } of temporal.workflow.list({
-      query: RUNNING_SLICES,
+      query: OPEN_SLICES,
       pageSize: MOST_RUNNING,
     })) {
       if (found.push(sliceOfWorkflowId(workflowId)) === MOST_RUNNING) break;

@@ -30,13 +30,14 @@ export interface StackOptions {
   postgres?: { port: number } | undefined;
   redis?: { port: number; databases?: number } | undefined;
   temporal?:
-    Pick<TemporalOptions, 'port' | 'uiPort' | 'cliPath' | 'namespaces' | 'searchAttributes'> | undefined;
+    | Pick<TemporalOptions, 'port' | 'uiPort' | 'metricsPort' | 'cliPath' | 'namespaces' | 'searchAttributes'>
+    | undefined;
   userService?: { port: number } | undefined;
   fcm?: { port: number } | undefined;
   symbolTargets?: { port: number } | undefined;
   portfolio?: { port: number } | undefined;
   /** The first of their ports. */
-  routers?: { port: number } | undefined;
+  routers?: { port: number; transport: 'https' | 'binary' } | undefined;
   /** false: data need not survive a crash, for tests. Default true. */
   durable?: boolean;
   /** Lines of progress for the operator; silent when nothing takes long. */
@@ -53,6 +54,8 @@ export interface Stack {
   temporalAddress?: string;
   /** `http://127.0.0.1:<port>`; absent without a Web UI. */
   uiUrl?: string;
+  /** Temporal's own metrics, `http://127.0.0.1:<port>/metrics`; absent unless they were asked for. */
+  temporalMetricsUrl?: string;
   /** `http://127.0.0.1:<port>`. */
   userServiceUrl?: string;
   /** The stand-in itself, for tests that script its users and failures. */
@@ -149,8 +152,15 @@ function startParts(options: StackOptions): Promise<Part>[] {
   }
   if (temporal) {
     parts.push(
-      startTemporal({ ...common, ...temporal }).then(({ address, uiUrl, stop }) =>
-        part({ temporalAddress: address, ...(uiUrl === undefined ? {} : { uiUrl }) }, stop),
+      startTemporal({ ...common, ...temporal }).then(({ address, uiUrl, metricsUrl, stop }) =>
+        part(
+          {
+            temporalAddress: address,
+            ...(uiUrl === undefined ? {} : { uiUrl }),
+            ...(metricsUrl === undefined ? {} : { temporalMetricsUrl: metricsUrl }),
+          },
+          stop,
+        ),
       ),
     );
   }
@@ -184,7 +194,8 @@ function startParts(options: StackOptions): Promise<Part>[] {
     );
   }
   if (routers) {
-    const storeDir = path.join(dataDir, 'routers');
+    // What is on routers of one kind is not on those of the other.
+    const storeDir = path.join(dataDir, routers.transport === 'https' ? 'routers' : 'routers-binary');
     parts.push(
       // On demand: what it needs is not loaded where there are no routers.
       import('../stand-ins/subscription/routers.ts')
@@ -203,6 +214,7 @@ function announce(dataDir: string, all: Part['addresses']): () => void {
     fcmStandIn: _fcmStandIn,
     symbolTargets: _receivers,
     portfolio: _portfolio,
+    temporalMetricsUrl: _metrics,
     routers,
     ...addresses
   } = all;

@@ -15,6 +15,8 @@ export interface TemporalOptions {
   port: number;
   /** Loopback port of the Web UI; 0 chooses a free one, undefined means no Web UI. */
   uiPort?: number | undefined;
+  /** Loopback port of the server's own metrics; 0 chooses a free one, undefined means that nobody looks at them. */
+  metricsPort?: number | undefined;
   /** The configured CLI, see {@link findTemporalCli}. */
   cliPath?: string | undefined;
   /** Created when missing; default `default`, which exists always. */
@@ -32,6 +34,8 @@ export interface EmbeddedTemporal {
   address: string;
   /** `http://127.0.0.1:<port>`; undefined without a Web UI. */
   uiUrl: string | undefined;
+  /** `http://127.0.0.1:<port>/metrics`, in the text format of Prometheus; undefined unless they are asked for. */
+  metricsUrl: string | undefined;
   stop(): Promise<void>;
 }
 
@@ -109,6 +113,7 @@ export async function startTemporal(options: TemporalOptions): Promise<EmbeddedT
   const command = await findTemporalCli(options);
   const port = options.port === 0 ? await freePort() : options.port;
   const uiPort = options.uiPort === 0 ? await freePort() : options.uiPort;
+  const metricsPort = options.metricsPort === 0 ? await freePort() : options.metricsPort;
   const address = `${LOOPBACK}:${port}`;
   const database = durable ? await prepareDatabase(path.resolve(dataDir, 'temporal')) : undefined;
 
@@ -127,6 +132,7 @@ export async function startTemporal(options: TemporalOptions): Promise<EmbeddedT
       ...['--disable-config-file', '--disable-config-env'],
       ...['--ip', LOOPBACK, '--port', String(port)],
       ...(uiPort === undefined ? ['--headless'] : ['--ui-ip', LOOPBACK, '--ui-port', String(uiPort)]),
+      ...(metricsPort === undefined ? [] : ['--metrics-port', String(metricsPort)]),
       ...(database ? ['--db-filename', database.file] : []),
       ...namespaces.filter((name) => name !== DEFAULT_NAMESPACE).flatMap((name) => ['--namespace', name]),
       ...searchAttributes.flatMap((name) => ['--search-attribute', `${name}=Keyword`]),
@@ -142,6 +148,7 @@ export async function startTemporal(options: TemporalOptions): Promise<EmbeddedT
   return {
     address,
     uiUrl: uiPort === undefined ? undefined : `http://${LOOPBACK}:${uiPort}`,
+    metricsUrl: metricsPort === undefined ? undefined : `http://${LOOPBACK}:${metricsPort}/metrics`,
     stop: server.stop,
   };
 }

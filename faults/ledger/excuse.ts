@@ -1,7 +1,8 @@
 /**
- * Which double may be excused. A push that FCM has taken is written down right after; if something takes that away, FCM
- * gets it again. So it is excused only when, within the window of that very send, its process ended or was paused, or
- * both places in which it is written down were out of reach together.
+ * Which double may be excused. A push that FCM has taken is written down right after, in PostgreSQL and in Redis, and the
+ * process tells Temporal; if something takes all of that away, FCM gets it again. So it is excused only when, within the
+ * window of that very send, its process ended or was paused, or PostgreSQL and Redis were out of reach together, and the
+ * process ended or Temporal was out of reach before PostgreSQL was back.
  */
 
 /** Something that was done to a part of the system, and when, milliseconds since the epoch. */
@@ -45,14 +46,17 @@ export function excuseOf(
   { service, at, answeredAt }: TakenSend,
   spoiled: readonly Spoiled[],
 ): Window | undefined {
-  let window = { from: at, to: answeredAt + RECORDING_MS };
-  const slow = spoiled.filter((one) => one.server === 'postgres' && overlaps(window, one));
-  // What could not be written down is written down when PostgreSQL is back.
-  window = { from: at, to: Math.max(window.to, ...slow.map(({ endedAt }) => endedAt + RECORDING_MS)) };
-  const isTaken = spoiled.some(
-    (one) =>
-      overlaps(window, one) && (one.service === service || (slow.length > 0 && one.server === 'temporal')),
-  );
+  const recording = { from: at, to: answeredAt + RECORDING_MS };
+  const during = (window: Window) => spoiled.filter((one) => overlaps(window, one));
+  if (during(recording).some((one) => one.service === service)) return recording;
+  const outages = during(recording).filter(({ server }) => server === 'postgres');
+  if (outages.length === 0 || !during(recording).some(({ server }) => server === 'redis')) return undefined;
+  // What nobody could write down the process itself knows until PostgreSQL is back.
+  const window = {
+    from: at,
+    to: Math.max(recording.to, ...outages.map(({ endedAt }) => endedAt + RECORDING_MS)),
+  };
+  const isTaken = during(window).some((one) => one.service === service || one.server === 'temporal');
   return isTaken ? window : undefined;
 }
 

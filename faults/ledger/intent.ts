@@ -8,6 +8,8 @@ import type { Delivery, Sighting, World } from './deliveries.ts';
 import { compare, readDelivery, recipientsOf } from './deliveries.ts';
 import type { SentIntent } from './intent-entries.ts';
 import { MALFORMED_CODE, groupOf } from './intent-entries.ts';
+import type { Generation } from './generations.ts';
+import { wrongGenerations } from './generations.ts';
 import { CHANNELS, TYPES } from './notification-types.ts';
 import type { Verdict } from './verdict.ts';
 import { noVerdict } from './verdict.ts';
@@ -18,6 +20,10 @@ export interface IntentRows {
   refusals: ReadonlyMap<string, string>;
   /** Status by `<notification_id>/<route_id>`. */
   routes: ReadonlyMap<string, string>;
+  /** By the same: as which entry a route was handed off. */
+  entries: ReadonlyMap<string, string | null>;
+  /** Generations that replays have opened. */
+  generations: readonly Generation[];
 }
 
 export interface IntentCase {
@@ -26,11 +32,16 @@ export interface IntentCase {
   /** Each entry of each outbound stream once, oldest first. */
   sightings: readonly Sighting[];
   rows: IntentRows;
+  /** What operators were told that was replayed: `<notification_id>/<route_id>`, once for each time. */
+  replays: readonly string[];
+  /** Orders to replay of which nobody knows how far they came. */
+  unknownReplays: number;
   /** A store was put back: what it had forgotten may come again, under the same id. */
   mayRepeat: boolean;
 }
 
-export function judgeIntents({ postings, world, sightings, rows, mayRepeat }: IntentCase): Verdict {
+export function judgeIntents(given: IntentCase): Verdict {
+  const { postings, world, sightings, rows, mayRepeat } = given;
   const verdict = noVerdict();
   // What was posted twice with one content is one intent.
   const sent = [...Map.groupBy(postings, ({ content }) => content.mark).values()].map(
@@ -60,6 +71,7 @@ export function judgeIntents({ postings, world, sightings, rows, mayRepeat }: In
   const expected = new Map<string, 'published' | 'skipped'>();
   for (const group of Map.groupBy(sent, ({ content }) => groupOf(content)).values()) judgeGroup(group);
   judgeRows();
+  verdict.wrong.push(...wrongGenerations(given, deliveries));
 
   verdict.figures = {
     intents: postings.length,

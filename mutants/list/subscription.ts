@@ -165,7 +165,7 @@ export const SUBSCRIPTION_MUTANTS: Mutant[] = [
     replace: 'const mine = [...some];',
     wrong: 'lost',
     what: 'credentials of a claim that was replaced end up on the queue',
-    suite: service('subscription/supervisor', 'N1 N14'),
+    suite: service('subscription/supervisor', 'N14 credentials of a claim'),
   },
   {
     id: 'subscription-sealed-context',
@@ -175,5 +175,23 @@ export const SUBSCRIPTION_MUTANTS: Mutant[] = [
     wrong: 'security',
     what: 'a sealed key opens in the row of another user',
     suite: unit('platform/key-box', 'N14'),
+  },
+  {
+    id: 'subscription-transport',
+    file: 'activities/subscription/router-rows.ts',
+    find: "...(transport === 'binary' ? { transport } : {})",
+    replace: '',
+    wrong: 'stuck',
+    what: 'a router is spoken to over HTTPS, whatever its row says',
+    suite: service('subscription/router-transports', 'ended and made again'),
+  },
+  {
+    id: 'subscription-password',
+    file: 'client/subscription/subscriptions.ts',
+    find: 'server: withoutPassword(connection.server)',
+    replace: 'server: connection.server',
+    wrong: 'leaked',
+    what: 'the password of a router stands in the history of a workflow',
+    suite: service('subscription/router-transports', 'enters no history'),
   },
 ];

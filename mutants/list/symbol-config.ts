@@ -111,4 +111,22 @@ export const SYMBOL_CONFIG_MUTANTS: Mutant[] = [
     what: 'a list that has not changed gets a new version with every push',
     suite: service('symbol-config/e2e', 'S5 what has not changed'),
   },
+  {
+    id: 'symbol-put-back',
+    file: 'workers/symbol-config.ts',
+    find: 'onFallback: pushToAll',
+    replace: 'onFallback: async () => undefined && pushToAll()',
+    wrong: 'wrong payload',
+    what: 'after the restore of PostgreSQL targets stay on a list that the rows do not know, until reconciliation',
+    suite: service('symbol-config/put-back', 'S5 I52'),
+  },
+  {
+    id: 'symbol-untold',
+    file: 'activities/symbol-config/untold.ts',
+    find: 'if (isFound && wasFound) {',
+    replace: 'if (isFound && wasFound && roundMs < 0) {',
+    wrong: 'lost',
+    what: 'a change that Temporal has forgotten waits for the next reconciliation',
+    suite: service('symbol-config/put-back', 'S5 I49'),
+  },
 ];

@@ -8,7 +8,11 @@ import { hostname } from 'node:os';
 import path from 'node:path';
 import type { WorkflowHandle } from '@temporalio/client';
 import { startSlice } from '../../activities/intent/start.ts';
-import { CANCEL_INTENT_SIGNAL, sliceWorkflowId } from '../../workflows/intent/slice-contract.ts';
+import {
+  CANCEL_INTENT_SIGNAL,
+  WAITING_SLICE_WORKFLOW,
+  sliceWorkflowId,
+} from '../../workflows/intent/slice-contract.ts';
 import { findTemporalCli } from '../../dev/servers/temporal-cli.ts';
 import { loadConfig } from '../../config/load.ts';
 import { accountCallbackWorkflowId } from '../../workflows/account-callback/contract.ts';
@@ -218,6 +222,23 @@ test('slices: all well, and some that get a workflow of their own, with one that
     await handle.signal(CANCEL_INTENT_SIGNAL, `${handle.workflowId.split('/')[1]!.split('-')[0]}-3`);
   });
   slot.userService.heal();
+  slot.userService.fail({ failure: { kind: 'status', status: 503 } });
+  let waitingId = '';
+  await recordedAs('slice-waited', ['user-1', 'user-1', 'user-1'], async (handle) => {
+    waitingId = handle.workflowId;
+    const isWaiting = async () => {
+      const { type, raw } = await handle.describe();
+      return type === WAITING_SLICE_WORKFLOW && raw.pendingActivities?.some(({ lastFailure }) => lastFailure);
+    };
+    await eventually('it to wait', isWaiting);
+    await handle.signal(CANCEL_INTENT_SIGNAL, `${waitingId.split('/')[1]!.split('-')[0]}-2`);
+    await eventually('it to go on without that one', async () => {
+      const { events } = await handle.fetchHistory();
+      const [first] = events ?? [];
+      return first?.workflowExecutionStartedEventAttributes?.continuedExecutionRunId && (await isWaiting());
+    });
+    slot.userService.heal();
+  });
 });
 
 test('a dead-lettered route that is replayed, by signal and by reset', async () => {

@@ -6,10 +6,11 @@ import {
   handOff,
   handOffKey,
   leaseKey,
+  voidedKey,
 } from '../../activities/intent/hand-off.ts';
 import { lookAtOutbound } from '../../activities/outbound-state.ts';
 import type { Slot } from '../harness.ts';
-import { takeSlot } from '../harness.ts';
+import { eventually, takeSlot } from '../harness.ts';
 import { GATEWAY } from '../service-process.ts';
 
 const ROUTE = 'push:user:user-1';
@@ -28,7 +29,11 @@ afterAll(async () => {
   await slot.release();
 });
 
-const keys = { lease: leaseKey('9-9', ROUTE), handOff: handOffKey('9-9', ROUTE, 0) };
+const keys = {
+  lease: leaseKey('9-9', ROUTE),
+  handOff: handOffKey('9-9', ROUTE, 0),
+  voided: voidedKey('9-9'),
+};
 const lease = (token: string) => ({ token, ttlMs: 60_000 });
 const entry = { stream: GATEWAY, fields: [['event_id', `9-9/${ROUTE}`] as [string, string]] };
 const append = async (attempt: ReturnType<typeof lease>) =>
@@ -85,6 +90,19 @@ test('I26 a route that was closed is not handed off, however often it is tried',
   }
   expect(await handOff.entryOf(redis, keys.handOff)).toBeUndefined();
   expect(await entries()).toEqual([]);
+});
+
+test('I26 an attempt from before its notification was cancelled hands off nothing, whatever became of its row', async () => {
+  const begun = await createRedisClock(redis).begin();
+  await handOff.voidAttempts(redis, '9-9');
+  expect(await handOff.append(redis, keys, lease('one'), entry, begun)).toEqual({ outcome: 'late' });
+  expect(await entries()).toEqual([]);
+  expect(await redis.exists(keys.lease, keys.handOff)).toBe(0);
+  // One of a replay, for instance, which looks at the row first.
+  await eventually(
+    'an attempt that begins now',
+    async () => (await append(lease('two'))).outcome === 'handed_off',
+  );
 });
 
 test('I46 security-1 a repair that died before it could write the row hands off once', async () => {

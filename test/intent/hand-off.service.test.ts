@@ -1,4 +1,5 @@
-/** What the memory of a hand-off must outlive: attempts that come late, outages, and clocks that are wrong. */
+/** What the memory of a hand-off must outlive (attempts that come late, outages, wrong clocks), and who refuses hand-offs. */
+import { randomBytes } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -11,6 +12,7 @@ import { createReplication } from '../../activities/intent/replication.ts';
 import { createRouteActivities } from '../../activities/intent/routes.ts';
 import { createSteeringActivities } from '../../activities/intent/steering.ts';
 import type { EmbeddedRedis } from '../../dev/servers/redis.ts';
+import { freePort } from '../../dev/servers/ports.ts';
 import { startRedis } from '../../dev/servers/redis.ts';
 import { migrate } from '../../migrations/migrate.ts';
 import { createLogger } from '../../workers/logger.ts';
@@ -25,19 +27,23 @@ const [MINUTE, DAY] = [60, 86_400];
 let slot: Slot;
 let folder: string;
 let server: EmbeddedRedis;
+/** One that stays empty. */
+let other: EmbeddedRedis;
 let redis: Redis;
 beforeAll(async () => {
   slot = await takeSlot();
   await migrate(slot.endpoints.postgresDsn);
   folder = await mkdtemp(path.join(tmpdir(), 'hand-off-'));
-  server = await startRedis({ dataDir: folder, port: 0, durable: false, report: () => undefined });
+  const start = (name: string) =>
+    startRedis({ dataDir: path.join(folder, name), port: 0, durable: false, report: () => undefined });
+  [server, other] = await Promise.all([start('one'), start('other')]);
   const [host, port] = server.addr.split(':') as [string, string];
   redis = new Redis({ host, port: Number(port) });
   defineHandOffCommands(redis);
 });
 afterAll(async () => {
   redis.disconnect();
-  await server.stop();
+  await Promise.all([server.stop(), other.stop()]);
   await slot.release();
   await rm(folder, { recursive: true, force: true });
 });
@@ -84,6 +90,41 @@ const activities = (resources: { db?: Pool; redis?: Redis } = {}) =>
       leaseTtlMs: 5_000,
     },
   });
+
+const cancel = (id: string, through = redis) =>
+  createSteeringActivities({
+    ...{ db: slot.db, redis: through, workflows: slot.client.workflow },
+    log: createLogger('fatal'),
+  }).skipRoute({ notificationId: id, routeRef: PUSH });
+
+/**
+ * Redis holds what another server holds, which is nothing: as after a failover to a replica that lagged. Even the
+ * connection stays.
+ */
+async function fallBack(): Promise<void> {
+  const [host, port] = other.addr.split(':') as [string, string];
+  const toOther = new Redis({ host, port: Number(port) });
+  await toOther.config('SET', 'repl-diskless-sync-delay', '0');
+  toOther.disconnect();
+  await redis.replicaof(host, port);
+  await eventually('Redis to be as the other server', async () =>
+    (await redis.info('replication')).includes('master_link_status:up'),
+  );
+  await redis.replicaof('NO', 'ONE');
+}
+
+/** A Redis in which something happens once, after a route was closed and before anybody hears of that. */
+function closingThen(happen: () => Promise<unknown>): Redis {
+  const closing = Object.create(redis) as Redis &
+    Record<'handOffClose', (...args: unknown[]) => Promise<unknown>>;
+  closing.handOffClose = async (...args) => {
+    const answer = await (redis as typeof closing).handOffClose(...args);
+    delete (closing as Partial<typeof closing>).handOffClose;
+    await happen();
+    return answer;
+  };
+  return closing;
+}
 
 /** A database in whose answers something comes in between. */
 function interrupted(name: string, interruption: () => Promise<unknown>): Pool {
@@ -182,10 +223,124 @@ test('I23 what is settled is forgotten after a while, what was cancelled as well
   await fades(published);
 
   const cancelled = await acceptedPush();
-  const { skipRoute } = createSteeringActivities({
-    ...{ db: slot.db, redis, workflows: slot.client.workflow },
-    log: createLogger('fatal'),
-  });
-  expect(await skipRoute({ notificationId: cancelled, routeRef: PUSH })).toBe('skipped');
+  expect(await cancel(cancelled)).toBe('skipped');
   await fades(cancelled);
+});
+
+test('I23 I26 an attempt from before Redis fell back hands off nothing: its route may have been cancelled', async () => {
+  const id = await acceptedPush();
+  const heldUp = interrupted('load_route', async () => {
+    expect(await cancel(id)).toBe('skipped');
+    await fallBack();
+  });
+  expect(await attempt(id, { db: heldUp })).toMatchObject({ status: 'deferred', reason: 'leased' });
+  expect(await redis.xlen(GATEWAY)).toBe(0);
+  expect(await attempt(id)).toEqual({ status: 'skipped' });
+});
+
+test('I23 I26 a route stays cancelled when Redis falls back before its row says so, and an attempt begins there', async () => {
+  const id = await acceptedPush();
+  const [loaded, cancelled] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  let late: ReturnType<typeof attempt> | undefined;
+  const heldUp = interrupted('load_route', () => {
+    loaded.resolve();
+    return cancelled.promise;
+  });
+  const closing = closingThen(async () => {
+    await fallBack();
+    late = attempt(id, { db: heldUp });
+    await loaded.promise;
+  });
+  expect(await cancel(id, closing)).toBe('skipped');
+  cancelled.resolve();
+  expect(await late).toMatchObject({ status: 'deferred', reason: 'leased' });
+  expect(await redis.xlen(GATEWAY)).toBe(0);
+  expect(await attempt(id)).toEqual({ status: 'skipped' });
+  await fades(id);
+});
+
+test('I23 I26 what is handed off while Redis falls back beneath a cancellation counts as published', async () => {
+  const id = await acceptedPush();
+  const closing = closingThen(async () => {
+    await fallBack();
+    await expect(attempt(id, { redis: deafTo() })).rejects.toThrow('the answer got lost');
+  });
+  expect(await cancel(id, closing)).toBe('published');
+  const [[entryId] = []] = await redis.xrange(GATEWAY, '-', '+');
+  const { rows } = await slot.db.query(
+    'SELECT status, entry_id, skipped_at FROM notification.routes WHERE notification_id = $1',
+    [id],
+  );
+  expect(rows).toEqual([{ status: 'published', entry_id: entryId, skipped_at: null }]);
+  expect(await attempt(id)).toEqual({ status: 'published' });
+  expect(await redis.xlen(GATEWAY)).toBe(1);
+});
+
+describe('a Redis that is not the master', () => {
+  let master: EmbeddedRedis;
+  let masterFolder: string;
+  beforeAll(async () => {
+    masterFolder = await mkdtemp(path.join(tmpdir(), 'hand-off-master-'));
+    master = await startRedis({ dataDir: masterFolder, port: 0, durable: false, report: () => undefined });
+  });
+  afterEach(becomeMaster);
+  afterAll(async () => {
+    await master.stop();
+    await rm(masterFolder, { recursive: true, force: true });
+  });
+
+  const isLoading = (expected: boolean) =>
+    eventually(`loading to be ${expected}`, async () =>
+      new RegExp(`^loading:${expected ? 1 : 0}`, 'm').test(await redis.info('persistence')),
+    );
+
+  async function becomeMaster(): Promise<void> {
+    await redis.config('SET', 'key-load-delay', '0');
+    await isLoading(false);
+    await redis.replicaof('NO', 'ONE');
+  }
+
+  /** Of a master that nobody is. */
+  async function follow(servesStaleData: 'yes' | 'no'): Promise<void> {
+    await redis.config('SET', 'replica-serve-stale-data', servesStaleData);
+    await redis.replicaof('127.0.0.1', await freePort());
+  }
+
+  /** A copy of another server, which takes it a minute until it is told to hurry up. */
+  async function load(): Promise<void> {
+    const [host, port] = master.addr.split(':') as [string, string];
+    const client = new Redis({ host, port: Number(port) });
+    await client.config('SET', 'repl-diskless-sync-delay', '0');
+    // More than a kilobyte each, so that commands are answered between them.
+    const values = Array.from({ length: 600 }, (_, key) => [key, randomBytes(2_048)]);
+    await client.mset(...values.flat());
+    client.disconnect();
+    await redis.config('SET', 'loading-process-events-interval-bytes', '1024');
+    await redis.config('SET', 'key-load-delay', '100000');
+    await redis.replicaof(host, Number(port));
+    await isLoading(true);
+  }
+
+  test.each([
+    ['READONLY', () => follow('yes')],
+    ['MASTERDOWN', () => follow('no')],
+    ['LOADING', load],
+  ])(
+    'I24 intent-D1 an attempt that is answered with %s is put off and spends nothing',
+    async (answer, loseRole) => {
+      const process = activities();
+      const publish = (id: string) => process.publishRoute({ notificationId: id, routeRef: PUSH });
+      const id = await acceptedPush();
+      await loseRole();
+      for (let attempts = 0; attempts < 4; attempts += 1) {
+        expect(await publish(id)).toEqual({ status: 'deferred', reason: 'redis_unavailable' });
+      }
+      expect(await redis.info('errorstats')).toContain(`errorstat_${answer}:`);
+      expect(await routeOf(id)).toEqual({ status: 'pending', attempt_count: 0 });
+
+      await becomeMaster();
+      expect(await publish(id)).toEqual({ status: 'published' });
+      expect(await redis.xlen(GATEWAY)).toBe(1);
+    },
+  );
 });

@@ -18,7 +18,12 @@ let slot: Slot;
 beforeAll(async () => {
   expect(2 * RECIPIENTS).toBeGreaterThan(MAX_CHILDREN_PER_PARENT);
   slot = await takeSlot();
-  await slot.startService({ NOTIFICATION_ROUTE_BACKOFF_MIN: '3s', NOTIFICATION_ROUTE_BACKOFF_MAX: '6s' });
+  await slot.startService({
+    NOTIFICATION_ROUTE_BACKOFF_MIN: '3s',
+    NOTIFICATION_ROUTE_BACKOFF_MAX: '6s',
+    // None is given up before a busy machine has made workflows for all of them.
+    NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS: '20',
+  });
 });
 afterAll(() => slot.release());
 afterEach(() => slot.redis.del(GATEWAY, MAIL));

@@ -163,10 +163,27 @@ test('I52 security-5 an intent whose workflow goes on without its record is begu
     const { status } = await slot.client.workflow.getHandle(notificationWorkflowId(id)).describe();
     return status.name !== 'RUNNING';
   });
+  // Another one with its key comes after it, although its workflow has ended.
+  const later = await publishTurn(slot.redis, 'b', ['user-2']);
+  await eventually('the later one to wait', async () => {
+    const { rows } = await slot.db.query(
+      'SELECT FROM notification.waiting_intents WHERE notification_id = ANY ($1)',
+      [[id, later]],
+    );
+    return rows.length === 2;
+  });
   await slot.db.query(
-    "UPDATE notification.waiting_intents SET updated_at = updated_at - interval '3 minutes'",
+    "UPDATE notification.waiting_intents SET updated_at = updated_at - interval '3 minutes' WHERE notification_id = $1",
+    [id],
   );
   await settled([first, id]);
+  await eventually('the later one to be refused', async () => {
+    const { rows } = await slot.db.query<{ by: string }>(
+      'SELECT conflicts_with AS by FROM notification.malformed_intents WHERE stream_entry_id = $1',
+      [later],
+    );
+    return rows[0]?.by === id;
+  });
   expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', [first, id]));
 });
 

@@ -16,6 +16,7 @@ function scripted() {
         asked.push(userId);
         return answer(userId);
       },
+      isAway: () => false,
     },
     WINDOW_MS,
     () => time,

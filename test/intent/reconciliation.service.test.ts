@@ -1,8 +1,9 @@
 /** Work whose workflows are lost, or whose rows were put back: it is taken up by the rows. */
 import { createOperator } from '../../client/operator.ts';
-import type { ReconciliationOutcome } from '../../workflows/intent/contract.ts';
+import type { NotificationInput, ReconciliationOutcome } from '../../workflows/intent/contract.ts';
 import {
   INTENT_TASK_QUEUE,
+  NOTIFICATION_WORKFLOW,
   RECONCILIATION_WORKFLOW,
   notificationWorkflowId,
 } from '../../workflows/intent/contract.ts';
@@ -89,6 +90,64 @@ test('I49 security-4 a Temporal that has lost everything: routes and intents tha
     [...deliveriesTo('user-1', paused), ...deliveriesTo('user-9', [unresolved])].sort(),
   );
   expect(await reconcile(empty)).toEqual({ overdue: 0, published: 0, restarted: 0, intents: 0 });
+});
+
+/** One that waits for its recipient, cancelled then; with what its workflow was started with. */
+async function cancelledWhileWaiting(key: string): Promise<NotificationInput> {
+  slot.userService.fail({ userId: 'user-9', failure: { kind: 'status', status: 503 } });
+  const id = await publishTurn(slot.redis, key, ['user-9']);
+  const { intent } = await eventually('the intent to wait', async () => {
+    const { rows } = await slot.db.query<{ intent: NotificationInput }>(
+      'SELECT intent FROM notification.waiting_intents WHERE notification_id = $1 AND intent IS NOT NULL',
+      [id],
+    );
+    return rows[0];
+  });
+  const cancellation = await operatorOf(slot).notifications.cancel(id, { limitMs: 60_000 });
+  expect(cancellation).toMatchObject({ status: 'CANCELLED', withoutRecord: 1 });
+  slot.userService.heal();
+  return intent;
+}
+
+test('I26 I49 an intent that was cancelled before it was accepted stays so when Temporal has lost everything', async () => {
+  const before = await slot.startService(BY_HAND);
+  const cancelled = await cancelledWhileWaiting('a');
+  await before.stop();
+
+  await slot.startService({ ...BY_HAND, TEMPORAL_NAMESPACE: namespaceOf(empty.slot) });
+  // With the same key, which is free.
+  const after = await publishTurn(slot.redis, 'a');
+  for (const channel of ['push', 'email']) await inStatus([after], channel, 'published');
+  const { recovery, notifications } = operatorOf(empty);
+  await recovery.start({ sinceMs: 3_600_000, outbound: [], also: [], requestedBy: 'test' });
+  const { isDone, progress } = await recovery.follow({ limitMs: 60_000 });
+  expect(isDone).toBe(true);
+  expect([cancelled.notificationId, after]).toContain(progress?.readAgain?.upTo);
+  const id = notificationWorkflowId(cancelled.notificationId);
+  await expect(empty.client.workflow.getHandle(id).describe()).rejects.toThrow('not found');
+  // Whoever starts it all the same.
+  const outcome = await empty.client.workflow.execute(NOTIFICATION_WORKFLOW, {
+    ...{ workflowId: id, taskQueue: INTENT_TASK_QUEUE, args: [cancelled] },
+  });
+  expect(outcome).toEqual({ outcome: 'cancelled' });
+  expect(await notifications.show(cancelled.notificationId)).toMatchObject({
+    ...{ stage: 'ended', cancelledAt: expect.any(Date) },
+  });
+  expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', [after]));
+});
+
+test('I26 an entry with the id of a cancelled intent and other content is another intent', async () => {
+  await slot.startService(BY_HAND);
+  const cancelled = await cancelledWhileWaiting('a');
+  const other = { ...cancelled, idempotencyKey: 'b', recipientUserIds: ['user-1'] };
+  const outcome = await slot.client.workflow.execute(NOTIFICATION_WORKFLOW, {
+    ...{
+      workflowId: notificationWorkflowId(other.notificationId),
+      taskQueue: INTENT_TASK_QUEUE,
+      args: [other],
+    },
+  });
+  expect(outcome).toMatchObject({ outcome: 'accepted', published: 2 });
 });
 
 test('I49 security-5 rows that were put back behind their settling are settled again, and what was handed off is found', async () => {

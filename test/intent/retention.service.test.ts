@@ -53,6 +53,13 @@ const insertMalformed = (prefix: string, count: number, age: string) =>
     [prefix, count, age],
   );
 
+const insertCancelled = (prefix: string, count: number, age: string) =>
+  slot.db.query(
+    `INSERT INTO notification.cancelled_intents (notification_id, producer, idempotency_key, cancelled_at)
+     SELECT $1 || n, 'game_master', $1 || n, now() - $3::interval FROM generate_series(1, $2) AS n`,
+    [prefix, count, age],
+  );
+
 async function idsIn(table: string, column: string): Promise<string[]> {
   const { rows } = await slot.db.query<{ id: string }>(
     `SELECT ${column} AS id FROM notification.${table} ORDER BY 1`,
@@ -66,6 +73,8 @@ test('I10 I29 a run deletes what has expired in batches, and nothing whose idemp
   await insertRecords('young-', 1, '719 hours', '-1 hour');
   await insertMalformed('old-', 1_005, '2161 hours');
   await insertMalformed('young-', 1, '2159 hours');
+  await insertCancelled('old-', 1_005, '721 hours');
+  await insertCancelled('young-', 1, '719 hours');
 
   await slot.client.schedule.getHandle(RETENTION_SCHEDULE_ID).trigger();
   const outcome: unknown = await eventually('the retention run', async () => {
@@ -81,6 +90,7 @@ test('I10 I29 a run deletes what has expired in batches, and nothing whose idemp
     expect([table, await idsIn(table, 'notification_id')]).toEqual([table, ['reserved-1', 'young-1']]);
   }
   expect(await idsIn('malformed_intents', 'stream_entry_id')).toEqual(['young-1']);
+  expect(await idsIn('cancelled_intents', 'notification_id')).toEqual(['young-1']);
 });
 
 test('I29 the schedule has the configured interval, and a restart with another one changes it', async () => {

@@ -66,6 +66,25 @@ test(
 );
 
 test(
+  'I56 I3 I12 a process that dies after any step of a slice that waits: the next one goes on, and each route is handed off once',
+  async () => {
+    walk = createCrashWalk(slot);
+    const putWaiting = () => {
+      // The first try, and some of those after it.
+      slot.userService.fail({ failure: { kind: 'status', status: 503 }, times: 8 });
+      return putSlice();
+    };
+    // What waits; the records, hand-offs, rows and leases as of any slice.
+    const died = await walk.through('deliverWaitingSlice', putWaiting, 14);
+    console.info(`processes that died: ${died}`);
+    expect(died).toBeGreaterThanOrEqual(6);
+    await walk.survivor();
+    await expectEachOnce();
+  },
+  TEST_LIMIT_MS,
+);
+
+test(
   'I56 I3 I21 a process that dies while it hands the intents of a slice on: each has one workflow, and its budget exactly',
   async () => {
     walk = createCrashWalk(slot, {

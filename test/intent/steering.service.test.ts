@@ -6,6 +6,7 @@ import {
   handOff,
   handOffKey,
   leaseKey,
+  voidedKey,
 } from '../../activities/intent/hand-off.ts';
 import type { ChannelName, ChannelState } from '../../workflows/intent/channel-contract.ts';
 import { channelWorkflowId } from '../../workflows/intent/channel-contract.ts';
@@ -323,7 +324,11 @@ test('I23 I26 after a route was closed not even an attempt that is still running
   const redis = slot.redis.duplicate();
   defineHandOffCommands(redis);
   try {
-    const keys = { lease: leaseKey('9-9', PUSH), handOff: handOffKey('9-9', PUSH, 0) };
+    const keys = {
+      lease: leaseKey('9-9', PUSH),
+      handOff: handOffKey('9-9', PUSH, 0),
+      voided: voidedKey('9-9'),
+    };
     expect(await handOff.close(redis, keys.handOff)).toBeUndefined();
     const late = await handOff.append(
       redis,

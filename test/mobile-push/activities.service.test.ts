@@ -1,12 +1,13 @@
 /** The steps of a job on real tables, with answers of FCM that no server gives on demand. */
 import type { ApplicationFailure } from '@temporalio/common';
 import { metrics } from '@opentelemetry/api';
+import { Redis } from 'ioredis';
 import type { FcmOutcome, FcmSender } from '../../activities/mobile-push/fcm.ts';
 import { createMobilePushMetrics } from '../../activities/mobile-push/metrics.ts';
 import { createMobilePushActivities } from '../../activities/mobile-push/activities.ts';
 import { createLogger } from '../../workers/logger.ts';
 import type { Slot } from '../harness.ts';
-import { takeSlot } from '../harness.ts';
+import { eventually, takeSlot } from '../harness.ts';
 import type { MobileSlot } from './jobs.ts';
 import { withMobilePush } from './jobs.ts';
 
@@ -26,7 +27,7 @@ beforeAll(async () => {
 afterAll(() => slot.release());
 
 /** Activities whose FCM answers as told; `sent` lists the tokens that it was asked for. */
-function activitiesWith(answer: (token: string) => Promise<FcmOutcome>) {
+function activitiesWith(answer: (token: string) => Promise<FcmOutcome>, redis: Redis = slot.redis) {
   const sent: string[] = [];
   const fcm: Pick<FcmSender, 'send'> = {
     send: (_message, token) => {
@@ -36,6 +37,7 @@ function activitiesWith(answer: (token: string) => Promise<FcmOutcome>) {
   };
   const activities = createMobilePushActivities({
     db: slot.db,
+    redis,
     log: createLogger('silent'),
     metrics: createMobilePushMetrics(metrics.getMeter('test')),
     fcm,
@@ -43,6 +45,10 @@ function activitiesWith(answer: (token: string) => Promise<FcmOutcome>) {
   });
   return { activities, sent };
 }
+
+const memoryKeys = () => slot.redis.keys('notification:mobile_sends:*');
+/** So that the rows alone know what was sent. */
+const redisForgets = async () => slot.redis.del('none', ...(await memoryKeys()));
 
 let jobs = 0;
 /** A job as intake writes it down. */
@@ -130,8 +136,77 @@ test('M8 what FCM took is not sent again, even if PostgreSQL could not be told',
   });
   await outage!.restore();
   await activities.recordSent(key, SENT.messageId);
+  await redisForgets();
   expect(await activities.sendToDevice(key)).toMatchObject({ status: 'sent', isRecorded: true });
   expect(sent).toEqual(['unrecorded']);
+});
+
+test('M8 what FCM took is not sent again, even if PostgreSQL was away and the process has died with the result', async () => {
+  await redisForgets();
+  const { userId, ids } = await mobile.userWith('twice in doubt');
+  const jobId = await jobFor(userId);
+  let outage: Awaited<ReturnType<Slot['cutOffDatabase']>> | undefined;
+  const { activities, sent } = activitiesWith(async () => {
+    outage = await slot.cutOffDatabase();
+    return SENT;
+  });
+  await activities.openJob({ jobId, openedBy: 'run' });
+  const key = { jobId, deviceTokenId: ids.get('twice in doubt')! };
+  // Nobody gets to see it.
+  await activities.sendToDevice(key);
+  await outage!.restore();
+  const [memory] = await memoryKeys();
+  expect(await slot.redis.pttl(memory!)).toBeGreaterThan(24 * 3_600_000);
+
+  const next = activitiesWith(async () => SENT);
+  expect(await next.activities.sendToDevice(key)).toEqual({
+    ...{ status: 'sent', messageId: SENT.messageId, isRecorded: true },
+  });
+  expect(sent).toEqual(['twice in doubt']);
+  expect(next.sent).toEqual([]);
+  expect(await next.activities.settleJob({ jobId })).toMatchObject({ status: 'sent', sent: 1 });
+  await eventually('the memory to be as long as it is of use', async () => {
+    const left = await slot.redis.pttl(memory!);
+    return left > 0 && left <= 600_000;
+  });
+});
+
+test('M8 while Redis cannot say whether FCM has a push nothing is sent and nothing is spent', async () => {
+  const { userId, ids } = await mobile.userWith('unknown');
+  const jobId = await jobFor(userId);
+  // Ended: it answers nothing.
+  const away = new Redis({ lazyConnect: true, enableOfflineQueue: false, maxRetriesPerRequest: 0 });
+  away.disconnect();
+  const { activities, sent } = activitiesWith(async () => SENT, away);
+  await activities.openJob({ jobId, openedBy: 'run' });
+  const key = { jobId, deviceTokenId: ids.get('unknown')! };
+
+  await expect(activities.sendToDevice(key)).rejects.toMatchObject({
+    ...{ type: 'MobileSendDeferred', nonRetryable: false },
+  });
+  expect(sent).toEqual([]);
+  expect((await mobile.sends(jobId, ids))['unknown']).toMatchObject({ status: 'pending', attempts: 0 });
+  expect(await activitiesWith(async () => SENT).activities.sendToDevice(key)).toMatchObject({
+    status: 'sent',
+  });
+});
+
+test('M8 a Redis that goes away does not make a push fail that FCM took', async () => {
+  const { userId, ids } = await mobile.userWith('gone by then');
+  const jobId = await jobFor(userId);
+  const going = slot.redis.duplicate();
+  try {
+    const { activities } = activitiesWith(async () => {
+      going.disconnect();
+      return SENT;
+    }, going);
+    await activities.openJob({ jobId, openedBy: 'run' });
+    const key = { jobId, deviceTokenId: ids.get('gone by then')! };
+    expect(await activities.sendToDevice(key)).toMatchObject({ status: 'sent', isRecorded: true });
+    expect((await mobile.sends(jobId, ids))['gone by then']).toMatchObject({ status: 'sent' });
+  } finally {
+    going.disconnect();
+  }
 });
 
 test('M8 an attempt that comes late does not make a push fail that was sent', async () => {

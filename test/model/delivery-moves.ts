@@ -1,7 +1,7 @@
 /** From a decision to the outbound stream: activities/intent/publication.ts, hand-off.ts and steering.ts. */
 import type { Mechanisms, Step } from './mechanisms.ts';
 import { appendOutbound, tick } from './mechanisms.ts';
-import type { Attempter, RouteRow, State } from './state.ts';
+import type { Attempt, Attempter, RouteRow, State } from './state.ts';
 import { RUNNING, memoryOf } from './state.ts';
 
 export const startRoute: Step = ({ temporal }) => {
@@ -27,18 +27,27 @@ export const loadRow =
         RUNNING.includes(temporal.notifications[route.notification]) ||
         temporal.routes[route.notification] === 'running';
       if (isTaken || route.status !== 'pending') return false;
-      processes.attempts[by] = { row: { ...route }, step: 'loaded', entry: 0 };
+      processes.attempts[by] = begunWith(state, route);
       return true;
     }
     const id = Number(Object.entries(temporal.routes).find(([, status]) => status === 'running')?.[0] ?? 0);
     if (id === 0) return false;
     if (route?.notification !== id) temporal.routes[id] = 'failed';
-    else if (route.status === 'pending')
-      processes.attempts[by] = { row: { ...route }, step: 'loaded', entry: 0 };
+    else if (route.status === 'pending') processes.attempts[by] = begunWith(state, route);
     else if (route.status === 'dead_letter' && temporal.ordered === id) openAgain(state, route);
     else temporal.routes[id] = route.status === 'dead_letter' ? 'dead' : 'completed';
     return true;
   };
+
+/** Instead of the run in which an attempt began. */
+const VOID = 0;
+
+const begunWith = ({ redis: { run } }: State, route: RouteRow): Attempt => ({
+  row: { ...route },
+  step: 'loaded',
+  entry: 0,
+  run,
+});
 
 function openAgain(state: State, route: RouteRow): void {
   const { redis, temporal } = state;
@@ -56,7 +65,7 @@ function openAgain(state: State, route: RouteRow): void {
 
 /** The script APPEND of activities/intent/hand-off.ts. */
 export const handOff =
-  (by: Attempter): Step =>
+  ({ knowsHistory }: Mechanisms, by: Attempter): Step =>
   (state) => {
     const { redis, processes } = state;
     const attempt = processes.attempts[by];
@@ -64,6 +73,8 @@ export const handOff =
     const before = redis.memory[memoryOf(attempt.row)];
     if (before === 'closed') processes.attempts[by] = { ...attempt, step: 'closed' };
     else if (before !== undefined) processes.attempts[by] = { ...attempt, step: 'handed off', entry: before };
+    else if (attempt.run === VOID || (knowsHistory && attempt.run !== redis.run))
+      delete processes.attempts[by];
     else if (redis.lease !== undefined && processes.attempts[redis.lease] && redis.lease !== by) {
       delete processes.attempts[by];
     } else {
@@ -132,49 +143,86 @@ export const endNotification: Step = ({ postgres, temporal }) => {
   return false;
 };
 
-/** activities/intent/steering.ts: closed in Redis first, then settled. */
-export const closeRoute: Step = ({ redis, postgres, temporal, processes }) => {
+/** activities/intent/steering.ts: closed in Redis first, then settled, then closed once more. */
+export const closeRoute: Step = ({ redis, postgres: { route }, temporal, processes }) => {
   const id = cancellingOf(temporal.notifications);
   if (id === undefined || processes.closing) return false;
-  const { route } = postgres;
   if (route?.notification !== id || route.status !== 'pending') return false;
-  const before = redis.memory[memoryOf(route)];
-  redis.memory[memoryOf(route)] = before ?? 'closed';
-  processes.closing = { row: { ...route }, entry: typeof before === 'number' ? before : 0 };
+  processes.closing = { row: { ...route }, entry: closeIn(redis, route), step: 'closed' };
   return true;
 };
 
-export const settleClosed =
-  ({ recordsCancellation, closesTwice }: Mechanisms): Step =>
-  (state) => {
-    const { redis, postgres, temporal, processes, world } = state;
+/** @returns as which entry it was handed off, or 0. */
+function closeIn({ memory }: State['redis'], route: RouteRow): number {
+  const before = (memory[memoryOf(route)] ??= 'closed');
+  return before === 'closed' ? 0 : before;
+}
+
+export const settleClosed: Step = (state) => {
+  const { postgres, processes } = state;
+  const { closing } = processes;
+  if (!closing || closing.step === 'done') return false;
+  const { row, entry, step } = closing;
+  const { route } = postgres;
+  const from = step === 'closed' ? 'pending' : 'skipped';
+  if (
+    route?.notification === row.notification &&
+    route.status === from &&
+    (entry > 0 || from === 'pending')
+  ) {
+    route.status = entry > 0 ? 'published' : 'skipped';
+    if (entry > 0) route.entry = entry;
+    route.version = tick(state);
+  }
+  if (step === 'closed') delete processes.closing;
+  else closing.step = 'done';
+  return true;
+};
+
+export const closeAgain: Step = ({ redis, postgres: { route }, temporal, processes }) => {
+  const id = cancellingOf(temporal.notifications);
+  if (id === undefined || processes.closing) return false;
+  if (route?.notification !== id || route.status !== 'skipped') return false;
+  processes.closing = { row: { ...route }, entry: closeIn(redis, route), step: 'closed again' };
+  return true;
+};
+
+/** activities/intent/waiting.ts. As a decision, like a duplicate. */
+export const giveUpWaiting =
+  ({ recordsCancellation }: Mechanisms): Step =>
+  ({ postgres, temporal }) => {
     const id = cancellingOf(temporal.notifications);
-    const { closing } = processes;
-    const { route } = postgres;
-    if (closing) {
-      delete processes.closing;
-      if (route?.notification === closing.row.notification && route.status === 'pending') {
-        route.status = closing.entry > 0 ? 'published' : 'skipped';
-        if (closing.entry > 0) route.entry = closing.entry;
-        route.version = tick(state);
-      }
-      return true;
-    }
-    if (id === undefined || (route?.notification === id && route.status === 'pending')) return false;
-    if (closesTwice && route?.notification === id && route.status === 'skipped') {
-      const before = (redis.memory[memoryOf(route)] ??= 'closed');
-      if (before !== 'closed') {
-        route.status = 'published';
-        route.entry = before;
-        route.version = tick(state);
-      }
-    }
-    postgres.waiting = postgres.waiting.filter((other) => other !== id);
-    // As a decision, like a duplicate.
-    if (recordsCancellation && !route) postgres.duplicates.push(id);
+    if (id === undefined) return false;
+    const { route, waiting, duplicates } = postgres;
+    const isToRecord = recordsCancellation && !route && !duplicates.includes(id);
+    if (!isToRecord && !waiting.includes(id)) return false;
+    postgres.waiting = waiting.filter((other) => other !== id);
+    if (isToRecord) duplicates.push(id);
+    return true;
+  };
+
+/** Who began an attempt before, and has not handed off, never will. */
+export const confirmCancellation =
+  ({ recordsCancellation, closesTwice, voidsAttempts }: Mechanisms): Step =>
+  ({ redis, postgres: { route, duplicates }, temporal, processes, world }) => {
+    const id = cancellingOf(temporal.notifications);
+    if (id === undefined) return false;
+    const isOwn = route?.notification === id;
+    const isRecorded = isOwn || !recordsCancellation || route !== undefined || duplicates.includes(id);
+    // One that has been put back to an open one since is left to whoever takes it up.
+    const isClosed = processes.closing
+      ? processes.closing.step === 'done'
+      : !isOwn || (route.status !== 'pending' && !(closesTwice && route.status === 'skipped'));
+    if (!isRecorded || !isClosed) return false;
+    delete processes.closing;
     temporal.notifications[id] = 'cancelled';
     if (temporal.routes[id] === 'running') temporal.routes[id] = 'completed';
-    if (route?.notification !== id || route.status === 'skipped') world.cancelled = id;
+    if (voidsAttempts) for (const attempt of Object.values(processes.attempts)) attempt.run = VOID;
+    if (isOwn && route.status !== 'skipped') return true;
+    world.cancelled = id;
+    // Of a record that is gone nobody can tell that it was handed off before.
+    const isUnread = redis.outbound.some((entry) => entry.notification === id && entry.id > redis.consumed);
+    if (isOwn && isUnread && !world.seen.includes(id)) world.isDeliveredAfterCancel = true;
     return true;
   };
 

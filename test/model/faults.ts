@@ -23,9 +23,6 @@ function fallBack(state: State): boolean {
   const { backup, left, world } = state;
   if (!backup || left.fallbacks === 0) return false;
   if (backup.copy === JSON.stringify(state[backup.store])) return false;
-  const isHeldUp = Object.values(state.processes.attempts).some(({ step }) => step === 'loaded');
-  if (isHeldUp && left.stalls === 0) return false;
-  if (isHeldUp) left.stalls -= 1;
   left.fallbacks -= 1;
   const copy = JSON.parse(backup.copy) as never;
   state[backup.store] = copy;

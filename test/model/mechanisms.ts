@@ -23,12 +23,19 @@ export interface Mechanisms {
   margin: boolean;
   /** A notification that Temporal was found not to know is not asked for again. */
   forgetsLost: boolean;
-  /** A reader begins where the last look was, not at the offset. Not built yet. */
+  /**
+   * What a reader started and no look has seen is looked for by the next one. Here that one begins where the last look was;
+   * the product saves what was started last together with the offset.
+   */
   startsFromRow: boolean;
-  /** The cancellation of an intent that has no record yet leaves a row that decides it. Not built yet. */
+  /** The cancellation of an intent that has no record yet leaves a row that decides it. */
   recordsCancellation: boolean;
-  /** A cancellation is confirmed when the route is found closed in Redis after its row was settled. Not built yet. */
+  /** A cancellation is confirmed when the route is found closed in Redis after its row was settled. */
   closesTwice: boolean;
+  /** A cancellation is confirmed when attempts from before are void, for which there may be no row any more. */
+  voidsAttempts: boolean;
+  /** An attempt from before Redis fell back hands off nothing. */
+  knowsHistory: boolean;
   /** An intent whose workflow is there already gets a row, also when the reader does not know that it was read before. */
   notesRunning: boolean;
 }
@@ -43,6 +50,8 @@ export const ALL: Mechanisms = {
   notesRunning: true,
   startsFromRow: true,
   closesTwice: true,
+  voidsAttempts: true,
+  knowsHistory: true,
   recordsCancellation: true,
 };
 export const NONE: Mechanisms = {
@@ -55,6 +64,8 @@ export const NONE: Mechanisms = {
   notesRunning: false,
   startsFromRow: false,
   closesTwice: false,
+  voidsAttempts: false,
+  knowsHistory: false,
   recordsCancellation: false,
 };
 

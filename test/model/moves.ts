@@ -3,8 +3,11 @@
  * any two of them anything else may happen.
  */
 import {
+  closeAgain,
   closeRoute,
+  confirmCancellation,
   endNotification,
+  giveUpWaiting,
   handOff,
   loadRow,
   replay,
@@ -43,11 +46,14 @@ export function stepsOf(mechanisms: Mechanisms): Move[] {
     ...(mechanisms.waitingRow ? [{ name: 'the wait is noted', make: noteWait }] : []),
     { name: 'the route is started', make: startRoute },
     ...attempters.map((by) => ({ name: `the ${by} settles the row`, make: settle(by) })),
-    ...attempters.map((by) => ({ name: `the ${by} hands off`, make: handOff(by) })),
+    ...attempters.map((by) => ({ name: `the ${by} hands off`, make: handOff(mechanisms, by) })),
     ...attempters.map((by) => ({ name: `the ${by} loads the row`, make: loadRow(by) })),
     { name: 'the notification ends', make: endNotification },
     { name: 'the route is closed', make: closeRoute },
-    { name: 'the closed route is settled', make: settleClosed(mechanisms) },
+    { name: 'the closed route is settled', make: settleClosed },
+    ...(mechanisms.closesTwice ? [{ name: 'the route is closed again', make: closeAgain }] : []),
+    { name: 'the cancelled intent waits no more', make: giveUpWaiting(mechanisms) },
+    { name: 'the cancellation is confirmed', make: confirmCancellation(mechanisms) },
     ...(reconciler ? [{ name: 'the reconciler restarts an intent', make: restartIntent(mechanisms) }] : []),
     { name: 'an operator replays', make: replay },
     ...(repair

@@ -28,7 +28,6 @@ const NOTHING: Allowance = {
   failures: 0,
   troubles: 0,
   cancels: 0,
-  stalls: 0,
   fadings: 0,
 };
 
@@ -70,12 +69,13 @@ export function* after(from: State, moves: readonly Move[]): Generator<{ name: s
 }
 
 /** What must hold when nothing is left to happen. */
-function problemOf({ postgres: { route }, processes, world }: State): string | undefined {
+function problemOf({ postgres: { route, duplicates }, processes, world }: State): string | undefined {
   if (world.isDeliveredAfterCancel) return 'it is delivered after its cancellation was confirmed';
   if (world.seen.length > 1) return 'it is delivered twice, under two event ids';
   if (Object.keys(processes.attempts).length > 0) return 'an attempt never ends';
   if (route?.status === 'pending') return 'a route stays open and nobody takes it up';
-  const isCancelled = world.isCancelOrdered && (world.cancelled > 0 || route?.status === 'skipped');
+  const hasRow = route ? route.status === 'skipped' : duplicates.length > 0;
+  const isCancelled = world.isCancelOrdered && (world.cancelled > 0 || hasRow);
   const isOver = world.acknowledged.length === 0 || isCancelled || world.seen.length > 0;
   return isOver ? undefined : 'an acknowledged intent is never delivered';
 }

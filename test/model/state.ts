@@ -69,6 +69,14 @@ export interface Temporal {
 export type Attempter = 'route' | 'reconciler';
 export const ATTEMPTERS: readonly Attempter[] = ['route', 'reconciler'];
 
+export interface Attempt {
+  row: RouteRow;
+  step: 'loaded' | 'handed off' | 'closed';
+  entry: number;
+  /** Of the Redis in which it began. */
+  run: number;
+}
+
 /** In the memory of processes, lost with them. */
 export interface Processes {
   /** Undefined while no process has the reader. */
@@ -83,11 +91,9 @@ export interface Processes {
         acknowledged: number;
       }
     | undefined;
-  attempts: Partial<
-    Record<Attempter, { row: RouteRow; step: 'loaded' | 'handed off' | 'closed'; entry: number }>
-  >;
-  /** A route that was closed, before its row is settled; the entry is 0 when there was none. */
-  closing?: { row: RouteRow; entry: number } | undefined;
+  attempts: Partial<Record<Attempter, Attempt>>;
+  /** A route that was closed, before its row is settled, or once more; the entry is 0 when there was none. */
+  closing?: { row: RouteRow; entry: number; step: 'closed' | 'closed again' | 'done' } | undefined;
   /** An entry that was handed off again, before its row says so. */
   restored?: { before: number; now: number } | undefined;
 }
@@ -112,8 +118,6 @@ export interface Allowance {
   failures: number;
   troubles: number;
   cancels: number;
-  /** Attempts that a process is held up with between loading and handing off, while a store falls back. */
-  stalls: number;
   /** Fading of the memory of a settled hand-off. */
   fadings: number;
 }
@@ -203,7 +207,10 @@ export function copyOf({ redis, postgres, temporal, processes, world, left, back
     processes: {
       ...processes,
       ...(processes.reader ? { reader: { ...processes.reader } } : {}),
-      attempts: { ...processes.attempts },
+      attempts: Object.fromEntries(
+        Object.entries(processes.attempts).map(([by, attempt]) => [by, { ...attempt }]),
+      ),
+      ...(processes.closing ? { closing: { ...processes.closing } } : {}),
     },
     world: { ...world, acknowledged: [...world.acknowledged], seen: [...world.seen] },
     left: { ...left },

@@ -1,4 +1,5 @@
 /** The benchmark's arithmetic, table and command line; what it measures is judged by running it. */
+import { actionsOf } from '../../bench/actions.ts';
 import type { Measurement } from '../../bench/measurement.ts';
 import { parseOptions, select } from '../../bench/options.ts';
 import { selfTimes } from '../../bench/profile.ts';
@@ -119,4 +120,19 @@ test('a profile adds up self time by function and owner', () => {
     ['query', 'pg', 3],
     ['parseIntent', 'our code', 1.5],
   ]);
+});
+
+test("Actions are added up by type, and other namespaces' are left out", () => {
+  const metrics = [
+    '# TYPE action counter',
+    'action{action_type="command_StartTimer",namespace="bench_on_failure",operation="a",service_name="frontend"} 3',
+    'action{action_type="command_StartTimer",namespace="bench_on_failure",operation="b",service_name="frontend"} 4',
+    'action{action_type="grpc_CreateSchedule",namespace="bench_on_failure",operation="c",service_name="frontend"} 1e+06',
+    'action{action_type="command_StartTimer",namespace="bench_child",operation="a",service_name="frontend"} 7',
+    'queue_actions{action_type="command_StartTimer",namespace="bench_on_failure"} 7',
+  ].join('\n');
+  expect(actionsOf(metrics, 'bench-on_failure')).toEqual({
+    command_StartTimer: 7,
+    grpc_CreateSchedule: 1_000_000,
+  });
 });

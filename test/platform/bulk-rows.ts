@@ -51,6 +51,7 @@ const INTENT = `
   INSERT INTO notification.malformed_intents
   SELECT n || '-0', NULL, NULL, NULL, 'c', 'm', '{}', ${AGO} FROM generate_series(1, ${ROWS}) AS n;
   INSERT INTO notification.duplicates SELECT n || '-2', n || '-0', ${AGO} FROM generate_series(1, ${ROWS}) AS n;
+  INSERT INTO notification.cancelled_intents SELECT n || '-4', 'game_master', 'c' || n, ${AGO} FROM generate_series(1, ${ROWS}) AS n;
   INSERT INTO notification.waiting_intents
   SELECT n || '-3', 'game.turn.ready', 'game_master', 'w' || n, ${AGO}, 1, 0, 'r', ${AGO}, '{}'
     FROM generate_series(1, ${ROWS}) AS n;`;

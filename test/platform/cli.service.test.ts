@@ -184,6 +184,126 @@ describe('intents', () => {
     expect(rows.map(({ key }) => key)).toEqual(['many/1', 'many/2', 'many/3']);
   });
 
+  test('I37 publish needs nothing but Redis, unless it waits', async () => {
+    const onlyRedis = {
+      NOTIFICATION_POSTGRES_PRIMARY_DSN: '',
+      TEMPORAL_ADDRESS: '',
+      NOTIFICATION_USER_SERVICE_BASE_URL: '',
+    };
+    const args = [
+      'intents',
+      'publish',
+      'game.turn.ready',
+      '--to',
+      'user-1',
+      '--key',
+      'only-redis',
+      ...FIELDS,
+    ];
+    for (const changes of [onlyRedis, { ...onlyRedis, NODE_ENV: 'production' }]) {
+      const published = await cli(args, { changes });
+      expect(published).toMatchObject({ code: 0 });
+      expect(await slot.redis.exists('notification:intents')).toBe(1);
+      expect(published.stdout).toMatch(/^\d+-\d+\n$/);
+    }
+    const waiting = await cli([...args, '--wait'], { changes: onlyRedis });
+    expect(waiting).toMatchObject({ code: 1, stdout: '' });
+    expect(waiting.stderr).toContain('not set: NOTIFICATION_POSTGRES_PRIMARY_DSN, TEMPORAL_ADDRESS');
+    const nowhere = await cli(args, { changes: { ...onlyRedis, NOTIFICATION_REDIS_MASTER_ADDR: '' } });
+    expect(nowhere).toMatchObject({ code: 1, stdout: '' });
+    expect(nowhere.stderr).toContain('not set: NOTIFICATION_REDIS_MASTER_ADDR;');
+    const away = await cli(args, {
+      changes: { ...onlyRedis, NOTIFICATION_REDIS_MASTER_ADDR: '127.0.0.1:1' },
+    });
+    expect(away).toMatchObject({ code: 1, stdout: '' });
+    expect(away.stderr).toContain('cannot reach Redis at 127.0.0.1:1 (NOTIFICATION_REDIS_MASTER_ADDR)');
+  });
+
+  test('I70 validate decides as the service does, without any server', async () => {
+    const changes = Object.fromEntries(Object.keys(env).map((name) => [name, '']));
+    const intent = {
+      notification_type: 'game.turn.ready',
+      idempotency_key: 'game-7/turn-54',
+      occurred_at_ms: 1_790_000_000_000,
+      recipient_user_ids: ['user-2', 'user-1'],
+      payload: { game_id: 'game-7', game_name: 'Andromeda', turn_number: 54 },
+    };
+    const entry = {
+      notification_type: 'game.turn.ready',
+      producer: 'game_master',
+      audience_kind: 'user',
+      idempotency_key: 'game-7/turn-54',
+      occurred_at_ms: '1790000000000',
+      recipient_user_ids_json: '["user-1","user-2"]',
+      payload_json: '{"turn_number":54,"game_name":"Andromeda","game_id":"game-7"}',
+    };
+    const file = (name: string, text: string | Buffer): string => {
+      const place = path.join(dataDir, name);
+      writeFileSync(place, text);
+      return place;
+    };
+    const validate = async (...files: string[]) => {
+      const { code, stdout } = await cli(['intents', 'validate', '--json', ...files], { changes });
+      return { code, items: (JSON.parse(stdout) as { items: Record<string, unknown>[] }).items };
+    };
+
+    const good = file('good.json', JSON.stringify([intent, entry]));
+    const lines = file('lines.json', `${JSON.stringify(entry)}\n\n${JSON.stringify(intent)}\n`);
+    const accepted = await validate(good, lines);
+    expect(accepted.code).toBe(0);
+    expect(accepted.items.map(({ file, intent }) => [file, intent])).toEqual([
+      [good, 1],
+      [good, 2],
+      [lines, 1],
+      [lines, 2],
+    ]);
+    // Both forms are the same intent.
+    expect(new Set(accepted.items.map(({ fingerprint }) => fingerprint)).size).toBe(1);
+
+    const application = { ...intent, notification_type: 'lobby.application.submitted' };
+    const bad = file(
+      'bad.json',
+      JSON.stringify([
+        { ...intent, payload: { ...intent.payload, turn_number: -1 } },
+        { ...intent, recipient_user_ids: ['a', 'a'] },
+        application,
+        { ...entry, occurred_at_ms: true },
+        { ...intent, payload: [] },
+        { ...entry, notification_type: 'game.turn.lost' },
+        7,
+      ]).replace('"Andromeda"', '"Andromeda","far":1e400'),
+    );
+    const refused = await validate(bad, file('broken.json', '{"a":'));
+    expect(refused.code).toBe(1);
+    expect(refused.items.map(({ code, field }) => [code, field])).toEqual([
+      ['invalid_payload', 'payload_json'],
+      ['invalid_recipients', 'recipient_user_ids_json'],
+      ['invalid_envelope', 'audience_kind'],
+      ['invalid_envelope', 'occurred_at_ms'],
+      ['invalid_payload', 'payload_json'],
+      ['unknown_notification_type', 'notification_type'],
+      ['invalid_envelope', undefined],
+      ['invalid_envelope', undefined],
+    ]);
+
+    const shown = await cli(['intents', 'validate', '-'], {
+      changes,
+      input: JSON.stringify({ ...entry, payload_json: entry.payload_json.replace('54', '"54"') }),
+    });
+    expect(shown.code).toBe(1);
+    expect(shown.stdout).toMatch(/-\s+1\s+invalid_payload\s+payload_json field turn_number: /);
+    expect(shown.stderr).toBe('1 intent, 1 would be refused\n');
+    expect(await cli(['intents', 'validate', file('none.json', '[]')], { changes })).toMatchObject({
+      code: 3,
+    });
+    const unreadable = ['/no/such/file', file('latin1.json', Buffer.from([0xff]))];
+    for (const name of unreadable) {
+      const result = await cli(['intents', 'validate', name], { changes });
+      expect(result).toMatchObject({ code: 2, stdout: '' });
+      expect(result.stderr).toContain(`cannot read ${name}`);
+    }
+  });
+
   test('I5 I37 samples need no server, and every one of them is accepted by the checks', async () => {
     const changes = { NOTIFICATION_REDIS_MASTER_ADDR: '127.0.0.1:1' };
     const all = await cli(['intents', 'sample', '--json'], { changes });

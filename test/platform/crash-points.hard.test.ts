@@ -77,18 +77,17 @@ test(
         (await count('notification.malformed_intents WHERE stream_entry_id = $1', [id])) === 1 &&
         (await slot.redis.get(OFFSET_KEY)) === id;
     };
-    const publication = DISPATCH === 'child' ? 'publishRoute' : 'publishFirstAttempts';
     const kills = {
-      // The record; the hand-off, the row, and giving the lease back.
+      // The record; the hand-off, the row, and giving the lease back. Without children that is one activity.
       accepted: await walk.through('acceptIntent', startGood),
-      published: await walk.through(publication, startGood),
+      published: DISPATCH === 'child' ? await walk.through('publishRoute', startGood) : 0,
       // The workflow and the offset, the row and the offset: of an activity that does not end, those two are all.
       started: await walk.through('bridgeStream', putGood, 2),
       recorded: await walk.through('bridgeStream', putBad, 2),
     };
     console.info(`processes that died: ${JSON.stringify(kills)}`);
-    expect(kills.accepted).toBeGreaterThanOrEqual(1);
-    expect(kills.published).toBeGreaterThanOrEqual(2);
+    expect(kills.accepted).toBeGreaterThanOrEqual(DISPATCH === 'child' ? 1 : 3);
+    expect(kills.published).toBeGreaterThanOrEqual(DISPATCH === 'child' ? 2 : 0);
     expect([kills.started, kills.recorded]).toEqual([2, 2]);
 
     await walk.survivor();
@@ -163,9 +162,11 @@ test(
     expect(Object.keys(requests).sort()).toEqual(
       jobs.flatMap((_, index) => [`${index}-phone`, `${index}-tablet`]).sort(),
     );
-    // Both devices of a job may have been under way when the process died.
+    // The other device of a job may have been under way when the process died. Of the one that it died of, the answer was
+    // lost once; after its next steps Redis knows that FCM has it. A process that dies while it takes a job may have both
+    // of its devices under way.
     const repeated = Object.values(requests).filter((times) => times > 1);
-    expect(repeated.length).toBeLessThanOrEqual(2 * kills.sent);
+    expect(repeated.length).toBeLessThanOrEqual(1 + kills.sent + 2 * kills.taken);
     expect(Math.max(...Object.values(requests))).toBeLessThanOrEqual(1 + kills.sent);
     const pushIds = new Map<string, Set<unknown>>();
     for (const { token, body } of slot.fcm.requests) {

@@ -6,6 +6,7 @@ import { subscriptionChecks } from '../../cli/subscription/check.ts';
 import { symbolChecks } from '../../cli/symbol-config/check.ts';
 import { createDeviceTokens } from '../../dev/stand-ins/mobile-push/device-tokens.ts';
 import { migrate } from '../../migrations/migrate.ts';
+import { consumerGroup } from '../../cli/consumer-group.ts';
 import type { Slot } from '../harness.ts';
 import { takeSlot } from '../harness.ts';
 import { namespaceOf } from '../slots.ts';
@@ -71,4 +72,16 @@ test('kinds-M1 kinds-V2 kinds-V8 doctor says what stays behind, and nothing wher
     expect(found[name]).toMatch(/^warn: 1 unread, 1 not acknowledged, the oldest taken .* ago; 1 consumer, /);
   }
   expect(found['subscriptions: given up']).toBe('ok: none');
+});
+
+test('M2 a group that has read all has nothing unread, whatever Redis counts after a failover', async () => {
+  await slot.redis.xgroup('CREATE', 'counted', 'readers', '$', 'MKSTREAM');
+  for (let n = 0; n < 3; n += 1) await slot.redis.xadd('counted', '*', 'n', String(n));
+  await slot.redis.call('XGROUP', 'SETID', 'counted', 'readers', '$', 'ENTRIESREAD', '1');
+  const [fields] = (await slot.redis.xinfo('GROUPS', 'counted')) as [unknown[]];
+  expect(fields[fields.indexOf('lag') + 1]).toBe(2);
+  const { detail } = await consumerGroup({
+    ...{ redis: slot.redis, stream: 'counted', group: 'readers', role: 'mobile-push' },
+  });
+  expect(detail).toMatch(/^0 unread/);
 });

@@ -67,16 +67,19 @@ test('the command that repeats a run has all that decides it', () => {
     'failover,redis',
     '--kinds',
     'clock,cut',
-    '--beside',
-    'HEAD',
     '--mode',
     'slices',
     '--plain',
+    '--routers',
+    'binary',
   ];
   const { seed, ...options } = parseOptions(args);
   const [, again] = commandOf({ seed, ...options }).split(' -- ');
   expect(parseOptions(['--seed', seed, ...again!.split(' ')])).toEqual({ seed, ...options });
   expect(parseOptions(['--losses', 'all']).losses).toEqual(LOSSES);
+  const beside = ['--beside', 'HEAD'];
+  expect(commandOf(parseOptions(beside))).toContain(beside.join(' '));
+  expect(() => parseOptions([...args, ...beside])).toThrow('exclude each other');
   expect(() => parseOptions(['--kinds', 'earthquake'])).toThrow('--kinds does not know earthquake');
 });
 

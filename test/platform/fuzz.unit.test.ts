@@ -3,7 +3,6 @@
  * due, and nothing that PostgreSQL or Temporal would refuse later. FUZZ_CASES sets how many cases there are.
  */
 import fc from 'fast-check';
-import { NOTIFICATION_TYPES, audiencesOf } from '../../api/intent/catalog.ts';
 import { parseCallbackInput } from '../../api/account-callback/input.ts';
 import { fingerprintOf } from '../../api/intent/fingerprint.ts';
 import { hashOfRouteRef, routeRefOf, searchableKey } from '../../api/ids.ts';
@@ -16,8 +15,9 @@ import { ADMIN_EMAIL_VARIABLES } from '../../config/intent.ts';
 import { VARIABLES, loadConfig } from '../../config/load.ts';
 import { ConfigError } from '../../config/variables.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
-import { entryOf, expectStorable } from '../intent/entries.ts';
-import { NASTY_JSON, NASTY_TEXTS, json, text } from './nasty-inputs.ts';
+import { expectStorable } from '../intent/entries.ts';
+import { goodIntents, intentEntry } from '../intent/fuzzed-entries.ts';
+import { NASTY_JSON, NASTY_TEXTS, bytes, disturbed, json, text } from './nasty-inputs.ts';
 
 /** `FUZZ_CASES=100000 npm test -- test/fuzz` for a long run. */
 const CASES = Number(process.env['FUZZ_CASES'] ?? 3_000);
@@ -28,40 +28,7 @@ const ID = '1775121700000-0';
 /** What no text column takes. */
 const UNSTORABLE = /\0/;
 
-const bytes = fc.oneof(
-  { weight: 4, arbitrary: text.map((value) => Buffer.from(value)) },
-  { weight: 2, arbitrary: json.map((value) => Buffer.from(value)) },
-  { weight: 1, arbitrary: fc.uint8Array({ maxLength: 64 }).map((value) => Buffer.from(value)) },
-);
-
 const isStorable = (value: string): boolean => !UNSTORABLE.test(value) && value.isWellFormed();
-
-/** A good entry with any number of its fields replaced, removed, doubled or joined by others. */
-function disturbed(good: EntryFields): fc.Arbitrary<EntryFields> {
-  const names = good.map(([name]) => name);
-  const name = fc.oneof({ weight: 4, arbitrary: fc.constantFrom(...names) }, { weight: 1, arbitrary: bytes });
-  return fc
-    .tuple(
-      fc.subarray([...good], { minLength: Math.max(0, good.length - 2) }),
-      fc.array(fc.tuple(name, bytes), { maxLength: 3 }),
-    )
-    .chain(([kept, changes]) => {
-      const replaced = kept.map(([own, value]) => {
-        const change = changes.find(([other]) => own.equals(other));
-        return [own, change ? change[1] : value] as const;
-      });
-      // Half of the time a change replaces, else it comes as a second field of the name.
-      return fc.boolean().map((isDoubled) => (isDoubled ? [...kept, ...changes] : replaced));
-    });
-}
-
-const goodIntents = NOTIFICATION_TYPES.flatMap((type) =>
-  audiencesOf(type).map((audience) => entryOf(type, {}, audience)),
-);
-const intentEntry = fc.oneof(
-  { weight: 6, arbitrary: fc.constantFrom(...goodIntents).chain(disturbed) },
-  { weight: 1, arbitrary: fc.array(fc.tuple(bytes, bytes), { maxLength: 20 }) },
-);
 
 function expectDecided(fields: EntryFields): void {
   const parsed = parseIntent(ID, fields);

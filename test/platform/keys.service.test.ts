@@ -3,8 +3,10 @@ import { randomBytes } from 'node:crypto';
 import type { KeyBoxKey } from '../../api/key-box.ts';
 import { createKeyBox, sealingKeyOf } from '../../api/key-box.ts';
 import {
+  messageSecretContext,
   notifierKeyContext,
   recipientKeyContext,
+  routerPasswordContext,
   tokenContext,
 } from '../../api/subscription/sealed-columns.ts';
 import type { Renewal } from '../../client/keys.ts';
@@ -140,6 +142,12 @@ test('I51 security-20 values in rows are sealed anew, and what no key opens is c
     seal(lost, 'x', notifier),
     seal(lost, 'x', notifier),
   );
+  await slot.db.query('UPDATE subscriptions.smp_servers SET basic_auth = $1', [
+    seal(old, 'password', routerPasswordContext('default', 'h:1')),
+  ]);
+  await slot.db.query("UPDATE subscriptions.rcv_queues SET rcv_dh_secret = $1 WHERE rcv_id = 'r-1'", [
+    seal(old, 'messages', messageSecretContext('default', 'r-1')),
+  ]);
   await slot.db.query(
     `INSERT INTO subscriptions.ntf_tokens
        (agent_id, provider, device_token, host, port, auth_public_key, auth_private_key, dh_public_key, dh_private_key, status)
@@ -164,6 +172,8 @@ test('I51 security-20 values in rows are sealed anew, and what no key opens is c
         'rcv_queues.rcv_private_key': 1,
         'rcv_queues.ntf_private_key': 1,
         'rcv_queues.rcv_ntf_dh_secret': 1,
+        'rcv_queues.rcv_dh_secret': 1,
+        'smp_servers.basic_auth': 1,
       },
     },
     {
@@ -177,7 +187,7 @@ test('I51 security-20 values in rows are sealed anew, and what no key opens is c
       },
     },
   ]);
-  expect(await keys.renew(configured, LIMIT)).toMatchObject({ values: 5, unreadable: 4 });
+  expect(await keys.renew(configured, LIMIT)).toMatchObject({ values: 7, unreadable: 4 });
 
   const { rows } = await slot.db.query<{ rcv_private_key: Buffer; ntf_private_key: Buffer }>(
     `SELECT rcv_private_key, ntf_private_key FROM subscriptions.rcv_queues WHERE rcv_id = 'r-1'`,
@@ -191,6 +201,12 @@ test('I51 security-20 values in rows are sealed anew, and what no key opens is c
     'SELECT device_token FROM subscriptions.ntf_tokens',
   );
   expect(sealingKeyOf(tokens[0]!.device_token)).toBe('new');
+  const { rows: routers } = await slot.db.query<{ basic_auth: Buffer }>(
+    'SELECT basic_auth FROM subscriptions.smp_servers',
+  );
+  expect(box.open(routers[0]!.basic_auth, routerPasswordContext('default', 'h:1')).toString()).toBe(
+    'password',
+  );
   // A second time there is nothing left but what no key opens.
   expect(await keys.renew(configured, LIMIT)).toMatchObject({ values: 0, unreadable: 4 });
 });

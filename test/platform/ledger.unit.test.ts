@@ -118,6 +118,14 @@ describe('intents', () => {
     return { sightings, routes };
   }
 
+  /** What rows say of entries: as which each route was handed off. */
+  const entriesOf = (sightings: readonly Sighting[]) =>
+    new Map(
+      sightings.map(({ fields, entryId }): [string, string] => [
+        fields.find(([name]) => name === 'event_id' || name === 'delivery_id')![1].toString(),
+        entryId,
+      ]),
+    );
   const idOf = (index: number) => `${NOW + index}-0`;
   function perfect(): { -readonly [Name in keyof IntentCase]: IntentCase[Name] } & { sightings: Sighting[] } {
     const sent = all.map((_, index) => sentOf(index));
@@ -126,7 +134,14 @@ describe('intents', () => {
       postings: sent.map((one, index) => posted(one, acknowledged(idOf(index)))),
       world,
       sightings: made.flatMap(({ sightings }) => sightings),
-      rows: { refusals: new Map(), routes: new Map(made.flatMap(({ routes }) => routes)) },
+      rows: {
+        refusals: new Map(),
+        routes: new Map(made.flatMap(({ routes }) => routes)),
+        entries: entriesOf(made.flatMap(({ sightings }) => sightings)),
+        generations: [],
+      },
+      replays: [],
+      unknownReplays: 0,
       mayRepeat: false,
     };
   }
@@ -293,6 +308,39 @@ describe('intents', () => {
     expect(chargesOf(judgeIntents(mutate(perfect()))).sort()).toEqual([...charges].sort());
   });
 
+  describe('generations', () => {
+    const [id] = entriesOf(perfect().sightings).keys();
+    const opened = (...generations: [generation: number, openedAt: number][]) => ({
+      ...perfect(),
+      replays: [id!],
+      rows: {
+        ...perfect().rows,
+        generations: generations.map(([generation, openedAt]) => ({ id: id!, generation, openedAt })),
+      },
+    });
+
+    test('a route that was replayed is delivered after it was opened again, by its last generation', () => {
+      expect(chargesOf(judgeIntents(opened([1, NOW])))).toEqual([]);
+      // Nobody knows how far an order has come that was not answered.
+      const unknown = { ...opened([1, NOW - 5_000], [2, NOW]), unknownReplays: 1 };
+      expect(chargesOf(judgeIntents(unknown))).toEqual([]);
+    });
+
+    test.each<[string, IntentCase]>([
+      ['a route that was delivered is opened again', opened([1, NOW + 60_000])],
+      ['one replay opens two generations', opened([1, NOW - 5_000], [2, NOW])],
+      ['a generation that nobody asked for', { ...opened([1, NOW]), replays: [] }],
+      ['a generation that is left out', opened([2, NOW])],
+      ['the second is opened before the first', { ...opened([1, NOW], [2, NOW - 5_000]), unknownReplays: 1 }],
+      [
+        'the row names the entry of another generation',
+        { ...opened([1, NOW]), rows: { ...opened([1, NOW]).rows, entries: new Map([[id!, '1-1']]) } },
+      ],
+    ])('security-7 %s', (_, given) => {
+      expect(chargesOf(judgeIntents(given))).toEqual(['wrong']);
+    });
+  });
+
   test('after a loss an equal id may come again, and nothing else', () => {
     const given = perfect();
     const again = { ...given, mayRepeat: true, sightings: [...given.sightings, ...given.sightings] };
@@ -312,7 +360,14 @@ describe('intents', () => {
         postings: [posted(sentOf(0), acknowledged(idOf(0)), { kind: 'unknown' }, acknowledged(`${NOW}-77`))],
         world,
         sightings,
-        rows: { refusals: new Map(), routes: new Map(routes) },
+        rows: {
+          refusals: new Map(),
+          routes: new Map(routes),
+          entries: entriesOf(sightings),
+          generations: [],
+        },
+        replays: [],
+        unknownReplays: 0,
         mayRepeat: true,
       });
       expect(chargesOf(verdict)).toEqual([]);
@@ -417,7 +472,7 @@ describe('mobile pushes', () => {
   });
 });
 
-test('security-8 a send is excused when neither place to write it down is there, and by nothing less', () => {
+test('security-8 a send is excused when no place to write it down is there, and by nothing less', () => {
   const send = { service: 0, at: 1_000, answeredAt: 1_100 };
   const spoiled = (server: string, startedAt: number, endedAt: number): Spoiled => ({
     name: server,
@@ -425,15 +480,33 @@ test('security-8 a send is excused when neither place to write it down is there,
     startedAt,
     endedAt,
   });
-  expect(excuseOf(send, [spoiled('postgres', 1_050, 9_000)])).toBeUndefined();
-  expect(excuseOf(send, [spoiled('temporal', 1_050, 9_000)])).toBeUndefined();
-  expect(excuseOf(send, [spoiled('redis', 0, 9_000), spoiled('temporal', 0, 9_000)])).toBeUndefined();
-  expect(
-    excuseOf(send, [spoiled('postgres', 1_050, 3_000), spoiled('temporal', 2_000, 4_000)]),
-  ).toBeDefined();
-  expect(
-    excuseOf(send, [spoiled('postgres', 1_050, 3_000), spoiled('temporal', 5_000, 6_000)]),
-  ).toBeUndefined();
+  const postgres = spoiled('postgres', 1_050, 3_000);
+  const redis = spoiled('redis', 0, 1_200);
+  const temporal = spoiled('temporal', 2_000, 4_000);
+  const killed = { name: 'kill-service', service: 0, startedAt: 2_000, endedAt: 2_000 };
+  for (const nothing of [
+    [postgres],
+    [redis],
+    [temporal],
+    [postgres, redis],
+    [postgres, temporal],
+    [redis, temporal],
+    // Redis has it by then, or had it before it was gone.
+    [postgres, killed],
+    [postgres, killed, spoiled('redis', 1_900, 9_000)],
+    // The row has it by then.
+    [postgres, redis, { ...killed, startedAt: 4_000, endedAt: 4_000 }],
+    [postgres, redis, spoiled('temporal', 5_000, 6_000)],
+    [postgres, redis, { ...killed, service: 1 }],
+  ])
+    expect(excuseOf(send, nothing)).toBeUndefined();
+  expect(excuseOf(send, [postgres, redis, temporal])).toEqual({ from: 1_000, to: 3_300 });
+  expect(excuseOf(send, [postgres, redis, killed])).toEqual({ from: 1_000, to: 3_300 });
+  // Before it could be written down anywhere.
+  expect(excuseOf(send, [{ ...killed, startedAt: 1_100, endedAt: 1_100 }])).toEqual({
+    from: 1_000,
+    to: 1_400,
+  });
   const pause = { name: 'pause-service', service: 0, isPause: true, startedAt: 0, endedAt: 900 };
   expect(lateOf(send, [pause])).toBeDefined();
   expect(lateOf(send, [{ ...pause, service: 1 }])).toBeUndefined();

@@ -25,6 +25,8 @@ const MIGRATIONS = [
   '0019-keys',
   '0020-subscription-events',
   '0021-intent-slices',
+  '0022-subscription-routers',
+  '0023-cancelled-intents',
 ];
 
 let dsn: string;

@@ -1,5 +1,6 @@
 /** Texts and JSON that have broken programs before, and generators of more of them. */
 import fc from 'fast-check';
+import type { EntryFields } from '../../api/text.ts';
 
 const LONG = 'x'.repeat(5_000);
 
@@ -109,4 +110,29 @@ function safeJson(value: unknown): string {
   } catch {
     return '[object]';
   }
+}
+
+export const bytes: fc.Arbitrary<Buffer> = fc.oneof(
+  { weight: 4, arbitrary: text.map((value) => Buffer.from(value)) },
+  { weight: 2, arbitrary: json.map((value) => Buffer.from(value)) },
+  { weight: 1, arbitrary: fc.uint8Array({ maxLength: 64 }).map((value) => Buffer.from(value)) },
+);
+
+/** A good entry with any number of its fields replaced, removed, doubled or joined by others. */
+export function disturbed(good: EntryFields): fc.Arbitrary<EntryFields> {
+  const names = good.map(([name]) => name);
+  const name = fc.oneof({ weight: 4, arbitrary: fc.constantFrom(...names) }, { weight: 1, arbitrary: bytes });
+  return fc
+    .tuple(
+      fc.subarray([...good], { minLength: Math.max(0, good.length - 2) }),
+      fc.array(fc.tuple(name, bytes), { maxLength: 3 }),
+    )
+    .chain(([kept, changes]) => {
+      const replaced = kept.map(([own, value]) => {
+        const change = changes.find(([other]) => own.equals(other));
+        return [own, change ? change[1] : value] as const;
+      });
+      // Half of the time a change replaces, else it comes as a second field of the name.
+      return fc.boolean().map((isDoubled) => (isDoubled ? [...kept, ...changes] : replaced));
+    });
 }

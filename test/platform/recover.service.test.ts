@@ -3,11 +3,15 @@ import type { RecoveryPlan, RecoveryRun } from '../../client/recovery.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { RECOVERY_WORKFLOW_ID } from '../../workflows/recovery-contract.ts';
+import { appendInputs } from '../../client/account-callback/inputs.ts';
+import { startPortfolioService } from '../../dev/stand-ins/account-callback/portfolio-service.ts';
+import { MIDNIGHT, inputsTaken, price } from '../account-callback/callbacks.ts';
 import { cliFor } from '../cli-process.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';
 import { keepRows } from '../put-back.ts';
+import { takeSymbolRegistry } from '../symbol-config/registry.ts';
 import { GATEWAY, deliveriesTo, outboundIds } from '../service-process.ts';
 
 let slot: Slot;
@@ -144,4 +148,45 @@ test('I54 a recovery waits for a paused reader, says so, and whoever asks again 
     stderr: expect.stringContaining('a recovery runs already, this follows it'),
   });
   expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', [id]));
+});
+
+test('I54 S5 C7 a recovery has symbols pushed to all targets and inputs of accounts taken again', async () => {
+  const registry = await takeSymbolRegistry(slot);
+  const portfolio = await startPortfolioService();
+  const roles = 'intent,symbol-config,account-callback';
+  try {
+    await slot.startService(
+      { ...ENV, NOTIFICATION_ROLES: roles, NOTIFICATION_SYMBOL_RECONCILIATION_INTERVAL: '24h' },
+      {
+        symbolTargets: registry.targets.targets,
+        sampleSymbols: registry.targets.sampleSymbols,
+        portfolioUrl: portfolio.url,
+      },
+    );
+    await registry.settled();
+    await appendInputs(slot.redis, [price('LOST', MIDNIGHT, '1')]);
+    const prices = async () => {
+      const { rows } = await slot.db.query("SELECT FROM notification.callback_prices WHERE symbol = 'LOST'");
+      return rows.length;
+    };
+    await eventually('the price', async () => (await prices()) === 1);
+    await inputsTaken(slot.redis);
+    // What no look can see: a row that is gone, and a target without its list.
+    await slot.db.query('DELETE FROM notification.callback_prices');
+    await registry.targets.loseState('us-east-alert-1');
+
+    program.env['NOTIFICATION_ROLES'] = roles;
+    const run = await program.json<RecoveryRun>(['recover', '--since', '5m', '--yes']);
+    expect(run.value).toMatchObject({
+      isDone: true,
+      progress: { symbolsPushed: true, inputsAgainFrom: expect.stringMatching(/^\d+-0$/) },
+    });
+    await eventually('the price again', async () => (await prices()) === 1);
+    await eventually(
+      'the list again',
+      async () => registry.targets.held('us-east-alert-1').source === 'push',
+    );
+  } finally {
+    await Promise.all([registry.targets.stop(), portfolio.stop()]);
+  }
 });

@@ -33,7 +33,7 @@ const RECURRING = {
     find_hourly_callbacks freeze_callback_day load_callback_users load_due_callback_retries place_callback_users
     read_callback_progress take_accounts_up
 
-    delete_abandoned_waiting_intents delete_expired_duplicates delete_expired_malformed_intents delete_expired_routes
+    delete_abandoned_waiting_intents delete_expired_cancelled_intents delete_expired_duplicates delete_expired_malformed_intents delete_expired_routes
     list_expired_records list_overdue_routes list_published_routes list_untried_intents read_acceptance read_schedule
 
     begin_mobile_rounds claim_mobile_sends delete_expired_malformed_mobile_jobs delete_expired_mobile_jobs
@@ -88,12 +88,12 @@ const RECURRING = {
 
     add_sample_symbols count_unreached_symbol_targets load_symbol_config load_symbol_snapshot load_symbol_targets
     load_symbol_targets_behind record_symbol_acknowledgement record_symbol_failure register_symbol_targets
-    take_symbol_snapshot`,
+    find_untold_symbol_changes take_symbol_snapshot`,
 };
 
 /** Of one intent, route or job: those of its record, and a slice of its routes. */
 const BY_KEY = `
-  count_batch count_routes forget_waiting_if_decided is_other_malformed_intent list_routes load_hashed_route
+  count_batch count_routes forget_waiting_if_decided give_up_waiting_intent is_other_malformed_intent list_routes load_hashed_route
   load_route load_slice mark_found_published mark_skipped note_waiting_intent open_generation
   record_failure record_malformed_intent
 
@@ -103,12 +103,12 @@ const BY_KEY = `
 /** Of what operators and clients ask for. */
 const OPERATOR = `
   end_channel_drain list_cancelled_routes list_cancelled_routes_of_slice list_open_routes list_open_routes_of_slice
-  list_waiting_routes load_channel set_channel settle_closed_routes
+  list_waiting_routes load_channel set_channel settle_closed_routes settle_delivered_routes
 
   delete_connections find_known_queue insert_connection insert_rcv_queue insert_smp_server insert_token
-  insert_token_deletion list_subscription_servers list_servers_of_deleted_queues load_connection load_connection_flags load_queue_import
-  load_saved_token load_token_request list_kinds_of_router lock_smp_server mark_token_request_done pin_ntf_server pin_smp_server remove_token
-  remove_token_request replace_rcv_queues reset_subscription_statistics save_token_device save_token_mode
+  insert_token_deletion list_subscription_servers list_servers_of_deleted_queues load_connection load_connection_flags load_messaging_router load_queue_import
+  load_saved_token load_token_request list_kinds_of_router list_routers_of_agent lock_smp_server mark_token_request_done pin_ntf_server pin_smp_server remove_token
+  remove_token_request replace_rcv_queues reset_subscription_statistics save_router_password save_token_device save_token_mode
   save_token_registered save_token_replaced save_token_status set_connections_subscribed set_subscription_agent_open
   set_subscription_agent_suspension start_subscriptions_of_router_over take_over_smp_fingerprint toggle_connections upsert_ntf_server
 

@@ -58,9 +58,7 @@ test('I34 the spans name the workflow and the activity they belong to', async ()
   const names = await eventually('exported spans', async () => {
     const spans = printed.mock.calls.map(([span]) => span as { name: string });
     const found = new Set(spans.map(({ name }) => name));
-    return (
-      found.has(`RunActivity:${DISPATCH === 'child' ? 'publishRoute' : 'publishFirstAttempts'}`) && found
-    );
+    return found.has(`RunActivity:${DISPATCH === 'child' ? 'publishRoute' : 'acceptIntent'}`) && found;
   });
   expect([...names]).toEqual(
     expect.arrayContaining(['StartWorkflow:notification', 'RunActivity:acceptIntent']),

@@ -98,6 +98,14 @@ export interface NotificationInput {
   slice?: string;
 }
 
+/** What tells an intent from another one whose entry has the same id. */
+export type IntentIdentity = Pick<NotificationInput, 'producer' | 'idempotencyKey'>;
+
+export const identityOf = ({ producer, idempotencyKey }: NotificationInput): IntentIdentity => ({
+  producer,
+  idempotencyKey,
+});
+
 /**
  * Who makes first attempts. `child`: every route has a workflow of its own from the beginning, unless there are more than
  * MAX_CHILDREN_PER_PARENT. `on_failure`: the notification makes them itself, and a route gets a workflow when it needs
@@ -142,6 +150,8 @@ export type Acceptance =
       /** All routes of the record, skipped ones included. */
       routeCount: number;
       skipped: number;
+      /** Of its routes, when they were made in the same step: `routes` has none of them then. */
+      first?: FirstAttempts;
     }
   | { outcome: 'duplicate'; of: string }
   | { outcome: 'idempotency_conflict'; with: string }
@@ -149,7 +159,16 @@ export type Acceptance =
   /** Another notification has the id of this entry. */
   | { outcome: 'entry_id_reused' }
   /** PostgreSQL does not take what the intent holds. */
-  | { outcome: 'unstorable' };
+  | { outcome: 'unstorable' }
+  /** An operator cancelled it before it was accepted, and a store has forgotten that. */
+  | { outcome: 'cancelled' };
+
+/** Whether acceptance names the routes to publish, instead of leaving them to be listed. */
+export const isListed = ({
+  routes,
+  routeCount,
+  skipped,
+}: Extract<Acceptance, { outcome: 'accepted' }>): boolean => routes.length === routeCount - skipped;
 
 /** Totals of the routes of a notification or of one batch of it. */
 export interface RouteTotals {
@@ -212,8 +231,9 @@ export type PublishResult =
 /**
  * `leased`: another worker holds the route at this moment. `postgres_unavailable`, `postgres_unusable`: the attempt could
  * not be recorded, since PostgreSQL does not answer, or is not as it must be.
- * `redis_unavailable`: whether an earlier generation was handed off could not be found out. `replicas_behind`: it is
- * handed off, and fewer replicas of Redis have that than must. `attempt_not_finished`: a time-out, or a worker that died.
+ * `redis_unavailable`: Redis answers that it is not the master or is loading, or whether an earlier generation was handed
+ * off could not be found out. `replicas_behind`: it is handed off, and fewer replicas of Redis have that than must.
+ * `attempt_not_finished`: a time-out, or a worker that died.
  */
 export type DeferralReason =
   | 'leased'

@@ -6,8 +6,14 @@ import type { NotificationInput } from './contract.ts';
 
 export const SLICE_WORKFLOW = 'notificationSlice';
 
-/** Visibility query. */
+/** What a slice goes on as when its intents wait for the User Service, under the same workflow id: it may take days. */
+export const WAITING_SLICE_WORKFLOW = 'notificationSliceWaiting';
+
+/** Visibility query: slices that are being worked off, without those that wait. */
 export const RUNNING_SLICES = `WorkflowType = '${SLICE_WORKFLOW}' AND ExecutionStatus = 'Running'`;
+
+/** Visibility query: both. */
+export const OPEN_SLICES = `WorkflowType IN ('${SLICE_WORKFLOW}', '${WAITING_SLICE_WORKFLOW}') AND ExecutionStatus = 'Running'`;
 
 const ID_PREFIX = 'notification-slice/';
 
@@ -25,18 +31,25 @@ export interface SliceInput {
   slice: string;
   /** In the order of the stream. */
   intents: NotificationInput[];
+  /** What came of the slice's other intents, when these are what is left of it. */
+  before?: SliceOutcome;
 }
 
-/** What came of the first, common try: how many intents were decided how. */
+/** What came of a common try: how many intents were decided how; those that were found cancelled are not counted. */
 export interface SliceDelivery {
   accepted: number;
   duplicates: number;
   rejected: number;
-  /** Those that are not decided, and those that are accepted and have a route that is neither published nor skipped. */
+  /**
+   * Those in trouble of their own: they are not decided, or are accepted and have a route that is neither published nor
+   * skipped.
+   */
   open: string[];
+  /** Those that wait for the User Service, which is away for all. Absent in results of before it was told apart. */
+  waiting?: string[];
 }
 
-export interface SliceOutcome extends Omit<SliceDelivery, 'open'> {
+export interface SliceOutcome extends Omit<SliceDelivery, 'open' | 'waiting'> {
   /** Those that have a workflow of their own now. */
   handedOn: string[];
   cancelled: string[];

@@ -36,6 +36,8 @@ import {
   MAX_RECIPIENTS_ACCEPTED_LOCALLY,
   ROUTES_PER_BATCH,
   batchWorkflowId,
+  identityOf,
+  isListed,
   routeWorkflowId,
 } from './contract.ts';
 import { notificationRoute } from './route.ts';
@@ -86,15 +88,11 @@ export async function notification(intent: NotificationInput): Promise<Notificat
     const acceptance = await accept(intent);
     if (acceptance.outcome !== 'accepted') return acceptance;
 
-    const of = { ...intent, replay: wasReset() };
-    const isListed = acceptance.routes.length === acceptance.routeCount - acceptance.skipped;
-    const totals = isListed
-      ? await publishSlice(of, { offset: 0, limit: acceptance.routeCount }, () => acceptance.routes)
-      : await publishInBatches(withFirstAttempts(of), acceptance);
+    const totals = await publishAccepted({ ...intent, replay: wasReset() }, acceptance);
     return { outcome: 'accepted', ...totals, skipped: totals.skipped + acceptance.skipped };
   } catch (error) {
     if (!isOver(error)) throw error;
-    await skipWhatIsOpen(() => steering.skipOpenRoutes(intent.notificationId));
+    await skipWhatIsOpen(() => steering.skipOpenRoutes(intent.notificationId, identityOf(intent)));
     throw cancellationOf(error);
   }
 }
@@ -135,6 +133,14 @@ async function accept(intent: NotificationInput): Promise<Acceptance> {
   return acceptance;
 }
 
+function publishAccepted(of: Notification, acceptance: Accepted): RouteTotals | Promise<RouteTotals> {
+  const { first, routes, routeCount } = acceptance;
+  if (first) return publishRest(of, first);
+  return isListed(acceptance)
+    ? publishSlice(of, { offset: 0, limit: routeCount }, () => routes)
+    : publishInBatches(withFirstAttempts(of), acceptance);
+}
+
 /** @param list the slice's routes to publish, for when nobody has looked at them yet. */
 async function publishSlice(
   of: Notification,
@@ -142,9 +148,16 @@ async function publishSlice(
   list: () => RouteToPublish[] | Promise<RouteToPublish[]>,
 ): Promise<RouteTotals> {
   const first = await makeFirstAttempts(of, slice);
-  if (!first) return publishEach(of, await list());
-  const rest = await publishEach(of, first.open);
-  return { ...rest, published: first.published + rest.published };
+  return first ? publishRest(of, first) : publishEach(of, await list());
+}
+
+/** Those that first attempts have left open. Without any, nothing is waited for: each promise costs the sandbox time. */
+function publishRest(
+  of: Notification,
+  { published, open }: FirstAttempts,
+): RouteTotals | Promise<RouteTotals> {
+  if (open.length === 0) return { published, skipped: 0, deadLettered: 0 };
+  return publishEach(of, open).then((rest) => ({ ...rest, published: published + rest.published }));
 }
 
 /** @returns undefined when routes make their first attempts themselves, by their mode or because it failed here. */

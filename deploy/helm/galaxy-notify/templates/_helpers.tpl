@@ -84,6 +84,18 @@ capabilities:
   value: /etc/galaxy-notify/temporal-tls/ca.crt
 {{- end }}
 {{- end }}
+{{- if $values.redisTls.existingSecret }}
+{{- if $values.redisTls.serverCa }}
+- name: NOTIFICATION_REDIS_CA_FILE
+  value: /etc/galaxy-notify/redis-tls/ca.crt
+{{- end }}
+{{- if $values.redisTls.clientCertificate }}
+- name: NOTIFICATION_REDIS_CERT_FILE
+  value: /etc/galaxy-notify/redis-tls/tls.crt
+- name: NOTIFICATION_REDIS_KEY_FILE
+  value: /etc/galaxy-notify/redis-tls/tls.key
+{{- end }}
+{{- end }}
 {{- if has "mobile-push" .roles }}
 - name: GOOGLE_APPLICATION_CREDENTIALS
   value: /etc/galaxy-notify/fcm/{{ $values.fcm.key }}
@@ -105,6 +117,16 @@ capabilities:
 {{- if $values.temporalTls.existingSecret }}
 - name: temporal-tls
   mountPath: /etc/galaxy-notify/temporal-tls
+  readOnly: true
+{{- end }}
+{{- if $values.redisTls.existingSecret }}
+- name: redis-tls
+  mountPath: /etc/galaxy-notify/redis-tls
+  readOnly: true
+{{- end }}
+{{- if $values.postgresTls.existingSecret }}
+- name: postgres-tls
+  mountPath: /etc/galaxy-notify/postgres-tls
   readOnly: true
 {{- end }}
 {{- if has "mobile-push" .files }}
@@ -137,6 +159,18 @@ capabilities:
 - name: temporal-tls
   secret:
     secretName: {{ $values.temporalTls.existingSecret }}
+    defaultMode: 0440
+{{- end }}
+{{- if $values.redisTls.existingSecret }}
+- name: redis-tls
+  secret:
+    secretName: {{ $values.redisTls.existingSecret }}
+    defaultMode: 0440
+{{- end }}
+{{- if $values.postgresTls.existingSecret }}
+- name: postgres-tls
+  secret:
+    secretName: {{ $values.postgresTls.existingSecret }}
     defaultMode: 0440
 {{- end }}
 {{- if has "mobile-push" .files }}

@@ -1,0 +1,151 @@
+/** Stores that were put back to a moment ago: targets end with what the rows say, under a version that none has seen. */
+import type { SymbolConfigState } from '../../workflows/symbol-config/contract.ts';
+import type { Service } from '../../workers/service.ts';
+import { eventually, takeSlot } from '../harness.ts';
+import type { Slot } from '../harness.ts';
+import { keepRows } from '../put-back.ts';
+import { namespaceOf } from '../slots.ts';
+import type { SymbolRegistry } from './registry.ts';
+import { namesIn, takeSymbolRegistry } from './registry.ts';
+
+const LIMIT_MS = 60_000;
+/** Nothing happens by itself but what these tests are about. */
+const LATER = {
+  NOTIFICATION_SYMBOL_RECONCILIATION_INTERVAL: '24h',
+  NOTIFICATION_SYMBOL_RETRY_LADDER: '24h',
+  NOTIFICATION_SYMBOL_PUSH_TIMEOUT: '1m',
+};
+const BEAT = `notification:stream_beats:${Buffer.from('symbol-config/main').toString('base64url')}`;
+
+let registry: SymbolRegistry;
+let service: Service;
+beforeEach(async () => {
+  registry = await takeSymbolRegistry();
+  service = await registry.startService(LATER);
+  await registry.settled(LIMIT_MS);
+});
+afterEach(() => registry.release());
+
+const lookedAgain = async () => {
+  const before = await registry.slot.redis.get(BEAT);
+  await eventually('a look more', async () => (await registry.slot.redis.get(BEAT)) !== before);
+};
+
+async function change(symbol: string): Promise<SymbolConfigState> {
+  await registry.write([symbol]);
+  await registry.tell();
+  return registry.settled(LIMIT_MS);
+}
+
+const namesAt = (target: string) => namesIn(registry.targets.held(target).symbols);
+
+/** Every target has this list, and its row says under which version. */
+async function expectEverywhere(names: { has: string; not: string }): Promise<number> {
+  const { version } = await eventually(
+    'the list of the rows at all targets',
+    async () => {
+      const state = await registry.settled(LIMIT_MS);
+      return !namesAt('us-east-alert-1').includes(names.not) && state;
+    },
+    LIMIT_MS,
+  );
+  for (const { name } of registry.targets.targets) {
+    expect(namesAt(name)).toContain(names.has);
+    expect(namesAt(name)).not.toContain(names.not);
+  }
+  await eventually('the rows to say so', async () =>
+    (await registry.rows()).every((row) => row.acknowledged_version === version),
+  );
+  return version;
+}
+
+test('S5 I52 a PostgreSQL that is put back: no target stays on a list that the rows do not know', async () => {
+  await change('KEPT');
+  await lookedAgain();
+  const { putBack } = await keepRows(registry.slot.db);
+  const { version: lost } = await change('UNDONE');
+  await lookedAgain();
+  await putBack();
+
+  expect(await expectEverywhere({ has: 'KEPT', not: 'UNDONE' })).toBeGreaterThan(lost);
+  expect(registry.slot.logs).toContainEqual(
+    expect.objectContaining({
+      msg: 'PostgreSQL fell back to an earlier state, its symbols are pushed to all targets',
+    }),
+  );
+});
+
+test('S5 I52 a version that the rows have forgotten does not come again with another list', async () => {
+  await change('KEPT');
+  await lookedAgain();
+  const { putBack } = await keepRows(registry.slot.db);
+  const { version: lost } = await change('UNDONE');
+  await lookedAgain();
+  await service.stop();
+  await putBack();
+  // The next number of the rows is the one that was given out already.
+  await registry.write(['INSTEAD']);
+  await registry.startService(LATER);
+
+  expect(await expectEverywhere({ has: 'INSTEAD', not: 'UNDONE' })).toBeGreaterThan(lost);
+  const bodies = new Map<string, Set<string>>();
+  for (const { target, version, body } of registry.targets.pushes) {
+    const key = `${target} ${version}`;
+    bodies.set(key, (bodies.get(key) ?? new Set()).add(body));
+  }
+  expect([...bodies].filter(([, different]) => different.size > 1)).toEqual([]);
+});
+
+describe('a Temporal that knows less than the rows', () => {
+  let empty: Slot;
+  beforeEach(async () => {
+    empty = await takeSlot();
+  });
+  afterEach(() => empty.release());
+
+  test('S5 I49 emptied: the list goes to all targets again, also one that nobody was told of', async () => {
+    await change('TOLD');
+    await service.stop();
+    await registry.write(['UNTOLD']);
+    await registry.startService({ ...LATER, TEMPORAL_NAMESPACE: namespaceOf(empty.slot) });
+    await eventually(
+      'all targets to have both',
+      async () =>
+        registry.targets.targets.every(({ name }) =>
+          ['TOLD', 'UNTOLD'].every((symbol) => namesAt(name).includes(symbol)),
+        ),
+      LIMIT_MS,
+    );
+  });
+});
+
+test.each<{ what: string; forget(): Promise<unknown>; isTold(): boolean }>([
+  {
+    what: 'changed symbols',
+    forget: () => registry.write(['UNTOLD']),
+    isTold: () => namesAt('us-east-alert-1').includes('UNTOLD'),
+  },
+  {
+    what: 'a target without the newest list',
+    async forget() {
+      await registry.slot.db.query(
+        `UPDATE notification.symbol_snapshots SET created_at = created_at - interval '1 hour'`,
+      );
+      await registry.targets.loseState('us-east-alert-1');
+      await registry.slot.db.query(
+        `UPDATE notification.symbol_targets SET acknowledged_version = NULL WHERE target = 'us-east-alert-1'`,
+      );
+    },
+    isTold: () => registry.targets.held('us-east-alert-1').source === 'push',
+  },
+])('S5 I49 $what: the workflow that has not heard of it is told within two looks', async (given) => {
+  await service.stop();
+  service = await registry.startService({ ...LATER, NOTIFICATION_RECONCILIATION_INTERVAL: '1s' });
+  await change('KNOWN');
+  await given.forget();
+  await eventually('every target to be told', async () => given.isTold(), LIMIT_MS);
+  expect(registry.slot.logs).toContainEqual(
+    expect.objectContaining({ msg: 'symbols have changes that were not pushed, the workflow is told' }),
+  );
+  await registry.settled(LIMIT_MS);
+});
