@@ -42,6 +42,13 @@ const SIGN_OF_LIFE_MS = 60_000;
 /** Recipients without a usable answer that a message names. */
 const MOST_NAMED = 3;
 
+/** Detail of `UserServiceUnavailable`. */
+const SERVICE_AWAY = 'service_away';
+
+/** Whether an intent could not be resolved for the sake of the whole service, and not of its own recipients. */
+export const isForServiceAway = (error: unknown): boolean =>
+  error instanceof ApplicationFailure && error.details?.[0] === SERVICE_AWAY;
+
 /** A user whom the intent reaches, but not by e-mail: the User Service has no usable answer about this one. */
 export interface UnusableRecipient {
   userId: string;
@@ -141,7 +148,14 @@ export function createAudienceResolver(sources: AudienceSources) {
     const context = Context.current();
     const missing = intent.recipientUserIds.filter((userId) => !found.has(userId));
     const next = missing.values();
-    const lookups: Lookups = { unusable: new Map(), failed: 0 };
+    const lookups: Lookups = { unusable: new Map(), failed: 0, wasServiceAway: false };
+    const beganAtMs = Date.now();
+    // At the moment of the failure: the service may be back before the attempt ends.
+    const fail = (count: number, reason: string) => {
+      lookups.failed += count;
+      lookups.lastFailure = reason;
+      lookups.wasServiceAway ||= userService.isAway(beganAtMs);
+    };
     let isOver = false;
     let noted: Promise<unknown> | undefined;
     // Whatever keeps it from being noted now is met again at the end of the attempt.
@@ -159,8 +173,7 @@ export function createAudienceResolver(sources: AudienceSources) {
         } catch (error) {
           if (error instanceof UnusableUserError) lookups.unusable.set(userId, error.message);
           else {
-            lookups.failed += 1;
-            lookups.lastFailure = reasonOf(error);
+            fail(1, reasonOf(error));
             // Nobody else would be asked either.
             isOver ||= error instanceof LeftAloneError;
           }
@@ -179,8 +192,11 @@ export function createAudienceResolver(sources: AudienceSources) {
       ]);
       if (isPatienceOver && lookups.unknownUser === undefined) {
         const answered = missing.filter((userId) => found.has(userId) || lookups.unusable.has(userId));
-        lookups.failed = missing.length - answered.length;
-        lookups.lastFailure ??= 'the User Service takes long to answer';
+        const failedSoFar = lookups.failed;
+        fail(
+          missing.length - answered.length - failedSoFar,
+          lookups.lastFailure ?? 'the User Service takes long to answer',
+        );
       }
     } finally {
       isOver = true;
@@ -195,7 +211,7 @@ export function createAudienceResolver(sources: AudienceSources) {
   /** @throws ApplicationFailure `UserServiceUnavailable` unless all are found who ever will be. */
   async function refuseIncomplete(
     { recipientUserIds }: Intent,
-    { unusable, failed, lastFailure = '' }: Lookups,
+    { unusable, failed, lastFailure = '', wasServiceAway }: Lookups,
     note: NoteTrouble,
   ): Promise<void> {
     if (failed === 0 && unusable.size === 0) return;
@@ -208,7 +224,11 @@ export function createAudienceResolver(sources: AudienceSources) {
       recipientUserIds.length === 1
         ? ''
         : ` (${failed + unusable.size} of ${recipientUserIds.length} lookups)`;
-    throw ApplicationFailure.create({ type: USER_SERVICE_UNAVAILABLE, message: `${reason}${share}` });
+    throw ApplicationFailure.create({
+      type: USER_SERVICE_UNAVAILABLE,
+      message: `${reason}${share}`,
+      details: wasServiceAway ? [SERVICE_AWAY] : [],
+    });
   }
 
   /** @returns looks one user up, a failed lookup again after a pause. */
@@ -250,6 +270,8 @@ interface Lookups {
   unusable: Map<string, string>;
   failed: number;
   lastFailure?: string;
+  /** A lookup failed while it was the service that failed, see {@link UserService.isAway}. */
+  wasServiceAway: boolean;
 }
 
 function unusableReason(unusable: ReadonlyMap<string, string>): string {

@@ -17,6 +17,7 @@ import { withHeartbeats } from '../heartbeat.ts';
 import { isPostgresAway } from '../postgres.ts';
 import { isOfType, reasonOf } from '../reason.ts';
 import type { AcceptIntents } from './acceptance.ts';
+import { isForServiceAway } from './audience.ts';
 import type { TakenIntent } from './decisions.ts';
 import type { Beginning } from './hand-off.ts';
 import { createIntake } from './intake.ts';
@@ -108,6 +109,7 @@ export function createSliceActivities(resources: SliceResources) {
     const isAway = userService.isAway(beganAtMs);
     const outcomes = decided.map((one): Outcome => {
       if ('acceptance' in one) return one.acceptance.outcome;
+      if (isForServiceAway(one.error)) return 'waiting';
       return isAway && isOfType(one.error, USER_SERVICE_UNAVAILABLE) ? 'waiting' : 'open';
     });
     const idsOf = (wanted: Outcome) =>

@@ -27,21 +27,21 @@ beforeEach(async () => {
 });
 afterEach(() => slot.release());
 
-const entryFor = (key: string, occurredAt = 1_790_000_000_000) =>
+const entryFor = (key: string, occurredAt = 1_790_000_000_000, userId = 'user-1') =>
   turn({
     idempotency_key: key,
-    recipient_user_ids_json: '["user-1"]',
+    recipient_user_ids_json: JSON.stringify([userId]),
     occurred_at_ms: String(occurredAt),
   });
 
 const keys = (count: number, prefix = 'key') =>
   Array.from({ length: count }, (_, index) => `${prefix}-${index}`);
 
-/** Starts a slice past the reader. @returns its notification ids. */
-async function startedSlice(count: number): Promise<string[]> {
+/** Starts a slice past the reader, its intents for these users in turn. @returns its notification ids. */
+async function startedSlice(count: number, userIds = ['user-1']): Promise<string[]> {
   const now = Date.now();
   const intents = keys(count).map((key, index): Intent => ({
-    ...accepted(entryFor(key)),
+    ...accepted(entryFor(key, undefined, userIds[index % userIds.length])),
     notificationId: `${now}-${index}`,
   }));
   await startSlice(slot.client.workflow, intents);
@@ -239,6 +239,25 @@ test(
     slot.userService.heal();
     expect(await outcomeOf(ids)).toMatchObject({ accepted: 1, handedOn: [] });
     expect(await delivered(deliveriesTo('user-1', ids))).toEqual(deliveriesTo('user-1', ids));
+  },
+  TEST_LIMIT_MS,
+);
+
+test(
+  'I56 I12 who was looked up before the User Service came back waits with the slice, although it came back within the attempt',
+  async () => {
+    await slot.startService({ ...IN_SLICES, NOTIFICATION_USER_SERVICE_TIMEOUT: '10s' });
+    slot.userService.fail({ failure: { kind: 'status', status: 503 }, userId: 'user-2' });
+    // Answered after the lookups of the other have failed, and before the slice gives up.
+    slot.userService.fail({ failure: { kind: 'delay', ms: 1_800 }, userId: 'user-1' });
+    const ids = await startedSlice(2, ['user-1', 'user-2']);
+    await waitsFor(ids, 'UserServiceUnavailable');
+    slot.userService.heal();
+    expect(await outcomeOf(ids)).toMatchObject({ accepted: 2, handedOn: [] });
+    const expected = [...deliveriesTo('user-1', [ids[0]!]), ...deliveriesTo('user-2', [ids[1]!])].sort();
+    expect(await delivered(expected)).toEqual(expected);
+    await nothingLeftRunning(slot, LIMIT_MS);
+    expect(await notifications()).toBe(0);
   },
   TEST_LIMIT_MS,
 );
