@@ -48,12 +48,15 @@ const handedOut = new Set<number>();
 export async function freePort(): Promise<number> {
   for (;;) {
     const port = randomInt(LOWEST_PORT, HIGHEST_PORT + 1);
-    if (!handedOut.has(port) && (await refusal(port)) === undefined) {
+    if (!handedOut.has(port) && (await isPortFree(port))) {
       handedOut.add(port);
       return port;
     }
   }
 }
+
+/** Whether the loopback port can be listened on now. */
+export const isPortFree = async (port: number): Promise<boolean> => (await refusal(port)) === undefined;
 
 /**
  * Throws when the loopback port cannot be listened on, for example

@@ -14,7 +14,7 @@ test.each([
   ['https', undefined],
   ['binary', 'binary'],
 ] as const)(
-  'N19 stand-ins that speak %s are reached by their addresses, and keep what they have across a restart',
+  'N19 stand-ins that speak %s are reached by their addresses, and keep those and what they have across a restart',
   async (name, transport) => {
     const storeDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-routers-'));
     const messaging = createMessagingRouters();
@@ -30,9 +30,8 @@ test.each([
     await before.stop();
 
     const after = await startRouters({ port: 0, transport: name, storeDir });
-    const again = after.messagingRouters[0]!;
-    expect(again.keyHash).toBe(address!.keyHash);
-    const ref = { address: again, userId: 0, connId: 'c', recipientId, recipientPrivateKey };
+    expect([...after.messagingRouters, ...after.notificationRouters]).toEqual(addresses);
+    const ref = { address: address!, userId: 0, connId: 'c', recipientId, recipientPrivateKey };
     expect((await messaging.deleteQueues([ref])).map(({ result }) => outcomeOf(result))).toEqual(['ok']);
     await Promise.all([messaging.close(), notifications.close(), after.stop()]);
     rmSync(storeDir, { recursive: true });

@@ -2,9 +2,10 @@
  * The routers of an embedded stack: two messaging routers, a notification router, and the push provider behind it,
  * which keep what they know across restarts.
  */
-import { mkdirSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import type { RouterAddress } from '../../../activities/subscription/router/ports.ts';
+import { freePort, isPortFree, ROUTER_PORTS } from '../../servers/ports.ts';
 import { BINARY } from './binary/transport.ts';
 import { HTTPS } from './https.ts';
 import { startMessagingRouter, type MessagingRouterStandIn } from './messaging-router.ts';
@@ -24,7 +25,7 @@ export interface RouterStack {
 }
 
 /**
- * @param port the first of four; 0: free ones.
+ * @param port the first of four; 0: free ones, the same as before where they still are free.
  * @param transport how they speak.
  * @param storeDir where they keep what they know. Created when missing.
  */
@@ -40,7 +41,8 @@ export async function startRouters({
   mkdirSync(storeDir, { recursive: true });
   const transport = name === 'https' ? HTTPS : BINARY;
   // In the order of ROUTER_PORTS.
-  const portOf = (index: number) => (port === 0 ? 0 : port + index);
+  const ports = port === 0 ? await portsOf(storeDir) : ROUTER_PORTS.map((_, index) => port + index);
+  const portOf = (index: number) => ports[index]!;
   const started: { stop(): Promise<void> }[] = [];
   const keep = <T extends { stop(): Promise<void> }>(one: T): T => {
     started.push(one);
@@ -76,4 +78,17 @@ export async function startRouters({
     await stop();
     throw error;
   }
+}
+
+/** Whoever has a queue or a token on a router keeps the router's address, so it comes back where it was. */
+async function portsOf(storeDir: string): Promise<number[]> {
+  const file = path.join(storeDir, 'ports.json');
+  const kept = existsSync(file) ? (JSON.parse(readFileSync(file, 'utf8')) as number[]) : [];
+  const ports: number[] = [];
+  for (const index of ROUTER_PORTS.keys()) {
+    const before = kept[index];
+    ports.push(before !== undefined && (await isPortFree(before)) ? before : await freePort());
+  }
+  writeFileSync(file, JSON.stringify(ports));
+  return ports;
 }
