@@ -90,6 +90,20 @@ export function isPostgresAway(error: unknown): error is ApplicationFailure {
   return isOfType(error, POSTGRES_UNAVAILABLE) || isOfType(error, POSTGRES_UNUSABLE);
 }
 
+/**
+ * What happens to anybody's statement: no connection (also 08, 57P), nothing left of what all share (53), a lock or a
+ * conflict (40, 55). Memory (53200) may be for the sake of the values.
+ */
+const ABOUT_ANYBODY = /^(08|40|53[013]00|55|57P)/;
+
+/** Whether another statement, with other values, would have failed as well. */
+export function isForAnybody(error: unknown): boolean {
+  if (isOfType(error, POSTGRES_UNUSABLE)) return true;
+  if (!isOfType(error, POSTGRES_UNAVAILABLE)) return false;
+  const { sqlState } = detailsOf(error);
+  return sqlState === undefined || ABOUT_ANYBODY.test(sqlState);
+}
+
 /** PostgreSQL works, and does not take these values: they are to be set aside. */
 export function isPostgresRefusal(error: unknown): error is ApplicationFailure {
   return isOfType(error, POSTGRES_REFUSED);
@@ -97,8 +111,12 @@ export function isPostgresRefusal(error: unknown): error is ApplicationFailure {
 
 /** The statement took longer than it may. With fewer rows it may not. */
 export function isStatementTimeout(error: unknown): boolean {
+  return detailsOf(error).sqlState === QUERY_CANCELED;
+}
+
+function detailsOf(error: unknown): Partial<PostgresFailureDetails> {
   const [details] = (error instanceof ApplicationFailure ? error.details : undefined) ?? [];
-  return (details as PostgresFailureDetails | undefined)?.sqlState === QUERY_CANCELED;
+  return (details as PostgresFailureDetails | undefined) ?? {};
 }
 
 /** The same failure, not retried if it is a refusal: for whoever has nothing to set aside and cannot wait. */

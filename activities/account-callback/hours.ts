@@ -11,7 +11,7 @@ import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { ProcessingOutcome } from '../../workflows/account-callback/contract.ts';
 import { HOUR_MS } from '../../workflows/account-callback/contract.ts';
-import { ANSWER, query } from '../postgres.ts';
+import { ANSWER, isForAnybody, query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
 import type { InputWatch } from './completeness.ts';
 import type { Extremes, HourBounds, Opening } from './hour.ts';
@@ -134,10 +134,11 @@ interface Hour {
 }
 
 /**
- * Computes an hour of the next accounts of a shard. A batch that fails is halved. One account that fails alone, while
- * PostgreSQL answers, is set aside: the others must not wait for it.
+ * Computes an hour of the next accounts of a shard. A batch that fails is halved. One account that fails alone, for its
+ * own sake, is set aside: the others must not wait for it.
  *
  * @returns accounts whose hour is written.
+ * @throws ApplicationFailure `PostgresUnavailable` or `PostgresUnusable`, when another account would fail as well.
  */
 async function computeBatch(work: Work, shard: number, { hourMs, nowMs }: Hour): Promise<number> {
   const { db, log, bounds, beat } = work;
@@ -156,6 +157,8 @@ async function computeBatch(work: Work, shard: number, { hourMs, nowMs }: Hour):
         log.warn({ shard, hour_start_ms: hourMs, users: users.length, reason }, 'hour of accounts is halved');
         continue;
       }
+      // No account can help that, although PostgreSQL answers again, or still.
+      if (isForAnybody(error)) throw error;
       const [{ userId } = { userId: '' }] = users;
       await setAside(db, { userId, hourMs, reason, nowMs });
       log.error(

@@ -210,4 +210,13 @@ export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
     what: 'accounts that were set aside are taken up at once and never later',
     suite: service('account-callback/large', 'kinds-V2 an account that cannot be computed'),
   },
+  {
+    id: 'callback-set-aside-outage',
+    file: 'activities/account-callback/hours.ts',
+    find: 'if (isForAnybody(error)) throw error;',
+    replace: '',
+    wrong: 'stuck',
+    what: 'accounts rest for ten minutes because PostgreSQL was out of order for a moment',
+    suite: service('account-callback/large', 'kinds-V2 nobody is set aside'),
+  },
 ];

@@ -174,6 +174,35 @@ test('kinds-V2 an account that cannot be computed is set aside, and the others g
   expect((await operator.callbacks.setAside()).items).toEqual([]);
 });
 
+test('kinds-V2 nobody is set aside for what is wrong with PostgreSQL, although it answers', async () => {
+  const start = NOON - HOUR;
+  const users = ['ann', 'bob', 'cyd'].map((user) => positions(user, start, '1', { BTC: '2' }));
+  await bench.store([...users, price('BTC', start, '10'), price('BTC', NOON, '11')]);
+  await bench.rows('CREATE SEQUENCE notification.refusals');
+  await bench.rows(
+    `CREATE FUNCTION notification.refuse() RETURNS trigger LANGUAGE plpgsql AS
+     $$ BEGIN PERFORM nextval('notification.refusals'); RAISE EXCEPTION 'the disk is full' USING ERRCODE = '53100'; END $$`,
+  );
+  await bench.rows(
+    'CREATE TRIGGER full_disk BEFORE INSERT ON notification.callback_snapshots EXECUTE FUNCTION notification.refuse()',
+  );
+  try {
+    await bench.setClock(NOON + MINUTE);
+    await bench.startService();
+    // Halved down to one account, and tried anew.
+    await eventually('refusals', async () => {
+      const { count } = await one<{ count: number }>(
+        'SELECT last_value::int AS count FROM notification.refusals',
+      );
+      return count >= 6;
+    });
+  } finally {
+    await bench.rows('DROP FUNCTION notification.refuse CASCADE');
+    await bench.rows('DROP SEQUENCE notification.refusals');
+  }
+  for (const user of ['ann', 'bob', 'cyd']) expect(await told(user, start)).toMatchObject({ peak_value: '21' });
+});
+
 test('kinds-S2 the first day of many users is made and loaded user by user, whatever was written about others', async () => {
   const [users, pageSize] = [200, 50];
   await haveHistory(users, 24, MIDNIGHT);
