@@ -200,7 +200,8 @@ test('kinds-V2 nobody is set aside for what is wrong with PostgreSQL, although i
     await bench.rows('DROP FUNCTION notification.refuse CASCADE');
     await bench.rows('DROP SEQUENCE notification.refusals');
   }
-  for (const user of ['ann', 'bob', 'cyd']) expect(await told(user, start)).toMatchObject({ peak_value: '21' });
+  for (const user of ['ann', 'bob', 'cyd'])
+    expect(await told(user, start)).toMatchObject({ peak_value: '21' });
 });
 
 test('kinds-S2 the first day of many users is made and loaded user by user, whatever was written about others', async () => {
