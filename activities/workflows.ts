@@ -27,9 +27,12 @@ export async function statusOf(workflows: WorkflowClient, workflowId: string): P
  */
 export async function stateOf(workflows: WorkflowClient, workflowId: string): Promise<string | undefined> {
   const described = await describe(workflows, workflowId);
-  const attempts = described?.raw.pendingWorkflowTask?.attempt ?? 0;
-  return attempts >= STUCK_AT ? 'STUCK' : described?.status.name;
+  return described && isStuck(described) ? 'STUCK' : described?.status.name;
 }
+
+/** Whether this run cannot go on. */
+export const isStuck = ({ raw }: WorkflowExecutionDescription): boolean =>
+  (raw.pendingWorkflowTask?.attempt ?? 0) >= STUCK_AT;
 
 /** @returns the latest run; undefined when Temporal does not know the workflow. */
 export const describe = (

@@ -23,9 +23,7 @@ const ADMINS = [plantedMail('admin', 1), plantedMail('admin', 2)];
 const UNKNOWN_USER = 'nobody-of-that-name';
 
 const RUNNING =
-  "ExecutionStatus = 'Running' AND WorkflowType IN ('notification', 'notificationRoute', 'notificationRoutes')";
-/** Of a workflow task, after which its workflow cannot go on. */
-const FAILED_ATTEMPTS = 4;
+  "ExecutionStatus = 'Running' AND WorkflowType IN ('notification', 'notificationRoute', 'notificationRoutes', 'notificationSlice', 'notificationSliceWaiting')";
 
 /** When each outbound entry was first seen, for recovery times. */
 export interface Arrivals {
@@ -148,18 +146,14 @@ export async function openIntents(arena: Arena, arrivals: Arrivals): Promise<Wor
       const running = await arena.temporal.workflow.count(RUNNING);
       const { open, waiting } = rows[0]!;
       if (open + waiting + running.count === 0) return true;
-      if (open + waiting === 0 && arena.hasLost()) await terminateStuck();
+      if (open + waiting === 0 && arena.hasLost()) await endStuck();
       throw new Error(`${open} routes are open, ${waiting} intents wait, ${running.count} workflows run`);
     });
   }
 
-  /** What cannot go on in a Temporal that was put back, and has nothing left to do: a person ends it, by the runbook. */
-  async function terminateStuck(): Promise<void> {
-    for await (const { workflowId } of arena.temporal.workflow.list({ query: RUNNING })) {
-      const handle = arena.temporal.workflow.getHandle(workflowId);
-      const { raw } = await handle.describe();
-      if ((raw.pendingWorkflowTask?.attempt ?? 0) >= FAILED_ATTEMPTS) await handle.terminate();
-    }
+  /** What cannot go on in a Temporal that was put back, and has nothing left to do: ended within the hour, or when asked. */
+  async function endStuck(): Promise<void> {
+    await arena.temporal.schedule.getHandle('intent-reconciliation').trigger();
   }
 
   /** What an outbound stream has lost is handed off again. */

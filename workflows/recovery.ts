@@ -90,4 +90,5 @@ function add(total: ReconciliationOutcome, part: ReconciliationOutcome): void {
   total.published += part.published;
   total.restarted += part.restarted;
   total.intents += part.intents;
+  total.ended = (total.ended ?? 0) + (part.ended ?? 0);
 }

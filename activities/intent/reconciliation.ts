@@ -32,6 +32,7 @@ import { loadRoutes } from './route-rows.ts';
 import { openRoute } from './routes.ts';
 import { DECIDED } from './owner.ts';
 import { startNotification } from './start.ts';
+import { endSettledStuck } from './stuck.ts';
 
 /** Longer overdue than a healthy worker lets a route be, ms. */
 const OVERDUE_MS = 60_000;
@@ -64,10 +65,10 @@ export function createReconciliationActivities(resources: ReconciliationResource
   const publisher = createPublisher(resources);
 
   return {
-    /** Looks at every overdue route and every intent that nobody has tried for a while. */
+    /** Looks at every overdue route, at every intent that nobody has tried for a while, and at what is stuck. */
     async takeUpWork(): Promise<ReconciliationOutcome> {
       const activity = Context.current();
-      const outcome: ReconciliationOutcome = { overdue: 0, published: 0, restarted: 0, intents: 0 };
+      const outcome: ReconciliationOutcome = { overdue: 0, published: 0, restarted: 0, intents: 0, ended: 0 };
       const endAt = performance.now() + MAX_RUN_MS;
       let after: Omit<OverdueRoute, 'slice_id'> = {
         notification_id: '',
@@ -94,7 +95,8 @@ export function createReconciliationActivities(resources: ReconciliationResource
         after = page.at(-1)!;
       }
       outcome.intents = await restartIntents();
-      if (outcome.published + outcome.restarted + outcome.intents > 0) {
+      outcome.ended = await endSettledStuck(db, workflows);
+      if (outcome.published + outcome.restarted + outcome.intents + outcome.ended > 0) {
         log.warn({ ...outcome }, 'work was taken up that nobody did');
       }
       return outcome;

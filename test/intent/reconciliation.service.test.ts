@@ -80,7 +80,7 @@ test('I49 security-4 a Temporal that has lost everything: routes and intents tha
   await slot.startService({ ...BY_HAND, TEMPORAL_NAMESPACE: namespaceOf(empty.slot) });
   await tenMinutesPass();
   // A paused channel is nobody's oversight.
-  expect(await reconcile(empty)).toEqual({ overdue: 0, published: 0, restarted: 0, intents: 1 });
+  expect(await reconcile(empty)).toEqual({ overdue: 0, published: 0, restarted: 0, intents: 1, ended: 0 });
   slot.userService.heal();
   await operatorOf(empty).channels.resume('email', { requestedBy: 'test' });
   expect(await reconcile(empty)).toMatchObject({ published: 2, restarted: 0 });
@@ -89,7 +89,7 @@ test('I49 security-4 a Temporal that has lost everything: routes and intents tha
   expect(await outboundIds(slot.redis)).toEqual(
     [...deliveriesTo('user-1', paused), ...deliveriesTo('user-9', [unresolved])].sort(),
   );
-  expect(await reconcile(empty)).toEqual({ overdue: 0, published: 0, restarted: 0, intents: 0 });
+  expect(await reconcile(empty)).toEqual({ overdue: 0, published: 0, restarted: 0, intents: 0, ended: 0 });
 });
 
 /** One that waits for its recipient, cancelled then; with what its workflow was started with. */
@@ -165,7 +165,7 @@ test('I49 security-5 rows that were put back behind their settling are settled a
         SET status = 'pending', attempt_count = 0, published_at = NULL, entry_id = NULL, next_attempt_at = created_at`,
   );
   await tenMinutesPass();
-  expect(await reconcile(slot)).toEqual({ overdue: 4, published: 4, restarted: 0, intents: 0 });
+  expect(await reconcile(slot)).toEqual({ overdue: 4, published: 4, restarted: 0, intents: 0, ended: 0 });
   for (const channel of ['push', 'email']) await inStatus(ids, channel, 'published');
   expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', ids));
 });
@@ -176,7 +176,7 @@ test('I49 a route that fails when it is taken up climbs the ladder in a workflow
   const id = await publishTurn(slot.redis, 'a');
   for (const channel of ['push', 'email']) await inStatus([id], channel, 'failed');
   await tenMinutesPass();
-  expect(await reconcile(slot)).toEqual({ overdue: 2, published: 0, restarted: 0, intents: 0 });
+  expect(await reconcile(slot)).toEqual({ overdue: 2, published: 0, restarted: 0, intents: 0, ended: 0 });
   await before.stop();
 
   await slot.startService({
@@ -184,7 +184,7 @@ test('I49 a route that fails when it is taken up climbs the ladder in a workflow
     TEMPORAL_NAMESPACE: namespaceOf(empty.slot),
     NOTIFICATION_ROUTE_BACKOFF_MIN: '200ms',
   });
-  expect(await reconcile(empty)).toEqual({ overdue: 2, published: 0, restarted: 2, intents: 0 });
+  expect(await reconcile(empty)).toEqual({ overdue: 2, published: 0, restarted: 2, intents: 0, ended: 0 });
   await slot.redis.del(GATEWAY, MAIL);
   for (const channel of ['push', 'email']) await inStatus([id], channel, 'published');
   expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', [id]));

@@ -8,6 +8,9 @@ import {
   routeWorkflowId,
 } from '../../workflows/intent/contract.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
+import { sliceWorkflowId } from '../../workflows/intent/slice-contract.ts';
+import { endSettledStuck } from '../../activities/intent/stuck.ts';
+import { stateOf } from '../../activities/workflows.ts';
 import { routeRefOf } from '../../api/ids.ts';
 import { createOperator } from '../../client/operator.ts';
 import type { Slot } from '../harness.ts';
@@ -24,10 +27,25 @@ beforeAll(async () => {
 });
 afterAll(() => slot.release());
 
+const operator = () =>
+  createOperator({
+    ...{ temporal: slot.client, db: slot.db, redis: slot.redis },
+    ...{ namespace: namespaceOf(slot.slot), intentsStream: STREAM },
+  });
+
+const published = (id: string, routes: number) =>
+  eventually(`${routes} routes of ${id} to be published`, async () => {
+    const { rows } = await slot.db.query(
+      "SELECT FROM notification.routes WHERE notification_id = $1 AND status = 'published'",
+      [id],
+    );
+    return rows.length === routes;
+  });
+
 /** Puts a run in the place of a workflow of which no worker knows the type: each of its workflow tasks fails. */
-async function getStuck(workflowId: string): Promise<void> {
+async function getStuck(workflowId: string, staticDetails = ''): Promise<void> {
   await slot.client.workflow.start('unknownType', {
-    workflowId,
+    ...{ workflowId, staticDetails },
     taskQueue: INTENT_TASK_QUEUE,
     workflowIdConflictPolicy: 'TERMINATE_EXISTING',
     workflowTaskTimeout: '1s',
@@ -36,10 +54,7 @@ async function getStuck(workflowId: string): Promise<void> {
 
 test('I49 workflows whose tasks fail for ever are replaced: of a route, of a notification, of the reader', async () => {
   await slot.startService({ NOTIFICATION_RECONCILIATION_INTERVAL: '1s' });
-  const { channels } = createOperator({
-    ...{ temporal: slot.client, db: slot.db, redis: slot.redis },
-    ...{ namespace: namespaceOf(slot.slot), intentsStream: STREAM },
-  });
+  const { channels } = operator();
   await channels.pause('email', { requestedBy: 'test' });
   const id = await publishTurn(slot.redis, 'a');
   const routeId = await eventually('the push to be there, and the e-mail to wait', async () => {
@@ -64,4 +79,41 @@ test('I49 workflows whose tasks fail for ever are replaced: of a route, of a not
   expect(slot.logs).toContainEqual(
     expect.objectContaining({ msg: 'long-lived workflow did not run and is started', state: 'STUCK' }),
   );
+});
+
+test('I49 workflows whose tasks fail for ever are ended once nothing is left to do for them, and not before', async () => {
+  // Nothing is taken up by itself.
+  await slot.startService({ NOTIFICATION_RECONCILIATION_INTERVAL: '24h' });
+  const settled = await publishTurn(slot.redis, 'c');
+  await published(settled, 2);
+  await operator().channels.pause('email', { requestedBy: 'test' });
+  const open = await publishTurn(slot.redis, 'd');
+  await published(open, 1);
+  const unknown = '1-0';
+  const done = {
+    [notificationWorkflowId(settled)]: '',
+    [routeWorkflowId(settled, 'push-user-1')]: '',
+    [sliceWorkflowId(settled)]: settled,
+  };
+  const undone = {
+    [notificationWorkflowId(open)]: '',
+    [notificationWorkflowId(unknown)]: '',
+    [sliceWorkflowId(open)]: [settled, open].join('\n'),
+    [sliceWorkflowId(unknown)]: [settled, unknown].join('\n'),
+  };
+  const { workflow } = slot.client;
+  for (const [workflowId, details] of Object.entries({ ...done, ...undone })) {
+    await getStuck(workflowId, details);
+    await eventually(
+      `${workflowId} to be stuck`,
+      async () => (await stateOf(workflow, workflowId)) === 'STUCK',
+    );
+  }
+  await eventually('those to be ended', async () => {
+    await endSettledStuck(slot.db, workflow, 0);
+    const states = await Promise.all(Object.keys(done).map((id) => stateOf(workflow, id)));
+    return states.every((state) => state === 'TERMINATED');
+  });
+  expect(await endSettledStuck(slot.db, workflow, 0)).toBe(0);
+  for (const id of Object.keys(undone)) expect([id, await stateOf(workflow, id)]).toEqual([id, 'STUCK']);
 });

@@ -51,7 +51,7 @@ const RECURRING = {
     record_dropped_callbacks record_failed_callbacks record_malformed_account_inputs store_callback_positions
     store_callback_prices write_callback_hour
 
-    delete_expired_records find_decisions find_known_intents forget_waiting_intents insert_records insert_routes load_routes
+    count_settled_notifications delete_expired_records find_decisions find_known_intents forget_waiting_intents insert_records insert_routes load_routes
     load_routes_of mark_published move_entries record_duplicates
 
     add_key_seals record_process_findings

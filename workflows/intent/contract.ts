@@ -26,6 +26,8 @@ export interface ReconciliationOutcome {
   restarted: number;
   /** Intents whose lost workflow was started again. */
   intents: number;
+  /** Workflows that could not go on and had nothing left to do; absent in runs of before. */
+  ended?: number;
 }
 
 /**
