@@ -1,9 +1,7 @@
 /** What activities and processes do to workflows: keep one running, signal one that may have ended, see how one stands. */
 import type { WorkflowClient, WorkflowExecutionDescription, WorkflowHandle } from '@temporalio/client';
 import { WorkflowNotFoundError } from '@temporalio/client';
-
-/** The attempt of a workflow task before which three have failed, which takes about half a minute. */
-const STUCK_AT = 4;
+import { STUCK_AT_ATTEMPT } from '../workflows/renewal-contract.ts';
 
 /** Signals a workflow; one that has ended, or was never started, needs to hear nothing. */
 export async function signalIfRunning(
@@ -21,9 +19,8 @@ export async function statusOf(workflows: WorkflowClient, workflowId: string): P
 }
 
 /**
- * As `statusOf`, but `STUCK` for a run that cannot go on: its workflow task fails again and again. So it is with one that
- * a worker had in memory when Temporal was put back, and its history has both now. Where rows are the truth, another
- * takes its place.
+ * As `statusOf`, but `STUCK` for a run that cannot go on: its workflow task fails again and again. Where rows are the
+ * truth, another takes its place.
  */
 export async function stateOf(workflows: WorkflowClient, workflowId: string): Promise<string | undefined> {
   const described = await describe(workflows, workflowId);
@@ -32,7 +29,7 @@ export async function stateOf(workflows: WorkflowClient, workflowId: string): Pr
 
 /** Whether this run cannot go on. */
 export const isStuck = ({ raw }: WorkflowExecutionDescription): boolean =>
-  (raw.pendingWorkflowTask?.attempt ?? 0) >= STUCK_AT;
+  (raw.pendingWorkflowTask?.attempt ?? 0) >= STUCK_AT_ATTEMPT;
 
 /** @returns the latest run; undefined when Temporal does not know the workflow. */
 export const describe = (

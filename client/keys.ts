@@ -2,6 +2,7 @@
  * Keys of encryption: what is still sealed with each, and how to get an old one out of use. To rotate: put the new key
  * first everywhere, `renew`, and take the old one out once `status` does not name it any more.
  */
+import type { WorkflowHandle } from '@temporalio/client';
 import { WorkflowNotFoundError } from '@temporalio/client';
 import type { Pool } from 'pg';
 import pLimit from 'p-limit';
@@ -10,7 +11,7 @@ import { KeyBoxError, sealingKeyOf } from '../api/key-box.ts';
 import { PLAIN, sealingKeysIn } from '../api/payload-codec.ts';
 import type { SealedColumn } from '../api/subscription/sealed-columns.ts';
 import { SEALED_COLUMNS } from '../api/subscription/sealed-columns.ts';
-import { LONG_LIVED_RUNS, RENEW_SIGNAL } from '../workflows/renewal-contract.ts';
+import { LONG_LIVED_RUNS, RENEW_SIGNAL, STUCK_AT_ATTEMPT } from '../workflows/renewal-contract.ts';
 import type { OperatorResources } from './resources.ts';
 import type { WaitOptions } from './wait-until.ts';
 import { waitUntil } from './wait-until.ts';
@@ -131,7 +132,7 @@ export function keyOperations({ temporal, db, keyBox }: OperatorResources) {
 
     /**
      * Has every long-lived workflow go on in a new run, which is sealed with the first key, and seals the values in rows
-     * anew. Workflows of single notifications and jobs are left alone: they end by themselves.
+     * anew. A run that is stuck is ended: processes start another one, a worker of subscriptions when it has work. Workflows of single notifications and jobs are left alone: they end by themselves.
      *
      * @param options.onWaiting called with the number of workflows that are still to go on.
      */
@@ -142,13 +143,7 @@ export function keyOperations({ temporal, db, keyBox }: OperatorResources) {
       const asked = new Set<string>();
       for await (const { workflowId, runId } of temporal.workflow.list({ query: LONG_LIVED_RUNS })) {
         asked.add(runId);
-        await temporal.workflow
-          .getHandle(workflowId, runId)
-          .signal(RENEW_SIGNAL)
-          // It has ended or gone on by itself since it was listed.
-          .catch((error: unknown) => {
-            if (!(error instanceof WorkflowNotFoundError)) throw error;
-          });
+        await renewRun(temporal.workflow.getHandle(workflowId, runId));
       }
       const { values, unreadable } =
         configured.subscription.length === 0 || !keyBox
@@ -166,6 +161,17 @@ export function keyOperations({ temporal, db, keyBox }: OperatorResources) {
       return { workflows: asked.size, values, unreadable, waiting };
     },
   };
+}
+
+async function renewRun(run: WorkflowHandle): Promise<void> {
+  try {
+    const { raw } = await run.describe();
+    const isStuck = (raw.pendingWorkflowTask?.attempt ?? 0) >= STUCK_AT_ATTEMPT;
+    await (isStuck ? run.terminate('its workflow task failed again and again') : run.signal(RENEW_SIGNAL));
+  } catch (error) {
+    // It has ended or gone on by itself since it was listed.
+    if (!(error instanceof WorkflowNotFoundError)) throw error;
+  }
 }
 
 const useOf = (key: string, configured: readonly KeyBoxKey[]): KeyUse => {

@@ -4,6 +4,7 @@
  * repeat.
  */
 import type { WorkflowClient } from '@temporalio/client';
+import pLimit from 'p-limit';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { Command, CommandKind, FlushRequest, WorkerKey } from '../../workflows/subscription/contract.ts';
@@ -20,7 +21,12 @@ import {
 } from '../../workflows/subscription/contract.ts';
 import type { ServerKey } from '../../workflows/subscription/rules.ts';
 import { reasonOf } from '../reason.ts';
+import type { LongLivedWorkflow } from '../workflows.ts';
+import { keepRunning, stateOf } from '../workflows.ts';
 import { isGateOpen, loadToken } from './agents.ts';
+
+/** Workflows that are looked at concurrently. */
+const PARALLEL_LOOKS = 8;
 
 export interface CommandResources {
   db: Pool;
@@ -88,14 +94,34 @@ export function createSubscriptionCommands(resources: CommandResources) {
 type KickResources = Pick<CommandResources, 'workflows' | 'log'>;
 
 async function kick({ workflows }: KickResources, key: WorkerKey): Promise<void> {
+  const { workflowType, ...options } = poolWorkerOf(key);
+  await workflows.signalWithStart(workflowType, { ...options, signal: WORK_SIGNAL });
+}
+
+function poolWorkerOf(key: WorkerKey): LongLivedWorkflow {
   const { agentId, pool, server } = key;
-  await workflows.signalWithStart(POOL_WORKER_WORKFLOW, {
+  return {
+    workflowType: POOL_WORKER_WORKFLOW,
     workflowId: poolWorkerWorkflowId(key),
     taskQueue: SUBSCRIPTION_TASK_QUEUE,
     args: [{ agentId, pool, server: { host: server.host, port: server.port } }],
-    signal: WORK_SIGNAL,
     staticSummary: `${pool} of ${agentId} on ${server.host}:${server.port}`,
+  };
+}
+
+/** Starts workers anew that cannot go on: to wake them would change nothing. @throws what the Temporal client fails with. */
+export async function replaceStuck(
+  { workflows, log }: KickResources,
+  keys: readonly WorkerKey[],
+): Promise<number> {
+  const replaced = await pLimit(PARALLEL_LOOKS).map(keys, async (key): Promise<number> => {
+    const worker = poolWorkerOf(key);
+    if ((await stateOf(workflows, worker.workflowId)) !== 'STUCK') return 0;
+    await keepRunning(workflows, worker, true);
+    log.warn({ workflow_id: worker.workflowId }, 'worker of subscriptions was stuck and is started anew');
+    return 1;
   });
+  return replaced.reduce((sum, one) => sum + one, 0);
 }
 
 /**

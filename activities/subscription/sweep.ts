@@ -9,7 +9,7 @@ import { reasonOf } from '../reason.ts';
 import { deleteOlderThan, deletionOf } from '../retention.ts';
 import type { SubscriptionResources } from './batches.ts';
 import type { SubscriptionCommands } from './commands.ts';
-import { kickAll } from './commands.ts';
+import { kickAll, replaceStuck } from './commands.ts';
 import { relayEvents } from './events.ts';
 import { createReconciliation } from './reconciliation.ts';
 import { createDeletionWork } from './token-deletion.ts';
@@ -42,18 +42,20 @@ export function createSweepWork(resources: SubscriptionResources & { commands: S
       }),
 
     /** Wakes a worker for everything of an agent that is due. @returns how many were woken. */
-    kickDue: (agentId: string, nowMs: number): Promise<number> => kickDueOf([agentId], nowMs),
+    kickDue: async (agentId: string, nowMs: number): Promise<number> => wake(await dueOf([agentId], nowMs)),
   };
 
   async function sweepAgents(nowMs: number) {
-    const swept = { kicks: 0, creates: 0, unwanted: 0, recovered: 0 };
+    const swept = { kicks: 0, replaced: 0, creates: 0, unwanted: 0, recovered: 0 };
     for (let after = ''; ;) {
       const page = await query<{ agent_id: string }>(db, LIST_AGENTS, [after, AGENTS_AT_ONCE]);
       const agentIds = page.map(({ agent_id }) => agent_id);
       for (const agentId of agentIds) {
         swept.recovered += await orNothing('rows that could not be read', () => recoverUnreadable(agentId));
       }
-      swept.kicks += await kickDueOf(agentIds, nowMs);
+      const due = await dueOf(agentIds, nowMs);
+      swept.replaced += await orNothing('workers that are stuck', () => replaceStuck(resources, due));
+      swept.kicks += await wake(due);
       for (const agentId of agentIds) {
         swept.creates += await orNothing('connections without a record', () => createMissing(agentId));
         swept.unwanted += await orNothing('records that are not wanted', () => endUnwanted(agentId));
@@ -64,15 +66,13 @@ export function createSweepWork(resources: SubscriptionResources & { commands: S
   }
 
   /** Includes records that are due before the next sweep but one: their workers then wait for the exact time. */
-  async function kickDueOf(agentIds: readonly string[], nowMs: number): Promise<number> {
+  async function dueOf(agentIds: readonly string[], nowMs: number): Promise<WorkerKey[]> {
     const rows = await query<DueRow>(db, LIST_DUE, [nowMs + 2 * settings.sweepIntervalMs, agentIds]);
-    const due = rows.map(({ agent_id: agentId, pool, host, port }): WorkerKey => ({
-      agentId,
-      pool,
-      server: { host, port },
-    }));
-    const unkicked = await kickAll(resources, due);
-    return due.length - unkicked.length;
+    return rows.map(({ agent_id: agentId, pool, host, port }) => ({ agentId, pool, server: { host, port } }));
+  }
+
+  async function wake(due: readonly WorkerKey[]): Promise<number> {
+    return due.length - (await kickAll(resources, due)).length;
   }
 
   async function orNothing(what: string, work: () => Promise<number>): Promise<number> {

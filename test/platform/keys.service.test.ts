@@ -13,6 +13,10 @@ import type { Renewal } from '../../client/keys.ts';
 import type { Operator } from '../../client/operator.ts';
 import { createOperator } from '../../client/operator.ts';
 import { migrate } from '../../migrations/migrate.ts';
+import { INTENT_TASK_QUEUE } from '../../workflows/intent/contract.ts';
+import { LONG_LIVED_RUNS } from '../../workflows/renewal-contract.ts';
+import { POOL_WORKER_WORKFLOW } from '../../workflows/subscription/contract.ts';
+import { stateOf } from '../../activities/workflows.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import { createLogger } from '../../workers/logger.ts';
 import { startGuard } from '../../workers/guard.ts';
@@ -107,6 +111,30 @@ test('I51 runs that began long ago are continued by new ones, and each of them o
   expect(events!.filter((event) => event.workflowExecutionSignaledEventAttributes)).toHaveLength(1);
   const second = await publishTurn(slot.redis, 'second');
   await delivered(first, second);
+});
+
+test('I51 a long-lived run that cannot go on is ended when keys are renewed: it would be waited for in vain', async () => {
+  await slot.startService();
+  const { workflow } = slot.client;
+  // Without what it works on, each of its workflow tasks fails.
+  const stuck = await workflow.start(POOL_WORKER_WORKFLOW, {
+    workflowId: 'subscription/stuck',
+    taskQueue: INTENT_TASK_QUEUE,
+    workflowTaskTimeout: '1s',
+  });
+  await eventually(
+    'it to be stuck',
+    async () => (await stateOf(workflow, stuck.workflowId)) === 'STUCK',
+    60_000,
+  );
+  await eventually('it to be listed', async () => {
+    const { count } = await workflow.count(`${LONG_LIVED_RUNS} AND WorkflowId = '${stuck.workflowId}'`);
+    return count === 1;
+  });
+  expect(await operatorWith().keys.renew({ payload: [], subscription: [] }, LIMIT)).toMatchObject({
+    waiting: [],
+  });
+  expect((await stuck.describe()).status.name).toBe('TERMINATED');
 });
 
 test('I51 security-20 values in rows are sealed anew, and what no key opens is counted and left alone', async () => {

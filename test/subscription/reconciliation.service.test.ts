@@ -15,7 +15,10 @@ import {
   FLUSH_AND_SMP_DELETE_SIGNAL,
   SUBSCRIPTION_TASK_QUEUE,
   SWEEP_WORKFLOW,
+  poolWorkerWorkflowId,
 } from '../../workflows/subscription/contract.ts';
+import type { SweepOutcome } from '../../workflows/subscription/contract.ts';
+import { stateOf } from '../../activities/workflows.ts';
 import { eventually } from '../harness.ts';
 import type { SubscriptionAgent } from './agent.ts';
 import { AGENT, KEY_BOX, takeSubscriptionAgent } from './agent.ts';
@@ -260,6 +263,27 @@ test('N19 a record whose messaging router is not known any more is ended when it
   await toggle([connId], false);
   await gone(connId);
   expect(await notifierOf(connId)).toBeUndefined();
+});
+
+test('I49 N19 workers whose workflow task fails for ever are started anew by the sweep', async () => {
+  const { workflow } = agent.slot.client;
+  const [ntf] = agent.routers.ntf;
+  const workerId = poolWorkerWorkflowId({ agentId: AGENT, pool: 'ntf-ntf', server: ntf!.address });
+  // No worker knows the type.
+  const getStuck = async () => {
+    await workflow.start('unknownType', {
+      ...{ workflowId: workerId, taskQueue: SUBSCRIPTION_TASK_QUEUE },
+      ...{ workflowIdConflictPolicy: 'TERMINATE_EXISTING', workflowTaskTimeout: '1s' },
+    });
+    await eventually('the worker to be stuck', async () => (await stateOf(workflow, workerId)) === 'STUCK');
+  };
+  await getStuck();
+  const [connId] = await agent.create([{ userId: 1, server: server() }]);
+  await eventually('the worker to be replaced', async () => {
+    const { replaced } = (await sweepAlone()) as SweepOutcome;
+    return replaced === 1;
+  });
+  await agent.active([connId!]);
 });
 
 test('N19 the sweep brings records in order that no worker finds', async () => {
