@@ -31,6 +31,9 @@ import type { UserService } from './user-service.ts';
 import type { Trouble } from './waiting.ts';
 import { forgetWaiting, noteWaiting } from './waiting.ts';
 
+/** Attempts that wait for an earlier intent of which nothing is known: some eight minutes, and a reader needs seconds. */
+const ATTEMPTS_BEHIND_UNKNOWN = 20;
+
 export interface IntentResources {
   db: Pool;
   workflows: WorkflowClient;
@@ -78,7 +81,7 @@ export function createAcceptance(resources: IntentResources) {
    * attempt.
    */
   return async (intents: readonly TakenIntent[], options: AcceptanceOptions): Promise<Decided[]> => {
-    const candidates = intents.map((intent) => ({ intent, fingerprint: fingerprintOf(intent) }));
+    const candidates = intents.map((intent) => candidateOf(intent, options));
     const decided = new Map<string, Decided>();
     await settle(candidates, decided, options, true);
 
@@ -109,11 +112,18 @@ export function createAcceptance(resources: IntentResources) {
     const found = await findDecisions(db, candidates);
     const concluded: Conclusion[] = [];
     const ids = new Set(isFirst ? candidates.map(({ intent }) => intent.notificationId) : []);
-    for (const { intent } of candidates) {
+    for (const candidate of candidates) {
+      const { intent } = candidate;
       const decision = found.get(intent.notificationId);
       if (decision?.outcome === 'earlier_waits') {
         if (ids.has(decision.notificationId)) continue;
         decided.set(intent.notificationId, { error: await deferToEarlier(intent, decision, options) });
+      } else if (decision?.outcome === 'earlier_unknown') {
+        if (ids.has(decision.notificationId)) continue;
+        const { notificationId: earlierId } = decision;
+        if (await isGivenUp(workflows, { notificationId: earlierId, slice: undefined }))
+          candidate.intent = alone(intent);
+        else decided.set(intent.notificationId, { error: await deferToUnknown(intent, earlierId, options) });
       } else if (decision) {
         concluded.push({ intent, acceptance: decision });
         decided.set(intent.notificationId, { acceptance: decision });
@@ -196,6 +206,17 @@ export function createAcceptance(resources: IntentResources) {
     if (await isGivenUp(workflows, earlier)) await forgetWaiting(db, [earlier.notificationId]);
     else await noteWaiting(db, intent, { attempt, reason: failure.message });
     return failure;
+  }
+
+  /** It was decided, and PostgreSQL has fallen back since: it is read again, and decided as it was. */
+  async function deferToUnknown(
+    intent: TakenIntent,
+    earlierId: string,
+    { attempt }: AcceptanceOptions,
+  ): Promise<ApplicationFailure> {
+    const message = `notification ${earlierId} came earlier with the same idempotency key, and PostgreSQL does not know it any more`;
+    await noteWaiting(db, intent, { attempt, reason: message });
+    return ApplicationFailure.create({ type: ACCEPTANCE_DEFERRED, message });
   }
 
   async function reject(
@@ -305,6 +326,18 @@ export function createAcceptance(resources: IntentResources) {
       }
     }
   }
+}
+
+/** Retention may be why nothing is known of the earlier one. */
+const candidateOf = (intent: TakenIntent, { attempt }: AcceptanceOptions): Candidate => ({
+  intent: attempt < ATTEMPTS_BEHIND_UNKNOWN ? intent : alone(intent),
+  fingerprint: fingerprintOf(intent),
+});
+
+/** With nobody before it. */
+function alone(intent: TakenIntent): TakenIntent {
+  const { earlier: _earlier, ...rest } = intent;
+  return rest;
 }
 
 interface Conclusion {

@@ -19,7 +19,10 @@ const RECIPIENTS_PER_STATEMENT = 2_500;
 const RECIPIENT_UNUSABLE = 'recipient_unusable';
 
 export type Decision =
-  Acceptance | { outcome: 'earlier_waits'; notificationId: string; slice: string | null };
+  | Acceptance
+  | { outcome: 'earlier_waits'; notificationId: string; slice: string | null }
+  /** The earlier one that its reader knew of is not decided, nor does it wait: PostgreSQL has forgotten it. */
+  | { outcome: 'earlier_unknown'; notificationId: string };
 
 interface RouteRow {
   route_id: string;
@@ -28,7 +31,7 @@ interface RouteRow {
 }
 
 /** An intent as its workflow has it. */
-export type TakenIntent = Intent & Pick<NotificationInput, 'slice'>;
+export type TakenIntent = Intent & Pick<NotificationInput, 'slice' | 'earlier'>;
 
 /** An intent, and the identity of its content. */
 export interface Candidate {
@@ -51,6 +54,7 @@ export async function findDecisions(
     candidates.map(({ intent }) => intent.producer),
     candidates.map(({ intent }) => intent.idempotencyKey),
     candidates.map(({ intent }) => intent.notificationId),
+    candidates.map(({ intent }) => intent.earlier ?? null),
   ]);
   const fingerprints = new Map(
     candidates.map(({ intent, fingerprint }) => [intent.notificationId, fingerprint]),
@@ -84,6 +88,8 @@ async function decisionOf(db: Pool, found: DecisionRow, fingerprint: string): Pr
       return { outcome: 'idempotency_conflict', with: other };
     case 'earlier_waits':
       return { outcome: 'earlier_waits', notificationId: other, slice: found.detail };
+    case 'earlier_unknown':
+      return { outcome: 'earlier_unknown', notificationId: other };
   }
   if (found.detail !== fingerprint)
     return other === notificationId
@@ -218,6 +224,7 @@ const recordColumns = (items: readonly ToInsert[]): unknown[] => [
   items.map(({ intent }) => intent.traceId ?? null),
   items.map(({ intent }) => new Date(intent.occurredAtMs).toISOString()),
   items.map(({ intent }) => intent.slice ?? null),
+  items.map(({ intent }) => intent.earlier ?? null),
 ];
 
 /** At least one part. */
@@ -275,12 +282,20 @@ const IS_CANCELLED = `
               cancelled.notification_id = entry.id AND cancelled.producer = entry.producer
               AND cancelled.idempotency_key = entry.idempotency_key`;
 
-/** $1 producers, $2 idempotency keys, $3 notifications. */
+/** Nothing is known of the earlier one of `entry` that its reader knew of. */
+const IS_EARLIER_UNKNOWN = `
+              entry.earlier IS NOT NULL
+              AND NOT EXISTS (SELECT FROM notification.records WHERE notification_id = entry.earlier)
+              AND NOT EXISTS (SELECT FROM notification.duplicates WHERE notification_id = entry.earlier)
+              AND NOT EXISTS (SELECT FROM notification.malformed_intents WHERE stream_entry_id = entry.earlier)
+              AND NOT EXISTS (SELECT FROM notification.cancelled_intents WHERE notification_id = entry.earlier)`;
+
+/** $1 producers, $2 idempotency keys, $3 notifications, $4 the earlier ones of their keys that readers knew of. */
 const FIND_DECISIONS = {
   name: 'find_decisions',
   text: `
     SELECT entry.id AS entry_id, found.kind, found.notification_id, found.detail
-      FROM unnest($1::text[], $2::text[], $3::text[]) AS entry (producer, idempotency_key, id)
+      FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS entry (producer, idempotency_key, id, earlier)
      CROSS JOIN LATERAL (
        SELECT 1 AS rank, 'record' AS kind, notification_id, request_fingerprint AS detail
          FROM notification.records
@@ -309,6 +324,9 @@ const FIND_DECISIONS = {
          FROM notification.waiting_intents AS waiting
         WHERE waiting.producer = entry.producer AND waiting.idempotency_key = entry.idempotency_key
           AND ${IS_EARLIER}
+        UNION ALL
+       SELECT 5, 'earlier_unknown', entry.earlier, NULL
+        WHERE ${IS_EARLIER_UNKNOWN}
         ORDER BY rank
         LIMIT 1
      ) AS found`,
@@ -361,9 +379,9 @@ const insertSlots = (records: string, first: number): string => `
         JOIN ${records} USING (notification_id)`;
 
 /**
- * A taken idempotency key, one that an earlier intent waits for, and a cancelled intent insert nothing at all. Keys are taken in one order
- * by everybody, so that two of these never wait for each other, and those of one key in the order of the stream. All
- * times are PostgreSQL's: retention, channels and cancellation compare them with its clock. $13 how long a key stays
+ * A taken idempotency key, one that an earlier intent waits for or has taken in what PostgreSQL forgot, and a cancelled
+ * intent insert nothing at all. Keys are taken in one order by everybody, so that two of these never wait for each other, and those of one key in the order of the stream. All
+ * times are PostgreSQL's: retention, channels and cancellation compare them with its clock. $14 how long a key stays
  * reserved, ms.
  */
 const INSERT_RECORDS = {
@@ -376,21 +394,22 @@ const INSERT_RECORDS = {
          idempotency_expires_at)
       SELECT id, type, producer, audience, recipients::jsonb, payload, idempotency_key, fingerprint, request_id, trace_id,
              occurred_at, slice_id, statement_timestamp(), statement_timestamp(),
-             statement_timestamp() + $13::bigint * interval '1 millisecond'
+             statement_timestamp() + $14::bigint * interval '1 millisecond'
         FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
-                    $9::text[], $10::text[], $11::timestamptz[], $12::text[]) WITH ORDINALITY
+                    $9::text[], $10::text[], $11::timestamptz[], $12::text[], $13::text[]) WITH ORDINALITY
                AS entry (id, type, producer, audience, recipients, payload, idempotency_key, fingerprint, request_id,
-                         trace_id, occurred_at, slice_id, position)
+                         trace_id, occurred_at, slice_id, earlier, position)
        WHERE NOT EXISTS (
              SELECT 1
                FROM notification.waiting_intents AS waiting
               WHERE waiting.producer = entry.producer AND waiting.idempotency_key = entry.idempotency_key
                 AND ${IS_EARLIER})
          AND NOT EXISTS (SELECT 1 FROM notification.cancelled_intents AS cancelled WHERE ${IS_CANCELLED})
+         AND NOT (${IS_EARLIER_UNKNOWN})
        ORDER BY producer, idempotency_key, position
       ON CONFLICT DO NOTHING
       RETURNING notification_id, accepted_at
-    ), slots AS (${insertSlots('record', 14)}
+    ), slots AS (${insertSlots('record', 15)}
     ), waits_no_more AS (
       DELETE FROM notification.waiting_intents AS waiting USING record
        WHERE waiting.notification_id = record.notification_id

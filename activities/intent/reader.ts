@@ -16,6 +16,7 @@ import { BRIDGE_HANDOVER, BRIDGE_REPLACED } from '../../workflows/failures.ts';
 import type { DispatchMode } from '../../workflows/intent/contract.ts';
 import { createTaskCheck, showLife } from './reader-life.ts';
 import type { Progress } from './stream-position.ts';
+import type { TakenIntent } from './decisions.ts';
 import type { IntakeOptions } from './intake.ts';
 import { createIntake } from './intake.ts';
 import { createKeyOrder } from './key-order.ts';
@@ -146,7 +147,8 @@ export function createBridgeActivities(resources: BridgeResources) {
       const intents = intentsOf(unit);
       // Those that are left are read by the next reader.
       if (slices && !(await slices.mayBegin(intents, stop))) break;
-      const begin = () => take(unit, progress, { isUrgent, readBefore, known });
+      const begin = (told: readonly TakenIntent[]) =>
+        take(unit, told, progress, { isUrgent, readBefore, known });
       const started = limit(() => inOrderOfKeys(intents, begin));
       // Looked at below, when all are begun.
       started.catch(() => undefined);
@@ -176,10 +178,17 @@ export function createBridgeActivities(resources: BridgeResources) {
   }
 
   /** @returns whether something of it is started. Resolves when all of its entries are durable. */
-  async function take(unit: Unit, progress: Progress, options: IntakeOptions): Promise<boolean> {
-    const intents = intentsOf(unit);
+  async function take(
+    unit: Unit,
+    intents: readonly TakenIntent[],
+    progress: Progress,
+    options: IntakeOptions,
+  ): Promise<boolean> {
+    const [intent] = intents;
     const taken =
-      intents.length > 1 ? await intake.takeSlice(intents, options) : [await intake.take(unit[0]!, options)];
+      intents.length > 1
+        ? await intake.takeSlice(intents, options)
+        : [await intake.take(intent ? { ok: true, intent } : unit[0]!, options)];
     const malformed = taken.filter((one) => one === 'malformed').length;
     progress.malformed += malformed;
     progress.started += taken.length - malformed;

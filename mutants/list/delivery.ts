@@ -232,7 +232,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   {
     id: 'delivery-stuck-workflow',
     file: 'activities/workflows.ts',
-    find: "return attempts >= STUCK_AT ? 'STUCK' : described?.status.name;",
+    find: "return described && isStuck(described) ? 'STUCK' : described?.status.name;",
     replace: 'return described?.status.name;',
     wrong: 'lost',
     what: 'a workflow that cannot go on counts as one that works',

@@ -98,6 +98,8 @@ export interface NotificationInput {
   dispatch?: DispatchMode;
   /** The slice that took it first, by the id of its first entry; absent when it had a workflow of its own at once. */
   slice?: string;
+  /** The entry before it with the same idempotency key, as far as its reader knew of one: that one is decided first. */
+  earlier?: string;
 }
 
 /** What tells an intent from another one whose entry has the same id. */
