@@ -46,11 +46,11 @@ export async function connectToRouter(
   { timeoutMs, socksProxy }: ConnectOptions,
 ): Promise<Connection> {
   const hosts = reachableHosts(address, socksProxy !== undefined);
-  const deadline = Date.now() + timeoutMs;
+  const deadline = performance.now() + timeoutMs;
   let last: unknown;
   for (const [index, host] of hosts.entries()) {
     // A host that is silent leaves the others their share.
-    const share = (deadline - Date.now()) / (hosts.length - index);
+    const share = (deadline - performance.now()) / (hosts.length - index);
     try {
       return await connectToHost(host, address, facts, { timeoutMs: Math.max(1, share), socksProxy });
     } catch (error) {

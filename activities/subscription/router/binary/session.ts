@@ -90,7 +90,9 @@ export function beginSession(
   const { promise: ended, resolve: tellEnd } = Promise.withResolvers<RouterError>();
   let end: RouterError | undefined;
   let unasked = 0;
-  let lastHeard = Date.now();
+  /** How many transmissions have come, and when the last one did, by a clock that nobody sets. */
+  let heard = 0;
+  let lastHeard = performance.now();
   let missedPings = 0;
 
   function finish(error: RouterError): void {
@@ -116,7 +118,8 @@ export function beginSession(
   }
 
   function takeTransmission({ correlationId, entityId, content }: Transmission): void {
-    lastHeard = Date.now();
+    heard += 1;
+    lastHeard = performance.now();
     missedPings = 0;
     const answer = readAnswer(protocol, content, version);
     if (correlationId.length === 0) {
@@ -152,7 +155,7 @@ export function beginSession(
   }
 
   function wait(id: string, entityId: Buffer, done: (result: RouterResult<SessionAnswer>) => void): void {
-    const sentAt = Date.now();
+    const heardBefore = heard;
     const timer = setTimeout(() => {
       late.add(id);
       for (const oldest of late) {
@@ -162,7 +165,7 @@ export function beginSession(
       const error = broker('TIMEOUT', `no answer within ${commandTimeoutMs} ms`);
       waiting.get(id)?.settle({ ok: false, error });
       // Nobody else has heard from it meanwhile either.
-      if (lastHeard <= sentAt) finish(error);
+      if (heard === heardBefore) finish(error);
     }, commandTimeoutMs);
     waiting.set(id, {
       entityId,
@@ -213,7 +216,7 @@ export function beginSession(
   }
 
   const keepAlive = setInterval(() => {
-    if (Date.now() - lastHeard < pingIntervalMs) return;
+    if (performance.now() - lastHeard < pingIntervalMs) return;
     if (missedPings === MOST_MISSED_PINGS) finish(broker('TIMEOUT', 'no answer to PING'));
     else {
       missedPings += 1;

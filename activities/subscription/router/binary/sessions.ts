@@ -55,6 +55,7 @@ interface Kept {
   /** Commands that are asked, or wait to be. */
   asking: number;
   failures: number;
+  /** By `performance.now()`: a clock that is set back must not hold it up. */
   notBefore: number;
 }
 
@@ -96,7 +97,7 @@ export function createRouterSessions(
 
   async function open(one: Kept, address: RouterAddress): Promise<RouterSession> {
     try {
-      const waitMs = one.notBefore - Date.now();
+      const waitMs = one.notBefore - performance.now();
       if (waitMs > 0) await delay(waitMs, undefined, { signal: closing.signal });
       const session = await openSession(protocol, address, settings);
       one.failures = 0;
@@ -113,7 +114,7 @@ export function createRouterSessions(
   function forget(one: Kept): void {
     const longest = Math.min(LONGEST_DELAY_MS, FIRST_DELAY_MS * 2 ** one.failures);
     one.failures += 1;
-    one.notBefore = Date.now() + Math.random() * longest;
+    one.notBefore = performance.now() + Math.random() * longest;
     delete one.session;
     delete one.facts;
   }
