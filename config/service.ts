@@ -1,6 +1,7 @@
 /** Configuration that all kinds of work share: the process, its servers, where it is watched. */
 import { loadClientConnectConfig } from '@temporalio/envconfig';
 import { z } from 'zod';
+import { PLAIN_POLICIES } from '../api/payload-codec.ts';
 import { OTEL_VARIABLES } from './otel.ts';
 import type { RedisAddress } from './values.ts';
 import {
@@ -171,6 +172,10 @@ export const SERVICE_VARIABLES = {
     sealingKeys,
     'Keys that encrypt what Temporal keeps, id:base64 of 32 bytes each; the first encrypts, all decrypt. Empty: in plain.',
     { default: '', secret: true },
+  ),
+  NOTIFICATION_PAYLOAD_PLAIN: variable(
+    z.enum(PLAIN_POLICIES),
+    'Whether payloads in plain are taken although there are keys: refuse or accept. Not set: refuse, unless the database says that there may be some.',
   ),
   NOTIFICATION_CODEC_HTTP_ADDR: variable(
     hostAndPort,

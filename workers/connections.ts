@@ -32,7 +32,7 @@ export async function openConnections(
     connectPostgres(context),
     connectTemporal(context),
   ]);
-  const dataConverter = openPayloadCodec(context);
+  const dataConverter = openPayloadCodec(context, db);
   const encryption = dataConverter ? { dataConverter } : {};
   const client = new Client({
     connection: temporal.temporal,

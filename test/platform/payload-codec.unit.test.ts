@@ -1,15 +1,20 @@
 /** Encryption of what Temporal keeps, and the server that decrypts it for people. */
 import { randomBytes } from 'node:crypto';
 import { defaultPayloadConverter } from '@temporalio/common';
-import { createPayloadCodec } from '../../api/payload-codec.ts';
+import type { KeyBoxKey } from '../../api/key-box.ts';
+import { createPayloadCodec, payloadHeadOf, sealingKeysIn } from '../../api/payload-codec.ts';
+import { createPayloadSeal } from '../../api/payload-seal.ts';
+import vectors from '../../api/payload-vectors.json' with { type: 'json' };
 import type { CodecServer } from '../../workers/codec-server.ts';
 import { startCodecServer } from '../../workers/codec-server.ts';
 import { createLogger } from '../../workers/logger.ts';
 
-const keyNamed = (id: string) => ({ id, key: randomBytes(32) });
+const keyNamed = (id: string): KeyBoxKey => ({ id, key: randomBytes(32) });
 const [OLD, NEW] = [keyNamed('2025'), keyNamed('2026')];
 const TOKEN = 'a token of good length';
 const ORIGIN = 'https://temporal.example.com';
+
+const HERE = { type: 'workflow' as const, namespace: 'notify', workflowId: 'notification/1-0' };
 
 const payloadOf = (value: unknown) => defaultPayloadConverter.toPayload(value);
 const valueOf = (payload: Parameters<typeof defaultPayloadConverter.fromPayload>[0]) =>
@@ -32,12 +37,91 @@ describe('the codec', () => {
     await expect(createPayloadCodec([OLD]).decode(again)).rejects.toThrow('2026, which is not configured');
   });
 
-  test('I40 what was never encrypted is left alone, what was changed is refused', async () => {
+  test('I40 what was changed is refused, wherever it was', async () => {
+    const [encrypted] = await codec.encode([payloadOf('plain')], HERE);
+    const whole = Buffer.from(encrypted!.data!);
+    for (let at = 0; at < whole.length; at++) {
+      const data = Buffer.from(whole);
+      data[at]! ^= 1;
+      await expect(codec.decode([{ ...encrypted!, data }], HERE)).rejects.toMatchObject({
+        name: expect.stringMatching(/^(KeyBoxError|UnknownKeyError)$/) as unknown,
+      });
+      await expect(codec.decode([{ ...encrypted!, data: whole.subarray(0, at) }], HERE)).rejects.toThrow();
+    }
+  });
+
+  test('security-15 a payload opens in its workflow alone, in every run, and for who cannot know it', async () => {
+    const encrypted = await codec.encode([payloadOf('bound')], HERE);
+    const activity = { ...HERE, type: 'activity' as const, activityId: '1', isLocal: false };
+    for (const context of [HERE, activity, undefined]) {
+      expect(valueOf((await codec.decode(encrypted, context))[0]!)).toBe('bound');
+    }
+    const elsewhere = [
+      { ...HERE, workflowId: 'notification/1-1' },
+      { ...HERE, namespace: 'other' },
+      { ...activity, workflowId: 'notification/1-1' },
+    ];
+    for (const context of elsewhere) {
+      await expect(codec.decode(encrypted, context)).rejects.toThrow('sealed for another workflow');
+    }
+    expect(payloadHeadOf(encrypted[0]!)).toEqual({
+      keyId: '2026',
+      owner: { namespace: 'notify', workflowId: 'notification/1-0' },
+    });
+  });
+
+  test('security-15 all runs of a schedule are one owner', async () => {
+    const schedule = { ...HERE, workflowId: 'intent-retention' };
+    const runs = ['2026-11-24T16:00:00Z', '2026-11-24T17:00:00Z'].map((at) => ({
+      ...HERE,
+      workflowId: `intent-retention-${at}`,
+    }));
+    const encrypted = await codec.encode([payloadOf('result of the first')], runs[0]);
+    for (const context of [schedule, ...runs]) {
+      expect(valueOf((await codec.decode(encrypted, context))[0]!)).toBe('result of the first');
+    }
+  });
+
+  test('security-15 payloads in plain are refused, unless the installation is changing', async () => {
     const plain = payloadOf('plain');
-    expect(await codec.decode([plain])).toEqual([plain]);
-    const [encrypted] = await codec.encode([plain]);
-    encrypted!.data![encrypted!.data!.length - 1]! ^= 1;
-    await expect(codec.decode([encrypted!])).rejects.toThrow('does not open');
+    const sealed = await codec.encode([plain], HERE);
+    await expect(codec.decode([...sealed, plain], HERE)).rejects.toThrow('NOTIFICATION_PAYLOAD_PLAIN=refuse');
+    const changing = createPayloadCodec([NEW, OLD], () => 'accept');
+    expect(await changing.decode([plain], HERE)).toEqual([plain]);
+    // What the release before reads as well.
+    const [unbound] = await changing.encode([plain], HERE);
+    expect(payloadHeadOf(unbound!)).toEqual({ keyId: '2026' });
+    for (const reader of [codec, changing]) {
+      expect(valueOf((await reader.decode([unbound!], { ...HERE, workflowId: 'any' }))[0]!)).toBe('plain');
+      expect(valueOf((await reader.decode(sealed, HERE))[0]!)).toBe('plain');
+    }
+  });
+
+  test('I51 of a history it is known which keys have sealed it, and what would open elsewhere', async () => {
+    const bound = await codec.encode([payloadOf(1)], HERE);
+    const [unbound] = await createPayloadCodec([OLD], () => 'accept').encode([payloadOf(2)], HERE);
+    const { keys, unbound: loose } = sealingKeysIn({ events: [{ a: bound }, { b: { c: unbound } }] });
+    expect([[...keys], [...loose]]).toEqual([['2026', '2025'], ['2025']]);
+    expect([...sealingKeysIn([payloadOf(3)]).unbound]).toEqual(['in plain']);
+  });
+
+  test('security-17 the same payload is sealed with another key and nonce each time', async () => {
+    const sealed = await Promise.all(
+      Array.from({ length: 200 }, async () => {
+        const [payload] = await codec.encode([payloadOf('same')], HERE);
+        return Buffer.from(payload!.data!).toString('hex').slice(-60);
+      }),
+    );
+    expect(new Set(sealed).size).toBe(200);
+  });
+
+  test('security-17 the published vectors are what is written and read', () => {
+    const { key, plain, bound, unbound } = vectors;
+    const keys = [{ id: key.id, key: Buffer.from(key.bytes, 'hex') }];
+    const seal = createPayloadSeal(keys, () => Buffer.from(bound.salt, 'hex'));
+    expect(seal.seal(Buffer.from(plain, 'hex'), bound).toString('hex')).toBe(bound.sealed);
+    expect(seal.open(Buffer.from(bound.sealed, 'hex'), bound).toString('hex')).toBe(plain);
+    expect(seal.open(Buffer.from(unbound.sealed, 'hex'), bound).toString('hex')).toBe(plain);
   });
 });
 
