@@ -89,9 +89,9 @@ export function createPayloadCodec(
     /** @throws KeyBoxError when a payload does not open here, PlainPayloadError when one is in plain and may not be. */
     async decode(payloads, context) {
       const owner = ownerIn(context);
-      if (!payloads.every(isEncrypted) && (await askPolicy()) === 'refuse') throw new PlainPayloadError();
+      if (!payloads.every(isSealed) && (await askPolicy()) === 'refuse') throw new PlainPayloadError();
       return payloads.map((payload) =>
-        isEncrypted(payload)
+        isSealed(payload)
           ? PayloadMessage.decode(seal.open(Buffer.from(payload.data ?? []), owner))
           : payload,
       );
@@ -107,7 +107,7 @@ function ownerIn(context: SerializationContext | undefined): PayloadOwner | unde
 
 /** @returns what anybody can read of a sealed payload; undefined for one in plain. */
 export function payloadHeadOf(payload: Payload): SealedHead | undefined {
-  return isEncrypted(payload) ? sealedHeadOf(payload.data ?? new Uint8Array()) : undefined;
+  return isSealed(payload) ? sealedHeadOf(payload.data ?? new Uint8Array()) : undefined;
 }
 
 /** What has sealed the payloads of a history. */
@@ -130,7 +130,7 @@ export function sealingKeysIn(
   }
   const { metadata } = value as Payload;
   if (metadata?.['encoding'] instanceof Uint8Array) {
-    const head = payloadHeadOf(value as Payload);
+    const head = payloadHeadOf(value);
     const key = head?.keyId ?? PLAIN;
     found.keys.add(key);
     if (!head?.owner) found.unbound.add(key);
@@ -148,7 +148,8 @@ export function sealingKeysIn(
  */
 const READABLE = new Set(['searchAttributes', 'header', 'data', 'patch-data']);
 
-function isEncrypted({ metadata }: Payload): boolean {
+/** Whether a payload says that it is sealed. */
+export function isSealed({ metadata }: Payload): boolean {
   const encoding = metadata?.['encoding'];
   return encoding !== undefined && Buffer.from(encoding).toString() === ENCODING;
 }
