@@ -90,14 +90,7 @@ async function status(
 function printStatus({ payload, subscription }: KeyStatus): void {
   printTable(
     ['PAYLOAD KEY', 'USE', 'OPEN WORKFLOWS', 'NOT BOUND', 'RETAINED WORKFLOWS', 'SEALS SO FAR'],
-    payload.map(({ key, use, open, unbound, retained, seals }) => [
-      key,
-      use,
-      open,
-      unbound,
-      retained,
-      seals,
-    ]),
+    payload.map(({ key, use, open, unbound, retained, seals }) => [key, use, open, unbound, retained, seals]),
   );
   printLine('');
   printTable(

@@ -116,16 +116,14 @@ export function keyOperations({ temporal, db, keyBox }: OperatorResources) {
       const retained = withRetained ? await count(`ExecutionStatus != 'Running'`) : undefined;
       const seals = await sealsOf(db, 'payload');
       const found = [...open.all.keys(), ...(retained?.all.keys() ?? [])];
-      const payload = unionOf(configured.payload, found).map(
-        (key): PayloadKeyView => ({
-          key,
-          use: useOf(key, configured.payload),
-          open: open.all.get(key) ?? 0,
-          unbound: open.unbound.get(key) ?? 0,
-          ...(retained ? { retained: retained.all.get(key) ?? 0 } : {}),
-          seals: seals.get(key) ?? 0,
-        }),
-      );
+      const payload = unionOf(configured.payload, found).map((key): PayloadKeyView => ({
+        key,
+        use: useOf(key, configured.payload),
+        open: open.all.get(key) ?? 0,
+        unbound: open.unbound.get(key) ?? 0,
+        ...(retained ? { retained: retained.all.get(key) ?? 0 } : {}),
+        seals: seals.get(key) ?? 0,
+      }));
       return { payload, subscription: await subscriptionStatus(db, configured.subscription) };
     },
 

@@ -255,7 +255,7 @@ function codecProblems(values: ServiceValues): string[] {
     given.length === 0 || given.length === of.length
       ? []
       : [
-          'NOTIFICATION_CODEC_JWKS_URL, NOTIFICATION_CODEC_ISSUER and NOTIFICATION_CODEC_AUDIENCE belong together: set all or none',
+          'NOTIFICATION_CODEC_JWKS_URL belongs together with NOTIFICATION_CODEC_ISSUER and NOTIFICATION_CODEC_AUDIENCE: set all or none',
         ];
   if (values.NOTIFICATION_CODEC_HTTP_ADDR === undefined) return halves;
   const needed = 'is required by NOTIFICATION_CODEC_HTTP_ADDR';

@@ -149,7 +149,7 @@ export function createAcceptance(resources: IntentResources) {
     try {
       const audience = await resolveAudience(intent, note, patience);
       if (audience.kind !== 'unknown_user') return { ...candidate, audience };
-      const message = `User Service does not know the recipient ${audience.userId}`;
+      const message = `User Service does not know the recipient ${searchableKey(audience.userId)}`;
       await refuse(intent, 'recipient_not_found', message, decided);
     } catch (error) {
       decided.set(intent.notificationId, { error });

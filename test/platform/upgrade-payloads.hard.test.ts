@@ -37,11 +37,7 @@ test('security-15 encrypted work is upgraded while it runs, may go back, and is 
   const ids: string[] = [];
   const publish = async () => void ids.push(await publishTurn(slot.redis, `key-${ids.length}`));
   const arrived = (count: number) =>
-    eventually(
-      `${count} deliveries`,
-      async () => (await outboundIds(slot.redis)).length === count,
-      LIMIT_MS,
-    );
+    eventually(`${count} deliveries`, async () => (await outboundIds(slot.redis)).length === count, LIMIT_MS);
 
   let old = await fleet.start(KEYS, release.folder);
   await run('channels', 'pause', 'email', '--reason', 'upgrade');
