@@ -270,7 +270,7 @@ test(
         );
         if (error === undefined) return;
         expect(error).toBeInstanceOf(KeyBoxError);
-        expect(String(error)).not.toMatch(/pl4nted/);
+        expect((error as Error).message).not.toMatch(/pl4nted/);
       }),
       share(0.3),
     );
