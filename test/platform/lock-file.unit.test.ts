@@ -1,5 +1,6 @@
 /** What npm installs is known byte by byte. */
 import { readFileSync } from 'node:fs';
+import checksums from '../../dev/node-checksums.json' with { type: 'json' };
 
 interface LockedPackage {
   version?: string;
@@ -30,4 +31,14 @@ test('security-21 the lock file has the optional packages of every platform', ()
     }),
   );
   expect([...new Set(missing)]).toEqual([]);
+});
+
+test('security-21 of the Node that the package of that name fetches, the checksums are known', () => {
+  const version = packages['node_modules/node']?.version ?? '';
+  expect(checksums).toMatchObject({
+    [version]: {
+      'linux-x64': expect.stringMatching(/^[0-9a-f]{64}$/) as string,
+      'linux-arm64': expect.stringMatching(/^[0-9a-f]{64}$/) as string,
+    },
+  });
 });
