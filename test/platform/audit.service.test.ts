@@ -99,3 +99,18 @@ test('security-21 what is known to be bad is red everywhere, online and by the s
   advisories = undefined;
   expect((await audit()).code).toBe(1);
 });
+
+test('security-21 what production installs is listed as CycloneDX', async () => {
+  const child = spawn('npm', ['run', '--silent', 'sbom'], {
+    env: { PATH: process.env['PATH'], HOME: folder },
+  });
+  let text = '';
+  child.stdout.on('data', (chunk: Buffer) => (text += chunk.toString()));
+  await once(child, 'close');
+  const { bomFormat, components } = JSON.parse(text) as { bomFormat: string; components: { purl: string }[] };
+  expect(bomFormat).toBe('CycloneDX');
+  const purls = components.map(({ purl }) => purl);
+  expect(purls).toContainEqual(expect.stringMatching(/^pkg:npm\/jose@\d/));
+  // Of development.
+  expect(purls.filter((purl) => purl.includes('/jest@'))).toEqual([]);
+});
