@@ -18,16 +18,21 @@ import type { ProcessContext } from './context.ts';
 import type { KeyUse } from './key-use.ts';
 import { Replaceable } from './replaceable.ts';
 
+export interface PayloadEncryption {
+  dataConverter: DataConverter;
+  /** Answers once the schema is there, and remembers it. */
+  payloadPolicy: () => Promise<PlainPolicy>;
+}
+
 /** @returns undefined without keys: then everything in Temporal is in plain, until a restart with keys. */
 export function openPayloadCodec(
   { config, renewable, keyUse }: ProcessContext,
   db: pg.Pool,
-): DataConverter | undefined {
+): PayloadEncryption | undefined {
   const keysOf = ({ values }: Config) => values.NOTIFICATION_PAYLOAD_KEYS;
   if (keysOf(config).length === 0) return undefined;
   const configured = config.values.NOTIFICATION_PAYLOAD_PLAIN;
-  // The schema is there by the time of the first payload.
-  const askPolicy = configured === undefined ? once(() => policyOf(db)) : () => configured;
+  const askPolicy = once(async () => configured ?? policyOf(db));
   const held = new Replaceable(observedCodec(keysOf(config), askPolicy, keyUse));
   renewable.push({
     what: 'encryption of payloads',
@@ -36,12 +41,23 @@ export function openPayloadCodec(
       held.replace(observedCodec(keysOf(next), askPolicy, keyUse));
     },
   });
-  return dataConverterOf(held.facade);
+  return { dataConverter: dataConverterOf(held.facade), payloadPolicy: askPolicy };
 }
 
-/** What a process without keys writes stays in plain, also when there are keys later: that is known from then on. */
-export async function notePlainPayloads({ config }: ProcessContext, db: pg.Pool): Promise<void> {
-  if (config.values.NOTIFICATION_PAYLOAD_KEYS.length === 0) await db.query(NOTE_PLAIN_PAYLOADS);
+/**
+ * Notes or asks whether payloads may be in plain. What a process without keys writes stays in plain, also when there are
+ * keys later: that is known from then on.
+ */
+export async function settlePayloadPolicy(
+  { log }: ProcessContext,
+  { db, payloadPolicy }: { db: pg.Pool } & Partial<PayloadEncryption>,
+): Promise<void> {
+  if (!payloadPolicy) await db.query(NOTE_PLAIN_PAYLOADS);
+  else if ((await payloadPolicy()) === 'accept') {
+    log.warn(
+      'payloads in plain are taken, and those that are sealed open in any workflow: deploy/ENCRYPTION.md says how that ends',
+    );
+  }
 }
 
 async function policyOf(db: pg.Pool): Promise<PlainPolicy> {

@@ -13,7 +13,7 @@ import { OpenParts, allReached } from './context.ts';
 import { observeFiles } from './file-metrics.ts';
 import { startGuard } from './guard.ts';
 import { observeKeySeals } from './key-metrics.ts';
-import { notePlainPayloads } from './key-boxes.ts';
+import { settlePayloadPolicy } from './key-boxes.ts';
 import { createKeyUse } from './key-use.ts';
 import type { Probes } from './probes.ts';
 import { createProbeMetrics, startProbes } from './probes.ts';
@@ -76,7 +76,7 @@ async function start({ config, endpoints, log, report }: ServiceOptions, open: O
   ]);
   const applied = await migrate(endpoints.postgresDsn);
   if (applied.length > 0) log.info({ migrations: applied }, 'database schema migrated');
-  await notePlainPayloads(context, connections.db);
+  await settlePayloadPolicy(context, connections);
   const probes = await openProbes(context);
   await prepareNamespace(context, connections);
   await openCodecServer(context, connections);
