@@ -242,10 +242,7 @@ function audienceOf({ audience_kind: text = '' }: Envelope, type: NotificationTy
   const kind = AUDIENCE_KINDS.find((known) => known === text);
   const accepted = audiencesOf(type);
   if (kind !== undefined && accepted.includes(kind)) return kind;
-  throw new Refusal(
-    'invalid_audience',
-    `audience_kind of ${type} must be ${accepted.join(' or ')}`,
-  );
+  throw new Refusal('invalid_audience', `audience_kind of ${type} must be ${accepted.join(' or ')}`);
 }
 
 function recipientsOf({ recipient_user_ids_json: text }: Envelope, audience: AudienceKind): string[] {
