@@ -26,6 +26,8 @@ import type { OperatorResources } from './resources.ts';
 import { subscriptionOperations } from './subscription/subscriptions.ts';
 import { tokenOperations } from './subscription/tokens.ts';
 import { symbolOperations } from './symbol-config/symbols.ts';
+import type { WhyOptions } from './why.ts';
+import { why } from './why.ts';
 
 export { NotFoundError, NothingToDoError, OperationFailedError } from './errors.ts';
 export type { OperatorResources } from './resources.ts';
@@ -34,6 +36,12 @@ export type Operator = ReturnType<typeof createOperator>;
 
 export function createOperator(resources: OperatorResources) {
   return {
+    /**
+     * What a recipient got, and what not and why.
+     *
+     * @param recipient a user's id, or the address of an administrator.
+     */
+    why: (recipient: string, options?: WhyOptions) => why(resources, recipient, options),
     intents: waitingOperations(resources),
     keys: keyOperations(resources),
     recovery: recoveryOperations(resources),

@@ -35,6 +35,7 @@ export function addNotificationCommands(program: Command): void {
       ).choices(NOTIFICATION_STATUSES),
     )
     .option('--key <key>', 'idempotency key')
+    .option('--user <id>', 'for this user, or for the administrator with this address; see also why')
     .addOption(sinceOption('accepted'))
     .addOption(untilOption('accepted'))
     .addOption(limitOption())
@@ -43,31 +44,41 @@ export function addNotificationCommands(program: Command): void {
       helpWith(
         'galaxy-notify notifications list --status open',
         'galaxy-notify notifications list --key game-7/turn-54 --json',
+        'galaxy-notify notifications list --user user-17 --since 2d',
         'galaxy-notify notifications list --type game.finished --since 2026-01-31 --until 2026-02-01',
       ),
     )
     .action(
-      action<Omit<NotificationFilter, 'idempotencyKey'> & { key?: string; limit: number }>(
-        ({ key, ...options }) =>
-          withSession(['postgres'], async ({ operator }) => {
-            const filter = { ...options, ...(key === undefined ? {} : { idempotencyKey: key }) };
-            return showPage(await operator.notifications.list(filter), options, (items) =>
-              printTable(
-                ['ACCEPTED', 'NOTIFICATION', 'TYPE', 'OPEN', 'PUBLISHED', 'SKIPPED', 'DEAD', 'KEY'],
-                items.map((item) => [
-                  item.acceptedAt,
-                  item.notificationId,
-                  item.type,
-                  item.open,
-                  item.published,
-                  item.skipped,
-                  item.deadLettered,
-                  item.idempotencyKey,
-                ]),
-                { flexible: 7, linked: 1, links: items.map(({ link }) => link) },
-              ),
-            );
-          }),
+      action<
+        Omit<NotificationFilter, 'idempotencyKey' | 'recipient'> & {
+          key?: string;
+          user?: string;
+          limit: number;
+        }
+      >(({ key, user, ...options }) =>
+        withSession(['postgres'], async ({ operator }) => {
+          const filter = {
+            ...options,
+            ...(key === undefined ? {} : { idempotencyKey: key }),
+            ...(user === undefined ? {} : { recipient: user }),
+          };
+          return showPage(await operator.notifications.list(filter), options, (items) =>
+            printTable(
+              ['ACCEPTED', 'NOTIFICATION', 'TYPE', 'OPEN', 'PUBLISHED', 'SKIPPED', 'DEAD', 'KEY'],
+              items.map((item) => [
+                item.acceptedAt,
+                item.notificationId,
+                item.type,
+                item.open,
+                item.published,
+                item.skipped,
+                item.deadLettered,
+                item.idempotencyKey,
+              ]),
+              { flexible: 7, linked: 1, links: items.map(({ link }) => link) },
+            ),
+          );
+        }),
       ),
     );
 
