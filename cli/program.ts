@@ -11,6 +11,7 @@ import { addIntentCommands } from './intent/intents.ts';
 import { addKeyCommands } from './keys.ts';
 import { addMalformedCommands } from './intent/malformed.ts';
 import { addNotificationCommands } from './intent/notifications.ts';
+import { addOperationCommands } from './intent/operations.ts';
 import { addReplayCommand } from './intent/replay.ts';
 import { addMobileCommands } from './mobile-push/jobs.ts';
 import { addRecoverCommand } from './recover.ts';
@@ -54,6 +55,7 @@ export function programOf(): Command {
   addNotificationCommands(program);
   addDeadLetterCommands(program);
   addReplayCommand(program);
+  addOperationCommands(program);
   addMalformedCommands(program);
   addChannelCommands(program);
   addBridgeCommands(program);

@@ -57,6 +57,8 @@ export type Cause = keyof typeof CAUSES;
 export const WITHOUT_CAUSE: Record<string, string> = {
   callback_positions: 'what an account is worth, not what was told',
   callback_prices: 'the same',
+  operations: 'what an operator asked for many; each route says what became of it',
+  operation_items: 'the same',
   malformed_account_inputs: 'whose it was cannot be told from what is no input',
 };
 

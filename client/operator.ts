@@ -16,6 +16,7 @@ import { cancelOperation } from './intent/cancel.ts';
 import { channelOperations } from './intent/channels.ts';
 import { deadLetterOperations } from './intent/dead-letters.ts';
 import { malformedOperations } from './intent/malformed.ts';
+import { operationOperations } from './intent/operations.ts';
 import { notificationOperations } from './intent/notifications.ts';
 import { replayOperations } from './intent/replay.ts';
 import { waitingOperations } from './intent/waiting.ts';
@@ -48,6 +49,7 @@ export function createOperator(resources: OperatorResources) {
     notifications: { ...notificationOperations(resources), ...cancelOperation(resources) },
     deadLetters: deadLetterOperations(resources),
     replays: replayOperations(resources),
+    operations: operationOperations(resources),
     channels: channelOperations(resources),
     bridge: bridgeOperations(resources),
     malformed: malformedOperations(resources),

@@ -137,7 +137,7 @@ const COUNT_TOLD = `
 
 /** $1 user, $2 since, epoch ms, $3 limit. */
 const FIND_UNTOLD = `
-  SELECT snapshot.kind, to_timestamp(period_start_ms / 1000.0) AS period, snapshot.shard, status,
+  SELECT snapshot.kind, to_timestamp(snapshot.period_start_ms / 1000.0) AS period, snapshot.shard, status,
          created_at AS "createdAt", failed.attempts, failed.last_error AS "lastError",
          failed.next_attempt_at AS "nextAt", failed.failed_at AS "failedAt", dead.attempts AS "deadAttempts",
          dead.last_error AS "deadError", dead.dropped_at AS "droppedAt"
@@ -149,8 +149,10 @@ const FIND_UNTOLD = `
             AND status <> 'delivered'
           ORDER BY period_start_ms DESC
           LIMIT $3) AS snapshot
-    LEFT JOIN notification.failed_callbacks AS failed USING (user_id, period_start_ms, kind)
-    LEFT JOIN notification.callback_dead_letters AS dead USING (user_id, period_start_ms, kind)`;
+    LEFT JOIN notification.failed_callbacks AS failed
+      ON failed.kind = snapshot.kind AND failed.user_id = $1 AND failed.period_start_ms = snapshot.period_start_ms
+    LEFT JOIN notification.callback_dead_letters AS dead
+      ON dead.kind = snapshot.kind AND dead.user_id = $1 AND dead.period_start_ms = snapshot.period_start_ms`;
 
 /** $1 user. */
 const FIND_ACCOUNT = `
