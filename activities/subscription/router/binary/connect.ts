@@ -50,7 +50,7 @@ export async function connectToRouter(
   let last: unknown;
   for (const [index, host] of hosts.entries()) {
     // A host that is silent leaves the others their share.
-    const share = (deadline - performance.now()) / (hosts.length - index);
+    const share = Math.ceil((deadline - performance.now()) / (hosts.length - index));
     try {
       return await connectToHost(host, address, facts, { timeoutMs: Math.max(1, share), socksProxy });
     } catch (error) {
