@@ -8,7 +8,7 @@ import { DEFAULT_LIMIT } from './lists.ts';
 import { mobileAnswers } from './mobile-push/why.ts';
 import type { OperatorResources } from './resources.ts';
 
-export type { Answer, Cause } from './causes.ts';
+export type { Answer } from './causes.ts';
 
 /** How far back is looked when nobody says otherwise, ms. */
 export const DEFAULT_WHY_MS = 7 * 86_400_000;

@@ -14,13 +14,13 @@ import type {
 } from '../../workflows/intent/operation-contract.ts';
 import {
   ABORT_OPERATION_UPDATE,
-  DEFAULT_OPERATION_RATE,
   OPERATION_STATE_QUERY,
   OPERATION_WORKFLOW,
   PAUSE_OPERATION_UPDATE,
   RESUME_OPERATION_UPDATE,
   operationWorkflowId,
 } from '../../workflows/intent/operation-contract.ts';
+import { DEFAULT_REPLAY_RATE, MAX_REPLAY_RATE } from '../bulk-replay.ts';
 import { NotFoundError, NothingToDoError } from '../errors.ts';
 import type { Candidate, Page } from '../lists.ts';
 import { DEFAULT_LIMIT, conditions, pageOf, withoutNulls } from '../lists.ts';
@@ -49,7 +49,7 @@ export interface OpenFilter {
 export interface OperationRequest {
   requestedBy: string;
   reason?: string;
-  /** Items a second. Default: DEFAULT_OPERATION_RATE. */
+  /** Items a second, from 1 to MAX_REPLAY_RATE. Default: DEFAULT_REPLAY_RATE. */
   ratePerSecond?: number;
   /** Items at most, the oldest first. Default: MAX_ITEMS. */
   limit?: number;
@@ -174,10 +174,11 @@ export function operationOperations(resources: OperatorResources) {
   async function begin(
     kind: OperationKind,
     filter: object,
-    { requestedBy, reason, ratePerSecond = DEFAULT_OPERATION_RATE, limit = MAX_ITEMS }: OperationRequest,
+    { requestedBy, reason, ratePerSecond: wanted = DEFAULT_REPLAY_RATE, limit = MAX_ITEMS }: OperationRequest,
     choose: string,
     values: unknown[],
   ): Promise<ChosenOperation> {
+    const ratePerSecond = Math.min(MAX_REPLAY_RATE, Math.max(1, Math.round(wanted)));
     const operationId = `${kind}-${new Date().toISOString().slice(0, 10)}-${randomBytes(4).toString('hex')}`;
     const total = await inTransaction(async (client) => {
       const given = [...values, operationId, Math.min(limit, MAX_ITEMS)];

@@ -9,10 +9,6 @@ export const operationWorkflowId = (operationId: string): string => `operation/$
 export const OPERATION_KINDS = ['replay', 'cancel'] as const;
 export type OperationKind = (typeof OPERATION_KINDS)[number];
 
-/** Items a second unless the operator says otherwise, and the most that can be asked for. */
-export const DEFAULT_OPERATION_RATE = 20;
-export const MAX_OPERATION_RATE = 1_000;
-
 /** Query; the answer is an OperationState. */
 export const OPERATION_STATE_QUERY = 'state';
 /** Updates, argument OperationChange; the answer is the OperationState. */
