@@ -160,7 +160,8 @@ interface Item {
 const LIST_ITEMS = {
   name: 'list_operation_items',
   text: `
-    SELECT item.operation_id, position, item.notification_id, item.route_id, requested_by, reason,
+    SELECT item.operation_id, position, item.notification_id, item.route_id, operation.requested_by,
+           operation.reason,
            coalesce(route.status = 'dead_letter' AND route.dead_lettered_at < operation.created_at, false) AS is_dead,
            EXISTS (SELECT FROM notification.replays
                     WHERE replays.notification_id = item.notification_id AND replays.route_id = item.route_id
