@@ -102,7 +102,7 @@ export async function followOperation(
   finish: (signal: AbortSignal) => Promise<ExitCode> | ExitCode = () => EXIT.done,
 ): Promise<ExitCode> {
   report(
-    `operation ${operationId} has begun; it goes on by itself: operations show, pause, abort ${operationId}`,
+    `operation ${operationId} goes on by itself: operations show, pause or abort ${operationId}`,
   );
   if (detach) {
     if (json) printJson(await operator.operations.show(operationId));

@@ -305,13 +305,12 @@ const openConditions = ({ type, producer, since, until }: OpenFilter): Candidate
   ['at <= ?', until],
 ];
 
-/** Accepted ones with an open route, and those that wait to be accepted. */
+/** Accepted ones with an open route, and those that wait to be accepted; each once, which is what UNION does. */
 const OPEN = `(
            SELECT notification_id, notification_type, producer, accepted_at AS at
              FROM notification.routes
              JOIN notification.records USING (notification_id)
             WHERE next_attempt_at IS NOT NULL
-            GROUP BY records.notification_id
             UNION
            SELECT notification_id, notification_type, producer, waiting_since
              FROM notification.waiting_intents) AS open`;
