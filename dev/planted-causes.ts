@@ -19,9 +19,13 @@ const record = (extra = '') => `
 /** @param columns further ones, with their values. */
 const route = (status: string, columns: Record<string, string> = {}, channel = 'email') => `${record()}
   INSERT INTO notification.routes (notification_id, route_id, channel, recipient_ref, status, max_attempts, created_at,
-         updated_at${Object.keys(columns).map((name) => `, ${name}`).join('')})
+         updated_at${Object.keys(columns)
+           .map((name) => `, ${name}`)
+           .join('')})
   SELECT {id}, '${channel}:user:' || {user}, '${channel}', 'user:' || {user}, '${status}', 7, at, at
-         ${Object.values(columns).map((value) => `, ${value}`).join('')} FROM numbered;`;
+         ${Object.values(columns)
+           .map((value) => `, ${value}`)
+           .join('')} FROM numbered;`;
 
 const failure = {
   attempt_count: '2',
@@ -32,8 +36,12 @@ const failure = {
 
 const job = (status: string, columns: Record<string, string> = {}) => `
   INSERT INTO notifications.notification_log (job_id, user_id, status, created_at, updated_at
-         ${Object.keys(columns).map((name) => `, ${name}`).join('')})
-  SELECT {id}, {user}, '${status}', at, at ${Object.values(columns).map((value) => `, ${value}`).join('')} FROM numbered;`;
+         ${Object.keys(columns)
+           .map((name) => `, ${name}`)
+           .join('')})
+  SELECT {id}, {user}, '${status}', at, at ${Object.values(columns)
+    .map((value) => `, ${value}`)
+    .join('')} FROM numbered;`;
 
 const snapshot = (status: string) => `
   INSERT INTO notification.callback_snapshots (kind, user_id, period_start_ms, shard, peak_value, peak_at_ms, bottom_value,

@@ -175,7 +175,7 @@ const DELETE_OPERATIONS = deletionOf({
   key: 'operation_id',
   since: 'created_at',
   condition:
-    'NOT EXISTS (SELECT FROM notification.operation_items WHERE operation_items.operation_id = operations.operation_id)',
+    '(SELECT true FROM notification.operation_items AS item WHERE item.operation_id = operations.operation_id LIMIT 1) IS NULL',
 });
 
 const DELETE_ABANDONED = deletionOf({

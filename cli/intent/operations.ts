@@ -101,9 +101,7 @@ export async function followOperation(
   { detach, json }: GlobalOptions & { detach?: boolean; wait?: boolean },
   finish: (signal: AbortSignal) => Promise<ExitCode> | ExitCode = () => EXIT.done,
 ): Promise<ExitCode> {
-  report(
-    `operation ${operationId} goes on by itself: operations show, pause or abort ${operationId}`,
-  );
+  report(`operation ${operationId} goes on by itself: operations show, pause or abort ${operationId}`);
   if (detach) {
     if (json) printJson(await operator.operations.show(operationId));
     return EXIT.done;
