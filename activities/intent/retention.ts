@@ -156,11 +156,18 @@ const DELETE_OPERATION_ITEMS = {
   text: `
     WITH expired AS (
       SELECT item.operation_id, item.position
-        FROM notification.operations AS operation
-        JOIN notification.operation_items AS item USING (operation_id)
-       WHERE operation.created_at < now() - $1::bigint * interval '1 millisecond'
+        FROM (SELECT operation_id
+                FROM notification.operations
+               WHERE created_at < now() - $1::bigint * interval '1 millisecond'
+               ORDER BY created_at
+               LIMIT 100) AS operation
+       CROSS JOIN LATERAL (
+             SELECT operation_id, position
+               FROM notification.operation_items
+              WHERE operation_items.operation_id = operation.operation_id
+              LIMIT $2
+                FOR UPDATE SKIP LOCKED) AS item
        LIMIT $2
-         FOR UPDATE OF item SKIP LOCKED
     ), deleted AS (
       DELETE FROM notification.operation_items AS old USING expired
        WHERE old.operation_id = expired.operation_id AND old.position = expired.position

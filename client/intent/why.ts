@@ -304,29 +304,37 @@ const FIND_ROUTES = `
           ORDER BY generation DESC
           LIMIT 1) AS replay ON true`;
 
-/** $1 a list of the one recipient, $2 type or null, $3 limit. */
+/** By the recipient first. $1 a list of the one recipient, $2 type or null, $3 limit. */
 const FIND_WAITING = `
+  WITH named AS MATERIALIZED (
+    SELECT * FROM notification.waiting_intents WHERE intent -> 'recipientUserIds' @> $1::jsonb
+  )
   SELECT notification_id AS "notificationId", notification_type AS type, waiting_since AS since, reason
-    FROM notification.waiting_intents
-   WHERE intent -> 'recipientUserIds' @> $1::jsonb AND ($2::text IS NULL OR notification_type = $2)
+    FROM named
+   WHERE ($2::text IS NULL OR notification_type = $2)
    ORDER BY waiting_since DESC
    LIMIT $3`;
 
-/** $1 as before, $2 since, $3 type or null, $4 limit. */
+/** By the recipient first, whatever the time is. $1 as before, $2 since, $3 type or null, $4 limit. */
 const FIND_REFUSED = `
+  WITH named AS MATERIALIZED (
+    SELECT * FROM notification.malformed_intents WHERE notification.named_users(raw_fields) @> $1::jsonb
+  )
   SELECT stream_entry_id AS "entryId", notification_type AS type, idempotency_key AS key, failure_code AS code,
          failure_message AS message, recorded_at AS at, conflicts_with AS "conflictsWith"
-    FROM notification.malformed_intents
-   WHERE notification.named_users(raw_fields) @> $1::jsonb AND recorded_at >= $2
-     AND ($3::text IS NULL OR notification_type = $3)
+    FROM named
+   WHERE recorded_at >= $2 AND ($3::text IS NULL OR notification_type = $3)
    ORDER BY recorded_at DESC
    LIMIT $4`;
 
 /** $1 as before, $2 since, $3 limit. */
 const FIND_CANCELLED = `
+  WITH named AS MATERIALIZED (
+    SELECT * FROM notification.cancelled_intents WHERE recipient_user_ids @> $1::jsonb
+  )
   SELECT notification_id AS "notificationId", producer, idempotency_key AS key, cancelled_at AS at
-    FROM notification.cancelled_intents
-   WHERE recipient_user_ids @> $1::jsonb AND cancelled_at >= $2
+    FROM named
+   WHERE cancelled_at >= $2
    ORDER BY cancelled_at DESC
    LIMIT $3`;
 
