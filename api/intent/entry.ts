@@ -35,7 +35,7 @@ export const REQUIRED_ENVELOPE_FIELDS = [
 export const OPTIONAL_ENVELOPE_FIELDS = ['recipient_user_ids_json', 'request_id', 'trace_id'] as const;
 
 type EnvelopeField = (typeof REQUIRED_ENVELOPE_FIELDS)[number] | (typeof OPTIONAL_ENVELOPE_FIELDS)[number];
-const ENVELOPE_FIELDS: readonly string[] = [...REQUIRED_ENVELOPE_FIELDS, ...OPTIONAL_ENVELOPE_FIELDS];
+export const ENVELOPE_FIELDS: readonly string[] = [...REQUIRED_ENVELOPE_FIELDS, ...OPTIONAL_ENVELOPE_FIELDS];
 
 /** One valid intent. */
 export interface Intent {
