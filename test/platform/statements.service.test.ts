@@ -86,7 +86,7 @@ const RECURRING = {
 
     ask_to_rewind clear_outbound_stream is_outbound_suspect load_outbound_stream read_rewind recall_inbound_stream remember_inbound_stream read_clock read_suspects save_outbound_stream suspect_outbound_since suspect_outbound_stream
 
-    ping read_key_seals read_settled
+    note_plain_payloads ping read_key_seals read_plain_payloads read_settled
 
     limit_gauge_read lock_subscription_relay next_subscription_claim
 
