@@ -59,6 +59,7 @@ export const WITHOUT_CAUSE: Record<string, string> = {
   callback_prices: 'the same',
   operations: 'what an operator asked for many; each route says what became of it',
   operation_items: 'the same',
+  'operation_items.was_ordered': 'the same',
   malformed_account_inputs: 'whose it was cannot be told from what is no input',
 };
 
