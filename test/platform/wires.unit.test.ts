@@ -163,6 +163,17 @@ const OPEN: [what: string, env: Env, named: string, insecure: string][] = [
     'CODEC',
   ],
   [
+    'keys of the codec server that anybody may answer with',
+    {
+      ...CODEC,
+      NOTIFICATION_CODEC_JWKS_URL: 'http://login.internal/keys',
+      NOTIFICATION_CODEC_ISSUER: 'login',
+      NOTIFICATION_CODEC_AUDIENCE: 'ui',
+    },
+    'NOTIFICATION_CODEC_JWKS_URL',
+    'CODEC',
+  ],
+  [
     'a weak token of the codec server',
     { ...CODEC, NOTIFICATION_CODEC_TOKEN: 'aaaaaaaaaaaaaaaa' },
     'NOTIFICATION_CODEC_TOKEN',
