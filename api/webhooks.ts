@@ -7,9 +7,6 @@
 import { createHash } from 'node:crypto';
 import { Webhook, WebhookVerificationError } from 'standardwebhooks';
 
-/** A call is refused that was signed longer ago, or further ahead of the receiver's clock, ms. Part of the standard. */
-export const WEBHOOK_TOLERANCE_MS = 5 * 60_000;
-
 /** Of the key in a secret, as the standard has it. */
 const FEWEST_KEY_BYTES = 24;
 const MOST_KEY_BYTES = 64;
@@ -61,7 +58,8 @@ export type RequestHeaders = Readonly<Record<string, string | readonly string[] 
 /**
  * @param body as it came, byte by byte.
  * @returns the id of the delivery.
- * @throws NotAuthenticError when no signature is that of one of the secrets, or the time is outside of the tolerance.
+ * @throws NotAuthenticError when no signature is that of one of the secrets, or the time is more than 5 minutes from now,
+ * which is the tolerance of the standard.
  */
 export function verifiedWebhookId(secrets: readonly string[], headers: RequestHeaders, body: string): string {
   const given = Object.fromEntries(
