@@ -16,6 +16,7 @@ import { startGuard } from './guard.ts';
 import { observeKeySeals } from './key-metrics.ts';
 import { settlePayloadPolicy } from './key-boxes.ts';
 import { createKeyUse } from './key-use.ts';
+import { startLateIndexes } from './late-indexes.ts';
 import type { Probes } from './probes.ts';
 import { createProbeMetrics, startProbes } from './probes.ts';
 import { startProcessReport } from './process-report.ts';
@@ -98,6 +99,9 @@ async function start({ config, endpoints, log, report }: ServiceOptions, open: O
   const overdue = roles.flatMap((role) => role.overdue?.(connections) ?? []);
   running.alongside.push(
     startTakeUp(connections.client, log, config.values.NOTIFICATION_RECONCILIATION_INTERVAL, overdue),
+  );
+  running.alongside.push(
+    startLateIndexes(endpoints.postgresDsn, log, config.values.NOTIFICATION_RECONCILIATION_INTERVAL),
   );
   watchFiles(context, connections);
   probes.setReady(true);

@@ -35,7 +35,7 @@ export const REQUIRED_ENVELOPE_FIELDS = [
 export const OPTIONAL_ENVELOPE_FIELDS = ['recipient_user_ids_json', 'request_id', 'trace_id'] as const;
 
 type EnvelopeField = (typeof REQUIRED_ENVELOPE_FIELDS)[number] | (typeof OPTIONAL_ENVELOPE_FIELDS)[number];
-const ENVELOPE_FIELDS: readonly string[] = [...REQUIRED_ENVELOPE_FIELDS, ...OPTIONAL_ENVELOPE_FIELDS];
+export const ENVELOPE_FIELDS: readonly string[] = [...REQUIRED_ENVELOPE_FIELDS, ...OPTIONAL_ENVELOPE_FIELDS];
 
 /** One valid intent. */
 export interface Intent {
@@ -242,10 +242,7 @@ function audienceOf({ audience_kind: text = '' }: Envelope, type: NotificationTy
   const kind = AUDIENCE_KINDS.find((known) => known === text);
   const accepted = audiencesOf(type);
   if (kind !== undefined && accepted.includes(kind)) return kind;
-  throw new Refusal(
-    'invalid_audience',
-    `audience_kind of ${type} must be ${accepted.join(' or ')}`,
-  );
+  throw new Refusal('invalid_audience', `audience_kind of ${type} must be ${accepted.join(' or ')}`);
 }
 
 function recipientsOf({ recipient_user_ids_json: text }: Envelope, audience: AudienceKind): string[] {
