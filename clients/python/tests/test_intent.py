@@ -21,6 +21,7 @@ from notificationintent import (
 from notificationintent.catalog import CATALOG
 
 AT_MS = 1_790_000_000_000
+TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 def load_tests(loader: unittest.TestLoader, tests: unittest.TestSuite, pattern: Any) -> unittest.TestSuite:
@@ -67,7 +68,7 @@ class Constructors(unittest.TestCase):
     def test_an_intent_is_what_was_asked_for(self) -> None:
         at = datetime(2026, 9, 21, 14, 13, 20, tzinfo=timezone.utc)
         intent = turn(
-            {"occurred_at": at, "request_id": "request-1", "trace_id": "trace-1"},
+            {"occurred_at": at, "request_id": "request-1", "trace_id": "trace-1", "traceparent": TRACEPARENT},
             further={"map": {"sectors": 7}, "<&>": "\u2028"},
         )
         self.assertEqual(
@@ -82,6 +83,7 @@ class Constructors(unittest.TestCase):
                 "payload_json": '{"<&>":"\u2028","game_id":"game-7","game_name":"Andromeda","map":{"sectors":7},"turn_number":54}',
                 "request_id": "request-1",
                 "trace_id": "trace-1",
+                "traceparent": TRACEPARENT,
             },
         )
 
