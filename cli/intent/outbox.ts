@@ -83,7 +83,12 @@ function addRelayCommand(outbox: Command): void {
     )
     .option('--once', 'publish what is there, and end')
     .addOption(
-      duration('--poll <duration>', 'look for rows so often when PostgreSQL tells of none', 1_000, '1s'),
+      duration(
+        '--poll <duration>',
+        'look for rows so often when PostgreSQL tells of none; 1s at most',
+        1_000,
+        '1s',
+      ),
     )
     .option('--batch-rows <n>', 'rows of one batch at most', parseCount(1, 10_000), 500)
     .option(

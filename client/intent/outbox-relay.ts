@@ -55,7 +55,7 @@ export interface OutboxRelayOptions {
   redis: Redis;
   /** Default: `notification:intents`. */
   stream?: string;
-  /** How long to wait for new rows when PostgreSQL tells of none, ms; default 1 s. */
+  /** How long to wait for new rows when PostgreSQL tells of none, ms; at most, and by default, 1 s. */
   pollMs?: number;
   /** What one batch may have; default 500 rows, and no further one once they have 1 MiB. */
   batch?: { rows: number; bytes: number };
@@ -154,7 +154,7 @@ export async function startOutboxRelay(options: OutboxRelayOptions): Promise<Out
         const { isMore } = await steps.take();
         if (pauseMs > 0) log.info({ ...steps.counts }, 'outbox relay goes on');
         pauseMs = 0;
-        if (!isMore) await bell.wait(pollMs, stopping.signal);
+        if (!isMore) await bell.wait(Math.min(pollMs, LOOK_INTERVAL_MS), stopping.signal);
       } catch (error) {
         if (pauseMs === 0) log.warn({ reason: causeOf(error) }, 'outbox relay waits');
         pauseMs = Math.min(LONGEST_PAUSE_MS, Math.max(SHORTEST_PAUSE_MS, 2 * pauseMs));
