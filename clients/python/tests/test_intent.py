@@ -3,6 +3,7 @@
 import dataclasses
 import doctest
 import inspect
+import json
 import pickle
 import unittest
 from datetime import datetime, timezone
@@ -16,6 +17,7 @@ from notificationintent import (
     parse_entry,
     publish_intent,
     publish_intent_async,
+    publish_to_outbox,
     testing,
 )
 from notificationintent.catalog import CATALOG
@@ -86,6 +88,19 @@ class Constructors(unittest.TestCase):
                 "traceparent": TRACEPARENT,
             },
         )
+
+    def test_an_intent_is_written_into_the_outbox_as_its_entry(self) -> None:
+        class Cursor:
+            def execute(self, query: str, params: tuple[str]) -> None:
+                self.executed = (query, json.loads(params[0]))
+
+            def fetchone(self) -> tuple[int]:
+                return (7,)
+
+        cursor = Cursor()
+        intent = turn({"recipient_user_ids": ["user-é"]})
+        self.assertEqual(publish_to_outbox(cursor, intent), 7)
+        self.assertEqual(cursor.executed, ("SELECT notification_outbox.publish(%s::jsonb)", intent.fields()))
 
     def test_they_refuse_what_the_service_refuses(self) -> None:
         circle: list[Any] = []
