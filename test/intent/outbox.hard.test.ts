@@ -18,7 +18,7 @@ const LOSSES = 10;
 /** Between two losses, longer each time by a part of it: some meet what was just published, some what was just passed. */
 const BETWEEN_MS = 2_000;
 const WRITE_EVERY_MS = 20;
-const LIMIT_MS = 240_000;
+const LIMIT_MS = 150_000;
 const [GATEWAY, MAIL] = ['gateway:client-events', 'mail:delivery_commands'];
 
 let slot: Slot;
@@ -160,7 +160,35 @@ test(
         return rows.length >= written && rows.every(({ published }) => published === 2) && rows;
       },
       LIMIT_MS,
-    );
+    ).catch(async (error: Error) => {
+      const q = async (sql: string) => JSON.stringify((await slot.db.query(sql)).rows);
+      require('fs').writeFileSync(
+        '/tmp/obx/diag.txt',
+        [
+          written,
+          await q('SELECT count(*) FROM notification.records'),
+          await q(
+            'SELECT channel, status, last_error_classification, count(*) FROM notification.routes GROUP BY 1,2,3',
+          ),
+          await q('SELECT * FROM notification.waiting_intents LIMIT 5'),
+          await q(
+            'SELECT failure_code, failure_message, count(*) FROM notification.malformed_intents GROUP BY 1,2 LIMIT 10',
+          ),
+          await q('SELECT * FROM notification.outbound_streams'),
+          await q(
+            "SELECT id, entry ->> 'idempotency_key' AS key, publications, entry_id, batch, published_at, ended_at FROM notification_outbox.intents WHERE NOT EXISTS (SELECT FROM notification.records WHERE idempotency_key = entry ->> 'idempotency_key') ORDER BY id LIMIT 20",
+          ),
+          await q("SELECT * FROM notification.routes WHERE status <> 'published' LIMIT 5"),
+          JSON.stringify(
+            slot.logs.filter((l) => l.level !== 'debug' && l.level !== 'info').slice(-40),
+            null,
+            1,
+          ),
+          JSON.stringify(slot.logs.filter((l) => /stream/.test(l.msg)).slice(-60), null, 0),
+        ].join('\n\n'),
+      );
+      throw error;
+    });
     // Each key has one notification, and its consumers have seen the ids of that one, and of no other.
     expect(new Set(records.map(({ key }) => key)).size).toBe(records.length);
     expect(records).toHaveLength(written);

@@ -269,7 +269,7 @@ describe('the relay', () => {
     await write('silent', 1, client);
     client.release(true);
     await eventually('the entry', async () => (await keysInStream()).length === 1);
-    expect(relay.counts.published).toBe(1);
+    await eventually('it to be counted', async () => relay.counts.published === 1);
   });
 
   test('I75 Q2 what the contract refuses is set aside with its reason, holds up nobody, and can be published once it is mended', async () => {
