@@ -112,7 +112,7 @@ const untilStates = (wanted: Record<string, number>) =>
   });
 
 describe('the function in the transaction of a producer', () => {
-  test('I75 Q2 what a transaction commits is in the stream with the same entry, what it rolls back is not', async () => {
+  test('I75 what a transaction commits is in the stream with the same entry, what it rolls back is not', async () => {
     const client = await db.connect();
     await client.query('BEGIN');
     await write('rolled-back', 1, client);
@@ -131,7 +131,7 @@ describe('the function in the transaction of a producer', () => {
     expect(found).toEqual(envelopeOf(intentOf('committed', 2)));
   });
 
-  test('I75 Q2 its fields make the same entry as the client does, from any language that speaks SQL', async () => {
+  test('I75 its fields make the same entry as the client does, from any language that speaks SQL', async () => {
     await db.query(
       `SELECT notification_outbox.publish(
          notification_type => 'game.turn.ready', producer => 'game_master',
@@ -172,7 +172,7 @@ describe('the function in the transaction of a producer', () => {
     ]);
   });
 
-  test('I75 Q3 it refuses nothing that the service accepts, says the field of what it refuses, and the relay sets the rest aside', async () => {
+  test('I75 it refuses nothing that the service accepts, says the field of what it refuses, and the relay sets the rest aside', async () => {
     const file = path.join(import.meta.dirname, '../../api/intent/vectors.json');
     const { entries } = JSON.parse(readFileSync(file, 'utf8')) as Vectors;
     const verdicts = { accepted: 0, refusedHere: 0, setAside: 0 };
@@ -217,7 +217,7 @@ describe('the function in the transaction of a producer', () => {
     expect(await keysInStream()).toHaveLength(verdicts.accepted);
   });
 
-  test('I75 Q2 a producer needs rights on the function alone, and the file may be run again', async () => {
+  test('I75 a producer needs rights on the function alone, and the file may be run again', async () => {
     await write('before');
     await db.query(await readOutboxSql());
     const role = `shop_${slot.slot}_${Date.now()}`;
@@ -239,7 +239,7 @@ describe('the function in the transaction of a producer', () => {
 });
 
 describe('the relay', () => {
-  test('I75 Q2 it hears of new rows without waiting for its next look, and keeps them until the offset has passed them', async () => {
+  test('I75 it hears of new rows without waiting for its next look, and keeps them until the offset has passed them', async () => {
     await start({ pollMs: 1_000 });
     await eventually('the relay to listen', async () => {
       const { rows } = await db.query(
@@ -262,7 +262,7 @@ describe('the relay', () => {
     await untilStates({ published: 1, passed: 9 });
   });
 
-  test('I75 Q2 rows of a producer that turned notifications off are found by looking', async () => {
+  test('I75 rows of a producer that turned notifications off are found by looking', async () => {
     const relay = await start();
     const client = await db.connect();
     await client.query('SET notification_outbox.notify = off');
@@ -272,7 +272,7 @@ describe('the relay', () => {
     await eventually('it to be counted', async () => relay.counts.published === 1);
   });
 
-  test('I75 Q2 what the contract refuses is set aside with its reason, holds up nobody, and can be published once it is mended', async () => {
+  test('I75 what the contract refuses is set aside with its reason, holds up nobody, and can be published once it is mended', async () => {
     await db.query('SELECT notification_outbox.publish($1::jsonb)', [unknownType('broken')]);
     await write('good');
     await relayOnce(options());
@@ -298,7 +298,7 @@ describe('the relay', () => {
     expect(await keysInStream()).toEqual(['good', 'broken']);
   });
 
-  test('I75 Q2 batches are bounded in rows and bytes, and keep the order of each key', async () => {
+  test('I75 batches are bounded in rows and bytes, and keep the order of each key', async () => {
     const sizes: number[] = [];
     const counting = new Proxy(slot.redis, {
       get(redis, name) {
@@ -332,7 +332,7 @@ describe('the relay', () => {
     expect(Math.max(...sizes)).toBeLessThan(2_000);
   });
 
-  test('I75 Q2 three relays at once, one of which dies in the middle of a batch, publish all in order and none is left', async () => {
+  test('I75 three relays at once, one of which dies in the middle of a batch, publish all in order and none is left', async () => {
     // It has appended a batch, and is gone before it could write that down.
     const dying = new Proxy(slot.redis, {
       get(redis, name) {
@@ -358,7 +358,7 @@ describe('the relay', () => {
     expect(keys).toHaveLength(450);
   });
 
-  test('I75 Q2 a relay that stops moving inside its transaction is replaced', async () => {
+  test('I75 a relay that stops moving inside its transaction is replaced', async () => {
     await write('one');
     const frozen = await db.connect();
     frozen.on('error', () => undefined);
@@ -369,7 +369,7 @@ describe('the relay', () => {
     frozen.release(true);
   });
 
-  test('I75 Q2 servers that are away are waited for, PostgreSQL and Redis alike', async () => {
+  test('I75 servers that are away are waited for, PostgreSQL and Redis alike', async () => {
     const relay = await start();
     await slot.redis.config('SET', 'maxmemory', '1');
     try {
@@ -390,7 +390,7 @@ describe('the relay', () => {
 });
 
 describe('what is kept, and for how long', () => {
-  test('I75 Q2 rows go after their time, passed ones and those set aside, and no others', async () => {
+  test('I75 rows go after their time, passed ones and those set aside, and no others', async () => {
     await db.query('SELECT notification_outbox.publish($1::jsonb)', [unknownType('broken')]);
     await write('passed');
     await relayOnce(options());
@@ -404,7 +404,7 @@ describe('what is kept, and for how long', () => {
     await untilStates({ published: 1 });
   });
 
-  test('I75 Q2 a Redis that was emptied is filled again with what the service had not passed, in its order', async () => {
+  test('I75 a Redis that was emptied is filled again with what the service had not passed, in its order', async () => {
     for (let i = 0; i < 5; i += 1) await write(`passed-${i}`);
     const relay = await start();
     await untilStates({ published: 5 });
@@ -423,7 +423,7 @@ describe('what is kept, and for how long', () => {
     expect(relay.counts.published).toBe(65);
   });
 
-  test('I75 Q2 a Redis that fell back gets the batches behind its state again, and no others', async () => {
+  test('I75 a Redis that fell back gets the batches behind its state again, and no others', async () => {
     const settings = { batch: { rows: 1, bytes: 1 << 20 } };
     for (let i = 0; i < 3; i += 1) await write(`kept-${i}`);
     await relayOnce(options(settings));
@@ -434,7 +434,7 @@ describe('what is kept, and for how long', () => {
     ]);
     for (let i = 0; i < 4; i += 1) await write(`lost-${i}`);
     await relayOnce(options(settings));
-    await slot.redis.restore(STREAM, 0, stream!, 'REPLACE');
+    await slot.redis.restore(STREAM, 0, stream, 'REPLACE');
     await slot.redis.set(batchKey(outboxId), batch!);
     // Before the relay looks, another producer appends: by the last id of the stream nothing would show.
     await slot.redis.xadd(STREAM, '*', ...Object.entries(envelopeOf(intentOf('of-another'))).flat());
@@ -444,7 +444,7 @@ describe('what is kept, and for how long', () => {
     expect(await keysInStream()).toEqual(keys);
   });
 
-  test('I75 Q2 a stream that alone was deleted, and an entry that was trimmed before it was read, are noticed', async () => {
+  test('I75 a stream that alone was deleted, and an entry that was trimmed before it was read, are noticed', async () => {
     for (let i = 0; i < 3; i += 1) await write(`key-${i}`);
     const relay = await start();
     await untilStates({ published: 3 });
@@ -457,7 +457,7 @@ describe('what is kept, and for how long', () => {
     expect(relay.counts.lost).toBe(5);
   });
 
-  test('I75 Q2 what is lost so late that its key may be forgotten is set aside, not told twice', async () => {
+  test('I75 what is lost so late that its key may be forgotten is set aside, not told twice', async () => {
     await write('old');
     await relayOnce(options());
     await slot.redis.flushdb();
@@ -468,7 +468,7 @@ describe('what is kept, and for how long', () => {
     expect(await keysInStream()).toEqual([]);
   });
 
-  test('I75 Q2 a database that was put back to an hour ago publishes again, and hides no later loss', async () => {
+  test('I75 a database that was put back to an hour ago publishes again, and hides no later loss', async () => {
     await write('one');
     await relayOnce(options());
     await db.query(`UPDATE notification_outbox.relay SET batch = 0, redis_batch = 0, stream = NULL;
@@ -482,7 +482,7 @@ describe('what is kept, and for how long', () => {
     expect(relay.counts.lost).toBe(2);
   });
 
-  test('I75 Q2 entries that were not passed keep a relay from going on with another stream', async () => {
+  test('I75 entries that were not passed keep a relay from going on with another stream', async () => {
     await write('one');
     await relayOnce(options());
     await write('two');
@@ -493,7 +493,7 @@ describe('what is kept, and for how long', () => {
   });
 });
 
-test('I75 Q2 a database without an outbox, or without rights, is told so in words', async () => {
+test('I75 a database without an outbox, or without rights, is told so in words', async () => {
   await db.query('DROP SCHEMA notification_outbox CASCADE');
   await expect(startOutboxRelay(options())).rejects.toThrow(
     'this database has no outbox: run outbox.sql there',
