@@ -11,6 +11,7 @@ import { addIntentCommands } from './intent/intents.ts';
 import { addKeyCommands } from './keys.ts';
 import { addMalformedCommands } from './intent/malformed.ts';
 import { addNotificationCommands } from './intent/notifications.ts';
+import { addOperationCommands } from './intent/operations.ts';
 import { addOutboxCommands } from './intent/outbox.ts';
 import { addReplayCommand } from './intent/replay.ts';
 import { addMobileCommands } from './mobile-push/jobs.ts';
@@ -19,15 +20,17 @@ import { addSetupCommand } from './setup.ts';
 import { addSubscriptionCommands } from './subscription/subscriptions.ts';
 import { addTokenCommands } from './subscription/tokens.ts';
 import { addSymbolCommands } from './symbol-config/symbols.ts';
+import { addWhyCommand } from './why.ts';
 
 const OVERVIEW = `
 Servers are found by the environment variables of the service (.env.example); what is not set is taken from a running
-npm start. In a checkout: npx galaxy-notify, or npm run cli -- <command>.
+npm start. In a checkout: npx --no-install galaxy-notify, or npm run cli -- <command>.
 
 Start with:
   galaxy-notify setup                                    once for each Temporal namespace
   galaxy-notify doctor                                   is everything all right?
   galaxy-notify notifications list --status dead_letter  what needs attention?
+  galaxy-notify why <user>                               what did somebody get, and why not?
   galaxy-notify notifications show <notification id>     what became of it?
 
 ${EXIT_CODES_HELP}`;
@@ -49,9 +52,11 @@ export function programOf(): Command {
     .exitOverride();
   addSetupCommand(program);
   addDoctorCommand(program);
+  addWhyCommand(program);
   addNotificationCommands(program);
   addDeadLetterCommands(program);
   addReplayCommand(program);
+  addOperationCommands(program);
   addMalformedCommands(program);
   addChannelCommands(program);
   addBridgeCommands(program);

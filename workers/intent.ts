@@ -6,6 +6,7 @@ import { defineHandOffCommands } from '../activities/intent/hand-off.ts';
 import { createIntentMetrics, observeGauges } from '../activities/intent/metrics.ts';
 import { createBridgeActivities } from '../activities/intent/reader.ts';
 import { watchReader } from '../activities/intent/reader-life.ts';
+import { createOperationActivities } from '../activities/intent/operations.ts';
 import { createReconciliationActivities, isWorkOverdue } from '../activities/intent/reconciliation.ts';
 import { createRecoveryActivities } from '../activities/intent/recovery.ts';
 import { createRepairActivities } from '../activities/intent/repair.ts';
@@ -78,6 +79,7 @@ export function openIntents({ config, endpoints, log, meter, draining, open }: P
         ...createChannelActivities(resources),
         ...createBridgeActivities({ ...resources, openStreamReader: () => openReader(longestSilenceMs) }),
         ...createReconciliationActivities(resources),
+        ...createOperationActivities(resources),
         ...createRepairActivities(resources),
         ...createRecoveryActivities(resources),
         ...createIntentRetentionActivities(resources),

@@ -97,9 +97,12 @@ const FORGET_WAITING = {
 const GIVE_UP_WAITING = {
   name: 'give_up_waiting_intent',
   text: `
-    WITH waits_no_more AS (DELETE FROM notification.waiting_intents WHERE notification_id = $1)
-    INSERT INTO notification.cancelled_intents (notification_id, producer, idempotency_key, cancelled_at)
-    SELECT $1, $2, $3, now()
+    WITH waits_no_more AS (
+      DELETE FROM notification.waiting_intents WHERE notification_id = $1 RETURNING intent -> 'recipientUserIds' AS users
+    )
+    INSERT INTO notification.cancelled_intents
+      (notification_id, producer, idempotency_key, cancelled_at, recipient_user_ids)
+    SELECT $1, $2, $3, now(), (SELECT users FROM waits_no_more)
      WHERE NOT EXISTS (SELECT FROM notification.records WHERE notification_id = $1)
     ON CONFLICT DO NOTHING`,
 };

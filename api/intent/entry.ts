@@ -36,7 +36,7 @@ export const REQUIRED_ENVELOPE_FIELDS = [
 export const OPTIONAL_ENVELOPE_FIELDS = ['recipient_user_ids_json', 'request_id', 'trace_id'] as const;
 
 type EnvelopeField = (typeof REQUIRED_ENVELOPE_FIELDS)[number] | (typeof OPTIONAL_ENVELOPE_FIELDS)[number];
-const ENVELOPE_FIELDS: readonly string[] = [...REQUIRED_ENVELOPE_FIELDS, ...OPTIONAL_ENVELOPE_FIELDS];
+export const ENVELOPE_FIELDS: readonly string[] = [...REQUIRED_ENVELOPE_FIELDS, ...OPTIONAL_ENVELOPE_FIELDS];
 
 /** Not among them, since an entry is never refused for it: what it has else, or twice, counts as absent. */
 export const TRACEPARENT_FIELD = 'traceparent';
@@ -152,7 +152,7 @@ export function rawFieldsOf(intent: Intent): Record<string, string> {
   return storableFields(entryFieldsOf(envelopeOf(intent)));
 }
 
-/** Internal: why reading stopped. */
+/** Internal: why reading stopped. The message names fields and quotes no values: it goes into logs. */
 class Refusal extends Error {
   readonly code: IntentFailureCode;
   constructor(code: IntentFailureCode, message: string) {
@@ -245,23 +245,20 @@ function timestamp({ occurred_at_ms: text = '' }: Envelope): number {
 
 function typeOf({ notification_type: type = '' }: Envelope): NotificationType {
   if (isNotificationType(type)) return type;
-  throw new Refusal('unknown_notification_type', `notification_type ${quote(type)} is not in the catalog`);
+  throw new Refusal('unknown_notification_type', 'notification_type is not in the catalog');
 }
 
 function producerOf({ producer = '' }: Envelope, type: NotificationType): Producer {
   const expected = CATALOG[type].producer;
   if (producer === expected) return expected;
-  throw new Refusal('invalid_envelope', `producer of ${type} must be ${expected}, not ${quote(producer)}`);
+  throw new Refusal('invalid_envelope', `producer of ${type} must be ${expected}`);
 }
 
 function audienceOf({ audience_kind: text = '' }: Envelope, type: NotificationType): AudienceKind {
   const kind = AUDIENCE_KINDS.find((known) => known === text);
   const accepted = audiencesOf(type);
   if (kind !== undefined && accepted.includes(kind)) return kind;
-  throw new Refusal(
-    'invalid_audience',
-    `audience_kind of ${type} must be ${accepted.join(' or ')}, not ${quote(text)}`,
-  );
+  throw new Refusal('invalid_audience', `audience_kind of ${type} must be ${accepted.join(' or ')}`);
 }
 
 function recipientsOf({ recipient_user_ids_json: text }: Envelope, audience: AudienceKind): string[] {
@@ -278,7 +275,7 @@ function recipientsOf({ recipient_user_ids_json: text }: Envelope, audience: Aud
   for (const [index, userId] of userIds.entries()) {
     if (typeof userId !== 'string' || userId.trim() === '')
       throw refuse(`has no user id at position ${index}`);
-    if (seen.has(userId)) throw refuse(`names ${quote(userId)} more than once`);
+    if (seen.has(userId)) throw refuse(`names a user id more than once, again at position ${index}`);
     if (Buffer.byteLength(userId) > MAX_USER_ID_BYTES) {
       throw refuse(`has a user id longer than ${MAX_USER_ID_BYTES} bytes at position ${index}`);
     }
@@ -315,8 +312,6 @@ function parsedOrRefused(text: string, refuse: (problem: string) => Refusal): un
 }
 
 const hasControlCharacters = (text: string): boolean => /\p{Cc}/u.test(text);
-
-const quote = (text: string): string => JSON.stringify(cutText(text, 100));
 
 const MAX_COLUMN_LENGTH = 256;
 

@@ -2,7 +2,7 @@
 import { readFile } from 'node:fs/promises';
 import { text } from 'node:stream/consumers';
 import type { Command } from 'commander';
-import { Argument, InvalidArgumentError, Option } from 'commander';
+import { Argument, Option } from 'commander';
 import type { AudienceKind, NotificationType } from '../../api/intent/catalog.ts';
 import { AUDIENCE_KINDS, CATALOG, NOTIFICATION_TYPES } from '../../api/intent/catalog.ts';
 import { isJsonObject } from '../../api/json.ts';
@@ -14,7 +14,7 @@ import type { Config } from '../../config/load.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import type { ExitCode, GlobalOptions } from '../command.ts';
 import { EXIT, UsageError, action, helpWith } from '../command.ts';
-import { parseCount, parseTime, waitLimitOption } from '../options.ts';
+import { addPair, parseCount, parseTime, waitLimitOption } from '../options.ts';
 import { countOf, printJson, printLine, report } from '../output.ts';
 import { startProgress } from '../progress.ts';
 import type { Session } from '../session.ts';
@@ -55,7 +55,7 @@ export function addPublishCommand(intents: Command): void {
     )
     .option('--payload <json>', 'payload as a JSON object')
     .option('--payload-file <file>', 'file with the payload; - reads standard input')
-    .option('--field <name=value>', 'one payload field, on top of the payload; may be repeated', addField, {})
+    .option('--field <name=value>', 'one payload field, on top of the payload; may be repeated', addPair, {})
     .option(
       '--occurred-at <time>',
       'when the event happened: an ISO time, or 1h for an hour ago; default: now',
@@ -216,12 +216,6 @@ async function contentOf(file: string): Promise<string> {
   return (file === '-' ? text(process.stdin) : readFile(file, 'utf8')).catch((error: Error) => {
     throw new UsageError(`cannot read the payload: ${error.message}`);
   });
-}
-
-function addField(pair: string, before: Record<string, string>): Record<string, string> {
-  const at = pair.indexOf('=');
-  if (at < 1) throw new InvalidArgumentError('Write name=value.');
-  return { ...before, [pair.slice(0, at)]: pair.slice(at + 1) };
 }
 
 /** Fields are text, except where the catalog wants a number. */

@@ -1,8 +1,9 @@
 /** The schema that the migrations make, compared with the committed description of it. */
 import { randomUUID } from 'node:crypto';
 import pg from 'pg';
+import { LATE_INDEXES, buildLateIndexes } from '../../migrations/indexes.ts';
 import { SchemaNewerThanCodeError, migrate, pendingMigrations } from '../../migrations/migrate.ts';
-import { stackOfRun } from '../harness.ts';
+import { eventually, stackOfRun } from '../harness.ts';
 
 const MIGRATIONS = [
   '0001-intent',
@@ -27,6 +28,8 @@ const MIGRATIONS = [
   '0021-intent-slices',
   '0022-subscription-routers',
   '0023-cancelled-intents',
+  '0025-operators',
+  '0028-operation',
 ];
 
 let dsn: string;
@@ -76,13 +79,83 @@ async function describeSchema(): Promise<string> {
 
 test('I27 the migrations make exactly the described schema', async () => {
   expect(await migrate(dsn)).toEqual(MIGRATIONS);
+  await buildLateIndexes(dsn);
   expect(await describeSchema()).toMatchSnapshot();
+});
+
+test('I27 indexes of large tables are built beside what goes on, by one process, and a half-built one is mended', async () => {
+  const names = LATE_INDEXES.map(({ name }) => name);
+  await migrate(dsn);
+  // As a process leaves it that died while it built.
+  await db.query("INSERT INTO notification.duplicates VALUES ('1-0', 'x', now()), ('2-0', 'x', now())");
+  await expect(
+    db.query(
+      'CREATE UNIQUE INDEX CONCURRENTLY duplicates_duplicate_of_idx ON notification.duplicates (duplicate_of)',
+    ),
+  ).rejects.toThrow('duplicate key');
+  const isWhole = async () =>
+    (
+      await lines(
+        "SELECT indisvalid::text AS line FROM pg_index WHERE indexrelid = 'notification.duplicates_duplicate_of_idx'::regclass",
+      )
+    )[0];
+  expect(await isWhole()).toBe('false');
+
+  await db.query('BEGIN');
+  await db.query("INSERT INTO notification.duplicates VALUES ('3-0', 'x', now())");
+  const first = buildLateIndexes(dsn);
+  // Until the transaction ends the first one waits, and holds nobody up.
+  await eventually('the first one builds', async () => {
+    const { rows } = await db.query<{ building: number }>(
+      'SELECT count(*)::int AS building FROM pg_stat_progress_create_index',
+    );
+    return rows[0]!.building > 0;
+  });
+  expect(await buildLateIndexes(dsn)).toEqual({ built: [], isComplete: false });
+  await db.query('COMMIT');
+  expect(await first).toEqual({ built: names, isComplete: true });
+  expect(await isWhole()).toBe('true');
+  expect(await buildLateIndexes(dsn)).toEqual({ built: [], isComplete: true });
+});
+
+test('I27 a process that stops ends the building of indexes at once', async () => {
+  await migrate(dsn);
+  await db.query('BEGIN');
+  await db.query("INSERT INTO notification.duplicates VALUES ('3-0', 'x', now())");
+  const stopping = new AbortController();
+  const building = buildLateIndexes(dsn, stopping.signal);
+  await eventually('it builds', async () => {
+    const { rows } = await db.query<{ building: number }>(
+      'SELECT count(*)::int AS building FROM pg_stat_progress_create_index',
+    );
+    return rows[0]!.building > 0;
+  });
+  stopping.abort();
+  expect(await building).toMatchObject({ isComplete: false });
+  await db.query('COMMIT');
 });
 
 test('I27 a second run changes nothing, two concurrent ones do not clash', async () => {
   const results = await Promise.all([migrate(dsn), migrate(dsn)]);
   expect(results.flat()).toEqual(MIGRATIONS);
   expect(await migrate(dsn)).toEqual([]);
+});
+
+test('I62 security-15 only a new database says that no payload may be in plain', async () => {
+  const mayHoldPlain = async () => {
+    const { rows } = await db.query<{ may_hold_plain: boolean }>(
+      'SELECT may_hold_plain FROM notification.installation',
+    );
+    return rows.map((row) => row.may_hold_plain);
+  };
+  await migrate(dsn);
+  expect(await mayHoldPlain()).toEqual([false]);
+  // As the release before left it.
+  await db.query(`
+    DROP TABLE notification.installation;
+    DELETE FROM notification.schema_migrations WHERE name >= '0028'`);
+  await migrate(dsn);
+  expect(await mayHoldPlain()).toEqual([true]);
 });
 
 test('I27 a schema that breaks with this release is refused by name', async () => {

@@ -67,6 +67,8 @@ export interface ReplayRequest {
   /** Who asks, kept in `replays`; default `signal`. */
   requestedBy?: string;
   reason?: string;
+  /** The same in each repetition of one order: a route that has carried it out does not do so again. */
+  orderId?: string;
 }
 
 /** Custom search attributes, all of type Keyword. Set at start; RouteStatus only once a route leaves the happy path. */
