@@ -1,6 +1,6 @@
 /**
  * The outbox for producers on real PostgreSQL and Redis. The service is played by its saved offset, which is all that a
- * relay sees of it; `outbox.hard.test.ts` has the whole.
+ * relay sees of it.
  */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
