@@ -17,7 +17,7 @@ const border = (folder, allowed, comment) => ({
   to: {
     path: '^[^/]+/',
     dependencyTypesNot: ['core'],
-    pathNot: [`^(${[folder, ...allowed].join('|')})/`, 'node_modules/'],
+    pathNot: [`^(${[folder, ...allowed].join('|')})/`, 'node_modules/', '^galaxy-notify-client/'],
   },
 });
 

@@ -12,6 +12,7 @@ import { addKeyCommands } from './keys.ts';
 import { addMalformedCommands } from './intent/malformed.ts';
 import { addNotificationCommands } from './intent/notifications.ts';
 import { addOperationCommands } from './intent/operations.ts';
+import { addOutboxCommands } from './intent/outbox.ts';
 import { addReplayCommand } from './intent/replay.ts';
 import { addMobileCommands } from './mobile-push/jobs.ts';
 import { addRecoverCommand } from './recover.ts';
@@ -37,7 +38,7 @@ ${EXIT_CODES_HELP}`;
 export function programOf(): Command {
   const program = new Command('galaxy-notify')
     .description(
-      'Look into and steer galaxy-notify: notifications, dead letters, channels, the stream reader, mobile pushes, symbols, account callbacks, subscriptions and tokens.',
+      'Look into and steer galaxy-notify: notifications, dead letters, channels, the stream reader, outboxes of producers, mobile pushes, symbols, account callbacks, subscriptions and tokens.',
     )
     .version(packageJson.version)
     .option('--json', 'print the result as JSON on standard output, and nothing else there')
@@ -60,6 +61,7 @@ export function programOf(): Command {
   addChannelCommands(program);
   addBridgeCommands(program);
   addIntentCommands(program);
+  addOutboxCommands(program);
   addMobileCommands(program);
   addSymbolCommands(program);
   addCallbackCommands(program);

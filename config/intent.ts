@@ -13,7 +13,7 @@ import {
 } from '../workflows/intent/contract.ts';
 import type { ServiceValues } from './service.ts';
 import { callerContradictions, callerVariables, callerWires } from './caller.ts';
-import { duration, emailList, httpUrl, integer, port, streamName } from './values.ts';
+import { duration, emailList, httpUrl, integer, port, postgresDsn, streamName } from './values.ts';
 import type { Kind, ValuesOf } from './variables.ts';
 import { LOOKS_PER_RUN, exceeding, variable } from './variables.ts';
 
@@ -41,6 +41,12 @@ export const INTENT_VARIABLES = {
     {
       default: 'mail:delivery_commands',
     },
+  ),
+
+  NOTIFICATION_OUTBOX_POSTGRES_DSN: variable(
+    postgresDsn,
+    "A producer's database with an outbox, for the commands galaxy-notify outbox; the service does not use it.",
+    { secret: true },
   ),
 
   NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS: variable(integer(1, 1_000), 'Attempts of a push route in total.', {

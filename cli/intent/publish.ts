@@ -34,6 +34,7 @@ interface PublishOptions extends GlobalOptions {
   occurredAt?: Date;
   requestId?: string;
   traceId?: string;
+  traceparent?: string;
   count: number;
   wait?: boolean;
   timeout: number;
@@ -62,6 +63,7 @@ export function addPublishCommand(intents: Command): void {
     )
     .option('--request-id <id>', 'for correlation')
     .option('--trace-id <id>', 'for correlation')
+    .option('--traceparent <text>', 'W3C trace context of the span that publishes')
     .option('--count <n>', 'publish n intents, with the keys <key>/1 to <key>/n', parseCount(1, 1_000_000), 1)
     .option('--wait', 'wait until all routes are settled; exit code 1 when one is dead')
     .addOption(waitLimitOption('that'))
@@ -184,6 +186,7 @@ async function intentsOf(type: NotificationType, options: PublishOptions): Promi
         ...(options.to === undefined ? {} : { recipientUserIds: options.to }),
         ...(options.requestId === undefined ? {} : { requestId: options.requestId }),
         ...(options.traceId === undefined ? {} : { traceId: options.traceId }),
+        ...(options.traceparent === undefined ? {} : { traceparent: options.traceparent }),
       }),
     );
   } catch (error) {

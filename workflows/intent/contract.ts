@@ -96,6 +96,7 @@ export interface NotificationInput {
   payloadJson: string;
   requestId?: string;
   traceId?: string;
+  traceparent?: string;
   /** As configured when it was started; absent means `child`. */
   dispatch?: DispatchMode;
   /** The slice that took it first, by the id of its first entry; absent when it had a workflow of its own at once. */

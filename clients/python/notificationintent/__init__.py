@@ -25,15 +25,19 @@ from .constructors import __all__ as _constructors
 from .entry import parse_entry
 from .errors import FailureCode, InvalidIntentError
 from .intent import Intent
+from .outbox import OUTBOX_STATEMENT, outbox_entry, publish_to_outbox
 from .publish import DEFAULT_STREAM, publish_intent, publish_intent_async
 
 __all__ = [
     "DEFAULT_STREAM",
+    "OUTBOX_STATEMENT",
     "FailureCode",
     "Intent",
     "InvalidIntentError",
+    "outbox_entry",
     "parse_entry",
     "publish_intent",
     "publish_intent_async",
+    "publish_to_outbox",
     *_constructors,
 ]
