@@ -1,8 +1,8 @@
 /** Whether connections are encrypted, and both ends proven. */
 import type { Config } from '../config/load.ts';
-import { openWires } from '../config/wire.ts';
+import { openWires, wireProblems } from '../config/wire.ts';
 import type { Check, Diagnosis } from './checks.ts';
-import { ok, warn } from './checks.ts';
+import { error, ok, warn } from './checks.ts';
 import { countOf } from './output.ts';
 
 export const wireCheck = (config: Pick<Config, 'production' | 'wires'>): Check => [
@@ -16,6 +16,10 @@ function diagnosisOf({ production, wires }: Pick<Config, 'production' | 'wires'>
   const unneeded = wires.flatMap(({ gaps, isAllowed, insecure }) =>
     isAllowed && gaps.length === 0 && insecure !== undefined ? [insecure] : [],
   );
+  const problems = wireProblems(wires);
+  if (production && problems.length > 0) {
+    return error(`${counted} open: the service refuses to start`, problems.join('; '));
+  }
   if (open.length > 0 && production) {
     return warn(
       `${counted} open, by ${open.map(({ insecure }) => `${insecure}=true`).join(', ')}`,

@@ -4,7 +4,7 @@ import { subjectNotFoundSchema, userPath } from '../api/intent/user-service.ts';
 import { causeOf } from '../client/errors.ts';
 import type { Config } from '../config/load.ts';
 import { ADMIN_EMAIL_VARIABLES } from '../config/intent.ts';
-import { farSidesOf, loadConfig, needsOf } from '../config/load.ts';
+import { farSidesOf, loadOperatorConfig, needsOf } from '../config/load.ts';
 import { ConfigError } from '../config/variables.ts';
 import { callbackChecks } from './account-callback/check.ts';
 import { postgresChecks } from './check-postgres.ts';
@@ -56,7 +56,7 @@ export function addDoctorCommand(program: Command): void {
         const findings = await (router === undefined
           ? examine()
           : diagnose(
-              [routerTrial(router, loadConfig().values.NOTIFICATION_SUBSCRIPTION_SOCKS_PROXY)],
+              [routerTrial(router, loadOperatorConfig().values.NOTIFICATION_SUBSCRIPTION_SOCKS_PROXY)],
               TRIAL_LIMIT_MS,
             ));
         const errors = findings.filter(({ status }) => status === 'error').length;
@@ -72,7 +72,7 @@ export function addDoctorCommand(program: Command): void {
 async function examine(): Promise<Finding[]> {
   let session: Session;
   try {
-    session = openSession(loadConfig());
+    session = openSession(loadOperatorConfig());
   } catch (failure) {
     if (failure instanceof ConfigError) {
       return failure.problems.map((detail) => ({

@@ -11,7 +11,7 @@ import { OperationFailedError, causeOf } from '../client/errors.ts';
 import type { OperatorResources } from '../client/resources.ts';
 import { bounded } from '../client/temporal.ts';
 import type { Config } from '../config/load.ts';
-import { loadConfig, loadPartialConfig } from '../config/load.ts';
+import { loadOperatorConfig, loadPartialConfig } from '../config/load.ts';
 import type { OperatorAddresses } from '../config/operator.ts';
 import { operatorServers, redisServer } from '../config/operator.ts';
 import { hasTemporalProfile, temporalConnection } from '../config/service.ts';
@@ -52,7 +52,7 @@ export async function withSession<T>(
   needs: Dependency[],
   work: (session: Session) => Promise<T>,
 ): Promise<T> {
-  const session = openSession(loadConfig());
+  const session = openSession(loadOperatorConfig());
   try {
     await session.reach(...needs);
     return await work(session);

@@ -5,7 +5,7 @@ import { Option } from 'commander';
 import { OperationFailedError, causeOf } from '../client/errors.ts';
 import { SCHEDULE_LIMIT_MS, bounded } from '../client/temporal.ts';
 import { oncePossible } from '../client/wait-until.ts';
-import { loadConfig, needsOf } from '../config/load.ts';
+import { loadOperatorConfig, needsOf } from '../config/load.ts';
 import type { NeededSchedule } from '../config/variables.ts';
 import { migrate, pendingMigrations } from '../migrations/migrate.ts';
 import {
@@ -82,7 +82,7 @@ export function addSetupCommand(program: Command): void {
     )
     .action(
       action<SetupOptions>(async ({ json, ...options }) => {
-        const session = openSession(loadConfig());
+        const session = openSession(loadOperatorConfig());
         try {
           const steps = await carryOut(session, options);
           if (json) printJson({ steps });

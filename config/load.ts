@@ -97,6 +97,22 @@ export function loadConfig(
   defaults: Record<string, string> = {},
   readFile: ReadFile = readFromDisk,
 ): Config {
+  const config = readConfig(env, defaults, readFile);
+  if (config.production && wireProblems(config.wires).length > 0)
+    throw new ConfigError(wireProblems(config.wires));
+  return config;
+}
+
+/**
+ * The configuration of a command of an operator, who must see what is open, and may need only one of the servers.
+ *
+ * @throws ConfigError as {@link loadConfig} does, but for connections that are open.
+ */
+export function loadOperatorConfig(env: Environment = process.env): Config {
+  return readConfig(env, {}, readFromDisk);
+}
+
+function readConfig(env: Environment, defaults: Record<string, string>, readFile: ReadFile): Config {
   const production = env['NODE_ENV'] === 'production';
   const files = rememberingReader(readFile);
   const { problems, readSecret, readAll } = readerOf(env, defaults, production, files);
@@ -125,8 +141,6 @@ export function loadConfig(
     ...serviceWires(values, temporalEnv),
     ...kindsOf(roles).flatMap((kind) => kind.wires?.(values) ?? []),
   ];
-  // What is missing or malformed is said first: of such values nothing is known.
-  if (production && wireProblems(wires).length > 0) throw new ConfigError(wireProblems(wires));
   noteOtherFiles(values, files);
   return {
     ...{ production, roles, values, adminEmails, temporalEnv, wires },

@@ -30,6 +30,7 @@ const MIGRATIONS = [
   '0023-cancelled-intents',
   '0025-operators',
   '0028-operation',
+  '0030-intent-trace',
 ];
 
 let dsn: string;
@@ -159,6 +160,7 @@ test('I62 security-15 only a new database says that no payload may be in plain',
   // As the release before left it.
   await db.query(`
     DROP TABLE notification.installation;
+    ALTER TABLE notification.records DROP COLUMN traceparent;
     DELETE FROM notification.schema_migrations WHERE name >= '0028'`);
   await migrate(dsn);
   expect(await mayHoldPlain()).toEqual([true]);

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { wireCheck } from '../../cli/check-wires.ts';
 import { DEVELOPMENT_SIGNING_SECRET } from '../../config/caller.ts';
-import { loadConfig } from '../../config/load.ts';
+import { loadConfig, loadOperatorConfig } from '../../config/load.ts';
 import { openWires, weaknessOfKey, weaknessOfPassword, weaknessOfToken } from '../../config/wire.ts';
 import type { Env } from './config-problems.ts';
 import { PRODUCTION, problemsOf } from './config-problems.ts';
@@ -302,7 +302,7 @@ describe('strength', () => {
 });
 
 describe('doctor', () => {
-  const diagnosisOf = (env: Env) => wireCheck(loadConfig(env))[1]();
+  const diagnosisOf = (env: Env) => wireCheck(loadOperatorConfig(env))[1]();
 
   test('security-10 it says what is open, why, and what needs no leave any more', () => {
     expect(diagnosisOf(PRODUCTION)).toMatchObject({ status: 'ok' });
@@ -310,6 +310,11 @@ describe('doctor', () => {
     expect(diagnosisOf({ ...open, NOTIFICATION_REDIS_INSECURE: 'true' })).toEqual({
       status: 'warn',
       detail: '1 of 4 connections open, by NOTIFICATION_REDIS_INSECURE=true',
+      hint: expect.stringContaining('NOTIFICATION_REDIS_MASTER_ADDR must be rediss://') as string,
+    });
+    expect(diagnosisOf(open)).toEqual({
+      status: 'error',
+      detail: '1 of 4 connections open: the service refuses to start',
       hint: expect.stringContaining('NOTIFICATION_REDIS_MASTER_ADDR must be rediss://') as string,
     });
     expect(diagnosisOf({ ...PRODUCTION, NOTIFICATION_REDIS_INSECURE: 'true' })).toMatchObject({
