@@ -199,7 +199,11 @@ ${shown.join('\n')}
     const folder = `templates/${type}/${locale}`;
     const subject = fields.find(({ kind }) => kind === 'text');
     const named = subject ? `{{.${subject.name}}}: ` : '';
-    const details = fields.map(({ name }) => `${name.replaceAll('_', ' ')}: {{.${name}}}`).join('\n');
+    // Nobody reads milliseconds.
+    const details = fields
+      .filter(({ kind }) => kind !== 'time')
+      .map(({ name }) => `${name.replaceAll('_', ' ')}: {{.${name}}}`)
+      .join('\n');
     edit(`${folder}/subject.tmpl`, () => `${named}${type.split('.').join(' ').replaceAll('_', ' ')}\n`);
     edit(`${folder}/text.tmpl`, () => `Hello,\n\n${summary}\n\n${details}\n`);
   }

@@ -321,7 +321,7 @@ describe('catalog', () => {
       `${own} `,
       'nobody',
     ];
-    expect(others).toHaveLength(6);
+    expect(others).toHaveLength(PRODUCERS.length + 2);
     for (const producer of others) {
       expect(refused(entryOf(type, { producer }))).toMatchObject({
         failureCode: 'invalid_envelope',

@@ -31,7 +31,6 @@ it('I19 there is a subject and a text for every type and locale, and nothing els
   const expected = NOTIFICATION_TYPES.flatMap((type) =>
     SUPPORTED_LOCALES.flatMap((locale) => ASSETS.map((asset) => path.join(type, locale, asset))),
   );
-  expect(expected).toHaveLength(36);
   expect(filesBelow(TEMPLATES)).toEqual(expected.sort());
 });
 

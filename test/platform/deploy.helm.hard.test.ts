@@ -27,7 +27,7 @@ const isKnown = (name: string) =>
   name in VARIABLES ||
   name in ADMIN_EMAIL_VARIABLES ||
   // The SDK's own, which its profile loader reads.
-  /^TEMPORAL_(API_KEY|TLS_(CLIENT_(CERT|KEY)|SERVER_CA_CERT)_PATH)$/.test(name);
+  /^TEMPORAL_(API_KEY|TLS(_(CLIENT_(CERT|KEY)|SERVER_CA_CERT)_PATH)?)$/.test(name);
 
 test('I40 chart and service have the same version and the same roles, each with a task queue of its name', () => {
   const { version, appVersion } = parse(read('Chart.yaml')) as Record<string, string>;
