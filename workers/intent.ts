@@ -6,6 +6,8 @@ import { defineHandOffCommands } from '../activities/intent/hand-off.ts';
 import { createIntentMetrics, observeGauges } from '../activities/intent/metrics.ts';
 import { createBridgeActivities } from '../activities/intent/reader.ts';
 import { watchReader } from '../activities/intent/reader-life.ts';
+import { relayOutcomes } from '../activities/intent/outcome-relay.ts';
+import { createOutcomes } from '../activities/intent/outcomes.ts';
 import { createReconciliationActivities, isWorkOverdue } from '../activities/intent/reconciliation.ts';
 import { createRecoveryActivities } from '../activities/intent/recovery.ts';
 import { createRepairActivities } from '../activities/intent/repair.ts';
@@ -31,6 +33,7 @@ export function openIntents({ config, endpoints, log, meter, draining, open }: P
   const settings = settingsOf(config);
   const longestSilenceMs = settings.bridge.blockMs + values.NOTIFICATION_REDIS_OPERATION_TIMEOUT;
   const metrics = createIntentMetrics(meter);
+  const outcomes = createOutcomes(values.NOTIFICATION_OUTCOMES);
   const userService = rememberRecipients(
     createUserService({
       baseUrl: endpoints.userServiceUrl,
@@ -66,7 +69,7 @@ export function openIntents({ config, endpoints, log, meter, draining, open }: P
       const confirmReplicated = createReplication(openWaitingRedis(redis), settings.replication);
       const resources = {
         ...settings,
-        ...{ db, redis, confirmReplicated, workflows, log, metrics, userService, draining },
+        ...{ db, redis, confirmReplicated, workflows, log, metrics, outcomes, userService, draining },
       };
       const acceptIntents = createAcceptance(resources);
       const routes = createRouteActivities(resources);
@@ -88,12 +91,18 @@ export function openIntents({ config, endpoints, log, meter, draining, open }: P
 
     async begin({ db, redis, client }) {
       await Promise.all(longLived.map((workflow) => keepRunning(client.workflow, workflow)));
-      const endObservation = observeGauges(meter, { db, redis, log, intentsStream });
-      const watch = watchReader({ redis, client, log, stream: intentsStream });
+      const endObservation = observeGauges(meter, {
+        ...{ db, redis, log, intentsStream },
+        tellsOutcomes: outcomes.isOn,
+      });
+      const running = [
+        watchReader({ redis, client, log, stream: intentsStream }),
+        ...(outcomes.isOn ? [relayOutcomes({ ...settings, db, redis, log, metrics })] : []),
+      ];
       return {
         async stop() {
           endObservation();
-          await watch.stop();
+          await Promise.all(running.map((one) => one.stop()));
         },
       };
     },
@@ -141,7 +150,14 @@ function settingsOf({ values, adminEmails }: Config) {
       dispatch: values.NOTIFICATION_ROUTE_DISPATCH,
       intentsPerWorkflow: values.NOTIFICATION_INTENTS_PER_WORKFLOW,
     },
+    outcomeStream: {
+      stream: values.NOTIFICATION_OUTCOMES_STREAM,
+      maxLen: values.NOTIFICATION_OUTCOMES_STREAM_MAX_LEN,
+    },
+    // A relay has been answered or given up by then, and its transaction has ended.
+    settlingMs: 3 * values.NOTIFICATION_REDIS_OPERATION_TIMEOUT,
     retention: {
+      outcomeRetentionMs: values.NOTIFICATION_OUTCOMES_RETENTION,
       recordRetentionMs: values.NOTIFICATION_RECORD_RETENTION,
       malformedIntentRetentionMs: values.NOTIFICATION_MALFORMED_INTENT_RETENTION,
     },

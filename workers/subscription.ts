@@ -1,10 +1,11 @@
 /** Subscriptions in this process: their settings, activities, key box, ways to routers, supervisor and gauges. */
 import { watchPostgres } from '../activities/postgres-watch.ts';
+import { watchRelayed } from '../activities/relay-watch.ts';
 import { createSubscriptionActivities } from '../activities/subscription/activities.ts';
 import { ensureAgent } from '../activities/subscription/agents.ts';
 import type { SubscriptionSettings } from '../activities/subscription/batches.ts';
 import { createSubscriptionCommands } from '../activities/subscription/commands.ts';
-import { watchEvents } from '../activities/subscription/event-watch.ts';
+import { outboxOfEvents } from '../activities/subscription/events.ts';
 import { observeSubscriptions } from '../activities/subscription/metrics.ts';
 import { createSubscriptionMetrics } from '../activities/subscription/metrics.ts';
 import { makeChecksDue } from '../activities/subscription/put-back.ts';
@@ -94,7 +95,13 @@ export function openSubscriptions(context: ProcessContext): Role {
         log.error({ checked }, 'PostgreSQL fell back to an earlier state, all subscriptions are checked');
       };
       const watches = [
-        watchEvents({ db, redis, log, metrics, eventsStream, eventsStreamMaxLen, settlingMs }),
+        watchRelayed({
+          db,
+          redis,
+          log,
+          settlingMs,
+          outbox: outboxOfEvents({ eventsStream, eventsStreamMaxLen }),
+        }),
         // Nobody reads the stream of events here.
         watchPostgres({ db, redis, log, name: eventsStream, onFallback: checkAll }),
       ];

@@ -5,9 +5,10 @@
 import type { Redis } from 'ioredis';
 import type { Pool, PoolClient } from 'pg';
 import type { Logger } from 'pino';
-import { query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
-import { inTransaction, run } from '../transactions.ts';
+import type { Outbox, OutboxRow } from '../relay.ts';
+import { relay } from '../relay.ts';
+import { run } from '../transactions.ts';
 import type { RouterError } from './router/ports.ts';
 
 /** `ERRS` is about items of a batch; the other two are about a worker or the supervisor. */
@@ -62,37 +63,28 @@ export function announceEvent(
   );
 }
 
-/**
- * Appends events that wait to the stream, oldest first. One process at a time does; any other returns immediately. The
- * one that does looks again after it has let go: whoever was turned away in the meantime relies on that.
- *
- * @returns how many. @throws when Redis or PostgreSQL do not answer.
- */
-export async function relayEvents({
-  db,
-  redis,
+/** Appends events that wait to the stream, oldest first. @returns how many. @throws as `relay` does. */
+export const relayEvents = (resources: EventResources): Promise<number> =>
+  relay(resources, outboxOfEvents(resources));
+
+/** The outbox of events, and its stream. */
+export const outboxOfEvents = ({
   eventsStream,
   eventsStreamMaxLen,
-}: EventResources): Promise<number> {
-  let relayed = 0;
-  for (;;) {
-    const batch = await inTransaction(db, async (client) => {
-      const [lock] = await run<{ is_ours: boolean }>(client, LOCK_RELAY, []);
-      if (!lock?.is_ours) return undefined;
-      const events = await run<EventRow>(client, LOAD_EVENTS, [RELAYED_TOGETHER]);
-      const entryIds: string[] = [];
-      for (const event of events) {
-        entryIds.push(await append(redis, eventsStream, eventsStreamMaxLen, event));
-      }
-      await run(client, MARK_RELAYED, [events.map(({ event_id }) => event_id), entryIds]);
-      return events.length;
-    });
-    relayed += batch ?? 0;
-    if (batch === undefined) return relayed;
-    const [left] = await query<{ is_any: boolean }>(db, ARE_EVENTS_LEFT, []);
-    if (!left?.is_any) return relayed;
-  }
-}
+}: Pick<EventResources, 'eventsStream' | 'eventsStreamMaxLen'>): Outbox => ({
+  stream: eventsStream,
+  maxLen: eventsStreamMaxLen,
+  what: 'subscription events',
+  lock: LOCK_RELAY,
+  load: LOAD_EVENTS,
+  loadValues: [RELAYED_TOGETHER],
+  entriesOf: (row) => [fieldsOf(row as EventRow)],
+  mark: MARK_RELAYED,
+  areLeft: ARE_EVENTS_LEFT,
+  listRelayed: LIST_RELAYED,
+  putBack: PUT_BACK,
+  isOrdered: false,
+});
 
 /** As `relayEvents`, but only logs a failure; the sweep relays the events that stay behind. */
 export async function relayEventsIfPossible(resources: EventResources): Promise<void> {
@@ -103,32 +95,16 @@ export async function relayEventsIfPossible(resources: EventResources): Promise<
   }
 }
 
-async function append(redis: Redis, stream: string, length: number, event: EventRow): Promise<string> {
-  const entryId = await redis.xadd(
-    stream,
-    'MAXLEN',
-    '~',
-    length,
-    '*',
-    'event_id',
-    event.event_id,
-    'agent_id',
-    event.agent_id,
-    'kind',
-    event.kind,
-    'errors_json',
-    JSON.stringify(event.errors),
-    'offers_restart',
-    String(event.offers_restart),
-    'occurred_at_ms',
-    String(event.created_at.getTime()),
-  );
-  // Null only for a command that may not make the stream.
-  return entryId!;
-}
+const fieldsOf = (event: EventRow): string[] => [
+  ...['event_id', event.id],
+  ...['agent_id', event.agent_id],
+  ...['kind', event.kind],
+  ...['errors_json', JSON.stringify(event.errors)],
+  ...['offers_restart', String(event.offers_restart)],
+  ...['occurred_at_ms', String(event.created_at.getTime())],
+];
 
-interface EventRow {
-  event_id: string;
+interface EventRow extends OutboxRow {
   agent_id: string;
   kind: EventKind;
   errors: SubscriptionEvent['errors'];
@@ -151,7 +127,7 @@ const LOCK_RELAY = {
 const LOAD_EVENTS = {
   name: 'load_subscription_events',
   text: `
-    SELECT event_id::text, agent_id, kind, errors, offers_restart, created_at
+    SELECT event_id::text AS id, agent_id, kind, errors, offers_restart, created_at
       FROM subscriptions.events AS event
      WHERE relayed_at IS NULL
      ORDER BY event.event_id
@@ -171,4 +147,30 @@ const MARK_RELAYED = {
        SET relayed_at = clock_timestamp(), entry_id = relayed.entry_id
       FROM unnest($1::bigint[], $2::text[]) AS relayed (event_id, entry_id)
      WHERE event.event_id = relayed.event_id`,
+};
+
+/**
+ * The next older events that were relayed, back to a day before the stream was last seen whole. $1 and $2 the last one of
+ * the page before, $3 when the stream was last seen whole, $4 rows at most.
+ */
+const LIST_RELAYED = {
+  name: 'list_relayed_subscription_events',
+  text: `
+    SELECT event_id::text AS id, relayed_at::text, entry_id
+      FROM subscriptions.events AS event
+     WHERE relayed_at <= $1::timestamptz AND relayed_at >= $3::timestamptz - interval '1 day'
+       AND (relayed_at, event_id) < ($1::timestamptz, $2::bigint)
+     ORDER BY event.relayed_at DESC, event.event_id DESC
+     LIMIT $4`,
+};
+
+/** $1 events, $2 the entries as which they were relayed. */
+const PUT_BACK = {
+  name: 'put_back_subscription_events',
+  text: `
+    UPDATE subscriptions.events AS event
+       SET relayed_at = NULL, entry_id = NULL
+      FROM unnest($1::bigint[], $2::text[]) AS lost (event_id, entry_id)
+     WHERE event.event_id = lost.event_id AND event.entry_id = lost.entry_id
+    RETURNING 1`,
 };

@@ -59,6 +59,7 @@ test('I37 the package has the version of the service, and everything that it nam
   expect(manifest.version).toBe(version);
   expect(Object.keys(manifest.exports)).toEqual([
     '.',
+    './outcomes',
     './testing',
     './operator',
     './connect',

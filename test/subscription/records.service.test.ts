@@ -355,12 +355,12 @@ test('subscription-L2 an event whose writer found the relay at work is relayed b
   };
   // The second batch reports when the first one's event is on its way.
   const late = Object.assign(Object.create(slot.redis) as typeof slot.redis, {
-    async xadd(...command: Parameters<typeof slot.redis.xadd>) {
+    async eval(...command: Parameters<typeof slot.redis.eval>) {
       if (turnedAway === undefined) {
         await write('c2');
         turnedAway = await relayEvents(resources);
       }
-      return slot.redis.xadd(...command);
+      return slot.redis.eval(...command);
     },
   });
   await write('c1');

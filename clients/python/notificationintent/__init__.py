@@ -25,6 +25,7 @@ from .constructors import __all__ as _constructors
 from .entry import parse_entry
 from .errors import FailureCode, InvalidIntentError
 from .intent import Intent
+from .outcomes import OUTCOMES_STREAM, Outcome, OutcomeError, read_outcome, read_outcomes
 from .publish import DEFAULT_STREAM, publish_intent, publish_intent_async
 
 __all__ = [
@@ -32,8 +33,13 @@ __all__ = [
     "FailureCode",
     "Intent",
     "InvalidIntentError",
+    "OUTCOMES_STREAM",
+    "Outcome",
+    "OutcomeError",
     "parse_entry",
     "publish_intent",
     "publish_intent_async",
+    "read_outcome",
+    "read_outcomes",
     *_constructors,
 ]
