@@ -21,7 +21,20 @@ export {
 
 /** The part of a Redis client that a reader needs; ioredis has it. */
 export interface OutcomeSource {
-  call(command: string, ...args: (string | number)[]): Promise<unknown>;
+  xgroup(subcommand: 'CREATE', stream: string, group: string, id: '0', option: 'MKSTREAM'): Promise<unknown>;
+  xreadgroup(
+    token: 'GROUP',
+    group: string,
+    consumer: string,
+    countToken: 'COUNT',
+    count: number,
+    blockToken: 'BLOCK',
+    blockMs: number,
+    streamsToken: 'STREAMS',
+    stream: string,
+    from: string,
+  ): Promise<unknown>;
+  xack(stream: string, group: string, id: string): Promise<unknown>;
 }
 
 export interface ReadOutcomesOptions {
@@ -36,7 +49,7 @@ export interface ReadOutcomesOptions {
   /** How long one read waits for entries, ms; default 2000. */
   blockMs?: number;
   /** Ends the reading, after the read that is under way. */
-  signal?: AbortSignal;
+  signal?: { readonly aborted: boolean };
   /** Hears of entries that are no event of this release's contract; they are acknowledged. Default: they are thrown. */
   onUnreadable?: (error: Error, entryId: string) => void;
 }
@@ -67,15 +80,25 @@ export async function* readOutcomes(
       // Trimmed since it was read.
       const outcome = fields === null ? undefined : read(entryId, fields);
       if (outcome) yield outcome;
-      await redis.call('XACK', stream, group, entryId);
+      await redis.xack(stream, group, entryId);
       if (isEnded()) return;
     }
   }
 
   async function readGroup(from: string): Promise<Entries> {
-    const command = ['GROUP', group, consumer, 'COUNT', count, 'BLOCK', blockMs, 'STREAMS', stream, from];
     try {
-      const reply = (await redis.call('XREADGROUP', ...command)) as [string, Entries][] | null;
+      const reply = (await redis.xreadgroup(
+        'GROUP',
+        group,
+        consumer,
+        'COUNT',
+        count,
+        'BLOCK',
+        blockMs,
+        'STREAMS',
+        stream,
+        from,
+      )) as [string, Entries][] | null;
       return reply?.[0]?.[1] ?? [];
     } catch (error) {
       // The stream was deleted, and its groups with it.
@@ -100,7 +123,7 @@ export async function* readOutcomes(
 
 async function makeGroup(redis: OutcomeSource, stream: string, group: string): Promise<void> {
   try {
-    await redis.call('XGROUP', 'CREATE', stream, group, '0', 'MKSTREAM');
+    await redis.xgroup('CREATE', stream, group, '0', 'MKSTREAM');
   } catch (error) {
     if (!(error instanceof Error) || !error.message.startsWith('BUSYGROUP')) throw error;
   }

@@ -9,10 +9,10 @@ import { readOutcomes } from 'galaxy-notify-client/outcomes';
 const [url = 'redis://127.0.0.1:6379', group = 'example'] = process.argv.slice(2);
 const redis = new Redis(url, { maxRetriesPerRequest: 1 });
 redis.on('error', () => undefined);
-const stopping = new AbortController();
-process.once('SIGINT', () => stopping.abort());
+const signal = { aborted: false };
+process.once('SIGINT', () => (signal.aborted = true));
 try {
-  for await (const outcome of readOutcomes(redis, { group, consumer: 'example', signal: stopping.signal })) {
+  for await (const outcome of readOutcomes(redis, { group, consumer: 'example', signal })) {
     console.log(JSON.stringify(outcome));
   }
 } catch (error) {

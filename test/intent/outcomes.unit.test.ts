@@ -104,9 +104,14 @@ describe('Q1 the reader', () => {
   function sourceOf(answers: (unknown[] | Error)[]) {
     const calls: string[] = [];
     const source: OutcomeSource = {
-      async call(command, ...args) {
-        calls.push(`${command} ${args.join(' ')}`);
-        if (command !== 'XREADGROUP') return command === 'XGROUP' ? 'OK' : 1;
+      async xgroup(...args) {
+        calls.push(`XGROUP ${args.join(' ')}`);
+      },
+      async xack(...args) {
+        calls.push(`XACK ${args.join(' ')}`);
+      },
+      async xreadgroup(...args) {
+        calls.push(`XREADGROUP ${args.join(' ')}`);
         const answer = answers.shift();
         if (answer instanceof Error) throw answer;
         return answer === undefined ? null : [[OUTCOMES_STREAM, answer]];

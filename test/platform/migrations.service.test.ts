@@ -27,6 +27,7 @@ const MIGRATIONS = [
   '0021-intent-slices',
   '0022-subscription-routers',
   '0023-cancelled-intents',
+  '0024-intent-outcomes',
 ];
 
 let dsn: string;
