@@ -41,10 +41,7 @@ export async function inTransaction<T>(db: Pool, body: (client: PoolClient) => P
 }
 
 async function once<T>(db: Pool, body: (client: PoolClient) => Promise<T>): Promise<T> {
-  const client = await db.connect();
-  // A connection that breaks says so to its pool only while the pool has it. Between two queries nobody else would hear
-  // it, and the process would end; the next query rejects anyway.
-  client.on('error', ignore);
+  const client = await checkOut(db);
   let failure: Error | undefined;
   try {
     await client.query('BEGIN');
@@ -61,6 +58,21 @@ async function once<T>(db: Pool, body: (client: PoolClient) => Promise<T>): Prom
     client.off('error', ignore);
     client.release(failure);
   }
+}
+
+/**
+ * A connection that breaks says so to its pool only while the pool has it. Between two queries nobody else would hear it,
+ * and the process would end; the next query rejects anyway. The listener is there before the connection is handed out: a
+ * server may end one in the same packet in which it says that it is ready.
+ */
+function checkOut(db: Pool): Promise<PoolClient> {
+  return new Promise((resolve, reject) => {
+    db.connect((error, client) => {
+      if (!client) return reject(error!);
+      client.on('error', ignore);
+      resolve(client);
+    });
+  });
 }
 
 const ignore = (): void => undefined;

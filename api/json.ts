@@ -3,6 +3,8 @@
 /** Deeper nesting serves no payload and would overflow the stack of code that walks it recursively. */
 export const MAX_JSON_DEPTH = 32;
 
+/** Keys that a message shows: the names of fields. Another one may be a value of the sender, such as an address. */
+const SHOWN_KEY = /^[A-Za-z_][A-Za-z0-9_-]{0,63}$/;
 /** Characters of a path that a message shows. */
 const MAX_SHOWN_PATH = 200;
 
@@ -70,7 +72,10 @@ function behind(key: string | number, flaw: Flaw): Flaw {
 
 function messageOf({ problem, path, isInKey }: Flaw): string {
   if (path === undefined) return problem;
-  const place = path.join('.').slice(0, MAX_SHOWN_PATH);
+  const place = path
+    .map((key) => (typeof key === 'number' || SHOWN_KEY.test(key) ? key : '…'))
+    .join('.')
+    .slice(0, MAX_SHOWN_PATH);
   if (isInKey) return `${problem} at key of ${place || 'the top level'}`;
   return place === '' ? problem : `${problem} at ${place}`;
 }

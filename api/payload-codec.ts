@@ -2,21 +2,40 @@
  * What Temporal is given to keep, encrypted: inputs, results, failure messages, heartbeats and summaries. Task queues,
  * workflow ids and search attributes stay readable, since Temporal works with them; they hold ids only.
  *
- * A payload becomes one of encoding `binary/encrypted`, whose data is the sealed protobuf form of the original: any
- * program with the keys can read it, for instance the codec server (workers/codec-server.ts).
+ * A payload becomes one of encoding `binary/encrypted`, whose data is the sealed protobuf form of the original
+ * (api/payload-seal.ts): any program with the keys can read it, for instance the codec server (workers/codec-server.ts).
  */
 import path from 'node:path';
-import type { DataConverter, Payload, PayloadCodec } from '@temporalio/common';
+import type { DataConverter, Payload, PayloadCodec, SerializationContext } from '@temporalio/common';
 import proto from '@temporalio/proto';
 import type { KeyBoxKey } from './key-box.ts';
-import { createKeyBox, sealingKeyOf } from './key-box.ts';
+import { KeyBoxError } from './key-box.ts';
+import type { PayloadOwner, SealedHead } from './payload-seal.ts';
+import { createPayloadSeal, sealedHeadOf } from './payload-seal.ts';
 
 const ENCODING = 'binary/encrypted';
-/** What a sealed payload is for: one of another use of the same keys does not open. */
-const CONTEXT = 'temporal payload';
 
 /** Stands where the id of a key would, for what nothing has sealed. No key has this id with a space. */
 export const PLAIN = 'in plain';
+
+/**
+ * Whether an installation that has keys still takes payloads in plain.
+ *
+ * - `refuse`: only sealed payloads are taken, and what is sealed is bound to its workflow.
+ * - `accept`: an installation that is changing. Payloads in plain are taken, and what is sealed is what the release before
+ *   reads as well, so it is not bound.
+ */
+export type PlainPolicy = 'refuse' | 'accept';
+export const PLAIN_POLICIES = ['refuse', 'accept'] as const satisfies readonly PlainPolicy[];
+
+/** A payload in plain, where only sealed ones are taken. */
+export class PlainPayloadError extends KeyBoxError {
+  override name = 'PlainPayloadError';
+
+  constructor() {
+    super('a payload is in plain, which NOTIFICATION_PAYLOAD_PLAIN=refuse does not take');
+  }
+}
 
 const PayloadMessage = proto.temporal.api.common.v1.Payload;
 
@@ -26,13 +45,19 @@ export const FAILURE_CONVERTER = path.join(
   `failure-converter${path.extname(import.meta.filename)}`,
 );
 
+/** The policy when it is needed first: an installation may have to be asked for it. */
+export type AskPolicy = () => PlainPolicy | Promise<PlainPolicy>;
+
 /**
  * How a process writes to Temporal, and reads from it: all of one installation must have the same keys.
  *
  * @returns undefined without keys: then everything is in plain.
  */
-export function dataConverterWith(keys: readonly KeyBoxKey[]): DataConverter | undefined {
-  return keys.length === 0 ? undefined : dataConverterOf(createPayloadCodec(keys));
+export function dataConverterWith(
+  keys: readonly KeyBoxKey[],
+  askPolicy?: AskPolicy,
+): DataConverter | undefined {
+  return keys.length === 0 ? undefined : dataConverterOf(createPayloadCodec(keys, askPolicy));
 }
 
 /** As {@link dataConverterWith}, for a codec that somebody looks after. */
@@ -45,43 +70,70 @@ export function dataConverterOf(codec: PayloadCodec): DataConverter {
  * when no history is kept any more that was written with it.
  * @throws KeyBoxError when a key is unusable.
  */
-export function createPayloadCodec(keys: readonly KeyBoxKey[]): PayloadCodec {
-  const box = createKeyBox(keys);
+export function createPayloadCodec(
+  keys: readonly KeyBoxKey[],
+  askPolicy: AskPolicy = () => 'refuse',
+): PayloadCodec {
+  const seal = createPayloadSeal(keys);
   return {
-    async encode(payloads) {
+    /** Without a context nobody knows whom it is for: then it is sealed, and not bound. */
+    async encode(payloads, context) {
+      if (payloads.length === 0) return [];
+      const owner = (await askPolicy()) === 'refuse' ? ownerIn(context) : undefined;
       return payloads.map((payload) => ({
         metadata: { encoding: Buffer.from(ENCODING) },
-        data: box.seal(Buffer.from(PayloadMessage.encode(payload).finish()), CONTEXT),
+        data: seal.seal(Buffer.from(PayloadMessage.encode(payload).finish()), owner),
       }));
     },
 
-    /**
-     * Leaves alone what is not encrypted: histories may have begun before there was a key.
-     *
-     * @throws KeyBoxError when a payload does not open.
-     */
-    async decode(payloads) {
-      return payloads.map((payload) => {
-        if (!isEncrypted(payload)) return payload;
-        return PayloadMessage.decode(box.open(Buffer.from(payload.data ?? []), CONTEXT));
-      });
+    /** @throws KeyBoxError when a payload does not open here, PlainPayloadError when one is in plain and may not be. */
+    async decode(payloads, context) {
+      const owner = ownerIn(context);
+      if (!payloads.every(isSealed) && (await askPolicy()) === 'refuse') throw new PlainPayloadError();
+      return payloads.map((payload) =>
+        isSealed(payload)
+          ? PayloadMessage.decode(seal.open(Buffer.from(payload.data ?? []), owner))
+          : payload,
+      );
     },
   };
 }
 
-/**
- * @param value anything that holds payloads, such as a history as Temporal gives it out.
- * @returns the ids of the keys that sealed them; `plain` for those that nothing sealed.
- */
-export function sealingKeysIn(value: unknown, found = new Set<string>()): Set<string> {
+/** Activities belong to the workflow that has scheduled them: their results and heartbeats are its own. */
+function ownerIn(context: SerializationContext | undefined): PayloadOwner | undefined {
+  if (context?.workflowId === undefined) return undefined;
+  return { namespace: context.namespace, workflowId: context.workflowId };
+}
+
+/** @returns what anybody can read of a sealed payload; undefined for one in plain. */
+export function payloadHeadOf(payload: Payload): SealedHead | undefined {
+  return isSealed(payload) ? sealedHeadOf(payload.data ?? new Uint8Array()) : undefined;
+}
+
+/** What has sealed the payloads of a history. */
+export interface SealingKeys {
+  /** Ids of keys; {@link PLAIN} for payloads that nothing has sealed. */
+  keys: Set<string>;
+  /** Those of them that have sealed payloads which would open in any workflow. */
+  unbound: Set<string>;
+}
+
+/** @param value anything that holds payloads, such as a history as Temporal gives it out. */
+export function sealingKeysIn(
+  value: unknown,
+  found: SealingKeys = { keys: new Set(), unbound: new Set() },
+): SealingKeys {
   if (typeof value !== 'object' || value === null || value instanceof Uint8Array) return found;
   if (Array.isArray(value)) {
     for (const one of value) sealingKeysIn(one, found);
     return found;
   }
-  const { metadata, data } = value as Payload;
+  const { metadata } = value as Payload;
   if (metadata?.['encoding'] instanceof Uint8Array) {
-    found.add((isEncrypted({ metadata }) && sealingKeyOf(data ?? new Uint8Array())) || PLAIN);
+    const head = payloadHeadOf(value);
+    const key = head?.keyId ?? PLAIN;
+    found.keys.add(key);
+    if (!head?.owner) found.unbound.add(key);
     return found;
   }
   for (const [name, one] of Object.entries(value)) {
@@ -96,7 +148,8 @@ export function sealingKeysIn(value: unknown, found = new Set<string>()): Set<st
  */
 const READABLE = new Set(['searchAttributes', 'header', 'data', 'patch-data']);
 
-function isEncrypted({ metadata }: Payload): boolean {
+/** Whether a payload says that it is sealed. */
+export function isSealed({ metadata }: Payload): boolean {
   const encoding = metadata?.['encoding'];
   return encoding !== undefined && Buffer.from(encoding).toString() === ENCODING;
 }

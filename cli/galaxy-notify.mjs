@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 /**
- * What `npx galaxy-notify` runs in a checkout. Plain JavaScript, so that a Node that cannot run the sources says what to
+ * What `npx --no-install galaxy-notify` runs in a checkout. Plain JavaScript, so that a Node that cannot run the sources says what to
  * do instead of failing at the first file.
  */
 import { existsSync } from 'node:fs';

@@ -89,8 +89,8 @@ async function status(
 
 function printStatus({ payload, subscription }: KeyStatus): void {
   printTable(
-    ['PAYLOAD KEY', 'USE', 'OPEN WORKFLOWS', 'RETAINED WORKFLOWS', 'SEALS SO FAR'],
-    payload.map(({ key, use, open, retained, seals }) => [key, use, open, retained, seals]),
+    ['PAYLOAD KEY', 'USE', 'OPEN WORKFLOWS', 'NOT BOUND', 'RETAINED WORKFLOWS', 'SEALS SO FAR'],
+    payload.map(({ key, use, open, unbound, retained, seals }) => [key, use, open, unbound, retained, seals]),
   );
   printLine('');
   printTable(

@@ -21,7 +21,7 @@ import { addSymbolCommands } from './symbol-config/symbols.ts';
 
 const OVERVIEW = `
 Servers are found by the environment variables of the service (.env.example); what is not set is taken from a running
-npm start. In a checkout: npx galaxy-notify, or npm run cli -- <command>.
+npm start. In a checkout: npx --no-install galaxy-notify, or npm run cli -- <command>.
 
 Start with:
   galaxy-notify setup                                    once for each Temporal namespace

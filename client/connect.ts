@@ -19,6 +19,7 @@ import { Redis } from 'ioredis';
 import pg from 'pg';
 import type { KeyBoxKey } from '../api/key-box.ts';
 import { createKeyBox } from '../api/key-box.ts';
+import type { PlainPolicy } from '../api/payload-codec.ts';
 import { dataConverterWith } from '../api/payload-codec.ts';
 import { failWhenClosed } from './closed-channel.ts';
 import { DEFAULT_INTENTS_STREAM } from './notificationintent.ts';
@@ -46,6 +47,8 @@ export interface OperatorServers {
   namespace?: string;
   /** The keys of NOTIFICATION_PAYLOAD_KEYS. Without them what the service has encrypted cannot be shown. */
   payloadKeys?: readonly KeyBoxKey[];
+  /** NOTIFICATION_PAYLOAD_PLAIN. Not given: as the database says; `accept` while it does not answer. */
+  payloadPlain?: PlainPolicy;
   /** The keys of NOTIFICATION_SUBSCRIPTION_KEYS, asked for by the first operation that seals something for a token. */
   subscriptionKeys?: () => readonly KeyBoxKey[];
   /** Default: `notification:intents`. */
@@ -75,10 +78,11 @@ export function connectOperator(servers: OperatorServers): ConnectedOperator {
     interceptors: [makeGrpcRetryInterceptor(defaultGrpcRetryOptions()), failWhenClosed],
     ...servers.temporal,
   });
-  const dataConverter = dataConverterWith(payloadKeys);
+  const db = openDatabase(servers.postgresDsn);
+  const dataConverter = dataConverterWith(payloadKeys, policyOf(db, servers.payloadPlain));
   const resources: OperatorResources = {
     temporal: new Client({ connection, namespace, ...(dataConverter ? { dataConverter } : {}) }),
-    db: openDatabase(servers.postgresDsn),
+    db,
     redis: openRedis(servers.redis),
     namespace,
     intentsStream: servers.intentsStream ?? DEFAULT_INTENTS_STREAM,
@@ -110,6 +114,22 @@ function openDatabase(connectionString: string): pg.Pool {
   // Without a listener, an idle connection that breaks would end the process.
   db.on('error', () => undefined);
   return db;
+}
+
+/** Also while PostgreSQL is away, operators steer: services take what is sealed so, whatever their policy is. */
+function policyOf(db: pg.Pool, given: PlainPolicy | undefined): () => Promise<PlainPolicy> {
+  let known = given;
+  return async () => {
+    if (known) return known;
+    try {
+      const { rows } = await db.query<{ may_hold_plain: boolean }>(
+        'SELECT may_hold_plain FROM notification.installation',
+      );
+      return (known = rows[0]?.may_hold_plain === false ? 'refuse' : 'accept');
+    } catch {
+      return 'accept';
+    }
+  };
 }
 
 /** A client that is connected by its first use; a server that does not answer fails a command after 5 s. */

@@ -30,9 +30,14 @@ export interface PayloadKeyView {
   use: KeyUse;
   /** Workflows that run, and whose history needs the key. */
   open: number;
+  /** Those of them with a payload that would open in any other workflow as well. */
+  unbound: number;
   /** Workflows that have ended and are kept; absent when nobody asked. */
   retained?: number;
-  /** Payloads sealed with it so far, as far as processes have said: they tell it every half minute. */
+  /**
+   * Payloads sealed with it so far, but for those with keys of their own, as far as processes have said: they tell it every
+   * half minute.
+   */
   seals: number;
 }
 
@@ -83,15 +88,17 @@ export function keyOperations({ temporal, db, keyBox }: OperatorResources) {
     async status(configured: ConfiguredKeys, options: KeyStatusOptions = {}): Promise<KeyStatus> {
       const { withRetained = false, onRead, signal } = options;
       let read = 0;
-      const count = async (query: string): Promise<Map<string, number>> => {
-        const counts = new Map<string, number>();
+      const count = async (query: string): Promise<{ all: Counts; unbound: Counts }> => {
+        const counts = { all: new Map<string, number>(), unbound: new Map<string, number>() };
         const limit = pLimit(PARALLEL);
         const pending = new Set<Promise<void>>();
         for await (const { workflowId, runId } of temporal.workflow.list({ query })) {
           if (signal?.aborted) break;
           const one = limit(async () => {
             const history = await temporal.workflow.getHandle(workflowId, runId).fetchHistory();
-            for (const key of sealingKeysIn(history)) counts.set(key, (counts.get(key) ?? 0) + 1);
+            const found = sealingKeysIn(history);
+            for (const key of found.keys) addOne(counts.all, key);
+            for (const key of found.unbound) addOne(counts.unbound, key);
             onRead?.((read += 1));
           });
           pending.add(one);
@@ -108,15 +115,15 @@ export function keyOperations({ temporal, db, keyBox }: OperatorResources) {
       const open = await count(`ExecutionStatus = 'Running'`);
       const retained = withRetained ? await count(`ExecutionStatus != 'Running'`) : undefined;
       const seals = await sealsOf(db, 'payload');
-      const payload = unionOf(configured.payload, [...open.keys(), ...(retained?.keys() ?? [])]).map(
-        (key): PayloadKeyView => ({
-          key,
-          use: useOf(key, configured.payload),
-          open: open.get(key) ?? 0,
-          ...(retained ? { retained: retained.get(key) ?? 0 } : {}),
-          seals: seals.get(key) ?? 0,
-        }),
-      );
+      const found = [...open.all.keys(), ...(retained?.all.keys() ?? [])];
+      const payload = unionOf(configured.payload, found).map((key): PayloadKeyView => ({
+        key,
+        use: useOf(key, configured.payload),
+        open: open.all.get(key) ?? 0,
+        unbound: open.unbound.get(key) ?? 0,
+        ...(retained ? { retained: retained.all.get(key) ?? 0 } : {}),
+        seals: seals.get(key) ?? 0,
+      }));
       return { payload, subscription: await subscriptionStatus(db, configured.subscription) };
     },
 
@@ -173,6 +180,10 @@ async function renewRun(run: WorkflowHandle): Promise<void> {
     if (!(error instanceof WorkflowNotFoundError)) throw error;
   }
 }
+
+type Counts = Map<string, number>;
+
+const addOne = (counts: Counts, key: string): void => void counts.set(key, (counts.get(key) ?? 0) + 1);
 
 const useOf = (key: string, configured: readonly KeyBoxKey[]): KeyUse => {
   if (key === (configured[0]?.id ?? PLAIN)) return 'seals';

@@ -29,6 +29,9 @@ export function operatorServers(config: Config, addresses: OperatorAddresses) {
     temporal: connectionOptions,
     namespace,
     payloadKeys: values.NOTIFICATION_PAYLOAD_KEYS,
+    ...(values.NOTIFICATION_PAYLOAD_PLAIN === undefined
+      ? {}
+      : { payloadPlain: values.NOTIFICATION_PAYLOAD_PLAIN }),
     // Only when one is needed: outside production it may write a key into the data directory.
     subscriptionKeys: () => sealingKeysOf(config),
     intentsStream: values.NOTIFICATION_INTENTS_STREAM,

@@ -1,6 +1,7 @@
 /** Configuration that all kinds of work share: the process, its servers, where it is watched. */
 import { loadClientConnectConfig } from '@temporalio/envconfig';
 import { z } from 'zod';
+import { PLAIN_POLICIES } from '../api/payload-codec.ts';
 import { OTEL_VARIABLES } from './otel.ts';
 import type { RedisAddress } from './values.ts';
 import {
@@ -172,13 +173,33 @@ export const SERVICE_VARIABLES = {
     'Keys that encrypt what Temporal keeps, id:base64 of 32 bytes each; the first encrypts, all decrypt. Empty: in plain.',
     { default: '', secret: true },
   ),
+  NOTIFICATION_PAYLOAD_PLAIN: variable(
+    z.enum(PLAIN_POLICIES),
+    'Whether payloads in plain are taken although there are keys: refuse or accept. Not set: refuse, unless the database says that there may be some.',
+  ),
   NOTIFICATION_CODEC_HTTP_ADDR: variable(
     hostAndPort,
     'Address of the codec server, which decrypts for the Web UI. Not set: there is none.',
   ),
+  NOTIFICATION_CODEC_JWKS_URL: variable(
+    httpUrl,
+    'Public keys (JWKS) of who signs the access tokens of the Web UI; they say who reads at the codec server.',
+  ),
+  NOTIFICATION_CODEC_ISSUER: variable(z.string().min(1), 'The issuer (iss) of those access tokens.'),
+  NOTIFICATION_CODEC_AUDIENCE: variable(z.string().min(1), 'The audience (aud) of those access tokens.'),
+  NOTIFICATION_CODEC_PERMISSIONS_CLAIM: variable(
+    z.string().min(1),
+    'The claim of those access tokens that lists what may be read, as namespace:role.',
+    { default: 'permissions' },
+  ),
+  NOTIFICATION_CODEC_ENCODE: variable(
+    flag,
+    'Whether the codec server also encrypts, for programs that start workflows.',
+    { default: 'false' },
+  ),
   NOTIFICATION_CODEC_TOKEN: variable(
     z.string().min(16, 'must have 16 characters or more'),
-    'What callers of the codec server must present, as bearer token or password.',
+    'One token for everybody at the codec server, as bearer token or password; for development.',
     { secret: true },
   ),
 
@@ -228,11 +249,22 @@ export function serviceContradictions(values: ServiceValues): string[] {
 
 /** A codec server without a key has nothing to do, and one without a token would read to everybody. */
 function codecProblems(values: ServiceValues): string[] {
-  if (values.NOTIFICATION_CODEC_HTTP_ADDR === undefined) return [];
+  const of = ['JWKS_URL', 'ISSUER', 'AUDIENCE'] as const;
+  const given = of.filter((name) => values[`NOTIFICATION_CODEC_${name}`] !== undefined);
+  const halves =
+    given.length === 0 || given.length === of.length
+      ? []
+      : [
+          'NOTIFICATION_CODEC_JWKS_URL belongs together with NOTIFICATION_CODEC_ISSUER and NOTIFICATION_CODEC_AUDIENCE: set all or none',
+        ];
+  if (values.NOTIFICATION_CODEC_HTTP_ADDR === undefined) return halves;
   const needed = 'is required by NOTIFICATION_CODEC_HTTP_ADDR';
   return [
+    ...halves,
     ...(values.NOTIFICATION_PAYLOAD_KEYS?.length === 0 ? [`NOTIFICATION_PAYLOAD_KEYS ${needed}`] : []),
-    ...(values.NOTIFICATION_CODEC_TOKEN === undefined ? [`NOTIFICATION_CODEC_TOKEN ${needed}`] : []),
+    ...(values.NOTIFICATION_CODEC_TOKEN === undefined && values.NOTIFICATION_CODEC_JWKS_URL === undefined
+      ? [`NOTIFICATION_CODEC_JWKS_URL or NOTIFICATION_CODEC_TOKEN ${needed}`]
+      : []),
   ];
 }
 

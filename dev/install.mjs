@@ -90,9 +90,32 @@ function install() {
   if (error) console.error(`npm could not be started: ${error.message}`);
   if (signal) console.error(`npm was ended by ${signal}`);
   if (status !== 0) return status ?? 1;
+  if (!isKnownNode()) return 1;
   writeFileSync(installedMark, hashOfLock());
   rmSync(incompleteMark, { force: true });
   return 0;
+}
+
+/**
+ * The package `node` fetches the program that runs everything here by itself, past the lock file. It must be the one that
+ * dev/node-checksums.json knows; of a version or platform that is not in there, that is said.
+ */
+function isKnownNode() {
+  const folder = path.join(root, 'node_modules', 'node');
+  const program = path.join(folder, 'bin', 'node');
+  if (!existsSync(program)) return true;
+  const { version } = JSON.parse(readFileSync(path.join(folder, 'package.json'), 'utf8'));
+  const checksums = JSON.parse(read(path.join(root, 'dev', 'node-checksums.json')) ?? '{}');
+  const platform = `${process.platform}-${process.arch}`;
+  const expected = checksums[version]?.[platform];
+  if (expected === undefined) {
+    console.error(`Node ${version} for ${platform} is not in dev/node-checksums.json, and was not checked`);
+    return true;
+  }
+  if (createHash('sha256').update(readFileSync(program)).digest('hex') === expected) return true;
+  rmSync(program);
+  console.error(`Node ${version} for ${platform} is not what dev/node-checksums.json says, and was removed`);
+  return false;
 }
 
 /** The npm that runs us, on the Node it runs on: ours may be the one in node_modules, which npm may replace. */

@@ -41,6 +41,7 @@ export async function migrate(dsn: string): Promise<string[]> {
       direction: 'up',
       schema: SCHEMA,
       createSchema: true,
+      singleTransaction: true,
       migrationsSchema: SCHEMA,
       migrationsTable: MIGRATIONS_TABLE,
       advisoryLockMode: 'wait',

@@ -2,33 +2,39 @@
  * The codec server: decrypts payloads for the Temporal Web UI and the `temporal` program, which know nothing of the
  * keys (Temporal's "codec server" protocol: `POST /decode` and `/encode` with `{"payloads": [...]}`).
  *
- * Everybody who can read here can read everything, so each request must present the token: as `Authorization: Bearer`,
- * from `temporal --codec-auth`, or as the password of basic authentication, which a browser asks for once when its user
- * opens the server's page and then sends along with the Web UI's requests. Only the Web UI's origin may make those.
+ * Who asks is known by the access token of the Web UI (codec-access.ts), which says for which namespaces he may; each answer
+ * leaves a line in the log: who, of which workflows, never what. Only the Web UI's origin may ask from a browser. Encoding
+ * is off unless it is asked for: what it seals is bound to no workflow.
  */
-import { createHash, timingSafeEqual } from 'node:crypto';
 import { once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import type { PayloadCodec } from '@temporalio/common';
+import type { Payload, PayloadCodec } from '@temporalio/common';
 import type { Logger } from 'pino';
 import { z } from 'zod';
 import { reasonOf } from '../activities/reason.ts';
+import { isSealed, payloadHeadOf } from '../api/payload-codec.ts';
+import type { AccessOptions, Caller } from './codec-access.ts';
+import { IssuerUnavailableError, callerCheck } from './codec-access.ts';
 
 /** A page of a history, with room to spare. */
 const MAX_BODY_BYTES = 16 * 1024 * 1024;
 const REQUEST_LIMIT_MS = 10_000;
+/** Workflows that one line of the log names. */
+const MOST_NAMED = 20;
 
-export interface CodecServerOptions {
+export interface CodecServerOptions extends AccessOptions {
   /** Undefined listens on every interface. */
   host: string | undefined;
   port: number;
-  /** As it is now. */
-  token: () => string;
   /** Origin of the Web UI, e.g. `https://temporal.example.com`; undefined: no browser may use the server. */
   allowedOrigin: string | undefined;
+  /** Of the service; payloads that name no namespace are of it. */
+  namespace: string;
   codec: PayloadCodec;
+  /** Whether it also seals. */
+  encodes: boolean;
   log: Logger;
 }
 
@@ -47,23 +53,29 @@ const requestSchema = z.object({
 /** An answer that is not a result. */
 class Refusal extends Error {
   readonly status: number;
-  constructor(status: number, message: string) {
+  readonly who: string | undefined;
+  constructor(status: number, message: string, who?: string) {
     super(message);
     this.status = status;
+    this.who = who;
   }
 }
 
 /** @throws Error when the port is taken. */
 export async function startCodecServer(options: CodecServerOptions): Promise<CodecServer> {
   const { log } = options;
+  const callerOf = callerCheck(options);
   const server = createServer({ requestTimeout: REQUEST_LIMIT_MS }, (request, response) => {
-    void answer(request, response, options).catch((error: unknown) => {
+    void answer(request, response, { ...options, callerOf }).catch((error: unknown) => {
       const status = error instanceof Refusal ? error.status : 500;
       log.warn(
-        { path: request.url?.slice(0, 100), status, reason: reasonOf(error) },
+        {
+          ...{ path: request.url?.slice(0, 100), status, reason: reasonOf(error) },
+          ...(error instanceof Refusal && error.who !== undefined ? { who: error.who } : {}),
+        },
         'codec request refused',
       );
-      if (status === 401)
+      if (status === 401 && options.sharedToken() !== undefined)
         response.setHeader('www-authenticate', 'Basic realm="codec server", charset="UTF-8"');
       // What does not open is the caller's business, what breaks here is not.
       send(response, status, { message: error instanceof Refusal ? error.message : 'internal error' });
@@ -87,8 +99,9 @@ export async function startCodecServer(options: CodecServerOptions): Promise<Cod
 async function answer(
   request: IncomingMessage,
   response: ServerResponse,
-  { token, allowedOrigin, codec }: CodecServerOptions,
+  options: CodecServerOptions & { callerOf: ReturnType<typeof callerCheck> },
 ): Promise<void> {
+  const { allowedOrigin, callerOf, encodes } = options;
   response.setHeader('cache-control', 'no-store');
   const { origin } = request.headers;
   if (origin !== undefined) {
@@ -103,20 +116,24 @@ async function answer(
     response.setHeader('access-control-max-age', '600');
     return void response.writeHead(204).end();
   }
-  if (!isAuthorized(request.headers.authorization, token())) throw new Refusal(401, 'a token is required');
+  const caller = await callerOf(request.headers.authorization).catch((error: unknown) => {
+    throw error instanceof IssuerUnavailableError ? new Refusal(503, error.message) : error;
+  });
+  if (!caller) throw new Refusal(401, 'a token is required');
 
   const { pathname } = new URL(request.url ?? '/', 'http://codec');
   if (pathname === '/' && request.method === 'GET') {
     return send(response, 200, { message: 'The Web UI can decode now; this page need not stay open.' });
   }
-  const work = { '/encode': codec.encode, '/decode': codec.decode }[pathname];
-  if (!work) throw new Refusal(404, 'there are /encode and /decode');
+  const work = { '/encode': encoded, '/decode': decoded }[pathname];
+  if (!work || (pathname === '/encode' && !encodes)) {
+    throw new Refusal(404, encodes ? 'there are /encode and /decode' : 'there is /decode');
+  }
   if (request.method !== 'POST') throw new Refusal(405, 'POST is expected');
 
-  const payloads = await payloadsOf(request);
-  const worked = await work(payloads).catch((error: unknown) => {
-    throw new Refusal(400, reasonOf(error));
-  });
+  const given = request.headers['x-namespace'];
+  const asked = typeof given === 'string' ? given : undefined;
+  const worked = await work(await payloadsOf(request), { caller, asked }, options);
   send(response, 200, {
     payloads: worked.map(({ metadata, data }) => ({
       metadata: Object.fromEntries(
@@ -125,6 +142,62 @@ async function answer(
       data: Buffer.from(data ?? []).toString('base64'),
     })),
   });
+}
+
+interface Asking {
+  caller: Caller;
+  /** The namespace that the request names. */
+  asked: string | undefined;
+}
+
+/** What is in plain is given back as it is. */
+async function decoded(
+  payloads: Payload[],
+  { caller, asked }: Asking,
+  { codec, namespace, log }: CodecServerOptions,
+): Promise<Payload[]> {
+  const heads = payloads.map((payload) => payloadHeadOf(payload));
+  const namespaces = new Set(heads.flatMap((head) => (head ? [head.owner?.namespace ?? namespace] : [])));
+  for (const one of namespaces) {
+    if (asked !== undefined && asked !== one) throw forbidden(caller, 'payloads of another namespace');
+    if (!caller.mayRead(one)) throw forbidden(caller, 'the token does not allow this namespace');
+  }
+  const opened: Payload[] = [];
+  for (const payload of payloads) {
+    if (isSealed(payload)) opened.push(...(await codec.decode([payload]).catch(refuseWithReason)));
+    else opened.push(payload);
+  }
+  const workflowIds = [...new Set(heads.flatMap((head) => head?.owner?.workflowId ?? []))];
+  if (namespaces.size > 0) {
+    log.info(
+      {
+        ...{ who: caller.who, namespaces: [...namespaces], workflow_ids: workflowIds.slice(0, MOST_NAMED) },
+        ...{ workflows: workflowIds.length, payloads: heads.filter(Boolean).length },
+        key_ids: [...new Set(heads.flatMap((head) => head?.keyId ?? []))],
+      },
+      'payloads decoded',
+    );
+  }
+  return opened;
+}
+
+async function encoded(
+  payloads: Payload[],
+  { caller, asked }: Asking,
+  { codec, namespace, log }: CodecServerOptions,
+): Promise<Payload[]> {
+  if ((asked ?? namespace) !== namespace || !caller.mayWrite(namespace)) {
+    throw forbidden(caller, 'the token does not allow to write in this namespace');
+  }
+  const sealed = await codec.encode(payloads).catch(refuseWithReason);
+  log.info({ who: caller.who, namespaces: [namespace], payloads: sealed.length }, 'payloads encoded');
+  return sealed;
+}
+
+const forbidden = (caller: Caller, message: string): Refusal => new Refusal(403, message, caller.who);
+
+function refuseWithReason(error: unknown): never {
+  throw new Refusal(400, reasonOf(error));
 }
 
 async function payloadsOf(request: IncomingMessage) {
@@ -152,26 +225,6 @@ async function payloadsOf(request: IncomingMessage) {
     ),
     data: Buffer.from(data, 'base64'),
   }));
-}
-
-function isAuthorized(header: string | undefined, token: string): boolean {
-  const [, scheme = '', credentials = ''] = /^(\S+) (.+)$/.exec(header ?? '') ?? [];
-  switch (scheme.toLowerCase()) {
-    case 'bearer':
-      return isSame(credentials, token);
-    case 'basic': {
-      const userAndPassword = Buffer.from(credentials, 'base64').toString('utf8');
-      return isSame(userAndPassword.slice(userAndPassword.indexOf(':') + 1), token);
-    }
-    default:
-      return false;
-  }
-}
-
-/** In a time that says nothing about where they differ. */
-function isSame(given: string, token: string): boolean {
-  const digest = (text: string) => createHash('sha256').update(text).digest();
-  return timingSafeEqual(digest(given), digest(token));
 }
 
 function send(response: ServerResponse, status: number, body: object): void {

@@ -3,10 +3,10 @@
  * failure says which dependency, where it was looked for, and why it did not answer.
  */
 import { Client } from '@temporalio/client';
-import type { DataConverter } from '@temporalio/common';
 import type pg from 'pg';
 import type { ProcessContext } from './context.ts';
 import { allReached } from './context.ts';
+import type { PayloadEncryption } from './key-boxes.ts';
 import { openPayloadCodec } from './key-boxes.ts';
 import { connectPostgres } from './postgres.ts';
 import type { RedisConnections } from './redis.ts';
@@ -15,11 +15,10 @@ import type { Telemetry } from './telemetry.ts';
 import type { TemporalAccess } from './temporal-connection.ts';
 import { connectTemporal } from './temporal-connection.ts';
 
-export interface Connections extends RedisConnections, TemporalAccess {
+/** Without what is about encryption when nothing is encrypted. */
+export interface Connections extends RedisConnections, TemporalAccess, Partial<PayloadEncryption> {
   db: pg.Pool;
   client: Client;
-  /** Absent when nothing is encrypted. */
-  dataConverter?: DataConverter;
 }
 
 /** @throws DependencyError when one of the servers does not answer; all that do not are named. */
@@ -32,13 +31,12 @@ export async function openConnections(
     connectPostgres(context),
     connectTemporal(context),
   ]);
-  const dataConverter = openPayloadCodec(context);
-  const encryption = dataConverter ? { dataConverter } : {};
+  const encryption = openPayloadCodec(context, db);
   const client = new Client({
     connection: temporal.temporal,
     namespace: temporal.namespace,
     interceptors: { workflow: clientInterceptors },
-    ...encryption,
+    ...(encryption ? { dataConverter: encryption.dataConverter } : {}),
   });
   return { ...redis, ...temporal, db, client, ...encryption };
 }

@@ -1,28 +1,79 @@
 /** Keys of encryption in this process: they are renewed, and it is known what they seal and what they do not open. */
-import type { DataConverter, PayloadCodec, SerializationContext } from '@temporalio/common';
+import type { DataConverter, PayloadCodec } from '@temporalio/common';
+import type pg from 'pg';
 import type { KeyBox, KeyBoxKey } from '../api/key-box.ts';
-import { UnknownKeyError, createKeyBox } from '../api/key-box.ts';
-import { createPayloadCodec, dataConverterOf } from '../api/payload-codec.ts';
+import { KeyBoxError, UnknownKeyError, createKeyBox } from '../api/key-box.ts';
+import type { AskPolicy, PlainPolicy } from '../api/payload-codec.ts';
+import {
+  PLAIN,
+  PlainPayloadError,
+  createPayloadCodec,
+  dataConverterOf,
+  payloadHeadOf,
+} from '../api/payload-codec.ts';
+import { once } from './once.ts';
 import type { Config } from '../config/load.ts';
 import { sealingKeysOf } from '../config/subscription.ts';
 import type { ProcessContext } from './context.ts';
 import type { KeyUse } from './key-use.ts';
 import { Replaceable } from './replaceable.ts';
 
+export interface PayloadEncryption {
+  dataConverter: DataConverter;
+  /** Answers once the schema is there, and remembers it. */
+  payloadPolicy: () => Promise<PlainPolicy>;
+}
+
 /** @returns undefined without keys: then everything in Temporal is in plain, until a restart with keys. */
-export function openPayloadCodec({ config, renewable, keyUse }: ProcessContext): DataConverter | undefined {
+export function openPayloadCodec(
+  { config, renewable, keyUse }: ProcessContext,
+  db: pg.Pool,
+): PayloadEncryption | undefined {
   const keysOf = ({ values }: Config) => values.NOTIFICATION_PAYLOAD_KEYS;
   if (keysOf(config).length === 0) return undefined;
-  const held = new Replaceable(observedCodec(keysOf(config), keyUse));
+  const configured = config.values.NOTIFICATION_PAYLOAD_PLAIN;
+  const askPolicy = once(async () => configured ?? policyOf(db));
+  const held = new Replaceable(observedCodec(keysOf(config), askPolicy, keyUse));
   renewable.push({
     what: 'encryption of payloads',
     variables: ['NOTIFICATION_PAYLOAD_KEYS'],
     renew(next) {
-      held.replace(observedCodec(keysOf(next), keyUse));
+      held.replace(observedCodec(keysOf(next), askPolicy, keyUse));
     },
   });
-  return dataConverterOf(held.facade);
+  return { dataConverter: dataConverterOf(held.facade), payloadPolicy: askPolicy };
 }
+
+/**
+ * Notes or asks whether payloads may be in plain. What a process without keys writes stays in plain, also when there are
+ * keys later: that is known from then on.
+ */
+export async function settlePayloadPolicy(
+  { log }: ProcessContext,
+  { db, payloadPolicy }: { db: pg.Pool } & Partial<PayloadEncryption>,
+): Promise<void> {
+  if (!payloadPolicy) await db.query(NOTE_PLAIN_PAYLOADS);
+  else if ((await payloadPolicy()) === 'accept') {
+    log.warn(
+      'payloads in plain are taken, and those that are sealed open in any workflow: deploy/ENCRYPTION.md says how that ends',
+    );
+  }
+}
+
+async function policyOf(db: pg.Pool): Promise<PlainPolicy> {
+  const { rows } = await db.query<{ may_hold_plain: boolean }>(READ_PLAIN_PAYLOADS);
+  return rows[0]?.may_hold_plain === false ? 'refuse' : 'accept';
+}
+
+const NOTE_PLAIN_PAYLOADS = {
+  name: 'note_plain_payloads',
+  text: 'UPDATE notification.installation SET may_hold_plain = true WHERE NOT may_hold_plain',
+};
+
+const READ_PLAIN_PAYLOADS = {
+  name: 'read_plain_payloads',
+  text: 'SELECT may_hold_plain FROM notification.installation',
+};
 
 /** Of secrets in rows. */
 export function openKeyBox({ config, renewable, keyUse }: ProcessContext): KeyBox {
@@ -38,19 +89,24 @@ export function openKeyBox({ config, renewable, keyUse }: ProcessContext): KeyBo
 }
 
 /** @throws KeyBoxError when a key is unusable. */
-function observedCodec(keys: readonly KeyBoxKey[], keyUse: KeyUse): PayloadCodec {
-  const codec = createPayloadCodec(keys);
+function observedCodec(keys: readonly KeyBoxKey[], askPolicy: AskPolicy, keyUse: KeyUse): PayloadCodec {
+  const codec = createPayloadCodec(keys, askPolicy);
   return {
-    encode(payloads) {
-      keyUse.sealed('payload', keys[0]!.id, payloads.length);
-      return codec.encode(payloads);
+    async encode(payloads, context) {
+      const sealed = await codec.encode(payloads, context);
+      // One that is bound has a key of its own.
+      const worn = sealed.filter((payload) => !payloadHeadOf(payload)?.owner).length;
+      if (worn > 0) keyUse.sealed('payload', keys[0]!.id, worn);
+      return sealed;
     },
 
-    async decode(payloads, context?: SerializationContext) {
+    async decode(payloads, context) {
       try {
-        return await codec.decode(payloads);
+        return await codec.decode(payloads, context);
       } catch (error) {
         if (error instanceof UnknownKeyError) keyUse.missed('payload', error.keyId, context?.workflowId);
+        else if (error instanceof PlainPayloadError) keyUse.missed('payload', PLAIN, context?.workflowId);
+        else if (error instanceof KeyBoxError) keyUse.refused(error.message, context?.workflowId);
         throw error;
       }
     },

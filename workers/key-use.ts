@@ -1,10 +1,11 @@
 /**
  * What this process does with keys of encryption. AES-GCM with random nonces is safe for 2^32 seals with one key, so they
- * are counted; and a key that is missing is said by its name, since whatever it sealed does not go on.
+ * are counted, but for payloads that are bound to their workflow, each of which has a key of its own; and a key that is missing is said by its name, since whatever it sealed does not go on.
  */
 import type { Meter } from '@opentelemetry/api';
 import type { Logger } from 'pino';
 import { countersOf } from '../activities/counters.ts';
+import { PLAIN } from '../api/payload-codec.ts';
 
 export type KeyPurpose = 'payload' | 'subscription';
 
@@ -26,6 +27,7 @@ export type KeyUse = ReturnType<typeof createKeyUse>;
 
 /** The same key is said again after this. */
 const SAY_AGAIN_MS = 10 * 60_000;
+const REFUSAL_SAID_EVERY_MS = 10_000;
 /** Ids of missing keys come from outside; beyond this many they are counted together. */
 const MOST_MISSING = 20;
 const OTHERS = 'others';
@@ -43,6 +45,7 @@ export function createKeyUse(meter: Meter, log: Logger) {
   let seals = new Map<string, SealCount>();
   let missing = new Map<string, MissingKey>();
   const saidAt = new Map<string, number>();
+  let refusalSaidAt = Number.NEGATIVE_INFINITY;
 
   return {
     /** @param count of payloads that begin to be sealed. */
@@ -60,10 +63,25 @@ export function createKeyUse(meter: Meter, log: Logger) {
       const now = performance.now();
       if (now - (saidAt.get(keyId) ?? Number.NEGATIVE_INFINITY) < SAY_AGAIN_MS) return;
       saidAt.set(keyId, now);
-      log.error(
-        { purpose, key_id: keyId, ...(purpose === 'payload' ? { workflow_id: of } : { value: of }) },
-        'sealed with a key that is not configured: work does not go on until the key is back',
-      );
+      const where = purpose === 'payload' ? { workflow_id: of } : { value: of };
+      if (keyId === PLAIN)
+        log.error(
+          { purpose, ...where },
+          'a payload in plain was refused: its workflow does not go on, unless NOTIFICATION_PAYLOAD_PLAIN=accept',
+        );
+      else
+        log.error(
+          { purpose, key_id: keyId, ...where },
+          'sealed with a key that is not configured: work does not go on until the key is back',
+        );
+    },
+
+    /** @param reason says nothing of what is in it. @param of the id of the workflow in which it was found. */
+    refused(reason: string, of: string | undefined): void {
+      const now = performance.now();
+      if (now - refusalSaidAt < REFUSAL_SAID_EVERY_MS) return;
+      refusalSaidAt = now;
+      log.error({ workflow_id: of, reason }, 'a payload was refused: its workflow does not go on with it');
     },
 
     /** @returns what was not taken yet. */

@@ -3,8 +3,15 @@ import { isSpanContextValid, trace } from '@opentelemetry/api';
 import type { Logger } from 'pino';
 import pino from 'pino';
 
-/** Values that must never reach a log, wherever somebody puts them. */
-const SECRETS = ['password', 'token', 'taskToken', 'authorization', 'email', 'dsn', 'resolved_email'];
+/** Values that must never reach a log, wherever somebody puts them, however deep. */
+const SECRETS = new Set([
+  ...['password', 'token', 'taskToken', 'authorization', 'email', 'dsn', 'resolved_email'],
+  // Of an error of PostgreSQL: rows and parameters.
+  ...['detail', 'where', 'parameters'],
+]);
+const REDACTED = '[Redacted]';
+/** What is deeper is left out: an object may hold itself. */
+const MOST_LEVELS = 8;
 
 export function createLogger(level: string, destination?: pino.DestinationStream): Logger {
   return pino(
@@ -12,12 +19,32 @@ export function createLogger(level: string, destination?: pino.DestinationStream
       level,
       base: { service: 'galaxy-notify' },
       timestamp: pino.stdTimeFunctions.isoTime,
-      formatters: { level: (label) => ({ level: label }) },
-      serializers: { error: pino.stdSerializers.err },
-      redact: SECRETS.flatMap((name) => [name, `*.${name}`]),
+      formatters: {
+        level: (label) => ({ level: label }),
+        log: (fields) => redacted(fields, 0) as Record<string, unknown>,
+      },
       mixin: activeSpan,
     },
     destination ?? pino.destination(1),
+  );
+}
+
+/** A copy without secrets; of an error what pino's own serializer shows, and its properties. */
+function redacted(value: unknown, level: number): unknown {
+  if (typeof value !== 'object' || value === null) return value;
+  if (level > MOST_LEVELS) return REDACTED;
+  if (Array.isArray(value)) return value.map((one) => redacted(one, level + 1));
+  if (value instanceof Error) {
+    const { raw: _, ...shown } = pino.stdSerializers.err(value);
+    return redacted(shown, level + 1);
+  }
+  // A date or a URL, which says itself what it looks like.
+  if ('toJSON' in value && typeof value.toJSON === 'function') return value;
+  return Object.fromEntries(
+    Object.entries(value).map(([name, one]) => [
+      name,
+      SECRETS.has(name) ? REDACTED : redacted(one, level + 1),
+    ]),
   );
 }
 

@@ -13,6 +13,7 @@ import { OpenParts, allReached } from './context.ts';
 import { observeFiles } from './file-metrics.ts';
 import { startGuard } from './guard.ts';
 import { observeKeySeals } from './key-metrics.ts';
+import { settlePayloadPolicy } from './key-boxes.ts';
 import { createKeyUse } from './key-use.ts';
 import type { Probes } from './probes.ts';
 import { createProbeMetrics, startProbes } from './probes.ts';
@@ -75,6 +76,7 @@ async function start({ config, endpoints, log, report }: ServiceOptions, open: O
   ]);
   const applied = await migrate(endpoints.postgresDsn);
   if (applied.length > 0) log.info({ migrations: applied }, 'database schema migrated');
+  await settlePayloadPolicy(context, connections);
   const probes = await openProbes(context);
   await prepareNamespace(context, connections);
   await openCodecServer(context, connections);
@@ -153,12 +155,17 @@ function watchFiles(
 
 async function openCodecServer(
   { config, log, open, renewable }: ProcessContext,
-  { dataConverter }: Connections,
+  { dataConverter, namespace }: Connections,
 ): Promise<void> {
-  const { NOTIFICATION_CODEC_HTTP_ADDR: address, NOTIFICATION_CODEC_TOKEN: firstToken } = config.values;
+  const { NOTIFICATION_CODEC_HTTP_ADDR: address, NOTIFICATION_CODEC_JWKS_URL: jwksUrl } = config.values;
   const [codec] = dataConverter?.payloadCodecs ?? [];
-  if (!address || !firstToken || !codec) return;
-  let token = firstToken;
+  if (!address || !codec) return;
+  let token = config.values.NOTIFICATION_CODEC_TOKEN;
+  if (token !== undefined && config.production) {
+    log.warn(
+      'the codec server takes one shared token and does not know who reads: set NOTIFICATION_CODEC_JWKS_URL',
+    );
+  }
   renewable.push({
     what: 'codec server',
     variables: ['NOTIFICATION_CODEC_TOKEN'],
@@ -170,7 +177,19 @@ async function openCodecServer(
   const server = await startCodecServer({
     host: address.host || (config.production ? undefined : '127.0.0.1'),
     port: address.port,
-    token: () => token,
+    sharedToken: () => token,
+    issuer:
+      jwksUrl === undefined
+        ? undefined
+        : {
+            jwksUrl,
+            // Both are there when the URL is.
+            issuer: config.values.NOTIFICATION_CODEC_ISSUER!,
+            audience: config.values.NOTIFICATION_CODEC_AUDIENCE!,
+            permissionsClaim: config.values.NOTIFICATION_CODEC_PERMISSIONS_CLAIM,
+          },
+    namespace,
+    encodes: config.values.NOTIFICATION_CODEC_ENCODE,
     allowedOrigin: ui === undefined ? undefined : new URL(ui).origin,
     codec,
     log,

@@ -11,6 +11,7 @@ import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { ProcessingOutcome } from '../../workflows/account-callback/contract.ts';
 import { HOUR_MS } from '../../workflows/account-callback/contract.ts';
+import { searchableKey } from '../../api/ids.ts';
 import { ANSWER, isForAnybody, query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
 import type { InputWatch } from './completeness.ts';
@@ -162,7 +163,7 @@ async function computeBatch(work: Work, shard: number, { hourMs, nowMs }: Hour):
       const [{ userId } = { userId: '' }] = users;
       await setAside(db, { userId, hourMs, reason, nowMs });
       log.error(
-        { event: 'callbacks.set_aside', shard, user_id: userId, hour_start_ms: hourMs, reason },
+        { event: 'callbacks.set_aside', shard, user_id: searchableKey(userId), hour_start_ms: hourMs, reason },
         'account set aside; the others go on',
       );
       return 0;

@@ -11,6 +11,7 @@ import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { AdminNotificationType } from '../../api/intent/catalog.ts';
 import { channelsOf } from '../../api/intent/catalog.ts';
+import { searchableKey } from '../../api/ids.ts';
 import { fingerprintOf } from '../../api/intent/fingerprint.ts';
 import type { Intent, MalformedCode, MalformedIntent } from '../../api/intent/entry.ts';
 import { ACCEPTANCE_DEFERRED } from '../../workflows/failures.ts';
@@ -150,7 +151,7 @@ export function createAcceptance(resources: IntentResources) {
     try {
       const audience = await resolveAudience(intent, note, patience);
       if (audience.kind !== 'unknown_user') return { ...candidate, audience };
-      const message = `User Service does not know the recipient ${audience.userId}`;
+      const message = `User Service does not know the recipient ${searchableKey(audience.userId)}`;
       await refuse(intent, 'recipient_not_found', message, decided);
     } catch (error) {
       decided.set(intent.notificationId, { error });
@@ -273,7 +274,7 @@ export function createAcceptance(resources: IntentResources) {
       if (!('problem' in recipient)) continue;
       metrics.unusableRecipient({ notification_type: intent.notificationType });
       log.warn(
-        { ...logFieldsOf(intent), user_id: recipient.userId, reason: recipient.problem },
+        { ...logFieldsOf(intent), user_id: searchableKey(recipient.userId), reason: recipient.problem },
         'recipient without a usable address',
       );
     }

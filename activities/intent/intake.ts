@@ -152,7 +152,7 @@ export function createIntake(resources: IntakeResources) {
         notification_id: streamEntryId,
         ...(rest.notificationType === undefined ? {} : { notification_type: rest.notificationType }),
         ...(rest.producer === undefined ? {} : { producer: rest.producer }),
-        ...(rest.idempotencyKey === undefined ? {} : { idempotency_key: rest.idempotencyKey }),
+        ...(rest.idempotencyKey === undefined ? {} : { idempotency_key: searchableKey(rest.idempotencyKey) }),
         outcome: 'malformed',
         failure_code: failureCode,
         reason: failureMessage,

@@ -5,6 +5,7 @@ import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { Channel } from '../../api/intent/catalog.ts';
 import { CHANNELS, NOTIFICATION_TYPES, PRODUCERS } from '../../api/intent/catalog.ts';
+import { searchableKey } from '../../api/ids.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import type { DeferralReason } from '../../workflows/intent/contract.ts';
 import type { StreamFindingKind } from '../../workflows/intent/reader-contract.ts';
@@ -114,7 +115,7 @@ export function logFieldsOf(
     notification_type: intent.notificationType,
     producer: intent.producer,
     audience_kind: intent.audienceKind,
-    idempotency_key: intent.idempotencyKey,
+    idempotency_key: searchableKey(intent.idempotencyKey),
     ...(intent.requestId === undefined ? {} : { request_id: intent.requestId }),
     ...(intent.traceId === undefined ? {} : { trace_id: intent.traceId }),
   };

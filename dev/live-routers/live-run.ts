@@ -23,7 +23,7 @@ import { openApplication } from './application.ts';
 import type { DevicePush, PushProvider } from './push-provider.ts';
 import { openItems, openMeta } from './pushes.ts';
 import type { Step, Steps } from './steps.ts';
-import { StepFailed, createSteps, must, mustBe, outcomeOf } from './steps.ts';
+import { StepFailed, createSteps, goOn, must, mustBe, outcomeOf } from './steps.ts';
 
 export interface LiveRun {
   smp: BinaryAddress;
@@ -32,6 +32,8 @@ export interface LiveRun {
   /** For a connection, an answer, a status and a push each, ms. */
   limitMs: number;
   tell: (step: Step) => void;
+  /** Ends it before its time: what was made until then is deleted. */
+  signal?: AbortSignal;
 }
 
 interface Ports {
@@ -66,7 +68,7 @@ export async function runLive(run: LiveRun): Promise<boolean> {
   const limits = { timeoutMs: run.limitMs, commandTimeoutMs: run.limitMs };
   const messaging = createBinaryMessagingRouter(limits);
   const notifications = createBinaryNotificationRouter(limits);
-  const steps = createSteps(run.tell);
+  const steps = createSteps(run.tell, run.signal);
   /** What is still to be deleted on the routers, the last made first. */
   const left: (() => Promise<unknown>)[] = [];
   try {
@@ -225,7 +227,7 @@ async function subscribe(
 
 /** ACTIVE, or the last status that was seen when the time was up. */
 async function activeOrLast(
-  { limitMs }: LiveRun,
+  { limitMs, signal }: LiveRun,
   { notifications }: Ports,
   { token }: Registered,
   subscriptionId: string,
@@ -233,6 +235,7 @@ async function activeOrLast(
   let status = '';
   await waitUntil(
     async () => {
+      goOn(signal);
       const [checked] = await notifications.checkSubscriptions(token, [subscriptionId]);
       status = must(checked);
       return status === 'ACTIVE' ? status : undefined;
@@ -268,12 +271,15 @@ async function notify(
 
 /** @throws StepFailed when none comes in time. */
 async function pushed(
-  { provider, limitMs }: LiveRun,
+  { provider, limitMs, signal }: LiveRun,
   device: string,
   isWanted: (push: DevicePush) => unknown,
 ): Promise<DevicePush> {
   const found = await waitUntil(
-    async () => provider.pushes.find((push) => push.token === device && isWanted(push) !== undefined),
+    async () => {
+      goOn(signal);
+      return provider.pushes.find((push) => push.token === device && isWanted(push) !== undefined);
+    },
     { limitMs, everyMs: LOOK_EVERY_MS },
   );
   if (found) return found;

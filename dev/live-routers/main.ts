@@ -6,6 +6,7 @@ import { keptCertificate, startPushProvider } from './push-provider.ts';
 import type { Step } from './steps.ts';
 
 const WRONG_USAGE = 2;
+const INTERRUPTED = 130;
 
 /** @returns the exit code. */
 async function main(): Promise<number> {
@@ -27,11 +28,19 @@ async function main(): Promise<number> {
     steps.push(step);
     if (!wishes.json) process.stdout.write(lineOf(step));
   };
+  const stopping = new AbortController();
+  // The second time ends the process.
+  process.once('SIGINT', () => {
+    process.stderr.write('Ctrl-C: deleting what was made\n');
+    stopping.abort();
+  });
   try {
-    const isGood = await runLive({ smp, ntf, provider, limitMs, tell });
+    const { signal } = stopping;
+    const isGood = await runLive({ smp, ntf, provider, limitMs, tell, signal });
     if (wishes.json) process.stdout.write(`${JSON.stringify({ ok: isGood, steps }, null, 2)}\n`);
     else process.stdout.write(isGood ? 'all steps went well\n' : `failed: ${steps.at(-1)!.step}\n`);
-    return isGood ? 0 : 1;
+    if (isGood) return 0;
+    return signal.aborted ? INTERRUPTED : 1;
   } finally {
     await provider.stop();
   }

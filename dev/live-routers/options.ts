@@ -36,7 +36,8 @@ as seen from the router, and this command listens there. On the side of the rout
                       forward the port
   --smp               the address is handed to the notification router, which must reach the messaging router by it
 
-The exit code is 0 when all steps went well, 1 when one failed, which is named, and 2 for wrong usage.
+The exit code is 0 when all steps went well, 1 when one failed, which is named, 2 for wrong usage, and 130 after Ctrl-C,
+which deletes what was made until then.
 `;
 
 /** What was given is not what the command takes. The text names the option. */

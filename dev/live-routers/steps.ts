@@ -27,7 +27,13 @@ export interface Steps {
   take<Value>(step: string, work: (see: (seen: Seen) => void) => Promise<Value>): Promise<Value>;
 }
 
-export function createSteps(tell: (step: Step) => void): Steps {
+/** @throws StepFailed when nobody wants it any more. */
+export function goOn(signal: AbortSignal | undefined): void {
+  if (signal?.aborted) throw new StepFailed('stopped');
+}
+
+/** @param signal what ends them: no further step begins. */
+export function createSteps(tell: (step: Step) => void, signal?: AbortSignal): Steps {
   return {
     async take(step, work) {
       const startedAt = performance.now();
@@ -38,6 +44,7 @@ export function createSteps(tell: (step: Step) => void): Steps {
           ...(error === undefined ? {} : { error }),
         });
       try {
+        goOn(signal);
         const value = await work((more) => Object.assign(seen, more));
         told();
         return value;

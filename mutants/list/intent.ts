@@ -64,7 +64,7 @@ export const INTENT_MUTANTS: Mutant[] = [
   {
     id: 'intent-entry-recipient-twice',
     file: 'api/intent/entry.ts',
-    find: 'if (seen.has(userId)) throw refuse(`names ${quote(userId)} more than once`);',
+    find: 'if (seen.has(userId)) throw refuse(`names a user id more than once, again at position ${index}`);',
     replace: '',
     wrong: 'doubled',
     what: 'a recipient that is named twice is taken for an audience of two',

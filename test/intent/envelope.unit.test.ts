@@ -325,7 +325,7 @@ describe('catalog', () => {
     for (const producer of others) {
       expect(refused(entryOf(type, { producer }))).toMatchObject({
         failureCode: 'invalid_envelope',
-        failureMessage: `producer of ${type} must be ${own}, not ${JSON.stringify(producer)}`,
+        failureMessage: `producer of ${type} must be ${own}`,
         producer,
       });
     }
@@ -338,8 +338,9 @@ describe('catalog', () => {
       const fields = entryOf(type, { audience_kind: audience, recipient_user_ids_json: recipients });
 
       expect(refused(fields).failureCode).toBe('invalid_audience');
-      expect(refused(fields).failureMessage).toContain(`audience_kind of ${type}`);
-      expect(refused(fields).failureMessage).toContain(JSON.stringify(audience));
+      expect(refused(fields).failureMessage).toBe(
+        `audience_kind of ${type} must be ${audiencesOf(type).join(' or ')}`,
+      );
     }
   });
 
@@ -354,7 +355,7 @@ describe('catalog', () => {
   ])('I5 I42 the type %j is not in the catalog', (type) => {
     expect(refused(turn({ notification_type: type }))).toMatchObject({
       failureCode: 'unknown_notification_type',
-      failureMessage: `notification_type ${JSON.stringify(type)} is not in the catalog`,
+      failureMessage: 'notification_type is not in the catalog',
       notificationType: type,
     });
   });
@@ -393,8 +394,8 @@ describe('recipients', () => {
     ['["user-1",7]', 'no user id at position 1'],
     ['[null]', 'no user id at position 0'],
     ['[["user-1"]]', 'no user id at position 0'],
-    ['["user-1","user-2","user-1"]', 'names "user-1" more than once'],
-    ['["user-1","user-\\u0031"]', 'names "user-1" more than once'],
+    ['["user-1","user-2","user-1"]', 'names a user id more than once, again at position 2'],
+    ['["user-1","user-\\u0031"]', 'names a user id more than once, again at position 1'],
     ['["."]', 'unusable user id at position 0'],
     ['["user-1",".."]', 'unusable user id at position 1'],
     ['["a\\nb"]', 'unusable user id at position 0'],

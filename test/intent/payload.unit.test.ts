@@ -88,6 +88,8 @@ describe('payload', () => {
     [turnPayload(',"\\ud83d":1'), 'has a lone surrogate at key of the top level'],
     [turnPayload(',"x":{"\\ud83d":1}'), 'has a lone surrogate at key of x'],
     [turnPayload(',"x":"a\\u0000b"'), 'has a NUL character at x'],
+    // A key that is no name of a field may be a value.
+    [turnPayload(',"x":{"alice@example.com":["\\u0000"]}'), 'has a NUL character at x.….0'],
     [turnPayload(',"a\\u0000b":1'), 'has a NUL character at key of the top level'],
     [turnPayload(',"x":9007199254740992'), 'has a number that JSON cannot carry exactly at x'],
     [turnPayload(',"x":-9007199254740992'), 'has a number that JSON cannot carry exactly at x'],

@@ -365,12 +365,12 @@ describe('references', () => {
     );
   });
 
-  test('I40 a short printable key is searched as it is, any other by its SHA-256', () => {
+  test('I40 security-18 a short printable key is searched as it is; any other, and what may be an address, by its SHA-256', () => {
     const hashed = (key: string) => `sha256:${createHash('sha256').update(key).digest('hex')}`;
 
     expect(searchableKey('game-7/turn 54 ~')).toBe('game-7/turn 54 ~');
     expect(searchableKey('x'.repeat(200))).toBe('x'.repeat(200));
-    for (const key of ['x'.repeat(201), 'ü', 'a\tb', 'a\n', '日本'])
+    for (const key of ['x'.repeat(201), 'ü', 'a\tb', 'a\n', '日本', 'alice@example.com', '@'])
       expect(searchableKey(key)).toBe(hashed(key));
   });
 
@@ -378,6 +378,7 @@ describe('references', () => {
     fc.assert(
       fc.property(fc.string({ unit: 'binary', minLength: 1, maxLength: 1_100 }), (key) => {
         expect(searchableKey(key)).toMatch(/^[\x20-\x7e]{1,255}$/);
+        expect(searchableKey(key)).not.toContain('@');
       }),
     );
   });

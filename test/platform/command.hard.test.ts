@@ -1,4 +1,4 @@
-/** The documented command, `npx galaxy-notify`, in a checkout as git makes it. */
+/** The documented command, `npx --no-install galaxy-notify`, in a checkout as git makes it. */
 import { spawnSync } from 'node:child_process';
 import { appendFileSync, mkdtempSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -71,7 +71,13 @@ const OWN_DEFAULTS: [name: Name, value: unknown][] = [
   ['NOTIFICATION_OUTCOMES_STREAM_MAX_LEN', 100_000],
   ['NOTIFICATION_OUTCOMES_RETENTION', 24 * HOUR],
   ['NOTIFICATION_PAYLOAD_KEYS', []],
+  ['NOTIFICATION_PAYLOAD_PLAIN', undefined],
   ['NOTIFICATION_CODEC_HTTP_ADDR', undefined],
+  ['NOTIFICATION_CODEC_JWKS_URL', undefined],
+  ['NOTIFICATION_CODEC_ISSUER', undefined],
+  ['NOTIFICATION_CODEC_AUDIENCE', undefined],
+  ['NOTIFICATION_CODEC_PERMISSIONS_CLAIM', 'permissions'],
+  ['NOTIFICATION_CODEC_ENCODE', false],
   ['NOTIFICATION_CODEC_TOKEN', undefined],
   ['NOTIFICATION_USER_SERVICE_REUSE', SECOND],
   ['NOTIFICATION_RECONCILIATION_INTERVAL', MINUTE],
@@ -453,6 +459,38 @@ describe('what is wrong', () => {
       'more idle than open connections',
       { NOTIFICATION_POSTGRES_MAX_IDLE_CONNS: '26' },
       'NOTIFICATION_POSTGRES_MAX_OPEN_CONNS',
+    ],
+    [
+      'an issuer of tokens without its keys',
+      { NOTIFICATION_CODEC_ISSUER: 'https://idp.example' },
+      'NOTIFICATION_CODEC_JWKS_URL',
+    ],
+    [
+      'an issuer of tokens without an audience',
+      {
+        NOTIFICATION_CODEC_JWKS_URL: 'https://idp.example/jwks',
+        NOTIFICATION_CODEC_ISSUER: 'https://idp.example',
+      },
+      'NOTIFICATION_CODEC_AUDIENCE',
+    ],
+    [
+      'a codec server for nobody',
+      {
+        NOTIFICATION_CODEC_HTTP_ADDR: '127.0.0.1:0',
+        NOTIFICATION_PAYLOAD_KEYS: `a:${Buffer.alloc(32).toString('base64')}`,
+      },
+      'NOTIFICATION_CODEC_JWKS_URL or NOTIFICATION_CODEC_TOKEN',
+    ],
+    [
+      'a codec server for whom an issuer knows',
+      {
+        NOTIFICATION_CODEC_HTTP_ADDR: '127.0.0.1:0',
+        NOTIFICATION_PAYLOAD_KEYS: `a:${Buffer.alloc(32).toString('base64')}`,
+        NOTIFICATION_CODEC_JWKS_URL: 'https://idp.example/jwks',
+        NOTIFICATION_CODEC_ISSUER: 'https://idp.example',
+        NOTIFICATION_CODEC_AUDIENCE: 'codec',
+      },
+      undefined,
     ],
     ['all connections idle', { NOTIFICATION_POSTGRES_MAX_IDLE_CONNS: '25' }, undefined],
     [

@@ -16,7 +16,9 @@ import { VARIABLES, loadConfig } from '../../config/load.ts';
 import { ConfigError } from '../../config/variables.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { expectStorable } from '../intent/entries.ts';
-import { goodIntents, intentEntry } from '../intent/fuzzed-entries.ts';
+import { KeyBoxError } from '../../api/key-box.ts';
+import { createPayloadCodec } from '../../api/payload-codec.ts';
+import { goodIntents, intentEntry, strangeIntent } from '../intent/fuzzed-entries.ts';
 import { NASTY_JSON, NASTY_TEXTS, bytes, disturbed, json, text } from './nasty-inputs.ts';
 
 /** `FUZZ_CASES=100000 npm test -- test/fuzz` for a long run. */
@@ -192,6 +194,85 @@ test(
         expectNameable(notificationWorkflowId(ID));
       }),
       share(0.1),
+    );
+  },
+  LIMIT_MS,
+);
+
+/** Somebody's address, at any place of any value. */
+const PLANTED_ADDRESS = 'pl4nted@person.example';
+const planted = (entry: fc.Arbitrary<EntryFields>): fc.Arbitrary<EntryFields> =>
+  fc.tuple(entry, fc.nat(), fc.nat()).map(([fields, which, where]) =>
+    fields.map(([name, value], at) => {
+      if (at !== which % fields.length) return [name, value] as const;
+      const place = where % (value.length + 1);
+      const parts = [value.subarray(0, place), Buffer.from(PLANTED_ADDRESS), value.subarray(place)];
+      return [name, Buffer.concat(parts)] as const;
+    }),
+  );
+
+test(
+  'I6 M1 C7 security-18 no refusal of an entry quotes a value of it, nor does what stands in its place in Temporal and logs',
+  () => {
+    const entry = fc.oneof(
+      intentEntry.map((fields) => ['intent', fields] as const),
+      strangeIntent.map((fields) => ['intent', fields] as const),
+      jobEntry.map((fields) => ['job', fields] as const),
+      fc.oneof(input, fc.constantFrom(...goodInputs)).map((fields) => ['input', fields] as const),
+    );
+    const plantedEntry = entry.chain(([kind, fields]) =>
+      planted(fc.constant(fields)).map((changed) => [kind, changed] as const),
+    );
+    const messageOf = (kind: 'intent' | 'job' | 'input', fields: EntryFields): string | undefined => {
+      if (kind === 'input') {
+        const parsed = parseCallbackInput(fields, 1_000);
+        return parsed.ok ? undefined : parsed.message;
+      }
+      const parsed = kind === 'intent' ? parseIntent(ID, fields) : parseMobileJob(ID, fields);
+      if (!parsed.ok) return parsed.malformed.failureMessage;
+      const names =
+        'intent' in parsed
+          ? [parsed.intent.idempotencyKey, ...parsed.intent.recipientUserIds]
+          : [parsed.job.userId];
+      return names.map(searchableKey).join();
+    };
+    fc.assert(
+      fc.property(plantedEntry, ([kind, fields]) => {
+        expect(messageOf(kind, fields) ?? '').not.toMatch(/pl4nted|person\.example/);
+      }),
+      share(0.4),
+    );
+  },
+  LIMIT_MS,
+);
+
+test(
+  'security-15 whatever is given as a payload is opened, left alone or refused by name, and never quoted',
+  async () => {
+    const codec = createPayloadCodec([{ id: 'k', key: Buffer.alloc(32, 1) }]);
+    const context = { type: 'workflow' as const, namespace: 'n', workflowId: 'w' };
+    const encoding = fc.oneof(fc.constant(Buffer.from('binary/encrypted')), bytes);
+    const good = (await codec.encode([{ metadata: {}, data: Buffer.from(PLANTED_ADDRESS) }], context))[0]!;
+    const data = fc.oneof(
+      bytes,
+      fc.tuple(fc.nat(), fc.nat(255)).map(([at, byte]) => {
+        const changed = Buffer.from(good.data!);
+        changed[at % changed.length] = byte;
+        return changed;
+      }),
+      bytes.map((rest) => Buffer.concat([Buffer.from([2, 1, 0x6b]), rest])),
+    );
+    await fc.assert(
+      fc.asyncProperty(encoding, data, async (given, value) => {
+        const [error] = await codec.decode([{ metadata: { encoding: given }, data: value }], context).then(
+          () => [],
+          (thrown: unknown) => [thrown],
+        );
+        if (error === undefined) return;
+        expect(error).toBeInstanceOf(KeyBoxError);
+        expect((error as Error).message).not.toMatch(/pl4nted/);
+      }),
+      share(0.3),
     );
   },
   LIMIT_MS,

@@ -1,4 +1,5 @@
 import { spawn } from 'node:child_process';
+import { createHash } from 'node:crypto';
 import { cp, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -54,6 +55,24 @@ describe('installation of dependencies before npm scripts', () => {
       child.once('close', (code) => resolve({ code, output }));
     });
 
+  const installedNode = path.join('node_modules', 'node', 'bin', 'node');
+  /** What npm leaves is a Node as well; the checksum is that of `known`. */
+  async function withNode(left: string, known: string | undefined): Promise<void> {
+    const folder = path.join('node_modules', 'node');
+    const leave = `
+      fs.mkdirSync(${JSON.stringify(path.join(folder, 'bin'))}, { recursive: true });
+      fs.writeFileSync(${JSON.stringify(path.join(folder, 'package.json'))}, '{"version":"1.2.3"}');
+      fs.writeFileSync(${JSON.stringify(installedNode)}, ${JSON.stringify(left)});
+    `;
+    await writeFile(
+      path.join(checkout, 'npm-cli.cjs'),
+      FAKE_NPM.replace('process.exit', `${leave} process.exit`),
+    );
+    const checksum = known === undefined ? {} : { [`${process.platform}-${process.arch}`]: sha256Of(known) };
+    await writeFile(path.join(checkout, 'dev', 'node-checksums.json'), JSON.stringify({ '1.2.3': checksum }));
+  }
+  const sha256Of = (text: string): string => createHash('sha256').update(text).digest('hex');
+
   const npmRuns = async (): Promise<number> => {
     const runs = await readFile(path.join(checkout, 'npm-runs'), 'utf8').catch(() => '');
     return runs.split('\n').length - 1;
@@ -84,6 +103,22 @@ describe('installation of dependencies before npm scripts', () => {
     await rm(path.join(checkout, 'npm-fails'));
     expect((await runInstall()).code).toBe(0);
     expect(await npmRuns()).toBe(2);
+  });
+
+  test('security-21 a Node that is not the known one is removed, and nothing counts as installed', async () => {
+    await withNode('another', 'the known one');
+    const refused = await runInstall();
+    expect([refused.code, refused.output]).toEqual([1, expect.stringContaining('is not what')]);
+    await expect(readFile(path.join(checkout, installedNode))).rejects.toThrow('ENOENT');
+
+    await withNode('the known one', 'the known one');
+    expect((await runInstall()).code).toBe(0);
+    expect(await npmRuns()).toBe(2);
+  });
+
+  test('security-21 a Node that nobody knows is taken, and that is said', async () => {
+    await withNode('any', undefined);
+    expect(await runInstall()).toMatchObject({ code: 0, output: expect.stringContaining('not checked') });
   });
 
   test('two that run concurrently install once', async () => {

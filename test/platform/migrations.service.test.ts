@@ -28,6 +28,7 @@ const MIGRATIONS = [
   '0022-subscription-routers',
   '0023-cancelled-intents',
   '0024-intent-outcomes',
+  '0028-operation',
 ];
 
 let dsn: string;
@@ -84,6 +85,23 @@ test('I27 a second run changes nothing, two concurrent ones do not clash', async
   const results = await Promise.all([migrate(dsn), migrate(dsn)]);
   expect(results.flat()).toEqual(MIGRATIONS);
   expect(await migrate(dsn)).toEqual([]);
+});
+
+test('I62 security-15 only a new database says that no payload may be in plain', async () => {
+  const mayHoldPlain = async () => {
+    const { rows } = await db.query<{ may_hold_plain: boolean }>(
+      'SELECT may_hold_plain FROM notification.installation',
+    );
+    return rows.map((row) => row.may_hold_plain);
+  };
+  await migrate(dsn);
+  expect(await mayHoldPlain()).toEqual([false]);
+  // As the release before left it.
+  await db.query(`
+    DROP TABLE notification.installation;
+    DELETE FROM notification.schema_migrations WHERE name >= '0028'`);
+  await migrate(dsn);
+  expect(await mayHoldPlain()).toEqual([true]);
 });
 
 test('I27 a schema that breaks with this release is refused by name', async () => {

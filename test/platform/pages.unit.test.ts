@@ -109,15 +109,25 @@ test('I40 commands of galaxy-notify that pages name exist, with their options', 
   };
   const commandsOf = (text: string): string[] => [
     ...fencesOf(text).flatMap(({ code }) =>
-      [...code.replaceAll('\\\n', ' ').matchAll(/^ *(?:npx )?galaxy-notify (.*?)(?:\s+#.*)?$/gm)].map(
-        ([, line]) => line!,
-      ),
+      [
+        ...code
+          .replaceAll('\\\n', ' ')
+          .matchAll(/^ *(?:npx --no-install )?galaxy-notify (.*?)(?:\s+#.*)?$/gm),
+      ].map(([, line]) => line!),
     ),
-    ...inlineCodeOf(text).flatMap((code) => /^(?:npx )?galaxy-notify ([a-z].*)$/.exec(code)?.[1] ?? []),
+    ...inlineCodeOf(text).flatMap(
+      (code) => /^(?:npx --no-install )?galaxy-notify ([a-z].*)$/.exec(code)?.[1] ?? [],
+    ),
   ];
 
   expect(PAGES.flatMap((page) => commandsOf(textOf(page))).length).toBeGreaterThan(100);
   expect(wrongIn((text) => commandsOf(text).flatMap(problemsOf))).toEqual([]);
+});
+
+test('security-25 no page says npx so that it could fetch and run a package of somebody else', () => {
+  const fetching = (text: string): string[] => text.match(/npx (?!--no-install )\S+/g) ?? [];
+
+  expect(wrongIn(fetching)).toEqual([]);
 });
 
 test('one listing shows one kind of work: its name is in every path of it', () => {

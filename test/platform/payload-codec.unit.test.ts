@@ -1,15 +1,15 @@
-/** Encryption of what Temporal keeps, and the server that decrypts it for people. */
+/** Encryption of what Temporal keeps. */
 import { randomBytes } from 'node:crypto';
 import { defaultPayloadConverter } from '@temporalio/common';
-import { createPayloadCodec } from '../../api/payload-codec.ts';
-import type { CodecServer } from '../../workers/codec-server.ts';
-import { startCodecServer } from '../../workers/codec-server.ts';
-import { createLogger } from '../../workers/logger.ts';
+import type { KeyBoxKey } from '../../api/key-box.ts';
+import { createPayloadCodec, payloadHeadOf, sealingKeysIn } from '../../api/payload-codec.ts';
+import { createPayloadSeal } from '../../api/payload-seal.ts';
+import vectors from '../../api/payload-vectors.json' with { type: 'json' };
 
-const keyNamed = (id: string) => ({ id, key: randomBytes(32) });
+const keyNamed = (id: string): KeyBoxKey => ({ id, key: randomBytes(32) });
 const [OLD, NEW] = [keyNamed('2025'), keyNamed('2026')];
-const TOKEN = 'a token of good length';
-const ORIGIN = 'https://temporal.example.com';
+
+const HERE = { type: 'workflow' as const, namespace: 'notify', workflowId: 'notification/1-0' };
 
 const payloadOf = (value: unknown) => defaultPayloadConverter.toPayload(value);
 const valueOf = (payload: Parameters<typeof defaultPayloadConverter.fromPayload>[0]) =>
@@ -32,100 +32,90 @@ describe('the codec', () => {
     await expect(createPayloadCodec([OLD]).decode(again)).rejects.toThrow('2026, which is not configured');
   });
 
-  test('I40 what was never encrypted is left alone, what was changed is refused', async () => {
-    const plain = payloadOf('plain');
-    expect(await codec.decode([plain])).toEqual([plain]);
-    const [encrypted] = await codec.encode([plain]);
-    encrypted!.data![encrypted!.data!.length - 1]! ^= 1;
-    await expect(codec.decode([encrypted!])).rejects.toThrow('does not open');
-  });
-});
-
-describe('the codec server', () => {
-  let server: CodecServer;
-  beforeAll(async () => {
-    server = await startCodecServer({
-      host: '127.0.0.1',
-      port: 0,
-      token: () => TOKEN,
-      allowedOrigin: ORIGIN,
-      codec: createPayloadCodec([NEW]),
-      log: createLogger('fatal'),
-    });
-  });
-  afterAll(() => server.stop());
-
-  const ask = (path: string, init: RequestInit = {}) =>
-    fetch(`http://127.0.0.1:${server.port}${path}`, {
-      method: 'POST',
-      ...init,
-      headers: { authorization: `Bearer ${TOKEN}`, ...init.headers },
-    });
-  const asJson = (payload: ReturnType<typeof payloadOf>) => ({
-    metadata: Object.fromEntries(
-      Object.entries(payload.metadata!).map(([name, value]) => [name, Buffer.from(value).toString('base64')]),
-    ),
-    data: Buffer.from(payload.data!).toString('base64'),
-  });
-
-  test('I40 it encodes and decodes', async () => {
-    const plain = { payloads: [asJson(payloadOf({ name: 'Andromeda' }))] };
-    const encoded = await (await ask('/encode', { body: JSON.stringify(plain) })).text();
-    expect(encoded).not.toContain(plain.payloads[0]!.data);
-    const decoded: unknown = await (await ask('/decode', { body: encoded })).json();
-    expect(decoded).toEqual(plain);
-  });
-
-  test('I40 without the token nobody gets an answer; a browser is told how to ask for it', async () => {
-    const basic = (password: string) => `Basic ${Buffer.from(`any:${password}`).toString('base64')}`;
-    const almost = [`${TOKEN}x`, TOKEN.slice(0, -1), TOKEN.slice(1)].map((token) => `Bearer ${token}`);
-    for (const authorization of ['', 'Bearer wrong', basic('wrong'), 'Basic', TOKEN, ...almost]) {
-      const response = await ask('/decode', { headers: { authorization }, body: '{}' });
-      expect([authorization, response.status]).toEqual([authorization, 401]);
-      expect(response.headers.get('www-authenticate')).toMatch(/^Basic/);
+  test('I40 what was changed is refused, wherever it was', async () => {
+    const [encrypted] = await codec.encode([payloadOf('plain')], HERE);
+    const whole = Buffer.from(encrypted!.data!);
+    for (let at = 0; at < whole.length; at++) {
+      const data = Buffer.from(whole);
+      data[at]! ^= 1;
+      await expect(codec.decode([{ ...encrypted!, data }], HERE)).rejects.toMatchObject({
+        name: expect.stringMatching(/^(KeyBoxError|UnknownKeyError)$/) as unknown,
+      });
+      await expect(codec.decode([{ ...encrypted!, data: whole.subarray(0, at) }], HERE)).rejects.toThrow();
     }
-    const response = await ask('/', { method: 'GET', headers: { authorization: basic(TOKEN) } });
-    expect(response.status).toBe(200);
   });
 
-  test("I40 of browsers' origins only the Web UI's may ask, and it asks first without the token", async () => {
-    const preflight = await ask('/decode', {
-      method: 'OPTIONS',
-      headers: { authorization: '', origin: ORIGIN },
+  test('security-15 a payload opens in its workflow alone, in every run, and for who cannot know it', async () => {
+    const encrypted = await codec.encode([payloadOf('bound')], HERE);
+    const activity = { ...HERE, type: 'activity' as const, activityId: '1', isLocal: false };
+    for (const context of [HERE, activity, undefined]) {
+      expect(valueOf((await codec.decode(encrypted, context))[0]!)).toBe('bound');
+    }
+    const elsewhere = [
+      { ...HERE, workflowId: 'notification/1-1' },
+      { ...HERE, namespace: 'other' },
+      { ...activity, workflowId: 'notification/1-1' },
+    ];
+    for (const context of elsewhere) {
+      await expect(codec.decode(encrypted, context)).rejects.toThrow('sealed for another workflow');
+    }
+    expect(payloadHeadOf(encrypted[0]!)).toEqual({
+      keyId: '2026',
+      owner: { namespace: 'notify', workflowId: 'notification/1-0' },
     });
-    expect(preflight.status).toBe(204);
-    expect(Object.fromEntries(preflight.headers)).toMatchObject({
-      'access-control-allow-origin': ORIGIN,
-      'access-control-allow-credentials': 'true',
-      'access-control-allow-headers': expect.stringContaining('x-namespace'),
-    });
-    const foreign = await ask('/decode', { headers: { origin: 'https://evil.example' }, body: '{}' });
-    expect(foreign.status).toBe(403);
-    expect(foreign.headers.get('access-control-allow-origin')).toBeNull();
   });
 
-  test.each([
-    ['not JSON', '{', 400, 'not JSON'],
-    ['no list', '{"payloads": 1}', 400, 'payloads'],
-    ['no base64', '{"payloads": [{"data": "%"}]}', 400, 'payloads.0.data'],
-    ['metadata of another kind', '{"payloads": [{"metadata": {"a": 1}}]}', 400, 'payloads.0.metadata'],
-    [
-      'what does not open',
-      JSON.stringify({
-        payloads: [{ metadata: { encoding: Buffer.from('binary/encrypted').toString('base64') }, data: '' }],
+  test('security-15 all runs of a schedule are one owner', async () => {
+    const schedule = { ...HERE, workflowId: 'intent-retention' };
+    const runs = ['2026-11-24T16:00:00Z', '2026-11-24T17:00:00Z'].map((at) => ({
+      ...HERE,
+      workflowId: `intent-retention-${at}`,
+    }));
+    const encrypted = await codec.encode([payloadOf('result of the first')], runs[0]);
+    for (const context of [schedule, ...runs]) {
+      expect(valueOf((await codec.decode(encrypted, context))[0]!)).toBe('result of the first');
+    }
+  });
+
+  test('security-15 payloads in plain are refused, unless the installation is changing', async () => {
+    const plain = payloadOf('plain');
+    const sealed = await codec.encode([plain], HERE);
+    await expect(codec.decode([...sealed, plain], HERE)).rejects.toThrow('NOTIFICATION_PAYLOAD_PLAIN=refuse');
+    const changing = createPayloadCodec([NEW, OLD], () => 'accept');
+    expect(await changing.decode([plain], HERE)).toEqual([plain]);
+    // What the release before reads as well.
+    const [unbound] = await changing.encode([plain], HERE);
+    expect(payloadHeadOf(unbound!)).toEqual({ keyId: '2026' });
+    for (const reader of [codec, changing]) {
+      expect(valueOf((await reader.decode([unbound!], { ...HERE, workflowId: 'any' }))[0]!)).toBe('plain');
+      expect(valueOf((await reader.decode(sealed, HERE))[0]!)).toBe('plain');
+    }
+  });
+
+  test('I51 of a history it is known which keys have sealed it, and what would open elsewhere', async () => {
+    const bound = await codec.encode([payloadOf(1)], HERE);
+    const [unbound] = await createPayloadCodec([OLD], () => 'accept').encode([payloadOf(2)], HERE);
+    const { keys, unbound: loose } = sealingKeysIn({ events: [{ a: bound }, { b: { c: unbound } }] });
+    expect([[...keys], [...loose]]).toEqual([['2026', '2025'], ['2025']]);
+    expect([...sealingKeysIn([payloadOf(3)]).unbound]).toEqual(['in plain']);
+  });
+
+  test('security-17 the same payload is sealed with another key and nonce each time', async () => {
+    const sealed = await Promise.all(
+      Array.from({ length: 200 }, async () => {
+        const [payload] = await codec.encode([payloadOf('same')], HERE);
+        return Buffer.from(payload!.data!).toString('hex').slice(-60);
       }),
-      400,
-      'no sealed value',
-    ],
-  ])('I40 a body with %s is refused', async (_, body, status, text) => {
-    const response = await ask('/decode', { body });
-    expect([response.status, await response.text()]).toEqual([status, expect.stringContaining(text)]);
+    );
+    expect(new Set(sealed).size).toBe(200);
   });
 
-  test('I40 other paths and methods are refused, and a huge body is not read', async () => {
-    expect((await ask('/other', { body: '{}' })).status).toBe(404);
-    expect((await ask('/decode', { method: 'GET' })).status).toBe(405);
-    const huge = await ask('/decode', { body: 'x'.repeat(17 * 1024 * 1024) });
-    expect(huge.status).toBe(413);
+  test('security-17 the published vectors are what is written and read', () => {
+    const { key, plain, bound, unbound } = vectors;
+    const keys = [{ id: key.id, key: Buffer.from(key.bytes, 'hex') }];
+    const seal = createPayloadSeal(keys, () => Buffer.from(bound.salt, 'hex'));
+    expect(seal.seal(Buffer.from(plain, 'hex'), bound).toString('hex')).toBe(bound.sealed);
+    expect(seal.open(Buffer.from(bound.sealed, 'hex'), bound).toString('hex')).toBe(plain);
+    expect(seal.open(Buffer.from(unbound.sealed, 'hex'), bound).toString('hex')).toBe(plain);
   });
 });

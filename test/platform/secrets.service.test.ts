@@ -45,7 +45,10 @@ describe('keys of payloads', () => {
   });
   afterEach(() => slot.release());
   const withKeys = (...keys: KeyBoxKey[]) =>
-    slot.startService({ NOTIFICATION_PAYLOAD_KEYS: written(...keys) });
+    slot.startService({
+      NOTIFICATION_PAYLOAD_KEYS: written(...keys),
+      NOTIFICATION_PAYLOAD_PLAIN: 'accept',
+    });
 
   test('I62 security-2 a key that is missing is named with the workflow that needs it, by log and doctor', async () => {
     let service = await withKeys(OLD);

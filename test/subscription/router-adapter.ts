@@ -4,19 +4,9 @@ import { once } from 'node:events';
 import type { RequestListener } from 'node:http';
 import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
-import {
-  createBinaryMessagingRouter,
-  createBinaryNotificationRouter,
-} from '../../activities/subscription/router/binary/routers.ts';
 import { fingerprintOf } from '../../activities/subscription/router/connection.ts';
-import {
-  createMessagingRouter,
-  createNotificationRouter,
-} from '../../activities/subscription/router/http.ts';
 import type {
   ItemResult,
-  MessagingRouter,
-  NotificationRouter,
   NotifierKeyRequest,
   QueueRef,
   RouterAddress,
@@ -24,49 +14,15 @@ import type {
 } from '../../activities/subscription/router/ports.ts';
 import { generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/signing.ts';
 import { createLoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
-import { BINARY } from '../../dev/stand-ins/subscription/binary/transport.ts';
-import { HTTPS } from '../../dev/stand-ins/subscription/https.ts';
-import type { RouterTransport } from '../../dev/stand-ins/subscription/transport.ts';
 import { newRegistration, outcomeOf, valueOf } from './router-agent.ts';
 import { startRouters } from './routers.ts';
-
-/** Long enough to be reached only by what never ends. */
-export const PATIENT = { commandTimeoutMs: 20_000, connectTimeoutMs: 20_000 };
+import type { Way } from './ways.ts';
+import { WAYS } from './ways.ts';
 
 /** Ids that no router knows. */
 export const SUBSCRIPTION_IDS = ['a', 'b', 'c'].map((letter) => letter.repeat(32));
 
 export type RouterAdapter = Awaited<ReturnType<typeof startRouterAdapter>>;
-
-/** An adapter, and the stand-ins that speak as it does. */
-export interface Way {
-  standIns: RouterTransport;
-  messaging: (timeouts?: Timeouts) => MessagingRouter;
-  notifications: (timeouts?: Timeouts) => NotificationRouter;
-}
-
-interface Timeouts {
-  commandTimeoutMs: number;
-  connectTimeoutMs: number;
-}
-
-const binaryTimeouts = ({ commandTimeoutMs, connectTimeoutMs: timeoutMs }: Timeouts) => ({
-  commandTimeoutMs,
-  timeoutMs,
-});
-
-export const WAYS = {
-  https: {
-    standIns: HTTPS,
-    messaging: (timeouts = PATIENT) => createMessagingRouter(timeouts),
-    notifications: (timeouts = PATIENT) => createNotificationRouter(timeouts),
-  },
-  binary: {
-    standIns: BINARY,
-    messaging: (timeouts = PATIENT) => createBinaryMessagingRouter(binaryTimeouts(timeouts)),
-    notifications: (timeouts = PATIENT) => createBinaryNotificationRouter(binaryTimeouts(timeouts)),
-  },
-} satisfies Record<string, Way>;
 
 export async function startRouterAdapter(way: Way = WAYS.https) {
   const routers = await startRouters({ transport: way.standIns });

@@ -1,9 +1,5 @@
 /** An agent that speaks to stand-in routers through the adapter alone, without rows and workflows. */
 import { randomBytes } from 'node:crypto';
-import {
-  createMessagingRouter,
-  createNotificationRouter,
-} from '../../activities/subscription/router/http.ts';
 import type {
   DeviceToken,
   KeyPair,
@@ -16,15 +12,10 @@ import type { MessagingRouterStandIn } from '../../dev/stand-ins/subscription/me
 import type { NotificationRouterStandIn } from '../../dev/stand-ins/subscription/notification-router.ts';
 import { eventually } from '../eventually.ts';
 import type { QueueKeys, RawClient, Routers } from './routers.ts';
-import {
-  codeIn,
-  messagesIn,
-  metaIn,
-  newQueueKeys,
-  openRawClient,
-  pushesTo,
-  startRouters,
-} from './routers.ts';
+import { noticesIn } from './pushes.ts';
+import { codeOf, newQueueKeys, openRawClient, pushesTo, startRouters } from './routers.ts';
+import type { Way } from './ways.ts';
+import { WAYS } from './ways.ts';
 
 /** The way of a device to a token. */
 export interface Registration {
@@ -66,12 +57,12 @@ export const outcomeOf = (result: RouterResult<unknown> | undefined): string =>
 export type RouterAgent = Awaited<ReturnType<typeof startRouterAgent>>;
 
 /** Starts one router of each kind, and the agent. */
-export async function startRouterAgent() {
-  const routers: Routers = await startRouters();
+export async function startRouterAgent(way: Way = WAYS.https) {
+  const routers: Routers = await startRouters({ transport: way.standIns });
   const smp: MessagingRouterStandIn = routers.smp[0]!;
   const ntf: NotificationRouterStandIn = routers.ntf[0]!;
-  const messaging = createMessagingRouter();
-  const notifications = createNotificationRouter();
+  const messaging = way.messaging();
+  const notifications = way.notifications();
   const rawClients: RawClient[] = [];
 
   const tnew = ({ device, auth, dh }: Registration) =>
@@ -87,13 +78,13 @@ export async function startRouterAgent() {
   }
 
   /** The code of the newest verification push, of which there are to be so many. */
-  async function pushedCode({ device, secret }: RegisteredToken, count = 1): Promise<Buffer> {
+  async function pushedCode({ ref, device, secret }: RegisteredToken, count = 1): Promise<Buffer> {
     const pushes = await eventually('the verification push', async () => {
       const all = pushesTo(routers.sink, device.token, 'verification');
       return all.length >= count && all;
     });
     expect(pushes.length).toBe(count);
-    return codeIn(pushes.at(-1)!, secret)!;
+    return codeOf(notifications, { address: ref.address, dhSecret: secret }, pushes.at(-1)!)!;
   }
 
   async function activate(token: RegisteredToken): Promise<void> {
@@ -154,17 +145,18 @@ export async function startRouterAgent() {
         `the subscription to be ${status}`,
         async () => (await statusOf(token, subscriptionId)) === status,
       ),
-    /** Waits for the push that is about this message. */
+    /** Waits for the push that is about this message. @returns where it is from, and what it says. */
     pushedMessage: (token: RegisteredToken, queue: NotifiedQueue, messageId: string) =>
-      eventually('the push of a message', async () =>
-        pushesTo(routers.sink, token.device.token, 'message').find((push) =>
-          messagesIn(push, token.secret).some(
-            (message) =>
-              message.notifierId === queue.notifierId &&
-              metaIn(message, queue.secret)?.messageId === messageId,
-          ),
-        ),
-      ),
+      eventually('the push of a message', async () => {
+        const pushes = pushesTo(routers.sink, token.device.token, 'message');
+        return pushes
+          .flatMap((push) =>
+            (noticesIn(token.ref.address, push.data, token.secret) ?? []).map((notice) => ({
+              ...{ ...notice, meta: notice.open(queue.secret), push },
+            })),
+          )
+          .find((one) => one.notifierId === queue.notifierId && one.meta?.messageId === messageId);
+      }),
     async rawClient(protocol: 'smp' | 'ntf'): Promise<RawClient> {
       const client = await openRawClient(protocol, (protocol === 'smp' ? smp : ntf).address);
       rawClients.push(client);

@@ -7,7 +7,8 @@ import type { RouterAddress } from '../../activities/subscription/router/ports.t
 import { generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/signing.ts';
 import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import type { RouterAdapter } from './router-adapter.ts';
-import { PATIENT, SUBSCRIPTION_IDS, keyRequest, startRouterAdapter } from './router-adapter.ts';
+import { SUBSCRIPTION_IDS, keyRequest, startRouterAdapter } from './router-adapter.ts';
+import { PATIENT } from './ways.ts';
 import { outcomeOf, valueOf } from './router-agent.ts';
 
 let adapter: RouterAdapter;

@@ -4,16 +4,10 @@ import { dhSecret, generateAuthKeys, generateDhKeys } from '../../activities/sub
 import type { DeviceToken, RouterAddress } from '../../activities/subscription/router/ports.ts';
 import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import { eventually } from '../eventually.ts';
-import type { RouterAdapter, Way } from './router-adapter.ts';
-import {
-  PATIENT,
-  SUBSCRIPTION_IDS,
-  WAYS,
-  keyRequest,
-  outcomesById,
-  startRouterAdapter,
-  tokenAt,
-} from './router-adapter.ts';
+import type { RouterAdapter } from './router-adapter.ts';
+import type { Way } from './ways.ts';
+import { SUBSCRIPTION_IDS, keyRequest, outcomesById, startRouterAdapter, tokenAt } from './router-adapter.ts';
+import { PATIENT, WAYS } from './ways.ts';
 import { newDevice, newRegistration, outcomeOf, valueOf } from './router-agent.ts';
 import { pushesTo, startRouters } from './routers.ts';
 

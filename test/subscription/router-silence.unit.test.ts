@@ -7,7 +7,8 @@ import type { QueueRef, RouterAddress } from '../../activities/subscription/rout
 import { generateAuthKeys } from '../../activities/subscription/router/signing.ts';
 import { eventually } from '../eventually.ts';
 import type { RouterAdapter } from './router-adapter.ts';
-import { PATIENT, outcomesById, startRouterAdapter } from './router-adapter.ts';
+import { outcomesById, startRouterAdapter } from './router-adapter.ts';
+import { PATIENT } from './ways.ts';
 import { outcomeOf } from './router-agent.ts';
 
 /** Far longer than what is done meanwhile takes; the last of these tests waits for it at its end. */

@@ -187,7 +187,8 @@ describe('a subscription on its router', () => {
       await agent.pushedMessage(token, queue, last);
     }
 
-    const newest = messagesIn(await agent.pushedMessage(token, queues[7]!, last), token.secret);
+    const { push } = await agent.pushedMessage(token, queues[7]!, last);
+    const newest = messagesIn(push, token.secret);
     expect(newest.length).toBe(6);
     expect(newest[0]!.notifierId).toBe(queues[7]!.notifierId);
     const times = newest.map(({ at }) => at);

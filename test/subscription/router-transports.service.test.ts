@@ -1,6 +1,6 @@
 /** Routers that speak their own protocol, beside routers that speak HTTPS: what the service makes of their addresses. */
 import { createBinaryMessagingRouter } from '../../activities/subscription/router/binary/routers.ts';
-import { generateAuthKeys } from '../../activities/subscription/router/signing.ts';
+import { dhSecret, generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/signing.ts';
 import type { RouterAddress } from '../../api/subscription/router-address.ts';
 import { messageSecretContext } from '../../api/subscription/sealed-columns.ts';
 import { createOperator } from '../../client/operator.ts';
@@ -185,6 +185,55 @@ test('N19 a queue that an application has is taken over by its address, and not 
   );
   expect(KEY_BOX.open(kept!.rcv_dh_secret, messageSecretContext(AGENT, recipientId))).toEqual(
     Buffer.alloc(32, 5),
+  );
+});
+
+test('N19 credentials that an application has on a binary router are taken over, and none are made anew', async () => {
+  const { host, port, keyHash } = smp.address;
+  const [recipient, notifier] = [generateAuthKeys(), generateAuthKeys()];
+  const [messages, notifications] = [generateDhKeys(), generateDhKeys()];
+  const application = createBinaryMessagingRouter();
+  const { recipientId, senderId, routerDhPublicKey } = valueOf(
+    await application.createQueue({
+      address: smp.address,
+      recipientPublicKey: recipient.publicKey,
+      recipientPrivateKey: recipient.privateKey,
+      recipientDhPublicKey: messages.publicKey,
+    }),
+  );
+  const [credentials] = await application.createNotifierKeys([
+    {
+      queue: {
+        ...{ address: smp.address, userId: 1, connId: 'its own', recipientId },
+        recipientPrivateKey: recipient.privateKey,
+      },
+      notifierPublicKey: notifier.publicKey,
+      recipientDhPublicKey: notifications.publicKey,
+    },
+  ]);
+  const made = valueOf(credentials!.result);
+  await application.close();
+  const text = (bytes: Buffer) => bytes.toString('base64url');
+
+  const [taken] = await subscriptions().import([
+    {
+      ...{ userId: 1, server: `smp://${keyHash}@${host}:${port}`, recipientId, senderId },
+      recipientPrivateKey: text(recipient.privateKey),
+      dhSecret: text(dhSecret(routerDhPublicKey!, messages.privateKey)),
+      notifier: {
+        notifierId: made.notifierId,
+        publicKey: text(notifier.publicKey),
+        privateKey: text(notifier.privateKey),
+        dhSecret: text(dhSecret(made.routerDhPublicKey, notifications.privateKey)),
+      },
+    },
+  ]);
+  expect(taken).toMatchObject({ hasCredentials: true });
+  await agent.active([(taken as { connId: string }).connId]);
+  const queue = smp.queues().find((one) => one.recipientId === recipientId);
+  expect(queue!.notifier!.notifierId).toBe(made.notifierId);
+  await eventually('the notification router to listen to it', async () =>
+    smp.subscribed().includes(made.notifierId),
   );
 });
 

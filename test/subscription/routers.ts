@@ -184,12 +184,7 @@ export const newQueueKeys = (): QueueKeys => ({
 
 export const base64url = (bytes: Buffer): string => bytes.toString('base64url');
 
-/** The code in a verification push. */
-export function codeIn({ data }: RecordedDevicePush, tokenSecret: Buffer): Buffer | undefined {
-  return unbox({ nonce: data.nonce ?? '', content: data.verification ?? '' }, tokenSecret, 'verification');
-}
-
-/** The same, over whichever protocol the router speaks. */
+/** The code in a verification push, over whichever protocol the router speaks. */
 export const codeOf = (
   router: Pick<NotificationRouter, 'openVerification'>,
   token: PushSecret,

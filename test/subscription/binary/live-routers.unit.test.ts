@@ -50,14 +50,26 @@ interface Ended {
   stderr: string;
 }
 
-/** As `npm run test:routers`, which lets a shell read the variable. */
-function run(args: readonly string[], variables: Record<string, string> = {}): Promise<Ended> {
+/**
+ * As `npm run test:routers`, which lets a shell read the variable.
+ *
+ * @param stopAfter Ctrl-C is pressed once this was printed.
+ */
+function run(
+  args: readonly string[],
+  variables: Record<string, string> = {},
+  stopAfter?: string,
+): Promise<Ended> {
   const all = ['--push-folder', folder, '--push-port', String(pushPort), ...args];
   const child = spawn('sh', ['-c', `${scripts['test:routers']} "$@"`, 'sh', ...all], {
     env: { PATH: process.env['PATH'], NODE_NO_WARNINGS: '1', ...variables },
   });
   const ended: Ended = { code: null, stdout: '', stderr: '' };
-  child.stdout.on('data', (chunk: Buffer) => (ended.stdout += chunk.toString()));
+  child.stdout.on('data', (chunk: Buffer) => {
+    const isNew = stopAfter !== undefined && !ended.stdout.includes(stopAfter);
+    ended.stdout += chunk.toString();
+    if (isNew && ended.stdout.includes(stopAfter)) child.kill('SIGINT');
+  });
   child.stderr.on('data', (chunk: Buffer) => (ended.stderr += chunk.toString()));
   return new Promise((resolve) => child.once('close', (code) => resolve({ ...ended, code })));
 }
@@ -146,6 +158,21 @@ test('N19 a router that pushes elsewhere: the missing push is named, with what i
     'does the router reach the push provider at localhost:443, and trust its certificate?',
   );
   expect(stdout).toMatch(/failed: receive the verification push\n$/);
+  expect(leftOnRouters()).toEqual([]);
+});
+
+test('N19 Ctrl-C ends it in the middle of a step, and what was made is deleted', async () => {
+  // Whose push never comes.
+  pushPort = await freePort();
+  const { code, stdout, stderr } = await run(
+    [...routers(), '--limit', '3600'],
+    {},
+    'ok      register a device token',
+  );
+
+  expect(code).toBe(130);
+  expect(stderr).toBe('Ctrl-C: deleting what was made\n');
+  expect(stdout).toMatch(/FAILED {2}receive the verification push\n +stopped\n/);
   expect(leftOnRouters()).toEqual([]);
 });
 

@@ -59,6 +59,10 @@ export interface BinaryRouterOptions {
   versions?: [number, number];
   /** Default: none of its own, the chosen version's. */
   hello?: (sessionId: Buffer) => Buffer;
+  /** Into how many parts the block of the hello is cut, each sent by itself; 0 sends none. Default 1. */
+  helloParts?: number;
+  /** Where it listens; default a free port of 127.0.0.1. */
+  at?: { host: string; port: number };
   /** What is done about a block of transmissions. */
   onBlock?: (peer: Peer, transmissions: Transmission[]) => void;
   /** Called when both sides have said hello. */
@@ -71,6 +75,7 @@ const chain = createChain();
 
 export async function startBinaryRouter(options: BinaryRouterOptions = {}) {
   const { protocol = 'smp', versions = [1, 9], hello, onBlock, onSession, hasAlpn = true } = options;
+  const { helloParts = 1, at = { host: '127.0.0.1', port: 0 } } = options;
   const facts = PROTOCOLS[protocol];
   const { key, cert, keyHash } = await chain;
   const sockets = new Set<TLSSocket>();
@@ -83,7 +88,11 @@ export async function startBinaryRouter(options: BinaryRouterOptions = {}) {
       socket.once('close', () => sockets.delete(socket));
       const id = socket.getPeerFinished()!;
       const usual = Buffer.concat([word16(versions[0]), word16(versions[1]), shortString(id)]);
-      socket.write(padBlock(hello ? hello(id) : usual, facts.blockBytes));
+      const block = padBlock(hello ? hello(id) : usual, facts.blockBytes);
+      const partBytes = Math.ceil(block.length / helloParts);
+      for (let part = 0; part < helloParts; part += 1) {
+        socket.write(block.subarray(part * partBytes, (part + 1) * partBytes));
+      }
       let peer: Peer | undefined;
       const read = createBlockReader(facts.blockBytes, (block) => {
         const content = unpadBlock(block);
@@ -99,15 +108,17 @@ export async function startBinaryRouter(options: BinaryRouterOptions = {}) {
     },
   );
   server.on('tlsClientError', () => undefined);
-  server.listen(0, '127.0.0.1');
+  server.listen(at.port, at.host);
   await once(server, 'listening');
   const address: RouterAddress = {
-    ...{ host: '127.0.0.1', port: (server.address() as AddressInfo).port },
+    ...{ host: at.host, port: (server.address() as AddressInfo).port },
     keyHash,
   };
   return {
     address,
     sessions: () => sessions,
+    /** Sockets that are open now. */
+    connected: () => sockets.size,
     dropAll: () => sockets.forEach((socket) => socket.destroy()),
     async stop() {
       sockets.forEach((socket) => socket.destroy());

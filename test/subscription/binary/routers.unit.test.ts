@@ -10,7 +10,8 @@ import { generateAuthKeys, generateDhKeys } from '../../../activities/subscripti
 import { BINARY } from '../../../dev/stand-ins/subscription/binary/transport.ts';
 import { startMessagingRouter } from '../../../dev/stand-ins/subscription/messaging-router.ts';
 import { KNOWN_ID, ROUTER_DH_KEY, startAnsweringRouter } from './router.ts';
-import { WAYS, keyRequest, startRouterAdapter } from '../router-adapter.ts';
+import { keyRequest, startRouterAdapter } from '../router-adapter.ts';
+import { WAYS } from '../ways.ts';
 import { newDevice, outcomeOf } from '../router-agent.ts';
 
 const KNOWN_KEY = generateAuthKeys().privateKey;

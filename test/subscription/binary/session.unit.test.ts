@@ -2,14 +2,23 @@
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
-import { connect, createServer } from 'node:net';
-import { shortString, word16 } from '../../../activities/subscription/router/binary/encoding.ts';
+import { createServer } from 'node:net';
+import { duplexPair } from 'node:stream';
+import {
+  longString,
+  padBlock,
+  shortString,
+  word16,
+} from '../../../activities/subscription/router/binary/encoding.ts';
 import type { RouterSessionsOptions } from '../../../activities/subscription/router/binary/sessions.ts';
 import { createRouterSessions } from '../../../activities/subscription/router/binary/sessions.ts';
 import type { SessionCommand } from '../../../activities/subscription/router/binary/session.ts';
+import { beginSession } from '../../../activities/subscription/router/binary/session.ts';
+import { PROTOCOLS } from '../../../activities/subscription/router/binary/versions.ts';
 import type { RouterAddress, RouterResult } from '../../../activities/subscription/router/ports.ts';
 import { generateAuthKeys } from '../../../activities/subscription/router/signing.ts';
 import { eventually } from '../../eventually.ts';
+import { startProxy } from './proxy.ts';
 import type { BinaryRouterOptions, Peer } from './router.ts';
 import { answering, startBinaryRouter } from './router.ts';
 
@@ -328,14 +337,40 @@ test('N19 a router that says nothing is pinged, and left when it misses three', 
       if (pings === 1) answering('PONG')(peer, transmissions);
     },
   });
-  const sessions = createRouterSessions('smp', { pingIntervalMs: 30 });
+  // As usual, the time for an answer is shorter than the time between two PINGs.
+  const sessions = createRouterSessions('smp', { pingIntervalMs: 200, commandTimeoutMs: 50 });
   await sessions.ask('user', server.address, [PING]);
-  await eventually('three PINGs and the end', async () => pings >= 4);
+  expect(sessions.heldWith(server.address)).toHaveLength(1);
+  await eventually('the end', async () => sessions.heldWith(server.address).length === 0);
   const facts = await sessions.factsOf('user', server.address);
   await sessions.close();
   await server.stop();
 
+  expect(pings).toBe(1 + 3);
   expect(facts).toMatchObject({ ok: true, value: { version: 9, routerVersions: [1, 9], host: '127.0.0.1' } });
+});
+
+test('N19 a router that tells things and reads nothing is left before much waits for it', async () => {
+  const [ours, theirs] = duplexPair();
+  const facts = PROTOCOLS.smp;
+  const id = randomBytes(32);
+  const session = beginSession('smp', { socket: ours, host: 'router' }, { facts, version: 9, id }, [1, 9], {
+    ...{ timeoutMs: 1_000, commandTimeoutMs: 20, pingIntervalMs: 60_000 },
+  });
+  let ended: string | undefined;
+  void session.ended.then(({ code, detail }) => (ended = `${code} ${detail}`));
+  const nobody = [NOTHING, NOTHING, NOTHING].map(shortString);
+  const end = Buffer.concat([...nobody, ascii('END')]);
+  const block = padBlock(Buffer.concat([Buffer.from([1]), longString(end)]), facts.blockBytes);
+  const telling = setInterval(() => theirs.write(block), 5);
+  for (let asked = 0; asked < 8 && ended === undefined; asked += 1) {
+    await Promise.all(Array.from({ length: 512 }, () => session.ask([PING])));
+  }
+  clearInterval(telling);
+  session.close();
+
+  expect(ended).toBe('TIMEOUT the router reads nothing');
+  expect(session.waiting).toBe(0);
 });
 
 test('N19 what is larger than a block is refused by itself', async () => {
@@ -346,24 +381,3 @@ test('N19 what is larger than a block is refused by itself', async () => {
     'PONG',
   ]);
 });
-
-/** A SOCKS5 proxy that leads to one port of the loopback, whatever it is asked for. */
-async function startProxy(port: number, reply: number) {
-  const asked: string[] = [];
-  const server = createServer((client) => {
-    client.on('error', () => client.destroy());
-    client.once('data', () => {
-      client.write(Buffer.from([5, 0]));
-      client.once('data', (request) => {
-        asked.push(request.toString('ascii', 5, 5 + request[4]!));
-        client.write(Buffer.from([5, reply, 0, 1, 127, 0, 0, 1, 0, 0]));
-        if (reply !== 0) return;
-        const router = connect(port, '127.0.0.1');
-        router.on('error', () => client.destroy());
-        router.pipe(client).pipe(router);
-      });
-    });
-  }).listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  return { asked, port: (server.address() as AddressInfo).port, stop: () => server.close() };
-}

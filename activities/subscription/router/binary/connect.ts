@@ -23,10 +23,12 @@ export class ConnectError extends Error {
 }
 
 export interface ConnectOptions {
-  /** For all hosts together, ms. */
+  /** For all hosts together, the hello included, ms. */
   timeoutMs: number;
   /** The only way to hosts that end in `.onion`. */
   socksProxy?: { host: string; port: number } | undefined;
+  /** Whether anybody still wants it. */
+  signal?: AbortSignal | undefined;
 }
 
 export interface Connection {
@@ -39,22 +41,40 @@ export interface Connection {
   hasAlpn: boolean;
 }
 
-/** @throws ConnectError with what the last host said. */
-export async function connectToRouter(
+/**
+ * Connects to the first of a router's hosts that can be greeted. One that is silent, before or after TLS, leaves the
+ * others their share of the time.
+ *
+ * @param greet says hello; the connection ends when it throws, and while it waits when the time is up.
+ * @throws ConnectError with what the last host said.
+ */
+export async function connectToRouter<Greeted>(
   address: RouterAddress,
   facts: ProtocolFacts,
-  { timeoutMs, socksProxy }: ConnectOptions,
-): Promise<Connection> {
+  { timeoutMs, socksProxy, signal }: ConnectOptions,
+  greet: (connection: Connection) => Promise<Greeted>,
+): Promise<Greeted> {
   const hosts = reachableHosts(address, socksProxy !== undefined);
   const deadline = performance.now() + timeoutMs;
-  let last: unknown;
+  let last: unknown = new ConnectError('NETWORK', 'nobody wants a connection any more');
   for (const [index, host] of hosts.entries()) {
-    // A host that is silent leaves the others their share.
-    const share = (deadline - performance.now()) / (hosts.length - index);
+    if (signal?.aborted) break;
+    const limit = new AbortController();
+    const giveUp = (): void => limit.abort();
+    const timer = setTimeout(giveUp, Math.max(1, deadline - performance.now()) / (hosts.length - index));
+    signal?.addEventListener('abort', giveUp);
     try {
-      return await connectToHost(host, address, facts, { timeoutMs: Math.max(1, share), socksProxy });
+      const connection = await connectToHost(host, address, facts, socksProxy, limit.signal);
+      return await greet(connection).catch((error: unknown) => {
+        connection.socket.destroy();
+        throw error;
+      });
     } catch (error) {
-      last = error;
+      const isLate = limit.signal.aborted && !(error instanceof ConnectError);
+      last = isLate ? new ConnectError('NETWORK', 'no connection in time') : error;
+    } finally {
+      clearTimeout(timer);
+      signal?.removeEventListener('abort', giveUp);
     }
   }
   if (last instanceof ConnectError) throw last;
@@ -79,9 +99,9 @@ async function connectToHost(
   host: string,
   { port, keyHash }: RouterAddress,
   facts: ProtocolFacts,
-  { timeoutMs, socksProxy }: ConnectOptions,
+  socksProxy: ConnectOptions['socksProxy'],
+  signal: AbortSignal,
 ): Promise<Connection> {
-  const signal = AbortSignal.timeout(timeoutMs);
   const way =
     socksProxy && isOnion(host)
       ? { socket: await connectThroughSocks(socksProxy, { host, port }, signal) }
@@ -95,8 +115,13 @@ async function connectToHost(
     // Who signed what is judged below, by the fingerprint.
     rejectUnauthorized: false,
   });
+  let awaited = 'connection';
+  const late = (): void => void socket.destroy(new ConnectError('NETWORK', `no ${awaited} in time`));
+  if (signal.aborted) late();
+  else signal.addEventListener('abort', late);
   try {
-    await secured(socket, signal);
+    await secured(socket);
+    awaited = 'hello';
     const leaf = socket.getPeerX509Certificate();
     const chain = leaf ? chainOf(leaf) : [];
     const distrust = distrustOf(chain, keyHash);
@@ -108,20 +133,11 @@ async function connectToHost(
   }
 }
 
-function secured(socket: Socket, signal: AbortSignal): Promise<void> {
+function secured(socket: Socket): Promise<void> {
   return new Promise((resolve, reject) => {
-    const late = (): void => reject(new ConnectError('NETWORK', 'no connection in time'));
-    signal.addEventListener('abort', late, { once: true });
-    const settle = (how: () => void) => (): void => {
-      signal.removeEventListener('abort', late);
-      how();
-    };
-    socket.once('secureConnect', settle(resolve));
-    socket.once(
-      'close',
-      settle(() => reject(new ConnectError('NETWORK', 'the connection was closed'))),
-    );
+    socket.once('secureConnect', resolve);
+    socket.once('close', () => reject(new ConnectError('NETWORK', 'the connection was closed')));
     // Also keeps an error that comes later from ending the process; 'close' follows it.
-    socket.on('error', (error) => settle(() => reject(error))());
+    socket.on('error', reject);
   });
 }

@@ -1,5 +1,4 @@
 /** How a session with a router begins: TLS, then a hello of each side. */
-import { once } from 'node:events';
 import type { RouterProtocol } from '../../../../api/subscription/router-wire.ts';
 import type { RouterAddress } from '../ports.ts';
 import type { ConnectOptions, Connection } from './connect.ts';
@@ -21,35 +20,40 @@ export async function openSession(
   return beginSession(protocol, connection, binding, routerVersions, options);
 }
 
+interface Greeted {
+  connection: Connection;
+  binding: SessionBinding;
+  routerVersions: [oldest: number, newest: number];
+}
+
 /**
  * Both sides have said hello: what follows on the connection are blocks of transmissions.
  *
  * @throws ConnectError
  */
-export async function greetRouter(
+export function greetRouter(
   protocol: RouterProtocol,
   address: RouterAddress,
   options: ConnectOptions,
-): Promise<{ connection: Connection; binding: SessionBinding; routerVersions: [number, number] }> {
-  const connection = await connectToRouter(address, PROTOCOLS[protocol], options);
-  try {
-    return { connection, ...(await shakeHands(protocol, address, connection, options.timeoutMs)) };
-  } catch (error) {
-    connection.socket.destroy();
-    if (error instanceof MalformedError) throw new ConnectError('RESPONSE', error.message);
-    if (error instanceof VersionError) throw new ConnectError('VERSION', error.message);
-    throw error;
-  }
+): Promise<Greeted> {
+  return connectToRouter(address, PROTOCOLS[protocol], options, async (connection) => {
+    try {
+      return { connection, ...(await shakeHands(protocol, address, connection)) };
+    } catch (error) {
+      if (error instanceof MalformedError) throw new ConnectError('RESPONSE', error.message);
+      if (error instanceof VersionError) throw new ConnectError('VERSION', error.message);
+      throw error;
+    }
+  });
 }
 
 async function shakeHands(
   protocol: RouterProtocol,
   { keyHash }: RouterAddress,
   { socket, chain, hasAlpn }: Connection,
-  timeoutMs: number,
-): Promise<{ binding: SessionBinding; routerVersions: [number, number] }> {
+): Promise<Omit<Greeted, 'connection'>> {
   const facts = PROTOCOLS[protocol];
-  const hello = readHello(unpadBlock(await firstBlock(socket, facts.blockBytes, timeoutMs), true));
+  const hello = readHello(unpadBlock(await firstBlock(socket, facts.blockBytes), true));
   if (socket.getFinished()?.equals(hello.sessionId) !== true) {
     throw new MalformedError('the hello is of another TLS session');
   }
@@ -65,23 +69,24 @@ async function shakeHands(
   };
 }
 
-/** @throws ConnectError when it does not come. */
-async function firstBlock(
-  socket: Connection['socket'],
-  blockBytes: number,
-  timeoutMs: number,
-): Promise<Buffer> {
-  const signal = AbortSignal.timeout(timeoutMs);
-  for (;;) {
-    const block = socket.read(blockBytes) as Buffer | null;
-    if (block?.length === blockBytes) return block;
-    if (block || socket.destroyed || socket.readableEnded) {
-      throw new ConnectError('NETWORK', 'the connection was closed before the hello');
+/** It may come in as many parts as a router likes. @throws ConnectError when it does not come. */
+function firstBlock(socket: Connection['socket'], blockBytes: number): Promise<Buffer> {
+  return new Promise((resolve, reject) => {
+    const closed = (): void =>
+      settle(() => reject(new ConnectError('NETWORK', 'the connection was closed before the hello')));
+    const failed = (error: Error): void => settle(() => reject(error));
+    function look(): void {
+      const block = socket.read(blockBytes) as Buffer | null;
+      if (block?.length === blockBytes) settle(() => resolve(block));
+      // The rest, after which nothing comes.
+      else if (block) closed();
     }
-    await Promise.race([once(socket, 'readable', { signal }), once(socket, 'close', { signal })]).catch(
-      () => {
-        if (signal.aborted) throw new ConnectError('NETWORK', 'no hello in time');
-      },
-    );
-  }
+    function settle(how: () => void): void {
+      socket.off('readable', look).off('close', closed).off('error', failed);
+      how();
+    }
+    socket.on('readable', look).on('close', closed).on('error', failed);
+    if (socket.destroyed) closed();
+    else look();
+  });
 }

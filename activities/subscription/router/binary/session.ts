@@ -29,6 +29,8 @@ const MOST_WAITING = 512;
 const MOST_LATE = 4_096;
 /** What a router says without being asked between two answers; whoever says more floods. */
 const MOST_UNASKED = 1_000;
+/** What a router has not taken yet: more than all commands that wait have, so it takes nothing. */
+const MOST_UNREAD_BYTES = 16 * 1024 * 1024;
 /** A router that is silent to this many PINGs is gone. */
 const MOST_MISSED_PINGS = 3;
 const NOTHING = Buffer.alloc(0);
@@ -154,7 +156,13 @@ export function beginSession(
     }
   }
 
-  function wait(id: string, entityId: Buffer, done: (result: RouterResult<SessionAnswer>) => void): void {
+  /** @param isPatient whether no answer to it means nothing by itself. */
+  function wait(
+    id: string,
+    entityId: Buffer,
+    isPatient: boolean,
+    done: (result: RouterResult<SessionAnswer>) => void,
+  ): void {
     const heardBefore = heard;
     const timer = setTimeout(() => {
       late.add(id);
@@ -165,7 +173,7 @@ export function beginSession(
       const error = broker('TIMEOUT', `no answer within ${commandTimeoutMs} ms`);
       waiting.get(id)?.settle({ ok: false, error });
       // Nobody else has heard from it meanwhile either.
-      if (heard === heardBefore) finish(error);
+      if (heard === heardBefore && !isPatient) finish(error);
     }, commandTimeoutMs);
     waiting.set(id, {
       entityId,
@@ -178,7 +186,10 @@ export function beginSession(
     });
   }
 
-  async function ask(commands: readonly SessionCommand[]): Promise<RouterResult<SessionAnswer>[]> {
+  async function ask(
+    commands: readonly SessionCommand[],
+    isPatient = false,
+  ): Promise<RouterResult<SessionAnswer>[]> {
     const results: Promise<RouterResult<SessionAnswer>>[] = [];
     const sendable: { bytes: Buffer; send: () => void; fail: (error: RouterError) => void }[] = [];
     for (const { entityId = NOTHING, command, key } of commands) {
@@ -192,7 +203,7 @@ export function beginSession(
         if (bytes.length > roomOf(binding)) fail(broker('TRANSPORT', `${command.op} is larger than a block`));
         else {
           const id = correlationId.toString('base64url');
-          sendable.push({ bytes, fail, send: () => wait(id, entityId, resolve) });
+          sendable.push({ bytes, fail, send: () => wait(id, entityId, isPatient, resolve) });
         }
       } catch (error) {
         fail(broker('TRANSPORT', `${command.op}: ${reasonOf(error)}`));
@@ -211,6 +222,7 @@ export function beginSession(
         else send();
       }
       if (!end) socket.write(padBlock(content, facts.blockBytes));
+      if (socket.writableLength > MOST_UNREAD_BYTES) finish(broker('TIMEOUT', 'the router reads nothing'));
     }
     return Promise.all(results);
   }
@@ -220,7 +232,7 @@ export function beginSession(
     if (missedPings === MOST_MISSED_PINGS) finish(broker('TIMEOUT', 'no answer to PING'));
     else {
       missedPings += 1;
-      void ask([{ command: { op: 'PING' } }]);
+      void ask([{ command: { op: 'PING' } }], true);
     }
   }, pingIntervalMs).unref();
 
@@ -235,7 +247,7 @@ export function beginSession(
     get waiting() {
       return waiting.size;
     },
-    ask,
+    ask: (commands) => ask(commands),
     ended,
     close: () => finish({ source: 'AGENT', code: 'INACTIVE' }),
   };

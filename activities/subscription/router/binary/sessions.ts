@@ -63,16 +63,17 @@ export function createRouterSessions(
   protocol: RouterProtocol,
   options: RouterSessionsOptions = {},
 ): RouterSessions {
+  const closing = new AbortController();
   const settings: SessionOptions = {
     timeoutMs: options.timeoutMs ?? 45_000,
     commandTimeoutMs: options.commandTimeoutMs ?? 30_000,
     pingIntervalMs: options.pingIntervalMs ?? 600_000,
     socksProxy: options.socksProxy,
+    signal: closing.signal,
   };
   const turns = createRouterTurns();
   /** In the order of their last use. */
   const kept = new Map<string, Kept>();
-  const closing = new AbortController();
 
   function keptOf(user: string, address: RouterAddress): Kept {
     const endpoint = endpointOf(address);

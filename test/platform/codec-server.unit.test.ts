@@ -1,0 +1,284 @@
+/** The server that decrypts for people: who may read what, and what the log says of it. */
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { defaultPayloadConverter } from '@temporalio/common';
+import type { CryptoKey, JWK, JWTPayload } from 'jose';
+import { SignJWT, UnsecuredJWT, exportJWK, generateKeyPair } from 'jose';
+import { createPayloadCodec } from '../../api/payload-codec.ts';
+import type { CodecServer } from '../../workers/codec-server.ts';
+import { startCodecServer } from '../../workers/codec-server.ts';
+import { createLogger } from '../../workers/logger.ts';
+
+const KEY = { id: '2026', key: randomBytes(32) };
+const TOKEN = 'a token of good length';
+const ORIGIN = 'https://temporal.example.com';
+
+const payloadOf = (value: unknown) => defaultPayloadConverter.toPayload(value);
+const asJson = (payload: ReturnType<typeof payloadOf>) => ({
+  metadata: Object.fromEntries(
+    Object.entries(payload.metadata!).map(([name, value]) => [name, Buffer.from(value).toString('base64')]),
+  ),
+  data: Buffer.from(payload.data!).toString('base64'),
+});
+
+describe('the codec server with a shared token', () => {
+  let server: CodecServer;
+  beforeAll(async () => {
+    server = await startCodecServer({
+      host: '127.0.0.1',
+      port: 0,
+      sharedToken: () => TOKEN,
+      issuer: undefined,
+      allowedOrigin: ORIGIN,
+      namespace: 'notify',
+      codec: createPayloadCodec([KEY]),
+      encodes: true,
+      log: createLogger('fatal'),
+    });
+  });
+  afterAll(() => server.stop());
+
+  const ask = (path: string, init: RequestInit = {}) =>
+    fetch(`http://127.0.0.1:${server.port}${path}`, {
+      method: 'POST',
+      ...init,
+      headers: { authorization: `Bearer ${TOKEN}`, ...init.headers },
+    });
+  test('I40 it encodes and decodes', async () => {
+    const plain = { payloads: [asJson(payloadOf({ name: 'Andromeda' }))] };
+    const encoded = await (await ask('/encode', { body: JSON.stringify(plain) })).text();
+    expect(encoded).not.toContain(plain.payloads[0]!.data);
+    const decoded: unknown = await (await ask('/decode', { body: encoded })).json();
+    expect(decoded).toEqual(plain);
+  });
+
+  test('I40 without the token nobody gets an answer; a browser is told how to ask for it', async () => {
+    const basic = (password: string) => `Basic ${Buffer.from(`any:${password}`).toString('base64')}`;
+    const almost = [`${TOKEN}x`, TOKEN.slice(0, -1), TOKEN.slice(1)].map((token) => `Bearer ${token}`);
+    for (const authorization of ['', 'Bearer wrong', basic('wrong'), 'Basic', TOKEN, ...almost]) {
+      const response = await ask('/decode', { headers: { authorization }, body: '{}' });
+      expect([authorization, response.status]).toEqual([authorization, 401]);
+      expect(response.headers.get('www-authenticate')).toMatch(/^Basic/);
+    }
+    const response = await ask('/', { method: 'GET', headers: { authorization: basic(TOKEN) } });
+    expect(response.status).toBe(200);
+  });
+
+  test("I40 of browsers' origins only the Web UI's may ask, and it asks first without the token", async () => {
+    const preflight = await ask('/decode', {
+      method: 'OPTIONS',
+      headers: { authorization: '', origin: ORIGIN },
+    });
+    expect(preflight.status).toBe(204);
+    expect(Object.fromEntries(preflight.headers)).toMatchObject({
+      'access-control-allow-origin': ORIGIN,
+      'access-control-allow-credentials': 'true',
+      'access-control-allow-headers': expect.stringContaining('x-namespace'),
+    });
+    const foreign = await ask('/decode', { headers: { origin: 'https://evil.example' }, body: '{}' });
+    expect(foreign.status).toBe(403);
+    expect(foreign.headers.get('access-control-allow-origin')).toBeNull();
+  });
+
+  test.each([
+    ['not JSON', '{', 400, 'not JSON'],
+    ['no list', '{"payloads": 1}', 400, 'payloads'],
+    ['no base64', '{"payloads": [{"data": "%"}]}', 400, 'payloads.0.data'],
+    ['metadata of another kind', '{"payloads": [{"metadata": {"a": 1}}]}', 400, 'payloads.0.metadata'],
+    [
+      'what does not open',
+      JSON.stringify({
+        payloads: [{ metadata: { encoding: Buffer.from('binary/encrypted').toString('base64') }, data: '' }],
+      }),
+      400,
+      'no sealed value',
+    ],
+  ])('I40 a body with %s is refused', async (_, body, status, text) => {
+    const response = await ask('/decode', { body });
+    expect([response.status, await response.text()]).toEqual([status, expect.stringContaining(text)]);
+  });
+
+  test('I40 other paths and methods are refused, and a huge body is not read', async () => {
+    expect((await ask('/other', { body: '{}' })).status).toBe(404);
+    expect((await ask('/decode', { method: 'GET' })).status).toBe(405);
+    const huge = await ask('/decode', { body: 'x'.repeat(17 * 1024 * 1024) });
+    expect(huge.status).toBe(413);
+  });
+});
+
+describe('the codec server with an issuer of tokens', () => {
+  const AUDIENCE = 'temporal-codec';
+  const owner = (workflowId: string, namespace = 'notify') => ({
+    type: 'workflow' as const,
+    ...{ namespace, workflowId },
+  });
+  const codec = createPayloadCodec([KEY]);
+  const lines: Record<string, unknown>[] = [];
+  const logged = (msg: string) => lines.filter((line) => line['msg'] === msg);
+
+  interface Key {
+    id: string;
+    privateKey: CryptoKey;
+    jwk: JWK;
+  }
+  const newKey = async (id: string): Promise<Key> => {
+    const { privateKey, publicKey } = await generateKeyPair('RS256');
+    return { id, privateKey, jwk: { ...(await exportJWK(publicKey)), kid: id, alg: 'RS256' } };
+  };
+
+  let first: Key;
+  let published: Key[];
+  let answers = 200;
+  const keyServer = createServer((_, response) => {
+    response
+      .writeHead(answers, { 'content-type': 'application/json' })
+      .end(JSON.stringify({ keys: published.map(({ jwk }) => jwk) }));
+  });
+  let issuer: string;
+  let server: CodecServer;
+
+  beforeAll(async () => {
+    first = await newKey('first');
+    published = [first];
+    keyServer.listen(0, '127.0.0.1');
+    await once(keyServer, 'listening');
+    issuer = `http://127.0.0.1:${(keyServer.address() as AddressInfo).port}`;
+    server = await start();
+  });
+  afterAll(async () => {
+    await server.stop();
+    keyServer.close();
+  });
+
+  const start = () =>
+    startCodecServer({
+      host: '127.0.0.1',
+      port: 0,
+      sharedToken: () => undefined,
+      issuer: { jwksUrl: `${issuer}/jwks`, issuer, audience: AUDIENCE, permissionsClaim: 'permissions' },
+      allowedOrigin: ORIGIN,
+      namespace: 'notify',
+      codec,
+      encodes: false,
+      log: createLogger('info', { write: (line) => lines.push(JSON.parse(line) as Record<string, unknown>) }),
+    });
+
+  const claims = (changes: Record<string, unknown> = {}): JWTPayload => ({
+    ...{ iss: issuer, aud: AUDIENCE, sub: 'nina', permissions: ['notify:read'] },
+    exp: Math.floor(Date.now() / 1_000) + 300,
+    ...changes,
+  });
+  const signed = (given: JWTPayload, { id, privateKey }: Key = first) =>
+    new SignJWT(given).setProtectedHeader({ alg: 'RS256', kid: id }).sign(privateKey);
+  const decode = async (
+    token: string,
+    sealed: readonly ReturnType<typeof payloadOf>[],
+    headers: Record<string, string> = {},
+    { port, path = '/decode' }: { port?: number; path?: string } = {},
+  ) => {
+    const response = await fetch(`http://127.0.0.1:${port ?? server.port}${path}`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${token}`, ...headers },
+      body: JSON.stringify({ payloads: sealed.map(asJson) }),
+    });
+    return { status: response.status, text: await response.text() };
+  };
+
+  test('security-16 who may read a namespace reads it, and the log says who and of which workflows, never what', async () => {
+    const plain = payloadOf('as it is');
+    const sealed = await codec.encode([payloadOf({ name: 'Andromeda' })], owner('notification/1-0'));
+    const read = await decode(await signed(claims()), [...sealed, plain], { 'x-namespace': 'notify' });
+    expect(read.status).toBe(200);
+    const { payloads } = JSON.parse(read.text) as { payloads: { data: string }[] };
+    expect(payloads.map(({ data }) => Buffer.from(data, 'base64').toString())).toEqual([
+      '{"name":"Andromeda"}',
+      '"as it is"',
+    ]);
+    expect(logged('payloads decoded').at(-1)).toMatchObject({
+      who: 'nina',
+      namespaces: ['notify'],
+      workflow_ids: ['notification/1-0'],
+      payloads: 1,
+      key_ids: ['2026'],
+    });
+    expect(JSON.stringify(lines)).not.toMatch(/Andromeda|eyJ/);
+  });
+
+  test('security-16 a token that is expired, foreign, changed, unsigned or of another use is nobody', async () => {
+    const sealed = await codec.encode([payloadOf('x')], owner('w'));
+    const foreign = await newKey('first');
+    const good = await signed(claims());
+    const [head, body, signature] = good.split('.');
+    const other = Buffer.from(JSON.stringify(claims({ sub: 'eve' }))).toString('base64url');
+    const secret = new TextEncoder().encode(JSON.stringify(first.jwk));
+    const tokens = [
+      await signed(claims({ exp: Math.floor(Date.now() / 1_000) - 60 })),
+      await signed(claims({ nbf: Math.floor(Date.now() / 1_000) + 600 })),
+      await signed(claims({ iss: 'https://evil.example' })),
+      await signed(claims({ aud: 'another' })),
+      await signed(claims({ sub: undefined })),
+      await signed(claims({ exp: undefined })),
+      await signed(claims(), foreign),
+      await signed(claims(), { ...first, id: 'unknown' }),
+      `${head}.${other}.${signature}`,
+      `${head}.${body}.`,
+      new UnsecuredJWT(claims()).encode(),
+      await new SignJWT(claims()).setProtectedHeader({ alg: 'HS256', kid: 'first' }).sign(secret),
+      'not a token',
+      `${'x'.repeat(4_000)}.y.z`,
+    ];
+    const before = logged('payloads decoded').length;
+    for (const [at, token] of tokens.entries()) {
+      expect([at, (await decode(token, sealed)).status]).toEqual([at, 401]);
+    }
+    expect((await decode(good, sealed)).status).toBe(200);
+    expect(logged('payloads decoded')).toHaveLength(before + 1);
+  });
+
+  test('security-16 what the token does not allow is refused, whatever the request says', async () => {
+    const here = await codec.encode([payloadOf('x')], owner('w'));
+    const elsewhere = await codec.encode([payloadOf('x')], owner('w', 'other'));
+    // As the release before sealed it: it names no namespace, so it is of the service's own.
+    const unbound = await createPayloadCodec([KEY], () => 'accept').encode([payloadOf('x')]);
+    const statusOf = async (permissions: unknown, sealed: typeof here, namespace?: string) => {
+      const headers = namespace === undefined ? {} : { 'x-namespace': namespace };
+      return (await decode(await signed(claims({ permissions })), sealed, headers)).status;
+    };
+    expect(await statusOf(['notify:read'], elsewhere)).toBe(403);
+    expect(await statusOf(['notify:read'], elsewhere, 'notify')).toBe(403);
+    expect(await statusOf(['other:read'], here, 'other')).toBe(403);
+    expect(await statusOf(['other:read'], unbound, 'other')).toBe(403);
+    expect(await statusOf(['other:read'], unbound)).toBe(403);
+    expect(await statusOf(['notify:read'], [...here, ...elsewhere])).toBe(403);
+    for (const nothing of [undefined, [], 7, ['notify'], ['notify:nothing'], { notify: 'read' }]) {
+      expect([nothing, await statusOf(nothing, here)]).toEqual([nothing, 403]);
+    }
+    expect(logged('codec request refused').at(-1)).toMatchObject({ status: 403, who: 'nina' });
+    expect(await statusOf(['notify:write'], unbound)).toBe(200);
+    expect(await statusOf('other:read notify:read', here)).toBe(200);
+    expect(await statusOf(['temporal-system:admin'], elsewhere, 'other')).toBe(200);
+  });
+
+  test('security-16 nobody encodes unless that was asked for', async () => {
+    const token = await signed(claims({ permissions: ['temporal-system:admin'] }));
+    const refused = await decode(token, [payloadOf('x')], {}, { path: '/encode' });
+    expect([refused.status, refused.text]).toEqual([404, expect.stringContaining('there is /decode')]);
+  });
+
+  test('security-16 a new key of the issuer is taken, and while it is away nobody is believed', async () => {
+    const sealed = await codec.encode([payloadOf('x')], owner('w'));
+    const second = await newKey('second');
+    published = [second];
+    const fresh = await start();
+    const at = { port: fresh.port };
+    answers = 500;
+    expect((await decode(await signed(claims(), second), sealed, {}, at)).status).toBe(503);
+    answers = 200;
+    expect((await decode(await signed(claims(), second), sealed, {}, at)).status).toBe(200);
+    expect((await decode(await signed(claims()), sealed, {}, at)).status).toBe(401);
+    await fresh.stop();
+    published = [first];
+  });
+});

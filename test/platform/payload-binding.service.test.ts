@@ -1,0 +1,170 @@
+/** Payloads are for one workflow, and in plain for none: on a real Temporal, against whoever may start and signal there. */
+import { randomBytes } from 'node:crypto';
+import { Client } from '@temporalio/client';
+import type { KeyBoxKey } from '../../api/key-box.ts';
+import { PLAIN, dataConverterWith } from '../../api/payload-codec.ts';
+import { createOperator } from '../../client/operator.ts';
+import { NOTIFICATION_WORKFLOW, notificationWorkflowId } from '../../workflows/intent/contract.ts';
+import { cliFor } from '../cli-process.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, takeSlot } from '../harness.ts';
+import { publishTurn } from '../intent/entries.ts';
+import { deliveriesTo, outboundIds } from '../service-process.ts';
+import { namespaceOf } from '../slots.ts';
+
+/** Several services and commands, one after the other. */
+const LIMIT_MS = 240_000;
+const KEY: KeyBoxKey = { id: 'test', key: randomBytes(32) };
+const KEYS = { NOTIFICATION_PAYLOAD_KEYS: `${KEY.id}:${KEY.key.toString('base64')}` };
+const CONFIGURED = { payload: [KEY], subscription: [] };
+
+let slot: Slot;
+let reader: Client;
+beforeEach(async () => {
+  slot = await takeSlot();
+  const { connection, options } = slot.client;
+  reader = new Client({
+    connection,
+    namespace: options.namespace,
+    dataConverter: dataConverterWith([KEY])!,
+  });
+});
+afterEach(() => slot.release());
+
+const operator = () =>
+  createOperator({
+    temporal: reader,
+    db: slot.db,
+    redis: slot.redis,
+    namespace: namespaceOf(slot.slot),
+    intentsStream: 'notification:intents',
+  });
+const delivered = async (...ids: string[]) => {
+  await eventually('the deliveries', async () => (await outboundIds(slot.redis)).length === 2 * ids.length);
+  expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', ids));
+};
+const retained = async () => (await operator().keys.status(CONFIGURED, { withRetained: true })).payload;
+
+test(
+  'I40 security-15 with keys from the beginning, all that Temporal keeps is bound to its workflow',
+  async () => {
+    await slot.startService(KEYS);
+    const { channels, keys } = operator();
+    const pause = { channel: 'email' as const, requestedBy: 'nina' };
+    await channels.pause(pause.channel, { requestedBy: pause.requestedBy, reason: 'test' });
+    const first = await publishTurn(slot.redis, 'first');
+    await eventually('the push', async () => (await outboundIds(slot.redis)).length === 1);
+    await channels.resume(pause.channel, { requestedBy: pause.requestedBy });
+    await delivered(first);
+
+    // Each run of a schedule is given the result of the one before.
+    const schedule = slot.client.schedule.getHandle('intent-retention');
+    const before = (await schedule.describe()).info.recentActions.length;
+    for (const runs of [1, 2]) {
+      // Two runs in one second would have one id.
+      await eventually('a run of the schedule', async () => {
+        await schedule.trigger();
+        const { info } = await schedule.describe();
+        return info.recentActions.length >= before + runs && info.runningActions.length === 0;
+      });
+    }
+    await keys.renew(CONFIGURED, { limitMs: 60_000 });
+
+    await eventually('all histories to be bound', async () => {
+      const views = await retained();
+      return views.length === 1 && views[0]!.open >= 3 && views[0]!.unbound === 0;
+    });
+    const failed: string[] = [];
+    for await (const { workflowId, status } of slot.client.workflow.list()) {
+      if (status.name === 'FAILED') failed.push(workflowId);
+    }
+    expect(failed).toEqual([]);
+    expect(slot.logs.filter(({ msg }) => /refused|not configured/.test(msg))).toEqual([]);
+  },
+  LIMIT_MS,
+);
+
+test(
+  'security-15 a payload that was moved into another workflow, or is in plain, is refused and named',
+  async () => {
+    await slot.startService(KEYS);
+    const first = await publishTurn(slot.redis, 'first');
+    await delivered(first);
+
+    const { events } = await slot.client.workflow.getHandle(notificationWorkflowId(first)).fetchHistory();
+    const { input } = events![0]!.workflowExecutionStartedEventAttributes!;
+    const start = async (workflowId: string, payloads: object) => {
+      await slot.client.workflowService.startWorkflowExecution({
+        namespace: namespaceOf(slot.slot),
+        workflowId,
+        workflowType: { name: NOTIFICATION_WORKFLOW },
+        taskQueue: { name: 'intent' },
+        input: payloads,
+        requestId: workflowId,
+      });
+    };
+    const said = (msg: string, workflowId: string) =>
+      eventually(msg, async () =>
+        slot.logs.some((line) => line.msg.startsWith(msg) && line['workflow_id'] === workflowId),
+      );
+    const moved = notificationWorkflowId('1-1');
+    await start(moved, input!);
+    await said('a payload was refused', moved);
+
+    const plain = notificationWorkflowId('1-2');
+    const [payload] = await reader.options.loadedDataConverter.payloadCodecs[0]!.decode(input!.payloads!);
+    await start(plain, { payloads: [payload] });
+    await said('a payload in plain was refused', plain);
+
+    for (const id of [moved, plain]) await slot.client.workflow.getHandle(id).terminate('end of the test');
+    // Nothing came of either, and others go on.
+    const second = await publishTurn(slot.redis, 'second');
+    await delivered(first, second);
+    await slot.stopServices();
+    const { stdout } = await cliFor(slot).cli(['doctor'], { changes: KEYS });
+    expect(stdout).toMatch(/processes: keys +error +payload in plain, for notification\/1-2/);
+  },
+  LIMIT_MS,
+);
+
+test(
+  'security-15 an installation without keys gets them while work waits, and refuses what is in plain at last',
+  async () => {
+    const bench = cliFor(slot);
+    let service = await slot.startService();
+    await createOperator({
+      temporal: slot.client,
+      db: slot.db,
+      redis: slot.redis,
+      namespace: namespaceOf(slot.slot),
+      intentsStream: 'notification:intents',
+    }).channels.pause('email', { requestedBy: 'nina', reason: 'test' });
+    const first = await publishTurn(slot.redis, 'first');
+    await eventually('the push', async () => (await outboundIds(slot.redis)).length === 1);
+    await service.stop();
+
+    service = await slot.startService(KEYS);
+    const resumed = await bench.cli(['channels', 'resume', 'email'], { changes: KEYS });
+    expect(resumed).toMatchObject({ code: 0 });
+    await delivered(first);
+    const plain = () => retained().then((views) => views.find(({ key }) => key === PLAIN));
+    expect((await plain())!.open).toBeGreaterThan(0);
+    const renewed = await bench.cli(['keys', 'renew', '--yes'], { changes: KEYS });
+    expect(renewed).toMatchObject({ code: 0 });
+    await eventually('nothing that runs to be in plain', async () => (await plain())?.open === 0);
+    await service.stop();
+
+    const strict = { ...KEYS, NOTIFICATION_PAYLOAD_PLAIN: 'refuse' };
+    await slot.startService(strict);
+    const second = await publishTurn(slot.redis, 'second');
+    await delivered(first, second);
+    const again = await bench.cli(['keys', 'renew', '--yes'], { changes: strict });
+    expect(again).toMatchObject({ code: 0 });
+    await eventually('all that runs to be bound', async () => {
+      const views = await retained();
+      return views.every(({ unbound }) => unbound === 0);
+    });
+    bench.dispose();
+  },
+  LIMIT_MS,
+);
