@@ -17,7 +17,8 @@ const border = (folder, allowed, comment) => ({
   to: {
     path: '^[^/]+/',
     dependencyTypesNot: ['core'],
-    pathNot: [`^(${[folder, ...allowed].join('|')})/`, 'node_modules/'],
+    // Examples have the client as others have it, by its name.
+    pathNot: [`^(${[folder, ...allowed].join('|')})/`, 'node_modules/', '^galaxy-notify-client/'],
   },
 });
 

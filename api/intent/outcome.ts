@@ -23,8 +23,6 @@ export const OTHER_OUTCOMES = [
 ] as const;
 export const OUTCOME_KINDS = [...TERMINAL_OUTCOMES, ...OTHER_OUTCOMES] as const;
 
-export type TerminalOutcome = (typeof TERMINAL_OUTCOMES)[number];
-export type OtherOutcome = (typeof OTHER_OUTCOMES)[number];
 export type OutcomeKind = (typeof OUTCOME_KINDS)[number];
 
 /** The stream, unless NOTIFICATION_OUTCOMES_STREAM names another. */
