@@ -29,5 +29,5 @@ CREATE TABLE notification.outcome_tallies (
     dead_lettered   integer     NOT NULL,
     -- The kind of event that the end will be.
     ending          text        NOT NULL,
-    counted_since   timestamptz NOT NULL
+    counted_at   timestamptz NOT NULL
 ) WITH (fillfactor = 50);

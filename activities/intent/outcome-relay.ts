@@ -169,7 +169,7 @@ const FORGET_TALLIES = {
   text: `
     DELETE FROM notification.outcome_tallies
      WHERE notification_id = ANY ($1::text[]) AND open < 1
-       AND (routes > 0 OR counted_since < now() - ${LEFT_AFTER_MS} * interval '1 millisecond')`,
+       AND (routes > 0 OR counted_at < now() - ${LEFT_AFTER_MS} * interval '1 millisecond')`,
 };
 
 /** $1 the last notification of the page before, $2 age in ms, $3 rows at most. */
@@ -180,7 +180,7 @@ const LIST_TALLIES = {
            is_old AND open > 0 AND has_record
              AND NOT EXISTS (SELECT FROM notification.routes
                               WHERE routes.notification_id = tally.notification_id AND next_attempt_at IS NOT NULL) AS is_left
-      FROM (SELECT notification_id, open, counted_since < now() - $2::bigint * interval '1 millisecond' AS is_old
+      FROM (SELECT notification_id, open, counted_at < now() - $2::bigint * interval '1 millisecond' AS is_old
               FROM notification.outcome_tallies
              WHERE notification_id > $1
              ORDER BY notification_id

@@ -183,7 +183,7 @@ export const acceptance = ({ name, inserts, result, parameters }: Insertion): Ou
         JOIN record USING (notification_id)
     ), tally AS (
       INSERT INTO notification.outcome_tallies
-        (notification_id, open, routes, published, skipped, dead_lettered, ending, counted_since)
+        (notification_id, open, routes, published, skipped, dead_lettered, ending, counted_at)
       SELECT notification_id, open, routes, 0, skipped, 0, 'settled', statement_timestamp()
         FROM counted
       ON CONFLICT (notification_id) DO NOTHING

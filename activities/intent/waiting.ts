@@ -113,7 +113,7 @@ const GIVE_UP_WAITING = refusal({
   // Whoever accepts it in the same instant meets it there.
   and: `, refused AS (
       INSERT INTO notification.outcome_tallies
-        (notification_id, open, routes, published, skipped, dead_lettered, ending, counted_since)
+        (notification_id, open, routes, published, skipped, dead_lettered, ending, counted_at)
       SELECT notification_id, 0, 0, 0, 0, 0, 'cancelled', statement_timestamp()
         FROM cancelled
       ON CONFLICT (notification_id) DO NOTHING

@@ -307,7 +307,7 @@ test('Q1 an end that a process without outcomes has left untold is told by reten
   await operator.channels.resume('push', { requestedBy: 'test' });
   await nothingLeftRunning(slot, 60_000);
   await quiet.stop();
-  await slot.db.query("UPDATE notification.outcome_tallies SET counted_since = now() - interval '1 hour'");
+  await slot.db.query("UPDATE notification.outcome_tallies SET counted_at = now() - interval '1 hour'");
   await slot.startService(TELLING);
   await slot.client.workflow.start(RETENTION_WORKFLOW, {
     workflowId: 'retention-now',
