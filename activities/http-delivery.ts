@@ -1,6 +1,6 @@
 /** One HTTP exchange with a receiver, and what became of it: acknowledged, or a failure that operators can read. */
-import type { Dispatcher } from 'undici';
 import { request } from 'undici';
+import type { HttpCaller } from './http-caller.ts';
 
 /** As much of a refusal as an operator gets to see, bytes; an acknowledgement is not read further either. */
 const MAX_REASON_BYTES = 300;
@@ -15,7 +15,10 @@ export interface Delivery {
   timeoutMs: number;
   /** Ends the exchange early. */
   stopped: AbortSignal;
-  dispatcher?: Dispatcher;
+  /** Who says it. */
+  caller: HttpCaller;
+  /** Of the delivery, for its signature: the same for each attempt. */
+  id: string;
 }
 
 export interface DeliveryFailure {
@@ -31,20 +34,20 @@ export interface DeliveryFailure {
 
 /** @returns why it was not acknowledged, or nothing when it was. Never throws. */
 export async function deliver(delivery: Delivery): Promise<DeliveryFailure | undefined> {
-  const { url, timeoutMs, stopped, headers, ...options } = delivery;
+  const { method, url, body, timeoutMs, stopped, headers, caller, id } = delivery;
   try {
     const signal = AbortSignal.any([AbortSignal.timeout(timeoutMs), stopped]);
-    const { statusCode, body } = await request(url, {
-      ...options,
-      headers: { 'content-type': 'application/json', ...headers },
-      signal,
+    const { statusCode, body: answer } = await request(url, {
+      ...{ method, body, signal },
+      dispatcher: caller.dispatcher(),
+      headers: { 'content-type': 'application/json', ...headers, ...caller.headers({ id, body }) },
     });
     if (statusCode >= 200 && statusCode < 300) {
       // The connection is used again only when its answer is read. The status decides, also when the rest breaks off.
-      await body.dump({ limit: MAX_REASON_BYTES, signal }).catch(() => undefined);
+      await answer.dump({ limit: MAX_REASON_BYTES, signal }).catch(() => undefined);
       return undefined;
     }
-    const { text } = await readText(body, MAX_REASON_BYTES);
+    const { text } = await readText(answer, MAX_REASON_BYTES);
     return {
       kind: 'refused',
       message: `status ${statusCode}${reasonIn(text)}`,

@@ -70,6 +70,10 @@ function cutBytes(bytes: Buffer, max: number, length = bytes.length): string {
   return `${storableText(text, max)}… (cut, ${length} bytes in all)`;
 }
 
+/** Whether `cutBytes` has left something out of a text, or put a replacement character in. */
+export const isShownOnly = (text: string): boolean =>
+  text.includes('\ufffd') || /… \(cut, \d+ bytes in all\)$/.test(text);
+
 /**
  * The first `max` bytes as text that every store takes: bytes that are not UTF-8 and NUL appear as replacement
  * characters, a character that the end cuts through not at all.

@@ -33,6 +33,7 @@ const PARTS = [
     'https-routers',
     'binary-routers',
     'idle',
+    'why',
   ] as const),
 ] as const;
 export type PartName = (typeof PARTS)[number];

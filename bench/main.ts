@@ -29,6 +29,7 @@ import { scaleProcesses } from './scale-processes.ts';
 import { scaleRecovery } from './scale-recovery.ts';
 import { scaleRouters } from './scale-routers.ts';
 import { scaleSubscription } from './scale-subscription.ts';
+import { scaleWhy } from './scale-why.ts';
 import { throughput } from './throughput.ts';
 
 /** In the order in which they are made. A further feature is a further line. */
@@ -46,6 +47,7 @@ const MEASUREMENTS: readonly Measurement[] = [
   scaleIntent,
   scaleHostile,
   scaleRecovery,
+  scaleWhy,
   mobilePush,
   scaleMobilePush,
   accountCallback,

@@ -1,4 +1,4 @@
-/** Replays of everything that matches: what would be replayed is shown and asked for, and Ctrl-C stops between two. */
+/** What is done to everything that matches: it is shown and asked for before. */
 import { createInterface } from 'node:readline/promises';
 import type { Command } from 'commander';
 import { Option } from 'commander';
@@ -17,16 +17,16 @@ export interface BulkOptions extends GlobalOptions {
   requestedBy: string;
 }
 
-/** @param things in the plural, e.g. `jobs`. */
-export const withBulkOptions = (command: Command, things: string): Command =>
+/** @param things in the plural, e.g. `jobs`. @param done what is done to them. */
+export const withBulkOptions = (command: Command, things: string, done = 'replayed'): Command =>
   command
     .option('--limit <n>', `${things} at most, the oldest first`, parseCount(1, 1_000_000))
-    .option('--dry-run', 'show what would be replayed, and replay nothing')
+    .option('--dry-run', `show what would be ${done}, and do nothing`)
     .option('--yes', 'do not ask')
     .addOption(requestedByOption());
 
-export const rateOption = () =>
-  new Option('--rate <n>', 'replays started per second')
+export const rateOption = (what = 'replays') =>
+  new Option('--rate <n>', `${what} started per second`)
     .argParser(parseCount(1, MAX_REPLAY_RATE))
     .default(DEFAULT_REPLAY_RATE);
 
@@ -38,17 +38,18 @@ export interface Matching {
   total: number;
 }
 
-/** @returns the exit code of a command that replays nothing: a dry run, or a no to the question. */
-export async function endBeforeReplay(
+/** @returns the exit code of a command that does nothing: a dry run, or a no to the question. */
+export async function endBeforeBulk(
   { what, matching, total }: Matching,
   options: BulkOptions,
+  verb: 'replay' | 'cancel' = 'replay',
 ): Promise<ExitCode | undefined> {
   const all = countOf(total, what) + (total < matching ? ` of ${matching}, the oldest first` : '');
   if (options.dryRun) {
-    report(`${all} would be replayed; nothing was done`);
+    report(`${all} would be ${verb === 'replay' ? 'replayed' : 'cancelled'}; nothing was done`);
     return EXIT.done;
   }
-  if (await isConfirmed(all, options)) return undefined;
+  if (await isConfirmed(all, verb, options)) return undefined;
   report('nothing was done');
   return EXIT.nothing;
 }
@@ -67,7 +68,7 @@ export async function replayMatching(
   const total = Math.min(matching, options.limit ?? Infinity);
   if (options.json && options.dryRun) printJson({ matching, wouldReplay: total });
   if (matching === 0) throw new NotFoundError(`no ${what} that can be replayed matches`);
-  const end = await endBeforeReplay({ ...found, total }, options);
+  const end = await endBeforeBulk({ ...found, total }, options);
   if (end !== undefined) return end;
   const { signal, release } = untilInterrupted();
   const progress = startProgress(total, `${what}s replayed`);
@@ -87,12 +88,13 @@ export async function replayMatching(
 }
 
 /**
- * Asks before a bulk replay, which reaches things that the operator has not looked at.
+ * Asks before what reaches things that the operator has not looked at.
  *
  * @throws UsageError where nobody can be asked.
  */
-function isConfirmed(what: string, options: BulkOptions): Promise<boolean> {
-  return isMeant(`Replay ${what}?`, 'a bulk replay', 'add --yes, or --dry-run to look', options);
+function isConfirmed(what: string, verb: 'replay' | 'cancel', options: BulkOptions): Promise<boolean> {
+  const question = `${verb === 'replay' ? 'Replay' : 'Cancel'} ${what}?`;
+  return isMeant(question, `a bulk ${verb}`, 'add --yes, or --dry-run to look', options);
 }
 
 /**

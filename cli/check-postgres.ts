@@ -2,18 +2,22 @@
 import { readdir } from 'node:fs/promises';
 import path from 'node:path';
 import type { Pool } from 'pg';
+import { missingLateIndexes } from '../migrations/indexes.ts';
 import type { CheckGroup, Diagnosis } from './checks.ts';
 import { error, ok, warn } from './checks.ts';
 import { countOf } from './output.ts';
 
 /** Clocks that differ by more make next attempts and logs hard to read, ms. */
 const SKEW_LIMIT_MS = 2_000;
+/** Of fewer routes, one is found quickly without an index. */
+const NOTICEABLE_ROUTES = 100_000;
 const MIGRATIONS_DIR = path.join(import.meta.dirname, '..', 'migrations');
 
 export function postgresChecks(db: Pool, reach: () => Promise<void>): CheckGroup {
   return [
     ['PostgreSQL', () => answers(db, reach)],
     ['PostgreSQL: schema', () => schema(db)],
+    ['PostgreSQL: indexes', () => indexes(db)],
     ['PostgreSQL: clock', () => clock(db)],
   ];
 }
@@ -49,6 +53,18 @@ async function schema(db: Pool): Promise<Diagnosis> {
   if (missing.length > 0)
     return error(`not applied: ${missing.join(', ')}`, 'start the service of this release: it applies them');
   return ok(countOf(known.length, 'migration') + ' applied');
+}
+
+async function indexes(db: Pool): Promise<Diagnosis> {
+  const missing = await missingLateIndexes(db);
+  if (missing.length === 0) return ok('all there');
+  const { rows } = await db.query<{ routes: number | null }>(
+    "SELECT (SELECT reltuples FROM pg_class WHERE oid = to_regclass('notification.routes')) AS routes",
+  );
+  const detail = `to be built by the service: ${missing.join(', ')}`;
+  return (rows[0]?.routes ?? 0) < NOTICEABLE_ROUTES
+    ? ok(detail)
+    : warn(detail, 'a process of this release does so within minutes; until then why and --user are slow');
 }
 
 async function clock(db: Pool): Promise<Diagnosis> {

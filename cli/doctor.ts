@@ -19,6 +19,7 @@ import { mobileChecks } from './mobile-push/check.ts';
 import { countOf, printFields, printHeading, printJson, printTable, report } from './output.ts';
 import { reachChecks } from './reach.ts';
 import { certificateChecks, processChecks } from './check-secrets.ts';
+import { wireCheck } from './check-wires.ts';
 import type { Session } from './session.ts';
 import { NotConfiguredError, openSession } from './session.ts';
 import { routerChecks, subscriptionChecks } from './subscription/check.ts';
@@ -98,6 +99,7 @@ function groupsOf({ config, addresses, resources, reach }: Session): CheckGroup[
       ['configuration', () => ok(sourceOf(addresses.embedded))],
       ['administrators', () => administrators(config)],
       ['shutdown time-out', () => shutdown(values.NOTIFICATION_SHUTDOWN_TIMEOUT)],
+      wireCheck(config),
       ...certificateChecks(config),
     ],
     [

@@ -43,6 +43,13 @@ export const parseCount =
     return value;
   };
 
+/** One more `name=value` of an option that may be repeated. */
+export function addPair(pair: string, before: Record<string, string>): Record<string, string> {
+  const at = pair.indexOf('=');
+  if (at < 1) throw new InvalidArgumentError('Write name=value.');
+  return { ...before, [pair.slice(0, at)]: pair.slice(at + 1) };
+}
+
 /** Notification ids are ids of stream entries. */
 export function parseEntryId(text: string): string {
   if (/^\d{1,20}-\d{1,20}$/.test(text)) return text;

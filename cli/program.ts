@@ -11,6 +11,8 @@ import { addIntentCommands } from './intent/intents.ts';
 import { addKeyCommands } from './keys.ts';
 import { addMalformedCommands } from './intent/malformed.ts';
 import { addNotificationCommands } from './intent/notifications.ts';
+import { addOperationCommands } from './intent/operations.ts';
+import { addOutboxCommands } from './intent/outbox.ts';
 import { addReplayCommand } from './intent/replay.ts';
 import { addMobileCommands } from './mobile-push/jobs.ts';
 import { addRecoverCommand } from './recover.ts';
@@ -18,6 +20,7 @@ import { addSetupCommand } from './setup.ts';
 import { addSubscriptionCommands } from './subscription/subscriptions.ts';
 import { addTokenCommands } from './subscription/tokens.ts';
 import { addSymbolCommands } from './symbol-config/symbols.ts';
+import { addWhyCommand } from './why.ts';
 
 const OVERVIEW = `
 Servers are found by the environment variables of the service (.env.example); what is not set is taken from a running
@@ -27,6 +30,7 @@ Start with:
   galaxy-notify setup                                    once for each Temporal namespace
   galaxy-notify doctor                                   is everything all right?
   galaxy-notify notifications list --status dead_letter  what needs attention?
+  galaxy-notify why <user>                               what did somebody get, and why not?
   galaxy-notify notifications show <notification id>     what became of it?
 
 ${EXIT_CODES_HELP}`;
@@ -34,7 +38,7 @@ ${EXIT_CODES_HELP}`;
 export function programOf(): Command {
   const program = new Command('galaxy-notify')
     .description(
-      'Look into and steer galaxy-notify: notifications, dead letters, channels, the stream reader, mobile pushes, symbols, account callbacks, subscriptions and tokens.',
+      'Look into and steer galaxy-notify: notifications, dead letters, channels, the stream reader, outboxes of producers, mobile pushes, symbols, account callbacks, subscriptions and tokens.',
     )
     .version(packageJson.version)
     .option('--json', 'print the result as JSON on standard output, and nothing else there')
@@ -48,13 +52,16 @@ export function programOf(): Command {
     .exitOverride();
   addSetupCommand(program);
   addDoctorCommand(program);
+  addWhyCommand(program);
   addNotificationCommands(program);
   addDeadLetterCommands(program);
   addReplayCommand(program);
+  addOperationCommands(program);
   addMalformedCommands(program);
   addChannelCommands(program);
   addBridgeCommands(program);
   addIntentCommands(program);
+  addOutboxCommands(program);
   addMobileCommands(program);
   addSymbolCommands(program);
   addCallbackCommands(program);

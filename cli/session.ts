@@ -3,9 +3,10 @@
  * Addresses come from the variables of the service; what is not set is asked of a running `npm start`.
  */
 import type { Redis } from 'ioredis';
+import type { Pool } from 'pg';
 import { SelfExplanatoryError } from '../api/errors.ts';
 import type { ConnectedOperator } from '../client/connect.ts';
-import { connectOperator, openRedis } from '../client/connect.ts';
+import { connectOperator, openDatabase, openRedis } from '../client/connect.ts';
 import { OperationFailedError, causeOf } from '../client/errors.ts';
 import type { OperatorResources } from '../client/resources.ts';
 import { bounded } from '../client/temporal.ts';
@@ -90,6 +91,54 @@ export async function withRedis<T>(work: (session: RedisSession) => Promise<T>):
     return await work({ redis, config, webUi });
   } finally {
     redis.disconnect();
+  }
+}
+
+/** What commands about a producer's outbox have. */
+export interface OutboxSession {
+  db: Pool;
+  config: Config;
+  /** The Redis of the service, which must answer now and may be away later. The caller ends the connection. */
+  openRedis(): Promise<Redis>;
+}
+
+/**
+ * Runs a command's work with a connection to the database of a producer, which must answer.
+ *
+ * @param name of the connections. @throws ConfigError, NotConfiguredError, OperationFailedError, and what the work throws.
+ */
+export async function withOutboxDatabase<T>(
+  name: string,
+  work: (session: OutboxSession) => Promise<T>,
+): Promise<T> {
+  const config = loadPartialConfig();
+  const stack = stackOf(config);
+  const variable = 'NOTIFICATION_OUTBOX_POSTGRES_DSN';
+  const dsn = config.values[variable] ?? stack.found.postgresDsn;
+  if (dsn === undefined) throw notConfigured([variable], config, stack);
+  const db = openDatabase(dsn, name);
+  try {
+    await check(`PostgreSQL at ${new URL(dsn).host}`, variable, () => db.query('SELECT 1'));
+    return await work({
+      db,
+      config,
+      async openRedis() {
+        const address = redisOf(config, stack.found);
+        if (address === undefined) throw notConfigured(['NOTIFICATION_REDIS_MASTER_ADDR'], config, stack);
+        const redis = openRedis({
+          ...redisServer(config, address),
+          // One that was made a replica is left for what its address leads to now.
+          reconnectOnError: ({ message }) => /^(READONLY|MASTERDOWN|LOADING)/.test(message),
+        });
+        await redisCheck(redis, address)().catch((error: unknown) => {
+          redis.disconnect();
+          throw error;
+        });
+        return redis;
+      },
+    });
+  } finally {
+    await db.end().catch(() => undefined);
   }
 }
 

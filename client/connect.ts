@@ -101,10 +101,11 @@ export function connectOperator(servers: OperatorServers): ConnectedOperator {
   };
 }
 
-function openDatabase(connectionString: string): pg.Pool {
+/** Connections to a database, opened by their use. A server that does not answer fails a statement after 5 s. */
+export function openDatabase(connectionString: string, application_name = 'galaxy-notify operator'): pg.Pool {
   const db = new pg.Pool({
     connectionString,
-    application_name: 'galaxy-notify operator',
+    application_name,
     max: 8,
     connectionTimeoutMillis: CONNECT_LIMIT_MS,
     statement_timeout: STATEMENT_LIMIT_MS,

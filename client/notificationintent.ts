@@ -18,6 +18,7 @@ import type { Catalog, NotificationType, PayloadOf } from '../api/intent/catalog
 import { CATALOG, audiencesOf } from '../api/intent/catalog.ts';
 import type { Intent, IntentFailureCode } from '../api/intent/entry.ts';
 import { entryFieldsOf, envelopeOf, fieldNamedIn, parseIntent } from '../api/intent/entry.ts';
+import { parseTraceparent } from '../api/intent/traceparent.ts';
 
 export type { NotificationType, PayloadOf } from '../api/intent/catalog.ts';
 
@@ -55,6 +56,8 @@ interface CommonOptions<T extends NotificationType> {
   /** Correlation only; no part of the intent's identity. */
   requestId?: string;
   traceId?: string;
+  /** W3C trace context of the span that publishes: the service links its spans to it, and hands it on. */
+  traceparent?: string;
   /** The fields of the type; further fields pass through to the mail template. */
   payload: PayloadOf<T> & Record<string, unknown>;
 }
@@ -110,7 +113,7 @@ export const newRuntimeStartConfigInvalid = constructorOf('runtime.start_config_
  */
 export function constructorOf<T extends NotificationType>(type: T): Constructor<T> {
   return (options) => {
-    const { idempotencyKey, occurredAt, requestId, traceId, payload } = options;
+    const { idempotencyKey, occurredAt, requestId, traceId, traceparent, payload } = options;
     // Administrators of a type that users can get too must be asked for: forgotten recipients are a mistake.
     const { audience = audiencesOf(type).includes('user') ? 'user' : 'admin_email', recipientUserIds = [] } =
       options as Partial<ToUsers> | ToAdministrators;
@@ -124,6 +127,7 @@ export function constructorOf<T extends NotificationType>(type: T): Constructor<
       payloadJson: payloadJsonOf(payload),
       ...(requestId === undefined ? {} : { requestId }),
       ...(traceId === undefined ? {} : { traceId }),
+      ...(traceparent === undefined ? {} : { traceparent }),
     });
   };
 }
@@ -157,6 +161,10 @@ function validated(draft: NotificationIntent): NotificationIntent {
     if (typeof value !== 'string' || !value.isWellFormed()) {
       throw new InvalidIntentError('invalid_envelope', `${name} must be well-formed text`);
     }
+  }
+  // The service would take it for absent, and the trace would end here without a word.
+  if (draft.traceparent && !parseTraceparent(draft.traceparent)) {
+    throw new InvalidIntentError('invalid_envelope', 'traceparent must be a W3C traceparent of version 00');
   }
   const parsed = parseIntent('0-0', entryFieldsOf(envelope));
   if (!parsed.ok) {

@@ -16,6 +16,7 @@ import { cancelOperation } from './intent/cancel.ts';
 import { channelOperations } from './intent/channels.ts';
 import { deadLetterOperations } from './intent/dead-letters.ts';
 import { malformedOperations } from './intent/malformed.ts';
+import { operationOperations } from './intent/operations.ts';
 import { notificationOperations } from './intent/notifications.ts';
 import { replayOperations } from './intent/replay.ts';
 import { waitingOperations } from './intent/waiting.ts';
@@ -26,6 +27,8 @@ import type { OperatorResources } from './resources.ts';
 import { subscriptionOperations } from './subscription/subscriptions.ts';
 import { tokenOperations } from './subscription/tokens.ts';
 import { symbolOperations } from './symbol-config/symbols.ts';
+import type { WhyOptions } from './why.ts';
+import { why } from './why.ts';
 
 export { NotFoundError, NothingToDoError, OperationFailedError } from './errors.ts';
 export type { OperatorResources } from './resources.ts';
@@ -34,12 +37,19 @@ export type Operator = ReturnType<typeof createOperator>;
 
 export function createOperator(resources: OperatorResources) {
   return {
+    /**
+     * What a recipient got, and what not and why.
+     *
+     * @param recipient a user's id, or the address of an administrator.
+     */
+    why: (recipient: string, options?: WhyOptions) => why(resources, recipient, options),
     intents: waitingOperations(resources),
     keys: keyOperations(resources),
     recovery: recoveryOperations(resources),
     notifications: { ...notificationOperations(resources), ...cancelOperation(resources) },
     deadLetters: deadLetterOperations(resources),
     replays: replayOperations(resources),
+    operations: operationOperations(resources),
     channels: channelOperations(resources),
     bridge: bridgeOperations(resources),
     malformed: malformedOperations(resources),

@@ -1,8 +1,12 @@
 /** Configuration of account callbacks. */
 import { ACCOUNT_CALLBACK_TASK_QUEUE } from '../workflows/account-callback/contract.ts';
+import { callerContradictions, callerVariables, callerWires, signingVariables } from './caller.ts';
 import { duration, durations, httpUrl, integer, port, streamName } from './values.ts';
 import type { Kind, ValuesOf } from './variables.ts';
 import { exceeding, placeOf, variable } from './variables.ts';
+
+/** What the names begin with by which calls to the portfolio service are proven. */
+export const PORTFOLIO = 'NOTIFICATION_PORTFOLIO';
 
 export const ACCOUNT_CALLBACK_VARIABLES = {
   NOTIFICATION_PORTFOLIO_BASE_URL: variable(
@@ -10,6 +14,8 @@ export const ACCOUNT_CALLBACK_VARIABLES = {
     'Base URL of the portfolio service. Required in production by the role account-callback.',
     { requiredByRole: true },
   ),
+  ...signingVariables(PORTFOLIO, 'portfolio service'),
+  ...callerVariables(PORTFOLIO, 'portfolio service'),
   NOTIFICATION_CALLBACK_SHARDS: variable(
     integer(1, 1_000),
     'Shards that users are spread over, each with a workflow of its own. The same for all processes.',
@@ -54,15 +60,23 @@ export const ACCOUNT_CALLBACK_VARIABLES = {
 
 export const ACCOUNT_CALLBACK: Kind<ValuesOf<typeof ACCOUNT_CALLBACK_VARIABLES>> = {
   variables: ACCOUNT_CALLBACK_VARIABLES,
-  contradictions: (values) =>
-    exceeding(values, [
+  contradictions: (values) => [
+    ...callerContradictions(values, PORTFOLIO),
+    ...exceeding(values, [
       [
         'NOTIFICATION_CALLBACK_PRICE_GRACE',
         'NOTIFICATION_CALLBACK_SNAPSHOT_RETENTION',
         'what an hour is made of must be kept until then',
       ],
     ]),
+  ],
   taskQueue: ACCOUNT_CALLBACK_TASK_QUEUE,
+  wires: (values) =>
+    callerWires(values, {
+      ...{ prefix: PORTFOLIO, name: 'portfolio service', isSigned: true },
+      address: 'NOTIFICATION_PORTFOLIO_BASE_URL',
+      urls: [values.NOTIFICATION_PORTFOLIO_BASE_URL ?? []].flat(),
+    }),
   reaches: ({ NOTIFICATION_PORTFOLIO_BASE_URL: url }) =>
     url === undefined
       ? undefined

@@ -14,9 +14,13 @@ import {
   SEARCH_ATTRIBUTES,
 } from '../workflows/intent/contract.ts';
 import type { ServiceValues } from './service.ts';
-import { duration, emailList, httpUrl, integer, port, streamName } from './values.ts';
+import { callerContradictions, callerVariables, callerWires } from './caller.ts';
+import { duration, emailList, httpUrl, integer, port, postgresDsn, streamName } from './values.ts';
 import type { Kind, ValuesOf } from './variables.ts';
 import { LOOKS_PER_RUN, exceeding, variable } from './variables.ts';
+
+/** What the names begin with by which calls to the User Service are proven. */
+export const USER_SERVICE = 'NOTIFICATION_USER_SERVICE';
 
 /** `none`, `ends`, `all`, or kinds beside the ends. */
 const outcomeKinds = z.string().transform((text, context): readonly OutcomeKind[] => {
@@ -51,6 +55,12 @@ export const INTENT_VARIABLES = {
     {
       default: 'mail:delivery_commands',
     },
+  ),
+
+  NOTIFICATION_OUTBOX_POSTGRES_DSN: variable(
+    postgresDsn,
+    "A producer's database with an outbox, for the commands galaxy-notify outbox; the service does not use it.",
+    { secret: true },
   ),
 
   NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS: variable(integer(1, 1_000), 'Attempts of a push route in total.', {
@@ -109,6 +119,7 @@ export const INTENT_VARIABLES = {
   NOTIFICATION_USER_SERVICE_BASE_URL: variable(httpUrl, 'Base URL of the User Service.', {
     requiredInProduction: true,
   }),
+  ...callerVariables(USER_SERVICE, 'User Service'),
   NOTIFICATION_USER_SERVICE_TIMEOUT: variable(duration, 'Time-out of one lookup.', { default: '1s' }),
   NOTIFICATION_USER_SERVICE_REUSE: variable(
     duration,
@@ -144,8 +155,9 @@ export const ADMIN_EMAIL_VARIABLES = Object.fromEntries(
 
 export const INTENT: Kind<ServiceValues & ValuesOf<typeof INTENT_VARIABLES>> = {
   variables: INTENT_VARIABLES,
-  contradictions: (values) =>
-    exceeding(values, [
+  contradictions: (values) => [
+    ...callerContradictions(values, USER_SERVICE),
+    ...exceeding(values, [
       [
         'NOTIFICATION_ROUTE_BACKOFF_MIN',
         'NOTIFICATION_ROUTE_BACKOFF_MAX',
@@ -157,7 +169,14 @@ export const INTENT: Kind<ServiceValues & ValuesOf<typeof INTENT_VARIABLES>> = {
         'a lease must outlive the publication that it covers',
       ],
     ]),
+  ],
   taskQueue: INTENT_TASK_QUEUE,
+  wires: (values) =>
+    callerWires(values, {
+      ...{ prefix: USER_SERVICE, name: 'User Service', isSigned: false },
+      address: 'NOTIFICATION_USER_SERVICE_BASE_URL',
+      urls: [values.NOTIFICATION_USER_SERVICE_BASE_URL ?? []].flat(),
+    }),
   searchAttributes: Object.values(SEARCH_ATTRIBUTES),
   schedules: ({ NOTIFICATION_CLEANUP_INTERVAL, NOTIFICATION_RECONCILIATION_INTERVAL }) => [
     {

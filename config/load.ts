@@ -7,13 +7,21 @@ import type { ConfigFile, ReadFile } from './files.ts';
 import { filesOfDsn, readFromDisk, rememberingReader } from './files.ts';
 import { ADMIN_EMAIL_VARIABLES, INTENT, INTENT_VARIABLES, adminEmailsVariable } from './intent.ts';
 import { MOBILE_PUSH, MOBILE_PUSH_VARIABLES } from './mobile-push.ts';
-import { DEPRECATED, SERVICE_VARIABLES, hasTemporalProfile, serviceContradictions } from './service.ts';
+import {
+  DEPRECATED,
+  SERVICE_VARIABLES,
+  hasTemporalProfile,
+  serviceContradictions,
+  serviceWires,
+} from './service.ts';
 import { SUBSCRIPTION, SUBSCRIPTION_VARIABLES } from './subscription.ts';
 import { SYMBOL_CONFIG, SYMBOL_CONFIG_VARIABLES } from './symbol-config.ts';
 import { unknownOtelVariables } from './otel.ts';
 import { list } from './values.ts';
 import type { FarSide, Kind, NeededSchedule, ValuesOf, Variable, Variables } from './variables.ts';
 import { ConfigError, variable } from './variables.ts';
+import type { Wire } from './wire.ts';
+import { wireProblems } from './wire.ts';
 
 /** The kinds of work, by the name of the role that a process takes on to do it. */
 const KINDS = {
@@ -70,6 +78,8 @@ export interface Config {
   adminEmails: Record<AdminNotificationType, string[]>;
   /** The TEMPORAL_* variables, for the SDK's own profile loader (TLS, API key, profiles). */
   temporalEnv: Record<string, string>;
+  /** Connections, and what is open on them. */
+  wires: readonly Wire[];
   /** What was read from files. */
   files: readonly ConfigFile[];
   /** The same environment with other files. @throws ConfigError as {@link loadConfig} does. */
@@ -111,9 +121,15 @@ export function loadConfig(
     ...withFileContents(temporalEnvOf(env), files),
     ...(apiKey === undefined ? {} : { TEMPORAL_API_KEY: apiKey }),
   };
+  const wires = [
+    ...serviceWires(values, temporalEnv),
+    ...kindsOf(roles).flatMap((kind) => kind.wires?.(values) ?? []),
+  ];
+  // What is missing or malformed is said first: of such values nothing is known.
+  if (production && wireProblems(wires).length > 0) throw new ConfigError(wireProblems(wires));
   noteOtherFiles(values, files);
   return {
-    ...{ production, roles, values, adminEmails, temporalEnv },
+    ...{ production, roles, values, adminEmails, temporalEnv, wires },
     files: files.files,
     reread: (readAgain) => loadConfig(env, defaults, readAgain),
   };

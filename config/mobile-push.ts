@@ -72,6 +72,8 @@ export const MOBILE_PUSH_VARIABLES = {
 export const MOBILE_PUSH: Kind<ServiceValues & ValuesOf<typeof MOBILE_PUSH_VARIABLES>> = {
   variables: MOBILE_PUSH_VARIABLES,
   taskQueue: MOBILE_TASK_QUEUE,
+  // HTTPS always, with the account of the credentials; another server is refused in production.
+  wires: () => [{ name: 'FCM', isAllowed: false, gaps: [] }],
   searchAttributes: Object.values(MOBILE_SEARCH_ATTRIBUTES),
   schedules: ({ NOTIFICATION_CLEANUP_INTERVAL, NOTIFICATION_RECONCILIATION_INTERVAL }) => [
     {

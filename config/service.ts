@@ -1,5 +1,7 @@
 /** Configuration that all kinds of work share: the process, its servers, where it is watched. */
+import type { ConnectionOptions } from 'node:tls';
 import { loadClientConnectConfig } from '@temporalio/envconfig';
+import pg from 'pg';
 import { z } from 'zod';
 import { PLAIN_POLICIES } from '../api/payload-codec.ts';
 import { OTEL_VARIABLES } from './otel.ts';
@@ -19,6 +21,15 @@ import {
 } from './values.ts';
 import type { ValuesOf } from './variables.ts';
 import { exceeding, variable } from './variables.ts';
+import type { Wire } from './wire.ts';
+import {
+  isLoopback,
+  plainRedisGaps,
+  plainUrlGaps,
+  sealingKeyWires,
+  weaknessOfPassword,
+  weaknessOfToken,
+} from './wire.ts';
 
 export const SERVICE_VARIABLES = {
   NOTIFICATION_WORKER_DEPLOYMENT: variable(
@@ -63,6 +74,15 @@ export const SERVICE_VARIABLES = {
     requiredInProduction: true,
     secret: true,
   }),
+  NOTIFICATION_REDIS_USER: variable(
+    z.string().regex(/^[\x21-\x7e]{1,100}$/, 'must be printable ASCII without spaces'),
+    'ACL user of Redis; without one, the default user. deploy/REDIS.md has the rule for it.',
+  ),
+  NOTIFICATION_REDIS_INSECURE: variable(
+    flag,
+    'true: in production, too, Redis may be spoken to in plain text, and its password be weak.',
+    { default: 'false' },
+  ),
   NOTIFICATION_REDIS_REPLICA_ADDRS: variable(
     list.pipe(z.array(redisAddress)),
     'Redis replicas, comma-separated; checked by doctor, reads stay on the primary.',
@@ -96,6 +116,11 @@ export const SERVICE_VARIABLES = {
       requiredInProduction: true,
       secret: true,
     },
+  ),
+  NOTIFICATION_POSTGRES_INSECURE: variable(
+    flag,
+    'true: in production, too, PostgreSQL may be spoken to in plain text, and without a password.',
+    { default: 'false' },
   ),
   NOTIFICATION_POSTGRES_REPLICA_DSNS: variable(
     list.pipe(z.array(postgresDsn)),
@@ -158,6 +183,11 @@ export const SERVICE_VARIABLES = {
     { default: '60000' },
   ),
   ...OTEL_VARIABLES,
+  NOTIFICATION_OTEL_INSECURE: variable(
+    flag,
+    'true: in production, too, traces and metrics may leave in plain text, and without a header that proves who sends.',
+    { default: 'false' },
+  ),
 
   TEMPORAL_ADDRESS: variable(
     z.string().min(1),
@@ -165,6 +195,11 @@ export const SERVICE_VARIABLES = {
     {
       requiredInProduction: true,
     },
+  ),
+  NOTIFICATION_TEMPORAL_INSECURE: variable(
+    flag,
+    'true: in production, too, Temporal may be spoken to in plain text, or without API key and client certificate.',
+    { default: 'false' },
   ),
   TEMPORAL_NAMESPACE: variable(z.string().min(1), 'Temporal namespace.', { default: 'default' }),
   NOTIFICATION_TEMPORAL_UI_URL: variable(httpUrl, 'Address of the Web UI, for links in logs and reports.'),
@@ -202,6 +237,11 @@ export const SERVICE_VARIABLES = {
     'One token for everybody at the codec server, as bearer token or password; for development.',
     { secret: true },
   ),
+  NOTIFICATION_CODEC_INSECURE: variable(
+    flag,
+    'true: in production, too, the codec server may be reached in plain text; something in front of it speaks TLS.',
+    { default: 'false' },
+  ),
 
   NOTIFICATION_DATA_DIR: variable(z.string().min(1), 'Where embedded servers keep their data.', {
     default: '.data',
@@ -222,7 +262,7 @@ export type ServiceValues = ValuesOf<typeof SERVICE_VARIABLES>;
 /** Variables of earlier releases; setting one is an error that names its successor. */
 export const DEPRECATED: Record<string, string> = {
   NOTIFICATION_REDIS_ADDR: 'set NOTIFICATION_REDIS_MASTER_ADDR instead',
-  NOTIFICATION_REDIS_USERNAME: 'Redis is reached with NOTIFICATION_REDIS_PASSWORD alone',
+  NOTIFICATION_REDIS_USERNAME: 'set NOTIFICATION_REDIS_USER for a user of an ACL',
   NOTIFICATION_REDIS_TLS_ENABLED: 'write rediss://host:port in NOTIFICATION_REDIS_MASTER_ADDR instead',
 };
 
@@ -274,6 +314,9 @@ function redisProblems(values: ServiceValues): string[] {
   const [ca, cert, key] = files.map((file) => values[`NOTIFICATION_REDIS_${file}_FILE`] !== undefined);
   const address = values.NOTIFICATION_REDIS_MASTER_ADDR;
   return [
+    ...(values.NOTIFICATION_REDIS_USER !== undefined && values.NOTIFICATION_REDIS_PASSWORD === undefined
+      ? ['NOTIFICATION_REDIS_USER needs NOTIFICATION_REDIS_PASSWORD: a user is known by its password']
+      : []),
     ...((ca || cert || key) && !address?.tls
       ? [
           'NOTIFICATION_REDIS_MASTER_ADDR must be rediss://host:port: without TLS the files for it have no effect',
@@ -290,6 +333,159 @@ function versionProblems(values: ServiceValues): string[] {
   return (deployment === undefined) === (buildId === undefined)
     ? []
     : ['NOTIFICATION_WORKER_DEPLOYMENT and NOTIFICATION_WORKER_BUILD_ID belong together: set both or none'];
+}
+
+/** The connections that every process has. @param temporalEnv as in the whole configuration. */
+export function serviceWires(values: ServiceValues, temporalEnv: Record<string, string>): Wire[] {
+  return [
+    {
+      ...{ name: 'Redis', insecure: 'NOTIFICATION_REDIS_INSECURE' },
+      isAllowed: values.NOTIFICATION_REDIS_INSECURE,
+      gaps: redisGaps(values),
+    },
+    {
+      ...{ name: 'PostgreSQL', insecure: 'NOTIFICATION_POSTGRES_INSECURE' },
+      isAllowed: values.NOTIFICATION_POSTGRES_INSECURE,
+      gaps: [
+        ...postgresGaps(
+          'NOTIFICATION_POSTGRES_PRIMARY_DSN',
+          [values.NOTIFICATION_POSTGRES_PRIMARY_DSN ?? []].flat(),
+        ),
+        ...postgresGaps('NOTIFICATION_POSTGRES_REPLICA_DSNS', values.NOTIFICATION_POSTGRES_REPLICA_DSNS),
+      ],
+    },
+    {
+      ...{ name: 'Temporal', insecure: 'NOTIFICATION_TEMPORAL_INSECURE' },
+      isAllowed: values.NOTIFICATION_TEMPORAL_INSECURE,
+      gaps: temporalGaps(temporalEnv),
+    },
+    ...codecWires(values),
+    ...otelWires(values),
+    ...sealingKeyWires('keys of payloads', 'NOTIFICATION_PAYLOAD_KEYS', values.NOTIFICATION_PAYLOAD_KEYS),
+  ];
+}
+
+function redisGaps(values: ServiceValues): string[] {
+  const { NOTIFICATION_REDIS_MASTER_ADDR: master, NOTIFICATION_REDIS_PASSWORD: password } = values;
+  const weakness = password === undefined ? undefined : weaknessOfPassword(password);
+  return [
+    ...plainRedisGaps('NOTIFICATION_REDIS_MASTER_ADDR', master === undefined ? [] : [master]),
+    ...plainRedisGaps('NOTIFICATION_REDIS_REPLICA_ADDRS', values.NOTIFICATION_REDIS_REPLICA_ADDRS),
+    ...(weakness === undefined ? [] : [`NOTIFICATION_REDIS_PASSWORD can be guessed: ${weakness}`]),
+  ];
+}
+
+/** What TLS is made of comes from the client itself: there are many ways to write it. */
+function postgresGaps(variable: string, dsns: readonly string[]): string[] {
+  const gaps = dsns.flatMap((dsn) => {
+    const { hostname, password, searchParams } = new URL(dsn);
+    const host = searchParams.get('host') ?? hostname;
+    // A socket of the machine.
+    const isLocal = host.startsWith('/') || isLoopback(host);
+    const hasPassword = password !== '' || searchParams.has('password') || searchParams.has('sslcert');
+    return [
+      ...(isLocal || checksServer(dsn)
+        ? []
+        : [
+            `${variable} must end in ?sslmode=verify-full, with &sslrootcert=FILE for an authority of your own`,
+          ]),
+      ...(hasPassword || host.startsWith('/')
+        ? []
+        : [`${variable} must have a password, or sslcert and sslkey`]),
+    ];
+  });
+  return [...new Set(gaps)];
+}
+
+/** Whether the client of PostgreSQL asks for a certificate, and for the right name in it. */
+function checksServer(dsn: string): boolean {
+  let ssl: boolean | ConnectionOptions;
+  try {
+    ({ ssl } = new pg.Client({ connectionString: dsn }) as unknown as { ssl: boolean | ConnectionOptions });
+  } catch {
+    // A file that cannot be read: whoever connects says so.
+    return true;
+  }
+  if (typeof ssl === 'boolean') return ssl;
+  return ssl.rejectUnauthorized !== false && ssl.checkServerIdentity === undefined;
+}
+
+function temporalGaps(temporalEnv: Record<string, string>): string[] {
+  let options: ReturnType<typeof temporalConnection>['connectionOptions'];
+  try {
+    ({ connectionOptions: options } = temporalConnection({ temporalEnv }, undefined));
+  } catch {
+    // A profile or a file that cannot be read: whoever connects says so.
+    return [];
+  }
+  const { tls, apiKey, address = '' } = options;
+  const hasCertificate = typeof tls === 'object' && tls !== null && tls.clientCertPair !== undefined;
+  const isUnchecked = /^(1|true)$/i.test(temporalEnv['TEMPORAL_TLS_DISABLE_HOST_VERIFICATION'] ?? '');
+  return [
+    ...(tls || isLoopback(address.replace(/:\d+$/, ''))
+      ? []
+      : ['TEMPORAL_TLS must be true: without TLS everything can be read and changed']),
+    ...(isUnchecked ? ['TEMPORAL_TLS_DISABLE_HOST_VERIFICATION must not be set: the server may be any'] : []),
+    ...(apiKey || hasCertificate
+      ? []
+      : [
+          'TEMPORAL_API_KEY must be set, or TEMPORAL_TLS_CLIENT_CERT_PATH and …_KEY_PATH: Temporal cannot tell who calls',
+        ]),
+  ];
+}
+
+function codecWires(values: ServiceValues): Wire[] {
+  const { NOTIFICATION_CODEC_HTTP_ADDR: address, NOTIFICATION_CODEC_TOKEN: token } = values;
+  if (address === undefined) return [];
+  const jwks = values.NOTIFICATION_CODEC_JWKS_URL;
+  const weakness = token === undefined ? undefined : weaknessOfToken(token);
+  return [
+    {
+      ...{ name: 'codec server', insecure: 'NOTIFICATION_CODEC_INSECURE' },
+      isAllowed: values.NOTIFICATION_CODEC_INSECURE,
+      gaps: [
+        ...(isLoopback(address.host)
+          ? []
+          : [
+              'NOTIFICATION_CODEC_HTTP_ADDR must be on the loopback, behind what speaks TLS: others can read what it decrypts',
+            ]),
+        ...(weakness === undefined ? [] : [`NOTIFICATION_CODEC_TOKEN can be guessed: ${weakness}`]),
+        ...(jwks === undefined ? [] : plainUrlGaps('NOTIFICATION_CODEC_JWKS_URL', jwks)),
+      ],
+    },
+  ];
+}
+
+function otelWires(values: ServiceValues): Wire[] {
+  if (values.OTEL_SDK_DISABLED) return [];
+  const names = [
+    'OTEL_EXPORTER_OTLP_ENDPOINT',
+    'OTEL_EXPORTER_OTLP_TRACES_ENDPOINT',
+    'OTEL_EXPORTER_OTLP_METRICS_ENDPOINT',
+  ] as const;
+  const given = names.flatMap((name) => {
+    const url = values[name];
+    return url === undefined ? [] : [{ name, url }];
+  });
+  if (given.length === 0) return [];
+  const isRemote = given.some(({ url }) => !isLoopback(new URL(url).hostname));
+  const hasHeader = [
+    values.OTEL_EXPORTER_OTLP_HEADERS,
+    values.OTEL_EXPORTER_OTLP_TRACES_HEADERS,
+    values.OTEL_EXPORTER_OTLP_METRICS_HEADERS,
+  ].some((headers) => headers !== undefined);
+  return [
+    {
+      ...{ name: 'OTLP collector', insecure: 'NOTIFICATION_OTEL_INSECURE' },
+      isAllowed: values.NOTIFICATION_OTEL_INSECURE,
+      gaps: [
+        ...given.flatMap(({ name, url }) => plainUrlGaps(name, url)),
+        ...(isRemote && !hasHeader
+          ? ['OTEL_EXPORTER_OTLP_HEADERS must be set: the collector cannot tell who sends']
+          : []),
+      ],
+    },
+  ];
 }
 
 /** Whether the Temporal server is named by a profile of the SDK's configuration file. */
@@ -320,11 +516,12 @@ export function temporalConnection(
  * Without an authority in the configuration, TLS trusts what Node trusts; the name in the certificate is always checked.
  */
 export function redisConnection({ values }: { values: ServiceValues }, { host, port, tls }: RedisAddress) {
-  const password = values.NOTIFICATION_REDIS_PASSWORD;
+  const { NOTIFICATION_REDIS_USER: username, NOTIFICATION_REDIS_PASSWORD: password } = values;
   // An explicit undefined is a value to the client, though not to TLS.
   return {
     host,
     port,
+    ...(username === undefined ? {} : { username }),
     ...(password === undefined ? {} : { password }),
     ...(tls === undefined
       ? {}

@@ -13,6 +13,7 @@ import type { ServiceValues } from './service.ts';
 import { duration, hostAndPort, integer, notificationRouters, sealingKeys, streamName } from './values.ts';
 import type { Kind, ValuesOf } from './variables.ts';
 import { exceeding, variable } from './variables.ts';
+import { sealingKeyWires } from './wire.ts';
 
 export const SUBSCRIPTION_VARIABLES = {
   NOTIFICATION_SUBSCRIPTION_AGENT: variable(
@@ -114,6 +115,11 @@ export const SUBSCRIPTION: Kind<Values> = {
       ],
     ]),
   taskQueue: SUBSCRIPTION_TASK_QUEUE,
+  // TLS always, with pinned certificates; commands are signed.
+  wires: ({ NOTIFICATION_SUBSCRIPTION_KEYS: keys = [] }) => [
+    { name: 'routers', isAllowed: false, gaps: [] },
+    ...sealingKeyWires('keys of subscriptions', 'NOTIFICATION_SUBSCRIPTION_KEYS', keys),
+  ],
   schedules: ({ NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL }) => [
     {
       id: SWEEP_SCHEDULE_ID,

@@ -4,9 +4,13 @@ import { z } from 'zod';
 import type { SymbolTarget } from '../api/symbol-config/push.ts';
 import { symbolTargetsSchema } from '../api/symbol-config/push.ts';
 import { SYMBOL_CONFIG_TASK_QUEUE } from '../workflows/symbol-config/contract.ts';
+import { callerContradictions, callerVariables, callerWires, signingVariables } from './caller.ts';
 import { duration, durations, port } from './values.ts';
 import type { Kind, ValuesOf } from './variables.ts';
 import { ConfigError, placeOf, variable } from './variables.ts';
+
+/** What the names begin with by which pushes to the targets are proven. */
+export const SYMBOL_TARGETS = 'NOTIFICATION_SYMBOL_TARGETS';
 
 export const SYMBOL_CONFIG_VARIABLES = {
   NOTIFICATION_SYMBOL_TARGETS_FILE: variable(
@@ -14,6 +18,8 @@ export const SYMBOL_CONFIG_VARIABLES = {
     'JSON file of the targets of symbol configuration. Required in production by the role symbol-config.',
     { requiredByRole: true },
   ),
+  ...signingVariables(SYMBOL_TARGETS, 'symbol targets'),
+  ...callerVariables(SYMBOL_TARGETS, 'symbol targets'),
   NOTIFICATION_SYMBOL_PUSH_TIMEOUT: variable(duration, 'Time-out of one push to a target.', {
     default: '5s',
   }),
@@ -34,7 +40,14 @@ export const SYMBOL_CONFIG_VARIABLES = {
 
 export const SYMBOL_CONFIG: Kind<ValuesOf<typeof SYMBOL_CONFIG_VARIABLES>> = {
   variables: SYMBOL_CONFIG_VARIABLES,
+  contradictions: (values) => callerContradictions(values, SYMBOL_TARGETS),
   taskQueue: SYMBOL_CONFIG_TASK_QUEUE,
+  wires: (values) =>
+    callerWires(values, {
+      ...{ prefix: SYMBOL_TARGETS, name: 'symbol targets', isSigned: true },
+      address: 'NOTIFICATION_SYMBOL_TARGETS_FILE',
+      urls: urlsIn(values.NOTIFICATION_SYMBOL_TARGETS_FILE),
+    }),
   reaches: ({ NOTIFICATION_SYMBOL_TARGETS_FILE: file }) =>
     file === undefined
       ? undefined
@@ -44,6 +57,17 @@ export const SYMBOL_CONFIG: Kind<ValuesOf<typeof SYMBOL_CONFIG_VARIABLES>> = {
           meanwhile: 'they are pushed to again until they answer; see symbols status --behind',
         },
 };
+
+/** A file that cannot be read is reported by who needs what is in it. */
+function urlsIn(file: string | undefined): string[] {
+  if (file === undefined) return [];
+  try {
+    return readSymbolTargets(file).map(({ url }) => url);
+  } catch (error) {
+    if (error instanceof ConfigError) return [];
+    throw error;
+  }
+}
 
 /** @throws ConfigError with a line for each thing that is wrong in the file. */
 export function readSymbolTargets(file: string): SymbolTarget[] {

@@ -3,6 +3,7 @@ import { z } from 'zod';
 import { emailAddressSchema } from '../api/intent/mail-command.ts';
 import type { RouterAddress } from '../api/subscription/router-address.ts';
 import { ADDRESS_FORMS, AddressError, parseRouterAddress } from '../api/subscription/router-address.ts';
+import { isWebhookSecret } from '../api/webhooks.ts';
 
 /** Ten years: beyond, a duration is a typing error. */
 const LONGEST_MS = 3_650 * 24 * 3_600_000;
@@ -133,4 +134,12 @@ export const sealingKeys = list.transform((entries, context) =>
     }
     return { id, key };
   }),
+);
+
+/** Secrets of signatures, comma-separated, as Standard Webhooks has them. */
+export const webhookSecrets = list.pipe(
+  // Without the entry: it may hold a secret.
+  z
+    .array(z.string().refine(isWebhookSecret, 'must be whsec_ and base64 of 24 to 64 bytes, comma-separated'))
+    .min(1, 'must have one secret at least'),
 );

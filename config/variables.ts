@@ -1,6 +1,7 @@
 /** How a variable of the environment is described, and what a kind of work tells about its configuration. */
 import type { z } from 'zod';
 import { SelfExplanatoryError } from '../api/errors.ts';
+import type { Wire } from './wire.ts';
 
 export interface Variable<Schema extends z.ZodType = z.ZodType> {
   schema: Schema;
@@ -45,6 +46,8 @@ export interface Kind<Values> {
   schedules?(values: Values): NeededSchedule[];
   /** Whom it calls; undefined while nothing is configured, and a stand-in is called. */
   reaches?(values: Values): FarSide | undefined;
+  /** The connections that it adds to those of every process. */
+  wires?(values: Values): Wire[];
 }
 
 /**

@@ -2,6 +2,7 @@
  * Reads a rendered chart and lets the service's own configuration read the environment of each container, secrets
  * included: what would stop a pod at its start is said here. Used by validate.sh.
  */
+import { createHash } from 'node:crypto';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -10,7 +11,10 @@ import { loadConfig } from '../config/load.ts';
 
 /** What is mounted from Secrets; every file of them is in one folder here. */
 const MOUNTED_AT = /\/etc\/galaxy-notify\/(?:secrets|redis-tls|postgres-tls)\//g;
-const SEALING_KEY = `k1:${Buffer.alloc(32).toString('base64')}`;
+/** As good as random ones. */
+const bytesOf = (name: string): Buffer => createHash('sha256').update(name).digest();
+const SEALING_KEY = `k1:${bytesOf('sealing key').toString('base64')}`;
+const SIGNING_SECRET = `whsec_${bytesOf('signing secret').toString('base64')}`;
 const PEM = '-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n';
 /** Values that the checks of each secret accept. */
 const SECRETS: Record<string, string> = {
@@ -18,7 +22,10 @@ const SECRETS: Record<string, string> = {
   NOTIFICATION_POSTGRES_PRIMARY_DSN: 'postgres://user:password@postgres/notification?sslmode=verify-full',
   NOTIFICATION_PAYLOAD_KEYS: SEALING_KEY,
   NOTIFICATION_SUBSCRIPTION_KEYS: SEALING_KEY,
-  NOTIFICATION_CODEC_TOKEN: 'sixteen characters',
+  NOTIFICATION_CODEC_TOKEN: bytesOf('codec').toString('hex'),
+  NOTIFICATION_USER_SERVICE_TOKEN: bytesOf('users').toString('hex'),
+  NOTIFICATION_PORTFOLIO_SIGNING_SECRETS: SIGNING_SECRET,
+  NOTIFICATION_SYMBOL_TARGETS_SIGNING_SECRETS: SIGNING_SECRET,
   TEMPORAL_API_KEY: 'key',
   'ca.crt': PEM,
   'tls.crt': PEM,

@@ -70,7 +70,10 @@ function manifestOf(dist) {
     license,
     type: 'module',
     engines,
-    exports: Object.fromEntries(names.map((name) => [name === MAIN ? '.' : `./${name}`, entry(name)])),
+    exports: {
+      ...Object.fromEntries(names.map((name) => [name === MAIN ? '.' : `./${name}`, entry(name)])),
+      './outbox.sql': './dist/client/outbox.sql',
+    },
     files: ['dist', 'examples'],
     dependencies: Object.fromEntries([...needed, ...types].map(rangeOf)),
   };
@@ -87,6 +90,8 @@ try {
     const text = readFileSync(file, 'utf8');
     writeFileSync(file, text.replace(/(from |import\()(['"]\.[^'"]*)\.ts(['"])/g, '$1$2.js$3'));
   }
+  // Read by the outbox module, which looks for it beside itself.
+  copyFileSync(path.join(ROOT, 'client', 'outbox.sql'), path.join(dist, 'client', 'outbox.sql'));
   writeFileSync(path.join(folder, 'package.json'), `${JSON.stringify(manifestOf(dist), null, 2)}\n`);
   copyFileSync(path.join(ROOT, 'LICENSE'), path.join(folder, 'LICENSE'));
   copyFileSync(path.join(ROOT, 'client', 'README.md'), path.join(folder, 'README.md'));

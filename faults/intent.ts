@@ -16,6 +16,7 @@ import { CHARGES } from './ledger/verdict.ts';
 import type { Listener } from './outcomes.ts';
 import { openListener } from './outcomes.ts';
 import { plantedMail, plantedMailPrefix, plantedText } from './planted.ts';
+import { NotFoundError } from '../client/errors.ts';
 import type { Arena, Work } from './work.ts';
 
 const INTENTS = 'notification:intents';
@@ -23,6 +24,8 @@ const OFFSET_KEY = `notification:stream_offsets:${Buffer.from(INTENTS).toString(
 const USERS = 500;
 const LANGUAGES = ['en', 'de', '', 'en-US', 'EN', 'not a language'];
 const ADMINS = [plantedMail('admin', 1), plantedMail('admin', 2)];
+/** Of one replay of everything, in which servers may be away. */
+const OPERATION_LIMIT_MS = 600_000;
 /** Nobody knows this user. */
 const UNKNOWN_USER = 'nobody-of-that-name';
 
@@ -95,17 +98,13 @@ export async function openIntents(arena: Arena, arrivals: Arrivals): Promise<Wor
       for (;;) {
         const run = await arena.persist('a bulk replay', async () => {
           unknownReplays += 1;
-          const ended = await arena.operator.replays.bulk(
-            {},
-            { ratePerSecond: 200, requestedBy: 'faults', reason: 'the servers are back' },
-          );
-          // Of the route at which it ended early nothing is known.
-          if (!ended.failure) unknownReplays -= 1;
+          const ended = await replayAll();
+          unknownReplays -= 1;
           return ended;
         });
-        replays.push(...run.replayed.map(({ notificationId, routeId }) => `${notificationId}/${routeId}`));
+        replays.push(...run.map(({ notificationId, routeId }) => `${notificationId}/${routeId}`));
         await nothingOpen();
-        if (run.replayed.length === 0 && !run.failure) break;
+        if (run.length === 0) break;
       }
       if (arena.hasLost()) await streamsWhole();
       if (listener) await allTold(listener);
@@ -116,6 +115,22 @@ export async function openIntents(arena: Arena, arrivals: Arrivals): Promise<Wor
       await Promise.all([consumers.stop(), listener?.stop()]);
     },
   };
+
+  /** @returns the routes that it gave an order about; none when nothing is dead. */
+  async function replayAll(): Promise<{ notificationId: string; routeId?: string }[]> {
+    const { operations } = arena.operator;
+    try {
+      const { operationId } = await operations.replay(
+        {},
+        { ratePerSecond: 200, requestedBy: 'faults', reason: 'the servers are back' },
+      );
+      await operations.follow(operationId, { limitMs: OPERATION_LIMIT_MS });
+      return await operations.ordered(operationId);
+    } catch (error) {
+      if (error instanceof NotFoundError) return [];
+      throw error;
+    }
+  }
 
   /** What becomes of one index: more than one intent when somebody repeats or contradicts it. */
   function intentsOf(index: number): SentIntent[] {

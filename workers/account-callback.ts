@@ -15,6 +15,7 @@ import { MIN_IDLE_MS, consumeCallbackInputs } from '../activities/account-callba
 import { READ_BLOCK_MS } from '../activities/stream-consumer.ts';
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning } from '../activities/workflows.ts';
+import { PORTFOLIO } from '../config/account-callback.ts';
 import type { Config } from '../config/load.ts';
 import {
   ACCOUNT_CALLBACK_TASK_QUEUE,
@@ -23,6 +24,7 @@ import {
 } from '../workflows/account-callback/contract.ts';
 import type { ProcessContext } from './context.ts';
 import { reach, required } from './context.ts';
+import { openCaller } from './http-caller.ts';
 import type { Role } from './role.ts';
 
 /** Entries of a dead consumer are claimed, and taken, within it, ms: it may have begun to be idle right after a look. */
@@ -95,16 +97,16 @@ async function endIfRunning(workflows: WorkflowClient, shard: number): Promise<b
 }
 
 /** Nothing is asked of it yet: callbacks that it does not take are tried again. */
-function openPortfolios({ config, endpoints, open }: ProcessContext) {
+function openPortfolios(context: ProcessContext) {
+  const { config, endpoints } = context;
   const { values } = config;
   return reach('the portfolio service', 'NOTIFICATION_PORTFOLIO_BASE_URL', () => {
-    const portfolios = createPortfolioService({
+    return createPortfolioService({
       baseUrl: required(endpoints.portfolioUrl),
       timeoutMs: values.NOTIFICATION_CALLBACK_TIMEOUT,
       maxParallel: values.NOTIFICATION_CALLBACK_MAX_PARALLEL,
+      caller: openCaller(context, PORTFOLIO, 'portfolio service', { keepAliveTimeout: 10_000 }),
     });
-    open.add('portfolio service', () => portfolios.close());
-    return portfolios;
   });
 }
 

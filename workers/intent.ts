@@ -6,6 +6,7 @@ import { defineHandOffCommands } from '../activities/intent/hand-off.ts';
 import { createIntentMetrics, observeGauges } from '../activities/intent/metrics.ts';
 import { createBridgeActivities } from '../activities/intent/reader.ts';
 import { watchReader } from '../activities/intent/reader-life.ts';
+import { createOperationActivities } from '../activities/intent/operations.ts';
 import { relayOutcomes } from '../activities/intent/outcome-relay.ts';
 import { createOutcomes } from '../activities/intent/outcomes.ts';
 import { createReconciliationActivities, isWorkOverdue } from '../activities/intent/reconciliation.ts';
@@ -20,14 +21,17 @@ import { createUserService, rememberRecipients } from '../activities/intent/user
 import { reasonOf } from '../activities/reason.ts';
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning } from '../activities/workflows.ts';
+import { USER_SERVICE } from '../config/intent.ts';
 import type { Config } from '../config/load.ts';
 import { CHANNEL_WORKFLOW, channelWorkflowId } from '../workflows/intent/channel-contract.ts';
 import { CHANNELS, INTENT_TASK_QUEUE, RECONCILIATION_SCHEDULE_ID } from '../workflows/intent/contract.ts';
 import { BRIDGE_WORKFLOW, bridgeWorkflowId } from '../workflows/intent/reader-contract.ts';
 import type { ProcessContext } from './context.ts';
+import { openCaller } from './http-caller.ts';
 import type { Role } from './role.ts';
 
-export function openIntents({ config, endpoints, log, meter, draining, open }: ProcessContext): Role {
+export function openIntents(context: ProcessContext): Role {
+  const { config, endpoints, log, meter, draining, open } = context;
   const { values } = config;
   const intentsStream = values.NOTIFICATION_INTENTS_STREAM;
   const settings = settingsOf(config);
@@ -38,6 +42,7 @@ export function openIntents({ config, endpoints, log, meter, draining, open }: P
     createUserService({
       baseUrl: endpoints.userServiceUrl,
       timeoutMs: values.NOTIFICATION_USER_SERVICE_TIMEOUT,
+      caller: openCaller(context, USER_SERVICE, 'User Service'),
       log,
     }),
     values.NOTIFICATION_USER_SERVICE_REUSE,
@@ -81,6 +86,7 @@ export function openIntents({ config, endpoints, log, meter, draining, open }: P
         ...createChannelActivities(resources),
         ...createBridgeActivities({ ...resources, openStreamReader: () => openReader(longestSilenceMs) }),
         ...createReconciliationActivities(resources),
+        ...createOperationActivities(resources),
         ...createRepairActivities(resources),
         ...createRecoveryActivities(resources),
         ...createIntentRetentionActivities(resources),

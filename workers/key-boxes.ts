@@ -1,6 +1,7 @@
 /** Keys of encryption in this process: they are renewed, and it is known what they seal and what they do not open. */
 import type { DataConverter, PayloadCodec } from '@temporalio/common';
 import type pg from 'pg';
+import { query } from '../activities/postgres.ts';
 import type { KeyBox, KeyBoxKey } from '../api/key-box.ts';
 import { KeyBoxError, UnknownKeyError, createKeyBox } from '../api/key-box.ts';
 import type { AskPolicy, PlainPolicy } from '../api/payload-codec.ts';
@@ -52,7 +53,7 @@ export async function settlePayloadPolicy(
   { log }: ProcessContext,
   { db, payloadPolicy }: { db: pg.Pool } & Partial<PayloadEncryption>,
 ): Promise<void> {
-  if (!payloadPolicy) await db.query(NOTE_PLAIN_PAYLOADS);
+  if (!payloadPolicy) await query(db, NOTE_PLAIN_PAYLOADS, []);
   else if ((await payloadPolicy()) === 'accept') {
     log.warn(
       'payloads in plain are taken, and those that are sealed open in any workflow: deploy/ENCRYPTION.md says how that ends',
@@ -61,7 +62,7 @@ export async function settlePayloadPolicy(
 }
 
 async function policyOf(db: pg.Pool): Promise<PlainPolicy> {
-  const { rows } = await db.query<{ may_hold_plain: boolean }>(READ_PLAIN_PAYLOADS);
+  const rows = await query<{ may_hold_plain: boolean }>(db, READ_PLAIN_PAYLOADS, []);
   return rows[0]?.may_hold_plain === false ? 'refuse' : 'accept';
 }
 

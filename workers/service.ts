@@ -3,6 +3,7 @@ import { Worker } from '@temporalio/worker';
 import type { Logger } from 'pino';
 import type { Config } from '../config/load.ts';
 import { SEARCH_ATTRIBUTE_NAMES, needsOf } from '../config/load.ts';
+import { openWires } from '../config/wire.ts';
 import { migrate } from '../migrations/migrate.ts';
 import { ensureSchedule, ensureSearchAttributes } from '../migrations/namespace.ts';
 import { startCodecServer } from './codec-server.ts';
@@ -15,6 +16,7 @@ import { startGuard } from './guard.ts';
 import { observeKeySeals } from './key-metrics.ts';
 import { settlePayloadPolicy } from './key-boxes.ts';
 import { createKeyUse } from './key-use.ts';
+import { startLateIndexes } from './late-indexes.ts';
 import type { Probes } from './probes.ts';
 import { createProbeMetrics, startProbes } from './probes.ts';
 import { startProcessReport } from './process-report.ts';
@@ -63,6 +65,7 @@ async function start({ config, endpoints, log, report }: ServiceOptions, open: O
   const telemetry = startTelemetry(config, log);
   const { meter } = telemetry;
   open.add('telemetry', () => telemetry.shutdown());
+  sayWhatIsOpen(config, log);
   const draining = new AbortController();
   const context: ProcessContext = {
     ...{ config, endpoints, log, meter, draining: draining.signal, open },
@@ -97,6 +100,9 @@ async function start({ config, endpoints, log, report }: ServiceOptions, open: O
   running.alongside.push(
     startTakeUp(connections.client, log, config.values.NOTIFICATION_RECONCILIATION_INTERVAL, overdue),
   );
+  running.alongside.push(
+    startLateIndexes(endpoints.postgresDsn, log, config.values.NOTIFICATION_RECONCILIATION_INTERVAL),
+  );
   watchFiles(context, connections);
   probes.setReady(true);
   const { namespace } = connections;
@@ -111,6 +117,14 @@ async function start({ config, endpoints, log, report }: ServiceOptions, open: O
   });
   done.catch(() => undefined);
   return { probesUrl: probes.url, done, stop };
+}
+
+/** Outside production everything is on one machine. */
+function sayWhatIsOpen({ production, wires }: Config, log: Logger): void {
+  if (!production) return;
+  for (const { name, insecure, gaps } of openWires(wires)) {
+    log.warn({ connection: name, variable: insecure, gaps }, 'connection is open, as it is allowed to be');
+  }
 }
 
 async function openProbes({ config, log, meter, open }: ProcessContext): Promise<Probes> {

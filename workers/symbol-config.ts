@@ -6,6 +6,7 @@ import { registerTargets } from '../activities/symbol-config/targets.ts';
 import { watchUntold } from '../activities/symbol-config/untold.ts';
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning, signalIfRunning } from '../activities/workflows.ts';
+import { SYMBOL_TARGETS } from '../config/symbol-config.ts';
 import {
   SYMBOLS_CHANGED_SIGNAL,
   SYMBOL_CONFIG_TASK_QUEUE,
@@ -14,15 +15,18 @@ import {
   symbolConfigWorkflowId,
 } from '../workflows/symbol-config/contract.ts';
 import type { ProcessContext } from './context.ts';
+import { openCaller } from './http-caller.ts';
 import type { Role } from './role.ts';
 
 /** From the end of a push until its row says so, ms. */
 const SETTLED_MS = 60_000;
 
-export function openSymbolConfig({ config, endpoints, log, meter }: ProcessContext): Role {
+export function openSymbolConfig(context: ProcessContext): Role {
+  const { config, endpoints, log, meter } = context;
   const { values } = config;
   const { symbolTargets = [], sampleSymbols = [] } = endpoints;
   const metrics = createSymbolConfigMetrics(meter);
+  const caller = openCaller(context, SYMBOL_TARGETS, 'symbol targets');
   const symbols = {
     pushTimeoutMs: values.NOTIFICATION_SYMBOL_PUSH_TIMEOUT,
     retryLadderMs: values.NOTIFICATION_SYMBOL_RETRY_LADDER,
@@ -41,7 +45,7 @@ export function openSymbolConfig({ config, endpoints, log, meter }: ProcessConte
     taskQueue: SYMBOL_CONFIG_TASK_QUEUE,
     longLived: [registry],
 
-    activities: ({ db }) => createSymbolConfigActivities({ db, log, metrics, symbols }),
+    activities: ({ db }) => createSymbolConfigActivities({ db, log, metrics, caller, symbols }),
 
     /** Registers the targets. A workflow that runs stays as it is, and hears of targets that have no list yet. */
     async begin({ db, redis, client }) {

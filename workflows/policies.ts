@@ -99,6 +99,13 @@ export const STEERING: ActivityOptions = {
   retry: UNTIL_IT_SUCCEEDS,
 };
 
+/** A page of what an operator does to many takes about a second; by its heartbeat one of a dead process is made again. */
+export const OPERATION_PAGE: ActivityOptions = {
+  startToCloseTimeout: '10 minutes',
+  heartbeatTimeout: '10 seconds',
+  retry: UNTIL_IT_SUCCEEDS,
+};
+
 /** Letting the waiting routes of a channel go takes as long as their number and the rate say. */
 export const DRAIN: ActivityOptions = {
   startToCloseTimeout: '7 days',

@@ -1,8 +1,13 @@
 /** Delivery of callbacks to the portfolio service (api/account-callback/callback-openapi.yaml). */
 import pLimit from 'p-limit';
-import { Agent } from 'undici';
 import type { CallbackKey, CallbackValues } from '../../api/account-callback/callback.ts';
-import { callbackBody, callbackIdempotencyKey, callbackPath } from '../../api/account-callback/callback.ts';
+import {
+  callbackBody,
+  callbackIdempotencyKey,
+  callbackPath,
+  callbackWebhookId,
+} from '../../api/account-callback/callback.ts';
+import type { HttpCaller } from '../http-caller.ts';
 import type { DeliveryFailure } from '../http-delivery.ts';
 import { deliver } from '../http-delivery.ts';
 
@@ -12,7 +17,6 @@ export interface PortfolioService {
    * @returns why it was not acknowledged, or nothing when it was. Never throws.
    */
   deliver(callback: CallbackKey & CallbackValues, stopped: AbortSignal): Promise<DeliveryFailure | undefined>;
-  close(): Promise<void>;
 }
 
 export interface PortfolioServiceOptions {
@@ -21,12 +25,12 @@ export interface PortfolioServiceOptions {
   timeoutMs: number;
   /** Most exchanges that are under way concurrently: a whole alarm, so that no user waits for another who hangs. */
   maxParallel: number;
+  caller: HttpCaller;
 }
 
 export function createPortfolioService(options: PortfolioServiceOptions): PortfolioService {
-  const { timeoutMs, maxParallel } = options;
+  const { timeoutMs, maxParallel, caller } = options;
   const base = options.baseUrl.replace(/\/+$/, '');
-  const dispatcher = new Agent({ keepAliveTimeout: 10_000 });
   const limit = pLimit(maxParallel);
 
   return {
@@ -37,12 +41,12 @@ export function createPortfolioService(options: PortfolioServiceOptions): Portfo
         deliver({
           method: 'POST',
           url: base + path,
+          id: callbackWebhookId(callback),
           headers: { 'idempotency-key': callbackIdempotencyKey(callback) },
           body: callbackBody(callback, callback),
-          ...{ timeoutMs, stopped, dispatcher },
+          ...{ timeoutMs, stopped, caller },
         }),
       );
     },
-    close: () => dispatcher.destroy(),
   };
 }

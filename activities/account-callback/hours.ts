@@ -163,7 +163,13 @@ async function computeBatch(work: Work, shard: number, { hourMs, nowMs }: Hour):
       const [{ userId } = { userId: '' }] = users;
       await setAside(db, { userId, hourMs, reason, nowMs });
       log.error(
-        { event: 'callbacks.set_aside', shard, user_id: searchableKey(userId), hour_start_ms: hourMs, reason },
+        {
+          event: 'callbacks.set_aside',
+          shard,
+          user_id: searchableKey(userId),
+          hour_start_ms: hourMs,
+          reason,
+        },
         'account set aside; the others go on',
       );
       return 0;

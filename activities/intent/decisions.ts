@@ -258,6 +258,7 @@ const recordColumns = (items: readonly ToInsert[]): unknown[] => [
   items.map(({ intent }) => new Date(intent.occurredAtMs).toISOString()),
   items.map(({ intent }) => intent.slice ?? null),
   items.map(({ intent }) => intent.earlier ?? null),
+  items.map(({ intent }) => intent.traceparent ?? null),
 ];
 
 /** At least one part. */
@@ -430,7 +431,7 @@ const insertSlots = (records: string, first: number): string => `
 /**
  * A taken idempotency key, one that an earlier intent waits for or has taken in what PostgreSQL forgot, and a cancelled
  * intent insert nothing at all. Keys are taken in one order by everybody, so that two of these never wait for each other, and those of one key in the order of the stream. All
- * times are PostgreSQL's: retention, channels and cancellation compare them with its clock. $14 how long a key stays
+ * times are PostgreSQL's: retention, channels and cancellation compare them with its clock. $15 how long a key stays
  * reserved, ms.
  */
 const INSERT_RECORDS = acceptance({
@@ -439,15 +440,15 @@ const INSERT_RECORDS = acceptance({
     WITH record AS (
       INSERT INTO notification.records
         (notification_id, notification_type, producer, audience_kind, recipient_user_ids, payload_json,
-         idempotency_key, request_fingerprint, request_id, trace_id, occurred_at, slice_id, accepted_at, updated_at,
-         idempotency_expires_at)
+         idempotency_key, request_fingerprint, request_id, trace_id, traceparent, occurred_at, slice_id, accepted_at,
+         updated_at, idempotency_expires_at)
       SELECT id, type, producer, audience, recipients::jsonb, payload, idempotency_key, fingerprint, request_id, trace_id,
-             occurred_at, slice_id, statement_timestamp(), statement_timestamp(),
-             statement_timestamp() + $14::bigint * interval '1 millisecond'
+             traceparent, occurred_at, slice_id, statement_timestamp(), statement_timestamp(),
+             statement_timestamp() + $15::bigint * interval '1 millisecond'
         FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
-                    $9::text[], $10::text[], $11::timestamptz[], $12::text[], $13::text[]) WITH ORDINALITY
+                    $9::text[], $10::text[], $11::timestamptz[], $12::text[], $13::text[], $14::text[]) WITH ORDINALITY
                AS entry (id, type, producer, audience, recipients, payload, idempotency_key, fingerprint, request_id,
-                         trace_id, occurred_at, slice_id, earlier, position)
+                         trace_id, occurred_at, slice_id, earlier, traceparent, position)
        WHERE NOT EXISTS (
              SELECT 1
                FROM notification.waiting_intents AS waiting
@@ -458,13 +459,13 @@ const INSERT_RECORDS = acceptance({
        ORDER BY producer, idempotency_key, position
       ON CONFLICT DO NOTHING
       RETURNING notification_id, accepted_at, notification_type, producer, idempotency_key, request_id, trace_id
-    ), slots AS (${insertSlots('record', 15)}
+    ), slots AS (${insertSlots('record', 16)}
     ), waits_no_more AS (
       DELETE FROM notification.waiting_intents AS waiting USING record
        WHERE waiting.notification_id = record.notification_id
     )`,
   result: 'SELECT notification_id FROM record',
-  parameters: 23,
+  parameters: 24,
 });
 
 const INSERT_ROUTES = moreRoutes({

@@ -42,6 +42,7 @@ export function createEncoder(settings: OutboundSettings): Encoder {
       routeId: route.route_id,
       requestId: route.request_id,
       traceId: route.trace_id,
+      traceparent: route.traceparent,
     };
     if (route.channel === 'push') {
       // The catalog has a table for each type with a push channel; acceptance skips the others.

@@ -34,6 +34,7 @@ export interface RouteRow {
   payload_json: string;
   request_id: string | null;
   trace_id: string | null;
+  traceparent: string | null;
   accepted_at_ms: string;
   /** 0 as accepted; each replay is the next one. */
   generation: number;
@@ -120,7 +121,7 @@ export async function loadRoute(db: Pool, { notificationId, routeRef }: RouteKey
 const routeColumns = (payload: string) => `
     SELECT notification_id, route_id, channel, recipient_ref, status, attempt_count, max_attempts, resolved_email,
            resolved_locale, last_error_classification, entry_id, route.updated_at::text AS version, notification_type, producer,
-           audience_kind, idempotency_key, ${payload} AS payload_json, request_id, trace_id,
+           audience_kind, idempotency_key, ${payload} AS payload_json, request_id, trace_id, traceparent,
            floor(extract(epoch FROM accepted_at) * 1000)::bigint AS accepted_at_ms,
            coalesce(replay.generation, 0) AS generation, replay.replay_id,
            coalesce(channels.is_paused, false) AS is_paused,

@@ -5,7 +5,6 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ApplicationFailure, Context } from '@temporalio/activity';
-import { INVALID_SPANID, INVALID_TRACEID, TraceFlags, trace } from '@opentelemetry/api';
 import type { WorkflowClient } from '@temporalio/client';
 import pLimit from 'p-limit';
 import type { Intent } from '../../api/intent/entry.ts';
@@ -26,6 +25,7 @@ import { createPublisher } from './publication.ts';
 import { loadRoutesOf } from './route-rows.ts';
 import { publishFresh } from './routes.ts';
 import { PARALLEL_STARTS } from './start.ts';
+import { linkToTraces } from './trace-links.ts';
 import type { UserService } from './user-service.ts';
 
 /**
@@ -36,8 +36,6 @@ const SLICES_AT_ONCE = 4;
 /** Who is not found by then does not hold the others up, ms; in the first try, and where all of them wait. */
 const PATIENCE_MS = 2_000;
 const WAITING_PATIENCE_MS = 20_000;
-
-const TRACE_ID = /^(?!0{32})[0-9a-f]{32}$/;
 
 export interface SliceResources extends RouteResources {
   workflows: WorkflowClient;
@@ -172,20 +170,4 @@ async function finalUnlessAway<T>(attempt: Promise<T>): Promise<T> {
     if (isToBeRetried) throw error;
     throw ApplicationFailure.nonRetryable(reasonOf(error), 'SliceFailed');
   }
-}
-
-/** One span is of many intents: it leads to the trace that each came from, as far as its producer has named one. */
-function linkToTraces(intents: SliceInput['intents']): void {
-  const span = trace.getActiveSpan();
-  if (!span?.isRecording()) return;
-  span.addLinks(
-    intents.map(({ notificationId, traceId = '' }) => ({
-      context: {
-        traceId: TRACE_ID.test(traceId) ? traceId : INVALID_TRACEID,
-        spanId: INVALID_SPANID,
-        traceFlags: TraceFlags.NONE,
-      },
-      attributes: { notification_id: notificationId },
-    })),
-  );
 }

@@ -1,5 +1,4 @@
 /** Starts a notification for an intent, so that it is durable when the call returns. */
-import { ROOT_CONTEXT, context } from '@opentelemetry/api';
 import type { WorkflowClient, WorkflowStartOptions } from '@temporalio/client';
 import { ServiceError, WorkflowExecutionAlreadyStartedError, isGrpcServiceError } from '@temporalio/client';
 import { searchableKey } from '../../api/ids.ts';
@@ -13,6 +12,7 @@ import {
 import type { SliceInput } from '../../workflows/intent/slice-contract.ts';
 import { SLICE_WORKFLOW, sliceWorkflowId } from '../../workflows/intent/slice-contract.ts';
 import { notificationAttributes, sliceAttributes } from '../../workflows/intent/search-attributes.ts';
+import { inTraceOf } from './trace-links.ts';
 
 /** Workflows that are being started concurrently. More would only come before those that are under way. */
 export const PARALLEL_STARTS = 20;
@@ -63,7 +63,7 @@ export async function startNotification(
     // A producer that floods the stream must not starve the others.
     priority: { fairnessKey: intent.producer },
   };
-  return start(workflows, NOTIFICATION_WORKFLOW, options);
+  return start(workflows, [intent], NOTIFICATION_WORKFLOW, options);
 }
 
 /**
@@ -74,7 +74,7 @@ export async function startNotification(
 export async function startSlice(workflows: WorkflowClient, intents: readonly Intent[]): Promise<boolean> {
   const [{ notificationId: slice, producer }] = intents as [Intent];
   const input: SliceInput = { slice, intents: [...intents] };
-  return start(workflows, SLICE_WORKFLOW, {
+  return start(workflows, intents, SLICE_WORKFLOW, {
     workflowId: sliceWorkflowId(slice),
     taskQueue: INTENT_TASK_QUEUE,
     args: [input],
@@ -89,12 +89,12 @@ export async function startSlice(workflows: WorkflowClient, intents: readonly In
 /** @returns false when there is such a workflow already. */
 async function start(
   workflows: WorkflowClient,
+  intents: readonly Intent[],
   workflowType: string,
   options: WorkflowStartOptions,
 ): Promise<boolean> {
   try {
-    // Each has a trace of its own: the reader's would grow for as long as it reads.
-    await context.with(ROOT_CONTEXT, () =>
+    await inTraceOf(intents, () =>
       workflows.withDeadline(Date.now() + START_DEADLINE_MS, () => workflows.start(workflowType, options)),
     );
     return true;

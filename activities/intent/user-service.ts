@@ -18,6 +18,7 @@ import type { Locale } from '../../api/intent/mail-command.ts';
 import { resolveLocale } from '../../api/intent/mail-command.ts';
 import { subjectNotFoundSchema, userPath, userSchema } from '../../api/intent/user-service.ts';
 import { ladderDelayMs } from '../../workflows/policies.ts';
+import type { HttpCaller } from '../http-caller.ts';
 import { isTimeout, networkReasonOf, readText } from '../http-delivery.ts';
 
 /** An answer larger than this is no user record; reading on would only cost memory. */
@@ -95,17 +96,22 @@ interface UserServiceOptions {
   baseUrl: string;
   /** For the whole exchange, connecting and reading included, ms. */
   timeoutMs: number;
+  caller: HttpCaller;
   log: Logger;
 }
 
-export function createUserService({ baseUrl, timeoutMs, log }: UserServiceOptions): UserService {
+export function createUserService({ baseUrl, timeoutMs, caller, log }: UserServiceOptions): UserService {
   const base = baseUrl.replace(/\/+$/, '');
   const { unlessLeftAlone, isLeftAlone } = createBreaker(log);
   let lastUsableAnswerAt = -Infinity;
 
   async function exchange(path: string): Promise<Answer> {
     const signal = AbortSignal.timeout(timeoutMs);
-    const response = await request(base + path, { signal, headers: { accept: 'application/json' } });
+    const response = await request(base + path, {
+      signal,
+      dispatcher: caller.dispatcher(),
+      headers: { accept: 'application/json', ...caller.headers() },
+    });
     const { error, ...read } = await readText(response.body, MAX_BODY_BYTES);
     if (error) throw error;
     return { status: response.statusCode, ...read };

@@ -101,10 +101,12 @@ const GIVE_UP_WAITING = refusal({
   name: 'give_up_waiting_intent',
   inserts: `
     WITH waits_no_more AS (
-      DELETE FROM notification.waiting_intents WHERE notification_id = $1 RETURNING notification_type
+      DELETE FROM notification.waiting_intents WHERE notification_id = $1
+      RETURNING notification_type, intent -> 'recipientUserIds' AS users
     ), cancelled AS (
-      INSERT INTO notification.cancelled_intents (notification_id, producer, idempotency_key, cancelled_at)
-      SELECT $1, $2, $3, now()
+      INSERT INTO notification.cancelled_intents
+        (notification_id, producer, idempotency_key, cancelled_at, recipient_user_ids)
+      SELECT $1, $2, $3, now(), (SELECT users FROM waits_no_more)
        WHERE NOT EXISTS (SELECT FROM notification.records WHERE notification_id = $1)
       ON CONFLICT DO NOTHING
       RETURNING notification_id, producer, idempotency_key, (SELECT notification_type FROM waits_no_more),

@@ -8,7 +8,7 @@ import pLimit from 'p-limit';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { SymbolMetadata } from '../../api/symbol-config/push.ts';
-import { TARGET_KINDS, heldVersionIn, pushBodyOf } from '../../api/symbol-config/push.ts';
+import { TARGET_KINDS, heldVersionIn, pushBodyOf, pushWebhookId } from '../../api/symbol-config/push.ts';
 import type {
   Crawler,
   PushOutcome,
@@ -18,6 +18,7 @@ import type {
 import { DEFAULT_CRAWL_INTERVAL_MS, MAX_NUMBER_ON_FROM } from '../../workflows/symbol-config/contract.ts';
 import type { SymbolConfigMetrics } from './metrics.ts';
 import { withHeartbeats } from '../heartbeat.ts';
+import type { HttpCaller } from '../http-caller.ts';
 import { deliver } from '../http-delivery.ts';
 import { query } from '../postgres.ts';
 import type { TargetRow } from './targets.ts';
@@ -35,6 +36,7 @@ export interface SymbolConfigResources {
   db: Pool;
   log: Logger;
   metrics: SymbolConfigMetrics;
+  caller: HttpCaller;
   symbols: {
     pushTimeoutMs: number;
     /** Delays after the first failed round, the second and so on; the last one repeats. */
@@ -46,7 +48,8 @@ export interface SymbolConfigResources {
 
 export type SymbolConfigActivities = ReturnType<typeof createSymbolConfigActivities>;
 
-export function createSymbolConfigActivities({ db, log, metrics, symbols: settings }: SymbolConfigResources) {
+export function createSymbolConfigActivities(resources: SymbolConfigResources) {
+  const { db, log, metrics, caller, symbols: settings } = resources;
   const intervals = {
     retryLadderMs: settings.retryLadderMs,
     reconciliationMs: settings.reconciliationMs,
@@ -177,7 +180,8 @@ export function createSymbolConfigActivities({ db, log, metrics, symbols: settin
   ): Promise<{ isAcknowledged: boolean; heldVersion?: number }> {
     const { kind, geo } = target;
     const failure = await deliver({
-      ...{ method: 'PUT', url: target.url, body, stopped },
+      ...{ method: 'PUT', url: target.url, body, stopped, caller },
+      id: pushWebhookId(target.target, version),
       timeoutMs: settings.pushTimeoutMs,
     });
     // It says nothing about the target.

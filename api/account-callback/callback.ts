@@ -3,6 +3,7 @@
  * the portfolio service of a user is told about an hour or a day.
  */
 import { z } from 'zod';
+import { webhookIdOf } from '../webhooks.ts';
 
 export const CALLBACK_KINDS = ['hourly', 'daily'] as const;
 export type CallbackKind = (typeof CALLBACK_KINDS)[number];
@@ -84,6 +85,13 @@ export function callbackBody({ kind, periodStartMs }: CallbackKey, values: Callb
 /** Header `Idempotency-Key`: printable ASCII whatever the user is called, and as long as an id may be. */
 export const callbackIdempotencyKey = ({ kind, userId, periodStartMs }: CallbackKey): string =>
   `${kind}/${periodStartMs}/${encodeURIComponent(userId)}`;
+
+/**
+ * Header `webhook-id`. User and kind are in the path, which no signature covers: as they are in the id, a callback cannot
+ * be sent on to another user.
+ */
+export const callbackWebhookId = (key: CallbackKey): string =>
+  webhookIdOf('callback', callbackIdempotencyKey(key));
 
 const PATH_PREFIX = '/api/v1/internal/portfolios/';
 

@@ -7,6 +7,7 @@ import type { AudienceKind, NotificationType, Producer } from './catalog.ts';
 import { AUDIENCE_KINDS, CATALOG, PAYLOAD_SCHEMAS, audiencesOf, isNotificationType } from './catalog.ts';
 import { canonicalJson } from '../canonical-json.ts';
 import { JsonError, isJsonObject, parseJson } from '../json.ts';
+import { parseTraceparent } from './traceparent.ts';
 import type { EntryFields, EntrySize } from '../text.ts';
 import { cutText, oversizeOf, sizeOf, storableFields, storableText, wellFormedText } from '../text.ts';
 
@@ -35,7 +36,10 @@ export const REQUIRED_ENVELOPE_FIELDS = [
 export const OPTIONAL_ENVELOPE_FIELDS = ['recipient_user_ids_json', 'request_id', 'trace_id'] as const;
 
 type EnvelopeField = (typeof REQUIRED_ENVELOPE_FIELDS)[number] | (typeof OPTIONAL_ENVELOPE_FIELDS)[number];
-const ENVELOPE_FIELDS: readonly string[] = [...REQUIRED_ENVELOPE_FIELDS, ...OPTIONAL_ENVELOPE_FIELDS];
+export const ENVELOPE_FIELDS: readonly string[] = [...REQUIRED_ENVELOPE_FIELDS, ...OPTIONAL_ENVELOPE_FIELDS];
+
+/** Not among them, since an entry is never refused for it: what it has else, or twice, counts as absent. */
+export const TRACEPARENT_FIELD = 'traceparent';
 
 /** One valid intent. */
 export interface Intent {
@@ -52,6 +56,8 @@ export interface Intent {
   payloadJson: string;
   requestId?: string;
   traceId?: string;
+  /** W3C trace context of the producer, version 00. */
+  traceparent?: string;
 }
 
 /** Reasons that an entry shows by itself. */
@@ -114,7 +120,7 @@ export function parseIntent(entryId: string, fields: EntryFields, size = sizeOf(
  */
 export function fieldNamedIn(message: string): string | undefined {
   const [, name, field] = /^([a-z_]+)(?: field (\w+):)?/.exec(message) ?? [];
-  if (name === undefined || !ENVELOPE_FIELDS.includes(name)) return undefined;
+  if (name === undefined || ![...ENVELOPE_FIELDS, TRACEPARENT_FIELD].includes(name)) return undefined;
   return field === undefined ? name : `${name}.${field}`;
 }
 
@@ -132,6 +138,7 @@ export function envelopeOf(intent: Omit<Intent, 'notificationId'>): Record<strin
     payload_json: intent.payloadJson,
     ...(intent.requestId === undefined ? {} : { request_id: intent.requestId }),
     ...(intent.traceId === undefined ? {} : { trace_id: intent.traceId }),
+    ...(intent.traceparent === undefined ? {} : { [TRACEPARENT_FIELD]: intent.traceparent }),
   };
 }
 
@@ -164,6 +171,7 @@ function readIntent(entryId: string, fields: EntryFields, size: EntrySize): Inte
   const occurredAtMs = timestamp(envelope);
   const requestId = optionalIdentifier(envelope, 'request_id');
   const traceId = optionalIdentifier(envelope, 'trace_id');
+  const traceparent = traceparentOf(fields);
 
   const notificationType = typeOf(envelope);
   const producer = producerOf(envelope, notificationType);
@@ -179,6 +187,7 @@ function readIntent(entryId: string, fields: EntryFields, size: EntrySize): Inte
     payloadJson: payloadOf(envelope, notificationType),
     ...(requestId === undefined ? {} : { requestId }),
     ...(traceId === undefined ? {} : { traceId }),
+    ...(traceparent === undefined ? {} : { traceparent }),
   };
 }
 
@@ -216,6 +225,13 @@ function optionalIdentifier(envelope: Envelope, name: EnvelopeField): string | u
   return envelope[name] === undefined ? undefined : identifier(envelope, name);
 }
 
+function traceparentOf(fields: EntryFields): string | undefined {
+  const [value, ...further] = fields.flatMap(([name, bytes]) =>
+    name.toString('latin1') === TRACEPARENT_FIELD ? [bytes.toString('latin1')] : [],
+  );
+  return value !== undefined && further.length === 0 && parseTraceparent(value) ? value : undefined;
+}
+
 function timestamp({ occurred_at_ms: text = '' }: Envelope): number {
   const value = /^[0-9]{1,15}$/.test(text) ? Number(text) : 0;
   if (value < 1 || value > MAX_TIMESTAMP_MS) {
@@ -242,10 +258,7 @@ function audienceOf({ audience_kind: text = '' }: Envelope, type: NotificationTy
   const kind = AUDIENCE_KINDS.find((known) => known === text);
   const accepted = audiencesOf(type);
   if (kind !== undefined && accepted.includes(kind)) return kind;
-  throw new Refusal(
-    'invalid_audience',
-    `audience_kind of ${type} must be ${accepted.join(' or ')}`,
-  );
+  throw new Refusal('invalid_audience', `audience_kind of ${type} must be ${accepted.join(' or ')}`);
 }
 
 function recipientsOf({ recipient_user_ids_json: text }: Envelope, audience: AudienceKind): string[] {

@@ -11,6 +11,7 @@ export interface HandOff {
   routeId: string;
   requestId?: string | null | undefined;
   traceId?: string | null | undefined;
+  traceparent?: string | null | undefined;
 }
 
 /** `<notification_id>/<route_id>`: what consumers deduplicate on, as `event_id` and `delivery_id`. */
@@ -18,10 +19,11 @@ export function handOffId({ notificationId, routeId }: HandOff): string {
   return `${notificationId}/${routeId}`;
 }
 
-/** `request_id` and `trace_id`, each only when the intent had one. */
-export function tracingFields({ requestId, traceId }: HandOff): EntryField[] {
+/** `request_id`, `trace_id` and `traceparent`, each only when the intent had one. */
+export function tracingFields({ requestId, traceId, traceparent }: HandOff): EntryField[] {
   const fields: EntryField[] = [];
   if (requestId) fields.push(['request_id', requestId]);
   if (traceId) fields.push(['trace_id', traceId]);
+  if (traceparent) fields.push(['traceparent', traceparent]);
   return fields;
 }

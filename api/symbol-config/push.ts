@@ -3,6 +3,7 @@
  * what is pushed to collectors and alerts, and the file that names them.
  */
 import { z } from 'zod';
+import { webhookIdOf } from '../webhooks.ts';
 
 export const TARGET_KINDS = ['price_collector', 'price_alert'] as const;
 export type TargetKind = (typeof TARGET_KINDS)[number];
@@ -44,6 +45,15 @@ export function pushBodyOf(
     ? { version: versionOfList, symbols: [...symbols] }
     : { version: versionOfList, symbols: symbols.map(({ symbol }) => symbol) };
 }
+
+const WEBHOOK_KIND = 'symbols';
+
+/** Header `webhook-id`: the same for each push of a version to a target. */
+export const pushWebhookId = (target: string, versionOfList: number): string =>
+  webhookIdOf(WEBHOOK_KIND, `${target}/${versionOfList}`);
+
+/** Whether it may be the id of a push: what was signed for something else is none. */
+export const isPushWebhookId = (id: string): boolean => id.startsWith(`${WEBHOOK_KIND}_`);
 
 const olderVersionSchema = z.object({ error: z.object({ heldVersion: version }) });
 

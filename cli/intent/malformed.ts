@@ -4,8 +4,8 @@ import { Option } from 'commander';
 import { MALFORMED_CODES } from '../../api/intent/entry.ts';
 import type { MalformedEntry, MalformedFilter } from '../../client/intent/malformed.ts';
 import { action, helpWith, showPage } from '../command.ts';
-import { limitOption, parseEntryId, producerOption, sinceOption, untilOption } from '../options.ts';
-import { printFields, printHeading, printJson, printTable } from '../output.ts';
+import { addPair, limitOption, parseEntryId, producerOption, sinceOption, untilOption } from '../options.ts';
+import { printFields, printHeading, printJson, printLine, printTable, report } from '../output.ts';
 import { withSession } from '../session.ts';
 
 export function addMalformedCommands(program: Command): void {
@@ -62,6 +62,48 @@ export function addMalformedCommands(program: Command): void {
           const entry = await operator.malformed.show(entryId);
           if (json) printJson(entry);
           else printMalformed(entry);
+        }),
+      ),
+    );
+
+  addRepublish(malformed);
+}
+
+interface RepublishOptions {
+  set: Record<string, string>;
+  newKey?: boolean;
+  dryRun?: boolean;
+}
+
+function addRepublish(malformed: Command): void {
+  malformed
+    .command('republish')
+    .description('Publish an entry again that was refused, mended; the service checks it as any other.')
+    .argument('<entry id>', 'id of the stream entry', parseEntryId)
+    .option('--set <field=value>', 'another value for a field of the entry; may be repeated', addPair, {})
+    .option('--new-key', 'with an idempotency key of its own: the old one stands for other content')
+    .option('--dry-run', 'show what would be published, and publish nothing')
+    .addHelpText(
+      'after',
+      helpWith(
+        'galaxy-notify malformed republish 1790000000000-0',
+        'galaxy-notify malformed republish 1790000000000-0 --set producer=game_master --dry-run',
+        'galaxy-notify malformed republish 1790000000000-0 --new-key',
+      ),
+    )
+    .action(
+      action<RepublishOptions, [string]>(({ json, set, newKey = false, dryRun }, entryId) =>
+        withSession(dryRun ? ['postgres'] : ['postgres', 'redis'], async ({ operator }) => {
+          if (dryRun) {
+            const fields = await operator.malformed.mend(entryId, { set, newKey });
+            if (json) printJson({ fields });
+            else printFields(Object.entries(fields));
+            return;
+          }
+          const notificationId = await operator.malformed.republish(entryId, { set, newKey });
+          if (json) printJson({ notificationId });
+          else printLine(notificationId);
+          report(`see notifications show ${notificationId}`);
         }),
       ),
     );

@@ -29,6 +29,7 @@ export function printNotification(view: NotificationView): void {
     ['key reserved until', record?.idempotencyExpiresAt],
     ['request id', record?.requestId ?? undefined],
     ['trace id', record?.traceId ?? undefined],
+    ['traceparent', record?.traceparent ?? undefined],
     ['payload', record && JSON.stringify(record.payload)],
     ['routes', totalsOf(view.totals)],
     // Before the reader has come to it there is no workflow to tell about.

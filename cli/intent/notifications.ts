@@ -1,13 +1,19 @@
 /** `notifications`: what became of intents. */
 import type { Command } from 'commander';
 import { Option } from 'commander';
+import { NotFoundError } from '../../client/errors.ts';
+import type { OpenFilter } from '../../client/intent/operations.ts';
 import { NOTIFICATION_STATUSES } from '../../client/intent/notification-rows.ts';
 import type { NotificationFilter } from '../../client/intent/notifications.ts';
-import { EXIT, action, helpWith, showPage } from '../command.ts';
+import type { BulkOptions } from '../bulk-replay.ts';
+import { endBeforeBulk, rateOption, withBulkOptions } from '../bulk-replay.ts';
+import type { ExitCode } from '../command.ts';
+import { EXIT, UsageError, action, helpWith, showPage } from '../command.ts';
 import {
   limitOption,
   parseEntryId,
   producerOption,
+  reasonOption,
   sinceOption,
   typeOption,
   untilOption,
@@ -16,6 +22,7 @@ import {
 import { countOf, printJson, printLine, printTable, report } from '../output.ts';
 import { startProgress } from '../progress.ts';
 import { withSession } from '../session.ts';
+import { detachOption, followOperation } from './operations.ts';
 import { printNotification } from './notification-view.ts';
 
 export function addNotificationCommands(program: Command): void {
@@ -35,6 +42,7 @@ export function addNotificationCommands(program: Command): void {
       ).choices(NOTIFICATION_STATUSES),
     )
     .option('--key <key>', 'idempotency key')
+    .option('--user <id>', 'for this user, or for the administrator with this address; see also why')
     .addOption(sinceOption('accepted'))
     .addOption(untilOption('accepted'))
     .addOption(limitOption())
@@ -43,31 +51,41 @@ export function addNotificationCommands(program: Command): void {
       helpWith(
         'galaxy-notify notifications list --status open',
         'galaxy-notify notifications list --key game-7/turn-54 --json',
+        'galaxy-notify notifications list --user user-17 --since 2d',
         'galaxy-notify notifications list --type game.finished --since 2026-01-31 --until 2026-02-01',
       ),
     )
     .action(
-      action<Omit<NotificationFilter, 'idempotencyKey'> & { key?: string; limit: number }>(
-        ({ key, ...options }) =>
-          withSession(['postgres'], async ({ operator }) => {
-            const filter = { ...options, ...(key === undefined ? {} : { idempotencyKey: key }) };
-            return showPage(await operator.notifications.list(filter), options, (items) =>
-              printTable(
-                ['ACCEPTED', 'NOTIFICATION', 'TYPE', 'OPEN', 'PUBLISHED', 'SKIPPED', 'DEAD', 'KEY'],
-                items.map((item) => [
-                  item.acceptedAt,
-                  item.notificationId,
-                  item.type,
-                  item.open,
-                  item.published,
-                  item.skipped,
-                  item.deadLettered,
-                  item.idempotencyKey,
-                ]),
-                { flexible: 7, linked: 1, links: items.map(({ link }) => link) },
-              ),
-            );
-          }),
+      action<
+        Omit<NotificationFilter, 'idempotencyKey' | 'recipient'> & {
+          key?: string;
+          user?: string;
+          limit: number;
+        }
+      >(({ key, user, ...options }) =>
+        withSession(['postgres'], async ({ operator }) => {
+          const filter = {
+            ...options,
+            ...(key === undefined ? {} : { idempotencyKey: key }),
+            ...(user === undefined ? {} : { recipient: user }),
+          };
+          return showPage(await operator.notifications.list(filter), options, (items) =>
+            printTable(
+              ['ACCEPTED', 'NOTIFICATION', 'TYPE', 'OPEN', 'PUBLISHED', 'SKIPPED', 'DEAD', 'KEY'],
+              items.map((item) => [
+                item.acceptedAt,
+                item.notificationId,
+                item.type,
+                item.open,
+                item.published,
+                item.skipped,
+                item.deadLettered,
+                item.idempotencyKey,
+              ]),
+              { flexible: 7, linked: 1, links: items.map(({ link }) => link) },
+            ),
+          );
+        }),
       ),
     );
 
@@ -87,35 +105,105 @@ export function addNotificationCommands(program: Command): void {
       ),
     );
 
-  notifications
-    .command('cancel')
-    .description('Cancel a notification: routes that are not published yet are skipped for good.')
-    .argument('<notification id>', 'id of the stream entry', parseEntryId)
-    .addOption(waitLimitOption('its routes to be settled'))
-    .addHelpText('after', helpWith('galaxy-notify notifications cancel 1790000000000-0'))
-    .action(
-      action<{ timeout: number }, [string]>(({ json, timeout }, notificationId) =>
-        withSession(['postgres', 'temporal'], async ({ operator }) => {
-          const progress = startProgress(1, 'notifications settled');
-          const cancelled = await operator.notifications
-            .cancel(notificationId, {
-              limitMs: timeout,
-              onProgress: ({ settled, open }) => progress.update(settled, `${countOf(open, 'route')} open`),
-            })
-            .finally(() => progress.end());
-          const { status, published, skipped, deadLettered, open } = cancelled;
-          if (json) printJson(cancelled);
-          else {
-            printLine(
-              `${notificationId} is ${status}: ${published} published, ${skipped} skipped, ${deadLettered} dead, ${open} open`,
-            );
-          }
-          if (status !== 'RUNNING' && open === 0) return;
-          report(
-            'the cancellation is requested and not finished: is a worker running? See notifications show',
-          );
-          return EXIT.failed;
-        }),
+  addCancel(notifications);
+}
+
+interface CancelOptions extends BulkOptions, OpenFilter {
+  rate: number;
+  timeout: number;
+  detach?: boolean;
+  reason?: string;
+}
+
+function addCancel(notifications: Command): void {
+  withBulkOptions(notifications.command('cancel'), 'notifications', 'cancelled')
+    .description(
+      'Cancel notifications: routes that are not published yet are skipped for good. Without a notification id, all that match the filters and are under way now are cancelled.',
+    )
+    .argument('[notification id]', 'id of the stream entry', parseEntryId)
+    .addOption(typeOption())
+    .addOption(producerOption())
+    .addOption(sinceOption('accepted'))
+    .addOption(untilOption('accepted'))
+    .addOption(rateOption('cancellations'))
+    .addOption(reasonOption())
+    .addOption(detachOption())
+    .addOption(waitLimitOption('the routes of a single one to be settled'))
+    .addHelpText(
+      'after',
+      helpWith(
+        'galaxy-notify notifications cancel 1790000000000-0',
+        'galaxy-notify notifications cancel --producer game_master --since 1h --dry-run',
+        "galaxy-notify notifications cancel --producer game_master --since 1h --rate 200 --yes --reason 'INC-42'",
       ),
+    )
+    .action(
+      action<CancelOptions, [string | undefined]>((options, notificationId) => {
+        const filter = filterOf(options);
+        const hasFilter = Object.keys(filter).length > 0;
+        if (notificationId !== undefined && hasFilter) {
+          throw new UsageError('a notification that is named takes no filters');
+        }
+        if (notificationId === undefined && !hasFilter) {
+          throw new UsageError(
+            'say which: a notification id, or filters; --since 30d for everything of 30 days',
+          );
+        }
+        return notificationId === undefined
+          ? cancelMany(filter, options)
+          : cancelOne(notificationId, options);
+      }),
     );
+}
+
+const filterOf = ({ type, producer, since, until }: CancelOptions): OpenFilter =>
+  Object.fromEntries(
+    Object.entries({ type, producer, since, until }).filter(([, value]) => value !== undefined),
+  );
+
+function cancelMany(filter: OpenFilter, options: CancelOptions): Promise<ExitCode> {
+  return withSession(options.dryRun ? ['postgres'] : ['postgres', 'temporal'], async ({ operator }) => {
+    const groups = await operator.operations.previewCancel(filter);
+    const matching = groups.reduce((total, { notifications }) => total + notifications, 0);
+    const total = Math.min(matching, options.limit ?? Infinity);
+    if (options.json && options.dryRun) printJson({ matching, wouldCancel: total, groups });
+    if (matching === 0) throw new NotFoundError('no notification that is under way matches');
+    if (!options.json) {
+      printTable(
+        ['NOTIFICATIONS', 'TYPE', 'PRODUCER', 'OLDEST', 'NEWEST'],
+        groups.map((group) => [group.notifications, group.type, group.producer, group.oldest, group.newest]),
+      );
+    }
+    const end = await endBeforeBulk({ what: 'notification', matching, total }, options, 'cancel');
+    if (end !== undefined) return end;
+    const begun = await operator.operations.cancel(filter, {
+      requestedBy: options.requestedBy,
+      ...(options.reason === undefined ? {} : { reason: options.reason }),
+      ratePerSecond: options.rate,
+      limit: total,
+    });
+    return followOperation(operator, begun, options);
+  });
+}
+
+function cancelOne(notificationId: string, { json, timeout }: CancelOptions): Promise<ExitCode> {
+  return withSession(['postgres', 'temporal'], async ({ operator }) => {
+    const progress = startProgress(1, 'notifications settled');
+    const cancelled = await operator.notifications
+      .cancel(notificationId, {
+        limitMs: timeout,
+        onProgress: ({ settled, open }) => progress.update(settled, `${countOf(open, 'route')} open`),
+      })
+      .finally(() => progress.end());
+    const { status, published, skipped, deadLettered, open } = cancelled;
+    if (json) printJson(cancelled);
+    else {
+      printLine(
+        `${notificationId} is ${status}: ${published} published, ${skipped} skipped, ${deadLettered} dead, ${open} open`,
+      );
+    }
+    if (status !== 'RUNNING' && open === 0) return EXIT.done;
+    report('the cancellation is requested and not finished: is a worker running? See notifications show');
+    return EXIT.failed;
+  });
 }

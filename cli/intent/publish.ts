@@ -2,7 +2,7 @@
 import { readFile } from 'node:fs/promises';
 import { text } from 'node:stream/consumers';
 import type { Command } from 'commander';
-import { Argument, InvalidArgumentError, Option } from 'commander';
+import { Argument, Option } from 'commander';
 import type { AudienceKind, NotificationType } from '../../api/intent/catalog.ts';
 import { AUDIENCE_KINDS, CATALOG, NOTIFICATION_TYPES } from '../../api/intent/catalog.ts';
 import { isJsonObject } from '../../api/json.ts';
@@ -14,7 +14,7 @@ import type { Config } from '../../config/load.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import type { ExitCode, GlobalOptions } from '../command.ts';
 import { EXIT, UsageError, action, helpWith } from '../command.ts';
-import { parseCount, parseTime, waitLimitOption } from '../options.ts';
+import { addPair, parseCount, parseTime, waitLimitOption } from '../options.ts';
 import { countOf, printJson, printLine, report } from '../output.ts';
 import { startProgress } from '../progress.ts';
 import type { Session } from '../session.ts';
@@ -34,6 +34,7 @@ interface PublishOptions extends GlobalOptions {
   occurredAt?: Date;
   requestId?: string;
   traceId?: string;
+  traceparent?: string;
   count: number;
   wait?: boolean;
   timeout: number;
@@ -54,7 +55,7 @@ export function addPublishCommand(intents: Command): void {
     )
     .option('--payload <json>', 'payload as a JSON object')
     .option('--payload-file <file>', 'file with the payload; - reads standard input')
-    .option('--field <name=value>', 'one payload field, on top of the payload; may be repeated', addField, {})
+    .option('--field <name=value>', 'one payload field, on top of the payload; may be repeated', addPair, {})
     .option(
       '--occurred-at <time>',
       'when the event happened: an ISO time, or 1h for an hour ago; default: now',
@@ -62,6 +63,7 @@ export function addPublishCommand(intents: Command): void {
     )
     .option('--request-id <id>', 'for correlation')
     .option('--trace-id <id>', 'for correlation')
+    .option('--traceparent <text>', 'W3C trace context of the span that publishes')
     .option('--count <n>', 'publish n intents, with the keys <key>/1 to <key>/n', parseCount(1, 1_000_000), 1)
     .option('--wait', 'wait until all routes are settled; exit code 1 when one is dead')
     .addOption(waitLimitOption('that'))
@@ -184,6 +186,7 @@ async function intentsOf(type: NotificationType, options: PublishOptions): Promi
         ...(options.to === undefined ? {} : { recipientUserIds: options.to }),
         ...(options.requestId === undefined ? {} : { requestId: options.requestId }),
         ...(options.traceId === undefined ? {} : { traceId: options.traceId }),
+        ...(options.traceparent === undefined ? {} : { traceparent: options.traceparent }),
       }),
     );
   } catch (error) {
@@ -213,12 +216,6 @@ async function contentOf(file: string): Promise<string> {
   return (file === '-' ? text(process.stdin) : readFile(file, 'utf8')).catch((error: Error) => {
     throw new UsageError(`cannot read the payload: ${error.message}`);
   });
-}
-
-function addField(pair: string, before: Record<string, string>): Record<string, string> {
-  const at = pair.indexOf('=');
-  if (at < 1) throw new InvalidArgumentError('Write name=value.');
-  return { ...before, [pair.slice(0, at)]: pair.slice(at + 1) };
 }
 
 /** Fields are text, except where the catalog wants a number. */

@@ -1,17 +1,20 @@
 /** `replay`: trying dead-lettered routes again. */
 import type { Command } from 'commander';
-import { NotFoundError, causeOf } from '../../client/errors.ts';
+import { NotFoundError } from '../../client/errors.ts';
 import type { DeadLetterFilter } from '../../client/intent/dead-letters.ts';
-import type { BulkReplay, ReplayGroup, ReplayOutcome } from '../../client/intent/replay.ts';
+import type { ChosenOperation } from '../../client/intent/operations.ts';
+import type { ReplayGroup, ReplayOutcome } from '../../client/intent/replay.ts';
 import type { Operator } from '../../client/operator.ts';
+import { waitUntil } from '../../client/wait-until.ts';
 import type { BulkOptions } from '../bulk-replay.ts';
-import { endBeforeReplay, rateOption, withBulkOptions } from '../bulk-replay.ts';
+import { endBeforeBulk, rateOption, withBulkOptions } from '../bulk-replay.ts';
 import type { ExitCode } from '../command.ts';
 import { EXIT, UsageError, action, helpWith } from '../command.ts';
 import { parseEntryId, reasonOption, waitLimitOption, withDeadLetterFilters } from '../options.ts';
-import { countOf, printJson, printLine, printTable, report } from '../output.ts';
-import { startProgress, untilInterrupted } from '../progress.ts';
+import { printJson, printLine, printTable } from '../output.ts';
+import { startProgress } from '../progress.ts';
 import { withSession } from '../session.ts';
+import { detachOption, followOperation } from './operations.ts';
 
 type Options = BulkOptions &
   Pick<DeadLetterFilter, 'type' | 'channel' | 'failure' | 'producer' | 'since' | 'until'> & {
@@ -19,6 +22,7 @@ type Options = BulkOptions &
     wait?: boolean;
     timeout: number;
     reason?: string;
+    detach?: boolean;
   };
 
 export function addReplayCommand(program: Command): void {
@@ -30,6 +34,7 @@ export function addReplayCommand(program: Command): void {
     .argument('[notification id]', 'its dead-lettered routes only', parseEntryId)
     .argument('[route id]', 'this route only, as dead-letters list shows it')
     .addOption(rateOption())
+    .addOption(detachOption())
     .option('--wait', 'wait until the replayed routes are settled; exit code 1 when some died again')
     .addOption(waitLimitOption('that'))
     .addOption(reasonOption())
@@ -104,70 +109,46 @@ function replayMany(filter: DeadLetterFilter, options: Options): Promise<ExitCod
     if (!options.json) printGroups(groups);
     // The routes of one notification are named; only a bulk replay reaches what its operator has not looked at.
     const isNamed = filter.notificationId !== undefined;
-    const end = await endBeforeReplay(
+    const end = await endBeforeBulk(
       { what: 'route', matching, total },
       isNamed ? { ...options, yes: true } : options,
     );
     if (end !== undefined) return end;
-    return runBulk(operator, filter, total, options);
-  });
-}
-
-async function runBulk(
-  operator: Operator,
-  filter: DeadLetterFilter,
-  total: number,
-  options: Options,
-): Promise<ExitCode> {
-  const interrupt = untilInterrupted();
-  try {
-    const progress = startProgress(total, 'routes replayed');
-    let done = 0;
-    const run = await operator.replays.bulk(filter, {
+    const begun = await operator.operations.replay(filter, {
       ...requestOf(options),
       ratePerSecond: options.rate,
       limit: total,
-      signal: interrupt.signal,
-      onReplayed: () => progress.update((done += 1)),
     });
-    progress.end();
-    const outcome =
-      options.wait && !run.failure && !run.wasStopped
-        ? await waitForRun(operator, run, options.timeout, interrupt.signal)
-        : undefined;
-    const { replayed, wasStopped, failure } = run;
-    if (options.json) {
-      printJson({ replayed, wasStopped, ...(outcome ? { outcome } : {}) });
-    } else {
-      const already = replayed.filter(({ result }) => result === 'already_published').length;
-      printLine(
-        `${countOf(replayed.length - already, 'route')} replayed${already > 0 ? `, ${already} already published` : ''}`,
-      );
-      if (outcome) printLine(outcomeLine(outcome));
-    }
-    if (failure) report(`stopped by: ${causeOf(failure)}`);
-    if (failure || wasStopped) {
-      report(`${replayed.length} of ${total} done; the same command continues with the rest`);
-      return failure ? EXIT.failed : EXIT.interrupted;
-    }
-    if (interrupt.signal.aborted) return EXIT.interrupted;
-    return outcome ? codeOf(outcome) : EXIT.done;
-  } finally {
-    interrupt.release();
-  }
+    return followOperation(operator, begun, options, async (signal) => {
+      if (!options.wait) return EXIT.done;
+      const outcome = await waitForOutcome(operator, begun, options.timeout, signal);
+      if (options.json) printJson({ operationId: begun.operationId, outcome });
+      else printLine(outcomeLine(outcome));
+      return codeOf(outcome);
+    });
+  });
 }
 
-async function waitForRun(
+/** Waits until the routes are settled that the operation has replayed. */
+async function waitForOutcome(
   operator: Operator,
-  { replayed, startedAt }: BulkReplay,
+  { operationId, total }: ChosenOperation,
   limitMs: number,
   signal: AbortSignal,
 ): Promise<ReplayOutcome> {
-  const progress = startProgress(replayed.length, 'routes settled');
-  const onProgress = ({ open, diedAgain }: ReplayOutcome) =>
-    progress.update(replayed.length - open, diedAgain > 0 ? `${diedAgain} died again` : '');
+  const progress = startProgress(total, 'routes settled');
+  let outcome: ReplayOutcome = { published: 0, skipped: 0, diedAgain: 0, open: total, gone: 0 };
   try {
-    return await operator.replays.wait(replayed, startedAt, { limitMs, signal, onProgress });
+    await waitUntil(
+      async () => {
+        outcome = await operator.operations.outcome(operationId);
+        const { open, diedAgain } = outcome;
+        progress.update(total - open, diedAgain > 0 ? `${diedAgain} died again` : '');
+        return open === 0 || undefined;
+      },
+      { limitMs, signal, everyMs: 500 },
+    );
+    return outcome;
   } finally {
     progress.end();
   }

@@ -1,20 +1,24 @@
 /**
  * For the portfolio service that gets callbacks about account values (api/account-callback/callback-openapi.yaml): takes
- * requests, checks them, and upserts their values, so that a callback which comes again is harmless.
+ * requests, checks who sent them and what they say, and upserts their values, so that a callback which comes again is
+ * harmless.
  *
  * ```ts
- * const receiver = createCallbackReceiver({ store, log });
- * // on POST, with any HTTP server, the body read up to MAX_CALLBACK_BYTES:
- * const { status, answer } = await receiver.answer({ path, idempotencyKey, body });
+ * const receiver = createCallbackReceiver({ store, log, secrets: [process.env.SIGNING_SECRET] });
+ * // on POST, with any HTTP server, the body read up to MAX_CALLBACK_BYTES and as it came:
+ * const { status, answer } = await receiver.answer({ path, headers: request.headers, body });
  * ```
  */
 import type { CallbackBody, CallbackKey } from '../../api/account-callback/callback.ts';
 import {
   callbackIdempotencyKey,
   callbackSchema,
+  callbackWebhookId,
   contradictionIn,
   parseCallbackPath,
 } from '../../api/account-callback/callback.ts';
+import type { CallerProof, SignedCall } from '../webhook-proof.ts';
+import { createProofCheck } from '../webhook-proof.ts';
 
 /** No callback is longer; who sends more need not be read to the end. */
 export const MAX_CALLBACK_BYTES = 4_096;
@@ -35,17 +39,15 @@ export interface CallbackReceiverLog {
   error(fields: object, message: string): void;
 }
 
-export interface CallbackRequest {
+export interface CallbackRequest extends SignedCall {
   /** Of the request, without query. */
   path: string;
-  /** Header `Idempotency-Key`. */
-  idempotencyKey: string | undefined;
-  body: string;
 }
 
 export type CallbackReceipt =
-  | { outcome: 'stored' | 'unchanged' | 'replaced'; key: CallbackKey }
-  | { outcome: 'unknown_path' | 'invalid_callback'; message: string };
+  { outcome: 'stored' | 'unchanged' | 'replaced'; key: CallbackKey } | { outcome: Refusal; message: string };
+
+type Refusal = 'unknown_path' | 'invalid_callback' | 'not_authentic';
 
 export interface CallbackReceiver {
   /** Checks a request and keeps what it tells. @throws what the store throws. */
@@ -54,20 +56,30 @@ export interface CallbackReceiver {
   answer(request: CallbackRequest): Promise<{ status: number; answer: object }>;
 }
 
+/** @throws Error when a secret is none, or there are none. */
 export function createCallbackReceiver({
   store,
   log,
+  ...proof
 }: {
   store: CallbackStore;
   log: CallbackReceiverLog;
-}): CallbackReceiver {
-  async function apply({ path, idempotencyKey, body }: CallbackRequest): Promise<CallbackReceipt> {
+} & CallerProof): CallbackReceiver {
+  const whatIsWrongWith = createProofCheck(proof);
+
+  async function apply(request: CallbackRequest): Promise<CallbackReceipt> {
+    const { path, headers, body } = request;
     const named = parseCallbackPath(path);
     if (!named) return refuse('unknown_path', 'the path names no callback of a user');
     if (Buffer.byteLength(body) > MAX_CALLBACK_BYTES) {
       return refuse('invalid_callback', `the body has more than ${MAX_CALLBACK_BYTES} bytes`);
     }
     const parsed = callbackSchema.safeParse(parseJson(body));
+    const doubt = whatIsWrongWith(request, (id) => {
+      const periodStartMs = parsed.data?.period_start_ms;
+      return periodStartMs === undefined || id === callbackWebhookId({ ...named, periodStartMs });
+    });
+    if (doubt !== undefined) return refuse('not_authentic', doubt);
     if (!parsed.success) {
       const [issue] = parsed.error.issues;
       return refuse('invalid_callback', `${issue?.path.join('.') || 'body'}: ${issue?.message}`);
@@ -76,6 +88,7 @@ export function createCallbackReceiver({
     const contradiction = contradictionIn(named.kind, callback);
     if (contradiction !== undefined) return refuse('invalid_callback', contradiction);
     const key = { ...named, periodStartMs: callback.period_start_ms };
+    const idempotencyKey = headers['idempotency-key'];
     if (idempotencyKey !== undefined && idempotencyKey !== callbackIdempotencyKey(key)) {
       return refuse('invalid_callback', 'Idempotency-Key is that of another callback');
     }
@@ -84,7 +97,7 @@ export function createCallbackReceiver({
     return { outcome: isSame(before, callback) ? 'unchanged' : 'replaced', key };
   }
 
-  function refuse(outcome: 'unknown_path' | 'invalid_callback', message: string): CallbackReceipt {
+  function refuse(outcome: Refusal, message: string): CallbackReceipt {
     log.error({ outcome, reason: message }, 'account callback refused');
     return { outcome, message };
   }
@@ -115,6 +128,7 @@ const STATUSES: Record<CallbackReceipt['outcome'], number> = {
   stored: 200,
   unchanged: 200,
   replaced: 200,
+  not_authentic: 401,
   unknown_path: 404,
   invalid_callback: 422,
 };

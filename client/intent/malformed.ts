@@ -1,6 +1,8 @@
 /** Stream entries that could not become a notification. */
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
-import { NotFoundError } from '../errors.ts';
+import { ENVELOPE_FIELDS, entryFieldsOf, parseIntent } from '../../api/intent/entry.ts';
+import { isShownOnly } from '../../api/text.ts';
+import { NotFoundError, OperationFailedError } from '../errors.ts';
 import type { Conditions, Page } from '../lists.ts';
 import { DEFAULT_LIMIT, conditions, pageOf, withoutNulls } from '../lists.ts';
 import type { OperatorResources } from '../resources.ts';
@@ -39,8 +41,18 @@ const REFUSED_BY_WORKFLOW = ['idempotency_conflict', 'recipient_not_found'];
 
 type Resources = Pick<OperatorResources, 'db' | 'uiUrl' | 'namespace'>;
 
-export function malformedOperations(resources: Resources) {
-  const { db } = resources;
+/** How an entry is mended that was refused. */
+export interface Mending {
+  /** Fields of the envelope that get another value; an empty one leaves the field out. */
+  set?: Record<string, string>;
+  /** A key of its own, which is the same each time: what the key of the entry stands for has been decided otherwise. */
+  newKey?: boolean;
+}
+
+export function malformedOperations(
+  resources: Resources & Pick<OperatorResources, 'redis' | 'intentsStream'>,
+) {
+  const { db, redis, intentsStream } = resources;
 
   return {
     /** Malformed entries, newest first. */
@@ -62,7 +74,52 @@ export function malformedOperations(resources: Resources) {
       if (!entry) throw new NotFoundError(`no malformed intent ${entryId} is recorded`);
       return entry;
     },
+
+    /**
+     * @returns the fields with which an entry that was refused would be published again.
+     * @throws NotFoundError; OperationFailedError when the service would refuse them as well.
+     */
+    mend,
+
+    /**
+     * Publishes an entry again that was refused. Doing so twice is harmless: the key is the same.
+     *
+     * @returns the id of the new entry.
+     * @throws as `mend`, and what Redis fails with.
+     */
+    async republish(entryId: string, mending: Mending = {}): Promise<string> {
+      const fields = await mend(entryId, mending);
+      const newId = await redis.xadd(intentsStream, '*', ...Object.entries(fields).flat());
+      if (newId === null) throw new Error(`Redis appended nothing to ${intentsStream}`);
+      return newId;
+    },
   };
+
+  async function mend(entryId: string, { set = {}, newKey }: Mending = {}): Promise<Record<string, string>> {
+    const entry = await findMalformed(resources, entryId);
+    if (!entry) throw new NotFoundError(`no malformed intent ${entryId} is recorded`);
+    const unknown = Object.keys(set).find((name) => !ENVELOPE_FIELDS.includes(name));
+    if (unknown !== undefined) {
+      throw new OperationFailedError(
+        `${unknown} is no field of an intent; those are ${ENVELOPE_FIELDS.join(', ')}`,
+      );
+    }
+    const given = Object.entries({ ...entry.rawFields, ...set }).filter(
+      ([name, value]) => ENVELOPE_FIELDS.includes(name) && value !== '',
+    );
+    const spoilt = given.find(([name, value]) => !Object.hasOwn(set, name) && isShownOnly(value));
+    if (spoilt) {
+      throw new OperationFailedError(
+        `${spoilt[0]} was not kept as it came: give it anew with --set ${spoilt[0]}=…`,
+      );
+    }
+    const fields = Object.fromEntries(given);
+    if (newKey) fields['idempotency_key'] = `${fields['idempotency_key'] ?? ''}/republished/${entryId}`;
+    const parsed = parseIntent('0-0', entryFieldsOf(fields));
+    if (parsed.ok) return fields;
+    const { failureCode, failureMessage } = parsed.malformed;
+    throw new OperationFailedError(`the service would refuse it again: ${failureCode}, ${failureMessage}`);
+  }
 }
 
 export async function findMalformed(

@@ -37,6 +37,8 @@ export interface NotificationFilter {
   producer?: string;
   status?: NotificationStatus;
   idempotencyKey?: string;
+  /** One of its routes is for this user, or for the administrator with this address. */
+  recipient?: string;
   /** Bounds of the time of acceptance, both included. */
   since?: Date;
   until?: Date;
@@ -110,6 +112,12 @@ export function notificationOperations(resources: OperatorResources) {
         ['notification_type = ?', filter.type],
         ['producer = ?', filter.producer],
         ['idempotency_key = ?', filter.idempotencyKey],
+        [
+          'notification_id IN (SELECT notification_id FROM notification.routes WHERE recipient_ref = ANY (?::text[]))',
+          filter.recipient === undefined
+            ? undefined
+            : [`user:${filter.recipient}`, `email:${filter.recipient}`],
+        ],
         ['accepted_at >= ?', filter.since],
         ['accepted_at <= ?', filter.until],
       ]);

@@ -1,10 +1,8 @@
 /**
  * Replays of dead-lettered routes. Each is one signal-with-start on the route's workflow id: a workflow that waits
  * tries now, one that ended as Failed runs again and opens the route's next generation with a fresh budget (see
- * REPLAY_SIGNAL). A workflow whose route was published cannot be started again, even if a row says otherwise.
- *
- * A bulk replay needs no memory: a replayed route is not dead any more, so the same call continues with the rest. A run
- * only takes routes that died before it began, oldest first, so that a route which dies again is not taken twice.
+ * REPLAY_SIGNAL). A workflow whose route was published cannot be started again, even if a row says otherwise. Many are
+ * replayed by an operation (operations.ts).
  */
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/client';
 import { routeRefOf, searchableKey } from '../../api/ids.ts';
@@ -16,7 +14,7 @@ import {
   routeWorkflowId,
 } from '../../workflows/intent/contract.ts';
 import { notificationAttributes, routeChannel } from '../../workflows/intent/search-attributes.ts';
-import { DEFAULT_REPLAY_RATE, clockOf, keepPace } from '../bulk-replay.ts';
+import { clockOf } from '../bulk-replay.ts';
 import { NotFoundError, NothingToDoError } from '../errors.ts';
 import type { Conditions } from '../lists.ts';
 import { conditions } from '../lists.ts';
@@ -27,7 +25,6 @@ import { waitUntil } from '../wait-until.ts';
 import type { DeadLetterFilter } from './dead-letters.ts';
 import { stillDead } from './dead-letters.ts';
 
-const PAGE_SIZE = 200;
 /** Routes whose outcome is looked up by one statement. */
 const CHUNK = 2_000;
 
@@ -37,27 +34,6 @@ export interface ReplayedRoute {
   routeRef: string;
   /** `already_published`: its workflow had published it; nothing was sent. */
   result: 'replayed' | 'already_published';
-}
-
-export interface BulkReplayOptions extends ReplayRequest {
-  /** At most this many per second. Default: DEFAULT_REPLAY_RATE. */
-  ratePerSecond?: number;
-  /** At most this many routes. Default: all that match. */
-  limit?: number;
-  /** Called after each. */
-  onReplayed?: (route: ReplayedRoute) => void;
-  /** Stops the run after the route at hand. */
-  signal?: AbortSignal;
-}
-
-export interface BulkReplay {
-  /** By the clock of PostgreSQL, to the microsecond: routes that die again do so after it. */
-  startedAt: string;
-  replayed: ReplayedRoute[];
-  /** The signal ended the run before all matching routes were replayed. */
-  wasStopped: boolean;
-  /** What ended the run early: the routes before it are replayed. */
-  failure?: Error;
 }
 
 /** How replayed routes ended. */
@@ -114,32 +90,6 @@ export function replayOperations(resources: OperatorResources) {
       return rows;
     },
 
-    /** Replays all dead-lettered routes that match, oldest first; see the header of this file. */
-    async bulk(filter: DeadLetterFilter, options: BulkReplayOptions = {}): Promise<BulkReplay> {
-      const {
-        ratePerSecond = DEFAULT_REPLAY_RATE,
-        limit = Infinity,
-        onReplayed,
-        signal,
-        ...request
-      } = options;
-      const run: BulkReplay = { startedAt: await clockOf(db), replayed: [], wasStopped: false };
-      const beganMs = performance.now();
-      try {
-        for await (const route of deadBefore(filter, run.startedAt)) {
-          if (run.replayed.length >= limit) return run;
-          if (signal?.aborted) return { ...run, wasStopped: true };
-          const replayed = await replay(route, request);
-          run.replayed.push(replayed);
-          onReplayed?.(replayed);
-          await keepPace(beganMs, run.replayed.length, ratePerSecond, signal);
-        }
-        return run;
-      } catch (error) {
-        return { ...run, failure: error instanceof Error ? error : new Error(String(error)) };
-      }
-    },
-
     /**
      * Waits until replayed routes are published, skipped or dead again.
      *
@@ -163,26 +113,6 @@ export function replayOperations(resources: OperatorResources) {
       return outcome;
     },
   };
-
-  /** Pages by key, so that routes which leave the list meanwhile shift nothing. */
-  async function* deadBefore(filter: DeadLetterFilter, startedAt: string): AsyncGenerator<RouteToReplay> {
-    let last: RouteToReplay | undefined;
-    do {
-      const given = conditions([
-        ...stillDead(filter),
-        ['dead_lettered_at < ?::timestamptz', startedAt],
-        [
-          '(dead_lettered_at, route.notification_id, route.route_id) > (?::timestamptz, ?, ?)',
-          last?.died,
-          last?.notification_id,
-          last?.route_id,
-        ],
-      ]);
-      const { rows } = await db.query<RouteToReplay>(NEXT_DEAD(given), [...given.values, PAGE_SIZE]);
-      yield* rows;
-      last = rows.length < PAGE_SIZE ? undefined : rows.at(-1);
-    } while (last);
-  }
 
   async function replay(route: RouteToReplay, request: ReplayRequest): Promise<ReplayedRoute> {
     const routeRef = routeRefOf(route.route_id);
@@ -240,26 +170,19 @@ interface RouteToReplay {
   route_id: string;
   channel: string;
   status: string;
-  /** `dead_lettered_at` to the microsecond. */
-  died: string;
   notification_type: string;
   producer: string;
   idempotency_key: string;
 }
 
 const ROUTES_TO_REPLAY = `
-  SELECT route.notification_id, route.route_id, route.channel, route.status, dead_lettered_at::text AS died,
+  SELECT route.notification_id, route.route_id, route.channel, route.status,
          notification_type, producer, idempotency_key
     FROM notification.routes AS route
     JOIN notification.records USING (notification_id)`;
 
 const FIND_ROUTE = `${ROUTES_TO_REPLAY}
    WHERE route.notification_id = $1 AND route.route_id = $2`;
-
-const NEXT_DEAD = ({ where, next }: Conditions) => `${ROUTES_TO_REPLAY}
-   ${where}
-   ORDER BY dead_lettered_at, route.notification_id, route.route_id
-   LIMIT ${next}`;
 
 const PREVIEW = ({ where }: Conditions) => `
   SELECT notification_type AS type, route.channel, coalesce(last_error_classification, 'unknown') AS failure,

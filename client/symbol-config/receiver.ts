@@ -3,9 +3,10 @@
  * list over restarts, and always has something to work with.
  *
  * ```ts
- * const receiver = await createAlertReceiver({ store: fileSymbolStore('/var/lib/alerts/symbols.json'), log });
- * // on PUT, with any HTTP server:
- * const { status, answer } = await receiver.answer(body);
+ * const store = fileSymbolStore('/var/lib/alerts/symbols.json');
+ * const receiver = await createAlertReceiver({ store, log, secrets: [process.env.SIGNING_SECRET] });
+ * // on PUT, with any HTTP server, the body as it came:
+ * const { status, answer } = await receiver.answer({ headers: request.headers, body });
  * // where it is used:
  * if (receiver.allows('BTC')) ...
  * ```
@@ -18,7 +19,9 @@ import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import type { SymbolMetadata, SymbolPush, TargetKind } from '../../api/symbol-config/push.ts';
-import { PUSH_SCHEMAS } from '../../api/symbol-config/push.ts';
+import { PUSH_SCHEMAS, isPushWebhookId } from '../../api/symbol-config/push.ts';
+import type { CallerProof, SignedCall } from '../webhook-proof.ts';
+import { createProofCheck } from '../webhook-proof.ts';
 
 /** A start goes on with less when the store, or the registry, takes longer, ms. */
 const START_LIMIT_MS = 10_000;
@@ -36,7 +39,7 @@ export interface ReceiverLog {
   error(fields: object, message: string): void;
 }
 
-export interface ReceiverOptions<Kind extends TargetKind> {
+export type ReceiverOptions<Kind extends TargetKind> = CallerProof & {
   store: SymbolStore;
   /**
    * Asks the registry for the current list; called once, at a start with nothing in the store. Whoever runs the
@@ -46,7 +49,7 @@ export interface ReceiverOptions<Kind extends TargetKind> {
   /** Longest wait for the store at a start, and for the registry, ms; default: START_LIMIT_MS. */
   startLimitMs?: number;
   log: ReceiverLog;
-}
+};
 
 /** Where the list in use comes from. */
 export type SymbolSource = 'push' | 'store' | 'registry' | 'defaults' | 'allow_all';
@@ -62,17 +65,20 @@ export interface SymbolReceiver<Kind extends TargetKind> {
   /** Whether a symbol is enabled, as far as is known. */
   allows(symbol: string): boolean;
   /**
-   * Applies the body of a push. The same list any number of times is as good as once; an older one and an empty one
+   * Applies the parsed body of a push, whoever it comes from. The same list any number of times is as good as once; an older one and an empty one
    * change nothing.
    *
    * @throws what the store throws; nothing is applied then.
    */
   apply(body: unknown): Promise<Receipt>;
-  /** Applies the body of an HTTP request, and says what to answer with: a status and JSON. Never rejects. */
-  answer(body: string): Promise<{ status: number; answer: object }>;
+  /** Checks who sent a push, applies it, and says what to answer with: a status and JSON. Never rejects. */
+  answer(call: SignedCall): Promise<{ status: number; answer: object }>;
 }
 
-/** @param options.defaults what to work with until a list is known. */
+/**
+ * @param options.defaults what to work with until a list is known.
+ * @throws Error when a secret is none, or there are none.
+ */
 export function createCollectorReceiver(
   options: ReceiverOptions<'price_collector'> & { defaults: readonly SymbolMetadata[] },
 ): Promise<SymbolReceiver<'price_collector'>> {
@@ -82,7 +88,7 @@ export function createCollectorReceiver(
   });
 }
 
-/** Until a list is known, it allows every symbol. */
+/** Until a list is known, it allows every symbol. @throws Error as {@link createCollectorReceiver} does. */
 export function createAlertReceiver(
   options: ReceiverOptions<'price_alert'>,
 ): Promise<SymbolReceiver<'price_alert'>> {
@@ -91,10 +97,11 @@ export function createAlertReceiver(
 
 async function createReceiver<Kind extends TargetKind>(
   kind: Kind,
-  { store, askRegistry, log, startLimitMs = START_LIMIT_MS }: ReceiverOptions<Kind>,
+  { store, askRegistry, log, startLimitMs = START_LIMIT_MS, ...proof }: ReceiverOptions<Kind>,
   fallback: ReturnType<SymbolReceiver<Kind>['held']>,
 ): Promise<SymbolReceiver<Kind>> {
   type Held = ReturnType<SymbolReceiver<Kind>['held']>;
+  const whatIsWrongWith = createProofCheck(proof);
   // Pushes are applied one after the other: the store must end with the newest.
   let lastPush: Promise<unknown> = Promise.resolve();
   /** What was applied last is in the store. */
@@ -186,9 +193,14 @@ async function createReceiver<Kind extends TargetKind>(
     allows: (symbol) =>
       held.symbols?.some((known) => (typeof known === 'string' ? known : known.symbol) === symbol) ?? true,
     apply,
-    async answer(body) {
+    async answer(call) {
       try {
-        const receipt = await apply(parseJson(body));
+        const doubt = whatIsWrongWith(call, isPushWebhookId);
+        if (doubt !== undefined) {
+          log.error({ kind, reason: doubt }, 'symbols refused');
+          return { status: 401, answer: { error: { code: 'not_authentic', message: doubt } } };
+        }
+        const receipt = await apply(parseJson(call.body));
         if ('version' in receipt) return { status: STATUSES[receipt.outcome], answer: receipt };
         const { outcome: code, ...said } = receipt;
         return { status: STATUSES[code], answer: { error: { code, ...said } } };

@@ -1,6 +1,7 @@
 package notificationintent
 
 import (
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -67,6 +68,7 @@ func parseEntry(fields []Field) (Intent, *InvalidIntentError) {
 		idempotencyKey:   envelope["idempotency_key"],
 		requestID:        envelope["request_id"],
 		traceID:          envelope["trace_id"],
+		traceParent:      traceParent(fields),
 	}
 	if refusal := checkIdentifier("idempotency_key", intent.idempotencyKey); refusal != nil {
 		return Intent{}, refusal
@@ -153,6 +155,29 @@ func checkIdentifier(name, value string) *InvalidIntentError {
 		return refuse(InvalidEnvelope, name, "is longer than %d bytes", maxKeyBytes)
 	}
 	return nil
+}
+
+// traceParentForm is that of W3C trace context, version 00.
+var traceParentForm = regexp.MustCompile(`^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
+
+func isTraceParent(text string) bool {
+	return traceParentForm.MatchString(text) && text[3:35] != strings.Repeat("0", 32) && text[36:52] != strings.Repeat("0", 16)
+}
+
+// traceParent is the one of an entry. An entry is never refused for it: anything else counts as absent.
+func traceParent(fields []Field) string {
+	found := ""
+	count := 0
+	for _, field := range fields {
+		if field.Name == "traceparent" {
+			found = field.Value
+			count++
+		}
+	}
+	if count != 1 || !isTraceParent(found) {
+		return ""
+	}
+	return found
 }
 
 // timestamp is 0 for a text that is no timestamp.

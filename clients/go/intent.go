@@ -65,6 +65,9 @@ type Event struct {
 	OccurredAt time.Time
 	// RequestID and TraceID are for correlation only, and may be empty.
 	RequestID, TraceID string
+	// TraceParent is the W3C trace context of the span that publishes, and may be empty. The service links its spans to it,
+	// and hands it on.
+	TraceParent string
 }
 
 // Intent is one that the service accepts. Only constructors and [ParseEntry] make one; the zero value cannot be published.
@@ -78,6 +81,7 @@ type Intent struct {
 	payloadJSON      string
 	requestID        string
 	traceID          string
+	traceParent      string
 }
 
 // NotificationType is the type's name, such as game.turn.ready.
@@ -107,6 +111,9 @@ func (i Intent) RequestID() string { return i.requestID }
 // TraceID is for correlation, and may be empty.
 func (i Intent) TraceID() string { return i.traceID }
 
+// TraceParent is the W3C trace context of the producer, and may be empty.
+func (i Intent) TraceParent() string { return i.traceParent }
+
 // Fields are the fields of the intent's entry, in the order in which they are appended.
 func (i Intent) Fields() []Field {
 	fields := []Field{
@@ -128,11 +135,14 @@ func (i Intent) Fields() []Field {
 	if i.traceID != "" {
 		fields = append(fields, Field{"trace_id", i.traceID})
 	}
+	if i.traceParent != "" {
+		fields = append(fields, Field{"traceparent", i.traceParent})
+	}
 	return fields
 }
 
 // Fingerprint is the SHA-256, in hex, by which the service tells a duplicate from a conflict. The order of recipients and of
-// keys makes no difference, nor do RequestID and TraceID.
+// keys makes no difference, nor do RequestID, TraceID and TraceParent.
 func (i Intent) Fingerprint() string {
 	recipients := slices.Clone(i.recipientUserIDs)
 	slices.SortFunc(recipients, compareUTF16)
@@ -166,6 +176,10 @@ func newIntent(kind string, audience AudienceKind, recipients []string, event Ev
 			return Intent{}, refuse(InvalidEnvelope, text.Name, "is not UTF-8")
 		}
 	}
+	// The service would take it for absent, and the trace would end here without a word.
+	if event.TraceParent != "" && !isTraceParent(event.TraceParent) {
+		return Intent{}, refuse(InvalidEnvelope, "traceparent", "must be a W3C traceparent of version 00")
+	}
 	for at, id := range recipients {
 		if !utf8.ValidString(id) {
 			return Intent{}, refuse(InvalidRecipients, "recipient_user_ids_json", "has a user id at position %d that is not UTF-8", at)
@@ -185,6 +199,7 @@ func newIntent(kind string, audience AudienceKind, recipients []string, event Ev
 		payloadJSON:      payloadJSON,
 		requestID:        event.RequestID,
 		traceID:          event.TraceID,
+		traceParent:      event.TraceParent,
 	}
 	return ParseEntry(draft.Fields())
 }

@@ -105,6 +105,7 @@ func TestConstructorsRefuseWhatTheServiceRefuses(t *testing.T) {
 func TestAnIntentIsWhatWasAskedFor(t *testing.T) {
 	event := turnEvent
 	event.RequestID, event.TraceID = "request-1", "trace-1"
+	event.TraceParent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	payload := turnPayload()
 	payload.Further = map[string]any{"map": map[string]any{"sectors": 7}, "<&>": "\u2028"}
 	intent, err := NewGameTurnReady(event, []string{"user-2", "user-1"}, payload)
@@ -121,6 +122,7 @@ func TestAnIntentIsWhatWasAskedFor(t *testing.T) {
 		{"payload_json", "{\"<&>\":\"\u2028\",\"game_id\":\"game-7\",\"game_name\":\"Andromeda\",\"map\":{\"sectors\":7},\"turn_number\":54}"},
 		{"request_id", "request-1"},
 		{"trace_id", "trace-1"},
+		{"traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"},
 	}
 	if !slices.Equal(intent.Fields(), expected) {
 		t.Errorf("%q", intent.Fields())

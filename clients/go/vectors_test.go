@@ -24,6 +24,7 @@ type vectorEntry struct {
 		Fingerprint      string
 		PayloadJSON      string   `json:"payload_json"`
 		RecipientUserIDs []string `json:"recipient_user_ids"`
+		TraceParent      string
 	}
 	Refused *struct {
 		Code  FailureCode
@@ -134,6 +135,9 @@ func TestEntriesAreDecidedAsByTheService(t *testing.T) {
 			}
 			if expected := vector.Accepted.RecipientUserIDs; expected != nil && !slices.Equal(intent.RecipientUserIDs(), expected) {
 				t.Errorf("recipients %q, not %q", intent.RecipientUserIDs(), expected)
+			}
+			if intent.TraceParent() != vector.Accepted.TraceParent {
+				t.Errorf("traceparent %q, not %q", intent.TraceParent(), vector.Accepted.TraceParent)
 			}
 			again, err := ParseEntry(intent.Fields())
 			if err != nil || again.Fingerprint() != intent.Fingerprint() {

@@ -215,8 +215,9 @@ export const PLATFORM_MUTANTS: Mutant[] = [
   {
     id: 'platform-bulk-dry-run',
     file: 'cli/bulk-replay.ts',
-    find: '    report(`${all} would be replayed; nothing was done`);\n    return EXIT.done;',
-    replace: '    report(`${all} would be replayed; nothing was done`);',
+    find: "    report(`${all} would be ${verb === 'replay' ? 'replayed' : 'cancelled'}; nothing was done`);\n    return EXIT.done;",
+    replace:
+      "    report(`${all} would be ${verb === 'replay' ? 'replayed' : 'cancelled'}; nothing was done`);",
     wrong: 'doubled',
     what: 'a dry run replays',
     suite: service('platform/cli', 'I22 I25'),

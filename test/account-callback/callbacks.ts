@@ -10,6 +10,7 @@ import type {
   RecordedCallback,
 } from '../../dev/stand-ins/account-callback/portfolio-service.ts';
 import { startPortfolioService } from '../../dev/stand-ins/account-callback/portfolio-service.ts';
+import type { CallerProof } from '../../client/webhook-proof.ts';
 import { migrate } from '../../migrations/migrate.ts';
 import type { Service } from '../../workers/service.ts';
 import type { CallbackState } from '../../workflows/account-callback/contract.ts';
@@ -58,11 +59,14 @@ export const CALLBACK_ENV = {
   NOTIFICATION_CALLBACK_SHARDS: '1',
 };
 
-/** @param given default: a slot that is taken for it, with the schema of this checkout. */
-export async function takeCallbackBench(given?: Slot): Promise<CallbackBench> {
+/**
+ * @param given default: a slot that is taken for it, with the schema of this checkout.
+ * @param proof what the portfolio service asks of a caller.
+ */
+export async function takeCallbackBench(given?: Slot, proof?: CallerProof): Promise<CallbackBench> {
   const slot = given ?? (await takeSlot());
   if (!given) await migrate(slot.endpoints.postgresDsn);
-  const portfolio = await startPortfolioService();
+  const portfolio = await startPortfolioService(proof ? { proof } : {});
   const handle = (shard = 0) => slot.client.workflow.getHandle(accountCallbackWorkflowId(shard));
   const rows = async <Row extends object>(sql: string, values: unknown[] = []): Promise<Row[]> =>
     (await slot.db.query<Row>(sql, values)).rows;

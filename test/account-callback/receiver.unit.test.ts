@@ -10,8 +10,10 @@ import {
   callbackIdempotencyKey,
   callbackPath,
   callbackSchema,
+  callbackWebhookId,
   parseCallbackPath,
 } from '../../api/account-callback/callback.ts';
+import { signedHeaders } from '../../api/webhooks.ts';
 import { createCallbackReceiver, memoryCallbackStore } from '../../client/account-callback/receiver.ts';
 import { HOUR, MIDNIGHT } from './callbacks.ts';
 
@@ -26,14 +28,32 @@ const VALUES: CallbackValues = {
 const lines: string[] = [];
 const log = { info: () => undefined, error: (_: object, message: string) => void lines.push(message) };
 
-const requestOf = (values: Partial<CallbackValues> = {}, key = KEY) => ({
-  path: callbackPath(key)!,
-  idempotencyKey: callbackIdempotencyKey(key),
-  body: callbackBody(key, { ...VALUES, ...values }),
-});
+const [SECRET, NEXT_SECRET, FOREIGN_SECRET] = ['own', 'next', 'foreign'].map(
+  (name) => `whsec_${Buffer.from(name.padEnd(32, '.')).toString('base64')}`,
+) as [string, string, string];
+
+interface Signing {
+  key?: CallbackKey;
+  secrets?: readonly string[];
+  body?: string;
+  at?: Date;
+}
+
+/** As the service sends it, but for what is said otherwise. */
+const requestOf = (values: Partial<CallbackValues> = {}, signing: Signing = {}) => {
+  const { key = KEY, secrets = [SECRET], body = callbackBody(key, { ...VALUES, ...values }), at } = signing;
+  return {
+    path: callbackPath(key)!,
+    headers: {
+      'idempotency-key': callbackIdempotencyKey(key),
+      ...signedHeaders(secrets, callbackWebhookId(key), body, at),
+    } as Record<string, string>,
+    body,
+  };
+};
 const open = () => {
   const store = memoryCallbackStore();
-  return { store, receiver: createCallbackReceiver({ store, log }) };
+  return { store, receiver: createCallbackReceiver({ store, log, secrets: [SECRET] }) };
 };
 
 test('C7 a callback any number of times is as good as once; the latest of a period is kept', async () => {
@@ -51,7 +71,7 @@ test('C7 a callback any number of times is as good as once; the latest of a peri
   });
   expect(store.get(KEY)).toEqual(callbackSchema.parse(JSON.parse(requestOf({ closingValue: '1' }).body)));
   const day = { ...KEY, kind: 'daily' as const };
-  expect(await receiver.apply(requestOf({}, day))).toMatchObject({ outcome: 'stored', key: day });
+  expect(await receiver.apply(requestOf({}, { key: day }))).toMatchObject({ outcome: 'stored', key: day });
 });
 
 test('C7 what is no callback is refused with a logged error, and nothing is kept', async () => {
@@ -77,11 +97,17 @@ test('C7 what is no callback is refused with a logged error, and nothing is kept
   ];
   for (const body of bodies) {
     lines.length = 0;
-    const answered = await receiver.answer({ ...requestOf(), body: JSON.stringify(body) ?? 'not JSON' });
+    // Signed for the period that it names.
+    const { period_start_ms: named } = (body ?? {}) as { period_start_ms?: unknown };
+    const key = { ...KEY, periodStartMs: typeof named === 'number' ? named : MIDNIGHT };
+    const text = JSON.stringify(body) ?? 'not JSON';
+    const answered = await receiver.answer(requestOf({}, { key, body: text }));
     expect([body, answered.status]).toEqual([body, 422]);
     expect(lines).toEqual(['account callback refused']);
   }
-  expect((await receiver.answer({ ...requestOf(), idempotencyKey: 'another' })).status).toBe(422);
+  const { headers } = requestOf();
+  const otherKey = { ...headers, 'idempotency-key': 'another' };
+  expect((await receiver.answer({ ...requestOf(), headers: otherKey })).status).toBe(422);
   for (const path_ of [
     '/',
     '/api/v1/internal/portfolios//callbacks/hourly',
@@ -94,8 +120,72 @@ test('C7 what is no callback is refused with a logged error, and nothing is kept
 
 test('C7 what cannot be kept is not acknowledged', async () => {
   const store = { upsert: () => Promise.reject(new Error('disk full')) };
-  const receiver = createCallbackReceiver({ store, log });
+  const receiver = createCallbackReceiver({ store, log, secrets: [SECRET] });
   expect((await receiver.answer(requestOf())).status).toBe(500);
+});
+
+describe('who calls', () => {
+  const MINUTE = 60_000;
+  const other = { ...KEY, userId: 'bob' };
+  const good = requestOf();
+  const without = (name: string) => ({ ...good, headers: { ...good.headers, [name]: undefined } });
+
+  test.each([
+    ['without any header', { ...good, headers: {} }],
+    ['without webhook-id', without('webhook-id')],
+    ['without webhook-timestamp', without('webhook-timestamp')],
+    ['without webhook-signature', without('webhook-signature')],
+    [
+      'with several signatures headers',
+      { ...good, headers: { ...good.headers, 'webhook-signature': ['v1,x', 'v1,y'] } },
+    ],
+    ['signed with a foreign secret', requestOf({}, { secrets: [FOREIGN_SECRET] })],
+    ['signed six minutes ago', requestOf({}, { at: new Date(Date.now() - 6 * MINUTE) })],
+    ['signed six minutes ahead', requestOf({}, { at: new Date(Date.now() + 6 * MINUTE) })],
+    ['with another body', { ...good, body: requestOf({ peakValue: '11' }).body }],
+    ['with a later time', { ...good, headers: { ...good.headers, 'webhook-timestamp': String(Date.now()) } }],
+    ['with another id', { ...good, headers: { ...good.headers, 'webhook-id': callbackWebhookId(other) } }],
+    [
+      'sent on to another user',
+      { ...good, path: callbackPath(other)!, headers: { ...good.headers, 'idempotency-key': undefined } },
+    ],
+    [
+      'sent on as a day',
+      {
+        ...good,
+        path: callbackPath({ ...KEY, kind: 'daily' })!,
+        headers: { ...good.headers, 'idempotency-key': undefined },
+      },
+    ],
+  ])('security-10 a callback %s is refused, and nothing is kept', async (_, request) => {
+    const { store, receiver } = open();
+    expect(await receiver.answer(request)).toMatchObject({
+      status: 401,
+      answer: { error: { code: 'not_authentic' } },
+    });
+    expect([store.get(KEY), store.get(other)]).toEqual([undefined, undefined]);
+  });
+
+  test('security-10 a secret changes: what both sign, and what one of them signs, is taken', async () => {
+    const secrets = [SECRET];
+    const receiver = createCallbackReceiver({ store: memoryCallbackStore(), log, secrets: () => secrets });
+    const statusOf = async (...signing: string[]) =>
+      (await receiver.answer(requestOf({}, { secrets: signing }))).status;
+    expect(await statusOf(SECRET, NEXT_SECRET)).toBe(200);
+    expect(await statusOf(NEXT_SECRET)).toBe(401);
+    secrets.unshift(NEXT_SECRET);
+    expect(await statusOf(NEXT_SECRET)).toBe(200);
+    secrets.pop();
+    expect(await statusOf(SECRET)).toBe(401);
+  });
+
+  test('security-10 a receiver without a secret is made on purpose only', async () => {
+    const store = memoryCallbackStore();
+    expect(() => createCallbackReceiver({ store, log, secrets: [] })).toThrow('needs a secret');
+    expect(() => createCallbackReceiver({ store, log, secrets: ['s3cret'] })).toThrow('whsec_');
+    const receiver = createCallbackReceiver({ store, log, acceptsUnsigned: true });
+    expect((await receiver.answer({ ...requestOf(), headers: {} })).status).toBe(200);
+  });
 });
 
 test('C7 users of every name have a path and a key, but those that no path can name', () => {

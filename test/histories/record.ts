@@ -13,6 +13,7 @@ import {
   WAITING_SLICE_WORKFLOW,
   sliceWorkflowId,
 } from '../../workflows/intent/slice-contract.ts';
+import { createOperator } from '../../client/operator.ts';
 import { findTemporalCli } from '../../dev/servers/temporal-cli.ts';
 import { loadConfig } from '../../config/load.ts';
 import { accountCallbackWorkflowId } from '../../workflows/account-callback/contract.ts';
@@ -43,6 +44,7 @@ import {
 } from '../../workflows/mobile-push/contract.ts';
 import type { RecoveryInput } from '../../workflows/recovery-contract.ts';
 import { RECOVERY_WORKFLOW, RECOVERY_WORKFLOW_ID } from '../../workflows/recovery-contract.ts';
+import { operationWorkflowId } from '../../workflows/intent/operation-contract.ts';
 import { repairWorkflowId } from '../../workflows/intent/repair-contract.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import {
@@ -431,6 +433,32 @@ test('a recovery of all kinds of work', async () => {
   });
   await recovery.result();
   await record('recovery', RECOVERY_WORKFLOW_ID);
+});
+
+test('an operation that is paused, resumed and comes to its end', async () => {
+  await slot.startService({
+    NOTIFICATION_ROUTE_BACKOFF_MIN: '50ms',
+    NOTIFICATION_ROUTE_BACKOFF_MAX: '100ms',
+  });
+  await slot.redis.set(GATEWAY, 'not a stream');
+  const id = await publishTurn(slot.redis, 'operation', ['user-1', 'user-2', 'user-3']);
+  const operator = createOperator({
+    ...{ temporal: slot.client, db: slot.db, redis: slot.redis },
+    namespace: slot.client.options.namespace,
+    intentsStream: 'notification:intents',
+  });
+  await eventually('dead routes', async () => {
+    const groups = await operator.replays.preview({ notificationId: id });
+    return groups[0]?.routes === 3;
+  });
+  const { operationId } = await operator.operations.replay(
+    { notificationId: id },
+    { requestedBy: 'recorded', ratePerSecond: 1 },
+  );
+  await operator.operations.pause(operationId, { requestedBy: 'recorded' });
+  await operator.operations.resume(operationId, { requestedBy: 'recorded' });
+  await ended(operationWorkflowId(operationId));
+  await record('operation', operationWorkflowId(operationId));
 });
 
 test('symbol configuration that changes, fails at some targets, recovers and is reconciled', async () => {

@@ -11,6 +11,7 @@ import fc from 'fast-check';
 import type { EntryFields } from '../../api/intent/entry.ts';
 import { fieldNamedIn, parseIntent } from '../../api/intent/entry.ts';
 import { fingerprintOf } from '../../api/intent/fingerprint.ts';
+import type { NotificationIntent } from '../../client/notificationintent.ts';
 import { InvalidIntentError } from '../../client/notificationintent.ts';
 import { createMemoryStream } from '../../client/testing.ts';
 import { runCommand } from '../../dev/servers/command.ts';
@@ -53,7 +54,7 @@ test(
   LIMIT_MS,
 );
 
-type Verdict = { fingerprint: string } | { code: string; names: string };
+type Verdict = { fingerprint: string; traceparent?: string } | { code: string; names: string };
 
 /** A client as a process that answers a line with a line, in order. */
 function startClient(command: string, args: readonly string[], env: Record<string, string> = {}) {
@@ -80,9 +81,14 @@ function startClient(command: string, args: readonly string[], env: Record<strin
   };
 }
 
+const verdictOn = (intent: NotificationIntent): Verdict => ({
+  fingerprint: fingerprintOf(intent),
+  ...(intent.traceparent === undefined ? {} : { traceparent: intent.traceparent }),
+});
+
 function verdictOfService(fields: EntryFields): Verdict {
   const parsed = parseIntent('1-0', fields);
-  if (parsed.ok) return { fingerprint: fingerprintOf(parsed.intent) };
+  if (parsed.ok) return verdictOn(parsed.intent);
   const { failureCode, failureMessage } = parsed.malformed;
   return { code: failureCode, names: fieldNamedIn(failureMessage) ?? 'the entry' };
 }
@@ -94,7 +100,7 @@ async function verdictOfTypeScript(fields: EntryFields): Promise<Verdict | undef
   const stream = createMemoryStream();
   try {
     await stream.xadd('s', '*', ...texts);
-    return { fingerprint: stream.published[0]!.fingerprint };
+    return { ...verdictOn(stream.published[0]!.intent), fingerprint: stream.published[0]!.fingerprint };
   } catch (error) {
     if (!(error instanceof InvalidIntentError)) throw error;
     return { code: error.code, names: error.field ?? 'the entry' };

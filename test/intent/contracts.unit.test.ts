@@ -14,7 +14,12 @@ import {
   channelsOf,
 } from '../../api/intent/catalog.ts';
 import type { NotificationType } from '../../api/intent/catalog.ts';
-import { OPTIONAL_ENVELOPE_FIELDS, REQUIRED_ENVELOPE_FIELDS, parseIntent } from '../../api/intent/entry.ts';
+import {
+  OPTIONAL_ENVELOPE_FIELDS,
+  REQUIRED_ENVELOPE_FIELDS,
+  TRACEPARENT_FIELD,
+  parseIntent,
+} from '../../api/intent/entry.ts';
 import {
   emailAddressSchema,
   mailCommandPayloadSchema,
@@ -156,7 +161,7 @@ it('I38 I4 the envelope has the fields of the code', () => {
   const envelope = resolved({ $ref: '#/components/schemas/AnyIntent' });
   expect(envelope.required?.toSorted()).toEqual([...REQUIRED_ENVELOPE_FIELDS].sort());
   expect(Object.keys(envelope.properties ?? {}).sort()).toEqual(
-    [...REQUIRED_ENVELOPE_FIELDS, ...OPTIONAL_ENVELOPE_FIELDS].sort(),
+    [...REQUIRED_ENVELOPE_FIELDS, ...OPTIONAL_ENVELOPE_FIELDS, TRACEPARENT_FIELD].sort(),
   );
   expect(REQUIRED_ENVELOPE_FIELDS.toSorted()).toEqual([
     'audience_kind',
@@ -339,7 +344,11 @@ function expectContractHolds(address: string, entry: [string, string | Buffer][]
 
 describe('I38 outbound entries', () => {
   const route = { notificationType: 'game.turn.ready', notificationId: '1769731200000-0' } as const;
-  const tracing = { requestId: 'request-1', traceId: 'trace-1' };
+  const tracing = {
+    requestId: 'request-1',
+    traceId: 'trace-1',
+    traceparent: '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01',
+  };
   const event = {
     ...route,
     routeId: 'push:user:user-42',

@@ -82,6 +82,44 @@ const isDead = (id: string) => async () => (await statusOf(routeWorkflowId(id, P
 const breakGateway = () => slot.redis.set(GATEWAY, 'not a stream');
 
 test(
+  'U2 I25 a process that dies after any step of an operation: each route is replayed once',
+  async () => {
+    walk = createCrashWalk(slot, {
+      NOTIFICATION_ROUTE_BACKOFF_MIN: '50ms',
+      NOTIFICATION_ROUTE_BACKOFF_MAX: '100ms',
+    });
+    await breakGateway();
+    const operations: string[] = [];
+    const died = await walk.through('doPage', async () => {
+      const id = await start(['user-1', 'user-2']);
+      await eventually('dead pushes', async () => (await pushesIn(id, 'dead_letter')) === 2, LIMIT_MS);
+      const begun = await operator.operations.replay({ notificationId: id }, { requestedBy: 'crash' });
+      operations.push(begun.operationId);
+      return async () => (await operator.operations.show(begun.operationId)).endedAt !== undefined;
+    });
+    // What there is to do, an order for each route, and that it was given.
+    expect(died).toBeGreaterThanOrEqual(4);
+    await walk.survivor();
+    for (const operationId of operations) {
+      await eventually(
+        `${operationId} to be done`,
+        async () => {
+          const { status, ordered } = await operator.operations.show(operationId);
+          const { open } = await operator.operations.outcome(operationId);
+          return status === 'done' && ordered === 2 && open === 0;
+        },
+        LIMIT_MS,
+      );
+    }
+    const replays = await rows<{ count: number }>(
+      'SELECT count(*)::int AS count FROM notification.replays GROUP BY notification_id, route_id',
+    );
+    expect(replays.map(({ count }) => count)).toEqual(operations.flatMap(() => [1, 1]));
+  },
+  TEST_LIMIT_MS,
+);
+
+test(
   'I21 I22 I23 I25 a process that dies after any step of a failing or replayed attempt: the budget exactly, then one entry',
   async () => {
     walk = createCrashWalk(slot, {

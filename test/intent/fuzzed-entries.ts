@@ -60,6 +60,32 @@ const userIds = fc
   )
   .map((ids) => JSON.stringify(ids));
 
+/** Some are of the form. */
+const hex = (length: number) =>
+  fc.oneof(
+    { weight: 1, arbitrary: fc.constant('0'.repeat(length)) },
+    {
+      weight: 9,
+      arbitrary: fc.string({
+        unit: fc.constantFrom(...'0123456789abcdef'),
+        minLength: length,
+        maxLength: length,
+      }),
+    },
+  );
+const traceparents = fc.oneof(
+  text,
+  fc
+    .tuple(
+      fc.constantFrom('00', '00', '00', '01', 'ff'),
+      hex(32),
+      hex(16),
+      hex(2),
+      fc.constantFrom('', '', '', '\n', '-'),
+    )
+    .map(([version, ...parts]) => [version, ...parts.slice(0, 3)].join('-') + parts[3]),
+);
+
 /** Well-formed entries of which payload, recipients or key are strange, so that more than the first check decides. */
 export const strangeIntent: fc.Arbitrary<EntryFields> = fc
   .constantFrom(...NOTIFICATION_TYPES)
@@ -75,6 +101,7 @@ export const strangeIntent: fc.Arbitrary<EntryFields> = fc
           idempotency_key: fc.oneof(text, fc.string({ unit: 'binary', minLength: 1 })),
           occurred_at_ms: fc.oneof(fc.nat().map(String), text),
           request_id: text,
+          traceparent: traceparents,
         },
         { requiredKeys: ['payload_json'] },
       ),

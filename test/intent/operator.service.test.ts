@@ -218,31 +218,36 @@ describe('dead letters and replay', () => {
       expect.objectContaining({ channel: 'push', failure: 'gateway_stream_publish_failed', routes: 5 }),
     ]);
 
-    // Still broken: each dies again while the run goes on, and none is taken twice.
-    const hopeless = await operator.replays.bulk(filter, { ratePerSecond: 4 });
-    expect(new Set(hopeless.replayed.map(({ routeId }) => routeId)).size).toBe(5);
-    expect(hopeless).toMatchObject({ wasStopped: false });
-    expect(hopeless.replayed).toHaveLength(5);
-    const outcome = await operator.replays.wait(hopeless.replayed, hopeless.startedAt, { limitMs: 20_000 });
-    expect(outcome).toMatchObject({ diedAgain: 5, published: 0, open: 0 });
+    const replayed = async (request: { ratePerSecond: number; limit?: number }) => {
+      const { operationId, total } = await operator.operations.replay(filter, {
+        requestedBy: 'test',
+        ...request,
+      });
+      const settled = await eventually('its routes', async () => {
+        const view = await operator.operations.show(operationId);
+        const outcome = await operator.operations.outcome(operationId);
+        return view.endedAt !== undefined && outcome.open === 0 && { view, outcome, total };
+      });
+      return { ...settled, routes: await operator.operations.ordered(operationId) };
+    };
+    // Still broken: each dies again while it goes on, and none is taken twice.
+    const hopeless = await replayed({ ratePerSecond: 2 });
+    expect(hopeless).toMatchObject({
+      total: 5,
+      view: { status: 'done', done: 5, ordered: 5 },
+      outcome: { diedAgain: 5, published: 0 },
+    });
+    expect(new Set(hopeless.routes.map(({ routeId }) => routeId)).size).toBe(5);
+    const { replays } = await operator.notifications.show(id);
+    expect(replays.map(({ generation }) => generation)).toEqual([1, 1, 1, 1, 1]);
 
     await healPush();
-    const limited = await operator.replays.bulk(filter, { ratePerSecond: 1_000, limit: 2 });
-    expect(limited.replayed).toHaveLength(2);
-    await operator.replays.wait(limited.replayed, limited.startedAt, { limitMs: 20_000 });
-
-    const stop = new AbortController();
-    const stopped = await operator.replays.bulk(filter, {
-      ratePerSecond: 1_000,
-      signal: stop.signal,
-      onReplayed: () => stop.abort(),
+    expect(await replayed({ ratePerSecond: 1_000, limit: 2 })).toMatchObject({
+      total: 2,
+      outcome: { published: 2, diedAgain: 0 },
     });
-    expect(stopped).toMatchObject({ wasStopped: true, replayed: [{ result: 'replayed' }] });
-    await operator.replays.wait(stopped.replayed, stopped.startedAt, { limitMs: 20_000 });
-
-    const rest = await operator.replays.bulk(filter, { ratePerSecond: 1_000 });
-    expect(rest.replayed).toHaveLength(2);
-    await operator.replays.wait(rest.replayed, rest.startedAt, { limitMs: 20_000 });
+    expect(await replayed({ ratePerSecond: 1_000 })).toMatchObject({ total: 3, outcome: { published: 3 } });
+    await expect(operator.operations.replay(filter, { requestedBy: 'test' })).rejects.toThrow(NotFoundError);
     expect((await operator.notifications.show(id)).totals).toEqual({ published: 10 });
     expect(await slot.redis.xlen(GATEWAY)).toBe(5);
   });

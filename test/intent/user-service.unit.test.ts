@@ -4,6 +4,7 @@ import type { RequestListener, Server } from 'node:http';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { types } from 'node:util';
+import { createHttpCaller } from '../../activities/http-caller.ts';
 import type { UserService } from '../../activities/intent/user-service.ts';
 import { UserServiceError, createUserService } from '../../activities/intent/user-service.ts';
 import type { UserServiceFailure, UserServiceStandIn } from '../../dev/stand-ins/intent/user-service.ts';
@@ -18,6 +19,7 @@ const IMPATIENT_MS = 50;
 /** Jest's realm has its own Error, which the client's plain `timed out` depends on. */
 const TIMED_OUT = /^User Service did not answer: .*(timed out|due to timeout)$/;
 
+const caller = createHttpCaller();
 let standIn: UserServiceStandIn;
 let users: UserService;
 let server: Server | undefined;
@@ -25,13 +27,15 @@ let logs: LogLine[];
 
 const log = createLogger('debug', { write: (line: string) => void logs.push(JSON.parse(line) as LogLine) });
 const clientOf = (baseUrl: string, timeoutMs = PATIENT_MS): UserService =>
-  createUserService({ baseUrl, timeoutMs, log });
+  createUserService({ baseUrl, timeoutMs, caller, log });
 
 beforeEach(async () => {
   logs = [];
   standIn = await startUserService();
   users = clientOf(standIn.url);
 });
+
+afterAll(() => caller.close());
 
 afterEach(async () => {
   await standIn.stop();

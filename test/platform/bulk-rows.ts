@@ -59,6 +59,12 @@ const INTENT = `
   INSERT INTO notification.outcome_tallies SELECT n || '-0', 2, 2, 0, 0, 0, 'settled', ${AGO} FROM generate_series(1, ${ROWS}) AS n;
   INSERT INTO notification.waiting_intents
   SELECT n || '-3', 'game.turn.ready', 'game_master', 'w' || n, ${AGO}, 1, 0, 'r', ${AGO}, '{}'
+    FROM generate_series(1, ${ROWS}) AS n;
+
+  INSERT INTO notification.operations (operation_id, kind, filter, total, rate, requested_by, created_at)
+  SELECT 'o' || n, 'replay', '{}', 1, 20, 'nina', ${AGO} FROM generate_series(1, ${ROWS}) AS n;
+  INSERT INTO notification.operation_items
+  SELECT 'o' || n, 1, n || '-0', 'push:user:u' || n, CASE WHEN n % 2 = 0 THEN true END
     FROM generate_series(1, ${ROWS}) AS n;`;
 
 const MOBILE_PUSH = `

@@ -22,9 +22,12 @@ const ROOT = path.join(import.meta.dirname, '../..');
 
 interface Manifest {
   version: string;
-  exports: Record<string, { types: string; default: string }>;
+  exports: Record<string, { types: string; default: string } | string>;
   dependencies: Record<string, string>;
 }
+
+const bothOf = (entry: Manifest['exports'][string]) =>
+  typeof entry === 'string' ? { types: entry, default: entry } : entry;
 
 let slot: Slot;
 /** Somebody else's project. */
@@ -61,13 +64,15 @@ test('I37 the package has the version of the service, and everything that it nam
     '.',
     './outcomes',
     './testing',
+    './outbox',
     './operator',
     './connect',
     './account-callback/inputs',
     './account-callback/receiver',
     './symbol-config/receiver',
+    './outbox.sql',
   ]);
-  for (const { types, default: code } of Object.values(manifest.exports)) {
+  for (const { types, default: code } of Object.values(manifest.exports).map(bothOf)) {
     expect([types, existsSync(path.join(unpacked, types))]).toEqual([types, true]);
     expect([code, existsSync(path.join(unpacked, code))]).toEqual([code, true]);
   }
@@ -94,7 +99,8 @@ test('I37 an intent published from JavaScript with it is delivered', async () =>
 });
 
 test('I37 each part of it loads', async () => {
-  const names = Object.keys(manifest.exports).map((name) => `galaxy-notify-client${name.slice(1)}`);
+  const modules = Object.keys(manifest.exports).filter((name) => !name.endsWith('.sql'));
+  const names = modules.map((name) => `galaxy-notify-client${name.slice(1)}`);
   const script = `for (const name of ${JSON.stringify(names)}) console.log(Object.keys(await import(name)).length > 0);`;
   writeFileSync(path.join(project, 'load.mjs'), script);
   const { stdout } = await run(process.execPath, [path.join(project, 'load.mjs')]);

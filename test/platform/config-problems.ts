@@ -4,13 +4,23 @@ import { ConfigError } from '../../config/variables.ts';
 
 export type Env = Record<string, string | undefined>;
 
+/** What must be set. */
+export const REQUIRED: Env = {
+  NOTIFICATION_REDIS_MASTER_ADDR: 'rediss://redis.internal:6379',
+  NOTIFICATION_REDIS_PASSWORD: 'redis-s3cret',
+  NOTIFICATION_POSTGRES_PRIMARY_DSN:
+    'postgres://notify:pg-s3cret@db.internal:5432/notification?sslmode=verify-full',
+  NOTIFICATION_USER_SERVICE_BASE_URL: 'https://users.internal:8443',
+  TEMPORAL_ADDRESS: 'temporal.internal:7233',
+};
+
+/** Beside it, what keeps connections from being open. */
 export const PRODUCTION: Env = {
   NODE_ENV: 'production',
-  NOTIFICATION_REDIS_MASTER_ADDR: 'redis.internal:6379',
-  NOTIFICATION_REDIS_PASSWORD: 'redis-s3cret',
-  NOTIFICATION_POSTGRES_PRIMARY_DSN: 'postgres://notify:pg-s3cret@db.internal:5432/notification',
-  NOTIFICATION_USER_SERVICE_BASE_URL: 'http://users.internal:8080',
-  TEMPORAL_ADDRESS: 'temporal.internal:7233',
+  ...REQUIRED,
+  NOTIFICATION_USER_SERVICE_TOKEN: 'users-7d41c0e95b28af63',
+  TEMPORAL_TLS: 'true',
+  TEMPORAL_API_KEY: 'temporal-s3cret',
 };
 
 export const problemsOf = (env: Env): readonly string[] => problemsIn(() => loadConfig(env));

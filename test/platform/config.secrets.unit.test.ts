@@ -35,7 +35,7 @@ describe('secrets', () => {
       writeFileSync(file, text);
       return file;
     };
-    const { NOTIFICATION_REDIS_PASSWORD: _, ...withoutPassword } = PRODUCTION;
+    const { NOTIFICATION_REDIS_PASSWORD: _, TEMPORAL_API_KEY: _key, ...withoutPassword } = PRODUCTION;
 
     test('I30 a secret is read from the file that its variable with _FILE names', () => {
       const { values, temporalEnv } = loadConfig({
@@ -74,7 +74,8 @@ describe('secrets', () => {
     test('I60 certificates of Temporal are read with the rest, and what is in files can be read again', () => {
       const env = {
         ...withoutPassword,
-        NOTIFICATION_REDIS_PASSWORD_FILE: fileOf('password', 'first'),
+        NOTIFICATION_TEMPORAL_INSECURE: 'true',
+        NOTIFICATION_REDIS_PASSWORD_FILE: fileOf('password', 'the first one'),
         TEMPORAL_TLS_CLIENT_CERT_PATH: fileOf('client.pem', 'a certificate'),
         TEMPORAL_TLS_CLIENT_KEY_PATH: path.join(folder, 'missing'),
       };
@@ -89,7 +90,7 @@ describe('secrets', () => {
         {
           variable: 'NOTIFICATION_REDIS_PASSWORD_FILE',
           path: env.NOTIFICATION_REDIS_PASSWORD_FILE,
-          text: 'first',
+          text: 'the first one',
         },
         {
           variable: 'TEMPORAL_TLS_CLIENT_CERT_PATH',
@@ -104,7 +105,7 @@ describe('secrets', () => {
       ]);
       const next = config.reread((_, variable) => `new ${variable}`);
       expect(next.values.NOTIFICATION_REDIS_PASSWORD).toBe('new NOTIFICATION_REDIS_PASSWORD_FILE');
-      expect(config.values.NOTIFICATION_REDIS_PASSWORD).toBe('first');
+      expect(config.values.NOTIFICATION_REDIS_PASSWORD).toBe('the first one');
     });
   });
 });

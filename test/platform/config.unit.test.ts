@@ -4,7 +4,7 @@ import { ADMIN_EMAIL_VARIABLES } from '../../config/intent.ts';
 import { VARIABLES, loadConfig } from '../../config/load.ts';
 import { ConfigError } from '../../config/variables.ts';
 import type { Env } from './config-problems.ts';
-import { PRODUCTION, problemsOf } from './config-problems.ts';
+import { PRODUCTION, REQUIRED, problemsOf } from './config-problems.ts';
 
 type Name = keyof typeof VARIABLES;
 
@@ -83,8 +83,26 @@ const OWN_DEFAULTS: [name: Name, value: unknown][] = [
   ['NOTIFICATION_RECONCILIATION_INTERVAL', MINUTE],
   ['NOTIFICATION_USER_SERVICE_MAX_LOOKUPS', 64],
   ['NOTIFICATION_USER_SERVICE_UNUSABLE_AFTER', 6],
+  ['NOTIFICATION_OUTBOX_POSTGRES_DSN', undefined],
   ['NOTIFICATION_WORKER_DEPLOYMENT', undefined],
   ['NOTIFICATION_WORKER_BUILD_ID', undefined],
+  ...['NOTIFICATION_USER_SERVICE', 'NOTIFICATION_SYMBOL_TARGETS', 'NOTIFICATION_PORTFOLIO'].flatMap(
+    (prefix): [Name, unknown][] => [
+      ...(['TOKEN', 'CA_FILE', 'CERT_FILE', 'KEY_FILE'].map((suffix) => [
+        `${prefix}_${suffix}`,
+        undefined,
+      ]) as [Name, unknown][]),
+      [`${prefix}_INSECURE` as Name, false],
+    ],
+  ),
+  ['NOTIFICATION_SYMBOL_TARGETS_SIGNING_SECRETS', undefined],
+  ['NOTIFICATION_PORTFOLIO_SIGNING_SECRETS', undefined],
+  ['NOTIFICATION_REDIS_INSECURE', false],
+  ['NOTIFICATION_POSTGRES_INSECURE', false],
+  ['NOTIFICATION_TEMPORAL_INSECURE', false],
+  ['NOTIFICATION_OTEL_INSECURE', false],
+  ['NOTIFICATION_CODEC_INSECURE', false],
+  ['NOTIFICATION_REDIS_USER', undefined],
   ['NOTIFICATION_REDIS_CA_FILE', undefined],
   ['NOTIFICATION_REDIS_CERT_FILE', undefined],
   ['NOTIFICATION_REDIS_KEY_FILE', undefined],
@@ -390,7 +408,11 @@ describe('what is wrong', () => {
     expect(problemsOf(env)).toEqual([
       expect.stringMatching(/^NOTIFICATION_PORTFOLIO_BASE_URL is required in production/),
     ]);
-    expect(problemsOf({ ...env, NOTIFICATION_PORTFOLIO_BASE_URL: 'http://portfolios.internal' })).toEqual([]);
+    const portfolio = {
+      NOTIFICATION_PORTFOLIO_BASE_URL: 'https://portfolios.internal',
+      NOTIFICATION_PORTFOLIO_SIGNING_SECRETS: 'whsec_w3Yp0mBqkX7Jv5dT1rZLh8uC2sNfGaEo6iQyRtVbKxM=',
+    };
+    expect(problemsOf({ ...env, ...portfolio })).toEqual([]);
   });
 
   test('M10 I30 elsewhere all roles are taken on, unless some are named', () => {
@@ -513,11 +535,13 @@ describe('production', () => {
     const { production, values } = loadConfig(PRODUCTION);
 
     expect(production).toBe(true);
-    expect(values.NOTIFICATION_REDIS_MASTER_ADDR).toEqual({ host: 'redis.internal', port: 6_379 });
+    expect(values.NOTIFICATION_REDIS_MASTER_ADDR).toEqual({
+      ...{ host: 'redis.internal', port: 6_379, tls: true },
+    });
     expect(values.NOTIFICATION_REDIS_PASSWORD).toBe('redis-s3cret');
   });
 
-  test.each(Object.keys(PRODUCTION).filter((name) => name !== 'NODE_ENV'))('I30 %s is required', (name) => {
+  test.each(Object.keys(REQUIRED))('I30 %s is required', (name) => {
     const required = [expect.stringMatching(new RegExp(`^${name} is required in production: `))];
 
     expect(problemsOf({ ...PRODUCTION, [name]: undefined })).toEqual(required);
@@ -532,6 +556,10 @@ describe('production', () => {
   test("I30 the SDK's own loader gets the TEMPORAL_ variables and nothing else", () => {
     const { temporalEnv } = loadConfig({ ...PRODUCTION, TEMPORAL_API_KEY: 'k', TEMPORAL_PROFILE: '' });
 
-    expect(temporalEnv).toEqual({ TEMPORAL_ADDRESS: 'temporal.internal:7233', TEMPORAL_API_KEY: 'k' });
+    expect(temporalEnv).toEqual({
+      TEMPORAL_ADDRESS: 'temporal.internal:7233',
+      TEMPORAL_TLS: 'true',
+      TEMPORAL_API_KEY: 'k',
+    });
   });
 });

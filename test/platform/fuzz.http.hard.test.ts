@@ -17,12 +17,14 @@ import {
   createNotificationRouter,
 } from '../../activities/subscription/router/http.ts';
 import { generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/signing.ts';
+import { createHttpCaller } from '../../activities/http-caller.ts';
 import { deliver } from '../../activities/http-delivery.ts';
 import {
   UnusableUserError,
   UserServiceError,
   createUserService,
 } from '../../activities/intent/user-service.ts';
+import { DEVELOPMENT_SIGNING_SECRET } from '../../config/caller.ts';
 import { createLoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
 import { createLogger } from '../../workers/logger.ts';
 import { json, text } from './nasty-inputs.ts';
@@ -37,6 +39,9 @@ const SLACK_MS = 20_000;
 const LIMIT_MS = 120_000 + ROUNDS * 10 * (TIMEOUT_MS + 100);
 /** What all cases of a test may leave behind in memory, bytes: less than a few endless answers would. */
 const MOST_GROWTH = 50 << 20;
+
+const caller = createHttpCaller({ token: 'caller-token', signingSecrets: [DEVELOPMENT_SIGNING_SECRET] });
+afterAll(() => caller.close());
 
 /** How a server answers. */
 interface Script {
@@ -226,7 +231,7 @@ test(
     const log = createLogger('fatal');
     await each(async ({ url }) => {
       // A new one each time: its breaker would leave the server alone.
-      const users = createUserService({ baseUrl: url, timeoutMs: TIMEOUT_MS, log });
+      const users = createUserService({ baseUrl: url, timeoutMs: TIMEOUT_MS, caller, log });
       const found = await users.findRecipient('u').catch((error: unknown) => {
         expect([UserServiceError.name, UnusableUserError.name]).toContain((error as Error).name);
         expect((error as Error).message).not.toContain('a@exam');
@@ -246,7 +251,7 @@ test(
     const services = new Map(
       lanes.map(({ url }) => [
         url,
-        createPortfolioService({ baseUrl: url, timeoutMs: TIMEOUT_MS, maxParallel: 4 }),
+        createPortfolioService({ baseUrl: url, timeoutMs: TIMEOUT_MS, maxParallel: 4, caller }),
       ]),
     );
     const callback = {
@@ -263,7 +268,6 @@ test(
       const failure = await services.get(url)!.deliver(callback, new AbortController().signal);
       if (failure !== undefined) expectReason(failure);
     });
-    for (const service of services.values()) await service.close();
   },
   LIMIT_MS,
 );
@@ -279,7 +283,7 @@ test(
   () =>
     each(async ({ url }) => {
       const failure = await deliver({
-        ...{ method: 'PUT', url, body: '{}', timeoutMs: TIMEOUT_MS },
+        ...{ method: 'PUT', url, body: '{}', timeoutMs: TIMEOUT_MS, caller, id: 'symbols_1' },
         stopped: new AbortController().signal,
       });
       if (failure !== undefined) expectReason(failure);

@@ -1,8 +1,9 @@
 /** The schema that the migrations make, compared with the committed description of it. */
 import { randomUUID } from 'node:crypto';
 import pg from 'pg';
+import { LATE_INDEXES, buildLateIndexes } from '../../migrations/indexes.ts';
 import { SchemaNewerThanCodeError, migrate, pendingMigrations } from '../../migrations/migrate.ts';
-import { stackOfRun } from '../harness.ts';
+import { eventually, stackOfRun } from '../harness.ts';
 
 const MIGRATIONS = [
   '0001-intent',
@@ -27,8 +28,10 @@ const MIGRATIONS = [
   '0021-intent-slices',
   '0022-subscription-routers',
   '0023-cancelled-intents',
-  '0024-intent-outcomes',
+  '0025-operators',
   '0028-operation',
+  '0030-intent-trace',
+  '0031-intent-outcomes',
 ];
 
 let dsn: string;
@@ -78,7 +81,66 @@ async function describeSchema(): Promise<string> {
 
 test('I27 the migrations make exactly the described schema', async () => {
   expect(await migrate(dsn)).toEqual(MIGRATIONS);
+  await buildLateIndexes(dsn);
   expect(await describeSchema()).toMatchSnapshot();
+});
+
+/** A transaction that has written to the last of the tables, and goes on until its connection ends. */
+async function startWriting(): Promise<pg.Client> {
+  const writer = new pg.Client({ connectionString: dsn });
+  await writer.connect();
+  await writer.query('BEGIN');
+  await writer.query("INSERT INTO notification.duplicates VALUES ('3-0', 'x', now())");
+  return writer;
+}
+
+/** For whoever writes to the table that it has come to. */
+const untilBuildWaits = () =>
+  eventually('the build to wait', async () => {
+    const { rows } = await db.query(`
+      SELECT FROM pg_stat_activity
+       WHERE datname = current_database() AND application_name = 'galaxy-notify indexes' AND wait_event_type = 'Lock'`);
+    return rows.length > 0;
+  });
+
+test('I27 indexes of large tables are built beside what goes on, by one process, and a half-built one is mended', async () => {
+  const names = LATE_INDEXES.map(({ name }) => name);
+  await migrate(dsn);
+  // As a process leaves it that died while it built.
+  await db.query("INSERT INTO notification.duplicates VALUES ('1-0', 'x', now()), ('2-0', 'x', now())");
+  await expect(
+    db.query(
+      'CREATE UNIQUE INDEX CONCURRENTLY duplicates_duplicate_of_idx ON notification.duplicates (duplicate_of)',
+    ),
+  ).rejects.toThrow('could not create unique index');
+  const isWhole = async () =>
+    (
+      await lines(
+        "SELECT indisvalid::text AS line FROM pg_index WHERE indexrelid = 'notification.duplicates_duplicate_of_idx'::regclass",
+      )
+    )[0];
+  expect(await isWhole()).toBe('false');
+
+  const writer = await startWriting();
+  const first = buildLateIndexes(dsn);
+  // Until the transaction ends the first one waits, and holds nobody up.
+  await untilBuildWaits();
+  expect(await buildLateIndexes(dsn)).toEqual({ built: [], isComplete: false });
+  await writer.end();
+  expect(await first).toEqual({ built: names, isComplete: true });
+  expect(await isWhole()).toBe('true');
+  expect(await buildLateIndexes(dsn)).toEqual({ built: [], isComplete: true });
+});
+
+test('I27 a process that stops ends the building of indexes at once', async () => {
+  await migrate(dsn);
+  const writer = await startWriting();
+  const stopping = new AbortController();
+  const building = buildLateIndexes(dsn, stopping.signal);
+  await untilBuildWaits();
+  stopping.abort();
+  expect(await building).toMatchObject({ isComplete: false });
+  await writer.end();
 });
 
 test('I27 a second run changes nothing, two concurrent ones do not clash', async () => {
@@ -98,7 +160,8 @@ test('I62 security-15 only a new database says that no payload may be in plain',
   expect(await mayHoldPlain()).toEqual([false]);
   // As the release before left it.
   await db.query(`
-    DROP TABLE notification.installation;
+    DROP TABLE notification.installation, notification.outcomes, notification.outcome_tallies;
+    ALTER TABLE notification.records DROP COLUMN traceparent;
     DELETE FROM notification.schema_migrations WHERE name >= '0028'`);
   await migrate(dsn);
   expect(await mayHoldPlain()).toEqual([true]);

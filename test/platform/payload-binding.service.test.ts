@@ -57,15 +57,18 @@ test(
     await channels.resume(pause.channel, { requestedBy: pause.requestedBy });
     await delivered(first);
 
-    // Each run of a schedule is given the result of the one before.
+    // Each run of a schedule is given the result of the one before. Two in one second would have one id.
     const schedule = slot.client.schedule.getHandle('intent-retention');
-    const before = (await schedule.describe()).info.recentActions.length;
-    for (const runs of [1, 2]) {
-      // Two runs in one second would have one id.
-      await eventually('a run of the schedule', async () => {
-        await schedule.trigger();
-        const { info } = await schedule.describe();
-        return info.recentActions.length >= before + runs && info.runningActions.length === 0;
+    for (const run of ['a run of the schedule', 'another one']) {
+      const since = Date.now();
+      await eventually('a second without a run', async () => Date.now() >= since + 1_100);
+      await schedule.trigger();
+      await eventually(run, async () => {
+        const last = (await schedule.describe()).info.recentActions.at(-1);
+        if (!last || last.takenAt.getTime() < since) return false;
+        const { workflowId, firstExecutionRunId } = last.action.workflow;
+        const { status } = await slot.client.workflow.getHandle(workflowId, firstExecutionRunId).describe();
+        return status.name === 'COMPLETED';
       });
     }
     await keys.renew(CONFIGURED, { limitMs: 60_000 });

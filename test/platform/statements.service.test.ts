@@ -6,6 +6,10 @@
  */
 import pg from 'pg';
 import type { Statement } from '../../activities/postgres.ts';
+import { STATEMENTS as OF_ACCOUNTS } from '../../client/account-callback/why.ts';
+import { STATEMENTS as OF_INTENTS } from '../../client/intent/why.ts';
+import { STATEMENTS as OF_PUSHES } from '../../client/mobile-push/why.ts';
+import { buildLateIndexes } from '../../migrations/indexes.ts';
 import { migrate } from '../../migrations/migrate.ts';
 import { takeSlot } from '../harness.ts';
 import type { Slot } from '../harness.ts';
@@ -33,7 +37,7 @@ const RECURRING = {
     find_hourly_callbacks freeze_callback_day load_callback_users load_due_callback_retries place_callback_users
     read_callback_progress take_accounts_up
 
-    delete_abandoned_waiting_intents delete_expired_cancelled_intents delete_expired_duplicates delete_expired_malformed_intents delete_expired_routes
+    delete_abandoned_waiting_intents delete_expired_cancelled_intents delete_expired_duplicates delete_expired_malformed_intents delete_expired_operation_items delete_expired_operations delete_expired_routes
     delete_relayed_outcomes delete_unrelayed_outcomes list_left_outcome_tallies list_relayed_outcomes load_outcomes read_oldest_outcome
     list_expired_records list_overdue_routes list_published_routes list_untried_intents read_acceptance read_schedule
 
@@ -87,7 +91,7 @@ const RECURRING = {
 
     ask_to_rewind clear_outbound_stream is_outbound_suspect load_outbound_stream read_rewind recall_inbound_stream remember_inbound_stream read_clock read_suspects save_outbound_stream suspect_outbound_since suspect_outbound_stream
 
-    ping read_key_seals read_settled
+    note_plain_payloads ping read_key_seals read_plain_payloads read_settled
 
     come_to_in_outbound_stream lock_outcome_relay
 
@@ -111,7 +115,7 @@ const BY_KEY = `
 
 /** Of what operators and clients ask for. */
 const OPERATOR = `
-  end_channel_drain list_cancelled_routes list_cancelled_routes_of_slice list_open_routes list_open_routes_of_slice
+  end_channel_drain end_operation list_operation_items mark_operation_items list_cancelled_routes list_cancelled_routes_of_slice list_open_routes list_open_routes_of_slice
   list_waiting_routes load_channel set_channel settle_closed_routes settle_delivered_routes
   tell_settle_closed_routes tell_settle_delivered_routes
 
@@ -132,6 +136,9 @@ const EXCEPTIONS: Record<string, string> = {
   count_silent_routers:
     'one look for each router of each agent that is open; it ends after 2 s of its own, and its gauge is left out then',
 };
+
+/** Of an operator, about one recipient. */
+const OF_WHY = { ...OF_INTENTS, ...OF_PUSHES, ...OF_ACCOUNTS };
 
 const namesOf = (list: string): string[] => list.trim().split(/\s+/);
 
@@ -194,6 +201,17 @@ const usesOneOf = (tables: readonly string[], name: string): boolean =>
   new RegExp(`\\b(?:notifications?|subscriptions|public)\\.(?:${tables.join('|')})\\b`).test(
     statements.get(name)!.text,
   );
+
+test('U1 what why reads takes no longer the more rows there are of others', async () => {
+  await buildLateIndexes(slot.endpoints.postgresDsn);
+  await db.query('ANALYZE');
+  const found: Record<string, string[]> = {};
+  for (const [name, text] of Object.entries(OF_WHY)) {
+    const parts = unboundedParts(await planOf(db, { name, text }), large);
+    if (parts.length > 0) found[name] = parts;
+  }
+  expect(found).toEqual({});
+});
 
 test('I50 no statement orders by the text of a column', () => {
   const found = [...statements.values()].filter((statement) => textOrders(statement).length > 0);

@@ -26,11 +26,16 @@ jest.setTimeout(120_000);
 
 let agent: TokenAgent;
 let service: Service | undefined;
+/** They stay until the end: agents of earlier tests still have subscriptions there. */
+const routers: (MessagingRouterStandIn | NotificationRouterStandIn)[] = [];
 
 beforeAll(async () => {
   agent = await takeTokenAgent({ smp: 0, ntf: 0 });
 });
-afterAll(() => agent.release());
+afterAll(async () => {
+  await agent.release();
+  await Promise.all(routers.map((router) => router.stop()));
+});
 
 describe.each(VERSIONS)(
   '%s: a notification router of version %i',
@@ -42,11 +47,9 @@ describe.each(VERSIONS)(
       for (const version of smpVersions) smp.set(version, await startMessagingRouter({ transport, version }));
       const pushUrl = agent.routers.sink.url;
       ntf = await startNotificationRouter({ transport, version: ntfVersion, pushUrl });
-      service = await agent.startWith([ntf.address]);
-    });
-    afterAll(async () => {
+      routers.push(ntf, ...smp.values());
       await service?.stop();
-      await Promise.all([ntf, ...smp.values()].map((router) => router.stop()));
+      service = await agent.startWith([ntf.address]);
     });
 
     test.each(smpVersions)(

@@ -5,7 +5,14 @@ import path from 'node:path';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { parse } from 'yaml';
 import type { SymbolMetadata } from '../../api/symbol-config/push.ts';
-import { PUSH_SCHEMAS, TARGET_KINDS, heldVersionIn, pushBodyOf } from '../../api/symbol-config/push.ts';
+import {
+  PUSH_SCHEMAS,
+  TARGET_KINDS,
+  heldVersionIn,
+  pushBodyOf,
+  pushWebhookId,
+} from '../../api/symbol-config/push.ts';
+import { signedHeaders, webhookIdOf } from '../../api/webhooks.ts';
 import type { ReceiverOptions } from '../../client/symbol-config/receiver.ts';
 import {
   createAlertReceiver,
@@ -16,6 +23,16 @@ import {
 const BTC: SymbolMetadata = { symbol: 'BTC', ticker: 'BTC-PERP', decimals: 5, priceScale: 10 };
 const ETH: SymbolMetadata = { symbol: 'ETH', ticker: 'ETH-PERP', decimals: 4, priceScale: 100 };
 const DEFAULTS = [BTC];
+
+const [SECRET, FOREIGN_SECRET] = ['own', 'foreign'].map(
+  (name) => `whsec_${Buffer.from(name.padEnd(32, '.')).toString('base64')}`,
+) as [string, string];
+
+/** As the service sends it, but for what is said otherwise. */
+const signed = (body: string, secret = SECRET, id = pushWebhookId('alert', 1), at = new Date()) => ({
+  headers: signedHeaders([secret], id, body, at),
+  body,
+});
 
 let dir: string;
 let file: string;
@@ -33,9 +50,17 @@ beforeEach(() => {
 afterEach(() => rmSync(dir, { recursive: true, force: true }));
 
 const startAlert = (options: Partial<ReceiverOptions<'price_alert'>> = {}) =>
-  createAlertReceiver({ store: fileSymbolStore(file), log, ...options });
+  createAlertReceiver({
+    store: fileSymbolStore(file),
+    log,
+    secrets: [SECRET],
+    ...options,
+  } as ReceiverOptions<'price_alert'>);
 const startCollector = (options: Partial<ReceiverOptions<'price_collector'>> = {}) =>
-  createCollectorReceiver({ store: fileSymbolStore(file), log, defaults: DEFAULTS, ...options });
+  createCollectorReceiver({
+    ...{ store: fileSymbolStore(file), log, secrets: [SECRET], ...options },
+    defaults: DEFAULTS,
+  } as ReceiverOptions<'price_collector'> & { defaults: SymbolMetadata[] });
 
 const stored = (): unknown => JSON.parse(readFileSync(file, 'utf8'));
 const alertPush = (version: number, ...symbols: string[]) => ({ version, symbols });
@@ -103,11 +128,11 @@ describe('pushes', () => {
 
   test('S5 S6 each outcome has its HTTP status', async () => {
     const alert = await startAlert();
-    const statusOf = async (body: string) => (await alert.answer(body)).status;
+    const statusOf = async (body: string) => (await alert.answer(signed(body))).status;
     expect(await statusOf(JSON.stringify(alertPush(5, 'BTC')))).toBe(200);
     expect(await statusOf(JSON.stringify(alertPush(5, 'BTC')))).toBe(200);
     expect(await statusOf(JSON.stringify(alertPush(4, 'BTC')))).toBe(409);
-    const { answer } = await alert.answer(JSON.stringify(alertPush(4, 'BTC')));
+    const { answer } = await alert.answer(signed(JSON.stringify(alertPush(4, 'BTC'))));
     expect(heldVersionIn(JSON.stringify(answer))).toBe(5);
     expect(await statusOf(JSON.stringify(alertPush(6)))).toBe(422);
     expect(await statusOf('not JSON')).toBe(422);
@@ -116,7 +141,30 @@ describe('pushes', () => {
   test('S6 a list that cannot be kept is not acknowledged, and not used', async () => {
     const store = { load: async () => undefined, save: () => Promise.reject(new Error('disk full')) };
     const alert = await startAlert({ store });
-    expect(await alert.answer(JSON.stringify(alertPush(1, 'BTC')))).toMatchObject({ status: 500 });
+    expect(await alert.answer(signed(JSON.stringify(alertPush(1, 'BTC'))))).toMatchObject({ status: 500 });
+    expect(alert.held()).toEqual({ source: 'allow_all' });
+  });
+});
+
+describe('who calls', () => {
+  const body = JSON.stringify(alertPush(3, 'BTC'));
+  const ahead = (ms: number) => new Date(Date.now() + ms);
+  const good = signed(body);
+
+  test.each([
+    ['without any header', { body, headers: {} }],
+    ['signed with a foreign secret', signed(body, FOREIGN_SECRET)],
+    ['signed six minutes ago', signed(body, SECRET, pushWebhookId('alert', 1), ahead(-360_000))],
+    ['signed six minutes ahead', signed(body, SECRET, pushWebhookId('alert', 1), ahead(360_000))],
+    ['with another list', { ...good, body: JSON.stringify(alertPush(3, 'SOL')) }],
+    ['signed for something else', signed(body, SECRET, webhookIdOf('callback', 'x'))],
+  ])('security-10 a push %s is refused, and nothing changes', async (_, call) => {
+    const alert = await startAlert();
+    expect(await alert.answer(call)).toMatchObject({
+      status: 401,
+      answer: { error: { code: 'not_authentic' } },
+    });
+    expect(lines.at(-1)).toEqual({ level: 'error', message: 'symbols refused' });
     expect(alert.held()).toEqual({ source: 'allow_all' });
   });
 });

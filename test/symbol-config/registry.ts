@@ -5,6 +5,7 @@ import path from 'node:path';
 import type { SymbolPush } from '../../api/symbol-config/push.ts';
 import type { SymbolTargetsStandIn } from '../../dev/stand-ins/symbol-config/targets.ts';
 import { startSymbolTargets } from '../../dev/stand-ins/symbol-config/targets.ts';
+import type { CallerProof } from '../../client/webhook-proof.ts';
 import { makeUpdate } from '../../client/temporal.ts';
 import type { Service } from '../../workers/service.ts';
 import type { SymbolConfigState } from '../../workflows/symbol-config/contract.ts';
@@ -41,11 +42,11 @@ export interface TargetState {
   consecutive_failures: number;
 }
 
-/** @param given default: a slot that is taken for it. */
-export async function takeSymbolRegistry(given?: Slot): Promise<SymbolRegistry> {
+/** @param given default: a slot that is taken for it. @param proof what the targets ask of a caller. */
+export async function takeSymbolRegistry(given?: Slot, proof?: CallerProof): Promise<SymbolRegistry> {
   const slot = given ?? (await takeSlot());
   const storeDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-symbols-'));
-  const targets = await startSymbolTargets({ storeDir });
+  const targets = await startSymbolTargets({ storeDir, ...(proof ? { proof } : {}) });
   const handle = slot.client.workflow.getHandle(symbolConfigWorkflowId(SYMBOL_REGISTRY));
   const status = () => handle.query<SymbolConfigState>(SYMBOL_STATUS_QUERY);
   const { sampleSymbols } = targets;

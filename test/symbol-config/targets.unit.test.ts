@@ -6,7 +6,7 @@ import { loadConfig } from '../../config/load.ts';
 import { readSymbolTargets } from '../../config/symbol-config.ts';
 import { ConfigError } from '../../config/variables.ts';
 import { provideEndpoints } from '../../workers/embedded.ts';
-import { problemsIn } from '../platform/config-problems.ts';
+import { PRODUCTION, problemsIn } from '../platform/config-problems.ts';
 
 const TARGET = {
   name: 'eu-collector',
@@ -76,16 +76,8 @@ test('S1 every problem is reported, before anything is started', async () => {
 });
 
 test('S1 in production the role does not start without a file', () => {
-  const production = {
-    NODE_ENV: 'production',
-    NOTIFICATION_REDIS_MASTER_ADDR: 'redis.internal:6379',
-    NOTIFICATION_REDIS_PASSWORD: 'x',
-    NOTIFICATION_POSTGRES_PRIMARY_DSN: 'postgres://notify@db.internal/notification',
-    NOTIFICATION_USER_SERVICE_BASE_URL: 'http://users.internal',
-    TEMPORAL_ADDRESS: 'temporal.internal:7233',
-  };
-  expect(loadConfig(production).roles).toEqual(['intent']);
-  const both = { ...production, NOTIFICATION_ROLES: 'intent,symbol-config' };
+  expect(loadConfig(PRODUCTION).roles).toEqual(['intent']);
+  const both = { ...PRODUCTION, NOTIFICATION_ROLES: 'intent,symbol-config' };
   expect(() => loadConfig(both)).toThrow(/NOTIFICATION_SYMBOL_TARGETS_FILE is required in production/);
   expect(loadConfig({ ...both, NOTIFICATION_SYMBOL_TARGETS_FILE: 'targets.json' }).roles).toHaveLength(2);
 });

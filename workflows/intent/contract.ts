@@ -67,6 +67,8 @@ export interface ReplayRequest {
   /** Who asks, kept in `replays`; default `signal`. */
   requestedBy?: string;
   reason?: string;
+  /** The same in each repetition of one order: a route that has carried it out does not do so again. */
+  orderId?: string;
 }
 
 /** Custom search attributes, all of type Keyword. Set at start; RouteStatus only once a route leaves the happy path. */
@@ -94,6 +96,7 @@ export interface NotificationInput {
   payloadJson: string;
   requestId?: string;
   traceId?: string;
+  traceparent?: string;
   /** As configured when it was started; absent means `child`. */
   dispatch?: DispatchMode;
   /** The slice that took it first, by the id of its first entry; absent when it had a workflow of its own at once. */

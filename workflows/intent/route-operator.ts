@@ -18,6 +18,7 @@ import { CHANNEL_RESUMED_SIGNAL, REPLAY_SIGNAL, SETTLED_SIGNAL } from './contrac
 
 const MAX_REQUESTED_BY = 200;
 const MAX_REASON = 500;
+const MAX_ORDER_ID = 200;
 
 export interface RouteOperator {
   /** The order with which this run begins, if it stands for a replay. */
@@ -70,9 +71,9 @@ export function listenToOperator(input: RouteInput): RouteOperator {
 
   function takeOrder(): ReplayOrder | undefined {
     if (request === undefined) return undefined;
-    const { requestedBy = 'signal', reason } = request;
+    const { requestedBy = 'signal', reason, orderId } = request;
     request = undefined;
-    const replayId = `${runId}/signal-${signals}`;
+    const replayId = orderId ?? `${runId}/signal-${signals}`;
     return { replayId, requestedBy, ...(reason === undefined ? {} : { reason }) };
   }
 
@@ -115,10 +116,11 @@ export function listenToOperator(input: RouteInput): RouteOperator {
 
 /** Signals come from anywhere: what is not as it should be is left out, never an error that would stop the route. */
 function requestOf(argument: unknown): ReplayRequest {
-  const { requestedBy, reason } = (argument ?? {}) as Record<string, unknown>;
+  const { requestedBy, reason, orderId } = (argument ?? {}) as Record<string, unknown>;
   return {
     ...(isText(requestedBy) ? { requestedBy: requestedBy.slice(0, MAX_REQUESTED_BY) } : {}),
     ...(isText(reason) ? { reason: reason.slice(0, MAX_REASON) } : {}),
+    ...(isText(orderId) ? { orderId: orderId.slice(0, MAX_ORDER_ID) } : {}),
   };
 }
 

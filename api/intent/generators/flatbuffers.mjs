@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 
 /** Debian's. Other versions write other code, so a comparison with theirs would say nothing. */
-const FLATC_VERSION = '2.0.8';
+export const FLATC_VERSION = '2.0.8';
 
 const API = dirname(import.meta.dirname);
 const SCHEMA = join(API, 'notification.fbs');
@@ -20,7 +20,7 @@ const OUTPUTS = [
   { options: ['--go'], folder: join(API, '../../clients/go/notification'), parent: true },
 ];
 
-function installedFlatc() {
+export function installedFlatc() {
   const { stdout } = spawnSync('flatc', ['--version'], { encoding: 'utf8' });
   return stdout?.trim().replace('flatc version ', '');
 }

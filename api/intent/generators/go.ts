@@ -11,7 +11,7 @@ const KINDS: Record<FieldKind, { type: string; kind: string; comment: string }> 
 };
 
 /** `game_id` as Go writes it: `GameID`. */
-const goName = (name: string): string =>
+export const goName = (name: string): string =>
   pascalCase(name).replaceAll(/(Id|Json)(?=[A-Z]|$)/g, (initialism) => initialism.toUpperCase());
 
 /** Cells as gofmt aligns them. */

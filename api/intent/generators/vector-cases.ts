@@ -44,6 +44,7 @@ const turn: Envelope = {
   occurred_at_ms: '1790000000000',
   payload_json: '{"game_id":"game-7","game_name":"Andromeda","turn_number":54}',
 };
+const TRACEPARENT = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
 const report: Envelope = {
   notification_type: 'game.generation_failed',
   producer: 'game_master',
@@ -165,6 +166,28 @@ function envelopeCases(): VectorCase[] {
     },
     { name: 'tracing', fields: changed({ request_id: 'r-1', trace_id: 't-1' }), sameAs: TURN },
     { name: 'empty tracing', fields: changed({ request_id: '', trace_id: '' }), sameAs: TURN },
+    ...acceptedAs(
+      'traceparent',
+      {
+        'a span': TRACEPARENT,
+        'a span that is not sampled, with a flag that nobody knows': TRACEPARENT.replace(/01$/, 'fe'),
+        empty: '',
+        'no trace': TRACEPARENT.replace(/-[0-9a-f]{32}-/, `-${'0'.repeat(32)}-`),
+        'no span': TRACEPARENT.replace(/-[0-9a-f]{16}-/, `-${'0'.repeat(16)}-`),
+        'another version': TRACEPARENT.replace(/^00/, '01'),
+        'more behind it': `${TRACEPARENT}-00`,
+        'a line break behind it': `${TRACEPARENT}\n`,
+        'capital letters': TRACEPARENT.toUpperCase(),
+        'not UTF-8': [{ base64: '/w==' }],
+        'very long': long(100_000),
+      },
+      { sameAs: TURN },
+    ),
+    {
+      name: 'traceparent twice',
+      fields: [...changed({ traceparent: TRACEPARENT }), ['traceparent', TRACEPARENT]],
+      sameAs: TURN,
+    },
     ...refusedAs('invalid_envelope', 'request_id', {
       'a line break': 'a\nb',
       'too long': long(MAX_KEY_BYTES + 1),

@@ -24,6 +24,7 @@ export interface Vector {
     /** The canonical payload; absent where it is long. */
     payload_json?: string;
     recipient_user_ids?: string[];
+    traceparent?: string;
   };
   refused?: {
     code: IntentFailureCode;
@@ -85,7 +86,7 @@ function vectorOf({ name, fields, further_fields, refused }: VectorCase): Vector
       refused: { code: code as IntentFailureCode, names: fieldNamedIn(failureMessage) ?? 'the entry' },
     };
   }
-  const { payloadJson, recipientUserIds } = parsed.intent;
+  const { payloadJson, recipientUserIds, traceparent } = parsed.intent;
   return {
     ...given,
     accepted: {
@@ -94,6 +95,7 @@ function vectorOf({ name, fields, further_fields, refused }: VectorCase): Vector
       ...(recipientUserIds.length === 0 || recipientUserIds.join().length > LONGEST_SHOWN
         ? {}
         : { recipient_user_ids: recipientUserIds }),
+      ...(traceparent === undefined ? {} : { traceparent }),
     },
   };
 }

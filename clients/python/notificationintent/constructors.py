@@ -75,6 +75,7 @@ def new_geo_review_recommended(
     occurred_at: datetime | int,
     request_id: str | None = None,
     trace_id: str | None = None,
+    traceparent: str | None = None,
 ) -> Intent:
     """A connection from an unusual country suggests a review of the account.
 
@@ -89,6 +90,7 @@ def new_geo_review_recommended(
         occurred_at=occurred_at,
         request_id=request_id,
         trace_id=trace_id,
+        traceparent=traceparent,
     )
 
 
@@ -114,6 +116,7 @@ def new_game_turn_ready(
     occurred_at: datetime | int,
     request_id: str | None = None,
     trace_id: str | None = None,
+    traceparent: str | None = None,
 ) -> Intent:
     """A new turn can be played. To all active accepted participants.
 
@@ -128,6 +131,7 @@ def new_game_turn_ready(
         occurred_at=occurred_at,
         request_id=request_id,
         trace_id=trace_id,
+        traceparent=traceparent,
     )
 
 
@@ -153,6 +157,7 @@ def new_game_finished(
     occurred_at: datetime | int,
     request_id: str | None = None,
     trace_id: str | None = None,
+    traceparent: str | None = None,
 ) -> Intent:
     """The last turn has been played. To all active accepted participants.
 
@@ -167,6 +172,7 @@ def new_game_finished(
         occurred_at=occurred_at,
         request_id=request_id,
         trace_id=trace_id,
+        traceparent=traceparent,
     )
 
 
@@ -191,6 +197,7 @@ def new_game_generation_failed(
     occurred_at: datetime | int,
     request_id: str | None = None,
     trace_id: str | None = None,
+    traceparent: str | None = None,
 ) -> Intent:
     """A turn could not be generated.
 
@@ -205,6 +212,7 @@ def new_game_generation_failed(
         occurred_at=occurred_at,
         request_id=request_id,
         trace_id=trace_id,
+        traceparent=traceparent,
     )
 
 
@@ -227,6 +235,7 @@ def new_lobby_runtime_paused_after_start(
     occurred_at: datetime | int,
     request_id: str | None = None,
     trace_id: str | None = None,
+    traceparent: str | None = None,
 ) -> Intent:
     """A game was started, but is paused because its runtime did not come up properly.
 
@@ -241,6 +250,7 @@ def new_lobby_runtime_paused_after_start(
         occurred_at=occurred_at,
         request_id=request_id,
         trace_id=trace_id,
+        traceparent=traceparent,
     )
 
 
@@ -268,6 +278,7 @@ def new_lobby_application_submitted(
     occurred_at: datetime | int,
     request_id: str | None = None,
     trace_id: str | None = None,
+    traceparent: str | None = None,
 ) -> Intent:
     """Somebody applied to a game: to the owner of a private game, to administrators for a public one.
 
@@ -282,6 +293,7 @@ def new_lobby_application_submitted(
         occurred_at=occurred_at,
         request_id=request_id,
         trace_id=trace_id,
+        traceparent=traceparent,
     )
 
 
@@ -292,6 +304,7 @@ def new_lobby_application_submitted_to_administrators(
     occurred_at: datetime | int,
     request_id: str | None = None,
     trace_id: str | None = None,
+    traceparent: str | None = None,
 ) -> Intent:
     """Somebody applied to a game: to the owner of a private game, to administrators for a public one.
 
@@ -306,6 +319,7 @@ def new_lobby_application_submitted_to_administrators(
         occurred_at=occurred_at,
         request_id=request_id,
         trace_id=trace_id,
+        traceparent=traceparent,
     )
 
 
@@ -329,6 +343,7 @@ def new_lobby_membership_approved(
     occurred_at: datetime | int,
     request_id: str | None = None,
     trace_id: str | None = None,
+    traceparent: str | None = None,
 ) -> Intent:
     """An application was accepted. To the applicant.
 
@@ -343,6 +358,7 @@ def new_lobby_membership_approved(
         occurred_at=occurred_at,
         request_id=request_id,
         trace_id=trace_id,
+        traceparent=traceparent,
     )
 
 
@@ -366,6 +382,7 @@ def new_lobby_membership_rejected(
     occurred_at: datetime | int,
     request_id: str | None = None,
     trace_id: str | None = None,
+    traceparent: str | None = None,
 ) -> Intent:
     """An application was turned down. To the applicant.
 
@@ -380,6 +397,7 @@ def new_lobby_membership_rejected(
         occurred_at=occurred_at,
         request_id=request_id,
         trace_id=trace_id,
+        traceparent=traceparent,
     )
 
 
@@ -409,6 +427,7 @@ def new_lobby_membership_blocked(
     occurred_at: datetime | int,
     request_id: str | None = None,
     trace_id: str | None = None,
+    traceparent: str | None = None,
 ) -> Intent:
     """A member was blocked. To the owner of the private game.
 
@@ -423,6 +442,7 @@ def new_lobby_membership_blocked(
         occurred_at=occurred_at,
         request_id=request_id,
         trace_id=trace_id,
+        traceparent=traceparent,
     )
 
 
@@ -450,6 +470,7 @@ def new_lobby_invite_created(
     occurred_at: datetime | int,
     request_id: str | None = None,
     trace_id: str | None = None,
+    traceparent: str | None = None,
 ) -> Intent:
     """An invitation to a private game. To the invited user, by id and never by raw address.
 
@@ -464,6 +485,7 @@ def new_lobby_invite_created(
         occurred_at=occurred_at,
         request_id=request_id,
         trace_id=trace_id,
+        traceparent=traceparent,
     )
 
 
@@ -491,6 +513,7 @@ def new_lobby_invite_redeemed(
     occurred_at: datetime | int,
     request_id: str | None = None,
     trace_id: str | None = None,
+    traceparent: str | None = None,
 ) -> Intent:
     """An invitation was taken up. To the owner of the private game.
 
@@ -505,6 +528,7 @@ def new_lobby_invite_redeemed(
         occurred_at=occurred_at,
         request_id=request_id,
         trace_id=trace_id,
+        traceparent=traceparent,
     )
 
 
@@ -532,6 +556,7 @@ def new_lobby_invite_expired(
     occurred_at: datetime | int,
     request_id: str | None = None,
     trace_id: str | None = None,
+    traceparent: str | None = None,
 ) -> Intent:
     """An invitation was not answered in time. To the owner of the private game.
 
@@ -546,6 +571,7 @@ def new_lobby_invite_expired(
         occurred_at=occurred_at,
         request_id=request_id,
         trace_id=trace_id,
+        traceparent=traceparent,
     )
 
 
@@ -573,6 +599,7 @@ def new_lobby_race_name_registration_eligible(
     occurred_at: datetime | int,
     request_id: str | None = None,
     trace_id: str | None = None,
+    traceparent: str | None = None,
 ) -> Intent:
     """At the end of a game: a capable member may register a race name within 30 days.
 
@@ -587,6 +614,7 @@ def new_lobby_race_name_registration_eligible(
         occurred_at=occurred_at,
         request_id=request_id,
         trace_id=trace_id,
+        traceparent=traceparent,
     )
 
 
@@ -608,6 +636,7 @@ def new_lobby_race_name_registered(
     occurred_at: datetime | int,
     request_id: str | None = None,
     trace_id: str | None = None,
+    traceparent: str | None = None,
 ) -> Intent:
     """A race name was registered. To the registering user.
 
@@ -622,6 +651,7 @@ def new_lobby_race_name_registered(
         occurred_at=occurred_at,
         request_id=request_id,
         trace_id=trace_id,
+        traceparent=traceparent,
     )
 
 
@@ -649,6 +679,7 @@ def new_lobby_race_name_registration_denied(
     occurred_at: datetime | int,
     request_id: str | None = None,
     trace_id: str | None = None,
+    traceparent: str | None = None,
 ) -> Intent:
     """At the end of a game: an incapable member may not register a race name.
 
@@ -663,6 +694,7 @@ def new_lobby_race_name_registration_denied(
         occurred_at=occurred_at,
         request_id=request_id,
         trace_id=trace_id,
+        traceparent=traceparent,
     )
 
 
@@ -691,6 +723,7 @@ def new_runtime_image_pull_failed(
     occurred_at: datetime | int,
     request_id: str | None = None,
     trace_id: str | None = None,
+    traceparent: str | None = None,
 ) -> Intent:
     """The image could not be pulled at the first start of a game.
 
@@ -705,6 +738,7 @@ def new_runtime_image_pull_failed(
         occurred_at=occurred_at,
         request_id=request_id,
         trace_id=trace_id,
+        traceparent=traceparent,
     )
 
 
@@ -733,6 +767,7 @@ def new_runtime_container_start_failed(
     occurred_at: datetime | int,
     request_id: str | None = None,
     trace_id: str | None = None,
+    traceparent: str | None = None,
 ) -> Intent:
     """The container could not be created or started at the first start of a game.
 
@@ -747,6 +782,7 @@ def new_runtime_container_start_failed(
         occurred_at=occurred_at,
         request_id=request_id,
         trace_id=trace_id,
+        traceparent=traceparent,
     )
 
 
@@ -775,6 +811,7 @@ def new_runtime_start_config_invalid(
     occurred_at: datetime | int,
     request_id: str | None = None,
     trace_id: str | None = None,
+    traceparent: str | None = None,
 ) -> Intent:
     """The start configuration was refused at the first start of a game.
 
@@ -789,4 +826,5 @@ def new_runtime_start_config_invalid(
         occurred_at=occurred_at,
         request_id=request_id,
         trace_id=trace_id,
+        traceparent=traceparent,
     )

@@ -39,6 +39,7 @@ _ACTS_ON_TEXT = {
     "lines": re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"),
 }
 _TIMESTAMP = re.compile("[0-9]{1,15}")
+_TRACEPARENT = re.compile("00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 def parse_entry(fields: Iterable[tuple[str | bytes, str | bytes]]) -> intents.Intent:
@@ -77,7 +78,19 @@ def parse_entry(fields: Iterable[tuple[str | bytes, str | bytes]]) -> intents.In
         payload_json=_payload(envelope["payload_json"], payload_fields),
         request_id=request_id,
         trace_id=trace_id,
+        traceparent=_traceparent(pairs),
     )
+
+
+def is_traceparent(text: str) -> bool:
+    """Whether it is W3C trace context of version 00."""
+    return _TRACEPARENT.fullmatch(text) is not None
+
+
+def _traceparent(pairs: list[tuple[bytes, bytes]]) -> str | None:
+    # An entry is never refused for it: anything else counts as absent.
+    found = [value.decode("latin-1") for name, value in pairs if name == b"traceparent"]
+    return found[0] if len(found) == 1 and is_traceparent(found[0]) else None
 
 
 def _bytes(value: str | bytes) -> bytes:

@@ -33,10 +33,12 @@ class Intent:
     """In canonical form (RFC 8785)."""
     request_id: str | None = None
     trace_id: str | None = None
+    traceparent: str | None = None
+    """W3C trace context of the producer."""
 
     def fields(self) -> dict[str, str]:
         """The fields of its entry, as `xadd` takes them."""
-        optional = {"request_id": self.request_id, "trace_id": self.trace_id}
+        optional = {"request_id": self.request_id, "trace_id": self.trace_id, "traceparent": self.traceparent}
         recipients = json.dumps(self.recipient_user_ids, ensure_ascii=False, separators=(",", ":"))
         return {
             "notification_type": self.notification_type,
@@ -52,7 +54,8 @@ class Intent:
     def fingerprint(self) -> str:
         """The SHA-256, in hex, by which the service tells a duplicate from a conflict.
 
-        The order of recipients and of keys makes no difference, nor do request_id and trace_id.
+        The order of recipients and of keys makes no difference, nor do request_id, trace_id and
+        traceparent.
         """
         content = {
             "notification_type": self.notification_type,
@@ -76,6 +79,7 @@ def new_intent(
     occurred_at: datetime | int,
     request_id: str | None,
     trace_id: str | None,
+    traceparent: str | None,
 ) -> Intent:
     """What all constructors do: writes the entry as it would be appended, and runs the service's checks on it.
 
@@ -96,10 +100,14 @@ def new_intent(
         "payload_json": _payload_json(payload),
         "request_id": request_id,
         "trace_id": trace_id,
+        "traceparent": traceparent,
     }
     for name, value in envelope.items():
         if value is not None and (not isinstance(value, str) or not is_well_formed(value)):
             raise InvalidIntentError("invalid_envelope", name, "must be well-formed text")
+    # The service would take it for absent, and the trace would end here without a word.
+    if traceparent and not entry.is_traceparent(traceparent):
+        raise InvalidIntentError("invalid_envelope", "traceparent", "must be a W3C traceparent of version 00")
     return entry.parse_entry((name, value) for name, value in envelope.items() if value is not None)
 
 

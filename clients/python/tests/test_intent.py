@@ -3,6 +3,7 @@
 import dataclasses
 import doctest
 import inspect
+import json
 import pickle
 import unittest
 from datetime import datetime, timezone
@@ -16,11 +17,13 @@ from notificationintent import (
     parse_entry,
     publish_intent,
     publish_intent_async,
+    publish_to_outbox,
     testing,
 )
 from notificationintent.catalog import CATALOG
 
 AT_MS = 1_790_000_000_000
+TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 def load_tests(loader: unittest.TestLoader, tests: unittest.TestSuite, pattern: Any) -> unittest.TestSuite:
@@ -67,7 +70,7 @@ class Constructors(unittest.TestCase):
     def test_an_intent_is_what_was_asked_for(self) -> None:
         at = datetime(2026, 9, 21, 14, 13, 20, tzinfo=timezone.utc)
         intent = turn(
-            {"occurred_at": at, "request_id": "request-1", "trace_id": "trace-1"},
+            {"occurred_at": at, "request_id": "request-1", "trace_id": "trace-1", "traceparent": TRACEPARENT},
             further={"map": {"sectors": 7}, "<&>": "\u2028"},
         )
         self.assertEqual(
@@ -82,8 +85,22 @@ class Constructors(unittest.TestCase):
                 "payload_json": '{"<&>":"\u2028","game_id":"game-7","game_name":"Andromeda","map":{"sectors":7},"turn_number":54}',
                 "request_id": "request-1",
                 "trace_id": "trace-1",
+                "traceparent": TRACEPARENT,
             },
         )
+
+    def test_an_intent_is_written_into_the_outbox_as_its_entry(self) -> None:
+        class Cursor:
+            def execute(self, query: str, params: tuple[str]) -> None:
+                self.executed = (query, json.loads(params[0]))
+
+            def fetchone(self) -> tuple[int]:
+                return (7,)
+
+        cursor = Cursor()
+        intent = turn({"recipient_user_ids": ["user-é"]})
+        self.assertEqual(publish_to_outbox(cursor, intent), 7)
+        self.assertEqual(cursor.executed, ("SELECT notification_outbox.publish(%s::jsonb)", intent.fields()))
 
     def test_they_refuse_what_the_service_refuses(self) -> None:
         circle: list[Any] = []

@@ -1,6 +1,6 @@
 """Says of each entry on its input what this client makes of it: the hard test of the repository compares that with the service.
 
-A line in is {"fields": [[name, value], ...]}, both base64; a line out {"fingerprint": ...} or {"code": ..., "names": ...}.
+A line in is {"fields": [[name, value], ...]}, both base64; a line out {"fingerprint": ...}, with a traceparent if there is one, or {"code": ..., "names": ...}.
 """
 
 import json
@@ -13,7 +13,9 @@ from notificationintent import InvalidIntentError, parse_entry
 def verdict_of(line: str) -> dict[str, str]:
     fields = json.loads(line)["fields"]
     try:
-        return {"fingerprint": parse_entry((b64decode(name), b64decode(value)) for name, value in fields).fingerprint()}
+        intent = parse_entry((b64decode(name), b64decode(value)) for name, value in fields)
+        traceparent = {"traceparent": intent.traceparent} if intent.traceparent else {}
+        return {"fingerprint": intent.fingerprint(), **traceparent}
     except InvalidIntentError as error:
         return {"code": error.code, "names": error.field or "the entry"}
 

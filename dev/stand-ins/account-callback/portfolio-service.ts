@@ -13,6 +13,8 @@ import {
   MAX_CALLBACK_BYTES,
   memoryCallbackStore,
 } from '../../../client/account-callback/receiver.ts';
+import type { CallerProof } from '../../../client/webhook-proof.ts';
+import { DEVELOPMENT_SIGNING_SECRET } from '../../../config/caller.ts';
 import { createFailureScripts } from '../failure-scripts.ts';
 import { assertPortFree, LOOPBACK, PORT_VARIABLES } from '../../servers/ports.ts';
 
@@ -44,6 +46,8 @@ export interface RecordedCallback {
   userId: string;
   kind: CallbackKind;
   idempotencyKey: string | undefined;
+  /** All that were sent, names in lower case. */
+  headers: IncomingMessage['headers'];
   path: string;
   body: string;
   /** It was carried out, whether the answer got through or not. */
@@ -76,12 +80,16 @@ export interface PortfolioStandIn {
  * Starts the stand-in on 127.0.0.1.
  *
  * @param options.port default 0: a free one.
+ * @param options.proof default: signatures of a service without secrets of its own.
  * @throws Error when the port is taken.
  */
-export async function startPortfolioService({ port = 0 } = {}): Promise<PortfolioStandIn> {
+export async function startPortfolioService({
+  port = 0,
+  proof = { secrets: [DEVELOPMENT_SIGNING_SECRET] },
+}: { port?: number; proof?: CallerProof } = {}): Promise<PortfolioStandIn> {
   if (port !== 0) await assertPortFree(port, 'stand-in portfolio service', PORT_VARIABLES.portfolio);
   let store = memoryCallbackStore();
-  let receiver = createCallbackReceiver({ store, log: SILENT });
+  let receiver = createCallbackReceiver({ store, log: SILENT, ...proof });
   const calls: RecordedCallback[] = [];
   const failures = createFailureScripts<PortfolioFailure>();
   const hanging = new Set<ServerResponse>();
@@ -103,7 +111,16 @@ export async function startPortfolioService({ port = 0 } = {}): Promise<Portfoli
     const header = request.headers['idempotency-key'];
     const idempotencyKey = typeof header === 'string' ? header : undefined;
     const named = parseCallbackPath(path);
-    const call = { userId: '', kind: 'hourly' as const, ...named, path, idempotencyKey, body, at };
+    const call = {
+      userId: '',
+      kind: 'hourly' as const,
+      ...named,
+      path,
+      idempotencyKey,
+      headers: request.headers,
+      body,
+      at,
+    };
     const recorded: RecordedCallback = { ...call, isApplied: false, isAcknowledged: false };
     calls.push(recorded);
     const failure = named && failures.next(named.userId);
@@ -126,7 +143,7 @@ export async function startPortfolioService({ port = 0 } = {}): Promise<Portfoli
       case undefined:
         break;
     }
-    const { status, answer } = await receiver.answer({ path, idempotencyKey, body });
+    const { status, answer } = await receiver.answer({ path, headers: request.headers, body });
     recorded.isApplied = status < 300;
     if (failure?.kind === 'lost-answer') {
       response.socket?.resetAndDestroy();
@@ -149,7 +166,7 @@ export async function startPortfolioService({ port = 0 } = {}): Promise<Portfoli
     forget: () => {
       calls.length = 0;
       store = memoryCallbackStore();
-      receiver = createCallbackReceiver({ store, log: SILENT });
+      receiver = createCallbackReceiver({ store, log: SILENT, ...proof });
     },
     async stop() {
       if (!server.listening) return;

@@ -22,19 +22,26 @@ export async function openRouterDataFile<State>(
 ): Promise<RouterDataFile<State>> {
   const kept =
     file !== undefined && existsSync(file)
-      ? (JSON.parse(readFileSync(file, 'utf8')) as { certificate: unknown; state: State })
+      ? (JSON.parse(readFileSync(file, 'utf8')) as { certificate: unknown; state?: State })
       : undefined;
   const certificate = kept?.certificate ?? (await createCertificate());
   let unsaved: (() => State) | undefined;
   let timer: NodeJS.Timeout | undefined;
 
+  // Whoever was told its address knows it by its certificate, also when it holds nothing.
+  if (!kept) write(undefined);
+
+  function write(state: State | undefined): void {
+    if (file === undefined) return;
+    // Whole or not at all: a stand-in may be killed at any time. It holds keys.
+    writeFileSync(`${file}.new`, JSON.stringify({ certificate, state }), { mode: 0o600 });
+    renameSync(`${file}.new`, file);
+  }
+
   function flush(): void {
     clearTimeout(timer);
     timer = undefined;
-    if (file === undefined || !unsaved) return;
-    // Whole or not at all: a stand-in may be killed at any time. It holds keys.
-    writeFileSync(`${file}.new`, JSON.stringify({ certificate, state: unsaved() }), { mode: 0o600 });
-    renameSync(`${file}.new`, file);
+    if (unsaved) write(unsaved());
     unsaved = undefined;
   }
 

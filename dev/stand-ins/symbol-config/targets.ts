@@ -15,6 +15,8 @@ import {
   type ReceiverLog,
   type SymbolReceiver,
 } from '../../../client/symbol-config/receiver.ts';
+import type { CallerProof } from '../../../client/webhook-proof.ts';
+import { DEVELOPMENT_SIGNING_SECRET } from '../../../config/caller.ts';
 import { createFailureScripts } from '../failure-scripts.ts';
 import { assertPortFree, LOOPBACK, PORT_VARIABLES } from '../../servers/ports.ts';
 
@@ -60,6 +62,8 @@ export interface RecordedPush {
   /** Of the body. */
   bytes: number;
   body: string;
+  /** All that were sent, names in lower case. */
+  headers: IncomingMessage['headers'];
   /** Answered with 2xx. */
   isAcknowledged: boolean;
   /** Milliseconds since the epoch, when its headers were there. */
@@ -94,6 +98,8 @@ export interface SymbolTargetsOptions {
   /** Where each keeps its list. */
   storeDir: string;
   log?: ReceiverLog;
+  /** Default: signatures of a service without secrets of its own. */
+  proof?: CallerProof;
 }
 
 /**
@@ -102,7 +108,7 @@ export interface SymbolTargetsOptions {
  * @throws Error when the port is taken.
  */
 export async function startSymbolTargets(options: SymbolTargetsOptions): Promise<SymbolTargetsStandIn> {
-  const { port = 0, storeDir, log = SILENT } = options;
+  const { port = 0, storeDir, log = SILENT, proof = { secrets: [DEVELOPMENT_SIGNING_SECRET] } } = options;
   if (port !== 0) await assertPortFree(port, 'stand-in symbol targets', PORT_VARIABLES.symbolTargets);
   const receivers = new Map<string, Receiver>();
   const pushes: RecordedPush[] = [];
@@ -117,7 +123,7 @@ export async function startSymbolTargets(options: SymbolTargetsOptions): Promise
 
   const fileOf = (target: string) => path.join(storeDir, `${target}.json`);
   const open = async ({ name, kind }: SymbolTarget): Promise<void> => {
-    const common = { store: fileSymbolStore(fileOf(name)), log };
+    const common = { store: fileSymbolStore(fileOf(name)), log, ...proof };
     receivers.set(
       name,
       kind === 'price_collector'
@@ -143,6 +149,7 @@ export async function startSymbolTargets(options: SymbolTargetsOptions): Promise
       version,
       bytes: body.length,
       body: body.toString('utf8'),
+      headers: request.headers,
       isAcknowledged: false,
       at,
     };
@@ -152,7 +159,7 @@ export async function startSymbolTargets(options: SymbolTargetsOptions): Promise
     else if (failure?.kind === 'reset') response.socket?.resetAndDestroy();
     else if (failure?.kind === 'status') response.writeHead(failure.status).end('scripted failure');
     else {
-      const { status, answer } = await receiver.answer(recorded.body);
+      const { status, answer } = await receiver.answer({ headers: request.headers, body: recorded.body });
       recorded.isAcknowledged = status < 300;
       if (failure) {
         response.writeHead(status).write('{');

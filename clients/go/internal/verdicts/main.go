@@ -1,7 +1,7 @@
 // Command verdicts says of each entry on its input what this client makes of it: the hard test of the repository compares
 // that with the service.
 //
-// A line in is {"fields":[[name,value],…]}, both base64; a line out {"fingerprint":…} or {"code":…,"names":…}.
+// A line in is {"fields":[[name,value],…]}, both base64; a line out {"fingerprint":…}, with a traceparent if there is one, or {"code":…,"names":…}.
 package main
 
 import (
@@ -18,6 +18,7 @@ type verdict struct {
 	Fingerprint string              `json:"fingerprint,omitempty"`
 	Code        intents.FailureCode `json:"code,omitempty"`
 	Names       string              `json:"names,omitempty"`
+	TraceParent string              `json:"traceparent,omitempty"`
 }
 
 func verdictOf(line []byte) (verdict, error) {
@@ -38,7 +39,7 @@ func verdictOf(line []byte) (verdict, error) {
 		}
 		return verdict{Code: refusal.Code, Names: names}, nil
 	}
-	return verdict{Fingerprint: intent.Fingerprint()}, err
+	return verdict{Fingerprint: intent.Fingerprint(), TraceParent: intent.TraceParent()}, err
 }
 
 func main() {

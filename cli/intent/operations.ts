@@ -1,0 +1,163 @@
+/** `operations`: what operators do to many, which goes on whether or not somebody watches. */
+import type { Command } from 'commander';
+import { Option } from 'commander';
+import type { ChosenOperation, OperationView } from '../../client/intent/operations.ts';
+import type { Operator } from '../../client/operator.ts';
+import type { ExitCode, GlobalOptions } from '../command.ts';
+import { EXIT, action, helpWith, showPage } from '../command.ts';
+import { limitOption, requestedByOption } from '../options.ts';
+import { printFields, printHeading, printJson, printLine, printTable, report } from '../output.ts';
+import { startProgress, untilInterrupted } from '../progress.ts';
+import { withSession } from '../session.ts';
+
+/** Longer than any operation: whoever follows one may stop at any time. */
+const FOLLOW_LIMIT_MS = 30 * 86_400_000;
+
+export const detachOption = () => new Option('--detach', 'start it, and do not wait for its end');
+
+export function addOperationCommands(program: Command): void {
+  const operations = program
+    .command('operations')
+    .description(
+      'What was asked for many at once, such as a replay or a cancellation: find, follow, pause, abort',
+    );
+
+  operations
+    .command('list')
+    .description('List operations, newest first.')
+    .addOption(limitOption())
+    .addHelpText('after', helpWith('galaxy-notify operations list'))
+    .action(
+      action<{ limit: number }>((options) =>
+        withSession(['postgres'], async ({ operator }) =>
+          showPage(await operator.operations.list(options), options, (items) =>
+            printTable(
+              ['ASKED FOR', 'OPERATION', 'STATUS', 'DONE', 'TOTAL', 'BY', 'FILTER'],
+              items.map((item) => [
+                item.createdAt,
+                item.operationId,
+                item.status,
+                item.done,
+                item.total,
+                item.requestedBy,
+                JSON.stringify(item.filter),
+              ]),
+              { flexible: 6, linked: 1, links: items.map(({ link }) => link) },
+            ),
+          ),
+        ),
+      ),
+    );
+
+  operations
+    .command('show')
+    .description('Show an operation: how far it is, and how what it was about stands.')
+    .argument('<operation>', 'its id, as operations list shows it')
+    .option('--follow', 'wait for its end')
+    .addHelpText('after', helpWith('galaxy-notify operations show replay-2026-01-31-5f0c1a2b --follow'))
+    .action(
+      action<{ follow?: boolean }, [string]>((options, operationId) =>
+        withSession(['postgres'], async ({ operator }) => {
+          const view = await operator.operations.show(operationId);
+          if (options.follow && view.endedAt === undefined) {
+            return followOperation(operator, view, options, () => showOne(operator, operationId, options));
+          }
+          return showOne(operator, operationId, options);
+        }),
+      ),
+    );
+
+  for (const [name, description] of [
+    ['pause', 'Pause an operation: nothing more is begun until it is resumed.'],
+    ['resume', 'Let an operation go on, also one that lost its workflow.'],
+    ['abort', 'End an operation: what is done stays done.'],
+  ] as const) {
+    operations
+      .command(name)
+      .description(description)
+      .argument('<operation>', 'its id, as operations list shows it')
+      .addOption(requestedByOption())
+      .addHelpText('after', helpWith(`galaxy-notify operations ${name} replay-2026-01-31-5f0c1a2b`))
+      .action(
+        action<{ requestedBy: string }, [string]>(({ json, requestedBy }, operationId) =>
+          withSession(['postgres', 'temporal'], async ({ operator }) => {
+            const view = await operator.operations[name](operationId, { requestedBy });
+            if (json) printJson(view);
+            else printLine(lineOf(view));
+          }),
+        ),
+      );
+  }
+}
+
+/**
+ * Waits for the end of an operation, unless it is not to be waited for.
+ *
+ * @param finish what is to be said once it is done; by default how it ended.
+ */
+export async function followOperation(
+  operator: Operator,
+  { operationId, total }: ChosenOperation,
+  { detach, json }: GlobalOptions & { detach?: boolean; wait?: boolean },
+  finish: (signal: AbortSignal) => Promise<ExitCode> | ExitCode = () => EXIT.done,
+): Promise<ExitCode> {
+  report(`operation ${operationId} goes on by itself: operations show, pause or abort ${operationId}`);
+  if (detach) {
+    if (json) printJson(await operator.operations.show(operationId));
+    return EXIT.done;
+  }
+  const { signal, release } = untilInterrupted();
+  const progress = startProgress(total, 'done');
+  try {
+    const ended = await operator.operations
+      .follow(operationId, {
+        limitMs: FOLLOW_LIMIT_MS,
+        signal,
+        onProgress: ({ done, status }) => progress.update(done, status === 'running' ? '' : status),
+      })
+      .finally(() => progress.end());
+    if (ended.endedAt === undefined) {
+      report(`${lineOf(ended)}; it goes on`);
+      return EXIT.interrupted;
+    }
+    if (!json) printLine(lineOf(ended));
+    const code = await finish(signal);
+    if (json && finish.length === 0) printJson(ended);
+    return ended.status === 'done' ? code : EXIT.failed;
+  } finally {
+    release();
+  }
+}
+
+const lineOf = ({ kind, status, done, total, ordered }: OperationView): string =>
+  `${kind} ${status}: ${done} of ${total} done${done === ordered ? '' : `, ${done - ordered} of them had nothing to do`}`;
+
+async function showOne(operator: Operator, operationId: string, { json }: GlobalOptions): Promise<ExitCode> {
+  const [view, outcome] = await Promise.all([
+    operator.operations.show(operationId),
+    operator.operations.outcome(operationId),
+  ]);
+  if (json) {
+    printJson({ ...view, outcome });
+    return EXIT.done;
+  }
+  printHeading(`Operation ${operationId}`);
+  printFields([
+    ['what', view.kind],
+    ['status', view.status],
+    ['filter', JSON.stringify(view.filter)],
+    ['asked for', `${view.createdAt.toISOString()} by ${view.requestedBy}`],
+    ['reason', view.reason],
+    ['rate', `${view.ratePerSecond} a second`],
+    ['done', `${view.done} of ${view.total}`],
+    ['nothing to do for', view.done - view.ordered || undefined],
+    ['changed by', view.changedBy],
+    ['ended', view.endedAt],
+    [
+      'routes now',
+      `${outcome.published} published, ${outcome.skipped} skipped, ${outcome.diedAgain} died since, ${outcome.open} open`,
+    ],
+    ['link', view.link],
+  ]);
+  return EXIT.done;
+}

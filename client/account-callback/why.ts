@@ -1,0 +1,167 @@
+/** Why the portfolio service was told about an account of a user, or was not. */
+import type { CallbackKind } from '../../api/account-callback/callback.ts';
+import { SET_ASIDE_SHARD, accountCallbackWorkflowId } from '../../workflows/account-callback/contract.ts';
+import type { Answer, Question } from '../causes.ts';
+import { countOf, timeOf } from '../causes.ts';
+import type { OperatorResources } from '../resources.ts';
+import { linkField } from '../resources.ts';
+
+/** Hours that an account may be behind without that being an answer: the last one waits for prices, and for its alarm. */
+const USUAL_DELAY_MS = 2 * 3_600_000;
+
+/**
+ * What was told counts as one answer of each kind of callback.
+ *
+ * @param question its time is that of the periods.
+ */
+export async function callbackAnswers(
+  resources: Pick<OperatorResources, 'db' | 'uiUrl' | 'namespace'>,
+  { recipient, since, limit }: Question,
+): Promise<Answer[]> {
+  const [told, open, accounts] = await Promise.all([
+    resources.db.query<ToldRow>(COUNT_TOLD, [recipient, since.getTime()]),
+    resources.db.query<OpenRow>(FIND_UNTOLD, [recipient, since.getTime(), limit]),
+    resources.db.query<AccountRow>(FIND_ACCOUNT, [recipient]),
+  ]);
+  return [
+    ...told.rows.map(({ callbacks, kind, lastPeriod, lastAt }): Answer => ({
+      kind: 'account-callback',
+      cause: 'callback_told',
+      at: lastAt,
+      sentence: `the portfolio service was told ${countOf(callbacks, `${kind} callback`)}, of periods up to ${timeOf(lastPeriod)}`,
+    })),
+    ...open.rows.map((row): Answer => ({
+      ...answerOfUntold(row),
+      ...linkField(resources, accountCallbackWorkflowId(row.shard)),
+    })),
+    ...accounts.rows.flatMap(answersOfAccount),
+  ];
+}
+
+function answerOfUntold(row: OpenRow): Answer {
+  const what = `the ${row.kind} callback of ${timeOf(row.period)}`;
+  switch (row.status) {
+    case 'pending':
+      return {
+        kind: 'account-callback',
+        cause: 'callback_waiting',
+        at: row.createdAt,
+        sentence: `${what} was computed at ${timeOf(row.createdAt)} and is told with the next alarm of shard ${row.shard}`,
+      };
+    case 'retrying':
+      return {
+        kind: 'account-callback',
+        cause: 'callback_retrying',
+        at: row.failedAt ?? row.createdAt,
+        sentence:
+          row.attempts === 0
+            ? `${what} was replayed, and is told with the next alarm of shard ${row.shard}`
+            : `${what} has failed ${countOf(row.attempts ?? 0, 'time')}, the last time because of ${row.lastError}, and is tried again at ${row.nextAt ? timeOf(row.nextAt) : 'its time'}`,
+      };
+    case 'dropped':
+      return {
+        kind: 'account-callback',
+        cause: 'callback_given_up',
+        at: row.droppedAt ?? row.createdAt,
+        sentence: `${what} was given up after ${countOf(row.deadAttempts ?? 0, 'attempt')} because of ${row.deadError}; galaxy-notify callbacks replay --user`,
+      };
+  }
+}
+
+function answersOfAccount(row: AccountRow): Answer[] {
+  if (row.setAsideAt !== null) {
+    const next =
+      row.nextTryAt === null ? 'by galaxy-notify callbacks take-up only' : `at ${timeOf(row.nextTryAt)}`;
+    return [
+      {
+        kind: 'account-callback',
+        cause: 'account_set_aside',
+        at: row.setAsideAt,
+        sentence: `the account is set aside since ${timeOf(row.setAsideAt)} because of ${row.reason}; it is computed again ${next}`,
+      },
+    ];
+  }
+  if (row.behindMs < USUAL_DELAY_MS) return [];
+  return [
+    {
+      kind: 'account-callback',
+      cause: 'account_behind',
+      at: row.computedUpTo,
+      sentence: `hours of the account are computed up to ${timeOf(row.computedUpTo)}; galaxy-notify callbacks status says how far its shard ${row.shard} is`,
+    },
+  ];
+}
+
+interface ToldRow {
+  kind: CallbackKind;
+  callbacks: number;
+  lastPeriod: Date;
+  lastAt: Date;
+}
+
+interface OpenRow {
+  kind: CallbackKind;
+  period: Date;
+  shard: number;
+  status: 'pending' | 'retrying' | 'dropped';
+  createdAt: Date;
+  attempts: number | null;
+  lastError: string | null;
+  nextAt: Date | null;
+  failedAt: Date | null;
+  deadAttempts: number | null;
+  deadError: string | null;
+  droppedAt: Date | null;
+}
+
+interface AccountRow {
+  shard: number;
+  computedUpTo: Date;
+  behindMs: number;
+  setAsideAt: Date | null;
+  reason: string | null;
+  nextTryAt: Date | null;
+}
+
+const KINDS = `unnest(ARRAY['hourly', 'daily']) AS wanted (kind)`;
+
+/** $1 user, $2 since, epoch ms. */
+const COUNT_TOLD = `
+  SELECT snapshot.kind, count(*)::int AS callbacks, to_timestamp(max(period_start_ms) / 1000.0) AS "lastPeriod",
+         max(settled_at) AS "lastAt"
+    FROM ${KINDS}
+    JOIN notification.callback_snapshots AS snapshot
+      ON snapshot.kind = wanted.kind AND user_id = $1 AND period_start_ms >= $2
+   WHERE status = 'delivered'
+   GROUP BY snapshot.kind`;
+
+/** $1 user, $2 since, epoch ms, $3 limit. */
+const FIND_UNTOLD = `
+  SELECT snapshot.kind, to_timestamp(snapshot.period_start_ms / 1000.0) AS period, snapshot.shard, status,
+         created_at AS "createdAt", failed.attempts, failed.last_error AS "lastError",
+         failed.next_attempt_at AS "nextAt", failed.failed_at AS "failedAt", dead.attempts AS "deadAttempts",
+         dead.last_error AS "deadError", dead.dropped_at AS "droppedAt"
+    FROM ${KINDS}
+   CROSS JOIN LATERAL (
+         SELECT *
+           FROM notification.callback_snapshots
+          WHERE callback_snapshots.kind = wanted.kind AND user_id = $1 AND period_start_ms >= $2
+            AND status <> 'delivered'
+          ORDER BY period_start_ms DESC
+          LIMIT $3) AS snapshot
+    LEFT JOIN notification.failed_callbacks AS failed
+      ON failed.kind = snapshot.kind AND failed.user_id = $1 AND failed.period_start_ms = snapshot.period_start_ms
+    LEFT JOIN notification.callback_dead_letters AS dead
+      ON dead.kind = snapshot.kind AND dead.user_id = $1 AND dead.period_start_ms = snapshot.period_start_ms`;
+
+/** $1 user. */
+const FIND_ACCOUNT = `
+  SELECT shard, to_timestamp(caught_up_to_ms / 1000.0) AS "computedUpTo",
+         (extract(epoch FROM now()) * 1000 - caught_up_to_ms)::float8 AS "behindMs",
+         CASE WHEN shard = ${SET_ASIDE_SHARD} THEN set_aside_at END AS "setAsideAt", reason, next_try_at AS "nextTryAt"
+    FROM notification.callback_trackings
+    LEFT JOIN notification.callback_set_aside USING (user_id)
+   WHERE user_id = $1`;
+
+/** Of tests, which plan them. */
+export const STATEMENTS = { COUNT_TOLD, FIND_UNTOLD, FIND_ACCOUNT };

@@ -1,0 +1,128 @@
+/**
+ * Whether the connections of a process are encrypted, and both ends proven. In production what is open stops the start,
+ * unless a variable of its own says that it may be.
+ */
+import type { RedisAddress } from './values.ts';
+
+/** Two ends that speak through a network, and what is open between them. */
+export interface Wire {
+  /** As `doctor` shows it. */
+  name: string;
+  /** Variable that allows it to be open; none where nothing can be. */
+  insecure?: string;
+  /** Whether that is set. */
+  isAllowed: boolean;
+  /** One line for each thing that is open, beginning with the variable that closes it. */
+  gaps: string[];
+}
+
+/** What `doctor` and the log are told, and what stops a start. */
+export const openWires = (wires: readonly Wire[]): Wire[] => wires.filter(({ gaps }) => gaps.length > 0);
+
+/** One line for each thing that is open and must not be. */
+export function wireProblems(wires: readonly Wire[]): string[] {
+  return openWires(wires)
+    .filter(({ isAllowed }) => !isAllowed)
+    .flatMap(({ gaps, insecure }) =>
+      gaps.map((gap) => (insecure === undefined ? gap : `${gap} (or ${insecure}=true leaves it open)`)),
+    );
+}
+
+/** Only the first key seals: one that is weak must be left, and still open what it has sealed. */
+export function sealingKeyWires(name: string, variable: string, keys: readonly { key: Buffer }[]): Wire[] {
+  const [first] = keys;
+  if (!first) return [];
+  const weakness = weaknessOfKey(first.key);
+  return [
+    {
+      ...{ name, isAllowed: false },
+      gaps:
+        weakness === undefined
+          ? []
+          : [`${variable} begins with a key that can be guessed: ${weakness}; put a random one before it`],
+    },
+  ];
+}
+
+/** What stays within the machine, or the pod, need not be encrypted. */
+export const isLoopback = (host: string): boolean =>
+  ['localhost', '::1', '[::1]'].includes(host) || /^127\.\d{1,3}\.\d{1,3}\.\d{1,3}$/.test(host);
+
+const isPlain = (url: string): boolean => {
+  const { protocol, hostname } = new URL(url);
+  return protocol === 'http:' && !isLoopback(hostname);
+};
+
+/** @param variable that has the URL. */
+export const plainUrlGaps = (variable: string, url: string): string[] =>
+  isPlain(url)
+    ? [`${variable} must be https: what is sent to ${new URL(url).host} can be read and changed`]
+    : [];
+
+/** @param variable that has the address. */
+export const plainRedisGaps = (variable: string, addresses: readonly RedisAddress[]): string[] =>
+  addresses.some(({ host, tls }) => tls === undefined && !isLoopback(host))
+    ? [`${variable} must be rediss://host:port: without TLS everything can be read and changed`]
+    : [];
+
+/** Fewest characters of a secret that somebody may try to guess, and of a password that a server may limit the tries of. */
+const TOKEN_LENGTH = 16;
+const PASSWORD_LENGTH = 8;
+const TOKEN_BITS = 40;
+const PASSWORD_BITS = 16;
+
+/** Why nobody should rely on a token, or undefined. */
+export const weaknessOfToken = (token: string): string | undefined =>
+  weaknessOf(
+    [...token].map((character) => character.codePointAt(0)!),
+    TOKEN_LENGTH,
+    TOKEN_BITS,
+  );
+
+export const weaknessOfPassword = (password: string): string | undefined =>
+  weaknessOf(
+    [...password].map((character) => character.codePointAt(0)!),
+    PASSWORD_LENGTH,
+    PASSWORD_BITS,
+  );
+
+/** Of a key of 24 bytes or more. Random ones have 24 different bytes and more; 12 are out of reach for chance. */
+export const weaknessOfKey = (key: Uint8Array): string | undefined => weaknessOf([...key], 24, 12 * 8);
+
+/** @returns what is wrong with it, in words that do not tell it. */
+function weaknessOf(symbols: readonly number[], fewest: number, fewestBits: number): string | undefined {
+  if (symbols.length < fewest) return `it has fewer than ${fewest} characters`;
+  if (isRepetition(symbols)) return 'it repeats itself';
+  if (longestRun(symbols) > symbols.length / 2) return 'it counts or stays the same';
+  return entropyOf(symbols) * symbols.length < fewestBits ? 'it has too few different characters' : undefined;
+}
+
+/** Whether a shorter piece over and over makes all of it. */
+function isRepetition(symbols: readonly number[]): boolean {
+  for (let period = 1; period <= symbols.length / 2; period += 1) {
+    if (symbols.every((symbol, at) => symbol === symbols[at % period])) return true;
+  }
+  return false;
+}
+
+/** The longest piece in which each symbol is as far from the one before as that from its own: `aaaa`, `1234`, `zyxw`. */
+function longestRun(symbols: readonly number[]): number {
+  let [longest, run] = [1, 1];
+  for (let at = 1; at < symbols.length; at += 1) {
+    const step = symbols[at]! - symbols[at - 1]!;
+    const goesOn = at > 1 && step === symbols[at - 1]! - symbols[at - 2]! && Math.abs(step) <= 1;
+    run = goesOn ? run + 1 : 2;
+    longest = Math.max(longest, run);
+  }
+  return longest;
+}
+
+/** Bits for each symbol, after Shannon. */
+function entropyOf(symbols: readonly number[]): number {
+  const counts = new Map<number, number>();
+  for (const symbol of symbols) counts.set(symbol, (counts.get(symbol) ?? 0) + 1);
+  return [...counts.values()].reduce((bits, count) => {
+    const share = count / symbols.length;
+    return bits - share * Math.log2(share);
+  }, 0);
+}

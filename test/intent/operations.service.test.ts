@@ -1,0 +1,191 @@
+/** What operators do to many: chosen at once, worked off by a workflow that outlives them, paused, resumed, aborted. */
+import { NothingToDoError } from '../../client/errors.ts';
+import type { OperationView } from '../../client/intent/operations.ts';
+import type { Operator } from '../../client/operator.ts';
+import { createOperator } from '../../client/operator.ts';
+import { operationWorkflowId } from '../../workflows/intent/operation-contract.ts';
+import { publishTurn } from './entries.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, takeSlot } from '../harness.ts';
+import { namespaceOf } from '../slots.ts';
+
+const GATEWAY = 'gateway:client-events';
+const BY = { requestedBy: 'nina' };
+
+let slot: Slot;
+let operator: Operator;
+
+beforeAll(async () => {
+  slot = await takeSlot();
+  operator = createOperator({
+    temporal: slot.client,
+    db: slot.db,
+    redis: slot.redis,
+    namespace: namespaceOf(slot.slot),
+    intentsStream: 'notification:intents',
+  });
+  await startService();
+});
+afterAll(() => slot.release());
+
+const startService = () =>
+  slot.startService({ NOTIFICATION_ROUTE_BACKOFF_MIN: '50ms', NOTIFICATION_ROUTE_BACKOFF_MAX: '100ms' });
+
+const usersOf = (name: string, count: number) =>
+  Array.from({ length: count }, (_, index) => `${name}-${index + 1}`);
+
+/** A notification whose push routes are dead. */
+async function publishDead(key: string, users: number): Promise<string> {
+  await slot.redis.set(GATEWAY, 'not a stream');
+  const id = await publishTurn(slot.redis, key, usersOf('user', users));
+  await eventually('dead push routes', async () => {
+    const { totals } = await operator.notifications.show(id);
+    return totals['dead_letter'] === users;
+  });
+  return id;
+}
+
+const shown = (operationId: string, isSo: (view: OperationView) => boolean, what: string) =>
+  eventually(what, async () => {
+    const view = await operator.operations.show(operationId);
+    return isSo(view) && view;
+  });
+
+const replaysOf = async (id: string): Promise<number[]> => {
+  const { rows } = await slot.db.query<{ replays: number }>(
+    'SELECT count(*)::int AS replays FROM notification.replays WHERE notification_id = $1 GROUP BY route_id',
+    [id],
+  );
+  return rows.map(({ replays }) => replays);
+};
+
+test('U2 a replay of many goes on without whoever asked for it, and what came later is not touched', async () => {
+  const id = await publishDead('chosen', 6);
+  const { operationId, total } = await operator.operations.replay(
+    { notificationId: id },
+    { ...BY, reason: 'INC-7', ratePerSecond: 1 },
+  );
+  expect(total).toBe(6);
+  const paused = await operator.operations.pause(operationId, BY);
+  expect(paused).toMatchObject({ status: 'paused', changedBy: 'nina', kind: 'replay', reason: 'INC-7' });
+  const later = await publishDead('later', 2);
+  const { done } = await operator.operations.show(operationId);
+  expect(done).toBeLessThan(6);
+  await slot.redis.del(GATEWAY);
+  await slot.stopServices();
+  await startService();
+  expect(await shown(operationId, ({ status }) => status === 'paused', 'the pause')).toMatchObject({
+    total: 6,
+  });
+  expect((await operator.operations.show(operationId)).done).toBeGreaterThanOrEqual(done);
+
+  await operator.operations.resume(operationId, BY);
+  const ended = await shown(operationId, ({ endedAt }) => endedAt !== undefined, 'its end');
+  expect(ended).toMatchObject({ status: 'done', done: 6, ordered: 6, filter: { notificationId: id } });
+  await eventually('its routes', async () => (await operator.operations.outcome(operationId)).open === 0);
+  expect(await replaysOf(id)).toEqual([1, 1, 1, 1, 1, 1]);
+  expect((await operator.notifications.show(id)).replays[0]).toMatchObject({
+    requestedBy: 'nina',
+    reason: 'INC-7',
+  });
+  expect(await replaysOf(later)).toEqual([]);
+  expect((await operator.operations.list()).items[0]).toMatchObject({ operationId, status: 'done' });
+  await expect(operator.operations.pause(operationId)).rejects.toThrow(NothingToDoError);
+});
+
+test('U2 an operation that is aborted leaves the rest alone', async () => {
+  const id = await publishDead('aborted', 5);
+  const { operationId } = await operator.operations.replay(
+    { notificationId: id },
+    { ...BY, ratePerSecond: 1 },
+  );
+  await shown(operationId, ({ done }) => done > 0, 'a beginning');
+  await operator.operations.abort(operationId, { requestedBy: 'bert' });
+  const ended = await shown(operationId, ({ endedAt }) => endedAt !== undefined, 'its end');
+  expect(ended.status).toBe('aborted');
+  expect(ended.done).toBeLessThan(5);
+  expect(await operator.operations.ordered(operationId)).toHaveLength(ended.done);
+  await expect(operator.operations.resume(operationId)).rejects.toThrow(NothingToDoError);
+  await slot.redis.del(GATEWAY);
+});
+
+test('U2 an operation that lost its workflow goes on when it is resumed, and no route is replayed twice', async () => {
+  const id = await publishDead('lost', 4);
+  const { operationId } = await operator.operations.replay(
+    { notificationId: id },
+    { ...BY, ratePerSecond: 1 },
+  );
+  await shown(operationId, ({ done }) => done > 0, 'a beginning');
+  await slot.client.workflow.getHandle(operationWorkflowId(operationId)).terminate('lost');
+  await expect(operator.operations.pause(operationId)).rejects.toThrow('operations resume');
+  // As a step leaves it that died before it could say what it did.
+  await slot.db.query(
+    'UPDATE notification.operation_items SET was_ordered = NULL WHERE operation_id = $1 AND position = 1',
+    [operationId],
+  );
+  await operator.operations.resume(operationId, BY);
+  await shown(operationId, ({ endedAt }) => endedAt !== undefined, 'its end');
+  await eventually('its routes', async () => (await operator.operations.outcome(operationId)).open === 0);
+  expect(await replaysOf(id)).toEqual([1, 1, 1, 1]);
+  await slot.redis.del(GATEWAY);
+});
+
+test('U2 an order that comes again has no effect on a route that has carried it out', async () => {
+  const id = await publishDead('again', 1);
+  const handle = slot.client.workflow.getHandle(`notification/${id}/push:user:user-1`);
+  const order = async () => {
+    const before = (await handle.describe()).runId;
+    await slot.client.workflow.signalWithStart('notificationRoute', {
+      workflowId: handle.workflowId,
+      taskQueue: 'intent',
+      args: [{ notificationId: id, routeRef: 'push:user:user-1' }],
+      signal: 'replay',
+      signalArgs: [{ requestedBy: 'nina', orderId: 'operation/x' }],
+    });
+    await eventually('its end', async () => {
+      const { runId, status } = await handle.describe();
+      return runId !== before && status.name === 'FAILED';
+    });
+  };
+  await order();
+  await order();
+  expect(await replaysOf(id)).toEqual([1]);
+  await slot.redis.del(GATEWAY);
+});
+
+test('U2 I26 many notifications are cancelled by filter, those that wait to be accepted too, others unharmed', async () => {
+  await operator.channels.pause('push');
+  const accepted = await publishTurn(slot.redis, 'wrong/accepted', ['user-1']);
+  await eventually('an open route', async () => {
+    const { totals } = await operator.notifications.show(accepted);
+    return totals['pending'] === 1;
+  });
+  slot.userService.fail({ failure: { kind: 'status', status: 503 } });
+  const waiting = await publishTurn(slot.redis, 'wrong/waiting', ['user-2']);
+  await eventually('one that waits', async () => (await operator.intents.waiting()).items.length === 1);
+
+  const filter = { type: 'game.turn.ready', since: new Date(Date.now() - 600_000) };
+  expect(await operator.operations.previewCancel(filter)).toMatchObject([
+    { type: 'game.turn.ready', producer: 'game_master', notifications: 2 },
+  ]);
+  expect(await operator.operations.previewCancel({ type: 'game.finished' })).toEqual([]);
+  const { operationId, total } = await operator.operations.cancel(filter, { ...BY, ratePerSecond: 100 });
+  expect(total).toBe(2);
+  const ended = await shown(operationId, ({ endedAt }) => endedAt !== undefined, 'its end');
+  expect(ended).toMatchObject({ kind: 'cancel', done: 2, ordered: 2 });
+  await eventually('skipped routes', async () => (await operator.operations.outcome(operationId)).open === 0);
+  expect((await operator.notifications.show(accepted)).totals).toMatchObject({ skipped: 1, published: 1 });
+  await eventually('nothing that waits', async () => (await operator.intents.waiting()).items.length === 0);
+  expect((await operator.why('user-2')).answers[0]).toMatchObject({
+    cause: 'cancelled_before_acceptance',
+    id: waiting,
+  });
+
+  slot.userService.heal();
+  await operator.channels.resume('push');
+  const after = await publishTurn(slot.redis, 'right', ['user-3']);
+  await eventually('the next one', async () => {
+    const { totals } = await operator.notifications.show(after);
+    return totals['published'] === 2;
+  });
+});

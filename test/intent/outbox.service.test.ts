@@ -1,0 +1,506 @@
+/**
+ * The outbox for producers on real PostgreSQL and Redis. The service is played by its saved offset, which is all that a
+ * relay sees of it.
+ */
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import type { PoolClient } from 'pg';
+import pg from 'pg';
+import type { Vectors } from '../../api/intent/generators/vectors.ts';
+import { entryOfVector } from '../../api/intent/generators/vectors.ts';
+import { envelopeOf, parseIntent } from '../../api/intent/entry.ts';
+import { offsetKey } from '../../api/intent/stream.ts';
+import { batchKey } from '../../client/intent/outbox-stream.ts';
+import { newGameTurnReady } from '../../client/notificationintent.ts';
+import type { OutboxLog, OutboxRelay, OutboxRelayOptions } from '../../client/outbox.ts';
+import {
+  listOutbox,
+  outboxStatus,
+  publishToOutbox,
+  readOutboxSql,
+  relayOnce,
+  republish,
+  startOutboxRelay,
+} from '../../client/outbox.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, takeSlot } from '../harness.ts';
+
+const STREAM = 'notification:intents';
+/** Quick, so that each test waits for conditions and not for intervals. */
+const QUICK = { pollMs: 50 };
+
+let slot: Slot;
+/** The producer's own database. */
+let db: pg.Pool;
+let database: string;
+const relays: OutboxRelay[] = [];
+const lines: { fields: object; message: string }[] = [];
+const log: OutboxLog = {
+  info: (fields, message) => void lines.push({ fields, message }),
+  warn: (fields, message) => void lines.push({ fields, message }),
+};
+
+beforeAll(async () => {
+  slot = await takeSlot();
+});
+beforeEach(async () => {
+  await slot.redis.flushdb();
+  database = `shop_${slot.slot}_${Date.now()}`;
+  await slot.db.query(`CREATE DATABASE ${database}`);
+  db = openPool();
+  await db.query(await readOutboxSql());
+  lines.splice(0);
+});
+afterEach(async () => {
+  await Promise.all(relays.splice(0).map((relay) => relay.stop()));
+  await db.end();
+  await slot.db.query(`DROP DATABASE ${database} WITH (FORCE)`);
+});
+afterAll(() => slot.release());
+
+function openPool(): pg.Pool {
+  const dsn = new URL(slot.endpoints.postgresDsn);
+  dsn.pathname = `/${database}`;
+  const pool = new pg.Pool({ connectionString: dsn.href, max: 6 });
+  pool.on('error', () => undefined);
+  return pool;
+}
+
+const options = (more: Partial<OutboxRelayOptions> = {}): OutboxRelayOptions => ({
+  db,
+  redis: slot.redis,
+  log,
+  ...QUICK,
+  ...more,
+});
+async function start(more?: Partial<OutboxRelayOptions>): Promise<OutboxRelay> {
+  const relay = await startOutboxRelay(options(more));
+  relays.push(relay);
+  return relay;
+}
+
+const intentOf = (idempotencyKey: string, turn = 1) =>
+  newGameTurnReady({
+    idempotencyKey,
+    recipientUserIds: ['user-1'],
+    occurredAt: 1_790_000_000_000,
+    payload: { game_id: 'game-7', game_name: 'Andromeda', turn_number: turn },
+  });
+const write = (key: string, turn?: number, client: pg.Pool | PoolClient = db) =>
+  publishToOutbox(client, intentOf(key, turn));
+
+/** An entry that the database takes and the contract does not. */
+const unknownType = (key: string) =>
+  JSON.stringify({ ...envelopeOf(intentOf(key)), notification_type: 'game.turn.lost' });
+
+const fieldOf = (fields: string[], name: string) => fields[fields.indexOf(name) + 1]!;
+async function keysInStream(): Promise<string[]> {
+  const entries = await slot.redis.xrange(STREAM, '-', '+');
+  return entries.map(([, fields]) => fieldOf(fields, 'idempotency_key'));
+}
+const states = async (): Promise<Record<string, number>> =>
+  Object.fromEntries(Object.entries((await outboxStatus(db)).counts).filter(([, count]) => count > 0));
+/** As the service does after it has begun all entries. */
+async function passAll(): Promise<void> {
+  const [newest] = await slot.redis.xrevrange(STREAM, '+', '-', 'COUNT', 1);
+  await slot.redis.set(offsetKey(STREAM), newest![0]);
+}
+const untilStates = (wanted: Record<string, number>) =>
+  eventually(`the rows to be ${JSON.stringify(wanted)}`, async () => {
+    const found = await states();
+    return JSON.stringify(found) === JSON.stringify(wanted);
+  });
+
+describe('the function in the transaction of a producer', () => {
+  test('I75 what a transaction commits is in the stream with the same entry, what it rolls back is not', async () => {
+    const client = await db.connect();
+    await client.query('BEGIN');
+    await write('rolled-back', 1, client);
+    await client.query('ROLLBACK');
+    await client.query('BEGIN');
+    await write('committed', 2, client);
+    await client.query('COMMIT');
+    client.release();
+    await relayOnce(options());
+    const entries = await slot.redis.xrange(STREAM, '-', '+');
+    expect(entries).toHaveLength(1);
+    const [, fields] = entries[0]!;
+    const found = Object.fromEntries(
+      fields.flatMap((name, i) => (i % 2 === 0 ? [[name, fields[i + 1]]] : [])),
+    );
+    expect(found).toEqual(envelopeOf(intentOf('committed', 2)));
+  });
+
+  test('I75 its fields make the same entry as the client does, from any language that speaks SQL', async () => {
+    await db.query(
+      `SELECT notification_outbox.publish(
+         notification_type => 'game.turn.ready', producer => 'game_master',
+         recipient_user_ids => ARRAY['user-1', 'user "2"'], idempotency_key => 'game-7/turn-54',
+         occurred_at => '2026-11-22T12:00:00.123999Z', request_id => 'r-1',
+         payload => '{"game_id": "game-7", "game_name": "Andromeda", "turn_number": 54}')`,
+    );
+    await db.query(
+      `SELECT notification_outbox.publish('game.generation_failed', 'game_master', 'game-7/failed', to_timestamp(1790000000),
+         '{"game_id": "game-7", "game_name": "Andromeda", "failure_reason": "out of memory"}')`,
+    );
+    await relayOnce(options());
+    const entries = await slot.redis.xrangeBuffer(STREAM, '-', '+');
+    const intents = entries.map(([, fields]) =>
+      parseIntent(
+        '1-0',
+        fields.flatMap((name, i) => (i % 2 === 0 ? [[name, fields[i + 1]!] as const] : [])),
+      ),
+    );
+    expect(intents).toMatchObject([
+      {
+        intent: {
+          notificationType: 'game.turn.ready',
+          audienceKind: 'user',
+          recipientUserIds: ['user-1', 'user "2"'],
+          occurredAtMs: Date.parse('2026-11-22T12:00:00.123Z'),
+          payloadJson: '{"game_id":"game-7","game_name":"Andromeda","turn_number":54}',
+          requestId: 'r-1',
+        },
+      },
+      {
+        intent: {
+          notificationType: 'game.generation_failed',
+          audienceKind: 'admin_email',
+          recipientUserIds: [],
+        },
+      },
+    ]);
+  });
+
+  test('I75 it refuses nothing that the service accepts, says the field of what it refuses, and the relay sets the rest aside', async () => {
+    const file = path.join(import.meta.dirname, '../../api/intent/vectors.json');
+    const { entries } = JSON.parse(readFileSync(file, 'utf8')) as Vectors;
+    const verdicts = { accepted: 0, refusedHere: 0, setAside: 0 };
+    const wrong: string[] = [];
+    const written = new Map<string, (typeof entries)[number]>();
+    for (const vector of entries) {
+      const fields = entryOfVector(vector).map(
+        ([name, value]) => [name.toString(), value.toString()] as const,
+      );
+      const isText = entryOfVector(vector).every(([name, value]) =>
+        [name, value].every((bytes) => Buffer.from(bytes.toString()).equals(bytes)),
+      );
+      // An object has no name twice, and JSON no other bytes than text.
+      if (!isText || new Set(fields.map(([name]) => name)).size < fields.length) continue;
+      const entry = JSON.stringify(Object.fromEntries(fields));
+      try {
+        const { rows } = await db.query<{ id: string }>(
+          'SELECT notification_outbox.publish($1::jsonb) AS id',
+          [entry],
+        );
+        written.set(rows[0]!.id, vector);
+      } catch (error) {
+        const { code, message } = error as { code: string; message: string };
+        if (!vector.refused || code !== '22023') wrong.push(`${vector.name}: ${code} ${message}`);
+        verdicts.refusedHere += 1;
+      }
+    }
+    await relayOnce(options());
+    const { rows } = await db.query<{ id: string; state: string; problem_code: string | null }>(
+      'SELECT id, state, problem_code FROM notification_outbox.intents',
+    );
+    for (const { id, state, problem_code } of rows) {
+      const vector = written.get(id)!;
+      if ((vector.refused?.code ?? null) !== problem_code)
+        wrong.push(`${vector.name}: ${state} ${problem_code}`);
+      verdicts[vector.refused ? 'setAside' : 'accepted'] += 1;
+    }
+    expect(wrong).toEqual([]);
+    expect(verdicts.accepted).toBeGreaterThan(50);
+    expect(verdicts.refusedHere).toBeGreaterThan(50);
+    expect(verdicts.setAside).toBeGreaterThan(50);
+    expect(await keysInStream()).toHaveLength(verdicts.accepted);
+  });
+
+  test('I75 a producer needs rights on the function alone, and the file may be run again', async () => {
+    await write('before');
+    await db.query(await readOutboxSql());
+    const role = `shop_${slot.slot}_${Date.now()}`;
+    await db.query(`CREATE ROLE ${role}; GRANT USAGE ON SCHEMA notification_outbox TO ${role};
+                    GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA notification_outbox TO ${role}`);
+    const client = await db.connect();
+    try {
+      await client.query(`SET ROLE ${role}`);
+      await write('as-shop', 1, client);
+      await expect(client.query('SELECT FROM notification_outbox.intents')).rejects.toThrow(
+        'permission denied',
+      );
+    } finally {
+      client.release(true);
+    }
+    expect(await states()).toEqual({ pending: 2 });
+    await db.query(`DROP OWNED BY ${role}; DROP ROLE ${role}`);
+  });
+});
+
+describe('the relay', () => {
+  test('I75 it hears of new rows without waiting for its next look, and keeps them until the offset has passed them', async () => {
+    await start({ pollMs: 1_000 });
+    await eventually('the relay to listen', async () => {
+      const { rows } = await db.query(
+        "SELECT FROM pg_stat_activity WHERE query = 'LISTEN notification_outbox'",
+      );
+      return rows.length === 1;
+    });
+    const delays: number[] = [];
+    for (let count = 1; count <= 9; count += 1) {
+      await write(`key-${count}`);
+      const writtenAt = performance.now();
+      await eventually('the entry', async () => (await slot.redis.xlen(STREAM)) === count);
+      delays.push(performance.now() - writtenAt);
+    }
+    // By looking alone, half of them would take half of the interval, or more.
+    expect(delays.sort((one, other) => one - other)[4]).toBeLessThan(300);
+    expect(await states()).toEqual({ published: 9 });
+    await passAll();
+    await write('two');
+    await untilStates({ published: 1, passed: 9 });
+  });
+
+  test('I75 rows of a producer that turned notifications off are found by looking', async () => {
+    const relay = await start();
+    const client = await db.connect();
+    await client.query('SET notification_outbox.notify = off');
+    await write('silent', 1, client);
+    client.release(true);
+    await eventually('the entry', async () => (await keysInStream()).length === 1);
+    await eventually('it to be counted', async () => relay.counts.published === 1);
+  });
+
+  test('I75 what the contract refuses is set aside with its reason, holds up nobody, and can be published once it is mended', async () => {
+    await db.query('SELECT notification_outbox.publish($1::jsonb)', [unknownType('broken')]);
+    await write('good');
+    await relayOnce(options());
+    expect(await keysInStream()).toEqual(['good']);
+    const { items } = await listOutbox(db, { state: 'set_aside' });
+    expect(items).toMatchObject([
+      {
+        idempotencyKey: 'broken',
+        problemCode: 'unknown_notification_type',
+        problem: 'notification_type is not in the catalog',
+      },
+    ]);
+    expect(lines).toContainEqual({
+      message: 'outbox row set aside',
+      fields: expect.objectContaining({ failure_code: 'unknown_notification_type' }) as object,
+    });
+    await db.query(
+      `UPDATE notification_outbox.intents SET entry = jsonb_set(entry, '{notification_type}', '"game.turn.ready"') WHERE id = $1`,
+      [items[0]!.id],
+    );
+    expect(await republish(db, { ids: [items[0]!.id] })).toBe(1);
+    await relayOnce(options());
+    expect(await keysInStream()).toEqual(['good', 'broken']);
+  });
+
+  test('I75 batches are bounded in rows and bytes, and keep the order of each key', async () => {
+    const sizes: number[] = [];
+    const counting = new Proxy(slot.redis, {
+      get(redis, name) {
+        const member: unknown = Reflect.get(redis, name);
+        if (typeof member !== 'function') return member;
+        return (...args: unknown[]) => {
+          if (name === 'eval' && args.includes(batchKeyNow)) sizes.push(JSON.stringify(args.slice(6)).length);
+          return (member as (...args: unknown[]) => unknown).apply(redis, args);
+        };
+      },
+    });
+    const { outboxId } = await outboxStatus(db);
+    const batchKeyNow = batchKey(outboxId);
+    for (let i = 0; i < 40; i += 1) await write(`key-${i % 4}`, i);
+    await relayOnce(options({ redis: counting, batch: { rows: 7, bytes: 1_000_000 } }));
+    expect(sizes).toHaveLength(6);
+    const entries = await slot.redis.xrange(STREAM, '-', '+');
+    for (let key = 0; key < 4; key += 1) {
+      const turns = entries
+        .filter(([, fields]) => fieldOf(fields, 'idempotency_key') === `key-${key}`)
+        .map(
+          ([, fields]) =>
+            (JSON.parse(fieldOf(fields, 'payload_json')) as { turn_number: number }).turn_number,
+        );
+      expect(turns).toEqual(Array.from({ length: 10 }, (_, i) => key + 4 * i));
+    }
+    sizes.splice(0);
+    for (let i = 0; i < 10; i += 1) await write(`large-${i}`);
+    await relayOnce(options({ redis: counting, batch: { rows: 500, bytes: 700 } }));
+    expect(sizes.length).toBeGreaterThan(3);
+    expect(Math.max(...sizes)).toBeLessThan(2_000);
+  });
+
+  test('I75 three relays at once, one of which dies in the middle of a batch, publish all in order and none is left', async () => {
+    // It has appended a batch, and is gone before it could write that down.
+    const dying = new Proxy(slot.redis, {
+      get(redis, name) {
+        const member: unknown = Reflect.get(redis, name);
+        if (typeof member !== 'function') return member;
+        if (name !== 'eval') return (member as () => unknown).bind(redis);
+        return async (...args: unknown[]) => {
+          await (member as (...args: unknown[]) => Promise<unknown>).apply(redis, args);
+          throw new Error('the process is gone');
+        };
+      },
+    });
+    for (let i = 0; i < 300; i += 1) await write(`key-${i}`);
+    await expect(relayOnce(options({ redis: dying, batch: { rows: 50, bytes: 1 << 20 } }))).rejects.toThrow(
+      'gone',
+    );
+    await Promise.all([start({ batch: { rows: 20, bytes: 1 << 20 } }), start(), start()]);
+    for (let i = 300; i < 400; i += 1) await write(`key-${i}`);
+    await untilStates({ published: 400 });
+    const keys = await keysInStream();
+    const firsts = [...new Set(keys)];
+    expect(firsts).toEqual(Array.from({ length: 400 }, (_, i) => `key-${i}`));
+    expect(keys).toHaveLength(450);
+  });
+
+  test('I75 a relay that stops moving inside its transaction is replaced', async () => {
+    await write('one');
+    const frozen = await db.connect();
+    frozen.on('error', () => undefined);
+    await frozen.query("BEGIN; SET LOCAL idle_in_transaction_session_timeout = '1s'");
+    await frozen.query('SELECT FROM notification_outbox.relay FOR UPDATE');
+    const relay = await start();
+    await eventually('the other relay to publish', async () => relay.counts.published === 1);
+    frozen.release(true);
+  });
+
+  test('I75 servers that are away are waited for, PostgreSQL and Redis alike', async () => {
+    const relay = await start();
+    await slot.redis.config('SET', 'maxmemory', '1');
+    try {
+      await write('one');
+      await eventually('the relay to say that it waits', async () =>
+        lines.some(({ message }) => message === 'outbox relay waits'),
+      );
+    } finally {
+      await slot.redis.config('SET', 'maxmemory', '0');
+    }
+    await eventually('the entry', async () => (await keysInStream()).length === 1);
+    await slot.db.query('SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1', [
+      database,
+    ]);
+    await write('two').catch(() => write('two'));
+    await eventually('the second entry', async () => relay.counts.published >= 2);
+  });
+});
+
+describe('what is kept, and for how long', () => {
+  test('I75 rows go after their time, passed ones and those set aside, and no others', async () => {
+    await db.query('SELECT notification_outbox.publish($1::jsonb)', [unknownType('broken')]);
+    await write('passed');
+    await relayOnce(options());
+    await passAll();
+    await write('published');
+    await relayOnce(options());
+    await untilStates({ published: 1, passed: 1, set_aside: 1 });
+    await start({ keepPassedMs: 0 });
+    await untilStates({ published: 1, set_aside: 1 });
+    await start({ keepPassedMs: 0, keepSetAsideMs: 0 });
+    await untilStates({ published: 1 });
+  });
+
+  test('I75 a Redis that was emptied is filled again with what the service had not passed, in its order', async () => {
+    for (let i = 0; i < 5; i += 1) await write(`passed-${i}`);
+    const relay = await start();
+    await untilStates({ published: 5 });
+    await passAll();
+    await untilStates({ passed: 5 });
+    for (let i = 0; i < 30; i += 1) await write(`lost-${i}`);
+    await untilStates({ published: 30, passed: 5 });
+    await slot.redis.flushdb();
+    await eventually('all to be there again', async () => (await keysInStream()).length === 30);
+    expect(await keysInStream()).toEqual(Array.from({ length: 30 }, (_, i) => `lost-${i}`));
+    expect(relay.counts.lost).toBe(30);
+    expect(lines.map(({ message }) => message)).toContain('Redis lost entries: published again');
+    // The loss is over: nothing more is published.
+    await passAll();
+    await untilStates({ passed: 35 });
+    expect(relay.counts.published).toBe(65);
+  });
+
+  test('I75 a Redis that fell back gets the batches behind its state again, and no others', async () => {
+    const settings = { batch: { rows: 1, bytes: 1 << 20 } };
+    for (let i = 0; i < 3; i += 1) await write(`kept-${i}`);
+    await relayOnce(options(settings));
+    const { outboxId } = await outboxStatus(db);
+    const [stream, batch] = await Promise.all([
+      slot.redis.dumpBuffer(STREAM),
+      slot.redis.get(batchKey(outboxId)),
+    ]);
+    for (let i = 0; i < 4; i += 1) await write(`lost-${i}`);
+    await relayOnce(options(settings));
+    await slot.redis.restore(STREAM, 0, stream, 'REPLACE');
+    await slot.redis.set(batchKey(outboxId), batch!);
+    // Before the relay looks, another producer appends: by the last id of the stream nothing would show.
+    await slot.redis.xadd(STREAM, '*', ...Object.entries(envelopeOf(intentOf('of-another'))).flat());
+    await write('new');
+    await relayOnce(options(settings));
+    const keys = ['kept-0', 'kept-1', 'kept-2', 'of-another', 'lost-0', 'lost-1', 'lost-2', 'lost-3', 'new'];
+    expect(await keysInStream()).toEqual(keys);
+  });
+
+  test('I75 a stream that alone was deleted, and an entry that was trimmed before it was read, are noticed', async () => {
+    for (let i = 0; i < 3; i += 1) await write(`key-${i}`);
+    const relay = await start();
+    await untilStates({ published: 3 });
+    await slot.redis.del(STREAM);
+    await eventually('all three again', async () => (await keysInStream()).length === 3);
+    await slot.redis.xtrim(STREAM, 'MAXLEN', 1);
+    await passAll();
+    await untilStates({ published: 2, passed: 1 });
+    expect(await keysInStream()).toEqual(['key-2', 'key-0', 'key-1']);
+    expect(relay.counts.lost).toBe(5);
+  });
+
+  test('I75 what is lost so late that its key may be forgotten is set aside, not told twice', async () => {
+    await write('old');
+    await relayOnce(options());
+    await slot.redis.flushdb();
+    await start({ keyLifetimeMs: 0 });
+    await untilStates({ set_aside: 1 });
+    const { items } = await listOutbox(db, { state: 'set_aside' });
+    expect(items[0]).toMatchObject({ idempotencyKey: 'old', problemCode: 'key_may_be_forgotten' });
+    expect(await keysInStream()).toEqual([]);
+  });
+
+  test('I75 a database that was put back to an hour ago publishes again, and hides no later loss', async () => {
+    await write('one');
+    await relayOnce(options());
+    await db.query(`UPDATE notification_outbox.relay SET batch = 0, redis_batch = 0, stream = NULL;
+                    UPDATE notification_outbox.intents SET state = 'pending', batch = NULL, entry_id = NULL, published_at = NULL`);
+    await write('two');
+    const relay = await start();
+    await untilStates({ published: 2 });
+    expect(await keysInStream()).toEqual(['one', 'one', 'two']);
+    await slot.redis.flushdb();
+    await eventually('both again', async () => (await keysInStream()).length === 2);
+    expect(relay.counts.lost).toBe(2);
+  });
+
+  test('I75 entries that were not passed keep a relay from going on with another stream', async () => {
+    await write('one');
+    await relayOnce(options());
+    await write('two');
+    await expect(relayOnce(options({ stream: 'other' }))).rejects.toThrow(`entries in the stream ${STREAM}`);
+    await passAll();
+    await start();
+    await untilStates({ published: 1, passed: 1 });
+  });
+});
+
+test('I75 a database without an outbox, or without rights, is told so in words', async () => {
+  await db.query('DROP SCHEMA notification_outbox CASCADE');
+  await expect(startOutboxRelay(options())).rejects.toThrow(
+    'this database has no outbox: run outbox.sql there',
+  );
+  await db.query(await readOutboxSql());
+  await db.query(
+    'CREATE OR REPLACE FUNCTION notification_outbox.version() RETURNS integer LANGUAGE sql AS $$ SELECT 0 $$',
+  );
+  await expect(startOutboxRelay(options())).rejects.toThrow('the outbox is of version 0, needed is 1');
+});

@@ -1,0 +1,146 @@
+/** The rules of deploy/redis/users.acl, in a Redis that enforces them: nobody gets at what is another's. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { Redis } from 'ioredis';
+import { newGameTurnReady, publishIntent } from '../../client/notificationintent.ts';
+import type { EmbeddedRedis } from '../../dev/servers/redis.ts';
+import { startRedis } from '../../dev/servers/redis.ts';
+import { USERS, makeUsers, passwordOf } from './redis-users.ts';
+
+let dir: string;
+let server: EmbeddedRedis;
+let administrator: Redis;
+const clients: Redis[] = [];
+
+beforeAll(async () => {
+  dir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-acl-'));
+  server = await startRedis({ dataDir: dir, port: 0, durable: false, report: () => undefined });
+  administrator = new Redis(Number(server.addr.split(':')[1]));
+  await makeUsers(administrator);
+}, 60_000);
+
+afterAll(async () => {
+  for (const client of clients) client.disconnect();
+  administrator.disconnect();
+  await server.stop();
+  rmSync(dir, { recursive: true, force: true });
+}, 60_000);
+
+function clientOf(user: string, password = passwordOf(user)): Redis {
+  const client = new Redis({
+    ...{ port: Number(server.addr.split(':')[1]), username: user, password },
+    ...{ lazyConnect: true, retryStrategy: () => null, maxRetriesPerRequest: 0 },
+  });
+  client.on('error', () => undefined);
+  clients.push(client);
+  return client;
+}
+
+/** A key of each kind that there is, with who may write to it or read from it besides the service. */
+const KEYS: Record<string, readonly string[]> = {
+  'notification:intents': ['producer', 'notify-intent', 'operator'],
+  'notification:outcomes': ['notify-intent', 'operator'],
+  'gateway:client-events': ['gateway', 'notify-intent', 'operator'],
+  'mail:delivery_commands': ['mail', 'notify-intent', 'operator'],
+  'notification:route_hand_offs:x:y:1': ['notify-intent', 'operator'],
+  'notification:route_leases:x:y': ['notify-intent', 'operator'],
+  'notification:voided_attempts:x': ['notify-intent', 'operator'],
+  'notification:stream_offsets:x': [...USERS.filter((name) => name.startsWith('notify-')), 'operator'],
+  'stream.notifications.jobs': ['producer', 'notify-mobile-push', 'operator'],
+  'notification:mobile_sends:x': ['notify-mobile-push', 'operator'],
+  'stream.account.inputs': ['producer', 'notify-account-callback', 'operator'],
+  'notification:subscription-events': ['notify-subscription', 'operator'],
+  'somebody:elses': [],
+};
+
+/** Ways to read or change a key. */
+const attemptsOn = (key: string): string[][] => [
+  ['GET', key],
+  ['SET', key, 'x'],
+  ['DEL', key],
+  ['XADD', key, '*', 'a', 'b'],
+  ['XRANGE', key, '-', '+'],
+  ['XREAD', 'STREAMS', key, '0'],
+  ['XREADGROUP', 'GROUP', 'g', 'c', 'STREAMS', key, '>'],
+  ['XTRIM', key, 'MAXLEN', '0'],
+  ['XGROUP', 'CREATE', key, 'g', '0'],
+  ['EVAL', "return redis.call('GET', KEYS[1])", '1', key],
+  ['EVAL', `return redis.pcall('XRANGE', '${key}', '-', '+')`, '0'],
+  ['RENAME', key, `${key}:moved`],
+  ['COPY', key, `${key}:copied`],
+  ['DUMP', key],
+  ['EXPIRE', key, '1'],
+];
+const FOR_ADMINISTRATORS = [
+  ['KEYS', '*'],
+  ['SCAN', '0'],
+  ['CONFIG', 'GET', 'requirepass'],
+  ['ACL', 'LIST'],
+  ['ACL', 'SETUSER', 'x', 'on', 'nopass', '~*', '+@all'],
+  ['FLUSHALL'],
+  ['FLUSHDB'],
+  ['MONITOR'],
+  ['REPLICAOF', 'NO', 'ONE'],
+  ['SHUTDOWN', 'NOSAVE'],
+  ['SUBSCRIBE', 'x'],
+  ['CLIENT', 'KILL', 'ID', '1'],
+];
+
+/** @returns the commands that were carried out. */
+async function acceptedOf(user: string, attempts: readonly string[][]): Promise<string[]> {
+  const client = clientOf(user);
+  const accepted: string[] = [];
+  for (const [command, ...args] of attempts) {
+    const refusal = await client.call(command!, ...args).then(
+      () => undefined,
+      (error: Error) => error.message,
+    );
+    if (refusal === undefined || !/NOPERM|permission|can't access|can't run/i.test(refusal)) {
+      accepted.push(`${command} ${args.join(' ')}: ${refusal ?? 'done'}`);
+    }
+  }
+  return accepted;
+}
+
+test.each(USERS)(
+  'security-12 %s gets at no key of others, and at no command of administrators',
+  async (user) => {
+    const foreign = Object.entries(KEYS).flatMap(([key, who]) => (who.includes(user) ? [] : [key]));
+    expect(foreign.length).toBeGreaterThan(0);
+    expect(await acceptedOf(user, [...foreign.flatMap(attemptsOn), ...FOR_ADMINISTRATORS])).toEqual([]);
+  },
+);
+
+test('security-12 a producer appends to its streams and can neither read nor change them', async () => {
+  for (const stream of ['notification:intents', 'stream.notifications.jobs', 'stream.account.inputs']) {
+    const accepted = await acceptedOf('producer', attemptsOn(stream));
+    expect(accepted.filter((attempt) => !attempt.startsWith('XADD '))).toEqual([]);
+  }
+});
+
+test('security-12 who has no user, no password, or that of somebody else, is not let in', async () => {
+  await administrator.call('ACL', 'SETUSER', 'default', 'resetpass', '>administrator');
+  try {
+    for (const [user, password] of [
+      ['producer', 'wrong'],
+      ['producer', ''],
+      ['producer', passwordOf('mail')],
+      ['nobody', 'x'],
+    ] as const) {
+      await expect(clientOf(user, password).call('XLEN', 'notification:intents')).rejects.toThrow();
+    }
+  } finally {
+    await administrator.call('ACL', 'SETUSER', 'default', 'nopass');
+  }
+});
+
+test('security-12 a producer publishes intents with its own password', async () => {
+  const intent = newGameTurnReady({
+    idempotencyKey: 'by-a-producer',
+    recipientUserIds: ['user-1'],
+    occurredAt: new Date(),
+    payload: { game_id: 'g', game_name: 'g', turn_number: 1 },
+  });
+  expect(await publishIntent(clientOf('producer'), intent)).toMatch(/^\d+-\d+$/);
+});

@@ -1,0 +1,175 @@
+/** `why`: each cause is planted, by the rows that the service would write, and found by its sentence. */
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import type { Cause } from '../../client/causes.ts';
+import { CAUSES, WITHOUT_CAUSE } from '../../client/causes.ts';
+import type { Operator } from '../../client/operator.ts';
+import { createOperator } from '../../client/operator.ts';
+import { PLANTS, plantCauses, plantedUser } from '../../dev/planted-causes.ts';
+import { buildLateIndexes } from '../../migrations/indexes.ts';
+import { migrate } from '../../migrations/migrate.ts';
+import type { Slot } from '../harness.ts';
+import { takeSlot } from '../harness.ts';
+import { publishTurn } from '../intent/entries.ts';
+import { namespaceOf } from '../slots.ts';
+
+const DAY_MS = 86_400_000;
+
+let slot: Slot;
+let operator: Operator;
+
+beforeAll(async () => {
+  slot = await takeSlot();
+  await migrate(slot.endpoints.postgresDsn);
+  await buildLateIndexes(slot.endpoints.postgresDsn);
+  operator = createOperator({
+    temporal: slot.client,
+    db: slot.db,
+    redis: slot.redis,
+    namespace: namespaceOf(slot.slot),
+    uiUrl: 'http://ui.test',
+    intentsStream: 'notification:intents',
+  });
+  await plantCauses(slot.db, 2);
+});
+afterAll(() => slot.release());
+
+/** What is said beside the cause itself. */
+const BESIDE: Partial<Record<Cause, Cause[]>> = { duplicate: ['published'] };
+
+const SENTENCES: Partial<Record<Cause, RegExp>> = {
+  published: /^the e-mail of game\.turn\.ready was published at \S+Z as entry 1-1, by attempt 1$/,
+  not_on_this_channel:
+    /^the e-mail of game\.turn\.ready was skipped because its type does not use this channel$/,
+  recipient_unusable: /skipped because of what is known of the user: .* no usable e-mail address$/,
+  cancelled: /skipped because an operator cancelled it at \S+Z$/,
+  waiting_for_attempt: /was accepted at \S+Z and waits for its attempt$/,
+  replayed: /died, and nina replayed it at/,
+  retrying: /has failed 2 of 7 times, .* because of mail_stream_publish_failed: OOM, and is tried again at/,
+  overdue: /has been due since \S+Z and nobody publishes it/,
+  channel_paused: /^the push of game\.turn\.ready waits: nina has paused push since \S+Z: INC-7$/,
+  dead: /is dead since \S+Z, after 2 of 7 attempts, .*; galaxy-notify replay 9\d+-0 email:user:why\/dead\/1$/,
+  waiting_for_acceptance: /waiting to be accepted since \S+Z: the User Service answered 503$/,
+  refused: /refused because of invalid_payload: turn_number is missing$/,
+  key_conflict: /refused because its key m\/9\d+-0 is that of 5-0, with other content$/,
+  duplicate: /a second game\.turn\.ready with the key key\/9\d+-0 came, is a duplicate of 9\d+-0/,
+  cancelled_before_acceptance: /cancelled the intent of game_master with the key c\/9\d+-0 at/,
+  push_sent: /taken by FCM for 1 device at \S+Z; 1 token had ended$/,
+  push_partly_sent:
+    /taken by FCM for 1 of 2 devices; 1 device failed because of messaging\/internal-error; galaxy-notify mobile replay/,
+  push_failed: /reached no device and was given up at/,
+  push_without_device: /the user had no device at/,
+  push_refused: /refused because of invalid_job: title is too long$/,
+  push_given_up: /delivered five times to processes that did not take it/,
+  push_waiting: /under way since \S+Z: 1 device tried again because of messaging\/server-unavailable$/,
+  callback_told: /told 1 hourly callback, of periods up to \S+Z$/,
+  callback_waiting:
+    /^the hourly callback of \S+Z was computed at \S+Z and is told with the next alarm of shard 0$/,
+  callback_retrying: /has failed 2 times, the last time because of HTTP 503, and is tried again at/,
+  callback_given_up: /given up after 5 attempts because of HTTP 503/,
+  account_set_aside:
+    /set aside since \S+Z because of a coefficient is no number; it is computed again by galaxy-notify callbacks take-up only$/,
+  account_behind: /hours of the account are computed up to \S+Z/,
+};
+
+test.each(PLANTS.map(({ cause }) => cause))('U1 why says %s, and nothing else', async (cause) => {
+  const { answers, doubts } = await operator.why(plantedUser(cause, 1));
+  expect(answers.map((answer) => answer.cause)).toEqual([cause, ...(BESIDE[cause] ?? [])]);
+  expect(answers[0]!.sentence).toMatch(SENTENCES[cause] ?? /^$/);
+  expect(doubts).toEqual([]);
+});
+
+test('U1 why says what is in the stream and not read yet, and what was not looked into', async () => {
+  const id = await publishTurn(slot.redis, 'unread', ['somebody', 'why/unread']);
+  const { answers } = await operator.why('why/unread');
+  expect(answers).toMatchObject([
+    {
+      cause: 'unread',
+      id,
+      sentence: expect.stringMatching(/is in notification:intents and has not been read yet/),
+    },
+  ]);
+  expect((await operator.why('why/unrea')).answers).toMatchObject([{ cause: 'never_seen' }]);
+  const many = slot.redis.pipeline();
+  for (let i = 0; i < 1_005; i += 1) many.xadd('notification:intents', '*', 'n', 'x');
+  await many.exec();
+  expect((await operator.why('why/unread')).doubts).toEqual([
+    'about 6 more entries of notification:intents are not read yet, and were not looked into',
+  ]);
+  await slot.redis.del('notification:intents');
+});
+
+test('U1 why says that nothing was seen, or that it is forgotten', async () => {
+  expect(await operator.why('nobody')).toMatchObject({
+    answers: [{ cause: 'never_seen', sentence: expect.stringMatching(/^nothing for nobody was seen since/) }],
+    hasMore: false,
+  });
+  const since = new Date(Date.now() - 40 * DAY_MS);
+  const { answers } = await operator.why(plantedUser('published', 1), { since, retentionMs: 30 * DAY_MS });
+  expect(answers.map(({ cause }) => cause)).toEqual(['published', 'forgotten']);
+});
+
+test('U1 why says that the stream of what was published is in doubt', async () => {
+  await slot.db.query(
+    "INSERT INTO notification.outbound_streams VALUES ('mail', 'r', '1-1', 1, '0-0', now(), now(), 'restarted')",
+  );
+  const { answers } = await operator.why(plantedUser('published', 1));
+  expect(answers.map(({ cause }) => cause)).toEqual(['stream_in_doubt', 'published']);
+  await slot.db.query('DELETE FROM notification.outbound_streams');
+});
+
+test('U1 why is asked of a type, of an administrator, and within a limit', async () => {
+  const user = plantedUser('published', 2);
+  expect((await operator.why(user, { type: 'game.turn.ready' })).answers).toMatchObject([
+    { cause: 'published' },
+  ]);
+  expect((await operator.why(user, { type: 'game.finished' })).answers).toMatchObject([
+    { cause: 'never_seen' },
+  ]);
+  await slot.db.query(
+    `UPDATE notification.routes SET recipient_ref = 'email:boss@example.com', route_id = 'email:email:boss@example.com'
+      WHERE recipient_ref = 'user:' || $1`,
+    [user],
+  );
+  const ofAddress = await operator.why('boss@example.com', { limit: 1 });
+  expect(ofAddress).toMatchObject({ answers: [{ cause: 'published' }], hasMore: false });
+  expect((await operator.notifications.list({ recipient: 'boss@example.com' })).items).toHaveLength(1);
+  const both = await operator.why(plantedUser('duplicate', 1), { limit: 1 });
+  expect(both).toMatchObject({ answers: [{ cause: 'duplicate' }], hasMore: true });
+});
+
+test('U1 a Redis that does not answer is a doubt', async () => {
+  const { answers, doubts } = await createOperator({
+    temporal: slot.client,
+    db: slot.db,
+    redis: { get: () => Promise.reject(new Error('refused')) } as never,
+    namespace: 'n',
+    intentsStream: 'notification:intents',
+  }).why(plantedUser('published', 1));
+  expect(answers).toMatchObject([{ cause: 'published' }]);
+  expect(doubts).toEqual(['Redis did not say what of notification:intents is still to be read: refused']);
+});
+
+test('U1 an entry that names its recipients in a broken list is found by them', async () => {
+  const raw = { recipient_user_ids_json: '["broken/1", broken", "broken/2"' };
+  await slot.db.query(
+    `INSERT INTO notification.malformed_intents VALUES ('8-0', NULL, NULL, NULL, 'invalid_recipients', 'no JSON', $1, now()),
+            ('8-1', NULL, NULL, NULL, 'invalid_recipients', 'too long', $2, now())`,
+    [JSON.stringify(raw), JSON.stringify({ recipient_user_ids_json: JSON.stringify(['x'.repeat(100_000)]) })],
+  );
+  expect((await operator.why('broken/1')).answers).toMatchObject([{ cause: 'refused', id: '8-0' }]);
+});
+
+test('U1 every cause is planted, and every state that concerns a recipient has a cause', () => {
+  const elsewhere = ['unread', 'forgotten', 'never_seen', 'stream_in_doubt'];
+  expect([...PLANTS.map(({ cause }) => cause), ...elsewhere].sort()).toEqual(Object.keys(CAUSES).sort());
+
+  const page = readFileSync(path.join(import.meta.dirname, '../../deploy/STATES.md'), 'utf8');
+  const ofRecipients = page
+    .split(/^## /m)
+    .filter((section) => /^(intent|mobile-push|account-callback)\n/.test(section))
+    .flatMap((section) => [...section.matchAll(/^\| (`[^|]*)\|/gm)])
+    .map(([, state]) => state!.replaceAll('`', '').trim());
+  const explained = [...new Set([...Object.values(CAUSES).flat(), ...Object.keys(WITHOUT_CAUSE)])];
+  expect(explained.sort()).toEqual(ofRecipients.sort());
+});

@@ -1,0 +1,324 @@
+/** What production refuses to leave open, how that is allowed, and how it is said. */
+import { randomBytes } from 'node:crypto';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { wireCheck } from '../../cli/check-wires.ts';
+import { DEVELOPMENT_SIGNING_SECRET } from '../../config/caller.ts';
+import { loadConfig } from '../../config/load.ts';
+import { openWires, weaknessOfKey, weaknessOfPassword, weaknessOfToken } from '../../config/wire.ts';
+import type { Env } from './config-problems.ts';
+import { PRODUCTION, problemsOf } from './config-problems.ts';
+
+const dir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-wires-'));
+afterAll(() => rmSync(dir, { recursive: true }));
+
+const target = (url: string) => ({ name: 'eu', kind: 'price_alert', geo: 'eu', url });
+const targetsFile = (name: string, url: string): string => {
+  const file = path.join(dir, name);
+  writeFileSync(file, JSON.stringify([target(url)]));
+  return file;
+};
+
+const randomKey = () => randomBytes(32);
+const signingSecret = () => `whsec_${randomBytes(32).toString('base64')}`;
+const sealingKey = (key: Buffer, id = 'k') => `${id}:${key.toString('base64')}`;
+const SYMBOLS = {
+  NOTIFICATION_ROLES: 'symbol-config',
+  NOTIFICATION_SYMBOL_TARGETS_FILE: targetsFile('good.json', 'https://alert.internal/symbols'),
+  NOTIFICATION_SYMBOL_TARGETS_SIGNING_SECRETS: signingSecret(),
+};
+const PORTFOLIO = {
+  NOTIFICATION_ROLES: 'account-callback',
+  NOTIFICATION_PORTFOLIO_BASE_URL: 'https://portfolios.internal',
+  NOTIFICATION_PORTFOLIO_SIGNING_SECRETS: signingSecret(),
+};
+const CODEC = {
+  NOTIFICATION_PAYLOAD_KEYS: sealingKey(randomKey()),
+  NOTIFICATION_CODEC_HTTP_ADDR: '127.0.0.1:8091',
+  NOTIFICATION_CODEC_TOKEN: randomBytes(16).toString('hex'),
+};
+const OTLP = {
+  OTEL_EXPORTER_OTLP_ENDPOINT: 'https://otlp.internal',
+  OTEL_EXPORTER_OTLP_HEADERS: 'authorization=Bearer%20x',
+};
+const DSN = 'postgres://notify:pg-s3cret@db.internal/notification';
+
+/** An environment with one thing open, the variable that is named for it, and the one that allows it. */
+const OPEN: [what: string, env: Env, named: string, insecure: string][] = [
+  [
+    'plain Redis',
+    { NOTIFICATION_REDIS_MASTER_ADDR: 'redis:6379' },
+    'NOTIFICATION_REDIS_MASTER_ADDR',
+    'REDIS',
+  ],
+  [
+    'a plain replica of Redis',
+    { NOTIFICATION_REDIS_REPLICA_ADDRS: 'redis:6380' },
+    'NOTIFICATION_REDIS_REPLICA_ADDRS',
+    'REDIS',
+  ],
+  [
+    'a weak password of Redis',
+    { NOTIFICATION_REDIS_PASSWORD: 'aaaaaaaaaaaaaaaa' },
+    'NOTIFICATION_REDIS_PASSWORD',
+    'REDIS',
+  ],
+  [
+    'plain PostgreSQL',
+    { NOTIFICATION_POSTGRES_PRIMARY_DSN: DSN },
+    'NOTIFICATION_POSTGRES_PRIMARY_DSN',
+    'POSTGRES',
+  ],
+  [
+    'unchecked PostgreSQL',
+    { NOTIFICATION_POSTGRES_PRIMARY_DSN: `${DSN}?sslmode=no-verify` },
+    'NOTIFICATION_POSTGRES_PRIMARY_DSN',
+    'POSTGRES',
+  ],
+  [
+    'PostgreSQL under any name',
+    { NOTIFICATION_POSTGRES_PRIMARY_DSN: `${DSN}?uselibpqcompat=true&sslmode=require` },
+    'NOTIFICATION_POSTGRES_PRIMARY_DSN',
+    'POSTGRES',
+  ],
+  [
+    'PostgreSQL without a password',
+    { NOTIFICATION_POSTGRES_PRIMARY_DSN: 'postgres://notify@db/n?sslmode=verify-full' },
+    'NOTIFICATION_POSTGRES_PRIMARY_DSN',
+    'POSTGRES',
+  ],
+  [
+    'a plain replica of PostgreSQL',
+    { NOTIFICATION_POSTGRES_REPLICA_DSNS: DSN },
+    'NOTIFICATION_POSTGRES_REPLICA_DSNS',
+    'POSTGRES',
+  ],
+  ['plain Temporal', { TEMPORAL_TLS: 'false' }, 'TEMPORAL_TLS', 'TEMPORAL'],
+  [
+    'unchecked Temporal',
+    { TEMPORAL_TLS_DISABLE_HOST_VERIFICATION: 'true' },
+    'TEMPORAL_TLS_DISABLE_HOST_VERIFICATION',
+    'TEMPORAL',
+  ],
+  ['nobody for Temporal', { TEMPORAL_API_KEY: undefined }, 'TEMPORAL_API_KEY', 'TEMPORAL'],
+  [
+    'a plain User Service',
+    { NOTIFICATION_USER_SERVICE_BASE_URL: 'http://users:8080' },
+    'NOTIFICATION_USER_SERVICE_BASE_URL',
+    'USER_SERVICE',
+  ],
+  [
+    'nobody for the User Service',
+    { NOTIFICATION_USER_SERVICE_TOKEN: undefined },
+    'NOTIFICATION_USER_SERVICE_TOKEN',
+    'USER_SERVICE',
+  ],
+  [
+    'a weak token for the User Service',
+    { NOTIFICATION_USER_SERVICE_TOKEN: '0123456789abcdef' },
+    'NOTIFICATION_USER_SERVICE_TOKEN',
+    'USER_SERVICE',
+  ],
+  [
+    'a plain portfolio service',
+    { ...PORTFOLIO, NOTIFICATION_PORTFOLIO_BASE_URL: 'http://portfolios' },
+    'NOTIFICATION_PORTFOLIO_BASE_URL',
+    'PORTFOLIO',
+  ],
+  [
+    'unsigned callbacks',
+    { ...PORTFOLIO, NOTIFICATION_PORTFOLIO_SIGNING_SECRETS: undefined },
+    'NOTIFICATION_PORTFOLIO_SIGNING_SECRETS',
+    'PORTFOLIO',
+  ],
+  [
+    "callbacks with everybody's secret",
+    { ...PORTFOLIO, NOTIFICATION_PORTFOLIO_SIGNING_SECRETS: DEVELOPMENT_SIGNING_SECRET },
+    'NOTIFICATION_PORTFOLIO_SIGNING_SECRETS',
+    'PORTFOLIO',
+  ],
+  [
+    'callbacks with a weak secret',
+    { ...PORTFOLIO, NOTIFICATION_PORTFOLIO_SIGNING_SECRETS: `whsec_${'A'.repeat(32)}` },
+    'NOTIFICATION_PORTFOLIO_SIGNING_SECRETS',
+    'PORTFOLIO',
+  ],
+  [
+    'a plain symbol target',
+    { ...SYMBOLS, NOTIFICATION_SYMBOL_TARGETS_FILE: targetsFile('plain.json', 'http://alert/symbols') },
+    'NOTIFICATION_SYMBOL_TARGETS_FILE',
+    'SYMBOL_TARGETS',
+  ],
+  [
+    'unsigned symbols',
+    { ...SYMBOLS, NOTIFICATION_SYMBOL_TARGETS_SIGNING_SECRETS: undefined },
+    'NOTIFICATION_SYMBOL_TARGETS_SIGNING_SECRETS',
+    'SYMBOL_TARGETS',
+  ],
+  [
+    'a codec server for all',
+    { ...CODEC, NOTIFICATION_CODEC_HTTP_ADDR: ':8091' },
+    'NOTIFICATION_CODEC_HTTP_ADDR',
+    'CODEC',
+  ],
+  [
+    'keys of the codec server that anybody may answer with',
+    {
+      ...CODEC,
+      NOTIFICATION_CODEC_JWKS_URL: 'http://login.internal/keys',
+      NOTIFICATION_CODEC_ISSUER: 'login',
+      NOTIFICATION_CODEC_AUDIENCE: 'ui',
+    },
+    'NOTIFICATION_CODEC_JWKS_URL',
+    'CODEC',
+  ],
+  [
+    'a weak token of the codec server',
+    { ...CODEC, NOTIFICATION_CODEC_TOKEN: 'aaaaaaaaaaaaaaaa' },
+    'NOTIFICATION_CODEC_TOKEN',
+    'CODEC',
+  ],
+  [
+    'a plain collector',
+    { ...OTLP, OTEL_EXPORTER_OTLP_ENDPOINT: 'http://otlp:4318' },
+    'OTEL_EXPORTER_OTLP_ENDPOINT',
+    'OTEL',
+  ],
+  [
+    'nobody for the collector',
+    { ...OTLP, OTEL_EXPORTER_OTLP_HEADERS: undefined },
+    'OTEL_EXPORTER_OTLP_HEADERS',
+    'OTEL',
+  ],
+];
+
+test.each(OPEN)(
+  'security-10 production refuses %s, names the variable, and takes it when it is told to',
+  (_, open, named, name) => {
+    const env = { ...PRODUCTION, ...open };
+    const insecure = `NOTIFICATION_${name}_INSECURE`;
+    const [problem, ...others] = problemsOf(env);
+    expect(others).toEqual([]);
+    expect(problem).toMatch(new RegExp(`^${named} .*${insecure}=true`));
+    expect(problem).not.toMatch(/s3cret|whsec_A|aaaaaaaa/);
+    const { wires } = loadConfig({ ...env, [insecure]: 'true' });
+    expect(openWires(wires)).toEqual([expect.objectContaining({ insecure, isAllowed: true })]);
+    expect(problemsOf({ ...env, NODE_ENV: 'development' })).toEqual([]);
+  },
+);
+
+test('security-10 everything that is open is named together', () => {
+  const all = { ...PRODUCTION, ...SYMBOLS, ...PORTFOLIO, ...CODEC, ...OTLP, NOTIFICATION_ROLES: '' };
+  const roles = 'intent,symbol-config,account-callback';
+  expect(problemsOf({ ...all, NOTIFICATION_ROLES: roles })).toEqual([]);
+  const open = OPEN.filter(([what]) => what.includes('plain ') && !what.includes('replica')).map(
+    ([, env]) => env,
+  );
+  const env = Object.assign({}, all, ...open, { NOTIFICATION_ROLES: roles }) as Env;
+  expect(problemsOf(env)).toHaveLength(open.length);
+});
+
+test('security-10 what stays on the machine may be plain', () => {
+  expect(
+    problemsOf({
+      ...PRODUCTION,
+      NOTIFICATION_REDIS_MASTER_ADDR: '127.0.0.1:6379',
+      NOTIFICATION_POSTGRES_PRIMARY_DSN: 'postgres://notify:pg-s3cret@localhost/notification',
+      NOTIFICATION_USER_SERVICE_BASE_URL: 'http://localhost:8080',
+      OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:4318',
+    }),
+  ).toEqual([]);
+  const socket = { NOTIFICATION_POSTGRES_PRIMARY_DSN: 'postgresql:///notification?host=/run/postgresql' };
+  expect(problemsOf({ ...PRODUCTION, ...socket })).toEqual([]);
+});
+
+test('security-10 a client certificate proves as much as a token', () => {
+  const [cert, key] = ['cert.pem', 'key.pem'].map((name) => path.join(dir, name)) as [string, string];
+  for (const file of [cert, key]) writeFileSync(file, '-----BEGIN X-----\n');
+  const users = { NOTIFICATION_USER_SERVICE_TOKEN: undefined, NOTIFICATION_USER_SERVICE_CERT_FILE: cert };
+  expect(problemsOf({ ...PRODUCTION, ...users, NOTIFICATION_USER_SERVICE_KEY_FILE: key })).toEqual([]);
+  expect(problemsOf({ ...PRODUCTION, ...users })).toEqual([
+    'NOTIFICATION_USER_SERVICE_CERT_FILE and NOTIFICATION_USER_SERVICE_KEY_FILE belong together: set both',
+  ]);
+});
+
+test('security-12 a user of Redis is known by its password', () => {
+  expect(problemsOf({ NOTIFICATION_REDIS_USER: 'notify' })).toEqual([
+    expect.stringMatching(/^NOTIFICATION_REDIS_USER needs NOTIFICATION_REDIS_PASSWORD/),
+  ]);
+  expect(problemsOf({ ...PRODUCTION, NOTIFICATION_REDIS_USER: 'notify' })).toEqual([]);
+});
+
+test('security-10 the key that seals must be random, the ones behind it may still open', () => {
+  const zero = Buffer.alloc(32);
+  for (const name of ['NOTIFICATION_PAYLOAD_KEYS', 'NOTIFICATION_SUBSCRIPTION_KEYS']) {
+    const env: Env = {
+      ...PRODUCTION,
+      NOTIFICATION_ROLES: 'intent,subscription',
+      NOTIFICATION_SUBSCRIPTION_KEYS: sealingKey(randomKey()),
+      NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: `ntf.internal:443#${Buffer.alloc(32, 7).toString('base64url')}`,
+    };
+    const weak = problemsOf({ ...env, [name]: sealingKey(zero) });
+    expect(weak).toEqual([
+      expect.stringMatching(new RegExp(`^${name} begins with a key that can be guessed`)),
+    ]);
+    expect(weak[0]).not.toContain(zero.toString('base64').slice(0, 8));
+    expect(problemsOf({ ...env, [name]: `${sealingKey(randomKey(), 'n')},${sealingKey(zero)}` })).toEqual([]);
+  }
+});
+
+describe('strength', () => {
+  test('security-10 random keys and tokens are never called weak', () => {
+    for (let round = 0; round < 20_000; round += 1) {
+      const key = randomBytes(32);
+      expect(weaknessOfKey(key)).toBeUndefined();
+      expect(weaknessOfToken(key.toString('hex').slice(0, 32))).toBeUndefined();
+      expect(weaknessOfToken(key.toString('base64url').slice(0, 22))).toBeUndefined();
+    }
+  });
+
+  test.each([
+    'aaaaaaaaaaaaaaaa',
+    'abababababababab',
+    'changemechangeme',
+    '0123456789abcdef',
+    'zyxwvutsrqponmlk',
+    'aaaaaaaaaaaaaaab',
+    'short',
+  ])('security-10 the token %s can be guessed', (token) => expect(weaknessOfToken(token)).toBeDefined());
+
+  test.each(['', 'redis', 'aaaaaaaaaa', '12345678', 'abcabcabc'])(
+    'security-10 the password %j can be guessed',
+    (password) => expect(weaknessOfPassword(password)).toBeDefined(),
+  );
+
+  test('security-10 keys without chance in them can be guessed', () => {
+    const counting = Buffer.from(Array.from({ length: 32 }, (_, at) => at));
+    for (const key of [Buffer.alloc(32), Buffer.alloc(32, 'ab'), counting, Buffer.alloc(32, 'secret42')]) {
+      expect(weaknessOfKey(key)).toBeDefined();
+    }
+  });
+});
+
+describe('doctor', () => {
+  const diagnosisOf = (env: Env) => wireCheck(loadConfig(env))[1]();
+
+  test('security-10 it says what is open, why, and what needs no leave any more', () => {
+    expect(diagnosisOf(PRODUCTION)).toMatchObject({ status: 'ok' });
+    const open = { ...PRODUCTION, NOTIFICATION_REDIS_MASTER_ADDR: 'redis:6379' };
+    expect(diagnosisOf({ ...open, NOTIFICATION_REDIS_INSECURE: 'true' })).toEqual({
+      status: 'warn',
+      detail: '1 of 4 connections open, by NOTIFICATION_REDIS_INSECURE=true',
+      hint: expect.stringContaining('NOTIFICATION_REDIS_MASTER_ADDR must be rediss://') as string,
+    });
+    expect(diagnosisOf({ ...PRODUCTION, NOTIFICATION_REDIS_INSECURE: 'true' })).toMatchObject({
+      status: 'warn',
+      hint: 'remove NOTIFICATION_REDIS_INSECURE: nothing needs it any more',
+    });
+    expect(diagnosisOf({ ...open, NODE_ENV: 'development', NOTIFICATION_ROLES: 'intent' })).toMatchObject({
+      status: 'ok',
+      detail: '1 of 4 connections open, which production refuses: Redis',
+    });
+  });
+});

@@ -1,0 +1,95 @@
+/**
+ * Something that an operator does to many. Rows say what was chosen and what is done; this workflow has one page of them
+ * after the other dealt with, at a rate, and can be paused, resumed and aborted between two.
+ *
+ * ```mermaid
+ * stateDiagram-v2
+ *   [*] --> running
+ *   running --> paused: pause
+ *   paused --> running: resume
+ *   running --> done: nothing is left
+ *   running --> aborted: abort
+ *   paused --> aborted: abort
+ * ```
+ */
+import {
+  allHandlersFinished,
+  condition,
+  continueAsNew,
+  defineQuery,
+  defineUpdate,
+  proxyActivities,
+  setCurrentDetails,
+  setHandler,
+} from '@temporalio/workflow';
+import type { OperationActivities } from '../../activities/intent/operations.ts';
+import { checkTexts, isHistoryLong, onRenewal, refuse } from '../long-lived.ts';
+import { DATABASE, OPERATION_PAGE } from '../policies.ts';
+import type { OperationChange, OperationInput, OperationState } from './operation-contract.ts';
+import {
+  ABORT_OPERATION_UPDATE,
+  OPERATION_STATE_QUERY,
+  PAUSE_OPERATION_UPDATE,
+  RESUME_OPERATION_UPDATE,
+} from './operation-contract.ts';
+
+const pages = proxyActivities<OperationActivities>(OPERATION_PAGE);
+const database = proxyActivities<OperationActivities>(DATABASE);
+
+/** @returns how it ended. */
+export async function operation(input: OperationInput): Promise<OperationState> {
+  const { operationId, kind, rate, carried } = input;
+  let state: OperationState = carried ?? { status: 'running', total: 0, done: 0, ordered: 0 };
+  const isRenewed = onRenewal();
+  const show = () => setCurrentDetails(describe(input, state));
+
+  setHandler(defineQuery<OperationState>(OPERATION_STATE_QUERY), () => state, {
+    description: 'How far it is.',
+  });
+  const take = (update: string, status: OperationState['status'], description: string) =>
+    setHandler(
+      defineUpdate<OperationState, [OperationChange | undefined]>(update),
+      (change) => {
+        const { requestedBy: changedBy = 'operator' } = change ?? {};
+        state = { ...state, status, changedBy, changedAtMs: Date.now() };
+        show();
+        return state;
+      },
+      { validator: (change: OperationChange | undefined) => check(change, state), description },
+    );
+  take(PAUSE_OPERATION_UPDATE, 'paused', 'Begins nothing more until it is resumed. {requestedBy?}');
+  take(RESUME_OPERATION_UPDATE, 'running', 'Goes on. {requestedBy?}');
+  take(ABORT_OPERATION_UPDATE, 'aborting', 'Ends it; what is done stays done. {requestedBy?}');
+
+  for (let isLeft = true; isLeft;) {
+    show();
+    await condition(() => state.status !== 'paused' || isRenewed());
+    if (isRenewed() || isHistoryLong()) {
+      await condition(allHandlersFinished);
+      await continueAsNew<typeof operation>({ ...input, carried: state });
+    }
+    if (state.status === 'aborting') break;
+    const page = await pages.doPage(operationId, kind, rate);
+    state = { ...state, ...page.counts };
+    isLeft = page.isLeft;
+  }
+  state = { ...state, status: state.done < state.total ? 'aborted' : 'done' };
+  await database.endOperation(operationId, state.status);
+  show();
+  await condition(allHandlersFinished);
+  return state;
+}
+
+function check(change: OperationChange | undefined, { status }: OperationState): void {
+  if (status === 'done' || status === 'aborted' || status === 'aborting')
+    refuse(`the operation is ${status}`);
+  if (change !== undefined && (typeof change !== 'object' || change === null)) refuse('an object is wanted');
+  checkTexts(change ?? {}, 'requestedBy');
+}
+
+function describe({ kind, rate }: OperationInput, state: OperationState): string {
+  const { status, total, done, ordered, changedBy } = state;
+  const by = changedBy === undefined ? '' : ` by ${changedBy}`;
+  const rest = done - ordered;
+  return `${kind}, ${status}${by}: ${done} of ${total || '?'} done, at ${rate} a second${rest === 0 ? '' : `; ${rest} had nothing to do`}`;
+}
