@@ -283,7 +283,7 @@ test(
     await nothingLeftRunning(slot, LIMIT_MS);
     expect(await outcomeOf(ids)).toMatchObject({ accepted: 18, rejected: 2, handedOn: [] });
     const { rows: refused } = await slot.db.query<{ id: string; of: string }>(
-      "SELECT stream_entry_id AS id, conflicts_with AS of FROM notification.malformed_intents WHERE failure_code = 'idempotency_conflict' ORDER BY 1",
+      "SELECT stream_entry_id AS id, conflicts_with AS of FROM notification.malformed_intents WHERE failure_code = 'idempotency_conflict' ORDER BY conflicts_with",
     );
     expect(refused).toEqual([
       { id: ids[18], of: ids[0] },
