@@ -83,7 +83,11 @@ async function deliveriesOf(id: string): Promise<number> {
 const delivered = (id: string) =>
   eventually(`${id} to be delivered`, async () => (await deliveriesOf(id)) > 0);
 const passed = (id: string, limitMs?: number) =>
-  eventually(`the offset to pass ${id}`, async () => (await slot.redis.get(keyOf('offsets'))) === id, limitMs);
+  eventually(
+    `the offset to pass ${id}`,
+    async () => (await slot.redis.get(keyOf('offsets'))) === id,
+    limitMs,
+  );
 
 /** The last heartbeat of the running reader, as the Web UI shows it. */
 const progress = (what: string, matches: (progress: BridgeProgress) => boolean) =>
