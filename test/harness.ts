@@ -11,6 +11,8 @@ import pg from 'pg';
 import { startFcm } from '../dev/stand-ins/mobile-push/fcm.ts';
 import { startUserService } from '../dev/stand-ins/intent/user-service.ts';
 import type { Stack } from '../dev/servers/stack.ts';
+import type { Operator } from '../client/operator.ts';
+import { createOperator } from '../client/operator.ts';
 import type { Config } from '../config/load.ts';
 import { loadConfig } from '../config/load.ts';
 import { createLogger } from '../workers/logger.ts';
@@ -76,6 +78,13 @@ export interface Slot {
   cutOffDatabase(): Promise<{ restore(): Promise<void> }>;
   release(): Promise<void>;
 }
+
+/** @param uiUrl of the Web UI, which links lead to; default: there is none. */
+export const operatorOf = ({ client, db, redis, slot }: Slot, uiUrl?: string): Operator =>
+  createOperator({
+    ...{ temporal: client, db, redis, namespace: namespaceOf(slot), intentsStream: 'notification:intents' },
+    ...(uiUrl === undefined ? {} : { uiUrl }),
+  });
 
 /** Takes a slot of servers, by default those of the run; call `release` in `afterAll`. */
 export async function takeSlot(stack: ServersOfSlots = stackOfRun()): Promise<Slot> {

@@ -4,7 +4,6 @@ import { storeInputs } from '../../activities/account-callback/inputs.ts';
 import type { CallbackKind } from '../../api/account-callback/callback.ts';
 import type { CallbackInput } from '../../api/account-callback/input.ts';
 import type { Operator } from '../../client/operator.ts';
-import { createOperator } from '../../client/operator.ts';
 import type {
   PortfolioStandIn,
   RecordedCallback,
@@ -22,9 +21,8 @@ import {
   accountCallbackWorkflowId,
 } from '../../workflows/account-callback/contract.ts';
 import type { Slot } from '../harness.ts';
-import { namespaceOf } from '../slots.ts';
 import { DAY } from './values.ts';
-import { eventually, takeSlot } from '../harness.ts';
+import { eventually, operatorOf, takeSlot } from '../harness.ts';
 
 export { DAY, HOUR, MINUTE, SECOND, expectationsOf, positions, price } from './values.ts';
 
@@ -90,15 +88,7 @@ export async function takeCallbackBench(given?: Slot, proof?: CallerProof): Prom
     store: (inputs) => storeInputs(slot.db, inputs, { nowMs: MIDNIGHT, maxAgeMs: 365 * DAY }),
     status: (shard) => handle(shard).query<CallbackState>(CALLBACK_STATUS_QUERY),
     runNow: (shard) => handle(shard).executeUpdate<CallbackState, []>(RUN_NOW_UPDATE),
-    operator: () =>
-      createOperator({
-        temporal: slot.client,
-        db: slot.db,
-        redis: slot.redis,
-        namespace: namespaceOf(slot.slot),
-        uiUrl: 'http://ui.test',
-        intentsStream: 'notification:intents',
-      }),
+    operator: () => operatorOf(slot, 'http://ui.test'),
     calls: (kind) => portfolio.calls.filter((call) => call.kind === kind),
     settled: async (caughtUpToMs, limitMs = 60_000) => {
       await eventually(

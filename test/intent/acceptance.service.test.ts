@@ -1,12 +1,10 @@
 /** Acceptance when lookups fail, for some or for one for ever: who gets what, who waits for whom, and who sees it. */
 import type { Operator } from '../../client/operator.ts';
-import { createOperator } from '../../client/operator.ts';
 import { newGameTurnReady, publishIntent } from '../../client/notificationintent.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
-import { namespaceOf } from '../slots.ts';
+import { eventually, operatorOf, takeSlot } from '../harness.ts';
 
 const MOST_LOOKUPS = 8;
 const STREAM_LENGTH = 400;
@@ -24,14 +22,7 @@ beforeAll(async () => {
     NOTIFICATION_USER_SERVICE_TIMEOUT: '20s',
     NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM_MAX_LEN: String(STREAM_LENGTH),
   });
-  operator = createOperator({
-    temporal: slot.client,
-    db: slot.db,
-    redis: slot.redis,
-    namespace: namespaceOf(slot.slot),
-    uiUrl: 'http://ui.test',
-    intentsStream: 'notification:intents',
-  });
+  operator = operatorOf(slot, 'http://ui.test');
 });
 afterEach(() => slot.userService.heal());
 afterAll(() => slot.release());

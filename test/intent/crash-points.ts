@@ -5,7 +5,6 @@
 import { startNotification } from '../../activities/intent/start.ts';
 import { leaseKey } from '../../activities/intent/hand-off.ts';
 import type { Operator } from '../../client/operator.ts';
-import { createOperator } from '../../client/operator.ts';
 import {
   INTENT_TASK_QUEUE,
   RETENTION_WORKFLOW,
@@ -16,8 +15,7 @@ import type { CrashWalk } from '../crash-walk.ts';
 import { createCrashWalk } from '../crash-walk.ts';
 import { accepted, turn } from './entries.ts';
 import type { Slot } from '../harness.ts';
-import { DISPATCH, eventually, takeSlot } from '../harness.ts';
-import { namespaceOf } from '../slots.ts';
+import { DISPATCH, eventually, operatorOf, takeSlot } from '../harness.ts';
 import { GATEWAY, MAIL, deliveriesTo, nothingLeftRunning, outboundIds } from '../service-process.ts';
 
 /** Everything must be done in the end; a machine that is busy with other things may take its time. */
@@ -33,13 +31,7 @@ let ids: string[];
 beforeEach(async () => {
   slot = await takeSlot();
   ids = [];
-  operator = createOperator({
-    temporal: slot.client,
-    db: slot.db,
-    redis: slot.redis,
-    namespace: namespaceOf(slot.slot),
-    intentsStream: 'notification:intents',
-  });
+  operator = operatorOf(slot);
 });
 afterEach(async () => {
   await walk.release();

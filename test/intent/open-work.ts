@@ -3,14 +3,12 @@
  * dead-lettered, unread.
  */
 import { leaseKey } from '../../activities/intent/hand-off.ts';
-import { createOperator } from '../../client/operator.ts';
 import { routeWorkflowId } from '../../workflows/intent/contract.ts';
 import type { Slot } from '../harness.ts';
-import { eventually } from '../harness.ts';
+import { eventually, operatorOf } from '../harness.ts';
 import type { Held, OpenWork } from '../open-work.ts';
 import { holdLocks } from '../open-work.ts';
 import { GATEWAY, MAIL, deliveriesTo, nothingLeftRunning, outboundIds } from '../service-process.ts';
-import { namespaceOf } from '../slots.ts';
 import { publishTurn, turn } from './entries.ts';
 
 const PUSH = 'push:user:user-1';
@@ -18,13 +16,7 @@ const EMAIL = 'email:user:user-1';
 const LIMIT_MS = 90_000;
 
 export function openIntentWork(slot: Slot): OpenWork {
-  const operator = createOperator({
-    temporal: slot.client,
-    db: slot.db,
-    redis: slot.redis,
-    namespace: namespaceOf(slot.slot),
-    intentsStream: 'notification:intents',
-  });
+  const operator = operatorOf(slot);
   const ids = { dead: '', climbing: '', unsettled: '', paused: '', unresolved: '', unread: '' };
   let settling: Held | undefined;
   let attemptsBefore = 0;

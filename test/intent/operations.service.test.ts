@@ -2,12 +2,10 @@
 import { NothingToDoError } from '../../client/errors.ts';
 import type { OperationView } from '../../client/intent/operations.ts';
 import type { Operator } from '../../client/operator.ts';
-import { createOperator } from '../../client/operator.ts';
 import { operationWorkflowId } from '../../workflows/intent/operation-contract.ts';
 import { publishTurn } from './entries.ts';
 import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
-import { namespaceOf } from '../slots.ts';
+import { eventually, operatorOf, takeSlot } from '../harness.ts';
 
 const GATEWAY = 'gateway:client-events';
 const BY = { requestedBy: 'nina' };
@@ -17,13 +15,7 @@ let operator: Operator;
 
 beforeAll(async () => {
   slot = await takeSlot();
-  operator = createOperator({
-    temporal: slot.client,
-    db: slot.db,
-    redis: slot.redis,
-    namespace: namespaceOf(slot.slot),
-    intentsStream: 'notification:intents',
-  });
+  operator = operatorOf(slot);
   await startService();
 });
 afterAll(() => slot.release());

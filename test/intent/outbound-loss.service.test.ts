@@ -1,10 +1,8 @@
 /** What becomes of entries that an outbound stream has lost after their routes were settled. */
-import { createOperator } from '../../client/operator.ts';
 import { repairWorkflowId } from '../../workflows/intent/repair-contract.ts';
 import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
+import { eventually, operatorOf, takeSlot } from '../harness.ts';
 import { GATEWAY, MAIL, deliveriesTo, outboundIds } from '../service-process.ts';
-import { namespaceOf } from '../slots.ts';
 import { publishTurn } from './entries.ts';
 
 let slot: Slot;
@@ -89,13 +87,7 @@ test('I46 security-1 what a deleted stream had and nobody had read is handed off
 });
 
 test('I46 security-1 entries of a paused channel come back when it is resumed', async () => {
-  const operator = createOperator({
-    temporal: slot.client,
-    db: slot.db,
-    redis: slot.redis,
-    namespace: namespaceOf(slot.slot),
-    intentsStream: 'notification:intents',
-  });
+  const operator = operatorOf(slot);
   const ids = await publishedTurns('paused-1', 'paused-2');
   await seen();
   await operator.channels.pause('email', { requestedBy: 'test' });

@@ -1,13 +1,11 @@
 /** An intent that was refused is mended and published again. */
 import { NotFoundError, OperationFailedError } from '../../client/errors.ts';
 import type { Operator } from '../../client/operator.ts';
-import { createOperator } from '../../client/operator.ts';
 import { entryFieldsOf } from '../../api/intent/entry.ts';
 import type { Changes } from './entries.ts';
 import { turn, turnPayload } from './entries.ts';
 import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
-import { namespaceOf } from '../slots.ts';
+import { eventually, operatorOf, takeSlot } from '../harness.ts';
 
 const INTENTS = 'notification:intents';
 
@@ -16,13 +14,7 @@ let operator: Operator;
 
 beforeAll(async () => {
   slot = await takeSlot();
-  operator = createOperator({
-    temporal: slot.client,
-    db: slot.db,
-    redis: slot.redis,
-    namespace: namespaceOf(slot.slot),
-    intentsStream: INTENTS,
-  });
+  operator = operatorOf(slot);
   await slot.startService();
 });
 afterAll(() => slot.release());

@@ -2,13 +2,11 @@
 import { startSlice } from '../../activities/intent/start.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import { startTcpProxy } from '../../dev/servers/tcp-proxy.ts';
-import { createOperator } from '../../client/operator.ts';
 import type { SliceOutcome } from '../../workflows/intent/slice-contract.ts';
 import { WAITING_SLICE_WORKFLOW, sliceWorkflowId } from '../../workflows/intent/slice-contract.ts';
 import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
+import { eventually, operatorOf, takeSlot } from '../harness.ts';
 import { append, deliveriesTo, nothingLeftRunning, outboundIds } from '../service-process.ts';
-import { namespaceOf } from '../slots.ts';
 import { accepted, entryOf, turn } from './entries.ts';
 
 const LIMIT_MS = 90_000;
@@ -302,14 +300,7 @@ test(
 test(
   'I56 I26 I40 operators find an intent of a slice that waits, and take it out at once; the others go on',
   async () => {
-    const operator = createOperator({
-      temporal: slot.client,
-      db: slot.db,
-      redis: slot.redis,
-      namespace: namespaceOf(slot.slot),
-      uiUrl: 'http://ui.test',
-      intentsStream: 'notification:intents',
-    });
+    const operator = operatorOf(slot, 'http://ui.test');
     slot.userService.fail({ failure: { kind: 'status', status: 503 } });
     await slot.startService(IN_SLICES);
     const ids = await startedSlice(10);

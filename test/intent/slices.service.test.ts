@@ -3,7 +3,6 @@ import { startSlice } from '../../activities/intent/start.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import { decodePushPayload } from '../../api/intent/push-event.ts';
 import type { Operator } from '../../client/operator.ts';
-import { createOperator } from '../../client/operator.ts';
 import {
   INTENT_TASK_QUEUE,
   RECONCILIATION_WORKFLOW,
@@ -12,7 +11,7 @@ import {
 import type { SliceOutcome } from '../../workflows/intent/slice-contract.ts';
 import { SLICE_WORKFLOW, sliceWorkflowId } from '../../workflows/intent/slice-contract.ts';
 import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
+import { eventually, operatorOf, takeSlot } from '../harness.ts';
 import {
   GATEWAY,
   MAIL,
@@ -22,7 +21,6 @@ import {
   nothingLeftRunning,
   outboundIds,
 } from '../service-process.ts';
-import { namespaceOf } from '../slots.ts';
 import { accepted, turn } from './entries.ts';
 
 const SLICE = 50;
@@ -38,14 +36,7 @@ let slot: Slot;
 let operator: Operator;
 beforeEach(async () => {
   slot = await takeSlot();
-  operator = createOperator({
-    temporal: slot.client,
-    db: slot.db,
-    redis: slot.redis,
-    namespace: namespaceOf(slot.slot),
-    uiUrl: 'http://ui.test',
-    intentsStream: 'notification:intents',
-  });
+  operator = operatorOf(slot, 'http://ui.test');
 });
 afterEach(() => slot.release());
 

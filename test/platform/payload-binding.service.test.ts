@@ -7,7 +7,7 @@ import { createOperator } from '../../client/operator.ts';
 import { NOTIFICATION_WORKFLOW, notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { cliFor } from '../cli-process.ts';
 import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
+import { eventually, operatorOf, takeSlot } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';
 import { deliveriesTo, outboundIds } from '../service-process.ts';
 import { namespaceOf } from '../slots.ts';
@@ -135,13 +135,7 @@ test(
   async () => {
     const bench = cliFor(slot);
     let service = await slot.startService();
-    await createOperator({
-      temporal: slot.client,
-      db: slot.db,
-      redis: slot.redis,
-      namespace: namespaceOf(slot.slot),
-      intentsStream: 'notification:intents',
-    }).channels.pause('email', { requestedBy: 'nina', reason: 'test' });
+    await operatorOf(slot).channels.pause('email', { requestedBy: 'nina', reason: 'test' });
     const first = await publishTurn(slot.redis, 'first');
     await eventually('the push', async () => (await outboundIds(slot.redis)).length === 1);
     await service.stop();

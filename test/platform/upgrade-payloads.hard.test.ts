@@ -1,12 +1,10 @@
 /** Processes that cannot read bound payloads, beside those that can: an upgrade of encrypted work, and the way back. */
 import { randomBytes } from 'node:crypto';
-import { createOperator } from '../../client/operator.ts';
 import { cliFor } from '../cli-process.ts';
 import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
+import { eventually, operatorOf, takeSlot } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';
 import { createFleet, deliveriesTo, outboundIds } from '../service-process.ts';
-import { namespaceOf } from '../slots.ts';
 import type { UnpackedRelease } from './release.ts';
 import { BEFORE_BINDING, unpackRelease } from './release.ts';
 
@@ -63,13 +61,7 @@ test('security-15 encrypted work is upgraded while it runs, may go back, and is 
   await publish();
   await arrived(10);
   expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', ids));
-  const { keys } = createOperator({
-    temporal: slot.client,
-    db: slot.db,
-    redis: slot.redis,
-    namespace: namespaceOf(slot.slot),
-    intentsStream: 'notification:intents',
-  });
+  const { keys } = operatorOf(slot);
   await eventually(
     'all that runs to be bound',
     async () => {

@@ -9,9 +9,8 @@ import { PLANTS, plantCauses, plantedUser } from '../../dev/planted-causes.ts';
 import { buildLateIndexes } from '../../migrations/indexes.ts';
 import { migrate } from '../../migrations/migrate.ts';
 import type { Slot } from '../harness.ts';
-import { takeSlot } from '../harness.ts';
+import { operatorOf, takeSlot } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';
-import { namespaceOf } from '../slots.ts';
 
 const DAY_MS = 86_400_000;
 
@@ -22,14 +21,7 @@ beforeAll(async () => {
   slot = await takeSlot();
   await migrate(slot.endpoints.postgresDsn);
   await buildLateIndexes(slot.endpoints.postgresDsn);
-  operator = createOperator({
-    temporal: slot.client,
-    db: slot.db,
-    redis: slot.redis,
-    namespace: namespaceOf(slot.slot),
-    uiUrl: 'http://ui.test',
-    intentsStream: 'notification:intents',
-  });
+  operator = operatorOf(slot, 'http://ui.test');
   await plantCauses(slot.db, 2);
 });
 afterAll(() => slot.release());

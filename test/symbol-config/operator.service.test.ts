@@ -2,9 +2,9 @@
 import { spawn } from 'node:child_process';
 import { NotFoundError, NothingToDoError, OperationFailedError } from '../../client/errors.ts';
 import type { Operator } from '../../client/operator.ts';
-import { createOperator } from '../../client/operator.ts';
 import { PROGRAM_ENV } from '../program-env.ts';
 import { namespaceOf } from '../slots.ts';
+import { operatorOf } from '../harness.ts';
 import type { SymbolRegistry } from './registry.ts';
 import { takeSymbolRegistry } from './registry.ts';
 
@@ -17,14 +17,7 @@ beforeAll(async () => {
   const { slot } = registry;
   await registry.startService({ NOTIFICATION_SYMBOL_RETRY_LADDER: '1h' });
   await registry.settled();
-  operator = createOperator({
-    temporal: slot.client,
-    db: slot.db,
-    redis: slot.redis,
-    namespace: namespaceOf(slot.slot),
-    uiUrl: 'http://ui.test',
-    intentsStream: 'notification:intents',
-  });
+  operator = operatorOf(slot, 'http://ui.test');
   const { redis, postgresDsn, temporalAddress = '' } = slot.endpoints;
   env = {
     NOTIFICATION_REDIS_MASTER_ADDR: `${redis.host}:${redis.port}`,
