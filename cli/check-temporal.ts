@@ -37,6 +37,7 @@ export function temporalChecks(
     ...needs.schedules.map((needed): CheckGroup[number] => [
       `schedule: ${needed.id}`,
       () => schedule(resources, needed),
+      SCHEDULE_LIMIT_MS,
     ]),
   ];
 }

@@ -19,7 +19,8 @@ export interface Finding extends Diagnosis {
   name: string;
 }
 
-export type Check = readonly [name: string, run: () => Promise<Diagnosis> | Diagnosis];
+/** `limitMs` for one that may take longer than others. */
+export type Check = readonly [name: string, run: () => Promise<Diagnosis> | Diagnosis, limitMs?: number];
 
 /** Checks of one server: the first says whether it answers, the others need that. */
 export type CheckGroup = readonly [reach: Check, ...others: Check[]];
@@ -40,7 +41,8 @@ export async function diagnose(groups: readonly CheckGroup[], limitMs = CHECK_LI
   return findings.flat();
 }
 
-async function carryOut([name, run]: Check, limitMs: number): Promise<Finding> {
+async function carryOut([name, run, ownLimitMs]: Check, usualLimitMs: number): Promise<Finding> {
+  const limitMs = ownLimitMs ?? usualLimitMs;
   let timer: NodeJS.Timeout | undefined;
   const expired = new Promise<never>((_, reject) => {
     timer = setTimeout(() => reject(new Error(`no answer within ${limitMs / 1_000} s`)), limitMs);

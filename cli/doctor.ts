@@ -1,9 +1,8 @@
 /** `doctor`: everything the service depends on, at one glance. */
 import type { Command } from 'commander';
-import { subjectNotFoundSchema, userPath } from '../api/intent/user-service.ts';
-import { causeOf } from '../client/errors.ts';
 import type { Config } from '../config/load.ts';
-import { ADMIN_EMAIL_VARIABLES } from '../config/intent.ts';
+import { callerCredentials } from '../config/caller.ts';
+import { ADMIN_EMAIL_VARIABLES, USER_SERVICE } from '../config/intent.ts';
 import { farSidesOf, loadOperatorConfig, needsOf } from '../config/load.ts';
 import { ConfigError } from '../config/variables.ts';
 import { callbackChecks } from './account-callback/check.ts';
@@ -14,6 +13,7 @@ import { temporalChecks } from './check-temporal.ts';
 import type { CheckGroup, Diagnosis, Finding } from './checks.ts';
 import { diagnose, error, ok, warn } from './checks.ts';
 import { EXIT, action, helpWith } from './command.ts';
+import { checkUserService } from './intent/check-user-service.ts';
 import { intentRowChecks, intentStreamChecks, readerCheck } from './intent/check.ts';
 import { mobileChecks } from './mobile-push/check.ts';
 import { countOf, printFields, printHeading, printJson, printTable, report } from './output.ts';
@@ -28,10 +28,6 @@ import { symbolChecks } from './symbol-config/check.ts';
 
 /** Of the shutdown time-out, closing connections takes up to 2 s, and an attempt under way up to its own time-outs. */
 const SHORT_SHUTDOWN_MS = 5_000;
-/** Nobody has this id; asking for it shows whether the service answers as it should. */
-const PROBE_USER_ID = 'galaxy-notify-doctor';
-/** Of the answer that says so. */
-const MAX_BODY_BYTES = 64 * 1024;
 
 export function addDoctorCommand(program: Command): void {
   program
@@ -121,7 +117,17 @@ function groupsOf({ config, addresses, resources, reach }: Session): CheckGroup[
     ...(config.roles.includes('symbol-config') ? [symbolChecks(resources)] : []),
     ...(config.roles.includes('account-callback') ? [callbackGroup(resources, config)] : []),
     ...(config.roles.includes('subscription') ? [subscriptionChecks(resources.db)] : []),
-    [['User Service', () => userService(addresses.userServiceUrl, values.NOTIFICATION_USER_SERVICE_TIMEOUT)]],
+    [
+      [
+        'User Service',
+        () =>
+          checkUserService(
+            addresses.userServiceUrl,
+            callerCredentials(config, USER_SERVICE),
+            values.NOTIFICATION_USER_SERVICE_TIMEOUT,
+          ),
+      ],
+    ],
     ...reachChecks(farSidesOf(config)),
     ...routerGroups(config),
     replicaChecks(config),
@@ -177,46 +183,6 @@ function shutdown(ms: number): Diagnosis {
         'raise NOTIFICATION_SHUTDOWN_TIMEOUT: a stop cuts attempts off, and other workers repeat them',
       )
     : ok(detail);
-}
-
-async function userService(baseUrl: string | undefined, timeoutMs: number): Promise<Diagnosis> {
-  if (baseUrl === undefined) {
-    return warn(
-      'not configured',
-      'set NOTIFICATION_USER_SERVICE_BASE_URL as for the service, to have it checked',
-    );
-  }
-  const began = performance.now();
-  const hint =
-    'until it answers, intents for users wait; nothing is lost (NOTIFICATION_USER_SERVICE_BASE_URL)';
-  let response: Response;
-  try {
-    const url = baseUrl.replace(/\/+$/, '') + userPath(PROBE_USER_ID)!;
-    response = await fetch(url, { signal: AbortSignal.timeout(timeoutMs) });
-  } catch (failure) {
-    const isLate = (failure as Error).name === 'TimeoutError';
-    return error(isLate ? `no answer within ${timeoutMs} ms` : causeOf(failure), hint);
-  }
-  const detail = `status ${response.status} in ${Math.round(performance.now() - began)} ms`;
-  if (response.status === 404) {
-    const body = await smallBodyOf(response).catch(() => undefined);
-    return subjectNotFoundSchema.safeParse(body).success
-      ? ok(detail)
-      : warn(`${detail}, without subject_not_found`, 'something else answers there: is the base URL right?');
-  }
-  return response.status >= 500 ? error(detail, hint) : ok(detail);
-}
-
-/** Something else may answer there, without end. @throws when it is no JSON, or long. */
-async function smallBodyOf(response: Response): Promise<unknown> {
-  const chunks: Uint8Array[] = [];
-  let bytes = 0;
-  for await (const chunk of response.body ?? []) {
-    chunks.push(chunk as Uint8Array);
-    bytes += chunks.at(-1)!.length;
-    if (bytes > MAX_BODY_BYTES) throw new Error('the body is too long');
-  }
-  return JSON.parse(Buffer.concat(chunks).toString());
 }
 
 function printFindings(findings: Finding[]): void {

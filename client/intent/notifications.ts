@@ -139,13 +139,16 @@ export function notificationOperations(resources: OperatorResources) {
      * @throws NotFoundError when neither PostgreSQL nor Temporal nor the stream knows it.
      */
     async show(notificationId: string, limit = DEFAULT_LIMIT): Promise<NotificationView> {
-      const [record, malformed, duplicateOf, cancelledAt, slice, live] = await Promise.all([
+      // Temporal first: a workflow ends after its rows are written, so whoever sees it ended sees what became of it.
+      const [slice, live] = await Promise.all([
+        sliceOf(notificationId),
+        temporalSays(notificationWorkflowId(notificationId)),
+      ]);
+      const [record, malformed, duplicateOf, cancelledAt] = await Promise.all([
         recordOf(notificationId),
         findMalformed(resources, notificationId),
         originalOf(notificationId),
         cancellationOf(notificationId),
-        sliceOf(notificationId),
-        temporalSays(notificationWorkflowId(notificationId)),
       ]);
       const stage = await stageOf(notificationId, {
         record,
