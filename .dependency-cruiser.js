@@ -77,8 +77,16 @@ export default {
     border('client', ['api', 'workflows'], 'The client is a library for other programs: contracts only.'),
     border(
       'cli',
-      // The way to routers: `doctor` tries them.
-      ['api', 'workflows', 'client', 'config', 'migrations', 'activities/subscription/router'],
+      // The ways to routers and other servers: `doctor` tries them.
+      [
+        'api',
+        'workflows',
+        'client',
+        'config',
+        'migrations',
+        'activities/subscription/router',
+        'activities/http',
+      ],
       'The command line is an operator.',
     ),
     {

@@ -1,7 +1,7 @@
 /** How this process proves who it is to the programs that it calls, with secrets that may be renewed meanwhile. */
 import type { Agent } from 'undici';
-import type { HttpCaller } from '../activities/http-caller.ts';
-import { createHttpCaller } from '../activities/http-caller.ts';
+import type { HttpCaller } from '../activities/http/caller.ts';
+import { createHttpCaller } from '../activities/http/caller.ts';
 import type { PORTFOLIO } from '../config/account-callback.ts';
 import { callerCredentials } from '../config/caller.ts';
 import type { USER_SERVICE } from '../config/intent.ts';

@@ -33,8 +33,8 @@ import {
 import { DELETE_MALFORMED_INPUTS } from './malformed.ts';
 import type { AccountCallbackMetrics } from './metrics.ts';
 import { withHeartbeats } from '../heartbeat.ts';
-import type { DeliveryFailure } from '../http-delivery.ts';
-import { withoutOwnWords } from '../http-delivery.ts';
+import type { DeliveryFailure } from '../http/delivery.ts';
+import { withoutOwnWords } from '../http/delivery.ts';
 import { query } from '../postgres.ts';
 import { deleteOlderThan } from '../retention.ts';
 import { reasonOf } from '../reason.ts';

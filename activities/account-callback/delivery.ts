@@ -7,9 +7,9 @@ import {
   callbackPath,
   callbackWebhookId,
 } from '../../api/account-callback/callback.ts';
-import type { HttpCaller } from '../http-caller.ts';
-import type { DeliveryFailure } from '../http-delivery.ts';
-import { deliver } from '../http-delivery.ts';
+import type { HttpCaller } from '../http/caller.ts';
+import type { DeliveryFailure } from '../http/delivery.ts';
+import { deliver } from '../http/delivery.ts';
 
 export interface PortfolioService {
   /**

@@ -18,8 +18,8 @@ import type { Locale } from '../../api/intent/mail-command.ts';
 import { resolveLocale } from '../../api/intent/mail-command.ts';
 import { subjectNotFoundSchema, userPath, userSchema } from '../../api/intent/user-service.ts';
 import { ladderDelayMs } from '../../workflows/policies.ts';
-import type { HttpCaller } from '../http-caller.ts';
-import { isTimeout, networkReasonOf, readText } from '../http-delivery.ts';
+import type { HttpCaller } from '../http/caller.ts';
+import { isTimeout, networkReasonOf, readText } from '../http/delivery.ts';
 
 /** An answer larger than this is no user record; reading on would only cost memory. */
 const MAX_BODY_BYTES = 64 * 1024;

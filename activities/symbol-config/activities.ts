@@ -18,8 +18,8 @@ import type {
 import { DEFAULT_CRAWL_INTERVAL_MS, MAX_NUMBER_ON_FROM } from '../../workflows/symbol-config/contract.ts';
 import type { SymbolConfigMetrics } from './metrics.ts';
 import { withHeartbeats } from '../heartbeat.ts';
-import type { HttpCaller } from '../http-caller.ts';
-import { deliver } from '../http-delivery.ts';
+import type { HttpCaller } from '../http/caller.ts';
+import { deliver } from '../http/delivery.ts';
 import { query } from '../postgres.ts';
 import type { TargetRow } from './targets.ts';
 import { loadTargets, recordAcknowledgement, recordFailure } from './targets.ts';

@@ -1,8 +1,8 @@
 /** Whether the User Service answers this service as it should, asked as the service asks. */
 import { request } from 'undici';
-import type { CallerCredentials } from '../../activities/http-caller.ts';
-import { createHttpCaller } from '../../activities/http-caller.ts';
-import { isTimeout, networkReasonOf, readText } from '../../activities/http-delivery.ts';
+import type { CallerCredentials } from '../../activities/http/caller.ts';
+import { createHttpCaller } from '../../activities/http/caller.ts';
+import { isTimeout, networkReasonOf, readText } from '../../activities/http/delivery.ts';
 import { subjectNotFoundSchema, userPath } from '../../api/intent/user-service.ts';
 import type { Diagnosis } from '../checks.ts';
 import { error, ok, warn } from '../checks.ts';

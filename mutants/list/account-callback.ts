@@ -131,7 +131,7 @@ export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
   },
   {
     id: 'callback-redirect',
-    file: 'activities/http-delivery.ts',
+    file: 'activities/http/delivery.ts',
     find: 'if (statusCode >= 200 && statusCode < 300) {',
     replace: 'if (statusCode >= 200 && statusCode < 400) {',
     wrong: 'lost',

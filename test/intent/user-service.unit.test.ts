@@ -4,7 +4,7 @@ import type { RequestListener, Server } from 'node:http';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { types } from 'node:util';
-import { createHttpCaller } from '../../activities/http-caller.ts';
+import { createHttpCaller } from '../../activities/http/caller.ts';
 import type { UserService } from '../../activities/intent/user-service.ts';
 import { UserServiceError, createUserService } from '../../activities/intent/user-service.ts';
 import type { UserServiceFailure, UserServiceStandIn } from '../../dev/stand-ins/intent/user-service.ts';

@@ -17,8 +17,8 @@ import {
   createNotificationRouter,
 } from '../../activities/subscription/router/http.ts';
 import { generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/signing.ts';
-import { createHttpCaller } from '../../activities/http-caller.ts';
-import { deliver } from '../../activities/http-delivery.ts';
+import { createHttpCaller } from '../../activities/http/caller.ts';
+import { deliver } from '../../activities/http/delivery.ts';
 import {
   UnusableUserError,
   UserServiceError,

@@ -1,6 +1,6 @@
 /** One HTTP exchange with a receiver, and what became of it: acknowledged, or a failure that operators can read. */
 import { request } from 'undici';
-import type { HttpCaller } from './http-caller.ts';
+import type { HttpCaller } from './caller.ts';
 
 /** As much of a refusal as an operator gets to see, bytes; an acknowledgement is not read further either. */
 const MAX_REASON_BYTES = 300;

@@ -5,7 +5,7 @@
 import { createSecureContext } from 'node:tls';
 import type { Dispatcher } from 'undici';
 import { Agent } from 'undici';
-import { signedHeaders } from '../api/webhooks.ts';
+import { signedHeaders } from '../../api/webhooks.ts';
 
 export interface CallerCredentials {
   /** Sent as `Authorization: Bearer`. */
