@@ -25,8 +25,8 @@ export default {
   ],
   testSequencer: '<rootDir>/test/tier-sequencer.js',
   reporters: ['default', '<rootDir>/test/tier-reporter.ts'],
-  // Each test file talks to servers that the machine shares with the others.
-  testTimeout: 60_000,
+  // Each test file talks to servers that the machine shares with the others; longer than `eventually` waits.
+  testTimeout: 150_000,
   // More than cores: much of a test's time is waiting.
   maxWorkers: 3,
   // The Temporal SDK's native threads take a moment to wind down.

@@ -156,6 +156,7 @@ export function notificationOperations(resources: OperatorResources) {
         duplicateOf,
         cancelledAt,
         live: live.live ?? slice?.live,
+        isRunning: live.live?.status === 'RUNNING',
       });
       if (stage === undefined) {
         const doubt =
@@ -225,10 +226,14 @@ export function notificationOperations(resources: OperatorResources) {
       duplicateOf: unknown;
       cancelledAt: unknown;
       live: LiveState | undefined;
+      /** Its own workflow, not that of its slice. */
+      isRunning: boolean;
     },
   ): Promise<NotificationStage | undefined> {
     if (found.record) return 'accepted';
     if (found.malformed) return 'malformed';
+    // The row of a repeat is written a moment before its workflow ends.
+    if (found.duplicateOf !== undefined && found.isRunning) return 'accepting';
     if (found.duplicateOf !== undefined || found.cancelledAt !== undefined) return 'ended';
     if (found.live) return found.live.status === 'RUNNING' ? 'accepting' : 'ended';
     return (await isUnread(notificationId).catch(() => false)) ? 'unread' : undefined;

@@ -201,7 +201,7 @@ test('C5 redirects, refusals, silence and broken connections are failures; a lon
       expect.stringContaining('broken: '),
     ]),
   );
-}, 60_000);
+}, 150_000);
 
 test('C5 subscription-B9 values that the portfolio service quotes are shown to operators and not logged', async () => {
   const [user, cash] = ['quoted', '8675309.25'];
@@ -216,7 +216,7 @@ test('C5 subscription-B9 values that the portfolio service quotes are shown to o
   const lines = bench.slot.logs.filter((line) => line['user_id'] === user);
   expect(new Set(lines.map((line) => line['reason']))).toEqual(new Set(['status 422']));
   expect(JSON.stringify(bench.slot.logs)).not.toContain(cash);
-}, 90_000);
+}, 150_000);
 
 test('C6 who has a daily callback to be retried gets no new one before; its success goes on to the next day, and never back', async () => {
   // Patient enough that nothing is given up before it was looked at.

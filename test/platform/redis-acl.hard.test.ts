@@ -18,14 +18,14 @@ beforeAll(async () => {
   server = await startRedis({ dataDir: dir, port: 0, durable: false, report: () => undefined });
   administrator = new Redis(Number(server.addr.split(':')[1]));
   await makeUsers(administrator);
-}, 60_000);
+}, 150_000);
 
 afterAll(async () => {
   for (const client of clients) client.disconnect();
   administrator.disconnect();
   await server.stop();
   rmSync(dir, { recursive: true, force: true });
-}, 60_000);
+}, 150_000);
 
 function clientOf(user: string, password = passwordOf(user)): Redis {
   const client = new Redis({
