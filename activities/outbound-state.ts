@@ -16,6 +16,14 @@ export interface OutboundState {
   wantedFrom: string;
 }
 
+/** What a look finds besides. */
+export interface OutboundLook extends OutboundState {
+  /** Of the oldest entry; of the one after the last when there is none. */
+  firstEntryId: string;
+  /** Entries that were trimmed or deleted so far. Unknown before Redis 7. */
+  entriesRemoved?: number;
+}
+
 /**
  * KEYS: stream. Returns of XINFO STREAM what is no entry, since those may have any size; and of each consumer group the
  * oldest entry that it has not acknowledged, or what it read last. Nothing when there is no such key.
@@ -40,29 +48,36 @@ const READ_STATE = `
 type StateReply = [state: (string | number)[], groups: [oldestPending: string, lastDelivered: string][]];
 
 /** @throws what Redis fails with, e.g. when the key is no stream. */
-export async function lookAtOutbound(redis: Redis, stream: string): Promise<OutboundState> {
+export async function lookAtOutbound(redis: Redis, stream: string): Promise<OutboundLook> {
   const [found, info] = await Promise.all([
     redis.eval(READ_STATE, 1, stream) as Promise<StateReply | null>,
     redis.info('server'),
   ]);
   const serverRunId = /^run_id:(\S+)/m.exec(info)?.[1] ?? '';
   if (found === null) {
-    return { serverRunId, lastEntryId: STREAM_START, entriesAdded: 0, wantedFrom: STREAM_START };
+    return {
+      ...{ serverRunId, lastEntryId: STREAM_START, entriesAdded: 0, wantedFrom: STREAM_START },
+      ...{ firstEntryId: after(STREAM_START), entriesRemoved: 0 },
+    };
   }
   const [reply, groups] = found;
   const value = (name: string) => (reply.includes(name) ? reply[reply.indexOf(name) + 1] : undefined);
   const lastEntryId = String(value('last-generated-id'));
   // Redis 7 and Valkey; older ones do not have these.
   const entriesAdded = value('entries-added');
-  const firstEntryId = String(value('recorded-first-entry-id') ?? STREAM_START);
-  const first = value('length') === 0 ? after(lastEntryId) : firstEntryId;
+  const length = Number(value('length'));
+  const firstEntryId =
+    length === 0 ? after(lastEntryId) : String(value('recorded-first-entry-id') ?? STREAM_START);
   const unread = groups.map(([pending, delivered]) => (pending === '' ? after(delivered) : pending));
   const oldestUnread = unread.sort(compareEntryIds)[0] ?? STREAM_START;
   return {
     serverRunId,
     lastEntryId,
-    ...(entriesAdded === undefined ? {} : { entriesAdded: Number(entriesAdded) }),
-    wantedFrom: later(first, oldestUnread),
+    ...(entriesAdded === undefined
+      ? {}
+      : { entriesAdded: Number(entriesAdded), entriesRemoved: Number(entriesAdded) - length }),
+    wantedFrom: later(firstEntryId, oldestUnread),
+    firstEntryId,
   };
 }
 
@@ -73,15 +88,20 @@ function after(id: string): string {
 }
 
 /** @returns why entries may be missing that were there; undefined when nothing speaks for it. Pure. */
-export function suspicionOf(seen: OutboundState, now: OutboundState): string | undefined {
+export function suspicionOf(seen: OutboundState, now: OutboundLook): string | undefined {
   return (
     regressionOf(seen, now) ??
     (seen.serverRunId === now.serverRunId ? undefined : 'Redis was restarted or replaced')
   );
 }
 
-/** @returns in what way the stream is behind what was seen. Pure. */
-export function regressionOf(seen: OutboundState, now: OutboundState): string | undefined {
+/**
+ * A stream that was begun anew may have grown past what was seen of it. It shows all the same: what was seen is not
+ * there, and not as many entries were removed as had been added by then.
+ *
+ * @returns in what way the stream is behind what was seen. Pure.
+ */
+export function regressionOf(seen: OutboundState, now: OutboundLook): string | undefined {
   if (compareEntryIds(now.lastEntryId, seen.lastEntryId) < 0) {
     return now.lastEntryId === STREAM_START
       ? 'the stream is gone'
@@ -94,11 +114,15 @@ export function regressionOf(seen: OutboundState, now: OutboundState): string | 
   ) {
     return `the number of entries ever added went back from ${seen.entriesAdded} to ${now.entriesAdded}`;
   }
+  const [added = 0, removed] = [seen.entriesAdded, now.entriesRemoved];
+  if (removed !== undefined && removed < added && compareEntryIds(now.firstEntryId, seen.lastEntryId) > 0) {
+    return `none of the first ${added} entries is there, and only ${removed} were removed`;
+  }
   return undefined;
 }
 
-/** @returns from which entry on what is not there is missed, of a stream that is suspected since it was seen. Pure. */
-export function wantedFromOf(seen: OutboundState, now: OutboundState): string {
+/** @returns from which entry on what is not there is missed, of a stream that has just become suspicious. Pure. */
+export function wantedFromOf(seen: OutboundState, now: OutboundLook): string {
   // What a whole stream has trimmed is not lost; one that fell back does not know what it had.
   return regressionOf(seen, now) === undefined ? later(seen.wantedFrom, now.wantedFrom) : seen.wantedFrom;
 }
@@ -127,7 +151,10 @@ export async function missingIn<Row extends { entry_id: string | null }>(
   return { wanted, missing: positions.map((position) => wanted[position - 1]!) };
 }
 
-/** A row of notification.outbound_streams. */
+/**
+ * A row of notification.outbound_streams. While the stream is suspected, the state is the one that was suspicious, so that
+ * a further loss shows; from where on entries are wanted, and when it was seen whole, stay as they were.
+ */
 export interface OutboundRow {
   server_run_id: string;
   last_entry_id: string;
@@ -154,6 +181,12 @@ export const valuesOf = ({ serverRunId, lastEntryId, entriesAdded, wantedFrom }:
   wantedFrom,
 ];
 
+/** The values of {@link SUSPECT_OUTBOUND}. */
+export function suspectValues(stream: string, row: OutboundRow, now: OutboundLook, reason: string) {
+  const suspected = { ...now, wantedFrom: wantedFromOf(seenOf(row), now) };
+  return [stream, ...valuesOf(suspected), reason, row.server_run_id, row.last_entry_id];
+}
+
 /** $1 stream. */
 export const LOAD_OUTBOUND = {
   name: 'load_outbound_stream',
@@ -176,14 +209,33 @@ export const SAVE_OUTBOUND = {
      WHERE old.suspect_since IS NULL`,
 };
 
-/** $1 stream, $2 why. */
+/**
+ * Begins a suspicion, or begins it anew when it was suspected of less: attempts that were being made at the time of this
+ * loss end later than those of the loss before. $1 stream, $2 to $5 its state, of which the last counts for a new
+ * suspicion alone; $6 why; $7 and $8 the server and the last entry that were seen before.
+ */
 export const SUSPECT_OUTBOUND = {
   name: 'suspect_outbound_stream',
   text: `
     UPDATE notification.outbound_streams
-       SET suspect_since = clock_timestamp(), suspect_reason = $2
-     WHERE stream = $1 AND suspect_since IS NULL
+       SET server_run_id = $2, last_entry_id = $3, entries_added = $4,
+           wanted_from = CASE WHEN suspect_since IS NULL THEN $5 ELSE wanted_from END,
+           suspect_since = clock_timestamp(), suspect_reason = $6
+     WHERE stream = $1 AND server_run_id = $7 AND last_entry_id = $8
     RETURNING 1`,
+};
+
+/**
+ * Leaves a stream suspected that has lost entries again while those of before were put back. What was put back may be gone
+ * as well: it counts as published since the stream was seen whole. $1 stream, $2 the oldest time of publication that was
+ * looked at.
+ */
+export const KEEP_SUSPECTING_OUTBOUND = {
+  name: 'keep_suspecting_outbound_stream',
+  text: `
+    UPDATE notification.outbound_streams
+       SET seen_at = least(seen_at, $2::timestamptz)
+     WHERE stream = $1 AND suspect_since IS NOT NULL`,
 };
 
 /** Ends a suspicion. $1 stream, $2 to $5 its state when the repair began, $6 that time, $7 since when it was suspected. */
@@ -193,5 +245,6 @@ export const CLEAR_OUTBOUND = {
     UPDATE notification.outbound_streams
        SET server_run_id = $2, last_entry_id = $3, entries_added = $4, wanted_from = $5, seen_at = $6::timestamptz,
            suspect_since = NULL, suspect_reason = NULL
-     WHERE stream = $1 AND suspect_since = $7::timestamptz`,
+     WHERE stream = $1 AND suspect_since = $7::timestamptz
+    RETURNING 1`,
 };

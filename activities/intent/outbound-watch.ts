@@ -21,6 +21,7 @@ import {
   SUSPECT_OUTBOUND,
   lookAtOutbound,
   seenOf,
+  suspectValues,
   suspicionOf,
   valuesOf,
 } from '../outbound-state.ts';
@@ -75,16 +76,16 @@ export function watchOutbound({
     const values = valuesOf(now);
     if (saved.get(stream) === values.join(' ')) return;
     const [row] = await query<OutboundRow>(db, LOAD_OUTBOUND, [stream]);
-    // Again at each look: a workflow may get lost as well.
-    if (row?.suspect_since) return startRepair(stream, row.suspect_reason!);
     const suspicion = row && suspicionOf(seenOf(row), now);
     if (suspicion === undefined) {
+      // Again at each look: a workflow may get lost as well.
+      if (row?.suspect_since) return startRepair(stream, row.suspect_reason!);
       await query(db, SAVE_OUTBOUND, [stream, ...values]);
       saved.set(stream, values.join(' '));
       return;
     }
     saved.delete(stream);
-    const [isNew] = await query(db, SUSPECT_OUTBOUND, [stream, suspicion]);
+    const [isNew] = await query(db, SUSPECT_OUTBOUND, suspectValues(stream, row!, now, suspicion));
     if (isNew) {
       metrics.outboundSuspicion({ stream });
       log.warn(

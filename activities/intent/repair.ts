@@ -13,15 +13,15 @@ import type { Logger } from 'pino';
 import { ROUTE_DEFERRED } from '../../workflows/failures.ts';
 import { CHANNELS } from '../../workflows/intent/contract.ts';
 import type { RepairProgress } from '../../workflows/intent/repair-contract.ts';
-import type { OutboundRow, OutboundState } from '../outbound-state.ts';
+import type { OutboundLook, OutboundRow } from '../outbound-state.ts';
 import {
   CLEAR_OUTBOUND,
-  LOAD_OUTBOUND,
+  KEEP_SUSPECTING_OUTBOUND,
   lookAtOutbound,
   missingIn,
   seenOf,
+  suspicionOf,
   valuesOf,
-  wantedFromOf,
 } from '../outbound-state.ts';
 import { query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
@@ -50,8 +50,12 @@ export type RepairActivities = ReturnType<typeof createRepairActivities>;
 /** What an attempt hands to the next. */
 interface Walk extends RepairProgress {
   /** How the stream stood when the walk began, and that time by PostgreSQL's clock. */
-  begunWith: OutboundState;
+  begunWith: OutboundLook;
   begunAt: string;
+}
+
+interface SettlingRow extends OutboundRow {
+  settles_in_ms: number;
 }
 
 interface PublishedRoute {
@@ -66,20 +70,37 @@ interface PublishedRoute {
 export function createRepairActivities({ db, redis, log, metrics, route: settings }: RepairResources) {
   return {
     /**
+     * @param settlingMs after the last loss, until the rows of all hand-offs from before are written; workflows of releases
+     * before do not say it, and have waited since the first.
      * @returns what was done in all.
-     * @throws ApplicationFailure `RouteDeferred`, retried, when an entry is gone whose channel is paused.
+     * @throws ApplicationFailure `RouteDeferred`, retried, before that time, and when an entry is gone whose channel is
+     * paused.
      */
-    async repairStream(stream: string): Promise<RepairProgress> {
-      const [suspect] = await query<OutboundRow>(db, LOAD_OUTBOUND, [stream]);
+    async repairStream(stream: string, settlingMs = 0): Promise<RepairProgress> {
+      const [suspect] = await query<SettlingRow>(db, LOAD_SUSPECT, [stream, settlingMs]);
       if (!suspect?.suspect_since) return { checked: 0, repaired: 0 };
-      const seen = seenOf(suspect);
+      if (suspect.settles_in_ms > 0) throw notSettled(suspect.settles_in_ms);
       const walk = (Context.current().info.heartbeatDetails as Walk | undefined) ?? (await begin(stream));
       const { begunWith } = walk;
-      const wantedFrom = wantedFromOf(seen, begunWith);
-      for (let goesOn = true; goesOn;) goesOn = await checkPage(stream, suspect.seen_at, wantedFrom, walk);
-      await query(db, CLEAR_OUTBOUND, [stream, ...valuesOf(begunWith), walk.begunAt, suspect.suspect_since]);
+      for (let goesOn = true; goesOn;) goesOn = await checkPage(stream, suspect, walk);
       const { checked, repaired } = walk;
-      log.info({ stream, reason: suspect.suspect_reason, checked, repaired }, 'outbound stream checked');
+      // It is whole when nothing was lost between the last look of before and the end; otherwise all of it is done again.
+      const losses = [
+        suspicionOf(seenOf(suspect), begunWith),
+        suspicionOf(begunWith, await lookAtOutbound(redis, stream)),
+      ].filter((loss) => loss !== undefined);
+      const [cleared] =
+        losses.length > 0
+          ? []
+          : await query(db, CLEAR_OUTBOUND, [
+              ...[stream, ...valuesOf(begunWith), walk.begunAt],
+              suspect.suspect_since,
+            ]);
+      if (!cleared) await query(db, KEEP_SUSPECTING_OUTBOUND, [stream, walk.before?.publishedAt ?? null]);
+      log.info(
+        { stream, reason: suspect.suspect_reason, checked, repaired, is_whole: cleared !== undefined },
+        'outbound stream checked',
+      );
       return { checked, repaired };
     },
   };
@@ -90,7 +111,7 @@ export function createRepairActivities({ db, redis, log, metrics, route: setting
   }
 
   /** Checks the next older routes. @returns whether to go on. */
-  async function checkPage(stream: string, seenAt: string, wantedFrom: string, walk: Walk): Promise<boolean> {
+  async function checkPage(stream: string, suspect: OutboundRow, walk: Walk): Promise<boolean> {
     const { publishedAt, notificationId, routeId } = walk.before ?? NEWEST;
     const channels = CHANNELS.filter((channel) => streamOf(channel) === stream);
     const page = await query<PublishedRoute>(db, LIST_PUBLISHED, [
@@ -98,10 +119,10 @@ export function createRepairActivities({ db, redis, log, metrics, route: setting
       publishedAt,
       notificationId,
       routeId,
-      seenAt,
+      suspect.seen_at,
       PAGE_SIZE,
     ]);
-    const { wanted, missing } = await missingIn(redis, stream, wantedFrom, page);
+    const { wanted, missing } = await missingIn(redis, stream, suspect.wanted_from, page);
     for (const [id, routes] of Map.groupBy(missing, ({ notification_id }) => notification_id)) {
       walk.repaired += await restore(id, routes);
     }
@@ -175,6 +196,24 @@ function channelPaused({ channel }: RouteRow): ApplicationFailure {
     nextRetryDelay: '10 seconds',
   });
 }
+
+function notSettled(ms: number): ApplicationFailure {
+  return ApplicationFailure.create({
+    type: ROUTE_DEFERRED,
+    message: 'hand-offs from before the loss may still be written down',
+    nextRetryDelay: ms,
+  });
+}
+
+/** $1 stream, $2 the time to settle, ms. */
+const LOAD_SUSPECT = {
+  name: 'load_suspected_stream',
+  text: `
+    SELECT server_run_id, last_entry_id, entries_added, wanted_from, seen_at::text, suspect_since::text, suspect_reason,
+           ceil(extract(epoch FROM suspect_since - clock_timestamp()) * 1000 + $2::double precision)::int AS settles_in_ms
+      FROM notification.outbound_streams
+     WHERE stream = $1`,
+};
 
 const READ_CLOCK = { name: 'read_clock', text: 'SELECT clock_timestamp()::text AS now' };
 

@@ -5,7 +5,7 @@
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
-import type { OutboundRow } from '../outbound-state.ts';
+import type { OutboundLook, OutboundRow } from '../outbound-state.ts';
 import {
   CLEAR_OUTBOUND,
   LOAD_OUTBOUND,
@@ -14,9 +14,9 @@ import {
   lookAtOutbound,
   missingIn,
   seenOf,
+  suspectValues,
   suspicionOf,
   valuesOf,
-  wantedFromOf,
 } from '../outbound-state.ts';
 import { query } from '../postgres.ts';
 import { watchEvery } from '../watch.ts';
@@ -55,28 +55,26 @@ export function watchEvents(resources: EventWatchResources): { stop(): Promise<v
     const values = valuesOf(now);
     if (saved === values.join(' ')) return;
     const [row] = await query<OutboundRow>(db, LOAD_OUTBOUND, [stream]);
-    if (row?.suspect_since) return restore(row);
     const suspicion = row && suspicionOf(seenOf(row), now);
     if (suspicion === undefined) {
+      if (row?.suspect_since) return restore(row, now);
       await query(db, SAVE_OUTBOUND, [stream, ...values]);
       saved = values.join(' ');
       return;
     }
     saved = '';
-    const [isNew] = await query(db, SUSPECT_OUTBOUND, [stream, suspicion]);
+    const [isNew] = await query(db, SUSPECT_OUTBOUND, suspectValues(stream, row!, now, suspicion));
     if (isNew)
       log.warn({ stream, reason: suspicion }, 'stream of events may have lost some, they are checked');
   }
 
   /** Two processes that do this find the same; an event that was put back by one is not there for the other. */
-  async function restore(suspect: OutboundRow): Promise<void> {
+  async function restore(suspect: OutboundRow, begunWith: OutboundLook): Promise<void> {
     const [clock] = await query<{ now: string; is_settled: boolean }>(db, READ_SETTLED, [
       suspect.suspect_since,
       settlingMs,
     ]);
     if (!clock!.is_settled) return;
-    const begunWith = await lookAtOutbound(redis, stream);
-    const wantedFrom = wantedFromOf(seenOf(suspect), begunWith);
     let restored = 0;
     let before = { relayed_at: 'infinity', event_id: '0' };
     for (let goesOn = true; goesOn;) {
@@ -84,7 +82,7 @@ export function watchEvents(resources: EventWatchResources): { stop(): Promise<v
         ...[before.relayed_at, before.event_id, suspect.seen_at],
         PAGE_SIZE,
       ]);
-      const { missing } = await missingIn(redis, stream, wantedFrom, page);
+      const { missing } = await missingIn(redis, stream, suspect.wanted_from, page);
       const put = await query(db, PUT_BACK, [
         missing.map(({ event_id }) => event_id),
         missing.map(({ entry_id }) => entry_id),

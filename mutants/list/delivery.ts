@@ -294,4 +294,13 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     what: 'a stream that was replaced is not noticed by its count',
     suite: unit('intent/outbound-state'),
   },
+  {
+    id: 'delivery-outbound-anew',
+    file: 'activities/outbound-state.ts',
+    find: 'removed !== undefined && removed < added &&',
+    replace: 'removed !== undefined && removed < added && now.lastEntryId === seen.lastEntryId &&',
+    wrong: 'lost',
+    what: 'a stream that was begun anew and has grown past what was seen counts as trimmed',
+    suite: unit('intent/outbound-state'),
+  },
 ];

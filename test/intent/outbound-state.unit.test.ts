@@ -1,6 +1,6 @@
 /** What makes an outbound stream suspicious (activities/outbound-state.ts). */
-import type { OutboundState } from '../../activities/outbound-state.ts';
-import { regressionOf, suspicionOf } from '../../activities/outbound-state.ts';
+import type { OutboundLook, OutboundState } from '../../activities/outbound-state.ts';
+import { regressionOf, suspicionOf, wantedFromOf } from '../../activities/outbound-state.ts';
 
 const SEEN: OutboundState = {
   serverRunId: 'one',
@@ -8,15 +8,17 @@ const SEEN: OutboundState = {
   entriesAdded: 12,
   wantedFrom: '1700000000000-0',
 };
-const later = (change: Partial<OutboundState> = {}): OutboundState => ({
+const later = (change: Partial<OutboundLook> = {}): OutboundLook => ({
   ...SEEN,
   lastEntryId: '1700000000000-10',
   entriesAdded: 17,
+  firstEntryId: '1700000000000-1',
+  entriesRemoved: 0,
   ...change,
 });
 
 test('I46 security-1 a stream that only grows is not suspicious, nor one that stands still', () => {
-  expect(suspicionOf(SEEN, SEEN)).toBeUndefined();
+  expect(suspicionOf(SEEN, later(SEEN))).toBeUndefined();
   expect(suspicionOf(SEEN, later())).toBeUndefined();
 });
 
@@ -37,6 +39,20 @@ test.each<[string, Partial<OutboundState>, RegExp]>([
 });
 
 test('I46 security-1 a Redis that does not count entries is judged by ids alone', () => {
-  const { entriesAdded: _added, ...uncounted } = later();
+  const { entriesAdded: _added, entriesRemoved: _removed, ...uncounted } = later();
   expect(suspicionOf(SEEN, uncounted)).toBeUndefined();
+});
+
+test('I46 security-1 a stream that was begun anew shows it, however far it has grown since', () => {
+  const anew = { firstEntryId: '1700000000000-6', wantedFrom: '1700000000000-6', serverRunId: 'two' };
+  const grown = later({ ...anew, entriesAdded: 400, lastEntryId: '1700000000999-0', entriesRemoved: 11 });
+  expect(regressionOf(SEEN, grown)).toMatch(
+    'none of the first 12 entries is there, and only 11 were removed',
+  );
+  // What it has is not what is missed.
+  expect(wantedFromOf(SEEN, grown)).toBe(SEEN.wantedFrom);
+  // One that has trimmed them all looks the same but for that.
+  const trimmed = { ...grown, entriesRemoved: 12 };
+  expect(regressionOf(SEEN, trimmed)).toBeUndefined();
+  expect(wantedFromOf(SEEN, trimmed)).toBe('1700000000000-6');
 });

@@ -1,6 +1,6 @@
 /** Beyond the hand-off: consumers, and activities/intent/outbound-watch.ts and repair.ts. */
-import type { OutboundState } from '../../activities/outbound-state.ts';
-import { regressionOf, suspicionOf } from '../../activities/outbound-state.ts';
+import type { OutboundLook, OutboundState } from '../../activities/outbound-state.ts';
+import { suspicionOf, wantedFromOf } from '../../activities/outbound-state.ts';
 import { later } from '../../api/stream-ids.ts';
 import type { Step } from './mechanisms.ts';
 import { appendOutbound } from './mechanisms.ts';
@@ -8,30 +8,44 @@ import type { RouteRow, State } from './state.ts';
 import { idOf, memoryOf, numberOf } from './state.ts';
 
 /** As `lookAtOutbound` of activities/outbound-state.ts finds it. */
-function outboundOf({ redis }: State): OutboundState {
-  const first = redis.outbound[0]?.id ?? redis.lastOutbound + 1;
+function outboundOf({ redis }: State): OutboundLook {
+  const first = idOf(redis.outbound[0]?.id ?? redis.lastOutbound + 1);
   return {
     serverRunId: String(redis.run),
     lastEntryId: idOf(redis.lastOutbound),
     entriesAdded: redis.added,
-    wantedFrom: later(idOf(first), idOf(redis.consumed + 1)),
+    wantedFrom: later(first, idOf(redis.consumed + 1)),
+    firstEntryId: first,
+    entriesRemoved: redis.added - redis.outbound.length,
   };
+}
+
+/** What of a look a row has. */
+function rowOf({ serverRunId, lastEntryId, entriesAdded = 0, wantedFrom }: OutboundLook): OutboundState {
+  return { serverRunId, lastEntryId, entriesAdded, wantedFrom };
 }
 
 export const lookAtOutbound: Step = (state) => {
   const { postgres, temporal } = state;
   const { isSuspect, ...seen } = postgres.outbound;
   const now = outboundOf(state);
-  if (!isSuspect && suspicionOf(seen, now) === undefined) {
-    if (JSON.stringify(seen) === JSON.stringify(now)) return false;
-    postgres.outbound = { ...now, isSuspect: false };
+  if (suspicionOf(seen, now) === undefined) {
+    if (isSuspect) return startRepair(state);
+    if (JSON.stringify(seen) === JSON.stringify(rowOf(now))) return false;
+    postgres.outbound = { ...rowOf(now), isSuspect: false };
     return true;
   }
-  if (temporal.repair) return false;
-  postgres.outbound.isSuspect = true;
-  temporal.repair = {};
+  const wantedFrom = isSuspect ? seen.wantedFrom : wantedFromOf(seen, now);
+  postgres.outbound = { ...rowOf(now), wantedFrom, isSuspect: true };
+  temporal.repair ??= {};
   return true;
 };
+
+function startRepair({ temporal }: State): boolean {
+  if (temporal.repair) return false;
+  temporal.repair = {};
+  return true;
+}
 
 /** Attempts that were being made have ended by then (SETTLING_LEASES). */
 export const beginRepair: Step = (state) => {
@@ -59,14 +73,11 @@ export const restore: Step = (state) => {
 
 /** The published route whose entry is wanted and gone. */
 function missingOf({ redis, postgres, temporal }: State): RouteRow | undefined {
-  const { route, outbound: seen } = postgres;
-  const begunWith = temporal.repair?.begunWith;
-  if (!begunWith || route?.status !== 'published' || route.entry === undefined) return undefined;
-  const wantedFrom =
-    regressionOf(seen, begunWith) === undefined
-      ? later(seen.wantedFrom, begunWith.wantedFrom)
-      : seen.wantedFrom;
-  const isWanted = route.entry >= numberOf(wantedFrom);
+  const { route, outbound } = postgres;
+  if (!temporal.repair?.begunWith || route?.status !== 'published' || route.entry === undefined) {
+    return undefined;
+  }
+  const isWanted = route.entry >= numberOf(outbound.wantedFrom);
   const isThere = redis.outbound.some(({ id }) => id === route.entry);
   return isWanted && !isThere ? route : undefined;
 }
@@ -83,7 +94,12 @@ export const endRepair: Step = (state) => {
   const { postgres, temporal, processes } = state;
   const begunWith = temporal.repair?.begunWith;
   if (!begunWith || processes.restored || missingOf(state)) return false;
-  if (postgres.outbound.isSuspect) postgres.outbound = { ...begunWith, isSuspect: false };
+  const isWhole =
+    suspicionOf(postgres.outbound, begunWith) === undefined &&
+    suspicionOf(begunWith, outboundOf(state)) === undefined;
+  if (postgres.outbound.isSuspect && isWhole) {
+    postgres.outbound = { ...rowOf(begunWith), isSuspect: false };
+  }
   delete temporal.repair;
   return true;
 };

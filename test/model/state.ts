@@ -2,7 +2,7 @@
  * What there is to remember about one intent with one recipient, by the store that remembers it. Numbers that name
  * entries, versions and servers come from one clock that never goes back, as those of the real stores come from time.
  */
-import type { OutboundState } from '../../activities/outbound-state.ts';
+import type { OutboundLook, OutboundState } from '../../activities/outbound-state.ts';
 
 /** Of a notification's workflow. One whose first try is under way has no row yet that would speak of it. */
 export type NotificationStatus =
@@ -62,7 +62,7 @@ export interface Temporal {
   routes: Record<number, 'running' | 'completed' | 'dead' | 'failed'>;
   /** The route that somebody wants replayed, until that is carried out. */
   ordered: number;
-  repair?: { begunWith?: OutboundState } | undefined;
+  repair?: { begunWith?: OutboundLook } | undefined;
 }
 
 /** Who can make an attempt. One of each kind may be under way. */

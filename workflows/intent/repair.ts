@@ -19,7 +19,7 @@ export async function outboundRepair(
 ): Promise<Omit<RepairProgress, 'before'>> {
   await sleep(settlingMs);
   setCurrentDetails(`Looking in \`${stream}\` for the entries of published routes, from the newest on.`);
-  const { checked, repaired } = await repairStream(stream);
+  const { checked, repaired } = await repairStream(stream, settlingMs);
   setCurrentDetails(`Looked for ${checked} entries in \`${stream}\` and handed ${repaired} off again.`);
   return { checked, repaired };
 }

@@ -1,0 +1,142 @@
+/** A Redis that dies with all its data, again and again under load: the outbox and the rows of routes fill it again. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Redis } from 'ioredis';
+import pg from 'pg';
+import { newGameTurnReady } from '../../client/notificationintent.ts';
+import type { OutboxRelay } from '../../client/outbox.ts';
+import { outboxStatus, publishToOutbox, readOutboxSql, startOutboxRelay } from '../../client/outbox.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, takeSlot } from '../harness.ts';
+import type { RedisServers } from '../redis-servers.ts';
+import { createRedisServers } from '../redis-servers.ts';
+import { outboundIds } from '../service-process.ts';
+
+/** Before each death, ms: shorter and longer than an outbound stream takes to settle, which is six leases. */
+const PAUSES_MS = [500, 4_000, 1_500, 2_500, 300, 3_000, 3_500, 800, 2_000, 5_000];
+const LEASE_MS = 400;
+/** Between two intents of the producer, ms. */
+const PACE_MS = 25;
+const LIMIT_MS = 180_000;
+
+let slot: Slot;
+let redis: RedisServers;
+/** The producer's own database. */
+let shop: pg.Pool;
+let database: string;
+let relay: OutboxRelay | undefined;
+let client: Redis | undefined;
+
+beforeEach(async () => {
+  slot = await takeSlot();
+  redis = await createRedisServers();
+  database = `shop_${slot.slot}`;
+  await slot.db.query(`CREATE DATABASE ${database}`);
+  const dsn = new URL(slot.endpoints.postgresDsn);
+  dsn.pathname = `/${database}`;
+  shop = new pg.Pool({ connectionString: dsn.href, max: 6 });
+  shop.on('error', () => undefined);
+  await shop.query(await readOutboxSql());
+});
+afterEach(async () => {
+  await relay?.stop();
+  client?.disconnect();
+  await slot.stopServices();
+  await redis.stop();
+  await shop.end();
+  await slot.db.query(`DROP DATABASE ${database} WITH (FORCE)`);
+  await slot.release();
+});
+
+test(
+  'I75 I46 a Redis that is killed with its data ten times under load loses no intent of an outbox, and none has two effects',
+  async () => {
+    let server = await redis.start();
+    const address = await redis.proxyTo(server);
+    client = new Redis({ host: address.host, port: address.port, maxRetriesPerRequest: 0 });
+    client.on('error', () => undefined);
+    await slot.startService(
+      {
+        NOTIFICATION_REDIS_DB: '0',
+        NOTIFICATION_ROUTE_LEASE_TTL: `${LEASE_MS}ms`,
+        NOTIFICATION_REDIS_OPERATION_TIMEOUT: `${LEASE_MS}ms`,
+        NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM_MAX_LEN: '100000',
+      },
+      { redis: { host: address.host, port: address.port } },
+    );
+    relay = await startOutboxRelay({ db: shop, redis: client, pollMs: 100 });
+
+    const producing = new AbortController();
+    let written = 0;
+    const producer = (async () => {
+      while (!producing.signal.aborted) {
+        const idempotencyKey = `key-${written}`;
+        await publishToOutbox(
+          shop,
+          newGameTurnReady({
+            idempotencyKey,
+            recipientUserIds: ['user-1'],
+            occurredAt: 1_790_000_000_000,
+            payload: { game_id: 'game-7', game_name: 'Andromeda', turn_number: written + 1 },
+          }),
+        );
+        written += 1;
+        await sleep(PACE_MS);
+      }
+    })();
+    for (const pauseMs of PAUSES_MS) {
+      await sleep(pauseMs);
+      await server.server.stop();
+      server = await redis.start();
+      address.moveTo(server.address);
+      address.cut();
+    }
+    producing.abort();
+    await producer;
+
+    await eventually(
+      'the service to pass all of them',
+      async () => {
+        const { counts } = await outboxStatus(shop);
+        return counts.pending + counts.published === 0 && counts;
+      },
+      LIMIT_MS,
+    );
+    const recorded = async () => {
+      const { rows } = await slot.db.query<{ id: string; key: string }>(
+        'SELECT notification_id AS id, idempotency_key AS key FROM notification.records',
+      );
+      return rows;
+    };
+    await eventually(
+      'all to be accepted',
+      async () => {
+        const { length } = await recorded();
+        if (length < written) throw new Error(`${length} of ${written} are`);
+        return true;
+      },
+      LIMIT_MS,
+      500,
+    );
+    const rows = await recorded();
+    // One for each key, none twice.
+    expect(rows.map(({ key }) => key).sort()).toEqual(
+      Array.from({ length: written }, (_, index) => `key-${index}`).sort(),
+    );
+    const wanted = rows.flatMap(({ id }) => [`${id}/email:user:user-1`, `${id}/push:user:user-1`]);
+    // Nobody has read the streams: whatever a Redis of before had must be in the last one.
+    await eventually(
+      'all deliveries to be there',
+      async () => {
+        const there = new Set(await outboundIds(server.client));
+        const missing = wanted.filter((id) => !there.has(id));
+        if (missing.length > 0)
+          throw new Error(`${missing.length} of ${wanted.length} are not: ${missing.join(', ')}`);
+        return true;
+      },
+      LIMIT_MS,
+      500,
+    );
+    expect(new Set(await outboundIds(server.client)).size).toBe(wanted.length);
+  },
+  3 * LIMIT_MS,
+);
