@@ -121,10 +121,15 @@ export function regressionOf(seen: OutboundState, now: OutboundLook): string | u
   return undefined;
 }
 
-/** @returns from which entry on what is not there is missed, of a stream that has just become suspicious. Pure. */
+/**
+ * What a whole stream has trimmed is not lost; one that fell back does not know what it had, and of one that was empty
+ * when it was seen nothing tells. What groups have read since does not count: they may have read on beyond a gap.
+ *
+ * @returns from which entry on what is not there is missed, of a stream that has just become suspicious. Pure.
+ */
 export function wantedFromOf(seen: OutboundState, now: OutboundLook): string {
-  // What a whole stream has trimmed is not lost; one that fell back does not know what it had.
-  return regressionOf(seen, now) === undefined ? later(seen.wantedFrom, now.wantedFrom) : seen.wantedFrom;
+  const isKnown = seen.lastEntryId !== STREAM_START && regressionOf(seen, now) === undefined;
+  return isKnown ? later(seen.wantedFrom, now.firstEntryId) : seen.wantedFrom;
 }
 
 /** KEYS: stream. ARGV: ids. Returns the positions of those that it does not have. */

@@ -56,3 +56,11 @@ test('I46 security-1 a stream that was begun anew shows it, however far it has g
   expect(regressionOf(SEEN, trimmed)).toBeUndefined();
   expect(wantedFromOf(SEEN, trimmed)).toBe('1700000000000-6');
 });
+
+test('I46 security-1 of a restarted stream what was handed off after the last look is missed, read beyond or not', () => {
+  const restarted = later({ serverRunId: 'two', wantedFrom: '1700000000000-9' });
+  expect(wantedFromOf(SEEN, restarted)).toBe('1700000000000-1');
+  // It was empty: all that came after is missed, and the stream may have been begun anew since.
+  const empty = { ...SEEN, lastEntryId: '0-0', entriesAdded: 0, wantedFrom: '0-0' };
+  expect(wantedFromOf(empty, later({ serverRunId: 'two', firstEntryId: '1700000000000-6' }))).toBe('0-0');
+});

@@ -12,11 +12,11 @@ import { createRedisServers } from '../redis-servers.ts';
 import { outboundIds } from '../service-process.ts';
 
 /** Before each death, ms: shorter and longer than an outbound stream takes to settle, which is six leases. */
-const PAUSES_MS = [500, 4_000, 1_500, 2_500, 300, 3_000, 3_500, 800, 2_000, 5_000];
-const LEASE_MS = 400;
+const PAUSES_MS = [500, 4_000, 13_000, 2_500, 300, 12_500, 3_500, 800, 13_500, 1_000];
+const LEASE_MS = 2_000;
 /** Between two intents of the producer, ms. */
-const PACE_MS = 25;
-const LIMIT_MS = 180_000;
+const PACE_MS = 100;
+const LIMIT_MS = 300_000;
 
 let slot: Slot;
 let redis: RedisServers;
@@ -58,7 +58,7 @@ test(
       {
         NOTIFICATION_REDIS_DB: '0',
         NOTIFICATION_ROUTE_LEASE_TTL: `${LEASE_MS}ms`,
-        NOTIFICATION_REDIS_OPERATION_TIMEOUT: `${LEASE_MS}ms`,
+        NOTIFICATION_REDIS_OPERATION_TIMEOUT: '1s',
         NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM_MAX_LEN: '100000',
       },
       { redis: { host: address.host, port: address.port } },
