@@ -136,10 +136,16 @@ function readStats(): Stat[] | undefined {
   });
 }
 
-/** Resident memory of a process, MB; undefined where the system does not tell. */
+/** Resident memory of a process, MB; undefined where the system does not tell, and when it has ended. */
 export function memoryMbOf(pid: number): number | undefined {
   if (process.platform !== 'linux') return undefined;
-  const kilobytes = /^VmRSS:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1];
+  let status: string;
+  try {
+    status = readFileSync(`/proc/${pid}/status`, 'utf8');
+  } catch {
+    return undefined;
+  }
+  const kilobytes = /^VmRSS:\s+(\d+) kB$/m.exec(status)?.[1];
   return kilobytes === undefined ? undefined : Number(kilobytes) / 1_024;
 }
 
