@@ -230,6 +230,21 @@ export const SUSPECT_OUTBOUND = {
     RETURNING 1`,
 };
 
+/** The time by PostgreSQL's clock, and how long until a suspicion has settled; 0 when it has. */
+export interface SettlingClock {
+  now: string;
+  settles_in_ms: number;
+}
+
+/** $1 since when it is suspected, $2 how long ago that must be, ms. */
+export const READ_SETTLED = {
+  name: 'read_settled',
+  text: `
+    SELECT clock_timestamp()::text AS now,
+           greatest(0, ceil(extract(epoch FROM $1::timestamptz - clock_timestamp()) * 1000 + $2::double precision))::int
+             AS settles_in_ms`,
+};
+
 /**
  * Leaves a stream suspected that has lost entries again while those of before were put back. What was put back may be gone
  * as well: it counts as published since the stream was seen whole. $1 stream, $2 the oldest time of publication that was

@@ -13,10 +13,12 @@ import type { Logger } from 'pino';
 import { ROUTE_DEFERRED } from '../../workflows/failures.ts';
 import { CHANNELS } from '../../workflows/intent/contract.ts';
 import type { RepairProgress } from '../../workflows/intent/repair-contract.ts';
-import type { OutboundLook, OutboundRow } from '../outbound-state.ts';
+import type { OutboundLook, OutboundRow, SettlingClock } from '../outbound-state.ts';
 import {
   CLEAR_OUTBOUND,
   KEEP_SUSPECTING_OUTBOUND,
+  LOAD_OUTBOUND,
+  READ_SETTLED,
   lookAtOutbound,
   missingIn,
   seenOf,
@@ -54,10 +56,6 @@ interface Walk extends RepairProgress {
   begunAt: string;
 }
 
-interface SettlingRow extends OutboundRow {
-  settles_in_ms: number;
-}
-
 interface PublishedRoute {
   notification_id: string;
   route_id: string;
@@ -77,25 +75,24 @@ export function createRepairActivities({ db, redis, log, metrics, route: setting
      * paused.
      */
     async repairStream(stream: string, settlingMs = 0): Promise<RepairProgress> {
-      const [suspect] = await query<SettlingRow>(db, LOAD_SUSPECT, [stream, settlingMs]);
+      const [suspect] = await query<OutboundRow>(db, LOAD_OUTBOUND, [stream]);
       if (!suspect?.suspect_since) return { checked: 0, repaired: 0 };
-      if (suspect.settles_in_ms > 0) throw notSettled(suspect.settles_in_ms);
-      const walk = (Context.current().info.heartbeatDetails as Walk | undefined) ?? (await begin(stream));
+      const [clock] = await query<SettlingClock>(db, READ_SETTLED, [suspect.suspect_since, settlingMs]);
+      const { now: begunAt, settles_in_ms: settlesInMs } = clock!;
+      if (settlesInMs > 0) throw notSettled(settlesInMs);
+      const walk = (Context.current().info.heartbeatDetails as Walk | undefined) ?? {
+        ...{ checked: 0, repaired: 0 },
+        ...{ begunWith: await lookAtOutbound(redis, stream), begunAt },
+      };
       const { begunWith } = walk;
       for (let goesOn = true; goesOn;) goesOn = await checkPage(stream, suspect, walk);
       const { checked, repaired } = walk;
       // It is whole when nothing was lost between the last look of before and the end; otherwise all of it is done again.
-      const losses = [
-        suspicionOf(seenOf(suspect), begunWith),
-        suspicionOf(begunWith, await lookAtOutbound(redis, stream)),
-      ].filter((loss) => loss !== undefined);
-      const [cleared] =
-        losses.length > 0
-          ? []
-          : await query(db, CLEAR_OUTBOUND, [
-              ...[stream, ...valuesOf(begunWith), walk.begunAt],
-              suspect.suspect_since,
-            ]);
+      const isWhole =
+        suspicionOf(seenOf(suspect), begunWith) === undefined &&
+        suspicionOf(begunWith, await lookAtOutbound(redis, stream)) === undefined;
+      const values = [stream, ...valuesOf(begunWith), walk.begunAt, suspect.suspect_since];
+      const [cleared] = isWhole ? await query(db, CLEAR_OUTBOUND, values) : [];
       if (!cleared) await query(db, KEEP_SUSPECTING_OUTBOUND, [stream, walk.before?.publishedAt ?? null]);
       log.info(
         { stream, reason: suspect.suspect_reason, checked, repaired, is_whole: cleared !== undefined },
@@ -104,11 +101,6 @@ export function createRepairActivities({ db, redis, log, metrics, route: setting
       return { checked, repaired };
     },
   };
-
-  async function begin(stream: string): Promise<Walk> {
-    const [row] = await query<{ now: string }>(db, READ_CLOCK, []);
-    return { checked: 0, repaired: 0, begunWith: await lookAtOutbound(redis, stream), begunAt: row!.now };
-  }
 
   /** Checks the next older routes. @returns whether to go on. */
   async function checkPage(stream: string, suspect: OutboundRow, walk: Walk): Promise<boolean> {
@@ -204,18 +196,6 @@ function notSettled(ms: number): ApplicationFailure {
     nextRetryDelay: ms,
   });
 }
-
-/** $1 stream, $2 the time to settle, ms. */
-const LOAD_SUSPECT = {
-  name: 'load_suspected_stream',
-  text: `
-    SELECT server_run_id, last_entry_id, entries_added, wanted_from, seen_at::text, suspect_since::text, suspect_reason,
-           ceil(extract(epoch FROM suspect_since - clock_timestamp()) * 1000 + $2::double precision)::int AS settles_in_ms
-      FROM notification.outbound_streams
-     WHERE stream = $1`,
-};
-
-const READ_CLOCK = { name: 'read_clock', text: 'SELECT clock_timestamp()::text AS now' };
 
 /**
  * The next older published routes, back to a day before the stream was last seen whole. $1 channels, $2 to $4 the last

@@ -5,10 +5,11 @@
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
-import type { OutboundLook, OutboundRow } from '../outbound-state.ts';
+import type { OutboundLook, OutboundRow, SettlingClock } from '../outbound-state.ts';
 import {
   CLEAR_OUTBOUND,
   LOAD_OUTBOUND,
+  READ_SETTLED,
   SAVE_OUTBOUND,
   SUSPECT_OUTBOUND,
   lookAtOutbound,
@@ -70,11 +71,8 @@ export function watchEvents(resources: EventWatchResources): { stop(): Promise<v
 
   /** Two processes that do this find the same; an event that was put back by one is not there for the other. */
   async function restore(suspect: OutboundRow, begunWith: OutboundLook): Promise<void> {
-    const [clock] = await query<{ now: string; is_settled: boolean }>(db, READ_SETTLED, [
-      suspect.suspect_since,
-      settlingMs,
-    ]);
-    if (!clock!.is_settled) return;
+    const [clock] = await query<SettlingClock>(db, READ_SETTLED, [suspect.suspect_since, settlingMs]);
+    if (clock!.settles_in_ms > 0) return;
     let restored = 0;
     let before = { relayed_at: 'infinity', event_id: '0' };
     for (let goesOn = true; goesOn;) {
@@ -96,14 +94,6 @@ export function watchEvents(resources: EventWatchResources): { stop(): Promise<v
     log.warn({ stream, restored }, 'lost subscription events are relayed again');
   }
 }
-
-/** $1 since when it is suspected, $2 how long ago that must be, ms. */
-const READ_SETTLED = {
-  name: 'read_settled',
-  text: `
-    SELECT clock_timestamp()::text AS now,
-           $1::timestamptz < clock_timestamp() - $2::int * interval '1 millisecond' AS is_settled`,
-};
 
 /**
  * The next older events that were relayed, back to a day before the stream was last seen whole. $1 and $2 the last one of

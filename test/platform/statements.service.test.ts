@@ -84,7 +84,7 @@ const RECURRING = {
   small: `
     answer read_callback_completeness save_callback_cleanup set_callback_shards set_callback_users_placed
 
-    ask_to_rewind clear_outbound_stream is_outbound_suspect keep_suspecting_outbound_stream load_outbound_stream load_suspected_stream read_rewind recall_inbound_stream remember_inbound_stream read_clock read_suspects save_outbound_stream suspect_outbound_since suspect_outbound_stream
+    ask_to_rewind clear_outbound_stream is_outbound_suspect keep_suspecting_outbound_stream load_outbound_stream read_rewind recall_inbound_stream remember_inbound_stream read_suspects save_outbound_stream suspect_outbound_since suspect_outbound_stream
 
     note_plain_payloads ping read_key_seals read_plain_payloads read_settled
 
