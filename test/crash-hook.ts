@@ -22,6 +22,7 @@ const REDIS_READS = new Set(
     ' ',
   ),
 );
+const ROUTER_READS = new Set(['PING', 'TCHK', 'SCHK']);
 const SQL_WRITE = /\b(insert|update|delete)\b/i;
 
 // The sandbox's threads change nothing outside.
@@ -151,6 +152,17 @@ async function install(): Promise<void> {
     if (request.method !== 'GET') exchanges.set(request, begin());
   };
   const onAnswer = (message: unknown) => exchanges.get((message as { request: object }).request)?.();
+  // Routers, in their own protocol.
+  diagnostics.tracingChannel('galaxy-notify:router-commands').subscribe({
+    start(message) {
+      const { commands } = message as { commands: readonly { command: { op: string } }[] };
+      if (!commands.every(({ command }) => ROUTER_READS.has(command.op))) exchanges.set(message, begin());
+    },
+    asyncEnd: (message) => exchanges.get(message)?.(),
+    end: () => undefined,
+    asyncStart: () => undefined,
+    error: () => undefined,
+  });
   diagnostics.subscribe('undici:request:create', onStart);
   diagnostics.subscribe('undici:request:headers', onAnswer);
   diagnostics.subscribe('http.client.request.start', onStart);

@@ -4,7 +4,6 @@
  * outlives whoever started it, and is paused, resumed and aborted by its id.
  */
 import { randomBytes } from 'node:crypto';
-import type { PoolClient } from 'pg';
 import { INTENT_TASK_QUEUE } from '../../workflows/intent/contract.ts';
 import type {
   OperationChange,
@@ -28,6 +27,7 @@ import { statusOf } from '../live.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
 import { ANSWER_LIMIT_MS, ask, bounded, query } from '../temporal.ts';
+import { inTransaction } from '../transactions.ts';
 import type { WaitOptions } from '../wait-until.ts';
 import { waitUntil } from '../wait-until.ts';
 import type { DeadLetterFilter } from './dead-letters.ts';
@@ -180,7 +180,7 @@ export function operationOperations(resources: OperatorResources) {
   ): Promise<ChosenOperation> {
     const ratePerSecond = Math.min(MAX_REPLAY_RATE, Math.max(1, Math.round(wanted)));
     const operationId = `${kind}-${new Date().toISOString().slice(0, 10)}-${randomBytes(4).toString('hex')}`;
-    const total = await inTransaction(async (client) => {
+    const total = await inTransaction(db, async (client) => {
       const given = [...values, operationId, Math.min(limit, MAX_ITEMS)];
       await client.query(INSERT_OPERATION, [
         operationId,
@@ -214,21 +214,6 @@ export function operationOperations(resources: OperatorResources) {
         staticSummary: `${kind} of many, asked for by ${requestedBy}`,
       }),
     );
-  }
-
-  async function inTransaction<T>(work: (client: PoolClient) => Promise<T>): Promise<T> {
-    const client = await db.connect();
-    try {
-      await client.query('BEGIN');
-      const result = await work(client);
-      await client.query('COMMIT');
-      return result;
-    } catch (error) {
-      await client.query('ROLLBACK').catch(() => undefined);
-      throw error;
-    } finally {
-      client.release();
-    }
   }
 
   async function show(operationId: string): Promise<OperationView> {

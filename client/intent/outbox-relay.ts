@@ -17,6 +17,7 @@ import type { Pool, PoolClient } from 'pg';
 import { entryFieldsOf, parseIntent } from '../../api/intent/entry.ts';
 import { SelfExplanatoryError } from '../../api/errors.ts';
 import { causeOf } from '../errors.ts';
+import { checkOut } from '../transactions.ts';
 import { DEFAULT_INTENTS_STREAM } from '../notificationintent.ts';
 import type { PendingRow, RelayRow } from './outbox-rows.ts';
 import {
@@ -313,26 +314,27 @@ function listen(db: Pool, log: OutboxLog) {
   async function connect(): Promise<void> {
     let client: PoolClient | undefined;
     try {
-      client = await db.connect();
-      const own = client;
-      client.on('notification', ring);
-      client.on('error', (error: Error) => lose(own, error));
-      await client.query(`LISTEN ${CHANNEL}`);
-      if (isStopped) return client.release(true);
-      [connection, lastFailed] = [client, false];
+      const own = await checkOut(db);
+      client = connection = own;
+      own.on('notification', ring).on('error', (error: Error) => lose(own, error));
+      await own.query(`LISTEN ${CHANNEL}`);
+      lastFailed = false;
       ring();
+      // It was stopped while it connected.
+      if (isStopped) lose(own);
     } catch (error) {
-      client?.release(error as Error);
-      if (!lastFailed) log.warn({ reason: causeOf(error) }, 'outbox relay does not hear of new rows');
+      if (!lastFailed && !isStopped)
+        log.warn({ reason: causeOf(error) }, 'outbox relay does not hear of new rows');
       lastFailed = true;
-      again();
+      if (client) lose(client, error as Error);
+      else again();
     }
   }
 
-  function lose(client: PoolClient, error: Error): void {
+  function lose(client: PoolClient, error?: Error): void {
     if (connection !== client) return;
     connection = undefined;
-    client.release(error);
+    client.release(error ?? true);
     again();
   }
 
@@ -359,9 +361,7 @@ function listen(db: Pool, log: OutboxLog) {
       isStopped = true;
       clearTimeout(timer);
       await starting;
-      const client = connection;
-      connection = undefined;
-      client?.release(true);
+      if (connection) lose(connection);
     },
   };
 }

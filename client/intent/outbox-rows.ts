@@ -3,6 +3,7 @@ import type { Pool, PoolClient } from 'pg';
 import { SelfExplanatoryError } from '../../api/errors.ts';
 import type { Page } from '../lists.ts';
 import { pageOf } from '../lists.ts';
+import { inTransaction } from '../transactions.ts';
 
 /** The version of outbox.sql that this code is written for. */
 const VERSION = 1;
@@ -64,34 +65,26 @@ export async function withOutbox<T>(
   work: (client: PoolClient, relay: RelayRow) => Promise<T>,
   { wait = false }: { wait?: boolean } = {},
 ): Promise<T | undefined> {
-  const client = await db.connect();
-  let failure: Error | undefined;
-  try {
-    await client.query(
-      `BEGIN; SET LOCAL statement_timeout = ${LIMIT_MS}; SET LOCAL idle_in_transaction_session_timeout = ${LIMIT_MS}`,
-    );
-    const { rows } = await client.query<Record<'id' | 'batch' | 'redis_batch', string> & { stream: string }>(
-      `SELECT outbox_id AS id, stream, batch, redis_batch FROM notification_outbox.relay
+  return inTransaction(
+    db,
+    async (client) => {
+      const { rows } = await client.query<
+        Record<'id' | 'batch' | 'redis_batch', string> & { stream: string }
+      >(
+        `SELECT outbox_id AS id, stream, batch, redis_batch FROM notification_outbox.relay
           FOR UPDATE ${wait ? '' : 'SKIP LOCKED'}`,
-    );
-    const [row] = rows;
-    const result =
-      row &&
-      (await work(client, {
+      );
+      const [row] = rows;
+      if (!row) return undefined;
+      return await work(client, {
         outboxId: row.id,
         stream: row.stream,
         batch: Number(row.batch),
         redisBatch: Number(row.redis_batch),
-      }));
-    await client.query('COMMIT');
-    return result;
-  } catch (error) {
-    failure = error as Error;
-    throw error;
-  } finally {
-    // A connection that failed is closed, which rolls back.
-    client.release(failure);
-  }
+      });
+    },
+    `BEGIN; SET LOCAL statement_timeout = ${LIMIT_MS}; SET LOCAL idle_in_transaction_session_timeout = ${LIMIT_MS}`,
+  );
 }
 
 export interface PendingRow {

@@ -217,6 +217,10 @@ export async function takeSubscriptionAgent(
         taskQueue: SUBSCRIPTION_TASK_QUEUE,
         args: [agentId],
       });
+      await eventually(`${agentId} to be an agent`, async () => {
+        const found = await rows('SELECT FROM subscriptions.agents WHERE agent_id = $1', [agentId]);
+        return found.length === 1;
+      });
     },
 
     async command(kind: CommandKind, connIds?: string[], agentId = AGENT): Promise<void> {

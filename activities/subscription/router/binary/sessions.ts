@@ -2,6 +2,7 @@
  * Sessions that are kept: one for each user and router, held open and asked again. One that breaks is opened anew when
  * it is wanted, not all of a router's at the same moment.
  */
+import { tracingChannel } from 'node:diagnostics_channel';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { RouterProtocol } from '../../../../api/subscription/router-wire.ts';
 import { endpointOf } from '../connection.ts';
@@ -24,6 +25,11 @@ const KEPT_SESSIONS = 256;
 /** Before a session is opened again: up to so much, twice as much after each failure, ms. */
 const FIRST_DELAY_MS = 100;
 const LONGEST_DELAY_MS = 10_000;
+
+/** For those who watch a process as they watch its HTTP requests: each batch of commands, and when it is answered. */
+const exchanges = tracingChannel<unknown, { commands: readonly SessionCommand[] }>(
+  'galaxy-notify:router-commands',
+);
 
 export interface RouterSessionsOptions extends Partial<SessionOptions> {
   socksProxy?: ConnectOptions['socksProxy'];
@@ -133,7 +139,7 @@ export function createRouterSessions(
       const failure = errorOf(error);
       return { value: failAll(commands, failure), ...(isRetried(failure) ? { silent: failure } : {}) };
     }
-    const value = await session.ask(commands);
+    const value = await exchanges.tracePromise(() => session.ask(commands), { commands });
     const [first] = value;
     const isSilent = value.every((result) => !result.ok && isRetried(result.error));
     return { value, ...(isSilent && first?.ok === false ? { silent: first.error } : {}) };
