@@ -1,9 +1,10 @@
 /** What every command has in common: global options, exit codes, help. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Command } from 'commander';
 import { SelfExplanatoryError } from '../api/errors.ts';
-import { NotFoundError, NothingToDoError } from '../client/errors.ts';
+import { NotFoundError, NothingToDoError, causeOf } from '../client/errors.ts';
 import type { Page } from '../client/lists.ts';
-import { printJson, report } from './output.ts';
+import { beginLook, endLook, printJson, report, textOf } from './output.ts';
 
 export const EXIT = {
   done: 0,
@@ -37,6 +38,8 @@ export function exitCodeOf(error: unknown): ExitCode {
 export interface GlobalOptions {
   json?: boolean;
   debug?: boolean;
+  /** Time between two looks, ms; see looks.ts. */
+  watch?: number;
 }
 
 /**
@@ -49,12 +52,33 @@ export function action<Options, Args extends unknown[] = []>(
 ): (...given: unknown[]) => Promise<void> {
   return async (...given) => {
     const command = given.at(-1) as Command;
-    const code = await run(
-      command.optsWithGlobals<Options & GlobalOptions>(),
-      ...(command.processedArgs as Args),
-    );
-    process.exitCode = code ?? EXIT.done;
+    const options = command.optsWithGlobals<Options & GlobalOptions>();
+    const once = () => run(options, ...(command.processedArgs as Args));
+    const { watch, json = false } = options;
+    process.exitCode = (await (watch === undefined ? once() : lookAgain(watch, json, once))) ?? EXIT.done;
   };
+}
+
+/**
+ * Looks again and again, until the process is interrupted. What goes wrong after the first look is shown, and a later
+ * one may find the server again.
+ */
+async function lookAgain(
+  intervalMs: number,
+  isJson: boolean,
+  look: () => Promise<ExitCode | void>,
+): Promise<never> {
+  for (let isFirst = true; ; isFirst = false) {
+    beginLook(`${new Date().toISOString()}, every ${intervalMs / 1_000} s`, isJson);
+    try {
+      await look();
+    } catch (error) {
+      if (isFirst) throw error;
+      report(`error: ${textOf(causeOf(error))}`);
+    }
+    endLook();
+    await sleep(intervalMs);
+  }
 }
 
 /** Examples and exit codes below a command's help. */

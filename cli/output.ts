@@ -6,16 +6,43 @@ import { styleText } from 'node:util';
 import { printable, tableOf } from './table.ts';
 
 export function printLine(line = ''): void {
+  showHead();
   process.stdout.write(`${line}\n`);
 }
 
+/** While somebody watches, each look is one line. */
 export function printJson(value: unknown): void {
-  printLine(JSON.stringify(value, null, 2));
+  printLine(JSON.stringify(value, null, isWatched ? undefined : 2));
 }
 
 /** For a person beside the result: progress, hints, errors. */
 export function report(line: string): void {
+  showHead();
   process.stderr.write(`${line}\n`);
+}
+
+let isWatched = false;
+/** What comes before the first line of a look. */
+let head = '';
+
+/**
+ * One more look of several: in a terminal it takes the place of the one before, as soon as there is something to show.
+ *
+ * @param title stands above it, except above JSON.
+ */
+export function beginLook(title: string, isJson: boolean): void {
+  isWatched = true;
+  hasHeading = false;
+  const clear = process.stdout.isTTY ? '\u001b[H\u001b[2J' : '';
+  head = isJson ? '' : `${clear}${paint('dim', title)}\n`;
+}
+
+export const endLook = (): void => showHead();
+
+function showHead(): void {
+  if (head === '') return;
+  process.stdout.write(head);
+  head = '';
 }
 
 export type Cell = string | number | Date | undefined;

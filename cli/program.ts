@@ -3,12 +3,14 @@ import { Command } from 'commander';
 import packageJson from '../package.json' with { type: 'json' };
 import { addCallbackCommands } from './account-callback/callbacks.ts';
 import { EXIT_CODES_HELP } from './command.ts';
+import { addCompletionCommand } from './completion.ts';
 import { addDoctorCommand } from './doctor.ts';
 import { addBridgeCommands } from './intent/bridge.ts';
 import { addChannelCommands } from './intent/channels.ts';
 import { addDeadLetterCommands } from './intent/dead-letters.ts';
 import { addIntentCommands } from './intent/intents.ts';
 import { addKeyCommands } from './keys.ts';
+import { addLooks } from './looks.ts';
 import { addMalformedCommands } from './intent/malformed.ts';
 import { addNotificationCommands } from './intent/notifications.ts';
 import { addOperationCommands } from './intent/operations.ts';
@@ -69,5 +71,7 @@ export function programOf(): Command {
   addTokenCommands(program);
   addKeyCommands(program);
   addRecoverCommand(program);
+  addCompletionCommand(program);
+  addLooks(program);
   return program;
 }

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import type { Slot } from './harness.ts';
 import { PROGRAM_ENV } from './program-env.ts';
+import { asUser } from './redis-users.ts';
 import { namespaceOf } from './slots.ts';
 
 export interface CliResult {
@@ -12,6 +13,10 @@ export interface CliResult {
   stdout: string;
   stderr: string;
 }
+
+/** Only this run's Redis knows the users. */
+const usersOf = (changes: Record<string, string>) =>
+  changes['NOTIFICATION_REDIS_MASTER_ADDR'] === undefined ? asUser('operator') : {};
 
 /** The CLI with the servers of a slot. Call `dispose` at the end. */
 export function cliFor(slot: Slot) {
@@ -36,7 +41,7 @@ export function cliFor(slot: Slot) {
   ) {
     return new Promise<CliResult>((resolve) => {
       const child = spawn(process.execPath, ['cli/main.ts', ...args], {
-        env: { ...PROGRAM_ENV, ...env, ...changes },
+        env: { ...PROGRAM_ENV, ...env, ...usersOf(changes), ...changes },
       });
       const result: CliResult = { code: null, stdout: '', stderr: '' };
       child.stdout.on('data', (chunk: Buffer) => (result.stdout += chunk.toString()));

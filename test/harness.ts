@@ -20,6 +20,7 @@ import type { Endpoints } from '../workers/context.ts';
 import type { Service } from '../workers/service.ts';
 import { startService } from '../workers/service.ts';
 import { eventually } from './eventually.ts';
+import { asUserOf, makeUsers } from './redis-users.ts';
 import { SLOTS, namespaceOf } from './slots.ts';
 
 export { eventually } from './eventually.ts';
@@ -91,6 +92,7 @@ export async function takeSlot(stack: ServersOfSlots = stackOfRun()): Promise<Sl
   const [redisHost = '', redisPort] = stack.redisAddr.split(':');
   const counter = new Redis({ host: redisHost, port: Number(redisPort), db: 0 });
   const slot = await counter.incr('test:slots');
+  await makeUsers(counter);
   counter.disconnect();
   if (slot >= SLOTS) throw new Error('more test files than slots: raise SLOTS in test/slots.ts');
 
@@ -120,7 +122,7 @@ export async function takeSlot(stack: ServersOfSlots = stackOfRun()): Promise<Sl
     logs.push(JSON.parse(line) as LogLine);
   }
   const services: Service[] = [];
-  const config = (env: Record<string, string> = {}) =>
+  const configWith = (env: Record<string, string> = {}, hasUsers = true) =>
     loadConfig({
       // Tests of another role ask for it.
       NOTIFICATION_ROLES: 'intent',
@@ -132,6 +134,7 @@ export async function takeSlot(stack: ServersOfSlots = stackOfRun()): Promise<Sl
       NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT: '200ms',
       TEMPORAL_NAMESPACE: namespaceOf(slot),
       TEMPORAL_ADDRESS: stack.temporalAddress,
+      ...(hasUsers ? asUserOf(env['NOTIFICATION_ROLES'] ?? 'intent') : {}),
       ...env,
     });
 
@@ -144,10 +147,11 @@ export async function takeSlot(stack: ServersOfSlots = stackOfRun()): Promise<Sl
     userService,
     fcm,
     logs,
-    config,
+    config: configWith,
     async startService(env, instead) {
       const service = await startService({
-        config: config(env),
+        // Only this run's Redis knows the users.
+        config: configWith(env, instead?.redis === undefined),
         endpoints: { ...endpoints, ...instead },
         log,
       });

@@ -11,6 +11,7 @@ import type { EntryFields } from '../api/intent/entry.ts';
 import type { LogLine, Slot } from './harness.ts';
 import { WAY, eventually } from './harness.ts';
 import { PROGRAM_ENV } from './program-env.ts';
+import { asUserOf } from './redis-users.ts';
 import { namespaceOf } from './slots.ts';
 
 const INTENTS = 'notification:intents';
@@ -45,7 +46,15 @@ export function createFleet(slot: Slot) {
     async start(env: Record<string, string> = {}, folder = process.cwd()): Promise<ServiceProcess> {
       const child = spawn(process.execPath, ['workers/main.ts'], {
         cwd: folder,
-        env: { ...PROGRAM_ENV, ...environmentOf(slot), ...env },
+        env: {
+          ...PROGRAM_ENV,
+          ...environmentOf(slot),
+          // Only this run's Redis knows the users, and releases before them do not know the variable.
+          ...(env['NOTIFICATION_REDIS_MASTER_ADDR'] === undefined && folder === process.cwd()
+            ? asUserOf(env['NOTIFICATION_ROLES'] ?? 'intent')
+            : {}),
+          ...env,
+        },
         stdio: ['ignore', 'pipe', 'pipe'],
       });
       const service = supervise(child);

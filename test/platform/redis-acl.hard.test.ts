@@ -6,7 +6,7 @@ import { Redis } from 'ioredis';
 import { newGameTurnReady, publishIntent } from '../../client/notificationintent.ts';
 import type { EmbeddedRedis } from '../../dev/servers/redis.ts';
 import { startRedis } from '../../dev/servers/redis.ts';
-import { USERS, makeUsers, passwordOf } from './redis-users.ts';
+import { USERS, makeUsers, passwordOf } from '../redis-users.ts';
 
 let dir: string;
 let server: EmbeddedRedis;
@@ -39,17 +39,17 @@ function clientOf(user: string, password = passwordOf(user)): Redis {
 
 /** A key of each kind that there is, with who may write to it or read from it besides the service. */
 const KEYS: Record<string, readonly string[]> = {
-  'notification:intents': ['producer', 'notify-intent', 'operator'],
-  'gateway:client-events': ['gateway', 'notify-intent', 'operator'],
-  'mail:delivery_commands': ['mail', 'notify-intent', 'operator'],
-  'notification:route_hand_offs:x:y:1': ['notify-intent', 'operator'],
-  'notification:route_leases:x:y': ['notify-intent', 'operator'],
-  'notification:voided_attempts:x': ['notify-intent', 'operator'],
-  'notification:stream_offsets:x': [...USERS.filter((name) => name.startsWith('notify-')), 'operator'],
-  'stream.notifications.jobs': ['producer', 'notify-mobile-push', 'operator'],
-  'notification:mobile_sends:x': ['notify-mobile-push', 'operator'],
-  'stream.account.inputs': ['producer', 'notify-account-callback', 'operator'],
-  'notification:subscription-events': ['notify-subscription', 'operator'],
+  'notification:intents': ['producer', 'notify-intent', 'operator', 'reader'],
+  'gateway:client-events': ['gateway', 'notify-intent', 'operator', 'reader'],
+  'mail:delivery_commands': ['mail', 'notify-intent', 'operator', 'reader'],
+  'notification:route_hand_offs:x:y:1': ['notify-intent', 'operator', 'reader'],
+  'notification:route_leases:x:y': ['notify-intent', 'operator', 'reader'],
+  'notification:voided_attempts:x': ['notify-intent', 'operator', 'reader'],
+  'notification:stream_offsets:x': [...USERS.filter((name) => name.startsWith('notify-')), 'operator', 'reader'],
+  'stream.notifications.jobs': ['producer', 'notify-mobile-push', 'operator', 'reader'],
+  'notification:mobile_sends:x': ['notify-mobile-push', 'operator', 'reader'],
+  'stream.account.inputs': ['producer', 'notify-account-callback', 'operator', 'reader'],
+  'notification:subscription-events': ['notify-subscription', 'operator', 'reader'],
   'somebody:elses': [],
 };
 
@@ -116,6 +116,12 @@ test('security-12 a producer appends to its streams and can neither read nor cha
     const accepted = await acceptedOf('producer', attemptsOn(stream));
     expect(accepted.filter((attempt) => !attempt.startsWith('XADD '))).toEqual([]);
   }
+});
+
+test('U6 a reader changes none of the keys that it may read', async () => {
+  const accepted = await acceptedOf('reader', Object.keys(KEYS).flatMap(attemptsOn));
+  expect(accepted.length).toBeGreaterThan(5);
+  expect(accepted.filter((attempt) => !/^(GET|XRANGE) /.test(attempt))).toEqual([]);
 });
 
 test('security-12 who has no user, no password, or that of somebody else, is not let in', async () => {

@@ -1,0 +1,78 @@
+/** `completion`: what a shell needs to complete commands, options and their choices. */
+import type { Command, Option } from 'commander';
+import { Argument } from 'commander';
+import { action, helpWith } from './command.ts';
+import { commandsBelow, pathOf } from './looks.ts';
+import { printLine } from './output.ts';
+
+export function addCompletionCommand(program: Command): void {
+  program
+    .command('completion')
+    .description('Print what a shell needs to complete commands, options and their choices.')
+    .addArgument(new Argument('<shell>', 'which shell').choices(['bash', 'zsh']))
+    .addHelpText(
+      'after',
+      helpWith(
+        'source <(galaxy-notify completion bash)                  in ~/.bashrc',
+        'source <(galaxy-notify completion zsh)                   in ~/.zshrc, after compinit',
+      ),
+    )
+    .action(
+      action<object, ['bash' | 'zsh']>(async (_, shell) => {
+        printLine(scriptFor(program, shell));
+      }),
+    );
+}
+
+/** The whole tree of commands as one script, so that completing starts no program. */
+export function scriptFor(program: Command, shell: 'bash' | 'zsh'): string {
+  const commands = commandsBelow(program);
+  const paths = commands.map((command) => quoted(`/${pathOf(command).replaceAll(' ', '/')}`));
+  const choices = commands.flatMap((command) =>
+    command.options.flatMap((option) =>
+      takesValue(option)
+        ? [
+            `    ${quoted(`${keyOf(command)} ${option.long}`)}) words=${quoted(option.argChoices?.join(' ') ?? '')} ;;`,
+          ]
+        : [],
+    ),
+  );
+  const words = [program, ...commands].map(
+    (command) => `    ${quoted(keyOf(command))}) words=${quoted(wordsOf(program, command).join(' '))} ;;`,
+  );
+  return [
+    ...(shell === 'zsh' ? ['autoload -U +X bashcompinit && bashcompinit'] : []),
+    '_galaxy_notify() {',
+    '  local current=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} at= word words=',
+    '  for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do',
+    '    case "$at/$word" in',
+    `    ${paths.join('|')}) at="$at/$word" ;;`,
+    '    esac',
+    '  done',
+    '  case "$at $before" in',
+    ...choices,
+    '    *) case "$at" in',
+    ...words,
+    '    esac ;;',
+    '  esac',
+    '  COMPREPLY=($(compgen -W "$words" -- "$current"))',
+    '}',
+    'complete -o default -F _galaxy_notify galaxy-notify',
+  ].join('\n');
+}
+
+/** How the script names where it is: `/notifications/list`; the program itself is empty. */
+const keyOf = (command: Command): string =>
+  command.parent === null ? '' : `/${pathOf(command).replaceAll(' ', '/')}`;
+
+const takesValue = ({ required, long }: Option): boolean => required && long !== undefined;
+
+function wordsOf(program: Command, command: Command): string[] {
+  const options = [...command.options, ...program.options].flatMap(({ long, hidden }) =>
+    long === undefined || hidden ? [] : [long],
+  );
+  const choices = command.registeredArguments[0]?.argChoices ?? [];
+  return [...new Set([...command.commands.map((one) => one.name()), ...choices, ...options, '--help'])];
+}
+
+const quoted = (text: string): string => `'${text.replaceAll("'", "'\\''")}'`;

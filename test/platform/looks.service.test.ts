@@ -1,0 +1,102 @@
+/** Commands that look: what they may do, and looking again and again. */
+import { spawn } from 'node:child_process';
+import { createInterface } from 'node:readline';
+import { LOOKS } from '../../cli/looks.ts';
+import { cliFor } from '../cli-process.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, takeSlot } from '../harness.ts';
+import { publishTurn } from '../intent/entries.ts';
+import { PROGRAM_ENV } from '../program-env.ts';
+import { asUser } from '../redis-users.ts';
+
+/** What some of them look at. */
+const ARGUMENTS: Record<string, (notificationId: string) => string[]> = {
+  why: () => ['user-1'],
+  'notifications show': (id) => [id],
+  'dead-letters show': (id) => [id, 'push:user:user-1'],
+  'operations show': () => ['op-0'],
+  'malformed show': () => ['1-1'],
+  'mobile show': () => ['1'],
+  'callbacks malformed show': () => ['1-1'],
+  'subscriptions show': () => ['nothing'],
+};
+
+let slot: Slot;
+let program: ReturnType<typeof cliFor>;
+beforeAll(async () => {
+  slot = await takeSlot();
+  program = cliFor(slot);
+  await slot.startService();
+});
+afterAll(async () => {
+  program.dispose();
+  await slot.release();
+});
+
+test('U6 whoever may only read can look at everything', async () => {
+  const id = await publishTurn(slot.redis, 'looked-at');
+  await eventually('the notification to be settled', async () => {
+    const { rows } = await slot.db.query("SELECT FROM notification.routes WHERE status = 'published'");
+    return rows.length === 2;
+  });
+  const role = `reader_${slot.slot}_${Date.now()}`;
+  await slot.db.query(`CREATE ROLE ${role} LOGIN PASSWORD 'replace-reader' IN ROLE pg_read_all_data`);
+  const dsn = new URL(slot.endpoints.postgresDsn);
+  [dsn.username, dsn.password] = [role, 'replace-reader'];
+  const changes = { ...asUser('reader'), NOTIFICATION_POSTGRES_PRIMARY_DSN: dsn.href };
+  try {
+    for (const path of LOOKS) {
+      const args = [...path.split(' '), ...(ARGUMENTS[path]?.(id) ?? [])];
+      const { code, stderr } = await program.cli(['--read-only', ...args, '--json'], { changes });
+      // Done, or nothing there; doctor may find something.
+      expect({ path, isRead: [0, 3].includes(code!) || path === 'doctor', stderr }).toMatchObject({
+        isRead: true,
+        stderr: expect.not.stringMatching(/permission|NOPERM|denied|--debug/i),
+      });
+    }
+  } finally {
+    await slot.db.query(`DROP ROLE ${role}`);
+  }
+});
+
+test('U6 --read-only refuses what changes something, and lets a dry run through', async () => {
+  const reads = ['--read-only', 'replay', '--channel', 'push', '--since', '1h', '--dry-run'];
+  expect((await program.cli(reads)).stderr).not.toContain('--read-only refuses');
+  for (const args of [
+    ['bridge', 'pause', '--reason', 'x'],
+    ['setup'],
+    ['replay', '--channel', 'push', '--since', '1h', '--yes'],
+    ['subscriptions', 'routers'],
+    ['doctor', '--router', 'smp://x@127.0.0.1'],
+  ]) {
+    const { code, stderr } = await program.cli([...args, '--read-only']);
+    expect([args, code]).toEqual([args, 2]);
+    expect(stderr).toMatch(/^error: .+ changes something, which --read-only refuses$/m);
+  }
+  const { stdout } = await program.cli(['bridge', 'status']);
+  expect(stdout).not.toContain('paused');
+});
+
+test('U6 --watch looks again and again, a line for each look as JSON, also after a look that failed', async () => {
+  const child = spawn(process.execPath, ['cli/main.ts', 'notifications', 'list', '--watch', '1s', '--json'], {
+    env: { ...PROGRAM_ENV, ...program.env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  const closed = new Promise((resolve) => child.once('close', resolve));
+  const looks: { items: { idempotencyKey: string }[] }[] = [];
+  let errors = '';
+  child.stderr.on('data', (chunk: Buffer) => (errors += chunk.toString()));
+  createInterface({ input: child.stdout }).on('line', (line) => looks.push(JSON.parse(line) as never));
+  const keys = () => looks.at(-1)?.items.map(({ idempotencyKey }) => idempotencyKey) ?? [];
+  try {
+    await eventually('a first look', async () => looks.length > 0);
+    const database = await slot.cutOffDatabase();
+    await eventually('a look that fails', async () => errors.includes('error: '));
+    await database.restore();
+    await publishTurn(slot.redis, 'while-watched');
+    await eventually('a look that sees it', async () => keys().includes('while-watched'));
+  } finally {
+    child.kill('SIGINT');
+    await closed;
+  }
+});
