@@ -3,6 +3,7 @@ import { readdir } from 'node:fs/promises';
 import path from 'node:path';
 import type { Pool } from 'pg';
 import { missingLateIndexes } from '../migrations/indexes.ts';
+import { isPooled } from '../api/postgres-session.ts';
 import type { CheckGroup, Diagnosis } from './checks.ts';
 import { error, ok, warn } from './checks.ts';
 import { countOf } from './output.ts';
@@ -13,10 +14,17 @@ const SKEW_LIMIT_MS = 2_000;
 const NOTICEABLE_ROUTES = 100_000;
 const MIGRATIONS_DIR = path.join(import.meta.dirname, '..', 'migrations');
 
-export function postgresChecks(db: Pool, reach: () => Promise<void>): CheckGroup {
+/** @param operationTimeoutMs NOTIFICATION_POSTGRES_OPERATION_TIMEOUT. */
+export function postgresChecks(
+  db: Pool,
+  reach: () => Promise<void>,
+  { dsn, production, operationTimeoutMs }: { dsn: string; production: boolean; operationTimeoutMs: number },
+): CheckGroup {
   return [
     ['PostgreSQL', () => answers(db, reach)],
     ['PostgreSQL: schema', () => schema(db)],
+    ['PostgreSQL: role', () => role(db, production)],
+    ...(isPooled(dsn) ? [['PostgreSQL: sessions', () => sessions(db, operationTimeoutMs)] as const] : []),
     ['PostgreSQL: indexes', () => indexes(db)],
     ['PostgreSQL: clock', () => clock(db)],
   ];
@@ -43,7 +51,11 @@ async function schema(db: Pool): Promise<Diagnosis> {
   const { rows: tables } = await db.query<{ table: string | null }>(
     "SELECT to_regclass('notification.schema_migrations') AS table",
   );
-  if (!tables[0]?.table) return error('there are no tables', 'start the service: it makes them');
+  if (!tables[0]?.table)
+    return error(
+      'there are no tables',
+      'run galaxy-notify setup, or start a service whose role owns the database',
+    );
   const { rows } = await db.query<{ name: string }>('SELECT name FROM notification.schema_migrations');
   const applied = new Set(rows.map(({ name }) => name));
   const missing = known.filter((name) => !applied.has(name));
@@ -51,8 +63,41 @@ async function schema(db: Pool): Promise<Diagnosis> {
   if (unknown.length > 0)
     return error(`newer than this release: ${unknown.join(', ')}`, 'use that release or a later one');
   if (missing.length > 0)
-    return error(`not applied: ${missing.join(', ')}`, 'start the service of this release: it applies them');
+    return error(`not applied: ${missing.join(', ')}`, 'run galaxy-notify setup of this release');
   return ok(countOf(known.length, 'migration') + ' applied');
+}
+
+/** Who steals the service's password should not be able to change tables. */
+async function role(db: Pool, production: boolean): Promise<Diagnosis> {
+  const { rows } = await db.query<{ name: string; mayChange: boolean; isAdministrator: boolean }>(
+    `SELECT current_user AS name, rolsuper AS "isAdministrator",
+            has_database_privilege(current_database(), 'CREATE')
+              OR coalesce(pg_has_role((SELECT nspowner FROM pg_namespace WHERE nspname = 'notification'), 'USAGE'), false)
+              AS "mayChange"
+       FROM pg_roles WHERE rolname = current_user`,
+  );
+  const { name, mayChange, isAdministrator } = rows[0]!;
+  if (!mayChange) return ok(`${name} reads and writes rows, and changes no table`);
+  const detail = `${name} ${isAdministrator ? 'is a superuser' : 'may change and drop tables'}`;
+  return production
+    ? warn(
+        detail,
+        'give the service a role of its own, and NOTIFICATION_POSTGRES_OWNER_DSN to setup: deploy/POSTGRES.md',
+      )
+    : ok(detail);
+}
+
+/** Through a pooler a session has the settings of its role. */
+async function sessions(db: Pool, operationTimeoutMs: number): Promise<Diagnosis> {
+  const { rows } = await db.query<{ limitMs: number; zone: string }>(
+    `SELECT setting::int AS "limitMs", current_setting('TimeZone') AS zone
+       FROM pg_settings WHERE name = 'statement_timeout'`,
+  );
+  const { limitMs, zone } = rows[0]!;
+  const detail = `statements end ${limitMs === 0 ? 'never' : `after ${limitMs / 1_000} s`}, times are in ${zone}`;
+  return limitMs === operationTimeoutMs && zone === 'UTC'
+    ? ok(detail)
+    : warn(detail, 'run galaxy-notify setup, then RECONNECT in the console of PgBouncer');
 }
 
 async function indexes(db: Pool): Promise<Diagnosis> {
@@ -61,10 +106,13 @@ async function indexes(db: Pool): Promise<Diagnosis> {
   const { rows } = await db.query<{ routes: number | null }>(
     "SELECT (SELECT reltuples FROM pg_class WHERE oid = to_regclass('notification.routes')) AS routes",
   );
-  const detail = `to be built by the service: ${missing.join(', ')}`;
+  const detail = `to be built: ${missing.join(', ')}`;
   return (rows[0]?.routes ?? 0) < NOTICEABLE_ROUTES
     ? ok(detail)
-    : warn(detail, 'a process of this release does so within minutes; until then why and --user are slow');
+    : warn(
+        detail,
+        'a process whose role owns the tables does so within minutes, otherwise galaxy-notify setup; until then why and --user are slow',
+      );
 }
 
 async function clock(db: Pool): Promise<Diagnosis> {

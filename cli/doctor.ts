@@ -108,7 +108,11 @@ function groupsOf({ config, addresses, resources, reach }: Session): CheckGroup[
       }),
     ],
     [
-      ...postgresChecks(resources.db, () => reach('postgres')),
+      ...postgresChecks(resources.db, () => reach('postgres'), {
+        dsn: addresses.postgresDsn,
+        production: config.production,
+        operationTimeoutMs: values.NOTIFICATION_POSTGRES_OPERATION_TIMEOUT,
+      }),
       ...intentRowChecks(resources),
       ...processChecks(resources.db),
     ],

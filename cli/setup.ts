@@ -2,11 +2,14 @@
 import type { Client } from '@temporalio/client';
 import type { Command } from 'commander';
 import { Option } from 'commander';
+import type { Pool } from 'pg';
 import { OperationFailedError, causeOf } from '../client/errors.ts';
 import { SCHEDULE_LIMIT_MS, bounded } from '../client/temporal.ts';
 import { oncePossible } from '../client/wait-until.ts';
 import { loadOperatorConfig, needsOf } from '../config/load.ts';
 import type { NeededSchedule } from '../config/variables.ts';
+import { isPooled } from '../api/postgres-session.ts';
+import { LATE_INDEXES, buildLateIndexes, missingLateIndexes } from '../migrations/indexes.ts';
 import { migrate, pendingMigrations } from '../migrations/migrate.ts';
 import {
   addSearchAttributes,
@@ -20,6 +23,7 @@ import {
   namespaceRetentionMs,
   scheduleIntervalMs,
 } from '../migrations/namespace.ts';
+import { grantToService, setSessionDefaults } from '../migrations/service-role.ts';
 import { EXIT, action, helpWith } from './command.ts';
 import { parseDuration } from './options.ts';
 import { countOf, durationOf, printJson, printTable, report } from './output.ts';
@@ -57,6 +61,9 @@ interface SetupOptions {
 const WHAT_IT_DOES = `
 What is there stays as it is. The namespace is TEMPORAL_NAMESPACE; schedules are those of NOTIFICATION_ROLES. On Temporal
 Cloud, namespaces and search attributes are made with its tools; setup then says with which commands, and does the rest.
+
+With NOTIFICATION_POSTGRES_OWNER_DSN tables are made by that role, which owns them, and the role of the service gets the
+rights that it needs: it can then change no table. Without it both are the same role.
 `;
 
 export function addSetupCommand(program: Command): void {
@@ -103,7 +110,7 @@ export function addSetupCommand(program: Command): void {
 }
 
 async function carryOut(session: Session, options: SetupOptions): Promise<SetupStep[]> {
-  const { config, resources, addresses } = session;
+  const { config, resources } = session;
   const { temporal, namespace } = resources;
   const isDryRun = options.dryRun ?? false;
   const { searchAttributes, schedules } = needsOf(config);
@@ -129,7 +136,7 @@ async function carryOut(session: Session, options: SetupOptions): Promise<SetupS
       steps.push({ name: `schedule ${id}`, status: 'missing', detail: 'in the new namespace' });
     }
   }
-  if (options.database) steps.push(await setUpDatabase(addresses.postgresDsn, isDryRun));
+  if (options.database) steps.push(...(await setUpDatabase(session, isDryRun)));
   return steps;
 }
 
@@ -150,14 +157,73 @@ const exists = ({ reach }: Session): Promise<boolean> =>
     () => false,
   );
 
-async function setUpDatabase(dsn: string, isDryRun: boolean): Promise<SetupStep> {
+async function setUpDatabase(
+  { config, addresses, resources }: Session,
+  isDryRun: boolean,
+): Promise<SetupStep[]> {
+  const { values } = config;
+  const { postgresDsn } = addresses;
+  const { db } = resources;
+  const ownerDsn = values.NOTIFICATION_POSTGRES_OWNER_DSN;
+  if (isPooled(ownerDsn ?? postgresDsn)) {
+    throw new OperationFailedError(
+      'migrations cannot go through a pooler: NOTIFICATION_POSTGRES_OWNER_DSN must lead to PostgreSQL itself, without pgbouncer=true; or give --no-database',
+    );
+  }
+  const steps = [await setUpSchema(ownerDsn ?? postgresDsn, isDryRun)];
+  const isThere = steps[0]!.status !== 'missing';
+  if (ownerDsn !== undefined) {
+    if (isThere) steps.push(await setUpIndexes(ownerDsn, db, isDryRun));
+    steps.push(await setUpServiceRole(ownerDsn, db, isDryRun));
+  }
+  if (isPooled(postgresDsn)) {
+    const statementTimeoutMs = values.NOTIFICATION_POSTGRES_OPERATION_TIMEOUT;
+    const detail = `statements of ${await roleOf(db)} end after ${durationOf(statementTimeoutMs)}, times are in UTC`;
+    const isChange = await setSessionDefaults(postgresDsn, { statementTimeoutMs }, { isDryRun });
+    steps.push({ name: 'database sessions', status: statusOf(isChange, isDryRun, 'changed'), detail });
+  }
+  return steps;
+}
+
+const statusOf = (isChange: boolean, isDryRun: boolean, done: 'created' | 'changed'): SetupStep['status'] =>
+  !isChange ? 'ok' : isDryRun ? 'missing' : done;
+
+/** As PostgreSQL sees it: a pooler may log in as somebody else. */
+async function roleOf(db: Pool): Promise<string> {
+  const { rows } = await db.query<{ name: string }>('SELECT current_user AS name');
+  return rows[0]!.name;
+}
+
+async function setUpSchema(dsn: string, isDryRun: boolean): Promise<SetupStep> {
   const name = 'database schema';
   const pending = await pendingMigrations(dsn);
   if (pending.length === 0) return { name, status: 'ok', detail: 'all migrations are applied' };
-  const detail = pending.join(', ');
-  if (isDryRun) return { name, status: 'missing', detail };
-  await migrate(dsn);
-  return { name, status: 'created', detail };
+  if (!isDryRun) await migrate(dsn);
+  return { name, status: statusOf(true, isDryRun, 'created'), detail: pending.join(', ') };
+}
+
+/** A service that owns its tables builds these by itself, beside its work. */
+async function setUpIndexes(ownerDsn: string, db: Pool, isDryRun: boolean): Promise<SetupStep> {
+  const name = 'database indexes';
+  const missing = await missingLateIndexes(db);
+  if (missing.length === 0) return { name, status: 'ok', detail: `all ${LATE_INDEXES.length} are there` };
+  if (!isDryRun) {
+    report(
+      `building ${missing.join(', ')}; with many rows it takes minutes, and everything goes on meanwhile`,
+    );
+    const { isComplete } = await buildLateIndexes(ownerDsn);
+    if (!isComplete)
+      throw new OperationFailedError('another process builds indexes: run setup again when it has ended');
+  }
+  return { name, status: statusOf(true, isDryRun, 'created'), detail: missing.join(', ') };
+}
+
+async function setUpServiceRole(ownerDsn: string, db: Pool, isDryRun: boolean): Promise<SetupStep> {
+  const role = await roleOf(db);
+  const name = `database role ${role}`;
+  const grants = await grantToService(ownerDsn, role, { isDryRun });
+  const detail = grants.length === 0 ? 'may read and write rows' : countOf(grants.length, 'grant');
+  return { name, status: statusOf(grants.length > 0, isDryRun, 'changed'), detail };
 }
 
 /** @throws OperationFailedError when the server refuses; so do the other steps. */

@@ -21,6 +21,7 @@ import type { KeyBoxKey } from '../api/key-box.ts';
 import { createKeyBox } from '../api/key-box.ts';
 import type { PlainPolicy } from '../api/payload-codec.ts';
 import { dataConverterWith } from '../api/payload-codec.ts';
+import { sessionOptions } from '../api/postgres-session.ts';
 import { failWhenClosed } from './closed-channel.ts';
 import { DEFAULT_INTENTS_STREAM } from './notificationintent.ts';
 import type { Operator } from './operator.ts';
@@ -37,7 +38,7 @@ type RedisAccess = Omit<RedisOptions, 'replyMapping'>;
 
 /** Where the servers are, and the settings of the service that an operator must share. */
 export interface OperatorServers {
-  /** The database of the service, as `postgres://user:password@host:port/database`. */
+  /** The database of the service: `postgres://user:password@host:port/database`, with `?pgbouncer=true` through PgBouncer. */
   postgresDsn: string;
   /** Address, database and credentials of Redis, as ioredis takes them. */
   redis: RedisAccess;
@@ -108,9 +109,7 @@ export function openDatabase(connectionString: string, application_name = 'galax
     application_name,
     max: 8,
     connectionTimeoutMillis: CONNECT_LIMIT_MS,
-    statement_timeout: STATEMENT_LIMIT_MS,
-    query_timeout: STATEMENT_LIMIT_MS + 1_000,
-    options: '-c timezone=UTC',
+    ...sessionOptions(connectionString, STATEMENT_LIMIT_MS),
   });
   // Without a listener, an idle connection that breaks would end the process.
   db.on('error', () => undefined);

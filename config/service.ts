@@ -111,11 +111,16 @@ export const SERVICE_VARIABLES = {
 
   NOTIFICATION_POSTGRES_PRIMARY_DSN: variable(
     postgresDsn,
-    'PostgreSQL primary, postgres://user:password@host/db; with ?sslmode=verify-full&sslrootcert=FILE for TLS.',
+    'PostgreSQL primary, postgres://user:password@host/db; with ?sslmode=verify-full&sslrootcert=FILE for TLS, and with pgbouncer=true through PgBouncer in transaction mode.',
     {
       requiredInProduction: true,
       secret: true,
     },
+  ),
+  NOTIFICATION_POSTGRES_OWNER_DSN: variable(
+    postgresDsn,
+    'The same database as the owner of its tables, not through a pooler, for galaxy-notify setup alone: it migrates, and grants what it must to the role of the primary DSN. Without it the service migrates with its own role.',
+    { secret: true },
   ),
   NOTIFICATION_POSTGRES_INSECURE: variable(
     flag,
@@ -350,6 +355,10 @@ export function serviceWires(values: ServiceValues, temporalEnv: Record<string, 
         ...postgresGaps(
           'NOTIFICATION_POSTGRES_PRIMARY_DSN',
           [values.NOTIFICATION_POSTGRES_PRIMARY_DSN ?? []].flat(),
+        ),
+        ...postgresGaps(
+          'NOTIFICATION_POSTGRES_OWNER_DSN',
+          [values.NOTIFICATION_POSTGRES_OWNER_DSN ?? []].flat(),
         ),
         ...postgresGaps('NOTIFICATION_POSTGRES_REPLICA_DSNS', values.NOTIFICATION_POSTGRES_REPLICA_DSNS),
       ],

@@ -4,6 +4,7 @@
  * missing once it is ready.
  */
 import pg from 'pg';
+import { isPooled } from '../api/postgres-session.ts';
 
 /** One process builds at a time. Any number that nobody else uses. */
 const LOCK = 7_310_225;
@@ -36,7 +37,10 @@ export const LATE_INDEXES: readonly LateIndex[] = [
 export interface LateIndexBuild {
   /** Names of those built now. */
   built: string[];
-  /** All are there, and whole. Otherwise another process is building, or this one was stopped. */
+  /**
+   * All are there, and whole, or this role does not own the tables and leaves it to `galaxy-notify setup`. Otherwise another
+   * process is building, or this one was stopped.
+   */
   isComplete: boolean;
 }
 
@@ -47,6 +51,8 @@ export interface LateIndexBuild {
  * @param signal has this end at once; PostgreSQL ends on its own what it has begun.
  */
 export async function buildLateIndexes(dsn: string, signal?: AbortSignal): Promise<LateIndexBuild> {
+  // The lock is one of a session, and the build no transaction.
+  if (isPooled(dsn)) return { built: [], isComplete: true };
   const client = new pg.Client({
     connectionString: dsn,
     application_name: 'galaxy-notify indexes',
@@ -60,6 +66,7 @@ export async function buildLateIndexes(dsn: string, signal?: AbortSignal): Promi
   try {
     await client.connect();
     signal?.addEventListener('abort', stop);
+    if (!(await ownsTables(client))) return { built, isComplete: true };
     // Nobody waits for the lock: a build would wait for the transaction of whoever does.
     const { rows } = await client.query<{ isOurs: boolean }>('SELECT pg_try_advisory_lock($1) AS "isOurs"', [
       LOCK,
@@ -79,6 +86,15 @@ export async function buildLateIndexes(dsn: string, signal?: AbortSignal): Promi
     // The lock goes with the session.
     await client.end();
   }
+}
+
+async function ownsTables(client: pg.Client): Promise<boolean> {
+  const { rows } = await client.query<{ isOurs: boolean }>(
+    `SELECT pg_has_role(relowner, 'USAGE') AS "isOurs"
+       FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+      WHERE nspname = 'notification' AND relname = 'routes'`,
+  );
+  return rows[0]?.isOurs === true;
 }
 
 /** @returns names of the indexes that are not there, or not whole. */

@@ -6,6 +6,7 @@ import { readdir } from 'node:fs/promises';
 import { runner } from 'node-pg-migrate';
 import pg from 'pg';
 import { SelfExplanatoryError } from '../api/errors.ts';
+import { isPooled } from '../api/postgres-session.ts';
 
 const SCHEMA = 'notification';
 const MIGRATIONS_TABLE = 'schema_migrations';
@@ -19,6 +20,53 @@ const BREAKING = /^\d+-breaking-/;
 /** A newer release has changed the database so that this one cannot run on it. */
 export class SchemaNewerThanCodeError extends SelfExplanatoryError {
   override name = 'SchemaNewerThanCodeError';
+}
+
+/** The database lacks what this release needs, and the service may not make it. */
+export class SchemaBehindCodeError extends SelfExplanatoryError {
+  override name = 'SchemaBehindCodeError';
+}
+
+/**
+ * Brings the database up as {@link migrate} does, if the role may. One without the right to, and one that comes through a
+ * pooler, which cannot hold the lock of a session, only looks.
+ *
+ * @returns names of the migrations applied now. @throws SchemaBehindCodeError, SchemaNewerThanCodeError.
+ */
+export async function migrateOrCheck(dsn: string): Promise<string[]> {
+  const client = await connect(dsn);
+  let missing: string[];
+  let role: RoleRights;
+  try {
+    role = await rightsOf(client);
+    if (role.mayMigrate && !isPooled(dsn)) return await migrate(dsn);
+    missing = await missingMigrations(client);
+  } finally {
+    await client.end();
+  }
+  if (missing.length === 0) return [];
+  const why = isPooled(dsn)
+    ? 'no migration goes through a pooler'
+    : `the role ${role.name} may not apply them`;
+  throw new SchemaBehindCodeError(
+    `the database lacks ${missing.join(', ')}, or does not show it, and ${why}: run galaxy-notify setup of this release with NOTIFICATION_POSTGRES_OWNER_DSN`,
+  );
+}
+
+interface RoleRights {
+  name: string;
+  mayMigrate: boolean;
+}
+
+/** Who may make schemas in this database, and owns what is there of ours, may migrate. */
+async function rightsOf(client: pg.Client): Promise<RoleRights> {
+  const { rows } = await client.query<RoleRights>(
+    `SELECT current_user AS name,
+            has_database_privilege(current_database(), 'CREATE')
+            AND coalesce((SELECT pg_has_role(nspowner, 'USAGE') FROM pg_namespace WHERE nspname = $1), true) AS "mayMigrate"`,
+    [SCHEMA],
+  );
+  return rows[0]!;
 }
 
 /**
@@ -61,12 +109,16 @@ export async function migrate(dsn: string): Promise<string[]> {
 export async function pendingMigrations(dsn: string): Promise<string[]> {
   const client = await connect(dsn);
   try {
-    await refuseNewerSchema(client);
-    const applied = new Set(await appliedMigrations(client));
-    return (await migrationNames()).filter((name) => !applied.has(name)).sort();
+    return await missingMigrations(client);
   } finally {
     await client.end();
   }
+}
+
+async function missingMigrations(client: pg.Client): Promise<string[]> {
+  await refuseNewerSchema(client);
+  const applied = new Set(await appliedMigrations(client));
+  return (await migrationNames()).filter((name) => !applied.has(name)).sort();
 }
 
 async function connect(dsn: string): Promise<pg.Client> {
@@ -78,10 +130,14 @@ async function connect(dsn: string): Promise<pg.Client> {
 }
 
 async function appliedMigrations(client: pg.Client): Promise<string[]> {
-  const { rows: tables } = await client.query<{ table: string | null }>('SELECT to_regclass($1) AS table', [
-    `${SCHEMA}.${MIGRATIONS_TABLE}`,
-  ]);
-  if (!tables[0]?.table) return [];
+  // A role to which nothing is granted yet may look for the table, but not by its name alone.
+  const { rows: tables } = await client.query<{ isOpen: boolean }>(
+    `SELECT has_schema_privilege(relnamespace, 'USAGE') AND has_table_privilege(pg_class.oid, 'SELECT') AS "isOpen"
+       FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+      WHERE nspname = $1 AND relname = $2`,
+    [SCHEMA, MIGRATIONS_TABLE],
+  );
+  if (!tables[0]?.isOpen) return [];
   const { rows } = await client.query<{ name: string }>(
     `SELECT name FROM ${SCHEMA}.${MIGRATIONS_TABLE} ORDER BY id`,
   );

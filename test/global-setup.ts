@@ -6,10 +6,12 @@ import type { Stack } from '../dev/servers/stack.ts';
 import { startStack } from '../dev/servers/stack.ts';
 import { SEARCH_ATTRIBUTE_NAMES, loadConfig } from '../config/load.ts';
 import { workflowBundle } from '../workers/workflow-bundle.ts';
-import { SLOTS, namespaceOf } from './slots.ts';
+import type { Pooler } from './pooler-stand-in.ts';
+import { startPooler } from './pooler.ts';
+import { SLOTS, namespaceOf, roleOfSlot } from './slots.ts';
 
 declare global {
-  var stackOfThisRun: { stack: Stack; dataDir: string } | undefined;
+  var stackOfThisRun: { stack: Stack; dataDir: string; pooler?: Pooler } | undefined;
 }
 
 export default async function globalSetup(): Promise<void> {
@@ -34,6 +36,15 @@ export default async function globalSetup(): Promise<void> {
   });
   globalThis.stackOfThisRun = { stack, dataDir };
   process.env['TEST_STACK'] = JSON.stringify(stack);
+  if (process.env['TEST_POSTGRES'] === 'pooled') {
+    const pooler = await startPooler(
+      new URL(stack.postgresDsn!).port,
+      Array.from({ length: SLOTS }, (_, slot) => roleOfSlot(slot)),
+    );
+    report(`PostgreSQL is reached through ${pooler.what}`);
+    globalThis.stackOfThisRun.pooler = pooler;
+    process.env['TEST_POOLER_PORT'] = String(pooler.port);
+  }
   // Built once here, so that no test file's first worker pays for it.
   await workflowBundle();
 }

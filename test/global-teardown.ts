@@ -4,10 +4,11 @@ import { refusalsOf } from './redis-users.ts';
 
 export default async function globalTeardown(): Promise<void> {
   if (!globalThis.stackOfThisRun) return;
-  const { stack, dataDir } = globalThis.stackOfThisRun;
+  const { stack, dataDir, pooler } = globalThis.stackOfThisRun;
   const [host = '', port] = stack.redisAddr!.split(':');
   const redis = new Redis({ host, port: Number(port) });
   const refused = await refusalsOf(redis).finally(() => redis.disconnect());
+  await pooler?.stop();
   await stack.stop();
   rmSync(dataDir, { recursive: true, force: true });
   if (refused.length > 0) {

@@ -15,13 +15,16 @@ import type { Operator } from '../client/operator.ts';
 import { createOperator } from '../client/operator.ts';
 import type { Config } from '../config/load.ts';
 import { loadConfig } from '../config/load.ts';
+import { buildLateIndexes } from '../migrations/indexes.ts';
+import { migrate } from '../migrations/migrate.ts';
+import { grantToService, setSessionDefaults } from '../migrations/service-role.ts';
 import { createLogger } from '../workers/logger.ts';
 import type { Endpoints } from '../workers/context.ts';
 import type { Service } from '../workers/service.ts';
 import { startService } from '../workers/service.ts';
 import { eventually } from './eventually.ts';
 import { asUserOf, makeUsers } from './redis-users.ts';
-import { SLOTS, namespaceOf } from './slots.ts';
+import { SLOTS, namespaceOf, roleOfSlot } from './slots.ts';
 
 export { eventually } from './eventually.ts';
 
@@ -53,12 +56,20 @@ export const WAY = {
   ...(INTENTS_PER_WORKFLOW === undefined ? {} : { NOTIFICATION_INTENTS_PER_WORKFLOW: INTENTS_PER_WORKFLOW }),
 };
 
+/**
+ * In a run of `npm run test:pooled`: the pooler of transactions through which services and operators come to PostgreSQL, with
+ * roles that own nothing.
+ */
+const POOLER_PORT = process.env['TEST_POOLER_PORT'];
+
 export type LogLine = Record<string, unknown> & { msg: string; level: string };
 
 /** One test file's own part of every server. */
 export interface Slot {
   slot: number;
   endpoints: Endpoints;
+  /** Of the database's owner, directly. */
+  ownerDsn: string;
   redis: Redis;
   db: pg.Pool;
   client: Client;
@@ -104,6 +115,9 @@ export async function takeSlot(stack: ServersOfSlots = stackOfRun()): Promise<Sl
   const dsn = new URL(stack.postgresDsn);
   dsn.pathname = `/${database}`;
 
+  const serviceDsn =
+    POOLER_PORT === undefined ? dsn.href : await withRoleOfItsOwn(dsn.href, { slot, port: POOLER_PORT });
+
   const [userService, fcm] = await Promise.all([startUserService(), startFcm()]);
   const redis = new Redis({ host: redisHost, port: Number(redisPort), db: slot });
   const db = new pg.Pool({ connectionString: dsn.href, max: 4, options: '-c timezone=UTC' });
@@ -111,7 +125,7 @@ export async function takeSlot(stack: ServersOfSlots = stackOfRun()): Promise<Sl
   const connection = await Connection.connect({ address: stack.temporalAddress });
   const endpoints: Endpoints = {
     redis: { host: redisHost, port: Number(redisPort) },
-    postgresDsn: dsn.href,
+    postgresDsn: serviceDsn,
     temporalAddress: stack.temporalAddress,
     userServiceUrl: userService.url,
     fcm: { endpoint: fcm.url, caPem: fcm.caPem },
@@ -141,6 +155,7 @@ export async function takeSlot(stack: ServersOfSlots = stackOfRun()): Promise<Sl
   return {
     slot,
     endpoints,
+    ownerDsn: dsn.href,
     redis,
     db,
     client: new Client({ connection, namespace: namespaceOf(slot) }),
@@ -182,4 +197,27 @@ export async function takeSlot(stack: ServersOfSlots = stackOfRun()): Promise<Sl
       await once(redis, 'end');
     },
   };
+}
+
+/** Prepares a database as `setup` does for a service that owns nothing. @returns the address through the pooler. */
+async function withRoleOfItsOwn(
+  ownerDsn: string,
+  { slot, port }: { slot: number; port: string },
+): Promise<string> {
+  const role = roleOfSlot(slot);
+  const owner = new pg.Client({ connectionString: ownerDsn });
+  await owner.connect();
+  await owner.query(`CREATE ROLE ${role} LOGIN`);
+  // Tables of other services, which tests make.
+  await owner.query(`ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT SELECT, DELETE ON TABLES TO ${role}`);
+  await owner.end();
+  await migrate(ownerDsn);
+  await buildLateIndexes(ownerDsn);
+  await grantToService(ownerDsn, role, { isDryRun: false });
+  const address = new URL(ownerDsn);
+  address.username = role;
+  await setSessionDefaults(address.href, { statementTimeoutMs: 5_000 }, { isDryRun: false });
+  address.port = port;
+  address.searchParams.set('pgbouncer', 'true');
+  return address.href;
 }

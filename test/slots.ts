@@ -4,3 +4,6 @@
 export const SLOTS = 220;
 
 export const namespaceOf = (slot: number): string => `test-${slot}`;
+
+/** The role of a slot's services in PostgreSQL, in a run with a pooler. */
+export const roleOfSlot = (slot: number): string => `service_${slot}`;

@@ -6,6 +6,7 @@ import type { ConnectionOptions } from 'node:tls';
 import { createSecureContext } from 'node:tls';
 import pg from 'pg';
 import { reasonOf } from '../activities/reason.ts';
+import { isPooled, sessionOptions } from '../api/postgres-session.ts';
 import type { ProcessContext } from './context.ts';
 import { reach } from './context.ts';
 
@@ -15,7 +16,7 @@ export async function connectPostgres(context: ProcessContext): Promise<pg.Pool>
   const dsn = endpoints.postgresDsn;
   const { host } = new URL(dsn);
   return reach(`PostgreSQL at ${host}`, 'NOTIFICATION_POSTGRES_PRIMARY_DSN', async () => {
-    const db = new pg.Pool({ ...poolOptions(context), ...accessOf(dsn) });
+    const db = new pg.Pool({ ...poolOptions(context, dsn), ...accessOf(dsn) });
     open.add('PostgreSQL', () => db.end());
     // Without a listener, an idle connection that breaks would end the process.
     db.on('error', (error) => {
@@ -29,9 +30,10 @@ export async function connectPostgres(context: ProcessContext): Promise<pg.Pool>
       variables: ['NOTIFICATION_POSTGRES_PRIMARY_DSN'],
       async renew({ values }) {
         const next = values.NOTIFICATION_POSTGRES_PRIMARY_DSN ?? dsn;
-        if (placeOf(next) !== placeOf(dsn)) throw new Error('another server or database needs a restart');
+        if (placeOf(next) !== placeOf(dsn))
+          throw new Error('another server, database or pooler needs a restart');
         const access = accessOf(next);
-        await tryOut({ ...poolOptions(context), ...access });
+        await tryOut({ ...poolOptions(context, dsn), ...access });
         Object.assign(db.options, access);
         await retire();
       },
@@ -40,7 +42,7 @@ export async function connectPostgres(context: ProcessContext): Promise<pg.Pool>
   });
 }
 
-function poolOptions({ config: { values } }: ProcessContext): pg.PoolConfig {
+function poolOptions({ config: { values } }: ProcessContext, dsn: string): pg.PoolConfig {
   const timeout = values.NOTIFICATION_POSTGRES_OPERATION_TIMEOUT;
   return {
     application_name: 'galaxy-notify',
@@ -48,10 +50,7 @@ function poolOptions({ config: { values } }: ProcessContext): pg.PoolConfig {
     min: values.NOTIFICATION_POSTGRES_MAX_IDLE_CONNS,
     maxLifetimeSeconds: Math.ceil(values.NOTIFICATION_POSTGRES_CONN_MAX_LIFETIME / 1_000),
     connectionTimeoutMillis: timeout,
-    statement_timeout: timeout,
-    // The server cancels a slow statement itself; this one is for a server that does not answer at all.
-    query_timeout: timeout + 1_000,
-    options: '-c timezone=UTC',
+    ...sessionOptions(dsn, timeout),
   };
 }
 
@@ -74,7 +73,7 @@ function accessOf(dsn: string): Pick<pg.PoolConfig, 'connectionString' | 'ssl'> 
 
 function placeOf(dsn: string): string {
   const { host, pathname } = new URL(dsn);
-  return `${host}${pathname}`;
+  return `${host}${pathname}${isPooled(dsn) ? ' through a pooler' : ''}`;
 }
 
 /** @throws the client's error when PostgreSQL does not take a connection with these options. */

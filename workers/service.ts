@@ -4,7 +4,7 @@ import type { Logger } from 'pino';
 import type { Config } from '../config/load.ts';
 import { SEARCH_ATTRIBUTE_NAMES, needsOf } from '../config/load.ts';
 import { openWires } from '../config/wire.ts';
-import { migrate } from '../migrations/migrate.ts';
+import { migrateOrCheck } from '../migrations/migrate.ts';
 import { ensureSchedule, ensureSearchAttributes } from '../migrations/namespace.ts';
 import { startCodecServer } from './codec-server.ts';
 import type { Connections } from './connections.ts';
@@ -48,7 +48,7 @@ export interface Service {
 /**
  * Starts the service against servers that are already there.
  *
- * @throws DependencyError, SchemaNewerThanCodeError or an error of the probe listener; everything opened is closed.
+ * @throws DependencyError, SchemaNewerThanCodeError, SchemaBehindCodeError or an error of the probe listener; everything opened is closed.
  */
 export async function startService(options: ServiceOptions): Promise<Service> {
   const open = new OpenParts(options.log);
@@ -77,7 +77,7 @@ async function start({ config, endpoints, log, report }: ServiceOptions, open: O
     openConnections(context, telemetry),
     ...config.roles.map(async (name) => ROLES[name](context)),
   ]);
-  const applied = await migrate(endpoints.postgresDsn);
+  const applied = await migrateOrCheck(endpoints.postgresDsn);
   if (applied.length > 0) log.info({ migrations: applied }, 'database schema migrated');
   await settlePayloadPolicy(context, connections);
   const probes = await openProbes(context);

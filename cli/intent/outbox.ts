@@ -214,7 +214,7 @@ function addStatusCommand(outbox: Command): void {
               ['published', oldest('published', status.oldestPublishedMs)],
               ['passed', count('passed')],
               ['set aside', count('set_aside')],
-              ['relays', relays],
+              ['relays', relays ?? 'not to be seen through a pooler'],
             ]);
           }
           if (relays === 0) report('no relay is connected to this database: galaxy-notify outbox relay');

@@ -19,6 +19,7 @@ import { SelfExplanatoryError } from '../../api/errors.ts';
 import { causeOf } from '../errors.ts';
 import { checkOut } from '../transactions.ts';
 import { DEFAULT_INTENTS_STREAM } from '../notificationintent.ts';
+import { isPooledDatabase } from '../../api/postgres-session.ts';
 import type { PendingRow, RelayRow } from './outbox-rows.ts';
 import {
   acceptLoss,
@@ -50,7 +51,10 @@ const LISTEN_AGAIN_MS = 5_000;
 const HOUR_MS = 3_600_000;
 
 export interface OutboxRelayOptions {
-  /** The producer's database, where outbox.sql was run. Two connections are used. */
+  /**
+   * The producer's database, where outbox.sql was run. Two connections are used. Through PgBouncer in transaction mode its
+   * connection string says `pgbouncer=true`, and the relay looks every `pollMs`.
+   */
   db: Pool;
   /** The Redis of the service. It should fail commands while Redis is away, and connect again by itself. */
   redis: Redis;
@@ -309,7 +313,8 @@ function listen(db: Pool, log: OutboxLog) {
     hasRung = true;
     wake();
   };
-  const starting = connect();
+  // Through a pooler nobody would ring, and others would be woken: the relay looks by itself.
+  const starting = isPooledDatabase(db) ? Promise.resolve() : connect();
 
   async function connect(): Promise<void> {
     let client: PoolClient | undefined;

@@ -1,6 +1,7 @@
 /** The tables of outbox.sql: what the relay and operators read and change. Every statement is bounded in rows. */
 import type { Pool, PoolClient } from 'pg';
 import { SelfExplanatoryError } from '../../api/errors.ts';
+import { isPooledDatabase } from '../../api/postgres-session.ts';
 import type { Page } from '../lists.ts';
 import { pageOf } from '../lists.ts';
 import { inTransaction } from '../transactions.ts';
@@ -255,7 +256,7 @@ export interface OutboxStatus {
   oldestPendingMs: number;
   oldestPublishedMs: number;
   /** Relays that are connected to this database. */
-  relays: number;
+  relays: number | null;
 }
 
 /** How relays are named among the connections of a database. */
@@ -295,7 +296,7 @@ export async function outboxStatus(db: Pool): Promise<OutboxStatus> {
     ) as OutboxStatus['counts'],
     oldestPendingMs: Math.round(row.oldest_pending),
     oldestPublishedMs: Math.round(row.oldest_published),
-    relays: row.relays,
+    relays: isPooledDatabase(db) ? null : row.relays,
   };
 }
 

@@ -63,7 +63,7 @@ export const CALLBACK_ENV = {
  */
 export async function takeCallbackBench(given?: Slot, proof?: CallerProof): Promise<CallbackBench> {
   const slot = given ?? (await takeSlot());
-  if (!given) await migrate(slot.endpoints.postgresDsn);
+  if (!given) await migrate(slot.ownerDsn);
   const portfolio = await startPortfolioService(proof ? { proof } : {});
   const handle = (shard = 0) => slot.client.workflow.getHandle(accountCallbackWorkflowId(shard));
   const rows = async <Row extends object>(sql: string, values: unknown[] = []): Promise<Row[]> =>

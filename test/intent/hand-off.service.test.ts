@@ -32,7 +32,7 @@ let other: EmbeddedRedis;
 let redis: Redis;
 beforeAll(async () => {
   slot = await takeSlot();
-  await migrate(slot.endpoints.postgresDsn);
+  await migrate(slot.ownerDsn);
   folder = await mkdtemp(path.join(tmpdir(), 'hand-off-'));
   const start = (name: string) =>
     startRedis({ dataDir: path.join(folder, name), port: 0, durable: false, report: () => undefined });

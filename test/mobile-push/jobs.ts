@@ -43,8 +43,8 @@ export type MobileSlot = ReturnType<typeof mobilePushOf>;
 
 /** Prepares the slot's database as it is in production: ours migrated, the tokens' table there. */
 export async function withMobilePush(slot: Slot): Promise<MobileSlot> {
-  await createDeviceTokens(slot.endpoints.postgresDsn, { samples: false });
-  await migrate(slot.endpoints.postgresDsn);
+  await createDeviceTokens(slot.ownerDsn, { samples: false });
+  await migrate(slot.ownerDsn);
   return mobilePushOf(slot);
 }
 

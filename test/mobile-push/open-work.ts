@@ -10,7 +10,7 @@ import { GROUP, JOBS, mobilePushOf } from './jobs.ts';
 
 /** @param dir for files that the service reads. */
 export async function openMobileWork(slot: Slot, dir: string): Promise<OpenWork> {
-  await createDeviceTokens(slot.endpoints.postgresDsn, { samples: false });
+  await createDeviceTokens(slot.ownerDsn, { samples: false });
   const caFile = path.join(dir, 'fcm-ca.pem');
   writeFileSync(caFile, slot.fcm.caPem);
   const mobile = mobilePushOf(slot);

@@ -14,8 +14,8 @@ import { namespaceOf } from '../slots.ts';
 let slot: Slot;
 beforeAll(async () => {
   slot = await takeSlot();
-  await migrate(slot.endpoints.postgresDsn);
-  await createDeviceTokens(slot.endpoints.postgresDsn, { samples: false });
+  await migrate(slot.ownerDsn);
+  await createDeviceTokens(slot.ownerDsn, { samples: false });
 });
 afterAll(() => slot.release());
 

@@ -138,7 +138,7 @@ test('I51 a long-lived run that cannot go on is ended when keys are renewed: it 
 });
 
 test('I51 security-20 values in rows are sealed anew, and what no key opens is counted and left alone', async () => {
-  await migrate(slot.endpoints.postgresDsn);
+  await migrate(slot.ownerDsn);
   const [old, lost] = [createKeyBox([OLD]), createKeyBox([newKey('lost')])];
   const seal = (box: typeof old, text: string, context: string) => box.seal(Buffer.from(text), context);
   await slot.db.query(`

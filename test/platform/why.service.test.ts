@@ -19,7 +19,7 @@ let operator: Operator;
 
 beforeAll(async () => {
   slot = await takeSlot();
-  await migrate(slot.endpoints.postgresDsn);
+  await migrate(slot.ownerDsn);
   await buildLateIndexes(slot.endpoints.postgresDsn);
   operator = operatorOf(slot, 'http://ui.test');
   await plantCauses(slot.db, 2);

@@ -32,7 +32,7 @@ const LATER = NOW + 1_000;
 let slot: Slot;
 beforeAll(async () => {
   slot = await takeSlot();
-  await migrate(slot.endpoints.postgresDsn);
+  await migrate(slot.ownerDsn);
 });
 afterAll(() => slot.release());
 beforeEach(async () => {

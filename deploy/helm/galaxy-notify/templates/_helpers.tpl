@@ -53,7 +53,10 @@ capabilities:
   drop: [ALL]
 {{- end }}
 
-{{/* Environment of a process. Takes the root as `root`, the roles as `roles`, and what one role adds as `config`. */}}
+{{/*
+Environment of a process. Takes the root as `root`, the roles as `roles`, what one role adds as `config`, and secret
+variables that others do not get as `secretVariables`.
+*/}}
 {{- define "galaxy-notify.env" -}}
 {{- $root := .root }}
 {{- $values := $root.Values }}
@@ -70,7 +73,7 @@ capabilities:
   value: {{ $value | quote }}
 {{- end }}
 {{- end }}
-{{- range $values.secrets.variables }}
+{{- range concat $values.secrets.variables (default (list) .secretVariables) }}
 - name: {{ . }}_FILE
   value: /etc/galaxy-notify/secrets/{{ . }}
 {{- end }}
@@ -151,7 +154,7 @@ capabilities:
     secretName: {{ required "secrets.existingSecret is required: the passwords are in it" $values.secrets.existingSecret }}
     defaultMode: 0440
     items:
-      {{- range $values.secrets.variables }}
+      {{- range concat $values.secrets.variables (default (list) .secretVariables) }}
       - key: {{ . }}
         path: {{ . }}
       {{- end }}

@@ -1,0 +1,124 @@
+/**
+ * The role of the service, apart from the owner of the tables: it reads and writes rows, and changes no table. `setup`
+ * gives it what it needs, as the owner.
+ */
+import pg from 'pg';
+import { SelfExplanatoryError } from '../api/errors.ts';
+
+const SCHEMAS = ['notification', 'notifications', 'subscriptions'];
+
+/** Somebody who may must do something about roles first. */
+export class RoleError extends SelfExplanatoryError {
+  override name = 'RoleError';
+}
+
+/** What the role lacks, as statements that give it, for an owner to run. */
+async function lackingGrants(client: pg.Client, role: string): Promise<string[]> {
+  const { rows: roles } = await client.query('SELECT FROM pg_roles WHERE rolname = $1', [role]);
+  if (roles.length === 0) {
+    throw new RoleError(
+      `there is no role ${role} in PostgreSQL, which NOTIFICATION_POSTGRES_PRIMARY_DSN names; create it first: CREATE ROLE ${pg.escapeIdentifier(role)} LOGIN PASSWORD '…'`,
+    );
+  }
+  const { rows } = await client.query<{ statement: string }>(LACKING_GRANTS, [role, SCHEMAS]);
+  return rows.map(({ statement }) => statement);
+}
+
+/**
+ * Each schema, table, sequence and function of ours that is not open to the role as it must be. Which migrations there
+ * were is the owner's word alone.
+ */
+const LACKING_GRANTS = `
+  SELECT format('GRANT USAGE ON SCHEMA %I TO %I', nspname, $1::text) AS statement
+    FROM pg_namespace
+   WHERE nspname = ANY ($2::text[]) AND NOT has_schema_privilege($1, oid, 'USAGE')
+  UNION ALL
+  SELECT format('GRANT %s ON %I.%I TO %I', array_to_string(lacking, ', '), nspname, relname, $1)
+    FROM (SELECT nspname, relname,
+                 ARRAY(SELECT privilege
+                         FROM unnest(CASE
+                           WHEN relkind = 'S' THEN '{USAGE}'
+                           WHEN relname = 'schema_migrations' THEN '{SELECT}'
+                           ELSE '{SELECT, INSERT, UPDATE, DELETE}'
+                         END::text[]) AS wanted (privilege)
+                        WHERE CASE relkind
+                                WHEN 'S' THEN NOT has_sequence_privilege($1, relation.oid, privilege)
+                                ELSE NOT has_table_privilege($1, relation.oid, privilege)
+                              END) AS lacking
+            FROM pg_class AS relation JOIN pg_namespace ON pg_namespace.oid = relnamespace
+           WHERE nspname = ANY ($2::text[]) AND relkind IN ('r', 'S')
+             AND relname <> 'schema_migrations_id_seq') AS found
+   WHERE cardinality(lacking) > 0
+  UNION ALL
+  SELECT format('GRANT EXECUTE ON FUNCTION %s TO %I', routine.oid::regprocedure, $1)
+    FROM pg_proc AS routine JOIN pg_namespace ON pg_namespace.oid = pronamespace
+   WHERE nspname = ANY ($2::text[]) AND NOT has_function_privilege($1, routine.oid, 'EXECUTE')`;
+
+/**
+ * Gives the role of the service what it lacks.
+ *
+ * @param isDryRun says only what that would be.
+ * @returns the statements. @throws RoleError when there is no such role, or the owner is none.
+ */
+export async function grantToService(
+  ownerDsn: string,
+  role: string,
+  { isDryRun }: { isDryRun: boolean },
+): Promise<string[]> {
+  return withClient(ownerDsn, async (client) => {
+    const statements = await lackingGrants(client, role);
+    if (isDryRun || statements.length === 0) return statements;
+    await client.query('BEGIN');
+    for (const statement of statements) await client.query(statement);
+    await client.query('COMMIT');
+    // PostgreSQL only warns somebody who owns nothing.
+    if ((await lackingGrants(client, role)).length > 0) {
+      throw new RoleError(
+        `the role of NOTIFICATION_POSTGRES_OWNER_DSN does not own all tables, so it cannot give their rights to ${role}`,
+      );
+    }
+    return statements;
+  });
+}
+
+/**
+ * Has each session of a role begin with the settings that a pooler does not let clients ask for. A role may say so of itself.
+ *
+ * @returns whether something was to be changed; sessions that are open keep what they have.
+ */
+export async function setSessionDefaults(
+  dsn: string,
+  { statementTimeoutMs }: { statementTimeoutMs: number },
+  { isDryRun }: { isDryRun: boolean },
+): Promise<boolean> {
+  return withClient(dsn, async (client) => {
+    const wanted = [`TimeZone=UTC`, `statement_timeout=${statementTimeoutMs}`];
+    const { rows } = await client.query<{ settings: string[] }>(
+      `SELECT coalesce((SELECT setconfig FROM pg_db_role_setting
+                         WHERE setrole = current_user::regrole
+                           AND setdatabase = (SELECT oid FROM pg_database WHERE datname = current_database())), '{}') AS settings`,
+    );
+    if (wanted.every((setting) => rows[0]!.settings.includes(setting))) return false;
+    if (isDryRun) return true;
+    const { rows: names } = await client.query<{ name: string }>('SELECT current_database() AS name');
+    const database = pg.escapeIdentifier(names[0]!.name);
+    for (const setting of wanted) {
+      const [name, value] = setting.split('=');
+      await client.query(`ALTER ROLE CURRENT_USER IN DATABASE ${database} SET ${name} = '${value}'`);
+    }
+    return true;
+  });
+}
+
+async function withClient<T>(dsn: string, work: (client: pg.Client) => Promise<T>): Promise<T> {
+  const client = new pg.Client({ connectionString: dsn, application_name: 'galaxy-notify setup' });
+  // A server that goes away between two queries makes the next one reject; nothing else is to end this process.
+  client.on('error', () => undefined);
+  try {
+    await client.connect();
+    return await work(client);
+  } finally {
+    // What is not committed goes with the session.
+    await client.end().catch(() => undefined);
+  }
+}

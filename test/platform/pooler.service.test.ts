@@ -1,0 +1,180 @@
+/** PostgreSQL through a pooler of transactions: PgBouncer where it is installed, and the stand-in for it everywhere. */
+import { randomUUID } from 'node:crypto';
+import pg from 'pg';
+import { sessionOptions } from '../../api/postgres-session.ts';
+import { openDatabase } from '../../client/connect.ts';
+import { newGameTurnReady } from '../../client/notificationintent.ts';
+import { outboxStatus, publishToOutbox, readOutboxSql, startOutboxRelay } from '../../client/outbox.ts';
+import { buildLateIndexes } from '../../migrations/indexes.ts';
+import { migrate, migrateOrCheck } from '../../migrations/migrate.ts';
+import { cliFor } from '../cli-process.ts';
+import { eventually } from '../eventually.ts';
+import type { Slot } from '../harness.ts';
+import { takeSlot } from '../harness.ts';
+import type { Pooler } from '../pooler-stand-in.ts';
+import { SERVER_CONNECTIONS, startPooler } from '../pooler.ts';
+import { startPoolerStandIn } from '../pooler-stand-in.ts';
+
+const ROLE = `pooled_${randomUUID().slice(0, 8)}`;
+/** Made at once, so that a pooler of few connections gives each to several. */
+const CLIENTS = 3 * SERVER_CONNECTIONS;
+
+let slot: Slot;
+let bench: ReturnType<typeof cliFor>;
+let roleDsn: string;
+
+beforeAll(async () => {
+  slot = await takeSlot();
+  bench = cliFor(slot);
+  await slot.db.query(`CREATE ROLE ${ROLE} LOGIN`);
+  const dsn = new URL(slot.ownerDsn);
+  dsn.username = ROLE;
+  roleDsn = dsn.href;
+});
+afterAll(async () => {
+  bench.dispose();
+  await slot.release();
+});
+
+describe.each([
+  ['PgBouncer, or its stand-in', (port: string) => startPooler(port, [ROLE])],
+  ['the stand-in', (port: string) => startPoolerStandIn(Number(port), SERVER_CONNECTIONS)],
+])('through %s', (_, start) => {
+  let pooler: Pooler;
+  let pooledDsn: string;
+
+  beforeAll(async () => {
+    const dsn = new URL(roleDsn);
+    pooler = await start(dsn.port);
+    dsn.port = String(pooler.port);
+    dsn.searchParams.set('pgbouncer', 'true');
+    pooledDsn = dsn.href;
+  });
+  afterAll(async () => {
+    await pooler.stop();
+    // For the next pooler the role has nothing again.
+    await slot.db.query(`DROP OWNED BY ${ROLE}`);
+  });
+
+  /** Connections of before keep the settings that they began with. */
+  const endSessions = () =>
+    slot.db.query('SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1', [ROLE]);
+
+  const withPool = async <T>(options: pg.PoolConfig, work: (db: pg.Pool) => Promise<T>): Promise<T> => {
+    const db = new pg.Pool({ connectionString: pooledDsn, max: CLIENTS, ...options });
+    db.on('error', () => undefined);
+    try {
+      return await work(db);
+    } finally {
+      await db.end();
+    }
+  };
+
+  /** Named statements, from all connections of a client, with a transaction among them. */
+  async function useNamedStatements(db: pg.Pool): Promise<number[]> {
+    const one = async (value: number): Promise<number> => {
+      const text = `SELECT $1::int + ${value % 3} AS sum, pg_sleep(0.002)`;
+      const { rows } = await db.query<{ sum: number }>({ name: `sum_${value % 3}`, text, values: [value] });
+      return rows[0]!.sum;
+    };
+    const sums: number[] = [];
+    for (let round = 0; round < 5; round += 1) {
+      sums.push(...(await Promise.all(Array.from({ length: CLIENTS }, (__, at) => one(at)))));
+    }
+    return sums;
+  }
+  const EXPECTED = Array.from({ length: 5 }, () =>
+    Array.from({ length: CLIENTS }, (__, at) => at + (at % 3)),
+  ).flat();
+
+  test('I84 what a client asks for a session is refused, and what it prepares is lost: the trouble is there', async () => {
+    await withPool({ statement_timeout: 5_000 }, (db) =>
+      expect(db.query('SELECT 1')).rejects.toThrow(/unsupported startup parameter/),
+    );
+    const outcome = await withPool({}, (db) => useNamedStatements(db).catch((error: unknown) => error));
+    // PgBouncer keeps prepared statements from 1.21 on, where it is told to.
+    if (Array.isArray(outcome)) expect(outcome).toEqual(EXPECTED);
+    else expect(outcome).toMatchObject({ code: expect.stringMatching(/^(26000|42P05|08P01)$/) });
+  });
+
+  test('I84 with pgbouncer=true nothing is asked for and statements have no name', async () => {
+    expect(await withPool(sessionOptions(pooledDsn, 5_000), useNamedStatements)).toEqual(EXPECTED);
+    const db = openDatabase(pooledDsn);
+    expect(await useNamedStatements(db)).toEqual(EXPECTED);
+    await db.end();
+  });
+
+  test('I84 migrations and indexes do not go through it; a process says so', async () => {
+    // A role to which nothing is granted sees no migration.
+    await expect(migrateOrCheck(pooledDsn)).rejects.toThrow(/no migration goes through a pooler.*setup/);
+    expect(await buildLateIndexes(pooledDsn)).toEqual({ built: [], isComplete: true });
+    const { code, stderr } = await bench.cli(['setup'], {
+      changes: { NOTIFICATION_POSTGRES_PRIMARY_DSN: pooledDsn },
+    });
+    expect([code, stderr]).toEqual([
+      1,
+      expect.stringContaining('NOTIFICATION_POSTGRES_OWNER_DSN must lead to'),
+    ]);
+  });
+
+  test('I84 setup has sessions of the role begin with the time-out and the time zone, and doctor looks', async () => {
+    const changes = {
+      NOTIFICATION_POSTGRES_PRIMARY_DSN: pooledDsn,
+      NOTIFICATION_POSTGRES_OWNER_DSN: slot.ownerDsn,
+    };
+    const sessions = async () => {
+      const { stdout } = await bench.cli(['doctor', '--json'], { changes });
+      const { findings } = JSON.parse(stdout) as { findings: { name: string; status: string }[] };
+      return findings.find(({ name }) => name === 'PostgreSQL: sessions');
+    };
+    await slot.db.query(`ALTER ROLE ${ROLE} IN DATABASE test_${slot.slot} RESET ALL`);
+    await endSessions();
+    await eventually('sessions without them', async () => (await sessions())?.status === 'warn');
+    const { code, stderr, stdout } = await bench.cli(['setup', '--json'], { changes });
+    expect([stderr.includes('cannot'), code]).toEqual([false, 0]);
+    expect((JSON.parse(stdout) as { steps: unknown[] }).steps).toContainEqual(
+      expect.objectContaining({ name: 'database sessions', status: 'changed' }),
+    );
+    await endSessions();
+    await eventually('new sessions to have it', async () => (await sessions())?.status === 'ok');
+    await withPool(sessionOptions(pooledDsn, 60_000), (db) =>
+      expect(db.query('SELECT pg_sleep(30)')).rejects.toMatchObject({ code: '57014' }),
+    );
+  });
+
+  test('I84 the relay of an outbox looks by itself, and listens to nobody', async () => {
+    await slot.db.query(await readOutboxSql());
+    await slot.db.query(`GRANT USAGE ON SCHEMA notification_outbox TO ${ROLE}`);
+    await slot.db.query(`GRANT ALL ON ALL TABLES IN SCHEMA notification_outbox TO ${ROLE}`);
+    const db = openDatabase(pooledDsn);
+    const relay = await startOutboxRelay({ db, redis: slot.redis, pollMs: 100 });
+    await publishToOutbox(
+      slot.db,
+      newGameTurnReady({
+        idempotencyKey: `pooled/${pooler.port}`,
+        recipientUserIds: ['user-1'],
+        occurredAt: new Date(),
+        payload: { game_id: 'game-7', game_name: 'Andromeda', turn_number: 54 },
+      }),
+    );
+    await eventually('the row to be published', async () => relay.counts.published === 1);
+    expect((await outboxStatus(db)).relays).toBeNull();
+    const { rows } = await slot.db.query(
+      "SELECT FROM pg_stat_activity WHERE usename = $1 AND query LIKE 'LISTEN%'",
+      [ROLE],
+    );
+    expect(rows).toEqual([]);
+    await relay.stop();
+    await db.end();
+    await slot.db.query('TRUNCATE notification_outbox.intents');
+  });
+});
+
+test('I84 a pooler is part of where the database is', async () => {
+  await migrate(slot.ownerDsn);
+  expect(sessionOptions(roleDsn, 5_000)).toMatchObject({
+    statement_timeout: 5_000,
+    options: '-c timezone=UTC',
+  });
+  expect(sessionOptions(`${roleDsn}&pgbouncer=true`, 5_000)).not.toHaveProperty('statement_timeout');
+});

@@ -1,0 +1,209 @@
+/** An owner of the tables and a role of the service, on a real server. */
+import { randomUUID } from 'node:crypto';
+import pg from 'pg';
+import { STATEMENTS as OF_ACCOUNTS } from '../../client/account-callback/why.ts';
+import { STATEMENTS as OF_INTENTS } from '../../client/intent/why.ts';
+import { STATEMENTS as OF_PUSHES } from '../../client/mobile-push/why.ts';
+import { createDeviceTokens } from '../../dev/stand-ins/mobile-push/device-tokens.ts';
+import { buildLateIndexes, missingLateIndexes } from '../../migrations/indexes.ts';
+import { migrate, migrateOrCheck } from '../../migrations/migrate.ts';
+import { grantToService } from '../../migrations/service-role.ts';
+import { cliFor } from '../cli-process.ts';
+import type { Slot } from '../harness.ts';
+import { takeSlot } from '../harness.ts';
+import { allStatements, planOf } from './statements.ts';
+
+let slot: Slot;
+let bench: ReturnType<typeof cliFor>;
+const [OWNER, SERVICE] = [roleName('owner'), roleName('service')];
+let ownerDsn: string;
+let serviceDsn: string;
+let owner: pg.Pool;
+let service: pg.Pool;
+
+beforeAll(async () => {
+  slot = await takeSlot();
+  bench = cliFor(slot);
+  const database = `roles_${randomUUID().replaceAll('-', '')}`;
+  await slot.db.query(`CREATE ROLE ${OWNER} LOGIN`);
+  await slot.db.query(`CREATE ROLE "${SERVICE}" LOGIN`);
+  await slot.db.query(`CREATE DATABASE ${database} OWNER ${OWNER}`);
+  ownerDsn = dsnOf(OWNER, database);
+  serviceDsn = dsnOf(SERVICE, database);
+  owner = new pg.Pool({ connectionString: ownerDsn, max: 1 });
+  service = new pg.Pool({ connectionString: serviceDsn, max: 1 });
+});
+afterAll(async () => {
+  await owner.end();
+  await service.end();
+  bench.dispose();
+  await slot.release();
+});
+
+/** With a capital letter: names are quoted where they must be. */
+function roleName(what: string): string {
+  return `${what}_${what === 'service' ? 'S' : 's'}${randomUUID().slice(0, 8)}`;
+}
+
+function dsnOf(role: string, database: string): string {
+  const dsn = new URL(slot.ownerDsn);
+  dsn.username = role;
+  dsn.pathname = `/${database}`;
+  return dsn.href;
+}
+
+interface Report {
+  steps: { name: string; status: string; detail: string }[];
+}
+
+const setup = async (args: string[], changes: Record<string, string> = {}) => {
+  const { code, stdout, stderr } = await bench.cli(['setup', '--json', ...args], {
+    changes: {
+      NOTIFICATION_POSTGRES_PRIMARY_DSN: serviceDsn,
+      NOTIFICATION_POSTGRES_OWNER_DSN: ownerDsn,
+      ...changes,
+    },
+  });
+  const steps = stdout === '' ? [] : (JSON.parse(stdout) as Report).steps;
+  const ofDatabase = steps.filter(({ name }) => name.startsWith('database'));
+  return { code, stderr, steps: Object.fromEntries(ofDatabase.map(({ name, status }) => [name, status])) };
+};
+
+const finding = async (changes: Record<string, string> = {}) => {
+  const { stdout } = await bench.cli(['doctor', '--json'], {
+    changes: { NOTIFICATION_POSTGRES_PRIMARY_DSN: serviceDsn, ...changes },
+  });
+  const { findings } = JSON.parse(stdout) as {
+    findings: { name: string; status: string; detail: string }[];
+  };
+  return findings.find(({ name }) => name === 'PostgreSQL: role');
+};
+
+test('I83 a service whose role may make no table says what is missing and what to do', async () => {
+  const refused = await slot
+    .startService({}, { postgresDsn: serviceDsn })
+    .catch((error: unknown) => error as Error);
+  expect(refused).toMatchObject({ name: 'SchemaBehindCodeError' });
+  expect((refused as Error).message).toMatch(
+    new RegExp(
+      `lacks 0001-intent, .*role ${SERVICE} may not.*galaxy-notify setup .*NOTIFICATION_POSTGRES_OWNER_DSN`,
+    ),
+  );
+});
+
+test('I83 I40 setup makes tables as the owner, gives the role of the service its rights, and may run again', async () => {
+  const names = ['database schema', 'database indexes', `database role ${SERVICE}`];
+  const all = (status: string) => Object.fromEntries(names.map((name) => [name, status]));
+
+  const dry = await setup(['--dry-run']);
+  expect(dry).toMatchObject({ code: 1, steps: { 'database schema': 'missing' } });
+  expect((await owner.query("SELECT FROM pg_namespace WHERE nspname = 'notification'")).rowCount).toBe(0);
+
+  const made = await setup([]);
+  expect({ code: made.code, steps: made.steps }).toEqual({
+    code: 0,
+    steps: { ...all('created'), [`database role ${SERVICE}`]: 'changed' },
+  });
+  expect(await missingLateIndexes(owner)).toEqual([]);
+  expect(await setup([])).toMatchObject({ code: 0, steps: all('ok') });
+  const { rows } = await owner.query<{ owner: string }>(
+    "SELECT DISTINCT tableowner AS owner FROM pg_tables WHERE schemaname ~ '^(notification|subscriptions)'",
+  );
+  expect(rows).toEqual([{ owner: OWNER }]);
+
+  // A table that came with another release is granted with it.
+  await owner.query('CREATE TABLE notification.later (id bigint GENERATED ALWAYS AS IDENTITY)');
+  expect(await setup(['--dry-run'])).toMatchObject({
+    code: 1,
+    steps: { [`database role ${SERVICE}`]: 'missing' },
+  });
+  await setup([]);
+  await service.query('INSERT INTO notification.later DEFAULT VALUES');
+  await owner.query('DROP TABLE notification.later');
+});
+
+test('I83 setup names a role that is not there, and who may not grant', async () => {
+  await expect(grantToService(ownerDsn, 'nobody_at_all', { isDryRun: false })).rejects.toThrow(
+    /there is no role nobody_at_all/,
+  );
+  await owner.query(`REVOKE SELECT ON notification.routes FROM "${SERVICE}"`);
+  await expect(grantToService(serviceDsn, SERVICE, { isDryRun: false })).rejects.toThrow(/does not own/);
+  await grantToService(ownerDsn, SERVICE, { isDryRun: false });
+});
+
+test('I83 the role of the service changes no table, and does not say which migrations there were', async () => {
+  for (const statement of [
+    'CREATE SCHEMA mine',
+    'CREATE TABLE notification.mine (id int)',
+    'ALTER TABLE notification.routes ADD COLUMN mine int',
+    'DROP TABLE notification.routes CASCADE',
+    'TRUNCATE notification.routes CASCADE',
+    'CREATE INDEX mine ON notification.routes (route_id)',
+    "INSERT INTO notification.schema_migrations (name, run_on) VALUES ('9999-breaking', now())",
+  ]) {
+    await expect(service.query(statement)).rejects.toMatchObject({
+      message: expect.stringMatching(/permission denied|must be owner|no privileges/),
+    });
+  }
+});
+
+test('I83 every statement of the service and of why runs under its role', async () => {
+  await createDeviceTokens(ownerDsn, { samples: false });
+  await owner.query(`GRANT SELECT, DELETE ON public.device_token TO "${SERVICE}"`);
+  const statements = [...(await allStatements()).values()];
+  const ofWhy = Object.entries({ ...OF_ACCOUNTS, ...OF_INTENTS, ...OF_PUSHES });
+  const refused: string[] = [];
+  for (const statement of [...statements, ...ofWhy.map(([name, text]) => ({ name, text }))]) {
+    // PostgreSQL checks rights as it plans to run.
+    await planOf(service, statement).catch((error: Error) =>
+      refused.push(`${statement.name}: ${error.message}`),
+    );
+  }
+  expect(refused).toEqual([]);
+  expect(statements.length).toBeGreaterThan(150);
+
+  // The same look finds a right that is missing.
+  await owner.query(`REVOKE UPDATE ON notification.routes FROM "${SERVICE}"`);
+  const found = statements.map((statement) => planOf(service, statement).catch((error: Error) => error));
+  expect((await Promise.all(found)).filter((one) => one instanceof Error).length).toBeGreaterThan(3);
+  await grantToService(ownerDsn, SERVICE, { isDryRun: false });
+});
+
+test('I83 a service of that role starts on a schema that is ready, builds nothing, and takes one that is ahead', async () => {
+  await owner.query('DROP INDEX notification.routes_recipient_idx');
+  expect(await buildLateIndexes(serviceDsn)).toEqual({ built: [], isComplete: true });
+  expect(await missingLateIndexes(owner)).toEqual(['routes_recipient_idx']);
+  await setup([]);
+  expect(await missingLateIndexes(owner)).toEqual([]);
+
+  await owner.query("INSERT INTO notification.schema_migrations (name, run_on) VALUES ('9998-later', now())");
+  expect(await migrateOrCheck(serviceDsn)).toEqual([]);
+  const running = await slot.startService({}, { postgresDsn: serviceDsn });
+  await running.stop();
+  await owner.query("DELETE FROM notification.schema_migrations WHERE name = '9998-later'");
+
+  await owner.query("DELETE FROM notification.schema_migrations WHERE name LIKE '0030-%'");
+  await expect(migrateOrCheck(serviceDsn)).rejects.toThrow(/lacks 0030-/);
+  await owner.query(
+    "INSERT INTO notification.schema_migrations (name, run_on) VALUES ('0030-intent-trace', now())",
+  );
+});
+
+test('I83 a role that owns the database still migrates by itself', async () => {
+  const database = `roles_${randomUUID().replaceAll('-', '')}`;
+  await slot.db.query(`CREATE DATABASE ${database} OWNER ${OWNER}`);
+  const dsn = dsnOf(OWNER, database);
+  expect((await migrateOrCheck(dsn)).length).toBeGreaterThan(20);
+  expect(await migrateOrCheck(dsn)).toEqual([]);
+  expect(await migrate(dsn)).toEqual([]);
+});
+
+test('I83 doctor says whether the role of the service may change tables', async () => {
+  expect(await finding()).toMatchObject({
+    status: 'ok',
+    detail: expect.stringContaining('changes no table'),
+  });
+  expect(await finding({ NOTIFICATION_POSTGRES_PRIMARY_DSN: ownerDsn })).toMatchObject({
+    detail: expect.stringContaining('may change and drop tables'),
+  });
+});
