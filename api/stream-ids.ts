@@ -18,9 +18,9 @@ export function compareEntryIds(left: string, right: string): number {
 export const later = (one: string, other: string): string => (compareEntryIds(one, other) < 0 ? other : one);
 export const sooner = (one: string, other = one): string => (compareEntryIds(one, other) < 0 ? one : other);
 
-/** What this needs of a Redis client. */
+/** What this needs of a Redis client, with rights to read alone. */
 interface Scripting {
-  eval(script: string, keys: number, ...args: string[]): Promise<unknown>;
+  eval_ro(script: string, keys: number, ...args: string[]): Promise<unknown>;
 }
 
 /** KEYS: stream. ARGV: XRANGE or XREVRANGE, its bounds. */
@@ -46,7 +46,7 @@ const LAST_GENERATED = `
 
 /** @returns the id of the last entry that was ever appended, deleted ones included; undefined without a stream. */
 export async function lastGeneratedId(redis: Scripting, stream: string): Promise<string | undefined> {
-  const id = await redis.eval(LAST_GENERATED, 1, stream);
+  const id = await redis.eval_ro(LAST_GENERATED, 1, stream);
   return typeof id === 'string' ? id : undefined;
 }
 
@@ -60,6 +60,6 @@ async function findId(
   stream: string,
   ...command: [name: string, from: string, to: string]
 ): Promise<string | undefined> {
-  const id = await redis.eval(FIND_ID, 1, stream, ...command);
+  const id = await redis.eval_ro(FIND_ID, 1, stream, ...command);
   return typeof id === 'string' ? id : undefined;
 }

@@ -18,7 +18,7 @@ export interface CrashRule {
 
 /** Commands of Redis that change nothing that lasts. */
 const REDIS_READS = new Set(
-  'get mget exists ttl pttl type xinfo xread xreadgroup xautoclaim xlen xrange xrevrange xpending info config ping select client hello auth script command subscribe quit'.split(
+  'eval_ro get mget exists ttl pttl type xinfo xread xreadgroup xautoclaim xlen xrange xrevrange xpending info config ping select client hello auth script command subscribe quit'.split(
     ' ',
   ),
 );

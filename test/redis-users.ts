@@ -23,13 +23,9 @@ export const passwordOf = (user: string): string =>
 /** Each at once, so that it may be done while they are in use. @param redis of somebody who may do everything. */
 export async function makeUsers(redis: Redis): Promise<void> {
   for (const user of USERS) await redis.call('ACL', 'SETUSER', user, 'reset', ...ruleOf(user));
-  await redis.call(
-    'ACL',
-    'SETUSER',
-    EVERY_ROLE,
-    'reset',
-    ...ROLES.flatMap((role) => ruleOf(`notify-${role}`)),
-  );
+  const words = ROLES.flatMap((role) => ruleOf(`notify-${role}`));
+  const rights = words.filter((word) => /^[+%]/.test(word));
+  await redis.call('ACL', 'SETUSER', EVERY_ROLE, 'reset', 'on', `>${EVERY_ROLE}`, ...rights);
 }
 
 /** Has the keys and commands of all roles, for a process that works on several. */
@@ -38,7 +34,7 @@ const EVERY_ROLE = 'notify-all';
 /** Variables of a program that has the rights of this user and no others. */
 export const asUser = (user: string): Record<string, string> => ({
   NOTIFICATION_REDIS_USER: user,
-  NOTIFICATION_REDIS_PASSWORD: user === EVERY_ROLE ? passwordOf(`notify-${ROLES[0]}`) : passwordOf(user),
+  NOTIFICATION_REDIS_PASSWORD: user === EVERY_ROLE ? EVERY_ROLE : passwordOf(user),
 });
 
 /** @param roles of a service, separated by commas. */

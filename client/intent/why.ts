@@ -71,7 +71,7 @@ export async function unreadAnswers(
 ): Promise<{ answers: Answer[]; notLookedInto: number }> {
   const { redis, intentsStream } = resources;
   const offset = await loadOffset(redis, intentsStream);
-  const [looked, left, ...found] = (await redis.eval(
+  const [looked, left, ...found] = (await redis.eval_ro(
     FIND_UNREAD,
     1,
     intentsStream,

@@ -187,7 +187,7 @@ function spawnDetached(spec: ServerSpec, logFile: string): Promise<{ process: Ch
 }
 
 async function waitUntilReady(spec: ServerSpec, server: ProcessRef, logFile: string): Promise<void> {
-  const limitMs = spec.readyLimitMs ?? 60_000;
+  const limitMs = spec.readyLimitMs ?? 120_000;
   const deadline = Date.now() + limitMs;
   for (;;) {
     const problem = await spec.ready().then(
