@@ -181,6 +181,18 @@ const intent: Dashboard = {
       'notification_outbound_stream_restored_entries_total',
       ['channel'],
     ),
+    rates(
+      'Outcomes told',
+      'Events about intents that were appended to their stream, repeats included.',
+      'notification_outcomes_relayed_total',
+      ['kind'],
+    ),
+    {
+      title: 'Outcomes that wait',
+      about: 'How long the oldest event for producers has waited to be relayed; 0 when none does.',
+      unit: 'ms',
+      queries: [['max(notification_outcomes_oldest_waiting_age_ms_milliseconds)', 'age']],
+    },
     rates('Lookups in the User Service', 'By result.', 'notification_user_enrichment_attempts_total', [
       'result',
     ]),

@@ -51,7 +51,7 @@ function instruments(): Instrument[] {
   createKeyUse(meter, {} as never);
   observeKeySeals(meter, {} as never);
   observeFiles(meter, {} as never);
-  observeGauges(meter, {} as never);
+  observeGauges(meter, { tellsOutcomes: true } as never);
   observeMobileJobs(meter, {} as never);
   observeSubscriptions(meter, {} as never);
   observeSymbolTargets(meter, {} as never);

@@ -40,6 +40,7 @@ function clientOf(user: string, password = passwordOf(user)): Redis {
 /** A key of each kind that there is, with who may write to it or read from it besides the service. */
 const KEYS: Record<string, readonly string[]> = {
   'notification:intents': ['producer', 'notify-intent', 'operator'],
+  'notification:outcomes': ['notify-intent', 'operator'],
   'gateway:client-events': ['gateway', 'notify-intent', 'operator'],
   'mail:delivery_commands': ['mail', 'notify-intent', 'operator'],
   'notification:route_hand_offs:x:y:1': ['notify-intent', 'operator'],
