@@ -193,6 +193,30 @@ const intent: Dashboard = {
       unit: 'ms',
       queries: [['max(notification_outcomes_oldest_waiting_age_ms_milliseconds)', 'age']],
     },
+    {
+      title: 'Outboxes of producers: oldest row',
+      about:
+        'How long the oldest intent has waited to be published, and to be passed by the service; by producer. Fine below a second, and a few.',
+      unit: 'ms',
+      queries: [
+        ['max by (job) (notification_outbox_oldest_pending_age_ms_milliseconds)', '{{job}} to be published'],
+        ['max by (job) (notification_outbox_oldest_published_age_ms_milliseconds)', '{{job}} to be passed'],
+      ],
+    },
+    {
+      title: 'Outboxes of producers: rows',
+      about: 'By producer and state. Those that are set aside wait for a person.',
+      queries: [['max by (job, state) (notification_outbox_rows)', legend('job', 'state')]],
+    },
+    {
+      title: 'Outboxes of producers: what relays do',
+      about: 'Rows that were published, passed, lost by Redis, set aside, and deleted after their time.',
+      unit: PER_SECOND,
+      queries: ['published', 'passed', 'lost', 'set_aside', 'deleted'].map((what): [string, string] => [
+        rate(`notification_outbox_${what}_total`, 'job'),
+        `{{job}} ${what.replace('_', ' ')}`,
+      ]),
+    },
     rates('Lookups in the User Service', 'By result.', 'notification_user_enrichment_attempts_total', [
       'result',
     ]),

@@ -59,6 +59,11 @@ const endOf = (id: string): Promise<Outcome[]> =>
     return outcomes.some(isTerminal) && outcomes;
   });
 
+/** A relay that is not answered in time comes again, and with it hundreds of events. */
+const firstOfEach = (outcomes: readonly Outcome[]): Outcome[] => [
+  ...new Map(outcomes.map((outcome) => [outcome.eventId, outcome])).values(),
+];
+
 const kindsOf = (outcomes: readonly Outcome[]): string[] => outcomes.map(({ kind }) => kind);
 
 test('Q1 an intent is told of from acceptance to its end, in this order, with ids that say what', async () => {
@@ -243,7 +248,7 @@ test('Q1 a notification whose routes come in several statements ends after the l
     'the end',
     async () => {
       const now = await toldOf(id);
-      return now.some(isTerminal) && now;
+      return now.some(isTerminal) && firstOfEach(now);
     },
     120_000,
   );
