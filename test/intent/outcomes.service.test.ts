@@ -325,11 +325,14 @@ test('Q1 what a stream has lost is told again in its order and under its ids, be
   await slot.startService(TELLING);
   const ids = [await publishTurn(slot.redis, 'one'), await publishTurn(slot.redis, 'two')];
   for (const id of ids) await endOf(id);
-  const before = await told();
-  await slot.redis.del(OUTCOMES_STREAM);
-  const later = await publishTurn(slot.redis, 'three');
-  await endOf(later);
-  const after = await told();
-  expect(after.slice(0, before.length)).toEqual(before);
-  expect(after.slice(before.length).every(({ notificationId }) => notificationId === later)).toBe(true);
+  // The second time before anybody has looked at what was told again.
+  for (const key of ['three', 'four']) {
+    const before = await told();
+    await slot.redis.del(OUTCOMES_STREAM);
+    const later = await publishTurn(slot.redis, key);
+    await endOf(later);
+    const after = await told();
+    expect(after.slice(0, before.length)).toEqual(before);
+    expect(after.slice(before.length).every(({ notificationId }) => notificationId === later)).toBe(true);
+  }
 });
