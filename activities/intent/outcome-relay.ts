@@ -78,12 +78,9 @@ export function relayOutcomes(resources: OutcomeRelayResources): { stop(): Promi
   const { db, log } = resources;
   const { stream } = resources.outcomeStream;
   let isStopping = false;
-  const running = watchEvery(
-    RELAY_INTERVAL_MS,
-    async () => {
-      while (!isStopping && (await areLeft()) && (await relayBatch(resources)));
-    },
-    (reason) => log.warn({ stream, reason }, 'outcomes are not relayed, and wait'),
+  let eventsTogether = EVENTS_TOGETHER;
+  const running = watchEvery(RELAY_INTERVAL_MS, relay, (reason) =>
+    log.warn({ stream, reason }, 'outcomes are not relayed, and wait'),
   );
   return {
     async stop() {
@@ -92,21 +89,43 @@ export function relayOutcomes(resources: OutcomeRelayResources): { stop(): Promi
     },
   };
 
+  async function relay(): Promise<void> {
+    while (!isStopping && (await areLeft())) {
+      try {
+        if (!(await relayBatch(resources, eventsTogether))) return;
+      } catch (error) {
+        // What was not answered in time comes again: less of it, so that a slow Redis does not get the same forever.
+        eventsTogether = Math.ceil(eventsTogether / 2);
+        throw error;
+      }
+      eventsTogether = Math.min(EVENTS_TOGETHER, 2 * eventsTogether);
+    }
+  }
+
   async function areLeft(): Promise<boolean> {
     const [left] = await query<{ is_any: boolean }>(db, ARE_OUTCOMES_LEFT, []);
     return left?.is_any === true;
   }
 }
 
-/** @returns false when it is not ours to relay, or not now. @throws when Redis or PostgreSQL do not answer. */
-async function relayBatch({ db, redis, metrics, outcomeStream }: OutcomeRelayResources): Promise<boolean> {
+/**
+ * Relays the oldest rows.
+ *
+ * @param eventsTogether how many events they have at most, unless the oldest has more.
+ * @returns false when it is not ours to relay, or not now.
+ * @throws when Redis or PostgreSQL do not answer.
+ */
+async function relayBatch(
+  { db, redis, metrics, outcomeStream }: OutcomeRelayResources,
+  eventsTogether: number,
+): Promise<boolean> {
   const { stream, maxLen } = outcomeStream;
   const events = await inTransaction(db, async (client) => {
     const [lock] = await run<{ is_ours: boolean }>(client, LOCK_RELAY, []);
     if (!lock?.is_ours) return undefined;
     const [seen] = await run<OutboundRow>(client, LOAD_OUTBOUND, [stream]);
     if (!seen || seen.suspect_since !== null) return undefined;
-    const rows = await run<StoredRow>(client, LOAD_OUTCOMES, [ROWS_TOGETHER, EVENTS_TOGETHER]);
+    const rows = await run<StoredRow>(client, LOAD_OUTCOMES, [ROWS_TOGETHER, eventsTogether]);
     const entries = rows.map((row) =>
       row.events.map((event) => fieldsOfOutcome(event, row.written_at.getTime())),
     );

@@ -22,7 +22,6 @@ const TELLING = {
   NOTIFICATION_OUTCOMES: 'all',
   NOTIFICATION_ROUTE_BACKOFF_MIN: '20ms',
   NOTIFICATION_ROUTE_BACKOFF_MAX: '40ms',
-  NOTIFICATION_REDIS_OPERATION_TIMEOUT: '300ms',
 };
 
 let slot: Slot;
@@ -251,6 +250,7 @@ test('Q1 a notification whose routes come in several statements ends after the l
       return now.some(isTerminal) && firstOfEach(now);
     },
     120_000,
+    1_000,
   );
   expect(outcomes[0]).toMatchObject({ kind: 'accepted', routes: 5_200, skipped: 0 });
   expect(outcomes.at(-1)).toMatchObject({ kind: 'settled', published: 5_200 });
@@ -322,7 +322,7 @@ test('Q1 an end that a process without outcomes has left untold is told by reten
 });
 
 test('Q1 what a stream has lost is told again in its order and under its ids, before anything new', async () => {
-  await slot.startService(TELLING);
+  await slot.startService({ ...TELLING, NOTIFICATION_REDIS_OPERATION_TIMEOUT: '300ms' });
   const ids = [await publishTurn(slot.redis, 'one'), await publishTurn(slot.redis, 'two')];
   for (const id of ids) await endOf(id);
   // The second time before anybody has looked at what was told again.
