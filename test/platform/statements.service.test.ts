@@ -93,7 +93,7 @@ const RECURRING = {
 
     note_plain_payloads ping read_key_seals read_plain_payloads read_settled
 
-    come_to_in_outbound_stream lock_outcome_relay
+    come_to_in_outbound_stream lock_outcome_relay save_seen_outcome_stream
 
     limit_gauge_read lock_subscription_relay next_subscription_claim
 
