@@ -52,6 +52,17 @@ const lookedAt = (id: string) =>
     return rows.length === 1;
   });
 
+/** A look that has seen the newest entry of the stream. */
+const seenWhole = (stream: string) =>
+  eventually(`a look that has seen ${stream}`, async () => {
+    const [newest] = await slot.redis.xrevrange(stream, '+', '-', 'COUNT', 1);
+    const { rows } = await slot.db.query(
+      'SELECT FROM notification.outbound_streams WHERE stream = $1 AND last_entry_id = $2',
+      [stream, newest![0]],
+    );
+    return rows.length === 1;
+  });
+
 test('I54 recover mends what no look can see: a record that is gone, an entry that is gone, a route that nobody works on', async () => {
   await slot.startService({ ...ENV, NOTIFICATION_RECONCILIATION_INTERVAL: '24h' });
   const ids: string[] = [];
@@ -116,6 +127,7 @@ test('I54 recover shows between which stores something does not agree while no p
   const first = await publishTurn(slot.redis, 'a');
   await settled([first]);
   await lookedAt(first);
+  await seenWhole(GATEWAY);
   const { putBack } = await keepRows(slot.db);
   const second = await publishTurn(slot.redis, 'b');
   await settled([second]);
