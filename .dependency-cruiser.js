@@ -17,6 +17,7 @@ const border = (folder, allowed, comment) => ({
   to: {
     path: '^[^/]+/',
     dependencyTypesNot: ['core'],
+    // Examples have the client as others have it, by its name.
     pathNot: [`^(${[folder, ...allowed].join('|')})/`, 'node_modules/', '^galaxy-notify-client/'],
   },
 });

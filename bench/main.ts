@@ -14,6 +14,7 @@ import { largeAudiences } from './large-audience.ts';
 import { latency } from './latency.ts';
 import type { Measurement } from './measurement.ts';
 import { mobilePush } from './mobile-push.ts';
+import { outcomes } from './outcomes.ts';
 import type { Selection } from './options.ts';
 import { HELP, parseOptions, select } from './options.ts';
 import { describeProfiles } from './profile.ts';
@@ -39,6 +40,7 @@ const MEASUREMENTS: readonly Measurement[] = [
   latency,
   fanOut,
   replication,
+  outcomes,
   ...backlogs,
   ...largeAudiences,
   scaleProcesses,

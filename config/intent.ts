@@ -2,6 +2,8 @@
 import { z } from 'zod';
 import type { AdminNotificationType } from '../api/intent/catalog.ts';
 import { ADMIN_NOTIFICATION_TYPES } from '../api/intent/catalog.ts';
+import type { OutcomeKind } from '../api/intent/outcome.ts';
+import { OTHER_OUTCOMES, OUTCOMES_STREAM, OUTCOME_KINDS, TERMINAL_OUTCOMES } from '../api/intent/outcome.ts';
 import {
   DISPATCH_MODES,
   INTENT_TASK_QUEUE,
@@ -19,6 +21,18 @@ import { LOOKS_PER_RUN, exceeding, variable } from './variables.ts';
 
 /** What the names begin with by which calls to the User Service are proven. */
 export const USER_SERVICE = 'NOTIFICATION_USER_SERVICE';
+
+/** `none`, `ends`, `all`, or kinds beside the ends. */
+const outcomeKinds = z.string().transform((text, context): readonly OutcomeKind[] => {
+  if (text === 'none') return [];
+  if (text === 'ends') return TERMINAL_OUTCOMES;
+  if (text === 'all') return OUTCOME_KINDS;
+  const named = text.split(',').map((kind) => kind.trim());
+  const unknown = named.filter((kind) => !OTHER_OUTCOMES.some((one) => one === kind));
+  if (unknown.length === 0) return [...TERMINAL_OUTCOMES, ...(named as OutcomeKind[])];
+  context.addIssue(`must be none, ends, all, or some of ${OTHER_OUTCOMES.join(', ')}`);
+  return z.NEVER;
+});
 
 export const INTENT_VARIABLES = {
   NOTIFICATION_INTENTS_STREAM: variable(streamName, 'Stream that producers append intents to.', {
@@ -81,6 +95,22 @@ export const INTENT_VARIABLES = {
     integer(1, 500),
     'Intents that one workflow takes at most when several are read together; 1: each has its own.',
     { default: '1' },
+  ),
+  NOTIFICATION_OUTCOMES: variable(
+    outcomeKinds,
+    `What producers are told about their intents: none; ends, one event an intent; all; or which kinds beside the ends, comma-separated: ${OTHER_OUTCOMES.join(', ')}.`,
+    { default: 'none' },
+  ),
+  NOTIFICATION_OUTCOMES_STREAM: variable(streamName, 'Stream of these events.', { default: OUTCOMES_STREAM }),
+  NOTIFICATION_OUTCOMES_STREAM_MAX_LEN: variable(
+    integer(1, 1_000_000_000),
+    'Approximate length to which that stream is trimmed.',
+    { default: '100000' },
+  ),
+  NOTIFICATION_OUTCOMES_RETENTION: variable(
+    duration,
+    'How long an event that was relayed is kept, in case that Redis loses it.',
+    { default: '24h' },
   ),
   NOTIFICATION_IDEMPOTENCY_TTL: variable(duration, 'How long at least an idempotency key stays reserved.', {
     default: '168h',

@@ -181,6 +181,42 @@ const intent: Dashboard = {
       'notification_outbound_stream_restored_entries_total',
       ['channel'],
     ),
+    rates(
+      'Outcomes told',
+      'Events about intents that were appended to their stream, repeats included.',
+      'notification_outcomes_relayed_total',
+      ['kind'],
+    ),
+    {
+      title: 'Outcomes that wait',
+      about: 'How long the oldest event for producers has waited to be relayed; 0 when none does.',
+      unit: 'ms',
+      queries: [['max(notification_outcomes_oldest_waiting_age_ms_milliseconds)', 'age']],
+    },
+    {
+      title: 'Outboxes of producers: oldest row',
+      about:
+        'How long the oldest intent has waited to be published, and to be passed by the service; by producer. Fine below a second, and a few.',
+      unit: 'ms',
+      queries: [
+        ['max by (job) (notification_outbox_oldest_pending_age_ms_milliseconds)', '{{job}} to be published'],
+        ['max by (job) (notification_outbox_oldest_published_age_ms_milliseconds)', '{{job}} to be passed'],
+      ],
+    },
+    {
+      title: 'Outboxes of producers: rows',
+      about: 'By producer and state. Those that are set aside wait for a person.',
+      queries: [['max by (job, state) (notification_outbox_rows)', legend('job', 'state')]],
+    },
+    {
+      title: 'Outboxes of producers: what relays do',
+      about: 'Rows that were published, passed, lost by Redis, set aside, and deleted after their time.',
+      unit: PER_SECOND,
+      queries: ['published', 'passed', 'lost', 'set_aside', 'deleted'].map((what): [string, string] => [
+        rate(`notification_outbox_${what}_total`, 'job'),
+        `{{job}} ${what.replace('_', ' ')}`,
+      ]),
+    },
     rates('Lookups in the User Service', 'By result.', 'notification_user_enrichment_attempts_total', [
       'result',
     ]),

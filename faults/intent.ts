@@ -10,7 +10,11 @@ import type { IntentRows } from './ledger/intent.ts';
 import { judgeIntents } from './ledger/intent.ts';
 import type { Audience } from './ledger/notification-types.ts';
 import { TYPES, payloadOf } from './ledger/notification-types.ts';
+import { judgeOutcomes } from './ledger/outcomes.ts';
 import type { Verdict } from './ledger/verdict.ts';
+import { CHARGES } from './ledger/verdict.ts';
+import type { Listener } from './outcomes.ts';
+import { openListener } from './outcomes.ts';
 import { plantedMail, plantedMailPrefix, plantedText } from './planted.ts';
 import { NotFoundError } from '../client/errors.ts';
 import type { Arena, Work } from './work.ts';
@@ -47,6 +51,7 @@ export async function openIntents(arena: Arena, arrivals: Arrivals): Promise<Wor
   for (const [id, user] of users) arena.setUser(id, user);
   const world: World = { users, admins: ADMINS };
   const producer = arena.openProducer(INTENTS, entryOf);
+  const listener = arena.outcomes === 'none' ? undefined : openListener(arena);
   const consumers = openConsumers(arena.openRedis, (at) => arrivals.at.push(at));
   /** Routes that were said to be replayed, and orders of which nothing is known. */
   const replays: string[] = [];
@@ -54,11 +59,17 @@ export async function openIntents(arena: Arena, arrivals: Arrivals): Promise<Wor
 
   return {
     name: 'intent',
-    env: Object.fromEntries(
-      Object.entries(TYPES).flatMap(([type, { channels }]) =>
-        channels.admin_email ? [[adminVariableOf(type), ADMINS.join()]] : [],
+    env: {
+      // Every entry is counted in the end.
+      ...(listener === undefined
+        ? {}
+        : { NOTIFICATION_OUTCOMES: arena.outcomes, NOTIFICATION_OUTCOMES_STREAM_MAX_LEN: '10000000' }),
+      ...Object.fromEntries(
+        Object.entries(TYPES).flatMap(([type, { channels }]) =>
+          channels.admin_email ? [[adminVariableOf(type), ADMINS.join()]] : [],
+        ),
       ),
-    ),
+    },
     planted: [
       { what: 'e-mail addresses of users', value: plantedMailPrefix('user'), mayBeInHistories: false },
       {
@@ -96,11 +107,12 @@ export async function openIntents(arena: Arena, arrivals: Arrivals): Promise<Wor
         if (run.length === 0) break;
       }
       if (arena.hasLost()) await streamsWhole();
+      if (listener) await allTold(listener);
     },
     verify,
     async stop() {
       producer.stop();
-      await consumers.stop();
+      await Promise.all([consumers.stop(), listener?.stop()]);
     },
   };
 
@@ -183,14 +195,52 @@ export async function openIntents(arena: Arena, arrivals: Arrivals): Promise<Wor
     });
   }
 
+  async function allTold(of: Listener): Promise<void> {
+    await arena.until('every outcome to be in its stream', async () => {
+      const { rows } = await arena.db.query<{ left: number }>(
+        'SELECT count(*)::int AS left FROM notification.outcomes WHERE relayed_at IS NULL',
+      );
+      if (rows[0]!.left > 0) throw new Error(`${rows[0]!.left} rows wait`);
+      await of.catchUp();
+      return true;
+    });
+  }
+
+  /** Joins what is said about outcomes to what is said about intents. */
+  async function judgeTold(verdict: Verdict, of: Listener, rows: IntentRows): Promise<void> {
+    const entries: string[] = [];
+    for (let from = '-'; ;) {
+      const page = await arena.redis.xrange(INTENTS, from, '+', 'COUNT', 1_000);
+      entries.push(...page.map(([id]) => id));
+      if (page.length < 1_000) break;
+      from = `(${page.at(-1)![0]}`;
+    }
+    const routes = new Map<string, number>();
+    for (const key of rows.routes.keys()) {
+      const id = key.slice(0, key.indexOf('/'));
+      routes.set(id, (routes.get(id) ?? 0) + 1);
+    }
+    const judged = judgeOutcomes({
+      told: of.told(),
+      entries,
+      routes,
+      refusals: rows.refusals,
+      mayRepeat: arena.hasLost(),
+    });
+    for (const charge of CHARGES) verdict[charge].push(...judged[charge].map((line) => `outcomes: ${line}`));
+    verdict.repeated += judged.repeated;
+    for (const [name, value] of Object.entries(judged.figures)) verdict.figures[`outcomes: ${name}`] = value;
+  }
+
   async function verify(): Promise<Verdict> {
     const gone = await consumers.catchUp();
     const hasLost = arena.hasLost();
+    const rows = await rowsOf();
     const verdict = judgeIntents({
       postings: producer.postings,
       world,
       sightings: consumers.sightings(),
-      rows: await rowsOf(),
+      rows,
       replays,
       unknownReplays,
       mayRepeat: hasLost,
@@ -199,6 +249,7 @@ export async function openIntents(arena: Arena, arrivals: Arrivals): Promise<Wor
     const missing = await producer.repeatLost();
     if (missing > 0) verdict.lost.push(`the stream lacks ${missing} intents that it had acknowledged`);
     verdict.figures['replayed'] = replays.length;
+    if (listener) await judgeTold(verdict, listener, rows);
     return verdict;
   }
 

@@ -16,6 +16,10 @@ export type ModeName = (typeof MODES)[number];
 export const ROUTERS = ['https', 'binary'] as const;
 export type RoutersName = (typeof ROUTERS)[number];
 
+/** What producers are told. */
+export const OUTCOMES = ['all', 'ends', 'none'] as const;
+export type OutcomesName = (typeof OUTCOMES)[number];
+
 export const HELP = `Usage: npm run test:faults [-- options]
 
 Starts Redis, PostgreSQL, Temporal and two processes of the service, gives them work of every kind, kills and restarts
@@ -34,6 +38,7 @@ against what came out. The exit code is 0 only if nothing is lost, nothing doubl
   --mode name      how intents are worked off: ${MODES.join(', ')}; default: the seed decides, with --beside between the
                    first two, which the release before knows
   --routers name   how message routers speak: ${ROUTERS.join(', ')}; default: ${ROUTERS[0]}
+  --outcomes what  NOTIFICATION_OUTCOMES: all, ends or none; default: all, and none with --beside, whose release tells nothing
   --encrypted      with NOTIFICATION_PAYLOAD_KEYS; default: the seed decides
   --plain          without
   --flood          instead of all that: 100,000 entries while Temporal is down, and what memory that takes
@@ -60,6 +65,7 @@ export interface Options {
   /** Absent: the seed decides. */
   mode?: ModeName;
   routers: RoutersName;
+  outcomes: OutcomesName;
   /** Undefined: the seed decides. */
   isEncrypted: boolean | undefined;
   flood: boolean;
@@ -79,7 +85,18 @@ export function parseOptions(args: readonly string[]): Options {
   const chosen = given.encrypted || given.plain;
   const [mode, ...more] = namesOf('--mode', given.mode, MODES, []);
   const [routers = ROUTERS[0], ...others] = namesOf('--routers', given.routers, ROUTERS, []);
+  const [outcomes = given.beside === undefined ? OUTCOMES[0] : 'none', ...further] = namesOf(
+    '--outcomes',
+    given.outcomes,
+    OUTCOMES,
+    [],
+  );
   if (more.length > 0) throw new SelfExplanatoryError('--mode takes one name');
+  if (further.length > 0) throw new SelfExplanatoryError('--outcomes takes one name');
+  if (outcomes !== 'none' && given.beside !== undefined)
+    throw new SelfExplanatoryError(
+      '--outcomes and --beside exclude each other: releases before tell nothing',
+    );
   if (others.length > 0) throw new SelfExplanatoryError('--routers takes one name');
   if (routers === 'binary' && given.beside !== undefined) {
     throw new SelfExplanatoryError(
@@ -97,6 +114,7 @@ export function parseOptions(args: readonly string[]): Options {
     ...(given.beside === undefined ? {} : { beside: given.beside }),
     ...(mode === undefined ? {} : { mode }),
     routers,
+    outcomes,
     isEncrypted: chosen ? given.encrypted : undefined,
     flood: given.flood,
     ...(given.json === undefined ? {} : { jsonFile: given.json }),
@@ -123,6 +141,7 @@ function valuesOf(args: readonly string[]) {
         beside: text,
         mode: text,
         routers: text,
+        outcomes: text,
         json: text,
         report: text,
         encrypted: flag,
@@ -159,6 +178,7 @@ function namesOf<Name extends string>(
 /** What repeats a run. */
 export function commandOf(options: Options): string {
   const { seed, intents, seconds, faults, only, losses, kinds, beside, mode, routers, isEncrypted } = options;
+  const isUsual = options.outcomes === (beside === undefined ? OUTCOMES[0] : 'none');
   return [
     `FAULT_SEED=${seed} npm run test:faults -- --intents ${intents} --seconds ${seconds} --faults ${faults}`,
     ...(only.length === WORKS.length ? [] : [`--only ${only.join()}`]),
@@ -167,6 +187,7 @@ export function commandOf(options: Options): string {
     ...(beside === undefined ? [] : [`--beside ${beside}`]),
     ...(mode === undefined ? [] : [`--mode ${mode}`]),
     ...(routers === ROUTERS[0] ? [] : [`--routers ${routers}`]),
+    ...(isUsual ? [] : [`--outcomes ${options.outcomes}`]),
     ...(isEncrypted === undefined ? [] : [isEncrypted ? '--encrypted' : '--plain']),
   ].join(' ');
 }

@@ -108,6 +108,7 @@ async function runWith(
     services: SERVICES,
     intents: options.intents,
     routers: options.routers,
+    outcomes: options.outcomes,
     dataDir: servers.dataDir,
     faults,
     hasLost: () => faults.some(({ isLoss }) => isLoss),

@@ -7,6 +7,9 @@ import { createIntentMetrics, observeGauges } from '../activities/intent/metrics
 import { createBridgeActivities } from '../activities/intent/reader.ts';
 import { watchReader } from '../activities/intent/reader-life.ts';
 import { createOperationActivities } from '../activities/intent/operations.ts';
+import { relayOutcomes } from '../activities/intent/outcome-relay.ts';
+import { watchOutcomes } from '../activities/intent/outcome-watch.ts';
+import { createOutcomes } from '../activities/intent/outcomes.ts';
 import { createReconciliationActivities, isWorkOverdue } from '../activities/intent/reconciliation.ts';
 import { createRecoveryActivities } from '../activities/intent/recovery.ts';
 import { createRepairActivities } from '../activities/intent/repair.ts';
@@ -35,6 +38,7 @@ export function openIntents(context: ProcessContext): Role {
   const settings = settingsOf(config);
   const longestSilenceMs = settings.bridge.blockMs + values.NOTIFICATION_REDIS_OPERATION_TIMEOUT;
   const metrics = createIntentMetrics(meter);
+  const outcomes = createOutcomes(values.NOTIFICATION_OUTCOMES);
   const userService = rememberRecipients(
     createUserService({
       baseUrl: endpoints.userServiceUrl,
@@ -71,7 +75,7 @@ export function openIntents(context: ProcessContext): Role {
       const confirmReplicated = createReplication(openWaitingRedis(redis), settings.replication);
       const resources = {
         ...settings,
-        ...{ db, redis, confirmReplicated, workflows, log, metrics, userService, draining },
+        ...{ db, redis, confirmReplicated, workflows, log, metrics, outcomes, userService, draining },
       };
       const acceptIntents = createAcceptance(resources);
       const routes = createRouteActivities(resources);
@@ -94,12 +98,19 @@ export function openIntents(context: ProcessContext): Role {
 
     async begin({ db, redis, client }) {
       await Promise.all(longLived.map((workflow) => keepRunning(client.workflow, workflow)));
-      const endObservation = observeGauges(meter, { db, redis, log, intentsStream });
-      const watch = watchReader({ redis, client, log, stream: intentsStream });
+      const endObservation = observeGauges(meter, {
+        ...{ db, redis, log, intentsStream },
+        tellsOutcomes: outcomes.isOn,
+      });
+      const telling = { ...settings, db, redis, log, metrics };
+      const running = [
+        watchReader({ redis, client, log, stream: intentsStream }),
+        ...(outcomes.isOn ? [relayOutcomes(telling), watchOutcomes(telling)] : []),
+      ];
       return {
         async stop() {
           endObservation();
-          await watch.stop();
+          await Promise.all(running.map((one) => one.stop()));
         },
       };
     },
@@ -147,7 +158,14 @@ function settingsOf({ values, adminEmails }: Config) {
       dispatch: values.NOTIFICATION_ROUTE_DISPATCH,
       intentsPerWorkflow: values.NOTIFICATION_INTENTS_PER_WORKFLOW,
     },
+    outcomeStream: {
+      stream: values.NOTIFICATION_OUTCOMES_STREAM,
+      maxLen: values.NOTIFICATION_OUTCOMES_STREAM_MAX_LEN,
+    },
+    // A relay has been answered or given up by then, and its transaction has ended.
+    settlingMs: 3 * values.NOTIFICATION_REDIS_OPERATION_TIMEOUT,
     retention: {
+      outcomeRetentionMs: values.NOTIFICATION_OUTCOMES_RETENTION,
       recordRetentionMs: values.NOTIFICATION_RECORD_RETENTION,
       malformedIntentRetentionMs: values.NOTIFICATION_MALFORMED_INTENT_RETENTION,
     },

@@ -27,6 +27,7 @@ import { recordMalformed, refusedIntent, reusedIntent } from './malformed.ts';
 import type { IntentMetrics } from './metrics.ts';
 import { isPostgresRefusal } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
+import type { Outcomes } from './outcomes.ts';
 import { isGivenUp } from './owner.ts';
 import type { UserService } from './user-service.ts';
 import type { Trouble } from './waiting.ts';
@@ -41,6 +42,7 @@ export interface IntentResources {
   userService: UserService;
   log: Logger;
   metrics: IntentMetrics;
+  outcomes: Outcomes;
   intent: {
     budgets: ChannelBudgets;
     /** How long at least an idempotency key stays reserved, ms. */
@@ -69,7 +71,7 @@ export interface AcceptanceOptions {
 export type AcceptIntents = ReturnType<typeof createAcceptance>;
 
 export function createAcceptance(resources: IntentResources) {
-  const { db, workflows, log, metrics, intent: settings } = resources;
+  const { db, workflows, log, metrics, outcomes, intent: settings } = resources;
   const resolveAudience = createAudienceResolver({ ...resources, ...settings });
 
   /**
@@ -161,7 +163,7 @@ export function createAcceptance(resources: IntentResources) {
   async function insert(items: readonly ToInsert[], decided: Map<string, Decided>): Promise<void> {
     let accepted;
     try {
-      accepted = await insertRecords(db, items, settings);
+      accepted = await insertRecords(db, outcomes, items, settings);
     } catch (error) {
       if (!isPostgresRefusal(error)) throw error;
       if (items.length > 1) for (const item of items) await insert([item], decided);
@@ -235,7 +237,7 @@ export function createAcceptance(resources: IntentResources) {
     malformed: MalformedIntent,
     conflictsWith?: string,
   ): Promise<void> {
-    const { recorded, isNew } = await recordMalformed(db, malformed, conflictsWith);
+    const { recorded, isNew } = await recordMalformed(db, outcomes, malformed, conflictsWith);
     // A repeated attempt finds its own row: counted then.
     if (!isNew) return;
     countOutcome(intent, 'rejected');
@@ -281,11 +283,9 @@ export function createAcceptance(resources: IntentResources) {
   /** Says what was decided, where it is not said yet. */
   async function conclude(concluded: readonly Conclusion[]): Promise<void> {
     const duplicates = concluded.flatMap(({ intent, acceptance }) =>
-      acceptance.outcome === 'duplicate'
-        ? [{ notificationId: intent.notificationId, of: acceptance.of }]
-        : [],
+      acceptance.outcome === 'duplicate' ? [{ intent, of: acceptance.of }] : [],
     );
-    const newDuplicates = await recordDuplicates(db, duplicates);
+    const newDuplicates = await recordDuplicates(db, outcomes, duplicates);
     for (const { intent, acceptance } of concluded) {
       const fields = logFieldsOf(intent);
       switch (acceptance.outcome) {

@@ -11,6 +11,8 @@ import { query } from '../postgres.ts';
 import { inTransaction } from '../transactions.ts';
 import type { Audience, ChannelBudgets, RouteSlot } from './audience.ts';
 import { materializeRoutes } from './audience.ts';
+import type { Outcomes } from './outcomes.ts';
+import { END_ACCEPTANCE, acceptance, moreRoutes, refusal } from './outcomes.ts';
 
 /** Recipients whose routes one statement writes: short of its time-out on a slow disk, too. */
 const RECIPIENTS_PER_STATEMENT = 2_500;
@@ -137,12 +139,18 @@ function routesToPublish(rows: RouteRow[]): RouteToPublish[] {
 /** @returns the notifications whose row is new. */
 export async function recordDuplicates(
   db: Pool,
-  duplicates: readonly { notificationId: string; of: string }[],
+  outcomes: Outcomes,
+  duplicates: readonly { intent: Intent; of: string }[],
 ): Promise<Set<string>> {
   if (duplicates.length === 0) return new Set();
-  const inserted = await query<{ notification_id: string }>(db, RECORD_DUPLICATES, [
-    duplicates.map(({ notificationId }) => notificationId),
-    duplicates.map(({ of }) => of),
+  const intents = duplicates.map(({ intent }) => intent);
+  const values = [intents.map(({ notificationId }) => notificationId), duplicates.map(({ of }) => of)];
+  const inserted = await outcomes.run<{ notification_id: string }>(db, RECORD_DUPLICATES, values, () => [
+    intents.map(({ notificationType }) => notificationType),
+    intents.map(({ producer }) => producer),
+    intents.map(({ idempotencyKey }) => idempotencyKey),
+    intents.map(({ requestId }) => requestId ?? null),
+    intents.map(({ traceId }) => traceId ?? null),
   ]);
   return new Set(inserted.map(({ notification_id }) => notification_id));
 }
@@ -167,6 +175,7 @@ interface InsertOptions {
  */
 export async function insertRecords(
   db: Pool,
+  outcomes: Outcomes,
   items: readonly ToInsert[],
   { budgets, idempotencyTtlMs }: InsertOptions,
 ): Promise<Map<string, Acceptance>> {
@@ -181,18 +190,42 @@ export async function insertRecords(
   const parts = items.map(({ intent, audience }) =>
     partsOf(audience).map((part): PartOfItem => ({ intent, part })),
   );
+  /** How many routes each has: open ones, all, and skipped ones. One that comes in parts is held open until its end. */
+  const counts = (): unknown[] => {
+    const all = parts.map(([first, ...rest]) => {
+      const { routeCount, skipped } = tallies.get(first!.intent.notificationId)!.counts();
+      const more = rest.flatMap(({ intent, part }) =>
+        materializeRoutes(intent.notificationType, part, budgets).map(({ status }) => status),
+      );
+      const skippedInAll = skipped + more.filter((status) => status === 'skipped').length;
+      const routes = routeCount + more.length;
+      return { routes, skipped: skippedInAll, open: routes - skippedInAll + Math.min(1, rest.length) };
+    });
+    return [
+      items.map(({ intent }) => intent.notificationId),
+      all.map(({ open }) => open),
+      all.map(({ routes }) => routes),
+      all.map(({ skipped }) => skipped),
+    ];
+  };
 
   const insert = async (client: Pool | PoolClient): Promise<Set<string>> => {
-    const rows = await query<{ notification_id: string }>(client, INSERT_RECORDS, [
+    for (const tally of tallies.values()) tally.clear();
+    const values = [
       ...recordColumns(items),
       idempotencyTtlMs,
       ...slotColumns(parts.flatMap(([first]) => slotsOf(first!))),
-    ]);
+    ];
+    const rows = await outcomes.run<{ notification_id: string }>(client, INSERT_RECORDS, values, counts);
     const inserted = new Set(rows.map(({ notification_id }) => notification_id));
+    const heldOpen = new Set<string>();
     for (const part of parts.flatMap(([, ...rest]) => rest)) {
-      if (!inserted.has(part.intent.notificationId)) continue;
-      await query(client, INSERT_ROUTES, slotColumns(slotsOf(part)));
+      const { notificationId } = part.intent;
+      if (!inserted.has(notificationId)) continue;
+      await outcomes.run(client, INSERT_ROUTES, slotColumns(slotsOf(part)));
+      heldOpen.add(notificationId);
     }
+    if (heldOpen.size > 0) await outcomes.run(client, END_ACCEPTANCE, [[...heldOpen]]);
     return inserted;
   };
   const inserted = await (parts.every(({ length }) => length === 1) ? insert(db) : inTransaction(db, insert));
@@ -244,6 +277,12 @@ function tallyOf() {
   const routes: RouteToPublish[] = [];
   let [routeCount, skipped] = [0, 0];
   return {
+    /** A transaction is run again after a deadlock. */
+    clear(): void {
+      routes.length = 0;
+      [routeCount, skipped] = [0, 0];
+    },
+    counts: () => ({ routeCount, skipped }),
     add(slots: readonly RouteSlot[]): void {
       for (const { routeId, channel, status } of slots) {
         routeCount += 1;
@@ -351,16 +390,25 @@ const LIST_ROUTES = {
     OFFSET $2 LIMIT $3`,
 };
 
-const RECORD_DUPLICATES = {
+/** With outcomes, $4 to $8 say what the intents are. */
+const RECORD_DUPLICATES = refusal({
   name: 'record_duplicates',
-  text: `
-    INSERT INTO notification.duplicates (notification_id, duplicate_of, decided_at)
-    SELECT notification_id, duplicate_of, now()
-      FROM unnest($1::text[], $2::text[]) AS decided (notification_id, duplicate_of)
-     ORDER BY notification_id
-    ON CONFLICT (notification_id) DO NOTHING
-    RETURNING notification_id`,
-};
+  inserts: `
+    WITH refused AS (
+      INSERT INTO notification.duplicates (notification_id, duplicate_of, decided_at)
+      SELECT notification_id, duplicate_of, now()
+        FROM unnest($1::text[], $2::text[]) AS decided (notification_id, duplicate_of)
+       ORDER BY notification_id
+      ON CONFLICT (notification_id) DO NOTHING
+      RETURNING notification_id, duplicate_of
+    )`,
+  result: 'SELECT notification_id FROM refused',
+  parameters: 2,
+  kind: "'duplicate'",
+  details: "json_build_object('duplicate_of', duplicate_of)",
+  subjects: `(SELECT * FROM unnest($1::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[])
+                AS intent (notification_id, notification_type, producer, idempotency_key, request_id, trace_id))`,
+});
 
 /** @param records that they are of, by the name `record`. @param first number of the first of nine parameters. */
 const insertSlots = (records: string, first: number): string => `
@@ -377,7 +425,8 @@ const insertSlots = (records: string, first: number): string => `
                     $${first + 4}::text[], $${first + 5}::int[], $${first + 6}::text[], $${first + 7}::text[],
                     $${first + 8}::text[])
                AS slot (notification_id, route_id, channel, recipient_ref, status, max_attempts, email, locale, problem)
-        JOIN ${records} USING (notification_id)`;
+        JOIN ${records} USING (notification_id)
+      RETURNING notification_id, route_id, channel, last_error_classification`;
 
 /**
  * A taken idempotency key, one that an earlier intent waits for or has taken in what PostgreSQL forgot, and a cancelled
@@ -385,9 +434,9 @@ const insertSlots = (records: string, first: number): string => `
  * times are PostgreSQL's: retention, channels and cancellation compare them with its clock. $15 how long a key stays
  * reserved, ms.
  */
-const INSERT_RECORDS = {
+const INSERT_RECORDS = acceptance({
   name: 'insert_records',
-  text: `
+  inserts: `
     WITH record AS (
       INSERT INTO notification.records
         (notification_id, notification_type, producer, audience_kind, recipient_user_ids, payload_json,
@@ -409,16 +458,21 @@ const INSERT_RECORDS = {
          AND NOT (${IS_EARLIER_UNKNOWN})
        ORDER BY producer, idempotency_key, position
       ON CONFLICT DO NOTHING
-      RETURNING notification_id, accepted_at
+      RETURNING notification_id, accepted_at, notification_type, producer, idempotency_key, request_id, trace_id
     ), slots AS (${insertSlots('record', 16)}
     ), waits_no_more AS (
       DELETE FROM notification.waiting_intents AS waiting USING record
        WHERE waiting.notification_id = record.notification_id
-    )
-    SELECT notification_id FROM record`,
-};
+    )`,
+  result: 'SELECT notification_id FROM record',
+  parameters: 24,
+});
 
-const INSERT_ROUTES = {
+const INSERT_ROUTES = moreRoutes({
   name: 'insert_routes',
-  text: insertSlots('notification.records', 1),
-};
+  inserts: `
+    WITH slots AS (${insertSlots('notification.records', 1)}
+    )`,
+  result: 'SELECT FROM slots WHERE false',
+  parameters: 9,
+});

@@ -18,6 +18,7 @@ import { findKnown } from './known.ts';
 import { recordMalformed, refusedIntent, reusedIntent } from './malformed.ts';
 import type { IntentMetrics } from './metrics.ts';
 import { logFieldsOf } from './metrics.ts';
+import type { Outcomes } from './outcomes.ts';
 import { PARALLEL_STARTS, isTooLargeForTemporal, startNotification, startSlice } from './start.ts';
 import { DECIDED } from './owner.ts';
 import { noteUndecided } from './waiting.ts';
@@ -28,6 +29,7 @@ interface IntakeResources {
   workflows: WorkflowClient;
   log: Logger;
   metrics: IntentMetrics;
+  outcomes: Outcomes;
   bridge: { dispatch: DispatchMode };
 }
 
@@ -43,7 +45,9 @@ export interface IntakeOptions {
   readBefore: string;
 }
 
-export function createIntake({ db, workflows, log, metrics, bridge: { dispatch } }: IntakeResources) {
+export function createIntake(resources: IntakeResources) {
+  const { db, workflows, log, metrics, outcomes } = resources;
+  const { dispatch } = resources.bridge;
   return { lookUp, take, takeSlice };
 
   /** @returns what rows say about those of these entries that were read before. @throws ApplicationFailure of PostgreSQL. */
@@ -62,7 +66,7 @@ export function createIntake({ db, workflows, log, metrics, bridge: { dispatch }
   async function take(entry: ParsedIntent, options: IntakeOptions): Promise<Taken> {
     const malformed = entry.ok ? await begin(entry.intent, options) : entry.malformed;
     if (typeof malformed === 'boolean') return malformed ? 'started' : 'known';
-    const { recorded, isNew } = await recordMalformed(db, malformed);
+    const { recorded, isNew } = await recordMalformed(db, outcomes, malformed);
     logMalformed(recorded);
     if (isNew) {
       const { failureCode: failure_code, notificationType: notification_type, producer } = recorded;

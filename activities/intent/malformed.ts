@@ -4,10 +4,12 @@ import { ApplicationFailure } from '@temporalio/activity';
 import type { Pool } from 'pg';
 import { canonicalJson } from '../../api/canonical-json.ts';
 import type { Intent, MalformedCode, MalformedIntent } from '../../api/intent/entry.ts';
-import { rawFieldsOf } from '../../api/intent/entry.ts';
+import { fieldNamedIn, rawFieldsOf } from '../../api/intent/entry.ts';
 import { cutText, wellFormedText } from '../../api/text.ts';
 import { POSTGRES_UNUSABLE } from '../../workflows/failures.ts';
 import { isPostgresRefusal, query } from '../postgres.ts';
+import type { Outcomes } from './outcomes.ts';
+import { refusal } from './outcomes.ts';
 
 /** Of the reason in a bare row, characters. */
 const MAX_REASON = 500;
@@ -21,16 +23,26 @@ const IS_OTHER_MALFORMED = {
      WHERE stream_entry_id = $1`,
 };
 
-const RECORD_MALFORMED = {
+/** With outcomes, $10 is the field that the refusal is about. */
+const RECORD_MALFORMED = refusal({
   name: 'record_malformed_intent',
-  text: `
-    INSERT INTO notification.malformed_intents
-      (stream_entry_id, notification_type, producer, idempotency_key, failure_code, failure_message, raw_fields, recorded_at,
-       conflicts_with)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, now(), $8)
-    ON CONFLICT (stream_entry_id) DO NOTHING
-    RETURNING 1`,
-};
+  inserts: `
+    WITH refused AS (
+      INSERT INTO notification.malformed_intents
+        (stream_entry_id, notification_type, producer, idempotency_key, failure_code, failure_message, raw_fields,
+         recorded_at, conflicts_with)
+      VALUES ($1, $2, $3, $4, $5, $6, $7, now(), $8)
+      ON CONFLICT (stream_entry_id) DO NOTHING
+      RETURNING stream_entry_id AS notification_id, notification_type, producer, idempotency_key, failure_code,
+                conflicts_with, NULL AS request_id, NULL AS trace_id
+    )`,
+  result: 'SELECT 1 FROM refused',
+  parameters: 8,
+  kind: "CASE WHEN conflicts_with IS NULL THEN 'malformed' ELSE 'conflict' END",
+  details: `CASE WHEN conflicts_with IS NULL THEN json_build_object('failure_code', failure_code, 'field', $10::text)
+                         ELSE json_build_object('conflicts_with', conflicts_with) END`,
+  subjects: 'refused',
+});
 
 /** @returns the row for an intent that cannot become a notification, although nothing is wrong with its form. */
 export const refusedIntent = (
@@ -77,27 +89,33 @@ export const reusedIntent = (intent: Intent): MalformedIntent =>
  */
 export async function recordMalformed(
   db: Pool,
+  outcomes: Outcomes,
   malformed: MalformedIntent,
   conflictsWith?: string,
 ): Promise<{ recorded: MalformedIntent; isNew: boolean }> {
   try {
-    if (await insert(db, malformed, conflictsWith)) return { recorded: malformed, isNew: true };
+    if (await insert(db, outcomes, malformed, conflictsWith)) return { recorded: malformed, isNew: true };
     const [before] = await query<{ is_other: boolean }>(db, IS_OTHER_MALFORMED, [
       malformed.streamEntryId,
       JSON.stringify(malformed.rawFields),
     ]);
     if (!before?.is_other) return { recorded: malformed, isNew: false };
     const reused = reusedEntry(malformed, 'a malformed entry');
-    return { recorded: reused, isNew: await insert(db, reused) };
+    return { recorded: reused, isNew: await insert(db, outcomes, reused) };
   } catch (error) {
     if (!isPostgresRefusal(error)) throw error;
     const bare = bareOf(malformed, error.message);
-    return { recorded: bare, isNew: await insert(db, bare).catch(blameTable) };
+    return { recorded: bare, isNew: await insert(db, outcomes, bare).catch(blameTable) };
   }
 }
 
-async function insert(db: Pool, malformed: MalformedIntent, conflictsWith?: string): Promise<boolean> {
-  const inserted = await query(db, RECORD_MALFORMED, [
+async function insert(
+  db: Pool,
+  outcomes: Outcomes,
+  malformed: MalformedIntent,
+  conflictsWith?: string,
+): Promise<boolean> {
+  const values = [
     malformed.streamEntryId,
     malformed.notificationType ?? null,
     malformed.producer ?? null,
@@ -106,6 +124,9 @@ async function insert(db: Pool, malformed: MalformedIntent, conflictsWith?: stri
     malformed.failureMessage,
     JSON.stringify(malformed.rawFields),
     conflictsWith ?? null,
+  ];
+  const inserted = await outcomes.run(db, RECORD_MALFORMED, values, () => [
+    fieldNamedIn(malformed.failureMessage) ?? null,
   ]);
   return inserted.length === 1;
 }

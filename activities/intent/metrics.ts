@@ -9,6 +9,7 @@ import { searchableKey } from '../../api/ids.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import type { DeferralReason } from '../../workflows/intent/contract.ts';
 import type { StreamFindingKind } from '../../workflows/intent/reader-contract.ts';
+import type { OutcomeKind } from '../../api/intent/outcome.ts';
 import { countersOf, takenUpCounter } from '../counters.ts';
 import { COUNTED_AT_MOST, gaugeRead, observeReads } from '../gauges.ts';
 import { query } from '../postgres.ts';
@@ -94,6 +95,10 @@ export function createIntentMetrics(meter: Meter) {
       'notification.outbound_stream.restored_entries',
       'Entries that an outbound stream had lost and that were handed off again',
     ),
+    outcomeRelayed: counter<{ kind: OutcomeKind }>(
+      'notification.outcomes.relayed',
+      'Events about intents that were appended to their stream, repeats included',
+    ),
   };
 }
 
@@ -121,6 +126,8 @@ export interface GaugeResources {
   redis: Redis;
   log: Logger;
   intentsStream: string;
+  /** Outcomes are told: rows that wait for their stream are looked at. */
+  tellsOutcomes: boolean;
 }
 
 const DEPTH = 'notification.route_schedule.depth';
@@ -129,13 +136,17 @@ const WAITING = 'notification.intent_acceptance.waiting';
 const OLDEST_WAITING = 'notification.intent_acceptance.oldest_age_ms';
 const SUSPECT_AGE = 'notification.outbound_stream.suspect_age_ms';
 const OLDEST_ENTRY = 'notification.intent_stream.oldest_unprocessed_age_ms';
+const OLDEST_OUTCOME = 'notification.outcomes.oldest_waiting_age_ms';
 
 /**
  * Registers the gauges (activities/gauges.ts).
  *
  * @returns ends the observation; call it before the connections are closed.
  */
-export function observeGauges(meter: Meter, { db, redis, log, intentsStream }: GaugeResources): () => void {
+export function observeGauges(
+  meter: Meter,
+  { db, redis, log, intentsStream, tellsOutcomes }: GaugeResources,
+): () => void {
   const acceptance = gaugeRead({
     what: 'intent acceptance',
     gauges: {
@@ -203,7 +214,21 @@ export function observeGauges(meter: Meter, { db, redis, log, intentsStream }: G
       return [{ gauge: SUSPECT_AGE, value: row!.suspect_age_ms }];
     },
   });
-  return observeReads(meter, log, [acceptance, schedule, stream, outbound]);
+  const outcomes = gaugeRead({
+    what: 'outcomes',
+    gauges: {
+      [OLDEST_OUTCOME]: {
+        description: 'How long the oldest event that is not in its stream yet has waited; 0 when none does',
+        unit: 'ms',
+      },
+    },
+    async read() {
+      const [row] = await query<{ oldest_age_ms: number }>(db, READ_OUTCOMES, []);
+      return [{ gauge: OLDEST_OUTCOME, value: row!.oldest_age_ms }];
+    },
+  });
+  const reads = [acceptance, schedule, stream, outbound, ...(tellsOutcomes ? [outcomes] : [])];
+  return observeReads(meter, log, reads);
 }
 
 interface ScheduleRow {
@@ -227,6 +252,17 @@ const READ_ACCEPTANCE = {
              WHERE updated_at > now() - interval '10 minutes'
              ORDER BY updated_at
              LIMIT ${COUNTED_AT_MOST}) AS tried`,
+};
+
+const READ_OUTCOMES = {
+  name: 'read_oldest_outcome',
+  text: `
+    SELECT greatest(0, extract(epoch FROM clock_timestamp() - min(written_at)) * 1000)::float8 AS oldest_age_ms
+      FROM (SELECT written_at
+              FROM notification.outcomes
+             WHERE relayed_at IS NULL
+             ORDER BY outcome_id
+             LIMIT 1) AS oldest`,
 };
 
 const READ_SUSPECTS = {

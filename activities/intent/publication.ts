@@ -24,13 +24,13 @@ import type {
 } from '../../workflows/intent/contract.ts';
 import { ladderDelayMs } from '../../workflows/policies.ts';
 import type { IntentMetrics } from './metrics.ts';
-import { query } from '../postgres.ts';
 import { reasonOf } from '../reason.ts';
 import { isOfLostRole, isRedisAway } from '../redis.ts';
 import type { Beginning } from './hand-off.ts';
 import { createRedisClock, handOff, handOffKey, leaseKey, voidedKey } from './hand-off.ts';
 import type { Encoder, OutboundEntry, OutboundSettings } from './outbound.ts';
 import { createEncoder } from './outbound.ts';
+import type { Outcomes } from './outcomes.ts';
 import type { ConfirmReplicated } from './replication.ts';
 import type { RouteRow } from './route-rows.ts';
 import {
@@ -53,6 +53,7 @@ export interface RouteResources {
   confirmReplicated: ConfirmReplicated;
   log: Logger;
   metrics: IntentMetrics;
+  outcomes: Outcomes;
   route: OutboundSettings & {
     backoffMinMs: number;
     backoffMaxMs: number;
@@ -79,7 +80,7 @@ export interface PublisherOptions {
 }
 
 export function createPublisher(
-  { db, redis, confirmReplicated, log, metrics, route: settings }: RouteResources,
+  { db, redis, confirmReplicated, log, metrics, outcomes, route: settings }: RouteResources,
   { sparesBudgets = false }: PublisherOptions = {},
 ) {
   const clock = createRedisClock(redis);
@@ -129,7 +130,7 @@ export function createPublisher(
     handedOff: { route: RouteRow; entryId: string }[],
   ): Promise<Map<RouteRow, number>> {
     if (handedOff.length === 0) return new Map();
-    const rows = await query<{ position: number; attempt_count: number }>(db, MARK_PUBLISHED, [
+    const rows = await outcomes.run<{ position: number; attempt_count: number }>(db, MARK_PUBLISHED, [
       handedOff.map(({ route }) => route.notification_id),
       handedOff.map(({ route }) => route.route_id),
       handedOff.map(({ route }) => route.version),
@@ -210,7 +211,7 @@ export function createPublisher(
 
   /** Whoever closed it may have died before it could settle the row. */
   async function settleClosed(route: RouteRow): Promise<Attempt> {
-    const [skipped] = await query(db, MARK_SKIPPED, keyOf(route));
+    const [skipped] = await outcomes.run(db, MARK_SKIPPED, keyOf(route));
     if (!skipped) return deferToFresherRow(route);
     log.info({ ...logFields(route), result: 'skipped' }, 'route found cancelled');
     return { status: 'skipped' };
@@ -238,7 +239,7 @@ export function createPublisher(
     else {
       const replicated = await confirmReplicated([{ handOffKey: key, entryId: deliveredAs }]);
       if (!replicated.has(key)) return defer(route.channel, 'replicas_behind');
-      await query(db, MARK_FOUND_PUBLISHED, [...keyOf(route), deliveredAs]);
+      await outcomes.run(db, MARK_FOUND_PUBLISHED, [...keyOf(route), deliveredAs]);
       log.warn(
         { ...logFields(route), result: 'published', entry_id: deliveredAs },
         'replay found the route published by its last attempt',
@@ -251,7 +252,7 @@ export function createPublisher(
 
   /** Does nothing when this replay has opened a generation before, or somebody else moved the row. */
   async function openGeneration(route: RouteRow, replay: ReplayOrder): Promise<void> {
-    const [opened] = await query<{ generation: number }>(db, OPEN_GENERATION, [
+    const [opened] = await outcomes.run<{ generation: number }>(db, OPEN_GENERATION, [
       ...keyOf(route),
       replay.replayId,
       replay.requestedBy,
@@ -280,7 +281,7 @@ export function createPublisher(
     const attemptCount = route.attempt_count + 1;
     const isLast = attemptCount >= route.max_attempts;
     const delayMs = ladderDelayMs(attemptCount, settings.backoffMinMs, settings.backoffMaxMs);
-    const [recorded] = await query<{ next_attempt_at_ms: string | null }>(db, RECORD_FAILURE, [
+    const [recorded] = await outcomes.run<{ next_attempt_at_ms: string | null }>(db, RECORD_FAILURE, [
       ...keyOf(route),
       isLast,
       delayMs,

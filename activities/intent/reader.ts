@@ -20,6 +20,7 @@ import type { TakenIntent } from './decisions.ts';
 import type { IntakeOptions } from './intake.ts';
 import { createIntake } from './intake.ts';
 import { createKeyOrder } from './key-order.ts';
+import type { Outcomes } from './outcomes.ts';
 import type { WatchResources } from './stream-watch.ts';
 import { lastPosition, watchStream } from './stream-watch.ts';
 import type { OutboundWatchResources } from './outbound-watch.ts';
@@ -49,6 +50,7 @@ export interface BridgeResources extends WatchResources, OutboundWatchResources 
   openStreamReader(): Redis;
   /** Aborted when the process begins to shut down, so that the reader hands over immediately. */
   draining: AbortSignal;
+  outcomes: Outcomes;
   bridge: {
     /** BLOCK of one read, ms. */
     blockMs: number;

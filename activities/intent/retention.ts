@@ -7,6 +7,8 @@
 import { query } from '../postgres.ts';
 import type { RetentionResources } from '../retention.ts';
 import { MAX_RUN_MS, deleteOlderThan, deletionOf, inBatches } from '../retention.ts';
+import { DELETE_RELAYED, DELETE_UNRELAYED, endLeftTallies } from './outcome-upkeep.ts';
+import type { Outcomes } from './outcomes.ts';
 
 /** An intent that waits is tried every half minute: one that was not for so long was terminated. */
 const ABANDONED_AFTER_MS = 7 * 86_400_000;
@@ -17,6 +19,11 @@ const PAGE_SIZE = 100;
 const ROUTES_PER_STATEMENT = 5_000;
 
 interface IntentRetentionResources extends RetentionResources {
+  outcomes: Outcomes;
+  retention: RetentionResources['retention'] & {
+    /** Of events that were relayed. */
+    outcomeRetentionMs: number;
+  };
   intent: {
     /** How long at least an idempotency key stays reserved, ms. */
     idempotencyTtlMs: number;
@@ -27,7 +34,7 @@ export type IntentRetentionActivities = ReturnType<typeof createIntentRetentionA
 
 export function createIntentRetentionActivities(resources: IntentRetentionResources) {
   const { db, log, intent } = resources;
-  const { recordRetentionMs, malformedIntentRetentionMs } = resources.retention;
+  const { recordRetentionMs, malformedIntentRetentionMs, outcomeRetentionMs } = resources.retention;
   // Younger ones have their key reserved: looking at each of them would find nothing to delete.
   const recordAgeMs = Math.max(recordRetentionMs, intent.idempotencyTtlMs);
 
@@ -44,6 +51,9 @@ export function createIntentRetentionActivities(resources: IntentRetentionResour
       await deleteOlderThan(recordRetentionMs, DELETE_OPERATION_ITEMS, resources);
       await deleteOlderThan(recordRetentionMs, DELETE_OPERATIONS, resources);
       await deleteOlderThan(ABANDONED_AFTER_MS, DELETE_ABANDONED, resources);
+      await deleteOlderThan(outcomeRetentionMs, DELETE_RELAYED, resources);
+      await deleteOlderThan(recordRetentionMs, DELETE_UNRELAYED, resources);
+      await endLeftTallies(resources);
       const endAt = performance.now() + MAX_RUN_MS;
       const leftMs = () => Math.max(0, endAt - performance.now());
       let deleted = 0;

@@ -9,6 +9,7 @@ import { hashOfRouteRef, routeRefOf } from '../../api/ids.ts';
 import type { Locale } from '../../api/intent/mail-command.ts';
 import type { RouteKey, RouteSlice } from '../../workflows/intent/contract.ts';
 import { logFieldsOf } from './metrics.ts';
+import { routeMove } from './outcomes.ts';
 import { query } from '../postgres.ts';
 
 export interface RouteRow {
@@ -173,47 +174,54 @@ const LOAD_HASHED_ROUTE = {
 };
 
 /** Condition of a transition: the row is open and as it was loaded. The first three parameters are `keyOf` it. */
-export const OPEN_ROUTE = `
+const OPEN_ROUTE = `
      WHERE notification_id = $1 AND route_id = $2 AND updated_at = $3::timestamptz AND status IN ('pending', 'failed')`;
 
 // Each statement takes all its times from statement_timestamp(): one instant, so that the wait between a failure and the
 // next attempt is exact.
-export const MARK_PUBLISHED = {
+export const MARK_PUBLISHED = routeMove({
   name: 'mark_published',
-  text: `
-    UPDATE notification.routes AS route
-       SET status = 'published', attempt_count = attempt_count + 1, next_attempt_at = NULL,
-           entry_id = handed_off.entry_id, published_at = statement_timestamp(), updated_at = statement_timestamp()
-      FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::text[]) WITH ORDINALITY
-             AS handed_off (notification_id, route_id, version, entry_id, position)
-     WHERE route.notification_id = handed_off.notification_id AND route.route_id = handed_off.route_id
-       AND route.updated_at = handed_off.version AND status IN ('pending', 'failed')
-    RETURNING handed_off.position::int, attempt_count`,
-};
+  update: `
+      UPDATE notification.routes AS route
+         SET status = 'published', attempt_count = attempt_count + 1, next_attempt_at = NULL,
+             entry_id = handed_off.entry_id, published_at = statement_timestamp(), updated_at = statement_timestamp()
+        FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::text[]) WITH ORDINALITY
+               AS handed_off (notification_id, route_id, version, entry_id, position)
+       WHERE route.notification_id = handed_off.notification_id AND route.route_id = handed_off.route_id
+         AND route.updated_at = handed_off.version AND status IN ('pending', 'failed')`,
+  from: 'open',
+  returning: 'handed_off.position::int, route.attempt_count',
+  result: 'SELECT position, attempt_count FROM moved',
+  parameters: 4,
+});
 
-export const MARK_SKIPPED = {
+export const MARK_SKIPPED = routeMove({
   name: 'mark_skipped',
-  text: `
-    UPDATE notification.routes
-       SET status = 'skipped', next_attempt_at = NULL, skipped_at = statement_timestamp(),
-           updated_at = statement_timestamp()
-    ${OPEN_ROUTE}
-    RETURNING 1`,
-};
+  update: `
+      UPDATE notification.routes AS route
+         SET status = 'skipped', next_attempt_at = NULL, skipped_at = statement_timestamp(),
+             updated_at = statement_timestamp()
+      ${OPEN_ROUTE}`,
+  from: 'open',
+  result: 'SELECT 1 FROM moved',
+  parameters: 3,
+});
 
-export const MARK_FOUND_PUBLISHED = {
+export const MARK_FOUND_PUBLISHED = routeMove({
   name: 'mark_found_published',
-  text: `
-    UPDATE notification.routes
-       SET status = 'published', dead_lettered_at = NULL, entry_id = $4, published_at = statement_timestamp(),
-           updated_at = statement_timestamp()
-     WHERE notification_id = $1 AND route_id = $2 AND updated_at = $3::timestamptz AND status = 'dead_letter'`,
-};
+  update: `
+      UPDATE notification.routes AS route
+         SET status = 'published', dead_lettered_at = NULL, entry_id = $4, published_at = statement_timestamp(),
+             updated_at = statement_timestamp()
+       WHERE notification_id = $1 AND route_id = $2 AND updated_at = $3::timestamptz AND status = 'dead_letter'`,
+  from: 'dead_letter',
+  result: 'SELECT 1 FROM moved',
+  parameters: 4,
+});
 
-export const OPEN_GENERATION = {
+export const OPEN_GENERATION = routeMove({
   name: 'open_generation',
-  text: `
-    WITH opened AS (
+  update: `
       UPDATE notification.routes AS route
          SET status = 'pending', attempt_count = 0, next_attempt_at = statement_timestamp(), dead_lettered_at = NULL,
              updated_at = statement_timestamp()
@@ -221,42 +229,47 @@ export const OPEN_GENERATION = {
          AND NOT EXISTS (
              SELECT 1
                FROM notification.replays
-              WHERE replays.notification_id = $1 AND replays.route_id = $2 AND replay_id = $4)
-      RETURNING notification_id, route_id
-    )
-    INSERT INTO notification.replays
-      (notification_id, route_id, generation, replay_id, requested_by, reason, created_at)
-    SELECT notification_id, route_id,
-           1 + (SELECT count(*)
-                  FROM notification.replays
-                 WHERE replays.notification_id = $1 AND replays.route_id = $2),
-           $4, $5, $6, statement_timestamp()
-      FROM opened
-    RETURNING generation`,
-};
+              WHERE replays.notification_id = $1 AND replays.route_id = $2 AND replay_id = $4)`,
+  from: 'dead_letter',
+  and: `, opened AS (
+      INSERT INTO notification.replays
+        (notification_id, route_id, generation, replay_id, requested_by, reason, created_at)
+      SELECT notification_id, route_id,
+             1 + (SELECT count(*)
+                    FROM notification.replays
+                   WHERE replays.notification_id = $1 AND replays.route_id = $2),
+             $4, $5, $6, statement_timestamp()
+        FROM moved
+      RETURNING generation
+    )`,
+  result: 'SELECT generation FROM opened',
+  parameters: 6,
+});
 
-export const RECORD_FAILURE = {
+export const RECORD_FAILURE = routeMove({
   name: 'record_failure',
-  text: `
-    WITH failed AS (
-      UPDATE notification.routes
+  update: `
+      UPDATE notification.routes AS route
          SET status = CASE WHEN $4::boolean THEN 'dead_letter' ELSE 'failed' END,
              attempt_count = attempt_count + 1,
              next_attempt_at = CASE WHEN $4 THEN NULL ELSE statement_timestamp() + $5::int * interval '1 millisecond' END,
              dead_lettered_at = CASE WHEN $4 THEN statement_timestamp() END,
              last_error_classification = $6, last_error_message = $7, last_error_at = statement_timestamp(),
              updated_at = statement_timestamp()
-      ${OPEN_ROUTE}
-      RETURNING *
-    ), dead_letter AS (
+      ${OPEN_ROUTE}`,
+  from: 'open',
+  returning: `route.recipient_ref, route.attempt_count, route.max_attempts, route.last_error_message,
+                route.dead_lettered_at, route.next_attempt_at`,
+  and: `, dead_letter AS (
       INSERT INTO notification.dead_letters
         (notification_id, route_id, channel, recipient_ref, final_attempt_count, max_attempts, failure_classification,
          failure_message, recovery_hint, created_at)
       SELECT notification_id, route_id, channel, recipient_ref, attempt_count, max_attempts, last_error_classification,
              last_error_message, $8, dead_lettered_at
-        FROM failed
+        FROM moved
        WHERE status = 'dead_letter'
       ON CONFLICT (notification_id, route_id) DO NOTHING
-    )
-    SELECT (extract(epoch FROM next_attempt_at) * 1000)::bigint AS next_attempt_at_ms FROM failed`,
-};
+    )`,
+  result: 'SELECT (extract(epoch FROM next_attempt_at) * 1000)::bigint AS next_attempt_at_ms FROM moved',
+  parameters: 8,
+});

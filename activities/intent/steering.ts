@@ -26,6 +26,8 @@ import type {
 import { SETTLED_SIGNAL, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { query } from '../postgres.ts';
 import { handOff, handOffKey } from './hand-off.ts';
+import type { Outcomes } from './outcomes.ts';
+import { routeMove } from './outcomes.ts';
 import { loadRoute } from './route-rows.ts';
 import { signalIfRunning } from '../workflows.ts';
 import { giveUpWaiting } from './waiting.ts';
@@ -39,6 +41,7 @@ export interface SteeringResources {
   redis: Redis;
   workflows: WorkflowClient;
   log: Logger;
+  outcomes: Outcomes;
 }
 
 export type SteeringActivities = ReturnType<typeof createSteeringActivities>;
@@ -54,11 +57,11 @@ interface ClosedRoute {
   entryId: string | undefined;
 }
 
-export function createSteeringActivities({ db, redis, workflows, log }: SteeringResources) {
+export function createSteeringActivities({ db, redis, workflows, log, outcomes }: SteeringResources) {
   /** Closes routes that are open and settles their rows. */
   async function close(notificationId: string, routes: ListedRoute[]): Promise<void> {
     const closed = await closeInRedis(notificationId, routes);
-    await query(db, SETTLE_CLOSED, [
+    await outcomes.run(db, SETTLE_CLOSED, [
       notificationId,
       closed.map(({ routeId }) => routeId),
       closed.map(({ entryId }) => entryId ?? null),
@@ -71,7 +74,7 @@ export function createSteeringActivities({ db, redis, workflows, log }: Steering
     const closed = await closeInRedis(notificationId, routes);
     const delivered = closed.filter(({ entryId }) => entryId !== undefined);
     if (delivered.length > 0) {
-      await query(db, SETTLE_DELIVERED, [
+      await outcomes.run(db, SETTLE_DELIVERED, [
         notificationId,
         delivered.map(({ routeId }) => routeId),
         delivered.map(({ entryId }) => entryId),
@@ -138,7 +141,7 @@ export function createSteeringActivities({ db, redis, workflows, log }: Steering
      * @param identity undefined when the release before asks.
      */
     async skipOpenRoutes(notificationId: string, identity?: IntentIdentity): Promise<void> {
-      await giveUpWaiting(db, notificationId, identity);
+      await giveUpWaiting(db, outcomes, notificationId, identity);
       for (let total = 0; ;) {
         const open = await query<ListedRoute>(db, LIST_OPEN, [notificationId, BATCH_SIZE]);
         if (open.length > 0) await close(notificationId, open);
@@ -259,31 +262,37 @@ const LIST_CANCELLED_OF_SLICE = {
      WHERE ${IS_CANCELLED}`,
 };
 
-const SETTLE_CLOSED = {
+const SETTLE_CLOSED = routeMove({
   name: 'settle_closed_routes',
-  text: `
-    UPDATE notification.routes AS route
-       SET status = CASE WHEN closed.entry_id IS NULL THEN 'skipped' ELSE 'published' END,
-           attempt_count = attempt_count + (closed.entry_id IS NOT NULL)::int,
-           next_attempt_at = NULL,
-           entry_id = closed.entry_id,
-           published_at = CASE WHEN closed.entry_id IS NOT NULL THEN statement_timestamp() END,
-           skipped_at = CASE WHEN closed.entry_id IS NULL THEN statement_timestamp() END,
-           updated_at = statement_timestamp()
-      FROM unnest($2::text[], $3::text[]) AS closed (route_id, entry_id)
-     WHERE route.notification_id = $1 AND route.route_id = closed.route_id AND status IN ('pending', 'failed')`,
-};
+  update: `
+      UPDATE notification.routes AS route
+         SET status = CASE WHEN closed.entry_id IS NULL THEN 'skipped' ELSE 'published' END,
+             attempt_count = attempt_count + (closed.entry_id IS NOT NULL)::int,
+             next_attempt_at = NULL,
+             entry_id = closed.entry_id,
+             published_at = CASE WHEN closed.entry_id IS NOT NULL THEN statement_timestamp() END,
+             skipped_at = CASE WHEN closed.entry_id IS NULL THEN statement_timestamp() END,
+             updated_at = statement_timestamp()
+        FROM unnest($2::text[], $3::text[]) AS closed (route_id, entry_id)
+       WHERE route.notification_id = $1 AND route.route_id = closed.route_id AND status IN ('pending', 'failed')`,
+  from: 'open',
+  result: 'SELECT FROM moved WHERE false',
+  parameters: 3,
+});
 
 /** $1 notification, $2 routes, $3 as which entries they were handed off. */
-const SETTLE_DELIVERED = {
+const SETTLE_DELIVERED = routeMove({
   name: 'settle_delivered_routes',
-  text: `
-    UPDATE notification.routes AS route
-       SET status = 'published', attempt_count = attempt_count + 1, entry_id = delivered.entry_id,
-           published_at = statement_timestamp(), skipped_at = NULL, updated_at = statement_timestamp()
-      FROM unnest($2::text[], $3::text[]) AS delivered (route_id, entry_id)
-     WHERE route.notification_id = $1 AND route.route_id = delivered.route_id AND status = 'skipped'`,
-};
+  update: `
+      UPDATE notification.routes AS route
+         SET status = 'published', attempt_count = attempt_count + 1, entry_id = delivered.entry_id,
+             published_at = statement_timestamp(), skipped_at = NULL, updated_at = statement_timestamp()
+        FROM unnest($2::text[], $3::text[]) AS delivered (route_id, entry_id)
+       WHERE route.notification_id = $1 AND route.route_id = delivered.route_id AND status = 'skipped'`,
+  from: 'skipped',
+  result: 'SELECT FROM moved WHERE false',
+  parameters: 3,
+});
 
 const COUNT_BATCH = {
   name: 'count_batch',

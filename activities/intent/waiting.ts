@@ -7,6 +7,8 @@ import type { Intent } from '../../api/intent/entry.ts';
 import { cutText, wellFormedText } from '../../api/text.ts';
 import type { IntentIdentity } from '../../workflows/intent/contract.ts';
 import { query } from '../postgres.ts';
+import type { Outcomes } from './outcomes.ts';
+import { refusal } from './outcomes.ts';
 
 /** Longer reasons are cut: a person reads them in a table. */
 const MAX_REASON_LENGTH = 500;
@@ -68,11 +70,12 @@ export async function forgetWaiting(db: Pool, notificationIds: readonly string[]
  */
 export async function giveUpWaiting(
   db: Pool,
+  outcomes: Outcomes,
   notificationId: string,
   identity: IntentIdentity | undefined,
 ): Promise<void> {
   if (!identity) return forgetWaiting(db, [notificationId]);
-  await query(db, GIVE_UP_WAITING, [notificationId, identity.producer, identity.idempotencyKey]);
+  await outcomes.run(db, GIVE_UP_WAITING, [notificationId, identity.producer, identity.idempotencyKey]);
 }
 
 const NOTE_WAITING = {
@@ -94,18 +97,36 @@ const FORGET_WAITING = {
 };
 
 /** $1 notification, $2 its producer, $3 idempotency key. */
-const GIVE_UP_WAITING = {
+const GIVE_UP_WAITING = refusal({
   name: 'give_up_waiting_intent',
-  text: `
+  inserts: `
     WITH waits_no_more AS (
-      DELETE FROM notification.waiting_intents WHERE notification_id = $1 RETURNING intent -> 'recipientUserIds' AS users
-    )
-    INSERT INTO notification.cancelled_intents
-      (notification_id, producer, idempotency_key, cancelled_at, recipient_user_ids)
-    SELECT $1, $2, $3, now(), (SELECT users FROM waits_no_more)
-     WHERE NOT EXISTS (SELECT FROM notification.records WHERE notification_id = $1)
-    ON CONFLICT DO NOTHING`,
-};
+      DELETE FROM notification.waiting_intents WHERE notification_id = $1
+      RETURNING notification_type, intent -> 'recipientUserIds' AS users
+    ), cancelled AS (
+      INSERT INTO notification.cancelled_intents
+        (notification_id, producer, idempotency_key, cancelled_at, recipient_user_ids)
+      SELECT $1, $2, $3, now(), (SELECT users FROM waits_no_more)
+       WHERE NOT EXISTS (SELECT FROM notification.records WHERE notification_id = $1)
+      ON CONFLICT DO NOTHING
+      RETURNING notification_id, producer, idempotency_key, (SELECT notification_type FROM waits_no_more),
+                NULL AS request_id, NULL AS trace_id
+    )`,
+  // Whoever accepts it in the same instant meets it there.
+  and: `, refused AS (
+      INSERT INTO notification.outcome_tallies
+        (notification_id, open, routes, published, skipped, dead_lettered, ending, counted_at)
+      SELECT notification_id, 0, 0, 0, 0, 0, 'cancelled', statement_timestamp()
+        FROM cancelled
+      ON CONFLICT (notification_id) DO NOTHING
+      RETURNING notification_id
+    )`,
+  result: 'SELECT FROM cancelled WHERE false',
+  parameters: 3,
+  kind: "'cancelled'",
+  details: "json_build_object('published', 0, 'skipped', 0, 'dead_lettered', 0)",
+  subjects: 'cancelled',
+});
 
 /** It was decided while the row was written. $1 notification. */
 const FORGET_IF_DECIDED = {

@@ -28,6 +28,7 @@ export const intentRowChecks = ({ db }: OperatorResources): Check[] => [
   ['dead letters', () => deadLetters(db)],
   ['channels', () => channels(db)],
   ['outbound losses', () => losses(db)],
+  ['outcomes', () => outcomes(db)],
 ];
 
 export const intentStreamChecks = ({ redis }: OperatorResources, streams: IntentStreams): Check[] => [
@@ -158,6 +159,22 @@ async function losses(db: Pool): Promise<Diagnosis> {
     'what is gone is appended again by itself; for routes the pending activity of outbound-repair/<stream> says what it waits for',
   );
 }
+
+/** Whoever is asked does not know whether processes tell outcomes: rows say it. */
+async function outcomes(db: Pool): Promise<Diagnosis> {
+  const { rows } = await db.query<{ oldest: Date | null; age_ms: number }>(WAITING_OUTCOMES);
+  const { oldest, age_ms: ageMs } = rows[0]!;
+  if (oldest === null || ageMs < LATE_MS) return ok('none waits to be relayed');
+  return warn(
+    `the oldest event for producers has waited for ${durationOf(ageMs)}`,
+    'Redis does not take it, a loss is being mended, or no process runs with NOTIFICATION_OUTCOMES: see its log',
+  );
+}
+
+const WAITING_OUTCOMES = `
+  SELECT written_at AS oldest, (extract(epoch FROM clock_timestamp() - written_at) * 1000)::float8 AS age_ms
+    FROM (SELECT min(outcome_id) AS outcome_id FROM notification.outcomes WHERE relayed_at IS NULL) AS first
+    LEFT JOIN notification.outcomes USING (outcome_id)`;
 
 const SUSPECTS = `
   SELECT stream, suspect_reason AS reason, suspect_since AS since

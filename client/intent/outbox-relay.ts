@@ -136,7 +136,7 @@ export async function startOutboxRelay(options: OutboxRelayOptions): Promise<Out
   const { db, log, pollMs } = settings;
   await checkOutbox(db);
   const steps = createSteps(settings);
-  const stopObserving = options.meter ? observe(options.meter, db, steps.counts) : () => undefined;
+  const stopObserving = options.meter ? observeOutbox(options.meter, db, steps.counts) : () => undefined;
   const stopping = new AbortController();
   const bell = listen(db, log);
   const done = run().finally(async () => {
@@ -371,16 +371,28 @@ function listen(db: Pool, log: OutboxLog) {
   };
 }
 
-/** Counters and gauges, under `notification.outbox.`. @returns ends them. */
-function observe(meter: Meter, db: Pool, counts: OutboxCounts): () => void {
-  const counters = (Object.keys(counts) as (keyof OutboxCounts)[]).map((name) => {
-    const counter = `notification.outbox.${name === 'setAside' ? 'set_aside' : name}`;
-    return [name, meter.createObservableCounter(counter)] as const;
+/** Registers counters and gauges, under `notification.outbox.`. @returns ends the observation. */
+export function observeOutbox(meter: Meter, db: Pool, counts: OutboxCounts): () => void {
+  const counter = (name: keyof OutboxCounts, metric: string, description: string) =>
+    [name, meter.createObservableCounter(metric, { description })] as const;
+  const counters = [
+    counter('published', 'notification.outbox.published', 'Entries appended, repeats included'),
+    counter('passed', 'notification.outbox.passed', 'Rows that the service has passed'),
+    counter('lost', 'notification.outbox.lost', 'Rows published again, since Redis had lost their entries'),
+    counter('setAside', 'notification.outbox.set_aside', 'Rows set aside, which a person must look at'),
+    counter('deleted', 'notification.outbox.deleted', 'Rows deleted after their time'),
+  ];
+  const rows = meter.createObservableGauge('notification.outbox.rows', {
+    description: 'Rows by state, each counted up to a limit',
   });
-  const rows = meter.createObservableGauge('notification.outbox.rows');
-  const inMs = { unit: 'ms' };
-  const pendingAge = meter.createObservableGauge('notification.outbox.oldest_pending_age_ms', inMs);
-  const publishedAge = meter.createObservableGauge('notification.outbox.oldest_published_age_ms', inMs);
+  const pendingAge = meter.createObservableGauge('notification.outbox.oldest_pending_age_ms', {
+    description: 'How long the oldest row has waited to be published; 0 when none does',
+    unit: 'ms',
+  });
+  const publishedAge = meter.createObservableGauge('notification.outbox.oldest_published_age_ms', {
+    description: 'Age of the oldest row that the service has not passed; 0 when there is none',
+    unit: 'ms',
+  });
   const read: BatchObservableCallback = async (result) => {
     for (const [name, counter] of counters) result.observe(counter, counts[name]);
     // Figures that cannot be had are left out of this export.

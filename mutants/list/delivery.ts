@@ -133,8 +133,8 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   {
     id: 'delivery-mark-published-version',
     file: 'activities/intent/route-rows.ts',
-    find: "       AND route.updated_at = handed_off.version AND status IN ('pending', 'failed')\n    RETURNING",
-    replace: "       AND handed_off.version IS NOT NULL AND status IN ('pending', 'failed')\n    RETURNING",
+    find: 'AND route.updated_at = handed_off.version AND status',
+    replace: 'AND handed_off.version IS NOT NULL AND status',
     wrong: 'wrong budget',
     what: 'an attempt that slept settles a row that others have moved since',
     suite: service('intent/route-failures', 'I23 an attempt that slept'),

@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import type { AddressInfo, Socket } from 'node:net';
 import net from 'node:net';
 import { metrics } from '@opentelemetry/api';
+import { createOutcomes } from '../../activities/intent/outcomes.ts';
 import { createReplication } from '../../activities/intent/replication.ts';
 import { createRouteActivities } from '../../activities/intent/routes.ts';
 import { createIntentMetrics } from '../../activities/intent/metrics.ts';
@@ -112,6 +113,7 @@ test('I23 an attempt that comes back late overwrites nothing, and what it handed
       redis,
       log: createLogger('fatal'),
       confirmReplicated: createReplication(redis, { minReplicas: 0, timeoutMs: 1_000 }),
+      outcomes: createOutcomes([]),
       metrics: createIntentMetrics(metrics.getMeter('test')),
       route: {
         gatewayStream: GATEWAY,

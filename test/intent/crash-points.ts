@@ -338,3 +338,35 @@ test(
   },
   TEST_LIMIT_MS,
 );
+
+test(
+  'Q1 a process that dies after any step of the relay of outcomes: every event in its order, and one end for each',
+  async () => {
+    walk = createCrashWalk(slot, { NOTIFICATION_OUTCOMES: 'all' });
+    const told = async () =>
+      (await slot.redis.xrange('notification:outcomes', '-', '+')).map(
+        ([, fields]) => fields[fields.indexOf('event_id') + 1]!,
+      );
+    const put = async () => {
+      const id = await start();
+      return async () => (await told()).includes(`${id}/end`);
+    };
+    // What is no activity: the watch over the stream, the entries, and the end of the transaction that marks their rows.
+    const kills = await walk.through('intake', put, 12);
+    console.info(`processes that died: ${kills}`);
+    expect(kills).toBeGreaterThanOrEqual(2);
+    await walk.survivor();
+    for (const id of ids) {
+      await eventually(`the end of ${id}`, async () => (await told()).includes(`${id}/end`), LIMIT_MS);
+    }
+    await nothingLeftRunning(slot, LIMIT_MS);
+    for (const id of ids) {
+      const first = [...new Set((await told()).filter((event) => event.startsWith(`${id}/`)))];
+      expect(first).toHaveLength(4);
+      expect([first[0], first[3]]).toEqual([`${id}/accepted`, `${id}/end`]);
+    }
+    expect(await count('notification.outcomes WHERE relayed_at IS NULL')).toBe(0);
+    expect(await count('notification.outcome_tallies')).toBe(0);
+  },
+  TEST_LIMIT_MS,
+);

@@ -142,6 +142,7 @@ test.each(['refuses', 'never answers'])('I33 a Redis that %s only takes its own 
     redis,
     log,
     intentsStream: INTENTS,
+    tellsOutcomes: false,
   });
 
   const startedAt = performance.now();

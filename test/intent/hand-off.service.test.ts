@@ -8,6 +8,7 @@ import { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import { defineHandOffCommands, handOffKey } from '../../activities/intent/hand-off.ts';
 import { createIntentMetrics } from '../../activities/intent/metrics.ts';
+import { createOutcomes } from '../../activities/intent/outcomes.ts';
 import { createReplication } from '../../activities/intent/replication.ts';
 import { createRouteActivities } from '../../activities/intent/routes.ts';
 import { createSteeringActivities } from '../../activities/intent/steering.ts';
@@ -80,6 +81,7 @@ const activities = (resources: { db?: Pool; redis?: Redis } = {}) =>
     ...{ db: slot.db, redis, ...resources },
     log: createLogger('fatal'),
     confirmReplicated: createReplication(redis, { minReplicas: 0, timeoutMs: 1_000 }),
+    outcomes: createOutcomes([]),
     metrics: createIntentMetrics(metrics.getMeter('test')),
     route: {
       gatewayStream: GATEWAY,
@@ -95,6 +97,7 @@ const cancel = (id: string, through = redis) =>
   createSteeringActivities({
     ...{ db: slot.db, redis: through, workflows: slot.client.workflow },
     log: createLogger('fatal'),
+    outcomes: createOutcomes([]),
   }).skipRoute({ notificationId: id, routeRef: PUSH });
 
 /**

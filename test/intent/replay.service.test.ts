@@ -1,6 +1,7 @@
 /** Dead-lettered routes published again: by signal, by reset, by starting anew; never one that was published. */
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
+import { createOutcomes } from '../../activities/intent/outcomes.ts';
 import { createReplication } from '../../activities/intent/replication.ts';
 import { createRouteActivities } from '../../activities/intent/routes.ts';
 import { createIntentMetrics } from '../../activities/intent/metrics.ts';
@@ -286,6 +287,7 @@ test('I25 one order opens a route once, however often its attempt is repeated', 
       redis,
       log: createLogger('fatal'),
       confirmReplicated: createReplication(redis, { minReplicas: 0, timeoutMs: 1_000 }),
+      outcomes: createOutcomes([]),
       metrics: createIntentMetrics(metrics.getMeter('test')),
       route: {
         gatewayStream: GATEWAY,

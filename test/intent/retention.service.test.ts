@@ -2,6 +2,7 @@
 import { asyncLocalStorage } from '@temporalio/activity';
 import type { Context } from '@temporalio/activity';
 import type { Pool, QueryConfig } from 'pg';
+import { createOutcomes } from '../../activities/intent/outcomes.ts';
 import { createIntentRetentionActivities } from '../../activities/intent/retention.ts';
 import { RETENTION_SCHEDULE_ID, RETENTION_WORKFLOW } from '../../workflows/intent/contract.ts';
 import { createLogger } from '../../workers/logger.ts';
@@ -150,7 +151,12 @@ test('I10 intent-P8 keys that are reserved for longer than records are kept cost
       },
     } as unknown as Pool,
     log: createLogger('silent'),
-    retention: { recordRetentionMs: 720 * 3_600_000, malformedIntentRetentionMs: 720 * 3_600_000 },
+    outcomes: createOutcomes([]),
+    retention: {
+      recordRetentionMs: 720 * 3_600_000,
+      malformedIntentRetentionMs: 720 * 3_600_000,
+      outcomeRetentionMs: 3_600_000,
+    },
     intent: { idempotencyTtlMs: 1_221 * 3_600_000 },
   });
   const activity = { heartbeat: () => undefined, cancellationSignal: new AbortController().signal };

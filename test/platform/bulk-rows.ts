@@ -53,6 +53,10 @@ const INTENT = `
   SELECT n || '-0', NULL, NULL, NULL, 'c', 'm', '{}', ${AGO} FROM generate_series(1, ${ROWS}) AS n;
   INSERT INTO notification.duplicates SELECT n || '-2', n || '-0', ${AGO} FROM generate_series(1, ${ROWS}) AS n;
   INSERT INTO notification.cancelled_intents SELECT n || '-4', 'game_master', 'c' || n, ${AGO} FROM generate_series(1, ${ROWS}) AS n;
+  INSERT INTO notification.outcomes (events, event_count, written_at, relayed_at, entry_id)
+  SELECT '[[]]', 1, ${AGO}, CASE WHEN n % 10 > 0 THEN ${AGO} END, CASE WHEN n % 10 > 0 THEN n || '-1' END
+    FROM generate_series(1, ${ROWS}) AS n;
+  INSERT INTO notification.outcome_tallies SELECT n || '-0', 2, 2, 0, 0, 0, 'settled', ${AGO} FROM generate_series(1, ${ROWS}) AS n;
   INSERT INTO notification.waiting_intents
   SELECT n || '-3', 'game.turn.ready', 'game_master', 'w' || n, ${AGO}, 1, 0, 'r', ${AGO}, '{}'
     FROM generate_series(1, ${ROWS}) AS n;

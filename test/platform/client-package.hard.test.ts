@@ -62,6 +62,7 @@ test('I37 the package has the version of the service, and everything that it nam
   expect(manifest.version).toBe(version);
   expect(Object.keys(manifest.exports)).toEqual([
     '.',
+    './outcomes',
     './testing',
     './outbox',
     './operator',

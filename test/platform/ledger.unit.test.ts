@@ -23,6 +23,8 @@ import { judgeIntents } from '../../faults/ledger/intent.ts';
 import type { FcmRequest, MobileCase, SentJob } from '../../faults/ledger/mobile-push.ts';
 import { bodyOf, judgeMobilePushes } from '../../faults/ledger/mobile-push.ts';
 import { TYPES, payloadOf } from '../../faults/ledger/notification-types.ts';
+import type { OutcomeCase, ToldOutcome } from '../../faults/ledger/outcomes.ts';
+import { judgeOutcomes } from '../../faults/ledger/outcomes.ts';
 import { disagreements, judgeSubscriptions } from '../../faults/ledger/subscription.ts';
 import { judgeSymbols } from '../../faults/ledger/symbol-config.ts';
 import type { Verdict } from '../../faults/ledger/verdict.ts';
@@ -611,4 +613,77 @@ test('security-7 subscriptions: a connection that was acknowledged and is gone, 
   // After a put-back a router may hold what no row names any more; what a row names is still judged.
   expect(disagreements([], routers, true)).toEqual([]);
   expect(disagreements([{ ...row, ntf_sub_id: null }], routers, true)).toHaveLength(2);
+});
+
+describe('outcomes', () => {
+  let entries = 0;
+  const tell = (id: string, kind: string, more: Record<string, string> = {}): ToldOutcome => ({
+    entryId: `${NOW + (entries += 1)}-0`,
+    fields: {
+      ...{ event_id: `${id}/end`, kind, notification_id: id, occurred_at_ms: String(NOW) },
+      ...more,
+    },
+    wasTrue: true,
+  });
+  const accepted = tell('1-0', 'accepted', { event_id: '1-0/accepted', routes: '2' });
+  const published = tell('1-0', 'route_published', { event_id: '1-0/push/0/published', generation: '0' });
+  const settled = tell('1-0', 'settled', { published: '1', skipped: '1', dead_lettered: '0' });
+  const good: OutcomeCase = {
+    told: [
+      accepted,
+      published,
+      settled,
+      tell('2-0', 'duplicate'),
+      tell('3-0', 'conflict'),
+      tell('4-0', 'malformed'),
+    ],
+    entries: ['1-0', '2-0', '3-0', '4-0'],
+    routes: new Map([['1-0', 2]]),
+    refusals: new Map([
+      ['3-0', 'idempotency_conflict'],
+      ['4-0', 'invalid_payload'],
+    ]),
+    mayRepeat: false,
+  };
+  const chargesIf = (change: Partial<OutcomeCase>) => chargesOf(judgeOutcomes({ ...good, ...change }));
+  const without = (one: ToldOutcome) => good.told.filter((other) => other !== one);
+  const inPlaceOf = (one: ToldOutcome, ...others: ToldOutcome[]) => [...without(one), ...others];
+  const changed = (one: ToldOutcome, fields: Record<string, string>): ToldOutcome => ({
+    ...one,
+    fields: { ...one.fields, ...fields },
+  });
+
+  test('Q1 one end each, in order, with repeats under their ids, is right', () => {
+    const verdict = judgeOutcomes({ ...good, told: [...good.told, published, settled] });
+    expect(chargesOf(verdict)).toEqual([]);
+    expect(verdict.repeated).toBe(2);
+    const recovered = tell('1-0', 'recovered', { event_id: '1-0/push/1/published', generation: '1' });
+    expect(chargesIf({ told: [...good.told, recovered] })).toEqual([]);
+  });
+
+  test.each([
+    ['an end that is missing', { told: without(settled) }, 'lost'],
+    ['a second end', { told: [...good.told, changed(settled, { event_id: '1-0/other' })] }, 'doubled'],
+    [
+      'an end that is another in its repeat',
+      { told: [...good.told, changed(settled, { kind: 'cancelled' })] },
+      'wrong',
+    ],
+    ['an end before its time', { told: inPlaceOf(settled, { ...settled, wasTrue: false }) }, 'wrong'],
+    ['an end before a route', { told: inPlaceOf(published, published) }, 'wrong'],
+    [
+      'an end that counts wrongly',
+      { told: inPlaceOf(settled, changed(settled, { published: '2' })) },
+      'wrong',
+    ],
+    ['an end of another kind', { routes: new Map() }, 'wrong'],
+    [
+      'an address',
+      { told: inPlaceOf(published, changed(published, { route: 'email:a@example.com' }), settled) },
+      'wrong',
+    ],
+    ['an intent that is none', { entries: good.entries.slice(0, 3) }, 'wrong'],
+  ] satisfies [string, Partial<OutcomeCase>, string][])('Q1 %s is seen', (_, change, charge) => {
+    expect(chargesIf(change)).toEqual([charge]);
+  });
 });

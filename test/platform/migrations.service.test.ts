@@ -31,6 +31,7 @@ const MIGRATIONS = [
   '0025-operators',
   '0028-operation',
   '0030-intent-trace',
+  '0031-intent-outcomes',
 ];
 
 let dsn: string;
@@ -159,7 +160,7 @@ test('I62 security-15 only a new database says that no payload may be in plain',
   expect(await mayHoldPlain()).toEqual([false]);
   // As the release before left it.
   await db.query(`
-    DROP TABLE notification.installation;
+    DROP TABLE notification.installation, notification.outcomes, notification.outcome_tallies;
     ALTER TABLE notification.records DROP COLUMN traceparent;
     DELETE FROM notification.schema_migrations WHERE name >= '0028'`);
   await migrate(dsn);

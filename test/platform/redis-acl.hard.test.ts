@@ -40,12 +40,17 @@ function clientOf(user: string, password = passwordOf(user)): Redis {
 /** A key of each kind that there is, with who may write to it or read from it besides the service. */
 const KEYS: Record<string, readonly string[]> = {
   'notification:intents': ['producer', 'notify-intent', 'operator', 'reader'],
+  'notification:outcomes': ['notify-intent', 'operator', 'reader'],
   'gateway:client-events': ['gateway', 'notify-intent', 'operator', 'reader'],
   'mail:delivery_commands': ['mail', 'notify-intent', 'operator', 'reader'],
   'notification:route_hand_offs:x:y:1': ['notify-intent', 'operator', 'reader'],
   'notification:route_leases:x:y': ['notify-intent', 'operator', 'reader'],
   'notification:voided_attempts:x': ['notify-intent', 'operator', 'reader'],
-  'notification:stream_offsets:x': [...USERS.filter((name) => name.startsWith('notify-')), 'operator', 'reader'],
+  'notification:stream_offsets:x': [
+    ...USERS.filter((name) => name.startsWith('notify-')),
+    'operator',
+    'reader',
+  ],
   'stream.notifications.jobs': ['producer', 'notify-mobile-push', 'operator', 'reader'],
   'notification:mobile_sends:x': ['notify-mobile-push', 'operator', 'reader'],
   'stream.account.inputs': ['producer', 'notify-account-callback', 'operator', 'reader'],

@@ -38,6 +38,7 @@ const RECURRING = {
     read_callback_progress take_accounts_up
 
     delete_abandoned_waiting_intents delete_expired_cancelled_intents delete_expired_duplicates delete_expired_malformed_intents delete_expired_operation_items delete_expired_operations delete_expired_routes
+    delete_relayed_outcomes delete_unrelayed_outcomes list_left_outcome_tallies list_relayed_outcomes load_outcomes read_oldest_outcome
     list_expired_records list_overdue_routes list_published_routes list_untried_intents read_acceptance read_schedule
 
     begin_mobile_rounds claim_mobile_sends delete_expired_malformed_mobile_jobs delete_expired_mobile_jobs
@@ -57,6 +58,8 @@ const RECURRING = {
 
     count_settled_notifications delete_expired_records find_decisions find_known_intents forget_waiting_intents insert_records insert_routes load_routes
     load_routes_of mark_published move_entries record_duplicates
+    forget_outcome_tallies mark_outcomes_relayed put_back_outcomes tell_end_acceptance tell_end_left_tallies
+    tell_insert_records tell_insert_routes tell_mark_published tell_record_duplicates
 
     add_key_seals record_process_findings
 
@@ -76,6 +79,8 @@ const RECURRING = {
 
     find_next_due_mobile_send settle_mobile_job
 
+    are_outcomes_left
+
     are_subscription_events_left begin_token_deletion_attempt
     count_silent_routers drop_token_deletion ensure_subscription_agent insert_subscription_event
     list_servers_of_all_deleted_queues load_subscription_agent load_subscription_token
@@ -87,6 +92,8 @@ const RECURRING = {
     ask_to_rewind clear_outbound_stream is_outbound_suspect keep_suspecting_outbound_stream load_outbound_stream read_rewind recall_inbound_stream remember_inbound_stream read_suspects save_outbound_stream suspect_outbound_since suspect_outbound_stream
 
     note_plain_payloads ping read_key_seals read_plain_payloads read_settled
+
+    come_to_in_outbound_stream lock_outcome_relay save_seen_outcome_stream
 
     limit_gauge_read lock_subscription_relay next_subscription_claim
 
@@ -100,6 +107,8 @@ const BY_KEY = `
   count_batch count_routes forget_waiting_if_decided give_up_waiting_intent is_other_malformed_intent list_routes load_hashed_route
   load_route load_slice mark_found_published mark_skipped note_waiting_intent open_generation
   record_failure record_malformed_intent
+  tell_give_up_waiting_intent tell_mark_found_published tell_mark_skipped tell_open_generation tell_record_failure
+  tell_record_malformed_intent
 
   count_mobile_send_failure delete_device_token end_mobile_send find_device_token load_mobile_send
   mark_mobile_send_sent postpone_mobile_send record_given_up_mobile_job record_malformed_mobile_job record_mobile_job`;
@@ -108,6 +117,7 @@ const BY_KEY = `
 const OPERATOR = `
   end_channel_drain end_operation list_operation_items mark_operation_items list_cancelled_routes list_cancelled_routes_of_slice list_open_routes list_open_routes_of_slice
   list_waiting_routes load_channel set_channel settle_closed_routes settle_delivered_routes
+  tell_settle_closed_routes tell_settle_delivered_routes
 
   delete_connections find_known_queue insert_connection insert_rcv_queue insert_smp_server insert_token
   insert_token_deletion list_subscription_servers list_servers_of_deleted_queues load_connection load_connection_flags load_messaging_router load_queue_import

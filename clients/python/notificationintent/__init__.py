@@ -26,18 +26,24 @@ from .entry import parse_entry
 from .errors import FailureCode, InvalidIntentError
 from .intent import Intent
 from .outbox import OUTBOX_STATEMENT, outbox_entry, publish_to_outbox
+from .outcomes import OUTCOMES_STREAM, Outcome, OutcomeError, read_outcome, read_outcomes
 from .publish import DEFAULT_STREAM, publish_intent, publish_intent_async
 
 __all__ = [
     "DEFAULT_STREAM",
     "OUTBOX_STATEMENT",
+    "OUTCOMES_STREAM",
     "FailureCode",
     "Intent",
     "InvalidIntentError",
+    "Outcome",
+    "OutcomeError",
     "outbox_entry",
     "parse_entry",
     "publish_intent",
     "publish_intent_async",
     "publish_to_outbox",
+    "read_outcome",
+    "read_outcomes",
     *_constructors,
 ]
