@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Redis } from 'ioredis';
 import { newGameTurnReady, publishIntent } from '../../client/notificationintent.ts';
+import { readOutcomes } from '../../client/outcomes.ts';
 import type { EmbeddedRedis } from '../../dev/servers/redis.ts';
 import { startRedis } from '../../dev/servers/redis.ts';
 import { USERS, makeUsers, passwordOf } from '../redis-users.ts';
@@ -40,7 +41,7 @@ function clientOf(user: string, password = passwordOf(user)): Redis {
 /** A key of each kind that there is, with who may write to it or read from it besides the service. */
 const KEYS: Record<string, readonly string[]> = {
   'notification:intents': ['producer', 'notify-intent', 'operator', 'reader'],
-  'notification:outcomes': ['notify-intent', 'operator', 'reader'],
+  'notification:outcomes': ['outcomes', 'notify-intent', 'operator', 'reader'],
   'gateway:client-events': ['gateway', 'notify-intent', 'operator', 'reader'],
   'mail:delivery_commands': ['mail', 'notify-intent', 'operator', 'reader'],
   'notification:route_hand_offs:x:y:1': ['notify-intent', 'operator', 'reader'],
@@ -153,4 +154,16 @@ test('security-12 a producer publishes intents with its own password', async () 
     payload: { game_id: 'g', game_name: 'g', turn_number: 1 },
   });
   expect(await publishIntent(clientOf('producer'), intent)).toMatch(/^\d+-\d+$/);
+});
+
+test('security-12 whoever reads outcomes does so with a password of its own', async () => {
+  const leaving = new AbortController();
+  const reader = readOutcomes(clientOf('outcomes'), {
+    ...{ group: 'shop', consumer: 'one', blockMs: 10, signal: leaving.signal },
+    onUnreadable: () => leaving.abort(),
+  });
+  await administrator.xadd('notification:outcomes', '*', 'kind', 'none');
+  // It was read, and acknowledged.
+  expect(await reader.next()).toMatchObject({ done: true });
+  expect(await administrator.xpending('notification:outcomes', 'shop')).toEqual([0, null, null, null]);
 });
