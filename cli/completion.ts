@@ -44,7 +44,7 @@ export function scriptFor(program: Command, shell: 'bash' | 'zsh'): string {
     ...(shell === 'zsh' ? ['autoload -U +X bashcompinit && bashcompinit'] : []),
     '_galaxy_notify() {',
     '  local current=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} at= word words=',
-    '  for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do',
+    '  for word in "${COMP_WORDS[@]:1:$((COMP_CWORD - 1))}"; do',
     '    case "$at/$word" in',
     `    ${paths.join('|')}) at="$at/$word" ;;`,
     '    esac',
