@@ -60,6 +60,8 @@ export const WITHOUT_CAUSE: Record<string, string> = {
   operations: 'what an operator asked for many; each route says what became of it',
   operation_items: 'the same',
   'operation_items.was_ordered': 'the same',
+  outcomes: 'what a producer is told; the routes say it as well',
+  outcome_tallies: 'the same',
   malformed_account_inputs: 'whose it was cannot be told from what is no input',
 };
 

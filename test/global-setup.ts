@@ -2,12 +2,14 @@
 import { chmodSync, mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { Redis } from 'ioredis';
 import type { Stack } from '../dev/servers/stack.ts';
 import { startStack } from '../dev/servers/stack.ts';
 import { SEARCH_ATTRIBUTE_NAMES, loadConfig } from '../config/load.ts';
 import { workflowBundle } from '../workers/workflow-bundle.ts';
 import type { Pooler } from './pooler-stand-in.ts';
 import { startPooler } from './pooler.ts';
+import { makeUsers } from './redis-users.ts';
 import { SLOTS, namespaceOf, roleOfSlot } from './slots.ts';
 
 declare global {
@@ -36,6 +38,9 @@ export default async function globalSetup(): Promise<void> {
   });
   globalThis.stackOfThisRun = { stack, dataDir };
   process.env['TEST_STACK'] = JSON.stringify(stack);
+  const redis = new Redis(Number(stack.redisAddr!.split(':')[1]));
+  await makeUsers(redis);
+  redis.disconnect();
   if (process.env['TEST_POSTGRES'] === 'pooled') {
     const pooler = await startPooler(
       new URL(stack.postgresDsn!).port,

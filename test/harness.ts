@@ -99,11 +99,12 @@ export const operatorOf = ({ client, db, redis, slot }: Slot, uiUrl?: string): O
   });
 
 /** Takes a slot of servers, by default those of the run; call `release` in `afterAll`. */
-export async function takeSlot(stack: ServersOfSlots = stackOfRun()): Promise<Slot> {
+export async function takeSlot(ownStack?: ServersOfSlots): Promise<Slot> {
+  const stack = ownStack ?? stackOfRun();
   const [redisHost = '', redisPort] = stack.redisAddr.split(':');
   const counter = new Redis({ host: redisHost, port: Number(redisPort), db: 0 });
   const slot = await counter.incr('test:slots');
-  await makeUsers(counter);
+  if (ownStack) await makeUsers(counter);
   counter.disconnect();
   if (slot >= SLOTS) throw new Error('more test files than slots: raise SLOTS in test/slots.ts');
 

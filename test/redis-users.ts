@@ -28,6 +28,11 @@ export async function makeUsers(redis: Redis): Promise<void> {
   await redis.call('ACL', 'SETUSER', EVERY_ROLE, 'reset', 'on', `>${EVERY_ROLE}`, ...rights);
 }
 
+/** As an installation does whose streams have other names. */
+export async function mayUse(redis: Redis, user: string, key: string): Promise<void> {
+  await redis.call('ACL', 'SETUSER', user, `%RW~${key}`);
+}
+
 /** Has the keys and commands of all roles, for a process that works on several. */
 const EVERY_ROLE = 'notify-all';
 

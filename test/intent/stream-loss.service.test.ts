@@ -16,6 +16,7 @@ import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import type { Service } from '../../workers/service.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
+import { mayUse } from '../redis-users.ts';
 
 const metricReader = new PeriodicExportingMetricReader({
   exporter: new InMemoryMetricExporter(AggregationTemporality.CUMULATIVE),
@@ -40,8 +41,9 @@ afterAll(async () => {
 let stream = '';
 let service: Service | undefined;
 let count = 0;
-beforeEach(() => {
+beforeEach(async () => {
   stream = `intents-${(count += 1)}`;
+  await mayUse(slot.redis, 'notify-intent', stream);
   slot.logs.length = 0;
 });
 afterEach(async () => {

@@ -12,6 +12,7 @@ import { checkReplicas } from '../../cli/check-replicas.ts';
 import { cliFor } from '../cli-process.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
+import { makeUsers } from '../redis-users.ts';
 
 let slot: Slot;
 /** What is started by a test, ended after it. */
@@ -45,6 +46,8 @@ async function ownRedis(): Promise<{ redis: Redis; address: string; port: number
   const { addr, stop } = await startRedis({ dataDir, port: 0, durable: false, report: () => undefined });
   const port = Number(addr.split(':')[1]);
   const redis = new Redis(port);
+  // Users are not replicated.
+  await makeUsers(redis);
   cleanups.push(async () => {
     redis.disconnect();
     await stop();
