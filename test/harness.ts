@@ -149,7 +149,10 @@ export async function takeSlot(ownStack?: ServersOfSlots): Promise<Slot> {
       NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT: '200ms',
       TEMPORAL_NAMESPACE: namespaceOf(slot),
       TEMPORAL_ADDRESS: stack.temporalAddress,
-      ...(hasUsers ? asUserOf(env['NOTIFICATION_ROLES'] ?? 'intent') : {}),
+      // Only this run's Redis knows the users.
+      ...(hasUsers && env['NOTIFICATION_REDIS_MASTER_ADDR'] === undefined
+        ? asUserOf(env['NOTIFICATION_ROLES'] ?? 'intent')
+        : {}),
       ...env,
     });
 
@@ -166,7 +169,6 @@ export async function takeSlot(ownStack?: ServersOfSlots): Promise<Slot> {
     config: configWith,
     async startService(env, instead) {
       const service = await startService({
-        // Only this run's Redis knows the users.
         config: configWith(env, instead?.redis === undefined),
         endpoints: { ...endpoints, ...instead },
         log,
