@@ -201,9 +201,9 @@ export const LOAD_OUTBOUND = {
      WHERE stream = $1`,
 };
 
-/** Leaves a suspect as it was seen before. $1 stream, $2 to $5 its state. */
-export const SAVE_OUTBOUND = {
-  name: 'save_outbound_stream',
+/** Saves a state, and leaves a suspect as it was seen before: $1 stream, $2 to $5 its state. */
+export const savingOf = (name: string, condition = 'true') => ({
+  name,
   text: `
     INSERT INTO notification.outbound_streams AS old
       (stream, server_run_id, last_entry_id, entries_added, wanted_from, seen_at)
@@ -211,8 +211,10 @@ export const SAVE_OUTBOUND = {
     ON CONFLICT (stream) DO UPDATE
        SET server_run_id = EXCLUDED.server_run_id, last_entry_id = EXCLUDED.last_entry_id,
            entries_added = EXCLUDED.entries_added, wanted_from = EXCLUDED.wanted_from, seen_at = EXCLUDED.seen_at
-     WHERE old.suspect_since IS NULL`,
-};
+     WHERE old.suspect_since IS NULL AND ${condition}`,
+});
+
+export const SAVE_OUTBOUND = savingOf('save_outbound_stream');
 
 /**
  * Begins a suspicion, or begins it anew when it was suspected of less: attempts that were being made at the time of this

@@ -13,18 +13,18 @@ import {
   READ_SETTLED,
   SUSPECT_OUTBOUND,
   lookAtOutbound,
-  missingIn,
+  savingOf,
   seenOf,
   suspectValues,
   suspicionOf,
   valuesOf,
 } from '../outbound-state.ts';
 import { query } from '../postgres.ts';
+import type { RelayedRow } from '../relayed-rows.ts';
+import { putBackLost } from '../relayed-rows.ts';
 import { watchEvery } from '../watch.ts';
 
 const LOOK_INTERVAL_MS = 2_000;
-/** Rows that are looked for together. */
-const PAGE_SIZE = 500;
 
 interface OutcomeWatchResources {
   db: Pool;
@@ -35,10 +35,7 @@ interface OutcomeWatchResources {
   settlingMs: number;
 }
 
-interface RelayedRow {
-  outcome_id: string;
-  relayed_at: string;
-  entry_id: string;
+interface RelayedOutcome extends RelayedRow {
   /** Relayed when the stream had perhaps not been seen whole. */
   is_recent: boolean;
 }
@@ -74,27 +71,13 @@ export function watchOutcomes(resources: OutcomeWatchResources): { stop(): Promi
     }
   }
 
-  /** Two processes that do this find the same; a row that was put back by one is not there for the other. */
   async function restore(suspect: OutboundRow): Promise<void> {
     const [clock] = await query<SettlingClock>(db, READ_SETTLED, [suspect.suspect_since, settlingMs]);
     if (clock!.settles_in_ms > 0) return;
-    let restored = 0;
-    let before = { relayed_at: 'infinity', outcome_id: '0' };
-    for (let goesOn = true; goesOn;) {
-      stopping.signal.throwIfAborted();
-      const page = await query<RelayedRow>(db, LIST_RELAYED, [
-        ...[before.relayed_at, before.outcome_id, suspect.seen_at],
-        PAGE_SIZE,
-      ]);
-      const { missing } = await missingIn(redis, stream, suspect.wanted_from, page);
-      const put = await query(db, PUT_BACK, [
-        missing.map(({ outcome_id }) => outcome_id),
-        missing.map(({ entry_id }) => entry_id),
-      ]);
-      restored += put.length;
-      before = page.at(-1) ?? before;
-      goesOn = page.length === PAGE_SIZE && (page.at(-1)!.is_recent || missing.length > 0);
-    }
+    const restored = await putBackLost<RelayedOutcome>(resources, {
+      ...{ stream, suspect, list: LIST_RELAYED, putBack: PUT_BACK, signal: stopping.signal },
+      mayEnd: (page, missing) => !page.at(-1)!.is_recent && missing.length === 0,
+    });
     // What was lost, or written down of a relay from before, while it was looked for: then all of it is done again.
     const [row] = await query<OutboundRow>(db, LOAD_OUTBOUND, [stream]);
     const now = await lookAtOutbound(redis, stream);
@@ -105,21 +88,8 @@ export function watchOutcomes(resources: OutcomeWatchResources): { stop(): Promi
   }
 }
 
-/**
- * Unless it is suspected, or a relay has moved it on since it was loaded. $1 stream, $2 to $5 its state, $6 its last entry
- * as it was loaded; null for a new row.
- */
-const SAVE_SEEN = {
-  name: 'save_seen_outcome_stream',
-  text: `
-    INSERT INTO notification.outbound_streams AS old
-      (stream, server_run_id, last_entry_id, entries_added, wanted_from, seen_at)
-    VALUES ($1, $2, $3, $4, $5, clock_timestamp())
-    ON CONFLICT (stream) DO UPDATE
-       SET server_run_id = EXCLUDED.server_run_id, last_entry_id = EXCLUDED.last_entry_id,
-           entries_added = EXCLUDED.entries_added, wanted_from = EXCLUDED.wanted_from, seen_at = EXCLUDED.seen_at
-     WHERE old.suspect_since IS NULL AND old.last_entry_id = $6`,
-};
+/** Unless a relay has moved it on since it was loaded: $6 its last entry as it was loaded; null for a new row. */
+const SAVE_SEEN = savingOf('save_seen_outcome_stream', 'old.last_entry_id = $6');
 
 /**
  * The next older rows that were relayed, back to a day before the stream was last seen whole. $1 and $2 the last one of
@@ -128,7 +98,7 @@ const SAVE_SEEN = {
 const LIST_RELAYED = {
   name: 'list_relayed_outcomes',
   text: `
-    SELECT outcome_id::text, relayed_at::text, entry_id,
+    SELECT outcome_id::text AS id, relayed_at::text, entry_id,
            relayed_at >= $3::timestamptz - interval '1 minute' AS is_recent
       FROM notification.outcomes AS outcome
      WHERE relayed_at <= $1::timestamptz AND relayed_at >= $3::timestamptz - interval '1 day'

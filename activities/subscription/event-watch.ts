@@ -13,20 +13,18 @@ import {
   SAVE_OUTBOUND,
   SUSPECT_OUTBOUND,
   lookAtOutbound,
-  missingIn,
   seenOf,
   suspectValues,
   suspicionOf,
   valuesOf,
 } from '../outbound-state.ts';
 import { query } from '../postgres.ts';
+import { putBackLost } from '../relayed-rows.ts';
 import { watchEvery } from '../watch.ts';
 import type { EventResources } from './events.ts';
 import { relayEvents } from './events.ts';
 
 const LOOK_INTERVAL_MS = 2_000;
-/** Events that are looked for together. */
-const PAGE_SIZE = 500;
 
 interface EventWatchResources extends EventResources {
   db: Pool;
@@ -34,12 +32,6 @@ interface EventWatchResources extends EventResources {
   log: Logger;
   /** Until every relay from before a suspicion has its rows written, ms. */
   settlingMs: number;
-}
-
-interface RelayedEvent {
-  event_id: string;
-  relayed_at: string;
-  entry_id: string | null;
 }
 
 /** Looks at the stream for as long as the process runs; any number of processes may. */
@@ -69,26 +61,12 @@ export function watchEvents(resources: EventWatchResources): { stop(): Promise<v
       log.warn({ stream, reason: suspicion }, 'stream of events may have lost some, they are checked');
   }
 
-  /** Two processes that do this find the same; an event that was put back by one is not there for the other. */
   async function restore(suspect: OutboundRow, begunWith: OutboundLook): Promise<void> {
     const [clock] = await query<SettlingClock>(db, READ_SETTLED, [suspect.suspect_since, settlingMs]);
     if (clock!.settles_in_ms > 0) return;
-    let restored = 0;
-    let before = { relayed_at: 'infinity', event_id: '0' };
-    for (let goesOn = true; goesOn;) {
-      const page = await query<RelayedEvent>(db, LIST_RELAYED, [
-        ...[before.relayed_at, before.event_id, suspect.seen_at],
-        PAGE_SIZE,
-      ]);
-      const { missing } = await missingIn(redis, stream, suspect.wanted_from, page);
-      const put = await query(db, PUT_BACK, [
-        missing.map(({ event_id }) => event_id),
-        missing.map(({ entry_id }) => entry_id),
-      ]);
-      restored += put.length;
-      before = page.at(-1) ?? before;
-      goesOn = page.length === PAGE_SIZE;
-    }
+    const restored = await putBackLost(resources, {
+      ...{ stream, suspect, list: LIST_RELAYED, putBack: PUT_BACK },
+    });
     await relayEvents(resources);
     await query(db, CLEAR_OUTBOUND, [stream, ...valuesOf(begunWith), clock!.now, suspect.suspect_since]);
     log.warn({ stream, restored }, 'lost subscription events are relayed again');
@@ -102,7 +80,7 @@ export function watchEvents(resources: EventWatchResources): { stop(): Promise<v
 const LIST_RELAYED = {
   name: 'list_relayed_subscription_events',
   text: `
-    SELECT event_id::text, relayed_at::text, entry_id
+    SELECT event_id::text AS id, relayed_at::text, entry_id
       FROM subscriptions.events AS event
      WHERE relayed_at <= $1::timestamptz AND relayed_at >= $3::timestamptz - interval '1 day'
        AND (relayed_at, event_id) < ($1::timestamptz, $2::bigint)
