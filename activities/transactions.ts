@@ -2,6 +2,7 @@
 import { ApplicationFailure } from '@temporalio/activity';
 import type { Pool, PoolClient, QueryResultRow } from 'pg';
 import { KeyBoxError } from '../api/key-box.ts';
+import { runTransaction } from '../api/postgres-transaction.ts';
 import type { Statement } from './postgres.ts';
 import { finalIfRefused, isPostgresRefusal, postgresFailure, sqlStateOf } from './postgres.ts';
 import { reasonOf } from './reason.ts';
@@ -30,7 +31,8 @@ export async function run<Row extends QueryResultRow>(
 export async function inTransaction<T>(db: Pool, body: (client: PoolClient) => Promise<T>): Promise<T> {
   for (let attempt = 1; ; attempt += 1) {
     try {
-      return await once(db, body);
+      // A server has become read-only: the next connection may lead to another one.
+      return await runTransaction(db, body, { isUnusable: (error) => sqlStateOf(error) === READ_ONLY });
     } catch (error) {
       if (error instanceof ApplicationFailure || error instanceof KeyBoxError) throw error;
       const code = sqlStateOf(error);
@@ -39,43 +41,6 @@ export async function inTransaction<T>(db: Pool, body: (client: PoolClient) => P
     }
   }
 }
-
-async function once<T>(db: Pool, body: (client: PoolClient) => Promise<T>): Promise<T> {
-  const client = await checkOut(db);
-  let failure: Error | undefined;
-  try {
-    await client.query('BEGIN');
-    const result = await body(client);
-    await client.query('COMMIT');
-    return result;
-  } catch (error) {
-    // A connection that cannot even do this is not given back to the pool, nor one to a server that has become read-only:
-    // the next one may lead to another server.
-    if (sqlStateOf(error) === READ_ONLY) failure = error as Error;
-    await client.query('ROLLBACK').catch((cause: Error) => (failure = cause));
-    throw error;
-  } finally {
-    client.off('error', ignore);
-    client.release(failure);
-  }
-}
-
-/**
- * A connection that breaks says so to its pool only while the pool has it. Between two queries nobody else would hear it,
- * and the process would end; the next query rejects anyway. The listener is there before the connection is handed out: a
- * server may end one in the same packet in which it says that it is ready.
- */
-function checkOut(db: Pool): Promise<PoolClient> {
-  return new Promise((resolve, reject) => {
-    db.connect((error, client) => {
-      if (!client) return reject(error!);
-      client.on('error', ignore);
-      resolve(client);
-    });
-  });
-}
-
-const ignore = (): void => undefined;
 
 /**
  * Saves items together; if PostgreSQL refuses a value, each by itself, so that one does not take the others along.

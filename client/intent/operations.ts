@@ -4,6 +4,7 @@
  * outlives whoever started it, and is paused, resumed and aborted by its id.
  */
 import { randomBytes } from 'node:crypto';
+import { runTransaction } from '../../api/postgres-transaction.ts';
 import { INTENT_TASK_QUEUE } from '../../workflows/intent/contract.ts';
 import type {
   OperationChange,
@@ -27,7 +28,6 @@ import { statusOf } from '../live.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
 import { ANSWER_LIMIT_MS, ask, bounded, query } from '../temporal.ts';
-import { inTransaction } from '../transactions.ts';
 import type { WaitOptions } from '../wait-until.ts';
 import { waitUntil } from '../wait-until.ts';
 import type { DeadLetterFilter } from './dead-letters.ts';
@@ -180,7 +180,7 @@ export function operationOperations(resources: OperatorResources) {
   ): Promise<ChosenOperation> {
     const ratePerSecond = Math.min(MAX_REPLAY_RATE, Math.max(1, Math.round(wanted)));
     const operationId = `${kind}-${new Date().toISOString().slice(0, 10)}-${randomBytes(4).toString('hex')}`;
-    const total = await inTransaction(db, async (client) => {
+    const total = await runTransaction(db, async (client) => {
       const given = [...values, operationId, Math.min(limit, MAX_ITEMS)];
       await client.query(INSERT_OPERATION, [
         operationId,

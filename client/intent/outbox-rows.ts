@@ -1,10 +1,10 @@
 /** The tables of outbox.sql: what the relay and operators read and change. Every statement is bounded in rows. */
 import type { Pool, PoolClient } from 'pg';
 import { SelfExplanatoryError } from '../../api/errors.ts';
+import { runTransaction } from '../../api/postgres-transaction.ts';
 import { isPooledDatabase } from '../../api/postgres-session.ts';
 import type { Page } from '../lists.ts';
 import { pageOf } from '../lists.ts';
-import { inTransaction } from '../transactions.ts';
 
 /** The version of outbox.sql that this code is written for. */
 const VERSION = 1;
@@ -66,7 +66,7 @@ export async function withOutbox<T>(
   work: (client: PoolClient, relay: RelayRow) => Promise<T>,
   { wait = false }: { wait?: boolean } = {},
 ): Promise<T | undefined> {
-  return inTransaction(
+  return runTransaction(
     db,
     async (client) => {
       const { rows } = await client.query<
@@ -84,7 +84,9 @@ export async function withOutbox<T>(
         redisBatch: Number(row.redis_batch),
       });
     },
-    `BEGIN; SET LOCAL statement_timeout = ${LIMIT_MS}; SET LOCAL idle_in_transaction_session_timeout = ${LIMIT_MS}`,
+    {
+      begin: `BEGIN; SET LOCAL statement_timeout = ${LIMIT_MS}; SET LOCAL idle_in_transaction_session_timeout = ${LIMIT_MS}`,
+    },
   );
 }
 

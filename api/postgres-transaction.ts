@@ -1,16 +1,21 @@
-/** Transactions of the client over several statements. */
+/** Transactions over several statements, on a connection of their own. */
 import type { Pool, PoolClient } from 'pg';
 
 /**
- * Runs `body` in a transaction, on a connection of its own.
+ * Runs `body` in a transaction.
  *
  * @param begin how the transaction begins.
+ * @param isUnusable whether the connection is not given back to the pool after such a failure, besides one that cannot
+ * even roll back.
  * @throws what `body` or PostgreSQL fails with; nothing is changed then.
  */
-export async function inTransaction<T>(
+export async function runTransaction<T>(
   db: Pool,
   body: (client: PoolClient) => Promise<T>,
-  begin = 'BEGIN',
+  {
+    begin = 'BEGIN',
+    isUnusable = () => false,
+  }: { begin?: string; isUnusable?: (error: unknown) => boolean } = {},
 ): Promise<T> {
   const client = await checkOut(db);
   let failure: Error | undefined;
@@ -20,7 +25,7 @@ export async function inTransaction<T>(
     await client.query('COMMIT');
     return result;
   } catch (error) {
-    // A connection that cannot even do this is not given back to the pool.
+    if (isUnusable(error)) failure = error as Error;
     await client.query('ROLLBACK').catch((cause: Error) => (failure = cause));
     throw error;
   } finally {
@@ -30,8 +35,9 @@ export async function inTransaction<T>(
 }
 
 /**
- * A connection of the pool. One that breaks between two statements would end the process, if nobody listened; the next
- * statement fails anyway. The listener is there before the connection is handed out.
+ * A connection of the pool. One that breaks says so to its pool only while the pool has it: between two statements nobody
+ * else would hear it, and the process would end; the next statement fails anyway. The listener is there before the
+ * connection is handed out: a server may end one in the same packet in which it says that it is ready.
  */
 export function checkOut(db: Pool): Promise<PoolClient> {
   return new Promise((resolve, reject) => {
