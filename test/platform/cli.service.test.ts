@@ -1,8 +1,8 @@
 /** The command line, from its help to its exit codes. */
 import { rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import type { Command } from 'commander';
 import { NOTIFICATION_TYPES } from '../../api/intent/catalog.ts';
+import { commandsBelow, pathOf } from '../../cli/looks.ts';
 import { programOf } from '../../cli/program.ts';
 import { cliFor } from '../cli-process.ts';
 import type { Slot } from '../harness.ts';
@@ -11,6 +11,11 @@ import { eventually, takeSlot } from '../harness.ts';
 const GATEWAY = 'gateway:client-events';
 const PUSH = 'push:user:user-1';
 const FIELDS = ['--field', 'game_id=g', '--field', 'game_name=Andromeda', '--field', 'turn_number=3'];
+
+/** The commands that do something, by their full names. */
+const LEAVES = commandsBelow(programOf())
+  .filter(({ commands }) => commands.length === 0)
+  .map((command) => [pathOf(command), command] as const);
 
 let slot: Slot;
 let bench: ReturnType<typeof cliFor>;
@@ -72,19 +77,13 @@ describe('usage', () => {
     for (const part of ['Examples:', 'Exit codes:', '--json']) expect(stdout).toContain(part);
   });
 
-  test.each(leavesOf(programOf()))('I40 %s has a description and examples', (_, command) => {
+  test.each(LEAVES)('I40 %s has a description and examples', (_, command) => {
     let help = '';
     command.configureOutput({ writeOut: (text) => (help += text) }).outputHelp();
     expect(command.description()).not.toBe('');
     for (const part of ['Examples:', 'Exit codes:', '--json']) expect(help).toContain(part);
   });
 });
-
-/** The commands that do something, by their full names. */
-function leavesOf(command: Command, names: string[] = []): [name: string, command: Command][] {
-  const children = command.commands.flatMap((child) => leavesOf(child, [...names, child.name()]));
-  return children.length > 0 || names.length === 0 ? children : [[names.join(' '), command]];
-}
 
 describe('finding the servers', () => {
   const nothing = {

@@ -1,12 +1,11 @@
 /** Help of every command: what must be given is marked. */
-import type { Command } from 'commander';
+import { commandsBelow } from '../../cli/looks.ts';
 import { programOf } from '../../cli/program.ts';
 
-const commandsOf = (command: Command): Command[] => [command, ...command.commands.flatMap(commandsOf)];
-
 test('kinds-5 mandatory options are marked in the help of their command, others are not', () => {
+  const program = programOf();
   let mandatory = 0;
-  for (const command of commandsOf(programOf())) {
+  for (const command of [program, ...commandsBelow(program)]) {
     const marked = [...command.helpInformation().matchAll(/^ +(\S.*?) \(required\)/gm)].map(
       ([, flags]) => flags,
     );
