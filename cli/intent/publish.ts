@@ -6,10 +6,12 @@ import { Argument, Option } from 'commander';
 import type { AudienceKind, NotificationType } from '../../api/intent/catalog.ts';
 import { AUDIENCE_KINDS, CATALOG, NOTIFICATION_TYPES } from '../../api/intent/catalog.ts';
 import { isJsonObject } from '../../api/json.ts';
+import type { NotificationView } from '../../client/intent/notifications.ts';
 import { waitForSettlement } from '../../client/intent/settlement.ts';
 import type { NotificationIntent, StreamAppender } from '../../client/notificationintent.ts';
 import { InvalidIntentError, constructorOf, publishIntent } from '../../client/notificationintent.ts';
 import { linkField } from '../../client/resources.ts';
+import { waitUntil } from '../../client/wait-until.ts';
 import type { Config } from '../../config/load.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import type { ExitCode, GlobalOptions } from '../command.ts';
@@ -23,6 +25,9 @@ import { printNotification } from './notification-view.ts';
 
 /** Intents that are appended concurrently. */
 const BATCH_SIZE = 100;
+
+/** Longest wait for the end of a workflow whose intent is decided. */
+const OUTCOME_LIMIT_MS = 5_000;
 
 interface PublishOptions extends GlobalOptions {
   to?: string[];
@@ -149,14 +154,14 @@ async function showSettlement(
     onProgress: ({ settled, open }) => settling.update(settled, `${countOf(open, 'route')} open`),
   }).finally(() => settling.end());
   const { settled, notifications, deadLettered, withoutRecord } = settlement;
-  const isSingle = ids.length === 1;
+  const single = ids.length === 1 ? await viewOf(operator, ids[0]!, withoutRecord > 0) : undefined;
   if (options.json) {
     printJson({
       published: linked(ids, resources),
       settlement,
-      ...(isSingle ? { notification: await operator.notifications.show(ids[0]!) } : {}),
+      ...(single ? { notification: single } : {}),
     });
-  } else if (isSingle) printNotification(await operator.notifications.show(ids[0]!));
+  } else if (single) printNotification(single);
   else {
     printLine(
       `${settled} of ${notifications} notifications settled: ${settlement.published} routes published, ${settlement.skipped} skipped, ${deadLettered} dead, ${settlement.open} open; ${withoutRecord} without a record`,
@@ -165,6 +170,20 @@ async function showSettlement(
   if (settled < notifications) report('not settled in time; see notifications show, and doctor');
   if (withoutRecord > 0) report(`${withoutRecord} were refused, or are duplicates of earlier ones`);
   return settled < notifications || deadLettered > 0 || withoutRecord > 0 ? EXIT.failed : EXIT.done;
+}
+
+/** @param isRefused the row of a repeat is written a moment before its workflow ends, which says the outcome. */
+async function viewOf(
+  { notifications }: Session['operator'],
+  notificationId: string,
+  isRefused: boolean,
+): Promise<NotificationView> {
+  const ended = async () => {
+    const view = await notifications.show(notificationId);
+    return view.stage === 'accepting' ? undefined : view;
+  };
+  const view = isRefused ? await waitUntil(ended, { limitMs: OUTCOME_LIMIT_MS }) : undefined;
+  return view ?? notifications.show(notificationId);
 }
 
 /** @throws UsageError with what the service would have recorded about the intent. */
