@@ -99,7 +99,10 @@ test.each([
   const row = await mobile.settled(jobId);
   expect(row).toMatchObject({ status: 'malformed', error_code: code, error_message: message, content: null });
   expect(row.raw_fields).toMatchObject({ userId });
-  expect(slot.logs).toContainEqual(expect.objectContaining({ job_id: jobId, failure_code: code }));
+  // The line comes by a pipe, and may come behind the row.
+  await eventually('the line in the log', () =>
+    Promise.resolve(slot.logs.some((line) => line['job_id'] === jobId && line['failure_code'] === code)),
+  );
   await eventually('the acknowledgement', async () => (await mobile.pending()) === 0);
   expect(mobile.requests()['of the malformed']).toBeUndefined();
 });
