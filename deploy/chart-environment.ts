@@ -20,6 +20,7 @@ const PEM = '-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n';
 const SECRETS: Record<string, string> = {
   NOTIFICATION_REDIS_PASSWORD: 'password',
   NOTIFICATION_POSTGRES_PRIMARY_DSN: 'postgres://user:password@postgres/notification?sslmode=verify-full',
+  NOTIFICATION_POSTGRES_OWNER_DSN: 'postgres://owner:password@postgres/notification?sslmode=verify-full',
   NOTIFICATION_PAYLOAD_KEYS: SEALING_KEY,
   NOTIFICATION_SUBSCRIPTION_KEYS: SEALING_KEY,
   NOTIFICATION_CODEC_TOKEN: bytesOf('codec').toString('hex'),
