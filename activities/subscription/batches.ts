@@ -3,6 +3,7 @@
  * again; items that failed for good lose their action and are reported in one event; items that succeeded are saved.
  * All of this is one transaction, and workers are woken after it.
  */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { ApplicationFailure, Context } from '@temporalio/activity';
 import type { WorkflowClient } from '@temporalio/client';
 import type { Pool, PoolClient } from 'pg';
@@ -10,7 +11,7 @@ import type { KeyBox } from '../../api/key-box.ts';
 import { SUBSCRIPTION_INTERRUPTED } from '../../workflows/failures.ts';
 import type { BatchOrder, BatchOutcome, WorkerKey } from '../../workflows/subscription/contract.ts';
 import type { RetryPace, ServerKey } from '../../workflows/subscription/rules.ts';
-import { query } from '../postgres.ts';
+import { isPostgresAway, query } from '../postgres.ts';
 import { withHeartbeats } from '../heartbeat.ts';
 import { inTransaction, run } from '../transactions.ts';
 import { requireEpoch } from './agents.ts';
@@ -19,7 +20,7 @@ import { kickAll } from './commands.ts';
 import type { EventResources, SubscriptionEvent } from './events.ts';
 import { announceEvent, errorText, relayEventsIfPossible, writeEvent } from './events.ts';
 import type { SubscriptionMetrics } from './metrics.ts';
-import { nullActions } from './records.ts';
+import { doubtOthersRecords, nullActions } from './records.ts';
 import { classOf } from './router/errors.ts';
 import type { MessagingRouters, NotificationRouters } from './router/by-address.ts';
 import type { RouterError } from './router/ports.ts';
@@ -167,6 +168,43 @@ export async function whileBeating<T>(work: () => Promise<T>): Promise<T> {
       type: SUBSCRIPTION_INTERRUPTED,
       message: 'the process stops; what it had in hand is picked up again',
     });
+  }
+}
+
+/** How long the doubt about others' records waits for PostgreSQL, s: as long as most outages take. */
+const DOUBT_WAITS_S = 60;
+
+/**
+ * Runs commands that undo on a router what others have done there: credentials take the place of earlier ones, and a
+ * removal takes whatever there is. A process that stood still, or a PostgreSQL that was put back meanwhile, makes such a
+ * command a late one: the record has another claim by then, and may say that its subscription is good. So whatever
+ * others have made of these records is looked at again, also when the commands failed, since they may have been
+ * carried out, and when the activity is over.
+ *
+ * @throws what `whileBeating` and the commands throw; `PostgresUnavailable`.
+ */
+export function changeOnRouters<T>(
+  resources: SubscriptionResources,
+  { agentId, claim, ids }: BatchOrder,
+  change: () => Promise<T>,
+): Promise<T> {
+  return whileBeating(async () => {
+    try {
+      return await change();
+    } finally {
+      await kickAll(resources, await doubt());
+    }
+  });
+
+  async function doubt(): Promise<WorkerKey[]> {
+    for (let second = 1; ; second += 1) {
+      try {
+        return await doubtOthersRecords(resources.db, { agentId, claim }, ids);
+      } catch (error) {
+        if (!isPostgresAway(error) || second === DOUBT_WAITS_S) throw error;
+        await sleep(1_000);
+      }
+    }
   }
 }
 

@@ -4,6 +4,7 @@
  * keys still sealed: what the supervisor has written since, or another claim has taken, is left out, because a worker
  * was woken for that.
  */
+import { randomInt } from 'node:crypto';
 import type { Pool, PoolClient } from 'pg';
 import type { RecordAction } from '../../api/subscription/rows.ts';
 import { actionOf, columnsOf, primaryQueueOf } from '../../api/subscription/rows.ts';
@@ -68,7 +69,7 @@ async function claimRecords(client: PoolClient, order: ClaimOrder, limit: number
     kind === undefined || (kind === 'ntf-check' && ms! > nowMs) ? [] : [{ id, kind }],
   );
   const [next] = read.filter(({ kind }) => kind === 'ntf-check');
-  const claim = await nextClaim(client);
+  const claim = nextClaim();
   if (due.length > 0) await run(client, CLAIM_RECORDS, [agentId, due.map(({ id }) => id), claim]);
   const nextDueMs =
     due.length > 0 ? undefined : (next?.action_ms ?? (await whenToLookAgain(client, statements, order)));
@@ -97,7 +98,7 @@ async function whenToLookAgain(
 /** The oldest record alone: a router is asked to forget one token at a time. */
 async function claimTokenDeletion(client: PoolClient, { agentId, server }: ClaimOrder): Promise<Claim> {
   const rows = await run<{ id: string }>(client, LOAD_TOKEN_DELETION, [agentId, server.host, server.port]);
-  return { claim: await nextClaim(client), items: rows.map(({ id }) => ({ id, kind: 'token-delete' })) };
+  return { claim: nextClaim(), items: rows.map(({ id }) => ({ id, kind: 'token-delete' })) };
 }
 
 /** Nobody else has an interest in them: they need no mark. */
@@ -108,7 +109,7 @@ async function claimQueueDeletions(
 ): Promise<Claim> {
   const values = [agentId, server.host, server.port, limit];
   const rows = await run<{ id: string }>(client, LIST_QUEUE_DELETIONS, values);
-  return { claim: await nextClaim(client), items: rows.map(({ id }) => ({ id, kind: 'queue-delete' })) };
+  return { claim: nextClaim(), items: rows.map(({ id }) => ({ id, kind: 'queue-delete' })) };
 }
 
 /** Marks records without a valid action, so that they do not stand in the way of the others. */
@@ -126,11 +127,14 @@ async function giveUpReading(
   return event;
 }
 
-/** @returns a number that no other pick-up has. */
-async function nextClaim(client: PoolClient): Promise<number> {
-  const [row] = await run<{ claim: number }>(client, NEXT_CLAIM, []);
-  return row!.claim;
-}
+/** The largest range that `randomInt` takes. */
+const CLAIMS = 2 ** 48 - 1;
+
+/**
+ * @returns a number that no other pick-up has: drawn at random, since a PostgreSQL that was put back would count the
+ * numbers of pick-ups that it has forgotten once more.
+ */
+const nextClaim = (): number => randomInt(1, CLAIMS);
 
 /** What is still the worker's of these connections. */
 export async function loadWork(
@@ -241,11 +245,6 @@ const RECORD_STATEMENTS: Record<RecordPool, RecordStatements> = {
 export const FAIL_RECORDS: Record<RecordPool, Statement> = {
   'ntf-ntf': RECORD_STATEMENTS['ntf-ntf'].fail,
   'ntf-smp': RECORD_STATEMENTS['ntf-smp'].fail,
-};
-
-const NEXT_CLAIM = {
-  name: 'next_subscription_claim',
-  text: "SELECT nextval('subscriptions.claims')::float8 AS claim",
 };
 
 const CLAIM_RECORDS = {

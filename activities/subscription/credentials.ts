@@ -3,7 +3,8 @@
  *
  * NKEY is not idempotent: each call ends the notifier of the call before. So the call and the saving of what it
  * brought are one attempt of one activity, which is not repeated: after a crash in between, the record still asks for
- * a key, and the next pick-up makes another one with fresh keys. Nobody has used the one that was lost.
+ * a key, and the next pick-up makes another one with fresh keys. Nobody has used the one that was lost. A call that comes
+ * late, when another pick-up has made credentials, ends those: what depends on them is looked at again.
  */
 import type { PoolClient } from 'pg';
 import type { KeyBox } from '../../api/key-box.ts';
@@ -17,10 +18,10 @@ import {
   NO_ANSWER,
   NO_QUEUE,
   UNUSABLE_KEY,
+  changeOnRouters,
   countWork,
   finishBatch,
   unreadableItem,
-  whileBeating,
 } from './batches.ts';
 import type { WorkItem } from './claims.ts';
 import { loadWork } from './claims.ts';
@@ -54,7 +55,7 @@ export function createCredentialWork(resources: SubscriptionResources) {
   return {
     /** Makes notifier credentials and has the notification router subscribe with them next. */
     async runKeys(order: BatchOrder): Promise<BatchOutcome> {
-      const attempt = await whileBeating(() => makeKeys(resources, order));
+      const attempt = await changeOnRouters(resources, order, () => makeKeys(resources, order));
       return finishBatch(resources, order, attempt, (client, made) => saveKeys(client, order, made));
     },
 
@@ -63,7 +64,7 @@ export function createCredentialWork(resources: SubscriptionResources) {
      * record goes.
      */
     async runDeletes(order: BatchOrder): Promise<BatchOutcome> {
-      const attempt = await whileBeating(() => removeKeys(resources, order));
+      const attempt = await changeOnRouters(resources, order, () => removeKeys(resources, order));
       return finishBatch(resources, order, attempt, async (client, removed) => {
         await deleteWorkedRecords(
           client,

@@ -7,10 +7,12 @@
  * supervisor has written since, it brings only what has become of the record, not what is to be done next; and it does
  * nothing when another claim has the record, as after an attempt that took so long that it was given up.
  */
-import type { PoolClient } from 'pg';
+import type { Pool, PoolClient } from 'pg';
 import type { RecordAction } from '../../api/subscription/rows.ts';
 import { columnsOf } from '../../api/subscription/rows.ts';
+import type { WorkerKey } from '../../workflows/subscription/contract.ts';
 import type { ServerKey } from '../../workflows/subscription/rules.ts';
+import { query } from '../postgres.ts';
 import { run } from '../transactions.ts';
 import type { RouterAddress } from './router/ports.ts';
 
@@ -157,6 +159,26 @@ export async function deleteWorkedRecords(
   await run(client, DELETE_WORKED_RECORDS, [agentId, claim, connIds]);
 }
 
+/**
+ * Worker: a change on a router may have undone what others have made of these records since. Where that was saved it is
+ * checked now; where it is under way it begins again with credentials, whatever becomes of it.
+ *
+ * @returns the workers to wake.
+ * @throws ApplicationFailure as `query`.
+ */
+export async function doubtOthersRecords(
+  db: Pool,
+  { agentId, claim }: Claimed,
+  connIds: readonly string[],
+): Promise<WorkerKey[]> {
+  const rows = await query<{ pool: 'ntf-ntf' | 'ntf-smp'; host: string; port: number }>(db, DOUBT_RECORDS, [
+    agentId,
+    claim,
+    connIds,
+  ]);
+  return rows.map(({ pool, host, port }) => ({ agentId, pool, server: { host, port } }));
+}
+
 const NEW_RECORD_COLUMNS = `
   conn_id text, user_id int, smp_host text, smp_port int, key_hash text, smp_ntf_id text, ntf_host text, ntf_port int,
   status text, ntf_action text, smp_action text`;
@@ -225,6 +247,24 @@ const UPDATE_RECORDS = {
             smp_action text, action_ms float8)
      WHERE record.agent_id = $1 AND record.conn_id = worked.conn_id AND record.claim = $2
     RETURNING record.conn_id`,
+};
+
+const DOUBT_RECORDS = {
+  name: 'doubt_subscription_records',
+  text: `
+    WITH doubted AS (
+      UPDATE subscriptions.ntf_subscriptions
+         SET ntf_action = CASE WHEN ntf_action = 'C' THEN 'C' END,
+             smp_action = CASE WHEN ntf_action = 'C' THEN NULL ELSE 'K' END,
+             action_ts = clock_timestamp(), generation = generation + 1, updated_at = clock_timestamp()
+       WHERE agent_id = $1 AND claim <> $2 AND conn_id = ANY($3::text[])
+         AND (ntf_action IN ('C', 'N') OR smp_action = 'K') AND smp_host IS NOT NULL
+      RETURNING ntf_action, ntf_host, ntf_port, smp_host, smp_port
+    )
+    SELECT DISTINCT CASE WHEN ntf_action = 'C' THEN 'ntf-ntf' ELSE 'ntf-smp' END AS pool,
+           CASE WHEN ntf_action = 'C' THEN ntf_host ELSE smp_host END AS host,
+           CASE WHEN ntf_action = 'C' THEN ntf_port ELSE smp_port END AS port
+      FROM doubted`,
 };
 
 const NULL_ACTIONS = {

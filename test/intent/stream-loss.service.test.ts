@@ -87,7 +87,12 @@ const delivered = (id: string) =>
 const passed = (id: string, limitMs?: number) =>
   eventually(
     `the offset to pass ${id}`,
-    async () => (await slot.redis.get(keyOf('offsets'))) === id,
+    async () => {
+      const offset = await slot.redis.get(keyOf('offsets'));
+      if (offset === id) return true;
+      const { raw } = await slot.client.workflow.getHandle(bridgeWorkflowId(stream)).describe();
+      throw new Error(`it is ${offset}, and the reader is ${JSON.stringify(raw.pendingActivities)}`);
+    },
     limitMs,
   );
 

@@ -67,7 +67,7 @@ const RECURRING = {
 
     add_subscription_statistics claim_subscription_records clear_failures_of_ntf_tokens_to_delete
     clear_failures_of_rcv_queues clear_failures_of_subscriptions clear_notifier_credentials
-    create_subscription_records delete_subscription_records delete_worked_subscription_records fail_ntf_subscriptions
+    create_subscription_records delete_subscription_records delete_worked_subscription_records doubt_subscription_records fail_ntf_subscriptions
     fail_smp_subscriptions list_due_subscription_servers load_connections_of_command load_deleted_rcv_queues
     load_subscription_work lock_subscription_records mark_subscription_events_relayed mark_unreadable_rcv_queues
     null_subscription_actions put_back_subscription_events remove_rcv_queues reset_subscription_records save_notifier_credentials
@@ -95,7 +95,7 @@ const RECURRING = {
 
     come_to_in_outbound_stream lock_outcome_relay save_seen_outcome_stream
 
-    limit_gauge_read lock_subscription_relay next_subscription_claim
+    limit_gauge_read lock_subscription_relay
 
     add_sample_symbols count_unreached_symbol_targets load_symbol_config load_symbol_snapshot load_symbol_targets
     load_symbol_targets_behind record_symbol_acknowledgement record_symbol_failure register_symbol_targets
