@@ -6,7 +6,7 @@ import { EXIT_CODES_HELP } from './command.ts';
 import { addCompletionCommand } from './completion.ts';
 import { addDoctorCommand } from './doctor.ts';
 import { addBridgeCommands } from './intent/bridge.ts';
-import { addChannelCommands } from './intent/channels.ts';
+import { addChannelCommands, addProducerCommands } from './intent/channels.ts';
 import { addDeadLetterCommands } from './intent/dead-letters.ts';
 import { addIntentCommands } from './intent/intents.ts';
 import { addKeyCommands } from './keys.ts';
@@ -61,6 +61,7 @@ export function programOf(): Command {
   addOperationCommands(program);
   addMalformedCommands(program);
   addChannelCommands(program);
+  addProducerCommands(program);
   addBridgeCommands(program);
   addIntentCommands(program);
   addOutboxCommands(program);

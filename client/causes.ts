@@ -17,6 +17,7 @@ export const CAUSES = {
   retrying: ['routes.status failed'],
   overdue: ['routes.status pending', 'routes.status failed'],
   channel_paused: ['channels.is_paused'],
+  producer_paused: ['channels.is_paused'],
   dead: ['routes.status dead_letter', 'dead_letters'],
   waiting_for_acceptance: ['waiting_intents', 'waiting_intents.waiting_since'],
   refused: ['malformed_intents'],

@@ -13,7 +13,7 @@
 import { callbackOperations } from './account-callback/callbacks.ts';
 import { bridgeOperations } from './intent/bridge.ts';
 import { cancelOperation } from './intent/cancel.ts';
-import { channelOperations } from './intent/channels.ts';
+import { channelOperations, producerOperations } from './intent/channels.ts';
 import { deadLetterOperations } from './intent/dead-letters.ts';
 import { malformedOperations } from './intent/malformed.ts';
 import { operationOperations } from './intent/operations.ts';
@@ -51,6 +51,7 @@ export function createOperator(resources: OperatorResources) {
     replays: replayOperations(resources),
     operations: operationOperations(resources),
     channels: channelOperations(resources),
+    producers: producerOperations(resources),
     bridge: bridgeOperations(resources),
     malformed: malformedOperations(resources),
     mobile: mobileOperations(resources),

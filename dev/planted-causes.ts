@@ -4,6 +4,8 @@ import type { Cause } from '../client/causes.ts';
 
 /** The paused channel: nothing else is planted on it that waits. */
 const PAUSED = 'push';
+/** The paused producer: of nothing else. */
+const PAUSED_PRODUCER = 'runtime_manager';
 
 interface Plant {
   cause: Cause;
@@ -84,6 +86,12 @@ export const PLANTS: readonly Plant[] = [
     cause: 'channel_paused',
     sql: `${route('pending', { next_attempt_at: 'at' }, PAUSED)}
       INSERT INTO notification.channels VALUES ('${PAUSED}', true, 'INC-7', 'nina', now()) ON CONFLICT DO NOTHING;`,
+  },
+  {
+    cause: 'producer_paused',
+    sql: `${route('pending', { next_attempt_at: 'at' }).replace("'game.turn.ready', 'game_master'", `'runtime.start_config_invalid', '${PAUSED_PRODUCER}'`)}
+      INSERT INTO notification.channels VALUES ('producer:${PAUSED_PRODUCER}', true, 'INC-8', 'nina', now())
+      ON CONFLICT DO NOTHING;`,
   },
   {
     cause: 'dead',

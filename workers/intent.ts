@@ -24,9 +24,10 @@ import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning } from '../activities/workflows.ts';
 import { USER_SERVICE } from '../config/intent.ts';
 import type { Config } from '../config/load.ts';
-import { CHANNEL_WORKFLOW, channelWorkflowId } from '../workflows/intent/channel-contract.ts';
+import { CHANNEL_WORKFLOW, channelWorkflowId, heldProducer } from '../workflows/intent/channel-contract.ts';
 import { CHANNELS, INTENT_TASK_QUEUE, RECONCILIATION_SCHEDULE_ID } from '../workflows/intent/contract.ts';
 import { BRIDGE_WORKFLOW, bridgeWorkflowId } from '../workflows/intent/reader-contract.ts';
+import { PRODUCERS } from '../api/intent/catalog.ts';
 import type { ProcessContext } from './context.ts';
 import { openCaller } from './http-caller.ts';
 import type { Role } from './role.ts';
@@ -56,14 +57,14 @@ export function openIntents(context: ProcessContext): Role {
     args: [intentsStream],
     staticSummary: `reads ${intentsStream}`,
   };
-  const channels = CHANNELS.map((name): LongLivedWorkflow => ({
+  const held = [...CHANNELS, ...PRODUCERS.map(heldProducer)].map((name): LongLivedWorkflow => ({
     workflowType: CHANNEL_WORKFLOW,
     workflowId: channelWorkflowId(name),
     taskQueue: INTENT_TASK_QUEUE,
     args: [name],
     staticSummary: `pauses and resumes ${name}`,
   }));
-  const longLived = [reader, ...channels];
+  const longLived = [reader, ...held];
 
   return {
     taskQueue: INTENT_TASK_QUEUE,

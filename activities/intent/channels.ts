@@ -1,11 +1,12 @@
-/** Pausing and resuming channels. Owns the SQL of `channels`; publication reads it with each route it loads. */
+/** Pausing and resuming channels and producers. Owns the SQL of `channels`; publication reads it with each route it loads. */
 import { Context } from '@temporalio/activity';
 import type { WorkflowClient } from '@temporalio/client';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import { routeRefOf } from '../../api/ids.ts';
-import type { ChannelName, ChannelState } from '../../workflows/intent/channel-contract.ts';
-import { CHANNEL_RESUMED_SIGNAL, routeWorkflowId } from '../../workflows/intent/contract.ts';
+import type { ChannelState, HeldName } from '../../workflows/intent/channel-contract.ts';
+import { producerOf } from '../../workflows/intent/channel-contract.ts';
+import { CHANNELS, CHANNEL_RESUMED_SIGNAL, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { query } from '../postgres.ts';
 import { signalIfRunning } from '../workflows.ts';
 
@@ -31,6 +32,8 @@ interface WaitingRoute {
   route_id: string;
   /** To the microsecond, for paging. */
   next_attempt_at: string;
+  /** Of the producer that was resumed, if it was one. */
+  is_let_go: boolean;
 }
 
 /** Where a drain stands, kept in its heartbeat so that another worker goes on from there. */
@@ -52,7 +55,7 @@ export function createChannelActivities({ db, log, workflows }: ChannelResources
 
   return {
     /** As the row says; `draining` when a drain has not come to its end, whatever became of the workflow that had it. */
-    async loadChannel(channel: ChannelName): Promise<ChannelState> {
+    async loadChannel(channel: HeldName): Promise<ChannelState> {
       const [row] = await query<ChannelRow>(db, LOAD_CHANNEL, [channel]);
       if (!row) return { channel, status: 'open', sinceMs: 0 };
       const state = {
@@ -67,13 +70,13 @@ export function createChannelActivities({ db, log, workflows }: ChannelResources
     },
 
     /**
-     * From the return on, no attempt that begins publishes on a paused channel.
+     * From the return on, no attempt that begins publishes on a paused channel, or of a paused producer.
      *
      * @param drainRate waiting routes that are to be let go per second, on resume.
      * @returns when that was, by the clock of PostgreSQL, epoch ms.
      */
     async setChannelPaused(
-      channel: ChannelName,
+      channel: HeldName,
       isPaused: boolean,
       requestedBy: string,
       reason?: string | null,
@@ -83,7 +86,7 @@ export function createChannelActivities({ db, log, workflows }: ChannelResources
       const [row] = await query<Pick<ChannelRow, 'changed_at_ms'>>(db, SET_CHANNEL, values);
       log.warn(
         { channel, requested_by: requestedBy, ...(reason ? { reason } : {}) },
-        isPaused ? 'channel paused' : 'channel resumed',
+        `${producerOf(channel) === undefined ? 'channel' : 'producer'} ${isPaused ? 'paused' : 'resumed'}`,
       );
       return Number(row!.changed_at_ms);
     },
@@ -95,35 +98,43 @@ export function createChannelActivities({ db, log, workflows }: ChannelResources
      * @param resumedAtMs by the clock of PostgreSQL, epoch ms.
      * @returns how many were let go.
      */
-    async drainChannel(channel: ChannelName, resumedAtMs: number, ratePerSecond: number): Promise<number> {
+    async drainChannel(channel: HeldName, resumedAtMs: number, ratePerSecond: number): Promise<number> {
       const activity = Context.current();
       let progress = (activity.info.heartbeatDetails as DrainProgress | undefined) ?? BEGINNING;
       const groupSize = Math.max(1, Math.round(ratePerSecond / GROUPS_PER_SECOND));
       const groupMs = (groupSize * 1_000) / ratePerSecond;
+      const producer = producerOf(channel);
 
       for (;;) {
         const page = await query<WaitingRoute>(db, LIST_WAITING, [
-          channel,
+          producer === undefined ? [channel] : CHANNELS,
           new Date(resumedAtMs + COMMIT_ALLOWANCE_MS).toISOString(),
           ...progress.after,
           PAGE_SIZE,
+          producer ?? null,
         ]);
-        for (let start = 0; start < page.length; start += groupSize) {
-          const group = page.slice(start, start + groupSize);
+        const wanted = page.filter(({ is_let_go }) => is_let_go);
+        for (let start = 0; start < wanted.length; start += groupSize) {
+          const group = wanted.slice(start, start + groupSize);
           await Promise.all(group.map(release));
-          const { next_attempt_at, notification_id, route_id } = group.at(-1)!;
-          progress = {
-            released: progress.released + group.length,
-            after: [next_attempt_at, notification_id, route_id],
-          };
-          activity.heartbeat(progress);
+          comeTo(group.at(-1)!, group.length);
           await activity.sleep(groupMs);
         }
+        // Those of other producers that come after them.
+        if (page.length > 0) comeTo(page.at(-1)!);
         if (page.length < PAGE_SIZE) break;
       }
       await query(db, END_DRAIN, [channel, resumedAtMs]);
-      log.info({ channel, released: progress.released }, 'channel drained');
+      log.info({ channel, released: progress.released }, 'waiting routes were let go');
       return progress.released;
+
+      function comeTo({ next_attempt_at, notification_id, route_id }: WaitingRoute, released = 0): void {
+        progress = {
+          released: progress.released + released,
+          after: [next_attempt_at, notification_id, route_id],
+        };
+        activity.heartbeat(progress);
+      }
     },
   };
 }
@@ -166,15 +177,28 @@ const END_DRAIN = {
      WHERE channel = $1 AND drain_rate IS NOT NULL AND ${CHANGED_AT_MS} = $2::bigint`,
 };
 
-/** What was created in time to come was created before the clock was put back. */
+/**
+ * What was created in time to come was created before the clock was put back. Routes of all producers are looked at, since
+ * no index has them apart: a page of those of one could be a walk through all. $1 channels, $2 created until, $3 to $5 the
+ * last of the page before, $6 rows at most, $7 producer, or null for all.
+ */
 const LIST_WAITING = {
   name: 'list_waiting_routes',
   text: `
-    SELECT notification_id, route_id, next_attempt_at::text
-      FROM notification.routes AS route
-     WHERE next_attempt_at IS NOT NULL AND channel = $1 AND (created_at <= $2 OR created_at > clock_timestamp())
-       AND next_attempt_at >= $3::timestamptz
-       AND (next_attempt_at, notification_id, route_id) > ($3::timestamptz, $4, $5)
-     ORDER BY route.next_attempt_at, notification_id, route_id
-     LIMIT $6`,
+    SELECT waiting.*, $7::text IS NULL OR producer = $7 AS is_let_go
+      FROM (SELECT notification_id, route_id, route.next_attempt_at::text
+              FROM unnest($1::text[]) AS held (channel)
+             CROSS JOIN LATERAL (
+                   SELECT notification_id, route_id, next_attempt_at
+                     FROM notification.routes
+                    WHERE next_attempt_at IS NOT NULL AND routes.channel = held.channel
+                      AND (created_at <= $2 OR created_at > clock_timestamp())
+                      AND next_attempt_at >= $3::timestamptz
+                      AND (next_attempt_at, notification_id, route_id) > ($3::timestamptz, $4, $5)
+                    ORDER BY next_attempt_at, notification_id, route_id
+                    LIMIT $6) AS route
+             ORDER BY route.next_attempt_at, notification_id, route_id
+             LIMIT $6) AS waiting
+      JOIN notification.records USING (notification_id)
+     ORDER BY waiting.next_attempt_at::timestamptz, notification_id, route_id`,
 };

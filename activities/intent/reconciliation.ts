@@ -58,6 +58,8 @@ interface OverdueRoute {
   route_id: string;
   /** To the microsecond. */
   next_attempt_at: string;
+  /** Operators hold what comes from its producer. */
+  is_held: boolean;
 }
 
 export function createReconciliationActivities(resources: ReconciliationResources) {
@@ -70,7 +72,7 @@ export function createReconciliationActivities(resources: ReconciliationResource
       const activity = Context.current();
       const outcome: ReconciliationOutcome = { overdue: 0, published: 0, restarted: 0, intents: 0, ended: 0 };
       const endAt = performance.now() + MAX_RUN_MS;
-      let after: Omit<OverdueRoute, 'slice_id'> = {
+      let after: Pick<OverdueRoute, 'notification_id' | 'route_id' | 'next_attempt_at'> = {
         notification_id: '',
         route_id: '',
         next_attempt_at: '-infinity',
@@ -84,11 +86,12 @@ export function createReconciliationActivities(resources: ReconciliationResource
           PAGE_SIZE,
           CHANNELS,
         ]);
+        const overdue = page.filter(({ is_held }) => !is_held);
         await pLimit(PARALLEL).map(
-          Map.groupBy(page, ({ notification_id }) => notification_id),
+          Map.groupBy(overdue, ({ notification_id }) => notification_id),
           ([id, routes]) => takeUp(id, routes, outcome),
         );
-        outcome.overdue += page.length;
+        outcome.overdue += overdue.length;
         activity.heartbeat(outcome);
         activity.cancellationSignal.throwIfAborted();
         if (page.length < PAGE_SIZE || performance.now() > endAt) break;
@@ -192,9 +195,12 @@ export function createReconciliationActivities(resources: ReconciliationResource
 
 /** Whether there may be something to take up. @throws ApplicationFailure of PostgreSQL. */
 export async function isWorkOverdue(db: Pool): Promise<boolean> {
-  const first = [OVERDUE_MS, '-infinity', '', '', 1, CHANNELS];
-  const [routes, intents] = await Promise.all([query(db, LIST_OVERDUE, first), query(db, LIST_UNTRIED, [1])]);
-  return routes.length + intents.length > 0;
+  const first = [OVERDUE_MS, '-infinity', '', '', PAGE_SIZE, CHANNELS];
+  const [routes, intents] = await Promise.all([
+    query<OverdueRoute>(db, LIST_OVERDUE, first),
+    query(db, LIST_UNTRIED, [1]),
+  ]);
+  return routes.some(({ is_held }) => !is_held) || intents.length > 0;
 }
 
 /** Still so since the page was read. */
@@ -202,13 +208,15 @@ const isDue = ({ status, retry_in_ms, is_paused }: RouteRow): boolean =>
   (status === 'pending' || status === 'failed') && Number(retry_in_ms) < 0 && !is_paused;
 
 /**
- * Paused channels leave routes overdue, any number of them, which are not walked through. $1 for how long, ms, $2 to $4 the
+ * Paused channels leave routes overdue, any number of them, which are not walked through. Those of paused producers are
+ * among the others, and are told apart. $1 for how long, ms, $2 to $4 the
  * last of the page before, $5 rows at most, $6 channels.
  */
 const LIST_OVERDUE = {
   name: 'list_overdue_routes',
   text: `
-    SELECT notification_id, route_id, overdue.next_attempt_at::text, slice_id
+    SELECT notification_id, route_id, overdue.next_attempt_at::text, slice_id,
+           EXISTS (SELECT FROM notification.channels WHERE is_paused AND channel = 'producer:' || producer) AS is_held
       FROM (SELECT unnest($6::text[]) EXCEPT SELECT channel FROM notification.channels WHERE is_paused) AS open (channel)
      CROSS JOIN LATERAL (
        SELECT notification_id, route_id, next_attempt_at

@@ -144,7 +144,7 @@ export function createRepairActivities({ db, redis, log, metrics, route: setting
       notificationId,
       missing.map(({ route_id }) => route_id),
     );
-    const paused = routes.find(({ is_paused }) => is_paused);
+    const paused = routes.find(({ is_channel_paused }) => is_channel_paused);
     if (paused) throw channelPaused(paused);
     const encode = createEncoder(settings);
     const restored = await pLimit(PARALLEL_HAND_OFFS).map(routes, async (route) => ({

@@ -41,6 +41,8 @@ export interface RouteRow {
   /** The replay that opened the current generation; null for generation 0. */
   replay_id: string | null;
   /** Operators have paused the route's channel. */
+  is_channel_paused: boolean;
+  /** They have paused it, or the producer. */
   is_paused: boolean;
   /** Epoch ms; null when there is none to come. */
   next_attempt_at_ms: string | null;
@@ -119,17 +121,19 @@ export async function loadRoute(db: Pool, { notificationId, routeRef }: RouteKey
 }
 
 const routeColumns = (payload: string) => `
-    SELECT notification_id, route_id, channel, recipient_ref, status, attempt_count, max_attempts, resolved_email,
+    SELECT notification_id, route_id, route.channel, recipient_ref, status, attempt_count, max_attempts, resolved_email,
            resolved_locale, last_error_classification, entry_id, route.updated_at::text AS version, notification_type, producer,
            audience_kind, idempotency_key, ${payload} AS payload_json, request_id, trace_id, traceparent,
            floor(extract(epoch FROM accepted_at) * 1000)::bigint AS accepted_at_ms,
            coalesce(replay.generation, 0) AS generation, replay.replay_id,
-           coalesce(channels.is_paused, false) AS is_paused,
+           coalesce(channels.is_paused, false) AS is_channel_paused,
+           coalesce(channels.is_paused, false) OR coalesce(producers.is_paused, false) AS is_paused,
            (extract(epoch FROM next_attempt_at) * 1000)::bigint AS next_attempt_at_ms,
            (extract(epoch FROM next_attempt_at - statement_timestamp()) * 1000)::bigint AS retry_in_ms
       FROM notification.routes AS route
       JOIN notification.records USING (notification_id)
       LEFT JOIN notification.channels USING (channel)
+      LEFT JOIN notification.channels AS producers ON producers.channel = 'producer:' || producer
       LEFT JOIN LATERAL (
            SELECT generation, replay_id
              FROM notification.replays

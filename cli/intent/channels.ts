@@ -1,7 +1,16 @@
-/** `channels`: pausing and resuming push or e-mail. */
+/** `channels` and `producers`: pausing and resuming push, e-mail, or all that comes from one producer. */
 import type { Command } from 'commander';
 import { Argument } from 'commander';
-import type { ChannelName, ChannelState } from '../../workflows/intent/channel-contract.ts';
+import type { Producer } from '../../api/intent/catalog.ts';
+import { PRODUCERS } from '../../api/intent/catalog.ts';
+import type { HeldView } from '../../client/intent/channels.ts';
+import type { Operator } from '../../client/operator.ts';
+import type {
+  ChannelName,
+  ChannelState,
+  PauseRequest,
+  ResumeRequest,
+} from '../../workflows/intent/channel-contract.ts';
 import {
   CHANNEL_NAMES,
   DEFAULT_DRAIN_RATE,
@@ -12,24 +21,78 @@ import { parseCount, reasonOption, requestedByOption } from '../options.ts';
 import { countOf, printJson, printLine, printTable, report } from '../output.ts';
 import { withSession } from '../session.ts';
 
-const channelArgument = () => new Argument('<channel>', 'which channel').choices(CHANNEL_NAMES);
+/** What is paused and resumed by a group of commands. */
+interface Held<Name extends string> {
+  group: string;
+  /** `channel`: of the argument, and of a view. */
+  noun: string;
+  description: string;
+  pauses: string;
+  resumes: string;
+  names: readonly Name[];
+  examples: { pause: string; resume: string };
+  operations(operator: Operator): {
+    list(): Promise<(HeldView & { name: Name })[]>;
+    pause(name: Name, request: PauseRequest): Promise<ChannelState>;
+    resume(name: Name, request: ResumeRequest): Promise<ChannelState>;
+  };
+}
+
+const CHANNELS: Held<ChannelName> = {
+  group: 'channels',
+  noun: 'channel',
+  description: 'Push and e-mail: whether they publish',
+  pauses: 'Pause a channel until it is resumed, also over restarts. Its routes wait and spend no budget.',
+  resumes: 'Resume a channel. Waiting routes are released at a set rate.',
+  names: CHANNEL_NAMES,
+  examples: { pause: "email --reason 'Mail Service is being moved'", resume: 'email --rate 20' },
+  operations: ({ channels }) => ({
+    ...channels,
+    list: async () => (await channels.list()).map((view) => ({ ...view, name: view.channel })),
+  }),
+};
+
+const HELD_PRODUCERS: Held<Producer> = {
+  group: 'producers',
+  noun: 'producer',
+  description: 'Producers of intents: whether what they publish goes out',
+  pauses:
+    'Pause a producer until it is resumed, also over restarts. Its intents are accepted; their routes wait and spend no budget.',
+  resumes: 'Resume a producer. Waiting routes are released at a set rate, those that wait longest first.',
+  names: PRODUCERS,
+  examples: { pause: "game_lobby --reason 'release 4.2 sends doubles'", resume: 'game_lobby --rate 200' },
+  operations: ({ producers }) => ({
+    ...producers,
+    list: async () => (await producers.list()).map((view) => ({ ...view, name: view.producer })),
+  }),
+};
 
 export function addChannelCommands(program: Command): void {
-  const channels = program.command('channels').description('Push and e-mail: whether they publish');
+  addCommands(program, CHANNELS);
+}
 
-  channels
+export function addProducerCommands(program: Command): void {
+  addCommands(program, HELD_PRODUCERS);
+}
+
+function addCommands<Name extends string>(program: Command, held: Held<Name>): void {
+  const { group, noun } = held;
+  const commands = program.command(group).description(held.description);
+  const nameArgument = () => new Argument(`<${noun}>`, `which ${noun}`).choices(held.names);
+
+  commands
     .command('list')
-    .description('List the channels with their state and the routes that wait for them.')
-    .addHelpText('after', helpWith('galaxy-notify channels list'))
+    .description(`List the ${group} with their state and the routes that wait for them.`)
+    .addHelpText('after', helpWith(`galaxy-notify ${group} list`))
     .action(
       action(({ json }) =>
         withSession(['postgres'], async ({ operator }) => {
-          const views = await operator.channels.list();
-          if (json) return printJson({ items: views });
+          const views = await held.operations(operator).list();
+          if (json) return printJson({ items: views.map(({ name: _, ...view }) => view) });
           printTable(
-            ['CHANNEL', 'STATUS', 'SINCE', 'BY', 'OPEN ROUTES', 'REASON'],
+            [noun.toUpperCase(), 'STATUS', 'SINCE', 'BY', 'OPEN ROUTES', 'REASON'],
             views.map((view) => [
-              view.channel,
+              view.name,
               view.status,
               view.since,
               view.changedBy,
@@ -38,75 +101,70 @@ export function addChannelCommands(program: Command): void {
             ]),
             { flexible: 5, links: views.map(({ link }) => link) },
           );
-          for (const { channel, status, drain } of views) {
+          for (const { name, status, drain } of views) {
             if (status !== 'draining' || !drain) continue;
             report(
-              `${channel}: ${drain.released} waiting routes released so far, ${drain.ratePerSecond} per second`,
+              `${name}: ${drain.released} waiting routes released so far, ${drain.ratePerSecond} per second`,
             );
           }
           const silent = views.filter(({ isWorkflowSilent }) => isWorkflowSilent);
           if (silent.length > 0) {
-            const names = silent.map(({ channel }) => channel).join(', ');
+            const names = silent.map(({ name }) => name).join(', ');
             report(`no answer from the workflow of ${names}: shown as the database has it`);
           }
         }),
       ),
     );
 
-  channels
+  commands
     .command('pause')
-    .description(
-      'Pause a channel until it is resumed, also over restarts. Its routes wait and spend no budget.',
-    )
-    .addArgument(channelArgument())
+    .description(held.pauses)
+    .addArgument(nameArgument())
     .addOption(reasonOption())
     .addOption(requestedByOption())
-    .addHelpText(
-      'after',
-      helpWith("galaxy-notify channels pause email --reason 'Mail Service is being moved'"),
-    )
+    .addHelpText('after', helpWith(`galaxy-notify ${group} pause ${held.examples.pause}`))
     .action(
-      action<{ reason?: string; requestedBy: string }, [ChannelName]>(
-        ({ json, reason, requestedBy }, channel) =>
-          withSession(['postgres', 'temporal'], async ({ operator }) => {
-            const state = await operator.channels.pause(channel, {
-              requestedBy,
-              ...(reason === undefined ? {} : { reason }),
-            });
-            printState(state, json);
-            report(`new publications wait until: galaxy-notify channels resume ${channel}`);
-          }),
+      action<{ reason?: string; requestedBy: string }, [Name]>(({ json, reason, requestedBy }, name) =>
+        withSession(['postgres', 'temporal'], async ({ operator }) => {
+          const state = await held.operations(operator).pause(name, {
+            requestedBy,
+            ...(reason === undefined ? {} : { reason }),
+          });
+          printState(name, state, json);
+          report(`new publications wait until: galaxy-notify ${group} resume ${name}`);
+        }),
       ),
     );
 
-  channels
+  commands
     .command('resume')
-    .description('Resume a channel. Waiting routes are released at a set rate.')
-    .addArgument(channelArgument())
+    .description(held.resumes)
+    .addArgument(nameArgument())
     .option(
       '--rate <n>',
       `waiting routes released per second, ${DEFAULT_DRAIN_RATE} unless set`,
       parseCount(1, MAX_DRAIN_RATE),
     )
     .addOption(requestedByOption())
-    .addHelpText('after', helpWith('galaxy-notify channels resume email --rate 20'))
+    .addHelpText('after', helpWith(`galaxy-notify ${group} resume ${held.examples.resume}`))
     .action(
-      action<{ rate?: number; requestedBy: string }, [ChannelName]>(({ json, rate, requestedBy }, channel) =>
+      action<{ rate?: number; requestedBy: string }, [Name]>(({ json, rate, requestedBy }, name) =>
         withSession(['postgres', 'temporal'], async ({ operator }) => {
-          const state = await operator.channels.resume(channel, {
+          const operations = held.operations(operator);
+          const state = await operations.resume(name, {
             requestedBy,
             ...(rate === undefined ? {} : { ratePerSecond: rate }),
           });
-          printState(state, json);
-          const view = (await operator.channels.list()).find((one) => one.channel === channel);
-          if (view) report(`${countOf(view.openRoutes, 'route')} open on ${channel}`);
+          printState(name, state, json);
+          const view = (await operations.list()).find((one) => one.name === name);
+          if (view) report(`${countOf(view.openRoutes, 'route')} open of ${name}`);
         }),
       ),
     );
 }
 
-function printState(state: ChannelState, json: boolean | undefined): void {
+function printState(name: string, state: ChannelState, json: boolean | undefined): void {
   if (json) return printJson(state);
   const rate = state.drain && state.status === 'draining' ? `, ${state.drain.ratePerSecond} per second` : '';
-  printLine(`${state.channel} is ${state.status}${rate}`);
+  printLine(`${name} is ${state.status}${rate}`);
 }

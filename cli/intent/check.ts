@@ -119,7 +119,7 @@ function outbound(redis: Redis, stream: string, name: string, maxLen?: number): 
 async function overdue(db: Pool): Promise<Diagnosis> {
   const { rows } = await db.query<{ overdue: number; paused: number; oldest: Date | null }>(OVERDUE);
   const { overdue: count, paused, oldest } = rows[0]!;
-  const waiting = paused > 0 ? `; ${countOf(paused, 'route')} wait for a paused channel` : '';
+  const waiting = paused > 0 ? `; ${countOf(paused, 'route')} wait for a paused channel or producer` : '';
   if (count === 0) return ok(`none${waiting}`);
   return warn(
     `${countOf(count, 'open route')}, the oldest for ${durationOf(Date.now() - oldest!.getTime())}${waiting}`,
@@ -140,12 +140,15 @@ async function deadLetters(db: Pool): Promise<Diagnosis> {
 
 async function channels(db: Pool): Promise<Diagnosis> {
   const { rows } = await db.query<{ channel: string; reason: string | null; changed_at: Date }>(PAUSED);
-  if (rows.length === 0) return ok('both open');
+  if (rows.length === 0) return ok('all open, and no producer is paused');
   const paused = rows.map(
     ({ channel, reason, changed_at: since }) =>
       `${channel} since ${since.toISOString()}${reason ? ` (${reason})` : ''}`,
   );
-  return warn(`paused: ${paused.join('; ')}`, 'channels resume, when its reason is gone');
+  return warn(
+    `paused: ${paused.join('; ')}`,
+    'channels resume, or producers resume, when its reason is gone',
+  );
 }
 
 async function losses(db: Pool): Promise<Diagnosis> {
@@ -183,11 +186,15 @@ const SUSPECTS = `
    ORDER BY stream`;
 
 const OVERDUE = `
-  SELECT count(*) FILTER (WHERE NOT coalesce(is_paused, false))::int AS overdue,
+  SELECT count(*) FILTER (WHERE NOT is_paused)::int AS overdue,
          count(*) FILTER (WHERE is_paused)::int AS paused,
-         min(next_attempt_at) FILTER (WHERE NOT coalesce(is_paused, false)) AS oldest
-    FROM notification.routes
-    LEFT JOIN notification.channels USING (channel)
+         min(next_attempt_at) FILTER (WHERE NOT is_paused) AS oldest
+    FROM notification.routes AS route
+    JOIN notification.records USING (notification_id)
+   CROSS JOIN LATERAL (
+         SELECT EXISTS (SELECT
+                          FROM notification.channels
+                         WHERE is_paused AND channel IN (route.channel, 'producer:' || producer)) AS is_paused) AS held
    WHERE next_attempt_at < now() - interval '1 minute'`;
 
 const DEAD_LETTERS = `

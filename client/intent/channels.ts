@@ -1,7 +1,10 @@
-/** Pausing and resuming a channel, through its workflow (workflows/intent/channel-contract.ts). */
+/** Pausing and resuming a channel or a producer, through its workflow (workflows/intent/channel-contract.ts). */
+import type { Producer } from '../../api/intent/catalog.ts';
+import { PRODUCERS } from '../../api/intent/catalog.ts';
 import type {
   ChannelName,
   ChannelState,
+  HeldName,
   PauseRequest,
   ResumeRequest,
 } from '../../workflows/intent/channel-contract.ts';
@@ -11,6 +14,7 @@ import {
   RESUME_UPDATE,
   STATE_QUERY,
   channelWorkflowId,
+  heldProducer,
 } from '../../workflows/intent/channel-contract.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
@@ -19,8 +23,16 @@ import { ask, query } from '../temporal.ts';
 /** An update waits for attempts that are under way; those take seconds at most. */
 const UPDATE_LIMIT_MS = 30_000;
 
-export interface ChannelView {
+export interface ChannelView extends HeldView {
   channel: ChannelName;
+}
+
+export interface ProducerView extends HeldView {
+  producer: Producer;
+}
+
+/** How a channel or a producer stands. */
+export interface HeldView {
   status: ChannelState['status'];
   reason?: string;
   /** Who changed it last. */
@@ -36,16 +48,15 @@ export interface ChannelView {
 }
 
 export function channelOperations(resources: OperatorResources) {
-  const { temporal, db } = resources;
+  const { db } = resources;
+  const viewOf = viewer(resources);
 
   return {
     /** Both channels, with the number of routes that would go out on each. */
     async list(): Promise<ChannelView[]> {
-      const { rows } = await db.query<ChannelRow>(LIST_CHANNELS, [CHANNEL_NAMES]);
+      const { rows } = await db.query<HeldRow>(LIST_CHANNELS, [CHANNEL_NAMES]);
       return Promise.all(
-        rows.map(async (row) =>
-          viewOf(row, await query<ChannelState>(temporal, channelWorkflowId(row.channel), STATE_QUERY)),
-        ),
+        rows.map(async (row) => ({ channel: row.channel as ChannelName, ...(await viewOf(row)) })),
       );
     },
 
@@ -55,7 +66,8 @@ export function channelOperations(resources: OperatorResources) {
      * @returns its state once no new publication begins any more.
      * @throws OperationFailedError when the channel's workflow does not take it within 30 s.
      */
-    pause: (channel: ChannelName, request: PauseRequest = {}) => change(channel, PAUSE_UPDATE, request),
+    pause: (channel: ChannelName, request: PauseRequest = {}) =>
+      change(resources, channel, PAUSE_UPDATE, request),
 
     /**
      * Resumes a channel: waiting routes are released at `ratePerSecond`.
@@ -63,34 +75,71 @@ export function channelOperations(resources: OperatorResources) {
      * @returns its state while it drains, or open.
      * @throws as `pause`.
      */
-    resume: (channel: ChannelName, request: ResumeRequest = {}) => change(channel, RESUME_UPDATE, request),
+    resume: (channel: ChannelName, request: ResumeRequest = {}) =>
+      change(resources, channel, RESUME_UPDATE, request),
   };
+}
 
-  function change(
-    channel: ChannelName,
-    update: string,
-    request: PauseRequest | ResumeRequest,
-  ): Promise<ChannelState> {
-    return ask(
-      temporal,
-      {
-        workflowId: channelWorkflowId(channel),
-        limitMs: UPDATE_LIMIT_MS,
-        ifSilent: 'the change may still be made once one runs, see channels list',
-        ifNotRunning: 'the service starts it when it starts',
-      },
-      (handle) =>
-        handle.executeUpdate<ChannelState, [PauseRequest | ResumeRequest]>(update, { args: [request] }),
-    );
-  }
+export function producerOperations(resources: OperatorResources) {
+  const { db } = resources;
+  const viewOf = viewer(resources);
 
-  function viewOf(row: ChannelRow, state: ChannelState | undefined): ChannelView {
+  return {
+    /** The producers of the catalog, with the number of routes that would go out of each. */
+    async list(): Promise<ProducerView[]> {
+      const { rows } = await db.query<HeldRow & { producer: Producer }>(LIST_PRODUCERS, [PRODUCERS]);
+      return Promise.all(rows.map(async (row) => ({ producer: row.producer, ...(await viewOf(row)) })));
+    },
+
+    /**
+     * Pauses a producer: its intents are accepted, and nothing of them is published until somebody resumes it, over
+     * restarts. Routes wait without spending their budget.
+     *
+     * @returns its state once no new publication begins any more.
+     * @throws OperationFailedError when the producer's workflow does not take it within 30 s.
+     */
+    pause: (producer: Producer, request: PauseRequest = {}) =>
+      change(resources, heldProducer(producer), PAUSE_UPDATE, request),
+
+    /**
+     * Resumes a producer: waiting routes are released at `ratePerSecond`, those that wait longest first.
+     *
+     * @returns its state while it drains, or open.
+     * @throws as `pause`.
+     */
+    resume: (producer: Producer, request: ResumeRequest = {}) =>
+      change(resources, heldProducer(producer), RESUME_UPDATE, request),
+  };
+}
+
+function change(
+  { temporal }: OperatorResources,
+  name: HeldName,
+  update: string,
+  request: PauseRequest | ResumeRequest,
+): Promise<ChannelState> {
+  return ask(
+    temporal,
+    {
+      workflowId: channelWorkflowId(name),
+      limitMs: UPDATE_LIMIT_MS,
+      ifSilent: `the change may still be made once one runs, see ${name.startsWith('producer:') ? 'producers' : 'channels'} list`,
+      ifNotRunning: 'the service starts it when it starts',
+    },
+    (handle) =>
+      handle.executeUpdate<ChannelState, [PauseRequest | ResumeRequest]>(update, { args: [request] }),
+  );
+}
+
+/** @returns a function that asks the workflow of a row how it stands. */
+function viewer(resources: OperatorResources) {
+  return async (row: HeldRow): Promise<HeldView> => {
     const { channel, openRoutes } = row;
+    const state = await query<ChannelState>(resources.temporal, channelWorkflowId(channel), STATE_QUERY);
     const sinceMs = state?.sinceMs ?? row.changedAt?.getTime() ?? 0;
     const reason = state ? state.reason : (row.reason ?? undefined);
     const changedBy = state ? state.requestedBy : (row.changedBy ?? undefined);
     return {
-      channel,
       status: state?.status ?? (row.isPaused ? 'paused' : 'open'),
       ...(reason === undefined ? {} : { reason }),
       ...(changedBy === undefined ? {} : { changedBy }),
@@ -100,11 +149,11 @@ export function channelOperations(resources: OperatorResources) {
       isWorkflowSilent: state === undefined,
       ...linkField(resources, channelWorkflowId(channel)),
     };
-  }
+  };
 }
 
-interface ChannelRow {
-  channel: ChannelName;
+interface HeldRow {
+  channel: HeldName;
   isPaused: boolean | null;
   reason: string | null;
   changedBy: string | null;
@@ -119,4 +168,16 @@ const LIST_CHANNELS = `
            WHERE routes.channel = name.channel AND next_attempt_at IS NOT NULL) AS "openRoutes"
     FROM unnest($1::text[]) WITH ORDINALITY AS name (channel, position)
     LEFT JOIN notification.channels USING (channel)
+   ORDER BY position`;
+
+const LIST_PRODUCERS = `
+  SELECT name.producer, 'producer:' || name.producer AS channel, is_paused AS "isPaused", reason, changed_by AS "changedBy",
+         changed_at AS "changedAt", coalesce(open.routes, 0) AS "openRoutes"
+    FROM unnest($1::text[]) WITH ORDINALITY AS name (producer, position)
+    LEFT JOIN notification.channels ON channel = 'producer:' || name.producer
+    LEFT JOIN (SELECT producer, count(*)::int AS routes
+                 FROM notification.routes
+                 JOIN notification.records USING (notification_id)
+                WHERE next_attempt_at IS NOT NULL
+                GROUP BY producer) AS open ON open.producer = name.producer
    ORDER BY position`;

@@ -164,9 +164,9 @@ function causeOfOpenRoute(row: RouteRow, failure: string): [Cause, at: Date, wha
   const nextAt = row.nextAttemptAt!;
   if (pausedSince !== null) {
     return [
-      'channel_paused',
+      row.held === row.channel ? 'channel_paused' : 'producer_paused',
       pausedSince,
-      `waits: ${row.pausedBy} has paused ${row.channel} since ${timeOf(pausedSince)}${row.pauseReason === null ? '' : `: ${row.pauseReason}`}`,
+      `waits: ${row.pausedBy} has paused ${row.held!.replace('producer:', 'the producer ')} since ${timeOf(pausedSince)}${row.pauseReason === null ? '' : `: ${row.pauseReason}`}`,
     ];
   }
   if (row.overdueMs > OVERDUE_AFTER_MS) {
@@ -233,6 +233,8 @@ interface RouteRow {
   entryId: string | null;
   lastClassification: string | null;
   lastMessage: string | null;
+  /** The channel, or the producer after `producer:`, that operators have paused. */
+  held: string | null;
   pausedSince: Date | null;
   pausedBy: string | null;
   pauseReason: string | null;
@@ -285,18 +287,23 @@ const FIND_ROUTES = `
          coalesce(published_at, skipped_at, dead_lettered_at) AS "settledAt", next_attempt_at AS "nextAttemptAt",
          coalesce(extract(epoch FROM now() - next_attempt_at) * 1000, 0)::float8 AS "overdueMs",
          entry_id AS "entryId", last_error_classification AS "lastClassification", last_error_message AS "lastMessage",
-         CASE WHEN is_paused THEN changed_at END AS "pausedSince", changed_by AS "pausedBy", reason AS "pauseReason",
+         held, changed_at AS "pausedSince", changed_by AS "pausedBy", reason AS "pauseReason",
          replay.created_at AS "replayedAt", replay.requested_by AS "replayedBy"
     FROM unnest($1::text[]) AS wanted (recipient_ref)
    CROSS JOIN LATERAL (
-         SELECT routes.*, notification_type
+         SELECT routes.*, notification_type, producer
            FROM notification.routes
            JOIN notification.records USING (notification_id)
           WHERE routes.recipient_ref = wanted.recipient_ref AND routes.created_at >= $2
             AND ($3::text IS NULL OR notification_type = $3)
           ORDER BY routes.created_at DESC
           LIMIT $4) AS route
-    LEFT JOIN notification.channels USING (channel)
+    LEFT JOIN LATERAL (
+         SELECT channel AS held, changed_at, changed_by, reason
+           FROM notification.channels
+          WHERE is_paused AND channel IN (route.channel, 'producer:' || producer)
+          ORDER BY channel = route.channel DESC
+          LIMIT 1) AS pause ON true
     LEFT JOIN LATERAL (
          SELECT created_at, requested_by
            FROM notification.replays

@@ -1,4 +1,4 @@
-/** What operators do while notifications are on their way: pause and resume a channel, cancel. */
+/** What operators do while notifications are on their way: pause and resume a channel or a producer, cancel. */
 import { CancelledFailure, WorkflowFailedError, WorkflowUpdateFailedError } from '@temporalio/client';
 import {
   createRedisClock,
@@ -8,12 +8,17 @@ import {
   leaseKey,
   voidedKey,
 } from '../../activities/intent/hand-off.ts';
-import type { ChannelName, ChannelState } from '../../workflows/intent/channel-contract.ts';
+import type { ChannelState, HeldName } from '../../workflows/intent/channel-contract.ts';
 import { channelWorkflowId } from '../../workflows/intent/channel-contract.ts';
-import { batchWorkflowId, notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
-import { publishTurn } from './entries.ts';
+import {
+  RECONCILIATION_SCHEDULE_ID,
+  batchWorkflowId,
+  notificationWorkflowId,
+  routeWorkflowId,
+} from '../../workflows/intent/contract.ts';
+import { entryOf, publishTurn } from './entries.ts';
 import type { Slot } from '../harness.ts';
-import { eventually, takeSlot, untilStarted } from '../harness.ts';
+import { eventually, operatorOf, takeSlot, untilStarted } from '../harness.ts';
 
 const GATEWAY = 'gateway:client-events';
 const MAIL = 'mail:delivery_commands';
@@ -32,10 +37,10 @@ afterEach(async () => {
   await slot.redis.del(GATEWAY, MAIL);
 });
 
-const channel = (name: ChannelName) => slot.client.workflow.getHandle(channelWorkflowId(name));
-const pause = (name: ChannelName, reason?: string) =>
+const channel = (name: HeldName) => slot.client.workflow.getHandle(channelWorkflowId(name));
+const pause = (name: HeldName, reason?: string) =>
   channel(name).executeUpdate<ChannelState, [object]>('pause', { args: [{ requestedBy: 'nina', reason }] });
-const resume = (name: ChannelName, ratePerSecond?: number) =>
+const resume = (name: HeldName, ratePerSecond?: number) =>
   channel(name).executeUpdate<ChannelState, [object]>('resume', {
     args: [{ requestedBy: 'nina', ratePerSecond }],
   });
@@ -107,6 +112,71 @@ test('I26 a paused channel publishes nothing and spends nothing, the other goes 
   await eventually('the channel to be open', async () => {
     const state = await channel('push').query<ChannelState>('state');
     return state.status === 'open' && state.drain?.released === 1;
+  });
+});
+
+test('I85 nothing of a paused producer is published, others go on, and resuming lets its routes go in their order', async () => {
+  const GAME_MASTER = 'producer:game_master';
+  const publishOfLobby = async (idempotency_key: string) => {
+    const fields = entryOf('lobby.race_name.registered', {
+      idempotency_key,
+      recipient_user_ids_json: '["user-1"]',
+    });
+    return (await slot.redis.xadd('notification:intents', '*', ...fields.flat()))!;
+  };
+  expect(await pause(GAME_MASTER, 'release 4.2 sends doubles')).toMatchObject({
+    channel: GAME_MASTER,
+    status: 'paused',
+    requestedBy: 'nina',
+  });
+  const held = [await publish('held-1'), await publish('held-2'), await publish('held-3')];
+  const ofOther = await publishOfLobby('of-another');
+  for (const route of [PUSH, EMAIL]) await inStatus(ofOther, route, 'published');
+  for (const id of held) {
+    for (const route of [PUSH, EMAIL]) {
+      await waitingForChannel(id, route);
+      expect(await inStatus(id, route, 'pending')).toMatchObject({ attempt_count: 0 });
+    }
+  }
+  // Somebody who looks for work that nobody does leaves them alone, however long they are overdue.
+  await slot.db.query(
+    `UPDATE notification.routes SET next_attempt_at = next_attempt_at - interval '1 day' WHERE notification_id = ANY ($1)`,
+    [held],
+  );
+  const reconciliation = slot.client.schedule.getHandle(RECONCILIATION_SCHEDULE_ID);
+  const runs = async () => (await reconciliation.describe()).info.numActionsTaken;
+  const before = await runs();
+  await reconciliation.trigger();
+  await eventually('a look for overdue work', async () => {
+    const { info } = await reconciliation.describe();
+    return info.numActionsTaken > before && info.runningActions.length === 0;
+  });
+  for (const id of held) expect(await inStatus(id, PUSH, 'pending')).toMatchObject({ attempt_count: 0 });
+
+  expect(await operatorOf(slot).producers.list()).toContainEqual(
+    expect.objectContaining({
+      ...{ producer: 'game_master', status: 'paused', openRoutes: 6 },
+      ...{ changedBy: 'nina', reason: 'release 4.2 sends doubles' },
+    }),
+  );
+
+  await slot.redis.del(GATEWAY, MAIL);
+  // Intents that come within moments are accepted in any order.
+  const { rows: longestWaiting } = await slot.db.query<{ id: string }>(
+    `SELECT notification_id AS id FROM notification.routes WHERE notification_id = ANY ($1) AND channel = 'email'
+      ORDER BY next_attempt_at`,
+    [held],
+  );
+  await resume(GAME_MASTER, 2);
+  for (const id of held) for (const route of [PUSH, EMAIL]) await inStatus(id, route, 'published');
+  const handedOff = await slot.redis.xrange(MAIL, '-', '+');
+  const order = handedOff.flatMap(([, fields]) =>
+    held.filter((id) => fields.some((field) => field.includes(id))),
+  );
+  expect(order).toEqual(longestWaiting.map(({ id }) => id));
+  await eventually('the producer to be open', async () => {
+    const state = await channel(GAME_MASTER).query<ChannelState>('state');
+    return state.status === 'open' && state.drain?.released === 6;
   });
 });
 

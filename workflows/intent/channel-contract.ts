@@ -1,7 +1,8 @@
 /**
- * The workflow through which operators pause and resume a channel, and what its callers agree on. One runs for each
- * channel, for good. Pure, so that clients and the workflow sandbox can both import it.
+ * The workflow through which operators pause and resume a channel or a producer, and what its callers agree on. One runs
+ * for each of them, for good. Pure, so that clients and the workflow sandbox can both import it.
  */
+import type { Producer } from '../../api/intent/catalog.ts';
 import { CHANNELS } from './contract.ts';
 
 export const CHANNEL_WORKFLOW = 'channel';
@@ -9,7 +10,22 @@ export const CHANNEL_WORKFLOW = 'channel';
 export const CHANNEL_NAMES = CHANNELS;
 export type ChannelName = (typeof CHANNELS)[number];
 
-export const channelWorkflowId = (channel: ChannelName): string => `channel/${channel}`;
+/** What can be paused: a channel, or all that comes from a producer. */
+export type HeldName = ChannelName | `producer:${Producer}`;
+
+/** The name under which a producer is paused. */
+export const heldProducer = (producer: Producer): HeldName => `producer:${producer}`;
+
+/** The producer that a name is about; undefined for a channel. */
+export function producerOf(name: HeldName): Producer | undefined {
+  return name.startsWith('producer:') ? (name.slice('producer:'.length) as Producer) : undefined;
+}
+
+/** `channel/push`, `producer/game_lobby`. */
+export function channelWorkflowId(name: HeldName): string {
+  const producer = producerOf(name);
+  return producer === undefined ? `channel/${name}` : `producer/${producer}`;
+}
 
 /** Update: argument `PauseRequest`, returns the `ChannelState` once no new publication begins any more. */
 export const PAUSE_UPDATE = 'pause';
@@ -35,7 +51,7 @@ export interface ResumeRequest {
 }
 
 export interface ChannelState {
-  channel: ChannelName;
+  channel: HeldName;
   /** `draining`: open for new routes, and those that waited are still being let go. */
   status: 'open' | 'paused' | 'draining';
   reason?: string;

@@ -1,6 +1,6 @@
 /**
- * One channel as operators steer it: pause it, resume it, see how it stands. The row in PostgreSQL is what publication
- * looks at; this workflow changes it, and after a resume lets the routes that waited go at a rate that the other side
+ * One channel, or one producer, as operators steer it: pause it, resume it, see how it stands. The row in PostgreSQL is what
+ * publication looks at; this workflow changes it, and after a resume lets the routes that waited go at a rate that the other side
  * can take. The row says that, too, so that a new workflow goes on with a drain whose workflow is lost.
  *
  * ```mermaid
@@ -26,7 +26,7 @@ import {
   workflowInfo,
 } from '@temporalio/workflow';
 import type { ChannelActivities } from '../../activities/intent/channels.ts';
-import type { ChannelName, ChannelState, PauseRequest, ResumeRequest } from './channel-contract.ts';
+import type { ChannelState, HeldName, PauseRequest, ResumeRequest } from './channel-contract.ts';
 import {
   DEFAULT_DRAIN_RATE,
   MAX_DRAIN_RATE,
@@ -41,7 +41,7 @@ const database = proxyActivities<ChannelActivities>(DATABASE);
 const draining = proxyActivities<ChannelActivities>(DRAIN);
 
 /** Runs for good. `carried` is the state of the run before, when this one continues it. */
-export async function channel(name: ChannelName, carried?: ChannelState): Promise<void> {
+export async function channel(name: HeldName, carried?: ChannelState): Promise<void> {
   let state: ChannelState = carried ?? { channel: name, status: 'open', sinceMs: 0 };
   let drain: CancellationScope | undefined;
   // Changes of two operators are made one after the other, in the order in which they came.
@@ -62,7 +62,8 @@ export async function channel(name: ChannelName, carried?: ChannelState): Promis
       }),
     {
       validator: checkRequest,
-      description: 'Publishes nothing on this channel until resumed. {reason?, requestedBy?}',
+      description:
+        'Publishes nothing on this channel, or of this producer, until resumed. {reason?, requestedBy?}',
     },
   );
   setHandler(

@@ -114,7 +114,7 @@ async function publishUntilSettled(
           (await tryNow());
         break;
       case 'paused':
-        setCurrentDetails('paused, the channel does not publish; no budget is spent');
+        setCurrentDetails('paused: operators hold this channel or this producer; no budget is spent');
         upsertSearchAttributes([routeStatus('paused')]);
         await operator.untilResumed();
         result = await tryNow();
