@@ -20,6 +20,7 @@ const PEM = '-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n';
 /** Values that the checks of each secret accept. */
 const SECRETS: Record<string, string> = {
   NOTIFICATION_REDIS_PASSWORD: 'password',
+  NOTIFICATION_REDIS_SENTINEL_PASSWORD: bytesOf('sentinels').toString('hex'),
   NOTIFICATION_POSTGRES_PRIMARY_DSN: 'postgres://user:password@postgres/notification?sslmode=verify-full',
   NOTIFICATION_POSTGRES_OWNER_DSN: 'postgres://owner:password@postgres/notification?sslmode=verify-full',
   NOTIFICATION_PAYLOAD_KEYS: SEALING_KEY,

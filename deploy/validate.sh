@@ -84,11 +84,11 @@ without_keda() {
 }
 
 if have helm with_go helm helm.sh/helm/v3/cmd/helm v3.18.6; then
-  for values in minimal all-roles; do
+  for values in minimal all-roles sentinels; do
     check "chart, linted with the values $values" helm lint --strict "$chart" --values "$chart/ci/$values.yaml"
     check "chart, rendered with the values $values" render "$values"
   done
-  for values in minimal all-roles; do
+  for values in minimal all-roles sentinels; do
     check "chart, $values, environments that the service starts with, and no further secrets" \
       node deploy/chart-environment.ts "$rendered/$values.yaml"
   done
@@ -103,7 +103,7 @@ if have helm with_go helm helm.sh/helm/v3/cmd/helm v3.18.6; then
   check 'chart, refuses egress without peers' \
     refuses egress --set-json 'networkPolicy.egress=[{"ports":[{"port":6379}]}]'
   if have kubernetes-validate with_pip kubernetes-validate 'kubernetes-validate==1.37.*'; then
-    for values in minimal all-roles; do
+    for values in minimal all-roles sentinels; do
       without_keda "$rendered/$values.yaml" >"$rendered/$values-api.yaml"
       check "chart, $values, has documents" grep -q '^kind: Deployment$' "$rendered/$values-api.yaml"
       check "chart, $values, against the schemas of Kubernetes" \

@@ -46,7 +46,7 @@ test('I40 chart and service have the same version and the same roles, each with 
 test('I30 every variable that the chart names is one of the service', () => {
   const text = [
     ...templates,
-    ...['values.yaml', 'ci/all-roles.yaml', 'ci/minimal.yaml'].map((file) => read(file)),
+    ...['values.yaml', 'ci/all-roles.yaml', 'ci/minimal.yaml', 'ci/sentinels.yaml'].map((file) => read(file)),
   ].join();
   const named = new Set(text.match(/\b(?:NOTIFICATION|OTEL|TEMPORAL|GOOGLE)_[A-Z0-9_]+[A-Z0-9]/g));
   expect(named.size).toBeGreaterThan(15);
@@ -54,7 +54,7 @@ test('I30 every variable that the chart names is one of the service', () => {
 });
 
 test('I30 what is mounted as a file is secret, and what is secret is never a plain value', () => {
-  for (const file of ['values.yaml', 'ci/all-roles.yaml']) {
+  for (const file of ['values.yaml', 'ci/all-roles.yaml', 'ci/sentinels.yaml']) {
     const { config, secrets } = valuesOf(file);
     const readFromFiles = [...secretVariables, ...filesOfVariables, 'TEMPORAL_API_KEY'];
     expect(secrets.variables.filter((name) => !readFromFiles.includes(name))).toEqual([]);

@@ -47,6 +47,7 @@ and keys; the others are mounted under NOTIFICATION_…_FILE. What is not here i
 */}}
 {{- define "galaxy-notify.readers" -}}
 NOTIFICATION_REDIS_PASSWORD: [all]
+NOTIFICATION_REDIS_SENTINEL_PASSWORD: [all]
 NOTIFICATION_POSTGRES_PRIMARY_DSN: [all]
 NOTIFICATION_POSTGRES_OWNER_DSN: [setup]
 NOTIFICATION_POSTGRES_REPLICA_DSNS: [intent, mobile-push, symbol-config, account-callback, subscription]
