@@ -3,7 +3,7 @@ import { Redis } from 'ioredis';
 import pg from 'pg';
 import { causeOf } from '../client/errors.ts';
 import type { Config } from '../config/load.ts';
-import { redisConnection } from '../config/service.ts';
+import { redisConnection } from '../config/redis.ts';
 import type { RedisAddress } from '../config/values.ts';
 import type { CheckGroup, Diagnosis } from './checks.ts';
 import { ok, warn } from './checks.ts';

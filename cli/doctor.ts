@@ -9,6 +9,7 @@ import { callbackChecks } from './account-callback/check.ts';
 import { postgresChecks } from './check-postgres.ts';
 import { redisChecks } from './check-redis.ts';
 import { replicaChecks } from './check-replicas.ts';
+import { sentinelChecks } from './check-sentinels.ts';
 import { temporalChecks } from './check-temporal.ts';
 import type { CheckGroup, Diagnosis, Finding } from './checks.ts';
 import { diagnose, error, ok, warn } from './checks.ts';
@@ -107,6 +108,7 @@ function groupsOf({ config, addresses, resources, reach }: Session): CheckGroup[
         mailStream: values.NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM,
       }),
     ],
+    ...sentinelChecks(config),
     [
       ...postgresChecks(resources.db, () => reach('postgres'), {
         dsn: addresses.postgresDsn,

@@ -14,9 +14,11 @@ import type { Config } from '../config/load.ts';
 import { loadOperatorConfig, loadPartialConfig } from '../config/load.ts';
 import type { OperatorAddresses } from '../config/operator.ts';
 import { operatorServers, redisServer } from '../config/operator.ts';
+import { nameOfPlace, reasonsOf, redisPlaceOf, variableOf } from '../config/redis.ts';
 import { hasTemporalProfile, temporalConnection } from '../config/service.ts';
 import type { StackEndpoints } from '../config/stack-endpoints.ts';
 import { readStackEndpoints } from '../config/stack-endpoints.ts';
+import type { RedisPlace } from '../config/values.ts';
 import type { RouterAddress } from '../api/subscription/router-address.ts';
 
 export type Dependency = 'redis' | 'postgres' | 'temporal';
@@ -127,6 +129,8 @@ export async function withOutboxDatabase<T>(
         if (address === undefined) throw notConfigured(['NOTIFICATION_REDIS_MASTER_ADDR'], config, stack);
         const redis = openRedis({
           ...redisServer(config, address),
+          // While no sentinel answers, it goes on asking.
+          sentinelRetryStrategy: (attempt: number) => Math.min(50 * attempt, 1_000),
           // One that was made a replica is left for what its address leads to now.
           reconnectOnError: ({ message }) => /^(READONLY|MASTERDOWN|LOADING)/.test(message),
         });
@@ -146,14 +150,12 @@ export async function withOutboxDatabase<T>(
 const onlyOnce = <T extends object>(redis: T) => ({ ...redis, retryStrategy: () => null });
 
 /** @returns the check that Redis answers. Listens from now on, so call it before the client is used. */
-function redisCheck(redis: Redis, { host, port }: { host: string; port: number }): () => Promise<void> {
-  // What a command rejects with says only that the connection is closed; the reason comes as an event before it.
-  let lastError: Error | undefined;
-  redis.on('error', (error: Error) => (lastError = error));
+function redisCheck(redis: Redis, place: RedisPlace): () => Promise<void> {
+  const reason = reasonsOf(redis);
   return () =>
-    check(`Redis at ${host}:${port}`, 'NOTIFICATION_REDIS_MASTER_ADDR', () =>
+    check(nameOfPlace(place), variableOf(place), () =>
       redis.ping().catch((error: unknown) => {
-        throw lastError ?? error;
+        throw reason() ?? error;
       }),
     );
 }
@@ -216,7 +218,7 @@ function stackOf({ values, production }: Config) {
 }
 
 const redisOf = ({ values }: Config, found: Partial<StackEndpoints>) =>
-  values.NOTIFICATION_REDIS_MASTER_ADDR ?? hostAndPortOf(found.redisAddr);
+  redisPlaceOf(values) ?? hostAndPortOf(found.redisAddr);
 
 const uiUrlOf = ({ values }: Config, found: Partial<StackEndpoints>) =>
   values.NOTIFICATION_TEMPORAL_UI_URL ?? found.uiUrl;
@@ -264,7 +266,7 @@ export function addressesOf(config: Config): Addresses {
     ...(uiUrl === undefined ? {} : { uiUrl }),
     messagingRouters: found.messagingRouters ?? [],
     embedded: [
-      ...(values.NOTIFICATION_REDIS_MASTER_ADDR ? [] : ['Redis']),
+      ...(redisPlaceOf(values) ? [] : ['Redis']),
       ...(values.NOTIFICATION_POSTGRES_PRIMARY_DSN === undefined ? ['PostgreSQL'] : []),
       ...(values.TEMPORAL_ADDRESS === undefined && !hasProfile ? ['Temporal'] : []),
       ...(values.NOTIFICATION_USER_SERVICE_BASE_URL === undefined && userServiceUrl !== undefined

@@ -226,6 +226,7 @@ function readerOf(
   /** A file that cannot be read is a problem already. */
   function isProvidedElsewhere(name: string, { secret }: Variable): boolean {
     if (secret && env[`${name}_FILE`]) return true;
+    if (name === 'NOTIFICATION_REDIS_MASTER_ADDR' && env['NOTIFICATION_REDIS_SENTINELS']) return true;
     return name === 'TEMPORAL_ADDRESS' && hasTemporalProfile(env);
   }
 

@@ -1,21 +1,22 @@
 /** The operator client's view of the configuration: what client/connect.ts takes. */
 import type { Config } from './load.ts';
-import { redisConnection, temporalConnection } from './service.ts';
+import { redisConnection } from './redis.ts';
+import { temporalConnection } from './service.ts';
 import { sealingKeysOf } from './subscription.ts';
-import type { RedisAddress } from './values.ts';
+import type { RedisPlace } from './values.ts';
 
 /** Servers as configured, or as the embedded stack has them. */
 export interface OperatorAddresses {
-  redis: RedisAddress;
+  redis: RedisPlace;
   postgresDsn: string;
   /** Absent when a profile of Temporal's SDK names the server. */
   temporalAddress?: string;
   uiUrl?: string;
 }
 
-/** Redis as the service reaches it: address, credentials and database. */
-export const redisServer = (config: Config, address: RedisAddress) => ({
-  ...redisConnection(config, address),
+/** Redis as the service reaches it: place, credentials and database. */
+export const redisServer = (config: Config, place: RedisPlace) => ({
+  ...redisConnection(config, place),
   db: config.values.NOTIFICATION_REDIS_DB,
 });
 

@@ -5,7 +5,7 @@ import pg from 'pg';
 import { z } from 'zod';
 import { PLAIN_POLICIES } from '../api/payload-codec.ts';
 import { OTEL_VARIABLES } from './otel.ts';
-import type { RedisAddress } from './values.ts';
+import { REDIS_VARIABLES, redisGaps, redisProblems } from './redis.ts';
 import {
   duration,
   flag,
@@ -13,23 +13,14 @@ import {
   httpUrl,
   integer,
   list,
-  pem,
   port,
   postgresDsn,
-  redisAddress,
   sealingKeys,
 } from './values.ts';
 import type { ValuesOf } from './variables.ts';
 import { exceeding, variable } from './variables.ts';
 import type { Wire } from './wire.ts';
-import {
-  isLoopback,
-  plainRedisGaps,
-  plainUrlGaps,
-  sealingKeyWires,
-  weaknessOfPassword,
-  weaknessOfToken,
-} from './wire.ts';
+import { isLoopback, plainUrlGaps, sealingKeyWires, weaknessOfToken } from './wire.ts';
 
 export const SERVICE_VARIABLES = {
   NOTIFICATION_WORKER_DEPLOYMENT: variable(
@@ -63,51 +54,7 @@ export const SERVICE_VARIABLES = {
     default: '1m',
   }),
 
-  NOTIFICATION_REDIS_MASTER_ADDR: variable(
-    redisAddress,
-    'Redis master, host:port, or rediss://host:port for TLS. Redis 7 or later, or Valkey.',
-    {
-      requiredInProduction: true,
-    },
-  ),
-  NOTIFICATION_REDIS_PASSWORD: variable(z.string(), 'Password of Redis.', {
-    requiredInProduction: true,
-    secret: true,
-  }),
-  NOTIFICATION_REDIS_USER: variable(
-    z.string().regex(/^[\x21-\x7e]{1,100}$/, 'must be printable ASCII without spaces'),
-    'ACL user of Redis; without one, the default user. deploy/REDIS.md has the rule for it.',
-  ),
-  NOTIFICATION_REDIS_INSECURE: variable(
-    flag,
-    'true: in production, too, Redis may be spoken to in plain text, and its password be weak.',
-    { default: 'false' },
-  ),
-  NOTIFICATION_REDIS_REPLICA_ADDRS: variable(
-    list.pipe(z.array(redisAddress)),
-    'Redis replicas, comma-separated; checked by doctor, reads stay on the primary.',
-    {
-      default: '',
-    },
-  ),
-  NOTIFICATION_REDIS_CA_FILE: variable(
-    pem,
-    'Authority that signed the certificate of Redis, PEM; without one, those that Node trusts.',
-    { inFile: true },
-  ),
-  NOTIFICATION_REDIS_CERT_FILE: variable(pem, 'Certificate to show to Redis, PEM, with its key below.', {
-    inFile: true,
-  }),
-  NOTIFICATION_REDIS_KEY_FILE: variable(pem, 'Private key of that certificate, PEM.', { inFile: true }),
-  NOTIFICATION_REDIS_DB: variable(integer(0, 65_535), 'Redis database number.', { default: '0' }),
-  NOTIFICATION_REDIS_OPERATION_TIMEOUT: variable(duration, 'Time-out of one Redis command.', {
-    default: '2s',
-  }),
-  NOTIFICATION_REDIS_MIN_REPLICAS: variable(
-    integer(0, 100),
-    'Replicas of Redis that must have what was handed off before its row says so; 0 waits for none.',
-    { default: '0' },
-  ),
+  ...REDIS_VARIABLES,
 
   NOTIFICATION_POSTGRES_PRIMARY_DSN: variable(
     postgresDsn,
@@ -313,26 +260,6 @@ function codecProblems(values: ServiceValues): string[] {
   ];
 }
 
-/** What protects a connection must not be silently without effect. */
-function redisProblems(values: ServiceValues): string[] {
-  const files = ['CA', 'CERT', 'KEY'] as const;
-  const [ca, cert, key] = files.map((file) => values[`NOTIFICATION_REDIS_${file}_FILE`] !== undefined);
-  const address = values.NOTIFICATION_REDIS_MASTER_ADDR;
-  return [
-    ...(values.NOTIFICATION_REDIS_USER !== undefined && values.NOTIFICATION_REDIS_PASSWORD === undefined
-      ? ['NOTIFICATION_REDIS_USER needs NOTIFICATION_REDIS_PASSWORD: a user is known by its password']
-      : []),
-    ...((ca || cert || key) && !address?.tls
-      ? [
-          'NOTIFICATION_REDIS_MASTER_ADDR must be rediss://host:port: without TLS the files for it have no effect',
-        ]
-      : []),
-    ...(cert === key
-      ? []
-      : ['NOTIFICATION_REDIS_CERT_FILE and NOTIFICATION_REDIS_KEY_FILE belong together: set both']),
-  ];
-}
-
 function versionProblems(values: ServiceValues): string[] {
   const { NOTIFICATION_WORKER_DEPLOYMENT: deployment, NOTIFICATION_WORKER_BUILD_ID: buildId } = values;
   return (deployment === undefined) === (buildId === undefined)
@@ -371,16 +298,6 @@ export function serviceWires(values: ServiceValues, temporalEnv: Record<string, 
     ...codecWires(values),
     ...otelWires(values),
     ...sealingKeyWires('keys of payloads', 'NOTIFICATION_PAYLOAD_KEYS', values.NOTIFICATION_PAYLOAD_KEYS),
-  ];
-}
-
-function redisGaps(values: ServiceValues): string[] {
-  const { NOTIFICATION_REDIS_MASTER_ADDR: master, NOTIFICATION_REDIS_PASSWORD: password } = values;
-  const weakness = password === undefined ? undefined : weaknessOfPassword(password);
-  return [
-    ...plainRedisGaps('NOTIFICATION_REDIS_MASTER_ADDR', master === undefined ? [] : [master]),
-    ...plainRedisGaps('NOTIFICATION_REDIS_REPLICA_ADDRS', values.NOTIFICATION_REDIS_REPLICA_ADDRS),
-    ...(weakness === undefined ? [] : [`NOTIFICATION_REDIS_PASSWORD can be guessed: ${weakness}`]),
   ];
 }
 
@@ -517,29 +434,4 @@ export function temporalConnection(
     disableFile: !hasTemporalProfile(temporalEnv),
   });
   return { connectionOptions, namespace };
-}
-
-/**
- * Options of a Redis client for one address.
- *
- * Without an authority in the configuration, TLS trusts what Node trusts; the name in the certificate is always checked.
- */
-export function redisConnection({ values }: { values: ServiceValues }, { host, port, tls }: RedisAddress) {
-  const { NOTIFICATION_REDIS_USER: username, NOTIFICATION_REDIS_PASSWORD: password } = values;
-  // An explicit undefined is a value to the client, though not to TLS.
-  return {
-    host,
-    port,
-    ...(username === undefined ? {} : { username }),
-    ...(password === undefined ? {} : { password }),
-    ...(tls === undefined
-      ? {}
-      : {
-          tls: {
-            ca: values.NOTIFICATION_REDIS_CA_FILE,
-            cert: values.NOTIFICATION_REDIS_CERT_FILE,
-            key: values.NOTIFICATION_REDIS_KEY_FILE,
-          },
-        }),
-  };
 }

@@ -54,6 +54,16 @@ export interface RedisAddress {
   tls?: true;
 }
 
+/** The sentinels that know where the master is. It is spoken to through TLS when they are. */
+export interface RedisSentinels {
+  sentinels: readonly RedisAddress[];
+  /** As they call it. */
+  master: string;
+}
+
+/** Where the master is: at an address, or wherever the sentinels say at the moment. */
+export type RedisPlace = RedisAddress | RedisSentinels;
+
 /** `host:port`, or `rediss://host:port` for TLS. The password has its own variable. */
 export const redisAddress = z.string().transform((text, context): RedisAddress => {
   const [, scheme, address = ''] = /^(rediss:\/\/)?(.*)$/s.exec(text) ?? [];

@@ -1,13 +1,14 @@
 /**
  * Reads a rendered chart and lets the service's own configuration read the environment of each container, secrets
- * included: what would stop a pod at its start is said here. Used by validate.sh.
+ * included: what would stop a pod at its start is said here. So is a secret that is mounted where nothing reads it. Used by
+ * validate.sh.
  */
 import { createHash } from 'node:crypto';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { parseAllDocuments } from 'yaml';
-import { loadConfig } from '../config/load.ts';
+import { loadConfig, loadOperatorConfig } from '../config/load.ts';
 
 /** What is mounted from Secrets; every file of them is in one folder here. */
 const MOUNTED_AT = /\/etc\/galaxy-notify\/(?:secrets|redis-tls|postgres-tls)\//g;
@@ -19,12 +20,18 @@ const PEM = '-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n';
 /** Values that the checks of each secret accept. */
 const SECRETS: Record<string, string> = {
   NOTIFICATION_REDIS_PASSWORD: 'password',
+  NOTIFICATION_REDIS_SENTINEL_PASSWORD: bytesOf('sentinels').toString('hex'),
   NOTIFICATION_POSTGRES_PRIMARY_DSN: 'postgres://user:password@postgres/notification?sslmode=verify-full',
   NOTIFICATION_POSTGRES_OWNER_DSN: 'postgres://owner:password@postgres/notification?sslmode=verify-full',
   NOTIFICATION_PAYLOAD_KEYS: SEALING_KEY,
   NOTIFICATION_SUBSCRIPTION_KEYS: SEALING_KEY,
   NOTIFICATION_CODEC_TOKEN: bytesOf('codec').toString('hex'),
+  NOTIFICATION_POSTGRES_REPLICA_DSNS: 'postgres://user:password@replica/notification?sslmode=verify-full',
   NOTIFICATION_USER_SERVICE_TOKEN: bytesOf('users').toString('hex'),
+  NOTIFICATION_USER_SERVICE_CA_FILE: PEM,
+  NOTIFICATION_USER_SERVICE_CERT_FILE: PEM,
+  NOTIFICATION_USER_SERVICE_KEY_FILE: PEM,
+  OTEL_EXPORTER_OTLP_HEADERS: 'authorization=token',
   NOTIFICATION_PORTFOLIO_SIGNING_SECRETS: SIGNING_SECRET,
   NOTIFICATION_SYMBOL_TARGETS_SIGNING_SECRETS: SIGNING_SECRET,
   TEMPORAL_API_KEY: 'key',
@@ -34,18 +41,46 @@ const SECRETS: Record<string, string> = {
 };
 
 interface Container {
+  /** Absent: the service. */
+  command?: string[];
   env: { name: string; value: string }[];
   volumeMounts: { name: string; mountPath: string }[];
+}
+
+interface Volume {
+  name: string;
+  secret?: { secretName: string; items?: { key: string; path: string }[] };
 }
 
 interface Workload {
   kind?: string;
   metadata?: { name: string };
-  spec?: { template?: { spec?: { containers: Container[]; volumes: { name: string }[] } } };
+  spec?: { template?: { spec?: { containers: Container[]; volumes: Volume[] } } };
+}
+
+/** The address of PostgreSQL names its files, and that is a secret itself: it cannot be known which of them it names. */
+const NAMED_BY_A_SECRET = 'postgres-tls';
+
+/**
+ * A pod has the secrets that its environment names, and no others: what one role needs must not lie in the pods of all.
+ *
+ * @throws Error naming what is there for nobody, and a Secret of which everything is mounted.
+ */
+function checkSecrets({ env, volumeMounts }: Container, volumes: readonly Volume[]): void {
+  for (const { name, secret } of volumes) {
+    if (!secret || name === NAMED_BY_A_SECRET) continue;
+    if (!secret.items) throw new Error(`everything in the Secret ${secret.secretName} is mounted`);
+    const mount = volumeMounts.find((candidate) => candidate.name === name);
+    for (const { path: file } of secret.items) {
+      const isNamed = env.some(({ value }) => value === `${mount?.mountPath}/${file}`);
+      if (!isNamed)
+        throw new Error(`${file} of the Secret ${secret.secretName} is mounted, and nothing reads it`);
+    }
+  }
 }
 
 /** @throws Error naming a file that nothing mounts, or a mount of no volume. */
-function checkMounts({ env, volumeMounts }: Container, volumes: readonly { name: string }[]): void {
+function checkMounts({ env, volumeMounts }: Container, volumes: readonly Volume[]): void {
   const isMounted = (file: string) => volumeMounts.some(({ mountPath }) => file.startsWith(`${mountPath}/`));
   // The job that sets up names files of all roles, and is given what every process reads.
   const files = env.filter(({ value }) => /^\/etc\/galaxy-notify\/(secrets|[a-z]+-tls)\//.test(value));
@@ -62,10 +97,13 @@ try {
     const { kind, metadata, spec } = (document.toJS() ?? {}) as Workload;
     const { containers = [], volumes = [] } = spec?.template?.spec ?? {};
     for (const container of containers) {
-      const { env } = container;
+      const { env, command } = container;
       checkMounts(container, volumes);
+      checkSecrets(container, volumes);
       const read = env.map(({ name, value }) => [name, value.replaceAll(MOUNTED_AT, `${folder}/`)]);
-      const { roles } = loadConfig(Object.fromEntries(read) as Record<string, string>);
+      // A command of operators, such as the set-up, calls nobody that it must prove itself to.
+      const load = command ? loadOperatorConfig : loadConfig;
+      const { roles } = load(Object.fromEntries(read) as Record<string, string>);
       console.log(`${kind} ${metadata?.name}: ${roles.join(', ')}`);
     }
   }

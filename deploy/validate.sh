@@ -64,27 +64,46 @@ render() { # name of a file of values
   helm template release "$chart" --namespace notify --kube-version "$KUBERNETES" --values "$chart/ci/$1.yaml" >"$rendered/$1.yaml"
 }
 
-# KEDA's own kind is not part of the API of Kubernetes.
+# The values of another installation, with one value changed that must be refused.
+refuses() { # what it must say, further arguments of Helm...
+  local expected=$1 output
+  shift
+  if output=$(helm template release "$chart" --kube-version "$KUBERNETES" --values "$chart/ci/all-roles.yaml" "$@" 2>&1); then
+    echo 'it was rendered'
+    return 1
+  fi
+  grep -q -- "$expected" <<<"$output" || { echo "$output"; return 1; }
+}
+
+# KEDA's own kinds are not part of the API of Kubernetes.
 without_keda() {
   node -e '
     const documents = require("node:fs").readFileSync(process.argv[1], "utf8").split(/^---$/m);
-    console.log(documents.filter((text) => !/^kind: ScaledObject$/m.test(text)).join("---\n"));
+    console.log(documents.filter((text) => !/^kind: (ScaledObject|TriggerAuthentication)$/m.test(text)).join("---\n"));
   ' "$1"
 }
 
 if have helm with_go helm helm.sh/helm/v3/cmd/helm v3.18.6; then
-  for values in minimal all-roles; do
+  for values in minimal all-roles sentinels; do
     check "chart, linted with the values $values" helm lint --strict "$chart" --values "$chart/ci/$values.yaml"
     check "chart, rendered with the values $values" render "$values"
   done
-  for values in minimal all-roles; do
-    check "chart, $values, environments that the service starts with" \
+  for values in minimal all-roles sentinels; do
+    check "chart, $values, environments that the service starts with, and no further secrets" \
       node deploy/chart-environment.ts "$rendered/$values.yaml"
   done
   # What must not be forgotten is asked for, instead of failing in the cluster.
   check 'chart, refuses to be installed without any value' bash -c "! helm template release $chart --kube-version $KUBERNETES"
+  check 'chart, refuses a codec server that everybody may reach' \
+    refuses networkPolicy.codecServerFrom --set-json 'networkPolicy.codecServerFrom=[]'
+  check 'chart, refuses a secret that no process reads' \
+    refuses 'no process of this chart reads' --set 'setup.secretVariables={NOTIFICATION_OUTBOX_POSTGRES_DSN}'
+  check 'chart, refuses to scale by KEDA over TLS without a proof' \
+    refuses 'KEDA speaks TLS' --set temporalTls.existingSecret= --set 'secrets.variables={NOTIFICATION_REDIS_PASSWORD}'
+  check 'chart, refuses egress without peers' \
+    refuses egress --set-json 'networkPolicy.egress=[{"ports":[{"port":6379}]}]'
   if have kubernetes-validate with_pip kubernetes-validate 'kubernetes-validate==1.37.*'; then
-    for values in minimal all-roles; do
+    for values in minimal all-roles sentinels; do
       without_keda "$rendered/$values.yaml" >"$rendered/$values-api.yaml"
       check "chart, $values, has documents" grep -q '^kind: Deployment$' "$rendered/$values-api.yaml"
       check "chart, $values, against the schemas of Kubernetes" \

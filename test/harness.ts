@@ -15,6 +15,7 @@ import type { Operator } from '../client/operator.ts';
 import { createOperator } from '../client/operator.ts';
 import type { Config } from '../config/load.ts';
 import { loadConfig } from '../config/load.ts';
+import type { RedisAddress } from '../config/values.ts';
 import { buildLateIndexes } from '../migrations/indexes.ts';
 import { migrate } from '../migrations/migrate.ts';
 import { grantToService, setSessionDefaults } from '../migrations/service-role.ts';
@@ -67,7 +68,7 @@ export type LogLine = Record<string, unknown> & { msg: string; level: string };
 /** One test file's own part of every server. */
 export interface Slot {
   slot: number;
-  endpoints: Endpoints;
+  endpoints: Endpoints & { redis: RedisAddress };
   /** Of the database's owner, directly. */
   ownerDsn: string;
   redis: Redis;
@@ -124,7 +125,7 @@ export async function takeSlot(ownStack?: ServersOfSlots): Promise<Slot> {
   const db = new pg.Pool({ connectionString: dsn.href, max: 4, options: '-c timezone=UTC' });
   db.on('error', () => undefined);
   const connection = await Connection.connect({ address: stack.temporalAddress });
-  const endpoints: Endpoints = {
+  const endpoints: Slot['endpoints'] = {
     redis: { host: redisHost, port: Number(redisPort) },
     postgresDsn: serviceDsn,
     temporalAddress: stack.temporalAddress,

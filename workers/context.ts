@@ -7,12 +7,12 @@ import type { RouterAddress } from '../activities/subscription/router/ports.ts';
 import { SelfExplanatoryError } from '../api/errors.ts';
 import type { SymbolMetadata, SymbolTarget } from '../api/symbol-config/push.ts';
 import type { Config } from '../config/load.ts';
-import type { RedisAddress } from '../config/values.ts';
+import type { RedisPlace } from '../config/values.ts';
 import type { KeyUse } from './key-use.ts';
 
 /** What must be known about the outside, from the configuration or from the embedded servers. */
 export interface Endpoints {
-  redis: RedisAddress;
+  redis: RedisPlace;
   postgresDsn: string;
   /** Absent when the Temporal server is named by a profile of the SDK's configuration file. */
   temporalAddress?: string;

@@ -5,6 +5,7 @@ import { reasonOf } from '../activities/reason.ts';
 import { SelfExplanatoryError } from '../api/errors.ts';
 import type { Config, RoleName } from '../config/load.ts';
 import { SEARCH_ATTRIBUTE_NAMES } from '../config/load.ts';
+import { redisPlaceOf } from '../config/redis.ts';
 import { hasTemporalProfile } from '../config/service.ts';
 import { readSymbolTargets } from '../config/symbol-config.ts';
 import type { Stack, StackOptions } from '../dev/servers/stack.ts';
@@ -48,7 +49,7 @@ export async function provideEndpoints(
   const uiUrl = values.NOTIFICATION_TEMPORAL_UI_URL ?? stack?.uiUrl;
   return {
     endpoints: {
-      redis: values.NOTIFICATION_REDIS_MASTER_ADDR ?? hostAndPortOf(stack?.redisAddr),
+      redis: redisPlaceOf(values) ?? hostAndPortOf(stack?.redisAddr),
       postgresDsn: values.NOTIFICATION_POSTGRES_PRIMARY_DSN ?? given(stack?.postgresDsn),
       userServiceUrl: values.NOTIFICATION_USER_SERVICE_BASE_URL ?? given(stack?.userServiceUrl),
       ...(temporalAddress === undefined ? {} : { temporalAddress }),
@@ -99,7 +100,7 @@ function missingServers(
   const forRole = <T>(role: RoleName, options: T | undefined) => (roles.includes(role) ? options : undefined);
   const temporal = hasTemporalProfile(temporalEnv) ? 'named by a profile' : values.TEMPORAL_ADDRESS;
   return {
-    redis: unless(values.NOTIFICATION_REDIS_MASTER_ADDR, { port: values.NOTIFICATION_DEV_REDIS_PORT }),
+    redis: unless(redisPlaceOf(values), { port: values.NOTIFICATION_DEV_REDIS_PORT }),
     postgres: unless(values.NOTIFICATION_POSTGRES_PRIMARY_DSN, {
       port: values.NOTIFICATION_DEV_POSTGRES_PORT,
     }),

@@ -1,15 +1,19 @@
 /**
  * Connections to Redis. When its password or a certificate changes, a new connection takes the place of each old one,
- * which ends once it has answered what it was asked. So it does when the server is not the master any more.
+ * which ends once it has answered what it was asked. So it does when the server is not the master any more, by its own
+ * answers or by the word of sentinels.
  */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import type { RedisOptions as AnyRedisOptions } from 'ioredis';
 import { reasonOf } from '../activities/reason.ts';
 import { isOfLostRole } from '../activities/redis.ts';
 import type { Config } from '../config/load.ts';
-import { redisConnection } from '../config/service.ts';
+import { nameOfPlace, reasonsOf, redisConnection, sentinelConnection, variableOf } from '../config/redis.ts';
 import type { ProcessContext } from './context.ts';
 import { reach } from './context.ts';
+import { watchSentinels } from './redis-sentinels.ts';
+import type { MasterSwitch } from './redis-sentinels.ts';
 import { Replaceable } from './replaceable.ts';
 
 /** Replies keep the form that the service reads. */
@@ -52,29 +56,41 @@ export interface RedisConnections {
 /** @throws DependencyError when Redis does not answer. */
 export async function connectRedis(context: ProcessContext): Promise<RedisConnections> {
   const { endpoints, log, open, renewable } = context;
+  const place = endpoints.redis;
   let config = context.config;
   const readers = new Map<Replaceable<ScriptedRedis>, Kind>();
   const main = new Replaceable(makeMain(config));
   /** On its way to where the address leads now. */
   let candidate: ScriptedRedis | undefined;
   let lookAgainAt = 0;
+  const closing = new AbortController();
+  let lastSwitch: MasterSwitch | undefined;
+  let stopWatching: (() => void) | undefined;
   open.add('Redis', () => {
+    closing.abort();
+    stopWatching?.();
     main.current.disconnect();
     candidate?.disconnect();
   });
-  const { host, port } = endpoints.redis;
-  await reach(`Redis at ${host}:${port}`, 'NOTIFICATION_REDIS_MASTER_ADDR', () => connected(main.current));
+  await reach(nameOfPlace(place), variableOf(place), () => connected(main.current));
+  watch();
   renewable.push({ what: 'Redis', variables: ['NOTIFICATION_REDIS_'], renew });
   return { redis: main.facade, openReader };
 
   function makeMain(values: Config): ScriptedRedis {
+    let wasReady = false;
     const redis = new ScriptedRedis({
       ...mainOptions(context, values),
+      // Before it is in use, whoever made it is told that no sentinel knows a master; later on it waits for one that does.
+      ...('sentinels' in place
+        ? { sentinelRetryStrategy: (attempt: number) => (wasReady ? retryDelay(attempt) : null) }
+        : {}),
       reconnectOnError: (error) => {
         if (isOfLostRole(error)) void lookForMaster(redis, error);
         return false;
       },
     });
+    redis.once('ready', () => (wasReady = true));
     redis.on('error', (error: Error) => log.warn({ reason: reasonOf(error) }, 'Redis connection failed'));
     return redis;
   }
@@ -85,8 +101,43 @@ export async function connectRedis(context: ProcessContext): Promise<RedisConnec
    */
   async function lookForMaster(server: ScriptedRedis, answer: Error): Promise<void> {
     if (candidate || main.current !== server || performance.now() < lookAgainAt) return;
-    lookAgainAt = performance.now() + LOOK_EVERY_MS;
     log.warn({ reason: reasonOf(answer) }, 'Redis takes no writes, connecting to where its address leads');
+    await reconnect(server);
+  }
+
+  /**
+   * The old master may take writes for a while that nobody will find: it was cut off from the sentinels, and will be a
+   * replica. So nobody waits for its own answer.
+   */
+  async function followMaster(change: MasterSwitch): Promise<void> {
+    lastSwitch = change;
+    log.warn(change, 'sentinels have made another Redis the master, connecting to it');
+    // Whoever reads opens another one.
+    for (const reader of readers.keys()) reader.current.disconnect();
+    // Until one is open that was asked for after this: a sentinel that did not know it yet may have sent others back.
+    for (let attempt = 1; attempt <= GIVE_UP_LOOKING_MS / LOOK_EVERY_MS; attempt += 1) {
+      if (lastSwitch !== change || closing.signal.aborted) return;
+      if (!candidate && (await reconnect(main.current))) return;
+      await sleep(LOOK_EVERY_MS, undefined, { ref: false });
+    }
+  }
+
+  function watch(): void {
+    if (!('sentinels' in place)) return;
+    stopWatching?.();
+    stopWatching = watchSentinels({
+      sentinels: place.sentinels.map((sentinel) => ({
+        ...sentinelConnection(config, sentinel),
+        connectTimeout: config.values.NOTIFICATION_REDIS_OPERATION_TIMEOUT,
+      })),
+      ...{ master: place.master, log },
+      onSwitch: (change) => void followMaster(change),
+    });
+  }
+
+  /** @returns whether another connection has taken the place of this one. */
+  async function reconnect(server: ScriptedRedis): Promise<boolean> {
+    lookAgainAt = performance.now() + LOOK_EVERY_MS;
     const looking = makeMain(config);
     candidate = looking;
     // One that loads its data may take any time, and the address may lead elsewhere meanwhile.
@@ -96,8 +147,10 @@ export async function connectRedis(context: ProcessContext): Promise<RedisConnec
       // Its password or a certificate may have been renewed meanwhile.
       if (main.current === server) replace(main, fresh!);
       else fresh!.disconnect();
+      return true;
     } catch {
       // Its 'error' event is logged; the next such answer tries again.
+      return false;
     } finally {
       clearTimeout(givingUp);
       candidate = undefined;
@@ -126,6 +179,7 @@ export async function connectRedis(context: ProcessContext): Promise<RedisConnec
     ]);
     replace(main, fresh!);
     config = next;
+    watch();
     for (const [at, [reader, kind]] of held.entries()) {
       const freshReader = freshReaders[at]!;
       // It may have ended meanwhile, and its owner with it.
@@ -151,15 +205,13 @@ async function allConnected(all: readonly ScriptedRedis[]): Promise<ScriptedRedi
 }
 
 async function connected(redis: ScriptedRedis): Promise<ScriptedRedis> {
-  // What connect() rejects with says only that the connection is closed; the reason comes as an event before it.
-  let lastError: Error | undefined;
-  redis.on('error', (error: Error) => (lastError = error));
+  const reason = reasonsOf(redis);
   try {
     await redis.connect();
     await redis.ping();
     return redis;
   } catch (error) {
-    throw lastError ?? error;
+    throw reason() ?? error;
   }
 }
 
@@ -183,6 +235,9 @@ function commonOptions({ config: { values }, endpoints }: ProcessContext, secret
   };
 }
 
+/** Ms. */
+const retryDelay = (attempt: number): number => Math.min(50 * attempt, 1_000);
+
 function mainOptions(context: ProcessContext, secrets: Config): RedisOptions {
   const timeout = context.config.values.NOTIFICATION_REDIS_OPERATION_TIMEOUT;
   return {
@@ -190,7 +245,7 @@ function mainOptions(context: ProcessContext, secrets: Config): RedisOptions {
     commandTimeout: timeout,
     // A connection that has gone dead without a word is replaced; the system would take a quarter of an hour to notice.
     socketTimeout: timeout,
-    retryStrategy: (attempt) => Math.min(50 * attempt, 1_000),
+    retryStrategy: retryDelay,
   };
 }
 

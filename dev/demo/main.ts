@@ -18,7 +18,7 @@ import { publishIntent } from '../../client/notificationintent.ts';
 import { workflowLink } from '../../client/resources.ts';
 import { ADMIN_EMAIL_VARIABLES } from '../../config/intent.ts';
 import { loadConfig } from '../../config/load.ts';
-import { operatorServers } from '../../config/operator.ts';
+import { operatorServers, redisServer } from '../../config/operator.ts';
 import { provideEndpoints } from '../../workers/embedded.ts';
 import { createLogger } from '../../workers/logger.ts';
 import { startService } from '../../workers/service.ts';
@@ -87,9 +87,7 @@ async function main(): Promise<boolean> {
   for (const signal of SIGNALS) process.on(signal, endProcess);
   const config = loadConfig(undefined, demoDefaults());
   const { endpoints, stack, uiUrl } = await provideEndpoints(config, report);
-  const redis = new Redis(endpoints.redis.port, endpoints.redis.host, {
-    db: config.values.NOTIFICATION_REDIS_DB,
-  });
+  const redis = new Redis(redisServer(config, endpoints.redis));
   const db = new pg.Client({ connectionString: endpoints.postgresDsn });
   const { operator, close } = connectOperator(operatorServers(config, endpoints));
   try {

@@ -23,11 +23,18 @@ const valuesOf = (file: string) => parse(read(file)) as Values;
 const secretVariables = Object.entries<{ secret?: true }>(VARIABLES)
   .filter(([, { secret }]) => secret)
   .map(([name]) => name);
+const filesOfVariables = Object.entries<{ inFile?: true }>(VARIABLES)
+  .filter(([, { inFile }]) => inFile)
+  .map(([name]) => name);
+/** Who reads which secret, as the templates have it. */
+const readers = parse(
+  /define "galaxy-notify.readers" -}}\n([^]*?)\n{{- end }}/.exec(read('templates', '_helpers.tpl'))![1]!,
+) as Record<string, string[]>;
 const isKnown = (name: string) =>
   name in VARIABLES ||
   name in ADMIN_EMAIL_VARIABLES ||
   // The SDK's own, which its profile loader reads.
-  /^TEMPORAL_(API_KEY|TLS(_(CLIENT_(CERT|KEY)|SERVER_CA_CERT)_PATH)?)$/.test(name);
+  /^TEMPORAL_(API_KEY|TLS(_SERVER_NAME|_(CLIENT_(CERT|KEY)|SERVER_CA_CERT)_PATH)?)$/.test(name);
 
 test('I40 chart and service have the same version and the same roles, each with a task queue of its name', () => {
   const { version, appVersion } = parse(read('Chart.yaml')) as Record<string, string>;
@@ -39,7 +46,7 @@ test('I40 chart and service have the same version and the same roles, each with 
 test('I30 every variable that the chart names is one of the service', () => {
   const text = [
     ...templates,
-    ...['values.yaml', 'ci/all-roles.yaml', 'ci/minimal.yaml'].map((file) => read(file)),
+    ...['values.yaml', 'ci/all-roles.yaml', 'ci/minimal.yaml', 'ci/sentinels.yaml'].map((file) => read(file)),
   ].join();
   const named = new Set(text.match(/\b(?:NOTIFICATION|OTEL|TEMPORAL|GOOGLE)_[A-Z0-9_]+[A-Z0-9]/g));
   expect(named.size).toBeGreaterThan(15);
@@ -47,12 +54,26 @@ test('I30 every variable that the chart names is one of the service', () => {
 });
 
 test('I30 what is mounted as a file is secret, and what is secret is never a plain value', () => {
-  for (const file of ['values.yaml', 'ci/all-roles.yaml']) {
+  for (const file of ['values.yaml', 'ci/all-roles.yaml', 'ci/sentinels.yaml']) {
     const { config, secrets } = valuesOf(file);
-    const readFromFiles = [...secretVariables, 'TEMPORAL_API_KEY'];
+    const readFromFiles = [...secretVariables, ...filesOfVariables, 'TEMPORAL_API_KEY'];
     expect(secrets.variables.filter((name) => !readFromFiles.includes(name))).toEqual([]);
     expect(Object.keys(config).filter((name) => readFromFiles.includes(name))).toEqual([]);
   }
+});
+
+test('I30 I90 each secret is mounted for those that read it, and for nobody else', () => {
+  const callers = { USER_SERVICE: 'intent', SYMBOL_TARGETS: 'symbol-config', PORTFOLIO: 'account-callback' };
+  const mountedElsewhere = /^NOTIFICATION_REDIS_(CA|CERT|KEY)_FILE$|^NOTIFICATION_OUTBOX_/;
+  const secrets = [...secretVariables, ...filesOfVariables, 'TEMPORAL_API_KEY'];
+  expect(Object.keys(readers).sort()).toEqual(secrets.filter((name) => !mountedElsewhere.test(name)).sort());
+  for (const [name, who] of Object.entries(readers)) {
+    expect(who.filter((reader) => !['all', 'setup', ...ROLE_NAMES].includes(reader))).toEqual([]);
+    const [, prefix] = /^NOTIFICATION_(USER_SERVICE|SYMBOL_TARGETS|PORTFOLIO)_/.exec(name) ?? [];
+    if (prefix !== undefined) expect([name, who]).toEqual([name, [callers[prefix as keyof typeof callers]]]);
+  }
+  // What owns the tables is in no pod that takes calls or entries from outside.
+  expect(readers['NOTIFICATION_POSTGRES_OWNER_DSN']).toEqual(['setup']);
 });
 
 test('I40 the values fit their schema, and misspelt ones do not', () => {
@@ -66,6 +87,10 @@ test('I40 the values fit their schema, and misspelt ones do not', () => {
     { ...values, roles: { ...values.roles, intents: values.roles['intent'] } },
     { ...values, roles: { ...values.roles, intent: { ...values.roles['intent'], replicas: '2' } } },
     { ...values, config: { redis: 'redis:6379' } },
+    { ...values, image: { repository: 'galaxy-notify', digest: 'sha256:latest' } },
+    { ...values, networkPolicy: { egress: [{ ports: [{ port: 6379 }] }] } },
+    { ...values, networkPolicy: { egress: [{ to: [], ports: [{ port: 6379 }] }] } },
+    { ...values, networkPolicy: { codecServerFrom: [{}] } },
   ];
   for (const values of wrong) expect(validate(values)).toBe(false);
 });

@@ -42,6 +42,12 @@ const OTLP = {
   OTEL_EXPORTER_OTLP_ENDPOINT: 'https://otlp.internal',
   OTEL_EXPORTER_OTLP_HEADERS: 'authorization=Bearer%20x',
 };
+const SENTINELS = {
+  NOTIFICATION_REDIS_MASTER_ADDR: undefined,
+  NOTIFICATION_REDIS_SENTINELS: 'rediss://sentinel:26379',
+  NOTIFICATION_REDIS_SENTINEL_NAME: 'notifications',
+  NOTIFICATION_REDIS_SENTINEL_PASSWORD: 'sentinels-s3cret',
+};
 const DSN = 'postgres://notify:pg-s3cret@db.internal/notification';
 
 /** An environment with one thing open, the variable that is named for it, and the one that allows it. */
@@ -62,6 +68,24 @@ const OPEN: [what: string, env: Env, named: string, insecure: string][] = [
     'a weak password of Redis',
     { NOTIFICATION_REDIS_PASSWORD: 'aaaaaaaaaaaaaaaa' },
     'NOTIFICATION_REDIS_PASSWORD',
+    'REDIS',
+  ],
+  [
+    'sentinels without TLS',
+    { ...SENTINELS, NOTIFICATION_REDIS_SENTINELS: '127.0.0.1:26379' },
+    'NOTIFICATION_REDIS_SENTINELS',
+    'REDIS',
+  ],
+  [
+    'sentinels without a password',
+    { ...SENTINELS, NOTIFICATION_REDIS_SENTINEL_PASSWORD: undefined },
+    'NOTIFICATION_REDIS_SENTINEL_PASSWORD',
+    'REDIS',
+  ],
+  [
+    'a weak password of sentinels',
+    { ...SENTINELS, NOTIFICATION_REDIS_SENTINEL_PASSWORD: '123456789' },
+    'NOTIFICATION_REDIS_SENTINEL_PASSWORD',
     'REDIS',
   ],
   [

@@ -32,8 +32,73 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 {{- end }}
 
+{{/* A digest says exactly what runs; a tag may be moved. */}}
 {{- define "galaxy-notify.image" -}}
+{{- with .Values.image.digest -}}
+{{ $.Values.image.repository }}@{{ . }}
+{{- else -}}
 {{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{- end }}
+{{- end }}
+
+{{/*
+Who reads which secret: roles, and `setup` for the Job; `all` are all of them. Names that end in _FILE are certificates
+and keys; the others are mounted under NOTIFICATION_…_FILE. What is not here is mounted for nobody.
+*/}}
+{{- define "galaxy-notify.readers" -}}
+NOTIFICATION_REDIS_PASSWORD: [all]
+NOTIFICATION_REDIS_SENTINEL_PASSWORD: [all]
+NOTIFICATION_POSTGRES_PRIMARY_DSN: [all]
+NOTIFICATION_POSTGRES_OWNER_DSN: [setup]
+NOTIFICATION_POSTGRES_REPLICA_DSNS: [intent, mobile-push, symbol-config, account-callback, subscription]
+TEMPORAL_API_KEY: [all]
+NOTIFICATION_PAYLOAD_KEYS: [all]
+NOTIFICATION_CODEC_TOKEN: [intent]
+OTEL_EXPORTER_OTLP_HEADERS: [intent, mobile-push, symbol-config, account-callback, subscription]
+OTEL_EXPORTER_OTLP_TRACES_HEADERS: [intent, mobile-push, symbol-config, account-callback, subscription]
+OTEL_EXPORTER_OTLP_METRICS_HEADERS: [intent, mobile-push, symbol-config, account-callback, subscription]
+NOTIFICATION_USER_SERVICE_TOKEN: [intent]
+NOTIFICATION_USER_SERVICE_CA_FILE: [intent]
+NOTIFICATION_USER_SERVICE_CERT_FILE: [intent]
+NOTIFICATION_USER_SERVICE_KEY_FILE: [intent]
+NOTIFICATION_SYMBOL_TARGETS_TOKEN: [symbol-config]
+NOTIFICATION_SYMBOL_TARGETS_CA_FILE: [symbol-config]
+NOTIFICATION_SYMBOL_TARGETS_CERT_FILE: [symbol-config]
+NOTIFICATION_SYMBOL_TARGETS_KEY_FILE: [symbol-config]
+NOTIFICATION_SYMBOL_TARGETS_SIGNING_SECRETS: [symbol-config]
+NOTIFICATION_PORTFOLIO_TOKEN: [account-callback]
+NOTIFICATION_PORTFOLIO_CA_FILE: [account-callback]
+NOTIFICATION_PORTFOLIO_CERT_FILE: [account-callback]
+NOTIFICATION_PORTFOLIO_KEY_FILE: [account-callback]
+NOTIFICATION_PORTFOLIO_SIGNING_SECRETS: [account-callback]
+# The Job seals nothing with them, but its configuration is that of all roles.
+NOTIFICATION_SUBSCRIPTION_KEYS: [subscription, setup]
+{{- end }}
+
+{{/* The secrets of a process, separated by commas. Takes the root as `root`, and a role or `setup` as `reader`. */}}
+{{- define "galaxy-notify.secretsOf" -}}
+{{- $reader := .reader }}
+{{- $readers := include "galaxy-notify.readers" .root | fromYaml }}
+{{- $given := .root.Values.secrets.variables }}
+{{- if eq $reader "setup" }}
+{{- $given = concat $given .root.Values.setup.secretVariables }}
+{{- end }}
+{{- $names := list }}
+{{- range $name := uniq $given }}
+{{- if not (hasKey $readers $name) }}
+{{- fail (printf "secrets.variables: no process of this chart reads %s" $name) }}
+{{- end }}
+{{- $who := get $readers $name }}
+{{- if or (has "all" $who) (has $reader $who) }}{{ $names = append $names $name }}{{ end }}
+{{- end }}
+{{- join "," $names }}
+{{- end }}
+
+{{/* The Secret of a process: its own, or that of all. Takes the same as galaxy-notify.secretsOf. */}}
+{{- define "galaxy-notify.secretName" -}}
+{{- $values := .root.Values }}
+{{- $own := ternary $values.setup (get $values.roles .reader) (eq .reader "setup") }}
+{{- required "secrets.existingSecret is required: the passwords are in it" (default $values.secrets.existingSecret $own.existingSecret) }}
 {{- end }}
 
 {{/* Nothing in the image needs a right, and nothing in it is written. */}}
@@ -54,8 +119,8 @@ capabilities:
 {{- end }}
 
 {{/*
-Environment of a process. Takes the root as `root`, the roles as `roles`, what one role adds as `config`, and secret
-variables that others do not get as `secretVariables`.
+Environment of a process. Takes the root as `root`, the roles as `roles`, a role or `setup` as `reader`, and what one role
+adds as `config`.
 */}}
 {{- define "galaxy-notify.env" -}}
 {{- $root := .root }}
@@ -73,8 +138,8 @@ variables that others do not get as `secretVariables`.
   value: {{ $value | quote }}
 {{- end }}
 {{- end }}
-{{- range concat $values.secrets.variables (default (list) .secretVariables) }}
-- name: {{ . }}_FILE
+{{- range compact (splitList "," (include "galaxy-notify.secretsOf" .)) }}
+- name: {{ . }}{{ if not (hasSuffix "_FILE" .) }}_FILE{{ end }}
   value: /etc/galaxy-notify/secrets/{{ . }}
 {{- end }}
 {{- if $values.temporalTls.existingSecret }}
@@ -109,6 +174,13 @@ variables that others do not get as `secretVariables`.
 {{- end }}
 {{- end }}
 
+{{/* Empty: nothing of redisTls is used. */}}
+{{- define "galaxy-notify.hasRedisTls" -}}
+{{- with .Values.redisTls }}
+{{- if and .existingSecret (or .serverCa .clientCertificate) }}yes{{ end }}
+{{- end }}
+{{- end }}
+
 {{/* Takes the same as galaxy-notify.env. A file that only a role reads is mounted for that role. */}}
 {{- define "galaxy-notify.volumeMounts" -}}
 {{- $values := .root.Values }}
@@ -122,7 +194,7 @@ variables that others do not get as `secretVariables`.
   mountPath: /etc/galaxy-notify/temporal-tls
   readOnly: true
 {{- end }}
-{{- if $values.redisTls.existingSecret }}
+{{- if include "galaxy-notify.hasRedisTls" .root }}
 - name: redis-tls
   mountPath: /etc/galaxy-notify/redis-tls
   readOnly: true
@@ -151,10 +223,10 @@ variables that others do not get as `secretVariables`.
     sizeLimit: 64Mi
 - name: secrets
   secret:
-    secretName: {{ required "secrets.existingSecret is required: the passwords are in it" $values.secrets.existingSecret }}
+    secretName: {{ include "galaxy-notify.secretName" . }}
     defaultMode: 0440
     items:
-      {{- range concat $values.secrets.variables (default (list) .secretVariables) }}
+      {{- range compact (splitList "," (include "galaxy-notify.secretsOf" .)) }}
       - key: {{ . }}
         path: {{ . }}
       {{- end }}
@@ -163,12 +235,26 @@ variables that others do not get as `secretVariables`.
   secret:
     secretName: {{ $values.temporalTls.existingSecret }}
     defaultMode: 0440
+    items:
+      - { key: tls.crt, path: tls.crt }
+      - { key: tls.key, path: tls.key }
+      {{- if $values.temporalTls.serverCa }}
+      - { key: ca.crt, path: ca.crt }
+      {{- end }}
 {{- end }}
-{{- if $values.redisTls.existingSecret }}
+{{- if include "galaxy-notify.hasRedisTls" .root }}
 - name: redis-tls
   secret:
     secretName: {{ $values.redisTls.existingSecret }}
     defaultMode: 0440
+    items:
+      {{- if $values.redisTls.serverCa }}
+      - { key: ca.crt, path: ca.crt }
+      {{- end }}
+      {{- if $values.redisTls.clientCertificate }}
+      - { key: tls.crt, path: tls.crt }
+      - { key: tls.key, path: tls.key }
+      {{- end }}
 {{- end }}
 {{- if $values.postgresTls.existingSecret }}
 - name: postgres-tls
@@ -181,6 +267,8 @@ variables that others do not get as `secretVariables`.
   secret:
     secretName: {{ required "fcm.existingSecret is required by the role mobile-push" $values.fcm.existingSecret }}
     defaultMode: 0440
+    items:
+      - { key: {{ $values.fcm.key }}, path: {{ $values.fcm.key }} }
 {{- end }}
 {{- if has "symbol-config" .files }}
 - name: symbol-targets

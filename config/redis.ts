@@ -1,0 +1,258 @@
+/** Configuration of Redis: where it is, how it is spoken to, and what is open about that. */
+import type { Redis } from 'ioredis';
+import { z } from 'zod';
+import type { RedisAddress, RedisPlace } from './values.ts';
+import { duration, flag, integer, list, pem, redisAddress } from './values.ts';
+import type { ValuesOf } from './variables.ts';
+import { variable } from './variables.ts';
+import { plainRedisGaps, weaknessOfPassword } from './wire.ts';
+
+const redisUser = z.string().regex(/^[\x21-\x7e]{1,100}$/, 'must be printable ASCII without spaces');
+
+export const REDIS_VARIABLES = {
+  NOTIFICATION_REDIS_MASTER_ADDR: variable(
+    redisAddress,
+    'Redis master, host:port, or rediss://host:port for TLS; or the sentinels below. Redis 7 or later, or Valkey.',
+    {
+      requiredInProduction: true,
+    },
+  ),
+  NOTIFICATION_REDIS_SENTINELS: variable(
+    list.pipe(z.array(redisAddress)),
+    'Sentinels that know the Redis master, in the place of its address: host:port, comma-separated, or rediss://host:port for TLS with them and with the servers that they name.',
+    { default: '' },
+  ),
+  NOTIFICATION_REDIS_SENTINEL_NAME: variable(
+    z.string().regex(/^[A-Za-z0-9._-]{1,200}$/, 'must be letters, digits, dots, hyphens and underscores'),
+    'What the sentinels call that master; required with them.',
+  ),
+  NOTIFICATION_REDIS_SENTINEL_USER: variable(
+    redisUser,
+    'ACL user of the sentinels; without one, the default user.',
+  ),
+  NOTIFICATION_REDIS_SENTINEL_PASSWORD: variable(z.string(), 'Password of the sentinels.', { secret: true }),
+  NOTIFICATION_REDIS_PASSWORD: variable(z.string(), 'Password of Redis.', {
+    requiredInProduction: true,
+    secret: true,
+  }),
+  NOTIFICATION_REDIS_USER: variable(
+    redisUser,
+    'ACL user of Redis; without one, the default user. deploy/REDIS.md has the rule for it.',
+  ),
+  NOTIFICATION_REDIS_INSECURE: variable(
+    flag,
+    'true: in production, too, Redis may be spoken to in plain text, and its password be weak.',
+    { default: 'false' },
+  ),
+  NOTIFICATION_REDIS_REPLICA_ADDRS: variable(
+    list.pipe(z.array(redisAddress)),
+    'Redis replicas, comma-separated; checked by doctor, reads stay on the primary.',
+    {
+      default: '',
+    },
+  ),
+  NOTIFICATION_REDIS_CA_FILE: variable(
+    pem,
+    'Authority that signed the certificate of Redis, PEM; without one, those that Node trusts.',
+    { inFile: true },
+  ),
+  NOTIFICATION_REDIS_CERT_FILE: variable(pem, 'Certificate to show to Redis, PEM, with its key below.', {
+    inFile: true,
+  }),
+  NOTIFICATION_REDIS_KEY_FILE: variable(pem, 'Private key of that certificate, PEM.', { inFile: true }),
+  NOTIFICATION_REDIS_DB: variable(integer(0, 65_535), 'Redis database number.', { default: '0' }),
+  NOTIFICATION_REDIS_OPERATION_TIMEOUT: variable(duration, 'Time-out of one Redis command.', {
+    default: '2s',
+  }),
+  NOTIFICATION_REDIS_MIN_REPLICAS: variable(
+    integer(0, 100),
+    'Replicas of Redis that must have what was handed off before its row says so; 0 waits for none.',
+    { default: '0' },
+  ),
+};
+
+export type RedisValues = ValuesOf<typeof REDIS_VARIABLES>;
+
+/** @returns undefined when nothing is configured. A value that was refused is undefined, too. */
+export function redisPlaceOf(values: Partial<RedisValues>): RedisPlace | undefined {
+  const { NOTIFICATION_REDIS_SENTINELS: sentinels = [], NOTIFICATION_REDIS_SENTINEL_NAME: master = '' } =
+    values;
+  return sentinels.length > 0 ? { sentinels, master } : values.NOTIFICATION_REDIS_MASTER_ADDR;
+}
+
+/** The variable that says where it is. */
+export const variableOf = (place: RedisPlace | undefined): string =>
+  place && 'sentinels' in place ? 'NOTIFICATION_REDIS_SENTINELS' : 'NOTIFICATION_REDIS_MASTER_ADDR';
+
+/** For people. */
+export const nameOfPlace = (place: RedisPlace): string =>
+  'sentinels' in place
+    ? `Redis ${place.master} of the sentinels ${place.sentinels.map(nameOfAddress).join(', ')}`
+    : `Redis at ${nameOfAddress(place)}`;
+
+const nameOfAddress = ({ host, port }: RedisAddress) => `${host}:${port}`;
+
+const hasTls = (place: RedisPlace): boolean =>
+  'sentinels' in place ? place.sentinels.every(({ tls }) => tls) : place.tls === true;
+
+/** What is fine alone and wrong together. What protects a connection must not be silently without effect. */
+export function redisProblems(values: RedisValues): string[] {
+  const files = ['CA', 'CERT', 'KEY'] as const;
+  const [ca, cert, key] = files.map((file) => values[`NOTIFICATION_REDIS_${file}_FILE`] !== undefined);
+  const place = redisPlaceOf(values);
+  return [
+    ...sentinelProblems(values),
+    ...(values.NOTIFICATION_REDIS_USER !== undefined && values.NOTIFICATION_REDIS_PASSWORD === undefined
+      ? ['NOTIFICATION_REDIS_USER needs NOTIFICATION_REDIS_PASSWORD: a user is known by its password']
+      : []),
+    ...((ca || cert || key) && !(place && hasTls(place))
+      ? [`${variableOf(place)} must be rediss://host:port: without TLS the files for it have no effect`]
+      : []),
+    ...(cert === key
+      ? []
+      : ['NOTIFICATION_REDIS_CERT_FILE and NOTIFICATION_REDIS_KEY_FILE belong together: set both']),
+  ];
+}
+
+function sentinelProblems(values: RedisValues): string[] {
+  const { NOTIFICATION_REDIS_SENTINELS: sentinels, NOTIFICATION_REDIS_SENTINEL_NAME: name } = values;
+  const lonely = (['NAME', 'USER', 'PASSWORD'] as const).map(
+    (suffix) => `NOTIFICATION_REDIS_SENTINEL_${suffix}` as const,
+  );
+  // A value that was refused.
+  if ((sentinels as unknown) === undefined) return [];
+  if (sentinels.length === 0) {
+    return lonely
+      .filter((variable) => values[variable] !== undefined)
+      .map((variable) => `${variable} needs NOTIFICATION_REDIS_SENTINELS: without them it has no effect`);
+  }
+  return [
+    ...(values.NOTIFICATION_REDIS_MASTER_ADDR === undefined
+      ? []
+      : [
+          'NOTIFICATION_REDIS_MASTER_ADDR and NOTIFICATION_REDIS_SENTINELS exclude each other: sentinels say where the master is',
+        ]),
+    ...(name === undefined
+      ? ['NOTIFICATION_REDIS_SENTINEL_NAME is required by NOTIFICATION_REDIS_SENTINELS']
+      : []),
+    ...(new Set(sentinels.map(({ tls }) => tls)).size > 1
+      ? ['NOTIFICATION_REDIS_SENTINELS must all be rediss://host:port, or none of them']
+      : []),
+    ...(values.NOTIFICATION_REDIS_SENTINEL_USER !== undefined &&
+    values.NOTIFICATION_REDIS_SENTINEL_PASSWORD === undefined
+      ? [
+          'NOTIFICATION_REDIS_SENTINEL_USER needs NOTIFICATION_REDIS_SENTINEL_PASSWORD: a user is known by its password',
+        ]
+      : []),
+  ];
+}
+
+/** One line for each thing that is open. */
+export function redisGaps(values: RedisValues): string[] {
+  const { NOTIFICATION_REDIS_MASTER_ADDR: master, NOTIFICATION_REDIS_PASSWORD: password } = values;
+  const weakness = password === undefined ? undefined : weaknessOfPassword(password);
+  return [
+    ...plainRedisGaps('NOTIFICATION_REDIS_MASTER_ADDR', master === undefined ? [] : [master]),
+    ...plainRedisGaps('NOTIFICATION_REDIS_REPLICA_ADDRS', values.NOTIFICATION_REDIS_REPLICA_ADDRS),
+    ...sentinelGaps(values),
+    ...(weakness === undefined ? [] : [`NOTIFICATION_REDIS_PASSWORD can be guessed: ${weakness}`]),
+  ];
+}
+
+/** Whoever may speak to a sentinel can make another server the master. */
+function sentinelGaps({
+  NOTIFICATION_REDIS_SENTINELS: sentinels,
+  NOTIFICATION_REDIS_SENTINEL_PASSWORD: password,
+}: RedisValues): string[] {
+  if (sentinels.length === 0) return [];
+  const weakness = password === undefined ? undefined : weaknessOfPassword(password);
+  return [
+    // On the loopback as well: the master that they name need not be there.
+    ...(sentinels.every(({ tls }) => tls)
+      ? []
+      : [
+          'NOTIFICATION_REDIS_SENTINELS must be rediss://host:port: without TLS everything can be read and changed, on the way to the master, too',
+        ]),
+    ...(password === undefined
+      ? ['NOTIFICATION_REDIS_SENTINEL_PASSWORD must be set: the sentinels cannot tell who calls']
+      : []),
+    ...(weakness === undefined ? [] : [`NOTIFICATION_REDIS_SENTINEL_PASSWORD can be guessed: ${weakness}`]),
+  ];
+}
+
+interface HasRedisValues {
+  values: RedisValues;
+}
+
+/** What TLS is made of. An explicit undefined is a value to the client, though not to TLS. */
+const tlsOf = ({ values }: HasRedisValues) => ({
+  ca: values.NOTIFICATION_REDIS_CA_FILE,
+  cert: values.NOTIFICATION_REDIS_CERT_FILE,
+  key: values.NOTIFICATION_REDIS_KEY_FILE,
+});
+
+/**
+ * Options of a Redis client for one place.
+ *
+ * Without an authority in the configuration, TLS trusts what Node trusts; the name in the certificate is always checked.
+ * With sentinels the client asks each of them in turn where the master is, whenever it connects, and leaves a server that
+ * is none. It makes one round: whoever stays connected adds a `sentinelRetryStrategy`.
+ */
+export function redisConnection(config: HasRedisValues, place: RedisPlace) {
+  const { NOTIFICATION_REDIS_USER: username, NOTIFICATION_REDIS_PASSWORD: password } = config.values;
+  const tls = hasTls(place) ? tlsOf(config) : undefined;
+  const credentials = {
+    ...(username === undefined ? {} : { username }),
+    ...(password === undefined ? {} : { password }),
+    ...(tls === undefined ? {} : { tls }),
+  };
+  if (!('sentinels' in place)) return { host: place.host, port: place.port, ...credentials };
+  const { NOTIFICATION_REDIS_SENTINEL_USER: user, NOTIFICATION_REDIS_SENTINEL_PASSWORD: key } = config.values;
+  return {
+    ...credentials,
+    sentinels: place.sentinels.map(({ host, port }) => ({ host, port })),
+    name: place.master,
+    ...(user === undefined ? {} : { sentinelUsername: user }),
+    ...(key === undefined ? {} : { sentinelPassword: key }),
+    ...(tls === undefined ? {} : { enableTLSForSentinelMode: true, sentinelTLS: tls }),
+    sentinelCommandTimeout: config.values.NOTIFICATION_REDIS_OPERATION_TIMEOUT,
+    sentinelRetryStrategy: () => null,
+    // Those that are configured have names that certificates are for; what they know of each other are addresses.
+    updateSentinels: false,
+  };
+}
+
+/** Options of a client that speaks to one sentinel itself. */
+export function sentinelConnection(config: HasRedisValues, { host, port, tls }: RedisAddress) {
+  const { NOTIFICATION_REDIS_SENTINEL_USER: username, NOTIFICATION_REDIS_SENTINEL_PASSWORD: password } =
+    config.values;
+  return {
+    host,
+    port,
+    ...(username === undefined ? {} : { username }),
+    ...(password === undefined ? {} : { password }),
+    ...(tls === undefined ? {} : { tls: tlsOf(config) }),
+  };
+}
+
+/**
+ * Listens from now on for what keeps a client from connecting: what its commands reject with says only that the connection
+ * is closed.
+ *
+ * @returns the last reason, or undefined.
+ */
+export function reasonsOf(redis: Redis): () => Error | undefined {
+  let last: Error | undefined;
+  let isUnknown = false;
+  redis.on('error', (error: Error) => (last = error));
+  redis.on('sentinelError', ({ message }: Error) => (isUnknown ||= message.endsWith('invalid reply: null')));
+  return () => {
+    if (!last?.message.startsWith('All sentinels are unreachable')) return last;
+    // Why each of them does not answer is not told.
+    return new Error(
+      isUnknown
+        ? 'the sentinels know no master of the name NOTIFICATION_REDIS_SENTINEL_NAME'
+        : 'no sentinel answers, or none takes the password; galaxy-notify doctor asks each of them',
+    );
+  };
+}

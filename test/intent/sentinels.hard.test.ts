@@ -1,0 +1,301 @@
+/** Redis behind sentinels, which make another server the master while intents come in. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Redis } from 'ioredis';
+import pg from 'pg';
+import { newGameTurnReady } from '../../client/notificationintent.ts';
+import type { OutboxRelay } from '../../client/outbox.ts';
+import { publishToOutbox, readOutboxSql, startOutboxRelay } from '../../client/outbox.ts';
+import type { Finding } from '../../cli/checks.ts';
+import { cliFor } from '../cli-process.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, takeSlot } from '../harness.ts';
+import type { Sentinels } from '../redis-sentinels.ts';
+import { startSentinels } from '../redis-sentinels.ts';
+import type { RedisServer, RedisServers } from '../redis-servers.ts';
+import { createRedisServers } from '../redis-servers.ts';
+import { deliveriesTo, outboundIds } from '../service-process.ts';
+
+const NAME = 'notifications';
+const PASSWORD = 'sentinels-5cf0a91be37d';
+/** Everything is there within a minute on a machine that has little else to do. */
+const LIMIT_MS = 120_000;
+/** Between two intents of the producer, and how long it produces before and after a change. */
+const [PACE_MS, AROUND_MS] = [200, 2_000];
+const PRODUCER = 'producer';
+
+let slot: Slot;
+let redis: RedisServers;
+let sentinels: Sentinels | undefined;
+let relay: OutboxRelay | undefined;
+/** The producer's own database, and its connection to Redis. */
+let shop: pg.Pool;
+let client: Redis | undefined;
+
+beforeEach(async () => {
+  slot = await takeSlot();
+  redis = await createRedisServers();
+  const database = `shop_${slot.slot}`;
+  await slot.db.query(`CREATE DATABASE ${database}`);
+  const dsn = new URL(slot.ownerDsn);
+  dsn.pathname = `/${database}`;
+  shop = new pg.Pool({ connectionString: dsn.href, max: 6 });
+  shop.on('error', () => undefined);
+  await shop.query(await readOutboxSql());
+});
+afterEach(async () => {
+  await relay?.stop();
+  client?.disconnect();
+  relay = client = undefined;
+  await slot.stopServices();
+  await sentinels?.stop();
+  sentinels = undefined;
+  await redis.stop();
+  await shop.end();
+  await slot.db.query(`DROP DATABASE shop_${slot.slot} WITH (FORCE)`);
+  await slot.release();
+});
+
+/** A replica of the server at an address, which sentinels find there. */
+async function startReplica(of: { host: string; port: number }): Promise<RedisServer> {
+  const replica = await redis.start();
+  await replica.client.replicaof(of.host, of.port);
+  await eventually('the replica to follow', async () =>
+    (await replica.client.info('replication')).includes('master_link_status:up'),
+  );
+  return replica;
+}
+
+/** The environment of whoever comes through the sentinels. */
+const through = ({ list }: Sentinels): Record<string, string> => ({
+  NOTIFICATION_REDIS_SENTINELS: list,
+  NOTIFICATION_REDIS_SENTINEL_NAME: NAME,
+  NOTIFICATION_REDIS_SENTINEL_PASSWORD: PASSWORD,
+  NOTIFICATION_REDIS_DB: '0',
+});
+
+async function startService(watchers: Sentinels) {
+  await slot.startService(
+    {
+      ...through(watchers),
+      NOTIFICATION_ROUTE_LEASE_TTL: '1s',
+      NOTIFICATION_REDIS_OPERATION_TIMEOUT: '1s',
+      NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM_MAX_LEN: '100000',
+    },
+    { redis: { sentinels: watchers.addresses, master: NAME } },
+  );
+}
+
+/** A producer whose outbox is relayed through the sentinels. */
+async function startProducer({ addresses }: Sentinels) {
+  client = new Redis({
+    ...{ sentinels: addresses, name: NAME, sentinelPassword: PASSWORD, maxRetriesPerRequest: 0 },
+    connectionName: PRODUCER,
+    reconnectOnError: ({ message }) => message.startsWith('READONLY'),
+  });
+  client.on('error', () => undefined);
+  relay = await startOutboxRelay({ db: shop, redis: client, pollMs: 100 });
+  let written = 0;
+  return {
+    /** Produces from before until after what is done. @returns how many intents there are by then. */
+    async around(act: () => Promise<void>): Promise<number> {
+      const ending = new AbortController();
+      const producing = (async () => {
+        while (!ending.signal.aborted) {
+          const intent = newGameTurnReady({
+            idempotencyKey: `key-${written}`,
+            recipientUserIds: ['user-1'],
+            occurredAt: 1_790_000_000_000,
+            payload: { game_id: 'game-7', game_name: 'Andromeda', turn_number: written + 1 },
+          });
+          await publishToOutbox(shop, intent);
+          written += 1;
+          await sleep(PACE_MS);
+        }
+      })();
+      try {
+        await sleep(AROUND_MS);
+        await act();
+        await sleep(AROUND_MS);
+      } finally {
+        ending.abort();
+        await producing;
+      }
+      return written;
+    },
+  };
+}
+
+/** Until the server has both deliveries of as many intents, each once. @returns how many ms it took since `beganAt`. */
+async function allArrived(server: RedisServer, count: number, beganAt: number): Promise<number> {
+  const accepted = async () => {
+    const { rows } = await slot.db.query<{ id: string }>(
+      'SELECT notification_id AS id FROM notification.records',
+    );
+    return rows.map(({ id }) => id);
+  };
+  await eventually(
+    `the deliveries of ${count} intents`,
+    async () => {
+      const [ids, { length }] = await Promise.all([accepted(), outboundIds(server.client)]);
+      if (ids.length === count && length >= 2 * count) return true;
+      throw new Error(`${ids.length} accepted, ${length} delivered`);
+    },
+    LIMIT_MS,
+  );
+  const tookMs = Date.now() - beganAt;
+  expect(await outboundIds(server.client)).toEqual(deliveriesTo('user-1', await accepted()));
+  return tookMs;
+}
+
+const serverAt = (servers: RedisServer[], address: string): RedisServer =>
+  servers.find(({ address: { host, port } }) => `${host}:${port}` === address)!;
+
+test(
+  'I91 I46 I75 a switchover and the death of a master under load: every intent arrives once within a minute, and doctor shows the master',
+  async () => {
+    const master = await redis.start();
+    const servers = [master, await startReplica(master.address)];
+    sentinels = await startSentinels({ name: NAME, master: master.address, password: PASSWORD });
+    await sentinels.awaitReplica();
+    await startService(sentinels);
+    const producer = await startProducer(sentinels);
+    const { cli, dispose } = cliFor(slot);
+    /** On a machine with much else to do, a sentinel may not answer within the time-out of a command. */
+    const shown = (changes: Record<string, string>, expectation: (findings: Finding[]) => void) =>
+      eventually(
+        'doctor to show it',
+        async () => {
+          const { stdout } = await cli(['doctor', '--json'], {
+            changes: { NOTIFICATION_REDIS_MASTER_ADDR: '', ...through(sentinels!), ...changes },
+          });
+          expectation((JSON.parse(stdout) as { findings: Finding[] }).findings);
+          return true;
+        },
+        LIMIT_MS,
+      );
+    const found = (findings: Finding[], name: string) => findings.find((finding) => finding.name === name)!;
+    try {
+      let masterNow = await sentinels.master();
+      let beganAt = 0;
+      let count = await producer.around(async () => {
+        beganAt = Date.now();
+        await sentinels!.switchOver();
+        masterNow = await sentinels!.awaitOther(masterNow);
+      });
+      const tookSwitch = await allArrived(serverAt(servers, masterNow), count, beganAt);
+
+      await sentinels.awaitReplica();
+      await shown({}, (findings) => {
+        expect(found(findings, 'Redis: sentinels')).toMatchObject({
+          status: 'ok',
+          detail: `3 of 3 answer, master ${masterNow}, replicas 1, quorum 2 of 3`,
+        });
+        expect(found(findings, 'Redis').status).toBe('ok');
+      });
+
+      let failedOverMs = 0;
+      count = await producer.around(async () => {
+        beganAt = Date.now();
+        process.kill(serverAt(servers, masterNow).server.pid, 'SIGKILL');
+        masterNow = await sentinels!.awaitOther(masterNow);
+        failedOverMs = Date.now() - beganAt;
+      });
+      const tookDeath = await allArrived(serverAt(servers, masterNow), count, beganAt);
+
+      await sentinels.stopOne();
+      await shown({}, (findings) => {
+        expect(found(findings, 'Redis').status).toBe('ok');
+        expect(found(findings, 'Redis: sentinels')).toMatchObject({
+          status: 'warn',
+          detail: expect.stringMatching(new RegExp(`^2 of 3 answer, master ${masterNow},`)) as string,
+        });
+      });
+      await shown({ NOTIFICATION_REDIS_SENTINEL_NAME: 'nobody' }, (findings) => {
+        expect(found(findings, 'Redis: sentinels')).toMatchObject({
+          status: 'error',
+          detail: '2 of 3 answer, and know no master nobody',
+        });
+        expect(found(findings, 'Redis').detail).toContain('the sentinels know no master of the name');
+      });
+      console.info(
+        `${count} intents; switchover: all within ${tookSwitch} ms; death: another master after ${failedOverMs} ms, all within ${tookDeath} ms`,
+      );
+    } finally {
+      dispose();
+    }
+  },
+  5 * LIMIT_MS,
+);
+
+test(
+  'I91 I46 a master that is cut off from the sentinels alone is left for the new one, and what it took meanwhile arrives there',
+  async () => {
+    const master = await redis.start();
+    // New connections to it can be refused, while those that are open go on.
+    const address = await redis.proxyTo(master);
+    const replica = await startReplica(address);
+    sentinels = await startSentinels({ name: NAME, master: address, password: PASSWORD });
+    await sentinels.awaitReplica();
+    await startService(sentinels);
+    const producer = await startProducer(sentinels);
+    let [beganAt, leftMs] = [0, 0];
+    const count = await producer.around(async () => {
+      beganAt = Date.now();
+      await address.set({ kind: 'refuse' });
+      const others = String(await master.client.client('LIST'))
+        .split('\n')
+        .filter((line) => /name=sentinel-|flags=S/.test(line));
+      expect(others.length).toBeGreaterThanOrEqual(4);
+      for (const line of others) await master.client.client('KILL', 'ID', Number(/^id=(\d+)/.exec(line)![1]));
+      const now = await sentinels!.awaitOther(`${address.host}:${address.port}`);
+      expect(now).toBe(`${replica.address.host}:${replica.address.port}`);
+      // Nothing has told the service but the sentinels: the old master answers, and takes what the producer writes.
+      expect(await master.client.role()).toContain('master');
+      await eventually(
+        'the service to have left the old master',
+        async () => (await connectionsOfService(master)) === 0,
+        LIMIT_MS,
+      );
+      leftMs = Date.now() - beganAt;
+      expect(await master.client.role()).toContain('master');
+    });
+
+    await address.set({ kind: 'open' });
+    await eventually(
+      'the old master to follow the new one',
+      async () => String((await master.client.role())[0]) === 'slave',
+      LIMIT_MS,
+    );
+    const tookMs = await allArrived(replica, count, beganAt);
+    console.info(
+      `${count} intents; the old master was left after ${leftMs} ms; all there after ${tookMs} ms`,
+    );
+  },
+  5 * LIMIT_MS,
+);
+
+/** All but those of the test, of its producer, of sentinels and of replicas. */
+async function connectionsOfService({ client: administrator }: RedisServer): Promise<number> {
+  const clients = String(await administrator.client('LIST')).split('\n');
+  const own = `id=${String(await administrator.client('ID'))} `;
+  return clients.filter(
+    (line) =>
+      line.includes(' flags=') &&
+      !line.startsWith(own) &&
+      !/ name=(producer|sentinel-\S*) | flags=\S*S/.test(line),
+  ).length;
+}
+
+test('I91 I32 without a sentinel that answers, or that knows the master, a start fails immediately and says why', async () => {
+  const master = await redis.start();
+  sentinels = await startSentinels({ name: NAME, master: master.address });
+  const start = (place: { sentinels: { host: string; port: number }[]; master: string }) =>
+    slot.startService({ NOTIFICATION_REDIS_DB: '0' }, { redis: place });
+
+  await expect(start({ sentinels: [{ host: '127.0.0.1', port: 1 }], master: NAME })).rejects.toThrow(
+    /cannot reach Redis notifications of the sentinels 127\.0\.0\.1:1 \(NOTIFICATION_REDIS_SENTINELS\): no sentinel answers/,
+  );
+  await expect(start({ sentinels: sentinels.addresses, master: 'nobody' })).rejects.toThrow(
+    /the sentinels know no master of the name NOTIFICATION_REDIS_SENTINEL_NAME/,
+  );
+});
