@@ -8,12 +8,16 @@ import type { Pool } from 'pg';
 const BATCH_SIZE = 1_000;
 /** Rows that one step of a walk looks at. */
 const WALK_STEP = 2_000;
+/** Ids that one sentence names. */
+export const NAMED = 20;
 
 /** Whom it is about, and how that shows. */
 export interface Person {
   userId: string;
   /** As routes name their recipient: a user, or an administrator by the address. */
   recipientRefs: readonly string[];
+  /** Of the routes that they can have. */
+  routeIds: readonly string[];
   /** The id, addresses that its routes have, and what the caller names besides. */
   values: readonly string[];
   /** The same as they stand in JSON, and in JSON that is text in JSON. */
@@ -26,9 +30,11 @@ export interface Person {
 export function personOf(userId: string, more: readonly string[]): Person {
   const values = [...new Set([userId, ...more])];
   const quoted = values.map((value) => JSON.stringify(value));
+  const recipientRefs = [`user:${userId}`, `email:${userId}`];
   return {
     userId,
-    recipientRefs: [`user:${userId}`, `email:${userId}`],
+    recipientRefs,
+    routeIds: ['push', 'email'].flatMap((channel) => recipientRefs.map((ref) => `${channel}:${ref}`)),
     values,
     quoted,
     nested: quoted.map((value) => JSON.stringify(value).slice(1, -1)),
@@ -158,4 +164,17 @@ export interface PartOfForgetting {
   /** In the order in which they are worked on. */
   places: readonly Place[];
   remains(): Promise<Remaining[]>;
+}
+
+/** One for all of them, or none. */
+export function sentence(
+  ids: readonly string[],
+  what: string,
+  advice: string,
+  thing = 'notification',
+): string[] {
+  if (ids.length === 0) return [];
+  const named = ids.slice(0, NAMED).join(', ');
+  const more = ids.length > NAMED ? ' and more' : '';
+  return [`${thing} ${named}${more} ${what}: ${advice}`];
 }

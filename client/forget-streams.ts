@@ -22,7 +22,7 @@ export type Reading = 'unread' | 'pending' | 'read';
 export interface StreamOfPeople {
   redis: Redis;
   stream: string;
-  /** How many of the next entries were looked at, the last of them, and those that are about the person. */
+  /** Looks at the next entries: the last of them, if there may be more, and those that are about the person. */
   look(after: string): Promise<{ last: string | undefined; found: FoundEntry[] }>;
   /** Which of their own entries can go. @param ids in ascending order. */
   removable(ids: readonly string[]): Promise<ReadonlySet<string>>;
@@ -30,21 +30,21 @@ export interface StreamOfPeople {
 
 export interface StreamPlace extends Place {
   /** Of the last `count` or `forget`: entries of their own that cannot go yet, and entries of others that name them. */
-  left(): { own: readonly string[]; mentions: number };
+  left(): { own: readonly string[]; mentions: readonly string[] };
 }
 
 /** A stream as a place. */
 export function streamPlace({ redis, stream, look, removable }: StreamOfPeople): StreamPlace {
   let own: string[] = [];
-  let mentions = 0;
+  let mentions: string[] = [];
   async function pass(remove: boolean): Promise<number> {
     own = [];
-    mentions = 0;
+    mentions = [];
     let total = 0;
     for (let after = STREAM_START; ;) {
       const { last, found } = await look(after);
       const ids = found.flatMap(({ id, isOwn }) => (isOwn ? [id] : []));
-      mentions += found.length - ids.length;
+      mentions.push(...found.flatMap(({ id, isOwn }) => (isOwn ? [] : [id])));
       if (ids.length > 0) {
         const doomed = await removable(ids);
         own.push(...ids.filter((id) => !doomed.has(id)));
@@ -95,6 +95,16 @@ export async function readingOf(
     }
   }
   return { hasGroups: groups.length > 0, reading };
+}
+
+/** Those that every consumer group has acknowledged. Where there is no group, nobody has taken them. */
+export async function readByAll(
+  redis: Redis,
+  stream: string,
+  ids: readonly string[],
+): Promise<ReadonlySet<string>> {
+  const { hasGroups, reading } = await readingOf(redis, stream, ids);
+  return new Set(ids.filter((id) => hasGroups && reading.get(id) === 'read'));
 }
 
 async function groupsOf(redis: Redis, stream: string): Promise<{ name: string; delivered: string }[]> {

@@ -11,7 +11,8 @@ import { walk } from '../forget-places.ts';
 import type { StreamPlace } from '../forget-streams.ts';
 import { entriesAfter, readingOf, streamPlace } from '../forget-streams.ts';
 import type { OperatorResources } from '../resources.ts';
-import { routeIdsOf } from './forget.ts';
+
+const escaped = (value: string): string => value.replaceAll(/[\\^$.*+?()[\]{}|/]/g, String.raw`\$&`);
 
 interface StoredOutcomes {
   id: string;
@@ -28,9 +29,9 @@ interface BlankRecord {
 /** Rows that were relayed, and entries of their stream. After the records. */
 export function outcomePlaces(resources: OperatorResources, person: Person): readonly [Place, StreamPlace] {
   const { db, redis, streams } = resources;
-  const routes = new Set(routeIdsOf(person).map(routeRefOf));
+  const routes = new Set(person.routeIds.map(routeRefOf));
   const names = new RegExp(
-    `(?<![\\p{L}\\p{N}])(?:${person.values.map(RegExp.escape).join('|')})(?![\\p{L}\\p{N}])`,
+    `(?<![\\p{L}\\p{N}])(?:${person.values.map(escaped).join('|')})(?![\\p{L}\\p{N}])`,
     'u',
   );
   const isNamed = (text: string | null | undefined): boolean => text != null && names.test(text);

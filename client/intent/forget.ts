@@ -3,14 +3,12 @@ import { forgottenKeySql, FORGOTTEN_KEY } from '../../api/intent/forgotten.ts';
 import { loadOffset } from '../../api/intent/stream.ts';
 import { compareEntryIds } from '../../api/stream-ids.ts';
 import type { PartOfForgetting, Person, Place, Remaining } from '../forget-places.ts';
-import { rowsOf, walkOf } from '../forget-places.ts';
+import { NAMED, rowsOf, sentence, walkOf } from '../forget-places.ts';
 import type { StreamPlace } from '../forget-streams.ts';
 import { lookFor, readingOf, streamPlace } from '../forget-streams.ts';
 import type { OperatorResources } from '../resources.ts';
 import { outcomePlaces } from './forget-outcomes.ts';
 
-/** Ids that one sentence names. */
-const NAMED = 20;
 /** Notifications that are looked at together. */
 const TOGETHER = 200;
 
@@ -90,7 +88,7 @@ export function intentsOf(resources: OperatorResources, person: Person): PartOfF
     walkOf(db, {
       table: 'notification.operation_items',
       key: ['operation_id', 'position'],
-      values: [routeIdsOf(person)],
+      values: [person.routeIds],
       where: 'route_id = ANY ($1::text[]) AND was_ordered IS NOT NULL',
     }),
     walkOf(db, {
@@ -127,7 +125,7 @@ export function intentsOf(resources: OperatorResources, person: Person): PartOfF
           db,
           `SELECT DISTINCT operation_id AS id FROM notification.operation_items
             WHERE was_ordered IS NULL AND route_id = ANY ($1::text[]) LIMIT ${NAMED + 1}`,
-          [routeIdsOf(person)],
+          [person.routeIds],
         ),
         listOf(
           db,
@@ -136,22 +134,21 @@ export function intentsOf(resources: OperatorResources, person: Person): PartOfF
             WHERE relayed_at IS NULL AND event ->> 2 = ANY ($1::text[]) LIMIT ${NAMED + 1}`,
           [ids],
         ),
-        streams.intents.count().then(() => streams.intents.left().own),
-        unreadMentions(),
+        unreadIntents(),
       ]);
-      const [open, waiting, operations, untold, unread, unreadOfMany] = found;
+      const [open, waiting, operations, untold, unread] = found;
       return [
         ...sentence(open, 'has routes that will still be tried', 'wait, or galaxy-notify notifications cancel'),
         ...sentence(waiting, 'waits to be accepted', 'wait, or galaxy-notify notifications cancel'),
         ...sentence(operations, 'still has routes of the user to work on', 'wait, or galaxy-notify operations abort', 'operation'),
         ...sentence(untold, 'has an outcome that is not relayed yet', 'wait; galaxy-notify doctor names what keeps it'),
-        ...sentence([...unread, ...unreadOfMany], `is in ${intentsStream} and not read yet`, 'wait; galaxy-notify bridge status', 'entry'),
+        ...sentence(unread, `is in ${intentsStream} and not read yet`, 'wait; galaxy-notify bridge status', 'entry'),
       ];
     },
 
     async remains() {
       const { intents, mail } = streams;
-      const ofMany = intents.left().mentions;
+      const ofMany = intents.left().mentions.length;
       return [
         ...(ofMany === 0
           ? []
@@ -167,11 +164,12 @@ export function intentsOf(resources: OperatorResources, person: Person): PartOfF
     },
   };
 
-  /** Entries that are for others, too, and that the reader has not come to. */
-  async function unreadMentions(): Promise<string[]> {
+  /** Entries that name them, and that the reader has not come to. */
+  async function unreadIntents(): Promise<string[]> {
+    await streams.intents.count();
+    const { own, mentions } = streams.intents.left();
     const offset = await loadOffset(redis, intentsStream);
-    const { found } = await lookForIntents(resources, person)(offset);
-    return found.flatMap(({ id, isOwn }) => (isOwn ? [] : [id]));
+    return [...own, ...mentions].filter((id) => compareEntryIds(id, offset) > 0);
   }
 }
 
@@ -198,7 +196,7 @@ function outboundPlaces(resources: OperatorResources, person: Person) {
     mail: streamPlace({
       redis,
       stream: mail,
-      look: lookFor({ redis, stream: mail, userId }, routeIdsOf(person), ['delivery_id', '/']),
+      look: lookFor({ redis, stream: mail, userId }, person.routeIds, ['delivery_id', '/']),
       async removable(ids) {
         const { reading } = await readingOf(redis, mail, ids);
         return new Set(ids.filter((id) => reading.get(id) !== 'pending'));
@@ -215,9 +213,6 @@ function outboundPlaces(resources: OperatorResources, person: Person) {
     }),
   };
 }
-
-export const routeIdsOf = ({ recipientRefs }: Pick<Person, 'recipientRefs'>): string[] =>
-  ['push', 'email'].flatMap((channel) => recipientRefs.map((ref) => `${channel}:${ref}`));
 
 async function notificationsOf({ db }: OperatorResources, { recipientRefs }: Person): Promise<string[]> {
   const { rows } = await db.query<{ id: string }>(
@@ -247,19 +242,6 @@ async function openAmong({ db }: OperatorResources, ids: readonly string[]): Pro
 async function listOf(db: OperatorResources['db'], statement: string, values: unknown[]): Promise<string[]> {
   const { rows } = await db.query<{ id: string }>(statement, values);
   return rows.map(({ id }) => id);
-}
-
-/** One for all of them, or none. */
-export function sentence(
-  ids: readonly string[],
-  what: string,
-  advice: string,
-  thing = 'notification',
-): string[] {
-  if (ids.length === 0) return [];
-  const named = ids.slice(0, NAMED).join(', ');
-  const more = ids.length > NAMED ? ' and more' : '';
-  return [`${thing} ${named}${more} ${what}: ${advice}`];
 }
 
 /** The user is the only recipient of a record. */
