@@ -43,7 +43,8 @@ export function personOf(userId: string, more: readonly string[]): Person {
 }
 
 /** What is no letter and no digit means itself behind a backslash. */
-const escaped = (value: string): string => value.replaceAll(/[^\p{L}\p{N}]/gu, (character) => `\\${character}`);
+const escaped = (value: string): string =>
+  value.replaceAll(/[^\p{L}\p{N}]/gu, (character) => `\\${character}`);
 
 /** One place. */
 export interface Place {

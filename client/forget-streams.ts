@@ -174,7 +174,9 @@ export const lookFor =
   async (after: string): Promise<{ last: string | undefined; found: FoundEntry[] }> => {
     const values = [after, STEP, JSON.stringify(wanted), JSON.stringify(userId), field, name];
     const [last, ...pairs] = (await redis.eval_ro(FIND, 1, stream, ...values)) as (string | number | null)[];
-    const found = pairs.flatMap((id, i) => (i % 2 === 0 ? [{ id: String(id), isOwn: pairs[i + 1] === 1 }] : []));
+    const found = pairs.flatMap((id, i) =>
+      i % 2 === 0 ? [{ id: String(id), isOwn: pairs[i + 1] === 1 }] : [],
+    );
     return { last: last === null || last === undefined ? undefined : String(last), found };
   };
 

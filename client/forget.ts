@@ -65,8 +65,7 @@ export function forgetOperations(resources: OperatorResources) {
       const parts = await partsOf(subject);
       const underWay = await allUnderWay(parts);
       const counts = new Map<string, number>();
-      for (const { places } of parts)
-        for (const { what, count } of places) add(counts, what, await count());
+      for (const { places } of parts) for (const { what, count } of places) add(counts, what, await count());
       return { userId: subject.userId, underWay, ...(await resultOf(subject, parts, counts)) };
     },
 
@@ -111,7 +110,10 @@ export function forgetOperations(resources: OperatorResources) {
       const left = await allUnderWay(parts);
       if (left.length > 0) {
         throw new OperationFailedError(
-          [`${done} rows and entries are gone, and more came in meanwhile; repeat the command:`, ...left].join('\n'),
+          [
+            `${done} rows and entries are gone, and more came in meanwhile; repeat the command:`,
+            ...left,
+          ].join('\n'),
         );
       }
       const result = await resultOf(subject, parts, counts);

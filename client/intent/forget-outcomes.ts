@@ -39,7 +39,10 @@ export function outcomePlaces(resources: OperatorResources, person: Person): rea
   const ofRows = (isDryRun: boolean) =>
     walk(db, { table: 'notification.outcomes', key: ['outcome_id'] }, [person.pattern], async (range) => {
       const { rows } = await db.query<StoredOutcomes>(LIST_OUTCOMES(range.condition), [...range.all]);
-      const blank = await blankRecords(resources, rows.flatMap(({ events }) => events.flatMap(notificationsOf)));
+      const blank = await blankRecords(
+        resources,
+        rows.flatMap(({ events }) => events.flatMap(notificationsOf)),
+      );
       let changed = 0;
       for (const { id, events } of rows) {
         const kept = events.flatMap((event) => rewritten(event, blank));
@@ -77,7 +80,10 @@ export function outcomePlaces(resources: OperatorResources, person: Person): rea
     stream,
     async look(after) {
       const { last, entries: page } = await entriesAfter(redis, stream, after);
-      const ids = page.flatMap(({ fields }) => [fields['notification_id'] ?? '', fields['duplicate_of'] ?? '']);
+      const ids = page.flatMap(({ fields }) => [
+        fields['notification_id'] ?? '',
+        fields['duplicate_of'] ?? '',
+      ]);
       const blank = await blankRecords(resources, ids);
       ends.clear();
       const found = page.filter(({ id, fields }) => {
@@ -87,7 +93,8 @@ export function outcomePlaces(resources: OperatorResources, person: Person): rea
           const record = blank.get(one);
           return record !== undefined && record.idempotency_key !== fields['idempotency_key'];
         });
-        if (!isBlank && ![fields['idempotency_key'], fields['request_id'], fields['trace_id']].some(isNamed)) return false;
+        if (!isBlank && ![fields['idempotency_key'], fields['request_id'], fields['trace_id']].some(isNamed))
+          return false;
         ends.add(id);
         return true;
       });
@@ -104,10 +111,7 @@ export function outcomePlaces(resources: OperatorResources, person: Person): rea
     },
   });
 
-  return [
-    { what: 'notification.outcomes', count: () => ofRows(true), forget: () => ofRows(false) },
-    entries,
-  ];
+  return [{ what: 'notification.outcomes', count: () => ofRows(true), forget: () => ofRows(false) }, entries];
 }
 
 /** The notifications that an event is about. */

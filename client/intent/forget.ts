@@ -138,29 +138,44 @@ export function intentsOf(resources: OperatorResources, person: Person): PartOfF
       ]);
       const [open, waiting, operations, untold, unread] = found;
       return [
-        ...sentence(open, 'has routes that will still be tried', 'wait, or galaxy-notify notifications cancel'),
+        ...sentence(
+          open,
+          'has routes that will still be tried',
+          'wait, or galaxy-notify notifications cancel',
+        ),
         ...sentence(waiting, 'waits to be accepted', 'wait, or galaxy-notify notifications cancel'),
-        ...sentence(operations, 'still has routes of the user to work on', 'wait, or galaxy-notify operations abort', 'operation'),
-        ...sentence(untold, 'has an outcome that is not relayed yet', 'wait; galaxy-notify doctor names what keeps it'),
-        ...sentence(unread, `is in ${intentsStream} and not read yet`, 'wait; galaxy-notify bridge status', 'entry'),
+        ...sentence(
+          operations,
+          'still has routes of the user to work on',
+          'wait, or galaxy-notify operations abort',
+          'operation',
+        ),
+        ...sentence(
+          untold,
+          'has an outcome that is not relayed yet',
+          'wait; galaxy-notify doctor names what keeps it',
+        ),
+        ...sentence(
+          unread,
+          `is in ${intentsStream} and not read yet`,
+          'wait; galaxy-notify bridge status',
+          'entry',
+        ),
       ];
     },
 
-    async remains() {
+    remains() {
       const { intents, mail } = streams;
-      const ofMany = intents.left().mentions.length;
-      return [
-        ...(ofMany === 0
-          ? []
-          : [
-              {
-                what: `${ofMany} entries of ${intentsStream} that are for others, too, or tell administrators about the user`,
-                ends: 'when the stream is trimmed',
-              },
-            ]),
+      return Promise.resolve([
+        ...[intents, mail].flatMap(({ what, left }): Remaining[] => {
+          const count = left().mentions.length;
+          if (count === 0) return [];
+          const words = `${count} entries of ${what} that are for others, too, or tell somebody else about the user`;
+          return [{ what: words, ends: 'when the stream is trimmed' }];
+        }),
         ...pendingOf(mail, 'Mail Service has them and has not acknowledged them; repeat the command then'),
         ...pendingOf(outcomes[1]!, 'when their readers have acknowledged them; repeat the command then'),
-      ];
+      ]);
     },
   };
 

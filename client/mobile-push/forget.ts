@@ -89,7 +89,12 @@ export function mobilePushesOf(resources: OperatorResources, person: Person): Pa
     remains: () =>
       Promise.resolve(
         mayNotDelete
-          ? [{ what: `tokens of devices in ${TOKENS}`, ends: 'when the service that it belongs to deletes them' }]
+          ? [
+              {
+                what: `tokens of devices in ${TOKENS}`,
+                ends: 'when the service that it belongs to deletes them',
+              },
+            ]
           : [],
       ),
   };
