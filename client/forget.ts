@@ -97,7 +97,8 @@ export function forgetOperations(resources: OperatorResources) {
             const count = await forget();
             add(counts, what, count);
             found += count;
-            onProgress?.((done += count), what);
+            done += count;
+            onProgress?.(done, what);
           }
         }
         if (found === 0) break;

@@ -1,4 +1,5 @@
 /** `users forget`: what is kept of a user goes from every kind of work, and nobody else is touched. */
+import { createHash } from 'node:crypto';
 import type { Pool } from 'pg';
 import { OUTCOMES_STREAM } from '../../api/intent/outcome.ts';
 import { appendInputs } from '../../client/account-callback/inputs.ts';
@@ -73,10 +74,10 @@ describe('rows', () => {
   });
 
   test('I79 who was forgotten is known by a hash, with who asked and what was removed, until its retention', async () => {
+    const hash = createHash('sha256').update(plantedUser('published', 1)).digest('hex');
     const { rows } = await slot.db.query(
-      `SELECT requested_by, reason, removed FROM notification.forgotten_users
-        WHERE user_sha256 = encode(sha256($1), 'hex')`,
-      [plantedUser('published', 1)],
+      'SELECT requested_by, reason, removed FROM notification.forgotten_users WHERE user_sha256 = $1',
+      [hash],
     );
     expect(rows).toEqual([
       {
@@ -128,7 +129,8 @@ describe('a running service', () => {
     await migrate(slot.ownerDsn);
     bench = await takeCallbackBench(slot);
     cli = cliFor(slot);
-    slot.userService.setUser(GONE, { email: ADDRESS });
+    slot.userService.setUser(GONE, { email: ADDRESS, preferredLanguage: 'en' });
+    slot.userService.setUser(STAYS, { email: 'other@example.com', preferredLanguage: 'en' });
     await bench.startService({
       NOTIFICATION_ROLES: 'intent,mobile-push,account-callback',
       NOTIFICATION_OUTCOMES: 'all',
