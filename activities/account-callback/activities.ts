@@ -251,7 +251,8 @@ interface Result {
 
 const fieldsOf = ({ kind, userId, periodStartMs, attempts }: DueCallback, reason: string) => ({
   kind,
-  user_id: userId,
+  // It may be an address.
+  user_id: searchableKey(userId),
   period_start_ms: periodStartMs,
   attempts: attempts + 1,
   reason,

@@ -32,6 +32,7 @@ const MIGRATIONS = [
   '0028-operation',
   '0030-intent-trace',
   '0031-intent-outcomes',
+  '0032-forgotten-users',
 ];
 
 let dsn: string;
