@@ -3,6 +3,7 @@
  * delivery.ts tells it, outcomes.ts keeps what became of it.
  */
 import { Context } from '@temporalio/activity';
+import { searchableKey } from '../../api/ids.ts';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
