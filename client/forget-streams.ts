@@ -180,18 +180,41 @@ export const lookFor =
     return { last: last === null || last === undefined ? undefined : String(last), found };
   };
 
-/** All entries of a stream, for who decides by more than their fields. Those of this stream are small. */
-export async function entriesAfter(
+/**
+ * KEYS: stream. ARGV: the entry after which to look, how many, names of fields. Returns the last entry, or nothing when there
+ * are no more; then of each entry its id and what these fields hold, if it has them and they are not too long.
+ */
+const READ_FIELDS = `
+  local entries = redis.call('XRANGE', KEYS[1], '(' .. ARGV[1], '+', 'COUNT', ARGV[2])
+  local result = {false}
+  for _, entry in ipairs(entries) do
+    local fields, wanted = {}, {entry[1]}
+    for i = 1, #entry[2], 2 do fields[entry[2][i]] = entry[2][i + 1] end
+    for i = 3, #ARGV do
+      local value = fields[ARGV[i]]
+      wanted[#wanted + 1] = value and #value <= 4096 and value or false
+    end
+    result[#result + 1] = wanted
+  end
+  if #entries == tonumber(ARGV[2]) then result[1] = entries[#entries][1] end
+  return result`;
+
+/** The next entries of a stream with these fields of theirs, for who decides by more than whom they are for. */
+export async function entriesAfter<Name extends string>(
   redis: Redis,
   stream: string,
   after: string,
-): Promise<{ last: string | undefined; entries: { id: string; fields: Record<string, string> }[] }> {
-  const replies = await redis.xrange(stream, `(${after}`, '+', 'COUNT', STEP);
-  const entries = replies.map(([id, texts]) => ({
+  names: readonly Name[],
+): Promise<{ last: string | undefined; entries: { id: string; fields: Partial<Record<Name, string>> }[] }> {
+  const [last, ...found] = (await redis.eval_ro(READ_FIELDS, 1, stream, after, STEP, ...names)) as [
+    string | null,
+    ...[id: string, ...values: (string | null)[]][],
+  ];
+  const entries = found.map(([id, ...values]) => ({
     id,
     fields: Object.fromEntries(
-      texts.flatMap((name, i) => (i % 2 === 0 ? [[name, texts[i + 1]!] as const] : [])),
-    ),
+      names.flatMap((name, i) => (values[i] == null ? [] : [[name, values[i]] as const])),
+    ) as Partial<Record<Name, string>>,
   }));
-  return { last: entries.length === STEP ? entries.at(-1)!.id : undefined, entries };
+  return { last: last ?? undefined, entries };
 }

@@ -26,6 +26,16 @@ interface BlankRecord {
   trace_id: string | null;
 }
 
+/** Of an entry of the stream, what may tell whose it is. */
+const FIELDS = [
+  'notification_id',
+  'duplicate_of',
+  'route',
+  'idempotency_key',
+  'request_id',
+  'trace_id',
+] as const;
+
 /** Rows that were relayed, and entries of their stream. After the records. */
 export function outcomePlaces(resources: OperatorResources, person: Person): readonly [Place, StreamPlace] {
   const { db, redis, streams } = resources;
@@ -79,21 +89,18 @@ export function outcomePlaces(resources: OperatorResources, person: Person): rea
     redis,
     stream,
     async look(after) {
-      const { last, entries: page } = await entriesAfter(redis, stream, after);
-      const ids = page.flatMap(({ fields }) => [
-        fields['notification_id'] ?? '',
-        fields['duplicate_of'] ?? '',
-      ]);
+      const { last, entries: page } = await entriesAfter(redis, stream, after, FIELDS);
+      const ids = page.flatMap(({ fields }) => [fields.notification_id ?? '', fields.duplicate_of ?? '']);
       const blank = await blankRecords(resources, ids);
       ends.clear();
       const found = page.filter(({ id, fields }) => {
-        if (fields['route'] !== undefined) return routes.has(fields['route']);
+        if (fields.route !== undefined) return routes.has(fields.route);
         const { notification_id: of = '', duplicate_of: original = '' } = fields;
         const isBlank = [of, original].some((one) => {
           const record = blank.get(one);
-          return record !== undefined && record.idempotency_key !== fields['idempotency_key'];
+          return record !== undefined && record.idempotency_key !== fields.idempotency_key;
         });
-        if (!isBlank && ![fields['idempotency_key'], fields['request_id'], fields['trace_id']].some(isNamed))
+        if (!isBlank && ![fields.idempotency_key, fields.request_id, fields.trace_id].some(isNamed))
           return false;
         ends.add(id);
         return true;

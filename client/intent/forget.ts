@@ -174,7 +174,7 @@ export function intentsOf(resources: OperatorResources, person: Person): PartOfF
           return [{ what: words, ends: 'when the stream is trimmed' }];
         }),
         ...pendingOf(mail, 'Mail Service has them and has not acknowledged them; repeat the command then'),
-        ...pendingOf(outcomes[1]!, 'when their readers have acknowledged them; repeat the command then'),
+        ...pendingOf(outcomes[1], 'when their readers have acknowledged them; repeat the command then'),
       ]);
     },
   };

@@ -79,7 +79,11 @@ test('I79 a minute after 1,000 notifications to a user, no file of PostgreSQL an
   await migrate(slot.ownerDsn);
   await buildLateIndexes(slot.ownerDsn);
   slot.userService.setUser(GONE, { email: ADDRESS, preferredLanguage: 'en' });
-  await slot.startService({ NOTIFICATION_ROLES: 'intent,mobile-push', NOTIFICATION_OUTCOMES: 'all' });
+  await slot.startService({
+    ...{ NOTIFICATION_ROLES: 'intent,mobile-push', NOTIFICATION_OUTCOMES: 'all' },
+    // Many in little time.
+    ...{ NOTIFICATION_ROUTE_DISPATCH: 'on_failure', NOTIFICATION_INTENTS_PER_WORKFLOW: '100' },
+  });
   const publish = (n: number, userId: string, name: string) =>
     publishIntent(
       slot.redis,

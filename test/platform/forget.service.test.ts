@@ -346,7 +346,7 @@ describe('a running service', () => {
   }, 180_000);
 
   test('I79 the command refuses what is under way, asks before, and changes nothing with --read-only', async () => {
-    await operatorOf(slot).channels.pause('email', { requestedBy: 'nina' } as never);
+    await operatorOf(slot).channels.pause('email', { requestedBy: 'nina' });
     const id = await turnFor('turn/paused', GONE);
     await eventually('the push to be published', async () => (await slot.redis.xlen(GATEWAY)) > 0);
     const refused = await cli.cli(['users', 'forget', GONE, '--yes']);
