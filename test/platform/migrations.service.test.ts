@@ -161,8 +161,8 @@ test('I62 security-15 only a new database says that no payload may be in plain',
   expect(await mayHoldPlain()).toEqual([false]);
   // As the release before left it.
   await db.query(`
-    DROP TABLE notification.installation, notification.outcomes, notification.outcome_tallies;
-    ALTER TABLE notification.records DROP COLUMN traceparent;
+    DROP TABLE notification.installation, notification.outcomes, notification.outcome_tallies, notification.forgotten_users;
+    ALTER TABLE notification.records DROP COLUMN traceparent, DROP COLUMN forgotten_at;
     DELETE FROM notification.schema_migrations WHERE name >= '0028'`);
   await migrate(dsn);
   expect(await mayHoldPlain()).toEqual([true]);
