@@ -44,5 +44,5 @@ export async function placesWith(
       ...rows.flatMap(({ table, row }) => (has(row) ? [table] : [])),
       ...values.flatMap(({ key, value }) => (has(value) ? [key] : [])),
     ]),
-  ];
+  ].sort();
 }
