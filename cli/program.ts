@@ -22,6 +22,7 @@ import { addSetupCommand } from './setup.ts';
 import { addSubscriptionCommands } from './subscription/subscriptions.ts';
 import { addTokenCommands } from './subscription/tokens.ts';
 import { addSymbolCommands } from './symbol-config/symbols.ts';
+import { addUserCommands } from './users.ts';
 import { addWhyCommand } from './why.ts';
 
 const OVERVIEW = `
@@ -70,6 +71,7 @@ export function programOf(): Command {
   addCallbackCommands(program);
   addSubscriptionCommands(program);
   addTokenCommands(program);
+  addUserCommands(program);
   addKeyCommands(program);
   addRecoverCommand(program);
   addCompletionCommand(program);

@@ -54,6 +54,8 @@ export interface OperatorServers {
   subscriptionKeys?: () => readonly KeyBoxKey[];
   /** Default: `notification:intents`. */
   intentsStream?: string;
+  /** Other streams, where they have other names than usual. */
+  streams?: OperatorResources['streams'];
   /** Whose subscriptions and token; default `default`. */
   agentId?: string;
   /** Address of Temporal's Web UI; without it there are no links. */
@@ -87,6 +89,7 @@ export function connectOperator(servers: OperatorServers): ConnectedOperator {
     redis: openRedis(servers.redis),
     namespace,
     intentsStream: servers.intentsStream ?? DEFAULT_INTENTS_STREAM,
+    ...(servers.streams ? { streams: servers.streams } : {}),
     ...(agentId === undefined ? {} : { agentId }),
     ...(uiUrl === undefined ? {} : { uiUrl }),
     ...(subscriptionKeys ? { keyBox: () => createKeyBox(subscriptionKeys()) } : {}),

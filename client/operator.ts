@@ -11,6 +11,7 @@
  * OperationFailedError; what a connection throws passes through.
  */
 import { callbackOperations } from './account-callback/callbacks.ts';
+import { forgetOperations } from './forget.ts';
 import { bridgeOperations } from './intent/bridge.ts';
 import { cancelOperation } from './intent/cancel.ts';
 import { channelOperations, producerOperations } from './intent/channels.ts';
@@ -43,6 +44,8 @@ export function createOperator(resources: OperatorResources) {
      * @param recipient a user's id, or the address of an administrator.
      */
     why: (recipient: string, options?: WhyOptions) => why(resources, recipient, options),
+    /** What is kept of a user, and forgetting it. */
+    users: forgetOperations(resources),
     intents: waitingOperations(resources),
     keys: keyOperations(resources),
     recovery: recoveryOperations(resources),

@@ -13,6 +13,8 @@ export interface OperatorResources {
   /** Address of the Web UI, e.g. `http://127.0.0.1:8233`; without it there are no links. */
   uiUrl?: string;
   intentsStream: string;
+  /** Where streams have other names than usual. */
+  streams?: { push?: string; mail?: string; outcomes?: string; mobile?: string; inputs?: string };
   /** Whose subscriptions and token; default `default`. */
   agentId?: string;
   /** Seals the requests about tokens with the keys of the service. Called when the first one is made. */

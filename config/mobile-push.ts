@@ -1,4 +1,5 @@
 /** Configuration of mobile pushes. */
+import { DEFAULT_MOBILE_STREAM } from '../api/mobile-push/job.ts';
 import { z } from 'zod';
 import {
   MOBILE_RECONCILIATION_SCHEDULE_ID,
@@ -17,7 +18,7 @@ const NOT_FCM = 'pushes would go to a server that is not FCM';
 
 export const MOBILE_PUSH_VARIABLES = {
   NOTIFICATION_MOBILE_STREAM: variable(streamName, 'Stream that producers append mobile push jobs to.', {
-    default: 'stream.notifications.jobs',
+    default: DEFAULT_MOBILE_STREAM,
   }),
   NOTIFICATION_MOBILE_GROUP: variable(streamName, 'Consumer group of all processes on that stream.', {
     default: 'notifications',

@@ -36,6 +36,13 @@ export function operatorServers(config: Config, addresses: OperatorAddresses) {
     // Only when one is needed: outside production it may write a key into the data directory.
     subscriptionKeys: () => sealingKeysOf(config),
     intentsStream: values.NOTIFICATION_INTENTS_STREAM,
+    streams: {
+      push: values.NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM,
+      mail: values.NOTIFICATION_MAIL_DELIVERY_COMMANDS_STREAM,
+      outcomes: values.NOTIFICATION_OUTCOMES_STREAM,
+      mobile: values.NOTIFICATION_MOBILE_STREAM,
+      inputs: values.NOTIFICATION_CALLBACK_STREAM,
+    },
     agentId: values.NOTIFICATION_SUBSCRIPTION_AGENT,
     ...(uiUrl === undefined ? {} : { uiUrl }),
   };

@@ -3,9 +3,11 @@ import { spawn } from 'node:child_process';
 import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { Redis } from 'ioredis';
 import { SEARCH_ATTRIBUTE_NAMES, loadConfig } from '../config/load.ts';
 import type { Stack } from '../dev/servers/stack.ts';
 import { startStack } from '../dev/servers/stack.ts';
+import { makeUsers } from '../test/redis-users.ts';
 import { SLOTS, namespaceOf } from '../test/slots.ts';
 import type { Suite } from './mutant.ts';
 
@@ -70,6 +72,10 @@ export function createSuites(dir: string, report: (line: string) => void) {
       },
     });
     servers = { stack, dataDir };
+    // As global setup does: services have the rights of their roles and no others.
+    const redis = new Redis(Number(stack.redisAddr!.split(':')[1]));
+    await makeUsers(redis);
+    redis.disconnect();
     const environment = { TEST_STACK: JSON.stringify(stack), TEST_PATIENCE_MS: String(PATIENCE_MS) };
     // mutants/jest.config.js reads it.
     writeFileSync(path.join(dir, '.mutants-environment.json'), JSON.stringify(environment));

@@ -3,6 +3,7 @@
  * delivery.ts tells it, outcomes.ts keeps what became of it.
  */
 import { Context } from '@temporalio/activity';
+import { searchableKey } from '../../api/ids.ts';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
@@ -251,7 +252,8 @@ interface Result {
 
 const fieldsOf = ({ kind, userId, periodStartMs, attempts }: DueCallback, reason: string) => ({
   kind,
-  user_id: userId,
+  // It may be an address.
+  user_id: searchableKey(userId),
   period_start_ms: periodStartMs,
   attempts: attempts + 1,
   reason,

@@ -4,6 +4,7 @@
 import type { Pool, PoolClient } from 'pg';
 import type { Channel } from '../../api/intent/catalog.ts';
 import { routeRefOf } from '../../api/ids.ts';
+import { forgottenKeySql } from '../../api/intent/forgotten.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import type { Acceptance, NotificationInput, RouteToPublish } from '../../workflows/intent/contract.ts';
 import { MAX_CHILDREN_PER_PARENT } from '../../workflows/intent/contract.ts';
@@ -312,6 +313,9 @@ const slotColumns = (slots: readonly SlotOfRecord[]): unknown[] => [
   slots.map(({ slot }) => slot.problem ?? null),
 ];
 
+/** The key of `entry`, as rows have it: as it is, and as it stands once its user is forgotten. */
+const KEYS_OF_ENTRY = `(entry.idempotency_key, ${forgottenKeySql('entry.idempotency_key')})`;
+
 /** The ids of entries `waiting.notification_id` and `entry.id`, in the order of the stream. */
 const IS_EARLIER = `
            (split_part(waiting.notification_id, '-', 1)::numeric, split_part(waiting.notification_id, '-', 2)::numeric)
@@ -320,7 +324,7 @@ const IS_EARLIER = `
 /** The id of `entry` may be that of an earlier entry with other content, which alone was cancelled. */
 const IS_CANCELLED = `
               cancelled.notification_id = entry.id AND cancelled.producer = entry.producer
-              AND cancelled.idempotency_key = entry.idempotency_key`;
+              AND cancelled.idempotency_key IN ${KEYS_OF_ENTRY}`;
 
 /** Nothing is known of the earlier one of `entry` that its reader knew of. */
 const IS_EARLIER_UNKNOWN = `
@@ -358,7 +362,7 @@ const FIND_DECISIONS = {
         UNION ALL
        SELECT 3, 'record', notification_id, request_fingerprint
          FROM notification.records
-        WHERE records.producer = entry.producer AND records.idempotency_key = entry.idempotency_key
+        WHERE records.producer = entry.producer AND records.idempotency_key IN ${KEYS_OF_ENTRY}
         UNION ALL
        SELECT 4, 'earlier_waits', notification_id, waiting.intent ->> 'slice'
          FROM notification.waiting_intents AS waiting
@@ -455,6 +459,11 @@ const INSERT_RECORDS = acceptance({
               WHERE waiting.producer = entry.producer AND waiting.idempotency_key = entry.idempotency_key
                 AND ${IS_EARLIER})
          AND NOT EXISTS (SELECT 1 FROM notification.cancelled_intents AS cancelled WHERE ${IS_CANCELLED})
+         AND NOT EXISTS (
+             SELECT 1
+               FROM notification.records AS forgotten
+              WHERE forgotten.producer = entry.producer
+                AND forgotten.idempotency_key = ${forgottenKeySql('entry.idempotency_key')})
          AND NOT (${IS_EARLIER_UNKNOWN})
        ORDER BY producer, idempotency_key, position
       ON CONFLICT DO NOTHING

@@ -50,6 +50,7 @@ export function createIntentRetentionActivities(resources: IntentRetentionResour
       await deleteOlderThan(recordRetentionMs, DELETE_CANCELLED, resources);
       await deleteOlderThan(recordRetentionMs, DELETE_OPERATION_ITEMS, resources);
       await deleteOlderThan(recordRetentionMs, DELETE_OPERATIONS, resources);
+      await deleteOlderThan(recordRetentionMs, DELETE_FORGOTTEN, resources);
       await deleteOlderThan(ABANDONED_AFTER_MS, DELETE_ABANDONED, resources);
       await deleteOlderThan(outcomeRetentionMs, DELETE_RELAYED, resources);
       await deleteOlderThan(recordRetentionMs, DELETE_UNRELAYED, resources);
@@ -193,6 +194,13 @@ const DELETE_OPERATIONS = deletionOf({
   since: 'created_at',
   condition:
     '(SELECT true FROM notification.operation_items AS item WHERE item.operation_id = operations.operation_id LIMIT 1) IS NULL',
+});
+
+const DELETE_FORGOTTEN = deletionOf({
+  name: 'delete_expired_requests_to_forget',
+  table: 'notification.forgotten_users',
+  key: 'request_id',
+  since: 'begun_at',
 });
 
 const DELETE_ABANDONED = deletionOf({

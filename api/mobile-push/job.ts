@@ -8,6 +8,8 @@ import { JsonError, isJsonObject, parseJson } from '../json.ts';
 import type { EntryFields, EntrySize } from '../text.ts';
 import { oversizeOf, sizeOf, storableFields, storableText, wellFormedText } from '../text.ts';
 
+export const DEFAULT_MOBILE_STREAM = 'stream.notifications.jobs';
+
 /** Names and values of an entry together. FCM takes 4 KiB of payload; the rest is room for JSON's own escapes. */
 export const MAX_JOB_BYTES = 64 * 1024;
 

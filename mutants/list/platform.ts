@@ -222,4 +222,22 @@ export const PLATFORM_MUTANTS: Mutant[] = [
     what: 'a dry run replays',
     suite: service('platform/cli', 'I22 I25'),
   },
+  {
+    id: 'platform-forget-under-way',
+    file: 'client/forget.ts',
+    find: 'if (underWay.length > 0) {',
+    replace: 'if (underWay.length > 1_000) {',
+    wrong: 'lost',
+    what: 'a user is forgotten while a notification of theirs is under way',
+    suite: service('platform/forget', 'I79 nothing is done while'),
+  },
+  {
+    id: 'platform-forget-whole-payload',
+    file: 'client/intent/forget.ts',
+    find: "payload_json = CASE WHEN ${IS_SOLE} THEN '{}' ELSE",
+    replace: 'payload_json = CASE WHEN ${IS_SOLE} THEN payload_json ELSE',
+    wrong: 'leaked',
+    what: 'a record of somebody who is forgotten keeps what was told',
+    suite: service('platform/forget', 'I79 everything that PostgreSQL'),
+  },
 ];

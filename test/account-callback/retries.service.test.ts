@@ -1,4 +1,5 @@
 /** Callbacks that fail: the ladder, the dead letter, the replay, and what it means for the days behind them. */
+import { searchableKey } from '../../api/ids.ts';
 import { WorkflowNotFoundError } from '@temporalio/client';
 import { recordDelivered, recordFailed } from '../../activities/account-callback/outcomes.ts';
 import { NotFoundError } from '../../client/errors.ts';
@@ -204,7 +205,7 @@ test('C5 redirects, refusals, silence and broken connections are failures; a lon
 }, 150_000);
 
 test('C5 subscription-B9 values that the portfolio service quotes are shown to operators and not logged', async () => {
-  const [user, cash] = ['quoted', '8675309.25'];
+  const [user, cash] = ['quoted@example.com', '8675309.25'];
   await bench.store([positions(user, MIDNIGHT - HOUR, cash, {})]);
   bench.portfolio.fail({ userId: user, failure: { kind: 'status', status: 422, isQuoted: true } });
   await bench.setClock(MIDNIGHT + 10 * MINUTE);
@@ -213,9 +214,11 @@ test('C5 subscription-B9 values that the portfolio service quotes are shown to o
     expect(last_error).toMatch(/^status 422: this is refused: /);
     expect(last_error).toContain(cash);
   }
-  const lines = bench.slot.logs.filter((line) => line['user_id'] === user);
+  const lines = bench.slot.logs.filter((line) => line['user_id'] === searchableKey(user));
   expect(new Set(lines.map((line) => line['reason']))).toEqual(new Set(['status 422']));
   expect(JSON.stringify(bench.slot.logs)).not.toContain(cash);
+  // An id that may be an address is named by its hash.
+  expect(JSON.stringify(bench.slot.logs)).not.toContain(user);
 }, 150_000);
 
 test('C6 who has a daily callback to be retried gets no new one before; its success goes on to the next day, and never back', async () => {

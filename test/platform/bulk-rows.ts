@@ -53,6 +53,8 @@ const INTENT = `
   SELECT n || '-0', NULL, NULL, NULL, 'c', 'm', '{}', ${AGO} FROM generate_series(1, ${ROWS}) AS n;
   INSERT INTO notification.duplicates SELECT n || '-2', n || '-0', ${AGO} FROM generate_series(1, ${ROWS}) AS n;
   INSERT INTO notification.cancelled_intents SELECT n || '-4', 'game_master', 'c' || n, ${AGO} FROM generate_series(1, ${ROWS}) AS n;
+  INSERT INTO notification.forgotten_users (user_sha256, requested_by, begun_at)
+  SELECT md5(n::text), 'nina', ${AGO} FROM generate_series(1, ${ROWS}) AS n;
   INSERT INTO notification.outcomes (events, event_count, written_at, relayed_at, entry_id)
   SELECT '[[]]', 1, ${AGO}, CASE WHEN n % 10 > 0 THEN ${AGO} END, CASE WHEN n % 10 > 0 THEN n || '-1' END
     FROM generate_series(1, ${ROWS}) AS n;

@@ -32,7 +32,8 @@ const MIGRATIONS = [
   '0028-operation',
   '0030-intent-trace',
   '0031-intent-outcomes',
-  '0034-producer-pauses',
+  '0032-forgotten-users',
+  '0033-producer-pauses',
 ];
 
 let dsn: string;
@@ -161,8 +162,8 @@ test('I62 security-15 only a new database says that no payload may be in plain',
   expect(await mayHoldPlain()).toEqual([false]);
   // As the release before left it.
   await db.query(`
-    DROP TABLE notification.installation, notification.outcomes, notification.outcome_tallies;
-    ALTER TABLE notification.records DROP COLUMN traceparent;
+    DROP TABLE notification.installation, notification.outcomes, notification.outcome_tallies, notification.forgotten_users;
+    ALTER TABLE notification.records DROP COLUMN traceparent, DROP COLUMN forgotten_at;
     DELETE FROM notification.schema_migrations WHERE name >= '0028'`);
   await migrate(dsn);
   expect(await mayHoldPlain()).toEqual([true]);

@@ -69,6 +69,7 @@ const attemptsOn = (key: string): string[][] => [
   ['XREAD', 'STREAMS', key, '0'],
   ['XREADGROUP', 'GROUP', 'g', 'c', 'STREAMS', key, '>'],
   ['XTRIM', key, 'MAXLEN', '0'],
+  ['XDEL', key, '1-1'],
   ['XGROUP', 'CREATE', key, 'g', '0'],
   ['EVAL', "return redis.call('GET', KEYS[1])", '1', key],
   ['EVAL', `return redis.pcall('XRANGE', '${key}', '-', '+')`, '0'],
@@ -128,6 +129,18 @@ test('U6 a reader changes none of the keys that it may read', async () => {
   const accepted = await acceptedOf('reader', Object.keys(KEYS).flatMap(attemptsOn));
   expect(accepted.length).toBeGreaterThan(5);
   expect(accepted.filter((attempt) => !/^(GET|XRANGE) /.test(attempt))).toEqual([]);
+});
+
+test('I79 an operator deletes entries of outbound streams, and can neither add to nor trim them', async () => {
+  for (const stream of ['gateway:client-events', 'mail:delivery_commands']) {
+    const accepted = await acceptedOf('operator', attemptsOn(stream));
+    expect(accepted.map((attempt) => attempt.split(' ')[0]).sort()).toEqual([
+      'EVAL',
+      'GET',
+      'XDEL',
+      'XRANGE',
+    ]);
+  }
 });
 
 test('security-12 who has no user, no password, or that of somebody else, is not let in', async () => {

@@ -1,0 +1,18 @@
+/**
+ * An idempotency key may say whose intent it was. So it stands as a hash in the rows of somebody who is forgotten; whoever
+ * publishes the key again is still found to repeat it. The hash names, it does not protect.
+ */
+import { createHash } from 'node:crypto';
+
+const PREFIX = 'forgotten:';
+
+/** What stands for a key; a key that is one already stays. */
+export const forgottenKeyOf = (key: string): string =>
+  FORGOTTEN_KEY.test(key) ? key : PREFIX + createHash('sha256').update(key).digest('hex');
+
+/** Also as a pattern of PostgreSQL. */
+export const FORGOTTEN_KEY = new RegExp(`^${PREFIX}[0-9a-f]{64}$`);
+
+/** The same as SQL. @param key SQL of a text. */
+export const forgottenKeySql = (key: string): string =>
+  `'${PREFIX}' || encode(sha256(convert_to(${key}, 'UTF8')), 'hex')`;

@@ -1,0 +1,115 @@
+/** `users forget`: what is kept of a person goes, and what stays is said. */
+import type { Command } from 'commander';
+import { NotFoundError, OperationFailedError } from '../client/errors.ts';
+import type { Forgotten, Remaining, Subject } from '../client/forget.ts';
+import { isMeant } from './bulk-replay.ts';
+import type { ExitCode, GlobalOptions } from './command.ts';
+import { EXIT, action, helpWith } from './command.ts';
+import { parseCount, reasonOption, requestedByOption } from './options.ts';
+import { printHeading, printJson, printTable, report } from './output.ts';
+import { withSession } from './session.ts';
+
+interface ForgetOptions extends GlobalOptions {
+  also: string[];
+  subscriptionUser?: number;
+  dryRun?: boolean;
+  yes?: boolean;
+  requestedBy: string;
+  reason?: string;
+}
+
+/** Between two lines of progress, ms. */
+const LINE_EVERY_MS = 5_000;
+
+export function addUserCommands(program: Command): void {
+  program
+    .command('users')
+    .description('What is kept of a user')
+    .command('forget')
+    .summary('Remove or blank what is kept of a user')
+    .description(
+      'Remove or blank what PostgreSQL and Redis keep of a user, and say what stays, where and until when. Nothing is done while something of the user is under way. Keep producers from naming the user first. The same command again goes on after it was cut off.',
+    )
+    .argument('<user>', "a user's id, or the address of an administrator")
+    .option(
+      '--also <value>',
+      'an address or a name of the user that is blanked as well; may be repeated',
+      (value: string, before: string[]) => [...before, value],
+      [],
+    )
+    .option(
+      '--subscription-user <n>',
+      "the user's number within the agent of subscriptions: these are deleted, on their routers too",
+      parseCount(0, 999_999_999),
+    )
+    .option('--dry-run', 'show what would be removed and what is in its way, and do nothing')
+    .option('--yes', 'do not ask')
+    .addOption(requestedByOption())
+    .addOption(reasonOption())
+    .addHelpText(
+      'after',
+      helpWith(
+        'galaxy-notify users forget user-17 --dry-run',
+        "galaxy-notify users forget user-17 --also jane@example.com --yes --reason 'request 4711'",
+      ),
+    )
+    .action(action<ForgetOptions, [string]>((options, userId) => forget(userId, options)));
+}
+
+function forget(userId: string, options: ForgetOptions): Promise<ExitCode> {
+  const { also, subscriptionUser, dryRun, json, requestedBy, reason } = options;
+  return withSession(['postgres', 'redis'], async ({ operator, config }) => {
+    const subject: Subject = {
+      ...{ userId, also, recordRetentionMs: config.values.NOTIFICATION_RECORD_RETENTION },
+      ...(subscriptionUser === undefined ? {} : { subscriptionUser }),
+    };
+    if (dryRun) {
+      const preview = await operator.users.preview(subject);
+      show(preview, json);
+      if (preview.underWay.length > 0) throw new OperationFailedError(preview.underWay.join('\n'));
+      report('nothing was done');
+      return codeOf(preview);
+    }
+    const question = `Forget ${userId} for good?`;
+    if (!(await isMeant(question, 'users forget', 'add --yes, or --dry-run to look', options))) {
+      report('nothing was done');
+      return EXIT.nothing;
+    }
+    let lastMs = performance.now();
+    const forgotten = await operator.users.forget(subject, {
+      requestedBy,
+      ...(reason === undefined ? {} : { reason }),
+      onProgress(done, what) {
+        if (performance.now() - lastMs < LINE_EVERY_MS) return;
+        lastMs = performance.now();
+        report(`${done} rows and entries, at ${what}`);
+      },
+    });
+    show(forgotten, json);
+    return codeOf(forgotten);
+  });
+}
+
+/** @throws NotFoundError when nothing was there. */
+function codeOf({ userId, removed }: Forgotten): ExitCode {
+  if (removed.length === 0) throw new NotFoundError(`nothing that can go is kept of ${userId}`);
+  return EXIT.done;
+}
+
+function show(result: Forgotten, json: boolean | undefined): void {
+  if (json) {
+    printJson(result);
+    return;
+  }
+  if (result.removed.length > 0) {
+    printHeading('Removed or blanked');
+    printTable(
+      ['WHERE', 'ROWS OR ENTRIES'],
+      result.removed.map(({ what, count }) => [what, count]),
+    );
+  }
+  printHeading('What stays');
+  printTable(['WHAT', 'UNTIL', 'ENDS'], result.remains.map(lineOf), { flexible: 0 });
+}
+
+const lineOf = ({ what, until, ends }: Remaining) => [what, until, ends];

@@ -1,0 +1,275 @@
+/** What intents keep of somebody: records and routes, refused and cancelled ones, operations, and entries of streams. */
+import { forgottenKeySql, FORGOTTEN_KEY } from '../../api/intent/forgotten.ts';
+import { loadOffset } from '../../api/intent/stream.ts';
+import { compareEntryIds } from '../../api/stream-ids.ts';
+import type { PartOfForgetting, Person, Place, Remaining } from '../forget-places.ts';
+import { NAMED, rowsOf, sentence, walkOf } from '../forget-places.ts';
+import type { StreamPlace } from '../forget-streams.ts';
+import { lookFor, readingOf, streamPlace } from '../forget-streams.ts';
+import type { OperatorResources } from '../resources.ts';
+import { outcomePlaces } from './forget-outcomes.ts';
+
+/** Notifications that are looked at together. */
+const TOGETHER = 200;
+
+/** Addresses that routes of a user have, at most so many. */
+export async function addressesOf({ db }: Pick<OperatorResources, 'db'>, userId: string): Promise<string[]> {
+  const { rows } = await db.query<{ address: string }>(
+    `SELECT DISTINCT resolved_email AS address
+       FROM notification.routes
+      WHERE recipient_ref = $1 AND resolved_email IS NOT NULL
+      LIMIT 100`,
+    [`user:${userId}`],
+  );
+  return rows.map(({ address }) => address);
+}
+
+export function intentsOf(resources: OperatorResources, person: Person): PartOfForgetting {
+  const { db, redis, intentsStream } = resources;
+  const { userId, recipientRefs, pattern, quoted, nested } = person;
+  const named = JSON.stringify([userId]);
+  const streams = outboundPlaces(resources, person);
+  const outcomes = outcomePlaces(resources, person);
+
+  const places: Place[] = [
+    streams.push,
+    streams.mail,
+    streams.intents,
+    walkOf(db, {
+      table: 'notification.records',
+      key: ['notification_id'],
+      values: [userId, pattern, quoted],
+      where: `
+        recipient_user_ids ? $1 OR request_id ~ $2 OR trace_id ~ $2
+        OR idempotency_key ~ $2 AND NOT ${IS_FORGOTTEN_KEY}
+        OR EXISTS (SELECT FROM unnest($3::text[]) AS one (value) WHERE strpos(payload_json, value) > 0)`,
+      set: `
+        payload_json = CASE WHEN ${IS_SOLE} THEN '{}' ELSE ${blanked('payload_json', '$3', quoted.length)} END,
+        idempotency_key = CASE WHEN (${IS_SOLE} OR idempotency_key ~ $2) AND NOT ${IS_FORGOTTEN_KEY}
+                               THEN ${forgottenKeySql('idempotency_key')} ELSE idempotency_key END,
+        request_id = CASE WHEN ${IS_SOLE} OR request_id ~ $2 THEN NULL ELSE request_id END,
+        trace_id = CASE WHEN ${IS_SOLE} OR trace_id ~ $2 THEN NULL ELSE trace_id END,
+        traceparent = CASE WHEN ${IS_SOLE} THEN NULL ELSE traceparent END,
+        recipient_user_ids = recipient_user_ids - $1,
+        forgotten_at = statement_timestamp()`,
+    }),
+    walkOf(db, {
+      table: 'notification.malformed_intents',
+      key: ['stream_entry_id'],
+      values: [userId, quoted, nested],
+      where: `${names('raw_fields::text', ['$2', '$3'])} AND notification.named_users(raw_fields) - $1 = '[]'`,
+    }),
+    // One that is for others, too, stays theirs.
+    walkOf(db, {
+      table: 'notification.malformed_intents',
+      key: ['stream_entry_id'],
+      values: [pattern, quoted, nested],
+      where: `${names('raw_fields::text', ['$2', '$3'])} OR idempotency_key ~ $1 AND NOT ${IS_FORGOTTEN_KEY}`,
+      set: `
+        raw_fields = (
+          SELECT coalesce(jsonb_object_agg(name,
+                   CASE WHEN name = 'idempotency_key' AND value ~ $1 THEN ${forgottenKeySql('value')}
+                        WHEN to_json(value)::text = ANY ($2::text[]) THEN 'forgotten'
+                        ELSE ${blanked('value', '$2', quoted.length)} END), '{}')
+            FROM jsonb_each_text(raw_fields) AS field (name, value)),
+        idempotency_key = CASE WHEN idempotency_key ~ $1 AND NOT ${IS_FORGOTTEN_KEY}
+                               THEN ${forgottenKeySql('idempotency_key')} ELSE idempotency_key END`,
+    }),
+    walkOf(db, {
+      table: 'notification.cancelled_intents',
+      key: ['notification_id', 'producer', 'idempotency_key'],
+      values: [userId, pattern],
+      where: `recipient_user_ids ? $1 OR idempotency_key ~ $2 AND NOT ${IS_FORGOTTEN_KEY}`,
+      set: `
+        recipient_user_ids = recipient_user_ids - $1,
+        idempotency_key = CASE WHEN NOT ${IS_FORGOTTEN_KEY} THEN ${forgottenKeySql('idempotency_key')}
+                               ELSE idempotency_key END`,
+    }),
+    walkOf(db, {
+      table: 'notification.operation_items',
+      key: ['operation_id', 'position'],
+      values: [person.routeIds],
+      where: 'route_id = ANY ($1::text[]) AND was_ordered IS NOT NULL',
+    }),
+    walkOf(db, {
+      table: 'notification.operations',
+      key: ['operation_id'],
+      values: [pattern],
+      where: 'filter::text ~ $1 OR reason ~ $1',
+      set: `filter = '{}', reason = NULL`,
+    }),
+    ...outcomes,
+    // Last: until then they know the addresses.
+    rowsOf(db, {
+      table: 'notification.routes',
+      key: ['notification_id', 'route_id'],
+      values: [recipientRefs],
+      where: 'recipient_ref = ANY ($1::text[]) AND next_attempt_at IS NULL',
+    }),
+  ];
+
+  return {
+    places,
+
+    async underWay() {
+      const ids = await notificationsOf(resources, person);
+      const found = await Promise.all([
+        openAmong(resources, ids),
+        listOf(
+          db,
+          `SELECT notification_id AS id FROM notification.waiting_intents
+            WHERE intent -> 'recipientUserIds' @> $1::jsonb LIMIT ${NAMED + 1}`,
+          [named],
+        ),
+        listOf(
+          db,
+          `SELECT DISTINCT operation_id AS id FROM notification.operation_items
+            WHERE was_ordered IS NULL AND route_id = ANY ($1::text[]) LIMIT ${NAMED + 1}`,
+          [person.routeIds],
+        ),
+        listOf(
+          db,
+          `SELECT DISTINCT event ->> 2 AS id
+             FROM notification.outcomes, json_array_elements(events) AS event
+            WHERE relayed_at IS NULL AND event ->> 2 = ANY ($1::text[]) LIMIT ${NAMED + 1}`,
+          [ids],
+        ),
+        unreadIntents(),
+      ]);
+      const [open, waiting, operations, untold, unread] = found;
+      return [
+        ...sentence(
+          open,
+          'has routes that will still be tried',
+          'wait, or galaxy-notify notifications cancel',
+        ),
+        ...sentence(waiting, 'waits to be accepted', 'wait, or galaxy-notify notifications cancel'),
+        ...sentence(
+          operations,
+          'still has routes of the user to work on',
+          'wait, or galaxy-notify operations abort',
+          'operation',
+        ),
+        ...sentence(
+          untold,
+          'has an outcome that is not relayed yet',
+          'wait; galaxy-notify doctor names what keeps it',
+        ),
+        ...sentence(
+          unread,
+          `is in ${intentsStream} and not read yet`,
+          'wait; galaxy-notify bridge status',
+          'entry',
+        ),
+      ];
+    },
+
+    remains() {
+      const { intents, mail } = streams;
+      return Promise.resolve([
+        ...[intents, mail].flatMap(({ what, left }): Remaining[] => {
+          const count = left().mentions.length;
+          if (count === 0) return [];
+          const words = `${count} entries of ${what} that are for others, too, or tell somebody else about the user`;
+          return [{ what: words, ends: 'when the stream is trimmed' }];
+        }),
+        ...pendingOf(mail, 'Mail Service has them and has not acknowledged them; repeat the command then'),
+        ...pendingOf(outcomes[1], 'when their readers have acknowledged them; repeat the command then'),
+      ]);
+    },
+  };
+
+  /** Entries that name them, and that the reader has not come to. */
+  async function unreadIntents(): Promise<string[]> {
+    await streams.intents.count();
+    const { own, mentions } = streams.intents.left();
+    const offset = await loadOffset(redis, intentsStream);
+    return [...own, ...mentions].filter((id) => compareEntryIds(id, offset) > 0);
+  }
+}
+
+function pendingOf({ what, left }: StreamPlace, ends: string): Remaining[] {
+  const { own } = left();
+  return own.length === 0 ? [] : [{ what: `${own.length} entries of ${what}`, ends }];
+}
+
+const lookForIntents = ({ redis, intentsStream }: OperatorResources, { userId }: Person) =>
+  lookFor({ redis, stream: intentsStream, userId }, [userId], ['recipient_user_ids_json', '*']);
+
+function outboundPlaces(resources: OperatorResources, person: Person) {
+  const { redis, intentsStream, streams } = resources;
+  const { userId } = person;
+  const { push, mail } = { push: 'gateway:client-events', mail: 'mail:delivery_commands', ...streams };
+  return {
+    push: streamPlace({
+      redis,
+      stream: push,
+      look: lookFor({ redis, stream: push, userId }, [userId], ['user_id']),
+      // Gateway reads without a group, and does without what it has not read.
+      removable: (ids) => Promise.resolve(new Set(ids)),
+    }),
+    mail: streamPlace({
+      redis,
+      stream: mail,
+      look: lookFor({ redis, stream: mail, userId }, person.routeIds, ['delivery_id', '/']),
+      async removable(ids) {
+        const { reading } = await readingOf(redis, mail, ids);
+        return new Set(ids.filter((id) => reading.get(id) !== 'pending'));
+      },
+    }),
+    intents: streamPlace({
+      redis,
+      stream: intentsStream,
+      look: lookForIntents(resources, person),
+      async removable(ids) {
+        const offset = await loadOffset(redis, intentsStream);
+        return new Set(ids.filter((id) => compareEntryIds(id, offset) <= 0));
+      },
+    }),
+  };
+}
+
+async function notificationsOf({ db }: OperatorResources, { recipientRefs }: Person): Promise<string[]> {
+  const { rows } = await db.query<{ id: string }>(
+    'SELECT DISTINCT notification_id AS id FROM notification.routes WHERE recipient_ref = ANY ($1::text[])',
+    [recipientRefs],
+  );
+  return rows.map(({ id }) => id);
+}
+
+/** Those of which a route is open, be it of somebody else: batches go through routes by their number. */
+async function openAmong({ db }: OperatorResources, ids: readonly string[]): Promise<string[]> {
+  const open: string[] = [];
+  for (let from = 0; from < ids.length && open.length <= NAMED; from += TOGETHER) {
+    open.push(
+      ...(await listOf(
+        db,
+        `SELECT id FROM unnest($1::text[]) AS one (id)
+          WHERE EXISTS (SELECT FROM notification.routes
+                         WHERE routes.notification_id = one.id AND next_attempt_at IS NOT NULL)`,
+        [ids.slice(from, from + TOGETHER)],
+      )),
+    );
+  }
+  return open;
+}
+
+async function listOf(db: OperatorResources['db'], statement: string, values: unknown[]): Promise<string[]> {
+  const { rows } = await db.query<{ id: string }>(statement, values);
+  return rows.map(({ id }) => id);
+}
+
+/** The user is the only recipient of a record. */
+const IS_SOLE = `(recipient_user_ids IS NOT NULL AND recipient_user_ids ? $1 AND recipient_user_ids - $1 = '[]')`;
+const IS_FORGOTTEN_KEY = `idempotency_key ~ '${FORGOTTEN_KEY.source}'`;
+
+/** Whether a text has one of the texts of some arrays. */
+const names = (text: string, arrays: readonly string[]): string =>
+  `(${arrays.map((array) => `EXISTS (SELECT FROM unnest(${array}::text[]) AS one (value) WHERE strpos(${text}, one.value) > 0)`).join(' OR ')})`;
+
+/** A text with JSON in it, in which each of the JSON texts of an array says `"forgotten"` instead. */
+function blanked(text: string, array: string, length: number): string {
+  let result = text;
+  for (let i = 1; i <= length; i += 1) result = `replace(${result}, (${array}::text[])[${i}], '"forgotten"')`;
+  return result;
+}

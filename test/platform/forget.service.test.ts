@@ -1,0 +1,373 @@
+/** `users forget`: what is kept of a user goes from every kind of work, and nobody else is touched. */
+import { createHash } from 'node:crypto';
+import type { Pool } from 'pg';
+import { OUTCOMES_STREAM } from '../../api/intent/outcome.ts';
+import { appendInputs } from '../../client/account-callback/inputs.ts';
+import { newGameTurnReady, newGeoReviewRecommended, publishIntent } from '../../client/notificationintent.ts';
+import { createOperator } from '../../client/operator.ts';
+import type { Forgotten } from '../../client/forget.ts';
+import { PLANTS, plantCauses, plantedUser } from '../../dev/planted-causes.ts';
+import { createDeviceTokens } from '../../dev/stand-ins/mobile-push/device-tokens.ts';
+import { buildLateIndexes } from '../../migrations/indexes.ts';
+import { migrate } from '../../migrations/migrate.ts';
+import type { CallbackBench } from '../account-callback/callbacks.ts';
+import { inputsTaken, positions, takeCallbackBench } from '../account-callback/callbacks.ts';
+import { cliFor } from '../cli-process.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, operatorOf, takeSlot } from '../harness.ts';
+import { placesWith, rowsOfAll } from '../kept.ts';
+import { mobilePushOf } from '../mobile-push/jobs.ts';
+import { GATEWAY, MAIL } from '../service-process.ts';
+import { namespaceOf } from '../slots.ts';
+
+const INTENTS = 'notification:intents';
+const REQUEST = { requestedBy: 'nina', reason: 'request 4711' };
+
+/** What keeps a user from being forgotten. */
+const UNDER_WAY = new Set([
+  'waiting_for_attempt',
+  'replayed',
+  'retrying',
+  'overdue',
+  'channel_paused',
+  'waiting_for_acceptance',
+  'push_waiting',
+]);
+
+describe('rows', () => {
+  let slot: Slot;
+  beforeAll(async () => {
+    slot = await takeSlot();
+    await createDeviceTokens(slot.ownerDsn, { samples: false });
+    await migrate(slot.ownerDsn);
+    await buildLateIndexes(slot.endpoints.postgresDsn);
+    await plantCauses(slot.db, 2);
+  });
+  afterAll(() => slot.release());
+
+  const rowsWith = async (text: string) => (await rowsOfAll(slot.db)).filter(({ row }) => row.includes(text));
+
+  test.each(PLANTS.map(({ cause }) => cause).filter((cause) => !UNDER_WAY.has(cause)))(
+    'I79 %s is forgotten of one user, and stays of another',
+    async (cause) => {
+      const [one, other] = [plantedUser(cause, 1), plantedUser(cause, 2)];
+      const before = await rowsWith(other);
+      const operator = operatorOf(slot);
+      const preview = await operator.users.preview({ userId: one });
+      expect(preview.underWay).toEqual([]);
+      const forgotten = await operator.users.forget({ userId: one }, REQUEST);
+      expect(forgotten.removed.length).toBeGreaterThan(0);
+      expect(forgotten.removed).toEqual(preview.removed);
+      expect(await rowsWith(one)).toEqual([]);
+      expect(await rowsWith(other)).toEqual(before);
+      expect((await operator.users.forget({ userId: one }, REQUEST)).removed).toEqual([]);
+    },
+  );
+
+  test.each([...UNDER_WAY])('I79 nothing is done while there is %s', async (cause) => {
+    const one = plantedUser(cause as never, 1);
+    const before = await rowsOfAll(slot.db);
+    const operator = operatorOf(slot);
+    expect((await operator.users.preview({ userId: one })).underWay).toHaveLength(1);
+    await expect(operator.users.forget({ userId: one }, REQUEST)).rejects.toThrow(/^nothing was done/);
+    expect(await rowsOfAll(slot.db)).toEqual(before);
+  });
+
+  test('I79 who was forgotten is known by a hash, with who asked and what was removed, until its retention', async () => {
+    const hash = createHash('sha256').update(plantedUser('published', 1)).digest('hex');
+    const { rows } = await slot.db.query(
+      'SELECT requested_by, reason, removed FROM notification.forgotten_users WHERE user_sha256 = $1',
+      [hash],
+    );
+    expect(rows).toEqual([
+      {
+        requested_by: 'nina',
+        reason: 'request 4711',
+        removed: expect.objectContaining({ 'notification.routes': 1 }) as object,
+      },
+    ]);
+  });
+
+  test('I79 an id that is part of others, or has characters with a meaning, touches none of them', async () => {
+    await slot.db.query(`
+      INSERT INTO notification.callback_positions SELECT id, 1, 1, NULL FROM unnest(ARRAY['a.c', 'abc', 'a.c.d', '%']) AS id;
+      INSERT INTO notification.malformed_account_inputs
+      SELECT id || '-0', 'c', 'm', jsonb_build_object('payload', jsonb_build_object('user_id', id)::text), now()
+        FROM unnest(ARRAY['a.c', 'abc', 'a.c.d', 'x"(y\\']) AS id`);
+    const left = async () =>
+      (
+        await slot.db.query<{ id: string }>(
+          `SELECT user_id AS id FROM notification.callback_positions WHERE user_id ~ '^(a|%)' UNION ALL
+           SELECT stream_entry_id FROM notification.malformed_account_inputs ORDER BY 1`,
+        )
+      ).rows.map(({ id }) => id);
+    const { users } = operatorOf(slot);
+    await users.forget({ userId: 'a.c' }, REQUEST);
+    await users.forget({ userId: '%' }, REQUEST);
+    await users.forget({ userId: 'x"(y\\' }, REQUEST);
+    expect(await left()).toEqual(['a.c.d', 'a.c.d-0', 'abc', 'abc-0']);
+    await expect(users.forget({ userId: ' ' }, REQUEST)).rejects.toThrow('must not be empty');
+  });
+});
+
+describe('a running service', () => {
+  const GONE = 'planted-user';
+  const ADDRESS = 'planted@example.com';
+  const TOKEN = 'planted-token';
+  const NAME = 'Planted Name';
+  const PLANTED = [GONE, ADDRESS, TOKEN, NAME];
+  /** What is for others, too, or tells administrators about the user. */
+  const OF_OTHERS = [MAIL, INTENTS];
+  const STAYS = 'other-user';
+
+  let bench: CallbackBench;
+  let slot: Slot;
+  let cli: ReturnType<typeof cliFor>;
+  beforeEach(async () => {
+    slot = await takeSlot();
+    await createDeviceTokens(slot.ownerDsn, { samples: false });
+    await migrate(slot.ownerDsn);
+    bench = await takeCallbackBench(slot);
+    cli = cliFor(slot);
+    slot.userService.setUser(GONE, { email: ADDRESS, preferredLanguage: 'en' });
+    slot.userService.setUser(STAYS, { email: 'other@example.com', preferredLanguage: 'en' });
+    await bench.startService({
+      NOTIFICATION_ROLES: 'intent,mobile-push,account-callback',
+      NOTIFICATION_OUTCOMES: 'all',
+      NOTIFICATION_ADMIN_EMAILS_GEO_REVIEW_RECOMMENDED: 'boss@example.com',
+    });
+    await buildLateIndexes(slot.ownerDsn);
+  });
+  afterEach(async () => {
+    cli.dispose();
+    await bench.release();
+  });
+
+  const turnFor = (key: string, ...recipientUserIds: string[]) =>
+    publishIntent(
+      slot.redis,
+      newGameTurnReady({
+        ...{
+          idempotencyKey: key,
+          recipientUserIds,
+          occurredAt: 1_790_000_000_000,
+          requestId: `request/${key}`,
+        },
+        payload: { game_id: 'g', game_name: recipientUserIds.includes(STAYS) ? 'G' : NAME, turn_number: 1 },
+      }),
+    );
+
+  const endsTold = async (id: string) =>
+    (await slot.redis.xrange(OUTCOMES_STREAM, '-', '+')).filter(
+      ([, fields]) => fields.includes(id) && fields.some((field) => field.endsWith('/end')),
+    );
+
+  /** Something of each kind, for both users. */
+  async function plant() {
+    const own = await turnFor(`turn/${GONE}/1`, GONE);
+    const shared = await turnFor('turn/shared', GONE, STAYS);
+    const others = await turnFor('turn/others', STAYS);
+    const review = await publishIntent(
+      slot.redis,
+      newGeoReviewRecommended({
+        ...{ idempotencyKey: 'review', occurredAt: Date.now() },
+        payload: {
+          ...{ user_id: GONE, user_email: ADDRESS, observed_country: 'DE' },
+          ...{ usual_connection_country: 'FR', review_reason: 'far away' },
+        },
+      }),
+    );
+    // Refused, with the user named by it.
+    await slot.redis.xadd(INTENTS, '*', 'recipient_user_ids_json', `["${GONE}"]`, 'idempotency_key', GONE);
+    await slot.redis.xadd(INTENTS, '*', 'recipient_user_ids_json', `["${STAYS}","${GONE}"]`);
+    const jobs = [];
+    for (const userId of [GONE, STAYS]) {
+      const token = userId === GONE ? TOKEN : 'other-token';
+      await slot.db.query('INSERT INTO public.device_token ("userId", token) VALUES ($1, $2)', [
+        userId,
+        token,
+      ]);
+      const mobile = mobilePushOf(slot);
+      jobs.push(
+        await mobile.publishTo(userId),
+        await mobile.publish({ payload: JSON.stringify({ userId, title: 't' }) }),
+      );
+    }
+    await appendInputs(slot.redis, [
+      positions(GONE, Date.now() - 7_200_000, '1', { BTC: '1' }),
+      positions(STAYS, Date.now() - 7_200_000, '1', { BTC: '1' }),
+    ]);
+    await slot.redis.xadd(
+      'stream.account.inputs',
+      '*',
+      'payload',
+      JSON.stringify({ type: 'x', user_id: GONE }),
+    );
+    const ids = [own, shared, others, review];
+    for (const id of ids) await eventually(`the end of ${id}`, async () => (await endsTold(id)).length > 0);
+    for (const id of jobs) await mobilePushOf(slot).settled(id);
+    await inputsTaken(slot.redis);
+    await eventually('jobs to be acknowledged', async () => {
+      const pending = await slot.redis.xpending('stream.notifications.jobs', 'notifications');
+      return pending[0] === 0;
+    });
+    await eventually(
+      'the offset to pass all',
+      async () => (await operatorOf(slot).users.preview({ userId: GONE })).underWay.length === 0 || undefined,
+    );
+    return { own, shared, others, review };
+  }
+
+  /** What anybody but the user has. */
+  async function othersHave() {
+    const rows = (await rowsOfAll(slot.db)).filter(
+      ({ row }) => row.includes(STAYS) || row.includes('other-token'),
+    );
+    const routes = rows.filter(({ table }) => !/records|malformed|outcomes/.test(table));
+    const entries = await Promise.all([GATEWAY, MAIL].map((stream) => slot.redis.xrange(stream, '-', '+')));
+    return {
+      routes,
+      entries: entries.flat().filter(([, fields]) => fields.some((field) => field.includes(STAYS))),
+    };
+  }
+
+  test('I79 everything that PostgreSQL and Redis have of a user goes; others keep theirs, and a key stays reserved', async () => {
+    const { own, shared, review } = await plant();
+    expect(await placesWith(slot, PLANTED)).toEqual(
+      expect.arrayContaining([
+        ...[
+          'notification.records',
+          'notification.routes',
+          'notification.malformed_intents',
+          'notification.outcomes',
+        ],
+        ...['notifications.notification_log', 'public.device_token', 'notification.callback_positions'],
+        ...['notification.callback_trackings', 'notification.malformed_account_inputs'],
+        ...[INTENTS, GATEWAY, MAIL, OUTCOMES_STREAM, 'stream.notifications.jobs', 'stream.account.inputs'],
+      ]),
+    );
+    const before = await othersHave();
+    const published = (await slot.redis.xlen(GATEWAY)) + (await slot.redis.xlen(MAIL));
+
+    const dry = await cli.json<Forgotten>([
+      'users',
+      'forget',
+      GONE,
+      '--also',
+      NAME,
+      '--dry-run',
+      '--read-only',
+    ]);
+    expect(dry.code).toBe(0);
+    expect((await slot.redis.xlen(GATEWAY)) + (await slot.redis.xlen(MAIL))).toBe(published);
+    const done = await cli.json<Forgotten>([
+      'users',
+      'forget',
+      GONE,
+      '--also',
+      NAME,
+      '--yes',
+      '--requested-by',
+      'nina',
+    ]);
+    expect(done.code).toBe(0);
+    expect(done.value.removed.map(({ what }) => what).sort()).toEqual(
+      dry.value.removed.map(({ what }) => what).sort(),
+    );
+    expect(done.value.remains).toEqual(
+      expect.arrayContaining([
+        expect.objectContaining({
+          what: expect.stringContaining(`Temporal's namespace ${namespaceOf(slot.slot)}`) as string,
+          until: expect.any(String) as string,
+        }),
+        expect.objectContaining({
+          what: expect.stringMatching(/^3 entries of notification:intents/) as string,
+        }),
+        expect.objectContaining({
+          what: expect.stringMatching(/^1 entries of mail:delivery_commands/) as string,
+        }),
+      ]),
+    );
+
+    expect(await placesWith(slot, PLANTED)).toEqual(OF_OTHERS);
+    expect(await othersHave()).toEqual(before);
+    expect(await endsTold(shared)).toHaveLength(1);
+    expect(await operatorOf(slot).notifications.show(shared)).toMatchObject({
+      record: { recipientUserIds: [STAYS], payload: { game_id: 'g', game_name: 'G', turn_number: 1 } },
+      totals: { published: 2 },
+    });
+    expect((await operatorOf(slot).notifications.show(own)).record?.payload).toEqual({});
+    expect((await operatorOf(slot).notifications.show(review)).record?.payload).toMatchObject({
+      ...{ user_id: 'forgotten', user_email: 'forgotten', observed_country: 'DE' },
+    });
+
+    const again = await cli.cli(['users', 'forget', GONE, '--also', NAME, '--yes']);
+    expect(again).toMatchObject({ code: 3 });
+    expect(again.stderr).toContain(`nothing that can go is kept of ${GONE}`);
+
+    // It names the user again, and sends nothing.
+    const repeat = await turnFor(`turn/${GONE}/1`, GONE);
+    await eventually('the repeat to be found', async () => (await endsTold(repeat)).length > 0);
+    expect((await operatorOf(slot).notifications.show(repeat)).duplicateOf).toBe(own);
+    expect(await othersHave()).toEqual(before);
+    await operatorOf(slot).users.forget({ userId: GONE }, REQUEST);
+    expect(await placesWith(slot, PLANTED)).toEqual(OF_OTHERS);
+  }, 120_000);
+
+  test('I79 a forgetting that is cut off at any of its statements ends with the next one', async () => {
+    await plant();
+    for (let statements = 1; ; statements += 3) {
+      let left = statements;
+      const db = {
+        query: (...args: unknown[]) => {
+          if ((left -= 1) < 0) throw new Error('cut off');
+          return (slot.db.query as (...given: unknown[]) => unknown)(...args);
+        },
+      } as unknown as Pool;
+      const { client: temporal, redis } = slot;
+      const operator = createOperator({
+        temporal,
+        db,
+        redis,
+        namespace: namespaceOf(slot.slot),
+        intentsStream: INTENTS,
+      });
+      const isDone = await operator.users.forget({ userId: GONE, also: [NAME, ADDRESS] }, REQUEST).then(
+        () => true,
+        (error: Error) => {
+          expect(error.message).toBe('cut off');
+          return false;
+        },
+      );
+      if (isDone) break;
+      expect(statements).toBeLessThan(500);
+    }
+    expect(await placesWith(slot, PLANTED)).toEqual(OF_OTHERS);
+  }, 180_000);
+
+  test('I79 the command refuses what is under way, asks before, and changes nothing with --read-only', async () => {
+    await operatorOf(slot).channels.pause('email', { requestedBy: 'nina' });
+    const id = await turnFor('turn/paused', GONE);
+    await eventually('the push to be published', async () => (await slot.redis.xlen(GATEWAY)) > 0);
+    const refused = await cli.cli(['users', 'forget', GONE, '--yes']);
+    expect(refused).toMatchObject({ code: 1, stdout: '' });
+    expect(refused.stderr).toContain(`notification ${id} has routes that will still be tried`);
+    expect((await cli.cli(['users', 'forget', GONE, '--dry-run'])).code).toBe(1);
+    expect((await cli.cli(['users', 'forget', GONE])).stderr).toContain('add --yes, or --dry-run to look');
+    expect((await cli.cli(['users', 'forget', GONE, '--yes', '--read-only'])).code).toBe(2);
+    expect(await slot.redis.xlen(GATEWAY)).toBe(1);
+
+    const { cancelled } = (await cli.json<{ cancelled: unknown }>(['notifications', 'cancel', id])).value;
+    expect(cancelled).not.toBe(0);
+    await eventually(
+      'nothing to be under way',
+      async () => (await operatorOf(slot).users.preview({ userId: GONE })).underWay.length === 0 || undefined,
+    );
+    expect((await cli.cli(['users', 'forget', GONE, '--yes'])).code).toBe(0);
+    expect(await placesWith(slot, [GONE, ADDRESS])).toEqual([]);
+    // In plain words.
+    const words = await cli.cli(['users', 'forget', 'nobody', '--yes']);
+    expect(words).toMatchObject({ code: 3 });
+    expect(words.stdout).toContain('What stays');
+  }, 120_000);
+});
