@@ -21,8 +21,7 @@ const { packages } = JSON.parse(lock);
 
 /** Folder in node_modules and entry of the lock file, of what production installs; not of the empty package. */
 const installed = Object.entries(packages).filter(
-  ([folder, { dev, resolved }]) =>
-    folder !== '' && !dev && resolved !== 'file:dev/left-out.tgz',
+  ([folder, { dev, resolved }]) => folder !== '' && !dev && resolved !== 'file:dev/left-out.tgz',
 );
 const refs = new Map(installed.map(([folder, entry]) => [folder, purlOf(folder, entry)]));
 const below = [...ofTheBase(), ...ofDebian()];
@@ -137,7 +136,11 @@ function ofDebian() {
 /** A UUID (version 8) made of a text. */
 function uuidOf(text) {
   const hex = createHash('sha256').update(text).digest('hex');
-  return [hex.slice(0, 8), hex.slice(8, 12), `8${hex.slice(13, 16)}`, `a${hex.slice(17, 20)}`, hex.slice(20, 32)].join(
-    '-',
-  );
+  return [
+    hex.slice(0, 8),
+    hex.slice(8, 12),
+    `8${hex.slice(13, 16)}`,
+    `a${hex.slice(17, 20)}`,
+    hex.slice(20, 32),
+  ].join('-');
 }

@@ -141,7 +141,9 @@ test('security-21 what the image contains is listed as CycloneDX, each package w
     const [place = '', named = ''] = line.split(':');
     return place.includes('node_modules') && !line.includes('left-out@') ? [named] : [];
   });
-  expect(packages.map(({ name, version }) => `${name}@${version}`).sort()).toEqual([...new Set(wanted)].sort());
+  expect(packages.map(({ name, version }) => `${name}@${version}`).sort()).toEqual(
+    [...new Set(wanted)].sort(),
+  );
   // Everything is reached from the service.
   const next = new Map(dependencies.map(({ ref, dependsOn }) => [ref, dependsOn]));
   const reached = new Set<string>();

@@ -21,6 +21,7 @@ import { newGameTurnReady, publishIntent } from '../../client/notificationintent
 import type { Slot } from '../harness.ts';
 import { takeSlot } from '../harness.ts';
 import { PROGRAM_ENV } from '../program-env.ts';
+import { asUserOf } from '../redis-users.ts';
 import { allPublished, createFleet, deliveriesTo, outboundIds } from '../service-process.ts';
 
 const ROOT = path.join(import.meta.dirname, '../..');
@@ -66,7 +67,12 @@ function installPackages(target: string): void {
   const [, command] = /^RUN (npm ci .*)$/m.exec(PACKAGES_STAGE)!;
   execFileSync(command!, {
     ...{ cwd: target, shell: true, stdio: 'pipe' },
-    env: { ...process.env, NODE_OPTIONS: '', npm_config_prefer_offline: 'true', npm_config_loglevel: 'error' },
+    env: {
+      ...process.env,
+      NODE_OPTIONS: '',
+      npm_config_prefer_offline: 'true',
+      npm_config_loglevel: 'error',
+    },
   });
 }
 
@@ -86,6 +92,7 @@ function makeBundles(target: string): void {
 /** As in the Compose file: production, with nothing encrypted. */
 const PRODUCTION = {
   NODE_ENV: 'production',
+  ...asUserOf('intent'),
   NOTIFICATION_REDIS_INSECURE: 'true',
   NOTIFICATION_POSTGRES_INSECURE: 'true',
   NOTIFICATION_TEMPORAL_INSECURE: 'true',
@@ -94,7 +101,11 @@ const PRODUCTION = {
 
 /** Every file, with its size: what was written, changed or taken away makes a difference. */
 const filesOf = (target: string): string[] =>
-  execFileSync('find', ['.', '-type', 'f', '-printf', '%p %s %T@\n'], { cwd: target, encoding: 'utf8', maxBuffer: 2 ** 28 })
+  execFileSync('find', ['.', '-type', 'f', '-printf', '%p %s %T@\n'], {
+    cwd: target,
+    encoding: 'utf8',
+    maxBuffer: 2 ** 28,
+  })
     .split('\n')
     .sort();
 
@@ -108,7 +119,9 @@ test('security-21 the image has the packages of production and none that makes b
   expect(installed.length).toBeGreaterThan(100);
   for (const name of ['webpack', 'typescript', 'jest', 'temporal-bundler', '@swc', 'node'])
     expect([name, existsSync(path.join(image, 'node_modules', name))]).toEqual([name, false]);
-  expect(readdirSync(image).filter((name) => ['test', 'bench', 'faults', 'deploy'].includes(name))).toEqual([]);
+  expect(readdirSync(image).filter((name) => ['test', 'bench', 'faults', 'deploy'].includes(name))).toEqual(
+    [],
+  );
 });
 
 test('security-21 the service starts from the image in production, delivers, and writes no file', async () => {
@@ -132,7 +145,6 @@ test('security-21 with keys of payloads it starts, too, with the other bundle', 
   const service = await fleet.start(
     {
       ...PRODUCTION,
-      // With the role of pushes, what comes of firebase-admin is loaded as well.
       NOTIFICATION_PAYLOAD_KEYS: `k1:${Buffer.from('a key of payloads, 32 bytes long').toString('base64')}`,
     },
     image,
@@ -141,7 +153,8 @@ test('security-21 with keys of payloads it starts, too, with the other bundle', 
 }, 240_000);
 
 test('security-21 what sends mobile pushes loads from the image', () => {
-  const script = "await import('./activities/mobile-push/fcm.ts'); await import('./cli/program.ts'); console.log('loaded')";
+  const script =
+    "await import('./activities/mobile-push/fcm.ts'); await import('./cli/program.ts'); console.log('loaded')";
   const { stdout, stderr } = spawnSync(process.execPath, ['--input-type=module', '--eval', script], {
     ...{ cwd: image, encoding: 'utf8', env: PROGRAM_ENV },
   });
@@ -151,11 +164,15 @@ test('security-21 what sends mobile pushes loads from the image', () => {
 test('security-21 a bundle of other sources is not taken: the start says that there is none of these', async () => {
   const file = path.join(image, 'workflows', 'failures.ts');
   appendFileSync(file, '\n// Another one.\n');
-  await expect(fleet.start(PRODUCTION, image)).rejects.toThrow(/there is no bundle of these workflows \(node_modules/);
+  await expect(fleet.start(PRODUCTION, image)).rejects.toThrow(
+    /there is no bundle of these workflows \(node_modules/,
+  );
   cpSync(path.join(ROOT, 'workflows', 'failures.ts'), file);
 
   const [cache, aside] = [path.join(image, CACHE), path.join(folder, 'aside')];
   renameSync(cache, aside);
-  await expect(fleet.start(PRODUCTION, image)).rejects.toThrow('make it where they are, as the Dockerfile does');
+  await expect(fleet.start(PRODUCTION, image)).rejects.toThrow(
+    'make it where they are, as the Dockerfile does',
+  );
   renameSync(aside, cache);
 }, 240_000);

@@ -35,15 +35,14 @@ function images(...args: string[]) {
   );
   return { status, stdout, stderr };
 }
-const named = () =>
-  JSON.parse(images('--json').stdout) as { file: string; image: string; digest?: string }[];
+const named = () => JSON.parse(images('--json').stdout) as { file: string; image: string; digest?: string }[];
 
 test('security-21 every image of Dockerfile and Compose file is looked at, the own one aside', () => {
   const found = named().map(({ file, image }) => [file, image.split(':')[0]]);
   expect(found).toEqual([
     ['Dockerfile', 'node'],
-    ...[...readFileSync('docker-compose.yml', 'utf8').matchAll(/^ +image: ([^:\n]+):/gm)].flatMap(([, name]) =>
-      name === 'galaxy-notify' ? [] : [['docker-compose.yml', name]],
+    ...[...readFileSync('docker-compose.yml', 'utf8').matchAll(/^ +image: ([^:\n]+):/gm)].flatMap(
+      ([, name]) => (name === 'galaxy-notify' ? [] : [['docker-compose.yml', name]]),
     ),
   ]);
   expect(readFileSync('Dockerfile', 'utf8').match(/^FROM .*/gm)).toEqual([
@@ -55,10 +54,7 @@ test('security-21 every image of Dockerfile and Compose file is looked at, the o
 
 test('security-21 a release is refused while one is not pinned, and pinning gives each the digest that its registry has', () => {
   const dockerfile = path.join(checkout, 'Dockerfile');
-  writeFileSync(
-    dockerfile,
-    readFileSync(dockerfile, 'utf8').replace(/^(ARG NODE_IMAGE=[^@\n]*).*$/m, '$1'),
-  );
+  writeFileSync(dockerfile, readFileSync(dockerfile, 'utf8').replace(/^(ARG NODE_IMAGE=[^@\n]*).*$/m, '$1'));
   expect(images('--release')).toMatchObject({ status: 1, stdout: expect.stringContaining('not pinned') });
 
   provideDocker();
@@ -77,6 +73,9 @@ test('security-21 a release is refused while one is not pinned, and pinning give
 test('security-21 what no registry knows is named, and nothing is made up', () => {
   provideDocker({ failing: 'prom/*' });
   const { status, stderr } = images('--write');
-  expect([status, stderr]).toEqual([1, expect.stringMatching(/^prom\/prometheus:\S+: its digest .*no such manifest/)]);
+  expect([status, stderr]).toEqual([
+    1,
+    expect.stringMatching(/^prom\/prometheus:\S+: its digest .*no such manifest/),
+  ]);
   expect(readFileSync(path.join(checkout, 'docker-compose.yml'), 'utf8')).not.toContain('prometheus:v3.5.0@');
 });

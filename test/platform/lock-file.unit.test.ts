@@ -61,7 +61,8 @@ test('security-21 production installs fewer than 200 packages, none of which bun
   expect(production.length).toBeLessThan(200);
   expect(production.length).toBeGreaterThan(100);
   const real = production.flatMap(([folder, { resolved }]) => (resolved === undefined ? [folder] : []));
-  const unwanted = /node_modules\/(webpack|@swc\/core|memfs|terser|@firebase\/database|google-gax|@google-cloud\/.*)$/;
+  const unwanted =
+    /node_modules\/(webpack|@swc\/core|memfs|terser|@firebase\/database|google-gax|@google-cloud\/.*)$/;
   expect(real.filter((folder) => unwanted.test(folder))).toEqual([]);
 });
 
