@@ -10,7 +10,6 @@ import { SelfExplanatoryError } from '../api/errors.ts';
 
 /** What a request that is under way at the end may still take, ms. */
 const LAST_REQUEST_MS = 1_000;
-/** A caller's path can be anything; a log line needs no more of it than this. */
 
 /** Recording functions, one per counter. */
 export type ProbeMetrics = ReturnType<typeof createProbeMetrics>;
