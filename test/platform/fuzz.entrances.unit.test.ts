@@ -167,7 +167,7 @@ describe('files', () => {
   afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
   test(
-    'S9 I30 any file of targets is a list of them, or an error that quotes no value of it',
+    'S1 I30 any file of targets is a list of them, or an error that quotes no value of it',
     () => {
       const file = path.join(folder, 'targets.json');
       const targets = [
