@@ -3,14 +3,16 @@
 # The service without its embedded servers. Node runs the TypeScript sources as they are: there is no compile step,
 # only the bundle of the workflows is made beforehand.
 
-FROM node:24-slim AS build
-ENV NODE_ENV=production
+# `npm run images -- --write` pins it to a digest; `npm run images -- --release` fails while it is not.
+ARG NODE_IMAGE=node:24-slim
+
+# No package of either stage needs its installation script: native parts come as packages of their own.
+FROM ${NODE_IMAGE} AS bundle
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
-# No dependency of production needs its installation script: native parts come as packages of their own. Not `npm ci`,
-# for the reason in dev/install.mjs: the lock file need not list the optional packages of every platform. The versions
-# are those of the lock file all the same.
-RUN npm install --no-save --omit=dev --ignore-scripts --no-audit --no-fund
+COPY dev/left-out.tgz dev/
+# With the packages of development: the bundler is one of them.
+RUN npm ci --ignore-scripts --no-audit --no-fund
 COPY . .
 # Into node_modules/.cache/galaxy-notify, under the hash of what it is made of; a start finds it there and writes nothing.
 # Both bundles: with NOTIFICATION_PAYLOAD_KEYS the second one is used, and the process could not make it itself.
@@ -19,7 +21,13 @@ import { workflowBundle } from './workers/workflow-bundle.ts';\
 await workflowBundle();\
 await workflowBundle({ encodesFailures: true });"]
 
-FROM node:24-slim
+FROM ${NODE_IMAGE} AS packages
+WORKDIR /app
+COPY package.json package-lock.json .npmrc ./
+COPY dev/left-out.tgz dev/
+RUN npm ci --omit=dev --ignore-scripts --no-audit --no-fund
+
+FROM ${NODE_IMAGE}
 # TLS to Temporal looks for the system's certificates, which the slim image does not have.
 RUN apt-get update \
     && apt-get install -y --no-install-recommends ca-certificates \
@@ -28,7 +36,9 @@ ENV NODE_ENV=production
 WORKDIR /app
 # Owned by root: the process can read all of it and change none. It writes no file at all, so that the container may run
 # with a read-only root file system (docker-compose.yml, deploy/helm).
-COPY --from=build /app ./
+COPY . .
+COPY --from=packages /app/node_modules node_modules/
+COPY --from=bundle /app/node_modules/.cache/galaxy-notify node_modules/.cache/galaxy-notify/
 # `node` of the image, by number: Kubernetes cannot tell of a name that it is not root.
 USER 1000:1000
 EXPOSE 8092

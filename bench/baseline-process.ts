@@ -3,7 +3,8 @@
  * client that shares their connection. It is given orders by the benchmark.
  */
 import path from 'node:path';
-import { Worker, bundleWorkflowCode } from '@temporalio/worker';
+import { Worker } from '@temporalio/worker';
+import { bundleWorkflowCode } from 'temporal-bundler/lib/workflow/bundler.js';
 import { tuning } from '../workers/temporal-worker.ts';
 import type { Order, Times } from './orders.ts';
 import { inFlight, takeOrders } from './orders.ts';

@@ -76,7 +76,10 @@ export function readSymbolTargets(file: string): SymbolTarget[] {
   try {
     value = JSON.parse(readFileSync(file, 'utf8'));
   } catch (error) {
-    throw new ConfigError([problem((error as Error).message)]);
+    // What JSON.parse says quotes the file, and addresses may have passwords in them.
+    throw new ConfigError([
+      problem(error instanceof SyntaxError ? 'it is not JSON' : (error as Error).message),
+    ]);
   }
   const parsed = symbolTargetsSchema.safeParse(value);
   if (parsed.success) return parsed.data;

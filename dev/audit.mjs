@@ -60,8 +60,9 @@ function print({ serious, gaps, source, takenAt, packages }) {
 /** `name@version` of each package that an installation for production may have, of any platform. */
 function productionPackages() {
   const { packages } = JSON.parse(readFileSync(path.join(root, 'package-lock.json'), 'utf8'));
-  const named = Object.entries(packages).flatMap(([folder, { version, name, dev, devOptional }]) => {
-    if (folder === '' || dev || devOptional) return [];
+  const named = Object.entries(packages).flatMap(([folder, { version, name, dev, resolved }]) => {
+    // Of `devOptional` production installs the optional half; the empty package is nobody else's.
+    if (folder === '' || dev || resolved?.startsWith('file:')) return [];
     return [
       `${name ?? folder.slice(folder.lastIndexOf('node_modules/') + 'node_modules/'.length)}@${version}`,
     ];

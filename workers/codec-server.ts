@@ -70,7 +70,7 @@ export async function startCodecServer(options: CodecServerOptions): Promise<Cod
       const status = error instanceof Refusal ? error.status : 500;
       log.warn(
         {
-          ...{ path: request.url?.slice(0, 100), status, reason: reasonOf(error) },
+          ...{ path: knownPathOf(request), status, reason: reasonOf(error) },
           ...(error instanceof Refusal && error.who !== undefined ? { who: error.who } : {}),
         },
         'codec request refused',
@@ -94,6 +94,12 @@ export async function startCodecServer(options: CodecServerOptions): Promise<Cod
       await closed;
     },
   };
+}
+
+/** For the log, which quotes nothing that strangers send. */
+function knownPathOf({ url = '' }: IncomingMessage): string {
+  const path = url.split('?')[0]!;
+  return ['/', '/encode', '/decode'].includes(path) ? path : 'other';
 }
 
 async function answer(

@@ -10,8 +10,6 @@ import { SelfExplanatoryError } from '../api/errors.ts';
 
 /** What a request that is under way at the end may still take, ms. */
 const LAST_REQUEST_MS = 1_000;
-/** A caller's path can be anything; a log line needs no more of it than this. */
-const LOGGED_PATH_LENGTH = 100;
 
 /** Recording functions, one per counter. */
 export type ProbeMetrics = ReturnType<typeof createProbeMetrics>;
@@ -101,11 +99,10 @@ function observe(request: IncomingMessage, response: ServerResponse, { log, metr
   response.once('close', () => {
     const { statusCode: status } = response;
     const duration_ms = Math.round(performance.now() - startedAt);
-    log.debug(
-      { method: request.method, path: path.slice(0, LOGGED_PATH_LENGTH), status, duration_ms },
-      'probe answered',
-    );
-    metrics.probeRequest({ path: isProbe(path) ? path : 'other', status });
+    // Strangers may come here, too: neither log nor metrics quote what they send.
+    const known = isProbe(path) ? path : 'other';
+    log.debug({ method: request.method, path: known, status, duration_ms }, 'probe answered');
+    metrics.probeRequest({ path: known, status });
   });
 }
 

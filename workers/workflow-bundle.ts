@@ -2,7 +2,8 @@
 import { createHash } from 'node:crypto';
 import { mkdir, readFile, readdir, rename, writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import { bundleWorkflowCode } from '@temporalio/worker';
+import type { bundleWorkflowCode as BundleWorkflowCode } from 'temporal-bundler/lib/workflow/bundler.js';
+import { SelfExplanatoryError } from '../api/errors.ts';
 import { FAILURE_CONVERTER } from '../api/payload-codec.ts';
 
 const ROOT = path.dirname(import.meta.dirname);
@@ -24,13 +25,18 @@ interface BundleOptions {
   onBuild?: () => void;
 }
 
-/** @returns where the bundle lies. */
+/**
+ * @returns where the bundle lies.
+ * @throws SelfExplanatoryError when there is none of these sources, and what makes one is not installed: production has
+ * neither webpack nor swc, and gets the bundle with the sources.
+ */
 export async function workflowBundle({ encodesFailures, onBuild }: BundleOptions = {}): Promise<{
   codePath: string;
 }> {
   const name = encodesFailures ? 'workflows-encoded' : 'workflows';
   const codePath = path.join(CACHE, `${name}-${await sourceHash()}.js`);
   if (await isReadable(codePath)) return { codePath };
+  const bundleWorkflowCode = await findBundler(codePath);
   onBuild?.();
   const { code } = await bundleWorkflowCode({
     workflowsPath: WORKFLOWS,
@@ -45,6 +51,22 @@ export async function workflowBundle({ encodesFailures, onBuild }: BundleOptions
   await writeFile(unfinished, code);
   await rename(unfinished, codePath);
   return { codePath };
+}
+
+/**
+ * The SDK's own bundler. It comes a second time, as a package of development: the SDK that production installs lacks
+ * what the bundler needs (`overrides` in package.json).
+ */
+async function findBundler(codePath: string): Promise<typeof BundleWorkflowCode> {
+  try {
+    return (await import('temporal-bundler/lib/workflow/bundler.js')).bundleWorkflowCode;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ERR_MODULE_NOT_FOUND') throw error;
+    throw new SelfExplanatoryError(
+      `there is no bundle of these workflows (${path.relative(ROOT, codePath)}), and the packages that make one are not ` +
+        'installed: make it where they are, as the Dockerfile does, and bring it along',
+    );
+  }
 }
 
 /** Everything the bundle is made of: our workflows, the locked versions of the packages they use, and how it is made. */

@@ -86,7 +86,8 @@ async function textOf(file: string): Promise<string> {
   return content.toString('utf8');
 }
 
-function verdictsOf(file: string, text: string): Verdict[] {
+/** @returns a verdict for each intent in the text of a file, of any form; what is wrong is told without quoting it. */
+export function verdictsOf(file: string, text: string): Verdict[] {
   const values = valuesIn(text);
   if (values === undefined) {
     return [

@@ -3,6 +3,7 @@
  * why one does not do is kept for the final message.
  */
 import { spawn } from 'node:child_process';
+import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { chmod, mkdir, mkdtemp, rename, rm } from 'node:fs/promises';
 import os from 'node:os';
@@ -10,6 +11,7 @@ import path from 'node:path';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { EnvHttpProxyAgent, fetch } from 'undici';
+import checksums from '../temporal-checksums.json' with { type: 'json' };
 import { runCommand } from './command.ts';
 import type { Report } from './server-process.ts';
 
@@ -22,8 +24,11 @@ export interface TemporalCliOptions {
   report: Report;
 }
 
-/** The newest version that `go install` accepts: from 1.6 on its go.mod has a `replace`. Contains server 1.29.1. */
-const CLI_VERSION = '1.5.1';
+/**
+ * The newest version that `go install` accepts: from 1.6 on its go.mod has a `replace`. Contains server 1.29.1. The
+ * checksums of its archives are in dev/temporal-checksums.json; those of its sources are Go's own (sum.golang.org).
+ */
+export const CLI_VERSION = '1.5.1';
 /** Priority and fairness, which the service relies on, are in the server from here on. */
 const OLDEST_SERVER = { major: 1, minor: 29 };
 
@@ -34,8 +39,8 @@ const VERSION_LIMIT_MS = 10_000;
 const PROGRESS_EVERY_MS = 15_000;
 
 /**
- * Finds or fetches a Temporal CLI: the configured one; `temporal` on PATH; the cache folder; the official download
- * (given up after 3 s without a connection); a build with Go (about 2.5 minutes on 2 cores, once).
+ * Finds or fetches a Temporal CLI: the configured one; `temporal` on PATH; the cache folder; the official download, of
+ * which the checksum must be known (given up after 3 s without a connection); a build with Go (about 2.5 minutes on 2 cores, once).
  *
  * Any number of processes may do this concurrently: each works in a folder of its own and moves the finished binary into the
  * cache in one step.
@@ -103,20 +108,25 @@ async function usable(command: string): Promise<string> {
 }
 
 /**
- * The official archive. The SDK's own download is reachable only together with its test server through an internal
- * interface of @temporalio/core-bridge; both come from the same host.
+ * The official archive of the release. The SDK's own download is reachable only together with its test server through an
+ * internal interface of @temporalio/core-bridge.
  */
 async function download(folder: string, report: Report): Promise<string> {
-  const platform = process.platform === 'win32' ? 'windows' : process.platform;
+  const platform = `${process.platform}-${process.arch}`;
+  const known = (checksums as Record<string, Record<string, string>>)[CLI_VERSION]?.[platform];
+  if (known === undefined) {
+    throw new Error(`dev/temporal-checksums.json has no checksum of ${CLI_VERSION} for ${platform}`);
+  }
   const arch = process.arch === 'x64' ? 'amd64' : process.arch;
-  const url = `https://temporal.download/cli/archive/v${CLI_VERSION}?platform=${platform}&arch=${arch}`;
+  const file = `temporal_cli_${CLI_VERSION}_${process.platform}_${arch}.tar.gz`;
+  const url = `https://github.com/temporalio/cli/releases/download/v${CLI_VERSION}/${file}`;
   // Not Node's own fetch: it has no limit of its own for connecting, and ignores the proxy variables.
   const dispatcher = new EnvHttpProxyAgent({ connect: { timeout: CONNECT_LIMIT_MS } });
   try {
     const response = await fetch(url, { dispatcher, signal: AbortSignal.timeout(DOWNLOAD_LIMIT_MS) });
-    if (!response.ok || !response.body) throw new Error(`${url} answers ${response.status}`);
+    if (!response.ok) throw new Error(`${url} answers ${response.status}`);
     report(`Downloading the Temporal server ${CLI_VERSION} (once) ...`);
-    await unpack(Readable.fromWeb(response.body), folder);
+    await unpackKnown(Buffer.from(await response.arrayBuffer()), known, folder);
   } catch (error) {
     const { message, cause } = error as Error;
     throw new Error(cause instanceof Error ? `${message} (${cause.message})` : message, { cause: error });
@@ -128,10 +138,19 @@ async function download(folder: string, report: Report): Promise<string> {
   return binary;
 }
 
-async function unpack(archive: Readable, folder: string): Promise<void> {
+/**
+ * Unpacks a gzipped tar archive into a folder.
+ *
+ * @param known the SHA-256 that the archive must have, in hexadecimal digits.
+ * @throws Error when it has another one, and then nothing is unpacked; or when it is no archive.
+ */
+export async function unpackKnown(archive: Buffer, known: string, folder: string): Promise<void> {
+  if (createHash('sha256').update(archive).digest('hex') !== known) {
+    throw new Error('the archive is not the one that dev/temporal-checksums.json knows');
+  }
   const tar = spawn('tar', ['-xzf', '-', '-C', folder], { stdio: ['pipe', 'ignore', 'ignore'] });
   const closed = once(tar, 'close');
-  await Promise.all([pipeline(archive, tar.stdin), closed]);
+  await Promise.all([pipeline(Readable.from([archive]), tar.stdin), closed]);
   if (tar.exitCode !== 0) throw new Error(`the archive cannot be unpacked (tar exit code ${tar.exitCode})`);
 }
 

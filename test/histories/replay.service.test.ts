@@ -4,7 +4,8 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { DeterminismViolationError } from '@temporalio/workflow';
 import type { WorkflowBundle } from '@temporalio/worker';
-import { DefaultLogger, Runtime, Worker, bundleWorkflowCode } from '@temporalio/worker';
+import { DefaultLogger, Runtime, Worker } from '@temporalio/worker';
+import { bundleWorkflowCode } from 'temporal-bundler/lib/workflow/bundler.js';
 import { workflowBundle } from '../../workers/workflow-bundle.ts';
 
 const ROOT = path.join(import.meta.dirname, '../..');

@@ -27,16 +27,15 @@ import {
 import { DEVELOPMENT_SIGNING_SECRET } from '../../config/caller.ts';
 import { createLoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
 import { createLogger } from '../../workers/logger.ts';
-import { json, text } from './nasty-inputs.ts';
+import { json, share, text } from './nasty-inputs.ts';
 
 /** Cases at the same time, each against a server of its own: many of them are nothing but waiting for the time-out. */
-const LANES = 16;
-/** A quarter of them for each of the four tests. */
-const ROUNDS = Math.max(4, Math.round(Number(process.env['FUZZ_CASES'] ?? 3_000) / 4 / LANES));
+const LANES = process.env['FUZZ_CASES'] === undefined ? 16 : 128;
+const ROUNDS = Math.ceil(share(0.25).numRuns / LANES);
 const TIMEOUT_MS = 200;
 /** How much later than its time-out a call may end on a machine that does other things as well, ms. */
 const SLACK_MS = 20_000;
-const LIMIT_MS = 120_000 + ROUNDS * 10 * (TIMEOUT_MS + 100);
+const LIMIT_MS = 120_000 + ROUNDS * 10 * (TIMEOUT_MS + LANES * 5);
 /** What all cases of a test may leave behind in memory, bytes: less than a few endless answers would. */
 const MOST_GROWTH = 50 << 20;
 

@@ -19,12 +19,9 @@ import { expectStorable } from '../intent/entries.ts';
 import { KeyBoxError } from '../../api/key-box.ts';
 import { createPayloadCodec } from '../../api/payload-codec.ts';
 import { goodIntents, intentEntry, strangeIntent } from '../intent/fuzzed-entries.ts';
-import { NASTY_JSON, NASTY_TEXTS, bytes, disturbed, json, text } from './nasty-inputs.ts';
+import { NASTY_JSON, NASTY_TEXTS, bytes, disturbed, json, share, text, timeLimit } from './nasty-inputs.ts';
 
-/** `FUZZ_CASES=100000 npm test -- test/fuzz` for a long run. */
-const CASES = Number(process.env['FUZZ_CASES'] ?? 3_000);
-const share = (part: number) => ({ numRuns: Math.max(100, Math.round(CASES * part)), endOnFailure: true });
-const LIMIT_MS = 60_000 + CASES * 10;
+const LIMIT_MS = timeLimit();
 
 const ID = '1775121700000-0';
 /** What no text column takes. */

@@ -1,11 +1,19 @@
 /** What npm installs is known byte by byte. */
-import { readFileSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
 import checksums from '../../dev/node-checksums.json' with { type: 'json' };
+import { CLI_VERSION, unpackKnown } from '../../dev/servers/temporal-cli.ts';
+import temporalChecksums from '../../dev/temporal-checksums.json' with { type: 'json' };
 
 interface LockedPackage {
   version?: string;
   integrity?: string;
   link?: boolean;
+  dev?: boolean;
+  resolved?: string;
   optionalDependencies?: Record<string, string>;
 }
 
@@ -41,4 +49,62 @@ test('security-21 of the Node that the package of that name fetches, the checksu
       'linux-arm64': expect.stringMatching(/^[0-9a-f]{64}$/) as string,
     },
   });
+});
+
+const LEFT_OUT = 'dev/left-out.tgz';
+const { overrides } = JSON.parse(readFileSync('package.json', 'utf8')) as {
+  overrides: Record<string, Record<string, string>>;
+};
+
+test('security-21 production installs fewer than 200 packages, none of which bundles or speaks to other clouds', () => {
+  const production = Object.entries(packages).filter(([folder, { dev }]) => folder !== '' && !dev);
+  expect(production.length).toBeLessThan(200);
+  expect(production.length).toBeGreaterThan(100);
+  const real = production.flatMap(([folder, { resolved }]) => (resolved === undefined ? [folder] : []));
+  const unwanted =
+    /node_modules\/(webpack|@swc\/core|memfs|terser|@firebase\/database|google-gax|@google-cloud\/.*)$/;
+  expect(real.filter((folder) => unwanted.test(folder))).toEqual([]);
+});
+
+test('security-21 what stands in the place of packages that are left out is empty, and nothing else is', () => {
+  expect(new Set(Object.values(overrides).flatMap((names) => Object.values(names)))).toEqual(
+    new Set([`file:${LEFT_OUT}`]),
+  );
+  const names = Object.values(overrides).flatMap((each) => Object.keys(each));
+  const placed = Object.entries(packages).flatMap(([folder, { resolved }]) =>
+    resolved === undefined ? [] : [[folder.split('node_modules/').at(-1), resolved]],
+  );
+  expect(placed.sort()).toEqual(names.map((name) => [name, `file:${LEFT_OUT}`]).sort());
+  const list = (...args: string[]) => execFileSync('tar', args, { encoding: 'utf8' });
+  expect(list('-tzf', LEFT_OUT).split('\n').sort()).toEqual(['', 'package/index.js', 'package/package.json']);
+  // It can be loaded, since the SDK loads its bundler at a start, too.
+  expect(list('-xOzf', LEFT_OUT, 'package/index.js')).toBe("'use strict';\n\nmodule.exports = {};\n");
+  const content = JSON.parse(list('-xOzf', LEFT_OUT, 'package/package.json')) as object;
+  expect(Object.keys(content).sort()).toEqual(['description', 'license', 'name', 'private', 'version']);
+});
+
+test('security-21 the bundler of development is the SDK of production', () => {
+  expect(packages['node_modules/temporal-bundler']).toMatchObject({
+    integrity: packages['node_modules/@temporalio/worker']!.integrity,
+    dev: true,
+  });
+});
+
+test('security-21 an archive of the Temporal server is unpacked only when its checksum is known', async () => {
+  const known = temporalChecksums as Record<string, Record<string, string>>;
+  expect(Object.keys(known)).toEqual([CLI_VERSION]);
+  for (const checksum of Object.values(known[CLI_VERSION]!)) expect(checksum).toMatch(/^[0-9a-f]{64}$/);
+
+  const folder = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-archive-'));
+  try {
+    const archive = readFileSync(LEFT_OUT);
+    await expect(unpackKnown(archive, known[CLI_VERSION]!['linux-x64']!, folder)).rejects.toThrow(
+      'is not the one',
+    );
+    expect(readdirSync(folder)).toEqual([]);
+    await unpackKnown(archive, createHash('sha256').update(archive).digest('hex'), folder);
+    expect(readdirSync(folder)).toEqual(['package']);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
 });

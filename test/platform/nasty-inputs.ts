@@ -2,6 +2,23 @@
 import fc from 'fast-check';
 import type { EntryFields } from '../../api/text.ts';
 
+const ASKED = process.env['FUZZ_CASES'];
+/** How many cases a test of `FUZZ_CASES` has at most; without the variable a few thousand. */
+export const CASES = Number(ASKED ?? 3_000);
+
+/**
+ * Parameters of a fuzz test: all of FUZZ_CASES where it is set.
+ *
+ * @param part of the few thousand otherwise: what is dear gets fewer.
+ */
+export const share = (part: number) => ({
+  numRuns: ASKED === undefined ? Math.max(100, Math.round(CASES * part)) : CASES,
+  endOnFailure: true,
+});
+
+/** Time for a fuzz test, ms: no case may take long, but each takes some. */
+export const timeLimit = (): number => 60_000 + CASES * 10;
+
 const LONG = 'x'.repeat(5_000);
 
 export const NASTY_TEXTS: readonly string[] = [

@@ -1,0 +1,437 @@
+/**
+ * The entrances that fuzz.unit.test.ts and fuzz.http.hard.test.ts leave: what people and other programs send to workflows of
+ * subscriptions, files and arguments of operators, and requests to what listens here. Each case ends in time with a
+ * verdict, and no verdict, answer or line of the log quotes what was planted in it. FUZZ_CASES sets how many there are.
+ */
+import { writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync } from 'node:fs';
+import type { Socket } from 'node:net';
+import { connect } from 'node:net';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { ApplicationFailure } from '@temporalio/common';
+import { CommanderError } from 'commander';
+import type { Command } from 'commander';
+import fc from 'fast-check';
+import { createPayloadCodec } from '../../api/payload-codec.ts';
+import { AddressError, parseRouterAddress } from '../../api/subscription/router-address.ts';
+import { importedQueueSchema } from '../../api/subscription/queue-import.ts';
+import { tokenRequestSchema } from '../../api/subscription/token-request.ts';
+import { parseTraceparent } from '../../api/intent/traceparent.ts';
+import { verdictsOf } from '../../cli/intent/validate.ts';
+import { programOf } from '../../cli/program.ts';
+import { createCallbackReceiver, memoryCallbackStore } from '../../client/account-callback/receiver.ts';
+import { createCollectorReceiver } from '../../client/symbol-config/receiver.ts';
+import { readSymbolTargets } from '../../config/symbol-config.ts';
+import { ConfigError } from '../../config/variables.ts';
+import { startCodecServer } from '../../workers/codec-server.ts';
+import { createLogger } from '../../workers/logger.ts';
+import type { ProbeMetrics } from '../../workers/probes.ts';
+import { startProbes } from '../../workers/probes.ts';
+import * as requests from '../../workflows/subscription/requests.ts';
+import { json, share, text, timeLimit } from './nasty-inputs.ts';
+
+const PLANTED = 'pl4nted';
+/** Longest time that a case may take on a machine that does other things as well, ms. */
+const CASE_LIMIT_MS = 20_000;
+
+/** A text with the mark somewhere in it. */
+const planted = (texts: fc.Arbitrary<string>): fc.Arbitrary<string> =>
+  fc
+    .tuple(texts, fc.nat())
+    .map(
+      ([value, at]) =>
+        `${value.slice(0, at % (value.length + 1))}${PLANTED}${value.slice(at % (value.length + 1))}`,
+    );
+
+/** A value of any shape, often near to a good one: members are replaced, and have the mark. */
+function near(...good: object[]): fc.Arbitrary<unknown> {
+  const strange = fc.oneof(
+    planted(text),
+    fc.anything({ maxDepth: 2 }),
+    fc.constantFrom(null, undefined, -1, 0, 1e9, NaN, true, [], {}, '', '\0'),
+    fc.array(planted(text), { maxLength: 3 }),
+  );
+  const changed = fc
+    .tuple(fc.constantFrom(...good), fc.array(fc.tuple(fc.nat(), strange), { maxLength: 3 }))
+    .map(([whole, changes]) => {
+      const copy = structuredClone(whole);
+      for (const [which, value] of changes) {
+        const places = placesIn(copy);
+        const [owner, name] = places[which % places.length]!;
+        owner[name] = value;
+      }
+      return copy;
+    });
+  return fc.oneof({ weight: 5, arbitrary: changed }, { weight: 1, arbitrary: strange });
+}
+
+/** Every member of a value, at any depth. */
+function placesIn(value: object): [Record<string, unknown>, string][] {
+  return Object.entries(value).flatMap(([name, member]) => [
+    [value as Record<string, unknown>, name] as [Record<string, unknown>, string],
+    ...(typeof member === 'object' && member !== null ? placesIn(member as object) : []),
+  ]);
+}
+
+const SERVER = { host: 'smp.example.com', port: 5223, keyHash: 'a'.repeat(43), transport: 'binary' };
+const IDS = { connIds: ['aaaaaaaaaaaaaaaa', 'b'] };
+
+test(
+  'N1 N17 whatever is asked of a subscription is taken or refused by name, and never quoted',
+  () => {
+    const good = [
+      { connections: [{ userId: 1, server: SERVER, enableNotifications: true }] },
+      { ...IDS, enable: true, isSubscribed: false },
+      { connId: 'a', server: SERVER },
+      { create: { connections: [{ userId: 1, server: SERVER }] } },
+      { trust: { server: SERVER } },
+      { requestId: '00000000-0000-0000-0000-000000000000' },
+      { kind: 'create', ...IDS },
+    ];
+    const checks = [
+      requests.checkCreate,
+      requests.checkList,
+      requests.checkToggle,
+      requests.checkSubscribed,
+      requests.checkRotation,
+      requests.checkImport,
+      (request: unknown) => requests.checkChange('agent', request as never),
+      (request: unknown) => requests.checkChange(request as string, { look: {} } as never),
+    ] as ((request: unknown) => void)[];
+    fc.assert(
+      fc.property(near(...good), (request) => {
+        expect(typeof requests.isCommand(request)).toBe('boolean');
+        expect(typeof requests.isFlushRequest(request)).toBe('boolean');
+        for (const check of checks) {
+          try {
+            check(request);
+          } catch (error) {
+            expect(error).toBeInstanceOf(ApplicationFailure);
+            expect((error as Error).message).not.toContain(PLANTED);
+          }
+        }
+      }),
+      share(0.3),
+    );
+  },
+  timeLimit(),
+);
+
+test(
+  'N1 N17 queues to import, requests for tokens and addresses of routers are taken or refused, and never quoted',
+  () => {
+    const good = [
+      {
+        server: { host: 'h', port: 1, keyHash: 'a'.repeat(43) },
+        recipientId: 'a'.repeat(32),
+        userId: 1,
+      },
+      { device: { provider: 'AT', token: 'aa' }, verification: { nonce: 'n', code: 'c' } },
+    ];
+    const print = 'a'.repeat(43);
+    const address = fc.oneof(
+      planted(text),
+      fc
+        .tuple(fc.constantFrom('smp', 'ntf', 'http', ''), planted(text), fc.boolean(), planted(text))
+        .map(
+          ([scheme, password, isKnown, host]) =>
+            `${scheme}://${isKnown ? print : ''}:${password}@${host}:5223`,
+        ),
+      planted(text).map((host) => `${host}:443#${print}`),
+    );
+    fc.assert(
+      fc.property(near(...good), address, (request, where) => {
+        for (const schema of [importedQueueSchema, tokenRequestSchema]) {
+          const { error } = schema.safeParse(request);
+          // As people are told: where, and what is wrong there.
+          for (const { message } of error?.issues ?? []) expect(message).not.toContain(PLANTED);
+        }
+        try {
+          parseRouterAddress(where);
+        } catch (error) {
+          expect(error).toBeInstanceOf(AddressError);
+          expect((error as Error).message).not.toContain(PLANTED);
+        }
+        parseTraceparent(where);
+      }),
+      share(0.3),
+    );
+  },
+  timeLimit(),
+);
+
+describe('files', () => {
+  let folder: string;
+  beforeAll(() => void (folder = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-fuzz-'))));
+  afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+  test(
+    'S1 I30 any file of targets is a list of them, or an error that quotes no value of it',
+    () => {
+      const file = path.join(folder, 'targets.json');
+      const targets = [
+        { name: 'eu', kind: 'price_collector', geo: 'eu', url: 'https://collector.eu/symbols' },
+      ];
+      const content = fc.oneof(
+        near(targets).map((value) => JSON.stringify(value, (_, member: unknown) => printable(member)) ?? ''),
+        json,
+      );
+      fc.assert(
+        fc.property(content, (written) => {
+          writeFileSync(file, written);
+          try {
+            expect(Array.isArray(readSymbolTargets(file))).toBe(true);
+          } catch (error) {
+            expect(error).toBeInstanceOf(ConfigError);
+            expect((error as Error).message).not.toContain(PLANTED);
+          }
+        }),
+        share(0.1),
+      );
+    },
+    timeLimit(),
+  );
+});
+
+/** JSON has no other numbers, and no bigint. */
+const printable = (value: unknown): unknown => (typeof value === 'bigint' ? String(value) : value);
+
+test(
+  'I70 any file given to `intents validate` has a verdict for each of its intents, and none quotes a value of it',
+  () => {
+    const good = {
+      notification_type: 'game.turn.ready',
+      payload: { game_id: 'g', game_name: 'G', turn_number: 1 },
+      ...{ idempotency_key: 'k', occurred_at_ms: 1, recipient_user_ids: ['u'] },
+    };
+    const content = fc.oneof(
+      near(good, [good, good]).map(
+        (value) => JSON.stringify(value, (_, member: unknown) => printable(member)) ?? '',
+      ),
+      json,
+      fc.array(json, { maxLength: 3 }).map((lines) => lines.join('\n')),
+    );
+    fc.assert(
+      fc.property(content, (written) => {
+        for (const verdict of verdictsOf('f', written)) {
+          if (verdict.isValid) continue;
+          expect(verdict.code).toMatch(/^[a-z_]+$/);
+          expect(verdict.problem).not.toContain(PLANTED);
+        }
+      }),
+      share(0.2),
+    );
+  },
+  timeLimit(),
+);
+
+/** The same command line, of which no command does anything. */
+function programWithoutActions(): Command {
+  const quiet = (command: Command): void => {
+    command.exitOverride().configureOutput({
+      writeOut: () => undefined,
+      writeErr: () => undefined,
+      outputError: () => undefined,
+    });
+    if (command.commands.length === 0) command.action(() => undefined);
+    for (const each of command.commands) quiet(each);
+  };
+  const program = programOf();
+  quiet(program);
+  return program;
+}
+
+test(
+  'I40 any arguments are a command, or a usage error with an exit code',
+  async () => {
+    const { commands } = programOf();
+    const names = commands.flatMap((command) => [
+      command.name(),
+      ...command.commands.map((each) => each.name()),
+    ]);
+    const options = commands.flatMap((command) =>
+      [command, ...command.commands].flatMap((each) => each.options.flatMap(({ long }) => long ?? [])),
+    );
+    const word = fc.oneof(
+      { weight: 3, arbitrary: fc.constantFrom(...names) },
+      { weight: 3, arbitrary: fc.constantFrom(...options) },
+      { weight: 2, arbitrary: text },
+      { weight: 1, arbitrary: fc.constantFrom('0', '-1', '1h', '1e9', '2026-01-01', 'a=b', '--', '-', '') },
+    );
+    const pathOf = fc.constantFrom(
+      ...commands.flatMap((command) => [
+        [command.name()],
+        ...command.commands.map((each) => [command.name(), each.name()]),
+      ]),
+    );
+    let program = programWithoutActions();
+    let used = 0;
+    await fc.assert(
+      fc.asyncProperty(pathOf, fc.array(word, { maxLength: 6 }), async (command, words) => {
+        // Values of options stay in a program: a new one now and then.
+        if (++used % 100 === 0) program = programWithoutActions();
+        try {
+          await program.parseAsync([...command, ...words], { from: 'user' });
+        } catch (error) {
+          expect((error as Error).name).toMatch(/^(CommanderError|InvalidArgumentError|UsageError)$/);
+          if (error instanceof CommanderError) expect([0, 1, 2]).toContain(error.exitCode);
+        }
+      }),
+      share(0.1),
+    );
+  },
+  timeLimit(),
+);
+
+test(
+  'C5 S1 whatever is sent to a receiver is answered, and never quoted in its log',
+  async () => {
+    const lines: string[] = [];
+    const keep = (fields: object, message: string) => void lines.push(JSON.stringify(fields) + message);
+    const log = { info: keep, error: keep };
+    const proof = { acceptsUnsigned: true } as const;
+    const callbacks = createCallbackReceiver({ store: memoryCallbackStore(), log, ...proof });
+    const symbols = await createCollectorReceiver({
+      ...{
+        log,
+        ...proof,
+        defaults: [],
+        store: { read: async () => undefined, write: async () => undefined } as never,
+      },
+    });
+    const body = fc.oneof(
+      planted(json),
+      near({ version: 1, symbols: [{ symbol: 'BTC' }] }, { peakValue: '1', bottomValue: '1' }).map(
+        (value) => JSON.stringify(value, (_, member: unknown) => printable(member)) ?? '',
+      ),
+    );
+    await fc.assert(
+      fc.asyncProperty(body, planted(text), async (content, where) => {
+        const answers = [
+          await callbacks.answer({ path: `/users/${where}/hourly/0`, headers: {}, body: content }),
+          await callbacks.answer({ path: '/v1/users/ann/extremes/hourly/0', headers: {}, body: content }),
+          await symbols.answer({ headers: {}, body: content }),
+        ];
+        for (const { status } of answers) expect([200, 400, 401, 404, 409, 413, 422]).toContain(status);
+        expect(lines.splice(0).join()).not.toContain(PLANTED);
+      }),
+      share(0.2),
+    );
+  },
+  timeLimit(),
+);
+
+describe('what listens', () => {
+  const lines: string[] = [];
+  const log = createLogger('debug', { write: (line: string) => void lines.push(line) });
+  const stops: (() => Promise<void>)[] = [];
+  const ports: number[] = [];
+  beforeAll(async () => {
+    const probes = await startProbes(
+      { host: '127.0.0.1', port: 0, readHeaderTimeoutMs: 2_000, readTimeoutMs: 2_000, idleTimeoutMs: 2_000 },
+      { log, metrics: { probeRequest: () => undefined } as unknown as ProbeMetrics },
+    );
+    const codecServer = await startCodecServer({
+      ...{ host: '127.0.0.1', port: 0, sharedToken: () => 'token-of-good-length', issuer: undefined },
+      ...{ allowedOrigin: 'https://ui.example.com', namespace: 'n', encodes: true, log },
+      codec: createPayloadCodec([{ id: 'k', key: Buffer.alloc(32, 1) }]),
+    });
+    stops.push(
+      () => probes.stop(),
+      () => codecServer.stop(),
+    );
+    ports.push(Number(new URL(probes.url).port), codecServer.port);
+  });
+  afterAll(() => Promise.all(stops.map((stop) => stop())));
+
+  /** Sends it, and ends the sending side: whoever listens then answers, or hangs up. @returns what came back. */
+  const exchange = (port: number, sent: string): Promise<string> =>
+    new Promise((resolve, reject) => {
+      const socket: Socket = connect(port, '127.0.0.1');
+      let said = '';
+      socket.setTimeout(CASE_LIMIT_MS, () => {
+        socket.destroy();
+        reject(new Error(`stuck: ${JSON.stringify(sent)}`));
+      });
+      socket.on('data', (chunk: Buffer) => void (said += chunk.toString('latin1')));
+      socket.once('close', () => resolve(said));
+      // A reset after an answer is the end of it, too.
+      socket.on('error', () => undefined);
+      socket.end(sent);
+    });
+
+  const target = fc.oneof(
+    fc.constantFrom('/healthz', '/readyz', '/decode', '/encode', '/', '*', '//', '/%', 'http://other/decode'),
+    planted(text).map((value) => `/${value.replace(/[\s\0]/g, '')}`),
+  );
+  const header = fc.oneof(
+    fc.constantFrom(
+      'authorization: Bearer token-of-good-length',
+      'authorization: Bearer token-of-good-length',
+      'authorization: Basic x',
+      'origin: https://ui.example.com',
+      'x-namespace: other',
+      'transfer-encoding: chunked',
+      'content-length: 5',
+      'content-length: -1',
+      'expect: 100-continue',
+      'upgrade: websocket',
+    ),
+    planted(text).map((value) => `x-any: ${value}`),
+    planted(text).map((value) => `authorization: ${value}`),
+  );
+  const request = fc
+    .tuple(
+      fc.constantFrom('GET', 'POST', 'POST', 'HEAD', 'OPTIONS', 'PUT', 'CONNECT', 'BREW', ''),
+      target,
+      fc.array(header, { maxLength: 4 }),
+      planted(
+        fc.oneof(
+          json,
+          fc.constantFrom('{"payloads":[{"data":"aGk="}]}', '{"payloads":[{"metadata":{"a":1}}]}'),
+        ),
+      ),
+      fc.constantFrom('length', 'length', 'none'),
+    )
+    .map(([method, to, headers, body, framing]) =>
+      [
+        `${method} ${to} HTTP/1.1`,
+        'host: h',
+        'connection: close',
+        ...headers,
+        ...(framing === 'length' ? [`content-length: ${Buffer.byteLength(body)}`] : []),
+        '',
+        body,
+      ].join('\r\n'),
+    );
+  const LANES = 8;
+
+  test(
+    'I31 I40 any request is answered or cut off in time, the answer is HTTP, and the log quotes nothing of it',
+    async () => {
+      const { numRuns, ...options } = share(0.3);
+      await fc.assert(
+        fc.asyncProperty(fc.array(request, { minLength: LANES, maxLength: LANES }), async (all) => {
+          const said = await Promise.all(all.flatMap((one) => ports.map((port) => exchange(port, one))));
+          for (const answer of said)
+            if (answer !== '')
+              expect(answer).toMatch(/^(HTTP\/1\.1 100 Continue\r\n\r\n)?HTTP\/1\.1 [2-5]\d\d /);
+          expect(lines.splice(0).join()).not.toContain(PLANTED);
+        }),
+        { ...options, numRuns: Math.ceil(numRuns / LANES) },
+      );
+      // And both go on.
+      expect(
+        await exchange(ports[0]!, 'GET /healthz HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n'),
+      ).toContain(' 200 ');
+      expect(
+        await exchange(
+          ports[1]!,
+          'GET / HTTP/1.1\r\nhost: h\r\nauthorization: Bearer token-of-good-length\r\nconnection: close\r\n\r\n',
+        ),
+      ).toContain(' 200 ');
+    },
+    timeLimit(),
+  );
+});

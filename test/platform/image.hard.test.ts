@@ -1,0 +1,178 @@
+/**
+ * What the Dockerfile makes, made by its own commands without a container: the files that .dockerignore lets through, the
+ * packages of production alone, and the bundle of the workflows. The service starts from that, and works.
+ */
+import { execFileSync, spawnSync } from 'node:child_process';
+import {
+  appendFileSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { newGameTurnReady, publishIntent } from '../../client/notificationintent.ts';
+import type { Slot } from '../harness.ts';
+import { takeSlot } from '../harness.ts';
+import { PROGRAM_ENV } from '../program-env.ts';
+import { asUserOf } from '../redis-users.ts';
+import { allPublished, createFleet, deliveriesTo, outboundIds } from '../service-process.ts';
+
+const ROOT = path.join(import.meta.dirname, '../..');
+const CACHE = path.join('node_modules', '.cache', 'galaxy-notify');
+const DOCKERFILE = readFileSync(path.join(ROOT, 'Dockerfile'), 'utf8');
+const [, BUNDLE_STAGE, PACKAGES_STAGE] = DOCKERFILE.split(/^FROM /m) as [string, string, string, string];
+
+let folder: string;
+/** As the last stage of the Dockerfile has it. */
+let image: string;
+let slot: Slot;
+let fleet: ReturnType<typeof createFleet>;
+
+beforeAll(async () => {
+  folder = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-image-'));
+  image = path.join(folder, 'app');
+  copyContext(image);
+  installPackages(image);
+  makeBundles(path.join(folder, 'bundle'));
+  cpSync(path.join(folder, 'bundle', CACHE), path.join(image, CACHE), { recursive: true });
+  slot = await takeSlot();
+  fleet = createFleet(slot);
+}, 600_000);
+afterAll(async () => {
+  await fleet?.killAll();
+  await slot?.release();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+/** `COPY . .`: everything is ignored, but for what .dockerignore lists with `!`, less what it takes out of that again. */
+function copyContext(target: string): void {
+  const lines = readFileSync(path.join(ROOT, '.dockerignore'), 'utf8').split('\n');
+  const entries = lines.filter((line) => line !== '' && line !== '*' && !line.startsWith('#'));
+  for (const entry of entries.filter((line) => line.startsWith('!'))) {
+    cpSync(path.join(ROOT, entry.slice(1)), path.join(target, entry.slice(1)), { recursive: true });
+  }
+  for (const entry of entries.filter((line) => !line.startsWith('!')))
+    rmSync(path.join(target, entry), { recursive: true });
+}
+
+/** The command of the second stage; what npm has in its cache need not be fetched. */
+function installPackages(target: string): void {
+  const [, command] = /^RUN (npm ci .*)$/m.exec(PACKAGES_STAGE)!;
+  execFileSync(command!, {
+    ...{ cwd: target, shell: true, stdio: 'pipe' },
+    env: {
+      ...process.env,
+      NODE_OPTIONS: '',
+      npm_config_prefer_offline: 'true',
+      npm_config_loglevel: 'error',
+    },
+  });
+}
+
+/** The command of the first stage, with the packages of this checkout, and a cache that is empty. */
+function makeBundles(target: string): void {
+  copyContext(target);
+  const packages = path.join(target, 'node_modules');
+  mkdirSync(packages);
+  for (const entry of readdirSync(path.join(ROOT, 'node_modules'))) {
+    if (entry !== '.cache') symlinkSync(path.join(ROOT, 'node_modules', entry), path.join(packages, entry));
+  }
+  const [, list] = /^RUN (\["node"[^]*?\])$/m.exec(BUNDLE_STAGE)!;
+  const [, ...args] = JSON.parse(list!.replaceAll('\\\n', '')) as string[];
+  execFileSync(process.execPath, args, { cwd: target, stdio: 'pipe', env: PROGRAM_ENV });
+}
+
+/** As in the Compose file: production, with nothing encrypted. */
+const PRODUCTION = {
+  NODE_ENV: 'production',
+  ...asUserOf('intent'),
+  NOTIFICATION_REDIS_INSECURE: 'true',
+  NOTIFICATION_POSTGRES_INSECURE: 'true',
+  NOTIFICATION_TEMPORAL_INSECURE: 'true',
+  NOTIFICATION_USER_SERVICE_INSECURE: 'true',
+};
+
+/** Every file, with its size: what was written, changed or taken away makes a difference. */
+const filesOf = (target: string): string[] =>
+  execFileSync('find', ['.', '-type', 'f', '-printf', '%p %s %T@\n'], {
+    cwd: target,
+    encoding: 'utf8',
+    maxBuffer: 2 ** 28,
+  })
+    .split('\n')
+    .sort();
+
+test('security-21 the image has the packages of production and none that makes bundles, fewer than 200', () => {
+  const { stdout } = spawnSync('npm', ['ls', '--omit=dev', '--all', '--parseable'], {
+    ...{ cwd: image, encoding: 'utf8' },
+    env: { ...process.env, NODE_OPTIONS: '' },
+  });
+  const installed = stdout.split('\n').filter((line) => line.includes('node_modules'));
+  expect(installed.length).toBeLessThan(200);
+  expect(installed.length).toBeGreaterThan(100);
+  for (const name of ['webpack', 'typescript', 'jest', 'temporal-bundler', '@swc', 'node'])
+    expect([name, existsSync(path.join(image, 'node_modules', name))]).toEqual([name, false]);
+  expect(readdirSync(image).filter((name) => ['test', 'bench', 'faults', 'deploy'].includes(name))).toEqual(
+    [],
+  );
+});
+
+test('security-21 the service starts from the image in production, delivers, and writes no file', async () => {
+  const before = filesOf(image);
+  const service = await fleet.start(PRODUCTION, image);
+  const id = await publishIntent(
+    slot.redis,
+    newGameTurnReady({
+      ...{ idempotencyKey: 'image', occurredAt: Date.now(), recipientUserIds: ['user-1'] },
+      payload: { game_id: 'g', game_name: 'G', turn_number: 1 },
+    }),
+  );
+  await allPublished(slot, 2, 60_000);
+  expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', [id]));
+  expect(service.lines.filter(({ msg }) => msg.includes('Bundling'))).toEqual([]);
+  expect(await service.end('SIGTERM')).toBe(0);
+  expect(filesOf(image)).toEqual(before);
+}, 240_000);
+
+test('security-21 with keys of payloads it starts, too, with the other bundle', async () => {
+  const service = await fleet.start(
+    {
+      ...PRODUCTION,
+      NOTIFICATION_PAYLOAD_KEYS: `k1:${Buffer.from('a key of payloads, 32 bytes long').toString('base64')}`,
+    },
+    image,
+  );
+  expect(await service.end('SIGTERM')).toBe(0);
+}, 240_000);
+
+test('security-21 what sends mobile pushes loads from the image', () => {
+  const script =
+    "await import('./activities/mobile-push/fcm.ts'); await import('./cli/program.ts'); console.log('loaded')";
+  const { stdout, stderr } = spawnSync(process.execPath, ['--input-type=module', '--eval', script], {
+    ...{ cwd: image, encoding: 'utf8', env: PROGRAM_ENV },
+  });
+  expect([stdout, stderr]).toEqual(['loaded\n', '']);
+});
+
+test('security-21 a bundle of other sources is not taken: the start says that there is none of these', async () => {
+  const file = path.join(image, 'workflows', 'failures.ts');
+  appendFileSync(file, '\n// Another one.\n');
+  await expect(fleet.start(PRODUCTION, image)).rejects.toThrow(
+    /there is no bundle of these workflows \(node_modules/,
+  );
+  cpSync(path.join(ROOT, 'workflows', 'failures.ts'), file);
+
+  const [cache, aside] = [path.join(image, CACHE), path.join(folder, 'aside')];
+  renameSync(cache, aside);
+  await expect(fleet.start(PRODUCTION, image)).rejects.toThrow(
+    'make it where they are, as the Dockerfile does',
+  );
+  renameSync(aside, cache);
+}, 240_000);
