@@ -48,7 +48,7 @@ const CHANNELS: Held<ChannelName> = {
   examples: { pause: "email --reason 'Mail Service is being moved'", resume: 'email --rate 20' },
   operations: ({ channels }) => ({
     ...channels,
-    list: async () => (await channels.list()).map((view) => ({ ...view, name: view.channel })),
+    list: async () => (await channels.list()).map(({ channel: name, ...view }) => ({ name, ...view })),
   }),
 };
 
@@ -63,7 +63,7 @@ const HELD_PRODUCERS: Held<Producer> = {
   examples: { pause: "game_lobby --reason 'release 4.2 sends doubles'", resume: 'game_lobby --rate 200' },
   operations: ({ producers }) => ({
     ...producers,
-    list: async () => (await producers.list()).map((view) => ({ ...view, name: view.producer })),
+    list: async () => (await producers.list()).map(({ producer: name, ...view }) => ({ name, ...view })),
   }),
 };
 
@@ -88,7 +88,7 @@ function addCommands<Name extends string>(program: Command, held: Held<Name>): v
       action(({ json }) =>
         withSession(['postgres'], async ({ operator }) => {
           const views = await held.operations(operator).list();
-          if (json) return printJson({ items: views.map(({ name: _, ...view }) => view) });
+          if (json) return printJson({ items: views.map(({ name, ...view }) => ({ [noun]: name, ...view })) });
           printTable(
             [noun.toUpperCase(), 'STATUS', 'SINCE', 'BY', 'OPEN ROUTES', 'REASON'],
             views.map((view) => [

@@ -26,7 +26,6 @@ import { readSymbolTargets } from '../../config/symbol-config.ts';
 import { ConfigError } from '../../config/variables.ts';
 import { startCodecServer } from '../../workers/codec-server.ts';
 import { createLogger } from '../../workers/logger.ts';
-import type { ProbeMetrics } from '../../workers/probes.ts';
 import { startProbes } from '../../workers/probes.ts';
 import * as requests from '../../workflows/subscription/requests.ts';
 import { json, share, text, timeLimit } from './nasty-inputs.ts';
@@ -97,7 +96,7 @@ test(
       requests.checkRotation,
       requests.checkImport,
       (request: unknown) => requests.checkChange('agent', request as never),
-      (request: unknown) => requests.checkChange(request as string, { look: {} } as never),
+      (request: unknown) => requests.checkChange(request as string, { look: {} }),
     ] as ((request: unknown) => void)[];
     fc.assert(
       fc.property(near(...good), (request) => {
@@ -330,7 +329,7 @@ describe('what listens', () => {
   beforeAll(async () => {
     const probes = await startProbes(
       { host: '127.0.0.1', port: 0, readHeaderTimeoutMs: 2_000, readTimeoutMs: 2_000, idleTimeoutMs: 2_000 },
-      { log, metrics: { probeRequest: () => undefined } as unknown as ProbeMetrics },
+      { log, metrics: { probeRequest: () => undefined } },
     );
     const codecServer = await startCodecServer({
       ...{ host: '127.0.0.1', port: 0, sharedToken: () => 'token-of-good-length', issuer: undefined },
