@@ -88,7 +88,8 @@ function addCommands<Name extends string>(program: Command, held: Held<Name>): v
       action(({ json }) =>
         withSession(['postgres'], async ({ operator }) => {
           const views = await held.operations(operator).list();
-          if (json) return printJson({ items: views.map(({ name, ...view }) => ({ [noun]: name, ...view })) });
+          if (json)
+            return printJson({ items: views.map(({ name, ...view }) => ({ [noun]: name, ...view })) });
           printTable(
             [noun.toUpperCase(), 'STATUS', 'SINCE', 'BY', 'OPEN ROUTES', 'REASON'],
             views.map((view) => [

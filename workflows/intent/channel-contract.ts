@@ -2,7 +2,6 @@
  * The workflow through which operators pause and resume a channel or a producer, and what its callers agree on. One runs
  * for each of them, for good. Pure, so that clients and the workflow sandbox can both import it.
  */
-import type { Producer } from '../../api/intent/catalog.ts';
 import { CHANNELS } from './contract.ts';
 
 export const CHANNEL_WORKFLOW = 'channel';
@@ -11,14 +10,14 @@ export const CHANNEL_NAMES = CHANNELS;
 export type ChannelName = (typeof CHANNELS)[number];
 
 /** What can be paused: a channel, or all that comes from a producer. */
-export type HeldName = ChannelName | `producer:${Producer}`;
+export type HeldName = ChannelName | `producer:${string}`;
 
 /** The name under which a producer is paused. */
-export const heldProducer = (producer: Producer): HeldName => `producer:${producer}`;
+export const heldProducer = (producer: string): HeldName => `producer:${producer}`;
 
 /** The producer that a name is about; undefined for a channel. */
-export function producerOf(name: HeldName): Producer | undefined {
-  return name.startsWith('producer:') ? (name.slice('producer:'.length) as Producer) : undefined;
+export function producerOf(name: HeldName): string | undefined {
+  return name.startsWith('producer:') ? name.slice('producer:'.length) : undefined;
 }
 
 /** `channel/push`, `producer/game_lobby`. */
