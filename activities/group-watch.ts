@@ -1,7 +1,8 @@
 /**
  * A consumer group whose entries become rows of PostgreSQL. Once they are acknowledged nobody would read them again, and a
  * PostgreSQL that falls back to an earlier state has forgotten some of them. The group is then given the entries of the
- * last while again; what has its row is left alone by whoever takes it.
+ * last while again; what has its row is left alone by whoever takes it. A Redis that falls back soon after that may have
+ * forgotten that it gave them, so it gives them once more.
  */
 import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
@@ -13,7 +14,7 @@ import { watchEvery } from './watch.ts';
 
 const LOOK_INTERVAL_MS = 1_000;
 /** How far before now entries are given again, ms: after a loss, and after a start of PostgreSQL that may hide one. */
-const MARGIN_MS = { regressed: 3_600_000, restarted: 300_000 } as const;
+const MARGIN_MS = { regressed: 3_600_000, restarted: 300_000, 'as it was': 3_600_000 } as const;
 
 export interface GroupWatchOptions {
   db: Pool;
@@ -34,7 +35,7 @@ export function watchGroup({ db, redis, log, stream, group }: GroupWatchOptions)
     const delivered = await lastDelivered({ redis, stream, group });
     // The group is there once a consumer has joined.
     if (delivered === undefined) return;
-    if (memory.postgres !== 'as it was') await makeGood(memory.postgres);
+    if (memory.postgres !== 'as it was' || memory.isRedisBehind) await makeGood(memory.postgres);
     // Only now: had that failed, the next look must find it again.
     await remember(db, redis, stream, { passedId: delivered, seen: undefined, startedId: undefined }, memory);
   }
@@ -45,6 +46,11 @@ export function watchGroup({ db, redis, log, stream, group }: GroupWatchOptions)
     const fields = { stream, group, read_from: from, reason: `PostgreSQL has ${postgres}` };
     if (postgres === 'regressed')
       log.error(fields, 'PostgreSQL fell back to an earlier state, entries are given to the group again');
+    else if (postgres === 'as it was')
+      log.error(
+        { ...fields, reason: 'Redis has regressed' },
+        'Redis fell back to an earlier state, entries are given to the group again',
+      );
     else log.warn(fields, 'PostgreSQL was started, recent entries are given to the group again');
   }
 }

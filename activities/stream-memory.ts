@@ -19,6 +19,8 @@ type PostgresState =
 
 export interface StreamMemory {
   postgres: PostgresState;
+  /** Redis has forgotten what it knew, and with it what was made good in it. */
+  isRedisBehind: boolean;
   /** How far the stream was read; undefined before it ever was. */
   passedId?: string;
   /** How it looked. */
@@ -33,6 +35,12 @@ export interface StreamMemory {
   nextBeat: number;
   postgresStart: string;
 }
+
+/**
+ * The key is written after the row, so that it may be one behind, or a few when several processes look. More than these it
+ * is only in a Redis that was put back.
+ */
+const BEATS_BEHIND = 3;
 
 /** A row of notification.inbound_streams, or nulls. */
 interface MemoryRow {
@@ -56,6 +64,7 @@ export async function recall(db: Pool, redis: Redis, stream: string): Promise<St
   const isRestarted = startInRedis !== undefined && startInRedis !== row.postgres_start;
   return {
     postgres: inRow < inRedis ? 'regressed' : isRestarted ? 'restarted' : 'as it was',
+    isRedisBehind: inRedis + BEATS_BEHIND < inRow,
     isRecent: row.is_recent,
     ...(row.passed_id === null ? {} : { passedId: row.passed_id }),
     ...(row.last_entry_id === null ? {} : { seen: seenIn(row, row.last_entry_id) }),
