@@ -61,8 +61,9 @@ export async function lastPosition(
 ): Promise<StreamPosition> {
   const saved = await loadPosition(redis, stream);
   if (saved) return saved;
-  const { passedId } = await recall(db, redis, stream);
-  if (passedId === undefined) return { offset: STREAM_START, entriesPassed: 0 };
+  const { passedId = STREAM_START } = await recall(db, redis, stream);
+  // Whoever read before has passed nothing, and saved no offset either: none is lost.
+  if (passedId === STREAM_START) return { offset: STREAM_START, entriesPassed: 0 };
   return { offset: passedId, entriesPassed: undefined, isRecalled: true };
 }
 

@@ -100,7 +100,10 @@ test('Q1 without outcomes no row is written', async () => {
   const id = await publishTurn(slot.redis, 'quiet');
   await append(slot.redis, [turn({ producer: 'nobody' })]);
   await eventually('the malformed one', async () => (await operator.malformed.list()).items.length === 1);
-  await slot.client.workflow.getHandle(notificationWorkflowId(id)).result();
+  const notification = slot.client.workflow.getHandle(notificationWorkflowId(id));
+  // Which of the two the reader is through with first is its own affair.
+  await untilStarted(notification);
+  await notification.result();
   const { rows } = await slot.db.query(
     'SELECT FROM notification.outcomes UNION ALL SELECT FROM notification.outcome_tallies',
   );

@@ -122,6 +122,21 @@ async function counted(name: string, attributes: Record<string, string>): Promis
 }
 const countedFindings = (kind: StreamFindingKind) => counted('notification.intent_stream.findings', { kind });
 
+test('I39 a reader that passed nothing has lost no offset', async () => {
+  await start();
+  const remembered = () =>
+    slot.db.query("SELECT FROM notification.inbound_streams WHERE stream = $1 AND passed_id = '0-0'", [
+      stream,
+    ]);
+  await eventually('a look at the stream', async () => (await remembered()).rows.length === 1);
+  await stop();
+  expect(await slot.redis.exists(keyOf('offsets'))).toBe(0);
+  await start();
+  const first = await publish();
+  await passed(first);
+  expect(findingLines()).toEqual([]);
+});
+
 test('I39 entries that were trimmed before they were read are counted and reported once', async () => {
   const before = await countedFindings('entries_lost');
   await start();

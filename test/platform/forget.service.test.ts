@@ -30,6 +30,7 @@ const UNDER_WAY = new Set([
   'retrying',
   'overdue',
   'channel_paused',
+  'producer_paused',
   'waiting_for_acceptance',
   'push_waiting',
 ]);

@@ -2,6 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import type { KeyBoxKey } from '../../api/key-box.ts';
 import { createKeyBox, sealingKeyOf } from '../../api/key-box.ts';
+import { PRODUCERS } from '../../api/intent/catalog.ts';
 import {
   messageSecretContext,
   notifierKeyContext,
@@ -13,6 +14,7 @@ import type { Renewal } from '../../client/keys.ts';
 import type { Operator } from '../../client/operator.ts';
 import { createOperator } from '../../client/operator.ts';
 import { migrate } from '../../migrations/migrate.ts';
+import { CHANNEL_NAMES } from '../../workflows/intent/channel-contract.ts';
 import { INTENT_TASK_QUEUE } from '../../workflows/intent/contract.ts';
 import { LONG_LIVED_RUNS } from '../../workflows/renewal-contract.ts';
 import { POOL_WORKER_WORKFLOW } from '../../workflows/subscription/contract.ts';
@@ -65,18 +67,19 @@ test('I51 security-2 a key of payloads that is rotated and taken out stops nothi
   await service.stop();
   service = await slot.startService(env(NEW, OLD));
   const both = { payload: [NEW, OLD], subscription: [] };
-  // The reader and two channels run since the start; the notification has ended soon.
+  // These run since the start; the notification has ended soon.
+  const longLived = 1 + CHANNEL_NAMES.length + PRODUCERS.length;
   await eventually('what is open to be long-lived', async () => {
     const { payload } = await keys.status(both);
-    return payload.some(({ key, use, open }) => key === 'old' && use === 'opens' && open === 3);
+    return payload.some(({ key, use, open }) => key === 'old' && use === 'opens' && open === longLived);
   });
-  expect(await keys.countRenewable(both)).toEqual({ workflows: 3, values: 0 });
+  expect(await keys.countRenewable(both)).toEqual({ workflows: longLived, values: 0 });
 
   const renewed = await keys.renew(both, LIMIT);
-  expect(renewed).toEqual({ workflows: 3, values: 0, waiting: [], unreadable: 0 });
+  expect(renewed).toEqual({ workflows: longLived, values: 0, waiting: [], unreadable: 0 });
   const after = await keys.status(both, { withRetained: true });
   const stateOf = (id: string) => after.payload.find(({ key }) => key === id)!;
-  expect(stateOf('new')).toMatchObject({ use: 'seals', open: 3 });
+  expect(stateOf('new')).toMatchObject({ use: 'seals', open: longLived });
   expect(stateOf('old')).toMatchObject({ use: 'opens', open: 0 });
   expect(stateOf('old').retained).toBeGreaterThan(0);
   const second = await publishTurn(slot.redis, 'second');
