@@ -170,6 +170,10 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
     const activity = Context.current();
     const stopped = activity.cancellationSignal;
     const unwritten: Result[] = [];
+    // Both times are Temporal's, and the rest is measured: the clock of this process may be a day ahead.
+    const { currentAttemptScheduledTimestampMs, scheduledTimestampMs } = activity.info;
+    const afterAlarmMs = Math.max(0, currentAttemptScheduledTimestampMs - scheduledTimestampMs);
+    const beganMs = performance.now();
     await withHeartbeats(async () => {
       const deliveries = due.map(async (callback) => {
         const failure = await portfolios.deliver(callback, stopped);
@@ -184,7 +188,7 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
         await Promise.race([over, sleep(WRITE_EVERY_MS)]);
         const results = unwritten.splice(0);
         // The next attempt is so long after this one, which may have come long after its alarm.
-        const sinceAlarmMs = Math.max(0, Date.now() - activity.info.scheduledTimestampMs);
+        const sinceAlarmMs = Math.round(afterAlarmMs + performance.now() - beganMs);
         const written = await write(shard, results, nowMs + sinceAlarmMs);
         total.delivered += written.delivered;
         total.failed += written.failed;

@@ -263,3 +263,31 @@ test('C6 who has a daily callback to be retried gets no new one before; its succ
   await eventually('it to be settled', async () => (await operator.callbacks.failed()).items.length === 0);
   expect(await dailyDateOf('slow')).toBe('2026-03-28');
 }, 120_000);
+
+test('C5 security-13 a process whose clock is a day ahead puts no retry off', async () => {
+  await bench.store([
+    positions('hasty', MIDNIGHT - HOUR, '5', { BTC: '1' }),
+    price('BTC', MIDNIGHT - HOUR, '10'),
+    price('BTC', MIDNIGHT + MINUTE, '11'),
+  ]);
+  bench.portfolio.fail({ userId: 'hasty', failure: { kind: 'status', status: 500 }, times: 2 });
+  const now = Date.now.bind(Date);
+  const clock = jest.spyOn(Date, 'now').mockImplementation(() => now() + DAY);
+  try {
+    // By this clock; the shard's is as in the other tests.
+    await bench.setClock(MIDNIGHT + DAY + 10 * MINUTE);
+    await eventually('a failed attempt', async () => callsOf('hasty', 'hourly').length > 0);
+  } finally {
+    clock.mockRestore();
+  }
+  await eventually(
+    'it to be told',
+    async () =>
+      (
+        await bench.rows(
+          "SELECT FROM notification.callback_snapshots WHERE user_id = 'hasty' AND status = 'delivered'",
+        )
+      ).length > 0,
+    30_000,
+  );
+});
