@@ -8,13 +8,40 @@ import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import { compareEntryIds } from '../api/stream-ids.ts';
+import type { StreamMemory } from './stream-memory.ts';
 import { recall, remember } from './stream-memory.ts';
 import { pairsOf } from './stream-read.ts';
 import { watchEvery } from './watch.ts';
 
 const LOOK_INTERVAL_MS = 1_000;
-/** How far before now entries are given again, ms: after a loss, and after a start of PostgreSQL that may hide one. */
-const MARGIN_MS = { regressed: 3_600_000, restarted: 300_000, 'as it was': 3_600_000 } as const;
+
+interface Loss {
+  /** How far before now entries are given again, ms. */
+  marginMs: number;
+  level: 'error' | 'warn';
+  reason: string;
+  message: string;
+}
+
+const POSTGRES_REGRESSED: Loss = {
+  marginMs: 3_600_000,
+  level: 'error',
+  reason: 'PostgreSQL has regressed',
+  message: 'PostgreSQL fell back to an earlier state, entries are given to the group again',
+};
+const REDIS_REGRESSED: Loss = {
+  marginMs: 3_600_000,
+  level: 'error',
+  reason: 'Redis has regressed',
+  message: 'Redis fell back to an earlier state, entries are given to the group again',
+};
+/** Which may hide the loss of its last moment. */
+const POSTGRES_RESTARTED: Loss = {
+  marginMs: 300_000,
+  level: 'warn',
+  reason: 'PostgreSQL has restarted',
+  message: 'PostgreSQL was started, recent entries are given to the group again',
+};
 
 export interface GroupWatchOptions {
   db: Pool;
@@ -35,24 +62,23 @@ export function watchGroup({ db, redis, log, stream, group }: GroupWatchOptions)
     const delivered = await lastDelivered({ redis, stream, group });
     // The group is there once a consumer has joined.
     if (delivered === undefined) return;
-    if (memory.postgres !== 'as it was' || memory.isRedisBehind) await makeGood(memory.postgres);
+    const loss = lossOf(memory);
+    if (loss) await makeGood(loss);
     // Only now: had that failed, the next look must find it again.
     await remember(db, redis, stream, { passedId: delivered, seen: undefined, startedId: undefined }, memory);
   }
 
-  async function makeGood(postgres: keyof typeof MARGIN_MS): Promise<void> {
-    const from = await giveAgain({ redis, stream, group }, MARGIN_MS[postgres]);
-    if (from === undefined) return;
-    const fields = { stream, group, read_from: from, reason: `PostgreSQL has ${postgres}` };
-    if (postgres === 'regressed')
-      log.error(fields, 'PostgreSQL fell back to an earlier state, entries are given to the group again');
-    else if (postgres === 'as it was')
-      log.error(
-        { ...fields, reason: 'Redis has regressed' },
-        'Redis fell back to an earlier state, entries are given to the group again',
-      );
-    else log.warn(fields, 'PostgreSQL was started, recent entries are given to the group again');
+  async function makeGood({ marginMs, level, reason, message }: Loss): Promise<void> {
+    const from = await giveAgain({ redis, stream, group }, marginMs);
+    if (from !== undefined) log[level]({ stream, group, read_from: from, reason }, message);
   }
+}
+
+function lossOf({ postgres, isRedisBehind }: StreamMemory): Loss | undefined {
+  if (postgres === 'regressed') return POSTGRES_REGRESSED;
+  // It may hide a loss that was made good in it, however long ago PostgreSQL was started.
+  if (isRedisBehind) return REDIS_REGRESSED;
+  return postgres === 'restarted' ? POSTGRES_RESTARTED : undefined;
 }
 
 /**
