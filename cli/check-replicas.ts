@@ -1,5 +1,4 @@
 /** Replicas of Redis and PostgreSQL: nothing depends on them, but a wrong address or a primary in their place is news. */
-import { Redis } from 'ioredis';
 import pg from 'pg';
 import { causeOf } from '../client/errors.ts';
 import type { Config } from '../config/load.ts';
@@ -7,6 +6,7 @@ import { redisConnection } from '../config/redis.ts';
 import type { RedisAddress } from '../config/values.ts';
 import type { CheckGroup, Diagnosis } from './checks.ts';
 import { ok, warn } from './checks.ts';
+import { redisForOneLook } from './redis-look.ts';
 
 export interface ReplicaResult {
   kind: 'redis' | 'postgres';
@@ -59,22 +59,10 @@ async function lookAt(look: () => Promise<Finding>): Promise<Finding> {
 
 async function lookAtRedis(address: RedisAddress, config: Config): Promise<Finding> {
   const timeout = config.values.NOTIFICATION_REDIS_OPERATION_TIMEOUT;
-  const redis = new Redis({
-    ...redisConnection(config, address),
-    connectTimeout: timeout,
-    commandTimeout: timeout,
-    lazyConnect: true,
-    // A replica that still loads its data says so in its answer; waiting for it is not our business.
-    enableReadyCheck: false,
-    retryStrategy: () => null,
-    maxRetriesPerRequest: 0,
-  });
-  // What connect() rejects with says only that the connection is closed; the reason comes as an event before it.
-  let lastError: Error | undefined;
-  redis.on('error', (error: Error) => (lastError = error));
+  const { redis, reason } = redisForOneLook(redisConnection(config, address), timeout);
   try {
     await redis.connect().catch((error: unknown) => {
-      throw lastError ?? error;
+      throw reason() ?? error;
     });
     await redis.ping();
     const [role, masterHost, masterPort, link] = (await redis.role()) as [string, ...unknown[]];

@@ -1,11 +1,11 @@
 /** The sentinels that say where the master of Redis is. */
-import { Redis } from 'ioredis';
 import { causeOf } from '../client/errors.ts';
 import type { Config } from '../config/load.ts';
 import { redisPlaceOf, sentinelConnection } from '../config/redis.ts';
 import type { RedisAddress } from '../config/values.ts';
 import type { CheckGroup, Diagnosis } from './checks.ts';
 import { error, ok, warn } from './checks.ts';
+import { redisForOneLook } from './redis-look.ts';
 
 interface Answer {
   address: string;
@@ -42,18 +42,7 @@ export function sentinelChecks(config: Config): CheckGroup[] {
 
 async function ask(address: RedisAddress, name: string, config: Config): Promise<Answer | Silence> {
   const timeout = config.values.NOTIFICATION_REDIS_OPERATION_TIMEOUT;
-  const sentinel = new Redis({
-    ...sentinelConnection(config, address),
-    connectTimeout: timeout,
-    commandTimeout: timeout,
-    lazyConnect: true,
-    enableReadyCheck: false,
-    retryStrategy: () => null,
-    maxRetriesPerRequest: 0,
-  });
-  // What connect() rejects with says only that the connection is closed; the reason comes as an event before it.
-  let lastError: Error | undefined;
-  sentinel.on('error', (failure: Error) => (lastError = failure));
+  const { redis: sentinel, reason } = redisForOneLook(sentinelConnection(config, address), timeout);
   const known = { address: `${address.host}:${address.port}` };
   try {
     const found = (await sentinel.call('SENTINEL', 'get-master-addr-by-name', name)) as
@@ -65,7 +54,7 @@ async function ask(address: RedisAddress, name: string, config: Config): Promise
     );
     return { ...known, master: found.join(':'), about };
   } catch (failure) {
-    return { ...known, failure: causeOf(lastError ?? failure) };
+    return { ...known, failure: causeOf(reason() ?? failure) };
   } finally {
     sentinel.disconnect();
   }

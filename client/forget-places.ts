@@ -23,8 +23,9 @@ export interface Person {
   /** The same as they stand in JSON, and in JSON that is text in JSON. */
   quoted: readonly string[];
   nested: readonly string[];
-  /** Finds one of them in a text where neither letter nor digit is next to it; of PostgreSQL. */
+  /** Finds one of them in a text where neither letter nor digit is next to it; of PostgreSQL, and of JavaScript. */
   pattern: string;
+  names: RegExp;
 }
 
 export function personOf(userId: string, more: readonly string[]): Person {
@@ -38,12 +39,15 @@ export function personOf(userId: string, more: readonly string[]): Person {
     values,
     quoted,
     nested: quoted.map((value) => JSON.stringify(value).slice(1, -1)),
-    pattern: `(?<![[:alnum:]])(?:${values.map(escaped).join('|')})(?![[:alnum:]])`,
+    pattern: `(?<![[:alnum:]])(?:${values.map(escapedForPostgres).join('|')})(?![[:alnum:]])`,
+    names: new RegExp(`(?<![\\p{L}\\p{N}])(?:${values.map(escaped).join('|')})(?![\\p{L}\\p{N}])`, 'u'),
   };
 }
 
-/** What is no letter and no digit means itself behind a backslash. */
-const escaped = (value: string): string =>
+const escaped = (value: string): string => value.replaceAll(/[\\^$.*+?()[\]{}|/]/g, String.raw`\$&`);
+
+/** There, what is no letter and no digit means itself behind a backslash. */
+const escapedForPostgres = (value: string): string =>
   value.replaceAll(/[^\p{L}\p{N}]/gu, (character) => `\\${character}`);
 
 /** One place. */

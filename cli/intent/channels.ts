@@ -22,23 +22,23 @@ import { countOf, printJson, printLine, printTable, report } from '../output.ts'
 import { withSession } from '../session.ts';
 
 /** What is paused and resumed by a group of commands. */
-interface Held<Name extends string> {
+interface Held<Noun extends string, Name extends string> {
   group: string;
-  /** `channel`: of the argument, and of a view. */
-  noun: string;
+  /** `channel`: of the argument, and where a view has the name. */
+  noun: Noun;
   description: string;
   pauses: string;
   resumes: string;
   names: readonly Name[];
   examples: { pause: string; resume: string };
   operations(operator: Operator): {
-    list(): Promise<(HeldView & { name: Name })[]>;
+    list(): Promise<(HeldView & Record<Noun, Name>)[]>;
     pause(name: Name, request: PauseRequest): Promise<ChannelState>;
     resume(name: Name, request: ResumeRequest): Promise<ChannelState>;
   };
 }
 
-const CHANNELS: Held<ChannelName> = {
+const CHANNELS: Held<'channel', ChannelName> = {
   group: 'channels',
   noun: 'channel',
   description: 'Push and e-mail: whether they publish',
@@ -46,13 +46,10 @@ const CHANNELS: Held<ChannelName> = {
   resumes: 'Resume a channel. Waiting routes are released at a set rate.',
   names: CHANNEL_NAMES,
   examples: { pause: "email --reason 'Mail Service is being moved'", resume: 'email --rate 20' },
-  operations: ({ channels }) => ({
-    ...channels,
-    list: async () => (await channels.list()).map(({ channel: name, ...view }) => ({ name, ...view })),
-  }),
+  operations: ({ channels }) => channels,
 };
 
-const HELD_PRODUCERS: Held<Producer> = {
+const HELD_PRODUCERS: Held<'producer', Producer> = {
   group: 'producers',
   noun: 'producer',
   description: 'Producers of intents: whether what they publish goes out',
@@ -61,10 +58,7 @@ const HELD_PRODUCERS: Held<Producer> = {
   resumes: 'Resume a producer. Waiting routes are released at a set rate, those that wait longest first.',
   names: PRODUCERS,
   examples: { pause: "game_lobby --reason 'release 4.2 sends doubles'", resume: 'game_lobby --rate 200' },
-  operations: ({ producers }) => ({
-    ...producers,
-    list: async () => (await producers.list()).map(({ producer: name, ...view }) => ({ name, ...view })),
-  }),
+  operations: ({ producers }) => producers,
 };
 
 export function addChannelCommands(program: Command): void {
@@ -75,7 +69,10 @@ export function addProducerCommands(program: Command): void {
   addCommands(program, HELD_PRODUCERS);
 }
 
-function addCommands<Name extends string>(program: Command, held: Held<Name>): void {
+function addCommands<Noun extends string, Name extends string>(
+  program: Command,
+  held: Held<Noun, Name>,
+): void {
   const { group, noun } = held;
   const commands = program.command(group).description(held.description);
   const nameArgument = () => new Argument(`<${noun}>`, `which ${noun}`).choices(held.names);
@@ -88,12 +85,11 @@ function addCommands<Name extends string>(program: Command, held: Held<Name>): v
       action(({ json }) =>
         withSession(['postgres'], async ({ operator }) => {
           const views = await held.operations(operator).list();
-          if (json)
-            return printJson({ items: views.map(({ name, ...view }) => ({ [noun]: name, ...view })) });
+          if (json) return printJson({ items: views });
           printTable(
             [noun.toUpperCase(), 'STATUS', 'SINCE', 'BY', 'OPEN ROUTES', 'REASON'],
             views.map((view) => [
-              view.name,
+              view[noun],
               view.status,
               view.since,
               view.changedBy,
@@ -102,15 +98,16 @@ function addCommands<Name extends string>(program: Command, held: Held<Name>): v
             ]),
             { flexible: 5, links: views.map(({ link }) => link) },
           );
-          for (const { name, status, drain } of views) {
+          for (const view of views) {
+            const { status, drain } = view;
             if (status !== 'draining' || !drain) continue;
             report(
-              `${name}: ${drain.released} waiting routes released so far, ${drain.ratePerSecond} per second`,
+              `${view[noun]}: ${drain.released} waiting routes released so far, ${drain.ratePerSecond} per second`,
             );
           }
           const silent = views.filter(({ isWorkflowSilent }) => isWorkflowSilent);
           if (silent.length > 0) {
-            const names = silent.map(({ name }) => name).join(', ');
+            const names = silent.map((view) => view[noun]).join(', ');
             report(`no answer from the workflow of ${names}: shown as the database has it`);
           }
         }),
@@ -157,7 +154,7 @@ function addCommands<Name extends string>(program: Command, held: Held<Name>): v
             ...(rate === undefined ? {} : { ratePerSecond: rate }),
           });
           printState(name, state, json);
-          const view = (await operations.list()).find((one) => one.name === name);
+          const view = (await operations.list()).find((one) => one[noun] === name);
           if (view) report(`${countOf(view.openRoutes, 'route')} open of ${name}`);
         }),
       ),

@@ -15,6 +15,7 @@ import {
   STATE_QUERY,
   channelWorkflowId,
   heldProducer,
+  producerOf,
 } from '../../workflows/intent/channel-contract.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
@@ -123,7 +124,7 @@ function change(
     {
       workflowId: channelWorkflowId(name),
       limitMs: UPDATE_LIMIT_MS,
-      ifSilent: `the change may still be made once one runs, see ${name.startsWith('producer:') ? 'producers' : 'channels'} list`,
+      ifSilent: `the change may still be made once one runs, see ${producerOf(name) === undefined ? 'channels' : 'producers'} list`,
       ifNotRunning: 'the service starts it when it starts',
     },
     (handle) =>

@@ -12,8 +12,6 @@ import type { StreamPlace } from '../forget-streams.ts';
 import { entriesAfter, readingOf, streamPlace } from '../forget-streams.ts';
 import type { OperatorResources } from '../resources.ts';
 
-const escaped = (value: string): string => value.replaceAll(/[\\^$.*+?()[\]{}|/]/g, String.raw`\$&`);
-
 interface StoredOutcomes {
   id: string;
   events: OutcomeRow[];
@@ -40,11 +38,7 @@ const FIELDS = [
 export function outcomePlaces(resources: OperatorResources, person: Person): readonly [Place, StreamPlace] {
   const { db, redis, streams } = resources;
   const routes = new Set(person.routeIds.map(routeRefOf));
-  const names = new RegExp(
-    `(?<![\\p{L}\\p{N}])(?:${person.values.map(escaped).join('|')})(?![\\p{L}\\p{N}])`,
-    'u',
-  );
-  const isNamed = (text: string | null | undefined): boolean => text != null && names.test(text);
+  const isNamed = (text: string | null | undefined): boolean => text != null && person.names.test(text);
 
   const ofRows = (isDryRun: boolean) =>
     walk(db, { table: 'notification.outcomes', key: ['outcome_id'] }, [person.pattern], async (range) => {

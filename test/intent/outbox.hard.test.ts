@@ -1,15 +1,16 @@
 /** A Redis that dies with all its data, again and again under load: the outbox and the rows of routes fill it again. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
-import pg from 'pg';
 import { newGameTurnReady } from '../../client/notificationintent.ts';
 import type { OutboxRelay } from '../../client/outbox.ts';
-import { outboxStatus, publishToOutbox, readOutboxSql, startOutboxRelay } from '../../client/outbox.ts';
+import { outboxStatus, publishToOutbox, startOutboxRelay } from '../../client/outbox.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 import type { RedisServers } from '../redis-servers.ts';
 import { createRedisServers } from '../redis-servers.ts';
 import { outboundIds } from '../service-process.ts';
+import type { Shop } from './shop.ts';
+import { createShop } from './shop.ts';
 
 /** Before each death, ms: shorter and longer than an outbound stream takes to settle, which is six leases. */
 const PAUSES_MS = [500, 4_000, 13_000, 2_500, 300, 12_500, 3_500, 800, 13_500, 1_000];
@@ -20,30 +21,23 @@ const LIMIT_MS = 300_000;
 
 let slot: Slot;
 let redis: RedisServers;
-/** The producer's own database. */
-let shop: pg.Pool;
-let database: string;
+let producerDatabase: Shop;
+let shop: Shop['db'];
 let relay: OutboxRelay | undefined;
 let client: Redis | undefined;
 
 beforeEach(async () => {
   slot = await takeSlot();
   redis = await createRedisServers();
-  database = `shop_${slot.slot}`;
-  await slot.db.query(`CREATE DATABASE ${database}`);
-  const dsn = new URL(slot.endpoints.postgresDsn);
-  dsn.pathname = `/${database}`;
-  shop = new pg.Pool({ connectionString: dsn.href, max: 6 });
-  shop.on('error', () => undefined);
-  await shop.query(await readOutboxSql());
+  producerDatabase = await createShop(slot);
+  shop = producerDatabase.db;
 });
 afterEach(async () => {
   await relay?.stop();
   client?.disconnect();
   await slot.stopServices();
   await redis.stop();
-  await shop.end();
-  await slot.db.query(`DROP DATABASE ${database} WITH (FORCE)`);
+  await producerDatabase.drop();
   await slot.release();
 });
 

@@ -4,8 +4,7 @@
  */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import type { PoolClient } from 'pg';
-import pg from 'pg';
+import type { Pool, PoolClient } from 'pg';
 import type { Vectors } from '../../api/intent/generators/vectors.ts';
 import { entryOfVector } from '../../api/intent/generators/vectors.ts';
 import { envelopeOf, parseIntent } from '../../api/intent/entry.ts';
@@ -25,15 +24,16 @@ import {
 } from '../../client/outbox.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
+import type { Shop } from './shop.ts';
+import { createShop } from './shop.ts';
 
 const STREAM = 'notification:intents';
 /** Quick, so that each test waits for conditions and not for intervals. */
 const QUICK = { pollMs: 50 };
 
 let slot: Slot;
-/** The producer's own database. */
-let db: pg.Pool;
-let database: string;
+let shop: Shop;
+let db: Shop['db'];
 const relays: OutboxRelay[] = [];
 const lines: { fields: object; message: string }[] = [];
 const log: OutboxLog = {
@@ -46,26 +46,15 @@ beforeAll(async () => {
 });
 beforeEach(async () => {
   await slot.redis.flushdb();
-  database = `shop_${slot.slot}_${Date.now()}`;
-  await slot.db.query(`CREATE DATABASE ${database}`);
-  db = openPool();
-  await db.query(await readOutboxSql());
+  shop = await createShop(slot);
+  db = shop.db;
   lines.splice(0);
 });
 afterEach(async () => {
   await Promise.all(relays.splice(0).map((relay) => relay.stop()));
-  await db.end();
-  await slot.db.query(`DROP DATABASE ${database} WITH (FORCE)`);
+  await shop.drop();
 });
 afterAll(() => slot.release());
-
-function openPool(): pg.Pool {
-  const dsn = new URL(slot.endpoints.postgresDsn);
-  dsn.pathname = `/${database}`;
-  const pool = new pg.Pool({ connectionString: dsn.href, max: 6 });
-  pool.on('error', () => undefined);
-  return pool;
-}
 
 const options = (more: Partial<OutboxRelayOptions> = {}): OutboxRelayOptions => ({
   db,
@@ -87,7 +76,7 @@ const intentOf = (idempotencyKey: string, turn = 1) =>
     occurredAt: 1_790_000_000_000,
     payload: { game_id: 'game-7', game_name: 'Andromeda', turn_number: turn },
   });
-const write = (key: string, turn?: number, client: pg.Pool | PoolClient = db) =>
+const write = (key: string, turn?: number, client: Pool | PoolClient = db) =>
   publishToOutbox(client, intentOf(key, turn));
 
 /** An entry that the database takes and the contract does not. */
@@ -383,7 +372,7 @@ describe('the relay', () => {
     }
     await eventually('the entry', async () => (await keysInStream()).length === 1);
     await slot.db.query('SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1', [
-      database,
+      shop.database,
     ]);
     // As a producer does, as often as its pool has connections that ended.
     await eventually('the row to be written', () =>

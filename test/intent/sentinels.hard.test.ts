@@ -1,10 +1,9 @@
 /** Redis behind sentinels, which make another server the master while intents come in. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
-import pg from 'pg';
 import { newGameTurnReady } from '../../client/notificationintent.ts';
 import type { OutboxRelay } from '../../client/outbox.ts';
-import { publishToOutbox, readOutboxSql, startOutboxRelay } from '../../client/outbox.ts';
+import { publishToOutbox, startOutboxRelay } from '../../client/outbox.ts';
 import type { Finding } from '../../cli/checks.ts';
 import { cliFor } from '../cli-process.ts';
 import type { Slot } from '../harness.ts';
@@ -14,6 +13,8 @@ import { startSentinels } from '../redis-sentinels.ts';
 import type { RedisServer, RedisServers } from '../redis-servers.ts';
 import { createRedisServers } from '../redis-servers.ts';
 import { deliveriesTo, outboundIds } from '../service-process.ts';
+import type { Shop } from './shop.ts';
+import { createShop } from './shop.ts';
 
 const NAME = 'notifications';
 const PASSWORD = 'sentinels-5cf0a91be37d';
@@ -28,19 +29,15 @@ let redis: RedisServers;
 let sentinels: Sentinels | undefined;
 let relay: OutboxRelay | undefined;
 /** The producer's own database, and its connection to Redis. */
-let shop: pg.Pool;
+let producerDatabase: Shop;
+let shop: Shop['db'];
 let client: Redis | undefined;
 
 beforeEach(async () => {
   slot = await takeSlot();
   redis = await createRedisServers();
-  const database = `shop_${slot.slot}`;
-  await slot.db.query(`CREATE DATABASE ${database}`);
-  const dsn = new URL(slot.ownerDsn);
-  dsn.pathname = `/${database}`;
-  shop = new pg.Pool({ connectionString: dsn.href, max: 6 });
-  shop.on('error', () => undefined);
-  await shop.query(await readOutboxSql());
+  producerDatabase = await createShop(slot, slot.ownerDsn);
+  shop = producerDatabase.db;
 });
 afterEach(async () => {
   await relay?.stop();
@@ -50,8 +47,7 @@ afterEach(async () => {
   await sentinels?.stop();
   sentinels = undefined;
   await redis.stop();
-  await shop.end();
-  await slot.db.query(`DROP DATABASE shop_${slot.slot} WITH (FORCE)`);
+  await producerDatabase.drop();
   await slot.release();
 });
 

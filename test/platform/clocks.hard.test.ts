@@ -2,12 +2,8 @@
  * All kinds of work, under way while the clock of one process or server is moved by a day: what becomes of it is the same,
  * only when differs.
  */
-import { chmodSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import type { Stack } from '../../dev/servers/stack.ts';
-import { startStack } from '../../dev/servers/stack.ts';
-import { SEARCH_ATTRIBUTE_NAMES, loadConfig } from '../../config/load.ts';
 import { openCallbackWork } from '../account-callback/open-work.ts';
 import type { Slot } from '../harness.ts';
 import { takeSlot } from '../harness.ts';
@@ -17,54 +13,38 @@ import { moveClock } from '../moved-clock.ts';
 import type { OpenWork } from '../open-work.ts';
 import type { ServiceProcess } from '../service-process.ts';
 import { createFleet } from '../service-process.ts';
-import { namespaceOf } from '../slots.ts';
+import type { OwnStack } from '../own-stack.ts';
+import { startOwnStack } from '../own-stack.ts';
 import { openSubscriptionWork } from '../subscription/open-work.ts';
 import { openSymbolWork } from '../symbol-config/open-work.ts';
 
 const DAY = 86_400;
 
-let dir: string;
-let stack: Stack;
+let own: OwnStack;
 let slot: Slot;
 let fleet: ReturnType<typeof createFleet>;
 let works: OpenWork[] = [];
 
 /** Servers of its own for each: nobody else is to have a wrong clock, and a server's may not be put right again. */
 beforeEach(async () => {
-  dir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-clocks-'));
-  // As root, PostgreSQL runs as a user of its own, who must get in.
-  chmodSync(dir, 0o755);
-  stack = await startStack({
-    dataDir: path.join(dir, 'servers'),
-    durable: false,
-    report: () => undefined,
-    postgres: { port: 0 },
-    redis: { port: 0 },
-    temporal: {
-      port: 0,
-      cliPath: loadConfig().values.TEMPORAL_CLI_PATH,
-      namespaces: [namespaceOf(1)],
-      searchAttributes: SEARCH_ATTRIBUTE_NAMES,
-    },
-  });
+  own = await startOwnStack('clocks', { durable: false });
 }, 120_000);
 afterEach(async () => {
   await fleet?.killAll();
   for (const work of works) await work.release();
   await slot?.release();
-  await stack.stop();
-  rmSync(dir, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
+  await own.stop();
 }, 120_000);
 
 async function beginWork(): Promise<ServiceProcess> {
-  slot = await takeSlot(stack as Required<Stack>);
+  slot = await takeSlot(own.stack);
   fleet = createFleet(slot);
   // The slot is everybody's, and released last.
   const lent: Slot = { ...slot, release: async () => undefined };
   works = [
     openIntentWork(lent),
-    await openMobileWork(lent, dir),
-    await openSymbolWork(lent, dir),
+    await openMobileWork(lent, own.dir),
+    await openSymbolWork(lent, own.dir),
     await openCallbackWork(lent),
     await openSubscriptionWork(lent),
   ];
@@ -84,7 +64,7 @@ async function finishWork(): Promise<void> {
 }
 
 function pidOf(server: string): number {
-  const file = readFileSync(path.join(dir, 'servers', `${server}.pid.json`), 'utf8');
+  const file = readFileSync(path.join(own.dir, 'servers', `${server}.pid.json`), 'utf8');
   return (JSON.parse(file) as { server: { pid: number } }).server.pid;
 }
 

@@ -1,12 +1,8 @@
 /** After a user is forgotten, and the operator has had the stores written anew, no file of them has anything of the user. */
-import { chmodSync, globSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { globSync, readFileSync, statSync } from 'node:fs';
 import path from 'node:path';
-import { SEARCH_ATTRIBUTE_NAMES, loadConfig } from '../../config/load.ts';
 import { newGameTurnReady, publishIntent } from '../../client/notificationintent.ts';
 import type { Forgotten } from '../../client/forget.ts';
-import type { Stack } from '../../dev/servers/stack.ts';
-import { startStack } from '../../dev/servers/stack.ts';
 import { createDeviceTokens } from '../../dev/stand-ins/mobile-push/device-tokens.ts';
 import { buildLateIndexes } from '../../migrations/indexes.ts';
 import { migrate } from '../../migrations/migrate.ts';
@@ -16,7 +12,8 @@ import { eventually, takeSlot } from '../harness.ts';
 import { placesWith } from '../kept.ts';
 import { mobilePushOf } from '../mobile-push/jobs.ts';
 import { GATEWAY, MAIL } from '../service-process.ts';
-import { namespaceOf } from '../slots.ts';
+import type { OwnStack } from '../own-stack.ts';
+import { startOwnStack } from '../own-stack.ts';
 
 const NOTIFICATIONS = 1_000;
 const OF_OTHERS = 100;
@@ -26,34 +23,18 @@ const GONE = 'planted-user-7f3a';
 const PLANTED = [GONE, 'planted-7f3a@example.com', 'Planted Name 7f3a', 'planted-token-7f3a'];
 const [, ADDRESS, NAME, TOKEN] = PLANTED as [string, string, string, string];
 
-let dir: string;
-let stack: Stack;
+let own: OwnStack;
 let slot: Slot;
 let bench: ReturnType<typeof cliFor>;
 beforeAll(async () => {
-  dir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-forget-'));
-  // As root, PostgreSQL runs as a user of its own, who must get in.
-  chmodSync(dir, 0o755);
-  stack = await startStack({
-    dataDir: path.join(dir, 'servers'),
-    report: () => undefined,
-    postgres: { port: 0 },
-    redis: { port: 0 },
-    temporal: {
-      port: 0,
-      cliPath: loadConfig().values.TEMPORAL_CLI_PATH,
-      namespaces: [namespaceOf(1)],
-      searchAttributes: SEARCH_ATTRIBUTE_NAMES,
-    },
-  });
-  slot = await takeSlot(stack as Required<Stack>);
+  own = await startOwnStack('forget');
+  slot = await takeSlot(own.stack);
   bench = cliFor(slot);
 }, 180_000);
 afterAll(async () => {
   bench?.dispose();
   await slot?.release();
-  await stack?.stop();
-  rmSync(dir, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
+  await own?.stop();
 }, 120_000);
 
 /** Where the files are, by what the servers say themselves. PostgreSQL's log of changes is written over in turn. */

@@ -1,0 +1,46 @@
+/** Servers of a test's own, with their files in a folder of their own: nobody else is to have what it does to them. */
+import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { SEARCH_ATTRIBUTE_NAMES, loadConfig } from '../config/load.ts';
+import type { Stack, StackOptions } from '../dev/servers/stack.ts';
+import { startStack } from '../dev/servers/stack.ts';
+import { namespaceOf } from './slots.ts';
+
+export interface OwnStack {
+  /** For further files of the test; those of the servers are in `servers`. */
+  dir: string;
+  stack: Required<Stack>;
+  stop(): Promise<void>;
+}
+
+/** @param name begins the name of the folder. */
+export async function startOwnStack(
+  name: string,
+  options: Pick<StackOptions, 'durable'> = {},
+): Promise<OwnStack> {
+  const dir = mkdtempSync(path.join(tmpdir(), `galaxy-notify-${name}-`));
+  // As root, PostgreSQL runs as a user of its own, who must get in.
+  chmodSync(dir, 0o755);
+  const stack = await startStack({
+    ...options,
+    dataDir: path.join(dir, 'servers'),
+    report: () => undefined,
+    postgres: { port: 0 },
+    redis: { port: 0 },
+    temporal: {
+      port: 0,
+      cliPath: loadConfig().values.TEMPORAL_CLI_PATH,
+      namespaces: [namespaceOf(1)],
+      searchAttributes: SEARCH_ATTRIBUTE_NAMES,
+    },
+  });
+  return {
+    dir,
+    stack: stack as Required<Stack>,
+    async stop() {
+      await stack.stop();
+      rmSync(dir, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
+    },
+  };
+}
