@@ -30,6 +30,18 @@ export function parseTime(text: string): Date {
   return time;
 }
 
+/** A duration from now, or a point in time; one without a zone is meant in UTC. */
+export function parseFuture(text: string): Date {
+  if (/^\d+(s|m|h|d)$/.test(text)) return new Date(Date.now() + parseDuration(text));
+  try {
+    return parseTime(text);
+  } catch {
+    throw new InvalidArgumentError(
+      'Give a time from now such as 1h, or an ISO time such as 2026-01-31T12:00Z.',
+    );
+  }
+}
+
 /** A date alone cannot carry a zone. */
 const withTime = (text: string): string =>
   /^\d{4}-\d{2}-\d{2}$/.test(text) ? `${text}T00:00` : text.replace(' ', 'T');

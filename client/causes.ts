@@ -10,6 +10,7 @@ export const CAUSES = {
   stream_in_doubt: ['outbound_streams.suspect_since'],
   not_on_this_channel: ['routes.status skipped'],
   recipient_unusable: ['routes.status skipped'],
+  expired: ['routes.status skipped'],
   cancelled: ['routes.status skipped'],
   cancelled_before_acceptance: ['cancelled_intents'],
   waiting_for_attempt: ['routes.status pending'],

@@ -53,6 +53,11 @@ interface CommonOptions<T extends NotificationType> {
    * another time is a conflict.
    */
   occurredAt: Date | number;
+  /**
+   * From when on it is not worth sending any more, after `occurredAt`: a date or epoch milliseconds. Who has not got it by
+   * then does not get it. No part of the content: of a repeat with another one, the first counts.
+   */
+  expiresAt?: Date | number;
   /** Correlation only; no part of the intent's identity. */
   requestId?: string;
   traceId?: string;
@@ -113,7 +118,7 @@ export const newRuntimeStartConfigInvalid = constructorOf('runtime.start_config_
  */
 export function constructorOf<T extends NotificationType>(type: T): Constructor<T> {
   return (options) => {
-    const { idempotencyKey, occurredAt, requestId, traceId, traceparent, payload } = options;
+    const { idempotencyKey, occurredAt, expiresAt, requestId, traceId, traceparent, payload } = options;
     // Administrators of a type that users can get too must be asked for: forgotten recipients are a mistake.
     const { audience = audiencesOf(type).includes('user') ? 'user' : 'admin_email', recipientUserIds = [] } =
       options as Partial<ToUsers> | ToAdministrators;
@@ -124,6 +129,7 @@ export function constructorOf<T extends NotificationType>(type: T): Constructor<
       recipientUserIds: [...recipientUserIds],
       idempotencyKey,
       occurredAtMs: Number(occurredAt),
+      ...(expiresAt === undefined ? {} : { expiresAtMs: Number(expiresAt) }),
       payloadJson: payloadJsonOf(payload),
       ...(requestId === undefined ? {} : { requestId }),
       ...(traceId === undefined ? {} : { traceId }),

@@ -144,6 +144,15 @@ BEGIN
     PERFORM notification_outbox.refuse('invalid_envelope',
       'occurred_at_ms must be whole milliseconds since 1970, before the year 10000');
   END IF;
+  value := nullif(entry ->> 'expires_at_ms', '');
+  IF value IS NOT NULL THEN
+    IF value !~ '^[0-9]{1,15}$' OR value::bigint NOT BETWEEN 1 AND 253402300799999 THEN
+      PERFORM notification_outbox.refuse('invalid_envelope',
+        'expires_at_ms must be whole milliseconds since 1970, before the year 10000');
+    ELSIF value::bigint <= (entry ->> 'occurred_at_ms')::bigint THEN
+      PERFORM notification_outbox.refuse('invalid_envelope', 'expires_at_ms must be after occurred_at_ms');
+    END IF;
+  END IF;
   value := nullif(entry ->> 'recipient_user_ids_json', '');
   CASE entry ->> 'audience_kind'
     WHEN 'admin_email' THEN
@@ -219,11 +228,16 @@ BEGIN
 END
 $$;
 
+-- The form of earlier files, beside which a call would be ambiguous. Whoever has revoked the rights of PUBLIC on
+-- functions grants EXECUTE again.
+DROP FUNCTION IF EXISTS notification_outbox.publish(text, text, text, timestamptz, jsonb, text[], text, text, text);
+
 -- Writes an intent into the outbox, field by field.
 --
 -- The audience is that of recipient_user_ids: these users, or with NULL the administrators. occurred_at is the time of
 -- the event, and a part of the content: a repeat of the key with another time is a conflict. payload has the fields of
--- the type; request_id, trace_id and traceparent (W3C trace context) are for correlation only.
+-- the type; request_id, trace_id and traceparent (W3C trace context) are for correlation only. From expires_at on it is
+-- not worth sending any more, and is not sent.
 --
 -- Returns and raises as publish(entry) does.
 CREATE OR REPLACE FUNCTION notification_outbox.publish(
@@ -235,7 +249,8 @@ CREATE OR REPLACE FUNCTION notification_outbox.publish(
   recipient_user_ids text[] DEFAULT NULL,
   request_id         text DEFAULT NULL,
   trace_id           text DEFAULT NULL,
-  traceparent        text DEFAULT NULL
+  traceparent        text DEFAULT NULL,
+  expires_at         timestamptz DEFAULT NULL
 ) RETURNS bigint
   LANGUAGE sql AS $$
   SELECT notification_outbox.publish(jsonb_strip_nulls(jsonb_build_object(
@@ -245,6 +260,7 @@ CREATE OR REPLACE FUNCTION notification_outbox.publish(
     'recipient_user_ids_json', to_jsonb(recipient_user_ids)::text,
     'idempotency_key', idempotency_key,
     'occurred_at_ms', round(extract(epoch FROM date_trunc('milliseconds', occurred_at)) * 1000)::bigint::text,
+    'expires_at_ms', round(extract(epoch FROM date_trunc('milliseconds', expires_at)) * 1000)::bigint::text,
     'payload_json', payload::text,
     'request_id', request_id,
     'trace_id', trace_id,

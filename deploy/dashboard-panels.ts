@@ -244,6 +244,12 @@ const intent: Dashboard = {
       'channel',
       'failure_classification',
     ]),
+    rates(
+      'Expired',
+      'Routes that were skipped because they were not worth sending any more.',
+      'notification_route_expired_total',
+      ['channel', 'notification_type'],
+    ),
     rates('Replays', 'Dead-lettered routes that were opened again.', 'notification_route_replays_total', [
       'channel',
     ]),

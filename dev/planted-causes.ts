@@ -73,6 +73,15 @@ export const PLANTS: readonly Plant[] = [
       last_error_at: 'at',
     }),
   },
+  {
+    cause: 'expired',
+    sql: route('skipped', {
+      skipped_at: "at + interval '1 minute'",
+      last_error_classification: "'expired'",
+      last_error_message: "'it was worth sending until 2026-11-22T12:00:00.000Z, and no attempt was counted'",
+      last_error_at: "at + interval '1 minute'",
+    }),
+  },
   { cause: 'cancelled', sql: route('skipped', { skipped_at: "at + interval '1 minute'" }) },
   { cause: 'waiting_for_attempt', sql: route('pending', { next_attempt_at: "now() + interval '1 hour'" }) },
   {

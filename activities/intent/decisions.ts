@@ -3,9 +3,11 @@
  */
 import type { Pool, PoolClient } from 'pg';
 import type { Channel } from '../../api/intent/catalog.ts';
+import { expiryOf } from '../../api/intent/catalog.ts';
 import { routeRefOf } from '../../api/ids.ts';
 import { forgottenKeySql } from '../../api/intent/forgotten.ts';
 import type { Intent } from '../../api/intent/entry.ts';
+import { MAX_TIMESTAMP_MS } from '../../api/intent/entry.ts';
 import type { Acceptance, NotificationInput, RouteToPublish } from '../../workflows/intent/contract.ts';
 import { MAX_CHILDREN_PER_PARENT } from '../../workflows/intent/contract.ts';
 import { query } from '../postgres.ts';
@@ -260,7 +262,11 @@ const recordColumns = (items: readonly ToInsert[]): unknown[] => [
   items.map(({ intent }) => intent.slice ?? null),
   items.map(({ intent }) => intent.earlier ?? null),
   items.map(({ intent }) => intent.traceparent ?? null),
+  items.map(({ intent }) => isoOf(expiryOf(intent))),
 ];
+
+const isoOf = (atMs: number | undefined): string | null =>
+  atMs === undefined ? null : new Date(Math.min(atMs, MAX_TIMESTAMP_MS)).toISOString();
 
 /** At least one part. */
 function partsOf(audience: Audience): Audience[] {
@@ -435,7 +441,7 @@ const insertSlots = (records: string, first: number): string => `
 /**
  * A taken idempotency key, one that an earlier intent waits for or has taken in what PostgreSQL forgot, and a cancelled
  * intent insert nothing at all. Keys are taken in one order by everybody, so that two of these never wait for each other, and those of one key in the order of the stream. All
- * times are PostgreSQL's: retention, channels and cancellation compare them with its clock. $15 how long a key stays
+ * times are PostgreSQL's: retention, channels and cancellation compare them with its clock. $16 how long a key stays
  * reserved, ms.
  */
 const INSERT_RECORDS = acceptance({
@@ -444,15 +450,16 @@ const INSERT_RECORDS = acceptance({
     WITH record AS (
       INSERT INTO notification.records
         (notification_id, notification_type, producer, audience_kind, recipient_user_ids, payload_json,
-         idempotency_key, request_fingerprint, request_id, trace_id, traceparent, occurred_at, slice_id, accepted_at,
-         updated_at, idempotency_expires_at)
+         idempotency_key, request_fingerprint, request_id, trace_id, traceparent, occurred_at, expires_at, slice_id,
+         accepted_at, updated_at, idempotency_expires_at)
       SELECT id, type, producer, audience, recipients::jsonb, payload, idempotency_key, fingerprint, request_id, trace_id,
-             traceparent, occurred_at, slice_id, statement_timestamp(), statement_timestamp(),
-             statement_timestamp() + $15::bigint * interval '1 millisecond'
+             traceparent, occurred_at, expires_at, slice_id, statement_timestamp(), statement_timestamp(),
+             statement_timestamp() + $16::bigint * interval '1 millisecond'
         FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
-                    $9::text[], $10::text[], $11::timestamptz[], $12::text[], $13::text[], $14::text[]) WITH ORDINALITY
+                    $9::text[], $10::text[], $11::timestamptz[], $12::text[], $13::text[], $14::text[],
+                    $15::timestamptz[]) WITH ORDINALITY
                AS entry (id, type, producer, audience, recipients, payload, idempotency_key, fingerprint, request_id,
-                         trace_id, occurred_at, slice_id, earlier, traceparent, position)
+                         trace_id, occurred_at, slice_id, earlier, traceparent, expires_at, position)
        WHERE NOT EXISTS (
              SELECT 1
                FROM notification.waiting_intents AS waiting
@@ -468,13 +475,13 @@ const INSERT_RECORDS = acceptance({
        ORDER BY producer, idempotency_key, position
       ON CONFLICT DO NOTHING
       RETURNING notification_id, accepted_at, notification_type, producer, idempotency_key, request_id, trace_id
-    ), slots AS (${insertSlots('record', 16)}
+    ), slots AS (${insertSlots('record', 17)}
     ), waits_no_more AS (
       DELETE FROM notification.waiting_intents AS waiting USING record
        WHERE waiting.notification_id = record.notification_id
     )`,
   result: 'SELECT notification_id FROM record',
-  parameters: 24,
+  parameters: 25,
 });
 
 const INSERT_ROUTES = moreRoutes({

@@ -74,6 +74,10 @@ export function createIntentMetrics(meter: Meter) {
       'notification.route.dead_letters',
       'Routes that exhausted their budget',
     ),
+    routeExpired: counter<RouteAttributes>(
+      'notification.route.expired',
+      'Routes that were skipped because they were not worth sending any more',
+    ),
     routeReplay: counter<RouteAttributes>(
       'notification.route.replays',
       'Dead-lettered routes that were opened again',
@@ -108,7 +112,7 @@ function oneOf(known: readonly string[], value: string | undefined): string {
 
 /** The fields by which log lines of intake and publication are found. */
 export function logFieldsOf(
-  intent: Omit<Intent, 'payloadJson' | 'recipientUserIds' | 'occurredAtMs'>,
+  intent: Omit<Intent, 'payloadJson' | 'recipientUserIds' | 'occurredAtMs' | 'expiresAtMs'>,
 ): Record<string, string> {
   return {
     notification_id: intent.notificationId,

@@ -144,7 +144,7 @@ interface Item {
   route_id: string | null;
   requested_by: string;
   reason: string | null;
-  /** The route died before the operation began, and is dead. */
+  /** The route died before the operation began, is dead, and not too late. */
   is_dead: boolean;
   /** By this operation, in a step that did not come to its end. */
   was_replayed: boolean;
@@ -162,7 +162,8 @@ const LIST_ITEMS = {
   text: `
     SELECT item.operation_id, position, item.notification_id, item.route_id, operation.requested_by,
            operation.reason,
-           coalesce(route.status = 'dead_letter' AND route.dead_lettered_at < operation.created_at, false) AS is_dead,
+           coalesce(route.status = 'dead_letter' AND route.dead_lettered_at < operation.created_at
+                    AND (record.expires_at > now()) IS NOT FALSE, false) AS is_dead,
            EXISTS (SELECT FROM notification.replays
                     WHERE replays.notification_id = item.notification_id AND replays.route_id = item.route_id
                       AND replay_id = $3) AS was_replayed,

@@ -10,7 +10,7 @@
  */
 import type { Pool, PoolClient, QueryResultRow } from 'pg';
 import type { OutcomeKind } from '../../api/intent/outcome.ts';
-import { TERMINAL_OUTCOMES } from '../../api/intent/outcome.ts';
+import { ROUTE_EXPIRED, TERMINAL_OUTCOMES } from '../../api/intent/outcome.ts';
 import type { Statement } from '../postgres.ts';
 import { query } from '../postgres.ts';
 
@@ -59,7 +59,7 @@ const routeRef = (route: string): string =>
                      ELSE ${route}.channel || ':~' || md5(${route}.route_id) END`;
 
 /** Why a route was skipped after acceptance. */
-const SKIP_REASON = `CASE moved.last_error_classification WHEN 'expired' THEN 'expired' ELSE 'cancelled' END`;
+const SKIP_REASON = `CASE moved.last_error_classification WHEN '${ROUTE_EXPIRED}' THEN 'expired' ELSE 'cancelled' END`;
 
 /** The end of an intent whose tally is `tally`, whose notification has no open route any more. */
 const ENDING = `

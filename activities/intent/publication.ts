@@ -7,6 +7,9 @@
  *
  * One route or hundreds, of one notification or of many, take the same way: handed off side by side, settled by one
  * statement. Whatever goes wrong with a route stays with it.
+ *
+ * Who is too late is found out here and nowhere else, by PostgreSQL's clock when the row is loaded: whatever held a route
+ * up, its way leads through an attempt.
  */
 import { randomUUID } from 'node:crypto';
 import type { Redis } from 'ioredis';
@@ -34,6 +37,7 @@ import type { Outcomes } from './outcomes.ts';
 import type { ConfirmReplicated } from './replication.ts';
 import type { RouteRow } from './route-rows.ts';
 import {
+  MARK_EXPIRED,
   MARK_FOUND_PUBLISHED,
   MARK_PUBLISHED,
   MARK_SKIPPED,
@@ -159,6 +163,7 @@ export function createPublisher(
   ): Promise<Attempt | HandedOff> {
     if (route.status === 'published' || route.status === 'skipped') return { status: route.status };
     if (route.status === 'dead_letter') return openAgain(route, begun, replay);
+    if (route.is_expired) return expire(route);
     if (route.is_paused) {
       metrics.routeDeferral({ channel: route.channel, reason: 'paused' });
       return { status: 'paused' };
@@ -209,6 +214,33 @@ export function createPublisher(
     };
   }
 
+  /**
+   * Skips a route that is too late. It is closed in Redis first: an attempt that still runs, or one that died before it
+   * could settle, may have handed it off, and then it is published after all.
+   */
+  async function expire(route: RouteRow): Promise<Attempt | HandedOff> {
+    const key = handOffKey(route.notification_id, route.route_id, route.generation);
+    const fade = () => void handOff.fade(redis, [key]).catch(() => undefined);
+    let deliveredAs: string | undefined;
+    try {
+      deliveredAs = await handOff.close(redis, key);
+    } catch {
+      clock.forget();
+      return defer(route.channel, 'redis_unavailable');
+    }
+    if (deliveredAs !== undefined) {
+      const release = (isSettled: boolean) => (isSettled ? fade() : undefined);
+      return { status: 'handed_off', entryId: deliveredAs, handOffKey: key, release };
+    }
+    const expiredAt = new Date(Number(route.expires_at_ms)).toISOString();
+    const [skipped] = await outcomes.run(db, MARK_EXPIRED, [...keyOf(route), lateness(route, expiredAt)]);
+    if (!skipped) return deferToFresherRow(route);
+    fade();
+    metrics.routeExpired(metricOf(route));
+    log.info({ ...logFields(route), result: 'expired', expired_at: expiredAt }, 'route expired');
+    return { status: 'skipped' };
+  }
+
   /** Whoever closed it may have died before it could settle the row. */
   async function settleClosed(route: RouteRow): Promise<Attempt> {
     const [skipped] = await outcomes.run(db, MARK_SKIPPED, keyOf(route));
@@ -234,6 +266,13 @@ export function createPublisher(
       deliveredAs = await handOff.entryOf(redis, key);
     } catch {
       return defer(route.channel, 'redis_unavailable');
+    }
+    if (deliveredAs === undefined && route.is_expired) {
+      log.info(
+        { ...logFields(route), result: 'expired' },
+        'replay found the route expired, and sent nothing',
+      );
+      return { status: 'dead_letter', classification: route.last_error_classification ?? 'unknown' };
     }
     if (deliveredAs === undefined) await openGeneration(route, replay);
     else {
@@ -345,6 +384,10 @@ export function failureDetails(
     backoffMaxMs,
   };
 }
+
+/** What a person should know of a route that is too late. */
+const lateness = ({ attempt_count: attempts, last_error_classification: failure }: RouteRow, at: string) =>
+  `it was worth sending until ${at}, and ${attempts === 0 ? 'no attempt was counted' : `attempt ${attempts} failed with ${failure}`}`;
 
 const metricOf = ({ notification_type, channel }: RouteRow) => ({ notification_type, channel });
 

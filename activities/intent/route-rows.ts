@@ -5,6 +5,7 @@
 import { ApplicationFailure } from '@temporalio/activity';
 import type { Pool } from 'pg';
 import type { AudienceKind, Channel, NotificationType, Producer } from '../../api/intent/catalog.ts';
+import { ROUTE_EXPIRED } from '../../api/intent/outcome.ts';
 import { hashOfRouteRef, routeRefOf } from '../../api/ids.ts';
 import type { Locale } from '../../api/intent/mail-command.ts';
 import type { RouteKey, RouteSlice } from '../../workflows/intent/contract.ts';
@@ -36,6 +37,10 @@ export interface RouteRow {
   trace_id: string | null;
   traceparent: string | null;
   accepted_at_ms: string;
+  /** From when on it is not worth sending any more, epoch ms; null: never. */
+  expires_at_ms: string | null;
+  /** That time has come, by PostgreSQL's clock. */
+  is_expired: boolean;
   /** 0 as accepted; each replay is the next one. */
   generation: number;
   /** The replay that opened the current generation; null for generation 0. */
@@ -125,6 +130,8 @@ const routeColumns = (payload: string) => `
            resolved_locale, last_error_classification, entry_id, route.updated_at::text AS version, notification_type, producer,
            audience_kind, idempotency_key, ${payload} AS payload_json, request_id, trace_id, traceparent,
            floor(extract(epoch FROM accepted_at) * 1000)::bigint AS accepted_at_ms,
+           (extract(epoch FROM expires_at) * 1000)::bigint AS expires_at_ms,
+           coalesce(expires_at <= statement_timestamp(), false) AS is_expired,
            coalesce(replay.generation, 0) AS generation, replay.replay_id,
            coalesce(channels.is_paused, false) AS is_channel_paused,
            coalesce(channels.is_paused, false) OR coalesce(producers.is_paused, false) AS is_paused,
@@ -209,6 +216,20 @@ export const MARK_SKIPPED = routeMove({
   from: 'open',
   result: 'SELECT 1 FROM moved',
   parameters: 3,
+});
+
+/** Of a route that is too late. $4 is what a person should know. */
+export const MARK_EXPIRED = routeMove({
+  name: 'mark_expired',
+  update: `
+      UPDATE notification.routes AS route
+         SET status = 'skipped', next_attempt_at = NULL, skipped_at = statement_timestamp(),
+             last_error_classification = '${ROUTE_EXPIRED}', last_error_message = $4,
+             last_error_at = statement_timestamp(), updated_at = statement_timestamp()
+      ${OPEN_ROUTE}`,
+  from: 'open',
+  result: 'SELECT 1 FROM moved',
+  parameters: 4,
 });
 
 export const MARK_FOUND_PUBLISHED = routeMove({

@@ -57,6 +57,8 @@ interface CatalogRow {
   readonly payload: z.ZodRawShape;
   /** The table of `notification.fbs` and the payload fields it carries; absent for types without push. */
   readonly push?: { readonly table: string; readonly fields: readonly string[] };
+  /** How long after the event it is worth sending, ms, where the intent does not say it; absent: for ever. */
+  readonly expiresAfterMs?: number;
 }
 
 const pushAndEmail = { user: ['push', 'email'] } as const;
@@ -214,6 +216,20 @@ export function audiencesOf(type: NotificationType): AudienceKind[] {
 export function channelsOf(type: NotificationType, audience: AudienceKind): readonly Channel[] {
   const row: CatalogRow = CATALOG[type];
   return row.channels[audience] ?? [];
+}
+
+/** From when on an intent is not worth sending any more, epoch ms: as it says, or as its type does; undefined: never. */
+export function expiryOf(
+  { notificationType, occurredAtMs, expiresAtMs }: { notificationType: NotificationType } & Expiring,
+  catalog: Readonly<Record<NotificationType, CatalogRow>> = CATALOG,
+): number | undefined {
+  const { expiresAfterMs } = catalog[notificationType];
+  return expiresAtMs ?? (expiresAfterMs === undefined ? undefined : occurredAtMs + expiresAfterMs);
+}
+
+interface Expiring {
+  occurredAtMs: number;
+  expiresAtMs?: number;
 }
 
 /** Name and kind of a type's required payload fields, in the order in which they are checked. */

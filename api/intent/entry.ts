@@ -33,7 +33,12 @@ export const REQUIRED_ENVELOPE_FIELDS = [
   'occurred_at_ms',
   'payload_json',
 ] as const;
-export const OPTIONAL_ENVELOPE_FIELDS = ['recipient_user_ids_json', 'request_id', 'trace_id'] as const;
+export const OPTIONAL_ENVELOPE_FIELDS = [
+  'recipient_user_ids_json',
+  'expires_at_ms',
+  'request_id',
+  'trace_id',
+] as const;
 
 type EnvelopeField = (typeof REQUIRED_ENVELOPE_FIELDS)[number] | (typeof OPTIONAL_ENVELOPE_FIELDS)[number];
 export const ENVELOPE_FIELDS: readonly string[] = [...REQUIRED_ENVELOPE_FIELDS, ...OPTIONAL_ENVELOPE_FIELDS];
@@ -52,6 +57,8 @@ export interface Intent {
   recipientUserIds: string[];
   idempotencyKey: string;
   occurredAtMs: number;
+  /** From when on nothing of it is worth sending any more. */
+  expiresAtMs?: number;
   /** Canonical JSON (RFC 8785) of the payload object. */
   payloadJson: string;
   requestId?: string;
@@ -135,6 +142,7 @@ export function envelopeOf(intent: Omit<Intent, 'notificationId'>): Record<strin
       : { recipient_user_ids_json: JSON.stringify(intent.recipientUserIds) }),
     idempotency_key: intent.idempotencyKey,
     occurred_at_ms: String(intent.occurredAtMs),
+    ...(intent.expiresAtMs === undefined ? {} : { expires_at_ms: String(intent.expiresAtMs) }),
     payload_json: intent.payloadJson,
     ...(intent.requestId === undefined ? {} : { request_id: intent.requestId }),
     ...(intent.traceId === undefined ? {} : { trace_id: intent.traceId }),
@@ -168,7 +176,8 @@ function readIntent(entryId: string, fields: EntryFields, size: EntrySize): Inte
   if (oversize !== undefined) throw new Refusal('entry_too_large', oversize);
   const envelope = readEnvelope(fields);
   const idempotencyKey = identifier(envelope, 'idempotency_key');
-  const occurredAtMs = timestamp(envelope);
+  const occurredAtMs = timestamp(envelope, 'occurred_at_ms');
+  const expiresAtMs = expiry(envelope, occurredAtMs);
   const requestId = optionalIdentifier(envelope, 'request_id');
   const traceId = optionalIdentifier(envelope, 'trace_id');
   const traceparent = traceparentOf(fields);
@@ -184,6 +193,7 @@ function readIntent(entryId: string, fields: EntryFields, size: EntrySize): Inte
     recipientUserIds: recipientsOf(envelope, audienceKind),
     idempotencyKey,
     occurredAtMs,
+    ...(expiresAtMs === undefined ? {} : { expiresAtMs }),
     payloadJson: payloadOf(envelope, notificationType),
     ...(requestId === undefined ? {} : { requestId }),
     ...(traceId === undefined ? {} : { traceId }),
@@ -232,15 +242,24 @@ function traceparentOf(fields: EntryFields): string | undefined {
   return value !== undefined && further.length === 0 && parseTraceparent(value) ? value : undefined;
 }
 
-function timestamp({ occurred_at_ms: text = '' }: Envelope): number {
+function timestamp(envelope: Envelope, name: EnvelopeField): number {
+  const text = envelope[name] ?? '';
   const value = /^[0-9]{1,15}$/.test(text) ? Number(text) : 0;
   if (value < 1 || value > MAX_TIMESTAMP_MS) {
     throw new Refusal(
       'invalid_envelope',
-      'occurred_at_ms must be whole milliseconds since 1970, before the year 10000',
+      `${name} must be whole milliseconds since 1970, before the year 10000`,
     );
   }
   return value;
+}
+
+/** Seconds instead of milliseconds, for instance, would be an intent of which nothing is ever sent. */
+function expiry(envelope: Envelope, occurredAtMs: number): number | undefined {
+  if (envelope.expires_at_ms === undefined) return undefined;
+  const expiresAtMs = timestamp(envelope, 'expires_at_ms');
+  if (expiresAtMs > occurredAtMs) return expiresAtMs;
+  throw new Refusal('invalid_envelope', 'expires_at_ms must be after occurred_at_ms');
 }
 
 function typeOf({ notification_type: type = '' }: Envelope): NotificationType {

@@ -25,6 +25,7 @@ export function printNotification(view: NotificationView): void {
     ['recipients', record?.recipientUserIds ? recipientsOf(record.recipientUserIds) : undefined],
     ['key', record?.idempotencyKey],
     ['occurred', record?.occurredAt],
+    ['expires', record?.expiresAt ?? undefined],
     ['accepted', record?.acceptedAt],
     ['key reserved until', record?.idempotencyExpiresAt],
     ['request id', record?.requestId ?? undefined],

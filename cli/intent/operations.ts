@@ -155,7 +155,7 @@ async function showOne(operator: Operator, operationId: string, { json }: Global
     ['ended', view.endedAt],
     [
       'routes now',
-      `${outcome.published} published, ${outcome.skipped} skipped, ${outcome.diedAgain} died since, ${outcome.open} open`,
+      `${outcome.published} published, ${outcome.skipped} skipped, ${outcome.expired} expired, ${outcome.diedAgain} died since, ${outcome.open} open`,
     ],
     ['link', view.link],
   ]);

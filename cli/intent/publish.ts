@@ -16,7 +16,7 @@ import type { Config } from '../../config/load.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import type { ExitCode, GlobalOptions } from '../command.ts';
 import { EXIT, UsageError, action, helpWith } from '../command.ts';
-import { addPair, parseCount, parseTime, waitLimitOption } from '../options.ts';
+import { addPair, parseCount, parseFuture, parseTime, waitLimitOption } from '../options.ts';
 import { countOf, printJson, printLine, report } from '../output.ts';
 import { startProgress } from '../progress.ts';
 import type { Session } from '../session.ts';
@@ -37,6 +37,7 @@ interface PublishOptions extends GlobalOptions {
   payloadFile?: string;
   field: Record<string, string>;
   occurredAt?: Date;
+  expiresAt?: Date;
   requestId?: string;
   traceId?: string;
   traceparent?: string;
@@ -65,6 +66,11 @@ export function addPublishCommand(intents: Command): void {
       '--occurred-at <time>',
       'when the event happened: an ISO time, or 1h for an hour ago; default: now',
       parseTime,
+    )
+    .option(
+      '--expires-at <time>',
+      'what is not sent by then is not sent any more: an ISO time, or 1h for in an hour; default: never',
+      parseFuture,
     )
     .option('--request-id <id>', 'for correlation')
     .option('--trace-id <id>', 'for correlation')
@@ -203,6 +209,7 @@ async function intentsOf(type: NotificationType, options: PublishOptions): Promi
         occurredAt,
         ...(options.audience === undefined ? {} : { audience: options.audience }),
         ...(options.to === undefined ? {} : { recipientUserIds: options.to }),
+        ...(options.expiresAt === undefined ? {} : { expiresAt: options.expiresAt }),
         ...(options.requestId === undefined ? {} : { requestId: options.requestId }),
         ...(options.traceId === undefined ? {} : { traceId: options.traceId }),
         ...(options.traceparent === undefined ? {} : { traceparent: options.traceparent }),

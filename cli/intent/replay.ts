@@ -4,6 +4,7 @@ import { NotFoundError } from '../../client/errors.ts';
 import type { DeadLetterFilter } from '../../client/intent/dead-letters.ts';
 import type { ChosenOperation } from '../../client/intent/operations.ts';
 import type { ReplayGroup, ReplayOutcome } from '../../client/intent/replay.ts';
+import { NONE } from '../../client/intent/replay.ts';
 import type { Operator } from '../../client/operator.ts';
 import { waitUntil } from '../../client/wait-until.ts';
 import type { BulkOptions } from '../bulk-replay.ts';
@@ -29,7 +30,7 @@ export function addReplayCommand(program: Command): void {
   withBulkOptions(withDeadLetterFilters(program.command('replay')), 'routes')
     .summary('Try dead-lettered routes again, one or many')
     .description(
-      'Replay dead-lettered routes. Each gets a new budget; its dead letter stays as history. Without a notification id, all routes that match the filters are replayed. A route that is named and waits for its next attempt tries now.',
+      'Replay dead-lettered routes. Each gets a new budget; its dead letter stays as history. One that has expired meanwhile is not sent. Without a notification id, all routes that match the filters are replayed. A route that is named and waits for its next attempt tries now.',
     )
     .argument('[notification id]', 'its dead-lettered routes only', parseEntryId)
     .argument('[route id]', 'this route only, as dead-letters list shows it')
@@ -137,7 +138,7 @@ async function waitForOutcome(
   signal: AbortSignal,
 ): Promise<ReplayOutcome> {
   const progress = startProgress(total, 'routes settled');
-  let outcome: ReplayOutcome = { published: 0, skipped: 0, diedAgain: 0, open: total, gone: 0 };
+  let outcome: ReplayOutcome = { ...NONE, open: total };
   try {
     await waitUntil(
       async () => {
@@ -156,9 +157,10 @@ async function waitForOutcome(
 
 function printGroups(groups: ReplayGroup[]): void {
   printTable(
-    ['ROUTES', 'TYPE', 'CHANNEL', 'FAILURE', 'OLDEST', 'NEWEST'],
+    ['ROUTES', 'EXPIRED', 'TYPE', 'CHANNEL', 'FAILURE', 'OLDEST', 'NEWEST'],
     groups.map((group) => [
       group.routes,
+      group.expired,
       group.type,
       group.channel,
       group.failure,
@@ -168,9 +170,10 @@ function printGroups(groups: ReplayGroup[]): void {
   );
 }
 
-function outcomeLine({ published, skipped, diedAgain, open, gone }: ReplayOutcome): string {
+function outcomeLine({ published, skipped, expired, diedAgain, open, gone }: ReplayOutcome): string {
   const parts = [`${published} published`, `${diedAgain} died again`];
   if (skipped > 0) parts.push(`${skipped} skipped`);
+  if (expired > 0) parts.push(`${expired} expired and not sent`);
   if (gone > 0) parts.push(`${gone} removed by retention`);
   if (open > 0) parts.push(`${open} not settled in time (is the channel paused? see channels list)`);
   return parts.join(', ');

@@ -136,11 +136,13 @@ function fieldOf(problem: string): { field?: string } {
 /** What an intent is in the stream, or why it is nothing. */
 function entryIn(value: unknown): EntryFields | string {
   if (!isJsonObject(value)) return 'an intent must be a JSON object';
-  const { payload, recipient_user_ids: recipients, occurred_at_ms: at, ...fields } = value;
+  const { payload, recipient_user_ids: recipients, ...fields } = value;
   const entry: Record<string, unknown> = { ...fields };
   if (payload !== undefined) Object.assign(entry, { ...implied(fields), payload_json: jsonOf(payload) });
   if (recipients !== undefined) entry['recipient_user_ids_json'] = jsonOf(recipients);
-  if (at !== undefined) entry['occurred_at_ms'] = typeof at === 'number' ? String(at) : at;
+  for (const name of ['occurred_at_ms', 'expires_at_ms']) {
+    if (typeof entry[name] === 'number') entry[name] = String(entry[name]);
+  }
   const noText = Object.entries(entry).find(
     ([, field]) => typeof field !== 'string' || !field.isWellFormed(),
   );

@@ -31,6 +31,8 @@ export interface NotificationRecord {
   requestId: string | null;
   traceId: string | null;
   traceparent: string | null;
+  /** From when on it is not worth sending any more; null: never. */
+  expiresAt: Date | null;
   occurredAt: Date;
   acceptedAt: Date;
   /** Until then at least, the key is reserved. */
@@ -97,7 +99,7 @@ export const LIST_NOTIFICATIONS = ({ where, next }: Conditions) => `
 export const SHOW_RECORD = `
   SELECT notification_type AS type, producer, audience_kind AS audience, recipient_user_ids AS "recipientUserIds",
          idempotency_key AS "idempotencyKey", payload_json::json AS payload, request_id AS "requestId",
-         trace_id AS "traceId", traceparent, occurred_at AS "occurredAt", accepted_at AS "acceptedAt",
+         trace_id AS "traceId", traceparent, occurred_at AS "occurredAt", expires_at AS "expiresAt", accepted_at AS "acceptedAt",
          idempotency_expires_at AS "idempotencyExpiresAt",
          (SELECT json_object_agg(status, routes)
             FROM (SELECT status, count(*) AS routes

@@ -33,6 +33,7 @@ import { waitUntil } from '../wait-until.ts';
 import type { DeadLetterFilter } from './dead-letters.ts';
 import { stillDead } from './dead-letters.ts';
 import type { ReplayOutcome } from './replay.ts';
+import { IS_EXPIRED } from './replay.ts';
 
 /** Items of one operation. */
 export const MAX_ITEMS = 1_000_000;
@@ -345,21 +346,27 @@ const SELECT = `
          reason, created_at AS "createdAt", done, ordered, ended_at AS "endedAt", outcome
     FROM notification.operations`;
 
-/** What of a replay is dead as before has not been taken up yet. */
+/** What of a replay is dead as before has not been taken up yet, or is too late. */
 const OUTCOME = `
   SELECT count(*) FILTER (WHERE status = 'published')::int AS published,
-         count(*) FILTER (WHERE status = 'skipped')::int AS skipped,
+         count(*) FILTER (WHERE status = 'skipped' AND NOT is_late)::int AS skipped,
+         count(*) FILTER (WHERE is_late)::int AS expired,
          count(*) FILTER (WHERE status = 'dead_letter' AND dead_lettered_at >= operation.created_at)::int AS "diedAgain",
          count(*) FILTER (WHERE status IN ('pending', 'failed')
                              OR status = 'dead_letter' AND dead_lettered_at < operation.created_at
-                                AND kind = 'replay')::int AS open,
+                                AND kind = 'replay' AND NOT is_late)::int AS open,
          count(*) FILTER (WHERE status IS NULL AND kind = 'replay')::int AS gone
     FROM notification.operations AS operation
     JOIN notification.operation_items AS item USING (operation_id)
     LEFT JOIN notification.routes AS route
       ON route.notification_id = item.notification_id
          AND (item.route_id IS NULL OR route.route_id = item.route_id)
-   WHERE operation_id = $1 AND was_ordered`;
+    LEFT JOIN notification.records AS record ON record.notification_id = item.notification_id
+   CROSS JOIN LATERAL (
+         SELECT ${IS_EXPIRED}
+                OR coalesce(kind = 'replay' AND status = 'dead_letter' AND dead_lettered_at < operation.created_at
+                            AND expires_at <= now(), false) AS is_late) AS lateness
+   WHERE operation_id = $1 AND was_ordered IS NOT NULL AND (was_ordered OR kind = 'replay' AND is_late)`;
 
 const ORDERED = `
   SELECT notification_id AS "notificationId", route_id AS "routeId"

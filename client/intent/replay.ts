@@ -6,6 +6,7 @@
  */
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/client';
 import { routeRefOf, searchableKey } from '../../api/ids.ts';
+import { ROUTE_EXPIRED } from '../../api/intent/outcome.ts';
 import type { ReplayRequest } from '../../workflows/intent/contract.ts';
 import {
   INTENT_TASK_QUEUE,
@@ -40,6 +41,8 @@ export interface ReplayedRoute {
 export interface ReplayOutcome {
   published: number;
   skipped: number;
+  /** Not sent any more, because they were too late. */
+  expired: number;
   /** Spent their new budget as well. */
   diedAgain: number;
   /** Not settled when the wait ended; 0 unless it ran out of time. */
@@ -53,6 +56,8 @@ export interface ReplayGroup {
   channel: string;
   failure: string;
   routes: number;
+  /** Of them, those that are too late: a replay does not send them. */
+  expired: number;
   oldest: Date;
   newest: Date;
 }
@@ -64,7 +69,7 @@ export function replayOperations(resources: OperatorResources) {
     /**
      * Replays one route. An open one, which is waiting for its next attempt, tries now.
      *
-     * @throws NotFoundError when there is no such route; NothingToDoError when it was published or skipped.
+     * @throws NotFoundError when there is no such route; NothingToDoError when it was published or skipped, or is too late.
      */
     async route(
       notificationId: string,
@@ -75,6 +80,12 @@ export function replayOperations(resources: OperatorResources) {
       const { rows } = await db.query<RouteToReplay>(FIND_ROUTE, [notificationId, routeId]);
       const [route] = rows;
       if (!route) throw new NotFoundError(`notification ${notificationId} has no route ${routeId}`);
+      const expiredAt = route.expires_at?.toISOString();
+      if (route.is_late) {
+        throw new NothingToDoError(
+          `route ${routeId} of ${notificationId} expired at ${expiredAt}: it is not sent any more`,
+        );
+      }
       if (route.status === 'published' || route.status === 'skipped') {
         throw new NothingToDoError(
           `route ${routeId} of ${notificationId} is ${route.status}: nothing to replay`,
@@ -101,7 +112,7 @@ export function replayOperations(resources: OperatorResources) {
       startedAt: string,
       options: WaitOptions & { onProgress?: (outcome: ReplayOutcome) => void },
     ): Promise<ReplayOutcome> {
-      let outcome: ReplayOutcome = { published: 0, skipped: 0, diedAgain: 0, open: routes.length, gone: 0 };
+      let outcome: ReplayOutcome = { ...NONE, open: routes.length };
       await waitUntil(
         async () => {
           outcome = await outcomeOf(routes, startedAt);
@@ -151,7 +162,7 @@ export function replayOperations(resources: OperatorResources) {
     routes: readonly Pick<ReplayedRoute, 'notificationId' | 'routeId'>[],
     startedAt: string,
   ): Promise<ReplayOutcome> {
-    const total: ReplayOutcome = { published: 0, skipped: 0, diedAgain: 0, open: 0, gone: 0 };
+    const total: ReplayOutcome = { ...NONE };
     for (let from = 0; from < routes.length; from += CHUNK) {
       const chunk = routes.slice(from, from + CHUNK);
       const { rows } = await db.query<ReplayOutcome>(OUTCOME, [
@@ -173,11 +184,28 @@ interface RouteToReplay {
   notification_type: string;
   producer: string;
   idempotency_key: string;
+  expires_at: Date | null;
+  /** Dead or skipped, and not to be sent any more. */
+  is_late: boolean;
 }
+
+/** Of no route. */
+export const NONE: ReplayOutcome = {
+  published: 0,
+  skipped: 0,
+  expired: 0,
+  diedAgain: 0,
+  open: 0,
+  gone: 0,
+};
+
+/** A route that was skipped because it came too late. */
+export const IS_EXPIRED = `coalesce(status = 'skipped' AND last_error_classification = '${ROUTE_EXPIRED}', false)`;
 
 const ROUTES_TO_REPLAY = `
   SELECT route.notification_id, route.route_id, route.channel, route.status,
-         notification_type, producer, idempotency_key
+         notification_type, producer, idempotency_key, expires_at,
+         ${IS_EXPIRED} OR coalesce(status = 'dead_letter' AND expires_at <= now(), false) AS is_late
     FROM notification.routes AS route
     JOIN notification.records USING (notification_id)`;
 
@@ -186,7 +214,8 @@ const FIND_ROUTE = `${ROUTES_TO_REPLAY}
 
 const PREVIEW = ({ where }: Conditions) => `
   SELECT notification_type AS type, route.channel, coalesce(last_error_classification, 'unknown') AS failure,
-         count(*)::int AS routes, min(dead_lettered_at) AS oldest, max(dead_lettered_at) AS newest
+         count(*)::int AS routes, (count(*) FILTER (WHERE expires_at <= now()))::int AS expired,
+         min(dead_lettered_at) AS oldest, max(dead_lettered_at) AS newest
     FROM notification.routes AS route
     JOIN notification.records USING (notification_id)
    ${where}
@@ -195,10 +224,16 @@ const PREVIEW = ({ where }: Conditions) => `
 
 const OUTCOME = `
   SELECT count(*) FILTER (WHERE status = 'published')::int AS published,
-         count(*) FILTER (WHERE status = 'skipped')::int AS skipped,
+         count(*) FILTER (WHERE status = 'skipped' AND NOT is_late)::int AS skipped,
+         count(*) FILTER (WHERE is_late)::int AS expired,
          count(*) FILTER (WHERE status = 'dead_letter' AND dead_lettered_at >= $3::timestamptz)::int AS "diedAgain",
          count(*) FILTER (WHERE status IN ('pending', 'failed')
-                             OR status = 'dead_letter' AND dead_lettered_at < $3::timestamptz)::int AS open,
+                             OR status = 'dead_letter' AND dead_lettered_at < $3::timestamptz AND NOT is_late)::int AS open,
          count(*) FILTER (WHERE status IS NULL)::int AS gone
     FROM unnest($1::text[], $2::text[]) AS replayed (notification_id, route_id)
-    LEFT JOIN notification.routes USING (notification_id, route_id)`;
+    LEFT JOIN notification.routes USING (notification_id, route_id)
+    LEFT JOIN notification.records USING (notification_id)
+   CROSS JOIN LATERAL (
+         SELECT ${IS_EXPIRED}
+                OR coalesce(status = 'dead_letter' AND dead_lettered_at < $3::timestamptz AND expires_at <= now(), false)
+                AS is_late) AS lateness`;

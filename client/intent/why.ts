@@ -1,5 +1,6 @@
 /** Why a recipient got the push or e-mail of an intent, or did not. */
 import { routeRefOf } from '../../api/ids.ts';
+import { ROUTE_EXPIRED } from '../../api/intent/outcome.ts';
 import { loadOffset } from '../../api/intent/stream.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import type { Answer, Cause, Question } from '../causes.ts';
@@ -133,6 +134,13 @@ function causeOfRoute(row: RouteRow): [Cause, at: Date, what: string] {
         `was published at ${timeOf(row.settledAt!)}${row.entryId === null ? '' : ` as entry ${row.entryId}`}, by attempt ${row.attempts}`,
       ];
     case 'skipped':
+      if (lastClassification === ROUTE_EXPIRED) {
+        return [
+          'expired',
+          row.settledAt!,
+          `was skipped at ${timeOf(row.settledAt!)} because it came too late: ${lastMessage}`,
+        ];
+      }
       if (row.settledAt!.getTime() !== acceptedAt.getTime()) {
         return [
           'cancelled',
@@ -151,12 +159,23 @@ function causeOfRoute(row: RouteRow): [Cause, at: Date, what: string] {
       return [
         'dead',
         row.settledAt!,
-        `is dead since ${timeOf(row.settledAt!)}, after ${row.attempts} of ${row.maxAttempts} attempts, because of ${failure}; galaxy-notify replay ${row.notificationId} ${row.routeId}`,
+        `is dead since ${timeOf(row.settledAt!)}, after ${row.attempts} of ${row.maxAttempts} attempts, because of ${failure}; ${row.isExpired ? `it expired at ${timeOf(row.expiresAt!)}, so a replay does not send it` : `galaxy-notify replay ${row.notificationId} ${row.routeId}`}`,
       ];
     case 'pending':
     case 'failed':
-      return causeOfOpenRoute(row, failure);
+      return withExpiry(row, causeOfOpenRoute(row, failure));
   }
+}
+
+/** What expires while it waits is skipped by its next attempt, however long that is away. */
+function withExpiry(
+  { expiresAt, isExpired }: RouteRow,
+  [cause, at, what]: [Cause, Date, string],
+): [Cause, Date, string] {
+  if (expiresAt === null) return [cause, at, what];
+  const until = timeOf(expiresAt);
+  const more = isExpired ? `it expired at ${until}, and is skipped then` : `it expires at ${until}`;
+  return [cause, at, `${what}; ${more}`];
 }
 
 function causeOfOpenRoute(row: RouteRow, failure: string): [Cause, at: Date, what: string] {
@@ -233,6 +252,8 @@ interface RouteRow {
   entryId: string | null;
   lastClassification: string | null;
   lastMessage: string | null;
+  expiresAt: Date | null;
+  isExpired: boolean;
   /** The channel, or the producer after `producer:`, that operators have paused. */
   held: string | null;
   pausedSince: Date | null;
@@ -287,11 +308,11 @@ const FIND_ROUTES = `
          coalesce(published_at, skipped_at, dead_lettered_at) AS "settledAt", next_attempt_at AS "nextAttemptAt",
          coalesce(extract(epoch FROM now() - next_attempt_at) * 1000, 0)::float8 AS "overdueMs",
          entry_id AS "entryId", last_error_classification AS "lastClassification", last_error_message AS "lastMessage",
-         held, changed_at AS "pausedSince", changed_by AS "pausedBy", reason AS "pauseReason",
+         expires_at AS "expiresAt", coalesce(expires_at <= now(), false) AS "isExpired", held, changed_at AS "pausedSince", changed_by AS "pausedBy", reason AS "pauseReason",
          replay.created_at AS "replayedAt", replay.requested_by AS "replayedBy"
     FROM unnest($1::text[]) AS wanted (recipient_ref)
    CROSS JOIN LATERAL (
-         SELECT routes.*, notification_type, producer
+         SELECT routes.*, notification_type, producer, expires_at
            FROM notification.routes
            JOIN notification.records USING (notification_id)
           WHERE routes.recipient_ref = wanted.recipient_ref AND routes.created_at >= $2

@@ -39,7 +39,7 @@ var (
 	requiredFields = []string{
 		"notification_type", "producer", "audience_kind", "idempotency_key", "occurred_at_ms", "payload_json",
 	}
-	optionalFields = []string{"recipient_user_ids_json", "request_id", "trace_id"}
+	optionalFields = []string{"recipient_user_ids_json", "expires_at_ms", "request_id", "trace_id"}
 )
 
 // ParseEntry checks an entry as the service does.
@@ -73,8 +73,17 @@ func parseEntry(fields []Field) (Intent, *InvalidIntentError) {
 	if refusal := checkIdentifier("idempotency_key", intent.idempotencyKey); refusal != nil {
 		return Intent{}, refusal
 	}
-	if intent.occurredAtMs = timestamp(envelope["occurred_at_ms"]); intent.occurredAtMs == 0 {
-		return Intent{}, refuse(InvalidEnvelope, "occurred_at_ms", "must be whole milliseconds since 1970, before the year 10000")
+	if intent.occurredAtMs, refusal = readTimestamp("occurred_at_ms", envelope); refusal != nil {
+		return Intent{}, refusal
+	}
+	if _, expires := envelope["expires_at_ms"]; expires {
+		if intent.expiresAtMs, refusal = readTimestamp("expires_at_ms", envelope); refusal != nil {
+			return Intent{}, refusal
+		}
+		// Seconds instead of milliseconds, for instance, would be an intent of which nothing is ever sent.
+		if intent.expiresAtMs <= intent.occurredAtMs {
+			return Intent{}, refuse(InvalidEnvelope, "expires_at_ms", "must be after occurred_at_ms")
+		}
 	}
 	for _, name := range []string{"request_id", "trace_id"} {
 		if refusal := checkIdentifier(name, envelope[name]); refusal != nil {
@@ -180,16 +189,15 @@ func traceParent(fields []Field) string {
 	return found
 }
 
-// timestamp is 0 for a text that is no timestamp.
-func timestamp(text string) int64 {
-	if len(text) > 15 || strings.Trim(text, "0123456789") != "" {
-		return 0
+func readTimestamp(name string, envelope map[string]string) (int64, *InvalidIntentError) {
+	text := envelope[name]
+	if len(text) <= 15 && strings.Trim(text, "0123456789") == "" {
+		value, err := strconv.ParseInt(text, 10, 64)
+		if err == nil && value > 0 && value <= maxTimestampMs {
+			return value, nil
+		}
 	}
-	value, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || value > maxTimestampMs {
-		return 0
-	}
-	return value
+	return 0, refuse(InvalidEnvelope, name, "must be whole milliseconds since 1970, before the year 10000")
 }
 
 func readRecipients(text string, given bool, audience AudienceKind) ([]string, *InvalidIntentError) {

@@ -63,6 +63,10 @@ type Event struct {
 	// OccurredAt is when the event happened, to the millisecond. It is a part of the content: take it from the event, so that
 	// a repeat has the same.
 	OccurredAt time.Time
+	// ExpiresAt is from when on the intent is not worth sending any more, to the millisecond and after OccurredAt; the zero
+	// time for never. Who has not got it by then does not get it. It is no part of the content: of a repeat with another
+	// one, the first counts.
+	ExpiresAt time.Time
 	// RequestID and TraceID are for correlation only, and may be empty.
 	RequestID, TraceID string
 	// TraceParent is the W3C trace context of the span that publishes, and may be empty. The service links its spans to it,
@@ -78,6 +82,7 @@ type Intent struct {
 	recipientUserIDs []string
 	idempotencyKey   string
 	occurredAtMs     int64
+	expiresAtMs      int64
 	payloadJSON      string
 	requestID        string
 	traceID          string
@@ -101,6 +106,14 @@ func (i Intent) IdempotencyKey() string { return i.idempotencyKey }
 
 // OccurredAt is when the event happened, in UTC.
 func (i Intent) OccurredAt() time.Time { return time.UnixMilli(i.occurredAtMs).UTC() }
+
+// ExpiresAt is from when on it is not worth sending any more, in UTC; the zero time for never.
+func (i Intent) ExpiresAt() time.Time {
+	if i.expiresAtMs == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(i.expiresAtMs).UTC()
+}
 
 // PayloadJSON is the payload in canonical form (RFC 8785).
 func (i Intent) PayloadJSON() string { return i.payloadJSON }
@@ -127,8 +140,11 @@ func (i Intent) Fields() []Field {
 	fields = append(fields,
 		Field{"idempotency_key", i.idempotencyKey},
 		Field{"occurred_at_ms", strconv.FormatInt(i.occurredAtMs, 10)},
-		Field{"payload_json", i.payloadJSON},
 	)
+	if i.expiresAtMs != 0 {
+		fields = append(fields, Field{"expires_at_ms", strconv.FormatInt(i.expiresAtMs, 10)})
+	}
+	fields = append(fields, Field{"payload_json", i.payloadJSON})
 	if i.requestID != "" {
 		fields = append(fields, Field{"request_id", i.requestID})
 	}
@@ -142,7 +158,7 @@ func (i Intent) Fields() []Field {
 }
 
 // Fingerprint is the SHA-256, in hex, by which the service tells a duplicate from a conflict. The order of recipients and of
-// keys makes no difference, nor do RequestID, TraceID and TraceParent.
+// keys makes no difference, nor do ExpiresAt, RequestID, TraceID and TraceParent.
 func (i Intent) Fingerprint() string {
 	recipients := slices.Clone(i.recipientUserIDs)
 	slices.SortFunc(recipients, compareUTF16)
@@ -200,6 +216,12 @@ func newIntent(kind string, audience AudienceKind, recipients []string, event Ev
 		requestID:        event.RequestID,
 		traceID:          event.TraceID,
 		traceParent:      event.TraceParent,
+	}
+	if !event.ExpiresAt.IsZero() {
+		// The zero of milliseconds stands for never: 1970 is before every event all the same.
+		if draft.expiresAtMs = event.ExpiresAt.UnixMilli(); draft.expiresAtMs == 0 {
+			draft.expiresAtMs = -1
+		}
 	}
 	return ParseEntry(draft.Fields())
 }

@@ -75,6 +75,8 @@ func TestConstructorsRefuseWhatTheServiceRefuses(t *testing.T) {
 		"no key":                              {turn(func(e *Event, _ *[]string, _ *GameTurnReadyPayload) { e.IdempotencyKey = "" }), "invalid_envelope", "idempotency_key"},
 		"a key that is no text":               {turn(func(e *Event, _ *[]string, _ *GameTurnReadyPayload) { e.IdempotencyKey = "\xff" }), "invalid_envelope", "idempotency_key"},
 		"no time":                             {turn(func(e *Event, _ *[]string, _ *GameTurnReadyPayload) { e.OccurredAt = time.Time{} }), "invalid_envelope", "occurred_at_ms"},
+		"expired before it happened":          {turn(func(e *Event, _ *[]string, _ *GameTurnReadyPayload) { e.ExpiresAt = e.OccurredAt }), "invalid_envelope", "expires_at_ms"},
+		"expired at the zero of time":         {turn(func(e *Event, _ *[]string, _ *GameTurnReadyPayload) { e.ExpiresAt = time.UnixMilli(0) }), "invalid_envelope", "expires_at_ms"},
 		"a request id of two lines":           {turn(func(e *Event, _ *[]string, _ *GameTurnReadyPayload) { e.RequestID = "a\nb" }), "invalid_envelope", "request_id"},
 		"nobody":                              {turn(func(_ *Event, u *[]string, _ *GameTurnReadyPayload) { *u = nil }), "invalid_recipients", "recipient_user_ids_json"},
 		"somebody twice":                      {turn(func(_ *Event, u *[]string, _ *GameTurnReadyPayload) { *u = []string{"a", "a"} }), "invalid_recipients", "recipient_user_ids_json"},
@@ -105,6 +107,7 @@ func TestConstructorsRefuseWhatTheServiceRefuses(t *testing.T) {
 func TestAnIntentIsWhatWasAskedFor(t *testing.T) {
 	event := turnEvent
 	event.RequestID, event.TraceID = "request-1", "trace-1"
+	event.ExpiresAt = event.OccurredAt.Add(time.Hour)
 	event.TraceParent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	payload := turnPayload()
 	payload.Further = map[string]any{"map": map[string]any{"sectors": 7}, "<&>": "\u2028"}
@@ -119,6 +122,7 @@ func TestAnIntentIsWhatWasAskedFor(t *testing.T) {
 		{"recipient_user_ids_json", `["user-2","user-1"]`},
 		{"idempotency_key", "game-7/turn-54"},
 		{"occurred_at_ms", "1790000000000"},
+		{"expires_at_ms", "1790003600000"},
 		{"payload_json", "{\"<&>\":\"\u2028\",\"game_id\":\"game-7\",\"game_name\":\"Andromeda\",\"map\":{\"sectors\":7},\"turn_number\":54}"},
 		{"request_id", "request-1"},
 		{"trace_id", "trace-1"},
@@ -126,6 +130,9 @@ func TestAnIntentIsWhatWasAskedFor(t *testing.T) {
 	}
 	if !slices.Equal(intent.Fields(), expected) {
 		t.Errorf("%q", intent.Fields())
+	}
+	if !intent.ExpiresAt().Equal(event.ExpiresAt) {
+		t.Errorf("it expires at %v", intent.ExpiresAt())
 	}
 	if !intent.OccurredAt().Equal(event.OccurredAt) {
 		t.Error(intent.OccurredAt())

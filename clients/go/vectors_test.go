@@ -24,6 +24,7 @@ type vectorEntry struct {
 		Fingerprint      string
 		PayloadJSON      string   `json:"payload_json"`
 		RecipientUserIDs []string `json:"recipient_user_ids"`
+		ExpiresAtMs      int64    `json:"expires_at_ms"`
 		TraceParent      string
 	}
 	Refused *struct {
@@ -135,6 +136,9 @@ func TestEntriesAreDecidedAsByTheService(t *testing.T) {
 			}
 			if expected := vector.Accepted.RecipientUserIDs; expected != nil && !slices.Equal(intent.RecipientUserIDs(), expected) {
 				t.Errorf("recipients %q, not %q", intent.RecipientUserIDs(), expected)
+			}
+			if intent.expiresAtMs != vector.Accepted.ExpiresAtMs {
+				t.Errorf("expires at %d, not %d", intent.expiresAtMs, vector.Accepted.ExpiresAtMs)
 			}
 			if intent.TraceParent() != vector.Accepted.TraceParent {
 				t.Errorf("traceparent %q, not %q", intent.TraceParent(), vector.Accepted.TraceParent)

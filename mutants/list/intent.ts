@@ -335,8 +335,8 @@ export const INTENT_MUTANTS: Mutant[] = [
   {
     id: 'intent-key-window',
     file: 'activities/intent/decisions.ts',
-    find: "statement_timestamp() + $15::bigint * interval '1 millisecond'",
-    replace: "statement_timestamp() + $15::bigint * interval '1 microsecond'",
+    find: "statement_timestamp() + $16::bigint * interval '1 millisecond'",
+    replace: "statement_timestamp() + $16::bigint * interval '1 microsecond'",
     wrong: 'doubled',
     what: 'an idempotency key is reserved for a thousandth of its time',
     suite: service('intent/e2e', 'I7 I20 I27'),

@@ -54,7 +54,8 @@ test(
   LIMIT_MS,
 );
 
-type Verdict = { fingerprint: string; traceparent?: string } | { code: string; names: string };
+type Verdict =
+  { fingerprint: string; expires_at_ms?: number; traceparent?: string } | { code: string; names: string };
 
 /** A client as a process that answers a line with a line, in order. */
 function startClient(command: string, args: readonly string[], env: Record<string, string> = {}) {
@@ -83,6 +84,7 @@ function startClient(command: string, args: readonly string[], env: Record<strin
 
 const verdictOn = (intent: NotificationIntent): Verdict => ({
   fingerprint: fingerprintOf(intent),
+  ...(intent.expiresAtMs === undefined ? {} : { expires_at_ms: intent.expiresAtMs }),
   ...(intent.traceparent === undefined ? {} : { traceparent: intent.traceparent }),
 });
 
@@ -170,7 +172,7 @@ test(
   LIMIT_MS + CASES * 5,
 );
 
-const sorted = (verdict: Verdict): [string, string][] => Object.entries(verdict).sort();
+const sorted = (verdict: Verdict): [string, string | number][] => Object.entries(verdict).sort();
 
 describe('published from another language', () => {
   let slot: Slot;

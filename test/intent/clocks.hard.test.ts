@@ -2,8 +2,8 @@
 import { clockAhead } from '../../faults/skewed-clock.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
-import { MAIL, createFleet } from '../service-process.ts';
-import { publishTurn } from './entries.ts';
+import { MAIL, append, createFleet } from '../service-process.ts';
+import { publishTurn, turn } from './entries.ts';
 
 let slot: Slot;
 let fleet: ReturnType<typeof createFleet>;
@@ -43,6 +43,28 @@ test.each([
     });
     // 0.5 s, 1 s and 2 s.
     expect(seconds).toBeGreaterThan(3.4);
+  },
+  180_000,
+);
+
+test.each([
+  ['ahead', DAY_MS],
+  ['behind', -DAY_MS],
+])(
+  'I78 a process whose clock is a day %s skips nothing that is in time, and sends nothing that is late',
+  async (_, shiftMs) => {
+    await fleet.start({ NODE_OPTIONS: clockAhead(shiftMs) });
+    const expiring = (key: string, inMs: number) =>
+      turn({ idempotency_key: key, expires_at_ms: String(Date.now() + inMs) });
+    const ids = await append(slot.redis, [expiring('in time', 3_600_000), expiring('late', -3_600_000)]);
+    const statuses = await eventually('all routes to be settled', async () => {
+      const { rows } = await slot.db.query<{ id: string; status: string }>(
+        'SELECT notification_id AS id, status FROM notification.routes',
+      );
+      const found = ids.map((id) => rows.filter((row) => row.id === id).map(({ status }) => status));
+      return rows.length === 8 && !rows.some(({ status }) => status === 'pending') && found;
+    });
+    expect(statuses).toEqual([Array(4).fill('published'), Array(4).fill('skipped')]);
   },
   180_000,
 );

@@ -171,7 +171,12 @@ it('I38 I4 the envelope has the fields of the code', () => {
     'payload_json',
     'producer',
   ]);
-  expect(OPTIONAL_ENVELOPE_FIELDS.toSorted()).toEqual(['recipient_user_ids_json', 'request_id', 'trace_id']);
+  expect(OPTIONAL_ENVELOPE_FIELDS.toSorted()).toEqual([
+    'expires_at_ms',
+    'recipient_user_ids_json',
+    'request_id',
+    'trace_id',
+  ]);
 });
 
 describe.each(NOTIFICATION_TYPES)('I38 I5 %s', (type) => {

@@ -6,6 +6,7 @@ import {
   NOTIFICATION_TYPES,
   PRODUCERS,
   audiencesOf,
+  expiryOf,
 } from '../../api/intent/catalog.ts';
 import type { EntryFields } from '../../api/intent/entry.ts';
 import {
@@ -120,6 +121,8 @@ describe('envelope', () => {
       'producer',
     ]);
     expect([...OPTIONAL_ENVELOPE_FIELDS].sort()).toEqual([
+      // The one that the seed does not have.
+      'expires_at_ms',
       'recipient_user_ids_json',
       'request_id',
       'trace_id',
@@ -142,7 +145,11 @@ describe('envelope', () => {
   test.each([...REQUIRED_ENVELOPE_FIELDS, ...OPTIONAL_ENVELOPE_FIELDS])(
     'I4 I6 %s given twice is refused, even with the same value',
     (name) => {
-      const fields = turn({ request_id: 'request-1', trace_id: 'trace-1' });
+      const fields = turn({
+        expires_at_ms: '1790000000000',
+        request_id: 'request-1',
+        trace_id: 'trace-1',
+      });
       const again = fields.find(([field]) => field.toString() === name)!;
 
       const malformed = refused([...fields, again]);
@@ -431,5 +438,42 @@ describe('recipients', () => {
   test('I4 I41 ten thousand recipients fit', () => {
     const ids = Array.from({ length: 10_000 }, (_, index) => `user-${index + 1}`);
     expect(accepted(turn({ recipient_user_ids_json: JSON.stringify(ids) })).recipientUserIds).toEqual(ids);
+  });
+});
+
+describe('until when it is worth sending', () => {
+  test.each([
+    ['1775121700001', 1_775_121_700_001],
+    ['001775121700001', 1_775_121_700_001],
+    ['253402300799999', 253_402_300_799_999],
+    ['', undefined],
+  ])('I78 expires_at_ms %j is accepted', (text, value) => {
+    const intent = accepted(turn({ expires_at_ms: text }));
+    expect(intent.expiresAtMs).toBe(value);
+    expect(envelopeOf(intent)['expires_at_ms']).toBe(value === undefined ? undefined : String(value));
+    expect(accepted(turn(envelopeOf(intent)))).toEqual(intent);
+  });
+
+  test.each([
+    ['tomorrow', 'expires_at_ms must be whole milliseconds since 1970, before the year 10000'],
+    ['-1', 'expires_at_ms must be whole milliseconds since 1970, before the year 10000'],
+    ['253402300800000', 'expires_at_ms must be whole milliseconds since 1970, before the year 10000'],
+    // Seconds.
+    ['1775121760', 'expires_at_ms must be after occurred_at_ms'],
+    ['1775121700000', 'expires_at_ms must be after occurred_at_ms'],
+  ])('I78 expires_at_ms %j is refused', (text, failureMessage) => {
+    expect(refused(turn({ expires_at_ms: text }))).toMatchObject({
+      failureCode: 'invalid_envelope',
+      failureMessage,
+    });
+  });
+
+  test('I78 a type may say how long after the event; what the intent says goes before', () => {
+    const catalog = { ...CATALOG, [TURN]: { ...CATALOG[TURN], expiresAfterMs: 60_000 } };
+    const occurred = { notificationType: TURN, occurredAtMs: 1_000 } as const;
+    expect(expiryOf(occurred, catalog)).toBe(61_000);
+    expect(expiryOf({ ...occurred, expiresAtMs: 2_000 }, catalog)).toBe(2_000);
+    expect(expiryOf({ ...occurred, notificationType: 'game.finished' }, catalog)).toBeUndefined();
+    expect(expiryOf(occurred)).toBeUndefined();
   });
 });

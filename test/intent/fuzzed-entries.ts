@@ -100,6 +100,7 @@ export const strangeIntent: fc.Arbitrary<EntryFields> = fc
           recipient_user_ids_json: userIds,
           idempotency_key: fc.oneof(text, fc.string({ unit: 'binary', minLength: 1 })),
           occurred_at_ms: fc.oneof(fc.nat().map(String), text),
+          expires_at_ms: fc.oneof(fc.nat().map(String), fc.nat(2_000_000_000_000).map(String), text),
           request_id: text,
           traceparent: traceparents,
         },

@@ -195,6 +195,7 @@ describe('dead letters and replay', () => {
     expect(await operator.replays.wait([replayed], startedAt, { limitMs: 20_000 })).toEqual({
       published: 1,
       skipped: 0,
+      expired: 0,
       diedAgain: 0,
       open: 0,
       gone: 0,

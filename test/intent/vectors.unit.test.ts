@@ -29,13 +29,14 @@ test('I70 I4 I6 the service decides every vector as the committed file says', ()
       const names = fieldNamedIn(failureMessage) ?? 'the entry';
       return { ...given, refused: { code: failureCode as (typeof INTENT_FAILURE_CODES)[number], names } };
     }
-    const { payloadJson, recipientUserIds, traceparent } = parsed.intent;
+    const { payloadJson, recipientUserIds, expiresAtMs, traceparent } = parsed.intent;
     return {
       ...given,
       accepted: {
         fingerprint: fingerprintOf(parsed.intent),
         payload_json: payloadJson,
         recipient_user_ids: recipientUserIds,
+        ...(expiresAtMs === undefined ? {} : { expires_at_ms: expiresAtMs }),
         ...(traceparent === undefined ? {} : { traceparent }),
       },
     };

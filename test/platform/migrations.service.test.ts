@@ -34,6 +34,7 @@ const MIGRATIONS = [
   '0031-intent-outcomes',
   '0032-forgotten-users',
   '0033-producer-pauses',
+  '0034-intent-expiry',
 ];
 
 let dsn: string;
@@ -163,7 +164,7 @@ test('I62 security-15 only a new database says that no payload may be in plain',
   // As the release before left it.
   await db.query(`
     DROP TABLE notification.installation, notification.outcomes, notification.outcome_tallies, notification.forgotten_users;
-    ALTER TABLE notification.records DROP COLUMN traceparent, DROP COLUMN forgotten_at;
+    ALTER TABLE notification.records DROP COLUMN traceparent, DROP COLUMN forgotten_at, DROP COLUMN expires_at;
     DELETE FROM notification.schema_migrations WHERE name >= '0028'`);
   await migrate(dsn);
   expect(await mayHoldPlain()).toEqual([true]);

@@ -34,6 +34,8 @@ const SENTENCES: Partial<Record<Cause, RegExp>> = {
   not_on_this_channel:
     /^the e-mail of game\.turn\.ready was skipped because its type does not use this channel$/,
   recipient_unusable: /skipped because of what is known of the user: .* no usable e-mail address$/,
+  expired:
+    /skipped at \S+Z because it came too late: it was worth sending until \S+Z, and no attempt was counted$/,
   cancelled: /skipped because an operator cancelled it at \S+Z$/,
   waiting_for_attempt: /was accepted at \S+Z and waits for its attempt$/,
   replayed: /died, and nina replayed it at/,

@@ -92,6 +92,7 @@ export interface NotificationInput {
   recipientUserIds: string[];
   idempotencyKey: string;
   occurredAtMs: number;
+  expiresAtMs?: number;
   /** Canonical JSON (RFC 8785). */
   payloadJson: string;
   requestId?: string;
@@ -144,6 +145,8 @@ export interface RouteSlice {
 /** What came of the first attempts of a slice. */
 export interface FirstAttempts {
   published: number;
+  /** By these attempts; absent when the release before made them. */
+  skipped?: number;
   /** Those that are neither published nor skipped. */
   open: RouteToPublish[];
 }

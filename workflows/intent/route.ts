@@ -10,8 +10,8 @@
  *   failed --> failed: publication failed, budget left
  *   failed --> dead_letter: budget spent (workflow ends Failed, RouteDeadLettered)
  *   dead_letter --> pending: replay, a new generation with a fresh budget
- *   pending --> skipped: cancelled
- *   failed --> skipped: cancelled
+ *   pending --> skipped: cancelled, or expired
+ *   failed --> skipped: cancelled, or expired
  * ```
  *
  * The row in PostgreSQL is the truth about a route; this workflow supplies the attempts. The budget counts failed
@@ -59,7 +59,7 @@ const steering = proxyActivities<SteeringActivities>(STEERING);
 /**
  * Publishes one route.
  *
- * @returns how the route ended: published, or skipped because it was cancelled.
+ * @returns how the route ended: published, or skipped because it was cancelled or too late.
  * @throws ApplicationFailure `RouteDeadLettered` when the budget is spent, so that the Failed filter of the Web UI
  * is the operator's work list.
  */

@@ -154,10 +154,14 @@ async function publishSlice(
 /** Those that first attempts have left open. Without any, nothing is waited for: each promise costs the sandbox time. */
 function publishRest(
   of: Notification,
-  { published, open }: FirstAttempts,
+  { published, skipped = 0, open }: FirstAttempts,
 ): RouteTotals | Promise<RouteTotals> {
-  if (open.length === 0) return { published, skipped: 0, deadLettered: 0 };
-  return publishEach(of, open).then((rest) => ({ ...rest, published: published + rest.published }));
+  if (open.length === 0) return { published, skipped, deadLettered: 0 };
+  return publishEach(of, open).then((rest) => ({
+    ...rest,
+    published: published + rest.published,
+    skipped: skipped + rest.skipped,
+  }));
 }
 
 /** @returns undefined when routes make their first attempts themselves, by their mode or because it failed here. */
@@ -236,7 +240,7 @@ async function publishInBatches(of: Notification, { routeCount }: Accepted): Pro
         limit: ROUTES_PER_BATCH,
       });
       if (first?.open.length === 0) {
-        done.push({ published: first.published, skipped: 0, deadLettered: 0 });
+        done.push({ published: first.published, skipped: first.skipped ?? 0, deadLettered: 0 });
         continue;
       }
       // Not waited for here: routes in trouble must not hold up those behind them.

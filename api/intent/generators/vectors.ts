@@ -24,6 +24,7 @@ export interface Vector {
     /** The canonical payload; absent where it is long. */
     payload_json?: string;
     recipient_user_ids?: string[];
+    expires_at_ms?: number;
     traceparent?: string;
   };
   refused?: {
@@ -86,7 +87,7 @@ function vectorOf({ name, fields, further_fields, refused }: VectorCase): Vector
       refused: { code: code as IntentFailureCode, names: fieldNamedIn(failureMessage) ?? 'the entry' },
     };
   }
-  const { payloadJson, recipientUserIds, traceparent } = parsed.intent;
+  const { payloadJson, recipientUserIds, expiresAtMs, traceparent } = parsed.intent;
   return {
     ...given,
     accepted: {
@@ -95,6 +96,7 @@ function vectorOf({ name, fields, further_fields, refused }: VectorCase): Vector
       ...(recipientUserIds.length === 0 || recipientUserIds.join().length > LONGEST_SHOWN
         ? {}
         : { recipient_user_ids: recipientUserIds }),
+      ...(expiresAtMs === undefined ? {} : { expires_at_ms: expiresAtMs }),
       ...(traceparent === undefined ? {} : { traceparent }),
     },
   };

@@ -27,7 +27,7 @@ REQUIRED_FIELDS = (
     "occurred_at_ms",
     "payload_json",
 )
-OPTIONAL_FIELDS = ("recipient_user_ids_json", "request_id", "trace_id")
+OPTIONAL_FIELDS = ("recipient_user_ids_json", "expires_at_ms", "request_id", "trace_id")
 _ENVELOPE = {name.encode(): name for name in REQUIRED_FIELDS + OPTIONAL_FIELDS}
 
 # What ECMAScript, which the service speaks, takes for white space.
@@ -52,7 +52,8 @@ def parse_entry(fields: Iterable[tuple[str | bytes, str | bytes]]) -> intents.In
     _check_size(pairs)
     envelope = _envelope(pairs)
     idempotency_key = _identifier(envelope, "idempotency_key")
-    occurred_at_ms = _timestamp(envelope["occurred_at_ms"])
+    occurred_at_ms = _timestamp(envelope, "occurred_at_ms")
+    expires_at_ms = _expiry(envelope, occurred_at_ms)
     request_id = _identifier(envelope, "request_id") if "request_id" in envelope else None
     trace_id = _identifier(envelope, "trace_id") if "trace_id" in envelope else None
 
@@ -75,6 +76,7 @@ def parse_entry(fields: Iterable[tuple[str | bytes, str | bytes]]) -> intents.In
         recipient_user_ids=_recipients(envelope.get("recipient_user_ids_json"), audience_kind),
         idempotency_key=idempotency_key,
         occurred_at_ms=occurred_at_ms,
+        expires_at_ms=expires_at_ms,
         payload_json=_payload(envelope["payload_json"], payload_fields),
         request_id=request_id,
         trace_id=trace_id,
@@ -140,12 +142,23 @@ def _identifier(envelope: dict[str, str], name: str) -> str:
     return value
 
 
-def _timestamp(text: str) -> int:
+def _timestamp(envelope: dict[str, str], name: str) -> int:
+    text = envelope[name]
     value = int(text) if _TIMESTAMP.fullmatch(text) else 0
     if not 1 <= value <= MAX_TIMESTAMP_MS:
         problem = "must be whole milliseconds since 1970, before the year 10000"
-        raise InvalidIntentError("invalid_envelope", "occurred_at_ms", problem)
+        raise InvalidIntentError("invalid_envelope", name, problem)
     return value
+
+
+def _expiry(envelope: dict[str, str], occurred_at_ms: int) -> int | None:
+    if "expires_at_ms" not in envelope:
+        return None
+    expires_at_ms = _timestamp(envelope, "expires_at_ms")
+    # Seconds instead of milliseconds, for instance, would be an intent of which nothing is ever sent.
+    if expires_at_ms <= occurred_at_ms:
+        raise InvalidIntentError("invalid_envelope", "expires_at_ms", "must be after occurred_at_ms")
+    return expires_at_ms
 
 
 def _recipients(text: str | None, audience_kind: str) -> tuple[str, ...]:

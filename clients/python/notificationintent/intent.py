@@ -35,6 +35,8 @@ class Intent:
     trace_id: str | None = None
     traceparent: str | None = None
     """W3C trace context of the producer."""
+    expires_at_ms: int | None = None
+    """From when on it is not worth sending any more; never when it is None."""
 
     def fields(self) -> dict[str, str]:
         """The fields of its entry, as `xadd` takes them."""
@@ -47,6 +49,7 @@ class Intent:
             **({"recipient_user_ids_json": recipients} if self.recipient_user_ids else {}),
             "idempotency_key": self.idempotency_key,
             "occurred_at_ms": str(self.occurred_at_ms),
+            **({} if self.expires_at_ms is None else {"expires_at_ms": str(self.expires_at_ms)}),
             "payload_json": self.payload_json,
             **{name: value for name, value in optional.items() if value},
         }
@@ -54,8 +57,8 @@ class Intent:
     def fingerprint(self) -> str:
         """The SHA-256, in hex, by which the service tells a duplicate from a conflict.
 
-        The order of recipients and of keys makes no difference, nor do request_id, trace_id and
-        traceparent.
+        The order of recipients and of keys makes no difference, nor do expires_at_ms, request_id, trace_id
+        and traceparent.
         """
         content = {
             "notification_type": self.notification_type,
@@ -77,6 +80,7 @@ def new_intent(
     recipient_user_ids: Iterable[str] | None,
     idempotency_key: str,
     occurred_at: datetime | int,
+    expires_at: datetime | int | None,
     request_id: str | None,
     trace_id: str | None,
     traceparent: str | None,
@@ -96,7 +100,8 @@ def new_intent(
             None if recipients is None else _encoded("invalid_recipients", "recipient_user_ids_json", recipients)
         ),
         "idempotency_key": idempotency_key,
-        "occurred_at_ms": str(_milliseconds(occurred_at)),
+        "occurred_at_ms": str(_milliseconds("occurred_at_ms", occurred_at)),
+        "expires_at_ms": None if expires_at is None else str(_milliseconds("expires_at_ms", expires_at)),
         "payload_json": _payload_json(payload),
         "request_id": request_id,
         "trace_id": trace_id,
@@ -111,13 +116,13 @@ def new_intent(
     return entry.parse_entry((name, value) for name, value in envelope.items() if value is not None)
 
 
-def _milliseconds(at: datetime | int) -> int:
+def _milliseconds(field: str, at: datetime | int) -> int:
     if isinstance(at, datetime) and at.tzinfo is not None:
         return (at - _EPOCH) // timedelta(milliseconds=1)
     if isinstance(at, int) and not isinstance(at, bool):
         return at
     problem = "must be Unix milliseconds, or a datetime with its time zone"
-    raise InvalidIntentError("invalid_envelope", "occurred_at_ms", problem)
+    raise InvalidIntentError("invalid_envelope", field, problem)
 
 
 def _payload_json(payload: Any) -> str:

@@ -70,7 +70,7 @@ class Constructors(unittest.TestCase):
     def test_an_intent_is_what_was_asked_for(self) -> None:
         at = datetime(2026, 9, 21, 14, 13, 20, tzinfo=timezone.utc)
         intent = turn(
-            {"occurred_at": at, "request_id": "request-1", "trace_id": "trace-1", "traceparent": TRACEPARENT},
+            {"occurred_at": at, "expires_at": AT_MS + 3_600_000, "request_id": "request-1", "trace_id": "trace-1", "traceparent": TRACEPARENT},
             further={"map": {"sectors": 7}, "<&>": "\u2028"},
         )
         self.assertEqual(
@@ -82,6 +82,7 @@ class Constructors(unittest.TestCase):
                 "recipient_user_ids_json": '["user-2","user-1"]',
                 "idempotency_key": "game-7/turn-54",
                 "occurred_at_ms": "1790000000000",
+                "expires_at_ms": "1790003600000",
                 "payload_json": '{"<&>":"\u2028","game_id":"game-7","game_name":"Andromeda","map":{"sectors":7},"turn_number":54}',
                 "request_id": "request-1",
                 "trace_id": "trace-1",

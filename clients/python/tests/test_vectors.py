@@ -44,5 +44,6 @@ class Vectors(unittest.TestCase):
                 self.assertEqual(intent.payload_json, accepted.get("payload_json", intent.payload_json))
                 recipients = list(intent.recipient_user_ids)
                 self.assertEqual(recipients, accepted.get("recipient_user_ids", recipients))
+                self.assertEqual(intent.expires_at_ms, accepted.get("expires_at_ms"))
                 self.assertEqual(intent.traceparent, accepted.get("traceparent"))
                 self.assertEqual(parse_entry(intent.fields().items()), intent)

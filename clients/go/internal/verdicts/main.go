@@ -1,7 +1,7 @@
 // Command verdicts says of each entry on its input what this client makes of it: the hard test of the repository compares
 // that with the service.
 //
-// A line in is {"fields":[[name,value],…]}, both base64; a line out {"fingerprint":…}, with a traceparent if there is one, or {"code":…,"names":…}.
+// A line in is {"fields":[[name,value],…]}, both base64; a line out {"fingerprint":…}, with expires_at_ms and a traceparent if there are, or {"code":…,"names":…}.
 package main
 
 import (
@@ -18,6 +18,7 @@ type verdict struct {
 	Fingerprint string              `json:"fingerprint,omitempty"`
 	Code        intents.FailureCode `json:"code,omitempty"`
 	Names       string              `json:"names,omitempty"`
+	ExpiresAtMs int64               `json:"expires_at_ms,omitempty"`
 	TraceParent string              `json:"traceparent,omitempty"`
 }
 
@@ -39,7 +40,11 @@ func verdictOf(line []byte) (verdict, error) {
 		}
 		return verdict{Code: refusal.Code, Names: names}, nil
 	}
-	return verdict{Fingerprint: intent.Fingerprint(), TraceParent: intent.TraceParent()}, err
+	accepted := verdict{Fingerprint: intent.Fingerprint(), TraceParent: intent.TraceParent()}
+	if at := intent.ExpiresAt(); !at.IsZero() {
+		accepted.ExpiresAtMs = at.UnixMilli()
+	}
+	return accepted, err
 }
 
 func main() {
