@@ -1,4 +1,5 @@
 /** What there is in a process before anything is connected, and how a dependency that is away is reported. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Meter } from '@opentelemetry/api';
 import type { Logger } from 'pino';
 import type { FcmTarget } from '../activities/mobile-push/fcm.ts';
@@ -29,6 +30,9 @@ export interface Endpoints {
   ntfServers?: readonly RouterAddress[];
 }
 
+/** Enough to close what nothing holds, ms. */
+const MOMENT_MS = 1_000;
+
 /** What is open in this process, to be closed with it: last opened, first closed. */
 export class OpenParts {
   readonly #log: Logger;
@@ -42,13 +46,29 @@ export class OpenParts {
     this.#parts.push({ what, close });
   }
 
-  /** One that fails does not keep the others open. */
-  async closeAll(): Promise<void> {
+  /**
+   * One that fails, or does not end, does not keep the others open: a worker of the SDK whose activities are still under
+   * way never ends, and a pool waits for connections that are in use.
+   *
+   * @param withinMs for all of them together; when it is over, each that is left has a moment.
+   */
+  async closeAll(withinMs: number): Promise<void> {
+    const deadline = performance.now() + withinMs;
     for (const { what, close } of this.#parts.splice(0).reverse()) {
+      const limitMs = Math.max(MOMENT_MS, deadline - performance.now());
+      const timer = new AbortController();
       try {
-        await close();
+        const late = sleep(limitMs, 'late' as const, { signal: timer.signal });
+        late.catch(() => undefined);
+        const closed = Promise.resolve(close());
+        if ((await Promise.race([closed, late])) === 'late') {
+          closed.catch(() => undefined);
+          this.#log.error({ within_ms: Math.round(limitMs) }, `${what} did not end in time`);
+        }
       } catch (error) {
         this.#log.error({ err: error }, `${what} did not end in good order`);
+      } finally {
+        timer.abort();
       }
     }
   }

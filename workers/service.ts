@@ -26,7 +26,7 @@ import { ROLES } from './roles.ts';
 import { startTakeUp } from './take-up.ts';
 import type { Telemetry } from './telemetry.ts';
 import { startTelemetry, temporalMetrics } from './telemetry.ts';
-import { installTemporalRuntime, tuning, versionOf } from './temporal-worker.ts';
+import { CLOSING_MS, installTemporalRuntime, tuning, versionOf } from './temporal-worker.ts';
 import { workflowBundle } from './workflow-bundle.ts';
 
 export interface ServiceOptions {
@@ -55,7 +55,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
   try {
     return await start(options, open);
   } catch (error) {
-    await open.closeAll();
+    await open.closeAll(closingMs(options.config));
     throw error;
   }
 }
@@ -118,6 +118,9 @@ async function start({ config, endpoints, log, report }: ServiceOptions, open: O
   done.catch(() => undefined);
   return { probesUrl: probes.url, done, stop };
 }
+
+/** Workers may use the whole time-out; what is open beside them ends after them. */
+const closingMs = ({ values }: Config): number => values.NOTIFICATION_SHUTDOWN_TIMEOUT + CLOSING_MS;
 
 /** Outside production everything is on one machine. */
 function sayWhatIsOpen({ production, wires }: Config, log: Logger): void {
@@ -276,6 +279,6 @@ function runWorkers(
 
 async function shutDown({ config, log, open }: ProcessContext): Promise<void> {
   log.info({ timeout_ms: config.values.NOTIFICATION_SHUTDOWN_TIMEOUT }, 'service stopping');
-  await open.closeAll();
+  await open.closeAll(closingMs(config));
   log.info('service stopped');
 }

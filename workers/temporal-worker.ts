@@ -6,7 +6,7 @@ import type { Logger } from 'pino';
 import type { Config } from '../config/load.ts';
 
 /** What must be left of the shutdown time-out for closing connections after the workers have ended, ms. */
-const CLOSING_MS = 2_000;
+export const CLOSING_MS = 2_000;
 
 /**
  * The SDK's runtime exists once per process and ends with the last connection: a service that starts beside another one

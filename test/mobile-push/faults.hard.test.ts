@@ -198,3 +198,29 @@ test(
   },
   TEST_LIMIT_MS,
 );
+
+test(
+  'M10 I35 a process told to stop ends in time, also when a statement of an activity takes longer',
+  async () => {
+    const SHUTDOWN_MS = 3_000;
+    slot.fcm.fail({ failure: { kind: 'delay', ms: 2_000 } });
+    const service = await start({
+      NOTIFICATION_SHUTDOWN_TIMEOUT: `${SHUTDOWN_MS}ms`,
+      NOTIFICATION_POSTGRES_OPERATION_TIMEOUT: '10m',
+    });
+    await publishAll();
+    await eventually('sends', async () => slot.fcm.requests.length > 0, LIMIT_MS);
+    const other = await slot.db.connect();
+    letGo = async () => {
+      letGo = nothingHeld;
+      await other.query('ROLLBACK');
+      other.release();
+    };
+    await other.query('BEGIN');
+    await other.query('LOCK TABLE notifications.notification_sends');
+    const beganAt = performance.now();
+    expect(await service.end('SIGTERM')).toBe(0);
+    expect(performance.now() - beganAt).toBeLessThan(10 * SHUTDOWN_MS);
+  },
+  TEST_LIMIT_MS,
+);

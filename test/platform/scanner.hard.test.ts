@@ -8,7 +8,6 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import type { TLSSocket } from 'node:tls';
-import { generate } from 'selfsigned';
 import { request } from 'undici';
 import { createPortfolioService } from '../../activities/account-callback/delivery.ts';
 import type { CallerCredentials, HttpCaller } from '../../activities/http/caller.ts';
@@ -20,10 +19,10 @@ import { pushWebhookId } from '../../api/symbol-config/push.ts';
 import type { CallbackReceiver } from '../../client/account-callback/receiver.ts';
 import { createCallbackReceiver, memoryCallbackStore } from '../../client/account-callback/receiver.ts';
 import type { LoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
-import { createLoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
 import { createLogger } from '../../workers/logger.ts';
+import type { Certificates } from '../identities.ts';
+import { createCertificates } from '../identities.ts';
 
-const DAY_MS = 86_400_000;
 const TIMEOUT_MS = 5_000;
 const TOKEN = 'users-7d41c0e95b28af63';
 const SECRET = `whsec_${Buffer.from('the secret of the service, 32 by').toString('base64')}`;
@@ -33,41 +32,13 @@ const CALLBACK: CallbackKey & CallbackValues = {
   ...{ peakValue: '2', peakAtMs: 1, bottomValue: '1', bottomAtMs: 2, closingValue: '1' },
 };
 
-interface Identities {
-  own: LoopbackCertificate;
-  foreign: LoopbackCertificate;
-  expired: LoopbackCertificate;
-  ofAnotherName: LoopbackCertificate;
-}
-
-async function certificate(host: string, days: number): Promise<LoopbackCertificate> {
-  const { private: keyPem, cert: certPem } = await generate([{ name: 'commonName', value: host }], {
-    ...{ keyType: 'ec', algorithm: 'sha256' },
-    notBeforeDate: new Date(Date.now() - 30 * DAY_MS),
-    notAfterDate: new Date(Date.now() + days * DAY_MS),
-    extensions: [
-      {
-        name: 'subjectAltName',
-        altNames: host === '127.0.0.1' ? [{ type: 7, ip: host }] : [{ type: 2, value: host }],
-      },
-    ],
-  });
-  return { keyPem, certPem };
-}
-
 const servers: Server[] = [];
 const callers: HttpCaller[] = [];
-let server: Identities;
-let client: Identities;
+let server: Certificates;
+let client: Certificates;
 
 beforeAll(async () => {
-  const identities = async (): Promise<Identities> => ({
-    own: await createLoopbackCertificate(),
-    foreign: await createLoopbackCertificate(),
-    expired: await certificate('127.0.0.1', -1),
-    ofAnotherName: await certificate('elsewhere.internal', 30),
-  });
-  [server, client] = [await identities(), await identities()];
+  [server, client] = [await createCertificates(), await createCertificates()];
 });
 
 afterEach(async () => {
