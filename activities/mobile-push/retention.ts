@@ -1,4 +1,5 @@
 /** Which jobs are old enough to be deleted: a failed one keeps its content for a replay, and that is personal. */
+import { deleteOldOperations } from '../operations.ts';
 import type { RetentionResources } from '../retention.ts';
 import { deleteOlderThan, deletionOf } from '../retention.ts';
 
@@ -9,6 +10,7 @@ export function createMobileRetentionActivities(resources: RetentionResources) {
   return {
     /** Removes jobs past the retention of records with their sends, unless one of them was tried within a day. */
     async deleteExpiredJobs(): Promise<number> {
+      await deleteOldOperations(recordRetentionMs, resources);
       const ended = await deleteOlderThan(recordRetentionMs, DELETE_JOBS, resources);
       return ended + (await deleteOlderThan(recordRetentionMs, DELETE_STUCK_JOBS, resources));
     },

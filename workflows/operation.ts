@@ -22,9 +22,9 @@ import {
   setCurrentDetails,
   setHandler,
 } from '@temporalio/workflow';
-import type { OperationActivities } from '../../activities/intent/operations.ts';
-import { checkTexts, isHistoryLong, onRenewal, refuse } from '../long-lived.ts';
-import { DATABASE, OPERATION_PAGE } from '../policies.ts';
+import type { OperationActivities } from '../activities/operations.ts';
+import { checkTexts, isHistoryLong, onRenewal, refuse } from './long-lived.ts';
+import { DATABASE, OPERATION_PAGE } from './policies.ts';
 import type { OperationChange, OperationInput, OperationState } from './operation-contract.ts';
 import {
   ABORT_OPERATION_UPDATE,
