@@ -163,8 +163,12 @@ export function operationOperations(resources: OperatorResources) {
     /** Goes on, also with one that lost its workflow. @throws as `pause`. */
     async resume(operationId: string, change: OperationChange = {}): Promise<OperationView> {
       const view = await openOne(operationId);
-      await start(view);
-      return steer(operationId, RESUME_OPERATION_UPDATE, change);
+      if ((await statusOf(resources, operationWorkflowId(operationId))) === 'RUNNING')
+        return steer(operationId, RESUME_OPERATION_UPDATE, change);
+      const { total, done, ordered } = view;
+      const { requestedBy: changedBy = 'operator' } = change;
+      await start(view, { status: 'running', total, done, ordered, changedBy, changedAtMs: Date.now() });
+      return show(operationId);
     },
 
     /** Ends it: what is done stays done. @throws as `pause`. */
@@ -241,17 +245,21 @@ export function operationOperations(resources: OperatorResources) {
     return { operationId, total };
   }
 
-  async function start({
-    operationId,
-    kind,
-    ratePerSecond: rate,
-    requestedBy,
-  }: Pick<OperationView, 'operationId' | 'kind' | 'ratePerSecond' | 'requestedBy'>): Promise<void> {
+  /** @param carried how far it is, of one that lost its workflow. */
+  async function start(
+    {
+      operationId,
+      kind,
+      ratePerSecond: rate,
+      requestedBy,
+    }: Pick<OperationView, 'operationId' | 'kind' | 'ratePerSecond' | 'requestedBy'>,
+    carried?: OperationState,
+  ): Promise<void> {
     await bounded(temporal, () =>
       temporal.workflow.start(OPERATION_WORKFLOW, {
         workflowId: operationWorkflowId(operationId),
         taskQueue: OPERATION_TASK_QUEUES[kind],
-        args: [{ operationId, kind, rate } satisfies OperationInput],
+        args: [{ operationId, kind, rate, ...(carried ? { carried } : {}) } satisfies OperationInput],
         workflowIdConflictPolicy: 'USE_EXISTING',
         staticSummary: `${kind} of many, asked for by ${requestedBy}`,
       }),
