@@ -66,6 +66,7 @@ export function createOperationActivities(
         const work = works[kind];
         if (work === undefined) throw new Error(`this release knows no operation ${kind}`);
         const stop = Context.current().cancellationSignal;
+        const { cancelled } = Context.current();
         const beganAt = performance.now();
         const tookMs = () => performance.now() - beganAt;
         // Retention may have removed it.
@@ -75,7 +76,8 @@ export function createOperationActivities(
         while (isLeft && dealt < rate && tookMs() < STEP_MS && !stop.aborted) {
           const size = Math.min(CHUNK, rate - dealt);
           const items = await query<OperationItem>(db, work.list, [operationId, size]);
-          const wereOrdered = await work.deal(items);
+          // One that hangs holds up no pause.
+          const wereOrdered = await Promise.race([work.deal(items), cancelled]);
           const positions = items.map(({ position }) => position);
           const [row] = await query<OperationCounts>(db, MARK_ITEMS, [operationId, positions, wereOrdered]);
           if (row) counts = row;
@@ -83,7 +85,8 @@ export function createOperationActivities(
           isLeft = items.length === size;
         }
         const leftMs = (dealt * 1_000) / rate - tookMs();
-        if (isLeft && leftMs > 0) await sleep(leftMs, undefined, { signal: stop });
+        // Whoever stops it wants to know how far it came.
+        if (isLeft && leftMs > 0) await sleep(leftMs, undefined, { signal: stop }).catch(() => undefined);
         return { counts, isLeft };
       }),
 

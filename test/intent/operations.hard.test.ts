@@ -73,10 +73,10 @@ const publish = (key: string, recipients: number) =>
     recipientUserIds: Array.from({ length: recipients }, (_, index) => `user-${index + 1}`),
   });
 
-/** How many routes there are by status, in the order of the alphabet. */
+/** How many e-mail routes there are by status, in the order of the alphabet. */
 async function statuses(): Promise<Record<string, number>> {
   const { rows } = await slot.db.query<{ status: string; count: number }>(
-    'SELECT status, count(*)::int AS count FROM notification.routes GROUP BY status ORDER BY status',
+    "SELECT status, count(*)::int AS count FROM notification.routes WHERE channel = 'email' GROUP BY 1 ORDER BY 1",
   );
   return Object.fromEntries(rows.map(({ status, count }) => [status, count]));
 }

@@ -102,6 +102,32 @@ test('U2 an operation that is aborted leaves the rest alone', async () => {
   await slot.redis.del(GATEWAY);
 });
 
+test('U2 a step that waits for PostgreSQL is not made any more once its operation is aborted', async () => {
+  const id = await publishDead('waiting-step', 4);
+  const { operationId } = await operator.operations.replay(
+    { notificationId: id },
+    { ...BY, ratePerSecond: 1 },
+  );
+  await shown(operationId, ({ done }) => done > 0, 'a beginning');
+  const { restore } = await slot.cutOffDatabase();
+  const handle = slot.client.workflow.getHandle(operationWorkflowId(operationId));
+  await eventually('a step that failed', async () => {
+    const { raw } = await handle.describe();
+    return raw.pendingActivities?.some(({ lastFailure }) => lastFailure);
+  });
+  await handle.executeUpdate('abort', { args: [{ requestedBy: 'bert' }] });
+  await eventually('the step to be given up', async () => {
+    const { raw } = await handle.describe();
+    return raw.pendingActivities?.every(({ activityType }) => activityType?.name !== 'doPage');
+  });
+  await restore();
+  expect(await handle.result()).toMatchObject({ status: 'aborted', changedBy: 'bert' });
+  const { done, status } = await operator.operations.show(operationId);
+  expect(status).toBe('aborted');
+  expect(done).toBeLessThan(4);
+  await slot.redis.del(GATEWAY);
+});
+
 test('U2 an operation that lost its workflow goes on when it is resumed, and no route is replayed twice', async () => {
   const id = await publishDead('lost', 4);
   const { operationId } = await operator.operations.replay(
