@@ -38,9 +38,9 @@ export interface OperationWork<Item extends OperationItem> {
   deal(items: readonly Item[]): Promise<boolean[]>;
 }
 
-/** @returns work whose items are dealt with one by one. */
+/** @returns the work; its items are what its list returns. */
 export const workOf = <Item extends OperationItem>(work: OperationWork<Item>): OperationWork<OperationItem> =>
-  work as unknown as OperationWork<OperationItem>;
+  work;
 
 export interface OperationStep {
   counts: OperationCounts;

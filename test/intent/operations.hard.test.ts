@@ -100,7 +100,7 @@ function begin(args: string[]): { process: ChildProcess; operationId: Promise<st
   });
   const operationId = new Promise<string>((resolve, reject) => {
     let said = '';
-    child.stderr!.on('data', (chunk: Buffer) => {
+    child.stderr.on('data', (chunk: Buffer) => {
       said += chunk.toString();
       const [, id] = /operation (\S+) goes on by itself/.exec(said) ?? [];
       if (id !== undefined) resolve(id);
