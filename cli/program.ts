@@ -13,7 +13,7 @@ import { addKeyCommands } from './keys.ts';
 import { addLooks } from './looks.ts';
 import { addMalformedCommands } from './intent/malformed.ts';
 import { addNotificationCommands } from './intent/notifications.ts';
-import { addOperationCommands } from './intent/operations.ts';
+import { addOperationCommands } from './operations.ts';
 import { addOutboxCommands } from './intent/outbox.ts';
 import { addReplayCommand } from './intent/replay.ts';
 import { addMobileCommands } from './mobile-push/jobs.ts';

@@ -2,7 +2,7 @@
 import type { Command } from 'commander';
 import { NotFoundError, OperationFailedError } from '../client/errors.ts';
 import type { Forgotten, Remaining, Subject } from '../client/forget.ts';
-import { isMeant } from './bulk-replay.ts';
+import { isMeant } from './bulk.ts';
 import type { ExitCode, GlobalOptions } from './command.ts';
 import { EXIT, action, helpWith } from './command.ts';
 import { parseCount, reasonOption, requestedByOption } from './options.ts';

@@ -17,7 +17,7 @@ import { cancelOperation } from './intent/cancel.ts';
 import { channelOperations, producerOperations } from './intent/channels.ts';
 import { deadLetterOperations } from './intent/dead-letters.ts';
 import { malformedOperations } from './intent/malformed.ts';
-import { operationOperations } from './intent/operations.ts';
+import { operationOperations } from './operations.ts';
 import { notificationOperations } from './intent/notifications.ts';
 import { replayOperations } from './intent/replay.ts';
 import { waitingOperations } from './intent/waiting.ts';

@@ -13,6 +13,8 @@ const JOBS = 'stream.notifications.jobs';
 const GROUP = 'notifications';
 const USERS = 60;
 const NOBODY = 'user-without-devices';
+/** Services are killed meanwhile. */
+const FOLLOW_LIMIT_MS = 600_000;
 
 export async function openMobilePush(arena: Arena): Promise<Work> {
   const random = arena.random('mobile-push');
@@ -72,11 +74,15 @@ export async function openMobilePush(arena: Arena): Promise<Work> {
       await allDone();
       // Jobs whose devices had too many failures, or that were in the hands of too many processes that died.
       for (;;) {
-        const replayed = await arena.persist('replaying jobs', () =>
-          arena.operator.mobile.replayMany({}, { ratePerSecond: 50, requestedBy: 'faults' }),
+        const left = await arena.persist('looking for jobs', () => arena.operator.mobile.countReplayable({}));
+        if (left === 0) return;
+        const { operationId } = await arena.persist('replaying jobs', () =>
+          arena.operator.operations.resend({}, { ratePerSecond: 50, requestedBy: 'faults' }),
+        );
+        await arena.persist('following the replay', () =>
+          arena.operator.operations.follow(operationId, { limitMs: FOLLOW_LIMIT_MS }),
         );
         await allDone();
-        if (replayed.length === 0) return;
       }
     },
     verify,

@@ -68,13 +68,15 @@ export interface Servers extends Record<ServerName, Server> {
 
 type Starter = (port: number, dataDir: string) => Promise<{ stop(): Promise<void> }>;
 
-/** @param report says what is being started. */
+/** @param report says what is being started. @param namespaces of Temporal, besides `default`. */
 export async function startServers({
   keep,
   report,
+  namespaces = [],
 }: {
   keep: boolean;
   report: (line: string) => void;
+  namespaces?: readonly string[];
 }): Promise<Servers> {
   const dataDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-faults-'));
   // As root, PostgreSQL runs as another user, who must get in.
@@ -98,6 +100,7 @@ export async function startServers({
         dataDir: folder,
         port,
         cliPath: loadConfig().values.TEMPORAL_CLI_PATH,
+        namespaces: ['default', ...namespaces],
         searchAttributes: SEARCH_ATTRIBUTE_NAMES,
       }),
   };

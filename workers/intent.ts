@@ -6,7 +6,7 @@ import { defineHandOffCommands } from '../activities/intent/hand-off.ts';
 import { createIntentMetrics, observeGauges } from '../activities/intent/metrics.ts';
 import { createBridgeActivities } from '../activities/intent/reader.ts';
 import { watchReader } from '../activities/intent/reader-life.ts';
-import { createOperationActivities } from '../activities/intent/operations.ts';
+import { intentOperations } from '../activities/intent/operations.ts';
 import { relayOutcomes } from '../activities/intent/outcome-relay.ts';
 import { watchOutcomes } from '../activities/intent/outcome-watch.ts';
 import { createOutcomes } from '../activities/intent/outcomes.ts';
@@ -19,6 +19,7 @@ import { createRouteActivities } from '../activities/intent/routes.ts';
 import { createSliceActivities } from '../activities/intent/slices.ts';
 import { createSteeringActivities } from '../activities/intent/steering.ts';
 import { createUserService, rememberRecipients } from '../activities/intent/user-service.ts';
+import { createOperationActivities } from '../activities/operations.ts';
 import { reasonOf } from '../activities/reason.ts';
 import type { LongLivedWorkflow } from '../activities/workflows.ts';
 import { keepRunning } from '../activities/workflows.ts';
@@ -88,7 +89,7 @@ export function openIntents(context: ProcessContext): Role {
         ...createChannelActivities(resources),
         ...createBridgeActivities({ ...resources, openStreamReader: () => openReader(longestSilenceMs) }),
         ...createReconciliationActivities(resources),
-        ...createOperationActivities(resources),
+        ...createOperationActivities(db, intentOperations({ ...resources, intentsStream })),
         ...createRepairActivities(resources),
         ...createRecoveryActivities(resources),
         ...createIntentRetentionActivities(resources),

@@ -2,12 +2,14 @@
 import { watchGroup } from '../activities/group-watch.ts';
 import { createMobilePushActivities } from '../activities/mobile-push/activities.ts';
 import { createMobilePushMetrics, observeMobileJobs } from '../activities/mobile-push/metrics.ts';
+import { mobileOperations } from '../activities/mobile-push/operations.ts';
 import {
   areJobsOverdue,
   createMobileReconciliationActivities,
 } from '../activities/mobile-push/reconciliation.ts';
 import { createMobileRetentionActivities } from '../activities/mobile-push/retention.ts';
 import { consumeMobileJobs } from '../activities/mobile-push/stream.ts';
+import { createOperationActivities } from '../activities/operations.ts';
 import { READ_BLOCK_MS } from '../activities/stream-consumer.ts';
 import type { Config } from '../config/load.ts';
 import { MOBILE_RECONCILIATION_SCHEDULE_ID, MOBILE_TASK_QUEUE } from '../workflows/mobile-push/contract.ts';
@@ -32,6 +34,7 @@ export async function openMobilePushes(context: ProcessContext): Promise<Role> {
         ...createMobilePushActivities(resources),
         ...createMobileReconciliationActivities(resources),
         ...createMobileRetentionActivities(resources),
+        ...createOperationActivities(db, mobileOperations(client.workflow)),
       };
     },
 

@@ -1,4 +1,5 @@
 /** Subscriptions in this process: their settings, activities, key box, ways to routers, supervisor and gauges. */
+import { createOperationActivities } from '../activities/operations.ts';
 import { watchPostgres } from '../activities/postgres-watch.ts';
 import { createSubscriptionActivities } from '../activities/subscription/activities.ts';
 import { ensureAgent } from '../activities/subscription/agents.ts';
@@ -7,6 +8,7 @@ import { createSubscriptionCommands } from '../activities/subscription/commands.
 import { watchEvents } from '../activities/subscription/event-watch.ts';
 import { observeSubscriptions } from '../activities/subscription/metrics.ts';
 import { createSubscriptionMetrics } from '../activities/subscription/metrics.ts';
+import { subscriptionOperations } from '../activities/subscription/operations.ts';
 import { makeChecksDue } from '../activities/subscription/put-back.ts';
 import {
   createMessagingRouters,
@@ -77,6 +79,7 @@ export function openSubscriptions(context: ProcessContext): Role {
           ...{ redis, metrics, workflows, messagingRouter, subscription, eventsStream, eventsStreamMaxLen },
         }),
         ...createSubscriptionTokenActivities({ ...common, ntfServers: endpoints.ntfServers ?? [] }),
+        ...createOperationActivities(db, subscriptionOperations(workflows)),
       };
     },
 

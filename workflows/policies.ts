@@ -103,6 +103,8 @@ export const STEERING: ActivityOptions = {
 export const OPERATION_PAGE: ActivityOptions = {
   startToCloseTimeout: '10 minutes',
   heartbeatTimeout: '10 seconds',
+  // Nothing is dealt with any more once an operation is paused or has ended.
+  cancellationType: 'WAIT_CANCELLATION_COMPLETED',
   retry: UNTIL_IT_SUCCEEDS,
 };
 

@@ -1,16 +1,17 @@
 /**
- * The steps of what operators do to many. Their client has chosen the items, as rows; each step deals with some of them
- * and says so. A step that is made again does the same to those that were not marked: an order that was given already has
- * no effect on a route, and nothing is cancelled twice.
+ * What operators do to many intents: dead-lettered routes are replayed, notifications cancelled, refused entries published
+ * again. An order that was given already has no effect on a route, nothing is cancelled twice, and Redis remembers which
+ * entries it has appended.
  */
-import { setTimeout as sleep } from 'node:timers/promises';
-import { Context } from '@temporalio/activity';
 import type { WorkflowClient } from '@temporalio/client';
 import { WorkflowExecutionAlreadyStartedError, WorkflowNotFoundError } from '@temporalio/client';
+import type { Redis } from 'ioredis';
 import pLimit from 'p-limit';
 import type { Pool } from 'pg';
 import { routeRefOf, searchableKey } from '../../api/ids.ts';
 import type { Channel } from '../../api/intent/catalog.ts';
+import { mendEntry } from '../../api/intent/mending.ts';
+import { republishedKey } from '../../api/intent/stream.ts';
 import {
   INTENT_TASK_QUEUE,
   REPLAY_SIGNAL,
@@ -18,64 +19,43 @@ import {
   notificationWorkflowId,
   routeWorkflowId,
 } from '../../workflows/intent/contract.ts';
-import type {
-  OperationCounts,
-  OperationKind,
-  OperationState,
-} from '../../workflows/intent/operation-contract.ts';
-import { orderIdOf } from '../../workflows/intent/operation-contract.ts';
 import { notificationAttributes, routeChannel } from '../../workflows/intent/search-attributes.ts';
 import { CANCEL_INTENT_SIGNAL, sliceWorkflowId } from '../../workflows/intent/slice-contract.ts';
-import { withHeartbeats } from '../heartbeat.ts';
-import { query } from '../postgres.ts';
+import type { OperationKind, OperationOptions } from '../../workflows/operation-contract.ts';
+import { orderIdOf } from '../../workflows/operation-contract.ts';
+import type { OperationItem, OperationWork } from '../operations.ts';
+import { PARALLEL_ITEMS, operationItems, workOf } from '../operations.ts';
 
-/** A page is what the rate allows in a second, so that a pause takes effect within about one. */
-const PAGE_MS = 1_000;
-const PARALLEL = 20;
+/**
+ * How long Redis remembers that an operation has appended an entry: for longer than PostgreSQL may be away, or the
+ * operation wait, after which it has to be marked.
+ */
+const REMEMBER_REPUBLISHED_MS = 30 * 86_400_000;
 
 interface OperationResources {
   db: Pool;
+  redis: Redis;
   workflows: WorkflowClient;
+  intentsStream: string;
 }
 
-export interface OperationPage {
-  counts: OperationCounts;
-  isLeft: boolean;
-}
-
-export type OperationActivities = ReturnType<typeof createOperationActivities>;
-
-export function createOperationActivities({ db, workflows }: OperationResources) {
-  const deal = { replay, cancel } satisfies Record<OperationKind, (item: Item) => Promise<boolean>>;
-
+export function intentOperations({
+  redis,
+  workflows,
+  intentsStream,
+}: OperationResources): Partial<Record<OperationKind, OperationWork<OperationItem>>> {
+  const oneByOne =
+    <Item>(one: (item: Item) => Promise<boolean>) =>
+    (items: readonly Item[]) =>
+      pLimit(PARALLEL_ITEMS).map(items, one);
   return {
-    /** Deals with the next items, and takes about as long as the rate wants. */
-    doPage: (operationId: string, kind: OperationKind, rate: number): Promise<OperationPage> =>
-      withHeartbeats(async () => {
-        const beganAt = performance.now();
-        const items = await query<Item>(db, LIST_ITEMS, [operationId, rate, orderIdOf(operationId)]);
-        const wereOrdered = await pLimit(PARALLEL).map(items, deal[kind]);
-        const [row] = await query<OperationCounts>(db, MARK_ITEMS, [
-          operationId,
-          items.map(({ position }) => position),
-          wereOrdered,
-        ]);
-        // Retention has removed it.
-        const counts = row ?? { total: 0, done: 0, ordered: 0 };
-        const isLeft = items.length === rate;
-        const leftMs = (items.length * PAGE_MS) / rate - (performance.now() - beganAt);
-        if (isLeft && leftMs > 0)
-          await sleep(leftMs, undefined, { signal: Context.current().cancellationSignal });
-        return { counts, isLeft };
-      }),
-
-    async endOperation(operationId: string, outcome: OperationState['status']): Promise<void> {
-      await query(db, END_OPERATION, [operationId, outcome]);
-    },
+    replay: workOf<RouteItem>({ list: LIST_ITEMS, deal: oneByOne(replay) }),
+    cancel: workOf<RouteItem>({ list: LIST_ITEMS, deal: oneByOne(cancel) }),
+    republish: workOf<EntryItem>({ list: LIST_ENTRIES, deal: oneByOne(republish) }),
   };
 
   /** @returns whether there was something to replay. */
-  async function replay(item: Item): Promise<boolean> {
+  async function replay(item: RouteItem): Promise<boolean> {
     if (item.was_replayed) return true;
     if (!item.is_dead || item.route_id === null) return false;
     const routeRef = routeRefOf(item.route_id);
@@ -114,7 +94,7 @@ export function createOperationActivities({ db, workflows }: OperationResources)
   }
 
   /** @returns whether it was under way. */
-  async function cancel({ notification_id: notificationId, slice_id: slice }: Item): Promise<boolean> {
+  async function cancel({ notification_id: notificationId, slice_id: slice }: RouteItem): Promise<boolean> {
     const isRequested = await unlessGone(() =>
       workflows.getHandle(notificationWorkflowId(notificationId)).cancel(),
     );
@@ -122,6 +102,22 @@ export function createOperationActivities({ db, workflows }: OperationResources)
     return unlessGone(() =>
       workflows.getHandle(sliceWorkflowId(slice)).signal(CANCEL_INTENT_SIGNAL, notificationId),
     );
+  }
+
+  /** @returns whether it is one that the service would take. */
+  async function republish(item: EntryItem): Promise<boolean> {
+    if (item.raw_fields === null) return false;
+    const mended = mendEntry(item.entry_id, item.raw_fields, item.options ?? {});
+    if ('reason' in mended) return false;
+    await redis.eval(
+      APPEND_ONCE,
+      2,
+      republishedKey(item.operation_id, item.entry_id),
+      intentsStream,
+      REMEMBER_REPUBLISHED_MS,
+      ...Object.entries(mended.fields).flat(),
+    );
+    return true;
   }
 }
 
@@ -136,13 +132,10 @@ async function unlessGone(call: () => Promise<unknown>): Promise<boolean> {
   }
 }
 
-interface Item {
-  operation_id: string;
-  position: number;
+interface RouteItem extends OperationItem {
   notification_id: string;
   /** Null of a cancellation. */
   route_id: string | null;
-  requested_by: string;
   reason: string | null;
   /** The route died before the operation began, is dead, and not too late. */
   is_dead: boolean;
@@ -156,56 +149,44 @@ interface Item {
   slice_id: string | null;
 }
 
-/** $1 operation, $2 items at most, $3 its order. */
+interface EntryItem extends OperationItem {
+  entry_id: string;
+  options: OperationOptions | null;
+  /** Null once retention has removed it. */
+  raw_fields: Record<string, string> | null;
+}
+
+/** KEYS: memory, stream. ARGV: memory ms, field, value, ... Returns the id of the entry, now or before. */
+const APPEND_ONCE = `
+  local before = redis.call('GET', KEYS[1])
+  if before then return before end
+  local id = redis.call('XADD', KEYS[2], '*', unpack(ARGV, 2))
+  redis.call('SET', KEYS[1], id, 'PX', ARGV[1])
+  return id`;
+
+/** The order of an operation is its workflow id. */
 const LIST_ITEMS = {
   name: 'list_operation_items',
-  text: `
-    SELECT item.operation_id, position, item.notification_id, item.route_id, operation.requested_by,
-           operation.reason,
+  text: operationItems(
+    `item.notification_id, item.route_id, operation.reason,
            coalesce(route.status = 'dead_letter' AND route.dead_lettered_at < operation.created_at
                     AND (record.expires_at > now()) IS NOT FALSE, false) AS is_dead,
            EXISTS (SELECT FROM notification.replays
                     WHERE replays.notification_id = item.notification_id AND replays.route_id = item.route_id
-                      AND replay_id = $3) AS was_replayed,
+                      AND replay_id = 'operation/' || item.operation_id) AS was_replayed,
            route.channel, record.notification_type, record.producer, record.idempotency_key,
-           coalesce(record.slice_id, waiting.intent ->> 'slice') AS slice_id
-      FROM notification.operations AS operation
-      JOIN LATERAL (
-           SELECT *
-             FROM notification.operation_items
-            WHERE operation_id = $1 AND was_ordered IS NULL
-            ORDER BY position
-            LIMIT $2) AS item ON true
-      LEFT JOIN notification.records AS record ON record.notification_id = item.notification_id
+           coalesce(record.slice_id, waiting.intent ->> 'slice') AS slice_id`,
+    `LEFT JOIN notification.records AS record ON record.notification_id = item.notification_id
       LEFT JOIN notification.waiting_intents AS waiting ON waiting.notification_id = item.notification_id
       LEFT JOIN notification.routes AS route
-        ON route.notification_id = item.notification_id AND route.route_id = item.route_id
-     WHERE operation.operation_id = $1
-     ORDER BY position`,
+        ON route.notification_id = item.notification_id AND route.route_id = item.route_id`,
+  ),
 };
 
-/** $1 operation, $2 positions, $3 of each whether there was something to do. Counts what was not marked before. */
-const MARK_ITEMS = {
-  name: 'mark_operation_items',
-  text: `
-    WITH marked AS (
-      UPDATE notification.operation_items AS item
-         SET was_ordered = dealt.was_ordered
-        FROM unnest($2::int[], $3::boolean[]) AS dealt (position, was_ordered)
-       WHERE item.operation_id = $1 AND item.position = dealt.position AND item.was_ordered IS NULL
-      RETURNING item.was_ordered
-    )
-    UPDATE notification.operations
-       SET done = done + (SELECT count(*) FROM marked),
-           ordered = ordered + (SELECT count(*) FROM marked WHERE was_ordered)
-     WHERE operation_id = $1
-    RETURNING total, done, ordered`,
-};
-
-const END_OPERATION = {
-  name: 'end_operation',
-  text: `
-    UPDATE notification.operations
-       SET ended_at = clock_timestamp(), outcome = $2
-     WHERE operation_id = $1 AND ended_at IS NULL`,
+const LIST_ENTRIES = {
+  name: 'list_operation_entries',
+  text: operationItems(
+    'item.notification_id AS entry_id, operation.options, malformed.raw_fields',
+    'LEFT JOIN notification.malformed_intents AS malformed ON malformed.stream_entry_id = item.notification_id',
+  ),
 };

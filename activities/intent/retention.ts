@@ -4,6 +4,7 @@
  * A record may have tens of thousands of routes, so they are deleted first and in batches of their own, and the record
  * when it has none left. A record with an open route stays: a paused channel, for instance, may still deliver it.
  */
+import { deleteOldOperations } from '../operations.ts';
 import { query } from '../postgres.ts';
 import type { RetentionResources } from '../retention.ts';
 import { MAX_RUN_MS, deleteOlderThan, deletionOf, inBatches } from '../retention.ts';
@@ -48,8 +49,7 @@ export function createIntentRetentionActivities(resources: IntentRetentionResour
     async deleteExpiredRecords(): Promise<number> {
       await deleteOlderThan(recordRetentionMs, DELETE_DUPLICATES, resources);
       await deleteOlderThan(recordRetentionMs, DELETE_CANCELLED, resources);
-      await deleteOlderThan(recordRetentionMs, DELETE_OPERATION_ITEMS, resources);
-      await deleteOlderThan(recordRetentionMs, DELETE_OPERATIONS, resources);
+      await deleteOldOperations(recordRetentionMs, resources);
       await deleteOlderThan(recordRetentionMs, DELETE_FORGOTTEN, resources);
       await deleteOlderThan(ABANDONED_AFTER_MS, DELETE_ABANDONED, resources);
       await deleteOlderThan(outcomeRetentionMs, DELETE_RELAYED, resources);
@@ -159,41 +159,6 @@ const DELETE_CANCELLED = deletionOf({
   table: 'notification.cancelled_intents',
   key: 'notification_id',
   since: 'cancelled_at',
-});
-
-/** Before the operations that they are of, since there may be a million of one. $1 age in ms, $2 rows at most. */
-const DELETE_OPERATION_ITEMS = {
-  name: 'delete_expired_operation_items',
-  text: `
-    WITH expired AS (
-      SELECT item.operation_id, item.position
-        FROM (SELECT operation_id
-                FROM notification.operations
-               WHERE created_at < now() - $1::bigint * interval '1 millisecond'
-               ORDER BY created_at
-               LIMIT 100) AS operation
-       CROSS JOIN LATERAL (
-             SELECT operation_id, position
-               FROM notification.operation_items
-              WHERE operation_items.operation_id = operation.operation_id
-              LIMIT $2
-                FOR UPDATE SKIP LOCKED) AS item
-       LIMIT $2
-    ), deleted AS (
-      DELETE FROM notification.operation_items AS old USING expired
-       WHERE old.operation_id = expired.operation_id AND old.position = expired.position
-      RETURNING 1
-    )
-    SELECT count(*)::int AS deleted FROM deleted`,
-};
-
-const DELETE_OPERATIONS = deletionOf({
-  name: 'delete_expired_operations',
-  table: 'notification.operations',
-  key: 'operation_id',
-  since: 'created_at',
-  condition:
-    '(SELECT true FROM notification.operation_items AS item WHERE item.operation_id = operations.operation_id LIMIT 1) IS NULL',
 });
 
 const DELETE_FORGOTTEN = deletionOf({

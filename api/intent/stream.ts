@@ -19,6 +19,10 @@ export const beatKey = (stream: string): string => `notification:stream_beats:${
 /** Holds `<attempt> <when it was scheduled> <count>`: the sign of life of the stream's reader, which grows each second. */
 export const readerKey = (stream: string): string => `notification:stream_readers:${keySegment(stream)}`;
 
+/** Holds the id under which an operation has published a refused entry again. */
+export const republishedKey = (operationId: string, entryId: string): string =>
+  `notification:stream_republished:${keySegment(operationId)}:${keySegment(entryId)}`;
+
 /** @returns the saved offset, or STREAM_START before the first entry. */
 export async function loadOffset(
   redis: { get(key: string): Promise<string | null> },

@@ -11,8 +11,8 @@ import type {
 } from '../../client/account-callback/callbacks.ts';
 import { appendInputs } from '../../client/account-callback/inputs.ts';
 import { NotFoundError } from '../../client/errors.ts';
-import type { BulkOptions } from '../bulk-replay.ts';
-import { replayMatching, withBulkOptions } from '../bulk-replay.ts';
+import type { BulkOptions } from '../bulk.ts';
+import { replayMatching, withBulkOptions } from '../bulk.ts';
 import type { GlobalOptions } from '../command.ts';
 import { UsageError, action, helpWith, showPage } from '../command.ts';
 import { limitOption, parseCount, parseTime, sinceOption, untilOption } from '../options.ts';

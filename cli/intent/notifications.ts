@@ -1,19 +1,15 @@
 /** `notifications`: what became of intents. */
 import type { Command } from 'commander';
 import { Option } from 'commander';
-import { NotFoundError } from '../../client/errors.ts';
-import type { OpenFilter } from '../../client/intent/operations.ts';
+import type { OpenFilter } from '../../client/intent/choices.ts';
 import { NOTIFICATION_STATUSES } from '../../client/intent/notification-rows.ts';
 import type { NotificationFilter } from '../../client/intent/notifications.ts';
-import type { BulkOptions } from '../bulk-replay.ts';
-import { endBeforeBulk, rateOption, withBulkOptions } from '../bulk-replay.ts';
 import type { ExitCode } from '../command.ts';
 import { EXIT, UsageError, action, helpWith, showPage } from '../command.ts';
 import {
   limitOption,
   parseEntryId,
   producerOption,
-  reasonOption,
   sinceOption,
   typeOption,
   untilOption,
@@ -22,7 +18,8 @@ import {
 import { countOf, printJson, printLine, printTable, report } from '../output.ts';
 import { startProgress } from '../progress.ts';
 import { withSession } from '../session.ts';
-import { detachOption, followOperation } from './operations.ts';
+import type { OperationCommandOptions } from '../operations.ts';
+import { operate, withOperationOptions } from '../operations.ts';
 import { printNotification } from './notification-view.ts';
 
 export function addNotificationCommands(program: Command): void {
@@ -108,15 +105,12 @@ export function addNotificationCommands(program: Command): void {
   addCancel(notifications);
 }
 
-interface CancelOptions extends BulkOptions, OpenFilter {
-  rate: number;
+interface CancelOptions extends OperationCommandOptions, OpenFilter {
   timeout: number;
-  detach?: boolean;
-  reason?: string;
 }
 
 function addCancel(notifications: Command): void {
-  withBulkOptions(notifications.command('cancel'), 'notifications', 'cancelled')
+  withOperationOptions(notifications.command('cancel'), 'notifications', 'cancelled')
     .description(
       'Cancel notifications: routes that are not published yet are skipped for good. Without a notification id, all that match the filters and are under way now are cancelled.',
     )
@@ -125,9 +119,6 @@ function addCancel(notifications: Command): void {
     .addOption(producerOption())
     .addOption(sinceOption('accepted'))
     .addOption(untilOption('accepted'))
-    .addOption(rateOption('cancellations'))
-    .addOption(reasonOption())
-    .addOption(detachOption())
     .addOption(waitLimitOption('the routes of a single one to be settled'))
     .addHelpText(
       'after',
@@ -162,27 +153,20 @@ const filterOf = ({ type, producer, since, until }: CancelOptions): OpenFilter =
   );
 
 function cancelMany(filter: OpenFilter, options: CancelOptions): Promise<ExitCode> {
-  return withSession(options.dryRun ? ['postgres'] : ['postgres', 'temporal'], async ({ operator }) => {
-    const groups = await operator.operations.previewCancel(filter);
-    const matching = groups.reduce((total, { notifications }) => total + notifications, 0);
-    const total = Math.min(matching, options.limit ?? Infinity);
-    if (options.json && options.dryRun) printJson({ matching, wouldCancel: total, groups });
-    if (matching === 0) throw new NotFoundError('no notification that is under way matches');
-    if (!options.json) {
+  return operate(options, {
+    what: 'notification',
+    verb: 'cancel',
+    async count(operator) {
+      const groups = await operator.operations.previewCancel(filter);
+      return { matching: groups.reduce((total, { notifications }) => total + notifications, 0), groups };
+    },
+    show: (groups) =>
       printTable(
         ['NOTIFICATIONS', 'TYPE', 'PRODUCER', 'OLDEST', 'NEWEST'],
         groups.map((group) => [group.notifications, group.type, group.producer, group.oldest, group.newest]),
-      );
-    }
-    const end = await endBeforeBulk({ what: 'notification', matching, total }, options, 'cancel');
-    if (end !== undefined) return end;
-    const begun = await operator.operations.cancel(filter, {
-      requestedBy: options.requestedBy,
-      ...(options.reason === undefined ? {} : { reason: options.reason }),
-      ratePerSecond: options.rate,
-      limit: total,
-    });
-    return followOperation(operator, begun, options);
+      ),
+    nothing: 'no notification that is under way matches',
+    begin: (operator, request) => operator.operations.cancel(filter, request),
   });
 }
 

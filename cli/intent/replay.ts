@@ -1,44 +1,36 @@
 /** `replay`: trying dead-lettered routes again. */
 import type { Command } from 'commander';
-import { NotFoundError } from '../../client/errors.ts';
 import type { DeadLetterFilter } from '../../client/intent/dead-letters.ts';
-import type { ChosenOperation } from '../../client/intent/operations.ts';
+import type { ChosenOperation } from '../../client/operations.ts';
 import type { ReplayGroup, ReplayOutcome } from '../../client/intent/replay.ts';
 import { NONE } from '../../client/intent/replay.ts';
 import type { Operator } from '../../client/operator.ts';
 import { waitUntil } from '../../client/wait-until.ts';
-import type { BulkOptions } from '../bulk-replay.ts';
-import { endBeforeBulk, rateOption, withBulkOptions } from '../bulk-replay.ts';
 import type { ExitCode } from '../command.ts';
 import { EXIT, UsageError, action, helpWith } from '../command.ts';
-import { parseEntryId, reasonOption, waitLimitOption, withDeadLetterFilters } from '../options.ts';
+import { parseEntryId, waitLimitOption, withDeadLetterFilters } from '../options.ts';
 import { printJson, printLine, printTable } from '../output.ts';
 import { startProgress } from '../progress.ts';
 import { withSession } from '../session.ts';
-import { detachOption, followOperation } from './operations.ts';
+import type { OperationCommandOptions } from '../operations.ts';
+import { operate, withOperationOptions } from '../operations.ts';
 
-type Options = BulkOptions &
+type Options = OperationCommandOptions &
   Pick<DeadLetterFilter, 'type' | 'channel' | 'failure' | 'producer' | 'since' | 'until'> & {
-    rate: number;
     wait?: boolean;
     timeout: number;
-    reason?: string;
-    detach?: boolean;
   };
 
 export function addReplayCommand(program: Command): void {
-  withBulkOptions(withDeadLetterFilters(program.command('replay')), 'routes')
+  withOperationOptions(withDeadLetterFilters(program.command('replay')), 'routes')
     .summary('Try dead-lettered routes again, one or many')
     .description(
       'Replay dead-lettered routes. Each gets a new budget; its dead letter stays as history. One that has expired meanwhile is not sent. Without a notification id, all routes that match the filters are replayed. A route that is named and waits for its next attempt tries now.',
     )
     .argument('[notification id]', 'its dead-lettered routes only', parseEntryId)
     .argument('[route id]', 'this route only, as dead-letters list shows it')
-    .addOption(rateOption())
-    .addOption(detachOption())
     .option('--wait', 'wait until the replayed routes are settled; exit code 1 when some died again')
     .addOption(waitLimitOption('that'))
-    .addOption(reasonOption())
     .addHelpText(
       'after',
       helpWith(
@@ -101,32 +93,28 @@ function replayOne(notificationId: string, routeId: string, options: Options): P
 }
 
 function replayMany(filter: DeadLetterFilter, options: Options): Promise<ExitCode> {
-  return withSession(options.dryRun ? ['postgres'] : ['postgres', 'temporal'], async ({ operator }) => {
-    const groups = await operator.replays.preview(filter);
-    const matching = groups.reduce((total, { routes }) => total + routes, 0);
-    const total = Math.min(matching, options.limit ?? Infinity);
-    if (options.json && options.dryRun) printJson({ matching, wouldReplay: total, groups });
-    if (matching === 0) throw new NotFoundError('no dead-lettered route matches');
-    if (!options.json) printGroups(groups);
-    // The routes of one notification are named; only a bulk replay reaches what its operator has not looked at.
-    const isNamed = filter.notificationId !== undefined;
-    const end = await endBeforeBulk(
-      { what: 'route', matching, total },
-      isNamed ? { ...options, yes: true } : options,
-    );
-    if (end !== undefined) return end;
-    const begun = await operator.operations.replay(filter, {
-      ...requestOf(options),
-      ratePerSecond: options.rate,
-      limit: total,
-    });
-    return followOperation(operator, begun, options, async (signal) => {
-      if (!options.wait) return EXIT.done;
-      const outcome = await waitForOutcome(operator, begun, options.timeout, signal);
-      if (options.json) printJson({ operationId: begun.operationId, outcome });
-      else printLine(outcomeLine(outcome));
-      return codeOf(outcome);
-    });
+  return operate(options, {
+    what: 'route',
+    verb: 'replay',
+    async count(operator) {
+      const groups = await operator.replays.preview(filter);
+      return { matching: groups.reduce((total, { routes }) => total + routes, 0), groups };
+    },
+    show: printGroups,
+    nothing: 'no dead-lettered route matches',
+    // Only a bulk replay reaches what its operator has not looked at.
+    isNamed: filter.notificationId !== undefined,
+    begin: (operator, request) => operator.operations.replay(filter, request),
+    ...(options.wait
+      ? {
+          async finish(operator: Operator, begun: ChosenOperation, signal: AbortSignal) {
+            const outcome = await waitForOutcome(operator, begun, options.timeout, signal);
+            if (options.json) printJson({ operationId: begun.operationId, outcome });
+            else printLine(outcomeLine(outcome));
+            return codeOf(outcome);
+          },
+        }
+      : {}),
   });
 }
 

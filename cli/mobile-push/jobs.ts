@@ -7,12 +7,12 @@ import { NotFoundError } from '../../client/errors.ts';
 import type { MobileJobFilter, MobileJobView } from '../../client/mobile-push/jobs.ts';
 import { MOBILE_STATUSES, REPLAYABLE } from '../../client/mobile-push/jobs.ts';
 import { waitUntil } from '../../client/wait-until.ts';
-import type { BulkOptions } from '../bulk-replay.ts';
-import { rateOption, replayMatching, withBulkOptions } from '../bulk-replay.ts';
 import type { ExitCode, GlobalOptions } from '../command.ts';
 import { EXIT, UsageError, action, helpWith, showPage } from '../command.ts';
 import { limitOption, parseEntryId, sinceOption, untilOption, waitLimitOption } from '../options.ts';
-import { countOf, printFields, printHeading, printJson, printLine, printTable, report } from '../output.ts';
+import { printFields, printHeading, printJson, printLine, printTable, report } from '../output.ts';
+import type { OperationCommandOptions } from '../operations.ts';
+import { operate, withOperationOptions } from '../operations.ts';
 import { withSession } from '../session.ts';
 
 export function addMobileCommands(program: Command): void {
@@ -201,17 +201,14 @@ function addList(mobile: Command): void {
     );
 }
 
-interface ReplayOptions extends BulkOptions, FilterOptions {
-  rate: number;
-}
+type ReplayOptions = OperationCommandOptions & FilterOptions;
 
 function addReplay(mobile: Command): void {
-  withBulkOptions(withFilters(mobile.command('replay'), REPLAYABLE), 'jobs')
+  withOperationOptions(withFilters(mobile.command('replay'), REPLAYABLE), 'jobs')
     .description(
       'Repeat sends that failed, with a fresh budget; a device that has the push gets nothing. Without a job id, all jobs that match the filters are replayed.',
     )
     .argument('[job id]', 'this job only', parseEntryId)
-    .addOption(rateOption())
     .addHelpText(
       'after',
       helpWith(
@@ -243,18 +240,12 @@ function replayOne(jobId: string, { json, requestedBy }: ReplayOptions): Promise
 }
 
 function replayMany(filter: MobileJobFilter, options: ReplayOptions): Promise<ExitCode> {
-  return withSession(['postgres', 'temporal'], async ({ operator }) => {
-    const matching = await operator.mobile.countReplayable(filter);
-    return replayMatching({ what: 'job', matching }, options, async ({ onReplayed, ...run }) => {
-      let done = 0;
-      const replayed = await operator.mobile.replayMany(filter, {
-        ...run,
-        requestedBy: options.requestedBy,
-        ratePerSecond: options.rate,
-        onReplayed: () => onReplayed((done += 1)),
-      });
-      return { replayed, line: `${countOf(replayed.length, 'job')} replayed` };
-    });
+  return operate(options, {
+    what: 'job',
+    verb: 'replay',
+    count: async (operator) => ({ matching: await operator.mobile.countReplayable(filter) }),
+    nothing: 'no job that can be replayed matches',
+    begin: (operator, request) => operator.operations.resend(filter, request),
   });
 }
 

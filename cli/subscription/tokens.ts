@@ -3,7 +3,7 @@ import type { Command } from 'commander';
 import { InvalidArgumentError, Option } from 'commander';
 import { deviceTokenSchema } from '../../api/subscription/router-wire.ts';
 import type { GlobalOptions } from '../command.ts';
-import { isMeant } from '../bulk-replay.ts';
+import { isMeant } from '../bulk.ts';
 import { EXIT, action, helpWith } from '../command.ts';
 import { printJson, printLine, report } from '../output.ts';
 import { withSession } from '../session.ts';

@@ -3,19 +3,18 @@ import { readFile } from 'node:fs/promises';
 import { text } from 'node:stream/consumers';
 import type { Command } from 'commander';
 import { InvalidArgumentError } from 'commander';
-import { NotFoundError } from '../../client/errors.ts';
 import type { RouterAddress } from '../../api/subscription/router-address.ts';
 import { ADDRESS_FORMS, AddressError, parseRouterAddress } from '../../api/subscription/router-address.ts';
 import type { RouterProtocol } from '../../api/subscription/router-wire.ts';
 import { withoutPassword } from '../../client/subscription/passwords.ts';
-import type { RetryFilter } from '../../client/subscription/subscriptions.ts';
+import type { RetryFilter } from '../../client/subscription/choices.ts';
 import type { RouterState, RouterStates } from '../../workflows/subscription/contract.ts';
-import type { ExitCode, GlobalOptions } from '../command.ts';
+import type { GlobalOptions } from '../command.ts';
 import { EXIT, UsageError, action, helpWith, showPage } from '../command.ts';
 import { limitOption, parseCount } from '../options.ts';
 import { countOf, printJson, printLine, printTable, report } from '../output.ts';
-import { startProgress, untilInterrupted } from '../progress.ts';
-import type { Session } from '../session.ts';
+import type { OperationCommandOptions } from '../operations.ts';
+import { operate, withOperationOptions } from '../operations.ts';
 import { withSession } from '../session.ts';
 
 export const IDS_HELP = 'An id that begins with a dash goes behind --, as in: subscriptions show -- -1xQ…';
@@ -28,26 +27,19 @@ export function addUpkeepCommands(subscriptions: Command): void {
   addStatistics(subscriptions);
 }
 
-interface RetryCommandOptions extends GlobalOptions {
+interface RetryCommandOptions extends OperationCommandOptions {
   user?: number;
   all?: boolean;
-  limit?: number;
-  dryRun?: boolean;
-  yes?: boolean;
 }
 
 function addRetry(subscriptions: Command): void {
-  subscriptions
-    .command('retry')
+  withOperationOptions(subscriptions.command('retry'), 'connections', 'started over')
     .description(
       'Start subscriptions over that were given up or could not be read. Mend the cause first: subscriptions list --given-up',
     )
-    .argument('[connection id...]', 'which; or --user or --all')
+    .argument('[connection id...]', 'which, without being asked; or --user or --all')
     .option('--user <n>', 'those of one user', parseCount(0, 999_999_999))
     .option('--all', 'all of them')
-    .option('--limit <n>', 'connections at most', parseCount(1, 1_000_000))
-    .option('--dry-run', 'show how many there are, and start none over')
-    .option('--yes', 'do not ask; connections that are named are not asked about')
     .addHelpText(
       'after',
       helpWith(
@@ -58,59 +50,25 @@ function addRetry(subscriptions: Command): void {
       ),
     )
     .action(
-      action<RetryCommandOptions, [string[]]>((options, connIds) =>
-        withSession(['postgres', 'temporal'], ({ operator }) =>
-          retry(operator.subscriptions, connIds, options),
-        ),
-      ),
+      action<RetryCommandOptions, [string[]]>((options, connIds) => {
+        const { user, all } = options;
+        if ([connIds.length > 0, user !== undefined, all].filter(Boolean).length !== 1) {
+          throw new UsageError('give connection ids, or --user, or --all');
+        }
+        const filter: RetryFilter = {
+          ...(connIds.length > 0 ? { connIds } : {}),
+          ...(user === undefined ? {} : { userId: user }),
+        };
+        return operate(options, {
+          what: 'subscription',
+          verb: 'retry',
+          count: async ({ subscriptions }) => ({ matching: await subscriptions.countRetryable(filter) }),
+          nothing: 'no subscription that was given up or could not be read matches',
+          isNamed: connIds.length > 0,
+          begin: ({ operations }, request) => operations.recreate(filter, request),
+        });
+      }),
     );
-}
-
-async function retry(
-  subscriptions: Session['operator']['subscriptions'],
-  connIds: string[],
-  options: RetryCommandOptions,
-): Promise<ExitCode> {
-  const { user, all, limit = Infinity, dryRun, yes, json } = options;
-  if ([connIds.length > 0, user !== undefined, all].filter(Boolean).length !== 1) {
-    throw new UsageError('give connection ids, or --user, or --all');
-  }
-  const filter: RetryFilter = {
-    ...(connIds.length > 0 ? { connIds } : {}),
-    ...(user === undefined ? {} : { userId: user }),
-  };
-  const matching = await subscriptions.countRetryable(filter);
-  const total = Math.min(matching, limit);
-  if (dryRun) {
-    if (json) printJson({ matching, wouldRetry: total });
-    report(`${countOf(total, 'subscription')} would be started over; nothing was done`);
-    return EXIT.done;
-  }
-  if (matching === 0)
-    throw new NotFoundError('no subscription that was given up or could not be read matches');
-  if (connIds.length === 0 && !yes) {
-    throw new UsageError(
-      `this starts ${countOf(total, 'subscription')} over: add --yes, or --dry-run to look`,
-    );
-  }
-  const { signal, release } = untilInterrupted();
-  const progress = startProgress(total, 'subscriptions started over');
-  let retried: number;
-  try {
-    retried = await subscriptions.retry(filter, {
-      limit,
-      signal,
-      onRetried: (done) => progress.update(done),
-    });
-  } finally {
-    progress.end();
-    release();
-  }
-  if (json) printJson({ retried });
-  else printLine(`${countOf(retried, 'subscription')} started over`);
-  if (!signal.aborted) return EXIT.done;
-  report(`${retried} of ${total} done; the same command continues with the rest`);
-  return EXIT.interrupted;
 }
 
 function addTrust(subscriptions: Command): void {

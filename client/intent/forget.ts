@@ -95,8 +95,9 @@ export function intentsOf(resources: OperatorResources, person: Person): PartOfF
       table: 'notification.operations',
       key: ['operation_id'],
       values: [pattern],
-      where: 'filter::text ~ $1 OR reason ~ $1',
-      set: `filter = '{}', reason = NULL`,
+      // What is under way goes on as it was asked for; `underWay` names it.
+      where: 'filter::text ~ $1 OR reason ~ $1 OR options::text ~ $1 AND ended_at IS NOT NULL',
+      set: `filter = '{}', reason = NULL, options = CASE WHEN ended_at IS NULL THEN options END`,
     }),
     ...outcomes,
     // Last: until then they know the addresses.
@@ -124,8 +125,11 @@ export function intentsOf(resources: OperatorResources, person: Person): PartOfF
         listOf(
           db,
           `SELECT DISTINCT operation_id AS id FROM notification.operation_items
-            WHERE was_ordered IS NULL AND route_id = ANY ($1::text[]) LIMIT ${NAMED + 1}`,
-          [person.routeIds],
+            WHERE was_ordered IS NULL AND route_id = ANY ($1::text[])
+            UNION
+           SELECT operation_id FROM notification.operations WHERE ended_at IS NULL AND options::text ~ $2
+            LIMIT ${NAMED + 1}`,
+          [person.routeIds, pattern],
         ),
         listOf(
           db,
@@ -146,7 +150,7 @@ export function intentsOf(resources: OperatorResources, person: Person): PartOfF
         ...sentence(waiting, 'waits to be accepted', 'wait, or galaxy-notify notifications cancel'),
         ...sentence(
           operations,
-          'still has routes of the user to work on',
+          'still has routes of the user to work on, or mends entries with what names the user',
           'wait, or galaxy-notify operations abort',
           'operation',
         ),

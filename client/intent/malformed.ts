@@ -1,9 +1,9 @@
 /** Stream entries that could not become a notification. */
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
-import { ENVELOPE_FIELDS, entryFieldsOf, parseIntent } from '../../api/intent/entry.ts';
-import { isShownOnly } from '../../api/text.ts';
+import type { Mending } from '../../api/intent/mending.ts';
+import { mendEntry, unknownFieldOf } from '../../api/intent/mending.ts';
 import { NotFoundError, OperationFailedError } from '../errors.ts';
-import type { Conditions, Page } from '../lists.ts';
+import type { Candidate, Conditions, Page } from '../lists.ts';
 import { DEFAULT_LIMIT, conditions, pageOf, withoutNulls } from '../lists.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
@@ -15,7 +15,6 @@ export interface MalformedFilter {
   /** Bounds of the time of recording, both included. */
   since?: Date;
   until?: Date;
-  limit?: number;
 }
 
 export interface MalformedSummary {
@@ -41,14 +40,6 @@ const REFUSED_BY_WORKFLOW = ['idempotency_conflict', 'recipient_not_found'];
 
 type Resources = Pick<OperatorResources, 'db' | 'uiUrl' | 'namespace'>;
 
-/** How an entry is mended that was refused. */
-export interface Mending {
-  /** Fields of the envelope that get another value; an empty one leaves the field out. */
-  set?: Record<string, string>;
-  /** A key of its own, which is the same each time: what the key of the entry stands for has been decided otherwise. */
-  newKey?: boolean;
-}
-
 export function malformedOperations(
   resources: Resources & Pick<OperatorResources, 'redis' | 'intentsStream'>,
 ) {
@@ -56,14 +47,10 @@ export function malformedOperations(
 
   return {
     /** Malformed entries, newest first. */
-    async list({ limit = DEFAULT_LIMIT, ...filter }: MalformedFilter = {}): Promise<Page<MalformedSummary>> {
-      const given = conditions([
-        ['failure_code = ?', filter.code],
-        ['producer = ?', filter.producer],
-        ['notification_type = ?', filter.type],
-        ['recorded_at >= ?', filter.since],
-        ['recorded_at <= ?', filter.until],
-      ]);
+    async list({ limit = DEFAULT_LIMIT, ...filter }: MalformedFilter & { limit?: number } = {}): Promise<
+      Page<MalformedSummary>
+    > {
+      const given = conditions(malformedConditions(filter));
       const { rows } = await db.query<MalformedRow>(LIST_MALFORMED(given), [...given.values, limit + 1]);
       return pageOf(rows, limit, (row) => summaryOf(resources, row));
     },
@@ -95,32 +82,24 @@ export function malformedOperations(
     },
   };
 
-  async function mend(entryId: string, { set = {}, newKey }: Mending = {}): Promise<Record<string, string>> {
+  async function mend(entryId: string, mending: Mending = {}): Promise<Record<string, string>> {
     const entry = await findMalformed(resources, entryId);
     if (!entry) throw new NotFoundError(`no malformed intent ${entryId} is recorded`);
-    const unknown = Object.keys(set).find((name) => !ENVELOPE_FIELDS.includes(name));
-    if (unknown !== undefined) {
-      throw new OperationFailedError(
-        `${unknown} is no field of an intent; those are ${ENVELOPE_FIELDS.join(', ')}`,
-      );
-    }
-    const given = Object.entries({ ...entry.rawFields, ...set }).filter(
-      ([name, value]) => ENVELOPE_FIELDS.includes(name) && value !== '',
-    );
-    const spoilt = given.find(([name, value]) => !Object.hasOwn(set, name) && isShownOnly(value));
-    if (spoilt) {
-      throw new OperationFailedError(
-        `${spoilt[0]} was not kept as it came: give it anew with --set ${spoilt[0]}=…`,
-      );
-    }
-    const fields = Object.fromEntries(given);
-    if (newKey) fields['idempotency_key'] = `${fields['idempotency_key'] ?? ''}/republished/${entryId}`;
-    const parsed = parseIntent('0-0', entryFieldsOf(fields));
-    if (parsed.ok) return fields;
-    const { failureCode, failureMessage } = parsed.malformed;
-    throw new OperationFailedError(`the service would refuse it again: ${failureCode}, ${failureMessage}`);
+    const unknown = unknownFieldOf(mending);
+    if (unknown !== undefined) throw new OperationFailedError(unknown);
+    const mended = mendEntry(entryId, entry.rawFields, mending);
+    if ('fields' in mended) return mended.fields;
+    throw new OperationFailedError(mended.reason);
   }
 }
+
+export const malformedConditions = (filter: MalformedFilter): Candidate[] => [
+  ['failure_code = ?', filter.code],
+  ['producer = ?', filter.producer],
+  ['notification_type = ?', filter.type],
+  ['recorded_at >= ?', filter.since],
+  ['recorded_at <= ?', filter.until],
+];
 
 export async function findMalformed(
   resources: Resources,

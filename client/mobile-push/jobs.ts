@@ -12,7 +12,7 @@ import {
   mobilePushAttributes,
   mobilePushWorkflowId,
 } from '../../workflows/mobile-push/contract.ts';
-import { clockOf, keepPace } from '../bulk-replay.ts';
+import type { Choice } from '../choices.ts';
 import { NotFoundError, NothingToDoError } from '../errors.ts';
 import type { Candidate, Conditions, Page } from '../lists.ts';
 import { DEFAULT_LIMIT, conditions, pageOf, withoutNulls } from '../lists.ts';
@@ -99,16 +99,6 @@ export interface MobileJobView extends MobileJobSummary {
   live?: LiveState;
 }
 
-export interface MobileReplayOptions extends MobileReplayRequest {
-  ratePerSecond: number;
-  limit?: number;
-  onReplayed?: (jobId: string) => void;
-  /** Stops the run after the job at hand. */
-  signal?: AbortSignal;
-}
-
-const PAGE_SIZE = 200;
-
 export function mobileOperations(resources: OperatorResources) {
   const { db } = resources;
 
@@ -175,42 +165,11 @@ export function mobileOperations(resources: OperatorResources) {
       }
     },
 
-    /** How many jobs a bulk replay with this filter would replay. */
+    /** How many jobs an operation with this filter would send again. */
     async countReplayable(filter: MobileJobFilter): Promise<number> {
       const given = conditions(matching({ ...filter, replayable: true }));
       const { rows } = await db.query<{ jobs: number }>(COUNT_JOBS(given), given.values);
       return rows[0]!.jobs;
-    },
-
-    /**
-     * Replays all jobs that match, oldest first. A replayed job is soon `sent`, so the same call continues with the rest.
-     * A run only takes jobs that failed before it began.
-     *
-     * @returns the ids of the jobs that were replayed.
-     */
-    async replayMany(filter: MobileJobFilter, options: MobileReplayOptions): Promise<string[]> {
-      const { ratePerSecond, limit = Infinity, onReplayed, signal, ...request } = options;
-      const replayed: string[] = [];
-      const startedAt = await clockOf(db);
-      const beganMs = performance.now();
-      let after: string | undefined;
-      for (;;) {
-        const given = conditions([
-          ...matching({ ...filter, replayable: true }),
-          ['updated_at < ?::timestamptz', startedAt],
-          ['job_id > ?', after],
-        ]);
-        const { rows } = await db.query<JobToReplay>(NEXT_JOBS(given), [...given.values, PAGE_SIZE]);
-        for (const job of rows) {
-          if (replayed.length >= limit || signal?.aborted) return replayed;
-          await order(job, request);
-          replayed.push(job.jobId);
-          onReplayed?.(job.jobId);
-          await keepPace(beganMs, replayed.length, ratePerSecond, signal);
-        }
-        if (rows.length < PAGE_SIZE) return replayed;
-        after = rows.at(-1)!.jobId;
-      }
     },
   };
 
@@ -234,6 +193,14 @@ export function mobileOperations(resources: OperatorResources) {
     }
   }
 }
+
+/** Of an operation. */
+export const chooseJobs = (filter: MobileJobFilter): Choice => ({
+  columns: ['job_id'],
+  from: 'notifications.notification_log',
+  at: 'created_at',
+  given: conditions(matching({ ...filter, replayable: true })),
+});
 
 const matching = ({ status, userId, code, replayable, since, until }: MobileJobFilter): Candidate[] => [
   [`(${CAN_BE_REPLAYED}) = ?`, replayable],
@@ -296,10 +263,3 @@ const COUNT_JOBS = ({ where }: Conditions) => `
   SELECT count(*)::int AS jobs
     FROM notifications.notification_log
    ${where}`;
-
-const NEXT_JOBS = ({ where, next }: Conditions) => `
-  SELECT ${KEY}
-    FROM notifications.notification_log
-   ${where}
-   ORDER BY job_id
-   LIMIT ${next}`;

@@ -23,26 +23,26 @@ import type {
 import {
   CHANGE_WORKFLOW,
   DELETE_CONNECTIONS_UPDATE,
-  MAX_CONNECTIONS,
   MAX_NEW_CONNECTIONS,
   REPLAY_UPDATE,
   RESET_STATISTICS_UPDATE,
-  RETRY_CONNECTIONS_UPDATE,
   SUBSCRIPTION_STATE_QUERY,
   SUBSCRIPTION_TASK_QUEUE,
   TOGGLE_CONNECTIONS_UPDATE,
   changeWorkflowId,
   supervisorWorkflowId,
 } from '../../workflows/subscription/contract.ts';
-import { NotFoundError, OperationFailedError } from '../errors.ts';
+import { NotFoundError } from '../errors.ts';
 import { ask, awaitRun, query } from '../temporal.ts';
 import type { OperatorResources } from '../resources.ts';
 import type { Page } from '../lists.ts';
 import { DEFAULT_LIMIT, conditions, pageOf } from '../lists.ts';
 import type { WaitOptions } from '../wait-until.ts';
-import { oncePossible, waitUntil } from '../wait-until.ts';
+import { waitUntil } from '../wait-until.ts';
 import { linkField } from '../resources.ts';
 import { abandon, countUnreadableDeletions } from './abandon.ts';
+import type { RetryFilter } from './choices.ts';
+import { chooseRetryable } from './choices.ts';
 import { importQueues } from './imports.ts';
 import { keepPasswords, withoutPassword } from './passwords.ts';
 
@@ -97,21 +97,6 @@ export interface SubscriptionFilter {
   isGivenUp?: boolean;
   /** Only those that a worker could not read. */
   isUnreadable?: boolean;
-}
-
-/** Of what was given up or could not be read; without any field all of it. */
-export interface RetryFilter {
-  connIds?: readonly string[];
-  userId?: number;
-}
-
-export interface RetryOptions {
-  /** Connections at most. */
-  limit?: number;
-  /** Ends the retry after the page that is under way. */
-  signal?: AbortSignal;
-  /** @param retried connections so far. */
-  onRetried?: (retried: number) => void;
 }
 
 /** How often an agent has done something for one of its users on one router. */
@@ -227,12 +212,12 @@ export function subscriptionOperations(resources: OperatorResources) {
     /** Has one process of the service ask each router of the agent whether it is there. */
     routers: (): Promise<RouterStates> => change<RouterStates>({ look: {} }),
 
-    /** How many connections `retry` would be about. */
+    /** How many connections were given up or could not be read. */
     async countRetryable(filter: RetryFilter = {}): Promise<number> {
-      const { where, values } = retryable(filter);
+      const { from, given } = chooseRetryable(agentId, filter);
       const { rows } = await db.query<{ count: number }>(
-        `SELECT count(*)::int AS count ${RETRYABLE} ${where}`,
-        values,
+        `SELECT count(*)::int AS count FROM ${from} ${given.where}`,
+        given.values,
       );
       return rows[0]!.count;
     },
@@ -242,44 +227,6 @@ export function subscriptionOperations(resources: OperatorResources) {
 
     /** Forgets these. */
     abandon: () => abandon(db, agentId),
-
-    /**
-     * Starts over what was given up or could not be read: what is wanted is made again, what is switched off is ended.
-     * While the token cannot be used, nothing of what is wanted changes.
-     *
-     * @returns of how many connections.
-     */
-    async retry(
-      filter: RetryFilter = {},
-      { limit = Infinity, signal, onRetried }: RetryOptions = {},
-    ): Promise<number> {
-      let retried = 0;
-      for (let after = ''; retried < limit && !signal?.aborted;) {
-        const { where, values, next } = retryable(filter, after);
-        const size = Math.min(MAX_CONNECTIONS, limit - retried);
-        const { rows } = await db.query<{ conn_id: string }>(
-          `SELECT subscription.conn_id ${RETRYABLE} ${where} ORDER BY conn_id LIMIT ${next}`,
-          [...values, size],
-        );
-        const connIds = rows.map(({ conn_id }) => conn_id);
-        if (connIds.length === 0) break;
-        // The supervisor takes no more while too many commands wait.
-        await oncePossible(
-          () =>
-            update((supervisor) =>
-              supervisor.executeUpdate<void, [ConnectionList]>(RETRY_CONNECTIONS_UPDATE, {
-                args: [{ connIds }],
-              }),
-            ),
-          (error) => error instanceof OperationFailedError && error.message.includes(TOO_MANY_WAIT),
-          UPDATE_LIMIT_MS,
-        );
-        retried += connIds.length;
-        onRetried?.(retried);
-        after = connIds.at(-1)!;
-      }
-      return retried;
-    },
 
     import: (queues: readonly unknown[]) =>
       importQueues({ db, agentId, keyBox: resources.keyBox?.(), update }, queues),
@@ -354,17 +301,6 @@ export function subscriptionOperations(resources: OperatorResources) {
     return rows.map(viewOf);
   }
 
-  function retryable({ connIds, userId }: RetryFilter, after?: string) {
-    return conditions([
-      ['subscription.agent_id = ?', agentId],
-      ['NOT connection.is_deleted'],
-      ['(action_ts IS NULL OR ntf_failed OR smp_failed)'],
-      ['connection.user_id = ?', userId],
-      ['conn_id = ANY (?)', connIds],
-      ['conn_id > ?', after],
-    ]);
-  }
-
   function update<T>(make: (supervisor: WorkflowHandle) => Promise<T>): Promise<T> {
     return ask(
       temporal,
@@ -433,12 +369,6 @@ interface Row {
   is_unreadable: boolean;
   updated_at: Date;
 }
-
-/** What the supervisor says then. */
-const TOO_MANY_WAIT = 'too many commands wait';
-const RETRYABLE = `
-  FROM subscriptions.ntf_subscriptions AS subscription
-  JOIN subscriptions.connections AS connection USING (agent_id, conn_id)`;
 
 const STATISTICS = `
   SELECT user_id AS "userId", host || ':' || port AS router, counter, value::float8 AS value, updated_at AS "updatedAt"

@@ -205,7 +205,7 @@ export const PLATFORM_MUTANTS: Mutant[] = [
   },
   {
     id: 'platform-bulk-asks',
-    file: 'cli/bulk-replay.ts',
+    file: 'cli/bulk.ts',
     find: 'if (!process.stdin.isTTY || json) {\n    throw new UsageError(`${what} asks first, which needs a terminal: ${advice}`);\n  }',
     replace: 'if (!process.stdin.isTTY || json) return true;',
     wrong: 'doubled',
@@ -214,10 +214,9 @@ export const PLATFORM_MUTANTS: Mutant[] = [
   },
   {
     id: 'platform-bulk-dry-run',
-    file: 'cli/bulk-replay.ts',
-    find: "    report(`${all} would be ${verb === 'replay' ? 'replayed' : 'cancelled'}; nothing was done`);\n    return EXIT.done;",
-    replace:
-      "    report(`${all} would be ${verb === 'replay' ? 'replayed' : 'cancelled'}; nothing was done`);",
+    file: 'cli/bulk.ts',
+    find: '    report(`${all} would be ${DONE[verb]}; nothing was done`);\n    return EXIT.done;',
+    replace: '    report(`${all} would be ${DONE[verb]}; nothing was done`);',
     wrong: 'doubled',
     what: 'a dry run replays',
     suite: service('platform/cli', 'I22 I25'),

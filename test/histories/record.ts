@@ -44,7 +44,7 @@ import {
 } from '../../workflows/mobile-push/contract.ts';
 import type { RecoveryInput } from '../../workflows/recovery-contract.ts';
 import { RECOVERY_WORKFLOW, RECOVERY_WORKFLOW_ID } from '../../workflows/recovery-contract.ts';
-import { operationWorkflowId } from '../../workflows/intent/operation-contract.ts';
+import { operationWorkflowId } from '../../workflows/operation-contract.ts';
 import { repairWorkflowId } from '../../workflows/intent/repair-contract.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import {

@@ -112,6 +112,47 @@ test(
 );
 
 test(
+  'U2 U5 a process that dies after any step of an operation: each refused entry is published again once',
+  async () => {
+    walk = createCrashWalk(slot);
+    await walk.survivor();
+    const operations: string[] = [];
+    const died = await walk.through('doPage', async () => {
+      const key = `refused-${operations.length}`;
+      for (const suffix of ['a', 'b']) {
+        const entry = turn({ producer: 'lobby', idempotency_key: `${key}-${suffix}`, request_id: key });
+        const id = (await slot.redis.xadd('notification:intents', '*', ...entry.flat()))!;
+        await eventually(
+          `the row of ${id}`,
+          () => operator.malformed.show(id).catch(() => undefined),
+          LIMIT_MS,
+        );
+      }
+      const { items } = await operator.malformed.list({ limit: 2 });
+      const begun = await operator.operations.republish(
+        { since: items[1]!.recordedAt },
+        { requestedBy: 'crash' },
+        { set: { producer: 'game_master' } },
+      );
+      operations.push(begun.operationId);
+      return async () => (await operator.operations.show(begun.operationId)).endedAt !== undefined;
+    });
+    // Two entries, and that they were published.
+    expect(died).toBeGreaterThanOrEqual(3);
+    await walk.survivor();
+    for (const operationId of operations) {
+      const ended = await operator.operations.follow(operationId, { limitMs: LIMIT_MS });
+      expect(ended).toMatchObject({ status: 'done', done: ended.total, ordered: ended.total });
+    }
+    const entries = await slot.redis.xrange('notification:intents', '-', '+');
+    const published = entries.filter(([, fields]) => fields.includes('game_master')).length;
+    const views = await Promise.all(operations.map((id) => operator.operations.show(id)));
+    expect(published).toBe(views.reduce((sum, { total }) => sum + total, 0));
+  },
+  TEST_LIMIT_MS,
+);
+
+test(
   'I21 I22 I23 I25 a process that dies after any step of a failing or replayed attempt: the budget exactly, then one entry',
   async () => {
     walk = createCrashWalk(slot, {

@@ -1,9 +1,10 @@
 /** What operators do to many: chosen at once, worked off by a workflow that outlives them, paused, resumed, aborted. */
 import { NothingToDoError } from '../../client/errors.ts';
-import type { OperationView } from '../../client/intent/operations.ts';
+import type { OperationView } from '../../client/operations.ts';
 import type { Operator } from '../../client/operator.ts';
-import { operationWorkflowId } from '../../workflows/intent/operation-contract.ts';
-import { publishTurn } from './entries.ts';
+import { operationWorkflowId } from '../../workflows/operation-contract.ts';
+import type { Changes } from './entries.ts';
+import { publishTurn, turn } from './entries.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, operatorOf, takeSlot } from '../harness.ts';
 
@@ -101,6 +102,32 @@ test('U2 an operation that is aborted leaves the rest alone', async () => {
   await slot.redis.del(GATEWAY);
 });
 
+test('U2 a step that waits for PostgreSQL is not made any more once its operation is aborted', async () => {
+  const id = await publishDead('waiting-step', 4);
+  const { operationId } = await operator.operations.replay(
+    { notificationId: id },
+    { ...BY, ratePerSecond: 1 },
+  );
+  await shown(operationId, ({ done }) => done > 0, 'a beginning');
+  const { restore } = await slot.cutOffDatabase();
+  const handle = slot.client.workflow.getHandle(operationWorkflowId(operationId));
+  await eventually('a step that failed', async () => {
+    const { raw } = await handle.describe();
+    return raw.pendingActivities?.some(({ lastFailure }) => lastFailure);
+  });
+  await handle.executeUpdate('abort', { args: [{ requestedBy: 'bert' }] });
+  await eventually('the step to be given up', async () => {
+    const { raw } = await handle.describe();
+    return raw.pendingActivities?.every(({ activityType }) => activityType?.name !== 'doPage');
+  });
+  await restore();
+  expect(await handle.result()).toMatchObject({ status: 'aborted', changedBy: 'bert' });
+  const { done, status } = await operator.operations.show(operationId);
+  expect(status).toBe('aborted');
+  expect(done).toBeLessThan(4);
+  await slot.redis.del(GATEWAY);
+});
+
 test('U2 an operation that lost its workflow goes on when it is resumed, and no route is replayed twice', async () => {
   const id = await publishDead('lost', 4);
   const { operationId } = await operator.operations.replay(
@@ -183,4 +210,58 @@ test('U2 I26 many notifications are cancelled by filter, those that wait to be a
     const { totals } = await operator.notifications.show(after);
     return totals['published'] === 2;
   });
+});
+
+/** As a step leaves it that died before it could say what it did, in an operation that has ended meanwhile. */
+async function forgetSteps(operationId: string): Promise<void> {
+  await slot.client.workflow.getHandle(operationWorkflowId(operationId)).result();
+  await slot.db.query('UPDATE notification.operation_items SET was_ordered = NULL WHERE operation_id = $1', [
+    operationId,
+  ]);
+  await slot.db.query(
+    `UPDATE notification.operations SET done = 0, ordered = 0, ended_at = NULL, outcome = NULL
+      WHERE operation_id = $1`,
+    [operationId],
+  );
+}
+
+test('U2 U5 refused entries are mended and published once each, by filter, also when a step is made again', async () => {
+  const refuse = async (changes: Changes) => {
+    const id = (await slot.redis.xadd(
+      'notification:intents',
+      '*',
+      ...turn({ producer: 'lobby', ...changes }).flat(),
+    ))!;
+    await eventually(`the row of ${id}`, () => operator.malformed.show(id).catch(() => undefined));
+    return id;
+  };
+  for (const key of ['mended-1', 'mended-2']) await refuse({ idempotency_key: key });
+  // What was not kept as it came cannot be published.
+  await refuse({ idempotency_key: Buffer.from([0x6b, 0xff]) });
+  const filter = { code: 'invalid_envelope', producer: 'lobby' };
+  expect(await operator.operations.previewRepublish(filter)).toMatchObject([
+    { code: 'invalid_envelope', type: 'game.turn.ready', producer: 'lobby', entries: 3 },
+  ]);
+  await expect(operator.operations.republish(filter, BY, { set: { recipients: 'user-1' } })).rejects.toThrow(
+    'recipients is no field of an intent',
+  );
+  const mending = { set: { producer: 'game_master' } };
+  const { operationId, total } = await operator.operations.republish(filter, BY, mending);
+  expect(total).toBe(3);
+  await refuse({ idempotency_key: 'came-later' });
+  const isDone = () => shown(operationId, ({ endedAt }) => endedAt !== undefined, 'its end');
+  const expected = { status: 'done', done: 3, ordered: 2, requestedBy: 'nina', options: mending };
+  expect(await isDone()).toMatchObject(expected);
+  await forgetSteps(operationId);
+  await operator.operations.resume(operationId, BY);
+  expect(await isDone()).toMatchObject(expected);
+  const entries = await slot.redis.xrange('notification:intents', '-', '+');
+  const keyOf = (fields: string[]) => fields[fields.indexOf('idempotency_key') + 1]!;
+  const mended = entries
+    .filter(([, fields]) => fields.includes('game_master'))
+    .map(([, fields]) => keyOf(fields));
+  expect(mended.filter((key) => /^mended|^came/.test(key)).sort()).toEqual(['mended-1', 'mended-2']);
+  await expect(operator.operations.republish({ producer: 'nobody' }, BY)).rejects.toThrow(
+    'no refused entry matches',
+  );
 });

@@ -9,12 +9,13 @@ import { MOBILE_RETENTION_WORKFLOW } from '../../workflows/mobile-push/contract.
 import type { CrashWalk } from '../crash-walk.ts';
 import { createCrashWalk } from '../crash-walk.ts';
 import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
+import { eventually, operatorOf, takeSlot } from '../harness.ts';
 import type { MobileSlot } from './jobs.ts';
 import { QUICK, withMobilePush } from './jobs.ts';
 
 const LIMIT_MS = 240_000;
 const TEST_LIMIT_MS = 600_000;
+const ATTEMPTS = 5;
 
 let slot: Slot;
 let mobile: MobileSlot;
@@ -32,6 +33,7 @@ beforeEach(async () => {
     NOTIFICATION_FCM_CA_FILE: caFile,
     // Jobs that were in the hands of processes that died are to be taken, not given up.
     NOTIFICATION_MOBILE_MAX_DELIVERY_COUNT: '50',
+    NOTIFICATION_MOBILE_SEND_ATTEMPTS: String(ATTEMPTS),
   });
 });
 afterEach(async () => {
@@ -89,6 +91,56 @@ test(
       expect(await mobile.logRow(jobId)).toMatchObject({ tokens: 2, sent, removed, failed: 0 });
       const tokens = [`${index}-good`, `${index}-odd`].slice(0, sent);
       expect(await mobile.tokensOf(userId)).toEqual(tokens);
+    }
+  },
+  TEST_LIMIT_MS,
+);
+
+test(
+  'U2 M8 a process that dies after any step of an operation: what failed is sent again once',
+  async () => {
+    await walk.survivor();
+    const operator = operatorOf(slot);
+    const operations: string[] = [];
+    const died = await walk.through('doPage', async () => {
+      const token = `${operations.length}-down`;
+      slot.fcm.fail({ token, failure: { kind: 'error', error: 'UNAVAILABLE' } });
+      const { userId } = await mobile.userWith(token);
+      const jobs = [await mobile.publishTo(userId), await mobile.publishTo(userId)];
+      for (const jobId of jobs) {
+        await eventually(
+          `job ${jobId} to fail`,
+          async () => (await mobile.logRow(jobId))?.status === 'failed',
+          LIMIT_MS,
+        );
+      }
+      const before = mobile.requests()[token]!;
+      const { operationId } = await operator.operations.resend({ userId }, { requestedBy: 'crash' });
+      operations.push(operationId);
+      expect(before).toBeGreaterThanOrEqual(2 * ATTEMPTS);
+      return async () => (await operator.operations.show(operationId)).endedAt !== undefined;
+    });
+    // Two orders, and that they were given.
+    expect(died).toBeGreaterThanOrEqual(3);
+    await walk.survivor();
+    for (const operationId of operations) {
+      const ended = await operator.operations.follow(operationId, { limitMs: LIMIT_MS });
+      expect(ended).toMatchObject({ status: 'done', done: 2, ordered: 2 });
+      await eventually(
+        `the jobs of ${operationId} to end`,
+        async () => (await operator.operations.states(operationId))[0]?.state === 'failed',
+        LIMIT_MS,
+      );
+    }
+    const { rows } = await slot.db.query<{ attempts: number }>(
+      'SELECT attempts FROM notifications.notification_sends',
+    );
+    expect(rows).toEqual(operations.flatMap(() => [{ attempts: ATTEMPTS }, { attempts: ATTEMPTS }]));
+    const requests = mobile.requests();
+    // A death between FCM's answer and its row has one more.
+    for (const index of operations.keys()) {
+      expect(requests[`${index}-down`]).toBeGreaterThanOrEqual(4 * ATTEMPTS);
+      expect(requests[`${index}-down`]).toBeLessThan(6 * ATTEMPTS);
     }
   },
   TEST_LIMIT_MS,

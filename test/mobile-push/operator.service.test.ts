@@ -1,10 +1,11 @@
 /** Mobile pushes from the operator's side: the command line on a running service. */
 import { diagnose } from '../../cli/checks.ts';
 import { mobileChecks } from '../../cli/mobile-push/check.ts';
+import type { OperationView } from '../../client/operations.ts';
 import type { MobileJobSummary, MobileJobView } from '../../client/mobile-push/jobs.ts';
 import { cliFor } from '../cli-process.ts';
 import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
+import { eventually, operatorOf, takeSlot } from '../harness.ts';
 import type { MobileSlot } from './jobs.ts';
 import { QUICK, withMobilePush } from './jobs.ts';
 
@@ -93,8 +94,8 @@ test('kinds-V10 M8 a job that lost its workflow is listed, replayed in bulk, and
     ...['mobile', 'list', '--replayable', '--user', userId],
   ]);
   expect(listed.value.items).toMatchObject([{ jobId: '1-7', status: 'pending' }]);
-  const replayed = await bench.json<object>(['mobile', 'replay', '--user', userId, '--yes']);
-  expect(replayed.value).toEqual({ replayed: ['1-7'] });
+  const replayed = await bench.json<OperationView>(['mobile', 'replay', '--user', userId, '--yes']);
+  expect(replayed.value).toMatchObject({ kind: 'resend', status: 'done', total: 1, ordered: 1 });
   expect(await mobile.settled('1-7')).toMatchObject({ status: 'sent' });
 
   const waiting = await mobile.userWith('of the cancelled');
@@ -123,8 +124,8 @@ test('M8 what failed is replayed, one job or many, and devices that have the pus
   expect((await bench.cli(['mobile', 'replay', ...filters])).code).toBe(2);
   expect((await bench.cli(['mobile', 'replay', jobs[0]!])).code).toBe(0);
   await eventually('the first to be sent', async () => (await mobile.logRow(jobs[0]!))?.status === 'sent');
-  const rest = await bench.json<object>(['mobile', 'replay', ...filters, '--yes']);
-  expect(rest).toEqual({ code: 0, value: { replayed: [jobs[1]] } });
+  const rest = await bench.json<OperationView>(['mobile', 'replay', ...filters, '--yes']);
+  expect(rest).toMatchObject({ code: 0, value: { kind: 'resend', total: 1, ordered: 1 } });
   await eventually('the second to be sent', async () => (await mobile.logRow(jobs[1]!))?.status === 'sent');
   const after = mobile.requests();
   expect(after['fine']).toBe(before['fine']);
@@ -132,6 +133,54 @@ test('M8 what failed is replayed, one job or many, and devices that have the pus
 
   await mobile.ended(jobs[0]!);
   expect((await bench.cli(['mobile', 'replay', jobs[0]!])).code).toBe(3);
+});
+
+test('U2 M8 many jobs are sent again by an operation, each once, also when a step or its order comes again', async () => {
+  const operator = operatorOf(slot);
+  const { userId } = await mobile.userWith('again-1', 'again-2');
+  const failure = { kind: 'error', error: 'UNAVAILABLE' } as const;
+  for (const token of ['again-1', 'again-2']) slot.fcm.fail({ token, failure });
+  const jobs = [await mobile.publishTo(userId), await mobile.publishTo(userId)];
+  for (const jobId of jobs) expect(await mobile.settled(jobId)).toMatchObject({ status: 'failed' });
+  for (const jobId of jobs) await mobile.ended(jobId);
+  const requests = () => mobile.requests()['again-1']!;
+  const before = requests();
+
+  const resent = async (operationId: string) => {
+    const ended = await operator.operations.follow(operationId, { limitMs: 30_000 });
+    for (const jobId of jobs) {
+      expect(await mobile.settled(jobId)).toMatchObject({ status: 'failed' });
+      await mobile.ended(jobId);
+    }
+    return ended;
+  };
+  const request = { requestedBy: 'nina', reason: 'INC-9' };
+  const { operationId, total } = await operator.operations.resend({ userId }, request);
+  expect(total).toBe(2);
+  const expected = { kind: 'resend', status: 'done', done: 2, ordered: 2, ...request };
+  expect(await resent(operationId)).toMatchObject(expected);
+  await eventually('two attempts for each job', async () => requests() === before + 4);
+  expect(await operator.operations.states(operationId)).toEqual([{ state: 'failed', items: 2 }]);
+
+  // As a step leaves it that died before it could say what it did.
+  await slot.client.workflow.getHandle(`operation/${operationId}`).result();
+  await slot.db.query(`UPDATE notification.operation_items SET was_ordered = NULL`);
+  await slot.db.query(
+    `UPDATE notification.operations SET done = 0, ordered = 0, ended_at = NULL, outcome = NULL`,
+  );
+  await operator.operations.resume(operationId, request);
+  expect(await resent(operationId)).toMatchObject(expected);
+  const job = slot.client.workflow.getHandle(`mobile-push/${jobs[0]}`);
+  const { runId } = await job.describe();
+  await slot.client.workflow.signalWithStart('mobilePush', {
+    ...{ workflowId: job.workflowId, taskQueue: 'mobile-push', args: [{ jobId: jobs[0] }], signal: 'replay' },
+    signalArgs: [{ requestedBy: 'nina', orderId: `operation/${operationId}` }],
+  });
+  await eventually('the run that the order has begun to end', async () => {
+    const now = await job.describe();
+    return now.runId !== runId && now.status.name === 'FAILED';
+  });
+  expect(requests()).toBe(before + 4);
 });
 
 test('M2 M3 doctor looks at the consumer group and at jobs that failed', async () => {

@@ -35,6 +35,7 @@ const MIGRATIONS = [
   '0032-forgotten-users',
   '0033-producer-pauses',
   '0034-intent-expiry',
+  '0035-operations',
 ];
 
 let dsn: string;
@@ -165,6 +166,8 @@ test('I62 security-15 only a new database says that no payload may be in plain',
   await db.query(`
     DROP TABLE notification.installation, notification.outcomes, notification.outcome_tallies, notification.forgotten_users;
     ALTER TABLE notification.records DROP COLUMN traceparent, DROP COLUMN forgotten_at, DROP COLUMN expires_at;
+    ALTER TABLE notification.operations DROP COLUMN options;
+    ALTER TABLE notification.operation_items DROP COLUMN job_id, DROP COLUMN conn_id;
     DELETE FROM notification.schema_migrations WHERE name >= '0028'`);
   await migrate(dsn);
   expect(await mayHoldPlain()).toEqual([true]);

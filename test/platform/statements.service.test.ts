@@ -115,7 +115,7 @@ const BY_KEY = `
 
 /** Of what operators and clients ask for. */
 const OPERATOR = `
-  end_channel_drain end_operation list_operation_items mark_operation_items list_cancelled_routes list_cancelled_routes_of_slice list_open_routes list_open_routes_of_slice
+  end_channel_drain end_operation list_operation_connections list_operation_entries list_operation_items list_operation_jobs mark_operation_items list_cancelled_routes list_cancelled_routes_of_slice list_open_routes list_open_routes_of_slice
   list_waiting_routes load_channel set_channel settle_closed_routes settle_delivered_routes
   tell_settle_closed_routes tell_settle_delivered_routes
 

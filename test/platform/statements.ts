@@ -70,7 +70,7 @@ const KNOWN =
 async function* sources(): AsyncGenerator<string> {
   for await (const file of glob(ROOMS, { cwd: ROOT })) {
     const full = path.join(ROOT, file);
-    if (/\btext: ?['`\n]|deletionOf\(/.test(readFileSync(full, 'utf8'))) yield full;
+    if (/\btext: ?['`\n]|deletionOf\(|operationItems\(/.test(readFileSync(full, 'utf8'))) yield full;
   }
 }
 

@@ -178,7 +178,10 @@ test(
     await giveUp();
     expect(await givenUp()).toBe(3);
     expect((await operator.cli(runbook('show AbCdEfGhIjKlMnOp', one))).stderr).toMatch(/subscriptions retry/);
-    expect(await json(runbook('retry AbCdEfGhIjKlMnOp', one))).toEqual({ code: 0, value: { retried: 1 } });
+    expect(await json(runbook('retry AbCdEfGhIjKlMnOp', one))).toMatchObject({
+      code: 0,
+      value: { kind: 'recreate', status: 'done', total: 1, ordered: 1 },
+    });
     await back([one]);
     expect(await givenUp()).toBe(2);
 
@@ -192,7 +195,10 @@ test(
     });
     expect((await operator.cli(['subscriptions', 'retry', '--all'])).code).toBe(2);
     expect((await operator.cli(['subscriptions', 'retry'])).code).toBe(2);
-    expect(await json(runbook('retry --all --yes'))).toEqual({ code: 0, value: { retried: 2 } });
+    expect(await json(runbook('retry --all --yes'))).toMatchObject({
+      code: 0,
+      value: { total: 2, ordered: 2 },
+    });
     await back([one, other]);
     await eventually('the other one to be ended', async () => (await givenUp()) === 0);
     expect((await json<SubscriptionView>(['subscriptions', 'show', '--', off])).value.status).toBeUndefined();

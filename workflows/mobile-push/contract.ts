@@ -38,6 +38,8 @@ export const MOBILE_REPLAY_SIGNAL = 'replay';
 export interface MobileReplayRequest {
   /** Who asks, for the log; default `signal`. */
   requestedBy?: string;
+  /** The same order opens a job once, however often it comes: that of an operation. */
+  orderId?: string;
 }
 
 /** Custom search attributes, all of type Keyword. `MobileStatus` is set once a job leaves the happy path. */
@@ -59,6 +61,7 @@ export interface MobilePushInput {
   isInRounds?: boolean;
   /** A replay that was ordered meanwhile. */
   requestedBy?: string;
+  orderId?: string;
 }
 
 /** Final states of a job. */
@@ -88,7 +91,7 @@ export interface SendKey {
 /** The beginning of a run, or of a replay within it. */
 export interface OpenOrder {
   jobId: string;
-  /** Unique per opening, and the same in each attempt of it. */
+  /** Unique per opening, and the same in each attempt of it; the id of the order, if it has one. */
   openedBy: string;
   /** Set for a replay that somebody asked for. */
   requestedBy?: string;

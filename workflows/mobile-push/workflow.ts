@@ -40,6 +40,7 @@ import { MOBILE_PUSH_FAILED, MOBILE_SEND_BRAKED, MOBILE_SEND_FAILED } from '../f
 import type {
   MobilePushInput,
   MobilePushOutcome,
+  MobileReplayRequest,
   MobileStatus,
   OpenOrder,
   SendFailureDetails,
@@ -75,16 +76,24 @@ const rounds = proxyActivities<MobilePushActivities>(SEND_ROUND);
  */
 export async function mobilePush(input: MobilePushInput): Promise<MobilePushOutcome> {
   const { jobId } = input;
-  const replays = listenForReplays(input.requestedBy);
+  const replays = listenForReplays(input);
   let isInRounds = input.isInRounds ?? false;
   for (let opening = 0; ; opening += 1) {
     const order = { jobId, openedBy: `${workflowInfo().runId}/${opening}` };
     const end = await (isInRounds
       ? deliver(jobId, (end) => sendInRounds(jobId, replays, end))
-      : deliver(jobId, (end) => send({ ...order, ...replays.take() }, replays, end)));
+      : deliver(jobId, (end) => send(ordered(order, replays.take()), replays, end)));
     if (!isReplayable(end) || !replays.isOrdered()) return conclude(end);
     isInRounds = false;
   }
+}
+
+function ordered(order: OpenOrder, { requestedBy, orderId }: MobileReplayRequest): OpenOrder {
+  return {
+    ...order,
+    ...(orderId === undefined ? {} : { openedBy: orderId }),
+    ...(requestedBy === undefined ? {} : { requestedBy }),
+  };
 }
 
 /** How a job's sends came to an end: by themselves, unless `stopCode` says otherwise. */
@@ -289,29 +298,37 @@ function summaryOf({ status, tokens, sent, removed, failed, code }: MobilePushOu
 
 type Replays = ReturnType<typeof listenForReplays>;
 
-/** @param requestedBy of a replay that the run before has left. */
-function listenForReplays(requestedBy: string | undefined) {
+/** @param input with a replay that the run before has left. */
+function listenForReplays({ requestedBy, orderId }: MobileReplayRequest) {
+  let replay = replayOf(requestedBy, orderId);
   setHandler(
     defineSignal<[unknown?]>(MOBILE_REPLAY_SIGNAL),
     (argument) => {
-      requestedBy = requestedByOf(argument);
+      const { orderId } = (argument ?? {}) as Record<string, unknown>;
+      replay = replayOf(requestedByOf(argument), textOf(orderId));
     },
     { description: 'Send again what failed, with a fresh budget. {requestedBy?}' },
   );
   return {
-    isOrdered: () => requestedBy !== undefined,
-    take: (): Pick<OpenOrder, 'requestedBy'> => {
-      const order = requestedBy === undefined ? {} : { requestedBy };
-      requestedBy = undefined;
-      return order;
+    isOrdered: () => replay.requestedBy !== undefined,
+    take: (): MobileReplayRequest => {
+      const taken = replay;
+      replay = {};
+      return taken;
     },
   };
 }
 
+const replayOf = (requestedBy: string | undefined, orderId: string | undefined): MobileReplayRequest => ({
+  ...(requestedBy === undefined ? {} : { requestedBy }),
+  ...(orderId === undefined ? {} : { orderId }),
+});
+
 /** Signals come from anywhere: what is not as it should be is left out, never an error that would stop the job. */
 function requestedByOf(argument: unknown): string {
   const { requestedBy } = (argument ?? {}) as Record<string, unknown>;
-  return typeof requestedBy === 'string' && requestedBy !== ''
-    ? requestedBy.slice(0, MAX_REQUESTED_BY)
-    : 'signal';
+  return textOf(requestedBy) ?? 'signal';
 }
+
+const textOf = (value: unknown): string | undefined =>
+  typeof value === 'string' && value !== '' ? value.slice(0, MAX_REQUESTED_BY) : undefined;

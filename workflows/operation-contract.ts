@@ -1,13 +1,36 @@
-/** What an operator does to many routes or notifications at once, and how it is followed and steered. Pure. */
+/** What an operator does to many at once, and how it is followed and steered. Pure. */
+import { INTENT_TASK_QUEUE } from './intent/contract.ts';
+import { MOBILE_TASK_QUEUE } from './mobile-push/contract.ts';
+import { SUBSCRIPTION_TASK_QUEUE } from './subscription/contract.ts';
 
 /** Workflow type name as registered with Temporal. */
 export const OPERATION_WORKFLOW = 'operation';
 
 export const operationWorkflowId = (operationId: string): string => `operation/${operationId}`;
 
-/** `replay`: dead-lettered routes get a fresh budget. `cancel`: notifications that are under way are cancelled. */
-export const OPERATION_KINDS = ['replay', 'cancel'] as const;
-export type OperationKind = (typeof OPERATION_KINDS)[number];
+/** Whose processes work each kind off. */
+export const OPERATION_TASK_QUEUES = {
+  /** Dead-lettered routes get a fresh budget. */
+  replay: INTENT_TASK_QUEUE,
+  /** Notifications that are under way are cancelled. */
+  cancel: INTENT_TASK_QUEUE,
+  /** Entries that were refused are published again, mended. */
+  republish: INTENT_TASK_QUEUE,
+  /** Mobile pushes are sent again to the devices that they failed for. */
+  resend: MOBILE_TASK_QUEUE,
+  /** Subscriptions are started over that were given up or could not be read. */
+  recreate: SUBSCRIPTION_TASK_QUEUE,
+} as const;
+export type OperationKind = keyof typeof OPERATION_TASK_QUEUES;
+
+/** As one operation does things with its items; kept beside the filter. */
+export interface OperationOptions {
+  /** `republish`: see Mending of api/intent/mending.ts. */
+  set?: Record<string, string>;
+  newKey?: boolean;
+  /** `recreate`: whose subscriptions. */
+  agentId?: string;
+}
 
 /** Query; the answer is an OperationState. */
 export const OPERATION_STATE_QUERY = 'state';
@@ -47,5 +70,5 @@ export interface OperationState extends OperationCounts {
   changedAtMs?: number;
 }
 
-/** The order by which a route knows that this operation has replayed it already. */
+/** The order by which a route or a job knows that this operation has been there already. */
 export const orderIdOf = (operationId: string): string => operationWorkflowId(operationId);

@@ -30,11 +30,20 @@ export const rateOption = (what = 'replays') =>
     .argParser(parseCount(1, MAX_REPLAY_RATE))
     .default(DEFAULT_REPLAY_RATE);
 
+/** What is done to things, and what was done to them then. */
+const DONE = {
+  replay: 'replayed',
+  cancel: 'cancelled',
+  republish: 'published again',
+  retry: 'started over',
+} as const;
+export type Verb = keyof typeof DONE;
+
 export interface Matching {
   /** A word for one of the things, e.g. `job`. */
   what: string;
   matching: number;
-  /** How many of them are replayed. */
+  /** How many of them it is done to. */
   total: number;
 }
 
@@ -42,11 +51,11 @@ export interface Matching {
 export async function endBeforeBulk(
   { what, matching, total }: Matching,
   options: BulkOptions,
-  verb: 'replay' | 'cancel' = 'replay',
+  verb: Verb = 'replay',
 ): Promise<ExitCode | undefined> {
   const all = countOf(total, what) + (total < matching ? ` of ${matching}, the oldest first` : '');
   if (options.dryRun) {
-    report(`${all} would be ${verb === 'replay' ? 'replayed' : 'cancelled'}; nothing was done`);
+    report(`${all} would be ${DONE[verb]}; nothing was done`);
     return EXIT.done;
   }
   if (await isConfirmed(all, verb, options)) return undefined;
@@ -92,8 +101,8 @@ export async function replayMatching(
  *
  * @throws UsageError where nobody can be asked.
  */
-function isConfirmed(what: string, verb: 'replay' | 'cancel', options: BulkOptions): Promise<boolean> {
-  const question = `${verb === 'replay' ? 'Replay' : 'Cancel'} ${what}?`;
+function isConfirmed(what: string, verb: Verb, options: BulkOptions): Promise<boolean> {
+  const question = `${verb[0]!.toUpperCase()}${verb.slice(1)} ${what}?`;
   return isMeant(question, `a bulk ${verb}`, 'add --yes, or --dry-run to look', options);
 }
 

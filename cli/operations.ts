@@ -1,19 +1,79 @@
 /** `operations`: what operators do to many, which goes on whether or not somebody watches. */
 import type { Command } from 'commander';
 import { Option } from 'commander';
-import type { ChosenOperation, OperationView } from '../../client/intent/operations.ts';
-import type { Operator } from '../../client/operator.ts';
-import type { ExitCode, GlobalOptions } from '../command.ts';
-import { EXIT, action, helpWith, showPage } from '../command.ts';
-import { limitOption, requestedByOption } from '../options.ts';
-import { printFields, printHeading, printJson, printLine, printTable, report } from '../output.ts';
-import { startProgress, untilInterrupted } from '../progress.ts';
-import { withSession } from '../session.ts';
+import type { ChosenOperation, OperationRequest, OperationView } from '../client/operations.ts';
+import type { Operator } from '../client/operator.ts';
+import { NotFoundError } from '../client/errors.ts';
+import type { BulkOptions, Verb } from './bulk.ts';
+import { endBeforeBulk, rateOption, withBulkOptions } from './bulk.ts';
+import type { ExitCode, GlobalOptions } from './command.ts';
+import { EXIT, action, helpWith, showPage } from './command.ts';
+import { limitOption, reasonOption, requestedByOption } from './options.ts';
+import { printFields, printHeading, printJson, printLine, printTable, report } from './output.ts';
+import { startProgress, untilInterrupted } from './progress.ts';
+import { withSession } from './session.ts';
 
 /** Longer than any operation: whoever follows one may stop at any time. */
 const FOLLOW_LIMIT_MS = 30 * 86_400_000;
 
-export const detachOption = () => new Option('--detach', 'start it, and do not wait for its end');
+export interface OperationCommandOptions extends BulkOptions {
+  rate: number;
+  reason?: string;
+  detach?: boolean;
+}
+
+/** @param things in the plural, e.g. `jobs`. @param done what is done to them. */
+export const withOperationOptions = (command: Command, things: string, done?: string): Command =>
+  withBulkOptions(command, things, done)
+    .addOption(rateOption(things))
+    .addOption(new Option('--detach', 'start it, and do not wait for its end'))
+    .addOption(reasonOption());
+
+/** What a command does to many. */
+export interface Bulk<Group> {
+  /** A word for one of the things, e.g. `job`. */
+  what: string;
+  verb: Verb;
+  /** How many match. */
+  count(operator: Operator): Promise<{ matching: number; groups?: Group[] }>;
+  show?(groups: Group[]): void;
+  /** What is said when there is none. */
+  nothing: string;
+  /** Its operator has named each of them, and is not asked. */
+  isNamed?: boolean;
+  begin(operator: Operator, request: OperationRequest): Promise<ChosenOperation>;
+  /** What is said and waited for once it is done. */
+  finish?(operator: Operator, begun: ChosenOperation, signal: AbortSignal): Promise<ExitCode>;
+}
+
+/** Shows what matches, asks, starts the operation and follows it. @returns the exit code of the command. */
+export function operate<Group>(options: OperationCommandOptions, bulk: Bulk<Group>): Promise<ExitCode> {
+  const { what, verb, isNamed, finish } = bulk;
+  const { json, dryRun, requestedBy, reason, rate } = options;
+  return withSession(dryRun ? ['postgres'] : ['postgres', 'temporal'], async ({ operator }) => {
+    const { matching, groups } = await bulk.count(operator);
+    const total = Math.min(matching, options.limit ?? Infinity);
+    if (json && dryRun) {
+      const would = `would${verb[0]!.toUpperCase()}${verb.slice(1)}`;
+      printJson({ matching, [would]: total, ...(groups ? { groups } : {}) });
+    }
+    if (matching === 0) throw new NotFoundError(bulk.nothing);
+    if (!json && groups) bulk.show?.(groups);
+    const end = await endBeforeBulk(
+      { what, matching, total },
+      isNamed ? { ...options, yes: true } : options,
+      verb,
+    );
+    if (end !== undefined) return end;
+    const begun = await bulk.begin(operator, {
+      requestedBy,
+      ...(reason === undefined ? {} : { reason }),
+      ratePerSecond: rate,
+      limit: total,
+    });
+    return followOperation(operator, begun, options, finish && ((signal) => finish(operator, begun, signal)));
+  });
+}
 
 export function addOperationCommands(program: Command): void {
   const operations = program
@@ -95,7 +155,7 @@ export function addOperationCommands(program: Command): void {
  *
  * @param finish what is to be said once it is done; by default how it ended.
  */
-export async function followOperation(
+async function followOperation(
   operator: Operator,
   { operationId, total }: ChosenOperation,
   { detach, json }: GlobalOptions & { detach?: boolean; wait?: boolean },
@@ -133,12 +193,13 @@ const lineOf = ({ kind, status, done, total, ordered }: OperationView): string =
   `${kind} ${status}: ${done} of ${total} done${done === ordered ? '' : `, ${done - ordered} of them had nothing to do`}`;
 
 async function showOne(operator: Operator, operationId: string, { json }: GlobalOptions): Promise<ExitCode> {
-  const [view, outcome] = await Promise.all([
-    operator.operations.show(operationId),
-    operator.operations.outcome(operationId),
-  ]);
+  const { operations } = operator;
+  const view = await operations.show(operationId);
+  const isOfRoutes = view.kind === 'replay' || view.kind === 'cancel';
+  const outcome = isOfRoutes ? await operations.outcome(operationId) : undefined;
+  const states = await operations.states(operationId);
   if (json) {
-    printJson({ ...view, outcome });
+    printJson({ ...view, ...(outcome ? { outcome } : {}), ...(states.length > 0 ? { states } : {}) });
     return EXIT.done;
   }
   printHeading(`Operation ${operationId}`);
@@ -146,6 +207,7 @@ async function showOne(operator: Operator, operationId: string, { json }: Global
     ['what', view.kind],
     ['status', view.status],
     ['filter', JSON.stringify(view.filter)],
+    ['how', view.options && JSON.stringify(view.options)],
     ['asked for', `${view.createdAt.toISOString()} by ${view.requestedBy}`],
     ['reason', view.reason],
     ['rate', `${view.ratePerSecond} a second`],
@@ -155,8 +217,10 @@ async function showOne(operator: Operator, operationId: string, { json }: Global
     ['ended', view.endedAt],
     [
       'routes now',
-      `${outcome.published} published, ${outcome.skipped} skipped, ${outcome.expired} expired, ${outcome.diedAgain} died since, ${outcome.open} open`,
+      outcome &&
+        `${outcome.published} published, ${outcome.skipped} skipped, ${outcome.expired} expired, ${outcome.diedAgain} died since, ${outcome.open} open`,
     ],
+    ['now', states.map(({ state, items }) => `${items} ${state}`).join(', ') || undefined],
     ['link', view.link],
   ]);
   return EXIT.done;

@@ -1,51 +1,51 @@
 /**
- * What operators do to many: replay dead-lettered routes, cancel notifications. What is chosen is written down when it is
- * asked for, so that nothing that comes later is touched; a workflow, `operation/<id>`, then deals with it at a rate. It
- * outlives whoever started it, and is paused, resumed and aborted by its id.
+ * What operators do to many: replay dead-lettered routes, cancel notifications, publish refused entries again, send mobile
+ * pushes again, start subscriptions over. What is chosen is written down when it is asked for, so that nothing that comes
+ * later is touched; a workflow, `operation/<id>`, then deals with it at a rate. It outlives whoever started it, and is
+ * paused, resumed and aborted by its id. Each kind says what matches a filter (choices.ts) and how one is dealt with.
  */
 import { randomBytes } from 'node:crypto';
-import { runTransaction } from '../../api/postgres-transaction.ts';
-import { INTENT_TASK_QUEUE } from '../../workflows/intent/contract.ts';
+import { runTransaction } from '../api/postgres-transaction.ts';
 import type {
   OperationChange,
   OperationInput,
   OperationKind,
+  OperationOptions,
   OperationState,
-} from '../../workflows/intent/operation-contract.ts';
+} from '../workflows/operation-contract.ts';
 import {
   ABORT_OPERATION_UPDATE,
   OPERATION_STATE_QUERY,
+  OPERATION_TASK_QUEUES,
   OPERATION_WORKFLOW,
   PAUSE_OPERATION_UPDATE,
   RESUME_OPERATION_UPDATE,
   operationWorkflowId,
-} from '../../workflows/intent/operation-contract.ts';
-import { DEFAULT_REPLAY_RATE, MAX_REPLAY_RATE } from '../bulk-replay.ts';
-import { NotFoundError, NothingToDoError } from '../errors.ts';
-import type { Candidate, Page } from '../lists.ts';
-import { DEFAULT_LIMIT, conditions, pageOf, withoutNulls } from '../lists.ts';
-import { statusOf } from '../live.ts';
-import type { OperatorResources } from '../resources.ts';
-import { linkField } from '../resources.ts';
-import { ANSWER_LIMIT_MS, ask, bounded, query } from '../temporal.ts';
-import type { WaitOptions } from '../wait-until.ts';
-import { waitUntil } from '../wait-until.ts';
-import type { DeadLetterFilter } from './dead-letters.ts';
-import { stillDead } from './dead-letters.ts';
-import type { ReplayOutcome } from './replay.ts';
-import { IS_EXPIRED } from './replay.ts';
-
-/** Items of one operation. */
-export const MAX_ITEMS = 1_000_000;
-
-/** Which notifications are to be cancelled; all given filters must hold. Those without an open route are left alone. */
-export interface OpenFilter {
-  type?: string;
-  producer?: string;
-  /** Bounds of the time of acceptance, or of the first trouble of one that is not accepted yet. Both included. */
-  since?: Date;
-  until?: Date;
-}
+} from '../workflows/operation-contract.ts';
+import { unknownFieldOf } from '../api/intent/mending.ts';
+import type { Mending } from '../api/intent/mending.ts';
+import { DEFAULT_REPLAY_RATE, MAX_REPLAY_RATE } from './bulk-replay.ts';
+import type { Choice } from './choices.ts';
+import { MAX_ITEMS, chosenBy } from './choices.ts';
+import { NotFoundError, NothingToDoError, OperationFailedError } from './errors.ts';
+import { chooseDead, chooseMalformed, chooseOpen, groupsOf } from './intent/choices.ts';
+import type { OpenFilter, OpenGroup, RefusedGroup } from './intent/choices.ts';
+import type { DeadLetterFilter } from './intent/dead-letters.ts';
+import type { MalformedFilter } from './intent/malformed.ts';
+import type { ReplayOutcome } from './intent/replay.ts';
+import { IS_EXPIRED } from './intent/replay.ts';
+import type { Page } from './lists.ts';
+import { DEFAULT_LIMIT, pageOf, withoutNulls } from './lists.ts';
+import { statusOf } from './live.ts';
+import { chooseJobs } from './mobile-push/jobs.ts';
+import type { MobileJobFilter } from './mobile-push/jobs.ts';
+import type { OperatorResources } from './resources.ts';
+import { linkField } from './resources.ts';
+import { chooseRetryable } from './subscription/choices.ts';
+import type { RetryFilter } from './subscription/choices.ts';
+import { ANSWER_LIMIT_MS, ask, bounded, query } from './temporal.ts';
+import type { WaitOptions } from './wait-until.ts';
+import { waitUntil } from './wait-until.ts';
 
 export interface OperationRequest {
   requestedBy: string;
@@ -61,6 +61,8 @@ export interface OperationView {
   kind: OperationKind;
   /** As it was asked for. */
   filter: Record<string, unknown>;
+  /** How it does things, where a kind has a choice. */
+  options?: OperationOptions;
   ratePerSecond: number;
   requestedBy: string;
   reason?: string;
@@ -82,25 +84,23 @@ export interface OperationView {
 export type ChosenOperation = Pick<OperationView, 'operationId' | 'total'>;
 
 export function operationOperations(resources: OperatorResources) {
-  const { db, temporal } = resources;
+  const { db, temporal, agentId = 'default' } = resources;
 
   return {
     /** What a cancellation with this filter would reach, by type and producer. */
-    async previewCancel(filter: OpenFilter): Promise<OpenGroup[]> {
-      const given = conditions(openConditions(filter));
-      const { rows } = await db.query<OpenGroup>(PREVIEW_OPEN(given.where), given.values);
-      return rows;
-    },
+    previewCancel: (filter: OpenFilter): Promise<OpenGroup[]> => groupsOf(db, chooseOpen(filter)),
+
+    /** Which refused entries match this filter, by type, producer and why they were refused. */
+    previewRepublish: (filter: MalformedFilter): Promise<RefusedGroup[]> =>
+      groupsOf(db, chooseMalformed(filter)),
 
     /**
      * Starts the replay of all dead-lettered routes that match now. One that dies again is not replayed twice.
      *
      * @throws NotFoundError when none matches.
      */
-    replay: (filter: DeadLetterFilter, request: OperationRequest): Promise<ChosenOperation> => {
-      const given = conditions(stillDead(filter));
-      return begin('replay', filter, request, CHOOSE_DEAD(given.where), given.values);
-    },
+    replay: (filter: DeadLetterFilter, request: OperationRequest) =>
+      begin('replay', filter, request, chooseDead(filter)),
 
     /**
      * Starts the cancellation of all notifications that match and are under way now: routes that are not published yet are
@@ -108,10 +108,42 @@ export function operationOperations(resources: OperatorResources) {
      *
      * @throws NotFoundError when none matches.
      */
-    cancel: (filter: OpenFilter, request: OperationRequest): Promise<ChosenOperation> => {
-      const given = conditions(openConditions(filter));
-      return begin('cancel', filter, request, CHOOSE_OPEN(given.where), given.values);
+    cancel: (filter: OpenFilter, request: OperationRequest) =>
+      begin('cancel', filter, request, chooseOpen(filter)),
+
+    /**
+     * Starts publishing the refused entries that match now, each mended in the same way and appended once. One that the
+     * service would refuse again has nothing to do.
+     *
+     * @throws NotFoundError when none matches; OperationFailedError when a field to set is none of an intent.
+     */
+    async republish(
+      filter: MalformedFilter,
+      request: OperationRequest,
+      mending: Mending = {},
+    ): Promise<ChosenOperation> {
+      const unknown = unknownFieldOf(mending);
+      if (unknown !== undefined) throw new OperationFailedError(unknown);
+      return begin('republish', filter, request, chooseMalformed(filter), mending);
     },
+
+    /**
+     * Starts sending the mobile pushes again that match and that a replay may help now, with a fresh budget. A device that
+     * has the push gets nothing.
+     *
+     * @throws NotFoundError when none matches.
+     */
+    resend: (filter: MobileJobFilter, request: OperationRequest) =>
+      begin('resend', filter, request, chooseJobs(filter)),
+
+    /**
+     * Starts the subscriptions over that match, and that were given up or could not be read. While the token cannot be used,
+     * nothing of what is wanted changes.
+     *
+     * @throws NotFoundError when none matches.
+     */
+    recreate: (filter: RetryFilter, request: OperationRequest) =>
+      begin('recreate', filter, request, chooseRetryable(agentId, filter), { agentId }),
 
     /** Newest first, with what their rows say. */
     async list({ limit = DEFAULT_LIMIT }: { limit?: number } = {}): Promise<Page<OperationView>> {
@@ -131,8 +163,12 @@ export function operationOperations(resources: OperatorResources) {
     /** Goes on, also with one that lost its workflow. @throws as `pause`. */
     async resume(operationId: string, change: OperationChange = {}): Promise<OperationView> {
       const view = await openOne(operationId);
-      await start(view);
-      return steer(operationId, RESUME_OPERATION_UPDATE, change);
+      if ((await statusOf(resources, operationWorkflowId(operationId))) === 'RUNNING')
+        return steer(operationId, RESUME_OPERATION_UPDATE, change);
+      const { total, done, ordered } = view;
+      const { requestedBy: changedBy = 'operator' } = change;
+      await start(view, { status: 'running', total, done, ordered, changedBy, changedAtMs: Date.now() });
+      return show(operationId);
     },
 
     /** Ends it: what is done stays done. @throws as `pause`. */
@@ -156,10 +192,18 @@ export function operationOperations(resources: OperatorResources) {
       return view;
     },
 
-    /** How the routes stand that it gave an order about. */
+    /** How routes stand that a replay or a cancellation gave an order about; of other kinds, see `states`. */
     async outcome(operationId: string): Promise<ReplayOutcome> {
       const { rows } = await db.query<ReplayOutcome>(OUTCOME, [operationId]);
       return rows[0]!;
+    },
+
+    /** In which states the jobs or subscriptions are now that a `resend` or `recreate` gave an order about. */
+    async states(operationId: string): Promise<{ state: string; items: number }[]> {
+      const { kind } = await show(operationId);
+      if (kind !== 'resend' && kind !== 'recreate') return [];
+      const { rows } = await db.query<{ state: string; items: number }>(STATES[kind], [operationId]);
+      return rows;
     },
 
     /** Notifications and routes that it gave an order about; of a cancellation, notifications as a whole. */
@@ -176,13 +220,12 @@ export function operationOperations(resources: OperatorResources) {
     kind: OperationKind,
     filter: object,
     { requestedBy, reason, ratePerSecond: wanted = DEFAULT_REPLAY_RATE, limit = MAX_ITEMS }: OperationRequest,
-    choose: string,
-    values: unknown[],
+    choice: Choice,
+    options?: OperationOptions,
   ): Promise<ChosenOperation> {
     const ratePerSecond = Math.min(MAX_REPLAY_RATE, Math.max(1, Math.round(wanted)));
     const operationId = `${kind}-${new Date().toISOString().slice(0, 10)}-${randomBytes(4).toString('hex')}`;
     const total = await runTransaction(db, async (client) => {
-      const given = [...values, operationId, Math.min(limit, MAX_ITEMS)];
       await client.query(INSERT_OPERATION, [
         operationId,
         kind,
@@ -190,8 +233,10 @@ export function operationOperations(resources: OperatorResources) {
         ratePerSecond,
         requestedBy,
         reason ?? null,
+        options === undefined ? null : JSON.stringify(options),
       ]);
-      await client.query(choose, given);
+      const { text, values } = chosenBy(choice, operationId, limit);
+      await client.query(text, values);
       const { rows } = await client.query<{ total: number }>(COUNT_CHOSEN, [operationId]);
       if (rows[0]!.total === 0) throw new NotFoundError(NOTHING[kind]);
       return rows[0]!.total;
@@ -200,17 +245,21 @@ export function operationOperations(resources: OperatorResources) {
     return { operationId, total };
   }
 
-  async function start({
-    operationId,
-    kind,
-    ratePerSecond: rate,
-    requestedBy,
-  }: Pick<OperationView, 'operationId' | 'kind' | 'ratePerSecond' | 'requestedBy'>): Promise<void> {
+  /** @param carried how far it is, of one that lost its workflow. */
+  async function start(
+    {
+      operationId,
+      kind,
+      ratePerSecond: rate,
+      requestedBy,
+    }: Pick<OperationView, 'operationId' | 'kind' | 'ratePerSecond' | 'requestedBy'>,
+    carried?: OperationState,
+  ): Promise<void> {
     await bounded(temporal, () =>
       temporal.workflow.start(OPERATION_WORKFLOW, {
         workflowId: operationWorkflowId(operationId),
-        taskQueue: INTENT_TASK_QUEUE,
-        args: [{ operationId, kind, rate } satisfies OperationInput],
+        taskQueue: OPERATION_TASK_QUEUES[kind],
+        args: [{ operationId, kind, rate, ...(carried ? { carried } : {}) } satisfies OperationInput],
         workflowIdConflictPolicy: 'USE_EXISTING',
         staticSummary: `${kind} of many, asked for by ${requestedBy}`,
       }),
@@ -268,49 +317,24 @@ export function operationOperations(resources: OperatorResources) {
 const NOTHING: Record<OperationKind, string> = {
   replay: 'no dead-lettered route matches',
   cancel: 'no notification that is under way matches',
+  republish: 'no refused entry matches',
+  resend: 'no job that can be replayed matches',
+  recreate: 'no subscription that was given up or could not be read matches',
 };
 
-export interface OpenGroup {
-  type: string;
-  producer: string;
-  notifications: number;
-  oldest: Date;
-  newest: Date;
-}
-
-interface OperationRow extends Omit<OperationView, 'reason' | 'endedAt' | 'status' | 'changedBy' | 'link'> {
+interface OperationRow extends Omit<
+  OperationView,
+  'reason' | 'options' | 'endedAt' | 'status' | 'changedBy' | 'link'
+> {
   reason: string | null;
+  options: OperationOptions | null;
   endedAt: Date | null;
   outcome: 'done' | 'aborted' | null;
 }
 
-const openConditions = ({ type, producer, since, until }: OpenFilter): Candidate[] => [
-  ['notification_type = ?', type],
-  ['producer = ?', producer],
-  ['at >= ?', since],
-  ['at <= ?', until],
-];
-
-/** Accepted ones with an open route, and those that wait to be accepted; each once, which is what UNION does. */
-const OPEN = `(
-           SELECT notification_id, notification_type, producer, accepted_at AS at
-             FROM notification.routes
-             JOIN notification.records USING (notification_id)
-            WHERE next_attempt_at IS NOT NULL
-            UNION
-           SELECT notification_id, notification_type, producer, waiting_since
-             FROM notification.waiting_intents) AS open`;
-
-const PREVIEW_OPEN = (where: string) => `
-  SELECT notification_type AS type, producer, count(*)::int AS notifications, min(at) AS oldest, max(at) AS newest
-    FROM ${OPEN}
-   ${where}
-   GROUP BY notification_type, producer
-   ORDER BY count(*) DESC`;
-
 const INSERT_OPERATION = `
-  INSERT INTO notification.operations (operation_id, kind, filter, rate, requested_by, reason, total, created_at)
-  VALUES ($1, $2, $3, $4, $5, $6, 0, statement_timestamp())`;
+  INSERT INTO notification.operations (operation_id, kind, filter, rate, requested_by, reason, options, total, created_at)
+  VALUES ($1, $2, $3, $4, $5, $6, $7, 0, statement_timestamp())`;
 
 const COUNT_CHOSEN = `
   UPDATE notification.operations
@@ -318,32 +342,9 @@ const COUNT_CHOSEN = `
    WHERE operation_id = $1
   RETURNING total`;
 
-/** The parameters after those of the filter: the operation, and items at most. */
-const choice = (items: string, where: string) => {
-  const given = (where.match(/\$\d+/g) ?? []).length;
-  return `
-  INSERT INTO notification.operation_items (operation_id, position, notification_id, route_id)
-  SELECT $${given + 1}, row_number() OVER (ORDER BY at, notification_id, route_id), notification_id, route_id
-    FROM (${items}
-           ${where}
-           ORDER BY at, notification_id, route_id
-           LIMIT $${given + 2}) AS chosen`;
-};
-
-const CHOOSE_DEAD = (where: string) =>
-  choice(
-    `SELECT route.notification_id, route_id, dead_lettered_at AS at
-            FROM notification.routes AS route
-            JOIN notification.records AS record USING (notification_id)`,
-    where,
-  );
-
-const CHOOSE_OPEN = (where: string) =>
-  choice(`SELECT notification_id, NULL AS route_id, at FROM ${OPEN}`, where);
-
 const SELECT = `
   SELECT operation_id AS "operationId", kind, filter, total, rate AS "ratePerSecond", requested_by AS "requestedBy",
-         reason, created_at AS "createdAt", done, ordered, ended_at AS "endedAt", outcome
+         reason, options, created_at AS "createdAt", done, ordered, ended_at AS "endedAt", outcome
     FROM notification.operations`;
 
 /** What of a replay is dead as before has not been taken up yet, or is too late. */
@@ -374,3 +375,25 @@ const ORDERED = `
    WHERE operation_id = $1 AND was_ordered
    ORDER BY position
    LIMIT $2`;
+
+const STATES = {
+  resend: `
+  SELECT coalesce(job.status, 'gone') AS state, count(*)::int AS items
+    FROM notification.operation_items AS item
+    LEFT JOIN notifications.notification_log AS job USING (job_id)
+   WHERE operation_id = $1 AND was_ordered
+   GROUP BY 1
+   ORDER BY 2 DESC, 1`,
+  recreate: `
+  SELECT CASE WHEN record.status IS NULL THEN 'gone'
+              WHEN record.action_ts IS NULL THEN 'given up'
+              WHEN record.ntf_failed OR record.smp_failed THEN 'unreadable'
+              ELSE split_part(record.status, ' ', 1) END AS state, count(*)::int AS items
+    FROM notification.operation_items AS item
+    JOIN notification.operations AS operation USING (operation_id)
+    LEFT JOIN subscriptions.ntf_subscriptions AS record
+      ON record.agent_id = operation.options ->> 'agentId' AND record.conn_id = item.conn_id
+   WHERE operation_id = $1 AND was_ordered
+   GROUP BY 1
+   ORDER BY 2 DESC, 1`,
+};

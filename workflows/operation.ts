@@ -13,18 +13,21 @@
  * ```
  */
 import {
+  CancellationScope,
   allHandlersFinished,
   condition,
   continueAsNew,
   defineQuery,
   defineUpdate,
+  isCancellation,
+  patched,
   proxyActivities,
   setCurrentDetails,
   setHandler,
 } from '@temporalio/workflow';
-import type { OperationActivities } from '../../activities/intent/operations.ts';
-import { checkTexts, isHistoryLong, onRenewal, refuse } from '../long-lived.ts';
-import { DATABASE, OPERATION_PAGE } from '../policies.ts';
+import type { OperationActivities } from '../activities/operations.ts';
+import { checkTexts, isHistoryLong, onRenewal, refuse } from './long-lived.ts';
+import { DATABASE, OPERATION_PAGE } from './policies.ts';
 import type { OperationChange, OperationInput, OperationState } from './operation-contract.ts';
 import {
   ABORT_OPERATION_UPDATE,
@@ -41,6 +44,7 @@ export async function operation(input: OperationInput): Promise<OperationState> 
   const { operationId, kind, rate, carried } = input;
   let state: OperationState = carried ?? { status: 'running', total: 0, done: 0, ordered: 0 };
   const isRenewed = onRenewal();
+  let step: CancellationScope | undefined;
   const show = () => setCurrentDetails(describe(input, state));
 
   setHandler(defineQuery<OperationState>(OPERATION_STATE_QUERY), () => state, {
@@ -52,6 +56,8 @@ export async function operation(input: OperationInput): Promise<OperationState> 
       (change) => {
         const { requestedBy: changedBy = 'operator' } = change ?? {};
         state = { ...state, status, changedBy, changedAtMs: Date.now() };
+        // One that waits for what it needs would wait on, and then be made.
+        if (status !== 'running' && patched('operation-step-cancelled')) step?.cancel();
         show();
         return state;
       },
@@ -69,9 +75,16 @@ export async function operation(input: OperationInput): Promise<OperationState> 
       await continueAsNew<typeof operation>({ ...input, carried: state });
     }
     if (state.status === 'aborting') break;
-    const page = await pages.doPage(operationId, kind, rate);
-    state = { ...state, ...page.counts };
-    isLeft = page.isLeft;
+    step = new CancellationScope();
+    try {
+      const page = await step.run(() => pages.doPage(operationId, kind, rate));
+      state = { ...state, ...page.counts };
+      isLeft = page.isLeft;
+    } catch (error) {
+      // What it has done its rows say.
+      if (!isCancellation(error) || !step.consideredCancelled) throw error;
+    }
+    step = undefined;
   }
   state = { ...state, status: state.done < state.total ? 'aborted' : 'done' };
   await database.endOperation(operationId, state.status);

@@ -1,0 +1,181 @@
+/**
+ * The steps of what operators do to many. Their client has chosen the items, as rows; each step deals with some of them
+ * and says so. A process may die between any two lines: a step that is made again deals once more with those that were
+ * not marked, which has no effect on what has been dealt with already. Each kind of work sees to that for its own.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Context } from '@temporalio/activity';
+import type { Pool } from 'pg';
+import type { OperationCounts, OperationKind, OperationState } from '../workflows/operation-contract.ts';
+import { withHeartbeats } from './heartbeat.ts';
+import type { Statement } from './postgres.ts';
+import { query } from './postgres.ts';
+import type { RetentionResources } from './retention.ts';
+import { deleteOlderThan, deletionOf } from './retention.ts';
+
+/** Of a step, so that a pause takes effect within about one, however slow the items are, ms. */
+const STEP_MS = 1_000;
+/** Items that are dealt with before they are marked. */
+const CHUNK = 50;
+/** Items of a chunk that are dealt with at the same time. */
+export const PARALLEL_ITEMS = 25;
+
+export interface OperationItem {
+  operation_id: string;
+  position: number;
+  requested_by: string;
+}
+
+/** How one kind of operation is worked off. */
+export interface OperationWork<Item extends OperationItem> {
+  /** The next items; of operationItems. */
+  list: Statement;
+  /**
+   * Deals with items, in whatever order. Doing so again with the same ones must have no further effect.
+   *
+   * @returns of each whether there was something to do. @throws what keeps it from dealing with them.
+   */
+  deal(items: readonly Item[]): Promise<boolean[]>;
+}
+
+/** @returns the work; its items are what its list returns. */
+export const workOf = <Item extends OperationItem>(work: OperationWork<Item>): OperationWork<OperationItem> =>
+  work;
+
+export interface OperationStep {
+  counts: OperationCounts;
+  isLeft: boolean;
+}
+
+export type OperationActivities = ReturnType<typeof createOperationActivities>;
+
+/** @param works the kinds that this worker knows. */
+export function createOperationActivities(
+  db: Pool,
+  works: Partial<Record<OperationKind, OperationWork<OperationItem>>>,
+) {
+  return {
+    /**
+     * Deals with the next items, for about a second, and for as long as the rate wants.
+     *
+     * @param rate items a second.
+     * @throws what a kind throws, and Error for a kind that a later release knows.
+     */
+    doPage: (operationId: string, kind: OperationKind, rate: number): Promise<OperationStep> =>
+      withHeartbeats(async () => {
+        const work = works[kind];
+        if (work === undefined) throw new Error(`this release knows no operation ${kind}`);
+        const stop = Context.current().cancellationSignal;
+        const { cancelled } = Context.current();
+        const beganAt = performance.now();
+        const tookMs = () => performance.now() - beganAt;
+        // Retention may have removed it.
+        let counts: OperationCounts = { total: 0, done: 0, ordered: 0 };
+        let isLeft = true;
+        let dealt = 0;
+        while (isLeft && dealt < rate && tookMs() < STEP_MS && !stop.aborted) {
+          const size = Math.min(CHUNK, rate - dealt);
+          const items = await query<OperationItem>(db, work.list, [operationId, size]);
+          // One that hangs holds up no pause.
+          const wereOrdered = await Promise.race([work.deal(items), cancelled]);
+          const positions = items.map(({ position }) => position);
+          const [row] = await query<OperationCounts>(db, MARK_ITEMS, [operationId, positions, wereOrdered]);
+          if (row) counts = row;
+          dealt += items.length;
+          isLeft = items.length === size;
+        }
+        const leftMs = (dealt * 1_000) / rate - tookMs();
+        // Whoever stops it wants to know how far it came.
+        if (isLeft && leftMs > 0) await sleep(leftMs, undefined, { signal: stop }).catch(() => undefined);
+        return { counts, isLeft };
+      }),
+
+    async endOperation(operationId: string, outcome: OperationState['status']): Promise<void> {
+      await query(db, END_OPERATION, [operationId, outcome]);
+    },
+  };
+}
+
+/** Deletes operations of before with their items, whatever their kind. */
+export async function deleteOldOperations(ageMs: number, resources: Pick<RetentionResources, 'db' | 'log'>) {
+  await deleteOlderThan(ageMs, DELETE_ITEMS, resources);
+  await deleteOlderThan(ageMs, DELETE_OPERATIONS, resources);
+}
+
+/**
+ * @param columns what else a kind wants to know of `item`, `operation` and what it joins.
+ * @returns the text of a statement for the next items that were not dealt with. $1 operation, $2 items at most.
+ */
+export const operationItems = (columns: string, joins: string): string => `
+    SELECT item.operation_id, position, operation.requested_by, ${columns}
+      FROM notification.operations AS operation
+      JOIN LATERAL (
+           SELECT *
+             FROM notification.operation_items
+            WHERE operation_id = $1 AND was_ordered IS NULL
+            ORDER BY position
+            LIMIT $2) AS item ON true
+      ${joins}
+     WHERE operation.operation_id = $1
+     ORDER BY position`;
+
+/** $1 operation, $2 positions, $3 of each whether there was something to do. Counts what was not marked before. */
+const MARK_ITEMS = {
+  name: 'mark_operation_items',
+  text: `
+    WITH marked AS (
+      UPDATE notification.operation_items AS item
+         SET was_ordered = dealt.was_ordered
+        FROM unnest($2::int[], $3::boolean[]) AS dealt (position, was_ordered)
+       WHERE item.operation_id = $1 AND item.position = dealt.position AND item.was_ordered IS NULL
+      RETURNING item.was_ordered
+    )
+    UPDATE notification.operations
+       SET done = done + (SELECT count(*) FROM marked),
+           ordered = ordered + (SELECT count(*) FROM marked WHERE was_ordered)
+     WHERE operation_id = $1
+    RETURNING total, done, ordered`,
+};
+
+const END_OPERATION = {
+  name: 'end_operation',
+  text: `
+    UPDATE notification.operations
+       SET ended_at = clock_timestamp(), outcome = $2
+     WHERE operation_id = $1 AND ended_at IS NULL`,
+};
+
+/** Before the operations that they are of, since there may be a million of one. $1 age in ms, $2 rows at most. */
+const DELETE_ITEMS = {
+  name: 'delete_expired_operation_items',
+  text: `
+    WITH expired AS (
+      SELECT item.operation_id, item.position
+        FROM (SELECT operation_id
+                FROM notification.operations
+               WHERE created_at < now() - $1::bigint * interval '1 millisecond'
+               ORDER BY created_at
+               LIMIT 100) AS operation
+       CROSS JOIN LATERAL (
+             SELECT operation_id, position
+               FROM notification.operation_items
+              WHERE operation_items.operation_id = operation.operation_id
+              LIMIT $2
+                FOR UPDATE SKIP LOCKED) AS item
+       LIMIT $2
+    ), deleted AS (
+      DELETE FROM notification.operation_items AS old USING expired
+       WHERE old.operation_id = expired.operation_id AND old.position = expired.position
+      RETURNING 1
+    )
+    SELECT count(*)::int AS deleted FROM deleted`,
+};
+
+const DELETE_OPERATIONS = deletionOf({
+  name: 'delete_expired_operations',
+  table: 'notification.operations',
+  key: 'operation_id',
+  since: 'created_at',
+  condition:
+    '(SELECT true FROM notification.operation_items AS item WHERE item.operation_id = operations.operation_id LIMIT 1) IS NULL',
+});

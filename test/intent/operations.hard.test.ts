@@ -1,0 +1,234 @@
+/**
+ * Operations of many items while the command line, the service and Temporal are killed one after the other: each item is
+ * dealt with once. `TEST_OPERATION_ROUTES` says how many routes, and the run says how fast they were; see CONTRIBUTING.md.
+ */
+import type { ChildProcess } from 'node:child_process';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { loadavg } from 'node:os';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { sampleIntentOf } from '../../client/intent/sample-intents.ts';
+import { publishIntent } from '../../client/notificationintent.ts';
+import type { OperationView } from '../../client/operations.ts';
+import type { Operator } from '../../client/operator.ts';
+import { LOOPBACK } from '../../dev/servers/ports.ts';
+import type { Servers } from '../../faults/servers.ts';
+import { startServers } from '../../faults/servers.ts';
+import { cliFor } from '../cli-process.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, operatorOf, takeSlot } from '../harness.ts';
+import { PROGRAM_ENV } from '../program-env.ts';
+import { asUser } from '../redis-users.ts';
+import type { ServiceProcess } from '../service-process.ts';
+import { MAIL, createFleet } from '../service-process.ts';
+import { namespaceOf } from '../slots.ts';
+
+const ROUTES = Number(process.env['TEST_OPERATION_ROUTES'] ?? 300);
+const IS_LARGE = ROUTES > 10_000;
+/** Of one notification. */
+const RECIPIENTS = IS_LARGE ? 100 : 10;
+const NOTIFICATIONS = Math.ceil(ROUTES / RECIPIENTS);
+const KILLS = IS_LARGE ? 10 : 3;
+/** Routes a second; so low by default that the operation is under way when somebody is killed. */
+const RATE = IS_LARGE ? 1_000 : 40;
+const LIMIT_MS = 60_000 + ROUTES * 20;
+const PAUSE_LIMIT_MS = 2_000;
+
+let servers: Servers;
+let slot: Slot;
+let operator: Operator;
+let fleet: ReturnType<typeof createFleet>;
+let service: ServiceProcess;
+let bench: ReturnType<typeof cliFor>;
+beforeAll(async () => {
+  servers = await startServers({ keep: false, report: () => undefined, namespaces: [namespaceOf(1)] });
+  slot = await takeSlot({
+    postgresDsn: servers.dsnAt(servers.postgres.port),
+    redisAddr: `${LOOPBACK}:${servers.redis.port}`,
+    temporalAddress: `${LOOPBACK}:${servers.temporal.port}`,
+  });
+  operator = operatorOf(slot);
+  bench = cliFor(slot);
+  fleet = createFleet(slot);
+  await startService();
+}, 180_000);
+afterAll(async () => {
+  await fleet?.killAll();
+  bench?.dispose();
+  await slot?.release();
+  await servers?.stop();
+}, 120_000);
+
+const startService = async () => {
+  service = await fleet.start({
+    NOTIFICATION_ROUTE_BACKOFF_MIN: '50ms',
+    NOTIFICATION_ROUTE_BACKOFF_MAX: '100ms',
+    NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS: '2',
+  });
+};
+
+const publish = (key: string, recipients: number) =>
+  publishIntent(slot.redis, {
+    ...sampleIntentOf('lobby.invite.expired', 'user', key),
+    recipientUserIds: Array.from({ length: recipients }, (_, index) => `user-${index + 1}`),
+  });
+
+/** How many e-mail routes there are by status, in the order of the alphabet. */
+async function statuses(): Promise<Record<string, number>> {
+  const { rows } = await slot.db.query<{ status: string; count: number }>(
+    "SELECT status, count(*)::int AS count FROM notification.routes WHERE channel = 'email' GROUP BY 1 ORDER BY 1",
+  );
+  return Object.fromEntries(rows.map(({ status, count }) => [status, count]));
+}
+
+const untilStatuses = (what: string, expected: Record<string, number>) =>
+  eventually(
+    what,
+    async () => {
+      const found = await statuses();
+      if (JSON.stringify(found) === JSON.stringify(expected)) return true;
+      throw new Error(`there are ${JSON.stringify(found)}`);
+    },
+    LIMIT_MS,
+  );
+
+/** A process of the command line that is there to be killed. @returns the id of the operation that it begins. */
+function begin(args: string[]): { process: ChildProcess; operationId: Promise<string> } {
+  const child = spawn(process.execPath, ['cli/main.ts', ...args], {
+    env: { ...PROGRAM_ENV, ...bench.env, ...asUser('operator') },
+    stdio: ['ignore', 'ignore', 'pipe'],
+  });
+  const operationId = new Promise<string>((resolve, reject) => {
+    let said = '';
+    child.stderr.on('data', (chunk: Buffer) => {
+      said += chunk.toString();
+      const [, id] = /operation (\S+) goes on by itself/.exec(said) ?? [];
+      if (id !== undefined) resolve(id);
+    });
+    child.once('close', () => reject(new Error(`the command has begun nothing: ${said}`)));
+  });
+  return { process: child, operationId };
+}
+
+const ask = (operationId: string): Promise<OperationView | undefined> =>
+  operator.operations.show(operationId).catch(() => undefined);
+
+/** Begins an operation by the command line, pauses and resumes it, and kills until it is over. */
+async function runWhileKilling(args: string[], total: number): Promise<void> {
+  const command = begin(args);
+  const operationId = await command.operationId;
+  const { createdAt } = (await ask(operationId))!;
+  await eventually('a beginning', async () => ((await ask(operationId))?.done ?? 0) > 0, LIMIT_MS);
+  const pausedAt = performance.now();
+  expect(await operator.operations.pause(operationId)).toMatchObject({ status: 'paused' });
+  await sleep(PAUSE_LIMIT_MS - (performance.now() - pausedAt));
+  const { done } = (await ask(operationId))!;
+  expect(done).toBeLessThan(total);
+  await sleep(PAUSE_LIMIT_MS);
+  expect(await ask(operationId)).toMatchObject({ status: 'paused', done });
+  await operator.operations.resume(operationId);
+  const pausedMs = performance.now() - pausedAt;
+
+  let kills = 0;
+  let outagesMs = 0;
+  for (; kills < KILLS; kills += 1) {
+    const before = (await ask(operationId))!;
+    if (before.endedAt !== undefined) break;
+    const due = before.done + (total - before.done) / (KILLS + 1 - kills);
+    await eventually('more to be done', async () => ((await ask(operationId))?.done ?? 0) >= due, LIMIT_MS);
+    const killedAt = performance.now();
+    const { done: doneBefore } = (await ask(operationId))!;
+    if (kills % 3 === 0) {
+      command.process.kill('SIGKILL');
+      await service.end('SIGKILL');
+      await startService();
+    } else if (kills % 3 === 1) {
+      await servers.temporal.now().kill();
+      await servers.temporal.now().start();
+    } else {
+      await Promise.all([service.end('SIGKILL'), servers.temporal.now().kill()]);
+      await servers.temporal.now().start();
+      await startService();
+    }
+    await eventually(
+      'it to go on',
+      async () => ((await ask(operationId))?.done ?? 0) > Math.min(doneBefore, total - 1),
+      LIMIT_MS,
+    );
+    outagesMs += performance.now() - killedAt;
+  }
+  expect(kills).toBe(KILLS);
+  const ended = await eventually(
+    'its end',
+    async () => {
+      const view = await ask(operationId);
+      return view?.endedAt !== undefined && view;
+    },
+    LIMIT_MS,
+  );
+  expect(ended).toMatchObject({ status: 'done', total, done: total, ordered: total });
+  const tookMs = ended.endedAt!.getTime() - createdAt.getTime() - pausedMs;
+  const rateOf = (ms: number) =>
+    `${Math.round((ROUTES * 1_000) / ms)} routes/s in ${(ms / 1_000).toFixed(1)} s`;
+  console.info(
+    `${args[0]}: ${total} items, ${ROUTES} routes, ${kills} kills, ${rateOf(tookMs)}; ` +
+      `without the outages ${rateOf(tookMs - outagesMs)}; load ${loadavg()[0]!.toFixed(1)}`,
+  );
+  if (command.process.exitCode === null && command.process.signalCode === null) {
+    command.process.kill('SIGKILL');
+    await once(command.process, 'close');
+  }
+}
+
+/** Dead routes that Temporal knows nothing of any more, as of long ago: copies of one that has died. */
+async function fillWithDead(): Promise<void> {
+  await slot.redis.set(MAIL, 'not a stream');
+  const id = await publish('dead', RECIPIENTS);
+  await untilStatuses('dead routes', { dead_letter: RECIPIENTS });
+  await slot.redis.del(MAIL);
+  const copies = (table: string, fields: string) => `
+    INSERT INTO notification.${table}
+    SELECT (jsonb_populate_record(original, jsonb_build_object('notification_id', n || '-7', ${fields}))).*
+      FROM notification.${table} AS original, generate_series(1, ${NOTIFICATIONS - 1}) AS n
+     WHERE original.notification_id = $1`;
+  await slot.db.query(copies('records', `'idempotency_key', 'dead-' || n`), [id]);
+  await slot.db.query(copies('routes', `'route_id', original.route_id`), [id]);
+}
+
+test(
+  'U2 I25 routes are replayed once each while the command line, the service and Temporal are killed',
+  async () => {
+    await fillWithDead();
+    const args = ['replay', '--channel', 'email', '--yes', '--rate', String(RATE)];
+    await runWhileKilling(args, NOTIFICATIONS * RECIPIENTS);
+    await untilStatuses('published routes', { published: NOTIFICATIONS * RECIPIENTS });
+    const { rows } = await slot.db.query<{ replays: number; routes: number }>(
+      `SELECT replays, count(*)::int AS routes
+         FROM (SELECT count(*)::int AS replays FROM notification.replays GROUP BY notification_id, route_id) AS of_route
+        GROUP BY replays`,
+    );
+    expect(rows).toEqual([{ replays: 1, routes: NOTIFICATIONS * RECIPIENTS }]);
+    const deliveries = await slot.redis.xrange(MAIL, '-', '+');
+    const ids = deliveries.map(([, fields]) => fields[fields.indexOf('delivery_id') + 1]);
+    expect(new Set(ids).size).toBe(NOTIFICATIONS * RECIPIENTS);
+    expect(ids).toHaveLength(NOTIFICATIONS * RECIPIENTS);
+  },
+  10 * LIMIT_MS,
+);
+
+test(
+  'U2 I26 notifications are cancelled once each while the command line, the service and Temporal are killed',
+  async () => {
+    const published = NOTIFICATIONS * RECIPIENTS;
+    await operator.channels.pause('email');
+    for (let index = 0; index < NOTIFICATIONS; index += 1) await publish(`open-${index}`, RECIPIENTS);
+    await untilStatuses('open routes', { pending: published, published });
+    const rate = String(Math.ceil(RATE / RECIPIENTS));
+    const args = ['notifications', 'cancel', '--type', 'lobby.invite.expired', '--yes', '--rate', rate];
+    await runWhileKilling(args, NOTIFICATIONS);
+    await untilStatuses('skipped routes', { published, skipped: published });
+    await operator.channels.resume('email');
+    expect(await slot.redis.xlen(MAIL)).toBe(published);
+  },
+  10 * LIMIT_MS,
+);
