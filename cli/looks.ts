@@ -20,6 +20,7 @@ export const LOOKS: readonly string[] = [
   'malformed list',
   'malformed show',
   'channels list',
+  'producers list',
   'bridge status',
   'intents waiting',
   'outbox status',
@@ -31,6 +32,7 @@ export const LOOKS: readonly string[] = [
   'callbacks status',
   'callbacks failed',
   'callbacks symbols',
+  'callbacks set-aside',
   'callbacks malformed list',
   'callbacks malformed show',
   'subscriptions list',
@@ -38,6 +40,7 @@ export const LOOKS: readonly string[] = [
   'subscriptions status',
   'subscriptions statistics',
   'keys status',
+  'actions list',
 ];
 /** They have no servers to look at, so nothing changes while one watches. */
 const WITHOUT_SERVERS: readonly string[] = ['intents sample', 'intents validate', 'outbox sql', 'completion'];

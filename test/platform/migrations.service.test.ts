@@ -35,6 +35,7 @@ const MIGRATIONS = [
   '0032-forgotten-users',
   '0033-producer-pauses',
   '0034-intent-expiry',
+  '0035-operator-actions',
 ];
 
 let dsn: string;
