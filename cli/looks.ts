@@ -70,8 +70,8 @@ export function addLooks(program: Command): void {
   }
 }
 
-/** A router that is tried gets a queue and loses it again. */
-function isLook(command: Command): boolean {
+/** Whether it changes nothing. A router that is tried gets a queue and loses it again. */
+export function isLook(command: Command): boolean {
   const path = pathOf(command);
   if (path === 'doctor') return command.opts<{ router?: string }>().router === undefined;
   return LOOKS.includes(path) || WITHOUT_SERVERS.includes(path);

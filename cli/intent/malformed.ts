@@ -4,7 +4,16 @@ import { Option } from 'commander';
 import { MALFORMED_CODES } from '../../api/intent/entry.ts';
 import type { MalformedEntry, MalformedFilter } from '../../client/intent/malformed.ts';
 import { action, helpWith, showPage } from '../command.ts';
-import { addPair, limitOption, parseEntryId, producerOption, sinceOption, untilOption } from '../options.ts';
+import type { Requested } from '../options.ts';
+import {
+  addPair,
+  limitOption,
+  parseEntryId,
+  producerOption,
+  requestedByOption,
+  sinceOption,
+  untilOption,
+} from '../options.ts';
 import { printFields, printHeading, printJson, printLine, printTable, report } from '../output.ts';
 import { withSession } from '../session.ts';
 
@@ -69,7 +78,7 @@ export function addMalformedCommands(program: Command): void {
   addRepublish(malformed);
 }
 
-interface RepublishOptions {
+interface RepublishOptions extends Requested {
   set: Record<string, string>;
   newKey?: boolean;
   dryRun?: boolean;
@@ -83,6 +92,7 @@ function addRepublish(malformed: Command): void {
     .option('--set <field=value>', 'another value for a field of the entry; may be repeated', addPair, {})
     .option('--new-key', 'with an idempotency key of its own: the old one stands for other content')
     .option('--dry-run', 'show what would be published, and publish nothing')
+    .addOption(requestedByOption())
     .addHelpText(
       'after',
       helpWith(
@@ -92,7 +102,7 @@ function addRepublish(malformed: Command): void {
       ),
     )
     .action(
-      action<RepublishOptions, [string]>(({ json, set, newKey = false, dryRun }, entryId) =>
+      action<RepublishOptions, [string]>(({ json, set, newKey = false, dryRun, requestedBy }, entryId) =>
         withSession(dryRun ? ['postgres'] : ['postgres', 'redis'], async ({ operator }) => {
           if (dryRun) {
             const fields = await operator.malformed.mend(entryId, { set, newKey });
@@ -101,6 +111,10 @@ function addRepublish(malformed: Command): void {
             return;
           }
           const notificationId = await operator.malformed.republish(entryId, { set, newKey });
+          await operator.actions.note({
+            ...{ action: 'malformed republish', target: entryId, requestedBy },
+            detail: `as ${notificationId}`,
+          });
           if (json) printJson({ notificationId });
           else printLine(notificationId);
           report(`see notifications show ${notificationId}`);

@@ -3,6 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { text } from 'node:stream/consumers';
 import type { Command } from 'commander';
 import { InvalidArgumentError } from 'commander';
+import { targetOf } from '../../client/actions.ts';
 import { NotFoundError } from '../../client/errors.ts';
 import type { RouterAddress } from '../../api/subscription/router-address.ts';
 import { ADDRESS_FORMS, AddressError, parseRouterAddress } from '../../api/subscription/router-address.ts';
@@ -12,7 +13,8 @@ import type { RetryFilter } from '../../client/subscription/subscriptions.ts';
 import type { RouterState, RouterStates } from '../../workflows/subscription/contract.ts';
 import type { ExitCode, GlobalOptions } from '../command.ts';
 import { EXIT, UsageError, action, helpWith, showPage } from '../command.ts';
-import { limitOption, parseCount } from '../options.ts';
+import type { Requested } from '../options.ts';
+import { limitOption, parseCount, requestedByOption } from '../options.ts';
 import { countOf, printJson, printLine, printTable, report } from '../output.ts';
 import { startProgress, untilInterrupted } from '../progress.ts';
 import type { Session } from '../session.ts';
@@ -28,7 +30,7 @@ export function addUpkeepCommands(subscriptions: Command): void {
   addStatistics(subscriptions);
 }
 
-interface RetryCommandOptions extends GlobalOptions {
+interface RetryCommandOptions extends GlobalOptions, Requested {
   user?: number;
   all?: boolean;
   limit?: number;
@@ -48,6 +50,7 @@ function addRetry(subscriptions: Command): void {
     .option('--limit <n>', 'connections at most', parseCount(1, 1_000_000))
     .option('--dry-run', 'show how many there are, and start none over')
     .option('--yes', 'do not ask; connections that are named are not asked about')
+    .addOption(requestedByOption())
     .addHelpText(
       'after',
       helpWith(
@@ -60,18 +63,18 @@ function addRetry(subscriptions: Command): void {
     .action(
       action<RetryCommandOptions, [string[]]>((options, connIds) =>
         withSession(['postgres', 'temporal'], ({ operator }) =>
-          retry(operator.subscriptions, connIds, options),
+          retry(operator, connIds, options),
         ),
       ),
     );
 }
 
 async function retry(
-  subscriptions: Session['operator']['subscriptions'],
+  { subscriptions, actions }: Session['operator'],
   connIds: string[],
   options: RetryCommandOptions,
 ): Promise<ExitCode> {
-  const { user, all, limit = Infinity, dryRun, yes, json } = options;
+  const { user, all, limit = Infinity, dryRun, yes, json, requestedBy } = options;
   if ([connIds.length > 0, user !== undefined, all].filter(Boolean).length !== 1) {
     throw new UsageError('give connection ids, or --user, or --all');
   }
@@ -106,6 +109,10 @@ async function retry(
     progress.end();
     release();
   }
+  await actions.note({
+    ...{ action: 'subscriptions retry', requestedBy, detail: countOf(retried, 'subscription') },
+    ...(connIds.length > 0 ? { target: targetOf(connIds) } : {}),
+  });
   if (json) printJson({ retried });
   else printLine(`${countOf(retried, 'subscription')} started over`);
   if (!signal.aborted) return EXIT.done;
@@ -120,6 +127,7 @@ function addTrust(subscriptions: Command): void {
       'Pin a messaging or notification router, with all that is on it, to another fingerprint or way of speaking. The router is tried first under that.',
     )
     .argument('<address>', `the router: ${ADDRESS_FORMS.smp} or ntf://…`, (text) => parseRouter(text))
+    .addOption(requestedByOption())
     .addHelpText(
       'after',
       helpWith(
@@ -131,9 +139,11 @@ function addTrust(subscriptions: Command): void {
       ),
     )
     .action(
-      action<GlobalOptions, [RouterAddress]>(({ json }, server) =>
+      action<Requested & GlobalOptions, [RouterAddress]>(({ json, requestedBy }, server) =>
         withSession(['postgres', 'temporal'], async ({ operator }) => {
           await operator.subscriptions.trust(server);
+          const target = `${server.host}:${server.port}`;
+          await operator.actions.note({ action: 'subscriptions trust', target, requestedBy });
           if (json) printJson({ server: withoutPassword(server) });
           else printLine(`${server.host}:${server.port} is trusted under this fingerprint`);
         }),
@@ -200,6 +210,7 @@ function addImport(subscriptions: Command): void {
       'Take over queues that an application has already: a JSON list of them, with their keys, from a file or standard input.',
     )
     .argument('[file]', 'without it standard input, which leaves no keys on a disk')
+    .addOption(requestedByOption())
     .addHelpText(
       'after',
       helpWith(
@@ -211,12 +222,17 @@ function addImport(subscriptions: Command): void {
       ),
     )
     .action(
-      action<GlobalOptions, [string?]>(({ json }, file) =>
+      action<Requested & GlobalOptions, [string?]>(({ json, requestedBy }, file) =>
         withSession(['postgres', 'temporal'], async ({ operator }) => {
           const imported = await operator.subscriptions.import(await readList(file));
+          const connIds = imported.flatMap((one) => ('connId' in one ? [one.connId] : []));
+          if (connIds.length > 0) {
+            const target = targetOf(connIds);
+            await operator.actions.note({ action: 'subscriptions import', target, requestedBy });
+          }
           const errors = imported.flatMap((one) => ('error' in one ? [one.error] : []));
           if (json) printJson({ imported });
-          else for (const one of imported) if ('connId' in one) printLine(one.connId);
+          else for (const connId of connIds) printLine(connId);
           for (const error of errors) report(`not imported: ${error}`);
           return errors.length > 0 ? EXIT.failed : EXIT.done;
         }),
@@ -251,11 +267,12 @@ function addStatistics(subscriptions: Command): void {
     .description("Show the counters of the agent's work, by user and router.")
     .option('--user <n>', 'of one user', parseCount(0, 999_999_999))
     .option('--reset', 'set all of them back instead')
+    .addOption(requestedByOption())
     .addOption(limitOption())
     .addHelpText('after', helpWith('galaxy-notify subscriptions statistics --user 1'))
     .action(
-      action<{ user?: number; reset?: boolean; limit: number } & GlobalOptions>(
-        ({ user, reset, ...options }) =>
+      action<{ user?: number; reset?: boolean; limit: number } & Requested & GlobalOptions>(
+        ({ user, reset, requestedBy, ...options }) =>
           withSession(reset ? ['postgres', 'temporal'] : ['postgres'], async ({ operator }) => {
             if (!reset) {
               const page = await operator.subscriptions.statistics(user, options.limit);
@@ -268,6 +285,8 @@ function addStatistics(subscriptions: Command): void {
             }
             if (user !== undefined) throw new UsageError('--reset is about all users');
             const counters = await operator.subscriptions.resetStatistics();
+            const name = 'subscriptions statistics --reset';
+            await operator.actions.note({ action: name, requestedBy });
             if (options.json) printJson({ counters });
             else printLine(`${countOf(counters, 'counter')} set back`);
             return EXIT.done;
