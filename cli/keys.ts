@@ -5,7 +5,8 @@ import type { Config } from '../config/load.ts';
 import { sealingKeysOf } from '../config/subscription.ts';
 import type { ExitCode, GlobalOptions } from './command.ts';
 import { EXIT, UsageError, action, helpWith } from './command.ts';
-import { waitLimitOption } from './options.ts';
+import type { Requested } from './options.ts';
+import { requestedByOption, waitLimitOption } from './options.ts';
 import { countOf, printJson, printLine, printTable, report } from './output.ts';
 import { startProgress, untilInterrupted } from './progress.ts';
 import type { Session } from './session.ts';
@@ -44,6 +45,7 @@ export function addKeyCommands(program: Command): void {
     .option('--dry-run', 'show how much it is, and do nothing')
     .option('--yes', 'do not ask')
     .addOption(waitLimitOption('the new runs'))
+    .addOption(requestedByOption())
     .addHelpText('after', helpWith('galaxy-notify keys renew --dry-run', 'galaxy-notify keys renew --yes'))
     .action(
       action<RenewOptions>((options) =>
@@ -106,16 +108,16 @@ function printStatus({ payload, subscription }: KeyStatus): void {
   );
 }
 
-interface RenewOptions extends GlobalOptions {
+interface RenewOptions extends GlobalOptions, Requested {
   dryRun?: boolean;
   yes?: boolean;
   timeout: number;
 }
 
 async function renew(
-  { keys }: Operator,
+  { keys, actions }: Operator,
   configured: ConfiguredKeys,
-  { dryRun, yes, timeout, json }: RenewOptions,
+  { dryRun, yes, timeout, json, requestedBy }: RenewOptions,
 ): Promise<ExitCode> {
   const found = await keys.countRenewable(configured);
   if (dryRun) {
@@ -138,6 +140,7 @@ async function renew(
     progress.end();
     release();
   }
+  await actions.note({ action: 'keys renew', requestedBy, detail: wordsOf(renewed) });
   if (json) printJson({ renewed });
   else printLine(`${wordsOf(renewed)} sealed with the first key`);
   const { waiting, unreadable } = renewed;

@@ -20,6 +20,7 @@ export const LOOKS: readonly string[] = [
   'malformed list',
   'malformed show',
   'channels list',
+  'producers list',
   'bridge status',
   'intents waiting',
   'outbox status',
@@ -31,6 +32,7 @@ export const LOOKS: readonly string[] = [
   'callbacks status',
   'callbacks failed',
   'callbacks symbols',
+  'callbacks set-aside',
   'callbacks malformed list',
   'callbacks malformed show',
   'subscriptions list',
@@ -38,6 +40,7 @@ export const LOOKS: readonly string[] = [
   'subscriptions status',
   'subscriptions statistics',
   'keys status',
+  'actions list',
 ];
 /** They have no servers to look at, so nothing changes while one watches. */
 const WITHOUT_SERVERS: readonly string[] = ['intents sample', 'intents validate', 'outbox sql', 'completion'];
@@ -67,8 +70,8 @@ export function addLooks(program: Command): void {
   }
 }
 
-/** A router that is tried gets a queue and loses it again. */
-function isLook(command: Command): boolean {
+/** Whether it changes nothing. A router that is tried gets a queue and loses it again. */
+export function isLook(command: Command): boolean {
   const path = pathOf(command);
   if (path === 'doctor') return command.opts<{ router?: string }>().router === undefined;
   return LOOKS.includes(path) || WITHOUT_SERVERS.includes(path);

@@ -2,24 +2,22 @@
 import { userInfo } from 'node:os';
 import type { Command } from 'commander';
 import { InvalidArgumentError, Option } from 'commander';
+import { DURATION_FORMS, durationMs } from '../api/durations.ts';
 import { CHANNELS, NOTIFICATION_TYPES, PRODUCERS } from '../api/intent/catalog.ts';
 import { DEFAULT_LIMIT, MAX_LIMIT } from '../client/lists.ts';
 import { PUBLICATION_FAILURES } from '../workflows/failures.ts';
 
-const UNITS_MS: Record<string, number> = { s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
-
-/** `90s`, `30m`, `1h`, `7d` as milliseconds. */
+/** A duration as variables have it, as milliseconds. */
 export function parseDuration(text: string): number {
-  const [, amount, unit] = /^(\d{1,6})(s|m|h|d)$/.exec(text) ?? [];
-  if (amount === undefined || Number(amount) === 0) {
-    throw new InvalidArgumentError('Give a duration such as 90s, 30m, 1h or 7d.');
-  }
-  return Number(amount) * UNITS_MS[unit!]!;
+  const ms = durationMs(text);
+  if (ms === undefined) throw new InvalidArgumentError(`Give a duration ${DURATION_FORMS}.`);
+  return ms;
 }
 
 /** A duration before now, or a point in time; one without a zone is meant in UTC. */
 export function parseTime(text: string): Date {
-  if (/^\d+(s|m|h|d)$/.test(text)) return new Date(Date.now() - parseDuration(text));
+  const agoMs = durationMs(text);
+  if (agoMs !== undefined) return new Date(Date.now() - agoMs);
   const hasZone = /(Z|[+-]\d{2}:?\d{2})$/i.test(text);
   const time = new Date(/^\d{4}-\d{2}-\d{2}/.test(text) ? withTime(text) + (hasZone ? '' : 'Z') : NaN);
   if (Number.isNaN(time.getTime())) {
@@ -32,7 +30,8 @@ export function parseTime(text: string): Date {
 
 /** A duration from now, or a point in time; one without a zone is meant in UTC. */
 export function parseFuture(text: string): Date {
-  if (/^\d+(s|m|h|d)$/.test(text)) return new Date(Date.now() + parseDuration(text));
+  const aheadMs = durationMs(text);
+  if (aheadMs !== undefined) return new Date(Date.now() + aheadMs);
   try {
     return parseTime(text);
   } catch {
@@ -90,6 +89,11 @@ export const waitLimitOption = (whole: string) =>
 export const reasonOption = () => new Option('--reason <text>', 'kept and shown to other operators');
 export const requestedByOption = () =>
   new Option('--requested-by <name>', 'who asks; kept with the request').default(operatorName());
+
+/** Of a command that changes something, as its action gets it. */
+export interface Requested {
+  requestedBy: string;
+}
 
 /** The user of the operating system, who need not have a name in a container. */
 export function operatorName(): string {

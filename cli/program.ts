@@ -2,6 +2,7 @@
 import { Command } from 'commander';
 import packageJson from '../package.json' with { type: 'json' };
 import { addCallbackCommands } from './account-callback/callbacks.ts';
+import { addActionCommands } from './actions.ts';
 import { EXIT_CODES_HELP } from './command.ts';
 import { addCompletionCommand } from './completion.ts';
 import { addDoctorCommand } from './doctor.ts';
@@ -73,6 +74,7 @@ export function programOf(): Command {
   addTokenCommands(program);
   addUserCommands(program);
   addKeyCommands(program);
+  addActionCommands(program);
   addRecoverCommand(program);
   addCompletionCommand(program);
   addLooks(program);

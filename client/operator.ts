@@ -11,6 +11,7 @@
  * OperationFailedError; what a connection throws passes through.
  */
 import { callbackOperations } from './account-callback/callbacks.ts';
+import { actionOperations } from './actions.ts';
 import { forgetOperations } from './forget.ts';
 import { bridgeOperations } from './intent/bridge.ts';
 import { cancelOperation } from './intent/cancel.ts';
@@ -46,6 +47,8 @@ export function createOperator(resources: OperatorResources) {
     why: (recipient: string, options?: WhyOptions) => why(resources, recipient, options),
     /** What is kept of a user, and forgetting it. */
     users: forgetOperations(resources),
+    /** Who asked for what. */
+    actions: actionOperations(resources),
     intents: waitingOperations(resources),
     keys: keyOperations(resources),
     recovery: recoveryOperations(resources),

@@ -1,23 +1,17 @@
 /** The kinds of values that variables of the environment have, each with its check. */
 import { z } from 'zod';
+import { DURATION_FORMS, durationMs } from '../api/durations.ts';
 import { emailAddressSchema } from '../api/intent/mail-command.ts';
 import type { RouterAddress } from '../api/subscription/router-address.ts';
 import { ADDRESS_FORMS, AddressError, parseRouterAddress } from '../api/subscription/router-address.ts';
 import { isWebhookSecret } from '../api/webhooks.ts';
 
-/** Ten years: beyond, a duration is a typing error. */
-const LONGEST_MS = 3_650 * 24 * 3_600_000;
-
-/** A Go-style duration (`250ms`, `5s`, `1m30s`, `168h`) as milliseconds. */
+/** A duration as api/durations.ts reads it, as milliseconds. */
 export const duration = z.string().transform((text, context) => {
-  const units: Record<string, number> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000 };
-  const parts = [...text.matchAll(/(\d+(?:\.\d+)?)(ms|s|m|h)/g)];
-  const ms = parts.reduce((total, [, amount, unit]) => total + Number(amount) * units[unit!]!, 0);
-  if (parts.map(([part]) => part).join('') !== text || ms < 1 || ms > LONGEST_MS) {
-    context.addIssue('must be a duration above zero such as 250ms, 5s, 1m30s or 168h');
-    return z.NEVER;
-  }
-  return Math.round(ms);
+  const ms = durationMs(text);
+  if (ms !== undefined) return ms;
+  context.addIssue(`must be a duration above zero ${DURATION_FORMS}`);
+  return z.NEVER;
 });
 
 export const integer = (min: number, max: number) =>

@@ -15,7 +15,15 @@ import type { BulkOptions } from '../bulk.ts';
 import { replayMatching, withBulkOptions } from '../bulk.ts';
 import type { GlobalOptions } from '../command.ts';
 import { UsageError, action, helpWith, showPage } from '../command.ts';
-import { limitOption, parseCount, parseTime, sinceOption, untilOption } from '../options.ts';
+import type { Requested } from '../options.ts';
+import {
+  limitOption,
+  parseCount,
+  parseTime,
+  requestedByOption,
+  sinceOption,
+  untilOption,
+} from '../options.ts';
 import { countOf, printJson, printLine, printTable, report } from '../output.ts';
 import { withSession } from '../session.ts';
 import { addMalformedInputCommands } from './malformed.ts';
@@ -195,16 +203,20 @@ function addSetAside(callbacks: Command): void {
     .description('Compute accounts again that were set aside, once what was wrong with them is mended.')
     .argument('[user id]', 'whose account')
     .option('--all', 'all accounts that are set aside')
+    .addOption(requestedByOption())
     .addHelpText(
       'after',
       helpWith('galaxy-notify callbacks take-up user-1', 'galaxy-notify callbacks take-up --all'),
     )
     .action(
-      action<{ all?: boolean }, [string | undefined]>(({ all, json }, user) => {
+      action<{ all?: boolean } & Requested, [string | undefined]>(({ all, json, requestedBy }, user) => {
         if ((user === undefined) === !all) throw new UsageError('say which: one user, or --all');
         return withSession(['postgres', 'temporal'], async ({ operator, config }) => {
           const maxAgeMs = config.values.NOTIFICATION_CALLBACK_SNAPSHOT_RETENTION;
           const takenUp = await operator.callbacks.takeUp(user, { maxAgeMs });
+          // Without the user: this is kept for ever.
+          const detail = countOf(takenUp, 'account');
+          await operator.actions.note({ action: 'callbacks take-up', requestedBy, detail });
           if (json) printJson({ takenUp });
           else printLine(`${countOf(takenUp, 'account')} taken up`);
         });
@@ -238,11 +250,13 @@ function addSymbols(callbacks: Command): void {
       'Wait no more for prices of a symbol, such as a delisted one. Its last price stays; a new one is waited for.',
     )
     .argument('<symbol>', 'its name')
+    .addOption(requestedByOption())
     .addHelpText('after', helpWith('galaxy-notify callbacks forget TYPO'))
     .action(
-      action<object, [string]>(({ json }, symbol) =>
+      action<Requested, [string]>(({ json, requestedBy }, symbol) =>
         withSession(['postgres'], async ({ operator }) => {
           await operator.callbacks.forgetSymbol(symbol);
+          await operator.actions.note({ action: 'callbacks forget', target: symbol, requestedBy });
           if (json) printJson({ symbol });
           else printLine(`no hour waits for ${symbol} any more`);
         }),
@@ -255,9 +269,10 @@ function addRun(callbacks: Command): void {
     .command('run')
     .description('Run the alarm of every shard now, and show what it did.')
     .option('--shard <n>', 'this shard only', parseCount(0, 999))
+    .addOption(requestedByOption())
     .addHelpText('after', helpWith('galaxy-notify callbacks run', 'galaxy-notify callbacks run --shard 2'))
     .action(
-      action<{ shard?: number }>(({ json, shard }) =>
+      action<{ shard?: number } & Requested>(({ json, shard, requestedBy }) =>
         withSession(['postgres', 'temporal'], async ({ operator }) => {
           const all = (await operator.callbacks.status()).map((status) => status.shard);
           if (shard !== undefined && !all.includes(shard))
@@ -265,6 +280,10 @@ function addRun(callbacks: Command): void {
           const states = await Promise.all(
             (shard === undefined ? all : [shard]).map((one) => operator.callbacks.run(one)),
           );
+          await operator.actions.note({
+            ...{ action: 'callbacks run', requestedBy },
+            ...(shard === undefined ? {} : { target: `shard ${shard}` }),
+          });
           if (json) return printJson({ shards: states });
           printTable(
             ['SHARD', 'RESUMED', 'DAILY', 'HOURLY', 'COMPUTED', 'DELETED', 'NEXT ALARM', 'INTERVAL'],

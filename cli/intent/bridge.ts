@@ -2,7 +2,8 @@
 import type { Command } from 'commander';
 import type { BridgeStatus } from '../../client/intent/bridge.ts';
 import { EXIT, action, helpWith } from '../command.ts';
-import { operatorName } from '../options.ts';
+import type { Requested } from '../options.ts';
+import { requestedByOption } from '../options.ts';
 import { durationOf, printFields, printHeading, printJson, report } from '../output.ts';
 import { withSession } from '../session.ts';
 
@@ -34,11 +35,12 @@ export function addBridgeCommands(program: Command): void {
       'Stop intake. New entries wait in Redis; accepted notifications are still delivered. The pause outlasts restarts of the service.',
     )
     .requiredOption('--reason <text>', 'kept and shown to other operators')
+    .addOption(requestedByOption())
     .addHelpText('after', helpWith("galaxy-notify bridge pause --reason 'database maintenance'"))
     .action(
-      action<{ reason: string }>(({ json, reason }) =>
+      action<{ reason: string } & Requested>(({ json, reason, requestedBy }) =>
         withSession(['temporal'], async ({ operator }) => {
-          const status = await operator.bridge.pause({ reason, requestedBy: operatorName() });
+          const status = await operator.bridge.pause({ reason, requestedBy });
           if (json) printJson(status);
           else printStatus(status);
           report('paused, also over restarts of the service, until: galaxy-notify bridge resume');
@@ -49,11 +51,12 @@ export function addBridgeCommands(program: Command): void {
   bridge
     .command('resume')
     .description('Start intake again, from the offset: nothing is lost.')
+    .addOption(requestedByOption())
     .addHelpText('after', helpWith('galaxy-notify bridge resume'))
     .action(
-      action(({ json }) =>
+      action<Requested>(({ json, requestedBy }) =>
         withSession(['temporal'], async ({ operator }) => {
-          const status = await operator.bridge.resume({ requestedBy: operatorName() });
+          const status = await operator.bridge.resume({ requestedBy });
           if (json) printJson(status);
           else printStatus(status);
         }),

@@ -1,9 +1,10 @@
-/** `channels` and `producers`: pausing and resuming push, e-mail, or all that comes from one producer. */
+/** `channels` and `producers`: pausing and resuming push, e-mail, or all that comes from one producer, and its weight. */
 import type { Command } from 'commander';
-import { Argument } from 'commander';
+import { Argument, InvalidArgumentError } from 'commander';
 import type { Producer } from '../../api/intent/catalog.ts';
 import { PRODUCERS } from '../../api/intent/catalog.ts';
 import type { HeldView } from '../../client/intent/channels.ts';
+import { LEAST_WEIGHT, MOST_WEIGHT, USUAL_WEIGHT } from '../../client/intent/weights.ts';
 import type { Operator } from '../../client/operator.ts';
 import type {
   ChannelName,
@@ -16,7 +17,7 @@ import {
   DEFAULT_DRAIN_RATE,
   MAX_DRAIN_RATE,
 } from '../../workflows/intent/channel-contract.ts';
-import { action, helpWith } from '../command.ts';
+import { UsageError, action, helpWith } from '../command.ts';
 import { parseCount, reasonOption, requestedByOption } from '../options.ts';
 import { countOf, printJson, printLine, printTable, report } from '../output.ts';
 import { withSession } from '../session.ts';
@@ -30,6 +31,8 @@ interface Held<Noun extends string, Name extends string> {
   pauses: string;
   resumes: string;
   names: readonly Name[];
+  /** Whether Temporal serves them by weights. */
+  isWeighed: boolean;
   examples: { pause: string; resume: string };
   operations(operator: Operator): {
     list(): Promise<(HeldView & Record<Noun, Name>)[]>;
@@ -45,6 +48,7 @@ const CHANNELS: Held<'channel', ChannelName> = {
   pauses: 'Pause a channel until it is resumed, also over restarts. Its routes wait and spend no budget.',
   resumes: 'Resume a channel. Waiting routes are released at a set rate.',
   names: CHANNEL_NAMES,
+  isWeighed: false,
   examples: { pause: "email --reason 'Mail Service is being moved'", resume: 'email --rate 20' },
   operations: ({ channels }) => channels,
 };
@@ -57,6 +61,7 @@ const HELD_PRODUCERS: Held<'producer', Producer> = {
     'Pause a producer until it is resumed, also over restarts. Its intents are accepted; their routes wait and spend no budget.',
   resumes: 'Resume a producer. Waiting routes are released at a set rate, those that wait longest first.',
   names: PRODUCERS,
+  isWeighed: true,
   examples: { pause: "game_lobby --reason 'release 4.2 sends doubles'", resume: 'game_lobby --rate 200' },
   operations: ({ producers }) => producers,
 };
@@ -66,13 +71,13 @@ export function addChannelCommands(program: Command): void {
 }
 
 export function addProducerCommands(program: Command): void {
-  addCommands(program, HELD_PRODUCERS);
+  addWeight(addCommands(program, HELD_PRODUCERS));
 }
 
 function addCommands<Noun extends string, Name extends string>(
   program: Command,
   held: Held<Noun, Name>,
-): void {
+): Command {
   const { group, noun } = held;
   const commands = program.command(group).description(held.description);
   const nameArgument = () => new Argument(`<${noun}>`, `which ${noun}`).choices(held.names);
@@ -86,17 +91,19 @@ function addCommands<Noun extends string, Name extends string>(
         withSession(['postgres'], async ({ operator }) => {
           const views = await held.operations(operator).list();
           if (json) return printJson({ items: views });
+          const ifWeighed = <T>(value: T) => (held.isWeighed ? [value] : []);
           printTable(
-            [noun.toUpperCase(), 'STATUS', 'SINCE', 'BY', 'OPEN ROUTES', 'REASON'],
+            [
+              ...[noun.toUpperCase(), 'STATUS', 'SINCE', 'BY', 'OPEN ROUTES'],
+              ...ifWeighed('WEIGHT'),
+              'REASON',
+            ],
             views.map((view) => [
-              view[noun],
-              view.status,
-              view.since,
-              view.changedBy,
-              view.openRoutes,
+              ...[view[noun], view.status, view.since, view.changedBy, view.openRoutes],
+              ...ifWeighed(view.weight),
               view.reason,
             ]),
-            { flexible: 5, links: views.map(({ link }) => link) },
+            { flexible: held.isWeighed ? 6 : 5, links: views.map(({ link }) => link) },
           );
           for (const view of views) {
             const { status, drain } = view;
@@ -159,6 +166,49 @@ function addCommands<Noun extends string, Name extends string>(
         }),
       ),
     );
+  return commands;
+}
+
+interface WeightOptions {
+  clear?: boolean;
+  requestedBy: string;
+}
+
+function addWeight(producers: Command): void {
+  producers
+    .command('weight')
+    .description(
+      "Set a producer's share of what waits in Temporal: with 0.2 it gets a fifth of what another one gets. Each has 1 at first.",
+    )
+    .addArgument(new Argument('<producer>', 'which producer').choices(PRODUCERS))
+    .argument('[weight]', `from ${LEAST_WEIGHT} to ${MOST_WEIGHT}`, parseWeight)
+    .option('--clear', 'give it the usual weight again')
+    .addOption(requestedByOption())
+    .addHelpText(
+      'after',
+      helpWith(
+        'galaxy-notify producers weight game_lobby 0.2',
+        'galaxy-notify producers weight game_lobby --clear',
+      ),
+    )
+    .action(
+      action<WeightOptions, [Producer, number | undefined]>(({ json, clear, requestedBy }, producer, weight) => {
+        if ((weight === undefined) === !clear) throw new UsageError('give a weight, or --clear');
+        return withSession(['postgres', 'temporal'], async ({ operator }) => {
+          await operator.producers.weigh(producer, { weight, requestedBy });
+          const now = weight ?? USUAL_WEIGHT;
+          if (json) printJson({ producer, weight: now });
+          else printLine(`${producer} has the weight ${now}`);
+          report('it holds for what comes from now on, where the server has fairness switched on');
+        });
+      }),
+    );
+}
+
+function parseWeight(text: string): number {
+  const weight = /^\d{1,4}(\.\d{1,3})?$/.test(text) ? Number(text) : NaN;
+  if (weight >= LEAST_WEIGHT && weight <= MOST_WEIGHT) return weight;
+  throw new InvalidArgumentError(`Give a number from ${LEAST_WEIGHT} to ${MOST_WEIGHT}, such as 0.2.`);
 }
 
 function printState(name: string, state: ChannelState, json: boolean | undefined): void {

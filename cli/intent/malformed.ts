@@ -127,7 +127,7 @@ const mendingOf = ({ set, newKey }: Options): Mending => ({
 });
 
 function republishOne(entryId: string, options: Options): Promise<ExitCode> {
-  const { json, dryRun } = options;
+  const { json, dryRun, requestedBy } = options;
   return withSession(dryRun ? ['postgres'] : ['postgres', 'redis'], async ({ operator }) => {
     if (dryRun) {
       const fields = await operator.malformed.mend(entryId, mendingOf(options));
@@ -136,6 +136,10 @@ function republishOne(entryId: string, options: Options): Promise<ExitCode> {
       return EXIT.done;
     }
     const notificationId = await operator.malformed.republish(entryId, mendingOf(options));
+    await operator.actions.note({
+      ...{ action: 'malformed republish', target: entryId, requestedBy },
+      detail: `as ${notificationId}`,
+    });
     if (json) printJson({ notificationId });
     else printLine(notificationId);
     report(`see notifications show ${notificationId}`);

@@ -9,7 +9,15 @@ import { MOBILE_STATUSES, REPLAYABLE } from '../../client/mobile-push/jobs.ts';
 import { waitUntil } from '../../client/wait-until.ts';
 import type { ExitCode, GlobalOptions } from '../command.ts';
 import { EXIT, UsageError, action, helpWith, showPage } from '../command.ts';
-import { limitOption, parseEntryId, sinceOption, untilOption, waitLimitOption } from '../options.ts';
+import type { Requested } from '../options.ts';
+import {
+  limitOption,
+  parseEntryId,
+  requestedByOption,
+  sinceOption,
+  untilOption,
+  waitLimitOption,
+} from '../options.ts';
 import { printFields, printHeading, printJson, printLine, printTable, report } from '../output.ts';
 import type { OperationCommandOptions } from '../operations.ts';
 import { operate, withOperationOptions } from '../operations.ts';
@@ -41,11 +49,12 @@ export function addMobileCommands(program: Command): void {
     .command('cancel')
     .description('End a job that is under way; what was not sent counts as failed, and can be replayed.')
     .argument('<job id>', 'id of the stream entry', parseEntryId)
+    .addOption(requestedByOption())
     .addHelpText('after', helpWith('galaxy-notify mobile cancel 1790000000000-0'))
     .action(
-      action<object, [string]>(({ json }, jobId) =>
+      action<Requested, [string]>(({ json, requestedBy }, jobId) =>
         withSession(['postgres', 'temporal'], async ({ operator }) => {
-          await operator.mobile.cancel(jobId);
+          await operator.mobile.cancel(jobId, { requestedBy });
           if (json) printJson({ cancelled: jobId });
           else printLine(`${jobId} is being cancelled; see mobile show ${jobId}`);
         }),
@@ -249,6 +258,9 @@ function replayMany(filter: MobileJobFilter, options: ReplayOptions): Promise<Ex
   });
 }
 
+const wordsOfAction = ({ action: name, requestedBy, actedAt }: NonNullable<MobileJobView['lastAction']>) =>
+  `${name} by ${requestedBy} at ${actedAt.toISOString()}`;
+
 function printMobileJob(view: MobileJobView): void {
   printHeading(`Mobile push job ${view.jobId}`);
   printFields([
@@ -266,6 +278,7 @@ function printMobileJob(view: MobileJobView): void {
     ['content', view.content === undefined ? undefined : JSON.stringify(view.content)],
     ['workflow', view.live?.status],
     ['waits for', view.live?.details],
+    ['last asked for', view.lastAction && wordsOfAction(view.lastAction)],
     ['link', view.live?.link ?? view.link],
   ]);
   if (view.rawFields) {

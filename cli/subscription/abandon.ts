@@ -4,11 +4,13 @@ import { NotFoundError } from '../../client/errors.ts';
 import type { Abandoned } from '../../client/subscription/abandon.ts';
 import type { ExitCode, GlobalOptions } from '../command.ts';
 import { EXIT, UsageError, action, helpWith } from '../command.ts';
+import type { Requested } from '../options.ts';
+import { requestedByOption } from '../options.ts';
 import { countOf, printJson, printLine, report } from '../output.ts';
 import type { Session } from '../session.ts';
 import { withSession } from '../session.ts';
 
-interface AbandonOptions extends GlobalOptions {
+interface AbandonOptions extends GlobalOptions, Requested {
   dryRun?: boolean;
   yes?: boolean;
 }
@@ -21,20 +23,21 @@ export function addAbandon(subscriptions: Command): void {
     )
     .option('--dry-run', 'show how many there are, and forget none')
     .option('--yes', 'do not ask')
+    .addOption(requestedByOption())
     .addHelpText(
       'after',
       helpWith('galaxy-notify subscriptions abandon --dry-run', 'galaxy-notify subscriptions abandon --yes'),
     )
     .action(
       action<AbandonOptions>((options) =>
-        withSession(['postgres'], ({ operator }) => abandon(operator.subscriptions, options)),
+        withSession(['postgres'], ({ operator }) => abandon(operator, options)),
       ),
     );
 }
 
 async function abandon(
-  subscriptions: Session['operator']['subscriptions'],
-  { dryRun, yes, json }: AbandonOptions,
+  { subscriptions, actions }: Session['operator'],
+  { dryRun, yes, json, requestedBy }: AbandonOptions,
 ): Promise<ExitCode> {
   const found = await subscriptions.countUnreadableDeletions();
   if (dryRun) {
@@ -45,6 +48,7 @@ async function abandon(
   if (found.queues + found.tokens === 0) throw new NotFoundError('nothing waits for a key that is lost');
   if (!yes) throw new UsageError(`this forgets ${wordsOf(found)}: add --yes, or --dry-run to look`);
   const abandoned = await subscriptions.abandon();
+  await actions.note({ action: 'subscriptions abandon', requestedBy, detail: wordsOf(abandoned) });
   if (json) printJson({ abandoned });
   else printLine(`${wordsOf(abandoned)} forgotten`);
   return EXIT.done;

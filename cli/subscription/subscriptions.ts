@@ -7,7 +7,8 @@ import type { GlobalOptions } from '../command.ts';
 import { action, helpWith, showPage } from '../command.ts';
 import type { ExitCode } from '../command.ts';
 import { EXIT, UsageError } from '../command.ts';
-import { limitOption, parseCount, waitLimitOption } from '../options.ts';
+import type { Requested } from '../options.ts';
+import { limitOption, parseCount, requestedByOption, waitLimitOption } from '../options.ts';
 import { countOf, printFields, printJson, printLine, printTable, report } from '../output.ts';
 import type { Session } from '../session.ts';
 import { withSession } from '../session.ts';
@@ -18,6 +19,7 @@ import type {
 } from '../../client/subscription/subscriptions.ts';
 
 import { addAbandon } from './abandon.ts';
+import { targetOf } from '../../client/actions.ts';
 import { IDS_HELP, addUpkeepCommands, parseRouter } from './upkeep.ts';
 
 export function addSubscriptionCommands(program: Command): void {
@@ -36,7 +38,7 @@ export function addSubscriptionCommands(program: Command): void {
   addAbandon(subscriptions);
 }
 
-interface CreateOptions {
+interface CreateOptions extends Requested {
   user: number;
   server?: RouterAddress;
   count: number;
@@ -57,6 +59,7 @@ function addCreate(subscriptions: Command): void {
     .option('--no-notifications', 'make them with notifications off')
     .option('--wait', 'wait until their subscriptions are made; exit code 1 when some are not')
     .addOption(waitLimitOption('that'))
+    .addOption(requestedByOption())
     .addHelpText(
       'after',
       helpWith(
@@ -65,8 +68,9 @@ function addCreate(subscriptions: Command): void {
       ),
     )
     .action(
-      action<CreateOptions & GlobalOptions>(({ user, server, count, notifications, wait, timeout, json }) =>
+      action<CreateOptions & GlobalOptions>((options) =>
         withSession(['postgres', 'temporal'], async (session) => {
+          const { user, server, count, notifications, wait, timeout, json, requestedBy } = options;
           const wanted = {
             userId: user,
             server: server ?? firstRouterOf(session),
@@ -77,6 +81,10 @@ function addCreate(subscriptions: Command): void {
           );
           const connIds = created.flatMap((one) => ('connId' in one ? [one.connId] : []));
           const errors = created.flatMap((one) => ('error' in one ? [one.error] : []));
+          if (connIds.length > 0) {
+            const target = targetOf(connIds);
+            await session.operator.actions.note({ action: 'subscriptions create', target, requestedBy });
+          }
           const views = wait ? await session.operator.subscriptions.wait(connIds, { limitMs: timeout }) : [];
           const missing = views.filter(({ status }) => !status?.startsWith('CREATED'));
           if (json) printJson({ created, ...(wait ? { subscriptions: views } : {}) });
@@ -98,12 +106,18 @@ function addToggle(subscriptions: Command): void {
     .argument('<connection id...>', 'which')
     .addOption(new Option('--on', 'turn them on').conflicts('off'))
     .option('--off', 'turn them off')
+    .addOption(requestedByOption())
     .addHelpText('after', helpWith('galaxy-notify subscriptions toggle --off AbCdEfGhIjKlMnOp', IDS_HELP))
     .action(
-      action<{ on?: boolean; off?: boolean } & GlobalOptions, [string[]]>(({ on, off, json }, connIds) =>
+      action<{ on?: boolean; off?: boolean } & Requested & GlobalOptions, [string[]]>((options, connIds) =>
         withSession(['postgres', 'temporal'], async ({ operator }) => {
+          const { on, off, json, requestedBy } = options;
           if (!on && !off) throw new UsageError('give --on or --off');
           const result = await operator.subscriptions.toggle(connIds, on === true);
+          await operator.actions.note({
+            ...{ action: 'subscriptions toggle', target: targetOf(connIds), requestedBy },
+            detail: on ? 'on' : 'off',
+          });
           if (json) printJson(result);
           else
             printLine(`notifications ${on ? 'on' : 'off'}: ${countOf(result.changed, 'connection')} changed`);
@@ -119,12 +133,15 @@ function addDelete(subscriptions: Command): void {
     .description('Delete connections, with their queues and subscriptions. There is no way back.')
     .argument('<connection id...>', 'which')
     .option('-y, --yes', 'it is meant')
+    .addOption(requestedByOption())
     .addHelpText('after', helpWith('galaxy-notify subscriptions delete --yes AbCdEfGhIjKlMnOp', IDS_HELP))
     .action(
-      action<{ yes?: boolean } & GlobalOptions, [string[]]>(({ yes, json }, connIds) =>
+      action<{ yes?: boolean } & Requested & GlobalOptions, [string[]]>(({ yes, json, requestedBy }, connIds) =>
         withSession(['postgres', 'temporal'], async ({ operator }) => {
           if (!yes) throw new UsageError('what is deleted does not come back: add --yes');
           const result = await operator.subscriptions.delete(connIds);
+          const target = targetOf(connIds);
+          await operator.actions.note({ action: 'subscriptions delete', target, requestedBy });
           if (json) printJson(result);
           else printLine(`${countOf(result.deleted, 'connection')} deleted`);
           return unknownOf(result.unknown);
@@ -141,12 +158,15 @@ function addRotate(subscriptions: Command): void {
     .addOption(
       serverOption('where the new queue is made; without it the first messaging router of npm start'),
     )
+    .addOption(requestedByOption())
     .addHelpText('after', helpWith('galaxy-notify subscriptions rotate AbCdEfGhIjKlMnOp', IDS_HELP))
     .action(
-      action<{ server?: RouterAddress } & GlobalOptions, [string]>(({ server, json }, connId) =>
+      action<{ server?: RouterAddress } & Requested & GlobalOptions, [string]>((options, connId) =>
         withSession(['postgres', 'temporal'], async (session) => {
+          const { server, json, requestedBy } = options;
           const { operator } = session;
           const result = await operator.subscriptions.rotate(connId, server ?? firstRouterOf(session));
+          await operator.actions.note({ action: 'subscriptions rotate', target: connId, requestedBy });
           if (json) printJson(result);
           else printLine(`${result.connId} has a new queue`);
         }),
@@ -250,11 +270,13 @@ function addWake(subscriptions: Command): void {
   subscriptions
     .command('wake')
     .description('Wake a worker for everything that is due, instead of waiting for the next sweep.')
+    .addOption(requestedByOption())
     .addHelpText('after', helpWith('galaxy-notify subscriptions wake'))
     .action(
-      action<GlobalOptions>(({ json }) =>
+      action<Requested & GlobalOptions>(({ json, requestedBy }) =>
         withSession(['postgres', 'temporal'], async ({ operator }) => {
           const state = await operator.subscriptions.wake();
+          await operator.actions.note({ action: 'subscriptions wake', requestedBy });
           if (json) printJson(state);
           else printLine(`${countOf(state.workers, 'worker')} woken`);
         }),

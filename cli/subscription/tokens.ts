@@ -5,6 +5,8 @@ import { deviceTokenSchema } from '../../api/subscription/router-wire.ts';
 import type { GlobalOptions } from '../command.ts';
 import { isMeant } from '../bulk.ts';
 import { EXIT, action, helpWith } from '../command.ts';
+import type { Requested } from '../options.ts';
+import { requestedByOption } from '../options.ts';
 import { printJson, printLine, report } from '../output.ts';
 import { withSession } from '../session.ts';
 import type { TokenDevice } from '../../client/subscription/tokens.ts';
@@ -27,11 +29,15 @@ export function addTokenCommands(program: Command): void {
         .choices(['INSTANT', 'PERIODIC'])
         .default('INSTANT'),
     )
+    .addOption(requestedByOption())
     .addHelpText('after', helpWith('galaxy-notify tokens register AT:a1b2c3 --mode INSTANT'))
     .action(
-      action<{ mode: 'INSTANT' | 'PERIODIC' } & GlobalOptions, [TokenDevice]>(({ mode, json }, device) =>
+      action<{ mode: 'INSTANT' | 'PERIODIC' } & Requested & GlobalOptions, [TokenDevice]>((options, device) =>
         withSession(['postgres', 'temporal'], async ({ operator }) => {
+          const { mode, json, requestedBy } = options;
           const status = await operator.tokens.register(device, mode);
+          // Without the device, which is a person's.
+          await operator.actions.note({ action: 'tokens register', requestedBy, detail: mode });
           print(status, json);
           if (status === 'REGISTERED') report('the code is pushed to the device; then: tokens verify');
         }),
@@ -44,12 +50,15 @@ export function addTokenCommands(program: Command): void {
     .argument('<device>', DEVICE_HELP, parseDevice)
     .requiredOption('--nonce <base64url>', 'of the push')
     .requiredOption('--code <base64url>', 'of the push, encrypted as it came')
+    .addOption(requestedByOption())
     .addHelpText('after', helpWith('galaxy-notify tokens verify AT:a1b2c3 --nonce … --code …'))
     .action(
-      action<{ nonce: string; code: string } & GlobalOptions, [TokenDevice]>(
-        ({ nonce, code, json }, device) =>
+      action<{ nonce: string; code: string } & Requested & GlobalOptions, [TokenDevice]>(
+        ({ nonce, code, json, requestedBy }, device) =>
           withSession(['postgres', 'temporal'], async ({ operator }) => {
-            print(await operator.tokens.verify(device, { nonce, code }), json);
+            const status = await operator.tokens.verify(device, { nonce, code });
+            await operator.actions.note({ action: 'tokens verify', requestedBy });
+            print(status, json);
           }),
       ),
     );
@@ -74,9 +83,10 @@ export function addTokenCommands(program: Command): void {
     )
     .argument('[device]', `${DEVICE_HELP}; without it whichever the token has`, parseDevice)
     .option('--yes', 'do not ask')
+    .addOption(requestedByOption())
     .addHelpText('after', helpWith('galaxy-notify tokens delete', 'galaxy-notify tokens delete --yes'))
     .action(
-      action<{ yes?: boolean } & GlobalOptions, [TokenDevice?]>(({ json, yes }, device) =>
+      action<{ yes?: boolean } & Requested & GlobalOptions, [TokenDevice?]>(({ json, yes, requestedBy }, device) =>
         withSession(['postgres', 'temporal'], async ({ operator }) => {
           const question = 'Delete the token, and end all subscriptions?';
           if (
@@ -89,6 +99,7 @@ export function addTokenCommands(program: Command): void {
             return EXIT.nothing;
           }
           await operator.tokens.delete(device);
+          await operator.actions.note({ action: 'tokens delete', requestedBy });
           print('deleted', json);
           return EXIT.done;
         }),

@@ -3,6 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { text } from 'node:stream/consumers';
 import type { Command } from 'commander';
 import { InvalidArgumentError } from 'commander';
+import { targetOf } from '../../client/actions.ts';
 import type { RouterAddress } from '../../api/subscription/router-address.ts';
 import { ADDRESS_FORMS, AddressError, parseRouterAddress } from '../../api/subscription/router-address.ts';
 import type { RouterProtocol } from '../../api/subscription/router-wire.ts';
@@ -11,7 +12,8 @@ import type { RetryFilter } from '../../client/subscription/choices.ts';
 import type { RouterState, RouterStates } from '../../workflows/subscription/contract.ts';
 import type { GlobalOptions } from '../command.ts';
 import { EXIT, UsageError, action, helpWith, showPage } from '../command.ts';
-import { limitOption, parseCount } from '../options.ts';
+import type { Requested } from '../options.ts';
+import { limitOption, parseCount, requestedByOption } from '../options.ts';
 import { countOf, printJson, printLine, printTable, report } from '../output.ts';
 import type { OperationCommandOptions } from '../operations.ts';
 import { operate, withOperationOptions } from '../operations.ts';
@@ -78,6 +80,7 @@ function addTrust(subscriptions: Command): void {
       'Pin a messaging or notification router, with all that is on it, to another fingerprint or way of speaking. The router is tried first under that.',
     )
     .argument('<address>', `the router: ${ADDRESS_FORMS.smp} or ntf://…`, (text) => parseRouter(text))
+    .addOption(requestedByOption())
     .addHelpText(
       'after',
       helpWith(
@@ -89,9 +92,11 @@ function addTrust(subscriptions: Command): void {
       ),
     )
     .action(
-      action<GlobalOptions, [RouterAddress]>(({ json }, server) =>
+      action<Requested & GlobalOptions, [RouterAddress]>(({ json, requestedBy }, server) =>
         withSession(['postgres', 'temporal'], async ({ operator }) => {
           await operator.subscriptions.trust(server);
+          const target = `${server.host}:${server.port}`;
+          await operator.actions.note({ action: 'subscriptions trust', target, requestedBy });
           if (json) printJson({ server: withoutPassword(server) });
           else printLine(`${server.host}:${server.port} is trusted under this fingerprint`);
         }),
@@ -158,6 +163,7 @@ function addImport(subscriptions: Command): void {
       'Take over queues that an application has already: a JSON list of them, with their keys, from a file or standard input.',
     )
     .argument('[file]', 'without it standard input, which leaves no keys on a disk')
+    .addOption(requestedByOption())
     .addHelpText(
       'after',
       helpWith(
@@ -169,12 +175,17 @@ function addImport(subscriptions: Command): void {
       ),
     )
     .action(
-      action<GlobalOptions, [string?]>(({ json }, file) =>
+      action<Requested & GlobalOptions, [string?]>(({ json, requestedBy }, file) =>
         withSession(['postgres', 'temporal'], async ({ operator }) => {
           const imported = await operator.subscriptions.import(await readList(file));
+          const connIds = imported.flatMap((one) => ('connId' in one ? [one.connId] : []));
+          if (connIds.length > 0) {
+            const target = targetOf(connIds);
+            await operator.actions.note({ action: 'subscriptions import', target, requestedBy });
+          }
           const errors = imported.flatMap((one) => ('error' in one ? [one.error] : []));
           if (json) printJson({ imported });
-          else for (const one of imported) if ('connId' in one) printLine(one.connId);
+          else for (const connId of connIds) printLine(connId);
           for (const error of errors) report(`not imported: ${error}`);
           return errors.length > 0 ? EXIT.failed : EXIT.done;
         }),
@@ -209,11 +220,12 @@ function addStatistics(subscriptions: Command): void {
     .description("Show the counters of the agent's work, by user and router.")
     .option('--user <n>', 'of one user', parseCount(0, 999_999_999))
     .option('--reset', 'set all of them back instead')
+    .addOption(requestedByOption())
     .addOption(limitOption())
     .addHelpText('after', helpWith('galaxy-notify subscriptions statistics --user 1'))
     .action(
-      action<{ user?: number; reset?: boolean; limit: number } & GlobalOptions>(
-        ({ user, reset, ...options }) =>
+      action<{ user?: number; reset?: boolean; limit: number } & Requested & GlobalOptions>(
+        ({ user, reset, requestedBy, ...options }) =>
           withSession(reset ? ['postgres', 'temporal'] : ['postgres'], async ({ operator }) => {
             if (!reset) {
               const page = await operator.subscriptions.statistics(user, options.limit);
@@ -226,6 +238,8 @@ function addStatistics(subscriptions: Command): void {
             }
             if (user !== undefined) throw new UsageError('--reset is about all users');
             const counters = await operator.subscriptions.resetStatistics();
+            const name = 'subscriptions statistics --reset';
+            await operator.actions.note({ action: name, requestedBy });
             if (options.json) printJson({ counters });
             else printLine(`${countOf(counters, 'counter')} set back`);
             return EXIT.done;

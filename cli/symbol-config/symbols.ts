@@ -5,6 +5,7 @@ import type { SymbolStatus, ToldChange } from '../../client/symbol-config/symbol
 import { MAX_CRAWL_INTERVAL_MS, MIN_CRAWL_INTERVAL_MS } from '../../workflows/symbol-config/contract.ts';
 import type { ExitCode } from '../command.ts';
 import { EXIT, UsageError, action, helpWith } from '../command.ts';
+import type { Requested } from '../options.ts';
 import { parseCount, parseDuration, requestedByOption, waitLimitOption } from '../options.ts';
 import { countOf, durationOf, printJson, printLine, printTable, report } from '../output.ts';
 import type { Session } from '../session.ts';
@@ -16,9 +17,7 @@ interface ChangeOptions {
   timeout: number;
 }
 
-interface RequestedChange extends ChangeOptions {
-  requestedBy: string;
-}
+type RequestedChange = ChangeOptions & Requested;
 
 export function addSymbolCommands(program: Command): void {
   const symbols = program
@@ -117,13 +116,19 @@ export function addSymbolCommands(program: Command): void {
         '--above <version>',
         'give it a version above this one, for a target that answers 409 and does not say which version it holds',
         parseCount(1, 999_999_999),
-      ),
+      )
+      .addOption(requestedByOption()),
     'galaxy-notify symbols push --wait',
   ).action(
-    action<ChangeOptions & { above?: number }>(({ above, ...options }) =>
-      change(options, ({ operator }) =>
-        operator.symbols.push(above === undefined ? {} : { numberOnFrom: above }),
-      ),
+    action<RequestedChange & { above?: number }>(({ above, ...options }) =>
+      change(options, async ({ operator }) => {
+        const told = await operator.symbols.push(above === undefined ? {} : { numberOnFrom: above });
+        await operator.actions.note({
+          ...{ action: 'symbols push', requestedBy: options.requestedBy },
+          ...(above === undefined ? {} : { detail: `with a version above ${above}` }),
+        });
+        return told;
+      }),
     ),
   );
 
@@ -131,11 +136,13 @@ export function addSymbolCommands(program: Command): void {
     .command('remove')
     .description('Forget a disabled symbol. Targets keep their list: it is not on it.')
     .argument('<symbol>', 'its name')
+    .addOption(requestedByOption())
     .addHelpText('after', helpWith('galaxy-notify symbols remove DOGE'))
     .action(
-      action<object, [string]>(({ json }, symbol) =>
+      action<Requested, [string]>(({ json, requestedBy }, symbol) =>
         withSession(['postgres'], async ({ operator }) => {
           await operator.symbols.remove(symbol);
+          await operator.actions.note({ action: 'symbols remove', target: symbol, requestedBy });
           if (json) printJson({ removed: symbol });
           else printLine(`${symbol} is removed`);
         }),

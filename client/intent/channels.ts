@@ -20,6 +20,8 @@ import {
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
 import { ask, query } from '../temporal.ts';
+import type { WeightRequest } from './weights.ts';
+import { USUAL_WEIGHT, setWeight, weightsOf } from './weights.ts';
 
 /** An update waits for attempts that are under way; those take seconds at most. */
 const UPDATE_LIMIT_MS = 30_000;
@@ -43,6 +45,8 @@ export interface HeldView {
   /** Routes that will still be tried. */
   openRoutes: number;
   drain?: { ratePerSecond: number; released: number };
+  /** Of a producer: its share of what Temporal hands out, where others have 1. Absent when Temporal does not answer. */
+  weight?: number;
   /** Its workflow did not answer: this is what the database says, which is what publication goes by. */
   isWorkflowSilent: boolean;
   link?: string;
@@ -88,9 +92,27 @@ export function producerOperations(resources: OperatorResources) {
   return {
     /** The producers of the catalog, with the number of routes that would go out of each. */
     async list(): Promise<ProducerView[]> {
-      const { rows } = await db.query<HeldRow & { producer: Producer }>(LIST_PRODUCERS, [PRODUCERS]);
-      return Promise.all(rows.map(async (row) => ({ producer: row.producer, ...(await viewOf(row)) })));
+      const [{ rows }, weights] = await Promise.all([
+        db.query<HeldRow & { producer: Producer }>(LIST_PRODUCERS, [PRODUCERS]),
+        weightsOf(resources),
+      ]);
+      return Promise.all(
+        rows.map(async (row) => ({
+          producer: row.producer,
+          ...(weights ? { weight: weights.get(row.producer) ?? USUAL_WEIGHT } : {}),
+          ...(await viewOf(row)),
+        })),
+      );
     },
+
+    /**
+     * Sets how large the producer's share is of what waits in Temporal: with 0.2, a fifth of what another one gets. Holds for
+     * what waits from then on, where the server has fairness switched on.
+     *
+     * @param request its `weight` is from 0.001 to 1,000; undefined gives the usual one of 1 back.
+     * @throws OperationFailedError when the server has no weights.
+     */
+    weigh: (producer: Producer, request: WeightRequest) => setWeight(resources, producer, request),
 
     /**
      * Pauses a producer: its intents are accepted, and nothing of them is published until somebody resumes it, over

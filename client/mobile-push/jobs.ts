@@ -12,6 +12,8 @@ import {
   mobilePushAttributes,
   mobilePushWorkflowId,
 } from '../../workflows/mobile-push/contract.ts';
+import type { OperatorAction } from '../actions.ts';
+import { actionOperations, noteAction } from '../actions.ts';
 import type { Choice } from '../choices.ts';
 import { NotFoundError, NothingToDoError } from '../errors.ts';
 import type { Candidate, Conditions, Page } from '../lists.ts';
@@ -97,6 +99,8 @@ export interface MobileJobView extends MobileJobSummary {
   sends: MobileSendView[];
   /** What its workflow does right now; absent when Temporal does not know it, or did not answer. */
   live?: LiveState;
+  /** What an operator asked for last, of this very job. */
+  lastAction?: OperatorAction;
 }
 
 export function mobileOperations(resources: OperatorResources) {
@@ -127,7 +131,13 @@ export function mobileOperations(resources: OperatorResources) {
       if (!row) throw new NotFoundError(`no mobile push job ${jobId} is recorded`);
       const sends = await db.query<MobileSendView>(LIST_SENDS, [jobId]);
       const live = await liveStateOf(resources, mobilePushWorkflowId(jobId)).catch(() => undefined);
-      return { ...summaryOf(row), sends: sends.rows, ...(live ? { live } : {}) };
+      const [lastAction] = (await actionOperations(resources).list({ target: jobId, limit: 1 })).items;
+      return {
+        ...summaryOf(row),
+        sends: sends.rows,
+        ...(live ? { live } : {}),
+        ...(lastAction ? { lastAction } : {}),
+      };
     },
 
     /**
@@ -143,14 +153,17 @@ export function mobileOperations(resources: OperatorResources) {
         throw new NothingToDoError(`mobile push job ${jobId} is ${job.status}: nobody is left to send it to`);
       }
       await order(job, request);
+      const { requestedBy = 'operator' } = request;
+      await noteAction(resources, { action: 'mobile replay', target: jobId, requestedBy });
     },
 
     /**
      * Ends a job that is under way: what was not sent counts as failed, and can be replayed.
      *
+     * @param request its `requestedBy` is kept, and shown with the job.
      * @throws NotFoundError; NothingToDoError when it has ended, or lost its workflow.
      */
-    async cancel(jobId: string): Promise<void> {
+    async cancel(jobId: string, { requestedBy = 'operator' }: MobileReplayRequest = {}): Promise<void> {
       const { rows } = await db.query<JobToReplay>(FIND_JOB, [jobId]);
       const [job] = rows;
       if (!job) throw new NotFoundError(`no mobile push job ${jobId} is recorded`);
@@ -163,6 +176,7 @@ export function mobileOperations(resources: OperatorResources) {
         if (!(error instanceof WorkflowNotFoundError)) throw error;
         throw nothing;
       }
+      await noteAction(resources, { action: 'mobile cancel', target: jobId, requestedBy });
     },
 
     /** How many jobs an operation with this filter would send again. */

@@ -16,6 +16,7 @@ import {
   notificationWorkflowId,
   routeWorkflowId,
 } from '../../workflows/intent/contract.ts';
+import { cliFor } from '../cli-process.ts';
 import { entryOf, publishTurn } from './entries.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, operatorOf, takeSlot, untilStarted } from '../harness.ts';
@@ -412,5 +413,37 @@ test('I23 I26 after a route was closed not even an attempt that is still running
     expect(await handOff.entryOf(redis, keys.handOff)).toBeUndefined();
   } finally {
     redis.disconnect();
+  }
+});
+
+test("I86 a producer's weight is set and cleared where Temporal has weights, and refused in a clear sentence where it has not", async () => {
+  const { producers, actions } = operatorOf(slot);
+  const { cli, dispose } = cliFor(slot);
+  const weightOf = async () =>
+    (await producers.list()).find(({ producer }) => producer === 'game_lobby')?.weight;
+  try {
+    expect(await cli(['producers', 'weight', 'game_lobby'])).toMatchObject({ code: 2, stdout: '' });
+    expect(await cli(['producers', 'weight', 'game_lobby', '0'])).toMatchObject({ code: 2, stdout: '' });
+    expect(await weightOf()).toBe(1);
+
+    const { serverVersion } = await slot.client.workflowService.getSystemInfo({});
+    const set = await cli(['producers', 'weight', 'game_lobby', '0.2', '--requested-by', 'nina']);
+    if (/^1\.(\d|[12]\d)\./.test(serverVersion)) {
+      expect(set).toMatchObject({ code: 1, stdout: '' });
+      expect(set.stderr).toContain(`Temporal ${serverVersion} has no weights of producers`);
+      expect(await weightOf()).toBe(1);
+      expect((await actions.list({ action: 'producers weight' })).items).toEqual([]);
+      return;
+    }
+    expect(set).toMatchObject({ code: 0, stdout: 'game_lobby has the weight 0.2\n' });
+    await eventually('the weight to be shown', async () => (await weightOf()) === 0.2);
+    expect(await cli(['producers', 'weight', 'game_lobby', '--clear'])).toMatchObject({ code: 0 });
+    await eventually('the usual weight to be shown', async () => (await weightOf()) === 1);
+    expect((await actions.list({ target: 'game_lobby' })).items).toEqual([
+      expect.objectContaining({ action: 'producers weight', detail: 'cleared' }),
+      expect.objectContaining({ action: 'producers weight', detail: '0.2', requestedBy: 'nina' }),
+    ]);
+  } finally {
+    dispose();
   }
 });

@@ -239,6 +239,8 @@ describe('values', () => {
     ['1m30s', 90_000],
     ['1h1m1s1ms', 3_661_001],
     ['168h', 604_800_000],
+    ['7d', 604_800_000],
+    ['1d12h', 129_600_000],
   ])('I30 the duration %s', (text, ms) => {
     expect(valueOf('NOTIFICATION_RECORD_RETENTION', text)).toBe(ms);
   });
@@ -253,7 +255,7 @@ describe('values', () => {
     '5 s',
     ' 5s',
     '5s ',
-    '1d',
+    '1w',
     's',
     '1s1',
     '.5s',
@@ -264,7 +266,7 @@ describe('values', () => {
     '9999999999999h',
   ])('I30 %j is no duration', (text) => {
     expect(problemsOf({ NOTIFICATION_RECORD_RETENTION: text })).toEqual([
-      `NOTIFICATION_RECORD_RETENTION must be a duration above zero such as 250ms, 5s, 1m30s or 168h (got ${JSON.stringify(text)})`,
+      `NOTIFICATION_RECORD_RETENTION must be a duration above zero such as 250ms, 90s, 1m30s, 2h or 7d (got ${JSON.stringify(text)})`,
     ]);
   });
 

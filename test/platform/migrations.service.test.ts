@@ -36,6 +36,7 @@ const MIGRATIONS = [
   '0033-producer-pauses',
   '0034-intent-expiry',
   '0035-operations',
+  '0036-operator-actions',
 ];
 
 let dsn: string;
