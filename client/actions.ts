@@ -66,7 +66,7 @@ export function actionOperations({ db }: OperatorResources) {
     /**
      * Writes down who asked for a change that was made.
      *
-     * @param action without anything that names a user: these rows are kept for ever.
+     * @param action without anything that names a user: nobody looks here when one is forgotten.
      */
     note: (action: NewAction) => noteAction({ db }, action),
   };

@@ -51,6 +51,7 @@ export function createIntentRetentionActivities(resources: IntentRetentionResour
       await deleteOlderThan(recordRetentionMs, DELETE_CANCELLED, resources);
       await deleteOldOperations(recordRetentionMs, resources);
       await deleteOlderThan(recordRetentionMs, DELETE_FORGOTTEN, resources);
+      await deleteOlderThan(recordRetentionMs, DELETE_ACTIONS, resources);
       await deleteOlderThan(ABANDONED_AFTER_MS, DELETE_ABANDONED, resources);
       await deleteOlderThan(outcomeRetentionMs, DELETE_RELAYED, resources);
       await deleteOlderThan(recordRetentionMs, DELETE_UNRELAYED, resources);
@@ -159,6 +160,13 @@ const DELETE_CANCELLED = deletionOf({
   table: 'notification.cancelled_intents',
   key: 'notification_id',
   since: 'cancelled_at',
+});
+
+const DELETE_ACTIONS = deletionOf({
+  name: 'delete_expired_operator_actions',
+  table: 'notification.operator_actions',
+  key: 'action_id',
+  since: 'acted_at',
 });
 
 const DELETE_FORGOTTEN = deletionOf({

@@ -214,7 +214,7 @@ function addSetAside(callbacks: Command): void {
         return withSession(['postgres', 'temporal'], async ({ operator, config }) => {
           const maxAgeMs = config.values.NOTIFICATION_CALLBACK_SNAPSHOT_RETENTION;
           const takenUp = await operator.callbacks.takeUp(user, { maxAgeMs });
-          // Without the user: this is kept for ever.
+          // Without the user, who may want to be forgotten.
           const detail = countOf(takenUp, 'account');
           await operator.actions.note({ action: 'callbacks take-up', requestedBy, detail });
           if (json) printJson({ takenUp });

@@ -192,16 +192,18 @@ function addWeight(producers: Command): void {
       ),
     )
     .action(
-      action<WeightOptions, [Producer, number | undefined]>(({ json, clear, requestedBy }, producer, weight) => {
-        if ((weight === undefined) === !clear) throw new UsageError('give a weight, or --clear');
-        return withSession(['postgres', 'temporal'], async ({ operator }) => {
-          await operator.producers.weigh(producer, { weight, requestedBy });
-          const now = weight ?? USUAL_WEIGHT;
-          if (json) printJson({ producer, weight: now });
-          else printLine(`${producer} has the weight ${now}`);
-          report('it holds for what comes from now on, where the server has fairness switched on');
-        });
-      }),
+      action<WeightOptions, [Producer, number | undefined]>(
+        ({ json, clear, requestedBy }, producer, weight) => {
+          if ((weight === undefined) === !clear) throw new UsageError('give a weight, or --clear');
+          return withSession(['postgres', 'temporal'], async ({ operator }) => {
+            await operator.producers.weigh(producer, { weight, requestedBy });
+            const now = weight ?? USUAL_WEIGHT;
+            if (json) printJson({ producer, weight: now });
+            else printLine(`${producer} has the weight ${now}`);
+            report('it holds for what comes from now on, where the server has fairness switched on');
+          });
+        },
+      ),
     );
 }
 

@@ -136,16 +136,17 @@ function addDelete(subscriptions: Command): void {
     .addOption(requestedByOption())
     .addHelpText('after', helpWith('galaxy-notify subscriptions delete --yes AbCdEfGhIjKlMnOp', IDS_HELP))
     .action(
-      action<{ yes?: boolean } & Requested & GlobalOptions, [string[]]>(({ yes, json, requestedBy }, connIds) =>
-        withSession(['postgres', 'temporal'], async ({ operator }) => {
-          if (!yes) throw new UsageError('what is deleted does not come back: add --yes');
-          const result = await operator.subscriptions.delete(connIds);
-          const target = targetOf(connIds);
-          await operator.actions.note({ action: 'subscriptions delete', target, requestedBy });
-          if (json) printJson(result);
-          else printLine(`${countOf(result.deleted, 'connection')} deleted`);
-          return unknownOf(result.unknown);
-        }),
+      action<{ yes?: boolean } & Requested & GlobalOptions, [string[]]>(
+        ({ yes, json, requestedBy }, connIds) =>
+          withSession(['postgres', 'temporal'], async ({ operator }) => {
+            if (!yes) throw new UsageError('what is deleted does not come back: add --yes');
+            const result = await operator.subscriptions.delete(connIds);
+            const target = targetOf(connIds);
+            await operator.actions.note({ action: 'subscriptions delete', target, requestedBy });
+            if (json) printJson(result);
+            else printLine(`${countOf(result.deleted, 'connection')} deleted`);
+            return unknownOf(result.unknown);
+          }),
       ),
     );
 }

@@ -86,23 +86,24 @@ export function addTokenCommands(program: Command): void {
     .addOption(requestedByOption())
     .addHelpText('after', helpWith('galaxy-notify tokens delete', 'galaxy-notify tokens delete --yes'))
     .action(
-      action<{ yes?: boolean } & Requested & GlobalOptions, [TokenDevice?]>(({ json, yes, requestedBy }, device) =>
-        withSession(['postgres', 'temporal'], async ({ operator }) => {
-          const question = 'Delete the token, and end all subscriptions?';
-          if (
-            !(await isMeant(question, 'a deletion', 'add --yes', {
-              ...(yes ? { yes } : {}),
-              ...(json ? { json } : {}),
-            }))
-          ) {
-            report('nothing was done');
-            return EXIT.nothing;
-          }
-          await operator.tokens.delete(device);
-          await operator.actions.note({ action: 'tokens delete', requestedBy });
-          print('deleted', json);
-          return EXIT.done;
-        }),
+      action<{ yes?: boolean } & Requested & GlobalOptions, [TokenDevice?]>(
+        ({ json, yes, requestedBy }, device) =>
+          withSession(['postgres', 'temporal'], async ({ operator }) => {
+            const question = 'Delete the token, and end all subscriptions?';
+            if (
+              !(await isMeant(question, 'a deletion', 'add --yes', {
+                ...(yes ? { yes } : {}),
+                ...(json ? { json } : {}),
+              }))
+            ) {
+              report('nothing was done');
+              return EXIT.nothing;
+            }
+            await operator.tokens.delete(device);
+            await operator.actions.note({ action: 'tokens delete', requestedBy });
+            print('deleted', json);
+            return EXIT.done;
+          }),
       ),
     );
 }

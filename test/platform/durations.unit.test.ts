@@ -6,21 +6,33 @@ import { loadConfig } from '../../config/load.ts';
 
 const NAME = 'NOTIFICATION_RECORD_RETENTION';
 
-test.each(['1ms', '90s', '1.5h', '1m30s', '7d', '3650d', '0.4ms', '0s', '5', '1w', '', '-1s', '1 s', '3651d'])(
-  'U7 %j means the same in a variable and in an option',
-  (text) => {
-    const ms = durationMs(text);
-    if (text === '') return expect(ms).toBeUndefined();
-    if (ms === undefined) {
-      expect(() => parseDuration(text)).toThrow(/^Give a duration such as /);
-      expect(() => loadConfig({ [NAME]: text })).toThrow(`${NAME} must be a duration above zero such as`);
-      return undefined;
-    }
-    expect(parseDuration(text)).toBe(ms);
-    expect(loadConfig({ [NAME]: text }).values[NAME]).toBe(ms);
+test.each([
+  '1ms',
+  '90s',
+  '1.5h',
+  '1m30s',
+  '7d',
+  '3650d',
+  '0.4ms',
+  '0s',
+  '5',
+  '1w',
+  '',
+  '-1s',
+  '1 s',
+  '3651d',
+])('U7 %j means the same in a variable and in an option', (text) => {
+  const ms = durationMs(text);
+  if (text === '') return expect(ms).toBeUndefined();
+  if (ms === undefined) {
+    expect(() => parseDuration(text)).toThrow(/^Give a duration such as /);
+    expect(() => loadConfig({ [NAME]: text })).toThrow(`${NAME} must be a duration above zero such as`);
     return undefined;
-  },
-);
+  }
+  expect(parseDuration(text)).toBe(ms);
+  expect(loadConfig({ [NAME]: text }).values[NAME]).toBe(ms);
+  return undefined;
+});
 
 test('U7 a wrong duration is said with the name of its option', () => {
   const command = new Command().exitOverride().configureOutput({ writeErr: () => undefined });
