@@ -42,7 +42,13 @@ export const LOOKS: readonly string[] = [
   'keys status',
 ];
 /** They have no servers to look at, so nothing changes while one watches. */
-const WITHOUT_SERVERS: readonly string[] = ['intents sample', 'intents validate', 'outbox sql', 'completion'];
+const WITHOUT_SERVERS: readonly string[] = [
+  'views',
+  'intents sample',
+  'intents validate',
+  'outbox sql',
+  'completion',
+];
 
 /** The names that lead to a command, without the program's: `notifications list`. */
 export function pathOf(command: Command): string {

@@ -24,6 +24,7 @@ import { addTokenCommands } from './subscription/tokens.ts';
 import { addSymbolCommands } from './symbol-config/symbols.ts';
 import { addUserCommands } from './users.ts';
 import { addTopCommand } from './top.ts';
+import { addViewsCommand } from './views.ts';
 import { addWhyCommand } from './why.ts';
 
 const OVERVIEW = `
@@ -58,6 +59,7 @@ export function programOf(): Command {
   addSetupCommand(program);
   addDoctorCommand(program);
   addTopCommand(program);
+  addViewsCommand(program);
   addWhyCommand(program);
   addNotificationCommands(program);
   addDeadLetterCommands(program);
