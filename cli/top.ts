@@ -5,7 +5,7 @@ import type { Top, TopOfKind } from '../client/top.ts';
 import { action, helpWith } from './command.ts';
 import { parseDuration } from './options.ts';
 import type { Cell } from './output.ts';
-import { durationOf, printHeading, printJson, printLine, printTable, report } from './output.ts';
+import { durationOf, printHeading, printJson, printLine, printTable, report, textOf } from './output.ts';
 import { withSession } from './session.ts';
 
 /** Of one kind of work; what is seldom beyond that is cut. */
@@ -102,7 +102,7 @@ function lineOf(at: Date, kind: TopOfKind): string {
     ['dead', deadOf(kind)],
   ];
   const failures = kind.dead.slice(0, MOST_FAILURES).map(({ failure, count }) => `${failure}: ${count}`);
-  const said = values.flatMap(([name, value]) => (value === undefined ? [] : [`${name}=${value}`]));
+  const said = values.flatMap(([name, value]) => (value === undefined ? [] : [`${name}=${textOf(value)}`]));
   return `${at.toISOString()} ${kind.kind} ${said.join(' ')}${failures.length === 0 ? '' : ` (${failures.join(', ')})`}`;
 }
 

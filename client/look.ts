@@ -49,7 +49,7 @@ export async function lookOf(
     ),
   );
   return {
-    ...Object.assign({}, ...found),
+    ...found.reduce((all, part) => ({ ...all, ...part }), {}),
     waits: found.flatMap(({ waits = [] }) => waits).filter(isWaiting),
     dead: found.flatMap(({ dead = [] }) => dead).toSorted((one, other) => other.count - one.count),
     unknown: found.flatMap(({ unknown = [] }) => unknown),
