@@ -42,42 +42,67 @@ export interface GlobalOptions {
   watch?: number;
 }
 
+/** How a command is repeated, which only looks. */
+export interface Looks<Options> {
+  /** Time between two looks, ms; undefined: it looks once. */
+  everyMs(options: Options): number | undefined;
+  /** Whether the time stands above each look. */
+  isTitled(): boolean;
+}
+
+const WATCHED: Looks<GlobalOptions> = { everyMs: ({ watch }) => watch, isTitled: () => true };
+
 /**
  * An action as commander calls it.
  *
  * @param run gets the options, global ones included, and the arguments; it returns the exit code when that is not 0.
+ * @param looks how it is repeated.
  */
 export function action<Options, Args extends unknown[] = []>(
   run: (options: Options & GlobalOptions, ...args: Args) => Promise<ExitCode | void>,
+  looks: Looks<Options & GlobalOptions> = WATCHED,
 ): (...given: unknown[]) => Promise<void> {
   return async (...given) => {
     const command = given.at(-1) as Command;
     const options = command.optsWithGlobals<Options & GlobalOptions>();
     const once = () => run(options, ...(command.processedArgs as Args));
-    const { watch, json = false } = options;
-    process.exitCode = (await (watch === undefined ? once() : lookAgain(watch, json, once))) ?? EXIT.done;
+    const everyMs = looks.everyMs(options);
+    const isTitled = !options.json && looks.isTitled();
+    process.exitCode =
+      (await (everyMs === undefined ? once() : lookAgain({ everyMs, isTitled }, once))) ?? EXIT.done;
   };
 }
 
 /**
- * Looks again and again, until the process is interrupted. What goes wrong after the first look is shown, and a later
- * one may find the server again.
+ * Looks again and again, until Ctrl-C or a request to end: without a trace, and without waiting for a server that hangs.
+ * What goes wrong after the first look is shown, and a later one may find the server again.
  */
 async function lookAgain(
-  intervalMs: number,
-  isJson: boolean,
+  { everyMs, isTitled }: { everyMs: number; isTitled: boolean },
   look: () => Promise<ExitCode | void>,
-): Promise<never> {
-  for (let isFirst = true; ; isFirst = false) {
-    beginLook(`${new Date().toISOString()}, every ${intervalMs / 1_000} s`, isJson);
+): Promise<ExitCode> {
+  const end = new AbortController();
+  const { promise: ended, resolve } = Promise.withResolvers<void>();
+  let code: ExitCode = EXIT.done;
+  process.once('SIGINT', () => endWith(EXIT.interrupted));
+  process.once('SIGTERM', () => endWith(EXIT.done));
+  for (let isFirst = true; !end.signal.aborted; isFirst = false) {
+    beginLook(isTitled ? `${new Date().toISOString()}, every ${everyMs / 1_000} s` : undefined);
     try {
-      await look();
+      await Promise.race([look(), ended]);
     } catch (error) {
       if (isFirst) throw error;
       report(`error: ${textOf(causeOf(error))}`);
     }
     endLook();
-    await sleep(intervalMs);
+    await sleep(everyMs, undefined, { signal: end.signal }).catch(() => undefined);
+  }
+  return code;
+
+  function endWith(given: ExitCode): void {
+    code = given;
+    end.abort();
+    resolve();
   }
 }
 

@@ -1,6 +1,6 @@
 /**
  * Commands that only look. They are all that `--read-only` lets through, and they have `--watch`, which looks again and
- * again.
+ * again; `top` does so by itself.
  */
 import type { Command } from 'commander';
 import { Option } from 'commander';
@@ -10,6 +10,7 @@ import { parseDuration } from './options.ts';
 /** Whoever adds a command that changes nothing adds it here; one that is forgotten is refused under `--read-only`. */
 export const LOOKS: readonly string[] = [
   'doctor',
+  'top',
   'why',
   'notifications list',
   'notifications show',
@@ -43,7 +44,13 @@ export const LOOKS: readonly string[] = [
   'actions list',
 ];
 /** They have no servers to look at, so nothing changes while one watches. */
-const WITHOUT_SERVERS: readonly string[] = ['intents sample', 'intents validate', 'outbox sql', 'completion'];
+const WITHOUT_SERVERS: readonly string[] = [
+  'views',
+  'intents sample',
+  'intents validate',
+  'outbox sql',
+  'completion',
+];
 
 /** The names that lead to a command, without the program's: `notifications list`. */
 export function pathOf(command: Command): string {
@@ -61,7 +68,7 @@ export function addLooks(program: Command): void {
       throw new UsageError(`${pathOf(command)} changes something, which --read-only refuses`);
     });
   for (const command of commandsBelow(program)) {
-    if (!LOOKS.includes(pathOf(command))) continue;
+    if (!LOOKS.includes(pathOf(command)) || pathOf(command) === 'top') continue;
     command.addOption(
       new Option('--watch [interval]', 'look again and again, until Ctrl-C')
         .argParser(parseDuration)

@@ -28,13 +28,13 @@ let head = '';
 /**
  * One more look of several: in a terminal it takes the place of the one before, as soon as there is something to show.
  *
- * @param title stands above it, except above JSON.
+ * @param title stands above it; without one nothing does, and the terminal is left as it is.
  */
-export function beginLook(title: string, isJson: boolean): void {
+export function beginLook(title: string | undefined): void {
   isWatched = true;
   hasHeading = false;
   const clear = process.stdout.isTTY ? '\u001b[H\u001b[2J' : '';
-  head = isJson ? '' : `${clear}${paint('dim', title)}\n`;
+  head = title === undefined ? '' : `${clear}${paint('dim', title)}\n`;
 }
 
 export const endLook = (): void => showHead();

@@ -24,6 +24,8 @@ import { addSubscriptionCommands } from './subscription/subscriptions.ts';
 import { addTokenCommands } from './subscription/tokens.ts';
 import { addSymbolCommands } from './symbol-config/symbols.ts';
 import { addUserCommands } from './users.ts';
+import { addTopCommand } from './top.ts';
+import { addViewsCommand } from './views.ts';
 import { addWhyCommand } from './why.ts';
 
 const OVERVIEW = `
@@ -33,6 +35,7 @@ npm start. In a checkout: npx --no-install galaxy-notify, or npm run cli -- <com
 Start with:
   galaxy-notify setup                                    once for each Temporal namespace
   galaxy-notify doctor                                   is everything all right?
+  galaxy-notify top                                      what comes in, goes out, waits and died?
   galaxy-notify notifications list --status dead_letter  what needs attention?
   galaxy-notify why <user>                               what did somebody get, and why not?
   galaxy-notify notifications show <notification id>     what became of it?
@@ -56,6 +59,8 @@ export function programOf(): Command {
     .exitOverride();
   addSetupCommand(program);
   addDoctorCommand(program);
+  addTopCommand(program);
+  addViewsCommand(program);
   addWhyCommand(program);
   addNotificationCommands(program);
   addDeadLetterCommands(program);

@@ -60,6 +60,8 @@ export interface OperatorServers {
   agentId?: string;
   /** Address of Temporal's Web UI; without it there are no links. */
   uiUrl?: string;
+  /** Address of the page that deploy/RUNBOOK.md is; without it nothing links there. */
+  runbookUrl?: string;
 }
 
 export interface ConnectedOperator {
@@ -75,7 +77,7 @@ export interface ConnectedOperator {
  * asks. A server that does not answer fails an operation after 5 s, a statement that does not end after 20 s.
  */
 export function connectOperator(servers: OperatorServers): ConnectedOperator {
-  const { namespace = 'default', payloadKeys = [], subscriptionKeys, uiUrl, agentId } = servers;
+  const { namespace = 'default', payloadKeys = [], subscriptionKeys, uiUrl, runbookUrl, agentId } = servers;
   const connection = Connection.lazy({
     connectTimeout: CONNECT_LIMIT_MS,
     interceptors: [makeGrpcRetryInterceptor(defaultGrpcRetryOptions()), failWhenClosed],
@@ -92,6 +94,7 @@ export function connectOperator(servers: OperatorServers): ConnectedOperator {
     ...(servers.streams ? { streams: servers.streams } : {}),
     ...(agentId === undefined ? {} : { agentId }),
     ...(uiUrl === undefined ? {} : { uiUrl }),
+    ...(runbookUrl === undefined ? {} : { runbookUrl }),
     ...(subscriptionKeys ? { keyBox: () => createKeyBox(subscriptionKeys()) } : {}),
   };
   return {

@@ -29,6 +29,10 @@ import type { OperatorResources } from './resources.ts';
 import { subscriptionOperations } from './subscription/subscriptions.ts';
 import { tokenOperations } from './subscription/tokens.ts';
 import { symbolOperations } from './symbol-config/symbols.ts';
+import type { Top } from './top.ts';
+import { top } from './top.ts';
+import type { View } from './views.ts';
+import { views } from './views.ts';
 import type { WhyOptions } from './why.ts';
 import { why } from './why.ts';
 
@@ -39,6 +43,10 @@ export type Operator = ReturnType<typeof createOperator>;
 
 export function createOperator(resources: OperatorResources) {
   return {
+    /** What comes in, goes out, waits and died, of each kind of work. Bounded however much there is; never throws. */
+    top: (): Promise<Top> => top(resources),
+    /** Lists in the Web UI, as queries and links. Asks no server. */
+    views: (): View[] => views(resources),
     /**
      * What a recipient got, and what not and why.
      *

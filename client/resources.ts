@@ -12,6 +12,8 @@ export interface OperatorResources {
   namespace: string;
   /** Address of the Web UI, e.g. `http://127.0.0.1:8233`; without it there are no links. */
   uiUrl?: string;
+  /** Address of the page that deploy/RUNBOOK.md is; without it nothing links there. */
+  runbookUrl?: string;
   intentsStream: string;
   /** Where streams have other names than usual. */
   streams?: { push?: string; mail?: string; outcomes?: string; mobile?: string; inputs?: string };

@@ -45,5 +45,6 @@ export function operatorServers(config: Config, addresses: OperatorAddresses) {
     },
     agentId: values.NOTIFICATION_SUBSCRIPTION_AGENT,
     ...(uiUrl === undefined ? {} : { uiUrl }),
+    ...(values.NOTIFICATION_RUNBOOK_URL === undefined ? {} : { runbookUrl: values.NOTIFICATION_RUNBOOK_URL }),
   };
 }

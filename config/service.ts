@@ -155,6 +155,10 @@ export const SERVICE_VARIABLES = {
   ),
   TEMPORAL_NAMESPACE: variable(z.string().min(1), 'Temporal namespace.', { default: 'default' }),
   NOTIFICATION_TEMPORAL_UI_URL: variable(httpUrl, 'Address of the Web UI, for links in logs and reports.'),
+  NOTIFICATION_RUNBOOK_URL: variable(
+    httpUrl,
+    'Address of the page that deploy/RUNBOOK.md is, for links in the details of dead letters; without it there are none.',
+  ),
   NOTIFICATION_PAYLOAD_KEYS: variable(
     sealingKeys,
     'Keys that encrypt what Temporal keeps, id:base64 of 32 bytes each; the first encrypts, all decrypt. Empty: in plain.',

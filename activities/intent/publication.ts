@@ -62,6 +62,8 @@ export interface RouteResources {
     backoffMinMs: number;
     backoffMaxMs: number;
     leaseTtlMs: number;
+    /** Where operators read what to do. */
+    runbookUrl?: string | undefined;
   };
 }
 

@@ -4,6 +4,7 @@
  */
 import { ApplicationFailure, Context } from '@temporalio/activity';
 import { channelOf, routeRefOf } from '../../api/ids.ts';
+import { runbookField } from '../../api/runbook.ts';
 import type { PublicationFailure } from '../../workflows/failures.ts';
 import { POSTGRES_UNUSABLE, ROUTE_DEFERRED } from '../../workflows/failures.ts';
 import type {
@@ -89,6 +90,8 @@ export function createRouteActivities(resources: RouteResources) {
       const reason = error.type === POSTGRES_UNUSABLE ? 'postgres_unusable' : 'postgres_unavailable';
       return publisher.defer(channelOf(publication.routeRef), reason);
     }
+    if (attempt.status === 'dead_letter')
+      return { ...attempt, ...runbookField(settings.runbookUrl, 'deadLetter') };
     if (attempt.status !== 'failed') return attempt;
     const { classification, message, details } = attempt;
     throw ApplicationFailure.create({

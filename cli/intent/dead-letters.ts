@@ -73,6 +73,7 @@ export function addDeadLetterCommands(program: Command): void {
               ['hint', letter.recoveryHint],
               ['replays', letter.replays],
               ['link', letter.link],
+              ['runbook', letter.runbook],
             ]);
           }
         }),

@@ -3,6 +3,7 @@
  * route is still dead is `routes.status`.
  */
 import { routeRefOf } from '../../api/ids.ts';
+import { runbookField } from '../../api/runbook.ts';
 import type { Channel } from '../../api/intent/catalog.ts';
 import { routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { NotFoundError } from '../errors.ts';
@@ -47,13 +48,22 @@ export interface DeadLetter {
   replays: number;
   /** The route's workflow in the Web UI. */
   link?: string;
+  /** The section of the runbook. */
+  runbook?: string;
 }
 
-export function deadLetterOperations(resources: Pick<OperatorResources, 'db' | 'uiUrl' | 'namespace'>) {
+export function deadLetterOperations(
+  resources: Pick<OperatorResources, 'db' | 'uiUrl' | 'namespace' | 'runbookUrl'>,
+) {
   const { db } = resources;
   const deadLetterOf = (row: DeadLetterRow): DeadLetter => {
     const routeRef = routeRefOf(row.routeId);
-    return { ...row, routeRef, ...linkField(resources, routeWorkflowId(row.notificationId, routeRef)) };
+    return {
+      ...row,
+      routeRef,
+      ...linkField(resources, routeWorkflowId(row.notificationId, routeRef)),
+      ...runbookField(resources.runbookUrl, 'deadLetter'),
+    };
   };
 
   return {
@@ -120,7 +130,7 @@ const everDead = (filter: DeadLetterFilter): Candidate[] => [
   ['dead.created_at <= ?', filter.until],
 ];
 
-type DeadLetterRow = Omit<DeadLetter, 'routeRef' | 'link'>;
+type DeadLetterRow = Omit<DeadLetter, 'routeRef' | 'link' | 'runbook'>;
 
 const ROUTE = `route.notification_id AS "notificationId", route.route_id AS "routeId", notification_type AS type, producer,
          route.channel, route.status, coalesce(recovery_hint, '') AS "recoveryHint",

@@ -21,6 +21,7 @@ beforeAll(async () => {
     NOTIFICATION_ROUTE_BACKOFF_MAX: '500ms',
     NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS: '4',
     NOTIFICATION_ROUTE_LEASE_TTL: '2s',
+    NOTIFICATION_RUNBOOK_URL: 'https://runbook.test/page',
   });
 });
 
@@ -172,6 +173,10 @@ test('I21 I40 an operator sees the pending attempt, its failure and its budget',
     return undefined;
   });
   expect(found).toBe(handle.workflowId);
+  const left = await handle.query<{ currentDetails: string }>('__temporal_workflow_metadata');
+  expect(left.currentDetails).toBe(
+    'dead letter: mail_stream_publish_failed; [what to do](https://runbook.test/page#notificationdeadletters)',
+  );
 });
 
 /** Appends an intent under an entry id that the test chose, to prepare what it will find in Redis. */

@@ -171,6 +171,7 @@ const OWN_DEFAULTS: [name: Name, value: unknown][] = [
   ['TEMPORAL_ADDRESS', undefined],
   ['TEMPORAL_NAMESPACE', 'default'],
   ['NOTIFICATION_TEMPORAL_UI_URL', undefined],
+  ['NOTIFICATION_RUNBOOK_URL', undefined],
   ['NOTIFICATION_DATA_DIR', '.data'],
   ['NOTIFICATION_DEV_REDIS_PORT', 6_379],
   ['NOTIFICATION_DEV_POSTGRES_PORT', 5_432],

@@ -12,6 +12,7 @@ import { asUser } from '../redis-users.ts';
 
 /** What some of them look at. */
 const ARGUMENTS: Record<string, (notificationId: string) => string[]> = {
+  top: () => ['--once'],
   why: () => ['user-1'],
   'notifications show': (id) => [id],
   'dead-letters show': (id) => [id, 'push:user:user-1'],

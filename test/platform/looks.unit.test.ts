@@ -15,11 +15,19 @@ function proposed(...words: string[]): string[] {
   return output.split('\n').filter((word) => word !== '');
 }
 
-test('U6 every command that looks is there, and has --watch; no other has', () => {
+test('U6 every command that looks is there, and has --watch, top its own; no other has', () => {
   const watching = commandsBelow(program).filter(({ options }) =>
     options.some(({ long }) => long === '--watch'),
   );
-  expect(watching.map(pathOf).sort()).toEqual([...LOOKS].sort());
+  expect(watching.map(pathOf).sort()).toEqual(LOOKS.filter((path) => path !== 'top').sort());
+});
+
+test('U6 every list, and all that shows how something stands, is a look', () => {
+  const shows = commandsBelow(program)
+    .filter(({ commands }) => commands.length === 0)
+    .map(pathOf)
+    .filter((path) => /(^| )(list|show|status|waiting|statistics|failed)$/.test(path));
+  expect(shows.filter((path) => !LOOKS.includes(path))).toEqual([]);
 });
 
 test('U6 bash completes commands, their options, and what an option may be', () => {
@@ -28,6 +36,7 @@ test('U6 bash completes commands, their options, and what an option may be', () 
   expect(proposed('notifications', 'list', '--st')).toEqual(['--status']);
   expect(proposed('--json', 'notifications', 'list', '--status', 'd')).toEqual(['dead_letter']);
   expect(proposed('channels', 'pause', 'e')).toEqual(['email']);
+  expect(proposed('top', '--on')).toEqual(['--once']);
   // What only its author knows is left to the shell.
   expect(proposed('notifications', 'list', '--key', '')).toEqual([]);
 });

@@ -3,6 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Command } from 'commander';
+import { RUNBOOK_SECTIONS, runbookField } from '../../api/runbook.ts';
 import { programOf } from '../../cli/program.ts';
 
 const ROOT = path.join(import.meta.dirname, '../..');
@@ -48,6 +49,17 @@ test('links between pages lead to a file, and to one of its headings', () => {
   );
 
   expect(dead).toEqual([]);
+});
+
+test('I22 links into the runbook lead to one of its headings', () => {
+  const headings = [...textOf('deploy/RUNBOOK.md').matchAll(/^### (\w+)$/gm)].map(([, name]) =>
+    name!.toLowerCase(),
+  );
+  expect(headings).toEqual(expect.arrayContaining(Object.values(RUNBOOK_SECTIONS)));
+  expect(runbookField('https://runbook.test/page#top', 'deadLetter')).toEqual({
+    runbook: 'https://runbook.test/page#notificationdeadletters',
+  });
+  expect(runbookField(undefined, 'deadLetter')).toEqual({});
 });
 
 test('paths that pages name exist', () => {

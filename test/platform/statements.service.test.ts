@@ -6,9 +6,14 @@
  */
 import pg from 'pg';
 import type { Statement } from '../../activities/postgres.ts';
+import { STATEMENTS as TOP_OF_ACCOUNTS } from '../../client/account-callback/top.ts';
 import { STATEMENTS as OF_ACCOUNTS } from '../../client/account-callback/why.ts';
+import { STATEMENTS as TOP_OF_INTENTS } from '../../client/intent/top.ts';
 import { STATEMENTS as OF_INTENTS } from '../../client/intent/why.ts';
+import { STATEMENTS as TOP_OF_PUSHES } from '../../client/mobile-push/top.ts';
 import { STATEMENTS as OF_PUSHES } from '../../client/mobile-push/why.ts';
+import { STATEMENTS as TOP_OF_SUBSCRIPTIONS } from '../../client/subscription/top.ts';
+import { STATEMENTS as TOP_OF_SYMBOLS } from '../../client/symbol-config/top.ts';
 import { buildLateIndexes } from '../../migrations/indexes.ts';
 import { migrate } from '../../migrations/migrate.ts';
 import { takeSlot } from '../harness.ts';
@@ -139,6 +144,14 @@ const EXCEPTIONS: Record<string, string> = {
 
 /** Of an operator, about one recipient. */
 const OF_WHY = { ...OF_INTENTS, ...OF_PUSHES, ...OF_ACCOUNTS };
+/** Of operators who look each few seconds. */
+const OF_TOP = {
+  ...TOP_OF_INTENTS,
+  ...TOP_OF_PUSHES,
+  ...TOP_OF_SYMBOLS,
+  ...TOP_OF_ACCOUNTS,
+  ...TOP_OF_SUBSCRIPTIONS,
+};
 
 const namesOf = (list: string): string[] => list.trim().split(/\s+/);
 
@@ -205,13 +218,21 @@ const usesOneOf = (tables: readonly string[], name: string): boolean =>
 test('U1 what why reads takes no longer the more rows there are of others', async () => {
   await buildLateIndexes(slot.endpoints.postgresDsn);
   await db.query('ANALYZE');
+  expect(await problemsOfTexts(OF_WHY)).toEqual({});
+});
+
+test('U11 what top reads takes no longer the more rows there are', async () => {
+  expect(await problemsOfTexts(OF_TOP)).toEqual({});
+});
+
+async function problemsOfTexts(texts: Record<string, string>): Promise<Record<string, string[]>> {
   const found: Record<string, string[]> = {};
-  for (const [name, text] of Object.entries(OF_WHY)) {
+  for (const [name, text] of Object.entries(texts)) {
     const parts = unboundedParts(await planOf(db, { name, text }), large);
     if (parts.length > 0) found[name] = parts;
   }
-  expect(found).toEqual({});
-});
+  return found;
+}
 
 test('I50 no statement orders by the text of a column', () => {
   const found = [...statements.values()].filter((statement) => textOrders(statement).length > 0);

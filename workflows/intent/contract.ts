@@ -232,7 +232,8 @@ export interface Publication extends RouteKey {
 /** How one attempt to publish a route ended without a failure. */
 export type PublishResult =
   | { status: 'published' | 'skipped' }
-  | { status: 'dead_letter'; classification: string }
+  /** `runbook`: where operators read what to do, for the details. */
+  | { status: 'dead_letter'; classification: string; runbook?: string }
   /** The channel is paused: nothing was tried, nothing spent. */
   | { status: 'paused' }
   /** Nothing was spent: the attempt could not be made or not be recorded, and is to be made again. */

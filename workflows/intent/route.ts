@@ -122,7 +122,7 @@ async function publishUntilSettled(
       case 'dead_letter': {
         const order = operator.takeOrder();
         if (!order && isConfirmed) {
-          leaveDetails(result.status, `dead letter: ${result.classification}`);
+          leaveDetails(result.status, deadLetterDetails(result));
           return result;
         }
         if (order) publication.replay = order;
@@ -181,6 +181,13 @@ async function attempt(publish: () => Promise<PublishResult>): Promise<AttemptRe
     return { status: 'deferred', reason: 'attempt_not_finished' };
   }
 }
+
+/** The Web UI shows details as Markdown. */
+const deadLetterDetails = ({
+  classification,
+  runbook,
+}: Extract<Settled, { status: 'dead_letter' }>): string =>
+  `dead letter: ${classification}${runbook === undefined ? '' : `; [what to do](${runbook})`}`;
 
 /** A cancelled route is skipped, unless it was settled before. */
 async function cancel(key: RouteKey): Promise<Settled> {

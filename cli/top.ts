@@ -1,0 +1,113 @@
+/** `top`: everything that is under way, again and again. */
+import type { Command } from 'commander';
+import { Option } from 'commander';
+import type { Top, TopOfKind } from '../client/top.ts';
+import { action, helpWith } from './command.ts';
+import { parseDuration } from './options.ts';
+import type { Cell } from './output.ts';
+import { durationOf, printHeading, printJson, printLine, printTable, report, textOf } from './output.ts';
+import { withSession } from './session.ts';
+
+/** Of one kind of work; what is seldom beyond that is cut. */
+const MOST_FAILURES = 8;
+
+interface Options {
+  /** ms. */
+  interval: number;
+  once?: boolean;
+}
+
+export function addTopCommand(program: Command): void {
+  program
+    .command('top')
+    .summary('What comes in, goes out, waits and died, again and again')
+    .description(
+      'Show of each kind of work what comes in and goes out per second, what waits and for how long, and what died of which failure, again and again until Ctrl-C: in place in a terminal, as lines elsewhere. It takes no longer the more rows there are.',
+    )
+    .addOption(
+      new Option('--interval <duration>', 'time between two looks')
+        .argParser(parseDuration)
+        .default(2_000, '2s'),
+    )
+    .option('--once', 'look once')
+    .addHelpText(
+      'after',
+      helpWith(
+        'galaxy-notify top',
+        'galaxy-notify top --once --json',
+        'galaxy-notify top --interval 1m >> top.log             lines of text; with --json an object a line',
+      ),
+    )
+    .action(
+      action<Options>(
+        ({ json }) =>
+          // No server is needed: what one of them does not say is missing.
+          withSession([], async ({ operator }) => {
+            const found = await operator.top();
+            if (json) printJson(found);
+            else if (process.stdout.isTTY) printTop(found);
+            else for (const line of found.kinds.map((kind) => lineOf(found.at, kind))) printLine(line);
+            if (!json)
+              for (const { kind, unknown } of found.kinds)
+                for (const what of unknown) report(`${kind}: ${what}`);
+          }),
+        {
+          everyMs: ({ interval, once }) => (once ? undefined : interval),
+          // Elsewhere each line has its time.
+          isTitled: () => process.stdout.isTTY,
+        },
+      ),
+    );
+}
+
+function printTop({ kinds }: Top): void {
+  printTable(
+    ['KIND', 'IN/S', 'OUT/S', 'TASKS/S', 'BACKLOG', 'WAITING', 'OLDEST', 'DEAD'],
+    kinds.map((kind) => [
+      kind.kind,
+      rateOf(kind.arrivedPerSecond),
+      rateOf(kind.donePerSecond),
+      rateOf(kind.tasksPerSecond),
+      kind.tasksWaiting,
+      waitingOf(kind),
+      ageOf(oldestOf(kind)),
+      deadOf(kind),
+    ]),
+  );
+  const waits = kinds.flatMap(({ kind, waits: all }) =>
+    all.map(({ what, count, oldestMs }): Cell[] => [kind, what, count, ageOf(oldestMs)]),
+  );
+  if (waits.length > 0) {
+    printHeading('Waits');
+    printTable(['KIND', 'WHAT', 'HOW MANY', 'OLDEST'], waits);
+  }
+  const dead = kinds.flatMap(({ kind, dead: all }) =>
+    all.slice(0, MOST_FAILURES).map(({ failure, count }): Cell[] => [kind, failure, count]),
+  );
+  if (dead.length > 0) {
+    printHeading('Dead');
+    printTable(['KIND', 'FAILURE', 'HOW MANY'], dead, { flexible: 1 });
+  }
+}
+
+/** Names and values, so that lines can be read and searched by `grep` and `awk`. */
+function lineOf(at: Date, kind: TopOfKind): string {
+  const values: [string, Cell][] = [
+    ['in/s', rateOf(kind.arrivedPerSecond)],
+    ['out/s', rateOf(kind.donePerSecond)],
+    ['tasks/s', rateOf(kind.tasksPerSecond)],
+    ['backlog', kind.tasksWaiting],
+    ['waiting', waitingOf(kind)],
+    ['oldest_s', (oldestOf(kind) / 1_000).toFixed(1)],
+    ['dead', deadOf(kind)],
+  ];
+  const failures = kind.dead.slice(0, MOST_FAILURES).map(({ failure, count }) => `${failure}: ${count}`);
+  const said = values.flatMap(([name, value]) => (value === undefined ? [] : [`${name}=${textOf(value)}`]));
+  return `${at.toISOString()} ${kind.kind} ${said.join(' ')}${failures.length === 0 ? '' : ` (${failures.join(', ')})`}`;
+}
+
+const rateOf = (rate: number | undefined): string | undefined => rate?.toFixed(1);
+const ageOf = (ms: number): string | undefined => (ms === 0 ? undefined : durationOf(ms));
+const waitingOf = ({ waits }: TopOfKind): number => waits.reduce((sum, { count = 0 }) => sum + count, 0);
+const oldestOf = ({ waits }: TopOfKind): number => Math.max(0, ...waits.map(({ oldestMs }) => oldestMs));
+const deadOf = ({ dead }: TopOfKind): number => dead.reduce((sum, { count }) => sum + count, 0);

@@ -1,0 +1,56 @@
+/** Queries that operators ask Temporal again and again, as links into its Web UI. */
+import { ACCOUNT_CALLBACK_WORKFLOW } from '../workflows/account-callback/contract.ts';
+import { CHANNEL_WORKFLOW } from '../workflows/intent/channel-contract.ts';
+import { NOTIFICATION_WORKFLOW, ROUTE_WORKFLOW } from '../workflows/intent/contract.ts';
+import { OPERATION_WORKFLOW } from '../workflows/intent/operation-contract.ts';
+import { OPEN_SLICES } from '../workflows/intent/slice-contract.ts';
+import { MOBILE_PUSH_WORKFLOW } from '../workflows/mobile-push/contract.ts';
+import {
+  CHANGE_WORKFLOW,
+  POOL_WORKER_WORKFLOW,
+  SUPERVISOR_WORKFLOW,
+} from '../workflows/subscription/contract.ts';
+import { TOKEN_WORKFLOW } from '../workflows/subscription/token-contract.ts';
+import { SYMBOL_CONFIG_WORKFLOW } from '../workflows/symbol-config/contract.ts';
+import type { OperatorResources } from './resources.ts';
+
+export interface View {
+  name: string;
+  /** As Temporal takes it, also for `temporal workflow list --query`. */
+  query: string;
+  /** Opens it in the Web UI; absent when nobody has said where that is. */
+  link?: string;
+  /** Opens it, and has the browser keep it under its name among the saved views. Opened twice, it is kept twice. */
+  saveLink?: string;
+}
+
+const running = (...types: string[]): string =>
+  `WorkflowType IN (${types.map((type) => `'${type}'`).join(', ')}) AND ExecutionStatus = 'Running'`;
+const failed = (type: string): string => `WorkflowType = '${type}' AND ExecutionStatus = 'Failed'`;
+
+const QUERIES: readonly (readonly [name: string, query: string])[] = [
+  ['Dead letters', failed(ROUTE_WORKFLOW)],
+  ['Routes that are tried again', `RouteStatus = 'failed' AND ExecutionStatus = 'Running'`],
+  ['Routes that are held', `RouteStatus = 'paused' AND ExecutionStatus = 'Running'`],
+  ['Producers, held or not', `${running(CHANNEL_WORKFLOW)} AND WorkflowId STARTS_WITH 'producer/'`],
+  ['Open operations', running(OPERATION_WORKFLOW)],
+  ['Waiting: notifications', running(NOTIFICATION_WORKFLOW)],
+  ['Waiting: slices', OPEN_SLICES],
+  ['Waiting: mobile pushes', running(MOBILE_PUSH_WORKFLOW)],
+  ['Waiting: symbols', running(SYMBOL_CONFIG_WORKFLOW)],
+  ['Waiting: account callbacks', running(ACCOUNT_CALLBACK_WORKFLOW)],
+  [
+    'Waiting: subscriptions',
+    running(SUPERVISOR_WORKFLOW, POOL_WORKER_WORKFLOW, CHANGE_WORKFLOW, TOKEN_WORKFLOW),
+  ],
+  ['Mobile pushes that failed', failed(MOBILE_PUSH_WORKFLOW)],
+  ['Failures of every kind', `ExecutionStatus IN ('Failed', 'TimedOut', 'Terminated')`],
+];
+
+export function views({ uiUrl, namespace }: Pick<OperatorResources, 'uiUrl' | 'namespace'>): View[] {
+  return QUERIES.map(([name, query]) => {
+    if (uiUrl === undefined) return { name, query };
+    const link = `${uiUrl.replace(/\/+$/, '')}/namespaces/${encodeURIComponent(namespace)}/workflows?query=${encodeURIComponent(query)}`;
+    return { name, query, link, saveLink: `${link}&savedQuery=${encodeURIComponent(name)}` };
+  });
+}

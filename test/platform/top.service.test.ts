@@ -1,0 +1,145 @@
+/** `top`: what comes in, goes out, waits and died of each kind of work. */
+import { spawn } from 'node:child_process';
+import { createInterface } from 'node:readline';
+import type { Operator } from '../../client/operator.ts';
+import type { Top, TopOfKind } from '../../client/top.ts';
+import { PLANTS, plantCauses } from '../../dev/planted-causes.ts';
+import { buildLateIndexes } from '../../migrations/indexes.ts';
+import { cliFor } from '../cli-process.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, operatorOf, takeSlot } from '../harness.ts';
+import { publishTurn } from '../intent/entries.ts';
+import { PROGRAM_ENV } from '../program-env.ts';
+
+const KINDS = ['intent', 'mobile-push', 'symbol-config', 'account-callback', 'subscription'];
+
+let slot: Slot;
+let operator: Operator;
+let program: ReturnType<typeof cliFor>;
+beforeAll(async () => {
+  slot = await takeSlot();
+  await slot.startService();
+  operator = operatorOf(slot);
+  program = cliFor(slot);
+});
+afterAll(async () => {
+  program.dispose();
+  await slot.release();
+});
+
+const kindOf = ({ kinds }: Top, name: string): TopOfKind => kinds.find(({ kind }) => kind === name)!;
+
+async function look(): Promise<Record<string, TopOfKind>> {
+  const found = await operator.top();
+  return Object.fromEntries(KINDS.map((kind) => [kind, kindOf(found, kind)]));
+}
+
+test('U11 top counts what came in and went out within the last ten seconds', async () => {
+  for (const key of ['one', 'two', 'three']) await publishTurn(slot.redis, key);
+  await eventually('six routes that went out', async () => {
+    const { intent } = await look();
+    return intent!.arrivedPerSecond === 0.3 && intent!.donePerSecond === 0.6;
+  });
+  const { intent, subscription } = await look();
+  expect(intent!.waits).toEqual([]);
+  // The server's own statistics.
+  await eventually('tasks of the queue', async () => (await look())['intent']!.tasksPerSecond! > 0);
+  expect(subscription).not.toHaveProperty('arrivedPerSecond');
+});
+
+test('U11 top counts what waits, says since when, and counts what died by its failure', async () => {
+  await slot.stopServices();
+  await buildLateIndexes(slot.endpoints.postgresDsn);
+  await plantCauses(slot.db, 2);
+  // An intent that nobody has tried for long does not count.
+  await slot.db.query('UPDATE notification.waiting_intents SET updated_at = now()');
+  const planted = (cause: string) => PLANTS.filter((plant) => plant.cause === cause).length * 2;
+  const { intent, 'mobile-push': mobile, 'account-callback': callbacks } = await look();
+  const waits = (kind: TopOfKind) => Object.fromEntries(kind.waits.map(({ what, count }) => [what, count]));
+
+  // Those that wait for an hour, failed and are tried again, are overdue, or wait for who is paused.
+  const { rows } = await slot.db.query<{ channel: string; open: number }>(
+    'SELECT channel, count(*)::int AS open FROM notification.routes WHERE next_attempt_at IS NOT NULL GROUP BY 1',
+  );
+  expect(rows.reduce((sum, { open }) => sum + open, 0)).toBeGreaterThanOrEqual(planted('overdue') * 4);
+  expect(waits(intent!)).toEqual({
+    ...Object.fromEntries(rows.map(({ channel, open }) => [channel, open])),
+    'not accepted yet': planted('waiting_for_acceptance'),
+  });
+  expect(Math.max(...intent!.waits.map(({ oldestMs }) => oldestMs))).toBeGreaterThan(0);
+  expect(intent!.dead).toEqual([{ failure: 'mail_stream_publish_failed', count: planted('dead') }]);
+
+  expect(waits(mobile!)).toEqual({ jobs: planted('push_waiting') });
+  const failures = Object.fromEntries(mobile!.dead.map(({ failure, count }) => [failure, count]));
+  expect(failures).toMatchObject({ invalid_job: planted('push_refused') });
+  expect(failures['messaging/internal-error']).toBe(planted('push_failed') + planted('push_partly_sent'));
+
+  expect(waits(callbacks!)).toMatchObject({
+    callbacks: planted('callback_waiting'),
+    'callbacks to be repeated': planted('callback_retrying'),
+    'accounts set aside': planted('account_set_aside'),
+  });
+  expect(callbacks!.dead).toEqual([{ failure: 'HTTP 503', count: planted('callback_given_up') }]);
+});
+
+test('U11 an entry that nobody has read is waited for, and a subscription that was given up is dead', async () => {
+  await publishTurn(slot.redis, 'unread');
+  await slot.db.query(
+    "INSERT INTO subscriptions.agents (agent_id) VALUES ('default') ON CONFLICT DO NOTHING",
+  );
+  await slot.db.query(`
+    INSERT INTO subscriptions.ntf_servers (agent_id, host, port, key_hash) VALUES ('default', 'ntf.test', 443, 'k');
+    INSERT INTO subscriptions.ntf_subscriptions (agent_id, conn_id, user_id, ntf_host, ntf_port, status, ntf_action, action_ts)
+    VALUES ('default', 'c-dead', 1, 'ntf.test', 443, 'NEW', NULL, NULL),
+           ('default', 'c-due', 1, 'ntf.test', 443, 'NEW', 'N', now() - interval '1 minute'),
+           ('default', 'c-later', 1, 'ntf.test', 443, 'CREATED ACTIVE', 'C', now() + interval '1 hour')`);
+  const { intent, subscription } = await look();
+  expect(intent!.waits).toContainEqual({ what: 'not read yet', oldestMs: expect.any(Number) });
+  expect(subscription).toMatchObject({
+    waits: [{ what: 'of notification routers', count: 1 }],
+    dead: [{ failure: 'given up', count: 1 }],
+  });
+  expect(subscription!.waits[0]!.oldestMs).toBeGreaterThanOrEqual(60_000);
+});
+
+test('U11 what a server does not say is missing, and said; the others are shown', async () => {
+  const database = await slot.cutOffDatabase();
+  const found = await look();
+  await database.restore();
+  expect(found['intent']!.unknown).toContainEqual(expect.stringMatching(/^rates: /));
+  expect(found['intent']).not.toHaveProperty('arrivedPerSecond');
+  expect(found['intent']!.tasksPerSecond).toEqual(expect.any(Number));
+  expect(found['intent']!.waits.map(({ what }) => what)).toEqual(['not read yet']);
+});
+
+test('U11 without a terminal there is a line for each kind and look, and one object a look as JSON', async () => {
+  const { code, stdout } = await program.cli(['top', '--once']);
+  expect(code).toBe(0);
+  const lines = stdout.trim().split('\n');
+  expect(lines.map((line) => line.split(' ')[1])).toEqual(KINDS);
+  expect(lines[0]).toMatch(
+    /^\S+Z intent in\/s=\d+\.\d out\/s=\d+\.\d tasks\/s=\d+\.\d backlog=\d+ waiting=\d+ oldest_s=\d+\.\d dead=2 \(mail_stream_publish_failed: 2\)$/,
+  );
+  const { value } = await program.json<Top>(['top', '--once']);
+  expect(value.kinds.map(({ kind }) => kind)).toEqual(KINDS);
+});
+
+test('U11 top looks again after its interval, and Ctrl-C ends it at once and without a trace', async () => {
+  const child = spawn(process.execPath, ['cli/main.ts', 'top', '--interval', '1s', '--json'], {
+    env: { ...PROGRAM_ENV, ...program.env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  const ended = new Promise((resolve) => {
+    child.once('close', (code, signal) => resolve({ code, signal }));
+  });
+  let errors = '';
+  child.stderr.on('data', (chunk: Buffer) => (errors += chunk.toString()));
+  const looks: Top[] = [];
+  createInterface({ input: child.stdout }).on('line', (line) => looks.push(JSON.parse(line) as Top));
+  await eventually('three looks', async () => looks.length >= 3);
+  child.kill('SIGINT');
+  expect(await ended).toEqual({ code: 130, signal: null });
+  expect(errors).not.toContain('at ');
+  const times = looks.map(({ at }) => new Date(at).getTime());
+  expect(times[2]! - times[0]!).toBeGreaterThanOrEqual(2_000);
+});
