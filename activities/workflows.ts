@@ -1,6 +1,7 @@
 /** What activities and processes do to workflows: keep one running, signal one that may have ended, see how one stands. */
 import type { WorkflowClient, WorkflowExecutionDescription, WorkflowHandle } from '@temporalio/client';
 import { WorkflowNotFoundError } from '@temporalio/client';
+import type { Priority } from '@temporalio/common';
 import { STUCK_AT_ATTEMPT } from '../workflows/renewal-contract.ts';
 
 /** Signals a workflow; one that has ended, or was never started, needs to hear nothing. */
@@ -62,6 +63,7 @@ export interface LongLivedWorkflow {
   taskQueue: string;
   args: unknown[];
   staticSummary: string;
+  priority?: Priority;
 }
 
 /**

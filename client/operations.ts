@@ -22,6 +22,7 @@ import {
   RESUME_OPERATION_UPDATE,
   operationWorkflowId,
 } from '../workflows/operation-contract.ts';
+import { BEFORE_A_BACKLOG } from '../workflows/policies.ts';
 import { unknownFieldOf } from '../api/intent/mending.ts';
 import type { Mending } from '../api/intent/mending.ts';
 import { DEFAULT_REPLAY_RATE, MAX_REPLAY_RATE } from './bulk-replay.ts';
@@ -262,6 +263,7 @@ export function operationOperations(resources: OperatorResources) {
         args: [{ operationId, kind, rate, ...(carried ? { carried } : {}) } satisfies OperationInput],
         workflowIdConflictPolicy: 'USE_EXISTING',
         staticSummary: `${kind} of many, asked for by ${requestedBy}`,
+        ...BEFORE_A_BACKLOG,
       }),
     );
   }

@@ -2,7 +2,7 @@
 import { ACCOUNT_CALLBACK_WORKFLOW } from '../workflows/account-callback/contract.ts';
 import { CHANNEL_WORKFLOW } from '../workflows/intent/channel-contract.ts';
 import { NOTIFICATION_WORKFLOW, ROUTE_WORKFLOW } from '../workflows/intent/contract.ts';
-import { OPERATION_WORKFLOW } from '../workflows/intent/operation-contract.ts';
+import { OPERATION_WORKFLOW } from '../workflows/operation-contract.ts';
 import { OPEN_SLICES } from '../workflows/intent/slice-contract.ts';
 import { MOBILE_PUSH_WORKFLOW } from '../workflows/mobile-push/contract.ts';
 import {

@@ -28,6 +28,7 @@ import type { Config } from '../config/load.ts';
 import { CHANNEL_WORKFLOW, channelWorkflowId, heldProducer } from '../workflows/intent/channel-contract.ts';
 import { CHANNELS, INTENT_TASK_QUEUE, RECONCILIATION_SCHEDULE_ID } from '../workflows/intent/contract.ts';
 import { BRIDGE_WORKFLOW, bridgeWorkflowId } from '../workflows/intent/reader-contract.ts';
+import { BEFORE_A_BACKLOG } from '../workflows/policies.ts';
 import { PRODUCERS } from '../api/intent/catalog.ts';
 import type { ProcessContext } from './context.ts';
 import { openCaller } from './http-caller.ts';
@@ -64,6 +65,7 @@ export function openIntents(context: ProcessContext): Role {
     taskQueue: INTENT_TASK_QUEUE,
     args: [name],
     staticSummary: `pauses and resumes ${name}`,
+    ...BEFORE_A_BACKLOG,
   }));
   const longLived = [reader, ...held];
 

@@ -193,6 +193,9 @@ export const RETENTION: ActivityOptions = {
   retry: { ...UNTIL_IT_SUCCEEDS, maximumAttempts: 10 },
 };
 
+/** What an operator asks for goes before a backlog: whoever stops something cannot wait until it is over. */
+export const BEFORE_A_BACKLOG: Required<Pick<ActivityOptions, 'priority'>> = { priority: { priorityKey: 1 } };
+
 /**
  * The reader of a stream runs for as long as its process does. One that stops in good order hands over immediately. One
  * that dies is noticed by other processes (activities/intent/reader-life.ts), or else by the time-out.
@@ -205,7 +208,7 @@ export const STREAM_READER: ActivityOptions = {
   // A reader's attempts add up over its whole life, so the gap must not grow with them.
   retry: { initialInterval: '1 second', backoffCoefficient: 1 },
   // Before acceptances and first attempts: without it there would soon be none, and it takes one slot for days.
-  priority: { priorityKey: 1 },
+  ...BEFORE_A_BACKLOG,
 };
 
 /**
