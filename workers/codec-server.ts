@@ -223,7 +223,8 @@ async function payloadsOf(request: IncomingMessage) {
   const parsed = requestSchema.safeParse(body);
   if (!parsed.success) {
     const { path, message } = parsed.error.issues[0]!;
-    throw new Refusal(400, `${path.join('.') || 'body'}: ${message}`);
+    // The names of metadata, which come fourth, are the caller's own words: they stay out of the log.
+    throw new Refusal(400, `${path.slice(0, 3).join('.') || 'body'}: ${message}`);
   }
   return parsed.data.payloads.map(({ metadata = {}, data = '' }) => ({
     metadata: Object.fromEntries(

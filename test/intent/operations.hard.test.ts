@@ -157,7 +157,8 @@ async function runWhileKilling(args: string[], total: number): Promise<void> {
     );
     outagesMs += performance.now() - killedAt;
   }
-  expect(kills).toBe(KILLS);
+  // A small one may be over before the last of them.
+  expect(kills).toBeGreaterThanOrEqual(IS_LARGE ? KILLS : 1);
   const ended = await eventually(
     'its end',
     async () => {

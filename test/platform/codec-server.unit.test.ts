@@ -86,7 +86,7 @@ describe('the codec server with a shared token', () => {
     ['not JSON', '{', 400, 'not JSON'],
     ['no list', '{"payloads": 1}', 400, 'payloads'],
     ['no base64', '{"payloads": [{"data": "%"}]}', 400, 'payloads.0.data'],
-    ['metadata of another kind', '{"payloads": [{"metadata": {"a": 1}}]}', 400, 'payloads.0.metadata'],
+    ['metadata of another kind', '{"payloads": [{"metadata": {"a": 1}}]}', 400, 'payloads.0.metadata: '],
     [
       'what does not open',
       JSON.stringify({

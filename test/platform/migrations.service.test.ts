@@ -165,7 +165,8 @@ test('I62 security-15 only a new database says that no payload may be in plain',
   expect(await mayHoldPlain()).toEqual([false]);
   // As the release before left it.
   await db.query(`
-    DROP TABLE notification.installation, notification.outcomes, notification.outcome_tallies, notification.forgotten_users;
+    DROP TABLE notification.installation, notification.outcomes, notification.outcome_tallies, notification.forgotten_users,
+      notification.operator_actions;
     ALTER TABLE notification.records DROP COLUMN traceparent, DROP COLUMN forgotten_at, DROP COLUMN expires_at;
     ALTER TABLE notification.operations DROP COLUMN options;
     ALTER TABLE notification.operation_items DROP COLUMN job_id, DROP COLUMN conn_id;
