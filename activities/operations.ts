@@ -7,6 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Context } from '@temporalio/activity';
 import type { Pool } from 'pg';
 import type { OperationCounts, OperationKind, OperationState } from '../workflows/operation-contract.ts';
+import { orderIdOf } from '../workflows/operation-contract.ts';
 import { withHeartbeats } from './heartbeat.ts';
 import type { Statement } from './postgres.ts';
 import { query } from './postgres.ts';
@@ -65,8 +66,7 @@ export function createOperationActivities(
       withHeartbeats(async () => {
         const work = works[kind];
         if (work === undefined) throw new Error(`this release knows no operation ${kind}`);
-        const stop = Context.current().cancellationSignal;
-        const { cancelled } = Context.current();
+        const { cancelled, cancellationSignal: stop } = Context.current();
         const beganAt = performance.now();
         const tookMs = () => performance.now() - beganAt;
         // Retention may have removed it.
@@ -101,6 +101,9 @@ export async function deleteOldOperations(ageMs: number, resources: Pick<Retenti
   await deleteOlderThan(ageMs, DELETE_ITEMS, resources);
   await deleteOlderThan(ageMs, DELETE_OPERATIONS, resources);
 }
+
+/** For statements: orderIdOf its operation, of an `item`. */
+export const ORDER_OF_ITEM = `'${orderIdOf('')}' || item.operation_id`;
 
 /**
  * @param columns what else a kind wants to know of `item`, `operation` and what it joins.

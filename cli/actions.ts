@@ -2,7 +2,7 @@
 import type { Command } from 'commander';
 import type { ActionFilter } from '../client/actions.ts';
 import { action, helpWith, showPage } from './command.ts';
-import { limitOption, sinceOption, untilOption } from './options.ts';
+import { givenOf, limitOption, sinceOption, untilOption } from './options.ts';
 import { printTable } from './output.ts';
 import { withSession } from './session.ts';
 
@@ -33,9 +33,8 @@ export function addActionCommands(program: Command): void {
       action<ListOptions>(({ by, ...options }) =>
         withSession(['postgres'], async ({ operator }) => {
           const { action: name, target, since, until, limit } = options;
-          const filter = { action: name, target, requestedBy: by, since, until };
-          const given = Object.entries(filter).filter(([, value]) => value !== undefined);
-          const page = await operator.actions.list({ ...Object.fromEntries(given), limit });
+          const filter = givenOf({ action: name, target, requestedBy: by, since, until });
+          const page = await operator.actions.list({ ...filter, limit });
           return showPage(page, options, (items) =>
             printTable(
               ['ASKED FOR', 'BY', 'ACTION', 'TARGET', 'DETAIL'],

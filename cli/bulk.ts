@@ -7,7 +7,7 @@ import { NotFoundError } from '../client/errors.ts';
 import type { ExitCode, GlobalOptions } from './command.ts';
 import { EXIT, UsageError } from './command.ts';
 import { parseCount, requestedByOption } from './options.ts';
-import { countOf, printJson, printLine, report } from './output.ts';
+import { capital, countOf, printJson, printLine, report } from './output.ts';
 import { startProgress, untilInterrupted } from './progress.ts';
 
 export interface BulkOptions extends GlobalOptions {
@@ -102,7 +102,7 @@ export async function replayMatching(
  * @throws UsageError where nobody can be asked.
  */
 function isConfirmed(what: string, verb: Verb, options: BulkOptions): Promise<boolean> {
-  const question = `${verb[0]!.toUpperCase()}${verb.slice(1)} ${what}?`;
+  const question = `${capital(verb)} ${what}?`;
   return isMeant(question, `a bulk ${verb}`, 'add --yes, or --dry-run to look', options);
 }
 

@@ -1,7 +1,7 @@
 /** What can be wrong with Temporal, and with the workers. */
 import { ScheduleNotFoundError } from '@temporalio/client';
 import type { OperatorResources } from '../client/resources.ts';
-import { SCHEDULE_LIMIT_MS, bounded, dateOf } from '../client/temporal.ts';
+import { SCHEDULE_LIMIT_MS, WORKFLOW_TASKS, bounded, dateOf } from '../client/temporal.ts';
 import type { needsOf } from '../config/load.ts';
 import type { NeededSchedule } from '../config/variables.ts';
 import {
@@ -17,9 +17,6 @@ const OLDEST_SERVER = [1, 29] as const;
 const DAY_MS = 86_400_000;
 /** Workers ask for work once a minute at least. */
 const STALE_POLLER_MS = 120_000;
-
-/** `temporal.api.enums.v1.TaskQueueType`; the enum is not among the client's exports. */
-const WORKFLOW_TASKS = 1;
 
 export function temporalChecks(
   resources: OperatorResources,

@@ -1,4 +1,5 @@
 /** What every command has in common: global options, exit codes, help. */
+import { once as eventOf } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Command } from 'commander';
 import { SelfExplanatoryError } from '../api/errors.ts';
@@ -82,10 +83,9 @@ async function lookAgain(
   look: () => Promise<ExitCode | void>,
 ): Promise<ExitCode> {
   const end = new AbortController();
-  const { promise: ended, resolve } = Promise.withResolvers<void>();
-  let code: ExitCode = EXIT.done;
-  process.once('SIGINT', () => endWith(EXIT.interrupted));
-  process.once('SIGTERM', () => endWith(EXIT.done));
+  const ended = eventOf(end.signal, 'abort');
+  process.once('SIGINT', () => end.abort(EXIT.interrupted));
+  process.once('SIGTERM', () => end.abort(EXIT.done));
   for (let isFirst = true; !end.signal.aborted; isFirst = false) {
     beginLook(isTitled ? `${new Date().toISOString()}, every ${everyMs / 1_000} s` : undefined);
     try {
@@ -97,13 +97,7 @@ async function lookAgain(
     endLook();
     await sleep(everyMs, undefined, { signal: end.signal }).catch(() => undefined);
   }
-  return code;
-
-  function endWith(given: ExitCode): void {
-    code = given;
-    end.abort();
-    resolve();
-  }
+  return end.signal.reason as ExitCode;
 }
 
 /** Examples and exit codes below a command's help. */

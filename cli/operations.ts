@@ -9,7 +9,7 @@ import { endBeforeBulk, rateOption, withBulkOptions } from './bulk.ts';
 import type { ExitCode, GlobalOptions } from './command.ts';
 import { EXIT, action, helpWith, showPage } from './command.ts';
 import { limitOption, reasonOption, requestedByOption } from './options.ts';
-import { printFields, printHeading, printJson, printLine, printTable, report } from './output.ts';
+import { capital, printFields, printHeading, printJson, printLine, printTable, report } from './output.ts';
 import { startProgress, untilInterrupted } from './progress.ts';
 import { withSession } from './session.ts';
 
@@ -29,13 +29,24 @@ export const withOperationOptions = (command: Command, things: string, done?: st
     .addOption(new Option('--detach', 'start it, and do not wait for its end'))
     .addOption(reasonOption());
 
+interface Counted<Group> {
+  matching: number;
+  groups?: Group[];
+}
+
+/** @param sizeOf how many are in a group. */
+export const inGroups = <Group>(groups: Group[], sizeOf: (group: Group) => number): Counted<Group> => ({
+  matching: groups.reduce((total, group) => total + sizeOf(group), 0),
+  groups,
+});
+
 /** What a command does to many. */
 export interface Bulk<Group> {
   /** A word for one of the things, e.g. `job`. */
   what: string;
   verb: Verb;
   /** How many match. */
-  count(operator: Operator): Promise<{ matching: number; groups?: Group[] }>;
+  count(operator: Operator): Promise<Counted<Group>>;
   show?(groups: Group[]): void;
   /** What is said when there is none. */
   nothing: string;
@@ -54,8 +65,7 @@ export function operate<Group>(options: OperationCommandOptions, bulk: Bulk<Grou
     const { matching, groups } = await bulk.count(operator);
     const total = Math.min(matching, options.limit ?? Infinity);
     if (json && dryRun) {
-      const would = `would${verb[0]!.toUpperCase()}${verb.slice(1)}`;
-      printJson({ matching, [would]: total, ...(groups ? { groups } : {}) });
+      printJson({ matching, [`would${capital(verb)}`]: total, ...(groups ? { groups } : {}) });
     }
     if (matching === 0) throw new NotFoundError(bulk.nothing);
     if (!json && groups) bulk.show?.(groups);
@@ -194,10 +204,9 @@ const lineOf = ({ kind, status, done, total, ordered }: OperationView): string =
 
 async function showOne(operator: Operator, operationId: string, { json }: GlobalOptions): Promise<ExitCode> {
   const { operations } = operator;
-  const view = await operations.show(operationId);
+  const [view, states] = await Promise.all([operations.show(operationId), operations.states(operationId)]);
   const isOfRoutes = view.kind === 'replay' || view.kind === 'cancel';
   const outcome = isOfRoutes ? await operations.outcome(operationId) : undefined;
-  const states = await operations.states(operationId);
   if (json) {
     printJson({ ...view, ...(outcome ? { outcome } : {}), ...(states.length > 0 ? { states } : {}) });
     return EXIT.done;

@@ -90,6 +90,12 @@ export const reasonOption = () => new Option('--reason <text>', 'kept and shown 
 export const requestedByOption = () =>
   new Option('--requested-by <name>', 'who asks; kept with the request').default(operatorName());
 
+type Given<Filter> = { [Field in keyof Filter]?: Exclude<Filter[Field], undefined> };
+
+/** @returns a filter of what was given alone. */
+export const givenOf = <Filter extends object>(filter: Filter): Given<Filter> =>
+  Object.fromEntries(Object.entries(filter).filter(([, value]) => value !== undefined)) as Given<Filter>;
+
 /** Of a command that changes something, as its action gets it. */
 export interface Requested {
   requestedBy: string;

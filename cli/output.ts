@@ -128,6 +128,9 @@ function colouredStatus(text: string): string {
   return style ? paint(style, text) : text;
 }
 
+/** With a large first letter. */
+export const capital = (word: string): string => `${word[0]!.toUpperCase()}${word.slice(1)}`;
+
 /** `1 route`, `2 routes`. */
 export function countOf(count: number, what: string): string {
   return `${count} ${what}${count === 1 ? '' : 's'}`;

@@ -201,9 +201,10 @@ export function operationOperations(resources: OperatorResources) {
 
     /** In which states the jobs or subscriptions are now that a `resend` or `recreate` gave an order about. */
     async states(operationId: string): Promise<{ state: string; items: number }[]> {
-      const { kind } = await show(operationId);
-      if (kind !== 'resend' && kind !== 'recreate') return [];
-      const { rows } = await db.query<{ state: string; items: number }>(STATES[kind], [operationId]);
+      const found = await db.query<{ kind: OperationKind }>(KIND, [operationId]);
+      const statement = found.rows[0] && STATES[found.rows[0].kind];
+      if (statement === undefined) return [];
+      const { rows } = await db.query<{ state: string; items: number }>(statement, [operationId]);
       return rows;
     },
 
@@ -378,7 +379,9 @@ const ORDERED = `
    ORDER BY position
    LIMIT $2`;
 
-const STATES = {
+const KIND = 'SELECT kind FROM notification.operations WHERE operation_id = $1';
+
+const STATES: Partial<Record<OperationKind, string>> = {
   resend: `
   SELECT coalesce(job.status, 'gone') AS state, count(*)::int AS items
     FROM notification.operation_items AS item

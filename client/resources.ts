@@ -34,6 +34,10 @@ export function linkField(
   return uiUrl === undefined ? {} : { link: workflowLink({ uiUrl, namespace }, workflowId, runId) };
 }
 
+/** The list of workflows. */
+export const workflowsPage = ({ uiUrl, namespace }: Required<WebUi>): string =>
+  `${uiUrl.replace(/\/+$/, '')}/namespaces/${encodeURIComponent(namespace)}/workflows`;
+
 /**
  * The page of a workflow: of one run when it is given, else of the latest one. The form was tried with UI 2.42.1;
  * slashes in workflow ids must be encoded.
@@ -43,7 +47,6 @@ export function workflowLink(
   workflowId: string,
   runId?: string,
 ): string {
-  const base = uiUrl.replace(/\/+$/, '');
-  const workflow = `${base}/namespaces/${encodeURIComponent(namespace)}/workflows/${encodeURIComponent(workflowId)}`;
+  const workflow = `${workflowsPage({ uiUrl, namespace })}/${encodeURIComponent(workflowId)}`;
   return runId === undefined ? workflow : `${workflow}/${encodeURIComponent(runId)}/history`;
 }

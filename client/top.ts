@@ -13,10 +13,7 @@ import { mobileLook } from './mobile-push/top.ts';
 import type { OperatorResources } from './resources.ts';
 import { subscriptionLook } from './subscription/top.ts';
 import { symbolLook } from './symbol-config/top.ts';
-import { bounded } from './temporal.ts';
-
-/** `temporal.api.enums.v1.TaskQueueType`; the enum is not among the client's exports. */
-const TASK_QUEUE_TYPES = [1, 2];
+import { ACTIVITY_TASKS, WORKFLOW_TASKS, bounded } from './temporal.ts';
 
 /** What Temporal knows of a task queue, of workflow and activity tasks together. */
 interface QueueLook {
@@ -66,7 +63,7 @@ async function queueLook(
   name: string,
 ): Promise<Partial<QueueLook>> {
   const described = await Promise.all(
-    TASK_QUEUE_TYPES.map((taskQueueType) =>
+    [WORKFLOW_TASKS, ACTIVITY_TASKS].map((taskQueueType) =>
       bounded(temporal, () =>
         temporal.workflowService.describeTaskQueue({
           namespace,

@@ -13,6 +13,7 @@ import {
 import { TOKEN_WORKFLOW } from '../workflows/subscription/token-contract.ts';
 import { SYMBOL_CONFIG_WORKFLOW } from '../workflows/symbol-config/contract.ts';
 import type { OperatorResources } from './resources.ts';
+import { workflowsPage } from './resources.ts';
 
 export interface View {
   name: string;
@@ -50,7 +51,7 @@ const QUERIES: readonly (readonly [name: string, query: string])[] = [
 export function views({ uiUrl, namespace }: Pick<OperatorResources, 'uiUrl' | 'namespace'>): View[] {
   return QUERIES.map(([name, query]) => {
     if (uiUrl === undefined) return { name, query };
-    const link = `${uiUrl.replace(/\/+$/, '')}/namespaces/${encodeURIComponent(namespace)}/workflows?query=${encodeURIComponent(query)}`;
+    const link = `${workflowsPage({ uiUrl, namespace })}?query=${encodeURIComponent(query)}`;
     return { name, query, link, saveLink: `${link}&savedQuery=${encodeURIComponent(name)}` };
   });
 }

@@ -1,5 +1,4 @@
 /** What there is in a process before anything is connected, and how a dependency that is away is reported. */
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { Meter } from '@opentelemetry/api';
 import type { Logger } from 'pino';
 import type { FcmTarget } from '../activities/mobile-push/fcm.ts';
@@ -10,6 +9,7 @@ import type { SymbolMetadata, SymbolTarget } from '../api/symbol-config/push.ts'
 import type { Config } from '../config/load.ts';
 import type { RedisPlace } from '../config/values.ts';
 import type { KeyUse } from './key-use.ts';
+import { isSettledWithin } from './settled.ts';
 
 /** What must be known about the outside, from the configuration or from the embedded servers. */
 export interface Endpoints {
@@ -56,19 +56,11 @@ export class OpenParts {
     const deadline = performance.now() + withinMs;
     for (const { what, close } of this.#parts.splice(0).reverse()) {
       const limitMs = Math.max(MOMENT_MS, deadline - performance.now());
-      const timer = new AbortController();
       try {
-        const late = sleep(limitMs, 'late' as const, { signal: timer.signal });
-        late.catch(() => undefined);
-        const closed = Promise.resolve(close());
-        if ((await Promise.race([closed, late])) === 'late') {
-          closed.catch(() => undefined);
-          this.#log.error({ within_ms: Math.round(limitMs) }, `${what} did not end in time`);
-        }
+        if (await isSettledWithin(limitMs, Promise.resolve(close()))) continue;
+        this.#log.error({ within_ms: Math.round(limitMs) }, `${what} did not end in time`);
       } catch (error) {
         this.#log.error({ err: error }, `${what} did not end in good order`);
-      } finally {
-        timer.abort();
       }
     }
   }

@@ -36,6 +36,7 @@ import {
 import type { ActivityInterceptorsFactory, TelemetryOptions } from '@temporalio/worker';
 import type { Logger } from 'pino';
 import type { Config } from '../config/load.ts';
+import { isSettledWithin } from './settled.ts';
 import { reasonOf } from '../activities/reason.ts';
 
 /** What the last export may take of a shutdown, ms: a collector that is away must not use the time of the others up. */
@@ -193,10 +194,4 @@ function reportProblems(log: Logger): void {
     { error: reportParts, warn: reportParts, info: ignore, debug: ignore, verbose: ignore },
     { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true },
   );
-}
-
-async function isSettledWithin(limitMs: number, ended: Promise<unknown>): Promise<boolean> {
-  let timer: NodeJS.Timeout | undefined;
-  const expired = new Promise<false>((resolve) => (timer = setTimeout(resolve, limitMs, false)));
-  return Promise.race([ended.then(() => true), expired]).finally(() => clearTimeout(timer));
 }

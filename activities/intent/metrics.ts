@@ -13,8 +13,7 @@ import type { OutcomeKind } from '../../api/intent/outcome.ts';
 import { countersOf, takenUpCounter } from '../counters.ts';
 import { COUNTED_AT_MOST, gaugeRead, observeReads } from '../gauges.ts';
 import { query } from '../postgres.ts';
-import { oldestUnprocessedAgeMs } from './stream-position.ts';
-import { loadOffset } from '../../api/intent/stream.ts';
+import { loadOffset, oldestUnprocessedAgeMs } from '../../api/intent/stream.ts';
 
 interface IntentAttributes {
   notification_type: string;

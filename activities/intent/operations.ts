@@ -24,7 +24,7 @@ import { CANCEL_INTENT_SIGNAL, sliceWorkflowId } from '../../workflows/intent/sl
 import type { OperationKind, OperationOptions } from '../../workflows/operation-contract.ts';
 import { orderIdOf } from '../../workflows/operation-contract.ts';
 import type { OperationItem, OperationWork } from '../operations.ts';
-import { PARALLEL_ITEMS, operationItems, workOf } from '../operations.ts';
+import { ORDER_OF_ITEM, PARALLEL_ITEMS, operationItems, workOf } from '../operations.ts';
 
 /**
  * How long Redis remembers that an operation has appended an entry: for longer than PostgreSQL may be away, or the
@@ -164,7 +164,6 @@ const APPEND_ONCE = `
   redis.call('SET', KEYS[1], id, 'PX', ARGV[1])
   return id`;
 
-/** The order of an operation is its workflow id. */
 const LIST_ITEMS = {
   name: 'list_operation_items',
   text: operationItems(
@@ -173,7 +172,7 @@ const LIST_ITEMS = {
                     AND (record.expires_at > now()) IS NOT FALSE, false) AS is_dead,
            EXISTS (SELECT FROM notification.replays
                     WHERE replays.notification_id = item.notification_id AND replays.route_id = item.route_id
-                      AND replay_id = 'operation/' || item.operation_id) AS was_replayed,
+                      AND replay_id = ${ORDER_OF_ITEM}) AS was_replayed,
            route.channel, record.notification_type, record.producer, record.idempotency_key,
            coalesce(record.slice_id, waiting.intent ->> 'slice') AS slice_id`,
     `LEFT JOIN notification.records AS record ON record.notification_id = item.notification_id

@@ -65,13 +65,13 @@ export function createRouteActivities(resources: RouteResources) {
       const begun = await publisher.begin();
       const rows = await loadSlice(db, slice);
       const attempts = await publishFresh(publisher, rows, begun);
-      const result: FirstAttempts = { published: 0, skipped: 0, open: [] };
+      const result: Required<FirstAttempts> = { published: 0, skipped: 0, open: [] };
       for (const row of rows) {
         const made = attempts.get(row);
         const attempt = made ?? standing(row);
         if (attempt.status === 'published') result.published += 1;
         else if (attempt.status !== 'skipped') result.open.push(openRoute(row, attempt));
-        else if (made) result.skipped! += 1;
+        else if (made) result.skipped += 1;
       }
       return result;
     },

@@ -4,8 +4,8 @@
  */
 import { Context } from '@temporalio/activity';
 import type { Redis } from 'ioredis';
-import { countKey, offsetKey, startedKey } from '../../api/intent/stream.ts';
-import { STREAM_START, entryIdAfter } from '../../api/stream-ids.ts';
+import { countKey, offsetKey, oldestUnprocessedAgeMs, startedKey } from '../../api/intent/stream.ts';
+import { STREAM_START } from '../../api/stream-ids.ts';
 import type { BridgeProgress, StreamFinding, StreamState } from '../../workflows/intent/reader-contract.ts';
 
 /** How often there may be something to report, ms. */
@@ -92,23 +92,6 @@ const REWIND_OFFSET = `
  */
 export async function rewindOffset(redis: Redis, stream: string, from: string, to: string): Promise<string> {
   return String(await redis.eval(REWIND_OFFSET, 2, offsetKey(stream), countKey(stream), from, to));
-}
-
-/**
- * Age of the oldest entry that the offset has not passed, ms; 0 when the stream is drained. The age is that of the
- * entry's id, so it depends on the clock of Redis.
- *
- * @param nowMs epoch ms.
- * @throws what Redis fails with.
- */
-export async function oldestUnprocessedAgeMs(
-  redis: Redis,
-  stream: string,
-  offset: string,
-  nowMs: number,
-): Promise<number> {
-  const oldest = await entryIdAfter(redis, stream, offset);
-  return oldest ? Math.max(0, nowMs - Number(oldest.split('-')[0])) : 0;
 }
 
 /** Written by the reading loop alone; heartbeats only show it. */

@@ -3,18 +3,11 @@ import type { WorkflowClient } from '@temporalio/client';
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/client';
 import pLimit from 'p-limit';
 import { searchableKey } from '../../api/ids.ts';
-import {
-  MOBILE_PUSH_WORKFLOW,
-  MOBILE_REPLAY_SIGNAL,
-  MOBILE_TASK_QUEUE,
-  mobilePushAttributes,
-  mobilePushWorkflowId,
-} from '../../workflows/mobile-push/contract.ts';
-import type { MobileReplayRequest } from '../../workflows/mobile-push/contract.ts';
+import { MOBILE_PUSH_WORKFLOW, mobileReplay } from '../../workflows/mobile-push/contract.ts';
 import type { OperationKind } from '../../workflows/operation-contract.ts';
 import { orderIdOf } from '../../workflows/operation-contract.ts';
 import type { OperationItem, OperationWork } from '../operations.ts';
-import { PARALLEL_ITEMS, operationItems, workOf } from '../operations.ts';
+import { ORDER_OF_ITEM, PARALLEL_ITEMS, operationItems, workOf } from '../operations.ts';
 
 export function mobileOperations(
   workflows: WorkflowClient,
@@ -31,21 +24,11 @@ export function mobileOperations(
     if (item.was_resent) return true;
     if (!item.is_failed) return false;
     try {
-      await workflows.signalWithStart(MOBILE_PUSH_WORKFLOW, {
-        workflowId: mobilePushWorkflowId(item.job_id),
-        taskQueue: MOBILE_TASK_QUEUE,
-        args: [{ jobId: item.job_id }],
-        signal: MOBILE_REPLAY_SIGNAL,
-        signalArgs: [
-          {
-            requestedBy: item.requested_by,
-            orderId: orderIdOf(item.operation_id),
-          } satisfies MobileReplayRequest,
-        ],
-        workflowIdReusePolicy: 'ALLOW_DUPLICATE_FAILED_ONLY',
-        typedSearchAttributes: mobilePushAttributes(searchableKey(item.user_id ?? '')),
-        staticSummary: 'mobile push (replay)',
-      });
+      const request = { requestedBy: item.requested_by, orderId: orderIdOf(item.operation_id) };
+      await workflows.signalWithStart(
+        MOBILE_PUSH_WORKFLOW,
+        mobileReplay(item.job_id, searchableKey(item.user_id ?? ''), request),
+      );
       return true;
     } catch (error) {
       // Its last run completed: every device that could be reached has the push.
@@ -71,7 +54,7 @@ const LIST_JOBS = {
     `item.job_id, job.user_id,
            coalesce(job.content IS NOT NULL AND job.status IN ('partial', 'failed', 'max_retries', 'pending')
                     AND job.updated_at < operation.created_at, false) AS is_failed,
-           coalesce(job.opened_by = 'operation/' || item.operation_id, false) AS was_resent`,
+           coalesce(job.opened_by = ${ORDER_OF_ITEM}, false) AS was_resent`,
     'LEFT JOIN notifications.notification_log AS job ON job.job_id = item.job_id',
   ),
 };

@@ -1,5 +1,6 @@
 /** The intent stream, as its reader and operators see it: where progress is saved, and the order of entries. */
-import { STREAM_START } from '../stream-ids.ts';
+import type { Redis } from 'ioredis';
+import { STREAM_START, entryIdAfter } from '../stream-ids.ts';
 
 /** A value as one segment of a Redis key: base64url, so that no value can end its segment. */
 export const keySegment = (value: string): string => Buffer.from(value, 'utf8').toString('base64url');
@@ -29,4 +30,21 @@ export async function loadOffset(
   stream: string,
 ): Promise<string> {
   return (await redis.get(offsetKey(stream))) ?? STREAM_START;
+}
+
+/**
+ * Age of the oldest entry that the offset has not passed, ms; 0 when the stream is drained. The age is that of the
+ * entry's id, so it depends on the clock of Redis.
+ *
+ * @param nowMs epoch ms.
+ * @throws what Redis fails with.
+ */
+export async function oldestUnprocessedAgeMs(
+  redis: Redis,
+  stream: string,
+  offset: string,
+  nowMs: number,
+): Promise<number> {
+  const oldest = await entryIdAfter(redis, stream, offset);
+  return oldest ? Math.max(0, nowMs - Number(oldest.split('-')[0])) : 0;
 }

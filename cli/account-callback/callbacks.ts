@@ -17,6 +17,7 @@ import type { GlobalOptions } from '../command.ts';
 import { UsageError, action, helpWith, showPage } from '../command.ts';
 import type { Requested } from '../options.ts';
 import {
+  givenOf,
   limitOption,
   parseCount,
   parseTime,
@@ -85,9 +86,7 @@ const withFilters = (command: Command): Command =>
     .addOption(untilOption('failed last'));
 
 function filterOf({ kind, user, since, until }: FilterOptions): CallbackFilter {
-  return Object.fromEntries(
-    Object.entries({ kind, userId: user, since, until }).filter(([, value]) => value !== undefined),
-  );
+  return givenOf({ kind, userId: user, since, until });
 }
 
 function printShards(shards: ShardStatus[]): void {

@@ -7,8 +7,16 @@ import type { MalformedEntry, MalformedFilter } from '../../client/intent/malfor
 import type { ExitCode } from '../command.ts';
 import { EXIT, UsageError, action, helpWith, showPage } from '../command.ts';
 import type { OperationCommandOptions } from '../operations.ts';
-import { operate, withOperationOptions } from '../operations.ts';
-import { addPair, limitOption, parseEntryId, producerOption, sinceOption, untilOption } from '../options.ts';
+import { inGroups, operate, withOperationOptions } from '../operations.ts';
+import {
+  addPair,
+  givenOf,
+  limitOption,
+  parseEntryId,
+  producerOption,
+  sinceOption,
+  untilOption,
+} from '../options.ts';
 import { printFields, printHeading, printJson, printLine, printTable, report } from '../output.ts';
 import { withSession } from '../session.ts';
 
@@ -79,9 +87,7 @@ const withFilters = (command: Command): Command =>
     .addOption(untilOption('recorded'));
 
 const filterOf = ({ code, type, producer, since, until }: MalformedFilter): MalformedFilter =>
-  Object.fromEntries(
-    Object.entries({ code, type, producer, since, until }).filter(([, value]) => value !== undefined),
-  );
+  givenOf({ code, type, producer, since, until });
 
 type Options = OperationCommandOptions &
   MalformedFilter & {
@@ -151,10 +157,8 @@ function republishMany(filter: MalformedFilter, options: Options): Promise<ExitC
   return operate(options, {
     what: 'refused intent',
     verb: 'republish',
-    async count(operator) {
-      const groups = await operator.operations.previewRepublish(filter);
-      return { matching: groups.reduce((total, { entries }) => total + entries, 0), groups };
-    },
+    count: async ({ operations }) =>
+      inGroups(await operations.previewRepublish(filter), ({ entries }) => entries),
     show: (groups) =>
       printTable(
         ['ENTRIES', 'CODE', 'TYPE', 'PRODUCER', 'OLDEST', 'NEWEST'],

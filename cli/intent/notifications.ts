@@ -7,6 +7,7 @@ import type { NotificationFilter } from '../../client/intent/notifications.ts';
 import type { ExitCode } from '../command.ts';
 import { EXIT, UsageError, action, helpWith, showPage } from '../command.ts';
 import {
+  givenOf,
   limitOption,
   parseEntryId,
   producerOption,
@@ -19,7 +20,7 @@ import { countOf, printJson, printLine, printTable, report } from '../output.ts'
 import { startProgress } from '../progress.ts';
 import { withSession } from '../session.ts';
 import type { OperationCommandOptions } from '../operations.ts';
-import { operate, withOperationOptions } from '../operations.ts';
+import { inGroups, operate, withOperationOptions } from '../operations.ts';
 import { printNotification } from './notification-view.ts';
 
 export function addNotificationCommands(program: Command): void {
@@ -148,18 +149,14 @@ function addCancel(notifications: Command): void {
 }
 
 const filterOf = ({ type, producer, since, until }: CancelOptions): OpenFilter =>
-  Object.fromEntries(
-    Object.entries({ type, producer, since, until }).filter(([, value]) => value !== undefined),
-  );
+  givenOf({ type, producer, since, until });
 
 function cancelMany(filter: OpenFilter, options: CancelOptions): Promise<ExitCode> {
   return operate(options, {
     what: 'notification',
     verb: 'cancel',
-    async count(operator) {
-      const groups = await operator.operations.previewCancel(filter);
-      return { matching: groups.reduce((total, { notifications }) => total + notifications, 0), groups };
-    },
+    count: async ({ operations }) =>
+      inGroups(await operations.previewCancel(filter), ({ notifications }) => notifications),
     show: (groups) =>
       printTable(
         ['NOTIFICATIONS', 'TYPE', 'PRODUCER', 'OLDEST', 'NEWEST'],

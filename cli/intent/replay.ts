@@ -8,12 +8,12 @@ import type { Operator } from '../../client/operator.ts';
 import { waitUntil } from '../../client/wait-until.ts';
 import type { ExitCode } from '../command.ts';
 import { EXIT, UsageError, action, helpWith } from '../command.ts';
-import { parseEntryId, waitLimitOption, withDeadLetterFilters } from '../options.ts';
+import { givenOf, parseEntryId, waitLimitOption, withDeadLetterFilters } from '../options.ts';
 import { printJson, printLine, printTable } from '../output.ts';
 import { startProgress } from '../progress.ts';
 import { withSession } from '../session.ts';
 import type { OperationCommandOptions } from '../operations.ts';
-import { operate, withOperationOptions } from '../operations.ts';
+import { inGroups, operate, withOperationOptions } from '../operations.ts';
 
 type Options = OperationCommandOptions &
   Pick<DeadLetterFilter, 'type' | 'channel' | 'failure' | 'producer' | 'since' | 'until'> & {
@@ -51,11 +51,7 @@ export function addReplayCommand(program: Command): void {
 /** @throws UsageError for a bulk replay of everything, which nobody means, and for filters of a single route. */
 function filterOf(options: Options, notificationId?: string, routeId?: string): DeadLetterFilter {
   const { type, channel, failure, producer, since, until } = options;
-  const filters = Object.fromEntries(
-    Object.entries({ type, channel, failure, producer, since, until }).filter(
-      ([, value]) => value !== undefined,
-    ),
-  );
+  const filters = givenOf({ type, channel, failure, producer, since, until });
   const hasFilter = Object.keys(filters).length > 0;
   if (notificationId === undefined && !hasFilter) {
     throw new UsageError('say which: a notification id, or filters; --since 30d for everything of 30 days');
@@ -96,10 +92,7 @@ function replayMany(filter: DeadLetterFilter, options: Options): Promise<ExitCod
   return operate(options, {
     what: 'route',
     verb: 'replay',
-    async count(operator) {
-      const groups = await operator.replays.preview(filter);
-      return { matching: groups.reduce((total, { routes }) => total + routes, 0), groups };
-    },
+    count: async ({ replays }) => inGroups(await replays.preview(filter), ({ routes }) => routes),
     show: printGroups,
     nothing: 'no dead-lettered route matches',
     // Only a bulk replay reaches what its operator has not looked at.

@@ -11,6 +11,7 @@ import type { ExitCode, GlobalOptions } from '../command.ts';
 import { EXIT, UsageError, action, helpWith, showPage } from '../command.ts';
 import type { Requested } from '../options.ts';
 import {
+  givenOf,
   limitOption,
   parseEntryId,
   requestedByOption,
@@ -164,11 +165,7 @@ const withFilters = (command: Command, statuses: readonly string[]): Command =>
 type FilterOptions = Omit<MobileJobFilter, 'userId'> & { user?: string };
 
 function filterOf({ status, user, code, replayable, since, until }: FilterOptions): MobileJobFilter {
-  return Object.fromEntries(
-    Object.entries({ status, userId: user, code, replayable, since, until }).filter(
-      ([, value]) => value !== undefined,
-    ),
-  );
+  return givenOf({ status, userId: user, code, replayable, since, until });
 }
 
 function addList(mobile: Command): void {

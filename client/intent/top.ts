@@ -1,7 +1,6 @@
 /** Intents at one glance: what comes in, goes out, waits and died. */
 import { CHANNELS } from '../../api/intent/catalog.ts';
-import { loadOffset } from '../../api/intent/stream.ts';
-import { entryIdAfter } from '../../api/stream-ids.ts';
+import { loadOffset, oldestUnprocessedAgeMs } from '../../api/intent/stream.ts';
 import type { KindLook } from '../look.ts';
 import {
   COUNTED_AT_MOST,
@@ -26,8 +25,8 @@ export function intentLook({ db, redis, intentsStream }: OperatorResources): Pro
   );
 
   async function unreadMs(): Promise<number> {
-    const oldest = await entryIdAfter(redis, intentsStream, await loadOffset(redis, intentsStream));
-    return oldest ? Math.max(0, Date.now() - Number(oldest.split('-')[0])) : 0;
+    const offset = await loadOffset(redis, intentsStream);
+    return oldestUnprocessedAgeMs(redis, intentsStream, offset, Date.now());
   }
 }
 

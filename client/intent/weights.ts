@@ -9,17 +9,13 @@ import { INTENT_TASK_QUEUE } from '../../workflows/intent/contract.ts';
 import { noteAction } from '../actions.ts';
 import { OperationFailedError } from '../errors.ts';
 import type { OperatorResources } from '../resources.ts';
-import { QUERY_LIMIT_MS, bounded } from '../temporal.ts';
+import { ACTIVITY_TASKS, QUERY_LIMIT_MS, WORKFLOW_TASKS, bounded } from '../temporal.ts';
 
 /** Temporal takes what is below the least for it; above the most, all others stand still. */
 export const LEAST_WEIGHT = 0.001;
 export const MOST_WEIGHT = 1_000;
 /** Of whoever has none of its own. */
 export const USUAL_WEIGHT = 1;
-
-/** What a workflow and what an activity waits in. The first one is where servers without weights refuse. */
-const WORKFLOW_TASKS = 1;
-const ACTIVITY_TASKS = 2;
 
 const INVALID_ARGUMENT = 3;
 const UNIMPLEMENTED = 12;
@@ -44,6 +40,7 @@ export async function setWeight(
   { weight, requestedBy }: WeightRequest,
 ): Promise<void> {
   const { temporal, namespace } = resources;
+  // The first one is where servers without weights refuse.
   for (const taskQueueType of [WORKFLOW_TASKS, ACTIVITY_TASKS]) {
     const { config } = await withWeights(resources, () =>
       bounded(temporal, () =>

@@ -7,10 +7,8 @@ import { searchableKey } from '../../api/ids.ts';
 import type { MobileReplayRequest } from '../../workflows/mobile-push/contract.ts';
 import {
   MOBILE_PUSH_WORKFLOW,
-  MOBILE_REPLAY_SIGNAL,
-  MOBILE_TASK_QUEUE,
-  mobilePushAttributes,
   mobilePushWorkflowId,
+  mobileReplay,
 } from '../../workflows/mobile-push/contract.ts';
 import type { OperatorAction } from '../actions.ts';
 import { actionOperations, noteAction } from '../actions.ts';
@@ -190,16 +188,10 @@ export function mobileOperations(resources: OperatorResources) {
   async function order({ jobId, userId }: JobToReplay, request: MobileReplayRequest): Promise<void> {
     try {
       await bounded(resources.temporal, () =>
-        resources.temporal.workflow.signalWithStart(MOBILE_PUSH_WORKFLOW, {
-          workflowId: mobilePushWorkflowId(jobId),
-          taskQueue: MOBILE_TASK_QUEUE,
-          args: [{ jobId }],
-          signal: MOBILE_REPLAY_SIGNAL,
-          signalArgs: [request],
-          workflowIdReusePolicy: 'ALLOW_DUPLICATE_FAILED_ONLY',
-          typedSearchAttributes: mobilePushAttributes(searchableKey(userId ?? '')),
-          staticSummary: 'mobile push (replay)',
-        }),
+        resources.temporal.workflow.signalWithStart(
+          MOBILE_PUSH_WORKFLOW,
+          mobileReplay(jobId, searchableKey(userId ?? ''), request),
+        ),
       );
     } catch (error) {
       // Its last run completed: every device that could be reached has the push.

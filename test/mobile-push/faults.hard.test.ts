@@ -65,7 +65,13 @@ async function publishAll(): Promise<string[]> {
 }
 
 /** Keeps a job's entry from being taken and acknowledged: somebody else is about to insert its row. */
-async function holdUp(jobId: string): Promise<void> {
+const holdUp = (jobId: string): Promise<void> =>
+  hold(`INSERT INTO notifications.notification_log (job_id, user_id, content) VALUES ($1, 'nobody', '{}')`, [
+    jobId,
+  ]);
+
+/** Somebody else's transaction stays open after this statement. */
+async function hold(text: string, values: readonly unknown[] = []): Promise<void> {
   const other = await slot.db.connect();
   letGo = async () => {
     letGo = nothingHeld;
@@ -73,10 +79,7 @@ async function holdUp(jobId: string): Promise<void> {
     other.release();
   };
   await other.query('BEGIN');
-  await other.query(
-    `INSERT INTO notifications.notification_log (job_id, user_id, content) VALUES ($1, 'nobody', '{}')`,
-    [jobId],
-  );
+  await other.query(text, [...values]);
 }
 
 type Table = 'notification_log' | 'notification_sends';
@@ -210,14 +213,7 @@ test(
     });
     await publishAll();
     await eventually('sends', async () => slot.fcm.requests.length > 0, LIMIT_MS);
-    const other = await slot.db.connect();
-    letGo = async () => {
-      letGo = nothingHeld;
-      await other.query('ROLLBACK');
-      other.release();
-    };
-    await other.query('BEGIN');
-    await other.query('LOCK TABLE notifications.notification_sends');
+    await hold('LOCK TABLE notifications.notification_sends');
     const beganAt = performance.now();
     expect(await service.end('SIGTERM')).toBe(0);
     expect(performance.now() - beganAt).toBeLessThan(10 * SHUTDOWN_MS);

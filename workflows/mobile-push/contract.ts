@@ -54,6 +54,23 @@ export const mobilePushAttributes = (userId: string) => [
   { key: { name: MOBILE_SEARCH_ATTRIBUTES.userId, type: 'KEYWORD' as const }, value: userId },
 ];
 
+/**
+ * What `signalWithStart` takes to have a job sent again: a run that is under way hears of it, one that failed is followed by
+ * another. One that completed has reached every device that can be reached, and the start is refused.
+ *
+ * @param userId as for mobilePushAttributes.
+ */
+export const mobileReplay = (jobId: string, userId: string, request: MobileReplayRequest) => ({
+  workflowId: mobilePushWorkflowId(jobId),
+  taskQueue: MOBILE_TASK_QUEUE,
+  args: [{ jobId } satisfies MobilePushInput],
+  signal: MOBILE_REPLAY_SIGNAL,
+  signalArgs: [request],
+  workflowIdReusePolicy: 'ALLOW_DUPLICATE_FAILED_ONLY' as const,
+  typedSearchAttributes: mobilePushAttributes(userId),
+  staticSummary: 'mobile push (replay)',
+});
+
 /** Input of a job's workflow; what is to be shown stays in PostgreSQL. */
 export interface MobilePushInput {
   jobId: string;
