@@ -7,12 +7,11 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Context } from '@temporalio/activity';
 import type { Pool } from 'pg';
 import type { OperationCounts, OperationKind, OperationState } from '../workflows/operation-contract.ts';
-import { orderIdOf } from '../workflows/operation-contract.ts';
+import { operationStart, orderIdOf } from '../workflows/operation-contract.ts';
 import { withHeartbeats } from './heartbeat.ts';
 import type { Statement } from './postgres.ts';
 import { query } from './postgres.ts';
-import type { RetentionResources } from './retention.ts';
-import { deleteOlderThan, deletionOf } from './retention.ts';
+import type { LongLivedWorkflow } from './workflows.ts';
 
 /** Of a step, so that a pause takes effect within about one, however slow the items are, ms. */
 const STEP_MS = 1_000;
@@ -46,6 +45,8 @@ export const workOf = <Item extends OperationItem>(work: OperationWork<Item>): O
 export interface OperationStep {
   counts: OperationCounts;
   isLeft: boolean;
+  /** It is paused, as its row says, and nothing was dealt with. */
+  pausedBy?: string;
 }
 
 export type OperationActivities = ReturnType<typeof createOperationActivities>;
@@ -69,10 +70,17 @@ export function createOperationActivities(
         const { cancelled, cancellationSignal: stop } = Context.current();
         const beganAt = performance.now();
         const tookMs = () => performance.now() - beganAt;
-        // Retention may have removed it.
-        let counts: OperationCounts = { total: 0, done: 0, ordered: 0 };
         let isLeft = true;
         let dealt = 0;
+        // Retention may have removed it.
+        const [{ paused_by: pausedBy, ...now } = { paused_by: null, total: 0, done: 0, ordered: 0 }] =
+          await query<OperationRow>(db, READ_OPERATION, [operationId]);
+        let counts: OperationCounts = now;
+        if (pausedBy !== null) {
+          // A workflow of the release before comes back at once.
+          await sleep(STEP_MS, undefined, { signal: stop }).catch(() => undefined);
+          return { counts, isLeft, pausedBy };
+        }
         while (isLeft && dealt < rate && tookMs() < STEP_MS && !stop.aborted) {
           const size = Math.min(CHUNK, rate - dealt);
           const items = await query<OperationItem>(db, work.list, [operationId, size]);
@@ -90,16 +98,36 @@ export function createOperationActivities(
         return { counts, isLeft };
       }),
 
+    /** @param pausedBy who paused it; null when it goes on. */
+    async notePause(operationId: string, pausedBy: string | null): Promise<void> {
+      await query(db, NOTE_PAUSE, [operationId, pausedBy]);
+    },
+
     async endOperation(operationId: string, outcome: OperationState['status']): Promise<void> {
       await query(db, END_OPERATION, [operationId, outcome]);
     },
   };
 }
 
-/** Deletes operations of before with their items, whatever their kind. */
-export async function deleteOldOperations(ageMs: number, resources: Pick<RetentionResources, 'db' | 'log'>) {
-  await deleteOlderThan(ageMs, DELETE_ITEMS, resources);
-  await deleteOlderThan(ageMs, DELETE_OPERATIONS, resources);
+/**
+ * @returns the workflows of operations of these kinds that were begun within a day and have not ended, the oldest first:
+ * Temporal may have forgotten one, and a command may have died before it could start it. Each goes on as its row says.
+ * @throws ApplicationFailure of PostgreSQL.
+ */
+export async function listOpenOperations(
+  db: Pool,
+  kinds: readonly OperationKind[],
+): Promise<LongLivedWorkflow[]> {
+  const rows = await query<OpenRow>(db, LIST_OPEN, [kinds, MOST_OPEN]);
+  return rows.map(({ total, done, ordered, paused_by: pausedBy, ...row }) =>
+    operationStart({
+      ...{ operationId: row.operation_id, kind: row.kind, rate: row.rate, requestedBy: row.requested_by },
+      carried: {
+        ...{ total, done, ordered },
+        ...(pausedBy === null ? { status: 'running' } : { status: 'paused', changedBy: pausedBy }),
+      },
+    }),
+  );
 }
 
 /** For statements: orderIdOf its operation, of an `item`. */
@@ -140,6 +168,44 @@ const MARK_ITEMS = {
     RETURNING total, done, ordered`,
 };
 
+interface OperationRow extends OperationCounts {
+  paused_by: string | null;
+}
+
+const READ_OPERATION = {
+  name: 'read_operation',
+  text: 'SELECT total, done, ordered, paused_by FROM notification.operations WHERE operation_id = $1',
+};
+
+const NOTE_PAUSE = {
+  name: 'note_operation_pause',
+  text: 'UPDATE notification.operations SET paused_by = $2 WHERE operation_id = $1',
+};
+
+/** Of one look. */
+const MOST_OPEN = 100;
+
+interface OpenRow extends OperationRow {
+  operation_id: string;
+  kind: OperationKind;
+  rate: number;
+  requested_by: string;
+}
+
+/**
+ * Temporal keeps a workflow that has ended for a day at least: one that it does not know within that time was not
+ * terminated. $1 kinds, $2 rows at most.
+ */
+const LIST_OPEN = {
+  name: 'list_open_operations',
+  text: `
+    SELECT operation_id, kind, rate, requested_by, total, done, ordered, paused_by
+      FROM notification.operations
+     WHERE ended_at IS NULL AND kind = ANY($1::text[]) AND created_at > now() - interval '1 day'
+     ORDER BY created_at
+     LIMIT $2`,
+};
+
 const END_OPERATION = {
   name: 'end_operation',
   text: `
@@ -147,38 +213,3 @@ const END_OPERATION = {
        SET ended_at = clock_timestamp(), outcome = $2
      WHERE operation_id = $1 AND ended_at IS NULL`,
 };
-
-/** Before the operations that they are of, since there may be a million of one. $1 age in ms, $2 rows at most. */
-const DELETE_ITEMS = {
-  name: 'delete_expired_operation_items',
-  text: `
-    WITH expired AS (
-      SELECT item.operation_id, item.position
-        FROM (SELECT operation_id
-                FROM notification.operations
-               WHERE created_at < now() - $1::bigint * interval '1 millisecond'
-               ORDER BY created_at
-               LIMIT 100) AS operation
-       CROSS JOIN LATERAL (
-             SELECT operation_id, position
-               FROM notification.operation_items
-              WHERE operation_items.operation_id = operation.operation_id
-              LIMIT $2
-                FOR UPDATE SKIP LOCKED) AS item
-       LIMIT $2
-    ), deleted AS (
-      DELETE FROM notification.operation_items AS old USING expired
-       WHERE old.operation_id = expired.operation_id AND old.position = expired.position
-      RETURNING 1
-    )
-    SELECT count(*)::int AS deleted FROM deleted`,
-};
-
-const DELETE_OPERATIONS = deletionOf({
-  name: 'delete_expired_operations',
-  table: 'notification.operations',
-  key: 'operation_id',
-  since: 'created_at',
-  condition:
-    '(SELECT true FROM notification.operation_items AS item WHERE item.operation_id = operations.operation_id LIMIT 1) IS NULL',
-});

@@ -5,10 +5,10 @@
  * paused, resumed and aborted by its id. Each kind says what matches a filter (choices.ts) and how one is dealt with.
  */
 import { randomBytes } from 'node:crypto';
+import { explain } from '../api/errors.ts';
 import { runTransaction } from '../api/postgres-transaction.ts';
 import type {
   OperationChange,
-  OperationInput,
   OperationKind,
   OperationOptions,
   OperationState,
@@ -16,13 +16,11 @@ import type {
 import {
   ABORT_OPERATION_UPDATE,
   OPERATION_STATE_QUERY,
-  OPERATION_TASK_QUEUES,
-  OPERATION_WORKFLOW,
   PAUSE_OPERATION_UPDATE,
   RESUME_OPERATION_UPDATE,
+  operationStart,
   operationWorkflowId,
 } from '../workflows/operation-contract.ts';
-import { BEFORE_A_BACKLOG } from '../workflows/policies.ts';
 import { unknownFieldOf } from '../api/intent/mending.ts';
 import type { Mending } from '../api/intent/mending.ts';
 import { DEFAULT_REPLAY_RATE, MAX_REPLAY_RATE } from './bulk-replay.ts';
@@ -34,7 +32,7 @@ import type { OpenFilter, OpenGroup, RefusedGroup } from './intent/choices.ts';
 import type { DeadLetterFilter } from './intent/dead-letters.ts';
 import type { MalformedFilter } from './intent/malformed.ts';
 import type { ReplayOutcome } from './intent/replay.ts';
-import { IS_EXPIRED } from './intent/replay.ts';
+import { lateness, outcomeColumns } from './intent/replay.ts';
 import type { Page } from './lists.ts';
 import { DEFAULT_LIMIT, pageOf, withoutNulls } from './lists.ts';
 import { statusOf } from './live.ts';
@@ -158,23 +156,35 @@ export function operationOperations(resources: OperatorResources) {
     show,
 
     /** Begins nothing more until it is resumed. @throws NotFoundError; NothingToDoError when it has ended. */
-    pause: (operationId: string, change: OperationChange = {}) =>
-      steer(operationId, PAUSE_OPERATION_UPDATE, change),
+    async pause(operationId: string, change: OperationChange = {}): Promise<OperationView> {
+      await openOne(operationId);
+      if (await isRunning(operationId)) return steer(operationId, PAUSE_OPERATION_UPDATE, change);
+      throw new NothingToDoError(
+        `operation ${operationId} does not run; galaxy-notify operations resume starts it again`,
+      );
+    },
 
     /** Goes on, also with one that lost its workflow. @throws as `pause`. */
     async resume(operationId: string, change: OperationChange = {}): Promise<OperationView> {
       const view = await openOne(operationId);
-      if ((await statusOf(resources, operationWorkflowId(operationId))) === 'RUNNING')
-        return steer(operationId, RESUME_OPERATION_UPDATE, change);
-      const { total, done, ordered } = view;
+      if (await isRunning(operationId)) return steer(operationId, RESUME_OPERATION_UPDATE, change);
+      const { kind, ratePerSecond: rate, requestedBy, total, done, ordered } = view;
       const { requestedBy: changedBy = 'operator' } = change;
-      await start(view, { status: 'running', total, done, ordered, changedBy, changedAtMs: Date.now() });
+      await db.query(FORGET_PAUSE, [operationId]);
+      const carried: OperationState = {
+        ...{ status: 'running', total, done, ordered, changedBy, changedAtMs: Date.now() },
+      };
+      await start({ operationId, kind, rate, requestedBy, carried });
       return show(operationId);
     },
 
-    /** Ends it: what is done stays done. @throws as `pause`. */
-    abort: (operationId: string, change: OperationChange = {}) =>
-      steer(operationId, ABORT_OPERATION_UPDATE, change),
+    /** Ends it, also one that lost its workflow: what is done stays done. @throws as `pause`. */
+    async abort(operationId: string, change: OperationChange = {}): Promise<OperationView> {
+      await openOne(operationId);
+      if (await isRunning(operationId)) return steer(operationId, ABORT_OPERATION_UPDATE, change);
+      await db.query(END_WITHOUT_WORKFLOW, [operationId]);
+      return show(operationId);
+    },
 
     /** @returns how it stood in the end, or when the time was up. */
     async follow(
@@ -243,29 +253,22 @@ export function operationOperations(resources: OperatorResources) {
       if (rows[0]!.total === 0) throw new NotFoundError(NOTHING[kind]);
       return rows[0]!.total;
     });
-    await start({ operationId, kind, ratePerSecond, requestedBy });
+    try {
+      await start({ operationId, kind, rate: ratePerSecond, requestedBy });
+    } catch (error) {
+      throw new OperationFailedError(
+        `operation ${operationId} is written down, and goes on by itself once Temporal can be reached, unless galaxy-notify ` +
+          `operations abort ends it: ${explain(error)}`,
+        { cause: error },
+      );
+    }
     return { operationId, total };
   }
 
-  /** @param carried how far it is, of one that lost its workflow. */
-  async function start(
-    {
-      operationId,
-      kind,
-      ratePerSecond: rate,
-      requestedBy,
-    }: Pick<OperationView, 'operationId' | 'kind' | 'ratePerSecond' | 'requestedBy'>,
-    carried?: OperationState,
-  ): Promise<void> {
+  async function start(input: Parameters<typeof operationStart>[0]): Promise<void> {
+    const { workflowType, ...options } = operationStart(input);
     await bounded(temporal, () =>
-      temporal.workflow.start(OPERATION_WORKFLOW, {
-        workflowId: operationWorkflowId(operationId),
-        taskQueue: OPERATION_TASK_QUEUES[kind],
-        args: [{ operationId, kind, rate, ...(carried ? { carried } : {}) } satisfies OperationInput],
-        workflowIdConflictPolicy: 'USE_EXISTING',
-        staticSummary: `${kind} of many, asked for by ${requestedBy}`,
-        ...BEFORE_A_BACKLOG,
-      }),
+      temporal.workflow.start(workflowType, { ...options, workflowIdConflictPolicy: 'USE_EXISTING' }),
     );
   }
 
@@ -295,18 +298,15 @@ export function operationOperations(resources: OperatorResources) {
     );
   }
 
+  async function isRunning(operationId: string): Promise<boolean> {
+    return (await statusOf(resources, operationWorkflowId(operationId))) === 'RUNNING';
+  }
+
   async function steer(operationId: string, update: string, change: OperationChange): Promise<OperationView> {
-    await openOne(operationId);
-    const workflowId = operationWorkflowId(operationId);
-    if ((await statusOf(resources, workflowId)) !== 'RUNNING') {
-      throw new NothingToDoError(
-        `operation ${operationId} does not run; galaxy-notify operations resume starts it again`,
-      );
-    }
     await ask(
       temporal,
       {
-        workflowId,
+        workflowId: operationWorkflowId(operationId),
         limitMs: ANSWER_LIMIT_MS,
         ifSilent: 'it is taken once one runs, see operations show',
         ifNotRunning: 'galaxy-notify operations resume starts it again',
@@ -345,32 +345,31 @@ const COUNT_CHOSEN = `
    WHERE operation_id = $1
   RETURNING total`;
 
+const END_WITHOUT_WORKFLOW = `
+  UPDATE notification.operations
+     SET ended_at = clock_timestamp(), outcome = 'aborted'
+   WHERE operation_id = $1 AND ended_at IS NULL`;
+
+const FORGET_PAUSE = 'UPDATE notification.operations SET paused_by = NULL WHERE operation_id = $1';
+
 const SELECT = `
   SELECT operation_id AS "operationId", kind, filter, total, rate AS "ratePerSecond", requested_by AS "requestedBy",
          reason, options, created_at AS "createdAt", done, ordered, ended_at AS "endedAt", outcome
     FROM notification.operations`;
 
+const ORDERED_AT = 'operation.created_at';
+const IS_REPLAY = "kind = 'replay'";
 /** What of a replay is dead as before has not been taken up yet, or is too late. */
 const OUTCOME = `
-  SELECT count(*) FILTER (WHERE status = 'published')::int AS published,
-         count(*) FILTER (WHERE status = 'skipped' AND NOT is_late)::int AS skipped,
-         count(*) FILTER (WHERE is_late)::int AS expired,
-         count(*) FILTER (WHERE status = 'dead_letter' AND dead_lettered_at >= operation.created_at)::int AS "diedAgain",
-         count(*) FILTER (WHERE status IN ('pending', 'failed')
-                             OR status = 'dead_letter' AND dead_lettered_at < operation.created_at
-                                AND kind = 'replay' AND NOT is_late)::int AS open,
-         count(*) FILTER (WHERE status IS NULL AND kind = 'replay')::int AS gone
+  SELECT ${outcomeColumns(ORDERED_AT, IS_REPLAY)}
     FROM notification.operations AS operation
     JOIN notification.operation_items AS item USING (operation_id)
     LEFT JOIN notification.routes AS route
       ON route.notification_id = item.notification_id
          AND (item.route_id IS NULL OR route.route_id = item.route_id)
     LEFT JOIN notification.records AS record ON record.notification_id = item.notification_id
-   CROSS JOIN LATERAL (
-         SELECT ${IS_EXPIRED}
-                OR coalesce(kind = 'replay' AND status = 'dead_letter' AND dead_lettered_at < operation.created_at
-                            AND expires_at <= now(), false) AS is_late) AS lateness
-   WHERE operation_id = $1 AND was_ordered IS NOT NULL AND (was_ordered OR kind = 'replay' AND is_late)`;
+    ${lateness(ORDERED_AT, IS_REPLAY)}
+   WHERE operation_id = $1 AND was_ordered IS NOT NULL AND (was_ordered OR ${IS_REPLAY} AND is_late)`;
 
 const ORDERED = `
   SELECT notification_id AS "notificationId", route_id AS "routeId"

@@ -18,6 +18,8 @@ const DAY_MS = 86_400_000;
 export interface Guarded {
   workflows: readonly LongLivedWorkflow[];
   schedules: readonly ScheduledRun[];
+  /** What rows say is under way. One that somebody terminated stays so. */
+  underWay: () => Promise<readonly LongLivedWorkflow[]>;
 }
 
 /**
@@ -30,7 +32,7 @@ export function startGuard(
   client: Client,
   log: Logger,
   everyMs: number,
-  { workflows, schedules }: Guarded,
+  { workflows, schedules, underWay }: Guarded,
   longestRunMs = DAY_MS,
 ): Running {
   /** Runs that were asked to be continued: once is enough. */
@@ -43,6 +45,11 @@ export function startGuard(
       if (state === 'RUNNING' || state === 'COMPLETED') continue;
       await keepRunning(client.workflow, workflow, state === 'STUCK');
       log.warn({ workflow_id: workflow.workflowId, state }, 'long-lived workflow did not run and is started');
+    }
+    for (const workflow of await underWay()) {
+      if ((await stateOf(client.workflow, workflow.workflowId)) !== undefined) continue;
+      await keepRunning(client.workflow, workflow);
+      log.warn({ workflow_id: workflow.workflowId }, 'workflow was unknown to Temporal and is started');
     }
     for (const schedule of schedules) {
       if (await exists(schedule)) continue;

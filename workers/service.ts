@@ -1,11 +1,15 @@
 /** One running process of the service: its life from connected to stopped. */
 import { Worker } from '@temporalio/worker';
 import type { Logger } from 'pino';
+import { listOpenOperations } from '../activities/operations.ts';
+import { startOperatorUpkeep } from '../activities/operator-upkeep.ts';
 import type { Config } from '../config/load.ts';
 import { SEARCH_ATTRIBUTE_NAMES, needsOf } from '../config/load.ts';
 import { openWires } from '../config/wire.ts';
 import { migrateOrCheck } from '../migrations/migrate.ts';
 import { ensureSchedule, ensureSearchAttributes } from '../migrations/namespace.ts';
+import { OPERATION_TASK_QUEUES } from '../workflows/operation-contract.ts';
+import type { OperationKind } from '../workflows/operation-contract.ts';
 import { startCodecServer } from './codec-server.ts';
 import type { Connections } from './connections.ts';
 import { openConnections } from './connections.ts';
@@ -90,18 +94,23 @@ async function start({ config, endpoints, log, report }: ServiceOptions, open: O
     const work = await role.begin(connections);
     if (work) running.alongside.push(work);
   }
+  const { NOTIFICATION_RECONCILIATION_INTERVAL: everyMs, NOTIFICATION_RECORD_RETENTION: ageMs } =
+    config.values;
+  const { client, db } = connections;
   running.alongside.push(
-    startGuard(connections.client, log, config.values.NOTIFICATION_RECONCILIATION_INTERVAL, {
+    startGuard(client, log, everyMs, {
       workflows: roles.flatMap((role) => role.longLived),
       schedules: needsOf(config).schedules,
+      underWay: () => listOpenOperations(db, operationKindsOf(roles)),
     }),
-  );
-  const overdue = roles.flatMap((role) => role.overdue?.(connections) ?? []);
-  running.alongside.push(
-    startTakeUp(connections.client, log, config.values.NOTIFICATION_RECONCILIATION_INTERVAL, overdue),
-  );
-  running.alongside.push(
-    startLateIndexes(endpoints.postgresDsn, log, config.values.NOTIFICATION_RECONCILIATION_INTERVAL),
+    startTakeUp(
+      client,
+      log,
+      everyMs,
+      roles.flatMap((role) => role.overdue?.(connections) ?? []),
+    ),
+    startLateIndexes(endpoints.postgresDsn, log, everyMs),
+    startOperatorUpkeep(db, log, { everyMs, ageMs }),
   );
   watchFiles(context, connections);
   probes.setReady(true);
@@ -118,6 +127,12 @@ async function start({ config, endpoints, log, report }: ServiceOptions, open: O
   done.catch(() => undefined);
   return { probesUrl: probes.url, done, stop };
 }
+
+/** Which operations these roles work off. */
+const operationKindsOf = (roles: readonly Role[]): OperationKind[] =>
+  (Object.keys(OPERATION_TASK_QUEUES) as OperationKind[]).filter((kind) =>
+    roles.some(({ taskQueue }) => taskQueue === OPERATION_TASK_QUEUES[kind]),
+  );
 
 /** Workers may use the whole time-out; what is open beside them ends after them. */
 const closingMs = ({ values }: Config): number => values.NOTIFICATION_SHUTDOWN_TIMEOUT + CLOSING_MS;

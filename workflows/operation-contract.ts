@@ -1,6 +1,7 @@
 /** What an operator does to many at once, and how it is followed and steered. Pure. */
 import { INTENT_TASK_QUEUE } from './intent/contract.ts';
 import { MOBILE_TASK_QUEUE } from './mobile-push/contract.ts';
+import { BEFORE_A_BACKLOG } from './policies.ts';
 import { SUBSCRIPTION_TASK_QUEUE } from './subscription/contract.ts';
 
 /** Workflow type name as registered with Temporal. */
@@ -69,6 +70,27 @@ export interface OperationState extends OperationCounts {
   changedBy?: string;
   changedAtMs?: number;
 }
+
+/**
+ * @param carried how far it is, of one that lost its workflow.
+ * @returns what starts an operation. One that runs already is to stay as it is.
+ */
+export const operationStart = ({
+  operationId,
+  kind,
+  rate,
+  requestedBy,
+  carried,
+}: OperationInput & { requestedBy: string }) => ({
+  workflowType: OPERATION_WORKFLOW,
+  workflowId: operationWorkflowId(operationId),
+  taskQueue: OPERATION_TASK_QUEUES[kind],
+  args: [{ operationId, kind, rate, ...(carried ? { carried } : {}) } satisfies OperationInput] as [
+    OperationInput,
+  ],
+  staticSummary: `${kind} of many, asked for by ${requestedBy}`,
+  ...BEFORE_A_BACKLOG,
+});
 
 /** The order by which a route or a job knows that this operation has been there already. */
 export const orderIdOf = (operationId: string): string => operationWorkflowId(operationId);

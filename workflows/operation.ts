@@ -45,6 +45,9 @@ export async function operation(input: OperationInput): Promise<OperationState> 
   let state: OperationState = carried ?? { status: 'running', total: 0, done: 0, ordered: 0 };
   const isRenewed = onRenewal();
   let step: CancellationScope | undefined;
+  let isPauseNoted = state.status === 'paused';
+  /** An update may have changed it while something was awaited. */
+  const isRunning = () => state.status === 'running';
   const show = () => setCurrentDetails(describe(input, state));
 
   setHandler(defineQuery<OperationState>(OPERATION_STATE_QUERY), () => state, {
@@ -69,17 +72,29 @@ export async function operation(input: OperationInput): Promise<OperationState> 
 
   for (let isLeft = true; isLeft;) {
     show();
+    await notePause();
     await condition(() => state.status !== 'paused' || isRenewed());
     if (isRenewed() || isHistoryLong()) {
       await condition(allHandlersFinished);
       await continueAsNew<typeof operation>({ ...input, carried: state });
     }
     if (state.status === 'aborting') break;
+    await notePause();
+    if (!isRunning()) continue;
     step = new CancellationScope();
     try {
-      const page = await step.run(() => pages.doPage(operationId, kind, rate));
-      state = { ...state, ...page.counts };
-      isLeft = page.isLeft;
+      const {
+        counts,
+        isLeft: isMore,
+        pausedBy,
+      } = await step.run(() => pages.doPage(operationId, kind, rate));
+      state = { ...state, ...counts };
+      isLeft = isMore;
+      // Temporal has forgotten that it is paused.
+      if (pausedBy !== undefined && isRunning()) {
+        state = { ...state, status: 'paused', changedBy: pausedBy, changedAtMs: Date.now() };
+        isPauseNoted = true;
+      }
     } catch (error) {
       // What it has done its rows say.
       if (!isCancellation(error) || !step.consideredCancelled) throw error;
@@ -91,6 +106,14 @@ export async function operation(input: OperationInput): Promise<OperationState> 
   show();
   await condition(allHandlersFinished);
   return state;
+
+  /** Should Temporal forget that it is paused, its row does not. */
+  async function notePause(): Promise<void> {
+    const isPaused = state.status === 'paused';
+    if (isPaused === isPauseNoted || !patched('operation-pause-noted')) return;
+    isPauseNoted = isPaused;
+    await database.notePause(operationId, isPaused ? (state.changedBy ?? 'operator') : null);
+  }
 }
 
 function check(change: OperationChange | undefined, { status }: OperationState): void {

@@ -12,14 +12,8 @@ import { routeRefOf, searchableKey } from '../../api/ids.ts';
 import type { Channel } from '../../api/intent/catalog.ts';
 import { mendEntry } from '../../api/intent/mending.ts';
 import { republishedKey } from '../../api/intent/stream.ts';
-import {
-  INTENT_TASK_QUEUE,
-  REPLAY_SIGNAL,
-  ROUTE_WORKFLOW,
-  notificationWorkflowId,
-  routeWorkflowId,
-} from '../../workflows/intent/contract.ts';
-import { notificationAttributes, routeChannel } from '../../workflows/intent/search-attributes.ts';
+import { ROUTE_WORKFLOW, notificationWorkflowId } from '../../workflows/intent/contract.ts';
+import { routeReplay } from '../../workflows/intent/replay-contract.ts';
 import { CANCEL_INTENT_SIGNAL, sliceWorkflowId } from '../../workflows/intent/slice-contract.ts';
 import type { OperationKind, OperationOptions } from '../../workflows/operation-contract.ts';
 import { orderIdOf } from '../../workflows/operation-contract.ts';
@@ -58,33 +52,23 @@ export function intentOperations({
   async function replay(item: RouteItem): Promise<boolean> {
     if (item.was_replayed) return true;
     if (!item.is_dead || item.route_id === null) return false;
-    const routeRef = routeRefOf(item.route_id);
-    const key = { notificationId: item.notification_id, routeRef };
+    const order = routeReplay(
+      {
+        ...{
+          notificationId: item.notification_id,
+          routeRef: routeRefOf(item.route_id),
+          channel: item.channel!,
+        },
+        ...{ notificationType: item.notification_type!, producer: item.producer! },
+        idempotencyKey: searchableKey(item.idempotency_key!),
+      },
+      {
+        ...{ requestedBy: item.requested_by, orderId: orderIdOf(item.operation_id) },
+        ...(item.reason === null ? {} : { reason: item.reason }),
+      },
+    );
     try {
-      await workflows.signalWithStart(ROUTE_WORKFLOW, {
-        workflowId: routeWorkflowId(item.notification_id, routeRef),
-        taskQueue: INTENT_TASK_QUEUE,
-        args: [key],
-        signal: REPLAY_SIGNAL,
-        signalArgs: [
-          {
-            requestedBy: item.requested_by,
-            orderId: orderIdOf(item.operation_id),
-            ...(item.reason === null ? {} : { reason: item.reason }),
-          },
-        ],
-        workflowIdReusePolicy: 'ALLOW_DUPLICATE_FAILED_ONLY',
-        typedSearchAttributes: [
-          ...notificationAttributes({
-            notificationId: item.notification_id,
-            notificationType: item.notification_type!,
-            producer: item.producer!,
-            idempotencyKey: searchableKey(item.idempotency_key!),
-          }),
-          routeChannel(item.channel!),
-        ],
-        staticSummary: `${item.notification_type} ${routeRef} (replay)`,
-      });
+      await workflows.signalWithStart(ROUTE_WORKFLOW, order);
       return true;
     } catch (error) {
       // Its last run completed, which a dead-lettered one never does.

@@ -4,7 +4,6 @@
  * A record may have tens of thousands of routes, so they are deleted first and in batches of their own, and the record
  * when it has none left. A record with an open route stays: a paused channel, for instance, may still deliver it.
  */
-import { deleteOldOperations } from '../operations.ts';
 import { query } from '../postgres.ts';
 import type { RetentionResources } from '../retention.ts';
 import { MAX_RUN_MS, deleteOlderThan, deletionOf, inBatches } from '../retention.ts';
@@ -49,9 +48,6 @@ export function createIntentRetentionActivities(resources: IntentRetentionResour
     async deleteExpiredRecords(): Promise<number> {
       await deleteOlderThan(recordRetentionMs, DELETE_DUPLICATES, resources);
       await deleteOlderThan(recordRetentionMs, DELETE_CANCELLED, resources);
-      await deleteOldOperations(recordRetentionMs, resources);
-      await deleteOlderThan(recordRetentionMs, DELETE_FORGOTTEN, resources);
-      await deleteOlderThan(recordRetentionMs, DELETE_ACTIONS, resources);
       await deleteOlderThan(ABANDONED_AFTER_MS, DELETE_ABANDONED, resources);
       await deleteOlderThan(outcomeRetentionMs, DELETE_RELAYED, resources);
       await deleteOlderThan(recordRetentionMs, DELETE_UNRELAYED, resources);
@@ -160,20 +156,6 @@ const DELETE_CANCELLED = deletionOf({
   table: 'notification.cancelled_intents',
   key: 'notification_id',
   since: 'cancelled_at',
-});
-
-const DELETE_ACTIONS = deletionOf({
-  name: 'delete_expired_operator_actions',
-  table: 'notification.operator_actions',
-  key: 'action_id',
-  since: 'acted_at',
-});
-
-const DELETE_FORGOTTEN = deletionOf({
-  name: 'delete_expired_requests_to_forget',
-  table: 'notification.forgotten_users',
-  key: 'request_id',
-  since: 'begun_at',
 });
 
 const DELETE_ABANDONED = deletionOf({

@@ -1,5 +1,4 @@
 /** Which jobs are old enough to be deleted: a failed one keeps its content for a replay, and that is personal. */
-import { deleteOldOperations } from '../operations.ts';
 import type { RetentionResources } from '../retention.ts';
 import { deleteOlderThan, deletionOf } from '../retention.ts';
 
@@ -8,11 +7,10 @@ export type MobileRetentionActivities = ReturnType<typeof createMobileRetentionA
 export function createMobileRetentionActivities(resources: RetentionResources) {
   const { recordRetentionMs, malformedIntentRetentionMs } = resources.retention;
   return {
-    /** Removes jobs past the retention of records with their sends, unless one of them was tried within a day; operations. */
+    /** Removes jobs past the retention of records with their sends, unless one of them was tried within a day. */
     async deleteExpiredJobs(): Promise<number> {
       const ended = await deleteOlderThan(recordRetentionMs, DELETE_JOBS, resources);
       const stuck = await deleteOlderThan(recordRetentionMs, DELETE_STUCK_JOBS, resources);
-      await deleteOldOperations(recordRetentionMs, resources);
       return ended + stuck;
     },
     deleteExpiredMalformedJobs: () =>

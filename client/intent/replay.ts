@@ -8,13 +8,8 @@ import { WorkflowExecutionAlreadyStartedError } from '@temporalio/client';
 import { routeRefOf, searchableKey } from '../../api/ids.ts';
 import { ROUTE_EXPIRED } from '../../api/intent/outcome.ts';
 import type { ReplayRequest } from '../../workflows/intent/contract.ts';
-import {
-  INTENT_TASK_QUEUE,
-  REPLAY_SIGNAL,
-  ROUTE_WORKFLOW,
-  routeWorkflowId,
-} from '../../workflows/intent/contract.ts';
-import { notificationAttributes, routeChannel } from '../../workflows/intent/search-attributes.ts';
+import { ROUTE_WORKFLOW } from '../../workflows/intent/contract.ts';
+import { routeReplay } from '../../workflows/intent/replay-contract.ts';
 import { clockOf } from '../bulk-replay.ts';
 import { NotFoundError, NothingToDoError } from '../errors.ts';
 import type { Conditions } from '../lists.ts';
@@ -127,28 +122,18 @@ export function replayOperations(resources: OperatorResources) {
 
   async function replay(route: RouteToReplay, request: ReplayRequest): Promise<ReplayedRoute> {
     const routeRef = routeRefOf(route.route_id);
-    const key = { notificationId: route.notification_id, routeRef };
-    const replayed = { ...key, routeId: route.route_id };
+    const replayed = { notificationId: route.notification_id, routeId: route.route_id, routeRef };
+    const order = routeReplay(
+      {
+        ...{ notificationId: route.notification_id, routeRef, channel: route.channel },
+        ...{ notificationType: route.notification_type, producer: route.producer },
+        idempotencyKey: searchableKey(route.idempotency_key),
+      },
+      request,
+    );
     try {
       await bounded(resources.temporal, () =>
-        resources.temporal.workflow.signalWithStart(ROUTE_WORKFLOW, {
-          workflowId: routeWorkflowId(route.notification_id, routeRef),
-          taskQueue: INTENT_TASK_QUEUE,
-          args: [key],
-          signal: REPLAY_SIGNAL,
-          signalArgs: [request],
-          workflowIdReusePolicy: 'ALLOW_DUPLICATE_FAILED_ONLY',
-          typedSearchAttributes: [
-            ...notificationAttributes({
-              notificationId: route.notification_id,
-              notificationType: route.notification_type,
-              producer: route.producer,
-              idempotencyKey: searchableKey(route.idempotency_key),
-            }),
-            routeChannel(route.channel),
-          ],
-          staticSummary: `${route.notification_type} ${routeRef} (replay)`,
-        }),
+        resources.temporal.workflow.signalWithStart(ROUTE_WORKFLOW, order),
       );
       return { ...replayed, result: 'replayed' };
     } catch (error) {
@@ -200,7 +185,7 @@ export const NONE: ReplayOutcome = {
 };
 
 /** A route that was skipped because it came too late. */
-export const IS_EXPIRED = `coalesce(status = 'skipped' AND last_error_classification = '${ROUTE_EXPIRED}', false)`;
+const IS_EXPIRED = `coalesce(status = 'skipped' AND last_error_classification = '${ROUTE_EXPIRED}', false)`;
 
 const ROUTES_TO_REPLAY = `
   SELECT route.notification_id, route.route_id, route.channel, route.status,
@@ -222,18 +207,32 @@ const PREVIEW = ({ where }: Conditions) => `
    GROUP BY 1, 2, 3
    ORDER BY routes DESC, 1, 2, 3`;
 
-const OUTCOME = `
-  SELECT count(*) FILTER (WHERE status = 'published')::int AS published,
+/**
+ * @param since SQL of the moment of the order: a death before it has not been taken up yet.
+ * @param isReplay SQL that tells whether dead routes were ordered at all.
+ * @returns the columns of a ReplayOutcome, of a `route` and its `record` that may be gone, and of {@link lateness}.
+ */
+export const outcomeColumns = (since: string, isReplay = 'true'): string => `
+         count(*) FILTER (WHERE status = 'published')::int AS published,
          count(*) FILTER (WHERE status = 'skipped' AND NOT is_late)::int AS skipped,
          count(*) FILTER (WHERE is_late)::int AS expired,
-         count(*) FILTER (WHERE status = 'dead_letter' AND dead_lettered_at >= $3::timestamptz)::int AS "diedAgain",
+         count(*) FILTER (WHERE status = 'dead_letter' AND dead_lettered_at >= ${since})::int AS "diedAgain",
          count(*) FILTER (WHERE status IN ('pending', 'failed')
-                             OR status = 'dead_letter' AND dead_lettered_at < $3::timestamptz AND NOT is_late)::int AS open,
-         count(*) FILTER (WHERE status IS NULL)::int AS gone
+                             OR status = 'dead_letter' AND dead_lettered_at < ${since}
+                                AND ${isReplay} AND NOT is_late)::int AS open,
+         count(*) FILTER (WHERE status IS NULL AND ${isReplay})::int AS gone`;
+
+/** @returns what to join, so that `is_late` tells what is not sent any more. Parameters as of {@link outcomeColumns}. */
+export const lateness = (since: string, isReplay = 'true'): string => `
+   CROSS JOIN LATERAL (
+         SELECT ${IS_EXPIRED}
+                OR coalesce(${isReplay} AND status = 'dead_letter' AND dead_lettered_at < ${since}
+                            AND expires_at <= now(), false) AS is_late) AS lateness`;
+
+const SINCE = '$3::timestamptz';
+const OUTCOME = `
+  SELECT ${outcomeColumns(SINCE)}
     FROM unnest($1::text[], $2::text[]) AS replayed (notification_id, route_id)
     LEFT JOIN notification.routes USING (notification_id, route_id)
     LEFT JOIN notification.records USING (notification_id)
-   CROSS JOIN LATERAL (
-         SELECT ${IS_EXPIRED}
-                OR coalesce(status = 'dead_letter' AND dead_lettered_at < $3::timestamptz AND expires_at <= now(), false)
-                AS is_late) AS lateness`;
+    ${lateness(SINCE)}`;

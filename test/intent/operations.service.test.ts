@@ -22,7 +22,11 @@ beforeAll(async () => {
 afterAll(() => slot.release());
 
 const startService = () =>
-  slot.startService({ NOTIFICATION_ROUTE_BACKOFF_MIN: '50ms', NOTIFICATION_ROUTE_BACKOFF_MAX: '100ms' });
+  slot.startService({
+    NOTIFICATION_ROUTE_BACKOFF_MIN: '50ms',
+    NOTIFICATION_ROUTE_BACKOFF_MAX: '100ms',
+    NOTIFICATION_RECONCILIATION_INTERVAL: '500ms',
+  });
 
 const usersOf = (name: string, count: number) =>
   Array.from({ length: count }, (_, index) => `${name}-${index + 1}`);
@@ -146,6 +150,83 @@ test('U2 an operation that lost its workflow goes on when it is resumed, and no 
   await shown(operationId, ({ endedAt }) => endedAt !== undefined, 'its end');
   await eventually('its routes', async () => (await operator.operations.outcome(operationId)).open === 0);
   expect(await replaysOf(id)).toEqual([1, 1, 1, 1]);
+  await slot.redis.del(GATEWAY);
+});
+
+/** As an empty Temporal does, or one that was put back to before it began. */
+async function forget(operationId: string): Promise<void> {
+  const { connection, options } = slot.client;
+  await connection.workflowService.deleteWorkflowExecution({
+    namespace: options.namespace,
+    workflowExecution: { workflowId: operationWorkflowId(operationId) },
+  });
+}
+
+const runIdOf = async (operationId: string) =>
+  (await slot.client.workflow.getHandle(operationWorkflowId(operationId)).describe()).runId;
+
+test('U2 an operation that Temporal has forgotten comes back by itself, as paused as it was, and does each item once', async () => {
+  const id = await publishDead('forgotten', 4);
+  const { operationId } = await operator.operations.replay(
+    { notificationId: id },
+    { ...BY, ratePerSecond: 1 },
+  );
+  await shown(operationId, ({ done }) => done > 0, 'a beginning');
+  await operator.operations.pause(operationId, BY);
+  await eventually('its row to say so', async () => {
+    const { rows } = await slot.db.query<{ paused_by: string | null }>(
+      'SELECT paused_by FROM notification.operations WHERE operation_id = $1',
+      [operationId],
+    );
+    return rows[0]?.paused_by === 'nina';
+  });
+  const { done } = await operator.operations.show(operationId);
+  const before = await runIdOf(operationId);
+
+  await forget(operationId);
+
+  await eventually('another run', async () => (await runIdOf(operationId)) !== before);
+  expect(await operator.operations.show(operationId)).toMatchObject({
+    ...{ status: 'paused', changedBy: 'nina', done },
+  });
+  await operator.operations.resume(operationId, BY);
+  await shown(operationId, ({ endedAt }) => endedAt !== undefined, 'its end');
+  await eventually('its routes', async () => (await operator.operations.outcome(operationId)).open === 0);
+  expect(await replaysOf(id)).toEqual([1, 1, 1, 1]);
+  await slot.redis.del(GATEWAY);
+});
+
+test('U2 a pause that Temporal has forgotten is found in its row, and holds', async () => {
+  const id = await publishDead('held', 3);
+  const { operationId } = await operator.operations.replay(
+    { notificationId: id },
+    { ...BY, ratePerSecond: 1 },
+  );
+  // As a Temporal leaves it that was put back to before the pause.
+  await slot.db.query('UPDATE notification.operations SET paused_by = $2 WHERE operation_id = $1', [
+    operationId,
+    'nina',
+  ]);
+  const { done } = await shown(operationId, ({ status }) => status === 'paused', 'the pause');
+  expect(done).toBeLessThan(3);
+  await operator.operations.resume(operationId, BY);
+  expect(await shown(operationId, ({ endedAt }) => endedAt !== undefined, 'its end')).toMatchObject({
+    ...{ status: 'done', done: 3 },
+  });
+  await slot.redis.del(GATEWAY);
+});
+
+test('U2 an operation that was terminated stays so until it is aborted or resumed', async () => {
+  const id = await publishDead('ended', 3);
+  const { operationId } = await operator.operations.replay(
+    { notificationId: id },
+    { ...BY, ratePerSecond: 1 },
+  );
+  await slot.client.workflow.getHandle(operationWorkflowId(operationId)).terminate('a test');
+
+  expect(await operator.operations.abort(operationId, BY)).toMatchObject({ status: 'aborted', total: 3 });
+
+  await expect(operator.operations.resume(operationId, BY)).rejects.toThrow(NothingToDoError);
   await slot.redis.del(GATEWAY);
 });
 

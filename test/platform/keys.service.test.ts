@@ -105,7 +105,7 @@ test('I51 runs that began long ago are continued by new ones, and each of them o
     slot.client,
     createLogger('silent'),
     200,
-    { workflows: [], schedules: [] },
+    { workflows: [], schedules: [], underWay: () => Promise.resolve([]) },
     longestMs,
   );
   await eventually('another run of the reader', async () => (await runOf()) !== before);
