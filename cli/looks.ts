@@ -31,6 +31,7 @@ export const LOOKS: readonly string[] = [
   'symbols list',
   'symbols status',
   'callbacks status',
+  'callbacks show',
   'callbacks failed',
   'callbacks symbols',
   'callbacks set-aside',

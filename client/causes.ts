@@ -43,7 +43,7 @@ export const CAUSES = {
   ],
   /** Account callbacks. */
   callback_told: ['callback_snapshots.status delivered'],
-  callback_waiting: ['callback_snapshots.status pending'],
+  callback_waiting: ['callback_snapshots.status pending', 'callback_pauses.is_paused'],
   callback_retrying: ['callback_snapshots.status retrying', 'failed_callbacks'],
   callback_given_up: ['callback_snapshots.status dropped', 'callback_dead_letters'],
   account_set_aside: ['callback_set_aside'],

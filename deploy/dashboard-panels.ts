@@ -378,6 +378,11 @@ const accountCallback: Dashboard = {
       thresholds: [1, 10],
       queries: [['max(notification_callbacks_set_aside)', '']],
     },
+    {
+      title: 'Paused shards',
+      about: 'Shards that an operator has paused: their users are told nothing; callbacks resume.',
+      queries: [['max by (shard) (notification_callbacks_paused)', legend('shard')]],
+    },
     total(
       'Late inputs',
       'Of hours that were computed before.',

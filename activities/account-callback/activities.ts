@@ -32,6 +32,7 @@ import {
   recordFailed,
 } from './outcomes.ts';
 import { DELETE_MALFORMED_INPUTS } from './malformed.ts';
+import { createPauseActivities, pauseOf } from './pauses.ts';
 import type { AccountCallbackMetrics } from './metrics.ts';
 import { withHeartbeats } from '../heartbeat.ts';
 import type { DeliveryFailure } from '../http/delivery.ts';
@@ -42,6 +43,7 @@ import { reasonOf } from '../reason.ts';
 
 /** Outcomes are written together, so often: what a crash leaves unwritten is sent again, and is the same. ms. */
 const WRITE_EVERY_MS = 250;
+const NOTHING: EmissionOutcome = { delivered: 0, failed: 0, dropped: 0 };
 /** Between two attempts to write them while PostgreSQL is away, ms. */
 const OUTAGE_PAUSE_MS = 1_000;
 
@@ -71,14 +73,24 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
   const { retryLadderMs } = settings;
 
   return {
+    ...createPauseActivities(resources),
+
     /** The oldest day that is due, for which all trackings of the shard have come to its end. */
     async findDueDay(shard: number): Promise<{ dayStartMs?: number }> {
+      if (await pauseOf(db, shard)) return {};
       const dayStartMs = await dueDayOf(db, shard);
       return dayStartMs === undefined ? {} : { dayStartMs };
     },
 
     /** Writes down what the next users are told about a day. Returns as `freezeDay`. */
-    freezeDailyPage: (shard: number, after: DailyCursor, limit: number) => freezeDay(db, shard, after, limit),
+    async freezeDailyPage(
+      shard: number,
+      after: DailyCursor,
+      limit: number,
+    ): Promise<{ found: number; upTo?: DailyCursor }> {
+      if (await pauseOf(db, shard)) return { found: 0 };
+      return freezeDay(db, shard, after, limit);
+    },
 
     /** The next hourly callbacks by index, all of one hour, the oldest. @returns how many, and the last of them. */
     async findHourlyPage(
@@ -95,6 +107,8 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
 
     /** Computes what is told about hours that are complete. @param nowMs epoch ms. */
     async processPrices(shard: number, nowMs: number): Promise<ProcessingOutcome> {
+      const paused = await pauseOf(db, shard);
+      if (paused) return { computed: 0, isBehind: false, isWaiting: false, paused };
       const time = { nowMs, realMs: Context.current().info.scheduledTimestampMs };
       const outcome = await withHeartbeats(() =>
         processCompleteHours(resources, shard, time, untilStopped()),
@@ -110,6 +124,8 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
      * @param nowMs epoch ms.
      */
     async emitCallbacks(shard: number, page: EmissionPage, nowMs: number): Promise<EmissionOutcome> {
+      const paused = await pauseOf(db, shard);
+      if (paused) return { ...NOTHING, paused };
       const due = await loadPage(db, shard, page);
       const outcome = await deliverAll(shard, due, nowMs, metrics.callbackEmission);
       const { delivered, failed } = outcome;
@@ -119,6 +135,8 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
 
     /** Delivers failed callbacks that are due once more. @param nowMs epoch ms. */
     async retryCallbacks(shard: number, nowMs: number): Promise<RetryOutcome> {
+      const paused = await pauseOf(db, shard);
+      if (paused) return { ...NOTHING, isFull: false, isDaySettled: false, paused };
       const due = await loadDueRetries(db, shard, nowMs, MAX_RETRIES);
       const outcome = await deliverAll(shard, due, nowMs, metrics.callbackRetry);
       const isDaySettled =

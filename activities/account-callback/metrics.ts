@@ -62,12 +62,18 @@ export function observeAccountCallbacks(meter: Meter, { db, log }: { db: Pool; l
   const aside = meter.createObservableGauge('notification.callbacks.set_aside', {
     description: 'Accounts that are set aside because an hour of theirs could not be computed',
   });
-  const gauges: Observable[] = [behind, aside];
+  const paused = meter.createObservableGauge('notification.callbacks.paused', {
+    description: '1 of a shard that an operator has paused: it computes and tells nothing',
+  });
+  const gauges: Observable[] = [behind, aside, paused];
 
   const observe = async (result: BatchObservableResult): Promise<void> => {
     try {
       const shards = await query<{ shard: number; caught_up_to_ms: string }>(db, READ_PROGRESS, []);
       const [counted] = await query<{ set_aside: number }>(db, COUNT_SET_ASIDE, []);
+      const pauses = await query<{ shard: number; is_paused: boolean }>(db, READ_PAUSES, []);
+      for (const { shard, is_paused: isPaused } of pauses)
+        result.observe(paused, Number(isPaused), { shard });
       for (const { shard, caught_up_to_ms: caughtUpTo } of shards) {
         const endedMs = Date.now() - Number(caughtUpTo) - HOUR_MS;
         result.observe(behind, Math.max(0, endedMs), { shard });
@@ -94,6 +100,15 @@ const READ_PROGRESS = {
         ORDER BY caught_up_to_ms
         LIMIT 1
      ) AS oldest`,
+};
+
+const READ_PAUSES = {
+  name: 'read_callback_pauses',
+  text: `
+    SELECT shard.number AS shard, coalesce(is_paused, false) AS is_paused
+      FROM notification.callback_settings
+     CROSS JOIN LATERAL generate_series(0, shards - 1) AS shard (number)
+      LEFT JOIN notification.callback_pauses ON callback_pauses.shard = shard.number`,
 };
 
 const COUNT_SET_ASIDE = {

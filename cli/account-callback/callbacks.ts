@@ -21,6 +21,7 @@ import {
   limitOption,
   parseCount,
   parseTime,
+  reasonOption,
   requestedByOption,
   sinceOption,
   untilOption,
@@ -28,6 +29,7 @@ import {
 import { countOf, printJson, printLine, printTable, report } from '../output.ts';
 import { withSession } from '../session.ts';
 import { addMalformedInputCommands } from './malformed.ts';
+import { addShow } from './show.ts';
 
 export function addCallbackCommands(program: Command): void {
   const callbacks = program
@@ -47,6 +49,8 @@ export function addCallbackCommands(program: Command): void {
         }),
       ),
     );
+
+  addShow(callbacks);
 
   withFilters(callbacks.command('failed'))
     .description(
@@ -72,6 +76,7 @@ export function addCallbackCommands(program: Command): void {
   addSetAside(callbacks);
   addSymbols(callbacks);
   addRun(callbacks);
+  addPause(callbacks);
   addMalformedInputCommands(callbacks);
   addInputs(callbacks);
 }
@@ -105,10 +110,17 @@ function printShards(shards: ShardStatus[]): void {
       shard.nextRetryAt,
       shard.deadLetters,
       live?.nextAlarm && new Date(live.nextAlarm.atMs),
-      live ? (live.nextAlarm?.interval ?? 'at work') : undefined,
+      shard.paused ? 'paused' : live ? (live.nextAlarm?.interval ?? 'at work') : undefined,
     ]),
     { links: shards.map(({ link }) => link) },
   );
+  for (const { shard, paused } of shards) {
+    if (!paused) continue;
+    const why = paused.reason === undefined ? '' : `: ${paused.reason}`;
+    report(
+      `shard ${shard} is paused since ${paused.since.toISOString()} by ${paused.by}${why}; callbacks resume ${shard}`,
+    );
+  }
   const silent = shards.filter(({ live }) => !live).map(({ shard }) => shard);
   if (silent.length > 0) report(`no answer from the workflow of shard ${silent.join(', ')}`);
   const dead = shards.reduce((sum, { deadLetters }) => sum + deadLetters, 0);
@@ -297,9 +309,47 @@ function addRun(callbacks: Command): void {
               nextAlarm?.interval,
             ]),
           );
+          const paused = states.filter((state) => state.paused).map(({ shard: of }) => of);
+          if (paused.length > 0) report(`paused, and computes and tells nothing: shard ${paused.join(', ')}`);
         }),
       ),
     );
+}
+
+interface SteeringOptions extends Requested {
+  reason?: string;
+}
+
+function addPause(callbacks: Command): void {
+  const command = (verb: 'pause' | 'resume', description: string, ...examples: string[]) =>
+    callbacks
+      .command(verb)
+      .description(description)
+      .argument('<shard>', 'its number, see callbacks status', parseCount(0, 999))
+      .addOption(reasonOption())
+      .addOption(requestedByOption())
+      .addHelpText('after', helpWith(...examples))
+      .action(
+        action<SteeringOptions, [number]>(({ json, reason, requestedBy }, shard) =>
+          withSession(['postgres', 'temporal'], async ({ operator }) => {
+            const request = { requestedBy, ...(reason === undefined ? {} : { reason }) };
+            const state = await operator.callbacks[verb](shard, request);
+            if (json) printJson(state);
+            else printLine(`shard ${shard} is ${state.paused ? 'paused' : 'open'}`);
+          }),
+        ),
+      );
+
+  command(
+    'pause',
+    'Pause a shard until it is resumed, also over restarts: nothing of its users is computed or told.',
+    "galaxy-notify callbacks pause 2 --reason 'the portfolio service is being moved'",
+  );
+  command(
+    'resume',
+    'Resume a shard. What waited is computed and told in order, each once.',
+    'galaxy-notify callbacks resume 2',
+  );
 }
 
 interface InputOptions extends GlobalOptions {

@@ -23,8 +23,15 @@ export const callbackChecks = (needs: CallbackNeeds): CheckGroup => [
 ];
 
 async function shards(db: Pool): Promise<Diagnosis> {
-  const { rows } = await db.query<{ shard: number; caught_up_to_ms: number }>(LOAD_SHARDS);
+  const { rows } = await db.query<ShardRow>(LOAD_SHARDS);
   if (rows.length === 0) return ok('no user is tracked');
+  const paused = rows.filter(({ is_paused: isPaused }) => isPaused).map(({ shard }) => shard);
+  if (paused.length > 0) {
+    return warn(
+      `paused: ${paused.slice(0, 5).join(', ')}`,
+      'see callbacks status for by whom and why, and callbacks resume',
+    );
+  }
   const late = rows.filter(({ caught_up_to_ms: to }) => Date.now() - to > LATE_MS);
   if (late.length === 0)
     return ok(`${countOf(rows.length, 'shard')} with users, all computed up to the last hours`);
@@ -45,9 +52,17 @@ async function deadLetters(db: Pool): Promise<Diagnosis> {
   );
 }
 
+interface ShardRow {
+  shard: number;
+  caught_up_to_ms: number;
+  is_paused: boolean;
+}
+
 /** One look into the index for each shard, however many users it has. */
 const LOAD_SHARDS = `
-  SELECT numbered.shard, slowest.caught_up_to_ms::float8 AS caught_up_to_ms
+  SELECT numbered.shard, slowest.caught_up_to_ms::float8 AS caught_up_to_ms,
+         EXISTS (SELECT FROM notification.callback_pauses AS pause
+                  WHERE pause.shard = numbered.shard AND is_paused) AS is_paused
     FROM notification.callback_settings, generate_series(0, shards - 1) AS numbered (shard),
          LATERAL (SELECT caught_up_to_ms
                     FROM notification.callback_trackings AS tracking

@@ -1,13 +1,16 @@
 /** Account callbacks: how far each shard has come, what failed, and what was given up (workflows/account-callback/workflow.ts). */
 import type { CallbackKind } from '../../api/account-callback/callback.ts';
-import type { CallbackState } from '../../workflows/account-callback/contract.ts';
+import type { CallbackState, ShardPauseRequest } from '../../workflows/account-callback/contract.ts';
 import {
   CALLBACK_STATUS_QUERY,
   HOUR_MS,
+  PAUSE_SHARD_UPDATE,
+  RESUME_SHARD_UPDATE,
   RUN_NOW_UPDATE,
   SET_ASIDE_SHARD,
   accountCallbackWorkflowId,
 } from '../../workflows/account-callback/contract.ts';
+import { noteAction } from '../actions.ts';
 import { clockOf } from '../bulk-replay.ts';
 import { NotFoundError } from '../errors.ts';
 import type { Candidate, Conditions, Page } from '../lists.ts';
@@ -15,6 +18,8 @@ import { DEFAULT_LIMIT, conditions, pageOf, withoutNulls } from '../lists.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
 import { ANSWER_LIMIT_MS, ask, query } from '../temporal.ts';
+import type { AccountFilter } from './account.ts';
+import { explainPeriod, showAccount } from './account.ts';
 import { malformedInputOperations } from './malformed.ts';
 
 /** An alarm computes and delivers, ms; it does not wait for targets that hang. */
@@ -36,6 +41,8 @@ export interface ShardStatus {
   nextRetryAt?: Date;
   /** Given up, and not replayed since. */
   deadLetters: number;
+  /** It computes and tells nothing until somebody resumes it. */
+  paused?: { since: Date; by: string; reason?: string };
   /** What the workflow says; absent when it did not answer within 3 s. */
   live?: CallbackState;
   link?: string;
@@ -111,13 +118,35 @@ export function callbackOperations(resources: OperatorResources) {
     async status(): Promise<ShardStatus[]> {
       const { rows } = await db.query<StatusRow>(LIST_SHARDS);
       return Promise.all(
-        rows.map(async (row) => {
+        rows.map(async ({ pausedSince, pausedBy, pauseReason, ...row }) => {
           const workflowId = accountCallbackWorkflowId(row.shard);
           const live = await query<CallbackState>(temporal, workflowId, CALLBACK_STATUS_QUERY);
-          return { ...withoutNulls(row), ...(live ? { live } : {}), ...linkField(resources, workflowId) };
+          const paused = pauseViewOf({ pausedSince, pausedBy, pauseReason }, live);
+          return {
+            ...withoutNulls(row),
+            ...(paused ? { paused } : {}),
+            ...(live ? { live } : {}),
+            ...linkField(resources, workflowId),
+          };
         }),
       );
     },
+
+    /**
+     * One account: how far it is, what it holds, and what was told of it or is to be told.
+     *
+     * @throws NotFoundError for a user of whom nothing is known.
+     */
+    show: (userId: string, filter: AccountFilter = {}) => showAccount(resources, userId, filter),
+
+    /**
+     * Why the values of an hour or a day of an account are what they are, or why there are none.
+     *
+     * @param period its kind, and any time in it.
+     * @throws NotFoundError for a user of whom nothing is known.
+     */
+    explain: (userId: string, period: { kind: CallbackKind; at: Date }) =>
+      explainPeriod(resources, userId, period),
 
     /** Callbacks that will be tried again, the latest failure first. */
     failed: (filter: CallbackFilter & { limit?: number } = {}) => list(LIST_FAILED, 'failed_at', filter),
@@ -209,7 +238,48 @@ export function callbackOperations(resources: OperatorResources) {
      * @throws OperationFailedError when it does not run, or has not ended its alarm within a minute.
      */
     run,
+
+    /**
+     * Pauses a shard: it computes and tells nothing until somebody resumes it, over restarts.
+     *
+     * @param request its `requestedBy` is kept, and listed with the actions.
+     * @returns its state once nothing is being computed or told any more.
+     * @throws NotFoundError; OperationFailedError when what had begun has not ended within a minute, or nobody takes it.
+     */
+    pause: (shard: number, request: ShardPauseRequest = {}) => steer(shard, 'pause', request),
+
+    /**
+     * Resumes a shard: what waited is computed and told in order, each once.
+     *
+     * @returns its state.
+     * @throws NotFoundError; OperationFailedError when nobody takes it.
+     */
+    resume: (shard: number, request: ShardPauseRequest = {}) => steer(shard, 'resume', request),
   };
+
+  async function steer(
+    shard: number,
+    verb: 'pause' | 'resume',
+    request: ShardPauseRequest,
+  ): Promise<CallbackState> {
+    const { rows } = await db.query(FIND_SHARD, [shard]);
+    if (rows.length === 0) throw new NotFoundError(`there is no shard ${shard}`);
+    const update = verb === 'pause' ? PAUSE_SHARD_UPDATE : RESUME_SHARD_UPDATE;
+    const state = await ask(
+      temporal,
+      {
+        workflowId: accountCallbackWorkflowId(shard),
+        limitMs: RUN_LIMIT_MS,
+        ifSilent: 'it may still be made, see callbacks status: what had begun to be told ends first',
+        ifNotRunning: 'a service with the role account-callback starts it',
+      },
+      (handle) => handle.executeUpdate<CallbackState, [ShardPauseRequest]>(update, { args: [request] }),
+    );
+    const { requestedBy = 'operator', reason } = request;
+    const action = { action: `callbacks ${verb}`, target: `shard ${shard}`, requestedBy };
+    await noteAction(resources, { ...action, ...(reason === undefined ? {} : { detail: reason }) });
+    return state;
+  }
 
   async function list(
     statement: (given: Conditions) => string,
@@ -236,6 +306,19 @@ export function callbackOperations(resources: OperatorResources) {
       handle.startUpdate(RUN_NOW_UPDATE, { waitForStage: 'ACCEPTED' }),
     );
   }
+}
+
+/** The workflow rests as well when PostgreSQL was put back to before the pause, and knows nothing of it. */
+function pauseViewOf(
+  { pausedSince, pausedBy, pauseReason }: Pick<StatusRow, 'pausedSince' | 'pausedBy' | 'pauseReason'>,
+  live: CallbackState | undefined,
+): ShardStatus['paused'] {
+  if (pausedSince !== null && pausedBy !== null) {
+    return { since: pausedSince, by: pausedBy, ...(pauseReason === null ? {} : { reason: pauseReason }) };
+  }
+  if (!live?.paused) return undefined;
+  const { sinceMs, requestedBy, reason } = live.paused;
+  return { since: new Date(sinceMs), by: requestedBy, ...(reason === undefined ? {} : { reason }) };
 }
 
 const asked = (shard: number) => ({
@@ -265,7 +348,12 @@ interface StatusRow {
   failed: number;
   nextRetryAt: Date | null;
   deadLetters: number;
+  pausedSince: Date | null;
+  pausedBy: string | null;
+  pauseReason: string | null;
 }
+
+const FIND_SHARD = 'SELECT FROM notification.callback_settings WHERE $1::int >= 0 AND $1::int < shards';
 
 const LIST_SHARDS = `
   WITH dead AS MATERIALIZED (
@@ -278,9 +366,11 @@ const LIST_SHARDS = `
          (SELECT count(*)::int FROM notification.callback_snapshots
            WHERE shard = shard.number AND status = 'pending') AS pending,
          failed.count AS failed, failed."nextRetryAt",
-         coalesce((SELECT count FROM dead WHERE dead.shard = shard.number), 0) AS "deadLetters"
+         coalesce((SELECT count FROM dead WHERE dead.shard = shard.number), 0) AS "deadLetters",
+         pause.changed_at AS "pausedSince", pause.changed_by AS "pausedBy", pause.reason AS "pauseReason"
     FROM notification.callback_settings
    CROSS JOIN LATERAL generate_series(0, shards - 1) AS shard (number)
+    LEFT JOIN notification.callback_pauses AS pause ON pause.shard = shard.number AND is_paused
    CROSS JOIN LATERAL (
      SELECT count(*)::int AS count, to_timestamp(min(caught_up_to_ms) / 1000.0) AS "caughtUpTo",
             to_char(min(daily_date), 'YYYY-MM-DD') AS "dailyDate"

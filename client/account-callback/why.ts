@@ -46,7 +46,7 @@ function answerOfUntold(row: OpenRow): Answer {
         kind: 'account-callback',
         cause: 'callback_waiting',
         at: row.createdAt,
-        sentence: `${what} was computed at ${timeOf(row.createdAt)} and is told with the next alarm of shard ${row.shard}`,
+        sentence: `${what} was computed at ${timeOf(row.createdAt)} and is told with the next alarm of shard ${row.shard}${pauseOf(row)}`,
       };
     case 'retrying':
       return {
@@ -56,7 +56,7 @@ function answerOfUntold(row: OpenRow): Answer {
         sentence:
           row.attempts === 0
             ? `${what} was replayed, and is told with the next alarm of shard ${row.shard}`
-            : `${what} has failed ${countOf(row.attempts ?? 0, 'time')}, the last time because of ${row.lastError}, and is tried again at ${row.nextAt ? timeOf(row.nextAt) : 'its time'}`,
+            : `${what} has failed ${countOf(row.attempts ?? 0, 'time')}, the last time because of ${row.lastError}, and is tried again at ${row.nextAt ? timeOf(row.nextAt) : 'its time'}${pauseOf(row)}`,
       };
     case 'dropped':
       return {
@@ -87,10 +87,13 @@ function answersOfAccount(row: AccountRow): Answer[] {
       kind: 'account-callback',
       cause: 'account_behind',
       at: row.computedUpTo,
-      sentence: `hours of the account are computed up to ${timeOf(row.computedUpTo)}; galaxy-notify callbacks status says how far its shard ${row.shard} is`,
+      sentence: `hours of the account are computed up to ${timeOf(row.computedUpTo)}; galaxy-notify callbacks status says how far its shard ${row.shard} is${pauseOf(row)}`,
     },
   ];
 }
+
+const pauseOf = ({ shard, pausedBy }: Pick<OpenRow, 'shard' | 'pausedBy'>): string =>
+  pausedBy === null ? '' : `, which ${pausedBy} has paused; galaxy-notify callbacks resume ${shard}`;
 
 interface ToldRow {
   kind: CallbackKind;
@@ -112,6 +115,8 @@ interface OpenRow {
   deadAttempts: number | null;
   deadError: string | null;
   droppedAt: Date | null;
+  /** Of the shard, while it is paused. */
+  pausedBy: string | null;
 }
 
 interface AccountRow {
@@ -121,6 +126,7 @@ interface AccountRow {
   setAsideAt: Date | null;
   reason: string | null;
   nextTryAt: Date | null;
+  pausedBy: string | null;
 }
 
 const KINDS = `unnest(ARRAY['hourly', 'daily']) AS wanted (kind)`;
@@ -140,7 +146,8 @@ const FIND_UNTOLD = `
   SELECT snapshot.kind, to_timestamp(snapshot.period_start_ms / 1000.0) AS period, snapshot.shard, status,
          created_at AS "createdAt", failed.attempts, failed.last_error AS "lastError",
          failed.next_attempt_at AS "nextAt", failed.failed_at AS "failedAt", dead.attempts AS "deadAttempts",
-         dead.last_error AS "deadError", dead.dropped_at AS "droppedAt"
+         dead.last_error AS "deadError", dead.dropped_at AS "droppedAt",
+         pause.changed_by AS "pausedBy"
     FROM ${KINDS}
    CROSS JOIN LATERAL (
          SELECT *
@@ -149,6 +156,7 @@ const FIND_UNTOLD = `
             AND status <> 'delivered'
           ORDER BY period_start_ms DESC
           LIMIT $3) AS snapshot
+    LEFT JOIN notification.callback_pauses AS pause ON pause.shard = snapshot.shard AND pause.is_paused
     LEFT JOIN notification.failed_callbacks AS failed
       ON failed.kind = snapshot.kind AND failed.user_id = $1 AND failed.period_start_ms = snapshot.period_start_ms
     LEFT JOIN notification.callback_dead_letters AS dead
@@ -156,11 +164,13 @@ const FIND_UNTOLD = `
 
 /** $1 user. */
 const FIND_ACCOUNT = `
-  SELECT shard, to_timestamp(caught_up_to_ms / 1000.0) AS "computedUpTo",
+  SELECT tracking.shard, to_timestamp(caught_up_to_ms / 1000.0) AS "computedUpTo",
          (extract(epoch FROM now()) * 1000 - caught_up_to_ms)::float8 AS "behindMs",
-         CASE WHEN shard = ${SET_ASIDE_SHARD} THEN set_aside_at END AS "setAsideAt", reason, next_try_at AS "nextTryAt"
-    FROM notification.callback_trackings
-    LEFT JOIN notification.callback_set_aside USING (user_id)
+         CASE WHEN tracking.shard = ${SET_ASIDE_SHARD} THEN set_aside_at END AS "setAsideAt", aside.reason, next_try_at AS "nextTryAt",
+         pause.changed_by AS "pausedBy"
+    FROM notification.callback_trackings AS tracking
+    LEFT JOIN notification.callback_set_aside AS aside USING (user_id)
+    LEFT JOIN notification.callback_pauses AS pause ON pause.shard = tracking.shard AND is_paused
    WHERE user_id = $1`;
 
 /** Of tests, which plan them. */

@@ -219,4 +219,22 @@ export const ACCOUNT_CALLBACK_MUTANTS: Mutant[] = [
     what: 'accounts rest for ten minutes because PostgreSQL was out of order for a moment',
     suite: service('account-callback/large', 'kinds-V2 nobody is set aside'),
   },
+  {
+    id: 'callback-pause-ignored',
+    file: 'activities/account-callback/activities.ts',
+    find: 'if (paused) return { computed: 0, isBehind: false, isWaiting: false, paused };',
+    replace: '',
+    wrong: 'wrong time',
+    what: 'a shard that is paused is computed once Temporal has forgotten it',
+    suite: service('account-callback/pauses', 'C9 U7 a shard that is paused'),
+  },
+  {
+    id: 'callback-pause-order',
+    file: 'workflows/account-callback/rules.ts',
+    find: "...without(state, 'daily', 'hourly'),",
+    replace: '...state,',
+    wrong: 'wrong order',
+    what: 'what was passed over during a pause is told after what is younger',
+    suite: unit('account-callback/rules', 'C9 a pause lasts'),
+  },
 ];

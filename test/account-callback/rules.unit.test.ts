@@ -4,10 +4,12 @@ import type { AlarmInterval, CallbackState } from '../../workflows/account-callb
 import { ALARM_INTERVALS_MS, HOUR_MS } from '../../workflows/account-callback/contract.ts';
 import type { Findings } from '../../workflows/account-callback/rules.ts';
 import {
+  asStored,
   initialState,
   intervalAfter,
   isCleanUpDue,
   mayBegin,
+  pausedAs,
   untilNextAlarm,
   withOutcome,
   without,
@@ -106,4 +108,20 @@ test('C8 old rows are deleted at the first alarm and then once an hour', () => {
   const cleaned = { ...fresh, lastCleanupMs: NOON };
   expect(isCleanUpDue(cleaned, NOON + HOUR_MS - 1)).toBe(false);
   expect(isCleanUpDue(cleaned, NOON + HOUR_MS)).toBe(true);
+});
+
+test('C9 a pause lasts until somebody resumes the shard, whatever PostgreSQL has forgotten; then its passes begin anew', () => {
+  const underWay: CallbackState = {
+    ...fresh,
+    daily: { periodStartMs: NOON, userId: 'ann' },
+    hourly: { periodStartMs: NOON, position: 3 },
+  };
+  const pause = { requestedBy: 'nina', sinceMs: 1_000 };
+  const paused = pausedAs(underWay, pause);
+  expect(paused).toEqual({ ...fresh, paused: pause });
+  expect(asStored(paused, {})).toEqual(paused);
+  expect(asStored(paused, { resumedMs: 999 })).toEqual(paused);
+  expect(asStored(paused, { resumedMs: 1_000 })).toEqual(fresh);
+  expect(asStored(underWay, { resumedMs: 1_000 })).toEqual(underWay);
+  expect(asStored(underWay, { paused: pause })).toEqual(paused);
 });

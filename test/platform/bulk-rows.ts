@@ -19,6 +19,7 @@ export const SMALL: Record<string, string> = {
   symbol_targets: 'those of the configuration',
   symbol_crawlers: 'one',
   callback_settings: 'one',
+  callback_pauses: 'one for each shard',
   callback_symbols: 'those that are traded, and what was mistaken for one',
 };
 

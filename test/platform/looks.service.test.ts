@@ -19,6 +19,7 @@ const ARGUMENTS: Record<string, (notificationId: string) => string[]> = {
   'operations show': () => ['op-0'],
   'malformed show': () => ['1-1'],
   'mobile show': () => ['1-1'],
+  'callbacks show': () => ['user-1'],
   'callbacks malformed show': () => ['1-1'],
   'subscriptions show': () => ['nothing'],
 };

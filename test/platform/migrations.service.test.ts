@@ -37,6 +37,8 @@ const MIGRATIONS = [
   '0034-intent-expiry',
   '0035-operations',
   '0036-operator-actions',
+  '0037-operations-paused',
+  '0038-account-callback',
 ];
 
 let dsn: string;
@@ -166,9 +168,10 @@ test('I62 security-15 only a new database says that no payload may be in plain',
   // As the release before left it.
   await db.query(`
     DROP TABLE notification.installation, notification.outcomes, notification.outcome_tallies, notification.forgotten_users,
-      notification.operator_actions;
+      notification.operator_actions, notification.callback_pauses;
     ALTER TABLE notification.records DROP COLUMN traceparent, DROP COLUMN forgotten_at, DROP COLUMN expires_at;
-    ALTER TABLE notification.operations DROP COLUMN options;
+    ALTER TABLE notification.operations DROP COLUMN options, DROP COLUMN paused_by;
+    DROP INDEX notification.operations_open_idx;
     ALTER TABLE notification.operation_items DROP COLUMN job_id, DROP COLUMN conn_id;
     DELETE FROM notification.schema_migrations WHERE name >= '0028'`);
   await migrate(dsn);

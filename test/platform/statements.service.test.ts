@@ -6,6 +6,7 @@
  */
 import pg from 'pg';
 import type { Statement } from '../../activities/postgres.ts';
+import { STATEMENTS as OF_AN_ACCOUNT } from '../../client/account-callback/account.ts';
 import { STATEMENTS as TOP_OF_ACCOUNTS } from '../../client/account-callback/top.ts';
 import { STATEMENTS as OF_ACCOUNTS } from '../../client/account-callback/why.ts';
 import { STATEMENTS as TOP_OF_INTENTS } from '../../client/intent/top.ts';
@@ -42,7 +43,7 @@ const RECURRING = {
     find_hourly_callbacks freeze_callback_day load_callback_users load_due_callback_retries place_callback_users
     read_callback_progress take_accounts_up
 
-    delete_abandoned_waiting_intents delete_expired_cancelled_intents delete_expired_duplicates delete_expired_malformed_intents delete_expired_operation_items delete_expired_operations delete_expired_operator_actions delete_expired_requests_to_forget delete_expired_routes
+    delete_abandoned_waiting_intents delete_expired_cancelled_intents delete_expired_duplicates delete_expired_malformed_intents delete_expired_operation_items delete_expired_operations delete_expired_operator_actions delete_expired_requests_to_forget delete_expired_routes list_open_operations
     delete_relayed_outcomes delete_unrelayed_outcomes list_left_outcome_tallies list_relayed_outcomes load_outcomes read_oldest_outcome
     list_expired_records list_overdue_routes list_published_routes list_untried_intents read_acceptance read_schedule
 
@@ -92,7 +93,7 @@ const RECURRING = {
     lock_subscription_agent mark_token_deletion_failed`,
   /** Small tables, or none. */
   small: `
-    answer read_callback_completeness save_callback_cleanup set_callback_shards set_callback_users_placed
+    answer load_callback_pause read_callback_pauses read_callback_completeness save_callback_cleanup set_callback_shards set_callback_users_placed
 
     ask_to_rewind clear_outbound_stream is_outbound_suspect keep_suspecting_outbound_stream load_outbound_stream read_rewind recall_inbound_stream remember_inbound_stream read_suspects save_outbound_stream suspect_outbound_since suspect_outbound_stream
 
@@ -120,7 +121,7 @@ const BY_KEY = `
 
 /** Of what operators and clients ask for. */
 const OPERATOR = `
-  end_channel_drain end_operation list_operation_connections list_operation_entries list_operation_items list_operation_jobs mark_operation_items list_cancelled_routes list_cancelled_routes_of_slice list_open_routes list_open_routes_of_slice
+  end_channel_drain end_operation note_operation_pause read_operation list_operation_connections list_operation_entries list_operation_items list_operation_jobs mark_operation_items list_cancelled_routes list_cancelled_routes_of_slice list_open_routes list_open_routes_of_slice
   list_waiting_routes load_channel set_channel settle_closed_routes settle_delivered_routes
   tell_settle_closed_routes tell_settle_delivered_routes
 
@@ -131,7 +132,7 @@ const OPERATOR = `
   save_token_registered save_token_replaced save_token_status set_connections_subscribed set_subscription_agent_open
   set_subscription_agent_suspension start_subscriptions_of_router_over take_over_smp_fingerprint toggle_connections upsert_ntf_server
 
-  set_symbol_crawler`;
+  set_callback_pause set_symbol_crawler`;
 
 /** Statements that may take longer the more there is, and why. */
 const EXCEPTIONS: Record<string, string> = {
@@ -143,7 +144,7 @@ const EXCEPTIONS: Record<string, string> = {
 };
 
 /** Of an operator, about one recipient. */
-const OF_WHY = { ...OF_INTENTS, ...OF_PUSHES, ...OF_ACCOUNTS };
+const OF_WHY = { ...OF_INTENTS, ...OF_PUSHES, ...OF_ACCOUNTS, ...OF_AN_ACCOUNT };
 /** Of operators who look each few seconds. */
 const OF_TOP = {
   ...TOP_OF_INTENTS,

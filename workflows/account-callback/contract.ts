@@ -11,6 +11,10 @@ export const accountCallbackWorkflowId = (shard: number): string => `account-cal
 
 /** Update: do not wait for the next alarm. Without argument; returns the `CallbackState` after the alarm. */
 export const RUN_NOW_UPDATE = 'runNow';
+/** Update: argument `ShardPauseRequest`, returns the `CallbackState` once nothing is being computed or told any more. */
+export const PAUSE_SHARD_UPDATE = 'pause';
+/** Update: argument `ShardPauseRequest`, returns the `CallbackState`; what waited is told afterwards, in order. */
+export const RESUME_SHARD_UPDATE = 'resume';
 /** Query: returns the `CallbackState`. */
 export const CALLBACK_STATUS_QUERY = 'status';
 
@@ -43,6 +47,27 @@ export interface ShardInput {
   clockOffsetMs?: number;
 }
 
+export interface ShardPauseRequest {
+  /** Shown to other operators. */
+  reason?: string;
+  requestedBy?: string;
+}
+
+/** That a shard is paused: it computes and tells nothing until somebody resumes it. */
+export interface ShardPause {
+  requestedBy: string;
+  reason?: string;
+  /** By the clock of PostgreSQL, epoch ms. */
+  sinceMs: number;
+}
+
+/** What PostgreSQL knows of it; nothing of a shard that never was paused. */
+export interface StoredPause {
+  paused?: ShardPause;
+  /** Of a shard that is open again: since when, epoch ms. */
+  resumedMs?: number;
+}
+
 /** How far hourly emission has come, through the snapshots in the order of their hours and their index. */
 export interface HourlyCursor {
   periodStartMs: number;
@@ -67,6 +92,8 @@ export interface EmissionOutcome {
   dropped: number;
   /** When the next failed callback of the shard is due, epoch ms; absent when none waits. */
   nextRetryMs?: number;
+  /** The shard is paused: nothing was delivered. */
+  paused?: ShardPause;
 }
 
 export interface RetryOutcome extends EmissionOutcome {
@@ -90,6 +117,8 @@ export interface ProcessingOutcome {
   isBehind: boolean;
   /** An hour is over that may still get prices. */
   isWaiting: boolean;
+  /** The shard is paused: nothing was computed. */
+  paused?: ShardPause;
 }
 
 /** What an alarm did, step by step. */
@@ -125,4 +154,6 @@ export interface CallbackState {
   lastCleanupMs: number;
   /** Absent while an alarm is at work. Its time is Temporal's, epoch ms. */
   nextAlarm?: { atMs: number; interval: AlarmInterval };
+  /** While it is paused. Its alarms compute and tell nothing, and look whether it still is. */
+  paused?: ShardPause;
 }

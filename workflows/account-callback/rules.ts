@@ -2,7 +2,15 @@
  * What an alarm of a shard does and when the next one is due, as pure functions of what is known: the state that lives
  * on, and what the alarm at work has found.
  */
-import type { AlarmInterval, CallbackKind, CallbackState, EmissionOutcome, ShardInput } from './contract.ts';
+import type {
+  AlarmInterval,
+  CallbackKind,
+  CallbackState,
+  EmissionOutcome,
+  ShardInput,
+  ShardPause,
+  StoredPause,
+} from './contract.ts';
 import { ALARM_INTERVALS_MS, HOUR_MS } from './contract.ts';
 
 /** Between two runs of step 5. */
@@ -36,11 +44,27 @@ export function initialState({ shard, clockOffsetMs = 0 }: ShardInput): Callback
 /** The state without these: what has gone off, has ended, or is being found out again. */
 export function without(
   state: CallbackState,
-  ...keys: ('nextAlarm' | 'nextRetryMs' | CallbackKind)[]
+  ...keys: ('nextAlarm' | 'nextRetryMs' | 'paused' | CallbackKind)[]
 ): CallbackState {
   const rest = { ...state };
   for (const key of keys) delete rest[key];
   return rest;
+}
+
+/** A pass that was under way begins again after the pause, with the oldest: what was passed over is told in order. */
+export const pausedAs = (state: CallbackState, paused: ShardPause): CallbackState => ({
+  ...without(state, 'daily', 'hourly'),
+  paused,
+});
+
+/**
+ * The state as PostgreSQL says that the shard stands. A pause of which it knows nothing any more, since it was put back,
+ * lasts: only somebody who asks for it resumes a shard.
+ */
+export function asStored(state: CallbackState, { paused, resumedMs }: StoredPause): CallbackState {
+  if (paused) return pausedAs(state, paused);
+  const isResumed = state.paused && resumedMs !== undefined && resumedMs >= state.paused.sinceMs;
+  return isResumed ? without(state, 'paused') : state;
 }
 
 /** Whether a new pass may begin. What is under way is not settled yet, and would be found again. */

@@ -34,16 +34,28 @@ import type {
   EmissionOutcome,
   EmissionPage,
   HourlyCursor,
+  ProcessingOutcome,
   ShardInput,
+  ShardPause,
+  ShardPauseRequest,
 } from './contract.ts';
-import { CALLBACK_STATUS_QUERY, MAX_EMISSIONS, RUN_NOW_UPDATE } from './contract.ts';
-import { isHistoryLong, onRenewal } from '../long-lived.ts';
+import {
+  ALARM_INTERVALS_MS,
+  CALLBACK_STATUS_QUERY,
+  MAX_EMISSIONS,
+  PAUSE_SHARD_UPDATE,
+  RESUME_SHARD_UPDATE,
+  RUN_NOW_UPDATE,
+} from './contract.ts';
+import { checkTexts, inOrder, isHistoryLong, onRenewal, refuse } from '../long-lived.ts';
 import { CALLBACK_DELIVERY, CALLBACK_PROCESSING, DATABASE } from '../policies.ts';
 import {
+  asStored,
   initialState,
   intervalAfter,
   isCleanUpDue,
   mayBegin,
+  pausedAs,
   untilNextAlarm,
   lastCleanupForNextPart,
   withOutcome,
@@ -77,6 +89,8 @@ interface Run {
   isCleaning: boolean;
   /** Rows that it deleted since the last alarm. */
   cleaned: number;
+  /** An alarm goes through its steps. */
+  isAtWork: boolean;
   /** Something that an alarm did not wait for has ended since. */
   hasNews: boolean;
 }
@@ -91,6 +105,7 @@ export async function accountCallback(input: ShardInput, carried?: CallbackState
     isUnfinished: false,
     isCleaning: false,
     cleaned: 0,
+    isAtWork: false,
     hasNews: false,
   };
   let alarmsAsked = 0;
@@ -109,9 +124,13 @@ export async function accountCallback(input: ShardInput, carried?: CallbackState
     { description: 'Runs the pipeline now instead of at its next alarm.' },
   );
 
+  onSteering(run);
+
   for (;;) {
     const asked = alarmsAsked;
+    run.isAtWork = true;
     await goThroughSteps(run);
+    run.isAtWork = false;
     alarmsAnswered = asked;
     if (isRenewed() || isHistoryLong()) {
       await condition(() => countUnderWay(run) === 0);
@@ -127,23 +146,93 @@ export async function accountCallback(input: ShardInput, carried?: CallbackState
   }
 }
 
+/**
+ * Takes the updates that pause and resume the shard. A run that does not know of a pause, since Temporal has forgotten it,
+ * is told by its first step: PostgreSQL knows.
+ */
+function onSteering(run: Run): void {
+  // Changes of two operators are made one after the other, in the order in which they came.
+  const oneAtATime = inOrder();
+  setHandler(
+    defineUpdate<CallbackState, [ShardPauseRequest | undefined]>(PAUSE_SHARD_UPDATE),
+    async (request) => {
+      const { reason, requestedBy = 'operator' } = request ?? {};
+      await oneAtATime(async () => {
+        const sinceMs = await database.setShardPaused(run.shard, true, requestedBy, reason);
+        rest(run, { requestedBy, ...(reason === undefined ? {} : { reason }), sinceMs });
+      });
+      // What had begun ends.
+      await condition(() => !run.state.paused || (!run.isAtWork && countUnderWay(run) === 0));
+      return run.state;
+    },
+    {
+      validator: checkSteering,
+      description: 'Computes and tells nothing until resumed. {reason?, requestedBy?}',
+    },
+  );
+  setHandler(
+    defineUpdate<CallbackState, [ShardPauseRequest | undefined]>(RESUME_SHARD_UPDATE),
+    (request) =>
+      oneAtATime(async () => {
+        await database.setShardPaused(run.shard, false, request?.requestedBy ?? 'operator', request?.reason);
+        run.state = without(run.state, 'paused');
+        run.hasNews = true;
+        enter(run, {});
+        return run.state;
+      }),
+    {
+      validator: checkSteering,
+      description: 'Computes and tells again, what waited first. {reason?, requestedBy?}',
+    },
+  );
+}
+
+function checkSteering(request: unknown): void {
+  if (request === undefined || request === null) return;
+  if (typeof request !== 'object') refuse('the argument must be an object');
+  checkTexts(request, 'reason', 'requestedBy');
+}
+
+function rest(run: Run, paused: ShardPause): void {
+  run.state = pausedAs(run.state, paused);
+  enter(run, {});
+}
+
+/** A step was told by PostgreSQL that the shard is paused, which this run did not know: the next alarm asks, at once. */
+function restIf(run: Run, paused: ShardPause | undefined): void {
+  if (!paused || run.state.paused) return;
+  rest(run, paused);
+  run.hasNews = true;
+}
+
+async function lookForPause(run: Run): Promise<void> {
+  const stored = await database.loadShardPause(run.shard);
+  run.state = asStored(run.state, stored);
+  enter(run, {});
+}
+
 /** One alarm: every step of the pipeline, then the next alarm is set. */
 async function goThroughSteps(run: Run): Promise<void> {
   run.hasNews = run.isUnfinished = false;
   run.state = without(run.state, 'nextAlarm');
+  if (run.state.paused) await lookForPause(run);
 
   const resumed = await resumePending(run, MAX_EMISSIONS);
   const daily = await handleDayBoundary(run, MAX_EMISSIONS - resumed);
   const hourly = await handleHourBoundary(run, MAX_EMISSIONS - resumed - daily);
-  const { computed, isBehind, isWaiting } = await processing.processPrices(run.shard, timeOf(run));
+  const { computed, isBehind, isWaiting } = await computeHours(run);
   await retryFailed(run);
   // Histories of before have an alarm that waits for it. To be removed when none of them can be open any more.
   const cleaned = patched('clean-up-beside-alarms') ? await cleanUpBeside(run) : await cleanUp(run);
 
   const { isRetryFull, isUnfinished, state, underWay } = run;
   const begun = resumed + daily + hourly;
-  const interval = intervalAfter({ begun, computed, isBehind, isWaiting, isRetryFull, isUnfinished });
-  const atMs = Date.now() + untilNextAlarm(interval, state, underWay, timeOf(run));
+  const interval = state.paused
+    ? 'steady'
+    : intervalAfter({ begun, computed, isBehind, isWaiting, isRetryFull, isUnfinished });
+  const atMs =
+    Date.now() +
+    (state.paused ? ALARM_INTERVALS_MS.steady : untilNextAlarm(interval, state, underWay, timeOf(run)));
   const lastAlarm: AlarmSteps = { resumed, daily, hourly, computed, cleaned };
   enter(run, { nextAlarm: { atMs, interval }, alarms: state.alarms + 1, lastAlarm });
 }
@@ -157,9 +246,11 @@ async function resumePending(run: Run, limit: number): Promise<number> {
 
 /** Step 1: a day is due once all trackings of the shard have come to its end. */
 async function handleDayBoundary(run: Run, limit: number): Promise<number> {
-  if (limit === 0 || !mayBegin('daily', run.state, run.underWay)) return 0;
+  if (limit === 0 || run.state.paused || !mayBegin('daily', run.state, run.underWay)) return 0;
   const { dayStartMs } = await database.findDueDay(run.shard);
-  return dayStartMs === undefined ? 0 : emitDaily(run, { periodStartMs: dayStartMs, userId: '' }, limit);
+  return dayStartMs === undefined || run.state.paused
+    ? 0
+    : emitDaily(run, { periodStartMs: dayStartMs, userId: '' }, limit);
 }
 
 /** Step 2: an hour has no precondition but that its extremes are computed. */
@@ -167,9 +258,17 @@ async function handleHourBoundary(run: Run, limit: number): Promise<number> {
   return mayBegin('hourly', run.state, run.underWay) ? emitHours(run, FIRST_HOURLY, limit) : 0;
 }
 
+/** Step 3. */
+async function computeHours(run: Run): Promise<ProcessingOutcome> {
+  if (run.state.paused) return { computed: 0, isBehind: false, isWaiting: false };
+  const outcome = await processing.processPrices(run.shard, timeOf(run));
+  restIf(run, outcome.paused);
+  return outcome;
+}
+
 /** Step 4. One at a time: what is being tried again is still due. */
 async function retryFailed(run: Run): Promise<void> {
-  if (run.underWay.retry > 0) return;
+  if (run.underWay.retry > 0 || run.state.paused) return;
   run.isRetryFull = false;
   run.state = without(run.state, 'nextRetryMs');
   const retrying = portfolios.retryCallbacks(run.shard, timeOf(run)).then((outcome) => {
@@ -221,6 +320,7 @@ async function cleanUpBeside(run: Run): Promise<number> {
 async function emitDaily(run: Run, after: DailyCursor, limit: number): Promise<number> {
   if (limit === 0) return 0;
   const { found, upTo } = await database.freezeDailyPage(run.shard, after, limit);
+  if (run.state.paused) return 0;
   if (!upTo) {
     endPass(run, 'daily');
     return 0;
@@ -236,7 +336,7 @@ async function emitDaily(run: Run, after: DailyCursor, limit: number): Promise<n
  */
 async function emitHours(run: Run, after: HourlyCursor, limit: number): Promise<number> {
   let emitted = 0;
-  for (let page = 0; page < MAX_HOURLY_PAGES && emitted < limit; page += 1) {
+  for (let page = 0; page < MAX_HOURLY_PAGES && emitted < limit && !run.state.paused; page += 1) {
     const found = await emitHourly(run, run.state.hourly ?? after, limit - emitted);
     if (found === 0) break;
     emitted += found;
@@ -246,6 +346,7 @@ async function emitHours(run: Run, after: HourlyCursor, limit: number): Promise<
 
 async function emitHourly(run: Run, after: HourlyCursor, limit: number): Promise<number> {
   const { found, upTo } = await database.findHourlyPage(run.shard, after, limit);
+  if (run.state.paused) return 0;
   if (!upTo) {
     endPass(run, 'hourly');
     return 0;
@@ -279,7 +380,10 @@ async function waitPatiently(
   let isLeft = false;
   run.underWay[kind] += 1;
   const settling = delivering
-    .then((outcome) => enter(run, withOutcome(run.state, outcome)))
+    .then((outcome) => {
+      enter(run, withOutcome(run.state, outcome));
+      restIf(run, outcome.paused);
+    })
     .finally(() => {
       isSettled = true;
       run.hasNews ||= isLeft;
@@ -301,6 +405,7 @@ function enter(run: Run, changes: Partial<CallbackState>): void {
 }
 
 function describe({
+  paused,
   daily,
   hourly,
   delivered,
@@ -310,7 +415,9 @@ function describe({
   nextAlarm,
 }: CallbackState): string {
   const isoOf = (ms: number) => new Date(ms).toISOString();
+  const by = paused && `paused by ${paused.requestedBy} since ${isoOf(paused.sinceMs)}`;
   const parts = [
+    ...(paused ? [paused.reason === undefined ? by! : `${by}: ${paused.reason}`] : []),
     `${delivered} delivered, ${failed} failed attempts, ${dropped} dropped`,
     ...(daily ? [`daily callbacks of ${isoOf(daily.periodStartMs).slice(0, 10)} are being emitted`] : []),
     ...(hourly ? [`hourly callbacks of ${isoOf(hourly.periodStartMs)} are being emitted`] : []),

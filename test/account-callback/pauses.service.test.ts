@@ -1,0 +1,146 @@
+/** Shards that operators pause: nothing is told meanwhile, and everything afterwards, in order. */
+import type { Operator } from '../../client/operator.ts';
+import { NotFoundError } from '../../client/errors.ts';
+import { RENEW_SIGNAL } from '../../workflows/renewal-contract.ts';
+import { cliFor } from '../cli-process.ts';
+import { eventually } from '../harness.ts';
+import type { Collector } from '../otlp-collector.ts';
+import { startCollector } from '../otlp-collector.ts';
+import type { CallbackBench } from './callbacks.ts';
+import { CALLBACK_ENV, HOUR, MIDNIGHT, MINUTE, positions, price, takeCallbackBench } from './callbacks.ts';
+
+const START = MIDNIGHT + HOUR;
+
+let bench: CallbackBench;
+let operator: Operator;
+let collector: Collector;
+let desk: ReturnType<typeof cliFor>;
+beforeAll(async () => {
+  [bench, collector] = [await takeCallbackBench(), await startCollector()];
+  desk = cliFor(bench.slot);
+  operator = bench.operator();
+  await bench.store([positions('ann', START, '1', { BTC: '1' }), price('BTC', START, '100')]);
+  await bench.setClock(START + HOUR + 5 * MINUTE);
+  await startService();
+  await bench.settled(START + HOUR);
+}, 120_000);
+afterAll(async () => {
+  desk.dispose();
+  await bench.release();
+  await collector.stop();
+});
+// Whatever became of the test, the shard is open again for the next one.
+afterEach(async () => {
+  bench.portfolio.heal();
+  await operator.callbacks.resume(0);
+});
+
+const startService = () =>
+  bench.startService({
+    NOTIFICATION_CALLBACK_RETRY_LADDER: '100ms,100ms,100ms',
+    OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
+    OTEL_METRIC_EXPORT_INTERVAL: '250',
+  });
+const gaugeOf = () => collector.latest('notification.callbacks.paused')[0]?.value;
+const cli = (...args: string[]) => desk.cli(['callbacks', ...args], { changes: CALLBACK_ENV });
+/** Beginnings of the hours of which `ann` was told, in the order in which they came. */
+const toldHours = () =>
+  bench
+    .calls('hourly')
+    .filter(({ userId, isAcknowledged }) => userId === 'ann' && isAcknowledged)
+    .map(({ body }) => (JSON.parse(body) as { period_start_ms: number }).period_start_ms);
+const computedUpTo = async () => (await operator.callbacks.show('ann')).tracking!.computedUpTo.getTime();
+const detailsOf = async () => {
+  const metadata = await bench.handle().query<{ currentDetails?: string }>('__temporal_workflow_metadata');
+  return metadata.currentDetails;
+};
+const runIdOf = async () => (await bench.handle().describe()).runId;
+
+test('C9 U7 a shard that is paused tells nothing, over new runs, an emptied Temporal and a restart; resumed, it tells all once and in order', async () => {
+  expect(toldHours()).toEqual([START]);
+  const paused = await cli('pause', '0', '--reason', 'a move', '--requested-by', 'nina', '--json');
+  expect(paused).toMatchObject({ code: 0, stderr: '' });
+  expect(JSON.parse(paused.stdout)).toMatchObject({ paused: { requestedBy: 'nina', reason: 'a move' } });
+  const asked = (await operator.actions.list({ action: 'callbacks pause' })).items;
+  expect(asked).toMatchObject([{ target: 'shard 0', requestedBy: 'nina', detail: 'a move' }]);
+
+  // Hours pass. A new run, what Temporal has forgotten, and a new process look at what PostgreSQL says.
+  const isPausedStill = async () => {
+    expect((await bench.runNow()).paused).toMatchObject({ requestedBy: 'nina', reason: 'a move' });
+    expect(await detailsOf()).toMatch(/^paused by nina since .*: a move; /);
+    expect(toldHours()).toEqual([START]);
+    expect(await computedUpTo()).toBe(START + HOUR);
+  };
+  await isPausedStill();
+  const before = await runIdOf();
+  await bench.handle().signal(RENEW_SIGNAL);
+  await eventually('another run', async () => (await runIdOf()) !== before);
+  await isPausedStill();
+
+  await bench.store([price('BTC', START + 90 * MINUTE, '150'), price('BTC', START + 4 * HOUR, '90')]);
+  await bench.setClock(START + 4 * HOUR + 5 * MINUTE);
+  await isPausedStill();
+  await startService();
+  await isPausedStill();
+  await eventually('the gauge', async () => gaugeOf() === 1);
+
+  const status = await cli('status');
+  expect(status.stdout).toContain(' paused ');
+  expect(status.stderr).toMatch(/shard 0 is paused since .* by nina: a move; callbacks resume 0/);
+  expect((await operator.callbacks.status())[0]!.paused).toMatchObject({ by: 'nina', reason: 'a move' });
+  const { why } = await operator.callbacks.explain('ann', { kind: 'hourly', at: new Date(START + HOUR) });
+  const { answers } = await operator.why('ann', { since: new Date(MIDNIGHT), limit: 9, retentionMs: HOUR });
+  expect(answers.find(({ cause }) => cause === 'account_behind')?.sentence).toContain(
+    'which nina has paused',
+  );
+  expect((await desk.cli(['doctor'], { changes: CALLBACK_ENV })).stdout).toMatch(
+    /callbacks: shards.*paused: 0/,
+  );
+  expect(why).toContain('nina has paused its shard; galaxy-notify callbacks resume 0');
+
+  expect(await cli('resume', '0', '--requested-by', 'omar')).toMatchObject({
+    code: 0,
+    stdout: 'shard 0 is open\n',
+  });
+  await bench.settled(START + 4 * HOUR);
+  expect(toldHours()).toEqual([0, 1, 2, 3].map((hours) => START + hours * HOUR));
+  expect((await bench.status()).paused).toBeUndefined();
+  await eventually('the gauge', async () => gaugeOf() === 0);
+  expect((await operator.callbacks.status())[0]).not.toHaveProperty('paused');
+  expect((await operator.actions.list({ action: 'callbacks resume' })).items[0]).toMatchObject({
+    requestedBy: 'omar',
+  });
+  const { callbacks } = await operator.callbacks.show('ann', { kind: 'hourly', status: 'told' });
+  expect(callbacks.items).toHaveLength(4);
+}, 180_000);
+
+test('C9 what waits for its retry is not tried while its shard is paused, and a row that says paused is enough', async () => {
+  const told = toldHours();
+  bench.portfolio.fail({ failure: { kind: 'status', status: 503 } });
+  await bench.setClock(START + 5 * HOUR + 5 * MINUTE);
+  await bench.store([price('BTC', START + 5 * HOUR, '95')]);
+  await bench.runNow();
+  await eventually('an attempt to fail', async () => bench.calls('hourly').length > told.length);
+  // As a Temporal that was put back to before the pause: its workflow knows nothing of it.
+  await bench.rows(
+    `INSERT INTO notification.callback_pauses VALUES (0, true, NULL, 'nina', clock_timestamp())
+     ON CONFLICT (shard) DO UPDATE SET is_paused = true, reason = NULL, changed_by = 'nina', changed_at = clock_timestamp()`,
+  );
+  await eventually('the workflow to know', async () => (await bench.runNow()).paused !== undefined);
+  bench.portfolio.heal();
+  const attempts = bench.calls('hourly').length;
+  await bench.runNow();
+  expect(bench.calls('hourly')).toHaveLength(attempts);
+  expect(toldHours()).toEqual(told);
+
+  await operator.callbacks.resume(0, { requestedBy: 'nina' });
+  await eventually('the hour to be told', async () => toldHours().length === told.length + 1);
+  expect(toldHours().at(-1)).toBe(START + 4 * HOUR);
+}, 120_000);
+
+test('C9 there is no pause of a shard that there is not', async () => {
+  await expect(operator.callbacks.pause(7)).rejects.toThrow(NotFoundError);
+  expect((await cli('pause', '7')).code).toBe(3);
+  expect((await cli('pause', 'all')).code).toBe(2);
+  expect((await cli('pause', '0', '--read-only')).code).toBe(2);
+});
