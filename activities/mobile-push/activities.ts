@@ -306,7 +306,7 @@ export function createMobilePushActivities(resources: MobilePushResources) {
       metrics.mobileMaxRetries({ what: 'send' });
       return end(send, 'failed', code, reason);
     }
-    await query(db, COUNT_FAILURE, [send.job_id, send.device_token_id, code]);
+    await query(db, COUNT_FAILURE, [send.job_id, send.device_token_id, code, retryAfterMs]);
     metrics.mobileSend({ result: 'retry', code });
     log.warn(
       { ...logFields(send), code, reason, attempts, max_attempts: maxAttempts, retry_in_ms: retryAfterMs },

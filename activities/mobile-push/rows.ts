@@ -185,12 +185,13 @@ export const MARK_SENT = {
     RETURNING push_id`,
 };
 
-/** $1 job id, $2 token id, $3 code. */
+/** $1 job id, $2 token id, $3 code, $4 ms until its next attempt: for those who look, and for a job that is sent in rounds. */
 export const COUNT_FAILURE = {
   name: 'count_mobile_send_failure',
   text: `
     UPDATE notifications.notification_sends
-       SET attempts = attempts + 1, last_code = $3, updated_at = clock_timestamp()
+       SET attempts = attempts + 1, last_code = $3, due_at = clock_timestamp() + $4::bigint * interval '1 millisecond',
+           updated_at = clock_timestamp()
      WHERE ${KEY} AND status = 'pending'`,
 };
 

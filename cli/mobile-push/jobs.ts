@@ -4,7 +4,7 @@ import { Option } from 'commander';
 import { PRIORITIES } from '../../api/mobile-push/job.ts';
 import { checkedMobileJob } from '../../api/mobile-push/message.ts';
 import { NotFoundError } from '../../client/errors.ts';
-import type { MobileJobFilter, MobileJobView } from '../../client/mobile-push/jobs.ts';
+import type { MobileJobFilter, MobileJobSummary, MobileJobView } from '../../client/mobile-push/jobs.ts';
 import { MOBILE_STATUSES, REPLAYABLE } from '../../client/mobile-push/jobs.ts';
 import { waitUntil } from '../../client/wait-until.ts';
 import type { ExitCode, GlobalOptions } from '../command.ts';
@@ -164,19 +164,29 @@ const withFilters = (command: Command, statuses: readonly string[]): Command =>
 
 type FilterOptions = Omit<MobileJobFilter, 'userId'> & { user?: string };
 
-function filterOf({ status, user, code, replayable, since, until }: FilterOptions): MobileJobFilter {
-  return givenOf({ status, userId: user, code, replayable, since, until });
+function filterOf({
+  user,
+  status,
+  code,
+  replayable,
+  retrying,
+  since,
+  until,
+}: FilterOptions): MobileJobFilter {
+  return givenOf({ status, userId: user, code, replayable, retrying, since, until });
 }
 
 function addList(mobile: Command): void {
   withFilters(mobile.command('list'), MOBILE_STATUSES)
     .description('List jobs, newest first.')
     .option('--replayable', 'jobs that a replay may help: devices not reached, or pending for over an hour')
+    .option('--retrying', 'jobs with a device that is between two attempts, and when the next one is')
     .addOption(limitOption())
     .addHelpText(
       'after',
       helpWith(
         'galaxy-notify mobile list --replayable --since 1h',
+        'galaxy-notify mobile list --retrying --watch',
         'galaxy-notify mobile list --user user-1',
       ),
     )
@@ -186,25 +196,45 @@ function addList(mobile: Command): void {
           showPage(
             await operator.mobile.list({ ...filterOf(options), limit: options.limit }),
             options,
-            (items) =>
-              printTable(
-                ['ARRIVED', 'JOB', 'USER', 'STATUS', 'SENT', 'STALE', 'FAILED', 'LAST ERROR'],
-                items.map((item) => [
-                  item.createdAt,
-                  item.jobId,
-                  item.userId,
-                  item.status,
-                  item.sent,
-                  item.removed,
-                  item.failed,
-                  item.errorCode,
-                ]),
-                { flexible: 7, linked: 1, links: items.map(({ link }) => link) },
-              ),
+            options.retrying ? printRetrying : printJobs,
           ),
         ),
       ),
     );
+}
+
+function printJobs(items: MobileJobSummary[]): void {
+  printTable(
+    ['ARRIVED', 'JOB', 'USER', 'STATUS', 'SENT', 'STALE', 'FAILED', 'LAST ERROR'],
+    items.map((item) => [
+      item.createdAt,
+      item.jobId,
+      item.userId,
+      item.status,
+      item.sent,
+      item.removed,
+      item.failed,
+      item.errorCode,
+    ]),
+    { flexible: 7, linked: 1, links: items.map(({ link }) => link) },
+  );
+}
+
+function printRetrying(items: MobileJobSummary[]): void {
+  printTable(
+    ['ARRIVED', 'JOB', 'USER', 'DEVICES', 'ATTEMPT', 'NEXT ATTEMPT', 'FAILED', 'LAST FAILURE'],
+    items.map(({ createdAt, jobId, userId, retry }) => [
+      createdAt,
+      jobId,
+      userId,
+      retry?.devices,
+      retry?.attempt,
+      retry?.nextAttemptAt,
+      retry?.lastFailureAt,
+      retry?.lastCode,
+    ]),
+    { flexible: 7, linked: 1, links: items.map(({ link }) => link) },
+  );
 }
 
 type ReplayOptions = OperationCommandOptions & FilterOptions;

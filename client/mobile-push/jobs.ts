@@ -55,6 +55,8 @@ export interface MobileJobFilter {
   code?: string;
   /** Only jobs that a replay may help: devices not reached, given up, or pending for over an hour. */
   replayable?: boolean;
+  /** Only jobs with a device that is between two attempts. */
+  retrying?: boolean;
   /** Bounds of the time of arrival, both included. */
   since?: Date;
   until?: Date;
@@ -74,7 +76,21 @@ export interface MobileJobSummary {
   errorMessage?: string;
   createdAt: Date;
   updatedAt: Date;
+  /** What is between two attempts; in lists of such jobs. */
+  retry?: MobileRetryView;
   link?: string;
+}
+
+/** Sends of a job that failed and are made again. */
+export interface MobileRetryView {
+  devices: number;
+  /** The next one of the device that has failed most often; the first one is 1. */
+  attempt: number;
+  /** The soonest; in the past while it is being made. Absent when a process of the release before counted the failure. */
+  nextAttemptAt?: Date;
+  /** Of the last failure. */
+  lastCode: string;
+  lastFailureAt: Date;
 }
 
 /** One job's send to one device. The token itself is never shown. */
@@ -116,8 +132,16 @@ export function mobileOperations(resources: OperatorResources) {
       Page<MobileJobSummary>
     > {
       const given = conditions(matching(filter));
-      const { rows } = await db.query<JobRow>(LIST_JOBS(given), [...given.values, limit + 1]);
-      return pageOf(rows, limit, summaryOf);
+      const values = [...given.values, limit + 1];
+      if (!filter.retrying) {
+        const { rows } = await db.query<JobRow>(LIST_JOBS(given), values);
+        return pageOf(rows, limit, summaryOf);
+      }
+      const { rows } = await db.query<RetryingRow>(LIST_RETRYING(given), values);
+      return pageOf(rows, limit, ({ devices, attempt, nextAttemptAt, lastCode, lastFailureAt, ...row }) => ({
+        ...summaryOf(row),
+        retry: withoutNulls({ devices, attempt, nextAttemptAt, lastCode, lastFailureAt }),
+      }));
     },
 
     /** @throws NotFoundError when no such job was recorded, or it was deleted since. */
@@ -208,7 +232,17 @@ export const chooseJobs = (filter: MobileJobFilter): Choice => ({
   given: conditions(matching({ ...filter, replayable: true })),
 });
 
-const matching = ({ status, userId, code, replayable, since, until }: MobileJobFilter): Candidate[] => [
+const matching = ({
+  status,
+  userId,
+  code,
+  replayable,
+  retrying,
+  since,
+  until,
+}: MobileJobFilter): Candidate[] => [
+  // What the list joins with has them alone.
+  ...(retrying ? [["status = 'pending'"] as const] : []),
   [`(${CAN_BE_REPLAYED}) = ?`, replayable],
   ['status = ?', status],
   ['user_id = ?', userId],
@@ -235,6 +269,11 @@ interface JobRow extends JobToReplay {
   updatedAt: Date;
 }
 
+type RetryingRow = JobRow &
+  Omit<MobileRetryView, 'nextAttemptAt'> & {
+    nextAttemptAt: Date | null;
+  };
+
 const KEY = 'job_id AS "jobId", status, user_id AS "userId"';
 const COLUMNS = `${KEY}, channel, token_count AS tokens, sent_count AS sent, removed_count AS removed,
          failed_count AS failed, error_code AS "errorCode", error_message AS "errorMessage", created_at AS "createdAt",
@@ -243,6 +282,21 @@ const COLUMNS = `${KEY}, channel, token_count AS tokens, sent_count AS sent, rem
 const LIST_JOBS = ({ where, next }: Conditions) => `
   SELECT ${COLUMNS}
     FROM notifications.notification_log
+   ${where}
+   ORDER BY created_at DESC, job_id DESC
+   LIMIT ${next}`;
+
+/** The last failure says why; a job of many devices has others. */
+const LIST_RETRYING = ({ where, next }: Conditions) => `
+  SELECT ${COLUMNS}, retry.*
+    FROM notifications.notification_log
+   CROSS JOIN LATERAL (
+         SELECT count(*)::int AS devices, max(attempts) + 1 AS attempt, min(due_at) AS "nextAttemptAt",
+                (array_agg(last_code ORDER BY send.updated_at DESC))[1] AS "lastCode",
+                max(send.updated_at) AS "lastFailureAt"
+           FROM notifications.notification_sends AS send
+          WHERE send.job_id = notification_log.job_id AND send.status = 'pending' AND attempts > 0
+         HAVING count(*) > 0) AS retry
    ${where}
    ORDER BY created_at DESC, job_id DESC
    LIMIT ${next}`;

@@ -103,6 +103,24 @@ test('kinds-V10 M8 a job that lost its workflow is listed, replayed in bulk, and
   slot.fcm.fail({ token: 'of the cancelled', failure });
   const jobId = await mobile.publishTo(waiting.userId);
   await eventually('the first attempt', async () => mobile.requests()['of the cancelled'] === 1);
+  const others = await mobile.userWith('of the served');
+  await mobile.settled(await mobile.publishTo(others.userId));
+  await eventually('the job to be between two attempts, the next one in an hour', async () => {
+    const { items } = (await bench.json<{ items: MobileJobSummary[] }>(['mobile', 'list', '--retrying']))
+      .value;
+    expect(items).toMatchObject([
+      {
+        jobId,
+        status: 'pending',
+        retry: { devices: 1, attempt: 2, lastCode: 'messaging/server-unavailable' },
+      },
+    ]);
+    const inMs = new Date(items[0]!.retry!.nextAttemptAt!).getTime() - Date.now();
+    return inMs > 3_500_000 && inMs <= 3_600_000;
+  });
+  expect((await bench.cli(['mobile', 'list', '--retrying'])).stdout).toMatch(
+    new RegExp(`${jobId}.* 2 .*messaging/server-unavailable`),
+  );
   expect((await bench.cli(['mobile', 'cancel', jobId])).code).toBe(0);
   expect(await mobile.settled(jobId)).toMatchObject({ status: 'failed', error_code: 'cancelled' });
   await mobile.ended(jobId);
