@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks what lies in deploy/ with the tools of those whose formats it is in: the chart with Helm and the schemas of the
-# Kubernetes API, rules and configuration with Prometheus's own tool. `npm test` checks what needs no tool.
+# Checks what lies in deploy/ with the tools of those whose formats it is in: the chart with Helm, the schemas of the
+# Kubernetes API and CRDs, rules and configuration with Prometheus's own tool. `npm test` checks what needs no tool.
 #
 #   deploy/validate.sh             a tool that is missing is built with Go or installed with pip into a cache, once
 #   deploy/validate.sh --no-build  what a missing tool would check is left out, with a line that says so
@@ -29,6 +29,27 @@ with_pip() { # program, requirement
     "$cache/python/bin/pip" install --quiet "$2" >>"$cache/$1.log" 2>&1
 }
 
+# CRDs are files in the modules of those who wrote them; the module is not built.
+with_crds() { # folder in the cache, module and version, files in it...
+  command -v go >/dev/null || return 1
+  local folder=$cache/$1 module=$2 dir file
+  shift 2
+  (
+    cd "$(mktemp -d)" && go mod init tool && go mod download -json "$module" >module.json &&
+      dir=$(node -p 'JSON.parse(require("node:fs").readFileSync("module.json", "utf8")).Dir') &&
+      mkdir -p "$folder.new" &&
+      for file in "$@"; do cp "$dir/$file" "$folder.new/" && chmod u+w "$folder.new/${file##*/}" || exit 1; done &&
+      mv "$folder.new" "$folder"
+  ) >"$folder.log" 2>&1
+}
+
+have_crds() { # as with_crds
+  [ -d "$cache/$1" ] && return
+  [ "$may_build" = yes ] && with_crds "$@" && return
+  echo "left out, for lack of $2:"
+  return 1
+}
+
 have() { # program, how to get it...
   local program=$1
   shift
@@ -55,7 +76,18 @@ check() { # name, command...
 }
 
 KUBERNETES=1.34.0
+crds=(
+  "crds-prometheus-operator github.com/prometheus-operator/prometheus-operator@v0.85.0
+    example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml
+    example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml
+    example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml"
+  "crds-keda github.com/kedacore/keda/v2@v2.21.0
+    config/crd/bases/keda.sh_scaledobjects.yaml
+    config/crd/bases/keda.sh_triggerauthentications.yaml"
+)
 chart=deploy/helm/galaxy-notify
+matrix=()
+for file in "$chart"/ci/*.yaml; do matrix+=("$(basename "$file" .yaml)"); done
 rendered=$(mktemp -d)
 trap 'rm -rf "$rendered"' EXIT
 
@@ -75,20 +107,21 @@ refuses() { # what it must say, further arguments of Helm...
   grep -q -- "$expected" <<<"$output" || { echo "$output"; return 1; }
 }
 
-# KEDA's own kinds are not part of the API of Kubernetes.
-without_keda() {
+# What has a CRD is not part of the API of Kubernetes.
+without_crds() {
   node -e '
     const documents = require("node:fs").readFileSync(process.argv[1], "utf8").split(/^---$/m);
-    console.log(documents.filter((text) => !/^kind: (ScaledObject|TriggerAuthentication)$/m.test(text)).join("---\n"));
+    const hasCrd = (text) => /^apiVersion: (keda\.sh|monitoring\.coreos\.com)\//m.test(text);
+    console.log(documents.filter((text) => !hasCrd(text)).join("---\n"));
   ' "$1"
 }
 
 if have helm with_go helm helm.sh/helm/v3/cmd/helm v3.18.6; then
-  for values in minimal all-roles sentinels; do
+  for values in "${matrix[@]}"; do
     check "chart, linted with the values $values" helm lint --strict "$chart" --values "$chart/ci/$values.yaml"
     check "chart, rendered with the values $values" render "$values"
   done
-  for values in minimal all-roles sentinels; do
+  for values in "${matrix[@]}"; do
     check "chart, $values, environments that the service starts with, and no further secrets" \
       node deploy/chart-environment.ts "$rendered/$values.yaml"
   done
@@ -100,11 +133,13 @@ if have helm with_go helm helm.sh/helm/v3/cmd/helm v3.18.6; then
     refuses 'no process of this chart reads' --set 'setup.secretVariables={NOTIFICATION_OUTBOX_POSTGRES_DSN}'
   check 'chart, refuses to scale by KEDA over TLS without a proof' \
     refuses 'KEDA speaks TLS' --set temporalTls.existingSecret= --set 'secrets.variables={NOTIFICATION_REDIS_PASSWORD}'
+  check 'chart, refuses a monitor that finds nothing' \
+    refuses monitoring.serviceMonitor.matchLabels --set-json 'monitoring.serviceMonitor.matchLabels=null'
   check 'chart, refuses egress without peers' \
     refuses egress --set-json 'networkPolicy.egress=[{"ports":[{"port":6379}]}]'
   if have kubernetes-validate with_pip kubernetes-validate 'kubernetes-validate==1.37.*'; then
-    for values in minimal all-roles sentinels; do
-      without_keda "$rendered/$values.yaml" >"$rendered/$values-api.yaml"
+    for values in "${matrix[@]}"; do
+      without_crds "$rendered/$values.yaml" >"$rendered/$values-api.yaml"
       check "chart, $values, has documents" grep -q '^kind: Deployment$' "$rendered/$values-api.yaml"
       check "chart, $values, against the schemas of Kubernetes" \
         kubernetes-validate --strict --kubernetes-version "${KUBERNETES%.*}" "$rendered/$values-api.yaml"
@@ -112,6 +147,17 @@ if have helm with_go helm helm.sh/helm/v3/cmd/helm v3.18.6; then
   else
     echo '  the schemas of Kubernetes'
   fi
+  for crd in "${crds[@]}"; do
+    # shellcheck disable=SC2086 # words of the list above
+    have_crds $crd || { echo '  what the chart renders for it'; crds=(); }
+  done
+  if [ "${#crds[@]}" -gt 0 ]; then
+    for values in "${matrix[@]}"; do
+      check "chart, $values, against CRDs" node deploy/chart-crds.ts "$rendered/$values.yaml" "$cache"/crds-*/*.yaml
+    done
+  fi
+  check "chart, alarms and dashboards are those of deploy/" \
+    node deploy/chart-monitoring.ts "$rendered/monitoring.yaml" "$rendered/rules.yaml"
 else
   echo '  the chart'
 fi
@@ -119,6 +165,7 @@ fi
 if have promtool with_go promtool github.com/prometheus/prometheus/cmd/promtool v0.305.0; then
   check 'alarms' promtool check rules deploy/alerts/*.yaml
   check 'alarms, on made-up series' promtool test rules deploy/alerts/tests/*.yaml
+  [ -s "$rendered/rules.yaml" ] && check 'alarms of the chart' promtool check rules "$rendered/rules.yaml"
   check 'configuration of Prometheus' promtool check config --syntax-only deploy/compose/prometheus.yaml
 else
   echo '  alarms, and the configuration of Prometheus'

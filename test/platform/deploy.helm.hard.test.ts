@@ -1,5 +1,5 @@
 /** The chart, as far as it can be checked without Helm; deploy/validate.sh renders it. */
-import { readFileSync, readdirSync } from 'node:fs';
+import { readFileSync, readdirSync, realpathSync } from 'node:fs';
 import path from 'node:path';
 import { Ajv } from 'ajv';
 import { parse } from 'yaml';
@@ -9,6 +9,7 @@ import { ROLE_NAMES, VARIABLES, loadConfig, needsOf } from '../../config/load.ts
 
 const CHART = path.join(import.meta.dirname, '../../deploy/helm/galaxy-notify');
 const read = (...file: string[]) => readFileSync(path.join(CHART, ...file), 'utf8');
+const CI_VALUES = readdirSync(path.join(CHART, 'ci')).map((file) => `ci/${file}`);
 const templates = readdirSync(path.join(CHART, 'templates')).map((file) => read('templates', file));
 
 interface Values {
@@ -44,18 +45,16 @@ test('I40 chart and service have the same version and the same roles, each with 
 });
 
 test('I30 every variable that the chart names is one of the service', () => {
-  const text = [
-    ...templates,
-    ...['values.yaml', 'ci/all-roles.yaml', 'ci/minimal.yaml', 'ci/sentinels.yaml'].map((file) => read(file)),
-  ].join();
+  const text = [...templates, ...['values.yaml', ...CI_VALUES].map((file) => read(file))].join();
   const named = new Set(text.match(/\b(?:NOTIFICATION|OTEL|TEMPORAL|GOOGLE)_[A-Z0-9_]+[A-Z0-9]/g));
   expect(named.size).toBeGreaterThan(15);
   expect([...named].filter((name) => !isKnown(name))).toEqual([]);
 });
 
 test('I30 what is mounted as a file is secret, and what is secret is never a plain value', () => {
-  for (const file of ['values.yaml', 'ci/all-roles.yaml', 'ci/sentinels.yaml']) {
-    const { config, secrets } = valuesOf(file);
+  const withSecrets = ['values.yaml', ...CI_VALUES].map(valuesOf).filter(({ secrets }) => secrets);
+  expect(withSecrets.length).toBeGreaterThan(3);
+  for (const { config, secrets } of withSecrets) {
     const readFromFiles = [...secretVariables, ...filesOfVariables, 'TEMPORAL_API_KEY'];
     expect(secrets.variables.filter((name) => !readFromFiles.includes(name))).toEqual([]);
     expect(Object.keys(config).filter((name) => readFromFiles.includes(name))).toEqual([]);
@@ -91,8 +90,50 @@ test('I40 the values fit their schema, and misspelt ones do not', () => {
     { ...values, networkPolicy: { egress: [{ ports: [{ port: 6379 }] }] } },
     { ...values, networkPolicy: { egress: [{ to: [], ports: [{ port: 6379 }] }] } },
     { ...values, networkPolicy: { codecServerFrom: [{}] } },
+    { ...values, monitoring: { enabled: true, runbookURL: 'https://runbook.test' } },
+    { ...values, monitoring: { runbookUrl: 'deploy/RUNBOOK.md' } },
+    { ...values, monitoring: { serviceMonitor: { enabled: true, port: 9464 } } },
   ];
   for (const values of wrong) expect(validate(values)).toBe(false);
+});
+
+interface Schema {
+  $ref?: string;
+  type?: string;
+  properties?: Record<string, Schema>;
+  additionalProperties?: unknown;
+  definitions?: Record<string, Schema>;
+}
+
+test('I40 the schema names every value there is, and no other', () => {
+  const schema = JSON.parse(read('values.schema.json')) as Schema;
+  /** Pairs of a path and whether the schema, or else the values, has it. Below objects of any keys nothing is compared. */
+  const differences = (at: string, { $ref, ...inline }: Schema, value: unknown): string[] => {
+    const { type, properties, additionalProperties } =
+      $ref === undefined ? inline : schema.definitions![$ref.replace('#/definitions/', '')]!;
+    if (type !== 'object' || properties === undefined) return [];
+    const values = (value ?? {}) as Record<string, unknown>;
+    return [
+      ...(additionalProperties === false ? [] : [`${at} takes any key`]),
+      ...Object.keys(values).flatMap((key) => (key in properties ? [] : [`${at}.${key} is in values only`])),
+      ...Object.entries(properties).flatMap(([key, inner]) =>
+        key in values
+          ? differences(`${at}.${key}`, inner, values[key])
+          : [`${at}.${key} is in the schema only`],
+      ),
+    ];
+  };
+  // Helm's own, for charts within charts.
+  expect(differences('', schema, valuesOf('values.yaml'))).toEqual(['.global is in the schema only']);
+});
+
+test('I33 alarms and dashboards stand once: the chart links to them, without their tests', () => {
+  for (const folder of ['alerts', 'dashboards']) {
+    expect(realpathSync(path.join(CHART, 'files', folder))).toBe(
+      realpathSync(path.join(CHART, '../..', folder)),
+    );
+  }
+  expect(read('.helmignore')).toMatch(/^files\/alerts\/tests\/$/m);
 });
 
 test('I35 a pod has longer to stop than the service takes', () => {

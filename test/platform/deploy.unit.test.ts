@@ -1,10 +1,12 @@
 /** What `deploy/`, the Compose file and the image say, held against what they are about. */
+import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { parse } from 'yaml';
+import packageJson from '../../package.json' with { type: 'json' };
 import { DYNAMIC_CONFIG } from '../../dev/servers/temporal.ts';
 import { ADMIN_EMAIL_VARIABLES } from '../../config/intent.ts';
-import { VARIABLES, loadConfig } from '../../config/load.ts';
+import { SEARCH_ATTRIBUTE_NAMES, VARIABLES, loadConfig } from '../../config/load.ts';
 
 const ROOT = path.join(import.meta.dirname, '../..');
 const read = (file: string) => readFileSync(path.join(ROOT, file), 'utf8');
@@ -146,4 +148,44 @@ test('I40 the image runs as nobody in particular, with both bundles made', () =>
   expect(dockerfile).toContain('await workflowBundle({ encodesFailures: true });');
   // What is copied is what the service and the command line are made of.
   expect(read('.dockerignore')).toMatch(/^!client$[^]*^!workers$[^]*^!workflows$/m);
+});
+
+describe('the page about Temporal Cloud', () => {
+  const page = read('deploy/TEMPORAL-CLOUD.md');
+  const fenced = (language: string) =>
+    [...page.matchAll(/^```(\w+)\n([^]*?)^```$/gm)].flatMap(([, is, code]) =>
+      is === language ? [code!] : [],
+    );
+
+  test('I40 it makes the search attributes that the service needs, with tcld and with Terraform', () => {
+    const needed = SEARCH_ATTRIBUTE_NAMES.toSorted();
+    const byTcld = [
+      ...fenced('sh')
+        .join()
+        .matchAll(/--sa (\w+)=(\w+)/g),
+    ];
+    expect(byTcld.map(([, name]) => name).sort()).toEqual(needed);
+    expect(new Set(byTcld.map(([, , type]) => type))).toEqual(new Set(['Keyword']));
+    const [terraform] = fenced('terraform');
+    const list =
+      /"temporalcloud_namespace_search_attribute"[^]*?toset\(\[([^\]]*)\]\)[^]*?type\s+= "Keyword"/.exec(
+        terraform!,
+      )![1]!;
+    expect(list.match(/\w+/g)!.sort()).toEqual(needed);
+  });
+
+  test('I33 its Actions are those that were measured', () => {
+    const cellsOf = (row: string) => row.split('|').map((cell) => cell.trim());
+    const measured = /^\| Actions, which Temporal Cloud bills .*$/m.exec(read('deploy/MODES.md'))![0];
+    const said = ['`child`', '`on_failure`', 'slices'].map(
+      (way) => cellsOf(page.split('\n').find((line) => line.startsWith(`| ${way} `))!)[2],
+    );
+    expect(said).toEqual(cellsOf(measured).slice(2, 5));
+  });
+});
+
+test('I40 npx makes nothing executable that is not so in git, and leaves a clone as it was', () => {
+  const programs = Object.values(packageJson.bin);
+  const { stdout } = spawnSync('git', ['ls-files', '--stage', ...programs], { cwd: ROOT, encoding: 'utf8' });
+  expect(stdout.match(/^\d+/gm)).toEqual(programs.map(() => '100755'));
 });
