@@ -83,7 +83,10 @@ test('N16 work by kind and result, commands, events; rows by status, what is due
 
   await eventually('all of it to be exported', async () => {
     expect(pointsOf('rows')).toEqual({ 'status=NEW': 1, 'status=CREATED NEW': 2 });
-    expect(pointsOf('commands')).toEqual({ 'kind=create': 2 });
+    // A sweep that comes between a connection and its command has one carried out, too.
+    const { 'kind=create': creates, ...others } = pointsOf('commands');
+    expect(creates).toBeGreaterThanOrEqual(2);
+    expect(others).toEqual({});
     return true;
   });
   expect(pointsOf('work')).toEqual({

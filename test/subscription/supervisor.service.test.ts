@@ -7,6 +7,7 @@ import {
   FLUSH_AND_SMP_DELETE_SIGNAL,
   OPEN_UPDATE,
   REPLAY_UPDATE,
+  SUSPENSION_SIGNAL,
   SWEEP_SCHEDULE_ID,
 } from '../../workflows/subscription/contract.ts';
 import { eventually } from '../harness.ts';
@@ -233,6 +234,27 @@ test('N1 a flush forgets Creates that wait, but nothing that ends subscriptions,
   await agent.supervisor.signal('command', { kind: 'create', connIds: [] });
   expect((await agent.idle()).done).toBe(done + 3);
 });
+
+test.each([[undefined], [null], ['nonsense'], [{ isPaused: 'yes' }], [{ isPaused: true }]])(
+  'N1 security-9 a worker of a pool leaves alone a suspension that is none: %j',
+  async (nonsense) => {
+    await agent.create([{ userId: 1, server: server() }]).then((connIds) => agent.active(connIds));
+    // It waits for the next check.
+    const worker = agent.worker('ntf-ntf', ntf().address);
+    await eventually('a worker that waits', async () => {
+      return (await agent.workerState('ntf-ntf', ntf().address)).doing === 'waiting';
+    });
+
+    await worker.signal(SUSPENSION_SIGNAL, nonsense);
+
+    await eventually('the signal to be looked at', async () => {
+      const { raw, status } = await worker.describe();
+      if ((raw.pendingWorkflowTask?.attempt ?? 0) > 1) throw new Error('its workflow task fails');
+      return !raw.pendingWorkflowTask && status.name === 'RUNNING';
+    });
+    expect(await agent.workerState('ntf-ntf', ntf().address)).toMatchObject({ doing: 'waiting' });
+  },
+);
 
 test('N6 N16 errors reach the stream of clients once, with the connections that they are about', async () => {
   await agent.rows('DELETE FROM subscriptions.events');

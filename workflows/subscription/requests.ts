@@ -11,6 +11,7 @@ import type {
   NewConnection,
   RotateQueue,
   RouterKey,
+  Suspension,
   ToggleConnections,
   TrustRouter,
 } from './contract.ts';
@@ -39,6 +40,12 @@ export function isFlushRequest(value: unknown): value is FlushRequest {
   if (typeof value !== 'object' || value === null) return false;
   const { connIds } = value as Unchecked<FlushRequest>;
   return connIds === undefined || areConnectionIds(connIds);
+}
+
+export function isSuspension(value: unknown): value is Suspension {
+  if (typeof value !== 'object' || value === null) return false;
+  const { isPaused, isOnline } = value as Unchecked<Suspension>;
+  return typeof isPaused === 'boolean' && typeof isOnline === 'boolean';
 }
 
 export function checkCreate(request: CreateConnections): void {

@@ -26,6 +26,7 @@ import {
   defineQuery,
   defineSignal,
   isCancellation,
+  log,
   proxyActivities,
   setCurrentDetails,
   setHandler,
@@ -47,6 +48,7 @@ import type {
   WorkerSettings,
 } from './contract.ts';
 import { SUBSCRIPTION_STATE_QUERY, SUSPENSION_SIGNAL, WORK_SIGNAL } from './contract.ts';
+import { isSuspension } from './requests.ts';
 import type { ListKind, WorkList } from './rules.ts';
 import { countDeath, freshRetry, listsOf, nextRetry } from './rules.ts';
 
@@ -82,6 +84,7 @@ export async function subscriptionWorker({ carried, ...key }: PoolWorkerInput): 
     { description: 'Looks for something to do.' },
   );
   setHandler(defineSignal<[Suspension]>(SUSPENSION_SIGNAL), (suspension) => {
+    if (!isSuspension(suspension)) return log.warn('a suspension was not understood');
     work.hasHeardSuspension = true;
     noteSuspension(suspension);
   });
