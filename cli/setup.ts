@@ -239,7 +239,8 @@ export async function setUpNamespace(needs: SetupNeeds): Promise<SetupStep> {
     await orExplain(
       () => bounded(temporal, () => createNamespace(connection, namespace, wantedMs)),
       `the namespace ${namespace} is not there, and this server does not let us create it`,
-      `tcld namespace create --namespace ${namespace} --region <region> --retention-days ${Math.max(1, Math.round(wantedMs / 86_400_000))}`,
+      // Temporal Cloud puts the account behind the name that a new namespace is given.
+      `tcld namespace create --namespace ${namespace.split('.', 1)[0]} --region <region> --retention-days ${Math.max(1, Math.round(wantedMs / 86_400_000))}`,
     );
     return { name, status: 'created', detail };
   }

@@ -29,6 +29,26 @@ export function createLogger(level: string, destination?: pino.DestinationStream
   );
 }
 
+/**
+ * Where log lines go: as they are, or, on a terminal, as a person reads them. In production they are always as they are,
+ * and wherever what makes them readable is not installed.
+ *
+ * @param stream standard output or standard error.
+ */
+export async function logDestination(
+  stream: NodeJS.WriteStream,
+  isProduction: boolean,
+): Promise<pino.DestinationStream | undefined> {
+  if (isProduction || !stream.isTTY) return stream === process.stdout ? undefined : stream;
+  try {
+    // Loaded on demand: production images come without it.
+    const { logLines } = await import('../dev/log-lines.ts');
+    return logLines(stream);
+  } catch {
+    return stream;
+  }
+}
+
 /** A copy without secrets; of an error what pino's own serializer shows, and its properties. */
 function redacted(value: unknown, level: number): unknown {
   if (typeof value !== 'object' || value === null) return value;

@@ -4,7 +4,7 @@ import { explain } from '../api/errors.ts';
 import type { Stack } from '../dev/servers/stack.ts';
 import { loadConfig } from '../config/load.ts';
 import { provideEndpoints } from './embedded.ts';
-import { createLogger } from './logger.ts';
+import { createLogger, logDestination } from './logger.ts';
 import type { Service } from './service.ts';
 import { startService } from './service.ts';
 
@@ -12,7 +12,8 @@ const SIGNALS = ['SIGINT', 'SIGTERM'] as const;
 
 async function main(): Promise<void> {
   const config = loadConfig();
-  const log = createLogger(config.values.NOTIFICATION_LOG_LEVEL);
+  const destination = await logDestination(process.stdout, config.production);
+  const log = createLogger(config.values.NOTIFICATION_LOG_LEVEL, destination);
   // An error that nobody caught ends the process, as it should; the log, where alarms look, must say so too.
   process.on('uncaughtExceptionMonitor', (error, origin) =>
     log.fatal({ reason: reasonOf(error), origin }, 'the process ends of an error that nobody caught'),

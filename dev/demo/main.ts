@@ -20,7 +20,7 @@ import { ADMIN_EMAIL_VARIABLES } from '../../config/intent.ts';
 import { loadConfig } from '../../config/load.ts';
 import { operatorServers, redisServer } from '../../config/operator.ts';
 import { provideEndpoints } from '../../workers/embedded.ts';
-import { createLogger } from '../../workers/logger.ts';
+import { createLogger, logDestination } from '../../workers/logger.ts';
 import { startService } from '../../workers/service.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { tableOf } from '../table.ts';
@@ -86,6 +86,7 @@ async function main(): Promise<boolean> {
   // Ending through `exit` takes the embedded servers along, which a signal by itself would leave behind.
   for (const signal of SIGNALS) process.on(signal, endProcess);
   const config = loadConfig(undefined, demoDefaults());
+  const destination = await logDestination(process.stderr, config.production);
   const { endpoints, stack, uiUrl } = await provideEndpoints(config, report);
   const redis = new Redis(redisServer(config, endpoints.redis));
   const db = new pg.Client({ connectionString: endpoints.postgresDsn });
@@ -94,7 +95,7 @@ async function main(): Promise<boolean> {
     const service = await startService({
       config,
       endpoints,
-      log: createLogger(config.values.NOTIFICATION_LOG_LEVEL, process.stderr),
+      log: createLogger(config.values.NOTIFICATION_LOG_LEVEL, destination),
       report,
     });
     await db.connect();

@@ -1,5 +1,6 @@
 /** What never gets into a log (workers/logger.ts). */
-import { createLogger } from '../../workers/logger.ts';
+import { Writable } from 'node:stream';
+import { createLogger, logDestination } from '../../workers/logger.ts';
 
 const SECRETS = ['password', 'token', 'taskToken', 'authorization', 'email', 'dsn', 'resolved_email'];
 
@@ -37,4 +38,41 @@ test('I34 an object that holds itself, and what says itself how it looks, are lo
   const loop: Record<string, unknown> = { kept: 'seen', at: new Date(0), url: new URL('http://a/b') };
   loop['self'] = loop;
   expect(logged(loop)).toContain('"kept":"seen","at":"1970-01-01T00:00:00.000Z","url":"http://a/b"');
+});
+
+/** What a logger writes to a stream that is a terminal, or is none. */
+async function written(isTerminal: boolean, isProduction: boolean): Promise<string> {
+  let text = '';
+  const stream = new Writable({
+    decodeStrings: false,
+    write: (chunk: string, _, done) => {
+      text += chunk;
+      done();
+    },
+  });
+  const terminal = Object.assign(stream, { isTTY: isTerminal, hasColors: () => false });
+  const destination = await logDestination(terminal as unknown as NodeJS.WriteStream, isProduction);
+  const log = createLogger('info', destination);
+  log.warn({ shard: 2, token: 'secret-3', reason: '\u001b[2J' }, 'account callbacks wait\u001b[2J');
+  return text;
+}
+
+test('I34 on a terminal, a log line is what a person reads, and nothing in it steers the terminal', async () => {
+  const line = await written(true, false);
+  expect(line).toMatch(/^\[\d\d:\d\d:\d\d\.\d{3}\] WARN: account callbacks wait.* \{"shard":2,.*\}\n$/);
+  expect(line).not.toContain('secret-3');
+  expect(line).not.toContain('\u001b');
+  expect(line).not.toContain('galaxy-notify');
+});
+
+test.each([
+  { where: 'in production', isTerminal: true, isProduction: true },
+  { where: 'where nobody reads along', isTerminal: false, isProduction: false },
+])('I34 $where, a log line is JSON', async ({ isTerminal, isProduction }) => {
+  expect(JSON.parse(await written(isTerminal, isProduction))).toMatchObject({
+    level: 'warn',
+    service: 'galaxy-notify',
+    shard: 2,
+    msg: expect.stringContaining('account callbacks wait') as string,
+  });
 });
