@@ -14,6 +14,8 @@ import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 import type { Certificates } from '../identities.ts';
 import { createCertificates } from '../identities.ts';
+import type { Sentinels } from '../redis-sentinels.ts';
+import { startSentinels } from '../redis-sentinels.ts';
 import { problemsIn } from './config-problems.ts';
 import { rotatingPostgres, rotatingRedis, rotatingTemporal } from './rotating-servers.ts';
 
@@ -184,6 +186,80 @@ describe.each(['Redis', 'PostgreSQL', 'Temporal'] as const)('%s', (store) => {
       } finally {
         await present(server.own);
       }
+    },
+  );
+});
+
+describe('Redis behind sentinels', () => {
+  const NAME = 'notifications';
+  const SENTINEL_PASSWORD = 'Zu-sentinels-91be37d0';
+  /** One is enough to name a master. @param shown what it shows. */
+  async function oneSentinel(shown: LoopbackCertificate): Promise<Sentinels> {
+    const sentinels = await startSentinels({
+      ...{ name: NAME, count: 1, password: SENTINEL_PASSWORD },
+      master: { host: '127.0.0.1', port: redis.port },
+      tls: { shown, client: client.own, masterPem: server.own.certPem, masterPassword: PASSWORD },
+    });
+    cleanups.push(() => sentinels.stop());
+    return sentinels;
+  }
+  const through = ({ addresses: [at] }: Sentinels, scheme = 'rediss://') => ({
+    ...environment(),
+    NOTIFICATION_REDIS_MASTER_ADDR: '',
+    NOTIFICATION_REDIS_SENTINELS: `${scheme}${at!.host}:${at!.port}`,
+    NOTIFICATION_REDIS_SENTINEL_NAME: NAME,
+    NOTIFICATION_REDIS_SENTINEL_PASSWORD: SENTINEL_PASSWORD,
+  });
+  async function expectRefused(env: Record<string, string>): Promise<void> {
+    const error = await start(env).then(
+      () => undefined,
+      (reason: unknown) => reason as Error,
+    );
+    expect(error?.message).toContain(`cannot reach Redis ${NAME} of the sentinels `);
+    for (const secret of [PASSWORD, SENTINEL_PASSWORD]) expect(error!.message).not.toContain(secret);
+  }
+  let sentinels: Sentinels;
+  beforeAll(async () => {
+    sentinels = await oneSentinel(server.own);
+  });
+
+  test('I91 I30 the master is found through sentinels that speak TLS and ask for a password', async () => {
+    const before = (await redis.ages()).length;
+    const service = await start(through(sentinels));
+    expect((await redis.ages()).length).toBeGreaterThan(before);
+    await service.stop();
+  });
+
+  test.each<[string, () => Record<string, string>]>([
+    ['shows no certificate', () => ({ NOTIFICATION_REDIS_CERT_FILE: '', NOTIFICATION_REDIS_KEY_FILE: '' })],
+    ['has no password for them', () => ({ NOTIFICATION_REDIS_SENTINEL_PASSWORD: '' })],
+    [
+      'has the password of somebody else',
+      () => ({ NOTIFICATION_REDIS_SENTINEL_PASSWORD: 'Zu-of-somebody-else' }),
+    ],
+    [
+      'speaks plainly',
+      () => ({
+        NOTIFICATION_REDIS_SENTINELS: through(sentinels, '').NOTIFICATION_REDIS_SENTINELS,
+        ...{
+          NOTIFICATION_REDIS_CA_FILE: '',
+          NOTIFICATION_REDIS_CERT_FILE: '',
+          NOTIFICATION_REDIS_KEY_FILE: '',
+        },
+      }),
+    ],
+  ])('security-10 I91 I30 a service that %s finds no master, and says where', (_, change) =>
+    expectRefused({ ...through(sentinels), ...change() }),
+  );
+
+  test.each(['foreign', 'expired', 'ofAnotherName'] as const)(
+    'security-10 I91 I30 a sentinel whose certificate is %s names no master',
+    async (kind) => {
+      const outsider = await oneSentinel(server[kind]);
+      // The master stays trusted: only the sentinel can be why.
+      const trusted = kind === 'foreign' ? [server.own] : [server.own, server[kind]];
+      const pem = trusted.map(({ certPem }) => certPem).join('\n');
+      await expectRefused({ ...through(outsider), NOTIFICATION_REDIS_CA_FILE: file(pem) });
     },
   );
 });
