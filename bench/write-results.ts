@@ -1,8 +1,9 @@
 /**
  * `node bench/write-results.ts result.json …`: the figures of these runs, written with `npm run bench -- --json FILE`, into
- * the pages that quote them. Where runs have the same row, the last one counts.
+ * results.json and the pages that quote them. Of each row the latest figure stays; where runs have the same row, the last
+ * one counts.
  */
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { fillMarkedText } from '../dev/marked-text.ts';
 import type { Row, describeMachine } from './report.ts';
@@ -11,8 +12,17 @@ import { figureOf } from './report.ts';
 interface Result {
   date: string;
   machine: ReturnType<typeof describeMachine>;
-  versions: Record<string, string>;
   rows: Row[];
+}
+
+/** The latest figure of a row. */
+interface Latest extends Pick<Row, 'name' | 'target' | 'ok' | 'meaning'> {
+  /** With its unit. */
+  figure: string;
+  /** The day. */
+  measured: string;
+  cores: number;
+  cpu: string;
 }
 
 /** What README tells of all rows: a name for people, and the row's name in each way. */
@@ -42,22 +52,37 @@ const SIZING =
   /^(throughput\.(child|on_failure)(\.\w+-cpu)?|fan-out\.\w+\.1000|(backlog|large-audience)\.\w+\.memory-growth)$/;
 
 const ROOT = path.dirname(import.meta.dirname);
-const results = process.argv.slice(2).map((file) => JSON.parse(readFileSync(file, 'utf8')) as Result);
-const rows = new Map(results.flatMap((result) => result.rows.map((row) => [row.name, row] as const)));
-const { date, machine, versions } = results.at(-1)!;
-const measured = [...rows.values()].filter(({ value }) => value !== null);
+const FILE = path.join(import.meta.dirname, 'results.json');
+const rows = new Map(
+  [...(JSON.parse(readFileSync(FILE, 'utf8')) as Latest[]), ...process.argv.slice(2).flatMap(latestOf)].map(
+    (row) => [row.name, row] as const,
+  ),
+);
+// Those of one measurement together.
+const latest = [...Map.groupBy(rows.values(), ({ name }) => name.split('.', 1)[0]).values()].flat();
+writeFileSync(FILE, `${JSON.stringify(latest, null, 2)}\n`);
 
 await fillMarkedText(path.join(ROOT, 'README.md'), 'measured', headlines());
 await fillMarkedText(
   path.join(ROOT, 'deploy', 'SIZING.md'),
   'bench',
-  tableOf(measured.filter(({ name }) => SIZING.test(name))),
+  tableOf(latest.filter(({ name }) => SIZING.test(name))),
 );
-await fillMarkedText(path.join(ROOT, 'bench', 'README.md'), 'results', tableOf(measured));
+await fillMarkedText(path.join(ROOT, 'bench', 'README.md'), 'results', tableOf(latest));
 await fillMarkedText(path.join(ROOT, 'bench', 'README.md'), 'peers', peers());
 
+function latestOf(file: string): Latest[] {
+  const { date, machine, rows: found } = JSON.parse(readFileSync(file, 'utf8')) as Result;
+  return found
+    .filter(({ value }) => value !== null)
+    .map((row) => ({
+      ...{ name: row.name, figure: figureOf(row), target: row.target, ok: row.ok, meaning: row.meaning },
+      ...{ measured: date.slice(0, 10), cores: machine.cores, cpu: machine.cpu },
+    }));
+}
+
 function shown(name: string): string {
-  return rows.has(name) ? figureOf(rows.get(name)!) : 'not measured';
+  return rows.get(name)?.figure ?? 'not measured';
 }
 
 function peers(): string {
@@ -73,31 +98,25 @@ function peers(): string {
 
 function headlines(): string {
   return [
-    `Measured ${date.slice(0, 10)} on ${machine.cores} cores (${machine.cpu}):`,
+    'On 2 cores; [bench/README.md](bench/README.md#results) says when each was measured:',
     '',
     '| what | `child` | `on_failure` | slices of 100 |',
     '| --- | --- | --- | --- |',
     ...HEADLINES.map(([what, row]) => {
-      const of = (way: string) => shown(row(way));
-      // One intent by itself is in no slice.
-      const slices = rows.has(row('slices')) ? of('slices') : 'as without';
-      return `| ${what} | ${of('child')} | ${of('on_failure')} | ${slices} |`;
+      // One intent by itself, or one for many, is in no slice.
+      const slices = rows.get(row('slices'))?.figure ?? '—';
+      return `| ${what} | ${shown(row('child'))} | ${shown(row('on_failure'))} | ${slices} |`;
     }),
   ].join('\n');
 }
 
-function tableOf(shown: readonly Row[]): string {
-  const { cores, cpu, node } = machine;
-  const servers = Object.entries(versions).map(([name, version]) => `${name} ${version}`);
-  const lines = shown.map(
-    (row) =>
-      `| \`${row.name}\` | ${figureOf(row)} | ${row.target ?? ''} | ${row.ok === false ? 'missed' : ''} | ${row.meaning} |`,
-  );
+function tableOf(chosen: readonly Latest[]): string {
   return [
-    `Measured ${date.slice(0, 10)} on ${cores} cores (${cpu}), node ${node}, ${servers.join(', ')}.`,
-    '',
-    '| row | value | target | | what |',
-    '| --- | --- | --- | --- | --- |',
-    ...lines,
+    '| row | value | target | | measured | on | what |',
+    '| --- | --- | --- | --- | --- | --- | --- |',
+    ...chosen.map(
+      ({ name, figure, target, ok, measured, cores, cpu, meaning }) =>
+        `| \`${name}\` | ${figure} | ${target ?? ''} | ${ok === false ? 'missed' : ''} | ${measured} | ${cores} × ${cpu} | ${meaning} |`,
+    ),
   ].join('\n');
 }

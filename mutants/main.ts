@@ -25,7 +25,7 @@ async function main(): Promise<boolean> {
     return true;
   }
   let tried: readonly Tried[] = [];
-  await tryAll(mutants, (soFar) => {
+  const useless = await tryAll(mutants, (soFar) => {
     tried = soFar;
     if (options.jsonFile !== undefined)
       writeFileSync(options.jsonFile, `${JSON.stringify(tried, null, 2)}\n`);
@@ -33,7 +33,8 @@ async function main(): Promise<boolean> {
   const page = markdownOf(tried);
   if (options.reportFile !== undefined) writeFileSync(options.reportFile, page);
   process.stdout.write(`\n${page}`);
-  return shareOf(tried) >= WANTED;
+  for (const problem of useless) report(problem);
+  return useless.length === 0 && shareOf(tried) >= WANTED;
 }
 
 /** Those of one suite after each other, units first: whoever waits soon sees something. */
@@ -43,8 +44,11 @@ function chosen({ only }: Options): Mutant[] {
   return wanted.sort((one, other) => (rank(one) < rank(other) ? -1 : 1));
 }
 
-/** @throws Error when a suite fails, or has no test, before anything is changed: then it would prove nothing. */
-async function tryAll(mutants: readonly Mutant[], onTried: (tried: readonly Tried[]) => void): Promise<void> {
+/** @returns suites that fail, or have no test, before anything is changed: they prove nothing, and their mutants are left out. */
+async function tryAll(
+  mutants: readonly Mutant[],
+  onTried: (tried: readonly Tried[]) => void,
+): Promise<string[]> {
   const scratch = createScratch();
   const suites = createSuites(scratch.dir, report);
   // Ending through `exit` takes the servers along, which a signal by itself would leave behind.
@@ -55,10 +59,16 @@ async function tryAll(mutants: readonly Mutant[], onTried: (tried: readonly Trie
     });
   }
   const tried: Tried[] = [];
+  const useless: string[] = [];
   const clock = createClock();
   try {
     for (const ofFile of Map.groupBy(mutants, ({ suite }) => suite.file).values()) {
-      await expectGreen(ofFile.map(({ suite }) => suite));
+      const problem = await problemOf(ofFile.map(({ suite }) => suite));
+      if (problem !== undefined) {
+        report(problem);
+        useless.push(problem);
+        continue;
+      }
       for (const mutant of ofFile) {
         const { suite } = mutant;
         const undo = scratch.apply(mutant);
@@ -75,14 +85,14 @@ async function tryAll(mutants: readonly Mutant[], onTried: (tried: readonly Trie
     await suites.stop();
     scratch.remove();
   }
+  return useless;
 
   /** Of one file: its tests are run together. */
-  async function expectGreen(ofFile: readonly Suite[]): Promise<void> {
+  async function problemOf(ofFile: readonly Suite[]): Promise<string | undefined> {
     const [{ file, tier }] = ofFile as [Suite];
     const { status, tests, failed } = await suites.run({ file, tier }, titlesOf(ofFile));
-    if (status === 'passed' && tests > 0) return;
-    const problem = status === 'passed' ? 'has no such test' : `fails without a mutant: ${failed ?? status}`;
-    throw new Error(`${file} ${problem}`);
+    if (status === 'passed' && tests > 0) return undefined;
+    return `${file} ${status === 'passed' ? 'has no such test' : `fails without a mutant: ${failed ?? status}`}`;
   }
 }
 

@@ -119,7 +119,10 @@ function runJest(dir: string, suite: Run): Promise<SuiteResult> {
       isLate = true;
       process.kill(-jest.pid!, 'SIGKILL');
     }, LIMIT_MS[suite.tier]);
-    jest.on('error', reject);
+    jest.on('error', (error) => {
+      clearTimeout(timer);
+      reject(error);
+    });
     jest.on('exit', (code) => {
       clearTimeout(timer);
       const ms = performance.now() - beganMs;
