@@ -5,6 +5,7 @@ import { parseIntent } from '../../api/intent/entry.ts';
 import { createKeyOrder } from '../../activities/intent/key-order.ts';
 import { startNotification } from '../../activities/intent/start.ts';
 import { savePosition } from '../../activities/intent/stream-position.ts';
+import { migrate } from '../../migrations/migrate.ts';
 import { INTENT_TASK_QUEUE } from '../../workflows/intent/contract.ts';
 import type { Slot } from '../harness.ts';
 import { DISPATCH, eventually, takeSlot } from '../harness.ts';
@@ -17,7 +18,9 @@ const PAIRS = 3;
 let slot: Slot;
 beforeAll(async () => {
   slot = await takeSlot();
+  await migrate(slot.ownerDsn);
 });
+afterEach(() => slot.stopServices());
 afterAll(() => slot.release());
 
 const publish = (key: string, recipient: string) =>
@@ -84,6 +87,7 @@ test('intent-D13 of two intents with one key the earlier wins, though its reader
 
 test('intent-D13 I52 the later of two with one key waits for the earlier that PostgreSQL has forgotten, until it is decided again', async () => {
   const { workflow } = slot.client;
+  await slot.startService();
   const both = ['user-1', 'user-2'].map((user) =>
     accepted(turn({ idempotency_key: 'forgotten', recipient_user_ids_json: JSON.stringify([user]) })),
   );

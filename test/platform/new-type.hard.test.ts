@@ -16,7 +16,10 @@ beforeAll(async () => {
   const { stdout } = await run('git', ['ls-files', '-z', '--cached', '--others', '--exclude-standard'], {
     cwd: ROOT,
   });
-  for (const file of stdout.split('\0').filter(Boolean)) cpSync(path.join(ROOT, file), path.join(copy, file));
+  for (const file of stdout.split('\0').filter(Boolean)) {
+    // A link may lead to a folder.
+    cpSync(path.join(ROOT, file), path.join(copy, file), { recursive: true, verbatimSymlinks: true });
+  }
   symlinkSync(NODE_MODULES, path.join(copy, 'node_modules'));
 });
 afterAll(() => rmSync(copy, { recursive: true, force: true }));

@@ -181,7 +181,7 @@ describe('a server that does not let us, as Temporal Cloud', () => {
       registerNamespace: refusal(7, 'Request unauthorized.'),
     });
     await expect(setUpNamespace({ ...needs, temporal, retentionMs: 86_400_000 })).rejects.toThrow(
-      /prod\.acme is not there.*Request unauthorized\.[^]*tcld namespace create --namespace prod\.acme .*--retention-days 1/,
+      /prod\.acme is not there.*Request unauthorized\.[^]*tcld namespace create --namespace prod --region .*--retention-days 1/,
     );
     await expect(setUpSearchAttributes({ ...needs, temporal: cloud({}, withoutAttributes) })).rejects.toThrow(
       /tcld namespace search-attributes add --namespace prod\.acme --sa NotificationId=Keyword/,
