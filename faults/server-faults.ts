@@ -24,6 +24,13 @@ export async function spoilServer(
       await sleep(fault.forMs);
       await server.now().start();
       break;
+    case 'kill-member': {
+      const member = server.now().members!.get(fault.member)!;
+      await member.kill();
+      await sleep(fault.forMs);
+      await member.start();
+      break;
+    }
     case 'refuse-writes':
       await refuseWrites(server, fault.because, fault.forMs);
       break;

@@ -14,9 +14,14 @@ import { startRedis } from '../dev/servers/redis.ts';
 import type { TcpProxy } from '../dev/servers/tcp-proxy.ts';
 import { startTcpProxy } from '../dev/servers/tcp-proxy.ts';
 import { startTemporal } from '../dev/servers/temporal.ts';
+import type { ClusterMember, MemberName } from '../dev/servers/temporal-cluster.ts';
 import { SEARCH_ATTRIBUTE_NAMES, loadConfig } from '../config/load.ts';
 import type { ServerName } from './fault-kinds.ts';
 import { SERVERS } from './fault-kinds.ts';
+import { startClusterInstance } from './cluster.ts';
+import type { Options } from './options.ts';
+import type { TemporalRow } from './temporal-rows.ts';
+import { rowsOfPostgres, rowsOfSqlite } from './temporal-rows.ts';
 import type { SmallDisk } from './store-files.ts';
 import { copyFolder, mountSmallDisk } from './store-files.ts';
 
@@ -27,6 +32,10 @@ const START_PAUSE_MS = 250;
 /** A server's process and its data. */
 export interface Instance {
   port: number;
+  /** Of a cluster: its processes. */
+  members?: ReadonlyMap<MemberName, ClusterMember>;
+  /** Connection string of the database that a cluster has its histories in. */
+  store?: string;
   /** Where its data are. */
   folder: string;
   isRunning(): boolean;
@@ -60,6 +69,8 @@ export interface Servers extends Record<ServerName, Server> {
   dataDir: string;
   /** Of PostgreSQL through a port: the run's own or its proxy's. */
   dsnAt(port: number): string;
+  /** Ends Temporal, and reads every row that it has. */
+  temporalRows(): AsyncIterable<TemporalRow>;
   /** Everything that they logged. */
   logs(): string;
   /** Stops what still runs. The data stay until the end of the process. */
@@ -68,13 +79,15 @@ export interface Servers extends Record<ServerName, Server> {
 
 type Starter = (port: number, dataDir: string) => Promise<{ stop(): Promise<void> }>;
 
-/** @param report says what is being started. @param namespaces of Temporal, besides `default`. */
+/** @param options.report says what is being started. @param options.namespaces of Temporal, besides `default`. */
 export async function startServers({
   keep,
   report,
   namespaces = [],
-}: {
-  keep: boolean;
+  cluster,
+  postgres,
+  redis,
+}: Pick<Options, 'keep' | 'cluster' | 'postgres' | 'redis'> & {
   report: (line: string) => void;
   namespaces?: readonly string[];
 }): Promise<Servers> {
@@ -89,20 +102,28 @@ export async function startServers({
   }
   // That one "stopped unexpectedly" is what this is about.
   const quiet = { report: () => undefined };
-  const starters: Record<ServerName, Starter> = {
+  const temporal = {
+    ...quiet,
+    cliPath: loadConfig().values.TEMPORAL_CLI_PATH,
+    namespaces: ['default', ...namespaces],
+    searchAttributes: SEARCH_ATTRIBUTE_NAMES,
+  };
+  const oneProcess = (name: ServerName, starter: Starter) => (folder: string) =>
+    startInstance(name, folder, starter);
+  const starters: Record<ServerName, (dataDir: string) => Promise<Instance>> = {
     // Synced with each write: with `everysec` a write may wait while a sync is under way, and a killed Redis would lose what it
     // had acknowledged. Losses are faults of their own here.
-    redis: (port, folder) => startRedis({ ...quiet, dataDir: folder, port, sync: 'always' }),
-    postgres: (port, folder) => startPostgres({ ...quiet, dataDir: folder, port }),
-    temporal: (port, folder) =>
-      startTemporal({
-        ...quiet,
-        dataDir: folder,
-        port,
-        cliPath: loadConfig().values.TEMPORAL_CLI_PATH,
-        namespaces: ['default', ...namespaces],
-        searchAttributes: SEARCH_ATTRIBUTE_NAMES,
-      }),
+    redis: oneProcess('redis', (port, folder) =>
+      startRedis({ ...quiet, dataDir: folder, port, sync: 'always', command: redis }),
+    ),
+    postgres: oneProcess('postgres', (port, folder) =>
+      startPostgres({ ...quiet, dataDir: folder, port, binDir: postgres }),
+    ),
+    temporal:
+      cluster === undefined
+        ? oneProcess('temporal', (port, folder) => startTemporal({ ...temporal, dataDir: folder, port }))
+        : (folder) =>
+            startClusterInstance(folder, { ...temporal, report, version: cluster, binDir: postgres }),
   };
   const disk = mountSmallDisk(path.join(dataDir, 'disk'));
   if (!disk) report('No disk of its own for PostgreSQL: this user may not mount one, so it is never full');
@@ -120,6 +141,13 @@ export async function startServers({
     ...servers,
     dataDir,
     dsnAt,
+    async *temporalRows() {
+      const { store, folder, stop } = servers.temporal.now();
+      if (store !== undefined) return yield* rowsOfPostgres(store);
+      // Nothing is left in its log of writes then.
+      await stop();
+      yield* rowsOfSqlite(folder);
+    },
     logs: () => SERVERS.map((name) => servers[name].logs()).join(''),
     async stop() {
       await Promise.all(SERVERS.map((name) => servers[name].stop()));
@@ -130,13 +158,13 @@ export async function startServers({
 async function openServer(
   name: ServerName,
   dataDir: string,
-  startOnce: Starter,
+  startAnother: (dataDir: string) => Promise<Instance>,
 ): Promise<Server & { logs(): string; stop(): Promise<void> }> {
   const instances: Instance[] = [];
   const openInstance = async (): Promise<Instance> => {
     const own = instances.length === 0 ? dataDir : path.join(dataDir, `${name}-${instances.length + 1}`);
     mkdirSync(own, { recursive: true });
-    const instance = await startInstance(name, own, startOnce);
+    const instance = await startAnother(own);
     instances.push(instance);
     return instance;
   };
