@@ -19,9 +19,15 @@ interface GoProgram {
    * works within that repository.
    */
   partsVersion?: string;
+  /** A variable that has its version; its makers set it when they link. */
+  versionVariable?: string;
 }
 
-const KUBERNETES = { version: 'v1.34.0', partsVersion: 'v0.34.0' };
+const KUBERNETES = {
+  version: 'v1.34.0',
+  partsVersion: 'v0.34.0',
+  versionVariable: 'k8s.io/component-base/version.gitVersion',
+};
 
 export const GO_PROGRAMS = {
   helm: { package: 'helm.sh/helm/v3/cmd/helm', version: 'v3.18.6' },
@@ -98,7 +104,7 @@ async function find(name: string, wanted: GoProgram, report: Report, mayBuild: b
 /** In a module of its own: `go install` refuses modules with an `exclude`, as Prometheus's. */
 async function build(
   output: string,
-  { package: mainPackage, version, partsVersion }: GoProgram,
+  { package: mainPackage, version, partsVersion, versionVariable }: GoProgram,
   progress: (seconds: number) => void,
 ): Promise<void> {
   const module = path.join(path.dirname(output), 'module');
@@ -122,7 +128,8 @@ async function build(
       await go('mod', 'edit', ...parts.map((part) => `-replace=${part}=${part}@${partsVersion}`));
     }
     await go('get', `${mainPackage}@${version}`);
-    await go('build', '-trimpath', '-ldflags=-s -w', '-o', output, mainPackage);
+    const named = versionVariable === undefined ? '' : ` -X ${versionVariable}=${version}`;
+    await go('build', '-trimpath', `-ldflags=-s -w${named}`, '-o', output, mainPackage);
   } finally {
     clearInterval(timer);
   }

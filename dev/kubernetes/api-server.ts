@@ -8,9 +8,11 @@ import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync 
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Agent, fetch } from 'undici';
-import { findGoProgram } from '../../dev/go-programs.ts';
-import { LOOPBACK, freePort } from '../../dev/servers/ports.ts';
-import { startServer, type Report, type RunningServer } from '../../dev/servers/server-process.ts';
+import { SelfExplanatoryError } from '../../api/errors.ts';
+import { findGoProgram } from '../go-programs.ts';
+import { commandSucceeds } from '../servers/command.ts';
+import { LOOPBACK, freePort } from '../servers/ports.ts';
+import { startServer, type Report, type RunningServer } from '../servers/server-process.ts';
 
 export interface ApiServer {
   /** For Helm. */
@@ -38,6 +40,8 @@ const NODES = [
 
 /** @throws Error when a program cannot be had or started. */
 export async function startApiServer(report: Report): Promise<ApiServer> {
+  if (!(await commandSucceeds('etcd', ['--version'])))
+    throw new SelfExplanatoryError('there is no etcd: install etcd-server');
   const program = (name: Parameters<typeof findGoProgram>[0]) => findGoProgram(name, report);
   const programs = {
     apiServer: await program('kube-apiserver'),
@@ -47,10 +51,11 @@ export async function startApiServer(report: Report): Promise<ApiServer> {
   };
   const dir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-kubernetes-'));
   chmodSync(dir, 0o700);
+  // After the servers' own listener, which stops what is still running.
+  process.once('exit', () => rmSync(dir, { recursive: true, force: true }));
   const running: RunningServer[] = [];
   const stop = async () => {
     for (const server of running.toReversed()) await server.stop();
-    rmSync(dir, { recursive: true, force: true });
   };
   try {
     const [etcdPort, etcdPeerPort, port] = [await freePort(), await freePort(), await freePort()];
@@ -142,6 +147,8 @@ export async function startApiServer(report: Report): Promise<ApiServer> {
         `--service-account-private-key-file=${accountKey}`,
         `--root-ca-file=${path.join(certificates, 'apiserver.crt')}`,
         '--use-service-account-credentials=true',
+        // There is no machine that could be away, whenever its kwok gets to say so.
+        '--node-monitor-grace-period=1h',
         '--leader-elect=false',
         `--bind-address=${LOOPBACK}`,
         `--secure-port=${ports[0]}`,

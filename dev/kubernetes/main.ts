@@ -1,5 +1,5 @@
 /**
- * `npm run test:chart`: the chart in a real API server (api-server.ts). Each set of values in helm/galaxy-notify/ci/ is installed,
+ * `npm run test:chart`: the chart in a real API server (api-server.ts). Each set of values in deploy/helm/galaxy-notify/ci/ is installed,
  * upgraded, rolled back and removed, into a namespace that enforces the restricted standard for pods.
  */
 import { readFileSync, readdirSync } from 'node:fs';
@@ -8,12 +8,12 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parse } from 'yaml';
 import { explain } from '../../api/errors.ts';
-import { findGoProgram } from '../../dev/go-programs.ts';
-import { runCommand } from '../../dev/servers/command.ts';
+import { findGoProgram } from '../go-programs.ts';
+import { runCommand } from '../servers/command.ts';
 import type { ApiError, ApiServer } from './api-server.ts';
 import { startApiServer } from './api-server.ts';
 
-const CHART = path.join(import.meta.dirname, '../helm/galaxy-notify');
+const CHART = path.join(import.meta.dirname, '../../deploy/helm/galaxy-notify');
 /** Where validate.sh keeps CRDs; it gets them. */
 const CRDS = path.join(os.homedir(), '.cache', 'galaxy-notify', 'tools');
 const RELEASE = 'notify';
@@ -34,10 +34,11 @@ async function check(name: string, run: () => Promise<unknown>): Promise<void> {
 }
 
 async function main(): Promise<void> {
+  // Ending through `exit` takes the servers along, which a signal by itself would leave behind.
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(130));
   const helmProgram = await findGoProgram('helm', report);
   report('Starting etcd, the API server, controllers, the scheduler and kwok');
   const api = await startApiServer(report);
-  process.once('exit', () => void api.stop());
   try {
     await addCrds(api);
     const helm = (...args: string[]) => runCommand(helmProgram, ['--kubeconfig', api.kubeconfig, ...args]);
@@ -69,6 +70,7 @@ async function tryValues(file: string, api: ApiServer, helm: Helm): Promise<void
 
   await check(`${name}: it is installed, its set-up job ends, and every process is ready`, async () => {
     await helm('install', RELEASE, CHART, ...release);
+    if ((await deployments()).length === 0) throw new Error('there is no Deployment');
     for (const { metadata, status } of await deployments())
       if (!status.readyReplicas) throw new Error(`${metadata.name} has no pod that is ready`);
   });
@@ -145,7 +147,7 @@ interface Pod extends Named {
 
 /** Definitions whose objects the chart makes: what they refuse, the API server refuses, their rules in CEL included. */
 async function addCrds(api: ApiServer): Promise<void> {
-  const folders = readdirSync(CRDS).filter((name) => name.startsWith('crds-'));
+  const folders = readdirSync(CRDS).filter((name) => /^crds-[a-z-]+$/.test(name));
   if (folders.length === 0) throw new Error('there are no CRDs: run deploy/validate.sh first');
   for (const folder of folders)
     for (const file of readdirSync(path.join(CRDS, folder))) {
@@ -163,9 +165,11 @@ async function addCrds(api: ApiServer): Promise<void> {
 
 /** What values name and the chart does not make: a namespace for the collector, and a class of priority. */
 async function addWhatIsNamed(values: string, namespace: string, api: ApiServer): Promise<void> {
-  const text = readFileSync(values, 'utf8');
-  const [, other] = /serviceMonitor:[^}]*namespace: ([\w-]+)/.exec(text) ?? [];
-  const [, priority] = /^priorityClassName: (\S+)$/m.exec(text) ?? [];
+  const { monitoring, priorityClassName: priority } = parse(readFileSync(values, 'utf8')) as {
+    monitoring?: { serviceMonitor?: { namespace?: string } };
+    priorityClassName?: string;
+  };
+  const other = monitoring?.serviceMonitor?.namespace;
   const add = (at: string, body: object) =>
     api.call('POST', at, body).catch((error: ApiError) => {
       if (error.status !== 409) throw error;
