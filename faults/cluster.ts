@@ -3,7 +3,7 @@ import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import type { TemporalClusterOptions } from '../dev/servers/temporal-cluster.ts';
 import { startTemporalCluster } from '../dev/servers/temporal-cluster.ts';
-import type { Instance } from './servers.ts';
+import type { Instance } from './instances.ts';
 
 /** @param dataDir has a folder for it. */
 export async function startClusterInstance(

@@ -7,7 +7,8 @@ import { LOOPBACK } from '../dev/servers/ports.ts';
 import { startTcpProxy } from '../dev/servers/tcp-proxy.ts';
 import type { Fault, FaultKind } from './fault-kinds.ts';
 import type { Span } from './targets.ts';
-import type { Instance, Server, Servers } from './servers.ts';
+import type { Instance } from './instances.ts';
+import type { Server, Servers } from './servers.ts';
 
 /** For a replica to have all of its master, ms. */
 const FOLLOW_LIMIT_MS = 30_000;
