@@ -21,6 +21,8 @@ export interface Terminal {
 
 /** Wide enough that no table is cut. */
 const COLUMNS = 250;
+/** One that takes longer hangs, ms. */
+const LIMIT_MS = 240_000;
 
 /** Has the two programs that the runbook names. */
 export async function openTerminal(): Promise<Terminal> {
@@ -42,6 +44,7 @@ export async function openTerminal(): Promise<Terminal> {
       new Promise((resolve) => {
         // A terminal, as some commands ask before they do something.
         const child = spawn('script', ['-qec', `stty cols ${COLUMNS}; ${command}`, '/dev/null'], {
+          timeout: LIMIT_MS,
           env: {
             ...PROGRAM_ENV,
             ...env,

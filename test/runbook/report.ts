@@ -6,37 +6,58 @@ import { machineOf } from '../../faults/report.ts';
 import type { DrillRecord } from './drill.ts';
 import { ALARMS, inSeconds } from './pages.ts';
 
-const PAGE = path.join(import.meta.dirname, '../../deploy/RUNBOOK-REPORT.md');
+const ROOT = path.join(import.meta.dirname, '../..');
+const PAGE = path.join(ROOT, 'deploy/RUNBOOK-REPORT.md');
+/** Of each alarm the last time that its drill went well; none when the last one failed. */
+const RESULTS = path.join(import.meta.dirname, 'results.json');
 const WIDTH = 120;
 
+type Result = DrillRecord & { date: string };
+
 /**
+ * Adds what a run found out to what is known, and writes the page anew.
+ *
  * @param dir has a file for each alarm that was drilled.
- * @returns what to say about it. The page is only written when all were.
+ * @returns what to say about it.
  */
 export async function writeReport(dir: string): Promise<string> {
-  const records = readdirSync(dir).map(
+  const date = new Date().toISOString().slice(0, 10);
+  const known = new Map(
+    (JSON.parse(readFileSync(RESULTS, 'utf8')) as Result[]).map((result) => [result.alarm, result]),
+  );
+  const found = readdirSync(dir).map(
     (file) => JSON.parse(readFileSync(path.join(dir, file), 'utf8')) as DrillRecord,
   );
-  const median = medianOf(records.map(({ trueAfter }) => trueAfter));
-  const summary = `${records.length} of ${ALARMS.length} alarms; from the fault until one is true: median ${median.toFixed(1)} s`;
-  const missing = ALARMS.filter(({ name }) => !records.some(({ alarm }) => alarm === name));
-  if (missing.length > 0)
-    return `${summary}. deploy/RUNBOOK-REPORT.md stays as it is, without ${missing.map(({ name }) => name).join(', ')}\n`;
-  writeFileSync(PAGE, await format(pageOf(records, median), { parser: 'markdown', printWidth: WIDTH }));
-  return `${summary}; written to deploy/RUNBOOK-REPORT.md\n`;
+  for (const record of found) {
+    if ('trueAfter' in record) known.set(record.alarm, { ...record, date });
+    else known.delete((record as DrillRecord).alarm);
+  }
+  const results = ALARMS.flatMap(({ name }) => known.get(name) ?? []);
+  const prettier = { printWidth: WIDTH, singleQuote: true };
+  writeFileSync(RESULTS, await format(JSON.stringify(results), { parser: 'json', ...prettier }));
+  writeFileSync(PAGE, await format(pageOf(results), { parser: 'markdown', ...prettier }));
+  return `${results.length} of ${ALARMS.length} alarms have been carried out; deploy/RUNBOOK-REPORT.md says how\n`;
 }
 
-function pageOf(records: readonly DrillRecord[], median: number): string {
+function pageOf(records: readonly Result[]): string {
+  const median = medianOf(records.map(({ trueAfter }) => trueAfter));
   const byName = new Map(records.map((record) => [record.alarm, record]));
-  const all = ALARMS.map((alarm) => ({ ...alarm, ...byName.get(alarm.name)! }));
+  const all = ALARMS.flatMap((alarm) => {
+    const record = byName.get(alarm.name);
+    return record ? [{ ...alarm, ...record }] : [];
+  });
+  const missing = ALARMS.filter(({ name }) => !byName.has(name)).map(({ name }) => name);
   const shortened = ALARMS.filter(({ expression }) => inSeconds(expression) !== expression);
   const longest = Math.max(...records.map(({ trueAfter }) => trueAfter));
   return `# The runbook, carried out
 
 Written by \`npm run test:runbook\`; no figure is written by hand.
 
-- When and where: ${new Date().toISOString().slice(0, 10)}, ${machineOf()}
-- Alarms: ${ALARMS.length}, all of them brought about on a running service, and silent again after [their sections](RUNBOOK.md) were followed
+- When and where: ${records
+    .map(({ date }) => date)
+    .sort()
+    .at(-1)}, ${machineOf()}
+- Alarms: ${records.length} of ${ALARMS.length} were brought about on a running service, and silent again after [their sections](RUNBOOK.md) were followed${missing.length > 0 ? `; not ${missing.join(', ')}` : ''}
 - From the fault until the expression was true: median **${median.toFixed(1)} s**, longest ${longest.toFixed(1)} s
 - Commands run as the sections have them: ${records.reduce((sum, { commands }) => sum + commands, 0)}
 
