@@ -429,7 +429,7 @@ export const INTENT_MUTANTS: Mutant[] = [
     replace: 'tally.notification_id = change.notification_id\n      RETURNING tally.*\n    ), ${tell(events',
     wrong: 'doubled',
     what: 'a replay after the end of an intent ends it again',
-    suite: service('intent/outcomes', 'Q1 a dead letter belongs'),
+    suite: service('intent/outcomes', 'Q1 a replay that comes before'),
   },
   {
     id: 'outcome-too-early',
