@@ -10,7 +10,7 @@ import { hashOfRouteRef, routeRefOf } from '../../api/ids.ts';
 import type { Locale } from '../../api/intent/mail-command.ts';
 import type { RouteKey, RouteSlice } from '../../workflows/intent/contract.ts';
 import { logFieldsOf } from './metrics.ts';
-import { routeMove } from './outcomes.ts';
+import { outcomeForFew, routeMove } from './outcomes.ts';
 import { query } from '../postgres.ts';
 
 export interface RouteRow {
@@ -205,6 +205,8 @@ export const MARK_PUBLISHED = routeMove({
   result: 'SELECT position, attempt_count FROM moved',
   parameters: 4,
 });
+
+export const MARK_PUBLISHED_FOR_FEW = outcomeForFew(MARK_PUBLISHED);
 
 export const MARK_SKIPPED = routeMove({
   name: 'mark_skipped',

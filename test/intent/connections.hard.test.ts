@@ -129,7 +129,7 @@ test('I23 an attempt that comes back late overwrites nothing, and what it handed
     // Sleeps between the hand-off and its statement, while somebody else touches the row.
     const sleepy = Object.create(slot.db) as typeof slot.db;
     sleepy.query = (async (statement: { name: string }) => {
-      if (statement.name === 'mark_published') {
+      if (statement.name.startsWith('mark_published')) {
         await slot.db.query(
           'UPDATE notification.routes SET updated_at = clock_timestamp() WHERE notification_id = $1',
           [id],
