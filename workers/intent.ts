@@ -3,6 +3,7 @@ import type { Redis } from 'ioredis';
 import { createAcceptance, createIntentActivities } from '../activities/intent/acceptance.ts';
 import { createChannelActivities } from '../activities/intent/channels.ts';
 import { defineHandOffCommands } from '../activities/intent/hand-off.ts';
+import { createInHand } from '../activities/intent/in-hand.ts';
 import { createIntentMetrics, observeGauges } from '../activities/intent/metrics.ts';
 import { createBridgeActivities } from '../activities/intent/reader.ts';
 import { watchReader } from '../activities/intent/reader-life.ts';
@@ -80,6 +81,7 @@ export function openIntents(context: ProcessContext): Role {
       const resources = {
         ...settings,
         ...{ db, redis, confirmReplicated, workflows, log, metrics, outcomes, userService, draining },
+        inHand: createInHand(),
       };
       const acceptIntents = createAcceptance(resources);
       const routes = createRouteActivities(resources);

@@ -23,6 +23,7 @@ import type { Audience, ChannelBudgets } from './audience.ts';
 import type { Candidate, TakenIntent, ToInsert } from './decisions.ts';
 import { findDecisions, insertRecords, listRoutesToPublish, recordDuplicates } from './decisions.ts';
 import { logFieldsOf } from './metrics.ts';
+import type { InHand } from './in-hand.ts';
 import { recordMalformed, refusedIntent, reusedIntent } from './malformed.ts';
 import type { IntentMetrics } from './metrics.ts';
 import { isPostgresRefusal } from '../postgres.ts';
@@ -360,7 +361,7 @@ export type IntentActivities = ReturnType<typeof createIntentActivities>;
 type FirstAttempts = Pick<RouteActivities, 'publishFirstAttempts'>;
 
 export function createIntentActivities(
-  { db, log }: Pick<IntentResources, 'db' | 'log'>,
+  { db, log, inHand }: Pick<IntentResources, 'db' | 'log'> & { inHand: InHand },
   acceptIntents: AcceptIntents,
   { publishFirstAttempts }: FirstAttempts,
 ) {
@@ -378,11 +379,16 @@ export function createIntentActivities(
       const options = { attempt: isLocal ? 0 : attempt };
       // Who is here has failed before, or will take a while.
       if (!isLocal) await noteWaiting(db, intent, options);
-      const [decided] = (await acceptIntents([intent], options)) as [Decided];
-      if ('error' in decided) throw decided.error;
-      return isLocal && input.dispatch === 'on_failure'
-        ? withFirstAttempts(intent, decided.acceptance)
-        : decided.acceptance;
+      try {
+        const [decided] = (await acceptIntents([intent], options)) as [Decided];
+        if ('error' in decided) throw decided.error;
+        const { acceptance } = decided;
+        if (isLocal && input.dispatch === 'on_failure') return await withFirstAttempts(intent, acceptance);
+        if (acceptance.outcome === 'accepted') inHand.add(intent.notificationId, acceptance.routes.length);
+        return acceptance;
+      } finally {
+        inHand.done(intent.notificationId);
+      }
     },
 
     /** The routes to publish among those at [offset, offset + limit) of a notification, ordered by route id. */

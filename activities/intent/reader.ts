@@ -14,11 +14,13 @@ import { MAX_ENTRY_BYTES, parseIntent } from '../../api/intent/entry.ts';
 import { offsetKey } from '../../api/intent/stream.ts';
 import { BRIDGE_HANDOVER, BRIDGE_REPLACED } from '../../workflows/failures.ts';
 import type { DispatchMode } from '../../workflows/intent/contract.ts';
+import { INTENT_TASK_QUEUE } from '../../workflows/intent/contract.ts';
 import { createTaskCheck, showLife } from './reader-life.ts';
 import type { Progress } from './stream-position.ts';
 import type { TakenIntent } from './decisions.ts';
-import type { IntakeOptions } from './intake.ts';
+import type { IntakeOptions, Taken } from './intake.ts';
 import { createIntake } from './intake.ts';
+import type { InHand, Place } from './in-hand.ts';
 import { createKeyOrder } from './key-order.ts';
 import type { Outcomes } from './outcomes.ts';
 import type { WatchResources } from './stream-watch.ts';
@@ -33,14 +35,17 @@ import { unitsOf } from './units.ts';
 import type { StreamEntry } from '../stream-read.ts';
 import { openStream } from '../stream-read.ts';
 import { contiguousOffset, savePosition, startProgress } from './stream-position.ts';
+import { hasIdleWorkersElsewhere } from '../workflows.ts';
 
 /** Entries per read at most, unless a slice may have more. */
 const BATCH_SIZE = 100;
 /**
- * More entries than this in one read are a backlog, which Temporal's task queue puts in order. A notification that
- * makes first attempts itself has nothing that must go before the next one.
+ * More entries than this in one read are a backlog. Of several producers Temporal's task queue puts it in order, so that
+ * each gets its turns; one alone needs none.
  */
 const MOST_URGENT = 10;
+/** Whoever was among the last so many intents is there. */
+const REMEMBERED_PRODUCERS_OF = 1_000;
 
 /** Of one reader, when the next one begins. */
 const MOST_STARTED_BEFORE = 1_000;
@@ -51,6 +56,7 @@ export interface BridgeResources extends WatchResources, OutboundWatchResources 
   /** Aborted when the process begins to shut down, so that the reader hands over immediately. */
   draining: AbortSignal;
   outcomes: Outcomes;
+  inHand: InHand;
   bridge: {
     /** BLOCK of one read, ms. */
     blockMs: number;
@@ -64,8 +70,9 @@ export interface BridgeResources extends WatchResources, OutboundWatchResources 
 export type BridgeActivities = ReturnType<typeof createBridgeActivities>;
 
 export function createBridgeActivities(resources: BridgeResources) {
-  const { db, redis, workflows, draining, log, bridge: settings } = resources;
+  const { db, redis, workflows, draining, log, inHand, bridge: settings } = resources;
   const intake = createIntake(resources);
+  const areOthersFree = () => hasIdleWorkersElsewhere(workflows, INTENT_TASK_QUEUE);
 
   return {
     /**
@@ -102,10 +109,12 @@ export function createBridgeActivities(resources: BridgeResources) {
           before.flatMap(({ id, fields, size }) => intentsOf([parseIntent(id, fields, size)])),
         );
         const slices = settings.intentsPerWorkflow > 1 ? await findSlicesUnderWay(workflows, db) : undefined;
+        const isOneAlone = createProducerMemory();
         while (!stop.aborted) {
           await Promise.all([checkStream(), checkOutbound()]);
           const entries = await reading.readAfter(progress.offset, offsetKey(stream), settings.blockMs);
-          if (entries.length > 0) await advance(stream, entries, { progress, inOrderOfKeys, slices, stop });
+          if (entries.length > 0)
+            await advance(stream, entries, { progress, inOrderOfKeys, slices, isOneAlone, stop });
         }
       } catch (error) {
         // Hanging up makes the blocked read fail; that is the stop itself, not a fault.
@@ -133,10 +142,9 @@ export function createBridgeActivities(resources: BridgeResources) {
   async function advance(
     stream: string,
     entries: StreamEntry[],
-    { progress, inOrderOfKeys, slices, stop }: Reading,
+    { progress, inOrderOfKeys, slices, isOneAlone, stop }: Reading,
   ): Promise<void> {
     const limit = pLimit(PARALLEL_STARTS);
-    const isUrgent = settings.dispatch === 'on_failure' || entries.length <= MOST_URGENT;
     const read = entries.map(({ id, fields, size }) => ({ parsed: parseIntent(id, fields, size), size }));
     const { readBefore } = progress;
     const known = await intake.lookUp(
@@ -144,11 +152,20 @@ export function createBridgeActivities(resources: BridgeResources) {
       readBefore,
     );
     const units = unitsOf(read, { readBefore, intentsPerWorkflow: settings.intentsPerWorkflow });
+    const isAlone = isOneAlone(units.flatMap(intentsOf));
+    const placeOf = (unit: Unit): Promise<Place | undefined> | Place => {
+      if (isAlone && intentsOf(unit).length === 1) return inHand.place(stop, areOthersFree);
+      return settings.dispatch === 'on_failure' || entries.length <= MOST_URGENT ? 'here' : 'elsewhere';
+    };
     const begun: Promise<boolean>[] = [];
     for (const unit of units) {
       const intents = intentsOf(unit);
       // Those that are left are read by the next reader.
       if (slices && !(await slices.mayBegin(intents, stop))) break;
+      const place = await placeOf(unit);
+      if (place === undefined) break;
+      const isUrgent = place === 'here';
+      if (isUrgent && intents.length === 1) inHand.begin(intents[0]!.notificationId);
       const begin = (told: readonly TakenIntent[]) =>
         take(unit, told, progress, { isUrgent, readBefore, known });
       const started = limit(() => inOrderOfKeys(intents, begin));
@@ -186,16 +203,40 @@ export function createBridgeActivities(resources: BridgeResources) {
     progress: Progress,
     options: IntakeOptions,
   ): Promise<boolean> {
-    const [intent] = intents;
-    const taken =
-      intents.length > 1
-        ? await intake.takeSlice(intents, options)
-        : [await intake.take(intent ? { ok: true, intent } : unit[0]!, options)];
+    const taken = await takeAll(unit, intents, options);
     const malformed = taken.filter((one) => one === 'malformed').length;
     progress.malformed += malformed;
     progress.started += taken.length - malformed;
     return taken.includes('started');
   }
+
+  async function takeAll(
+    [entry]: Unit,
+    intents: readonly TakenIntent[],
+    options: IntakeOptions,
+  ): Promise<Taken[]> {
+    if (intents.length > 1) return intake.takeSlice(intents, options);
+    const [intent] = intents;
+    let taken: Taken | undefined;
+    try {
+      taken = await intake.take(intent ? { ok: true, intent } : entry!, options);
+      return [taken];
+    } finally {
+      // Nothing is done for it here.
+      if (intent && taken !== 'started') inHand.done(intent.notificationId);
+    }
+  }
+}
+
+/** @returns whether all intents of late, those that it is given now included, are of one producer. */
+function createProducerMemory(): (intents: readonly Intent[]) => boolean {
+  const lastOf = new Map<string, number>();
+  let count = 0;
+  return (intents) => {
+    for (const { producer } of intents) lastOf.set(producer, (count += 1));
+    const recent = [...lastOf.values()].filter((last) => last > count - REMEMBERED_PRODUCERS_OF);
+    return recent.length <= 1;
+  };
 }
 
 /** Of one reader. */
@@ -204,6 +245,7 @@ interface Reading {
   inOrderOfKeys: ReturnType<typeof createKeyOrder>;
   /** Absent when each intent has a workflow of its own. */
   slices: SlicesUnderWay | undefined;
+  isOneAlone: (intents: readonly Intent[]) => boolean;
   stop: AbortSignal;
 }
 

@@ -17,6 +17,7 @@ import type {
 } from '../../workflows/intent/contract.ts';
 import { finalIfRefused, isPostgresAway, isPostgresRefusal } from '../postgres.ts';
 import type { Beginning } from './hand-off.ts';
+import type { InHand } from './in-hand.ts';
 import type { Attempt, Publisher, RouteResources } from './publication.ts';
 import { createPublisher, failureDetails } from './publication.ts';
 import type { RouteRow } from './route-rows.ts';
@@ -24,8 +25,8 @@ import { loadRoute, loadSlice } from './route-rows.ts';
 
 export type RouteActivities = ReturnType<typeof createRouteActivities>;
 
-export function createRouteActivities(resources: RouteResources) {
-  const { db, route: settings } = resources;
+export function createRouteActivities(resources: RouteResources & { inHand: InHand }) {
+  const { db, inHand, route: settings } = resources;
   const publisher = createPublisher(resources);
 
   return {
@@ -38,7 +39,13 @@ export function createRouteActivities(resources: RouteResources) {
      * failure was recorded, while the route has budget left; `PostgresRefused`, not retried, when PostgreSQL does not
      * take what became of it.
      */
-    publishRoute: publish,
+    async publishRoute(publication: Publication): Promise<PublishResult> {
+      try {
+        return await publish(publication);
+      } finally {
+        inHand.done(publication.notificationId);
+      }
+    },
 
     /**
      * The same for a retry policy without end: a deferral is thrown as `RouteDeferred`, so that Temporal makes the
