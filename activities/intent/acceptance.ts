@@ -355,43 +355,23 @@ const deferral = (earlierId: string): ApplicationFailure =>
 const expired = (): ApplicationFailure =>
   ApplicationFailure.retryable('the record that held the idempotency key has just expired');
 
-export type IntentActivities = ReturnType<typeof createIntentActivities>;
+/** Accepts an intent and makes the first attempts of its routes in one step. */
+export type FirstTry = ReturnType<typeof createFirstTry>;
 
-type FirstAttempts = Pick<RouteActivities, 'publishFirstAttempts'>;
-
-export function createIntentActivities(
-  { db, log }: Pick<IntentResources, 'db' | 'log'>,
+export function createFirstTry(
+  { log }: Pick<IntentResources, 'log'>,
   acceptIntents: AcceptIntents,
-  { publishFirstAttempts }: FirstAttempts,
+  { publishFirstAttempts }: Pick<RouteActivities, 'publishFirstAttempts'>,
 ) {
-  return {
-    /**
-     * Accepts an intent durably, or records durably why not. The first try of a notification that makes first attempts
-     * itself makes them, too: each local activity more costs an activation of the workflow.
-     *
-     * @throws ApplicationFailure `UserServiceUnavailable`, `AcceptanceDeferred`, or of PostgreSQL, all retried;
-     * CancelledFailure. Then nothing is decided.
-     */
-    async acceptIntent(input: NotificationInput): Promise<Acceptance> {
-      const intent = input as TakenIntent;
-      const { isLocal, attempt } = Context.current().info;
-      const options = { attempt: isLocal ? 0 : attempt };
-      // Who is here has failed before, or will take a while.
-      if (!isLocal) await noteWaiting(db, intent, options);
-      const [decided] = (await acceptIntents([intent], options)) as [Decided];
-      if ('error' in decided) throw decided.error;
-      return isLocal && input.dispatch === 'on_failure'
-        ? withFirstAttempts(intent, decided.acceptance)
-        : decided.acceptance;
-    },
-
-    /** The routes to publish among those at [offset, offset + limit) of a notification, ordered by route id. */
-    listRoutesToPublish: (notificationId: string, offset: number, limit: number): Promise<RouteToPublish[]> =>
-      listRoutesToPublish(db, notificationId, offset, limit),
-  };
-
-  /** As accepted, when the attempts could not be made: nothing is spent then, and the workflow goes on from there. */
-  async function withFirstAttempts(intent: TakenIntent, acceptance: Acceptance): Promise<Acceptance> {
+  /**
+   * @param patience ends the lookups.
+   * @returns how it was accepted, with its first attempts. Without them, when they could not be made: nothing is spent
+   * then, and its workflow goes on from there.
+   * @throws ApplicationFailure as `acceptIntent`.
+   */
+  return async (intent: TakenIntent, patience?: Promise<unknown>): Promise<Acceptance> => {
+    const options = { attempt: 0, ...(patience ? { patience } : {}) };
+    const acceptance = await acceptOne(acceptIntents, intent, options);
     if (acceptance.outcome !== 'accepted' || !isListed(acceptance)) return acceptance;
     const { notificationId } = intent;
     const { routeCount } = acceptance;
@@ -406,5 +386,46 @@ export function createIntentActivities(
       );
       return acceptance;
     }
-  }
+  };
+}
+
+async function acceptOne(
+  acceptIntents: AcceptIntents,
+  intent: TakenIntent,
+  options: AcceptanceOptions,
+): Promise<Acceptance> {
+  const [decided] = (await acceptIntents([intent], options)) as [Decided];
+  if ('error' in decided) throw decided.error;
+  return decided.acceptance;
+}
+
+export type IntentActivities = ReturnType<typeof createIntentActivities>;
+
+export function createIntentActivities(
+  { db }: Pick<IntentResources, 'db'>,
+  acceptIntents: AcceptIntents,
+  firstTry: FirstTry,
+) {
+  return {
+    /**
+     * Accepts an intent durably, or records durably why not. The first try of a notification that makes first attempts
+     * itself makes them, too: each local activity more costs an activation of the workflow.
+     *
+     * @throws ApplicationFailure `UserServiceUnavailable`, `AcceptanceDeferred`, or of PostgreSQL, all retried;
+     * CancelledFailure. Then nothing is decided.
+     */
+    async acceptIntent(input: NotificationInput): Promise<Acceptance> {
+      const intent = input as TakenIntent;
+      const { isLocal, attempt } = Context.current().info;
+      if (isLocal && input.dispatch === 'on_failure') return firstTry(intent);
+      const options = { attempt: isLocal ? 0 : attempt };
+      // Who is here has failed before, or will take a while.
+      if (!isLocal) await noteWaiting(db, intent, options);
+      return acceptOne(acceptIntents, intent, options);
+    },
+
+    /** The routes to publish among those at [offset, offset + limit) of a notification, ordered by route id. */
+    listRoutesToPublish: (notificationId: string, offset: number, limit: number): Promise<RouteToPublish[]> =>
+      listRoutesToPublish(db, notificationId, offset, limit),
+  };
 }

@@ -14,12 +14,15 @@ import { MAX_ENTRY_BYTES, parseIntent } from '../../api/intent/entry.ts';
 import { offsetKey } from '../../api/intent/stream.ts';
 import { BRIDGE_HANDOVER, BRIDGE_REPLACED } from '../../workflows/failures.ts';
 import type { DispatchMode } from '../../workflows/intent/contract.ts';
+import type { FirstTry } from './acceptance.ts';
 import { createTaskCheck, showLife } from './reader-life.ts';
 import type { Progress } from './stream-position.ts';
 import type { TakenIntent } from './decisions.ts';
 import type { IntakeOptions } from './intake.ts';
 import { createIntake } from './intake.ts';
 import { createKeyOrder } from './key-order.ts';
+import type { LookAhead } from './look-ahead.ts';
+import { createLookAhead } from './look-ahead.ts';
 import type { Outcomes } from './outcomes.ts';
 import type { WatchResources } from './stream-watch.ts';
 import { lastPosition, watchStream } from './stream-watch.ts';
@@ -51,6 +54,7 @@ export interface BridgeResources extends WatchResources, OutboundWatchResources 
   /** Aborted when the process begins to shut down, so that the reader hands over immediately. */
   draining: AbortSignal;
   outcomes: Outcomes;
+  firstTry: FirstTry;
   bridge: {
     /** BLOCK of one read, ms. */
     blockMs: number;
@@ -88,6 +92,7 @@ export function createBridgeActivities(resources: BridgeResources) {
       const hangUp = () => connection.disconnect();
       stop.addEventListener('abort', hangUp);
       let endLife: (() => void) | undefined;
+      let lookAhead: LookAhead | undefined;
       try {
         endLife = await showLife(redis, stream, activity.info, () => replaced.abort());
         const reading = await openStream(connection, {
@@ -102,10 +107,24 @@ export function createBridgeActivities(resources: BridgeResources) {
           before.flatMap(({ id, fields, size }) => intentsOf([parseIntent(id, fields, size)])),
         );
         const slices = settings.intentsPerWorkflow > 1 ? await findSlicesUnderWay(workflows, db) : undefined;
+        lookAhead = createLookAhead({
+          lookAfter: (id, options) => reading.lookAfter(id, offsetKey(stream), options),
+          mustWait: (intent) => slices?.hasKeyOf([intent]) ?? false,
+          start: (intent) =>
+            inOrderOfKeys([intent], (told) =>
+              take([{ ok: true, intent }], told, progress, {
+                ...{ isUrgent: true, readBefore: progress.readBefore, known: new Map() },
+              }),
+            ),
+          ...{ progress, stop },
+        });
+        const { during } = lookAhead;
+        await lookAhead.begin();
         while (!stop.aborted) {
-          await Promise.all([checkStream(), checkOutbound()]);
+          await during(Promise.all([checkStream(), checkOutbound()]));
           const entries = await reading.readAfter(progress.offset, offsetKey(stream), settings.blockMs);
-          if (entries.length > 0) await advance(stream, entries, { progress, inOrderOfKeys, slices, stop });
+          if (entries.length > 0)
+            await during(advance(stream, entries, { progress, inOrderOfKeys, slices, lookAhead, stop }));
         }
       } catch (error) {
         // Hanging up makes the blocked read fail; that is the stop itself, not a fault.
@@ -113,6 +132,7 @@ export function createBridgeActivities(resources: BridgeResources) {
       } finally {
         stop.removeEventListener('abort', hangUp);
         hangUp();
+        await lookAhead?.end();
         endLife?.();
         stopReporting();
         log.info({ stream, offset: progress.offset, started: progress.started }, 'stream reader stopped');
@@ -133,7 +153,7 @@ export function createBridgeActivities(resources: BridgeResources) {
   async function advance(
     stream: string,
     entries: StreamEntry[],
-    { progress, inOrderOfKeys, slices, stop }: Reading,
+    { progress, inOrderOfKeys, slices, lookAhead, stop }: Reading,
   ): Promise<void> {
     const limit = pLimit(PARALLEL_STARTS);
     const isUrgent = settings.dispatch === 'on_failure' || entries.length <= MOST_URGENT;
@@ -144,6 +164,8 @@ export function createBridgeActivities(resources: BridgeResources) {
       readBefore,
     );
     const units = unitsOf(read, { readBefore, intentsPerWorkflow: settings.intentsPerWorkflow });
+    const startAhead = ([entry, ...more]: Unit) =>
+      more.length === 0 ? lookAhead.startOf(idOf(entry) ?? '') : undefined;
     const begun: Promise<boolean>[] = [];
     for (const unit of units) {
       const intents = intentsOf(unit);
@@ -151,7 +173,7 @@ export function createBridgeActivities(resources: BridgeResources) {
       if (slices && !(await slices.mayBegin(intents, stop))) break;
       const begin = (told: readonly TakenIntent[]) =>
         take(unit, told, progress, { isUrgent, readBefore, known });
-      const started = limit(() => inOrderOfKeys(intents, begin));
+      const started = limit(() => startAhead(unit) ?? inOrderOfKeys(intents, begin));
       // Looked at below, when all are begun.
       started.catch(() => undefined);
       begun.push(started);
@@ -204,6 +226,7 @@ interface Reading {
   inOrderOfKeys: ReturnType<typeof createKeyOrder>;
   /** Absent when each intent has a workflow of its own. */
   slices: SlicesUnderWay | undefined;
+  lookAhead: LookAhead;
   stop: AbortSignal;
 }
 
