@@ -49,11 +49,16 @@ export interface Asked {
   ifNotRunning: string;
 }
 
+/** Nobody said whether it is done: no worker answered in time, or the workflow does not run. */
+export class UnansweredError extends OperationFailedError {
+  override name = 'UnansweredError';
+}
+
 /**
  * Asks a workflow for something by an update.
  *
  * @param update makes it, on the handle or as an update that may start the workflow.
- * @throws OperationFailedError when the workflow refuses, does not run, or no worker answers in time.
+ * @throws OperationFailedError when the workflow refuses; UnansweredError when it does not run, or no worker answers in time.
  */
 export async function ask<T>(
   temporal: Client,
@@ -65,11 +70,12 @@ export async function ask<T>(
   } catch (error) {
     const because = (message: string) => new OperationFailedError(message, { cause: error });
     if (error instanceof WorkflowUpdateFailedError) throw because(error.cause?.message ?? error.message);
+    const unanswered = (message: string) => new UnansweredError(message, { cause: error });
     if (error instanceof WorkflowUpdateRPCTimeoutOrCancelledError) {
-      throw because(`no worker answered for ${workflowId} within ${limitMs / 1_000} s; ${ifSilent}`);
+      throw unanswered(`no worker answered for ${workflowId} within ${limitMs / 1_000} s; ${ifSilent}`);
     }
     if (error instanceof WorkflowNotFoundError)
-      throw because(`${workflowId} is not running; ${ifNotRunning}`);
+      throw unanswered(`${workflowId} is not running; ${ifNotRunning}`);
     throw error;
   }
 }
