@@ -45,7 +45,7 @@ export const workOf = <Item extends OperationItem>(work: OperationWork<Item>): O
 export interface OperationStep {
   counts: OperationCounts;
   isLeft: boolean;
-  /** It is paused, as its row says, and nothing was dealt with. */
+  /** It is paused, as its row says. */
   pausedBy?: string;
 }
 
@@ -87,10 +87,14 @@ export function createOperationActivities(
           // One that hangs holds up no pause.
           const wereOrdered = await Promise.race([work.deal(items), cancelled]);
           const positions = items.map(({ position }) => position);
-          const [row] = await query<OperationCounts>(db, MARK_ITEMS, [operationId, positions, wereOrdered]);
-          if (row) counts = row;
+          const [row] = await query<OperationRow>(db, MARK_ITEMS, [operationId, positions, wereOrdered]);
           dealt += items.length;
           isLeft = items.length === size;
+          if (!row) continue;
+          const { paused_by: by, ...marked } = row;
+          counts = marked;
+          // Its workflow may be slow to hear of it.
+          if (by !== null) return { counts, isLeft, ...(isLeft ? { pausedBy: by } : {}) };
         }
         const leftMs = (dealt * 1_000) / rate - tookMs();
         // Whoever stops it wants to know how far it came.
@@ -165,7 +169,7 @@ const MARK_ITEMS = {
        SET done = done + (SELECT count(*) FROM marked),
            ordered = ordered + (SELECT count(*) FROM marked WHERE was_ordered)
      WHERE operation_id = $1
-    RETURNING total, done, ordered`,
+    RETURNING total, done, ordered, paused_by`,
 };
 
 interface OperationRow extends OperationCounts {

@@ -42,7 +42,7 @@ import type { OperatorResources } from './resources.ts';
 import { linkField } from './resources.ts';
 import { chooseRetryable } from './subscription/choices.ts';
 import type { RetryFilter } from './subscription/choices.ts';
-import { ANSWER_LIMIT_MS, ask, bounded, query } from './temporal.ts';
+import { ANSWER_LIMIT_MS, UnansweredError, ask, bounded, query } from './temporal.ts';
 import type { WaitOptions } from './wait-until.ts';
 import { waitUntil } from './wait-until.ts';
 
@@ -155,22 +155,33 @@ export function operationOperations(resources: OperatorResources) {
 
     show,
 
-    /** Begins nothing more until it is resumed. @throws NotFoundError; NothingToDoError when it has ended. */
+    /**
+     * Begins nothing more until it is resumed: its row says so at once, and its workflow is told. @throws NotFoundError;
+     * NothingToDoError when it has ended.
+     */
     async pause(operationId: string, change: OperationChange = {}): Promise<OperationView> {
       await openOne(operationId);
-      if (await isRunning(operationId)) return steer(operationId, PAUSE_OPERATION_UPDATE, change);
-      throw new NothingToDoError(
-        `operation ${operationId} does not run; galaxy-notify operations resume starts it again`,
-      );
+      if (!(await isRunning(operationId))) {
+        throw new NothingToDoError(
+          `operation ${operationId} does not run; galaxy-notify operations resume starts it again`,
+        );
+      }
+      await db.query(HOLD, [operationId, change.requestedBy ?? 'operator']);
+      try {
+        return await steer(operationId, PAUSE_OPERATION_UPDATE, change);
+      } catch (error) {
+        if (!(error instanceof UnansweredError)) throw error;
+        return show(operationId);
+      }
     },
 
     /** Goes on, also with one that lost its workflow. @throws as `pause`. */
     async resume(operationId: string, change: OperationChange = {}): Promise<OperationView> {
       const view = await openOne(operationId);
+      await db.query(RELEASE, [operationId]);
       if (await isRunning(operationId)) return steer(operationId, RESUME_OPERATION_UPDATE, change);
       const { kind, ratePerSecond: rate, requestedBy, total, done, ordered } = view;
       const { requestedBy: changedBy = 'operator' } = change;
-      await db.query(FORGET_PAUSE, [operationId]);
       const carried: OperationState = {
         ...{ status: 'running', total, done, ordered, changedBy, changedAtMs: Date.now() },
       };
@@ -278,14 +289,17 @@ export function operationOperations(resources: OperatorResources) {
     return viewOf(rows[0]);
   }
 
-  async function viewOf({ outcome, ...row }: OperationRow): Promise<OperationView> {
+  async function viewOf({ outcome, pausedBy, ...row }: OperationRow): Promise<OperationView> {
     const workflowId = operationWorkflowId(row.operationId);
     const live =
       outcome === null ? await query<OperationState>(temporal, workflowId, OPERATION_STATE_QUERY) : undefined;
+    // Of a pause the row knows first, and for longest.
+    const isHeld = outcome === null && pausedBy !== null && (live?.status ?? 'running') === 'running';
+    const changedBy = isHeld ? pausedBy : live?.changedBy;
     return {
       ...withoutNulls(row),
-      status: outcome ?? live?.status ?? 'unknown',
-      ...(live?.changedBy === undefined ? {} : { changedBy: live.changedBy }),
+      status: outcome ?? (isHeld ? 'paused' : (live?.status ?? 'unknown')),
+      ...(changedBy === undefined ? {} : { changedBy }),
       ...linkField(resources, workflowId),
     };
   }
@@ -333,6 +347,8 @@ interface OperationRow extends Omit<
   options: OperationOptions | null;
   endedAt: Date | null;
   outcome: 'done' | 'aborted' | null;
+  /** Who has paused it. */
+  pausedBy: string | null;
 }
 
 const INSERT_OPERATION = `
@@ -350,11 +366,13 @@ const END_WITHOUT_WORKFLOW = `
      SET ended_at = clock_timestamp(), outcome = 'aborted'
    WHERE operation_id = $1 AND ended_at IS NULL`;
 
-const FORGET_PAUSE = 'UPDATE notification.operations SET paused_by = NULL WHERE operation_id = $1';
+/** Whoever deals with its items looks there between two steps. $1 operation, $2 who pauses it. */
+const HOLD = 'UPDATE notification.operations SET paused_by = $2 WHERE operation_id = $1 AND ended_at IS NULL';
+const RELEASE = 'UPDATE notification.operations SET paused_by = NULL WHERE operation_id = $1';
 
 const SELECT = `
   SELECT operation_id AS "operationId", kind, filter, total, rate AS "ratePerSecond", requested_by AS "requestedBy",
-         reason, options, created_at AS "createdAt", done, ordered, ended_at AS "endedAt", outcome
+         reason, options, created_at AS "createdAt", done, ordered, ended_at AS "endedAt", outcome, paused_by AS "pausedBy"
     FROM notification.operations`;
 
 const ORDERED_AT = 'operation.created_at';

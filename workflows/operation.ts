@@ -46,6 +46,7 @@ export async function operation(input: OperationInput): Promise<OperationState> 
   const isRenewed = onRenewal();
   let step: CancellationScope | undefined;
   let isPauseNoted = state.status === 'paused';
+  let resumed = 0;
   /** An update may have changed it while something was awaited. */
   const isRunning = () => state.status === 'running';
   const show = () => setCurrentDetails(describe(input, state));
@@ -59,6 +60,7 @@ export async function operation(input: OperationInput): Promise<OperationState> 
       (change) => {
         const { requestedBy: changedBy = 'operator' } = change ?? {};
         state = { ...state, status, changedBy, changedAtMs: Date.now() };
+        if (status === 'running') resumed += 1;
         // One that waits for what it needs would wait on, and then be made.
         if (status !== 'running' && patched('operation-step-cancelled')) step?.cancel();
         show();
@@ -82,6 +84,7 @@ export async function operation(input: OperationInput): Promise<OperationState> 
     await notePause();
     if (!isRunning()) continue;
     step = new CancellationScope();
+    const resumedBefore = resumed;
     try {
       const {
         counts,
@@ -90,8 +93,9 @@ export async function operation(input: OperationInput): Promise<OperationState> 
       } = await step.run(() => pages.doPage(operationId, kind, rate));
       state = { ...state, ...counts };
       isLeft = isMore;
-      // Temporal has forgotten that it is paused.
-      if (pausedBy !== undefined && isRunning()) {
+      const isOver = pausedBy !== undefined && resumed !== resumedBefore && patched('operation-resumed-since');
+      // Its row heard of it first, or Temporal has forgotten it.
+      if (pausedBy !== undefined && !isOver && isRunning()) {
         state = { ...state, status: 'paused', changedBy: pausedBy, changedAtMs: Date.now() };
         isPauseNoted = true;
       }
