@@ -26,7 +26,7 @@ import type { Mending } from '../api/intent/mending.ts';
 import { DEFAULT_REPLAY_RATE, MAX_REPLAY_RATE } from './bulk-replay.ts';
 import type { Choice } from './choices.ts';
 import { MAX_ITEMS, chosenBy } from './choices.ts';
-import { NotFoundError, NothingToDoError, OperationFailedError } from './errors.ts';
+import { NotFoundError, NothingToDoError, OperationFailedError, isRefusal } from './errors.ts';
 import { chooseDead, chooseMalformed, chooseOpen, groupsOf } from './intent/choices.ts';
 import type { OpenFilter, OpenGroup, RefusedGroup } from './intent/choices.ts';
 import type { DeadLetterFilter } from './intent/dead-letters.ts';
@@ -42,7 +42,7 @@ import type { OperatorResources } from './resources.ts';
 import { linkField } from './resources.ts';
 import { chooseRetryable } from './subscription/choices.ts';
 import type { RetryFilter } from './subscription/choices.ts';
-import { ANSWER_LIMIT_MS, UnansweredError, ask, bounded, query } from './temporal.ts';
+import { ANSWER_LIMIT_MS, ask, bounded, query } from './temporal.ts';
 import type { WaitOptions } from './wait-until.ts';
 import { waitUntil } from './wait-until.ts';
 
@@ -170,7 +170,7 @@ export function operationOperations(resources: OperatorResources) {
       try {
         return await steer(operationId, PAUSE_OPERATION_UPDATE, change);
       } catch (error) {
-        if (!(error instanceof UnansweredError)) throw error;
+        if (isRefusal(error)) throw error;
         return show(operationId);
       }
     },

@@ -11,7 +11,7 @@ import {
 } from '@temporalio/client';
 import type { Payload } from '@temporalio/common';
 import type { temporal as protos } from '@temporalio/proto';
-import { OperationFailedError } from './errors.ts';
+import { OperationFailedError, UnansweredError } from './errors.ts';
 import { oncePossible } from './wait-until.ts';
 
 /** What tasks of workflows wait in, and what those of activities: `temporal.api.enums.v1.TaskQueueType`, which the client does not export. */
@@ -49,11 +49,6 @@ export interface Asked {
   ifNotRunning: string;
 }
 
-/** Nobody said whether it is done: no worker answered in time, or the workflow does not run. */
-export class UnansweredError extends OperationFailedError {
-  override name = 'UnansweredError';
-}
-
 /**
  * Asks a workflow for something by an update.
  *
@@ -83,7 +78,7 @@ export async function ask<T>(
 /**
  * Starts a workflow and waits for its end.
  *
- * @throws OperationFailedError when the workflow fails, or has not ended in time.
+ * @throws OperationFailedError when the workflow fails; UnansweredError when it has not ended in time.
  */
 export async function awaitRun<T>(
   temporal: Client,
@@ -96,7 +91,9 @@ export async function awaitRun<T>(
     const because = (message: string) => new OperationFailedError(message, { cause: error });
     if (error instanceof WorkflowFailedError) throw because(error.cause?.message ?? error.message);
     if (isGrpcDeadlineError(error) || (error instanceof ServiceError && isGrpcDeadlineError(error.cause))) {
-      throw because(`${workflowId} has not ended within ${limitMs / 1_000} s; ${ifSilent}`);
+      throw new UnansweredError(`${workflowId} has not ended within ${limitMs / 1_000} s; ${ifSilent}`, {
+        cause: error,
+      });
     }
     throw error;
   }

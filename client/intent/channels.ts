@@ -21,10 +21,10 @@ import {
   heldProducer,
   producerOf,
 } from '../../workflows/intent/channel-contract.ts';
-import { OperationFailedError } from '../errors.ts';
+import { isRefusal } from '../errors.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
-import { ANSWER_LIMIT_MS, UnansweredError, ask, query } from '../temporal.ts';
+import { ANSWER_LIMIT_MS, ask, query } from '../temporal.ts';
 import type { WeightRequest } from './weights.ts';
 import { USUAL_WEIGHT, setWeight, weightsOf } from './weights.ts';
 
@@ -150,8 +150,7 @@ async function pause(resources: OperatorResources, name: HeldName, request: Paus
   try {
     return await update(resources, name, PAUSE_UPDATE, request, ANSWER_LIMIT_MS);
   } catch (error) {
-    const isRefused = error instanceof OperationFailedError && !(error instanceof UnansweredError);
-    if (isRefused) throw error;
+    if (isRefusal(error)) throw error;
     const state: ChannelState = { channel: name, status: 'paused', requestedBy, sinceMs };
     return { ...state, ...(reason === undefined ? {} : { reason }), isWorkflowSilent: true };
   }
