@@ -167,19 +167,17 @@ export function operationOperations(resources: OperatorResources) {
         );
       }
       await db.query(HOLD, [operationId, change.requestedBy ?? 'operator']);
-      try {
-        return await steer(operationId, PAUSE_OPERATION_UPDATE, change);
-      } catch (error) {
-        if (isRefusal(error)) throw error;
-        return show(operationId);
-      }
+      return tell(operationId, PAUSE_OPERATION_UPDATE, change);
     },
 
-    /** Goes on, also with one that lost its workflow. @throws as `pause`. */
+    /**
+     * Goes on, also with one that lost its workflow. @returns how it stands; while all workers are busy that may be `paused` still.
+     * @throws as `pause`.
+     */
     async resume(operationId: string, change: OperationChange = {}): Promise<OperationView> {
       const view = await openOne(operationId);
       await db.query(RELEASE, [operationId]);
-      if (await isRunning(operationId)) return steer(operationId, RESUME_OPERATION_UPDATE, change);
+      if (await isRunning(operationId)) return tell(operationId, RESUME_OPERATION_UPDATE, change);
       const { kind, ratePerSecond: rate, requestedBy, total, done, ordered } = view;
       const { requestedBy: changedBy = 'operator' } = change;
       const carried: OperationState = {
@@ -192,7 +190,10 @@ export function operationOperations(resources: OperatorResources) {
     /** Ends it, also one that lost its workflow: what is done stays done. @throws as `pause`. */
     async abort(operationId: string, change: OperationChange = {}): Promise<OperationView> {
       await openOne(operationId);
-      if (await isRunning(operationId)) return steer(operationId, ABORT_OPERATION_UPDATE, change);
+      if (await isRunning(operationId)) {
+        await db.query(HOLD, [operationId, change.requestedBy ?? 'operator']);
+        return tell(operationId, ABORT_OPERATION_UPDATE, change);
+      }
       await db.query(END_WITHOUT_WORKFLOW, [operationId]);
       return show(operationId);
     },
@@ -316,17 +317,22 @@ export function operationOperations(resources: OperatorResources) {
     return (await statusOf(resources, operationWorkflowId(operationId))) === 'RUNNING';
   }
 
-  async function steer(operationId: string, update: string, change: OperationChange): Promise<OperationView> {
-    await ask(
-      temporal,
-      {
-        workflowId: operationWorkflowId(operationId),
-        limitMs: ANSWER_LIMIT_MS,
-        ifSilent: 'it is taken once one runs, see operations show',
-        ifNotRunning: 'galaxy-notify operations resume starts it again',
-      },
-      (handle) => handle.executeUpdate<OperationState, [OperationChange]>(update, { args: [change] }),
-    );
+  /** @returns how it stands, also when no worker has had a slot for it yet: it is taken when one has. */
+  async function tell(operationId: string, update: string, change: OperationChange): Promise<OperationView> {
+    try {
+      await ask(
+        temporal,
+        {
+          workflowId: operationWorkflowId(operationId),
+          limitMs: ANSWER_LIMIT_MS,
+          ifSilent: 'it is taken once one runs, see operations show',
+          ifNotRunning: 'galaxy-notify operations resume starts it again',
+        },
+        (handle) => handle.executeUpdate<OperationState, [OperationChange]>(update, { args: [change] }),
+      );
+    } catch (error) {
+      if (isRefusal(error)) throw error;
+    }
     return show(operationId);
   }
 }

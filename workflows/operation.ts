@@ -72,7 +72,8 @@ export async function operation(input: OperationInput): Promise<OperationState> 
   take(RESUME_OPERATION_UPDATE, 'running', 'Goes on. {requestedBy?}');
   take(ABORT_OPERATION_UPDATE, 'aborting', 'Ends it; what is done stays done. {requestedBy?}');
 
-  for (let isLeft = true; isLeft;) {
+  let isLeft = true;
+  while (isLeft) {
     show();
     await notePause();
     await condition(() => state.status !== 'paused' || isRenewed());
@@ -105,7 +106,9 @@ export async function operation(input: OperationInput): Promise<OperationState> 
     }
     step = undefined;
   }
-  state = { ...state, status: state.done < state.total ? 'aborted' : 'done' };
+  // One that was aborted within its first step does not know how many there are.
+  const isAborted = isLeft && (state.total === 0 || state.done < state.total);
+  state = { ...state, status: isAborted ? 'aborted' : 'done' };
   await database.endOperation(operationId, state.status);
   show();
   await condition(allHandlersFinished);
