@@ -94,7 +94,8 @@ export async function operation(input: OperationInput): Promise<OperationState> 
       } = await step.run(() => pages.doPage(operationId, kind, rate));
       state = { ...state, ...counts };
       isLeft = isMore;
-      const isOver = pausedBy !== undefined && resumed !== resumedBefore && patched('operation-resumed-since');
+      const isOver =
+        pausedBy !== undefined && resumed !== resumedBefore && patched('operation-resumed-since');
       // Its row heard of it first, or Temporal has forgotten it.
       if (pausedBy !== undefined && !isOver && isRunning()) {
         state = { ...state, status: 'paused', changedBy: pausedBy, changedAtMs: Date.now() };

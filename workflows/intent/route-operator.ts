@@ -82,7 +82,8 @@ export function listenToOperator(input: RouteInput): RouteOperator {
   function orderByRun(): ReplayOrder | undefined {
     const replayId = `${runId}/run`;
     if (input.replay) return { replayId, requestedBy: 'reset of the notification' };
-    if (parent !== undefined || (input.first !== undefined && patched('attempt-is-no-order'))) return undefined;
+    if (parent !== undefined || (input.first !== undefined && patched('attempt-is-no-order')))
+      return undefined;
     return { replayId, requestedBy: 'start' };
   }
 
