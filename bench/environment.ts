@@ -35,6 +35,7 @@ const PARTS = [
     'idle',
     'why',
   ] as const),
+  ...WAYS.map((way) => `urgent-${way}` as const),
 ] as const;
 export type PartName = (typeof PARTS)[number];
 

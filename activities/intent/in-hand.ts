@@ -9,7 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 /** Enough to keep the servers busy; more only wait for each other. Fewer than a worker has slots for workflow tasks. */
 const MOST = 50;
 /** What another process has taken over, or what waits for somebody, is not in hand any more, ms. */
-const LONGEST_MS = 2_000;
+const LONGEST_MS = 10_000;
 /** Between two looks whether other processes have nothing to do, ms. */
 const LOOK_INTERVAL_MS = 200;
 /** So many are begun for them after a look. */
@@ -26,6 +26,12 @@ export function createInHand(most = MOST, longestMs = LONGEST_MS) {
   const begun = new Map<string, { left: number; until: NodeJS.Timeout }>();
   const waiting = new Set<() => void>();
   let forOthers = 0;
+
+  function begin(notificationId: string): void {
+    clearTimeout(begun.get(notificationId)?.until);
+    const until = setTimeout(() => drop(notificationId), longestMs).unref();
+    begun.set(notificationId, { left: 1, until });
+  }
 
   function drop(notificationId: string): void {
     clearTimeout(begun.get(notificationId)?.until);
@@ -47,14 +53,21 @@ export function createInHand(most = MOST, longestMs = LONGEST_MS) {
 
   return {
     /**
-     * Waits until one more may be begun.
+     * Waits until one more may be begun. Here, it is in hand from now on, with its acceptance to be done.
      *
      * @param areOthersFree whether other processes wait for work; asked while there is no place here.
      * @returns undefined when `stop` is aborted before.
      */
-    async place(stop: AbortSignal, areOthersFree: () => Promise<boolean>): Promise<Place | undefined> {
+    async place(
+      notificationId: string,
+      stop: AbortSignal,
+      areOthersFree: () => Promise<boolean>,
+    ): Promise<Place | undefined> {
       for (let lookAtMs = 0; !stop.aborted;) {
-        if (begun.size < most) return 'here';
+        if (begun.size < most) {
+          begin(notificationId);
+          return 'here';
+        }
         if (forOthers === 0 && performance.now() >= lookAtMs) {
           lookAtMs = performance.now() + LOOK_INTERVAL_MS;
           if (await areOthersFree()) forOthers = FOR_OTHERS;
@@ -66,13 +79,6 @@ export function createInHand(most = MOST, longestMs = LONGEST_MS) {
         await change(stop);
       }
       return undefined;
-    },
-
-    /** Its acceptance is to be done. */
-    begin(notificationId: string): void {
-      if (begun.has(notificationId)) return;
-      const until = setTimeout(() => drop(notificationId), longestMs).unref();
-      begun.set(notificationId, { left: 1, until });
     },
 
     /** First attempts of its routes are to be done, too. */

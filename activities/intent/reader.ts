@@ -15,6 +15,7 @@ import { offsetKey } from '../../api/intent/stream.ts';
 import { BRIDGE_HANDOVER, BRIDGE_REPLACED } from '../../workflows/failures.ts';
 import type { DispatchMode } from '../../workflows/intent/contract.ts';
 import { INTENT_TASK_QUEUE } from '../../workflows/intent/contract.ts';
+import type { FirstTry } from './acceptance.ts';
 import { createTaskCheck, showLife } from './reader-life.ts';
 import type { Progress } from './stream-position.ts';
 import type { TakenIntent } from './decisions.ts';
@@ -22,6 +23,8 @@ import type { IntakeOptions, Taken } from './intake.ts';
 import { createIntake } from './intake.ts';
 import type { InHand, Place } from './in-hand.ts';
 import { createKeyOrder } from './key-order.ts';
+import type { LookAhead } from './look-ahead.ts';
+import { createLookAhead } from './look-ahead.ts';
 import type { Outcomes } from './outcomes.ts';
 import type { WatchResources } from './stream-watch.ts';
 import { lastPosition, watchStream } from './stream-watch.ts';
@@ -30,9 +33,8 @@ import { watchOutbound } from './outbound-watch.ts';
 import type { SlicesUnderWay } from './slices-under-way.ts';
 import { findSlicesUnderWay } from './slices-under-way.ts';
 import { PARALLEL_STARTS } from './start.ts';
-import type { Unit } from './units.ts';
+import type { ReadEntry, Unit } from './units.ts';
 import { unitsOf } from './units.ts';
-import type { StreamEntry } from '../stream-read.ts';
 import { openStream } from '../stream-read.ts';
 import { contiguousOffset, savePosition, startProgress } from './stream-position.ts';
 import { hasIdleWorkersElsewhere } from '../workflows.ts';
@@ -57,6 +59,7 @@ export interface BridgeResources extends WatchResources, OutboundWatchResources 
   draining: AbortSignal;
   outcomes: Outcomes;
   inHand: InHand;
+  firstTry: FirstTry;
   bridge: {
     /** BLOCK of one read, ms. */
     blockMs: number;
@@ -95,6 +98,7 @@ export function createBridgeActivities(resources: BridgeResources) {
       const hangUp = () => connection.disconnect();
       stop.addEventListener('abort', hangUp);
       let endLife: (() => void) | undefined;
+      let lookAhead: LookAhead | undefined;
       try {
         endLife = await showLife(redis, stream, activity.info, () => replaced.abort());
         const reading = await openStream(connection, {
@@ -109,12 +113,34 @@ export function createBridgeActivities(resources: BridgeResources) {
           before.flatMap(({ id, fields, size }) => intentsOf([parseIntent(id, fields, size)])),
         );
         const slices = settings.intentsPerWorkflow > 1 ? await findSlicesUnderWay(workflows, db) : undefined;
-        const isOneAlone = createProducerMemory();
-        while (!stop.aborted) {
-          await Promise.all([checkStream(), checkOutbound()]);
+        const producers = createProducerMemory();
+        lookAhead = createLookAhead({
+          lookAfter: (id, options) => reading.lookAfter(id, offsetKey(stream), options),
+          mustWait: (intent) => slices?.hasKeyOf([intent]) ?? false,
+          producerOfBacklog: producers.theOne,
+          start: (intent, isUrgent) =>
+            inOrderOfKeys([intent], (told) =>
+              take([{ ok: true, intent }], told, progress, {
+                ...{ isUrgent, readBefore: progress.readBefore, known: new Map() },
+              }),
+            ),
+          ...{ progress, stop },
+        });
+        const { during } = lookAhead;
+        const work = { progress, inOrderOfKeys, slices, producers, lookAhead, stop };
+        for (let isFirst = true; !stop.aborted;) {
+          await during(Promise.all([checkStream(), checkOutbound()]));
           const entries = await reading.readAfter(progress.offset, offsetKey(stream), settings.blockMs);
-          if (entries.length > 0)
-            await advance(stream, entries, { progress, inOrderOfKeys, slices, isOneAlone, stop });
+          if (entries.length === 0) continue;
+          const read = entries.map(({ id, fields, size }) => ({
+            id,
+            parsed: parseIntent(id, fields, size),
+            size,
+          }));
+          producers.remember(read.flatMap(({ parsed }) => (parsed.ok ? [parsed.intent] : [])));
+          if (isFirst) await lookAhead.begin();
+          isFirst = false;
+          await during(advance(stream, read, work));
         }
       } catch (error) {
         // Hanging up makes the blocked read fail; that is the stop itself, not a fault.
@@ -122,6 +148,7 @@ export function createBridgeActivities(resources: BridgeResources) {
       } finally {
         stop.removeEventListener('abort', hangUp);
         hangUp();
+        await lookAhead?.end();
         endLife?.();
         stopReporting();
         log.info({ stream, offset: progress.offset, started: progress.started }, 'stream reader stopped');
@@ -141,21 +168,24 @@ export function createBridgeActivities(resources: BridgeResources) {
   /** Handles a batch, then moves the offset past its unbroken run of handled entries. */
   async function advance(
     stream: string,
-    entries: StreamEntry[],
-    { progress, inOrderOfKeys, slices, isOneAlone, stop }: Reading,
+    read: readonly (ReadEntry & { id: string })[],
+    { progress, inOrderOfKeys, slices, producers, lookAhead, stop }: Reading,
   ): Promise<void> {
     const limit = pLimit(PARALLEL_STARTS);
-    const read = entries.map(({ id, fields, size }) => ({ parsed: parseIntent(id, fields, size), size }));
     const { readBefore } = progress;
     const known = await intake.lookUp(
       read.map(({ parsed }) => parsed),
       readBefore,
     );
     const units = unitsOf(read, { readBefore, intentsPerWorkflow: settings.intentsPerWorkflow });
-    const isAlone = isOneAlone(units.flatMap(intentsOf));
+    const isOfOne = producers.theOne() !== undefined;
+    const startAhead = ([entry, ...more]: Unit) =>
+      more.length === 0 ? lookAhead.startOf(idOf(entry) ?? '') : undefined;
     const placeOf = (unit: Unit): Promise<Place | undefined> | Place => {
-      if (isAlone && intentsOf(unit).length === 1) return inHand.place(stop, areOthersFree);
-      return settings.dispatch === 'on_failure' || entries.length <= MOST_URGENT ? 'here' : 'elsewhere';
+      const [intent, ...more] = intentsOf(unit);
+      if (isOfOne && intent && more.length === 0 && !startAhead(unit))
+        return inHand.place(intent.notificationId, stop, areOthersFree);
+      return settings.dispatch === 'on_failure' || read.length <= MOST_URGENT ? 'here' : 'elsewhere';
     };
     const begun: Promise<boolean>[] = [];
     for (const unit of units) {
@@ -165,10 +195,9 @@ export function createBridgeActivities(resources: BridgeResources) {
       const place = await placeOf(unit);
       if (place === undefined) break;
       const isUrgent = place === 'here';
-      if (isUrgent && intents.length === 1) inHand.begin(intents[0]!.notificationId);
       const begin = (told: readonly TakenIntent[]) =>
         take(unit, told, progress, { isUrgent, readBefore, known });
-      const started = limit(() => inOrderOfKeys(intents, begin));
+      const started = limit(() => startAhead(unit) ?? inOrderOfKeys(intents, begin));
       // Looked at below, when all are begun.
       started.catch(() => undefined);
       begun.push(started);
@@ -182,7 +211,7 @@ export function createBridgeActivities(resources: BridgeResources) {
       (results[index] as { value?: boolean } | undefined)?.value === true;
     const startedId = idOf(units.filter(isStarted).at(-1)?.[0]);
     if (startedId !== undefined) progress.startedSinceLook.push(startedId);
-    const batch = read.map(({ parsed }, index) => ({ id: entries[index]!.id, done: done.has(parsed) }));
+    const batch = read.map(({ id, parsed }) => ({ id, done: done.has(parsed) }));
     const offset = contiguousOffset(progress.offset, batch);
     if (offset !== progress.offset) {
       const passed = batch.findIndex(({ id }) => id === offset) + 1;
@@ -228,14 +257,19 @@ export function createBridgeActivities(resources: BridgeResources) {
   }
 }
 
-/** @returns whether all intents of late, those that it is given now included, are of one producer. */
-function createProducerMemory(): (intents: readonly Intent[]) => boolean {
+/** Whose intents were read of late. */
+function createProducerMemory() {
   const lastOf = new Map<string, number>();
   let count = 0;
-  return (intents) => {
-    for (const { producer } of intents) lastOf.set(producer, (count += 1));
-    const recent = [...lastOf.values()].filter((last) => last > count - REMEMBERED_PRODUCERS_OF);
-    return recent.length <= 1;
+  return {
+    remember(intents: readonly Intent[]): void {
+      for (const { producer } of intents) lastOf.set(producer, (count += 1));
+    },
+    /** The only one; undefined when there are several. */
+    theOne(): string | undefined {
+      const recent = [...lastOf].filter(([, last]) => last > count - REMEMBERED_PRODUCERS_OF);
+      return recent.length === 1 ? recent[0]![0] : undefined;
+    },
   };
 }
 
@@ -245,7 +279,8 @@ interface Reading {
   inOrderOfKeys: ReturnType<typeof createKeyOrder>;
   /** Absent when each intent has a workflow of its own. */
   slices: SlicesUnderWay | undefined;
-  isOneAlone: (intents: readonly Intent[]) => boolean;
+  producers: ReturnType<typeof createProducerMemory>;
+  lookAhead: LookAhead;
   stop: AbortSignal;
 }
 

@@ -75,6 +75,16 @@ export async function loadRoutesOf(db: Pool, notificationIds: readonly string[])
   return withPayload(await query<WithoutPayload>(db, LOAD_ROUTES_OF, [notificationIds]));
 }
 
+/** These routes of some notifications, ordered by notification and route id. Those that retention has removed are missing. */
+export async function loadEach(
+  db: Pool,
+  keys: readonly Pick<RouteRow, 'notification_id' | 'route_id'>[],
+): Promise<RouteRow[]> {
+  if (keys.length === 0) return [];
+  const columns = [keys.map(({ notification_id }) => notification_id), keys.map(({ route_id }) => route_id)];
+  return withPayload(await query<WithoutPayload>(db, LOAD_EACH, columns));
+}
+
 type WithoutPayload = Omit<RouteRow, 'payload_json'> & { payload_json: string | null };
 
 /** The first row of each notification has its payload. */
@@ -170,10 +180,21 @@ const LOAD_ROUTES = {
      ORDER BY route_id`,
 };
 
+const ROUTES_OF_MANY = routeColumns(
+  'CASE row_number() OVER (PARTITION BY notification_id ORDER BY route_id) WHEN 1 THEN payload_json END',
+);
+
 const LOAD_ROUTES_OF = {
   name: 'load_routes_of',
-  text: `${routeColumns('CASE row_number() OVER (PARTITION BY notification_id ORDER BY route_id) WHEN 1 THEN payload_json END')}
+  text: `${ROUTES_OF_MANY}
      WHERE notification_id = ANY ($1::text[])
+     ORDER BY notification_id, route_id`,
+};
+
+const LOAD_EACH = {
+  name: 'load_each_route',
+  text: `${ROUTES_OF_MANY}
+     WHERE (notification_id, route_id) IN (SELECT * FROM unnest($1::text[], $2::text[]))
      ORDER BY notification_id, route_id`,
 };
 

@@ -3,7 +3,8 @@
  * publication.ts makes the attempts.
  */
 import { ApplicationFailure, Context } from '@temporalio/activity';
-import { channelOf, routeRefOf } from '../../api/ids.ts';
+import type { WorkflowClient } from '@temporalio/client';
+import { channelOf, routeRefOf, searchableKey } from '../../api/ids.ts';
 import { runbookField } from '../../api/runbook.ts';
 import type { PublicationFailure } from '../../workflows/failures.ts';
 import { POSTGRES_UNUSABLE, ROUTE_DEFERRED } from '../../workflows/failures.ts';
@@ -12,9 +13,12 @@ import type {
   Publication,
   PublishResult,
   ReplayOrder,
+  RouteInput,
   RouteSlice,
   RouteToPublish,
 } from '../../workflows/intent/contract.ts';
+import { INTENT_TASK_QUEUE, ROUTE_WORKFLOW, routeWorkflowId } from '../../workflows/intent/contract.ts';
+import { notificationAttributes, routeChannel } from '../../workflows/intent/search-attributes.ts';
 import { finalIfRefused, isPostgresAway, isPostgresRefusal } from '../postgres.ts';
 import type { Beginning } from './hand-off.ts';
 import type { InHand } from './in-hand.ts';
@@ -153,6 +157,37 @@ export function openRoute({ route_id, channel }: RouteRow, attempt: Attempt): Ro
   if (attempt.status !== 'failed') return route;
   const { status, classification, details } = attempt;
   return { ...route, first: { status, classification, details } };
+}
+
+interface RouteStart {
+  /** As it was made for the route just now: its workflow goes on from there. */
+  attempt: Attempt;
+  /** For people. */
+  why: string;
+}
+
+/** Gives a route a workflow, unless it has one. @throws what the Temporal client fails with. */
+export async function startRoute(
+  workflows: WorkflowClient,
+  route: RouteRow,
+  { attempt, why }: RouteStart,
+): Promise<void> {
+  const { notification_id: notificationId, notification_type: notificationType } = route;
+  const { routeRef, first } = openRoute(route, attempt);
+  await workflows.start(ROUTE_WORKFLOW, {
+    workflowId: routeWorkflowId(notificationId, routeRef),
+    taskQueue: INTENT_TASK_QUEUE,
+    args: [{ notificationId, routeRef, ...(first ? { first } : {}) } satisfies RouteInput],
+    workflowIdConflictPolicy: 'USE_EXISTING',
+    typedSearchAttributes: [
+      ...notificationAttributes({
+        ...{ notificationId, notificationType, producer: route.producer },
+        idempotencyKey: searchableKey(route.idempotency_key),
+      }),
+      routeChannel(route.channel),
+    ],
+    staticSummary: `${notificationType} ${routeRef} (${why})`,
+  });
 }
 
 /** The replay that this attempt stands for, if any. */

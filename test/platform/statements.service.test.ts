@@ -63,7 +63,7 @@ const RECURRING = {
     store_callback_prices write_callback_hour
 
     count_settled_notifications delete_expired_records find_decisions find_decisions_for_few find_known_intents forget_waiting_intents insert_records insert_records_for_few insert_routes load_routes
-    load_routes_of mark_published mark_published_for_few move_entries record_duplicates
+    load_each_route load_routes_of mark_published mark_published_for_few move_entries record_duplicates
     forget_outcome_tallies mark_outcomes_relayed put_back_outcomes tell_end_acceptance tell_end_left_tallies
     tell_insert_records tell_insert_records_for_few tell_insert_routes tell_mark_published tell_mark_published_for_few tell_record_duplicates
 
@@ -121,7 +121,7 @@ const BY_KEY = `
 
 /** Of what operators and clients ask for. */
 const OPERATOR = `
-  end_channel_drain end_operation note_operation_pause read_operation list_operation_connections list_operation_entries list_operation_items list_operation_jobs mark_operation_items list_cancelled_routes list_cancelled_routes_of_slice list_open_routes list_open_routes_of_slice
+  end_channel_drain end_operation note_operation_pause read_operation list_operation_connections list_operation_entries list_operation_jobs list_operation_notifications list_operation_routes mark_operation_items list_cancelled_routes list_cancelled_routes_of_slice list_open_routes list_open_routes_of_slice
   list_waiting_routes load_channel set_channel settle_closed_routes settle_delivered_routes
   tell_settle_closed_routes tell_settle_delivered_routes
 
