@@ -37,6 +37,7 @@ const PARTS = [
     'idle',
     'why',
   ] as const),
+  ...WAYS.map((way) => `urgent-${way}` as const),
 ] as const;
 export type PartName = (typeof PARTS)[number];
 

@@ -31,6 +31,7 @@ import { scaleRouters } from './scale-routers.ts';
 import { scaleSubscription } from './scale-subscription.ts';
 import { scaleWhy } from './scale-why.ts';
 import { throughput } from './throughput.ts';
+import { urgent } from './urgent.ts';
 
 /** In the order in which they are made. A further feature is a further line. */
 const MEASUREMENTS: readonly Measurement[] = [
@@ -42,6 +43,7 @@ const MEASUREMENTS: readonly Measurement[] = [
   replication,
   outcomes,
   ...backlogs,
+  ...urgent,
   ...largeAudiences,
   scaleProcesses,
   scaleIntent,

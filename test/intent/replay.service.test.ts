@@ -3,6 +3,7 @@ import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { createOutcomes } from '../../activities/intent/outcomes.ts';
 import { createReplication } from '../../activities/intent/replication.ts';
+import { createInHand } from '../../activities/intent/in-hand.ts';
 import { createRouteActivities } from '../../activities/intent/routes.ts';
 import { createIntentMetrics } from '../../activities/intent/metrics.ts';
 import { defineHandOffCommands, handOffKey } from '../../activities/intent/hand-off.ts';
@@ -283,6 +284,7 @@ test('I25 one order opens a route once, however often its attempt is repeated', 
   defineHandOffCommands(redis);
   try {
     const { publishRoute } = createRouteActivities({
+      inHand: createInHand(),
       db: slot.db,
       redis,
       log: createLogger('fatal'),
