@@ -174,7 +174,7 @@ async function prepareDatabase(folder: string): Promise<{ file: string; markComp
 }
 
 /** Rejects while the server does not answer, or a part of it is not ready for one of the namespaces. */
-async function makeUsable(
+export async function makeUsable(
   address: string,
   namespaces: readonly string[],
   searchAttributes: readonly string[],
