@@ -28,7 +28,7 @@ export const INTENT_MUTANTS: Mutant[] = [
   {
     id: 'intent-urgent-overtakes-its-key',
     file: 'activities/intent/look-ahead.ts',
-    find: 'if (current.some((one) => one.keys.has(keys[keysBefore]!))) continue;',
+    find: 'if (current.some((before) => before.keys.has(keys[keysBefore]!))) continue;',
     replace: 'if (current.length === 0) continue;',
     wrong: 'wrong order',
     what: 'an urgent intent takes the key from an earlier one',
