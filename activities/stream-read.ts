@@ -337,6 +337,25 @@ export async function openStream(connection: Redis, { stream, maxEntryBytes, bat
   };
 }
 
+/** KEYS: stream. ARGV: entry, bytes of it at most. */
+const READ_ONE = `
+  local entry = redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[1])[1]
+  if not entry then return false end
+  local bytes = 0
+  for i = 1, #entry[2] do bytes = bytes + #entry[2][i] end
+  return bytes <= tonumber(ARGV[2]) and #entry[2] <= ${2 * MAX_ENTRY_FIELDS} and entry[2]`;
+
+/** @returns the fields of one entry; undefined when it is gone or too large. @throws what Redis fails with. */
+export async function readEntry(
+  redis: Redis,
+  stream: string,
+  id: string,
+  maxBytes: number,
+): Promise<EntryFields | undefined> {
+  const flat = await redis.callBuffer('eval_ro', READ_ONE, 1, stream, id, maxBytes);
+  return flat === null ? undefined : pairsOf(flat as Buffer[]);
+}
+
 export interface Membership {
   group: string;
   consumer: string;

@@ -11,6 +11,7 @@ import { EXIT, action, helpWith, showPage } from './command.ts';
 import { limitOption, reasonOption, requestedByOption } from './options.ts';
 import { capital, printFields, printHeading, printJson, printLine, printTable, report } from './output.ts';
 import { startProgress, untilInterrupted } from './progress.ts';
+import type { Dependency } from './session.ts';
 import { withSession } from './session.ts';
 
 /** Longer than any operation: whoever follows one may stop at any time. */
@@ -50,6 +51,8 @@ export interface Bulk<Group> {
   show?(groups: Group[]): void;
   /** What is said when there is none. */
   nothing: string;
+  /** Servers that must answer besides those of every operation. */
+  needs?: Dependency[];
   /** Its operator has named each of them, and is not asked. */
   isNamed?: boolean;
   begin(operator: Operator, request: OperationRequest): Promise<ChosenOperation>;
@@ -61,7 +64,8 @@ export interface Bulk<Group> {
 export function operate<Group>(options: OperationCommandOptions, bulk: Bulk<Group>): Promise<ExitCode> {
   const { what, verb, isNamed, finish } = bulk;
   const { json, dryRun, requestedBy, reason, rate } = options;
-  return withSession(dryRun ? ['postgres'] : ['postgres', 'temporal'], async ({ operator }) => {
+  const needs: Dependency[] = ['postgres', ...(bulk.needs ?? []), ...(dryRun ? [] : ['temporal' as const])];
+  return withSession(needs, async ({ operator }) => {
     const { matching, groups } = await bulk.count(operator);
     const total = Math.min(matching, options.limit ?? Infinity);
     if (json && dryRun) {

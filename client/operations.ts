@@ -27,12 +27,13 @@ import { DEFAULT_REPLAY_RATE, MAX_REPLAY_RATE } from './bulk-replay.ts';
 import type { Choice } from './choices.ts';
 import { MAX_ITEMS, chosenBy } from './choices.ts';
 import { NotFoundError, NothingToDoError, OperationFailedError, isRefusal } from './errors.ts';
-import { chooseDead, chooseMalformed, chooseOpen, groupsOf } from './intent/choices.ts';
+import { chooseDead, chooseMalformed, chooseOpen, groupsOf, openGroups } from './intent/choices.ts';
 import type { OpenFilter, OpenGroup, RefusedGroup } from './intent/choices.ts';
 import type { DeadLetterFilter } from './intent/dead-letters.ts';
 import type { MalformedFilter } from './intent/malformed.ts';
 import type { ReplayOutcome } from './intent/replay.ts';
 import { lateness, outcomeColumns } from './intent/replay.ts';
+import { findUnaccepted } from './intent/unaccepted.ts';
 import type { Page } from './lists.ts';
 import { DEFAULT_LIMIT, pageOf, withoutNulls } from './lists.ts';
 import { statusOf } from './live.ts';
@@ -87,7 +88,7 @@ export function operationOperations(resources: OperatorResources) {
 
   return {
     /** What a cancellation with this filter would reach, by type and producer. */
-    previewCancel: (filter: OpenFilter): Promise<OpenGroup[]> => groupsOf(db, chooseOpen(filter)),
+    previewCancel: (filter: OpenFilter): Promise<OpenGroup[]> => openGroups(resources, filter),
 
     /** Which refused entries match this filter, by type, producer and why they were refused. */
     previewRepublish: (filter: MalformedFilter): Promise<RefusedGroup[]> =>
@@ -102,13 +103,16 @@ export function operationOperations(resources: OperatorResources) {
       begin('replay', filter, request, chooseDead(filter)),
 
     /**
-     * Starts the cancellation of all notifications that match and are under way now: routes that are not published yet are
-     * skipped for good. Entries that nobody has read yet are not touched.
+     * Starts the cancellation of all notifications that match now: routes that are not published yet are skipped for good.
+     * Those that are not accepted yet never will be, also where nobody has read them; their keys are free.
      *
      * @throws NotFoundError when none matches.
      */
-    cancel: (filter: OpenFilter, request: OperationRequest) =>
-      begin('cancel', filter, request, chooseOpen(filter)),
+    async cancel(filter: OpenFilter, request: OperationRequest): Promise<ChosenOperation> {
+      const unaccepted = await findUnaccepted(resources, filter, request.limit ?? MAX_ITEMS);
+      const more = unaccepted.map(({ notificationId }) => notificationId);
+      return begin('cancel', filter, request, chooseOpen(filter), undefined, more);
+    },
 
     /**
      * Starts publishing the refused entries that match now, each mended in the same way and appended once. One that the
@@ -246,6 +250,8 @@ export function operationOperations(resources: OperatorResources) {
     { requestedBy, reason, ratePerSecond: wanted = DEFAULT_REPLAY_RATE, limit = MAX_ITEMS }: OperationRequest,
     choice: Choice,
     options?: OperationOptions,
+    /** Notifications besides, the oldest first. */
+    more: readonly string[] = [],
   ): Promise<ChosenOperation> {
     const ratePerSecond = Math.min(MAX_REPLAY_RATE, Math.max(1, Math.round(wanted)));
     const operationId = `${kind}-${new Date().toISOString().slice(0, 10)}-${randomBytes(4).toString('hex')}`;
@@ -261,6 +267,7 @@ export function operationOperations(resources: OperatorResources) {
       ]);
       const { text, values } = chosenBy(choice, operationId, limit);
       await client.query(text, values);
+      if (more.length > 0) await client.query(CHOOSE_MORE, [operationId, more, limit]);
       const { rows } = await client.query<{ total: number }>(COUNT_CHOSEN, [operationId]);
       if (rows[0]!.total === 0) throw new NotFoundError(NOTHING[kind]);
       return rows[0]!.total;
@@ -339,7 +346,7 @@ export function operationOperations(resources: OperatorResources) {
 
 const NOTHING: Record<OperationKind, string> = {
   replay: 'no dead-lettered route matches',
-  cancel: 'no notification that is under way matches',
+  cancel: 'no notification that is under way or has not begun matches',
   republish: 'no refused entry matches',
   resend: 'no job that can be replayed matches',
   recreate: 'no subscription that was given up or could not be read matches',
@@ -360,6 +367,20 @@ interface OperationRow extends Omit<
 const INSERT_OPERATION = `
   INSERT INTO notification.operations (operation_id, kind, filter, rate, requested_by, reason, options, total, created_at)
   VALUES ($1, $2, $3, $4, $5, $6, $7, 0, statement_timestamp())`;
+
+/** Those that a row has come to know since are chosen already. $1 operation, $2 notifications, $3 items at most in all. */
+const CHOOSE_MORE = `
+  WITH chosen AS MATERIALIZED (
+    SELECT position, notification_id FROM notification.operation_items WHERE operation_id = $1
+  ), before AS (
+    SELECT coalesce(max(position), 0)::int AS position FROM chosen
+  )
+  INSERT INTO notification.operation_items (operation_id, position, notification_id)
+  SELECT $1, before.position + row_number() OVER (ORDER BY entry.position), entry.id
+    FROM before, unnest($2::text[]) WITH ORDINALITY AS entry (id, position)
+   WHERE NOT EXISTS (SELECT FROM chosen WHERE notification_id = entry.id)
+   ORDER BY entry.position
+   LIMIT greatest(0, $3::int - (SELECT count(*) FROM chosen))`;
 
 const COUNT_CHOSEN = `
   UPDATE notification.operations

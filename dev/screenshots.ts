@@ -1,6 +1,6 @@
 /**
- * `npm run screenshots`: the pictures of the README, of this program in a real Web UI. Starts the demo, publishes an
- * intent whose push cannot be handed off, and lets a headless Chromium look. Needs `chromium` on the PATH.
+ * `npm run screenshots`: the pictures of the pages, of this program in a real Web UI. Starts the demo, publishes an intent
+ * whose push cannot be handed off, cancels many that wait, and lets a headless Chromium look. Needs `chromium` on the PATH.
  */
 import { execFile, spawn } from 'node:child_process';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -31,6 +31,10 @@ const WITHOUT_PATHS = `{
     texts.currentNode.data = texts.currentNode.data.replaceAll(${JSON.stringify(`${ROOT}/`)}, '');
   }
 }`;
+
+/** In the page: what it shows, also what it has rendered elsewhere, in frames that are given it as their address. */
+const TEXT_OF_PAGE = `document.body.innerText
+  + [...document.querySelectorAll('iframe')].map(({ src }) => decodeURIComponent(src.replaceAll('+', ' '))).join()`;
 
 const run = promisify(execFile);
 const cli = async (...args: string[]) => {
@@ -90,6 +94,30 @@ const publish = (key: string) =>
     ...['--field', 'game_id=game-7', '--field', 'game_name=Andromeda', '--field', 'turn_number=54'],
   ) as Promise<Published>;
 
+interface Operation {
+  operationId: string;
+  done: number;
+  link: string;
+}
+
+/** So slowly that the picture shows it on its way. */
+async function cancelMany(): Promise<Operation> {
+  await cli('producers', 'pause', 'game_master', '--reason', 'INC-42');
+  await cli(
+    ...['intents', 'publish', 'game.finished', '--to', 'user-3', '--key', 'wrong', '--count', '500'],
+    ...['--field', 'game_id=game-7', '--field', 'game_name=Andromeda', '--field', 'final_turn_number=54'],
+  );
+  const begun = (await cli(
+    ...['notifications', 'cancel', '--producer', 'game_master', '--type', 'game.finished', '--since', '1h'],
+    ...['--rate', '10', '--reason', 'INC-42', '--requested-by', 'nina', '--yes', '--detach'],
+  )) as Operation;
+  await until('some to be cancelled', PAGE_LIMIT_MS, async () => {
+    const { done } = (await cli('operations', 'show', begun.operationId)) as Operation;
+    return done >= 150 || undefined;
+  });
+  return begun;
+}
+
 /** Drives a page of Chromium by its debugging protocol. */
 async function openBrowser() {
   const port = await freePort();
@@ -127,16 +155,33 @@ async function openBrowser() {
       waiting.set(++lastId, resolve as (result: unknown) => void);
       socket.send(JSON.stringify({ id: lastId, method, params }));
     });
-  return {
-    /** @param texts that the page shows when it is complete. */
-    async picture(url: string, texts: string[], file: string): Promise<void> {
-      await send('Page.navigate', { url });
-      await until(url, PAGE_LIMIT_MS, async () => {
-        const { result } = await send<{ result: { value?: string } }>('Runtime.evaluate', {
-          expression: 'document.body.innerText',
-        });
-        return texts.every((text) => result.value?.includes(text)) ? true : undefined;
+  const shown = async (url: string, texts: string[]): Promise<void> => {
+    let text: string | undefined;
+    await until(url, PAGE_LIMIT_MS, async () => {
+      const { result } = await send<{ result: { value?: string } }>('Runtime.evaluate', {
+        expression: TEXT_OF_PAGE,
       });
+      text = result.value;
+      return texts.every((one) => text?.includes(one)) ? true : undefined;
+    }).catch((error: Error) => {
+      throw new Error(`${error.message}: ${text}`);
+    });
+  };
+  return {
+    /**
+     * @param texts that the page shows when it is complete.
+     * @param tab that is opened first.
+     */
+    async picture(url: string, texts: string[], file: string, tab?: string): Promise<void> {
+      await send('Page.navigate', { url });
+      if (tab !== undefined) {
+        await shown(url, [tab]);
+        const links = "[...document.querySelectorAll('a')]";
+        await send('Runtime.evaluate', {
+          expression: `${links}.find((link) => link.innerText.includes(${JSON.stringify(tab)})).click()`,
+        });
+      }
+      await shown(url, texts);
       // Fonts and transitions; there is nothing to ask for them.
       await sleep(1_500);
       await send('Runtime.evaluate', { expression: WITHOUT_PATHS });
@@ -174,6 +219,8 @@ try {
     ['Failed', 'RouteDeadLettered'],
     'dead-letter.png',
   );
+  const operation = await cancelMany();
+  await browser.picture(operation.link, ['cancel of many', 'of 500 done'], 'operation.png', 'User Metadata');
   await browser.close();
 } finally {
   await demo.stop();

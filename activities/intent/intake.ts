@@ -16,7 +16,7 @@ import type { DispatchMode } from '../../workflows/intent/contract.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { notificationAttributes } from '../../workflows/intent/search-attributes.ts';
 import type { Knowledge } from './known.ts';
-import { findKnown } from './known.ts';
+import { findCancelled, findKnown } from './known.ts';
 import { recordMalformed, refusedIntent, reusedIntent } from './malformed.ts';
 import type { IntentMetrics } from './metrics.ts';
 import { logFieldsOf } from './metrics.ts';
@@ -30,6 +30,8 @@ import { describe } from '../workflows.ts';
 
 /** An urgent intent that is not delivered by then is left to its workflow, ms. */
 const URGENT_TRY_MS = 250;
+/** Of so many at once it is not asked whether they are cancelled: their workflows find out. */
+const FEW = 10;
 
 interface IntakeResources {
   db: Pool;
@@ -57,14 +59,28 @@ export interface IntakeOptions {
 export function createIntake(resources: IntakeResources) {
   const { db, workflows, log, metrics, outcomes, firstTry } = resources;
   const { dispatch } = resources.bridge;
-  return { lookUp, take, takeSlice };
+  return { lookUp, cancelledOf, take, takeSlice };
 
-  /** @returns what rows say about those of these entries that were read before. @throws ApplicationFailure of PostgreSQL. */
-  function lookUp(entries: readonly ParsedIntent[], readBefore: string): Promise<Map<string, Knowledge>> {
-    const intents = entries.flatMap((entry) =>
-      entry.ok && wasRead(entry.intent, readBefore) ? [entry.intent] : [],
+  /**
+   * @returns what rows say about those of these entries that were read before, and which of many are cancelled.
+   * @throws ApplicationFailure of PostgreSQL.
+   */
+  async function lookUp(
+    entries: readonly ParsedIntent[],
+    readBefore: string,
+  ): Promise<Map<string, Knowledge>> {
+    const intents = entries.flatMap((entry) => (entry.ok ? [entry.intent] : []));
+    const known = await findKnown(
+      db,
+      intents.filter((intent) => wasRead(intent, readBefore)),
     );
-    return findKnown(db, intents);
+    for (const id of await cancelledOf(intents)) known.set(id, 'taken');
+    return known;
+  }
+
+  /** @returns the ids of those that are cancelled, as far as PostgreSQL tells now: without it reading goes on. */
+  async function cancelledOf(intents: readonly Intent[]): Promise<ReadonlySet<string>> {
+    return intents.length <= FEW ? new Set() : findCancelled(db, intents).catch(() => new Set());
   }
 
   /**

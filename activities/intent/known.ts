@@ -19,6 +19,26 @@ export async function findKnown(db: Pool, intents: readonly Intent[]): Promise<M
   return new Map(rows.map(({ id, is_same }) => [id, is_same ? 'taken' : 'reused']));
 }
 
+/** @returns the ids of those that were cancelled before anybody had begun them. @throws ApplicationFailure of PostgreSQL. */
+export async function findCancelled(db: Pool, intents: readonly Intent[]): Promise<Set<string>> {
+  const rows = await query<{ id: string }>(db, FIND_CANCELLED, [
+    intents.map(({ notificationId }) => notificationId),
+    intents.map(({ producer }) => producer),
+    intents.map(({ idempotencyKey }) => idempotencyKey),
+  ]);
+  return new Set(rows.map(({ id }) => id));
+}
+
+/** $1 notifications, $2 their producers, $3 idempotency keys. */
+const FIND_CANCELLED = {
+  name: 'find_cancelled_intents',
+  text: `
+    SELECT id
+      FROM unnest($1::text[], $2::text[], $3::text[]) AS entry (id, producer, idempotency_key)
+      JOIN notification.cancelled_intents AS cancelled USING (producer, idempotency_key)
+     WHERE cancelled.notification_id = entry.id`,
+};
+
 /**
  * A malformed or cancelled entry takes no id away from another one. $1 notifications, $2 their producers, $3 idempotency keys, $4
  * fingerprints.

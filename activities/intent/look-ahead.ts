@@ -23,6 +23,11 @@ const FIRST_LOOK_MS = 1_000;
 const LOOK_INTERVAL_MS = 25;
 /** Entries of one look: Redis serves nobody else meanwhile, for some ten milliseconds. */
 const ENTRIES_PER_LOOK = 1_000;
+/**
+ * When most of what a look finds is of other producers, and more than so many, it is a backlog itself: begun ahead, it would
+ * crowd Temporal. It comes in its turn.
+ */
+const MOST_OF_OTHERS = 50;
 /** Entries that are remembered: some ten megabytes. What lies behind them comes in its turn. */
 const MOST_AHEAD = 100_000;
 /** Intents that are begun ahead concurrently. */
@@ -36,6 +41,8 @@ interface Ahead {
   mustWait(intent: Intent): boolean;
   /** The producer of the backlog; undefined when it is of several, which then get their turns from Temporal. */
   producerOfBacklog(): string | undefined;
+  /** @returns the ids of those that nobody is to begin. */
+  cancelledOf(intents: readonly Intent[]): Promise<ReadonlySet<string>>;
   /** @returns whether it was started now. */
   start(intent: Intent, isUrgent: boolean): Promise<boolean>;
   stop: AbortSignal;
@@ -51,7 +58,8 @@ interface Page {
 export type LookAhead = ReturnType<typeof createLookAhead>;
 
 /** For one reader. */
-export function createLookAhead({ lookAfter, progress, mustWait, producerOfBacklog, start, stop }: Ahead) {
+export function createLookAhead(ahead: Ahead) {
+  const { lookAfter, progress, mustWait, producerOfBacklog, cancelledOf, start, stop } = ahead;
   /** Those that the offset has not passed. */
   const begun = new Map<string, Promise<boolean>>();
   const underWay = new Set<Promise<unknown>>();
@@ -122,12 +130,18 @@ export function createLookAhead({ lookAfter, progress, mustWait, producerOfBackl
     });
     if (looked === 0) return true;
     const page = pageFor(current, looked);
+    const parsed = wanted.map(({ entry: { id, fields, size } }) => parseIntent(id, fields, size));
+    const intents = parsed.flatMap((one) => (one.ok ? [one.intent] : []));
+    const cancelled = await cancelledOf(intents);
+    const others = intents.filter(({ notificationType }) => !isUrgentType(notificationType)).length;
+    const areMany = others > Math.max(MOST_OF_OTHERS, looked / 2);
     let remembered = 0;
-    for (const { entry, keysBefore } of wanted) {
+    for (const [index, { entry, keysBefore }] of wanted.entries()) {
       for (; remembered < keysBefore; remembered += 1) page.keys.add(keys[remembered]!);
-      if (current.some((one) => one.keys.has(keys[keysBefore]!))) continue;
-      const parsed = parseIntent(entry.id, entry.fields, entry.size);
-      if (parsed.ok) await beginAhead(parsed.intent);
+      if (current.some((before) => before.keys.has(keys[keysBefore]!))) continue;
+      const one = parsed[index]!;
+      if (!one.ok || cancelled.has(entry.id)) continue;
+      if (!areMany || isUrgentType(one.intent.notificationType)) await beginAhead(one.intent);
     }
     for (const key of keys) page.keys.add(key);
     Object.assign(page, { last, looked: page.looked + looked });

@@ -8,6 +8,7 @@ import type { WorkflowClient } from '@temporalio/client';
 import { WorkflowExecutionAlreadyStartedError, WorkflowNotFoundError } from '@temporalio/client';
 import pLimit from 'p-limit';
 import { routeRefOf, searchableKey } from '../../api/ids.ts';
+import { MAX_ENTRY_BYTES, parseIntent } from '../../api/intent/entry.ts';
 import { mendEntry } from '../../api/intent/mending.ts';
 import { republishedKey } from '../../api/intent/stream.ts';
 import { ROUTE_WORKFLOW, notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
@@ -18,6 +19,7 @@ import type { OperationKind, OperationOptions } from '../../workflows/operation-
 import { orderIdOf } from '../../workflows/operation-contract.ts';
 import type { OperationItem, OperationWork } from '../operations.ts';
 import { PARALLEL_ITEMS, operationItems, workOf } from '../operations.ts';
+import { readEntry } from '../stream-read.ts';
 import { statusOf } from '../workflows.ts';
 import { handOff } from './hand-off.ts';
 import type { Attempt, RouteResources } from './publication.ts';
@@ -26,6 +28,7 @@ import type { RouteRow } from './route-rows.ts';
 import { loadEach } from './route-rows.ts';
 import { startRoute } from './routes.ts';
 import { createClosing } from './steering.ts';
+import { giveUpWaiting } from './waiting.ts';
 
 /**
  * How long Redis remembers that an operation has appended an entry: for longer than PostgreSQL may be away, or the
@@ -41,7 +44,7 @@ interface OperationResources extends RouteResources {
 export function intentOperations(
   resources: OperationResources,
 ): Partial<Record<OperationKind, OperationWork<OperationItem>>> {
-  const { db, redis, workflows, intentsStream } = resources;
+  const { db, redis, workflows, outcomes, intentsStream } = resources;
   const publisher = createPublisher(resources);
   const closing = createClosing(resources);
   const inTurn = pLimit(PARALLEL_ITEMS);
@@ -129,13 +132,18 @@ export function intentOperations(
   }
 
   /**
-   * Closes the rows first: from then on nothing of it goes out, however long its workflows take to end.
+   * Closes the rows first: from then on nothing of it goes out, however long its workflows take to end. One that has no row
+   * is given up by one, which its acceptance finds in its turn.
    *
-   * @returns whether it was under way.
+   * @returns whether there was something to cancel.
    */
-  async function cancel({ notification_id: notificationId, slice_id: slice }: CancelItem): Promise<boolean> {
+  async function cancel(item: CancelItem): Promise<boolean> {
+    const { notification_id: notificationId, slice_id: slice, is_known: isKnown } = item;
+    const isGivenUp = !isKnown && (await giveUp(notificationId));
     const closed = await closing.closeAll(notificationId);
     if (closed > 0) await handOff.voidAttempts(redis, notificationId);
+    // If it has a workflow, that ends by itself.
+    if (isGivenUp && closed === 0) return true;
     const isRequested = await unlessGone(() =>
       workflows.getHandle(notificationWorkflowId(notificationId)).cancel(),
     );
@@ -144,6 +152,15 @@ export function intentOperations(
       workflows.getHandle(sliceWorkflowId(slice)).signal(CANCEL_INTENT_SIGNAL, notificationId),
     );
     return isTold || closed > 0;
+  }
+
+  /** @returns whether its entry is there and an intent. */
+  async function giveUp(notificationId: string): Promise<boolean> {
+    const fields = await readEntry(redis, intentsStream, notificationId, MAX_ENTRY_BYTES);
+    const parsed = fields && parseIntent(notificationId, fields);
+    if (!parsed?.ok) return false;
+    await giveUpWaiting(db, outcomes, notificationId, parsed.intent);
+    return true;
   }
 
   /** @returns whether it is one that the service would take. */
@@ -188,6 +205,8 @@ const keyOf = (route: Pick<RouteRow, 'notification_id' | 'route_id'>): string =>
 interface CancelItem extends OperationItem {
   notification_id: string;
   slice_id: string | null;
+  /** It is decided, or was tried and waits. */
+  is_known: boolean;
 }
 
 interface EntryItem extends OperationItem {
@@ -220,9 +239,13 @@ const LIST_DEAD = {
 const LIST_OPEN = {
   name: 'list_operation_notifications',
   text: operationItems(
-    "item.notification_id, coalesce(record.slice_id, waiting.intent ->> 'slice') AS slice_id",
+    `item.notification_id, coalesce(record.slice_id, waiting.intent ->> 'slice') AS slice_id,
+           coalesce(record.notification_id, waiting.notification_id, duplicate.notification_id,
+                    malformed.stream_entry_id) IS NOT NULL AS is_known`,
     `LEFT JOIN notification.records AS record ON record.notification_id = item.notification_id
-      LEFT JOIN notification.waiting_intents AS waiting ON waiting.notification_id = item.notification_id`,
+      LEFT JOIN notification.waiting_intents AS waiting ON waiting.notification_id = item.notification_id
+      LEFT JOIN notification.duplicates AS duplicate ON duplicate.notification_id = item.notification_id
+      LEFT JOIN notification.malformed_intents AS malformed ON malformed.stream_entry_id = item.notification_id`,
   ),
 };
 

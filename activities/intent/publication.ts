@@ -16,7 +16,6 @@ import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import type { Channel } from '../../api/intent/catalog.ts';
-import { routeRefOf } from '../../api/ids.ts';
 import type { PublicationFailure } from '../../workflows/failures.ts';
 import type {
   DeferralReason,
@@ -45,7 +44,7 @@ import {
   OPEN_GENERATION,
   RECORD_FAILURE,
   keyOf,
-  loadRoute,
+  loadEach,
   logFields,
 } from './route-rows.ts';
 
@@ -105,8 +104,11 @@ export function createPublisher(
    * @throws ApplicationFailure of PostgreSQL when the end of an attempt could not be recorded; nothing is spent.
    */
   async function publish(routes: RouteRow[], begun: Beginning, replay?: ReplayOrder): Promise<Attempt[]> {
+    if (replay && routes.some(({ status }) => status === 'dead_letter')) {
+      return publishAgain(routes, begun, replay);
+    }
     const encode = createEncoder(settings);
-    const attempts = await Promise.all(routes.map((route) => handOver(route, encode, begun, replay)));
+    const attempts = await Promise.all(routes.map((route) => handOver(route, encode, begun)));
     const handedOff = attempts.filter((attempt) => attempt.status === 'handed_off');
     const replicated = await confirmReplicated(handedOff);
     const published = await markPublished(
@@ -162,14 +164,9 @@ export function createPublisher(
     return defer(channel, 'leased', 50);
   }
 
-  async function handOver(
-    route: RouteRow,
-    encode: Encoder,
-    begun: Beginning,
-    replay: ReplayOrder | undefined,
-  ): Promise<Attempt | HandedOff> {
+  async function handOver(route: RouteRow, encode: Encoder, begun: Beginning): Promise<Attempt | HandedOff> {
     if (route.status === 'published' || route.status === 'skipped') return { status: route.status };
-    if (route.status === 'dead_letter') return openAgain(route, begun, replay);
+    if (route.status === 'dead_letter') return stillDead(route);
     if (route.is_expired) return expire(route);
     if (route.is_paused) {
       metrics.routeDeferral({ channel: route.channel, reason: 'paused' });
@@ -256,15 +253,25 @@ export function createPublisher(
     return { status: 'skipped' };
   }
 
-  /** Opens a dead-lettered route once per replay that was ordered; without an order it stays dead. */
-  async function openAgain(
-    route: RouteRow,
-    begun: Beginning,
-    replay: ReplayOrder | undefined,
-  ): Promise<Attempt> {
-    if (replay === undefined || replay.replayId === route.replay_id) {
-      return { status: 'dead_letter', classification: route.last_error_classification ?? 'unknown' };
-    }
+  /** Opens those that are dead, and goes on with all as their rows are then: the order is carried out by that. */
+  async function publishAgain(routes: RouteRow[], begun: Beginning, replay: ReplayOrder): Promise<Attempt[]> {
+    const ends = await Promise.all(
+      routes.map(async (route) => (route.status === 'dead_letter' ? openAgain(route, replay) : undefined)),
+    );
+    const dead = routes.filter(({ status }, index) => status === 'dead_letter' && !ends[index]);
+    const opened = new Map((await loadEach(db, dead)).map((row) => [nameOf(row), row]));
+    const open = routes.flatMap((route, index) => (ends[index] ? [] : [opened.get(nameOf(route)) ?? route]));
+    const attempts = (await publish(open, begun)).values();
+    return ends.map((end) => end ?? attempts.next().value!);
+  }
+
+  /**
+   * Opens a dead-lettered route once per replay that was ordered.
+   *
+   * @returns how the attempt ended, when it did by that.
+   */
+  async function openAgain(route: RouteRow, replay: ReplayOrder): Promise<Attempt | undefined> {
+    if (replay.replayId === route.replay_id) return stillDead(route);
     // What killed it may have been an answer that did not come back: then it was delivered after all.
     const { notification_id: notificationId, route_id: routeId, generation } = route;
     const key = handOffKey(notificationId, routeId, generation);
@@ -279,21 +286,20 @@ export function createPublisher(
         { ...logFields(route), result: 'expired' },
         'replay found the route expired, and sent nothing',
       );
-      return { status: 'dead_letter', classification: route.last_error_classification ?? 'unknown' };
+      return stillDead(route);
     }
-    if (deliveredAs === undefined) await openGeneration(route, replay);
-    else {
-      const replicated = await confirmReplicated([{ handOffKey: key, entryId: deliveredAs }]);
-      if (!replicated.has(key)) return defer(route.channel, 'replicas_behind');
-      await outcomes.run(db, MARK_FOUND_PUBLISHED, [...keyOf(route), deliveredAs]);
-      log.warn(
-        { ...logFields(route), result: 'published', entry_id: deliveredAs },
-        'replay found the route published by its last attempt',
-      );
+    if (deliveredAs === undefined) {
+      await openGeneration(route, replay);
+      return undefined;
     }
-    // Goes on with the row as it is now; the order is carried out, so one that is dead all the same stays so.
-    const reloaded = await loadRoute(db, { notificationId, routeRef: routeRefOf(routeId) });
-    return (await publish([reloaded], begun))[0]!;
+    const replicated = await confirmReplicated([{ handOffKey: key, entryId: deliveredAs }]);
+    if (!replicated.has(key)) return defer(route.channel, 'replicas_behind');
+    await outcomes.run(db, MARK_FOUND_PUBLISHED, [...keyOf(route), deliveredAs]);
+    log.warn(
+      { ...logFields(route), result: 'published', entry_id: deliveredAs },
+      'replay found the route published by its last attempt',
+    );
+    return undefined;
   }
 
   /** Does nothing when this replay has opened a generation before, or somebody else moved the row. */
@@ -395,6 +401,14 @@ export function failureDetails(
 /** What a person should know of a route that is too late. */
 const lateness = ({ attempt_count: attempts, last_error_classification: failure }: RouteRow, at: string) =>
   `it was worth sending until ${at}, and ${attempts === 0 ? 'no attempt was counted' : `attempt ${attempts} failed with ${failure}`}`;
+
+const stillDead = ({ last_error_classification: classification }: RouteRow): Attempt => ({
+  status: 'dead_letter',
+  classification: classification ?? 'unknown',
+});
+
+/** Of a route among others. */
+const nameOf = ({ notification_id, route_id }: RouteRow): string => `${notification_id}/${route_id}`;
 
 const metricOf = ({ notification_type, channel }: RouteRow) => ({ notification_type, channel });
 

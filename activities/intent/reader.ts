@@ -118,6 +118,7 @@ export function createBridgeActivities(resources: BridgeResources) {
           lookAfter: (id, options) => reading.lookAfter(id, offsetKey(stream), options),
           mustWait: (intent) => slices?.hasKeyOf([intent]) ?? false,
           producerOfBacklog: producers.theOne,
+          cancelledOf: intake.cancelledOf,
           start: (intent, isUrgent) =>
             inOrderOfKeys([intent], (told) =>
               take([{ ok: true, intent }], told, progress, {
@@ -173,11 +174,11 @@ export function createBridgeActivities(resources: BridgeResources) {
   ): Promise<void> {
     const limit = pLimit(PARALLEL_STARTS);
     const { readBefore } = progress;
+    const units = unitsOf(read, { readBefore, intentsPerWorkflow: settings.intentsPerWorkflow });
     const known = await intake.lookUp(
-      read.map(({ parsed }) => parsed),
+      units.flatMap((unit) => (unit.length === 1 ? unit : [])),
       readBefore,
     );
-    const units = unitsOf(read, { readBefore, intentsPerWorkflow: settings.intentsPerWorkflow });
     const isOfOne = producers.theOne() !== undefined;
     const startAhead = ([entry, ...more]: Unit) =>
       more.length === 0 ? lookAhead.startOf(idOf(entry) ?? '') : undefined;

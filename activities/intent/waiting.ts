@@ -62,20 +62,25 @@ export async function forgetWaiting(db: Pool, notificationIds: readonly string[]
 }
 
 /**
- * Says that an intent waits no more and, unless it was accepted, that it never will be: whoever begins it again finds it
+ * Says that an intent waits no more and, unless it was decided, that it never will be accepted: whoever begins it finds it
  * cancelled.
  *
- * @param identity that of its entry; undefined in requests of the release before, which leave no row.
+ * @param identity that of its entry, with what else is known of it; undefined in requests of the release before, which leave
+ * no row.
  * @throws ApplicationFailure of PostgreSQL.
  */
 export async function giveUpWaiting(
   db: Pool,
   outcomes: Outcomes,
   notificationId: string,
-  identity: IntentIdentity | undefined,
+  identity: (IntentIdentity & Partial<Pick<Intent, 'notificationType' | 'recipientUserIds'>>) | undefined,
 ): Promise<void> {
   if (!identity) return forgetWaiting(db, [notificationId]);
-  await outcomes.run(db, GIVE_UP_WAITING, [notificationId, identity.producer, identity.idempotencyKey]);
+  const { producer, idempotencyKey, notificationType, recipientUserIds } = identity;
+  await outcomes.run(db, GIVE_UP_WAITING, [
+    ...[notificationId, producer, idempotencyKey, notificationType ?? null],
+    recipientUserIds === undefined ? null : JSON.stringify(recipientUserIds),
+  ]);
 }
 
 const NOTE_WAITING = {
@@ -96,7 +101,7 @@ const FORGET_WAITING = {
   text: 'DELETE FROM notification.waiting_intents WHERE notification_id = ANY ($1::text[])',
 };
 
-/** $1 notification, $2 its producer, $3 idempotency key. */
+/** $1 notification, $2 its producer, $3 idempotency key, and as far as they are known $4 type, $5 users. */
 const GIVE_UP_WAITING = refusal({
   name: 'give_up_waiting_intent',
   inserts: `
@@ -106,10 +111,15 @@ const GIVE_UP_WAITING = refusal({
     ), cancelled AS (
       INSERT INTO notification.cancelled_intents
         (notification_id, producer, idempotency_key, cancelled_at, recipient_user_ids)
-      SELECT $1, $2, $3, now(), (SELECT users FROM waits_no_more)
+      SELECT $1, $2, $3, now(), coalesce((SELECT users FROM waits_no_more), $5::jsonb)
        WHERE NOT EXISTS (SELECT FROM notification.records WHERE notification_id = $1)
+         AND NOT EXISTS (SELECT FROM notification.duplicates WHERE notification_id = $1)
+         AND NOT EXISTS (
+             SELECT FROM notification.malformed_intents
+              WHERE stream_entry_id = $1 AND producer = $2 AND idempotency_key = $3)
       ON CONFLICT DO NOTHING
-      RETURNING notification_id, producer, idempotency_key, (SELECT notification_type FROM waits_no_more),
+      RETURNING notification_id, producer, idempotency_key,
+                coalesce((SELECT notification_type FROM waits_no_more), $4::text) AS notification_type,
                 NULL AS request_id, NULL AS trace_id
     )`,
   // Whoever accepts it in the same instant meets it there.
@@ -122,7 +132,7 @@ const GIVE_UP_WAITING = refusal({
       RETURNING notification_id
     )`,
   result: 'SELECT FROM cancelled WHERE false',
-  parameters: 3,
+  parameters: 5,
   kind: "'cancelled'",
   details: "json_build_object('published', 0, 'skipped', 0, 'dead_lettered', 0)",
   subjects: 'cancelled',

@@ -113,7 +113,7 @@ interface CancelOptions extends OperationCommandOptions, OpenFilter {
 function addCancel(notifications: Command): void {
   withOperationOptions(notifications.command('cancel'), 'notifications', 'cancelled')
     .description(
-      'Cancel notifications: routes that are not published yet are skipped for good. Without a notification id, all that match the filters and are under way now are cancelled.',
+      'Cancel notifications: routes that are not published yet are skipped for good. Without a notification id, all that match the filters now are cancelled, also those that nobody has read or accepted yet.',
     )
     .argument('[notification id]', 'id of the stream entry', parseEntryId)
     .addOption(typeOption())
@@ -155,14 +155,19 @@ function cancelMany(filter: OpenFilter, options: CancelOptions): Promise<ExitCod
   return operate(options, {
     what: 'notification',
     verb: 'cancel',
+    // Of what nobody has read yet only the stream knows.
+    needs: ['redis'],
     count: async ({ operations }) =>
       inGroups(await operations.previewCancel(filter), ({ notifications }) => notifications),
     show: (groups) =>
       printTable(
-        ['NOTIFICATIONS', 'TYPE', 'PRODUCER', 'OLDEST', 'NEWEST'],
-        groups.map((group) => [group.notifications, group.type, group.producer, group.oldest, group.newest]),
+        ['NOTIFICATIONS', 'STATE', 'TYPE', 'PRODUCER', 'OLDEST', 'NEWEST'],
+        groups.map((group) => [
+          ...[group.notifications, group.state === 'under_way' ? 'under way' : 'not begun'],
+          ...[group.type, group.producer, group.oldest, group.newest],
+        ]),
       ),
-    nothing: 'no notification that is under way matches',
+    nothing: 'no notification that is under way or has not begun matches',
     begin: (operator, request) => operator.operations.cancel(filter, request),
   });
 }

@@ -4,14 +4,17 @@ import type { Choice } from '../choices.ts';
 import { conditions } from '../lists.ts';
 import type { DeadLetterFilter } from './dead-letters.ts';
 import { stillDead } from './dead-letters.ts';
+import type { OperatorResources } from '../resources.ts';
 import type { MalformedFilter } from './malformed.ts';
 import { malformedConditions } from './malformed.ts';
+import type { UnacceptedIntent } from './unaccepted.ts';
+import { findUnaccepted } from './unaccepted.ts';
 
 /** Which notifications are to be cancelled; all given filters must hold. Those without an open route are left alone. */
 export interface OpenFilter {
   type?: string;
   producer?: string;
-  /** Bounds of the time of acceptance, or of the first trouble of one that is not accepted yet. Both included. */
+  /** Bounds of the time of acceptance; of one that is not accepted, of its first trouble or of its entry. Both included. */
   since?: Date;
   until?: Date;
 }
@@ -24,6 +27,8 @@ interface Span {
 export interface OpenGroup extends Span {
   type: string;
   producer: string;
+  /** `under_way`: accepted, or tried in vain. `not_begun`: in the stream, or waiting in Temporal for its turn. */
+  state: 'under_way' | 'not_begun';
   notifications: number;
 }
 
@@ -42,6 +47,24 @@ export const chooseDead = (filter: DeadLetterFilter): Choice => ({
   at: 'dead_lettered_at',
   given: conditions(stillDead(filter)),
 });
+
+/** What a cancellation would reach: what rows know of, and what is in the stream alone. */
+export async function openGroups(resources: OperatorResources, filter: OpenFilter): Promise<OpenGroup[]> {
+  const [rows, unaccepted] = await Promise.all([
+    groupsOf<Omit<OpenGroup, 'state'>>(resources.db, chooseOpen(filter)),
+    findUnaccepted(resources, filter, Infinity),
+  ]);
+  const timeOf = ({ notificationId }: UnacceptedIntent) => new Date(Number(notificationId.split('-')[0]));
+  const notBegun = Map.groupBy(unaccepted, ({ type, producer }) => JSON.stringify([type, producer]));
+  return [
+    ...rows.map((group): OpenGroup => ({ ...group, state: 'under_way' })),
+    ...[...notBegun.values()].map((intents): OpenGroup => {
+      const [{ type, producer }, last] = [intents[0]!, intents.at(-1)!];
+      const span = { oldest: timeOf(intents[0]!), newest: timeOf(last) };
+      return { type, producer, state: 'not_begun', notifications: intents.length, ...span };
+    }),
+  ];
+}
 
 /** Accepted ones with an open route, and those that wait to be accepted; each once, which is what UNION does. */
 const OPEN = `(

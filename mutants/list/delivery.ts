@@ -132,8 +132,8 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   {
     id: 'delivery-replay-once',
     file: 'activities/intent/publication.ts',
-    find: 'if (replay === undefined || replay.replayId === route.replay_id) {',
-    replace: 'if (replay === undefined) {',
+    find: 'if (replay.replayId === route.replay_id) return stillDead(route);',
+    replace: '',
     wrong: 'wrong budget',
     what: 'one order opens a dead route again and again',
     suite: service('intent/replay', 'I25 one order opens'),
@@ -142,8 +142,8 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   {
     id: 'delivery-replay-delivered',
     file: 'activities/intent/publication.ts',
-    find: 'if (deliveredAs === undefined) await openGeneration(route, replay);',
-    replace: "if (deliveredAs !== 'never') await openGeneration(route, replay);",
+    find: 'if (deliveredAs === undefined) {',
+    replace: "if (deliveredAs !== 'never') {",
     wrong: 'doubled',
     what: 'a replay sends again what the last attempt had delivered',
     suite: service('intent/replay', 'I25 a replay finds out'),

@@ -32,7 +32,12 @@ const other = (key: string): EntryFields => turn({ idempotency_key: key });
 
 /** A reader that has something to do until it is told that it is over. */
 async function reader(
-  options: { mustWait?: string[]; producer?: () => string | undefined; start?: () => Promise<boolean> } = {},
+  options: {
+    mustWait?: string[];
+    cancelled?: string[];
+    producer?: () => string | undefined;
+    start?: () => Promise<boolean>;
+  } = {},
 ) {
   const started: string[] = [];
   const stop = new AbortController();
@@ -44,6 +49,7 @@ async function reader(
     lookAfter: (id, wanted) => reading.lookAfter(id, offsetKey(STREAM), wanted),
     mustWait: ({ idempotencyKey }) => options.mustWait?.includes(idempotencyKey) ?? false,
     producerOfBacklog: () => options.producer?.(),
+    cancelledOf: () => Promise.resolve(new Set(options.cancelled)),
     async start(intent) {
       started.push(intent.notificationId);
       return (await options.start?.()) ?? true;
@@ -73,6 +79,12 @@ test('I87 urgent intents behind the offset are begun while the reader is busy, o
   expect(lookAhead.startOf('1-1')).toBeUndefined();
 });
 
+test('U2 what is cancelled is not begun ahead', async () => {
+  const [first, second] = await append(slot.redis, [urgent('a'), urgent('b')]);
+  const { busyUntilAllSeen } = await reader({ cancelled: [first!] });
+  expect(await busyUntilAllSeen()).toEqual([second]);
+});
+
 test('I88 while the backlog is of one producer, intents of others are begun ahead of it', async () => {
   const ofOther = (key: string) => entryOf('lobby.membership.approved', { idempotency_key: key });
   const ids = await append(slot.redis, [
@@ -87,6 +99,18 @@ test('I88 while the backlog is of one producer, intents of others are begun ahea
   backlog.producer = 'game_master';
   const all = await busyUntilAllSeen();
   expect(all.filter((id) => ids.includes(id))).toEqual([ids.at(-1), ids[1], ids.at(-3)]);
+});
+
+test('I88 many intents of others are a backlog themselves, of which only urgent ones are begun ahead', async () => {
+  const [, early] = await append(slot.redis, [
+    ...[other('a'), urgent('b')],
+    ...Array.from({ length: 300 }, (_, n) => other(`backlog-${n}`)),
+  ]);
+  const { busyUntilAllSeen } = await reader({ producer: () => 'game_lobby' });
+  const begun = await busyUntilAllSeen();
+  expect(begun).toContain(early);
+  // The end of the backlog by itself is a few.
+  expect(begun.length).toBeLessThanOrEqual(1 + 50);
 });
 
 test('I87 a reader that is done at once looks at nothing', async () => {

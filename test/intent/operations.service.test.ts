@@ -2,11 +2,13 @@
 import { NothingToDoError } from '../../client/errors.ts';
 import type { OperationView } from '../../client/operations.ts';
 import type { Operator } from '../../client/operator.ts';
+import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { operationWorkflowId } from '../../workflows/operation-contract.ts';
 import type { Changes } from './entries.ts';
-import { publishTurn, turn } from './entries.ts';
+import { entryOf, publishTurn, turn } from './entries.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, operatorOf, takeSlot } from '../harness.ts';
+import { append } from '../service-process.ts';
 
 const GATEWAY = 'gateway:client-events';
 const BY = { requestedBy: 'nina' };
@@ -291,6 +293,64 @@ test('U2 I26 many notifications are cancelled by filter, those that wait to be a
     const { totals } = await operator.notifications.show(after);
     return totals['published'] === 2;
   });
+});
+
+test('U2 I26 what nobody has read yet is cancelled as well: nobody gets it, its keys are free, and later ones go on', async () => {
+  await operator.bridge.pause({ ...BY, reason: 'to be looked into' });
+  const since = new Date(Date.now() - 1_000);
+  const filter = { producer: 'game_master', since };
+  const ids: string[] = [];
+  for (const n of [71, 72, 73]) ids.push(await publishTurn(slot.redis, `unread-${n}`, [`user-${n}`]));
+  const others = await append(slot.redis, [
+    entryOf('lobby.invite.expired', { idempotency_key: 'other', recipient_user_ids_json: '["user-74"]' }),
+    turn({ idempotency_key: 'no-intent', payload_json: '{' }),
+  ]);
+  const preview = await operator.operations.previewCancel(filter);
+  expect(preview).toMatchObject([
+    { state: 'not_begun', type: 'game.turn.ready', producer: 'game_master', notifications: 4 },
+  ]);
+  expect(preview[0]!.newest.getTime()).toBeGreaterThanOrEqual(preview[0]!.oldest.getTime());
+  expect(await operator.operations.previewCancel({ ...filter, until: since })).toEqual([]);
+  expect(await operator.operations.previewCancel({ ...filter, type: 'game.finished' })).toEqual([]);
+
+  const { operationId, total } = await operator.operations.cancel(filter, { ...BY, limit: 10 });
+  expect(total).toBe(4);
+  const later = await publishTurn(slot.redis, 'unread-71', ['user-71']);
+  const ended = await shown(operationId, ({ endedAt }) => endedAt !== undefined, 'its end');
+  // One is none that could be cancelled: it becomes malformed.
+  expect(ended).toMatchObject({ status: 'done', done: 4, ordered: 3 });
+  await operator.bridge.resume(BY);
+  await eventually('the later one, and the one of another producer', async () => {
+    const [first, other] = await Promise.all(
+      [later, others[0]!].map((id) => operator.notifications.show(id)),
+    );
+    return first!.totals['published'] === 2 && other!.totals['published'] === 1;
+  });
+  const known = await slot.db.query('SELECT FROM notification.records WHERE notification_id = ANY ($1)', [
+    ids,
+  ]);
+  expect(known.rows).toEqual([]);
+  const { answers } = await operator.why('user-72');
+  expect(answers).toMatchObject([{ cause: 'cancelled_before_acceptance', id: ids[1] }]);
+  expect(await operator.operations.previewCancel(filter)).toEqual([]);
+  await expect(operator.operations.cancel(filter, BY)).rejects.toThrow('has not begun');
+});
+
+test('U2 of a backlog that was cancelled nothing is begun', async () => {
+  await operator.bridge.pause({ ...BY, reason: 'to be looked into' });
+  const filter = { producer: 'game_master', since: new Date(Date.now() - 1_000) };
+  const ids: string[] = [];
+  for (let n = 0; n < 20; n += 1) ids.push(await publishTurn(slot.redis, `backlog-${n}`));
+  const { operationId } = await operator.operations.cancel(filter, BY);
+  await shown(operationId, ({ endedAt }) => endedAt !== undefined, 'its end');
+  await operator.bridge.resume(BY);
+  const later = await publishTurn(slot.redis, 'behind-the-backlog');
+  await eventually(
+    'the later one',
+    async () => (await operator.notifications.show(later)).totals['published'] === 2,
+  );
+  const begun = ids.map((id) => slot.client.workflow.getHandle(notificationWorkflowId(id)).describe());
+  expect((await Promise.allSettled(begun)).filter(({ status }) => status === 'fulfilled')).toEqual([]);
 });
 
 /** As a step leaves it that died before it could say what it did, in an operation that has ended meanwhile. */

@@ -73,7 +73,8 @@ test('paths that pages name exist', () => {
     );
   const isPath = (word: string, page: string): boolean => {
     const [first = '', ...rest] = word.split('/');
-    if (rest.length === 0 || first === '' || first === '.' || !/^[\w.<>*/-]+$/.test(word)) return false;
+    // What a run leaves behind is no part of a checkout.
+    if (['', '.', '.data'].includes(first) || rest.length === 0 || !/^[\w.<>*/-]+$/.test(word)) return false;
     return folders.has(first) || existsSync(path.join(ROOT, path.dirname(page), first));
   };
   const isFile = (word: string): boolean => /^[\w.-]+\.(ts|mjs|js|json|md|ya?ml|sql|sh|fbs)$/.test(word);
@@ -124,7 +125,7 @@ test('I40 commands of galaxy-notify that pages name exist, with their options', 
       [
         ...code
           .replaceAll('\\\n', ' ')
-          .matchAll(/^ *(?:npx --no-install )?galaxy-notify (.*?)(?:\s+#.*)?$/gm),
+          .matchAll(/^ *(?:\$ )?(?:npx --no-install )?galaxy-notify (.*?)(?:\s+#.*)?$/gm),
       ].map(([, line]) => line!),
     ),
     ...inlineCodeOf(text).flatMap(
