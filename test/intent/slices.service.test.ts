@@ -174,6 +174,8 @@ test('I56 I9 repeats and conflicts within a slice and across slices: the first i
     { key: 'new', occurredAt: 2 },
     { key: 'new', occurredAt: 1 },
   ]);
+  // Long enough for the second to be decided first, if it did not wait.
+  slot.userService.fail({ failure: { kind: 'delay', ms: 300 } });
   await slot.startService(IN_SLICES);
   const taken = [...first.filter((_, index) => index % 10 !== 9), second[2]!];
   expect(await delivered(deliveriesTo('user-1', taken))).toEqual(deliveriesTo('user-1', taken));
