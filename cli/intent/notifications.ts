@@ -1,7 +1,7 @@
 /** `notifications`: what became of intents. */
 import type { Command } from 'commander';
 import { Option } from 'commander';
-import type { OpenFilter } from '../../client/intent/choices.ts';
+import type { OpenFilter } from '../../client/intent/open-filter.ts';
 import { NOTIFICATION_STATUSES } from '../../client/intent/notification-rows.ts';
 import type { NotificationFilter } from '../../client/intent/notifications.ts';
 import type { ExitCode } from '../command.ts';

@@ -6,7 +6,7 @@ import type { Redis } from 'ioredis';
 import type { Pool } from 'pg';
 import { isNotificationType } from '../../api/intent/catalog.ts';
 import { loadOffset } from '../../api/intent/stream.ts';
-import type { OpenFilter } from './choices.ts';
+import type { OpenFilter } from './open-filter.ts';
 
 /** Entries and bytes of one look: Redis serves nobody else meanwhile, for some ten milliseconds. */
 const ENTRIES_PER_LOOK = 500;
