@@ -116,6 +116,7 @@ test('U2 I26 the session of the pages holds, cancels and makes good what a produ
     }),
   );
   const wrongIds = await wrong;
+  await eventually('somebody to notice', async () => ((await statusesOf(wrongIds))['published'] ?? 0) > 0);
   let publishedBefore = 0;
   let rightIds: string[] = [];
   for (const [index, step] of steps.entries()) {
