@@ -13,6 +13,7 @@ import { createDeviceTokens } from '../dev/stand-ins/mobile-push/device-tokens.t
 import type { Stack } from '../dev/servers/stack.ts';
 import { startStack } from '../dev/servers/stack.ts';
 import { SEARCH_ATTRIBUTE_NAMES, loadConfig } from '../config/load.ts';
+import { temporalProgramOf } from '../config/service.ts';
 import { cpuSecondsOf, startServiceProcess, type ServiceProcess } from './processes.ts';
 
 /** The modes of `NOTIFICATION_ROUTE_DISPATCH`, each a part. */
@@ -145,7 +146,7 @@ export async function openBench({ sizes, nodeOptionsOf, report }: BenchOptions):
       port: 0,
       metricsPort: 0,
       // Of the caller's environment only the path of a program: no server that is configured is measured.
-      cliPath: loadConfig().values.TEMPORAL_CLI_PATH,
+      program: temporalProgramOf(loadConfig().values),
       namespaces: PARTS.map(namespaceOf),
       searchAttributes: SEARCH_ATTRIBUTE_NAMES,
     },

@@ -15,6 +15,7 @@ import type { TcpProxy } from '../dev/servers/tcp-proxy.ts';
 import { startTcpProxy } from '../dev/servers/tcp-proxy.ts';
 import { startTemporal } from '../dev/servers/temporal.ts';
 import { SEARCH_ATTRIBUTE_NAMES, loadConfig } from '../config/load.ts';
+import { temporalProgramOf } from '../config/service.ts';
 import type { ServerName } from './fault-kinds.ts';
 import { SERVERS } from './fault-kinds.ts';
 import type { SmallDisk } from './store-files.ts';
@@ -99,7 +100,7 @@ export async function startServers({
         ...quiet,
         dataDir: folder,
         port,
-        cliPath: loadConfig().values.TEMPORAL_CLI_PATH,
+        program: temporalProgramOf(loadConfig().values),
         namespaces: ['default', ...namespaces],
         searchAttributes: SEARCH_ATTRIBUTE_NAMES,
       }),
