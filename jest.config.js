@@ -1,7 +1,7 @@
 /**
- * Three tiers, told by the names of the files: `unit` is pure and takes seconds, `service` runs against real servers, and
- * `hard` has what takes long: outages, crash points, chaos, packaging. The servers are started once for the whole run,
- * see test/harness.ts.
+ * Four tiers, told by the names of the files: `unit` is pure and takes seconds, `service` runs against real servers,
+ * `hard` has what takes long: outages, crash points, chaos, packaging, and `runbook` carries the runbook out. The servers are
+ * started once for the whole run, see test/harness.ts.
  */
 
 /** @type {import('jest').Config} */
@@ -22,6 +22,13 @@ export default {
     { ...everywhere, displayName: 'unit', testMatch: ['<rootDir>/test/**/*.unit.test.ts'] },
     { ...withServers, displayName: 'service', testMatch: ['<rootDir>/test/**/*.service.test.ts'] },
     { ...withServers, displayName: 'hard', testMatch: ['<rootDir>/test/**/*.hard.test.ts'] },
+    {
+      ...withServers,
+      displayName: 'runbook',
+      testMatch: ['<rootDir>/test/**/*.runbook.test.ts'],
+      globalSetup: '<rootDir>/test/runbook/setup.ts',
+      globalTeardown: '<rootDir>/test/runbook/teardown.ts',
+    },
   ],
   testSequencer: '<rootDir>/test/tier-sequencer.js',
   reporters: ['default', '<rootDir>/test/tier-reporter.ts'],

@@ -13,8 +13,10 @@ import type { Statement } from './postgres.ts';
 import { query } from './postgres.ts';
 import type { LongLivedWorkflow } from './workflows.ts';
 
-/** Of a step, so that a pause takes effect within about one, however slow the items are, ms. */
-const STEP_MS = 1_000;
+/** Of a step, ms: its end needs a slot of a worker, which takes seconds behind a backlog. */
+const STEP_MS = 5_000;
+/** Between two looks whether it is paused, ms, however slow the items are. */
+const LOOK_INTERVAL_MS = 500;
 /** Items that are dealt with before they are marked. */
 const CHUNK = 50;
 /** Items of a chunk that are dealt with at the same time. */
@@ -38,6 +40,20 @@ export interface OperationWork<Item extends OperationItem> {
   deal(items: readonly Item[]): Promise<boolean[]>;
 }
 
+/** Of one step. */
+interface Page {
+  operationId: string;
+  work: OperationWork<OperationItem>;
+  rate: number;
+  /** As far as it is. */
+  counts: OperationCounts;
+}
+
+/** Shorter when something ends it. */
+async function pause(ms: number, end: AbortSignal): Promise<void> {
+  if (ms > 0) await sleep(ms, undefined, { signal: end }).catch(() => undefined);
+}
+
 /** @returns the work; its items are what its list returns. */
 export const workOf = <Item extends OperationItem>(work: OperationWork<Item>): OperationWork<OperationItem> =>
   work;
@@ -45,7 +61,7 @@ export const workOf = <Item extends OperationItem>(work: OperationWork<Item>): O
 export interface OperationStep {
   counts: OperationCounts;
   isLeft: boolean;
-  /** It is paused, as its row says, and nothing was dealt with. */
+  /** It is paused, as its row says. */
   pausedBy?: string;
 }
 
@@ -58,45 +74,21 @@ export function createOperationActivities(
 ) {
   return {
     /**
-     * Deals with the next items, for about a second, and for as long as the rate wants.
+     * Deals with the next items, for some seconds, at a rate. A pause ends it, as the row says it, within a second.
      *
      * @param rate items a second.
      * @throws what a kind throws, and Error for a kind that a later release knows.
      */
-    doPage: (operationId: string, kind: OperationKind, rate: number): Promise<OperationStep> =>
-      withHeartbeats(async () => {
-        const work = works[kind];
-        if (work === undefined) throw new Error(`this release knows no operation ${kind}`);
-        const { cancelled, cancellationSignal: stop } = Context.current();
-        const beganAt = performance.now();
-        const tookMs = () => performance.now() - beganAt;
-        let isLeft = true;
-        let dealt = 0;
-        // Retention may have removed it.
-        const [{ paused_by: pausedBy, ...now } = { paused_by: null, total: 0, done: 0, ordered: 0 }] =
-          await query<OperationRow>(db, READ_OPERATION, [operationId]);
-        let counts: OperationCounts = now;
-        if (pausedBy !== null) {
-          // A workflow of the release before comes back at once.
-          await sleep(STEP_MS, undefined, { signal: stop }).catch(() => undefined);
-          return { counts, isLeft, pausedBy };
-        }
-        while (isLeft && dealt < rate && tookMs() < STEP_MS && !stop.aborted) {
-          const size = Math.min(CHUNK, rate - dealt);
-          const items = await query<OperationItem>(db, work.list, [operationId, size]);
-          // One that hangs holds up no pause.
-          const wereOrdered = await Promise.race([work.deal(items), cancelled]);
-          const positions = items.map(({ position }) => position);
-          const [row] = await query<OperationCounts>(db, MARK_ITEMS, [operationId, positions, wereOrdered]);
-          if (row) counts = row;
-          dealt += items.length;
-          isLeft = items.length === size;
-        }
-        const leftMs = (dealt * 1_000) / rate - tookMs();
-        // Whoever stops it wants to know how far it came.
-        if (isLeft && leftMs > 0) await sleep(leftMs, undefined, { signal: stop }).catch(() => undefined);
-        return { counts, isLeft };
-      }),
+    async doPage(operationId: string, kind: OperationKind, rate: number): Promise<OperationStep> {
+      const work = works[kind];
+      if (work === undefined) throw new Error(`this release knows no operation ${kind}`);
+      const { paused_by: pausedBy, ...counts } = await readRow(operationId);
+      const page: Page = { operationId, work, rate, counts };
+      return withHeartbeats(
+        () => (pausedBy === null ? doneOrHeld(page) : heldFrom(page, pausedBy)),
+        () => page.counts,
+      );
+    },
 
     /** @param pausedBy who paused it; null when it goes on. */
     async notePause(operationId: string, pausedBy: string | null): Promise<void> {
@@ -107,6 +99,63 @@ export function createOperationActivities(
       await query(db, END_OPERATION, [operationId, outcome]);
     },
   };
+
+  async function doneOrHeld(page: Page): Promise<OperationStep> {
+    const { cancelled, cancellationSignal } = Context.current();
+    const over = new AbortController();
+    const end = AbortSignal.any([cancellationSignal, over.signal]);
+    // One item that hangs holds up nobody; but whoever stops it wants to know how far it came.
+    const givenUp = cancelled.catch(async (error: unknown) => {
+      await pause(LOOK_INTERVAL_MS, over.signal);
+      throw error;
+    });
+    try {
+      return await Promise.race([dealWithPage(page, end), untilHeld(page, end), givenUp]);
+    } finally {
+      over.abort();
+    }
+  }
+
+  /** Items that are under way when it is given up are dealt with all the same, and once more by the next step. */
+  async function dealWithPage(page: Page, end: AbortSignal): Promise<OperationStep> {
+    const { operationId, work, rate } = page;
+    const size = Math.min(CHUNK, rate);
+    const beganAt = performance.now();
+    const tookMs = () => performance.now() - beganAt;
+    for (let dealt = 0; tookMs() < STEP_MS && !end.aborted;) {
+      const items = await query<OperationItem>(db, work.list, [operationId, size]);
+      const wereOrdered = await work.deal(items);
+      const positions = items.map(({ position }) => position);
+      const [row] = await query<OperationCounts>(db, MARK_ITEMS, [operationId, positions, wereOrdered]);
+      page.counts = row ?? page.counts;
+      if (items.length < size) return { counts: page.counts, isLeft: false };
+      dealt += items.length;
+      await pause((dealt * 1_000) / rate - tookMs(), end);
+    }
+    return { counts: page.counts, isLeft: true };
+  }
+
+  /** Never resolves when the step ends before. */
+  async function untilHeld({ operationId }: Page, end: AbortSignal): Promise<OperationStep> {
+    while (!end.aborted) {
+      await pause(LOOK_INTERVAL_MS, end);
+      const { paused_by: pausedBy, ...counts } = await readRow(operationId);
+      if (pausedBy !== null) return { counts, isLeft: true, pausedBy };
+    }
+    return new Promise(() => undefined);
+  }
+
+  /** A workflow of the release before comes back at once. */
+  async function heldFrom({ counts }: Page, pausedBy: string): Promise<OperationStep> {
+    await pause(LOOK_INTERVAL_MS, Context.current().cancellationSignal);
+    return { counts, isLeft: true, pausedBy };
+  }
+
+  /** Retention may have removed it. */
+  async function readRow(operationId: string): Promise<OperationRow> {
+    const [row] = await query<OperationRow>(db, READ_OPERATION, [operationId]);
+    return row ?? { paused_by: null, total: 0, done: 0, ordered: 0 };
+  }
 }
 
 /**

@@ -12,6 +12,8 @@ import pg from 'pg';
 import { createDeviceTokens } from '../dev/stand-ins/mobile-push/device-tokens.ts';
 import type { Stack } from '../dev/servers/stack.ts';
 import { startStack } from '../dev/servers/stack.ts';
+import { MEMBERS, startTemporalCluster } from '../dev/servers/temporal-cluster.ts';
+import { TEMPORAL_VERSIONS } from '../dev/go-programs.ts';
 import { SEARCH_ATTRIBUTE_NAMES, loadConfig } from '../config/load.ts';
 import { temporalProgramOf } from '../config/service.ts';
 import { cpuSecondsOf, startServiceProcess, type ServiceProcess } from './processes.ts';
@@ -36,6 +38,7 @@ const PARTS = [
     'idle',
     'why',
   ] as const),
+  ...WAYS.map((way) => `urgent-${way}` as const),
 ] as const;
 export type PartName = (typeof PARTS)[number];
 
@@ -123,12 +126,14 @@ export interface Bench {
 
 interface BenchOptions {
   sizes: Sizes;
+  /** Temporal as several processes on PostgreSQL, instead of the embedded one on SQLite. */
+  isCluster: boolean;
   nodeOptionsOf: Bench['nodeOptionsOf'];
   report: (line: string) => void;
 }
 
 /** @throws Error when a server cannot be had; what was started is stopped again. */
-export async function openBench({ sizes, nodeOptionsOf, report }: BenchOptions): Promise<Bench> {
+export async function openBench({ sizes, isCluster, nodeOptionsOf, report }: BenchOptions): Promise<Bench> {
   const dataDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-bench-'));
   // As root, PostgreSQL runs as another user, who must get in.
   chmodSync(dataDir, 0o755);
@@ -142,24 +147,42 @@ export async function openBench({ sizes, nodeOptionsOf, report }: BenchOptions):
     postgres: { port: 0 },
     redis: { port: 0 },
     userService: { port: 0 },
-    temporal: {
-      port: 0,
-      metricsPort: 0,
-      // Of the caller's environment only the path of a program: no server that is configured is measured.
-      program: temporalProgramOf(loadConfig().values),
-      namespaces: PARTS.map(namespaceOf),
-      searchAttributes: SEARCH_ATTRIBUTE_NAMES,
-    },
+    ...(isCluster
+      ? {}
+      : {
+          temporal: {
+            ...TEMPORAL,
+            port: 0,
+            metricsPort: 0,
+            // Of the caller's environment only the path of a program: no server that is configured is measured.
+            program: temporalProgramOf(loadConfig().values),
+          },
+        }),
   });
   // After the servers' own listeners, which stop what is still running.
-  const stack = await starting.finally(() => process.once('exit', remove));
-  const closers: (() => Promise<unknown>)[] = [async () => remove(), () => stack.stop()];
+  const embedded = await starting.finally(() => process.once('exit', remove));
+  const closers: (() => Promise<unknown>)[] = [async () => remove(), () => embedded.stop()];
+  const temporal = isCluster
+    ? await startCluster(dataDir, report).catch(async (error: unknown) => {
+        await embedded.stop();
+        throw error;
+      })
+    : {
+        address: embedded.temporalAddress!,
+        metricsUrls: [embedded.temporalMetricsUrl!],
+        pids: [pidOf(dataDir, 'temporal')],
+        stop: async () => undefined,
+      };
+  closers.push(() => temporal.stop());
+  const stack: Stack = { ...embedded, temporalAddress: temporal.address };
   const parts = new Map<PartName, Promise<Part>>();
   const services = new Map<PartName, Promise<ServiceProcess>>();
   const readyAtUs = new Map<number, number>();
-  const pids = Object.fromEntries(
-    (['temporal', 'postgres', 'redis'] as const).map((server) => [server, pidOf(dataDir, server)]),
-  );
+  const pids = {
+    temporal: temporal.pids,
+    postgres: [pidOf(dataDir, 'postgres')],
+    redis: [pidOf(dataDir, 'redis')],
+  };
 
   const bench: Bench = {
     sizes,
@@ -184,14 +207,17 @@ export async function openBench({ sizes, nodeOptionsOf, report }: BenchOptions):
     },
     startProcess: startServiceOf,
     cpu(workerPid) {
-      const entries = Object.entries({ ...pids, worker: workerPid }).map(
-        ([name, pid]) => [name, cpuSecondsOf([pid])] as const,
+      const entries = Object.entries({ ...pids, worker: [workerPid] }).map(
+        ([name, of]) => [name, cpuSecondsOf(of)] as const,
       );
       if (entries.some(([, seconds]) => seconds === undefined)) return undefined;
       return Object.fromEntries(entries) as CpuSeconds;
     },
     onClose: (close) => void closers.push(close),
-    temporalMetrics: async () => (await fetch(stack.temporalMetricsUrl!)).text(),
+    temporalMetrics: async () => {
+      const texts = await Promise.all(temporal.metricsUrls.map(async (url) => (await fetch(url)).text()));
+      return texts.join('\n');
+    },
     versions: () => versionsOf(bench),
     async close() {
       for (const close of closers.splice(0).reverse()) {
@@ -220,7 +246,29 @@ export async function openBench({ sizes, nodeOptionsOf, report }: BenchOptions):
   }
 }
 
-export const namespaceOf = (part: PartName): string => `bench-${part}`;
+export function namespaceOf(part: PartName): string {
+  return `bench-${part}`;
+}
+
+/** What every Temporal that is measured has. */
+const TEMPORAL = {
+  namespaces: PARTS.map((part) => namespaceOf(part)),
+  searchAttributes: SEARCH_ATTRIBUTE_NAMES,
+};
+
+async function startCluster(benchDir: string, report: (line: string) => void) {
+  const dataDir = path.join(benchDir, 'temporal-cluster');
+  const version = TEMPORAL_VERSIONS.at(-1)!;
+  const { address, metricsUrls, stop } = await startTemporalCluster({
+    ...TEMPORAL,
+    dataDir,
+    port: 0,
+    version,
+    report,
+  });
+  const pids = MEMBERS.map((member) => pidOf(dataDir, member === 'store' ? 'postgres' : member));
+  return { address, metricsUrls, pids, stop };
+}
 
 function pidOf(dataDir: string, server: string): number {
   const file = readFileSync(path.join(dataDir, `${server}.pid.json`), 'utf8');

@@ -13,7 +13,7 @@ import { runRound, until } from './rounds.ts';
 /** A push and an e-mail for each recipient. */
 export const ROUTES_PER_RECIPIENT = 2;
 export const GATEWAY_STREAM = 'gateway:client-events';
-const MAIL_STREAM = 'mail:delivery_commands';
+export const MAIL_STREAM = 'mail:delivery_commands';
 /** `user-1` to `user-20000` are known to the stand-in User Service. */
 const KNOWN_USERS = 20_000;
 /** How the service is told to work in slices. */

@@ -31,6 +31,7 @@ import { scaleRouters } from './scale-routers.ts';
 import { scaleSubscription } from './scale-subscription.ts';
 import { scaleWhy } from './scale-why.ts';
 import { throughput } from './throughput.ts';
+import { urgent } from './urgent.ts';
 
 /** In the order in which they are made. A further feature is a further line. */
 const MEASUREMENTS: readonly Measurement[] = [
@@ -42,6 +43,7 @@ const MEASUREMENTS: readonly Measurement[] = [
   replication,
   outcomes,
   ...backlogs,
+  ...urgent,
   ...largeAudiences,
   scaleProcesses,
   scaleIntent,
@@ -62,18 +64,21 @@ async function main(): Promise<void> {
   if (options.help) return void process.stdout.write(HELP);
   if (options.list) return void process.stdout.write(`${tableOfTargets(MEASUREMENTS)}\n`);
   const { profileDir, jsonFile } = options;
-  const only = profileDir !== undefined && options.only.length === 0 ? [throughput.name] : options.only;
+  const isNarrow = profileDir !== undefined || options.cluster;
+  const only = isNarrow && options.only.length === 0 ? [throughput.name] : options.only;
   const selection = select(MEASUREMENTS, { ...options, only });
   const machine = describeMachine();
   const date = new Date().toISOString();
   const bench = await openBench({
     sizes: sizesOf(options),
+    isCluster: options.cluster,
     report,
     nodeOptionsOf: (part) => (profileDir === undefined ? [] : profilerOptions(profileDir, part)),
   });
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => stopEarly(bench));
   try {
-    const rows = await measure(bench, selection);
+    const measured = await measure(bench, selection);
+    const rows = options.cluster ? measured.map(ofCluster) : measured;
     process.stdout.write(`\n${tableOfRows(rows)}\n`);
     if (jsonFile !== undefined) {
       const result = { date, machine, versions: await bench.versions(), sizes: bench.sizes, rows };
@@ -97,6 +102,9 @@ async function measure(bench: Bench, { measurements, isShown }: Selection): Prom
   }
   return rows.filter(({ name }) => isShown(name));
 }
+
+/** Targets are those of the embedded server. */
+const ofCluster = (row: Row): Row => ({ ...row, name: `cluster.${row.name}`, target: null, ok: null });
 
 const profilesOf = (dir: string, part: PartName): string => path.resolve(dir, part);
 

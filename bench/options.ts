@@ -13,6 +13,8 @@ costs: each row against a target or against the cheapest that Temporal allows, i
   --only names    these rows or measurements, comma-separated; the beginning of a name does
   --rounds n      rounds of each measurement, of which the median counts; default 3
   --json FILE     write the machine, every row and its raw rounds to a file as well
+  --cluster       Temporal as a cluster on PostgreSQL, two processes of each service, instead of the embedded one on
+                  SQLite: rows begin with "cluster." and have no targets; throughput unless --only says otherwise
   --profile DIR   run the service under Node's CPU profiler, keep the profiles in DIR, and show where its time goes;
                   measures throughput unless --only says otherwise
   --list          name the rows and their targets
@@ -24,6 +26,7 @@ table says so. It is 1 when something breaks and 130 after Ctrl-C.
 
 export interface Options {
   quick: boolean;
+  cluster: boolean;
   /** Names or their beginnings; empty means all. */
   only: readonly string[];
   rounds: number;
@@ -51,6 +54,7 @@ function valuesOf(args: readonly string[]) {
       args: [...args],
       options: {
         quick: { type: 'boolean', default: false },
+        cluster: { type: 'boolean', default: false },
         only: { type: 'string' },
         rounds: { type: 'string', default: '3' },
         json: { type: 'string' },

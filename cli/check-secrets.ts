@@ -78,8 +78,11 @@ async function missingKeys(db: Pool): Promise<Diagnosis> {
 }
 
 async function seals(db: Pool): Promise<Diagnosis> {
+  // Of each purpose the one in use: another one does not wear any more.
   const { rows } = await db.query<{ purpose: string; key_id: string; seals: number }>(
-    'SELECT purpose, key_id, seals::float8 AS seals FROM notification.key_seals ORDER BY seals DESC LIMIT 20',
+    `SELECT DISTINCT ON (purpose) purpose, key_id, seals::float8 AS seals
+       FROM notification.key_seals
+      ORDER BY purpose, last_sealed_at DESC`,
   );
   const worn = rows.filter((row) => row.seals > MOST_SEALS);
   if (worn.length === 0) return ok(`${countOf(rows.length, 'key')} in use, none of them too often`);

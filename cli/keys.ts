@@ -115,7 +115,7 @@ interface RenewOptions extends GlobalOptions, Requested {
 }
 
 async function renew(
-  { keys, actions }: Operator,
+  { keys }: Operator,
   configured: ConfiguredKeys,
   { dryRun, yes, timeout, json, requestedBy }: RenewOptions,
 ): Promise<ExitCode> {
@@ -132,15 +132,13 @@ async function renew(
   let renewed;
   try {
     renewed = await keys.renew(configured, {
-      limitMs: timeout,
-      signal,
+      ...{ limitMs: timeout, signal, requestedBy },
       onWaiting: (left) => progress.update(Math.max(0, found.workflows - left)),
     });
   } finally {
     progress.end();
     release();
   }
-  await actions.note({ action: 'keys renew', requestedBy, detail: wordsOf(renewed) });
   if (json) printJson({ renewed });
   else printLine(`${wordsOf(renewed)} sealed with the first key`);
   const { waiting, unreadable } = renewed;

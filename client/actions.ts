@@ -1,7 +1,9 @@
 /**
- * Who asked for what, of commands that leave no other trace of it. The row is written once the change is made: what failed
- * is not in it.
+ * Who asked for what, of changes that leave no other trace of it. The row is there before the change is made, or comes with it
+ * in its transaction: nothing is changed without an author. What was refused leaves none.
  */
+import type { Pool } from 'pg';
+import { isRefusal } from './errors.ts';
 import type { Conditions, Page } from './lists.ts';
 import { DEFAULT_LIMIT, conditions, pageOf, withoutNulls } from './lists.ts';
 import type { OperatorResources } from './resources.ts';
@@ -30,15 +32,59 @@ export interface ActionFilter {
   limit?: number;
 }
 
-type NewAction = Pick<OperatorAction, 'action' | 'requestedBy'> &
-  Partial<Pick<OperatorAction, 'target' | 'detail'>>;
+type NewAction = Pick<OperatorAction, 'action'> &
+  Partial<Pick<OperatorAction, 'target' | 'detail'>> &
+  Requester;
 
-/** Writes down who asked for a change that was made. @throws what the connection throws. */
+/** Who asks for a change. */
+export interface Requester {
+  /** Default: `operator`. */
+  requestedBy?: string | undefined;
+}
+
+/** What is known of a change only when it is made. */
+type Made = Partial<Pick<OperatorAction, 'target' | 'detail'>>;
+
+type Database = Pick<Pool, 'query'>;
+
+/**
+ * Makes a change. Should this process die meanwhile, or nobody answer, the row says that somebody has asked for it.
+ *
+ * @param action without anything that names a user: nobody looks here when one is forgotten.
+ * @param describe tells what was changed; undefined: nothing was.
+ * @throws what the change or the connection throws.
+ */
+export async function byAuthor<T>(
+  { db }: { db: Database },
+  action: NewAction,
+  change: () => Promise<T>,
+  describe: (made: T) => Made | undefined = () => ({}),
+): Promise<T> {
+  const id = await noteAction(db, action);
+  const takeBack = () => db.query('DELETE FROM notification.operator_actions WHERE action_id = $1', [id]);
+  let made: T;
+  try {
+    made = await change();
+  } catch (error) {
+    // A row too many is better than an error in the place of the one that matters.
+    if (isRefusal(error)) await takeBack().catch(() => undefined);
+    throw error;
+  }
+  const told = describe(made);
+  if (told === undefined) await takeBack();
+  else if (told.target !== undefined || told.detail !== undefined)
+    await db.query(DESCRIBE_ACTION, [id, told.target ?? null, told.detail ?? null]);
+  return made;
+}
+
+/** Writes down who asks for a change, in its transaction. @returns the row's id. @throws what the connection throws. */
 export async function noteAction(
-  { db }: Pick<OperatorResources, 'db'>,
-  { action, target, requestedBy, detail }: NewAction,
-): Promise<void> {
-  await db.query(NOTE_ACTION, [action, target ?? null, requestedBy, detail ?? null]);
+  db: Database,
+  { action, target, requestedBy = 'operator', detail }: NewAction,
+): Promise<string> {
+  const values = [action, target ?? null, requestedBy, detail ?? null];
+  const { rows } = await db.query<{ action_id: string }>(NOTE_ACTION, values);
+  return rows[0]!.action_id;
 }
 
 /** @returns ids as one target. */
@@ -62,13 +108,6 @@ export function actionOperations({ db }: OperatorResources) {
       const { rows } = await db.query<ActionRow>(LIST_ACTIONS(given), [...given.values, limit + 1]);
       return pageOf(rows, limit, withoutNulls);
     },
-
-    /**
-     * Writes down who asked for a change that was made.
-     *
-     * @param action without anything that names a user: nobody looks here when one is forgotten.
-     */
-    note: (action: NewAction) => noteAction({ db }, action),
   };
 }
 
@@ -85,4 +124,11 @@ const LIST_ACTIONS = ({ where, next }: Conditions) => `
    LIMIT ${next}`;
 
 const NOTE_ACTION = `
-  INSERT INTO notification.operator_actions (action, target, requested_by, detail) VALUES ($1, $2, $3, $4)`;
+  INSERT INTO notification.operator_actions (action, target, requested_by, detail) VALUES ($1, $2, $3, $4)
+  RETURNING action_id`;
+
+/** $1 action, $2 its target, $3 detail, as far as they are known now. */
+const DESCRIBE_ACTION = `
+  UPDATE notification.operator_actions
+     SET target = coalesce($2, target), detail = coalesce($3, detail)
+   WHERE action_id = $1`;

@@ -16,6 +16,17 @@ export class OperationFailedError extends SelfExplanatoryError {
   override name = 'OperationFailedError';
 }
 
+/** Nobody said whether it is done: no worker answered in time, or the workflow does not run. It may be done later. */
+export class UnansweredError extends OperationFailedError {
+  override name = 'UnansweredError';
+}
+
+/** Whether it was refused, so that nothing was changed, nor will be. */
+export const isRefusal = (error: unknown): boolean =>
+  error instanceof NotFoundError ||
+  error instanceof NothingToDoError ||
+  (error instanceof OperationFailedError && !(error instanceof UnansweredError));
+
 /** Why a library's error happened, in one line: the innermost cause says more than its wrapping. */
 export function causeOf(error: unknown): string {
   if (error instanceof AggregateError && error.errors.length > 0) return error.errors.map(causeOf).join('; ');

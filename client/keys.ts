@@ -11,6 +11,8 @@ import { KeyBoxError, sealingKeyOf } from '../api/key-box.ts';
 import { PLAIN, sealingKeysIn } from '../api/payload-codec.ts';
 import type { SealedColumn } from '../api/subscription/sealed-columns.ts';
 import { SEALED_COLUMNS } from '../api/subscription/sealed-columns.ts';
+import type { Requester } from './actions.ts';
+import { byAuthor } from './actions.ts';
 import { LONG_LIVED_RUNS, RENEW_SIGNAL, STUCK_AT_ATTEMPT } from '../workflows/renewal-contract.ts';
 import type { OperatorResources } from './resources.ts';
 import type { WaitOptions } from './wait-until.ts';
@@ -143,31 +145,45 @@ export function keyOperations({ temporal, db, keyBox }: OperatorResources) {
      *
      * @param options.onWaiting called with the number of workflows that are still to go on.
      */
-    async renew(
+    renew(
       configured: ConfiguredKeys,
-      { onWaiting, ...wait }: WaitOptions & { onWaiting?: (left: number) => void },
+      { requestedBy, ...options }: WaitOptions & Requester & { onWaiting?: (left: number) => void },
     ): Promise<RenewedKeys> {
-      const asked = new Set<string>();
-      for await (const { workflowId, runId } of temporal.workflow.list({ query: LONG_LIVED_RUNS })) {
-        asked.add(runId);
-        await renewRun(temporal.workflow.getHandle(workflowId, runId));
-      }
-      const { values, unreadable } =
-        configured.subscription.length === 0 || !keyBox
-          ? { values: 0, unreadable: 0 }
-          : await sealAnew(db, keyBox(), configured.subscription[0]!.id);
-      let waiting: string[] = [];
-      await waitUntil(async () => {
-        waiting = [];
-        for await (const { workflowId, runId } of temporal.workflow.list({ query: LONG_LIVED_RUNS })) {
-          if (asked.has(runId)) waiting.push(workflowId);
-        }
-        onWaiting?.(waiting.length);
-        return waiting.length === 0 || undefined;
-      }, wait);
-      return { workflows: asked.size, values, unreadable, waiting };
+      return byAuthor(
+        { db },
+        { action: 'keys renew', requestedBy },
+        () => renewAll(configured, options),
+        ({ workflows, values }) => ({
+          detail: `${workflows} long-lived workflows and ${values} values in rows`,
+        }),
+      );
     },
   };
+
+  async function renewAll(
+    configured: ConfiguredKeys,
+    { onWaiting, ...wait }: WaitOptions & { onWaiting?: (left: number) => void },
+  ): Promise<RenewedKeys> {
+    const asked = new Set<string>();
+    for await (const { workflowId, runId } of temporal.workflow.list({ query: LONG_LIVED_RUNS })) {
+      asked.add(runId);
+      await renewRun(temporal.workflow.getHandle(workflowId, runId));
+    }
+    const { values, unreadable } =
+      configured.subscription.length === 0 || !keyBox
+        ? { values: 0, unreadable: 0 }
+        : await sealAnew(db, keyBox(), configured.subscription[0]!.id);
+    let waiting: string[] = [];
+    await waitUntil(async () => {
+      waiting = [];
+      for await (const { workflowId, runId } of temporal.workflow.list({ query: LONG_LIVED_RUNS })) {
+        if (asked.has(runId)) waiting.push(workflowId);
+      }
+      onWaiting?.(waiting.length);
+      return waiting.length === 0 || undefined;
+    }, wait);
+    return { workflows: asked.size, values, unreadable, waiting };
+  }
 }
 
 async function renewRun(run: WorkflowHandle): Promise<void> {

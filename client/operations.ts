@@ -26,7 +26,7 @@ import type { Mending } from '../api/intent/mending.ts';
 import { DEFAULT_REPLAY_RATE, MAX_REPLAY_RATE } from './bulk-replay.ts';
 import type { Choice } from './choices.ts';
 import { MAX_ITEMS, chosenBy } from './choices.ts';
-import { NotFoundError, NothingToDoError, OperationFailedError } from './errors.ts';
+import { NotFoundError, NothingToDoError, OperationFailedError, isRefusal } from './errors.ts';
 import { chooseDead, chooseMalformed, chooseOpen, groupsOf } from './intent/choices.ts';
 import type { OpenFilter, OpenGroup, RefusedGroup } from './intent/choices.ts';
 import type { DeadLetterFilter } from './intent/dead-letters.ts';
@@ -155,22 +155,31 @@ export function operationOperations(resources: OperatorResources) {
 
     show,
 
-    /** Begins nothing more until it is resumed. @throws NotFoundError; NothingToDoError when it has ended. */
+    /**
+     * Begins nothing more until it is resumed: its row says so at once, and its workflow is told. @throws NotFoundError;
+     * NothingToDoError when it has ended.
+     */
     async pause(operationId: string, change: OperationChange = {}): Promise<OperationView> {
       await openOne(operationId);
-      if (await isRunning(operationId)) return steer(operationId, PAUSE_OPERATION_UPDATE, change);
-      throw new NothingToDoError(
-        `operation ${operationId} does not run; galaxy-notify operations resume starts it again`,
-      );
+      if (!(await isRunning(operationId))) {
+        throw new NothingToDoError(
+          `operation ${operationId} does not run; galaxy-notify operations resume starts it again`,
+        );
+      }
+      await db.query(HOLD, [operationId, change.requestedBy ?? 'operator']);
+      return tell(operationId, PAUSE_OPERATION_UPDATE, change);
     },
 
-    /** Goes on, also with one that lost its workflow. @throws as `pause`. */
+    /**
+     * Goes on, also with one that lost its workflow. @returns how it stands; while all workers are busy that may be `paused` still.
+     * @throws as `pause`.
+     */
     async resume(operationId: string, change: OperationChange = {}): Promise<OperationView> {
       const view = await openOne(operationId);
-      if (await isRunning(operationId)) return steer(operationId, RESUME_OPERATION_UPDATE, change);
+      await db.query(RELEASE, [operationId]);
+      if (await isRunning(operationId)) return tell(operationId, RESUME_OPERATION_UPDATE, change);
       const { kind, ratePerSecond: rate, requestedBy, total, done, ordered } = view;
       const { requestedBy: changedBy = 'operator' } = change;
-      await db.query(FORGET_PAUSE, [operationId]);
       const carried: OperationState = {
         ...{ status: 'running', total, done, ordered, changedBy, changedAtMs: Date.now() },
       };
@@ -181,7 +190,10 @@ export function operationOperations(resources: OperatorResources) {
     /** Ends it, also one that lost its workflow: what is done stays done. @throws as `pause`. */
     async abort(operationId: string, change: OperationChange = {}): Promise<OperationView> {
       await openOne(operationId);
-      if (await isRunning(operationId)) return steer(operationId, ABORT_OPERATION_UPDATE, change);
+      if (await isRunning(operationId)) {
+        await db.query(HOLD, [operationId, change.requestedBy ?? 'operator']);
+        return tell(operationId, ABORT_OPERATION_UPDATE, change);
+      }
       await db.query(END_WITHOUT_WORKFLOW, [operationId]);
       return show(operationId);
     },
@@ -278,14 +290,17 @@ export function operationOperations(resources: OperatorResources) {
     return viewOf(rows[0]);
   }
 
-  async function viewOf({ outcome, ...row }: OperationRow): Promise<OperationView> {
+  async function viewOf({ outcome, pausedBy, ...row }: OperationRow): Promise<OperationView> {
     const workflowId = operationWorkflowId(row.operationId);
     const live =
       outcome === null ? await query<OperationState>(temporal, workflowId, OPERATION_STATE_QUERY) : undefined;
+    // Of a pause the row knows first, and for longest.
+    const isHeld = outcome === null && pausedBy !== null && (live?.status ?? 'running') === 'running';
+    const changedBy = isHeld ? pausedBy : live?.changedBy;
     return {
       ...withoutNulls(row),
-      status: outcome ?? live?.status ?? 'unknown',
-      ...(live?.changedBy === undefined ? {} : { changedBy: live.changedBy }),
+      status: outcome ?? (isHeld ? 'paused' : (live?.status ?? 'unknown')),
+      ...(changedBy === undefined ? {} : { changedBy }),
       ...linkField(resources, workflowId),
     };
   }
@@ -302,17 +317,22 @@ export function operationOperations(resources: OperatorResources) {
     return (await statusOf(resources, operationWorkflowId(operationId))) === 'RUNNING';
   }
 
-  async function steer(operationId: string, update: string, change: OperationChange): Promise<OperationView> {
-    await ask(
-      temporal,
-      {
-        workflowId: operationWorkflowId(operationId),
-        limitMs: ANSWER_LIMIT_MS,
-        ifSilent: 'it is taken once one runs, see operations show',
-        ifNotRunning: 'galaxy-notify operations resume starts it again',
-      },
-      (handle) => handle.executeUpdate<OperationState, [OperationChange]>(update, { args: [change] }),
-    );
+  /** @returns how it stands, also when no worker has had a slot for it yet: it is taken when one has. */
+  async function tell(operationId: string, update: string, change: OperationChange): Promise<OperationView> {
+    try {
+      await ask(
+        temporal,
+        {
+          workflowId: operationWorkflowId(operationId),
+          limitMs: ANSWER_LIMIT_MS,
+          ifSilent: 'it is taken once one runs, see operations show',
+          ifNotRunning: 'galaxy-notify operations resume starts it again',
+        },
+        (handle) => handle.executeUpdate<OperationState, [OperationChange]>(update, { args: [change] }),
+      );
+    } catch (error) {
+      if (isRefusal(error)) throw error;
+    }
     return show(operationId);
   }
 }
@@ -333,6 +353,8 @@ interface OperationRow extends Omit<
   options: OperationOptions | null;
   endedAt: Date | null;
   outcome: 'done' | 'aborted' | null;
+  /** Who has paused it. */
+  pausedBy: string | null;
 }
 
 const INSERT_OPERATION = `
@@ -350,11 +372,13 @@ const END_WITHOUT_WORKFLOW = `
      SET ended_at = clock_timestamp(), outcome = 'aborted'
    WHERE operation_id = $1 AND ended_at IS NULL`;
 
-const FORGET_PAUSE = 'UPDATE notification.operations SET paused_by = NULL WHERE operation_id = $1';
+/** Whoever deals with its items looks there between two steps. $1 operation, $2 who pauses it. */
+const HOLD = 'UPDATE notification.operations SET paused_by = $2 WHERE operation_id = $1 AND ended_at IS NULL';
+const RELEASE = 'UPDATE notification.operations SET paused_by = NULL WHERE operation_id = $1';
 
 const SELECT = `
   SELECT operation_id AS "operationId", kind, filter, total, rate AS "ratePerSecond", requested_by AS "requestedBy",
-         reason, options, created_at AS "createdAt", done, ordered, ended_at AS "endedAt", outcome
+         reason, options, created_at AS "createdAt", done, ordered, ended_at AS "endedAt", outcome, paused_by AS "pausedBy"
     FROM notification.operations`;
 
 const ORDERED_AT = 'operation.created_at';

@@ -11,7 +11,7 @@ import {
 } from '@temporalio/client';
 import type { Payload } from '@temporalio/common';
 import type { temporal as protos } from '@temporalio/proto';
-import { OperationFailedError } from './errors.ts';
+import { OperationFailedError, UnansweredError } from './errors.ts';
 import { oncePossible } from './wait-until.ts';
 
 /** What tasks of workflows wait in, and what those of activities: `temporal.api.enums.v1.TaskQueueType`, which the client does not export. */
@@ -53,7 +53,7 @@ export interface Asked {
  * Asks a workflow for something by an update.
  *
  * @param update makes it, on the handle or as an update that may start the workflow.
- * @throws OperationFailedError when the workflow refuses, does not run, or no worker answers in time.
+ * @throws OperationFailedError when the workflow refuses; UnansweredError when it does not run, or no worker answers in time.
  */
 export async function ask<T>(
   temporal: Client,
@@ -65,11 +65,12 @@ export async function ask<T>(
   } catch (error) {
     const because = (message: string) => new OperationFailedError(message, { cause: error });
     if (error instanceof WorkflowUpdateFailedError) throw because(error.cause?.message ?? error.message);
+    const unanswered = (message: string) => new UnansweredError(message, { cause: error });
     if (error instanceof WorkflowUpdateRPCTimeoutOrCancelledError) {
-      throw because(`no worker answered for ${workflowId} within ${limitMs / 1_000} s; ${ifSilent}`);
+      throw unanswered(`no worker answered for ${workflowId} within ${limitMs / 1_000} s; ${ifSilent}`);
     }
     if (error instanceof WorkflowNotFoundError)
-      throw because(`${workflowId} is not running; ${ifNotRunning}`);
+      throw unanswered(`${workflowId} is not running; ${ifNotRunning}`);
     throw error;
   }
 }
@@ -77,7 +78,7 @@ export async function ask<T>(
 /**
  * Starts a workflow and waits for its end.
  *
- * @throws OperationFailedError when the workflow fails, or has not ended in time.
+ * @throws OperationFailedError when the workflow fails; UnansweredError when it has not ended in time.
  */
 export async function awaitRun<T>(
   temporal: Client,
@@ -90,7 +91,9 @@ export async function awaitRun<T>(
     const because = (message: string) => new OperationFailedError(message, { cause: error });
     if (error instanceof WorkflowFailedError) throw because(error.cause?.message ?? error.message);
     if (isGrpcDeadlineError(error) || (error instanceof ServiceError && isGrpcDeadlineError(error.cause))) {
-      throw because(`${workflowId} has not ended within ${limitMs / 1_000} s; ${ifSilent}`);
+      throw new UnansweredError(`${workflowId} has not ended within ${limitMs / 1_000} s; ${ifSilent}`, {
+        cause: error,
+      });
     }
     throw error;
   }

@@ -52,9 +52,12 @@ export async function why(
     // They are of no notification type.
     ...(type === undefined ? [mobileAnswers(resources, question), callbackAnswers(resources, question)] : []),
   ]);
-  const found = [...recorded.flat(), ...(typeof unread === 'string' ? [] : unread.answers)].toSorted(
-    (one, other) => other.at.getTime() - one.at.getTime(),
-  );
+  // What is urgent has been begun before it was read.
+  const begun = new Set(recorded.flat().map(({ id }) => id));
+  const found = [
+    ...recorded.flat(),
+    ...(typeof unread === 'string' ? [] : unread.answers.filter(({ id }) => !begun.has(id))),
+  ].toSorted((one, other) => other.at.getTime() - one.at.getTime());
   const ofNothing = endOf(question, found.length === 0, retentionMs);
   return {
     recipient,

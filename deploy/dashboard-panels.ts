@@ -540,7 +540,7 @@ const secrets: Dashboard = {
       queries: [['max by (variable) (notification_configuration_refused)', legend('variable')]],
     },
     {
-      title: 'Seals by key',
+      title: 'Seals of the key in use',
       about: 'By all processes, ever. A key is good for 2^32.',
       queries: [['max by (purpose, key) (notification_keys_seals)', legend('purpose', 'key')]],
     },

@@ -1,15 +1,16 @@
 /**
  * The Grafana dashboards in deploy/dashboards/, made of the tables in dashboard-panels.ts: `npm run dashboards` writes
  * them, `-- --check` fails when one is not up to date. Written by hand they would be thousands of lines that differ in
- * a title and a query.
+ * a title and a query. The chart gets its copies of them, and of the alarms.
  */
-import { readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { format } from 'prettier';
 import type { Dashboard, Panel } from './dashboard-panels.ts';
 import { DASHBOARDS } from './dashboard-panels.ts';
 
 const HERE = import.meta.dirname;
+const isCheck = process.argv.includes('--check');
 const DATASOURCE = { type: 'prometheus', uid: '${datasource}' };
 /** Grafana's grid is 24 columns wide. */
 const COLUMNS = 24;
@@ -90,12 +91,43 @@ function dashboardOf({ uid, title, about, panels }: Dashboard) {
 
 const style = JSON.parse(readFileSync(path.join(HERE, '..', '.prettierrc.json'), 'utf8')) as object;
 for (const dashboard of DASHBOARDS) {
-  const file = path.join(HERE, 'dashboards', `${dashboard.uid}.json`);
   const text = await format(JSON.stringify(dashboardOf(dashboard)), { parser: 'json', ...style });
-  if (!process.argv.includes('--check')) {
-    writeFileSync(file, text);
-  } else if (readFileSync(file, 'utf8') !== text) {
-    console.error(`${file} is not up to date: npm run dashboards`);
-    process.exitCode = 1;
-  }
+  write(path.join('dashboards', `${dashboard.uid}.json`), text);
+}
+
+// A chart is packaged from its own folder, and a clone may have no links: it has copies.
+const IN_CHART = path.join('helm', 'galaxy-notify', 'files');
+for (const [folder, extension] of [
+  ['alerts', '.yaml'],
+  ['dashboards', '.json'],
+] as const) {
+  const files = filesIn(folder, extension);
+  const strangers = filesIn(path.join(IN_CHART, folder), extension).filter((file) => !files.includes(file));
+  for (const file of files)
+    write(path.join(IN_CHART, folder, file), readFileSync(path.join(HERE, folder, file), 'utf8'));
+  for (const file of strangers) remove(path.join(IN_CHART, folder, file));
+}
+
+function filesIn(folder: string, extension: string): string[] {
+  const at = path.join(HERE, folder);
+  return existsSync(at) ? readdirSync(at).filter((file) => file.endsWith(extension)) : [];
+}
+
+function write(name: string, text: string): void {
+  const file = path.join(HERE, name);
+  if (existsSync(file) && readFileSync(file, 'utf8') === text) return;
+  if (isCheck) return complain(file);
+  mkdirSync(path.dirname(file), { recursive: true });
+  writeFileSync(file, text);
+}
+
+function remove(name: string): void {
+  const file = path.join(HERE, name);
+  if (isCheck) complain(file);
+  else rmSync(file);
+}
+
+function complain(file: string): void {
+  console.error(`${file} is not up to date: npm run dashboards`);
+  process.exitCode = 1;
 }

@@ -16,14 +16,6 @@ mkdir -p "$cache"
 export PATH="$PWD/node_modules/.bin:$PATH:$cache:$cache/python/bin"
 failed=0
 
-# Built in a module of its own: `go install` refuses modules with an `exclude`, as Prometheus's.
-with_go() { # program, package, version
-  command -v go >/dev/null || return 1
-  (
-    cd "$(mktemp -d)" && go mod init tool && go get "$2@$3" && go build -trimpath -o "$cache/$1" "$2"
-  ) >"$cache/$1.log" 2>&1
-}
-
 with_pip() { # program, requirement
   python3 -m venv "$cache/python" >"$cache/$1.log" 2>&1 &&
     "$cache/python/bin/pip" install --quiet "$2" >>"$cache/$1.log" 2>&1
@@ -47,6 +39,18 @@ have_crds() { # as with_crds
   [ -d "$cache/$1" ] && return
   [ "$may_build" = yes ] && with_crds "$@" && return
   echo "left out, for lack of $2:"
+  return 1
+}
+
+# A program that Go builds: dev/go-programs.ts has its version.
+have_go() { # program
+  local program
+  if [ "$may_build" = yes ]; then program=$(node dev/go-programs.ts "$1"); else program=$(node dev/go-programs.ts --no-build "$1" 2>/dev/null); fi
+  if [ -n "$program" ]; then
+    PATH="$PATH:$(dirname "$program")"
+    return
+  fi
+  echo "left out, for lack of $1:"
   return 1
 }
 
@@ -116,7 +120,7 @@ without_crds() {
   ' "$1"
 }
 
-if have helm with_go helm helm.sh/helm/v3/cmd/helm v3.18.6; then
+if have_go helm; then
   for values in "${matrix[@]}"; do
     check "chart, linted with the values $values" helm lint --strict "$chart" --values "$chart/ci/$values.yaml"
     check "chart, rendered with the values $values" render "$values"
@@ -162,13 +166,24 @@ else
   echo '  the chart'
 fi
 
-if have promtool with_go promtool github.com/prometheus/prometheus/cmd/promtool v0.305.0; then
+if have_go promtool; then
   check 'alarms' promtool check rules deploy/alerts/*.yaml
   check 'alarms, on made-up series' promtool test rules deploy/alerts/tests/*.yaml
   [ -s "$rendered/rules.yaml" ] && check 'alarms of the chart' promtool check rules "$rendered/rules.yaml"
   check 'configuration of Prometheus' promtool check config --syntax-only deploy/compose/prometheus.yaml
 else
   echo '  alarms, and the configuration of Prometheus'
+fi
+
+# Unknown names and values of another type are warnings, of which a server that runs takes no notice.
+known_to_temporal() {
+  local output
+  output=$(temporal-server validate-dynamic-config deploy/temporal/*.yaml) && ! grep -E 'warning|error' <<<"$output"
+}
+if have_go temporal-server; then
+  check 'dynamic configuration of Temporal' known_to_temporal
+else
+  echo '  the dynamic configuration of Temporal'
 fi
 
 exit "$failed"

@@ -1,5 +1,6 @@
 /** Every fault that a run can have: what it is, what it is called, whom it hits, and how long it lasts. Pure. */
 import type { SilentDirection } from '../dev/servers/tcp-proxy.ts';
+import type { MemberName } from '../dev/servers/temporal-cluster.ts';
 import type { Random } from './random.ts';
 
 export const SERVERS = ['redis', 'postgres', 'temporal'] as const;
@@ -30,6 +31,8 @@ export type FaultKind =
   | { kind: 'rotate-keys' }
   /** SIGKILL of a server, which comes back with what is on its disk. */
   | { kind: 'kill-server'; server: ServerName }
+  /** SIGKILL of one process of a cluster; it is started again after a while, and the others go on. */
+  | { kind: 'kill-member'; server: 'temporal'; member: MemberName }
   /** Redis refuses to write: `OOM` when its memory is full, `MISCONF` when its disk is. */
   | { kind: 'refuse-writes'; server: 'redis'; because: 'OOM' | 'MISCONF' }
   /** No space is left on its disk. */
@@ -62,6 +65,7 @@ export const ORDINARY_KINDS = [
   'release-before',
   'rotate-keys',
   'kill-server',
+  'kill-member',
   'refuse-writes',
   'disk-full',
   'cut',
@@ -88,6 +92,7 @@ export const DAY_MS = 86_400_000;
 export function nameOf(fault: FaultKind): string {
   if (fault.kind === 'refuse-writes') return `${fault.kind} ${fault.server} ${fault.because}`;
   if (fault.kind === 'clock') return `clock ${fault.aheadMs > 0 ? 'ahead' : 'behind'}`;
+  if (fault.kind === 'kill-member') return `${fault.kind} ${fault.member}`;
   if ('server' in fault) return `${fault.kind} ${fault.server}`;
   return 'network' in fault ? `${fault.kind} ${fault.network}` : fault.kind;
 }
@@ -110,6 +115,7 @@ export function durationOf(fault: FaultKind, random: Random, withinMs: number): 
     case 'stop-service':
       return random.between(0, 4_000);
     case 'kill-server':
+    case 'kill-member':
       return random.between(0, 6_000);
     case 'pause-service':
       return random.between(5_000, Math.max(5_000, Math.min(60_000, withinMs / 4)));

@@ -2,6 +2,8 @@
 import { randomInt } from 'node:crypto';
 import { parseArgs } from 'node:util';
 import { SelfExplanatoryError } from '../api/errors.ts';
+import type { TemporalVersion } from '../dev/go-programs.ts';
+import { TEMPORAL_VERSIONS } from '../dev/go-programs.ts';
 import type { LossName, OrdinaryKind } from './fault-kinds.ts';
 import { LOSSES, ORDINARY_KINDS } from './fault-kinds.ts';
 
@@ -34,6 +36,11 @@ against what came out. The exit code is 0 only if nothing is lost, nothing doubl
   --losses names   stores that forget something in mid-work, comma-separated: ${LOSSES.join(', ')}; or all.
                    failover is a Redis replica that lags and takes over; namespace an empty Temporal; the others are put
                    back to what they had on disk a moment before
+  --cluster        Temporal as a cluster on PostgreSQL, whose processes are killed one by one as well: two frontends, two of
+                   history, two of matching, one worker, 16 shards; the first time its programs are built, with Go
+  --temporal v     version of the cluster: ${TEMPORAL_VERSIONS.join(' or ')}; default: the newer one
+  --postgres DIR   where another PostgreSQL has postgres and initdb; default: the embedded one
+  --redis FILE     another redis-server or valkey-server; default: the one that this machine has
   --beside COMMIT  the release before, which a process runs for a while; default: none
   --mode name      how intents are worked off: ${MODES.join(', ')}; default: the seed decides, with --beside between the
                    first two, which the release before knows
@@ -62,6 +69,12 @@ export interface Options {
   kinds: readonly OrdinaryKind[] | undefined;
   /** A commit. */
   beside?: string;
+  /** Version of a cluster; absent: the embedded Temporal. */
+  cluster?: TemporalVersion;
+  /** A folder. */
+  postgres?: string;
+  /** A program. */
+  redis?: string;
   /** Absent: the seed decides. */
   mode?: ModeName;
   routers: RoutersName;
@@ -98,6 +111,15 @@ export function parseOptions(args: readonly string[]): Options {
       '--outcomes and --beside exclude each other: releases before tell nothing',
     );
   if (others.length > 0) throw new SelfExplanatoryError('--routers takes one name');
+  const [version = TEMPORAL_VERSIONS.at(-1)!, ...versions] = namesOf(
+    '--temporal',
+    given.temporal,
+    TEMPORAL_VERSIONS,
+    [],
+  );
+  if (versions.length > 0) throw new SelfExplanatoryError('--temporal takes one version');
+  if (given.temporal !== undefined && !given.cluster)
+    throw new SelfExplanatoryError('--temporal is the version of a cluster: add --cluster');
   if (routers === 'binary' && given.beside !== undefined) {
     throw new SelfExplanatoryError(
       '--routers binary and --beside exclude each other: releases before do not speak so',
@@ -112,6 +134,9 @@ export function parseOptions(args: readonly string[]): Options {
     losses: given.losses === 'all' ? LOSSES : namesOf('--losses', given.losses, LOSSES, []),
     kinds: given.kinds === undefined ? undefined : namesOf('--kinds', given.kinds, ORDINARY_KINDS, []),
     ...(given.beside === undefined ? {} : { beside: given.beside }),
+    ...(given.cluster ? { cluster: version } : {}),
+    ...(given.postgres === undefined ? {} : { postgres: given.postgres }),
+    ...(given.redis === undefined ? {} : { redis: given.redis }),
     ...(mode === undefined ? {} : { mode }),
     routers,
     outcomes,
@@ -139,6 +164,9 @@ function valuesOf(args: readonly string[]) {
         losses: text,
         kinds: text,
         beside: text,
+        temporal: text,
+        postgres: text,
+        redis: text,
         mode: text,
         routers: text,
         outcomes: text,
@@ -147,6 +175,7 @@ function valuesOf(args: readonly string[]) {
         encrypted: flag,
         plain: flag,
         flood: flag,
+        cluster: flag,
         keep: flag,
         help: flag,
       },
@@ -177,7 +206,8 @@ function namesOf<Name extends string>(
 
 /** What repeats a run. */
 export function commandOf(options: Options): string {
-  const { seed, intents, seconds, faults, only, losses, kinds, beside, mode, routers, isEncrypted } = options;
+  const { seed, intents, seconds, faults, only, losses, kinds, beside, cluster, postgres, redis } = options;
+  const { mode, routers, isEncrypted } = options;
   const isUsual = options.outcomes === (beside === undefined ? OUTCOMES[0] : 'none');
   return [
     `FAULT_SEED=${seed} npm run test:faults -- --intents ${intents} --seconds ${seconds} --faults ${faults}`,
@@ -185,6 +215,9 @@ export function commandOf(options: Options): string {
     ...(losses.length === 0 ? [] : [`--losses ${losses.join()}`]),
     ...(kinds === undefined ? [] : [`--kinds ${kinds.join()}`]),
     ...(beside === undefined ? [] : [`--beside ${beside}`]),
+    ...(cluster === undefined ? [] : [`--cluster --temporal ${cluster}`]),
+    ...(postgres === undefined ? [] : [`--postgres ${postgres}`]),
+    ...(redis === undefined ? [] : [`--redis ${redis}`]),
     ...(mode === undefined ? [] : [`--mode ${mode}`]),
     ...(routers === ROUTERS[0] ? [] : [`--routers ${routers}`]),
     ...(isUsual ? [] : [`--outcomes ${options.outcomes}`]),

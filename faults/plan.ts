@@ -1,5 +1,6 @@
 /** Which faults happen in a run, when, and for how long: decided by the seed before the run begins. Pure. */
 import { SelfExplanatoryError } from '../api/errors.ts';
+import type { MemberName } from '../dev/servers/temporal-cluster.ts';
 import type { Fault, FaultKind, LossName, OrdinaryKind } from './fault-kinds.ts';
 import { DAY_MS, NETWORKS, SERVERS, durationOf, subjectsOf } from './fault-kinds.ts';
 import type { Random } from './random.ts';
@@ -17,10 +18,15 @@ export interface PlanOptions {
   isEncrypted: boolean;
   /** A process can run the release before. */
   hasReleaseBefore: boolean;
+  /** Processes of Temporal that can be killed one by one; none unless it is a cluster. */
+  members: readonly MemberName[];
 }
 
 /** One of each, in an order that the seed chooses; then all of them again, so that a long run has each several times. */
-function deckOf(random: Random, { services, isEncrypted, hasReleaseBefore }: PlanOptions): FaultKind[] {
+function deckOf(
+  random: Random,
+  { services, isEncrypted, hasReleaseBefore, members }: PlanOptions,
+): FaultKind[] {
   const service = () => random.between(0, services - 1);
   const network = () => random.oneOf(NETWORKS);
   return random.shuffled<FaultKind>([
@@ -38,6 +44,7 @@ function deckOf(random: Random, { services, isEncrypted, hasReleaseBefore }: Pla
     { kind: 'narrow', network: network(), ms: random.between(5, 100) },
     { kind: 'move', network: network() },
     ...SERVERS.map((server): FaultKind => ({ kind: 'kill-server', server })),
+    ...members.map((member): FaultKind => ({ kind: 'kill-member', server: 'temporal', member })),
     ...NETWORKS.flatMap((name): FaultKind[] => [
       { kind: 'cut', network: name },
       { kind: 'refuse', network: name },

@@ -25,6 +25,10 @@ export interface Result {
   /** Processes that ended by themselves. */
   crashes: string[];
   failedStarts: number;
+  /** Of the servers, by their names. */
+  versions: Record<string, string>;
+  /** Tasks of workflows that failed in whatever way but a crash, by cause. */
+  failedTasks: Record<string, number>;
   isGood: boolean;
 }
 

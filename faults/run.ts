@@ -27,6 +27,7 @@ import { faultRowsOf, machineOf } from './report.ts';
 import { marksInLogs, marksInRows, marksInTemporal } from './secrets.ts';
 import type { Server, Servers } from './servers.ts';
 import { startServers } from './servers.ts';
+import { countingFailedTasks } from './failed-tasks.ts';
 import type { SupervisedService } from './services.ts';
 import { ROOT, superviseService } from './services.ts';
 import { openSubscriptions } from './subscription.ts';
@@ -86,8 +87,10 @@ async function runWith(
   const random = (purpose: string) => randomOf(seed, purpose);
   const isEncrypted = options.isEncrypted ?? random('encryption').chance(0.5);
   const mode = options.mode ?? modeOf(random, options.beside !== undefined);
-  report('Starting PostgreSQL, Redis and Temporal');
-  const servers = await startServers({ keep: options.keep, report });
+  report(
+    `Starting PostgreSQL, Redis and Temporal${options.cluster ? ` ${options.cluster} as a cluster` : ''}`,
+  );
+  const servers = await startServers({ ...options, report });
   onClose(() => servers.stop());
   const userService = await startUserService();
   onClose(() => userService.stop());
@@ -190,6 +193,7 @@ async function runWith(
     kinds: options.kinds,
     isEncrypted,
     hasReleaseBefore: before !== undefined,
+    members: [...(servers.temporal.now().members?.keys() ?? [])],
   });
   report(`Load and ${plan.length} faults over ${options.seconds} s`);
   const networkOf = (server: Server) => ({
@@ -241,7 +245,9 @@ async function runWith(
     verdicts[work.name] = verdict;
   }
 
-  const leaked = await leaksOf({ servers, services, connections, planted, isEncrypted });
+  const versions = await versionsOf(connections);
+  const failedTasks: Record<string, number> = {};
+  const leaked = await leaksOf({ servers, services, connections, planted, isEncrypted, failedTasks });
   const crashes = services.flatMap((service) => service.crashes);
   const excusedShare =
     Math.max(0, ...Object.values(verdicts).map(({ excusedMs }) => excusedMs)) / (loadedAt - startedAt);
@@ -260,6 +266,8 @@ async function runWith(
     leaked,
     crashes,
     failedStarts: services.reduce((sum, service) => sum + service.failedStarts, 0),
+    versions,
+    failedTasks,
     isGood:
       leaked.length + crashes.length === 0 &&
       excusedShare <= MOST_EXCUSED &&
@@ -274,23 +282,36 @@ async function leaksOf({
   connections,
   planted,
   isEncrypted,
+  failedTasks,
 }: {
   servers: Servers;
   services: readonly SupervisedService[];
   connections: Connections;
   planted: readonly Planted[];
   isEncrypted: boolean;
+  /** What was found on the way is added. */
+  failedTasks: Record<string, number>;
 }): Promise<string[]> {
   const looked = { planted, isEncrypted };
   const inRows = await marksInRows(connections.db, looked);
   await Promise.all(services.map((service) => service.stop()));
-  await servers.temporal.now().stop();
+  const inTemporal = await marksInTemporal(countingFailedTasks(servers.temporalRows(), failedTasks), looked);
   const logs = Object.fromEntries(services.map((service, index) => [`service ${index + 1}`, service.log()]));
-  return [
-    ...inRows,
-    ...marksInLogs({ ...logs, 'the servers': servers.logs() }, looked),
-    ...marksInTemporal(servers.dataDir, looked),
-  ];
+  return [...inRows, ...marksInLogs({ ...logs, 'the servers': servers.logs() }, looked), ...inTemporal];
+}
+
+async function versionsOf({ redis, db, temporal }: Connections): Promise<Record<string, string>> {
+  const [info, postgres, server] = await Promise.all([
+    redis.info('server'),
+    db.query<{ server_version: string }>('SHOW server_version'),
+    temporal.workflowService.getSystemInfo({}),
+  ]);
+  const [, name, number] = /(valkey|redis)_version:(\S+)(?![^]*valkey_version)/.exec(info) ?? [];
+  return {
+    Temporal: server.serverVersion ?? 'unknown',
+    PostgreSQL: postgres.rows[0]!.server_version.split(' ')[0]!,
+    [name === 'valkey' ? 'Valkey' : 'Redis']: number ?? 'unknown',
+  };
 }
 
 const seconds = (ms: number): string => (ms / 1_000).toFixed(1);

@@ -2,10 +2,8 @@
  * Where the marks of a run ended up: everything that Temporal keeps, every line that was logged, every column that
  * explains a failure. An address or a token belongs into the rows of its owner and to its receiver, and nowhere else.
  */
-import { readdirSync } from 'node:fs';
-import path from 'node:path';
-import { DatabaseSync } from 'node:sqlite';
 import type { Pool } from 'pg';
+import type { TemporalRow } from './temporal-rows.ts';
 import type { Planted } from './work.ts';
 
 interface Looked {
@@ -51,34 +49,24 @@ export function marksInLogs(logs: Readonly<Record<string, string>>, { planted }:
 }
 
 /**
- * Reads every value of every table of Temporal's database, histories as well as indexes. The server must have ended.
+ * Looks at every value of every table of Temporal's database, histories as well as indexes.
  *
  * @throws Error when a mark that must be there is not: then this would find nothing anywhere.
  */
-export function marksInTemporal(dataDir: string, { planted, isEncrypted }: Looked): string[] {
-  const folder = path.join(dataDir, 'temporal');
-  const file = readdirSync(folder).find((name) => name.endsWith('.db'))!;
-  const database = new DatabaseSync(path.join(folder, file));
+export async function marksInTemporal(
+  rows: AsyncIterable<TemporalRow>,
+  { planted, isEncrypted }: Looked,
+): Promise<string[]> {
   const counts = new Map<string, number>();
   const values = planted.map((mark) => ({ ...mark, bytes: Buffer.from(mark.value) }));
-  try {
-    const tables = database.prepare("SELECT name FROM sqlite_master WHERE type = 'table'").all() as {
-      name: string;
-    }[];
-    for (const { name } of tables) {
-      for (const row of database.prepare(`SELECT * FROM "${name}"`).iterate()) {
-        for (const [column, content] of Object.entries(row)) {
-          if (typeof content !== 'string' && !(content instanceof Uint8Array)) continue;
-          const bytes = Buffer.from(content as Uint8Array);
-          for (const { what, bytes: mark } of values) {
-            const place = `${what}: ${name}.${column} of Temporal`;
-            if (bytes.includes(mark)) counts.set(place, (counts.get(place) ?? 0) + 1);
-          }
-        }
+  for await (const { table, row } of rows) {
+    for (const [column, content] of Object.entries(row)) {
+      const bytes = bytesOf(content);
+      for (const { what, bytes: mark } of values) {
+        const place = `${what}: ${table}.${column} of Temporal`;
+        if (bytes?.includes(mark)) counts.set(place, (counts.get(place) ?? 0) + 1);
       }
     }
-  } finally {
-    database.close();
   }
   const isAllowed = ({ mayBeInHistories }: Planted) => mayBeInHistories && !isEncrypted;
   for (const mark of planted) {
@@ -93,4 +81,10 @@ export function marksInTemporal(dataDir: string, { planted, isEncrypted }: Looke
   return [...counts]
     .filter(([place]) => forbidden.some(({ what }) => place.startsWith(`${what}: `)))
     .map(([place, count]) => `${place}, ${count} times`);
+}
+
+function bytesOf(content: unknown): Buffer | undefined {
+  if (typeof content === 'string' || content instanceof Uint8Array) return Buffer.from(content as Uint8Array);
+  // PostgreSQL has documents.
+  return typeof content === 'object' && content !== null ? Buffer.from(JSON.stringify(content)) : undefined;
 }

@@ -7,7 +7,8 @@ import { LOOPBACK } from '../dev/servers/ports.ts';
 import { startTcpProxy } from '../dev/servers/tcp-proxy.ts';
 import type { Fault, FaultKind } from './fault-kinds.ts';
 import type { Span } from './targets.ts';
-import type { Instance, Server, Servers } from './servers.ts';
+import type { Instance } from './instances.ts';
+import type { Server, Servers } from './servers.ts';
 
 /** For a replica to have all of its master, ms. */
 const FOLLOW_LIMIT_MS = 30_000;
@@ -24,6 +25,13 @@ export async function spoilServer(
       await sleep(fault.forMs);
       await server.now().start();
       break;
+    case 'kill-member': {
+      const member = server.now().members!.get(fault.member)!;
+      await member.kill();
+      await sleep(fault.forMs);
+      await member.start();
+      break;
+    }
     case 'refuse-writes':
       await refuseWrites(server, fault.because, fault.forMs);
       break;

@@ -2,14 +2,12 @@
  * The servers of a run: real, durable, killed like any process, and reached by the service through a proxy each. The run
  * itself talks to them directly, so that what it finds out is not spoiled.
  */
-import { appendFileSync, chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { chmodSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { createDeviceTokens } from '../dev/stand-ins/mobile-push/device-tokens.ts';
-import { freePort, LOOPBACK } from '../dev/servers/ports.ts';
+import { LOOPBACK } from '../dev/servers/ports.ts';
 import { startPostgres } from '../dev/servers/postgres.ts';
-import { isRunning, signalProcess, type ProcessRef } from '../dev/servers/processes.ts';
 import { startRedis } from '../dev/servers/redis.ts';
 import type { TcpProxy } from '../dev/servers/tcp-proxy.ts';
 import { startTcpProxy } from '../dev/servers/tcp-proxy.ts';
@@ -18,26 +16,14 @@ import { SEARCH_ATTRIBUTE_NAMES, loadConfig } from '../config/load.ts';
 import { temporalProgramOf } from '../config/service.ts';
 import type { ServerName } from './fault-kinds.ts';
 import { SERVERS } from './fault-kinds.ts';
+import { startClusterInstance } from './cluster.ts';
+import type { Instance, Starter } from './instances.ts';
+import { startInstance } from './instances.ts';
+import type { Options } from './options.ts';
+import type { TemporalRow } from './temporal-rows.ts';
+import { rowsOfPostgres, rowsOfSqlite } from './temporal-rows.ts';
 import type { SmallDisk } from './store-files.ts';
 import { copyFolder, mountSmallDisk } from './store-files.ts';
-
-/** PostgreSQL does not start while processes of the one before are still ending. */
-const START_ATTEMPTS = 20;
-const START_PAUSE_MS = 250;
-
-/** A server's process and its data. */
-export interface Instance {
-  port: number;
-  /** Where its data are. */
-  folder: string;
-  isRunning(): boolean;
-  /** SIGKILL; resolves when the process is gone. */
-  kill(): Promise<void>;
-  /** Starts it again with the data that it left. */
-  start(): Promise<void>;
-  stop(): Promise<void>;
-  logs(): string;
-}
 
 export interface Server {
   /** The run's own way to it, which always works while the server does. */
@@ -61,21 +47,23 @@ export interface Servers extends Record<ServerName, Server> {
   dataDir: string;
   /** Of PostgreSQL through a port: the run's own or its proxy's. */
   dsnAt(port: number): string;
+  /** Reads every row that Temporal has; the embedded one ends before. */
+  temporalRows(): AsyncIterable<TemporalRow>;
   /** Everything that they logged. */
   logs(): string;
   /** Stops what still runs. The data stay until the end of the process. */
   stop(): Promise<void>;
 }
 
-type Starter = (port: number, dataDir: string) => Promise<{ stop(): Promise<void> }>;
-
-/** @param report says what is being started. @param namespaces of Temporal, besides `default`. */
+/** @param options.report says what is being started. @param options.namespaces of Temporal, besides `default`. */
 export async function startServers({
   keep,
   report,
   namespaces = [],
-}: {
-  keep: boolean;
+  cluster,
+  postgres,
+  redis,
+}: Pick<Options, 'keep' | 'cluster' | 'postgres' | 'redis'> & {
   report: (line: string) => void;
   namespaces?: readonly string[];
 }): Promise<Servers> {
@@ -90,20 +78,28 @@ export async function startServers({
   }
   // That one "stopped unexpectedly" is what this is about.
   const quiet = { report: () => undefined };
-  const starters: Record<ServerName, Starter> = {
+  const temporal = {
+    ...quiet,
+    program: temporalProgramOf(loadConfig().values),
+    namespaces: ['default', ...namespaces],
+    searchAttributes: SEARCH_ATTRIBUTE_NAMES,
+  };
+  const oneProcess = (name: ServerName, starter: Starter) => (folder: string) =>
+    startInstance(name, folder, starter);
+  const starters: Record<ServerName, (dataDir: string) => Promise<Instance>> = {
     // Synced with each write: with `everysec` a write may wait while a sync is under way, and a killed Redis would lose what it
     // had acknowledged. Losses are faults of their own here.
-    redis: (port, folder) => startRedis({ ...quiet, dataDir: folder, port, sync: 'always' }),
-    postgres: (port, folder) => startPostgres({ ...quiet, dataDir: folder, port }),
-    temporal: (port, folder) =>
-      startTemporal({
-        ...quiet,
-        dataDir: folder,
-        port,
-        program: temporalProgramOf(loadConfig().values),
-        namespaces: ['default', ...namespaces],
-        searchAttributes: SEARCH_ATTRIBUTE_NAMES,
-      }),
+    redis: oneProcess('redis', (port, folder) =>
+      startRedis({ ...quiet, dataDir: folder, port, sync: 'always', command: redis }),
+    ),
+    postgres: oneProcess('postgres', (port, folder) =>
+      startPostgres({ ...quiet, dataDir: folder, port, binDir: postgres }),
+    ),
+    temporal:
+      cluster === undefined
+        ? oneProcess('temporal', (port, folder) => startTemporal({ ...temporal, dataDir: folder, port }))
+        : (folder) =>
+            startClusterInstance(folder, { ...temporal, report, version: cluster, binDir: postgres }),
   };
   const disk = mountSmallDisk(path.join(dataDir, 'disk'));
   if (!disk) report('No disk of its own for PostgreSQL: this user may not mount one, so it is never full');
@@ -121,6 +117,13 @@ export async function startServers({
     ...servers,
     dataDir,
     dsnAt,
+    async *temporalRows() {
+      const { store, folder, stop } = servers.temporal.now();
+      if (store !== undefined) return yield* rowsOfPostgres(store);
+      // Nothing is left in its log of writes then.
+      await stop();
+      yield* rowsOfSqlite(folder);
+    },
     logs: () => SERVERS.map((name) => servers[name].logs()).join(''),
     async stop() {
       await Promise.all(SERVERS.map((name) => servers[name].stop()));
@@ -131,13 +134,13 @@ export async function startServers({
 async function openServer(
   name: ServerName,
   dataDir: string,
-  startOnce: Starter,
+  startAnother: (dataDir: string) => Promise<Instance>,
 ): Promise<Server & { logs(): string; stop(): Promise<void> }> {
   const instances: Instance[] = [];
   const openInstance = async (): Promise<Instance> => {
     const own = instances.length === 0 ? dataDir : path.join(dataDir, `${name}-${instances.length + 1}`);
     mkdirSync(own, { recursive: true });
-    const instance = await startInstance(name, own, startOnce);
+    const instance = await startAnother(own);
     instances.push(instance);
     return instance;
   };
@@ -175,43 +178,3 @@ async function openServer(
     },
   };
 }
-
-async function startInstance(name: ServerName, dataDir: string, startOnce: Starter): Promise<Instance> {
-  const port = await freePort();
-  const log = path.join(dataDir, `${name}.log`);
-  /** Logs of the processes that were killed: a start overwrites the last one but one. */
-  const history = path.join(dataDir, `${name}.killed.log`);
-  const start = async () => {
-    for (let attempt = 1; ; attempt += 1) {
-      try {
-        return await startOnce(port, dataDir);
-      } catch (error) {
-        if (attempt === START_ATTEMPTS) throw error;
-        await sleep(START_PAUSE_MS);
-      }
-    }
-  };
-  let running = await start();
-  const processOf = (): ProcessRef => {
-    const pidFile = readFileSync(path.join(dataDir, `${name}.pid.json`), 'utf8');
-    return (JSON.parse(pidFile) as { server: ProcessRef }).server;
-  };
-  return {
-    port,
-    folder: path.join(dataDir, name),
-    isRunning: () => isRunning(processOf()),
-    async kill() {
-      const server = processOf();
-      signalProcess(server, 'SIGKILL');
-      while (isRunning(server)) await sleep(5);
-      appendFileSync(history, textOf(log));
-    },
-    async start() {
-      running = await start();
-    },
-    stop: () => running.stop(),
-    logs: () => textOf(history) + textOf(log),
-  };
-}
-
-const textOf = (file: string): string => (existsSync(file) ? readFileSync(file, 'utf8') : '');

@@ -17,7 +17,12 @@ declare global {
   var stackOfThisRun: { stack: Stack; dataDir: string; pooler?: Pooler } | undefined;
 }
 
-export default async function globalSetup(): Promise<void> {
+export default function globalSetup(): Promise<void> {
+  return startServersOfRun(SLOTS);
+}
+
+/** @param slots how many test files the run has at most. */
+export async function startServersOfRun(slots: number): Promise<void> {
   const report = (line: string) => process.stderr.write(`${line}\n`);
   const { values } = loadConfig();
   const dataDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-test-'));
@@ -28,12 +33,12 @@ export default async function globalSetup(): Promise<void> {
     durable: false,
     report,
     postgres: { port: 0 },
-    redis: { port: 0, databases: SLOTS },
+    redis: { port: 0, databases: slots },
     temporal: {
       port: 0,
       uiPort: 0,
       program: temporalProgramOf(values),
-      namespaces: Array.from({ length: SLOTS }, (_, slot) => namespaceOf(slot)),
+      namespaces: Array.from({ length: slots }, (_, slot) => namespaceOf(slot)),
       searchAttributes: SEARCH_ATTRIBUTE_NAMES,
     },
   });
@@ -45,7 +50,7 @@ export default async function globalSetup(): Promise<void> {
   if (process.env['TEST_POSTGRES'] === 'pooled') {
     const pooler = await startPooler(
       new URL(stack.postgresDsn!).port,
-      Array.from({ length: SLOTS }, (_, slot) => roleOfSlot(slot)),
+      Array.from({ length: slots }, (_, slot) => roleOfSlot(slot)),
     );
     report(`PostgreSQL is reached through ${pooler.what}`);
     globalThis.stackOfThisRun.pooler = pooler;

@@ -1,8 +1,9 @@
 /** Intents in this process: their settings, activities, reader, channels and gauges. */
 import type { Redis } from 'ioredis';
-import { createAcceptance, createIntentActivities } from '../activities/intent/acceptance.ts';
+import { createAcceptance, createFirstTry, createIntentActivities } from '../activities/intent/acceptance.ts';
 import { createChannelActivities } from '../activities/intent/channels.ts';
 import { defineHandOffCommands } from '../activities/intent/hand-off.ts';
+import { createInHand } from '../activities/intent/in-hand.ts';
 import { createIntentMetrics, observeGauges } from '../activities/intent/metrics.ts';
 import { createBridgeActivities } from '../activities/intent/reader.ts';
 import { watchReader } from '../activities/intent/reader-life.ts';
@@ -80,16 +81,21 @@ export function openIntents(context: ProcessContext): Role {
       const resources = {
         ...settings,
         ...{ db, redis, confirmReplicated, workflows, log, metrics, outcomes, userService, draining },
+        inHand: createInHand(),
       };
       const acceptIntents = createAcceptance(resources);
       const routes = createRouteActivities(resources);
+      const firstTry = createFirstTry(resources, acceptIntents, routes);
       return {
-        ...createIntentActivities(resources, acceptIntents, routes),
+        ...createIntentActivities(resources, acceptIntents, firstTry),
         ...createSliceActivities({ ...resources, acceptIntents }),
         ...routes,
         ...createSteeringActivities(resources),
         ...createChannelActivities(resources),
-        ...createBridgeActivities({ ...resources, openStreamReader: () => openReader(longestSilenceMs) }),
+        ...createBridgeActivities({
+          ...{ ...resources, firstTry },
+          openStreamReader: () => openReader(longestSilenceMs),
+        }),
         ...createReconciliationActivities(resources),
         ...createOperationActivities(db, intentOperations({ ...resources, intentsStream })),
         ...createRepairActivities(resources),

@@ -1,4 +1,4 @@
-/** How often each key of encryption has sealed, over all processes and their lives. */
+/** How often the key has sealed that seals now, over all processes and their lives. */
 import type { Meter } from '@opentelemetry/api';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
@@ -11,7 +11,11 @@ const SEALS = 'notification.keys.seals';
 export function observeKeySeals(meter: Meter, { db, log }: { db: Pool; log: Logger }): () => void {
   const seals = gaugeRead({
     what: 'seals by key',
-    gauges: { [SEALS]: { description: 'Values and payloads sealed with a key by all processes, ever' } },
+    gauges: {
+      [SEALS]: {
+        description: 'Values and payloads sealed by all processes, ever, with the key that sealed last',
+      },
+    },
     async read() {
       const rows = await query<{ purpose: string; key_id: string; seals: number }>(db, READ_KEY_SEALS, []);
       return rows.map(({ purpose, key_id: key, seals: value }) => ({
@@ -24,11 +28,11 @@ export function observeKeySeals(meter: Meter, { db, log }: { db: Pool; log: Logg
   return observeReads(meter, log, [seals]);
 }
 
+/** Of each purpose the one in use: another one does not wear any more, however often it has sealed. */
 const READ_KEY_SEALS = {
   name: 'read_key_seals',
   text: `
-    SELECT purpose, key_id, seals::float8 AS seals
+    SELECT DISTINCT ON (purpose) purpose, key_id, seals::float8 AS seals
       FROM notification.key_seals
-     ORDER BY last_sealed_at DESC
-     LIMIT 20`,
+     ORDER BY purpose, last_sealed_at DESC`,
 };

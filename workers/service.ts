@@ -81,10 +81,11 @@ async function start({ config, endpoints, log, report }: ServiceOptions, open: O
     openConnections(context, telemetry),
     ...config.roles.map(async (name) => ROLES[name](context)),
   ]);
+  // Before what may take long: a start that waits is seen as one that is not ready.
+  const probes = await openProbes(context);
   const applied = await migrateOrCheck(endpoints.postgresDsn);
   if (applied.length > 0) log.info({ migrations: applied }, 'database schema migrated');
   await settlePayloadPolicy(context, connections);
-  const probes = await openProbes(context);
   await prepareNamespace(context, connections);
   await openCodecServer(context, connections);
 

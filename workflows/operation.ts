@@ -46,6 +46,7 @@ export async function operation(input: OperationInput): Promise<OperationState> 
   const isRenewed = onRenewal();
   let step: CancellationScope | undefined;
   let isPauseNoted = state.status === 'paused';
+  let resumed = 0;
   /** An update may have changed it while something was awaited. */
   const isRunning = () => state.status === 'running';
   const show = () => setCurrentDetails(describe(input, state));
@@ -59,6 +60,7 @@ export async function operation(input: OperationInput): Promise<OperationState> 
       (change) => {
         const { requestedBy: changedBy = 'operator' } = change ?? {};
         state = { ...state, status, changedBy, changedAtMs: Date.now() };
+        if (status === 'running') resumed += 1;
         // One that waits for what it needs would wait on, and then be made.
         if (status !== 'running' && patched('operation-step-cancelled')) step?.cancel();
         show();
@@ -70,7 +72,8 @@ export async function operation(input: OperationInput): Promise<OperationState> 
   take(RESUME_OPERATION_UPDATE, 'running', 'Goes on. {requestedBy?}');
   take(ABORT_OPERATION_UPDATE, 'aborting', 'Ends it; what is done stays done. {requestedBy?}');
 
-  for (let isLeft = true; isLeft;) {
+  let isLeft = true;
+  while (isLeft) {
     show();
     await notePause();
     await condition(() => state.status !== 'paused' || isRenewed());
@@ -82,6 +85,7 @@ export async function operation(input: OperationInput): Promise<OperationState> 
     await notePause();
     if (!isRunning()) continue;
     step = new CancellationScope();
+    const resumedBefore = resumed;
     try {
       const {
         counts,
@@ -90,8 +94,10 @@ export async function operation(input: OperationInput): Promise<OperationState> 
       } = await step.run(() => pages.doPage(operationId, kind, rate));
       state = { ...state, ...counts };
       isLeft = isMore;
-      // Temporal has forgotten that it is paused.
-      if (pausedBy !== undefined && isRunning()) {
+      const isOver =
+        pausedBy !== undefined && resumed !== resumedBefore && patched('operation-resumed-since');
+      // Its row heard of it first, or Temporal has forgotten it.
+      if (pausedBy !== undefined && !isOver && isRunning()) {
         state = { ...state, status: 'paused', changedBy: pausedBy, changedAtMs: Date.now() };
         isPauseNoted = true;
       }
@@ -101,7 +107,9 @@ export async function operation(input: OperationInput): Promise<OperationState> 
     }
     step = undefined;
   }
-  state = { ...state, status: state.done < state.total ? 'aborted' : 'done' };
+  // One that was aborted within its first step does not know how many there are.
+  const isAborted = isLeft && (state.total === 0 || state.done < state.total);
+  state = { ...state, status: isAborted ? 'aborted' : 'done' };
   await database.endOperation(operationId, state.status);
   show();
   await condition(allHandlersFinished);

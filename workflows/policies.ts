@@ -193,6 +193,12 @@ export const RETENTION: ActivityOptions = {
   retry: { ...UNTIL_IT_SUCCEEDS, maximumAttempts: 10 },
 };
 
+/**
+ * Before notifications that have not begun (their priority is the default, 3): a backlog is then worked off one after
+ * the other, instead of accepted as a whole while nothing is delivered. Fairness is inherited.
+ */
+export const BEFORE_NEW_ONES = { priority: { priorityKey: 2 } } as const;
+
 /** What an operator asks for goes before a backlog: whoever stops something cannot wait until it is over. */
 export const BEFORE_A_BACKLOG: Required<Pick<ActivityOptions, 'priority'>> = { priority: { priorityKey: 1 } };
 

@@ -23,6 +23,7 @@ import type { Audience, ChannelBudgets } from './audience.ts';
 import type { Candidate, TakenIntent, ToInsert } from './decisions.ts';
 import { findDecisions, insertRecords, listRoutesToPublish, recordDuplicates } from './decisions.ts';
 import { logFieldsOf } from './metrics.ts';
+import type { InHand } from './in-hand.ts';
 import { recordMalformed, refusedIntent, reusedIntent } from './malformed.ts';
 import type { IntentMetrics } from './metrics.ts';
 import { isPostgresRefusal } from '../postgres.ts';
@@ -355,43 +356,23 @@ const deferral = (earlierId: string): ApplicationFailure =>
 const expired = (): ApplicationFailure =>
   ApplicationFailure.retryable('the record that held the idempotency key has just expired');
 
-export type IntentActivities = ReturnType<typeof createIntentActivities>;
+/** Accepts an intent and makes the first attempts of its routes in one step. */
+export type FirstTry = ReturnType<typeof createFirstTry>;
 
-type FirstAttempts = Pick<RouteActivities, 'publishFirstAttempts'>;
-
-export function createIntentActivities(
-  { db, log }: Pick<IntentResources, 'db' | 'log'>,
+export function createFirstTry(
+  { log }: Pick<IntentResources, 'log'>,
   acceptIntents: AcceptIntents,
-  { publishFirstAttempts }: FirstAttempts,
+  { publishFirstAttempts }: Pick<RouteActivities, 'publishFirstAttempts'>,
 ) {
-  return {
-    /**
-     * Accepts an intent durably, or records durably why not. The first try of a notification that makes first attempts
-     * itself makes them, too: each local activity more costs an activation of the workflow.
-     *
-     * @throws ApplicationFailure `UserServiceUnavailable`, `AcceptanceDeferred`, or of PostgreSQL, all retried;
-     * CancelledFailure. Then nothing is decided.
-     */
-    async acceptIntent(input: NotificationInput): Promise<Acceptance> {
-      const intent = input as TakenIntent;
-      const { isLocal, attempt } = Context.current().info;
-      const options = { attempt: isLocal ? 0 : attempt };
-      // Who is here has failed before, or will take a while.
-      if (!isLocal) await noteWaiting(db, intent, options);
-      const [decided] = (await acceptIntents([intent], options)) as [Decided];
-      if ('error' in decided) throw decided.error;
-      return isLocal && input.dispatch === 'on_failure'
-        ? withFirstAttempts(intent, decided.acceptance)
-        : decided.acceptance;
-    },
-
-    /** The routes to publish among those at [offset, offset + limit) of a notification, ordered by route id. */
-    listRoutesToPublish: (notificationId: string, offset: number, limit: number): Promise<RouteToPublish[]> =>
-      listRoutesToPublish(db, notificationId, offset, limit),
-  };
-
-  /** As accepted, when the attempts could not be made: nothing is spent then, and the workflow goes on from there. */
-  async function withFirstAttempts(intent: TakenIntent, acceptance: Acceptance): Promise<Acceptance> {
+  /**
+   * @param patience ends the lookups.
+   * @returns how it was accepted, with its first attempts. Without them, when they could not be made: nothing is spent
+   * then, and its workflow goes on from there.
+   * @throws ApplicationFailure as `acceptIntent`.
+   */
+  return async (intent: TakenIntent, patience?: Promise<unknown>): Promise<Acceptance> => {
+    const options = { attempt: 0, ...(patience ? { patience } : {}) };
+    const acceptance = await acceptOne(acceptIntents, intent, options);
     if (acceptance.outcome !== 'accepted' || !isListed(acceptance)) return acceptance;
     const { notificationId } = intent;
     const { routeCount } = acceptance;
@@ -406,5 +387,52 @@ export function createIntentActivities(
       );
       return acceptance;
     }
-  }
+  };
+}
+
+async function acceptOne(
+  acceptIntents: AcceptIntents,
+  intent: TakenIntent,
+  options: AcceptanceOptions,
+): Promise<Acceptance> {
+  const [decided] = (await acceptIntents([intent], options)) as [Decided];
+  if ('error' in decided) throw decided.error;
+  return decided.acceptance;
+}
+
+export type IntentActivities = ReturnType<typeof createIntentActivities>;
+
+export function createIntentActivities(
+  { db, inHand }: Pick<IntentResources, 'db'> & { inHand: InHand },
+  acceptIntents: AcceptIntents,
+  firstTry: FirstTry,
+) {
+  return {
+    /**
+     * Accepts an intent durably, or records durably why not. The first try of a notification that makes first attempts
+     * itself makes them, too: each local activity more costs an activation of the workflow.
+     *
+     * @throws ApplicationFailure `UserServiceUnavailable`, `AcceptanceDeferred`, or of PostgreSQL, all retried;
+     * CancelledFailure. Then nothing is decided.
+     */
+    async acceptIntent(input: NotificationInput): Promise<Acceptance> {
+      const intent = input as TakenIntent;
+      const { isLocal, attempt } = Context.current().info;
+      try {
+        if (isLocal && input.dispatch === 'on_failure') return await firstTry(intent);
+        const options = { attempt: isLocal ? 0 : attempt };
+        // Who is here has failed before, or will take a while.
+        if (!isLocal) await noteWaiting(db, intent, options);
+        const acceptance = await acceptOne(acceptIntents, intent, options);
+        if (acceptance.outcome === 'accepted') inHand.add(intent.notificationId, acceptance.routes.length);
+        return acceptance;
+      } finally {
+        inHand.done(intent.notificationId);
+      }
+    },
+
+    /** The routes to publish among those at [offset, offset + limit) of a notification, ordered by route id. */
+    listRoutesToPublish: (notificationId: string, offset: number, limit: number): Promise<RouteToPublish[]> =>
+      listRoutesToPublish(db, notificationId, offset, limit),
+  };
 }

@@ -10,15 +10,19 @@ import type { Intent } from '../../api/intent/entry.ts';
 import { MAX_TIMESTAMP_MS } from '../../api/intent/entry.ts';
 import type { Acceptance, NotificationInput, RouteToPublish } from '../../workflows/intent/contract.ts';
 import { MAX_CHILDREN_PER_PARENT } from '../../workflows/intent/contract.ts';
-import { query } from '../postgres.ts';
+import { forFew, query } from '../postgres.ts';
 import { inTransaction } from '../transactions.ts';
 import type { Audience, ChannelBudgets, RouteSlot } from './audience.ts';
 import { materializeRoutes } from './audience.ts';
 import type { Outcomes } from './outcomes.ts';
-import { END_ACCEPTANCE, acceptance, moreRoutes, refusal } from './outcomes.ts';
+import { END_ACCEPTANCE, acceptance, moreRoutes, outcomeForFew, refusal } from './outcomes.ts';
 
 /** Recipients whose routes one statement writes: short of its time-out on a slow disk, too. */
 const RECIPIENTS_PER_STATEMENT = 2_500;
+
+/** Intents, and recipients of all of them, that a plan for any number serves as well as one for this number. */
+const FEW_INTENTS = 3;
+const FEW_RECIPIENTS = 10;
 
 /** Classification of an e-mail route that is skipped because the User Service has no usable answer about its user. */
 const RECIPIENT_UNUSABLE = 'recipient_unusable';
@@ -55,7 +59,8 @@ export async function findDecisions(
   candidates: readonly Candidate[],
 ): Promise<Map<string, Decision>> {
   if (candidates.length === 0) return new Map();
-  const rows = await query<DecisionRow>(db, FIND_DECISIONS, [
+  const statement = candidates.length <= FEW_INTENTS ? FIND_DECISIONS_FOR_FEW : FIND_DECISIONS;
+  const rows = await query<DecisionRow>(db, statement, [
     candidates.map(({ intent }) => intent.producer),
     candidates.map(({ intent }) => intent.idempotencyKey),
     candidates.map(({ intent }) => intent.notificationId),
@@ -219,7 +224,8 @@ export async function insertRecords(
       idempotencyTtlMs,
       ...slotColumns(parts.flatMap(([first]) => slotsOf(first!))),
     ];
-    const rows = await outcomes.run<{ notification_id: string }>(client, INSERT_RECORDS, values, counts);
+    const statement = areFew(items) ? INSERT_RECORDS_FOR_FEW : INSERT_RECORDS;
+    const rows = await outcomes.run<{ notification_id: string }>(client, statement, values, counts);
     const inserted = new Set(rows.map(({ notification_id }) => notification_id));
     const heldOpen = new Set<string>();
     for (const part of parts.flatMap(([, ...rest]) => rest)) {
@@ -234,6 +240,14 @@ export async function insertRecords(
   const inserted = await (parts.every(({ length }) => length === 1) ? insert(db) : inTransaction(db, insert));
   return new Map([...inserted].map((id) => [id, tallies.get(id)!.acceptance()]));
 }
+
+function areFew(items: readonly ToInsert[]): boolean {
+  const recipients = items.reduce((sum, { audience }) => sum + sizeOf(audience), 0);
+  return items.length <= FEW_INTENTS && recipients <= FEW_RECIPIENTS;
+}
+
+const sizeOf = (audience: Audience): number =>
+  audience.kind === 'user' ? audience.recipients.length : audience.emails.length;
 
 interface PartOfItem {
   intent: TakenIntent;
@@ -382,6 +396,8 @@ const FIND_DECISIONS = {
      ) AS found`,
 };
 
+const FIND_DECISIONS_FOR_FEW = forFew(FIND_DECISIONS);
+
 const COUNT_ROUTES = {
   name: 'count_routes',
   text: `
@@ -483,6 +499,8 @@ const INSERT_RECORDS = acceptance({
   result: 'SELECT notification_id FROM record',
   parameters: 25,
 });
+
+const INSERT_RECORDS_FOR_FEW = outcomeForFew(INSERT_RECORDS);
 
 const INSERT_ROUTES = moreRoutes({
   name: 'insert_routes',

@@ -4,10 +4,12 @@
  * id of an earlier one is set aside.
  */
 import type { WorkflowClient, WorkflowExecutionDescription } from '@temporalio/client';
+import { setTimeout as sleep } from 'node:timers/promises';
 import pLimit from 'p-limit';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import { searchableKey } from '../../api/ids.ts';
+import { isUrgentType } from '../../api/intent/catalog.ts';
 import type { Intent, MalformedIntent, ParsedIntent } from '../../api/intent/entry.ts';
 import { compareEntryIds } from '../../api/stream-ids.ts';
 import type { DispatchMode } from '../../workflows/intent/contract.ts';
@@ -22,7 +24,12 @@ import type { Outcomes } from './outcomes.ts';
 import { PARALLEL_STARTS, isTooLargeForTemporal, startNotification, startSlice } from './start.ts';
 import { DECIDED } from './owner.ts';
 import { noteUndecided } from './waiting.ts';
+import type { FirstTry } from './acceptance.ts';
+import { reasonOf } from '../reason.ts';
 import { describe } from '../workflows.ts';
+
+/** An urgent intent that is not delivered by then is left to its workflow, ms. */
+const URGENT_TRY_MS = 250;
 
 interface IntakeResources {
   db: Pool;
@@ -31,6 +38,8 @@ interface IntakeResources {
   metrics: IntentMetrics;
   outcomes: Outcomes;
   bridge: { dispatch: DispatchMode };
+  /** Where urgent intents are tried before they have a workflow. */
+  firstTry?: FirstTry;
 }
 
 /** What became of an entry: `started` now, `known` already, or `malformed`. */
@@ -46,7 +55,7 @@ export interface IntakeOptions {
 }
 
 export function createIntake(resources: IntakeResources) {
-  const { db, workflows, log, metrics, outcomes } = resources;
+  const { db, workflows, log, metrics, outcomes, firstTry } = resources;
   const { dispatch } = resources.bridge;
   return { lookUp, take, takeSlice };
 
@@ -113,6 +122,7 @@ export function createIntake(resources: IntakeResources) {
     const { isUrgent } = options;
     const before = options.known.get(intent.notificationId);
     if (before) return refusalOf(intent, before);
+    if (firstTry && isUrgentType(intent.notificationType)) await tryAtOnce(firstTry, intent);
     try {
       if (await startNotification(workflows, intent, { dispatch, isUrgent })) {
         log.debug(logFieldsOf(intent), 'notification started');
@@ -124,6 +134,18 @@ export function createIntake(resources: IntakeResources) {
       const reason = error.cause instanceof Error ? error.cause.message : 'it is too large';
       return refusedIntent(intent, 'entry_too_large', `Temporal does not take the intent: ${reason}`);
     }
+  }
+
+  /**
+   * Delivers what cannot wait for Temporal, where a backlog may lie: the entry is behind the offset until its workflow is
+   * started, which finds what was done.
+   */
+  async function tryAtOnce(attempt: FirstTry, intent: Intent): Promise<void> {
+    const timeUp = sleep(URGENT_TRY_MS, undefined, { ref: false });
+    const tried = attempt(intent, timeUp).catch((error: unknown) =>
+      log.debug({ ...logFieldsOf(intent), reason: reasonOf(error) }, 'urgent intent not delivered at once'),
+    );
+    await Promise.race([tried, timeUp]);
   }
 
   /** Temporal has a workflow of this id. */

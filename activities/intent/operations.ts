@@ -1,24 +1,31 @@
 /**
  * What operators do to many intents: dead-lettered routes are replayed, notifications cancelled, refused entries published
- * again. An order that was given already has no effect on a route, nothing is cancelled twice, and Redis remembers which
- * entries it has appended.
+ * again. It is done here, to the rows, many together: a workflow for each would be a hundred times slower, and only what
+ * is in trouble needs one. All of it may be done twice: an order that a route has carried out has no effect on it, nothing
+ * is cancelled twice, and Redis remembers which entries it has appended.
  */
 import type { WorkflowClient } from '@temporalio/client';
 import { WorkflowExecutionAlreadyStartedError, WorkflowNotFoundError } from '@temporalio/client';
-import type { Redis } from 'ioredis';
 import pLimit from 'p-limit';
-import type { Pool } from 'pg';
 import { routeRefOf, searchableKey } from '../../api/ids.ts';
-import type { Channel } from '../../api/intent/catalog.ts';
 import { mendEntry } from '../../api/intent/mending.ts';
 import { republishedKey } from '../../api/intent/stream.ts';
-import { ROUTE_WORKFLOW, notificationWorkflowId } from '../../workflows/intent/contract.ts';
+import { ROUTE_WORKFLOW, notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
+import type { ReplayOrder } from '../../workflows/intent/contract.ts';
 import { routeReplay } from '../../workflows/intent/replay-contract.ts';
 import { CANCEL_INTENT_SIGNAL, sliceWorkflowId } from '../../workflows/intent/slice-contract.ts';
 import type { OperationKind, OperationOptions } from '../../workflows/operation-contract.ts';
 import { orderIdOf } from '../../workflows/operation-contract.ts';
 import type { OperationItem, OperationWork } from '../operations.ts';
-import { ORDER_OF_ITEM, PARALLEL_ITEMS, operationItems, workOf } from '../operations.ts';
+import { PARALLEL_ITEMS, operationItems, workOf } from '../operations.ts';
+import { statusOf } from '../workflows.ts';
+import { handOff } from './hand-off.ts';
+import type { Attempt, RouteResources } from './publication.ts';
+import { createPublisher } from './publication.ts';
+import type { RouteRow } from './route-rows.ts';
+import { loadEach } from './route-rows.ts';
+import { startRoute } from './routes.ts';
+import { createClosing } from './steering.ts';
 
 /**
  * How long Redis remembers that an operation has appended an entry: for longer than PostgreSQL may be away, or the
@@ -26,66 +33,117 @@ import { ORDER_OF_ITEM, PARALLEL_ITEMS, operationItems, workOf } from '../operat
  */
 const REMEMBER_REPUBLISHED_MS = 30 * 86_400_000;
 
-interface OperationResources {
-  db: Pool;
-  redis: Redis;
+interface OperationResources extends RouteResources {
   workflows: WorkflowClient;
   intentsStream: string;
 }
 
-export function intentOperations({
-  redis,
-  workflows,
-  intentsStream,
-}: OperationResources): Partial<Record<OperationKind, OperationWork<OperationItem>>> {
+export function intentOperations(
+  resources: OperationResources,
+): Partial<Record<OperationKind, OperationWork<OperationItem>>> {
+  const { db, redis, workflows, intentsStream } = resources;
+  const publisher = createPublisher(resources);
+  const closing = createClosing(resources);
+  const inTurn = pLimit(PARALLEL_ITEMS);
   const oneByOne =
     <Item>(one: (item: Item) => Promise<boolean>) =>
     (items: readonly Item[]) =>
-      pLimit(PARALLEL_ITEMS).map(items, one);
+      inTurn.map(items, one);
   return {
-    replay: workOf<RouteItem>({ list: LIST_ITEMS, deal: oneByOne(replay) }),
-    cancel: workOf<RouteItem>({ list: LIST_ITEMS, deal: oneByOne(cancel) }),
+    replay: workOf<ReplayItem>({ list: LIST_DEAD, deal: replay }),
+    cancel: workOf<CancelItem>({ list: LIST_OPEN, deal: oneByOne(cancel) }),
     republish: workOf<EntryItem>({ list: LIST_ENTRIES, deal: oneByOne(republish) }),
   };
 
-  /** @returns whether there was something to replay. */
-  async function replay(item: RouteItem): Promise<boolean> {
-    if (item.was_replayed) return true;
-    if (!item.is_dead || item.route_id === null) return false;
-    const order = routeReplay(
-      {
-        ...{
-          notificationId: item.notification_id,
-          routeRef: routeRefOf(item.route_id),
-          channel: item.channel!,
-        },
-        ...{ notificationType: item.notification_type!, producer: item.producer! },
-        idempotencyKey: searchableKey(item.idempotency_key!),
-      },
-      {
-        ...{ requestedBy: item.requested_by, orderId: orderIdOf(item.operation_id) },
-        ...(item.reason === null ? {} : { reason: item.reason }),
-      },
+  /** @returns of each whether there was something to replay. */
+  async function replay(items: readonly ReplayItem[]): Promise<boolean[]> {
+    const [first] = items;
+    if (first === undefined) return [];
+    const begun = await publisher.begin();
+    const rows = new Map((await loadEach(db, items)).map((row) => [keyOf(row), row]));
+    // One order is for all items.
+    const { operation_id: operationId, requested_by: requestedBy, reason } = first;
+    const order: ReplayOrder = {
+      ...{ replayId: orderIdOf(operationId), requestedBy },
+      ...(reason === null ? {} : { reason }),
+    };
+    const states = await inTurn.map(items, (item) => stateOf(item, rows.get(keyOf(item)), order));
+    const own = items.flatMap((item, index) => (states[index] === 'to_do' ? [rows.get(keyOf(item))!] : []));
+    const attempts = await publisher.publish(own, begun, order);
+    await inTurn.map(own, (row, index) => goOn(row, attempts[index]!, order));
+    const running = items.flatMap((item, index) =>
+      states[index] === 'running' ? [rows.get(keyOf(item))!] : [],
     );
-    try {
-      await workflows.signalWithStart(ROUTE_WORKFLOW, order);
-      return true;
-    } catch (error) {
-      // Its last run completed, which a dead-lettered one never does.
-      if (error instanceof WorkflowExecutionAlreadyStartedError) return false;
-      throw error;
+    await inTurn.map(running, (row) => tell(row, order));
+    return states.map((state) => state !== 'nothing');
+  }
+
+  /**
+   * @returns `done` once it has carried the order out; `running` when a workflow has it, which is told. One whose workflow
+   * has completed was published, whatever a PostgreSQL says that was put back since.
+   */
+  async function stateOf(
+    { is_dead: isDead }: ReplayItem,
+    row: RouteRow | undefined,
+    { replayId }: ReplayOrder,
+  ): Promise<'nothing' | 'to_do' | 'running' | 'done'> {
+    const isOrdered = row?.replay_id === replayId;
+    if (row === undefined || !(isDead || isOrdered)) return 'nothing';
+    // It may be open without a worker: the process that made the attempt has died.
+    if (isOrdered && row.status !== 'pending' && row.status !== 'failed') return 'done';
+    const workflowId = routeWorkflowId(row.notification_id, routeRefOf(row.route_id));
+    const status = await statusOf(workflows, workflowId);
+    if (status === 'RUNNING') return isOrdered ? 'done' : 'running';
+    return status === 'COMPLETED' && !isOrdered ? 'nothing' : 'to_do';
+  }
+
+  /** Whoever is not through by the attempt has a workflow from then on. */
+  async function goOn(row: RouteRow, attempt: Attempt, order: ReplayOrder): Promise<void> {
+    switch (attempt.status) {
+      case 'published':
+      case 'skipped':
+        return;
+      case 'failed':
+      case 'dead_letter':
+        return startRoute(workflows, row, { attempt, why: 'replay' });
+      case 'paused':
+      case 'deferred':
+        return tell(row, order);
     }
   }
 
-  /** @returns whether it was under way. */
-  async function cancel({ notification_id: notificationId, slice_id: slice }: RouteItem): Promise<boolean> {
+  /** Leaves the order to the workflow of the route, which is started if it does not run. */
+  async function tell(row: RouteRow, { replayId: orderId, ...request }: ReplayOrder): Promise<void> {
+    const { notification_id: notificationId, notification_type: notificationType, producer, channel } = row;
+    const route = { notificationId, notificationType, producer, routeRef: routeRefOf(row.route_id), channel };
+    const start = routeReplay(
+      { ...route, idempotencyKey: searchableKey(row.idempotency_key) },
+      { ...request, orderId },
+    );
+    try {
+      await workflows.signalWithStart(ROUTE_WORKFLOW, start);
+    } catch (error) {
+      // Its last run has just completed.
+      if (!(error instanceof WorkflowExecutionAlreadyStartedError)) throw error;
+    }
+  }
+
+  /**
+   * Closes the rows first: from then on nothing of it goes out, however long its workflows take to end.
+   *
+   * @returns whether it was under way.
+   */
+  async function cancel({ notification_id: notificationId, slice_id: slice }: CancelItem): Promise<boolean> {
+    const closed = await closing.closeAll(notificationId);
+    if (closed > 0) await handOff.voidAttempts(redis, notificationId);
     const isRequested = await unlessGone(() =>
       workflows.getHandle(notificationWorkflowId(notificationId)).cancel(),
     );
-    if (isRequested || slice === null) return isRequested;
-    return unlessGone(() =>
+    if (isRequested || slice === null) return isRequested || closed > 0;
+    const isTold = await unlessGone(() =>
       workflows.getHandle(sliceWorkflowId(slice)).signal(CANCEL_INTENT_SIGNAL, notificationId),
     );
+    return isTold || closed > 0;
   }
 
   /** @returns whether it is one that the service would take. */
@@ -116,20 +174,19 @@ async function unlessGone(call: () => Promise<unknown>): Promise<boolean> {
   }
 }
 
-interface RouteItem extends OperationItem {
+interface ReplayItem extends OperationItem {
   notification_id: string;
-  /** Null of a cancellation. */
-  route_id: string | null;
+  route_id: string;
   reason: string | null;
   /** The route died before the operation began, is dead, and not too late. */
   is_dead: boolean;
-  /** By this operation, in a step that did not come to its end. */
-  was_replayed: boolean;
-  channel: Channel | null;
-  /** Null once retention has removed it. */
-  notification_type: string | null;
-  producer: string | null;
-  idempotency_key: string | null;
+}
+
+const keyOf = (route: Pick<RouteRow, 'notification_id' | 'route_id'>): string =>
+  `${route.notification_id}/${route.route_id}`;
+
+interface CancelItem extends OperationItem {
+  notification_id: string;
   slice_id: string | null;
 }
 
@@ -148,21 +205,24 @@ const APPEND_ONCE = `
   redis.call('SET', KEYS[1], id, 'PX', ARGV[1])
   return id`;
 
-const LIST_ITEMS = {
-  name: 'list_operation_items',
+const LIST_DEAD = {
+  name: 'list_operation_routes',
   text: operationItems(
     `item.notification_id, item.route_id, operation.reason,
            coalesce(route.status = 'dead_letter' AND route.dead_lettered_at < operation.created_at
-                    AND (record.expires_at > now()) IS NOT FALSE, false) AS is_dead,
-           EXISTS (SELECT FROM notification.replays
-                    WHERE replays.notification_id = item.notification_id AND replays.route_id = item.route_id
-                      AND replay_id = ${ORDER_OF_ITEM}) AS was_replayed,
-           route.channel, record.notification_type, record.producer, record.idempotency_key,
-           coalesce(record.slice_id, waiting.intent ->> 'slice') AS slice_id`,
+                    AND (record.expires_at > now()) IS NOT FALSE, false) AS is_dead`,
     `LEFT JOIN notification.records AS record ON record.notification_id = item.notification_id
-      LEFT JOIN notification.waiting_intents AS waiting ON waiting.notification_id = item.notification_id
       LEFT JOIN notification.routes AS route
         ON route.notification_id = item.notification_id AND route.route_id = item.route_id`,
+  ),
+};
+
+const LIST_OPEN = {
+  name: 'list_operation_notifications',
+  text: operationItems(
+    "item.notification_id, coalesce(record.slice_id, waiting.intent ->> 'slice') AS slice_id",
+    `LEFT JOIN notification.records AS record ON record.notification_id = item.notification_id
+      LEFT JOIN notification.waiting_intents AS waiting ON waiting.notification_id = item.notification_id`,
   ),
 };
 

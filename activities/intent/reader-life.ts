@@ -27,7 +27,9 @@ const TASK_INTERVAL_MS = 2_000;
 const TASK_LIMIT_MS = 3_000;
 
 /** `temporal.api.enums.v1.PendingActivityState`; the enum is not among the SDK's exports. */
-const STARTED = 2;
+const [STARTED, CANCEL_REQUESTED, PAUSE_REQUESTED] = [2, 3, 5];
+/** A worker has it. What it was asked for meanwhile comes to nothing if that worker has died. */
+const WITH_A_WORKER: readonly unknown[] = [STARTED, CANCEL_REQUESTED, PAUSE_REQUESTED];
 
 /** An attempt at reading, in a form that nothing else has. */
 const attemptOf = (runId: string, activityId: string, attempt: number): string =>
@@ -135,7 +137,9 @@ export function watchReader({ redis, client, log, stream }: ReaderWatchOptions):
   /** One that waits for its next attempt, or that is paused, has none that could be dead. */
   async function replaceIfDead(silentAttempt: string | undefined): Promise<boolean> {
     const described = await describe(client.workflow, workflowId);
-    const reader = described?.raw.pendingActivities?.find(({ state }) => Number(state) === STARTED);
+    const reader = described?.raw.pendingActivities?.find(({ state }) =>
+      WITH_A_WORKER.includes(Number(state)),
+    );
     if (!described || !reader) return false;
     const { runId } = described;
     const { activityId, attempt, lastHeartbeatTime, lastWorkerIdentity } = reader;

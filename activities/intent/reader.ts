@@ -14,12 +14,17 @@ import { MAX_ENTRY_BYTES, parseIntent } from '../../api/intent/entry.ts';
 import { offsetKey } from '../../api/intent/stream.ts';
 import { BRIDGE_HANDOVER, BRIDGE_REPLACED } from '../../workflows/failures.ts';
 import type { DispatchMode } from '../../workflows/intent/contract.ts';
+import { INTENT_TASK_QUEUE } from '../../workflows/intent/contract.ts';
+import type { FirstTry } from './acceptance.ts';
 import { createTaskCheck, showLife } from './reader-life.ts';
 import type { Progress } from './stream-position.ts';
 import type { TakenIntent } from './decisions.ts';
-import type { IntakeOptions } from './intake.ts';
+import type { IntakeOptions, Taken } from './intake.ts';
 import { createIntake } from './intake.ts';
+import type { InHand, Place } from './in-hand.ts';
 import { createKeyOrder } from './key-order.ts';
+import type { LookAhead } from './look-ahead.ts';
+import { createLookAhead } from './look-ahead.ts';
 import type { Outcomes } from './outcomes.ts';
 import type { WatchResources } from './stream-watch.ts';
 import { lastPosition, watchStream } from './stream-watch.ts';
@@ -28,19 +33,21 @@ import { watchOutbound } from './outbound-watch.ts';
 import type { SlicesUnderWay } from './slices-under-way.ts';
 import { findSlicesUnderWay } from './slices-under-way.ts';
 import { PARALLEL_STARTS } from './start.ts';
-import type { Unit } from './units.ts';
+import type { ReadEntry, Unit } from './units.ts';
 import { unitsOf } from './units.ts';
-import type { StreamEntry } from '../stream-read.ts';
 import { openStream } from '../stream-read.ts';
 import { contiguousOffset, savePosition, startProgress } from './stream-position.ts';
+import { hasIdleWorkersElsewhere } from '../workflows.ts';
 
 /** Entries per read at most, unless a slice may have more. */
 const BATCH_SIZE = 100;
 /**
- * More entries than this in one read are a backlog, which Temporal's task queue puts in order. A notification that
- * makes first attempts itself has nothing that must go before the next one.
+ * More entries than this in one read are a backlog. Of several producers Temporal's task queue puts it in order, so that
+ * each gets its turns; one alone needs none.
  */
 const MOST_URGENT = 10;
+/** Whoever was among the last so many intents is there. */
+const REMEMBERED_PRODUCERS_OF = 1_000;
 
 /** Of one reader, when the next one begins. */
 const MOST_STARTED_BEFORE = 1_000;
@@ -51,6 +58,8 @@ export interface BridgeResources extends WatchResources, OutboundWatchResources 
   /** Aborted when the process begins to shut down, so that the reader hands over immediately. */
   draining: AbortSignal;
   outcomes: Outcomes;
+  inHand: InHand;
+  firstTry: FirstTry;
   bridge: {
     /** BLOCK of one read, ms. */
     blockMs: number;
@@ -64,8 +73,9 @@ export interface BridgeResources extends WatchResources, OutboundWatchResources 
 export type BridgeActivities = ReturnType<typeof createBridgeActivities>;
 
 export function createBridgeActivities(resources: BridgeResources) {
-  const { db, redis, workflows, draining, log, bridge: settings } = resources;
+  const { db, redis, workflows, draining, log, inHand, bridge: settings } = resources;
   const intake = createIntake(resources);
+  const areOthersFree = () => hasIdleWorkersElsewhere(workflows, INTENT_TASK_QUEUE);
 
   return {
     /**
@@ -88,6 +98,7 @@ export function createBridgeActivities(resources: BridgeResources) {
       const hangUp = () => connection.disconnect();
       stop.addEventListener('abort', hangUp);
       let endLife: (() => void) | undefined;
+      let lookAhead: LookAhead | undefined;
       try {
         endLife = await showLife(redis, stream, activity.info, () => replaced.abort());
         const reading = await openStream(connection, {
@@ -102,10 +113,34 @@ export function createBridgeActivities(resources: BridgeResources) {
           before.flatMap(({ id, fields, size }) => intentsOf([parseIntent(id, fields, size)])),
         );
         const slices = settings.intentsPerWorkflow > 1 ? await findSlicesUnderWay(workflows, db) : undefined;
-        while (!stop.aborted) {
-          await Promise.all([checkStream(), checkOutbound()]);
+        const producers = createProducerMemory();
+        lookAhead = createLookAhead({
+          lookAfter: (id, options) => reading.lookAfter(id, offsetKey(stream), options),
+          mustWait: (intent) => slices?.hasKeyOf([intent]) ?? false,
+          producerOfBacklog: producers.theOne,
+          start: (intent, isUrgent) =>
+            inOrderOfKeys([intent], (told) =>
+              take([{ ok: true, intent }], told, progress, {
+                ...{ isUrgent, readBefore: progress.readBefore, known: new Map() },
+              }),
+            ),
+          ...{ progress, stop },
+        });
+        const { during } = lookAhead;
+        const work = { progress, inOrderOfKeys, slices, producers, lookAhead, stop };
+        for (let isFirst = true; !stop.aborted;) {
+          await during(Promise.all([checkStream(), checkOutbound()]));
           const entries = await reading.readAfter(progress.offset, offsetKey(stream), settings.blockMs);
-          if (entries.length > 0) await advance(stream, entries, { progress, inOrderOfKeys, slices, stop });
+          if (entries.length === 0) continue;
+          const read = entries.map(({ id, fields, size }) => ({
+            id,
+            parsed: parseIntent(id, fields, size),
+            size,
+          }));
+          producers.remember(read.flatMap(({ parsed }) => (parsed.ok ? [parsed.intent] : [])));
+          if (isFirst) await lookAhead.begin();
+          isFirst = false;
+          await during(advance(stream, read, work));
         }
       } catch (error) {
         // Hanging up makes the blocked read fail; that is the stop itself, not a fault.
@@ -113,6 +148,7 @@ export function createBridgeActivities(resources: BridgeResources) {
       } finally {
         stop.removeEventListener('abort', hangUp);
         hangUp();
+        await lookAhead?.end();
         endLife?.();
         stopReporting();
         log.info({ stream, offset: progress.offset, started: progress.started }, 'stream reader stopped');
@@ -132,26 +168,36 @@ export function createBridgeActivities(resources: BridgeResources) {
   /** Handles a batch, then moves the offset past its unbroken run of handled entries. */
   async function advance(
     stream: string,
-    entries: StreamEntry[],
-    { progress, inOrderOfKeys, slices, stop }: Reading,
+    read: readonly (ReadEntry & { id: string })[],
+    { progress, inOrderOfKeys, slices, producers, lookAhead, stop }: Reading,
   ): Promise<void> {
     const limit = pLimit(PARALLEL_STARTS);
-    const isUrgent = settings.dispatch === 'on_failure' || entries.length <= MOST_URGENT;
-    const read = entries.map(({ id, fields, size }) => ({ parsed: parseIntent(id, fields, size), size }));
     const { readBefore } = progress;
     const known = await intake.lookUp(
       read.map(({ parsed }) => parsed),
       readBefore,
     );
     const units = unitsOf(read, { readBefore, intentsPerWorkflow: settings.intentsPerWorkflow });
+    const isOfOne = producers.theOne() !== undefined;
+    const startAhead = ([entry, ...more]: Unit) =>
+      more.length === 0 ? lookAhead.startOf(idOf(entry) ?? '') : undefined;
+    const placeOf = (unit: Unit): Promise<Place | undefined> | Place => {
+      const [intent, ...more] = intentsOf(unit);
+      if (isOfOne && intent && more.length === 0 && !startAhead(unit))
+        return inHand.place(intent.notificationId, stop, areOthersFree);
+      return settings.dispatch === 'on_failure' || read.length <= MOST_URGENT ? 'here' : 'elsewhere';
+    };
     const begun: Promise<boolean>[] = [];
     for (const unit of units) {
       const intents = intentsOf(unit);
       // Those that are left are read by the next reader.
       if (slices && !(await slices.mayBegin(intents, stop))) break;
+      const place = await placeOf(unit);
+      if (place === undefined) break;
+      const isUrgent = place === 'here';
       const begin = (told: readonly TakenIntent[]) =>
         take(unit, told, progress, { isUrgent, readBefore, known });
-      const started = limit(() => inOrderOfKeys(intents, begin));
+      const started = limit(() => startAhead(unit) ?? inOrderOfKeys(intents, begin));
       // Looked at below, when all are begun.
       started.catch(() => undefined);
       begun.push(started);
@@ -165,7 +211,7 @@ export function createBridgeActivities(resources: BridgeResources) {
       (results[index] as { value?: boolean } | undefined)?.value === true;
     const startedId = idOf(units.filter(isStarted).at(-1)?.[0]);
     if (startedId !== undefined) progress.startedSinceLook.push(startedId);
-    const batch = read.map(({ parsed }, index) => ({ id: entries[index]!.id, done: done.has(parsed) }));
+    const batch = read.map(({ id, parsed }) => ({ id, done: done.has(parsed) }));
     const offset = contiguousOffset(progress.offset, batch);
     if (offset !== progress.offset) {
       const passed = batch.findIndex(({ id }) => id === offset) + 1;
@@ -186,16 +232,45 @@ export function createBridgeActivities(resources: BridgeResources) {
     progress: Progress,
     options: IntakeOptions,
   ): Promise<boolean> {
-    const [intent] = intents;
-    const taken =
-      intents.length > 1
-        ? await intake.takeSlice(intents, options)
-        : [await intake.take(intent ? { ok: true, intent } : unit[0]!, options)];
+    const taken = await takeAll(unit, intents, options);
     const malformed = taken.filter((one) => one === 'malformed').length;
     progress.malformed += malformed;
     progress.started += taken.length - malformed;
     return taken.includes('started');
   }
+
+  async function takeAll(
+    [entry]: Unit,
+    intents: readonly TakenIntent[],
+    options: IntakeOptions,
+  ): Promise<Taken[]> {
+    if (intents.length > 1) return intake.takeSlice(intents, options);
+    const [intent] = intents;
+    let taken: Taken | undefined;
+    try {
+      taken = await intake.take(intent ? { ok: true, intent } : entry!, options);
+      return [taken];
+    } finally {
+      // Nothing is done for it here.
+      if (intent && taken !== 'started') inHand.done(intent.notificationId);
+    }
+  }
+}
+
+/** Whose intents were read of late. */
+function createProducerMemory() {
+  const lastOf = new Map<string, number>();
+  let count = 0;
+  return {
+    remember(intents: readonly Intent[]): void {
+      for (const { producer } of intents) lastOf.set(producer, (count += 1));
+    },
+    /** The only one; undefined when there are several. */
+    theOne(): string | undefined {
+      const recent = [...lastOf].filter(([, last]) => last > count - REMEMBERED_PRODUCERS_OF);
+      return recent.length === 1 ? recent[0]![0] : undefined;
+    },
+  };
 }
 
 /** Of one reader. */
@@ -204,6 +279,8 @@ interface Reading {
   inOrderOfKeys: ReturnType<typeof createKeyOrder>;
   /** Absent when each intent has a workflow of its own. */
   slices: SlicesUnderWay | undefined;
+  producers: ReturnType<typeof createProducerMemory>;
+  lookAhead: LookAhead;
   stop: AbortSignal;
 }
 

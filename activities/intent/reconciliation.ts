@@ -11,17 +11,10 @@ import { Context } from '@temporalio/activity';
 import type { WorkflowClient } from '@temporalio/client';
 import pLimit from 'p-limit';
 import type { Pool } from 'pg';
-import { routeRefOf, searchableKey } from '../../api/ids.ts';
-import type { DispatchMode, ReconciliationOutcome, RouteInput } from '../../workflows/intent/contract.ts';
-import {
-  CHANNELS,
-  INTENT_TASK_QUEUE,
-  ROUTE_WORKFLOW,
-  notificationWorkflowId,
-  routeWorkflowId,
-} from '../../workflows/intent/contract.ts';
+import { routeRefOf } from '../../api/ids.ts';
+import type { DispatchMode, ReconciliationOutcome } from '../../workflows/intent/contract.ts';
+import { CHANNELS, notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { sliceWorkflowId } from '../../workflows/intent/slice-contract.ts';
-import { notificationAttributes, routeChannel } from '../../workflows/intent/search-attributes.ts';
 import { query } from '../postgres.ts';
 import { endStuck, stateOf } from '../workflows.ts';
 import type { TakenIntent } from './decisions.ts';
@@ -29,7 +22,7 @@ import type { RouteResources } from './publication.ts';
 import { createPublisher } from './publication.ts';
 import type { RouteRow } from './route-rows.ts';
 import { loadRoutes } from './route-rows.ts';
-import { openRoute } from './routes.ts';
+import { startRoute } from './routes.ts';
 import { DECIDED } from './owner.ts';
 import { startNotification } from './start.ts';
 import { endSettledStuck } from './stuck.ts';
@@ -127,7 +120,7 @@ export function createReconciliationActivities(resources: ReconciliationResource
         outcome.published += 1;
         metrics.workTakenUp({ what: 'route' });
       } else if (attempt.status === 'failed' || attempt.status === 'dead_letter') {
-        await startRoute(route, openRoute(route, attempt).first);
+        await startRoute(workflows, route, { attempt, why: 'taken up' });
         outcome.restarted += 1;
         metrics.workTakenUp({ what: 'route' });
       }
@@ -144,28 +137,6 @@ export function createReconciliationActivities(resources: ReconciliationResource
   /** Whether the slice that took an intent, if one did, still works on it. */
   async function hasSlice(slice: string | null | undefined): Promise<boolean> {
     return typeof slice === 'string' && (await takeFrom(sliceWorkflowId(slice))) === 'RUNNING';
-  }
-
-  /** It goes on where the attempt made here has ended. */
-  async function startRoute(route: RouteRow, first: RouteInput['first']): Promise<void> {
-    const { notification_id: notificationId, notification_type: notificationType } = route;
-    const routeRef = routeRefOf(route.route_id);
-    await workflows.start(ROUTE_WORKFLOW, {
-      workflowId: routeWorkflowId(notificationId, routeRef),
-      taskQueue: INTENT_TASK_QUEUE,
-      args: [{ notificationId, routeRef, ...(first ? { first } : {}) } satisfies RouteInput],
-      workflowIdConflictPolicy: 'USE_EXISTING',
-      typedSearchAttributes: [
-        ...notificationAttributes({
-          notificationId,
-          notificationType,
-          producer: route.producer,
-          idempotencyKey: searchableKey(route.idempotency_key),
-        }),
-        routeChannel(route.channel),
-      ],
-      staticSummary: `${notificationType} ${routeRef} (taken up)`,
-    });
   }
 
   /**

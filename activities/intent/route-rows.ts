@@ -10,7 +10,7 @@ import { hashOfRouteRef, routeRefOf } from '../../api/ids.ts';
 import type { Locale } from '../../api/intent/mail-command.ts';
 import type { RouteKey, RouteSlice } from '../../workflows/intent/contract.ts';
 import { logFieldsOf } from './metrics.ts';
-import { routeMove } from './outcomes.ts';
+import { outcomeForFew, routeMove } from './outcomes.ts';
 import { query } from '../postgres.ts';
 
 export interface RouteRow {
@@ -73,6 +73,16 @@ export async function loadRoutes(db: Pool, notificationId: string, routeIds: str
 export async function loadRoutesOf(db: Pool, notificationIds: readonly string[]): Promise<RouteRow[]> {
   if (notificationIds.length === 0) return [];
   return withPayload(await query<WithoutPayload>(db, LOAD_ROUTES_OF, [notificationIds]));
+}
+
+/** These routes of some notifications, ordered by notification and route id. Those that retention has removed are missing. */
+export async function loadEach(
+  db: Pool,
+  keys: readonly Pick<RouteRow, 'notification_id' | 'route_id'>[],
+): Promise<RouteRow[]> {
+  if (keys.length === 0) return [];
+  const columns = [keys.map(({ notification_id }) => notification_id), keys.map(({ route_id }) => route_id)];
+  return withPayload(await query<WithoutPayload>(db, LOAD_EACH, columns));
 }
 
 type WithoutPayload = Omit<RouteRow, 'payload_json'> & { payload_json: string | null };
@@ -170,10 +180,21 @@ const LOAD_ROUTES = {
      ORDER BY route_id`,
 };
 
+const ROUTES_OF_MANY = routeColumns(
+  'CASE row_number() OVER (PARTITION BY notification_id ORDER BY route_id) WHEN 1 THEN payload_json END',
+);
+
 const LOAD_ROUTES_OF = {
   name: 'load_routes_of',
-  text: `${routeColumns('CASE row_number() OVER (PARTITION BY notification_id ORDER BY route_id) WHEN 1 THEN payload_json END')}
+  text: `${ROUTES_OF_MANY}
      WHERE notification_id = ANY ($1::text[])
+     ORDER BY notification_id, route_id`,
+};
+
+const LOAD_EACH = {
+  name: 'load_each_route',
+  text: `${ROUTES_OF_MANY}
+     WHERE (notification_id, route_id) IN (SELECT * FROM unnest($1::text[], $2::text[]))
      ORDER BY notification_id, route_id`,
 };
 
@@ -205,6 +226,8 @@ export const MARK_PUBLISHED = routeMove({
   result: 'SELECT position, attempt_count FROM moved',
   parameters: 4,
 });
+
+export const MARK_PUBLISHED_FOR_FEW = outcomeForFew(MARK_PUBLISHED);
 
 export const MARK_SKIPPED = routeMove({
   name: 'mark_skipped',

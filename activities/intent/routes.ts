@@ -3,7 +3,8 @@
  * publication.ts makes the attempts.
  */
 import { ApplicationFailure, Context } from '@temporalio/activity';
-import { channelOf, routeRefOf } from '../../api/ids.ts';
+import type { WorkflowClient } from '@temporalio/client';
+import { channelOf, routeRefOf, searchableKey } from '../../api/ids.ts';
 import { runbookField } from '../../api/runbook.ts';
 import type { PublicationFailure } from '../../workflows/failures.ts';
 import { POSTGRES_UNUSABLE, ROUTE_DEFERRED } from '../../workflows/failures.ts';
@@ -12,11 +13,15 @@ import type {
   Publication,
   PublishResult,
   ReplayOrder,
+  RouteInput,
   RouteSlice,
   RouteToPublish,
 } from '../../workflows/intent/contract.ts';
+import { INTENT_TASK_QUEUE, ROUTE_WORKFLOW, routeWorkflowId } from '../../workflows/intent/contract.ts';
+import { notificationAttributes, routeChannel } from '../../workflows/intent/search-attributes.ts';
 import { finalIfRefused, isPostgresAway, isPostgresRefusal } from '../postgres.ts';
 import type { Beginning } from './hand-off.ts';
+import type { InHand } from './in-hand.ts';
 import type { Attempt, Publisher, RouteResources } from './publication.ts';
 import { createPublisher, failureDetails } from './publication.ts';
 import type { RouteRow } from './route-rows.ts';
@@ -24,8 +29,8 @@ import { loadRoute, loadSlice } from './route-rows.ts';
 
 export type RouteActivities = ReturnType<typeof createRouteActivities>;
 
-export function createRouteActivities(resources: RouteResources) {
-  const { db, route: settings } = resources;
+export function createRouteActivities(resources: RouteResources & { inHand: InHand }) {
+  const { db, inHand, route: settings } = resources;
   const publisher = createPublisher(resources);
 
   return {
@@ -38,7 +43,13 @@ export function createRouteActivities(resources: RouteResources) {
      * failure was recorded, while the route has budget left; `PostgresRefused`, not retried, when PostgreSQL does not
      * take what became of it.
      */
-    publishRoute: publish,
+    async publishRoute(publication: Publication): Promise<PublishResult> {
+      try {
+        return await publish(publication);
+      } finally {
+        inHand.done(publication.notificationId);
+      }
+    },
 
     /**
      * The same for a retry policy without end: a deferral is thrown as `RouteDeferred`, so that Temporal makes the
@@ -146,6 +157,37 @@ export function openRoute({ route_id, channel }: RouteRow, attempt: Attempt): Ro
   if (attempt.status !== 'failed') return route;
   const { status, classification, details } = attempt;
   return { ...route, first: { status, classification, details } };
+}
+
+interface RouteStart {
+  /** As it was made for the route just now: its workflow goes on from there. */
+  attempt: Attempt;
+  /** For people. */
+  why: string;
+}
+
+/** Gives a route a workflow, unless it has one. @throws what the Temporal client fails with. */
+export async function startRoute(
+  workflows: WorkflowClient,
+  route: RouteRow,
+  { attempt, why }: RouteStart,
+): Promise<void> {
+  const { notification_id: notificationId, notification_type: notificationType } = route;
+  const { routeRef, first } = openRoute(route, attempt);
+  await workflows.start(ROUTE_WORKFLOW, {
+    workflowId: routeWorkflowId(notificationId, routeRef),
+    taskQueue: INTENT_TASK_QUEUE,
+    args: [{ notificationId, routeRef, ...(first ? { first } : {}) } satisfies RouteInput],
+    workflowIdConflictPolicy: 'USE_EXISTING',
+    typedSearchAttributes: [
+      ...notificationAttributes({
+        ...{ notificationId, notificationType, producer: route.producer },
+        idempotencyKey: searchableKey(route.idempotency_key),
+      }),
+      routeChannel(route.channel),
+    ],
+    staticSummary: `${notificationType} ${routeRef} (${why})`,
+  });
 }
 
 /** The replay that this attempt stands for, if any. */

@@ -50,8 +50,7 @@ export async function findSlicesUnderWay(workflows: WorkflowClient, db: Pool) {
     async mayBegin(intents: readonly Intent[], stop: AbortSignal): Promise<boolean> {
       const keys = intents.map(keyOf);
       const mustWait = () =>
-        underWay.length >= MOST_UNDER_WAY ||
-        underWay.some(({ intents: theirs }) => theirs === undefined || keys.some((key) => theirs.has(key)));
+        underWay.length >= MOST_UNDER_WAY || underWay.some(({ intents: theirs }) => isOfThem(theirs, keys));
       while (underWay.length > 0 && mustWait() && !stop.aborted) {
         const [oldest] = underWay as [UnderWay];
         const isOver = await endOf(oldest, stop);
@@ -60,6 +59,12 @@ export async function findSlicesUnderWay(workflows: WorkflowClient, db: Pool) {
         underWay.shift();
       }
       return !stop.aborted;
+    },
+
+    /** Whether something that has a key of these must end before they are begun. */
+    hasKeyOf(intents: readonly Intent[]): boolean {
+      const keys = intents.map(keyOf);
+      return underWay.some(({ intents: theirs }) => isOfThem(theirs, keys));
     },
 
     /** These are being started as a slice. */
@@ -105,3 +110,7 @@ export async function findSlicesUnderWay(workflows: WorkflowClient, db: Pool) {
     }
   }
 }
+
+/** @param theirs undefined: any. */
+const isOfThem = (theirs: UnderWay['intents'], keys: readonly string[]): boolean =>
+  theirs === undefined || keys.some((key) => theirs.has(key));

@@ -1,6 +1,7 @@
 /** Starts a notification for an intent, so that it is durable when the call returns. */
 import type { WorkflowClient, WorkflowStartOptions } from '@temporalio/client';
 import { ServiceError, WorkflowExecutionAlreadyStartedError, isGrpcServiceError } from '@temporalio/client';
+import { isUrgentType } from '../../api/intent/catalog.ts';
 import { searchableKey } from '../../api/ids.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import type { DispatchMode, NotificationInput } from '../../workflows/intent/contract.ts';
@@ -12,6 +13,7 @@ import {
 import type { SliceInput } from '../../workflows/intent/slice-contract.ts';
 import { SLICE_WORKFLOW, sliceWorkflowId } from '../../workflows/intent/slice-contract.ts';
 import { notificationAttributes, sliceAttributes } from '../../workflows/intent/search-attributes.ts';
+import { BEFORE_NEW_ONES } from '../../workflows/policies.ts';
 import { inTraceOf } from './trace-links.ts';
 
 /** Workflows that are being started concurrently. More would only come before those that are under way. */
@@ -47,21 +49,24 @@ export async function startNotification(
   intent: Intent,
   { dispatch, isUrgent, isAgain = false, isStuck = false }: StartSettings,
 ): Promise<boolean> {
-  const input: NotificationInput = dispatch === 'child' ? intent : { ...intent, dispatch };
+  const goesFirst = isUrgentType(intent.notificationType);
+  // An urgent one has been tried before its workflow begins, which goes on from there.
+  const input: NotificationInput =
+    dispatch === 'child' && !goesFirst ? intent : { ...intent, dispatch: 'on_failure' };
   const options: WorkflowStartOptions = {
     workflowId: notificationWorkflowId(intent.notificationId),
     taskQueue: INTENT_TASK_QUEUE,
     args: [input],
     workflowIdReusePolicy: isAgain ? 'ALLOW_DUPLICATE' : 'REJECT_DUPLICATE',
     ...(isStuck ? { workflowIdConflictPolicy: 'TERMINATE_EXISTING' } : {}),
-    requestEagerStart: isUrgent,
+    requestEagerStart: isUrgent || goesFirst,
     typedSearchAttributes: notificationAttributes({
       ...intent,
       idempotencyKey: searchableKey(intent.idempotencyKey),
     }),
     staticSummary: summaryOf(intent),
     // A producer that floods the stream must not starve the others.
-    priority: { fairnessKey: intent.producer },
+    priority: { fairnessKey: intent.producer, ...(goesFirst ? BEFORE_NEW_ONES.priority : {}) },
   };
   return start(workflows, [intent], NOTIFICATION_WORKFLOW, options);
 }

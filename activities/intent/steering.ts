@@ -57,7 +57,10 @@ interface ClosedRoute {
   entryId: string | undefined;
 }
 
-export function createSteeringActivities({ db, redis, workflows, log, outcomes }: SteeringResources) {
+/** How routes that are open are closed. */
+export function createClosing({ db, redis, outcomes }: Pick<SteeringResources, 'db' | 'redis' | 'outcomes'>) {
+  return { close, closeAgain, closeAll };
+
   /** Closes routes that are open and settles their rows. */
   async function close(notificationId: string, routes: ListedRoute[]): Promise<void> {
     const closed = await closeInRedis(notificationId, routes);
@@ -83,6 +86,21 @@ export function createSteeringActivities({ db, redis, workflows, log, outcomes }
     fade(closed);
   }
 
+  /**
+   * Closes all routes of a notification that are open.
+   *
+   * @param onBatch gets how many there were so far. @returns how many there were.
+   */
+  async function closeAll(notificationId: string, onBatch?: (total: number) => void): Promise<number> {
+    for (let total = 0; ;) {
+      const open = await query<ListedRoute>(db, LIST_OPEN, [notificationId, BATCH_SIZE]);
+      if (open.length > 0) await close(notificationId, open);
+      total += open.length;
+      onBatch?.(total);
+      if (open.length < BATCH_SIZE) return total;
+    }
+  }
+
   /** @returns of each route the entry as which it was handed off before, if it was. */
   function closeInRedis(notificationId: string, routes: ListedRoute[]): Promise<ClosedRoute[]> {
     return Promise.all(
@@ -98,6 +116,11 @@ export function createSteeringActivities({ db, redis, workflows, log, outcomes }
     const keys = closed.map(({ key }) => key);
     void handOff.fade(redis, keys).catch(() => undefined);
   }
+}
+
+export function createSteeringActivities(resources: SteeringResources) {
+  const { db, redis, workflows, log, outcomes } = resources;
+  const { close, closeAgain, closeAll } = createClosing(resources);
 
   /** All that were ever cancelled: a crash may have come between settling some and telling them. */
   async function concludeSkipped(notificationId: string): Promise<void> {
@@ -142,21 +165,10 @@ export function createSteeringActivities({ db, redis, workflows, log, outcomes }
      */
     async skipOpenRoutes(notificationId: string, identity?: IntentIdentity): Promise<void> {
       await giveUpWaiting(db, outcomes, notificationId, identity);
-      for (let total = 0; ;) {
-        const open = await query<ListedRoute>(db, LIST_OPEN, [notificationId, BATCH_SIZE]);
-        if (open.length > 0) await close(notificationId, open);
-        total += open.length;
-        Context.current().heartbeat(total);
-        if (open.length < BATCH_SIZE) {
-          await concludeSkipped(notificationId);
-          await handOff.voidAttempts(redis, notificationId);
-          log.info(
-            { notification_id: notificationId, result: 'skipped', routes: total },
-            'notification cancelled',
-          );
-          return;
-        }
-      }
+      const routes = await closeAll(notificationId, (total) => Context.current().heartbeat(total));
+      await concludeSkipped(notificationId);
+      await handOff.voidAttempts(redis, notificationId);
+      log.info({ notification_id: notificationId, result: 'skipped', routes }, 'notification cancelled');
     },
 
     /** The same for the routes of one slice; siblings outside it go on. */

@@ -98,6 +98,7 @@ export async function rewindOffset(redis: Redis, stream: string, from: string, t
 export interface Progress extends StreamPosition {
   started: number;
   malformed: number;
+  ahead: number;
   findings: StreamFinding[];
   /** As the last look saw the stream. */
   seen: StreamState | undefined;
@@ -122,7 +123,7 @@ export async function startProgress(
   const activity = Context.current();
   const progress: Progress = {
     ...position,
-    ...{ started: 0, malformed: 0, findings: [], seen: undefined },
+    ...{ started: 0, malformed: 0, ahead: 0, findings: [], seen: undefined },
     ...{ readBefore: STREAM_START, startedSinceLook: [] },
   };
   // A workflow of the release before asks for more of them.
@@ -156,6 +157,6 @@ export async function startProgress(
 }
 
 function reportOf(stream: string, progress: Progress, lagMs: number, rate: number): BridgeProgress {
-  const { offset, started, malformed, findings, seen } = progress;
-  return { stream, offset, lagMs, rate, started, malformed, findings, ...(seen ? { seen } : {}) };
+  const { offset, started, malformed, ahead, findings, seen } = progress;
+  return { stream, offset, lagMs, rate, started, malformed, ahead, findings, ...(seen ? { seen } : {}) };
 }

@@ -110,7 +110,7 @@ export function watchStream(
     const from = whereToReadFrom(inspection, memory, new Set(news.map(({ kind }) => kind)));
     if (from !== undefined) await readAgainFrom(from, inspection);
     // The next reader must not find the same loss again.
-    else if (news.some(({ kind }) => kind === 'entries_lost')) {
+    else if (news.some(({ kind }) => kind === 'entries_lost' || kind === 'offset_lost')) {
       await savePosition(redis, stream, { offset, entriesPassed });
     }
     const seen = stateToRemember(inspection, problems);

@@ -15,7 +15,7 @@ const MAX_SLICE_RECIPIENTS = 1_000;
 /** In the order of the stream; one entry, or several intents of one producer. */
 export type Unit = ParsedIntent[];
 
-interface ReadEntry {
+export interface ReadEntry {
   parsed: ParsedIntent;
   size: EntrySize;
 }

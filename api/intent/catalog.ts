@@ -59,6 +59,8 @@ interface CatalogRow {
   readonly push?: { readonly table: string; readonly fields: readonly string[] };
   /** How long after the event it is worth sending, ms, where the intent does not say it; absent: for ever. */
   readonly expiresAfterMs?: number;
+  /** `urgent`: it goes before all that waits and is not; absent: it comes in its turn. */
+  readonly priority?: 'urgent';
 }
 
 const pushAndEmail = { user: ['push', 'email'] } as const;
@@ -93,11 +95,13 @@ export const CATALOG = {
     producer: 'game_master',
     channels: adminEmail,
     payload: { ...game, failure_reason: lines },
+    priority: 'urgent',
   },
   'lobby.runtime_paused_after_start': {
     producer: 'game_lobby',
     channels: adminEmail,
     payload: game,
+    priority: 'urgent',
   },
   'lobby.application.submitted': {
     producer: 'game_lobby',
@@ -164,16 +168,19 @@ export const CATALOG = {
     producer: 'runtime_manager',
     channels: adminEmail,
     payload: runtimeFailure,
+    priority: 'urgent',
   },
   'runtime.container_start_failed': {
     producer: 'runtime_manager',
     channels: adminEmail,
     payload: runtimeFailure,
+    priority: 'urgent',
   },
   'runtime.start_config_invalid': {
     producer: 'runtime_manager',
     channels: adminEmail,
     payload: runtimeFailure,
+    priority: 'urgent',
   },
 } as const satisfies Record<string, CatalogRow>;
 
@@ -202,6 +209,13 @@ export const ADMIN_NOTIFICATION_TYPES = NOTIFICATION_TYPES.filter(
 export const PUSH_NOTIFICATION_TYPES = NOTIFICATION_TYPES.filter(
   (type): type is PushNotificationType => 'push' in CATALOG[type],
 );
+
+/** The types that go before all that waits. */
+export const URGENT_TYPES: readonly NotificationType[] = NOTIFICATION_TYPES.filter(
+  (type) => 'priority' in CATALOG[type],
+);
+
+export const isUrgentType = (type: NotificationType): boolean => URGENT_TYPES.includes(type);
 
 export function isNotificationType(value: string): value is NotificationType {
   return Object.hasOwn(CATALOG, value);

@@ -224,10 +224,7 @@ function addSetAside(callbacks: Command): void {
         if ((user === undefined) === !all) throw new UsageError('say which: one user, or --all');
         return withSession(['postgres', 'temporal'], async ({ operator, config }) => {
           const maxAgeMs = config.values.NOTIFICATION_CALLBACK_SNAPSHOT_RETENTION;
-          const takenUp = await operator.callbacks.takeUp(user, { maxAgeMs });
-          // Without the user, who may want to be forgotten.
-          const detail = countOf(takenUp, 'account');
-          await operator.actions.note({ action: 'callbacks take-up', requestedBy, detail });
+          const takenUp = await operator.callbacks.takeUp(user, { maxAgeMs, requestedBy });
           if (json) printJson({ takenUp });
           else printLine(`${countOf(takenUp, 'account')} taken up`);
         });
@@ -266,8 +263,7 @@ function addSymbols(callbacks: Command): void {
     .action(
       action<Requested, [string]>(({ json, requestedBy }, symbol) =>
         withSession(['postgres'], async ({ operator }) => {
-          await operator.callbacks.forgetSymbol(symbol);
-          await operator.actions.note({ action: 'callbacks forget', target: symbol, requestedBy });
+          await operator.callbacks.forgetSymbol(symbol, { requestedBy });
           if (json) printJson({ symbol });
           else printLine(`no hour waits for ${symbol} any more`);
         }),
@@ -289,12 +285,8 @@ function addRun(callbacks: Command): void {
           if (shard !== undefined && !all.includes(shard))
             throw new NotFoundError(`there is no shard ${shard}`);
           const states = await Promise.all(
-            (shard === undefined ? all : [shard]).map((one) => operator.callbacks.run(one)),
+            (shard === undefined ? all : [shard]).map((one) => operator.callbacks.run(one, { requestedBy })),
           );
-          await operator.actions.note({
-            ...{ action: 'callbacks run', requestedBy },
-            ...(shard === undefined ? {} : { target: `shard ${shard}` }),
-          });
           if (json) return printJson({ shards: states });
           printTable(
             ['SHARD', 'RESUMED', 'DAILY', 'HOURLY', 'COMPUTED', 'DELETED', 'NEXT ALARM', 'INTERVAL'],

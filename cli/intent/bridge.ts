@@ -84,6 +84,7 @@ function printStatus({ progress, pause, ...status }: BridgeStatus): void {
     ],
     ['rate', progress && `${progress.rate} entries/s`],
     ['since take-over', progress && `${progress.started} started, ${progress.malformed} malformed`],
+    ['urgent', progress?.ahead ? `${progress.ahead} of them begun before their turn` : undefined],
     ['last failure', status.lastFailure],
     ['next attempt', status.nextAttemptAt],
     ['link', status.link],

@@ -3,7 +3,7 @@ import type { Command } from 'commander';
 import { Argument, InvalidArgumentError } from 'commander';
 import type { Producer } from '../../api/intent/catalog.ts';
 import { PRODUCERS } from '../../api/intent/catalog.ts';
-import type { HeldView } from '../../client/intent/channels.ts';
+import type { HeldView, Pause } from '../../client/intent/channels.ts';
 import { LEAST_WEIGHT, MOST_WEIGHT, USUAL_WEIGHT } from '../../client/intent/weights.ts';
 import type { Operator } from '../../client/operator.ts';
 import type {
@@ -36,7 +36,7 @@ interface Held<Noun extends string, Name extends string> {
   examples: { pause: string; resume: string };
   operations(operator: Operator): {
     list(): Promise<(HeldView & Record<Noun, Name>)[]>;
-    pause(name: Name, request: PauseRequest): Promise<ChannelState>;
+    pause(name: Name, request: PauseRequest): Promise<Pause>;
     resume(name: Name, request: ResumeRequest): Promise<ChannelState>;
   };
 }
@@ -130,13 +130,16 @@ function addCommands<Noun extends string, Name extends string>(
     .addHelpText('after', helpWith(`galaxy-notify ${group} pause ${held.examples.pause}`))
     .action(
       action<{ reason?: string; requestedBy: string }, [Name]>(({ json, reason, requestedBy }, name) =>
-        withSession(['postgres', 'temporal'], async ({ operator }) => {
+        // Whoever stops something does not wait for Temporal.
+        withSession(['postgres'], async ({ operator }) => {
           const state = await held.operations(operator).pause(name, {
             requestedBy,
             ...(reason === undefined ? {} : { reason }),
           });
           printState(name, state, json);
           report(`new publications wait until: galaxy-notify ${group} resume ${name}`);
+          if (state.isWorkflowSilent)
+            report('its workflow has not answered yet, and does not need to: the database holds the pause');
         }),
       ),
     );

@@ -141,11 +141,7 @@ function republishOne(entryId: string, options: Options): Promise<ExitCode> {
       else printFields(Object.entries(fields));
       return EXIT.done;
     }
-    const notificationId = await operator.malformed.republish(entryId, mendingOf(options));
-    await operator.actions.note({
-      ...{ action: 'malformed republish', target: entryId, requestedBy },
-      detail: `as ${notificationId}`,
-    });
+    const notificationId = await operator.malformed.republish(entryId, mendingOf(options), { requestedBy });
     if (json) printJson({ notificationId });
     else printLine(notificationId);
     report(`see notifications show ${notificationId}`);

@@ -36,7 +36,7 @@ export function addAbandon(subscriptions: Command): void {
 }
 
 async function abandon(
-  { subscriptions, actions }: Session['operator'],
+  { subscriptions }: Session['operator'],
   { dryRun, yes, json, requestedBy }: AbandonOptions,
 ): Promise<ExitCode> {
   const found = await subscriptions.countUnreadableDeletions();
@@ -47,8 +47,7 @@ async function abandon(
   }
   if (found.queues + found.tokens === 0) throw new NotFoundError('nothing waits for a key that is lost');
   if (!yes) throw new UsageError(`this forgets ${wordsOf(found)}: add --yes, or --dry-run to look`);
-  const abandoned = await subscriptions.abandon();
-  await actions.note({ action: 'subscriptions abandon', requestedBy, detail: wordsOf(abandoned) });
+  const abandoned = await subscriptions.abandon({ requestedBy });
   if (json) printJson({ abandoned });
   else printLine(`${wordsOf(abandoned)} forgotten`);
   return EXIT.done;

@@ -19,7 +19,6 @@ import type {
 } from '../../client/subscription/subscriptions.ts';
 
 import { addAbandon } from './abandon.ts';
-import { targetOf } from '../../client/actions.ts';
 import { IDS_HELP, addUpkeepCommands, parseRouter } from './upkeep.ts';
 
 export function addSubscriptionCommands(program: Command): void {
@@ -78,13 +77,10 @@ function addCreate(subscriptions: Command): void {
           };
           const created = await session.operator.subscriptions.create(
             Array.from({ length: count }, () => wanted),
+            { requestedBy },
           );
           const connIds = created.flatMap((one) => ('connId' in one ? [one.connId] : []));
           const errors = created.flatMap((one) => ('error' in one ? [one.error] : []));
-          if (connIds.length > 0) {
-            const target = targetOf(connIds);
-            await session.operator.actions.note({ action: 'subscriptions create', target, requestedBy });
-          }
           const views = wait ? await session.operator.subscriptions.wait(connIds, { limitMs: timeout }) : [];
           const missing = views.filter(({ status }) => !status?.startsWith('CREATED'));
           if (json) printJson({ created, ...(wait ? { subscriptions: views } : {}) });
@@ -113,11 +109,7 @@ function addToggle(subscriptions: Command): void {
         withSession(['postgres', 'temporal'], async ({ operator }) => {
           const { on, off, json, requestedBy } = options;
           if (!on && !off) throw new UsageError('give --on or --off');
-          const result = await operator.subscriptions.toggle(connIds, on === true);
-          await operator.actions.note({
-            ...{ action: 'subscriptions toggle', target: targetOf(connIds), requestedBy },
-            detail: on ? 'on' : 'off',
-          });
+          const result = await operator.subscriptions.toggle(connIds, on === true, { requestedBy });
           if (json) printJson(result);
           else
             printLine(`notifications ${on ? 'on' : 'off'}: ${countOf(result.changed, 'connection')} changed`);
@@ -140,9 +132,7 @@ function addDelete(subscriptions: Command): void {
         ({ yes, json, requestedBy }, connIds) =>
           withSession(['postgres', 'temporal'], async ({ operator }) => {
             if (!yes) throw new UsageError('what is deleted does not come back: add --yes');
-            const result = await operator.subscriptions.delete(connIds);
-            const target = targetOf(connIds);
-            await operator.actions.note({ action: 'subscriptions delete', target, requestedBy });
+            const result = await operator.subscriptions.delete(connIds, { requestedBy });
             if (json) printJson(result);
             else printLine(`${countOf(result.deleted, 'connection')} deleted`);
             return unknownOf(result.unknown);
@@ -165,9 +155,8 @@ function addRotate(subscriptions: Command): void {
       action<{ server?: RouterAddress } & Requested & GlobalOptions, [string]>((options, connId) =>
         withSession(['postgres', 'temporal'], async (session) => {
           const { server, json, requestedBy } = options;
-          const { operator } = session;
-          const result = await operator.subscriptions.rotate(connId, server ?? firstRouterOf(session));
-          await operator.actions.note({ action: 'subscriptions rotate', target: connId, requestedBy });
+          const place = server ?? firstRouterOf(session);
+          const result = await session.operator.subscriptions.rotate(connId, place, { requestedBy });
           if (json) printJson(result);
           else printLine(`${result.connId} has a new queue`);
         }),
@@ -276,8 +265,7 @@ function addWake(subscriptions: Command): void {
     .action(
       action<Requested & GlobalOptions>(({ json, requestedBy }) =>
         withSession(['postgres', 'temporal'], async ({ operator }) => {
-          const state = await operator.subscriptions.wake();
-          await operator.actions.note({ action: 'subscriptions wake', requestedBy });
+          const state = await operator.subscriptions.wake({ requestedBy });
           if (json) printJson(state);
           else printLine(`${countOf(state.workers, 'worker')} woken`);
         }),

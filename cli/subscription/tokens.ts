@@ -35,9 +35,7 @@ export function addTokenCommands(program: Command): void {
       action<{ mode: 'INSTANT' | 'PERIODIC' } & Requested & GlobalOptions, [TokenDevice]>((options, device) =>
         withSession(['postgres', 'temporal'], async ({ operator }) => {
           const { mode, json, requestedBy } = options;
-          const status = await operator.tokens.register(device, mode);
-          // Without the device, which is a person's.
-          await operator.actions.note({ action: 'tokens register', requestedBy, detail: mode });
+          const status = await operator.tokens.register(device, mode, { requestedBy });
           print(status, json);
           if (status === 'REGISTERED') report('the code is pushed to the device; then: tokens verify');
         }),
@@ -56,8 +54,7 @@ export function addTokenCommands(program: Command): void {
       action<{ nonce: string; code: string } & Requested & GlobalOptions, [TokenDevice]>(
         ({ nonce, code, json, requestedBy }, device) =>
           withSession(['postgres', 'temporal'], async ({ operator }) => {
-            const status = await operator.tokens.verify(device, { nonce, code });
-            await operator.actions.note({ action: 'tokens verify', requestedBy });
+            const status = await operator.tokens.verify(device, { nonce, code }, { requestedBy });
             print(status, json);
           }),
       ),
@@ -99,8 +96,7 @@ export function addTokenCommands(program: Command): void {
               report('nothing was done');
               return EXIT.nothing;
             }
-            await operator.tokens.delete(device);
-            await operator.actions.note({ action: 'tokens delete', requestedBy });
+            await operator.tokens.delete(device, { requestedBy });
             print('deleted', json);
             return EXIT.done;
           }),

@@ -3,7 +3,6 @@ import { readFile } from 'node:fs/promises';
 import { text } from 'node:stream/consumers';
 import type { Command } from 'commander';
 import { InvalidArgumentError } from 'commander';
-import { targetOf } from '../../client/actions.ts';
 import type { RouterAddress } from '../../api/subscription/router-address.ts';
 import { ADDRESS_FORMS, AddressError, parseRouterAddress } from '../../api/subscription/router-address.ts';
 import type { RouterProtocol } from '../../api/subscription/router-wire.ts';
@@ -94,9 +93,7 @@ function addTrust(subscriptions: Command): void {
     .action(
       action<Requested & GlobalOptions, [RouterAddress]>(({ json, requestedBy }, server) =>
         withSession(['postgres', 'temporal'], async ({ operator }) => {
-          await operator.subscriptions.trust(server);
-          const target = `${server.host}:${server.port}`;
-          await operator.actions.note({ action: 'subscriptions trust', target, requestedBy });
+          await operator.subscriptions.trust(server, { requestedBy });
           if (json) printJson({ server: withoutPassword(server) });
           else printLine(`${server.host}:${server.port} is trusted under this fingerprint`);
         }),
@@ -177,12 +174,8 @@ function addImport(subscriptions: Command): void {
     .action(
       action<Requested & GlobalOptions, [string?]>(({ json, requestedBy }, file) =>
         withSession(['postgres', 'temporal'], async ({ operator }) => {
-          const imported = await operator.subscriptions.import(await readList(file));
+          const imported = await operator.subscriptions.import(await readList(file), { requestedBy });
           const connIds = imported.flatMap((one) => ('connId' in one ? [one.connId] : []));
-          if (connIds.length > 0) {
-            const target = targetOf(connIds);
-            await operator.actions.note({ action: 'subscriptions import', target, requestedBy });
-          }
           const errors = imported.flatMap((one) => ('error' in one ? [one.error] : []));
           if (json) printJson({ imported });
           else for (const connId of connIds) printLine(connId);
@@ -237,9 +230,7 @@ function addStatistics(subscriptions: Command): void {
               );
             }
             if (user !== undefined) throw new UsageError('--reset is about all users');
-            const counters = await operator.subscriptions.resetStatistics();
-            const name = 'subscriptions statistics --reset';
-            await operator.actions.note({ action: name, requestedBy });
+            const counters = await operator.subscriptions.resetStatistics({ requestedBy });
             if (options.json) printJson({ counters });
             else printLine(`${countOf(counters, 'counter')} set back`);
             return EXIT.done;

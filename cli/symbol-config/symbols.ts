@@ -121,14 +121,9 @@ export function addSymbolCommands(program: Command): void {
     'galaxy-notify symbols push --wait',
   ).action(
     action<RequestedChange & { above?: number }>(({ above, ...options }) =>
-      change(options, async ({ operator }) => {
-        const told = await operator.symbols.push(above === undefined ? {} : { numberOnFrom: above });
-        await operator.actions.note({
-          ...{ action: 'symbols push', requestedBy: options.requestedBy },
-          ...(above === undefined ? {} : { detail: `with a version above ${above}` }),
-        });
-        return told;
-      }),
+      change(options, ({ operator }) =>
+        operator.symbols.push(above === undefined ? {} : { numberOnFrom: above }, options),
+      ),
     ),
   );
 
@@ -141,8 +136,7 @@ export function addSymbolCommands(program: Command): void {
     .action(
       action<Requested, [string]>(({ json, requestedBy }, symbol) =>
         withSession(['postgres'], async ({ operator }) => {
-          await operator.symbols.remove(symbol);
-          await operator.actions.note({ action: 'symbols remove', target: symbol, requestedBy });
+          await operator.symbols.remove(symbol, { requestedBy });
           if (json) printJson({ removed: symbol });
           else printLine(`${symbol} is removed`);
         }),

@@ -10,7 +10,9 @@ import {
   SET_ASIDE_SHARD,
   accountCallbackWorkflowId,
 } from '../../workflows/account-callback/contract.ts';
-import { noteAction } from '../actions.ts';
+import { runTransaction } from '../../api/postgres-transaction.ts';
+import type { Requester } from '../actions.ts';
+import { byAuthor, noteAction } from '../actions.ts';
 import { clockOf } from '../bulk-replay.ts';
 import { NotFoundError } from '../errors.ts';
 import type { Candidate, Conditions, Page } from '../lists.ts';
@@ -207,9 +209,19 @@ export function callbackOperations(resources: OperatorResources) {
      * @returns how many.
      * @throws NotFoundError when there is none.
      */
-    async takeUp(userId: string | undefined, { maxAgeMs }: TakeUpOptions): Promise<number> {
-      const { rows } = await db.query<{ shard: number }>(TAKE_UP, [userId ?? null, Date.now() - maxAgeMs]);
-      if (rows.length === 0) throw new NotFoundError('no such account is set aside');
+    async takeUp(
+      userId: string | undefined,
+      { maxAgeMs, requestedBy }: TakeUpOptions & Requester,
+    ): Promise<number> {
+      const rows = await runTransaction(db, async (client) => {
+        const found = await client.query<{ shard: number }>(TAKE_UP, [userId ?? null, Date.now() - maxAgeMs]);
+        const { length } = found.rows;
+        if (length === 0) throw new NotFoundError('no such account is set aside');
+        // Without the user, who may want to be forgotten.
+        const detail = `${length} account${length === 1 ? '' : 's'}`;
+        await noteAction(client, { action: 'callbacks take-up', requestedBy, detail });
+        return found.rows;
+      });
       await Promise.allSettled([...new Set(rows.map(({ shard }) => shard))].map(wake));
       return rows.length;
     },
@@ -226,9 +238,12 @@ export function callbackOperations(resources: OperatorResources) {
      *
      * @throws NotFoundError for a symbol that never had a price.
      */
-    async forgetSymbol(symbol: string): Promise<void> {
-      const { rowCount } = await db.query(FORGET_SYMBOL, [symbol]);
-      if (rowCount === 0) throw new NotFoundError('there is no price of that symbol');
+    async forgetSymbol(symbol: string, { requestedBy }: Requester = {}): Promise<void> {
+      await runTransaction(db, async (client) => {
+        const { rowCount } = await client.query(FORGET_SYMBOL, [symbol]);
+        if (rowCount === 0) throw new NotFoundError('there is no price of that symbol');
+        await noteAction(client, { action: 'callbacks forget', target: symbol, requestedBy });
+      });
     },
 
     /**
@@ -265,20 +280,23 @@ export function callbackOperations(resources: OperatorResources) {
     const { rows } = await db.query(FIND_SHARD, [shard]);
     if (rows.length === 0) throw new NotFoundError(`there is no shard ${shard}`);
     const update = verb === 'pause' ? PAUSE_SHARD_UPDATE : RESUME_SHARD_UPDATE;
-    const state = await ask(
-      temporal,
-      {
-        workflowId: accountCallbackWorkflowId(shard),
-        limitMs: RUN_LIMIT_MS,
-        ifSilent: 'it may still be made, see callbacks status: what had begun to be told ends first',
-        ifNotRunning: 'a service with the role account-callback starts it',
-      },
-      (handle) => handle.executeUpdate<CallbackState, [ShardPauseRequest]>(update, { args: [request] }),
-    );
-    const { requestedBy = 'operator', reason } = request;
-    const action = { action: `callbacks ${verb}`, target: `shard ${shard}`, requestedBy };
-    await noteAction(resources, { ...action, ...(reason === undefined ? {} : { detail: reason }) });
-    return state;
+    const { requestedBy, reason } = request;
+    const action = {
+      ...{ action: `callbacks ${verb}`, target: `shard ${shard}`, requestedBy },
+      ...(reason === undefined ? {} : { detail: reason }),
+    };
+    const steering = () =>
+      ask(
+        temporal,
+        {
+          workflowId: accountCallbackWorkflowId(shard),
+          limitMs: RUN_LIMIT_MS,
+          ifSilent: 'it may still be made, see callbacks status: what had begun to be told ends first',
+          ifNotRunning: 'a service with the role account-callback starts it',
+        },
+        (handle) => handle.executeUpdate<CallbackState, [ShardPauseRequest]>(update, { args: [request] }),
+      );
+    return byAuthor(resources, action, steering);
   }
 
   async function list(
@@ -294,9 +312,12 @@ export function callbackOperations(resources: OperatorResources) {
     }));
   }
 
-  function run(shard: number): Promise<CallbackState> {
-    return ask(temporal, { ...asked(shard), limitMs: RUN_LIMIT_MS }, (handle) =>
-      handle.executeUpdate<CallbackState, []>(RUN_NOW_UPDATE),
+  function run(shard: number, { requestedBy }: Requester = {}): Promise<CallbackState> {
+    const action = { action: 'callbacks run', target: `shard ${shard}`, requestedBy };
+    return byAuthor(resources, action, () =>
+      ask(temporal, { ...asked(shard), limitMs: RUN_LIMIT_MS }, (handle) =>
+        handle.executeUpdate<CallbackState, []>(RUN_NOW_UPDATE),
+      ),
     );
   }
 

@@ -18,8 +18,8 @@ const READER = 'bridgeStream';
 /** `temporal.api.enums.v1.PendingActivityState`; the enum is not among the client's exports. */
 const STATES = ['unknown', 'waiting', 'reading', 'stopping', 'paused', 'pausing'] as const;
 
-/** A reader looks every two seconds whether it is to pause. */
-const CONFIRMATION_LIMIT_MS = 15_000;
+/** A reader looks every two seconds whether it is to pause; one that has died is noticed by others within some ten. */
+const CONFIRMATION_LIMIT_MS = 25_000;
 
 const isReader = ({ activityType }: { activityType?: { name?: string | null } | null }): boolean =>
   activityType?.name === READER;
@@ -60,7 +60,7 @@ export function bridgeOperations(resources: OperatorResources) {
      * Stops intake: entries wait in Redis, accepted notifications are still delivered. Lasts until somebody resumes it.
      *
      * @returns the status once the reader has stopped.
-     * @throws NotFoundError when no reader's workflow runs; OperationFailedError when it does not stop within 15 s.
+     * @throws NotFoundError when no reader's workflow runs; OperationFailedError when it does not stop within 25 s.
      */
     async pause(request: { reason: string; requestedBy: string }): Promise<BridgeStatus> {
       const id = await readerId();

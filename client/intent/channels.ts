@@ -1,4 +1,8 @@
-/** Pausing and resuming a channel or a producer, through its workflow (workflows/intent/channel-contract.ts). */
+/**
+ * Pausing and resuming a channel or a producer. Publication goes by the row, so a pause is written there first: it holds
+ * from then on, whatever Temporal has to do. The workflow (workflows/intent/channel-contract.ts) is told afterwards; it lets
+ * waiting routes go after a resume.
+ */
 import type { Producer } from '../../api/intent/catalog.ts';
 import { PRODUCERS } from '../../api/intent/catalog.ts';
 import type {
@@ -17,14 +21,15 @@ import {
   heldProducer,
   producerOf,
 } from '../../workflows/intent/channel-contract.ts';
+import { isRefusal } from '../errors.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
-import { ask, query } from '../temporal.ts';
+import { ANSWER_LIMIT_MS, ask, query } from '../temporal.ts';
 import type { WeightRequest } from './weights.ts';
 import { USUAL_WEIGHT, setWeight, weightsOf } from './weights.ts';
 
-/** An update waits for attempts that are under way; those take seconds at most. */
-const UPDATE_LIMIT_MS = 30_000;
+/** A worker with a backlog before it takes an update when its next slot is free, ms. */
+const RESUME_LIMIT_MS = 30_000;
 
 export interface ChannelView extends HeldView {
   channel: ChannelName;
@@ -68,20 +73,18 @@ export function channelOperations(resources: OperatorResources) {
     /**
      * Pauses a channel. Routes wait without spending their budget; it lasts until somebody resumes it, over restarts.
      *
-     * @returns its state once no new publication begins any more.
-     * @throws OperationFailedError when the channel's workflow does not take it within 30 s.
+     * @returns its state: no new publication begins any more, also when its workflow has not answered.
+     * @throws OperationFailedError when the workflow refuses it; what PostgreSQL throws.
      */
-    pause: (channel: ChannelName, request: PauseRequest = {}) =>
-      change(resources, channel, PAUSE_UPDATE, request),
+    pause: (channel: ChannelName, request: PauseRequest = {}) => pause(resources, channel, request),
 
     /**
      * Resumes a channel: waiting routes are released at `ratePerSecond`.
      *
      * @returns its state while it drains, or open.
-     * @throws as `pause`.
+     * @throws OperationFailedError when the channel's workflow does not take it within 30 s.
      */
-    resume: (channel: ChannelName, request: ResumeRequest = {}) =>
-      change(resources, channel, RESUME_UPDATE, request),
+    resume: (channel: ChannelName, request: ResumeRequest = {}) => resume(resources, channel, request),
   };
 }
 
@@ -118,39 +121,63 @@ export function producerOperations(resources: OperatorResources) {
      * Pauses a producer: its intents are accepted, and nothing of them is published until somebody resumes it, over
      * restarts. Routes wait without spending their budget.
      *
-     * @returns its state once no new publication begins any more.
-     * @throws OperationFailedError when the producer's workflow does not take it within 30 s.
+     * @returns as of a channel. @throws as of a channel.
      */
     pause: (producer: Producer, request: PauseRequest = {}) =>
-      change(resources, heldProducer(producer), PAUSE_UPDATE, request),
+      pause(resources, heldProducer(producer), request),
 
     /**
      * Resumes a producer: waiting routes are released at `ratePerSecond`, those that wait longest first.
      *
      * @returns its state while it drains, or open.
-     * @throws as `pause`.
+     * @throws OperationFailedError when the producer's workflow does not take it within 30 s.
      */
     resume: (producer: Producer, request: ResumeRequest = {}) =>
-      change(resources, heldProducer(producer), RESUME_UPDATE, request),
+      resume(resources, heldProducer(producer), request),
   };
 }
 
-function change(
+/** As it holds. */
+export interface Pause extends ChannelState {
+  /** Nobody has told its workflow: the row holds all the same, and a resume finds it so. */
+  isWorkflowSilent?: true;
+}
+
+async function pause(resources: OperatorResources, name: HeldName, request: PauseRequest): Promise<Pause> {
+  const { reason, requestedBy = 'operator' } = request;
+  const { rows } = await resources.db.query<{ sinceMs: number }>(HOLD, [name, reason ?? null, requestedBy]);
+  const [{ sinceMs }] = rows as [{ sinceMs: number }];
+  try {
+    return await update(resources, name, PAUSE_UPDATE, request, ANSWER_LIMIT_MS);
+  } catch (error) {
+    if (isRefusal(error)) throw error;
+    const state: ChannelState = { channel: name, status: 'paused', requestedBy, sinceMs };
+    return { ...state, ...(reason === undefined ? {} : { reason }), isWorkflowSilent: true };
+  }
+}
+
+const resume = (
+  resources: OperatorResources,
+  name: HeldName,
+  request: ResumeRequest,
+): Promise<ChannelState> => update(resources, name, RESUME_UPDATE, request, RESUME_LIMIT_MS);
+
+function update(
   { temporal }: OperatorResources,
   name: HeldName,
-  update: string,
+  change: string,
   request: PauseRequest | ResumeRequest,
+  limitMs: number,
 ): Promise<ChannelState> {
   return ask(
     temporal,
     {
-      workflowId: channelWorkflowId(name),
-      limitMs: UPDATE_LIMIT_MS,
+      ...{ workflowId: channelWorkflowId(name), limitMs },
       ifSilent: `the change may still be made once one runs, see ${producerOf(name) === undefined ? 'channels' : 'producers'} list`,
       ifNotRunning: 'the service starts it when it starts',
     },
     (handle) =>
-      handle.executeUpdate<ChannelState, [PauseRequest | ResumeRequest]>(update, { args: [request] }),
+      handle.executeUpdate<ChannelState, [PauseRequest | ResumeRequest]>(change, { args: [request] }),
   );
 }
 
@@ -159,16 +186,18 @@ function viewer(resources: OperatorResources) {
   return async (row: HeldRow): Promise<HeldView> => {
     const { channel, openRoutes } = row;
     const state = await query<ChannelState>(resources.temporal, channelWorkflowId(channel), STATE_QUERY);
-    const sinceMs = state?.sinceMs ?? row.changedAt?.getTime() ?? 0;
-    const reason = state ? state.reason : (row.reason ?? undefined);
-    const changedBy = state ? state.requestedBy : (row.changedBy ?? undefined);
+    // Publication goes by the row, of which the workflow may not have heard yet.
+    const isToldByRow = state === undefined || (row.isPaused === true && state.status !== 'paused');
+    const sinceMs = isToldByRow ? (row.changedAt?.getTime() ?? 0) : state.sinceMs;
+    const reason = isToldByRow ? (row.reason ?? undefined) : state.reason;
+    const changedBy = isToldByRow ? (row.changedBy ?? undefined) : state.requestedBy;
     return {
-      status: state?.status ?? (row.isPaused ? 'paused' : 'open'),
+      status: isToldByRow ? (row.isPaused ? 'paused' : 'open') : state.status,
       ...(reason === undefined ? {} : { reason }),
       ...(changedBy === undefined ? {} : { changedBy }),
       ...(sinceMs === 0 ? {} : { since: new Date(sinceMs) }),
       openRoutes,
-      ...(state?.drain ? { drain: state.drain } : {}),
+      ...(state?.drain && !isToldByRow ? { drain: state.drain } : {}),
       isWorkflowSilent: state === undefined,
       ...linkField(resources, channelWorkflowId(channel)),
     };
@@ -183,6 +212,15 @@ interface HeldRow {
   changedAt: Date | null;
   openRoutes: number;
 }
+
+/** $1 channel or producer, $2 reason or null, $3 who asks. */
+const HOLD = `
+  INSERT INTO notification.channels (channel, is_paused, reason, changed_by, changed_at, drain_rate)
+  VALUES ($1, true, $2, $3, clock_timestamp(), NULL)
+  ON CONFLICT (channel) DO UPDATE
+     SET is_paused = true, reason = excluded.reason, changed_by = excluded.changed_by, changed_at = excluded.changed_at,
+         drain_rate = NULL
+  RETURNING floor(extract(epoch FROM changed_at) * 1000)::float8 AS "sinceMs"`;
 
 const LIST_CHANNELS = `
   SELECT channel, is_paused AS "isPaused", reason, changed_by AS "changedBy", changed_at AS "changedAt",

@@ -2,6 +2,8 @@
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import type { Mending } from '../../api/intent/mending.ts';
 import { mendEntry, unknownFieldOf } from '../../api/intent/mending.ts';
+import type { Requester } from '../actions.ts';
+import { byAuthor } from '../actions.ts';
 import { NotFoundError, OperationFailedError } from '../errors.ts';
 import type { Candidate, Conditions, Page } from '../lists.ts';
 import { DEFAULT_LIMIT, conditions, pageOf, withoutNulls } from '../lists.ts';
@@ -74,11 +76,19 @@ export function malformedOperations(
      * @returns the id of the new entry.
      * @throws as `mend`, and what Redis fails with.
      */
-    async republish(entryId: string, mending: Mending = {}): Promise<string> {
+    async republish(
+      entryId: string,
+      mending: Mending = {},
+      { requestedBy }: Requester = {},
+    ): Promise<string> {
       const fields = await mend(entryId, mending);
-      const newId = await redis.xadd(intentsStream, '*', ...Object.entries(fields).flat());
-      if (newId === null) throw new Error(`Redis appended nothing to ${intentsStream}`);
-      return newId;
+      const append = async () => {
+        const newId = await redis.xadd(intentsStream, '*', ...Object.entries(fields).flat());
+        if (newId === null) throw new Error(`Redis appended nothing to ${intentsStream}`);
+        return newId;
+      };
+      const action = { action: 'malformed republish', target: entryId, requestedBy };
+      return byAuthor(resources, action, append, (newId) => ({ detail: `as ${newId}` }));
     },
   };
 

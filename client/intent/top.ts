@@ -1,5 +1,5 @@
 /** Intents at one glance: what comes in, goes out, waits and died. */
-import { CHANNELS } from '../../api/intent/catalog.ts';
+import { CHANNELS, URGENT_TYPES } from '../../api/intent/catalog.ts';
 import { loadOffset, oldestUnprocessedAgeMs } from '../../api/intent/stream.ts';
 import type { KindLook } from '../look.ts';
 import {
@@ -19,6 +19,7 @@ export function intentLook({ db, redis, intentsStream }: OperatorResources): Pro
   return lookOf(
     ['rates', () => readRates(db, READ_RATES)],
     ['waiting routes', () => readWaits(db, READ_ROUTES)],
+    ['urgent routes', () => readWaits(db, READ_URGENT)],
     ['waiting intents', () => readWaits(db, READ_ACCEPTANCE)],
     ['dead letters', () => readDead(db, READ_DEAD)],
     ['the stream', async () => ({ waits: [{ what: 'not read yet', oldestMs: await unreadMs() }] })],
@@ -55,6 +56,20 @@ const READ_ROUTES = `
               LIMIT ${COUNTED_AT_MOST}) AS first
    ) AS waiting`;
 
+/** How long the oldest urgent one has waited, if it is among those that wait longest. */
+const READ_URGENT = `
+  SELECT 'urgent among them' AS what, NULL::float8 AS count, ${ageMs('min(next_attempt_at)')} AS "oldestMs"
+    FROM unnest(ARRAY['${CHANNELS.join("', '")}']) AS asked (channel)
+   CROSS JOIN LATERAL (
+     SELECT notification_id, next_attempt_at
+       FROM notification.routes
+      WHERE routes.channel = asked.channel AND next_attempt_at IS NOT NULL
+      ORDER BY next_attempt_at
+      LIMIT ${READ_AT_MOST}
+   ) AS waiting
+   WHERE (SELECT notification_type FROM notification.records WHERE records.notification_id = waiting.notification_id)
+         = ANY (ARRAY['${URGENT_TYPES.join("', '")}'])`;
+
 /** Those that are tried: a row that nobody has touched for long is of an intent that somebody has terminated. */
 const READ_ACCEPTANCE = `
   SELECT 'not accepted yet' AS what, count(*)::float8 AS count, ${ageMs('min(waiting_since)')} AS "oldestMs"
@@ -73,4 +88,4 @@ const READ_DEAD = `
            LIMIT ${READ_AT_MOST}) AS newest
    GROUP BY 1`;
 
-export const STATEMENTS = { READ_RATES, READ_ROUTES, READ_ACCEPTANCE, READ_DEAD };
+export const STATEMENTS = { READ_RATES, READ_ROUTES, READ_URGENT, READ_ACCEPTANCE, READ_DEAD };

@@ -6,7 +6,7 @@ import { ServiceError, isGrpcServiceError } from '@temporalio/client';
 import type { temporal as protos } from '@temporalio/proto';
 import type { Producer } from '../../api/intent/catalog.ts';
 import { INTENT_TASK_QUEUE } from '../../workflows/intent/contract.ts';
-import { noteAction } from '../actions.ts';
+import { byAuthor } from '../actions.ts';
 import { OperationFailedError } from '../errors.ts';
 import type { OperatorResources } from '../resources.ts';
 import { ACTIVITY_TASKS, QUERY_LIMIT_MS, WORKFLOW_TASKS, bounded } from '../temporal.ts';
@@ -34,7 +34,14 @@ type QueueConfig = protos.api.taskqueue.v1.ITaskQueueConfig | null | undefined;
  *
  * @throws OperationFailedError when the server has no weights; nothing is changed then.
  */
-export async function setWeight(
+export function setWeight(resources: Resources, producer: Producer, request: WeightRequest): Promise<void> {
+  const { weight, requestedBy } = request;
+  const detail = weight === undefined ? 'cleared' : String(weight);
+  const action = { action: 'producers weight', target: producer, requestedBy, detail };
+  return byAuthor(resources, action, () => weigh(resources, producer, request));
+}
+
+async function weigh(
   resources: Resources,
   producer: Producer,
   { weight, requestedBy }: WeightRequest,
@@ -55,8 +62,6 @@ export async function setWeight(
     // A server that does not know them leaves them out without a word.
     if (weightIn(config, producer) !== weight) throw await noWeights(resources);
   }
-  const detail = weight === undefined ? 'cleared' : String(weight);
-  await noteAction(resources, { action: 'producers weight', target: producer, requestedBy, detail });
 }
 
 /** @returns the weight of each producer that has one of its own; undefined when the server does not answer. */

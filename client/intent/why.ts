@@ -1,5 +1,6 @@
 /** Why a recipient got the push or e-mail of an intent, or did not. */
 import { routeRefOf } from '../../api/ids.ts';
+import { isNotificationType, isUrgentType } from '../../api/intent/catalog.ts';
 import { ROUTE_EXPIRED } from '../../api/intent/outcome.ts';
 import { loadOffset } from '../../api/intent/stream.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
@@ -113,7 +114,7 @@ function answerOfRoute(resources: Queries, row: RouteRow): Answer {
     id: row.notificationId,
     type: row.type,
     channel: row.channel,
-    sentence: `${row.channel === 'push' ? 'the push' : 'the e-mail'} of ${row.type} ${what}`,
+    sentence: `the ${nameOf(row)} of ${row.type} ${what}`,
     ...linkField(
       resources,
       cause === 'not_on_this_channel' || cause === 'recipient_unusable'
@@ -122,6 +123,9 @@ function answerOfRoute(resources: Queries, row: RouteRow): Answer {
     ),
   };
 }
+
+const nameOf = ({ channel, type }: RouteRow): string =>
+  `${isNotificationType(type) && isUrgentType(type) ? 'urgent ' : ''}${channel === 'push' ? 'push' : 'e-mail'}`;
 
 function causeOfRoute(row: RouteRow): [Cause, at: Date, what: string] {
   const { acceptedAt, lastClassification, lastMessage } = row;

@@ -11,7 +11,7 @@ import {
   mobileReplay,
 } from '../../workflows/mobile-push/contract.ts';
 import type { OperatorAction } from '../actions.ts';
-import { actionOperations, noteAction } from '../actions.ts';
+import { actionOperations, byAuthor } from '../actions.ts';
 import type { Choice } from '../choices.ts';
 import { NotFoundError, NothingToDoError } from '../errors.ts';
 import type { Candidate, Conditions, Page } from '../lists.ts';
@@ -174,9 +174,10 @@ export function mobileOperations(resources: OperatorResources) {
       if (!job.hasContent) {
         throw new NothingToDoError(`mobile push job ${jobId} is ${job.status}: nobody is left to send it to`);
       }
-      await order(job, request);
-      const { requestedBy = 'operator' } = request;
-      await noteAction(resources, { action: 'mobile replay', target: jobId, requestedBy });
+      const { requestedBy } = request;
+      await byAuthor(resources, { action: 'mobile replay', target: jobId, requestedBy }, () =>
+        order(job, request),
+      );
     },
 
     /**
@@ -185,20 +186,21 @@ export function mobileOperations(resources: OperatorResources) {
      * @param request its `requestedBy` is kept, and shown with the job.
      * @throws NotFoundError; NothingToDoError when it has ended, or lost its workflow.
      */
-    async cancel(jobId: string, { requestedBy = 'operator' }: MobileReplayRequest = {}): Promise<void> {
+    async cancel(jobId: string, { requestedBy }: MobileReplayRequest = {}): Promise<void> {
       const { rows } = await db.query<JobToReplay>(FIND_JOB, [jobId]);
       const [job] = rows;
       if (!job) throw new NotFoundError(`no mobile push job ${jobId} is recorded`);
       const nothing = new NothingToDoError(`mobile push job ${jobId} is ${job.status}, and not under way`);
       if (job.status !== 'pending') throw nothing;
-      try {
-        const { workflow } = resources.temporal;
-        await bounded(resources.temporal, () => workflow.getHandle(mobilePushWorkflowId(jobId)).cancel());
-      } catch (error) {
-        if (!(error instanceof WorkflowNotFoundError)) throw error;
-        throw nothing;
-      }
-      await noteAction(resources, { action: 'mobile cancel', target: jobId, requestedBy });
+      await byAuthor(resources, { action: 'mobile cancel', target: jobId, requestedBy }, async () => {
+        try {
+          const { workflow } = resources.temporal;
+          await bounded(resources.temporal, () => workflow.getHandle(mobilePushWorkflowId(jobId)).cancel());
+        } catch (error) {
+          if (!(error instanceof WorkflowNotFoundError)) throw error;
+          throw nothing;
+        }
+      });
     },
 
     /** How many jobs an operation with this filter would send again. */

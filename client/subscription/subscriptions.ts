@@ -32,6 +32,8 @@ import {
   changeWorkflowId,
   supervisorWorkflowId,
 } from '../../workflows/subscription/contract.ts';
+import type { Requester } from '../actions.ts';
+import { byAuthor, targetOf } from '../actions.ts';
 import { NotFoundError } from '../errors.ts';
 import { ask, awaitRun, query } from '../temporal.ts';
 import type { OperatorResources } from '../resources.ts';
@@ -161,42 +163,37 @@ export function subscriptionOperations(resources: OperatorResources) {
      * @returns the connections in order; where a router refused or could not be reached, its error instead.
      * @throws OperationFailedError as all changes: what was asked for is wrong, or no service answers.
      */
-    async create(connections: readonly ConnectionToMake[]): Promise<CreatedConnection[]> {
-      const created: CreatedConnection[] = [];
-      await keepPasswords(
-        resourcesOfPasswords,
-        connections.map(({ server }) => server),
-      );
-      for (let from = 0; from < connections.length; from += MAX_NEW_CONNECTIONS) {
-        const part = connections
-          .slice(from, from + MAX_NEW_CONNECTIONS)
-          .map((connection) => ({ ...connection, server: withoutPassword(connection.server) }));
-        created.push(...(await change<CreatedConnection[]>({ create: { connections: part } })));
-      }
-      return created;
-    },
+    create: (connections: readonly ConnectionToMake[], { requestedBy }: Requester = {}) =>
+      byAuthor({ db }, { action: 'subscriptions create', requestedBy }, () => create(connections), madeOf),
 
     /** Turns notifications of connections on or off. */
-    toggle: (connIds: readonly string[], enable: boolean) =>
-      update((supervisor) =>
-        supervisor.executeUpdate<ToggledConnections, [ToggleConnections]>(TOGGLE_CONNECTIONS_UPDATE, {
-          args: [{ connIds: [...connIds], enable }],
-        }),
-      ),
+    toggle(connIds: readonly string[], enable: boolean, { requestedBy }: Requester = {}) {
+      const of = { target: targetOf(connIds), detail: enable ? 'on' : 'off' };
+      return byAuthor({ db }, { action: 'subscriptions toggle', requestedBy, ...of }, () =>
+        update((supervisor) =>
+          supervisor.executeUpdate<ToggledConnections, [ToggleConnections]>(TOGGLE_CONNECTIONS_UPDATE, {
+            args: [{ connIds: [...connIds], enable }],
+          }),
+        ),
+      );
+    },
 
     /** Deletes connections, their queues and their subscriptions. */
-    delete: (connIds: readonly string[]) =>
-      update((supervisor) =>
-        supervisor.executeUpdate<DeletedConnections, [ConnectionList]>(DELETE_CONNECTIONS_UPDATE, {
-          args: [{ connIds: [...connIds] }],
-        }),
+    delete: (connIds: readonly string[], { requestedBy }: Requester = {}) =>
+      byAuthor({ db }, { action: 'subscriptions delete', target: targetOf(connIds), requestedBy }, () =>
+        update((supervisor) =>
+          supervisor.executeUpdate<DeletedConnections, [ConnectionList]>(DELETE_CONNECTIONS_UPDATE, {
+            args: [{ connIds: [...connIds] }],
+          }),
+        ),
       ),
 
     /** Gives a connection a new queue, on the same router or another. */
-    async rotate(connId: string, server: RouterAddress): Promise<RotatedQueue> {
-      await keepPasswords(resourcesOfPasswords, [server]);
-      return change<RotatedQueue>({ rotate: { connId, server: withoutPassword(server) } });
-    },
+    rotate: (connId: string, server: RouterAddress, { requestedBy }: Requester = {}): Promise<RotatedQueue> =>
+      byAuthor({ db }, { action: 'subscriptions rotate', target: connId, requestedBy }, async () => {
+        await keepPasswords(resourcesOfPasswords, [server]);
+        return change<RotatedQueue>({ rotate: { connId, server: withoutPassword(server) } });
+      }),
 
     /**
      * Pins a router, messaging or notification, to another fingerprint or way of speaking, once it has answered under
@@ -204,9 +201,12 @@ export function subscriptionOperations(resources: OperatorResources) {
      *
      * @throws OperationFailedError when it did not; everything stays as it was then.
      */
-    async trust(server: RouterAddress): Promise<void> {
-      await change<void>({ trust: { server: withoutPassword(server) } });
-      await keepPasswords(resourcesOfPasswords, [server]);
+    trust(server: RouterAddress, { requestedBy }: Requester = {}): Promise<void> {
+      const target = `${server.host}:${server.port}`;
+      return byAuthor({ db }, { action: 'subscriptions trust', target, requestedBy }, async () => {
+        await change<void>({ trust: { server: withoutPassword(server) } });
+        await keepPasswords(resourcesOfPasswords, [server]);
+      });
     },
 
     /** Has one process of the service ask each router of the agent whether it is there. */
@@ -226,10 +226,21 @@ export function subscriptionOperations(resources: OperatorResources) {
     countUnreadableDeletions: () => countUnreadableDeletions(db, agentId),
 
     /** Forgets these. */
-    abandon: () => abandon(db, agentId),
+    abandon: ({ requestedBy }: Requester = {}) =>
+      byAuthor(
+        { db },
+        { action: 'subscriptions abandon', requestedBy },
+        () => abandon(db, agentId),
+        ({ queues, tokens }) => ({ detail: `${queues} deleted queues and ${tokens} deleted tokens` }),
+      ),
 
-    import: (queues: readonly unknown[]) =>
-      importQueues({ db, agentId, keyBox: resources.keyBox?.(), update }, queues),
+    import: (queues: readonly unknown[], { requestedBy }: Requester = {}) =>
+      byAuthor(
+        { db },
+        { action: 'subscriptions import', requestedBy },
+        () => importQueues({ db, agentId, keyBox: resources.keyBox?.(), update }, queues),
+        madeOf,
+      ),
 
     /** The counters of the agent's work, by user and router. */
     async statistics(userId?: number, limit = DEFAULT_LIMIT): Promise<Page<StatisticsView>> {
@@ -245,15 +256,19 @@ export function subscriptionOperations(resources: OperatorResources) {
     },
 
     /** Sets these counters back. @returns how many there were. */
-    resetStatistics: async (): Promise<number> =>
-      (
-        await update((supervisor) =>
-          supervisor.executeUpdate<{ counters: number }, []>(RESET_STATISTICS_UPDATE),
-        )
-      ).counters,
+    async resetStatistics({ requestedBy }: Requester = {}): Promise<number> {
+      const action = { action: 'subscriptions statistics --reset', requestedBy };
+      const { counters } = await byAuthor({ db }, action, () =>
+        update((supervisor) => supervisor.executeUpdate<{ counters: number }, []>(RESET_STATISTICS_UPDATE)),
+      );
+      return counters;
+    },
 
     /** Wakes a worker for everything that is due. */
-    wake: () => update((supervisor) => supervisor.executeUpdate<AgentState, []>(REPLAY_UPDATE)),
+    wake: ({ requestedBy }: Requester = {}) =>
+      byAuthor({ db }, { action: 'subscriptions wake', requestedBy }, () =>
+        update((supervisor) => supervisor.executeUpdate<AgentState, []>(REPLAY_UPDATE)),
+      ),
 
     async status(): Promise<AgentView> {
       const [{ rows }, live] = await Promise.all([
@@ -291,6 +306,21 @@ export function subscriptionOperations(resources: OperatorResources) {
       return views;
     },
   };
+
+  async function create(connections: readonly ConnectionToMake[]): Promise<CreatedConnection[]> {
+    const created: CreatedConnection[] = [];
+    await keepPasswords(
+      resourcesOfPasswords,
+      connections.map(({ server }) => server),
+    );
+    for (let from = 0; from < connections.length; from += MAX_NEW_CONNECTIONS) {
+      const part = connections
+        .slice(from, from + MAX_NEW_CONNECTIONS)
+        .map((connection) => ({ ...connection, server: withoutPassword(connection.server) }));
+      created.push(...(await change<CreatedConnection[]>({ create: { connections: part } })));
+    }
+    return created;
+  }
 
   async function viewsOf(connIds: readonly string[]): Promise<SubscriptionView[]> {
     const { rows } = await db.query<Row>(
@@ -352,6 +382,12 @@ export function subscriptionOperations(resources: OperatorResources) {
       ...linkField(resources, workflowId),
     };
   }
+}
+
+/** What was made, of those for which a router did its part; undefined: nothing. */
+function madeOf(made: readonly ({ connId: string } | object)[]): { target: string } | undefined {
+  const connIds = made.flatMap((one) => ('connId' in one ? [one.connId] : []));
+  return connIds.length === 0 ? undefined : { target: targetOf(connIds) };
 }
 
 interface Row {

@@ -24,6 +24,8 @@ import {
   TOKEN_WORKFLOW,
   tokenWorkflowId,
 } from '../../workflows/subscription/token-contract.ts';
+import type { Requester } from '../actions.ts';
+import { byAuthor } from '../actions.ts';
 import { OperationFailedError } from '../errors.ts';
 import { ask } from '../temporal.ts';
 
@@ -70,23 +72,38 @@ export function tokenOperations(resources: TokenResources) {
      * @param mode default: INSTANT, as on the command line.
      * @returns the token's status.
      */
-    register: (device: TokenDevice, mode: TokenMode = 'INSTANT'): Promise<string> =>
-      statusAfter('register', { device: plain(device) }, mode),
+    register: (
+      device: TokenDevice,
+      mode: TokenMode = 'INSTANT',
+      { requestedBy }: Requester = {},
+    ): Promise<string> =>
+      // Without the device, which is a person's.
+      byAuthor({ db }, { action: 'tokens register', requestedBy, detail: mode }, () =>
+        statusAfter('register', { device: plain(device) }, mode),
+      ),
 
     /**
      * @param verification of the push, as it came: base64url each.
      * @returns the token's status, `ACTIVE`.
      */
-    verify: (device: TokenDevice, verification: { nonce: string; code: string }): Promise<string> =>
-      statusAfter('verify', { device: plain(device), verification }),
+    verify: (
+      device: TokenDevice,
+      verification: { nonce: string; code: string },
+      { requestedBy }: Requester = {},
+    ): Promise<string> =>
+      byAuthor({ db }, { action: 'tokens verify', requestedBy }, () =>
+        statusAfter('verify', { device: plain(device), verification }),
+      ),
 
     /** @param device default: whichever the token has. @returns what the router says. */
     check: (device?: TokenDevice): Promise<string> =>
       statusAfter('check', device ? { device: plain(device) } : {}),
 
     /** Ends all subscriptions too. The router is told as soon as it can be reached. @param device as in `check`. */
-    async delete(device?: TokenDevice): Promise<void> {
-      await execute('delete', device ? { device: plain(device) } : {});
+    async delete(device?: TokenDevice, { requestedBy }: Requester = {}): Promise<void> {
+      await byAuthor({ db }, { action: 'tokens delete', requestedBy }, () =>
+        execute('delete', device ? { device: plain(device) } : {}),
+      );
     },
   };
 

@@ -13,6 +13,9 @@ import {
   SYMBOL_STATUS_QUERY,
   symbolConfigWorkflowId,
 } from '../../workflows/symbol-config/contract.ts';
+import { runTransaction } from '../../api/postgres-transaction.ts';
+import type { Requester } from '../actions.ts';
+import { byAuthor, noteAction } from '../actions.ts';
 import { NotFoundError, NothingToDoError, OperationFailedError } from '../errors.ts';
 import { withoutNulls } from '../lists.ts';
 import type { OperatorResources } from '../resources.ts';
@@ -117,7 +120,7 @@ export function symbolOperations(resources: OperatorResources) {
       }
       const { symbol, ticker, decimals, priceScale } = checked.data;
       await db.query(SET_SYMBOL, [symbol, ticker, decimals, priceScale, requestedBy]);
-      return push();
+      return tell();
     },
 
     /**
@@ -125,14 +128,18 @@ export function symbolOperations(resources: OperatorResources) {
      *
      * @throws NotFoundError, and OperationFailedError when it is enabled.
      */
-    async remove(symbol: string): Promise<void> {
-      const { rows } = await db.query<{ was_enabled: boolean | null; removed: number }>(REMOVE_SYMBOL, [
-        symbol,
-      ]);
-      const { was_enabled: wasEnabled, removed } = rows[0]!;
-      if (removed > 0) return;
-      if (wasEnabled === null) throw new NotFoundError(`there is no symbol ${symbol}`);
-      throw new OperationFailedError(`${symbol} is enabled; disable it first`);
+    async remove(symbol: string, { requestedBy }: Requester = {}): Promise<void> {
+      await runTransaction(db, async (client) => {
+        const { rows } = await client.query<{ was_enabled: boolean | null; removed: number }>(REMOVE_SYMBOL, [
+          symbol,
+        ]);
+        const { was_enabled: wasEnabled, removed } = rows[0]!;
+        if (removed === 0) {
+          if (wasEnabled === null) throw new NotFoundError(`there is no symbol ${symbol}`);
+          throw new OperationFailedError(`${symbol} is enabled; disable it first`);
+        }
+        await noteAction(client, { action: 'symbols remove', target: symbol, requestedBy });
+      });
     },
 
     /**
@@ -141,7 +148,11 @@ export function symbolOperations(resources: OperatorResources) {
      * @param notice with `numberOnFrom`, the list gets a version above that one.
      * @throws OperationFailedError as `enable`.
      */
-    push,
+    push(notice: ChangeNotice = {}, { requestedBy }: Requester = {}): Promise<ToldChange> {
+      const { numberOnFrom } = notice;
+      const detail = numberOnFrom === undefined ? {} : { detail: `with a version above ${numberOnFrom}` };
+      return byAuthor({ db }, { action: 'symbols push', requestedBy, ...detail }, () => tell(notice));
+    },
 
     /** Switches the crawler; while it is on, its alarm also reconciles. Throws OperationFailedError as `enable`. */
     configureCrawler: (request: CrawlerRequest) =>
@@ -202,10 +213,10 @@ export function symbolOperations(resources: OperatorResources) {
     if (changed === 0) {
       throw new NothingToDoError(`${symbols.join(', ')}: ${isEnabled ? 'enabled' : 'disabled'} already`);
     }
-    return push();
+    return tell();
   }
 
-  function push(notice: ChangeNotice = {}): Promise<ToldChange> {
+  function tell(notice: ChangeNotice = {}): Promise<ToldChange> {
     return ask(temporal, ASKED, (handle) =>
       handle.executeUpdate<ToldChange, [ChangeNotice]>(SYMBOLS_CHANGED_UPDATE, { args: [notice] }),
     );

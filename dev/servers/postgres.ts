@@ -25,6 +25,8 @@ export interface PostgresOptions {
   port: number;
   /** false: a crash of the machine may lose everything, for tests. Default true. */
   durable?: boolean;
+  /** Folder with `postgres` and `initdb` of another version; default: those of the npm package. */
+  binDir?: string | undefined;
   report: Report;
 }
 
@@ -78,7 +80,7 @@ export async function startPostgres(options: PostgresOptions): Promise<EmbeddedP
   const dataDir = path.resolve(options.dataDir);
   const port = options.port === 0 ? await freePort() : options.port;
   const user = process.getuid?.() === 0 ? await systemUser() : undefined;
-  const binDir = path.join(await reachableBinaries(dataDir, user, report), 'bin');
+  const binDir = options.binDir ?? path.join(await reachableBinaries(dataDir, user, report), 'bin');
   const cluster = path.join(await reachableDataDir(dataDir, user, report), 'postgres');
   await initialise({ binDir, cluster, user, report });
 

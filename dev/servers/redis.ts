@@ -21,6 +21,8 @@ export interface RedisOptions {
   durable?: boolean;
   /** When the append-only file is synced; default `everysec`. */
   sync?: 'everysec' | 'always';
+  /** The program, of Redis or Valkey; default: the one that this machine has. */
+  command?: string | undefined;
   report: Report;
 }
 
@@ -52,7 +54,7 @@ const FOLDERS = [
 export async function startRedis(options: RedisOptions): Promise<EmbeddedRedis> {
   const { dataDir, databases = 16, durable = true, sync = 'everysec', report } = options;
   const port = options.port === 0 ? await freePort() : options.port;
-  const command = await findRedis(report);
+  const command = options.command ?? (await findRedis(report));
   const folder = path.resolve(dataDir, 'redis');
   await mkdir(folder, { recursive: true });
 

@@ -47,6 +47,8 @@ export interface EmbeddedTemporal {
   uiUrl: string | undefined;
   /** `http://127.0.0.1:<port>/metrics`, in the text format of Prometheus; undefined unless they are asked for. */
   metricsUrl: string | undefined;
+  /** Where its database is; undefined when it keeps nothing. */
+  folder: string | undefined;
   stop(): Promise<void>;
 }
 
@@ -126,9 +128,8 @@ export async function startTemporal(options: TemporalOptions): Promise<EmbeddedT
   const uiPort = options.uiPort === 0 ? await freePort() : options.uiPort;
   const metricsPort = options.metricsPort === 0 ? await freePort() : options.metricsPort;
   const address = `${LOOPBACK}:${port}`;
-  const database = durable
-    ? await prepareDatabase(path.resolve(dataDir, databaseFolder(version)))
-    : undefined;
+  const folder = durable ? path.resolve(dataDir, databaseFolder(version)) : undefined;
+  const database = folder === undefined ? undefined : await prepareDatabase(folder);
 
   const ports: PortUse[] = [{ port, name: 'embedded Temporal', variable: PORT_VARIABLES.temporal }];
   if (uiPort !== undefined) {
@@ -162,6 +163,7 @@ export async function startTemporal(options: TemporalOptions): Promise<EmbeddedT
     address,
     uiUrl: uiPort === undefined ? undefined : `http://${LOOPBACK}:${uiPort}`,
     metricsUrl: metricsPort === undefined ? undefined : `http://${LOOPBACK}:${metricsPort}/metrics`,
+    folder,
     stop: server.stop,
   };
 }
@@ -191,7 +193,8 @@ export async function findTemporalProgram(
   const [file, fileArgs] = withEnvironment(process.execPath, args, { NODE_USE_ENV_PROXY: '1' });
   const child = spawn(file, fileArgs, { stdio: ['ignore', 'pipe', 'pipe'] });
   createInterface({ input: child.stderr }).on('line', report);
-  const [answer] = await Promise.all([text(child.stdout), once(child, 'close')]);
+  const [answer, [code, signal]] = await Promise.all([text(child.stdout), once(child, 'close')]);
+  if (answer === '') throw new Error(`the search for a Temporal server ended with ${code ?? signal}`);
   const found = JSON.parse(answer) as TemporalProgram | { problem: string };
   if ('problem' in found) throw new Error(found.problem);
   return found;
@@ -227,7 +230,7 @@ async function prepareDatabase(folder: string): Promise<{ file: string; markComp
  * A function that rejects while the server does not answer, or a part of it is not ready for one of the namespaces. The
  * next call goes on with those that are left: a busy machine does not get through 250 in the time of one.
  */
-function readiness(
+export function readiness(
   address: string,
   namespaces: readonly string[],
   searchAttributes: readonly string[],

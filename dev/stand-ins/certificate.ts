@@ -13,8 +13,8 @@ const DAY_MS = 24 * 60 * 60 * 1_000;
 /** Longer than any process that was started with it. */
 const VALID_DAYS = 365;
 
-/** Makes a self-signed certificate for `127.0.0.1` and `localhost`, valid from yesterday for a year. */
-export async function createLoopbackCertificate(): Promise<LoopbackCertificate> {
+/** Makes a self-signed certificate for `127.0.0.1` and `localhost`. @param days that it is valid from now; default: a year. */
+export async function createLoopbackCertificate(days = VALID_DAYS): Promise<LoopbackCertificate> {
   const now = Date.now();
   const { private: keyPem, cert: certPem } = await generate(
     [{ name: 'commonName', value: 'galaxy-notify loopback' }],
@@ -22,7 +22,7 @@ export async function createLoopbackCertificate(): Promise<LoopbackCertificate> 
       keyType: 'ec',
       algorithm: 'sha256',
       notBeforeDate: new Date(now - DAY_MS),
-      notAfterDate: new Date(now + VALID_DAYS * DAY_MS),
+      notAfterDate: new Date(now + days * DAY_MS),
       extensions: [
         {
           name: 'subjectAltName',

@@ -26,6 +26,24 @@ export const INTENT_MUTANTS: Mutant[] = [
     suite: unit('intent/contracts', 'I38 I16'),
   },
   {
+    id: 'intent-urgent-overtakes-its-key',
+    file: 'activities/intent/look-ahead.ts',
+    find: 'if (current.some((one) => one.keys.has(keys[keysBefore]!))) continue;',
+    replace: 'if (current.length === 0) continue;',
+    wrong: 'wrong order',
+    what: 'an urgent intent takes the key from an earlier one',
+    suite: service('intent/look-ahead', 'I9 I87'),
+  },
+  {
+    id: 'intent-urgent-waits',
+    file: 'activities/intent/look-ahead.ts',
+    find: 'const PATIENCE_MS = 20;',
+    replace: 'const PATIENCE_MS = 2_000_000_000;',
+    wrong: 'wrong time',
+    what: 'an urgent intent waits in the stream behind a backlog',
+    suite: service('intent/look-ahead', 'I87 urgent'),
+  },
+  {
     id: 'intent-catalog-header-injection',
     file: 'api/intent/catalog.ts',
     find: String.raw`const ACTS_ON_LINE = /[\p{Cc}\u2028`,
@@ -429,7 +447,7 @@ export const INTENT_MUTANTS: Mutant[] = [
     replace: 'tally.notification_id = change.notification_id\n      RETURNING tally.*\n    ), ${tell(events',
     wrong: 'doubled',
     what: 'a replay after the end of an intent ends it again',
-    suite: service('intent/outcomes', 'Q1 a dead letter belongs'),
+    suite: service('intent/outcomes', 'Q1 a replay that comes before'),
   },
   {
     id: 'outcome-too-early',

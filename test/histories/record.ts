@@ -450,6 +450,9 @@ test('an operation that is paused, resumed and comes to its end', async () => {
   await operator.operations.resume(operationId, { requestedBy: 'recorded' });
   await ended(operationWorkflowId(operationId));
   await record('operation', operationWorkflowId(operationId));
+  const goesOn = routeWorkflowId(id, 'push:user:user-1');
+  await ended(goesOn);
+  await record('route-after-attempt-of-operation', goesOn);
 });
 
 test('symbol configuration that changes, fails at some targets, recovers and is reconciled', async () => {

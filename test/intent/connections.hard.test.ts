@@ -5,6 +5,7 @@ import net from 'node:net';
 import { metrics } from '@opentelemetry/api';
 import { createOutcomes } from '../../activities/intent/outcomes.ts';
 import { createReplication } from '../../activities/intent/replication.ts';
+import { createInHand } from '../../activities/intent/in-hand.ts';
 import { createRouteActivities } from '../../activities/intent/routes.ts';
 import { createIntentMetrics } from '../../activities/intent/metrics.ts';
 import { defineHandOffCommands } from '../../activities/intent/hand-off.ts';
@@ -109,6 +110,7 @@ test('I23 an attempt that comes back late overwrites nothing, and what it handed
   defineHandOffCommands(redis);
   const activities = (db = slot.db) =>
     createRouteActivities({
+      inHand: createInHand(),
       db,
       redis,
       log: createLogger('fatal'),
@@ -129,7 +131,7 @@ test('I23 an attempt that comes back late overwrites nothing, and what it handed
     // Sleeps between the hand-off and its statement, while somebody else touches the row.
     const sleepy = Object.create(slot.db) as typeof slot.db;
     sleepy.query = (async (statement: { name: string }) => {
-      if (statement.name === 'mark_published') {
+      if (statement.name.startsWith('mark_published')) {
         await slot.db.query(
           'UPDATE notification.routes SET updated_at = clock_timestamp() WHERE notification_id = $1',
           [id],

@@ -12,6 +12,7 @@ import {
   PUSH_NOTIFICATION_TYPES,
   audiencesOf,
   channelsOf,
+  isUrgentType,
 } from '../../api/intent/catalog.ts';
 import type { NotificationType } from '../../api/intent/catalog.ts';
 import {
@@ -42,6 +43,7 @@ interface Schema {
 }
 interface Message {
   'x-channels'?: Record<string, string[]>;
+  'x-priority'?: string;
   payload: Schema;
   examples?: { payload: Record<string, string> }[];
 }
@@ -192,6 +194,10 @@ describe.each(NOTIFICATION_TYPES)('I38 I5 %s', (type) => {
     expect(message['x-channels']).toEqual(
       Object.fromEntries(audiencesOf(type).map((audience) => [audience, channelsOf(type, audience)])),
     );
+  });
+
+  it('I87 has the priority of the catalog', () => {
+    expect(intentMessage(type)['x-priority']).toBe(isUrgentType(type) ? 'urgent' : undefined);
   });
 
   it('has the payload fields of the zod schema, all required', () => {

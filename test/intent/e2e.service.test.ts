@@ -7,7 +7,7 @@ import { newGameTurnReady, publishIntent } from '../../client/notificationintent
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import type { Slot } from '../harness.ts';
-import { DISPATCH, eventually, takeSlot } from '../harness.ts';
+import { DISPATCH, eventually, takeSlot, untilStarted } from '../harness.ts';
 import { samplePayload } from './samples.ts';
 
 const STREAM = 'notification:intents';
@@ -271,8 +271,10 @@ describe('what is kept', () => {
     expect(
       routes.map(({ route_id, status, next_attempt_at }) => [route_id, status, next_attempt_at]),
     ).toEqual([['email:config:game.generation_failed', 'skipped', null]]);
-    const outcome: unknown = await slot.client.workflow.getHandle(notificationWorkflowId(id)).result();
-    expect(outcome).toEqual({ outcome: 'accepted', published: 0, skipped: 1, deadLettered: 0 });
+    const workflow = slot.client.workflow.getHandle(notificationWorkflowId(id));
+    // The type is urgent: its routes are settled before it has a workflow.
+    await untilStarted(workflow);
+    expect(await workflow.result()).toEqual({ outcome: 'accepted', published: 0, skipped: 1, deadLettered: 0 });
   });
 });
 
@@ -406,9 +408,10 @@ describe('what an operator sees', () => {
   });
 
   test('I34 I40 a route to an administrator is reachable by a workflow id without the address, and no log has it', async () => {
-    const fields = envelope('runtime.start_config_invalid', 'runtime_manager', {
+    // Urgent ones have no workflow of a route unless it fails.
+    const fields = envelope('geo.review_recommended', 'geoprofile', {
       audience_kind: 'admin_email',
-      payload_json: JSON.stringify(samplePayload('runtime.start_config_invalid')),
+      payload_json: JSON.stringify(samplePayload('geo.review_recommended')),
     });
     delete fields['recipient_user_ids_json'];
     const id = await xadd(fields);

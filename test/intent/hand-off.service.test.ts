@@ -10,6 +10,7 @@ import { defineHandOffCommands, handOffKey } from '../../activities/intent/hand-
 import { createIntentMetrics } from '../../activities/intent/metrics.ts';
 import { createOutcomes } from '../../activities/intent/outcomes.ts';
 import { createReplication } from '../../activities/intent/replication.ts';
+import { createInHand } from '../../activities/intent/in-hand.ts';
 import { createRouteActivities } from '../../activities/intent/routes.ts';
 import { createSteeringActivities } from '../../activities/intent/steering.ts';
 import type { EmbeddedRedis } from '../../dev/servers/redis.ts';
@@ -78,6 +79,7 @@ const attempt = (id: string, resources: { db?: Pool; redis?: Redis } = {}) =>
 
 const activities = (resources: { db?: Pool; redis?: Redis } = {}) =>
   createRouteActivities({
+    inHand: createInHand(),
     ...{ db: slot.db, redis, ...resources },
     log: createLogger('fatal'),
     confirmReplicated: createReplication(redis, { minReplicas: 0, timeoutMs: 1_000 }),
@@ -184,7 +186,8 @@ test('I23 I24 intent-P3 a hand-off is remembered for as long as PostgreSQL may b
   const id = await acceptedPush();
   const away = Object.create(slot.db) as Pool;
   away.query = (async (statement: { name: string }) => {
-    if (statement.name === 'mark_published') throw Object.assign(new Error('away'), { code: 'ECONNREFUSED' });
+    if (statement.name.startsWith('mark_published'))
+      throw Object.assign(new Error('away'), { code: 'ECONNREFUSED' });
     return slot.db.query(statement as never);
   }) as never;
   expect(await attempt(id, { db: away })).toMatchObject({ reason: 'postgres_unavailable' });

@@ -24,6 +24,9 @@ const TELLING = {
   NOTIFICATION_ROUTE_BACKOFF_MAX: '40ms',
 };
 
+/** What the relay of outcomes holds while it works, so that there is one in all processes. */
+const RELAY_LOCK = 4207716002;
+
 let slot: Slot;
 let operator: Operator;
 beforeEach(async () => {
@@ -62,6 +65,17 @@ const endOf = (id: string): Promise<Outcome[]> =>
 const firstOfEach = (outcomes: readonly Outcome[]): Outcome[] => [
   ...new Map(outcomes.map((outcome) => [outcome.eventId, outcome])).values(),
 ];
+
+/** What the outbox has, relayed or not: the kinds of the events of each row. */
+async function writtenTogether(): Promise<string[][]> {
+  const { rows } = await slot.db.query<{ kinds: string[] }>(
+    `SELECT ARRAY(SELECT event ->> 1 FROM json_array_elements(events) AS event) AS kinds
+       FROM notification.outcomes ORDER BY outcome_id`,
+  );
+  return rows.map(({ kinds }) => kinds);
+}
+
+const writtenKinds = async (): Promise<string[]> => (await writtenTogether()).flat();
 
 const kindsOf = (outcomes: readonly Outcome[]): string[] => outcomes.map(({ kind }) => kind);
 
@@ -156,6 +170,24 @@ test('Q1 a dead letter belongs to the end, and what its replay publishes is told
   expect(after.slice(outcomes.length)).toMatchObject([
     { kind: 'recovered', route: PUSH, generation: 1, eventId: `${id}/${PUSH}/1/published` },
   ]);
+});
+
+test('Q1 a replay that comes before the end has left the outbox does not end the intent again', async () => {
+  await slot.startService({ ...TELLING, NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS: '1' });
+  await slot.redis.set(GATEWAY, 'not a stream');
+  const relayHeld = await slot.db.connect();
+  await relayHeld.query('BEGIN');
+  await relayHeld.query('SELECT pg_advisory_xact_lock($1)', [RELAY_LOCK]);
+  const id = await publishTurn(slot.redis, 'not relayed yet');
+  await eventually('its end to be written', async () => (await writtenKinds()).includes('settled'));
+  await slot.redis.del(GATEWAY);
+  await operator.replays.route(id, PUSH, { requestedBy: 'test' });
+  await eventually('the replay to be written', async () => (await writtenKinds()).includes('recovered'));
+  await relayHeld.query('COMMIT');
+  relayHeld.release();
+  await eventually('the replay to be told', async () => kindsOf(await toldOf(id)).includes('recovered'));
+  expect((await writtenKinds()).filter((kind) => kind === 'settled')).toHaveLength(1);
+  expect((await toldOf(id)).filter(isTerminal)).toMatchObject([{ published: 1, deadLettered: 1 }]);
 });
 
 test('Q1 a replay before the end keeps the end waiting', async () => {
@@ -289,11 +321,7 @@ test('Q1 of two that close the last routes at once, one tells the end', async ()
   await other.query('COMMIT');
   one.release();
   other.release();
-  const { rows: written } = await slot.db.query<{ kinds: string[] }>(
-    `SELECT ARRAY(SELECT event ->> 1 FROM json_array_elements(events) AS event) AS kinds
-       FROM notification.outcomes ORDER BY outcome_id`,
-  );
-  expect(written.map(({ kinds }) => kinds)).toEqual([
+  expect(await writtenTogether()).toEqual([
     ['accepted'],
     ['route_published'],
     ['route_published', 'settled'],

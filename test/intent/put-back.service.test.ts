@@ -238,6 +238,11 @@ test('I52 intent-D14 an offset that is lost alone is taken from PostgreSQL, and 
   await slot.db.query('DELETE FROM notification.records WHERE notification_id = $1', [old[0]]);
   await slot.redis.del(keyOf('offsets'));
   await slot.startService(QUICK);
+  // Also while nothing new comes: gauges look there, and the next reader must not find the same loss.
+  await eventually(
+    'the offset to be there again',
+    async () => (await slot.redis.get(keyOf('offsets'))) === old[1],
+  );
   const next = await publishTurn(slot.redis, 'c');
   await settled([next]);
   expect(await found('offset_lost')).toMatchObject({ reason: expect.stringContaining(old[1]!) });

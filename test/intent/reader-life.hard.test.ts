@@ -2,14 +2,17 @@
 import { readerKey } from '../../api/intent/stream.ts';
 import { describe as describeWorkflow } from '../../activities/workflows.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
+import { RENEW_SIGNAL } from '../../workflows/renewal-contract.ts';
 import type { Slot } from '../harness.ts';
-import { eventually, takeSlot } from '../harness.ts';
+import { eventually, operatorOf, takeSlot } from '../harness.ts';
 import type { ServiceProcess } from '../service-process.ts';
 import { allPublished, createFleet, deliveriesTo, outboundIds } from '../service-process.ts';
 import { publishTurn } from './entries.ts';
 
 const INTENTS = 'notification:intents';
 const LIMIT_MS = 120_000;
+/** Temporal notices by itself after two minutes without a heartbeat. */
+const WELL_BEFORE_TEMPORAL_MS = 60_000;
 const TEST_LIMIT_MS = 3 * LIMIT_MS;
 
 let slot: Slot;
@@ -24,8 +27,8 @@ afterEach(async () => {
 });
 
 const says = ({ lines }: ServiceProcess, text: string) => lines.some(({ msg }) => msg === text);
-const untilSaid = (service: ServiceProcess, text: string) =>
-  eventually(`a process to say: ${text}`, async () => says(service, text), LIMIT_MS);
+const untilSaid = (service: ServiceProcess, text: string, limitMs = LIMIT_MS) =>
+  eventually(`a process to say: ${text}`, async () => says(service, text), limitMs);
 
 async function startPair(): Promise<{ reader: ServiceProcess; other: ServiceProcess }> {
   const reader = await fleet.start();
@@ -43,6 +46,40 @@ test(
     await untilSaid(other, 'stream reader started');
     await allPublished(slot, 2, LIMIT_MS);
     expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', [id]));
+  },
+  TEST_LIMIT_MS,
+);
+
+test(
+  'I36 I51 a reader that is killed and then renewed is noticed as well, and the new run reads on',
+  async () => {
+    const reader = await fleet.start();
+    await untilSaid(reader, 'stream reader started');
+    await reader.end('SIGKILL');
+    await slot.client.workflow.getHandle(bridgeWorkflowId(INTENTS)).signal(RENEW_SIGNAL);
+    // It begins late enough for the reader to be cancelled before it is known to be dead.
+    const other = await fleet.start();
+    await untilSaid(other, 'stream reader started', WELL_BEFORE_TEMPORAL_MS);
+    const id = await publishTurn(slot.redis, 'after-the-renewal');
+    await allPublished(slot, 2, LIMIT_MS);
+    expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', [id]));
+  },
+  TEST_LIMIT_MS,
+);
+
+test(
+  'I36 I26 a reader that is killed can be paused: it does not stay about to pause',
+  async () => {
+    const { reader, other } = await startPair();
+    await reader.end('SIGKILL');
+    const { bridge } = operatorOf(slot);
+    expect(await bridge.pause({ reason: 'a test', requestedBy: 'tester' })).toMatchObject({
+      state: 'paused',
+    });
+    await publishTurn(slot.redis, 'while-paused');
+    await bridge.resume({ requestedBy: 'tester' });
+    await untilSaid(other, 'stream reader started', WELL_BEFORE_TEMPORAL_MS);
+    await allPublished(slot, 2, LIMIT_MS);
   },
   TEST_LIMIT_MS,
 );

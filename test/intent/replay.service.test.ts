@@ -1,6 +1,7 @@
 /** Dead-lettered routes published again: by signal, by reset, by starting anew; never one that was published. */
 import { createOutcomes } from '../../activities/intent/outcomes.ts';
 import { createReplication } from '../../activities/intent/replication.ts';
+import { createInHand } from '../../activities/intent/in-hand.ts';
 import { createRouteActivities } from '../../activities/intent/routes.ts';
 import { createIntentMetrics } from '../../activities/intent/metrics.ts';
 import { defineHandOffCommands, handOffKey } from '../../activities/intent/hand-off.ts';
@@ -268,6 +269,7 @@ test('I25 one order opens a route once, however often its attempt is repeated', 
   defineHandOffCommands(redis);
   try {
     const { publishRoute } = createRouteActivities({
+      inHand: createInHand(),
       db: slot.db,
       redis,
       log: createLogger('fatal'),

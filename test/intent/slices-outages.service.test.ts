@@ -145,14 +145,22 @@ test.each([
         { ...IN_SLICES, NOTIFICATION_REDIS_OPERATION_TIMEOUT: '500ms' },
         { redis: { host: proxy.host, port: proxy.port } },
       );
-      // The slice has heard Redis' clock, and hands off when its lookups are answered.
-      slot.userService.fail({ failure: { kind: 'delay', ms: 1_500 } });
+      // The slice has heard Redis' clock by the time that it writes its records, and hands off when they are written.
+      const holder = await slot.db.connect();
+      await holder.query('BEGIN');
+      await holder.query('LOCK TABLE notification.records IN SHARE ROW EXCLUSIVE MODE');
       const ids = await startedSlice(20);
-      await eventually('its lookup', async () => slot.userService.requests.length > 0);
+      await eventually('its records to be waited for', async () => {
+        const { rows } = await slot.db.query(
+          "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+        );
+        return rows.length > 0;
+      });
       await proxy.set(mode);
       if (mode.kind === 'refuse') proxy.cut();
+      await holder.query('COMMIT');
+      holder.release();
       await waitsFor(ids, 'RedisUnavailable');
-      slot.userService.heal();
       await proxy.set({ kind: 'open' });
       expect(await outcomeOf(ids)).toMatchObject({ accepted: 20, handedOn: [] });
       await nothingLeftRunning(slot, LIMIT_MS);

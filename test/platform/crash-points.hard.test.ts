@@ -10,7 +10,7 @@ import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { mobilePushWorkflowId } from '../../workflows/mobile-push/contract.ts';
 import type { CrashWalk } from '../crash-walk.ts';
 import { createCrashWalk } from '../crash-walk.ts';
-import { accepted, turn } from '../intent/entries.ts';
+import { accepted, entryOf, turn } from '../intent/entries.ts';
 import type { Slot } from '../harness.ts';
 import { DISPATCH, eventually, takeSlot } from '../harness.ts';
 import { QUICK, withMobilePush } from '../mobile-push/jobs.ts';
@@ -26,6 +26,7 @@ import {
 /** Everything must be done in the end; a machine that is busy with other things may take its time. */
 const LIMIT_MS = 240_000;
 const TEST_LIMIT_MS = 600_000;
+const ADMINISTRATOR = 'operator@example.com';
 
 let slot: Slot;
 let walk: CrashWalk;
@@ -46,8 +47,8 @@ const count = async (sql: string, values: unknown[]): Promise<number> =>
 test(
   'I2 I3 I6 I23 a process that dies after any step of an intent: one entry for each route, one row for each refusal',
   async () => {
-    walk = createCrashWalk(slot);
-    const [good, bad]: [string[], string[]] = [[], []];
+    walk = createCrashWalk(slot, { NOTIFICATION_ADMIN_EMAILS_GAME_GENERATION_FAILED: ADMINISTRATOR });
+    const [good, bad, urgent]: [string[], string[], string[]] = [[], [], []];
     const entryOfTurn = () =>
       turn({ idempotency_key: `good-${good.length}`, recipient_user_ids_json: '["user-1"]' });
     const isNotified = (id: string) => async () =>
@@ -68,6 +69,13 @@ test(
       good.push(id!);
       return async () => (await slot.redis.get(OFFSET_KEY)) === id && isNotified(id)();
     };
+    const putUrgent = async () => {
+      const [id] = await append(slot.redis, [
+        entryOf('game.generation_failed', { idempotency_key: `urgent-${urgent.length}` }),
+      ]);
+      urgent.push(id!);
+      return async () => (await slot.redis.get(OFFSET_KEY)) === id && isNotified(id!)();
+    };
     const putBad = async () => {
       const [id] = await append(slot.redis, [
         turn({ idempotency_key: `bad-${bad.length}`, payload_json: '{' }),
@@ -84,25 +92,29 @@ test(
       // The workflow and the offset, the row and the offset: of an activity that does not end, those two are all.
       started: await walk.through('bridgeStream', putGood, 2),
       recorded: await walk.through('bridgeStream', putBad, 2),
+      // The record, the hand-off, the row, giving the lease back, the workflow, and the offset.
+      urgent: await walk.through('bridgeStream', putUrgent, 6),
     };
     console.info(`processes that died: ${JSON.stringify(kills)}`);
     expect(kills.accepted).toBeGreaterThanOrEqual(DISPATCH === 'child' ? 1 : 3);
     expect(kills.published).toBeGreaterThanOrEqual(DISPATCH === 'child' ? 2 : 0);
     expect([kills.started, kills.recorded]).toEqual([2, 2]);
+    expect(kills.urgent).toBeGreaterThanOrEqual(5);
 
     await walk.survivor();
     await eventually(
       'the offset to reach the end',
-      async () => (await slot.redis.get(OFFSET_KEY)) === bad.at(-1),
+      async () => (await slot.redis.get(OFFSET_KEY)) === urgent.at(-1),
       LIMIT_MS,
     );
-    await allPublished(slot, 2 * good.length, LIMIT_MS);
+    await allPublished(slot, 2 * good.length + urgent.length, LIMIT_MS);
     await nothingLeftRunning(slot, LIMIT_MS);
-    expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', good));
+    const toAdministrator = urgent.map((id) => `${id}/email:email:${ADMINISTRATOR}`);
+    expect(await outboundIds(slot.redis)).toEqual([...deliveriesTo('user-1', good), ...toAdministrator].sort());
     const { rows } = await slot.db.query<{ id: string }>(
       'SELECT notification_id AS id FROM notification.records ORDER BY 1',
     );
-    expect(rows.map(({ id }) => id)).toEqual([...good].sort());
+    expect(rows.map(({ id }) => id)).toEqual([...good, ...urgent].sort());
     const malformed = await slot.db.query<{ id: string }>(
       'SELECT stream_entry_id AS id FROM notification.malformed_intents ORDER BY 1',
     );

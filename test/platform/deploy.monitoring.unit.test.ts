@@ -197,6 +197,15 @@ describe('alarms', () => {
     }
   });
 
+  test('I40 each has a drill, which brings it about and carries out its section', () => {
+    const drills = readdirSync(path.join(ROOT, 'test'), { recursive: true, encoding: 'utf8' })
+      .filter((file) => file.endsWith('.runbook.test.ts'))
+      .map((file) => read('test', file))
+      .join();
+    const missing = ALARMS.filter(({ alert }) => !drills.includes(`'${alert}'`));
+    expect(missing.map(({ alert }) => alert)).toEqual([]);
+  });
+
   test('I40 each section says what is seen, what it means, what to do, and a command', () => {
     for (const section of RUNBOOK.split(/^### /m).slice(1)) {
       for (const part of ['**You see**', '**It means**', '**Do**', '```sh']) {

@@ -15,6 +15,7 @@ const OPTIONS: PlanOptions = {
   kinds: undefined,
   isEncrypted: true,
   hasReleaseBefore: true,
+  members: ['frontend-1', 'history-1', 'store'],
 };
 const planOf = (seed: string, more: Partial<PlanOptions> = {}): Fault[] =>
   planFaults(randomOf(seed, 'faults'), { ...OPTIONS, ...more });
@@ -37,12 +38,13 @@ test('a long run has each kind of fault, and each loss once', () => {
     'put-back temporal',
   ]);
   expect(plan).toHaveLength(OPTIONS.count + LOSSES.length);
+  expect(plan.map(nameOf)).toContain('kill-member history-1');
 });
 
 test('what cannot happen in a run is not planned', () => {
-  const plan = planOf('1', { losses: [], isEncrypted: false, hasReleaseBefore: false });
+  const plan = planOf('1', { losses: [], isEncrypted: false, hasReleaseBefore: false, members: [] });
   const kinds = new Set(plan.map(({ kind }) => kind));
-  for (const kind of ['rotate-keys', 'release-before', 'failover', 'put-back'] as const)
+  for (const kind of ['rotate-keys', 'release-before', 'kill-member', 'failover', 'put-back'] as const)
     expect(kinds).not.toContain(kind);
   const paused = planOf('1', { losses: [], kinds: ['pause-service'] });
   expect(new Set(paused.map(({ kind }) => kind))).toEqual(new Set(['pause-service']));
@@ -77,6 +79,17 @@ test('the command that repeats a run has all that decides it', () => {
   const [, again] = commandOf({ seed, ...options }).split(' -- ');
   expect(parseOptions(['--seed', seed, ...again!.split(' ')])).toEqual({ seed, ...options });
   expect(parseOptions(['--losses', 'all']).losses).toEqual(LOSSES);
+  const cell = [
+    '--cluster',
+    '--temporal',
+    '1.29.1',
+    '--postgres',
+    '/opt/bin',
+    '--redis',
+    '/opt/valkey-server',
+  ];
+  expect(commandOf(parseOptions(cell))).toContain(cell.join(' '));
+  expect(() => parseOptions(['--temporal', '1.29.1'])).toThrow('add --cluster');
   const beside = ['--beside', 'HEAD'];
   expect(commandOf(parseOptions(beside))).toContain(beside.join(' '));
   expect(() => parseOptions([...args, ...beside])).toThrow('exclude each other');

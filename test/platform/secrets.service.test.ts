@@ -103,8 +103,16 @@ describe('keys of payloads', () => {
     expect(counts[0]).toBeGreaterThan(6);
     expect(counts[1]! - counts[0]!).toBeGreaterThan(6);
     await slot.db.query("UPDATE notification.key_seals SET seals = 3e9 WHERE key_id = 'old'");
-    const { stdout } = await cli(['doctor']);
-    expect(stdout).toMatch(/keys: seals +warn +payload old has sealed 3000000000 times/);
+    expect((await cli(['doctor'])).stdout).toMatch(
+      /keys: seals +warn +payload old has sealed 3000000000 times/,
+    );
+
+    // What the runbook says.
+    const service = await withKeys(NEW, OLD);
+    await publishTurn(slot.redis, 'third');
+    await eventually('third', async () => (await outboundIds(slot.redis)).length === 6);
+    await service.stop();
+    expect((await cli(['doctor'])).stdout).toMatch(/keys: seals +ok/);
   });
 });
 

@@ -62,10 +62,10 @@ const RECURRING = {
     record_dropped_callbacks record_failed_callbacks record_malformed_account_inputs store_callback_positions
     store_callback_prices write_callback_hour
 
-    count_settled_notifications delete_expired_records find_decisions find_known_intents forget_waiting_intents insert_records insert_routes load_routes
-    load_routes_of mark_published move_entries record_duplicates
+    count_settled_notifications delete_expired_records find_decisions find_decisions_for_few find_known_intents forget_waiting_intents insert_records insert_records_for_few insert_routes load_routes
+    load_each_route load_routes_of mark_published mark_published_for_few move_entries record_duplicates
     forget_outcome_tallies mark_outcomes_relayed put_back_outcomes tell_end_acceptance tell_end_left_tallies
-    tell_insert_records tell_insert_routes tell_mark_published tell_record_duplicates
+    tell_insert_records tell_insert_records_for_few tell_insert_routes tell_mark_published tell_mark_published_for_few tell_record_duplicates
 
     add_key_seals record_process_findings
 
@@ -121,7 +121,7 @@ const BY_KEY = `
 
 /** Of what operators and clients ask for. */
 const OPERATOR = `
-  end_channel_drain end_operation note_operation_pause read_operation list_operation_connections list_operation_entries list_operation_items list_operation_jobs mark_operation_items list_cancelled_routes list_cancelled_routes_of_slice list_open_routes list_open_routes_of_slice
+  end_channel_drain end_operation note_operation_pause read_operation list_operation_connections list_operation_entries list_operation_jobs list_operation_notifications list_operation_routes mark_operation_items list_cancelled_routes list_cancelled_routes_of_slice list_open_routes list_open_routes_of_slice
   list_waiting_routes load_channel set_channel settle_closed_routes settle_delivered_routes
   tell_settle_closed_routes tell_settle_delivered_routes
 
@@ -234,6 +234,27 @@ async function problemsOfTexts(texts: Record<string, string>): Promise<Record<st
   }
   return found;
 }
+
+test('I50 what is done for each intent is planned once, and not for each of its values', async () => {
+  const [many, few] = ['mark_published', 'mark_published_for_few'].map((name) => statements.get(name)!);
+  const client = await db.connect();
+  try {
+    const plansOf = async ({ name, text }: Statement): Promise<{ generic: number; custom: number }> => {
+      const lists = [['1-0'], ['push:user:user-1'], [new Date().toISOString()], ['1-1']];
+      for (let times = 0; times < 10; times += 1) await client.query({ name, text, values: lists });
+      const { rows } = await client.query<{ generic: number; custom: number }>(
+        'SELECT generic_plans::int AS generic, custom_plans::int AS custom FROM pg_prepared_statements WHERE name = $1',
+        [name],
+      );
+      return rows[0]!;
+    };
+    expect((await plansOf(few!)).generic).toBeGreaterThan(0);
+    // Otherwise it is not needed any more.
+    expect((await plansOf(many!)).generic).toBe(0);
+  } finally {
+    client.release();
+  }
+});
 
 test('I50 no statement orders by the text of a column', () => {
   const found = [...statements.values()].filter((statement) => textOrders(statement).length > 0);

@@ -200,4 +200,4 @@ export function textOrders({ text }: Statement): string[] {
 /** Whether a statement says itself how much it does: a limit, or a list of keys. */
 export const isBatch = ({ text }: Statement): boolean => /\bLIMIT (?:\$\d|\d)/.test(text);
 export const takesKeys = ({ text }: Statement): boolean =>
-  /= ANY ?\(\$\d|\b(?:unnest|jsonb_to_recordset)\(\$\d/.test(text);
+  /= ANY ?\(\$\d|\b(?:unnest|jsonb_to_recordset)\((?:\$|given_)\d/.test(text);

@@ -42,7 +42,7 @@ const SENTENCES: Partial<Record<Cause, RegExp>> = {
   retrying: /has failed 2 of 7 times, .* because of mail_stream_publish_failed: OOM, and is tried again at/,
   overdue: /has been due since \S+Z and nobody publishes it/,
   producer_paused:
-    /^the e-mail of runtime\.start_config_invalid waits: nina has paused the producer runtime_manager since \S+Z: INC-8$/,
+    /^the urgent e-mail of runtime\.start_config_invalid waits: nina has paused the producer runtime_manager since \S+Z: INC-8$/,
   channel_paused: /^the push of game\.turn\.ready waits: nina has paused push since \S+Z: INC-7$/,
   dead: /is dead since \S+Z, after 2 of 7 attempts, .*; galaxy-notify replay 9\d+-0 email:user:why\/dead\/1$/,
   waiting_for_acceptance: /waiting to be accepted since \S+Z: the User Service answered 503$/,

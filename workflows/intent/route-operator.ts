@@ -4,12 +4,14 @@
  * A dead-lettered route is published again only on an order. There are four ways to give one: the signal `replay`; a
  * run without a parent (started anew in the Web UI or by signal-with-start); a notification that was reset and starts
  * its routes again; a reset of the route's own run, which the activity notices by the run's id.
+ * A run that goes on from an attempt which somebody has made is none.
  */
 import {
   CancellationScope,
   condition,
   defineSignal,
   isCancellation,
+  patched,
   setHandler,
   workflowInfo,
 } from '@temporalio/workflow';
@@ -80,7 +82,9 @@ export function listenToOperator(input: RouteInput): RouteOperator {
   function orderByRun(): ReplayOrder | undefined {
     const replayId = `${runId}/run`;
     if (input.replay) return { replayId, requestedBy: 'reset of the notification' };
-    return parent === undefined ? { replayId, requestedBy: 'start' } : undefined;
+    if (parent !== undefined || (input.first !== undefined && patched('attempt-is-no-order')))
+      return undefined;
+    return { replayId, requestedBy: 'start' };
   }
 
   return {

@@ -41,7 +41,7 @@ import {
   routeWorkflowId,
 } from './contract.ts';
 import { notificationRoute } from './route.ts';
-import { ACCEPTANCE, DATABASE, FIRST_TRY, STEERING } from '../policies.ts';
+import { ACCEPTANCE, BEFORE_NEW_ONES, DATABASE, FIRST_TRY, STEERING } from '../policies.ts';
 import { wasReset } from './route-operator.ts';
 import { inheritedAttributes, routeChannel } from './search-attributes.ts';
 
@@ -60,12 +60,6 @@ const INDEPENDENT = {
  * process that has the notification, beside everything else it does.
  */
 const FIRST_ATTEMPT_LANES = 4;
-
-/**
- * Before notifications that have not begun (their priority is the default, 3): a backlog is then worked off one after
- * the other, instead of accepted as a whole while nothing is delivered. Fairness is inherited.
- */
-const BEFORE_NEW_ONES = { priority: { priorityKey: 2 } } as const;
 
 /** Whose routes they are. */
 type Notification = Omit<BatchInput, 'offset'>;

@@ -1,0 +1,76 @@
+/** Who asked for a change is written down before it is made, or with it. */
+import { byAuthor } from '../../client/actions.ts';
+import { NothingToDoError, OperationFailedError, UnansweredError } from '../../client/errors.ts';
+import type { Operator } from '../../client/operator.ts';
+import { migrate } from '../../migrations/migrate.ts';
+import type { Slot } from '../harness.ts';
+import { operatorOf, takeSlot } from '../harness.ts';
+
+let slot: Slot;
+let operator: Operator;
+beforeAll(async () => {
+  slot = await takeSlot();
+  await migrate(slot.ownerDsn);
+  operator = operatorOf(slot);
+});
+beforeEach(() => slot.db.query('DELETE FROM notification.operator_actions'));
+afterAll(() => slot.release());
+
+const actions = async () => (await operator.actions.list()).items;
+const BY = { action: 'symbols push', requestedBy: 'nina' };
+
+test('U7 while a change is made its author is known already, and afterwards what was changed', async () => {
+  let during: unknown;
+  const made = await byAuthor(
+    slot,
+    BY,
+    async () => {
+      during = await actions();
+      return 7;
+    },
+    (version) => ({ target: 'main', detail: `version ${version}` }),
+  );
+  expect(made).toBe(7);
+  expect(during).toMatchObject([{ action: 'symbols push', requestedBy: 'nina' }]);
+  expect(await actions()).toMatchObject([{ ...BY, target: 'main', detail: 'version 7' }]);
+});
+
+test('U7 what was refused, or has changed nothing, leaves no author', async () => {
+  for (const error of [new OperationFailedError('no'), new NothingToDoError('nothing')]) {
+    await expect(byAuthor(slot, BY, () => Promise.reject(error))).rejects.toBe(error);
+  }
+  await byAuthor(
+    slot,
+    BY,
+    async () => [],
+    () => undefined,
+  );
+  expect(await actions()).toEqual([]);
+});
+
+test('U7 what nobody has answered may still be done: its author stays', async () => {
+  for (const error of [new UnansweredError('no worker'), new Error('connection lost')]) {
+    await expect(byAuthor(slot, BY, () => Promise.reject(error))).rejects.toBe(error);
+  }
+  await expect(operator.symbols.push({}, { requestedBy: 'max' })).rejects.toThrow(UnansweredError);
+  expect((await actions()).map(({ requestedBy }) => requestedBy)).toEqual(['max', 'nina', 'nina']);
+});
+
+test('U7 a change of rows and its author are one transaction', async () => {
+  await slot.db.query(`
+    INSERT INTO notification.symbols (symbol, ticker, decimals, price_scale, is_enabled, updated_at)
+    VALUES ('OLD', 'OLD-PERP', 1, 10, false, now()), ('NEW', 'NEW-PERP', 1, 10, true, now())`);
+  await expect(operator.symbols.remove('NEW', { requestedBy: 'nina' })).rejects.toThrow('disable it first');
+  expect(await actions()).toEqual([]);
+  await operator.symbols.remove('OLD');
+  expect(await actions()).toMatchObject([
+    { action: 'symbols remove', target: 'OLD', requestedBy: 'operator' },
+  ]);
+
+  // Nobody can be written down: then nothing is changed either.
+  await slot.db.query('ALTER TABLE notification.operator_actions RENAME TO elsewhere');
+  await slot.db.query("UPDATE notification.symbols SET is_enabled = false WHERE symbol = 'NEW'");
+  await expect(operator.symbols.remove('NEW')).rejects.toThrow('operator_actions');
+  await slot.db.query('ALTER TABLE notification.elsewhere RENAME TO operator_actions');
+  await operator.symbols.remove('NEW');
+});

@@ -1,0 +1,363 @@
+/** Alarms about processes, Temporal, secrets and keys, each with its fault, and its section of the runbook carried out. */
+import { randomBytes } from 'node:crypto';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { freePort } from '../../dev/servers/ports.ts';
+import { startTcpProxy } from '../../dev/servers/tcp-proxy.ts';
+import { createLoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
+import { INTENT_TASK_QUEUE, RECONCILIATION_WORKFLOW } from '../../workflows/intent/contract.ts';
+import { eventually, operatorOf } from '../harness.ts';
+import { publishTurn } from '../intent/entries.ts';
+import { drillGround } from '../runbook/drill.ts';
+import type { ServiceProcess } from '../service-process.ts';
+import { MAIL } from '../service-process.ts';
+import type { UnpackedRelease } from './release.ts';
+import { unpackRelease } from './release.ts';
+
+const BY = { requestedBy: 'drill' };
+
+const dir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-alarms-'));
+const inDir = (name: string) => path.join(dir, name);
+afterAll(() => rmSync(dir, { recursive: true }));
+
+const ground = drillGround({
+  env: () => ({ NOTIFICATION_ROLES: 'intent' }),
+});
+const { drill } = ground;
+const restart = async (env?: Record<string, string>) => {
+  await ground.killAll();
+  return ground.start(env);
+};
+const publish = (key: string) => publishTurn(ground.slot.redis, key);
+const steering = () => operatorOf(ground.slot);
+const wait = (ms: number) => {
+  const until = performance.now() + ms;
+  return eventually(`${ms} ms to pass`, async () => performance.now() > until);
+};
+const tracked = (key: string, limitMs?: number) =>
+  eventually(
+    `${key} to be delivered`,
+    async () => {
+      const { rowCount } = await ground.slot.db.query(
+        "SELECT FROM notification.routes WHERE status = 'published' AND channel = 'email' AND notification_id IN (SELECT notification_id FROM notification.records WHERE idempotency_key = $1)",
+        [key],
+      );
+      return rowCount === 1;
+    },
+    limitMs,
+  );
+
+/** A transaction of somebody else's. @returns ends it; may be called again. */
+async function lock(table: string): Promise<() => Promise<void>> {
+  const other = await ground.slot.db.connect();
+  await other.query(`BEGIN; LOCK TABLE ${table}`);
+  let isHeld = true;
+  return async () => {
+    if (!isHeld) return;
+    isHeld = false;
+    await other.query('ROLLBACK');
+    other.release();
+  };
+}
+
+beforeAll(() => ground.start(), 300_000);
+
+drill({
+  alarm: 'NotificationNobodyReports',
+  fault: 'all processes died',
+  inject: () => ground.killAll(),
+  deeds: [{ words: 'look at the processes', act: () => ground.start() }],
+});
+
+drill({
+  alarm: 'NotificationCollectorDown',
+  fault: 'the collector is away',
+  inject: () => ground.collector.stop(),
+  deeds: [{ words: 'mend the collector', act: () => ground.collector.start() }],
+});
+
+describe('a start that waits', () => {
+  let unlock: () => Promise<void> = async () => undefined;
+  let starting: Promise<ServiceProcess> | undefined;
+  let probing: NodeJS.Timeout | undefined;
+  afterAll(async () => {
+    clearInterval(probing);
+    await unlock();
+    await starting;
+  });
+
+  drill({
+    alarm: 'NotificationNotReady',
+    fault: 'a start waits for a table that somebody has locked',
+    inject: async () => {
+      await ground.killAll();
+      unlock = await lock('notification.schema_migrations');
+      const port = await freePort();
+      starting = ground.start({ NOTIFICATION_INTERNAL_HTTP_ADDR: `127.0.0.1:${port}` });
+      starting.catch(() => undefined);
+      // As the kubelet does.
+      probing = setInterval(() => void fetch(`http://127.0.0.1:${port}/readyz`).catch(() => undefined), 500);
+    },
+    deeds: [
+      {
+        words: 'end what it waits for',
+        act: async () => {
+          await unlock();
+          await starting;
+        },
+      },
+    ],
+  });
+});
+
+describe('Temporal', () => {
+  let patient: ServiceProcess | undefined;
+  drill({
+    alarm: 'TemporalWorkersBusy',
+    fault: 'workflows were started while no process was there',
+    inject: async () => {
+      await ground.killAll();
+      for (let n = 0; n < 5; n += 1)
+        await ground.slot.client.workflow.start(RECONCILIATION_WORKFLOW, {
+          workflowId: `reconciliation-${n}`,
+          taskQueue: INTENT_TASK_QUEUE,
+        });
+      await wait(2_000);
+      await ground.start();
+    },
+    deeds: [{ words: 'add processes', act: () => ground.start() }],
+  });
+
+  drill({
+    alarm: 'TemporalActivitiesWait',
+    fault: 'a process stood still while many attempts were due',
+    prepare: async () => {
+      await ground.killAll();
+      // Attempts after the first are activities.
+      patient = await ground.start({
+        NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS: '50',
+        NOTIFICATION_ROUTE_BACKOFF_MIN: '500ms',
+        NOTIFICATION_ROUTE_BACKOFF_MAX: '1s',
+      });
+      await ground.slot.redis.set(MAIL, 'not a stream');
+      for (let n = 0; n < 40; n += 1) await publish(`attempts-${n}`);
+      await eventually('attempts', async () => {
+        const { rowCount } = await ground.slot.db.query(
+          "SELECT FROM notification.routes WHERE channel = 'email' AND attempt_count > 1",
+        );
+        return (rowCount ?? 0) >= 40;
+      });
+    },
+    inject: async () => {
+      process.kill(patient!.pid, 'SIGSTOP');
+      await wait(8_000);
+      process.kill(patient!.pid, 'SIGCONT');
+    },
+    deeds: [{ words: 'add processes', act: () => ground.start() }],
+    cleanUp: async () => {
+      await ground.slot.redis.del(MAIL);
+      await restart();
+    },
+  });
+
+  let unlock: () => Promise<void> = async () => undefined;
+  drill({
+    alarm: 'TemporalSlotsUsedUp',
+    fault: 'PostgreSQL is slow, and a process may do little at a time',
+    prepare: () =>
+      restart({
+        NOTIFICATION_POSTGRES_MAX_OPEN_CONNS: '1',
+        NOTIFICATION_POSTGRES_MAX_IDLE_CONNS: '1',
+        NOTIFICATION_POSTGRES_OPERATION_TIMEOUT: '5m',
+      }),
+    inject: async () => {
+      unlock = await lock('notification.records');
+      for (let n = 0; n < 5; n += 1) await publish(`slots-${n}`);
+    },
+    deeds: [{ words: 'look at the failing or slow server first', act: () => unlock() }],
+    cleanUp: async () => {
+      await unlock();
+      await restart();
+    },
+  });
+
+  let other: UnpackedRelease | undefined;
+  afterAll(() => other?.remove());
+  drill({
+    alarm: 'TemporalWorkflowTasksFail',
+    fault: 'a release cannot follow the histories of the one before',
+    prepare: async () => {
+      await steering().channels.pause('email', BY);
+      const id = await publish('undone');
+      await eventually('its routes', async () => {
+        const { rowCount } = await ground.slot.db.query(
+          "SELECT FROM notification.routes WHERE notification_id = $1 AND channel = 'push' AND status = 'published'",
+          [id],
+        );
+        return rowCount === 1;
+      });
+      other = unpackRelease('HEAD');
+      const file = path.join(other.folder, 'workflows/intent/workflow.ts');
+      const source = readFileSync(file, 'utf8');
+      const changed = source.replace(
+        /(export async function notification\(.*\n)/,
+        "$1  await condition(() => false, '1 ms');\n",
+      );
+      expect(changed).not.toBe(source);
+      writeFileSync(file, changed);
+    },
+    inject: async () => {
+      await ground.killAll();
+      await ground.start({}, other!.folder);
+      await steering().channels.resume('email', BY);
+    },
+    deeds: [{ words: 'roll back to the release before', act: () => restart() }],
+    cleanUp: async () => {
+      await restart();
+      await tracked('undone');
+    },
+  });
+
+  let proxy: Awaited<ReturnType<typeof startTcpProxy>> | undefined;
+  afterAll(() => proxy?.stop());
+  drill({
+    alarm: 'TemporalRequestsFail',
+    fault: 'Temporal cannot be reached',
+    prepare: async () => {
+      const [host = '', port] = ground.slot.endpoints.temporalAddress!.split(':');
+      proxy = await startTcpProxy({ host, port: Number(port) });
+      await restart({ TEMPORAL_ADDRESS: `127.0.0.1:${proxy.port}` });
+    },
+    inject: async () => {
+      await proxy!.set({ kind: 'refuse' });
+      proxy!.cut();
+    },
+    deeds: [{ words: 'mend it', act: () => proxy!.set({ kind: 'open' }) }],
+    cleanUp: () => restart(),
+  });
+
+  drill({
+    alarm: 'RetentionFails',
+    fault: 'another transaction holds a lock on the tables that are cleaned up',
+    prepare: () => restart({ NOTIFICATION_POSTGRES_OPERATION_TIMEOUT: '1s' }),
+    inject: async () => {
+      unlock = await lock('notification.duplicates');
+      await ground.slot.client.schedule.getHandle('intent-retention').trigger();
+    },
+    deeds: [{ words: 'end the transaction that is in the way', act: () => unlock() }],
+    cleanUp: async () => {
+      await unlock();
+      await restart();
+    },
+  });
+});
+
+describe('certificates and secrets', () => {
+  const caFile = inDir('ca.pem');
+  const putCertificate = async (days?: number) => {
+    const { certPem } = await createLoopbackCertificate(days);
+    writeFileSync(caFile, certPem);
+  };
+  const env = { NOTIFICATION_USER_SERVICE_CA_FILE: caFile };
+  beforeAll(async () => {
+    await putCertificate();
+    await restart(env);
+  }, 120_000);
+
+  for (const [alarm, days] of [
+    ['CertificateExpiresSoon', 13],
+    ['CertificateExpires', 1],
+  ] as const)
+    drill({
+      alarm,
+      fault: `a certificate expires in ${days === 1 ? 'a day' : `${days} days`}`,
+      inject: () => putCertificate(days),
+      env: () => env,
+      says: { 'galaxy-notify doctor': /USER_SERVICE_CA_FILE/ },
+      deeds: [
+        {
+          words: days === 1 ? 'as CertificateExpiresSoon, now' : 'put the new certificate',
+          act: () => putCertificate(),
+        },
+      ],
+    });
+});
+
+describe('keys', () => {
+  const keysFile = inDir('keys');
+  const [old, next, newest] = ['old', 'new', 'newest'].map(
+    (id) => `${id}:${randomBytes(32).toString('base64')}`,
+  );
+  const env = { NOTIFICATION_PAYLOAD_KEYS_FILE: keysFile };
+  const putKeys = async (...keys: (string | undefined)[]) => writeFileSync(keysFile, keys.join());
+
+  drill({
+    alarm: 'SecretNotTaken',
+    fault: 'something else than keys was mounted in their place',
+    prepare: async () => {
+      await putKeys(next, old);
+      await restart(env);
+    },
+    inject: () => putKeys('nonsense'),
+    // What the command line is given is not at fault here.
+    env: () => ({}),
+    deeds: [{ words: 'mend the file', act: () => putKeys(next, old) }],
+    cleanUp: () => putKeys(next, old),
+  });
+
+  drill({
+    alarm: 'KeyWornOut',
+    fault: 'a key has sealed for too long',
+    prepare: () => restart(env),
+    inject: async () => {
+      await eventually('seals', async () => {
+        const { rowCount } = await ground.slot.db.query(
+          `UPDATE notification.key_seals SET seals = 2 ^ 31 + 1
+            WHERE last_sealed_at = (SELECT max(last_sealed_at) FROM notification.key_seals)`,
+        );
+        return (rowCount ?? 0) > 0;
+      });
+    },
+    env: () => env,
+    deeds: [
+      {
+        words: 'put a new key first',
+        before: 'galaxy-notify keys renew',
+        act: () => putKeys(newest, next, old),
+      },
+    ],
+  });
+
+  drill({
+    alarm: 'KeyMissing',
+    fault: 'a key was taken out too early',
+    prepare: async () => {
+      await putKeys(old, next, newest);
+      await restart(env);
+      await steering().channels.pause('email', BY);
+      await publish('sealed');
+      await eventually('it to be accepted', async () => {
+        const { rowCount } = await ground.slot.db.query(
+          "SELECT FROM notification.records WHERE idempotency_key = 'sealed'",
+        );
+        return rowCount === 1;
+      });
+    },
+    inject: async () => {
+      await ground.killAll();
+      await putKeys(next, newest);
+      await ground.start(env);
+      await steering().channels.resume('email', BY);
+    },
+    env: () => env,
+    codes: { 'galaxy-notify keys status': 1 },
+    says: { 'galaxy-notify keys status': /old/ },
+    deeds: [{ words: 'put the key back behind the first one', act: () => putKeys(next, old, newest) }],
+    cleanUp: async () => {
+      await putKeys(next, old, newest);
+      // The longer its tasks have failed, the later the next one.
+      await tracked('sealed', 280_000);
+    },
+  });
+});

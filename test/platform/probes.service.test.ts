@@ -1,0 +1,31 @@
+/** The probes of a service while it starts. */
+import { freePort } from '../../dev/servers/ports.ts';
+import { migrate } from '../../migrations/migrate.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, takeSlot } from '../harness.ts';
+
+let slot: Slot;
+beforeAll(async () => {
+  slot = await takeSlot();
+});
+afterAll(() => slot.release());
+
+test('I31 a start that waits for migrations says that it lives and is not ready', async () => {
+  await migrate(slot.ownerDsn);
+  const address = `127.0.0.1:${await freePort()}`;
+  const statusOf = async (probe: string) => (await fetch(`http://${address}/${probe}`)).status;
+  const migrating = await slot.db.connect();
+  try {
+    await migrating.query('BEGIN; LOCK TABLE notification.schema_migrations');
+    const starting = slot.startService({ NOTIFICATION_INTERNAL_HTTP_ADDR: address });
+    // A start that fails is an error of the last line.
+    starting.catch(() => undefined);
+    await eventually('the probes', async () => (await statusOf('healthz')) === 200);
+    expect(await statusOf('readyz')).toBe(503);
+    await migrating.query('ROLLBACK');
+    await starting;
+  } finally {
+    migrating.release(true);
+  }
+  expect(await statusOf('readyz')).toBe(200);
+});

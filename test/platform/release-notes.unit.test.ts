@@ -1,0 +1,32 @@
+/** What a release writes, and that there is a changeset when there is something to release. */
+import { readFileSync, readdirSync } from 'node:fs';
+import path from 'node:path';
+import { parse } from 'yaml';
+import { releasedChangelog, releasedChart } from '../../dev/release.ts';
+
+const ROOT = path.join(import.meta.dirname, '../..');
+const read = (...file: string[]) => readFileSync(path.join(ROOT, ...file), 'utf8');
+
+test('what was unreleased becomes that of the version, and there is room for what comes next', () => {
+  const page = '# Changelog\n\n## [Unreleased]\n\n### Added\n\n- a\n\n## [0.1.0] - 2026-01-01\n';
+  expect(releasedChangelog(page, '0.2.0', '2026-11-26')).toBe(
+    '# Changelog\n\n## [Unreleased]\n\n## [0.2.0] - 2026-11-26\n\n### Added\n\n- a\n\n## [0.1.0] - 2026-01-01\n',
+  );
+  expect(() => releasedChangelog(page, '0.1.0', '2026-11-26')).toThrow('already');
+  const nothing = '# Changelog\n\n## [Unreleased]\n\n## [0.1.0] - 2026-01-01\n';
+  expect(() => releasedChangelog(nothing, '0.2.0', '2026-11-26')).toThrow('nothing');
+});
+
+test('the chart gets the version of the release, and nothing else changes', () => {
+  const chart = read('deploy/helm/galaxy-notify/Chart.yaml');
+  const before = parse(chart) as object;
+  expect(parse(releasedChart(chart, '7.8.9'))).toEqual({ ...before, version: '7.8.9', appVersion: '7.8.9' });
+});
+
+test('what is unreleased has a changeset, which says how the version grows', () => {
+  const [, unreleased = ''] = /## \[Unreleased\]\n([^]*?)(?=\n## \[|$)/.exec(read('CHANGELOG.md')) ?? [];
+  const changesets = readdirSync(path.join(ROOT, '.changeset')).filter((file) => file.endsWith('.md'));
+  expect(changesets.length > 0).toBe(unreleased.trim() !== '');
+  for (const file of changesets)
+    expect(read('.changeset', file)).toMatch(/^---\n'galaxy-notify': (patch|minor|major)\n---\n\n\S/);
+});

@@ -1,0 +1,69 @@
+/** Commands of the runbook as somebody runs them who sits at a terminal. */
+import { spawn } from 'node:child_process';
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { loadConfig } from '../../config/load.ts';
+import { temporalProgramOf } from '../../config/service.ts';
+import { findTemporalProgram } from '../../dev/servers/temporal.ts';
+import { PROGRAM_ENV } from '../program-env.ts';
+
+export interface CommandResult {
+  command: string;
+  code: number | null;
+  /** What stood on the terminal. */
+  output: string;
+}
+
+export interface Terminal {
+  run(command: string, env: Readonly<Record<string, string>>): Promise<CommandResult>;
+  close(): void;
+}
+
+/** Wide enough that no table is cut. */
+const COLUMNS = 250;
+/** One that takes longer hangs, ms. */
+const LIMIT_MS = 240_000;
+
+/** Has the two programs that the runbook names. */
+export async function openTerminal(): Promise<Terminal> {
+  const temporal = await findTemporalProgram(
+    temporalProgramOf(loadConfig().values),
+    (line) => void process.stderr.write(`${line}\n`),
+  );
+  if (!temporal.isCli) throw new Error(`${temporal.command} has none of the commands that the runbook names`);
+  const dir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-terminal-'));
+  const addProgram = (name: string, command: string) => {
+    const file = path.join(dir, name);
+    writeFileSync(file, `#!/bin/sh\nexec ${command} "$@"\n`);
+    chmodSync(file, 0o755);
+  };
+  addProgram('galaxy-notify', `'${process.execPath}' '${path.resolve('cli/main.ts')}'`);
+  addProgram('temporal', `'${temporal.command}'`);
+
+  return {
+    run: (command, env) =>
+      new Promise((resolve) => {
+        // A terminal, as some commands ask before they do something.
+        const child = spawn('script', ['-qec', `stty cols ${COLUMNS}; ${command}`, '/dev/null'], {
+          timeout: LIMIT_MS,
+          env: {
+            ...PROGRAM_ENV,
+            ...env,
+            PATH: `${dir}:${PROGRAM_ENV.PATH}`,
+            SHELL: '/bin/bash',
+            TERM: 'dumb',
+            HOME: dir,
+          },
+        });
+        let output = '';
+        child.stdout.on('data', (chunk: Buffer) => {
+          output += chunk.toString();
+          if (chunk.includes('[y/N]')) child.stdin.write('y\n');
+        });
+        child.stderr.on('data', (chunk: Buffer) => (output += chunk.toString()));
+        child.once('close', (code) => resolve({ command, code, output }));
+      }),
+    close: () => rmSync(dir, { recursive: true, force: true }),
+  };
+}

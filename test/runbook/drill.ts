@@ -1,0 +1,287 @@
+/**
+ * Drills: an alarm's fault is brought about on a running service, the alarm's expression becomes true in Prometheus, somebody
+ * does what its section of deploy/RUNBOOK.md says, and it becomes false.
+ */
+import { createServer } from 'node:http';
+import { once } from 'node:events';
+import { mkdirSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import type { AddressInfo } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { cliFor } from '../cli-process.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, takeSlot } from '../harness.ts';
+import { asUser } from '../redis-users.ts';
+import type { ServiceProcess } from '../service-process.ts';
+import { createFleet } from '../service-process.ts';
+import { namespaceOf } from '../slots.ts';
+import type { CommandResult, Terminal } from './commands.ts';
+import { openTerminal } from './commands.ts';
+import { ALARMS, inSeconds, sectionOf } from './pages.ts';
+import type { Prometheus } from './prometheus.ts';
+import { startPrometheus } from './prometheus.ts';
+
+/** What a person does beside the commands of a section. */
+export interface Deed {
+  /** The words of the section that ask for it. */
+  words: string;
+  act(): Promise<unknown>;
+  /** How the command begins that comes after it; default: it comes after all. */
+  before?: string;
+}
+
+export interface Drill {
+  alarm: string;
+  /** What breaks, for the report. */
+  fault: string;
+  /** What must be there before it breaks. */
+  prepare?(): Promise<unknown>;
+  inject(): Promise<unknown>;
+  /** Work that goes on coming meanwhile, again and again: a share of what is done needs some. */
+  load?(): Promise<unknown>;
+  /** What stands in the commands as an example, and what takes its place. */
+  examples?(): Record<string, string>;
+  /** Of the commands, beside those of the servers. */
+  env?(): Record<string, string>;
+  deeds?: readonly Deed[];
+  /** What a command that begins so must say. */
+  says?: Record<string, RegExp>;
+  /** The exit code of a command that begins so; default: see `exitCodesOf`. */
+  codes?: Record<string, number | readonly number[]>;
+  /** What this drill leaves is taken away. */
+  cleanUp?(): Promise<unknown>;
+}
+
+export interface DrillRecord {
+  alarm: string;
+  fault: string;
+  /** From the fault until the expression was true, s. */
+  trueAfter: number;
+  /** From the end of the last command or deed until it was false, s. */
+  falseAfter: number;
+  commands: number;
+  deeds: readonly string[];
+}
+
+/** For what is counted within hours: these windows are minutes here. */
+const LIMIT_MS = 300_000;
+const LOOK_EVERY_MS = 250;
+const LOAD_EVERY_MS = 500;
+const LOOK_AGAIN_FOR_MS = 30_000;
+const EXPORT_INTERVAL_MS = '500';
+
+export interface DrillGround {
+  slot: Slot;
+  prometheus: Prometheus;
+  /** Something that Prometheus scrapes as the collector. */
+  collector: { stop(): Promise<unknown>; start(): Promise<unknown> };
+  /** Starts a process of the service. @param env adds to that of the ground. @param folder of its sources. */
+  start(env?: Record<string, string>, folder?: string): Promise<ServiceProcess>;
+  /** Kills every process that runs. */
+  killAll(): Promise<void>;
+  /** Declares the test of an alarm. */
+  drill(drill: Drill): void;
+}
+
+/**
+ * A slot, a Prometheus, and what starts processes that export to it. To be called once in a file, at its top.
+ *
+ * @param options.env of processes and commands.
+ */
+export function drillGround({ env }: { env: () => Record<string, string> }): DrillGround {
+  let terminal: Terminal;
+  let cli: ReturnType<typeof cliFor>;
+  const fleets: ReturnType<typeof createFleet>[] = [];
+  let processes: ServiceProcess[] = [];
+  const ground = {} as DrillGround;
+
+  beforeAll(async () => {
+    const scraped = await startScraped();
+    ground.collector = scraped;
+    ground.prometheus = await startPrometheus(scraped.address);
+    ground.slot = await takeSlot();
+    cli = cliFor(ground.slot);
+    terminal = await openTerminal();
+  }, 900_000);
+  afterAll(async () => {
+    await ground.killAll();
+    terminal.close();
+    cli.dispose();
+    await ground.slot.release();
+    await ground.prometheus.stop();
+    await ground.collector.stop();
+  });
+
+  ground.start = async (more = {}, folder = undefined) => {
+    const fleet = createFleet(ground.slot);
+    fleets.push(fleet);
+    const started = await fleet.start(
+      {
+        ...env(),
+        OTEL_EXPORTER_OTLP_METRICS_ENDPOINT: ground.prometheus.otlpUrl,
+        OTEL_METRIC_EXPORT_INTERVAL: EXPORT_INTERVAL_MS,
+        ...more,
+      },
+      folder,
+    );
+    processes.push(started);
+    return started;
+  };
+  ground.killAll = async () => {
+    processes = [];
+    await Promise.all(fleets.splice(0).map((fleet) => fleet.killAll()));
+  };
+  ground.drill = (drill) => {
+    test(
+      `I40 ${drill.alarm} rings when ${drill.fault}, and is silent after its section was followed`,
+      () => carryOut(drill),
+      2 * LIMIT_MS,
+    );
+  };
+
+  async function carryOut(drill: Drill): Promise<void> {
+    const alarm = ALARMS.find(({ name }) => name === drill.alarm)!;
+    const expression = inSeconds(alarm.expression);
+    const { text } = sectionOf(drill.alarm);
+    const until = (is: boolean) =>
+      eventually(
+        `${drill.alarm} to be ${is}`,
+        async () => (await ground.prometheus.isTrue(expression)) === is,
+        LIMIT_MS,
+        LOOK_EVERY_MS,
+      );
+    try {
+      // Whatever the one before has left.
+      if (!processes.some((one) => one.isRunning())) await ground.start();
+      await drill.prepare?.();
+      await until(false);
+      const faultAt = performance.now();
+      await drill.inject();
+      await under(drill.load, () => until(true));
+      const trueAt = performance.now();
+      say(`${drill.alarm} is true ${secondsOf(trueAt - faultAt)} s after ${drill.fault}`);
+      const commands = await follow(drill);
+      const doneAt = performance.now();
+      await until(false);
+      const falseAt = performance.now();
+      say(`${drill.alarm} is false ${secondsOf(falseAt - doneAt)} s after its section was followed`);
+      for (const { words } of drill.deeds ?? []) expect(text).toContain(words);
+      keep({
+        alarm: drill.alarm,
+        fault: drill.fault,
+        trueAfter: secondsOf(trueAt - faultAt),
+        falseAfter: secondsOf(falseAt - doneAt),
+        commands: commands.length,
+        deeds: (drill.deeds ?? []).map(({ words }) => words),
+      });
+    } catch (error) {
+      say(`${drill.alarm}: ${(error as Error).message}`);
+      keep({ alarm: drill.alarm });
+      throw error;
+    } finally {
+      await drill.cleanUp?.();
+    }
+  }
+
+  /** Runs the commands of a section in their order, and does in between what it says. */
+  async function follow({ alarm, ...drill }: Drill): Promise<CommandResult[]> {
+    const results: CommandResult[] = [];
+    const left = [...(drill.deeds ?? [])];
+    const examples = drill.examples?.() ?? {};
+    for (const line of sectionOf(alarm).commands) {
+      for (const deed of left.filter(({ before }) => before !== undefined && line.startsWith(before))) {
+        await deed.act();
+        left.splice(left.indexOf(deed), 1);
+      }
+      const command = Object.entries(examples).reduce((text, [from, to]) => text.replaceAll(from, to), line);
+      const run = () =>
+        terminal.run(command, {
+          ...cli.env,
+          TEMPORAL_NAMESPACE: namespaceOf(ground.slot.slot),
+          ...env(),
+          ...asUser('operator'),
+          ...drill.env?.(),
+        });
+      const said = Object.entries(drill.says ?? {}).find(([beginning]) => line.startsWith(beginning))?.[1];
+      let result = await run();
+      // A look may be early: statuses and lists are some seconds behind. Then somebody looks again.
+      for (
+        const until = Date.now() + LOOK_AGAIN_FOR_MS;
+        said && !said.test(result.output) && Date.now() < until;
+      )
+        result = await run();
+      results.push(result);
+      if (!exitCodesOf(line, drill.codes).includes(result.code))
+        throw new Error(`${result.command} ended with ${result.code}:\n${result.output}`);
+      if (said) expect(result.output).toMatch(said);
+    }
+    for (const deed of left) {
+      expect(deed.before).toBeUndefined();
+      await deed.act();
+    }
+    return results;
+  }
+
+  return ground;
+}
+
+/**
+ * A command that looks finds nothing where a fault has left nothing to see, and `doctor` fails while something is wrong; one that
+ * does something succeeds.
+ */
+function exitCodesOf(line: string, codes: Drill['codes'] = {}): readonly (number | null)[] {
+  const known = Object.entries(codes).find(([beginning]) => line.startsWith(beginning));
+  if (known) return [known[1]].flat();
+  if (line.startsWith('galaxy-notify doctor')) return [0, 1];
+  return / list( |$)/.test(line) ? [0, 3] : [0];
+}
+
+/** Stands for the collector's own metrics, of which Prometheus sees only whether they can be had. */
+async function startScraped() {
+  const answer = () =>
+    createServer((_, response) => response.setHeader('content-type', 'text/plain').end(''));
+  let server = answer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  return {
+    address: `127.0.0.1:${port}`,
+    async stop() {
+      server.closeAllConnections();
+      server.close();
+    },
+    async start() {
+      server = answer().listen(port, '127.0.0.1');
+      await once(server, 'listening');
+    },
+  };
+}
+
+/** Does something again and again while something else is under way. */
+async function under<T>(load: Drill['load'], call: () => Promise<T>): Promise<T> {
+  let isOver = false;
+  const loading = (async () => {
+    while (load && !isOver) {
+      await load();
+      await sleep(LOAD_EVERY_MS);
+    }
+  })();
+  try {
+    return await call();
+  } finally {
+    isOver = true;
+    await loading;
+  }
+}
+
+/** To a tenth. */
+const secondsOf = (ms: number): number => Math.round(ms / 100) / 10;
+
+/** Progress: a file takes minutes. */
+const say = (line: string): void => void process.stderr.write(`${line}\n`);
+
+/** For the report, which is written at the end of the run (report.ts). One that failed has its name alone. */
+function keep(record: DrillRecord | Pick<DrillRecord, 'alarm'>): void {
+  const dir = process.env['TEST_DRILLS']!;
+  mkdirSync(dir, { recursive: true });
+  writeFileSync(path.join(dir, `${record.alarm}.json`), JSON.stringify(record));
+}

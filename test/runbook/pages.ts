@@ -1,0 +1,74 @@
+/** The alarms of deploy/alerts/ and the sections of deploy/RUNBOOK.md, as drills read them. */
+import { readFileSync, readdirSync } from 'node:fs';
+import path from 'node:path';
+import { parse } from 'yaml';
+
+const DEPLOY = path.join(import.meta.dirname, '../../deploy');
+
+export interface Alarm {
+  name: string;
+  /** The file that it is in, without its ending: a kind of work, or `service`. */
+  file: string;
+  expression: string;
+  /** How long the expression must be true before it rings, as it is written; absent: at once. */
+  for?: string;
+}
+
+export const ALARMS: readonly Alarm[] = readdirSync(path.join(DEPLOY, 'alerts'))
+  .filter((file) => file.endsWith('.yaml'))
+  .flatMap((file) => {
+    const { groups } = parse(readFileSync(path.join(DEPLOY, 'alerts', file), 'utf8')) as {
+      groups: { rules: { alert: string; expr: string; for?: string }[] }[];
+    };
+    return groups.flatMap(({ rules }) =>
+      rules.map(({ alert, expr, for: duration }) => ({
+        name: alert,
+        file: path.basename(file, '.yaml'),
+        expression: expr,
+        ...(duration === undefined ? {} : { for: duration }),
+      })),
+    );
+  });
+
+export interface Section {
+  /** Its words, on one line. */
+  text: string;
+  /** Lines of its shell, in their order. */
+  commands: readonly string[];
+}
+
+const SECTIONS = new Map(
+  readFileSync(path.join(DEPLOY, 'RUNBOOK.md'), 'utf8')
+    .split(/^### /m)
+    .slice(1)
+    .map((text): [string, Section] => [
+      text.slice(0, text.indexOf('\n')),
+      {
+        text: text.replaceAll(/\s+/g, ' '),
+        commands: [...text.matchAll(/^```sh\n([^]*?)^```$/gm)].flatMap(([, lines]) =>
+          lines!.trim().split('\n'),
+        ),
+      },
+    ]),
+);
+
+/** @throws Error for an alarm without a section. */
+export function sectionOf(alarm: string): Section {
+  const section = SECTIONS.get(alarm);
+  if (!section) throw new Error(`deploy/RUNBOOK.md has no section ${alarm}`);
+  return section;
+}
+
+/**
+ * An expression whose windows of time have become shorter: a minute is a second. Otherwise whoever looks would wait for a quarter
+ * of an hour until an alarm about what was counted in that time is silent again. Limits stay as they are.
+ */
+export function inSeconds(expression: string): string {
+  return expression.replaceAll(
+    /(\[|offset |:)(\d+)([mh])/g,
+    (_, before: string, count: string, unit: string) => {
+      const seconds = Number(count) * (unit === 'h' ? 60 : 1);
+      return `${before}${seconds}s`;
+    },
+  );
+}

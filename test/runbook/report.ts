@@ -1,0 +1,89 @@
+/** What a run of drills found out, as a page. */
+import { readFileSync, readdirSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { format } from 'prettier';
+import { machineOf } from '../../faults/report.ts';
+import type { DrillRecord } from './drill.ts';
+import { ALARMS, inSeconds } from './pages.ts';
+
+const ROOT = path.join(import.meta.dirname, '../..');
+const PAGE = path.join(ROOT, 'deploy/RUNBOOK-REPORT.md');
+/** Of each alarm the last time that its drill went well; none when the last one failed. */
+const RESULTS = path.join(import.meta.dirname, 'results.json');
+const WIDTH = 120;
+
+type Result = DrillRecord & { date: string };
+
+/**
+ * Adds what a run found out to what is known, and writes the page anew.
+ *
+ * @param dir has a file for each alarm that was drilled.
+ * @returns what to say about it.
+ */
+export async function writeReport(dir: string): Promise<string> {
+  const date = new Date().toISOString().slice(0, 10);
+  const known = new Map(
+    (JSON.parse(readFileSync(RESULTS, 'utf8')) as Result[]).map((result) => [result.alarm, result]),
+  );
+  const found = readdirSync(dir).map(
+    (file) => JSON.parse(readFileSync(path.join(dir, file), 'utf8')) as DrillRecord,
+  );
+  for (const record of found) {
+    if ('trueAfter' in record) known.set(record.alarm, { ...record, date });
+    else known.delete((record as DrillRecord).alarm);
+  }
+  const results = ALARMS.flatMap(({ name }) => known.get(name) ?? []);
+  const prettier = { printWidth: WIDTH, singleQuote: true };
+  writeFileSync(RESULTS, await format(JSON.stringify(results), { parser: 'json', ...prettier }));
+  writeFileSync(PAGE, await format(pageOf(results), { parser: 'markdown', ...prettier }));
+  return `${results.length} of ${ALARMS.length} alarms have been carried out; deploy/RUNBOOK-REPORT.md says how\n`;
+}
+
+function pageOf(records: readonly Result[]): string {
+  const median = medianOf(records.map(({ trueAfter }) => trueAfter));
+  const byName = new Map(records.map((record) => [record.alarm, record]));
+  const all = ALARMS.flatMap((alarm) => {
+    const record = byName.get(alarm.name);
+    return record ? [{ ...alarm, ...record }] : [];
+  });
+  const missing = ALARMS.filter(({ name }) => !byName.has(name)).map(({ name }) => name);
+  const shortened = ALARMS.filter(({ expression }) => inSeconds(expression) !== expression);
+  const longest = Math.max(...records.map(({ trueAfter }) => trueAfter));
+  return `# The runbook, carried out
+
+Written by \`npm run test:runbook\`; no figure is written by hand.
+
+- When and where: ${records
+    .map(({ date }) => date)
+    .sort()
+    .at(-1)}, ${machineOf()}
+- Alarms: ${records.length} of ${ALARMS.length} were brought about on a running service, and silent again after [their sections](RUNBOOK.md) were followed${missing.length > 0 ? `; not ${missing.join(', ')}` : ''}
+- From the fault until the expression was true: median **${median.toFixed(1)} s**, longest ${longest.toFixed(1)} s
+- Commands run as the sections have them: ${records.reduce((sum, { commands }) => sum + commands, 0)}
+
+How: each expression is asked of a Prometheus that takes what the processes export every half second, on real PostgreSQL, Redis
+and Temporal. Where it differs from production:
+
+- The expression is measured, without the \`for\` of its alarm, which adds to the time until somebody is told.
+- Windows of time are sixty times shorter, a minute is a second: \`[15m]\` is \`[15s]\`. That is so in ${shortened.length} of the alarms. Limits
+  stay as they are.
+- What nobody reports any more is forgotten after 5 s, which in production is the collector's \`metric_expiration\`.
+- What is only true after a long time is made old: an entry comes with an id of ten minutes ago, a row is dated back.
+- What a section asks of a person beside its commands stands in the last column, in the section's words.
+
+| alarm | fault | true after | rings after | false after | commands | and besides |
+| --- | --- | --- | --- | --- | --- | --- |
+${all
+  .map(
+    ({ name, fault, trueAfter, falseAfter, commands, deeds, for: duration }) =>
+      `| [${name}](RUNBOOK.md#${name.toLowerCase()}) | ${fault} | ${trueAfter.toFixed(1)} s | ${duration ? `+ ${duration}` : 'at once'} | ${falseAfter.toFixed(1)} s | ${commands} | ${deeds.map((words) => words.replaceAll('|', '\\|')).join('; ')} |`,
+  )
+  .join('\n')}
+`;
+}
+
+function medianOf(values: readonly number[]): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  const half = sorted.length >> 1;
+  return sorted.length % 2 === 1 ? sorted[half]! : ((sorted[half - 1] ?? 0) + (sorted[half] ?? 0)) / 2;
+}

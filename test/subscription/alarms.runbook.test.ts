@@ -1,0 +1,274 @@
+/** Alarms about subscriptions, each with its fault, and its section of the runbook carried out. */
+import { randomBytes } from 'node:crypto';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { generateAuthKeys } from '../../activities/subscription/router/signing.ts';
+import { routerAddressText } from '../../api/subscription/router-address.ts';
+import { recipientKeyContext } from '../../api/subscription/sealed-columns.ts';
+import { createLoopbackCertificate } from '../../dev/stand-ins/certificate.ts';
+import { BINARY } from '../../dev/stand-ins/subscription/binary/transport.ts';
+import { HTTPS } from '../../dev/stand-ins/subscription/https.ts';
+import type { MessagingRouterStandIn } from '../../dev/stand-ins/subscription/messaging-router.ts';
+import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
+import { migrate } from '../../migrations/migrate.ts';
+import { eventually } from '../harness.ts';
+import { drillGround } from '../runbook/drill.ts';
+import { AGENT, KEY_BOX } from './agent.ts';
+import type { TokenAgent } from './token-agent.ts';
+import { takeTokenAgent } from './token-agent.ts';
+
+/** Queues that are made without notifiers, so that routers are asked for keys. */
+const WITHOUT_NOTIFIERS = 16;
+const MINUTES = 16;
+
+const dir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-alarms-'));
+const dataFile = path.join(dir, 'router.json');
+let agent: TokenAgent;
+/** One whose certificate is exchanged, and one that speaks its own protocol. */
+let exchanged: MessagingRouterStandIn;
+let binary: MessagingRouterStandIn;
+
+const ground = drillGround({
+  env: () => ({
+    ...agent.env,
+    NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: routerAddressText(ntf().address, 'ntf'),
+    NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL: '3s',
+  }),
+});
+const { drill } = ground;
+const smp = () => agent.routers.smp[0]!;
+const silent = () => agent.routers.smp[1]!;
+const ntf = () => agent.routers.ntf[0]!;
+
+beforeAll(async () => {
+  await migrate(ground.slot.ownerDsn);
+  agent = await takeTokenAgent({
+    // The slot is the ground's, which releases it.
+    slot: { ...ground.slot, release: async () => undefined },
+    smp: 2,
+    smpVersion: WITHOUT_NOTIFIERS,
+    transport: HTTPS,
+  });
+  exchanged = await startMessagingRouter({ dataFile, version: WITHOUT_NOTIFIERS });
+  binary = await startMessagingRouter({ transport: BINARY });
+  await ground.start();
+  await agent.activate(agent.tokensOf(), 'INSTANT');
+}, 300_000);
+afterAll(async () => {
+  await agent.release();
+  await Promise.all([exchanged.stop(), binary.stop()]);
+  rmSync(dir, { recursive: true });
+});
+
+const heal = async () => {
+  for (const router of [...agent.routers.smp, ...agent.routers.ntf]) router.heal();
+};
+const create = (count: number, router = smp()) =>
+  agent.create(Array.from({ length: count }, () => ({ userId: 1, server: router.address })));
+const settle = async () => {
+  await heal();
+  await agent.active();
+};
+
+describe('subscriptions that were given up', () => {
+  let connIds: string[] = [];
+
+  drill({
+    alarm: 'SubscriptionsGivenUp',
+    fault: 'a router refused subscriptions for good',
+    inject: async () => {
+      ntf().fail({ failure: { kind: 'error', code: 'AUTH' }, subject: 'SNEW' });
+      connIds = await create(3);
+    },
+    // One that a shell does not take for an option.
+    examples: () => ({ AbCdEfGhIjKlMnOp: connIds.find((connId) => !connId.startsWith('-'))! }),
+    says: { 'galaxy-notify subscriptions show': /AUTH|subscriptions retry/ },
+    deeds: [{ words: 'mend the cause', act: heal, before: 'galaxy-notify subscriptions retry' }],
+    cleanUp: settle,
+  });
+});
+
+describe('workers that die', () => {
+  let sealed: Buffer | undefined;
+  const keyBreaks = async () => {
+    const [token] = await agent.rows<{ auth_private_key: Buffer }>('SELECT * FROM subscriptions.ntf_tokens');
+    sealed = token!.auth_private_key;
+    await agent.rows("UPDATE subscriptions.ntf_tokens SET auth_private_key = 'broken'");
+    await create(1);
+  };
+  const keyIsMended = async () => {
+    if (sealed) await agent.rows('UPDATE subscriptions.ntf_tokens SET auth_private_key = $1', [sealed]);
+    sealed = undefined;
+  };
+
+  drill({
+    alarm: 'SubscriptionWorkersDie',
+    fault: 'the key of a token does not open',
+    inject: keyBreaks,
+    deeds: [{ words: 'mend what they name', act: keyIsMended, before: 'galaxy-notify subscriptions wake' }],
+    cleanUp: keyIsMended,
+  });
+
+  drill({
+    alarm: 'SubscriptionCriticalErrors',
+    fault: 'the key of a token does not open',
+    prepare: () => agent.active(),
+    inject: keyBreaks,
+    deeds: [{ words: 'mend what it names', act: keyIsMended, before: 'galaxy-notify subscriptions wake' }],
+    cleanUp: async () => {
+      await keyIsMended();
+      await settle();
+    },
+  });
+});
+
+drill({
+  alarm: 'SubscriptionRouterSilent',
+  fault: 'a router has not answered for longer than a quarter of an hour',
+  inject: async () => {
+    smp().fail({ failure: { kind: 'silence' }, subject: 'NKEY' });
+    await create(1);
+    await eventually('work that waits', async () => {
+      const { rowCount } = await ground.slot.db.query(
+        `UPDATE subscriptions.ntf_subscriptions SET action_ts = action_ts - $1 * interval '1 minute'
+          WHERE smp_action IS NOT NULL`,
+        [MINUTES],
+      );
+      return (rowCount ?? 0) > 0;
+    });
+    await agent.rows(
+      `UPDATE subscriptions.servers_stats SET updated_at = updated_at - $1 * interval '1 minute'`,
+      [MINUTES],
+    );
+  },
+  // It answers questions of the self-test, which are others.
+  codes: { 'galaxy-notify subscriptions routers': [0, 1] },
+  says: { 'temporal workflow list': /subscriptionWorker/ },
+  deeds: [{ words: 'mend it', act: heal }],
+  cleanUp: settle,
+});
+
+describe('a router with another certificate', () => {
+  drill({
+    alarm: 'SubscriptionWorkStuck',
+    fault: 'the certificate of a router was exchanged',
+    prepare: async () => {
+      await agent.active(await create(1, exchanged));
+    },
+    inject: async () => {
+      const { port } = exchanged.address;
+      await exchanged.stop();
+      const kept = JSON.parse(readFileSync(dataFile, 'utf8')) as object;
+      writeFileSync(dataFile, JSON.stringify({ ...kept, certificate: await createLoopbackCertificate() }));
+      const known = exchanged.address;
+      exchanged = await startMessagingRouter({ dataFile, version: WITHOUT_NOTIFIERS, port });
+      const connIds = await agent.rows<{ conn_id: string }>(
+        'SELECT conn_id FROM subscriptions.rcv_queues WHERE port = $1',
+        [known.port],
+      );
+      const ids = connIds.map(({ conn_id }) => conn_id);
+      await agent.command('delete-sub', ids);
+      await agent.command('create', ids);
+    },
+    examples: () => ({
+      'smp.example.com:5223#<fingerprint>': routerAddressText(exchanged.address, 'smp'),
+      'ntf.example.com:443#<fingerprint>': routerAddressText(ntf().address, 'ntf'),
+      'smp://<fingerprint>@smp.example.com': routerAddressText(binary.address, 'smp'),
+    }),
+    codes: {
+      'galaxy-notify subscriptions routers': [0, 1],
+      // One is trusted already, and nobody uses the other.
+      'galaxy-notify subscriptions trust': [0, 3],
+    },
+    cleanUp: settle,
+  });
+});
+
+/** Queues of deleted connections on the router that is silent. */
+async function insertDeletedQueues(count: number): Promise<void> {
+  const { host, port, keyHash } = silent().address;
+  await agent.rows(
+    'INSERT INTO subscriptions.smp_servers (agent_id, host, port, key_hash) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING',
+    [AGENT, host, port, keyHash],
+  );
+  const ids = Array.from({ length: count }, () => randomBytes(24).toString('base64url'));
+  await agent.rows(
+    `INSERT INTO subscriptions.connections (agent_id, conn_id, user_id, is_deleted)
+     SELECT $1, id, 1, true FROM unnest($2::text[]) AS id`,
+    [AGENT, ids],
+  );
+  await agent.rows(
+    `INSERT INTO subscriptions.rcv_queues
+            (agent_id, conn_id, host, port, rcv_id, rcv_private_key, is_primary, is_deleted)
+     SELECT $1, id, $2, $3, id, key, true, true FROM unnest($4::text[], $5::bytea[]) AS queue (id, key)`,
+    [
+      AGENT,
+      host,
+      port,
+      ids,
+      ids.map((id) => KEY_BOX.seal(generateAuthKeys().privateKey, recipientKeyContext(AGENT, id))),
+    ],
+  );
+}
+
+drill({
+  alarm: 'SubscriptionBacklogGrows',
+  fault: 'a router does not answer, and more and more is to be deleted on it',
+  inject: async () => {
+    silent().fail({ failure: { kind: 'silence' }, subject: 'DEL' });
+    for (let part = 0; part < 6; part += 1) await insertDeletedQueues(200);
+  },
+  deeds: [{ words: 'mend the router', act: heal }],
+  cleanUp: heal,
+});
+
+drill({
+  alarm: 'SubscriptionTokenDeletionsWait',
+  fault: 'a notification router does not answer',
+  inject: async () => {
+    ntf().fail({ failure: { kind: 'silence' }, subject: 'TDEL' });
+    const { host, port, keyHash } = ntf().address;
+    const ids = Array.from({ length: 101 }, (_, index) => `token-${index}`);
+    await agent.rows(
+      `INSERT INTO subscriptions.ntf_tokens_to_delete (agent_id, host, port, key_hash, token_id, private_key)
+       SELECT $1, $2, $3, $4, id, key FROM unnest($5::text[], $6::bytea[]) AS token (id, key)`,
+      [
+        AGENT,
+        host,
+        port,
+        keyHash,
+        ids,
+        ids.map((id) =>
+          KEY_BOX.seal(generateAuthKeys().privateKey, `ntf_tokens_to_delete.private_key:${AGENT}/${id}`),
+        ),
+      ],
+    );
+  },
+  deeds: [{ words: 'mend the router', act: heal }],
+  cleanUp: heal,
+});
+
+drill({
+  alarm: 'SubscriptionsUnreadable',
+  fault: 'a process started without the key that sealed rows',
+  inject: async () => {
+    silent().fail({ failure: { kind: 'silence' }, subject: 'NKEY' });
+    await create(1, silent());
+    await ground.killAll();
+    silent().heal();
+    await ground.start({ NOTIFICATION_SUBSCRIPTION_KEYS: `other:${randomBytes(32).toString('base64')}` });
+  },
+  // A sweep may have been quicker.
+  codes: { 'galaxy-notify subscriptions retry': [0, 3] },
+  deeds: [
+    {
+      words: 'put the key back behind the first one and start the processes',
+      before: 'galaxy-notify subscriptions retry',
+      act: async () => {
+        await ground.killAll();
+        await ground.start();
+      },
+    },
+  ],
+});

@@ -1,0 +1,93 @@
+/** Alarms about symbols, each with its fault, and its section of the runbook carried out. */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { migrate } from '../../migrations/migrate.ts';
+import { eventually, operatorOf } from '../harness.ts';
+import { drillGround } from '../runbook/drill.ts';
+import type { SymbolRegistry } from './registry.ts';
+import { takeSymbolRegistry } from './registry.ts';
+
+const HOUR_MS = 3_600_000;
+
+const dir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-alarms-'));
+const file = path.join(dir, 'targets.json');
+let registry: SymbolRegistry;
+
+const ground = drillGround({
+  env: () => ({
+    NOTIFICATION_ROLES: 'symbol-config',
+    NOTIFICATION_SYMBOL_TARGETS_FILE: file,
+    // What waits long waits briefly; a quarter of an hour is as many seconds, as in the windows of the alarms.
+    NOTIFICATION_SYMBOL_RETRY_LADDER: '1s',
+    NOTIFICATION_SYMBOL_RECONCILIATION_INTERVAL: '15s',
+  }),
+});
+const { drill } = ground;
+
+beforeAll(async () => {
+  await migrate(ground.slot.ownerDsn);
+  // The slot is the ground's, which releases it.
+  registry = await takeSymbolRegistry(
+    { ...ground.slot, release: async () => undefined },
+    { acceptsUnsigned: true },
+  );
+  writeFileSync(file, JSON.stringify(registry.targets.targets));
+  await registry.write(['BTC', 'ETH']);
+  await ground.start();
+  await eventually('the workflow', () => registry.handle.describe());
+  await registry.tell();
+  await registry.settled();
+}, 300_000);
+afterAll(async () => {
+  await registry.release();
+  rmSync(dir, { recursive: true });
+});
+
+const heal = async () => registry.targets.heal();
+const refuse = async (symbol: string) => {
+  registry.targets.fail({ failure: { kind: 'status', status: 503 } });
+  await registry.write([symbol]);
+  await registry.tell();
+};
+
+drill({
+  alarm: 'SymbolListEmpty',
+  fault: 'somebody disabled all symbols in the table',
+  inject: async () => {
+    await ground.slot.db.query('UPDATE notification.symbols SET is_enabled = false');
+    await registry.tell();
+  },
+  examples: () => ({ LINK: 'BTC' }),
+  says: { 'galaxy-notify symbols list': /BTC/ },
+});
+
+drill({
+  alarm: 'SymbolPushesFail',
+  fault: 'targets answer 503',
+  inject: () => refuse('SOL'),
+  says: { 'galaxy-notify symbols status': /503/ },
+  deeds: [{ words: 'mend it', act: heal, before: 'galaxy-notify symbols push' }],
+  cleanUp: heal,
+});
+
+drill({
+  alarm: 'SymbolTargetsStayBehind',
+  fault: 'targets answer 503',
+  inject: () => refuse('DOT'),
+  says: { 'galaxy-notify symbols status': /503/ },
+  deeds: [{ words: 'mend it', act: heal, before: 'galaxy-notify symbols push' }],
+  cleanUp: heal,
+});
+
+drill({
+  alarm: 'SymbolReconciliationStopped',
+  fault: 'the crawler was switched on with a long interval',
+  inject: () =>
+    operatorOf(ground.slot).symbols.configureCrawler({
+      enabled: true,
+      intervalMs: 6 * HOUR_MS,
+      requestedBy: 'drill',
+    }),
+  says: { 'galaxy-notify symbols status': /every 6/ },
+});
