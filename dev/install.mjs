@@ -42,7 +42,7 @@ if (!isInstalled()) {
  */
 function beginTemporal() {
   const { TEMPORAL_ADDRESS, TEMPORAL_PROFILE, TEMPORAL_CONFIG_FILE, TEMPORAL_CLI_PATH } = process.env;
-  if (TEMPORAL_ADDRESS ?? TEMPORAL_PROFILE ?? TEMPORAL_CONFIG_FILE ?? TEMPORAL_CLI_PATH) return;
+  if (TEMPORAL_ADDRESS || TEMPORAL_PROFILE || TEMPORAL_CONFIG_FILE || TEMPORAL_CLI_PATH) return;
   const engine = process.env.NOTIFICATION_DEV_TEMPORAL_ENGINE;
   const args = [path.join(root, 'dev', 'servers', 'temporal-program.mjs')];
   if (engine) args.push('--engine', engine);

@@ -152,7 +152,8 @@ function filesIn(folder) {
 
 /** Those of older sources, but for the last few: other checkouts may use them. */
 function removeOldServers(cacheDir) {
-  const builtAt = (name) => statSync(path.join(cacheDir, name)).mtimeMs;
+  // Another process may remove it at the same time.
+  const builtAt = (name) => statSync(path.join(cacheDir, name), { throwIfNoEntry: false })?.mtimeMs ?? 0;
   const servers = readdirSync(cacheDir).filter((name) => name.startsWith('temporal-server-'));
   const old = servers.sort((a, b) => builtAt(b) - builtAt(a)).slice(KEPT_SERVERS);
   for (const name of old) rmSync(path.join(cacheDir, name), { force: true });
