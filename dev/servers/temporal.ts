@@ -193,8 +193,8 @@ export async function findTemporalProgram(
   const [file, fileArgs] = withEnvironment(process.execPath, args, { NODE_USE_ENV_PROXY: '1' });
   const child = spawn(file, fileArgs, { stdio: ['ignore', 'pipe', 'pipe'] });
   createInterface({ input: child.stderr }).on('line', report);
-  const [answer, [code, signal]] = await Promise.all([text(child.stdout), once(child, 'close')]);
-  if (answer === '') throw new Error(`the search for a Temporal server ended with ${code ?? signal}`);
+  const [answer] = await Promise.all([text(child.stdout), once(child, 'close')]);
+  if (answer === '') throw new Error('the search for a Temporal server was interrupted');
   const found = JSON.parse(answer) as TemporalProgram | { problem: string };
   if ('problem' in found) throw new Error(found.problem);
   return found;
