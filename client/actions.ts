@@ -8,6 +8,8 @@ import type { Conditions, Page } from './lists.ts';
 import { DEFAULT_LIMIT, conditions, pageOf, withoutNulls } from './lists.ts';
 import type { OperatorResources } from './resources.ts';
 
+const UNDEFINED_TABLE = '42P01';
+
 /** Names that one row holds; of more, the first ones and their number. */
 const MOST_NAMED = 10;
 
@@ -60,7 +62,8 @@ export async function byAuthor<T>(
   change: () => Promise<T>,
   describe: (made: T) => Made | undefined = () => ({}),
 ): Promise<T> {
-  const id = await noteAction(db, action);
+  const id = await noteWhereKept(db, action);
+  if (id === undefined) return change();
   const takeBack = () => db.query('DELETE FROM notification.operator_actions WHERE action_id = $1', [id]);
   let made: T;
   try {
@@ -75,6 +78,16 @@ export async function byAuthor<T>(
   else if (told.target !== undefined || told.detail !== undefined)
     await db.query(DESCRIBE_ACTION, [id, told.target ?? null, told.detail ?? null]);
   return made;
+}
+
+/** @returns undefined where nothing is kept yet: a client may be newer than the tables, until they are migrated. */
+async function noteWhereKept(db: Database, action: NewAction): Promise<string | undefined> {
+  try {
+    return await noteAction(db, action);
+  } catch (error) {
+    if (error instanceof Error && 'code' in error && error.code === UNDEFINED_TABLE) return undefined;
+    throw error;
+  }
 }
 
 /** Writes down who asks for a change, in its transaction. @returns the row's id. @throws what the connection throws. */

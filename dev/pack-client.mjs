@@ -39,7 +39,9 @@ function filesIn(folder, extension) {
 /** Names of packages that the files import, for code or for types. */
 function importedPackages(files) {
   const specifiers = files.flatMap((file) =>
-    [...readFileSync(file, 'utf8').matchAll(/(?:from|import) ?\(?'([^'.][^']*)'/g)].map(([, name]) => name),
+    [...readFileSync(file, 'utf8').matchAll(/(?:from|import) ?\(?'([^'.\s][^'\s]*)'/g)].map(
+      ([, name]) => name,
+    ),
   );
   const packages = specifiers.map((name) =>
     name

@@ -16,7 +16,7 @@ import { createRecoveryActivities } from '../activities/intent/recovery.ts';
 import { createRepairActivities } from '../activities/intent/repair.ts';
 import { createReplication } from '../activities/intent/replication.ts';
 import { createIntentRetentionActivities } from '../activities/intent/retention.ts';
-import { createRouteActivities } from '../activities/intent/routes.ts';
+import { createFirstAttempts, createRouteActivities } from '../activities/intent/routes.ts';
 import { createSliceActivities } from '../activities/intent/slices.ts';
 import { createSteeringActivities } from '../activities/intent/steering.ts';
 import { createUserService, rememberRecipients } from '../activities/intent/user-service.ts';
@@ -84,12 +84,12 @@ export function openIntents(context: ProcessContext): Role {
         inHand: createInHand(),
       };
       const acceptIntents = createAcceptance(resources);
-      const routes = createRouteActivities(resources);
-      const firstTry = createFirstTry(resources, acceptIntents, routes);
+      const firstAttempts = createFirstAttempts(resources);
+      const firstTry = createFirstTry(resources, acceptIntents, firstAttempts);
       return {
         ...createIntentActivities(resources, acceptIntents, firstTry),
         ...createSliceActivities({ ...resources, acceptIntents }),
-        ...routes,
+        ...createRouteActivities(resources, firstAttempts),
         ...createSteeringActivities(resources),
         ...createChannelActivities(resources),
         ...createBridgeActivities({

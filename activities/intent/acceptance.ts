@@ -3,7 +3,8 @@
  * duplicate, a conflict, or addressed to somebody unknown. One intent is a list of one.
  *
  * Each step may run twice. What was decided about a stream entry once (its record, or its row of duplicates, of malformed
- * or of cancelled intents) is looked up first and stands, so a repeated attempt never decides otherwise.
+ * or of cancelled intents) stands, and a repeated attempt never decides otherwise: nothing is inserted where there is such a
+ * row, and it is looked for before anything is refused.
  */
 import { ApplicationFailure, Context } from '@temporalio/activity';
 import type { WorkflowClient } from '@temporalio/client';
@@ -17,7 +18,8 @@ import type { Intent, MalformedCode, MalformedIntent } from '../../api/intent/en
 import { ACCEPTANCE_DEFERRED } from '../../workflows/failures.ts';
 import type { Acceptance, NotificationInput, RouteToPublish } from '../../workflows/intent/contract.ts';
 import { isListed } from '../../workflows/intent/contract.ts';
-import type { RouteActivities } from './routes.ts';
+import type { RouteRow } from './route-rows.ts';
+import type { FirstAttemptsOfMany } from './routes.ts';
 import { createAudienceResolver } from './audience.ts';
 import type { Audience, ChannelBudgets } from './audience.ts';
 import type { Candidate, TakenIntent, ToInsert } from './decisions.ts';
@@ -59,7 +61,7 @@ export interface IntentResources {
 }
 
 /** How an intent was decided, or why that could not be done now. */
-export type Decided = { acceptance: Acceptance } | { error: unknown };
+export type Decided = { acceptance: Acceptance; fresh?: RouteRow[] } | { error: unknown };
 
 export interface AcceptanceOptions {
   /** Of the activity; 0 for the first try within the workflow task. */
@@ -87,43 +89,47 @@ export function createAcceptance(resources: IntentResources) {
   return async (intents: readonly TakenIntent[], options: AcceptanceOptions): Promise<Decided[]> => {
     const candidates = intents.map((intent) => candidateOf(intent, options));
     const decided = new Map<string, Decided>();
-    await settle(candidates, decided, options, true);
+    const isOpen = ({ intent }: Candidate) => !decided.has(intent.notificationId);
+    const ids = new Set(intents.map(({ notificationId }) => notificationId));
+    // What is tried first is new but for a few, which the insertion leaves alone.
+    const isFirstTry = options.attempt === 0;
+    if (!isFirstTry) await settle(candidates, decided, options, ids);
 
-    const open = candidates.filter(({ intent }) => !decided.has(intent.notificationId));
-    const resolved = await Promise.all(open.map((candidate) => resolve(candidate, decided, options)));
+    const resolved = await Promise.all(
+      candidates.filter(isOpen).map((candidate) => resolve(candidate, options)),
+    );
     Context.current().cancellationSignal.throwIfAborted();
+    const unresolved = resolved.filter((item) => 'why' in item);
+    if (isFirstTry) await settle(unresolved, decided, options, ids);
+    await Promise.all(unresolved.filter(isOpen).map((item) => giveUp(item, decided)));
     // Who could not be resolved waits by a row, behind which later ones with the same key are not inserted.
-    const ready = resolved.flatMap((item) => item ?? []);
+    const ready = resolved.filter((item) => 'audience' in item);
     await insert(ready, decided);
-
-    const taken = ready.filter(({ intent }) => !decided.has(intent.notificationId));
-    // Another intent with this key was accepted, or began to wait, since the first look.
-    await settle(taken, decided, options);
+    await settle(ready.filter(isOpen), decided, options);
     return intents.map(({ notificationId }) => decided.get(notificationId) ?? { error: expired() });
   };
 
   /**
    * Settles what is decided already.
    *
-   * @param isFirst an earlier intent that waits and is one of these may be decided now, and the later one after it.
+   * @param underWay earlier intents that are decided in the same breath: a later one does not wait for them.
    */
   async function settle(
     candidates: readonly Candidate[],
     decided: Map<string, Decided>,
     options: AcceptanceOptions,
-    isFirst = false,
+    underWay: ReadonlySet<string> = new Set(),
   ): Promise<void> {
     const found = await findDecisions(db, candidates);
     const concluded: Conclusion[] = [];
-    const ids = new Set(isFirst ? candidates.map(({ intent }) => intent.notificationId) : []);
     for (const candidate of candidates) {
       const { intent } = candidate;
       const decision = found.get(intent.notificationId);
       if (decision?.outcome === 'earlier_waits') {
-        if (ids.has(decision.notificationId)) continue;
+        if (underWay.has(decision.notificationId)) continue;
         decided.set(intent.notificationId, { error: await deferToEarlier(intent, decision, options) });
       } else if (decision?.outcome === 'earlier_unknown') {
-        if (ids.has(decision.notificationId)) continue;
+        if (underWay.has(decision.notificationId)) continue;
         const { notificationId: earlierId } = decision;
         if (await isGivenUp(workflows, { notificationId: earlierId, slice: undefined }))
           candidate.intent = alone(intent);
@@ -141,23 +147,30 @@ export function createAcceptance(resources: IntentResources) {
     );
   }
 
-  /** @returns undefined when the intent is decided by that, or cannot be now. */
   async function resolve(
     candidate: Candidate,
-    decided: Map<string, Decided>,
     { attempt, patience }: AcceptanceOptions,
-  ): Promise<ToInsert | undefined> {
+  ): Promise<ToInsert | Unresolved> {
     const { intent } = candidate;
     const note = (trouble: Omit<Trouble, 'attempt'>) => noteWaiting(db, intent, { ...trouble, attempt });
     try {
       const audience = await resolveAudience(intent, note, patience);
       if (audience.kind !== 'unknown_user') return { ...candidate, audience };
-      const message = `User Service does not know the recipient ${searchableKey(audience.userId)}`;
+      return { ...candidate, why: { unknownUser: audience.userId } };
+    } catch (error) {
+      return { ...candidate, why: { error } };
+    }
+  }
+
+  /** For good where a recipient does not exist; otherwise its next attempt may find all of them. */
+  async function giveUp({ intent, why }: Unresolved, decided: Map<string, Decided>): Promise<void> {
+    try {
+      if ('error' in why) throw why.error;
+      const message = `User Service does not know the recipient ${searchableKey(why.unknownUser)}`;
       await refuse(intent, 'recipient_not_found', message, decided);
     } catch (error) {
       decided.set(intent.notificationId, { error });
     }
-    return undefined;
   }
 
   /** Those whose key is taken stay undecided. What PostgreSQL refuses of many it is given one by one. */
@@ -172,13 +185,13 @@ export function createAcceptance(resources: IntentResources) {
       return;
     }
     const concluded = items.flatMap(({ intent, audience }): Conclusion[] => {
-      const acceptance = accepted.get(intent.notificationId);
-      if (!acceptance) return [];
-      decided.set(intent.notificationId, { acceptance });
+      const now = accepted.get(intent.notificationId);
+      if (!now) return [];
+      decided.set(intent.notificationId, now);
       countOutcome(intent, 'accepted');
       reportUnusable(intent, audience);
       warnOfTrimming(intent, audience);
-      return [{ intent, acceptance }];
+      return [{ intent, acceptance: now.acceptance }];
     });
     await conclude(concluded);
   }
@@ -342,6 +355,11 @@ function alone(intent: TakenIntent): TakenIntent {
   return rest;
 }
 
+/** An intent whose recipients could not all be found. */
+interface Unresolved extends Candidate {
+  why: { unknownUser: string } | { error: unknown };
+}
+
 interface Conclusion {
   intent: TakenIntent;
   acceptance: Acceptance;
@@ -362,7 +380,7 @@ export type FirstTry = ReturnType<typeof createFirstTry>;
 export function createFirstTry(
   { log }: Pick<IntentResources, 'log'>,
   acceptIntents: AcceptIntents,
-  { publishFirstAttempts }: Pick<RouteActivities, 'publishFirstAttempts'>,
+  firstAttempts: FirstAttemptsOfMany,
 ) {
   /**
    * @param patience ends the lookups.
@@ -372,12 +390,15 @@ export function createFirstTry(
    */
   return async (intent: TakenIntent, patience?: Promise<unknown>): Promise<Acceptance> => {
     const options = { attempt: 0, ...(patience ? { patience } : {}) };
-    const acceptance = await acceptOne(acceptIntents, intent, options);
+    const begun = await firstAttempts.begin();
+    const { acceptance, fresh } = await acceptOne(acceptIntents, intent, options);
     if (acceptance.outcome !== 'accepted' || !isListed(acceptance)) return acceptance;
     const { notificationId } = intent;
     const { routeCount } = acceptance;
     try {
-      const first = await publishFirstAttempts({ notificationId, offset: 0, limit: routeCount });
+      const first = fresh
+        ? await firstAttempts.make(fresh, begun)
+        : await firstAttempts.makeOfSlice({ notificationId, offset: 0, limit: routeCount });
       return { ...acceptance, routes: [], first };
     } catch (error) {
       Context.current().cancellationSignal.throwIfAborted();
@@ -394,10 +415,10 @@ async function acceptOne(
   acceptIntents: AcceptIntents,
   intent: TakenIntent,
   options: AcceptanceOptions,
-): Promise<Acceptance> {
+): Promise<Exclude<Decided, { error: unknown }>> {
   const [decided] = (await acceptIntents([intent], options)) as [Decided];
   if ('error' in decided) throw decided.error;
-  return decided.acceptance;
+  return decided;
 }
 
 export type IntentActivities = ReturnType<typeof createIntentActivities>;
@@ -423,7 +444,7 @@ export function createIntentActivities(
         const options = { attempt: isLocal ? 0 : attempt };
         // Who is here has failed before, or will take a while.
         if (!isLocal) await noteWaiting(db, intent, options);
-        const acceptance = await acceptOne(acceptIntents, intent, options);
+        const { acceptance } = await acceptOne(acceptIntents, intent, options);
         if (acceptance.outcome === 'accepted') inHand.add(intent.notificationId, acceptance.routes.length);
         return acceptance;
       } finally {

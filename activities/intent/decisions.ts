@@ -16,6 +16,8 @@ import type { Audience, ChannelBudgets, RouteSlot } from './audience.ts';
 import { materializeRoutes } from './audience.ts';
 import type { Outcomes } from './outcomes.ts';
 import { END_ACCEPTANCE, acceptance, moreRoutes, outcomeForFew, refusal } from './outcomes.ts';
+import type { AcceptanceMoment, RouteRow } from './route-rows.ts';
+import { RECIPIENT_UNUSABLE, freshRoute } from './route-rows.ts';
 
 /** Recipients whose routes one statement writes: short of its time-out on a slow disk, too. */
 const RECIPIENTS_PER_STATEMENT = 2_500;
@@ -24,20 +26,19 @@ const RECIPIENTS_PER_STATEMENT = 2_500;
 const FEW_INTENTS = 3;
 const FEW_RECIPIENTS = 10;
 
-/** Classification of an e-mail route that is skipped because the User Service has no usable answer about its user. */
-const RECIPIENT_UNUSABLE = 'recipient_unusable';
-
 export type Decision =
   | Acceptance
   | { outcome: 'earlier_waits'; notificationId: string; slice: string | null }
   /** The earlier one that its reader knew of is not decided, nor does it wait: PostgreSQL has forgotten it. */
   | { outcome: 'earlier_unknown'; notificationId: string };
 
-interface RouteRow {
+interface ListedRoute {
   route_id: string;
   channel: Channel;
   status: string;
 }
+
+type Accepted = Extract<Acceptance, { outcome: 'accepted' }>;
 
 /** An intent as its workflow has it. */
 export type TakenIntent = Intent & Pick<NotificationInput, 'slice' | 'earlier'>;
@@ -127,10 +128,10 @@ export async function listRoutesToPublish(
   offset: number,
   limit: number | null,
 ): Promise<RouteToPublish[]> {
-  return routesToPublish(await query<RouteRow>(db, LIST_ROUTES, [notificationId, offset, limit]));
+  return routesToPublish(await query<ListedRoute>(db, LIST_ROUTES, [notificationId, offset, limit]));
 }
 
-function routesToPublish(rows: RouteRow[]): RouteToPublish[] {
+function routesToPublish(rows: ListedRoute[]): RouteToPublish[] {
   return rows.flatMap(({ route_id, channel, status }) =>
     status === 'skipped'
       ? []
@@ -168,6 +169,13 @@ export interface ToInsert extends Candidate {
   audience: Audience;
 }
 
+/** How an intent was accepted. */
+export interface AcceptedNow {
+  acceptance: Accepted;
+  /** Its routes, unless they are many. */
+  fresh?: RouteRow[];
+}
+
 interface InsertOptions {
   budgets: ChannelBudgets;
   idempotencyTtlMs: number;
@@ -186,7 +194,7 @@ export async function insertRecords(
   outcomes: Outcomes,
   items: readonly ToInsert[],
   { budgets, idempotencyTtlMs }: InsertOptions,
-): Promise<Map<string, Acceptance>> {
+): Promise<Map<string, AcceptedNow>> {
   if (items.length === 0) return new Map();
   const tallies = new Map(items.map(({ intent }) => [intent.notificationId, tallyOf()]));
   const slotsOf = ({ intent, part }: PartOfItem): SlotOfRecord[] => {
@@ -217,7 +225,7 @@ export async function insertRecords(
     ];
   };
 
-  const insert = async (client: Pool | PoolClient): Promise<Set<string>> => {
+  const insert = async (client: Pool | PoolClient): Promise<Map<string, AcceptanceMoment>> => {
     for (const tally of tallies.values()) tally.clear();
     const values = [
       ...recordColumns(items),
@@ -225,8 +233,8 @@ export async function insertRecords(
       ...slotColumns(parts.flatMap(([first]) => slotsOf(first!))),
     ];
     const statement = areFew(items) ? INSERT_RECORDS_FOR_FEW : INSERT_RECORDS;
-    const rows = await outcomes.run<{ notification_id: string }>(client, statement, values, counts);
-    const inserted = new Set(rows.map(({ notification_id }) => notification_id));
+    const rows = await outcomes.run<InsertedRecord>(client, statement, values, counts);
+    const inserted = new Map(rows.map((row) => [row.notification_id, row]));
     const heldOpen = new Set<string>();
     for (const part of parts.flatMap(([, ...rest]) => rest)) {
       const { notificationId } = part.intent;
@@ -238,7 +246,19 @@ export async function insertRecords(
     return inserted;
   };
   const inserted = await (parts.every(({ length }) => length === 1) ? insert(db) : inTransaction(db, insert));
-  return new Map([...inserted].map((id) => [id, tallies.get(id)!.acceptance()]));
+  return new Map(
+    items.flatMap(({ intent }): [string, AcceptedNow][] => {
+      const moment = inserted.get(intent.notificationId);
+      if (!moment) return [];
+      const { acceptance, slots } = tallies.get(intent.notificationId)!.accepted();
+      const fresh = slots && { fresh: slots.map((slot) => freshRoute(intent, slot, moment)) };
+      return [[intent.notificationId, { acceptance, ...fresh }]];
+    }),
+  );
+}
+
+interface InsertedRecord extends AcceptanceMoment {
+  notification_id: string;
 }
 
 function areFew(items: readonly ToInsert[]): boolean {
@@ -295,31 +315,31 @@ function partsOf(audience: Audience): Audience[] {
 
 /** Histories stay small: a large notification's routes are listed by its batches, not handed over here. */
 function tallyOf() {
-  const routes: RouteToPublish[] = [];
+  const slots: RouteSlot[] = [];
   let [routeCount, skipped] = [0, 0];
   return {
     /** A transaction is run again after a deadlock. */
     clear(): void {
-      routes.length = 0;
+      slots.length = 0;
       [routeCount, skipped] = [0, 0];
     },
     counts: () => ({ routeCount, skipped }),
-    add(slots: readonly RouteSlot[]): void {
-      for (const { routeId, channel, status } of slots) {
-        routeCount += 1;
-        if (status === 'skipped') skipped += 1;
-        else if (routes.length <= MAX_CHILDREN_PER_PARENT)
-          routes.push({ routeRef: routeRefOf(routeId), channel });
-      }
+    add(more: readonly RouteSlot[]): void {
+      routeCount += more.length;
+      skipped += more.filter(isSkipped).length;
+      if (routeCount - skipped <= MAX_CHILDREN_PER_PARENT) slots.push(...more);
     },
-    acceptance: (): Acceptance => ({
-      outcome: 'accepted',
-      routes: routes.length <= MAX_CHILDREN_PER_PARENT ? routes : [],
-      routeCount,
-      skipped,
-    }),
+    accepted(): { acceptance: Accepted; slots?: RouteSlot[] } {
+      const counts = { outcome: 'accepted' as const, routeCount, skipped };
+      if (slots.length < routeCount) return { acceptance: { ...counts, routes: [] } };
+      const open = slots.filter((slot) => !isSkipped(slot));
+      const routes = open.map(({ routeId, channel }) => ({ routeRef: routeRefOf(routeId), channel }));
+      return { acceptance: { ...counts, routes }, slots };
+    },
   };
 }
+
+const isSkipped = ({ status }: RouteSlot): boolean => status === 'skipped';
 
 const slotColumns = (slots: readonly SlotOfRecord[]): unknown[] => [
   slots.map(({ notificationId }) => notificationId),
@@ -346,6 +366,13 @@ const IS_CANCELLED = `
               cancelled.notification_id = entry.id AND cancelled.producer = entry.producer
               AND cancelled.idempotency_key IN ${KEYS_OF_ENTRY}`;
 
+/** `entry` itself was refused. */
+const IS_REFUSED = `
+              stream_entry_id = entry.id
+              AND failure_code IN ('recipient_not_found', 'unstorable', 'idempotency_conflict')
+              AND (failure_code = 'unstorable'
+                   OR malformed.producer = entry.producer AND malformed.idempotency_key = entry.idempotency_key)`;
+
 /** Nothing is known of the earlier one of `entry` that its reader knew of. */
 const IS_EARLIER_UNKNOWN = `
               entry.earlier IS NOT NULL
@@ -371,10 +398,7 @@ const FIND_DECISIONS = {
         UNION ALL
        SELECT 1, failure_code, conflicts_with, NULL
          FROM notification.malformed_intents AS malformed
-        WHERE stream_entry_id = entry.id
-          AND failure_code IN ('recipient_not_found', 'unstorable', 'idempotency_conflict')
-          AND (failure_code = 'unstorable'
-               OR malformed.producer = entry.producer AND malformed.idempotency_key = entry.idempotency_key)
+        WHERE ${IS_REFUSED}
         UNION ALL
        SELECT 2, 'cancelled', NULL, NULL
          FROM notification.cancelled_intents AS cancelled
@@ -455,8 +479,8 @@ const insertSlots = (records: string, first: number): string => `
       RETURNING notification_id, route_id, channel, last_error_classification`;
 
 /**
- * A taken idempotency key, one that an earlier intent waits for or has taken in what PostgreSQL forgot, and a cancelled
- * intent insert nothing at all. Keys are taken in one order by everybody, so that two of these never wait for each other, and those of one key in the order of the stream. All
+ * A taken idempotency key, one that an earlier intent waits for or has taken in what PostgreSQL forgot, and an intent that
+ * was cancelled, refused or found a duplicate insert nothing at all. Keys are taken in one order by everybody, so that two of these never wait for each other, and those of one key in the order of the stream. All
  * times are PostgreSQL's: retention, channels and cancellation compare them with its clock. $16 how long a key stays
  * reserved, ms.
  */
@@ -482,6 +506,8 @@ const INSERT_RECORDS = acceptance({
               WHERE waiting.producer = entry.producer AND waiting.idempotency_key = entry.idempotency_key
                 AND ${IS_EARLIER})
          AND NOT EXISTS (SELECT 1 FROM notification.cancelled_intents AS cancelled WHERE ${IS_CANCELLED})
+         AND NOT EXISTS (SELECT 1 FROM notification.malformed_intents AS malformed WHERE ${IS_REFUSED})
+         AND NOT EXISTS (SELECT 1 FROM notification.duplicates WHERE duplicates.notification_id = entry.id)
          AND NOT EXISTS (
              SELECT 1
                FROM notification.records AS forgotten
@@ -490,13 +516,18 @@ const INSERT_RECORDS = acceptance({
          AND NOT (${IS_EARLIER_UNKNOWN})
        ORDER BY producer, idempotency_key, position
       ON CONFLICT DO NOTHING
-      RETURNING notification_id, accepted_at, notification_type, producer, idempotency_key, request_id, trace_id
+      RETURNING notification_id, accepted_at, expires_at, notification_type, producer, idempotency_key, request_id, trace_id
     ), slots AS (${insertSlots('record', 17)}
     ), waits_no_more AS (
       DELETE FROM notification.waiting_intents AS waiting USING record
        WHERE waiting.notification_id = record.notification_id
     )`,
-  result: 'SELECT notification_id FROM record',
+  result: `
+    SELECT notification_id, accepted_at::text AS version,
+           floor(extract(epoch FROM accepted_at) * 1000)::bigint AS accepted_at_ms,
+           coalesce(expires_at <= accepted_at, false) AS is_expired,
+           ARRAY(SELECT channel FROM notification.channels WHERE is_paused) AS paused
+      FROM record`,
   parameters: 25,
 });
 

@@ -29,7 +29,61 @@ import { loadRoute, loadSlice } from './route-rows.ts';
 
 export type RouteActivities = ReturnType<typeof createRouteActivities>;
 
-export function createRouteActivities(resources: RouteResources & { inHand: InHand }) {
+/** First attempts of many routes together. */
+export type FirstAttemptsOfMany = ReturnType<typeof createFirstAttempts>;
+
+export function createFirstAttempts(resources: RouteResources) {
+  const { db, route: settings } = resources;
+  const publisher = createPublisher(resources);
+  return { begin: publisher.begin, make, makeOfSlice };
+
+  /**
+   * Makes the first attempts of routes, concurrently. A route that was tried before is reported as it stands.
+   *
+   * @param rows as they were just loaded. @param begun from before they were.
+   * @returns those that still need somebody who cares for them.
+   * @throws ApplicationFailure of PostgreSQL; nothing is spent.
+   */
+  async function make(rows: readonly RouteRow[], begun: Beginning): Promise<FirstAttempts> {
+    const attempts = await publishFresh(publisher, rows, begun);
+    const result: Required<FirstAttempts> = { published: 0, skipped: 0, open: [] };
+    for (const row of rows) {
+      const made = attempts.get(row);
+      const attempt = made ?? standing(row);
+      if (attempt.status === 'published') result.published += 1;
+      else if (attempt.status !== 'skipped') result.open.push(openRoute(row, attempt));
+      else if (made) result.skipped += 1;
+    }
+    return result;
+  }
+
+  /** The same for a slice of a notification's routes; repeating it spends nothing twice. */
+  async function makeOfSlice(slice: RouteSlice): Promise<FirstAttempts> {
+    const begun = await publisher.begin();
+    return make(await loadSlice(db, slice), begun);
+  }
+
+  /** A route that is not to be tried here, as its row tells. */
+  function standing(row: RouteRow): Attempt {
+    const classification = row.last_error_classification as PublicationFailure;
+    switch (row.status) {
+      case 'published':
+      case 'skipped':
+        return { status: row.status };
+      case 'dead_letter':
+        return { status: 'dead_letter', classification };
+      case 'failed':
+        return { status: 'failed', classification, message: '', details: failureDetails(row, settings) };
+      case 'pending':
+        return { status: 'deferred', reason: 'leased' };
+    }
+  }
+}
+
+export function createRouteActivities(
+  resources: RouteResources & { inHand: InHand },
+  firstAttempts: FirstAttemptsOfMany = createFirstAttempts(resources),
+) {
   const { db, inHand, route: settings } = resources;
   const publisher = createPublisher(resources);
 
@@ -72,20 +126,7 @@ export function createRouteActivities(resources: RouteResources & { inHand: InHa
      * @returns those that still need somebody who cares for them.
      * @throws ApplicationFailure of PostgreSQL; nothing is spent.
      */
-    async publishFirstAttempts(slice: RouteSlice): Promise<FirstAttempts> {
-      const begun = await publisher.begin();
-      const rows = await loadSlice(db, slice);
-      const attempts = await publishFresh(publisher, rows, begun);
-      const result: Required<FirstAttempts> = { published: 0, skipped: 0, open: [] };
-      for (const row of rows) {
-        const made = attempts.get(row);
-        const attempt = made ?? standing(row);
-        if (attempt.status === 'published') result.published += 1;
-        else if (attempt.status !== 'skipped') result.open.push(openRoute(row, attempt));
-        else if (made) result.skipped += 1;
-      }
-      return result;
-    },
+    publishFirstAttempts: (slice: RouteSlice): Promise<FirstAttempts> => firstAttempts.makeOfSlice(slice),
   };
 
   async function publish(publication: Publication): Promise<PublishResult> {
@@ -111,22 +152,6 @@ export function createRouteActivities(resources: RouteResources & { inHand: InHa
       details: [details],
       nextRetryDelay: details.retryInMs!,
     });
-  }
-
-  /** A route that is not to be tried here, as its row tells. */
-  function standing(row: RouteRow): Attempt {
-    const classification = row.last_error_classification as PublicationFailure;
-    switch (row.status) {
-      case 'published':
-      case 'skipped':
-        return { status: row.status };
-      case 'dead_letter':
-        return { status: 'dead_letter', classification };
-      case 'failed':
-        return { status: 'failed', classification, message: '', details: failureDetails(row, settings) };
-      case 'pending':
-        return { status: 'deferred', reason: 'leased' };
-    }
   }
 }
 

@@ -22,6 +22,7 @@ import type { Beginning } from './hand-off.ts';
 import { createIntake } from './intake.ts';
 import type { RouteResources } from './publication.ts';
 import { createPublisher } from './publication.ts';
+import type { RouteRow } from './route-rows.ts';
 import { loadRoutesOf } from './route-rows.ts';
 import { publishFresh } from './routes.ts';
 import { PARALLEL_STARTS } from './start.ts';
@@ -121,7 +122,8 @@ export function createSliceActivities(resources: SliceResources) {
     ];
     const others = [accepted, duplicates, cancelled, open, waiting].flat();
     const rejected = taken.length - others.length;
-    const unpublished = await publish(accepted, begun);
+    const fresh = decided.flatMap((one) => ('fresh' in one ? one.fresh : []));
+    const unpublished = await publish(accepted, fresh, begun);
     return {
       ...{ accepted: accepted.length, duplicates: duplicates.length, rejected },
       open: [...open, ...unpublished],
@@ -130,11 +132,18 @@ export function createSliceActivities(resources: SliceResources) {
   }
 
   /**
+   * @param fresh routes of those that were accepted now.
    * @returns the notifications with routes that are neither published nor skipped.
    * @throws ApplicationFailure of PostgreSQL, or `RedisUnavailable`; nothing is spent then.
    */
-  async function publish(notificationIds: readonly string[], begun: Beginning): Promise<Set<string>> {
-    const rows = await loadRoutesOf(db, notificationIds);
+  async function publish(
+    notificationIds: readonly string[],
+    fresh: readonly RouteRow[],
+    begun: Beginning,
+  ): Promise<Set<string>> {
+    const known = new Set(fresh.map(({ notification_id }) => notification_id));
+    const others = notificationIds.filter((id) => !known.has(id));
+    const rows = [...fresh, ...(await loadRoutesOf(db, others))];
     const attempts = await publishFresh(publisher, rows, begun);
     const prevented = [...attempts.values()].find(
       (attempt) => attempt.status === 'deferred' && OF_REDIS.includes(attempt.reason),

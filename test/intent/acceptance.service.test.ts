@@ -191,12 +191,18 @@ test('intent-D13 an intent that somebody has terminated holds up no later one', 
 test('intent-P4 what was decided once stands, also when the record that it was decided by is gone', async () => {
   const original = await publish('p4', known('p4-user'));
   expect(await resultOf(original)).toEqual(deliveredTo(1));
-  const later = [await publish('p4', ['p4-user']), await publish('p4', ['p4-user'], 'other')];
+  const later = [
+    await publish('p4', ['p4-user']),
+    await publish('p4', ['p4-user'], 'other'),
+    await publish('p4/stranger', ['p4-stranger']),
+  ];
   const decided = [
     { outcome: 'duplicate', of: original },
     { outcome: 'idempotency_conflict', with: original },
+    { outcome: 'recipient_not_found' },
   ];
   expect(await Promise.all(later.map(resultOf))).toEqual(decided);
+  known('p4-stranger');
   await slot.db.query('DELETE FROM notification.records WHERE notification_id = $1', [original]);
 
   const inputs = await Promise.all(
@@ -216,6 +222,26 @@ test('intent-P4 what was decided once stands, also when the record that it was d
     ),
   );
   expect(again).toEqual(decided);
+});
+
+test('I9 an intent is found a duplicate or a conflict, whatever the User Service says of its recipients', async () => {
+  const original = await publish('known-once', known('known-once'));
+  expect(await resultOf(original)).toEqual(deliveredTo(1));
+  slot.userService.fail({ userId: 'known-once', failure: { kind: 'status', status: 503 } });
+  expect(await resultOf(await publish('known-once', ['known-once']))).toEqual({
+    outcome: 'duplicate',
+    of: original,
+  });
+  slot.userService.heal();
+  slot.userService.fail({ userId: 'known-once', failure: { kind: 'status', status: 404 } });
+  expect(await resultOf(await publish('known-once', ['known-once'], 'other'))).toEqual({
+    outcome: 'idempotency_conflict',
+    with: original,
+  });
+  const waiting = await slot.db.query(
+    "SELECT FROM notification.waiting_intents WHERE idempotency_key = 'known-once'",
+  );
+  expect(waiting.rows).toEqual([]);
 });
 
 test('intent-P9 an intent with more pushes than their stream keeps is said so at acceptance, and no other', async () => {

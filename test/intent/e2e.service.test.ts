@@ -274,7 +274,12 @@ describe('what is kept', () => {
     const workflow = slot.client.workflow.getHandle(notificationWorkflowId(id));
     // The type is urgent: its routes are settled before it has a workflow.
     await untilStarted(workflow);
-    expect(await workflow.result()).toEqual({ outcome: 'accepted', published: 0, skipped: 1, deadLettered: 0 });
+    expect(await workflow.result()).toEqual({
+      outcome: 'accepted',
+      published: 0,
+      skipped: 1,
+      deadLettered: 0,
+    });
   });
 });
 

@@ -52,15 +52,18 @@ test('I21 intents that are read together are begun by the process that has read 
   expect(eager).toEqual(ids.map(() => true));
 });
 
-test('I21 what is accepted and could not be attempted is delivered when that can be done, once', async () => {
-  // Acceptance does without it, attempts do not.
-  await slot.db.query('ALTER TABLE notification.channels RENAME TO channels_away');
+test('I21 what is accepted and whose attempts could not be written down is delivered when that can be done, once', async () => {
+  await slot.db.query(`
+    CREATE FUNCTION notification.refuse_change() RETURNS trigger LANGUAGE plpgsql AS
+      $$ BEGIN RAISE EXCEPTION 'not now' USING ERRCODE = 'lock_not_available'; END $$;
+    CREATE TRIGGER not_now BEFORE UPDATE ON notification.routes
+      FOR EACH ROW EXECUTE FUNCTION notification.refuse_change()`);
   const id = await publishTurn(slot.redis, 'later');
   // The routes of such a one get workflows of their own.
   const push = slot.client.workflow.getHandle(routeWorkflowId(id, 'push:user:user-1'));
   await eventually('the routes to wait', () => push.describe());
   expect(await statusesOf(id)).toEqual(['pending', 'pending']);
-  await slot.db.query('ALTER TABLE notification.channels_away RENAME TO channels');
+  await slot.db.query('DROP FUNCTION notification.refuse_change() CASCADE');
   expect(await (await notificationOf(id)).result()).toEqual(DELIVERED);
   const entries = await slot.redis.xrange('gateway:client-events', '-', '+');
   expect(entries.filter(([, fields]) => fields.join(' ').includes(id))).toHaveLength(1);

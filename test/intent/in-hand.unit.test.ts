@@ -13,7 +13,7 @@ async function isSettled(promise: Promise<unknown>): Promise<boolean> {
   return settled;
 }
 
-test('W3 I1 there is a place for as many as a process has in hand, and then when one is done', async () => {
+test('I88 I1 there is a place for as many as a process has in hand, and then when one is done', async () => {
   const inHand = createInHand(2);
   for (const id of ['1-0', '2-0']) expect(await inHand.place(id, never, NOBODY)).toBe('here');
   const third = inHand.place('next', never, NOBODY);
@@ -22,7 +22,7 @@ test('W3 I1 there is a place for as many as a process has in hand, and then when
   expect(await third).toBe('here');
 });
 
-test('W3 a notification is in hand until its acceptance and all its first attempts are done', async () => {
+test('I88 a notification is in hand until its acceptance and all its first attempts are done', async () => {
   const inHand = createInHand(1);
   await inHand.place('1-0', never, NOBODY);
   inHand.add('1-0', 2);
@@ -39,7 +39,7 @@ test('W3 a notification is in hand until its acceptance and all its first attemp
   expect(await isSettled(inHand.place('another', never, NOBODY))).toBe(false);
 });
 
-test('W3 what somebody else has taken over holds nothing up for long', async () => {
+test('I88 what somebody else has taken over holds nothing up for long', async () => {
   const inHand = createInHand(1, 20);
   await inHand.place('1-0', never, NOBODY);
   expect(await inHand.place('next', never, NOBODY)).toBe('here');

@@ -58,7 +58,12 @@ const settings = { dispatch: DISPATCH === 'child' ? 'child' : 'on_failure', isUr
 
 /** What a reader does that is killed together with its worker before anything is decided. */
 async function startAsReader(id: string): Promise<void> {
-  await startNotification(slot.client.workflow, await intentOf(id), settings);
+  const intent = await intentOf(id);
+  // Who reads tries again, too.
+  await eventually(`${id} to be begun`, async () => {
+    await startNotification(slot.client.workflow, intent, settings);
+    return true;
+  });
 }
 
 test('intent-D13 of two intents with one key the earlier wins, though its reader died before it was decided', async () => {

@@ -73,7 +73,7 @@ test('I87 urgent intents behind the offset are begun while the reader is busy, o
   expect(lookAhead.startOf('1-1')).toBeUndefined();
 });
 
-test('W3 while the backlog is of one producer, intents of others are begun ahead of it', async () => {
+test('I88 while the backlog is of one producer, intents of others are begun ahead of it', async () => {
   const ofOther = (key: string) => entryOf('lobby.membership.approved', { idempotency_key: key });
   const ids = await append(slot.redis, [
     ...[other('a'), ofOther('b'), other('c')],

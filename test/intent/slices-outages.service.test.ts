@@ -229,8 +229,8 @@ test(
     const outcomes = await Promise.all(slices.map((id) => outcomeOf([id])));
     for (const outcome of outcomes) expect(outcome).toMatchObject({ accepted: 20, handedOn: [] });
     await expectNothingSpent(early);
-    // The one that came alone.
-    expect(await notifications()).toBe(1);
+    // Urgent ones may have gone ahead, each alone.
+    expect(await notifications()).toBeLessThanOrEqual(forAdministrators.length + 1);
   },
   TEST_LIMIT_MS,
 );

@@ -74,7 +74,7 @@ test(
         entryOf('game.generation_failed', { idempotency_key: `urgent-${urgent.length}` }),
       ]);
       urgent.push(id!);
-      return async () => (await slot.redis.get(OFFSET_KEY)) === id && isNotified(id!)();
+      return async () => (await slot.redis.get(OFFSET_KEY)) === id && isNotified(id)();
     };
     const putBad = async () => {
       const [id] = await append(slot.redis, [
@@ -110,7 +110,9 @@ test(
     await allPublished(slot, 2 * good.length + urgent.length, LIMIT_MS);
     await nothingLeftRunning(slot, LIMIT_MS);
     const toAdministrator = urgent.map((id) => `${id}/email:email:${ADMINISTRATOR}`);
-    expect(await outboundIds(slot.redis)).toEqual([...deliveriesTo('user-1', good), ...toAdministrator].sort());
+    expect(await outboundIds(slot.redis)).toEqual(
+      [...deliveriesTo('user-1', good), ...toAdministrator].sort(),
+    );
     const { rows } = await slot.db.query<{ id: string }>(
       'SELECT notification_id AS id FROM notification.records ORDER BY 1',
     );

@@ -1,0 +1,96 @@
+/** What acceptance hands to first attempts, against what is read from the rows that it has written. */
+import { createOutcomes } from '../../activities/intent/outcomes.ts';
+import type { Audience } from '../../activities/intent/audience.ts';
+import type { TakenIntent } from '../../activities/intent/decisions.ts';
+import { insertRecords } from '../../activities/intent/decisions.ts';
+import { loadRoutesOf } from '../../activities/intent/route-rows.ts';
+import { parseIntent } from '../../api/intent/entry.ts';
+import { fingerprintOf } from '../../api/intent/fingerprint.ts';
+import { migrate } from '../../migrations/migrate.ts';
+import type { Slot } from '../harness.ts';
+import { takeSlot } from '../harness.ts';
+import { entryOf } from './entries.ts';
+
+const SETTINGS = { budgets: { push: 3, email: 7 }, idempotencyTtlMs: 3_600_000 };
+
+let slot: Slot;
+beforeAll(async () => {
+  slot = await takeSlot();
+  await migrate(slot.ownerDsn);
+});
+afterAll(() => slot.release());
+afterEach(() => slot.db.query('DELETE FROM notification.channels'));
+
+let count = 0;
+function intentOf(fields: Parameters<typeof entryOf>[1], type: Parameters<typeof entryOf>[0]): TakenIntent {
+  count += 1;
+  const parsed = parseIntent(`${count}-0`, entryOf(type, { idempotency_key: `fresh-${count}`, ...fields }));
+  if (!parsed.ok) throw new Error(parsed.malformed.failureMessage);
+  return parsed.intent;
+}
+
+const USERS: Audience = {
+  kind: 'user',
+  recipients: [
+    { userId: 'user-1', email: 'one@example.com', locale: 'en' },
+    { userId: 'user-2', problem: 'its address is empty' },
+  ],
+};
+const ADMINISTRATORS: Audience = { kind: 'admin_email', emails: ['one@example.com', 'two@example.com'] };
+const toUsers = { recipient_user_ids_json: '["user-1","user-2"]' };
+
+test.each([
+  ['users', 'game.turn.ready', toUsers, USERS, []],
+  [
+    'users, with all that an intent may have',
+    'game.turn.ready',
+    {
+      ...toUsers,
+      request_id: 'request',
+      trace_id: 'trace',
+      traceparent: '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01',
+      expires_at_ms: '1790000000001',
+    },
+    USERS,
+    [],
+  ],
+  [
+    'users, until the end of time',
+    'lobby.invite.created',
+    { ...toUsers, expires_at_ms: '253402300799999' },
+    USERS,
+    [],
+  ],
+  ['administrators', 'geo.review_recommended', {}, ADMINISTRATORS, []],
+  ['nobody', 'game.generation_failed', {}, { kind: 'admin_email', emails: [] }, []],
+  ['users, by a channel that is paused', 'game.turn.ready', toUsers, USERS, ['push']],
+  ['users, of a producer that is paused', 'game.turn.ready', toUsers, USERS, ['producer:game_master']],
+  ['users, while another producer is paused', 'game.turn.ready', toUsers, USERS, ['producer:game_lobby']],
+] as const)(
+  'I20 I21 first attempts know of routes to %s what their rows say',
+  async (_, type, fields, audience, paused) => {
+    for (const channel of paused)
+      await slot.db.query(
+        `INSERT INTO notification.channels (channel, is_paused, changed_at, changed_by, reason)
+         VALUES ($1, true, now(), 'nina', 'to be looked into')`,
+        [channel],
+      );
+    const intent = intentOf(fields, type);
+    const items = [{ intent, fingerprint: fingerprintOf(intent), audience: audience as Audience }];
+    const accepted = await insertRecords(slot.db, createOutcomes([]), items, SETTINGS);
+
+    const { fresh } = accepted.get(intent.notificationId)!;
+    const loaded = await loadRoutesOf(slot.db, [intent.notificationId]);
+    expect(loaded.length).toBeGreaterThan(0);
+    // Rounded in another way, and counted from another moment.
+    const withoutMoments = (rows: typeof loaded) =>
+      rows
+        .map((row) => ({
+          ...row,
+          next_attempt_at_ms: row.next_attempt_at_ms !== null,
+          retry_in_ms: row.retry_in_ms !== null,
+        }))
+        .sort((a, b) => (a.route_id < b.route_id ? -1 : 1));
+    expect(withoutMoments(fresh!)).toEqual(withoutMoments(loaded));
+  },
+);
