@@ -39,6 +39,11 @@ import { forgetWaiting, noteWaiting } from './waiting.ts';
 /** Attempts that wait for an earlier intent of which nothing is known: some eight minutes, and a reader needs seconds. */
 const ATTEMPTS_BEHIND_UNKNOWN = 20;
 
+/** Recipients whose lookups cost less than to look whether they are needed. */
+const FEW_RECIPIENTS = 10;
+/** After one that had been decided: a producer that sends again sends many again. */
+const DOUBTS = 100;
+
 export interface IntentResources {
   db: Pool;
   workflows: WorkflowClient;
@@ -76,6 +81,8 @@ export type AcceptIntents = ReturnType<typeof createAcceptance>;
 export function createAcceptance(resources: IntentResources) {
   const { db, workflows, log, metrics, outcomes, intent: settings } = resources;
   const resolveAudience = createAudienceResolver({ ...resources, ...settings });
+  /** So many first tries look for earlier decisions, since one has just met its own. */
+  let doubts = 0;
 
   /**
    * Accepts intents durably, or records durably why not: each for itself, and of two with one key the first before the
@@ -91,23 +98,35 @@ export function createAcceptance(resources: IntentResources) {
     const decided = new Map<string, Decided>();
     const isOpen = ({ intent }: Candidate) => !decided.has(intent.notificationId);
     const ids = new Set(intents.map(({ notificationId }) => notificationId));
-    // What is tried first is new but for a few, which the insertion leaves alone.
-    const isFirstTry = options.attempt === 0;
-    if (!isFirstTry) await settle(candidates, decided, options, ids);
+    const looksFirst = isDoubtful(intents, options);
+    if (looksFirst) await settle(candidates, decided, options, ids);
 
     const resolved = await Promise.all(
       candidates.filter(isOpen).map((candidate) => resolve(candidate, options)),
     );
     Context.current().cancellationSignal.throwIfAborted();
     const unresolved = resolved.filter((item) => 'why' in item);
-    if (isFirstTry) await settle(unresolved, decided, options, ids);
+    if (!looksFirst) await settle(unresolved, decided, options, ids);
     await Promise.all(unresolved.filter(isOpen).map((item) => giveUp(item, decided)));
     // Who could not be resolved waits by a row, behind which later ones with the same key are not inserted.
     const ready = resolved.filter((item) => 'audience' in item);
     await insert(ready, decided);
-    await settle(ready.filter(isOpen), decided, options);
+    const taken = ready.filter(isOpen);
+    if (taken.length > 0) doubts = DOUBTS;
+    await settle(taken, decided, options);
     return intents.map(({ notificationId }) => decided.get(notificationId) ?? { error: expired() });
   };
+
+  /**
+   * Whether some may be decided already. What is tried first is new but for a few, which the insertion leaves alone; where
+   * those are many, or have many recipients, looking comes before the lookups.
+   */
+  function isDoubtful(intents: readonly TakenIntent[], { attempt }: AcceptanceOptions): boolean {
+    if (attempt > 0) return true;
+    const isInDoubt = doubts > 0;
+    doubts = Math.max(0, doubts - intents.length);
+    return isInDoubt || intents.some(({ recipientUserIds }) => recipientUserIds.length > FEW_RECIPIENTS);
+  }
 
   /**
    * Settles what is decided already.

@@ -357,7 +357,7 @@ export const INTENT_MUTANTS: Mutant[] = [
     replace: 'AND true',
     wrong: 'wrong person',
     what: 'an intent that was refused is accepted by a repeated attempt',
-    suite: service('intent/acceptance', 'intent-P4'),
+    suite: service('intent/fresh-routes', 'I9 I11'),
   },
   {
     id: 'intent-pause-at-acceptance',

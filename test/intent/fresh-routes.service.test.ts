@@ -1,4 +1,4 @@
-/** What acceptance hands to first attempts, against what is read from the rows that it has written. */
+/** The statement that accepts: what it leaves alone, and what it hands to first attempts against what is read from the rows. */
 import { createOutcomes } from '../../activities/intent/outcomes.ts';
 import type { Audience } from '../../activities/intent/audience.ts';
 import type { TakenIntent } from '../../activities/intent/decisions.ts';
@@ -94,3 +94,28 @@ test.each([
     expect(withoutMoments(fresh!)).toEqual(withoutMoments(loaded));
   },
 );
+
+test.each([
+  [
+    'refused',
+    `INSERT INTO notification.malformed_intents
+       (stream_entry_id, failure_code, failure_message, raw_fields, recorded_at, producer, idempotency_key)
+     VALUES ($1, 'recipient_not_found', 'nobody', '{}', now(), $2, $3)`,
+  ],
+  [
+    'found a duplicate',
+    `INSERT INTO notification.duplicates (notification_id, duplicate_of, decided_at)
+     SELECT $1, '1-1', now() WHERE $2 || $3 <> ''`,
+  ],
+  [
+    'cancelled',
+    `INSERT INTO notification.cancelled_intents (notification_id, producer, idempotency_key, cancelled_at)
+     VALUES ($1, $2, $3, now())`,
+  ],
+])('I9 I11 an intent that was %s is not accepted by an attempt that has not looked', async (_, decide) => {
+  const intent = intentOf(toUsers, 'game.turn.ready');
+  const { notificationId, producer, idempotencyKey } = intent;
+  await slot.db.query(decide, [notificationId, producer, idempotencyKey]);
+  const items = [{ intent, fingerprint: fingerprintOf(intent), audience: USERS }];
+  expect(await insertRecords(slot.db, createOutcomes([]), items, SETTINGS)).toEqual(new Map());
+});
