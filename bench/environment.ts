@@ -15,6 +15,7 @@ import { startStack } from '../dev/servers/stack.ts';
 import { MEMBERS, startTemporalCluster } from '../dev/servers/temporal-cluster.ts';
 import { TEMPORAL_VERSIONS } from '../dev/go-programs.ts';
 import { SEARCH_ATTRIBUTE_NAMES, loadConfig } from '../config/load.ts';
+import { temporalProgramOf } from '../config/service.ts';
 import { cpuSecondsOf, startServiceProcess, type ServiceProcess } from './processes.ts';
 
 /** The modes of `NOTIFICATION_ROUTE_DISPATCH`, each a part. */
@@ -154,7 +155,7 @@ export async function openBench({ sizes, isCluster, nodeOptionsOf, report }: Ben
             port: 0,
             metricsPort: 0,
             // Of the caller's environment only the path of a program: no server that is configured is measured.
-            cliPath: loadConfig().values.TEMPORAL_CLI_PATH,
+            program: temporalProgramOf(loadConfig().values),
           },
         }),
   });

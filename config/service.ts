@@ -210,10 +210,21 @@ export const SERVICE_VARIABLES = {
   NOTIFICATION_DEV_TEMPORAL_UI_PORT: variable(port, "Port of the embedded Temporal's Web UI.", {
     default: '8233',
   }),
+  NOTIFICATION_DEV_TEMPORAL_ENGINE: variable(
+    z.enum(['1.29', '1.32']),
+    'Version of the embedded Temporal server; without it any that the machine has, else 1.29.',
+  ),
   TEMPORAL_CLI_PATH: variable(z.string().min(1), 'The `temporal` program to run as embedded server.'),
 };
 
 export type ServiceValues = ValuesOf<typeof SERVICE_VARIABLES>;
+
+/** Which Temporal is to be embedded, as `dev/servers/temporal.ts` takes it. */
+export function temporalProgramOf(
+  values: Pick<ServiceValues, 'NOTIFICATION_DEV_TEMPORAL_ENGINE' | 'TEMPORAL_CLI_PATH'>,
+): { engine: '1.29' | '1.32' | undefined; path: string | undefined } {
+  return { engine: values.NOTIFICATION_DEV_TEMPORAL_ENGINE, path: values.TEMPORAL_CLI_PATH };
+}
 
 /** Variables of earlier releases; setting one is an error that names its successor. */
 export const DEPRECATED: Record<string, string> = {

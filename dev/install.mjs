@@ -4,18 +4,21 @@
  *
  * Plain JavaScript for Node 18 and later: it runs before anything is installed, with whatever Node the system has.
  *
+ * With `--with-temporal`, and when something is to be installed, the embedded Temporal is made beside it.
+ *
  * - `node_modules/.installed-lock` is the hash of the lock file the folder was made from. Without it, after somebody's
  *   own `npm install`, npm's record of what it installed is compared with the lock file instead.
  * - `.cache/install.lock/` is held while installing, by the process named in it. Others wait, then look again.
  * - `.cache/install-incomplete` exists from before an installation until it has succeeded, so that a failed or
  *   interrupted one is repeated however finished node_modules looks.
  */
-import { spawnSync } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
+import { withLock } from './lock.mjs';
+import { beginStep } from './progress.mjs';
 
 const root = path.dirname(path.dirname(fileURLToPath(import.meta.url)));
 const packageLock = path.join(root, 'package-lock.json');
@@ -23,22 +26,33 @@ const npmRecord = path.join(root, 'node_modules', '.package-lock.json');
 const installedMark = path.join(root, 'node_modules', '.installed-lock');
 const cacheDir = path.join(root, '.cache');
 const incompleteMark = path.join(cacheDir, 'install-incomplete');
-const lockDir = path.join(cacheDir, 'install.lock');
-
-const WAIT_POLL_MS = 250;
-/** No installation takes this long: a lock this old belongs to a process whose pid is used again. */
-const LOCK_EXPIRES_MS = 15 * 60_000;
-/** Between making the lock folder and writing the pid into it lies a moment only. */
-const NAMELESS_LOCK_EXPIRES_MS = 5_000;
 
 if (!isInstalled()) {
-  await takeLock();
-  try {
+  await withLock(path.join(cacheDir, 'install.lock'), () => {
     // The process that held the lock before us may have done it.
-    if (!isInstalled()) process.exitCode = install();
-  } finally {
-    rmSync(lockDir, { recursive: true, force: true });
-  }
+    if (isInstalled()) return;
+    if (process.argv.includes('--with-temporal')) beginTemporal();
+    process.exitCode = install();
+  });
+}
+
+/**
+ * Where the program of the embedded Temporal must be built, that takes longest of all and needs nothing of npm: it begins
+ * now, on its own, and whoever starts Temporal later waits for it. With a Temporal that is configured it is not needed.
+ */
+function beginTemporal() {
+  const { TEMPORAL_ADDRESS, TEMPORAL_PROFILE, TEMPORAL_CONFIG_FILE, TEMPORAL_CLI_PATH } = process.env;
+  if (TEMPORAL_ADDRESS || TEMPORAL_PROFILE || TEMPORAL_CONFIG_FILE || TEMPORAL_CLI_PATH) return;
+  const engine = process.env.NOTIFICATION_DEV_TEMPORAL_ENGINE;
+  const args = [path.join(root, 'dev', 'servers', 'temporal-program.mjs')];
+  if (engine) args.push('--engine', engine);
+  const child = spawn(process.execPath, args, {
+    stdio: ['ignore', 'ignore', 'inherit'],
+    env: { ...process.env, NODE_USE_ENV_PROXY: '1' },
+  });
+  // What cannot be had is said by whoever needs it.
+  child.once('error', () => undefined);
+  child.unref();
 }
 
 function isInstalled() {
@@ -81,7 +95,10 @@ function recordMatchesLock() {
  * keeps it from completing the lock file in everybody's checkout.
  */
 function install() {
-  console.log('Installing dependencies (about 1 minute, only when package-lock.json changed) ...');
+  const done = beginStep(
+    console.log,
+    'Installing npm packages (half a minute, when package-lock.json has changed)',
+  );
   writeFileSync(incompleteMark, '');
   const [command, args] = npmCommand();
   // Warnings would be about the system's Node, which does not run anything of ours.
@@ -93,6 +110,7 @@ function install() {
   if (!isKnownNode()) return 1;
   writeFileSync(installedMark, hashOfLock());
   rmSync(incompleteMark, { force: true });
+  done('npm packages installed');
   return 0;
 }
 
@@ -122,55 +140,6 @@ function isKnownNode() {
 function npmCommand() {
   const { npm_execpath: npm, npm_node_execpath: node } = process.env;
   return npm && path.basename(npm).startsWith('npm') ? [node ?? process.execPath, [npm]] : ['npm', []];
-}
-
-async function takeLock() {
-  mkdirSync(cacheDir, { recursive: true });
-  for (;;) {
-    try {
-      mkdirSync(lockDir);
-      writeFileSync(path.join(lockDir, 'pid'), String(process.pid));
-      return;
-    } catch (error) {
-      if (error.code !== 'EEXIST') throw error;
-    }
-    if (isStale(lockDir)) removeStaleLock();
-    else await sleep(WAIT_POLL_MS);
-  }
-}
-
-function isStale(lock) {
-  let ageMs;
-  try {
-    ageMs = Date.now() - statSync(lock).mtimeMs;
-  } catch {
-    return false; // released meanwhile: nothing to take over
-  }
-  const pid = Number(read(path.join(lock, 'pid')));
-  if (!pid) return ageMs > NAMELESS_LOCK_EXPIRES_MS;
-  return ageMs > LOCK_EXPIRES_MS || !isAlive(pid);
-}
-
-/** Moves the lock aside first: of several processes that want to remove it, one succeeds. */
-function removeStaleLock() {
-  const aside = `${lockDir}.stale.${process.pid}`;
-  try {
-    renameSync(lockDir, aside);
-    // A competitor may have removed the stale one and made its own before we moved it.
-    if (isStale(aside)) rmSync(aside, { recursive: true, force: true });
-    else renameSync(aside, lockDir);
-  } catch (error) {
-    if (error.code !== 'ENOENT') throw error;
-  }
-}
-
-function isAlive(pid) {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch (error) {
-    return error.code === 'EPERM';
-  }
 }
 
 function read(file) {

@@ -29,7 +29,10 @@ export interface Instance {
   logs(): string;
 }
 
-export type Starter = (port: number, dataDir: string) => Promise<{ stop(): Promise<void> }>;
+export type Starter = (
+  port: number,
+  dataDir: string,
+) => Promise<{ stop(): Promise<void>; folder?: string | undefined }>;
 
 export async function startInstance(
   name: ServerName,
@@ -57,7 +60,7 @@ export async function startInstance(
   };
   return {
     port,
-    folder: path.join(dataDir, name),
+    folder: running.folder ?? path.join(dataDir, name),
     isRunning: () => isRunning(processOf()),
     async kill() {
       const server = processOf();

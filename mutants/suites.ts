@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Redis } from 'ioredis';
 import { SEARCH_ATTRIBUTE_NAMES, loadConfig } from '../config/load.ts';
+import { temporalProgramOf } from '../config/service.ts';
 import type { Stack } from '../dev/servers/stack.ts';
 import { startStack } from '../dev/servers/stack.ts';
 import { makeUsers } from '../test/redis-users.ts';
@@ -66,7 +67,7 @@ export function createSuites(dir: string, report: (line: string) => void) {
       temporal: {
         port: 0,
         uiPort: 0,
-        cliPath: loadConfig().values.TEMPORAL_CLI_PATH,
+        program: temporalProgramOf(loadConfig().values),
         namespaces: Array.from({ length: SLOTS }, (_, slot) => namespaceOf(slot)),
         searchAttributes: SEARCH_ATTRIBUTE_NAMES,
       },

@@ -6,6 +6,7 @@ import { Redis } from 'ioredis';
 import type { Stack } from '../dev/servers/stack.ts';
 import { startStack } from '../dev/servers/stack.ts';
 import { SEARCH_ATTRIBUTE_NAMES, loadConfig } from '../config/load.ts';
+import { temporalProgramOf } from '../config/service.ts';
 import { workflowBundle } from '../workers/workflow-bundle.ts';
 import type { Pooler } from './pooler-stand-in.ts';
 import { startPooler } from './pooler.ts';
@@ -36,7 +37,7 @@ export async function startServersOfRun(slots: number): Promise<void> {
     temporal: {
       port: 0,
       uiPort: 0,
-      cliPath: values.TEMPORAL_CLI_PATH,
+      program: temporalProgramOf(values),
       namespaces: Array.from({ length: slots }, (_, slot) => namespaceOf(slot)),
       searchAttributes: SEARCH_ATTRIBUTE_NAMES,
     },

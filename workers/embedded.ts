@@ -6,7 +6,7 @@ import { SelfExplanatoryError } from '../api/errors.ts';
 import type { Config, RoleName } from '../config/load.ts';
 import { SEARCH_ATTRIBUTE_NAMES } from '../config/load.ts';
 import { redisPlaceOf } from '../config/redis.ts';
-import { hasTemporalProfile } from '../config/service.ts';
+import { hasTemporalProfile, temporalProgramOf } from '../config/service.ts';
 import { readSymbolTargets } from '../config/symbol-config.ts';
 import type { Stack, StackOptions } from '../dev/servers/stack.ts';
 import type { Endpoints } from './context.ts';
@@ -109,7 +109,7 @@ function missingServers(
       uiPort: values.NOTIFICATION_DEV_TEMPORAL_UI_PORT,
       namespaces: [values.TEMPORAL_NAMESPACE],
       searchAttributes: SEARCH_ATTRIBUTE_NAMES,
-      ...(values.TEMPORAL_CLI_PATH === undefined ? {} : { cliPath: values.TEMPORAL_CLI_PATH }),
+      program: temporalProgramOf(values),
     }),
     userService: unless(values.NOTIFICATION_USER_SERVICE_BASE_URL, {
       port: values.NOTIFICATION_DEV_USER_SERVICE_PORT,

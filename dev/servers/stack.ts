@@ -30,7 +30,7 @@ export interface StackOptions {
   postgres?: { port: number } | undefined;
   redis?: { port: number; databases?: number } | undefined;
   temporal?:
-    | Pick<TemporalOptions, 'port' | 'uiPort' | 'metricsPort' | 'cliPath' | 'namespaces' | 'searchAttributes'>
+    | Pick<TemporalOptions, 'port' | 'uiPort' | 'metricsPort' | 'program' | 'namespaces' | 'searchAttributes'>
     | undefined;
   userService?: { port: number } | undefined;
   fcm?: { port: number } | undefined;

@@ -19,7 +19,7 @@ import { startPostgres } from './postgres.ts';
 import { isRunning, signalProcess, type ProcessRef } from './processes.ts';
 import { startServer, type Report, type RunningServer } from './server-process.ts';
 import { startTcpBalancer } from './tcp-balancer.ts';
-import { makeUsable } from './temporal.ts';
+import { readiness } from './temporal.ts';
 
 /** What runs, by default: each service twice but the one for its own workflows. */
 const SERVICES = { frontend: 2, history: 2, matching: 2, worker: 1 } as const;
@@ -315,6 +315,7 @@ async function usable(
   searchAttributes: readonly string[],
 ): Promise<void> {
   const deadline = Date.now() + USABLE_LIMIT_MS;
+  const makeUsable = readiness(address, namespaces, searchAttributes);
   for (;;) {
     try {
       const connection = await Connection.connect({ address });
@@ -323,7 +324,7 @@ async function usable(
       } finally {
         await connection.close();
       }
-      return await makeUsable(address, namespaces, searchAttributes);
+      return await makeUsable();
     } catch (error) {
       if (Date.now() > deadline) {
         throw new Error(`the cluster was not usable after ${USABLE_LIMIT_MS / 1_000} s`, { cause: error });

@@ -1,15 +1,27 @@
-/** The embedded Temporal: the CLI's development server with settings for one machine. */
+/** The embedded Temporal: a development server with settings for one machine. */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdir, rm, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
+import { createInterface } from 'node:readline';
+import { text } from 'node:stream/consumers';
 import { Connection } from '@temporalio/client';
 import { addSearchAttributes, missingSearchAttributes } from '../../migrations/namespace.ts';
+import { withEnvironment } from './command.ts';
 import { freePort, LOOPBACK, PORT_VARIABLES, type PortUse } from './ports.ts';
 import { startServer, type Report } from './server-process.ts';
-import { findTemporalCli } from './temporal-cli.ts';
+
+/** Which program of Temporal is wanted; dev/servers/temporal-program.mjs has the order in which it is looked for. */
+export interface TemporalProgramOptions {
+  /** The version of the server (NOTIFICATION_DEV_TEMPORAL_ENGINE); without it any that will do. */
+  engine?: '1.29' | '1.32' | undefined;
+  /** The configured program (TEMPORAL_CLI_PATH). When given, nothing else is tried. */
+  path?: string | undefined;
+}
 
 /** Options of {@link startTemporal}. */
 export interface TemporalOptions {
-  /** Folder of the embedded servers; the database is `temporal/temporal.db` in it. */
+  /** Folder of the embedded servers; the database is `temporal.db` in `temporal*` of it. */
   dataDir: string;
   /** Loopback port of the frontend (gRPC); 0 chooses a free one. */
   port: number;
@@ -17,8 +29,7 @@ export interface TemporalOptions {
   uiPort?: number | undefined;
   /** Loopback port of the server's own metrics; 0 chooses a free one, undefined means that nobody looks at them. */
   metricsPort?: number | undefined;
-  /** The configured CLI, see {@link findTemporalCli}. */
-  cliPath?: string | undefined;
+  program?: TemporalProgramOptions | undefined;
   /** Created when missing; default `default`, which exists always. */
   namespaces?: readonly string[];
   /** Of type Keyword, created in every namespace where missing; at most 10. */
@@ -36,6 +47,8 @@ export interface EmbeddedTemporal {
   uiUrl: string | undefined;
   /** `http://127.0.0.1:<port>/metrics`, in the text format of Prometheus; undefined unless they are asked for. */
   metricsUrl: string | undefined;
+  /** Where its database is; undefined when it keeps nothing. */
+  folder: string | undefined;
   stop(): Promise<void>;
 }
 
@@ -100,7 +113,7 @@ const TASK_QUEUE_TYPE_WORKFLOW = 1;
  * Starts Temporal, its ports on 127.0.0.1 only, and waits until every namespace is usable: frontend, history, matching
  * and visibility answer for it, and it has the search attributes. Its log (warnings only) is `<dataDir>/temporal.log`.
  *
- * @throws Error as {@link findTemporalCli} and {@link startServer}.
+ * @throws Error as {@link findTemporalProgram} and {@link startServer}.
  */
 export async function startTemporal(options: TemporalOptions): Promise<EmbeddedTemporal> {
   const {
@@ -110,12 +123,13 @@ export async function startTemporal(options: TemporalOptions): Promise<EmbeddedT
     searchAttributes = [],
     report,
   } = options;
-  const command = await findTemporalCli(options);
+  const { command, server: version } = await findTemporalProgram(options.program, report);
   const port = options.port === 0 ? await freePort() : options.port;
   const uiPort = options.uiPort === 0 ? await freePort() : options.uiPort;
   const metricsPort = options.metricsPort === 0 ? await freePort() : options.metricsPort;
   const address = `${LOOPBACK}:${port}`;
-  const database = durable ? await prepareDatabase(path.resolve(dataDir, 'temporal')) : undefined;
+  const folder = durable ? path.resolve(dataDir, databaseFolder(version)) : undefined;
+  const database = folder === undefined ? undefined : await prepareDatabase(folder);
 
   const ports: PortUse[] = [{ port, name: 'embedded Temporal', variable: PORT_VARIABLES.temporal }];
   if (uiPort !== undefined) {
@@ -141,7 +155,7 @@ export async function startTemporal(options: TemporalOptions): Promise<EmbeddedT
     ],
     env: SERVER_ENV,
     ports,
-    ready: () => makeUsable(address, namespaces, searchAttributes),
+    ready: readiness(address, namespaces, searchAttributes),
     report,
   });
   await database?.markComplete();
@@ -149,13 +163,52 @@ export async function startTemporal(options: TemporalOptions): Promise<EmbeddedT
     address,
     uiUrl: uiPort === undefined ? undefined : `http://${LOOPBACK}:${uiPort}`,
     metricsUrl: metricsPort === undefined ? undefined : `http://${LOOPBACK}:${metricsPort}/metrics`,
+    folder,
     stop: server.stop,
   };
+}
+
+/** A program that can be started: the Temporal CLI, or our own server with the same flags. */
+export interface TemporalProgram {
+  command: string;
+  /** The version of the server in it: `1.29.1`. */
+  server: string;
+  /** Whether it has the other commands of the Temporal CLI: `temporal workflow …`. */
+  isCli: boolean;
+}
+
+/**
+ * Finds a Temporal program, or fetches or builds one.
+ *
+ * @throws Error that names every step that was tried, with its reason.
+ */
+export async function findTemporalProgram(
+  { engine, path: program }: TemporalProgramOptions = {},
+  report: Report,
+): Promise<TemporalProgram> {
+  const args = [path.join(import.meta.dirname, 'temporal-program.mjs')];
+  if (engine !== undefined) args.push('--engine', engine);
+  if (program !== undefined) args.push('--program', path.resolve(program));
+  // Node's own fetch looks at the variables of proxies only when it is told to.
+  const [file, fileArgs] = withEnvironment(process.execPath, args, { NODE_USE_ENV_PROXY: '1' });
+  const child = spawn(file, fileArgs, { stdio: ['ignore', 'pipe', 'pipe'] });
+  createInterface({ input: child.stderr }).on('line', report);
+  const [answer] = await Promise.all([text(child.stdout), once(child, 'close')]);
+  if (answer === '') throw new Error('the search for a Temporal server was interrupted');
+  const found = JSON.parse(answer) as TemporalProgram | { problem: string };
+  if ('problem' in found) throw new Error(found.problem);
+  return found;
 }
 
 /** `--flag Name=value` for each; the values are JSON for the dynamic configuration, which plain words are not. */
 function keyValueFlags(flag: string, values: Readonly<Record<string, string | number | boolean>>): string[] {
   return Object.entries(values).flatMap(([name, value]) => [flag, `${name}=${value}`]);
+}
+
+/** The tables in SQLite belong to a version of the server, which neither changes them nor knows those of another one. */
+function databaseFolder(version: string): string {
+  const [major, minor] = version.split('.');
+  return `${major}.${minor}` === '1.29' ? 'temporal' : `temporal-${major}.${minor}`;
 }
 
 /**
@@ -173,26 +226,33 @@ async function prepareDatabase(folder: string): Promise<{ file: string; markComp
   return { file: path.join(folder, 'temporal.db'), markComplete: () => writeFile(completeMark, '') };
 }
 
-/** Rejects while the server does not answer, or a part of it is not ready for one of the namespaces. */
-export async function makeUsable(
+/**
+ * A function that rejects while the server does not answer, or a part of it is not ready for one of the namespaces. The
+ * next call goes on with those that are left: a busy machine does not get through 250 in the time of one.
+ */
+export function readiness(
   address: string,
   namespaces: readonly string[],
   searchAttributes: readonly string[],
-): Promise<void> {
-  // Asks for the system info.
-  const connection = await Connection.connect({ address, connectTimeout: CALL_LIMIT_MS });
-  try {
-    await connection.withDeadline(Date.now() + CALL_LIMIT_MS, async () => {
-      for (const namespace of namespaces) {
-        // The flag of the server reaches new namespaces only; an older database gets what it lacks here.
-        const missing = await missingSearchAttributes(connection, namespace, searchAttributes);
-        if (missing.length > 0) await addSearchAttributes(connection, namespace, missing);
-        await checkServices(connection, namespace, searchAttributes);
-      }
-    });
-  } finally {
-    await connection.close();
-  }
+): () => Promise<void> {
+  const waiting = new Set(namespaces);
+  return async () => {
+    // Asks for the system info.
+    const connection = await Connection.connect({ address, connectTimeout: CALL_LIMIT_MS });
+    try {
+      await connection.withDeadline(Date.now() + CALL_LIMIT_MS, async () => {
+        for (const namespace of waiting) {
+          // The flag of the server reaches new namespaces only; an older database gets what it lacks here.
+          const missing = await missingSearchAttributes(connection, namespace, searchAttributes);
+          if (missing.length > 0) await addSearchAttributes(connection, namespace, missing);
+          await checkServices(connection, namespace, searchAttributes);
+          waiting.delete(namespace);
+        }
+      });
+    } finally {
+      await connection.close();
+    }
+  };
 }
 
 /** A cheap question to each service behind the frontend. */

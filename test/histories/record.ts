@@ -2,11 +2,11 @@
  * Records the histories that test/histories/replay.service.test.ts replays: `npm run histories:record`. Run it after a workflow has been
  * changed on purpose, and keep the old files for as long as executions of the old code may still be open.
  */
-import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import path from 'node:path';
 import type { WorkflowHandle } from '@temporalio/client';
+import { historyToJSON } from '@temporalio/common/lib/proto-utils.js';
 import { startSlice } from '../../activities/intent/start.ts';
 import {
   CANCEL_INTENT_SIGNAL,
@@ -14,8 +14,6 @@ import {
   sliceWorkflowId,
 } from '../../workflows/intent/slice-contract.ts';
 import { createOperator } from '../../client/operator.ts';
-import { findTemporalCli } from '../../dev/servers/temporal-cli.ts';
-import { loadConfig } from '../../config/load.ts';
 import { accountCallbackWorkflowId } from '../../workflows/account-callback/contract.ts';
 import type { ChannelState } from '../../workflows/intent/channel-contract.ts';
 import {
@@ -105,16 +103,9 @@ const ended = (workflowId: string, { client }: Slot = slot) =>
     return status.name !== 'RUNNING';
   });
 
-/** Written by the CLI: its JSON is what operators export from the Web UI as well. */
-async function record(name: string, workflowId: string, { client, endpoints }: Slot = slot): Promise<void> {
-  const cli = await findTemporalCli({
-    cliPath: loadConfig().values.TEMPORAL_CLI_PATH,
-    report: () => undefined,
-  });
-  const { namespace } = client.options;
-  const address = endpoints.temporalAddress!;
-  const where = ['--address', address, '--namespace', namespace, '--workflow-id', workflowId];
-  const history = execFileSync(cli, ['workflow', 'show', ...where, '--output', 'json'], { encoding: 'utf8' });
+/** In the JSON that operators export from the Web UI as well. */
+async function record(name: string, workflowId: string, { client }: Slot = slot): Promise<void> {
+  const history = historyToJSON(await client.workflow.getHandle(workflowId).fetchHistory());
   const compact = JSON.stringify(JSON.parse(history));
   // Stack traces, identities and sticky queues name the machine that recorded.
   const anonymous = compact

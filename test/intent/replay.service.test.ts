@@ -1,6 +1,4 @@
 /** Dead-lettered routes published again: by signal, by reset, by starting anew; never one that was published. */
-import { execFile } from 'node:child_process';
-import { promisify } from 'node:util';
 import { createOutcomes } from '../../activities/intent/outcomes.ts';
 import { createReplication } from '../../activities/intent/replication.ts';
 import { createInHand } from '../../activities/intent/in-hand.ts';
@@ -8,10 +6,9 @@ import { createRouteActivities } from '../../activities/intent/routes.ts';
 import { createIntentMetrics } from '../../activities/intent/metrics.ts';
 import { defineHandOffCommands, handOffKey } from '../../activities/intent/hand-off.ts';
 import { metrics } from '@opentelemetry/api';
-import { findTemporalCli } from '../../dev/servers/temporal-cli.ts';
-import { loadConfig } from '../../config/load.ts';
 import { createLogger } from '../../workers/logger.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
+import { temporalProgram } from '../temporal-program.ts';
 import { publishTurn } from './entries.ts';
 import type { Slot } from '../harness.ts';
 import { DISPATCH, eventually, stackOfRun, takeSlot, untilStarted } from '../harness.ts';
@@ -85,24 +82,13 @@ async function deadLetter(key: string): Promise<string> {
   return id;
 }
 
-/** The `temporal` program as an operator has it. */
-async function temporal(...args: string[]): Promise<string> {
-  const cli = await findTemporalCli({
-    cliPath: loadConfig().values.TEMPORAL_CLI_PATH,
-    report: () => undefined,
+/** @param argument of the signal, in JSON; without it the signal has none. */
+const signalWithStart = (id: string, argument?: string) =>
+  temporalProgram(slot).signalWithStart({
+    ...{ workflowId: routeWorkflowId(id, PUSH), type: 'notificationRoute', taskQueue: 'intent' },
+    ...{ input: { notificationId: id, routeRef: PUSH }, idReusePolicy: 'AllowDuplicateFailedOnly' },
+    ...{ signal: 'replay', signalInput: argument },
   });
-  const where = ['--address', slot.endpoints.temporalAddress!, '--namespace', slot.client.options.namespace];
-  const { stdout } = await promisify(execFile)(cli, [...args, ...where]);
-  return stdout;
-}
-
-const signalWithStart = (id: string, ...rest: string[]) =>
-  temporal(
-    ...['workflow', 'signal-with-start', '--signal-name', 'replay'],
-    ...['--workflow-id', routeWorkflowId(id, PUSH), '--type', 'notificationRoute', '--task-queue', 'intent'],
-    ...['--id-reuse-policy', 'AllowDuplicateFailedOnly'],
-    ...['--input', JSON.stringify({ notificationId: id, routeRef: PUSH }), ...rest],
-  );
 
 const eventIds = async () =>
   (await slot.redis.xrange(GATEWAY, '-', '+')).map(([, fields]) => fields[fields.indexOf('event_id') + 1]);
@@ -111,7 +97,7 @@ test('I25 a dead-lettered route is replayed with the temporal program alone, and
   const id = await deadLetter('by-signal');
   const deadLetterBefore = await rowOf('dead_letters', id);
   await healGateway();
-  await signalWithStart(id, '--signal-input', '{"requestedBy":"nina","reason":"gateway is back"}');
+  await signalWithStart(id, '{"requestedBy":"nina","reason":"gateway is back"}');
   const published = await routeInStatus(id, 'published');
   expect(published).toMatchObject({ attempt_count: 1, next_attempt_at: null, dead_lettered_at: null });
   expect(await eventIds()).toEqual([`${id}/${PUSH}`]);
@@ -129,7 +115,7 @@ test('I25 a signal without an argument, or with a senseless one, is an order as 
   for (const [key, argument] of [['no-argument'], ['senseless', '[17]']] as const) {
     const id = await deadLetter(key);
     await healGateway();
-    await signalWithStart(id, ...(argument === undefined ? [] : ['--signal-input', argument]));
+    await signalWithStart(id, argument);
     await routeInStatus(id, 'published');
     expect(await replaysOf(id)).toEqual([{ generation: 1, requested_by: 'signal', reason: null }]);
     await slot.redis.del(GATEWAY);
@@ -225,11 +211,10 @@ test('I25 a reset that fails again can be reset again', async () => {
 test('I25 a dead-lettered route is replayed by starting its workflow anew', async () => {
   const id = await deadLetter('anew');
   await healGateway();
-  const input = JSON.stringify({ notificationId: id, routeRef: PUSH });
-  await temporal(
-    ...['workflow', 'start', '--workflow-id', routeWorkflowId(id, PUSH), '--type', 'notificationRoute'],
-    ...['--task-queue', 'intent', '--input', input],
-  );
+  await temporalProgram(slot).start({
+    ...{ workflowId: routeWorkflowId(id, PUSH), type: 'notificationRoute', taskQueue: 'intent' },
+    input: { notificationId: id, routeRef: PUSH },
+  });
   await routeInStatus(id, 'published');
   expect(await replaysOf(id)).toEqual([{ generation: 1, requested_by: 'start', reason: null }]);
 });

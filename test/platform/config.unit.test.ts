@@ -183,6 +183,7 @@ const OWN_DEFAULTS: [name: Name, value: unknown][] = [
   ['NOTIFICATION_DEV_PORTFOLIO_PORT', 8_096],
   ['NOTIFICATION_DEV_ROUTERS_TRANSPORT', 'https'],
   ['NOTIFICATION_DEV_ROUTERS_PORT', 8_101],
+  ['NOTIFICATION_DEV_TEMPORAL_ENGINE', undefined],
   ['TEMPORAL_CLI_PATH', undefined],
 ];
 

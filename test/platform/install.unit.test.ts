@@ -25,7 +25,9 @@ describe('installation of dependencies before npm scripts', () => {
   beforeEach(async () => {
     checkout = await mkdtemp(path.join(tmpdir(), 'install-test-'));
     await mkdir(path.join(checkout, 'dev'));
-    await cp(path.resolve('dev/install.mjs'), path.join(checkout, 'dev', 'install.mjs'));
+    for (const file of ['install.mjs', 'lock.mjs', 'progress.mjs']) {
+      await cp(path.resolve('dev', file), path.join(checkout, 'dev', file));
+    }
     await writeFile(path.join(checkout, 'npm-cli.cjs'), FAKE_NPM);
     await writeLock('1.0.0');
   });

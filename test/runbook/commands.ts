@@ -3,8 +3,9 @@ import { spawn } from 'node:child_process';
 import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { findTemporalCli } from '../../dev/servers/temporal-cli.ts';
 import { loadConfig } from '../../config/load.ts';
+import { temporalProgramOf } from '../../config/service.ts';
+import { findTemporalProgram } from '../../dev/servers/temporal.ts';
 import { PROGRAM_ENV } from '../program-env.ts';
 
 export interface CommandResult {
@@ -26,10 +27,11 @@ const LIMIT_MS = 240_000;
 
 /** Has the two programs that the runbook names. */
 export async function openTerminal(): Promise<Terminal> {
-  const temporal = await findTemporalCli({
-    cliPath: loadConfig().values.TEMPORAL_CLI_PATH,
-    report: (line) => void process.stderr.write(`${line}\n`),
-  });
+  const temporal = await findTemporalProgram(
+    temporalProgramOf(loadConfig().values),
+    (line) => void process.stderr.write(`${line}\n`),
+  );
+  if (!temporal.isCli) throw new Error(`${temporal.command} has none of the commands that the runbook names`);
   const dir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-terminal-'));
   const addProgram = (name: string, command: string) => {
     const file = path.join(dir, name);
@@ -37,7 +39,7 @@ export async function openTerminal(): Promise<Terminal> {
     chmodSync(file, 0o755);
   };
   addProgram('galaxy-notify', `'${process.execPath}' '${path.resolve('cli/main.ts')}'`);
-  addProgram('temporal', `'${temporal}'`);
+  addProgram('temporal', `'${temporal.command}'`);
 
   return {
     run: (command, env) =>

@@ -1,0 +1,93 @@
+/**
+ * Locks between processes of this machine: folders with the pid of their holder in them. Plain JavaScript for Node 18 and
+ * later, since `dev/install.mjs` needs them before anything is installed.
+ */
+import { mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+const WAIT_POLL_MS = 250;
+/** Nothing that is done under a lock takes this long: one this old belongs to a process whose pid is used again. */
+const LOCK_EXPIRES_MS = 15 * 60_000;
+/** Between making the lock folder and writing the pid into it lies a moment only. */
+const NAMELESS_LOCK_EXPIRES_MS = 5_000;
+
+/**
+ * Does something while no other process that takes the same lock does; waits for those that came before. The lock of a
+ * process that is gone is taken over.
+ *
+ * @template T
+ * @param {string} lock the folder to make; the folder around it is made when missing.
+ * @param {() => T | Promise<T>} work
+ * @param {(holder: number) => void} [onWait] called once with the pid of who has it, when somebody has.
+ * @returns {Promise<T>} what `work` returns.
+ */
+export async function withLock(lock, work, onWait = () => undefined) {
+  await take(lock, onWait);
+  try {
+    return await work();
+  } finally {
+    rmSync(lock, { recursive: true, force: true });
+  }
+}
+
+async function take(lock, onWait) {
+  mkdirSync(path.dirname(lock), { recursive: true });
+  for (let isFirst = true; ; isFirst = false) {
+    try {
+      mkdirSync(lock);
+      writeFileSync(path.join(lock, 'pid'), String(process.pid));
+      return;
+    } catch (error) {
+      if (error.code !== 'EEXIST') throw error;
+    }
+    if (isStale(lock)) {
+      removeStale(lock);
+      continue;
+    }
+    if (isFirst) onWait(holderOf(lock));
+    await sleep(WAIT_POLL_MS);
+  }
+}
+
+function isStale(lock) {
+  let ageMs;
+  try {
+    ageMs = Date.now() - statSync(lock).mtimeMs;
+  } catch {
+    return false; // released meanwhile: nothing to take over
+  }
+  const pid = holderOf(lock);
+  if (!pid) return ageMs > NAMELESS_LOCK_EXPIRES_MS;
+  return ageMs > LOCK_EXPIRES_MS || !isAlive(pid);
+}
+
+/** Moves the lock aside first: of several processes that want to remove it, one succeeds. */
+function removeStale(lock) {
+  const aside = `${lock}.stale.${process.pid}`;
+  try {
+    renameSync(lock, aside);
+    // A competitor may have removed the stale one and made its own before we moved it.
+    if (isStale(aside)) rmSync(aside, { recursive: true, force: true });
+    else renameSync(aside, lock);
+  } catch (error) {
+    if (error.code !== 'ENOENT') throw error;
+  }
+}
+
+function holderOf(lock) {
+  try {
+    return Number(readFileSync(path.join(lock, 'pid'), 'utf8'));
+  } catch {
+    return undefined;
+  }
+}
+
+function isAlive(pid) {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return error.code === 'EPERM';
+  }
+}

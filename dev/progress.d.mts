@@ -1,0 +1,1 @@
+export function reportStep(report: (line: string) => void, startedAt: number, done: string): void;
