@@ -16,7 +16,7 @@ import { createOperator } from '../../client/operator.ts';
 import { migrate } from '../../migrations/migrate.ts';
 import { CHANNEL_NAMES } from '../../workflows/intent/channel-contract.ts';
 import { INTENT_TASK_QUEUE } from '../../workflows/intent/contract.ts';
-import { LONG_LIVED_RUNS } from '../../workflows/renewal-contract.ts';
+import { LONG_LIVED_RUNS, RENEW_SIGNAL } from '../../workflows/renewal-contract.ts';
 import { POOL_WORKER_WORKFLOW } from '../../workflows/subscription/contract.ts';
 import { stateOf } from '../../activities/workflows.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
@@ -92,6 +92,30 @@ test('I51 security-2 a key of payloads that is rotated and taken out stops nothi
   await delivered(first, second, third);
   const alone = await keys.status({ payload: [NEW], subscription: [] }, { withRetained: true });
   expect(alone.payload.find(({ key }) => key === 'old')).toMatchObject({ use: 'missing', open: 0 });
+});
+
+test('I51 I60 a long-lived run is renewed while nobody has begun what it waits for', async () => {
+  const env = { NOTIFICATION_PAYLOAD_KEYS: written(NEW) };
+  const service = await slot.startService(env);
+  const first = await publishTurn(slot.redis, 'first');
+  await delivered(first);
+  await service.stop();
+  const bridge = slot.client.workflow.getHandle(BRIDGE);
+  const { runId } = await bridge.describe();
+  await bridge.signal(RENEW_SIGNAL);
+
+  await slot.startService(env);
+  const second = await publishTurn(slot.redis, 'second');
+  await delivered(first, second);
+  await eventually('another run', async () => (await bridge.describe()).runId !== runId);
+  const { events } = await slot.client.workflow.getHandle(BRIDGE, runId).fetchHistory();
+  expect(events!.filter((event) => event.workflowTaskFailedEventAttributes)).toEqual([]);
+  // It is nobody's secret.
+  const { payload } = await operatorWith().keys.status(
+    { payload: [NEW], subscription: [] },
+    { withRetained: true },
+  );
+  expect(payload.map(({ key }) => key)).toEqual(['new']);
 });
 
 test('I51 runs that began long ago are continued by new ones, and each of them once', async () => {

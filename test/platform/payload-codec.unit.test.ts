@@ -92,6 +92,19 @@ describe('the codec', () => {
     }
   });
 
+  test('I51 I60 what Temporal itself says of a cancelled activity is taken in plain, and nothing like it', async () => {
+    const said = payloadOf('ACTIVITY_ID_NOT_STARTED');
+    expect(await codec.decode([said], HERE)).toEqual([said]);
+    expect(sealingKeysIn({ details: { payloads: [said] } })).toEqual({ keys: new Set(), unbound: new Set() });
+    const others = [
+      payloadOf('ACTIVITY_ID_NOT_STARTED '),
+      { ...said, metadata: { encoding: Buffer.from('json/protobuf') } },
+      { ...said, metadata: {} },
+    ];
+    for (const other of others)
+      await expect(codec.decode([other], HERE)).rejects.toThrow('NOTIFICATION_PAYLOAD_PLAIN=refuse');
+  });
+
   test('I51 of a history it is known which keys have sealed it, and what would open elsewhere', async () => {
     const bound = await codec.encode([payloadOf(1)], HERE);
     const [unbound] = await createPayloadCodec([OLD], () => 'accept').encode([payloadOf(2)], HERE);

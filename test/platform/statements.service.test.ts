@@ -62,7 +62,7 @@ const RECURRING = {
     record_dropped_callbacks record_failed_callbacks record_malformed_account_inputs store_callback_positions
     store_callback_prices write_callback_hour
 
-    count_settled_notifications delete_expired_records find_decisions find_decisions_for_few find_known_intents forget_waiting_intents insert_records insert_records_for_few insert_routes load_routes
+    count_settled_notifications delete_expired_records find_cancelled_intents find_decisions find_decisions_for_few find_known_intents forget_waiting_intents insert_records insert_records_for_few insert_routes load_routes
     load_each_route load_routes_of mark_published mark_published_for_few move_entries record_duplicates
     forget_outcome_tallies mark_outcomes_relayed put_back_outcomes tell_end_acceptance tell_end_left_tallies
     tell_insert_records tell_insert_records_for_few tell_insert_routes tell_mark_published tell_mark_published_for_few tell_record_duplicates
