@@ -257,11 +257,20 @@ test('C6 who has a daily callback to be retried gets no new one before; its succ
       WHERE kind = 'daily' AND user_id = 'slow' AND period_start_ms = $1`,
     [MIDNIGHT - 2 * DAY],
   );
+  await bench.rows(`
+    CREATE FUNCTION notification.never_back() RETURNS trigger LANGUAGE plpgsql AS $$
+      BEGIN
+        IF NEW.daily_date < OLD.daily_date THEN RAISE EXCEPTION 'a day went back'; END IF;
+        RETURN NEW;
+      END $$;
+    CREATE TRIGGER never_back BEFORE UPDATE ON notification.callback_trackings
+      FOR EACH ROW EXECUTE FUNCTION notification.never_back()`);
   const before = daysOf('slow').length;
   await operator.callbacks.replay({ kind: 'daily' }, { requestedBy: 'test' });
   await eventually('the replay', async () => daysOf('slow').length === before + 1);
   await eventually('it to be settled', async () => (await operator.callbacks.failed()).items.length === 0);
   expect(await dailyDateOf('slow')).toBe('2026-03-28');
+  await bench.rows('DROP FUNCTION notification.never_back() CASCADE');
 }, 120_000);
 
 test('C5 security-13 a process whose clock is a day ahead puts no retry off', async () => {
