@@ -297,7 +297,10 @@ test('U2 I26 many notifications are cancelled by filter, those that wait to be a
 });
 
 test('U2 I26 what nobody has read yet is cancelled as well: nobody gets it, its keys are free, and later ones go on', async () => {
-  await operator.bridge.pause({ ...BY, reason: 'to be looked into' });
+  await eventually('the reader to run, and to be paused', async () => {
+    await operator.bridge.pause({ ...BY, reason: 'to be looked into' });
+    return true;
+  });
   const since = new Date(Date.now() - 1_000);
   const filter = { producer: 'game_master', since };
   const ids: string[] = [];
