@@ -250,10 +250,8 @@ test('I34 I35 an error that nobody caught ends the process immediately, and its 
   await eventually('the process to end', async () => !service.isRunning());
   expect(await service.end('SIGKILL')).toBe(1);
   // The process is gone before all that it said is read.
-  await eventually('its last line', async () => service.lines.at(-1)?.level === 'fatal');
-  expect(service.lines.at(-1)).toMatchObject({
-    level: 'fatal',
-    reason: 'overlooked',
-    origin: 'uncaughtException',
-  });
+  const last = () => service.lines.find(({ level }) => level === 'fatal');
+  // The SDK may have kept lines of before, which come after it.
+  await eventually('its last line', async () => last() !== undefined);
+  expect(last()).toMatchObject({ reason: 'overlooked', origin: 'uncaughtException' });
 });

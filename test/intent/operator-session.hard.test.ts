@@ -135,7 +135,12 @@ test('U2 I26 the session of the pages holds, cancels and makes good what a produ
     const { published = 0 } = await statusesOf(rightIds);
     return published === 2 * RIGHT;
   });
-  expect(await statusesOf(await others)).toEqual({ published: OTHERS, skipped: OTHERS });
+  const otherIds = await others;
+  await eventually('those of others, which waited behind what had been begun', async () => {
+    const { published = 0 } = await statusesOf(otherIds);
+    return published === OTHERS;
+  });
+  expect(await statusesOf(otherIds)).toEqual({ published: OTHERS, skipped: OTHERS });
   const { pending, failed, published = 0 } = await statusesOf(wrongIds);
   expect({ pending, failed, published }).toEqual({ published: publishedBefore });
   expect(published).toBeLessThan(2 * WRONG);
