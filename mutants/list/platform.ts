@@ -69,8 +69,8 @@ export const PLATFORM_MUTANTS: Mutant[] = [
   {
     id: 'platform-payload-plain',
     file: 'api/payload-codec.ts',
-    find: 'if (!payloads.every(isSealed) &&',
-    replace: 'if (!payloads.some(isSealed) &&',
+    find: 'const isPlain = payloads.some((payload)',
+    replace: 'const isPlain = payloads.every((payload)',
     wrong: 'security',
     what: 'a payload in plain is taken beside a sealed one',
     suite: unit('platform/payload-codec', 'security-15'),
