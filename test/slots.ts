@@ -1,7 +1,7 @@
 /** How the servers of a run are divided among test files. Apart from the harness, which globalSetup cannot load. */
 
 /** How many test files a run can hold. */
-export const SLOTS = 250;
+export const SLOTS = 300;
 
 export const namespaceOf = (slot: number): string => `test-${slot}`;
 
