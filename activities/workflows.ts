@@ -2,6 +2,7 @@
 import type { WorkflowClient, WorkflowExecutionDescription, WorkflowHandle } from '@temporalio/client';
 import { WorkflowNotFoundError } from '@temporalio/client';
 import type { Priority } from '@temporalio/common';
+import { WORKFLOW_TASKS } from '../api/task-queue-types.ts';
 import { STUCK_AT_ATTEMPT } from '../workflows/renewal-contract.ts';
 
 /** A look at what is going on in Temporal takes no longer, ms. */
@@ -48,9 +49,6 @@ export async function endStuck(workflows: WorkflowClient, workflowId: string): P
     workflows.getHandle(workflowId).terminate('its workflow task failed again and again'),
   );
 }
-
-/** `temporal.api.enums.v1.TaskQueueType`; the enum is not among the SDK's exports. */
-const WORKFLOW_TASKS = 1;
 
 /**
  * Whether other processes than this one poll a task queue for workflow tasks, and none waits there. A process that died is

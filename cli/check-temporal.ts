@@ -1,7 +1,8 @@
 /** What can be wrong with Temporal, and with the workers. */
 import { ScheduleNotFoundError } from '@temporalio/client';
+import { WORKFLOW_TASKS } from '../api/task-queue-types.ts';
 import type { OperatorResources } from '../client/resources.ts';
-import { SCHEDULE_LIMIT_MS, WORKFLOW_TASKS, bounded, dateOf } from '../client/temporal.ts';
+import { SCHEDULE_LIMIT_MS, bounded, dateOf } from '../client/temporal.ts';
 import type { needsOf } from '../config/load.ts';
 import type { NeededSchedule } from '../config/variables.ts';
 import {

@@ -14,9 +14,6 @@ import type { temporal as protos } from '@temporalio/proto';
 import { OperationFailedError, UnansweredError } from './errors.ts';
 import { oncePossible } from './wait-until.ts';
 
-/** What tasks of workflows wait in, and what those of activities: `temporal.api.enums.v1.TaskQueueType`, which the client does not export. */
-export const WORKFLOW_TASKS = 1;
-export const ACTIVITY_TASKS = 2;
 /** Longest wait for one answer of Temporal, ms. */
 export const ANSWER_LIMIT_MS = 5_000;
 /** Queries need a worker, which may be away. */

@@ -1,4 +1,5 @@
 /** Everything that is under way, at one glance: cheap enough to be repeated each few seconds, however much there is. */
+import { ACTIVITY_TASKS, WORKFLOW_TASKS } from '../api/task-queue-types.ts';
 import { ACCOUNT_CALLBACK_TASK_QUEUE } from '../workflows/account-callback/contract.ts';
 import { INTENT_TASK_QUEUE } from '../workflows/intent/contract.ts';
 import { MOBILE_TASK_QUEUE } from '../workflows/mobile-push/contract.ts';
@@ -13,7 +14,7 @@ import { mobileLook } from './mobile-push/top.ts';
 import type { OperatorResources } from './resources.ts';
 import { subscriptionLook } from './subscription/top.ts';
 import { symbolLook } from './symbol-config/top.ts';
-import { ACTIVITY_TASKS, WORKFLOW_TASKS, bounded } from './temporal.ts';
+import { bounded } from './temporal.ts';
 
 /** What Temporal knows of a task queue, of workflow and activity tasks together. */
 interface QueueLook {

@@ -25,7 +25,7 @@ import { handOff } from './hand-off.ts';
 import type { Attempt, RouteResources } from './publication.ts';
 import { createPublisher } from './publication.ts';
 import type { RouteRow } from './route-rows.ts';
-import { loadEach } from './route-rows.ts';
+import { loadEach, nameOf } from './route-rows.ts';
 import { startRoute } from './routes.ts';
 import { createClosing } from './steering.ts';
 import { giveUpWaiting } from './waiting.ts';
@@ -63,19 +63,19 @@ export function intentOperations(
     const [first] = items;
     if (first === undefined) return [];
     const begun = await publisher.begin();
-    const rows = new Map((await loadEach(db, items)).map((row) => [keyOf(row), row]));
+    const rows = new Map((await loadEach(db, items)).map((row) => [nameOf(row), row]));
     // One order is for all items.
     const { operation_id: operationId, requested_by: requestedBy, reason } = first;
     const order: ReplayOrder = {
       ...{ replayId: orderIdOf(operationId), requestedBy },
       ...(reason === null ? {} : { reason }),
     };
-    const states = await inTurn.map(items, (item) => stateOf(item, rows.get(keyOf(item)), order));
-    const own = items.flatMap((item, index) => (states[index] === 'to_do' ? [rows.get(keyOf(item))!] : []));
+    const states = await inTurn.map(items, (item) => stateOf(item, rows.get(nameOf(item)), order));
+    const own = items.flatMap((item, index) => (states[index] === 'to_do' ? [rows.get(nameOf(item))!] : []));
     const attempts = await publisher.publish(own, begun, order);
     await inTurn.map(own, (row, index) => goOn(row, attempts[index]!, order));
     const running = items.flatMap((item, index) =>
-      states[index] === 'running' ? [rows.get(keyOf(item))!] : [],
+      states[index] === 'running' ? [rows.get(nameOf(item))!] : [],
     );
     await inTurn.map(running, (row) => tell(row, order));
     return states.map((state) => state !== 'nothing');
@@ -198,9 +198,6 @@ interface ReplayItem extends OperationItem {
   /** The route died before the operation began, is dead, and not too late. */
   is_dead: boolean;
 }
-
-const keyOf = (route: Pick<RouteRow, 'notification_id' | 'route_id'>): string =>
-  `${route.notification_id}/${route.route_id}`;
 
 interface CancelItem extends OperationItem {
   notification_id: string;

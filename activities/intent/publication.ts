@@ -46,6 +46,7 @@ import {
   keyOf,
   loadEach,
   logFields,
+  nameOf,
 } from './route-rows.ts';
 
 /** So many routes a plan for any number serves as well as one for this number. */
@@ -406,9 +407,6 @@ const stillDead = ({ last_error_classification: classification }: RouteRow): Att
   status: 'dead_letter',
   classification: classification ?? 'unknown',
 });
-
-/** Of a route among others. */
-const nameOf = ({ notification_id, route_id }: RouteRow): string => `${notification_id}/${route_id}`;
 
 const metricOf = ({ notification_type, channel }: RouteRow) => ({ notification_type, channel });
 

@@ -159,6 +159,12 @@ export const keyOf = ({ notification_id, route_id, version }: RouteRow): string[
   version,
 ];
 
+/** Of a route among those of other notifications. */
+export const nameOf = ({
+  notification_id,
+  route_id,
+}: Pick<RouteRow, 'notification_id' | 'route_id'>): string => `${notification_id}/${route_id}`;
+
 export function logFields(route: RouteRow): Record<string, string> {
   return {
     ...logFieldsOf({

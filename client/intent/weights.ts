@@ -4,12 +4,13 @@
  */
 import { ServiceError, isGrpcServiceError } from '@temporalio/client';
 import type { temporal as protos } from '@temporalio/proto';
+import { ACTIVITY_TASKS, WORKFLOW_TASKS } from '../../api/task-queue-types.ts';
 import type { Producer } from '../../api/intent/catalog.ts';
 import { INTENT_TASK_QUEUE } from '../../workflows/intent/contract.ts';
 import { byAuthor } from '../actions.ts';
 import { OperationFailedError } from '../errors.ts';
 import type { OperatorResources } from '../resources.ts';
-import { ACTIVITY_TASKS, QUERY_LIMIT_MS, WORKFLOW_TASKS, bounded } from '../temporal.ts';
+import { QUERY_LIMIT_MS, bounded } from '../temporal.ts';
 
 /** Temporal takes what is below the least for it; above the most, all others stand still. */
 export const LEAST_WEIGHT = 0.001;

@@ -6,6 +6,7 @@ import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { text } from 'node:stream/consumers';
 import { Connection } from '@temporalio/client';
+import { WORKFLOW_TASKS } from '../../api/task-queue-types.ts';
 import { addSearchAttributes, missingSearchAttributes } from '../../migrations/namespace.ts';
 import { withEnvironment } from './command.ts';
 import { freePort, LOOPBACK, PORT_VARIABLES, type PortUse } from './ports.ts';
@@ -107,7 +108,6 @@ const SERVER_ENV = { GOGC: '800' };
 const DEFAULT_NAMESPACE = 'default';
 const CALL_LIMIT_MS = 3_000;
 const GRPC_NOT_FOUND = 5;
-const TASK_QUEUE_TYPE_WORKFLOW = 1;
 
 /**
  * Starts Temporal, its ports on 127.0.0.1 only, and waits until every namespace is usable: frontend, history, matching
@@ -267,7 +267,7 @@ async function checkServices(
   const matching = workflowService.describeTaskQueue({
     namespace,
     taskQueue: { name: 'readiness' },
-    taskQueueType: TASK_QUEUE_TYPE_WORKFLOW,
+    taskQueueType: WORKFLOW_TASKS,
   });
   const history = workflowService
     .describeWorkflowExecution({ namespace, execution: { workflowId: 'readiness' } })
