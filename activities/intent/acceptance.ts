@@ -18,11 +18,10 @@ import type { Intent, MalformedCode, MalformedIntent } from '../../api/intent/en
 import { ACCEPTANCE_DEFERRED } from '../../workflows/failures.ts';
 import type { Acceptance, NotificationInput, RouteToPublish } from '../../workflows/intent/contract.ts';
 import { isListed } from '../../workflows/intent/contract.ts';
-import type { RouteRow } from './route-rows.ts';
 import type { FirstAttemptsOfMany } from './routes.ts';
 import { createAudienceResolver } from './audience.ts';
 import type { Audience, ChannelBudgets } from './audience.ts';
-import type { Candidate, TakenIntent, ToInsert } from './decisions.ts';
+import type { AcceptedNow, Candidate, TakenIntent, ToInsert } from './decisions.ts';
 import { findDecisions, insertRecords, listRoutesToPublish, recordDuplicates } from './decisions.ts';
 import { logFieldsOf } from './metrics.ts';
 import type { InHand } from './in-hand.ts';
@@ -66,7 +65,7 @@ export interface IntentResources {
 }
 
 /** How an intent was decided, or why that could not be done now. */
-export type Decided = { acceptance: Acceptance; fresh?: RouteRow[] } | { error: unknown };
+export type Decided = AcceptedNow | { acceptance: Acceptance } | { error: unknown };
 
 export interface AcceptanceOptions {
   /** Of the activity; 0 for the first try within the workflow task. */
@@ -183,8 +182,11 @@ export function createAcceptance(resources: IntentResources) {
 
   /** For good where a recipient does not exist; otherwise its next attempt may find all of them. */
   async function giveUp({ intent, why }: Unresolved, decided: Map<string, Decided>): Promise<void> {
+    if ('error' in why) {
+      decided.set(intent.notificationId, why);
+      return;
+    }
     try {
-      if ('error' in why) throw why.error;
       const message = `User Service does not know the recipient ${searchableKey(why.unknownUser)}`;
       await refuse(intent, 'recipient_not_found', message, decided);
     } catch (error) {
@@ -410,14 +412,16 @@ export function createFirstTry(
   return async (intent: TakenIntent, patience?: Promise<unknown>): Promise<Acceptance> => {
     const options = { attempt: 0, ...(patience ? { patience } : {}) };
     const begun = await firstAttempts.begin();
-    const { acceptance, fresh } = await acceptOne(acceptIntents, intent, options);
+    const decided = await acceptOne(acceptIntents, intent, options);
+    const { acceptance } = decided;
     if (acceptance.outcome !== 'accepted' || !isListed(acceptance)) return acceptance;
     const { notificationId } = intent;
     const { routeCount } = acceptance;
     try {
-      const first = fresh
-        ? await firstAttempts.make(fresh, begun)
-        : await firstAttempts.makeOfSlice({ notificationId, offset: 0, limit: routeCount });
+      const first =
+        'fresh' in decided
+          ? await firstAttempts.make(decided.fresh(), begun)
+          : await firstAttempts.makeOfSlice({ notificationId, offset: 0, limit: routeCount });
       return { ...acceptance, routes: [], first };
     } catch (error) {
       Context.current().cancellationSignal.throwIfAborted();

@@ -172,8 +172,8 @@ export interface ToInsert extends Candidate {
 /** How an intent was accepted. */
 export interface AcceptedNow {
   acceptance: Accepted;
-  /** Its routes, unless they are many. */
-  fresh?: RouteRow[];
+  /** Its routes, unless they are many; for whoever makes first attempts. */
+  fresh?: () => RouteRow[];
 }
 
 interface InsertOptions {
@@ -251,7 +251,7 @@ export async function insertRecords(
       const moment = inserted.get(intent.notificationId);
       if (!moment) return [];
       const { acceptance, slots } = tallies.get(intent.notificationId)!.accepted();
-      const fresh = slots && { fresh: slots.map((slot) => freshRoute(intent, slot, moment)) };
+      const fresh = slots && { fresh: () => slots.map((slot) => freshRoute(intent, slot, moment)) };
       return [[intent.notificationId, { acceptance, ...fresh }]];
     }),
   );

@@ -122,7 +122,7 @@ export function createSliceActivities(resources: SliceResources) {
     ];
     const others = [accepted, duplicates, cancelled, open, waiting].flat();
     const rejected = taken.length - others.length;
-    const fresh = decided.flatMap((one) => ('fresh' in one ? one.fresh : []));
+    const fresh = decided.flatMap((one) => ('fresh' in one ? one.fresh() : []));
     const unpublished = await publish(accepted, fresh, begun);
     return {
       ...{ accepted: accepted.length, duplicates: duplicates.length, rejected },

@@ -91,7 +91,7 @@ test.each([
           retry_in_ms: row.retry_in_ms !== null,
         }))
         .sort((a, b) => (a.route_id < b.route_id ? -1 : 1));
-    expect(withoutMoments(fresh!)).toEqual(withoutMoments(loaded));
+    expect(withoutMoments(fresh!())).toEqual(withoutMoments(loaded));
   },
 );
 

@@ -16,7 +16,7 @@ export interface BridgeProgress {
   /** Totals since this reader took over. */
   started: number;
   malformed: number;
-  /** Urgent intents that were begun before those in front of them, since this reader took over; absent in readers of before. */
+  /** Intents that were begun before those in front of them, since this reader took over; absent in readers of before. */
   ahead?: number;
   /** What is wrong with the stream now, and what it lost since this reader took over; empty when all is well. */
   findings: StreamFinding[];
