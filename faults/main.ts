@@ -1,6 +1,6 @@
 /** `npm run test:faults`: what is promised, under every fault that a test can bring about. */
 import { writeFileSync } from 'node:fs';
-import { explain } from '../api/errors.ts';
+import { report, runProgram } from '../dev/program.ts';
 import { flood } from './flood.ts';
 import { CHARGES } from './ledger/verdict.ts';
 import type { Options } from './options.ts';
@@ -55,15 +55,6 @@ function show(result: Result): void {
   }
 }
 
-function report(line: string): void {
-  process.stderr.write(`${line}\n`);
-}
-
-try {
-  process.exitCode = (await main()) ? 0 : 1;
-} catch (error) {
-  report(explain(error));
-  process.exitCode = 1;
-}
+await runProgram(main);
 // What a library left open must not keep a finished run alive.
 process.exit();

@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
 import { format } from 'prettier';
-import { explain } from '../api/errors.ts';
+import { report, runProgram } from '../dev/program.ts';
 import { TEMPORAL_VERSIONS } from '../dev/go-programs.ts';
 import { findRedis } from '../dev/servers/redis.ts';
 import { findValkey } from '../dev/servers/valkey.ts';
@@ -167,13 +167,4 @@ ${rows.join('\n')}
 `;
 }
 
-function report(line: string): void {
-  process.stderr.write(`${line}\n`);
-}
-
-try {
-  process.exitCode = (await main()) ? 0 : 1;
-} catch (error) {
-  report(explain(error));
-  process.exitCode = 1;
-}
+await runProgram(main);

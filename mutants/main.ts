@@ -1,6 +1,6 @@
 /** `npm run test:mutants`: whether the tests notice small wrong changes to the product. */
 import { writeFileSync } from 'node:fs';
-import { explain } from '../api/errors.ts';
+import { report, runProgram } from '../dev/program.ts';
 import { MUTANTS } from './list.ts';
 import type { Mutant, Suite } from './mutant.ts';
 import { nameOf } from './mutant.ts';
@@ -10,8 +10,6 @@ import type { Tried } from './report.ts';
 import { WANTED, isKilled, markdownOf, shareOf } from './report.ts';
 import { createScratch } from './scratch.ts';
 import { createSuites } from './suites.ts';
-
-const report = (line: string): void => void process.stderr.write(`${line}\n`);
 
 async function main(): Promise<boolean> {
   const options = parseOptions(process.argv.slice(2));
@@ -111,9 +109,4 @@ function createClock(): (done: number, of: number) => string {
   };
 }
 
-try {
-  process.exitCode = (await main()) ? 0 : 1;
-} catch (error) {
-  report(explain(error));
-  process.exitCode = 1;
-}
+await runProgram(main);

@@ -10,7 +10,7 @@ import type { AudienceKind, NotificationType, PushNotificationType } from '../..
 import { NOTIFICATION_TYPES, audiencesOf } from '../../api/intent/catalog.ts';
 import type { MailCommandPayload } from '../../api/intent/mail-command.ts';
 import { decodePushPayload } from '../../api/intent/push-event.ts';
-import { explain } from '../../api/errors.ts';
+import { report, runProgram } from '../program.ts';
 import { connectOperator } from '../../client/connect.ts';
 import { sampleIntentOf } from '../../client/intent/sample-intents.ts';
 import type { NotificationIntent } from '../../client/notificationintent.ts';
@@ -334,13 +334,4 @@ async function keepRunning(): Promise<void> {
   });
 }
 
-function report(line: string): void {
-  process.stderr.write(`${line}\n`);
-}
-
-try {
-  process.exitCode = (await main()) ? 0 : 1;
-} catch (error) {
-  report(explain(error));
-  process.exitCode = 1;
-}
+await runProgram(main);
