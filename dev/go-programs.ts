@@ -36,6 +36,7 @@ export const GO_PROGRAMS = {
   'kube-controller-manager': { package: 'k8s.io/kubernetes/cmd/kube-controller-manager', ...KUBERNETES },
   'kube-scheduler': { package: 'k8s.io/kubernetes/cmd/kube-scheduler', ...KUBERNETES },
   kwok: { package: 'sigs.k8s.io/kwok/cmd/kwok', version: 'v0.7.0' },
+  temporal: { package: 'github.com/temporalio/cli/cmd/temporal', version: 'v1.5.1' },
   'temporal-server': { package: 'go.temporal.io/server/cmd/server', version: 'v1.32.2' },
   'temporal-sql-tool': { package: 'go.temporal.io/server/cmd/tools/sql', version: 'v1.32.2' },
   promtool: { package: 'github.com/prometheus/prometheus/cmd/promtool', version: 'v0.305.0' },

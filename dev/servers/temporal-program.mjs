@@ -25,15 +25,21 @@ const SERVER_SOURCES = path.join(DEV, 'temporal-server');
 const CHECKSUMS = JSON.parse(readFileSync(path.join(DEV, 'temporal-checksums.json'), 'utf8'));
 
 /**
- * The engines, by the version of Temporal's server. `cli` is the newest release of the Temporal CLI with such a server;
- * the checksums of its archives are in dev/temporal-checksums.json.
+ * The engines, by the version of Temporal's server.
  *
- * - 1.29: CLI 1.5.1 is the newest that Go builds by its name alone; later ones replace a module.
- * - 1.32: the CLI has server 1.32.0 and Web UI 2.54.1, ours 1.32.2 and 2.58.1.
+ * - `cli` is a release of the Temporal CLI with such a server; the checksums of its archives are in
+ *   dev/temporal-checksums.json. CLI 1.5.1 has server 1.29.1 and Web UI 2.42.1, and so has ours; CLI 1.9.1 has 1.32.0
+ *   and 2.54.1, ours 1.32.2 and 2.58.1.
+ * - `flags` and `env` are for the build of our own server. Go takes the toolchain that go.mod asks for, whatever other
+ *   file is named, so that 1.32 names its own.
  */
 export const ENGINES = {
-  1.29: { cli: '1.5.1', build: buildCli },
-  1.32: { cli: '1.9.1', build: buildServer },
+  1.29: { cli: '1.5.1', flags: [], env: {} },
+  1.32: {
+    cli: '1.9.1',
+    flags: ['-modfile=1.32.mod', '-tags=temporal1_32'],
+    env: { GOTOOLCHAIN: 'go1.26.10' },
+  },
 };
 export const DEFAULT_ENGINE = '1.29';
 /** Priority and fairness, which the service relies on, are in the server from here on. */
@@ -105,14 +111,14 @@ async function firstOf(ways) {
 }
 
 function keptOrMade(engine, cacheDir, report) {
-  const { cli, build } = ENGINES[engine];
+  const { cli } = ENGINES[engine];
   const downloaded = path.join(cacheDir, `temporal-${cli}${EXECUTABLE_SUFFIX}`);
-  const built = engine === '1.29' ? downloaded : path.join(cacheDir, ownServerName());
+  const built = path.join(cacheDir, ownServerName(engine));
   const kept = () => usable(downloaded, engine).catch(() => usable(built, engine));
   const make = async (program, makeInto) => {
     const folder = mkdtempSync(path.join(cacheDir, 'temporal-incomplete-'));
     try {
-      const made = await usable(await makeInto(folder, cli, report), engine);
+      const made = await usable(await makeInto(folder, engine, report), engine);
       renameSync(made.command, program);
       return { ...made, command: program };
     } finally {
@@ -124,7 +130,7 @@ function keptOrMade(engine, cacheDir, report) {
     // Once more: whoever held the lock may have made it.
     [cacheDir, kept],
     ['download', () => make(downloaded, download)],
-    ['build', () => make(built, build)],
+    ['build', () => make(built, buildServer)],
   ];
   return kept().catch(() =>
     withLock(
@@ -136,11 +142,11 @@ function keptOrMade(engine, cacheDir, report) {
 }
 
 /** Another source is another program, so that a checkout never runs the server of another one. */
-function ownServerName() {
+function ownServerName(engine) {
   const hash = createHash('sha256');
   for (const file of filesIn(SERVER_SOURCES).sort())
     hash.update(path.relative(SERVER_SOURCES, file)).update(readFileSync(file));
-  return `temporal-server-${hash.digest('hex').slice(0, 12)}${EXECUTABLE_SUFFIX}`;
+  return `temporal-server-${engine}-${hash.digest('hex').slice(0, 12)}${EXECUTABLE_SUFFIX}`;
 }
 
 function filesIn(folder) {
@@ -182,7 +188,8 @@ function isFrom(oldest, version) {
 }
 
 /** The official archive of the release. */
-async function download(folder, cli, report) {
+async function download(folder, engine, report) {
+  const { cli } = ENGINES[engine];
   const platform = `${process.platform}-${process.arch}`;
   const known = CHECKSUMS[cli]?.[platform];
   if (known === undefined) {
@@ -230,29 +237,20 @@ export async function unpackKnown(archive, known, folder) {
   if (tar.exitCode !== 0) throw new Error(`the archive cannot be unpacked (tar exit code ${tar.exitCode})`);
 }
 
-/** CLI 1.5.1 from its sources, as sum.golang.org knows them. */
-async function buildCli(folder, cli, report) {
-  const go = ['install', `github.com/temporalio/cli/cmd/temporal@v${cli}`];
-  await build(`Temporal CLI ${cli}`, 'about 2.5 minutes on 2 cores', go, { GOBIN: folder }, report);
-  return path.join(folder, `temporal${EXECUTABLE_SUFFIX}`);
-}
-
 /** Nobody debugs it: what a debugger needs takes a tenth of the time to compile. Stack traces remain. */
-const WITHOUT_DEBUGGING = ['-gcflags=all=-dwarf=false', '-ldflags=-s -w'];
+const BUILD_FLAGS = ['-trimpath', '-gcflags=all=-dwarf=false', '-ldflags=-s -w'];
 
-/** Our own server, from the sources that its go.sum knows. */
-async function buildServer(folder, _cli, report) {
-  const program = path.join(folder, `temporal-server${EXECUTABLE_SUFFIX}`);
-  const go = ['-C', SERVER_SOURCES, 'build', '-trimpath', ...WITHOUT_DEBUGGING, '-o', program, '.'];
-  await build('Temporal server', 'about a minute on 2 cores', go, {}, report);
-  return program;
-}
-
-async function build(what, howLong, go, env, report) {
+/** Our own server, of the modules that its go.sum or 1.32.sum knows. */
+async function buildServer(folder, engine, report) {
   // A missing Go is told before any progress is.
   await run('go', ['version'], { limitMs: VERSION_LIMIT_MS });
-  const done = beginStep(report, `Building ${what} with Go (${howLong}, once)`);
-  await run('go', go, {
+  const { flags, env } = ENGINES[engine];
+  const program = path.join(folder, `temporal-server${EXECUTABLE_SUFFIX}`);
+  const done = beginStep(
+    report,
+    `Building Temporal ${engine} with Go (about a minute and a half on 2 cores, once)`,
+  );
+  await run('go', ['-C', SERVER_SOURCES, 'build', ...flags, ...BUILD_FLAGS, '-o', program, '.'], {
     env: {
       // The toolchain that the sources ask for is fetched when the machine's is older.
       GOTOOLCHAIN: 'auto',
@@ -265,7 +263,8 @@ async function build(what, howLong, go, env, report) {
       ...env,
     },
   });
-  done(`${what} built with Go`);
+  done(`Temporal ${engine} built with Go`);
+  return program;
 }
 
 /** @returns {Promise<string>} what the command printed; rejects with the end of it. */

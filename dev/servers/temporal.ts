@@ -88,11 +88,14 @@ export const DYNAMIC_CONFIG: Readonly<Record<string, boolean | number>> = {
   'matching.useNewMatcher': true,
   'matching.enableFairness': true,
 
-  // The defaults protect clusters of many tenants; matching's 1,200 binds first.
+  // The defaults protect clusters of many tenants; matching's 1,200 and visibility's 10 bind first.
   'matching.rps': 10_000,
   'history.rps': 10_000,
   'frontend.rps': 10_000,
   'frontend.namespaceRPS': 10_000,
+  'frontend.namespaceRPS.visibility': 100,
+  'frontend.persistenceMaxQPS': 10_000,
+  'history.persistenceMaxQPS': 45_000,
 
   // Statistics nobody reads here.
   'system.persistenceHealthSignalMetricsEnabled': false,

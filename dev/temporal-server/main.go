@@ -3,6 +3,9 @@
 // It takes the place of the Temporal CLI's development server where that cannot be downloaded, and understands the part of
 // its command line that dev/servers/temporal.ts uses. What it is made of is Temporal's own; what it never uses is left out
 // (see go.mod), so that it compiles in about a minute.
+//
+// It is built with either of two servers: 1.29 by go.mod, 1.32 by 1.32.mod and the tag temporal1_32. What differs between
+// them is in engine_1_29.go and engine_1_32.go.
 package main
 
 import (
@@ -24,7 +27,6 @@ import (
 	"go.temporal.io/server/common/authorization"
 	"go.temporal.io/server/common/cluster"
 	"go.temporal.io/server/common/config"
-	"go.temporal.io/server/common/dynamicconfig"
 	"go.temporal.io/server/common/headers"
 	"go.temporal.io/server/common/log"
 	"go.temporal.io/server/common/membership/static"
@@ -159,23 +161,6 @@ func openStore(o *options) (*config.SQL, error) {
 	return store, sqliteschema.CreateNamespaces(store, namespaces...)
 }
 
-// dynamicConfig refuses a key that this server does not know, and a value that does not fit, both of which Temporal itself
-// passes over.
-func dynamicConfig(values map[string]string) (dynamicconfig.Client, error) {
-	var loader dynamicconfig.YamlLoader
-	for name, value := range values {
-		loader.LoadValue(dynamicconfig.MakeKey(name), []byte("- value: "+value))
-	}
-	if err := errors.Join(slices.Concat(loader.Errors, loader.Warnings)...); err != nil {
-		return nil, fmt.Errorf("dynamic configuration: %w", err)
-	}
-	settings := dynamicconfig.StaticClient{}
-	for key, value := range loader.Map {
-		settings[key] = value
-	}
-	return settings, nil
-}
-
 // listeners gives the frontend its port and every other service a free one.
 func listeners(o *options) (map[string]config.Service, map[primitives.ServiceName]static.Hosts, error) {
 	services := map[string]config.Service{}
@@ -214,14 +199,15 @@ func metricsConfig(o *options) *metrics.Config {
 }
 
 func newWebUI(o *options) *uiserver.Server {
-	return uiserver.NewServer(uioptions.WithConfigProvider(&uiconfig.Config{
+	cfg := &uiconfig.Config{
 		Host:                o.uiIP,
 		Port:                o.uiPort,
 		TemporalGRPCAddress: o.address(o.port),
 		EnableUI:            true,
 		// On a loopback address there is no HTTPS.
-		CORS:             uiconfig.CORS{CookieInsecure: true},
-		HideLogs:         true,
-		DisableNewsFetch: true,
-	}))
+		CORS:     uiconfig.CORS{CookieInsecure: true},
+		HideLogs: true,
+	}
+	askNobodyElse(cfg)
+	return uiserver.NewServer(uioptions.WithConfigProvider(cfg))
 }

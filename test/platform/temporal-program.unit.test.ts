@@ -7,21 +7,20 @@ import path from 'node:path';
 import { text } from 'node:stream/consumers';
 import { eventually } from '../eventually.ts';
 
-/** Notes each build, and waits for a file before it ends one. The CLI is installed by its name, our own server built in its folder. */
+/** Notes the module file of each build, and waits for a file before it ends one. */
 const GO = `#!/bin/sh
 [ "$1" = version ] && exit 0
-echo "$*" >> "$CALLS"
-[ -n "$GO_FAILS_AT" ] && [ "$1" = "$GO_FAILS_AT" ] && echo "no $1 today" && exit 1
+modules=go.mod
+server=1.29.1
+while [ "$1" != -o ]; do
+  [ "$1" = -modfile=1.32.mod ] && modules=1.32.mod && server=1.32.2
+  shift
+done
+echo "$modules" >> "$CALLS"
+[ "$modules" = "$GO_FAILS_AT" ] && echo "no $modules today" && exit 1
 while [ ! -e "$MAY_END" ]; do /bin/sleep 0.05; done
-says='temporal version 0.0.0-DEV (Server 1.29.1, UI 2.42.1)'
-program=$GOBIN/temporal
-if [ "$1" = -C ]; then
-  says='temporal-server (Server 1.32.2, UI 2.58.1)'
-  while [ "$1" != -o ]; do shift; done
-  program=$2
-fi
-printf '#!/bin/sh\\necho "%s"\\n' "$says" > "$program"
-/bin/chmod +x "$program"
+printf '#!/bin/sh\\necho "temporal-server (Server %s, UI 2.0.0)"\\n' "$server" > "$2"
+/bin/chmod +x "$2"
 `;
 /** What the machine has is too old. */
 const TEMPORAL = "#!/bin/sh\necho 'temporal version 0.10.0 (Server 1.20.0, UI 2.9.0)'\n";
@@ -69,16 +68,21 @@ function begin(...args: string[]) {
 const untilBuilding = (count: number) =>
   eventually('the build to begin', async () => builds().length === count);
 const letBuildsEnd = () => writeFileSync(inDir('may-end'), '');
-const CLI = () => ({ command: inDir('cache', 'temporal-1.5.1'), server: '1.29.1', isCli: true });
+const built = (engine: string, server: string) => ({
+  command: expect.stringMatching(`/cache/temporal-server-${engine}-[0-9a-f]{12}$`) as string,
+  server,
+  isCli: false,
+});
+const DEFAULT = built('1.29', '1.29.1');
 
 test('I97 processes that look for it at once have it built once, and later ones find it without Go', async () => {
   const processes = [begin(), begin(), begin()];
   await untilBuilding(1);
   letBuildsEnd();
-  for (const one of processes) expect(await one.found()).toEqual(CLI());
-  expect(builds()).toEqual(['install github.com/temporalio/cli/cmd/temporal@v1.5.1']);
+  for (const one of processes) expect(await one.found()).toEqual(DEFAULT);
+  expect(builds()).toEqual(['go.mod']);
   rmSync(inDir('bin', 'go'));
-  expect(await begin().found()).toEqual(CLI());
+  expect(await begin().found()).toEqual(DEFAULT);
 });
 
 test('I97 a process that was killed while it built holds nobody up', async () => {
@@ -88,19 +92,15 @@ test('I97 a process that was killed while it built holds nobody up', async () =>
   const second = begin();
   await untilBuilding(2);
   letBuildsEnd();
-  expect(await second.found()).toEqual(CLI());
+  expect(await second.found()).toEqual(DEFAULT);
 });
 
 test('I97 what cannot be built is tried with the other engine, unless one is asked for', async () => {
   letBuildsEnd();
-  env = { ...env, GO_FAILS_AT: 'install' };
+  env = { ...env, GO_FAILS_AT: 'go.mod' };
   const { problem } = await begin('--engine', '1.29').found();
-  expect(problem).toMatch(/1\.20\.0, needed is 1\.29[^]*download: [^]*build: go failed[^]*no install today/);
-  expect(await begin().found()).toEqual({
-    command: expect.stringMatching(/cache\/temporal-server-[0-9a-f]{12}$/) as string,
-    server: '1.32.2',
-    isCli: false,
-  });
+  expect(problem).toMatch(/1\.20\.0, needed is 1\.29[^]*download: [^]*build: go failed[^]*no go\.mod today/);
+  expect(await begin().found()).toEqual(built('1.32', '1.32.2'));
 });
 
 test('I97 without Go it is said what was tried, and what to do', async () => {

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { loadConfig } from '../../config/load.ts';
 import { temporalProgramOf } from '../../config/service.ts';
+import { findGoProgram } from '../../dev/go-programs.ts';
 import { findTemporalProgram } from '../../dev/servers/temporal.ts';
 import { PROGRAM_ENV } from '../program-env.ts';
 
@@ -27,11 +28,9 @@ const LIMIT_MS = 240_000;
 
 /** Has the two programs that the runbook names. */
 export async function openTerminal(): Promise<Terminal> {
-  const temporal = await findTemporalProgram(
-    temporalProgramOf(loadConfig().values),
-    (line) => void process.stderr.write(`${line}\n`),
-  );
-  if (!temporal.isCli) throw new Error(`${temporal.command} has none of the commands that the runbook names`);
+  const report = (line: string) => void process.stderr.write(`${line}\n`);
+  const { command, isCli } = await findTemporalProgram(temporalProgramOf(loadConfig().values), report);
+  const temporal = isCli ? command : await findGoProgram('temporal', report);
   const dir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-terminal-'));
   const addProgram = (name: string, command: string) => {
     const file = path.join(dir, name);
@@ -39,7 +38,7 @@ export async function openTerminal(): Promise<Terminal> {
     chmodSync(file, 0o755);
   };
   addProgram('galaxy-notify', `'${process.execPath}' '${path.resolve('cli/main.ts')}'`);
-  addProgram('temporal', `'${temporal.command}'`);
+  addProgram('temporal', `'${temporal}'`);
 
   return {
     run: (command, env) =>

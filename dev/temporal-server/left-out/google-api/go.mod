@@ -1,3 +1,3 @@
 module google.golang.org/api
 
-go 1.26
+go 1.25

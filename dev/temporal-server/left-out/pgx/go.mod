@@ -1,3 +1,3 @@
 module github.com/jackc/pgx/v5
 
-go 1.26
+go 1.25
