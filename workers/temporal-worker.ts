@@ -4,6 +4,7 @@ import type { TelemetryOptions, WorkerOptions } from '@temporalio/worker';
 import { Runtime, makeTelemetryFilterString } from '@temporalio/worker';
 import type { Logger } from 'pino';
 import type { Config } from '../config/load.ts';
+import packageJson from '../package.json' with { type: 'json' };
 
 /** What must be left of the shutdown time-out for closing connections after the workers have ended, ms. */
 export const CLOSING_MS = 2_000;
@@ -70,10 +71,14 @@ export function tuning({ values }: Config) {
 /**
  * Versioned, a worker gets work once its version is current or ramping. Open executions move on to the current version:
  * a notification may wait for days, and the reader has no end; changes of workflows are patched for it (CONTRIBUTING).
+ * Otherwise it gets all work, and says only which release it is, for the Web UI's page of workers.
  */
 export function versionOf({ values }: Config): Pick<WorkerOptions, 'workerDeploymentOptions'> {
   const { NOTIFICATION_WORKER_DEPLOYMENT: deploymentName, NOTIFICATION_WORKER_BUILD_ID: buildId } = values;
-  if (deploymentName === undefined || buildId === undefined) return {};
+  if (deploymentName === undefined || buildId === undefined) {
+    const version = { deploymentName: packageJson.name, buildId: packageJson.version };
+    return { workerDeploymentOptions: { version, useWorkerVersioning: false } };
+  }
   return {
     workerDeploymentOptions: {
       version: { deploymentName, buildId },

@@ -88,6 +88,10 @@ export const DYNAMIC_CONFIG: Readonly<Record<string, boolean | number>> = {
   'matching.useNewMatcher': true,
   'matching.enableFairness': true,
 
+  // The Web UI's page of workers; the older server asks for it.
+  'frontend.WorkerHeartbeatsEnabled': true,
+  'frontend.ListWorkersEnabled': true,
+
   // The defaults protect clusters of many tenants; matching's 1,200 and visibility's 10 bind first.
   'matching.rps': 10_000,
   'history.rps': 10_000,

@@ -1,8 +1,10 @@
 /** Versioned rollouts: the version that Temporal calls current has the work, and open executions move on to it. */
+import { WORKFLOW_TASKS } from '../../api/task-queue-types.ts';
 import { newGameTurnReady, publishIntent } from '../../client/notificationintent.ts';
-import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
+import { INTENT_TASK_QUEUE, notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import { ConfigError } from '../../config/variables.ts';
+import packageJson from '../../package.json' with { type: 'json' };
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot, untilStarted } from '../harness.ts';
 import { namespaceOf } from '../slots.ts';
@@ -32,17 +34,14 @@ const makeCurrent = (buildId: string) =>
     return true;
   });
 
-async function publish(key: string): Promise<string> {
-  return publishIntent(
-    slot.redis,
-    newGameTurnReady({
-      idempotencyKey: key,
-      occurredAt: Date.now(),
-      recipientUserIds: ['user-1'],
-      payload: { game_id: 'g', game_name: 'G', turn_number: 1 },
-    }),
-  );
-}
+const turnReady = (key: string) =>
+  newGameTurnReady({
+    idempotencyKey: key,
+    occurredAt: Date.now(),
+    recipientUserIds: ['user-1'],
+    payload: { game_id: 'g', game_name: 'G', turn_number: 1 },
+  });
+const publish = (key: string) => publishIntent(slot.redis, turnReady(key));
 
 /** The version that completed the latest workflow task. */
 async function versionOf(workflowId: string): Promise<string | undefined | null> {
@@ -73,6 +72,30 @@ test('I40 work goes to the current version, and what is open goes on with the ne
     'the reader to run on the new version',
     async () => (await versionOf(bridgeWorkflowId('notification:intents'))) === 'two',
   );
+});
+
+test('I40 without versions Temporal is told the release of each worker, and gives it all work', async () => {
+  const plain = await takeSlot();
+  try {
+    await plain.startService();
+    const { pollers } = await plain.client.workflowService.describeTaskQueue({
+      namespace: namespaceOf(plain.slot),
+      taskQueue: { name: INTENT_TASK_QUEUE },
+      taskQueueType: WORKFLOW_TASKS,
+    });
+    expect(pollers).not.toHaveLength(0);
+    for (const { deploymentOptions } of pollers!)
+      expect(deploymentOptions).toMatchObject({
+        deploymentName: packageJson.name,
+        buildId: packageJson.version,
+      });
+    const id = await publishIntent(plain.redis, turnReady('plain'));
+    const handle = plain.client.workflow.getHandle(notificationWorkflowId(id));
+    await untilStarted(handle);
+    await handle.result();
+  } finally {
+    await plain.release();
+  }
 });
 
 test('I30 a version without a deployment is refused', () => {
