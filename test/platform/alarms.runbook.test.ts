@@ -113,18 +113,29 @@ describe('a start that waits', () => {
 
 describe('Temporal', () => {
   let patient: ServiceProcess | undefined;
+  const waits = 'temporal_workflow_task_schedule_to_start_latency_milliseconds_count{task_queue="intent"}';
+  const reconciliation = (name: string) =>
+    [
+      RECONCILIATION_WORKFLOW,
+      { workflowId: `reconciliation-${name}`, taskQueue: INTENT_TASK_QUEUE },
+    ] as const;
   drill({
     alarm: 'TemporalWorkersBusy',
-    fault: 'workflows were started while no process was there',
-    inject: async () => {
+    fault: 'a process stood still while workflows were started',
+    prepare: async () => {
       await ground.killAll();
-      for (let n = 0; n < 5; n += 1)
-        await ground.slot.client.workflow.start(RECONCILIATION_WORKFLOW, {
-          workflowId: `reconciliation-${n}`,
-          taskQueue: INTENT_TASK_QUEUE,
-        });
+      await eventually('no process to report', async () => !(await ground.prometheus.isTrue(waits)));
+      patient = await ground.start();
+      // A rate is a difference: what a process reports first is none, however long its tasks had waited.
+      await ground.slot.client.workflow.execute(...reconciliation('first'));
+      await eventually('a process to report', () => ground.prometheus.isTrue(waits));
+    },
+    inject: async () => {
+      process.kill(patient!.pid, 'SIGSTOP');
+      // The first go to polls that are under way, and count as taken at once.
+      for (let n = 0; n < 60; n += 1) await ground.slot.client.workflow.start(...reconciliation(String(n)));
       await wait(2_000);
-      await ground.start();
+      process.kill(patient!.pid, 'SIGCONT');
     },
     deeds: [{ words: 'add processes', act: () => ground.start() }],
   });
@@ -329,17 +340,25 @@ describe('keys', () => {
     ],
   });
 
+  // Work that goes on by itself: a route is tried again every second, for as long as it takes.
+  const retrying = {
+    ...env,
+    NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS: '1000',
+    NOTIFICATION_ROUTE_BACKOFF_MAX: '1s',
+  };
   drill({
     alarm: 'KeyMissing',
     fault: 'a key was taken out too early',
     prepare: async () => {
       await putKeys(old, next, newest);
-      await restart(env);
-      await steering().channels.pause('email', BY);
+      await restart(retrying);
+      await ground.slot.redis.set(MAIL, 'not a stream');
       await publish('sealed');
-      await eventually('it to be accepted', async () => {
+      await eventually('attempts', async () => {
         const { rowCount } = await ground.slot.db.query(
-          "SELECT FROM notification.records WHERE idempotency_key = 'sealed'",
+          `SELECT FROM notification.routes
+            WHERE channel = 'email' AND attempt_count > 0
+              AND notification_id IN (SELECT notification_id FROM notification.records WHERE idempotency_key = 'sealed')`,
         );
         return rowCount === 1;
       });
@@ -347,8 +366,7 @@ describe('keys', () => {
     inject: async () => {
       await ground.killAll();
       await putKeys(next, newest);
-      await ground.start(env);
-      await steering().channels.resume('email', BY);
+      await ground.start(retrying);
     },
     env: () => env,
     codes: { 'galaxy-notify keys status': 1 },
@@ -356,6 +374,7 @@ describe('keys', () => {
     deeds: [{ words: 'put the key back behind the first one', act: () => putKeys(next, old, newest) }],
     cleanUp: async () => {
       await putKeys(next, old, newest);
+      await ground.slot.redis.del(MAIL);
       // The longer its tasks have failed, the later the next one.
       await tracked('sealed', 280_000);
     },
