@@ -661,6 +661,14 @@ describe('outcomes', () => {
     expect(chargesIf({ told: [...good.told, recovered] })).toEqual([]);
   });
 
+  test('Q1 a dead letter that was found to be published after the end is right', () => {
+    const dead = tell('1-0', 'route_dead_lettered', { event_id: '1-0/push/0/dead_letter', generation: '0' });
+    const end = changed(settled, { published: '0', dead_lettered: '1' });
+    const found = tell('1-0', 'recovered', { event_id: '1-0/push/0/published', generation: '0' });
+    const others = good.told.filter((one) => one !== published && one !== settled);
+    expect(chargesIf({ told: [...others, dead, end, found] })).toEqual([]);
+  });
+
   test.each([
     ['an end that is missing', { told: without(settled) }, 'lost'],
     ['a second end', { told: [...good.told, changed(settled, { event_id: '1-0/other' })] }, 'doubled'],
