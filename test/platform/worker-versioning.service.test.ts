@@ -84,7 +84,7 @@ test('I40 without versions Temporal is told the release of each worker, and give
       taskQueueType: WORKFLOW_TASKS,
     });
     expect(pollers).not.toHaveLength(0);
-    for (const { deploymentOptions } of pollers!)
+    for (const { deploymentOptions } of pollers)
       expect(deploymentOptions).toMatchObject({
         deploymentName: packageJson.name,
         buildId: packageJson.version,
