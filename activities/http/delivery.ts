@@ -1,5 +1,6 @@
 /** One HTTP exchange with a receiver, and what became of it: acknowledged, or a failure that operators can read. */
 import { request } from 'undici';
+import { oneLine } from '../reason.ts';
 import type { HttpCaller } from './caller.ts';
 
 /** As much of a refusal as an operator gets to see, bytes; an acknowledgement is not read further either. */
@@ -70,7 +71,8 @@ export const isTimeout = (error: unknown): boolean => (error as Error).name === 
 /** Why there was no answer, in one line. */
 export function networkReasonOf(error: unknown): string {
   const { name, message, code } = error as NodeJS.ErrnoException;
-  return message || (code ?? name);
+  // Assertions of the HTTP client, which some answers fail, have several lines.
+  return oneLine(message) || (code ?? name);
 }
 
 /** The beginning of a body, and how it ended: whole, cut at `maxBytes`, or broken off by an error. Never throws. */
@@ -95,7 +97,6 @@ export async function readText(
 
 /** What was said besides the status, as far as it could be read: the status is known, and decides. */
 function reasonIn(text: string): string {
-  // PostgreSQL's text takes no NUL, and a log line no other control character.
-  const line = text.replaceAll(/\p{Cc}+/gu, ' ').trim();
+  const line = oneLine(text);
   return line === '' ? '' : `: ${line}`;
 }

@@ -6,7 +6,7 @@ import type { Redis } from 'ioredis';
 import type { Pool, PoolClient } from 'pg';
 import type { Logger } from 'pino';
 import { query } from '../postgres.ts';
-import { reasonOf } from '../reason.ts';
+import { oneLine, reasonOf } from '../reason.ts';
 import { inTransaction, run } from '../transactions.ts';
 import type { RouterError } from './router/ports.ts';
 
@@ -39,8 +39,7 @@ const MAX_ERROR_LENGTH = 300;
 /** An error as events, logs and results show it: `NTF AUTH`, or with what is known beyond that. */
 export function errorText({ source, code, detail }: RouterError): string {
   const text = detail === undefined ? `${source} ${code}` : `${source} ${code}: ${detail}`;
-  // PostgreSQL's jsonb takes no NUL.
-  return text.replaceAll(/\p{Cc}+/gu, ' ').slice(0, MAX_ERROR_LENGTH);
+  return oneLine(text).slice(0, MAX_ERROR_LENGTH);
 }
 
 export async function writeEvent(client: PoolClient, event: SubscriptionEvent): Promise<void> {

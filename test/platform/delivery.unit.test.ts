@@ -1,0 +1,29 @@
+/** HTTP exchanges whose answer the client itself does not take. */
+import { once } from 'node:events';
+import { createServer } from 'node:net';
+import type { AddressInfo } from 'node:net';
+import { createHttpCaller } from '../../activities/http/caller.ts';
+import { deliver } from '../../activities/http/delivery.ts';
+import { DEVELOPMENT_SIGNING_SECRET } from '../../config/caller.ts';
+
+const caller = createHttpCaller({ token: 'caller-token', signingSecrets: [DEVELOPMENT_SIGNING_SECRET] });
+afterAll(() => caller.close());
+
+test('S1 an answer that the HTTP client stumbles over is a failure with one line of reason', async () => {
+  const server = createServer((socket) => {
+    socket.on('error', () => undefined);
+    socket.once('data', () => socket.end('HTTP/1.1 101 Switching Protocols\r\n\r\n'));
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  try {
+    const failure = await deliver({
+      ...{ method: 'PUT', body: '{}', timeoutMs: 5_000, caller, id: 'symbols_1' },
+      url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+      stopped: new AbortController().signal,
+    });
+    expect(failure).toMatchObject({ kind: 'failed' });
+    expect(failure!.message).toMatch(/^[^\p{Cc}]+$/u);
+  } finally {
+    server.close();
+  }
+});
