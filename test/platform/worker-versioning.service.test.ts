@@ -78,12 +78,14 @@ test('I40 without versions Temporal is told the release of each worker, and give
   const plain = await takeSlot();
   try {
     await plain.startService();
-    const { pollers } = await plain.client.workflowService.describeTaskQueue({
-      namespace: namespaceOf(plain.slot),
-      taskQueue: { name: INTENT_TASK_QUEUE },
-      taskQueueType: WORKFLOW_TASKS,
+    const pollers = await eventually('the first polls', async () => {
+      const { pollers: found } = await plain.client.workflowService.describeTaskQueue({
+        namespace: namespaceOf(plain.slot),
+        taskQueue: { name: INTENT_TASK_QUEUE },
+        taskQueueType: WORKFLOW_TASKS,
+      });
+      return found.length > 0 && found;
     });
-    expect(pollers).not.toHaveLength(0);
     for (const { deploymentOptions } of pollers)
       expect(deploymentOptions).toMatchObject({
         deploymentName: packageJson.name,
