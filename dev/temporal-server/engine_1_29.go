@@ -3,7 +3,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -12,9 +11,8 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// dynamicConfig refuses a key that this server does not know, and a value that does not fit, both of which Temporal itself
-// passes over.
-func dynamicConfig(values map[string]string) (dynamicconfig.Client, error) {
+// parseSettings finds keys that this server does not know, and values that do not fit.
+func parseSettings(values map[string]string) (dynamicconfig.StaticClient, []error) {
 	settings := dynamicconfig.StaticClient{}
 	var problems []error
 	for name, text := range values {
@@ -26,10 +24,7 @@ func dynamicConfig(values map[string]string) (dynamicconfig.Client, error) {
 		}
 		settings[dynamicconfig.Key(name)] = value
 	}
-	if err := errors.Join(problems...); err != nil {
-		return nil, fmt.Errorf("dynamic configuration: %w", err)
-	}
-	return settings, nil
+	return settings, problems
 }
 
 // askNobodyElse: this Web UI looks for no news.

@@ -2,7 +2,7 @@
 //
 // It takes the place of the Temporal CLI's development server where that cannot be downloaded, and understands the part of
 // its command line that dev/servers/temporal.ts uses. What it is made of is Temporal's own; what it never uses is left out
-// (see go.mod), so that it compiles in about a minute.
+// (see go.mod), so that it compiles in about a minute and a half.
 //
 // It is built with either of two servers: 1.29 by go.mod, 1.32 by 1.32.mod and the tag temporal1_32. What differs between
 // them is in engine_1_29.go and engine_1_32.go.
@@ -27,6 +27,7 @@ import (
 	"go.temporal.io/server/common/authorization"
 	"go.temporal.io/server/common/cluster"
 	"go.temporal.io/server/common/config"
+	"go.temporal.io/server/common/dynamicconfig"
 	"go.temporal.io/server/common/headers"
 	"go.temporal.io/server/common/log"
 	"go.temporal.io/server/common/membership/static"
@@ -159,6 +160,15 @@ func openStore(o *options) (*config.SQL, error) {
 		namespaces = append(namespaces, namespace)
 	}
 	return store, sqliteschema.CreateNamespaces(store, namespaces...)
+}
+
+// dynamicConfig refuses what parseSettings finds fault with, and Temporal itself passes over.
+func dynamicConfig(values map[string]string) (dynamicconfig.Client, error) {
+	settings, problems := parseSettings(values)
+	if err := errors.Join(problems...); err != nil {
+		return nil, fmt.Errorf("dynamic configuration: %w", err)
+	}
+	return settings, nil
 }
 
 // listeners gives the frontend its port and every other service a free one.
