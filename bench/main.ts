@@ -1,7 +1,7 @@
 /** `npm run bench`: the targets of bench/README.md, measured on servers that it starts. */
 import { existsSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { explain } from '../api/errors.ts';
+import { report, runProgram } from '../dev/program.ts';
 import { actions } from './actions.ts';
 import { accountCallback } from './account-callback.ts';
 import { accountValues } from './account-values.ts';
@@ -131,13 +131,7 @@ function stopEarly(bench: Bench): void {
   void bench.close().finally(() => process.exit(130));
 }
 
-function report(line: string): void {
-  process.stderr.write(`${line}\n`);
-}
-
-try {
+await runProgram(async () => {
   await main();
-} catch (error) {
-  report(explain(error));
-  process.exitCode = 1;
-}
+  return true;
+});

@@ -7,6 +7,7 @@ import { access, mkdir, mkdtemp, readFile, rename, rm } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
+import { report } from './program.ts';
 import { runCommand } from './servers/command.ts';
 import type { Report } from './servers/server-process.ts';
 
@@ -146,7 +147,6 @@ if (import.meta.main) {
     for (const name of positionals) {
       if (!(name in GO_PROGRAMS))
         throw new Error(`${name} is none of ${Object.keys(GO_PROGRAMS).join(', ')}`);
-      const report = (line: string) => void process.stderr.write(`${line}\n`);
       process.stdout.write(`${await findGoProgram(name as GoProgramName, report, { mayBuild })}\n`);
     }
   } catch (error) {

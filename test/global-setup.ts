@@ -3,6 +3,7 @@ import { chmodSync, mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Redis } from 'ioredis';
+import { report } from '../dev/program.ts';
 import type { Stack } from '../dev/servers/stack.ts';
 import { startStack } from '../dev/servers/stack.ts';
 import { SEARCH_ATTRIBUTE_NAMES, loadConfig } from '../config/load.ts';
@@ -23,7 +24,6 @@ export default function globalSetup(): Promise<void> {
 
 /** @param slots how many test files the run has at most. */
 export async function startServersOfRun(slots: number): Promise<void> {
-  const report = (line: string) => process.stderr.write(`${line}\n`);
   const { values } = loadConfig();
   const dataDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-test-'));
   // As root, PostgreSQL runs as a user of its own, who must get in.

@@ -9,6 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { parse } from 'yaml';
 import { explain } from '../../api/errors.ts';
 import { findGoProgram } from '../go-programs.ts';
+import { report, runProgram } from '../program.ts';
 import { runCommand } from '../servers/command.ts';
 import type { ApiError, ApiServer } from './api-server.ts';
 import { startApiServer } from './api-server.ts';
@@ -20,7 +21,6 @@ const RELEASE = 'notify';
 const LIMIT_MS = 120_000;
 const HELM_LIMIT = '180s';
 
-const report = (line: string) => void process.stderr.write(`${line}\n`);
 let failed = 0;
 
 async function check(name: string, run: () => Promise<unknown>): Promise<void> {
@@ -202,10 +202,7 @@ async function until(what: string, probe: () => Promise<boolean>): Promise<void>
   throw new Error(`waited ${LIMIT_MS / 1_000} s for ${what}`, { cause: last });
 }
 
-try {
+await runProgram(async () => {
   await main();
-  process.exitCode = failed > 0 ? 1 : 0;
-} catch (error) {
-  report(explain(error));
-  process.exitCode = 1;
-}
+  return failed === 0;
+});

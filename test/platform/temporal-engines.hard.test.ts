@@ -4,6 +4,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Client, Connection } from '@temporalio/client';
+import { report } from '../../dev/program.ts';
 import { findTemporalProgram, startTemporal, type EmbeddedTemporal } from '../../dev/servers/temporal.ts';
 import { eventually } from '../eventually.ts';
 
@@ -16,7 +17,6 @@ const ATTRIBUTE = 'Producer';
 let dataDir: string;
 beforeAll(async () => {
   dataDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-engines-'));
-  const report = (line: string) => void process.stderr.write(`${line}\n`);
   for (const engine of ENGINES) await findTemporalProgram({ engine }, report);
 }, FIND_LIMIT_MS);
 afterAll(() => rmSync(dataDir, { recursive: true, force: true }));

@@ -6,6 +6,7 @@ import path from 'node:path';
 import { loadConfig } from '../../config/load.ts';
 import { temporalProgramOf } from '../../config/service.ts';
 import { findGoProgram } from '../../dev/go-programs.ts';
+import { report } from '../../dev/program.ts';
 import { findTemporalProgram } from '../../dev/servers/temporal.ts';
 import { PROGRAM_ENV } from '../program-env.ts';
 
@@ -28,7 +29,6 @@ const LIMIT_MS = 240_000;
 
 /** Has the two programs that the runbook names. */
 export async function openTerminal(): Promise<Terminal> {
-  const report = (line: string) => void process.stderr.write(`${line}\n`);
   const { command, isCli } = await findTemporalProgram(temporalProgramOf(loadConfig().values), report);
   const temporal = isCli ? command : await findGoProgram('temporal', report);
   const dir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-terminal-'));

@@ -8,6 +8,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { report } from '../../dev/program.ts';
 import { cliFor } from '../cli-process.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
@@ -159,12 +160,12 @@ export function drillGround({ env }: { env: () => Record<string, string> }): Dri
       await drill.inject();
       await under(drill.load, () => until(true));
       const trueAt = performance.now();
-      say(`${drill.alarm} is true ${secondsOf(trueAt - faultAt)} s after ${drill.fault}`);
+      report(`${drill.alarm} is true ${secondsOf(trueAt - faultAt)} s after ${drill.fault}`);
       const commands = await follow(drill);
       const doneAt = performance.now();
       await until(false);
       const falseAt = performance.now();
-      say(`${drill.alarm} is false ${secondsOf(falseAt - doneAt)} s after its section was followed`);
+      report(`${drill.alarm} is false ${secondsOf(falseAt - doneAt)} s after its section was followed`);
       for (const { words } of drill.deeds ?? []) expect(text).toContain(words);
       keep({
         alarm: drill.alarm,
@@ -175,7 +176,7 @@ export function drillGround({ env }: { env: () => Record<string, string> }): Dri
         deeds: (drill.deeds ?? []).map(({ words }) => words),
       });
     } catch (error) {
-      say(`${drill.alarm}: ${(error as Error).message}`);
+      report(`${drill.alarm}: ${(error as Error).message}`);
       keep({ alarm: drill.alarm });
       throw error;
     } finally {
@@ -277,7 +278,6 @@ async function under<T>(load: Drill['load'], call: () => Promise<T>): Promise<T>
 const secondsOf = (ms: number): number => Math.round(ms / 100) / 10;
 
 /** Progress: a file takes minutes. */
-const say = (line: string): void => void process.stderr.write(`${line}\n`);
 
 /** For the report, which is written at the end of the run (report.ts). One that failed has its name alone. */
 function keep(record: DrillRecord | Pick<DrillRecord, 'alarm'>): void {

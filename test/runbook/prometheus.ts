@@ -3,6 +3,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { findGoProgram } from '../../dev/go-programs.ts';
+import { report } from '../../dev/program.ts';
 import { LOOPBACK, freePort } from '../../dev/servers/ports.ts';
 import { startServer } from '../../dev/servers/server-process.ts';
 
@@ -19,7 +20,6 @@ const FORGETS_AFTER = '5s';
 
 /** @param scraped what is scraped as `otel-collector`, `<host>:<port>`. */
 export async function startPrometheus(scraped: string): Promise<Prometheus> {
-  const report = (line: string) => void process.stderr.write(`${line}\n`);
   const command = await findGoProgram('prometheus', report);
   const dir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-prometheus-'));
   const port = await freePort();
