@@ -25,6 +25,7 @@ import type { AcceptedNow, Candidate, TakenIntent, ToInsert } from './decisions.
 import { findDecisions, insertRecords, listRoutesToPublish, recordDuplicates } from './decisions.ts';
 import { logFieldsOf } from './metrics.ts';
 import type { InHand } from './in-hand.ts';
+import { keyOf } from './key-order.ts';
 import { recordMalformed, refusedIntent, reusedIntent } from './malformed.ts';
 import type { IntentMetrics } from './metrics.ts';
 import { isPostgresRefusal } from '../postgres.ts';
@@ -107,13 +108,20 @@ export function createAcceptance(resources: IntentResources) {
     const unresolved = resolved.filter((item) => 'why' in item);
     if (!looksFirst) await settle(unresolved, decided, options, ids);
     await Promise.all(unresolved.filter(isOpen).map((item) => giveUp(item, decided)));
-    // Who could not be resolved waits by a row, behind which later ones with the same key are not inserted.
-    const ready = resolved.filter((item) => 'audience' in item);
-    await insert(ready, decided);
-    const taken = ready.filter(isOpen);
+    // Who could not be resolved waits by a row, if PostgreSQL took it.
+    const behind = behindUndecided(resolved, decided);
+    const found = resolved.filter((item) => 'audience' in item);
+    await insert(
+      found.filter(({ intent }) => !behind.has(intent.notificationId)),
+      decided,
+    );
+    const taken = found.filter(isOpen);
     if (taken.length > 0) doubts = DOUBTS;
     await settle(taken, decided, options);
-    return intents.map(({ notificationId }) => decided.get(notificationId) ?? { error: expired() });
+    return intents.map(({ notificationId }) => {
+      const earlierId = behind.get(notificationId);
+      return decided.get(notificationId) ?? { error: earlierId ? deferral(earlierId) : expired() };
+    });
   };
 
   /**
@@ -379,6 +387,24 @@ function alone(intent: TakenIntent): TakenIntent {
 /** An intent whose recipients could not all be found. */
 interface Unresolved extends Candidate {
   why: { unknownUser: string } | { error: unknown };
+}
+
+/** @returns those that come after one with their key that nothing is decided about, and which that is. */
+function behindUndecided(
+  resolved: readonly Candidate[],
+  decided: ReadonlyMap<string, Decided>,
+): Map<string, string> {
+  const undecided = new Map<string, string>();
+  const behind = new Map<string, string>();
+  for (const { intent } of resolved) {
+    const { notificationId } = intent;
+    const key = keyOf(intent);
+    const earlierId = undecided.get(key);
+    const now = decided.get(notificationId);
+    if (earlierId !== undefined) behind.set(notificationId, earlierId);
+    else if (now && 'error' in now) undecided.set(key, notificationId);
+  }
+  return behind;
 }
 
 interface Conclusion {

@@ -5,7 +5,6 @@
  */
 import type { WorkflowClient, WorkflowExecutionDescription } from '@temporalio/client';
 import { setTimeout as sleep } from 'node:timers/promises';
-import pLimit from 'p-limit';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import { searchableKey } from '../../api/ids.ts';
@@ -15,13 +14,14 @@ import { compareEntryIds } from '../../api/stream-ids.ts';
 import type { DispatchMode } from '../../workflows/intent/contract.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { notificationAttributes } from '../../workflows/intent/search-attributes.ts';
+import { beginEach } from './key-order.ts';
 import type { Knowledge } from './known.ts';
 import { findCancelled, findKnown } from './known.ts';
 import { recordMalformed, refusedIntent, reusedIntent } from './malformed.ts';
 import type { IntentMetrics } from './metrics.ts';
 import { logFieldsOf } from './metrics.ts';
 import type { Outcomes } from './outcomes.ts';
-import { PARALLEL_STARTS, isTooLargeForTemporal, startNotification, startSlice } from './start.ts';
+import { isTooLargeForTemporal, startNotification, startSlice } from './start.ts';
 import { DECIDED } from './owner.ts';
 import { noteUndecided } from './waiting.ts';
 import type { FirstTry } from './acceptance.ts';
@@ -123,9 +123,7 @@ export function createIntake(resources: IntakeResources) {
       if (!isTooLargeForTemporal(error)) throw error;
     }
     const known = await findKnown(db, intents);
-    return pLimit(PARALLEL_STARTS).map(intents, (intent) =>
-      take({ ok: true, intent }, { ...options, known }),
-    );
+    return beginEach(db, intents, (intent) => take({ ok: true, intent }, { ...options, known }));
   }
 
   /**

@@ -3,10 +3,12 @@
  * order: before the later one begins, the earlier one is said to wait, unless it is decided. The later one is told of it,
  * too: should PostgreSQL forget what it had decided, the later one waits until it is decided again.
  */
+import pLimit from 'p-limit';
 import type { Pool } from 'pg';
 import type { Intent } from '../../api/intent/entry.ts';
 import { compareEntryIds } from '../../api/stream-ids.ts';
 import type { TakenIntent } from './decisions.ts';
+import { PARALLEL_STARTS } from './start.ts';
 import { noteUndecided } from './waiting.ts';
 
 /** Of intents that are remembered, the latest ones: seconds of a flood. */
@@ -90,6 +92,20 @@ export function createKeyOrder(
     );
     return begin();
   }
+}
+
+/**
+ * Begins each of these intents by itself, which are in the order of the stream.
+ *
+ * @returns what came of them, in the same order. @throws what the first to fail fails with.
+ */
+export function beginEach<T>(
+  db: Pool,
+  intents: readonly Intent[],
+  begin: (intent: TakenIntent) => Promise<T>,
+): Promise<T[]> {
+  const inOrderOfKeys = createKeyOrder(db, []);
+  return pLimit(PARALLEL_STARTS).map(intents, (intent) => inOrderOfKeys([intent], ([told]) => begin(told!)));
 }
 
 /** A later one is known from before the stream was read anew. */

@@ -7,7 +7,6 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { ApplicationFailure, Context } from '@temporalio/activity';
 import type { WorkflowClient } from '@temporalio/client';
 import pLimit from 'p-limit';
-import type { Intent } from '../../api/intent/entry.ts';
 import { STREAM_START } from '../../api/stream-ids.ts';
 import { REDIS_UNAVAILABLE, USER_SERVICE_UNAVAILABLE } from '../../workflows/failures.ts';
 import type { Acceptance, DeferralReason } from '../../workflows/intent/contract.ts';
@@ -20,12 +19,12 @@ import { isForServiceAway } from './audience.ts';
 import type { TakenIntent } from './decisions.ts';
 import type { Beginning } from './hand-off.ts';
 import { createIntake } from './intake.ts';
+import { beginEach } from './key-order.ts';
 import type { RouteResources } from './publication.ts';
 import { createPublisher } from './publication.ts';
 import type { RouteRow } from './route-rows.ts';
 import { loadRoutesOf } from './route-rows.ts';
 import { publishFresh } from './routes.ts';
-import { PARALLEL_STARTS } from './start.ts';
 import { linkToTraces } from './trace-links.ts';
 import type { UserService } from './user-service.ts';
 
@@ -88,9 +87,8 @@ export function createSliceActivities(resources: SliceResources) {
     /** Gives each of these intents a workflow of its own, unless it has one. */
     async beginNotifications({ slice, intents }: SliceInput): Promise<void> {
       const options = { isUrgent: false, readBefore: STREAM_START, known: new Map() };
-      await pLimit(PARALLEL_STARTS).map(intents, (intent) =>
-        intake.take({ ok: true, intent: { ...intent, slice } as Intent }, options),
-      );
+      const taken = intents.map((intent) => ({ ...intent, slice }) as TakenIntent);
+      await beginEach(db, taken, (intent) => intake.take({ ok: true, intent }, options));
     },
   };
 

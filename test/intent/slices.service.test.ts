@@ -267,6 +267,74 @@ test('I56 I12 a recipient whose lookups fail or hang: that intent waits by itsel
   expect(await outboundIds(slot.redis)).toEqual(expect.arrayContaining(all));
 });
 
+/** Pairs of one key each, of which the earlier takes longer: its recipient's lookup does. */
+function pairsOf(count: number): Wish[] {
+  slot.userService.fail({ userId: 'user-7', failure: { kind: 'delay', ms: 500 } });
+  return wishes(count).flatMap(({ key }) => [
+    { key, to: ['user-7'] },
+    { key, to: ['user-1'] },
+  ]);
+}
+
+async function earlierOnesWin(ids: readonly string[]): Promise<void> {
+  const [earlier, later] = [0, 1].map((rest) => ids.filter((_, index) => index % 2 === rest)) as [
+    string[],
+    string[],
+  ];
+  await eventually('the later ones to be refused', async () => {
+    const { rows } = await slot.db.query<{ id: string }>(
+      `SELECT stream_entry_id AS id FROM notification.malformed_intents WHERE failure_code = 'idempotency_conflict'`,
+    );
+    const refused = rows.map(({ id }) => id);
+    expect(refused.filter((id) => !later.includes(id))).toEqual([]);
+    return refused.length === later.length;
+  });
+  await eventually('the earlier ones to be delivered', async () => {
+    const found = await outboundIds(slot.redis);
+    return deliveriesTo('user-7', earlier).every((id) => found.includes(id));
+  });
+}
+
+test('I56 I9 of two with one key the earlier wins, though a slice with the same beginning was started before without them', async () => {
+  await (await slot.startService(IN_SLICES)).stop();
+  const [first, ...ids] = (await gather([{ key: 'first' }, ...pairsOf(5)])) as [string, ...string[]];
+  // By a reader that died before it could save its offset, when the others were not there yet.
+  await startSlice(slot.client.workflow, [
+    { ...accepted(entryFor({ key: 'first' })), notificationId: first },
+  ]);
+  await slot.startService(IN_SLICES);
+  await earlierOnesWin(ids);
+});
+
+test('I56 I9 of two with one key the earlier wins, though PostgreSQL did not write down that it waits', async () => {
+  await (await slot.startService(IN_SLICES)).stop();
+  const kinds = wishes(10);
+  kinds[4] = { key: 'away', to: ['user-9'] };
+  kinds[7] = { key: 'away', to: ['user-1'] };
+  slot.userService.fail({ userId: 'user-9', failure: { kind: 'status', status: 503 } });
+  const ids = await gather(kinds);
+  // As on a full disk, on which some tables have room left.
+  await slot.db.query(
+    `CREATE FUNCTION notification.no_room() RETURNS trigger LANGUAGE plpgsql AS $$
+       BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END $$;
+     CREATE TRIGGER no_room BEFORE INSERT ON notification.waiting_intents EXECUTE FUNCTION notification.no_room()`,
+  );
+  await slot.startService(IN_SLICES);
+  await eventually('the slice to be tried again', async () => {
+    const { raw } = await slot.client.workflow.getHandle(sliceWorkflowId(ids[0]!)).describe();
+    return (raw.pendingActivities?.[0]?.attempt ?? 0) > 1;
+  });
+  await slot.db.query('DROP FUNCTION notification.no_room() CASCADE');
+  slot.userService.heal();
+  await eventually('the later one to be refused', async () => {
+    const { rows } = await slot.db.query<{ id: string; code: string }>(
+      'SELECT stream_entry_id AS id, failure_code AS code FROM notification.malformed_intents',
+    );
+    expect(rows.filter(({ id }) => id !== ids[7])).toEqual([]);
+    return rows[0]?.code === 'idempotency_conflict';
+  });
+});
+
 test('I56 I26 a paused channel: the others go, and those that waited go once it is resumed', async () => {
   const service = await slot.startService(IN_SLICES);
   await operator.channels.pause('email', { requestedBy: 'test' });
