@@ -59,7 +59,7 @@ export const MOBILE_SEND_FAILED = 'MobileSendFailed';
 /** FCM's quota is spent and all sends wait. Retried when they may go on; spends nothing. */
 export const MOBILE_SEND_BRAKED = 'MobileSendBraked';
 
-/** Redis does not say whether FCM has a push already. Retried without end; spends nothing. */
+/** Redis does not say whether FCM has a push already, or another attempt is at it. Retried without end; spends nothing. */
 export const MOBILE_SEND_DEFERRED = 'MobileSendDeferred';
 
 /** Devices are left that a job did not reach. Never retried; its Failed state is the work list for replays. */

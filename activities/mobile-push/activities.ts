@@ -2,8 +2,8 @@
  * The steps of a mobile push job. Owns the SQL of a job's life, of its
  * sends, and of the other service's device tokens.
  *
- * A send is load, ask FCM, write down; a crash may come between any two of them. What FCM has taken is written down in
- * the row and in Redis at the same time, and in the result; what one of them has is never sent again. Where an answer was
+ * A send is load, lease, ask FCM, write down; a crash may come between any two of them. What FCM has taken is written down
+ * in the row and in Redis at the same time, and in the result; what one of them has is never sent again. Where an answer was
  * lost the device gets the push again, with the same push id, by which it can tell.
  */
 import { ApplicationFailure, Context } from '@temporalio/activity';
@@ -24,6 +24,7 @@ import type {
 import type { FcmSender } from './fcm.ts';
 import type { FcmFailure } from './fcm-outcome.ts';
 import { CREDENTIAL_REFUSED, MISMATCHED } from './fcm-outcome.ts';
+import type { Claim, SendLease } from './memory.ts';
 import { createSendMemory } from './memory.ts';
 import type { MobilePushMetrics } from './metrics.ts';
 import type { MobileMessage } from '../../api/mobile-push/message.ts';
@@ -114,7 +115,8 @@ export function createMobilePushActivities(resources: MobilePushResources) {
      * Makes one attempt to send a job to one device; none when the send has ended before.
      *
      * @throws ApplicationFailure `MobileSendFailed` or `MobileSendBraked` with `SendFailureDetails` while the send has
-     * budget left; `MobileSendDeferred` while Redis does not answer; of PostgreSQL; none of these after FCM took the push.
+     * budget left; `MobileSendDeferred` while Redis does not answer or another attempt is at it; of PostgreSQL; none of these
+     * after FCM took the push.
      */
     async sendToDevice(key: SendKey): Promise<SendResult> {
       return sendOnce(key);
@@ -194,22 +196,36 @@ export function createMobilePushActivities(resources: MobilePushResources) {
     if (send.status === 'sent') return { status: 'sent', messageId: send.message_id, isRecorded: true };
     if (send.status !== 'pending') return { status: send.status };
     // Of the types that these columns have, like the statement that has listed it.
-    const [[device], messageId] = await Promise.all([
+    const [device, claim] = await Promise.allSettled([
       query<{ token: string }>(db, FIND_TOKEN, [send.device_token_id, send.user_id]),
-      recall(send),
+      claimOf(send),
     ]);
-    if (messageId !== undefined) {
+    if (claim.status === 'rejected') throw claim.reason;
+    if ('messageId' in claim.value) {
+      const { messageId } = claim.value;
       await markSent(key, messageId);
       metrics.mobileSend({ result: 'remembered', code: 'none' });
       log.info({ ...logFields(send), push_id: send.push_id }, 'FCM has this push already');
       return { status: 'sent', messageId, isRecorded: true };
     }
-    // The owner of the tokens has deleted it, or given it to another user.
-    if (!device) return end(send, 'removed', 'token_gone');
+    if ('leasedForMs' in claim.value) throw deferred('another attempt is at it', claim.value.leasedForMs);
+    const { lease } = claim.value;
+    try {
+      if (device.status === 'rejected') throw device.reason;
+      return await sendLeased(send, device.value[0]?.token, lease);
+    } finally {
+      lease.release();
+    }
+  }
+
+  /** @param token absent when the owner of the tokens has deleted it, or given it to another user. */
+  async function sendLeased(send: SendRow, token: string | undefined, lease: SendLease): Promise<SendResult> {
+    if (token === undefined) return end(send, 'removed', 'token_gone');
     const message = mobileMessage(send.content, send.push_id);
     // Checked at intake already; a release may have come between that is stricter.
     if ('problem' in message) return end(send, 'failed', 'invalid_message', message.problem);
-    return attempt(send, message.message, device.token);
+    if (lease.isLate()) throw deferred('this process did not get to it in time');
+    return attempt(send, message.message, token);
   }
 
   async function loadSend({ jobId, deviceTokenId }: SendKey): Promise<SendRow> {
@@ -222,15 +238,20 @@ export function createMobilePushActivities(resources: MobilePushResources) {
   }
 
   /** Whoever cannot know whether FCM has a push already does not send it. */
-  async function recall({ push_id: pushId }: PendingSend): Promise<string | undefined> {
+  async function claimOf({ push_id: pushId }: PendingSend): Promise<Claim> {
     try {
-      return await memory.recall(pushId);
+      return await memory.claim(pushId);
     } catch (error) {
-      throw ApplicationFailure.retryable(
-        `Redis does not say whether FCM has this push: ${reasonOf(error)}`,
-        MOBILE_SEND_DEFERRED,
-      );
+      throw deferred(`Redis does not say whether FCM has this push: ${reasonOf(error)}`);
     }
+  }
+
+  function deferred(reason: string, retryInMs?: number): ApplicationFailure {
+    return ApplicationFailure.create({
+      type: MOBILE_SEND_DEFERRED,
+      message: `nothing was sent or spent: ${reason}`,
+      ...(retryInMs === undefined ? {} : { nextRetryDelay: retryInMs }),
+    });
   }
 
   async function attempt(send: PendingSend, message: MobileMessage, token: string): Promise<SendResult> {

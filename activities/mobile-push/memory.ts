@@ -1,8 +1,13 @@
 /**
- * What FCM has taken, in Redis. The row of a send says it too, and so does Temporal once the activity has ended; while
- * PostgreSQL is away, a process that dies takes away what neither of them has heard. So it is written down here as soon
- * as FCM has answered, and looked for before FCM is asked. An entry is a push id and FCM's name of the message.
+ * What FCM has taken, and which pushes are on their way to it, in Redis. The row of a send says the first too, and so does
+ * Temporal once the activity has ended; while PostgreSQL is away, a process that dies takes away what neither of them has
+ * heard. So it is written down here as soon as FCM has answered, and looked for before FCM is asked. An entry is a push id
+ * and FCM's name of the message.
+ *
+ * Whoever asks FCM holds the push's lease. Temporal gives an attempt to another process when the first has been silent for
+ * some seconds, which a process does that gets no CPU: it may have asked FCM all the same.
  */
+import { randomUUID } from 'node:crypto';
 import type { Redis } from 'ioredis';
 import type { Logger } from 'pino';
 import { reasonOf } from '../reason.ts';
@@ -14,16 +19,60 @@ import { reasonOf } from '../reason.ts';
 const UNRECORDED_MS = 366 * 24 * 3_600_000;
 const RECORDED_MS = 600_000;
 
+/** For so long nobody else sends a push that a process has begun with, which is what one that died holds it up. */
+const LEASE_MS = 20_000;
+/** Whoever has not asked FCM by then does not: its answer, which takes up to 10 s, might come after the lease. */
+const LATE_AFTER_MS = 5_000;
+
 const keyOf = (pushId: string): string => `notification:mobile_sends:${pushId}`;
+const leaseOf = (pushId: string): string => `${keyOf(pushId)}:lease`;
+
+/** KEYS: memory, lease. ARGV: token, lease ms. Returns what FCM named the push, or how long another holds its lease, ms. */
+const CLAIM = `
+  local taken = redis.call('GET', KEYS[1])
+  if taken then return {taken, 0} end
+  if redis.call('SET', KEYS[2], ARGV[1], 'NX', 'PX', ARGV[2]) then return {'', 0} end
+  return {'', math.max(1, redis.call('PTTL', KEYS[2]))}`;
+
+/** KEYS: lease. ARGV: token. */
+const RELEASE = `if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end`;
+
+interface Commands {
+  mobileSendClaim(...args: (string | number)[]): Promise<[messageId: string, leasedForMs: number]>;
+  mobileSendRelease(...args: string[]): Promise<unknown>;
+}
+
+export interface SendLease {
+  /** Whether it is too late to ask FCM. */
+  isLate(): boolean;
+  /** Gives the push back. Nobody waits for it: an unreleased lease expires by itself. */
+  release(): void;
+}
+
+/** What an attempt finds: FCM has the push, another attempt is at it, or it has the push for itself. */
+export type Claim = { messageId: string } | { leasedForMs: number } | { lease: SendLease };
 
 export function createSendMemory({ redis, log }: { redis: Redis; log: Logger }) {
+  redis.defineCommand('mobileSendClaim', { numberOfKeys: 2, lua: CLAIM });
+  redis.defineCommand('mobileSendRelease', { numberOfKeys: 1, lua: RELEASE });
+  const commands = redis as unknown as Commands;
+
   return {
-    /**
-     * @returns FCM's name of the message if it has taken this push.
-     * @throws the Redis client's error when Redis did not answer.
-     */
-    async recall(pushId: string): Promise<string | undefined> {
-      return (await redis.get(keyOf(pushId))) ?? undefined;
+    /** @throws the Redis client's error when Redis did not answer. */
+    async claim(pushId: string): Promise<Claim> {
+      const token = randomUUID();
+      const begunAt = performance.now();
+      const [key, lease] = [keyOf(pushId), leaseOf(pushId)];
+      const [messageId, leasedForMs] = await commands.mobileSendClaim(key, lease, token, LEASE_MS);
+      if (messageId !== '') return { messageId };
+      // Never longer than our leases last, even if the key holds another expiry.
+      if (leasedForMs > 0) return { leasedForMs: Math.min(LEASE_MS, leasedForMs) };
+      return {
+        lease: {
+          isLate: () => performance.now() - begunAt > LATE_AFTER_MS,
+          release: () => void commands.mobileSendRelease(lease, token).catch(noteFailure),
+        },
+      };
     },
 
     /** Writes down that FCM has taken a push. Nobody waits for it: the row is written at the same time, and is enough. */

@@ -191,6 +191,95 @@ test('M8 while Redis cannot say whether FCM has a push nothing is sent and nothi
   });
 });
 
+test('M8 a push on its way to FCM is not sent by another attempt, which comes back when the first has ended', async () => {
+  const { userId, ids } = await mobile.userWith('twice concurrently');
+  const jobId = await jobFor(userId);
+  const key = { jobId, deviceTokenId: ids.get('twice concurrently')! };
+  const asked = Promise.withResolvers<void>();
+  const answer = Promise.withResolvers<FcmOutcome>();
+  const first = activitiesWith(() => {
+    asked.resolve();
+    return answer.promise;
+  });
+  await first.activities.openJob({ jobId, openedBy: 'run' });
+  const sending = first.activities.sendToDevice(key);
+  await asked.promise;
+  // Its process was thought dead.
+  const second = activitiesWith(async () => SENT);
+  const failure = (await second.activities
+    .sendToDevice(key)
+    .catch((error: unknown) => error)) as ApplicationFailure;
+  expect(failure).toMatchObject({ type: 'MobileSendDeferred', nonRetryable: false });
+  expect(failure.message).toBe('nothing was sent or spent: another attempt is at it');
+  expect(failure.nextRetryDelay).toBeGreaterThan(10_000);
+  expect(failure.nextRetryDelay).toBeLessThanOrEqual(20_000);
+
+  answer.resolve(SENT);
+  expect(await sending).toMatchObject({ status: 'sent' });
+  expect(await second.activities.sendToDevice(key)).toMatchObject({ status: 'sent' });
+  expect(second.sent).toEqual([]);
+  expect((await mobile.sends(jobId, ids))['twice concurrently']).toMatchObject({
+    status: 'sent',
+    attempts: 1,
+  });
+});
+
+test('M8 whatever an attempt comes to, the next one need not wait for its lease', async () => {
+  const { userId, ids } = await mobile.userWith('let go');
+  const jobId = await jobFor(userId);
+  const key = { jobId, deviceTokenId: ids.get('let go')! };
+  const answers: FcmOutcome[] = [
+    { outcome: 'braked', retryInMs: 5 },
+    { outcome: 'retry', code: 'messaging/server-unavailable', reason: 'away' },
+    SENT,
+  ];
+  const { activities, sent } = activitiesWith(async () => answers.shift()!);
+  await activities.openJob({ jobId, openedBy: 'run' });
+
+  const types: unknown[] = [];
+  for (let result: unknown; (result as { status?: string })?.status !== 'sent';) {
+    result = await activities.sendToDevice(key).catch((error: unknown) => error);
+    types.push((result as ApplicationFailure).type);
+  }
+  expect(types).toEqual(['MobileSendBraked', 'MobileSendFailed', undefined]);
+  expect(sent).toHaveLength(3);
+  const [{ push_id: pushId }] = (
+    await slot.db.query('SELECT push_id FROM notifications.notification_sends WHERE job_id = $1', [jobId])
+  ).rows as [{ push_id: string }];
+  await eventually(
+    'the lease to be given back',
+    async () => !(await slot.redis.exists(`notification:mobile_sends:${pushId}:lease`)),
+  );
+});
+
+test('M8 a process that gets to FCM too late after it has looked sends nothing', async () => {
+  const { userId, ids } = await mobile.userWith('asleep');
+  const jobId = await jobFor(userId);
+  const key = { jobId, deviceTokenId: ids.get('asleep')! };
+  const redis = slot.redis.duplicate() as Redis & Record<'mobileSendClaim', (...args: unknown[]) => unknown>;
+  const { activities, sent } = activitiesWith(async () => SENT, redis);
+  await activities.openJob({ jobId, openedBy: 'run' });
+  const now = performance.now.bind(performance);
+  let sleptMs = 0;
+  const clock = jest.spyOn(performance, 'now').mockImplementation(() => now() + sleptMs);
+  const claim = redis.mobileSendClaim.bind(redis);
+  redis.mobileSendClaim = async (...args) => {
+    const answer = await claim(...args);
+    sleptMs = 5_001;
+    return answer;
+  };
+  try {
+    await expect(activities.sendToDevice(key)).rejects.toMatchObject({ type: 'MobileSendDeferred' });
+  } finally {
+    clock.mockRestore();
+    redis.disconnect();
+  }
+  expect(sent).toEqual([]);
+  expect(await activitiesWith(async () => SENT).activities.sendToDevice(key)).toMatchObject({
+    status: 'sent',
+  });
+});
+
 test('M8 a Redis that goes away does not make a push fail that FCM took', async () => {
   const { userId, ids } = await mobile.userWith('gone by then');
   const jobId = await jobFor(userId);
