@@ -13,7 +13,7 @@ import { TEMPORAL_VERSIONS } from '../dev/go-programs.ts';
 import { findRedis } from '../dev/servers/redis.ts';
 import { findValkey } from '../dev/servers/valkey.ts';
 import type { Result } from './report.ts';
-import { machineOf } from './report.ts';
+import { machineOf, serversOf } from './report.ts';
 import type { Verdict } from './ledger/verdict.ts';
 import { isClean } from './ledger/verdict.ts';
 
@@ -146,10 +146,9 @@ const isGood = ({ result }: Cell): boolean =>
 function pageOf(cells: readonly Cell[]): string {
   const rows = cells.map(({ name, result, problem }) => {
     if (!result) return `| ${name} | - | - | - | - | - | ${problem} |`;
-    const found = Object.entries(result.versions).map((words) => words.join(' '));
     const faults = result.faults.reduce((sum, { count }) => sum + count, 0);
     const verdict = isGood({ name, result }) ? 'good' : 'BAD';
-    return `| ${found.join(', ')} | ${result.dispatch} | ${faults} | ${chargesOf(result, 'lost')} | ${chargesOf(result, 'doubled')} | ${failedTasksOf(result)} | ${verdict} |`;
+    return `| ${serversOf(result)} | ${result.dispatch} | ${faults} | ${chargesOf(result, 'lost')} | ${chargesOf(result, 'doubled')} | ${failedTasksOf(result)} | ${verdict} |`;
   });
   return `# Which servers the service was tried with
 

@@ -84,6 +84,12 @@ export function summaryOf(results: readonly Result[]): string {
 under ${faults} faults: **${CHARGES.map((charge) => `${countOf(results, charge)} ${charge}`).join(', ')}**.`;
 }
 
+/** With what a run was made, as `Temporal 1.32.2, PostgreSQL 18.4, Redis 7.0.15`. */
+export const serversOf = ({ versions }: Result): string =>
+  Object.entries(versions)
+    .map((words) => words.join(' '))
+    .join(', ');
+
 /** One page about any number of runs. */
 export function markdownOf(results: readonly Result[]): string {
   const [first] = results;
@@ -97,6 +103,7 @@ export function markdownOf(results: readonly Result[]): string {
 Written by \`faults/write-report.ts\` from the results of \`npm run test:faults -- --json FILE\`; no figure is written by hand.
 
 - Machine: ${first?.machine ?? ''}
+- Servers: ${[...new Set(results.map(serversOf))].join('; ')}
 - Runs: ${results.length}, ${results.filter(({ isGood }) => isGood).length} of them good
 - Faults injected: ${faultCount}
 - Intents published: ${all(results, ({ figures }) => figures['intents'] ?? 0)}
