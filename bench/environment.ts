@@ -73,7 +73,7 @@ export const sizesOf = ({ quick, rounds }: { quick: boolean; rounds: number }): 
         intents: 300,
         idleSeconds: 120,
         loadSeconds: 30,
-        backlog: { child: 5_000, on_failure: 15_000, slices: 100_000 },
+        backlog: { child: 5_000, on_failure: 15_000, slices: 200_000 },
       };
 
 /** When a stream's entry was appended, by the clock of Redis, ms since the epoch. */

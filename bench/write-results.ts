@@ -49,7 +49,7 @@ const PEERS: [who: string, shape: string, crash: string][] = [
 
 /** Rows that deploy/SIZING.md calculates with. */
 const SIZING =
-  /^(cluster\..*|throughput\.(child|on_failure)(\.\w+-cpu)?|fan-out\.\w+\.1000|(backlog|large-audience)\.\w+\.memory-growth)$/;
+  /^((cluster\.)?throughput\.(child|on_failure|slices)(\.\w+-cpu)?|fan-out\.\w+\.1000|(backlog|large-audience)\.\w+\.memory-growth)$/;
 
 const ROOT = path.dirname(import.meta.dirname);
 const FILE = path.join(import.meta.dirname, 'results.json');
