@@ -108,7 +108,7 @@ export function createAcceptance(resources: IntentResources) {
     const unresolved = resolved.filter((item) => 'why' in item);
     if (!looksFirst) await settle(unresolved, decided, options, ids);
     await Promise.all(unresolved.filter(isOpen).map((item) => giveUp(item, decided)));
-    // Who could not be resolved waits by a row, if PostgreSQL took it.
+    // Who could not be resolved waits by a row, if PostgreSQL took it; later ones with the same key wait either way.
     const behind = behindUndecided(resolved, decided);
     const found = resolved.filter((item) => 'audience' in item);
     await insert(

@@ -277,8 +277,6 @@ async function under<T>(load: Drill['load'], call: () => Promise<T>): Promise<T>
 /** To a tenth. */
 const secondsOf = (ms: number): number => Math.round(ms / 100) / 10;
 
-/** Progress: a file takes minutes. */
-
 /** For the report, which is written at the end of the run (report.ts). One that failed has its name alone. */
 function keep(record: DrillRecord | Pick<DrillRecord, 'alarm'>): void {
   const dir = process.env['TEST_DRILLS']!;
