@@ -11,12 +11,13 @@ import { peersOf } from './peers.ts';
 import { interleave, medianOf } from './rounds.ts';
 import { median, ratios } from './statistics.ts';
 
+/** What is compared is measured one after the other: machines that are shared give more in one minute than in the next. */
 const SHAPES = {
   'empty-workflow': 'one workflow that does nothing',
-  'ceiling-tree': 'an empty parent with two empty children',
-  'naive-tree': 'the real work in regular activities and children, as tutorials do it',
-  child: 'intents in mode child, all real work',
   on_failure: 'intents in mode on_failure, all real work',
+  'ceiling-tree': 'an empty parent with two empty children',
+  child: 'intents in mode child, all real work',
+  'naive-tree': 'the real work in regular activities and children, as tutorials do it',
   slices: 'intents in slices of 100, all real work',
   dbos: 'the real work on DBOS, one workflow of two steps',
   'dbos-tree': 'the real work on DBOS, a child for each route',
@@ -28,7 +29,7 @@ const SHAPE_NAMES = Object.keys(SHAPES) as Shape[];
 /** Rounds of what is quicker are as much longer: otherwise they would end within a moment. */
 const SLICES_FACTOR = 20;
 const PEERS_FACTOR = 4;
-/** Before the first round: compilers, caches and connections. */
+/** Of a round, for whoever needs no more than a rate: compilers, caches and connections. */
 const WARM_UP_SHARE = 0.5;
 
 const RATIOS: { of: Shape; to: Shape; atLeast?: number; meaning: string }[] = [
@@ -100,20 +101,23 @@ export const throughput: Measurement = {
 };
 
 async function measure(bench: Bench): Promise<Record<Shape, Round[]>> {
-  const { intents, rounds } = bench.sizes;
+  const { intents, rounds, warmUpSeconds } = bench.sizes;
   const [baselines, peers] = await Promise.all([baselinesOf(bench), peersOf(bench)]);
   const shapes = (count: number): Record<Shape, () => Promise<Round>> => ({
     'empty-workflow': () => baselines.round('emptyWorkflow', count),
-    'ceiling-tree': () => baselines.round('emptyTree', count),
-    'naive-tree': () => baselines.round('naiveNotification', count),
-    child: () => burst(bench, 'child', count),
     on_failure: () => burst(bench, 'on_failure', count),
+    'ceiling-tree': () => baselines.round('emptyTree', count),
+    child: () => burst(bench, 'child', count),
+    'naive-tree': () => baselines.round('naiveNotification', count),
     slices: () => burst(bench, 'slices', SLICES_FACTOR * count),
     dbos: () => peers.round('dbos', PEERS_FACTOR * count),
     'dbos-tree': () => peers.round('dbos-tree', count),
     'no-engine': () => peers.round('no-engine', SLICES_FACTOR * count),
   });
-  await interleave(1, shapes(Math.ceil(WARM_UP_SHARE * intents)), () => undefined);
+  for (const [name, round] of Object.entries(shapes(intents))) {
+    bench.report(`Warming up: ${name}`);
+    for (let seconds = 0; seconds < warmUpSeconds;) seconds += (await round()).seconds;
+  }
   return interleave(rounds, shapes(intents), bench.report);
 }
 

@@ -10,6 +10,9 @@ import { isPooled, sessionOptions } from '../api/postgres-session.ts';
 import type { ProcessContext } from './context.ts';
 import { reach } from './context.ts';
 
+/** A new connection has to plan its statements again: one that served a burst is kept for the next, ms. */
+const IDLE_LIMIT_MS = 300_000;
+
 /** @throws DependencyError when PostgreSQL does not answer. */
 export async function connectPostgres(context: ProcessContext): Promise<pg.Pool> {
   const { endpoints, log, open, renewable } = context;
@@ -48,6 +51,7 @@ function poolOptions({ config: { values } }: ProcessContext, dsn: string): pg.Po
     application_name: 'galaxy-notify',
     max: values.NOTIFICATION_POSTGRES_MAX_OPEN_CONNS,
     min: values.NOTIFICATION_POSTGRES_MAX_IDLE_CONNS,
+    idleTimeoutMillis: IDLE_LIMIT_MS,
     maxLifetimeSeconds: Math.ceil(values.NOTIFICATION_POSTGRES_CONN_MAX_LIFETIME / 1_000),
     connectionTimeoutMillis: timeout,
     ...sessionOptions(dsn, timeout),

@@ -57,8 +57,9 @@ export function startTelemetry({ values }: Config, log: Logger): Telemetry {
   reportProblems(log);
   const resource = resourceOf(values);
   const spanProcessors = spanProcessorsFor(values);
+  const isTracing = spanProcessors.length > 0;
   const tracers = new BasicTracerProvider({ resource, spanProcessors });
-  if (spanProcessors.length > 0) {
+  if (isTracing) {
     context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable());
     propagation.setGlobalPropagator(new W3CTraceContextPropagator());
     trace.setGlobalTracerProvider(tracers);
@@ -68,15 +69,17 @@ export function startTelemetry({ values }: Config, log: Logger): Telemetry {
   const meter = meters.getMeter('galaxy-notify');
   return {
     meter,
-    clientInterceptors: [new OpenTelemetryWorkflowClientInterceptor()],
-    activityInterceptors: [
-      (activity) => ({
-        inbound: new OpenTelemetryActivityInboundInterceptor(activity),
-        outbound: new OpenTelemetryActivityOutboundInterceptor(activity),
-      }),
-    ],
+    clientInterceptors: isTracing ? [new OpenTelemetryWorkflowClientInterceptor()] : [],
+    activityInterceptors: isTracing
+      ? [
+          (activity) => ({
+            inbound: new OpenTelemetryActivityInboundInterceptor(activity),
+            outbound: new OpenTelemetryActivityOutboundInterceptor(activity),
+          }),
+        ]
+      : [],
     shutdown: async () => {
-      if (spanProcessors.length > 0) for (const api of [trace, propagation, context]) api.disable();
+      if (isTracing) for (const api of [trace, propagation, context]) api.disable();
       const ended = Promise.allSettled([tracers.shutdown(), meters.shutdown()]);
       if (await isSettledWithin(LAST_EXPORT_MS, ended)) return;
       log.warn({ limit_ms: LAST_EXPORT_MS }, 'the last traces and metrics were not exported in time');

@@ -1,5 +1,7 @@
 /** How this process runs workers of Temporal: the SDK's runtime, and the settings of each worker. */
+import { setFlagsFromString } from 'node:v8';
 import { IllegalStateError } from '@temporalio/common';
+import type { LogLevel, Logger as TemporalLogger } from '@temporalio/common';
 import type { TelemetryOptions, WorkerOptions } from '@temporalio/worker';
 import { Runtime, makeTelemetryFilterString } from '@temporalio/worker';
 import type { Logger } from 'pino';
@@ -14,9 +16,13 @@ export const CLOSING_MS = 2_000;
  * shares the runtime of the first.
  */
 export function installTemporalRuntime(log: Logger, metrics?: TelemetryOptions['metrics']): void {
+  // A process that had nothing to do for a minute would have forgotten its compiled code, and compile it again in the
+  // middle of the next burst.
+  setFlagsFromString('--no-flush-bytecode');
+  const logger = temporalLogger(log);
   try {
-    Runtime.install({
-      logger: temporalLogger(log),
+    const runtime = Runtime.install({
+      logger,
       // The SDK's core would write lines of its own format to standard output.
       telemetryOptions: {
         logging: { forward: {}, filter: makeTelemetryFilterString({ core: 'WARN' }) },
@@ -25,25 +31,38 @@ export function installTemporalRuntime(log: Logger, metrics?: TelemetryOptions['
       // The process decides when to stop, and stops more than its workers.
       shutdownSignals: [],
     });
+    writeAtOnce(runtime, logger);
   } catch (error) {
     if (!(error instanceof IllegalStateError)) throw error;
   }
 }
 
+/**
+ * The SDK holds its own lines back for a moment, to put them in order with those of its core: some fifteen for each
+ * execution, each with all that it is about, of which none is written unless somebody traces.
+ */
+function writeAtOnce(runtime: Runtime, logger: TemporalLogger): void {
+  const { flush, close } = runtime.logger as Partial<Record<'flush' | 'close', () => void>>;
+  // Those of its core are still held back, until it is flushed or closed.
+  (runtime as { logger: TemporalLogger }).logger = Object.assign(logger, { flush, close });
+}
+
 /** Brings Temporal's own log lines into ours, so that one process writes one format. */
-function temporalLogger(log: Logger) {
-  const write = (level: 'trace' | 'debug' | 'info' | 'warn' | 'error', message: string, fields?: object) =>
-    log[level]({ component: 'temporal', ...fields }, message);
+function temporalLogger(log: Logger): TemporalLogger {
+  const write = (level: Level, message: string, fields?: object): void => {
+    if (log.isLevelEnabled(level)) log[level]({ component: 'temporal', ...fields }, message);
+  };
   return {
-    log: (level: string, message: string, fields?: object) =>
-      write(level.toLowerCase() as 'info', message, fields),
-    trace: (message: string, fields?: object) => write('trace', message, fields),
-    debug: (message: string, fields?: object) => write('debug', message, fields),
-    info: (message: string, fields?: object) => write('info', message, fields),
-    warn: (message: string, fields?: object) => write('warn', message, fields),
-    error: (message: string, fields?: object) => write('error', message, fields),
+    log: (level, message, fields) => write(level.toLowerCase() as Level, message, fields),
+    trace: (message, fields) => write('trace', message, fields),
+    debug: (message, fields) => write('debug', message, fields),
+    info: (message, fields) => write('info', message, fields),
+    warn: (message, fields) => write('warn', message, fields),
+    error: (message, fields) => write('error', message, fields),
   };
 }
+
+type Level = Lowercase<LogLevel>;
 
 /** Worker settings: short latency of first tasks, and bounded work. */
 export function tuning({ values }: Config) {

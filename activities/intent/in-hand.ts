@@ -4,14 +4,14 @@
  * writes, reads and deletes it once more, which doubles what an intent costs it. So of a backlog no more is begun than
  * this process has in hand, and the rest waits in its stream, where it can be seen.
  */
-import { setTimeout as sleep } from 'node:timers/promises';
 
 /** Enough to keep the servers busy; more only wait for each other. Fewer than a worker has slots for workflow tasks. */
 const MOST = 50;
 /** What another process has taken over, or what waits for somebody, is not in hand any more, ms. */
 const LONGEST_MS = 10_000;
-/** Between two looks whether other processes have nothing to do, ms. */
+/** Between two looks whether other processes have nothing to do, ms: while they have not, and while they have. */
 const LOOK_INTERVAL_MS = 200;
+const BUSY_LOOK_INTERVAL_MS = 1_000;
 /** So many are begun for them after a look. */
 const FOR_OTHERS = 20;
 
@@ -26,6 +26,7 @@ export function createInHand(most = MOST, longestMs = LONGEST_MS) {
   const begun = new Map<string, { left: number; until: NodeJS.Timeout }>();
   const waiting = new Set<() => void>();
   let forOthers = 0;
+  let lookAtMs = 0;
 
   function begin(notificationId: string): void {
     clearTimeout(begun.get(notificationId)?.until);
@@ -40,15 +41,18 @@ export function createInHand(most = MOST, longestMs = LONGEST_MS) {
   }
 
   /** Resolves when one of them is done, the latest after the interval. */
-  async function change(stop: AbortSignal): Promise<void> {
-    const over = new AbortController();
-    const woken = new Promise<void>((resolve) => {
-      waiting.add(resolve);
-      over.signal.addEventListener('abort', () => waiting.delete(resolve));
+  function change(stop: AbortSignal): Promise<void> {
+    return new Promise((resolve) => {
+      const wake = (): void => {
+        clearTimeout(timer);
+        waiting.delete(wake);
+        stop.removeEventListener('abort', wake);
+        resolve();
+      };
+      const timer = setTimeout(wake, LOOK_INTERVAL_MS);
+      waiting.add(wake);
+      stop.addEventListener('abort', wake);
     });
-    const signal = AbortSignal.any([stop, over.signal]);
-    await Promise.race([woken, sleep(LOOK_INTERVAL_MS, undefined, { signal }).catch(() => undefined)]);
-    over.abort();
   }
 
   return {
@@ -63,14 +67,15 @@ export function createInHand(most = MOST, longestMs = LONGEST_MS) {
       stop: AbortSignal,
       areOthersFree: () => Promise<boolean>,
     ): Promise<Place | undefined> {
-      for (let lookAtMs = 0; !stop.aborted;) {
+      while (!stop.aborted) {
         if (begun.size < most) {
           begin(notificationId);
           return 'here';
         }
         if (forOthers === 0 && performance.now() >= lookAtMs) {
-          lookAtMs = performance.now() + LOOK_INTERVAL_MS;
-          if (await areOthersFree()) forOthers = FOR_OTHERS;
+          const areFree = await areOthersFree();
+          lookAtMs = performance.now() + (areFree ? LOOK_INTERVAL_MS : BUSY_LOOK_INTERVAL_MS);
+          if (areFree) forOthers = FOR_OTHERS;
         }
         if (forOthers > 0) {
           forOthers -= 1;

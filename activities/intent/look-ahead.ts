@@ -7,7 +7,6 @@
  * Of two intents with one key the earlier is decided first. So one is begun ahead only if no entry between the offset and
  * itself has its key: the hashes of their keys are remembered.
  */
-import { setTimeout as sleep } from 'node:timers/promises';
 import { URGENT_TYPES, isUrgentType } from '../../api/intent/catalog.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import { parseIntent } from '../../api/intent/entry.ts';
@@ -20,7 +19,7 @@ const PATIENCE_MS = 20;
 /** A backlog that was there before the reader is looked at before it is read, for so long at most, ms. */
 const FIRST_LOOK_MS = 1_000;
 /** Between two looks at the end of the stream, ms. */
-const LOOK_INTERVAL_MS = 25;
+const LOOK_INTERVAL_MS = 50;
 /** Entries of one look: Redis serves nobody else meanwhile, for some ten milliseconds. */
 const ENTRIES_PER_LOOK = 1_000;
 /**
@@ -187,9 +186,13 @@ function pageFor(pages: Page[], looked: number): Page {
   return page;
 }
 
-/** Waits for something, and at most so long, ms. */
-async function until(event: Promise<unknown>, ms: number): Promise<void> {
-  const over = new AbortController();
-  await Promise.race([event, sleep(ms, undefined, { signal: over.signal }).catch(() => undefined)]);
-  over.abort();
+/** Waits for something that does not fail, and at most so long, ms. */
+function until(event: Promise<unknown>, ms: number): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, ms);
+    void event.then(() => {
+      clearTimeout(timer);
+      resolve();
+    });
+  });
 }

@@ -66,10 +66,13 @@ const steering = proxyActivities<SteeringActivities>(STEERING);
 export async function notificationRoute(input: RouteInput): Promise<RouteOutcome> {
   const operator = listenToOperator(input);
   if (workflowInfo().parent === undefined) upsertSearchAttributes(attributesOf(input));
-  const settled = await publishUntilSettled(input, operator).catch((error: unknown) => {
-    if (isCancellation(error)) return cancel(input);
-    throw error;
-  });
+  let settled: Settled;
+  try {
+    settled = await publishUntilSettled(input, operator);
+  } catch (error) {
+    if (!isCancellation(error)) throw error;
+    settled = await cancel(input);
+  }
   if (settled.status !== 'dead_letter') return { status: settled.status };
   throw ApplicationFailure.nonRetryable(
     `budget spent: ${settled.classification}`,
@@ -164,22 +167,21 @@ const unlessNudged = (operator: RouteOperator, publish: () => Promise<PublishRes
   operator.unlessNudged(() => attempt(publish));
 
 /** Runs one attempt and turns its failure into a result: what follows is decided in one place. */
-async function attempt(publish: () => Promise<PublishResult>): Promise<AttemptResult> {
-  try {
-    return await publish();
-  } catch (error) {
-    // Cancellation and defects of the workflow itself pass through.
-    if (isCancellation(error) || !(error instanceof TemporalFailure)) throw error;
-    // A local activity fails with the cause itself, a regular one wraps it.
-    const cause = error instanceof ActivityFailure ? error.cause : error;
-    if (cause instanceof ApplicationFailure && isPublicationFailure(cause.type)) {
-      const details = cause.details?.[0] as PublicationFailureDetails;
-      return { status: 'failed', classification: cause.type, details };
-    }
-    if (cause instanceof ApplicationFailure && cause.nonRetryable) throw error;
-    // A time-out, a worker that died, a defect in the activity: nothing was recorded, so nothing was spent.
-    return { status: 'deferred', reason: 'attempt_not_finished' };
+const attempt = (publish: () => Promise<PublishResult>): Promise<AttemptResult> =>
+  publish().catch(resultOfFailure);
+
+function resultOfFailure(error: unknown): AttemptResult {
+  // Cancellation and defects of the workflow itself pass through.
+  if (isCancellation(error) || !(error instanceof TemporalFailure)) throw error;
+  // A local activity fails with the cause itself, a regular one wraps it.
+  const cause = error instanceof ActivityFailure ? error.cause : error;
+  if (cause instanceof ApplicationFailure && isPublicationFailure(cause.type)) {
+    const details = cause.details?.[0] as PublicationFailureDetails;
+    return { status: 'failed', classification: cause.type, details };
   }
+  if (cause instanceof ApplicationFailure && cause.nonRetryable) throw error;
+  // A time-out, a worker that died, a defect in the activity: nothing was recorded, so nothing was spent.
+  return { status: 'deferred', reason: 'attempt_not_finished' };
 }
 
 /** The Web UI shows details as Markdown. */

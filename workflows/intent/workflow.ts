@@ -1,6 +1,9 @@
 /**
  * The story of one intent: accept it, publish its routes, report the totals. Each route has a workflow of its own, from
  * the beginning or from its first trouble on (`DispatchMode`).
+ *
+ * For each promise the sandbox keeps a stack, for the Web UI's stack trace, which costs more than anything else that is
+ * done here. So where all goes well, functions hand promises on instead of waiting for them.
  */
 import {
   ApplicationFailure,
@@ -82,7 +85,8 @@ export async function notification(intent: NotificationInput): Promise<Notificat
     const acceptance = await accept(intent);
     if (acceptance.outcome !== 'accepted') return acceptance;
 
-    const totals = await publishAccepted({ ...intent, replay: wasReset() }, acceptance);
+    const publishing = publishAccepted({ ...intent, replay: wasReset() }, acceptance);
+    const totals = publishing instanceof Promise ? await publishing : publishing;
     return { outcome: 'accepted', ...totals, skipped: totals.skipped + acceptance.skipped };
   } catch (error) {
     if (!isOver(error)) throw error;
@@ -111,17 +115,18 @@ export async function notificationBatch(batch: BatchInput): Promise<RouteTotals>
   }
 }
 
-async function accept(intent: NotificationInput): Promise<Acceptance> {
-  if (intent.recipientUserIds.length <= MAX_RECIPIENTS_ACCEPTED_LOCALLY) {
-    try {
-      return await firstTry.acceptIntent(intent);
-    } catch (error) {
-      if (isCancellation(error)) throw error;
-      setCurrentDetails(
-        'Acceptance failed at the first try; the pending activity shows why and when it is tried again.',
-      );
-    }
-  }
+function accept(intent: NotificationInput): Promise<Acceptance> {
+  if (intent.recipientUserIds.length > MAX_RECIPIENTS_ACCEPTED_LOCALLY) return acceptDurably(intent);
+  return firstTry.acceptIntent(intent).catch((error: unknown) => {
+    if (isCancellation(error)) throw error;
+    setCurrentDetails(
+      'Acceptance failed at the first try; the pending activity shows why and when it is tried again.',
+    );
+    return acceptDurably(intent);
+  });
+}
+
+async function acceptDurably(intent: NotificationInput): Promise<Acceptance> {
   const acceptance = await durable.acceptIntent(intent);
   setCurrentDetails('');
   return acceptance;
@@ -136,16 +141,22 @@ function publishAccepted(of: Notification, acceptance: Accepted): RouteTotals | 
 }
 
 /** @param list the slice's routes to publish, for when nobody has looked at them yet. */
-async function publishSlice(
+function publishSlice(
   of: Notification,
   slice: Slice,
   list: () => RouteToPublish[] | Promise<RouteToPublish[]>,
 ): Promise<RouteTotals> {
-  const first = await makeFirstAttempts(of, slice);
-  return first ? publishRest(of, first) : publishEach(of, await list());
+  const publishListed = () => {
+    const listed = list();
+    return listed instanceof Promise
+      ? listed.then((routes) => publishEach(of, routes))
+      : publishEach(of, listed);
+  };
+  if (of.dispatch !== 'on_failure') return publishListed();
+  return makeFirstAttempts(of, slice).then((first) => (first ? publishRest(of, first) : publishListed()));
 }
 
-/** Those that first attempts have left open. Without any, nothing is waited for: each promise costs the sandbox time. */
+/** Those that first attempts have left open. Without any, nothing is waited for. */
 function publishRest(
   of: Notification,
   { published, skipped = 0, open }: FirstAttempts,
@@ -172,37 +183,39 @@ async function makeFirstAttempts(
   }
 }
 
-async function publishEach(of: Notification, routes: RouteToPublish[]): Promise<RouteTotals> {
-  const outcomes = await Promise.all(routes.map((route) => publish(of, route)));
-  const count = (status: string) => outcomes.filter((outcome) => outcome === status).length;
-  return { published: count('published'), skipped: count('skipped'), deadLettered: count('dead_letter') };
+function publishEach(of: Notification, routes: RouteToPublish[]): Promise<RouteTotals> {
+  return Promise.all(routes.map((route) => publish(of, route))).then((outcomes) => {
+    const count = (status: string) => outcomes.filter((outcome) => outcome === status).length;
+    return { published: count('published'), skipped: count('skipped'), deadLettered: count('dead_letter') };
+  });
 }
 
-async function publish(
+function publish(
   { notificationId, notificationType, replay }: Notification,
   { routeRef, channel, first, isPublished }: RouteToPublish,
-): Promise<SettledStatus> {
+): SettledStatus | Promise<SettledStatus> {
   if (isPublished) return 'published';
-  try {
-    const { status } = await executeChild(notificationRoute, {
-      args: [{ notificationId, routeRef, ...(replay ? { replay } : {}), ...(first ? { first } : {}) }],
-      workflowId: routeWorkflowId(notificationId, routeRef),
-      ...INDEPENDENT,
-      ...BEFORE_NEW_ONES,
-      typedSearchAttributes: [
-        ...inheritedAttributes(workflowInfo().typedSearchAttributes),
-        routeChannel(channel),
-      ],
-      staticSummary: `${notificationType} ${routeRef}`,
-    });
-    return status;
-  } catch (error) {
-    // The route's own workflow is the record of its failure; siblings and the notification go on.
-    if (isDeadLettered(error)) return 'dead_letter';
-    if (isOwnCancellation(error)) throw error;
-    // It runs already (this notification was reset) or was terminated: then somebody else settles it.
-    return steering.awaitSettled({ notificationId, routeRef });
-  }
+  const route = executeChild(notificationRoute, {
+    args: [{ notificationId, routeRef, ...(replay ? { replay } : {}), ...(first ? { first } : {}) }],
+    workflowId: routeWorkflowId(notificationId, routeRef),
+    ...INDEPENDENT,
+    ...BEFORE_NEW_ONES,
+    typedSearchAttributes: [
+      ...inheritedAttributes(workflowInfo().typedSearchAttributes),
+      routeChannel(channel),
+    ],
+    staticSummary: `${notificationType} ${routeRef}`,
+  });
+  return route.then(
+    ({ status }) => status,
+    (error: unknown) => {
+      // The route's own workflow is the record of its failure; siblings and the notification go on.
+      if (isDeadLettered(error)) return 'dead_letter';
+      if (isOwnCancellation(error)) throw error;
+      // It runs already (this notification was reset) or was terminated: then somebody else settles it.
+      return steering.awaitSettled({ notificationId, routeRef });
+    },
+  );
 }
 
 function isDeadLettered(error: unknown): boolean {
