@@ -8,8 +8,11 @@ import { closeSync, existsSync, openSync, readdirSync, readFileSync, statSync } 
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { tail } from '../dev/servers/command.ts';
+import packageJson from '../package.json' with { type: 'json' };
 
 const ROOT = path.dirname(import.meta.dirname);
+/** What `npm start` tells Node. What the service is compared with is told the same. */
+const NODE_OPTIONS = packageJson.scripts.start.split(' ').filter((word) => word.startsWith('--'));
 /** Loading the sources, connecting and bundling on a busy machine, ms. */
 const READY_LIMIT_MS = 180_000;
 /** Longer than the service itself allows its shutdown to take, ms. */
@@ -31,7 +34,7 @@ export interface ServiceOptions {
   env: Record<string, string>;
   /** Takes its log, which costs the service what a container's standard output would. */
   logFile: string;
-  /** Options of Node, such as a profiler. */
+  /** Further options of Node, such as a profiler. */
   nodeOptions: readonly string[];
 }
 
@@ -61,7 +64,7 @@ export function startProcess(
   { env, logFile, nodeOptions, ipc = false }: ServiceOptions & { ipc?: boolean },
 ): ChildProcess {
   const log = openSync(logFile, 'a');
-  const child = spawn(process.execPath, [...nodeOptions, path.join(ROOT, file)], {
+  const child = spawn(process.execPath, [...NODE_OPTIONS, ...nodeOptions, path.join(ROOT, file)], {
     cwd: ROOT,
     env,
     stdio: ['ignore', log, log, ...(ipc ? (['ipc'] as const) : [])],

@@ -87,7 +87,7 @@ export const SERVICE_VARIABLES = {
   }),
   NOTIFICATION_POSTGRES_MAX_IDLE_CONNS: variable(
     integer(0, 10_000),
-    'Connections kept open while idle; further ones are closed after 10 s without use.',
+    'Connections kept open while idle; further ones are closed after five minutes without use.',
     { default: '5' },
   ),
   NOTIFICATION_POSTGRES_CONN_MAX_LIFETIME: variable(duration, 'Age at which a connection is replaced.', {

@@ -1,5 +1,4 @@
 /** How this process runs workers of Temporal: the SDK's runtime, and the settings of each worker. */
-import { setFlagsFromString } from 'node:v8';
 import { IllegalStateError } from '@temporalio/common';
 import type { LogLevel, Logger as TemporalLogger } from '@temporalio/common';
 import type { TelemetryOptions, WorkerOptions } from '@temporalio/worker';
@@ -16,9 +15,6 @@ export const CLOSING_MS = 2_000;
  * shares the runtime of the first.
  */
 export function installTemporalRuntime(log: Logger, metrics?: TelemetryOptions['metrics']): void {
-  // A process that had nothing to do for a minute would have forgotten its compiled code, and compile it again in the
-  // middle of the next burst.
-  setFlagsFromString('--no-flush-bytecode');
   const logger = temporalLogger(log);
   try {
     const runtime = Runtime.install({

@@ -10,6 +10,7 @@ import type { Pool } from 'pg';
 import type { Intent } from '../../api/intent/entry.ts';
 import {
   RUNNING_SLICES,
+  SLICE_INTENTS_QUERY,
   SLICE_WORKFLOW,
   sliceOfWorkflowId,
   sliceWorkflowId,
@@ -23,10 +24,12 @@ import { noteUndecided } from './waiting.ts';
 const MOST_UNDER_WAY = 50;
 /** A slice that takes longer than any should does not hold up what comes after it, ms. */
 const LONGEST_WAIT_MS = 60_000;
+/** Only a slice that waits can tell of itself: it has been through its first try. The others will not take long, ms. */
+const TELL_LIMIT_MS = 3_000;
 
 interface UnderWay {
   workflowId: string;
-  /** By their keys. Undefined when another reader has started it: any. */
+  /** By their keys. Undefined when another reader has started it, and it has not told: any. */
   intents?: ReadonlyMap<string, Intent>;
   /** Settled once Temporal has answered. */
   started: Promise<unknown>;
@@ -40,6 +43,7 @@ export async function findSlicesUnderWay(workflows: WorkflowClient, db: Pool) {
   for await (const { workflowId } of workflows.list({ query: RUNNING_SLICES })) {
     underWay.push({ workflowId, started: Promise.resolve() });
   }
+  const told = Promise.all(underWay.map((slice) => tell(slice).catch(() => undefined)));
 
   return {
     /**
@@ -51,6 +55,7 @@ export async function findSlicesUnderWay(workflows: WorkflowClient, db: Pool) {
       const keys = intents.map(keyOf);
       const mustWait = () =>
         underWay.length >= MOST_UNDER_WAY || underWay.some(({ intents: theirs }) => isOfThem(theirs, keys));
+      if (mustWait()) await told;
       while (underWay.length > 0 && mustWait() && !stop.aborted) {
         const [oldest] = underWay as [UnderWay];
         const isOver = await endOf(oldest, stop);
@@ -72,12 +77,21 @@ export async function findSlicesUnderWay(workflows: WorkflowClient, db: Pool) {
       const workflowId = sliceWorkflowId(intents[0]!.notificationId);
       underWay.push({
         workflowId,
-        // Of two with one key the first.
-        intents: new Map(intents.toReversed().map((intent) => [keyOf(intent), intent])),
+        intents: byKey(intents),
         started,
       });
     },
   };
+
+  /** Asks a slice for its intents. @throws what the Temporal client fails with. */
+  async function tell(slice: UnderWay): Promise<void> {
+    const handle = workflows.getHandle(slice.workflowId);
+    slice.intents = byKey(
+      await workflows.withDeadline(Date.now() + TELL_LIMIT_MS, () =>
+        handle.query<Intent[]>(SLICE_INTENTS_QUERY),
+      ),
+    );
+  }
 
   /**
    * @returns false when it takes longer than it should. One that was not started is not waited for, nor one that waits
@@ -110,6 +124,10 @@ export async function findSlicesUnderWay(workflows: WorkflowClient, db: Pool) {
     }
   }
 }
+
+/** Of two with one key the first. */
+const byKey = (intents: readonly Intent[]): ReadonlyMap<string, Intent> =>
+  new Map(intents.toReversed().map((intent) => [keyOf(intent), intent]));
 
 /** @param theirs undefined: any. */
 const isOfThem = (theirs: UnderWay['intents'], keys: readonly string[]): boolean =>

@@ -132,6 +132,46 @@ test(
   TEST_LIMIT_MS,
 );
 
+test(
+  'I56 I9 a reader that begins anew is not held up by a slice that waits, but for intents with its keys',
+  async () => {
+    const service = await slot.startService(IN_SLICES);
+    // For the recipient of the slice alone.
+    await slot.db.query(
+      `CREATE FUNCTION notification.refuse() RETURNS trigger LANGUAGE plpgsql AS
+       $$ BEGIN RAISE EXCEPTION 'the disk is full' USING ERRCODE = '53100'; END $$`,
+    );
+    await slot.db.query(
+      `CREATE TRIGGER full_disk BEFORE UPDATE ON notification.routes FOR EACH ROW
+       WHEN (NEW.recipient_ref LIKE '%user-2') EXECUTE FUNCTION notification.refuse()`,
+    );
+    const ids = await startedSlice(20, ['user-2']);
+    await waitsFor(ids, 'PostgresUnusable');
+    await service.stop();
+    await slot.startService(IN_SLICES);
+    const next = await append(
+      slot.redis,
+      keys(2, 'next').map((key) => entryFor(key)),
+    );
+    const others = [...deliveriesTo('user-2', ids), ...deliveriesTo('user-1', next)].sort();
+    // Long before a slice counts as one that takes too long.
+    await eventually(
+      'the others to be delivered',
+      async () => (await outboundIds(slot.redis)).length >= others.length,
+      30_000,
+    );
+    const [repeat] = await append(slot.redis, [entryFor('key-0', undefined, 'user-2')]);
+    expect((await handleOf(ids).describe()).status.name).toBe('RUNNING');
+    await slot.db.query('DROP TRIGGER full_disk ON notification.routes');
+    expect(await outcomeOf(ids)).toMatchObject({ accepted: 20, handedOn: [] });
+    await nothingLeftRunning(slot, LIMIT_MS);
+    expect(await outboundIds(slot.redis)).toEqual(others);
+    const { rows } = await slot.db.query('SELECT notification_id, duplicate_of FROM notification.duplicates');
+    expect(rows).toEqual([{ notification_id: repeat, duplicate_of: ids[0] }]);
+  },
+  TEST_LIMIT_MS,
+);
+
 test.each([
   { what: 'refuses connections', mode: { kind: 'refuse' } as const },
   { what: 'has gone silent', mode: { kind: 'half-open', silent: 'both' } as const },

@@ -37,6 +37,12 @@ interface ComposeService {
 const { services } = parse(read('docker-compose.yml'), { merge: true }) as {
   services: Record<string, ComposeService>;
 };
+test('the image starts Node as `npm start` does', () => {
+  const [, command] = /^CMD (\[.*\])$/m.exec(read('Dockerfile'))!;
+  expect((JSON.parse(command!) as string[]).join(' ')).toBe(packageJson.scripts.start.replace('exec ', ''));
+  expect(command).toContain('--no-memory-reducer');
+});
+
 const mountsOf = ({ volumes = [] }: ComposeService) =>
   Object.fromEntries(
     volumes

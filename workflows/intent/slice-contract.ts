@@ -26,6 +26,9 @@ export const sliceOfWorkflowId = (workflowId: string): string => workflowId.slic
 /** Signal to a slice, argument the notification id: what is not published of this intent is not to be. */
 export const CANCEL_INTENT_SIGNAL = 'cancelIntent';
 
+/** Query of a slice: its intents, as they came. */
+export const SLICE_INTENTS_QUERY = 'intents';
+
 export interface SliceInput {
   /** The id of the first entry. */
   slice: string;

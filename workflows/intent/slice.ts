@@ -9,6 +9,7 @@ import {
   ApplicationFailure,
   CancellationScope,
   TimeoutFailure,
+  defineQuery,
   defineSignal,
   isCancellation,
   makeContinueAsNewFunc,
@@ -24,7 +25,7 @@ import { HANDING_ON, SLICE_TRY, SLICE_WHEN_POSSIBLE, STEERING } from '../policie
 import type { NotificationInput } from './contract.ts';
 import { identityOf } from './contract.ts';
 import type { SliceDelivery, SliceInput, SliceOutcome } from './slice-contract.ts';
-import { CANCEL_INTENT_SIGNAL, WAITING_SLICE_WORKFLOW } from './slice-contract.ts';
+import { CANCEL_INTENT_SIGNAL, SLICE_INTENTS_QUERY, WAITING_SLICE_WORKFLOW } from './slice-contract.ts';
 
 const firstTry = proxyLocalActivities<SliceActivities>(SLICE_TRY);
 const whenPossible = proxyActivities<SliceActivities>(SLICE_WHEN_POSSIBLE);
@@ -60,6 +61,7 @@ async function work(input: SliceInput, deliverAll: Deliver): Promise<SliceOutcom
   const { slice, intents, before } = input;
   const cancelled = new Set<string>();
   const attempt = new CancellationScope();
+  setHandler(defineQuery<NotificationInput[]>(SLICE_INTENTS_QUERY), () => intents);
   setHandler(cancelIntent, (notificationId) => {
     cancelled.add(notificationId);
     // Only one that waits can be stopped: it begins anew with the others.
