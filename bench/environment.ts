@@ -49,8 +49,8 @@ export interface Sizes {
   longRounds: number;
   /** Intents of one round. */
   intents: number;
-  /** How long each shape of `throughput` works before its first round: compilers find out meanwhile what is hot, s. */
-  warmUpSeconds: number;
+  /** Of each shape of `throughput` before its first round, at least: compilers find out meanwhile what is hot. */
+  warmUpIntents: number;
   /** How long one intent a second is published, s. */
   idleSeconds: number;
   /** How long half of the highest rate is published, s. */
@@ -65,7 +65,7 @@ export const sizesOf = ({ quick, rounds }: { quick: boolean; rounds: number }): 
         rounds,
         longRounds: 1,
         intents: 60,
-        warmUpSeconds: 5,
+        warmUpIntents: 60,
         idleSeconds: 15,
         loadSeconds: 8,
         backlog: { child: 1_000, on_failure: 3_000, slices: 20_000 },
@@ -74,7 +74,7 @@ export const sizesOf = ({ quick, rounds }: { quick: boolean; rounds: number }): 
         rounds,
         longRounds: rounds,
         intents: 300,
-        warmUpSeconds: 30,
+        warmUpIntents: 900,
         idleSeconds: 120,
         loadSeconds: 30,
         backlog: { child: 5_000, on_failure: 15_000, slices: 200_000 },

@@ -101,7 +101,7 @@ export const throughput: Measurement = {
 };
 
 async function measure(bench: Bench): Promise<Record<Shape, Round[]>> {
-  const { intents, rounds, warmUpSeconds } = bench.sizes;
+  const { intents, rounds, warmUpIntents } = bench.sizes;
   const [baselines, peers] = await Promise.all([baselinesOf(bench), peersOf(bench)]);
   const shapes = (count: number): Record<Shape, () => Promise<Round>> => ({
     'empty-workflow': () => baselines.round('emptyWorkflow', count),
@@ -116,7 +116,7 @@ async function measure(bench: Bench): Promise<Record<Shape, Round[]>> {
   });
   for (const [name, round] of Object.entries(shapes(intents))) {
     bench.report(`Warming up: ${name}`);
-    for (let seconds = 0; seconds < warmUpSeconds;) seconds += (await round()).seconds;
+    for (let done = 0; done < warmUpIntents;) done += (await round()).count;
   }
   return interleave(rounds, shapes(intents), bench.report);
 }

@@ -53,6 +53,23 @@ test('I36 other processes that wait for work get some while there is no place he
   expect(await inHand.place('next', never, IDLE)).toBe('here');
 });
 
+test('I88 Temporal is not asked for other processes with each intent', async () => {
+  let asked = 0;
+  const nobody = async () => {
+    asked += 1;
+    return false;
+  };
+  const inHand = createInHand(1);
+  await inHand.place('0-0', never, nobody);
+  for (let n = 1; n <= 20; n += 1) {
+    const next = inHand.place(`${n}-0`, never, nobody);
+    expect(await isSettled(next)).toBe(false);
+    inHand.done(`${n - 1}-0`);
+    expect(await next).toBe('here');
+  }
+  expect(asked).toBeLessThan(3);
+});
+
 test('I35 nobody waits for a place once it is to stop', async () => {
   const inHand = createInHand(1);
   await inHand.place('1-0', never, NOBODY);
