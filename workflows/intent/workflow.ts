@@ -193,8 +193,8 @@ function publishEach(of: Notification, routes: RouteToPublish[]): Promise<RouteT
 function publish(
   { notificationId, notificationType, replay }: Notification,
   { routeRef, channel, first, isPublished }: RouteToPublish,
-): SettledStatus | Promise<SettledStatus> {
-  if (isPublished) return 'published';
+): Promise<SettledStatus> {
+  if (isPublished) return Promise.resolve('published');
   const route = executeChild(notificationRoute, {
     args: [{ notificationId, routeRef, ...(replay ? { replay } : {}), ...(first ? { first } : {}) }],
     workflowId: routeWorkflowId(notificationId, routeRef),
