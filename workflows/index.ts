@@ -1,6 +1,4 @@
 /** The workflows of the service's one bundle, by the names they are registered with. */
-import './lifecycle-lines.ts';
-
 export { accountCallback } from './account-callback/workflow.ts';
 export { channel } from './intent/channel.ts';
 export { notification, notificationBatch } from './intent/workflow.ts';
