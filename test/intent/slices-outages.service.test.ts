@@ -79,6 +79,17 @@ const delivered = (expected: readonly string[]): Promise<string[]> =>
 const notifications = async (): Promise<number> =>
   (await slot.client.workflow.count("WorkflowType = 'notification'")).count;
 
+/** PostgreSQL takes no change of a route, until the trigger `full_disk` is dropped. @param of which, in SQL. */
+async function fillDisk(of: string): Promise<void> {
+  await slot.db.query(
+    `CREATE FUNCTION notification.refuse() RETURNS trigger LANGUAGE plpgsql AS
+     $$ BEGIN RAISE EXCEPTION 'the disk is full' USING ERRCODE = '53100'; END $$`,
+  );
+  await slot.db.query(
+    `CREATE TRIGGER full_disk BEFORE UPDATE ON notification.routes ${of} EXECUTE FUNCTION notification.refuse()`,
+  );
+}
+
 async function expectNothingSpent(ids: readonly string[]): Promise<void> {
   const { rows } = await slot.db.query(
     'SELECT DISTINCT status, attempt_count, last_error_at IS NULL AS is_clean FROM notification.routes WHERE notification_id = ANY ($1)',
@@ -112,13 +123,7 @@ test(
   async () => {
     await slot.startService(IN_SLICES);
     slot.userService.fail({ failure: { kind: 'delay', ms: 500 } });
-    await slot.db.query(
-      `CREATE FUNCTION notification.refuse() RETURNS trigger LANGUAGE plpgsql AS
-       $$ BEGIN RAISE EXCEPTION 'the disk is full' USING ERRCODE = '53100'; END $$`,
-    );
-    await slot.db.query(
-      'CREATE TRIGGER full_disk BEFORE UPDATE ON notification.routes EXECUTE FUNCTION notification.refuse()',
-    );
+    await fillDisk('');
     const ids = await startedSlice(20);
     await waitsFor(ids, 'PostgresUnusable');
     expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', ids));
@@ -137,14 +142,7 @@ test(
   async () => {
     const service = await slot.startService(IN_SLICES);
     // For the recipient of the slice alone.
-    await slot.db.query(
-      `CREATE FUNCTION notification.refuse() RETURNS trigger LANGUAGE plpgsql AS
-       $$ BEGIN RAISE EXCEPTION 'the disk is full' USING ERRCODE = '53100'; END $$`,
-    );
-    await slot.db.query(
-      `CREATE TRIGGER full_disk BEFORE UPDATE ON notification.routes FOR EACH ROW
-       WHEN (NEW.recipient_ref LIKE '%user-2') EXECUTE FUNCTION notification.refuse()`,
-    );
+    await fillDisk("FOR EACH ROW WHEN (NEW.recipient_ref LIKE '%user-2')");
     const ids = await startedSlice(20, ['user-2']);
     await waitsFor(ids, 'PostgresUnusable');
     await service.stop();
