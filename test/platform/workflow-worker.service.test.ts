@@ -4,6 +4,8 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { DefaultLogger, NativeConnection } from '@temporalio/worker';
 import { bundleWorkflowCode } from 'temporal-bundler/lib/workflow/bundler.js';
+import { createLogger } from '../../workers/logger.ts';
+import { installTemporalRuntime } from '../../workers/temporal-worker.ts';
 import { WorkflowWorker } from '../../workers/workflow-worker.ts';
 import { eventually, takeSlot } from '../harness.ts';
 
@@ -13,7 +15,10 @@ const WORKFLOWS = `
   export async function withoutEnd(): Promise<void> { for (;;); }
 `;
 
-test('its workflow task fails, and the worker ends, which says so', async () => {
+test('its workflow task fails, and the worker ends, which the log says in lines of the worker and of its core', async () => {
+  const lines: { component?: string; msg: string }[] = [];
+  const write = (line: string): void => void lines.push(JSON.parse(line) as (typeof lines)[number]);
+  installTemporalRuntime(createLogger('warn', { write }));
   const home = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-endless-'));
   const slot = await takeSlot();
   const connection = await NativeConnection.connect({ address: slot.endpoints.temporalAddress! });
@@ -40,6 +45,11 @@ test('its workflow task fails, and the worker ends, which says so', async () => 
       const { events } = await handle.fetchHistory();
       return events?.some(({ workflowTaskFailedEventAttributes }) => workflowTaskFailedEventAttributes);
     });
+    for (const wanted of ['Workflow code does not come to an end', 'Failing workflow task']) {
+      await eventually(wanted, async () =>
+        lines.some(({ component, msg }) => component === 'temporal' && msg.startsWith(wanted)),
+      );
+    }
   } finally {
     await connection.close();
     await slot.release();
