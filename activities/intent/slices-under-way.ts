@@ -6,6 +6,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { WorkflowClient } from '@temporalio/client';
+import pLimit from 'p-limit';
 import type { Pool } from 'pg';
 import type { Intent } from '../../api/intent/entry.ts';
 import {
@@ -43,7 +44,9 @@ export async function findSlicesUnderWay(workflows: WorkflowClient, db: Pool) {
   for await (const { workflowId } of workflows.list({ query: RUNNING_SLICES })) {
     underWay.push({ workflowId, started: Promise.resolve() });
   }
-  const told = Promise.all(underWay.map((slice) => tell(slice).catch(() => undefined)));
+  // Readers leave no more than that each; who knows how many readers there were.
+  const inTurn = pLimit(MOST_UNDER_WAY);
+  const told = Promise.all(underWay.map((slice) => inTurn(() => tell(slice).catch(() => undefined))));
 
   return {
     /**
