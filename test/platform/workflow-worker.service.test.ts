@@ -2,11 +2,13 @@
 import { mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import type { Worker, WorkerOptions, WorkflowBundle } from '@temporalio/worker';
 import { DefaultLogger, NativeConnection } from '@temporalio/worker';
 import { bundleWorkflowCode } from 'temporal-bundler/lib/workflow/bundler.js';
 import { createLogger } from '../../workers/logger.ts';
 import { installTemporalRuntime } from '../../workers/temporal-worker.ts';
 import { WorkflowWorker } from '../../workers/workflow-worker.ts';
+import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
@@ -15,44 +17,76 @@ const WORKFLOWS = `
   export async function withoutEnd(): Promise<void> { for (;;); }
 `;
 
-test('its workflow task fails, and the worker ends, which the log says in lines of the worker and of its core', async () => {
-  const lines: { component?: string; msg: string }[] = [];
+const lines: { component?: string; msg: string }[] = [];
+let slot: Slot;
+let connection: NativeConnection;
+let home: string;
+let workflowBundle: WorkflowBundle;
+beforeAll(async () => {
   const write = (line: string): void => void lines.push(JSON.parse(line) as (typeof lines)[number]);
   installTemporalRuntime(createLogger('warn', { write }));
-  const home = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-endless-'));
-  const slot = await takeSlot();
-  const connection = await NativeConnection.connect({ address: slot.endpoints.temporalAddress! });
-  try {
-    symlinkSync(path.join(ROOT, 'node_modules'), path.join(home, 'node_modules'));
-    const workflowsPath = path.join(home, 'workflows.ts');
-    writeFileSync(workflowsPath, WORKFLOWS);
-    const taskQueue = 'of-this-test';
-    const worker = await WorkflowWorker.create({
-      ...{ connection, taskQueue, namespace: slot.client.options.namespace },
-      workflowBundle: await bundleWorkflowCode({ workflowsPath, logger: new DefaultLogger('WARN') }),
-    });
-    const failed = worker.run().then(
-      () => undefined,
-      (error: Error) => error,
-    );
-    const { workflow } = slot.client;
-    expect(await workflow.execute('short', { workflowId: 'short', taskQueue })).toBe('done');
+  home = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-endless-'));
+  symlinkSync(path.join(ROOT, 'node_modules'), path.join(home, 'node_modules'));
+  const workflowsPath = path.join(home, 'workflows.ts');
+  writeFileSync(workflowsPath, WORKFLOWS);
+  workflowBundle = await bundleWorkflowCode({ workflowsPath, logger: new DefaultLogger('WARN') });
+  slot = await takeSlot();
+  connection = await NativeConnection.connect({ address: slot.endpoints.temporalAddress! });
+});
+afterAll(async () => {
+  await connection.close();
+  await slot.release();
+  rmSync(home, { recursive: true });
+});
 
-    const handle = await workflow.start('withoutEnd', { workflowId: 'without-end', taskQueue });
-    expect((await failed)?.message).toContain('Workflow Worker Thread exited');
-    expect(worker.getState()).toBe('FAILED');
-    await eventually('its task to have failed', async () => {
-      const { events } = await handle.fetchHistory();
-      return events?.some(({ workflowTaskFailedEventAttributes }) => workflowTaskFailedEventAttributes);
-    });
-    for (const wanted of ['Workflow code does not come to an end', 'Failing workflow task']) {
-      await eventually(wanted, async () =>
-        lines.some(({ component, msg }) => component === 'temporal' && msg.startsWith(wanted)),
-      );
-    }
-  } finally {
-    await connection.close();
-    await slot.release();
-    rmSync(home, { recursive: true });
+/** @returns a worker that runs, and with what it fails. */
+async function run(
+  taskQueue: string,
+  options: Partial<WorkerOptions> = {},
+): Promise<{ worker: Worker; failed: Promise<Error | undefined> }> {
+  const { namespace } = slot.client.options;
+  const worker = await WorkflowWorker.create({
+    ...{ connection, taskQueue, namespace, workflowBundle },
+    ...options,
+  });
+  const failed = worker.run().then(
+    () => undefined,
+    (error: Error) => error,
+  );
+  return { worker, failed };
+}
+
+test('its workflow task fails, and the worker ends, which the log says in lines of the worker and of its core', async () => {
+  const taskQueue = 'without-end';
+  const { worker, failed } = await run(taskQueue);
+  const { workflow } = slot.client;
+  expect(await workflow.execute('short', { workflowId: 'short', taskQueue })).toBe('done');
+
+  const handle = await workflow.start('withoutEnd', { workflowId: 'without-end', taskQueue });
+  expect((await failed)?.message).toContain('Workflow Worker Thread exited');
+  expect(worker.getState()).toBe('FAILED');
+  await eventually('its task to have failed', async () => {
+    const { events } = await handle.fetchHistory();
+    return events?.some(({ workflowTaskFailedEventAttributes }) => workflowTaskFailedEventAttributes);
+  });
+  for (const wanted of ['Workflow code does not come to an end', 'Failing workflow task']) {
+    await eventually(wanted, async () =>
+      lines.some(({ component, msg }) => component === 'temporal' && msg.startsWith(wanted)),
+    );
   }
+});
+
+test('a worker that is stopped by force meanwhile ends as well', async () => {
+  const taskQueue = 'stopped-by-force';
+  const { worker, failed } = await run(taskQueue, { shutdownGraceTime: 100, shutdownForceTime: 1_000 });
+  const handle = await slot.client.workflow.start('withoutEnd', {
+    workflowId: 'stopped-by-force',
+    taskQueue,
+  });
+  await eventually('its task to be begun', async () => {
+    const { events } = await handle.fetchHistory();
+    return events?.some(({ workflowTaskStartedEventAttributes }) => workflowTaskStartedEventAttributes);
+  });
+  worker.shutdown();
+  expect(await failed).toBeInstanceOf(Error);
 });
