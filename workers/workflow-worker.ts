@@ -1,62 +1,167 @@
 /**
- * The SDK's worker, without a time limit for each call into a workflow.
+ * The SDK's worker, with a thread of our own for the workflows. What runs there is the SDK's sandbox, unchanged; three
+ * things around it differ, which together were half of what a short workflow costs the process:
  *
- * The SDK gives each call five seconds, so that workflow code without an end does not hold up all other workflows of its
- * thread. Node starts a thread for each such limit, and even a short workflow is called eight times: that was a quarter of
- * the process' CPU time. Here one look a second finds out whether the thread still answers. If it does not, it is ended.
- * Then the SDK fails the workflow tasks that the thread had in hand, as it does after five seconds, and Temporal makes them
- * again; the worker ends, as with any other end of that thread.
+ * - No time limit for each call into a workflow, for which Node starts a thread each time. One look a second finds out
+ *   whether the thread still answers. If it does not, it is ended. Then the SDK fails the workflow tasks that the thread
+ *   had in hand, as it does when a limit is reached, and Temporal makes them again; the worker ends, as with any other end
+ *   of that thread.
+ * - One message there and one back for each activation. The SDK asks for the calls of sinks each time, too, and waits for
+ *   a workflow to be made and to be disposed of.
+ * - Call stacks are written when somebody asks for them: promise-stacks.ts.
  */
-import type { Worker as Thread } from 'node:worker_threads';
+import path from 'node:path';
+import { Worker as Thread } from 'node:worker_threads';
 import type { Logger } from '@temporalio/common';
-import { Worker } from '@temporalio/worker';
+import proto from '@temporalio/proto';
+import { UnexpectedError, Worker } from '@temporalio/worker';
 import type { CompiledWorkerOptions } from '@temporalio/worker/lib/worker-options.js';
-import type { WorkflowCreator } from '@temporalio/worker/lib/workflow/interface.js';
+import type {
+  Workflow,
+  WorkflowCreateOptions,
+  WorkflowCreator,
+} from '@temporalio/worker/lib/workflow/interface.js';
 import type { WorkflowBundleWithSourceMapAndFilename } from '@temporalio/worker/lib/workflow/workflow-worker-thread/input.js';
+import type { SinkCall } from '@temporalio/workflow';
+import { createUnsafeRandomSource } from '@temporalio/workflow/lib/random-helpers.js';
+import type { Activated, Answer, Message, Request, ThreadData } from './workflow-thread.ts';
 
 /** After so many looks at one unanswered request a thread counts as hung, some seconds before Temporal gives its tasks up. */
 const MOST_LOOKS = 5;
 const LOOK_INTERVAL_MS = 1_000;
 
-/** What the SDK knows of a thread, and keeps to itself. Requests are answered in the order in which they are made. */
-interface ThreadClient {
-  workerThread: Pick<Thread, 'terminate'>;
-  requestIdToCompletion: ReadonlyMap<bigint, unknown>;
-}
+const { WorkflowActivation } = proto.coresdk.workflow_activation;
+const { WorkflowActivationCompletion } = proto.coresdk.workflow_completion;
 
 /** Runs workflows and activities as the SDK's `Worker` does. */
 export class WorkflowWorker extends Worker {
   protected static override async createWorkflowCreator(
     bundle: WorkflowBundleWithSourceMapAndFilename,
-    options: CompiledWorkerOptions,
+    { activities }: CompiledWorkerOptions,
     logger: Logger,
   ): Promise<WorkflowCreator> {
-    // Node knows the absence of a limit, the SDK's types do not.
-    const unlimited = { ...options, isolateExecutionTimeoutMs: undefined as unknown as number };
-    const creator = await super.createWorkflowCreator(bundle, unlimited, logger);
-    const { workerThreadClients } = creator as unknown as { workerThreadClients: readonly ThreadClient[] };
-    const looks = workerThreadClients.map((client) => endWhenHung(client, logger));
+    const thread = await startThread({ bundle, activityNames: new Set(activities.keys()) }, logger);
     return {
-      createWorkflow: (settings) => creator.createWorkflow(settings),
-      // Looked at until the end: a forced shutdown would wait without one for a thread that hangs.
-      destroy: () => creator.destroy().finally(() => looks.forEach(clearInterval)),
+      createWorkflow: async (options) => createWorkflow(thread, options),
+      destroy: () => thread.destroy(),
     };
   }
 }
 
+type WorkflowThread = Awaited<ReturnType<typeof startThread>>;
+
+/** The sandbox of the workflow is made with its first activation. */
+function createWorkflow(thread: WorkflowThread, options: WorkflowCreateOptions): Workflow {
+  const { runId, unsafe } = options.info;
+  const { now: _now, random: _random, ...plain } = unsafe;
+  let create: WorkflowCreateOptions | undefined = {
+    ...options,
+    // Functions cannot be given to a thread; there they are made anew.
+    info: { ...options.info, unsafe: plain as typeof unsafe },
+  };
+  let sinkCalls: SinkCall[] = [];
+  return {
+    async activate(activation) {
+      const request = { runId, ...(create ? { create } : {}) };
+      create = undefined;
+      const activated = await thread.ask({
+        ...request,
+        activation: new Uint8Array(WorkflowActivation.encode(activation).finish()),
+      });
+      sinkCalls.push(...activated.sinkCalls.map(withFunctions));
+      return WorkflowActivationCompletion.decode(activated.completion);
+    },
+    async getAndResetSinkCalls() {
+      const calls = sinkCalls;
+      sinkCalls = [];
+      return calls;
+    },
+    async dispose() {
+      thread.tell({ dispose: runId });
+    },
+  };
+}
+
+function withFunctions(call: SinkCall): SinkCall {
+  const unsafe = {
+    ...call.workflowInfo.unsafe,
+    now: Date.now,
+    random: createUnsafeRandomSource(Math.random),
+  };
+  return { ...call, workflowInfo: { ...call.workflowInfo, unsafe } };
+}
+
+interface Waiting {
+  resolve: (activated: Activated) => void;
+  reject: (error: unknown) => void;
+}
+
+/** @throws Error when the thread cannot be started, or the bundle not be loaded. */
+async function startThread(data: ThreadData, logger: Pick<Logger, 'error'>) {
+  const thread = new Thread(path.join(import.meta.dirname, 'workflow-thread.ts'), { workerData: data });
+  const ended = new Promise<void>((resolve) => thread.once('exit', () => resolve()));
+  const waiting = new Map<number, Waiting>();
+  let lastId = 0;
+  let failure: Error | undefined;
+
+  await new Promise<void>((resolve, reject) => {
+    thread.once('message', () => resolve());
+    thread.once('error', reject);
+  });
+  thread.on('message', (answer: Answer) => {
+    const { resolve, reject } = waiting.get(answer.id)!;
+    waiting.delete(answer.id);
+    if ('error' in answer) reject(Object.assign(new Error(), answer.error));
+    else resolve(answer);
+  });
+  thread.on('error', (error: Error) => {
+    failure = error;
+  });
+  const looks = endWhenHung(thread, waiting, logger);
+  void ended.then(() => {
+    clearInterval(looks);
+    failure = new UnexpectedError(
+      `The thread of the workflows has ended: ${failure?.message ?? 'it was stopped'}`,
+      failure,
+    );
+    for (const { reject } of waiting.values()) reject(failure);
+    waiting.clear();
+  });
+
+  const send = (message: Message, transfer: ArrayBuffer[] = []) => thread.postMessage(message, transfer);
+  return {
+    /** @throws what the thread fails with; UnexpectedError when it has ended. */
+    ask(request: Omit<Request, 'id'> & { activation: Uint8Array<ArrayBuffer> }): Promise<Activated> {
+      return new Promise((resolve, reject) => {
+        if (failure) return reject(failure);
+        lastId += 1;
+        waiting.set(lastId, { resolve, reject });
+        send({ id: lastId, ...request }, [request.activation.buffer]);
+      });
+    },
+    tell: (message: Exclude<Message, Request>) => send(message),
+    /** Looked at until the end: one that hangs would be waited for in vain. */
+    async destroy(): Promise<void> {
+      send('destroy');
+      await ended;
+    },
+  };
+}
+
 /** Counts looks and not time: a process that was stopped for a while finds its answers after the next look. */
 function endWhenHung(
-  { workerThread, requestIdToCompletion }: ThreadClient,
+  thread: Thread,
+  waiting: ReadonlyMap<number, unknown>,
   logger: Pick<Logger, 'error'>,
 ): NodeJS.Timeout {
-  let oldestBefore: bigint | undefined;
+  let oldestBefore: number | undefined;
   let looks = 0;
   return setInterval(() => {
-    const [oldest] = requestIdToCompletion.keys();
+    const [oldest] = waiting.keys();
     looks = oldest !== undefined && oldest === oldestBefore ? looks + 1 : 0;
     oldestBefore = oldest;
     if (looks !== MOST_LOOKS) return;
     logger.error('Workflow code does not come to an end; its thread is ended, and the worker with it');
-    void workerThread.terminate();
+    void thread.terminate();
   }, LOOK_INTERVAL_MS).unref();
 }

@@ -63,7 +63,7 @@ test('its workflow task fails, and the worker ends, which the log says in lines 
   expect(await workflow.execute('short', { workflowId: 'short', taskQueue })).toBe('done');
 
   const handle = await workflow.start('withoutEnd', { workflowId: 'without-end', taskQueue });
-  expect((await failed)?.message).toContain('Workflow Worker Thread exited');
+  expect((await failed)?.message).toContain('The thread of the workflows has ended');
   expect(worker.getState()).toBe('FAILED');
   await eventually('its task to have failed', async () => {
     const { events } = await handle.fetchHistory();

@@ -1,0 +1,176 @@
+/** What workflows and their readers see of our thread is what they see of the SDK's. */
+import { mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import type { WorkerOptions } from '@temporalio/worker';
+import { DefaultLogger, NativeConnection, Worker } from '@temporalio/worker';
+import { bundleWorkflowCode } from 'temporal-bundler/lib/workflow/bundler.js';
+import { createLogger } from '../../workers/logger.ts';
+import { installTemporalRuntime } from '../../workers/temporal-worker.ts';
+import { WorkflowWorker } from '../../workers/workflow-worker.ts';
+import type { Slot } from '../harness.ts';
+import { eventually, takeSlot } from '../harness.ts';
+
+const ROOT = path.resolve(import.meta.dirname, '../..');
+
+/** Each waits, in ways that workflows have, until it gets the signal `go`. */
+const WORKFLOWS = `
+  import { ApplicationFailure, CancellationScope, condition, defineQuery, defineSignal, log, proxyActivities, setHandler, sleep, startChild,
+           executeChild } from '@temporalio/workflow';
+
+  const { never } = proxyActivities({ startToCloseTimeout: '1 hour' });
+
+  function untilGo() {
+    let isGo = false;
+    setHandler(defineSignal('go'), () => { isGo = true; });
+    return condition(() => isGo);
+  }
+
+  async function deeper(levels, wait) {
+    return levels === 0 ? wait() : deeper(levels - 1, wait);
+  }
+
+  export async function waitsForSignal() { await untilGo(); return 'gone'; }
+
+  export async function waitsDeep() { const go = untilGo(); await deeper(4, () => go); }
+
+  export async function waitsForAll() {
+    const go = untilGo();
+    await Promise.all([sleep('1 hour'), deeper(2, () => sleep('2 hours')), 5, Promise.resolve(6), go]);
+  }
+
+  export async function waitsForRest() {
+    const go = untilGo();
+    const slow = sleep('1 hour').then(() => undefined);
+    await Promise.race([slow, sleep(1)]);
+    await Promise.any([Promise.reject(new Error('no')), Promise.resolve(1)]);
+    const settled = Promise.allSettled([slow, Promise.reject(new Error('no'))]);
+    await Promise.race([settled, go, never()]);
+  }
+
+  export async function waitsForChild() {
+    const go = untilGo();
+    await CancellationScope.cancellable(() => Promise.race([executeChild('waitsForSignal', { taskQueue: 'nobody', workflowId: 'child-of-' + Math.random() }), go]));
+  }
+
+  export async function counts(rounds) {
+    let sum = 0;
+    for (let n = 1; n <= rounds; n += 1) {
+      await sleep(1);
+      sum += n;
+      if (n === 2) log.warn('second', { n });
+    }
+    return sum;
+  }
+
+  export async function neglects() {
+    void Promise.reject(new Error('nobody waits for it'));
+    await sleep(1);
+  }
+
+  export async function throwsAtOnce() { throw ApplicationFailure.nonRetryable('at once'); }
+`;
+
+const lines: { msg: string; n?: number; workflowType?: string }[] = [];
+let slot: Slot;
+let connection: NativeConnection;
+let home: string;
+let workflowBundle: { code: string };
+beforeAll(async () => {
+  const write = (line: string): void => void lines.push(JSON.parse(line) as (typeof lines)[number]);
+  installTemporalRuntime(createLogger('warn', { write }));
+  home = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-thread-'));
+  symlinkSync(path.join(ROOT, 'node_modules'), path.join(home, 'node_modules'));
+  const workflowsPath = path.join(home, 'workflows.ts');
+  writeFileSync(workflowsPath, WORKFLOWS);
+  workflowBundle = await bundleWorkflowCode({
+    workflowsPath,
+    preloadModules: ['@temporalio/workflow', workflowsPath],
+    logger: new DefaultLogger('WARN'),
+  });
+  slot = await takeSlot();
+  connection = await NativeConnection.connect({ address: slot.endpoints.temporalAddress! });
+});
+afterAll(async () => {
+  await connection.close();
+  await slot.release();
+  rmSync(home, { recursive: true });
+});
+
+/** Runs something with a worker of either class, on a task queue of its own. */
+async function withWorker<T>(
+  of: typeof Worker,
+  options: Partial<WorkerOptions>,
+  run: (taskQueue: string) => Promise<T>,
+): Promise<T> {
+  const taskQueue = `${of.name}-${Object.keys(options).join()}`;
+  const { namespace } = slot.client.options;
+  const worker = await of.create({
+    ...{ connection, namespace, taskQueue, workflowBundle },
+    // Of activities none is ever made, but their workflows wait for them.
+    ...options,
+  });
+  return worker.runUntil(run(taskQueue));
+}
+
+async function stacksOf(of: typeof Worker, type: string): Promise<unknown> {
+  return withWorker(of, {}, async (taskQueue) => {
+    const { workflow } = slot.client;
+    const handle = await workflow.start(type, { taskQueue, workflowId: `${type}-${taskQueue}` });
+    // Until it has gone as far as it can without the signal.
+    let before: string | undefined;
+    await eventually('a stack that stays', async () => {
+      const stack = await handle.query<string>('__stack_trace');
+      const { historyLength } = await handle.describe();
+      const now = `${historyLength} ${stack}`;
+      const stays = now === before;
+      before = now;
+      return stays;
+    });
+    const found = {
+      plain: await handle.query('__stack_trace'),
+      enhanced: await handle.query('__enhanced_stack_trace'),
+    };
+    await handle.terminate();
+    return found;
+  });
+}
+
+test.each(['waitsForSignal', 'waitsDeep', 'waitsForAll', 'waitsForRest', 'waitsForChild'])(
+  'the call stack of %s is what the SDK shows',
+  async (type) => {
+    const [ours, theirs] = [await stacksOf(WorkflowWorker, type), await stacksOf(Worker, type)];
+    expect(ours).toEqual(theirs);
+    expect(JSON.stringify(ours)).toContain('workflows.ts');
+  },
+);
+
+test('a workflow that is pushed out of the cache goes on, and its log lines arrive once', async () => {
+  const options = { maxCachedWorkflows: 2 };
+  const results = await withWorker(WorkflowWorker, options, (taskQueue) =>
+    Promise.all(
+      Array.from({ length: 10 }, (_, n) =>
+        slot.client.workflow.execute('counts', { taskQueue, workflowId: `counts-${n}`, args: [5] }),
+      ),
+    ),
+  );
+  expect(results).toEqual(Array<number>(10).fill(15));
+  const warned = lines.filter(({ msg, n, workflowType }) => msg === 'second' && n === 2 && workflowType);
+  expect(warned.map(({ workflowType }) => workflowType)).toEqual(Array<string>(10).fill('counts'));
+});
+
+test('what a workflow throws fails it, and a rejection that it neglects fails its task', async () => {
+  await withWorker(WorkflowWorker, {}, async (taskQueue) => {
+    const { workflow } = slot.client;
+    const thrown = workflow.execute('throwsAtOnce', { taskQueue, workflowId: 'throws-at-once' });
+    await expect(thrown).rejects.toMatchObject({ cause: { message: 'at once' } });
+    const handle = await workflow.start('neglects', { taskQueue, workflowId: 'neglects' });
+    await eventually('its task to have failed', async () => {
+      const { events } = await handle.fetchHistory();
+      return events?.some(({ workflowTaskFailedEventAttributes: failed }) =>
+        failed?.failure?.message?.includes('nobody waits for it'),
+      );
+    });
+    await handle.terminate();
+  });
+});
