@@ -33,7 +33,10 @@ const LOOK_INTERVAL_MS = 1_000;
 const { WorkflowActivation } = proto.coresdk.workflow_activation;
 const { WorkflowActivationCompletion } = proto.coresdk.workflow_completion;
 
-/** Runs workflows and activities as the SDK's `Worker` does. */
+/**
+ * Runs workflows and activities as the SDK's `Worker` does. Options that are about the SDK's own threads change nothing:
+ * `workflowThreadPoolSize`, `reuseV8Context`, `isolateExecutionTimeoutMs` and `patchActivationCallback`.
+ */
 export class WorkflowWorker extends Worker {
   protected static override async createWorkflowCreator(
     bundle: WorkflowBundleWithSourceMapAndFilename,
@@ -109,10 +112,10 @@ async function startThread(data: ThreadData, logger: Pick<Logger, 'error'>) {
     thread.once('error', reject);
   });
   thread.on('message', (answer: Answer) => {
-    const { resolve, reject } = waiting.get(answer.id)!;
+    const asked = waiting.get(answer.id);
     waiting.delete(answer.id);
-    if ('error' in answer) reject(Object.assign(new Error(), answer.error));
-    else resolve(answer);
+    if ('error' in answer) asked?.reject(Object.assign(new Error(), answer.error));
+    else asked?.resolve(answer);
   });
   thread.on('error', (error: Error) => {
     failure = error;

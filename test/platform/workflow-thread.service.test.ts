@@ -15,7 +15,7 @@ const ROOT = path.resolve(import.meta.dirname, '../..');
 
 /** Each waits, in ways that workflows have, until it gets the signal `go`. */
 const WORKFLOWS = `
-  import { ApplicationFailure, CancellationScope, condition, defineQuery, defineSignal, log, proxyActivities, setHandler, sleep, startChild,
+  import { ApplicationFailure, CancellationScope, condition, defineQuery, defineSignal, log, proxyActivities, setHandler, sleep,
            executeChild } from '@temporalio/workflow';
 
   const { never } = proxyActivities({ startToCloseTimeout: '1 hour' });
@@ -97,70 +97,67 @@ afterAll(async () => {
   rmSync(home, { recursive: true });
 });
 
-/** Runs something with a worker of either class, on a task queue of its own. */
-async function withWorker<T>(
+/** Runs something beside a worker. */
+async function besideWorker<T>(
   of: typeof Worker,
-  options: Partial<WorkerOptions>,
-  run: (taskQueue: string) => Promise<T>,
+  taskQueue: string,
+  run: () => Promise<T>,
+  options: Partial<WorkerOptions> = {},
 ): Promise<T> {
-  const taskQueue = `${of.name}-${Object.keys(options).join()}`;
   const { namespace } = slot.client.options;
-  const worker = await of.create({
-    ...{ connection, namespace, taskQueue, workflowBundle },
-    // Of activities none is ever made, but their workflows wait for them.
-    ...options,
-  });
-  return worker.runUntil(run(taskQueue));
+  const worker = await of.create({ ...{ connection, namespace, taskQueue, workflowBundle }, ...options });
+  return worker.runUntil(run);
 }
 
-async function stacksOf(of: typeof Worker, type: string): Promise<unknown> {
-  return withWorker(of, {}, async (taskQueue) => {
-    const { workflow } = slot.client;
-    const handle = await workflow.start(type, { taskQueue, workflowId: `${type}-${taskQueue}` });
-    // Until it has gone as far as it can without the signal.
-    let before: string | undefined;
-    await eventually('a stack that stays', async () => {
-      const stack = await handle.query<string>('__stack_trace');
-      const { historyLength } = await handle.describe();
-      const now = `${historyLength} ${stack}`;
-      const stays = now === before;
-      before = now;
-      return stays;
-    });
-    const found = {
-      plain: await handle.query('__stack_trace'),
-      enhanced: await handle.query('__enhanced_stack_trace'),
-    };
-    await handle.terminate();
-    return found;
+/** What the Web UI shows of a workflow that has gone as far as it can. */
+async function stacksOf(type: string, taskQueue: string): Promise<unknown> {
+  const handle = await slot.client.workflow.start(type, { taskQueue, workflowId: `${type}-${taskQueue}` });
+  let before: string | undefined;
+  await eventually('a stack that stays', async () => {
+    const { historyLength } = await handle.describe();
+    const now = `${historyLength} ${await handle.query<string>('__stack_trace')}`;
+    const stays = now === before;
+    before = now;
+    return stays;
   });
+  const [plain, enhanced] = [
+    await handle.query<string>('__stack_trace'),
+    await handle.query('__enhanced_stack_trace'),
+  ];
+  await handle.terminate();
+  return { plain, enhanced };
 }
 
-test.each(['waitsForSignal', 'waitsDeep', 'waitsForAll', 'waitsForRest', 'waitsForChild'])(
-  'the call stack of %s is what the SDK shows',
-  async (type) => {
-    const [ours, theirs] = [await stacksOf(WorkflowWorker, type), await stacksOf(Worker, type)];
-    expect(ours).toEqual(theirs);
-    expect(JSON.stringify(ours)).toContain('workflows.ts');
-  },
-);
+const WAITING = ['waitsForSignal', 'waitsDeep', 'waitsForAll', 'waitsForRest', 'waitsForChild'];
+
+test.each(WAITING)('the call stack of %s is the one that the SDK shows', async (type) => {
+  const [ours, theirs] = await Promise.all(
+    [WorkflowWorker, Worker].map((of) => {
+      const taskQueue = `${of.name}-${type}`;
+      return besideWorker(of, taskQueue, () => stacksOf(type, taskQueue));
+    }),
+  );
+  expect(ours).toEqual(theirs);
+  expect(JSON.stringify(ours)).toContain('workflows.ts');
+});
 
 test('a workflow that is pushed out of the cache goes on, and its log lines arrive once', async () => {
-  const options = { maxCachedWorkflows: 2 };
-  const results = await withWorker(WorkflowWorker, options, (taskQueue) =>
+  const taskQueue = 'small-cache';
+  const run = () =>
     Promise.all(
       Array.from({ length: 10 }, (_, n) =>
         slot.client.workflow.execute('counts', { taskQueue, workflowId: `counts-${n}`, args: [5] }),
       ),
-    ),
-  );
+    );
+  const results = await besideWorker(WorkflowWorker, taskQueue, run, { maxCachedWorkflows: 2 });
   expect(results).toEqual(Array<number>(10).fill(15));
   const warned = lines.filter(({ msg, n, workflowType }) => msg === 'second' && n === 2 && workflowType);
   expect(warned.map(({ workflowType }) => workflowType)).toEqual(Array<string>(10).fill('counts'));
 });
 
 test('what a workflow throws fails it, and a rejection that it neglects fails its task', async () => {
-  await withWorker(WorkflowWorker, {}, async (taskQueue) => {
+  const taskQueue = 'failures';
+  await besideWorker(WorkflowWorker, taskQueue, async () => {
     const { workflow } = slot.client;
     const thrown = workflow.execute('throwsAtOnce', { taskQueue, workflowId: 'throws-at-once' });
     await expect(thrown).rejects.toMatchObject({ cause: { message: 'at once' } });
