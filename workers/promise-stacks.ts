@@ -132,6 +132,6 @@ function traceOf(one: Kept): Trace {
   const own = lines[1]?.includes('initAll (node:internal/promise_hooks') ? 2 : 1;
   const formatted = cutoffStackTrace(lines.slice(own).join('\n'));
   const count = formatted === '' ? 0 : formatted.split('\n').length;
-  one.trace = { formatted, structured: globalHandlers.currentStackTrace!.slice(own, own + count) };
+  one.trace = { formatted, structured: (globalHandlers.currentStackTrace ?? []).slice(own, own + count) };
   return one.trace;
 }

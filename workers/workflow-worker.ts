@@ -1,6 +1,6 @@
 /**
  * The SDK's worker, with a thread of our own for the workflows. What runs there is the SDK's sandbox, unchanged; three
- * things around it differ, which together were half of what a short workflow costs the process:
+ * things around it differ, which were much of what a short workflow costs the process:
  *
  * - No time limit for each call into a workflow, for which Node starts a thread each time. One look a second finds out
  *   whether the thread still answers. If it does not, it is ended. Then the SDK fails the workflow tasks that the thread

@@ -2,8 +2,8 @@
  * The story of one intent: accept it, publish its routes, report the totals. Each route has a workflow of its own, from
  * the beginning or from its first trouble on (`DispatchMode`).
  *
- * For each promise the sandbox keeps a stack, for the Web UI's stack trace, which costs more than anything else that is
- * done here. So where all goes well, functions hand promises on instead of waiting for them.
+ * For each promise the sandbox keeps a stack, for the Web UI's stack trace, which is much of what is done here. So where
+ * all goes well, functions hand promises on instead of waiting for them.
  */
 import {
   ApplicationFailure,
