@@ -1,21 +1,16 @@
 /** What workflows and their readers see of our thread is what they see of the SDK's. */
-import { mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
-import type { WorkerOptions } from '@temporalio/worker';
-import { DefaultLogger, NativeConnection, Worker } from '@temporalio/worker';
-import { bundleWorkflowCode } from 'temporal-bundler/lib/workflow/bundler.js';
+import type { WorkerOptions, WorkflowBundle } from '@temporalio/worker';
+import { NativeConnection, Worker } from '@temporalio/worker';
 import { createLogger } from '../../workers/logger.ts';
 import { installTemporalRuntime } from '../../workers/temporal-worker.ts';
 import { WorkflowWorker } from '../../workers/workflow-worker.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
-
-const ROOT = path.resolve(import.meta.dirname, '../..');
+import { bundleOf } from '../workflow-code.ts';
 
 /** Each waits, in ways that workflows have, until it gets the signal `go`. */
 const WORKFLOWS = `
-  import { ApplicationFailure, CancellationScope, condition, defineQuery, defineSignal, log, proxyActivities, setHandler, sleep,
+  import { ApplicationFailure, CancellationScope, condition, defineSignal, log, proxyActivities, setHandler, sleep,
            executeChild } from '@temporalio/workflow';
 
   const { never } = proxyActivities({ startToCloseTimeout: '1 hour' });
@@ -74,27 +69,17 @@ const WORKFLOWS = `
 const lines: { msg: string; n?: number; workflowType?: string }[] = [];
 let slot: Slot;
 let connection: NativeConnection;
-let home: string;
-let workflowBundle: { code: string };
+let workflowBundle: WorkflowBundle;
 beforeAll(async () => {
   const write = (line: string): void => void lines.push(JSON.parse(line) as (typeof lines)[number]);
   installTemporalRuntime(createLogger('warn', { write }));
-  home = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-thread-'));
-  symlinkSync(path.join(ROOT, 'node_modules'), path.join(home, 'node_modules'));
-  const workflowsPath = path.join(home, 'workflows.ts');
-  writeFileSync(workflowsPath, WORKFLOWS);
-  workflowBundle = await bundleWorkflowCode({
-    workflowsPath,
-    preloadModules: ['@temporalio/workflow', workflowsPath],
-    logger: new DefaultLogger('WARN'),
-  });
+  workflowBundle = await bundleOf(WORKFLOWS);
   slot = await takeSlot();
   connection = await NativeConnection.connect({ address: slot.endpoints.temporalAddress! });
 });
 afterAll(async () => {
   await connection.close();
   await slot.release();
-  rmSync(home, { recursive: true });
 });
 
 /** Runs something beside a worker. */

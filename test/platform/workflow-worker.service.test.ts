@@ -1,17 +1,13 @@
 /** Workflow code without an end, which holds up all workflows of its thread. */
-import { mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
 import type { Worker, WorkerOptions, WorkflowBundle } from '@temporalio/worker';
-import { DefaultLogger, NativeConnection } from '@temporalio/worker';
-import { bundleWorkflowCode } from 'temporal-bundler/lib/workflow/bundler.js';
+import { NativeConnection } from '@temporalio/worker';
 import { createLogger } from '../../workers/logger.ts';
 import { installTemporalRuntime } from '../../workers/temporal-worker.ts';
 import { WorkflowWorker } from '../../workers/workflow-worker.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
+import { bundleOf } from '../workflow-code.ts';
 
-const ROOT = path.resolve(import.meta.dirname, '../..');
 const WORKFLOWS = `
   export async function short(): Promise<string> { return 'done'; }
   export async function withoutEnd(): Promise<void> { for (;;); }
@@ -20,23 +16,17 @@ const WORKFLOWS = `
 const lines: { component?: string; msg: string }[] = [];
 let slot: Slot;
 let connection: NativeConnection;
-let home: string;
 let workflowBundle: WorkflowBundle;
 beforeAll(async () => {
   const write = (line: string): void => void lines.push(JSON.parse(line) as (typeof lines)[number]);
   installTemporalRuntime(createLogger('warn', { write }));
-  home = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-endless-'));
-  symlinkSync(path.join(ROOT, 'node_modules'), path.join(home, 'node_modules'));
-  const workflowsPath = path.join(home, 'workflows.ts');
-  writeFileSync(workflowsPath, WORKFLOWS);
-  workflowBundle = await bundleWorkflowCode({ workflowsPath, logger: new DefaultLogger('WARN') });
+  workflowBundle = await bundleOf(WORKFLOWS);
   slot = await takeSlot();
   connection = await NativeConnection.connect({ address: slot.endpoints.temporalAddress! });
 });
 afterAll(async () => {
   await connection.close();
   await slot.release();
-  rmSync(home, { recursive: true });
 });
 
 /** @returns a worker that runs, and with what it fails. */
@@ -79,14 +69,12 @@ test('its workflow task fails, and the worker ends, which the log says in lines 
 test('a worker that is stopped by force meanwhile ends as well', async () => {
   const taskQueue = 'stopped-by-force';
   const { worker, failed } = await run(taskQueue, { shutdownGraceTime: 100, shutdownForceTime: 1_000 });
-  const handle = await slot.client.workflow.start('withoutEnd', {
-    workflowId: 'stopped-by-force',
-    taskQueue,
-  });
-  await eventually('its task to be begun', async () => {
-    const { events } = await handle.fetchHistory();
-    return events?.some(({ workflowTaskStartedEventAttributes }) => workflowTaskStartedEventAttributes);
-  });
+  await slot.client.workflow.start('withoutEnd', { workflowId: 'stopped-by-force', taskQueue });
+  // Its history says so before the worker has it.
+  await eventually(
+    'its task to be in hand',
+    async () => worker.getStatus().numInFlightWorkflowActivations > 0,
+  );
   worker.shutdown();
   expect(await failed).toBeInstanceOf(Error);
 });
