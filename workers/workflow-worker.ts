@@ -110,6 +110,7 @@ async function startThread(data: ThreadData, logger: Pick<Logger, 'error'>) {
   await new Promise<void>((resolve, reject) => {
     thread.once('message', () => resolve());
     thread.once('error', reject);
+    void ended.then(() => reject(new Error('the thread of the workflows has ended while it started')));
   });
   thread.on('message', (answer: Answer) => {
     const asked = waiting.get(answer.id);
