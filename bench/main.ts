@@ -98,7 +98,7 @@ async function measure(bench: Bench, { measurements, isShown }: Selection): Prom
   const rows: Row[] = [];
   for (const measurement of measurements) {
     report(`== ${measurement.name}: ${measurement.meaning}`);
-    rows.push(...rowsOf(measurement, await measurement.run(bench)));
+    rows.push(...rowsOf(measurement, await measurement.run(bench, isShown)));
   }
   return rows.filter(({ name }) => isShown(name));
 }

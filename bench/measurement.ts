@@ -35,6 +35,9 @@ export interface Measurement {
   rows: readonly RowSpec[];
   /** Whether `--quick` has it. */
   isQuick: boolean;
-  /** @returns at most one finding for each row; a row without one could not be measured on this machine. */
-  run(bench: Bench): Promise<Finding[]>;
+  /**
+   * @param isShown whether a row is asked for: what only others need may be left out.
+   * @returns at most one finding for each row; a row without one could not be measured on this machine.
+   */
+  run(bench: Bench, isShown: (row: string) => boolean): Promise<Finding[]>;
 }

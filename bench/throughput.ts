@@ -53,6 +53,20 @@ const RATIOS: { of: Shape; to: Shape; atLeast?: number; meaning: string }[] = [
   { of: 'on_failure', to: 'dbos', meaning: 'against one workflow on DBOS' },
   { of: 'child', to: 'dbos-tree', meaning: 'against a tree on DBOS' },
 ];
+const rateRow = (shape: Shape): RowSpec => ({
+  name: `throughput.${shape}`,
+  unit: '/s',
+  meaning: SHAPES[shape],
+});
+const costRows = (shape: Shape): RowSpec[] => [
+  {
+    name: `throughput.${shape}.server-cpu`,
+    unit: 'ms',
+    meaning: 'CPU of Temporal, PostgreSQL and Redis for one',
+  },
+  { name: `throughput.${shape}.worker-cpu`, unit: 'ms', meaning: 'CPU of the worker process for one' },
+];
+const rowsAbout = (shape: Shape): RowSpec[] => [rateRow(shape), ...costRows(shape)];
 const ratioRow = ({ of, to }: { of: Shape; to: Shape }) => `throughput.${of}/${to}`;
 
 export const throughput: Measurement = {
@@ -60,65 +74,71 @@ export const throughput: Measurement = {
   meaning: 'intents a second, published together, and the CPU time of one',
   isQuick: true,
   rows: [
-    ...SHAPE_NAMES.map((shape) => ({
-      name: `throughput.${shape}`,
-      unit: '/s',
-      meaning: SHAPES[shape],
-    })),
+    ...SHAPE_NAMES.map(rateRow),
     ...RATIOS.map(({ atLeast, meaning, ...pair }) => ({
       name: ratioRow(pair),
       unit: '',
       ...(atLeast === undefined ? {} : { target: { atLeast } }),
       meaning,
     })),
-    ...SHAPE_NAMES.flatMap((shape): RowSpec[] => [
-      {
-        name: `throughput.${shape}.server-cpu`,
-        unit: 'ms',
-        meaning: 'CPU of Temporal, PostgreSQL and Redis for one',
-      },
-      { name: `throughput.${shape}.worker-cpu`, unit: 'ms', meaning: 'CPU of the worker process for one' },
-    ]),
+    ...SHAPE_NAMES.flatMap(costRows),
   ],
 
-  async run(bench) {
-    const rounds = await measure(bench);
+  async run(bench, isShown) {
+    const rounds = await measure(bench, shapesFor(isShown));
+    const measured = SHAPE_NAMES.filter((shape) => shape in rounds);
+    const rateOf = (shape: Shape) => rounds[shape]!.map(({ perSecond }) => perSecond);
     for (const mode of ['child', 'on_failure'] as const) {
-      rates(bench).set(mode, median(rounds[mode].map(({ perSecond }) => perSecond)));
+      if (rounds[mode]) rates(bench).set(mode, median(rateOf(mode)));
     }
-    const rateOf = (shape: Shape) => rounds[shape].map(({ perSecond }) => perSecond);
-    const ceiling = rateOf('ceiling-tree');
     return [
-      ...SHAPE_NAMES.map((shape): Finding => ({
+      ...measured.map((shape): Finding => ({
         ...medianOf(`throughput.${shape}`, rateOf(shape)),
-        ofCeiling: median(ratios(rateOf(shape), ceiling)),
+        ...(rounds['ceiling-tree']
+          ? { ofCeiling: median(ratios(rateOf(shape), rateOf('ceiling-tree'))) }
+          : {}),
         details: rounds[shape],
       })),
-      ...RATIOS.map((pair) => medianOf(ratioRow(pair), ratios(rateOf(pair.of), rateOf(pair.to)))),
-      ...SHAPE_NAMES.flatMap((shape) => costsOf(shape, rounds[shape])),
+      ...RATIOS.filter(({ of, to }) => rounds[of] && rounds[to]).map((pair) =>
+        medianOf(ratioRow(pair), ratios(rateOf(pair.of), rateOf(pair.to))),
+      ),
+      ...measured.flatMap((shape) => costsOf(shape, rounds[shape]!)),
     ];
   },
 };
 
-async function measure(bench: Bench): Promise<Record<Shape, Round[]>> {
+/** What the rows that are asked for come of: all shapes take half an hour, two of them a few minutes. Pure. */
+export function shapesFor(isShown: (row: string) => boolean): Shape[] {
+  const pairs = RATIOS.filter((pair) => isShown(ratioRow(pair)));
+  const needed = new Set<Shape>(pairs.flatMap(({ of, to }) => [of, to]));
+  for (const shape of SHAPE_NAMES) {
+    if (rowsAbout(shape).some(({ name }) => isShown(name))) needed.add(shape);
+  }
+  return SHAPE_NAMES.filter((shape) => needed.has(shape));
+}
+
+/** @param names in the order in which they are measured. */
+async function measure(bench: Bench, names: readonly Shape[]): Promise<Partial<Record<Shape, Round[]>>> {
   const { intents, rounds, warmUpIntents } = bench.sizes;
-  const [baselines, peers] = await Promise.all([baselinesOf(bench), peersOf(bench)]);
-  const shapes = (count: number): Record<Shape, () => Promise<Round>> => ({
-    'empty-workflow': () => baselines.round('emptyWorkflow', count),
-    on_failure: () => burst(bench, 'on_failure', count),
-    'ceiling-tree': () => baselines.round('emptyTree', count),
-    child: () => burst(bench, 'child', count),
-    'naive-tree': () => baselines.round('naiveNotification', count),
-    slices: () => burst(bench, 'slices', SLICES_FACTOR * count),
-    dbos: () => peers.round('dbos', PEERS_FACTOR * count),
-    'dbos-tree': () => peers.round('dbos-tree', count),
-    'no-engine': () => peers.round('no-engine', SLICES_FACTOR * count),
-  });
-  for (const [name, round] of Object.entries(shapes(intents))) {
+  const baselines = () => baselinesOf(bench);
+  const peers = () => peersOf(bench);
+  const all: Record<Shape, () => Promise<Round>> = {
+    'empty-workflow': async () => (await baselines()).round('emptyWorkflow', intents),
+    on_failure: () => burst(bench, 'on_failure', intents),
+    'ceiling-tree': async () => (await baselines()).round('emptyTree', intents),
+    child: () => burst(bench, 'child', intents),
+    'naive-tree': async () => (await baselines()).round('naiveNotification', intents),
+    slices: () => burst(bench, 'slices', SLICES_FACTOR * intents),
+    dbos: async () => (await peers()).round('dbos', PEERS_FACTOR * intents),
+    'dbos-tree': async () => (await peers()).round('dbos-tree', intents),
+    'no-engine': async () => (await peers()).round('no-engine', SLICES_FACTOR * intents),
+  };
+  const wanted = Object.fromEntries(names.map((name) => [name, all[name]]));
+  for (const [name, round] of Object.entries(wanted)) {
     bench.report(`Warming up: ${name}`);
     for (let done = 0; done < warmUpIntents;) done += (await round()).count;
   }
-  return interleave(rounds, shapes(intents), bench.report);
+  return interleave(rounds, wanted, bench.report);
 }
 
 function costsOf(shape: Shape, rounds: Round[]): Finding[] {

@@ -5,6 +5,7 @@ import { parseOptions, select } from '../../bench/options.ts';
 import { selfTimes } from '../../bench/profile.ts';
 import { rowsOf, tableOfRows } from '../../bench/report.ts';
 import { drainRatio, meanInFifth, median, quantile, ratios } from '../../bench/statistics.ts';
+import { shapesFor } from '../../bench/throughput.ts';
 
 test('quantiles are values that occurred', () => {
   const values = [5, 1, 4, 2, 3];
@@ -78,6 +79,18 @@ describe('rows', () => {
       'latency.rate  1.99/s        0.80       ≥ 2     MISSED  a second',
       'latency.cpu   not measured             ≤ 1             not to be had here',
     ]);
+  });
+});
+
+describe('what throughput measures', () => {
+  it('is what the rows that are asked for come of, in its own order', () => {
+    expect(shapesFor((row) => row === 'throughput.child/ceiling-tree')).toEqual(['ceiling-tree', 'child']);
+    expect(shapesFor((row) => row === 'throughput.slices.worker-cpu')).toEqual(['slices']);
+    expect(shapesFor((row) => row.startsWith('latency'))).toEqual([]);
+  });
+
+  it('is everything when nothing is left out', () => {
+    expect(shapesFor(() => true)).toHaveLength(9);
   });
 });
 
