@@ -53,36 +53,48 @@ const RATIOS: { of: Shape; to: Shape; atLeast?: number; meaning: string }[] = [
   { of: 'on_failure', to: 'dbos', meaning: 'against one workflow on DBOS' },
   { of: 'child', to: 'dbos-tree', meaning: 'against a tree on DBOS' },
 ];
-const rateRow = (shape: Shape): RowSpec => ({
-  name: `throughput.${shape}`,
-  unit: '/s',
-  meaning: SHAPES[shape],
-});
-const costRows = (shape: Shape): RowSpec[] => [
-  {
-    name: `throughput.${shape}.server-cpu`,
-    unit: 'ms',
-    meaning: 'CPU of Temporal, PostgreSQL and Redis for one',
-  },
-  { name: `throughput.${shape}.worker-cpu`, unit: 'ms', meaning: 'CPU of the worker process for one' },
-];
-const rowsAbout = (shape: Shape): RowSpec[] => [rateRow(shape), ...costRows(shape)];
 const ratioRow = ({ of, to }: { of: Shape; to: Shape }) => `throughput.${of}/${to}`;
+
+/** Every row, and the shapes whose rounds it comes of: a rate stands beside the ceiling. */
+const ROWS: { row: RowSpec; shapes: Shape[] }[] = [
+  ...SHAPE_NAMES.map((shape) => ({
+    row: { name: `throughput.${shape}`, unit: '/s', meaning: SHAPES[shape] },
+    shapes: [shape, 'ceiling-tree' as const],
+  })),
+  ...RATIOS.map(({ atLeast, meaning, ...pair }) => ({
+    row: {
+      name: ratioRow(pair),
+      unit: '',
+      ...(atLeast === undefined ? {} : { target: { atLeast } }),
+      meaning,
+    },
+    shapes: [pair.of, pair.to],
+  })),
+  ...SHAPE_NAMES.flatMap((shape) => [
+    {
+      row: {
+        name: `throughput.${shape}.server-cpu`,
+        unit: 'ms',
+        meaning: 'CPU of Temporal, PostgreSQL and Redis for one',
+      },
+      shapes: [shape],
+    },
+    {
+      row: {
+        name: `throughput.${shape}.worker-cpu`,
+        unit: 'ms',
+        meaning: 'CPU of the worker process for one',
+      },
+      shapes: [shape],
+    },
+  ]),
+];
 
 export const throughput: Measurement = {
   name: 'throughput',
   meaning: 'intents a second, published together, and the CPU time of one',
   isQuick: true,
-  rows: [
-    ...SHAPE_NAMES.map(rateRow),
-    ...RATIOS.map(({ atLeast, meaning, ...pair }) => ({
-      name: ratioRow(pair),
-      unit: '',
-      ...(atLeast === undefined ? {} : { target: { atLeast } }),
-      meaning,
-    })),
-    ...SHAPE_NAMES.flatMap(costRows),
-  ],
+  rows: ROWS.map(({ row }) => row),
 
   async run(bench, isShown) {
     const rounds = await measure(bench, shapesFor(isShown));
@@ -109,11 +121,7 @@ export const throughput: Measurement = {
 
 /** What the rows that are asked for come of: all shapes take half an hour, two of them a few minutes. Pure. */
 export function shapesFor(isShown: (row: string) => boolean): Shape[] {
-  const pairs = RATIOS.filter((pair) => isShown(ratioRow(pair)));
-  const needed = new Set<Shape>(pairs.flatMap(({ of, to }) => [of, to]));
-  for (const shape of SHAPE_NAMES) {
-    if (rowsAbout(shape).some(({ name }) => isShown(name))) needed.add(shape);
-  }
+  const needed = new Set(ROWS.filter(({ row }) => isShown(row.name)).flatMap(({ shapes }) => shapes));
   return SHAPE_NAMES.filter((shape) => needed.has(shape));
 }
 

@@ -89,6 +89,10 @@ describe('what throughput measures', () => {
     expect(shapesFor((row) => row.startsWith('latency'))).toEqual([]);
   });
 
+  it('has the ceiling beside every rate', () => {
+    expect(shapesFor((row) => row === 'throughput.slices')).toEqual(['ceiling-tree', 'slices']);
+  });
+
   it('is everything when nothing is left out', () => {
     expect(shapesFor(() => true)).toHaveLength(9);
   });
