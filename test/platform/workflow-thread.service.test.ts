@@ -48,14 +48,11 @@ const WORKFLOWS = `
     await CancellationScope.cancellable(() => Promise.race([executeChild('waitsForSignal', { taskQueue: 'nobody', workflowId: 'child-of-' + Math.random() }), go]));
   }
 
-  export async function counts(rounds) {
-    let sum = 0;
-    for (let n = 1; n <= rounds; n += 1) {
-      await sleep(1);
-      sum += n;
-      if (n === 2) log.warn('second', { n });
-    }
-    return sum;
+  export async function warnsAndWaits(n) {
+    const go = untilGo();
+    log.warn('it waits', { n });
+    await go;
+    return n;
   }
 
   export async function neglects() {
@@ -65,6 +62,14 @@ const WORKFLOWS = `
 
   export async function throwsAtOnce() { throw ApplicationFailure.nonRetryable('at once'); }
 `;
+
+/**
+ * More places than the SDK has pollers: otherwise the pollers of one of the two task queues can hold them all, and nobody
+ * asks the other one until a poll ends, after a minute.
+ */
+const SMALL_CACHE = { maxCachedWorkflows: 20 };
+/** Of workflows, more than the cache holds. */
+const NUMBERS = Array.from({ length: 25 }, (_, n) => n);
 
 const lines: { msg: string; n?: number; workflowType?: string }[] = [];
 let slot: Slot;
@@ -128,16 +133,25 @@ test.each(WAITING)('the call stack of %s is the one that the SDK shows', async (
 
 test('a workflow that is pushed out of the cache goes on, and its log lines arrive once', async () => {
   const taskQueue = 'small-cache';
-  const run = () =>
-    Promise.all(
-      Array.from({ length: 10 }, (_, n) =>
-        slot.client.workflow.execute('counts', { taskQueue, workflowId: `counts-${n}`, args: [5] }),
-      ),
-    );
-  const results = await besideWorker(WorkflowWorker, taskQueue, run, { maxCachedWorkflows: 2 });
-  expect(results).toEqual(Array<number>(10).fill(15));
-  const warned = lines.filter(({ msg, n, workflowType }) => msg === 'second' && n === 2 && workflowType);
-  expect(warned.map(({ workflowType }) => workflowType)).toEqual(Array<string>(10).fill('counts'));
+  const waiting = () =>
+    lines.flatMap(({ msg, n, workflowType }) => (msg === 'it waits' && workflowType ? [n] : []));
+  // One after the other: a task that waits for a place in the cache times out.
+  const run = async () => {
+    const handles = [];
+    for (const n of NUMBERS) {
+      const options = { taskQueue, workflowId: `waits-${n}`, args: [n] };
+      handles.push(await slot.client.workflow.start('warnsAndWaits', options));
+      await eventually('it to wait', async () => waiting().includes(n));
+    }
+    const results: unknown[] = [];
+    for (const handle of handles) {
+      await handle.signal('go');
+      results.push(await handle.result());
+    }
+    return results;
+  };
+  expect(await besideWorker(WorkflowWorker, taskQueue, run, SMALL_CACHE)).toEqual(NUMBERS);
+  expect(waiting()).toEqual(NUMBERS);
 });
 
 test('what a workflow throws fails it, and a rejection that it neglects fails its task', async () => {
