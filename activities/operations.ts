@@ -18,7 +18,7 @@ const STEP_MS = 5_000;
 /** Between two looks whether it is paused, ms, however slow the items are. */
 const LOOK_INTERVAL_MS = 500;
 /** Items that are dealt with before they are marked. */
-const CHUNK = 50;
+export const CHUNK = 50;
 /** Items of a chunk that are dealt with at the same time. */
 export const PARALLEL_ITEMS = 25;
 

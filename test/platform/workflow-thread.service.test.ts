@@ -11,7 +11,7 @@ import { bundleOf } from '../workflow-code.ts';
 /** Each waits, in ways that workflows have, until it gets the signal `go`. */
 const WORKFLOWS = `
   import { ApplicationFailure, CancellationScope, condition, defineSignal, log, proxyActivities, setHandler, sleep,
-           executeChild } from '@temporalio/workflow';
+           executeChild, workflowInfo } from '@temporalio/workflow';
 
   const { never } = proxyActivities({ startToCloseTimeout: '1 hour' });
 
@@ -49,10 +49,11 @@ const WORKFLOWS = `
   }
 
   export async function warnsAndWaits(n) {
+    const isAgain = workflowInfo().unsafe.isReplaying;
     const go = untilGo();
     log.warn('it waits', { n });
     await go;
-    return n;
+    return { n, isAgain };
   }
 
   export async function neglects() {
@@ -134,7 +135,9 @@ test.each(WAITING)('the call stack of %s is the one that the SDK shows', async (
 test('a workflow that is pushed out of the cache goes on, and its log lines arrive once', async () => {
   const taskQueue = 'small-cache';
   const waiting = () =>
-    lines.flatMap(({ msg, n, workflowType }) => (msg === 'it waits' && workflowType ? [n] : []));
+    lines.flatMap(({ msg, n, workflowType }) =>
+      workflowType === 'warnsAndWaits' && msg === 'it waits' ? [n] : [],
+    );
   // One after the other: a task that waits for a place in the cache times out.
   const run = async () => {
     const handles = [];
@@ -143,14 +146,16 @@ test('a workflow that is pushed out of the cache goes on, and its log lines arri
       handles.push(await slot.client.workflow.start('warnsAndWaits', options));
       await eventually('it to wait', async () => waiting().includes(n));
     }
-    const results: unknown[] = [];
+    const results: { n: number; isAgain: boolean }[] = [];
     for (const handle of handles) {
       await handle.signal('go');
-      results.push(await handle.result());
+      results.push((await handle.result()) as (typeof results)[number]);
     }
     return results;
   };
-  expect(await besideWorker(WorkflowWorker, taskQueue, run, SMALL_CACHE)).toEqual(NUMBERS);
+  const results = await besideWorker(WorkflowWorker, taskQueue, run, SMALL_CACHE);
+  expect(results.map(({ n }) => n)).toEqual(NUMBERS);
+  expect(results[0]!.isAgain).toBe(true);
   expect(waiting()).toEqual(NUMBERS);
 });
 
