@@ -8,7 +8,7 @@ import { SLICE_WORKFLOW } from '../workflows/intent/slice-contract.ts';
 import type { Bench, Part, Way } from './environment.ts';
 import { appendedAtMs } from './environment.ts';
 import type { Round } from './rounds.ts';
-import { runRound, until } from './rounds.ts';
+import { LOOK_INTERVAL_MS, runRound, until } from './rounds.ts';
 
 /** A push and an e-mail for each recipient. */
 export const ROUTES_PER_RECIPIENT = 2;
@@ -20,8 +20,8 @@ const KNOWN_USERS = 20_000;
 export const IN_SLICES = { NOTIFICATION_INTENTS_PER_WORKFLOW: '100' } as const;
 /** Commands of one pipeline. */
 const PIPELINE_SIZE = 500;
-/** Looking costs Redis next to nothing. */
-const LOOK_INTERVAL_MS = 20;
+/** Once all routes are handed off, of which few are not settled yet: it takes some looks. */
+const LAST_LOOKS_INTERVAL_MS = 20;
 
 /** An intent for users that have had none for long: the service remembers those of the last moment. */
 export function intentFor(recipients: number): NotificationIntent {
@@ -71,7 +71,7 @@ export async function countHandOffs({ redis }: Part): Promise<number> {
 /** Waits until every route of these notifications is settled. @throws Error unless all of them are published. */
 export async function routesSettled({ db }: Part, ids: readonly string[], routes: number): Promise<void> {
   let found = { settled: 0, published: 0 };
-  await until(`${routes} routes to be settled`, LOOK_INTERVAL_MS, async () => {
+  await until(`${routes} routes to be settled`, LAST_LOOKS_INTERVAL_MS, async () => {
     found = (await db.query<typeof found>(COUNT_SETTLED, [ids])).rows[0]!;
     return found.settled >= routes;
   });
