@@ -90,5 +90,6 @@ function add(total: ReconciliationOutcome, part: ReconciliationOutcome): void {
   total.published += part.published;
   total.restarted += part.restarted;
   total.intents += part.intents;
+  total.skipped = (total.skipped ?? 0) + (part.skipped ?? 0);
   total.ended = (total.ended ?? 0) + (part.ended ?? 0);
 }

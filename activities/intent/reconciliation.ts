@@ -25,6 +25,7 @@ import { loadRoutes } from './route-rows.ts';
 import { startRoute } from './routes.ts';
 import { DECIDED } from './owner.ts';
 import { startNotification } from './start.ts';
+import { createClosing } from './steering.ts';
 import { endSettledStuck } from './stuck.ts';
 
 /** Longer overdue than a healthy worker lets a route be, ms. */
@@ -45,6 +46,8 @@ interface ReconciliationResources extends RouteResources {
 
 export type ReconciliationActivities = ReturnType<typeof createReconciliationActivities>;
 
+type Outcome = Required<ReconciliationOutcome>;
+
 interface OverdueRoute {
   notification_id: string;
   slice_id: string | null;
@@ -53,17 +56,20 @@ interface OverdueRoute {
   next_attempt_at: string;
   /** Operators hold what comes from its producer. */
   is_held: boolean;
+  /** Its intent was cancelled while PostgreSQL wrote the record, so that neither saw the other. */
+  is_cancelled: boolean;
 }
 
 export function createReconciliationActivities(resources: ReconciliationResources) {
   const { db, log, metrics, workflows, bridge } = resources;
   const publisher = createPublisher(resources);
+  const { closeAll } = createClosing(resources);
 
   return {
     /** Looks at every overdue route, at every intent that nobody has tried for a while, and at what is stuck. */
     async takeUpWork(): Promise<ReconciliationOutcome> {
       const activity = Context.current();
-      const outcome: ReconciliationOutcome = { overdue: 0, published: 0, restarted: 0, intents: 0, ended: 0 };
+      const outcome: Outcome = { overdue: 0, published: 0, skipped: 0, restarted: 0, intents: 0, ended: 0 };
       const endAt = performance.now() + MAX_RUN_MS;
       let after: Pick<OverdueRoute, 'notification_id' | 'route_id' | 'next_attempt_at'> = {
         notification_id: '',
@@ -92,17 +98,28 @@ export function createReconciliationActivities(resources: ReconciliationResource
       }
       outcome.intents = await restartIntents();
       outcome.ended = await endSettledStuck(db, workflows);
-      if (outcome.published + outcome.restarted + outcome.intents + outcome.ended > 0) {
+      const { published, skipped, restarted, intents, ended } = outcome;
+      if (published + skipped + restarted + intents + ended > 0) {
         log.warn({ ...outcome }, 'work was taken up that nobody did');
       }
       return outcome;
     },
   };
 
-  async function takeUp(id: string, overdue: OverdueRoute[], outcome: ReconciliationOutcome): Promise<void> {
+  async function takeUp(id: string, overdue: OverdueRoute[], outcome: Outcome): Promise<void> {
     const state = await takeFrom(notificationWorkflowId(id));
     if (state === 'RUNNING') return;
     if (await hasSlice(overdue[0]?.slice_id)) return;
+    if (overdue[0]?.is_cancelled) {
+      const skipped = await closeAll(id);
+      outcome.skipped += skipped;
+      for (const _ of overdue) metrics.workTakenUp({ what: 'route' });
+      log.info(
+        { notification_id: id, result: 'skipped', routes: skipped },
+        'routes of a cancelled notification skipped',
+      );
+      return;
+    }
     const idle: string[] = [];
     for (const { route_id } of overdue) {
       // Temporal that does not know the notification knows its routes no more either, or an attempt finds out.
@@ -187,7 +204,11 @@ const LIST_OVERDUE = {
   name: 'list_overdue_routes',
   text: `
     SELECT notification_id, route_id, overdue.next_attempt_at::text, slice_id,
-           EXISTS (SELECT FROM notification.channels WHERE is_paused AND channel = 'producer:' || producer) AS is_held
+           EXISTS (SELECT FROM notification.channels WHERE is_paused AND channel = 'producer:' || producer) AS is_held,
+           EXISTS (SELECT
+                     FROM notification.cancelled_intents AS cancelled
+                    WHERE cancelled.notification_id = records.notification_id AND cancelled.producer = records.producer
+                      AND cancelled.idempotency_key = records.idempotency_key) AS is_cancelled
       FROM (SELECT unnest($6::text[]) EXCEPT SELECT channel FROM notification.channels WHERE is_paused) AS open (channel)
      CROSS JOIN LATERAL (
        SELECT notification_id, route_id, next_attempt_at

@@ -80,7 +80,14 @@ test('I49 security-4 a Temporal that has lost everything: routes and intents tha
   await slot.startService({ ...BY_HAND, TEMPORAL_NAMESPACE: namespaceOf(empty.slot) });
   await tenMinutesPass();
   // A paused channel is nobody's oversight.
-  expect(await reconcile(empty)).toEqual({ overdue: 0, published: 0, restarted: 0, intents: 1, ended: 0 });
+  expect(await reconcile(empty)).toEqual({
+    overdue: 0,
+    published: 0,
+    skipped: 0,
+    restarted: 0,
+    intents: 1,
+    ended: 0,
+  });
   slot.userService.heal();
   await operatorOf(empty).channels.resume('email', { requestedBy: 'test' });
   expect(await reconcile(empty)).toMatchObject({ published: 2, restarted: 0 });
@@ -89,7 +96,14 @@ test('I49 security-4 a Temporal that has lost everything: routes and intents tha
   expect(await outboundIds(slot.redis)).toEqual(
     [...deliveriesTo('user-1', paused), ...deliveriesTo('user-9', [unresolved])].sort(),
   );
-  expect(await reconcile(empty)).toEqual({ overdue: 0, published: 0, restarted: 0, intents: 0, ended: 0 });
+  expect(await reconcile(empty)).toEqual({
+    overdue: 0,
+    published: 0,
+    skipped: 0,
+    restarted: 0,
+    intents: 0,
+    ended: 0,
+  });
 });
 
 /** One that waits for its recipient, cancelled then; with what its workflow was started with. */
@@ -136,6 +150,39 @@ test('I26 I49 an intent that was cancelled before it was accepted stays so when 
   expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', [after]));
 });
 
+test('I26 I49 an intent that is cancelled while PostgreSQL writes its record is delivered to nobody', async () => {
+  // Its try is given up while the statement goes on.
+  await slot.startService({ ...BY_HAND, NOTIFICATION_POSTGRES_OPERATION_TIMEOUT: '1m' });
+  const other = await publishTurn(slot.redis, 'other');
+  for (const channel of ['push', 'email']) await inStatus([other], channel, 'published');
+  // Whoever inserts this key waits for the end of the transaction, and has looked for cancellations by then.
+  const holder = await slot.db.connect();
+  await holder.query('BEGIN');
+  await holder.query(
+    "UPDATE notification.records SET idempotency_key = 'in between' WHERE notification_id = $1",
+    [other],
+  );
+  const id = await publishTurn(slot.redis, 'in between');
+  await eventually('the record to wait', async () => {
+    const { rows } = await slot.db.query(
+      "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%INSERT INTO notification.records%' AND datname = current_database()",
+    );
+    return rows.length === 1;
+  });
+  const cancellation = await operatorOf(slot).notifications.cancel(id, { limitMs: 60_000 });
+  expect(cancellation).toMatchObject({ status: 'CANCELLED', withoutRecord: 1 });
+  await holder.query('ROLLBACK');
+  holder.release();
+  for (const channel of ['push', 'email']) await inStatus([id], channel, 'pending');
+
+  await tenMinutesPass();
+  const found = { overdue: 2, published: 0, skipped: 2, restarted: 0, intents: 0, ended: 0 };
+  expect(await reconcile(slot)).toEqual(found);
+  for (const channel of ['push', 'email']) await inStatus([id], channel, 'skipped');
+  expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', [other]));
+  expect(await reconcile(slot)).toEqual({ ...found, overdue: 0, skipped: 0 });
+});
+
 test('I26 an entry with the id of a cancelled intent and other content is another intent', async () => {
   await slot.startService(BY_HAND);
   const cancelled = await cancelledWhileWaiting('a');
@@ -165,7 +212,14 @@ test('I49 security-5 rows that were put back behind their settling are settled a
         SET status = 'pending', attempt_count = 0, published_at = NULL, entry_id = NULL, next_attempt_at = created_at`,
   );
   await tenMinutesPass();
-  expect(await reconcile(slot)).toEqual({ overdue: 4, published: 4, restarted: 0, intents: 0, ended: 0 });
+  expect(await reconcile(slot)).toEqual({
+    overdue: 4,
+    published: 4,
+    skipped: 0,
+    restarted: 0,
+    intents: 0,
+    ended: 0,
+  });
   for (const channel of ['push', 'email']) await inStatus(ids, channel, 'published');
   expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', ids));
 });
@@ -176,7 +230,14 @@ test('I49 a route that fails when it is taken up climbs the ladder in a workflow
   const id = await publishTurn(slot.redis, 'a');
   for (const channel of ['push', 'email']) await inStatus([id], channel, 'failed');
   await tenMinutesPass();
-  expect(await reconcile(slot)).toEqual({ overdue: 2, published: 0, restarted: 0, intents: 0, ended: 0 });
+  expect(await reconcile(slot)).toEqual({
+    overdue: 2,
+    published: 0,
+    skipped: 0,
+    restarted: 0,
+    intents: 0,
+    ended: 0,
+  });
   await before.stop();
 
   await slot.startService({
@@ -184,7 +245,14 @@ test('I49 a route that fails when it is taken up climbs the ladder in a workflow
     TEMPORAL_NAMESPACE: namespaceOf(empty.slot),
     NOTIFICATION_ROUTE_BACKOFF_MIN: '200ms',
   });
-  expect(await reconcile(empty)).toEqual({ overdue: 2, published: 0, restarted: 2, intents: 0, ended: 0 });
+  expect(await reconcile(empty)).toEqual({
+    overdue: 2,
+    published: 0,
+    skipped: 0,
+    restarted: 2,
+    intents: 0,
+    ended: 0,
+  });
   await slot.redis.del(GATEWAY, MAIL);
   for (const channel of ['push', 'email']) await inStatus([id], channel, 'published');
   expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', [id]));

@@ -24,9 +24,11 @@ export interface ReconciliationOutcome {
   /** Of those without one: published, and given a workflow. */
   published: number;
   restarted: number;
+  /** And skipped, since their intents had been cancelled; absent in runs of before, as `ended`. */
+  skipped?: number;
   /** Intents whose lost workflow was started again. */
   intents: number;
-  /** Workflows that could not go on and had nothing left to do; absent in runs of before. */
+  /** Workflows that could not go on and had nothing left to do. */
   ended?: number;
 }
 
