@@ -198,6 +198,8 @@ function writerTo(
   response: ServerResponse,
   commands: readonly SentCommand[],
 ): AnswerWriter {
+  // Each command that waits listens for the end of the answer.
+  response.setMaxListeners(response.getMaxListeners() + commands.length);
   return {
     answer(index, answer) {
       const { id, entity } = commands[index]!;
