@@ -468,6 +468,15 @@ export const INTENT_MUTANTS: Mutant[] = [
     suite: service('intent/slices', 'I56 I9'),
   },
   {
+    id: 'intent-cancelled-taken-up',
+    file: 'activities/intent/reconciliation.ts',
+    find: 'if (overdue[0]?.is_cancelled) {',
+    replace: 'if (overdue.length === 0) {',
+    wrong: 'leaked',
+    what: 'an intent that was cancelled while its record was written is published after all',
+    suite: service('intent/reconciliation', 'I26 I49 an intent that is cancelled while'),
+  },
+  {
     id: 'intent-retention-reserved',
     file: 'activities/intent/retention.ts',
     find: 'page.filter(({ is_reserved, is_open }) => !is_reserved && !is_open)',
