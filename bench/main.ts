@@ -1,6 +1,7 @@
 /** `npm run bench`: the targets of bench/README.md, measured on servers that it starts. */
 import { existsSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+import { onInterrupt } from '../api/interrupts.ts';
 import { report, runProgram } from '../dev/program.ts';
 import { actions } from './actions.ts';
 import { accountCallback } from './account-callback.ts';
@@ -75,7 +76,7 @@ async function main(): Promise<void> {
     report,
     nodeOptionsOf: (part) => (profileDir === undefined ? [] : profilerOptions(profileDir, part)),
   });
-  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => stopEarly(bench));
+  onInterrupt(() => stopEarly(bench));
   try {
     const measured = await measure(bench, selection);
     const rows = options.cluster ? measured.map(ofCluster) : measured;
@@ -123,9 +124,8 @@ function showProfiles(dir: string, { readyAtUs }: Bench): void {
 
 let isStopping = false;
 
+/** A second signal does not wait: ending through `exit` takes the servers along. */
 function stopEarly(bench: Bench): void {
-  // A second signal does not wait: ending through `exit` takes the servers along.
-  if (isStopping) process.exit(130);
   isStopping = true;
   report('Stopping (again to stop immediately)');
   void bench.close().finally(() => process.exit(130));

@@ -3,6 +3,7 @@ import { once as eventOf } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Command } from 'commander';
 import { SelfExplanatoryError } from '../api/errors.ts';
+import { onInterrupt } from '../api/interrupts.ts';
 import { NotFoundError, NothingToDoError, causeOf } from '../client/errors.ts';
 import type { Page } from '../client/lists.ts';
 import { beginLook, endLook, printJson, report, textOf } from './output.ts';
@@ -84,8 +85,7 @@ async function lookAgain(
 ): Promise<ExitCode> {
   const end = new AbortController();
   const ended = eventOf(end.signal, 'abort');
-  process.once('SIGINT', () => end.abort(EXIT.interrupted));
-  process.once('SIGTERM', () => end.abort(EXIT.done));
+  onInterrupt((signal) => end.abort(signal === 'SIGINT' ? EXIT.interrupted : EXIT.done));
   for (let isFirst = true; !end.signal.aborted; isFirst = false) {
     beginLook(isTitled ? `${new Date().toISOString()}, every ${everyMs / 1_000} s` : undefined);
     try {

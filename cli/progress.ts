@@ -1,5 +1,6 @@
 /** Progress on standard error: a bar where a terminal shows it, a line every few seconds elsewhere. */
 import { SingleBar } from 'cli-progress';
+import { onInterrupt } from '../api/interrupts.ts';
 import { report } from './output.ts';
 
 const LINE_EVERY_MS = 5_000;
@@ -41,11 +42,9 @@ export function startProgress(total: number, what: string): Progress {
 /** Aborts with the first Ctrl-C, so that the current step is finished; the second one ends the process immediately. */
 export function untilInterrupted(): { signal: AbortSignal; release: () => void } {
   const controller = new AbortController();
-  const onSignal = () => {
-    if (controller.signal.aborted) process.exit(130);
+  const onFirst = () => {
     report('stopping after the current one (Ctrl-C again to stop immediately)');
     controller.abort();
   };
-  process.on('SIGINT', onSignal);
-  return { signal: controller.signal, release: () => process.off('SIGINT', onSignal) };
+  return { signal: controller.signal, release: onInterrupt(onFirst, undefined, ['SIGINT']) };
 }

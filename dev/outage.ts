@@ -2,8 +2,8 @@
  * `npm run outage`: until Ctrl-C, no push event can be handed off, so that dead letters and their replay can be tried out.
  * It touches the Redis of a running `npm start` alone, never one that is configured.
  */
-import { once } from 'node:events';
 import { Redis } from 'ioredis';
+import { onInterrupt } from '../api/interrupts.ts';
 import { loadConfig } from '../config/load.ts';
 import { readStackEndpoints } from '../config/stack-endpoints.ts';
 
@@ -36,7 +36,7 @@ async function main(): Promise<void> {
   const mend = await breakPushEvents(redis, values.NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM);
   console.log('No push event can be handed off. Ctrl-C mends it.');
   // Signals alone do not keep the process; the connection does.
-  await Promise.race([once(process, 'SIGINT'), once(process, 'SIGTERM')]);
+  await new Promise((resolve) => void onInterrupt(resolve));
   await mend();
   redis.disconnect();
   console.log('\nPush events can be handed off again.');

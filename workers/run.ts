@@ -1,14 +1,13 @@
 /** `npm start`: what is configured is used; what is not configured is started, outside production. */
 import { reasonOf } from '../activities/reason.ts';
 import { explain } from '../api/errors.ts';
+import { onInterrupt } from '../api/interrupts.ts';
 import type { Stack } from '../dev/servers/stack.ts';
 import { loadConfig } from '../config/load.ts';
 import { provideEndpoints } from './embedded.ts';
 import { createLogger, logDestination } from './logger.ts';
 import type { Service } from './service.ts';
 import { startService } from './service.ts';
-
-const SIGNALS = ['SIGINT', 'SIGTERM'] as const;
 
 async function main(): Promise<void> {
   const config = loadConfig();
@@ -19,13 +18,12 @@ async function main(): Promise<void> {
     log.fatal({ reason: reasonOf(error), origin }, 'the process ends of an error that nobody caught'),
   );
   // Until everything runs there is nothing to finish: the embedded servers end with the process.
-  const endNow = () => process.exit(130);
-  for (const signal of SIGNALS) process.on(signal, endNow);
+  const stopEndingNow = onInterrupt(() => process.exit(130));
 
   const { endpoints, stack, uiUrl } = await provideEndpoints(config, report);
   try {
     const service = await startService({ config, endpoints, log, report });
-    for (const signal of SIGNALS) process.off(signal, endNow);
+    stopEndingNow();
     const stopRequested = nextSignal();
     if (stack) welcome(service, stack, uiUrl);
     const outcome = await Promise.race([stopRequested, service.done]);
@@ -59,18 +57,7 @@ function welcome(service: Service, stack: Stack, uiUrl: string | undefined): voi
 }
 
 /** Resolves with the first SIGINT or SIGTERM. A second one ends the process without waiting. */
-function nextSignal(): Promise<string> {
-  return new Promise((resolve) => {
-    let seen = false;
-    for (const signal of SIGNALS) {
-      process.on(signal, () => {
-        if (seen) process.exit(130);
-        seen = true;
-        resolve(signal);
-      });
-    }
-  });
-}
+const nextSignal = () => new Promise<string>((resolve) => void onInterrupt(resolve));
 
 try {
   await main();

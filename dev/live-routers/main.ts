@@ -1,5 +1,6 @@
 /** `npm run test:routers`: the life of a subscription on running routers, official ones for instance. */
 import { explain } from '../../api/errors.ts';
+import { onInterrupt } from '../../api/interrupts.ts';
 import { runLive } from './live-run.ts';
 import { HELP, WrongUsage, parseWishes } from './options.ts';
 import { keptCertificate, startPushProvider } from './push-provider.ts';
@@ -29,11 +30,11 @@ async function main(): Promise<number> {
     if (!wishes.json) process.stdout.write(lineOf(step));
   };
   const stopping = new AbortController();
-  // The second time ends the process.
-  process.once('SIGINT', () => {
+  const onCtrlC = () => {
     process.stderr.write('Ctrl-C: deleting what was made\n');
     stopping.abort();
-  });
+  };
+  onInterrupt(onCtrlC, undefined, ['SIGINT']);
   try {
     const { signal } = stopping;
     const isGood = await runLive({ smp, ntf, provider, limitMs, tell, signal });
