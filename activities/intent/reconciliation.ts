@@ -197,18 +197,19 @@ const isDue = ({ status, retry_in_ms, is_paused }: RouteRow): boolean =>
 
 /**
  * Paused channels leave routes overdue, any number of them, which are not walked through. Those of paused producers are
- * among the others, and are told apart. $1 for how long, ms, $2 to $4 the
- * last of the page before, $5 rows at most, $6 channels.
+ * among the others, and are told apart. The LIMIT 1 holds PostgreSQL to looking for each cancellation by its key.
+ * $1 for how long, ms, $2 to $4 the last of the page before, $5 rows at most, $6 channels.
  */
 const LIST_OVERDUE = {
   name: 'list_overdue_routes',
   text: `
     SELECT notification_id, route_id, overdue.next_attempt_at::text, slice_id,
            EXISTS (SELECT FROM notification.channels WHERE is_paused AND channel = 'producer:' || producer) AS is_held,
-           EXISTS (SELECT
-                     FROM notification.cancelled_intents AS cancelled
-                    WHERE cancelled.notification_id = records.notification_id AND cancelled.producer = records.producer
-                      AND cancelled.idempotency_key = records.idempotency_key) AS is_cancelled
+           (SELECT true
+              FROM notification.cancelled_intents AS cancelled
+             WHERE cancelled.notification_id = records.notification_id AND cancelled.producer = records.producer
+               AND cancelled.idempotency_key = records.idempotency_key
+             LIMIT 1) IS NOT NULL AS is_cancelled
       FROM (SELECT unnest($6::text[]) EXCEPT SELECT channel FROM notification.channels WHERE is_paused) AS open (channel)
      CROSS JOIN LATERAL (
        SELECT notification_id, route_id, next_attempt_at
