@@ -124,7 +124,8 @@ export async function takeSlot(ownStack?: ServersOfSlots): Promise<Slot> {
   const redis = new Redis({ host: redisHost, port: Number(redisPort), db: slot });
   const db = new pg.Pool({ connectionString: dsn.href, max: 4, options: '-c timezone=UTC' });
   db.on('error', () => undefined);
-  const connection = await Connection.connect({ address: stack.temporalAddress });
+  // All tests of a file fail with this, and the machine may stand still for as long as the SDK waits, 10 s.
+  const connection = await Connection.connect({ address: stack.temporalAddress, connectTimeout: '1 minute' });
   const endpoints: Slot['endpoints'] = {
     redis: { host: redisHost, port: Number(redisPort) },
     postgresDsn: serviceDsn,
