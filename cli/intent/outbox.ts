@@ -1,6 +1,8 @@
 /** `outbox`: notification intents in the database of a producer, and the relay that brings them to the service. */
 import type { Command } from 'commander';
 import { Argument, Option } from 'commander';
+import type { StopSignal } from '../../api/interrupts.ts';
+import { onInterrupt } from '../../api/interrupts.ts';
 import { NothingToDoError } from '../../client/errors.ts';
 import type { OutboxLog, OutboxState } from '../../client/outbox.ts';
 import {
@@ -175,16 +177,9 @@ function logNews(log: OutboxLog, counts: object): void {
 }
 
 /** @returns the first of the signals that end a process; meanwhile `every` is called. */
-function untilSignal(every: () => void): Promise<NodeJS.Signals> {
+function untilSignal(every: () => void): Promise<StopSignal> {
   const timer = setInterval(every, LINE_EVERY_MS);
-  return new Promise((resolve) => {
-    for (const signal of ['SIGINT', 'SIGTERM'] as const) {
-      process.once(signal, () => {
-        clearInterval(timer);
-        resolve(signal);
-      });
-    }
-  });
+  return new Promise<StopSignal>((resolve) => void onInterrupt(resolve)).finally(() => clearInterval(timer));
 }
 
 const stateArgument = () => new Option('--state <state>', 'rows in this state').choices(OUTBOX_STATES);

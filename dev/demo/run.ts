@@ -10,6 +10,7 @@ import type { AudienceKind, NotificationType, PushNotificationType } from '../..
 import { NOTIFICATION_TYPES, audiencesOf } from '../../api/intent/catalog.ts';
 import type { MailCommandPayload } from '../../api/intent/mail-command.ts';
 import { decodePushPayload } from '../../api/intent/push-event.ts';
+import { onInterrupt } from '../../api/interrupts.ts';
 import { report, runProgram } from '../program.ts';
 import { connectOperator } from '../../client/connect.ts';
 import { sampleIntentOf } from '../../client/intent/sample-intents.ts';
@@ -79,9 +80,6 @@ interface IntentResult {
   routes: RouteResult[];
 }
 
-const SIGNALS = ['SIGINT', 'SIGTERM'] as const;
-const endProcess = (): never => process.exit(130);
-
 async function main(): Promise<boolean> {
   const { values: options } = parseArgs({
     options: {
@@ -96,7 +94,7 @@ async function main(): Promise<boolean> {
   }
 
   // Ending through `exit` takes the embedded servers along, which a signal by itself would leave behind.
-  for (const signal of SIGNALS) process.on(signal, endProcess);
+  const stopEndingNow = onInterrupt(() => process.exit(130));
   const config = loadConfig(undefined, demoDefaults());
   const destination = await logDestination(process.stderr, config.production);
   const { endpoints, stack, uiUrl } = await step('servers are up', () => provideEndpoints(config, report));
@@ -140,7 +138,10 @@ async function main(): Promise<boolean> {
       if (callbacks) report(verdictOnCallbacks(callbacks));
       if (subscription) report(verdictOnSubscriptions(subscription));
       report(options.keep ? NEXT_WHILE_IT_RUNS : NEXT);
-      if (options.keep) await keepRunning();
+      if (options.keep) {
+        stopEndingNow();
+        await keepRunning();
+      }
       return isComplete;
     } finally {
       await service.stop();
@@ -329,9 +330,7 @@ async function step<T>(what: string, work: () => Promise<T>): Promise<T> {
 
 async function keepRunning(): Promise<void> {
   report('Everything keeps running. Ctrl-C stops it.');
-  await new Promise<void>((resolve) => {
-    for (const signal of SIGNALS) process.off(signal, endProcess).once(signal, () => resolve());
-  });
+  await new Promise((resolve) => void onInterrupt(resolve));
 }
 
 await runProgram(main);
