@@ -185,7 +185,10 @@ test('I78 I25 a replay does not send what is late, and says so', async () => {
     entry('dead', 3_600_000),
     entry('other', 3_600_000),
   ])) as [string, string];
-  for (const id of [late, inTime]) await routeIn(id, PUSH, 'dead_letter');
+  for (const id of [late, inTime]) {
+    await routeIn(id, PUSH, 'dead_letter');
+    await routeIn(id, EMAIL, 'published');
+  }
   await expireNow(late);
   await slot.redis.del(GATEWAY);
 
