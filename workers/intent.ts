@@ -2,7 +2,7 @@
 import type { Redis } from 'ioredis';
 import { createAcceptance, createFirstTry, createIntentActivities } from '../activities/intent/acceptance.ts';
 import { createChannelActivities } from '../activities/intent/channels.ts';
-import { defineHandOffCommands } from '../activities/intent/hand-off.ts';
+import { collectSettled, defineHandOffCommands } from '../activities/intent/hand-off.ts';
 import { createInHand } from '../activities/intent/in-hand.ts';
 import { createIntentMetrics, observeGauges } from '../activities/intent/metrics.ts';
 import { createBridgeActivities } from '../activities/intent/reader.ts';
@@ -77,10 +77,13 @@ export function openIntents(context: ProcessContext): Role {
     activities({ db, redis, client, openReader }) {
       defineHandOffCommands(redis);
       const workflows = client.workflow;
+      const settledHandOffs = collectSettled(redis);
+      open.add('settled hand-offs', () => settledHandOffs.flush());
       const confirmReplicated = createReplication(openWaitingRedis(redis), settings.replication);
       const resources = {
         ...settings,
-        ...{ db, redis, confirmReplicated, workflows, log, metrics, outcomes, userService, draining },
+        ...{ db, redis, settledHandOffs, confirmReplicated, workflows },
+        ...{ log, metrics, outcomes, userService, draining },
         inHand: createInHand(),
       };
       const acceptIntents = createAcceptance(resources);

@@ -21,6 +21,9 @@ const REMEMBER_SETTLED_MS = 600_000;
  * nothing hangs on a moment.
  */
 const LATE_AFTER_MS = REMEMBER_SETTLED_MS / 2;
+/** How long the memory of a settled route may wait to fade with that of others, ms, and with how many. */
+const FADE_TOGETHER_MS = 1_000;
+const FADE_TOGETHER = 100;
 /** How long an answer of Redis' clock is used again as the beginning of further attempts, ms. */
 const CLOCK_REUSE_MS = 5_000;
 
@@ -28,6 +31,11 @@ interface Keys {
   lease: string;
   handOff: string;
   voided: string;
+}
+interface SettledHandOff {
+  keys: Pick<Keys, 'handOff' | 'lease'>;
+  /** Of the lease. */
+  token: string;
 }
 interface Lease {
   /** Opaque, unique per attempt. */
@@ -130,10 +138,16 @@ const CLOSE = `
   redis.call('SET', KEYS[1], before or 'closed', 'PX', ARGV[1])
   return before or 'closed'`;
 
-/** KEYS: hand-off, lease. ARGV: token, memory ms or '' to leave that as it is. */
+/** KEYS: lease. ARGV: token. */
 const RELEASE = `
-  if ARGV[2] ~= '' then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
-  if redis.call('GET', KEYS[2]) == ARGV[1] then redis.call('DEL', KEYS[2]) end`;
+  if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end`;
+
+/** KEYS: hand-off, lease, hand-off, lease, ... ARGV: memory ms, token, token, ... */
+const FADE = `
+  for i = 1, #KEYS / 2 do
+    redis.call('PEXPIRE', KEYS[2 * i - 1], ARGV[1])
+    if redis.call('GET', KEYS[2 * i]) == ARGV[1 + i] then redis.call('DEL', KEYS[2 * i]) end
+  end`;
 
 /**
  * KEYS: hand-off, stream. ARGV: the entry as which it was handed off, memory ms, max length or '', field, value, ...
@@ -160,7 +174,8 @@ interface HandOffCommands {
   handOffAppend(...args: (string | Buffer | number)[]): Promise<[HandOffOutcome['outcome'], string]>;
   handOffVoid(...args: (string | number)[]): Promise<unknown>;
   handOffClose(...args: (string | number)[]): Promise<string>;
-  handOffRelease(...args: (string | number)[]): Promise<unknown>;
+  handOffRelease(leaseKey: string, token: string): Promise<unknown>;
+  handOffFade(...args: (string | number)[]): Promise<unknown>;
   handOffRestore(...args: (string | Buffer | number)[]): Promise<string>;
 }
 
@@ -170,7 +185,8 @@ export function defineHandOffCommands(redis: Redis): void {
   redis.defineCommand('handOffAppend', { numberOfKeys: 4, lua: APPEND });
   redis.defineCommand('handOffVoid', { numberOfKeys: 1, lua: VOID });
   redis.defineCommand('handOffClose', { numberOfKeys: 1, lua: CLOSE });
-  redis.defineCommand('handOffRelease', { numberOfKeys: 2, lua: RELEASE });
+  redis.defineCommand('handOffRelease', { numberOfKeys: 1, lua: RELEASE });
+  redis.defineCommand('handOffFade', { lua: FADE });
   redis.defineCommand('handOffRestore', { numberOfKeys: 2, lua: RESTORE });
 }
 
@@ -255,13 +271,18 @@ export const handOff = {
     );
   },
 
-  /** Ends an attempt: gives the lease back and, if the route is settled, lets the memory of the hand-off fade. */
-  async release(redis: Redis, keys: Keys, lease: Lease, isSettled: boolean): Promise<void> {
-    await (redis as unknown as HandOffCommands).handOffRelease(
-      keys.handOff,
-      keys.lease,
-      lease.token,
-      isSettled ? REMEMBER_SETTLED_MS : '',
+  /** Ends an attempt whose route is not settled: gives the lease back. */
+  async release(redis: Redis, lease: { key: string; token: string }): Promise<void> {
+    await (redis as unknown as HandOffCommands).handOffRelease(lease.key, lease.token);
+  },
+
+  /** Ends attempts whose routes are settled: gives their leases back, and lets what is remembered of them fade. */
+  async settle(redis: Redis, settled: SettledHandOff[]): Promise<void> {
+    await (redis as unknown as HandOffCommands).handOffFade(
+      2 * settled.length,
+      ...settled.flatMap(({ keys }) => [keys.handOff, keys.lease]),
+      REMEMBER_SETTLED_MS,
+      ...settled.map(({ token }) => token),
     );
   },
 
@@ -270,6 +291,35 @@ export const handOff = {
     await Promise.all(handOffKeys.map((key) => redis.pexpire(key, REMEMBER_SETTLED_MS)));
   },
 };
+
+export type SettledHandOffs = ReturnType<typeof collectSettled>;
+
+/**
+ * Ends attempts whose routes are settled, many at a time: nobody waits for it. What a process takes with it when it dies
+ * goes in the end, as what Redis does not answer.
+ *
+ * @param redis with the commands of the hand-off.
+ */
+export function collectSettled(redis: Redis) {
+  let settled: SettledHandOff[] = [];
+  let timer: NodeJS.Timeout | undefined;
+  return { add, flush };
+
+  function add(one: SettledHandOff): void {
+    settled.push(one);
+    if (settled.length >= FADE_TOGETHER) void flush();
+    else timer ??= setTimeout(() => void flush(), FADE_TOGETHER_MS).unref();
+  }
+
+  /** Ends those that were added. Never throws. */
+  async function flush(): Promise<void> {
+    clearTimeout(timer);
+    timer = undefined;
+    const batch = settled;
+    settled = [];
+    if (batch.length > 0) await handOff.settle(redis, batch).catch(() => undefined);
+  }
+}
 
 /** Redis' clock and history, as this process has heard of them last. @param redis with the commands of the hand-off. */
 export function createRedisClock(redis: Redis) {

@@ -28,7 +28,7 @@ import { ladderDelayMs } from '../../workflows/policies.ts';
 import type { IntentMetrics } from './metrics.ts';
 import { reasonOf } from '../reason.ts';
 import { isOfLostRole, isRedisAway } from '../redis.ts';
-import type { Beginning } from './hand-off.ts';
+import type { Beginning, SettledHandOffs } from './hand-off.ts';
 import { createRedisClock, handOff, handOffKey, leaseKey, voidedKey } from './hand-off.ts';
 import type { Encoder, OutboundEntry, OutboundSettings } from './outbound.ts';
 import { createEncoder } from './outbound.ts';
@@ -58,6 +58,7 @@ const MAX_MESSAGE_LENGTH = 500;
 export interface RouteResources {
   db: Pool;
   redis: Redis;
+  settledHandOffs: SettledHandOffs;
   confirmReplicated: ConfirmReplicated;
   log: Logger;
   metrics: IntentMetrics;
@@ -90,7 +91,7 @@ export interface PublisherOptions {
 }
 
 export function createPublisher(
-  { db, redis, confirmReplicated, log, metrics, outcomes, route: settings }: RouteResources,
+  { db, redis, settledHandOffs, confirmReplicated, log, metrics, outcomes, route: settings }: RouteResources,
   { sparesBudgets = false }: PublisherOptions = {},
 ) {
   const clock = createRedisClock(redis);
@@ -214,9 +215,18 @@ export function createPublisher(
       status: 'handed_off',
       entryId: handedOff.entryId,
       handOffKey: keys.handOff,
-      // Best effort: an unreleased lease expires by itself.
-      release: (isSettled) => void handOff.release(redis, keys, lease, isSettled).catch(() => undefined),
+      release: (isSettled) => release(keys, lease, isSettled),
     };
+  }
+
+  /** Best effort: an unreleased lease expires by itself. */
+  function release(
+    keys: { handOff: string; lease: string },
+    { token }: { token: string },
+    isSettled: boolean,
+  ) {
+    if (isSettled) return settledHandOffs.add({ keys, token });
+    void handOff.release(redis, { key: keys.lease, token }).catch(() => undefined);
   }
 
   /**

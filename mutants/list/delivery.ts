@@ -42,8 +42,8 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   {
     id: 'delivery-release-foreign',
     file: 'activities/intent/hand-off.ts',
-    find: "  if redis.call('GET', KEYS[2]) == ARGV[1] then redis.call('DEL', KEYS[2]) end`;",
-    replace: "  redis.call('DEL', KEYS[2])`;",
+    find: "  if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end`;",
+    replace: "  redis.call('DEL', KEYS[1])`;",
     wrong: 'doubled',
     what: 'an attempt that ends gives a lease back that another one holds',
     suite: service('intent/hand-off-scripts', 'I23 a lease'),

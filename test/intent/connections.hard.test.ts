@@ -8,7 +8,7 @@ import { createReplication } from '../../activities/intent/replication.ts';
 import { createInHand } from '../../activities/intent/in-hand.ts';
 import { createRouteActivities } from '../../activities/intent/routes.ts';
 import { createIntentMetrics } from '../../activities/intent/metrics.ts';
-import { defineHandOffCommands } from '../../activities/intent/hand-off.ts';
+import { collectSettled, defineHandOffCommands } from '../../activities/intent/hand-off.ts';
 import { createLogger } from '../../workers/logger.ts';
 import { routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { publishTurn } from './entries.ts';
@@ -114,6 +114,7 @@ test('I23 an attempt that comes back late overwrites nothing, and what it handed
       db,
       redis,
       log: createLogger('fatal'),
+      settledHandOffs: collectSettled(redis),
       confirmReplicated: createReplication(redis, { minReplicas: 0, timeoutMs: 1_000 }),
       outcomes: createOutcomes([]),
       metrics: createIntentMetrics(metrics.getMeter('test')),

@@ -1,6 +1,7 @@
 /** The scripts of the hand-off by themselves, on a real Redis: each of them in the situation that it is there for. */
 import type { Redis } from 'ioredis';
 import {
+  collectSettled,
   createRedisClock,
   defineHandOffCommands,
   handOff,
@@ -11,7 +12,8 @@ import {
 import { lookAtOutbound } from '../../activities/outbound-state.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
-import { GATEWAY } from '../service-process.ts';
+import { GATEWAY, append as appendIntents } from '../service-process.ts';
+import { turn } from './entries.ts';
 
 const ROUTE = 'push:user:user-1';
 const HOUR_MS = 3_600_000;
@@ -38,6 +40,8 @@ const lease = (token: string) => ({ token, ttlMs: 60_000 });
 const entry = { stream: GATEWAY, fields: [['event_id', `9-9/${ROUTE}`] as [string, string]] };
 const append = async (attempt: ReturnType<typeof lease>) =>
   handOff.append(redis, keys, attempt, entry, await createRedisClock(redis).begin());
+const release = (token: string) => handOff.release(redis, { key: keys.lease, token });
+const settle = (token: string) => handOff.settle(redis, [{ keys, token }]);
 const entries = async () => (await redis.xrange(GATEWAY, '-', '+')).map(([id]) => id);
 
 test('I23 I28 an attempt whose answer was lost is told its entry by the next one, for a day', async () => {
@@ -53,10 +57,13 @@ test('I23 a lease is that of one attempt until it gives it back, and nobody else
   const leased = await append(lease('one'));
   expect(leased).toMatchObject({ outcome: 'leased', expiresInMs: expect.any(Number) });
   expect(await entries()).toEqual([]);
-  await handOff.release(redis, keys, lease('one'), true);
-  expect(await redis.get(keys.lease)).toBe('another');
-  await handOff.release(redis, keys, lease('another'), true);
-  expect(await redis.exists(keys.lease)).toBe(0);
+  for (const end of [release, settle]) {
+    await redis.set(keys.lease, 'another', 'PX', 60_000);
+    await end('one');
+    expect(await redis.get(keys.lease)).toBe('another');
+    await end('another');
+    expect(await redis.exists(keys.lease)).toBe(0);
+  }
 });
 
 test('I23 an entry that Redis refuses leaves neither a lease nor a memory', async () => {
@@ -66,13 +73,58 @@ test('I23 an entry that Redis refuses leaves neither a lease nor a memory', asyn
 });
 
 test('I23 once a route is settled its memory fades, and what was not handed off leaves none', async () => {
-  await handOff.release(redis, keys, lease('one'), true);
+  await settle('one');
   expect(await redis.exists(keys.handOff)).toBe(0);
   await append(lease('one'));
-  await handOff.release(redis, keys, lease('one'), true);
+  await settle('one');
   const fadesInMs = await redis.pttl(keys.handOff);
   expect(fadesInMs).toBeGreaterThan(HOUR_MS / 12);
   expect(fadesInMs).toBeLessThan(HOUR_MS);
+});
+
+test('I23 settled routes fade many at a time, and the rest when it is asked for', async () => {
+  const routes = Array.from({ length: 101 }, (_, at) => `push:user:user-${at}`);
+  const settled = routes.map((route) => ({
+    keys: { handOff: handOffKey('9-9', route, 0), lease: leaseKey('9-9', route) },
+    token: route,
+  }));
+  for (const { keys: of, token } of settled) {
+    await redis.set(of.handOff, '1-1', 'PX', 9 * HOUR_MS);
+    await redis.set(of.lease, token, 'PX', HOUR_MS);
+  }
+  const areFading = async () => {
+    const left = await Promise.all(settled.map(({ keys: of }) => redis.pttl(of.handOff)));
+    const leases = await redis.exists(...settled.map(({ keys: of }) => of.lease));
+    const fading = left.filter((leftMs) => leftMs > 0 && leftMs < HOUR_MS).length;
+    return { fading, leases };
+  };
+  const together = collectSettled(redis);
+  for (const one of settled) together.add(one);
+  // Sent by the same connection before this question.
+  expect(await areFading()).toEqual({ fading: 100, leases: 1 });
+  await together.flush();
+  expect(await areFading()).toEqual({ fading: 101, leases: 0 });
+});
+
+test('I23 what is settled fades soon, also when the process stops in between', async () => {
+  const service = await slot.startService();
+  const wasHandedOff = async (notificationId: string) => {
+    const names = [ROUTE, 'email:user:user-1'].map((route) => handOffKey(notificationId, route, 0));
+    return eventually(`${notificationId} to be handed off`, async () => {
+      return (await slot.redis.exists(...names)) === 2 && names;
+    });
+  };
+  const isFading = async (names: string[]) => {
+    const left = await Promise.all(names.map((name) => slot.redis.pttl(name)));
+    return left.every((leftMs) => leftMs > 0 && leftMs < HOUR_MS);
+  };
+  const [first] = await appendIntents(slot.redis, [turn({ idempotency_key: 'first' })]);
+  const names = await wasHandedOff(first!);
+  await eventually('what was settled to fade', () => isFading(names));
+  const [last] = await appendIntents(slot.redis, [turn({ idempotency_key: 'last' })]);
+  const lastNames = await wasHandedOff(last!);
+  await service.stop();
+  expect(await isFading(lastNames)).toBe(true);
 });
 
 test('I23 I26 closing says each time that it came too late, and forgets no entry', async () => {

@@ -6,7 +6,7 @@ import path from 'node:path';
 import { metrics } from '@opentelemetry/api';
 import { Redis } from 'ioredis';
 import type { Pool } from 'pg';
-import { defineHandOffCommands, handOffKey } from '../../activities/intent/hand-off.ts';
+import { collectSettled, defineHandOffCommands, handOffKey } from '../../activities/intent/hand-off.ts';
 import { createIntentMetrics } from '../../activities/intent/metrics.ts';
 import { createOutcomes } from '../../activities/intent/outcomes.ts';
 import { createReplication } from '../../activities/intent/replication.ts';
@@ -82,6 +82,7 @@ const activities = (resources: { db?: Pool; redis?: Redis } = {}) =>
     inHand: createInHand(),
     ...{ db: slot.db, redis, ...resources },
     log: createLogger('fatal'),
+    settledHandOffs: collectSettled(redis),
     confirmReplicated: createReplication(redis, { minReplicas: 0, timeoutMs: 1_000 }),
     outcomes: createOutcomes([]),
     metrics: createIntentMetrics(metrics.getMeter('test')),

@@ -4,7 +4,7 @@ import { createReplication } from '../../activities/intent/replication.ts';
 import { createInHand } from '../../activities/intent/in-hand.ts';
 import { createRouteActivities } from '../../activities/intent/routes.ts';
 import { createIntentMetrics } from '../../activities/intent/metrics.ts';
-import { defineHandOffCommands, handOffKey } from '../../activities/intent/hand-off.ts';
+import { collectSettled, defineHandOffCommands, handOffKey } from '../../activities/intent/hand-off.ts';
 import { metrics } from '@opentelemetry/api';
 import { createLogger } from '../../workers/logger.ts';
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
@@ -273,6 +273,7 @@ test('I25 one order opens a route once, however often its attempt is repeated', 
       db: slot.db,
       redis,
       log: createLogger('fatal'),
+      settledHandOffs: collectSettled(redis),
       confirmReplicated: createReplication(redis, { minReplicas: 0, timeoutMs: 1_000 }),
       outcomes: createOutcomes([]),
       metrics: createIntentMetrics(metrics.getMeter('test')),
