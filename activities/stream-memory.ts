@@ -31,8 +31,8 @@ export interface StreamMemory {
   startedId?: string;
   /** Where somebody wants the reader to read again from. */
   rewindTo?: string;
-  /** Of the row that is written next. */
-  nextBeat: number;
+  /** Of the row, and of what Redis has seen of it; 0 before the first. */
+  beats: { inRow: number; inRedis: number };
   postgresStart: string;
 }
 
@@ -70,7 +70,7 @@ export async function recall(db: Pool, redis: Redis, stream: string): Promise<St
     ...(row.last_entry_id === null ? {} : { seen: seenIn(row, row.last_entry_id) }),
     ...(row.started_id === null ? {} : { startedId: row.started_id }),
     ...(row.rewind_to === null ? {} : { rewindTo: row.rewind_to }),
-    nextBeat: Math.max(inRow, inRedis) + 1,
+    beats: { inRow, inRedis },
     postgresStart: row.postgres_start,
   };
 }
@@ -89,18 +89,21 @@ export interface ToRemember {
 }
 
 /**
- * Writes down how it is now.
+ * Writes down how it is now. A store that has fallen back since it was recalled is left as it is: the next look must
+ * find that.
  *
  * @param known what was recalled: the request to rewind in it is met.
+ * @throws Error when that is PostgreSQL; ApplicationFailure of PostgreSQL; what Redis fails with.
  */
 export async function remember(
   db: Pool,
   redis: Redis,
   stream: string,
   { passedId, seen, startedId }: ToRemember,
-  { nextBeat, postgresStart, rewindTo }: StreamMemory,
+  { beats, postgresStart, rewindTo }: StreamMemory,
 ): Promise<void> {
-  await query(db, REMEMBER_STREAM, [
+  const nextBeat = Math.max(beats.inRow, beats.inRedis) + 1;
+  const [row] = await query<{ has_fallen_back: boolean }>(db, REMEMBER_STREAM, [
     stream,
     nextBeat,
     passedId,
@@ -110,10 +113,18 @@ export async function remember(
     startedId ?? null,
     rewindTo ?? null,
     startedId === null,
+    beats.inRow,
   ]);
+  if (row!.has_fallen_back) throw new Error('PostgreSQL fell back to an earlier state during a look');
   // Only now: it must not know of a row that is not there.
-  await redis.set(beatKey(stream), `${nextBeat} ${postgresStart}`);
+  await redis.eval(REMEMBER_BEAT, 1, beatKey(stream), nextBeat, postgresStart, beats.inRedis);
 }
+
+/** Unless Redis has fallen back since the beat was read. KEYS: beat. ARGV: next beat, PostgreSQL's start, beat that was read. */
+const REMEMBER_BEAT = `
+  local seen = redis.call('GET', KEYS[1])
+  if tonumber(string.match(seen or '0', '^%d+') or 0) < tonumber(ARGV[3]) then return end
+  redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. ARGV[2])`;
 
 /** Always one row. What was started long ago may have been removed by retention. $1 stream. */
 const RECALL_STREAM = {
@@ -129,19 +140,27 @@ const RECALL_STREAM = {
 
 /**
  * $1 stream, $2 beat, $3 how far it was read, $4 to $6 how it looks, $7 what was started, $8 the request that is met, $9
- * whether Temporal has lost what was started.
+ * whether Temporal has lost what was started, $10 the beat of the row that was recalled: an older row, or none, is not
+ * written over.
  */
 const REMEMBER_STREAM = {
   name: 'remember_inbound_stream',
   text: `
-    INSERT INTO notification.inbound_streams AS old
-      (stream, beat, passed_id, last_entry_id, max_deleted_entry_id, entries_added, started_id, started_at, seen_at)
-    VALUES ($1, $2, $3, $4, $5, $6, $7::text, CASE WHEN $7::text IS NOT NULL THEN clock_timestamp() END, clock_timestamp())
-    ON CONFLICT (stream) DO UPDATE
-       SET beat = excluded.beat, passed_id = excluded.passed_id, last_entry_id = excluded.last_entry_id,
-           max_deleted_entry_id = excluded.max_deleted_entry_id, entries_added = excluded.entries_added,
-           started_id = coalesce(excluded.started_id, CASE WHEN NOT $9::boolean THEN old.started_id END),
-           started_at = coalesce(excluded.started_at, CASE WHEN NOT $9::boolean THEN old.started_at END), seen_at = excluded.seen_at,
-           rewind_to = nullif(old.rewind_to, $8)
-     WHERE old.beat < excluded.beat`,
+    WITH one AS (
+      SELECT coalesce((SELECT beat FROM notification.inbound_streams WHERE stream = $1), 0) < $10::bigint AS has_fallen_back
+    ), written AS (
+      INSERT INTO notification.inbound_streams AS old
+        (stream, beat, passed_id, last_entry_id, max_deleted_entry_id, entries_added, started_id, started_at, seen_at)
+      SELECT $1, $2::bigint, $3, $4, $5, $6::bigint, $7::text, CASE WHEN $7::text IS NOT NULL THEN clock_timestamp() END,
+             clock_timestamp()
+        FROM one WHERE NOT has_fallen_back
+      ON CONFLICT (stream) DO UPDATE
+         SET beat = excluded.beat, passed_id = excluded.passed_id, last_entry_id = excluded.last_entry_id,
+             max_deleted_entry_id = excluded.max_deleted_entry_id, entries_added = excluded.entries_added,
+             started_id = coalesce(excluded.started_id, CASE WHEN NOT $9::boolean THEN old.started_id END),
+             started_at = coalesce(excluded.started_at, CASE WHEN NOT $9::boolean THEN old.started_at END),
+             seen_at = excluded.seen_at, rewind_to = nullif(old.rewind_to, $8)
+       WHERE old.beat < excluded.beat AND old.beat >= $10::bigint
+    )
+    SELECT has_fallen_back FROM one`,
 };

@@ -59,6 +59,8 @@ export function recoveryOperations(resources: OperatorResources) {
   return {
     /** What a recovery would do. Changes nothing. */
     async plan({ sinceMs, outbound }: Pick<RecoveryRequest, 'sinceMs' | 'outbound'>): Promise<RecoveryPlan> {
+      // Redis first, as each look writes it last: the row may only be newer then.
+      const beatInRedis = Number((await redis.get(beatKey(intentsStream)))?.split(' ')[0] ?? 0);
       const [row] = (await db.query<StreamRow>(READ_STREAM, [intentsStream])).rows;
       const [seconds] = await redis.time();
       const { rows: counts } = await db.query<Record<'published' | 'overdue' | 'waiting', number>>(
@@ -68,7 +70,7 @@ export function recoveryOperations(resources: OperatorResources) {
       const { published, overdue, waiting } = counts[0]!;
       return {
         disagreements: [
-          ...(await ofPostgres(row)),
+          ...ofPostgres(row, beatInRedis),
           ...(await ofRedis(row, outbound)),
           ...(await ofTemporal(row)),
         ],
@@ -124,9 +126,8 @@ export function recoveryOperations(resources: OperatorResources) {
     },
   };
 
-  async function ofPostgres(row: StreamRow | undefined): Promise<RecoveryPlan['disagreements']> {
-    const beat = Number((await redis.get(beatKey(intentsStream)))?.split(' ')[0] ?? 0);
-    if (beat <= Number(row?.beat ?? 0)) return [];
+  function ofPostgres(row: StreamRow | undefined, beatInRedis: number): RecoveryPlan['disagreements'] {
+    if (beatInRedis <= Number(row?.beat ?? 0)) return [];
     return [
       {
         store: 'PostgreSQL',

@@ -21,6 +21,7 @@ import { migrate } from '../migrations/migrate.ts';
 import { grantToService, setSessionDefaults } from '../migrations/service-role.ts';
 import { createLogger } from '../workers/logger.ts';
 import type { Endpoints } from '../workers/context.ts';
+import { DependencyError } from '../workers/context.ts';
 import type { Service } from '../workers/service.ts';
 import { startService } from '../workers/service.ts';
 import { eventually } from './eventually.ts';
@@ -170,11 +171,13 @@ export async function takeSlot(ownStack?: ServersOfSlots): Promise<Slot> {
     logs,
     config: configWith,
     async startService(env, instead) {
-      const service = await startService({
-        config: configWith(env, instead?.redis === undefined),
-        endpoints: { ...endpoints, ...instead },
-        log,
-      });
+      const service = await inTime(() =>
+        startService({
+          config: configWith(env, instead?.redis === undefined),
+          endpoints: { ...endpoints, ...instead },
+          log,
+        }),
+      );
       services.push(service);
       return service;
     },
@@ -202,6 +205,17 @@ export async function takeSlot(ownStack?: ServersOfSlots): Promise<Slot> {
       await once(redis, 'end');
     },
   };
+}
+
+/** Starts again after a time-out: many tests ask for short ones, and the machine may stand still for longer meanwhile. */
+async function inTime(start: () => Promise<Service>, attempts = 3): Promise<Service> {
+  try {
+    return await start();
+  } catch (error) {
+    const isLate = error instanceof DependencyError && /time-?out|timed ?out/i.test(error.message);
+    if (attempts === 1 || !isLate) throw error;
+    return inTime(start, attempts - 1);
+  }
 }
 
 /** Prepares a database as `setup` does for a service that owns nothing. @returns the address through the pooler. */

@@ -93,8 +93,10 @@ test('I23 settled routes fade many at a time, and the rest when it is asked for'
     await redis.set(of.lease, token, 'PX', HOUR_MS);
   }
   const areFading = async () => {
-    const left = await Promise.all(settled.map(({ keys: of }) => redis.pttl(of.handOff)));
-    const leases = await redis.exists(...settled.map(({ keys: of }) => of.lease));
+    const [leases, ...left] = await Promise.all([
+      redis.exists(...settled.map(({ keys: of }) => of.lease)),
+      ...settled.map(({ keys: of }) => redis.pttl(of.handOff)),
+    ]);
     const fading = left.filter((leftMs) => leftMs > 0 && leftMs < HOUR_MS).length;
     return { fading, leases };
   };

@@ -3,6 +3,7 @@ import { MAX_ENTRY_BYTES } from '../../api/intent/entry.ts';
 import { startTcpProxy } from '../../dev/servers/tcp-proxy.ts';
 import { publishTurn } from './entries.ts';
 import type { Slot } from '../harness.ts';
+import { PATIENT } from '../service-process.ts';
 import { eventually, takeSlot } from '../harness.ts';
 
 const INTENTS = 'notification:intents';
@@ -29,7 +30,8 @@ test('security-3 intent-D4 I4 entries that are too large are recorded without be
   const good = await publishTurn(slot.redis, 'behind them');
   const last = await slot.redis.xadd(INTENTS, '*', 'payload_json', payload);
   const service = await slot.startService(
-    { NOTIFICATION_REDIS_OPERATION_TIMEOUT: '1s' },
+    // Ten times as long would not be enough to read all of it.
+    PATIENT,
     { redis: { host: proxy.host, port: proxy.port } },
   );
   try {

@@ -8,6 +8,7 @@ import type { Service } from '../../workers/service.ts';
 import { namespaceOf } from '../slots.ts';
 import { publishTurn } from './entries.ts';
 import type { Slot } from '../harness.ts';
+import { PATIENT } from '../service-process.ts';
 import { eventually, takeSlot } from '../harness.ts';
 
 const GATEWAY = 'gateway:client-events';
@@ -22,7 +23,11 @@ let service: Service;
 
 /** Attempts follow each other quickly, so that routes die within a second. */
 const startService = (): Promise<Service> =>
-  slot.startService({ NOTIFICATION_ROUTE_BACKOFF_MIN: '50ms', NOTIFICATION_ROUTE_BACKOFF_MAX: '100ms' });
+  slot.startService({
+    ...PATIENT,
+    NOTIFICATION_ROUTE_BACKOFF_MIN: '50ms',
+    NOTIFICATION_ROUTE_BACKOFF_MAX: '100ms',
+  });
 
 beforeAll(async () => {
   slot = await takeSlot();

@@ -268,8 +268,8 @@ describe('the relay', () => {
       await eventually('the entry', async () => (await slot.redis.xlen(STREAM)) === count);
       delays.push(performance.now() - writtenAt);
     }
-    // By looking alone, half of them would take half of the interval, or more.
-    expect(delays.sort((one, other) => one - other)[4]).toBeLessThan(300);
+    // By looking alone each would take the whole interval: the one before was found by a look.
+    expect(delays.sort((one, other) => one - other)[1]).toBeLessThan(600);
     // The row says so after the entry is in the stream.
     await untilStates({ published: 9 });
     await passAll();
@@ -386,15 +386,13 @@ describe('the relay', () => {
 
   test('I75 servers that are away are waited for, PostgreSQL and Redis alike', async () => {
     const relay = await start();
-    await slot.redis.config('SET', 'maxmemory', '1');
-    try {
-      await write('one');
-      await eventually('the relay to say that it waits', async () =>
-        lines.some(({ message }) => message === 'outbox relay waits'),
-      );
-    } finally {
-      await slot.redis.config('SET', 'maxmemory', '0');
-    }
+    // Other tests use this Redis, so only the stream is away.
+    await slot.redis.set(STREAM, 'not a stream');
+    await write('one');
+    await eventually('the relay to say that it waits', async () =>
+      lines.some(({ message }) => message === 'outbox relay waits'),
+    );
+    await slot.redis.del(STREAM);
     await eventually('the entry', async () => (await keysInStream()).length === 1);
     await slot.db.query('SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1', [
       shop.database,
