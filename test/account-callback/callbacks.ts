@@ -55,6 +55,10 @@ export interface CallbackBench {
 export const CALLBACK_ENV = {
   NOTIFICATION_ROLES: 'account-callback',
   NOTIFICATION_CALLBACK_SHARDS: '1',
+  // Whom a machine at its limit tells late must not be one that failed.
+  NOTIFICATION_CALLBACK_TIMEOUT: '5m',
+  // A shard that a test has ended stays so: started again, it would take another time for the present.
+  NOTIFICATION_RECONCILIATION_INTERVAL: '24h',
 };
 
 /**
@@ -90,7 +94,7 @@ export async function takeCallbackBench(given?: Slot, proof?: CallerProof): Prom
     runNow: (shard) => handle(shard).executeUpdate<CallbackState, []>(RUN_NOW_UPDATE),
     operator: () => operatorOf(slot, 'http://ui.test'),
     calls: (kind) => portfolio.calls.filter((call) => call.kind === kind),
-    settled: async (caughtUpToMs, limitMs = 60_000) => {
+    settled: async (caughtUpToMs, limitMs) => {
       await eventually(
         'all callbacks to be tried',
         async () => {

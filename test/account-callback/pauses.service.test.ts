@@ -1,6 +1,7 @@
 /** Shards that operators pause: nothing is told meanwhile, and everything afterwards, in order. */
 import type { Operator } from '../../client/operator.ts';
 import { NotFoundError } from '../../client/errors.ts';
+import type { EmissionPage } from '../../workflows/account-callback/contract.ts';
 import { RENEW_SIGNAL } from '../../workflows/renewal-contract.ts';
 import { cliFor } from '../cli-process.ts';
 import { eventually } from '../harness.ts';
@@ -37,18 +38,29 @@ afterEach(async () => {
 
 const startService = () =>
   bench.startService({
-    NOTIFICATION_CALLBACK_RETRY_LADDER: '100ms,100ms,100ms',
+    // Longer than any test: nothing is given up meanwhile.
+    NOTIFICATION_CALLBACK_RETRY_LADDER: Array<string>(3_000).fill('100ms').join(),
     OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
     OTEL_METRIC_EXPORT_INTERVAL: '250',
   });
 const gaugeOf = () => collector.latest('notification.callbacks.paused')[0]?.value;
 const cli = (...args: string[]) => desk.cli(['callbacks', ...args], { changes: CALLBACK_ENV });
-/** Beginnings of the hours of which `ann` was told, in the order in which they came. */
+/** Beginnings of the hours of which `ann` was told. */
 const toldHours = () =>
   bench
     .calls('hourly')
     .filter(({ userId, isAcknowledged }) => userId === 'ann' && isAcknowledged)
-    .map(({ body }) => (JSON.parse(body) as { period_start_ms: number }).period_start_ms);
+    .map(({ body }) => (JSON.parse(body) as { period_start_ms: number }).period_start_ms)
+    .sort((a, b) => a - b);
+/** Beginnings of the hours that were begun to be told, in order. One whose answer is slow may be overtaken by the next. */
+const begunHours = async () => {
+  const { events } = await bench.handle().fetchHistory();
+  return events!.flatMap(({ activityTaskScheduledEventAttributes: task }) => {
+    if (task?.activityType?.name !== 'emitCallbacks') return [];
+    const page = JSON.parse(Buffer.from(task.input!.payloads![1]!.data!).toString()) as EmissionPage;
+    return page.kind === 'hourly' ? [page.upTo.periodStartMs] : [];
+  });
+};
 const computedUpTo = async () => (await operator.callbacks.show('ann')).tracking!.computedUpTo.getTime();
 const detailsOf = async () => {
   const metadata = await bench.handle().query<{ currentDetails?: string }>('__temporal_workflow_metadata');
@@ -104,6 +116,7 @@ test('C9 U7 a shard that is paused tells nothing, over new runs, an emptied Temp
   });
   await bench.settled(START + 4 * HOUR);
   expect(toldHours()).toEqual([0, 1, 2, 3].map((hours) => START + hours * HOUR));
+  expect(await begunHours()).toEqual([1, 2, 3].map((hours) => START + hours * HOUR));
   expect((await bench.status()).paused).toBeUndefined();
   await eventually('the gauge', async () => gaugeOf() === 0);
   expect((await operator.callbacks.status())[0]).not.toHaveProperty('paused');
@@ -127,6 +140,11 @@ test('C9 what waits for its retry is not tried while its shard is paused, and a 
      ON CONFLICT (shard) DO UPDATE SET is_paused = true, reason = NULL, changed_by = 'nina', changed_at = clock_timestamp()`,
   );
   await eventually('the workflow to know', async () => (await bench.runNow()).paused !== undefined);
+  // What had begun before ends.
+  await eventually('nothing under way', async () => {
+    const { raw } = await bench.handle().describe();
+    return (raw.pendingActivities ?? []).length === 0;
+  });
   bench.portfolio.heal();
   const attempts = bench.calls('hourly').length;
   await bench.runNow();

@@ -36,11 +36,18 @@ afterEach(async () => {
   await bench.empty();
 });
 
-async function startService(ladderMs: readonly number[]): Promise<void> {
+async function startService(ladderMs: readonly number[], env: Record<string, string> = {}): Promise<void> {
   service = await bench.startService({
     NOTIFICATION_CALLBACK_RETRY_LADDER: ladderMs.map((ms) => `${ms}ms`).join(),
-    NOTIFICATION_CALLBACK_TIMEOUT: '2s',
+    ...env,
   });
+}
+
+/** As `startService`, in place of the one before. */
+async function restartService(...args: Parameters<typeof startService>): Promise<void> {
+  await service.stop();
+  await bench.setClock(MIDNIGHT);
+  await startService(...args);
 }
 
 const isRetryOutcome = (result: unknown): result is RetryOutcome =>
@@ -104,14 +111,18 @@ test('C5 C6 who fails for ever is tried five times more, then dropped with an er
     price('BTC', MIDNIGHT - HOUR, '10'),
   ]);
   bench.portfolio.fail({ userId: user, failure: { kind: 'status', status: 500 } });
+  const beganAt = Date.now();
   await bench.setClock(MIDNIGHT + 10 * MINUTE);
-  await eventually('both to be dropped', async () => (await deadLetters(user)).length === 2, 60_000);
+  await eventually('both to be dropped', async () => (await deadLetters(user)).length === 2);
 
   for (const kind of ['hourly', 'daily'] as const) {
     const calls = callsOf(user, kind);
     expect([kind, calls.length]).toEqual([kind, 6]);
-    const gaps = calls.slice(1).map(({ at }, index) => at - calls[index]!.at);
-    for (const [index, gap] of gaps.entries()) expect(gap).toBeGreaterThanOrEqual(LADDER_MS[index]! - 50);
+    // Not from call to call: one that was slow on its way has less time behind it.
+    for (const [index, { at }] of calls.entries()) {
+      const stepsMs = LADDER_MS.slice(0, index).reduce((sum, ms) => sum + ms, 0);
+      expect(at - beganAt).toBeGreaterThanOrEqual(stepsMs);
+    }
     expect(new Set(calls.map(({ body }) => body)).size).toBe(1);
     expect(callsOf('fine', kind)).toHaveLength(1);
   }
@@ -177,7 +188,26 @@ test('C3 C5 one alarm tries 50 failed callbacks at most, and one that hangs dela
   expect(batches.reduce((sum, size) => sum + size, 0)).toBe(120);
 }, 120_000);
 
+test('C5 subscription-B9 values that the portfolio service quotes are shown to operators and not logged', async () => {
+  const [user, cash] = ['quoted@example.com', '8675309.25'];
+  await bench.store([positions(user, MIDNIGHT - HOUR, cash, {})]);
+  bench.portfolio.fail({ userId: user, failure: { kind: 'status', status: 422, isQuoted: true } });
+  await bench.setClock(MIDNIGHT + 10 * MINUTE);
+  await eventually('both to be dropped', async () => (await deadLetters(user)).length === 2, 60_000);
+  for (const { last_error } of await deadLetters(user)) {
+    expect(last_error).toMatch(/^status 422: this is refused: /);
+    expect(last_error).toContain(cash);
+  }
+  const lines = bench.slot.logs.filter((line) => line['user_id'] === searchableKey(user));
+  expect(new Set(lines.map((line) => line['reason']))).toEqual(new Set(['status 422']));
+  expect(JSON.stringify(bench.slot.logs)).not.toContain(cash);
+  // An id that may be an address is named by its hash.
+  expect(JSON.stringify(bench.slot.logs)).not.toContain(user);
+}, 150_000);
+
 test('C5 redirects, refusals, silence and broken connections are failures; a long answer is not read', async () => {
+  // Longer than a machine at its limit is silent.
+  await restartService(LADDER_MS, { NOTIFICATION_CALLBACK_TIMEOUT: '10s' });
   const users = ['moved', 'gone', 'silent', 'broken'];
   await bench.store(users.map((user) => positions(user, MIDNIGHT + HOUR, '1', {})));
   const fail = (userId: string, failure: Parameters<typeof bench.portfolio.fail>[0]['failure']) =>
@@ -198,34 +228,15 @@ test('C5 redirects, refusals, silence and broken connections are failures; a lon
     expect.arrayContaining([
       'moved: status 307',
       'gone: status 404',
-      `silent: no answer within ${2 * SECOND} ms`,
+      `silent: no answer within ${10 * SECOND} ms`,
       expect.stringContaining('broken: '),
     ]),
   );
 }, 150_000);
 
-test('C5 subscription-B9 values that the portfolio service quotes are shown to operators and not logged', async () => {
-  const [user, cash] = ['quoted@example.com', '8675309.25'];
-  await bench.store([positions(user, MIDNIGHT - HOUR, cash, {})]);
-  bench.portfolio.fail({ userId: user, failure: { kind: 'status', status: 422, isQuoted: true } });
-  await bench.setClock(MIDNIGHT + 10 * MINUTE);
-  await eventually('both to be dropped', async () => (await deadLetters(user)).length === 2, 60_000);
-  for (const { last_error } of await deadLetters(user)) {
-    expect(last_error).toMatch(/^status 422: this is refused: /);
-    expect(last_error).toContain(cash);
-  }
-  const lines = bench.slot.logs.filter((line) => line['user_id'] === searchableKey(user));
-  expect(new Set(lines.map((line) => line['reason']))).toEqual(new Set(['status 422']));
-  expect(JSON.stringify(bench.slot.logs)).not.toContain(cash);
-  // An id that may be an address is named by its hash.
-  expect(JSON.stringify(bench.slot.logs)).not.toContain(user);
-}, 150_000);
-
 test('C6 who has a daily callback to be retried gets no new one before; its success goes on to the next day, and never back', async () => {
   // Patient enough that nothing is given up before it was looked at.
-  await service.stop();
-  await bench.setClock(MIDNIGHT);
-  await startService(Array<number>(60).fill(1_000));
+  await restartService(Array<number>(60).fill(1_000));
   await bench.store([
     positions('slow', MIDNIGHT - DAY - HOUR, '0', { BTC: '1' }),
     positions('fine', MIDNIGHT - DAY - HOUR, '0', { BTC: '1' }),
@@ -244,7 +255,7 @@ test('C6 who has a daily callback to be retried gets no new one before; its succ
   await eventually('it to be settled', async () => (await dailyDateOf('fine')) === '2026-03-28');
 
   bench.portfolio.heal();
-  await eventually('the first day', async () => (await dailyDateOf('slow')) === '2026-03-27');
+  await eventually('the first day', async () => (await dailyDateOf('slow'))! >= '2026-03-27');
   await eventually('both days', async () => (await dailyDateOf('slow')) === '2026-03-28');
   expect(daysOf('slow').at(-1)).toBe(MIDNIGHT - DAY);
   expect([...daysOf('slow')].sort()).toEqual(daysOf('slow'));
@@ -289,14 +300,10 @@ test('C5 security-13 a process whose clock is a day ahead puts no retry off', as
   } finally {
     clock.mockRestore();
   }
-  await eventually(
-    'it to be told',
-    async () =>
-      (
-        await bench.rows(
-          "SELECT FROM notification.callback_snapshots WHERE user_id = 'hasty' AND status = 'delivered'",
-        )
-      ).length > 0,
-    30_000,
-  );
+  await eventually('it to be told', async () => {
+    const told = await bench.rows(
+      "SELECT FROM notification.callback_snapshots WHERE user_id = 'hasty' AND status = 'delivered'",
+    );
+    return told.length > 0;
+  });
 });

@@ -448,6 +448,13 @@ describe('steering', () => {
     const waiting = await publish('waiting', '--wait', '--timeout', '1s');
     expect(waiting.code).toBe(1);
     const [id] = /\d{13}-\d+/.exec(waiting.stdout)!;
+    await eventually('the push', async () => {
+      const { rows } = await slot.db.query(
+        "SELECT FROM notification.routes WHERE notification_id = $1 AND status = 'published'",
+        [id],
+      );
+      return rows.length === 1;
+    });
     const cancelled = await cli(['notifications', 'cancel', id]);
     expect(cancelled).toMatchObject({
       code: 0,

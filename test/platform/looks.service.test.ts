@@ -68,7 +68,7 @@ test('U6 whoever may only read can look at everything', async () => {
   } finally {
     await slot.db.query(`DROP ROLE ${role}`);
   }
-});
+}, 400_000);
 
 test('U6 --read-only refuses what changes something, and lets a dry run through', async () => {
   const reads = ['--read-only', 'replay', '--channel', 'push', '--since', '1h', '--dry-run'];

@@ -69,7 +69,7 @@ test('I6 security-22 a malformed row that PostgreSQL refuses is kept bare, and t
   const bad = await append(entryOf('game.turn.ready', { payload_json: '"poison"' }));
   const good = await publishTurn(slot.redis, 'behind-a-bad-row');
   await published(good);
-  expect(await malformed(bad)).toEqual({
+  expect(await eventually('the row of the bad one', () => malformed(bad))).toEqual({
     failure_code: 'unstorable',
     failure_message: expect.stringMatching(/^invalid_payload; .*no_poison.*SQLSTATE 23514/) as string,
     raw_fields: {},
@@ -138,7 +138,8 @@ test('I24 security-22 without a table the reader and publication wait, by the na
   );
   await sql('ALTER TABLE notification.away RENAME TO malformed_intents');
   await published(good);
-  expect(await malformed(bad)).toMatchObject({ failure_code: 'invalid_payload' });
+  const row = await eventually('the row of the bad one', () => malformed(bad));
+  expect(row).toMatchObject({ failure_code: 'invalid_payload' });
 });
 
 test('M1 security-22 a mobile job that PostgreSQL refuses is set aside, and those behind it are taken', async () => {

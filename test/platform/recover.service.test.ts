@@ -150,15 +150,15 @@ test('I54 a recovery waits for a paused reader, says so, and whoever asks again 
   await settled([id]);
   await lookedAt(id);
   await program.cli(['bridge', 'pause', '--reason', 'test']);
-  const asked = await program.cli(['recover', '--yes', '--timeout', '2s']);
-  expect(asked).toMatchObject({ code: 1, stderr: expect.stringContaining('reading again') });
-  expect(asked.stderr).toContain('it goes on, and the same command follows it');
+  // All while it waits: how long it lasts after that may be shorter than a start of the program.
+  for (const said of ['the recovery is started', 'a recovery runs already, this follows it']) {
+    const asked = await program.cli(['recover', '--yes', '--timeout', '5s']);
+    expect(asked).toMatchObject({ code: 1, stderr: expect.stringContaining('reading again') });
+    expect(asked.stderr).toContain(said);
+    expect(asked.stderr).toContain('it goes on, and the same command follows it');
+  }
   await program.cli(['bridge', 'resume']);
-  const followed = await program.cli(['recover', '--yes']);
-  expect(followed).toMatchObject({
-    code: 0,
-    stderr: expect.stringContaining('a recovery runs already, this follows it'),
-  });
+  expect(await program.cli(['recover', '--yes'])).toMatchObject({ code: 0 });
   expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', [id]));
 });
 

@@ -87,7 +87,7 @@ test('M2 C7 a consumer to whom nothing is given stays listed, however long', asy
     return info?.[info.indexOf('idle') + 1];
   };
   // Whoever was silent for as long as the dead one would be forgotten with it.
-  expect(await idleOfQuiet()).toBeLessThan(2_000);
+  await eventually('the quiet one to be heard of', async () => Number(await idleOfQuiet()) < 2_000);
   await quiet.stop();
 });
 
@@ -200,10 +200,13 @@ test('security-3 an entry of very many fields counts by its fields, too', async 
 });
 
 test('kinds-S3 entries that wait are renewed', async () => {
+  // Renewed three times as often: even a machine that stands still for a second or two does so in time.
+  const minIdleMs = 3_000;
   const id = await add('slow');
   const { promise: done, resolve: end } = Promise.withResolvers<void>();
   let takes = 0;
   const slow = consume({
+    minIdleMs,
     take: async (entries) => {
       takes += 1;
       await done;
@@ -213,10 +216,10 @@ test('kinds-S3 entries that wait are renewed', async () => {
   const pending = async () =>
     ((await slot.redis.xpending(STREAM, GROUP, id!, id!, 1)) as [string, string, number, number][])[0]!;
   await eventually('the delivery', async () => takes === 1);
-  const other = consume();
+  const other = consume({ minIdleMs });
   await eventually('an entry that is old, and is kept', async () => {
     const [, , idleMs] = await pending();
-    return Date.now() - Number(id!.split('-')[0]) > 1_000 && idleMs < 100;
+    return Date.now() - Number(id!.split('-')[0]) > 8_000 && idleMs < minIdleMs;
   });
   expect((await pending())[3]).toBe(1);
   expect(other.taken).toEqual([]);

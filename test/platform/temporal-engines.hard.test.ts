@@ -38,7 +38,7 @@ async function withTemporal<T>(
 }
 
 async function withClient<T>({ address }: EmbeddedTemporal, work: (client: Client) => Promise<T>) {
-  const connection = await Connection.connect({ address });
+  const connection = await Connection.connect({ address, connectTimeout: '1 minute' });
   try {
     return await work(new Client({ connection, namespace: NAMESPACE }));
   } finally {

@@ -35,8 +35,17 @@ async function look(): Promise<Record<string, TopOfKind>> {
 }
 
 test('U11 top counts what came in and went out within the last ten seconds', async () => {
-  for (const key of ['one', 'two', 'three']) await publishTurn(slot.redis, key);
-  await eventually('six routes that went out', async () => {
+  let rounds = 0;
+  await eventually('three that came in and six that went out', async () => {
+    const { intent: before } = await look();
+    // A round that took longer than that counts no more.
+    if (before!.arrivedPerSecond !== 0 || before!.donePerSecond !== 0) return false;
+    rounds += 1;
+    for (const key of ['one', 'two', 'three']) await publishTurn(slot.redis, `${key}-${rounds}`);
+    await eventually('all to be published', async () => {
+      const { rows } = await slot.db.query("SELECT FROM notification.routes WHERE status = 'published'");
+      return rows.length === 6 * rounds;
+    });
     const { intent } = await look();
     return intent!.arrivedPerSecond === 0.3 && intent!.donePerSecond === 0.6;
   });

@@ -183,5 +183,5 @@ test('S1 a service that stops does not wait for a target that hangs, and holds i
   expect((await registry.rows()).filter((row) => row.consecutive_failures > 0)).toEqual(failuresBefore);
   registry.targets.heal();
   await registry.startService();
-  await registry.settled(40_000);
+  await registry.settled();
 });

@@ -13,7 +13,6 @@ const LIMIT_MS = 60_000;
 const LATER = {
   NOTIFICATION_SYMBOL_RECONCILIATION_INTERVAL: '24h',
   NOTIFICATION_SYMBOL_RETRY_LADDER: '24h',
-  NOTIFICATION_SYMBOL_PUSH_TIMEOUT: '1m',
 };
 const BEAT = `notification:stream_beats:${Buffer.from('symbol-config/main').toString('base64url')}`;
 

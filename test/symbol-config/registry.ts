@@ -39,6 +39,7 @@ export interface TargetState {
   kind: string;
   acknowledged_version: number | null;
   last_error: string | null;
+  last_error_at: Date | null;
   consecutive_failures: number;
 }
 
@@ -58,7 +59,8 @@ export async function takeSymbolRegistry(given?: Slot, proof?: CallerProof): Pro
     status,
     startService: (env) =>
       slot.startService(
-        { NOTIFICATION_ROLES: 'symbol-config', ...env },
+        // A target that is slow on a busy machine is none that fails.
+        { NOTIFICATION_ROLES: 'symbol-config', NOTIFICATION_SYMBOL_PUSH_TIMEOUT: '5m', ...env },
         { symbolTargets: targets.targets, sampleSymbols },
       ),
     async write(symbols, isEnabled = true) {

@@ -176,7 +176,7 @@ test('S5 1,000 changes in a burst end in one consistent state and a small histor
       }),
     ),
   );
-  const state = await registry.settled(60_000);
+  const state = await registry.settled();
 
   const enabled = namesIn(targets.held('us-east-collector').symbols);
   expect(enabled).toEqual(expect.arrayContaining(names));
@@ -189,4 +189,4 @@ test('S5 1,000 changes in a burst end in one consistent state and a small histor
   console.info(
     `1,000 changes: ${state.version - before.version} versions, ${targets.pushes.filter(({ version }) => version > before.version).length} pushes, history of ${historyLength} events`,
   );
-}, 120_000);
+});
