@@ -135,7 +135,9 @@ test('M6 M7 M8 M9 five devices that answer in five ways: one send to each succes
 
 test('M8 an operator sees attempt, failure and next time; the history holds ids only', async () => {
   const { userId, ids } = await mobile.userWith('seen-token');
-  slot.fcm.fail({ token: 'seen-token', failure: { ...error('UNAVAILABLE'), retryAfter: '2' } });
+  slot.fcm.fail({ token: 'seen-token', failure: { ...error('UNAVAILABLE'), retryAfter: '1' }, times: 1 });
+  // The wait for the next one lasts as long as it is looked at.
+  slot.fcm.fail({ token: 'seen-token', failure: { ...error('UNAVAILABLE'), retryAfter: '3600' } });
   const jobId = await mobile.publishTo(userId);
   const handle = slot.client.workflow.getHandle(mobilePushWorkflowId(jobId));
 
@@ -154,8 +156,9 @@ test('M8 an operator sees attempt, failure and next time; the history holds ids 
   });
   expect(found).toBe(mobilePushWorkflowId(jobId));
 
-  slot.fcm.heal();
-  expect(await mobile.settled(jobId)).toMatchObject({ status: 'sent' });
+  await handle.cancel();
+  expect(await mobile.settled(jobId)).toMatchObject({ status: 'failed', error_code: 'cancelled' });
+  await mobile.ended(jobId);
   const history = await mobile.historyText(jobId);
   expect(history).toContain(ids.get('seen-token'));
   expect(history).not.toMatch(/seen-token|Secret/);

@@ -17,7 +17,12 @@ beforeAll(async () => {
   slot = await takeSlot();
   mobile = await withMobilePush(slot);
   bench = cliFor(slot);
-  await slot.startService({ ...QUICK, NOTIFICATION_MOBILE_SEND_ATTEMPTS: '2' });
+  await slot.startService({
+    ...QUICK,
+    NOTIFICATION_MOBILE_SEND_ATTEMPTS: '2',
+    // What a test has lost is not to be found before it looks.
+    NOTIFICATION_RECONCILIATION_INTERVAL: '24h',
+  });
 });
 afterAll(async () => {
   bench.dispose();

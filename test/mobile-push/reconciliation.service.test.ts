@@ -22,7 +22,8 @@ const redisForgets = async () => {
 const BY_HAND = {
   ...QUICK,
   NOTIFICATION_RECONCILIATION_INTERVAL: '24h',
-  NOTIFICATION_MOBILE_SEND_ATTEMPTS: '20',
+  // A job is not to end before the test lets it.
+  NOTIFICATION_MOBILE_SEND_ATTEMPTS: '1000',
 };
 
 let slot: Slot;
@@ -62,6 +63,7 @@ test('I49 M8 a Temporal that has lost everything: jobs under way are taken up, a
 
   await slot.startService({ ...BY_HAND, TEMPORAL_NAMESPACE: namespaceOf(empty.slot) });
   // What was taken a moment ago may be about to be started.
+  await slot.db.query('UPDATE notifications.notification_log SET created_at = now()');
   expect(await reconcile(empty)).toEqual({ pending: 0, restarted: 0 });
   await tenMinutesPass();
   expect(await reconcile(empty)).toEqual({ pending: 1, restarted: 1 });
@@ -121,13 +123,15 @@ test.each([
   async ({ sql }) => {
     await slot.startService(BY_HAND);
     const { userId, ids } = await mobile.userWith('quick', 'slow');
-    slot.fcm.fail({ token: 'slow', failure: { kind: 'delay', ms: 2_000 }, times: 1 });
+    const { promise: until, resolve: answer } = Promise.withResolvers<void>();
+    slot.fcm.fail({ token: 'slow', failure: { kind: 'hold', until }, times: 1 });
     const jobId = await mobile.publishTo(userId);
     await eventually('one device to have it, the other to be asked for', async () => {
       const { quick: first } = await mobile.sends(jobId, ids);
       return first?.status === 'sent' && mobile.requests()['slow'] === 1;
     });
     await slot.db.query(sql);
+    answer();
     await mobile.ended(jobId);
     await tenMinutesPass();
 

@@ -11,7 +11,12 @@ let slot: Slot;
 beforeAll(async () => {
   slot = await takeSlot();
   await withMobilePush(slot);
-  await slot.startService({ ...QUICK, NOTIFICATION_CLEANUP_INTERVAL: '2h' });
+  await slot.startService({
+    ...QUICK,
+    NOTIFICATION_CLEANUP_INTERVAL: '2h',
+    // Rows without a job are not to be taken up.
+    NOTIFICATION_RECONCILIATION_INTERVAL: '24h',
+  });
 });
 afterAll(() => slot.release());
 

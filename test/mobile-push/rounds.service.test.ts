@@ -91,6 +91,7 @@ test('kinds-V9 M7 M8 a refused credential stops the rounds, and a replay goes on
 });
 
 test('kinds-V9 M8 a long job continues in a new run, with what it is found by and a replay that was ordered', async () => {
+  const { promise: replayOrdered, resolve: goOn } = Promise.withResolvers<void>();
   const rounds: SendRound[] = Array.from({ length: ROUNDS }, () => ({
     dueInMs: 0,
     unrecorded: [],
@@ -112,7 +113,10 @@ test('kinds-V9 M8 a long job continues in a new run, with what it is found by an
         return { deviceTokenIds: [], hasMore: opened.length === 1 };
       },
       beginRounds: async () => undefined,
-      sendRound: async () => rounds.pop() ?? { unrecorded: [] },
+      sendRound: async () => {
+        if (rounds.length < ROUNDS) await replayOrdered;
+        return rounds.pop() ?? { unrecorded: [] };
+      },
       settleJob: async () => outcomes.shift(),
     },
   });
@@ -126,6 +130,7 @@ test('kinds-V9 M8 a long job continues in a new run, with what it is found by an
     });
     await eventually('a round', async () => rounds.length < ROUNDS);
     await handle.signal(MOBILE_REPLAY_SIGNAL, { requestedBy: 'nina' });
+    goOn();
     return handle.result() as Promise<unknown>;
   });
   // Whatever becomes of it: an open connection keeps the process from ending.

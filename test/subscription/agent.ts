@@ -18,6 +18,7 @@ import type {
   WorkerPool,
   PoolWorkerState,
   SupervisorState,
+  SweepOutcome,
 } from '../../workflows/subscription/contract.ts';
 import {
   COMMAND_SIGNAL,
@@ -26,6 +27,7 @@ import {
   SUBSCRIPTION_STATE_QUERY,
   SUBSCRIPTION_TASK_QUEUE,
   SUPERVISOR_WORKFLOW,
+  SWEEP_WORKFLOW,
   changeWorkflowId,
   poolWorkerWorkflowId,
   supervisorWorkflowId,
@@ -43,15 +45,18 @@ const KEY = randomBytes(32);
 const DEADLOCK = '40P01';
 export const KEY_BOX = createKeyBox([{ id: 'test', key: KEY }]);
 
-/** Everything that waits, waits briefly. */
+/** Retries come soon, and nothing else gets in the way of a test. */
 export const QUICK: Record<string, string> = {
   NOTIFICATION_ROLES: 'subscription',
   NOTIFICATION_SUBSCRIPTION_KEYS: `test:${KEY.toString('base64')}`,
   NOTIFICATION_SUBSCRIPTION_RETRY_FIRST: '50ms',
   NOTIFICATION_SUBSCRIPTION_RETRY_CONSTANT_FOR: '250ms',
   NOTIFICATION_SUBSCRIPTION_RETRY_MAX: '500ms',
-  NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: '2s',
-  NOTIFICATION_SUBSCRIPTION_CONNECT_TIMEOUT: '2s',
+  // The routers share a thread with the service: a stall of it is not to pass for a router's silence.
+  NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: '20s',
+  NOTIFICATION_SUBSCRIPTION_CONNECT_TIMEOUT: '20s',
+  // Tests that need a sweep ask for it. It looks twice as far ahead, which is less than a day.
+  NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL: '6h',
 };
 
 /** A record, as its row has it. */
@@ -233,6 +238,13 @@ export async function takeSubscriptionAgent(
         signalArgs: [command],
       });
     },
+
+    /** A sweep of its own: one that the schedule is asked for while another runs is left out. */
+    sweep: () =>
+      slot.client.workflow.execute<() => Promise<SweepOutcome>>(SWEEP_WORKFLOW, {
+        workflowId: randomUUID(),
+        taskQueue: SUBSCRIPTION_TASK_QUEUE,
+      }),
 
     update: <Result>(name: string, argument?: object): Promise<Result> =>
       argument === undefined

@@ -34,6 +34,8 @@ const ground = drillGround({
     ...agent.env,
     NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: routerAddressText(ntf().address, 'ntf'),
     NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL: '3s',
+    // Drills wait for what a router's silence leads to.
+    NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: '2s',
   }),
 });
 const { drill } = ground;

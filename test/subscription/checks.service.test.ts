@@ -6,6 +6,8 @@ import { takeSubscriptionAgent } from './agent.ts';
 /** A day of the tests, ms. */
 const DAY = 500;
 const DAYS = 30;
+/** The first check: a subscription is to be seen before it, ms. */
+const FIRST = 5_000;
 /** What a slow machine may add to the wait for a check, which never comes early, ms. */
 const SLACK = 5_000;
 
@@ -83,9 +85,9 @@ describe('with checks of the usual length', () => {
   });
 });
 
-test('N3 N4 thirty days: the first check after a day, the others three days apart, and histories stay small', async () => {
+test('N3 N4 thirty days: the first check when it is due, the others three days apart, and histories stay small', async () => {
   await agent.start({
-    NOTIFICATION_SUBSCRIPTION_FIRST_CHECK: `${DAY}ms`,
+    NOTIFICATION_SUBSCRIPTION_FIRST_CHECK: `${FIRST}ms`,
     NOTIFICATION_SUBSCRIPTION_CHECK_INTERVAL: `${3 * DAY}ms`,
   });
   // Spread over the days, so that the worker has many a wait.
@@ -97,18 +99,17 @@ test('N3 N4 thirty days: the first check after a day, the others three days apar
     expect(row.status).toBe('CREATED NEW');
     firstDue.set(row.ntf_sub_id!, row.action_ms!);
   }
-  const startedAt = Date.now();
-  await eventually('thirty days to pass', async () => Date.now() - startedAt > DAYS * DAY, 2 * DAYS * DAY);
+  await eventually('the checks of thirty days', async () =>
+    [...firstDue.keys()].every((id) => checksOf(id).length > DAYS / 3),
+  );
 
   for (const [id, dueMs] of firstDue) {
     const times = checksOf(id);
     const gaps = times.slice(1).map((at, index) => at - times[index]!);
-    // Each is due an interval after the one before it began, so none can come before its day.
+    // Each is due an interval after the one before it began, so none can come before its day, and none too many.
     expect(times.filter((at, index) => at < dueMs + index * 3 * DAY)).toEqual([]);
     expect(times[0]! - dueMs).toBeLessThanOrEqual(SLACK);
     expect(gaps.every((gap) => gap <= 3 * DAY + SLACK)).toBe(true);
-    expect(times.length).toBeGreaterThanOrEqual(5);
-    expect(times.length).toBeLessThanOrEqual(11);
   }
   const counted = ntf().calls.filter(({ op }) => op === 'SCHK').length;
   const lengths: number[] = [];
@@ -122,4 +123,4 @@ test('N3 N4 thirty days: the first check after a day, the others three days apar
   console.info(
     `${DAYS} days: ${counted} checks of ${firstDue.size}; longest history ${Math.max(...lengths)} events`,
   );
-}, 180_000);
+});

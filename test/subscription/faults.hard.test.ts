@@ -101,11 +101,13 @@ test('N13 stopped in the middle of a call: it is not waited for, and what it was
 
 test('N2 N13 what a router answers without PostgreSQL is kept until it is back, and no credentials are made twice', async () => {
   await fleet.start(env);
-  smp().fail({ failure: { kind: 'delay', ms: 5_000 }, subject: 'NKEY', times: 1 });
+  const { promise: until, resolve: answer } = Promise.withResolvers<void>();
+  smp().fail({ failure: { kind: 'hold', until }, subject: 'NKEY', times: 1 });
   const keys = calls('NKEY').length;
   const [connId] = await agent.create([{ userId: 1, server: smp().address }]);
   await eventually('the call', async () => calls('NKEY').length > keys);
   const database = await agent.slot.cutOffDatabase();
+  answer();
   await eventually('the answer that cannot be saved', async () => calls('NKEY')[keys]!.answer !== '-');
   await database.restore();
   await agent.active([connId!], 90_000);

@@ -33,9 +33,6 @@ export interface Message {
   at: number;
 }
 
-/** Longer than a task that a stopped worker has taken along is waited for. */
-const HEARD_LIMIT_MS = 60_000;
-
 interface QueueRow {
   port: number;
   snd_id: string;
@@ -102,21 +99,17 @@ export function messagesOf(
 
     /** Waits until the notification router hears of messages to these. */
     heard: (connIds: readonly string[]) =>
-      eventually(
-        'the notification router to listen to every queue',
-        async () => {
-          const active = routers.ntf
-            .flatMap((router) => router.subscriptions())
-            .filter(({ status, router, notifierId }) => {
-              const listening = routers.smp.find(({ address }) => address.port === router.port);
-              return status === 'ACTIVE' && listening?.subscribed().includes(notifierId);
-            });
-          const heard = new Set(active.map(({ notifierId }) => notifierId));
-          const queues = await Promise.all(connIds.map(queuesOf));
-          return queues.every(([queue]) => queue?.ntf_id && heard.has(queue.ntf_id));
-        },
-        HEARD_LIMIT_MS,
-      ),
+      eventually('the notification router to listen to every queue', async () => {
+        const active = routers.ntf
+          .flatMap((router) => router.subscriptions())
+          .filter(({ status, router, notifierId }) => {
+            const listening = routers.smp.find(({ address }) => address.port === router.port);
+            return status === 'ACTIVE' && listening?.subscribed().includes(notifierId);
+          });
+        const heard = new Set(active.map(({ notifierId }) => notifierId));
+        const queues = await Promise.all(connIds.map(queuesOf));
+        return queues.every(([queue]) => queue?.ntf_id && heard.has(queue.ntf_id));
+      }),
 
     /** Waits for the push that names this message, with its connection and time. */
     async pushed(message: Message, device: { token: string }): Promise<void> {

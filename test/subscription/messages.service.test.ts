@@ -8,9 +8,6 @@ import { newDevice } from './router-agent.ts';
 import type { TokenAgent, Tokens } from './token-agent.ts';
 import { takeTokenAgent } from './token-agent.ts';
 
-/** A worker that was stopped with a task in its hand is waited for up to its heartbeat time-out. */
-jest.setTimeout(120_000);
-
 let agent: TokenAgent;
 let service: Service;
 

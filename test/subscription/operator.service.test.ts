@@ -104,7 +104,11 @@ test(
     ]);
     expect(created.items.map(({ connId }) => connId)).toEqual([kept]);
 
-    const status = await json<AgentView>(['subscriptions', 'status']);
+    // Without `live` when the supervisor did not answer soon.
+    const status = await eventually('the state of the supervisor', async () => {
+      const found = await json<AgentView>(['subscriptions', 'status']);
+      return found.value.live && found;
+    });
     expect(status).toMatchObject({
       code: 0,
       value: {
@@ -200,8 +204,11 @@ test(
       value: { total: 2, ordered: 2 },
     });
     await back([one, other]);
-    await eventually('the other one to be ended', async () => (await givenUp()) === 0);
-    expect((await json<SubscriptionView>(['subscriptions', 'show', '--', off])).value.status).toBeUndefined();
+    await eventually('the other one to be ended', async () => {
+      const { value } = await json<SubscriptionView>(['subscriptions', 'show', '--', off]);
+      return value.status === undefined;
+    });
+    expect(await givenUp()).toBe(0);
     expect((await operator.cli(runbook('retry --all --yes'))).code).toBe(3);
 
     // A queue of another application, from standard input.

@@ -2,7 +2,6 @@
  * Rows that say of subscriptions what is true no longer: those of a PostgreSQL that was put back to an earlier state,
  * and those of a worker whose work another one undid late.
  */
-import { SWEEP_SCHEDULE_ID } from '../../workflows/subscription/contract.ts';
 import { eventually } from '../harness.ts';
 import { keepRows } from '../put-back.ts';
 import type { SubscriptionAgent } from './agent.ts';
@@ -14,7 +13,8 @@ let agent: SubscriptionAgent;
 beforeAll(async () => {
   // Of this version, credentials are made by a command of their own.
   agent = await takeSubscriptionAgent({ smpVersion: 16 });
-  await agent.start({ NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: '1m' });
+  // Longer than a command of a worker is on its way.
+  await agent.start({ NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: '10m' });
   await agent.activateToken();
 });
 afterAll(() => agent.release());
@@ -60,29 +60,34 @@ test('N4 I52 subscriptions that PostgreSQL has forgotten the end of are found at
   expect(await agent.events()).toEqual([]);
 });
 
-/** Has a command of the worker come to the router late, when another worker is through with the record. */
-async function comeLate(op: string, work: () => Promise<unknown>): Promise<void> {
+/**
+ * Has a command of a worker be on its way while another worker sends it once more.
+ *
+ * @returns has it come to the router.
+ */
+async function comeLate(op: string, work: () => Promise<unknown>): Promise<() => void> {
   const router = agent.routers.smp[0]!;
   const asked = () => router.calls.filter((call) => call.op === op);
   const before = asked().length;
-  router.fail({ failure: { kind: 'delay', ms: 5_000 }, subject: op, times: 1 });
+  const { promise: until, resolve: arrive } = Promise.withResolvers<void>();
+  router.fail({ failure: { kind: 'hold', until }, subject: op, times: 1 });
   await work();
   await eventually('the command to be under way', async () => asked().length > before);
-  const late = asked()[before]!;
   await agent.worker('ntf-smp', router.address).terminate();
-  await agent.slot.client.schedule.getHandle(SWEEP_SCHEDULE_ID).trigger();
+  await agent.sweep();
   await eventually('another worker to send it', async () => asked()[before + 1]?.answer !== undefined);
-  expect(late.answer).toBe('-');
+  return arrive;
 }
 
 test('N4 N13 credentials that a worker makes late, when another one has made others, cost no subscription', async () => {
   let connId: string | undefined;
-  await comeLate('NKEY', async () => {
+  const arrive = await comeLate('NKEY', async () => {
     [connId] = await agent.createMany(1);
   });
   const before = (await agent.active([connId!])).find((row) => row.conn_id === connId)!;
   expect(liveIds()).toContain(before.ntf_sub_id);
 
+  arrive();
   await eventually('a subscription that lives, with other credentials', async () => {
     const row = (await agent.record(connId!))!;
     return row.ntf_sub_id !== before.ntf_sub_id && liveIds().includes(row.ntf_sub_id ?? '');
@@ -93,12 +98,15 @@ test('N4 N13 credentials that a worker makes late, when another one has made oth
 test('N10 N13 credentials that a worker removes late, when another one has made new ones, cost no subscription', async () => {
   const [connId] = await agent.createMany(1);
   await agent.active([connId!]);
-  await comeLate('NDEL', () => agent.update('toggleConnections', { connIds: [connId], enable: false }));
+  const arrive = await comeLate('NDEL', () =>
+    agent.update('toggleConnections', { connIds: [connId], enable: false }),
+  );
   await eventually('its record to go', async () => (await agent.record(connId!)) === undefined);
   await agent.update('toggleConnections', { connIds: [connId], enable: true });
   const [before] = (await agent.active([connId!])).filter((row) => row.conn_id === connId);
   expect(liveIds()).toContain(before!.ntf_sub_id);
 
+  arrive();
   await eventually('a subscription that lives, with other credentials', async () => {
     const row = (await agent.record(connId!))!;
     return row.ntf_sub_id !== before!.ntf_sub_id && liveIds().includes(row.ntf_sub_id ?? '');

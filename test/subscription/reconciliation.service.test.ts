@@ -2,7 +2,7 @@
  * What rows and routers come to although something went wrong on the way: fingerprints, connections that were switched
  * off, rows that could not be read, and subscriptions that were given up.
  */
-import { randomBytes, randomUUID } from 'node:crypto';
+import { randomBytes } from 'node:crypto';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -14,10 +14,8 @@ import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging
 import {
   FLUSH_AND_SMP_DELETE_SIGNAL,
   SUBSCRIPTION_TASK_QUEUE,
-  SWEEP_WORKFLOW,
   poolWorkerWorkflowId,
 } from '../../workflows/subscription/contract.ts';
-import type { SweepOutcome } from '../../workflows/subscription/contract.ts';
 import { stateOf } from '../../activities/workflows.ts';
 import { eventually } from '../harness.ts';
 import type { SubscriptionAgent } from './agent.ts';
@@ -67,15 +65,8 @@ async function createActive(count = 1, router = 0): Promise<string[]> {
   return connIds;
 }
 
-/** A sweep of its own: one that the schedule is asked for while another runs is left out. */
-const sweepAlone = () =>
-  agent.slot.client.workflow.execute(SWEEP_WORKFLOW, {
-    workflowId: randomUUID(),
-    taskQueue: SUBSCRIPTION_TASK_QUEUE,
-  });
-
 async function sweep(): Promise<void> {
-  await sweepAlone();
+  await agent.sweep();
   await agent.idle();
 }
 
@@ -280,7 +271,7 @@ test('I49 N19 workers whose workflow task fails for ever are started anew by the
   await getStuck();
   const [connId] = await agent.create([{ userId: 1, server: server() }]);
   await eventually('the worker to be replaced', async () => {
-    const { replaced } = (await sweepAlone()) as SweepOutcome;
+    const { replaced } = await agent.sweep();
     return replaced === 1;
   });
   await agent.active([connId!]);
@@ -450,7 +441,7 @@ test('subscription-B7a sweeps of a paused agent do not ask for the same again an
   const connIds = await agent.create([{ userId: 1, server: server() }]);
   await setToken('ACTIVE', 'INSTANT');
   await pause();
-  for (let run = 0; run < 3; run += 1) await sweepAlone();
+  for (let run = 0; run < 3; run += 1) await agent.sweep();
   expect((await agent.state()).queue).toEqual([{ kind: 'create', connIds }]);
   await resume();
   await agent.active(connIds);

@@ -200,7 +200,8 @@ test('subscription-B8 N2 a paused agent asks no router to make or to delete a qu
 });
 
 test('subscription-L4 N17 a connection that an attempt makes which was thought lost is answered, not failed', async () => {
-  healthy().fail({ failure: { kind: 'delay', ms: 2_000 }, subject: 'NEW', times: 1 });
+  const { promise: until, resolve: goOn } = Promise.withResolvers<void>();
+  healthy().fail({ failure: { kind: 'hold', until }, subject: 'NEW', times: 1 });
   const news = asked('NEW', healthy());
   const answer = agent.update<CreatedConnection[]>(CREATE_CONNECTIONS_UPDATE, {
     connections: [{ userId: 1, server: healthy().address }],
@@ -215,6 +216,7 @@ test('subscription-L4 N17 a connection that an attempt makes which was thought l
     AGENT,
     connId,
   ]);
+  goOn();
   expect(await answer).toEqual([{ connId, hasCredentials: false }]);
   await agent.rows('DELETE FROM subscriptions.connections WHERE conn_id = $1', [connId]);
 });

@@ -1,14 +1,13 @@
 /** Commands: what lets them pass, in which order they are carried out, and what finds work that nobody was told of. */
 import { createSubscriptionCommands } from '../../activities/subscription/commands.ts';
 import { createLogger } from '../../workers/logger.ts';
-import type { AgentState, SweepOutcome } from '../../workflows/subscription/contract.ts';
+import type { AgentState } from '../../workflows/subscription/contract.ts';
 import {
   CLOSE_UPDATE,
   FLUSH_AND_SMP_DELETE_SIGNAL,
   OPEN_UPDATE,
   REPLAY_UPDATE,
   SUSPENSION_SIGNAL,
-  SWEEP_SCHEDULE_ID,
 } from '../../workflows/subscription/contract.ts';
 import { eventually } from '../harness.ts';
 import type { SubscriptionAgent } from './agent.ts';
@@ -179,7 +178,8 @@ test('N1 N14 a Create that meets a worker in the middle of its writing goes on f
 
 test('N14 credentials of a claim that was replaced do not end up on the queue', async () => {
   const connId = await createWithoutRecord();
-  smp().fail({ failure: { kind: 'delay', ms: 1_500 }, subject: 'NKEY', times: 1 });
+  const { promise: until, resolve: answer } = Promise.withResolvers<void>();
+  smp().fail({ failure: { kind: 'hold', until }, subject: 'NKEY', times: 1 });
   const keys = keysAskedFor();
   await commands.send(AGENT, 'create', [connId]);
   await eventually('its call', async () => keysAskedFor() > keys);
@@ -196,6 +196,7 @@ test('N14 credentials of a claim that was replaced do not end up on the queue', 
         SET ntf_id = 'theirs', ntf_public_key = 'p', ntf_private_key = 'k', rcv_ntf_dh_secret = 's' WHERE conn_id = $1`,
     [connId],
   );
+  answer();
   await eventually('the late worker to have its answer, and to end', async () => {
     const { status } = await agent.worker('ntf-smp', server()).describe();
     return status.name === 'COMPLETED';
@@ -296,7 +297,7 @@ test('N16 events that Redis did not take are relayed by the next sweep', async (
   );
   await agent.idle();
   await agent.slot.redis.del(EVENTS);
-  await agent.slot.client.schedule.getHandle(SWEEP_SCHEDULE_ID).trigger();
+  await agent.sweep();
   await eventually('the relay', async () => (await agent.slot.redis.xlen(EVENTS)) === 1);
 });
 
@@ -317,24 +318,19 @@ test('N3 N5 the sweep wakes a worker for what nobody was told of, and forgets de
     );
   await deletion(20);
   await deletion(22);
-  await agent.slot.client.schedule.getHandle(SWEEP_SCHEDULE_ID).trigger();
+  expect(await agent.sweep()).toMatchObject({ creates: 1, expiredTokenDeletions: 1 });
   await agent.active([due, recordless]);
   await eventually(
     'the old one to go',
     async () => (await agent.rows('SELECT 1 FROM subscriptions.ntf_tokens_to_delete')).length === 1,
   );
-  const swept = await eventually('the sweep', async () =>
-    agent.slot.logs.findLast(
-      (line) => line.msg === 'subscriptions swept' && line['expiredTokenDeletions'] === 1,
-    ),
-  );
-  expect(swept).toMatchObject({ creates: 1 } satisfies Partial<SweepOutcome>);
   await agent.rows('DELETE FROM subscriptions.ntf_tokens_to_delete');
 });
 
 test('N13 N17 scenario 40: closing in the middle of a batch ends all calls, writes nothing, and opening goes on', async () => {
   const connIds = [await createWithoutRecord(), await createWithoutRecord()];
-  smp().fail({ failure: { kind: 'delay', ms: 1_500 }, subject: 'NKEY', times: 1 });
+  const { promise: until, resolve: answer } = Promise.withResolvers<void>();
+  smp().fail({ failure: { kind: 'hold', until }, subject: 'NKEY', times: 1 });
   const keys = keysAskedFor();
   await commands.send(AGENT, 'create', connIds);
   await eventually('the batch to be under way', async () => keysAskedFor() > keys);
@@ -350,6 +346,7 @@ test('N13 N17 scenario 40: closing in the middle of a batch ends all calls, writ
     cause: { message: 'agent default is closed' },
   });
   expect(await agent.update<AgentState>(REPLAY_UPDATE)).toMatchObject({ workers: 0 });
+  answer();
   await eventually('the late answer', async () =>
     smp()
       .calls.slice(-2)

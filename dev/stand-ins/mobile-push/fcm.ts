@@ -31,6 +31,8 @@ export type FcmFailure =
   | { kind: 'answer'; status: number; body: string; headers?: OutgoingHttpHeaders }
   /** The right answer, this many milliseconds late. */
   | { kind: 'delay'; ms: number }
+  /** The right answer, once this is settled. */
+  | { kind: 'hold'; until: Promise<unknown> }
   /** The connection breaks before any answer. */
   | { kind: 'reset' }
   /** 200 and half a body, then the connection breaks. */
@@ -154,7 +156,8 @@ export async function startFcm({ port = 0 }: { port?: number } = {}): Promise<Fc
     const failure = failures.next(send.token);
     // Not beyond the end of the stand-in, whose process could not end otherwise.
     if (failure?.kind === 'delay') await sleep(failure.ms, undefined, { signal: stopping.signal });
-    send.isAccepted = failure === undefined || failure.kind === 'delay';
+    if (failure?.kind === 'hold') await failure.until;
+    send.isAccepted = failure === undefined || failure.kind === 'delay' || failure.kind === 'hold';
     answer(response, send.projectId, failure);
   };
 
@@ -245,6 +248,7 @@ function answer(response: ServerResponse, projectId: string, failure: FcmFailure
       return;
     // A delayed answer is late, not wrong.
     case 'delay':
+    case 'hold':
     case undefined:
       sendJson(response, 200, { name });
   }

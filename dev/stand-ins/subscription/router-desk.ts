@@ -24,6 +24,8 @@ export type RouterFailure =
   | { kind: 'error'; code: string; detail?: string }
   /** The right answer, this many milliseconds late. */
   | { kind: 'delay'; ms: number }
+  /** The command is on its way until this is settled, and is executed then, whether or not somebody still waits. */
+  | { kind: 'hold'; until: Promise<unknown> }
   /** No answer to this command, and no end of the stream, until `heal`. */
   | { kind: 'silence'; isExecuted?: boolean }
   /** No answer to this command; over HTTPS the stream ends without it. */
@@ -234,6 +236,12 @@ export function createRouterDesk(rules: RouterRules): RouterDesk {
         await sleep(failure.ms, undefined, { signal: stopping });
         if (!writer.isOver()) writer.answer(index, execute());
         return;
+      case 'hold': {
+        await failure.until;
+        const answer = execute();
+        if (!writer.isOver()) writer.answer(index, answer);
+        return;
+      }
       case 'omit':
       case 'status':
         return;
