@@ -105,8 +105,7 @@ test(
     await slot.startService(
       {
         NOTIFICATION_REDIS_DB: '0',
-        NOTIFICATION_ROUTE_LEASE_TTL: '1s',
-        NOTIFICATION_REDIS_OPERATION_TIMEOUT: '1s',
+        NOTIFICATION_ROUTE_LEASE_TTL: '2s',
         // A budget that is spent while nobody is the master would be another story.
         NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS: '1000',
         NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS: '1000',
@@ -123,6 +122,10 @@ test(
         await link.set({ kind: 'refuse' });
         link.cut();
         await sleep(LAG_MS);
+        await eventually('entries that the replica has not', async () => {
+          const [there, here] = await Promise.all([master, replica].map(({ client }) => outboundIds(client)));
+          return there!.length > here!.length;
+        });
         const before = (await outboundIds(master.client)).length;
         await master.server.stop();
         lostEntries += before - (await outboundIds(replica.client)).length;

@@ -81,4 +81,4 @@ test('I41 I22 routes of a large notification that are in trouble get workflows, 
   );
   // What was published at first was not tried again by a batch.
   expect(rows).toEqual([{ attempts: 1 }]);
-}, 120_000);
+}, 300_000);

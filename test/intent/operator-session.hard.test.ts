@@ -144,4 +144,4 @@ test('U2 I26 the session of the pages holds, cancels and makes good what a produ
   const { pending, failed, published = 0 } = await statusesOf(wrongIds);
   expect({ pending, failed, published }).toEqual({ published: publishedBefore });
   expect(published).toBeLessThan(2 * WRONG);
-});
+}, 600_000);

@@ -225,7 +225,13 @@ test('I49 security-5 rows that were put back behind their settling are settled a
 });
 
 test('I49 a route that fails when it is taken up climbs the ladder in a workflow of its own, and one with a worker is left to it', async () => {
-  const before = await slot.startService({ ...BY_HAND, NOTIFICATION_ROUTE_BACKOFF_MIN: '5m' });
+  const before = await slot.startService({
+    ...BY_HAND,
+    NOTIFICATION_ROUTE_BACKOFF_MIN: '5m',
+    // It lasts until the streams are mended, however long that takes.
+    NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS: '1000',
+    NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS: '1000',
+  });
   await slot.redis.mset(GATEWAY, 'not a stream', MAIL, 'not a stream');
   const id = await publishTurn(slot.redis, 'a');
   for (const channel of ['push', 'email']) await inStatus([id], channel, 'failed');
@@ -244,6 +250,7 @@ test('I49 a route that fails when it is taken up climbs the ladder in a workflow
     ...BY_HAND,
     TEMPORAL_NAMESPACE: namespaceOf(empty.slot),
     NOTIFICATION_ROUTE_BACKOFF_MIN: '200ms',
+    NOTIFICATION_ROUTE_BACKOFF_MAX: '1s',
   });
   expect(await reconcile(empty)).toEqual({
     overdue: 2,

@@ -342,7 +342,7 @@ test('I25 an order that comes while the last attempt is under way is carried out
     await other.startService({
       NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS: '2',
       // Long enough to get hold of the row between the attempts.
-      NOTIFICATION_ROUTE_BACKOFF_MIN: '3s',
+      NOTIFICATION_ROUTE_BACKOFF_MIN: '10s',
       NOTIFICATION_POSTGRES_OPERATION_TIMEOUT: '1m',
     });
     await other.redis.set(GATEWAY, 'not a stream');

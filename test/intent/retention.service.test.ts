@@ -120,12 +120,12 @@ test('I44 intent-D7 intent-P7 records with many routes are deleted piece by piec
        created_at, updated_at, next_attempt_at)
      VALUES ('open-1', 'push:user:o', 'push', 'user:o', 'pending', 3, now(), now(), now())`,
   );
-  // A disk on which a route takes 2 ms: together they take longer than a statement may.
+  // A disk on which a route takes 10 ms: together they take longer than a statement may.
   await slot.db.query(`
-    CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.002); RETURN old; END';
+    CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.01); RETURN old; END';
     CREATE TRIGGER slow BEFORE DELETE ON notification.routes FOR EACH ROW EXECUTE FUNCTION slow()`);
   await service.stop();
-  await slot.startService({ NOTIFICATION_POSTGRES_OPERATION_TIMEOUT: '400ms' });
+  await slot.startService({ NOTIFICATION_POSTGRES_OPERATION_TIMEOUT: '2s' });
   await slot.client.schedule.getHandle(RETENTION_SCHEDULE_ID).trigger();
   await eventually('all but the record with an open route to be gone', async () => {
     const left = await idsIn('records', 'notification_id');

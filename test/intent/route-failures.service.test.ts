@@ -7,23 +7,29 @@ import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/
 import { publishTurn } from './entries.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
+import { GATEWAY, MAIL, PATIENT } from '../service-process.ts';
 
-const GATEWAY = 'gateway:client-events';
-const MAIL = 'mail:delivery_commands';
-const BACKOFF_MIN_MS = 200;
+const [QUICK_MS, QUICK_MAX_MS] = [200, 500];
+const SLOW_MS = 5_000;
 
 let slot: Slot;
 
 beforeAll(async () => {
   slot = await takeSlot();
+  await serve(QUICK_MS, QUICK_MAX_MS);
+});
+
+/** Puts a service with this ladder in the place of the one before. */
+async function serve(backoffMinMs: number, backoffMaxMs: number): Promise<void> {
+  await slot.stopServices();
   await slot.startService({
-    NOTIFICATION_ROUTE_BACKOFF_MIN: `${BACKOFF_MIN_MS}ms`,
-    NOTIFICATION_ROUTE_BACKOFF_MAX: '500ms',
+    ...PATIENT,
+    NOTIFICATION_ROUTE_BACKOFF_MIN: `${backoffMinMs}ms`,
+    NOTIFICATION_ROUTE_BACKOFF_MAX: `${backoffMaxMs}ms`,
     NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS: '4',
-    NOTIFICATION_ROUTE_LEASE_TTL: '2s',
     NOTIFICATION_RUNBOOK_URL: 'https://runbook.test/page',
   });
-});
+}
 
 afterAll(() => slot.release());
 afterEach(async () => {
@@ -59,26 +65,64 @@ const routeInStatus = (id: string, route: string, status: string) =>
     return row?.status === status && row;
   });
 
-test('I20 I21 I22 a route that fails once waits on the ladder and is published by the next attempt', async () => {
-  await breakStream(GATEWAY);
-  const id = await publish('recovers');
-  const failed = await routeInStatus(id, 'push:user:user-1', 'failed');
-  expect(failed).toMatchObject({
-    attempt_count: 1,
-    max_attempts: 3,
-    last_error_classification: 'gateway_stream_publish_failed',
-    last_error_message: expect.stringContaining('WRONGTYPE'),
-    published_at: null,
+describe('a ladder that leaves time to look between the attempts', () => {
+  beforeAll(() => serve(SLOW_MS, SLOW_MS));
+  afterAll(() => serve(QUICK_MS, QUICK_MAX_MS));
+
+  test('I20 I21 I22 a route that fails once waits on the ladder and is published by the next attempt', async () => {
+    await breakStream(GATEWAY);
+    const id = await publish('recovers');
+    const failed = await routeInStatus(id, 'push:user:user-1', 'failed');
+    expect(failed).toMatchObject({
+      attempt_count: 1,
+      max_attempts: 3,
+      last_error_classification: 'gateway_stream_publish_failed',
+      last_error_message: expect.stringContaining('WRONGTYPE'),
+      published_at: null,
+    });
+    expect(failed.next_attempt_at!.getTime() - failed.last_error_at!.getTime()).toBe(SLOW_MS);
+    await slot.redis.del(GATEWAY);
+    const published = await routeInStatus(id, 'push:user:user-1', 'published');
+    expect(published).toMatchObject({
+      next_attempt_at: null,
+      last_error_classification: 'gateway_stream_publish_failed',
+    });
+    expect(published.attempt_count).toBeGreaterThan(1);
+    expect(await slot.redis.xlen(GATEWAY)).toBe(1);
   });
-  expect(failed.next_attempt_at!.getTime() - failed.last_error_at!.getTime()).toBe(BACKOFF_MIN_MS);
-  await slot.redis.del(GATEWAY);
-  const published = await routeInStatus(id, 'push:user:user-1', 'published');
-  expect(published).toMatchObject({
-    next_attempt_at: null,
-    last_error_classification: 'gateway_stream_publish_failed',
+
+  test('I21 I40 an operator sees the pending attempt, its failure and its budget', async () => {
+    await breakStream(MAIL);
+    const id = await publish('visible');
+    const handle = slot.client.workflow.getHandle(routeWorkflowId(id, 'email:user:user-1'));
+    const pending = await eventually('a pending attempt with its failure', async () => {
+      const { raw } = await handle.describe();
+      const [activity] = raw.pendingActivities ?? [];
+      return activity?.lastFailure ? activity : undefined;
+    });
+    expect(pending).toMatchObject({
+      activityType: { name: 'publishRoute' },
+      maximumAttempts: 3,
+      lastFailure: {
+        message: expect.stringContaining('of 4: '),
+        applicationFailureInfo: { type: 'mail_stream_publish_failed' },
+      },
+    });
+    const { currentDetails } = await handle.query<{ currentDetails: string }>('__temporal_workflow_metadata');
+    expect(currentDetails).toMatch(/^attempt \d of 4, next at \d{4}-.*Z, mail_stream_publish_failed$/);
+
+    await routeInStatus(id, 'email:user:user-1', 'dead_letter');
+    const found = await eventually('the dead letter by its status', async () => {
+      const query = `RouteStatus = 'dead_letter' AND NotificationId = '${id}' AND ExecutionStatus = 'Failed'`;
+      for await (const { workflowId } of slot.client.workflow.list({ query })) return workflowId;
+      return undefined;
+    });
+    expect(found).toBe(handle.workflowId);
+    const left = await handle.query<{ currentDetails: string }>('__temporal_workflow_metadata');
+    expect(left.currentDetails).toBe(
+      'dead letter: mail_stream_publish_failed; [what to do](https://runbook.test/page#notificationdeadletters)',
+    );
   });
-  expect(published.attempt_count).toBeGreaterThan(1);
-  expect(await slot.redis.xlen(GATEWAY)).toBe(1);
 });
 
 test('I21 I22 an exhausted route is dead-lettered with a hint, its sibling stays published', async () => {
@@ -128,13 +172,17 @@ test('I21 the gaps between the attempts are the ladder, without jitter and up to
   await breakStream(MAIL);
   const id = await publish('ladder');
   await routeInStatus(id, 'email:user:user-1', 'dead_letter');
-  const failures = slot.logs
-    .filter((line) => line['notification_id'] === id && line['route_id'] === 'email:user:user-1')
-    .filter((line) => line['failure_classification'] !== undefined);
+  // A row is written before its log line.
+  const failures = await eventually('the log lines of four failures', async () => {
+    const lines = slot.logs
+      .filter((line) => line['notification_id'] === id && line['route_id'] === 'email:user:user-1')
+      .filter((line) => line['failure_classification'] !== undefined);
+    return lines.length >= 4 && lines;
+  });
   expect(failures.map((line) => [line['attempt'], line['result'], line['retry_in_ms']])).toEqual([
-    [1, 'retry', 200],
-    [2, 'retry', 400],
-    [3, 'retry', 500],
+    [1, 'retry', QUICK_MS],
+    [2, 'retry', 2 * QUICK_MS],
+    [3, 'retry', QUICK_MAX_MS],
     [4, 'dead_letter', undefined],
   ]);
   const { rows } = await slot.db.query<{ took_ms: number }>(
@@ -143,40 +191,7 @@ test('I21 the gaps between the attempts are the ladder, without jitter and up to
     [id],
   );
   // The clocks of two servers are compared: Temporal's timers and PostgreSQL.
-  expect(rows[0]!.took_ms).toBeGreaterThanOrEqual(200 + 400 + 500 - 5);
-});
-
-test('I21 I40 an operator sees the pending attempt, its failure and its budget', async () => {
-  await breakStream(MAIL);
-  const id = await publish('visible');
-  const handle = slot.client.workflow.getHandle(routeWorkflowId(id, 'email:user:user-1'));
-  const pending = await eventually('a pending attempt with its failure', async () => {
-    const { raw } = await handle.describe();
-    const [activity] = raw.pendingActivities ?? [];
-    return activity?.lastFailure ? activity : undefined;
-  });
-  expect(pending).toMatchObject({
-    activityType: { name: 'publishRoute' },
-    maximumAttempts: 3,
-    lastFailure: {
-      message: expect.stringContaining('of 4: '),
-      applicationFailureInfo: { type: 'mail_stream_publish_failed' },
-    },
-  });
-  const { currentDetails } = await handle.query<{ currentDetails: string }>('__temporal_workflow_metadata');
-  expect(currentDetails).toMatch(/^attempt \d of 4, next at \d{4}-.*Z, mail_stream_publish_failed$/);
-
-  await routeInStatus(id, 'email:user:user-1', 'dead_letter');
-  const found = await eventually('the dead letter by its status', async () => {
-    const query = `RouteStatus = 'dead_letter' AND NotificationId = '${id}' AND ExecutionStatus = 'Failed'`;
-    for await (const { workflowId } of slot.client.workflow.list({ query })) return workflowId;
-    return undefined;
-  });
-  expect(found).toBe(handle.workflowId);
-  const left = await handle.query<{ currentDetails: string }>('__temporal_workflow_metadata');
-  expect(left.currentDetails).toBe(
-    'dead letter: mail_stream_publish_failed; [what to do](https://runbook.test/page#notificationdeadletters)',
-  );
+  expect(rows[0]!.took_ms).toBeGreaterThanOrEqual(3 * QUICK_MS + QUICK_MAX_MS - 5);
 });
 
 /** Appends an intent under an entry id that the test chose, to prepare what it will find in Redis. */
@@ -199,11 +214,13 @@ async function publishAs(id: string, idempotencyKey: string): Promise<void> {
 
 test('I22 a payload that cannot be encoded is classified as such', async () => {
   const id = `${Date.now() + 30_000}-0`;
-  // The lease defers the first attempt, so that there is time to damage the stored payload.
-  await slot.redis.set(leaseKey(id, 'push:user:user-1'), 'another worker', 'PX', 1_000);
+  // The lease defers the first attempt until the stored payload is damaged.
+  const lease = leaseKey(id, 'push:user:user-1');
+  await slot.redis.set(lease, 'another worker', 'PX', 60_000);
   await publishAs(id, 'encoding');
   await eventually('the record', () => routeOf(id, 'push:user:user-1'));
   await slot.db.query("UPDATE notification.records SET payload_json = '{}' WHERE notification_id = $1", [id]);
+  await slot.redis.del(lease);
   const dead = await routeInStatus(id, 'push:user:user-1', 'dead_letter');
   expect(dead).toMatchObject({
     attempt_count: 3,

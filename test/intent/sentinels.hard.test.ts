@@ -73,8 +73,11 @@ async function startService(watchers: Sentinels) {
   await slot.startService(
     {
       ...through(watchers),
-      NOTIFICATION_ROUTE_LEASE_TTL: '1s',
-      NOTIFICATION_REDIS_OPERATION_TIMEOUT: '1s',
+      NOTIFICATION_ROUTE_LEASE_TTL: '2s',
+      // A budget that is spent while nobody is the master would be another story.
+      NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS: '1000',
+      NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS: '1000',
+      NOTIFICATION_ROUTE_BACKOFF_MAX: '2s',
       NOTIFICATION_GATEWAY_CLIENT_EVENTS_STREAM_MAX_LEN: '100000',
     },
     { redis: { sentinels: watchers.addresses, master: NAME } },

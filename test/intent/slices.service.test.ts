@@ -28,6 +28,8 @@ const IN_SLICES = {
   NOTIFICATION_INTENTS_PER_WORKFLOW: String(SLICE),
   NOTIFICATION_ROUTE_BACKOFF_MIN: '50ms',
   NOTIFICATION_ROUTE_BACKOFF_MAX: '100ms',
+  // As many lookups as intents would take longer than a slice waits for them.
+  NOTIFICATION_USER_SERVICE_REUSE: '1m',
   // Nothing is taken up by itself.
   NOTIFICATION_RECONCILIATION_INTERVAL: '24h',
 };

@@ -20,21 +20,31 @@ import { cliFor } from '../cli-process.ts';
 import { entryOf, publishTurn } from './entries.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, operatorOf, takeSlot, untilStarted } from '../harness.ts';
+import { PATIENT } from '../service-process.ts';
 
 const GATEWAY = 'gateway:client-events';
 const MAIL = 'mail:delivery_commands';
 const PUSH = 'push:user:user-1';
 const EMAIL = 'email:user:user-1';
 
+/** Of every service here, since they share the work: a route that failed stays as it is. */
+const LONG_LADDER = {
+  ...PATIENT,
+  NOTIFICATION_ROUTE_BACKOFF_MIN: '1h',
+  NOTIFICATION_ROUTE_BACKOFF_MAX: '2h',
+};
+
 let slot: Slot;
 beforeAll(async () => {
   slot = await takeSlot();
-  await slot.startService({ NOTIFICATION_ROUTE_BACKOFF_MIN: '1h', NOTIFICATION_ROUTE_BACKOFF_MAX: '2h' });
+  await slot.startService(LONG_LADDER);
 });
 afterAll(() => slot.release());
 afterEach(async () => {
   slot.userService.heal();
   await Promise.all([resume('push'), resume('email')]);
+  // Otherwise what their streams have lost would be handed off again.
+  await slot.db.query('DELETE FROM notification.records');
   await slot.redis.del(GATEWAY, MAIL);
 });
 
@@ -203,8 +213,8 @@ test('I26 waiting routes drain at the rate that was asked for, and a pause in be
     .map(({ published_at }) => published_at!.getTime())
     .sort((left, right) => left - right)
     .slice(publishedBefore);
-  // So slowly that a busy machine does not take as long by itself.
-  expect(times.at(-1)! - times[0]!).toBeGreaterThan(((times.length - 2) / 8) * 1_000 * 0.8);
+  // So slowly that a busy machine does not take as long by itself; half, since it may be late with the first.
+  expect(times.at(-1)! - times[0]!).toBeGreaterThan(((times.length - 2) / 8) * 1_000 * 0.5);
   expect(await slot.redis.xlen(GATEWAY)).toBe(24);
 });
 
@@ -217,7 +227,7 @@ test('I26 intent-D12 a drain goes on in the workflow that is started when its ow
   await resume('push', 0.05);
   await channel('push').terminate('lost');
   await slot.db.query('UPDATE notification.channels SET drain_rate = 100 WHERE drain_rate IS NOT NULL');
-  await slot.startService();
+  await slot.startService(LONG_LADDER);
   for (const user of recipients) await inStatus(id, `push:user:${user}`, 'published');
   await eventually('the channel to be open', async () => {
     const { rows } = await slot.db.query<{ drain_rate: number | null }>(
@@ -233,11 +243,12 @@ test('I26 intent-P6 which routes a resume lets go is decided by one clock, of Po
     "SELECT (extract(epoch FROM changed_at) * 1000)::bigint AS ms FROM notification.channels WHERE channel = 'email'",
   );
   expect(sinceMs).toBe(Number(rows[0]!.ms));
-  const id = await publish('one-clock');
+  // Several, since one may be created at a full millisecond.
+  const ids = [await publish('one-clock-1'), await publish('one-clock-2'), await publish('one-clock-3')];
+  for (const id of ids) await inStatus(id, PUSH, 'published');
   const { rows: created } = await slot.db.query<{ micros: string }>(
     'SELECT (extract(epoch FROM created_at) * 1000000)::bigint % 1000 AS micros FROM notification.routes WHERE created_at IS NOT NULL',
   );
-  await inStatus(id, PUSH, 'published');
   // Clocks of processes here have no microseconds.
   expect(created.some(({ micros }) => micros !== '0')).toBe(true);
 });
@@ -255,6 +266,11 @@ test('I26 intent-P2 a route that was closed by somebody who died is settled by t
 });
 
 test('I26 what makes no sense is refused before anything changes', async () => {
+  const stateOfPush = () => channel('push').query<ChannelState>('state');
+  const before = await eventually('the channel to be open', async () => {
+    const state = await stateOfPush();
+    return state.status === 'open' && state;
+  });
   for (const ratePerSecond of [0, -1, 1e9, 'fast']) {
     const refusal = await resume('push', ratePerSecond as number).catch((error: unknown) => error);
     expect(refusal).toBeInstanceOf(WorkflowUpdateFailedError);
@@ -262,13 +278,13 @@ test('I26 what makes no sense is refused before anything changes', async () => {
   }
   const refusal = await pause('push', 'x'.repeat(501)).catch((error: unknown) => error);
   expect(String((refusal as WorkflowUpdateFailedError).cause)).toContain('reason');
-  expect(await channel('push').query<ChannelState>('state')).toMatchObject({ status: 'open' });
+  expect(await stateOfPush()).toEqual(before);
 });
 
 test('I26 a pause outlives the workflow that made it', async () => {
   await pause('push', 'for good');
   await channel('push').terminate('lost');
-  await slot.startService();
+  await slot.startService(LONG_LADDER);
   await eventually('the channel to come back paused', async () => {
     const state = await channel('push').query<ChannelState>('state');
     return state.status === 'paused' && state.reason === 'for good';
