@@ -179,7 +179,7 @@ test(
 
     await slot.redis.del(GATEWAY);
     const waiting = [...ids];
-    // The row's new generation, the entry, the row, and giving the lease back.
+    // The row's new generation, the entry, and the row.
     const replayed = await walk.through(
       'publishRoute',
       async () => {
@@ -227,7 +227,7 @@ test(
       );
       return async () => (await statusOf(notificationWorkflowId(id))) === 'COMPLETED';
     };
-    // The entry, the row, and giving the lease back.
+    // The entry, and the row.
     const kills = await walk.through('publishRouteWhenPossible', putLeased, 5);
     console.info(`processes that died: ${kills}`);
     expect(kills).toBeGreaterThanOrEqual(2);

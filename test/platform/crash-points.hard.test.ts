@@ -86,13 +86,13 @@ test(
         (await slot.redis.get(OFFSET_KEY)) === id;
     };
     const kills = {
-      // The record; the hand-off, the row, and giving the lease back. Without children that is one activity.
+      // The record; the hand-off, and the row. Without children that is one activity.
       accepted: await walk.through('acceptIntent', startGood),
       published: DISPATCH === 'child' ? await walk.through('publishRoute', startGood) : 0,
       // The workflow and the offset, the row and the offset: of an activity that does not end, those two are all.
       started: await walk.through('bridgeStream', putGood, 2),
       recorded: await walk.through('bridgeStream', putBad, 2),
-      // The record, the hand-off, the row, giving the lease back, the workflow, and the offset.
+      // The record, the hand-off, the row, the workflow, and the offset.
       urgent: await walk.through('bridgeStream', putUrgent, 6),
     };
     console.info(`processes that died: ${JSON.stringify(kills)}`);
