@@ -143,7 +143,7 @@ const RELEASE = `
   if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end`;
 
 /** KEYS: hand-off, lease, hand-off, lease, ... ARGV: memory ms, token, token, ... */
-const FADE = `
+const SETTLE = `
   for i = 1, #KEYS / 2 do
     redis.call('PEXPIRE', KEYS[2 * i - 1], ARGV[1])
     if redis.call('GET', KEYS[2 * i]) == ARGV[1 + i] then redis.call('DEL', KEYS[2 * i]) end
@@ -175,7 +175,7 @@ interface HandOffCommands {
   handOffVoid(...args: (string | number)[]): Promise<unknown>;
   handOffClose(...args: (string | number)[]): Promise<string>;
   handOffRelease(leaseKey: string, token: string): Promise<unknown>;
-  handOffFade(...args: (string | number)[]): Promise<unknown>;
+  handOffSettle(...args: (string | number)[]): Promise<unknown>;
   handOffRestore(...args: (string | Buffer | number)[]): Promise<string>;
 }
 
@@ -186,7 +186,7 @@ export function defineHandOffCommands(redis: Redis): void {
   redis.defineCommand('handOffVoid', { numberOfKeys: 1, lua: VOID });
   redis.defineCommand('handOffClose', { numberOfKeys: 1, lua: CLOSE });
   redis.defineCommand('handOffRelease', { numberOfKeys: 1, lua: RELEASE });
-  redis.defineCommand('handOffFade', { lua: FADE });
+  redis.defineCommand('handOffSettle', { lua: SETTLE });
   redis.defineCommand('handOffRestore', { numberOfKeys: 2, lua: RESTORE });
 }
 
@@ -278,7 +278,7 @@ export const handOff = {
 
   /** Ends attempts whose routes are settled: gives their leases back, and lets what is remembered of them fade. */
   async settle(redis: Redis, settled: SettledHandOff[]): Promise<void> {
-    await (redis as unknown as HandOffCommands).handOffFade(
+    await (redis as unknown as HandOffCommands).handOffSettle(
       2 * settled.length,
       ...settled.flatMap(({ keys }) => [keys.handOff, keys.lease]),
       REMEMBER_SETTLED_MS,

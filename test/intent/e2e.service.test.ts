@@ -408,7 +408,7 @@ describe('what an operator sees', () => {
       const { raw } = await handle.describe();
       transitions += Number(raw.workflowExecutionInfo?.stateTransitionCount);
     }
-    expect(transitions).toBeLessThanOrEqual(DISPATCH === 'child' ? 23 : 3);
+    expect(transitions).toBeLessThanOrEqual(DISPATCH === 'child' ? 21 : 3);
     const all = Buffer.from(JSON.stringify([notificationEvents, routeEvents]));
     const payloads = [...all.toString().matchAll(/"data":"([^"]*)"/g)].map(([, data]) =>
       Buffer.from(data!, 'base64').toString(),

@@ -1,5 +1,4 @@
 /** What becomes of entries that an outbound stream has lost after their routes were settled. */
-import type { RepairProgress } from '../../workflows/intent/repair-contract.ts';
 import { repairWorkflowId } from '../../workflows/intent/repair-contract.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, operatorOf, takeSlot } from '../harness.ts';
@@ -83,11 +82,8 @@ test('I46 security-1 what a deleted stream had and nobody had read is handed off
   expect(await idsIn(GATEWAY)).toEqual(all([...read, ...unread], 'push'));
   expect(await idsIn(MAIL)).toEqual(all(unread, 'email'));
   await expectAgreement();
-  const result = (await slot.client.workflow.getHandle(repairWorkflowId(MAIL)).result()) as RepairProgress;
-  expect(result.checked).toBe(3);
-  // A step that is made again counts what it finds then.
-  expect(result.repaired).toBeGreaterThan(0);
-  expect(result.repaired).toBeLessThanOrEqual(3);
+  const result = await slot.client.workflow.getHandle(repairWorkflowId(MAIL)).result();
+  expect(result).toEqual({ checked: 3, repaired: 3 });
 });
 
 test('I46 security-1 entries of a paused channel come back when it is resumed', async () => {
