@@ -48,7 +48,7 @@ async function tryAll(
   onTried: (tried: readonly Tried[]) => void,
 ): Promise<string[]> {
   const scratch = createScratch();
-  const suites = createSuites(scratch.dir, report);
+  const suites = createSuites(scratch.dir);
   // Ending through `exit` takes the servers along, which a signal by itself would leave behind.
   for (const signal of ['SIGINT', 'SIGTERM'] as const) {
     process.on(signal, () => {

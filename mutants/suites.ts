@@ -1,15 +1,9 @@
 /** Runs suites in the scratch copy. */
 import { spawn } from 'node:child_process';
-import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { Redis } from 'ioredis';
-import { SEARCH_ATTRIBUTE_NAMES, loadConfig } from '../config/load.ts';
-import { temporalProgramOf } from '../config/service.ts';
-import type { Stack } from '../dev/servers/stack.ts';
-import { startStack } from '../dev/servers/stack.ts';
-import { makeUsers } from '../test/redis-users.ts';
-import { SLOTS, namespaceOf } from '../test/slots.ts';
+import type { ServersOfRun } from '../test/global-setup.ts';
+import { startServersOfRun } from '../test/global-setup.ts';
 import type { Suite } from './mutant.ts';
 
 /** What does not happen within this time does not happen, ms. */
@@ -33,10 +27,9 @@ interface JestResult {
   testResults: { message: string; assertionResults: { status: string; fullName: string }[] }[];
 }
 
-/** The servers of one run after the other: a run takes slots for its files, and there are so many. */
-export function createSuites(dir: string, report: (line: string) => void) {
-  let servers: { stack: Stack; dataDir: string } | undefined;
-  let slotsLeft = 0;
+/** The suites of a scratch copy, and the servers that they share. */
+export function createSuites(dir: string) {
+  let servers: ServersOfRun | undefined;
 
   return {
     /** @param titles parts of titles of tests; undefined for all of the file. */
@@ -44,51 +37,20 @@ export function createSuites(dir: string, report: (line: string) => void) {
       { tier, file }: Pick<Suite, 'tier' | 'file'>,
       titles?: readonly string[],
     ): Promise<SuiteResult> {
-      const suite = { tier, file, titles };
-      if (tier === 'unit') return runJest(dir, suite);
-      if (slotsLeft < 1) await restart();
-      slotsLeft -= 1;
-      return runJest(dir, suite);
+      if (tier === 'service') servers ??= await start();
+      return runJest(dir, { tier, file, titles });
     },
-    stop,
+    async stop(): Promise<void> {
+      await servers?.stop();
+    },
   };
 
-  async function restart(): Promise<void> {
-    await stop();
-    const dataDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-mutants-data-'));
-    // As root, PostgreSQL runs as a user of its own, who must get in.
-    chmodSync(dataDir, 0o755);
-    const stack = await startStack({
-      dataDir,
-      durable: false,
-      report,
-      postgres: { port: 0 },
-      redis: { port: 0, databases: SLOTS },
-      temporal: {
-        port: 0,
-        uiPort: 0,
-        program: temporalProgramOf(loadConfig().values),
-        namespaces: Array.from({ length: SLOTS }, (_, slot) => namespaceOf(slot)),
-        searchAttributes: SEARCH_ATTRIBUTE_NAMES,
-      },
-    });
-    servers = { stack, dataDir };
-    // As global setup does: services have the rights of their roles and no others.
-    const redis = new Redis(Number(stack.redisAddr!.split(':')[1]));
-    await makeUsers(redis);
-    redis.disconnect();
-    const environment = { TEST_STACK: JSON.stringify(stack), TEST_PATIENCE_MS: String(PATIENCE_MS) };
+  async function start(): Promise<ServersOfRun> {
+    const started = await startServersOfRun();
+    const environment = { TEST_STACK: JSON.stringify(started.stack), TEST_PATIENCE_MS: String(PATIENCE_MS) };
     // mutants/jest.config.js reads it.
     writeFileSync(path.join(dir, '.mutants-environment.json'), JSON.stringify(environment));
-    // The first slot is 1. Some files take several.
-    slotsLeft = Math.floor((SLOTS - 1) / 2);
-  }
-
-  async function stop(): Promise<void> {
-    if (!servers) return;
-    await servers.stack.stop();
-    rmSync(servers.dataDir, { recursive: true, force: true });
-    servers = undefined;
+    return started;
   }
 }
 

@@ -1,30 +1,40 @@
-/** Starts the real servers once for the whole run, on free ports and with data that ends with it. */
-import { chmodSync, mkdtempSync } from 'node:fs';
+/** Starts the real servers once for a run, on free ports and with data that ends with it. */
+import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Redis } from 'ioredis';
+import pg from 'pg';
 import { report } from '../dev/program.ts';
 import type { Stack } from '../dev/servers/stack.ts';
 import { startStack } from '../dev/servers/stack.ts';
 import { SEARCH_ATTRIBUTE_NAMES, loadConfig } from '../config/load.ts';
 import { temporalProgramOf } from '../config/service.ts';
+import { buildLateIndexes } from '../migrations/indexes.ts';
+import { migrate } from '../migrations/migrate.ts';
 import { workflowBundle } from '../workers/workflow-bundle.ts';
-import type { Pooler } from './pooler-stand-in.ts';
-import { startPooler } from './pooler.ts';
 import { makeUsers } from './redis-users.ts';
-import { SLOTS, namespaceOf, roleOfSlot } from './slots.ts';
+import { NAMESPACES_AHEAD, SLOTS, TEMPLATE_DATABASE, namespaceOf } from './slots.ts';
 
 declare global {
-  var stackOfThisRun: { stack: Stack; dataDir: string; pooler?: Pooler } | undefined;
+  var serversOfThisRun: ServersOfRun | undefined;
 }
 
-export default function globalSetup(): Promise<void> {
-  return startServersOfRun(SLOTS);
+export interface ServersOfRun {
+  stack: Stack;
+  stop(): Promise<void>;
 }
 
-/** @param slots how many test files the run has at most. */
-export async function startServersOfRun(slots: number): Promise<void> {
-  const { values } = loadConfig();
+export default async function globalSetup(): Promise<void> {
+  // A run of several projects asks once for each.
+  if (globalThis.serversOfThisRun) return;
+  globalThis.serversOfThisRun = await startServersOfRun();
+  process.env['TEST_STACK'] = JSON.stringify(globalThis.serversOfThisRun.stack);
+  // Built once here, so that no test file's first worker pays for it.
+  await workflowBundle();
+}
+
+/** Starts PostgreSQL, Redis with the users of deploy/redis/users.acl, and Temporal. `takeSlot` divides them. */
+export async function startServersOfRun(): Promise<ServersOfRun> {
   const dataDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-test-'));
   // As root, PostgreSQL runs as a user of its own, who must get in.
   chmodSync(dataDir, 0o755);
@@ -33,29 +43,37 @@ export async function startServersOfRun(slots: number): Promise<void> {
     durable: false,
     report,
     postgres: { port: 0 },
-    redis: { port: 0, databases: slots },
+    redis: { port: 0, databases: SLOTS },
     temporal: {
       port: 0,
       uiPort: 0,
-      program: temporalProgramOf(values),
-      namespaces: Array.from({ length: slots }, (_, slot) => namespaceOf(slot)),
+      program: temporalProgramOf(loadConfig().values),
+      namespaces: Array.from({ length: NAMESPACES_AHEAD }, (_, slot) => namespaceOf(slot + 1)),
       searchAttributes: SEARCH_ATTRIBUTE_NAMES,
     },
   });
-  globalThis.stackOfThisRun = { stack, dataDir };
-  process.env['TEST_STACK'] = JSON.stringify(stack);
   const redis = new Redis(Number(stack.redisAddr!.split(':')[1]));
   await makeUsers(redis);
   redis.disconnect();
-  if (process.env['TEST_POSTGRES'] === 'pooled') {
-    const pooler = await startPooler(
-      new URL(stack.postgresDsn!).port,
-      Array.from({ length: slots }, (_, slot) => roleOfSlot(slot)),
-    );
-    report(`PostgreSQL is reached through ${pooler.what}`);
-    globalThis.stackOfThisRun.pooler = pooler;
-    process.env['TEST_POOLER_PORT'] = String(pooler.port);
-  }
-  // Built once here, so that no test file's first worker pays for it.
-  await workflowBundle();
+  await makeTemplateDatabase(stack.postgresDsn!);
+  return {
+    stack,
+    async stop() {
+      await stack.stop();
+      rmSync(dataDir, { recursive: true, force: true });
+    },
+  };
+}
+
+/** Copying a migrated database costs a tenth of migrating an empty one. */
+export async function makeTemplateDatabase(adminDsn: string): Promise<void> {
+  const admin = new pg.Client({ connectionString: adminDsn });
+  await admin.connect();
+  await admin.query(`CREATE DATABASE ${TEMPLATE_DATABASE}`);
+  const dsn = new URL(adminDsn);
+  dsn.pathname = `/${TEMPLATE_DATABASE}`;
+  await migrate(dsn.href);
+  await buildLateIndexes(dsn.href);
+  await admin.query(`ALTER DATABASE ${TEMPLATE_DATABASE} ALLOW_CONNECTIONS false`);
+  await admin.end();
 }

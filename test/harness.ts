@@ -6,18 +6,21 @@
 import { once } from 'node:events';
 import type { WorkflowHandle } from '@temporalio/client';
 import { Client, Connection } from '@temporalio/client';
+import proto from '@temporalio/proto';
 import { Redis } from 'ioredis';
 import pg from 'pg';
 import { startFcm } from '../dev/stand-ins/mobile-push/fcm.ts';
 import { startUserService } from '../dev/stand-ins/intent/user-service.ts';
 import type { Stack } from '../dev/servers/stack.ts';
+import { readiness } from '../dev/servers/temporal.ts';
 import type { Operator } from '../client/operator.ts';
 import { createOperator } from '../client/operator.ts';
 import type { Config } from '../config/load.ts';
-import { loadConfig } from '../config/load.ts';
+import { SEARCH_ATTRIBUTE_NAMES, loadConfig } from '../config/load.ts';
 import type { RedisAddress } from '../config/values.ts';
 import { buildLateIndexes } from '../migrations/indexes.ts';
 import { migrate } from '../migrations/migrate.ts';
+import { addSearchAttributes, createNamespace } from '../migrations/namespace.ts';
 import { grantToService, setSessionDefaults } from '../migrations/service-role.ts';
 import { createLogger } from '../workers/logger.ts';
 import type { Endpoints } from '../workers/context.ts';
@@ -26,9 +29,11 @@ import type { Service } from '../workers/service.ts';
 import { startService } from '../workers/service.ts';
 import { eventually } from './eventually.ts';
 import { asUserOf, makeUsers } from './redis-users.ts';
-import { SLOTS, namespaceOf, roleOfSlot } from './slots.ts';
+import { NAMESPACES_AHEAD, SLOTS, TEMPLATE_DATABASE, databaseOf, namespaceOf, roleOfSlot } from './slots.ts';
 
 export { eventually } from './eventually.ts';
+
+const { DeleteNamespaceRequest } = proto.temporal.api.operatorservice.v1;
 
 type ServersOfSlots = Required<Pick<Stack, 'postgresDsn' | 'redisAddr' | 'temporalAddress'>>;
 
@@ -39,30 +44,25 @@ export function stackOfRun(): ServersOfSlots & Required<Pick<Stack, 'uiUrl'>> {
   return JSON.parse(text) as Required<Stack>;
 }
 
-/** A workflow that somebody is about to start; a route's own comes after its first attempt when DISPATCH says so. */
+/** A workflow that somebody is about to start; a route's own comes after its first attempt in mode `on_failure`. */
 export const untilStarted = (handle: WorkflowHandle): Promise<unknown> =>
   eventually(`${handle.workflowId} to be started`, () => handle.describe());
 
 /**
- * Who makes first attempts in this run (`npm run test:on-failure`), and below how many intents one workflow has
- * (`npm run test:slices`): what is delivered must not depend on it.
+ * How intents are worked off in this run, as variables of the service. The projects `on-failure` and `slices` of
+ * jest.config.js set them: what is delivered must not depend on them.
  */
-export const DISPATCH = process.env['NOTIFICATION_ROUTE_DISPATCH'] ?? 'child';
+export function way(): Record<string, string> {
+  const perWorkflow = process.env['NOTIFICATION_INTENTS_PER_WORKFLOW'];
+  return {
+    NOTIFICATION_ROUTE_DISPATCH: dispatch(),
+    // Earlier releases do not know the variable.
+    ...(perWorkflow === undefined ? {} : { NOTIFICATION_INTENTS_PER_WORKFLOW: perWorkflow }),
+  };
+}
 
-const INTENTS_PER_WORKFLOW = process.env['NOTIFICATION_INTENTS_PER_WORKFLOW'];
-
-/** How intents are worked off in this run, as variables: the two above. */
-export const WAY = {
-  NOTIFICATION_ROUTE_DISPATCH: DISPATCH,
-  // Releases before it do not know the variable.
-  ...(INTENTS_PER_WORKFLOW === undefined ? {} : { NOTIFICATION_INTENTS_PER_WORKFLOW: INTENTS_PER_WORKFLOW }),
-};
-
-/**
- * In a run of `npm run test:pooled`: the pooler of transactions through which services and operators come to PostgreSQL, with
- * roles that own nothing.
- */
-const POOLER_PORT = process.env['TEST_POOLER_PORT'];
+/** Who makes first attempts in this run. */
+export const dispatch = (): string => process.env['NOTIFICATION_ROUTE_DISPATCH'] ?? 'child';
 
 export type LogLine = Record<string, unknown> & { msg: string; level: string };
 
@@ -100,26 +100,34 @@ export const operatorOf = ({ client, db, redis, slot }: Slot, uiUrl?: string): O
     ...(uiUrl === undefined ? {} : { uiUrl }),
   });
 
-/** Takes a slot of servers, by default those of the run; call `release` in `afterAll`. */
-export async function takeSlot(ownStack?: ServersOfSlots): Promise<Slot> {
+export interface SlotOptions {
+  /** Servers of the test's own; default: those of the run. */
+  ownStack?: ServersOfSlots;
+  /** Whether the database has no migrations yet; those of an own stack never have. */
+  isEmpty?: boolean;
+}
+
+/** Takes a slot of servers. Call `release` in `afterAll`. */
+export async function takeSlot({ ownStack, isEmpty = false }: SlotOptions = {}): Promise<Slot> {
   const stack = ownStack ?? stackOfRun();
   const [redisHost = '', redisPort] = stack.redisAddr.split(':');
   const counter = new Redis({ host: redisHost, port: Number(redisPort), db: 0 });
   const slot = await counter.incr('test:slots');
   if (ownStack) await makeUsers(counter);
   counter.disconnect();
-  if (slot >= SLOTS) throw new Error('more test files than slots: raise SLOTS in test/slots.ts');
+  if (slot >= SLOTS) throw new Error('a run takes more slots than it has: raise SLOTS in test/slots.ts');
 
-  const database = `test_${slot}`;
-  const admin = new pg.Client({ connectionString: stack.postgresDsn });
-  await admin.connect();
-  await admin.query(`CREATE DATABASE ${database}`);
-  await admin.end();
+  const database = databaseOf(slot);
   const dsn = new URL(stack.postgresDsn);
   dsn.pathname = `/${database}`;
-
+  await asAdmin(
+    stack,
+    `CREATE DATABASE ${database}${isEmpty || ownStack ? '' : ` TEMPLATE ${TEMPLATE_DATABASE}`}`,
+  );
+  const isPooled = process.env['TEST_POSTGRES'] === 'pooled' && !ownStack;
+  const poolerPort = isPooled ? process.env['TEST_POOLER_PORT'] : undefined;
   const serviceDsn =
-    POOLER_PORT === undefined ? dsn.href : await withRoleOfItsOwn(dsn.href, { slot, port: POOLER_PORT });
+    poolerPort === undefined ? dsn.href : await withRoleOfItsOwn(dsn.href, { slot, port: poolerPort });
 
   const [userService, fcm] = await Promise.all([startUserService(), startFcm()]);
   const redis = new Redis({ host: redisHost, port: Number(redisPort), db: slot });
@@ -127,6 +135,7 @@ export async function takeSlot(ownStack?: ServersOfSlots): Promise<Slot> {
   db.on('error', () => undefined);
   // All tests of a file fail with this, and the machine may stand still for as long as the SDK waits, 10 s.
   const connection = await Connection.connect({ address: stack.temporalAddress, connectTimeout: '1 minute' });
+  if (!ownStack) await prepareNamespaces(connection, slot, stack.temporalAddress);
   const endpoints: Slot['endpoints'] = {
     redis: { host: redisHost, port: Number(redisPort) },
     postgresDsn: serviceDsn,
@@ -144,7 +153,7 @@ export async function takeSlot(ownStack?: ServersOfSlots): Promise<Slot> {
     loadConfig({
       // Tests of another role ask for it.
       NOTIFICATION_ROLES: 'intent',
-      ...WAY,
+      ...way(),
       // Tests let the User Service fail right after it answered.
       NOTIFICATION_USER_SERVICE_REUSE: '1ms',
       NOTIFICATION_REDIS_DB: String(slot),
@@ -158,6 +167,21 @@ export async function takeSlot(ownStack?: ServersOfSlots): Promise<Slot> {
         : {}),
       ...env,
     });
+
+  /** Frees what the servers of the run keep for this slot. */
+  async function giveBack(): Promise<void> {
+    await Promise.all([
+      asAdmin(stack, `DROP DATABASE IF EXISTS ${database} WITH (FORCE)`),
+      redis.flushdb(),
+      // Its rows go with Temporal: deleting them now would cost more than they do.
+      connection.operatorService.deleteNamespace(
+        DeleteNamespaceRequest.fromObject({
+          namespace: namespaceOf(slot),
+          namespaceDeleteDelay: { seconds: 86_400 },
+        }),
+      ),
+    ]);
+  }
 
   return {
     slot,
@@ -200,11 +224,32 @@ export async function takeSlot(ownStack?: ServersOfSlots): Promise<Slot> {
     },
     async release() {
       await Promise.all(services.map((service) => service.stop()));
-      await Promise.all([userService.stop(), fcm.stop(), db.end(), connection.close()]);
+      await Promise.all([userService.stop(), fcm.stop(), db.end()]);
+      if (!ownStack) await giveBack();
+      await connection.close();
       redis.disconnect();
       await once(redis, 'end');
     },
   };
+}
+
+/** Runs one statement as the superuser. */
+async function asAdmin({ postgresDsn }: ServersOfSlots, statement: string): Promise<void> {
+  const admin = new pg.Client({ connectionString: postgresDsn });
+  await admin.connect();
+  await admin.query(statement).finally(() => admin.end());
+}
+
+/**
+ * Registers the namespace that a later slot takes, and waits until the one of this slot is ready. A namespace costs
+ * Temporal memory and polls as long as it lives, so a run never has many.
+ */
+async function prepareNamespaces(connection: Connection, slot: number, address: string): Promise<void> {
+  const later = namespaceOf(slot + NAMESPACES_AHEAD);
+  await createNamespace(connection, later, 86_400_000);
+  await addSearchAttributes(connection, later, SEARCH_ATTRIBUTE_NAMES);
+  const isReady = readiness(address, [namespaceOf(slot)], SEARCH_ATTRIBUTE_NAMES);
+  await eventually(`${namespaceOf(slot)} to be ready`, () => isReady().then(() => true));
 }
 
 /** Starts again after a time-out: many tests ask for short ones, and the machine may stand still for longer meanwhile. */

@@ -9,7 +9,7 @@ import { createInterface } from 'node:readline';
 import type { Redis } from 'ioredis';
 import type { EntryFields } from '../api/intent/entry.ts';
 import type { LogLine, Slot } from './harness.ts';
-import { WAY, eventually } from './harness.ts';
+import { eventually, way } from './harness.ts';
 import { PROGRAM_ENV } from './program-env.ts';
 import { asUserOf } from './redis-users.ts';
 import { namespaceOf } from './slots.ts';
@@ -73,7 +73,7 @@ function environmentOf({ slot, endpoints }: Slot): Record<string, string> {
   return {
     // Otherwise each process would start a stand-in for FCM, which takes the data directory.
     NOTIFICATION_ROLES: 'intent',
-    ...WAY,
+    ...way(),
     // Tests let the User Service fail right after it answered.
     NOTIFICATION_USER_SERVICE_REUSE: '1ms',
     NOTIFICATION_REDIS_MASTER_ADDR: `${redis.host}:${redis.port}`,

@@ -1,7 +1,6 @@
 /** Alarms about account values, each with its fault, and its section of the runbook carried out. */
 import { DEFAULT_INPUT_STREAM } from '../../api/account-callback/input.ts';
 import { appendInputs } from '../../client/account-callback/inputs.ts';
-import { migrate } from '../../migrations/migrate.ts';
 import { eventually, operatorOf } from '../harness.ts';
 import { drillGround } from '../runbook/drill.ts';
 import type { CallbackBench } from './callbacks.ts';
@@ -25,7 +24,6 @@ const ground = drillGround({
 const { drill } = ground;
 
 beforeAll(async () => {
-  await migrate(ground.slot.ownerDsn);
   // The slot is the ground's, which releases it.
   bench = await takeCallbackBench(
     { ...ground.slot, release: async () => undefined },

@@ -10,7 +10,6 @@ import type {
 } from '../../dev/stand-ins/account-callback/portfolio-service.ts';
 import { startPortfolioService } from '../../dev/stand-ins/account-callback/portfolio-service.ts';
 import type { CallerProof } from '../../client/webhook-proof.ts';
-import { migrate } from '../../migrations/migrate.ts';
 import type { Service } from '../../workers/service.ts';
 import type { CallbackState } from '../../workflows/account-callback/contract.ts';
 import {
@@ -67,7 +66,6 @@ export const CALLBACK_ENV = {
  */
 export async function takeCallbackBench(given?: Slot, proof?: CallerProof): Promise<CallbackBench> {
   const slot = given ?? (await takeSlot());
-  if (!given) await migrate(slot.ownerDsn);
   const portfolio = await startPortfolioService(proof ? { proof } : {});
   const handle = (shard = 0) => slot.client.workflow.getHandle(accountCallbackWorkflowId(shard));
   const rows = async <Row extends object>(sql: string, values: unknown[] = []): Promise<Row[]> =>

@@ -15,7 +15,7 @@ import type { CrashWalk } from '../crash-walk.ts';
 import { createCrashWalk } from '../crash-walk.ts';
 import { accepted, turn } from './entries.ts';
 import type { Slot } from '../harness.ts';
-import { DISPATCH, eventually, operatorOf, takeSlot } from '../harness.ts';
+import { dispatch, eventually, operatorOf, takeSlot } from '../harness.ts';
 import { GATEWAY, MAIL, deliveriesTo, nothingLeftRunning, outboundIds } from '../service-process.ts';
 
 /** Everything must be done in the end; a machine that is busy with other things may take its time. */
@@ -50,7 +50,7 @@ async function start(recipients = ['user-1'], prepare?: (id: string) => Promise<
   await startNotification(
     slot.client.workflow,
     { ...accepted(entry), notificationId },
-    { dispatch: DISPATCH === 'child' ? 'child' : 'on_failure', isUrgent: false },
+    { dispatch: dispatch() === 'child' ? 'child' : 'on_failure', isUrgent: false },
   );
   return notificationId;
 }

@@ -8,7 +8,7 @@ import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import type { Slot } from '../harness.ts';
 import { PATIENT } from '../service-process.ts';
-import { DISPATCH, eventually, takeSlot, untilStarted } from '../harness.ts';
+import { dispatch, eventually, takeSlot, untilStarted } from '../harness.ts';
 import { samplePayload } from './samples.ts';
 
 const STREAM = 'notification:intents';
@@ -373,7 +373,7 @@ describe('what an operator sees', () => {
         `IdempotencyKey = 'find-me' AND Producer = 'game_master' AND NotificationType = 'game.turn.ready' AND WorkflowType = 'notification'`,
         1,
       ],
-      [`NotificationId = '${id}' AND RouteChannel = 'push'`, DISPATCH === 'child' ? 2 : 0],
+      [`NotificationId = '${id}' AND RouteChannel = 'push'`, dispatch() === 'child' ? 2 : 0],
     ] as const) {
       await eventually(`${workflows} with ${query}`, async () => {
         const { count } = await slot.client.workflow.count(query);
@@ -392,7 +392,7 @@ describe('what an operator sees', () => {
     await settledRoutes(id);
     const parent = slot.client.workflow.getHandle(notificationWorkflowId(id));
     await parent.result();
-    const routes = DISPATCH === 'child' ? ['push:user:user-1', 'email:user:user-1'] : [];
+    const routes = dispatch() === 'child' ? ['push:user:user-1', 'email:user:user-1'] : [];
     const histories = [
       parent,
       ...routes.map((route) => slot.client.workflow.getHandle(routeWorkflowId(id, route))),
@@ -408,7 +408,7 @@ describe('what an operator sees', () => {
       const { raw } = await handle.describe();
       transitions += Number(raw.workflowExecutionInfo?.stateTransitionCount);
     }
-    expect(transitions).toBeLessThanOrEqual(DISPATCH === 'child' ? 21 : 3);
+    expect(transitions).toBeLessThanOrEqual(dispatch() === 'child' ? 21 : 3);
     const all = Buffer.from(JSON.stringify([notificationEvents, routeEvents]));
     const payloads = [...all.toString().matchAll(/"data":"([^"]*)"/g)].map(([, data]) =>
       Buffer.from(data!, 'base64').toString(),
@@ -430,7 +430,7 @@ describe('what an operator sees', () => {
       routeWorkflowId(id, routeRefOf('email:email:ops@example.com')),
     );
     expect(handle.workflowId).not.toContain('@');
-    if (DISPATCH === 'child') expect(await handle.result()).toEqual({ status: 'published' });
+    if (dispatch() === 'child') expect(await handle.result()).toEqual({ status: 'published' });
     expect(JSON.stringify(slot.logs)).not.toContain('@example.com');
   });
 

@@ -6,7 +6,6 @@ import { insertRecords } from '../../activities/intent/decisions.ts';
 import { loadRoutesOf } from '../../activities/intent/route-rows.ts';
 import { parseIntent } from '../../api/intent/entry.ts';
 import { fingerprintOf } from '../../api/intent/fingerprint.ts';
-import { migrate } from '../../migrations/migrate.ts';
 import type { Slot } from '../harness.ts';
 import { takeSlot } from '../harness.ts';
 import { entryOf } from './entries.ts';
@@ -16,7 +15,6 @@ const SETTINGS = { budgets: { push: 3, email: 7 }, idempotencyTtlMs: 3_600_000 }
 let slot: Slot;
 beforeAll(async () => {
   slot = await takeSlot();
-  await migrate(slot.ownerDsn);
 });
 afterAll(() => slot.release());
 afterEach(() => slot.db.query('DELETE FROM notification.channels'));

@@ -16,7 +16,6 @@ import { createSteeringActivities } from '../../activities/intent/steering.ts';
 import type { EmbeddedRedis } from '../../dev/servers/redis.ts';
 import { freePort } from '../../dev/servers/ports.ts';
 import { startRedis } from '../../dev/servers/redis.ts';
-import { migrate } from '../../migrations/migrate.ts';
 import { createLogger } from '../../workers/logger.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
@@ -34,7 +33,6 @@ let other: EmbeddedRedis;
 let redis: Redis;
 beforeAll(async () => {
   slot = await takeSlot();
-  await migrate(slot.ownerDsn);
   folder = await mkdtemp(path.join(tmpdir(), 'hand-off-'));
   const start = (name: string) =>
     startRedis({ dataDir: path.join(folder, name), port: 0, durable: false, report: () => undefined });

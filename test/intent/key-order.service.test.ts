@@ -5,10 +5,9 @@ import { parseIntent } from '../../api/intent/entry.ts';
 import { createKeyOrder } from '../../activities/intent/key-order.ts';
 import { startNotification } from '../../activities/intent/start.ts';
 import { savePosition } from '../../activities/intent/stream-position.ts';
-import { migrate } from '../../migrations/migrate.ts';
 import { INTENT_TASK_QUEUE } from '../../workflows/intent/contract.ts';
 import type { Slot } from '../harness.ts';
-import { DISPATCH, eventually, takeSlot } from '../harness.ts';
+import { dispatch, eventually, takeSlot } from '../harness.ts';
 import { namespaceOf } from '../slots.ts';
 import { accepted, turn } from './entries.ts';
 
@@ -18,7 +17,6 @@ const PAIRS = 3;
 let slot: Slot;
 beforeAll(async () => {
   slot = await takeSlot();
-  await migrate(slot.ownerDsn);
 });
 afterEach(() => slot.stopServices());
 afterAll(() => slot.release());
@@ -54,7 +52,7 @@ async function intentOf(id: string): Promise<Intent> {
   return parsed.intent;
 }
 
-const settings = { dispatch: DISPATCH === 'child' ? 'child' : 'on_failure', isUrgent: false } as const;
+const settings = { dispatch: dispatch() === 'child' ? 'child' : 'on_failure', isUrgent: false } as const;
 
 /** What a reader does that is killed together with its worker before anything is decided. */
 async function startAsReader(id: string): Promise<void> {

@@ -47,9 +47,11 @@ let bench: ReturnType<typeof cliFor>;
 beforeAll(async () => {
   servers = await startServers({ keep: false, report: () => undefined, namespaces: [namespaceOf(1)] });
   slot = await takeSlot({
-    postgresDsn: servers.dsnAt(servers.postgres.port),
-    redisAddr: `${LOOPBACK}:${servers.redis.port}`,
-    temporalAddress: `${LOOPBACK}:${servers.temporal.port}`,
+    ownStack: {
+      postgresDsn: servers.dsnAt(servers.postgres.port),
+      redisAddr: `${LOOPBACK}:${servers.redis.port}`,
+      temporalAddress: `${LOOPBACK}:${servers.temporal.port}`,
+    },
   });
   operator = operatorOf(slot);
   bench = cliFor(slot);

@@ -15,7 +15,7 @@ import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/
 import { ladderDelayMs } from '../../workflows/policies.ts';
 import { entryOf, turn } from './entries.ts';
 import type { LogLine, Slot } from '../harness.ts';
-import { DISPATCH, eventually, takeSlot } from '../harness.ts';
+import { dispatch, eventually, takeSlot } from '../harness.ts';
 import {
   GATEWAY,
   MAIL,
@@ -33,7 +33,7 @@ import {
 const LIMIT_MS = 180_000;
 const TEST_LIMIT_MS = 480_000;
 /** Longer than several of the gaps, and than what a connection would sit out by itself; half a minute once is enough. */
-const OUTAGE_MS = DISPATCH === 'child' ? 30_000 : 12_000;
+const OUTAGE_MS = dispatch() === 'child' ? 30_000 : 12_000;
 
 let slot: Slot;
 let fleet: ReturnType<typeof createFleet>;

@@ -11,7 +11,7 @@ import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/
 import { temporalProgram } from '../temporal-program.ts';
 import { publishTurn } from './entries.ts';
 import type { Slot } from '../harness.ts';
-import { DISPATCH, eventually, stackOfRun, takeSlot, untilStarted } from '../harness.ts';
+import { dispatch, eventually, stackOfRun, takeSlot, untilStarted } from '../harness.ts';
 
 const GATEWAY = 'gateway:client-events';
 const MAIL = 'mail:delivery_commands';
@@ -240,7 +240,7 @@ test('I25 a published route cannot be started again, and a start by force publis
   const id = await publish('published');
   await routeInStatus(id, 'published');
   await slot.client.workflow.getHandle(notificationWorkflowId(id)).result();
-  if (DISPATCH === 'child') await expect(signalWithStart(id)).rejects.toThrow(/already/i);
+  if (dispatch() === 'child') await expect(signalWithStart(id)).rejects.toThrow(/already/i);
   const again = await slot.client.workflow.start('notificationRoute', {
     workflowId: routeWorkflowId(id, PUSH),
     taskQueue: 'intent',

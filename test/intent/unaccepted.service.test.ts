@@ -1,6 +1,5 @@
 import { offsetKey } from '../../api/intent/stream.ts';
 import { findUnaccepted } from '../../client/intent/unaccepted.ts';
-import { migrate } from '../../migrations/migrate.ts';
 import type { Slot } from '../harness.ts';
 import { takeSlot } from '../harness.ts';
 
@@ -12,7 +11,6 @@ const [FORGOTTEN, OLD, NEW] = [`${NOW - 3 * DAY_MS}-0`, `${NOW - 2 * DAY_MS}-0`,
 let slot: Slot;
 beforeAll(async () => {
   slot = await takeSlot();
-  await migrate(slot.ownerDsn);
 });
 afterAll(() => slot?.release());
 beforeEach(() => slot.redis.del(STREAM, offsetKey(STREAM)));

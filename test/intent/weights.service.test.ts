@@ -1,6 +1,5 @@
 /** What weights of producers do to the order in which Temporal hands out what waits, on the server of this run. */
 import type { Producer } from '../../api/intent/catalog.ts';
-import { migrate } from '../../migrations/migrate.ts';
 import { INTENT_TASK_QUEUE } from '../../workflows/intent/contract.ts';
 import type { Slot } from '../harness.ts';
 import { operatorOf, takeSlot } from '../harness.ts';
@@ -8,7 +7,6 @@ import { operatorOf, takeSlot } from '../harness.ts';
 let slot: Slot;
 beforeAll(async () => {
   slot = await takeSlot();
-  await migrate(slot.ownerDsn);
 });
 afterAll(() => slot.release());
 

@@ -1,6 +1,5 @@
 /** What tests of mobile push share: devices, jobs, and where to see what became of them. */
 import { createDeviceTokens } from '../../dev/stand-ins/mobile-push/device-tokens.ts';
-import { migrate } from '../../migrations/migrate.ts';
 import type { MobilePushOutcome } from '../../workflows/mobile-push/contract.ts';
 import { mobilePushWorkflowId } from '../../workflows/mobile-push/contract.ts';
 import type { Slot } from '../harness.ts';
@@ -44,7 +43,6 @@ export type MobileSlot = ReturnType<typeof mobilePushOf>;
 /** Prepares the slot's database as it is in production: ours migrated, the tokens' table there. */
 export async function withMobilePush(slot: Slot): Promise<MobileSlot> {
   await createDeviceTokens(slot.ownerDsn, { samples: false });
-  await migrate(slot.ownerDsn);
   return mobilePushOf(slot);
 }
 

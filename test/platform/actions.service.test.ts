@@ -2,7 +2,6 @@
 import { byAuthor } from '../../client/actions.ts';
 import { NothingToDoError, OperationFailedError, UnansweredError } from '../../client/errors.ts';
 import type { Operator } from '../../client/operator.ts';
-import { migrate } from '../../migrations/migrate.ts';
 import type { Slot } from '../harness.ts';
 import { operatorOf, takeSlot } from '../harness.ts';
 
@@ -10,7 +9,6 @@ let slot: Slot;
 let operator: Operator;
 beforeAll(async () => {
   slot = await takeSlot();
-  await migrate(slot.ownerDsn);
   operator = operatorOf(slot);
 });
 beforeEach(() => slot.db.query('DELETE FROM notification.operator_actions'));

@@ -37,7 +37,7 @@ afterEach(async () => {
 }, 120_000);
 
 async function beginWork(): Promise<ServiceProcess> {
-  slot = await takeSlot(own.stack);
+  slot = await takeSlot({ ownStack: own.stack });
   fleet = createFleet(slot);
   // The slot is everybody's, and released last.
   const lent: Slot = { ...slot, release: async () => undefined };

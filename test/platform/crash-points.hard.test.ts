@@ -12,7 +12,7 @@ import type { CrashWalk } from '../crash-walk.ts';
 import { createCrashWalk } from '../crash-walk.ts';
 import { accepted, entryOf, turn } from '../intent/entries.ts';
 import type { Slot } from '../harness.ts';
-import { DISPATCH, eventually, takeSlot } from '../harness.ts';
+import { dispatch, eventually, takeSlot } from '../harness.ts';
 import { QUICK, withMobilePush } from '../mobile-push/jobs.ts';
 import {
   OFFSET_KEY,
@@ -59,7 +59,7 @@ test(
       const intent = { ...accepted(entryOfTurn()), notificationId: `${Date.now()}-${good.length}` };
       good.push(intent.notificationId);
       await startNotification(slot.client.workflow, intent, {
-        dispatch: DISPATCH === 'child' ? 'child' : 'on_failure',
+        dispatch: dispatch() === 'child' ? 'child' : 'on_failure',
         isUrgent: false,
       });
       return isNotified(intent.notificationId);
@@ -88,7 +88,7 @@ test(
     const kills = {
       // The record; the hand-off, and the row. Without children that is one activity.
       accepted: await walk.through('acceptIntent', startGood),
-      published: DISPATCH === 'child' ? await walk.through('publishRoute', startGood) : 0,
+      published: dispatch() === 'child' ? await walk.through('publishRoute', startGood) : 0,
       // The workflow and the offset, the row and the offset: of an activity that does not end, those two are all.
       started: await walk.through('bridgeStream', putGood, 2),
       recorded: await walk.through('bridgeStream', putBad, 2),
@@ -96,8 +96,8 @@ test(
       urgent: await walk.through('bridgeStream', putUrgent, 6),
     };
     console.info(`processes that died: ${JSON.stringify(kills)}`);
-    expect(kills.accepted).toBeGreaterThanOrEqual(DISPATCH === 'child' ? 1 : 3);
-    expect(kills.published).toBeGreaterThanOrEqual(DISPATCH === 'child' ? 2 : 0);
+    expect(kills.accepted).toBeGreaterThanOrEqual(dispatch() === 'child' ? 1 : 3);
+    expect(kills.published).toBeGreaterThanOrEqual(dispatch() === 'child' ? 2 : 0);
     expect([kills.started, kills.recorded]).toEqual([2, 2]);
     expect(kills.urgent).toBeGreaterThanOrEqual(5);
 

@@ -5,7 +5,6 @@ import { mobileChecks } from '../../cli/mobile-push/check.ts';
 import { subscriptionChecks } from '../../cli/subscription/check.ts';
 import { symbolChecks } from '../../cli/symbol-config/check.ts';
 import { createDeviceTokens } from '../../dev/stand-ins/mobile-push/device-tokens.ts';
-import { migrate } from '../../migrations/migrate.ts';
 import { consumerGroup } from '../../cli/consumer-group.ts';
 import type { Slot } from '../harness.ts';
 import { takeSlot } from '../harness.ts';
@@ -14,7 +13,6 @@ import { namespaceOf } from '../slots.ts';
 let slot: Slot;
 beforeAll(async () => {
   slot = await takeSlot();
-  await migrate(slot.ownerDsn);
   await createDeviceTokens(slot.ownerDsn, { samples: false });
 });
 afterAll(() => slot.release());

@@ -28,7 +28,7 @@ let slot: Slot;
 let bench: ReturnType<typeof cliFor>;
 beforeAll(async () => {
   own = await startOwnStack('forget');
-  slot = await takeSlot(own.stack);
+  slot = await takeSlot({ ownStack: own.stack });
   bench = cliFor(slot);
 }, 180_000);
 afterAll(async () => {

@@ -8,8 +8,6 @@ import { createOperator } from '../../client/operator.ts';
 import type { Forgotten } from '../../client/forget.ts';
 import { PLANTS, plantCauses, plantedUser } from '../../dev/planted-causes.ts';
 import { createDeviceTokens } from '../../dev/stand-ins/mobile-push/device-tokens.ts';
-import { buildLateIndexes } from '../../migrations/indexes.ts';
-import { migrate } from '../../migrations/migrate.ts';
 import type { CallbackBench } from '../account-callback/callbacks.ts';
 import { inputsTaken, positions, takeCallbackBench } from '../account-callback/callbacks.ts';
 import { cliFor } from '../cli-process.ts';
@@ -40,8 +38,6 @@ describe('rows', () => {
   beforeAll(async () => {
     slot = await takeSlot();
     await createDeviceTokens(slot.ownerDsn, { samples: false });
-    await migrate(slot.ownerDsn);
-    await buildLateIndexes(slot.endpoints.postgresDsn);
     await plantCauses(slot.db, 2);
   });
   afterAll(() => slot.release());
@@ -127,7 +123,6 @@ describe('a running service', () => {
   beforeEach(async () => {
     slot = await takeSlot();
     await createDeviceTokens(slot.ownerDsn, { samples: false });
-    await migrate(slot.ownerDsn);
     bench = await takeCallbackBench(slot);
     cli = cliFor(slot);
     slot.userService.setUser(GONE, { email: ADDRESS, preferredLanguage: 'en' });
@@ -137,7 +132,6 @@ describe('a running service', () => {
       NOTIFICATION_OUTCOMES: 'all',
       NOTIFICATION_ADMIN_EMAILS_GEO_REVIEW_RECOMMENDED: 'boss@example.com',
     });
-    await buildLateIndexes(slot.ownerDsn);
   });
   afterEach(async () => {
     cli.dispose();

@@ -42,7 +42,7 @@ beforeAll(async () => {
   installPackages(image);
   makeBundles(path.join(folder, 'bundle'));
   cpSync(path.join(folder, 'bundle', CACHE), path.join(image, CACHE), { recursive: true });
-  slot = await takeSlot();
+  slot = await takeSlot({ isEmpty: true });
   fleet = createFleet(slot);
 }, 600_000);
 afterAll(async () => {

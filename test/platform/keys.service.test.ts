@@ -13,7 +13,6 @@ import {
 import type { Renewal } from '../../client/keys.ts';
 import type { Operator } from '../../client/operator.ts';
 import { createOperator } from '../../client/operator.ts';
-import { migrate } from '../../migrations/migrate.ts';
 import { CHANNEL_NAMES } from '../../workflows/intent/channel-contract.ts';
 import { INTENT_TASK_QUEUE } from '../../workflows/intent/contract.ts';
 import { LONG_LIVED_RUNS, RENEW_SIGNAL } from '../../workflows/renewal-contract.ts';
@@ -165,7 +164,6 @@ test('I51 a long-lived run that cannot go on is ended when keys are renewed: it 
 });
 
 test('I51 security-20 values in rows are sealed anew, and what no key opens is counted and left alone', async () => {
-  await migrate(slot.ownerDsn);
   const [old, lost] = [createKeyBox([OLD]), createKeyBox([newKey('lost')])];
   const seal = (box: typeof old, text: string, context: string) => box.seal(Buffer.from(text), context);
   await slot.db.query(`

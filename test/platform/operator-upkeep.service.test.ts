@@ -1,5 +1,4 @@
 /** What operators asked for ends with the retention of records, in whatever role a process runs. */
-import { migrate } from '../../migrations/migrate.ts';
 import { eventually, takeSlot } from '../harness.ts';
 import type { Slot } from '../harness.ts';
 
@@ -9,7 +8,6 @@ const OLD_ITEMS = 1_500;
 let slot: Slot;
 beforeAll(async () => {
   slot = await takeSlot();
-  await migrate(slot.ownerDsn);
 });
 afterAll(() => slot.release());
 

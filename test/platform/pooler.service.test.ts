@@ -24,7 +24,7 @@ let bench: ReturnType<typeof cliFor>;
 let roleDsn: string;
 
 beforeAll(async () => {
-  slot = await takeSlot();
+  slot = await takeSlot({ isEmpty: true });
   bench = cliFor(slot);
   await slot.db.query(`CREATE ROLE ${ROLE} LOGIN`);
   const dsn = new URL(slot.ownerDsn);

@@ -1,6 +1,5 @@
 /** The probes of a service while it starts. */
 import { freePort } from '../../dev/servers/ports.ts';
-import { migrate } from '../../migrations/migrate.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 
@@ -11,7 +10,6 @@ beforeAll(async () => {
 afterAll(() => slot.release());
 
 test('I31 a start that waits for migrations says that it lives and is not ready', async () => {
-  await migrate(slot.ownerDsn);
   const address = `127.0.0.1:${await freePort()}`;
   const statusOf = async (probe: string) => (await fetch(`http://${address}/${probe}`)).status;
   const migrating = await slot.db.connect();

@@ -26,7 +26,7 @@ let bench: ReturnType<typeof cliFor>;
 let namespace: string;
 
 beforeAll(async () => {
-  slot = await takeSlot();
+  slot = await takeSlot({ isEmpty: true });
   bench = cliFor(slot);
   namespace = `setup-${slot.slot}`;
 });

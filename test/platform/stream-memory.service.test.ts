@@ -1,7 +1,6 @@
 /** What the stores know of each other, and a store that falls back while it is looked at. */
 import { recall, remember } from '../../activities/stream-memory.ts';
 import { beatKey } from '../../api/intent/stream.ts';
-import { migrate } from '../../migrations/migrate.ts';
 import type { Slot } from '../harness.ts';
 import { takeSlot } from '../harness.ts';
 import { keepRows } from '../put-back.ts';
@@ -11,7 +10,6 @@ const STREAM = 'of-a-test';
 let slot: Slot;
 beforeAll(async () => {
   slot = await takeSlot();
-  await migrate(slot.endpoints.postgresDsn);
 });
 beforeEach(async () => {
   await slot.db.query('DELETE FROM notification.inbound_streams');

@@ -4,7 +4,7 @@ import { createLogger } from '../../workers/logger.ts';
 import { createProbeMetrics } from '../../workers/probes.ts';
 import { startTelemetry } from '../../workers/telemetry.ts';
 import type { LogLine, Slot } from '../harness.ts';
-import { DISPATCH, eventually, takeSlot } from '../harness.ts';
+import { dispatch, eventually, takeSlot } from '../harness.ts';
 import { startCollector } from '../otlp-collector.ts';
 
 let slot: Slot;
@@ -58,7 +58,7 @@ test('I34 the spans name the workflow and the activity they belong to', async ()
   const names = await eventually('exported spans', async () => {
     const spans = printed.mock.calls.map(([span]) => span as { name: string });
     const found = new Set(spans.map(({ name }) => name));
-    return found.has(`RunActivity:${DISPATCH === 'child' ? 'publishRoute' : 'acceptIntent'}`) && found;
+    return found.has(`RunActivity:${dispatch() === 'child' ? 'publishRoute' : 'acceptIntent'}`) && found;
   });
   expect([...names]).toEqual(
     expect.arrayContaining(['StartWorkflow:notification', 'RunActivity:acceptIntent']),

@@ -4,7 +4,6 @@ import { createInterface } from 'node:readline';
 import type { Operator } from '../../client/operator.ts';
 import type { Top, TopOfKind } from '../../client/top.ts';
 import { PLANTS, plantCauses } from '../../dev/planted-causes.ts';
-import { buildLateIndexes } from '../../migrations/indexes.ts';
 import { cliFor } from '../cli-process.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, operatorOf, takeSlot } from '../harness.ts';
@@ -58,7 +57,6 @@ test('U11 top counts what came in and went out within the last ten seconds', asy
 
 test('U11 top counts what waits, says since when, and counts what died by its failure', async () => {
   await slot.stopServices();
-  await buildLateIndexes(slot.endpoints.postgresDsn);
   await plantCauses(slot.db, 2);
   // An intent that nobody has tried for long does not count.
   await slot.db.query('UPDATE notification.waiting_intents SET updated_at = now()');

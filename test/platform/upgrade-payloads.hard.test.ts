@@ -17,7 +17,7 @@ let slot: Slot;
 let fleet: ReturnType<typeof createFleet>;
 beforeAll(async () => {
   release = unpackRelease(BEFORE_BINDING);
-  slot = await takeSlot();
+  slot = await takeSlot({ isEmpty: true });
   fleet = createFleet(slot);
 }, 300_000);
 afterAll(async () => {

@@ -51,7 +51,7 @@ afterAll(() => {
   rmSync(dir, { recursive: true, force: true });
 });
 beforeEach(async () => {
-  slot = await takeSlot();
+  slot = await takeSlot({ isEmpty: true });
   fleet = createFleet(slot);
   // The slot is everybody's, and released last.
   const lent: Slot = { ...slot, release: async () => undefined };

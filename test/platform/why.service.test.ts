@@ -6,8 +6,6 @@ import { CAUSES, WITHOUT_CAUSE } from '../../client/causes.ts';
 import type { Operator } from '../../client/operator.ts';
 import { createOperator } from '../../client/operator.ts';
 import { PLANTS, plantCauses, plantedUser } from '../../dev/planted-causes.ts';
-import { buildLateIndexes } from '../../migrations/indexes.ts';
-import { migrate } from '../../migrations/migrate.ts';
 import type { Slot } from '../harness.ts';
 import { operatorOf, takeSlot } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';
@@ -19,8 +17,6 @@ let operator: Operator;
 
 beforeAll(async () => {
   slot = await takeSlot();
-  await migrate(slot.ownerDsn);
-  await buildLateIndexes(slot.endpoints.postgresDsn);
   operator = operatorOf(slot, 'http://ui.test');
   await plantCauses(slot.db, 2);
 });

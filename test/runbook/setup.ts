@@ -2,12 +2,9 @@
 import { mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { startServersOfRun } from '../global-setup.ts';
-
-/** One for each kind of work, and some to spare. */
-const MOST_FILES = 12;
+import startServers from '../global-setup.ts';
 
 export default async function setUp(): Promise<void> {
   process.env['TEST_DRILLS'] = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-drills-'));
-  await startServersOfRun(MOST_FILES);
+  await startServers();
 }

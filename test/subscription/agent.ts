@@ -36,7 +36,7 @@ import { BINARY } from '../../dev/stand-ins/subscription/binary/transport.ts';
 import type { RouterTransport } from '../../dev/stand-ins/subscription/transport.ts';
 import { newRegistration } from './router-agent.ts';
 import type { Routers } from './routers.ts';
-import { USUAL_TRANSPORT, codeOf, pushesTo, startRouters } from './routers.ts';
+import { usualTransport, codeOf, pushesTo, startRouters } from './routers.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 
@@ -97,7 +97,7 @@ export async function takeSubscriptionAgent(
     transport?: RouterTransport;
   } = {},
 ) {
-  const { smp = 1, ntf = 1, smpVersion, transport = USUAL_TRANSPORT } = options;
+  const { smp = 1, ntf = 1, smpVersion, transport = usualTransport() } = options;
   const slot: Slot = options.slot ?? (await takeSlot());
   const routers: Routers = await startRouters({
     smp,

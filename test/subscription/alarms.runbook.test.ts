@@ -11,7 +11,6 @@ import { BINARY } from '../../dev/stand-ins/subscription/binary/transport.ts';
 import { HTTPS } from '../../dev/stand-ins/subscription/https.ts';
 import type { MessagingRouterStandIn } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
-import { migrate } from '../../migrations/migrate.ts';
 import { eventually } from '../harness.ts';
 import { drillGround } from '../runbook/drill.ts';
 import { AGENT, KEY_BOX } from './agent.ts';
@@ -44,7 +43,6 @@ const silent = () => agent.routers.smp[1]!;
 const ntf = () => agent.routers.ntf[0]!;
 
 beforeAll(async () => {
-  await migrate(ground.slot.ownerDsn);
   agent = await takeTokenAgent({
     // The slot is the ground's, which releases it.
     slot: { ...ground.slot, release: async () => undefined },

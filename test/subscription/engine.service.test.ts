@@ -15,7 +15,7 @@ import {
 import { KEY_BOX, takeSubscriptionAgent } from './agent.ts';
 import type { SubscriptionAgent } from './agent.ts';
 import { eventually } from '../harness.ts';
-import { CREDENTIALS_COME_WITH_QUEUE } from './routers.ts';
+import { credentialsComeWithQueue } from './routers.ts';
 
 const DAY = 24 * 3_600_000;
 
@@ -81,7 +81,7 @@ test('N1 N17 scenario 12: a queue that comes with credentials needs no key: subs
   expect(row.action_ms! - Date.now()).toBeGreaterThan(DAY - 20_000);
   expect(row.action_ms! - Date.now()).toBeLessThanOrEqual(DAY);
   expect(stored?.notifier?.notifierId).toBe(queue.ntf_id);
-  expect(callsOf('NKEY')).toHaveLength(before + (CREDENTIALS_COME_WITH_QUEUE ? 0 : 1));
+  expect(callsOf('NKEY')).toHaveLength(before + (credentialsComeWithQueue() ? 0 : 1));
   const [subscription] = ntf()
     .subscriptions()
     .filter(({ subscriptionId }) => subscriptionId === row.ntf_sub_id);
@@ -291,7 +291,7 @@ test('N8 N16 work is counted for each user, attempts and successes apart', async
   expect(await count(42, 'ntfKeyDeleteAttempts')).toBe(1);
   await agent.update(TOGGLE_CONNECTIONS_UPDATE, { connIds, enable: true });
   await agent.active(connIds);
-  const keys = CREDENTIALS_COME_WITH_QUEUE ? [2, 1] : [4, 2];
+  const keys = credentialsComeWithQueue() ? [2, 1] : [4, 2];
   expect([await count(41, 'ntfKey'), await count(42, 'ntfKey')]).toEqual(keys);
   expect([await count(41, 'ntfKeyAttempts'), await count(42, 'ntfKeyAttempts')]).toEqual(keys);
 

@@ -20,7 +20,7 @@ import { stateOf } from '../../activities/workflows.ts';
 import { eventually } from '../harness.ts';
 import type { SubscriptionAgent } from './agent.ts';
 import { AGENT, KEY_BOX, takeSubscriptionAgent } from './agent.ts';
-import { USUAL_TRANSPORT } from './routers.ts';
+import { usualTransport } from './routers.ts';
 
 let agent: SubscriptionAgent;
 beforeAll(async () => {
@@ -194,7 +194,7 @@ test('N18 a router of either kind is pinned as what it is, also where a mistyped
 test('N18 a messaging router under another certificate is made known to the notification router, too', async () => {
   const dir = mkdtempSync(path.join(tmpdir(), 'router-'));
   const dataFile = path.join(dir, 'messaging.json');
-  let router = await startMessagingRouter({ transport: USUAL_TRANSPORT, dataFile });
+  let router = await startMessagingRouter({ transport: usualTransport(), dataFile });
   try {
     const before = router.address;
     const [connId] = (await agent.create([{ userId: 1, server: before }])) as [string];
@@ -204,9 +204,9 @@ test('N18 a messaging router under another certificate is made known to the noti
     const held = JSON.parse(readFileSync(dataFile, 'utf8')) as object;
     writeFileSync(
       dataFile,
-      JSON.stringify({ ...held, certificate: await USUAL_TRANSPORT.createCertificate() }),
+      JSON.stringify({ ...held, certificate: await usualTransport().createCertificate() }),
     );
-    router = await startMessagingRouter({ transport: USUAL_TRANSPORT, dataFile, port: before.port });
+    router = await startMessagingRouter({ transport: usualTransport(), dataFile, port: before.port });
     expect(router.address.keyHash).not.toBe(before.keyHash);
 
     await subscriptions().trust(router.address);

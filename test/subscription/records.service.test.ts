@@ -15,7 +15,6 @@ import {
 } from '../../activities/subscription/records.ts';
 import { inTransaction, saveIsolated } from '../../activities/transactions.ts';
 import { createOperator } from '../../client/operator.ts';
-import { migrate } from '../../migrations/migrate.ts';
 import type { WorkerPool } from '../../workflows/subscription/contract.ts';
 import { createLogger } from '../../workers/logger.ts';
 import type { Slot } from '../harness.ts';
@@ -32,7 +31,6 @@ const LATER = NOW + 1_000;
 let slot: Slot;
 beforeAll(async () => {
   slot = await takeSlot();
-  await migrate(slot.ownerDsn);
 });
 afterAll(() => slot.release());
 beforeEach(async () => {

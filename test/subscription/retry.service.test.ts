@@ -10,7 +10,7 @@ import type { Collector } from '../otlp-collector.ts';
 import { startCollector } from '../otlp-collector.ts';
 import type { SubscriptionAgent } from './agent.ts';
 import { takeSubscriptionAgent } from './agent.ts';
-import { USUAL_TRANSPORT } from './routers.ts';
+import { usualTransport } from './routers.ts';
 import { HTTPS } from '../../dev/stand-ins/subscription/https.ts';
 
 let agent: SubscriptionAgent;
@@ -45,7 +45,7 @@ function batchSizes(router: { calls: readonly { op: string; batch: number }[] },
 
 /** How many commands come together at a router: with the binary protocol, as many as a block takes. */
 const [BLOCKS_OF_150, BLOCKS_OF_TWO] =
-  USUAL_TRANSPORT === HTTPS
+  usualTransport() === HTTPS
     ? [[150], [2]]
     : [
         [77, 73],

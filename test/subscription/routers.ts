@@ -49,17 +49,17 @@ export interface Routers {
 }
 
 /**
- * How routers of tests speak where a test does not say: over HTTPS, or with `NOTIFICATION_DEV_ROUTERS_TRANSPORT=binary` in the
- * protocol of official routers.
+ * The transport of a router whose test names none: HTTPS, or in the project `binary-routers` the protocol of official
+ * routers.
  */
-export const USUAL_TRANSPORT: RouterTransport =
+export const usualTransport = (): RouterTransport =>
   process.env['NOTIFICATION_DEV_ROUTERS_TRANSPORT'] === 'binary' ? BINARY : HTTPS;
 
-/** The versions of the binary protocol that are spoken have no reasons why a token is invalid. */
-export const REASONS_ARE_TOLD = USUAL_TRANSPORT === HTTPS;
+/** Whether routers give a reason why a token is invalid. The versions of the binary protocol that are spoken have none. */
+export const areReasonsTold = (): boolean => usualTransport() === HTTPS;
 
-/** The binary protocol makes the credentials of a queue by NKEY, in the versions that are spoken. */
-export const CREDENTIALS_COME_WITH_QUEUE = USUAL_TRANSPORT === HTTPS;
+/** Whether a new queue has credentials. The versions of the binary protocol that are spoken make them by NKEY. */
+export const credentialsComeWithQueue = (): boolean => usualTransport() === HTTPS;
 
 /** @param options how many, in which way they speak, and which newest version. */
 export async function startRouters(
@@ -74,7 +74,7 @@ export async function startRouters(
   const {
     smp: smpCount = 1,
     ntf: ntfCount = 1,
-    transport = USUAL_TRANSPORT,
+    transport = usualTransport(),
     smpOptions = {},
     ntfVersion,
   } = options;

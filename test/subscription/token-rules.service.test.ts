@@ -9,7 +9,7 @@ import type { TokenOutcome, TokenRequest } from '../../workflows/subscription/to
 import type { Service } from '../../workers/service.ts';
 import { eventually } from '../harness.ts';
 import { newDevice } from './router-agent.ts';
-import { REASONS_ARE_TOLD, pushesTo } from './routers.ts';
+import { areReasonsTold, pushesTo } from './routers.ts';
 import { AGENT, KEY_BOX } from './agent.ts';
 import type { TokenAgent, Tokens } from './token-agent.ts';
 import { errorOf, takeTokenAgent } from './token-agent.ts';
@@ -215,7 +215,7 @@ describe('verifying and checking', () => {
       ['INVALID,EXPIRED', null],
     ] as const) {
       ntf.setTokenStatus(token_id!, status);
-      const told = REASONS_ARE_TOLD ? status : status.split(',')[0];
+      const told = areReasonsTold() ? status : status.split(',')[0];
       expect(await tokens.check()).toBe(told);
       expect(await rowOf(tokens)).toMatchObject({ status: told, action });
     }

@@ -2,7 +2,6 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { migrate } from '../../migrations/migrate.ts';
 import { eventually, operatorOf } from '../harness.ts';
 import { drillGround } from '../runbook/drill.ts';
 import type { SymbolRegistry } from './registry.ts';
@@ -26,7 +25,6 @@ const ground = drillGround({
 const { drill } = ground;
 
 beforeAll(async () => {
-  await migrate(ground.slot.ownerDsn);
   // The slot is the ground's, which releases it.
   registry = await takeSymbolRegistry(
     { ...ground.slot, release: async () => undefined },
