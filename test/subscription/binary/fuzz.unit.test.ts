@@ -25,7 +25,7 @@ import {
 import type { Transcript } from './recordings.ts';
 import { loadTranscript } from './recordings.ts';
 
-const CASES = Number(process.env['FUZZ_CASES'] ?? 3_000);
+const CASES = Number(process.env['FUZZ_CASES'] ?? 1_000);
 const LIMIT_MS = 60_000 + CASES * 5;
 /** Of the heap and of bytes outside it, between the first tenth of the cases and the last. */
 const MOST_GROWTH = 16 * 1024 * 1024;

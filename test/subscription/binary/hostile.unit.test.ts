@@ -12,7 +12,7 @@ import type { BinaryRouters } from './routers.ts';
 import { makeQueue, startBinaryRouters } from './routers.ts';
 
 /** `FUZZ_CASES=100000` for a long run. */
-const CASES = Math.max(300, Math.round(Number(process.env['FUZZ_CASES'] ?? 3_000) / 4));
+const CASES = Math.max(300, Math.round(Number(process.env['FUZZ_CASES'] ?? 1_000) / 4));
 const LIMIT_MS = 60_000 + CASES * 40;
 
 const PONG = text('PONG');
