@@ -1,8 +1,26 @@
 /**
- * Four tiers, told by the names of the files: `unit` is pure and takes seconds, `service` runs against real servers,
- * `hard` has what takes long: outages, crash points, chaos, packaging, and `runbook` carries the runbook out. The servers are
- * started once for the whole run, see test/harness.ts.
+ * The tiers, told by the names of the files (CONTRIBUTING.md says which one a new test belongs to): `unit` needs no server,
+ * `service` runs against real ones, `hard` has what takes long, and `runbook` carries the runbook out. `tools` are tests
+ * of our own tools and stand-ins, which matter when those change. The other ways of working are projects as well: the files
+ * whose behavior depends on a way, with its variables. The servers start once for the whole run, see test/global-setup.ts.
  */
+
+/** Without what follows the folder `test` and precedes `.test.ts`. */
+const TOOLS = [
+  'intent/user-service-stand-in.unit',
+  'platform/{audit.service,bench.unit,borders.unit,fault-plan.unit,images.unit,install.unit,ledger.unit,lock-file.unit}',
+  'platform/{mutants.unit,release-notes.unit,tcp-proxy.unit,temporal-program.unit}',
+  'platform/{client-package,command,deploy.helm,image,new-type,temporal-engines}.hard',
+  'subscription/{router-stack,router-stand-ins}.unit',
+  'subscription/binary/{commands,live-routers,messages,transcripts}.unit',
+  'symbol-config/targets.unit',
+];
+
+/** @param {string[]} names */
+const files = (...names) => names.map((name) => `<rootDir>/test/${name}.test.ts`);
+
+/** @param {string} tier */
+const filesOf = (tier) => [...files(`**/*.${tier}`), ...files(...TOOLS).map((tool) => `!${tool}`)];
 
 /** @type {import('jest').Config} */
 const everywhere = {
@@ -16,16 +34,60 @@ const withServers = {
   globalTeardown: '<rootDir>/test/global-teardown.ts',
 };
 
+/**
+ * Files that run once more with other variables.
+ *
+ * @param {Record<string, string>} variables
+ * @param {string} [testNamePattern] the tests of these files that depend on them; default: all.
+ */
+const inWay = (variables, testNamePattern) => ({
+  ...withServers,
+  globals: { way: { variables, testNamePattern } },
+});
+
 /** @type {import('jest').Config} */
 export default {
   projects: [
-    { ...everywhere, displayName: 'unit', testMatch: ['<rootDir>/test/**/*.unit.test.ts'] },
-    { ...withServers, displayName: 'service', testMatch: ['<rootDir>/test/**/*.service.test.ts'] },
-    { ...withServers, displayName: 'hard', testMatch: ['<rootDir>/test/**/*.hard.test.ts'] },
+    { ...everywhere, displayName: 'unit', testMatch: filesOf('unit') },
+    { ...withServers, displayName: 'service', testMatch: filesOf('service') },
+    { ...withServers, displayName: 'hard', testMatch: filesOf('hard') },
+    { ...withServers, displayName: 'tools', testMatch: files(...TOOLS) },
+    {
+      ...inWay({ NOTIFICATION_ROUTE_DISPATCH: 'on_failure' }),
+      displayName: 'on-failure',
+      testMatch: files(
+        'intent/{e2e,replay,route-failures,steering}.service',
+        'intent/{large,outages,recovery}.hard',
+        'platform/{telemetry.service,crash-points.hard}',
+      ),
+    },
+    {
+      ...inWay(
+        { NOTIFICATION_ROUTE_DISPATCH: 'on_failure', NOTIFICATION_INTENTS_PER_WORKFLOW: '100' },
+        'seconds without|I3 after|I36 two|I6 good',
+      ),
+      displayName: 'slices',
+      testMatch: files('intent/{outages,recovery,faults}.hard'),
+    },
+    {
+      ...inWay({ NOTIFICATION_DEV_ROUTERS_TRANSPORT: 'binary' }),
+      displayName: 'binary-routers',
+      testMatch: files(
+        'subscription/{engine,messages,retry,silence,token*,supervisor,checks,versions}.service',
+        'subscription/faults.hard',
+      ),
+    },
+    {
+      ...inWay({ TEST_POSTGRES: 'pooled' }),
+      displayName: 'pooled',
+      testMatch: files('*/e2e.service', 'intent/operator.service', 'subscription/engine.service'),
+      globalSetup: '<rootDir>/test/pooled-setup.ts',
+      globalTeardown: '<rootDir>/test/pooled-teardown.ts',
+    },
     {
       ...withServers,
       displayName: 'runbook',
-      testMatch: ['<rootDir>/test/**/*.runbook.test.ts'],
+      testMatch: files('**/*.runbook'),
       globalSetup: '<rootDir>/test/runbook/setup.ts',
       globalTeardown: '<rootDir>/test/runbook/teardown.ts',
     },

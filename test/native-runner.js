@@ -1,9 +1,10 @@
 /**
- * Runs a test file as Jest does, but lets Node load it: Jest's own loader would load the whole service anew for every file,
+ * Runs a test file as Jest does, but lets Node load it: Jest's own loader would load the whole service again for every file,
  * while Node keeps what one file has loaded for the next one of the same worker, and reads TypeScript without a build.
- * Mocks of modules are not to be had that way; nothing here is mocked that can be had.
+ * Modules cannot be mocked that way; no test mocks what is available.
  */
 import { pathToFileURL } from 'node:url';
+import process from 'node:process';
 import circus from 'jest-circus/runner';
 
 /** What `expect.any` compares with; Jest would have others, in a realm of its own. */
@@ -12,19 +13,26 @@ const BUILT_IN = { Array, BigInt, Boolean, Date, Error, Function, Map, Number, O
 export default async function run(globalConfig, config, environment, runtime, testPath, ...rest) {
   const jestConsole = environment.global.console;
   const nodeConsole = globalThis.console;
+  const { variables = {}, testNamePattern = globalConfig.testNamePattern } = config.globals.way ?? {};
+  Object.assign(process.env, variables);
   Object.assign(environment.global, BUILT_IN);
   runtime.unstable_shouldLoadAsEsm = () => true;
   runtime.unstable_importModule = async (file) => {
     Object.assign(globalThis, runtime.requireModuleOrMock(testPath, '@jest/globals'), {
       console: jestConsole,
     });
-    await import(pathToFileURL(file).href);
+    const url = pathToFileURL(file);
+    // Each project loads the file itself, also in a worker that has run it for another project.
+    url.searchParams.set('project', config.displayName?.name ?? '');
+    await import(url.href);
   };
   try {
-    return await circus.default(globalConfig, config, environment, runtime, testPath, ...rest);
+    const options = { ...globalConfig, testNamePattern };
+    return await circus.default(options, config, environment, runtime, testPath, ...rest);
   } finally {
     globalThis.console = nodeConsole;
-    // What a file has replaced in a shared module is not to reach the next one.
+    for (const name of Object.keys(variables)) delete process.env[name];
+    // What a file has replaced in a shared module must not reach the next one.
     environment.moduleMocker.restoreAllMocks();
   }
 }
