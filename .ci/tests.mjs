@@ -24,13 +24,12 @@ if (isTriedAgain) console.log(`== npm run ${script}, once more: ${files.join(' '
 const second = isTriedAgain ? run(['--runTestsByPath', ...files]) : undefined;
 rmSync(folder, { recursive: true });
 
-const failedAgain = new Set(failuresOf(second?.results).map(keyOf));
-// A second run without results proves nothing.
-const isFailed = (failure) => !second?.results || failedAgain.has(keyOf(failure));
+const failedAgain = failuresOf(second?.results);
+for (const failure of failures) failure.isFinal = !second?.results || failedAgain.some(isSame(failure));
 for (const failure of failures) {
-  say(isFailed(failure) ? 'FAILED' : 'PASSED ONLY THE SECOND TIME', keyOf(failure), failure.message);
+  say(failure.isFinal ? 'FAILED' : 'PASSED ONLY THE SECOND TIME', keyOf(failure), failure.message);
 }
-let failed = failures.filter(isFailed).length;
+let failed = failures.filter(({ isFinal }) => isFinal).length;
 const passed = (first.results?.numPassedTests ?? 0) + failures.length - failed;
 for (const { exitCode, results } of second ? [first, second] : [first]) {
   if (exitCode === 0 || failuresOf(results).length > 0) continue;
@@ -39,7 +38,12 @@ for (const { exitCode, results } of second ? [first, second] : [first]) {
 }
 appendFileSync(counts, `${passed} ${failed}\n`);
 
-/** A file that did not load has no name of a test. */
+/** A file that did not load has no name of a test, and stands for all of its tests. */
+function isSame({ file, name }) {
+  return (other) =>
+    other.file === file && (name === undefined || other.name === undefined || other.name === name);
+}
+
 function keyOf({ file, name }) {
   return name === undefined ? file : `${file}: ${name}`;
 }
