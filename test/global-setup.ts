@@ -13,6 +13,7 @@ import { buildLateIndexes } from '../migrations/indexes.ts';
 import { migrate } from '../migrations/migrate.ts';
 import { workflowBundle } from '../workers/workflow-bundle.ts';
 import { makeUsers } from './redis-users.ts';
+import { setClockOfRun } from './run-clock.ts';
 import { NAMESPACES_AHEAD, SLOTS, TEMPLATE_DATABASE, namespaceOf } from './slots.ts';
 
 declare global {
@@ -29,6 +30,7 @@ export default async function globalSetup(): Promise<void> {
   if (globalThis.serversOfThisRun) return;
   globalThis.serversOfThisRun = await startServersOfRun();
   process.env['TEST_STACK'] = JSON.stringify(globalThis.serversOfThisRun.stack);
+  setClockOfRun();
   // Built once here, so that no test file's first worker pays for it.
   await workflowBundle();
 }
@@ -66,7 +68,7 @@ export async function startServersOfRun(): Promise<ServersOfRun> {
 }
 
 /** Copying a migrated database costs a tenth of migrating an empty one. */
-export async function makeTemplateDatabase(adminDsn: string): Promise<void> {
+async function makeTemplateDatabase(adminDsn: string): Promise<void> {
   const admin = new pg.Client({ connectionString: adminDsn });
   await admin.connect();
   await admin.query(`CREATE DATABASE ${TEMPLATE_DATABASE}`);

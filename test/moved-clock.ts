@@ -6,6 +6,9 @@
 import { closeSync, openSync, readFileSync, readSync, readdirSync, writeSync } from 'node:fs';
 import { eventually } from './eventually.ts';
 
+/** Seconds by which the clock of the run differs from the machine's, see test/run-clock.ts. */
+const shiftOfRun = () => Number(process.env['TEST_CLOCK_SHIFT'] ?? 0);
+
 /** Room at the end of the page, behind the kernel's own code. */
 const ROOM = 256;
 /** Marks a copy that was changed before; then comes the shift in seconds, and the code. */
@@ -36,8 +39,8 @@ const HOOKS: Record<string, (number | 'shift')[]> = {
 };
 
 /**
- * Sets by how much the clock of a process and of all that it has forked differs from the machine's. Processes that they
- * fork later have the same clock; programs that they start do not.
+ * Sets by how much the clock of a process and of all its children differs from the clock of the run (`TEST_CLOCK`), by
+ * default the machine's. Processes that they fork later have the same clock; programs that they start do not.
  *
  * @param seconds may be negative; 0 puts it right.
  * @throws Error where the system does not allow it.
@@ -47,7 +50,7 @@ export async function moveClock(pid: number, seconds: number): Promise<void> {
     throw new Error(
       `clocks are moved on Linux on x86-64 only, this is ${process.platform} on ${process.arch}`,
     );
-  await whileStopped(pid, (vdso) => patch(pid, vdso, BigInt(seconds)));
+  await whileStopped(pid, (vdso) => patch(pid, vdso, BigInt(seconds + shiftOfRun())));
   // What it forked before it was stopped; later ones have its copy.
   for (const child of childrenOf(pid)) await moveClock(child, seconds).catch(ignoreEnded(child));
 }
@@ -55,7 +58,9 @@ export async function moveClock(pid: number, seconds: number): Promise<void> {
 const childrenOf = (pid: number): number[] =>
   readdirSync('/proc')
     .filter((name) => /^\d+$/.test(name) && parentOf(name) === pid)
-    .map(Number);
+    .map(Number)
+    // The process that does this may be a child, and would stop itself.
+    .filter((child) => child !== process.pid);
 
 function parentOf(pid: string): number | undefined {
   try {
