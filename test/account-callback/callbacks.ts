@@ -20,13 +20,18 @@ import {
   accountCallbackWorkflowId,
 } from '../../workflows/account-callback/contract.ts';
 import type { Slot } from '../harness.ts';
-import { DAY } from './values.ts';
+import { DAY, HOUR } from './values.ts';
 import { eventually, operatorOf, takeSlot } from '../harness.ts';
 
 export { DAY, HOUR, MINUTE, SECOND, expectationsOf, positions, price } from './values.ts';
 
 /** A midnight of UTC. */
 export const MIDNIGHT = Date.UTC(2026, 2, 29);
+/**
+ * For inputs that come through the stream, which tracks no users from long ago. With a shard's clock set a minute later, no
+ * hour and no day ends during a test.
+ */
+export const NOON_YESTERDAY = Math.floor(Date.now() / DAY) * DAY - 12 * HOUR;
 
 export interface CallbackBench {
   slot: Slot;

@@ -3,7 +3,7 @@ import { watchInputs } from '../../activities/account-callback/completeness.ts';
 import type { CallbackInput } from '../../api/account-callback/input.ts';
 import { NotFoundError } from '../../client/errors.ts';
 import type { CallbackBench } from './callbacks.ts';
-import { HOUR, MINUTE, positions, price, takeCallbackBench } from './callbacks.ts';
+import { HOUR, MINUTE, NOON_YESTERDAY, positions, price, takeCallbackBench } from './callbacks.ts';
 import { eventually } from '../harness.ts';
 
 const STREAM = 'stream.account.inputs';
@@ -17,9 +17,7 @@ afterAll(() => bench.release());
 
 test('kinds-V3 a tick that a dying consumer was given is part of its hour, although later prices came first', async () => {
   const { redis } = bench.slot;
-  const nowMs = Date.now();
-  // The hour was over a minute ago when the shard takes it to be now.
-  const endMs = nowMs - (nowMs % HOUR) - HOUR;
+  const endMs = NOON_YESTERDAY;
   const startMs = endMs - HOUR;
   await redis.xgroup('CREATE', STREAM, GROUP, '0', 'MKSTREAM');
   const append = (atMs: number, input: CallbackInput) =>
@@ -109,7 +107,7 @@ test('kinds-V3 what is stuck holds hours for the grace and no longer; what is be
 });
 
 test('kinds-V3 what came too late is told apart', async () => {
-  const at = Date.now() - (Date.now() % HOUR) - 5 * HOUR;
+  const at = NOON_YESTERDAY;
   // It would compute the hours that are to be left open here.
   await bench.slot.stopServices();
   await bench.empty();
@@ -124,8 +122,8 @@ test('kinds-V3 what came too late is told apart', async () => {
 test('kinds-S3 a symbol that is silent for long, or that an operator has forgotten, is not waited for', async () => {
   await bench.slot.stopServices();
   await bench.empty();
-  const startMs = Date.now() - (Date.now() % HOUR) - 10 * HOUR;
-  const endMs = startMs + HOUR;
+  const endMs = NOON_YESTERDAY;
+  const startMs = endMs - HOUR;
   await bench.store([
     positions('ann', startMs, '1', { BTC: '1' }),
     price('DELISTED', startMs - 6 * HOUR, '5'),

@@ -10,9 +10,9 @@ import { PLANTS, plantCauses, plantedUser } from '../../dev/planted-causes.ts';
 import { createDeviceTokens } from '../../dev/stand-ins/mobile-push/device-tokens.ts';
 import type { CallbackBench } from '../account-callback/callbacks.ts';
 import {
-  DAY,
   HOUR,
   MINUTE,
+  NOON_YESTERDAY,
   inputsTaken,
   positions,
   takeCallbackBench,
@@ -123,8 +123,6 @@ describe('a running service', () => {
   /** What is for others, too, or tells administrators about the user. */
   const OF_OTHERS = [MAIL, INTENTS];
   const STAYS = 'other-user';
-  /** Of yesterday: the consumer of account inputs has the clock of the run. Alarms have NOON: no hour ends in a test. */
-  const NOON = Math.floor(Date.now() / DAY) * DAY - 12 * HOUR;
 
   let bench: CallbackBench;
   let slot: Slot;
@@ -136,7 +134,7 @@ describe('a running service', () => {
     cli = cliFor(slot);
     slot.userService.setUser(GONE, { email: ADDRESS, preferredLanguage: 'en' });
     slot.userService.setUser(STAYS, { email: 'other@example.com', preferredLanguage: 'en' });
-    await bench.setClock(NOON + MINUTE);
+    await bench.setClock(NOON_YESTERDAY + MINUTE);
     await bench.startService({
       NOTIFICATION_ROLES: 'intent,mobile-push,account-callback',
       NOTIFICATION_OUTCOMES: 'all',
@@ -199,8 +197,8 @@ describe('a running service', () => {
       );
     }
     await appendInputs(slot.redis, [
-      positions(GONE, NOON - 2 * HOUR, '1', { BTC: '1' }),
-      positions(STAYS, NOON - 2 * HOUR, '1', { BTC: '1' }),
+      positions(GONE, NOON_YESTERDAY - 2 * HOUR, '1', { BTC: '1' }),
+      positions(STAYS, NOON_YESTERDAY - 2 * HOUR, '1', { BTC: '1' }),
     ]);
     await slot.redis.xadd(
       'stream.account.inputs',
@@ -212,7 +210,8 @@ describe('a running service', () => {
     for (const id of ids) await eventually(`the end of ${id}`, async () => (await endsTold(id)).length > 0);
     for (const id of jobs) await mobilePushOf(slot).settled(id);
     await inputsTaken(slot.redis);
-    await bench.settled(NOON);
+    await bench.runNow();
+    await bench.settled(NOON_YESTERDAY);
     await eventually('jobs to be acknowledged', async () => {
       const pending = await slot.redis.xpending('stream.notifications.jobs', 'notifications');
       return pending[0] === 0;
