@@ -5,12 +5,13 @@ import path from 'node:path';
 import type { WorkflowHandle } from '@temporalio/client';
 import type { CrashRule } from './crash-hook.ts';
 import type { Slot } from './harness.ts';
+import { eventually } from './eventually.ts';
+import { clockOfRun } from './run-clock.ts';
 import type { ServiceProcess } from './service-process.ts';
 import { createFleet } from './service-process.ts';
 
 /** For work to be done that nothing is in the way of, on a busy machine. */
 const DONE_LIMIT_MS = 120_000;
-const POLL_MS = 25;
 /** More steps than any activity has. */
 const MOST_STEPS = 40;
 
@@ -48,7 +49,7 @@ export function createCrashWalk(slot: Slot, env: Record<string, string> = {}): C
     service = await fleet.start({
       ...env,
       CRASH_RULE: ruleFile,
-      NODE_OPTIONS: '--import ./test/crash-hook.ts',
+      NODE_OPTIONS: `${clockOfRun()['NODE_OPTIONS'] ?? ''} --import ./test/crash-hook.ts`,
     });
     return service;
   };
@@ -96,12 +97,10 @@ export async function isAtRest(workflow: WorkflowHandle): Promise<boolean> {
 
 /** @returns false when the process died before. */
 async function livesUntil(service: ServiceProcess, isDone: () => Promise<boolean>): Promise<boolean> {
-  const deadline = Date.now() + DONE_LIMIT_MS;
-  while (service.isRunning()) {
-    // What cannot be asked about, because it does not exist yet, is not done.
-    if (await isDone().catch(() => false)) return service.isRunning();
-    if (Date.now() > deadline) throw new Error('the process neither died nor did its work');
-    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
-  }
-  return false;
+  await eventually(
+    'the process to die or to do its work',
+    async () => !service.isRunning() || (await isDone()),
+    DONE_LIMIT_MS,
+  );
+  return service.isRunning();
 }

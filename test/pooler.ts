@@ -10,6 +10,7 @@ import path from 'node:path';
 import pg from 'pg';
 import { commandSucceeds, runCommand } from '../dev/servers/command.ts';
 import { LOOPBACK, freePort } from '../dev/servers/ports.ts';
+import { eventually } from './eventually.ts';
 import type { Pooler } from './pooler-stand-in.ts';
 import { startPoolerStandIn } from './pooler-stand-in.ts';
 
@@ -76,12 +77,11 @@ async function nobody(): Promise<{ uid: number; gid: number }> {
 
 /** Until it speaks at all: there is no such database, which it says. */
 async function untilItAnswers(port: number, user: string): Promise<void> {
-  for (;;) {
+  await eventually('PgBouncer to answer', async () => {
     const client = new pg.Client({ host: LOOPBACK, port, user, database: 'none' });
     client.on('error', () => undefined);
     const refusal = await client.connect().catch((error: NodeJS.ErrnoException) => error);
     await client.end().catch(() => undefined);
-    if (!(refusal instanceof Error) || refusal.code !== 'ECONNREFUSED') return;
-    await new Promise((resolve) => setTimeout(resolve, 50));
-  }
+    return !(refusal instanceof Error) || refusal.code !== 'ECONNREFUSED';
+  });
 }
