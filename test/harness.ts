@@ -24,10 +24,10 @@ import { addSearchAttributes, createNamespace } from '../migrations/namespace.ts
 import { grantToService, setSessionDefaults } from '../migrations/service-role.ts';
 import { createLogger } from '../workers/logger.ts';
 import type { Endpoints } from '../workers/context.ts';
-import { DependencyError } from '../workers/context.ts';
 import type { Service } from '../workers/service.ts';
 import { startService } from '../workers/service.ts';
 import { eventually } from './eventually.ts';
+import { PATIENCE, STATEMENT_TIMEOUT_MS } from './patience.ts';
 import { asUserOf, makeUsers } from './redis-users.ts';
 import { NAMESPACES_AHEAD, SLOTS, TEMPLATE_DATABASE, databaseOf, namespaceOf, roleOfSlot } from './slots.ts';
 
@@ -153,6 +153,7 @@ export async function takeSlot({ ownStack, isEmpty = false }: SlotOptions = {}):
     loadConfig({
       // Tests of another role ask for it.
       NOTIFICATION_ROLES: 'intent',
+      ...PATIENCE,
       ...way(),
       // Tests let the User Service fail right after it answered.
       NOTIFICATION_USER_SERVICE_REUSE: '1ms',
@@ -195,13 +196,11 @@ export async function takeSlot({ ownStack, isEmpty = false }: SlotOptions = {}):
     logs,
     config: configWith,
     async startService(env, instead) {
-      const service = await inTime(() =>
-        startService({
-          config: configWith(env, instead?.redis === undefined),
-          endpoints: { ...endpoints, ...instead },
-          log,
-        }),
-      );
+      const service = await startService({
+        config: configWith(env, instead?.redis === undefined),
+        endpoints: { ...endpoints, ...instead },
+        log,
+      });
       services.push(service);
       return service;
     },
@@ -252,17 +251,6 @@ async function prepareNamespaces(connection: Connection, slot: number, address: 
   await eventually(`${namespaceOf(slot)} to be ready`, () => isReady().then(() => true));
 }
 
-/** Starts again after a time-out: many tests ask for short ones, and the machine may stand still for longer meanwhile. */
-async function inTime(start: () => Promise<Service>, attempts = 3): Promise<Service> {
-  try {
-    return await start();
-  } catch (error) {
-    const isLate = error instanceof DependencyError && /time-?out|timed ?out/i.test(error.message);
-    if (attempts === 1 || !isLate) throw error;
-    return inTime(start, attempts - 1);
-  }
-}
-
 /** Prepares a database as `setup` does for a service that owns nothing. @returns the address through the pooler. */
 async function withRoleOfItsOwn(
   ownerDsn: string,
@@ -280,7 +268,7 @@ async function withRoleOfItsOwn(
   await grantToService(ownerDsn, role, { isDryRun: false });
   const address = new URL(ownerDsn);
   address.username = role;
-  await setSessionDefaults(address.href, { statementTimeoutMs: 5_000 }, { isDryRun: false });
+  await setSessionDefaults(address.href, { statementTimeoutMs: STATEMENT_TIMEOUT_MS }, { isDryRun: false });
   address.port = port;
   address.searchParams.set('pgbouncer', 'true');
   return address.href;

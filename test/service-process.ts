@@ -10,6 +10,7 @@ import type { Redis } from 'ioredis';
 import type { EntryFields } from '../api/intent/entry.ts';
 import type { LogLine, Slot } from './harness.ts';
 import { eventually, way } from './harness.ts';
+import { PATIENCE } from './patience.ts';
 import { PROGRAM_ENV } from './program-env.ts';
 import { asUserOf } from './redis-users.ts';
 import { namespaceOf } from './slots.ts';
@@ -73,6 +74,7 @@ function environmentOf({ slot, endpoints }: Slot): Record<string, string> {
   return {
     // Otherwise each process would start a stand-in for FCM, which takes the data directory.
     NOTIFICATION_ROLES: 'intent',
+    ...PATIENCE,
     ...way(),
     // Tests let the User Service fail right after it answered.
     NOTIFICATION_USER_SERVICE_REUSE: '1ms',
@@ -125,9 +127,6 @@ function supervise(child: ChildProcess): { process: ServiceProcess; ready(): Pro
     },
   };
 }
-
-/** For tests that count attempts: one that a slow machine lets wait for Redis is not to count as failed. */
-export const PATIENT = { NOTIFICATION_REDIS_OPERATION_TIMEOUT: '5s' };
 
 /** Appends entries in this order. @returns their ids. */
 export async function append(redis: Redis, entries: readonly EntryFields[]): Promise<string[]> {

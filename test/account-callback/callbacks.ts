@@ -59,8 +59,6 @@ export interface CallbackBench {
 export const CALLBACK_ENV = {
   NOTIFICATION_ROLES: 'account-callback',
   NOTIFICATION_CALLBACK_SHARDS: '1',
-  // Whom a machine at its limit tells late must not be one that failed.
-  NOTIFICATION_CALLBACK_TIMEOUT: '5m',
   // A shard that a test has ended stays so: started again, it would take another time for the present.
   NOTIFICATION_RECONCILIATION_INTERVAL: '24h',
 };

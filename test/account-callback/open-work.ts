@@ -41,8 +41,6 @@ export async function openCallbackWork(slot: Slot): Promise<OpenWork> {
       NOTIFICATION_PORTFOLIO_BASE_URL: portfolio.url,
       NOTIFICATION_CALLBACK_SHARDS: '1',
       NOTIFICATION_CALLBACK_RETRY_LADDER: Array<string>(200).fill('1s').join(),
-      // What is slow on a busy machine would be told twice.
-      NOTIFICATION_CALLBACK_TIMEOUT: '1m',
     },
 
     async begin() {

@@ -90,6 +90,7 @@ beforeAll(async () => {
     NOTIFICATION_ROUTE_BACKOFF_MIN: '100ms',
     NOTIFICATION_ROUTE_BACKOFF_MAX: '200ms',
     NOTIFICATION_ROUTE_LEASE_TTL: '2s',
+    NOTIFICATION_REDIS_OPERATION_TIMEOUT: '2s',
   });
 });
 afterAll(() => slot.release());

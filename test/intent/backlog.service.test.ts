@@ -2,7 +2,7 @@
 import { DISPATCH_MODES, notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import type { Slot } from '../harness.ts';
 import { takeSlot } from '../harness.ts';
-import { PATIENT, allPublished, append, deliveriesTo, outboundIds } from '../service-process.ts';
+import { allPublished, append, deliveriesTo, outboundIds } from '../service-process.ts';
 import { entryOf, turn } from './entries.ts';
 
 const INTENTS = 200;
@@ -23,7 +23,7 @@ test.each(DISPATCH_MODES)(
         turn({ idempotency_key: `of-a-backlog-${n}`, recipient_user_ids_json: '["user-1"]' }),
       ),
     );
-    await slot.startService({ ...PATIENT, NOTIFICATION_ROUTE_DISPATCH: dispatch });
+    await slot.startService({ NOTIFICATION_ROUTE_DISPATCH: dispatch });
     await allPublished(slot, 2 * INTENTS, LIMIT_MS);
     expect(await outboundIds(slot.redis)).toEqual(deliveriesTo('user-1', ids));
     const eager = await Promise.all(ids.map(wasHandedBack));
@@ -37,7 +37,7 @@ test('I88 a backlog of one producer does not hold up another one', async () => {
   const key = (n: number) => ({ idempotency_key: `${n}`, recipient_user_ids_json: '["user-1"]' });
   const flood = Array.from({ length: 2 * INTENTS }, (_, n) => turn(key(n)));
   const ids = await append(slot.redis, [...flood, entryOf('lobby.membership.approved', key(0))]);
-  await slot.startService({ ...PATIENT, NOTIFICATION_ROUTE_DISPATCH: 'on_failure' });
+  await slot.startService({ NOTIFICATION_ROUTE_DISPATCH: 'on_failure' });
   await allPublished(slot, 2 * ids.length, LIMIT_MS);
   const { rows } = await slot.db.query<{ earlier: number }>(
     `SELECT count(*)::int AS earlier FROM notification.records AS other

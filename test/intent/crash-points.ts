@@ -220,7 +220,10 @@ test(
 test(
   'I23 I24 a process that dies after any step of an attempt that had to wait for a lease: one entry, and one attempt',
   async () => {
-    walk = createCrashWalk(slot, { NOTIFICATION_ROUTE_LEASE_TTL: '2s' });
+    walk = createCrashWalk(slot, {
+      NOTIFICATION_ROUTE_LEASE_TTL: '2s',
+      NOTIFICATION_REDIS_OPERATION_TIMEOUT: '2s',
+    });
     const putLeased = async () => {
       const id = await start(['user-1'], (ownId) =>
         slot.redis.set(leaseKey(ownId, PUSH), 'another worker', 'PX', 1_000),

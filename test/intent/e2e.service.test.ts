@@ -7,7 +7,6 @@ import { newGameTurnReady, publishIntent } from '../../client/notificationintent
 import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import type { Slot } from '../harness.ts';
-import { PATIENT } from '../service-process.ts';
 import { dispatch, eventually, takeSlot, untilStarted } from '../harness.ts';
 import { samplePayload } from './samples.ts';
 
@@ -25,7 +24,7 @@ beforeAll(async () => {
       ' Ops@Example.com,oncall@example.com, ops@example.com',
     ]),
   );
-  await slot.startService({ ...PATIENT, ...admins });
+  await slot.startService({ ...admins });
 });
 
 afterAll(() => slot.release());

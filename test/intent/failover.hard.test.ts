@@ -56,7 +56,11 @@ test(
     const [master, replica] = await Promise.all([redis.start(), redis.start()]);
     const [address, link] = await Promise.all([redis.proxyTo(master), redis.follow(replica, master)]);
     await slot.startService(
-      { NOTIFICATION_REDIS_DB: '0', NOTIFICATION_ROUTE_LEASE_TTL: '2s' },
+      {
+        NOTIFICATION_REDIS_DB: '0',
+        NOTIFICATION_ROUTE_LEASE_TTL: '2s',
+        NOTIFICATION_REDIS_OPERATION_TIMEOUT: '2s',
+      },
       { redis: { host: address.host, port: address.port } },
     );
     const ids: string[] = [];
@@ -106,6 +110,7 @@ test(
       {
         NOTIFICATION_REDIS_DB: '0',
         NOTIFICATION_ROUTE_LEASE_TTL: '2s',
+        NOTIFICATION_REDIS_OPERATION_TIMEOUT: '2s',
         // A budget that is spent while nobody is the master would be another story.
         NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS: '1000',
         NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS: '1000',

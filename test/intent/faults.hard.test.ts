@@ -13,7 +13,6 @@ import type { ServiceProcess } from '../service-process.ts';
 import {
   GATEWAY,
   OFFSET_KEY,
-  PATIENT,
   allPublished,
   append,
   createFleet,
@@ -74,7 +73,7 @@ async function expectEachOnce(ids: string[]): Promise<void> {
 test(
   'I3 I23 I36 a process killed in the middle of 300 intents loses nothing, and its successor repeats nothing',
   async () => {
-    const first = await fleet.start(PATIENT);
+    const first = await fleet.start();
     const ids = await publish('killed', 300);
     await reaches(20);
     await first.end('SIGKILL');
@@ -82,7 +81,7 @@ test(
     expect(before).toBeGreaterThanOrEqual(20);
     expect(before).toBeLessThanOrEqual(250);
 
-    await fleet.start(PATIENT);
+    await fleet.start();
     await expectEachOnce(ids);
   },
   TEST_LIMIT_MS,
@@ -93,7 +92,7 @@ const isReader = ({ lines }: ServiceProcess) => lines.some(({ msg }) => msg === 
 test(
   'I35 I36 one of two processes is killed, the other one stopped after a third came, and each intent arrives once',
   async () => {
-    const pair = await Promise.all([fleet.start(PATIENT), fleet.start(PATIENT)]);
+    const pair = await Promise.all([fleet.start(), fleet.start()]);
     const ids = await publish('first', 100);
     await reaches(20);
     // The reader is the one whose death hurts more.
@@ -102,7 +101,7 @@ test(
     await reader.end('SIGKILL');
     expect(await reached()).toBeLessThan(100);
 
-    await fleet.start(PATIENT);
+    await fleet.start();
     ids.push(...(await publish('second', 100)));
     await reaches(120);
     expect(await other.end('SIGTERM')).toBe(0);
@@ -196,7 +195,7 @@ const BAD: Bad[] = [
 test(
   `I6 good intents among as many bad ones arrive once, and each bad one is recorded and logged once`,
   async () => {
-    const service = await fleet.start(PATIENT);
+    const service = await fleet.start();
     // Accepted before its key is used for something else, so that it is clear who conflicts with whom.
     const good = await append(slot.redis, [goodEntry(conflictingKey)]);
     await allPublished(slot, 2, LIMIT_MS);

@@ -3,7 +3,6 @@ import { MAX_ENTRY_BYTES } from '../../api/intent/entry.ts';
 import { startTcpProxy } from '../../dev/servers/tcp-proxy.ts';
 import { publishTurn } from './entries.ts';
 import type { Slot } from '../harness.ts';
-import { PATIENT } from '../service-process.ts';
 import { eventually, takeSlot } from '../harness.ts';
 
 const INTENTS = 'notification:intents';
@@ -30,8 +29,8 @@ test('security-3 intent-D4 I4 entries that are too large are recorded without be
   const good = await publishTurn(slot.redis, 'behind them');
   const last = await slot.redis.xadd(INTENTS, '*', 'payload_json', payload);
   const service = await slot.startService(
-    // Ten times as long would not be enough to read all of it.
-    PATIENT,
+    // To read all of it takes ten times as long.
+    { NOTIFICATION_REDIS_OPERATION_TIMEOUT: '5s' },
     { redis: { host: proxy.host, port: proxy.port } },
   );
   try {

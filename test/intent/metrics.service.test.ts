@@ -8,7 +8,6 @@ import {
 } from '../../client/notificationintent.ts';
 import type { Service } from '../../workers/service.ts';
 import type { Slot } from '../harness.ts';
-import { PATIENT } from '../service-process.ts';
 import { eventually, takeSlot } from '../harness.ts';
 import type { Collector } from '../otlp-collector.ts';
 import { startCollector } from '../otlp-collector.ts';
@@ -47,8 +46,6 @@ let service: Service;
 beforeAll(async () => {
   [slot, collector] = [await takeSlot(), await startCollector()];
   service = await slot.startService({
-    ...PATIENT,
-    NOTIFICATION_USER_SERVICE_TIMEOUT: '20s',
     OTEL_EXPORTER_OTLP_ENDPOINT: `${collector.url}/`,
     OTEL_METRIC_EXPORT_INTERVAL: '250',
     NOTIFICATION_ROUTE_BACKOFF_MIN: '50ms',

@@ -8,7 +8,6 @@ import type { Service } from '../../workers/service.ts';
 import { namespaceOf } from '../slots.ts';
 import { publishTurn } from './entries.ts';
 import type { Slot } from '../harness.ts';
-import { PATIENT } from '../service-process.ts';
 import { eventually, takeSlot } from '../harness.ts';
 
 const GATEWAY = 'gateway:client-events';
@@ -24,7 +23,6 @@ let service: Service;
 /** Attempts follow each other quickly, so that routes die within a second. */
 const startService = (): Promise<Service> =>
   slot.startService({
-    ...PATIENT,
     NOTIFICATION_ROUTE_BACKOFF_MIN: '50ms',
     NOTIFICATION_ROUTE_BACKOFF_MAX: '100ms',
   });

@@ -19,7 +19,6 @@ import { dispatch, eventually, takeSlot } from '../harness.ts';
 import {
   GATEWAY,
   MAIL,
-  PATIENT,
   allPublished,
   append,
   createFleet,
@@ -125,7 +124,6 @@ describe('Redis', () => {
     'I21 I22 I25 routes that Redis does not take spend their budgets on the ladder, and are replayed when it is back',
     async () => {
       const service = await fleet.start({
-        ...PATIENT,
         NOTIFICATION_REDIS_MASTER_ADDR: server.addr,
         NOTIFICATION_REDIS_DB: '0',
         NOTIFICATION_ROUTE_BACKOFF_MIN: `${BACKOFF_MIN_MS}ms`,
@@ -260,7 +258,7 @@ describe('Redis', () => {
 test(
   `I24 ${OUTAGE_MS / 1_000} seconds without PostgreSQL in the middle of 100 intents cost no attempt and no entry`,
   async () => {
-    const service = await fleet.start(PATIENT);
+    const service = await fleet.start();
     const ids = await publish(slot.redis, 'before', 100);
     await eventually('20 push events', async () => (await slot.redis.xlen(GATEWAY)) >= 20, LIMIT_MS);
     const outage = await slot.cutOffDatabase();
@@ -304,7 +302,6 @@ describe('User Service', () => {
     `I12 ${OUTAGE_MS / 1_000} seconds without the User Service hold back what is for users only, and it is asked a few times`,
     async () => {
       await fleet.start({
-        ...PATIENT,
         NOTIFICATION_USER_SERVICE_BASE_URL: userService.url,
         NOTIFICATION_ADMIN_EMAILS_GAME_GENERATION_FAILED: ADMINISTRATORS.join(','),
       });

@@ -52,6 +52,7 @@ test(
       {
         NOTIFICATION_REDIS_DB: '0',
         NOTIFICATION_ROUTE_LEASE_TTL: `${LEASE_MS}ms`,
+        NOTIFICATION_REDIS_OPERATION_TIMEOUT: `${LEASE_MS}ms`,
         // A budget that is spent while there is no Redis would be another story.
         NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS: '1000',
         NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS: '1000',

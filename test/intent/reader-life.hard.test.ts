@@ -6,7 +6,7 @@ import { RENEW_SIGNAL } from '../../workflows/renewal-contract.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, operatorOf, takeSlot } from '../harness.ts';
 import type { ServiceProcess } from '../service-process.ts';
-import { PATIENT, allPublished, createFleet, deliveriesTo, outboundIds } from '../service-process.ts';
+import { allPublished, createFleet, deliveriesTo, outboundIds } from '../service-process.ts';
 import { publishTurn } from './entries.ts';
 
 const INTENTS = 'notification:intents';
@@ -31,9 +31,9 @@ const untilSaid = (service: ServiceProcess, text: string, limitMs = LIMIT_MS) =>
   eventually(`a process to say: ${text}`, async () => says(service, text), limitMs);
 
 async function startPair(): Promise<{ reader: ServiceProcess; other: ServiceProcess }> {
-  const reader = await fleet.start(PATIENT);
+  const reader = await fleet.start();
   await untilSaid(reader, 'stream reader started');
-  return { reader, other: await fleet.start(PATIENT) };
+  return { reader, other: await fleet.start() };
 }
 
 test(
@@ -53,12 +53,12 @@ test(
 test(
   'I36 I51 a reader that is killed and then renewed is noticed as well, and the new run reads on',
   async () => {
-    const reader = await fleet.start(PATIENT);
+    const reader = await fleet.start();
     await untilSaid(reader, 'stream reader started');
     await reader.end('SIGKILL');
     await slot.client.workflow.getHandle(bridgeWorkflowId(INTENTS)).signal(RENEW_SIGNAL);
     // It begins late enough for the reader to be cancelled before it is known to be dead.
-    const other = await fleet.start(PATIENT);
+    const other = await fleet.start();
     await untilSaid(other, 'stream reader started', WELL_BEFORE_TEMPORAL_MS);
     const id = await publishTurn(slot.redis, 'after-the-renewal');
     await allPublished(slot, 2, LIMIT_MS);
@@ -103,7 +103,7 @@ test(
 test(
   'I36 a reader with nothing to report shows its sign and leaves Temporal alone',
   async () => {
-    await fleet.start(PATIENT);
+    await fleet.start();
     const signs = async () => Number((await slot.redis.get(readerKey(INTENTS)))?.split(' ')[2] ?? 0);
     const heartbeat = async () => {
       const described = await describeWorkflow(slot.client.workflow, bridgeWorkflowId(INTENTS));

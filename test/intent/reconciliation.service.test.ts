@@ -152,7 +152,7 @@ test('I26 I49 an intent that was cancelled before it was accepted stays so when 
 
 test('I26 I49 an intent that is cancelled while PostgreSQL writes its record is delivered to nobody', async () => {
   // Its try is given up while the statement goes on.
-  await slot.startService({ ...BY_HAND, NOTIFICATION_POSTGRES_OPERATION_TIMEOUT: '1m' });
+  await slot.startService(BY_HAND);
   const other = await publishTurn(slot.redis, 'other');
   for (const channel of ['push', 'email']) await inStatus([other], channel, 'published');
   // Whoever inserts this key waits for the end of the transaction, and has looked for cancellations by then.

@@ -5,7 +5,6 @@ import { newGameTurnReady, publishIntent } from '../../client/notificationintent
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
-import { PATIENT } from '../service-process.ts';
 
 const GATEWAY = 'gateway:client-events';
 const MAIL = 'mail:delivery_commands';
@@ -97,7 +96,7 @@ test('I3 after its progress is lost the reader starts from 0-0, and nothing is d
 });
 
 test('I36 two services share the work without doing any of it twice', async () => {
-  await Promise.all([slot.startService(PATIENT), slot.startService(PATIENT)]);
+  await Promise.all([slot.startService(), slot.startService()]);
   const ids = await Promise.all(Array.from({ length: 30 }, () => publish()));
   await eventually(
     'all routes to be published',
@@ -140,7 +139,7 @@ test('I9 identical concurrent intents leave one record, conflicting ones are ref
 });
 
 test('I24 while PostgreSQL is away intents and routes wait, and no attempt is spent', async () => {
-  await slot.startService(PATIENT);
+  await slot.startService();
   await published(await publish());
 
   // This route is held by a foreign lease, so that the outage finds it in mid-flight.

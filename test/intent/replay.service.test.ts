@@ -343,7 +343,6 @@ test('I25 an order that comes while the last attempt is under way is carried out
       NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS: '2',
       // Long enough to get hold of the row between the attempts.
       NOTIFICATION_ROUTE_BACKOFF_MIN: '10s',
-      NOTIFICATION_POSTGRES_OPERATION_TIMEOUT: '1m',
     });
     await other.redis.set(GATEWAY, 'not a stream');
     const id = await publishTurn(other.redis, 'amid');

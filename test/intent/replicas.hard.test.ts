@@ -6,7 +6,7 @@ import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 import type { RedisServer, RedisServers } from '../redis-servers.ts';
 import { createRedisServers } from '../redis-servers.ts';
-import { PATIENT, allPublished, deliveriesTo, outboundIds, routeCounts } from '../service-process.ts';
+import { allPublished, deliveriesTo, outboundIds, routeCounts } from '../service-process.ts';
 import { publishTurn } from './entries.ts';
 
 /** A stream is trusted again half a minute after a failover, which is six leases. */
@@ -30,7 +30,6 @@ beforeEach(async () => {
     {
       NOTIFICATION_REDIS_DB: '0',
       NOTIFICATION_REDIS_MIN_REPLICAS: '1',
-      ...PATIENT,
     },
     { redis: { host: address.host, port: address.port } },
   );

@@ -7,7 +7,7 @@ import { notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/
 import { publishTurn } from './entries.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
-import { GATEWAY, MAIL, PATIENT } from '../service-process.ts';
+import { GATEWAY, MAIL } from '../service-process.ts';
 
 const [QUICK_MS, QUICK_MAX_MS] = [200, 500];
 const SLOW_MS = 5_000;
@@ -23,7 +23,6 @@ beforeAll(async () => {
 async function serve(backoffMinMs: number, backoffMaxMs: number): Promise<void> {
   await slot.stopServices();
   await slot.startService({
-    ...PATIENT,
     NOTIFICATION_ROUTE_BACKOFF_MIN: `${backoffMinMs}ms`,
     NOTIFICATION_ROUTE_BACKOFF_MAX: `${backoffMaxMs}ms`,
     NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS: '4',

@@ -74,6 +74,7 @@ async function startService(watchers: Sentinels) {
     {
       ...through(watchers),
       NOTIFICATION_ROUTE_LEASE_TTL: '2s',
+      NOTIFICATION_REDIS_OPERATION_TIMEOUT: '2s',
       // A budget that is spent while nobody is the master would be another story.
       NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS: '1000',
       NOTIFICATION_EMAIL_RETRY_MAX_ATTEMPTS: '1000',

@@ -20,7 +20,6 @@ import { cliFor } from '../cli-process.ts';
 import { entryOf, publishTurn } from './entries.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, operatorOf, takeSlot, untilStarted } from '../harness.ts';
-import { PATIENT } from '../service-process.ts';
 
 const GATEWAY = 'gateway:client-events';
 const MAIL = 'mail:delivery_commands';
@@ -29,7 +28,6 @@ const EMAIL = 'email:user:user-1';
 
 /** Of every service here, since they share the work: a route that failed stays as it is. */
 const LONG_LADDER = {
-  ...PATIENT,
   NOTIFICATION_ROUTE_BACKOFF_MIN: '1h',
   NOTIFICATION_ROUTE_BACKOFF_MAX: '2h',
 };

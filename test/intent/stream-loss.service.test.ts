@@ -17,7 +17,6 @@ import type { Service } from '../../workers/service.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 import { mayUse } from '../redis-users.ts';
-import { PATIENT } from '../service-process.ts';
 
 const metricReader = new PeriodicExportingMetricReader({
   exporter: new InMemoryMetricExporter(AggregationTemporality.CUMULATIVE),
@@ -57,8 +56,6 @@ afterEach(async () => {
 
 async function start(): Promise<void> {
   service = await slot.startService({
-    // A reader that Redis keeps waiting for longer begins anew, and knows nothing of what the one before has found.
-    ...PATIENT,
     NOTIFICATION_INTENTS_STREAM: stream,
     NOTIFICATION_INTENTS_READ_BLOCK_TIMEOUT: '200ms',
   });

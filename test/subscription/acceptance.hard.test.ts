@@ -36,9 +36,6 @@ function environment(): Record<string, string> {
     ...agent.env,
     NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: servers.join(),
     NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL: '2s',
-    // A key whose answer is late on a slow machine would be made twice.
-    NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: '20s',
-    NOTIFICATION_SUBSCRIPTION_CONNECT_TIMEOUT: '20s',
     NOTIFICATION_SHUTDOWN_TIMEOUT: '5s',
   };
 }

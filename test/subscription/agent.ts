@@ -27,6 +27,7 @@ import {
   SUBSCRIPTION_STATE_QUERY,
   SUBSCRIPTION_TASK_QUEUE,
   SUPERVISOR_WORKFLOW,
+  SWEEP_SCHEDULE_ID,
   SWEEP_WORKFLOW,
   changeWorkflowId,
   poolWorkerWorkflowId,
@@ -52,10 +53,7 @@ export const QUICK: Record<string, string> = {
   NOTIFICATION_SUBSCRIPTION_RETRY_FIRST: '50ms',
   NOTIFICATION_SUBSCRIPTION_RETRY_CONSTANT_FOR: '250ms',
   NOTIFICATION_SUBSCRIPTION_RETRY_MAX: '500ms',
-  // The routers share a thread with the service: a stall of it is not to pass for a router's silence.
-  NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: '20s',
-  NOTIFICATION_SUBSCRIPTION_CONNECT_TIMEOUT: '20s',
-  // Tests that need a sweep ask for it. It looks twice as far ahead, which is less than a day.
+  // A sweep looks twice as far ahead, which is less than a day.
   NOTIFICATION_SUBSCRIPTION_SWEEP_INTERVAL: '6h',
 };
 
@@ -154,8 +152,13 @@ export async function takeSubscriptionAgent(
     rows,
     records,
     env: QUICK,
-    start: (env: Record<string, string> = {}): Promise<Service> =>
-      slot.startService({ ...QUICK, ...env }, { ntfServers: routers.ntf.map(({ address }) => address) }),
+    async start(env: Record<string, string> = {}): Promise<Service> {
+      const ntfServers = routers.ntf.map(({ address }) => address);
+      const service = await slot.startService({ ...QUICK, ...env }, { ntfServers });
+      // It would sweep at fixed times of day. Tests that need a sweep ask for it.
+      await slot.client.schedule.getHandle(SWEEP_SCHEDULE_ID).pause();
+      return service;
+    },
 
     /** Registers and verifies a token at a router, and saves it as active. */
     async activateToken(router = 0, agentId = AGENT): Promise<string> {

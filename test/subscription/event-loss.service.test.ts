@@ -11,7 +11,8 @@ const EVENTS = 'notification:subscription-events';
 let agent: SubscriptionAgent;
 beforeAll(async () => {
   agent = await takeSubscriptionAgent();
-  await agent.start();
+  // Three times as long passes between a loss and its repair.
+  await agent.start({ NOTIFICATION_REDIS_OPERATION_TIMEOUT: '2s' });
 });
 afterAll(() => agent.release());
 

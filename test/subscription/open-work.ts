@@ -47,7 +47,6 @@ export async function openSubscriptionWork(slot: Slot): Promise<OpenWork> {
       NOTIFICATION_SUBSCRIPTION_NTF_SERVERS: routerAddressText(ntf!.address, 'ntf'),
       // A key whose answer is late on a busy machine would be made twice.
       NOTIFICATION_SUBSCRIPTION_COMMAND_TIMEOUT: '5s',
-      NOTIFICATION_SUBSCRIPTION_CONNECT_TIMEOUT: '20s',
     },
 
     async begin() {

@@ -8,7 +8,6 @@ import { generateAuthKeys, generateDhKeys } from '../../activities/subscription/
 import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import type { RouterAdapter } from './router-adapter.ts';
 import { SUBSCRIPTION_IDS, keyRequest, startRouterAdapter } from './router-adapter.ts';
-import { PATIENT } from './ways.ts';
 import { outcomeOf, valueOf } from './router-agent.ts';
 
 let adapter: RouterAdapter;
@@ -23,7 +22,7 @@ describe('the way there', () => {
     // It reads, so that it notices when the other side hangs up; otherwise its end would stay open for ever.
     const silent = createServer((socket) => socket.resume()).listen(0, '127.0.0.1');
     await once(silent, 'listening');
-    const impatient = createNotificationRouter({ ...PATIENT, connectTimeoutMs: 1_000 });
+    const impatient = createNotificationRouter({ connectTimeoutMs: 1_000 });
     adapter.afterwards(async () => impatient.close());
     const port = (silent.address() as AddressInfo).port;
     silent.unref();
@@ -39,7 +38,7 @@ describe('the way there', () => {
   });
 
   test('N17 without a common version there is an error of the host, until there is one', async () => {
-    const old = createNotificationRouter({ ...PATIENT, newestVersion: 0 });
+    const old = createNotificationRouter({ newestVersion: 0 });
     adapter.afterwards(() => old.close());
 
     expect(outcomeOf(await old.ping(adapter.ntf.address))).toBe('BROKER VERSION');

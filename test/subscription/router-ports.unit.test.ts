@@ -7,7 +7,7 @@ import { eventually } from '../eventually.ts';
 import type { RouterAdapter } from './router-adapter.ts';
 import type { Way } from './ways.ts';
 import { SUBSCRIPTION_IDS, keyRequest, outcomesById, startRouterAdapter, tokenAt } from './router-adapter.ts';
-import { PATIENT, WAYS } from './ways.ts';
+import { WAYS } from './ways.ts';
 import { newDevice, newRegistration, outcomeOf, valueOf } from './router-agent.ts';
 import { pushesTo, startRouters } from './routers.ts';
 
@@ -124,7 +124,7 @@ describe.each<[string, Way]>(Object.entries(WAYS))('%s', (name, way) => {
   test(`N2 ${name}: a silent router times out alone`, async () => {
     const silent = await startMessagingRouter({ transport: way.standIns });
     adapter.afterwards(() => silent.stop());
-    const impatient = way.messaging({ ...PATIENT, commandTimeoutMs: 1_000 });
+    const impatient = way.messaging({ commandTimeoutMs: 1_000 });
     adapter.afterwards(() => impatient.close());
     const queues = [
       await adapter.makeQueue(silent.address, 1, 'silent'),
@@ -262,7 +262,7 @@ describe.each<[string, Way]>(Object.entries(WAYS))('%s', (name, way) => {
   });
 
   test(`N2 ${name}: of two that time out and one that is refused, each has its own answer, and the others are done`, async () => {
-    const impatient = way.messaging({ ...PATIENT, commandTimeoutMs: 1_000 });
+    const impatient = way.messaging({ commandTimeoutMs: 1_000 });
     adapter.afterwards(() => impatient.close());
     const queues = await adapter.makeQueues(adapter.smp.address, 5);
     adapter.smp.fail({ failure: { kind: 'silence' }, subject: `NDEL ${queues[0]!.recipientId}` });

@@ -8,7 +8,6 @@ import { generateAuthKeys } from '../../activities/subscription/router/signing.t
 import { eventually } from '../eventually.ts';
 import type { RouterAdapter } from './router-adapter.ts';
 import { outcomesById, startRouterAdapter } from './router-adapter.ts';
-import { PATIENT } from './ways.ts';
 import { outcomeOf } from './router-agent.ts';
 
 /** Far longer than what is done meanwhile takes; the last of these tests waits for it at its end. */
@@ -51,7 +50,7 @@ const queueAt = (address: RouterAddress, userId: number): QueueRef => ({
 const users = (count: number) => Array.from({ length: count }, (_, index) => index + 1);
 
 function impatient(connectTimeoutMs: number) {
-  const messaging = createMessagingRouter({ ...PATIENT, connectTimeoutMs });
+  const messaging = createMessagingRouter({ connectTimeoutMs });
   adapter.afterwards(() => messaging.close());
   return messaging;
 }
@@ -87,7 +86,7 @@ test('subscription-B1 N17 whoever waits for a router that could not be reached h
 });
 
 test('subscription-B1 N17 one user who gets no answer does not speak for a router that answers others', async () => {
-  const quick = createMessagingRouter({ ...PATIENT, commandTimeoutMs: 500 });
+  const quick = createMessagingRouter({ commandTimeoutMs: 500 });
   adapter.afterwards(() => quick.close());
   const queues = await Promise.all(
     users(30).map((user) => adapter.makeQueue(adapter.smp.address, user, `c${user}`)),

@@ -12,9 +12,6 @@ import { BINARY } from '../../dev/stand-ins/subscription/binary/transport.ts';
 import { HTTPS } from '../../dev/stand-ins/subscription/https.ts';
 import type { RouterTransport } from '../../dev/stand-ins/subscription/transport.ts';
 
-/** Long enough to be reached only by what never ends. */
-export const PATIENT = { commandTimeoutMs: 20_000, connectTimeoutMs: 20_000 };
-
 /** An adapter, and the stand-ins that speak as it does. */
 export interface Way {
   standIns: RouterTransport;
@@ -22,25 +19,20 @@ export interface Way {
   notifications: (timeouts?: Timeouts) => NotificationRouter;
 }
 
+/** By default those of the product, which are long. */
 interface Timeouts {
-  commandTimeoutMs: number;
-  connectTimeoutMs: number;
+  commandTimeoutMs?: number;
 }
-
-const binaryTimeouts = ({ commandTimeoutMs, connectTimeoutMs: timeoutMs }: Timeouts) => ({
-  commandTimeoutMs,
-  timeoutMs,
-});
 
 export const WAYS = {
   https: {
     standIns: HTTPS,
-    messaging: (timeouts = PATIENT) => createMessagingRouter(timeouts),
-    notifications: (timeouts = PATIENT) => createNotificationRouter(timeouts),
+    messaging: (timeouts?: Timeouts) => createMessagingRouter(timeouts),
+    notifications: (timeouts?: Timeouts) => createNotificationRouter(timeouts),
   },
   binary: {
     standIns: BINARY,
-    messaging: (timeouts = PATIENT) => createBinaryMessagingRouter(binaryTimeouts(timeouts)),
-    notifications: (timeouts = PATIENT) => createBinaryNotificationRouter(binaryTimeouts(timeouts)),
+    messaging: (timeouts?: Timeouts) => createBinaryMessagingRouter(timeouts),
+    notifications: (timeouts?: Timeouts) => createBinaryNotificationRouter(timeouts),
   },
 } satisfies Record<string, Way>;
