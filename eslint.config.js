@@ -113,6 +113,16 @@ export default tseslint.config(
   },
   { files: ['config/load.ts'], rules: { 'no-restricted-properties': 'off' } },
   {
+    files: ['cli/**/*.ts'],
+    ignores: ['cli/main.ts'],
+    rules: {
+      'no-restricted-globals': [
+        'error',
+        { name: 'process', message: 'Several runs of the command line share it: use shell().' },
+      ],
+    },
+  },
+  {
     // Clients open connections for their own users.
     files: ['workers/{redis,redis-sentinels,postgres,temporal-connection}.ts', 'cli/**', 'client/**'],
     rules: restricted(UNBOUNDED_READS),

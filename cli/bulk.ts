@@ -6,6 +6,7 @@ import { DEFAULT_REPLAY_RATE, MAX_REPLAY_RATE } from '../client/bulk-replay.ts';
 import { NotFoundError } from '../client/errors.ts';
 import type { ExitCode, GlobalOptions } from './command.ts';
 import { EXIT, UsageError } from './command.ts';
+import { shell } from './invocation.ts';
 import { parseCount, requestedByOption } from './options.ts';
 import { capital, countOf, printJson, printLine, report } from './output.ts';
 import { startProgress, untilInterrupted } from './progress.ts';
@@ -118,10 +119,11 @@ export async function isMeant(
   { yes, json }: { yes?: boolean; json?: boolean },
 ): Promise<boolean> {
   if (yes) return true;
-  if (!process.stdin.isTTY || json) {
+  const { stdin, stderr } = shell();
+  if (!stdin.isTTY || json) {
     throw new UsageError(`${what} asks first, which needs a terminal: ${advice}`);
   }
-  const terminal = createInterface({ input: process.stdin, output: process.stderr });
+  const terminal = createInterface({ input: stdin, output: stderr });
   try {
     // Ctrl-C and Ctrl-D are a no.
     const answer = await terminal.question(`${question} [y/N] `).catch(() => '\n');

@@ -3,9 +3,9 @@ import { once as eventOf } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Command } from 'commander';
 import { SelfExplanatoryError } from '../api/errors.ts';
-import { onInterrupt } from '../api/interrupts.ts';
 import { NotFoundError, NothingToDoError, causeOf } from '../client/errors.ts';
 import type { Page } from '../client/lists.ts';
+import { currentInvocation, onStop } from './invocation.ts';
 import { beginLook, endLook, printJson, report, textOf } from './output.ts';
 
 export const EXIT = {
@@ -70,7 +70,7 @@ export function action<Options, Args extends unknown[] = []>(
     const once = () => run(options, ...(command.processedArgs as Args));
     const everyMs = looks.everyMs(options);
     const isTitled = !options.json && looks.isTitled();
-    process.exitCode =
+    currentInvocation().exitCode =
       (await (everyMs === undefined ? once() : lookAgain({ everyMs, isTitled }, once))) ?? EXIT.done;
   };
 }
@@ -85,17 +85,21 @@ async function lookAgain(
 ): Promise<ExitCode> {
   const end = new AbortController();
   const ended = eventOf(end.signal, 'abort');
-  onInterrupt((signal) => end.abort(signal === 'SIGINT' ? EXIT.interrupted : EXIT.done));
-  for (let isFirst = true; !end.signal.aborted; isFirst = false) {
-    beginLook(isTitled ? `${new Date().toISOString()}, every ${everyMs / 1_000} s` : undefined);
-    try {
-      await Promise.race([look(), ended]);
-    } catch (error) {
-      if (isFirst) throw error;
-      report(`error: ${textOf(causeOf(error))}`);
+  const stopListening = onStop((signal) => end.abort(signal === 'SIGINT' ? EXIT.interrupted : EXIT.done));
+  try {
+    for (let isFirst = true; !end.signal.aborted; isFirst = false) {
+      beginLook(isTitled ? `${new Date().toISOString()}, every ${everyMs / 1_000} s` : undefined);
+      try {
+        await Promise.race([look(), ended]);
+      } catch (error) {
+        if (isFirst) throw error;
+        report(`error: ${textOf(causeOf(error))}`);
+      }
+      endLook();
+      await sleep(everyMs, undefined, { signal: end.signal }).catch(() => undefined);
     }
-    endLook();
-    await sleep(everyMs, undefined, { signal: end.signal }).catch(() => undefined);
+  } finally {
+    stopListening();
   }
   return end.signal.reason as ExitCode;
 }

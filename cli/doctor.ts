@@ -16,6 +16,7 @@ import { diagnose, error, ok, warn } from './checks.ts';
 import { EXIT, action, helpWith } from './command.ts';
 import { checkUserService } from './intent/check-user-service.ts';
 import { intentRowChecks, intentStreamChecks, readerCheck } from './intent/check.ts';
+import { shell } from './invocation.ts';
 import { mobileChecks } from './mobile-push/check.ts';
 import { countOf, printFields, printHeading, printJson, printTable, report } from './output.ts';
 import { reachChecks } from './reach.ts';
@@ -53,7 +54,12 @@ export function addDoctorCommand(program: Command): void {
         const findings = await (router === undefined
           ? examine()
           : diagnose(
-              [routerTrial(router, loadOperatorConfig().values.NOTIFICATION_SUBSCRIPTION_SOCKS_PROXY)],
+              [
+                routerTrial(
+                  router,
+                  loadOperatorConfig(shell().env).values.NOTIFICATION_SUBSCRIPTION_SOCKS_PROXY,
+                ),
+              ],
               TRIAL_LIMIT_MS,
             ));
         const errors = findings.filter(({ status }) => status === 'error').length;
@@ -69,7 +75,7 @@ export function addDoctorCommand(program: Command): void {
 async function examine(): Promise<Finding[]> {
   let session: Session;
   try {
-    session = openSession(loadOperatorConfig());
+    session = openSession(loadOperatorConfig(shell().env));
   } catch (failure) {
     if (failure instanceof ConfigError) {
       return failure.problems.map((detail) => ({

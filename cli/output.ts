@@ -1,29 +1,28 @@
 /**
  * What the CLI writes. Standard output is the result and nothing else, so that it can be piped; progress, hints and
- * errors go to standard error. Colours only where a terminal shows them: styleText looks at the stream and NO_COLOR.
+ * errors go to standard error. Colours only where a terminal shows them, and NO_COLOR does not refuse them.
  */
+import { WriteStream } from 'node:tty';
 import { styleText } from 'node:util';
+import type { Shell } from './invocation.ts';
+import { currentInvocation, shell } from './invocation.ts';
 import { printable, tableOf } from './table.ts';
 
 export function printLine(line = ''): void {
   showHead();
-  process.stdout.write(`${line}\n`);
+  shell().stdout.write(`${line}\n`);
 }
 
 /** While somebody watches, each look is one line. */
 export function printJson(value: unknown): void {
-  printLine(JSON.stringify(value, null, isWatched ? undefined : 2));
+  printLine(JSON.stringify(value, null, currentInvocation().isWatched ? undefined : 2));
 }
 
 /** For a person beside the result: progress, hints, errors. */
 export function report(line: string): void {
   showHead();
-  process.stderr.write(`${line}\n`);
+  shell().stderr.write(`${line}\n`);
 }
-
-let isWatched = false;
-/** What comes before the first line of a look. */
-let head = '';
 
 /**
  * One more look of several: in a terminal it takes the place of the one before, as soon as there is something to show.
@@ -31,18 +30,20 @@ let head = '';
  * @param title stands above it; without one nothing does, and the terminal is left as it is.
  */
 export function beginLook(title: string | undefined): void {
-  isWatched = true;
-  hasHeading = false;
-  const clear = process.stdout.isTTY ? '\u001b[H\u001b[2J' : '';
-  head = title === undefined ? '' : `${clear}${paint('dim', title)}\n`;
+  const invocation = currentInvocation();
+  invocation.isWatched = true;
+  invocation.hasHeading = false;
+  const clear = shell().stdout.isTTY ? '\u001b[H\u001b[2J' : '';
+  invocation.head = title === undefined ? '' : `${clear}${paint('dim', title)}\n`;
 }
 
 export const endLook = (): void => showHead();
 
 function showHead(): void {
-  if (head === '') return;
-  process.stdout.write(head);
-  head = '';
+  const invocation = currentInvocation();
+  if (invocation.head === '') return;
+  shell().stdout.write(invocation.head);
+  invocation.head = '';
 }
 
 export type Cell = string | number | Date | undefined;
@@ -65,7 +66,7 @@ export interface TableChoices {
 export function printTable(head: string[], rows: Cell[][], choices: TableChoices = {}): void {
   const { flexible, linked = 0, links = [] } = choices;
   const cells = rows.map((row) => row.map((cell) => colouredStatus(textOf(cell))));
-  const isTerminal = process.stdout.isTTY;
+  const { isTTY: isTerminal, columns } = shell().stdout;
   const hasLinks = links.some((link) => link !== undefined);
   if (hasLinks) {
     for (const [index, row] of cells.entries()) {
@@ -78,7 +79,7 @@ export function printTable(head: string[], rows: Cell[][], choices: TableChoices
       [...head, ...(hasLinks && !isTerminal ? ['LINK'] : [])].map((name) => paint('bold', name)),
       cells,
       {
-        width: isTerminal ? process.stdout.columns : undefined,
+        width: isTerminal ? columns : undefined,
         ...(flexible === undefined ? {} : { flexible }),
       },
     ),
@@ -99,17 +100,20 @@ export function printFields(fields: readonly (readonly [name: string, value: Cel
   }
 }
 
-let hasHeading = false;
-
 /** A blank line before each but the first. */
 export function printHeading(text: string): void {
-  printLine(`${hasHeading ? '\n' : ''}${paint('bold', textOf(text))}`);
-  hasHeading = true;
+  const invocation = currentInvocation();
+  printLine(`${invocation.hasHeading ? '\n' : ''}${paint('bold', textOf(text))}`);
+  invocation.hasHeading = true;
 }
 
 export function paint(style: 'bold' | 'dim' | 'red' | 'yellow' | 'green', text: string): string {
-  return styleText(style, text, { stream: process.stdout });
+  return isColoured(shell()) ? styleText(style, text, { validateStream: false }) : text;
 }
+
+/** As styleText decides by itself, which knows the environment of the process alone. */
+const isColoured = ({ env, stdout }: Shell): boolean =>
+  (env['FORCE_COLOR'] !== undefined || stdout.isTTY === true) && WriteStream.prototype.getColorDepth(env) > 2;
 
 const STYLES: Record<string, 'red' | 'yellow' | 'green'> = {
   dead_letter: 'red',

@@ -1,4 +1,5 @@
 /** The command line as one tree of commands. */
+import type { OutputConfiguration } from 'commander';
 import { Command } from 'commander';
 import packageJson from '../package.json' with { type: 'json' };
 import { addCallbackCommands } from './account-callback/callbacks.ts';
@@ -42,8 +43,10 @@ Start with:
 
 ${EXIT_CODES_HELP}`;
 
-export function programOf(): Command {
+/** @param output where help and usage errors go; default: the streams of the process. */
+export function programOf(output: OutputConfiguration = {}): Command {
   const program = new Command('galaxy-notify')
+    .configureOutput(output)
     .description(
       'Look into and steer galaxy-notify: notifications, dead letters, channels, the stream reader, outboxes of producers, mobile pushes, symbols, account callbacks, subscriptions and tokens.',
     )

@@ -1,6 +1,6 @@
 /** Progress on standard error: a bar where a terminal shows it, a line every few seconds elsewhere. */
 import { SingleBar } from 'cli-progress';
-import { onInterrupt } from '../api/interrupts.ts';
+import { onStop, shell } from './invocation.ts';
 import { report } from './output.ts';
 
 const LINE_EVERY_MS = 5_000;
@@ -13,9 +13,10 @@ export interface Progress {
 
 /** @param what a word for the things that are counted, e.g. `routes`. */
 export function startProgress(total: number, what: string): Progress {
-  if (process.stderr.isTTY) {
+  const { stderr } = shell();
+  if (stderr.isTTY) {
     const bar = new SingleBar({
-      stream: process.stderr,
+      stream: stderr,
       format: `{bar} {value}/{total} ${what} {note}`,
       barCompleteChar: '█',
       barIncompleteChar: '░',
@@ -39,12 +40,12 @@ export function startProgress(total: number, what: string): Progress {
   };
 }
 
-/** Aborts with the first Ctrl-C, so that the current step is finished; the second one ends the process immediately. */
+/** Aborts with the first Ctrl-C, so that the current step is finished; the second one ends the run immediately. */
 export function untilInterrupted(): { signal: AbortSignal; release: () => void } {
   const controller = new AbortController();
   const onFirst = () => {
     report('stopping after the current one (Ctrl-C again to stop immediately)');
     controller.abort();
   };
-  return { signal: controller.signal, release: onInterrupt(onFirst, undefined, ['SIGINT']) };
+  return { signal: controller.signal, release: onStop(onFirst, ['SIGINT']) };
 }

@@ -2,45 +2,59 @@
 import { CommanderError } from 'commander';
 import { SelfExplanatoryError } from '../api/errors.ts';
 import { causeOf } from '../client/errors.ts';
-import type { ExitCode } from './command.ts';
 import { EXIT, exitCodeOf } from './command.ts';
+import type { Invocation, Shell } from './invocation.ts';
+import { invoke } from './invocation.ts';
 import { report, textOf } from './output.ts';
 import { programOf } from './program.ts';
 
-/** What is wrong; the stack only on request. */
-function explain(error: unknown): string {
-  if (process.argv.includes('--debug') && error instanceof Error) return error.stack ?? error.message;
-  return error instanceof SelfExplanatoryError
-    ? error.message
-    : `${textOf(causeOf(error))} (--debug shows where)`;
-}
+/** Of help where there is no terminal. */
+const DEFAULT_WIDTH = 80;
 
-/** Carries out what the command line asks for, and ends the process. */
-export async function main(): Promise<never> {
-  // `galaxy-notify … | head` closes the pipe early, which is no error.
-  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
-    process.exit(error.code === 'EPIPE' ? EXIT.done : EXIT.failed);
+/** Carries out what the command line asks for. @returns the exit code, once everything is written. */
+export function run(shell: Shell): Promise<number> {
+  const { stdout, stderr } = shell;
+  return invoke(shell, async (invocation) => {
+    // `galaxy-notify … | head` closes the pipe early, which is no error.
+    stdout.on('error', (error: NodeJS.ErrnoException) => {
+      invocation.endNow(error.code === 'EPIPE' ? EXIT.done : EXIT.failed);
+    });
+    await carryOut(invocation);
+    await Promise.all([stdout, stderr].map(written));
   });
-  const code = await run();
-  await Promise.all([process.stdout, process.stderr].map(written));
-  // Not when nothing is left to do: calls to Temporal that nobody waits for any more would be made again, on a
-  // connection that is closed, and end the process with a stack trace.
-  process.exit(code ?? process.exitCode);
 }
 
-const written = (output: NodeJS.WriteStream) =>
+const written = (output: NodeJS.WritableStream) =>
   new Promise<void>((resolve) => {
     output.write('', () => resolve());
   });
 
-async function run(): Promise<ExitCode | undefined> {
+async function carryOut(invocation: Invocation): Promise<void> {
+  const { argv, stdout, stderr } = invocation.shell;
+  const program = programOf({
+    writeOut: (text) => stdout.write(text),
+    writeErr: (text) => stderr.write(text),
+    getOutHelpWidth: () => stdout.columns ?? DEFAULT_WIDTH,
+    getErrHelpWidth: () => stderr.columns ?? DEFAULT_WIDTH,
+  });
   try {
-    await programOf().parseAsync();
-    return undefined;
+    await program.parseAsync(argv);
   } catch (error) {
-    // Commander has said what is wrong, or shown the help that was asked for.
-    if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT.done : EXIT.usage;
-    report(`error: ${explain(error)}`);
-    return exitCodeOf(error);
+    invocation.exitCode = exitCodeAfter(error, argv);
   }
+}
+
+function exitCodeAfter(error: unknown, argv: readonly string[]): number {
+  // Commander has said what is wrong, or shown the help that was asked for.
+  if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT.done : EXIT.usage;
+  report(`error: ${explain(error, argv.includes('--debug'))}`);
+  return exitCodeOf(error);
+}
+
+/** What is wrong; the stack only on request. */
+function explain(error: unknown, withStack: boolean): string {
+  if (withStack && error instanceof Error) return error.stack ?? error.message;
+  return error instanceof SelfExplanatoryError
+    ? error.message
+    : `${textOf(causeOf(error))} (--debug shows where)`;
 }

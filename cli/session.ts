@@ -20,6 +20,7 @@ import type { StackEndpoints } from '../config/stack-endpoints.ts';
 import { readStackEndpoints } from '../config/stack-endpoints.ts';
 import type { RedisPlace } from '../config/values.ts';
 import type { RouterAddress } from '../api/subscription/router-address.ts';
+import { shell } from './invocation.ts';
 
 export type Dependency = 'redis' | 'postgres' | 'temporal';
 
@@ -54,7 +55,7 @@ export async function withSession<T>(
   needs: Dependency[],
   work: (session: Session) => Promise<T>,
 ): Promise<T> {
-  const session = openSession(loadOperatorConfig());
+  const session = openSession(loadOperatorConfig(shell().env));
   try {
     await session.reach(...needs);
     return await work(session);
@@ -77,7 +78,7 @@ export interface RedisSession {
  * @throws ConfigError, NotConfiguredError, OperationFailedError, and what the work throws.
  */
 export async function withRedis<T>(work: (session: RedisSession) => Promise<T>): Promise<T> {
-  const config = loadPartialConfig();
+  const config = loadPartialConfig(shell().env);
   const stack = stackOf(config);
   const address = redisOf(config, stack.found);
   if (address === undefined) throw notConfigured(['NOTIFICATION_REDIS_MASTER_ADDR'], config, stack);
@@ -113,7 +114,7 @@ export async function withOutboxDatabase<T>(
   name: string,
   work: (session: OutboxSession) => Promise<T>,
 ): Promise<T> {
-  const config = loadPartialConfig();
+  const config = loadPartialConfig(shell().env);
   const stack = stackOf(config);
   const variable = 'NOTIFICATION_OUTBOX_POSTGRES_DSN';
   const dsn = config.values[variable] ?? stack.found.postgresDsn;

@@ -25,6 +25,7 @@ import {
 } from '../migrations/namespace.ts';
 import { grantToService, setSessionDefaults } from '../migrations/service-role.ts';
 import { EXIT, action, helpWith } from './command.ts';
+import { shell } from './invocation.ts';
 import { parseDuration } from './options.ts';
 import { countOf, durationOf, printJson, printTable, report } from './output.ts';
 import type { Session } from './session.ts';
@@ -89,7 +90,7 @@ export function addSetupCommand(program: Command): void {
     )
     .action(
       action<SetupOptions>(async ({ json, ...options }) => {
-        const session = openSession(loadOperatorConfig());
+        const session = openSession(loadOperatorConfig(shell().env));
         try {
           const steps = await carryOut(session, options);
           if (json) printJson({ steps });

@@ -3,6 +3,7 @@ import type { Command } from 'commander';
 import { Option } from 'commander';
 import type { Top, TopOfKind } from '../client/top.ts';
 import { action, helpWith } from './command.ts';
+import { shell } from './invocation.ts';
 import { parseDuration } from './options.ts';
 import type { Cell } from './output.ts';
 import { durationOf, printHeading, printJson, printLine, printTable, report, textOf } from './output.ts';
@@ -45,7 +46,7 @@ export function addTopCommand(program: Command): void {
           withSession([], async ({ operator }) => {
             const found = await operator.top();
             if (json) printJson(found);
-            else if (process.stdout.isTTY) printTop(found);
+            else if (shell().stdout.isTTY) printTop(found);
             else for (const line of found.kinds.map((kind) => lineOf(found.at, kind))) printLine(line);
             if (!json)
               for (const { kind, unknown } of found.kinds)
@@ -54,7 +55,7 @@ export function addTopCommand(program: Command): void {
         {
           everyMs: ({ interval, once }) => (once ? undefined : interval),
           // Elsewhere each line has its time.
-          isTitled: () => process.stdout.isTTY,
+          isTitled: () => shell().stdout.isTTY ?? false,
         },
       ),
     );

@@ -108,7 +108,7 @@ export function loadConfig(
  *
  * @throws ConfigError as {@link loadConfig} does, but for connections that are open.
  */
-export function loadOperatorConfig(env: Environment = process.env): Config {
+export function loadOperatorConfig(env: Environment): Config {
   return readConfig(env, {}, readFromDisk);
 }
 
@@ -154,7 +154,7 @@ function readConfig(env: Environment, defaults: Record<string, string>, readFile
  *
  * @throws ConfigError as {@link loadConfig} does, but for what is not set.
  */
-export function loadPartialConfig(env: Environment = process.env): Config {
+export function loadPartialConfig(env: Environment): Config {
   return { ...loadConfig({ ...env, NODE_ENV: '' }), production: env['NODE_ENV'] === 'production' };
 }
 

@@ -2,7 +2,6 @@
 import type { Command } from 'commander';
 import { Argument, Option } from 'commander';
 import type { StopSignal } from '../../api/interrupts.ts';
-import { onInterrupt } from '../../api/interrupts.ts';
 import { NothingToDoError } from '../../client/errors.ts';
 import type { OutboxLog, OutboxState } from '../../client/outbox.ts';
 import {
@@ -17,6 +16,7 @@ import {
 import { COUNTED_AT_MOST, RELAY_NAME } from '../../client/intent/outbox-rows.ts';
 import type { ExitCode, GlobalOptions } from '../command.ts';
 import { EXIT, UsageError, action, helpWith, showPage } from '../command.ts';
+import { onStop } from '../invocation.ts';
 import { limitOption, parseCount, parseDuration, parseTime } from '../options.ts';
 import { countOf, durationOf, printFields, printJson, printLine, printTable, report } from '../output.ts';
 import { withOutboxDatabase } from '../session.ts';
@@ -149,7 +149,7 @@ const runRelay = (options: RelayOptions) =>
       }
       const relay = await startOutboxRelay(settings);
       log.info({ stream: settings.stream }, 'outbox relay started');
-      const signal = await untilSignal(() => logNews(log, relay.counts));
+      const signal = await untilStopped(log, relay.counts);
       await relay.stop();
       log.info({ ...relay.counts }, 'outbox relay stopped');
       return signal === 'SIGINT' ? EXIT.interrupted : EXIT.done;
@@ -169,17 +169,21 @@ function logOf(json = false): OutboxLog {
   return { info: line('info'), warn: line('warn') };
 }
 
-let logged = '';
-function logNews(log: OutboxLog, counts: object): void {
-  const text = JSON.stringify(counts);
-  if (text !== logged) log.info({ ...counts }, 'outbox relay');
-  logged = text;
-}
-
-/** @returns the first of the signals that end a process; meanwhile `every` is called. */
-function untilSignal(every: () => void): Promise<StopSignal> {
-  const timer = setInterval(every, LINE_EVERY_MS);
-  return new Promise<StopSignal>((resolve) => void onInterrupt(resolve)).finally(() => clearInterval(timer));
+/** Logs the counts whenever they have changed. @returns the first request to end the run. */
+function untilStopped(log: OutboxLog, counts: object): Promise<StopSignal> {
+  let logged = '';
+  const timer = setInterval(() => {
+    const text = JSON.stringify(counts);
+    if (text !== logged) log.info({ ...counts }, 'outbox relay');
+    logged = text;
+  }, LINE_EVERY_MS);
+  return new Promise<StopSignal>((resolve) => {
+    const stopListening = onStop((signal) => {
+      stopListening();
+      clearInterval(timer);
+      resolve(signal);
+    });
+  });
 }
 
 const stateArgument = () => new Option('--state <state>', 'rows in this state').choices(OUTBOX_STATES);

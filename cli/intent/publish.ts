@@ -16,6 +16,7 @@ import type { Config } from '../../config/load.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import type { ExitCode, GlobalOptions } from '../command.ts';
 import { EXIT, UsageError, action, helpWith } from '../command.ts';
+import { shell } from '../invocation.ts';
 import { addPair, parseCount, parseFuture, parseTime, waitLimitOption } from '../options.ts';
 import { countOf, printJson, printLine, report } from '../output.ts';
 import { startProgress } from '../progress.ts';
@@ -239,7 +240,7 @@ async function payloadOf({ payload, payloadFile }: PublishOptions): Promise<Reco
 }
 
 async function contentOf(file: string): Promise<string> {
-  return (file === '-' ? text(process.stdin) : readFile(file, 'utf8')).catch((error: Error) => {
+  return (file === '-' ? text(shell().stdin) : readFile(file, 'utf8')).catch((error: Error) => {
     throw new UsageError(`cannot read the payload: ${error.message}`);
   });
 }

@@ -9,6 +9,7 @@ import { fingerprintOf } from '../../api/intent/fingerprint.ts';
 import { isJsonObject } from '../../api/json.ts';
 import type { ExitCode } from '../command.ts';
 import { EXIT, UsageError, action, helpWith } from '../command.ts';
+import { shell } from '../invocation.ts';
 import { countOf, printJson, printTable, report } from '../output.ts';
 
 /** A file is read as a whole. */
@@ -72,7 +73,7 @@ async function textOf(file: string): Promise<string> {
   const chunks: Buffer[] = [];
   let bytes = 0;
   try {
-    const input = file === '-' ? process.stdin : createReadStream(file);
+    const input = file === '-' ? shell().stdin : createReadStream(file);
     for await (const chunk of input as AsyncIterable<Buffer>) {
       bytes += chunk.length;
       if (bytes > MAX_FILE_BYTES) throw new Error(`it has more than ${MAX_FILE_BYTES} bytes`);

@@ -11,6 +11,7 @@ import type { RetryFilter } from '../../client/subscription/choices.ts';
 import type { RouterState, RouterStates } from '../../workflows/subscription/contract.ts';
 import type { GlobalOptions } from '../command.ts';
 import { EXIT, UsageError, action, helpWith, showPage } from '../command.ts';
+import { shell } from '../invocation.ts';
 import type { Requested } from '../options.ts';
 import { limitOption, parseCount, requestedByOption } from '../options.ts';
 import { countOf, printJson, printLine, printTable, report } from '../output.ts';
@@ -190,7 +191,7 @@ function addImport(subscriptions: Command): void {
 async function readList(file: string | undefined): Promise<unknown[]> {
   let content: string;
   try {
-    content = file === undefined ? await text(process.stdin) : await readFile(file, 'utf8');
+    content = file === undefined ? await text(shell().stdin) : await readFile(file, 'utf8');
   } catch (error) {
     throw new UsageError(
       `the file cannot be read: ${(error as NodeJS.ErrnoException).code ?? 'unknown reason'}`,

@@ -206,8 +206,8 @@ export const PLATFORM_MUTANTS: Mutant[] = [
   {
     id: 'platform-bulk-asks',
     file: 'cli/bulk.ts',
-    find: 'if (!process.stdin.isTTY || json) {\n    throw new UsageError(`${what} asks first, which needs a terminal: ${advice}`);\n  }',
-    replace: 'if (!process.stdin.isTTY || json) return true;',
+    find: 'if (!stdin.isTTY || json) {\n    throw new UsageError(`${what} asks first, which needs a terminal: ${advice}`);\n  }',
+    replace: 'if (!stdin.isTTY || json) return true;',
     wrong: 'doubled',
     what: 'a bulk replay in a script is made without --yes',
     suite: service('platform/cli', 'I22 I25'),

@@ -1,0 +1,82 @@
+/**
+ * One run of the command line: what its shell gives it, and what it remembers until it ends. Several may run in one
+ * process at the same time: each command finds its own through the asynchronous context.
+ */
+import { AsyncLocalStorage } from 'node:async_hooks';
+import type { SignalSource, StopSignal } from '../api/interrupts.ts';
+import { onInterrupt } from '../api/interrupts.ts';
+
+type Output = NodeJS.WritableStream & { isTTY?: boolean; columns?: number };
+
+/** What a shell gives a run; a process has all of it. */
+export interface Shell extends SignalSource {
+  /** The program and its script come first. */
+  argv: readonly string[];
+  env: Record<string, string | undefined>;
+  stdin: NodeJS.ReadableStream & { isTTY?: boolean };
+  stdout: Output;
+  stderr: Output;
+}
+
+export interface Invocation {
+  readonly shell: Shell;
+  exitCode: number;
+  /** Whether the command looks again and again. */
+  isWatched: boolean;
+  /** What comes before the first line of a look. */
+  head: string;
+  hasHeading: boolean;
+  /** Ends the run without waiting for its command. */
+  endNow(exitCode: number): void;
+}
+
+const invocations = new AsyncLocalStorage<Invocation>();
+
+/**
+ * Runs a command.
+ *
+ * @returns its exit code, or that of {@link Invocation.endNow}.
+ */
+export function invoke(shell: Shell, command: (invocation: Invocation) => Promise<void>): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const invocation: Invocation = {
+      shell,
+      exitCode: 0,
+      isWatched: false,
+      head: '',
+      hasHeading: false,
+      endNow: resolve,
+    };
+    invocations
+      .run(invocation, command, invocation)
+      .then(() => resolve(invocation.exitCode))
+      .catch(reject);
+  });
+}
+
+/** The run that the caller belongs to. */
+export function currentInvocation(): Invocation {
+  const invocation = invocations.getStore();
+  if (!invocation) throw new Error('no command runs here');
+  return invocation;
+}
+
+/** What the shell gave the caller's run. */
+export const shell = (): Shell => currentInvocation().shell;
+
+/**
+ * Listens for requests to end the run; a second one ends it immediately.
+ *
+ * @param first is called with the first signal. @param signals default: SIGINT and SIGTERM.
+ * @returns a function that stops listening.
+ */
+export function onStop(first: (signal: StopSignal) => void, signals?: readonly StopSignal[]): () => void {
+  const invocation = currentInvocation();
+  return onInterrupt(
+    // A signal does not come in the context of the run.
+    (signal) => invocations.run(invocation, first, signal),
+    () => invocation.endNow(130),
+    signals,
+    invocation.shell,
+  );
+}
