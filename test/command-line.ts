@@ -1,28 +1,87 @@
-/** The CLI as operators run it: a process of its own, configured by its environment. */
+/** The command line as operators run it, configured by its environment alone: in the test's process, or in its own. */
+import type { ChildProcessByStdio } from 'node:child_process';
 import { spawn } from 'node:child_process';
+import { EventEmitter } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { Readable, Writable } from 'node:stream';
+import type { StopSignal } from '../api/interrupts.ts';
+import { run } from '../cli/run.ts';
 import type { Slot } from './harness.ts';
 import { PROGRAM_ENV } from './program-env.ts';
 import { asUser } from './redis-users.ts';
 import { namespaceOf } from './slots.ts';
 
+type Env = Record<string, string>;
+
 export interface CliResult {
-  code: number | null;
+  code: number;
   stdout: string;
   stderr: string;
 }
 
+/** A command that may go on for long. */
+export interface RunningCommand {
+  /** What it has written so far. */
+  written: { stdout: string; stderr: string };
+  /** Asks it to end, as Ctrl-C and `kill` do. */
+  send(signal: StopSignal): void;
+  ended: Promise<CliResult>;
+}
+
+/**
+ * Runs a command in this process.
+ *
+ * @param columns of the terminal that it writes to; default: there is no terminal.
+ */
+export function startCommand(
+  args: string[],
+  env: Env,
+  { input = Readable.from([]), columns }: { input?: Readable; columns?: number } = {},
+): RunningCommand {
+  const written = { stdout: '', stderr: '' };
+  const outputTo = (name: 'stdout' | 'stderr') => {
+    const output = new Writable({
+      decodeStrings: false,
+      write(text: string, _, done) {
+        written[name] += text;
+        done();
+      },
+    });
+    return columns === undefined ? output : Object.assign(output, { isTTY: true, columns });
+  };
+  const shell = Object.assign(new EventEmitter(), {
+    argv: [process.execPath, 'cli/main.ts', ...args],
+    env,
+    stdin: input,
+    stdout: outputTo('stdout'),
+    stderr: outputTo('stderr'),
+  });
+  return {
+    written,
+    send: (signal) => void shell.emit(signal, signal),
+    ended: run(shell).then((code) => ({ code, ...written })),
+  };
+}
+
+/** Runs a command in its own process, without input: for what only a process has, such as signals and a closed pipe. */
+export function spawnCli(args: string[], env: Env): ChildProcessByStdio<null, Readable, Readable> {
+  return spawn(process.execPath, ['cli/main.ts', ...args], {
+    env: { ...PROGRAM_ENV, ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+}
+
 /** Only this run's Redis knows the users. */
-const usersOf = (changes: Record<string, string>) =>
+const usersOf = (changes: Env) =>
   changes['NOTIFICATION_REDIS_MASTER_ADDR'] === undefined ? asUser('operator') : {};
 
-/** The CLI with the servers of a slot. Call `dispose` at the end. */
+/** The command line with the servers of a slot. Call `dispose` at the end. */
 export function cliFor(slot: Slot) {
   const dataDir = mkdtempSync(path.join(tmpdir(), 'galaxy-notify-cli-'));
   const { redis, postgresDsn, temporalAddress = '', userServiceUrl } = slot.endpoints;
-  const env: Record<string, string> = {
+  const env: Env = {
     NOTIFICATION_DATA_DIR: dataDir,
     NOTIFICATION_ROLES: 'intent',
     NOTIFICATION_REDIS_MASTER_ADDR: `${redis.host}:${redis.port}`,
@@ -35,28 +94,24 @@ export function cliFor(slot: Slot) {
     NOTIFICATION_RUNBOOK_URL: 'http://runbook.test',
   };
 
-  /** Runs it without a terminal. */
-  function cli(
+  function start(
     args: string[],
-    { changes = {}, input = '' }: { changes?: Record<string, string>; input?: string } = {},
-  ) {
-    return new Promise<CliResult>((resolve) => {
-      const child = spawn(process.execPath, ['cli/main.ts', ...args], {
-        env: { ...PROGRAM_ENV, ...env, ...usersOf(changes), ...changes },
-      });
-      const result: CliResult = { code: null, stdout: '', stderr: '' };
-      child.stdout.on('data', (chunk: Buffer) => (result.stdout += chunk.toString()));
-      child.stderr.on('data', (chunk: Buffer) => (result.stderr += chunk.toString()));
-      child.once('close', (code) => resolve({ ...result, code }));
-      child.stdin.end(input);
-    });
+    { changes = {}, input = '' }: { changes?: Env; input?: string } = {},
+  ): RunningCommand {
+    return startCommand(
+      args,
+      { ...env, ...usersOf(changes), ...changes },
+      { input: Readable.from(Buffer.from(input)) },
+    );
   }
 
+  const cli = (...command: Parameters<typeof start>): Promise<CliResult> => start(...command).ended;
+
   /** Runs it with --json; the output must be one JSON document. */
-  async function json<T>(args: string[]): Promise<{ code: number | null; value: T }> {
+  async function json<T>(args: string[]): Promise<{ code: number; value: T }> {
     const { code, stdout } = await cli([...args, '--json']);
     return { code, value: JSON.parse(stdout) as T };
   }
 
-  return { cli, json, env, dataDir, dispose: () => rmSync(dataDir, { recursive: true, force: true }) };
+  return { start, cli, json, env, dataDir, dispose: () => rmSync(dataDir, { recursive: true, force: true }) };
 }

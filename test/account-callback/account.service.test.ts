@@ -1,7 +1,7 @@
 /** What operators are told about one account, and why its values are what they are. */
 import type { Operator } from '../../client/operator.ts';
 import { NotFoundError } from '../../client/errors.ts';
-import { cliFor } from '../cli-process.ts';
+import { cliFor } from '../command-line.ts';
 import { eventually } from '../harness.ts';
 import type { CallbackBench } from './callbacks.ts';
 import {

@@ -18,7 +18,7 @@ import {
   inputsTaken,
   takeCallbackBench,
 } from './callbacks.ts';
-import { cliFor } from '../cli-process.ts';
+import { cliFor } from '../command-line.ts';
 import { eventually } from '../harness.ts';
 import type { Collector } from '../otlp-collector.ts';
 import { startCollector } from '../otlp-collector.ts';

@@ -3,7 +3,7 @@ import type { Operator } from '../../client/operator.ts';
 import { NotFoundError } from '../../client/errors.ts';
 import type { EmissionPage } from '../../workflows/account-callback/contract.ts';
 import { RENEW_SIGNAL } from '../../workflows/renewal-contract.ts';
-import { cliFor } from '../cli-process.ts';
+import { cliFor } from '../command-line.ts';
 import { eventually } from '../harness.ts';
 import type { Collector } from '../otlp-collector.ts';
 import { startCollector } from '../otlp-collector.ts';

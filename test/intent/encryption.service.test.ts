@@ -5,7 +5,7 @@ import { dataConverterWith } from '../../api/payload-codec.ts';
 import { REPLAY_SIGNAL, notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { startSlice } from '../../activities/intent/start.ts';
 import { sliceWorkflowId } from '../../workflows/intent/slice-contract.ts';
-import { cliFor } from '../cli-process.ts';
+import { cliFor } from '../command-line.ts';
 import { accepted, publishTurn, turn } from './entries.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot, untilStarted } from '../harness.ts';

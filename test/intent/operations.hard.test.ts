@@ -3,7 +3,6 @@
  * dealt with once. `TEST_OPERATION_ROUTES` says how many routes, and the run says how fast they were; see CONTRIBUTING.md.
  */
 import type { ChildProcess } from 'node:child_process';
-import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { loadavg } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -15,10 +14,9 @@ import type { Operator } from '../../client/operator.ts';
 import { LOOPBACK } from '../../dev/servers/ports.ts';
 import type { Servers } from '../../faults/servers.ts';
 import { startServers } from '../../faults/servers.ts';
-import { cliFor } from '../cli-process.ts';
+import { cliFor, spawnCli } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, operatorOf, takeSlot } from '../harness.ts';
-import { PROGRAM_ENV } from '../program-env.ts';
 import { asUser } from '../redis-users.ts';
 import type { ServiceProcess } from '../service-process.ts';
 import { MAIL, createFleet } from '../service-process.ts';
@@ -100,10 +98,7 @@ const untilStatuses = (what: string, expected: Record<string, number>) =>
 
 /** A process of the command line that is there to be killed. @returns the id of the operation that it begins. */
 function begin(args: string[]): { process: ChildProcess; operationId: Promise<string> } {
-  const child = spawn(process.execPath, ['cli/main.ts', ...args], {
-    env: { ...PROGRAM_ENV, ...bench.env, ...asUser('operator') },
-    stdio: ['ignore', 'ignore', 'pipe'],
-  });
+  const child = spawnCli(args, { ...bench.env, ...asUser('operator') });
   const operationId = new Promise<string>((resolve, reject) => {
     let said = '';
     child.stderr.on('data', (chunk: Buffer) => {

@@ -5,8 +5,8 @@
 import { readFileSync } from 'node:fs';
 import type { NotificationIntent } from '../../client/notificationintent.ts';
 import { newGameTurnReady, newLobbyInviteExpired, publishIntent } from '../../client/notificationintent.ts';
-import type { CliResult } from '../cli-process.ts';
-import { cliFor } from '../cli-process.ts';
+import type { CliResult } from '../command-line.ts';
+import { cliFor } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 import { createFleet } from '../service-process.ts';

@@ -1,5 +1,5 @@
 /** Replicas of Redis that must have what was handed off before its row is settled. */
-import { cliFor } from '../cli-process.ts';
+import { cliFor } from '../command-line.ts';
 import type { TcpProxy } from '../../dev/servers/tcp-proxy.ts';
 import type { Service } from '../../workers/service.ts';
 import type { Slot } from '../harness.ts';

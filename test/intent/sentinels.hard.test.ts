@@ -5,7 +5,7 @@ import { newGameTurnReady } from '../../client/notificationintent.ts';
 import type { OutboxRelay } from '../../client/outbox.ts';
 import { publishToOutbox, startOutboxRelay } from '../../client/outbox.ts';
 import type { Finding } from '../../cli/checks.ts';
-import { cliFor } from '../cli-process.ts';
+import { cliFor } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 import type { Sentinels } from '../redis-sentinels.ts';

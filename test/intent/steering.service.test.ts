@@ -16,7 +16,7 @@ import {
   notificationWorkflowId,
   routeWorkflowId,
 } from '../../workflows/intent/contract.ts';
-import { cliFor } from '../cli-process.ts';
+import { cliFor } from '../command-line.ts';
 import { entryOf, publishTurn } from './entries.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, operatorOf, takeSlot, untilStarted } from '../harness.ts';

@@ -3,7 +3,7 @@ import { diagnose } from '../../cli/checks.ts';
 import { mobileChecks } from '../../cli/mobile-push/check.ts';
 import type { OperationView } from '../../client/operations.ts';
 import type { MobileJobSummary, MobileJobView } from '../../client/mobile-push/jobs.ts';
-import { cliFor } from '../cli-process.ts';
+import { cliFor } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, operatorOf, takeSlot } from '../harness.ts';
 import type { MobileSlot } from './jobs.ts';

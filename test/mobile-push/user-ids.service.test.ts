@@ -1,6 +1,6 @@
 /** Users by the id that jobs carry, against a table of tokens whose owner has decided for another type. */
 import { randomUUID } from 'node:crypto';
-import { cliFor } from '../cli-process.ts';
+import { cliFor } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
 import { takeSlot } from '../harness.ts';
 import type { MobileSlot } from './jobs.ts';

@@ -1,10 +1,12 @@
 /** The command line, from its help to its exit codes. */
+import { once } from 'node:events';
 import { rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+import { text } from 'node:stream/consumers';
 import { NOTIFICATION_TYPES } from '../../api/intent/catalog.ts';
 import { commandsBelow, pathOf } from '../../cli/looks.ts';
 import { programOf } from '../../cli/program.ts';
-import { cliFor } from '../cli-process.ts';
+import { cliFor, spawnCli } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 
@@ -83,6 +85,13 @@ describe('usage', () => {
     expect(command.description()).not.toBe('');
     for (const part of ['Examples:', 'Exit codes:', '--json']) expect(help).toContain(part);
   });
+});
+
+test('a reader that closes the pipe early ends the command without an error', async () => {
+  const child = spawnCli(['completion', 'bash'], env);
+  child.stdout.destroy();
+  const [errors, [code]] = await Promise.all([text(child.stderr), once(child, 'close')]);
+  expect({ code: code as number, errors }).toEqual({ code: 0, errors: '' });
 });
 
 describe('finding the servers', () => {

@@ -6,7 +6,7 @@ import type { Forgotten } from '../../client/forget.ts';
 import { createDeviceTokens } from '../../dev/stand-ins/mobile-push/device-tokens.ts';
 import { buildLateIndexes } from '../../migrations/indexes.ts';
 import { migrate } from '../../migrations/migrate.ts';
-import { cliFor } from '../cli-process.ts';
+import { cliFor } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 import { placesWith } from '../kept.ts';

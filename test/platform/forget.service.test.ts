@@ -17,7 +17,7 @@ import {
   positions,
   takeCallbackBench,
 } from '../account-callback/callbacks.ts';
-import { cliFor } from '../cli-process.ts';
+import { cliFor } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, operatorOf, takeSlot } from '../harness.ts';
 import { placesWith, rowsOfAll } from '../kept.ts';

@@ -21,7 +21,7 @@ import { stateOf } from '../../activities/workflows.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
 import { createLogger } from '../../workers/logger.ts';
 import { startGuard } from '../../workers/guard.ts';
-import { cliFor } from '../cli-process.ts';
+import { cliFor } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';

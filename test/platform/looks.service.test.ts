@@ -1,13 +1,10 @@
 /** Commands that look: what they may do, and looking again and again. */
-import { spawn } from 'node:child_process';
-import { createInterface } from 'node:readline';
 import { LOOKS } from '../../cli/looks.ts';
 import { readOutboxSql } from '../../client/outbox.ts';
-import { cliFor } from '../cli-process.ts';
+import { cliFor } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';
-import { PROGRAM_ENV } from '../program-env.ts';
 import { asUser } from '../redis-users.ts';
 
 /** What some of them look at. */
@@ -65,6 +62,13 @@ test('U6 whoever may only read can look at everything', async () => {
       if (!isRead || REFUSED.test(stdout + stderr)) wrong.push({ path, code, stdout, stderr });
     }
     expect(wrong).toEqual([]);
+    await eventually('every connection to be closed', async () => {
+      const { rows } = await slot.db.query('SELECT FROM pg_stat_activity WHERE usename = $1', [role]);
+      const clients = (await slot.redis.client('LIST')) as string;
+      const isOfReader = (line: string) =>
+        line.includes(` db=${slot.slot} `) && line.includes(' user=reader ');
+      return rows.length === 0 && !clients.split('\n').some(isOfReader);
+    });
   } finally {
     await slot.db.query(`DROP ROLE ${role}`);
   }
@@ -89,25 +93,25 @@ test('U6 --read-only refuses what changes something, and lets a dry run through'
 });
 
 test('U6 --watch looks again and again, a line for each look as JSON, also after a look that failed', async () => {
-  const child = spawn(process.execPath, ['cli/main.ts', 'notifications', 'list', '--watch', '1s', '--json'], {
-    env: { ...PROGRAM_ENV, ...program.env },
-    stdio: ['ignore', 'pipe', 'pipe'],
-  });
-  const closed = new Promise((resolve) => child.once('close', resolve));
-  const looks: { items: { idempotencyKey: string }[] }[] = [];
-  let errors = '';
-  child.stderr.on('data', (chunk: Buffer) => (errors += chunk.toString()));
-  createInterface({ input: child.stdout }).on('line', (line) => looks.push(JSON.parse(line) as never));
-  const keys = () => looks.at(-1)?.items.map(({ idempotencyKey }) => idempotencyKey) ?? [];
+  const watching = program.start(['notifications', 'list', '--watch', '1s', '--json']);
+  const looks = () =>
+    watching.written.stdout
+      .split('\n')
+      .slice(0, -1)
+      .map((line) => JSON.parse(line) as { items: { idempotencyKey: string }[] });
+  const keys = () =>
+    looks()
+      .at(-1)
+      ?.items.map(({ idempotencyKey }) => idempotencyKey) ?? [];
   try {
-    await eventually('a first look', async () => looks.length > 0);
+    await eventually('a first look', async () => looks().length > 0);
     const database = await slot.cutOffDatabase();
-    await eventually('a look that fails', async () => errors.includes('error: '));
+    await eventually('a look that fails', async () => watching.written.stderr.includes('error: '));
     await database.restore();
     await publishTurn(slot.redis, 'while-watched');
     await eventually('a look that sees it', async () => keys().includes('while-watched'));
   } finally {
-    child.kill('SIGINT');
-    await closed;
+    watching.send('SIGINT');
   }
+  expect((await watching.ended).code).toBe(130);
 });

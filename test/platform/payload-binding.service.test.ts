@@ -5,7 +5,7 @@ import type { KeyBoxKey } from '../../api/key-box.ts';
 import { PLAIN, dataConverterWith } from '../../api/payload-codec.ts';
 import { createOperator } from '../../client/operator.ts';
 import { NOTIFICATION_WORKFLOW, notificationWorkflowId } from '../../workflows/intent/contract.ts';
-import { cliFor } from '../cli-process.ts';
+import { cliFor } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, operatorOf, takeSlot } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';

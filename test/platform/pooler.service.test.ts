@@ -7,7 +7,7 @@ import { newGameTurnReady } from '../../client/notificationintent.ts';
 import { outboxStatus, publishToOutbox, readOutboxSql, startOutboxRelay } from '../../client/outbox.ts';
 import { buildLateIndexes } from '../../migrations/indexes.ts';
 import { migrate, migrateOrCheck } from '../../migrations/migrate.ts';
-import { cliFor } from '../cli-process.ts';
+import { cliFor } from '../command-line.ts';
 import { eventually } from '../eventually.ts';
 import type { Slot } from '../harness.ts';
 import { takeSlot } from '../harness.ts';

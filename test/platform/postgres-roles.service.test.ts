@@ -8,7 +8,7 @@ import { createDeviceTokens } from '../../dev/stand-ins/mobile-push/device-token
 import { buildLateIndexes, missingLateIndexes } from '../../migrations/indexes.ts';
 import { migrate, migrateOrCheck } from '../../migrations/migrate.ts';
 import { grantToService } from '../../migrations/service-role.ts';
-import { cliFor } from '../cli-process.ts';
+import { cliFor } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
 import { takeSlot } from '../harness.ts';
 import { allStatements, planOf } from './statements.ts';

@@ -6,7 +6,7 @@ import { RECOVERY_WORKFLOW_ID } from '../../workflows/recovery-contract.ts';
 import { appendInputs } from '../../client/account-callback/inputs.ts';
 import { startPortfolioService } from '../../dev/stand-ins/account-callback/portfolio-service.ts';
 import { MIDNIGHT, inputsTaken, price } from '../account-callback/callbacks.ts';
-import { cliFor } from '../cli-process.ts';
+import { cliFor } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';

@@ -9,7 +9,7 @@ import { Redis } from 'ioredis';
 import { freePort } from '../../dev/servers/ports.ts';
 import { startRedis } from '../../dev/servers/redis.ts';
 import { checkReplicas } from '../../cli/check-replicas.ts';
-import { cliFor } from '../cli-process.ts';
+import { cliFor } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 import { makeUsers } from '../redis-users.ts';

@@ -8,7 +8,7 @@ import { sealingKeyOf } from '../../api/key-box.ts';
 import { startFcm } from '../../dev/stand-ins/mobile-push/fcm.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
-import { cliFor } from '../cli-process.ts';
+import { cliFor } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';
@@ -87,17 +87,19 @@ describe('keys of payloads', () => {
 
   test('I62 security-17 seals are counted for each key, over all processes', async () => {
     const { cli, json } = cliFor(slot);
-    const status = async () => {
-      const { value } = await json<{ payload: { key: string; seals: number }[] }>(['keys', 'status']);
-      return value.payload.find(({ key }) => key === 'old')?.seals ?? 0;
-    };
+    // The list of open workflows lags behind.
+    const status = () =>
+      eventually('an open workflow that the key has sealed', async () => {
+        const { value } = await json<{ payload: { key: string; seals: number }[] }>(['keys', 'status']);
+        return value.payload.find(({ key }) => key === 'old');
+      });
     const counts: number[] = [];
     for (const key of ['first', 'second']) {
       const service = await withKeys(OLD);
       await publishTurn(slot.redis, key);
       await eventually(key, async () => (await outboundIds(slot.redis)).length === 2 * (counts.length + 1));
       await service.stop();
-      counts.push(await status());
+      counts.push((await status()).seals);
     }
     // Inputs and results of a notification and its two routes, at least.
     expect(counts[0]).toBeGreaterThan(6);

@@ -9,8 +9,8 @@ import { SEARCH_ATTRIBUTE_NAMES } from '../../config/load.ts';
 import { setUpNamespace, setUpSearchAttributes } from '../../cli/setup.ts';
 import { SelfExplanatoryError } from '../../api/errors.ts';
 import { ensureSearchAttributes } from '../../migrations/namespace.ts';
-import type { CliResult } from '../cli-process.ts';
-import { cliFor } from '../cli-process.ts';
+import type { CliResult } from '../command-line.ts';
+import { cliFor } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
 import { takeSlot } from '../harness.ts';
 

@@ -1,14 +1,12 @@
 /** `top`: what comes in, goes out, waits and died of each kind of work. */
-import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
 import type { Operator } from '../../client/operator.ts';
 import type { Top, TopOfKind } from '../../client/top.ts';
 import { PLANTS, plantCauses } from '../../dev/planted-causes.ts';
-import { cliFor } from '../cli-process.ts';
+import { cliFor, spawnCli } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, operatorOf, takeSlot } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';
-import { PROGRAM_ENV } from '../program-env.ts';
 
 const KINDS = ['intent', 'mobile-push', 'symbol-config', 'account-callback', 'subscription'];
 
@@ -132,10 +130,7 @@ test('U11 without a terminal there is a line for each kind and look, and one obj
 });
 
 test('U11 top looks again after its interval, and Ctrl-C ends it at once and without a trace', async () => {
-  const child = spawn(process.execPath, ['cli/main.ts', 'top', '--interval', '1s', '--json'], {
-    env: { ...PROGRAM_ENV, ...program.env },
-    stdio: ['ignore', 'pipe', 'pipe'],
-  });
+  const child = spawnCli(['top', '--interval', '1s', '--json'], program.env);
   const ended = new Promise((resolve) => {
     child.once('close', (code, signal) => resolve({ code, signal }));
   });

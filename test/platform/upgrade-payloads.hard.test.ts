@@ -1,6 +1,6 @@
 /** Processes that cannot read bound payloads, beside those that can: an upgrade of encrypted work, and the way back. */
 import { randomBytes } from 'node:crypto';
-import { cliFor } from '../cli-process.ts';
+import { cliFor } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, operatorOf, takeSlot } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';

@@ -1,6 +1,6 @@
 /** `views`: lists of the Web UI, whose queries Temporal takes and whose links say the same. */
 import type { View } from '../../client/views.ts';
-import { cliFor } from '../cli-process.ts';
+import { cliFor } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, operatorOf, takeSlot } from '../harness.ts';
 import { publishTurn } from '../intent/entries.ts';

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import type { RouterAddress } from '../../api/subscription/router-address.ts';
 import { routerAddressText } from '../../api/subscription/router-address.ts';
 import type { AgentView, SubscriptionView } from '../../client/subscription/subscriptions.ts';
-import { cliFor } from '../cli-process.ts';
+import { cliFor } from '../command-line.ts';
 import { eventually } from '../harness.ts';
 import { newDevice } from './router-agent.ts';
 import { QUICK } from './agent.ts';

@@ -3,7 +3,7 @@ import { BINARY } from '../../dev/stand-ins/subscription/binary/transport.ts';
 import type { MessagingRouterStandIn } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import type { RouterStates } from '../../workflows/subscription/contract.ts';
-import { cliFor } from '../cli-process.ts';
+import { cliFor } from '../command-line.ts';
 import { QUICK } from './agent.ts';
 import type { TokenAgent } from './token-agent.ts';
 import { takeTokenAgent } from './token-agent.ts';

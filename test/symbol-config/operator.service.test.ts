@@ -1,8 +1,7 @@
-/** What operators do with symbols: the client, and the command line as a process of its own. */
-import { spawn } from 'node:child_process';
+/** What operators do with symbols: the client, and the command line. */
 import { NotFoundError, NothingToDoError, OperationFailedError } from '../../client/errors.ts';
 import type { Operator } from '../../client/operator.ts';
-import { PROGRAM_ENV } from '../program-env.ts';
+import { cliFor } from '../command-line.ts';
 import { namespaceOf } from '../slots.ts';
 import { eventually, operatorOf } from '../harness.ts';
 import type { SymbolRegistry } from './registry.ts';
@@ -10,7 +9,7 @@ import { takeSymbolRegistry } from './registry.ts';
 
 let registry: SymbolRegistry;
 let operator: Operator;
-let env: Record<string, string>;
+let program: ReturnType<typeof cliFor>;
 
 beforeAll(async () => {
   registry = await takeSymbolRegistry();
@@ -18,32 +17,17 @@ beforeAll(async () => {
   await registry.startService({ NOTIFICATION_SYMBOL_RETRY_LADDER: '1h' });
   await registry.settled();
   operator = operatorOf(slot, 'http://ui.test');
-  const { redis, postgresDsn, temporalAddress = '' } = slot.endpoints;
-  env = {
-    NOTIFICATION_REDIS_MASTER_ADDR: `${redis.host}:${redis.port}`,
-    NOTIFICATION_REDIS_DB: String(slot.slot),
-    NOTIFICATION_POSTGRES_PRIMARY_DSN: postgresDsn,
-    TEMPORAL_ADDRESS: temporalAddress,
-    TEMPORAL_NAMESPACE: namespaceOf(slot.slot),
-    NOTIFICATION_TEMPORAL_UI_URL: 'http://ui.test',
-  };
+  program = cliFor(slot);
 });
-afterAll(() => registry.release());
+afterAll(async () => {
+  program.dispose();
+  await registry.release();
+});
 afterEach(() => registry.targets.heal());
 
 const inTime = { limitMs: 60_000 };
 
-function cli(...args: string[]) {
-  return new Promise<{ code: number | null; stdout: string; stderr: string }>((resolve) => {
-    const child = spawn(process.execPath, ['cli/main.ts', 'symbols', ...args], {
-      env: { ...PROGRAM_ENV, ...env },
-    });
-    const result = { stdout: '', stderr: '' };
-    child.stdout.on('data', (chunk: Buffer) => (result.stdout += chunk.toString()));
-    child.stderr.on('data', (chunk: Buffer) => (result.stderr += chunk.toString()));
-    child.once('close', (code) => resolve({ ...result, code }));
-  });
-}
+const cli = (...args: string[]) => program.cli(['symbols', ...args]);
 
 describe('client', () => {
   test('S7 symbols are disabled and enabled, and every target is told', async () => {

@@ -1,0 +1,99 @@
+/** Runs of the command line in one process: each has its own arguments, environment, streams and signals. */
+import { EventEmitter } from 'node:events';
+import { PassThrough, Writable } from 'node:stream';
+import { invoke, onStop } from '../../cli/invocation.ts';
+import { report } from '../../cli/output.ts';
+import { run } from '../../cli/run.ts';
+import { startCommand } from '../command-line.ts';
+
+const ENTRY = JSON.stringify({
+  ...{ notification_type: 'game.turn.ready', producer: 'game_master', audience_kind: 'user' },
+  ...{ idempotency_key: 'k', occurred_at_ms: '1790000000000', recipient_user_ids_json: '["user-1"]' },
+  payload_json: '{"game_id":"g","game_name":"G","turn_number":1}',
+});
+
+/** A run with these streams, for what {@link startCommand} does not offer. */
+const shellWith = (args: string[], stdout: Writable) =>
+  Object.assign(new EventEmitter(), {
+    argv: ['node', 'galaxy-notify', ...args],
+    ...{ env: {}, stdin: new PassThrough(), stdout, stderr: new PassThrough() },
+  });
+
+test('two runs at the same time keep their input, their output and their exit codes apart', async () => {
+  const input = new PassThrough();
+  const first = startCommand(['intents', 'validate', '--json', '-'], {}, { input });
+  const second = startCommand(['intents', 'validate', '-'], {}, { input: new PassThrough().end('7') });
+  const refused = await second.ended;
+  expect(refused).toMatchObject({ code: 1, stderr: '1 intent, 1 would be refused\n' });
+  expect(first.written).toEqual({ stdout: '', stderr: '' });
+  input.end(ENTRY);
+  const valid = await first.ended;
+  expect(valid).toMatchObject({ code: 0, stderr: '1 intent, 0 would be refused\n' });
+  expect(JSON.parse(valid.stdout)).toMatchObject({ items: [{ isValid: true }] });
+  expect(refused).toEqual(await second.ended);
+});
+
+test('a run leaves the exit code and the signals of the process alone', async () => {
+  const before = [process.exitCode, process.listenerCount('SIGINT'), process.listenerCount('SIGTERM')];
+  expect((await startCommand(['no-such-command'], {}).ended).code).toBe(2);
+  expect((await startCommand(['bridge', 'status'], {}).ended).code).toBe(1);
+  expect([process.exitCode, process.listenerCount('SIGINT'), process.listenerCount('SIGTERM')]).toEqual(
+    before,
+  );
+});
+
+test('the environment of a run is what it is given', async () => {
+  const { stderr } = await startCommand(['channels', 'list'], { NOTIFICATION_REDIS_DB: 'x' }).ended;
+  expect(stderr).toContain('NOTIFICATION_REDIS_DB must be a whole number');
+});
+
+test('help and usage errors of subcommands go to the streams of the run, as wide as its terminal', async () => {
+  const narrow = await startCommand(['intents', 'publish', '--help'], {}, { columns: 90 }).ended;
+  const wide = await startCommand(['intents', 'publish', '--help'], {}, { columns: 200 }).ended;
+  expect(narrow).toMatchObject({ code: 0, stderr: '' });
+  expect(narrow.stdout.split('\n').length).toBeGreaterThan(wide.stdout.split('\n').length);
+  const wrong = await startCommand(['intents', 'publish'], {}).ended;
+  expect(wrong).toMatchObject({ code: 2, stdout: '' });
+  expect(wrong.stderr).toMatch(/^error: required option '--key <key>' not specified\n/);
+});
+
+test('a table has colours in a terminal that shows them, unless NO_COLOR is set', async () => {
+  const validate = (env: Record<string, string>, columns?: number) =>
+    startCommand(['intents', 'validate', '-'], env, {
+      input: new PassThrough().end(ENTRY),
+      ...(columns === undefined ? {} : { columns }),
+    }).ended;
+  const bold = '\u001b[1mFILE\u001b[22m';
+  const xterm = { TERM: 'xterm-256color' };
+  expect((await validate(xterm, 80)).stdout).toContain(bold);
+  expect((await validate({ FORCE_COLOR: '1' })).stdout).toContain(bold);
+  expect((await validate({ ...xterm, NO_COLOR: '1' }, 80)).stdout).not.toContain('\u001b');
+  expect((await validate(xterm)).stdout).not.toContain('\u001b');
+});
+
+test.each([
+  ['EPIPE', 0],
+  ['ENOSPC', 1],
+])('a run whose output fails with %s ends with %i, also while its command waits', async (code, exitCode) => {
+  const broken = new Writable({
+    write: (_chunk, _encoding, done) => done(Object.assign(new Error(code), { code })),
+  });
+  const shell = shellWith(['intents', 'validate', '-'], broken);
+  broken.write('a line');
+  expect(await run(shell)).toBe(exitCode);
+});
+
+test('a second Ctrl-C ends a run whose command waits, and what it reports goes to its own streams', async () => {
+  let now = 0;
+  jest.spyOn(performance, 'now').mockImplementation(() => now);
+  const shell = shellWith([], new PassThrough());
+  const ended = invoke(shell, async () => {
+    onStop((signal) => report(`heard ${signal}`), ['SIGINT']);
+    await new Promise(() => undefined);
+  });
+  shell.emit('SIGINT', 'SIGINT');
+  expect(String(shell.stderr.read())).toBe('heard SIGINT\n');
+  now += 2_000;
+  shell.emit('SIGINT', 'SIGINT');
+  expect(await ended).toBe(130);
+});
