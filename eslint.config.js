@@ -142,7 +142,14 @@ export default tseslint.config(
       'no-restricted-properties': 'off',
       // Matchers such as expect.objectContaining are typed any.
       '@typescript-eslint/no-unsafe-assignment': 'off',
+      ...restricted({
+        selector: "ObjectExpression > Property[key.name='kind'][value.value='delay']",
+        message:
+          'A delay depends on the speed of the machine: hold the answer (dev/stand-ins/failure-scripts.ts).',
+      }),
     },
   },
+  // The proxy slows the network down, and has no answers to hold.
+  { files: ['test/platform/tcp-proxy.unit.test.ts'], rules: { 'no-restricted-syntax': 'off' } },
   prettier,
 );

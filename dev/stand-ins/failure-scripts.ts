@@ -1,4 +1,52 @@
 /** The failures that a stand-in was told to have: whom they hit, how often, and which comes next. */
+import { once } from 'node:events';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+/** The right answer, this many milliseconds late. For the random load of `faults/`; a test holds answers instead. */
+export interface DelayedAnswer {
+  kind: 'delay';
+  ms: number;
+}
+
+/** The right answer, once `until` is settled. */
+export interface HeldAnswer {
+  kind: 'hold';
+  until: Promise<unknown>;
+  /** Called for each request whose answer is held. */
+  onArrival?(): void;
+}
+
+/** Answers that a test holds: pass `failure` to `fail` of a stand-in. */
+export interface HeldAnswers {
+  failure: HeldAnswer;
+  /** Resolves when the first request has arrived. */
+  arrived: Promise<void>;
+  /** Lets the stand-in answer these requests and all later ones. */
+  release(): void;
+}
+
+export function holdAnswers(): HeldAnswers {
+  const arrival = Promise.withResolvers<void>();
+  const { promise: until, resolve: release } = Promise.withResolvers<void>();
+  return { failure: { kind: 'hold', until, onArrival: arrival.resolve }, arrived: arrival.promise, release };
+}
+
+/**
+ * Waits until a late answer is due.
+ *
+ * @returns false if the stand-in stops first: its process could not end otherwise.
+ */
+export async function answerIsDue(
+  failure: DelayedAnswer | HeldAnswer,
+  stopping: AbortSignal,
+): Promise<boolean> {
+  if (stopping.aborted) return false;
+  if (failure.kind === 'hold') {
+    failure.onArrival?.();
+    await Promise.race([failure.until.catch(() => undefined), once(stopping, 'abort')]);
+  } else await sleep(failure.ms, undefined, { signal: stopping }).catch(() => undefined);
+  return !stopping.aborted;
+}
 
 interface Script<Failure> {
   failure: Failure;

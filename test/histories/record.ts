@@ -14,6 +14,7 @@ import {
   sliceWorkflowId,
 } from '../../workflows/intent/slice-contract.ts';
 import { createOperator } from '../../client/operator.ts';
+import { holdAnswers } from '../../dev/stand-ins/failure-scripts.ts';
 import { accountCallbackWorkflowId } from '../../workflows/account-callback/contract.ts';
 import type { ChannelState } from '../../workflows/intent/channel-contract.ts';
 import {
@@ -208,13 +209,13 @@ test('slices: all well, and some that get a workflow of their own, with one that
     await record(name, handle.workflowId);
   };
   await recordedAs('slice', ['user-1', 'user-2', 'user-3']);
-  slot.userService.fail({ userId: 'user-9', failure: { kind: 'delay', ms: 5_000 } });
+  const lookups = holdAnswers();
+  slot.userService.fail({ userId: 'user-9', failure: lookups.failure });
   await recordedAs('slice-in-trouble', ['user-1', 'nobody', 'user-9', 'user-9'], async (handle) => {
-    await eventually('the lookups', async () =>
-      slot.userService.requests.some(({ userId }) => userId === 'user-9'),
-    );
+    await lookups.arrived;
     await handle.signal(CANCEL_INTENT_SIGNAL, `${handle.workflowId.split('/')[1]!.split('-')[0]}-3`);
   });
+  lookups.release();
   slot.userService.heal();
   slot.userService.fail({ failure: { kind: 'status', status: 503 } });
   let waitingId = '';

@@ -127,7 +127,6 @@ test(
   'I56 I24 PostgreSQL goes away between the hand-offs of a slice and their rows: it waits as one, and hands nothing off twice',
   async () => {
     await slot.startService(IN_SLICES);
-    slot.userService.fail({ failure: { kind: 'delay', ms: 500 } });
     await fillDisk('');
     const ids = await startedSlice(20);
     await waitsFor(ids, 'PostgresUnusable');

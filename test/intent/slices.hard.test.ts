@@ -1,4 +1,5 @@
 /** Slices of a backlog in two processes, of which one is killed. */
+import { holdAnswers } from '../../dev/stand-ins/failure-scripts.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 import {
@@ -26,8 +27,8 @@ test(
     const fleet = createFleet(slot);
     const env = { NOTIFICATION_INTENTS_PER_WORKFLOW: '25' };
     try {
-      // Slow enough for both to have some.
-      slot.userService.fail({ failure: { kind: 'delay', ms: 20 } });
+      const lookups = holdAnswers();
+      slot.userService.fail({ failure: lookups.failure });
       const [first] = await Promise.all([fleet.start(env), fleet.start(env)]);
       const ids = await append(
         slot.redis,
@@ -35,6 +36,9 @@ test(
           turn({ idempotency_key: `key-${index}`, recipient_user_ids_json: '["user-1"]' }),
         ),
       );
+      // Each process makes one lookup for all that ask for this user at the same time.
+      await eventually('both to have some', async () => slot.userService.requests.length >= 2);
+      lookups.release();
       await eventually('some to be accepted', async () => {
         const { rows } = await slot.db.query('SELECT FROM notification.records LIMIT 200');
         return rows.length === 200;

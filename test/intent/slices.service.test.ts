@@ -3,6 +3,7 @@ import { startSlice } from '../../activities/intent/start.ts';
 import type { Intent } from '../../api/intent/entry.ts';
 import { decodePushPayload } from '../../api/intent/push-event.ts';
 import type { Operator } from '../../client/operator.ts';
+import { holdAnswers } from '../../dev/stand-ins/failure-scripts.ts';
 import {
   INTENT_TASK_QUEUE,
   RECONCILIATION_WORKFLOW,
@@ -176,9 +177,13 @@ test('I56 I9 repeats and conflicts within a slice and across slices: the first i
     { key: 'new', occurredAt: 2 },
     { key: 'new', occurredAt: 1 },
   ]);
-  // Long enough for the second to be decided first, if it did not wait.
-  slot.userService.fail({ failure: { kind: 'delay', ms: 300 } });
+  const lookups = holdAnswers();
+  slot.userService.fail({ failure: lookups.failure });
   await slot.startService(IN_SLICES);
+  await lookups.arrived;
+  // The second waits for the first, which has its keys.
+  expect(await statusOf(sliceWorkflowId(second[0]!))).toBeUndefined();
+  lookups.release();
   const taken = [...first.filter((_, index) => index % 10 !== 9), second[2]!];
   expect(await delivered(deliveriesTo('user-1', taken))).toEqual(deliveriesTo('user-1', taken));
   await nothingLeftRunning(slot, 30_000);
@@ -243,7 +248,8 @@ test('I56 I12 a recipient whose lookups fail or hang: that intent waits by itsel
   kinds[5] = { key: 'hangs', to: ['user-8'] };
   kinds[12] = { key: 'away', to: ['user-9'], occurredAt: 1 };
   slot.userService.fail({ userId: 'user-9', failure: { kind: 'status', status: 503 } });
-  slot.userService.fail({ userId: 'user-8', failure: { kind: 'delay', ms: 60_000 } });
+  const lookups = holdAnswers();
+  slot.userService.fail({ userId: 'user-8', failure: lookups.failure });
   const ids = await gather(kinds);
   await slot.startService({ ...IN_SLICES, NOTIFICATION_USER_SERVICE_TIMEOUT: '30s' });
   const inTrouble = [4, 5, 12];
@@ -255,6 +261,7 @@ test('I56 I12 a recipient whose lookups fail or hang: that intent waits by itsel
     expect.arrayContaining([ids[4], ids[5]]),
   );
   slot.userService.heal();
+  lookups.release();
   const all = [...deliveriesTo('user-1', well), ...deliveriesTo('user-9', [ids[4]!])];
   await eventually('the earlier one to be delivered', async () =>
     (await outboundIds(slot.redis)).includes(`${ids[4]}/push:user:user-9`),
@@ -271,18 +278,24 @@ test('I56 I12 a recipient whose lookups fail or hang: that intent waits by itsel
 
 test('I56 I9 of two with one key the earlier wins, though a slice with the same beginning was started before without them', async () => {
   await (await slot.startService(IN_SLICES)).stop();
-  // The earlier ones take longer: the lookup of their recipient does.
-  slot.userService.fail({ userId: 'user-7', failure: { kind: 'delay', ms: 500 } });
+  // The earlier ones are decided last: the lookup of their recipient is held.
+  const lookups = holdAnswers();
+  slot.userService.fail({ userId: 'user-7', failure: lookups.failure });
   const pairs = wishes(5).flatMap((wish) => [{ ...wish, to: ['user-7'] }, wish]);
   const [first, ...ids] = (await gather([{ key: 'first' }, ...pairs])) as [string, ...string[]];
   // By a reader that died before it could save its offset, when the others were not there yet.
   await startSlice(slot.client.workflow, [
     { ...accepted(entryFor({ key: 'first' })), notificationId: first },
   ]);
-  await slot.startService(IN_SLICES);
+  await slot.startService({ ...IN_SLICES, NOTIFICATION_USER_SERVICE_TIMEOUT: '30s' });
 
   const earlier = ids.filter((_, index) => index % 2 === 0);
   const later = ids.filter((_, index) => index % 2 === 1);
+  await eventually('the later ones to be begun', async () => {
+    const found = await Promise.all(later.map((id) => statusOf(notificationWorkflowId(id))));
+    return found.every((status) => status !== undefined);
+  });
+  lookups.release();
   await eventually('the later ones to be refused', async () => {
     const { rows } = await slot.db.query<{ id: string }>(
       `SELECT stream_entry_id AS id FROM notification.malformed_intents WHERE failure_code = 'idempotency_conflict'`,

@@ -1,7 +1,8 @@
-/** Urgent types while a backlog is worked off, in each way of working intents off. */
+/** Urgent types behind a backlog, in each way of working intents off. */
 import type { NotificationType } from '../../api/intent/catalog.ts';
 import { loadOffset } from '../../api/intent/stream.ts';
 import { compareEntryIds } from '../../api/stream-ids.ts';
+import { holdAnswers } from '../../dev/stand-ins/failure-scripts.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, operatorOf, takeSlot } from '../harness.ts';
@@ -14,12 +15,15 @@ const ADMINISTRATOR = 'operator@example.com';
 const ENV = {
   NOTIFICATION_ADMIN_EMAILS_GAME_GENERATION_FAILED: ADMINISTRATOR,
   NOTIFICATION_ADMIN_EMAILS_RUNTIME_IMAGE_PULL_FAILED: ADMINISTRATOR,
+  // Lookups are held for longer than by default.
+  NOTIFICATION_USER_SERVICE_TIMEOUT: '1m',
 };
-/** More than is worked off while a test looks. */
+/** More than the reader begins in ten seconds while no lookup is answered: it begins 50 intents or slices, then waits for them. */
+const BACKLOG = 200;
 const WAYS = [
-  { way: 'child', backlog: 2_000, env: { NOTIFICATION_ROUTE_DISPATCH: 'child' } },
-  { way: 'on_failure', backlog: 4_000, env: { NOTIFICATION_ROUTE_DISPATCH: 'on_failure' } },
-  { way: 'slices', backlog: 20_000, env: { NOTIFICATION_INTENTS_PER_WORKFLOW: '100' } },
+  { way: 'child', env: { NOTIFICATION_ROUTE_DISPATCH: 'child' } },
+  { way: 'on_failure', env: { NOTIFICATION_ROUTE_DISPATCH: 'on_failure' } },
+  { way: 'slices', env: { NOTIFICATION_INTENTS_PER_WORKFLOW: '2' } },
 ];
 
 let slot: Slot;
@@ -31,14 +35,13 @@ afterEach(() => slot.release());
 const failed = (key: string, type: NotificationType = 'game.generation_failed', changes: Changes = {}) =>
   entryOf(type, { idempotency_key: key, ...changes });
 
-async function fill(count: number, name = 'other'): Promise<void> {
-  for (let begun = 0; begun < count; begun += 1_000) {
-    const some = Array.from({ length: Math.min(1_000, count - begun) }, (_, n) =>
-      turn({ idempotency_key: `${name}-${begun + n}`, recipient_user_ids_json: `["user-${1 + n}"]` }),
-    );
-    await append(slot.redis, some);
-  }
-}
+const fill = (count: number): Promise<string[]> =>
+  append(
+    slot.redis,
+    Array.from({ length: count }, (_, n) =>
+      turn({ idempotency_key: `other-${n}`, recipient_user_ids_json: `["user-${1 + n}"]` }),
+    ),
+  );
 
 const recordsOf = async (where = 'true', values: unknown[] = []): Promise<number> =>
   (
@@ -59,15 +62,18 @@ async function mailed(): Promise<string[]> {
 
 const isMailed = (id: string | undefined) => async () => (await mailed()).includes(id!);
 
-test.each(WAYS)('I87 an urgent intent goes before a backlog: $way', async ({ backlog, env }) => {
-  await fill(backlog);
+test.each(WAYS)('I87 an urgent intent goes before a backlog: $way', async ({ env }) => {
+  const lookups = holdAnswers();
+  slot.userService.fail({ failure: lookups.failure });
+  await fill(BACKLOG);
   await slot.startService({ ...ENV, ...env });
-  await eventually('the backlog to be worked on', async () => (await recordsOf()) > 0);
+  await lookups.arrived;
   const [id] = await append(slot.redis, [failed('urgent', 'runtime.image_pull_failed')]);
 
   await eventually('the e-mail', isMailed(id));
-  expect(await recordsOf()).toBeLessThan(backlog);
+  expect(await recordsOf()).toBe(1);
   expect(compareEntryIds(await loadOffset(slot.redis, STREAM), id!)).toBeLessThan(0);
+  lookups.release();
   // It is a workflow as any other, which finds what was done.
   const workflow = slot.client.workflow.getHandle(notificationWorkflowId(id!));
   const outcome = await eventually('its workflow to end', () => workflow.result());
@@ -78,8 +84,10 @@ test.each(WAYS)('I87 an urgent intent goes before a backlog: $way', async ({ bac
 test.each(WAYS)(
   'I9 I87 of two intents with one key the earlier is decided first, and be the later one urgent: $way',
   async ({ env }) => {
+    const lookups = holdAnswers();
+    slot.userService.fail({ failure: lookups.failure });
     const [earlier] = await append(slot.redis, [turn({ idempotency_key: 'one' })]);
-    await fill(300);
+    await fill(50);
     const [later, first, second, last] = await append(slot.redis, [
       failed('one'),
       failed('two'),
@@ -88,6 +96,9 @@ test.each(WAYS)(
     ]);
     await slot.startService({ ...ENV, ...env });
 
+    await eventually('the others', async () => (await mailed()).length === 2);
+    expect((await mailed()).sort()).toEqual([first, last]);
+    lookups.release();
     await eventually('both to be refused', async () => {
       const { rows } = await slot.db.query<{ id: string; with: string }>(
         `SELECT stream_entry_id AS id, conflicts_with AS with
@@ -101,19 +112,21 @@ test.each(WAYS)(
         ? rows
         : undefined;
     });
-    await eventually('the others', async () => (await mailed()).length === 2);
     expect((await mailed()).sort()).toEqual([first, last]);
   },
 );
 
 test('I6 I87 a malformed urgent entry is recorded in its turn, and holds up none behind it', async () => {
-  await fill(200);
+  const lookups = holdAnswers();
+  slot.userService.fail({ failure: lookups.failure });
+  await fill(50);
   const [bad, good] = await append(slot.redis, [
     failed('bad', 'game.generation_failed', { payload_json: '{' }),
     failed('good'),
   ]);
-  await slot.startService(ENV);
+  await slot.startService({ ...ENV, NOTIFICATION_ROUTE_DISPATCH: 'on_failure' });
   await eventually('the e-mail', isMailed(good));
+  lookups.release();
   await eventually('the row', async () => {
     const { rows } = await slot.db.query<{ id: string }>(
       'SELECT stream_entry_id AS id FROM notification.malformed_intents',
@@ -126,7 +139,7 @@ test('I85 I87 what an urgent type publishes waits as well while its producer is 
   await slot.startService(ENV);
   const operator = operatorOf(slot);
   await operator.producers.pause('runtime_manager', { requestedBy: 'nina' });
-  await fill(100);
+  await fill(10);
   const [id] = await append(slot.redis, [failed('urgent', 'runtime.image_pull_failed')]);
   await eventually('it to be accepted', async () => (await recordsOf('notification_id = $1', [id])) === 1);
   await eventually('its route to wait', async () => {

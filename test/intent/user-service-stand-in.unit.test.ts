@@ -1,3 +1,4 @@
+import { holdAnswers } from '../../dev/stand-ins/failure-scripts.ts';
 import { startUserService, type UserServiceStandIn } from '../../dev/stand-ins/intent/user-service.ts';
 
 describe('stand-in User Service', () => {
@@ -88,18 +89,25 @@ describe('stand-in User Service', () => {
     expect(await (await lookUp('user-1')).json()).toMatchObject({ email: null });
   });
 
-  test('answers late', async () => {
-    service.fail({ failure: { kind: 'delay', ms: 100 } });
+  test('holds an answer until it is released', async () => {
+    const answers = holdAnswers();
+    service.fail({ failure: answers.failure, times: 1 });
 
-    const startedAt = performance.now();
-    expect((await lookUp('user-1')).status).toBe(200);
-    expect(performance.now() - startedAt).toBeGreaterThanOrEqual(95);
+    const order: string[] = [];
+    const held = lookUp('user-1').then(({ status }) => order.push(`held ${status}`));
+    await answers.arrived;
+    order.push(`other ${(await lookUp('user-1')).status}`);
+    answers.release();
+    await held;
+
+    expect(order).toEqual(['other 200', 'held 200']);
   });
 
-  test('stops immediately while a delayed answer is pending', async () => {
-    service.fail({ failure: { kind: 'delay', ms: 60_000 } });
+  test('stops immediately while an answer is held', async () => {
+    const answers = holdAnswers();
+    service.fail({ failure: answers.failure });
     const pending = lookUp('user-1').catch((error: Error) => error.message);
-    while (service.requests.length === 0) await new Promise(setImmediate);
+    await answers.arrived;
 
     await service.stop();
 

@@ -8,6 +8,7 @@ import { createHttpCaller } from '../../activities/http/caller.ts';
 import type { UserService } from '../../activities/intent/user-service.ts';
 import { UserServiceError, createUserService } from '../../activities/intent/user-service.ts';
 import type { UserServiceFailure, UserServiceStandIn } from '../../dev/stand-ins/intent/user-service.ts';
+import { holdAnswers } from '../../dev/stand-ins/failure-scripts.ts';
 import { startUserService } from '../../dev/stand-ins/intent/user-service.ts';
 import { createLogger } from '../../workers/logger.ts';
 import type { LogLine } from '../harness.ts';
@@ -206,7 +207,7 @@ describe('answers', () => {
 
 describe('no answer', () => {
   test('I11 an answer that comes too late is a time-out', async () => {
-    standIn.fail({ failure: { kind: 'delay', ms: 1_000 } });
+    standIn.fail({ failure: holdAnswers().failure });
     const impatient = clientOf(standIn.url, IMPATIENT_MS);
 
     expect((await failureOf(impatient.findRecipient('user-1'))).message).toMatch(TIMED_OUT);
@@ -468,9 +469,9 @@ describe('breaker', () => {
     ['status 500', { kind: 'status', status: 500 }],
     ['status 429', { kind: 'status', status: 429 }],
     ['a reset connection', { kind: 'reset' }],
-    ['a time-out', { kind: 'delay', ms: 1_000 }],
+    ['a time-out', holdAnswers().failure],
   ])('I12 %s is a failure of the service', async (_what, failure) => {
-    users = clientOf(standIn.url, failure.kind === 'delay' ? IMPATIENT_MS : PATIENT_MS);
+    users = clientOf(standIn.url, failure.kind === 'hold' ? IMPATIENT_MS : PATIENT_MS);
     standIn.fail({ failure });
     await lookUpInTurn(THRESHOLD);
 

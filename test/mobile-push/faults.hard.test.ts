@@ -5,7 +5,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import type { FcmFailure } from '../../dev/stand-ins/mobile-push/fcm.ts';
+import { holdAnswers } from '../../dev/stand-ins/failure-scripts.ts';
 import type { Slot } from '../harness.ts';
 import { eventually, takeSlot } from '../harness.ts';
 import type { MobileSlot } from './jobs.ts';
@@ -16,7 +16,7 @@ import { createFleet } from '../service-process.ts';
 const LIMIT_MS = 240_000;
 const TEST_LIMIT_MS = 2 * LIMIT_MS;
 
-const NEVER: FcmFailure = { kind: 'delay', ms: 600_000 };
+const { failure: NEVER } = holdAnswers();
 
 const JOB_COUNT = 200;
 const TOKENS = Array.from({ length: JOB_COUNT }, (_, index) => [`${index}-phone`, `${index}-tablet`]);
@@ -144,9 +144,8 @@ function repeated(): string[] {
 test(
   'M1 M2 M8 a process killed in the middle of 200 jobs loses none, and repeats at most the sends that were under way',
   async () => {
-    // About what FCM takes; with immediate answers hardly any send would be under way. And however late
-    // this test looks, half of the jobs are not done.
-    slot.fcm.fail({ failure: { kind: 'delay', ms: 100 }, times: 200 });
+    // However late this test looks, sends are under way, and half of the jobs are not done.
+    slot.fcm.fail({ failure: { kind: 'hold', until: Promise.resolve() }, times: 200 });
     slot.fcm.fail({ failure: NEVER });
     const jobIds = await publishAll();
     await holdUp(jobIds.at(-1)!);
@@ -179,7 +178,7 @@ test(
   'M8 of a process that is killed exactly the sends are repeated whose answers were lost',
   async () => {
     const [answered, unanswered] = [80, 20];
-    slot.fcm.fail({ failure: { kind: 'delay', ms: 0 }, times: answered });
+    slot.fcm.fail({ failure: { kind: 'hold', until: Promise.resolve() }, times: answered });
     slot.fcm.fail({ failure: NEVER });
     const first = await start();
     const jobIds = await publishAll();
@@ -206,14 +205,22 @@ test(
   'M10 I35 a process told to stop ends in time, also when a statement of an activity takes longer',
   async () => {
     const SHUTDOWN_MS = 3_000;
-    slot.fcm.fail({ failure: { kind: 'delay', ms: 2_000 } });
+    const answers = holdAnswers();
+    slot.fcm.fail({ failure: answers.failure });
     const service = await start({
       NOTIFICATION_SHUTDOWN_TIMEOUT: `${SHUTDOWN_MS}ms`,
       NOTIFICATION_POSTGRES_OPERATION_TIMEOUT: '10m',
     });
     await publishAll();
-    await eventually('sends', async () => slot.fcm.requests.length > 0, LIMIT_MS);
+    await answers.arrived;
     await hold('LOCK TABLE notifications.notification_sends');
+    answers.release();
+    await eventually('a statement to wait for the lock', async () => {
+      const { rows } = await slot.db.query(
+        "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+      );
+      return rows.length > 0;
+    });
     const beganAt = performance.now();
     expect(await service.end('SIGTERM')).toBe(0);
     expect(performance.now() - beganAt).toBeLessThan(10 * SHUTDOWN_MS);

@@ -2,6 +2,7 @@
 import fc from 'fast-check';
 import { createBrake } from '../../activities/mobile-push/fcm.ts';
 import { parseRetryAfter } from '../../activities/mobile-push/fcm-outcome.ts';
+import { holdAnswers } from '../../dev/stand-ins/failure-scripts.ts';
 import type { FcmError, FcmFailure } from '../../dev/stand-ins/mobile-push/fcm.ts';
 import {
   IMPATIENT_MS,
@@ -89,8 +90,11 @@ describe('what the network does', () => {
     [4, { maxSockets: 4 }],
   ])('M5 %i connections are the most, however many sends are under way', async (most, options) => {
     const bounded = senderWith(options);
-    fcm.fail({ failure: { kind: 'delay', ms: 20 } });
+    const answers = holdAnswers();
+    fcm.fail({ failure: answers.failure });
     const sends = Array.from({ length: most + 70 }, (_, index) => bounded.send(messageOf(), `t-${index}`));
+    await eventually('all connections to be in use', async () => fcm.requests.length === most);
+    answers.release();
 
     expect((await Promise.all(sends)).every(({ outcome }) => outcome === 'sent')).toBe(true);
     expect(fcm.sockets).toMatchObject({ highest: most, opened: most });

@@ -3,13 +3,14 @@ import type { FcmOutcome, FcmSender, FcmSenderOptions } from '../../activities/m
 import { createFcmSender } from '../../activities/mobile-push/fcm.ts';
 import type { MobileMessage } from '../../api/mobile-push/message.ts';
 import { mobileMessage } from '../../api/mobile-push/message.ts';
+import { holdAnswers } from '../../dev/stand-ins/failure-scripts.ts';
 import type { FcmFailure, FcmStandIn } from '../../dev/stand-ins/mobile-push/fcm.ts';
 import { startFcm } from '../../dev/stand-ins/mobile-push/fcm.ts';
 
 /** Long enough to be reached only by what never ends, and the reverse. */
 const PATIENT_MS = 14_000;
 export const IMPATIENT_MS = 300;
-export const NEVER: FcmFailure = { kind: 'delay', ms: 600_000 };
+export const NEVER: FcmFailure = holdAnswers().failure;
 export const TOKEN = 'token-of-a-phone:APA91b';
 
 export let fcm: FcmStandIn;

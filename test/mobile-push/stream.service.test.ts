@@ -1,4 +1,5 @@
 /** The consumer group: what happens to entries when consumers, Redis, PostgreSQL or the service go away. */
+import { holdAnswers } from '../../dev/stand-ins/failure-scripts.ts';
 import {
   MOBILE_PUSH_WORKFLOW,
   MOBILE_REPLAY_SIGNAL,
@@ -150,11 +151,14 @@ test('M8 M10 a service that stops in the middle loses nothing and sends nothing 
   const users = await Promise.all(
     Array.from({ length: 30 }, (_, index) => mobile.userWith(`phone-${index}`)),
   );
-  slot.fcm.fail({ failure: { kind: 'delay', ms: 50 } });
+  const answers = holdAnswers();
+  slot.fcm.fail({ failure: answers.failure });
   const first = await slot.startService(QUICK);
   const jobs = await Promise.all(users.map(({ userId }) => mobile.publishTo(userId)));
   await eventually('some sends', async () => slot.fcm.requests.length >= 5);
-  await first.stop();
+  const stopping = first.stop();
+  answers.release();
+  await stopping;
   expect(await consumers()).toEqual([]);
   await slot.startService(QUICK);
 

@@ -77,7 +77,7 @@ test('kinds-V4 M5 the largest message that passes here may be too large for APNs
 });
 
 test('kinds-S3 M7 a swapped credential costs few tokens, and a push that FCM takes starts the count anew', async () => {
-  fcm.fail({ token: 'of this project', failure: { kind: 'delay', ms: 0 } });
+  fcm.fail({ token: 'of this project', failure: { kind: 'hold', until: Promise.resolve() } });
   fcm.fail({ failure: { kind: 'error', error: 'SENDER_ID_MISMATCH' } });
   const outcomes = async (count: number) => {
     const seen: string[] = [];

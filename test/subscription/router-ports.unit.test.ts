@@ -2,6 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { dhSecret, generateAuthKeys, generateDhKeys } from '../../activities/subscription/router/signing.ts';
 import type { DeviceToken, RouterAddress } from '../../activities/subscription/router/ports.ts';
+import { holdAnswers } from '../../dev/stand-ins/failure-scripts.ts';
 import { startMessagingRouter } from '../../dev/stand-ins/subscription/messaging-router.ts';
 import { eventually } from '../eventually.ts';
 import type { RouterAdapter } from './router-adapter.ts';
@@ -285,9 +286,13 @@ describe.each<[string, Way]>(Object.entries(WAYS))('%s', (name, way) => {
 
   test(`N2 ${name}: an answer that comes late, but in time, is one`, async () => {
     const queues = await adapter.makeQueues(adapter.smp.address, 2);
-    adapter.smp.fail({ failure: { kind: 'delay', ms: 200 }, subject: `NDEL ${queues[0]!.recipientId}` });
+    const late = holdAnswers();
+    adapter.smp.fail({ failure: late.failure, subject: `NDEL ${queues[0]!.recipientId}` });
 
-    expect(outcomesById(await adapter.messaging.deleteNotifierKeys(queues))).toEqual({ c0: 'ok', c1: 'ok' });
+    const deleting = adapter.messaging.deleteNotifierKeys(queues);
+    await late.arrived;
+    late.release();
+    expect(outcomesById(await deleting)).toEqual({ c0: 'ok', c1: 'ok' });
   });
 
   test(`N2 ${name}: a connection that breaks fails what was not answered with an error of the network`, async () => {

@@ -5,7 +5,6 @@
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { CallbackBody, CallbackKey, CallbackKind } from '../../../api/account-callback/callback.ts';
 import { parseCallbackPath } from '../../../api/account-callback/callback.ts';
 import {
@@ -15,7 +14,8 @@ import {
 } from '../../../client/account-callback/receiver.ts';
 import type { CallerProof } from '../../../client/webhook-proof.ts';
 import { DEVELOPMENT_SIGNING_SECRET } from '../../../config/caller.ts';
-import { createFailureScripts } from '../failure-scripts.ts';
+import type { DelayedAnswer, HeldAnswer } from '../failure-scripts.ts';
+import { answerIsDue, createFailureScripts } from '../failure-scripts.ts';
 import { assertPortFree, LOOPBACK, PORT_VARIABLES } from '../../servers/ports.ts';
 
 const SILENT = { info: () => undefined, error: () => undefined };
@@ -26,8 +26,8 @@ export type PortfolioFailure =
   | { kind: 'status'; status: number; location?: string; isQuoted?: true }
   /** No answer until {@link PortfolioStandIn.heal}, which resets the connection. */
   | { kind: 'hang' }
-  /** The right answer, this many milliseconds late. */
-  | { kind: 'delay'; ms: number }
+  | DelayedAnswer
+  | HeldAnswer
   /** The connection is reset before any answer. */
   | { kind: 'reset' }
   /** The callback is applied, and the connection reset: whoever sent it cannot know. */
@@ -137,7 +137,8 @@ export async function startPortfolioService({
           .end(failure.isQuoted ? `this is refused: ${body}` : 'scripted failure');
         return;
       case 'delay':
-        await sleep(failure.ms, undefined, { signal: stopping.signal }).catch(() => undefined);
+      case 'hold':
+        if (!(await answerIsDue(failure, stopping.signal))) return;
         break;
       case 'lost-answer':
       case undefined:

@@ -4,8 +4,8 @@
  */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { createFailureScripts } from '../failure-scripts.ts';
+import type { HeldAnswer } from '../failure-scripts.ts';
+import { answerIsDue, createFailureScripts } from '../failure-scripts.ts';
 import { assertPortFree, LOOPBACK, PORT_VARIABLES } from '../../servers/ports.ts';
 
 /** What the service needs to know about a user. */
@@ -19,8 +19,7 @@ export interface User {
 export type UserServiceFailure =
   /** The status with an error body; 404 is what an unknown user gets. */
   | { kind: 'status'; status: number }
-  /** The right answer, this many milliseconds late. */
-  | { kind: 'delay'; ms: number }
+  | HeldAnswer
   /** The connection is reset before any answer. */
   | { kind: 'reset' }
   /** 200 with a body cut off in the middle of its JSON. */
@@ -112,7 +111,7 @@ export async function startUserService(options: UserServiceOptions = {}): Promis
 
   const findUser = (id: string): User | undefined => (users.has(id) ? users.get(id) : numberedUser(id));
 
-  const server = createServer((request, response) => {
+  async function receive(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const userId = requestedUser(request, response);
     if (userId === undefined) return;
     requests.push({ userId, at: Date.now() });
@@ -120,8 +119,11 @@ export async function startUserService(options: UserServiceOptions = {}): Promis
     mostOpen = Math.max(mostOpen, open);
     response.once('close', () => (open -= 1));
     const failure = failures.next(userId);
-    void pause(failure, stopping.signal).then(() => answer(response, userId, findUser(userId), failure));
-  });
+    if (failure?.kind === 'hold' && !(await answerIsDue(failure, stopping.signal))) return;
+    answer(response, userId, findUser(userId), failure);
+  }
+
+  const server = createServer((request, response) => void receive(request, response));
   await new Promise<void>((resolve, reject) => {
     server.once('error', reject);
     server.listen(port, LOOPBACK, resolve);
@@ -171,11 +173,6 @@ function requestedUser(request: IncomingMessage, response: ServerResponse): stri
   }
 }
 
-/** Waits as scripted; not beyond the end of the stand-in, whose process could not end otherwise. */
-async function pause(failure: UserServiceFailure | undefined, signal: AbortSignal): Promise<void> {
-  if (failure?.kind === 'delay') await sleep(failure.ms, undefined, { signal }).catch(() => undefined);
-}
-
 function answer(
   response: ServerResponse,
   userId: string,
@@ -196,8 +193,7 @@ function answer(
       if (failure.status === 404) sendUnknownUser(response, userId);
       else sendError(response, failure.status, 'internal_error', 'scripted failure');
       return;
-    // A delayed answer is late, not wrong.
-    case 'delay':
+    case 'hold':
     case undefined:
       break;
   }

@@ -7,8 +7,8 @@ import type { IncomingHttpHeaders, IncomingMessage, OutgoingHttpHeaders, ServerR
 import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { createFailureScripts } from '../failure-scripts.ts';
+import type { DelayedAnswer, HeldAnswer } from '../failure-scripts.ts';
+import { answerIsDue, createFailureScripts } from '../failure-scripts.ts';
 import { createLoopbackCertificate } from '../certificate.ts';
 import { assertPortFree, LOOPBACK, PORT_VARIABLES } from '../../servers/ports.ts';
 
@@ -29,10 +29,8 @@ export type FcmFailure =
   | { kind: 'error'; error: FcmError; retryAfter?: string; ofPayload?: boolean }
   /** Any answer at all, for instance HTML. */
   | { kind: 'answer'; status: number; body: string; headers?: OutgoingHttpHeaders }
-  /** The right answer, this many milliseconds late. */
-  | { kind: 'delay'; ms: number }
-  /** The right answer, once this is settled. */
-  | { kind: 'hold'; until: Promise<unknown> }
+  | DelayedAnswer
+  | HeldAnswer
   /** The connection breaks before any answer. */
   | { kind: 'reset' }
   /** 200 and half a body, then the connection breaks. */
@@ -154,10 +152,9 @@ export async function startFcm({ port = 0 }: { port?: number } = {}): Promise<Fc
     requests.push(send);
     response.once('close', () => (send.answeredAt = Date.now()));
     const failure = failures.next(send.token);
-    // Not beyond the end of the stand-in, whose process could not end otherwise.
-    if (failure?.kind === 'delay') await sleep(failure.ms, undefined, { signal: stopping.signal });
-    if (failure?.kind === 'hold') await failure.until;
-    send.isAccepted = failure === undefined || failure.kind === 'delay' || failure.kind === 'hold';
+    const isLate = failure?.kind === 'delay' || failure?.kind === 'hold';
+    if (isLate && !(await answerIsDue(failure, stopping.signal))) return;
+    send.isAccepted = failure === undefined || isLate;
     answer(response, send.projectId, failure);
   };
 
@@ -246,7 +243,6 @@ function answer(response: ServerResponse, projectId: string, failure: FcmFailure
     case 'error':
       sendError(response, failure.error, failure.retryAfter);
       return;
-    // A delayed answer is late, not wrong.
     case 'delay':
     case 'hold':
     case undefined:

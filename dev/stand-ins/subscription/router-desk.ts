@@ -12,9 +12,9 @@
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { json } from 'node:stream/consumers';
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { RouterAddress } from '../../../activities/subscription/router/ports.ts';
-import { createFailureScripts } from '../failure-scripts.ts';
+import type { DelayedAnswer, HeldAnswer } from '../failure-scripts.ts';
+import { answerIsDue, createFailureScripts } from '../failure-scripts.ts';
 import type { AnyAnswer, RouterRules } from './router-rules.ts';
 import { errorAnswer, nameOf } from './router-rules.ts';
 
@@ -22,10 +22,9 @@ import { errorAnswer, nameOf } from './router-rules.ts';
 export type RouterFailure =
   /** The command is refused with this error: `AUTH`, `QUOTA`, `INTERNAL` … */
   | { kind: 'error'; code: string; detail?: string }
-  /** The right answer, this many milliseconds late. */
-  | { kind: 'delay'; ms: number }
-  /** The command is on its way until this is settled, and is executed then, whether or not somebody still waits. */
-  | { kind: 'hold'; until: Promise<unknown> }
+  | DelayedAnswer
+  /** A held command is executed when it is released, also if its caller has gone. */
+  | HeldAnswer
   /** No answer to this command, and no end of the stream, until `heal`. */
   | { kind: 'silence'; isExecuted?: boolean }
   /** No answer to this command; over HTTPS the stream ends without it. */
@@ -232,12 +231,11 @@ export function createRouterDesk(rules: RouterRules): RouterDesk {
         silent.delete(writer);
         return;
       case 'delay':
-        // Not beyond the end of the stand-in, whose process could not end otherwise.
-        await sleep(failure.ms, undefined, { signal: stopping });
-        if (!writer.isOver()) writer.answer(index, execute());
+        if (!(await answerIsDue(failure, stopping)) || writer.isOver()) return;
+        writer.answer(index, execute());
         return;
       case 'hold': {
-        await failure.until;
+        if (!(await answerIsDue(failure, stopping))) return;
         const answer = execute();
         if (!writer.isOver()) writer.answer(index, answer);
         return;

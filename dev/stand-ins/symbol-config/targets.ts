@@ -17,7 +17,8 @@ import {
 } from '../../../client/symbol-config/receiver.ts';
 import type { CallerProof } from '../../../client/webhook-proof.ts';
 import { DEVELOPMENT_SIGNING_SECRET } from '../../../config/caller.ts';
-import { createFailureScripts } from '../failure-scripts.ts';
+import type { HeldAnswer } from '../failure-scripts.ts';
+import { answerIsDue, createFailureScripts } from '../failure-scripts.ts';
 import { assertPortFree, LOOPBACK, PORT_VARIABLES } from '../../servers/ports.ts';
 
 const GEOS = ['us-east', 'us-west', 'sa-east', 'eu-west', 'eu-central', 'ap-south', 'ap-northeast'] as const;
@@ -42,6 +43,7 @@ export type TargetFailure =
   | { kind: 'status'; status: number }
   /** No answer until {@link SymbolTargetsStandIn.heal}, which resets the connection. */
   | { kind: 'hang' }
+  | HeldAnswer
   /** The connection is reset before any answer. */
   | { kind: 'reset' }
   /** The push is applied and acknowledged, by an answer whose body does not end. */
@@ -114,6 +116,7 @@ export async function startSymbolTargets(options: SymbolTargetsOptions): Promise
   const pushes: RecordedPush[] = [];
   const failures = createFailureScripts<TargetFailure>();
   const hanging = new Set<ServerResponse>();
+  const stopping = new AbortController();
 
   const server = createServer((request, response) => void receive(request, response));
   server.listen(port, LOOPBACK);
@@ -155,13 +158,14 @@ export async function startSymbolTargets(options: SymbolTargetsOptions): Promise
     };
     pushes.push(recorded);
     const failure = failures.next(target);
+    if (failure?.kind === 'hold' && !(await answerIsDue(failure, stopping.signal))) return;
     if (failure?.kind === 'hang') hanging.add(response);
     else if (failure?.kind === 'reset') response.socket?.resetAndDestroy();
     else if (failure?.kind === 'status') response.writeHead(failure.status).end('scripted failure');
     else {
       const { status, answer } = await receiver.answer({ headers: request.headers, body: recorded.body });
       recorded.isAcknowledged = status < 300;
-      if (failure) {
+      if (failure?.kind === 'endless_answer') {
         response.writeHead(status).write('{');
         hanging.add(response);
         return;
@@ -190,6 +194,7 @@ export async function startSymbolTargets(options: SymbolTargetsOptions): Promise
       const closed = once(server, 'close');
       server.close();
       server.closeAllConnections();
+      stopping.abort();
       await closed;
     },
   };

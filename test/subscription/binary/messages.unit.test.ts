@@ -4,6 +4,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Agent, request } from 'undici';
+import { holdAnswers } from '../../../dev/stand-ins/failure-scripts.ts';
 import { BINARY } from '../../../dev/stand-ins/subscription/binary/transport.ts';
 import { startMessagingRouter } from '../../../dev/stand-ins/subscription/messaging-router.ts';
 import { eventually } from '../../eventually.ts';
@@ -182,15 +183,12 @@ describe('a router that fails as it was told to', () => {
     fail({ kind: 'error', code: 'QUOTA' });
     fail({ kind: 'answer', answer: { op: 'PONG' } });
     fail({ kind: 'answer', answer: { op: 'WHAT' } });
-    fail({ kind: 'delay', ms: 20 });
-    expect(await client.send(ndel, ndel, ndel, ndel, ndel, { content: 'PING' })).toEqual([
-      text('ERR QUOTA'),
-      text('PONG'),
-      text('WHAT'),
-      OK,
-      OK,
-      text('PONG'),
-    ]);
+    const late = holdAnswers();
+    fail(late.failure);
+    const answers = client.send(ndel, ndel, ndel, ndel, ndel, { content: 'PING' });
+    await late.arrived;
+    late.release();
+    expect(await answers).toEqual([text('ERR QUOTA'), text('PONG'), text('WHAT'), OK, OK, text('PONG')]);
     fail({ kind: 'omit' });
     const correlationId = randomBytes(24);
     expect((await Promise.all([client.send({ content: 'PING' }), askSilently()]))[0]).toEqual([text('PONG')]);
