@@ -4,16 +4,14 @@ import { MARK_PUBLISHED, keyOf, loadRoutesOf } from '../../activities/intent/rou
 import type { Outcome } from '../../api/intent/outcome.ts';
 import { OUTCOMES_STREAM, OUTCOME_KINDS, isTerminal, readOutcome } from '../../api/intent/outcome.ts';
 import type { Operator } from '../../client/operator.ts';
-import { createOperator } from '../../client/operator.ts';
 import {
   INTENT_TASK_QUEUE,
   RETENTION_WORKFLOW,
   notificationWorkflowId,
 } from '../../workflows/intent/contract.ts';
 import type { Slot } from '../harness.ts';
-import { eventually, takeSlot, untilStarted } from '../harness.ts';
+import { eventually, operatorOf, takeSlot, untilStarted } from '../harness.ts';
 import { GATEWAY, append, nothingLeftRunning } from '../service-process.ts';
-import { namespaceOf } from '../slots.ts';
 import { entryOf, publishTurn, turn } from './entries.ts';
 
 const PUSH = 'push:user:user-1';
@@ -29,17 +27,11 @@ const RELAY_LOCK = 4207716002;
 
 let slot: Slot;
 let operator: Operator;
-beforeEach(async () => {
+
+async function begin(): Promise<void> {
   slot = await takeSlot();
-  operator = createOperator({
-    temporal: slot.client,
-    db: slot.db,
-    redis: slot.redis,
-    namespace: namespaceOf(slot.slot),
-    intentsStream: 'notification:intents',
-  });
-});
-afterEach(() => slot.release());
+  operator = operatorOf(slot);
+}
 
 /** What is in the stream, the oldest first. */
 async function told(): Promise<Outcome[]> {
@@ -76,295 +68,317 @@ async function writtenTogether(): Promise<string[][]> {
   return rows.map(({ kinds }) => kinds);
 }
 
-const writtenKinds = async (): Promise<string[]> => (await writtenTogether()).flat();
+/** The kinds of the events of this intent, relayed or not. */
+async function writtenKinds(id: string): Promise<string[]> {
+  const { rows } = await slot.db.query<{ kind: string }>(
+    `SELECT event ->> 1 AS kind FROM notification.outcomes, json_array_elements(events) AS event
+      WHERE event ->> 2 = $1 ORDER BY outcome_id`,
+    [id],
+  );
+  return rows.map(({ kind }) => kind);
+}
 
 const kindsOf = (outcomes: readonly Outcome[]): string[] => outcomes.map(({ kind }) => kind);
 
-test('Q1 an intent is told of from acceptance to its end, in this order, with ids that say what', async () => {
-  await slot.startService(TELLING);
-  const id = await publishTurn(slot.redis, 'told');
-  const [first, ...rest] = await endOf(id);
-  const last = rest.pop();
-  const about = {
-    notificationId: id,
-    notificationType: 'game.turn.ready',
-    producer: 'game_master',
-    idempotencyKey: 'told',
-    occurredAtMs: expect.any(Number),
-  };
-  expect(first).toEqual({ ...about, eventId: `${id}/accepted`, kind: 'accepted', routes: 2, skipped: 0 });
-  expect(rest).toHaveLength(2);
-  for (const route of [PUSH, EMAIL]) {
-    expect(rest).toContainEqual({
-      ...{ ...about, eventId: `${id}/${route}/0/published`, kind: 'route_published' },
-      ...{ route, channel: route.split(':')[0], generation: 0 },
+describe('one service', () => {
+  beforeAll(async () => {
+    await begin();
+    await slot.startService({
+      ...TELLING,
+      NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS: '1',
+      NOTIFICATION_ADMIN_EMAILS_GEO_REVIEW_RECOMMENDED: 'Ada@example.com',
+      NOTIFICATION_USER_SERVICE_UNUSABLE_AFTER: '2',
     });
-  }
-  expect(last).toEqual({
-    ...{ ...about, eventId: `${id}/end`, kind: 'settled' },
-    ...{ published: 2, skipped: 0, deadLettered: 0 },
   });
-  await eventually('the tally to be gone', async () => {
-    const { rows } = await slot.db.query('SELECT FROM notification.outcome_tallies');
-    return rows.length === 0;
+  afterEach(() => slot.userService.heal());
+  afterAll(() => slot.release());
+
+  test('Q1 an intent is told of from acceptance to its end, in this order, with ids that say what', async () => {
+    const id = await publishTurn(slot.redis, 'told');
+    const [first, ...rest] = await endOf(id);
+    const last = rest.pop();
+    const about = {
+      notificationId: id,
+      notificationType: 'game.turn.ready',
+      producer: 'game_master',
+      idempotencyKey: 'told',
+      occurredAtMs: expect.any(Number),
+    };
+    expect(first).toEqual({ ...about, eventId: `${id}/accepted`, kind: 'accepted', routes: 2, skipped: 0 });
+    expect(rest).toHaveLength(2);
+    for (const route of [PUSH, EMAIL]) {
+      expect(rest).toContainEqual({
+        ...{ ...about, eventId: `${id}/${route}/0/published`, kind: 'route_published' },
+        ...{ route, channel: route.split(':')[0], generation: 0 },
+      });
+    }
+    expect(last).toEqual({
+      ...{ ...about, eventId: `${id}/end`, kind: 'settled' },
+      ...{ published: 2, skipped: 0, deadLettered: 0 },
+    });
+    await eventually('the tally to be gone', async () => {
+      const { rows } = await slot.db.query('SELECT FROM notification.outcome_tallies');
+      return rows.length === 0;
+    });
   });
-});
 
-test('Q1 without outcomes no row is written', async () => {
-  await slot.startService();
-  const id = await publishTurn(slot.redis, 'quiet');
-  await append(slot.redis, [turn({ producer: 'nobody' })]);
-  await eventually('the malformed one', async () => (await operator.malformed.list()).items.length === 1);
-  const notification = slot.client.workflow.getHandle(notificationWorkflowId(id));
-  // Which of the two the reader is through with first is its own affair.
-  await untilStarted(notification);
-  await notification.result();
-  const { rows } = await slot.db.query(
-    'SELECT FROM notification.outcomes UNION ALL SELECT FROM notification.outcome_tallies',
-  );
-  expect(rows).toEqual([]);
-  expect(await slot.redis.exists(OUTCOMES_STREAM)).toBe(0);
-});
-
-test('Q1 refusals are told with what they are about, each as the end of its entry', async () => {
-  await slot.startService(TELLING);
-  const key = { idempotency_key: 'key', recipient_user_ids_json: '["user-1"]' };
-  const [first, again, other, broken, unknown] = (await append(slot.redis, [
-    turn(key),
-    turn(key),
-    turn({ ...key, payload_json: '{"game_id":"other","game_name":"n","turn_number":1}' }),
-    turn({ idempotency_key: 'broken', occurred_at_ms: 'yesterday' }),
-    turn({ idempotency_key: 'unknown', recipient_user_ids_json: '["missing-user"]' }),
-  ])) as [string, string, string, string, string];
-  expect(await endOf(again)).toMatchObject([
-    { kind: 'duplicate', duplicateOf: first, idempotencyKey: 'key', producer: 'game_master' },
-  ]);
-  expect(await endOf(other)).toMatchObject([
-    { kind: 'conflict', conflictsWith: first, eventId: `${other}/end` },
-  ]);
-  expect(await endOf(broken)).toMatchObject([
-    { kind: 'malformed', field: 'occurred_at_ms', idempotencyKey: 'broken' },
-  ]);
-  expect(await endOf(unknown)).toMatchObject([{ kind: 'malformed', failureCode: 'recipient_not_found' }]);
-  expect(kindsOf(await endOf(first))).toEqual(['accepted', 'route_published', 'route_published', 'settled']);
-});
-
-test('Q1 a dead letter belongs to the end, and what its replay publishes is told after it, without another end', async () => {
-  await slot.startService({ ...TELLING, NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS: '2' });
-  await slot.redis.set(GATEWAY, 'not a stream');
-  const id = await publishTurn(slot.redis, 'dead');
-  const outcomes = await endOf(id);
-  expect(outcomes).toContainEqual(
-    expect.objectContaining({
-      ...{ kind: 'route_dead_lettered', route: PUSH, reason: 'gateway_stream_publish_failed' },
-      eventId: `${id}/${PUSH}/0/dead_letter`,
-    }),
-  );
-  expect(outcomes.at(-1)).toMatchObject({ kind: 'settled', published: 1, deadLettered: 1 });
-
-  await slot.redis.del(GATEWAY);
-  await operator.replays.route(id, PUSH, { requestedBy: 'test' });
-  const after = await eventually('the replay to be told', async () => {
-    const now = await toldOf(id);
-    return now.length > outcomes.length && now;
+  test('Q1 refusals are told with what they are about, each as the end of its entry', async () => {
+    const key = { idempotency_key: 'key', recipient_user_ids_json: '["user-1"]' };
+    const [first, again, other, broken, unknown] = (await append(slot.redis, [
+      turn(key),
+      turn(key),
+      turn({ ...key, payload_json: '{"game_id":"other","game_name":"n","turn_number":1}' }),
+      turn({ idempotency_key: 'broken', occurred_at_ms: 'yesterday' }),
+      turn({ idempotency_key: 'unknown', recipient_user_ids_json: '["missing-user"]' }),
+    ])) as [string, string, string, string, string];
+    expect(await endOf(again)).toMatchObject([
+      { kind: 'duplicate', duplicateOf: first, idempotencyKey: 'key', producer: 'game_master' },
+    ]);
+    expect(await endOf(other)).toMatchObject([
+      { kind: 'conflict', conflictsWith: first, eventId: `${other}/end` },
+    ]);
+    expect(await endOf(broken)).toMatchObject([
+      { kind: 'malformed', field: 'occurred_at_ms', idempotencyKey: 'broken' },
+    ]);
+    expect(await endOf(unknown)).toMatchObject([{ kind: 'malformed', failureCode: 'recipient_not_found' }]);
+    expect(kindsOf(await endOf(first))).toEqual([
+      'accepted',
+      'route_published',
+      'route_published',
+      'settled',
+    ]);
   });
-  expect(after.slice(outcomes.length)).toMatchObject([
-    { kind: 'recovered', route: PUSH, generation: 1, eventId: `${id}/${PUSH}/1/published` },
-  ]);
-});
 
-test('Q1 a replay that comes before the end has left the outbox does not end the intent again', async () => {
-  await slot.startService({ ...TELLING, NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS: '1' });
-  await slot.redis.set(GATEWAY, 'not a stream');
-  const relayHeld = await slot.db.connect();
-  await relayHeld.query('BEGIN');
-  await relayHeld.query('SELECT pg_advisory_xact_lock($1)', [RELAY_LOCK]);
-  const id = await publishTurn(slot.redis, 'not relayed yet');
-  await eventually('its end to be written', async () => (await writtenKinds()).includes('settled'));
-  await slot.redis.del(GATEWAY);
-  await operator.replays.route(id, PUSH, { requestedBy: 'test' });
-  await eventually('the replay to be written', async () => (await writtenKinds()).includes('recovered'));
-  await relayHeld.query('COMMIT');
-  relayHeld.release();
-  await eventually('the replay to be told', async () => kindsOf(await toldOf(id)).includes('recovered'));
-  expect((await writtenKinds()).filter((kind) => kind === 'settled')).toHaveLength(1);
-  expect((await toldOf(id)).filter(isTerminal)).toMatchObject([{ published: 1, deadLettered: 1 }]);
-});
-
-test('Q1 a replay before the end keeps the end waiting', async () => {
-  await slot.startService({ ...TELLING, NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS: '1' });
-  await operator.channels.pause('email', { requestedBy: 'test' });
-  await slot.redis.set(GATEWAY, 'not a stream');
-  const id = await publishTurn(slot.redis, 'opened');
-  const kinds = async () => kindsOf(await toldOf(id));
-  await eventually('the push to be dead', async () => (await kinds()).includes('route_dead_lettered'));
-  await operator.replays.route(id, PUSH, { requestedBy: 'test' });
-  await eventually('the push to be dead again', async () => (await kinds()).length === 3);
-  await slot.redis.del(GATEWAY);
-  await operator.replays.route(id, PUSH, { requestedBy: 'test' });
-  await eventually('the push to be there', async () => (await kinds()).includes('recovered'));
-  expect((await toldOf(id)).filter(isTerminal)).toEqual([]);
-  await operator.channels.resume('email', { requestedBy: 'test' });
-  expect((await endOf(id)).at(-1)).toMatchObject({ kind: 'settled', published: 2, deadLettered: 0 });
-});
-
-test('Q1 a cancelled intent ends as cancelled, with what was published before', async () => {
-  await slot.startService(TELLING);
-  await operator.channels.pause('push', { requestedBy: 'test' });
-  const id = await publishTurn(slot.redis, 'cancelled');
-  await eventually('the e-mail to be told', async () =>
-    kindsOf(await toldOf(id)).includes('route_published'),
-  );
-  await slot.client.workflow.getHandle(notificationWorkflowId(id)).cancel();
-  const outcomes = await endOf(id);
-  expect(outcomes.slice(-2)).toMatchObject([
-    { kind: 'route_skipped', route: PUSH, reason: 'cancelled' },
-    { kind: 'cancelled', published: 1, skipped: 1, deadLettered: 0, eventId: `${id}/end` },
-  ]);
-});
-
-test('Q1 an intent that is cancelled before it is accepted ends once', async () => {
-  await slot.startService(TELLING);
-  slot.userService.fail({ failure: { kind: 'status', status: 503 }, times: 1_000 });
-  const id = await publishTurn(slot.redis, 'never');
-  const handle = slot.client.workflow.getHandle(notificationWorkflowId(id));
-  await untilStarted(handle);
-  await handle.cancel();
-  expect(await endOf(id)).toMatchObject([
-    { kind: 'cancelled', published: 0, skipped: 0, producer: 'game_master', idempotencyKey: 'never' },
-  ]);
-});
-
-test('Q1 recipients without a usable address are told of, and no event has an address in it', async () => {
-  await slot.startService({
-    ...TELLING,
-    NOTIFICATION_ADMIN_EMAILS_GEO_REVIEW_RECOMMENDED: 'Ada@example.com',
-    NOTIFICATION_USER_SERVICE_UNUSABLE_AFTER: '2',
-  });
-  slot.userService.setUser('user-1', { email: 'no address', preferredLanguage: 'en' });
-  const id = await publishTurn(slot.redis, 'unusable', ['user-1', 'user-2']);
-  const [forAdmins] = await append(slot.redis, [
-    entryOf('geo.review_recommended', { idempotency_key: 'admins' }, 'admin_email'),
-  ]);
-  const outcomes = await endOf(id);
-  expect(outcomes[0]).toMatchObject({ kind: 'accepted', routes: 4, skipped: 1 });
-  expect(outcomes).toContainEqual(
-    expect.objectContaining({ kind: 'route_skipped', route: EMAIL, reason: 'recipient_unusable' }),
-  );
-  expect(outcomes.at(-1)).toMatchObject({ kind: 'settled', published: 3, skipped: 1 });
-  expect((await endOf(forAdmins!)).find(({ kind }) => kind === 'route_published')).toMatchObject({
-    route: expect.stringMatching(/^email:~[0-9a-f]{32}$/),
-  });
-  const { rows } = await slot.db.query<{ events: unknown }>('SELECT events FROM notification.outcomes');
-  expect(JSON.stringify(rows)).not.toMatch(/@|no address/);
-});
-
-test('Q1 of a slice every intent is told of, in few rows', async () => {
-  const keys = Array.from({ length: 40 }, (_, index) => `slice-${index}`);
-  const ids = await append(
-    slot.redis,
-    [...keys, keys[0]!].map((key) => turn({ idempotency_key: key, recipient_user_ids_json: '["user-1"]' })),
-  );
-  await slot.startService({ ...TELLING, NOTIFICATION_INTENTS_PER_WORKFLOW: '50' });
-  for (const id of ids.slice(0, -1)) {
-    const kinds = kindsOf(await endOf(id));
-    expect(kinds).toEqual(['accepted', 'route_published', 'route_published', 'settled']);
-  }
-  expect(kindsOf(await endOf(ids.at(-1)!))).toEqual(['duplicate']);
-  const { rows } = await slot.db.query('SELECT FROM notification.outcomes');
-  expect(rows.length).toBeLessThan(10);
-});
-
-test('Q1 a notification whose routes come in several statements ends after the last of them', async () => {
-  await slot.startService(TELLING);
-  const users = Array.from({ length: 2_600 }, (_, index) => `user-${index + 1}`);
-  const id = await publishTurn(slot.redis, 'large', users);
-  const outcomes = await eventually(
-    'the end',
-    async () => {
-      const now = await toldOf(id);
-      return now.some(isTerminal) && firstOfEach(now);
-    },
-    120_000,
-    1_000,
-  );
-  expect(outcomes[0]).toMatchObject({ kind: 'accepted', routes: 5_200, skipped: 0 });
-  expect(outcomes.at(-1)).toMatchObject({ kind: 'settled', published: 5_200 });
-  expect(outcomes).toHaveLength(5_202);
-}, 180_000);
-
-test('Q1 of two that close the last routes at once, one tells the end', async () => {
-  await slot.startService(TELLING);
-  await operator.channels.pause('push', { requestedBy: 'test' });
-  await operator.channels.pause('email', { requestedBy: 'test' });
-  const id = await publishTurn(slot.redis, 'both');
-  const rows = await eventually('the routes', async () => {
-    const found = await loadRoutesOf(slot.db, [id]);
-    return found.length === 2 && found;
-  });
-  await slot.stopServices();
-  const outcomes = createOutcomes(OUTCOME_KINDS);
-  const [one, other] = [await slot.db.connect(), await slot.db.connect()];
-  const close = (client: typeof one, row: (typeof rows)[number]) =>
-    outcomes.run(client, MARK_PUBLISHED, [...keyOf(row).map((value) => [value]), ['1-1']]);
-  await one.query('BEGIN');
-  await other.query('BEGIN');
-  await close(one, rows[0]!);
-  const closing = close(other, rows[1]!);
-  await eventually('the other to wait', async () => {
-    const { rows: waits } = await slot.db.query(
-      "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+  test('Q1 a dead letter belongs to the end, and what its replay publishes is told after it, without another end', async () => {
+    await slot.redis.set(GATEWAY, 'not a stream');
+    const id = await publishTurn(slot.redis, 'dead');
+    const outcomes = await endOf(id);
+    expect(outcomes).toContainEqual(
+      expect.objectContaining({
+        ...{ kind: 'route_dead_lettered', route: PUSH, reason: 'gateway_stream_publish_failed' },
+        eventId: `${id}/${PUSH}/0/dead_letter`,
+      }),
     );
-    return waits.length === 1;
+    expect(outcomes.at(-1)).toMatchObject({ kind: 'settled', published: 1, deadLettered: 1 });
+
+    await slot.redis.del(GATEWAY);
+    await operator.replays.route(id, PUSH, { requestedBy: 'test' });
+    const after = await eventually('the replay to be told', async () => {
+      const now = await toldOf(id);
+      return now.length > outcomes.length && now;
+    });
+    expect(after.slice(outcomes.length)).toMatchObject([
+      { kind: 'recovered', route: PUSH, generation: 1, eventId: `${id}/${PUSH}/1/published` },
+    ]);
   });
-  await one.query('COMMIT');
-  await closing;
-  await other.query('COMMIT');
-  one.release();
-  other.release();
-  expect(await writtenTogether()).toEqual([
-    ['accepted'],
-    ['route_published'],
-    ['route_published', 'settled'],
-  ]);
-});
 
-test('Q1 only the ends are told where nothing else is wanted', async () => {
-  await slot.startService({ ...TELLING, NOTIFICATION_OUTCOMES: 'ends' });
-  expect(kindsOf(await endOf(await publishTurn(slot.redis, 'ends')))).toEqual(['settled']);
-});
-
-test('Q1 an end that a process without outcomes has left untold is told by retention', async () => {
-  await slot.startService(TELLING);
-  await operator.channels.pause('push', { requestedBy: 'test' });
-  const id = await publishTurn(slot.redis, 'left');
-  await eventually('the e-mail to be told', async () => (await toldOf(id)).length === 2);
-  await slot.stopServices();
-  const quiet = await slot.startService();
-  await operator.channels.resume('push', { requestedBy: 'test' });
-  await nothingLeftRunning(slot, 60_000);
-  await quiet.stop();
-  await slot.db.query("UPDATE notification.outcome_tallies SET counted_at = now() - interval '1 hour'");
-  await slot.startService(TELLING);
-  await slot.client.workflow.start(RETENTION_WORKFLOW, {
-    workflowId: 'retention-now',
-    taskQueue: INTENT_TASK_QUEUE,
+  test('Q1 a replay that comes before the end has left the outbox does not end the intent again', async () => {
+    await slot.redis.set(GATEWAY, 'not a stream');
+    const relayHeld = await slot.db.connect();
+    await relayHeld.query('BEGIN');
+    await relayHeld.query('SELECT pg_advisory_xact_lock($1)', [RELAY_LOCK]);
+    const id = await publishTurn(slot.redis, 'not relayed yet');
+    await eventually('its end to be written', async () => (await writtenKinds(id)).includes('settled'));
+    await slot.redis.del(GATEWAY);
+    await operator.replays.route(id, PUSH, { requestedBy: 'test' });
+    await eventually('the replay to be written', async () => (await writtenKinds(id)).includes('recovered'));
+    await relayHeld.query('COMMIT');
+    relayHeld.release();
+    await eventually('the replay to be told', async () => kindsOf(await toldOf(id)).includes('recovered'));
+    expect((await writtenKinds(id)).filter((kind) => kind === 'settled')).toHaveLength(1);
+    expect((await toldOf(id)).filter(isTerminal)).toMatchObject([{ published: 1, deadLettered: 1 }]);
   });
-  expect((await endOf(id)).at(-1)).toMatchObject({ kind: 'settled', published: 2 });
+
+  test('Q1 a replay before the end keeps the end waiting', async () => {
+    await operator.channels.pause('email', { requestedBy: 'test' });
+    await slot.redis.set(GATEWAY, 'not a stream');
+    const id = await publishTurn(slot.redis, 'opened');
+    const kinds = async () => kindsOf(await toldOf(id));
+    await eventually('the push to be dead', async () => (await kinds()).includes('route_dead_lettered'));
+    await operator.replays.route(id, PUSH, { requestedBy: 'test' });
+    await eventually('the push to be dead again', async () => (await kinds()).length === 3);
+    await slot.redis.del(GATEWAY);
+    await operator.replays.route(id, PUSH, { requestedBy: 'test' });
+    await eventually('the push to be there', async () => (await kinds()).includes('recovered'));
+    expect((await toldOf(id)).filter(isTerminal)).toEqual([]);
+    await operator.channels.resume('email', { requestedBy: 'test' });
+    expect((await endOf(id)).at(-1)).toMatchObject({ kind: 'settled', published: 2, deadLettered: 0 });
+  });
+
+  test('Q1 a cancelled intent ends as cancelled, with what was published before', async () => {
+    await operator.channels.pause('push', { requestedBy: 'test' });
+    const id = await publishTurn(slot.redis, 'cancelled');
+    await eventually('the e-mail to be told', async () =>
+      kindsOf(await toldOf(id)).includes('route_published'),
+    );
+    await slot.client.workflow.getHandle(notificationWorkflowId(id)).cancel();
+    const outcomes = await endOf(id);
+    expect(outcomes.slice(-2)).toMatchObject([
+      { kind: 'route_skipped', route: PUSH, reason: 'cancelled' },
+      { kind: 'cancelled', published: 1, skipped: 1, deadLettered: 0, eventId: `${id}/end` },
+    ]);
+    await operator.channels.resume('push', { requestedBy: 'test' });
+  });
+
+  test('Q1 an intent that is cancelled before it is accepted ends once', async () => {
+    slot.userService.fail({ failure: { kind: 'status', status: 503 }, times: 1_000 });
+    const id = await publishTurn(slot.redis, 'never');
+    const handle = slot.client.workflow.getHandle(notificationWorkflowId(id));
+    await untilStarted(handle);
+    await handle.cancel();
+    expect(await endOf(id)).toMatchObject([
+      { kind: 'cancelled', published: 0, skipped: 0, producer: 'game_master', idempotencyKey: 'never' },
+    ]);
+  });
+
+  test('Q1 recipients without a usable address are told of, and no event has an address in it', async () => {
+    slot.userService.setUser('user-1', { email: 'no address', preferredLanguage: 'en' });
+    const id = await publishTurn(slot.redis, 'unusable', ['user-1', 'user-2']);
+    const [forAdmins] = await append(slot.redis, [
+      entryOf('geo.review_recommended', { idempotency_key: 'admins' }, 'admin_email'),
+    ]);
+    const outcomes = await endOf(id);
+    expect(outcomes[0]).toMatchObject({ kind: 'accepted', routes: 4, skipped: 1 });
+    expect(outcomes).toContainEqual(
+      expect.objectContaining({ kind: 'route_skipped', route: EMAIL, reason: 'recipient_unusable' }),
+    );
+    expect(outcomes.at(-1)).toMatchObject({ kind: 'settled', published: 3, skipped: 1 });
+    expect((await endOf(forAdmins!)).find(({ kind }) => kind === 'route_published')).toMatchObject({
+      route: expect.stringMatching(/^email:~[0-9a-f]{32}$/),
+    });
+    const { rows } = await slot.db.query<{ events: unknown }>('SELECT events FROM notification.outcomes');
+    expect(JSON.stringify(rows)).not.toMatch(/@|no address/);
+  });
 });
 
-test('Q1 what a stream has lost is told again in its order and under its ids, before anything new', async () => {
-  await slot.startService({ ...TELLING, NOTIFICATION_REDIS_OPERATION_TIMEOUT: '1s' });
-  const ids = [await publishTurn(slot.redis, 'one'), await publishTurn(slot.redis, 'two')];
-  for (const id of ids) await endOf(id);
-  // The second time before anybody has looked at what was told again.
-  for (const key of ['three', 'four']) {
-    const before = firstOfEach(await told());
-    await slot.redis.del(OUTCOMES_STREAM);
-    const later = await publishTurn(slot.redis, key);
-    await endOf(later);
-    const after = firstOfEach(await told());
-    expect(after.slice(0, before.length)).toEqual(before);
-    expect(after.slice(before.length).every(({ notificationId }) => notificationId === later)).toBe(true);
-  }
+describe('a service for each', () => {
+  beforeEach(begin);
+  afterEach(() => slot.release());
+
+  test('Q1 without outcomes no row is written', async () => {
+    await slot.startService();
+    const id = await publishTurn(slot.redis, 'quiet');
+    await append(slot.redis, [turn({ producer: 'nobody' })]);
+    await eventually('the malformed one', async () => (await operator.malformed.list()).items.length === 1);
+    const notification = slot.client.workflow.getHandle(notificationWorkflowId(id));
+    // Which of the two the reader is through with first is its own affair.
+    await untilStarted(notification);
+    await notification.result();
+    const { rows } = await slot.db.query(
+      'SELECT FROM notification.outcomes UNION ALL SELECT FROM notification.outcome_tallies',
+    );
+    expect(rows).toEqual([]);
+    expect(await slot.redis.exists(OUTCOMES_STREAM)).toBe(0);
+  });
+
+  test('Q1 of a slice every intent is told of, in few rows', async () => {
+    const keys = Array.from({ length: 40 }, (_, index) => `slice-${index}`);
+    const ids = await append(
+      slot.redis,
+      [...keys, keys[0]!].map((key) => turn({ idempotency_key: key, recipient_user_ids_json: '["user-1"]' })),
+    );
+    await slot.startService({ ...TELLING, NOTIFICATION_INTENTS_PER_WORKFLOW: '50' });
+    for (const id of ids.slice(0, -1)) {
+      const kinds = kindsOf(await endOf(id));
+      expect(kinds).toEqual(['accepted', 'route_published', 'route_published', 'settled']);
+    }
+    expect(kindsOf(await endOf(ids.at(-1)!))).toEqual(['duplicate']);
+    const { rows } = await slot.db.query('SELECT FROM notification.outcomes');
+    expect(rows.length).toBeLessThan(10);
+  });
+
+  test('Q1 a notification whose routes come in several statements ends after the last of them', async () => {
+    // The cheapest way: how its routes are worked off does not matter here.
+    await slot.startService({ ...TELLING, NOTIFICATION_ROUTE_DISPATCH: 'on_failure' });
+    const users = Array.from({ length: 2_600 }, (_, index) => `user-${index + 1}`);
+    const id = await publishTurn(slot.redis, 'large', users);
+    const outcomes = await eventually(
+      'the end',
+      async () => {
+        const now = await toldOf(id);
+        return now.some(isTerminal) && firstOfEach(now);
+      },
+      120_000,
+      1_000,
+    );
+    expect(outcomes[0]).toMatchObject({ kind: 'accepted', routes: 5_200, skipped: 0 });
+    expect(outcomes.at(-1)).toMatchObject({ kind: 'settled', published: 5_200 });
+    expect(outcomes).toHaveLength(5_202);
+  }, 180_000);
+
+  test('Q1 of two that close the last routes at once, one tells the end', async () => {
+    await slot.startService(TELLING);
+    await operator.channels.pause('push', { requestedBy: 'test' });
+    await operator.channels.pause('email', { requestedBy: 'test' });
+    const id = await publishTurn(slot.redis, 'both');
+    const rows = await eventually('the routes', async () => {
+      const found = await loadRoutesOf(slot.db, [id]);
+      return found.length === 2 && found;
+    });
+    await slot.stopServices();
+    const outcomes = createOutcomes(OUTCOME_KINDS);
+    const [one, other] = [await slot.db.connect(), await slot.db.connect()];
+    const close = (client: typeof one, row: (typeof rows)[number]) =>
+      outcomes.run(client, MARK_PUBLISHED, [...keyOf(row).map((value) => [value]), ['1-1']]);
+    await one.query('BEGIN');
+    await other.query('BEGIN');
+    await close(one, rows[0]!);
+    const closing = close(other, rows[1]!);
+    await eventually('the other to wait', async () => {
+      const { rows: waits } = await slot.db.query(
+        "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+      );
+      return waits.length === 1;
+    });
+    await one.query('COMMIT');
+    await closing;
+    await other.query('COMMIT');
+    one.release();
+    other.release();
+    expect(await writtenTogether()).toEqual([
+      ['accepted'],
+      ['route_published'],
+      ['route_published', 'settled'],
+    ]);
+  });
+
+  test('Q1 only the ends are told where nothing else is wanted', async () => {
+    await slot.startService({ ...TELLING, NOTIFICATION_OUTCOMES: 'ends' });
+    expect(kindsOf(await endOf(await publishTurn(slot.redis, 'ends')))).toEqual(['settled']);
+  });
+
+  test('Q1 an end that a process without outcomes has left untold is told by retention', async () => {
+    await slot.startService(TELLING);
+    await operator.channels.pause('push', { requestedBy: 'test' });
+    const id = await publishTurn(slot.redis, 'left');
+    await eventually('the e-mail to be told', async () => (await toldOf(id)).length === 2);
+    await slot.stopServices();
+    const quiet = await slot.startService();
+    await operator.channels.resume('push', { requestedBy: 'test' });
+    await nothingLeftRunning(slot, 60_000);
+    await quiet.stop();
+    await slot.db.query("UPDATE notification.outcome_tallies SET counted_at = now() - interval '1 hour'");
+    await slot.startService(TELLING);
+    await slot.client.workflow.start(RETENTION_WORKFLOW, {
+      workflowId: 'retention-now',
+      taskQueue: INTENT_TASK_QUEUE,
+    });
+    expect((await endOf(id)).at(-1)).toMatchObject({ kind: 'settled', published: 2 });
+  });
+
+  test('Q1 what a stream has lost is told again in its order and under its ids, before anything new', async () => {
+    await slot.startService({ ...TELLING, NOTIFICATION_REDIS_OPERATION_TIMEOUT: '1s' });
+    const ids = [await publishTurn(slot.redis, 'one'), await publishTurn(slot.redis, 'two')];
+    for (const id of ids) await endOf(id);
+    // The second time before anybody has looked at what was told again.
+    for (const key of ['three', 'four']) {
+      const before = firstOfEach(await told());
+      await slot.redis.del(OUTCOMES_STREAM);
+      const later = await publishTurn(slot.redis, key);
+      await endOf(later);
+      const after = firstOfEach(await told());
+      expect(after.slice(0, before.length)).toEqual(before);
+      expect(after.slice(before.length).every(({ notificationId }) => notificationId === later)).toBe(true);
+    }
+  });
 });
