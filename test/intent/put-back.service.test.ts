@@ -15,15 +15,17 @@ const keyOf = (kind: 'offsets' | 'beats' | 'started') =>
   `notification:stream_${kind}:${Buffer.from(INTENTS).toString('base64url')}`;
 
 let slot: Slot;
-/** Its Temporal knows nothing of the first one's work. */
-let empty: Slot;
+let other: Slot | undefined;
 beforeEach(async () => {
-  [slot, empty] = await Promise.all([takeSlot(), takeSlot()]);
+  slot = await takeSlot();
 });
 afterEach(async () => {
   await slot.release();
-  await empty.release();
+  await other?.release();
+  other = undefined;
 });
+/** A slot whose Temporal knows nothing of the first one's work. */
+const takeEmpty = async (): Promise<Slot> => (other = await takeSlot());
 
 const QUICK = {
   NOTIFICATION_RECONCILIATION_INTERVAL: '1s',
@@ -193,6 +195,7 @@ test('I52 security-5 an intent whose workflow goes on without its record is begu
 test.each(['a look has seen another one', 'the reader died before a look'])(
   'I52 security-4 intents that were started and not decided when Temporal lost everything are started again: %s',
   async (who) => {
+    const empty = await takeEmpty();
     const before = await slot.startService(QUICK);
     const first = await publishTurn(slot.redis, 'a');
     await settled([first]);
@@ -216,6 +219,7 @@ test.each(['a look has seen another one', 'the reader died before a look'])(
 );
 
 test('I52 security-4 a Temporal that has lost what has rows is noticed once, and read again for once', async () => {
+  const empty = await takeEmpty();
   const before = await slot.startService(QUICK);
   const first = await publishTurn(slot.redis, 'a');
   await settled([first]);
@@ -306,6 +310,7 @@ test('I52 after a start of PostgreSQL five minutes are read again, once, and not
 test.each(['is known by its record', 'is known by its workflow'])(
   'I53 security-11 an entry id that comes again with other content is recorded: the first one %s',
   async (by) => {
+    const empty = await takeEmpty();
     const before = await slot.startService(QUICK);
     const id = await publishTurn(slot.redis, 'a');
     await settled([id]);

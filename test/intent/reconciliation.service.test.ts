@@ -14,15 +14,17 @@ import { namespaceOf } from '../slots.ts';
 import { publishTurn } from './entries.ts';
 
 let slot: Slot;
-/** Its Temporal knows nothing of the first one's work. */
-let empty: Slot;
+let other: Slot | undefined;
 beforeEach(async () => {
-  [slot, empty] = await Promise.all([takeSlot(), takeSlot()]);
+  slot = await takeSlot();
 });
 afterEach(async () => {
   await slot.release();
-  await empty.release();
+  await other?.release();
+  other = undefined;
 });
+/** A slot whose Temporal knows nothing of the first one's work. */
+const takeEmpty = async (): Promise<Slot> => (other = await takeSlot());
 
 /** Nothing runs by itself: each test says when, and how much time has passed. */
 const BY_HAND = { NOTIFICATION_RECONCILIATION_INTERVAL: '24h' };
@@ -61,6 +63,7 @@ const inStatus = (ids: string[], channel: string, status: string) =>
   });
 
 test('I49 security-4 a Temporal that has lost everything: routes and intents that waited are taken up, once', async () => {
+  const empty = await takeEmpty();
   const before = await slot.startService(BY_HAND);
   await operatorOf(slot).channels.pause('email', { requestedBy: 'test' });
   const paused = [await publishTurn(slot.redis, 'a'), await publishTurn(slot.redis, 'b')];
@@ -124,6 +127,7 @@ async function cancelledWhileWaiting(key: string): Promise<NotificationInput> {
 }
 
 test('I26 I49 an intent that was cancelled before it was accepted stays so when Temporal has lost everything', async () => {
+  const empty = await takeEmpty();
   const before = await slot.startService(BY_HAND);
   const cancelled = await cancelledWhileWaiting('a');
   await before.stop();
@@ -225,6 +229,7 @@ test('I49 security-5 rows that were put back behind their settling are settled a
 });
 
 test('I49 a route that fails when it is taken up climbs the ladder in a workflow of its own, and one with a worker is left to it', async () => {
+  const empty = await takeEmpty();
   const before = await slot.startService({
     ...BY_HAND,
     NOTIFICATION_ROUTE_BACKOFF_MIN: '5m',
