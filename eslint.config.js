@@ -143,13 +143,17 @@ export default tseslint.config(
       // Matchers such as expect.objectContaining are typed any.
       '@typescript-eslint/no-unsafe-assignment': 'off',
       ...restricted({
-        selector: "ObjectExpression > Property[key.name='kind'][value.value='delay']",
+        selector:
+          "Property[key.name='kind'][value.value='delay'], Property[key.name='kind'][value.expression.value='delay']",
         message:
           'A delay depends on the speed of the machine: hold the answer (dev/stand-ins/failure-scripts.ts).',
       }),
     },
   },
-  // The proxy slows the network down, and has no answers to hold.
-  { files: ['test/platform/tcp-proxy.unit.test.ts'], rules: { 'no-restricted-syntax': 'off' } },
+  {
+    // The proxy has no answers to hold; the other file tests what delays an answer for the fault suite.
+    files: ['test/platform/{tcp-proxy,held-answers}.unit.test.ts'],
+    rules: { 'no-restricted-syntax': 'off' },
+  },
   prettier,
 );
