@@ -1,6 +1,6 @@
 /**
  * The tiers, told by the names of the files (CONTRIBUTING.md says which one a new test belongs to): `unit` needs no server,
- * `service` runs against real ones, `hard` has what takes long, and `runbook` carries the runbook out. `tools` are tests
+ * `workflow` runs workflows in virtual time, `service` runs against real servers, `hard` has what takes long, and `runbook` carries the runbook out. `tools` are tests
  * of our own tools and stand-ins, which matter when those change. The other ways of working are projects as well: the files
  * whose behavior depends on a way, with its variables. The servers start once for the whole run, see test/global-setup.ts.
  */
@@ -49,6 +49,7 @@ const inWay = (variables, testNamePattern) => ({
 export default {
   projects: [
     { ...everywhere, displayName: 'unit', testMatch: filesOf('unit') },
+    { ...everywhere, displayName: 'workflow', testMatch: filesOf('workflow') },
     { ...withServers, displayName: 'service', testMatch: filesOf('service') },
     { ...withServers, displayName: 'hard', testMatch: filesOf('hard') },
     { ...withServers, displayName: 'tools', testMatch: files(...TOOLS) },

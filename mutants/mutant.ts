@@ -16,7 +16,7 @@ export const WRONGS = [
 export type Wrong = (typeof WRONGS)[number];
 
 export interface Suite {
-  tier: 'unit' | 'service';
+  tier: 'unit' | 'workflow' | 'service';
   /** From the top of the checkout. */
   file: string;
   /** The beginning of titles, or any part of them; without it the whole file runs. */
@@ -42,6 +42,12 @@ export interface Mutant {
 export const unit = (file: string, test?: string): Suite => ({
   tier: 'unit',
   file: `test/${file}.unit.test.ts`,
+  ...(test === undefined ? {} : { test }),
+});
+
+export const workflow = (file: string, test?: string): Suite => ({
+  tier: 'workflow',
+  file: `test/${file}.workflow.test.ts`,
   ...(test === undefined ? {} : { test }),
 });
 

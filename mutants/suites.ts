@@ -9,7 +9,7 @@ import type { Suite } from './mutant.ts';
 /** What does not happen within this time does not happen, ms. */
 const PATIENCE_MS = 20_000;
 /** A suite that takes longer hangs, ms. */
-const LIMIT_MS = { unit: 60_000, service: 150_000 };
+const LIMIT_MS = { unit: 60_000, workflow: 60_000, service: 150_000 };
 
 export interface SuiteResult {
   /** `timeout` when it had to be stopped. */

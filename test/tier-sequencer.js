@@ -1,11 +1,11 @@
-/** Quick tests first: whoever waits for them knows soon. Within a tier, what took longest the last time goes first. */
+/** Tests without servers first: they give a result soon. Within a tier, what took longest the last time goes first. */
 import Sequencer from '@jest/test-sequencer';
 
-const isUnit = ({ context }) => context.config.displayName?.name === 'unit';
+const isQuick = ({ context }) => ['unit', 'workflow'].includes(context.config.displayName?.name);
 
 export default class TierSequencer extends Sequencer {
   async sort(tests) {
     const sorted = await super.sort(tests);
-    return [...sorted.filter(isUnit), ...sorted.filter((test) => !isUnit(test))];
+    return [...sorted.filter(isQuick), ...sorted.filter((test) => !isQuick(test))];
   }
 }

@@ -1,6 +1,6 @@
 /** Intents: hand-off, settlement, budgets, replay, cancellation, and what brings back what was lost. */
 import type { Mutant } from '../mutant.ts';
-import { service, unit } from '../mutant.ts';
+import { service, unit, workflow } from '../mutant.ts';
 
 export const DELIVERY_MUTANTS: Mutant[] = [
   {
@@ -200,7 +200,7 @@ export const DELIVERY_MUTANTS: Mutant[] = [
     replace: '    if (isCancellation(error)) throw error;',
     wrong: 'lost',
     what: 'routes of a cancelled notification stay open, and are delivered later',
-    suite: service('intent/steering', 'I26 cancelling a notification'),
+    suite: workflow('intent/notification', 'I26'),
   },
   {
     id: 'delivery-cancel-forgotten',

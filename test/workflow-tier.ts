@@ -1,0 +1,526 @@
+/**
+ * The workflow tier: runs workflows of the service's bundle in the SDK's sandbox, without a server and in virtual time. The
+ * test plays the activities; this tier plays Temporal: retries, time-outs, timers, children, signals, updates, cancellation.
+ *
+ * Virtual time stands still while anything is due. It then jumps to the next timer, retry or time-out, so that a ladder of
+ * hours takes milliseconds. The order of jobs in an activation, and the answers to cancellations, are those of the SDK's core
+ * (`workflow_activation.proto` and the state machines of sdk-core) and of Temporal's server.
+ */
+import { readFile } from 'node:fs/promises';
+import type { SearchAttributePair } from '@temporalio/common';
+import { ApplicationFailure, CancelledFailure, TypedSearchAttributes } from '@temporalio/common';
+import type { coresdk } from '@temporalio/proto';
+import proto from '@temporalio/proto';
+import { parseWorkflowCode } from '@temporalio/worker/lib/worker.js';
+import type { Workflow } from '@temporalio/worker/lib/workflow/interface.js';
+import { ReusableVMWorkflowCreator } from '@temporalio/worker/lib/workflow/reusable-vm.js';
+import { globalHandlers } from '@temporalio/worker/lib/workflow/vm-shared.js';
+import type { SinkCall } from '@temporalio/workflow';
+import type { Activator } from '@temporalio/workflow/lib/internals.js';
+import { createUnsafeRandomSource } from '@temporalio/workflow/lib/random-helpers.js';
+import { workflowBundle } from '../workers/workflow-bundle.ts';
+import type * as workflows from '../workflows/index.ts';
+import type { ActivityCall, ActivityCommand } from './workflow-tier/activity.ts';
+import { Activity } from './workflow-tier/activity.ts';
+import type { Answer, AnyFunction, Outcome } from './workflow-tier/answers.ts';
+import { valueOf } from './workflow-tier/answers.ts';
+import type { ChildCommand, Executions } from './workflow-tier/child.ts';
+import { Child } from './workflow-tier/child.ts';
+import type { Due } from './workflow-tier/clock.ts';
+import { Clock, MOST_STEPS } from './workflow-tier/clock.ts';
+import type { Fields } from './workflow-tier/payloads.ts';
+import {
+  attributesOf,
+  durationOf,
+  errorOf,
+  failureOf,
+  fieldsOf,
+  payloadsOf,
+  timestampOf,
+  valueOfPayload,
+  valuesOf,
+} from './workflow-tier/payloads.ts';
+
+export { type Fakes, hold, silence } from './workflow-tier/answers.ts';
+
+type Job = coresdk.workflow_activation.IWorkflowActivationJob;
+type Command = coresdk.workflow_commands.IWorkflowCommand;
+
+type Workflows = typeof workflows;
+type ResultOf<Type extends keyof Workflows> = Awaited<ReturnType<Workflows[Type]>>;
+type ArgsOf<Activity> = NonNullable<Activity> extends (...args: infer Args) => unknown ? Args : never;
+
+const { WorkflowActivation } = proto.coresdk.workflow_activation;
+const { WorkflowActivationCompletion } = proto.coresdk.workflow_completion;
+const NAMESPACE = 'default';
+const BEGINNING_MS = Date.UTC(2026, 0, 1, 12);
+/** The workflows of older tests lose their sandboxes. */
+const MOST_WORLDS = 50;
+
+/** A child that runs as a workflow of the bundle, with the activities of its parent. */
+export const REAL = Symbol('a workflow of the bundle');
+
+/** Children by their type. One that throws `WorkflowExecutionAlreadyStartedError` is not started. */
+type Children = {
+  [Type in keyof Workflows]?:
+    typeof REAL | ((...args: Parameters<Workflows[Type]>) => Answer<ResultOf<Type>>);
+};
+
+interface WorkflowOptions<Activities extends object> {
+  activities?: Activities;
+  children?: Children;
+  /** Receives signals to workflows that do not run here. A signal fails with what this throws. */
+  onSignal?: (signal: SentSignal) => void;
+  /** Default: the type and a number. */
+  workflowId?: string;
+  searchAttributes?: SearchAttributePair[];
+  /** Epoch ms. */
+  startMs?: number;
+}
+
+interface SentSignal {
+  workflowId: string;
+  name: string;
+  args: unknown[];
+}
+
+/** The arguments with which a run begins. */
+interface Beginning {
+  workflowType: string;
+  args: unknown[];
+}
+
+interface PendingUpdate<Value = unknown> {
+  /** The validator has accepted it. */
+  isAccepted: boolean;
+  outcome?: Outcome<Value>;
+}
+
+/** Starts a workflow of the bundle. It does nothing before the test lets time go on. */
+export async function startWorkflow<Type extends keyof Workflows, Activities extends object>(
+  workflowType: Type,
+  args: Parameters<Workflows[Type]>,
+  options: WorkflowOptions<Activities> = {},
+): Promise<WorkflowRun<Activities, ResultOf<Type>>> {
+  const world = new World(await (sandbox ??= loadSandbox()), options);
+  worlds.push(world);
+  if (worlds.length > MOST_WORLDS) await worlds.shift()!.dispose();
+  const { workflowId = `${workflowType}-1`, searchAttributes = [] } = options;
+  const run = new WorkflowRun<Activities, ResultOf<Type>>(world, workflowId);
+  run.begin({ workflowType, args }, fieldsOf(new TypedSearchAttributes(searchAttributes)));
+  return run;
+}
+
+/** Of this process: loading the bundle takes as long as a hundred tests. */
+let sandbox: Promise<ReusableVMWorkflowCreator> | undefined;
+const worlds: World[] = [];
+let runs = 0;
+
+async function loadSandbox(): Promise<ReusableVMWorkflowCreator> {
+  const { codePath } = await workflowBundle();
+  const bundle = parseWorkflowCode(await readFile(codePath, 'utf8'), codePath);
+  // The SDK's hook writes a call stack for each promise of this process, also for those of other tests.
+  Object.assign(globalHandlers, { setPromiseHook: () => undefined });
+  // Node knows the absence of a time limit, the SDK's types do not; the limit starts a thread for each activation. With an
+  // activity named `default` the SDK takes every local activity as registered.
+  return ReusableVMWorkflowCreator.create(bundle, undefined as unknown as number, new Set(['default']));
+}
+
+/** What the workflows of one test share. */
+class World {
+  readonly clock: Clock;
+  readonly sandbox: ReusableVMWorkflowCreator;
+  readonly options: WorkflowOptions<object>;
+  readonly runs = new Map<string, WorkflowRun>();
+  readonly executions: Executions = new Map();
+  readonly calls = new Map<string, ActivityCall[]>();
+
+  constructor(creator: ReusableVMWorkflowCreator, options: WorkflowOptions<object>) {
+    this.sandbox = creator;
+    this.options = options;
+    this.clock = new Clock(options.startMs ?? BEGINNING_MS);
+  }
+
+  callsOf(activityType: string): ActivityCall[] {
+    const calls = this.calls.get(activityType) ?? [];
+    this.calls.set(activityType, calls);
+    return calls;
+  }
+
+  /** Does all that is due next. Each workflow that something comes for gets it in one activation. */
+  async step(): Promise<void> {
+    await this.clock.tick();
+    for (const run of this.runs.values()) await run.activate();
+  }
+
+  /** @throws Error that says what the workflows wait for. */
+  async until<Found>(what: string, condition: () => Found | Promise<Found>): Promise<NonNullable<Found>> {
+    for (let steps = 0; ; steps += 1) {
+      const found = await condition();
+      if (found) return found;
+      const isIdle = this.clock.nextMs === Infinity;
+      if (isIdle || steps >= MOST_STEPS) {
+        const end = isIdle ? 'nothing is due any more' : `it did not come within ${steps} steps`;
+        const waits = [...this.runs.values()].map((run) => `${run.workflowId} ${run.describe()}`);
+        throw new Error(`waited in vain for ${what}: ${end}\n${waits.join('\n')}`);
+      }
+      await this.step();
+    }
+  }
+
+  async dispose(): Promise<void> {
+    for (const run of this.runs.values()) await run.dispose();
+  }
+}
+
+/** One workflow, through all the runs of its chain. */
+export class WorkflowRun<Activities extends object = object, Result = unknown> {
+  readonly workflowId: string;
+  /** Of each run after the first one. */
+  readonly continuations: Beginning[] = [];
+  readonly children: (Beginning & { workflowId: string })[] = [];
+  readonly sentSignals: SentSignal[] = [];
+  /** Log lines, and calls of other sinks. */
+  readonly sinkCalls: SinkCall[] = [];
+  readonly memo: Record<string, unknown> = {};
+  readonly patches = new Set<string>();
+  /** Events of the current run, as the server would count them; the workflow sees it with its next task. */
+  historyLength = 0;
+  /** As the server does when a history is long. */
+  suggestsContinueAsNew = false;
+
+  private readonly world: World;
+  private readonly onEnd: ((outcome: Outcome) => void) | undefined;
+  private workflow: Workflow | undefined;
+  private runId = '';
+  private fields: Fields = {};
+  private inbox: Job[] = [];
+  private outcome: Outcome<Result> | undefined;
+  private readonly timers = new Map<number, Due>();
+  private readonly activities = new Map<number, Activity>();
+  private readonly openChildren = new Map<number, Child>();
+  private readonly updates = new Map<string, PendingUpdate>();
+
+  constructor(world: World, workflowId: string, onEnd?: (outcome: Outcome) => void) {
+    this.world = world;
+    this.workflowId = workflowId;
+    this.onEnd = onEnd;
+    world.runs.set(workflowId, this);
+    world.executions.set(workflowId, 'open');
+  }
+
+  get nowMs(): number {
+    return this.world.clock.nowMs;
+  }
+
+  get searchAttributes(): TypedSearchAttributes {
+    return attributesOf(this.fields);
+  }
+
+  /** Every attempt of an activity so far, also of children that run here. */
+  calls<Name extends keyof Activities & string>(name: Name) {
+    return this.world.callsOf(name) as ActivityCall<ArgsOf<Activities[Name]>>[];
+  }
+
+  /** A child that runs here. */
+  find(workflowId: string): WorkflowRun | undefined {
+    return this.world.runs.get(workflowId);
+  }
+
+  /** Lets virtual time pass. Without an argument: does all that is due now. */
+  async advance(ms = 0): Promise<void> {
+    const { clock } = this.world;
+    const untilMs = clock.nowMs + ms;
+    while (clock.nextMs <= untilMs) await this.world.step();
+    clock.nowMs = untilMs;
+  }
+
+  /** Lets virtual time pass until the condition finds something. @returns what it found. */
+  until<Found>(what: string, condition: () => Found | Promise<Found>): Promise<NonNullable<Found>> {
+    return this.world.until(what, condition);
+  }
+
+  /** @returns the workflow's result, through all its runs. @throws its failure, or a CancelledFailure. */
+  async result(): Promise<Result> {
+    return valueOf(await this.until(`the end of ${this.workflowId}`, () => this.outcome));
+  }
+
+  /** Stops where the workflow continues as new. The new run begins when time goes on. */
+  continuation(): Promise<Beginning> {
+    const before = this.continuations.length;
+    return this.until(`${this.workflowId} to continue as new`, () => this.continuations[before]);
+  }
+
+  signal(name: string, ...args: unknown[]): void {
+    this.deliver({ signalWorkflow: { signalName: name, input: payloadsOf(args) } });
+  }
+
+  cancel(): void {
+    this.deliver({ cancelWorkflow: { reason: 'the test cancels it' } });
+  }
+
+  /** Sends an update, whose outcome comes while time goes on. */
+  sendUpdate<Value>(name: string, ...args: unknown[]): PendingUpdate<Value> {
+    const id = `update-${this.updates.size + 1}`;
+    const update: PendingUpdate<Value> = { isAccepted: false };
+    this.updates.set(id, update);
+    const input = payloadsOf(args);
+    this.deliver({ doUpdate: { id, protocolInstanceId: id, name, input, runValidator: true } });
+    return update;
+  }
+
+  /** Sends an update and waits for its outcome. @throws the reason of a rejection. */
+  async update<Value>(name: string, ...args: unknown[]): Promise<Value> {
+    const update = this.sendUpdate<Value>(name, ...args);
+    return valueOf(await this.until(`the update ${name}`, () => update.outcome));
+  }
+
+  async query<Value>(name: string, ...args: unknown[]): Promise<Value> {
+    if (!this.workflow) await this.world.step();
+    const query = { queryId: 'query', queryType: name, arguments: payloadsOf(args) };
+    const [answer] = await this.activateWith([{ queryWorkflow: query }]);
+    const { failed, succeeded } = answer!.respondToQuery!;
+    if (failed) throw errorOf(failed);
+    return valueOfPayload(succeeded?.response);
+  }
+
+  /** The text that Temporal's Web UI shows. */
+  async details(): Promise<string> {
+    return (await this.query<{ currentDetails: string }>('__temporal_workflow_metadata')).currentDetails;
+  }
+
+  /** What the workflow waits for. */
+  describe(): string {
+    if (this.outcome) return 'has ended';
+    const { activator } = this.workflow as unknown as { activator: Activator };
+    return `waits for ${[
+      ...[...this.timers.values()].map(({ atMs }) => `a timer in ${atMs - this.nowMs} ms`),
+      ...[...this.activities.values()].map((activity) => activity.describe()),
+      ...[...this.openChildren.values()].map(({ command }) => `the child ${command.workflowId}`),
+      `${activator.blockedConditions.size} conditions`,
+    ].join(', ')}`;
+  }
+
+  /** @internal Begins a run. */
+  begin({ workflowType, args }: Beginning, fields: Fields, parent?: WorkflowRun): void {
+    this.fields = fields;
+    this.world.clock.schedule(0, async () => {
+      const { nowMs } = this.world.clock;
+      const runId = `run-${(runs += 1)}`;
+      const startTime = new Date(nowMs);
+      await this.dispose();
+      this.runId = runId;
+      this.historyLength = 1;
+      this.workflow = await this.world.sandbox.createWorkflow({
+        info: {
+          ...{ workflowType, workflowId: this.workflowId, runId, namespace: NAMESPACE, taskQueue: 'virtual' },
+          ...{
+            firstExecutionRunId: runId,
+            originalExecutionRunId: runId,
+            attempt: 1,
+            memo: { ...this.memo },
+          },
+          ...{ searchAttributes: {}, typedSearchAttributes: attributesOf(fields) },
+          ...(parent
+            ? { parent: { workflowId: parent.workflowId, runId: parent.runId, namespace: NAMESPACE } }
+            : {}),
+          ...{ startTime, runStartTime: startTime, taskTimeoutMs: 10_000, historyLength: 1, historySize: 0 },
+          ...{ continueAsNewSuggested: false, targetWorkerDeploymentVersionChanged: false },
+          unsafe: {
+            ...{ now: Date.now, random: createUnsafeRandomSource(Math.random) },
+            ...{ isReplaying: false, isReplayingHistoryEvents: false },
+          },
+        },
+        ...{ now: nowMs, randomnessSeed: [...Buffer.from(runId)], showStackTraceSources: false },
+      });
+      this.inbox.push({
+        initializeWorkflow: { workflowType, workflowId: this.workflowId, arguments: payloadsOf(args) },
+      });
+    });
+  }
+
+  /** @internal Gives the workflow what has come for it, and does what it then asks for. */
+  async activate(): Promise<void> {
+    const jobs = this.inbox.splice(0).sort((one, other) => rankOf(one) - rankOf(other));
+    if (jobs.length === 0 || this.outcome) return;
+    this.historyLength += jobs.reduce((sum, job) => sum + eventsOf(job), 2);
+    const commands = await this.activateWith(jobs);
+    this.historyLength += 1 + commands.length;
+    for (const command of commands) this.obey(command);
+  }
+
+  /** @internal */
+  terminate(): void {
+    this.end({ error: new Error(`${this.workflowId} is terminated`) });
+  }
+
+  /** @internal */
+  async dispose(): Promise<void> {
+    await this.workflow?.dispose();
+    this.workflow = undefined;
+  }
+
+  private deliver(job: Job): void {
+    this.world.clock.schedule(0, () => void this.inbox.push(job));
+  }
+
+  private async activateWith(jobs: Job[]): Promise<Command[]> {
+    const activation = WorkflowActivation.fromObject({
+      ...{ runId: this.runId, timestamp: timestampOf(this.nowMs), jobs },
+      ...{ historyLength: this.historyLength, continueAsNewSuggested: this.suggestsContinueAsNew },
+    });
+    const encoded = WorkflowActivation.encode(activation).finish();
+    const completion = await this.workflow!.activate(WorkflowActivation.decode(encoded));
+    this.sinkCalls.push(...(await this.workflow!.getAndResetSinkCalls()));
+    const bytes = WorkflowActivationCompletion.encode(completion).finish();
+    const { failed, successful } = WorkflowActivationCompletion.decode(bytes);
+    if (!failed) return successful!.commands ?? [];
+    const cause = errorOf(failed.failure);
+    throw new Error(`a workflow task of ${this.workflowId} fails: ${cause.message}`, { cause });
+  }
+
+  private obey(command: Command): void {
+    const activity = command.scheduleActivity ?? command.scheduleLocalActivity;
+    const cancelled = command.requestCancelActivity ?? command.requestCancelLocalActivity;
+    if (command.startTimer) {
+      this.startTimer(command.startTimer.seq!, durationOf(command.startTimer.startToFireTimeout)!);
+    } else if (command.cancelTimer) {
+      this.world.clock.drop(this.timers.get(command.cancelTimer.seq!));
+      this.timers.delete(command.cancelTimer.seq!);
+    } else if (activity) {
+      this.scheduleActivity(activity, command.scheduleLocalActivity === activity);
+    } else if (cancelled) {
+      this.activities.get(cancelled.seq!)?.cancel();
+    } else if (command.startChildWorkflowExecution) {
+      this.startChild(command.startChildWorkflowExecution);
+    } else if (command.cancelChildWorkflowExecution) {
+      this.openChildren.get(command.cancelChildWorkflowExecution.childWorkflowSeq!)?.cancel();
+    } else if (command.signalExternalWorkflowExecution) {
+      this.sendSignal(command.signalExternalWorkflowExecution);
+    } else if (command.requestCancelExternalWorkflowExecution) {
+      const { seq, workflowExecution } = command.requestCancelExternalWorkflowExecution;
+      this.find(workflowExecution!.workflowId!)?.cancel();
+      this.deliver({ resolveRequestCancelExternalWorkflow: { seq: seq! } });
+    } else if (command.upsertWorkflowSearchAttributes) {
+      Object.assign(this.fields, command.upsertWorkflowSearchAttributes.searchAttributes!.indexedFields);
+    } else if (command.modifyWorkflowProperties) {
+      const { fields } = command.modifyWorkflowProperties.upsertedMemo!;
+      for (const [name, payload] of Object.entries(fields!)) this.memo[name] = valueOfPayload(payload);
+    } else if (command.setPatchMarker) {
+      this.patches.add(command.setPatchMarker.patchId!);
+    } else if (command.updateResponse) {
+      const { protocolInstanceId, rejected, completed } = command.updateResponse;
+      const update = this.updates.get(protocolInstanceId!)!;
+      if (rejected) update.outcome = { error: errorOf(rejected) };
+      else if (completed) update.outcome = { result: valueOfPayload(completed) };
+      else update.isAccepted = true;
+    } else if (command.completeWorkflowExecution) {
+      this.end({ result: valueOfPayload(command.completeWorkflowExecution.result) });
+    } else if (command.failWorkflowExecution) {
+      this.end({ error: errorOf(command.failWorkflowExecution.failure) });
+    } else if (command.cancelWorkflowExecution) {
+      this.end({ error: new CancelledFailure(`${this.workflowId} is cancelled`) });
+    } else if (command.continueAsNewWorkflowExecution) {
+      const { workflowType, searchAttributes, ...rest } = command.continueAsNewWorkflowExecution;
+      const beginning = { workflowType: workflowType!, args: valuesOf(rest.arguments) };
+      this.continuations.push(beginning);
+      this.dropAll();
+      this.begin(beginning, searchAttributes?.indexedFields ?? this.fields);
+    } else if (!command.cancelSignalWorkflow) {
+      throw new Error(`test/workflow-tier.ts does not know this command: ${JSON.stringify(command)}`);
+    }
+  }
+
+  private startTimer(seq: number, ms: number): void {
+    const fire = () => {
+      this.timers.delete(seq);
+      this.inbox.push({ fireTimer: { seq } });
+    };
+    this.timers.set(seq, this.world.clock.schedule(ms, fire));
+  }
+
+  private scheduleActivity(command: ActivityCommand, isLocal: boolean): void {
+    const { clock, options } = this.world;
+    const name = command.activityType!;
+    const fake = (options.activities as Record<string, AnyFunction> | undefined)?.[name];
+    if (!fake) throw new Error(`${this.workflowId} calls the activity ${name}, which the test does not fake`);
+    const resolve = (result: coresdk.activity_result.IActivityResolution) => {
+      this.activities.delete(command.seq!);
+      this.inbox.push({ resolveActivity: { seq: command.seq!, isLocal, result } });
+    };
+    const activity = new Activity(command, {
+      clock,
+      isLocal,
+      fake,
+      calls: this.world.callsOf(name),
+      resolve,
+    });
+    this.activities.set(command.seq!, activity);
+  }
+
+  private startChild(command: ChildCommand): void {
+    const { clock, executions, options } = this.world;
+    const workflowType = command.workflowType!;
+    const workflowId = command.workflowId!;
+    const beginning = { workflowType, args: valuesOf(command.input) };
+    this.children.push({ ...beginning, workflowId });
+    const fake = options.children?.[workflowType as keyof Workflows];
+    if (!fake)
+      throw new Error(`${this.workflowId} starts a child ${workflowType}, which the test does not fake`);
+    const run = (onEnd: (outcome: Outcome) => void) => {
+      const child = new WorkflowRun(this.world, workflowId, onEnd);
+      child.begin(beginning, command.searchAttributes?.indexedFields ?? {}, this);
+      return child;
+    };
+    const child = new Child(command, {
+      ...{ clock, executions, how: fake === REAL ? { run } : { fake } },
+      resolve: (job) => void this.inbox.push(job),
+      forget: () => void this.openChildren.delete(command.seq!),
+    });
+    this.openChildren.set(command.seq!, child);
+  }
+
+  private sendSignal(command: coresdk.workflow_commands.ISignalExternalWorkflowExecution): void {
+    const seq = command.seq!;
+    const workflowId = command.childWorkflowId || command.workflowExecution!.workflowId!;
+    const signal = { workflowId, name: command.signalName!, args: valuesOf(command.args) };
+    this.sentSignals.push(signal);
+    const run = this.find(workflowId);
+    try {
+      if (run?.outcome) throw ApplicationFailure.nonRetryable(`${workflowId} has ended`, 'NotFound');
+      if (run) run.signal(signal.name, ...signal.args);
+      else this.world.options.onSignal?.(signal);
+      this.deliver({ resolveSignalExternalWorkflow: { seq } });
+    } catch (error) {
+      this.deliver({ resolveSignalExternalWorkflow: { seq, failure: failureOf(error) } });
+    }
+  }
+
+  private end(outcome: Outcome<Result>): void {
+    this.outcome = outcome;
+    this.world.executions.set(this.workflowId, 'error' in outcome ? 'failed' : 'completed');
+    for (const child of this.openChildren.values()) child.parentHasEnded();
+    this.dropAll();
+    this.onEnd?.(outcome);
+  }
+
+  /** A run that is over waits for nothing. */
+  private dropAll(): void {
+    for (const timer of this.timers.values()) this.world.clock.drop(timer);
+    for (const activity of this.activities.values()) activity.abandon();
+    for (const open of [this.timers, this.activities, this.openChildren]) open.clear();
+  }
+}
+
+/** The order of jobs in an activation: the beginning, signals and updates, all others, local activities. */
+function rankOf({ initializeWorkflow, signalWorkflow, doUpdate, resolveActivity }: Job): number {
+  if (initializeWorkflow) return 0;
+  if (signalWorkflow ?? doUpdate) return 1;
+  return resolveActivity?.isLocal ? 3 : 2;
+}
+
+/** How many events of the history a job comes from. Markers and updates are counted as commands. */
+function eventsOf({ initializeWorkflow, resolveActivity, doUpdate }: Job): number {
+  if (initializeWorkflow ?? doUpdate ?? resolveActivity?.isLocal) return 0;
+  return resolveActivity ? 2 : 1;
+}

@@ -1,0 +1,187 @@
+/** An activity from its command to the resolution that the workflow gets, through all its attempts. */
+import {
+  ActivityFailure,
+  CancelledFailure,
+  RetryState,
+  TimeoutFailure,
+  TimeoutType,
+  ensureApplicationFailure,
+} from '@temporalio/common';
+import type { coresdk } from '@temporalio/proto';
+import proto from '@temporalio/proto';
+import type { AnyFunction, Outcome } from './answers.ts';
+import { Held, answerOf } from './answers.ts';
+import type { Clock, Due } from './clock.ts';
+import { durationOf, failureOf, payloadOf, timestampOf, valuesOf } from './payloads.ts';
+
+const { ABANDON, WAIT_CANCELLATION_COMPLETED } = proto.coresdk.workflow_commands.ActivityCancellationType;
+/** A local activity with a longer pause is scheduled again by the workflow, after a timer; ms. */
+const LOCAL_RETRY_THRESHOLD_MS = 60_000;
+
+export type ActivityCommand = coresdk.workflow_commands.IScheduleActivity &
+  coresdk.workflow_commands.IScheduleLocalActivity;
+
+export interface ActivityCall<Args = unknown[]> {
+  args: Args;
+  attempt: number;
+  /** Virtual epoch ms. */
+  atMs: number;
+}
+
+interface ActivityOptions {
+  clock: Clock;
+  isLocal: boolean;
+  fake: AnyFunction;
+  /** Every attempt is added. */
+  calls: ActivityCall[];
+  resolve(result: coresdk.activity_result.IActivityResolution): void;
+}
+
+export class Activity {
+  private readonly command: ActivityCommand;
+  private readonly options: ActivityOptions;
+  private readonly clock: Clock;
+  private readonly scheduledMs: number;
+  private attempt: number;
+  private next: Due | undefined;
+  /** What ends the current attempt. */
+  private ends: Due[] = [];
+  private held: Held | undefined;
+  private hasBegun = false;
+  private isCancelRequested = false;
+
+  constructor(command: ActivityCommand, options: ActivityOptions) {
+    this.command = command;
+    this.options = options;
+    this.clock = options.clock;
+    this.attempt = command.attempt || 1;
+    this.scheduledMs = command.originalScheduleTime
+      ? durationOf(command.originalScheduleTime)!
+      : this.clock.nowMs;
+    this.next = this.clock.schedule(0, () => this.begin());
+  }
+
+  describe(): string {
+    const what = `${this.command.activityType}, attempt ${this.attempt}`;
+    return this.next ? `${what} in ${this.next.atMs - this.clock.nowMs} ms` : `${what}, which is held`;
+  }
+
+  /** Does what the type of cancellation says (activity_state_machine.rs, local_activity_state_machine.rs). */
+  cancel(): void {
+    const { cancellationType } = this.command;
+    if (cancellationType !== ABANDON || !this.hasBegun) {
+      this.isCancelRequested = true;
+      if (this.held) this.held.isCancelRequested = true;
+    }
+    // An attempt that is under way decides; between two attempts the server does.
+    if (cancellationType === WAIT_CANCELLATION_COMPLETED && this.held) return;
+    this.abandon();
+    this.clock.schedule(0, () => this.resolveCancelled());
+  }
+
+  /** A later answer is ignored. */
+  abandon(): void {
+    this.clock.drop(this.next);
+    this.endAttempt();
+  }
+
+  private async begin(): Promise<void> {
+    const { attempt, clock } = this;
+    const args = valuesOf(this.command.arguments);
+    this.next = undefined;
+    this.hasBegun = true;
+    this.options.calls.push({ args, attempt, atMs: clock.nowMs });
+    const answer = await answerOf(this.options.fake, args);
+    if (!(answer instanceof Held)) return this.conclude(answer);
+    this.held = answer;
+    const { startToCloseTimeout, heartbeatTimeout, scheduleToCloseTimeout } = this.command;
+    this.timeOut(TimeoutType.START_TO_CLOSE, durationOf(startToCloseTimeout));
+    if (!answer.isAlive) this.timeOut(TimeoutType.HEARTBEAT, durationOf(heartbeatTimeout));
+    const spentMs = clock.nowMs - this.scheduledMs;
+    this.timeOut(TimeoutType.SCHEDULE_TO_CLOSE, (durationOf(scheduleToCloseTimeout) ?? Infinity) - spentMs);
+    answer.whenSettled((outcome) => {
+      if (this.held === answer) this.ends.push(clock.schedule(0, () => this.conclude(outcome)));
+    });
+  }
+
+  private timeOut(type: TimeoutType, afterMs = Infinity): void {
+    if (afterMs === Infinity) return;
+    const error = new TimeoutFailure(`activity ${type} timeout`, undefined, type);
+    this.ends.push(this.clock.schedule(afterMs, () => this.conclude({ error })));
+  }
+
+  private endAttempt(): void {
+    for (const end of this.ends.splice(0)) this.clock.drop(end);
+    this.held = undefined;
+  }
+
+  private conclude(outcome: Outcome): void {
+    this.endAttempt();
+    if ('result' in outcome)
+      return this.options.resolve({ completed: { result: payloadOf(outcome.result) } });
+    const { error } = outcome;
+    if (error instanceof CancelledFailure && this.isCancelRequested) return this.resolveCancelled();
+    const next = this.nextAttempt(error);
+    if ('retryState' in next) return this.resolveFailed(error, next.retryState);
+    this.attempt += 1;
+    if (this.options.isLocal && next.delayMs > LOCAL_RETRY_THRESHOLD_MS) return this.backOff(next.delayMs);
+    this.next = this.clock.schedule(next.delayMs, () => this.begin());
+  }
+
+  /** When the server, or for a local activity the core (retry_logic.rs), tries again. */
+  private nextAttempt(error: unknown): { delayMs: number } | { retryState: RetryState } {
+    const policy = this.command.retryPolicy ?? {};
+    if (this.isCancelRequested) return { retryState: RetryState.CANCEL_REQUESTED };
+    let nextRetryDelayMs: number | undefined;
+    if (error instanceof TimeoutFailure) {
+      if (error.timeoutType === TimeoutType.SCHEDULE_TO_CLOSE) return { retryState: RetryState.TIMEOUT };
+    } else {
+      const { applicationFailureInfo: info } = failureOf(ensureApplicationFailure(error));
+      if (info!.nonRetryable || policy.nonRetryableErrorTypes?.includes(info!.type!))
+        return { retryState: RetryState.NON_RETRYABLE_FAILURE };
+      nextRetryDelayMs = durationOf(info!.nextRetryDelay);
+    }
+    if (policy.maximumAttempts && this.attempt >= policy.maximumAttempts)
+      return { retryState: RetryState.MAXIMUM_ATTEMPTS_REACHED };
+    const initialMs = durationOf(policy.initialInterval) ?? 1_000;
+    const maximumMs = durationOf(policy.maximumInterval) ?? 100 * initialMs;
+    const ladderMs = initialMs * (policy.backoffCoefficient || 2) ** (this.attempt - 1);
+    const delayMs = nextRetryDelayMs ?? Math.min(maximumMs, ladderMs);
+    const limitMs = durationOf(this.command.scheduleToCloseTimeout) ?? Infinity;
+    const isTooLate = this.clock.nowMs + delayMs - this.scheduledMs >= limitMs;
+    return isTooLate ? { retryState: RetryState.TIMEOUT } : { delayMs };
+  }
+
+  /** Leaves the next attempt to the workflow. */
+  private backOff(delayMs: number): void {
+    this.options.resolve({
+      backoff: {
+        attempt: this.attempt,
+        backoffDuration: timestampOf(delayMs),
+        originalScheduleTime: timestampOf(this.scheduledMs),
+      },
+    });
+  }
+
+  private resolveFailed(error: unknown, retryState: RetryState): void {
+    const { isLocal } = this.options;
+    const isTimeout = error instanceof TimeoutFailure;
+    const cause = isTimeout ? error : ensureApplicationFailure(error);
+    const message = `${isLocal ? 'Local Activity' : 'Activity task'} ${isTimeout ? 'timed out' : 'failed'}`;
+    // The failure of a local activity comes to the workflow as it is.
+    const failure = isLocal && !isTimeout ? cause : this.activityFailure(message, retryState, cause);
+    this.options.resolve({ failed: { failure: failureOf(failure) } });
+  }
+
+  private resolveCancelled(): void {
+    const message = `${this.options.isLocal ? 'Local Activity' : 'Activity'} cancelled`;
+    const cause = new CancelledFailure('cancelled');
+    const failure = this.activityFailure(message, RetryState.CANCEL_REQUESTED, cause);
+    this.options.resolve({ cancelled: { failure: failureOf(failure) } });
+  }
+
+  private activityFailure(message: string, retryState: RetryState, cause: Error): ActivityFailure {
+    const { activityType, activityId } = this.command;
+    return new ActivityFailure(message, activityType!, activityId!, retryState, undefined, cause);
+  }
+}
