@@ -84,6 +84,9 @@ interface SentSignal {
   args: unknown[];
 }
 
+type Condition<Found> = () => Maybe<Found> | Promise<Maybe<Found>>;
+type Maybe<Found> = Found | undefined | false;
+
 /** The arguments with which a run begins. */
 interface Beginning {
   workflowType: string;
@@ -154,7 +157,7 @@ class World {
   }
 
   /** @throws Error that says what the workflows wait for. */
-  async until<Found>(what: string, condition: () => Found | Promise<Found>): Promise<NonNullable<Found>> {
+  async until<Found>(what: string, condition: Condition<Found>): Promise<Found> {
     for (let steps = 0; ; steps += 1) {
       const found = await condition();
       if (found) return found;
@@ -236,7 +239,7 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
   }
 
   /** Lets virtual time pass until the condition finds something. @returns what it found. */
-  until<Found>(what: string, condition: () => Found | Promise<Found>): Promise<NonNullable<Found>> {
+  until<Found>(what: string, condition: Condition<Found>): Promise<Found> {
     return this.world.until(what, condition);
   }
 

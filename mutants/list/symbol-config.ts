@@ -91,7 +91,7 @@ export const SYMBOL_CONFIG_MUTANTS: Mutant[] = [
     replace: 'AND ($3 OR acknowledged_version IS DISTINCT FROM $2)',
     wrong: 'lost',
     what: 'a target that failed in a reconciliation is not pushed to again',
-    suite: service('symbol-config/rounds', 'S4'),
+    suite: service('symbol-config/activities', 'S4 a target that failed'),
   },
   {
     id: 'symbol-empty-list',
@@ -118,7 +118,7 @@ export const SYMBOL_CONFIG_MUTANTS: Mutant[] = [
     replace: 'onFallback: async () => undefined && pushToAll()',
     wrong: 'wrong payload',
     what: 'after the restore of PostgreSQL targets stay on a list that the rows do not know, until reconciliation',
-    suite: service('symbol-config/put-back', 'S5 I52'),
+    suite: service('symbol-config/put-back', 'S5 I52 a PostgreSQL'),
   },
   {
     id: 'symbol-untold',
@@ -127,6 +127,6 @@ export const SYMBOL_CONFIG_MUTANTS: Mutant[] = [
     replace: 'if (isFound && wasFound && roundMs < 0) {',
     wrong: 'lost',
     what: 'a change that Temporal has forgotten waits for the next reconciliation',
-    suite: service('symbol-config/put-back', 'S5 I49'),
+    suite: service('symbol-config/activities', 'S5 I49'),
   },
 ];

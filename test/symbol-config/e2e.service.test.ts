@@ -1,7 +1,7 @@
 /** One change on its way to all targets. */
 import type { Service } from '../../workers/service.ts';
 import type { SymbolRegistry } from './registry.ts';
-import { takeSymbolRegistry } from './registry.ts';
+import { namesIn, takeSymbolRegistry } from './registry.ts';
 import { eventually } from '../harness.ts';
 import type { Collector } from '../otlp-collector.ts';
 import { startCollector } from '../otlp-collector.ts';
@@ -122,6 +122,24 @@ test('S5 what has not changed gets no new version, however often it is pushed', 
   await registry.tell();
   await eventually('another round', async () => pushesOf(version).length >= before + 77);
   expect(await registry.settled()).toMatchObject({ version });
+});
+
+test('S5 changes in a burst end in one consistent state at every target', async () => {
+  const { targets } = registry;
+  const names = Array.from({ length: 10 }, (_, index) => `BURST-${index}`);
+  await Promise.all(
+    names.map(async (name) => {
+      await registry.write([name]);
+      await registry.tell();
+    }),
+  );
+  await registry.settled();
+  const enabled = namesIn(targets.held('us-east-collector').symbols);
+  expect(enabled).toEqual(expect.arrayContaining(names));
+  for (const { name } of targets.targets) expect(namesIn(targets.held(name).symbols)).toEqual(enabled);
+  await registry.write(names, false);
+  await registry.tell();
+  await registry.settled();
 });
 
 test('S6 an empty list is refused before it is pushed, and the last one stays in force', async () => {

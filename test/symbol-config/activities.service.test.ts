@@ -1,0 +1,290 @@
+/** The activities on real tables, with the stand-in targets: which targets a round is for, and what becomes of each push. */
+import type { Context } from '@temporalio/activity';
+import { asyncLocalStorage } from '@temporalio/activity';
+import { metrics } from '@opentelemetry/api';
+import type { Pool } from 'pg';
+import { createHttpCaller } from '../../activities/http/caller.ts';
+import { createSymbolConfigActivities } from '../../activities/symbol-config/activities.ts';
+import { createSymbolConfigMetrics } from '../../activities/symbol-config/metrics.ts';
+import { registerTargets } from '../../activities/symbol-config/targets.ts';
+import { watchUntold } from '../../activities/symbol-config/untold.ts';
+import { DEVELOPMENT_SIGNING_SECRET } from '../../config/caller.ts';
+import { migrate } from '../../migrations/migrate.ts';
+import { createLogger } from '../../workers/logger.ts';
+import type { PushScope } from '../../workflows/symbol-config/contract.ts';
+import { DEFAULT_CRAWL_INTERVAL_MS, SYMBOL_REGISTRY } from '../../workflows/symbol-config/contract.ts';
+import { eventually } from '../harness.ts';
+import type { SymbolRegistry } from './registry.ts';
+import { namesIn, takeSymbolRegistry } from './registry.ts';
+
+const TARGETS = 77;
+const RECONCILIATION_MS = 900_000;
+
+const caller = createHttpCaller({ signingSecrets: [DEVELOPMENT_SIGNING_SECRET] });
+let registry: SymbolRegistry;
+let activities: ReturnType<typeof activitiesWith>;
+beforeAll(async () => {
+  registry = await takeSymbolRegistry();
+  await migrate(registry.slot.ownerDsn);
+  await registerTargets(registry.slot.db, SYMBOL_REGISTRY, registry.targets.targets);
+  activities = activitiesWith(300_000);
+});
+afterAll(async () => {
+  await registry.release();
+  await caller.close();
+});
+afterEach(() => registry.targets.heal());
+
+function activitiesWith(pushTimeoutMs: number) {
+  const made = createSymbolConfigActivities({
+    db: registry.slot.db,
+    log: createLogger('silent'),
+    metrics: createSymbolConfigMetrics(metrics.getMeter('test')),
+    caller,
+    symbols: { pushTimeoutMs, retryLadderMs: [1_000], reconciliationMs: RECONCILIATION_MS },
+  });
+  const context = { heartbeat: () => undefined, cancellationSignal: new AbortController().signal };
+  return {
+    ...made,
+    pushSymbols: (version: number, scope: PushScope) =>
+      asyncLocalStorage.run(context as unknown as Context, () =>
+        made.pushSymbols(SYMBOL_REGISTRY, version, scope),
+      ),
+  };
+}
+
+/** @returns the version of the list that the tables have now. */
+async function snapshot(floor = 0): Promise<number> {
+  return (await activities.takeSymbolSnapshot(SYMBOL_REGISTRY, floor)).version;
+}
+
+/** Enables a symbol and brings it to every target. @returns its version. */
+async function change(symbol: string): Promise<number> {
+  await registry.write([symbol]);
+  const version = await snapshot();
+  expect(await activities.pushSymbols(version, 'all')).toMatchObject({ pushed: TARGETS, failedTargets: [] });
+  return version;
+}
+
+/** Puts the database back to a backup of the time of a version. Targets keep what they have. */
+async function restore(version: number, disabled: string): Promise<void> {
+  await registry.write([disabled], false);
+  await registry.slot.db.query('DELETE FROM notification.symbol_snapshots WHERE version > $1', [version]);
+  await registry.slot.db.query('UPDATE notification.symbol_targets SET acknowledged_version = $1', [version]);
+}
+
+/** The next number of the tables is then greater than that of every target. */
+async function heal(): Promise<void> {
+  registry.targets.heal();
+  const newest = Math.max(
+    ...registry.targets.targets.map(({ name }) => registry.targets.held(name).version ?? 0),
+  );
+  await activities.pushSymbols(await snapshot(newest), 'all');
+}
+
+const symbolsOf = (target: string) => namesIn(registry.targets.held(target).symbols);
+const rowOf = async (name: string) => (await registry.rows()).find(({ target }) => target === name)!;
+const pushesOf = (version: number) => registry.targets.pushes.filter((push) => push.version === version);
+
+test('S1 S3 targets that failed are pushed to until they acknowledge, and nobody else is', async () => {
+  const { targets } = registry;
+  const down = Array.from({ length: 10 }, (_, index) => `us-west-alert-${index + 1}`).sort();
+  for (const target of down) targets.fail({ target, failure: { kind: 'status', status: 500 }, times: 3 });
+  await registry.write(['BTC', 'LINK']);
+  const version = await snapshot();
+  const first = await activities.pushSymbols(version, 'all');
+  expect(first).toMatchObject({
+    pushed: TARGETS,
+    retryLadderMs: [1_000],
+    reconciliationMs: RECONCILIATION_MS,
+  });
+  expect([...first.failedTargets].sort()).toEqual(down);
+  for (const _round of [2, 3])
+    expect(await activities.pushSymbols(version, 'behind')).toMatchObject({ pushed: 10 });
+  const behind = (await registry.rows()).filter(({ consecutive_failures }) => consecutive_failures > 0);
+  expect(behind.map(({ target }) => target).sort()).toEqual(down);
+  expect(behind.map((row) => row.consecutive_failures)).toEqual(down.map(() => 3));
+
+  expect(await activities.pushSymbols(version, 'behind')).toMatchObject({ pushed: 10, failedTargets: [] });
+  for (const { name } of targets.targets) {
+    const pushes = pushesOf(version).filter(({ target }) => target === name);
+    expect([name, pushes.length]).toEqual([name, down.includes(name) ? 4 : 1]);
+  }
+  expect((await registry.rows()).every((row) => row.consecutive_failures === 0)).toBe(true);
+});
+
+test('S4 a target that failed in a reconciliation is behind, although it has the version', async () => {
+  const version = await change('SECOND');
+  registry.targets.fail({ target: 'us-east-alert-1', failure: { kind: 'status', status: 500 }, times: 1 });
+  await activities.pushSymbols(version, 'all');
+  expect(await activities.pushSymbols(version, 'behind')).toMatchObject({ pushed: 1, failedTargets: [] });
+  expect(await activities.pushSymbols(version, 'behind')).toMatchObject({ pushed: 0 });
+});
+
+test('S4 a push to all heals a receiver that lost its state', async () => {
+  const version = await change('THIRD');
+  const { targets } = registry;
+  await targets.loseState('ap-south-collector');
+  expect(targets.held('ap-south-collector').source).not.toBe('push');
+  const before = targets.pushes.length;
+  await activities.pushSymbols(version, 'all');
+  expect(targets.held('ap-south-collector')).toMatchObject({ source: 'push', version });
+  expect(new Set(targets.pushes.slice(before).map(({ target }) => target)).size).toBe(TARGETS);
+});
+
+test('S4 the setting of the crawler is kept for the next workflow', async () => {
+  const load = async () => (await activities.loadSymbolConfig(SYMBOL_REGISTRY)).crawler;
+  expect(await load()).toEqual({ enabled: false, intervalMs: DEFAULT_CRAWL_INTERVAL_MS });
+  for (const crawler of [
+    { enabled: true, intervalMs: 1_000 },
+    { enabled: false, intervalMs: 2_000 },
+  ]) {
+    expect(await activities.setSymbolCrawler(SYMBOL_REGISTRY, crawler, 'test')).toEqual({
+      reconciliationMs: RECONCILIATION_MS,
+    });
+    expect(await load()).toEqual(crawler);
+  }
+});
+
+test('kinds-S3 a list that has changed gets the next version, whoever changed it', async () => {
+  const version = await change('AVAX');
+  expect(await snapshot()).toBe(version);
+  await registry.write(['ARB']);
+  expect(await snapshot()).toBe(version + 1);
+  expect(await activities.pushSymbols(version + 1, 'all')).toMatchObject({ pushed: TARGETS });
+  expect(symbolsOf('us-east-alert-1')).toContain('ARB');
+});
+
+test('kinds-V8 after the restore of an older database all targets get the list again', async () => {
+  const version = await snapshot();
+  for (const symbol of ['ONE', 'TWO', 'THREE']) await change(symbol);
+  await restore(version, 'THREE');
+
+  const stored = await activities.loadSymbolConfig(SYMBOL_REGISTRY);
+  expect(stored.version).toBe(version);
+  const refused = await activities.pushSymbols(await snapshot(stored.version), 'all');
+  expect(refused.failedTargets).toHaveLength(TARGETS);
+  expect(refused.numberOnFrom).toBe(version + 3);
+  const healed = await snapshot(refused.numberOnFrom);
+  expect(healed).toBeGreaterThan(version + 3);
+  expect(await activities.pushSymbols(healed, 'all')).toMatchObject({ pushed: TARGETS, failedTargets: [] });
+  for (const { name } of registry.targets.targets) expect(symbolsOf(name)).not.toContain('THREE');
+  expect(symbolsOf('us-east-collector')).toContain('TWO');
+});
+
+test('kinds-V8 a version that the database has lost is numbered on from', async () => {
+  const version = await snapshot();
+  const lost = await change('FOUR');
+  await restore(version, 'FOUR');
+  const outcome = await activities.pushSymbols(lost, 'all');
+  expect(outcome).toMatchObject({ pushed: 0, numberOnFrom: lost });
+  expect(outcome.failedTargets).toHaveLength(TARGETS);
+  const next = await snapshot(lost);
+  expect(next).toBe(lost + 1);
+  await activities.pushSymbols(next, 'all');
+  expect(symbolsOf('us-west-collector')).not.toContain('FOUR');
+});
+
+test('S5 I52 a version that the rows have forgotten does not come again with another list', async () => {
+  const kept = await change('KEPT');
+  const lost = await change('UNDONE');
+  await restore(kept, 'UNDONE');
+  // The next number of the rows is the one that was given out already.
+  await registry.write(['INSTEAD']);
+  const version = await snapshot(lost);
+  expect(version).toBeGreaterThan(lost);
+  await activities.pushSymbols(version, 'all');
+  for (const { name } of registry.targets.targets) {
+    expect(symbolsOf(name)).toEqual(expect.arrayContaining(['INSTEAD', 'KEPT']));
+    expect(symbolsOf(name)).not.toContain('UNDONE');
+  }
+});
+
+test('kinds-V10 an answer that does not end acknowledges by its status', async () => {
+  const target = 'eu-central-alert-2';
+  const version = await change('UNI');
+  registry.targets.fail({ target, failure: { kind: 'status', status: 500 }, times: 1 });
+  await activities.pushSymbols(version, 'all');
+  const { last_error_at } = await rowOf(target);
+  expect(last_error_at).not.toBeNull();
+  registry.targets.fail({ target, failure: { kind: 'endless_answer' } });
+  // The end of the answer is waited for as long.
+  const outcome = await activitiesWith(2_000).pushSymbols(version, 'behind');
+  expect(outcome).toMatchObject({ pushed: 1, failedTargets: [] });
+  // Of an error that is over, the row keeps the time.
+  expect(await rowOf(target)).toMatchObject({
+    ...{ acknowledged_version: version, consecutive_failures: 0 },
+    last_error_at,
+  });
+});
+
+test('kinds-S1 targets that hang in many rounds hold up no other target', async () => {
+  const { targets } = registry;
+  const healthy = 'us-east-alert-1';
+  for (const { name } of targets.targets)
+    if (name !== healthy) targets.fail({ target: name, failure: { kind: 'hang' } });
+  const rounds: Promise<unknown>[] = [];
+  for (const symbol of ['A1', 'A2', 'A3', 'A4', 'A5']) {
+    await registry.write([symbol]);
+    rounds.push(activities.pushSymbols(await snapshot(), 'all'));
+    await eventually(`${symbol} where nothing hangs`, async () => symbolsOf(healthy).includes(symbol));
+  }
+  await heal();
+  await Promise.all(rounds);
+});
+
+describe('changes that the workflow has not heard of', () => {
+  beforeEach(heal);
+
+  /** The database, and how often it was asked. */
+  function countedLooks(): { db: Pool; looks(): number } {
+    let count = 0;
+    const query = (...args: Parameters<Pool['query']>) => {
+      count += 1;
+      return registry.slot.db.query(...args);
+    };
+    return { db: Object.create(registry.slot.db, { query: { value: query } }) as Pool, looks: () => count };
+  }
+
+  test.each<{ what: string; forget(): Promise<unknown> }>([
+    { what: 'changed symbols', forget: () => registry.write(['UNTOLD']) },
+    {
+      what: 'a target without the newest list',
+      async forget() {
+        const { db } = registry.slot;
+        await db.query(
+          `UPDATE notification.symbol_snapshots SET created_at = created_at - interval '1 hour'`,
+        );
+        await db.query(
+          `UPDATE notification.symbol_targets SET acknowledged_version = NULL WHERE target = 'us-east-alert-1'`,
+        );
+      },
+    },
+  ])('S5 I49 $what: the workflow is told within two looks', async ({ forget }) => {
+    await forget();
+    const { db, looks } = countedLooks();
+    let looksWhenTold = 0;
+    const lines: string[] = [];
+    const watch = watchUntold({
+      ...{ db, log: createLogger('warn', { write: (line) => void lines.push(line) }) },
+      ...{ registry: SYMBOL_REGISTRY, everyMs: 20, roundMs: 60_000 },
+      tell: async () => void (looksWhenTold ||= looks()),
+    });
+    await eventually('the workflow to be told', async () => looksWhenTold > 0);
+    await watch.stop();
+    expect(looksWhenTold).toBe(2);
+    expect(lines[0]).toContain('symbols have changes that were not pushed, the workflow is told');
+  });
+
+  test('S5 I49 without any, the workflow is not told', async () => {
+    const { db, looks } = countedLooks();
+    let isTold = false;
+    const watch = watchUntold({
+      ...{ db, log: createLogger('silent'), registry: SYMBOL_REGISTRY, everyMs: 20, roundMs: 60_000 },
+      tell: async () => void (isTold = true),
+    });
+    await eventually('three looks', async () => looks() >= 3);
+    await watch.stop();
+    expect(isTold).toBe(false);
+  });
+});

@@ -1,0 +1,109 @@
+/**
+ * A registry in memory, for tests of the workflow: what its activities see of the database and of the targets.
+ * activities.service.test.ts shows that the real activities answer in this way.
+ */
+import type { SymbolConfigActivities } from '../../activities/symbol-config/activities.ts';
+import type { Crawler, PushOutcome, SymbolConfigState } from '../../workflows/symbol-config/contract.ts';
+import { DEFAULT_CRAWL_INTERVAL_MS, SYMBOL_STATUS_QUERY } from '../../workflows/symbol-config/contract.ts';
+import type { Fakes, WorkflowRun } from '../workflow-tier.ts';
+import { hold, startWorkflow } from '../workflow-tier.ts';
+
+interface Settings {
+  retryLadderMs: readonly number[];
+  reconciliationMs: number;
+}
+
+export class FakeRegistry {
+  /** Enabled symbols. */
+  readonly symbols = new Set(['BTC']);
+  /** Lists by version. */
+  readonly snapshots = new Map<number, string[]>();
+  readonly targets: readonly string[];
+  /** What each target holds. */
+  readonly held = new Map<string, number>();
+  readonly failing = new Set<string>();
+  /** A round to one of these ends only when the test releases it. */
+  readonly hanging = new Set<string>();
+  readonly hangingRounds: { version: number; round: ReturnType<typeof hold<PushOutcome>> }[] = [];
+  readonly pushes: { target: string; version: number; symbols: string[] }[] = [];
+  private crawler: Crawler = { enabled: false, intervalMs: DEFAULT_CRAWL_INTERVAL_MS };
+  private readonly lists = new Map<string, string[]>();
+  private readonly failedLast = new Set<string>();
+  private readonly settings: Settings;
+
+  constructor(settings: Partial<Settings> = {}, targets: readonly string[] = ['one', 'two', 'three']) {
+    this.settings = { retryLadderMs: [1_000], reconciliationMs: 86_400_000, ...settings };
+    this.targets = targets;
+  }
+
+  get newestVersion(): number {
+    return Math.max(0, ...this.snapshots.keys());
+  }
+
+  /** What a target has acknowledged last. */
+  symbolsAt(target: string): string[] {
+    return this.lists.get(target) ?? [];
+  }
+
+  readonly activities = {
+    loadSymbolConfig: () => ({
+      version: this.newestVersion,
+      consecutiveFailures: 0,
+      crawler: this.crawler,
+    }),
+    takeSymbolSnapshot: (_registry, floor) => {
+      const symbols = [...this.symbols].sort();
+      const latest = this.newestVersion;
+      const isNew = JSON.stringify(symbols) !== JSON.stringify(this.snapshots.get(latest)) || floor > latest;
+      const version = isNew ? Math.max(latest, floor) + 1 : latest;
+      this.snapshots.set(version, symbols);
+      return { version, isListEmpty: false };
+    },
+    pushSymbols: (_registry, version, scope) => {
+      const { retryLadderMs, reconciliationMs } = this.settings;
+      const intervals = { retryLadderMs, reconciliationMs, lookMs: reconciliationMs };
+      const symbols = this.snapshots.get(version);
+      const isBehind = (target: string) => this.held.get(target) !== version || this.failedLast.has(target);
+      const targets = this.targets.filter((target) => scope === 'all' || isBehind(target));
+      if (!symbols) return { pushed: 0, failedTargets: targets, ...intervals, numberOnFrom: version };
+      const newer: number[] = [];
+      const failedTargets = targets.filter((target) => {
+        this.pushes.push({ target, version, symbols });
+        const before = this.held.get(target) ?? 0;
+        if (before > version) newer.push(before);
+        const isFailed = this.failing.has(target) || before > version;
+        if (isFailed) this.failedLast.add(target);
+        else this.failedLast.delete(target);
+        if (isFailed || this.hanging.has(target)) return isFailed;
+        this.held.set(target, version);
+        this.lists.set(target, symbols);
+        return false;
+      });
+      const outcome: PushOutcome = {
+        pushed: targets.length,
+        failedTargets,
+        ...intervals,
+        ...(newer.length > 0 ? { numberOnFrom: Math.max(...newer) } : {}),
+      };
+      if (!targets.some((target) => this.hanging.has(target))) return outcome;
+      const round = hold<PushOutcome>();
+      this.hangingRounds.push({ version, round });
+      return round;
+    },
+    setSymbolCrawler: (_registry, crawler) => {
+      this.crawler = crawler;
+      return { reconciliationMs: this.settings.reconciliationMs };
+    },
+  } satisfies Fakes<SymbolConfigActivities>;
+}
+
+export type SymbolConfigRun = WorkflowRun<FakeRegistry['activities'], void>;
+
+/** Starts the workflow and lets it make its first round. */
+export async function beginSymbolConfig(registry: FakeRegistry): Promise<SymbolConfigRun> {
+  const run = await startWorkflow('symbolConfig', ['main'], { activities: registry.activities });
+  await run.advance();
+  return run;
+}
+
+export const statusOf = (run: SymbolConfigRun) => run.query<SymbolConfigState>(SYMBOL_STATUS_QUERY);

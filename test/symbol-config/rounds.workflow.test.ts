@@ -1,0 +1,168 @@
+/** When the workflow pushes to which targets: the ladder, reconciliation, the crawler, and bursts of changes. */
+import type { CrawlerRequest, SymbolConfigState } from '../../workflows/symbol-config/contract.ts';
+import { CONFIGURE_CRAWLER_UPDATE, SYMBOLS_CHANGED_UPDATE } from '../../workflows/symbol-config/contract.ts';
+import type { SymbolConfigRun } from './fake-registry.ts';
+import { FakeRegistry, beginSymbolConfig, statusOf } from './fake-registry.ts';
+
+const SECOND = 1_000;
+const HOUR = 3_600 * SECOND;
+
+const tell = (run: SymbolConfigRun) => run.update<{ change: number }>(SYMBOLS_CHANGED_UPDATE);
+const configureCrawler = (run: SymbolConfigRun, request: Partial<CrawlerRequest>) =>
+  run.update<SymbolConfigState>(CONFIGURE_CRAWLER_UPDATE, request);
+
+/** Rounds since a time, and how long after it they came. */
+const roundsSince = (run: SymbolConfigRun, sinceMs: number) =>
+  run
+    .calls('pushSymbols')
+    .filter(({ atMs }) => atMs >= sinceMs)
+    .map(({ args: [, version, scope], atMs }) => ({ version, scope, afterMs: atMs - sinceMs }));
+
+const failRounds = (run: SymbolConfigRun, count: number) =>
+  run.until(`${count} failed rounds`, async () => {
+    const state = await statusOf(run);
+    return state.consecutiveFailures >= count && state;
+  });
+
+test('S1 S3 ten targets that are down for three rounds are pushed to on the ladder, and nobody else is', async () => {
+  const down = Array.from({ length: 10 }, (_, index) => `down-${index}`);
+  const registry = new FakeRegistry({ retryLadderMs: [400, 800, 8_000, HOUR] }, [...down, 'up-1', 'up-2']);
+  const run = await beginSymbolConfig(registry);
+  const before = await statusOf(run);
+  for (const target of down) registry.failing.add(target);
+  registry.symbols.add('LINK');
+  const toldMs = run.nowMs + 5 * SECOND;
+  await run.advance(5 * SECOND);
+  await tell(run);
+  const failing = await failRounds(run, 3);
+  expect(failing.failedTargets).toEqual(down);
+  expect(failing.alarm).toEqual({ atMs: toldMs + 9_200, purpose: 'retry' });
+
+  registry.failing.clear();
+  await run.until('every target to acknowledge', async () => (await statusOf(run)).consecutiveFailures === 0);
+  const version = before.version + 1;
+  expect(roundsSince(run, toldMs)).toEqual([
+    { version, scope: 'all', afterMs: 0 },
+    { version, scope: 'behind', afterMs: 400 },
+    { version, scope: 'behind', afterMs: 1_200 },
+    { version, scope: 'behind', afterMs: 9_200 },
+  ]);
+  for (const name of registry.targets) {
+    const pushes = registry.pushes.filter((push) => push.target === name && push.version === version);
+    expect([name, pushes.length]).toEqual([name, down.includes(name) ? 4 : 1]);
+  }
+  expect(await statusOf(run)).toMatchObject({ version, consecutiveFailures: 0, failedTargets: [] });
+});
+
+test('S3 S4 an alarm that is sooner is kept, and reconciliation is not scheduled while one is set', async () => {
+  const registry = new FakeRegistry({ retryLadderMs: [HOUR, 2 * HOUR], reconciliationMs: 24 * HOUR });
+  const run = await beginSymbolConfig(registry);
+  const steady = await statusOf(run);
+  expect(steady.alarm).toEqual({ atMs: steady.fullPushDueMs, purpose: 'reconciliation' });
+
+  registry.failing.add('one');
+  await tell(run);
+  const first = await failRounds(run, 1);
+  expect(first.alarm).toEqual({ atMs: run.nowMs + HOUR, purpose: 'retry' });
+
+  await run.advance(SECOND);
+  await tell(run);
+  expect((await failRounds(run, 2)).alarm).toEqual(first.alarm);
+  expect((await configureCrawler(run, { enabled: true, intervalMs: 48 * HOUR })).alarm).toEqual(first.alarm);
+  await configureCrawler(run, { enabled: false, intervalMs: HOUR });
+
+  registry.failing.clear();
+  await tell(run);
+  await run.advance();
+  const recovered = await statusOf(run);
+  expect(recovered.consecutiveFailures).toBe(0);
+  expect(recovered.alarm).toEqual(first.alarm);
+});
+
+test('S4 reconciliation alone pushes to all, without a change', async () => {
+  const run = await beginSymbolConfig(new FakeRegistry({ reconciliationMs: 15 * 60 * SECOND }));
+  const { toldChanges, version } = await statusOf(run);
+  const sinceMs = run.nowMs + 1;
+  await run.advance(HOUR);
+  expect(
+    roundsSince(run, sinceMs).map(({ scope, afterMs, ...round }) => [scope, afterMs + 1, round.version]),
+  ).toEqual([15, 30, 45, 60].map((minutes) => ['all', minutes * 60 * SECOND, version]));
+  expect((await statusOf(run)).toldChanges).toBe(toldChanges);
+});
+
+test('S4 those that acknowledge are reconciled, also while others never do', async () => {
+  const registry = new FakeRegistry({
+    retryLadderMs: [200, 400, HOUR],
+    reconciliationMs: 2 * SECOND,
+  });
+  const run = await beginSymbolConfig(registry);
+  registry.failing.add('one');
+  await tell(run);
+  await failRounds(run, 3);
+  registry.held.delete('two');
+  const sinceMs = run.nowMs;
+  await run.until('the lost list to be back', () => registry.held.has('two'));
+  expect(run.nowMs - sinceMs).toBeLessThanOrEqual(2 * SECOND);
+  expect(registry.held.has('one')).toBe(true);
+});
+
+test('S4 with the crawler on, reconciliation goes with its alarm, and the setting outlives its workflow', async () => {
+  const registry = new FakeRegistry({ reconciliationMs: 24 * HOUR });
+  const first = await beginSymbolConfig(registry);
+  expect((await statusOf(first)).crawler).toEqual({ enabled: false, intervalMs: HOUR });
+  const on = await configureCrawler(first, { enabled: true, intervalMs: SECOND });
+  expect(on).toMatchObject({ crawler: { enabled: true, intervalMs: SECOND }, alarm: { purpose: 'crawler' } });
+  const sinceMs = first.nowMs + 1;
+  await first.advance(2 * SECOND);
+  expect(roundsSince(first, sinceMs).map(({ scope, afterMs }) => [scope, afterMs + 1])).toEqual([
+    ['all', SECOND],
+    ['all', 2 * SECOND],
+  ]);
+
+  const second = await beginSymbolConfig(registry);
+  expect((await statusOf(second)).crawler).toEqual({ enabled: true, intervalMs: SECOND });
+  await configureCrawler(second, { enabled: false });
+  // The crawler's last alarm goes off as it was set; the next one is that of reconciliation.
+  const after = await second.until('the alarm of reconciliation', async () => {
+    const state = await statusOf(second);
+    return state.alarm?.purpose === 'reconciliation' && state;
+  });
+  expect(after.alarm!.atMs - second.nowMs).toBeGreaterThan(23 * HOUR);
+});
+
+test.each<Partial<CrawlerRequest>>([
+  {},
+  { enabled: 'yes' as never },
+  { enabled: true, intervalMs: 10 },
+  { enabled: true, intervalMs: 1e12 },
+])('S4 a crawler that makes no sense is refused: %j', async (request) => {
+  const registry = new FakeRegistry();
+  const run = await beginSymbolConfig(registry);
+  await expect(configureCrawler(run, request)).rejects.toMatchObject({ type: 'InvalidRequest' });
+  expect(run.calls('setSymbolCrawler')).toEqual([]);
+});
+
+test('S5 1,000 changes in a burst end in one consistent state and a small history', async () => {
+  const registry = new FakeRegistry();
+  const run = await beginSymbolConfig(registry);
+  const before = await statusOf(run);
+  const names = Array.from({ length: 1_000 }, (_, index) => `BURST-${index}`);
+  const updates = [];
+  for (const [index, name] of names.entries()) {
+    registry.symbols.add(name);
+    updates.push(run.sendUpdate(SYMBOLS_CHANGED_UPDATE));
+    // As many updates as Temporal lets be under way together.
+    if (index % 10 === 9) await run.advance(20);
+    expect(run.historyLength).toBeLessThan(1_500);
+  }
+  expect(updates.filter(({ outcome }) => !outcome || 'error' in outcome)).toEqual([]);
+  const state = await statusOf(run);
+  expect(state.toldChanges).toBe(before.toldChanges + 1_000);
+  expect(state).toMatchObject({ pushedChanges: state.toldChanges, failedTargets: [] });
+  expect(state.version - before.version).toBeLessThan(200);
+  expect(run.continuations.length).toBeGreaterThanOrEqual(1);
+  for (const target of registry.targets) {
+    expect(registry.held.get(target)).toBe(state.version);
+    expect(registry.symbolsAt(target)).toEqual(['BTC', ...names].sort());
+  }
+});
