@@ -14,6 +14,7 @@ import type {
   PublicationFailureDetails,
   PublishResult,
 } from '../workflows/intent/contract.ts';
+import { routeStatus } from '../workflows/intent/search-attributes.ts';
 import type { PushOutcome } from '../workflows/symbol-config/contract.ts';
 import type { Fakes } from './workflow-tier.ts';
 import { REAL, hold, silence, startWorkflow } from './workflow-tier.ts';
@@ -62,16 +63,17 @@ test('an activity is tried again as its policy says, up to its last attempt', as
     activities: {
       publishRoute: () => {
         triedAt.push((run.nowMs - began) / SECOND);
-        if (triedAt.length === 8) return { status: 'published' };
+        if (triedAt.length === 9) return { status: 'published' };
         throw notPublished(triedAt.length);
       },
     } satisfies Fakes<RouteActivities>,
   });
   const began = run.nowMs;
   expect(await run.result()).toEqual({ status: 'published' });
-  // A local activity without a second attempt, a timer of the workflow, and the seven attempts that are left.
-  expect(triedAt).toEqual([0, 1, 3, 7, 15, 31, 63, 127]);
-  expect(run.calls('publishRoute').map(({ attempt }) => attempt)).toEqual([1, 1, 2, 3, 4, 5, 6, 7]);
+  // A local activity without a second attempt, then after a timer an activity with seven attempts, then one with one.
+  expect(triedAt).toEqual([0, 1, 3, 7, 15, 31, 63, 127, 128]);
+  expect(run.calls('publishRoute').map(({ attempt }) => attempt)).toEqual([1, 1, 2, 3, 4, 5, 6, 7, 1]);
+  expect(run.searchAttributes.getAll()).toContainEqual(routeStatus('published'));
 });
 
 test('a failure says when the next attempt is, and types that are not retried end it', async () => {
@@ -123,6 +125,51 @@ test('a held answer may come after a cancellation', async () => {
   acceptance.fail(new CancelledFailure('stopped'));
   await expect(run.result()).rejects.toThrow(CancelledFailure);
   expect(skipped).toEqual(['1-0']);
+});
+
+test('a cancellation ends an activity that is held, or that waits for its next attempt', async () => {
+  const round = hold<PushOutcome>();
+  const symbols = await startWorkflow('symbolConfig', ['main'], {
+    activities: { ...symbolFakes, pushSymbols: () => round } satisfies Fakes<SymbolConfigActivities>,
+  });
+  await symbols.advance();
+  symbols.cancel();
+  await expect(symbols.result()).rejects.toThrow(CancelledFailure);
+  expect(round.isCancelRequested).toBe(true);
+
+  const route = await startWorkflow('notificationRoute', [ROUTE], {
+    activities: {
+      publishRoute: () => {
+        throw notPublished(1);
+      },
+      skipRoute: () => 'skipped',
+    } satisfies Fakes<RouteActivities & SteeringActivities>,
+  });
+  await route.advance(2 * SECOND);
+  route.cancel();
+  const cancelledMs = route.nowMs;
+  expect(await route.result()).toEqual({ status: 'skipped' });
+  expect(route.nowMs).toBe(cancelledMs);
+  expect(route.calls('publishRoute')).toHaveLength(2);
+});
+
+test.each([
+  ['reaches', () => undefined],
+  [
+    'does not reach',
+    () => {
+      throw new Error('not found');
+    },
+  ],
+])('a signal %s a workflow that does not run here', async (_what, onSignal) => {
+  const nothing = { overdue: 0, published: 0, restarted: 0, intents: 0 };
+  const run = await startWorkflow(
+    'recovery',
+    [{ stream: 'intents', outbound: [], sinceMs: 1, also: ['symbol-config'], requestedBy: 'test' }],
+    { activities: { readAgainSince: () => undefined, takeUpWork: () => nothing }, onSignal },
+  );
+  expect(await run.result()).toMatchObject({ step: 'done', symbolsPushed: true });
+  expect(run.sentSignals).toEqual([{ workflowId: 'symbol-config/main', name: 'symbolsChanged', args: [] }]);
 });
 
 describe('a child', () => {
@@ -216,6 +263,13 @@ test('what cannot go on says why', async () => {
   });
   await stuck.advance();
   expect(stuck.describe()).toContain('waits for loadSymbolConfig, attempt 1, which is held');
+  const paused = await startWorkflow('notificationRoute', [ROUTE], {
+    activities: { publishRoute: () => ({ status: 'paused' as const }) } satisfies Fakes<RouteActivities>,
+  });
+  await expect(paused.result()).rejects.toThrow(
+    'waited in vain for the end of notificationRoute-1: nothing is due any more\n' +
+      'notificationRoute-1 waits for 1 conditions',
+  );
   const broken = await startWorkflow('notification', [null as never], { activities: {} });
   await expect(broken.advance()).rejects.toThrow('a workflow task of notification-1 fails: Cannot read');
 });

@@ -1,6 +1,6 @@
 /** Symbol configuration: who is pushed to, when, and with which version. */
 import type { Mutant } from '../mutant.ts';
-import { service, unit } from '../mutant.ts';
+import { service, unit, workflow } from '../mutant.ts';
 
 export const SYMBOL_CONFIG_MUTANTS: Mutant[] = [
   {
@@ -67,6 +67,51 @@ export const SYMBOL_CONFIG_MUTANTS: Mutant[] = [
     suite: unit('symbol-config/rules', 'kinds-V8'),
   },
   {
+    id: 'symbol-floor',
+    file: 'workflows/symbol-config/workflow.ts',
+    find: 'takeSymbolSnapshot(registry, versionFloorOf(state))',
+    replace: 'takeSymbolSnapshot(registry, Math.min(0, versionFloorOf(state)))',
+    wrong: 'stuck',
+    what: 'after a restore the list keeps a version that targets refuse',
+    suite: workflow('symbol-config/healing', 'kinds-V8'),
+  },
+  {
+    id: 'symbol-unheard-change',
+    file: 'workflows/symbol-config/workflow.ts',
+    find: 'if (snapshot.version !== version) scope',
+    replace: 'if (snapshot.version < version) scope',
+    wrong: 'lost',
+    what: 'a change that the workflow finds itself goes only to targets that are behind',
+    suite: workflow('symbol-config/healing', 'kinds-S3'),
+  },
+  {
+    id: 'symbol-patience',
+    file: 'workflows/symbol-config/workflow.ts',
+    find: 'await condition(() => isSettled || hasChanges(state) || isOver());',
+    replace: 'await condition(() => isSettled || isOver());',
+    wrong: 'stuck',
+    what: 'a target that hangs holds up the next change for all targets',
+    suite: workflow('symbol-config/healing', 'kinds-S1'),
+  },
+  {
+    id: 'symbol-overtaken-round',
+    file: 'workflows/symbol-config/workflow.ts',
+    find: 'if (number === newestRound) enter(',
+    replace: 'if (number <= newestRound) enter(',
+    wrong: 'wrong order',
+    what: 'the end of an older round sets the alarm of a newer one',
+    suite: workflow('symbol-config/healing', 'kinds-S1'),
+  },
+  {
+    id: 'symbol-round-outlives-run',
+    file: 'workflows/symbol-config/workflow.ts',
+    find: 'state.toldChanges + (roundsUnderWay > 0 ? 1 : 0);',
+    replace: 'state.toldChanges + (roundsUnderWay > 1 ? 1 : 0);',
+    wrong: 'lost',
+    what: 'a target that fails while the workflow continues as new waits for reconciliation',
+    suite: workflow('symbol-config/healing', 'S1 a round'),
+  },
+  {
     id: 'symbol-receiver-older',
     file: 'client/symbol-config/receiver.ts',
     find: 'if (held.version !== undefined && version < held.version) {',
@@ -100,7 +145,7 @@ export const SYMBOL_CONFIG_MUTANTS: Mutant[] = [
     replace: '       WHERE count >= 0\n',
     wrong: 'lost',
     what: 'an empty list takes the last one out of force',
-    suite: service('symbol-config/e2e', 'S6 an empty list'),
+    suite: service('symbol-config/activities', 'S6 an empty list'),
   },
   {
     id: 'symbol-same-list',
@@ -109,7 +154,7 @@ export const SYMBOL_CONFIG_MUTANTS: Mutant[] = [
     replace: 'AND (true OR symbols IS DISTINCT FROM (SELECT symbols FROM latest) OR $3',
     wrong: 'wrong order',
     what: 'a list that has not changed gets a new version with every push',
-    suite: service('symbol-config/e2e', 'S5 what has not changed'),
+    suite: service('symbol-config/activities', 'kinds-S3 a list'),
   },
   {
     id: 'symbol-put-back',

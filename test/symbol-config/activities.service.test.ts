@@ -155,6 +155,19 @@ test('kinds-S3 a list that has changed gets the next version, whoever changed it
   expect(symbolsOf('us-east-alert-1')).toContain('ARB');
 });
 
+test('S6 an empty list gets no version, and the last one stays', async () => {
+  const version = await snapshot();
+  const { rows } = await registry.slot.db.query<{ symbol: string }>(
+    'SELECT symbol FROM notification.symbols WHERE is_enabled',
+  );
+  const symbols = rows.map(({ symbol }) => symbol);
+  await registry.write(symbols, false);
+  const taken = await activities.takeSymbolSnapshot(SYMBOL_REGISTRY, 0);
+  expect(taken).toEqual({ version, isListEmpty: true });
+  await registry.write(symbols);
+  expect(await activities.takeSymbolSnapshot(SYMBOL_REGISTRY, 0)).toEqual({ version, isListEmpty: false });
+});
+
 test('kinds-V8 after the restore of an older database all targets get the list again', async () => {
   const version = await snapshot();
   for (const symbol of ['ONE', 'TWO', 'THREE']) await change(symbol);
@@ -270,7 +283,7 @@ describe('changes that the workflow has not heard of', () => {
       ...{ registry: SYMBOL_REGISTRY, everyMs: 20, roundMs: 60_000 },
       tell: async () => void (looksWhenTold ||= looks()),
     });
-    await eventually('the workflow to be told', async () => looksWhenTold > 0);
+    await eventually('three looks', async () => looks() >= 3);
     await watch.stop();
     expect(looksWhenTold).toBe(2);
     expect(lines[0]).toContain('symbols have changes that were not pushed, the workflow is told');

@@ -1,4 +1,5 @@
 /** What the workflow heals by itself: changes without a notice, lost versions, a crawler that is off, targets that hang. */
+import { RENEW_SIGNAL } from '../../workflows/renewal-contract.ts';
 import type { CrawlerRequest, SymbolConfigState } from '../../workflows/symbol-config/contract.ts';
 import {
   CONFIGURE_CRAWLER_UPDATE,
@@ -61,6 +62,7 @@ test('kinds-S3 a change that nobody told of goes out before the next crawl', asy
   const sinceMs = run.nowMs;
   await run.until('the change at the targets', () => registry.symbolsAt('one').includes('ARB'));
   expect(run.nowMs - sinceMs).toBe(2 * SECOND);
+  expect(run.calls('pushSymbols').at(-1)!.args).toEqual(['main', registry.newestVersion, 'all']);
   await run.advance(10 * SECOND);
   expect(registry.pushes).toHaveLength(before + registry.targets.length);
   expect(await statusOf(run)).toMatchObject({ crawler: { enabled: true } });
@@ -126,6 +128,22 @@ test('S5 I52 a version that the rows have forgotten does not come again with ano
   for (const target of registry.targets) {
     expect(registry.symbolsAt(target)).toEqual(['BTC', 'INSTEAD', 'KEPT']);
   }
+});
+
+test('S1 a round that outlives its run is made again by the next run', async () => {
+  const registry = new FakeRegistry();
+  const run = await beginSymbolConfig(registry);
+  registry.hanging.add('two');
+  registry.symbols.add('LINK');
+  await run.update(SYMBOLS_CHANGED_UPDATE);
+  await run.until('the round', () => registry.hangingRounds.length === 1);
+  run.signal(RENEW_SIGNAL);
+  await run.continuation();
+  registry.hanging.clear();
+  await run.advance();
+  const { version, pushedChanges, toldChanges } = await statusOf(run);
+  expect(pushedChanges).toBe(toldChanges);
+  expect(registry.held.get('two')).toBe(version);
 });
 
 test('kinds-S1 targets that hang in many rounds hold up no other target', async () => {
