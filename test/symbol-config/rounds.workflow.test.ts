@@ -5,7 +5,8 @@ import type { SymbolConfigRun } from './fake-registry.ts';
 import { FakeRegistry, beginSymbolConfig, statusOf } from './fake-registry.ts';
 
 const SECOND = 1_000;
-const HOUR = 3_600 * SECOND;
+const MINUTE = 60 * SECOND;
+const HOUR = 60 * MINUTE;
 
 const tell = (run: SymbolConfigRun) => run.update<{ change: number }>(SYMBOLS_CHANGED_UPDATE);
 const configureCrawler = (run: SymbolConfigRun, request: Partial<CrawlerRequest>) =>
@@ -79,14 +80,17 @@ test('S3 S4 an alarm that is sooner is kept, and reconciliation is not scheduled
   expect(recovered.alarm).toEqual(first.alarm);
 });
 
-test('S4 reconciliation alone pushes to all, without a change', async () => {
-  const run = await beginSymbolConfig(new FakeRegistry({ reconciliationMs: 15 * 60 * SECOND }));
+test('S4 reconciliation alone heals a receiver that lost its state', async () => {
+  const registry = new FakeRegistry({ reconciliationMs: 15 * MINUTE });
+  const run = await beginSymbolConfig(registry);
   const { toldChanges, version } = await statusOf(run);
-  const sinceMs = run.nowMs + 1;
+  registry.held.delete('three');
+  const beganMs = run.nowMs;
   await run.advance(HOUR);
-  expect(
-    roundsSince(run, sinceMs).map(({ scope, afterMs, ...round }) => [scope, afterMs + 1, round.version]),
-  ).toEqual([15, 30, 45, 60].map((minutes) => ['all', minutes * 60 * SECOND, version]));
+  expect(registry.held.get('three')).toBe(version);
+  expect(roundsSince(run, beganMs).slice(1)).toEqual(
+    [15, 30, 45, 60].map((minutes) => ({ version, scope: 'all', afterMs: minutes * MINUTE })),
+  );
   expect((await statusOf(run)).toldChanges).toBe(toldChanges);
 });
 
@@ -112,11 +116,11 @@ test('S4 with the crawler on, reconciliation goes with its alarm, and the settin
   expect((await statusOf(first)).crawler).toEqual({ enabled: false, intervalMs: HOUR });
   const on = await configureCrawler(first, { enabled: true, intervalMs: SECOND });
   expect(on).toMatchObject({ crawler: { enabled: true, intervalMs: SECOND }, alarm: { purpose: 'crawler' } });
-  const sinceMs = first.nowMs + 1;
+  const beganMs = first.nowMs;
   await first.advance(2 * SECOND);
-  expect(roundsSince(first, sinceMs).map(({ scope, afterMs }) => [scope, afterMs + 1])).toEqual([
-    ['all', SECOND],
-    ['all', 2 * SECOND],
+  expect(roundsSince(first, beganMs).slice(1)).toMatchObject([
+    { scope: 'all', afterMs: SECOND },
+    { scope: 'all', afterMs: 2 * SECOND },
   ]);
 
   const second = await beginSymbolConfig(registry);
