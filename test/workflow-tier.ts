@@ -316,25 +316,36 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
       this.historyLength = 1;
       this.workflow = await this.world.sandbox.createWorkflow({
         info: {
-          ...{ workflowType, workflowId: this.workflowId, runId, namespace: NAMESPACE, taskQueue: 'virtual' },
-          ...{
-            firstExecutionRunId: runId,
-            originalExecutionRunId: runId,
-            attempt: 1,
-            memo: { ...this.memo },
-          },
+          workflowType,
+          workflowId: this.workflowId,
+          runId,
+          namespace: NAMESPACE,
+          taskQueue: 'virtual',
+          firstExecutionRunId: runId,
+          originalExecutionRunId: runId,
+          attempt: 1,
+          memo: structuredClone(this.memo),
           ...{ searchAttributes: {}, typedSearchAttributes: attributesOf(fields) },
           ...(parent
             ? { parent: { workflowId: parent.workflowId, runId: parent.runId, namespace: NAMESPACE } }
             : {}),
-          ...{ startTime, runStartTime: startTime, taskTimeoutMs: 10_000, historyLength: 1, historySize: 0 },
-          ...{ continueAsNewSuggested: false, targetWorkerDeploymentVersionChanged: false },
+          startTime,
+          runStartTime: startTime,
+          taskTimeoutMs: 10_000,
+          historyLength: 1,
+          historySize: 0,
+          continueAsNewSuggested: false,
+          targetWorkerDeploymentVersionChanged: false,
           unsafe: {
-            ...{ now: Date.now, random: createUnsafeRandomSource(Math.random) },
-            ...{ isReplaying: false, isReplayingHistoryEvents: false },
+            now: Date.now,
+            random: createUnsafeRandomSource(Math.random),
+            isReplaying: false,
+            isReplayingHistoryEvents: false,
           },
         },
-        ...{ now: nowMs, randomnessSeed: [...Buffer.from(runId)], showStackTraceSources: false },
+        now: nowMs,
+        randomnessSeed: [...Buffer.from(runId)],
+        showStackTraceSources: false,
       });
       this.inbox.push({
         initializeWorkflow: { workflowType, workflowId: this.workflowId, arguments: payloadsOf(args) },
@@ -369,8 +380,11 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
 
   private async activateWith(jobs: Job[]): Promise<Command[]> {
     const activation = WorkflowActivation.fromObject({
-      ...{ runId: this.runId, timestamp: timestampOf(this.nowMs), jobs },
-      ...{ historyLength: this.historyLength, continueAsNewSuggested: this.suggestsContinueAsNew },
+      runId: this.runId,
+      timestamp: timestampOf(this.nowMs),
+      jobs,
+      historyLength: this.historyLength,
+      continueAsNewSuggested: this.suggestsContinueAsNew,
     });
     const encoded = WorkflowActivation.encode(activation).finish();
     const completion = await this.workflow!.activate(WorkflowActivation.decode(encoded));

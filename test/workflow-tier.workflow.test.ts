@@ -24,18 +24,29 @@ const MINUTE = 60 * SECOND;
 
 const ROUTE = { notificationId: '1-0', routeRef: 'push:user:user-1' };
 const INTENT: NotificationInput = {
-  ...{ notificationId: '1-0', notificationType: 'game.turn.ready', producer: 'game_master' },
-  ...{ audienceKind: 'user', recipientUserIds: ['user-1'], idempotencyKey: 'key', occurredAtMs: 1 },
+  notificationId: '1-0',
+  notificationType: 'game.turn.ready',
+  producer: 'game_master',
+  audienceKind: 'user',
+  recipientUserIds: ['user-1'],
+  idempotencyKey: 'key',
+  occurredAtMs: 1,
   payloadJson: '{}',
 };
 const ACCEPTED: Acceptance = {
-  ...{ outcome: 'accepted', routeCount: 1, skipped: 0 },
+  outcome: 'accepted',
+  routeCount: 1,
+  skipped: 0,
   routes: [{ routeRef: ROUTE.routeRef, channel: 'push' }],
 };
 
 const DETAILS: PublicationFailureDetails = {
-  ...{ attemptCount: 1, maxAttempts: 8, nextAttemptAtMs: 0, retryInMs: SECOND },
-  ...{ backoffMinMs: SECOND, backoffMaxMs: 5 * MINUTE },
+  attemptCount: 1,
+  maxAttempts: 8,
+  nextAttemptAtMs: 0,
+  retryInMs: SECOND,
+  backoffMinMs: SECOND,
+  backoffMaxMs: 5 * MINUTE,
 };
 const notPublished = (attemptCount: number, nextRetryDelay?: number) =>
   ApplicationFailure.create({
@@ -48,12 +59,16 @@ type Stored = Awaited<ReturnType<SymbolConfigActivities['loadSymbolConfig']>>;
 
 const symbolFakes = {
   loadSymbolConfig: () => ({
-    ...{ version: 0, consecutiveFailures: 0 },
+    version: 0,
+    consecutiveFailures: 0,
     crawler: { enabled: false, intervalMs: MINUTE },
   }),
   takeSymbolSnapshot: () => ({ version: 1, isListEmpty: false }),
   pushSymbols: (): PushOutcome => ({
-    ...{ pushed: 1, failedTargets: [], retryLadderMs: [SECOND], reconciliationMs: 60 * MINUTE },
+    pushed: 1,
+    failedTargets: [],
+    retryLadderMs: [SECOND],
+    reconciliationMs: 60 * MINUTE,
   }),
 } satisfies Fakes<SymbolConfigActivities>;
 

@@ -226,7 +226,8 @@ test('kinds-V10 an answer that does not end acknowledges by its status', async (
   expect(outcome).toMatchObject({ pushed: 1, failedTargets: [] });
   // Of an error that is over, the row keeps the time.
   expect(await rowOf(target)).toMatchObject({
-    ...{ acknowledged_version: version, consecutive_failures: 0 },
+    acknowledged_version: version,
+    consecutive_failures: 0,
     last_error_at,
   });
 });
@@ -280,7 +281,9 @@ describe('changes that the workflow has not heard of', () => {
     const lines: string[] = [];
     const watch = watchUntold({
       ...{ db, log: createLogger('warn', { write: (line) => void lines.push(line) }) },
-      ...{ registry: SYMBOL_REGISTRY, everyMs: 20, roundMs: 60_000 },
+      registry: SYMBOL_REGISTRY,
+      everyMs: 20,
+      roundMs: 60_000,
       tell: async () => void (looksWhenTold ||= looks()),
     });
     await eventually('three looks', async () => looks() >= 3);
@@ -293,7 +296,11 @@ describe('changes that the workflow has not heard of', () => {
     const { db, looks } = countedLooks();
     let isTold = false;
     const watch = watchUntold({
-      ...{ db, log: createLogger('silent'), registry: SYMBOL_REGISTRY, everyMs: 20, roundMs: 60_000 },
+      db,
+      log: createLogger('silent'),
+      registry: SYMBOL_REGISTRY,
+      everyMs: 20,
+      roundMs: 60_000,
       tell: async () => void (isTold = true),
     });
     await eventually('three looks', async () => looks() >= 3);
