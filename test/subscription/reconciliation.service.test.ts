@@ -139,7 +139,11 @@ test('subscription-B3 a fingerprint that differs stays with its queue, until nob
   await gone(connId);
   // With no queue under the former one, the one that the router answered under is taken over by itself.
   await agent.update('deleteConnections', { connIds: [connId, other] });
-  await eventually('the queues to go', async () => agent.routers.smp[1]!.queues().length === 0);
+  await eventually('the queues to go', async () => {
+    const rows = await agent.rows('SELECT 1 FROM subscriptions.rcv_queues WHERE port = $1', [server(1).port]);
+    return rows.length === 0;
+  });
+  expect(agent.routers.smp[1]!.queues()).toEqual([]);
   await agent.rows('UPDATE subscriptions.smp_servers SET key_hash = $2 WHERE port = $1', [
     server(1).port,
     WRONG,
