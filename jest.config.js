@@ -1,26 +1,26 @@
 /**
  * The tiers, told by the names of the files (CONTRIBUTING.md says which one a new test belongs to): `unit` needs no server,
- * `workflow` runs workflows in virtual time, `service` runs against real servers, `hard` has what takes long, and `runbook` carries the runbook out. `tools` are tests
- * of our own tools and stand-ins, which matter when those change. The other ways of working are projects as well: the files
- * whose behavior depends on a way, with its variables. The servers start once for the whole run, see test/global-setup.ts.
+ * `workflow` runs workflows in virtual time, `service` runs against real servers, `hard` has what takes long, and `runbook`
+ * carries the runbook out. `tools` are tests of our own tools and stand-ins, which matter when those change. The other ways
+ * of working are projects as well: the files whose behavior depends on a way, with its variables. The servers start once
+ * for the whole run, see test/global-setup.ts.
  */
 
-/** Without what follows the folder `test` and precedes `.test.ts`. */
+/** Each without the folder `test` and the ending `.test.ts`. */
 const TOOLS = [
   'intent/user-service-stand-in.unit',
   'platform/{audit.service,bench.unit,borders.unit,fault-plan.unit,images.unit,install.unit,ledger.unit,lock-file.unit}',
-  'platform/{mutants.unit,release-notes.unit,tcp-proxy.unit,temporal-program.unit}',
-  'platform/{client-package,command,deploy.helm,image,new-type,temporal-engines}.hard',
+  'platform/{run-clock.service,tcp-proxy.unit,temporal-program.unit}',
+  'platform/{command,image,new-type,temporal-engines}.hard',
   'subscription/{router-stack,router-stand-ins}.unit',
   'subscription/binary/{commands,live-routers,messages,transcripts}.unit',
-  'symbol-config/targets.unit',
 ];
 
 /** @param {string[]} names */
 const files = (...names) => names.map((name) => `<rootDir>/test/${name}.test.ts`);
 
 /** @param {string} tier */
-const filesOf = (tier) => [...files(`**/*.${tier}`), ...files(...TOOLS).map((tool) => `!${tool}`)];
+const filesOf = (tier) => [...files(`**/*.${tier}`), ...TOOLS.map((name) => `!**/test/${name}.test.ts`)];
 
 /** @type {import('jest').Config} */
 const everywhere = {
@@ -57,7 +57,7 @@ export default {
       ...inWay({ NOTIFICATION_ROUTE_DISPATCH: 'on_failure' }),
       displayName: 'on-failure',
       testMatch: files(
-        'intent/{e2e,replay,route-failures,steering}.service',
+        'intent/{e2e,large-entries,replay,route-failures,steering}.service',
         'intent/{large,outages,recovery}.hard',
         'platform/{telemetry.service,crash-points.hard}',
       ),
@@ -83,7 +83,6 @@ export default {
       displayName: 'pooled',
       testMatch: files('*/e2e.service', 'intent/operator.service', 'subscription/engine.service'),
       globalSetup: '<rootDir>/test/pooled-setup.ts',
-      globalTeardown: '<rootDir>/test/pooled-teardown.ts',
     },
     {
       ...withServers,

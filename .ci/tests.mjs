@@ -10,7 +10,7 @@ import path from 'node:path';
 import { stripVTControlCharacters } from 'node:util';
 
 const MESSAGE_LINES = 20;
-/** With more files than these the change is wrong, and not the moment. */
+/** If more files fail, the cause is the change, and a second run would only take time. */
 const MOST_FILES_AGAIN = 10;
 
 const [script, report, counts] = process.argv.slice(2);
@@ -28,6 +28,10 @@ const failedAgain = failuresOf(second?.results);
 for (const failure of failures) failure.isFinal = !second?.results || failedAgain.some(isSame(failure));
 for (const failure of failures) {
   say(failure.isFinal ? 'FAILED' : 'PASSED ONLY THE SECOND TIME', keyOf(failure), failure.message);
+}
+for (const failure of failedAgain) {
+  const isNew = !failures.some((other) => isSame(other)(failure));
+  if (isNew) say('FAILED ONLY THE SECOND TIME', keyOf(failure), failure.message);
 }
 let failed = failures.filter(({ isFinal }) => isFinal).length;
 const passed = (first.results?.numPassedTests ?? 0) + failures.length - failed;

@@ -85,21 +85,17 @@ async function lookAgain(
 ): Promise<ExitCode> {
   const end = new AbortController();
   const ended = eventOf(end.signal, 'abort');
-  const stopListening = onStop((signal) => end.abort(signal === 'SIGINT' ? EXIT.interrupted : EXIT.done));
-  try {
-    for (let isFirst = true; !end.signal.aborted; isFirst = false) {
-      beginLook(isTitled ? `${new Date().toISOString()}, every ${everyMs / 1_000} s` : undefined);
-      try {
-        await Promise.race([look(), ended]);
-      } catch (error) {
-        if (isFirst) throw error;
-        report(`error: ${textOf(causeOf(error))}`);
-      }
-      endLook();
-      await sleep(everyMs, undefined, { signal: end.signal }).catch(() => undefined);
+  onStop((signal) => end.abort(signal === 'SIGINT' ? EXIT.interrupted : EXIT.done));
+  for (let isFirst = true; !end.signal.aborted; isFirst = false) {
+    beginLook(isTitled ? `${new Date().toISOString()}, every ${everyMs / 1_000} s` : undefined);
+    try {
+      await Promise.race([look(), ended]);
+    } catch (error) {
+      if (isFirst) throw error;
+      report(`error: ${textOf(causeOf(error))}`);
     }
-  } finally {
-    stopListening();
+    endLook();
+    await sleep(everyMs, undefined, { signal: end.signal }).catch(() => undefined);
   }
   return end.signal.reason as ExitCode;
 }

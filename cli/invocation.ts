@@ -26,6 +26,8 @@ export interface Invocation {
   /** What comes before the first line of a look. */
   head: string;
   hasHeading: boolean;
+  /** Each stops listening for signals. */
+  readonly listeners: (() => void)[];
   /** Ends the run without waiting for its command. */
   endNow(exitCode: number): void;
 }
@@ -37,21 +39,30 @@ const invocations = new AsyncLocalStorage<Invocation>();
  *
  * @returns its exit code, or that of {@link Invocation.endNow}.
  */
-export function invoke(shell: Shell, command: (invocation: Invocation) => Promise<void>): Promise<number> {
-  return new Promise((resolve, reject) => {
-    const invocation: Invocation = {
-      shell,
-      exitCode: 0,
-      isWatched: false,
-      head: '',
-      hasHeading: false,
-      endNow: resolve,
-    };
-    invocations
-      .run(invocation, command, invocation)
-      .then(() => resolve(invocation.exitCode))
-      .catch(reject);
-  });
+export async function invoke(
+  shell: Shell,
+  command: (invocation: Invocation) => Promise<void>,
+): Promise<number> {
+  const listeners: (() => void)[] = [];
+  try {
+    return await new Promise((resolve, reject) => {
+      const invocation: Invocation = {
+        shell,
+        exitCode: 0,
+        isWatched: false,
+        head: '',
+        hasHeading: false,
+        listeners,
+        endNow: resolve,
+      };
+      invocations
+        .run(invocation, command, invocation)
+        .then(() => resolve(invocation.exitCode))
+        .catch(reject);
+    });
+  } finally {
+    for (const stopListening of listeners) stopListening();
+  }
 }
 
 /** The run that the caller belongs to. */
@@ -65,18 +76,21 @@ export function currentInvocation(): Invocation {
 export const shell = (): Shell => currentInvocation().shell;
 
 /**
- * Listens for requests to end the run; a second one ends it immediately.
+ * Listens for requests to end the run, until it ends; a second one ends it immediately.
  *
  * @param first is called with the first signal. @param signals default: SIGINT and SIGTERM.
- * @returns a function that stops listening.
+ * @returns a function that stops listening earlier. Only work that ends before the run needs it: npm passes Ctrl-C on, and
+ * a second signal without a listener kills the process.
  */
 export function onStop(first: (signal: StopSignal) => void, signals?: readonly StopSignal[]): () => void {
   const invocation = currentInvocation();
-  return onInterrupt(
+  const stopListening = onInterrupt(
     // A signal does not come in the context of the run.
     (signal) => invocations.run(invocation, first, signal),
     () => invocation.endNow(130),
     signals,
     invocation.shell,
   );
+  invocation.listeners.push(stopListening);
+  return stopListening;
 }

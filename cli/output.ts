@@ -1,6 +1,6 @@
 /**
  * What the CLI writes. Standard output is the result and nothing else, so that it can be piped; progress, hints and
- * errors go to standard error. Colours only where a terminal shows them, and NO_COLOR does not refuse them.
+ * errors go to standard error. Colors only in a terminal that shows them, and not with NO_COLOR.
  */
 import { WriteStream } from 'node:tty';
 import { styleText } from 'node:util';
@@ -65,7 +65,7 @@ export interface TableChoices {
 
 export function printTable(head: string[], rows: Cell[][], choices: TableChoices = {}): void {
   const { flexible, linked = 0, links = [] } = choices;
-  const cells = rows.map((row) => row.map((cell) => colouredStatus(textOf(cell))));
+  const cells = rows.map((row) => row.map((cell) => coloredStatus(textOf(cell))));
   const { isTTY: isTerminal, columns } = shell().stdout;
   const hasLinks = links.some((link) => link !== undefined);
   if (hasLinks) {
@@ -96,7 +96,7 @@ export function printFields(fields: readonly (readonly [name: string, value: Cel
   const given = fields.filter(([, value]) => value !== undefined && value !== '');
   const widest = Math.max(0, ...given.map(([name]) => name.length));
   for (const [name, value] of given) {
-    printLine(`  ${paint('dim', name.padEnd(widest))}  ${colouredStatus(textOf(value))}`);
+    printLine(`  ${paint('dim', name.padEnd(widest))}  ${coloredStatus(textOf(value))}`);
   }
 }
 
@@ -108,11 +108,11 @@ export function printHeading(text: string): void {
 }
 
 export function paint(style: 'bold' | 'dim' | 'red' | 'yellow' | 'green', text: string): string {
-  return isColoured(shell()) ? styleText(style, text, { validateStream: false }) : text;
+  return isColored(shell()) ? styleText(style, text, { validateStream: false }) : text;
 }
 
 /** As styleText decides by itself, which knows the environment of the process alone. */
-const isColoured = ({ env, stdout }: Shell): boolean =>
+const isColored = ({ env, stdout }: Shell): boolean =>
   (env['FORCE_COLOR'] !== undefined || stdout.isTTY === true) && WriteStream.prototype.getColorDepth(env) > 2;
 
 const STYLES: Record<string, 'red' | 'yellow' | 'green'> = {
@@ -127,7 +127,7 @@ const STYLES: Record<string, 'red' | 'yellow' | 'green'> = {
   ok: 'green',
 };
 
-function colouredStatus(text: string): string {
+function coloredStatus(text: string): string {
   const style = STYLES[text];
   return style ? paint(style, text) : text;
 }

@@ -54,17 +54,19 @@ export async function startServersOfRun(): Promise<ServersOfRun> {
       searchAttributes: SEARCH_ATTRIBUTE_NAMES,
     },
   });
-  const redis = new Redis(Number(stack.redisAddr!.split(':')[1]));
-  await makeUsers(redis);
-  redis.disconnect();
-  await makeTemplateDatabase(stack.postgresDsn!);
-  return {
-    stack,
-    async stop() {
-      await stack.stop();
-      rmSync(dataDir, { recursive: true, force: true });
-    },
+  const stop = async () => {
+    await stack.stop();
+    rmSync(dataDir, { recursive: true, force: true });
   };
+  try {
+    const redis = new Redis(Number(stack.redisAddr!.split(':')[1]));
+    await makeUsers(redis).finally(() => redis.disconnect());
+    await makeTemplateDatabase(stack.postgresDsn!);
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+  return { stack, stop };
 }
 
 /** Copying a migrated database costs a tenth of migrating an empty one. */

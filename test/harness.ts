@@ -20,7 +20,7 @@ import { SEARCH_ATTRIBUTE_NAMES, loadConfig } from '../config/load.ts';
 import type { RedisAddress } from '../config/values.ts';
 import { buildLateIndexes } from '../migrations/indexes.ts';
 import { migrate } from '../migrations/migrate.ts';
-import { addSearchAttributes, createNamespace } from '../migrations/namespace.ts';
+import { createNamespace, ensureSearchAttributes } from '../migrations/namespace.ts';
 import { grantToService, setSessionDefaults } from '../migrations/service-role.ts';
 import { createLogger } from '../workers/logger.ts';
 import type { Endpoints } from '../workers/context.ts';
@@ -44,7 +44,7 @@ export function stackOfRun(): ServersOfSlots & Required<Pick<Stack, 'uiUrl'>> {
   return JSON.parse(text) as Required<Stack>;
 }
 
-/** A workflow that somebody is about to start; a route's own comes after its first attempt in mode `on_failure`. */
+/** A workflow that is about to start; a route's own comes after its first attempt in mode `on_failure`. */
 export const untilStarted = (handle: WorkflowHandle): Promise<unknown> =>
   eventually(`${handle.workflowId} to be started`, () => handle.describe());
 
@@ -101,7 +101,7 @@ export const operatorOf = ({ client, db, redis, slot }: Slot, uiUrl?: string): O
   });
 
 export interface SlotOptions {
-  /** Servers of the test's own; default: those of the run. */
+  /** Servers that only this test uses; default: those of the run. */
   ownStack?: ServersOfSlots;
   /** Whether the database has no migrations yet; those of an own stack never have. */
   isEmpty?: boolean;
@@ -244,9 +244,11 @@ async function asAdmin({ postgresDsn }: ServersOfSlots, statement: string): Prom
  * Temporal memory and polls as long as it lives, so a run never has many.
  */
 async function prepareNamespaces(connection: Connection, slot: number, address: string): Promise<void> {
-  const later = namespaceOf(slot + NAMESPACES_AHEAD);
-  await createNamespace(connection, later, 86_400_000);
-  await addSearchAttributes(connection, later, SEARCH_ATTRIBUTE_NAMES);
+  // Its own as well, in case the process that had to register it was killed.
+  for (const namespace of [slot, slot + NAMESPACES_AHEAD].map(namespaceOf)) {
+    await createNamespace(connection, namespace, 86_400_000);
+    await ensureSearchAttributes(connection, namespace, SEARCH_ATTRIBUTE_NAMES);
+  }
   const isReady = readiness(address, [namespaceOf(slot)], SEARCH_ATTRIBUTE_NAMES);
   await eventually(`${namespaceOf(slot)} to be ready`, () => isReady().then(() => true));
 }

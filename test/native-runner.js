@@ -13,7 +13,8 @@ const BUILT_IN = { Array, BigInt, Boolean, Date, Error, Function, Map, Number, O
 export default async function run(globalConfig, config, environment, runtime, testPath, ...rest) {
   const jestConsole = environment.global.console;
   const nodeConsole = globalThis.console;
-  const { variables = {}, testNamePattern = globalConfig.testNamePattern } = config.globals.way ?? {};
+  const { variables = {}, testNamePattern } = config.globals.way ?? {};
+  const before = Object.keys(variables).map((name) => [name, process.env[name]]);
   Object.assign(process.env, variables);
   Object.assign(environment.global, BUILT_IN);
   runtime.unstable_shouldLoadAsEsm = () => true;
@@ -27,12 +28,20 @@ export default async function run(globalConfig, config, environment, runtime, te
     await import(url.href);
   };
   try {
-    const options = { ...globalConfig, testNamePattern };
+    const options = { ...globalConfig, testNamePattern: both(testNamePattern, globalConfig.testNamePattern) };
     return await circus.default(options, config, environment, runtime, testPath, ...rest);
   } finally {
     globalThis.console = nodeConsole;
-    for (const name of Object.keys(variables)) delete process.env[name];
+    for (const [name, value] of before) {
+      if (value === undefined) delete process.env[name];
+      else process.env[name] = value;
+    }
     // What a file has replaced in a shared module must not reach the next one.
     environment.moduleMocker.restoreAllMocks();
   }
+}
+
+/** A pattern of titles that match both, where there are two. */
+function both(one, other) {
+  return one && other ? `^(?=.*(?:${one}))(?=.*(?:${other}))` : (one ?? other);
 }

@@ -378,6 +378,12 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
     this.world.clock.schedule(0, () => void this.inbox.push(job));
   }
 
+  /** Delivers to this run alone. */
+  private answer(job: Job): void {
+    const { inbox } = this;
+    this.world.clock.schedule(0, () => void inbox.push(job));
+  }
+
   private async activateWith(jobs: Job[]): Promise<Command[]> {
     const activation = WorkflowActivation.fromObject({
       runId: this.runId,
@@ -417,7 +423,7 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
     } else if (command.requestCancelExternalWorkflowExecution) {
       const { seq, workflowExecution } = command.requestCancelExternalWorkflowExecution;
       this.find(workflowExecution!.workflowId!)?.cancel();
-      this.deliver({ resolveRequestCancelExternalWorkflow: { seq: seq! } });
+      this.answer({ resolveRequestCancelExternalWorkflow: { seq: seq! } });
     } else if (command.upsertWorkflowSearchAttributes) {
       Object.assign(this.fields, command.upsertWorkflowSearchAttributes.searchAttributes!.indexedFields);
     } else if (command.modifyWorkflowProperties) {
@@ -441,7 +447,10 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
       const { workflowType, searchAttributes, ...rest } = command.continueAsNewWorkflowExecution;
       const beginning = { workflowType: workflowType!, args: valuesOf(rest.arguments) };
       this.continuations.push(beginning);
+      this.closeChildren();
       this.dropAll();
+      // What comes for the former run does not reach the new one, whose commands have the same numbers.
+      this.inbox = [];
       this.begin(beginning, searchAttributes?.indexedFields ?? this.fields);
     } else if (!command.cancelSignalWorkflow) {
       throw new Error(`test/workflow-tier.ts does not know this command: ${JSON.stringify(command)}`);
@@ -449,9 +458,10 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
   }
 
   private startTimer(seq: number, ms: number): void {
+    const { inbox } = this;
     const fire = () => {
       this.timers.delete(seq);
-      this.inbox.push({ fireTimer: { seq } });
+      inbox.push({ fireTimer: { seq } });
     };
     this.timers.set(seq, this.world.clock.schedule(ms, fire));
   }
@@ -461,9 +471,10 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
     const name = command.activityType!;
     const fake = (options.activities as Record<string, AnyFunction> | undefined)?.[name];
     if (!fake) throw new Error(`${this.workflowId} calls the activity ${name}, which the test does not fake`);
+    const { inbox } = this;
     const resolve = (result: coresdk.activity_result.IActivityResolution) => {
-      this.activities.delete(command.seq!);
-      this.inbox.push({ resolveActivity: { seq: command.seq!, isLocal, result } });
+      if (inbox === this.inbox) this.activities.delete(command.seq!);
+      inbox.push({ resolveActivity: { seq: command.seq!, isLocal, result } });
     };
     const activity = new Activity(command, {
       clock,
@@ -489,10 +500,13 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
       child.begin(beginning, command.searchAttributes?.indexedFields ?? {}, this);
       return child;
     };
+    const { inbox } = this;
     const child = new Child(command, {
       ...{ clock, executions, how: fake === REAL ? { run } : { fake } },
-      resolve: (job) => void this.inbox.push(job),
-      forget: () => void this.openChildren.delete(command.seq!),
+      resolve: (job) => void inbox.push(job),
+      forget: () => {
+        if (inbox === this.inbox) this.openChildren.delete(command.seq!);
+      },
     });
     this.openChildren.set(command.seq!, child);
   }
@@ -507,18 +521,23 @@ export class WorkflowRun<Activities extends object = object, Result = unknown> {
       if (run?.outcome) throw ApplicationFailure.nonRetryable(`${workflowId} has ended`, 'NotFound');
       if (run) run.signal(signal.name, ...signal.args);
       else this.world.options.onSignal?.(signal);
-      this.deliver({ resolveSignalExternalWorkflow: { seq } });
+      this.answer({ resolveSignalExternalWorkflow: { seq } });
     } catch (error) {
-      this.deliver({ resolveSignalExternalWorkflow: { seq, failure: failureOf(error) } });
+      this.answer({ resolveSignalExternalWorkflow: { seq, failure: failureOf(error) } });
     }
   }
 
   private end(outcome: Outcome<Result>): void {
     this.outcome = outcome;
     this.world.executions.set(this.workflowId, 'error' in outcome ? 'failed' : 'completed');
-    for (const child of this.openChildren.values()) child.parentHasEnded();
+    this.closeChildren();
     this.dropAll();
     this.onEnd?.(outcome);
+  }
+
+  /** Temporal closes children by their policy also when their parent continues as new. */
+  private closeChildren(): void {
+    for (const child of this.openChildren.values()) child.parentHasEnded();
   }
 
   /** A run that is over waits for nothing. */

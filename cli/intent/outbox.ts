@@ -178,8 +178,7 @@ function untilStopped(log: OutboxLog, counts: object): Promise<StopSignal> {
     logged = text;
   }, LINE_EVERY_MS);
   return new Promise<StopSignal>((resolve) => {
-    const stopListening = onStop((signal) => {
-      stopListening();
+    onStop((signal) => {
       clearInterval(timer);
       resolve(signal);
     });

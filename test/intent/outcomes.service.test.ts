@@ -85,7 +85,7 @@ describe('one service', () => {
     await begin();
     await slot.startService({
       ...TELLING,
-      NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS: '1',
+      NOTIFICATION_PUSH_RETRY_MAX_ATTEMPTS: '2',
       NOTIFICATION_ADMIN_EMAILS_GEO_REVIEW_RECOMMENDED: 'Ada@example.com',
       NOTIFICATION_USER_SERVICE_UNUSABLE_AFTER: '2',
     });

@@ -4,7 +4,6 @@ import type { Intent } from '../../api/intent/entry.ts';
 import { decodePushPayload } from '../../api/intent/push-event.ts';
 import type { Operator } from '../../client/operator.ts';
 import { holdAnswers } from '../../dev/stand-ins/failure-scripts.ts';
-import { migrate } from '../../migrations/migrate.ts';
 import {
   INTENT_TASK_QUEUE,
   RECONCILIATION_WORKFLOW,
@@ -182,12 +181,16 @@ test('I56 I9 repeats and conflicts within a slice and across slices: the first i
   slot.userService.fail({ failure: lookups.failure });
   await slot.startService(IN_SLICES);
   await lookups.arrived;
-  // The second waits for the first, which has its keys.
   expect(await statusOf(sliceWorkflowId(second[0]!))).toBeUndefined();
   lookups.release();
   const taken = [...first.filter((_, index) => index % 10 !== 9), second[2]!];
   expect(await delivered(deliveriesTo('user-1', taken))).toEqual(deliveriesTo('user-1', taken));
   await nothingLeftRunning(slot, 30_000);
+  // The second waits for the first, which has its keys.
+  const [one, other] = await Promise.all(
+    [first, second].map(([id]) => slot.client.workflow.getHandle(sliceWorkflowId(id!)).describe()),
+  );
+  expect(other!.startTime.getTime()).toBeGreaterThanOrEqual(one!.closeTime!.getTime());
   expect(await outcomeOf(first[0]!)).toMatchObject({
     accepted: 45,
     duplicates: 5,
@@ -224,7 +227,6 @@ test('I56 I9 repeats and conflicts within a slice and across slices: the first i
 });
 
 test('I56 I11 who does not exist, and what PostgreSQL refuses, costs nobody else of the slice anything', async () => {
-  await migrate(slot.ownerDsn);
   await slot.db.query("ALTER TABLE notification.records ADD CHECK (idempotency_key <> 'key-3')");
   const ids = await gather(
     wishes(10).map((wish, index) => (index === 5 ? { ...wish, to: ['nobody'] } : wish)),
@@ -277,7 +279,6 @@ test('I56 I12 a recipient whose lookups fail or hang: that intent waits by itsel
 });
 
 test('I56 I9 of two with one key the earlier wins, though a slice with the same beginning was started before without them', async () => {
-  await migrate(slot.ownerDsn);
   // The earlier ones are decided last: the lookup of their recipient is held.
   const lookups = holdAnswers();
   slot.userService.fail({ userId: 'user-7', failure: lookups.failure });
@@ -311,7 +312,6 @@ test('I56 I9 of two with one key the earlier wins, though a slice with the same 
 });
 
 test('I56 I9 of two with one key the earlier wins, though PostgreSQL did not write down that it waits', async () => {
-  await migrate(slot.ownerDsn);
   const kinds = wishes(10);
   kinds[4] = { key: 'away', to: ['user-9'] };
   kinds[7] = { key: 'away', to: ['user-1'] };
@@ -408,7 +408,6 @@ test('I56 I3 entries that are read again after their slice was started: nothing 
 });
 
 test('I56 I40 operators find an intent in its slice, before it is accepted and after', async () => {
-  await migrate(slot.ownerDsn);
   const ids = await startedSlice(10);
   const workflowId = sliceWorkflowId(ids[0]!);
   await eventually('the slice to be found', async () => {
@@ -435,7 +434,6 @@ test('I56 I40 operators find an intent in its slice, before it is accepted and a
 });
 
 test('I56 I26 an intent that is cancelled in its slice reaches nobody, and the others are delivered', async () => {
-  await migrate(slot.ownerDsn);
   const ids = await startedSlice(10);
   await eventually('the slice to be listed', () => operator.notifications.show(ids[4]!));
   const cancelling = operator.notifications.cancel(ids[4]!, { limitMs: 60_000 });
@@ -452,7 +450,6 @@ test('I56 I26 an intent that is cancelled in its slice reaches nobody, and the o
 });
 
 test('I56 I26 a slice that is cancelled as a whole leaves no route open', async () => {
-  await migrate(slot.ownerDsn);
   const ids = await startedSlice(5);
   const handle = slot.client.workflow.getHandle(sliceWorkflowId(ids[0]!));
   await handle.cancel();

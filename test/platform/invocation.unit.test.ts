@@ -57,7 +57,7 @@ test('help and usage errors of subcommands go to the streams of the run, as wide
   expect(wrong.stderr).toMatch(/^error: required option '--key <key>' not specified\n/);
 });
 
-test('a table has colours in a terminal that shows them, unless NO_COLOR is set', async () => {
+test('a table has colors in a terminal that shows them, unless NO_COLOR is set', async () => {
   const validate = (env: Record<string, string>, columns?: number) =>
     startCommand(['intents', 'validate', '-'], env, {
       input: new PassThrough().end(ENTRY),
@@ -96,4 +96,20 @@ test('a second Ctrl-C ends a run whose command waits, and what it reports goes t
   now += 2_000;
   shell.emit('SIGINT', 'SIGINT');
   expect(await ended).toBe(130);
+});
+
+test('npm passes Ctrl-C on: a run that stops in order still hears the second signal', async () => {
+  const shell = shellWith([], new PassThrough());
+  const stopped = Promise.withResolvers<void>();
+  const ended = invoke(shell, async () => {
+    await new Promise<unknown>((resolve) => onStop(resolve));
+    await stopped.promise;
+  });
+  shell.emit('SIGINT', 'SIGINT');
+  // Without a listener, the second signal would kill a process.
+  expect(shell.listenerCount('SIGINT')).toBe(1);
+  shell.emit('SIGINT', 'SIGINT');
+  stopped.resolve();
+  expect(await ended).toBe(0);
+  expect([shell.listenerCount('SIGINT'), shell.listenerCount('SIGTERM')]).toEqual([0, 0]);
 });

@@ -152,8 +152,11 @@ export async function takeSubscriptionAgent(
     rows,
     records,
     env: QUICK,
-    async start(env: Record<string, string> = {}): Promise<Service> {
-      const ntfServers = routers.ntf.map(({ address }) => address);
+    /** @param ntfServers default: all. */
+    async start(
+      env: Record<string, string> = {},
+      ntfServers: readonly RouterAddress[] = routers.ntf.map(({ address }) => address),
+    ): Promise<Service> {
       const service = await slot.startService({ ...QUICK, ...env }, { ntfServers });
       // It would sweep at fixed times of day. Tests that need a sweep ask for it.
       await slot.client.schedule.getHandle(SWEEP_SCHEDULE_ID).pause();

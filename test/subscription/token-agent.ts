@@ -8,7 +8,7 @@ import { eventually } from '../harness.ts';
 import { newDevice } from './router-agent.ts';
 import { pushesTo } from './routers.ts';
 import type { SubscriptionAgent } from './agent.ts';
-import { AGENT, KEY_BOX, QUICK, takeSubscriptionAgent } from './agent.ts';
+import { AGENT, KEY_BOX, takeSubscriptionAgent } from './agent.ts';
 
 type Device = ReturnType<typeof newDevice>;
 
@@ -77,7 +77,7 @@ export async function takeTokenAgent(options: Parameters<typeof takeSubscription
     startWith: (
       ntfServers: readonly RouterAddress[] = everywhere,
       env: Record<string, string> = {},
-    ): Promise<Service> => slot.startService({ ...QUICK, ...env }, { ntfServers }),
+    ): Promise<Service> => agent.start(env, ntfServers),
     /** Registers and verifies. */
     async activate(
       tokens: ReturnType<typeof tokensOf>,

@@ -9,7 +9,6 @@ import { createSymbolConfigMetrics } from '../../activities/symbol-config/metric
 import { registerTargets } from '../../activities/symbol-config/targets.ts';
 import { watchUntold } from '../../activities/symbol-config/untold.ts';
 import { DEVELOPMENT_SIGNING_SECRET } from '../../config/caller.ts';
-import { migrate } from '../../migrations/migrate.ts';
 import { createLogger } from '../../workers/logger.ts';
 import type { PushScope } from '../../workflows/symbol-config/contract.ts';
 import { DEFAULT_CRAWL_INTERVAL_MS, SYMBOL_REGISTRY } from '../../workflows/symbol-config/contract.ts';
@@ -25,7 +24,6 @@ let registry: SymbolRegistry;
 let activities: ReturnType<typeof activitiesWith>;
 beforeAll(async () => {
   registry = await takeSymbolRegistry();
-  await migrate(registry.slot.ownerDsn);
   await registerTargets(registry.slot.db, SYMBOL_REGISTRY, registry.targets.targets);
   activities = activitiesWith(300_000);
 });
@@ -146,7 +144,7 @@ test('S4 the setting of the crawler is kept for the next workflow', async () => 
   }
 });
 
-test('kinds-S3 a list that has changed gets the next version, whoever changed it', async () => {
+test('kinds-S3 a list that has changed gets the next version, also when it changed without a notice', async () => {
   const version = await change('AVAX');
   expect(await snapshot()).toBe(version);
   await registry.write(['ARB']);
@@ -221,10 +219,10 @@ test('kinds-V10 an answer that does not end acknowledges by its status', async (
   const { last_error_at } = await rowOf(target);
   expect(last_error_at).not.toBeNull();
   registry.targets.fail({ target, failure: { kind: 'endless_answer' } });
-  // The end of the answer is waited for as long.
+  // The time-out ends the wait for the end of the answer.
   const outcome = await activitiesWith(2_000).pushSymbols(version, 'behind');
   expect(outcome).toMatchObject({ pushed: 1, failedTargets: [] });
-  // Of an error that is over, the row keeps the time.
+  // The row keeps the time of the last error after it is over.
   expect(await rowOf(target)).toMatchObject({
     acknowledged_version: version,
     consecutive_failures: 0,

@@ -1,4 +1,5 @@
 /** One change on its way to all targets. */
+import { RENEW_SIGNAL } from '../../workflows/renewal-contract.ts';
 import type { Service } from '../../workers/service.ts';
 import type { SymbolRegistry } from './registry.ts';
 import { namesIn, takeSymbolRegistry } from './registry.ts';
@@ -125,14 +126,17 @@ test('S5 what has not changed gets no new version, however often it is pushed', 
 });
 
 test('S5 changes in a burst end in one consistent state at every target', async () => {
-  const { targets } = registry;
+  const { targets, handle } = registry;
+  const { runId } = await handle.describe();
   const names = Array.from({ length: 10 }, (_, index) => `BURST-${index}`);
   await Promise.all(
-    names.map(async (name) => {
+    names.map(async (name, index) => {
       await registry.write([name]);
       await registry.tell();
+      if (index === 5) await handle.signal(RENEW_SIGNAL);
     }),
   );
+  await eventually('the next run', async () => (await handle.describe()).runId !== runId);
   await registry.settled();
   const enabled = namesIn(targets.held('us-east-collector').symbols);
   expect(enabled).toEqual(expect.arrayContaining(names));

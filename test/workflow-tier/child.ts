@@ -125,7 +125,7 @@ export class Child {
     this.options.resolve({ resolveChildWorkflowExecutionStart: { seq: seq!, failed } });
   }
 
-  /** The parent hears of it in a task of its own, after that of the start. */
+  /** The parent hears of it in another task, after the task of the start. */
   private conclude(outcome: Outcome): void {
     this.clock.schedule(0, () => {
       const isFailed = 'error' in outcome;
