@@ -167,7 +167,14 @@ test('S6 an empty list is refused before it is pushed, and the last one stays in
 });
 
 test('S1 a history holds versions and names of targets, no symbol', async () => {
-  const { events } = await registry.handle.fetchHistory();
+  const { handle, slot } = registry;
+  const { raw } = await handle.describe();
+  const firstRun = slot.client.workflow.getHandle(
+    handle.workflowId,
+    raw.workflowExecutionInfo?.firstRunId ?? undefined,
+  );
+  const histories = await Promise.all([firstRun, handle].map((run) => run.fetchHistory()));
+  const events = histories.map((history) => history.events);
   const encoded = [...JSON.stringify(events).matchAll(/"data":"([^"]+)"/g)].map(([, data]) => data!);
   const payloads = encoded.map((data) => Buffer.from(data, 'base64').toString('utf8'));
   expect(payloads.filter((payload) => payload.includes('eu-west-alert-1'))).not.toHaveLength(0);
