@@ -21,6 +21,9 @@ beforeAll(async () => {
 afterAll(() => slot.release());
 
 test('kinds-V10 M3 a run deletes jobs past their retention with their sends, and none that is under way', async () => {
+  const schedule = slot.client.schedule.getHandle(MOBILE_RETENTION_SCHEDULE_ID);
+  // It would run at each even hour as well.
+  await schedule.pause();
   await slot.db.query(`
     INSERT INTO notifications.notification_log (job_id, user_id, content, raw_fields, status, created_at)
     SELECT name, 'u', CASE WHEN status = 'malformed' THEN NULL ELSE '{}'::jsonb END,
@@ -34,7 +37,6 @@ test('kinds-V10 M3 a run deletes jobs past their retention with their sends, and
     INSERT INTO notifications.notification_sends (job_id, device_token_id, updated_at)
     SELECT job_id, '1', CASE job_id WHEN 'old-stuck' THEN now() - interval '25 hours' ELSE now() END
       FROM notifications.notification_log`);
-  const schedule = slot.client.schedule.getHandle(MOBILE_RETENTION_SCHEDULE_ID);
   const { spec, action } = await schedule.describe();
   expect(spec.intervals?.[0]?.every).toBe(2 * 3_600_000);
   expect(action).toMatchObject({ workflowType: MOBILE_RETENTION_WORKFLOW });
