@@ -178,7 +178,7 @@ export async function takeSlot({ ownStack, isEmpty = false }: SlotOptions = {}):
       connection.operatorService.deleteNamespace(
         DeleteNamespaceRequest.fromObject({
           namespace: namespaceOf(slot),
-          namespaceDeleteDelay: { seconds: 86_400 },
+          namespaceDeleteDelay: { seconds: RETENTION_MS / 1_000 },
         }),
       ),
     ]);
@@ -239,16 +239,19 @@ async function asAdmin({ postgresDsn }: ServersOfSlots, statement: string): Prom
   await admin.query(statement).finally(() => admin.end());
 }
 
+/** Of closed workflows; longer than any run. */
+const RETENTION_MS = 86_400_000;
+
 /**
  * Registers the namespace that a later slot takes, and waits until the one of this slot is ready. A namespace costs
  * Temporal memory and polls as long as it lives, so a run never has many.
  */
 async function prepareNamespaces(connection: Connection, slot: number, address: string): Promise<void> {
-  // Its own as well, in case the process that had to register it was killed.
-  for (const namespace of [slot, slot + NAMESPACES_AHEAD].map(namespaceOf)) {
-    await createNamespace(connection, namespace, 86_400_000);
-    await ensureSearchAttributes(connection, namespace, SEARCH_ATTRIBUTE_NAMES);
-  }
+  const later = namespaceOf(slot + NAMESPACES_AHEAD);
+  await createNamespace(connection, later, RETENTION_MS);
+  await ensureSearchAttributes(connection, later, SEARCH_ATTRIBUTE_NAMES);
+  // In case the process that had to register it was killed; `readiness` adds its search attributes.
+  await createNamespace(connection, namespaceOf(slot), RETENTION_MS);
   const isReady = readiness(address, [namespaceOf(slot)], SEARCH_ATTRIBUTE_NAMES);
   await eventually(`${namespaceOf(slot)} to be ready`, () => isReady().then(() => true));
 }
