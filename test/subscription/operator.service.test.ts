@@ -163,7 +163,8 @@ test(
     const giveUp = async () => {
       await agent.slot.db.query(
         `UPDATE subscriptions.ntf_subscriptions
-            SET ntf_action = NULL, smp_action = NULL, action_ts = NULL, updated_at = clock_timestamp()
+            SET ntf_action = NULL, smp_action = NULL, action_ts = NULL, generation = generation + 1,
+                updated_at = clock_timestamp()
           WHERE conn_id = ANY($1::text[])`,
         [connIds],
       );
