@@ -26,10 +26,27 @@ function withoutName(query: unknown): unknown {
 }
 
 /**
+ * Settings that decide how values look as text, by their names in pg_settings: code that reads a time, an interval or bytes
+ * depends on them, and a server or a role may have others.
+ */
+export const SESSION_SETTINGS: Readonly<Record<string, string>> = {
+  TimeZone: 'UTC',
+  DateStyle: 'ISO, MDY',
+  IntervalStyle: 'postgres',
+  bytea_output: 'hex',
+  extra_float_digits: '1',
+};
+
+/** As the server's option `options` has them. */
+const OPTIONS = Object.entries(SESSION_SETTINGS)
+  .map(([name, value]) => `-c ${name}=${value.replaceAll(' ', '')}`)
+  .join(' ');
+
+/**
  * What a pool of connections needs for its sessions, besides the address.
  *
- * @param statementTimeoutMs after which the server ends a statement. Through a pooler it is the setting of the role
- * (`galaxy-notify setup`) that counts, and the time zone is the role's, too: a pooler refuses both from a client.
+ * @param statementTimeoutMs after which the server ends a statement. Through a pooler the settings of the role count, for it
+ * and for {@link SESSION_SETTINGS}: `galaxy-notify setup` sets them, since a pooler refuses them from a client.
  */
 export function sessionOptions(dsn: string, statementTimeoutMs: number): pg.PoolConfig {
   return {
@@ -37,6 +54,6 @@ export function sessionOptions(dsn: string, statementTimeoutMs: number): pg.Pool
     query_timeout: statementTimeoutMs + 1_000,
     ...(isPooled(dsn)
       ? { Client: ClientOfPooler }
-      : { statement_timeout: statementTimeoutMs, options: '-c timezone=UTC' }),
+      : { statement_timeout: statementTimeoutMs, options: OPTIONS }),
   };
 }

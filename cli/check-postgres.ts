@@ -3,7 +3,7 @@ import { readdir } from 'node:fs/promises';
 import path from 'node:path';
 import type { Pool } from 'pg';
 import { missingLateIndexes } from '../migrations/indexes.ts';
-import { isPooled } from '../api/postgres-session.ts';
+import { SESSION_SETTINGS, isPooled } from '../api/postgres-session.ts';
 import type { CheckGroup, Diagnosis } from './checks.ts';
 import { error, ok, warn } from './checks.ts';
 import { countOf } from './output.ts';
@@ -89,13 +89,19 @@ async function role(db: Pool, production: boolean): Promise<Diagnosis> {
 
 /** Through a pooler a session has the settings of its role. */
 async function sessions(db: Pool, operationTimeoutMs: number): Promise<Diagnosis> {
-  const { rows } = await db.query<{ limitMs: number; zone: string }>(
-    `SELECT setting::int AS "limitMs", current_setting('TimeZone') AS zone
-       FROM pg_settings WHERE name = 'statement_timeout'`,
+  const { rows } = await db.query<{ name: string; setting: string }>(
+    "SELECT name, setting FROM pg_settings WHERE name = ANY ($1 || ARRAY['statement_timeout'])",
+    [Object.keys(SESSION_SETTINGS)],
   );
-  const { limitMs, zone } = rows[0]!;
-  const detail = `statements end ${limitMs === 0 ? 'never' : `after ${limitMs / 1_000} s`}, times are in ${zone}`;
-  return limitMs === operationTimeoutMs && zone === 'UTC'
+  const found = new Map(rows.map(({ name, setting }) => [name, setting]));
+  const limitMs = Number(found.get('statement_timeout'));
+  const others = Object.entries(SESSION_SETTINGS).filter(([name, value]) => found.get(name) !== value);
+  const detail = [
+    `statements end ${limitMs === 0 ? 'never' : `after ${limitMs / 1_000} s`}`,
+    `times are in ${found.get('TimeZone')}`,
+    ...others.flatMap(([name]) => (name === 'TimeZone' ? [] : [`${name} is ${found.get(name)}`])),
+  ].join(', ');
+  return limitMs === operationTimeoutMs && others.length === 0
     ? ok(detail)
     : warn(detail, 'run galaxy-notify setup, then RECONNECT in the console of PgBouncer');
 }

@@ -4,6 +4,7 @@
  */
 import pg from 'pg';
 import { SelfExplanatoryError } from '../api/errors.ts';
+import { SESSION_SETTINGS } from '../api/postgres-session.ts';
 
 const SCHEMAS = ['notification', 'notifications', 'subscriptions'];
 
@@ -92,18 +93,18 @@ export async function setSessionDefaults(
   { isDryRun }: { isDryRun: boolean },
 ): Promise<boolean> {
   return withClient(dsn, async (client) => {
-    const wanted = [`TimeZone=UTC`, `statement_timeout=${statementTimeoutMs}`];
+    const settings = { ...SESSION_SETTINGS, statement_timeout: String(statementTimeoutMs) };
+    const wanted = Object.entries(settings);
     const { rows } = await client.query<{ settings: string[] }>(
       `SELECT coalesce((SELECT setconfig FROM pg_db_role_setting
                          WHERE setrole = current_user::regrole
                            AND setdatabase = (SELECT oid FROM pg_database WHERE datname = current_database())), '{}') AS settings`,
     );
-    if (wanted.every((setting) => rows[0]!.settings.includes(setting))) return false;
+    if (wanted.every(([name, value]) => rows[0]!.settings.includes(`${name}=${value}`))) return false;
     if (isDryRun) return true;
     const { rows: names } = await client.query<{ name: string }>('SELECT current_database() AS name');
     const database = pg.escapeIdentifier(names[0]!.name);
-    for (const setting of wanted) {
-      const [name, value] = setting.split('=');
+    for (const [name, value] of wanted) {
       await client.query(`ALTER ROLE CURRENT_USER IN DATABASE ${database} SET ${name} = '${value}'`);
     }
     return true;

@@ -36,12 +36,29 @@ afterAll(async () => {
   await slot.release();
 });
 
+const withDatabase = async <T>(
+  connectionString: string,
+  options: pg.PoolConfig,
+  work: (db: pg.Pool) => Promise<T>,
+): Promise<T> => {
+  const db = new pg.Pool({ connectionString, max: CLIENTS, ...options });
+  db.on('error', () => undefined);
+  try {
+    return await work(db);
+  } finally {
+    await db.end();
+  }
+};
+
 describe.each([
   ['PgBouncer, or its stand-in', (port: string) => startPooler(port, [ROLE])],
   ['the stand-in', (port: string) => startPoolerStandIn(Number(port), SERVER_CONNECTIONS)],
 ])('through %s', (_, start) => {
   let pooler: Pooler;
   let pooledDsn: string;
+
+  const withPool = <T>(options: pg.PoolConfig, work: (db: pg.Pool) => Promise<T>): Promise<T> =>
+    withDatabase(pooledDsn, options, work);
 
   beforeAll(async () => {
     const dsn = new URL(roleDsn);
@@ -59,16 +76,6 @@ describe.each([
   /** Connections of before keep the settings that they began with. */
   const endSessions = () =>
     slot.db.query('SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1', [ROLE]);
-
-  const withPool = async <T>(options: pg.PoolConfig, work: (db: pg.Pool) => Promise<T>): Promise<T> => {
-    const db = new pg.Pool({ connectionString: pooledDsn, max: CLIENTS, ...options });
-    db.on('error', () => undefined);
-    try {
-      return await work(db);
-    } finally {
-      await db.end();
-    }
-  };
 
   /** Named statements, from all connections of a client, with a transaction among them. */
   async function useNamedStatements(db: pg.Pool): Promise<number[]> {
@@ -128,6 +135,7 @@ describe.each([
       return findings.find(({ name }) => name === 'PostgreSQL: sessions');
     };
     await slot.db.query(`ALTER ROLE ${ROLE} IN DATABASE test_${slot.slot} RESET ALL`);
+    await slot.db.query(`ALTER ROLE ${ROLE} SET DateStyle = 'SQL, MDY'`);
     await endSessions();
     await eventually('sessions without them', async () => (await sessions())?.status === 'warn');
     const { code, stderr, stdout } = await bench.cli(['setup', '--json'], { changes });
@@ -137,6 +145,8 @@ describe.each([
     );
     await endSessions();
     await eventually('new sessions to have it', async () => (await sessions())?.status === 'ok');
+    await expectKnownForms(pooledDsn);
+    await slot.db.query(`ALTER ROLE ${ROLE} RESET DateStyle`);
     await withPool(sessionOptions(pooledDsn, 60_000), (db) =>
       expect(db.query('SELECT pg_sleep(30)')).rejects.toMatchObject({ code: '57014' }),
     );
@@ -170,11 +180,45 @@ describe.each([
   });
 });
 
+/** Values that a driver reads from text come as they are, whatever server and role have. */
+async function expectKnownForms(dsn: string): Promise<void> {
+  await withDatabase(dsn, sessionOptions(dsn, 5_000), async (db) => {
+    const { rows } = await db.query(
+      `SELECT timestamptz '2026-03-01 12:00:00.5Z' AS time, interval '90 minutes' AS span, bytea '\\x0aff' AS bytes,
+              (timestamptz '2026-03-01 12:00Z')::text AS text, 0.1::double precision + 0.2 AS sum`,
+    );
+    expect(rows).toEqual([
+      {
+        time: new Date('2026-03-01T12:00:00.500Z'),
+        span: expect.objectContaining({ hours: 1, minutes: 30 }),
+        bytes: Buffer.from([10, 255]),
+        text: '2026-03-01 12:00:00+00',
+        sum: 0.1 + 0.2,
+      },
+    ]);
+  });
+}
+
+test.each([
+  ["IntervalStyle = 'sql_standard'"],
+  ["DateStyle = 'SQL, DMY'"],
+  ["bytea_output = 'escape'"],
+  ['extra_float_digits = 0'],
+  ["TimeZone = 'Asia/Tokyo'"],
+])('bug-P5 values come in their known form for a role with %s', async (setting) => {
+  await slot.db.query(`ALTER ROLE ${ROLE} SET ${setting}`);
+  try {
+    await expectKnownForms(roleDsn);
+  } finally {
+    await slot.db.query(`ALTER ROLE ${ROLE} RESET ${setting.split(' ')[0]}`);
+  }
+});
+
 test('I84 a pooler is part of where the database is', async () => {
   await migrate(slot.ownerDsn);
   expect(sessionOptions(roleDsn, 5_000)).toMatchObject({
     statement_timeout: 5_000,
-    options: '-c timezone=UTC',
+    options: expect.stringContaining('-c TimeZone=UTC -c DateStyle=ISO,MDY'),
   });
   expect(sessionOptions(`${roleDsn}&pgbouncer=true`, 5_000)).not.toHaveProperty('statement_timeout');
 });
