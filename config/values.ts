@@ -1,7 +1,7 @@
 /** The kinds of values that variables of the environment have, each with its check. */
 import { z } from 'zod';
 import { DURATION_FORMS, durationMs } from '../api/durations.ts';
-import { emailAddressSchema } from '../api/intent/mail-command.ts';
+import { writtenEmailSchema } from '../api/intent/mail-command.ts';
 import type { RouterAddress } from '../api/subscription/router-address.ts';
 import { ADDRESS_FORMS, AddressError, parseRouterAddress } from '../api/subscription/router-address.ts';
 import { isWebhookSecret } from '../api/webhooks.ts';
@@ -79,13 +79,22 @@ export const postgresDsn = z.url({
   error: 'must be a postgres:// or postgresql:// URL',
 });
 
-/** Trimmed, lower case, without repetition; every entry must be one address. */
+/**
+ * Trimmed, domains in lower case, without repetition; every entry must be one address. Letters of the mailbox stay as they
+ * are: in lower case it may be another one.
+ */
 export const emailList = list.transform((emails, context) => {
-  const normalised = [...new Set(emails.map((email) => email.toLowerCase()))];
-  const wrong = normalised.filter((email) => !emailAddressSchema.safeParse(email).success);
+  const read = emails.map((email) => writtenEmailSchema.safeParse(email));
+  const wrong = emails.filter((_, index) => !read[index]!.success);
   if (wrong.length > 0) context.addIssue(`has invalid addresses: ${wrong.join(', ')}`);
-  return normalised;
+  const valid = read.flatMap(({ data }) => data?.replace(/@.*/, lowerCaseOf) ?? []);
+  return valid.filter((email, index) => valid.findIndex(isSame(email)) === index);
 });
+
+const isSame = (email: string) => (other: string) => lowerCaseOf(email) === lowerCaseOf(other);
+
+/** Of ASCII letters: host names compare these alone without regard to case. */
+const lowerCaseOf = (text: string): string => text.replace(/[A-Z]/g, (letter) => letter.toLowerCase());
 
 /** Durations, comma-separated, e.g. `30s,1m,5m`, as milliseconds. */
 export const durations = z.string().transform((text, context) => {

@@ -15,7 +15,7 @@ import type { IntentMetrics } from './metrics.ts';
 import { createTurns } from './turns.ts';
 import type { TakeTurn } from './turns.ts';
 import type { Recipient, UserService } from './user-service.ts';
-import { LeftAloneError, UnusableUserError } from './user-service.ts';
+import { InvalidAddressError, LeftAloneError, UnusableUserError } from './user-service.ts';
 import type { Trouble } from './waiting.ts';
 import { reasonOf } from '../reason.ts';
 
@@ -148,7 +148,7 @@ export function createAudienceResolver(sources: AudienceSources) {
     const context = Context.current();
     const missing = intent.recipientUserIds.filter((userId) => !found.has(userId));
     const next = missing.values();
-    const lookups: Lookups = { unusable: new Map(), failed: 0, wasServiceAway: false };
+    const lookups: Lookups = { unusable: new Map(), mayChange: false, failed: 0, wasServiceAway: false };
     const beganAtMs = Date.now();
     // At the moment of the failure: the service may be back before the attempt ends.
     const fail = (count: number, reason: string) => {
@@ -171,8 +171,10 @@ export function createAudienceResolver(sources: AudienceSources) {
           else lookups.unknownUser = userId;
           isOver ||= !recipient;
         } catch (error) {
-          if (error instanceof UnusableUserError) lookups.unusable.set(userId, error.message);
-          else {
+          if (error instanceof UnusableUserError) {
+            lookups.unusable.set(userId, error.message);
+            lookups.mayChange ||= !(error instanceof InvalidAddressError);
+          } else {
             fail(1, reasonOf(error));
             // Nobody else would be asked either.
             isOver ||= error instanceof LeftAloneError;
@@ -211,14 +213,15 @@ export function createAudienceResolver(sources: AudienceSources) {
   /** @throws ApplicationFailure `UserServiceUnavailable` unless all are found who ever will be. */
   async function refuseIncomplete(
     { recipientUserIds }: Intent,
-    { unusable, failed, lastFailure = '', wasServiceAway }: Lookups,
+    { unusable, mayChange, failed, lastFailure = '', wasServiceAway }: Lookups,
     note: NoteTrouble,
   ): Promise<void> {
     if (failed === 0 && unusable.size === 0) return;
     const isUnusableOnly = failed === 0;
+    const isServiceWell = Date.now() - lastUsableAnswerAt < WELL_FOR_MS;
+    if (isUnusableOnly && isServiceWell && !mayChange) return;
     const reason = isUnusableOnly ? unusableReason(unusable) : lastFailure;
     const attempts = await note({ reason, isUnusableOnly });
-    const isServiceWell = Date.now() - lastUsableAnswerAt < WELL_FOR_MS;
     if (isUnusableOnly && isServiceWell && attempts >= unusableAfterAttempts) return;
     const share =
       recipientUserIds.length === 1
@@ -253,6 +256,7 @@ export function createAudienceResolver(sources: AudienceSources) {
         try {
           return await once(userId);
         } catch (error) {
+          if (error instanceof InvalidAddressError) throw error;
           onFailure(reasonOf(error));
           if (error instanceof LeftAloneError || isOver()) throw error;
         }
@@ -268,6 +272,8 @@ interface Lookups {
   unknownUser?: string;
   /** What the User Service said, by user. */
   unusable: Map<string, string>;
+  /** Another answer about one of them is possible. */
+  mayChange: boolean;
   failed: number;
   lastFailure?: string;
   /** A lookup failed while it was the service that failed, see {@link UserService.isAway}. */

@@ -52,6 +52,11 @@ export class UnusableUserError extends UserServiceError {
   override name = 'UnusableUserError';
 }
 
+/** The user has a text for an address that is none. To ask again would bring the same. */
+export class InvalidAddressError extends UnusableUserError {
+  override name = 'InvalidAddressError';
+}
+
 /** Nobody was asked: the service is left alone for a while. */
 export class LeftAloneError extends UserServiceError {
   override name = 'LeftAloneError';
@@ -68,7 +73,8 @@ export interface UserService {
    * Looks one user up.
    *
    * @returns the recipient, or undefined when the service says `subject_not_found`.
-   * @throws UnusableUserError when it says 400 or 422, or its 200 has no usable body; UserServiceError on a time-out, a
+   * @throws UnusableUserError when it says 400 or 422, or its 200 has no usable body; of these InvalidAddressError when the
+   * address is a text that is none; UserServiceError on a time-out, a
    * broken connection or another status; LeftAloneError immediately while the service is being left alone after such
    * failures, except for one lookup that finds out whether it is back. Lookups during that one wait for its result.
    */
@@ -148,7 +154,10 @@ export function createUserService({ baseUrl, timeoutMs, caller, log }: UserServi
       if (!user.success) {
         // Names of fields only: the body holds a person's data.
         const fields = user.error.issues.map((issue) => issue.path.join('.') || 'body').join(', ');
-        throw new UnusableUserError(`User Service gave an unusable answer: ${fields}`);
+        const isAddress = typeof (body as { email?: unknown } | null)?.email === 'string';
+        throw new (isAddress ? InvalidAddressError : UnusableUserError)(
+          `User Service gave an unusable answer: ${fields}`,
+        );
       }
       lastUsableAnswerAt = Date.now();
       return { userId, email: user.data.email, locale: resolveLocale(user.data.preferred_language) };

@@ -22,12 +22,19 @@ export function resolveLocale(preferred: unknown): Locale {
 
 /**
  * One e-mail address. Deliberately loose (a stricter rule than the mailbox's own host would lock people out), but it
- * refuses all that could turn one recipient into two or break out of a mail header.
+ * refuses all that could turn one recipient into two, break out of a mail header, or that nobody sees.
  */
 export const emailAddressSchema = z
   .string()
   .max(320)
-  .regex(/^[^\s\p{Cc}@,;:<>()"]+@[^\s\p{Cc}@,;:<>()"]+$/u, 'must be one e-mail address');
+  .regex(/^[^\s\p{Cc}\p{Cf}@,;:<>()"]+@[^\s\p{Cc}\p{Cf}@,;:<>()"]+$/u, 'must be one e-mail address');
+
+/** The same as people and programs write it: white space and invisible characters around it do not count. */
+export const writtenEmailSchema = z
+  .string()
+  .max(1_000)
+  .transform((text) => text.replace(/^[\s\p{Cf}]+|[\s\p{Cf}]+$/gu, ''))
+  .pipe(emailAddressSchema);
 
 const none = z.tuple([]);
 

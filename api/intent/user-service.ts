@@ -3,11 +3,11 @@
  * user gets mail, and in which language.
  */
 import { z } from 'zod';
-import { emailAddressSchema } from './mail-command.ts';
+import { writtenEmailSchema } from './mail-command.ts';
 
 /** The part of a user that is read; further fields are ignored. */
 export const userSchema = z.object({
-  email: emailAddressSchema,
+  email: writtenEmailSchema,
   // Whatever it is, resolveLocale has an answer to it: a bad language must not keep a user from getting mail.
   preferred_language: z.unknown().optional(),
 });

@@ -106,8 +106,29 @@ test('intent-P5 a process makes no more lookups concurrently than it may, and sm
 });
 
 test.each([
-  ['an empty address', { ...USER, email: '' }, undefined],
-  ['an exotic address', { ...USER, email: '"a b"@example.org' }, undefined],
+  ['', 'no address at all'],
+  ['"a b"@example.org', 'a quoted one'],
+  ['Bob <bob@example.com>', 'one with a name'],
+  ['a@b.example,c@d.example', 'two'],
+  ['bob\u200b@example.com', 'one with an invisible character'],
+])('bug-P6 bug-P7 the address %j (%s) costs that user the e-mail, and nobody waits', async (email) => {
+  const bad = `bad-${Buffer.from(email).toString('hex')}`;
+  slot.userService.setUser(bad, { ...USER, email });
+  const id = await publish(`p6/${email}`, [bad, ...known('p6-good')]);
+  expect(await resultOf(id)).toEqual({ outcome: 'accepted', published: 3, skipped: 1, deadLettered: 0 });
+  expect(await routesOf(id)).toContainEqual(
+    expect.objectContaining({
+      route_id: `email:user:${bad}`,
+      status: 'skipped',
+      last_error_classification: 'recipient_unusable',
+      last_error_message: 'User Service gave an unusable answer: email',
+    }),
+  );
+  // Once: the intent was not tried again, and neither was the lookup.
+  expect(lookupsOf(bad)).toHaveLength(1);
+});
+
+test.each([
   ['status 400', USER, 400],
   ['status 422', USER, 422],
 ])(

@@ -172,6 +172,14 @@ describe('answers', () => {
     expect(JSON.stringify(failure)).not.toContain('example.com');
   });
 
+  test.each([' bob@example.com', 'bob@example.com\t', '\u200bbob@example.com\ufeff'])(
+    'bug-P7 what stands around the address %j is taken off',
+    async (email) => {
+      standIn.setUser('user-1', { email, preferredLanguage: 'en' });
+      expect(await users.findRecipient('user-1')).toMatchObject({ email: 'bob@example.com' });
+    },
+  );
+
   test('I11 an answer larger than 64 KiB is not read to its end', async () => {
     const language = (length: number) => ({
       email: 'ada@example.com',

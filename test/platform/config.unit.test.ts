@@ -352,8 +352,16 @@ describe('administrators', () => {
   test.each(ADMIN_LISTS)('I14 I30 %s is the list of %s alone', (name, type) => {
     const { adminEmails } = loadConfig({ [name]: ' Ada@Example.com,ops@example.com ,, ADA@example.COM,' });
 
-    expect(adminEmails[type]).toEqual(['ada@example.com', 'ops@example.com']);
+    expect(adminEmails[type]).toEqual(['Ada@example.com', 'ops@example.com']);
     expect(Object.values(adminEmails).flat()).toHaveLength(2);
+  });
+
+  test.each([
+    ['İnfo@Example.com', 'İnfo@example.com'],
+    ['Ops@BÜCHER.example', 'Ops@bÜcher.example'],
+  ])('bug-P15 the mailbox of %s stays as it is', (given, email) => {
+    const { adminEmails } = loadConfig({ [ADMIN_LISTS[0]![0]]: given });
+    expect(Object.values(adminEmails).flat()).toEqual([email]);
   });
 
   test.each([
@@ -371,7 +379,7 @@ describe('administrators', () => {
 
       expect(problems).toHaveLength(1);
       expect(problems[0]).toMatch(new RegExp(`^${name} has invalid addresses: `));
-      expect(problems[0]).toContain(address.toLowerCase());
+      expect(problems[0]).toContain(address);
     }
   });
 });
