@@ -9,7 +9,7 @@ import { watchEvents } from '../activities/subscription/event-watch.ts';
 import { observeSubscriptions } from '../activities/subscription/metrics.ts';
 import { createSubscriptionMetrics } from '../activities/subscription/metrics.ts';
 import { subscriptionOperations } from '../activities/subscription/operations.ts';
-import { makeChecksDue } from '../activities/subscription/put-back.ts';
+import { makeChecksDue } from '../activities/subscription/due-checks.ts';
 import {
   createMessagingRouters,
   createNotificationRouters,

@@ -16,6 +16,7 @@ import { inTransaction } from '../transactions.ts';
 import { PAUSED, ensureAgent, loadAgent } from './agents.ts';
 import { UNUSABLE_KEY, whileBeating } from './batches.ts';
 import type { SubscriptionCommands } from './commands.ts';
+import { makeChecksDue } from './due-checks.ts';
 import { isRetried, isUnknownToNotificationRouter } from './router/errors.ts';
 import type {
   DeviceToken,
@@ -101,14 +102,20 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
         return stepOf(await verifyCode(agentId, token, code), token.mode, token.mode);
       }),
 
-    /** Asks the router how the token stands, and saves that. */
+    /** Asks the router how the token stands, and saves that. A token that it has forgotten is NEW again. */
     checkToken: (agentId: string, requestId: string): Promise<TokenStep> =>
       runOperation(agentId, 'check', requestId, async ({ device }) => {
         const token = await loadToken(agentId);
         const ref = token && refOf(token);
         if (!token || !ref || !isOf(token, device)) return refused('there is no such token to check');
         const result = await notificationRouter.checkToken(ref);
-        if (!result.ok) return result;
+        if (!result.ok) {
+          if (isUnknownToNotificationRouter(result.error)) {
+            await dropToken(agentId);
+            await createToken(agentId, token.device, token.mode);
+          }
+          return result;
+        }
         const status = result.value;
         const isOver = status.startsWith('INVALID') || status === 'EXPIRED';
         await rows.saveStatus(db, keyBox, agentId, status, isOver ? undefined : token.action);
@@ -292,6 +299,8 @@ export function createSubscriptionTokenActivities(resources: SubscriptionTokenRe
     const result = await notificationRouter.verifyToken(refOf(token)!, code);
     if (result.ok) {
       await rows.saveStatus(db, keyBox, agentId, 'ACTIVE', { kind: 'CHECK' });
+      // Not before: with a token that is not active, a check fails for good.
+      await makeChecksDue(db, agentId);
       return { ok: true, value: 'ACTIVE' };
     }
     if (isUnknownToNotificationRouter(result.error)) {

@@ -62,7 +62,7 @@ export function addTokenCommands(program: Command): void {
 
   tokens
     .command('check')
-    .description('Ask the router how the token stands.')
+    .description('Ask the router how the token stands. One that it has forgotten is NEW from then on.')
     .argument('[device]', `${DEVICE_HELP}; without it whichever the token has`, parseDevice)
     .addHelpText('after', helpWith('galaxy-notify tokens check'))
     .action(

@@ -95,7 +95,11 @@ export function tokenOperations(resources: TokenResources) {
         statusAfter('verify', { device: plain(device), verification }),
       ),
 
-    /** @param device default: whichever the token has. @returns what the router says. */
+    /**
+     * @param device default: whichever the token has.
+     * @returns what the router says.
+     * @throws TokenOperationError `NTF AUTH` when it has forgotten the token, which is NEW from then on, to be registered.
+     */
     check: (device?: TokenDevice): Promise<string> =>
       statusAfter('check', device ? { device: plain(device) } : {}),
 

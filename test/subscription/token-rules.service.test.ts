@@ -8,12 +8,15 @@ import { tokenOperations } from '../../client/subscription/tokens.ts';
 import { DELETE_CONNECTIONS_UPDATE } from '../../workflows/subscription/contract.ts';
 import type { TokenOutcome, TokenRequest } from '../../workflows/subscription/token-contract.ts';
 import type { Service } from '../../workers/service.ts';
-import { eventually } from '../harness.ts';
+import { eventually, operatorOf } from '../harness.ts';
 import { newDevice } from './router-agent.ts';
 import { areReasonsTold, pushesTo } from './routers.ts';
 import { AGENT, KEY_BOX } from './agent.ts';
 import type { TokenAgent, Tokens } from './token-agent.ts';
 import { errorOf, takeTokenAgent } from './token-agent.ts';
+
+type Device = Tokens['device'];
+type Verification = Awaited<ReturnType<TokenAgent['verification']>>;
 
 let agent: TokenAgent;
 let service: Service;
@@ -260,6 +263,68 @@ describe('what follows', () => {
     await eventually('the router to forget the token', async () => onRouter(tokens).length === 0);
     await agent.update(DELETE_CONNECTIONS_UPDATE, { connIds });
   });
+
+  test.each<[string, (tokens: Tokens, former: Verification) => Promise<Device>]>([
+    [
+      'register',
+      async (tokens) => {
+        expect(await tokens.register(tokens.device, 'INSTANT')).toBe('REGISTERED');
+        return tokens.device;
+      },
+    ],
+    [
+      'register of another device',
+      async (tokens) => {
+        const other = newDevice();
+        expect(await tokens.register(other, 'INSTANT')).toBe('REGISTERED');
+        return other;
+      },
+    ],
+    [
+      'verify',
+      async (tokens, former) => {
+        expect(await errorOf(tokens.verify(tokens.device, former))).toBe('NTF AUTH');
+        return tokens.device;
+      },
+    ],
+    [
+      'register, as check asks for (bug-P17),',
+      async (tokens) => {
+        expect(await errorOf(tokens.check())).toBe('NTF AUTH');
+        const { status, token_id } = (await rowOf(tokens))!;
+        expect({ status, token_id }).toEqual({ status: 'NEW', token_id: null });
+        expect(await tokens.register(tokens.device, 'INSTANT')).toBe('REGISTERED');
+        return tokens.device;
+      },
+    ],
+  ])(
+    'kinds-F1 N4 N15 after its router lost its state, %s registers the token afresh, and its subscriptions are made again',
+    async (_by, heal) => {
+      const tokens = agent.tokensOf(AGENT);
+      await agent.activate(tokens, 'INSTANT');
+      const former = await agent.verification(tokens.device);
+      const connIds = await agent.createMany(2);
+      await agent.active(connIds);
+      const told = await agent.events();
+      ntf.loseState();
+
+      const device = await heal(tokens, former);
+      expect(await operatorOf(agent.slot).subscriptions.status()).toMatchObject({
+        token: { status: 'REGISTERED' },
+      });
+      const count = device === tokens.device ? 2 : 1;
+      expect(await tokens.verify(device, await agent.verification(device, count))).toBe('ACTIVE');
+      await eventually('subscriptions that the router has', async () => {
+        const ids = ntf.subscriptions().map(({ subscriptionId }) => subscriptionId);
+        const kept = (await agent.records()).map(({ ntf_sub_id: id }) => id);
+        return ids.length === 2 && kept.every((id) => id !== null && ids.includes(id));
+      });
+      expect(await agent.events()).toEqual(told);
+      await tokens.delete();
+      await agent.update(DELETE_CONNECTIONS_UPDATE, { connIds });
+      await eventually('the subscriptions to go', async () => (await agent.records()).length === 0);
+    },
+  );
 });
 
 describe('order and secrets', () => {
