@@ -142,16 +142,6 @@ export const INSERT_QUEUE = {
     RETURNING queue_id::text`,
 };
 
-/** The queues of a connection give way to another one; returns the one that was used. */
-export const REPLACE_QUEUES = {
-  name: 'replace_rcv_queues',
-  text: `
-    UPDATE subscriptions.rcv_queues
-       SET is_primary = false, is_deleted = true
-     WHERE agent_id = $1 AND conn_id = $2 AND NOT is_deleted
-    RETURNING queue_id::text`,
-};
-
 const IS_ENABLED = 'enable_ntfs IS NOT FALSE AS is_enabled';
 
 export const LOAD_CONNECTION = {

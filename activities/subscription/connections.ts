@@ -14,8 +14,6 @@ import type {
   CreatedConnection,
   DeletedConnections,
   NewConnection,
-  RotateQueue,
-  RotatedQueue,
   RouterKey,
   ToggleConnections,
   ToggledConnections,
@@ -36,14 +34,13 @@ import {
   LIST_REMOVED_SERVERS,
   LOAD_CONNECTION,
   LOAD_FLAGS,
-  REPLACE_QUEUES,
   SET_SUBSCRIBED,
   TOGGLE_CONNECTIONS,
   saveCredentials,
   sealCredentials,
 } from './connection-rows.ts';
 import { errorText } from './events.ts';
-import { createRecords, deleteRecords } from './records.ts';
+import { createRecords } from './records.ts';
 import type { NewQueueAnswer, NewQueueRequest, RouterAddress, RouterResult } from './router/ports.ts';
 import { generateAuthKeys, generateDhKeys, secretOrNothing } from './router/signing.ts';
 import { INSERT_SMP_SERVER, routerPassword, routerValues, takeOverFingerprint } from './router-rows.ts';
@@ -142,38 +139,6 @@ export function createConnectionWork(resources: SubscriptionResources) {
       return {
         result: { deleted: deleted.length, unknown: without(connIds, deleted) },
         commands: commandsOf({ 'delete-sub': isRepeated ? connIds : deleted }),
-      };
-    },
-
-    /**
-     * Gives a connection another queue; the former one goes from its router after that.
-     *
-     * @returns undefined when there is no such connection, a text when the router made no queue.
-     */
-    async rotateQueue(
-      agentId: string,
-      { connId, server }: RotateQueue,
-    ): Promise<Changed<RotatedQueue> | string | undefined> {
-      await requireUsable(agentId);
-      await saveServers(agentId, [server]);
-      const [connection] = await query<ConnectionRow>(db, LOAD_CONNECTION, [agentId, connId]);
-      if (!connection) return undefined;
-      const made = await whileBeating(() => makeQueue(agentId, server, connection.user_id, false));
-      if (!made.ok) return errorText(made.error);
-      const isOpen = await inTransaction(db, async (client) => {
-        // It is about the former queue. And should this be the last attempt and its answer be lost, the sweep finds a
-        // connection without a record, but not one with another's.
-        await deleteRecords(client, agentId, [connId]);
-        const [former] = await run<{ queue_id: string }>(client, REPLACE_QUEUES, [agentId, connId]);
-        await saveQueue(client, agentId, connId, server, made.value, former?.queue_id);
-        return isGateOpen(await loadToken(client, agentId));
-      });
-      await wakeRemoval(agentId, [connId]);
-      const isCommanded = isOpen && connection.is_enabled;
-      log.info({ agent_id: agentId, conn_id: connId, server: nameOf(server) }, 'queue rotated');
-      return {
-        result: { connId, isCommanded },
-        commands: isCommanded ? commandsOf({ create: [connId] }) : [],
       };
     },
   };
@@ -297,7 +262,6 @@ export function createConnectionWork(resources: SubscriptionResources) {
     connId: string,
     server: RouterKey,
     { answer, recipientPrivateKey, messageSecret, credentials }: MadeQueue,
-    replacedQueueId?: string,
   ): Promise<void> {
     const { recipientId, senderId } = answer;
     await takeOverFingerprint(client, agentId, server);
@@ -314,7 +278,7 @@ export function createConnectionWork(resources: SubscriptionResources) {
       senderId,
       sealed,
       sealedSecret ?? null,
-      replacedQueueId ?? null,
+      null,
     ]);
     if (credentials) await saveCredentials(client, [{ ...credentials, queueId: row!.queue_id }]);
   }

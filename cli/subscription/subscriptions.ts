@@ -28,7 +28,6 @@ export function addSubscriptionCommands(program: Command): void {
   addCreate(subscriptions);
   addToggle(subscriptions);
   addDelete(subscriptions);
-  addRotate(subscriptions);
   addList(subscriptions);
   addShow(subscriptions);
   addStatus(subscriptions);
@@ -122,7 +121,9 @@ function addToggle(subscriptions: Command): void {
 function addDelete(subscriptions: Command): void {
   subscriptions
     .command('delete')
-    .description('Delete connections, with their queues and subscriptions. There is no way back.')
+    .description(
+      'Delete connections, with their queues and subscriptions. There is no way back. An imported queue stays on its router, and only its notifications end.',
+    )
     .argument('<connection id...>', 'which')
     .option('-y, --yes', 'it is meant')
     .addOption(requestedByOption())
@@ -137,29 +138,6 @@ function addDelete(subscriptions: Command): void {
             else printLine(`${countOf(result.deleted, 'connection')} deleted`);
             return unknownOf(result.unknown);
           }),
-      ),
-    );
-}
-
-function addRotate(subscriptions: Command): void {
-  subscriptions
-    .command('rotate')
-    .description('Give a connection a new queue; its subscription follows.')
-    .argument('<connection id>', 'which')
-    .addOption(
-      serverOption('where the new queue is made; without it the first messaging router of npm start'),
-    )
-    .addOption(requestedByOption())
-    .addHelpText('after', helpWith('galaxy-notify subscriptions rotate AbCdEfGhIjKlMnOp', IDS_HELP))
-    .action(
-      action<{ server?: RouterAddress } & Requested & GlobalOptions, [string]>((options, connId) =>
-        withSession(['postgres', 'temporal'], async (session) => {
-          const { server, json, requestedBy } = options;
-          const place = server ?? firstRouterOf(session);
-          const result = await session.operator.subscriptions.rotate(connId, place, { requestedBy });
-          if (json) printJson(result);
-          else printLine(`${result.connId} has a new queue`);
-        }),
       ),
     );
 }

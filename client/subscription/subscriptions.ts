@@ -14,7 +14,6 @@ import type {
   CreatedConnection,
   DeletedConnections,
   NewConnection,
-  RotatedQueue,
   RouterStates,
   SupervisorState,
   ToggleConnections,
@@ -187,13 +186,6 @@ export function subscriptionOperations(resources: OperatorResources) {
           }),
         ),
       ),
-
-    /** Gives a connection a new queue, on the same router or another. */
-    rotate: (connId: string, server: RouterAddress, { requestedBy }: Requester = {}): Promise<RotatedQueue> =>
-      byAuthor({ db }, { action: 'subscriptions rotate', target: connId, requestedBy }, async () => {
-        await keepPasswords(resourcesOfPasswords, [server]);
-        return change<RotatedQueue>({ rotate: { connId, server: withoutPassword(server) } });
-      }),
 
     /**
      * Pins a router, messaging or notification, to another fingerprint or way of speaking, once it has answered under

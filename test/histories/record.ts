@@ -563,7 +563,6 @@ test('subscriptions: keys that fail for now, checks, a record given up, an agent
   await agent.supervisor.signal(RESUME_SIGNAL);
   await agent.supervisor.signal(ONLINE_SIGNAL, true);
   await agent.idle();
-  await agent.change({ rotate: { connId: connIds[0]!, server } });
   await agent.update(CREATE_CONNECTIONS_UPDATE, { connections: [{ userId: 3, server }] });
   await agent.update(TOGGLE_CONNECTIONS_UPDATE, { connIds: [connIds[1]], enable: false });
   await agent.active([connIds[0]!]);

@@ -93,7 +93,6 @@ test(
       requests.checkList,
       requests.checkToggle,
       requests.checkSubscribed,
-      requests.checkRotation,
       requests.checkImport,
       (request: unknown) => requests.checkChange('agent', request as never),
       (request: unknown) => requests.checkChange(request as string, { look: {} }),

@@ -1,15 +1,10 @@
 /** Single connections on their way to a subscription, through its checks, and away again. */
 import type { Service } from '../../workers/service.ts';
-import type {
-  DeletedConnections,
-  RotatedQueue,
-  ToggledConnections,
-} from '../../workflows/subscription/contract.ts';
+import type { DeletedConnections, ToggledConnections } from '../../workflows/subscription/contract.ts';
 import {
   CONNECTIONS_SUBSCRIBED_UPDATE,
   DELETE_CONNECTIONS_UPDATE,
   RESET_STATISTICS_UPDATE,
-  ROTATE_QUEUE_UPDATE,
   TOGGLE_CONNECTIONS_UPDATE,
 } from '../../workflows/subscription/contract.ts';
 import { KEY_BOX, takeSubscriptionAgent } from './agent.ts';
@@ -219,30 +214,6 @@ test('N1 a connection that is deleted loses its record immediately, and its queu
       .subscriptions()
       .some(({ subscriptionId, status }) => subscriptionId === subscription && status === 'DELETED'),
   );
-});
-
-test('N1 N17 scenario 17: a queue that is rotated gets a subscription of its own, on another router', async () => {
-  const connId = await createOne();
-  const before = (await agent.record(connId))!;
-  const { row: former } = await queueOf(connId);
-  const rotated = await agent.update<RotatedQueue>(ROTATE_QUEUE_UPDATE, { connId, server: smp(1).address });
-  expect(rotated).toEqual({ connId, isCommanded: true });
-  const after = await eventually('the subscription of the new queue', async () => {
-    const row = (await agent.record(connId))!;
-    return row.status === 'CREATED NEW' && row.smp_port === smp(1).address.port && row;
-  });
-  const { row: queue, stored } = await queueOf(connId, smp(1));
-  expect(stored?.notifier?.notifierId).toBe(after.smp_ntf_id);
-  expect(queue.ntf_id).toBe(after.smp_ntf_id);
-  expect(after.ntf_sub_id).not.toBe(before.ntf_sub_id);
-  await eventually('the former queue to go', async () =>
-    smp()
-      .queues()
-      .every(({ recipientId }) => recipientId !== former.rcv_id),
-  );
-  await expect(
-    agent.update(ROTATE_QUEUE_UPDATE, { connId: 'nobody', server: smp().address }),
-  ).rejects.toMatchObject({ cause: { message: 'there is no connection nobody' } });
 });
 
 test('N1 connections that are received from again are made sure of, those without notifications are ended', async () => {

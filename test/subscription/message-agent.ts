@@ -14,6 +14,7 @@ import type {
 import {
   COMMAND_SIGNAL,
   CREATE_CONNECTIONS_UPDATE,
+  DELETE_CONNECTIONS_UPDATE,
   SUBSCRIPTION_TASK_QUEUE,
   SUPERVISOR_WORKFLOW,
   TOGGLE_CONNECTIONS_UPDATE,
@@ -53,7 +54,7 @@ export function messagesOf(
     const { rows } = await slot.db.query<QueueRow>(
       `SELECT port, snd_id, ntf_id FROM subscriptions.rcv_queues
         WHERE agent_id = $1 AND conn_id = $2 AND NOT is_deleted
-        ORDER BY is_primary DESC, replaced_queue_id`,
+        ORDER BY is_primary DESC, queue_id`,
       [agentId, connId],
     );
     return rows;
@@ -87,6 +88,9 @@ export function messagesOf(
 
     toggle: (connIds: string[], enable: boolean) =>
       supervisor.executeUpdate(TOGGLE_CONNECTIONS_UPDATE, { args: [{ connIds, enable }] }),
+
+    delete: (connIds: string[]) =>
+      supervisor.executeUpdate(DELETE_CONNECTIONS_UPDATE, { args: [{ connIds }] }),
 
     queuesOf,
 

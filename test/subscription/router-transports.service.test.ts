@@ -88,9 +88,6 @@ test('N19 a subscription is made, ended and made again, and its queue deleted, o
   await subscriptions().toggle([connId], true);
   await agent.active([connId]);
 
-  await subscriptions().rotate(connId, smp.address);
-  await agent.active([connId]);
-  await eventually('the former queue to go', async () => smp.queues().length === 1);
   await subscriptions().delete([connId]);
   await eventually('the queue to go', async () => smp.queues().length === 0);
   expect(new Set(smp.calls.map(({ op }) => op))).toEqual(new Set(['NEW', 'NKEY', 'NDEL', 'DEL', 'NSUB']));

@@ -20,7 +20,7 @@ const SCENARIOS: Record<number, string> = {
   14: 'another device takes the token over',
   15: 'the notification router restarts, and is down while a message arrives',
   16: 'messaging routers restart, with one connection and with fifty',
-  17: 'the queue of a connection is replaced',
+  17: 'a connection is replaced, with its queue',
   18: 'a token that is taken over stays on its router; a new connection',
   19: 'a token that is made anew is on the new router',
   20: 'wrong commands',

@@ -11,8 +11,6 @@ import type {
   ConnectionChange,
   CreateConnections,
   CreatedConnection,
-  RotateQueue,
-  RotatedQueue,
   RouterStates,
   TrustRouter,
 } from './contract.ts';
@@ -29,14 +27,11 @@ const BASE64URL = `${ALPHANUMERIC}-_`;
 export async function subscriptionChange(
   agentId: string,
   change: ConnectionChange,
-): Promise<CreatedConnection[] | RotatedQueue | RouterStates | void> {
+): Promise<CreatedConnection[] | RouterStates | void> {
   checkChange(agentId, change);
   if ('trust' in change) return trustRouter(agentId, change.trust);
   if ('look' in change) return routers.lookAtRouters(agentId);
-  const { result, commands } =
-    'create' in change
-      ? await createConnections(agentId, change.create)
-      : await rotateQueue(agentId, change.rotate);
+  const { result, commands } = await createConnections(agentId, change.create);
   for (const { connIds = [] } of commands) await database.sendCreate(agentId, connIds);
   return result;
 }
@@ -51,14 +46,6 @@ export async function createConnections(
     connId: newConnectionId(),
   }));
   return orRefused(() => routers.createConnections(agentId, orders, Date.now()));
-}
-
-/** @throws ApplicationFailure there is no such connection, or its router made no queue. */
-export async function rotateQueue(agentId: string, request: RotateQueue): Promise<Changed<RotatedQueue>> {
-  const rotated = await orRefused(() => routers.rotateQueue(agentId, request));
-  if (rotated === null || rotated === undefined) fail(`there is no connection ${request.connId}`);
-  if (typeof rotated === 'string') fail(`no queue was made: ${rotated}`);
-  return rotated;
 }
 
 /** @throws ApplicationFailure the router did not answer under the fingerprint; everything stays as it was. */

@@ -89,8 +89,6 @@ export const CREATE_CONNECTIONS_UPDATE = 'createConnections';
 export const TOGGLE_CONNECTIONS_UPDATE = 'toggleConnections';
 /** Update, argument `ConnectionList`, returns `DeletedConnections`. */
 export const DELETE_CONNECTIONS_UPDATE = 'deleteConnections';
-/** Update, argument `RotateQueue`, returns `RotatedQueue`. As `CREATE_CONNECTIONS_UPDATE`. */
-export const ROTATE_QUEUE_UPDATE = 'rotateQueue';
 /** Update, argument `ConnectionList`, returns nothing: queues a `reconcile`, which starts over what was given up. */
 export const RETRY_CONNECTIONS_UPDATE = 'retryConnections';
 /** Update, argument `ImportConnections`, returns `CreatedConnection[]` in the order of the request. */
@@ -161,18 +159,6 @@ export interface DeletedConnections {
   unknown: string[];
 }
 
-export interface RotateQueue {
-  connId: string;
-  /** Where the new queue is made. */
-  server: RouterKey;
-}
-
-export interface RotatedQueue {
-  connId: string;
-  /** Whether a Create was commanded: the gate is open and the connection wants notifications. */
-  isCommanded: boolean;
-}
-
 /**
  * A workflow with arguments agent id and `ConnectionChange`, which returns what the update of that name does; `trust` and
  * `look` have none, and return nothing and `RouterStates`. Each
@@ -186,7 +172,6 @@ export const changeWorkflowId = (agentId: string, id: string): string =>
 
 export type ConnectionChange =
   | { create: CreateConnections }
-  | { rotate: RotateQueue }
   | { trust: TrustRouter }
   /** Changes nothing: asks each router of the agent whether it is there. */
   | { look: LookAtRouters };

@@ -9,7 +9,6 @@ import type {
   FlushRequest,
   ImportConnections,
   NewConnection,
-  RotateQueue,
   RouterKey,
   Suspension,
   ToggleConnections,
@@ -80,26 +79,16 @@ export function checkSubscribed(request: ConnectionsSubscribed): void {
   if (typeof request.isSubscribed !== 'boolean') refuse('isSubscribed must be true or false');
 }
 
-export function checkRotation(request: RotateQueue): void {
-  const { connId, server } = objectOf<RotateQueue>(request);
-  if (!areConnectionIds([connId])) refuse('connId must be a connection id');
-  checkServer(server);
-}
-
 export function checkChange(agentId: string, change: ConnectionChange): void {
   if (typeof agentId !== 'string' || !AGENT_ID.test(agentId)) {
     refuse('the first argument must be the id of an agent');
   }
-  const { create, rotate, trust, look } = objectOf(change) as Record<
-    'create' | 'rotate' | 'trust' | 'look',
-    unknown
-  >;
-  if ([create, rotate, trust, look].filter((asked) => asked !== undefined).length !== 1) {
-    refuse('the second argument must have one of create, rotate, trust and look');
+  const { create, trust, look } = objectOf(change) as Record<'create' | 'trust' | 'look', unknown>;
+  if ([create, trust, look].filter((asked) => asked !== undefined).length !== 1) {
+    refuse('the second argument must have one of create, trust and look');
   }
   if (look !== undefined) return;
   if (create !== undefined) checkCreate(create as CreateConnections);
-  else if (rotate !== undefined) checkRotation(rotate as RotateQueue);
   else checkServer(objectOf<TrustRouter>(trust as TrustRouter).server);
 }
 

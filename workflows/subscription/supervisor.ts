@@ -32,7 +32,7 @@ import type { Changed } from '../../activities/subscription/connections.ts';
 import type { SubscriptionActivities } from '../../activities/subscription/activities.ts';
 import { inOrder, isHistoryLong, onRenewal, refuse } from '../long-lived.ts';
 import { DATABASE, SUBSCRIPTION_AT_ONCE, SUBSCRIPTION_BATCH, SUBSCRIPTION_SWEEP } from '../policies.ts';
-import { createConnections, fail, rotateQueue } from './change.ts';
+import { createConnections, fail } from './change.ts';
 import type {
   AgentState,
   Command,
@@ -44,8 +44,6 @@ import type {
   DeletedConnections,
   FlushRequest,
   ImportConnections,
-  RotateQueue,
-  RotatedQueue,
   Suspension,
   SupervisorCarried,
   SupervisorState,
@@ -59,7 +57,6 @@ import {
   checkCreate,
   checkImport,
   checkList,
-  checkRotation,
   checkSubscribed,
   checkToggle,
   isCommand,
@@ -349,20 +346,6 @@ function handleConnectionUpdates(supervisor: Supervisor): void {
     {
       validator: withRoomFor(checkImport),
       description: 'Takes queues over that exist already. {requestId} of subscriptions.queue_imports',
-    },
-  );
-  setHandler(
-    defineUpdate<RotatedQueue, [RotateQueue]>(contract.ROTATE_QUEUE_UPDATE),
-    async (request) => {
-      await untilLoaded(supervisor);
-      requireOpen(supervisor);
-      const result = queueCommands(await onRouters(() => rotateQueue(agentId, request)));
-      if (!supervisor.movesOn) await removeQueues(supervisor);
-      return result;
-    },
-    {
-      validator: withRoomOnRouters(checkRotation),
-      description: 'Gives a connection another queue. {connId, server}',
     },
   );
 }
