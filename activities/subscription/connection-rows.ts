@@ -135,8 +135,8 @@ export const INSERT_QUEUE = {
   text: `
     INSERT INTO subscriptions.rcv_queues
            (agent_id, conn_id, host, port, server_key_hash, rcv_id, snd_id, rcv_private_key, rcv_dh_secret, is_primary,
-            replaced_queue_id)
-    SELECT $1, $2, $3, $4, nullif($5, key_hash), $6, $7, $8, $9, true, $10::bigint
+            is_imported)
+    SELECT $1, $2, $3, $4, nullif($5, key_hash), $6, $7, $8, $9, true, $10
       FROM subscriptions.smp_servers
      WHERE agent_id = $1 AND host = $3 AND port = $4
     RETURNING queue_id::text`,
@@ -191,19 +191,31 @@ export const LIST_REMOVED_SERVERS = {
      WHERE agent_id = $1 AND conn_id = ANY($2::text[]) AND is_deleted`,
 };
 
-/** Those that are being deleted already count again: the attempt that deleted them may have been cut off. */
+/**
+ * Those that are being deleted already count again: the attempt that deleted them may have been cut off. An imported queue
+ * without a subscription is given back immediately: if it has a notifier, that is the application's own.
+ */
 export const DELETE_CONNECTIONS = {
   name: 'delete_connections',
   text: `
-    WITH deleted AS (
+    WITH given_back AS (
+      DELETE FROM subscriptions.connections AS connection
+       USING subscriptions.rcv_queues AS queue
+       WHERE connection.agent_id = $1 AND connection.conn_id = ANY($2::text[])
+         AND (queue.agent_id, queue.conn_id) = (connection.agent_id, connection.conn_id)
+         AND queue.is_imported
+         AND NOT EXISTS (SELECT FROM subscriptions.ntf_subscriptions AS record
+                          WHERE (record.agent_id, record.conn_id) = (connection.agent_id, connection.conn_id))
+      RETURNING connection.conn_id
+    ), deleted AS (
       UPDATE subscriptions.connections
          SET is_deleted = true, is_subscribed = false, updated_at = clock_timestamp()
-       WHERE agent_id = $1 AND conn_id = ANY($2::text[])
+       WHERE agent_id = $1 AND conn_id = ANY($2::text[]) AND conn_id NOT IN (SELECT conn_id FROM given_back)
       RETURNING conn_id
     ), queues AS (
       UPDATE subscriptions.rcv_queues
          SET is_deleted = true
        WHERE agent_id = $1 AND conn_id IN (SELECT conn_id FROM deleted)
     )
-    SELECT conn_id FROM deleted`,
+    SELECT conn_id FROM deleted UNION ALL SELECT conn_id FROM given_back`,
 };

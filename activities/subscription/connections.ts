@@ -129,7 +129,7 @@ export function createConnectionWork(resources: SubscriptionResources) {
       return toggled(connIds, idsIn(rows), rows.length, commands);
     },
 
-    /** Deletes connections; their queues go from the routers after that (queues.ts). Not behind the gate. */
+    /** Deletes connections; their queues go from the routers after that (queues.ts), imported ones stay there. Not behind the gate. */
     async deleteConnections(agentId: string, connIds: string[]): Promise<Changed<DeletedConnections>> {
       // What an attempt that was cut off has deleted, a sweep may have removed since, but not its record.
       const isRepeated = mayBeRepeated();
@@ -278,7 +278,7 @@ export function createConnectionWork(resources: SubscriptionResources) {
       senderId,
       sealed,
       sealedSecret ?? null,
-      null,
+      false,
     ]);
     if (credentials) await saveCredentials(client, [{ ...credentials, queueId: row!.queue_id }]);
   }

@@ -4,7 +4,6 @@ import {
   notifierKeyContext,
   notifierSecretContext,
   recipientKeyContext,
-  routerPasswordContext,
 } from '../../api/subscription/sealed-columns.ts';
 import type { PoolClient } from 'pg';
 import { ZodError } from 'zod';
@@ -18,7 +17,7 @@ import { isGateOpen, loadToken } from './agents.ts';
 import type { SubscriptionResources } from './batches.ts';
 import { INSERT_CONNECTION, INSERT_QUEUE, saveCredentials } from './connection-rows.ts';
 import type { Changed } from './connections.ts';
-import { INSERT_SMP_SERVER, routerValues, savePassword, speaksAs } from './router-rows.ts';
+import { INSERT_SMP_SERVER, routerValues, speaksAs } from './router-rows.ts';
 
 export function createImportWork({ db, log, keyBox }: SubscriptionResources) {
   return {
@@ -62,6 +61,8 @@ export function createImportWork({ db, log, keyBox }: SubscriptionResources) {
     const values = [agentId, connId, host, port, recipientId, notifier?.notifierId ?? null];
     const [known] = await run<KnownRow>(client, FIND_KNOWN, values);
     if (known?.is_same) return { connId, hasCredentials: known.has_credentials };
+    if (known && known.agent_id !== agentId)
+      return { error: `${connId}: agent ${known.agent_id} has the queue already` };
     if (known)
       return { error: `${connId}: the ${known.conn_id === connId ? 'connection' : 'queue'} exists already` };
     await run(client, INSERT_SMP_SERVER, routerValues(agentId, server));
@@ -71,17 +72,12 @@ export function createImportWork({ db, log, keyBox }: SubscriptionResources) {
         error: `${connId}: ${host}:${port} is known to speak otherwise; subscriptions trust changes that`,
       };
     }
-    if (server.basicAuth !== undefined) {
-      const context = routerPasswordContext(agentId, `${host}:${port}`);
-      const sealed = keyBox.seal(Buffer.from(server.basicAuth, 'utf8'), context);
-      await savePassword(client, agentId, server, sealed);
-    }
     await run(client, INSERT_CONNECTION, [agentId, connId, userId, enableNotifications]);
     const [row] = await run<{ queue_id: string }>(client, INSERT_QUEUE, [
       ...[agentId, connId, host, port, keyHash, recipientId, senderId ?? null],
       seal(queue.recipientPrivateKey, recipientKeyContext(agentId, recipientId)),
       queue.dhSecret === undefined ? null : seal(queue.dhSecret, messageSecretContext(agentId, recipientId)),
-      null,
+      true,
     ]);
     if (notifier) {
       const { notifierId, publicKey, privateKey, dhSecret } = notifier;
@@ -104,6 +100,7 @@ export function createImportWork({ db, log, keyBox }: SubscriptionResources) {
 }
 
 interface KnownRow {
+  agent_id: string;
   conn_id: string;
   /** It is this connection, with this queue. */
   is_same: boolean;
@@ -115,11 +112,11 @@ const LOAD_IMPORT = {
   text: 'SELECT sealed FROM subscriptions.queue_imports WHERE request_id = $1 AND agent_id = $2',
 };
 
-/** The first condition is what the indexes find, the second one which queue of it. */
+/** The first condition is what the indexes find, the second one which queue of it. The queue of another agent counts, too. */
 const FIND_KNOWN = {
   name: 'find_known_queue',
   text: `
-    SELECT connection.conn_id, queue.ntf_id IS NOT NULL AS has_credentials,
+    SELECT agent_id, connection.conn_id, queue.ntf_id IS NOT NULL AS has_credentials,
            connection.conn_id = $2 AND (queue.host, queue.port, queue.rcv_id) IS NOT DISTINCT FROM ($3, $4::int, $5)
              AND NOT connection.is_deleted AS is_same
       FROM subscriptions.connections AS connection
@@ -135,6 +132,10 @@ const FIND_KNOWN = {
               WHERE (agent_id, host, port, ntf_id) = ($1, $3, $4::int, $6)))
        AND (connection.conn_id = $2
             OR (queue.host, queue.port) = ($3, $4::int) AND (queue.rcv_id = $5 OR queue.ntf_id = $6))
+     UNION ALL
+    SELECT agent_id, conn_id, false, false
+      FROM subscriptions.rcv_queues
+     WHERE (rcv_id, host, port) = ($5, $3, $4::int) AND agent_id <> $1
      ORDER BY is_same DESC
      LIMIT 1`,
 };

@@ -1,6 +1,6 @@
 /**
- * Work of the pool `smp-que-del`: queues that are not used any more, of deleted connections or after a rotation, are
- * deleted on their router. The router tells the notifier, so the subscriptions there end with them.
+ * Work of the pool `smp-que-del`: queues of deleted connections are deleted on their router, which tells the notifier, so
+ * that the subscriptions there end with them. Of an imported queue only the notifier is deleted: the application keeps it.
  */
 import type { BatchOrder, BatchOutcome, WorkerKey } from '../../workflows/subscription/contract.ts';
 import { query } from '../postgres.ts';
@@ -22,7 +22,7 @@ export function createQueueWork(resources: SubscriptionResources) {
 
   return {
     /**
-     * Deletes queues on their router. What cannot be reached is tried again; what a router refuses for good is
+     * Deletes queues, or notifiers of imported ones, on their router. What cannot be reached is tried again; what a router refuses for good is
      * forgotten and reported, unless it only says that there is no such queue. A queue whose key does not open is reported
      * once and stays: its router still has it, and the sweep looks whether the key has come back.
      */
@@ -34,17 +34,22 @@ export function createQueueWork(resources: SubscriptionResources) {
       const unreadable: string[] = [];
       const retryIds: string[] = [];
       const queueIds = new Map<QueueRef, string>();
+      const [own, imported]: [QueueRef[], QueueRef[]] = [[], []];
       for (const row of rows) {
         try {
-          queueIds.set(refOf(agentId, row), row.queue_id);
+          const ref = refOf(agentId, row);
+          queueIds.set(ref, row.queue_id);
+          (row.is_imported ? imported : own).push(ref);
         } catch (error) {
           // Its router still has it: the key that opens it may come back.
           unreadable.push(row.queue_id);
           errors.push({ connId: row.conn_id, error: errorText(unreadableItem(row.conn_id, error).error) });
         }
       }
-      const results = await whileBeating(() => messagingRouter.deleteQueues([...queueIds.keys()]));
-      for (const { item, result } of results) {
+      const results = await whileBeating(() =>
+        Promise.all([messagingRouter.deleteQueues(own), messagingRouter.deleteNotifierKeys(imported)]),
+      );
+      for (const { item, result } of results.flat()) {
         const queueId = queueIds.get(item)!;
         if (result.ok || isUnknown(result.error)) gone.push(queueId);
         else if (classOf(result.error) !== 'permanent') retryIds.push(queueId);
@@ -68,7 +73,7 @@ export function createQueueWork(resources: SubscriptionResources) {
       }
       log[retryIds.length > 0 ? 'warn' : 'info'](
         { agent_id: agentId, server: `${server.host}:${server.port}`, ...counts },
-        'queues deleted on their router',
+        'deleted queues worked on',
       );
       announceEvent(resources, event);
       if (errors.length > 0) await relayEventsIfPossible(resources);
@@ -117,6 +122,7 @@ interface DeletedQueueRow extends AddressRow {
   user_id: number;
   rcv_id: string;
   rcv_private_key: Buffer;
+  is_imported: boolean;
 }
 
 const LOAD_DELETED_QUEUES = {
@@ -124,7 +130,7 @@ const LOAD_DELETED_QUEUES = {
   text: `
     SELECT queue.queue_id::text, queue.conn_id, connection.user_id, queue.host, queue.port,
            coalesce(queue.server_key_hash, server.key_hash) AS key_hash, server.transport, queue.rcv_id,
-           queue.rcv_private_key
+           queue.rcv_private_key, queue.is_imported
       FROM subscriptions.rcv_queues AS queue
       JOIN subscriptions.smp_servers AS server USING (agent_id, host, port)
       JOIN subscriptions.connections AS connection USING (agent_id, conn_id)

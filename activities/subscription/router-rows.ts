@@ -86,16 +86,6 @@ export async function speaksAs(client: PoolClient, agentId: string, server: Rout
   return row?.transport === transportOf(server);
 }
 
-/** @param sealed the password for those who make queues, for {@link routerPassword}. */
-export async function savePassword(
-  client: PoolClient,
-  agentId: string,
-  server: RouterKey,
-  sealed: Buffer,
-): Promise<void> {
-  await run(client, SAVE_PASSWORD, [...keyOf(agentId, server), sealed]);
-}
-
 /**
  * The password of a messaging router for those who make queues, undefined when it has none.
  *
@@ -170,13 +160,6 @@ const UPSERT_NTF_SERVER = {
     ON CONFLICT (agent_id, host, port) DO UPDATE
        SET key_hash = excluded.key_hash, transport = excluded.transport, updated_at = clock_timestamp()
      WHERE (known.key_hash, known.transport) <> (excluded.key_hash, excluded.transport)`,
-};
-
-const SAVE_PASSWORD = {
-  name: 'save_router_password',
-  text: `
-    UPDATE subscriptions.smp_servers SET basic_auth = $4, updated_at = clock_timestamp()
-     WHERE agent_id = $1 AND host = $2 AND port = $3`,
 };
 
 interface MessagingRouterRow extends Pick<AddressRow, 'transport'> {

@@ -32,7 +32,7 @@ const importedServerSchema = z.preprocess(
       keyHash: rawKey,
       /** Absent: HTTPS. */
       transport: z.literal('binary').optional(),
-      /** For those who make queues. */
+      /** For those who make queues: an import needs none. */
       basicAuth: z.string().min(1).max(255).optional(),
     })
     .refine(({ host, transport }) => transport === 'binary' || !host.includes(','), {

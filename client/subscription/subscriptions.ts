@@ -177,7 +177,7 @@ export function subscriptionOperations(resources: OperatorResources) {
       );
     },
 
-    /** Deletes connections, their queues and their subscriptions. */
+    /** Deletes connections, their queues and their subscriptions. The application keeps an imported queue. */
     delete: (connIds: readonly string[], { requestedBy }: Requester = {}) =>
       byAuthor({ db }, { action: 'subscriptions delete', target: targetOf(connIds), requestedBy }, () =>
         update((supervisor) =>

@@ -39,6 +39,7 @@ const MIGRATIONS = [
   '0036-operator-actions',
   '0037-operations-paused',
   '0038-account-callback',
+  '0039-subscription',
 ];
 
 let dsn: string;
@@ -173,6 +174,7 @@ test('I62 security-15 only a new database says that no payload may be in plain',
     ALTER TABLE notification.operations DROP COLUMN options, DROP COLUMN paused_by;
     DROP INDEX notification.operations_open_idx;
     ALTER TABLE notification.operation_items DROP COLUMN job_id, DROP COLUMN conn_id;
+    ALTER TABLE subscriptions.rcv_queues DROP COLUMN is_imported, DROP CONSTRAINT rcv_queues_one_agent_key;
     DELETE FROM notification.schema_migrations WHERE name >= '0028'`);
   await migrate(dsn);
   expect(await mayHoldPlain()).toEqual([true]);

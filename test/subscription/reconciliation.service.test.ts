@@ -46,16 +46,17 @@ const setToken = (status: string, mode: string | null) =>
     mode,
   ]);
 const toggle = (connIds: string[], enable: boolean) => agent.update('toggleConnections', { connIds, enable });
-const subscriptions = () =>
+const operator = (agentId = AGENT) =>
   createOperator({
     temporal: agent.slot.client,
     namespace: agent.slot.client.options.namespace,
     db: agent.slot.db,
     redis: agent.slot.redis,
     intentsStream: 'notification:intents',
-    agentId: AGENT,
+    agentId,
     keyBox: () => KEY_BOX,
-  }).subscriptions;
+  });
+const subscriptions = () => operator().subscriptions;
 
 async function createActive(count = 1, router = 0): Promise<string[]> {
   const connIds = await agent.create(
@@ -462,23 +463,40 @@ test('I50 the sweep finds what is missing behind more agents and connections tha
     DELETE FROM subscriptions.agents WHERE agent_id <> '${AGENT}'`);
 });
 
-test('subscription-L5 queues that an application has already are imported, subscribed, and not imported twice', async () => {
-  const [connId] = (await createActive()) as [string];
-  const [queue] = await agent.rows<{ rcv_id: string; rcv_private_key: Buffer }>(
-    'SELECT rcv_id, rcv_private_key FROM subscriptions.rcv_queues WHERE conn_id = $1',
+/** A queue as an application hands it over. */
+async function queueOf(connId: string) {
+  const [queue] = await agent.rows<{ rcv_id: string; snd_id: string; rcv_private_key: Buffer }>(
+    'SELECT rcv_id, snd_id, rcv_private_key FROM subscriptions.rcv_queues WHERE conn_id = $1',
     [connId],
   );
-  const { rcv_id: recipientId, rcv_private_key: sealed } = queue!;
-  const recipientPrivateKey = KEY_BOX.open(sealed, recipientKeyContext(AGENT, recipientId)).toString(
-    'base64url',
-  );
-  const exported = { userId: 3, server: server(), recipientId, recipientPrivateKey };
+  const { rcv_id: recipientId, snd_id: senderId, rcv_private_key: sealed } = queue!;
+  const key = KEY_BOX.open(sealed, recipientKeyContext(AGENT, recipientId));
+  return { server: server(), recipientId, senderId, recipientPrivateKey: key.toString('base64url') };
+}
+
+/** An application takes its queue away from here, with the notifier that it has on its router. */
+async function takeAway(connId: string): Promise<void> {
+  await agent.rows('DELETE FROM subscriptions.ntf_subscriptions WHERE conn_id = $1', [connId]);
+  await agent.rows('DELETE FROM subscriptions.connections WHERE conn_id = $1', [connId]);
+}
+
+/** A queue that an application uses, with a message that it has not received yet. */
+async function applicationQueue() {
+  const [connId] = (await createActive()) as [string];
+  const queue = await queueOf(connId);
+  await takeAway(connId);
+  agent.routers.smp[0]!.send(queue.senderId, 'unread');
+  return queue;
+}
+
+test('subscription-L5 queues that an application has already are imported, subscribed, and not imported twice', async () => {
+  const [connId] = (await createActive()) as [string];
+  const exported = { userId: 3, ...(await queueOf(connId)) };
+  const { recipientPrivateKey } = exported;
   expect(await subscriptions().import([exported])).toEqual([
     { error: expect.stringMatching(/the queue exists already$/) as string },
   ]);
-  // The application takes it away from here, and hands it over again.
-  await agent.rows('DELETE FROM subscriptions.ntf_subscriptions WHERE conn_id = $1', [connId]);
-  await agent.rows('DELETE FROM subscriptions.connections WHERE conn_id = $1', [connId]);
+  await takeAway(connId);
   await expect(subscriptions().import([{ ...exported, recipientPrivateKey: 'short' }])).rejects.toThrow(
     /^queue 1: recipientPrivateKey: must be 32 bytes/,
   );
@@ -493,5 +511,51 @@ test('subscription-L5 queues that an application has already are imported, subsc
   expect(JSON.stringify([events, agent.slot.logs])).not.toContain(recipientPrivateKey);
   expect(await subscriptions().statistics(3)).toMatchObject({
     items: expect.arrayContaining([expect.objectContaining({ counter: 'ntfKey', value: 1 })]) as object[],
+  });
+});
+
+test('kinds-F8 an application keeps its imported queue with all messages when the connection is deleted or its user forgotten', async () => {
+  const queues = [await applicationQueue(), await applicationQueue(), await applicationQueue()];
+  const stored = ({ recipientId }: { recipientId: string }) =>
+    agent.routers.smp[0]!.queues().find((queue) => queue.recipientId === recipientId);
+  const itsOwn = stored(queues[2]!)!.notifier;
+  const told = await agent.events();
+  await subscriptions().import([
+    { ...queues[0], userId: 31, connId: 'deleted' },
+    { ...queues[1], userId: 32, connId: 'forgotten' },
+    { ...queues[2], userId: 31, connId: 'silent', enableNotifications: false },
+  ]);
+  await agent.active(['deleted', 'forgotten']);
+
+  expect(await subscriptions().delete(['deleted', 'silent'])).toMatchObject({ deleted: 2, unknown: [] });
+  await operator().users.forget({ userId: 'jane', subscriptionUser: 32 }, { requestedBy: 'nina' });
+  await eventually('the connections to go', async () => {
+    const left = await agent.rows(
+      'SELECT user_id FROM subscriptions.connections WHERE user_id = ANY($1) UNION ALL SELECT user_id FROM subscriptions.ntf_subscriptions WHERE user_id = ANY($1)',
+      [[31, 32]],
+    );
+    return left.length === 0;
+  });
+  expect(queues.map((queue) => stored(queue)?.messages.length)).toEqual([1, 1, 1]);
+  // The notifiers that the service has made go; the application's own one does not.
+  expect(queues.map((queue) => stored(queue)!.notifier)).toEqual([undefined, undefined, itsOwn]);
+  expect(itsOwn).toBeDefined();
+  expect(await agent.events()).toEqual(told);
+});
+
+test('kinds-F8 a queue belongs to one agent: another one cannot import it before the first has given it back', async () => {
+  const queue = { ...(await applicationQueue()), userId: 33 };
+  await agent.startAgent('other');
+  const other = operator('other').subscriptions;
+  await subscriptions().import([{ ...queue, connId: 'shared' }]);
+  await agent.active(['shared']);
+
+  expect(await other.import([{ ...queue, connId: 'shared' }])).toEqual([
+    { error: `shared: agent ${AGENT} has the queue already` },
+  ]);
+  await subscriptions().delete(['shared']);
+  await eventually('it to be given back', async () => {
+    const [imported] = await other.import([{ ...queue, connId: 'shared' }]);
+    return 'connId' in imported!;
   });
 });

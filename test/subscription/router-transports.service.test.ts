@@ -117,6 +117,20 @@ test('N19 the password of a router is kept sealed, enters no history, and makes 
   expect(inputs.join()).not.toContain(PASSWORD);
 });
 
+test('kinds-F8 the password of an imported address does not take the place of that of the router', async () => {
+  const { address } = guarded;
+  await made({ ...address, basicAuth: PASSWORD });
+  const [taken] = await subscriptions().import([
+    {
+      ...{ userId: 1, server: { ...address, basicAuth: 'wrong' }, enableNotifications: false },
+      recipientId: Buffer.alloc(24, 6).toString('base64url'),
+      recipientPrivateKey: generateAuthKeys().privateKey.toString('base64url'),
+    },
+  ]);
+  expect(taken).toMatchObject({ hasCredentials: false });
+  await made(address);
+});
+
 test('N19 the secret for the messages of a queue is agreed with its router, and kept sealed', async () => {
   const connId = await made(smp.address);
   const [row] = await agent.rows<{ rcv_id: string; rcv_dh_secret: Buffer }>(
