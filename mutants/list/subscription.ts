@@ -194,4 +194,22 @@ export const SUBSCRIPTION_MUTANTS: Mutant[] = [
     what: 'the password of a router stands in the history of a workflow',
     suite: service('subscription/router-transports', 'enters no history'),
   },
+  {
+    id: 'subscription-checks-after-verification',
+    file: 'activities/subscription/token.ts',
+    find: '      await makeChecksDue(db, agentId);\n',
+    replace: '',
+    wrong: 'lost',
+    what: 'a token heals, but the subscriptions of the former one stay dead until their next check',
+    suite: service('subscription/token-rules', 'kinds-F1'),
+  },
+  {
+    id: 'subscription-imported-queue',
+    file: 'activities/subscription/queues.ts',
+    find: '(row.is_imported ? imported : own)',
+    replace: 'own',
+    wrong: 'lost',
+    what: 'the queue of an application is deleted with its messages',
+    suite: service('subscription/reconciliation', 'kinds-F8'),
+  },
 ];
