@@ -97,8 +97,8 @@ test('N1 N13 N14 a process that dies after any step of switching notifications: 
   };
   console.info(`processes that died: ${JSON.stringify(kills)}`);
   expect(kills).toMatchObject({ toggled: 1, toggledTwice: 1, subscribed: 1 });
-  // The credentials here, those on the router, the record.
-  expect(kills.removed).toBe(3);
+  // The credentials here, those on the router, the look at the records of others, the record.
+  expect(kills.removed).toBe(4);
 
   await walk.survivor();
   await Promise.all(answers);
