@@ -140,15 +140,15 @@ BEGIN
     END IF;
   END LOOP;
   value := entry ->> 'occurred_at_ms';
-  IF value !~ '^[0-9]{1,15}$' OR value::bigint NOT BETWEEN 1 AND 253402300799999 THEN
+  IF value !~ '^[0-9]{1,15}$' OR value::bigint NOT BETWEEN 946684800000 AND 253402300799999 THEN
     PERFORM notification_outbox.refuse('invalid_envelope',
-      'occurred_at_ms must be whole milliseconds since 1970, before the year 10000');
+      'occurred_at_ms must be whole milliseconds since 1970, of the years 2000 to 9999');
   END IF;
   value := nullif(entry ->> 'expires_at_ms', '');
   IF value IS NOT NULL THEN
-    IF value !~ '^[0-9]{1,15}$' OR value::bigint NOT BETWEEN 1 AND 253402300799999 THEN
+    IF value !~ '^[0-9]{1,15}$' OR value::bigint NOT BETWEEN 946684800000 AND 253402300799999 THEN
       PERFORM notification_outbox.refuse('invalid_envelope',
-        'expires_at_ms must be whole milliseconds since 1970, before the year 10000');
+        'expires_at_ms must be whole milliseconds since 1970, of the years 2000 to 9999');
     ELSIF value::bigint <= (entry ->> 'occurred_at_ms')::bigint THEN
       PERFORM notification_outbox.refuse('invalid_envelope', 'expires_at_ms must be after occurred_at_ms');
     END IF;

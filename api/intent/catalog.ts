@@ -21,18 +21,30 @@ export type Producer = (typeof PRODUCERS)[number];
  * Characters that end a line or reverse the direction of what follows: with them a name in the subject of an e-mail
  * becomes a header of it, or shows as another name.
  */
-const ACTS_ON_LINE = /[\p{Cc}\u2028\u2029\u202a-\u202e\u2066-\u2069]/u;
-/** The same, but for line breaks and tabs. */
-const ACTS_ON_TEXT = /[^\P{Cc}\t\n\r]|[\u202a-\u202e\u2066-\u2069]/u;
+const ACTS_ON_LINE = /[^\P{Cc}\t]|[\u2028\u2029\u202a-\u202e]/u;
+/** The same, but for line breaks. */
+const ACTS_ON_TEXT = /[^\P{Cc}\t\n\r]|[\u202a-\u202e]/u;
 
-const notBlank = z.string().refine((value) => value.trim() !== '', 'must not be blank');
+/** Programs put an isolate around a name of another direction: what stands behind its end is untouched. */
+function areIsolatesClosed(value: string): boolean {
+  let open = 0;
+  for (const character of value.match(/[\u2066-\u2069]/g) ?? []) {
+    open += character === '\u2069' ? -1 : 1;
+    if (open < 0) return false;
+  }
+  return open === 0;
+}
+
+const textWithout = (acting: RegExp) =>
+  z
+    .string()
+    .refine((value) => value.trim() !== '', 'must not be blank')
+    .refine((value) => !acting.test(value), 'must have no control or bidi characters')
+    .refine(areIsolatesClosed, 'must close each bidi isolate');
 /** One line: templates put such fields into subjects. */
-const text = notBlank.refine((value) => !ACTS_ON_LINE.test(value), 'must have no control or bidi characters');
+const text = textWithout(ACTS_ON_LINE);
 /** What a program reports, which may have several lines. For the text of an e-mail only. */
-const lines = notBlank.refine(
-  (value) => !ACTS_ON_TEXT.test(value),
-  'must have no control or bidi characters',
-);
+const lines = textWithout(ACTS_ON_TEXT);
 const count = z.int().nonnegative();
 const timestampMs = z.int().positive();
 

@@ -21,6 +21,8 @@ export const MAX_PAYLOAD_BYTES = 256 * 1024;
 
 export const MAX_KEY_BYTES = 1_024;
 export const MAX_USER_ID_BYTES = 512;
+/** The year 2000 begins: what lies before are seconds. */
+export const MIN_TIMESTAMP_MS = 946_684_800_000;
 /** The last millisecond of the year 9999: beyond, timestamps stop being exchangeable. */
 export const MAX_TIMESTAMP_MS = 253_402_300_799_999;
 
@@ -245,16 +247,16 @@ function traceparentOf(fields: EntryFields): string | undefined {
 function timestamp(envelope: Envelope, name: EnvelopeField): number {
   const text = envelope[name] ?? '';
   const value = /^[0-9]{1,15}$/.test(text) ? Number(text) : 0;
-  if (value < 1 || value > MAX_TIMESTAMP_MS) {
+  if (value < MIN_TIMESTAMP_MS || value > MAX_TIMESTAMP_MS) {
     throw new Refusal(
       'invalid_envelope',
-      `${name} must be whole milliseconds since 1970, before the year 10000`,
+      `${name} must be whole milliseconds since 1970, of the years 2000 to 9999`,
     );
   }
   return value;
 }
 
-/** Seconds instead of milliseconds, for instance, would be an intent of which nothing is ever sent. */
+/** Otherwise it would be an intent of which nothing is ever sent. */
 function expiry(envelope: Envelope, occurredAtMs: number): number | undefined {
   if (envelope.expires_at_ms === undefined) return undefined;
   const expiresAtMs = timestamp(envelope, 'expires_at_ms');

@@ -10,6 +10,7 @@ const (
 	maxPayloadBytes = 262144
 	maxTimestampMs  = 253402300799999
 	maxUserIDBytes  = 512
+	minTimestampMs  = 946684800000
 )
 
 var catalog = map[string]catalogRow{

@@ -193,11 +193,11 @@ func readTimestamp(name string, envelope map[string]string) (int64, *InvalidInte
 	text := envelope[name]
 	if len(text) <= 15 && strings.Trim(text, "0123456789") == "" {
 		value, err := strconv.ParseInt(text, 10, 64)
-		if err == nil && value > 0 && value <= maxTimestampMs {
+		if err == nil && value >= minTimestampMs && value <= maxTimestampMs {
 			return value, nil
 		}
 	}
-	return 0, refuse(InvalidEnvelope, name, "must be whole milliseconds since 1970, before the year 10000")
+	return 0, refuse(InvalidEnvelope, name, "must be whole milliseconds since 1970, of the years 2000 to 9999")
 }
 
 func readRecipients(text string, given bool, audience AudienceKind) ([]string, *InvalidIntentError) {
@@ -275,6 +275,8 @@ func problemOfField(value any, kind fieldKind) string {
 			return "must not be blank"
 		case strings.ContainsFunc(text, func(r rune) bool { return actsOnText(r, kind) }):
 			return "must have no control or bidi characters"
+		case !areIsolatesClosed(text):
+			return "must close each bidi isolate"
 		}
 	default:
 		number, isNumber := value.(float64)
@@ -288,13 +290,32 @@ func problemOfField(value any, kind fieldKind) string {
 	return ""
 }
 
+// areIsolatesClosed is whether what stands behind the text keeps its direction.
+func areIsolatesClosed(text string) bool {
+	open := 0
+	for _, r := range text {
+		switch {
+		case r == '\u2069':
+			open--
+		case r >= '\u2066' && r < '\u2069':
+			open++
+		}
+		if open < 0 {
+			return false
+		}
+	}
+	return open == 0
+}
+
 // actsOnText is whether a character ends a line or reverses the direction of what follows, where the field may not.
 func actsOnText(r rune, kind fieldKind) bool {
 	switch {
-	case r >= '\u202a' && r <= '\u202e', r >= '\u2066' && r <= '\u2069':
+	case r >= '\u202a' && r <= '\u202e':
 		return true
+	case r == '\t':
+		return false
 	case kind == linesField:
-		return unicode.Is(unicode.Cc, r) && r != '\t' && r != '\n' && r != '\r'
+		return unicode.Is(unicode.Cc, r) && r != '\n' && r != '\r'
 	default:
 		return unicode.Is(unicode.Cc, r) || r == '\u2028' || r == '\u2029'
 	}

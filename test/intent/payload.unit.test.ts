@@ -29,6 +29,20 @@ describe('payload', () => {
     return field.endsWith('_ms') ? [...neverIntegers, 0] : neverIntegers;
   };
 
+  test.each([
+    ['\u2067\u2066Orion\u2069 II\u2069', undefined],
+    ['Orion\tII', undefined],
+    ['Orion\u2067', 'payload_json field game_name: must close each bidi isolate'],
+    ['\u2069Orion\u2067', 'payload_json field game_name: must close each bidi isolate'],
+    ['\u202eOrion\u202c', 'payload_json field game_name: must have no control or bidi characters'],
+  ])('bug-P8 the name %j: %s', (name, failureMessage) => {
+    const fields = turn({
+      payload_json: JSON.stringify({ ...samplePayload('game.turn.ready'), game_name: name }),
+    });
+    if (failureMessage === undefined) expect(accepted(fields).payloadJson).toContain(JSON.stringify(name));
+    else expect(refused(fields)).toMatchObject({ failureCode: 'invalid_payload', failureMessage });
+  });
+
   test.each(requiredFields)('I5 payload of %s: %s is required and checked', (type, field) => {
     const { [field]: sample, ...rest } = samplePayload(type) as Record<string, unknown>;
     const payloads = [rest, ...wrongValues(field, sample).map((value) => ({ ...rest, [field]: value }))];

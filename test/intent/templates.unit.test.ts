@@ -56,7 +56,7 @@ describe.each(NOTIFICATION_TYPES)('I19 templates of %s', (type) => {
   });
 
   it.each(ASSETS)('security-14 no variable of %s can break out of it', (asset) => {
-    const hostile = asset === 'subject.tmpl' ? ['\r\nBcc: eve@example.com', '\n', '\t', '\u2028'] : [];
+    const hostile = asset === 'subject.tmpl' ? ['\r\nBcc: eve@example.com', '\n', '\u2028'] : [];
     for (const locale of SUPPORTED_LOCALES) {
       for (const action of actionsOf(read(type, locale, asset))) {
         const field = action.slice(1);

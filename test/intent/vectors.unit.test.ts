@@ -75,14 +75,21 @@ const textOf = (vector: Vector, name: string): string =>
     .find(([field]) => field.toString() === name)![1]
     .toString();
 
-test('I70 I38 the JSON Schema of a type judges payloads as the service does', () => {
+/** A pattern does not count. */
+const MORE_THAN_A_SCHEMA_SAYS = [
+  'payload_json: an open isolate in a name',
+  'payload_json: an isolate in a name that ends before it begins',
+];
+
+test('I70 I38 bug-P8 the JSON Schema of a type judges payloads as the service does', () => {
   let judged = { valid: 0, invalid: 0 };
   for (const vector of entries) {
     const isAboutField = vector.refused?.names.startsWith('payload_json.') === true;
     if (vector.accepted === undefined && !isAboutField) continue;
     const { validate } = schemas.get(textOf(vector, 'notification_type'))!;
     const isValid = validate(JSON.parse(textOf(vector, 'payload_json')));
-    expect([vector.name, isValid]).toEqual([vector.name, !isAboutField]);
+    const isAccepted = !isAboutField || MORE_THAN_A_SCHEMA_SAYS.includes(vector.name);
+    expect([vector.name, isValid]).toEqual([vector.name, isAccepted]);
     judged = { valid: judged.valid + Number(isValid), invalid: judged.invalid + Number(!isValid) };
   }
   expect(judged.valid).toBeGreaterThan(50);

@@ -10,6 +10,7 @@ import {
   MAX_PAYLOAD_BYTES,
   MAX_TIMESTAMP_MS,
   MAX_USER_ID_BYTES,
+  MIN_TIMESTAMP_MS,
 } from '../entry.ts';
 import { MAX_JSON_DEPTH } from '../../json.ts';
 import { MAX_ENTRY_FIELDS } from '../../text.ts';
@@ -23,6 +24,7 @@ export const LIMITS = {
   MAX_PAYLOAD_BYTES,
   MAX_TIMESTAMP_MS,
   MAX_USER_ID_BYTES,
+  MIN_TIMESTAMP_MS,
 };
 
 /** One notification type, as a generator sees it. */

@@ -6,20 +6,22 @@ import { pascalCase } from './contract.ts';
 /** White space is spelled out: what `\s` means differs between dialects of regular expressions. */
 const SPACE = '\\t\\n\\u000b\\f\\r \\u00a0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000\\ufeff';
 const NOT_BLANK = `[^${SPACE}]`;
-const BIDI = '\\u202a-\\u202e\\u2066-\\u2069';
+const BIDI = '\\u202a-\\u202e';
 
 const KINDS: Record<FieldKind, object> = {
   text: {
     type: 'string',
     pattern: NOT_BLANK,
-    not: { pattern: `[\\u0000-\\u001f\\u007f-\\u009f\\u2028\\u2029${BIDI}]` },
-    description: 'Not blank; one line, without control and bidi characters.',
+    not: { pattern: `[\\u0000-\\u0008\\u000a-\\u001f\\u007f-\\u009f\\u2028\\u2029${BIDI}]` },
+    description:
+      'Not blank; one line. A tab and closed bidi isolates are taken, other control and bidi characters are not.',
   },
   lines: {
     type: 'string',
     pattern: NOT_BLANK,
     not: { pattern: `[\\u0000-\\u0008\\u000b\\u000c\\u000e-\\u001f\\u007f-\\u009f${BIDI}]` },
-    description: 'Not blank; may have line breaks and tabs, but no other control and no bidi characters.',
+    description:
+      'Not blank; may have line breaks. A tab and closed bidi isolates are taken, other control and bidi characters are not.',
   },
   count: { type: 'integer', minimum: 0, maximum: Number.MAX_SAFE_INTEGER },
   time: { type: 'integer', minimum: 1, maximum: Number.MAX_SAFE_INTEGER, description: 'Unix milliseconds.' },

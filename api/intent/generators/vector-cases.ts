@@ -6,6 +6,7 @@ import {
   MAX_KEY_BYTES,
   MAX_PAYLOAD_BYTES,
   MAX_TIMESTAMP_MS,
+  MIN_TIMESTAMP_MS,
   MAX_USER_ID_BYTES,
   OPTIONAL_ENVELOPE_FIELDS,
   REQUIRED_ENVELOPE_FIELDS,
@@ -217,8 +218,13 @@ function envelopeCases(): VectorCase[] {
       'other digits': '١٧٩٠٠٠٠٠٠٠٠٠٠',
       'after the year 9999': String(MAX_TIMESTAMP_MS + 1),
       'sixteen digits': '0001790000000000',
+      'in seconds': '1790000000',
+      'before the year 2000': String(MIN_TIMESTAMP_MS - 1),
     }),
-    ...acceptedAs('occurred_at_ms', { 'the first': '1', 'the last': String(MAX_TIMESTAMP_MS) }),
+    ...acceptedAs('occurred_at_ms', {
+      'the first': String(MIN_TIMESTAMP_MS),
+      'the last': String(MAX_TIMESTAMP_MS),
+    }),
     ...acceptedAs('occurred_at_ms', { 'leading zeros': '001790000000000' }, { sameAs: TURN }),
     ...refusedAs('invalid_envelope', 'expires_at_ms', {
       blank: ' ',
@@ -363,6 +369,10 @@ function jsonCases(): VectorCase[] {
       'a turn beyond 2^53': '{"game_id":"g","game_name":"n","turn_number":9007199254740993}',
       'a field that only a prototype has': '{"__proto__":{"game_id":"g"},"game_name":"n","turn_number":1}',
       'a direction in a name': '{"game_id":"g","game_name":"a\\u202eb","turn_number":1}',
+      'a direction in a name that ends': '{"game_id":"g","game_name":"\\u202eb\\u202c","turn_number":1}',
+      'an open isolate in a name': '{"game_id":"g","game_name":"\\u2067b","turn_number":1}',
+      'an isolate in a name that ends before it begins':
+        '{"game_id":"g","game_name":"\\u2069b\\u2067","turn_number":1}',
       'a separator in a name': '{"game_id":"g","game_name":"a\\u2028b","turn_number":1}',
       'a name that is overridden by null': payloadWith('"game_name":null'),
       'too deep': nested(MAX_JSON_DEPTH),
@@ -373,6 +383,8 @@ function jsonCases(): VectorCase[] {
     ...acceptedAs(field, {
       'as long as it may be': padded(MAX_PAYLOAD_BYTES),
       'as deep as it may be': nested(MAX_JSON_DEPTH - 1),
+      'isolates in a name': '{"game_id":"g","game_name":"\\u2067\\u2066a\\u2069b\\u2069","turn_number":1}',
+      'a tab in a name': '{"game_id":"g","game_name":"a\\tb","turn_number":1}',
     }),
     ...acceptedAs(
       field,

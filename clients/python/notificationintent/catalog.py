@@ -7,6 +7,7 @@ MAX_KEY_BYTES = 1024
 MAX_PAYLOAD_BYTES = 262144
 MAX_TIMESTAMP_MS = 253402300799999
 MAX_USER_ID_BYTES = 512
+MIN_TIMESTAMP_MS = 946684800000
 
 # Type: producer, audiences, and name and kind of the payload fields in the order of their checks.
 CATALOG: dict[str, tuple[str, tuple[str, ...], tuple[tuple[str, str], ...]]] = {

@@ -15,6 +15,7 @@ from .catalog import (
     MAX_PAYLOAD_BYTES,
     MAX_TIMESTAMP_MS,
     MAX_USER_ID_BYTES,
+    MIN_TIMESTAMP_MS,
 )
 from .errors import InvalidIntentError
 from .json_text import JsonError, canonical_json, is_safe_integer, parse_json
@@ -35,8 +36,8 @@ _NOT_BLANK = re.compile("[^\t\n\v\f\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 # Characters that end a line or reverse the direction of what follows.
 _ACTS_ON_TEXT = {
-    "text": re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]"),
-    "lines": re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"),
+    "text": re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e]"),
+    "lines": re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e]"),
 }
 _TIMESTAMP = re.compile("[0-9]{1,15}")
 _TRACEPARENT = re.compile("00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
@@ -145,8 +146,8 @@ def _identifier(envelope: dict[str, str], name: str) -> str:
 def _timestamp(envelope: dict[str, str], name: str) -> int:
     text = envelope[name]
     value = int(text) if _TIMESTAMP.fullmatch(text) else 0
-    if not 1 <= value <= MAX_TIMESTAMP_MS:
-        problem = "must be whole milliseconds since 1970, before the year 10000"
+    if not MIN_TIMESTAMP_MS <= value <= MAX_TIMESTAMP_MS:
+        problem = "must be whole milliseconds since 1970, of the years 2000 to 9999"
         raise InvalidIntentError("invalid_envelope", name, problem)
     return value
 
@@ -216,10 +217,23 @@ def _problem_of_field(value: Any, kind: str) -> str | None:
             return "must be a text"
         if _is_blank(value):
             return "must not be blank"
-        return "must have no control or bidi characters" if _ACTS_ON_TEXT[kind].search(value) else None
+        if _ACTS_ON_TEXT[kind].search(value):
+            return "must have no control or bidi characters"
+        return None if _are_isolates_closed(value) else "must close each bidi isolate"
     if not isinstance(value, float) or not is_safe_integer(value):
         return "must be a whole number up to 2^53 - 1"
     return "is too small" if value < (1 if kind == "time" else 0) else None
+
+
+def _are_isolates_closed(text: str) -> bool:
+    """Whether what stands behind the text keeps its direction."""
+    depth = 0
+    for character in text:
+        if "\u2066" <= character <= "\u2069":
+            depth += -1 if character == "\u2069" else 1
+        if depth < 0:
+            return False
+    return depth == 0
 
 
 def _is_blank(text: str) -> bool:
