@@ -108,9 +108,8 @@ export function createReconciliationActivities(resources: ReconciliationResource
 
   async function takeUp(id: string, overdue: OverdueRoute[], outcome: Outcome): Promise<void> {
     const state = await takeFrom(notificationWorkflowId(id));
-    if (state === 'RUNNING') return;
-    if (await hasSlice(overdue[0]?.slice_id)) return;
-    if (overdue[0]?.is_cancelled) {
+    const isOwned = state === 'RUNNING' || (await hasSlice(overdue[0]?.slice_id));
+    if (!isOwned && overdue[0]?.is_cancelled) {
       const skipped = await closeAll(id);
       outcome.skipped += skipped;
       for (const _ of overdue) metrics.workTakenUp({ what: 'route' });
@@ -122,10 +121,9 @@ export function createReconciliationActivities(resources: ReconciliationResource
     }
     const idle: string[] = [];
     for (const { route_id } of overdue) {
-      // Temporal that does not know the notification knows its routes no more either, or an attempt finds out.
-      const isIdle =
-        state === undefined || (await takeFrom(routeWorkflowId(id, routeRefOf(route_id)))) !== 'RUNNING';
-      if (isIdle) idle.push(route_id);
+      const route = await takeFrom(routeWorkflowId(id, routeRefOf(route_id)));
+      // A route without a workflow is its notification's own; one whose workflow has ended it only waits for.
+      if (route !== 'RUNNING' && !(isOwned && route === undefined)) idle.push(route_id);
     }
     if (idle.length === 0) return;
     const begun = await publisher.begin();

@@ -83,6 +83,35 @@ test('I49 workflows whose tasks fail for ever are replaced: of a route, of a not
   );
 });
 
+test.each([
+  ['is terminated', (workflowId: string) => slot.client.workflow.getHandle(workflowId).terminate('a test')],
+  ['cannot go on', (workflowId: string) => getStuck(workflowId)],
+])(
+  'intent-4 a route is taken up whose workflow %s while its notification waits for it',
+  async (what, end) => {
+    await slot.startService({ NOTIFICATION_RECONCILIATION_INTERVAL: '1s' });
+    const { channels } = operator();
+    await channels.pause('email', { requestedBy: 'test' });
+    const id = await publishTurn(slot.redis, `route ${what}`);
+    const notification = slot.client.workflow.getHandle(notificationWorkflowId(id));
+    const route = routeWorkflowId(id, 'email-user-1');
+    await published(id, 1);
+    await eventually('the route to have a workflow', async () => {
+      return (await stateOf(slot.client.workflow, route)) === 'RUNNING';
+    });
+    await end(route);
+    expect((await notification.describe()).status.name).toBe('RUNNING');
+    await channels.resume('email', { requestedBy: 'test' });
+    await slot.db.query(
+      "UPDATE notification.routes SET next_attempt_at = next_attempt_at - interval '1 hour' WHERE notification_id = $1",
+      [id],
+    );
+    await published(id, 2);
+    expect(await notification.result()).toMatchObject({ published: 2 });
+    expect((await outboundIds(slot.redis)).filter((sent) => sent.startsWith(id))).toHaveLength(2);
+  },
+);
+
 test('I49 workflows whose tasks fail for ever are ended once nothing is left to do for them, and not before', async () => {
   // Nothing is taken up by itself.
   await slot.startService({ NOTIFICATION_RECONCILIATION_INTERVAL: '24h' });
