@@ -149,7 +149,7 @@ export function createAudienceResolver(sources: AudienceSources) {
     const missing = intent.recipientUserIds.filter((userId) => !found.has(userId));
     const next = missing.values();
     const lookups: Lookups = { unusable: new Map(), mayChange: false, failed: 0, wasServiceAway: false };
-    const beganAtMs = Date.now();
+    const beganAtMs = performance.now();
     // At the moment of the failure: the service may be back before the attempt ends.
     const fail = (count: number, reason: string) => {
       lookups.failed += count;
@@ -218,7 +218,7 @@ export function createAudienceResolver(sources: AudienceSources) {
   ): Promise<void> {
     if (failed === 0 && unusable.size === 0) return;
     const isUnusableOnly = failed === 0;
-    const isServiceWell = Date.now() - lastUsableAnswerAt < WELL_FOR_MS;
+    const isServiceWell = performance.now() - lastUsableAnswerAt < WELL_FOR_MS;
     if (isUnusableOnly && isServiceWell && !mayChange) return;
     const reason = isUnusableOnly ? unusableReason(unusable) : lastFailure;
     const attempts = await note({ reason, isUnusableOnly });
@@ -242,7 +242,7 @@ export function createAudienceResolver(sources: AudienceSources) {
     async function once(userId: string): Promise<Recipient | undefined> {
       try {
         const recipient = await takeTurn(() => userService.findRecipient(userId));
-        lastUsableAnswerAt = Date.now();
+        lastUsableAnswerAt = performance.now();
         count(recipient ? 'found' : 'not_found');
         return recipient;
       } catch (error) {

@@ -11,11 +11,11 @@ const KEPT_FOR_MS = 3_600_000;
 
 interface Kept {
   found: Map<string, Recipient>;
-  /** When the first of them was found, epoch ms. */
+  /** When the first of them was found, by the clock of `now`, ms. */
   since: number;
 }
 
-export function createFoundRecipients(now: () => number = Date.now, most = MOST_KEPT) {
+export function createFoundRecipients(now = () => performance.now(), most = MOST_KEPT) {
   // In the order in which they were put back.
   const byIntent = new Map<string, Kept>();
   const begun = new WeakMap<Map<string, Recipient>, number>();

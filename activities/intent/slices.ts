@@ -97,7 +97,7 @@ export function createSliceActivities(resources: SliceResources) {
     // Nothing is accepted that could not be published.
     const begun = await publisher.begin();
     if ('error' in begun) throw redisUnavailable(reasonOf(begun.error));
-    const beganAtMs = Date.now();
+    const beganAtMs = performance.now();
     const taken = intents.map((intent) => ({ ...intent, slice }) as TakenIntent);
     const { isLocal, attempt } = Context.current().info;
     const patience = sleep(patienceMs, undefined, { ref: false });

@@ -82,7 +82,7 @@ export interface UserService {
   /**
    * Whether it is the service that fails, and not a lookup for the sake of its user.
    *
-   * @param sinceMs epoch ms, from before lookups that failed.
+   * @param sinceMs by `performance.now()`, from before lookups that failed.
    * @returns true while it is being left alone, and when it has given no usable answer since.
    */
   isAway(sinceMs: number): boolean;
@@ -145,7 +145,7 @@ export function createUserService({ baseUrl, timeoutMs, caller, log }: UserServi
       }
       const body = parseJson(text);
       if (status === 404 && subjectNotFoundSchema.safeParse(body).success) {
-        lastUsableAnswerAt = Date.now();
+        lastUsableAnswerAt = performance.now();
         return undefined;
       }
       if (ABOUT_THE_USER.includes(status)) throw new UnusableUserError(statusMessage(status));
@@ -159,7 +159,7 @@ export function createUserService({ baseUrl, timeoutMs, caller, log }: UserServi
           `User Service gave an unusable answer: ${fields}`,
         );
       }
-      lastUsableAnswerAt = Date.now();
+      lastUsableAnswerAt = performance.now();
       return { userId, email: user.data.email, locale: resolveLocale(user.data.preferred_language) };
     },
 
@@ -169,7 +169,7 @@ export function createUserService({ baseUrl, timeoutMs, caller, log }: UserServi
 
 interface FailingUser {
   failures: number;
-  /** Once there were enough failures, epoch ms. */
+  /** Once there were enough failures, by the monotonic clock, ms. */
   leftAloneUntil: number;
 }
 
@@ -187,6 +187,7 @@ interface Breaker {
  */
 function createBreaker(log: Logger): Breaker {
   let leftAloneUntil = 0;
+  let openedAt = 0;
   let lastFailure = '';
   // Few: with enough of them the breaker opens, and forgets them.
   const failing = new Map<string, FailingUser>();
@@ -194,7 +195,8 @@ function createBreaker(log: Logger): Breaker {
     breaker: new ConsecutiveBreaker(FAILURES_IN_A_ROW),
     halfOpenAfter: new DelegateBackoff(({ attempt }: { attempt: number }) => {
       const pauseMs = pauseAfter(attempt);
-      leftAloneUntil = Date.now() + pauseMs;
+      leftAloneUntil = performance.now() + pauseMs;
+      openedAt = Date.now();
       return pauseMs;
     }),
   });
@@ -202,7 +204,7 @@ function createBreaker(log: Logger): Breaker {
     failing.clear();
     if ('error' in reason && reason.error instanceof OutageError) lastFailure = reason.error.message;
     log.warn(
-      { pause_ms: leftAloneUntil - Date.now(), reason: lastFailure },
+      { pause_ms: Math.ceil(leftAloneUntil - performance.now()), reason: lastFailure },
       'User Service is failing and left alone for a while',
     );
   });
@@ -217,7 +219,10 @@ function createBreaker(log: Logger): Breaker {
       // A lookup that finds out whether the service is back says so, whoever it is for.
       const isKnown = failing.has(userId) && breaker.state === CircuitState.Closed;
       const { failures = 0 } = failing.get(userId) ?? {};
-      failing.set(userId, { failures: failures + 1, leftAloneUntil: Date.now() + pauseOf(failures + 1) });
+      failing.set(userId, {
+        failures: failures + 1,
+        leftAloneUntil: performance.now() + pauseOf(failures + 1),
+      });
       throw isKnown ? new KnownOutage('', { cause: error }) : error;
     }
   }
@@ -226,25 +231,31 @@ function createBreaker(log: Logger): Breaker {
   function refuseFailingUser(userId: string): void {
     const user = failing.get(userId);
     if (!user || user.failures < FAILURES_IN_A_ROW || breaker.state !== CircuitState.Closed) return;
-    const leftMs = user.leftAloneUntil - Date.now();
+    const leftMs = Math.ceil(user.leftAloneUntil - performance.now());
     if (leftMs > 0) {
       throw new UserServiceError(
         `User Service is not asked about this user for another ${leftMs} ms after repeated failures`,
       );
     }
-    user.leftAloneUntil = Date.now() + pauseOf(user.failures + 1);
+    user.leftAloneUntil = performance.now() + pauseOf(user.failures + 1);
   }
 
   return { unlessLeftAlone, isLeftAlone: () => breaker.state !== CircuitState.Closed };
 
+  /** The breaker goes by the wall clock. One that was set back would keep it open for as long: begin again instead. */
+  function closeWhenClockFellBack(): void {
+    if (breaker.state === CircuitState.Open && Date.now() < openedAt) breaker.isolate().dispose();
+  }
+
   async function unlessLeftAlone<T>(userId: string, lookup: () => Promise<T>): Promise<T> {
     refuseFailingUser(userId);
+    closeWhenClockFellBack();
     try {
       return await breaker.execute(() => counting(userId, lookup));
     } catch (error) {
       if (error instanceof KnownOutage) throw error.cause;
       if (!(error instanceof BrokenCircuitError)) throw error;
-      const leftMs = Math.max(1, leftAloneUntil - Date.now());
+      const leftMs = Math.max(1, Math.ceil(leftAloneUntil - performance.now()));
       throw new LeftAloneError(
         `User Service is being left alone for another ${leftMs} ms after repeated failures, the last: ${lastFailure}`,
         { cause: error },
@@ -268,7 +279,7 @@ function parseJson(text: string): unknown {
 
 interface Lookup {
   result: Promise<Recipient | undefined>;
-  /** Epoch ms. */
+  /** By the clock of `now`, ms. */
   until: number;
 }
 
@@ -281,7 +292,7 @@ interface Lookup {
 export function rememberRecipients(
   { findRecipient, isAway }: UserService,
   windowMs: number,
-  now: () => number = Date.now,
+  now: () => number = () => performance.now(),
 ): UserService {
   // In the order in which they were asked for, which is the order in which they expire.
   const lookups = new Map<string, Lookup>();

@@ -77,14 +77,14 @@ describe('answers', () => {
   });
 
   test('I56 it is away when nobody was found since, and not when a single user has no usable answer', async () => {
-    const beganAt = Date.now();
+    const beganAt = performance.now();
     standIn.fail({ userId: 'user-9', failure: { kind: 'status', status: 503 } });
     standIn.fail({ userId: 'user-8', failure: { kind: 'status', status: 422 } });
     for (const userId of ['user-8', 'user-9']) await failureOf(users.findRecipient(userId));
     expect(users.isAway(beganAt)).toBe(true);
     await users.findRecipient('user-1');
     expect(users.isAway(beganAt)).toBe(false);
-    expect(users.isAway(Date.now() + 1)).toBe(true);
+    expect(users.isAway(performance.now() + 1)).toBe(true);
     await users.findRecipient('nobody');
     standIn.fail({ failure: { kind: 'status', status: 503 } });
     // Left alone by then, whatever it answered before.
@@ -344,15 +344,16 @@ describe('breaker', () => {
   const LEFT_ALONE =
     /^User Service is being left alone for another \d+ ms after repeated failures, the last: User Service answered with status 503$/;
   const outage: UserServiceFailure = { kind: 'status', status: 503 };
-  const realNow = Date.now;
+  const [realNow, realMonotonic] = [Date.now, performance.now.bind(performance)];
   let passedMs: number;
 
-  /** Moves the clock that pauses are measured with; nothing else of the test depends on it. */
+  /** Moves the clocks that pauses are measured with; nothing else of the test depends on them. */
   const letPass = (ms: number): void => void (passedMs += ms);
 
   beforeEach(() => {
     passedMs = 0;
     jest.spyOn(Date, 'now').mockImplementation(() => realNow() + passedMs);
+    jest.spyOn(performance, 'now').mockImplementation(() => realMonotonic() + passedMs);
   });
   afterEach(() => jest.restoreAllMocks());
 
@@ -413,6 +414,15 @@ describe('breaker', () => {
       msg: 'User Service is failing and left alone for a while',
       reason: 'User Service answered with status 503',
     });
+  });
+
+  test('intent-14 a clock that is set back an hour does not keep a healthy service closed', async () => {
+    standIn.fail({ failure: outage });
+    await lookUpInTurn(THRESHOLD);
+    standIn.heal();
+    jest.spyOn(Date, 'now').mockImplementation(() => realNow() - 3_600_000);
+    letPass(1_001);
+    expect(await users.findRecipient('user-1')).toBeDefined();
   });
 
   test('I12 the service is found again when it is back, and nobody is refused from then on', async () => {
