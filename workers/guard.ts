@@ -40,23 +40,38 @@ export function startGuard(
   return watchEvery(everyMs, look, (reason) => log.warn({ reason }, 'long-lived workflows not looked at'));
 
   async function look(): Promise<void> {
+    const failures: unknown[] = [];
+    // What fails for one ends nothing for the others.
+    const orNext = (work: () => Promise<void>) => work().catch((error: unknown) => void failures.push(error));
     for (const workflow of workflows) {
-      const state = await stateOf(client.workflow, workflow.workflowId);
-      if (state === 'RUNNING' || state === 'COMPLETED') continue;
-      await keepRunning(client.workflow, workflow, state === 'STUCK');
-      log.warn({ workflow_id: workflow.workflowId, state }, 'long-lived workflow did not run and is started');
+      await orNext(async () => {
+        const state = await stateOf(client.workflow, workflow.workflowId);
+        if (state === 'RUNNING' || state === 'COMPLETED') return;
+        await keepRunning(client.workflow, workflow, state === 'STUCK');
+        log.warn(
+          { workflow_id: workflow.workflowId, state },
+          'long-lived workflow did not run and is started',
+        );
+      });
     }
-    for (const workflow of await underWay()) {
-      if ((await stateOf(client.workflow, workflow.workflowId)) !== undefined) continue;
-      await keepRunning(client.workflow, workflow);
-      log.warn({ workflow_id: workflow.workflowId }, 'workflow was unknown to Temporal and is started');
-    }
+    await orNext(async () => {
+      for (const workflow of await underWay()) {
+        await orNext(async () => {
+          if ((await stateOf(client.workflow, workflow.workflowId)) !== undefined) return;
+          await keepRunning(client.workflow, workflow);
+          log.warn({ workflow_id: workflow.workflowId }, 'workflow was unknown to Temporal and is started');
+        });
+      }
+    });
     for (const schedule of schedules) {
-      if (await exists(schedule)) continue;
-      await ensureSchedule(client, schedule);
-      log.warn({ schedule_id: schedule.id }, 'schedule was missing and is created');
+      await orNext(async () => {
+        if (await exists(schedule)) return;
+        await ensureSchedule(client, schedule);
+        log.warn({ schedule_id: schedule.id }, 'schedule was missing and is created');
+      });
     }
-    await renewOld();
+    await orNext(renewOld);
+    if (failures.length > 0) throw failures[0];
   }
 
   async function renewOld(): Promise<void> {

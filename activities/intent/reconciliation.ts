@@ -16,6 +16,7 @@ import type { DispatchMode, ReconciliationOutcome } from '../../workflows/intent
 import { CHANNELS, notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
 import { sliceWorkflowId } from '../../workflows/intent/slice-contract.ts';
 import { query } from '../postgres.ts';
+import { reasonOf } from '../reason.ts';
 import { endStuck, stateOf } from '../workflows.ts';
 import type { TakenIntent } from './decisions.ts';
 import type { RouteResources } from './publication.ts';
@@ -54,8 +55,6 @@ interface OverdueRoute {
   route_id: string;
   /** To the microsecond. */
   next_attempt_at: string;
-  /** Operators hold what comes from its producer. */
-  is_held: boolean;
   /** Its intent was cancelled while PostgreSQL wrote the record, so that neither saw the other. */
   is_cancelled: boolean;
 }
@@ -77,7 +76,7 @@ export function createReconciliationActivities(resources: ReconciliationResource
         next_attempt_at: '-infinity',
       };
       for (;;) {
-        const page = await query<OverdueRoute>(db, LIST_OVERDUE, [
+        const overdue = await query<OverdueRoute>(db, LIST_OVERDUE, [
           OVERDUE_MS,
           after.next_attempt_at,
           after.notification_id,
@@ -85,16 +84,15 @@ export function createReconciliationActivities(resources: ReconciliationResource
           PAGE_SIZE,
           CHANNELS,
         ]);
-        const overdue = page.filter(({ is_held }) => !is_held);
         await pLimit(PARALLEL).map(
           Map.groupBy(overdue, ({ notification_id }) => notification_id),
-          ([id, routes]) => takeUp(id, routes, outcome),
+          ([id, routes]) => orLeave(id, () => takeUp(id, routes, outcome)),
         );
         outcome.overdue += overdue.length;
         activity.heartbeat(outcome);
         activity.cancellationSignal.throwIfAborted();
-        if (page.length < PAGE_SIZE || performance.now() > endAt) break;
-        after = page.at(-1)!;
+        if (overdue.length < PAGE_SIZE || performance.now() > endAt) break;
+        after = overdue.at(-1)!;
       }
       outcome.intents = await restartIntents();
       outcome.ended = await endSettledStuck(db, workflows);
@@ -105,6 +103,15 @@ export function createReconciliationActivities(resources: ReconciliationResource
       return outcome;
     },
   };
+
+  /** What fails for one notification is left to the next run, and ends nothing for the others. */
+  async function orLeave(notificationId: string, work: () => Promise<unknown>): Promise<void> {
+    try {
+      await work();
+    } catch (error) {
+      log.warn({ notification_id: notificationId, reason: reasonOf(error) }, 'work could not be taken up');
+    }
+  }
 
   async function takeUp(id: string, overdue: OverdueRoute[], outcome: Outcome): Promise<void> {
     const state = await takeFrom(notificationWorkflowId(id));
@@ -162,10 +169,16 @@ export function createReconciliationActivities(resources: ReconciliationResource
     const waiting = await query<{ notification_id: string; intent: TakenIntent }>(db, LIST_UNTRIED, [
       MAX_INTENTS,
     ]);
-    const restarted = await pLimit(PARALLEL).map(waiting, async ({ notification_id, intent }) => {
-      const state = await stateOf(workflows, notificationWorkflowId(notification_id));
-      if (state !== undefined && state !== 'STUCK' && !DECIDED.includes(state)) return 0;
-      if (await hasSlice(intent.slice)) return 0;
+    let restarted = 0;
+    await pLimit(PARALLEL).map(waiting, ({ notification_id: id, intent }) =>
+      orLeave(id, () => restart(id, intent)),
+    );
+    return restarted;
+
+    async function restart(id: string, intent: TakenIntent): Promise<void> {
+      const state = await stateOf(workflows, notificationWorkflowId(id));
+      if (state !== undefined && state !== 'STUCK' && !DECIDED.includes(state)) return;
+      if (await hasSlice(intent.slice)) return;
       await startNotification(workflows, intent, {
         dispatch: bridge.dispatch,
         isUrgent: false,
@@ -173,20 +186,19 @@ export function createReconciliationActivities(resources: ReconciliationResource
         isStuck: state === 'STUCK',
       });
       metrics.workTakenUp({ what: 'intent' });
-      return 1;
-    });
-    return restarted.filter((one) => one === 1).length;
+      restarted += 1;
+    }
   }
 }
 
 /** Whether there may be something to take up. @throws ApplicationFailure of PostgreSQL. */
 export async function isWorkOverdue(db: Pool): Promise<boolean> {
-  const first = [OVERDUE_MS, '-infinity', '', '', PAGE_SIZE, CHANNELS];
+  const first = [OVERDUE_MS, '-infinity', '', '', 1, CHANNELS];
   const [routes, intents] = await Promise.all([
     query<OverdueRoute>(db, LIST_OVERDUE, first),
     query(db, LIST_UNTRIED, [1]),
   ]);
-  return routes.some(({ is_held }) => !is_held) || intents.length > 0;
+  return routes.length + intents.length > 0;
 }
 
 /** Still so since the page was read. */
@@ -195,14 +207,13 @@ const isDue = ({ status, retry_in_ms, is_paused }: RouteRow): boolean =>
 
 /**
  * Paused channels leave routes overdue, any number of them, which are not walked through. Those of paused producers are
- * among the others, and are told apart. The LIMIT 1 holds PostgreSQL to looking for each cancellation by its key.
+ * among the others, and are passed over here: a page full of them would hide what is behind it. The LIMIT 1 holds PostgreSQL to looking for each cancellation by its key.
  * $1 for how long, ms, $2 to $4 the last of the page before, $5 rows at most, $6 channels.
  */
 const LIST_OVERDUE = {
   name: 'list_overdue_routes',
   text: `
     SELECT notification_id, route_id, overdue.next_attempt_at::text, slice_id,
-           EXISTS (SELECT FROM notification.channels WHERE is_paused AND channel = 'producer:' || producer) AS is_held,
            (SELECT true
               FROM notification.cancelled_intents AS cancelled
              WHERE cancelled.notification_id = records.notification_id AND cancelled.producer = records.producer
@@ -212,9 +223,11 @@ const LIST_OVERDUE = {
      CROSS JOIN LATERAL (
        SELECT notification_id, route_id, next_attempt_at
          FROM notification.routes
+         JOIN notification.records USING (notification_id)
         WHERE routes.channel = open.channel AND next_attempt_at < now() - $1::int * interval '1 millisecond'
           AND next_attempt_at >= $2::timestamptz
           AND (next_attempt_at, notification_id, route_id) > ($2::timestamptz, $3, $4)
+          AND NOT EXISTS (SELECT FROM notification.channels WHERE is_paused AND channel = 'producer:' || producer)
         ORDER BY next_attempt_at, notification_id, route_id
         LIMIT $5
      ) AS overdue
