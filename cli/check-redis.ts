@@ -1,5 +1,6 @@
 /** What can be wrong with Redis. */
 import type { Redis } from 'ioredis';
+import { NO_CLUSTER } from '../activities/redis.ts';
 import type { CheckGroup, Diagnosis } from './checks.ts';
 import { error, ok, warn } from './checks.ts';
 
@@ -24,6 +25,7 @@ async function answers(redis: Redis, reach: () => Promise<void>): Promise<Diagno
     : `version ${info['redis_version']}`;
   const detail = `${name}, ping ${pingMs} ms`;
   if (Number(info['redis_version']?.split('.')[0]) < 7) return error(detail, 'Redis 7 or later is needed');
+  if (info['cluster_enabled'] === '1') return error(detail, NO_CLUSTER);
   if (info['role'] !== 'master')
     return error(`${detail}, a replica`, 'point NOTIFICATION_REDIS_MASTER_ADDR at the master');
   return pingMs > SLOW_PING_MS

@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import type { RedisOptions as AnyRedisOptions } from 'ioredis';
 import { reasonOf } from '../activities/reason.ts';
-import { isOfLostRole } from '../activities/redis.ts';
+import { NO_CLUSTER, isCluster, isOfLostRole } from '../activities/redis.ts';
 import type { Config } from '../config/load.ts';
 import { nameOfPlace, reasonsOf, redisConnection, sentinelConnection, variableOf } from '../config/redis.ts';
 import type { ProcessContext } from './context.ts';
@@ -72,7 +72,7 @@ export async function connectRedis(context: ProcessContext): Promise<RedisConnec
     main.current.disconnect();
     candidate?.disconnect();
   });
-  await reach(nameOfPlace(place), variableOf(place), () => connected(main.current));
+  await reach(nameOfPlace(place), variableOf(place), () => connected(main.current).then(refuseCluster));
   watch();
   renewable.push({ what: 'Redis', variables: ['NOTIFICATION_REDIS_'], renew });
   return { redis: main.facade, openReader };
@@ -192,6 +192,11 @@ export async function connectRedis(context: ProcessContext): Promise<RedisConnec
       freshReader.once('end', () => readers.delete(reader));
     }
   }
+}
+
+/** @throws Error for {@link reach} to explain. */
+export async function refuseCluster(redis: Pick<Redis, 'info'>): Promise<void> {
+  if (isCluster(await redis.info('cluster'))) throw new Error(NO_CLUSTER);
 }
 
 /** @throws the client's error when Redis does not take one of the connections; none is left open then. */
