@@ -18,8 +18,6 @@ export type { Remaining } from './forget-places.ts';
 
 /** Passes over all places until one finds nothing: what came in meanwhile is found by the next. */
 const MOST_PASSES = 3;
-/** How long Redis remembers the hand-off of a route that is settled, and a push that was sent, ms. */
-const HAND_OFFS_KEPT_MS = 600_000;
 
 export interface Subject {
   userId: string;
@@ -169,11 +167,6 @@ export function forgetOperations(resources: OperatorResources) {
         what: 'blank records: when and of which type something was, and hashes of their keys',
         ...(recordRetentionMs === undefined ? {} : { until: fromNow(recordRetentionMs) }),
         ends: 'by NOTIFICATION_RECORD_RETENTION',
-      },
-      {
-        what: 'keys in Redis that name hand-offs and pushes that were sent',
-        until: fromNow(HAND_OFFS_KEPT_MS),
-        ends: 'by themselves',
       },
       {
         what: 'bytes of what was deleted, in files of PostgreSQL and Redis',

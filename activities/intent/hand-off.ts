@@ -5,6 +5,7 @@
  * What the script remembers lives in Redis, next to the stream it guards: if Redis loses one it tends to lose both,
  * and a repeated entry then carries the same `event_id` or `delivery_id`, on which consumers deduplicate.
  */
+import { createHash } from 'node:crypto';
 import type { Redis } from 'ioredis';
 import type { EntryField } from '../../api/intent/hand-off.ts';
 import { keySegment } from '../../api/intent/stream.ts';
@@ -73,9 +74,14 @@ const CLOSED = 'closed';
 export const leaseKey = (notificationId: string, routeId: string): string =>
   `notification:route_leases:${keySegment(notificationId)}:${keySegment(routeId)}`;
 
-/** A replay that starts a new generation of a route hands off again. */
-export const handOffKey = (notificationId: string, routeId: string, generation: number): string =>
-  `notification:route_hand_offs:${keySegment(notificationId)}:${keySegment(routeId)}:${generation}`;
+/**
+ * A replay that starts a new generation of a route hands off again. The route id names a person, and the key of a process
+ * that died may stay for a year: it holds a hash.
+ */
+export const handOffKey = (notificationId: string, routeId: string, generation: number): string => {
+  const route = createHash('sha256').update(`${notificationId}/${routeId}`).digest('base64url');
+  return `notification:route_hand_offs:${keySegment(notificationId)}:${route}:${generation}`;
+};
 
 /** Until when attempts for a notification are void that have not handed off. */
 export const voidedKey = (notificationId: string): string =>
