@@ -12,8 +12,12 @@ export interface OutboundState {
   lastEntryId: string;
   /** Unknown before Redis 7. */
   entriesAdded?: number;
-  /** Entries below are gone, or were read by every consumer group. */
+  /** Entries below are gone, or were given to every consumer group. */
   wantedFrom: string;
+  /** Entries below that a group was given and has not acknowledged. */
+  pending: string[];
+  /** The logical database of Redis that the stream is in. */
+  database: number;
 }
 
 /** What a look finds besides. */
@@ -24,9 +28,12 @@ export interface OutboundLook extends OutboundState {
   entriesRemoved?: number;
 }
 
+/** Pending entries of a group that are told one by one. Of more, all since the oldest count as unread. */
+const MOST_PENDING = 1_000;
+
 /**
- * KEYS: stream. Returns of XINFO STREAM what is no entry, since those may have any size; and of each consumer group the
- * oldest entry that it has not acknowledged, or what it read last. Nothing when there is no such key.
+ * KEYS: stream. ARGV: pending entries at most. Returns of XINFO STREAM what is no entry, since those may have any size; and
+ * of each consumer group what it read last, and the entries that it has not acknowledged. Nothing when there is no such key.
  */
 const READ_STATE = `
   if redis.call('EXISTS', KEYS[1]) == 0 then return false end
@@ -40,24 +47,26 @@ const READ_STATE = `
   for _, group in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
     local fields = {}
     for i = 1, #group, 2 do fields[group[i]] = group[i + 1] end
-    local oldest = redis.call('XPENDING', KEYS[1], fields['name'])[2]
-    groups[#groups + 1] = {oldest or '', fields['last-delivered-id']}
+    local pending = {}
+    for i, entry in ipairs(redis.call('XPENDING', KEYS[1], fields['name'], '-', '+', ARGV[1])) do pending[i] = entry[1] end
+    groups[#groups + 1] = {fields['last-delivered-id'], pending}
   end
   return {state, groups}`;
 
-type StateReply = [state: (string | number)[], groups: [oldestPending: string, lastDelivered: string][]];
+type StateReply = [state: (string | number)[], groups: [lastDelivered: string, pending: string[]][]];
 
 /** @throws what Redis fails with, e.g. when the key is no stream. */
 export async function lookAtOutbound(redis: Redis, stream: string): Promise<OutboundLook> {
   const [found, info] = await Promise.all([
-    redis.eval(READ_STATE, 1, stream) as Promise<StateReply | null>,
+    redis.eval(READ_STATE, 1, stream, MOST_PENDING) as Promise<StateReply | null>,
     redis.info('server'),
   ]);
   const serverRunId = /^run_id:(\S+)/m.exec(info)?.[1] ?? '';
+  const database = databaseOf(redis);
   if (found === null) {
     return {
       ...{ serverRunId, lastEntryId: STREAM_START, entriesAdded: 0, wantedFrom: STREAM_START },
-      ...{ firstEntryId: after(STREAM_START), entriesRemoved: 0 },
+      ...{ firstEntryId: after(STREAM_START), entriesRemoved: 0, pending: [], database },
     };
   }
   const [reply, groups] = found;
@@ -68,7 +77,9 @@ export async function lookAtOutbound(redis: Redis, stream: string): Promise<Outb
   const length = Number(value('length'));
   const firstEntryId =
     length === 0 ? after(lastEntryId) : String(value('recorded-first-entry-id') ?? STREAM_START);
-  const unread = groups.map(([pending, delivered]) => (pending === '' ? after(delivered) : pending));
+  const unread = groups.map(([delivered, pending]) =>
+    pending.length < MOST_PENDING ? after(delivered) : pending[0]!,
+  );
   const oldestUnread = unread.sort(compareEntryIds)[0] ?? STREAM_START;
   return {
     serverRunId,
@@ -77,9 +88,14 @@ export async function lookAtOutbound(redis: Redis, stream: string): Promise<Outb
       ? {}
       : { entriesAdded: Number(entriesAdded), entriesRemoved: Number(entriesAdded) - length }),
     wantedFrom: later(firstEntryId, oldestUnread),
-    firstEntryId,
+    ...{ firstEntryId, database },
+    pending: [...new Set(groups.flatMap(([, pending]) => pending))].filter(
+      (id) => compareEntryIds(id, oldestUnread) < 0,
+    ),
   };
 }
+
+export const databaseOf = (redis: Redis): number => redis.options.db ?? 0;
 
 /** The smallest id above this one that an entry can have. */
 function after(id: string): string {
@@ -121,15 +137,22 @@ export function regressionOf(seen: OutboundState, now: OutboundLook): string | u
   return undefined;
 }
 
+/** @returns whether a stream, now, does not tell what it has trimmed since it was seen: it may have been begun again. Pure. */
+export const hasFallenBack = (seen: SeenOutbound, now: OutboundLook): boolean =>
+  seen.hasFallenBack || seen.lastEntryId === STREAM_START || regressionOf(seen, now) !== undefined;
+
 /**
- * What a whole stream has trimmed is not lost; one that fell back does not know what it had, and of one that was empty
- * when it was seen nothing tells. What groups have read since does not count: they may have read on beyond a gap.
+ * What a group had acknowledged is not missed, whatever became of it; nor what a stream has trimmed that did not fall back.
+ * What groups have read since does not count: they may have read on beyond a gap.
  *
- * @returns from which entry on what is not there is missed, of a stream that has just become suspicious. Pure.
+ * @param now as the stream is when its rows are checked: it is trimmed all the time.
+ * @returns whether an entry should be there. Pure.
  */
-export function wantedFromOf(seen: OutboundState, now: OutboundLook): string {
-  const isKnown = seen.lastEntryId !== STREAM_START && regressionOf(seen, now) === undefined;
-  return isKnown ? later(seen.wantedFrom, now.firstEntryId) : seen.wantedFrom;
+export function wantedIn(seen: SeenOutbound, now: OutboundLook): (entryId: string) => boolean {
+  const trimmedBelow = hasFallenBack(seen, now) ? STREAM_START : now.firstEntryId;
+  const pending = new Set(seen.pending);
+  return (id) =>
+    compareEntryIds(id, trimmedBelow) >= 0 && (compareEntryIds(id, seen.wantedFrom) >= 0 || pending.has(id));
 }
 
 /** KEYS: stream. ARGV: ids. Returns the positions of those that it does not have. */
@@ -144,11 +167,14 @@ const FIND_MISSING = `
 export async function missingIn<Row extends { entry_id: string | null }>(
   redis: Redis,
   stream: string,
-  wantedFrom: string,
+  suspect: OutboundRow,
   rows: readonly Row[],
+  isAsked: (entryId: string, now: OutboundLook) => boolean = () => true,
 ): Promise<{ wanted: Row[]; missing: Row[] }> {
+  const now = await lookAtOutbound(redis, stream);
+  const isWanted = wantedIn(seenOf(suspect), now);
   const wanted = rows.filter(
-    ({ entry_id }) => entry_id !== null && compareEntryIds(entry_id, wantedFrom) >= 0,
+    ({ entry_id }) => entry_id !== null && isWanted(entry_id) && isAsked(entry_id, now),
   );
   if (wanted.length === 0) return { wanted, missing: [] };
   const ids = wanted.map(({ entry_id }) => entry_id!);
@@ -165,68 +191,91 @@ export interface OutboundRow {
   last_entry_id: string;
   entries_added: string | null;
   wanted_from: string;
+  pending: string[];
+  redis_db: number;
+  has_fallen_back: boolean;
   /** To the microsecond. */
   seen_at: string;
+  /** What left earlier is in another stream, or is older than any repair looks. */
+  wanted_since: string;
   suspect_since: string | null;
   suspect_reason: string | null;
 }
 
-export const seenOf = (row: OutboundRow): OutboundState => ({
+export type SeenOutbound = OutboundState & { hasFallenBack: boolean };
+
+export const seenOf = (row: OutboundRow): SeenOutbound => ({
   serverRunId: row.server_run_id,
   lastEntryId: row.last_entry_id,
   ...(row.entries_added === null ? {} : { entriesAdded: Number(row.entries_added) }),
   wantedFrom: row.wanted_from,
+  pending: row.pending,
+  database: row.redis_db,
+  hasFallenBack: row.has_fallen_back,
 });
 
 /** The values of a state, in the order of the columns. */
-export const valuesOf = ({ serverRunId, lastEntryId, entriesAdded, wantedFrom }: OutboundState) => [
-  serverRunId,
-  lastEntryId,
-  entriesAdded ?? null,
-  wantedFrom,
+export const valuesOf = (state: OutboundState) => [
+  state.serverRunId,
+  state.lastEntryId,
+  state.entriesAdded ?? null,
+  state.wantedFrom,
+  state.pending,
+  state.database,
 ];
 
 /** The values of {@link SUSPECT_OUTBOUND}. */
 export function suspectValues(stream: string, row: OutboundRow, now: OutboundLook, reason: string) {
-  const suspected = { ...now, wantedFrom: wantedFromOf(seenOf(row), now) };
-  return [stream, ...valuesOf(suspected), reason, row.server_run_id, row.last_entry_id];
+  const { serverRunId, lastEntryId, entriesAdded = null } = now;
+  const isUnknown = hasFallenBack(seenOf(row), now);
+  return [
+    ...[stream, serverRunId, lastEntryId, entriesAdded, isUnknown],
+    ...[reason, row.server_run_id, row.last_entry_id],
+  ];
 }
 
-/** $1 stream. */
+/** $1 stream, $2 logical database of Redis: what is known of the stream in another one says nothing of this. */
 export const LOAD_OUTBOUND = {
   name: 'load_outbound_stream',
   text: `
-    SELECT server_run_id, last_entry_id, entries_added, wanted_from, seen_at::text, suspect_since::text, suspect_reason
+    SELECT server_run_id, last_entry_id, entries_added, wanted_from, pending, redis_db, has_fallen_back, seen_at::text,
+           greatest(seen_at - interval '1 day', empty_at)::text AS wanted_since, suspect_since::text, suspect_reason
       FROM notification.outbound_streams
-     WHERE stream = $1`,
+     WHERE stream = $1 AND redis_db = $2`,
 };
 
-/** Saves a state, and leaves a suspect as it was seen before: $1 stream, $2 to $5 its state. */
+/**
+ * Saves a state, and leaves a suspect as it was seen before. A stream in another logical database is a new one. $1 stream,
+ * $2 to $7 its state.
+ */
 export const savingOf = (name: string, condition = 'true') => ({
   name,
   text: `
     INSERT INTO notification.outbound_streams AS old
-      (stream, server_run_id, last_entry_id, entries_added, wanted_from, seen_at)
-    VALUES ($1, $2, $3, $4, $5, clock_timestamp())
+      (stream, server_run_id, last_entry_id, entries_added, wanted_from, pending, redis_db, seen_at, empty_at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, clock_timestamp(),
+            CASE WHEN $3 = '0-0' THEN clock_timestamp() - interval '1 second' ELSE '-infinity' END)
     ON CONFLICT (stream) DO UPDATE
        SET server_run_id = EXCLUDED.server_run_id, last_entry_id = EXCLUDED.last_entry_id,
-           entries_added = EXCLUDED.entries_added, wanted_from = EXCLUDED.wanted_from, seen_at = EXCLUDED.seen_at
-     WHERE old.suspect_since IS NULL AND ${condition}`,
+           entries_added = EXCLUDED.entries_added, wanted_from = EXCLUDED.wanted_from, seen_at = EXCLUDED.seen_at,
+           pending = EXCLUDED.pending, redis_db = EXCLUDED.redis_db, has_fallen_back = false, suspect_since = NULL,
+           suspect_reason = NULL,
+           empty_at = CASE WHEN old.redis_db = EXCLUDED.redis_db THEN old.empty_at ELSE EXCLUDED.empty_at END
+     WHERE (old.suspect_since IS NULL AND ${condition}) OR old.redis_db <> EXCLUDED.redis_db`,
 });
 
 export const SAVE_OUTBOUND = savingOf('save_outbound_stream');
 
 /**
  * Begins a suspicion, or begins it anew when it was suspected of less: attempts that were being made at the time of this
- * loss end later than those of the loss before. $1 stream, $2 to $5 its state, of which the last counts for a new
- * suspicion alone; $6 why; $7 and $8 the server and the last entry that were seen before.
+ * loss end later than those of the loss before. $1 stream, $2 to $4 its state, $5 whether it has fallen back, $6 why, $7 and
+ * $8 the server and the last entry that were seen before.
  */
 export const SUSPECT_OUTBOUND = {
   name: 'suspect_outbound_stream',
   text: `
     UPDATE notification.outbound_streams
-       SET server_run_id = $2, last_entry_id = $3, entries_added = $4,
-           wanted_from = CASE WHEN suspect_since IS NULL THEN $5 ELSE wanted_from END,
+       SET server_run_id = $2, last_entry_id = $3, entries_added = $4, has_fallen_back = $5,
            suspect_since = clock_timestamp(), suspect_reason = $6
      WHERE stream = $1 AND server_run_id = $7 AND last_entry_id = $8
     RETURNING 1`,
@@ -260,13 +309,13 @@ export const KEEP_SUSPECTING_OUTBOUND = {
      WHERE stream = $1 AND suspect_since IS NOT NULL`,
 };
 
-/** Ends a suspicion. $1 stream, $2 to $5 its state when the repair began, $6 that time, $7 since when it was suspected. */
+/** Ends a suspicion. $1 stream, $2 to $7 its state when the repair began, $8 that time, $9 since when it was suspected. */
 export const CLEAR_OUTBOUND = {
   name: 'clear_outbound_stream',
   text: `
     UPDATE notification.outbound_streams
-       SET server_run_id = $2, last_entry_id = $3, entries_added = $4, wanted_from = $5, seen_at = $6::timestamptz,
-           suspect_since = NULL, suspect_reason = NULL
-     WHERE stream = $1 AND suspect_since = $7::timestamptz
+       SET server_run_id = $2, last_entry_id = $3, entries_added = $4, wanted_from = $5, pending = $6,
+           redis_db = $7, seen_at = $8::timestamptz, has_fallen_back = false, suspect_since = NULL, suspect_reason = NULL
+     WHERE stream = $1 AND suspect_since = $9::timestamptz
     RETURNING 1`,
 };

@@ -22,7 +22,7 @@ interface Loss<Row extends RelayedRow> {
   suspect: OutboundRow;
   /**
    * Lists the next older rows that were relayed. $1 and $2 time and id of the last one of the page before, $3 when the
-   * stream was last seen whole, $4 rows at most.
+   * stream was last seen whole, $4 rows at most, $5 from when on rows are wanted.
    */
   list: Statement;
   /** Puts back and returns what still has its entry: $1 ids, $2 entries. */
@@ -45,8 +45,14 @@ export async function putBackLost<Row extends RelayedRow>(
   let before = { relayed_at: 'infinity', id: '0' };
   for (let goesOn = true; goesOn;) {
     signal?.throwIfAborted();
-    const page = await query<Row>(db, list, [before.relayed_at, before.id, suspect.seen_at, PAGE_SIZE]);
-    const { missing } = await missingIn(redis, stream, suspect.wanted_from, page);
+    const page = await query<Row>(db, list, [
+      before.relayed_at,
+      before.id,
+      suspect.seen_at,
+      PAGE_SIZE,
+      suspect.wanted_since,
+    ]);
+    const { missing } = await missingIn(redis, stream, suspect, page);
     const put = await query(db, putBack, [
       missing.map(({ id }) => id),
       missing.map(({ entry_id }) => entry_id),

@@ -19,6 +19,7 @@ import {
   LOAD_OUTBOUND,
   SAVE_OUTBOUND,
   SUSPECT_OUTBOUND,
+  databaseOf,
   lookAtOutbound,
   seenOf,
   suspectValues,
@@ -75,7 +76,7 @@ export function watchOutbound({
     const now = await lookAtOutbound(redis, stream);
     const values = valuesOf(now);
     if (saved.get(stream) === values.join(' ')) return;
-    const [row] = await query<OutboundRow>(db, LOAD_OUTBOUND, [stream]);
+    const [row] = await query<OutboundRow>(db, LOAD_OUTBOUND, [stream, databaseOf(redis)]);
     const suspicion = row && suspicionOf(seenOf(row), now);
     if (suspicion === undefined) {
       // Again at each look: a workflow may get lost as well.

@@ -11,7 +11,7 @@ import type { OutcomeKind, OutcomeRow } from '../../api/intent/outcome.ts';
 import { fieldsOfOutcome } from '../../api/intent/outcome.ts';
 import { STREAM_START } from '../../api/stream-ids.ts';
 import type { OutboundRow } from '../outbound-state.ts';
-import { LOAD_OUTBOUND } from '../outbound-state.ts';
+import { LOAD_OUTBOUND, databaseOf } from '../outbound-state.ts';
 import { query } from '../postgres.ts';
 import { inTransaction, run } from '../transactions.ts';
 import { watchEvery } from '../watch.ts';
@@ -123,7 +123,7 @@ async function relayBatch(
   const events = await inTransaction(db, async (client) => {
     const [lock] = await run<{ is_ours: boolean }>(client, LOCK_RELAY, []);
     if (!lock?.is_ours) return undefined;
-    const [seen] = await run<OutboundRow>(client, LOAD_OUTBOUND, [stream]);
+    const [seen] = await run<OutboundRow>(client, LOAD_OUTBOUND, [stream, databaseOf(redis)]);
     if (!seen || seen.suspect_since !== null) return undefined;
     const rows = await run<StoredRow>(client, LOAD_OUTCOMES, [ROWS_TOGETHER, eventsTogether]);
     const entries = rows.map((row) =>

@@ -12,6 +12,7 @@ import {
   LOAD_OUTBOUND,
   READ_SETTLED,
   SUSPECT_OUTBOUND,
+  databaseOf,
   lookAtOutbound,
   savingOf,
   seenOf,
@@ -57,7 +58,7 @@ export function watchOutcomes(resources: OutcomeWatchResources): { stop(): Promi
 
   async function look(): Promise<void> {
     // The row before the stream: an entry that a relay appends in between is in neither, or in the stream alone.
-    const [row] = await query<OutboundRow>(db, LOAD_OUTBOUND, [stream]);
+    const [row] = await query<OutboundRow>(db, LOAD_OUTBOUND, [stream, databaseOf(redis)]);
     const now = await lookAtOutbound(redis, stream);
     const suspicion = row && suspicionOf(seenOf(row), now);
     if (suspicion !== undefined) {
@@ -79,7 +80,7 @@ export function watchOutcomes(resources: OutcomeWatchResources): { stop(): Promi
       mayEnd: (page, missing) => !page.at(-1)!.is_recent && missing.length === 0,
     });
     // What was lost, or written down of a relay from before, while it was looked for: then all of it is done again.
-    const [row] = await query<OutboundRow>(db, LOAD_OUTBOUND, [stream]);
+    const [row] = await query<OutboundRow>(db, LOAD_OUTBOUND, [stream, databaseOf(redis)]);
     const now = await lookAtOutbound(redis, stream);
     if (suspicionOf(seenOf(row!), now) !== undefined) return;
     const values = [stream, ...valuesOf(now), clock!.now, suspect.suspect_since];
@@ -88,12 +89,12 @@ export function watchOutcomes(resources: OutcomeWatchResources): { stop(): Promi
   }
 }
 
-/** Unless a relay has moved it on since it was loaded: $6 its last entry as it was loaded; null for a new row. */
-const SAVE_SEEN = savingOf('save_seen_outcome_stream', 'old.last_entry_id = $6');
+/** Unless a relay has moved it on since it was loaded: $8 its last entry as it was loaded; null for a new row. */
+const SAVE_SEEN = savingOf('save_seen_outcome_stream', 'old.last_entry_id = $8');
 
 /**
- * The next older rows that were relayed, back to a day before the stream was last seen whole. $1 and $2 the last one of
- * the page before, $3 when the stream was last seen whole, $4 rows at most.
+ * The next older rows that were relayed. $1 and $2 the last one of the page before, $3 when the stream was last seen
+ * whole, $4 rows at most, $5 from when on they are wanted.
  */
 const LIST_RELAYED = {
   name: 'list_relayed_outcomes',
@@ -101,7 +102,7 @@ const LIST_RELAYED = {
     SELECT outcome_id::text AS id, relayed_at::text, entry_id,
            relayed_at >= $3::timestamptz - interval '1 minute' AS is_recent
       FROM notification.outcomes AS outcome
-     WHERE relayed_at <= $1::timestamptz AND relayed_at >= $3::timestamptz - interval '1 day'
+     WHERE relayed_at <= $1::timestamptz AND relayed_at >= $5::timestamptz
        AND (relayed_at, outcome_id) < ($1::timestamptz, $2::bigint)
      ORDER BY outcome.relayed_at DESC, outcome.outcome_id DESC
      LIMIT $4`,

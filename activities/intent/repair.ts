@@ -13,12 +13,14 @@ import type { Logger } from 'pino';
 import { ROUTE_DEFERRED } from '../../workflows/failures.ts';
 import { CHANNELS } from '../../workflows/intent/contract.ts';
 import type { RepairProgress } from '../../workflows/intent/repair-contract.ts';
+import { compareEntryIds, later } from '../../api/stream-ids.ts';
 import type { OutboundLook, OutboundRow, SettlingClock } from '../outbound-state.ts';
 import {
   CLEAR_OUTBOUND,
   KEEP_SUSPECTING_OUTBOUND,
   LOAD_OUTBOUND,
   READ_SETTLED,
+  databaseOf,
   lookAtOutbound,
   missingIn,
   seenOf,
@@ -37,6 +39,7 @@ import { loadRoutes, logFields } from './route-rows.ts';
 /** Routes that are looked for together. */
 const PAGE_SIZE = 100;
 const PARALLEL_HAND_OFFS = 50;
+const MAX_SEQUENCE = '18446744073709551615';
 const NEWEST = { publishedAt: 'infinity', notificationId: '', routeId: '' };
 
 interface RepairResources {
@@ -49,12 +52,16 @@ interface RepairResources {
 
 export type RepairActivities = ReturnType<typeof createRepairActivities>;
 
-/** What an attempt hands to the next. */
-interface Walk extends RepairProgress {
+/** What an attempt hands to the next: how far it has come, or what the first walk has found. */
+type Walk = RepairProgress & {
+  suspectSince: string;
   /** How the stream stood when the walk began, and that time by PostgreSQL's clock. */
   begunWith: OutboundLook;
   begunAt: string;
-}
+  isSettled: boolean;
+  /** Of the first walk: when it began, and what every later entry is above. */
+  first?: { at: string; upTo: string };
+};
 
 interface PublishedRoute {
   notification_id: string;
@@ -68,24 +75,27 @@ interface PublishedRoute {
 export function createRepairActivities({ db, redis, log, metrics, route: settings }: RepairResources) {
   return {
     /**
-     * @param settlingMs after the last loss, until the rows of all hand-offs from before are written; workflows of releases
-     * before do not say it, and have waited since the first.
+     * Walks twice. The first walk comes before the stream has trimmed what is beside the loss; the second looks only for
+     * hand-offs from before the loss whose rows were written meanwhile.
+     *
+     * @param settlingMs after the last loss, until the rows of all hand-offs from before are written.
      * @returns what was done in all.
-     * @throws ApplicationFailure `RouteDeferred`, retried, before that time, and when an entry is gone whose channel is
+     * @throws ApplicationFailure `RouteDeferred`, retried, between the walks, and when an entry is gone whose channel is
      * paused.
      */
-    async repairStream(stream: string, settlingMs = 0): Promise<RepairProgress> {
-      const [suspect] = await query<OutboundRow>(db, LOAD_OUTBOUND, [stream]);
+    async repairStream(stream: string, settlingMs: number): Promise<RepairProgress> {
+      const [suspect] = await query<OutboundRow>(db, LOAD_OUTBOUND, [stream, databaseOf(redis)]);
       if (!suspect?.suspect_since) return { checked: 0, repaired: 0 };
       const [clock] = await query<SettlingClock>(db, READ_SETTLED, [suspect.suspect_since, settlingMs]);
       const { now: begunAt, settles_in_ms: settlesInMs } = clock!;
-      if (settlesInMs > 0) throw notSettled(settlesInMs);
-      const walk = (Context.current().info.heartbeatDetails as Walk | undefined) ?? {
-        ...{ checked: 0, repaired: 0 },
-        ...{ begunWith: await lookAtOutbound(redis, stream), begunAt },
-      };
+      const walk = await beginWalk(stream, suspect.suspect_since, begunAt, settlesInMs === 0);
       const { begunWith } = walk;
       for (let goesOn = true; goesOn;) goesOn = await checkPage(stream, suspect, walk);
+      if (!walk.isSettled) {
+        const upTo = later((await lookAtOutbound(redis, stream)).lastEntryId, await newestIdOf(redis));
+        Context.current().heartbeat({ ...walk, first: { at: walk.begunAt, upTo } });
+        throw notSettled(Math.max(settlesInMs, 1));
+      }
       const { checked, repaired } = walk;
       // It is whole when nothing was lost between the last look of before and the end; otherwise all of it is done again.
       const isWhole =
@@ -102,6 +112,21 @@ export function createRepairActivities({ db, redis, log, metrics, route: setting
     },
   };
 
+  /** @returns the walk of an attempt before, or the next one. */
+  async function beginWalk(
+    stream: string,
+    suspectSince: string,
+    begunAt: string,
+    isSettled: boolean,
+  ): Promise<Walk> {
+    const held = Context.current().info.heartbeatDetails as Walk | undefined;
+    const before = held?.suspectSince === suspectSince ? held : undefined;
+    if (before && (before.isSettled || !before.first)) return before;
+    const { checked = 0, repaired = 0, first } = before ?? {};
+    const begunWith = await lookAtOutbound(redis, stream);
+    return { checked, repaired, suspectSince, begunWith, begunAt, isSettled, ...(first ? { first } : {}) };
+  }
+
   /** Checks the next older routes. @returns whether to go on. */
   async function checkPage(stream: string, suspect: OutboundRow, walk: Walk): Promise<boolean> {
     const { publishedAt, notificationId, routeId } = walk.before ?? NEWEST;
@@ -113,8 +138,12 @@ export function createRepairActivities({ db, redis, log, metrics, route: setting
       routeId,
       suspect.seen_at,
       PAGE_SIZE,
+      walk.first?.at ?? suspect.wanted_since,
     ]);
-    const { wanted, missing } = await missingIn(redis, stream, suspect.wanted_from, page);
+    // The first walk has found what was lost of those before, and what came later is trimmed as ever.
+    const isAsked = (id: string, { firstEntryId }: OutboundLook) =>
+      !walk.first || compareEntryIds(id, walk.first.upTo) <= 0 || compareEntryIds(id, firstEntryId) >= 0;
+    const { wanted, missing } = await missingIn(redis, stream, suspect, page, isAsked);
     for (const [id, routes] of Map.groupBy(missing, ({ notification_id }) => notification_id)) {
       walk.repaired += await restore(id, routes);
     }
@@ -189,6 +218,12 @@ function channelPaused({ channel }: RouteRow): ApplicationFailure {
   });
 }
 
+/** @returns an id above those of all entries that were appended before, by Redis' clock. */
+async function newestIdOf(redis: Redis): Promise<string> {
+  const [seconds, micros] = await redis.time();
+  return `${Number(seconds) * 1_000 + Math.floor(Number(micros) / 1_000)}-${MAX_SEQUENCE}`;
+}
+
 function notSettled(ms: number): ApplicationFailure {
   return ApplicationFailure.create({
     type: ROUTE_DEFERRED,
@@ -198,8 +233,8 @@ function notSettled(ms: number): ApplicationFailure {
 }
 
 /**
- * The next older published routes, back to a day before the stream was last seen whole. $1 channels, $2 to $4 the last
- * route of the page before, $5 when the stream was last seen whole, $6 rows at most.
+ * The next older published routes. $1 channels, $2 to $4 the last route of the page before, $5 when the stream was last
+ * seen whole, $6 rows at most, $7 from when on they are wanted.
  */
 const LIST_PUBLISHED = {
   name: 'list_published_routes',
@@ -207,7 +242,7 @@ const LIST_PUBLISHED = {
     SELECT notification_id, route_id, entry_id, published_at::text,
            published_at >= $5::timestamptz - interval '1 minute' AS is_recent
       FROM notification.routes AS route
-     WHERE published_at <= $2::timestamptz AND published_at >= $5::timestamptz - interval '1 day'
+     WHERE published_at <= $2::timestamptz AND published_at >= $7::timestamptz
        AND (published_at, notification_id, route_id) < ($2::timestamptz, $3, $4) AND channel = ANY ($1::text[])
      ORDER BY route.published_at DESC, notification_id DESC, route_id DESC
      LIMIT $6`,

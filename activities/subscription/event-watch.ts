@@ -12,6 +12,7 @@ import {
   READ_SETTLED,
   SAVE_OUTBOUND,
   SUSPECT_OUTBOUND,
+  databaseOf,
   lookAtOutbound,
   seenOf,
   suspectValues,
@@ -47,7 +48,7 @@ export function watchEvents(resources: EventWatchResources): { stop(): Promise<v
     const now = await lookAtOutbound(redis, stream);
     const values = valuesOf(now);
     if (saved === values.join(' ')) return;
-    const [row] = await query<OutboundRow>(db, LOAD_OUTBOUND, [stream]);
+    const [row] = await query<OutboundRow>(db, LOAD_OUTBOUND, [stream, databaseOf(redis)]);
     const suspicion = row && suspicionOf(seenOf(row), now);
     if (suspicion === undefined) {
       if (row?.suspect_since) return restore(row, now);
@@ -74,15 +75,15 @@ export function watchEvents(resources: EventWatchResources): { stop(): Promise<v
 }
 
 /**
- * The next older events that were relayed, back to a day before the stream was last seen whole. $1 and $2 the last one of
- * the page before, $3 when the stream was last seen whole, $4 rows at most.
+ * The next older events that were relayed. $1 and $2 the last one of the page before, $3 when the stream was last seen
+ * whole, $4 rows at most, $5 from when on they are wanted.
  */
 const LIST_RELAYED = {
   name: 'list_relayed_subscription_events',
   text: `
     SELECT event_id::text AS id, relayed_at::text, entry_id
       FROM subscriptions.events AS event
-     WHERE relayed_at <= $1::timestamptz AND relayed_at >= $3::timestamptz - interval '1 day'
+     WHERE relayed_at <= $1::timestamptz AND relayed_at >= greatest($5::timestamptz, $3::timestamptz - interval '1 day')
        AND (relayed_at, event_id) < ($1::timestamptz, $2::bigint)
      ORDER BY event.relayed_at DESC, event.event_id DESC
      LIMIT $4`,

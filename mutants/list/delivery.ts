@@ -306,8 +306,8 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   {
     id: 'delivery-repair-oldest',
     file: 'activities/outbound-state.ts',
-    find: 'entry_id !== null && compareEntryIds(entry_id, wantedFrom) >= 0',
-    replace: 'entry_id !== null && compareEntryIds(entry_id, wantedFrom) > 0',
+    find: 'compareEntryIds(id, seen.wantedFrom) >= 0',
+    replace: 'compareEntryIds(id, seen.wantedFrom) > 0',
     wrong: 'lost',
     what: 'the oldest entry that a stream has lost is not handed off again',
     suite: service('intent/outbound-loss', 'I46 security-1'),
@@ -315,11 +315,11 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   {
     id: 'delivery-outbound-unacknowledged',
     file: 'activities/outbound-state.ts',
-    find: "([pending, delivered]) => (pending === '' ? after(delivered) : pending)",
-    replace: '([, delivered]) => after(delivered)',
+    find: '|| pending.has(id)',
+    replace: '',
     wrong: 'lost',
     what: 'entries that a consumer was given and never acknowledged count as read',
-    suite: service('intent/hand-off-scripts', 'I46 security-1 what a consumer'),
+    suite: unit('intent/outbound-state'),
   },
   {
     id: 'delivery-outbound-restart',

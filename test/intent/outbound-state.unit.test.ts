@@ -1,13 +1,17 @@
 /** What makes an outbound stream suspicious (activities/outbound-state.ts). */
-import type { OutboundLook, OutboundState } from '../../activities/outbound-state.ts';
-import { regressionOf, suspicionOf, wantedFromOf } from '../../activities/outbound-state.ts';
+import type { OutboundLook, OutboundState, SeenOutbound } from '../../activities/outbound-state.ts';
+import { hasFallenBack, regressionOf, suspicionOf, wantedIn } from '../../activities/outbound-state.ts';
 
-const SEEN: OutboundState = {
+const SEEN: SeenOutbound = {
   serverRunId: 'one',
   lastEntryId: '1700000000000-5',
   entriesAdded: 12,
   wantedFrom: '1700000000000-0',
+  ...{ pending: [], database: 0, hasFallenBack: false },
 };
+/** Whether an entry of 2023 is missed when it is not there. */
+const isMissed = (sequence: number, seen: SeenOutbound, now: OutboundLook) =>
+  wantedIn(seen, now)(`1700000000000-${sequence}`);
 const later = (change: Partial<OutboundLook> = {}): OutboundLook => ({
   ...SEEN,
   lastEntryId: '1700000000000-10',
@@ -50,17 +54,35 @@ test('I46 security-1 a stream that was begun anew shows it, however far it has g
     'none of the first 12 entries is there, and only 11 were removed',
   );
   // What it has is not what is missed.
-  expect(wantedFromOf(SEEN, grown)).toBe(SEEN.wantedFrom);
+  expect(isMissed(1, SEEN, grown)).toBe(true);
   // One that has trimmed them all looks the same but for that.
   const trimmed = { ...grown, entriesRemoved: 12 };
   expect(regressionOf(SEEN, trimmed)).toBeUndefined();
-  expect(wantedFromOf(SEEN, trimmed)).toBe('1700000000000-6');
+  expect([5, 6].map((id) => isMissed(id, SEEN, trimmed))).toEqual([false, true]);
 });
 
 test('I46 security-1 of a restarted stream what was handed off after the last look is missed, read beyond or not', () => {
   const restarted = later({ serverRunId: 'two', wantedFrom: '1700000000000-9' });
-  expect(wantedFromOf(SEEN, restarted)).toBe('1700000000000-1');
+  expect([0, 1].map((id) => isMissed(id, SEEN, restarted))).toEqual([false, true]);
   // It was empty: all that came after is missed, and the stream may have been begun anew since.
   const empty = { ...SEEN, lastEntryId: '0-0', entriesAdded: 0, wantedFrom: '0-0' };
-  expect(wantedFromOf(empty, later({ serverRunId: 'two', firstEntryId: '1700000000000-6' }))).toBe('0-0');
+  expect(isMissed(1, empty, later({ serverRunId: 'two', firstEntryId: '1700000000000-6' }))).toBe(true);
+});
+
+test('intent-1 what a restarted stream has trimmed by the time of the check is not missed; of one that fell back it is', () => {
+  const suspected = { ...SEEN, serverRunId: 'two', lastEntryId: '1700000000000-10', entriesAdded: 17 };
+  const trimmed = later({ ...suspected, firstEntryId: '1700000000000-9', entriesRemoved: 12 });
+  expect([8, 9].map((id) => isMissed(id, suspected, trimmed))).toEqual([false, true]);
+  expect(isMissed(8, { ...suspected, hasFallenBack: true }, trimmed)).toBe(true);
+  expect(hasFallenBack(SEEN, trimmed)).toBe(false);
+  expect(hasFallenBack(SEEN, later({ lastEntryId: '1700000000000-4' }))).toBe(true);
+});
+
+test('intent-5 what a group had acknowledged is not missed, and what it had pending is, of either stream', () => {
+  const seen = { ...SEEN, wantedFrom: '1700000000000-6', pending: ['1700000000000-2'] };
+  const gone = later({ lastEntryId: '0-0', entriesAdded: 0, firstEntryId: '0-1' });
+  const whole = later({ firstEntryId: '1700000000000-2' });
+  for (const now of [gone, whole]) {
+    expect([1, 2, 3, 5, 6].map((id) => isMissed(id, seen, now))).toEqual([false, true, false, false, true]);
+  }
 });

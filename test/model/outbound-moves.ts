@@ -1,11 +1,11 @@
 /** Beyond the hand-off: consumers, and activities/intent/outbound-watch.ts and repair.ts. */
-import type { OutboundLook, OutboundState } from '../../activities/outbound-state.ts';
-import { suspicionOf, wantedFromOf } from '../../activities/outbound-state.ts';
+import type { OutboundLook, SeenOutbound } from '../../activities/outbound-state.ts';
+import { hasFallenBack, suspicionOf, wantedIn } from '../../activities/outbound-state.ts';
 import { later } from '../../api/stream-ids.ts';
 import type { Step } from './mechanisms.ts';
 import { appendOutbound } from './mechanisms.ts';
 import type { RouteRow, State } from './state.ts';
-import { idOf, memoryOf, numberOf } from './state.ts';
+import { idOf, memoryOf } from './state.ts';
 
 /** As `lookAtOutbound` of activities/outbound-state.ts finds it. */
 function outboundOf({ redis }: State): OutboundLook {
@@ -17,12 +17,14 @@ function outboundOf({ redis }: State): OutboundLook {
     wantedFrom: later(first, idOf(redis.consumed + 1)),
     firstEntryId: first,
     entriesRemoved: redis.added - redis.outbound.length,
+    ...{ pending: [], database: 0 },
   };
 }
 
 /** What of a look a row has. */
-function rowOf({ serverRunId, lastEntryId, entriesAdded = 0, wantedFrom }: OutboundLook): OutboundState {
-  return { serverRunId, lastEntryId, entriesAdded, wantedFrom };
+function rowOf({ serverRunId, lastEntryId, entriesAdded = 0, wantedFrom }: OutboundLook): SeenOutbound {
+  const rest = { pending: [], database: 0, hasFallenBack: false };
+  return { serverRunId, lastEntryId, entriesAdded, wantedFrom, ...rest };
 }
 
 export const lookAtOutbound: Step = (state) => {
@@ -35,8 +37,11 @@ export const lookAtOutbound: Step = (state) => {
     postgres.outbound = { ...rowOf(now), isSuspect: false };
     return true;
   }
-  const wantedFrom = isSuspect ? seen.wantedFrom : wantedFromOf(seen, now);
-  postgres.outbound = { ...rowOf(now), wantedFrom, isSuspect: true };
+  const { wantedFrom } = seen;
+  postgres.outbound = {
+    ...rowOf(now),
+    ...{ wantedFrom, hasFallenBack: hasFallenBack(seen, now), isSuspect: true },
+  };
   temporal.repair ??= {};
   return true;
 };
@@ -72,12 +77,13 @@ export const restore: Step = (state) => {
 };
 
 /** The published route whose entry is wanted and gone. */
-function missingOf({ redis, postgres, temporal }: State): RouteRow | undefined {
+function missingOf(state: State): RouteRow | undefined {
+  const { redis, postgres, temporal } = state;
   const { route, outbound } = postgres;
   if (!temporal.repair?.begunWith || route?.status !== 'published' || route.entry === undefined) {
     return undefined;
   }
-  const isWanted = route.entry >= numberOf(outbound.wantedFrom);
+  const isWanted = wantedIn(outbound, outboundOf(state))(idOf(route.entry));
   const isThere = redis.outbound.some(({ id }) => id === route.entry);
   return isWanted && !isThere ? route : undefined;
 }

@@ -2,7 +2,7 @@
  * What there is to remember about one intent with one recipient, by the store that remembers it. Numbers that name
  * entries, versions and servers come from one clock that never goes back, as those of the real stores come from time.
  */
-import type { OutboundLook, OutboundState } from '../../activities/outbound-state.ts';
+import type { OutboundLook, SeenOutbound } from '../../activities/outbound-state.ts';
 
 /** Of a notification's workflow. One whose first try is under way has no row yet that would speak of it. */
 export type NotificationStatus =
@@ -50,7 +50,7 @@ export interface Postgres {
   duplicates: number[];
   waiting: number[];
   /** The row of `outbound_streams`. */
-  outbound: OutboundState & { isSuspect: boolean };
+  outbound: SeenOutbound & { isSuspect: boolean };
   /** The row of `inbound_streams`: how it was at the last look. */
   position: { beat: number; passed: number; lastIntent: number; started: number };
   run: number;
@@ -141,7 +141,10 @@ export const memoryOf = ({ notification, generation }: RouteRow): string => `${n
 
 /** A healthy service before its first intent: the watches have looked once. */
 export function beginning(left: Allowance): State {
-  const outbound = { serverRunId: '1', lastEntryId: idOf(0), entriesAdded: 0, wantedFrom: idOf(0) };
+  const outbound = {
+    ...{ serverRunId: '1', lastEntryId: idOf(0), entriesAdded: 0, wantedFrom: idOf(0) },
+    ...{ pending: [], database: 0, hasFallenBack: false },
+  };
   return {
     redis: {
       intents: [],

@@ -40,6 +40,7 @@ const MIGRATIONS = [
   '0037-operations-paused',
   '0038-account-callback',
   '0039-subscription',
+  '0040-outbound',
 ];
 
 let dsn: string;
@@ -170,6 +171,8 @@ test('I62 security-15 only a new database says that no payload may be in plain',
   await db.query(`
     DROP TABLE notification.installation, notification.outcomes, notification.outcome_tallies, notification.forgotten_users,
       notification.operator_actions, notification.callback_pauses;
+    ALTER TABLE notification.outbound_streams DROP COLUMN pending, DROP COLUMN redis_db, DROP COLUMN empty_at,
+      DROP COLUMN has_fallen_back;
     ALTER TABLE notification.records DROP COLUMN traceparent, DROP COLUMN forgotten_at, DROP COLUMN expires_at;
     ALTER TABLE notification.operations DROP COLUMN options, DROP COLUMN paused_by;
     DROP INDEX notification.operations_open_idx;

@@ -2,7 +2,7 @@
  * Puts back what an outbound stream has lost: entries that were acknowledged and handed off, and that a restarted or
  * switched Redis does not have any more. Started by the watch over the streams, once for all that it finds.
  */
-import { proxyActivities, setCurrentDetails, sleep } from '@temporalio/workflow';
+import { proxyActivities, setCurrentDetails } from '@temporalio/workflow';
 import type { RepairActivities } from '../../activities/intent/repair.ts';
 import { STEERING } from '../policies.ts';
 import type { RepairProgress } from './repair-contract.ts';
@@ -17,7 +17,6 @@ export async function outboundRepair(
   stream: string,
   settlingMs: number,
 ): Promise<Omit<RepairProgress, 'before'>> {
-  await sleep(settlingMs);
   setCurrentDetails(`Looking in \`${stream}\` for the entries of published routes, from the newest on.`);
   const { checked, repaired } = await repairStream(stream, settlingMs);
   setCurrentDetails(`Looked for ${checked} entries in \`${stream}\` and handed ${repaired} off again.`);
