@@ -7,7 +7,7 @@
 export const CAUSES = {
   /** Intents. */
   published: ['records', 'routes.status published'],
-  stream_in_doubt: ['outbound_streams.suspect_since'],
+  stream_in_doubt: ['outbound_streams.suspect_since', 'outbound_streams.has_fallen_back'],
   not_on_this_channel: ['routes.status skipped'],
   recipient_unusable: ['routes.status skipped'],
   expired: ['routes.status skipped'],
