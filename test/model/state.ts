@@ -136,7 +136,6 @@ export interface State {
 }
 
 export const idOf = (number: number): string => `${number}-0`;
-export const numberOf = (id: string): number => Number(id.split('-')[0]);
 export const memoryOf = ({ notification, generation }: RouteRow): string => `${notification}/${generation}`;
 
 /** A healthy service before its first intent: the watches have looked once. */
