@@ -83,7 +83,8 @@ export function operate<Group>(options: OperationCommandOptions, bulk: Bulk<Grou
       requestedBy,
       ...(reason === undefined ? {} : { reason }),
       ratePerSecond: rate,
-      limit: total,
+      // Nothing less than matches: some may have come to match since they were counted.
+      ...(options.limit === undefined ? {} : { limit: options.limit }),
     });
     return followOperation(operator, begun, options, finish && ((signal) => finish(operator, begun, signal)));
   });

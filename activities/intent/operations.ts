@@ -132,26 +132,23 @@ export function intentOperations(
   }
 
   /**
-   * Closes the rows first: from then on nothing of it goes out, however long its workflows take to end. One that has no row
-   * is given up by one, which its acceptance finds in its turn.
+   * Closes the rows first: from then on nothing of it goes out, however long its workflows take to end. One that is not
+   * decided is given up by a row, which its acceptance finds in its turn, also one that is under way.
    *
    * @returns whether there was something to cancel.
    */
   async function cancel(item: CancelItem): Promise<boolean> {
-    const { notification_id: notificationId, slice_id: slice, is_known: isKnown } = item;
-    const isGivenUp = !isKnown && (await giveUp(notificationId));
+    const { notification_id: notificationId, slice_id: slice, is_decided: isDecided } = item;
+    const isGivenUp = !isDecided && (await giveUp(notificationId));
     const closed = await closing.closeAll(notificationId);
     if (closed > 0) await handOff.voidAttempts(redis, notificationId);
-    // If it has a workflow, that ends by itself.
-    if (isGivenUp && closed === 0) return true;
-    const isRequested = await unlessGone(() =>
-      workflows.getHandle(notificationWorkflowId(notificationId)).cancel(),
-    );
-    if (isRequested || slice === null) return isRequested || closed > 0;
-    const isTold = await unlessGone(() =>
-      workflows.getHandle(sliceWorkflowId(slice)).signal(CANCEL_INTENT_SIGNAL, notificationId),
-    );
-    return isTold || closed > 0;
+    const isTold =
+      (await unlessGone(() => workflows.getHandle(notificationWorkflowId(notificationId)).cancel())) ||
+      (slice !== null &&
+        (await unlessGone(() =>
+          workflows.getHandle(sliceWorkflowId(slice)).signal(CANCEL_INTENT_SIGNAL, notificationId),
+        )));
+    return isTold || isGivenUp || closed > 0;
   }
 
   /** @returns whether its entry is there and an intent. */
@@ -202,8 +199,7 @@ interface ReplayItem extends OperationItem {
 interface CancelItem extends OperationItem {
   notification_id: string;
   slice_id: string | null;
-  /** It is decided, or was tried and waits. */
-  is_known: boolean;
+  is_decided: boolean;
 }
 
 interface EntryItem extends OperationItem {
@@ -237,8 +233,8 @@ const LIST_OPEN = {
   name: 'list_operation_notifications',
   text: operationItems(
     `item.notification_id, coalesce(record.slice_id, waiting.intent ->> 'slice') AS slice_id,
-           coalesce(record.notification_id, waiting.notification_id, duplicate.notification_id,
-                    malformed.stream_entry_id) IS NOT NULL AS is_known`,
+           coalesce(record.notification_id, duplicate.notification_id, malformed.stream_entry_id)
+             IS NOT NULL AS is_decided`,
     `LEFT JOIN notification.records AS record ON record.notification_id = item.notification_id
       LEFT JOIN notification.waiting_intents AS waiting ON waiting.notification_id = item.notification_id
       LEFT JOIN notification.duplicates AS duplicate ON duplicate.notification_id = item.notification_id

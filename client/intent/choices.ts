@@ -40,12 +40,10 @@ export const chooseDead = (filter: DeadLetterFilter): Choice => ({
   given: conditions(stillDead(filter)),
 });
 
-/** What a cancellation would reach: what rows know of, and what is in the stream alone. */
+/** What a cancellation would reach: what is in the stream alone, and then what rows know of. One between the two is in both. */
 export async function openGroups(resources: OperatorResources, filter: OpenFilter): Promise<OpenGroup[]> {
-  const [rows, unaccepted] = await Promise.all([
-    groupsOf<Omit<OpenGroup, 'state'>>(resources.db, chooseOpen(filter)),
-    findUnaccepted(resources, filter, Infinity),
-  ]);
+  const unaccepted = await findUnaccepted(resources, filter, Infinity);
+  const rows = await groupsOf<Omit<OpenGroup, 'state'>>(resources.db, chooseOpen(filter));
   const timeOf = ({ notificationId }: UnacceptedIntent) => new Date(Number(notificationId.split('-')[0]));
   const notBegun = Map.groupBy(unaccepted, ({ type, producer }) => JSON.stringify([type, producer]));
   return [

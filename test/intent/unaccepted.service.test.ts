@@ -1,7 +1,17 @@
+import type { Audience } from '../../activities/intent/audience.ts';
+import { insertRecords } from '../../activities/intent/decisions.ts';
+import type { OperationItem } from '../../activities/operations.ts';
+import { intentOperations } from '../../activities/intent/operations.ts';
+import { createOutcomes } from '../../activities/intent/outcomes.ts';
+import { fingerprintOf } from '../../api/intent/fingerprint.ts';
 import { offsetKey } from '../../api/intent/stream.ts';
+import type { OperatorResources } from '../../client/resources.ts';
+import { openGroups } from '../../client/intent/choices.ts';
 import { findUnaccepted } from '../../client/intent/unaccepted.ts';
+import { cliFor } from '../command-line.ts';
 import type { Slot } from '../harness.ts';
-import { takeSlot } from '../harness.ts';
+import { operatorOf, takeSlot } from '../harness.ts';
+import { accepted, turn } from './entries.ts';
 
 const STREAM = 'notification:intents';
 const DAY_MS = 86_400_000;
@@ -13,7 +23,10 @@ beforeAll(async () => {
   slot = await takeSlot();
 });
 afterAll(() => slot?.release());
-beforeEach(() => slot.redis.del(STREAM, offsetKey(STREAM)));
+beforeEach(async () => {
+  await slot.redis.del(STREAM, offsetKey(STREAM));
+  await slot.db.query('DELETE FROM notification.waiting_intents');
+});
 
 const append = (id: string, fields: Record<string, string> = {}) =>
   slot.redis.xadd(
@@ -69,4 +82,75 @@ test('U2 what a row knows of is none of them', async () => {
     INSERT INTO notification.cancelled_intents (notification_id, producer, idempotency_key, cancelled_at)
     VALUES ('${NOW}-3', 'game_master', 'k', now())`);
   expect(await find()).toEqual([2, 4, 5, 6].map((n) => `${NOW}-${n}`));
+});
+
+/** The reader has just tried it. */
+const waits = (id: string) => `
+    INSERT INTO notification.waiting_intents (notification_id, notification_type, producer, idempotency_key, waiting_since,
+      attempt, unusable_attempts, reason, updated_at, intent)
+    VALUES ('${id}', 'game.turn.ready', 'game_master', '${id}', now(), 1, 0, 'tried', now(), '{}')`;
+
+test('newcomer-1 an intent that gets its row while a cancellation is previewed is counted', async () => {
+  for (const n of [1, 2]) await append(`${NOW - 3 + n}-0`);
+  let counted: Promise<unknown> = Promise.resolve();
+  const query = async (text: string, values: unknown[]) => {
+    if (text.includes('GROUP BY')) return (counted = slot.db.query(text, values));
+    await counted;
+    await slot.db.query(waits(`${NOW - 1}-0`));
+    return slot.db.query(text, values);
+  };
+  const resources = { db: { query }, redis: slot.redis, intentsStream: STREAM };
+  const groups = await openGroups(resources as unknown as OperatorResources, { producer: 'game_master' });
+  expect(groups.map(({ state, notifications }) => [state, notifications])).toEqual([
+    ['under_way', 1],
+    ['not_begun', 1],
+  ]);
+});
+
+test('newcomer-1 a cancellation chooses all that match when it begins, not as many as were counted before', async () => {
+  for (const n of [1, 2]) await append(`${NOW - 3 + n}-0`);
+  await slot.db.query(`
+    CREATE FUNCTION notification.read_one() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN ${waits(`${NOW}-0`)}; RETURN NEW; END $$;
+    CREATE TRIGGER read_one BEFORE INSERT ON notification.operations
+       FOR EACH ROW EXECUTE FUNCTION notification.read_one()`);
+  const { json, dispose } = cliFor(slot);
+  try {
+    const args = [
+      'notifications',
+      'cancel',
+      '--producer',
+      'game_master',
+      '--since',
+      '1h',
+      '--yes',
+      '--detach',
+    ];
+    const { value } = await json<{ total: number }>(args);
+    expect(value.total).toBe(3);
+  } finally {
+    dispose();
+    await slot.db.query('DROP FUNCTION notification.read_one() CASCADE');
+  }
+});
+
+test('newcomer-1 one that waits is never accepted once its cancellation is done, also by an attempt under way', async () => {
+  const id = (await slot.redis.xadd(STREAM, '*', ...turn().flat())) as string;
+  await slot.db.query(waits(id));
+  const { redis, db } = slot;
+  const { operationId } = await operatorOf(slot).operations.cancel(
+    { producer: 'game_master' },
+    { requestedBy: 'nina' },
+  );
+  const workflows = { getHandle: () => ({ cancel: () => Promise.resolve() }) };
+  const resources = { db, redis, workflows, outcomes: createOutcomes([]), intentsStream: STREAM };
+  const { cancel } = intentOperations(resources as unknown as Parameters<typeof intentOperations>[0]);
+  const chosen = await db.query<OperationItem>(cancel!.list.text, [operationId, 10]);
+  expect(await cancel!.deal(chosen.rows)).toEqual([true]);
+
+  const intent = { ...accepted(turn()), notificationId: id };
+  const audience: Audience = { kind: 'user', recipients: [] };
+  const settings = { budgets: { push: 3, email: 7 }, idempotencyTtlMs: DAY_MS };
+  const items = [{ intent, fingerprint: fingerprintOf(intent), audience }];
+  expect(await insertRecords(db, createOutcomes([]), items, settings)).toEqual(new Map());
 });
