@@ -10,7 +10,7 @@
 import type { NotificationType } from '../api/intent/catalog.ts';
 import type { IntentFailureCode } from '../api/intent/entry.ts';
 import { entryFieldsOf, parseIntent } from '../api/intent/entry.ts';
-import { fingerprintOf } from '../api/intent/fingerprint.ts';
+import { differingFields, fingerprintOf } from '../api/intent/fingerprint.ts';
 import { canonicalJson } from '../api/canonical-json.ts';
 import type { NotificationIntent, StreamAppender } from './notificationintent.ts';
 import { InvalidIntentError } from './notificationintent.ts';
@@ -53,7 +53,8 @@ export function createMemoryStream(): MemoryStream {
       const next = accepted(`${published.length + 1}-0`, stream, fieldsAndValues);
       const earlier = published.find((one) => isOfSameKey(one, next));
       if (earlier !== undefined && earlier.fingerprint !== next.fingerprint) {
-        const problem = `came before, as ${earlier.notificationId}, with other content`;
+        const fields = differingFields(earlier.intent, next.intent).join(', ');
+        const problem = `came before, as ${earlier.notificationId}, with other content (${fields})`;
         throw new InvalidIntentError('idempotency_conflict', `idempotency_key ${problem}`);
       }
       published.push({ ...next, isDuplicate: earlier !== undefined });

@@ -22,7 +22,13 @@ import type { FirstAttemptsOfMany } from './routes.ts';
 import { createAudienceResolver } from './audience.ts';
 import type { Audience, ChannelBudgets } from './audience.ts';
 import type { AcceptedNow, Candidate, TakenIntent, ToInsert } from './decisions.ts';
-import { findDecisions, insertRecords, listRoutesToPublish, recordDuplicates } from './decisions.ts';
+import {
+  conflictText,
+  findDecisions,
+  insertRecords,
+  listRoutesToPublish,
+  recordDuplicates,
+} from './decisions.ts';
 import { logFieldsOf } from './metrics.ts';
 import type { InHand } from './in-hand.ts';
 import { keyOf } from './key-order.ts';
@@ -344,7 +350,7 @@ export function createAcceptance(resources: IntentResources) {
           await reject(
             intent,
             'idempotency_conflict',
-            `idempotency_key was used for notification ${acceptance.with} with other content`,
+            await conflictText(db, intent, acceptance.with),
             acceptance.with,
           );
           log.warn(

@@ -7,6 +7,8 @@ import { expiryOf } from '../../api/intent/catalog.ts';
 import { routeRefOf } from '../../api/ids.ts';
 import { forgottenKeySql } from '../../api/intent/forgotten.ts';
 import type { Intent } from '../../api/intent/entry.ts';
+import type { IntentContent } from '../../api/intent/fingerprint.ts';
+import { differingFields } from '../../api/intent/fingerprint.ts';
 import { MAX_TIMESTAMP_MS } from '../../api/intent/entry.ts';
 import type { Acceptance, NotificationInput, RouteToPublish } from '../../workflows/intent/contract.ts';
 import { MAX_CHILDREN_PER_PARENT } from '../../workflows/intent/contract.ts';
@@ -107,6 +109,14 @@ async function decisionOf(db: Pool, found: DecisionRow, fingerprint: string): Pr
       ? { outcome: 'entry_id_reused' }
       : { outcome: 'idempotency_conflict', with: other };
   return other === notificationId ? acceptanceOf(db, notificationId) : { outcome: 'duplicate', of: other };
+}
+
+/** @returns why an intent is refused whose key another one has with other content. @throws ApplicationFailure of PostgreSQL. */
+export async function conflictText(db: Pool, intent: Intent, conflictsWith: string): Promise<string> {
+  const [before] = await query<IntentContent>(db, LOAD_CONTENT, [conflictsWith]);
+  // Retention may have removed it meanwhile.
+  const fields = before === undefined ? '' : ` (${differingFields(before, intent).join(', ')})`;
+  return `idempotency_key was used for notification ${conflictsWith} with other content${fields}`;
 }
 
 async function acceptanceOf(db: Pool, notificationId: string): Promise<Acceptance> {
@@ -421,6 +431,16 @@ const FIND_DECISIONS = {
 };
 
 const FIND_DECISIONS_FOR_FEW = forFew(FIND_DECISIONS);
+
+const LOAD_CONTENT = {
+  name: 'load_intent_content',
+  text: `
+    SELECT notification_type AS "notificationType", producer, audience_kind AS "audienceKind",
+           coalesce(recipient_user_ids, '[]') AS "recipientUserIds", idempotency_key AS "idempotencyKey",
+           (extract(epoch FROM occurred_at) * 1000)::float8 AS "occurredAtMs", payload_json AS "payloadJson"
+      FROM notification.records
+     WHERE notification_id = $1`,
+};
 
 const COUNT_ROUTES = {
   name: 'count_routes',

@@ -3,6 +3,11 @@ import { createHash } from 'node:crypto';
 import { canonicalJson } from '../canonical-json.ts';
 import type { Intent } from './entry.ts';
 
+export type IntentContent = Omit<
+  Intent,
+  'notificationId' | 'expiresAtMs' | 'requestId' | 'traceId' | 'traceparent'
+>;
+
 /**
  * SHA-256 (hex) over the normalized content. Recipients count as a set and the payload in canonical form, so the order
  * of recipients and keys, white space and the notation of numbers make no difference; the order of arrays does.
@@ -11,10 +16,29 @@ import type { Intent } from './entry.ts';
  * says nothing about the event, a repeat may count it from its own time, and processes of the release before do not know it.
  * `occurred_at_ms` is in: the same event did not happen at two times.
  */
-export function fingerprintOf(
-  intent: Omit<Intent, 'notificationId' | 'expiresAtMs' | 'requestId' | 'traceId' | 'traceparent'>,
-): string {
-  const content = canonicalJson({
+export function fingerprintOf(intent: IntentContent): string {
+  return createHash('sha256')
+    .update(canonicalJson(normalized(intent)))
+    .digest('hex');
+}
+
+/** @returns the fields of the envelope in which two intents with one idempotency key differ, names only. */
+export function differingFields(one: IntentContent, other: IntentContent): string[] {
+  const [left, right] = [normalized(one), normalized(other)];
+  const names = [
+    'notification_type',
+    'audience_kind',
+    'recipient_user_ids',
+    'occurred_at_ms',
+    'payload',
+  ] as const;
+  return names
+    .filter((name) => JSON.stringify(left[name]) !== JSON.stringify(right[name]))
+    .map((name) => (name === 'payload' || name === 'recipient_user_ids' ? `${name}_json` : name));
+}
+
+function normalized(intent: IntentContent) {
+  return {
     notification_type: intent.notificationType,
     producer: intent.producer,
     audience_kind: intent.audienceKind,
@@ -23,6 +47,5 @@ export function fingerprintOf(
     occurred_at_ms: intent.occurredAtMs,
     // A string inside: canonical already.
     payload: intent.payloadJson,
-  });
-  return createHash('sha256').update(content).digest('hex');
+  };
 }

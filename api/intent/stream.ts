@@ -1,4 +1,5 @@
 /** The intent stream, as its reader and operators see it: where progress is saved, and the order of entries. */
+import { createHash } from 'node:crypto';
 import type { Redis } from 'ioredis';
 import { STREAM_START, entryIdAfter } from '../stream-ids.ts';
 
@@ -23,6 +24,12 @@ export const readerKey = (stream: string): string => `notification:stream_reader
 /** Holds the id under which an operation has published a refused entry again. */
 export const republishedKey = (operationId: string, entryId: string): string =>
   `notification:stream_republished:${keySegment(operationId)}:${keySegment(entryId)}`;
+
+/** Holds when an event happened, epoch ms, whose intent was published by hand without saying so: a repeat says the same. */
+export const occurredKey = (producer: string, idempotencyKey: string): string =>
+  `notification:stream_occurred:${createHash('sha256')
+    .update(JSON.stringify([producer, idempotencyKey]))
+    .digest('hex')}`;
 
 /** @returns the saved offset, or STREAM_START before the first entry. */
 export async function loadOffset(

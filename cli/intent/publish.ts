@@ -3,12 +3,14 @@ import { readFile } from 'node:fs/promises';
 import { text } from 'node:stream/consumers';
 import type { Command } from 'commander';
 import { Argument, Option } from 'commander';
+import type { Redis } from 'ioredis';
 import type { AudienceKind, NotificationType } from '../../api/intent/catalog.ts';
 import { AUDIENCE_KINDS, CATALOG, NOTIFICATION_TYPES } from '../../api/intent/catalog.ts';
+import { occurredKey } from '../../api/intent/stream.ts';
 import { isJsonObject } from '../../api/json.ts';
 import type { NotificationView } from '../../client/intent/notifications.ts';
 import { waitForSettlement } from '../../client/intent/settlement.ts';
-import type { NotificationIntent, StreamAppender } from '../../client/notificationintent.ts';
+import type { NotificationIntent } from '../../client/notificationintent.ts';
 import { InvalidIntentError, constructorOf, publishIntent } from '../../client/notificationintent.ts';
 import { linkField } from '../../client/resources.ts';
 import { waitUntil } from '../../client/wait-until.ts';
@@ -58,14 +60,14 @@ export function addPublishCommand(intents: Command): void {
     .addOption(new Option('--audience <audience>', 'admin_email: the administrators').choices(AUDIENCE_KINDS))
     .requiredOption(
       '--key <key>',
-      'idempotency key: the same key with the same content, --occurred-at included, has no effect',
+      'idempotency key: the same key with the same content has no effect, with other content it is refused',
     )
     .option('--payload <json>', 'payload as a JSON object')
     .option('--payload-file <file>', 'file with the payload; - reads standard input')
     .option('--field <name=value>', 'one payload field, on top of the payload; may be repeated', addPair, {})
     .option(
       '--occurred-at <time>',
-      'when the event happened: an ISO time, or 1h for an hour ago; default: now',
+      'when the event happened: an ISO time, or 1h for an hour ago; default: when this key was first published by this command, or now',
       parseTime,
     )
     .option(
@@ -93,12 +95,12 @@ export function addPublishCommand(intents: Command): void {
         const intents = await intentsOf(type, options);
         if (!options.wait) {
           return withRedis(async ({ redis, config, webUi }) =>
-            showPublished(await publish(redis, config, intents), webUi, options),
+            showPublished(await publish(redis, config, intents, options), webUi, options),
           );
         }
         return withSession(['redis', 'postgres', 'temporal'], async (session) => {
           const { resources, config } = session;
-          return showSettlement(session, await publish(resources.redis, config, intents), options);
+          return showSettlement(session, await publish(resources.redis, config, intents, options), options);
         });
       }),
     );
@@ -106,11 +108,28 @@ export function addPublishCommand(intents: Command): void {
 
 /** @returns the ids in the order of the intents. @throws what Redis fails with, after saying how many are published. */
 async function publish(
-  redis: StreamAppender,
+  redis: Redis,
   { values }: Config,
-  intents: readonly NotificationIntent[],
+  created: readonly NotificationIntent[],
+  { key, occurredAt }: PublishOptions,
 ): Promise<string[]> {
   const stream = values.NOTIFICATION_INTENTS_STREAM;
+  const [{ producer, occurredAtMs }] = created as [NotificationIntent];
+  const timeOfFirst =
+    occurredAt === undefined
+      ? // Who may only append must say the time, to repeat it.
+        await redis
+          .set(
+            occurredKey(producer, key),
+            occurredAtMs,
+            'PX',
+            values.NOTIFICATION_IDEMPOTENCY_TTL,
+            'NX',
+            'GET',
+          )
+          .catch(() => null)
+      : null;
+  const intents = created.map((intent) => ({ ...intent, occurredAtMs: Number(timeOfFirst ?? occurredAtMs) }));
   const progress = startProgress(intents.length, 'intents published');
   const ids: string[] = [];
   try {
@@ -123,7 +142,7 @@ async function publish(
     progress.end();
     if (ids.length < intents.length) {
       report(
-        `${ids.length} of ${intents.length} are known to be published; the same command may be repeated, with --occurred-at ${new Date(intents[0]!.occurredAtMs).toISOString()}`,
+        `${ids.length} of ${intents.length} are known to be published; the same command may be repeated`,
       );
     }
   }

@@ -43,6 +43,17 @@ test('I71 what was not published fails, with a list of what was', async () => {
   }
 });
 
+test('newcomer-3 a conflict names the fields that differ, and not what they hold', async () => {
+  const stream = createMemoryStream();
+  const first = turn();
+  await publishIntent(stream, first);
+  const others = { occurredAtMs: first.occurredAtMs + 1, recipientUserIds: ['somebody-else'] };
+  await expect(publishIntent(stream, { ...first, ...others })).rejects.toThrow(
+    'came before, as 1-0, with other content (recipient_user_ids_json, occurred_at_ms)',
+  );
+  await expect(publishIntent(stream, turn('one', 55))).rejects.toThrow('with other content (payload_json)');
+});
+
 test('I71 it refuses what the service refuses', async () => {
   const stream = createMemoryStream();
   await publishIntent(stream, turn());

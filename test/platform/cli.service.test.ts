@@ -164,6 +164,17 @@ describe('intents', () => {
     expect(again.stdout).toContain('"outcome":"duplicate"');
   });
 
+  test('newcomer-3 the same command again is a duplicate; with another field or time it is refused, and says which', async () => {
+    const first = await publish('cli/repeated', '--wait');
+    expect(first.code).toBe(0);
+    const again = await publish('cli/repeated', '--wait');
+    expect(again.stdout).toContain('"outcome":"duplicate"');
+    const other = await publish('cli/repeated', '--wait', '--field', 'turn_number=9');
+    expect(other.stdout).toContain('with other content (payload_json)');
+    const later = await publish('cli/repeated', '--wait', '--occurred-at', '2026-01-31T12:00:00Z');
+    expect(later.stdout).toContain('with other content (occurred_at_ms)');
+  });
+
   test('I37 publish refuses what the service would refuse, and reads a payload from standard input', async () => {
     const refused = await cli(['intents', 'publish', 'game.turn.ready', '--to', 'user-1', '--key', 'k']);
     expect(refused).toMatchObject({ code: 2, stdout: '' });

@@ -110,7 +110,7 @@ const RECURRING = {
 
 /** Of one intent, route or job: those of its record, and a slice of its routes. */
 const BY_KEY = `
-  count_batch count_routes forget_waiting_if_decided give_up_waiting_intent is_other_malformed_intent list_routes load_hashed_route
+  count_batch count_routes forget_waiting_if_decided give_up_waiting_intent is_other_malformed_intent list_routes load_hashed_route load_intent_content
   load_route load_slice mark_expired mark_found_published mark_skipped note_waiting_intent open_generation
   record_failure record_malformed_intent
   tell_give_up_waiting_intent tell_mark_expired tell_mark_found_published tell_mark_skipped tell_open_generation tell_record_failure

@@ -93,13 +93,34 @@ func (s *Stream) append(args *redis.XAddArgs) (string, error) {
 			return "", &intents.InvalidIntentError{
 				Code:    IdempotencyConflict,
 				Field:   "idempotency_key",
-				Problem: "came before, as " + earlier.ID + ", with other content",
+				Problem: "came before, as " + earlier.ID + ", with other content (" + differences(earlier.Intent, intent) + ")",
 			}
 		}
 		next.IsDuplicate = true
 	}
 	s.published = append(s.published, next)
 	return next.ID, nil
+}
+
+// differences names the fields in which two intents with one idempotency key differ.
+func differences(one, other intents.Intent) string {
+	recipients := func(intent intents.Intent) []string { return slices.Sorted(slices.Values(intent.RecipientUserIDs())) }
+	var names []string
+	for _, field := range []struct {
+		name   string
+		isSame bool
+	}{
+		{"notification_type", one.NotificationType() == other.NotificationType()},
+		{"audience_kind", one.AudienceKind() == other.AudienceKind()},
+		{"recipient_user_ids_json", slices.Equal(recipients(one), recipients(other))},
+		{"occurred_at_ms", one.OccurredAt().Equal(other.OccurredAt())},
+		{"payload_json", one.PayloadJSON() == other.PayloadJSON()},
+	} {
+		if !field.isSame {
+			names = append(names, field.name)
+		}
+	}
+	return strings.Join(names, ", ")
 }
 
 // fieldsOf reads the values of XADD in the forms that go-redis takes, but for structs.

@@ -95,6 +95,9 @@ func TestTheStreamRefusesWhatTheServiceRefuses(t *testing.T) {
 	}
 	_, err := intents.Publish(ctx, &stream, registered(t, "one", "Zorgons"))
 	expectCode(err, notifytest.IdempotencyConflict)
+	if !strings.Contains(err.Error(), "with other content (payload_json)") {
+		t.Errorf("%v does not say what differs", err)
+	}
 	for _, values := range []any{
 		[]string{"notification_type", "game.turn.ready"},
 		[]any{"notification_type", []byte("game.turn.ready")},

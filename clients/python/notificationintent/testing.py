@@ -68,12 +68,25 @@ class MemoryStream:
             if earlier.stream != name or _key_of(earlier.intent) != _key_of(intent):
                 continue
             if earlier.intent.fingerprint() != intent.fingerprint():
-                problem = f"came before, as {earlier.entry_id}, with other content"
+                names = ", ".join(_differences(earlier.intent, intent))
+                problem = f"came before, as {earlier.entry_id}, with other content ({names})"
                 raise InvalidIntentError("idempotency_conflict", "idempotency_key", problem)
             is_duplicate = True
         entry_id = f"{len(self.published) + 1}-0"
         self.published.append(Published(entry_id, name, intent, is_duplicate))
         return entry_id
+
+
+def _differences(one: Intent, other: Intent) -> list[str]:
+    """Names the fields in which two intents with one idempotency key differ."""
+    is_same = {
+        "notification_type": one.notification_type == other.notification_type,
+        "audience_kind": one.audience_kind == other.audience_kind,
+        "recipient_user_ids_json": set(one.recipient_user_ids) == set(other.recipient_user_ids),
+        "occurred_at_ms": one.occurred_at_ms == other.occurred_at_ms,
+        "payload_json": one.payload_json == other.payload_json,
+    }
+    return [name for name, same in is_same.items() if not same]
 
 
 class AsyncMemoryStream:

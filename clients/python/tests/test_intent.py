@@ -200,6 +200,7 @@ class MemoryStream(unittest.TestCase):
         with self.assertRaises(InvalidIntentError) as caught:
             publish_intent(self.stream, turn(turn_number=55))
         self.assertEqual(caught.exception.code, "idempotency_conflict")
+        self.assertIn("with other content (payload_json)", str(caught.exception))
         with self.assertRaises(InvalidIntentError) as caught:
             self.stream.xadd("s", {b"notification_type": "game.turn.ready", "occurred_at_ms": 7})
         self.assertEqual((caught.exception.code, caught.exception.field), ("invalid_envelope", "producer"))
