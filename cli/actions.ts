@@ -17,7 +17,7 @@ export function addActionCommands(program: Command): void {
     .description('What operators asked for')
     .command('list')
     .description(
-      'List what operators asked for and no other list says by whom, newest first. Replays, cancellations and pauses stand with what they were about.',
+      'List what operators asked for, newest first: pauses, replays, cancellations and all other changes, by whom and why.',
     )
     .option('--action <command>', 'this command only, such as "mobile cancel"')
     .option('--target <text>', 'what it was done to')

@@ -1,6 +1,6 @@
 /**
- * Who asked for what, of changes that leave no other trace of it. The row is there before the change is made, or comes with it
- * in its transaction: nothing is changed without an author. What was refused leaves none.
+ * Who asked for what, when and why. The row is there before the change is made, or comes with it in its transaction: nothing is
+ * changed without an author. What was refused leaves none.
  */
 import type { Pool } from 'pg';
 import { isRefusal } from './errors.ts';
@@ -34,9 +34,11 @@ export interface ActionFilter {
   limit?: number;
 }
 
-type NewAction = Pick<OperatorAction, 'action'> &
-  Partial<Pick<OperatorAction, 'target' | 'detail'>> &
-  Requester;
+interface NewAction extends Requester {
+  action: string;
+  target?: string | undefined;
+  detail?: string | undefined;
+}
 
 /** Who asks for a change. */
 export interface Requester {

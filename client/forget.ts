@@ -5,8 +5,8 @@
 import { createHash } from 'node:crypto';
 import { callbacksOf } from './account-callback/forget.ts';
 import { OperationFailedError } from './errors.ts';
-import type { PartOfForgetting, Remaining } from './forget-places.ts';
-import { personOf } from './forget-places.ts';
+import type { PartOfForgetting, Person, Remaining } from './forget-places.ts';
+import { personOf, walkOf } from './forget-places.ts';
 import { addressesOf, intentsOf } from './intent/forget.ts';
 import { mobilePushesOf } from './mobile-push/forget.ts';
 import type { OperatorResources } from './resources.ts';
@@ -132,6 +132,7 @@ export function forgetOperations(resources: OperatorResources) {
       intentsOf(resources, person),
       mobilePushesOf(resources, person),
       callbacksOf(resources, person),
+      actionsOf(person),
       ...(subscriptionUser === undefined
         ? []
         : [
@@ -141,6 +142,18 @@ export function forgetOperations(resources: OperatorResources) {
             }),
           ]),
     ];
+  }
+
+  /** What operators wrote down of why they acted; all other columns name things, not people. */
+  function actionsOf({ pattern }: Person): PartOfForgetting {
+    const places = [
+      walkOf(db, {
+        table: 'notification.operator_actions',
+        key: ['action_id'],
+        ...{ values: [pattern], where: 'detail ~ $1', set: 'detail = NULL' },
+      }),
+    ];
+    return { places, underWay: () => Promise.resolve([]), remains: () => Promise.resolve([]) };
   }
 
   async function resultOf(

@@ -23,6 +23,7 @@ import {
 } from '../workflows/operation-contract.ts';
 import { unknownFieldOf } from '../api/intent/mending.ts';
 import type { Mending } from '../api/intent/mending.ts';
+import { byAuthor, noteAction } from './actions.ts';
 import { DEFAULT_REPLAY_RATE, MAX_REPLAY_RATE } from './bulk-replay.ts';
 import type { Choice } from './choices.ts';
 import { MAX_ITEMS, chosenBy } from './choices.ts';
@@ -164,44 +165,47 @@ export function operationOperations(resources: OperatorResources) {
      * Begins nothing more until it is resumed: its row says so at once, and its workflow is told. @throws NotFoundError;
      * NothingToDoError when it has ended.
      */
-    async pause(operationId: string, change: OperationChange = {}): Promise<OperationView> {
-      await openOne(operationId);
-      if (!(await isRunning(operationId))) {
-        throw new NothingToDoError(
-          `operation ${operationId} does not run; galaxy-notify operations resume starts it again`,
-        );
-      }
-      await db.query(HOLD, [operationId, change.requestedBy ?? 'operator']);
-      return tell(operationId, PAUSE_OPERATION_UPDATE, change);
-    },
+    pause: (operationId: string, change: OperationChange = {}): Promise<OperationView> =>
+      noted('pause', operationId, change, async () => {
+        await openOne(operationId);
+        if (!(await isRunning(operationId))) {
+          throw new NothingToDoError(
+            `operation ${operationId} does not run; galaxy-notify operations resume starts it again`,
+          );
+        }
+        await db.query(HOLD, [operationId, change.requestedBy ?? 'operator']);
+        return tell(operationId, PAUSE_OPERATION_UPDATE, change);
+      }),
 
     /**
      * Goes on, also with one that lost its workflow. @returns how it stands; while all workers are busy that may be `paused` still.
      * @throws as `pause`.
      */
-    async resume(operationId: string, change: OperationChange = {}): Promise<OperationView> {
-      const view = await openOne(operationId);
-      await db.query(RELEASE, [operationId]);
-      if (await isRunning(operationId)) return tell(operationId, RESUME_OPERATION_UPDATE, change);
-      const { kind, ratePerSecond: rate, requestedBy, total, done, ordered } = view;
-      const { requestedBy: changedBy = 'operator' } = change;
-      const carried: OperationState = {
-        ...{ status: 'running', total, done, ordered, changedBy, changedAtMs: Date.now() },
-      };
-      await start({ operationId, kind, rate, requestedBy, carried });
-      return show(operationId);
-    },
+    resume: (operationId: string, change: OperationChange = {}): Promise<OperationView> =>
+      noted('resume', operationId, change, async () => {
+        const view = await openOne(operationId);
+        await db.query(RELEASE, [operationId]);
+        if (await isRunning(operationId)) return tell(operationId, RESUME_OPERATION_UPDATE, change);
+        const { kind, ratePerSecond: rate, requestedBy, total, done, ordered } = view;
+        const { requestedBy: changedBy = 'operator' } = change;
+        const carried: OperationState = {
+          ...{ status: 'running', total, done, ordered, changedBy, changedAtMs: Date.now() },
+        };
+        await start({ operationId, kind, rate, requestedBy, carried });
+        return show(operationId);
+      }),
 
     /** Ends it, also one that lost its workflow: what is done stays done. @throws as `pause`. */
-    async abort(operationId: string, change: OperationChange = {}): Promise<OperationView> {
-      await openOne(operationId);
-      if (await isRunning(operationId)) {
-        await db.query(HOLD, [operationId, change.requestedBy ?? 'operator']);
-        return tell(operationId, ABORT_OPERATION_UPDATE, change);
-      }
-      await db.query(END_WITHOUT_WORKFLOW, [operationId]);
-      return show(operationId);
-    },
+    abort: (operationId: string, change: OperationChange = {}): Promise<OperationView> =>
+      noted('abort', operationId, change, async () => {
+        await openOne(operationId);
+        if (await isRunning(operationId)) {
+          await db.query(HOLD, [operationId, change.requestedBy ?? 'operator']);
+          return tell(operationId, ABORT_OPERATION_UPDATE, change);
+        }
+        await db.query(END_WITHOUT_WORKFLOW, [operationId]);
+        return show(operationId);
+      }),
 
     /** @returns how it stood in the end, or when the time was up. */
     async follow(
@@ -245,6 +249,15 @@ export function operationOperations(resources: OperatorResources) {
     },
   };
 
+  function noted<T>(
+    verb: string,
+    operationId: string,
+    { requestedBy }: OperationChange,
+    change: () => Promise<T>,
+  ): Promise<T> {
+    return byAuthor(resources, { action: `operations ${verb}`, target: operationId, requestedBy }, change);
+  }
+
   async function begin(
     kind: OperationKind,
     filter: object,
@@ -270,8 +283,11 @@ export function operationOperations(resources: OperatorResources) {
       await client.query(text, values);
       if (more.length > 0) await client.query(CHOOSE_MORE, [operationId, more, limit]);
       const { rows } = await client.query<{ total: number }>(COUNT_CHOSEN, [operationId]);
-      if (rows[0]!.total === 0) throw new NotFoundError(NOTHING[kind]);
-      return rows[0]!.total;
+      const [{ total: chosen }] = rows as [{ total: number }];
+      if (chosen === 0) throw new NotFoundError(NOTHING[kind]);
+      const detail = `${chosen} chosen${reason === undefined ? '' : `: ${reason}`}`;
+      await noteAction(client, { action: COMMANDS[kind], target: operationId, requestedBy, detail });
+      return chosen;
     });
     try {
       await start({ operationId, kind, rate: ratePerSecond, requestedBy });
@@ -344,6 +360,15 @@ export function operationOperations(resources: OperatorResources) {
     return show(operationId);
   }
 }
+
+/** As the command line names them. */
+const COMMANDS: Record<OperationKind, string> = {
+  replay: 'replay',
+  cancel: 'notifications cancel',
+  republish: 'malformed republish',
+  resend: 'mobile replay',
+  recreate: 'subscriptions retry',
+};
 
 const NOTHING: Record<OperationKind, string> = {
   replay: 'no dead-lettered route matches',

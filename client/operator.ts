@@ -11,7 +11,8 @@
  * OperationFailedError; what a connection throws passes through.
  */
 import { callbackOperations } from './account-callback/callbacks.ts';
-import { actionOperations } from './actions.ts';
+import type { Requester } from './actions.ts';
+import { actionOperations, byAuthor } from './actions.ts';
 import { forgetOperations } from './forget.ts';
 import { bridgeOperations } from './intent/bridge.ts';
 import { cancelOperation } from './intent/cancel.ts';
@@ -39,6 +40,9 @@ import { why } from './why.ts';
 export { NotFoundError, NothingToDoError, OperationFailedError } from './errors.ts';
 export type { OperatorResources } from './resources.ts';
 
+type CancelRequest = Parameters<ReturnType<typeof cancelOperation>['cancel']>[1] &
+  Requester & { reason?: string | undefined };
+
 export type Operator = ReturnType<typeof createOperator>;
 
 export function createOperator(resources: OperatorResources) {
@@ -60,7 +64,16 @@ export function createOperator(resources: OperatorResources) {
     intents: waitingOperations(resources),
     keys: keyOperations(resources),
     recovery: recoveryOperations(resources),
-    notifications: { ...notificationOperations(resources), ...cancelOperation(resources) },
+    notifications: {
+      ...notificationOperations(resources),
+      /** As cancelOperation. */
+      cancel: (notificationId: string, { requestedBy, reason, ...options }: CancelRequest) =>
+        byAuthor(
+          resources,
+          { action: 'notifications cancel', target: notificationId, requestedBy, detail: reason },
+          () => cancelOperation(resources).cancel(notificationId, options),
+        ),
+    },
     deadLetters: deadLetterOperations(resources),
     replays: replayOperations(resources),
     operations: operationOperations(resources),

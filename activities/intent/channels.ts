@@ -4,6 +4,7 @@ import type { WorkflowClient } from '@temporalio/client';
 import type { Pool } from 'pg';
 import type { Logger } from 'pino';
 import { routeRefOf } from '../../api/ids.ts';
+import { setHeldSql } from '../../api/intent/held.ts';
 import type { ChannelState, HeldName } from '../../workflows/intent/channel-contract.ts';
 import { producerOf } from '../../workflows/intent/channel-contract.ts';
 import { CHANNELS, CHANNEL_RESUMED_SIGNAL, routeWorkflowId } from '../../workflows/intent/contract.ts';
@@ -160,13 +161,7 @@ const LOAD_CHANNEL = {
 
 const SET_CHANNEL = {
   name: 'set_channel',
-  text: `
-    INSERT INTO notification.channels (channel, is_paused, reason, changed_by, changed_at, drain_rate)
-    VALUES ($1, $2, $3, $4, clock_timestamp(), $5)
-    ON CONFLICT (channel) DO UPDATE
-       SET is_paused = excluded.is_paused, reason = excluded.reason, changed_by = excluded.changed_by,
-           changed_at = excluded.changed_at, drain_rate = excluded.drain_rate
-    RETURNING ${CHANGED_AT_MS} AS changed_at_ms`,
+  text: setHeldSql(`${CHANGED_AT_MS} AS changed_at_ms`),
 };
 
 /** A drain of an earlier release is none of this row's; one that was paused or begun anew meanwhile has another time. */

@@ -16,6 +16,7 @@ import type { RouteKey, RouteSlice } from '../../workflows/intent/contract.ts';
 import type { RouteSlot } from './audience.ts';
 import { logFieldsOf } from './metrics.ts';
 import { outcomeForFew, routeMove } from './outcomes.ts';
+import { orderIdOf } from '../../workflows/operation-contract.ts';
 import { query } from '../postgres.ts';
 
 /** Classification of an e-mail route that is skipped because the User Service has no usable answer about its user. */
@@ -329,6 +330,7 @@ export const MARK_FOUND_PUBLISHED = routeMove({
   parameters: 4,
 });
 
+/** An operation is written down as one. A route id may name a user, whom no action does. */
 export const OPEN_GENERATION = routeMove({
   name: 'open_generation',
   update: `
@@ -351,6 +353,11 @@ export const OPEN_GENERATION = routeMove({
              $4, $5, $6, statement_timestamp()
         FROM moved
       RETURNING generation
+    ), noted AS (
+      INSERT INTO notification.operator_actions (action, target, requested_by, detail)
+      SELECT 'replay', notification_id, $5, $6
+        FROM moved
+       WHERE $4 NOT LIKE '${orderIdOf('')}%'
     )`,
   result: 'SELECT generation FROM opened',
   parameters: 6,

@@ -172,12 +172,15 @@ function cancelMany(filter: OpenFilter, options: CancelOptions): Promise<ExitCod
   });
 }
 
-function cancelOne(notificationId: string, { json, timeout }: CancelOptions): Promise<ExitCode> {
+function cancelOne(
+  notificationId: string,
+  { json, timeout, requestedBy, reason }: CancelOptions,
+): Promise<ExitCode> {
   return withSession(['postgres', 'temporal'], async ({ operator }) => {
     const progress = startProgress(1, 'notifications settled');
     const cancelled = await operator.notifications
       .cancel(notificationId, {
-        limitMs: timeout,
+        ...{ limitMs: timeout, requestedBy, reason },
         onProgress: ({ settled, open }) => progress.update(settled, `${countOf(open, 'route')} open`),
       })
       .finally(() => progress.end());

@@ -172,29 +172,13 @@ export function callbackOperations(resources: OperatorResources) {
      * @returns how many.
      * @throws NotFoundError when none matches.
      */
-    async replay(filter: CallbackFilter, options: CallbackReplayOptions): Promise<number> {
-      const { requestedBy, limit = Infinity, onReplayed, signal } = options;
-      const startedAt = await clockOf(db);
-      const shards = new Set<number>();
-      let done = 0;
-      while (done < limit && !signal?.aborted) {
-        const given = conditions([...replayable(filter), ['dropped_at <= ?::timestamptz', startedAt]]);
-        const batch = Math.min(REPLAY_BATCH, limit - done);
-        const { rows } = await db.query<{ shard: number }>(REPLAY(given), [
-          ...given.values,
-          batch,
-          requestedBy,
-        ]);
-        for (const { shard } of rows) shards.add(shard);
-        done += rows.length;
-        onReplayed?.(done);
-        if (rows.length < batch) break;
-      }
-      if (done === 0) throw new NotFoundError('no dead callback matches');
-      // They are due. A worker that is away finds them with its next alarm.
-      await Promise.allSettled([...shards].map(wake));
-      return done;
-    },
+    replay: (filter: CallbackFilter, options: CallbackReplayOptions): Promise<number> =>
+      byAuthor(
+        resources,
+        { action: 'callbacks replay', requestedBy: options.requestedBy },
+        () => replay(filter, options),
+        (replayed) => ({ detail: `${replayed} callbacks` }),
+      ),
 
     /** Accounts that are set aside, the latest first. */
     async setAside({ limit = DEFAULT_LIMIT }: { limit?: number } = {}): Promise<Page<SetAsideView>> {
@@ -272,6 +256,30 @@ export function callbackOperations(resources: OperatorResources) {
     resume: (shard: number, request: ShardPauseRequest = {}) => steer(shard, 'resume', request),
   };
 
+  async function replay(filter: CallbackFilter, options: CallbackReplayOptions): Promise<number> {
+    const { requestedBy, limit = Infinity, onReplayed, signal } = options;
+    const startedAt = await clockOf(db);
+    const shards = new Set<number>();
+    let done = 0;
+    while (done < limit && !signal?.aborted) {
+      const given = conditions([...replayable(filter), ['dropped_at <= ?::timestamptz', startedAt]]);
+      const batch = Math.min(REPLAY_BATCH, limit - done);
+      const { rows } = await db.query<{ shard: number }>(REPLAY(given), [
+        ...given.values,
+        batch,
+        requestedBy,
+      ]);
+      for (const { shard } of rows) shards.add(shard);
+      done += rows.length;
+      onReplayed?.(done);
+      if (rows.length < batch) break;
+    }
+    if (done === 0) throw new NotFoundError('no dead callback matches');
+    // They are due. A worker that is away finds them with its next alarm.
+    await Promise.allSettled([...shards].map(wake));
+    return done;
+  }
+
   async function steer(
     shard: number,
     verb: 'pause' | 'resume',
@@ -282,8 +290,7 @@ export function callbackOperations(resources: OperatorResources) {
     const update = verb === 'pause' ? PAUSE_SHARD_UPDATE : RESUME_SHARD_UPDATE;
     const { requestedBy, reason } = request;
     const action = {
-      ...{ action: `callbacks ${verb}`, target: `shard ${shard}`, requestedBy },
-      ...(reason === undefined ? {} : { detail: reason }),
+      ...{ action: `callbacks ${verb}`, target: `shard ${shard}`, requestedBy, detail: reason },
     };
     const steering = () =>
       ask(

@@ -6,6 +6,7 @@ import { randomUUID } from 'node:crypto';
 import { WorkflowNotFoundError } from '@temporalio/client';
 import type { BridgeProgress } from '../../workflows/intent/reader-contract.ts';
 import { bridgeWorkflowId } from '../../workflows/intent/reader-contract.ts';
+import { byAuthor } from '../actions.ts';
 import { NotFoundError, OperationFailedError } from '../errors.ts';
 import type { OperatorResources } from '../resources.ts';
 import { linkField } from '../resources.ts';
@@ -64,16 +65,15 @@ export function bridgeOperations(resources: OperatorResources) {
      */
     async pause(request: { reason: string; requestedBy: string }): Promise<BridgeStatus> {
       const id = await readerId();
+      const { requestedBy, reason } = request;
       const { workflowService } = temporal;
-      await bounded(temporal, () =>
-        workflowService.pauseActivity({
-          namespace,
-          execution: { workflowId },
-          identity: request.requestedBy,
-          id,
-          reason: request.reason,
-          requestId: randomUUID(),
-        }),
+      await byAuthor(resources, { action: 'bridge pause', requestedBy, detail: reason }, () =>
+        bounded(temporal, () =>
+          workflowService.pauseActivity({
+            ...{ namespace, execution: { workflowId }, identity: requestedBy, id, reason },
+            requestId: randomUUID(),
+          }),
+        ),
       );
       return confirmed('pause', ({ state }) => state === 'paused');
     },
@@ -84,16 +84,18 @@ export function bridgeOperations(resources: OperatorResources) {
      * @returns the status once the pause is over.
      * @throws as `pause`.
      */
-    async resume(request: { requestedBy: string }): Promise<BridgeStatus> {
+    async resume({ requestedBy }: { requestedBy: string }): Promise<BridgeStatus> {
       const id = await readerId();
       const { workflowService } = temporal;
-      await bounded(temporal, () =>
-        workflowService.unpauseActivity({
-          namespace,
-          execution: { workflowId },
-          identity: request.requestedBy,
-          id,
-        }),
+      await byAuthor(resources, { action: 'bridge resume', requestedBy }, () =>
+        bounded(temporal, () =>
+          workflowService.unpauseActivity({
+            namespace,
+            execution: { workflowId },
+            identity: requestedBy,
+            id,
+          }),
+        ),
       );
       return confirmed('resume', ({ isPaused }) => !isPaused);
     },

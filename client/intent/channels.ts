@@ -3,6 +3,7 @@
  * from then on, whatever Temporal has to do. The workflow (workflows/intent/channel-contract.ts) is told afterwards; it lets
  * waiting routes go after a resume.
  */
+import { setHeldSql } from '../../api/intent/held.ts';
 import type { Producer } from '../../api/intent/catalog.ts';
 import { PRODUCERS } from '../../api/intent/catalog.ts';
 import type {
@@ -145,7 +146,13 @@ export interface Pause extends ChannelState {
 
 async function pause(resources: OperatorResources, name: HeldName, request: PauseRequest): Promise<Pause> {
   const { reason, requestedBy = 'operator' } = request;
-  const { rows } = await resources.db.query<{ sinceMs: number }>(HOLD, [name, reason ?? null, requestedBy]);
+  const { rows } = await resources.db.query<{ sinceMs: number }>(HOLD, [
+    name,
+    true,
+    reason ?? null,
+    requestedBy,
+    null,
+  ]);
   const [{ sinceMs }] = rows as [{ sinceMs: number }];
   try {
     return await update(resources, name, PAUSE_UPDATE, request, ANSWER_LIMIT_MS);
@@ -213,14 +220,7 @@ interface HeldRow {
   openRoutes: number;
 }
 
-/** $1 channel or producer, $2 reason or null, $3 who asks. */
-const HOLD = `
-  INSERT INTO notification.channels (channel, is_paused, reason, changed_by, changed_at, drain_rate)
-  VALUES ($1, true, $2, $3, clock_timestamp(), NULL)
-  ON CONFLICT (channel) DO UPDATE
-     SET is_paused = true, reason = excluded.reason, changed_by = excluded.changed_by, changed_at = excluded.changed_at,
-         drain_rate = NULL
-  RETURNING floor(extract(epoch FROM changed_at) * 1000)::float8 AS "sinceMs"`;
+const HOLD = setHeldSql('floor(extract(epoch FROM changed_at) * 1000)::float8 AS "sinceMs"');
 
 const LIST_CHANNELS = `
   SELECT channel, is_paused AS "isPaused", reason, changed_by AS "changedBy", changed_at AS "changedAt",

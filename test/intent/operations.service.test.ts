@@ -3,6 +3,7 @@ import type { PoolClient } from 'pg';
 import { NothingToDoError } from '../../client/errors.ts';
 import type { OperationView } from '../../client/operations.ts';
 import type { Operator } from '../../client/operator.ts';
+import { channelWorkflowId, heldProducer } from '../../workflows/intent/channel-contract.ts';
 import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import { operationWorkflowId } from '../../workflows/operation-contract.ts';
 import type { Changes } from './entries.ts';
@@ -457,5 +458,59 @@ test('U2 U5 refused entries are mended and published once each, by filter, also 
   expect(mended.filter((key) => /^mended|^came/.test(key)).sort()).toEqual(['mended-1', 'mended-2']);
   await expect(operator.operations.republish({ producer: 'nobody' }, BY)).rejects.toThrow(
     'no refused entry matches',
+  );
+});
+
+test('newcomer-7 the list of actions tells of every pause, resume, cancel and replay, also after a resume', async () => {
+  await slot.db.query('DELETE FROM notification.operator_actions');
+  await operator.channels.pause('email', { ...BY, reason: 'INC-1' });
+  await operator.channels.resume('email', BY);
+  await operator.producers.pause('game_master', { ...BY, reason: 'INC-2' });
+  const open = await publishTurn(slot.redis, 'acted/open', ['user-1']);
+  await eventually(
+    'an open route',
+    async () => (await operator.notifications.show(open)).totals['pending'] === 2,
+  );
+  await operator.notifications.cancel(open, { ...BY, reason: 'INC-3', limitMs: 20_000 });
+  // As the Web UI does it.
+  await slot.client.workflow
+    .getHandle(channelWorkflowId(heldProducer('game_master')))
+    .executeUpdate('resume', { args: [{ requestedBy: 'bert' }] });
+
+  const dead = await publishDead('acted/dead', 2);
+  await slot.redis.del(GATEWAY);
+  await operator.replays.route(dead, 'push:user:user-1', { ...BY, reason: 'INC-4' });
+  await eventually('the replay of one', async () => (await replaysOf(dead)).length === 1);
+  await holdItems(1);
+  const { operationId } = await operator.operations.replay(
+    { notificationId: dead },
+    { ...BY, reason: 'INC-5' },
+  );
+  await operator.operations.pause(operationId, BY);
+  await operator.operations.resume(operationId, BY);
+  await operator.operations.abort(operationId, BY);
+  await expect(operator.operations.abort('no-such-operation', BY)).rejects.toThrow('there is no operation');
+  await operator.bridge.pause({ ...BY, reason: 'INC-6' });
+  await operator.bridge.resume(BY);
+
+  const { items } = await operator.actions.list();
+  const told = items.map(({ requestedBy, action, target, detail }) =>
+    [requestedBy, action, target, detail].filter((part) => part !== undefined).join(' | '),
+  );
+  expect(told.sort()).toEqual(
+    [
+      'nina | channels pause | email | INC-1',
+      'nina | channels resume | email',
+      'nina | producers pause | game_master | INC-2',
+      `nina | notifications cancel | ${open} | INC-3`,
+      'bert | producers resume | game_master',
+      `nina | replay | ${dead} | INC-4`,
+      `nina | replay | ${operationId} | 1 chosen: INC-5`,
+      `nina | operations pause | ${operationId}`,
+      `nina | operations resume | ${operationId}`,
+      `nina | operations abort | ${operationId}`,
+      'nina | bridge pause | INC-6',
+      'nina | bridge resume',
+    ].sort(),
   );
 });
