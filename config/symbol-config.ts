@@ -25,7 +25,7 @@ export const SYMBOL_CONFIG_VARIABLES = {
   }),
   NOTIFICATION_SYMBOL_RETRY_LADDER: variable(
     durations,
-    'Delays after one, two and more rounds of pushes in a row that somebody did not acknowledge; the last one repeats.',
+    'Delays after one, two and more pushes in a row that a target did not acknowledge; the last one repeats.',
     { default: '30s,1m,2m,5m,15m' },
   ),
   NOTIFICATION_SYMBOL_RECONCILIATION_INTERVAL: variable(

@@ -60,14 +60,12 @@ type Stored = Awaited<ReturnType<SymbolConfigActivities['loadSymbolConfig']>>;
 const symbolFakes = {
   loadSymbolConfig: () => ({
     version: 0,
-    consecutiveFailures: 0,
     crawler: { enabled: false, intervalMs: MINUTE },
   }),
   takeSymbolSnapshot: () => ({ version: 1, isListEmpty: false }),
   pushSymbols: (): PushOutcome => ({
     pushed: 1,
     failedTargets: [],
-    retryLadderMs: [SECOND],
     reconciliationMs: 60 * MINUTE,
   }),
 } satisfies Fakes<SymbolConfigActivities>;

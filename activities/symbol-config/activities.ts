@@ -39,7 +39,7 @@ export interface SymbolConfigResources {
   caller: HttpCaller;
   symbols: {
     pushTimeoutMs: number;
-    /** Delays after the first failed round, the second and so on; the last one repeats. */
+    /** Delays after the first failed push to a target, the second in a row and so on; the last one repeats. */
     retryLadderMs: readonly number[];
     /** Between two pushes to all while there is no crawler. */
     reconciliationMs: number;
@@ -50,21 +50,14 @@ export type SymbolConfigActivities = ReturnType<typeof createSymbolConfigActivit
 
 export function createSymbolConfigActivities(resources: SymbolConfigResources) {
   const { db, log, metrics, caller, symbols: settings } = resources;
-  const intervals = {
-    retryLadderMs: settings.retryLadderMs,
-    reconciliationMs: settings.reconciliationMs,
-    lookMs: settings.reconciliationMs,
-  };
+  const { retryLadderMs, reconciliationMs } = settings;
 
   return {
     /** What is stored of a registry's state, for a workflow that starts over. */
-    async loadSymbolConfig(
-      registry: string,
-    ): Promise<Pick<SymbolConfigState, 'version' | 'consecutiveFailures' | 'crawler'>> {
+    async loadSymbolConfig(registry: string): Promise<Pick<SymbolConfigState, 'version' | 'crawler'>> {
       const [row] = await query<ConfigRow>(db, LOAD_CONFIG, [registry]);
       return {
         version: row!.version,
-        consecutiveFailures: row!.consecutive_failures,
         crawler: {
           enabled: row!.is_crawler_enabled ?? false,
           intervalMs: Number(row!.crawl_interval_ms ?? DEFAULT_CRAWL_INTERVAL_MS),
@@ -114,12 +107,10 @@ export function createSymbolConfigActivities(resources: SymbolConfigResources) {
         // What could not be recorded, or was cut off by a stop, is pushed again.
         const unrecorded = results.find((result) => result.status === 'rejected');
         if (unrecorded) throw unrecorded.reason;
-        const failedTargets = results.flatMap((result) =>
-          result.status === 'fulfilled' && !result.value.isAcknowledged ? [result.value.target] : [],
-        );
-        const held = results.flatMap((result) =>
-          result.status === 'fulfilled' ? (result.value.heldVersion ?? []) : [],
-        );
+        const made = results.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
+        const failedTargets = made.flatMap(({ target, retryMs }) => (retryMs === undefined ? [] : [target]));
+        const held = made.flatMap(({ heldVersion }) => heldVersion ?? []);
+        const waits = made.flatMap(({ retryMs }) => retryMs ?? []);
         metrics.symbolRound({ scope, result: failedTargets.length === 0 ? 'complete' : 'incomplete' });
         log.info(
           { registry, version, scope, pushed: targets.length, failed: failedTargets.length },
@@ -128,7 +119,8 @@ export function createSymbolConfigActivities(resources: SymbolConfigResources) {
         return {
           pushed: targets.length,
           failedTargets,
-          ...intervals,
+          reconciliationMs,
+          ...(waits.length === 0 ? {} : { retryMs: Math.min(...waits) }),
           ...(held.length === 0 ? {} : { numberOnFrom: Math.max(...held) }),
         };
       }),
@@ -144,7 +136,7 @@ export function createSymbolConfigActivities(resources: SymbolConfigResources) {
         { registry, enabled: crawler.enabled, interval_ms: crawler.intervalMs, requested_by: requestedBy },
         'symbol crawler configured',
       );
-      return { reconciliationMs: settings.reconciliationMs };
+      return { reconciliationMs };
     },
   };
 
@@ -163,12 +155,12 @@ export function createSymbolConfigActivities(resources: SymbolConfigResources) {
   function whereVersionIsLost(registry: string, version: number, targets: readonly TargetRow[]): PushOutcome {
     log.warn({ registry, version }, 'the database has lost a version of the symbols; numbering on from it');
     const failedTargets = targets.map(({ target }) => target);
-    return { pushed: 0, failedTargets, ...intervals, numberOnFrom: version };
+    return { pushed: 0, failedTargets, retryMs: retryLadderMs[0]!, reconciliationMs, numberOnFrom: version };
   }
 
   /**
    * @param stopped ends the push when the process stops.
-   * @returns whether the target has acknowledged, and the newer version that it says it holds.
+   * @returns when to push again unless the target acknowledged, and the newer version that it says it holds.
    * @throws ApplicationFailure when that could not be recorded, and the reason of the stop.
    */
   async function push(
@@ -177,7 +169,7 @@ export function createSymbolConfigActivities(resources: SymbolConfigResources) {
     target: TargetRow,
     body: string,
     stopped: AbortSignal,
-  ): Promise<{ isAcknowledged: boolean; heldVersion?: number }> {
+  ): Promise<{ retryMs?: number; heldVersion?: number }> {
     const { kind, geo } = target;
     const failure = await deliver({
       ...{ method: 'PUT', url: target.url, body, stopped, caller },
@@ -189,16 +181,17 @@ export function createSymbolConfigActivities(resources: SymbolConfigResources) {
     metrics.symbolPush({ kind, geo, result: failure?.kind ?? 'acknowledged' });
     if (!failure) {
       await recordAcknowledgement(db, registry, target.target, version);
-      return { isAcknowledged: true };
+      return {};
     }
     log.warn(
       { registry, version, target: target.target, kind, geo, reason: failure.message },
       'symbol push failed',
     );
-    await recordFailure(db, registry, target.target, version, failure.message);
+    const failures = await recordFailure(db, registry, target.target, version, failure.message);
+    const retryMs = retryLadderMs[Math.min(failures, retryLadderMs.length) - 1]!;
     const heldVersion = failure.status === 409 ? heldVersionIn(failure.body) : undefined;
     const isNewer = heldVersion !== undefined && heldVersion > version && heldVersion <= MAX_NUMBER_ON_FROM;
-    return { isAcknowledged: false, ...(isNewer ? { heldVersion } : {}) };
+    return { retryMs, ...(isNewer ? { heldVersion } : {}) };
   }
 }
 
@@ -225,7 +218,6 @@ const ADD_SAMPLE_SYMBOLS = {
 
 interface ConfigRow {
   version: number;
-  consecutive_failures: number;
   is_crawler_enabled: boolean | null;
   crawl_interval_ms: string | null;
 }
@@ -234,8 +226,6 @@ const LOAD_CONFIG = {
   name: 'load_symbol_config',
   text: `
     SELECT (SELECT coalesce(max(version), 0) FROM notification.symbol_snapshots WHERE registry = $1) AS version,
-           (SELECT coalesce(max(consecutive_failures), 0)
-              FROM notification.symbol_targets WHERE registry = $1) AS consecutive_failures,
            (SELECT is_enabled FROM notification.symbol_crawlers WHERE registry = $1) AS is_crawler_enabled,
            (SELECT interval_ms FROM notification.symbol_crawlers WHERE registry = $1) AS crawl_interval_ms`,
 };

@@ -59,15 +59,21 @@ export async function recordAcknowledgement(
   await query(db, RECORD_ACKNOWLEDGEMENT, [registry, target, version]);
 }
 
-/** Of no meaning when a newer version was acknowledged meanwhile: rounds may overlap. */
+/**
+ * Of no meaning when a newer version was acknowledged meanwhile: rounds may overlap.
+ *
+ * @returns how many pushes to the target have failed in a row, at least 1.
+ */
 export async function recordFailure(
   db: Pool,
   registry: string,
   target: string,
   version: number,
   reason: string,
-): Promise<void> {
-  await query(db, RECORD_FAILURE, [registry, target, version, reason.slice(0, MAX_ERROR_LENGTH)]);
+): Promise<number> {
+  const values = [registry, target, version, reason.slice(0, MAX_ERROR_LENGTH)];
+  const [row] = await query<{ consecutive_failures: number }>(db, RECORD_FAILURE, values);
+  return row?.consecutive_failures ?? 1;
 }
 
 /** How many targets of each place are behind, and for how long one of them has failed, ms. */
@@ -143,5 +149,6 @@ const RECORD_FAILURE = {
     UPDATE notification.symbol_targets
        SET last_error = $4, last_error_at = clock_timestamp(), consecutive_failures = consecutive_failures + 1,
            failing_since = coalesce(failing_since, clock_timestamp())
-     WHERE registry = $1 AND target = $2 AND (acknowledged_version IS NULL OR acknowledged_version <= $3)`,
+     WHERE registry = $1 AND target = $2 AND (acknowledged_version IS NULL OR acknowledged_version <= $3)
+    RETURNING consecutive_failures`,
 };

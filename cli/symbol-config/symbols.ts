@@ -250,9 +250,8 @@ function printStatus({ targets, version, live, link }: SymbolStatus, all: Symbol
   report(`version ${version}: ${all.length - behind} of ${countOf(all.length, 'target')} acknowledged`);
   if (!live) report('no answer from the workflow: shown as the database has it');
   else {
-    const { alarm, consecutiveFailures, crawler, isListEmpty } = live;
+    const { alarm, crawler, isListEmpty } = live;
     if (isListEmpty) report(`no symbol is enabled; targets keep version ${version}`);
-    if (consecutiveFailures > 0) report(`${countOf(consecutiveFailures, 'round')} failed in a row`);
     if (alarm) report(`next push ${new Date(alarm.atMs).toISOString()} (${alarm.purpose})`);
     if (crawler.enabled) report(`the crawler is on, every ${durationOf(crawler.intervalMs)}`);
   }

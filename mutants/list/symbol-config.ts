@@ -5,12 +5,12 @@ import { service, unit, workflow } from '../mutant.ts';
 export const SYMBOL_CONFIG_MUTANTS: Mutant[] = [
   {
     id: 'symbol-ladder-end',
-    file: 'workflows/symbol-config/rules.ts',
-    find: 'const step = Math.min(consecutiveFailures, retryLadderMs.length) - 1;',
-    replace: 'const step = (consecutiveFailures - 1) % retryLadderMs.length;',
+    file: 'activities/symbol-config/activities.ts',
+    find: 'retryLadderMs[Math.min(failures, retryLadderMs.length) - 1]',
+    replace: 'retryLadderMs[(failures - 1) % retryLadderMs.length]',
     wrong: 'wrong time',
     what: 'after its last step the ladder begins anew',
-    suite: unit('symbol-config/rules', 'S3'),
+    suite: service('symbol-config/activities', 'kinds-F10'),
   },
   {
     id: 'symbol-alarm-sooner',
@@ -32,12 +32,12 @@ export const SYMBOL_CONFIG_MUTANTS: Mutant[] = [
   },
   {
     id: 'symbol-failures-kept',
-    file: 'workflows/symbol-config/rules.ts',
-    find: 'const settled = { ...pushed, consecutiveFailures: 0 };',
-    replace: 'const settled = { ...pushed };',
+    file: 'activities/symbol-config/targets.ts',
+    find: 'acknowledged_at = clock_timestamp(), consecutive_failures = 0,',
+    replace: 'acknowledged_at = clock_timestamp(),',
     wrong: 'wrong budget',
     what: 'after a success the next failure waits for the longest step',
-    suite: unit('symbol-config/rules', 'S3'),
+    suite: service('symbol-config/activities', 'S1'),
   },
   {
     id: 'symbol-changes-taken',

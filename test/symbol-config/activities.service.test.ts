@@ -18,6 +18,7 @@ import { namesIn, takeSymbolRegistry } from './registry.ts';
 
 const TARGETS = 77;
 const RECONCILIATION_MS = 900_000;
+const LADDER_MS = [1_000, 2_000, 60_000];
 
 const caller = createHttpCaller({ signingSecrets: [DEVELOPMENT_SIGNING_SECRET] });
 let registry: SymbolRegistry;
@@ -39,7 +40,7 @@ function activitiesWith(pushTimeoutMs: number) {
     log: createLogger('silent'),
     metrics: createSymbolConfigMetrics(metrics.getMeter('test')),
     caller,
-    symbols: { pushTimeoutMs, retryLadderMs: [1_000], reconciliationMs: RECONCILIATION_MS },
+    symbols: { pushTimeoutMs, retryLadderMs: LADDER_MS, reconciliationMs: RECONCILIATION_MS },
   });
   const context = { heartbeat: () => undefined, cancellationSignal: new AbortController().signal };
   return {
@@ -93,12 +94,12 @@ test('S1 S3 targets that failed are pushed to until they acknowledge, and nobody
   const first = await activities.pushSymbols(version, 'all');
   expect(first).toMatchObject({
     pushed: TARGETS,
-    retryLadderMs: [1_000],
+    retryMs: 1_000,
     reconciliationMs: RECONCILIATION_MS,
   });
   expect([...first.failedTargets].sort()).toEqual(down);
-  for (const _round of [2, 3])
-    expect(await activities.pushSymbols(version, 'behind')).toMatchObject({ pushed: 10 });
+  for (const retryMs of [2_000, 60_000])
+    expect(await activities.pushSymbols(version, 'behind')).toMatchObject({ pushed: 10, retryMs });
   const behind = (await registry.rows()).filter(({ consecutive_failures }) => consecutive_failures > 0);
   expect(behind.map(({ target }) => target).sort()).toEqual(down);
   expect(behind.map((row) => row.consecutive_failures)).toEqual(down.map(() => 3));
@@ -109,6 +110,19 @@ test('S1 S3 targets that failed are pushed to until they acknowledge, and nobody
     expect([name, pushes.length]).toEqual([name, down.includes(name) ? 4 : 1]);
   }
   expect((await registry.rows()).every((row) => row.consecutive_failures === 0)).toBe(true);
+});
+
+test('kinds-F10 the ladder belongs to the target: the soonest of those that failed is when to push again', async () => {
+  const dead = 'us-east-alert-2';
+  const version = await change('LADDERS');
+  registry.targets.fail({ target: dead, failure: { kind: 'status', status: 500 } });
+  for (const retryMs of [1_000, 2_000, 60_000, 60_000])
+    expect(await activities.pushSymbols(version, 'all')).toMatchObject({ failedTargets: [dead], retryMs });
+  registry.targets.fail({ target: 'us-east-alert-1', failure: { kind: 'status', status: 500 }, times: 1 });
+  expect(await activities.pushSymbols(version, 'all')).toMatchObject({ retryMs: 1_000 });
+  expect(await activities.pushSymbols(version, 'behind')).toMatchObject({ pushed: 2, retryMs: 60_000 });
+  await heal();
+  expect(await activities.pushSymbols(await snapshot(), 'all')).not.toHaveProperty('retryMs');
 });
 
 test('S4 a target that failed in a reconciliation is behind, although it has the version', async () => {

@@ -28,7 +28,8 @@ export class FakeRegistry {
   readonly pushes: { target: string; version: number; symbols: string[] }[] = [];
   private crawler: Crawler = { enabled: false, intervalMs: DEFAULT_CRAWL_INTERVAL_MS };
   private readonly lists = new Map<string, string[]>();
-  private readonly failedLast = new Set<string>();
+  /** Failed pushes in a row. */
+  private readonly failures = new Map<string, number>();
   private readonly settings: Settings;
 
   constructor(settings: Partial<Settings> = {}, targets: readonly string[] = ['one', 'two', 'three']) {
@@ -48,7 +49,6 @@ export class FakeRegistry {
   readonly activities = {
     loadSymbolConfig: () => ({
       version: this.newestVersion,
-      consecutiveFailures: 0,
       crawler: this.crawler,
     }),
     takeSymbolSnapshot: (_registry, floor) => {
@@ -61,19 +61,25 @@ export class FakeRegistry {
     },
     pushSymbols: (_registry, version, scope) => {
       const { retryLadderMs, reconciliationMs } = this.settings;
-      const intervals = { retryLadderMs, reconciliationMs, lookMs: reconciliationMs };
+      const retryMsOf = (target: string) =>
+        retryLadderMs[Math.min(this.failures.get(target)!, retryLadderMs.length) - 1]!;
       const symbols = this.snapshots.get(version);
-      const isBehind = (target: string) => this.held.get(target) !== version || this.failedLast.has(target);
+      const isBehind = (target: string) => this.held.get(target) !== version || this.failures.has(target);
       const targets = this.targets.filter((target) => scope === 'all' || isBehind(target));
-      if (!symbols) return { pushed: 0, failedTargets: targets, ...intervals, numberOnFrom: version };
+      if (!symbols) {
+        return {
+          ...{ pushed: 0, failedTargets: targets, retryMs: retryLadderMs[0]!, reconciliationMs },
+          numberOnFrom: version,
+        };
+      }
       const newer: number[] = [];
       const failedTargets = targets.filter((target) => {
         this.pushes.push({ target, version, symbols });
         const before = this.held.get(target) ?? 0;
         if (before > version) newer.push(before);
         const isFailed = this.failing.has(target) || before > version;
-        if (isFailed) this.failedLast.add(target);
-        else this.failedLast.delete(target);
+        if (isFailed) this.failures.set(target, (this.failures.get(target) ?? 0) + 1);
+        else this.failures.delete(target);
         if (isFailed || this.hanging.has(target)) return isFailed;
         this.held.set(target, version);
         this.lists.set(target, symbols);
@@ -82,7 +88,8 @@ export class FakeRegistry {
       const outcome: PushOutcome = {
         pushed: targets.length,
         failedTargets,
-        ...intervals,
+        reconciliationMs,
+        ...(failedTargets.length > 0 ? { retryMs: Math.min(...failedTargets.map(retryMsOf)) } : {}),
         ...(newer.length > 0 ? { numberOnFrom: Math.max(...newer) } : {}),
       };
       if (!targets.some((target) => this.hanging.has(target))) return outcome;

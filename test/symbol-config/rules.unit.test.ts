@@ -12,13 +12,13 @@ import {
 } from '../../workflows/symbol-config/rules.ts';
 
 const SECOND = 1_000;
-const LADDER = [5 * SECOND, 15 * SECOND, 60 * SECOND];
+const RETRY_MS = 5 * SECOND;
 const RECONCILIATION_MS = 300 * SECOND;
 
 const outcome = (failedTargets: string[] = []): PushOutcome => ({
   pushed: 3,
   failedTargets,
-  retryLadderMs: LADDER,
+  ...(failedTargets.length > 0 ? { retryMs: RETRY_MS } : {}),
   reconciliationMs: RECONCILIATION_MS,
 });
 
@@ -49,44 +49,52 @@ test('S1 S5 at first, and after every change, a push to all is due without an al
   expect(hasChanges({ ...changed, takenChanges: changed.toldChanges })).toBe(false);
 });
 
-test('S3 each failed round in a row waits for the next step of the ladder, whose last one repeats; a success starts over', () => {
+test('S3 a round that a target does not acknowledge is made again when that target is due; a success ends it', () => {
   let state = afterFirstRound(['slow']);
-  const waits = [state.alarm!.atMs];
-  for (const _round of [2, 3, 4]) {
+  for (const _round of [2, 3]) {
     const nowMs = state.alarm!.atMs;
     expect(duePush(state, nowMs - 1)).toBeUndefined();
     expect(duePush(state, nowMs)).toEqual({ scope: 'behind', cause: 'alarm', isLook: false });
     state = push(withoutAlarm(state), 'behind', nowMs, 0, ['slow']);
-    waits.push(state.alarm!.atMs - nowMs);
+    expect(state).toMatchObject({
+      failedTargets: ['slow'],
+      alarm: { atMs: nowMs + RETRY_MS, purpose: 'retry' },
+    });
   }
-  expect(waits).toEqual([5, 15, 60, 60].map((seconds) => seconds * SECOND));
-  expect(state).toMatchObject({ consecutiveFailures: 4, alarm: { purpose: 'retry' } });
 
   const healed = push(withoutAlarm(state), 'behind', state.alarm!.atMs, 0, []);
   expect(healed).toMatchObject({
-    consecutiveFailures: 0,
     failedTargets: [],
     alarm: { purpose: 'reconciliation', atMs: RECONCILIATION_MS },
-  });
-  expect(
-    afterRound(healed, { scope: 'behind', isLook: false, startedMs: 0, changes: 1 }, outcome(['x']), 0),
-  ).toMatchObject({
-    consecutiveFailures: 1,
-    alarm: { purpose: 'retry', atMs: LADDER[0] },
   });
 });
 
 test('S4 the crawler takes the place of reconciliation, and never puts off what comes sooner', () => {
   const settled = afterFirstRound([]);
-  const crawled = afterCrawlerSet(settled, { enabled: true, intervalMs: 20 * SECOND }, SECOND);
+  const crawled = afterCrawlerSet(
+    settled,
+    { enabled: true, intervalMs: 20 * SECOND },
+    SECOND,
+    RECONCILIATION_MS,
+  );
   expect(crawled).toMatchObject({
     fullPushDueMs: 21 * SECOND,
     alarm: { atMs: 21 * SECOND, purpose: 'crawler' },
   });
   expect(duePush(crawled, 21 * SECOND)).toEqual({ scope: 'all', cause: 'alarm', isLook: true });
-  const rare = afterCrawlerSet(settled, { enabled: true, intervalMs: 3_600 * SECOND }, SECOND);
+  const rare = afterCrawlerSet(
+    settled,
+    { enabled: true, intervalMs: 3_600 * SECOND },
+    SECOND,
+    RECONCILIATION_MS,
+  );
   expect(rare.alarm).toEqual(settled.alarm);
-  const stopped = afterCrawlerSet(crawled, { enabled: false, intervalMs: 20 * SECOND }, 2 * SECOND);
+  const stopped = afterCrawlerSet(
+    crawled,
+    { enabled: false, intervalMs: 20 * SECOND },
+    2 * SECOND,
+    RECONCILIATION_MS,
+  );
   expect(stopped.alarm).toEqual(crawled.alarm);
   expect(push(withoutAlarm(stopped), 'all', 21 * SECOND, 0, []).alarm).toEqual({
     atMs: 21 * SECOND + RECONCILIATION_MS,
@@ -99,10 +107,12 @@ test('kinds-V7 when the crawler stops, reconciliation is due at its own interval
     {
       ...afterFirstRound([]),
       fullPushDueMs: 7_000 * SECOND,
+      lookDueMs: 7_000 * SECOND,
       alarm: { atMs: 7_000 * SECOND, purpose: 'crawler' },
     },
     { enabled: true, intervalMs: 7_000 * SECOND },
     SECOND,
+    RECONCILIATION_MS,
   );
   const off = { enabled: false, intervalMs: 7_000 * SECOND };
   const due = { atMs: SECOND + RECONCILIATION_MS, purpose: 'reconciliation' };
@@ -113,8 +123,6 @@ test('kinds-V7 when the crawler stops, reconciliation is due at its own interval
   const underWay = afterCrawlerSet(withoutAlarm(crawled), off, SECOND, RECONCILIATION_MS);
   expect(underWay).toMatchObject({ fullPushDueMs: due.atMs });
   expect(push(underWay, 'behind', SECOND, 0, []).alarm).toEqual(due);
-  // As an older release stored it: nothing is set anew, and its histories can be followed.
-  expect(afterCrawlerSet(crawled, off, SECOND).alarm).toEqual(crawled.alarm);
 });
 
 test('kinds-S3 between two crawls the table is looked at, also while the ladder is open', () => {
@@ -125,12 +133,11 @@ test('kinds-S3 between two crawls the table is looked at, also while the ladder 
     crawler: { enabled: true, intervalMs: 7_000 * SECOND },
   };
   const round = { scope: 'all' as const, isLook: true, startedMs: 0, changes: 1 };
-  const told = (failed: string[]) => ({ ...outcome(failed), lookMs: RECONCILIATION_MS });
-  const quiet = afterRound(crawled, round, told([]), 0);
+  const quiet = afterRound(crawled, round, outcome([]), 0);
   expect(quiet.alarm).toEqual({ atMs: RECONCILIATION_MS, purpose: 'look' });
   expect(duePush(quiet, RECONCILIATION_MS)).toEqual({ scope: 'behind', cause: 'alarm', isLook: true });
 
-  const failing = afterRound(crawled, round, told(['slow']), 0);
+  const failing = afterRound(crawled, round, outcome(['slow']), 0);
   expect(duePush(failing, failing.alarm!.atMs)).toMatchObject({ isLook: false });
   expect(
     duePush({ ...failing, alarm: { atMs: RECONCILIATION_MS, purpose: 'retry' } }, RECONCILIATION_MS),
@@ -141,7 +148,7 @@ test('kinds-S3 between two crawls the table is looked at, also while the ladder 
   const looked = afterRound(
     withoutAlarm(quiet),
     { scope: 'behind', isLook: true, startedMs: RECONCILIATION_MS, changes: 1 },
-    told([]),
+    outcome([]),
     RECONCILIATION_MS,
   );
   expect(looked).toMatchObject({
@@ -159,10 +166,10 @@ test('kinds-V8 a version that is held elsewhere is numbered on from with the nex
   );
   expect(versionFloorOf(held)).toBe(9);
   expect(duePush(held, 0)).toBeUndefined();
-  expect(duePush(held, LADDER[0]!)).toEqual({ scope: 'all', cause: 'alarm', isLook: true });
+  expect(duePush(held, RETRY_MS)).toEqual({ scope: 'all', cause: 'alarm', isLook: true });
   // The very version that the database has lost.
-  expect(duePush({ ...held, version: 9 }, LADDER[0]!)).toMatchObject({ scope: 'all' });
-  expect(duePush({ ...held, version: 10 }, LADDER[0]!)).toMatchObject({ scope: 'behind' });
+  expect(duePush({ ...held, version: 9 }, RETRY_MS)).toMatchObject({ scope: 'all' });
+  expect(duePush({ ...held, version: 10 }, RETRY_MS)).toMatchObject({ scope: 'behind' });
 });
 
 const failures = fc.array(
@@ -196,7 +203,7 @@ test('S3 S4 whatever fails: there is always an alarm, it is never put off, and n
         // Everybody is pushed to this often, however long some of them fail.
         expect(state.fullPushDueMs).toBe(lastFullPushMs + RECONCILIATION_MS);
         expect(state.alarm!.atMs).toBeLessThanOrEqual(Math.max(state.fullPushDueMs, nowMs));
-        if (failed.length > 0) expect(state.alarm!.atMs).toBeLessThanOrEqual(nowMs + LADDER.at(-1)!);
+        if (failed.length > 0) expect(state.alarm!.atMs).toBeLessThanOrEqual(nowMs + RETRY_MS);
       }
     }),
   );

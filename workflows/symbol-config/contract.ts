@@ -58,11 +58,10 @@ export interface PushOutcome {
   pushed: number;
   /** Names of those of them that did not acknowledge. */
   failedTargets: string[];
-  /** As configured where the push was made, ms. */
-  retryLadderMs: readonly number[];
+  /** Until the first of those that failed is due again, ms; absent when none failed. */
+  retryMs?: number;
+  /** Time between two pushes to all without a crawler, and between two looks at the table, ms. */
   reconciliationMs: number;
-  /** How often the table is looked at besides, ms. Absent where an older release made the round. */
-  lookMs?: number;
   /** The next version must be above this one: a target holds it, or the database has lost it. */
   numberOnFrom?: number;
 }
@@ -80,8 +79,6 @@ export interface SymbolConfigState {
   toldChanges: number;
   takenChanges: number;
   pushedChanges: number;
-  /** Rounds in a row that somebody did not acknowledge. */
-  consecutiveFailures: number;
   /** Of the last round. */
   failedTargets: string[];
   /** The next push; absent only before the first and while one is under way. */

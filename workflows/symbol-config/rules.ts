@@ -16,7 +16,6 @@ export function initialState(registry: string): SymbolConfigState {
     toldChanges: 1,
     takenChanges: 0,
     pushedChanges: 0,
-    consecutiveFailures: 0,
     failedTargets: [],
     fullPushDueMs: 0,
     crawler: { enabled: false, intervalMs: DEFAULT_CRAWL_INTERVAL_MS },
@@ -59,17 +58,14 @@ export function withoutAlarm(state: SymbolConfigState): SymbolConfigState {
 /**
  * When the crawler stops, what it left for later becomes due as reconciliation would have it; an alarm that is sooner
  * goes off as it is set.
- *
- * @param reconciliationMs undefined where an older release stored the crawler: the alarm stays as the crawler set it.
  */
 export function afterCrawlerSet(
   state: SymbolConfigState,
   crawler: Crawler,
   nowMs: number,
-  reconciliationMs?: number,
+  reconciliationMs: number,
 ): SymbolConfigState {
   if (!crawler.enabled) {
-    if (reconciliationMs === undefined) return { ...state, crawler };
     const off = { ...state, crawler, fullPushDueMs: Math.min(state.fullPushDueMs, nowMs + reconciliationMs) };
     // While a round is under way, its end sets the alarm.
     return state.alarm ? withAlarmUnlessSooner(off, nextFullOrLook(off)) : off;
@@ -93,7 +89,7 @@ export interface Round {
 export function afterRound(
   state: SymbolConfigState,
   { scope, isLook, startedMs, changes }: Round,
-  { failedTargets, retryLadderMs, reconciliationMs, lookMs, numberOnFrom }: PushOutcome,
+  { failedTargets, retryMs, reconciliationMs, numberOnFrom }: PushOutcome,
   nowMs: number,
 ): SymbolConfigState {
   const everyMs = state.crawler.enabled ? state.crawler.intervalMs : reconciliationMs;
@@ -102,19 +98,13 @@ export function afterRound(
     ...state,
     failedTargets,
     ...(isForAll ? { pushedChanges: changes, fullPushDueMs: startedMs + everyMs } : {}),
-    ...(isLook && lookMs !== undefined ? { lookDueMs: startedMs + lookMs } : {}),
+    ...(isLook ? { lookDueMs: startedMs + reconciliationMs } : {}),
     ...(numberOnFrom === undefined ? {} : { numberOnFrom }),
   };
-  if (failedTargets.length === 0) {
-    const settled = { ...pushed, consecutiveFailures: 0 };
-    return settled.alarm ? settled : { ...settled, alarm: nextFullOrLook(settled) };
-  }
-  const consecutiveFailures = state.consecutiveFailures + 1;
-  const step = Math.min(consecutiveFailures, retryLadderMs.length) - 1;
-  const retry: Alarm = { atMs: nowMs + retryLadderMs[step]!, purpose: 'retry' };
+  if (retryMs === undefined) return pushed.alarm ? pushed : { ...pushed, alarm: nextFullOrLook(pushed) };
   // Targets that do acknowledge are not forgotten over targets that never do.
   return withAlarmUnlessSooner(
-    withAlarmUnlessSooner({ ...pushed, consecutiveFailures }, retry),
+    withAlarmUnlessSooner(pushed, { atMs: nowMs + retryMs, purpose: 'retry' }),
     nextFullOrLook(pushed),
   );
 }

@@ -110,9 +110,11 @@ export async function symbolConfig(registry: string, carried?: SymbolConfigState
   async function configureCrawler(request: CrawlerRequest): Promise<SymbolConfigState> {
     await condition(() => isLoaded);
     const { enabled, intervalMs = state.crawler.intervalMs, requestedBy = 'operator' } = request;
-    const stored = await database.setSymbolCrawler(registry, { enabled, intervalMs }, requestedBy);
-    // An older release tells nothing, and its histories go on as they were.
-    const { reconciliationMs } = stored ?? {};
+    const { reconciliationMs } = await database.setSymbolCrawler(
+      registry,
+      { enabled, intervalMs },
+      requestedBy,
+    );
     enter(afterCrawlerSet(state, { enabled, intervalMs }, Date.now(), reconciliationMs));
     return state;
   }
@@ -166,19 +168,13 @@ export async function symbolConfig(registry: string, carried?: SymbolConfigState
   }
 }
 
-function describe({
-  version,
-  isListEmpty,
-  failedTargets,
-  alarm,
-  consecutiveFailures,
-}: SymbolConfigState): string {
+function describe({ version, isListEmpty, failedTargets, alarm }: SymbolConfigState): string {
   const list = version === 0 ? 'no list yet' : `version ${version}`;
   const empty = isListEmpty ? ', kept although no symbol is enabled now' : '';
   const behind =
     failedTargets.length === 0
       ? ''
-      : `; ${failedTargets.length} targets did not acknowledge, ${consecutiveFailures} rounds in a row: ${failedTargets.slice(0, 10).join(', ')}`;
+      : `; ${failedTargets.length} targets did not acknowledge: ${failedTargets.slice(0, 10).join(', ')}`;
   const next = alarm ? `; next push ${new Date(alarm.atMs).toISOString()} (${alarm.purpose})` : '';
   return list + empty + behind + next;
 }
