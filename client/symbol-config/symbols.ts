@@ -204,8 +204,12 @@ export function symbolOperations(resources: OperatorResources) {
     isEnabled: boolean,
     requestedBy: string,
   ): Promise<ToldChange> {
-    const { rows } = await db.query<ChangedRow>(SET_ENABLED, [symbols, isEnabled, requestedBy]);
-    const [{ unknown, changed, left } = { unknown: [], changed: 0, left: 0 }] = rows;
+    const { unknown, changed, left } = await runTransaction(db, async (client) => {
+      // What is counted as left enabled stays so until this commits.
+      await client.query('LOCK TABLE notification.symbols IN SHARE ROW EXCLUSIVE MODE');
+      const { rows } = await client.query<ChangedRow>(SET_ENABLED, [symbols, isEnabled, requestedBy]);
+      return rows[0]!;
+    });
     if (unknown.length > 0) throw new NotFoundError(`there is no symbol ${unknown.join(', ')}`);
     if (left === 0) {
       throw new OperationFailedError('no symbol would be left enabled; targets refuse an empty list');

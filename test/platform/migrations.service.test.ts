@@ -41,6 +41,7 @@ const MIGRATIONS = [
   '0038-account-callback',
   '0039-subscription',
   '0040-outbound',
+  '0041-symbol-config',
 ];
 
 let dsn: string;

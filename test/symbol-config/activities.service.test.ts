@@ -167,6 +167,30 @@ test('kinds-S3 a list that has changed gets the next version, also when it chang
   expect(symbolsOf('us-east-alert-1')).toContain('ARB');
 });
 
+test.each([
+  ['BTC PERP', 'BTC'],
+  ['BTC', 'BTC PERP'],
+  ['B\u00fcC', 'BTC'],
+  ['BTC\n', 'BTC'],
+  ['x'.repeat(65), 'BTC'],
+  ['', 'BTC'],
+])(
+  'kinds-F7 a program cannot write what receivers refuse the whole list for: %j, %j',
+  async (symbol, ticker) => {
+    const write = (...names: string[]) =>
+      registry.slot.db.query(
+        `INSERT INTO notification.symbols VALUES ($1, $2, 2, 100, true, now())
+       ON CONFLICT (symbol) DO UPDATE SET ticker = excluded.ticker`,
+        names,
+      );
+    const result = await write(symbol, ticker).catch((error: Error) => error.message);
+    expect(result).toMatch(/symbols_(symbol|ticker)_check/);
+    const longest = '!~'.repeat(32);
+    await write(longest, longest);
+    await registry.slot.db.query('DELETE FROM notification.symbols WHERE symbol = $1', [longest]);
+  },
+);
+
 test('S6 an empty list gets no version, and the last one stays', async () => {
   const version = await snapshot();
   const { rows } = await registry.slot.db.query<{ symbol: string }>(

@@ -99,6 +99,34 @@ describe('client', () => {
     expect(await operator.symbols.list()).toEqual(before);
   });
 
+  test('kinds-F11 of two who disable the last two symbols, one is refused', async () => {
+    const enabled = (await operator.symbols.list({ isEnabled: true })).map(({ symbol }) => symbol);
+    const [first, ...others] = enabled as [string, ...string[]];
+    const { db } = registry.slot;
+    const other = await db.connect();
+    await other.query('BEGIN');
+    const setEnabled = (isEnabled: boolean) =>
+      other.query('UPDATE notification.symbols SET is_enabled = $2 WHERE symbol = ANY ($1)', [
+        others,
+        isEnabled,
+      ]);
+    await setEnabled(false);
+    let isOver = false;
+    const answer = Promise.allSettled([operator.symbols.disable([first])]).finally(() => (isOver = true));
+    await eventually('the second to wait for the first, or to be over', async () => {
+      const { rows } = await db.query(
+        `SELECT FROM pg_locks WHERE relation = 'notification.symbols'::regclass AND NOT granted`,
+      );
+      return isOver || rows.length > 0;
+    });
+    await other.query('COMMIT');
+    const [result] = await answer;
+    await setEnabled(true);
+    other.release();
+    expect(result).toMatchObject({ status: 'rejected', reason: expect.any(OperationFailedError) });
+    expect(await operator.symbols.list({ isEnabled: true })).toHaveLength(enabled.length);
+  });
+
   test('S7 the status says which target has what, what failed, and when the next push is', async () => {
     registry.targets.fail({ target: 'eu-west-alert-7', failure: { kind: 'status', status: 503 } });
     const told = await operator.symbols.push();
