@@ -14,7 +14,6 @@
  * After a start it works with the list of its store, else with what the registry says when asked, else with less:
  * a collector with its static defaults, an alert without a filter. The first push replaces any of these.
  */
-import { randomUUID } from 'node:crypto';
 import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
@@ -245,8 +244,9 @@ export function fileSymbolStore(file: string): SymbolStore {
     },
     async save(push) {
       await mkdir(path.dirname(file), { recursive: true });
-      const draft = `${file}.${randomUUID()}`;
-      await writeFile(draft, JSON.stringify(push));
+      // A receiver saves one list after the other. A draft that a crash leaves is written over by the next.
+      const draft = `${file}.draft`;
+      await writeFile(draft, JSON.stringify(push), { flush: true });
       await rename(draft, file);
     },
   };

@@ -1,5 +1,5 @@
 /** The receiver that targets use: what it takes, what it refuses, and what it starts with. */
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, rmdirSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Ajv2020 } from 'ajv/dist/2020.js';
@@ -179,6 +179,18 @@ describe('starts', () => {
     await (await startAlert({ store: fileSymbolStore(`${file}.alert`) })).apply(alertPush(7, 'ETH'));
     const alert = await startAlert({ store: fileSymbolStore(`${file}.alert`) });
     expect([alert.allows('ETH'), alert.allows('BTC')]).toEqual([true, false]);
+  });
+
+  test('kinds-smaller a store that fails to replace its file leaves one draft at most', async () => {
+    mkdirSync(file);
+    const store = fileSymbolStore(file);
+    for (const version of [1, 2]) {
+      await expect(store.save(alertPush(version, 'BTC'))).rejects.toThrow();
+    }
+    expect(readdirSync(dir).filter((name) => name !== path.basename(file)).length).toBeLessThanOrEqual(1);
+    rmdirSync(file);
+    await store.save(alertPush(3, 'BTC'));
+    expect(readdirSync(dir)).toEqual([path.basename(file)]);
   });
 
   test('S6 without a store but with a registry: its list is used, and kept', async () => {
