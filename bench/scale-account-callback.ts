@@ -151,8 +151,13 @@ async function days(db: pg.Pool): Promise<void> {
       const { upTo } = await freezeDay(db, shard, after, MAX_EMISSIONS);
       if (!upTo) break;
       const page = await loadPage(db, shard, { kind: 'daily', after, upTo });
-      const failed = page.map((callback) => ({ callback, reason: 'status 503', outline: 'status 503' }));
-      await recordFailed(db, shard, failed, MIDNIGHT, [RETRY_MS]);
+      const failed = page.map((callback) => ({
+        callback,
+        reason: 'status 503',
+        outline: 'status 503',
+        waitMs: RETRY_MS,
+      }));
+      await recordFailed(db, shard, failed, MIDNIGHT);
       after = upTo;
     }
     while ((await nextRetryOf(db, shard)) !== undefined) {

@@ -27,6 +27,7 @@ import {
   loadDueRetries,
   loadPage,
   nextRetryOf,
+  endGone,
   recordDelivered,
   recordDropped,
   recordFailed,
@@ -36,7 +37,7 @@ import { createPauseActivities, pauseOf } from './pauses.ts';
 import type { AccountCallbackMetrics } from './metrics.ts';
 import { withHeartbeats } from '../heartbeat.ts';
 import type { DeliveryFailure } from '../http/delivery.ts';
-import { withoutOwnWords } from '../http/delivery.ts';
+import { isGone, retryWaitMs, withoutOwnWords } from '../http/delivery.ts';
 import { query } from '../postgres.ts';
 import { deleteOlderThan } from '../retention.ts';
 import { reasonOf } from '../reason.ts';
@@ -235,18 +236,24 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
     const delivered: DueCallback[] = [];
     const failed: FailedCallback[] = [];
     const dropped: FailedCallback[] = [];
+    /** Their portfolio services say that they are not there any more. */
+    const gone: string[] = [];
     for (const { callback, failure } of results) {
       const isLast = callback.attempts >= retryLadderMs.length;
       if (!failure) delivered.push(callback);
       else {
         const outline = withoutOwnWords(failure);
-        (isLast ? dropped : failed).push({ callback, reason: failure.message, outline });
+        const waitMs = retryWaitMs(failure, callback.attempts + 1, retryLadderMs);
+        const result = { callback, reason: failure.message, outline, waitMs };
+        if (isGone(failure)) gone.push(callback.userId);
+        (isLast || isGone(failure) ? dropped : failed).push(result);
       }
     }
     await untilWritten(shard, async () => {
       await recordDelivered(db, delivered);
-      await recordFailed(db, shard, failed, nowMs, retryLadderMs);
+      await recordFailed(db, shard, failed, nowMs);
       await recordDropped(db, dropped, nowMs);
+      await endGone(db, gone);
     });
     for (const { callback, outline } of failed)
       log.warn(fieldsOf(callback, outline), 'account callback failed');
@@ -254,7 +261,7 @@ export function createAccountCallbackActivities(resources: AccountCallbackResour
       metrics.callbackDropped({ kind: callback.kind });
       log.error(
         { event: 'callbacks.dropped', ...fieldsOf(callback, outline) },
-        'account callback dropped after its last retry; it can be replayed',
+        'account callback dropped after its last retry, or because its user is gone; it can be replayed',
       );
     }
     return {

@@ -24,6 +24,8 @@ export interface FailedCallback {
   reason: string;
   /** For logs. */
   outline: string;
+  /** Until the next attempt, ms. */
+  waitMs: number;
 }
 
 /** The callbacks of a page that are still pending. */
@@ -69,24 +71,18 @@ export async function recordDelivered(db: Pool, delivered: readonly DueCallback[
   if (delivered.length > 0) await query(db, RECORD_DELIVERED, keysOf(delivered));
 }
 
-/**
- * Notes attempts that failed and when the next ones are due.
- *
- * @param nowMs epoch ms.
- * @param ladderMs the wait after each failed attempt, as many as there are retries.
- */
+/** Notes attempts that failed and when the next ones are due. @param nowMs epoch ms. */
 export async function recordFailed(
   db: Pool,
   shard: number,
   failed: readonly FailedCallback[],
   nowMs: number,
-  ladderMs: readonly number[],
 ): Promise<void> {
   if (failed.length === 0) return;
   await query(db, RECORD_FAILED, [
     ...keysOf(failed.map(({ callback }) => callback)),
     failed.map(({ callback }) => callback.attempts),
-    failed.map(({ callback }) => ladderMs[callback.attempts]),
+    failed.map(({ waitMs }) => waitMs),
     failed.map(({ reason }) => reason.slice(0, MAX_ERROR_LENGTH)),
     nowMs,
     shard,
@@ -106,6 +102,14 @@ export async function recordDropped(
     dropped.map(({ reason }) => reason.slice(0, MAX_ERROR_LENGTH)),
     nowMs,
   ]);
+}
+
+/**
+ * Ends the trackings of users who are gone, and what else they were to be told. Positions that come later begin a new
+ * tracking.
+ */
+export async function endGone(db: Pool, userIds: readonly string[]): Promise<void> {
+  if (userIds.length > 0) await query(db, END_GONE, [userIds]);
 }
 
 function keysOf(callbacks: readonly CallbackKey[]): unknown[] {
@@ -291,4 +295,19 @@ const RECORD_DROPPED = {
       FROM given
      WHERE snapshot.kind = given.kind AND snapshot.user_id = given.user_id
        AND snapshot.period_start_ms = given.period_start_ms`,
+};
+
+/** $1 users. */
+const END_GONE = {
+  name: 'end_gone_users',
+  text: `
+    WITH ended AS (
+      DELETE FROM notification.callback_trackings WHERE user_id = ANY($1::text[])
+    ), cleared AS (
+      DELETE FROM notification.failed_callbacks
+       WHERE kind IN ('hourly', 'daily') AND user_id = ANY($1::text[])
+    )
+    UPDATE notification.callback_snapshots
+       SET status = 'dropped', settled_at = clock_timestamp()
+     WHERE kind IN ('hourly', 'daily') AND user_id = ANY($1::text[]) AND status IN ('pending', 'retrying')`,
 };

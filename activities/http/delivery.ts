@@ -5,6 +5,8 @@ import type { HttpCaller } from './caller.ts';
 
 /** As much of a refusal as an operator gets to see, bytes; an acknowledgement is not read further either. */
 const MAX_REASON_BYTES = 300;
+/** A slip in a header must not park a delivery for days. */
+const LONGEST_RETRY_AFTER_MS = 60 * 60 * 1_000;
 
 export interface Delivery {
   method: 'POST' | 'PUT';
@@ -31,6 +33,26 @@ export interface DeliveryFailure {
   status?: number;
   /** Of a refusal: the first MAX_REASON_BYTES of what was said besides the status. */
   body?: string;
+  /** Of a refusal that says so: when to come back. */
+  retryAfterMs?: number;
+}
+
+/** The receiver says that nobody is there any more, for good (RFC 9110, 15.5.11). */
+export const isGone = ({ status }: DeliveryFailure): boolean => status === 410;
+
+/**
+ * The wait before the next attempt, ms: the step of the ladder, or as long as the receiver asks for, up to the longest
+ * step.
+ *
+ * @param failures in a row, from 1; after the last step it repeats.
+ */
+export function retryWaitMs(
+  { retryAfterMs = 0 }: DeliveryFailure,
+  failures: number,
+  ladderMs: readonly number[],
+): number {
+  const stepMs = ladderMs[Math.min(failures, ladderMs.length) - 1]!;
+  return Math.max(stepMs, Math.min(retryAfterMs, Math.max(...ladderMs)));
 }
 
 /** @returns why it was not acknowledged, or nothing when it was. Never throws. */
@@ -38,7 +60,11 @@ export async function deliver(delivery: Delivery): Promise<DeliveryFailure | und
   const { method, url, body, timeoutMs, stopped, headers, caller, id } = delivery;
   try {
     const signal = AbortSignal.any([AbortSignal.timeout(timeoutMs), stopped]);
-    const { statusCode, body: answer } = await request(url, {
+    const {
+      statusCode,
+      headers: answered,
+      body: answer,
+    } = await request(url, {
       ...{ method, body, signal },
       dispatcher: caller.dispatcher(),
       headers: { 'content-type': 'application/json', ...headers, ...caller.headers({ id, body }) },
@@ -49,16 +75,28 @@ export async function deliver(delivery: Delivery): Promise<DeliveryFailure | und
       return undefined;
     }
     const { text } = await readText(answer, MAX_REASON_BYTES);
+    const retryAfterMs = parseRetryAfter(answered['retry-after'], Date.now());
     return {
       kind: 'refused',
       message: `status ${statusCode}${reasonIn(text)}`,
       status: statusCode,
       body: text,
+      ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
     };
   } catch (error) {
     if (isTimeout(error)) return { kind: 'timed_out', message: `no answer within ${timeoutMs} ms` };
     return { kind: 'failed', message: networkReasonOf(error) };
   }
+}
+
+/**
+ * `Retry-After` (RFC 9110, 10.2.3), seconds or an HTTP date, as ms from now: 0 for a date in the past, an hour at
+ * most, undefined when it is absent or neither.
+ */
+export function parseRetryAfter(value: string | string[] | undefined, now: number): number | undefined {
+  if (typeof value !== 'string') return undefined;
+  const ms = /^\s*\d+\s*$/.test(value) ? Number(value) * 1_000 : Date.parse(value) - now;
+  return Number.isNaN(ms) ? undefined : Math.min(LONGEST_RETRY_AFTER_MS, Math.max(0, ms));
 }
 
 /** What became of it without the receiver's own words, which may quote what it was sent: one line for logs. */

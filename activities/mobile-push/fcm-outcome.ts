@@ -11,6 +11,7 @@
  */
 import { z } from 'zod';
 import { cutText } from '../../api/text.ts';
+import { parseRetryAfter } from '../http/delivery.ts';
 
 /** A send that did not succeed. */
 export type FcmFailure = {
@@ -70,8 +71,6 @@ const REFUSED_CREDENTIAL = /\b(invalid_grant|invalid_client|unauthorized_client)
 const OF_DEVICE = /\bdevice\b|registration[ _]token/i;
 const NAMES_THE_TOKEN = /not a valid FCM registration token/i;
 
-/** A slip in a header must not park a push for days. */
-const LONGEST_RETRY_AFTER_MS = 60 * 60 * 1_000;
 const MAX_REASON_LENGTH = 500;
 
 /** The part of firebase-admin's errors that is looked at; any other value is an unknown error. */
@@ -199,14 +198,4 @@ function blameOf(message: string, { status, fields }: Answer): FcmFailure['outco
   if (status !== 'INVALID_ARGUMENT') return 'retry';
   if (fields.length > 0) return fields.includes('message.token') ? 'remove' : 'refused';
   return NAMES_THE_TOKEN.test(message) ? 'remove' : 'suspect';
-}
-
-/**
- * `Retry-After` (RFC 9110, 10.2.3), seconds or an HTTP date, as ms from now: 0 for a date in the past, an hour at
- * most, undefined when it is absent or neither.
- */
-export function parseRetryAfter(value: string | undefined, now: number): number | undefined {
-  if (value === undefined) return undefined;
-  const ms = /^\s*\d+\s*$/.test(value) ? Number(value) * 1_000 : Date.parse(value) - now;
-  return Number.isNaN(ms) ? undefined : Math.min(LONGEST_RETRY_AFTER_MS, Math.max(0, ms));
 }

@@ -19,7 +19,7 @@ import { DEFAULT_CRAWL_INTERVAL_MS, MAX_NUMBER_ON_FROM } from '../../workflows/s
 import type { SymbolConfigMetrics } from './metrics.ts';
 import { withHeartbeats } from '../heartbeat.ts';
 import type { HttpCaller } from '../http/caller.ts';
-import { deliver } from '../http/delivery.ts';
+import { deliver, isGone, retryWaitMs } from '../http/delivery.ts';
 import { query } from '../postgres.ts';
 import type { TargetRow } from './targets.ts';
 import { loadTargets, recordAcknowledgement, recordFailure } from './targets.ts';
@@ -108,7 +108,7 @@ export function createSymbolConfigActivities(resources: SymbolConfigResources) {
         const unrecorded = results.find((result) => result.status === 'rejected');
         if (unrecorded) throw unrecorded.reason;
         const made = results.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
-        const failedTargets = made.flatMap(({ target, retryMs }) => (retryMs === undefined ? [] : [target]));
+        const failedTargets = made.flatMap(({ target, isAcknowledged }) => (isAcknowledged ? [] : [target]));
         const held = made.flatMap(({ heldVersion }) => heldVersion ?? []);
         const waits = made.flatMap(({ retryMs }) => retryMs ?? []);
         metrics.symbolRound({ scope, result: failedTargets.length === 0 ? 'complete' : 'incomplete' });
@@ -160,7 +160,7 @@ export function createSymbolConfigActivities(resources: SymbolConfigResources) {
 
   /**
    * @param stopped ends the push when the process stops.
-   * @returns when to push again unless the target acknowledged, and the newer version that it says it holds.
+   * @returns when to push again unless the target acknowledged or is gone, and the newer version that it says it holds.
    * @throws ApplicationFailure when that could not be recorded, and the reason of the stop.
    */
   async function push(
@@ -169,7 +169,7 @@ export function createSymbolConfigActivities(resources: SymbolConfigResources) {
     target: TargetRow,
     body: string,
     stopped: AbortSignal,
-  ): Promise<{ retryMs?: number; heldVersion?: number }> {
+  ): Promise<{ isAcknowledged: boolean; retryMs?: number; heldVersion?: number }> {
     const { kind, geo } = target;
     const failure = await deliver({
       ...{ method: 'PUT', url: target.url, body, stopped, caller },
@@ -181,17 +181,19 @@ export function createSymbolConfigActivities(resources: SymbolConfigResources) {
     metrics.symbolPush({ kind, geo, result: failure?.kind ?? 'acknowledged' });
     if (!failure) {
       await recordAcknowledgement(db, registry, target.target, version);
-      return {};
+      return { isAcknowledged: true };
     }
-    log.warn(
-      { registry, version, target: target.target, kind, geo, reason: failure.message },
-      'symbol push failed',
-    );
-    const failures = await recordFailure(db, registry, target.target, version, failure.message);
-    const retryMs = retryLadderMs[Math.min(failures, retryLadderMs.length) - 1]!;
+    const fields = { registry, version, target: target.target, kind, geo, reason: failure.message };
+    const failures = await recordFailure(db, registry, target.target, version, failure);
+    if (isGone(failure)) {
+      log.error(fields, 'symbol target is gone; it is asked again only with pushes to all');
+      return { isAcknowledged: false };
+    }
+    log.warn(fields, 'symbol push failed');
+    const retryMs = retryWaitMs(failure, failures, retryLadderMs);
     const heldVersion = failure.status === 409 ? heldVersionIn(failure.body) : undefined;
     const isNewer = heldVersion !== undefined && heldVersion > version && heldVersion <= MAX_NUMBER_ON_FROM;
-    return { retryMs, ...(isNewer ? { heldVersion } : {}) };
+    return { isAcknowledged: false, retryMs, ...(isNewer ? { heldVersion } : {}) };
   }
 }
 

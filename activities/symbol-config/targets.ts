@@ -2,6 +2,8 @@
 import type { Pool } from 'pg';
 import type { SymbolTarget, TargetKind } from '../../api/symbol-config/push.ts';
 import type { PushScope } from '../../workflows/symbol-config/contract.ts';
+import type { DeliveryFailure } from '../http/delivery.ts';
+import { isGone } from '../http/delivery.ts';
 import { query } from '../postgres.ts';
 
 /** Longest error that is kept, characters. */
@@ -69,9 +71,10 @@ export async function recordFailure(
   registry: string,
   target: string,
   version: number,
-  reason: string,
+  failure: DeliveryFailure,
 ): Promise<number> {
-  const values = [registry, target, version, reason.slice(0, MAX_ERROR_LENGTH)];
+  const reason = failure.message.slice(0, MAX_ERROR_LENGTH);
+  const values = [registry, target, version, reason, isGone(failure)];
   const [row] = await query<{ consecutive_failures: number }>(db, RECORD_FAILURE, values);
   return row?.consecutive_failures ?? 1;
 }
@@ -111,7 +114,8 @@ const REGISTER_TARGETS = {
       SELECT $1, target, kind, geo, url FROM wanted
       ON CONFLICT (registry, target) DO UPDATE
          SET kind = excluded.kind, geo = excluded.geo, url = excluded.url, acknowledged_version = NULL,
-             acknowledged_at = NULL, last_error = NULL, last_error_at = NULL, consecutive_failures = 0, failing_since = NULL
+             acknowledged_at = NULL, last_error = NULL, last_error_at = NULL, consecutive_failures = 0, failing_since = NULL,
+             is_gone = false
        WHERE (known.kind, known.geo, known.url) IS DISTINCT FROM (excluded.kind, excluded.geo, excluded.url)
       RETURNING target
     )
@@ -131,7 +135,8 @@ const LOAD_TARGETS = {
   text: `
     SELECT target, kind, geo, url
       FROM notification.symbol_targets
-     WHERE registry = $1 AND ($3 OR acknowledged_version IS DISTINCT FROM $2 OR consecutive_failures > 0)
+     WHERE registry = $1
+       AND ($3 OR NOT is_gone AND (acknowledged_version IS DISTINCT FROM $2 OR consecutive_failures > 0))
      ORDER BY target`,
 };
 
@@ -139,7 +144,8 @@ const RECORD_ACKNOWLEDGEMENT = {
   name: 'record_symbol_acknowledgement',
   text: `
     UPDATE notification.symbol_targets
-       SET acknowledged_version = $3, acknowledged_at = clock_timestamp(), consecutive_failures = 0, failing_since = NULL
+       SET acknowledged_version = $3, acknowledged_at = clock_timestamp(), consecutive_failures = 0, failing_since = NULL,
+           is_gone = false
      WHERE registry = $1 AND target = $2 AND (acknowledged_version IS NULL OR acknowledged_version <= $3)`,
 };
 
@@ -148,7 +154,7 @@ const RECORD_FAILURE = {
   text: `
     UPDATE notification.symbol_targets
        SET last_error = $4, last_error_at = clock_timestamp(), consecutive_failures = consecutive_failures + 1,
-           failing_since = coalesce(failing_since, clock_timestamp())
+           failing_since = coalesce(failing_since, clock_timestamp()), is_gone = $5
      WHERE registry = $1 AND target = $2 AND (acknowledged_version IS NULL OR acknowledged_version <= $3)
     RETURNING consecutive_failures`,
 };

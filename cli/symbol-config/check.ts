@@ -16,13 +16,12 @@ async function targets(resources: OperatorResources): Promise<Diagnosis> {
   const { version, targets: all } = await symbolOperations(resources).status();
   const behind = all.filter(({ isBehind }) => isBehind);
   if (behind.length === 0) return ok(`all ${all.length} have version ${version}`);
-  const named = behind
-    .slice(0, NAMED)
-    .map(({ target, failingSince }) =>
-      failingSince ? `${target} for ${durationOf(Date.now() - failingSince.getTime())}` : target,
-    );
+  const named = behind.slice(0, NAMED).map(({ target, isGone, failingSince }) => {
+    const name = isGone ? `${target} (gone)` : target;
+    return failingSince ? `${name} for ${durationOf(Date.now() - failingSince.getTime())}` : name;
+  });
   return warn(
     `${behind.length} of ${countOf(all.length, 'target')} behind: ${named.join(', ')}`,
-    'see symbols status --behind; they are pushed to again until they acknowledge',
+    'see symbols status --behind; they are pushed to again until they acknowledge; take those that are gone out of the file of targets',
   );
 }

@@ -50,6 +50,8 @@ export interface TargetView {
   /** It has not the newest version, or its last push failed. */
   isBehind: boolean;
   consecutiveFailures: number;
+  /** It said so (410) to the last push: it gets pushes to all only. Take it out of the file of targets. */
+  isGone: boolean;
   /** Of the last push that failed, however long ago. */
   lastError?: string;
   lastErrorAt?: Date;
@@ -305,12 +307,13 @@ interface TargetRow {
   lastErrorAt: Date | null;
   failingSince: Date | null;
   consecutiveFailures: number;
+  isGone: boolean;
 }
 
 const LIST_TARGETS = `
   SELECT newest.version, target, kind, geo, acknowledged_version AS "acknowledgedVersion",
          acknowledged_at AS "acknowledgedAt", last_error AS "lastError", last_error_at AS "lastErrorAt",
-         consecutive_failures AS "consecutiveFailures", failing_since AS "failingSince"
+         consecutive_failures AS "consecutiveFailures", failing_since AS "failingSince", is_gone AS "isGone"
     FROM (SELECT coalesce(max(version), 0) AS version
             FROM notification.symbol_snapshots
            WHERE registry = $1) AS newest

@@ -85,8 +85,8 @@ test('C5 each attempt that fails waits for its own step of the ladder, and one t
     ...{ peakValue: '1', peakAtMs: MIDNIGHT, bottomValue: '1', bottomAtMs: MIDNIGHT, closingValue: '1' },
   };
   for (const [attempts, waitMs] of LADDER_MS.entries()) {
-    const failed = [{ callback: { ...callback, attempts }, reason: 'no', outline: 'no' }];
-    await recordFailed(bench.slot.db, SET_ASIDE_SHARD, failed, MIDNIGHT, LADDER_MS);
+    const failed = [{ callback: { ...callback, attempts }, reason: 'no', outline: 'no', waitMs }];
+    await recordFailed(bench.slot.db, SET_ASIDE_SHARD, failed, MIDNIGHT);
     const rows = await bench.rows<{ attempts: number; wait_ms: number }>(
       `SELECT attempts, (extract(epoch FROM next_attempt_at - failed_at) * 1000)::float8 AS wait_ms
          FROM notification.failed_callbacks WHERE user_id = 'stepwise'`,
@@ -306,4 +306,31 @@ test('C5 security-13 a process whose clock is a day ahead puts no retry off', as
     );
     return told.length > 0;
   });
+});
+
+test('kinds-F13 bug-P14 a user whose portfolio service answers 410 is told nothing more', async () => {
+  await bench.store([
+    positions('gone', MIDNIGHT - HOUR, '5', { BTC: '1' }),
+    positions('stays', MIDNIGHT - HOUR, '6', { BTC: '1' }),
+    price('BTC', MIDNIGHT - HOUR, '10'),
+  ]);
+  bench.portfolio.fail({ userId: 'gone', failure: { kind: 'status', status: 410 } });
+  await bench.setClock(MIDNIGHT + 10 * MINUTE);
+  await eventually('the day of the other', async () => (await dailyDateOf('stays')) === '2026-03-28');
+  await eventually('the end of the tracking', async () => (await dailyDateOf('gone')) === undefined);
+  const calls = bench.portfolio.calls.filter(({ userId }) => userId === 'gone');
+  expect(calls.length).toBeLessThanOrEqual(2);
+  expect(await deadLetters('gone')).toContainEqual(
+    expect.objectContaining({ attempts: 1, last_error: 'status 410: scripted failure' }),
+  );
+
+  await bench.store([price('BTC', MIDNIGHT + HOUR, '11')]);
+  await bench.setClock(MIDNIGHT + HOUR + 10 * MINUTE);
+  await eventually('the next hour of the other', async () => callsOf('stays', 'hourly').length === 2);
+  expect(bench.portfolio.calls.filter(({ userId }) => userId === 'gone')).toHaveLength(calls.length);
+  expect(
+    await bench.rows(
+      `SELECT FROM notification.callback_snapshots WHERE user_id = 'gone' AND status IN ('pending', 'retrying')`,
+    ),
+  ).toEqual([]);
 });

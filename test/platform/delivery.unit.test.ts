@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { createServer } from 'node:net';
 import type { AddressInfo } from 'node:net';
 import { createHttpCaller } from '../../activities/http/caller.ts';
-import { deliver } from '../../activities/http/delivery.ts';
+import { deliver, retryWaitMs } from '../../activities/http/delivery.ts';
 import { DEVELOPMENT_SIGNING_SECRET } from '../../config/caller.ts';
 
 const caller = createHttpCaller({ token: 'caller-token', signingSecrets: [DEVELOPMENT_SIGNING_SECRET] });
@@ -27,3 +27,17 @@ test('S1 an answer that the HTTP client stumbles over is a failure with one line
     server.close();
   }
 });
+
+test.each([
+  { retryAfterMs: undefined, failures: 1, waitMs: 100 },
+  { retryAfterMs: undefined, failures: 9, waitMs: 900 },
+  { retryAfterMs: 300, failures: 1, waitMs: 300 },
+  { retryAfterMs: 300, failures: 2, waitMs: 500 },
+  { retryAfterMs: 3_600_000, failures: 1, waitMs: 900 },
+])(
+  'bug-P14 after $failures failures and Retry-After $retryAfterMs ms: $waitMs ms',
+  ({ waitMs, failures, ...said }) => {
+    const failure = { kind: 'refused' as const, message: 'status 429', ...(said.retryAfterMs ? said : {}) };
+    expect(retryWaitMs(failure as never, failures, [100, 500, 900])).toBe(waitMs);
+  },
+);

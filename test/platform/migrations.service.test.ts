@@ -179,6 +179,7 @@ test('I62 security-15 only a new database says that no payload may be in plain',
     DROP INDEX notification.operations_open_idx;
     ALTER TABLE notification.operation_items DROP COLUMN job_id, DROP COLUMN conn_id;
     ALTER TABLE subscriptions.rcv_queues DROP COLUMN is_imported, DROP CONSTRAINT rcv_queues_one_agent_key;
+    ALTER TABLE notification.symbol_targets DROP COLUMN is_gone;
     DELETE FROM notification.schema_migrations WHERE name >= '0028'`);
   await migrate(dsn);
   expect(await mayHoldPlain()).toEqual([true]);

@@ -125,6 +125,39 @@ test('kinds-F10 the ladder belongs to the target: the soonest of those that fail
   expect(await activities.pushSymbols(await snapshot(), 'all')).not.toHaveProperty('retryMs');
 });
 
+test('bug-P14 a target that answers 410 is pushed to only with all others, and says so', async () => {
+  const gone = 'us-east-alert-2';
+  const version = await change('LEAVING');
+  registry.targets.fail({ target: gone, failure: { kind: 'status', status: 410 } });
+  const outcome = await activities.pushSymbols(version, 'all');
+  expect(outcome.failedTargets).toEqual([gone]);
+  expect(outcome).not.toHaveProperty('retryMs');
+  expect(await activities.pushSymbols(version, 'behind')).toMatchObject({ pushed: 0 });
+  expect(await rowOf(gone)).toMatchObject({ is_gone: true, last_error: 'status 410: scripted failure' });
+
+  registry.targets.heal();
+  expect(await activities.pushSymbols(version, 'all')).toMatchObject({ failedTargets: [] });
+  expect(await rowOf(gone)).toMatchObject({ is_gone: false });
+});
+
+test.each([
+  { retryAfter: '2', waitMs: 2_000 },
+  { retryAfter: '0', waitMs: 1_000 },
+  { retryAfter: '3600', waitMs: 60_000 },
+])(
+  'bug-P14 a target that says $retryAfter s is pushed to after $waitMs ms',
+  async ({ retryAfter, waitMs }) => {
+    const version = await change(`LATER-${retryAfter}`);
+    registry.targets.fail({
+      target: 'us-east-alert-2',
+      failure: { kind: 'status', status: 429, headers: { 'retry-after': retryAfter } },
+      times: 1,
+    });
+    expect(await activities.pushSymbols(version, 'all')).toMatchObject({ retryMs: waitMs });
+    await activities.pushSymbols(version, 'all');
+  },
+);
+
 test('S4 a target that failed in a reconciliation is behind, although it has the version', async () => {
   const version = await change('SECOND');
   registry.targets.fail({ target: 'us-east-alert-1', failure: { kind: 'status', status: 500 }, times: 1 });

@@ -50,7 +50,7 @@ export interface Crawler {
   intervalMs: number;
 }
 
-/** `all`: every target. `behind`: targets without the current version, or whose last push failed. */
+/** `all`: every target. `behind`: targets without the current version, or whose last push failed, but none that says it is gone. */
 export type PushScope = 'all' | 'behind';
 
 export interface PushOutcome {
@@ -58,7 +58,7 @@ export interface PushOutcome {
   pushed: number;
   /** Names of those of them that did not acknowledge. */
   failedTargets: string[];
-  /** Until the first of those that failed is due again, ms; absent when none failed. */
+  /** Until the first of those that failed is due again, ms; absent when none failed, or only such that are gone. */
   retryMs?: number;
   /** Time between two pushes to all without a crawler, and between two looks at the table, ms. */
   reconciliationMs: number;

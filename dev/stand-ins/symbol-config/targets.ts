@@ -40,7 +40,7 @@ const SILENT: ReceiverLog = { info: () => undefined, error: () => undefined };
 /** How a push goes wrong. */
 export type TargetFailure =
   /** The status, and the push is not applied. */
-  | { kind: 'status'; status: number }
+  | { kind: 'status'; status: number; headers?: Record<string, string> }
   /** No answer until {@link SymbolTargetsStandIn.heal}, which resets the connection. */
   | { kind: 'hang' }
   | HeldAnswer
@@ -161,7 +161,8 @@ export async function startSymbolTargets(options: SymbolTargetsOptions): Promise
     if (failure?.kind === 'hold' && !(await answerIsDue(failure, stopping.signal))) return;
     if (failure?.kind === 'hang') hanging.add(response);
     else if (failure?.kind === 'reset') response.socket?.resetAndDestroy();
-    else if (failure?.kind === 'status') response.writeHead(failure.status).end('scripted failure');
+    else if (failure?.kind === 'status')
+      response.writeHead(failure.status, failure.headers).end('scripted failure');
     else {
       const { status, answer } = await receiver.answer({ headers: request.headers, body: recorded.body });
       recorded.isAcknowledged = status < 300;
