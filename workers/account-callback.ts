@@ -105,7 +105,7 @@ function openPortfolios(context: ProcessContext) {
       baseUrl: required(endpoints.portfolioUrl),
       timeoutMs: values.NOTIFICATION_CALLBACK_TIMEOUT,
       maxParallel: values.NOTIFICATION_CALLBACK_MAX_PARALLEL,
-      caller: openCaller(context, PORTFOLIO, 'portfolio service', { keepAliveTimeout: 10_000 }),
+      caller: openCaller(context, PORTFOLIO, 'portfolio service', 10_000),
     });
   });
 }

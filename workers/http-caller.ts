@@ -1,5 +1,4 @@
 /** How this process proves who it is to the programs that it calls, with secrets that may be renewed meanwhile. */
-import type { Agent } from 'undici';
 import type { HttpCaller } from '../activities/http/caller.ts';
 import { createHttpCaller } from '../activities/http/caller.ts';
 import type { PORTFOLIO } from '../config/account-callback.ts';
@@ -19,10 +18,10 @@ export function openCaller(
   { config, open, renewable }: ProcessContext,
   prefix: Called,
   what: string,
-  options?: Agent.Options,
+  idleMs?: number,
 ): HttpCaller {
   const credentials = (now: Config) => callerCredentials(now, prefix);
-  const caller = createHttpCaller(credentials(config), options);
+  const caller = createHttpCaller(credentials(config), idleMs);
   open.add(what, () => caller.close());
   renewable.push({ what, variables: [`${prefix}_`], renew: (next) => caller.use(credentials(next)) });
   return caller;

@@ -2,10 +2,14 @@
  * Who this service is to the programs that it calls by HTTP: a bearer token, a client certificate, signatures. What
  * changes is used from the next call on.
  */
+import type { IncomingMessage } from 'node:http';
+import { Agent as HttpAgent, request as httpRequest } from 'node:http';
+import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
 import { createSecureContext } from 'node:tls';
-import type { Dispatcher } from 'undici';
-import { Agent } from 'undici';
 import { signedHeaders } from '../../api/webhooks.ts';
+
+/** An idle connection is closed after this time, ms. */
+const IDLE_MS = 4_000;
 
 export interface CallerCredentials {
   /** Sent as `Authorization: Bearer`. */
@@ -19,23 +23,44 @@ export interface CallerCredentials {
   signingSecrets?: readonly string[] | undefined;
 }
 
+export interface HttpCall {
+  method: 'GET' | 'POST' | 'PUT';
+  headers: Record<string, string>;
+  body?: string;
+  /** For the whole exchange, reading included. */
+  signal: AbortSignal;
+}
+
 export interface HttpCaller {
-  /** The connections of now; to be asked for at each call. */
-  dispatcher(): Dispatcher;
+  /**
+   * Calls over the connections of now. Redirects are not followed, and interim answers (1xx) passed over.
+   *
+   * @returns the beginning of the answer; its body must be read.
+   * @throws the reason of the signal, or why there is no answer.
+   */
+  request(url: string, call: HttpCall): Promise<IncomingMessage>;
   /** Of a call, or of one attempt of a delivery that is to be signed. */
   headers(delivery?: { id: string; body: string }): Record<string, string>;
   /** Calls under way end as they began. @throws Error when certificate, key or authority cannot be used. */
   use(next: CallerCredentials): void;
   /** Breaks off what is under way. */
-  close(): Promise<void>;
+  close(): void;
 }
 
 /** @throws Error when certificate, key or authority cannot be used. */
-export function createHttpCaller(first: CallerCredentials = {}, options: Agent.Options = {}): HttpCaller {
+export function createHttpCaller(first: CallerCredentials = {}, idleMs = IDLE_MS): HttpCaller {
   let credentials = first;
-  let agent = agentFor(first, options);
+  const plain = new HttpAgent({ keepAlive: true, timeout: idleMs });
+  let secure = secureAgentFor(first, idleMs);
   return {
-    dispatcher: () => agent,
+    request: (url, { body, signal, ...call }) =>
+      new Promise((resolve, reject) => {
+        const isSecure = url.startsWith('https:');
+        const options = { ...call, signal, agent: isSecure ? secure : plain };
+        (isSecure ? httpsRequest : httpRequest)(url, options, resolve)
+          .on('error', (error) => reject((signal.aborted ? signal.reason : error) as Error))
+          .end(body);
+      }),
 
     headers(delivery) {
       const { token, signingSecrets = [] } = credentials;
@@ -46,23 +71,22 @@ export function createHttpCaller(first: CallerCredentials = {}, options: Agent.O
     },
 
     use(next) {
-      const before = agent;
-      agent = agentFor(next, options);
+      secure = secureAgentFor(next, idleMs);
       credentials = next;
-      // Behind what it was asked.
-      void before.close().catch(() => undefined);
     },
 
-    close: () => agent.destroy(),
+    close() {
+      for (const agent of [plain, secure]) agent.destroy();
+    },
   };
 }
 
-function agentFor({ ca, cert, key }: CallerCredentials, options: Agent.Options): Agent {
+function secureAgentFor({ ca, cert, key }: CallerCredentials, idleMs: number): HttpsAgent {
   const tls = {
     ...(ca === undefined ? {} : { ca }),
     ...(cert === undefined ? {} : { cert }),
     ...(key === undefined ? {} : { key }),
   };
   createSecureContext(tls);
-  return new Agent({ ...options, connect: tls });
+  return new HttpsAgent({ ...tls, keepAlive: true, timeout: idleMs });
 }

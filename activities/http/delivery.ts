@@ -1,5 +1,4 @@
 /** One HTTP exchange with a receiver, and what became of it: acknowledged, or a failure that operators can read. */
-import { request } from 'undici';
 import { oneLine } from '../reason.ts';
 import type { HttpCaller } from './caller.ts';
 
@@ -60,26 +59,19 @@ export async function deliver(delivery: Delivery): Promise<DeliveryFailure | und
   const { method, url, body, timeoutMs, stopped, headers, caller, id } = delivery;
   try {
     const signal = AbortSignal.any([AbortSignal.timeout(timeoutMs), stopped]);
-    const {
-      statusCode,
-      headers: answered,
-      body: answer,
-    } = await request(url, {
+    const answer = await caller.request(url, {
       ...{ method, body, signal },
-      dispatcher: caller.dispatcher(),
       headers: { 'content-type': 'application/json', ...headers, ...caller.headers({ id, body }) },
     });
-    if (statusCode >= 200 && statusCode < 300) {
-      // The connection is used again only when its answer is read. The status decides, also when the rest breaks off.
-      await answer.dump({ limit: MAX_REASON_BYTES, signal }).catch(() => undefined);
-      return undefined;
-    }
+    // The connection is used again only when its answer is read. The status decides, also when the rest breaks off.
     const { text } = await readText(answer, MAX_REASON_BYTES);
-    const retryAfterMs = parseRetryAfter(answered['retry-after'], Date.now());
+    const status = answer.statusCode!;
+    if (status >= 200 && status < 300) return undefined;
+    const retryAfterMs = parseRetryAfter(answer.headers['retry-after'], Date.now());
     return {
       kind: 'refused',
-      message: `status ${statusCode}${reasonIn(text)}`,
-      status: statusCode,
+      message: `status ${status}${reasonIn(text)}`,
+      status,
       body: text,
       ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
     };
@@ -93,8 +85,8 @@ export async function deliver(delivery: Delivery): Promise<DeliveryFailure | und
  * `Retry-After` (RFC 9110, 10.2.3), seconds or an HTTP date, as ms from now: 0 for a date in the past, an hour at
  * most, undefined when it is absent or neither.
  */
-export function parseRetryAfter(value: string | string[] | undefined, now: number): number | undefined {
-  if (typeof value !== 'string') return undefined;
+export function parseRetryAfter(value: string | undefined, now: number): number | undefined {
+  if (value === undefined) return undefined;
   const ms = /^\s*\d+\s*$/.test(value) ? Number(value) * 1_000 : Date.parse(value) - now;
   return Number.isNaN(ms) ? undefined : Math.min(LONGEST_RETRY_AFTER_MS, Math.max(0, ms));
 }

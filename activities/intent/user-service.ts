@@ -13,7 +13,6 @@ import {
   handleType,
 } from 'cockatiel';
 import type { Logger } from 'pino';
-import { request } from 'undici';
 import type { Locale } from '../../api/intent/mail-command.ts';
 import { resolveLocale } from '../../api/intent/mail-command.ts';
 import { subjectNotFoundSchema, userPath, userSchema } from '../../api/intent/user-service.ts';
@@ -113,14 +112,13 @@ export function createUserService({ baseUrl, timeoutMs, caller, log }: UserServi
 
   async function exchange(path: string): Promise<Answer> {
     const signal = AbortSignal.timeout(timeoutMs);
-    const response = await request(base + path, {
-      signal,
-      dispatcher: caller.dispatcher(),
+    const response = await caller.request(base + path, {
+      ...{ method: 'GET', signal },
       headers: { accept: 'application/json', ...caller.headers() },
     });
-    const { error, ...read } = await readText(response.body, MAX_BODY_BYTES);
-    if (error) throw error;
-    return { status: response.statusCode, ...read };
+    const { error, ...read } = await readText(response, MAX_BODY_BYTES);
+    if (error) throw signal.aborted ? signal.reason : error;
+    return { status: response.statusCode!, ...read };
   }
 
   /** @throws OutageError; every other answer says that the service is up. */

@@ -1,5 +1,4 @@
 /** Whether the User Service answers this service as it should, asked as the service asks. */
-import { request } from 'undici';
 import type { CallerCredentials } from '../../activities/http/caller.ts';
 import { createHttpCaller } from '../../activities/http/caller.ts';
 import { isTimeout, networkReasonOf, readText } from '../../activities/http/delivery.ts';
@@ -29,23 +28,20 @@ export async function checkUserService(
   }
   const began = performance.now();
   const caller = createHttpCaller(credentials);
+  const signal = AbortSignal.timeout(timeoutMs);
   try {
-    const { statusCode, body } = await request(baseUrl.replace(/\/+$/, '') + userPath(PROBE_USER_ID)!, {
-      signal: AbortSignal.timeout(timeoutMs),
-      dispatcher: caller.dispatcher(),
+    const answer = await caller.request(baseUrl.replace(/\/+$/, '') + userPath(PROBE_USER_ID)!, {
+      ...{ method: 'GET', signal },
       headers: { accept: 'application/json', ...caller.headers() },
     });
-    const answer = await readText(body, MAX_BODY_BYTES);
-    if (answer.error) throw answer.error;
-    return diagnosisOf(
-      statusCode,
-      answer.text,
-      `status ${statusCode} in ${Math.round(performance.now() - began)} ms`,
-    );
+    const { text, error: brokenOff } = await readText(answer, MAX_BODY_BYTES);
+    if (brokenOff) throw signal.aborted ? signal.reason : brokenOff;
+    const status = answer.statusCode!;
+    return diagnosisOf(status, text, `status ${status} in ${Math.round(performance.now() - began)} ms`);
   } catch (failure) {
     return error(isTimeout(failure) ? `no answer within ${timeoutMs} ms` : networkReasonOf(failure), HINT);
   } finally {
-    await caller.close();
+    caller.close();
   }
 }
 

@@ -7,8 +7,8 @@ import { once } from 'node:events';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
+import { json } from 'node:stream/consumers';
 import type { TLSSocket } from 'node:tls';
-import { request } from 'undici';
 import { createPortfolioService } from '../../activities/account-callback/delivery.ts';
 import type { CallerCredentials, HttpCaller } from '../../activities/http/caller.ts';
 import { createHttpCaller } from '../../activities/http/caller.ts';
@@ -41,8 +41,8 @@ beforeAll(async () => {
   [server, client] = [await createCertificates(), await createCertificates()];
 });
 
-afterEach(async () => {
-  await Promise.all(callers.splice(0).map((caller) => caller.close()));
+afterEach(() => {
+  for (const caller of callers.splice(0)) caller.close();
   for (const one of servers.splice(0)) {
     one.closeAllConnections();
     one.close();
@@ -191,10 +191,10 @@ describe('calls that were caught', () => {
     const stranger = callerWith({ ca: server.own.certPem });
     const send: Send = async ({ path, headers, body }) => {
       const { 'content-length': _length, host: _host, connection: _, ...others } = headers;
-      const response = await request(url + path, {
-        ...{ method: 'POST', headers: others, body, dispatcher: stranger.dispatcher() },
+      const response = await stranger.request(url + path, {
+        ...{ method: 'POST', headers: others, body, signal: stopped },
       });
-      return { status: response.statusCode, answer: (await response.body.json()) as object };
+      return { status: response.statusCode!, answer: (await json(response)) as object };
     };
     return { store, send, caught: caught[0]! };
   }

@@ -30,7 +30,7 @@ beforeAll(async () => {
 });
 afterAll(async () => {
   await registry.release();
-  await caller.close();
+  caller.close();
 });
 afterEach(() => registry.targets.heal());
 
