@@ -86,7 +86,7 @@ export const MOBILE_PUSH_MUTANTS: Mutant[] = [
   },
   {
     id: 'mobile-outcome-retry-after',
-    file: 'activities/mobile-push/fcm-outcome.ts',
+    file: 'activities/http/delivery.ts',
     find: 'Number(value) * 1_000 : Date.parse(value) - now;',
     replace: 'Number(value) : Date.parse(value) - now;',
     wrong: 'wrong time',

@@ -5,9 +5,9 @@ import { service, unit, workflow } from '../mutant.ts';
 export const SYMBOL_CONFIG_MUTANTS: Mutant[] = [
   {
     id: 'symbol-ladder-end',
-    file: 'activities/symbol-config/activities.ts',
-    find: 'retryLadderMs[Math.min(failures, retryLadderMs.length) - 1]',
-    replace: 'retryLadderMs[(failures - 1) % retryLadderMs.length]',
+    file: 'activities/http/delivery.ts',
+    find: 'ladderMs[Math.min(failures, ladderMs.length) - 1]',
+    replace: 'ladderMs[(failures - 1) % ladderMs.length]',
     wrong: 'wrong time',
     what: 'after its last step the ladder begins anew',
     suite: service('symbol-config/activities', 'kinds-F10'),
@@ -132,7 +132,7 @@ export const SYMBOL_CONFIG_MUTANTS: Mutant[] = [
   {
     id: 'symbol-targets-failing',
     file: 'activities/symbol-config/targets.ts',
-    find: 'AND ($3 OR acknowledged_version IS DISTINCT FROM $2 OR consecutive_failures > 0)',
+    find: 'AND ($3 OR NOT is_gone AND (acknowledged_version IS DISTINCT FROM $2 OR consecutive_failures > 0))',
     replace: 'AND ($3 OR acknowledged_version IS DISTINCT FROM $2)',
     wrong: 'lost',
     what: 'a target that failed in a reconciliation is not pushed to again',
