@@ -303,6 +303,8 @@ const END_GONE = {
   text: `
     WITH ended AS (
       DELETE FROM notification.callback_trackings WHERE user_id = ANY($1::text[])
+    ), taken_up AS (
+      DELETE FROM notification.callback_set_aside WHERE user_id = ANY($1::text[])
     ), cleared AS (
       DELETE FROM notification.failed_callbacks
        WHERE kind IN ('hourly', 'daily') AND user_id = ANY($1::text[])

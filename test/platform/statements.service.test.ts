@@ -116,7 +116,7 @@ const BY_KEY = `
   tell_give_up_waiting_intent tell_mark_expired tell_mark_found_published tell_mark_skipped tell_open_generation tell_record_failure
   tell_record_malformed_intent
 
-  count_mobile_send_failure delete_device_token end_mobile_send find_device_token load_mobile_send
+  count_mobile_send_failure delete_device_token end_gone_users end_mobile_send find_device_token load_mobile_send
   mark_mobile_send_sent postpone_mobile_send record_given_up_mobile_job record_malformed_mobile_job record_mobile_job`;
 
 /** Of what operators and clients ask for. */
