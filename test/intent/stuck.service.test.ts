@@ -94,7 +94,7 @@ test.each([
     await channels.pause('email', { requestedBy: 'test' });
     const id = await publishTurn(slot.redis, `route ${what}`);
     const notification = slot.client.workflow.getHandle(notificationWorkflowId(id));
-    const route = routeWorkflowId(id, 'email-user-1');
+    const route = routeWorkflowId(id, 'email:user:user-1');
     await published(id, 1);
     await eventually('the route to have a workflow', async () => {
       return (await stateOf(slot.client.workflow, route)) === 'RUNNING';
