@@ -207,7 +207,8 @@ const isDue = ({ status, retry_in_ms, is_paused }: RouteRow): boolean =>
 
 /**
  * Paused channels leave routes overdue, any number of them, which are not walked through. Those of paused producers are
- * among the others, and are passed over here: a page full of them would hide what is behind it. The LIMIT 1 holds PostgreSQL to looking for each cancellation by its key.
+ * among the others, and are passed over here: a page full of them would hide what is behind it. Each LIMIT 1 holds
+ * PostgreSQL to looking by a key.
  * $1 for how long, ms, $2 to $4 the last of the page before, $5 rows at most, $6 channels.
  */
 const LIST_OVERDUE = {
@@ -223,11 +224,14 @@ const LIST_OVERDUE = {
      CROSS JOIN LATERAL (
        SELECT notification_id, route_id, next_attempt_at
          FROM notification.routes
-         JOIN notification.records USING (notification_id)
         WHERE routes.channel = open.channel AND next_attempt_at < now() - $1::int * interval '1 millisecond'
           AND next_attempt_at >= $2::timestamptz
           AND (next_attempt_at, notification_id, route_id) > ($2::timestamptz, $3, $4)
-          AND NOT EXISTS (SELECT FROM notification.channels WHERE is_paused AND channel = 'producer:' || producer)
+          AND (SELECT true FROM notification.channels
+                WHERE is_paused
+                  AND channels.channel = 'producer:' || (SELECT producer FROM notification.records AS record
+                                                          WHERE record.notification_id = routes.notification_id)
+                LIMIT 1) IS NULL
         ORDER BY next_attempt_at, notification_id, route_id
         LIMIT $5
      ) AS overdue
