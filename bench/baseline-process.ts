@@ -6,7 +6,6 @@ import path from 'node:path';
 import { Worker } from '@temporalio/worker';
 import { bundleWorkflowCode } from 'temporal-bundler/lib/workflow/bundler.js';
 import { tuning } from '../workers/temporal-worker.ts';
-import { WorkflowWorker } from '../workers/workflow-worker.ts';
 import type { Order, Times } from './orders.ts';
 import { inFlight, takeOrders } from './orders.ts';
 import { nthIntent, openWork } from './work.ts';
@@ -25,7 +24,7 @@ const { workerConnection, client, namespace } = connections;
 const workflowsPath = path.join(import.meta.dirname, 'baseline-workflows.ts');
 const common = { connection: workerConnection(), namespace, activities };
 const workers = [
-  await WorkflowWorker.create({
+  await Worker.create({
     ...common,
     taskQueue: 'tuned',
     workflowBundle: await bundleWorkflowCode({

@@ -1,5 +1,5 @@
 /** One running process of the service: its life from connected to stopped. */
-import type { Worker } from '@temporalio/worker';
+import { Worker } from '@temporalio/worker';
 import type { Logger } from 'pino';
 import { listOpenOperations } from '../activities/operations.ts';
 import { startOperatorUpkeep } from '../activities/operator-upkeep.ts';
@@ -32,7 +32,6 @@ import type { Telemetry } from './telemetry.ts';
 import { startTelemetry, temporalMetrics } from './telemetry.ts';
 import { CLOSING_MS, installTemporalRuntime, tuning, versionOf } from './temporal-worker.ts';
 import { workflowBundle } from './workflow-bundle.ts';
-import { WorkflowWorker } from './workflow-worker.ts';
 
 export interface ServiceOptions {
   config: Config;
@@ -250,7 +249,7 @@ async function createWorkers(
   const workers: Worker[] = [];
   for (const role of roles) {
     workers.push(
-      await WorkflowWorker.create({
+      await Worker.create({
         connection: workerConnection(),
         namespace,
         taskQueue: role.taskQueue,

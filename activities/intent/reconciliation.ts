@@ -116,7 +116,7 @@ export function createReconciliationActivities(resources: ReconciliationResource
   async function takeUp(id: string, overdue: OverdueRoute[], outcome: Outcome): Promise<void> {
     const state = await takeFrom(notificationWorkflowId(id));
     const isOwned = state === 'RUNNING' || (await hasSlice(overdue[0]?.slice_id));
-    if (!isOwned && overdue[0]?.is_cancelled) {
+    if (overdue[0]?.is_cancelled) {
       const skipped = await closeAll(id);
       outcome.skipped += skipped;
       for (const _ of overdue) metrics.workTakenUp({ what: 'route' });
@@ -128,7 +128,9 @@ export function createReconciliationActivities(resources: ReconciliationResource
     }
     const idle: string[] = [];
     for (const { route_id } of overdue) {
-      const route = await takeFrom(routeWorkflowId(id, routeRefOf(route_id)));
+      // Temporal that does not know the notification knows its routes no more either, or an attempt finds out.
+      const isLost = state === undefined && !isOwned;
+      const route = isLost ? undefined : await takeFrom(routeWorkflowId(id, routeRefOf(route_id)));
       // A route without a workflow is its notification's own; one whose workflow has ended it only waits for.
       if (route !== 'RUNNING' && !(isOwned && route === undefined)) idle.push(route_id);
     }

@@ -286,13 +286,13 @@ export const DELIVERY_MUTANTS: Mutant[] = [
   {
     id: 'delivery-reconciler-beside-worker',
     file: 'activities/intent/reconciliation.ts',
-    find: "    if (state === 'RUNNING') return;",
-    replace: '',
+    find: "      if (route !== 'RUNNING' && !(isOwned && route === undefined)) idle.push(route_id);",
+    replace: "      if (route !== 'RUNNING') idle.push(route_id);",
     wrong: 'doubled',
-    what: 'routes are attempted beside the workflow that has them',
+    what: 'routes are attempted beside the notification that is about to make their first attempt',
     suite: service('intent/reconciliation', 'I49 a route that fails'),
     survives:
-      'The workflow of the route itself is looked at next, and an attempt beside it takes the lease: it only saves questions.',
+      'An attempt beside another one takes the lease, and finds what was handed off: it only saves attempts.',
   },
   {
     id: 'delivery-reconciler-page',

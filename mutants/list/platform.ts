@@ -239,13 +239,4 @@ export const PLATFORM_MUTANTS: Mutant[] = [
     what: 'a record of somebody who is forgotten keeps what was told',
     suite: service('platform/forget', 'I79 everything that PostgreSQL'),
   },
-  {
-    id: 'platform-sink-calls',
-    file: 'workers/workflow-worker.ts',
-    find: '      sinkCalls = [];',
-    replace: '      sinkCalls = calls;',
-    wrong: 'doubled',
-    what: 'log lines of a workflow are written again with each of its activations',
-    suite: service('platform/workflow-thread', 'a workflow that is pushed out of the cache'),
-  },
 ];

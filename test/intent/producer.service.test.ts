@@ -140,7 +140,9 @@ describe('constructors', () => {
 
     for (const mistake of mistakes) {
       expect(
-        refusalOf(() => application({ idempotencyKey: 'a', occurredAt: 1, payload, ...mistake })).code,
+        refusalOf(() =>
+          application({ idempotencyKey: 'a', occurredAt: 1_790_000_000_000, payload, ...mistake }),
+        ).code,
       ).toBe('invalid_recipients');
     }
   });
@@ -171,7 +173,9 @@ describe('constructors', () => {
     const { occurredAt: _given, ...options } = TURN;
 
     expect(() => untyped(options)).toThrow(/occurred_at_ms must be whole milliseconds/);
-    expect(newGameTurnReady({ ...TURN, occurredAt: new Date(5) }).occurredAtMs).toBe(5);
+    expect(newGameTurnReady({ ...TURN, occurredAt: new Date(1_790_000_000_005) }).occurredAtMs).toBe(
+      1_790_000_000_005,
+    );
     expect(newGameTurnReady(TURN)).toEqual(newGameTurnReady(TURN));
   });
 
@@ -195,6 +199,7 @@ describe('constructors', () => {
     ['no number', { occurredAt: Number.NaN }, 'invalid_envelope', 'occurred_at_ms'],
     ['a time before 1970', { occurredAt: -1 }, 'invalid_envelope', 'occurred_at_ms'],
     ['a part of a millisecond', { occurredAt: 1.5 }, 'invalid_envelope', 'occurred_at_ms'],
+    ['newcomer-11 a time in seconds', { occurredAt: 1_790_000_000 }, 'invalid_envelope', 'occurred_at_ms'],
     ['a time in nanoseconds', { occurredAt: 1.775e18 }, 'invalid_envelope', 'occurred_at_ms'],
     ['no recipients', { recipientUserIds: [] }, 'invalid_recipients', 'recipient_user_ids_json'],
     ['a recipient twice', { recipientUserIds: ['a', 'a'] }, 'invalid_recipients', 'recipient_user_ids_json'],

@@ -139,7 +139,7 @@ test('I37 its types hold in a strict project, and refuse a wrong payload', () =>
        import { createOperator } from 'galaxy-notify-client/operator';
        export const create = createOperator;
        export const { operator } = connectOperator({ postgresDsn: 'postgres://db/notify', redis: { host: 'redis' } });
-       newGameTurnReady({ idempotencyKey: 'k', occurredAt: 1, recipientUserIds: ['user-1'], payload: ${payload} });`,
+       newGameTurnReady({ idempotencyKey: 'k', occurredAt: 1790000000000, recipientUserIds: ['user-1'], payload: ${payload} });`,
     );
     const tsc = path.join(ROOT, 'node_modules', 'typescript', 'bin', 'tsc');
     const options = '--strict --noEmit --skipLibCheck --module nodenext --target es2024 --types node'.split(

@@ -201,7 +201,7 @@ test(
     const good = {
       notification_type: 'game.turn.ready',
       payload: { game_id: 'g', game_name: 'G', turn_number: 1 },
-      ...{ idempotency_key: 'k', occurred_at_ms: 1, recipient_user_ids: ['u'] },
+      ...{ idempotency_key: 'k', occurred_at_ms: 1_790_000_000_000, recipient_user_ids: ['u'] },
     };
     const content = fc.oneof(
       near(good, [good, good]).map(
