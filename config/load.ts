@@ -16,7 +16,7 @@ import {
 } from './service.ts';
 import { SUBSCRIPTION, SUBSCRIPTION_VARIABLES } from './subscription.ts';
 import { SYMBOL_CONFIG, SYMBOL_CONFIG_VARIABLES } from './symbol-config.ts';
-import { unknownOtelVariables } from './otel.ts';
+import { READ_BY_OTEL } from './otel.ts';
 import { list } from './values.ts';
 import type { FarSide, Kind, NeededSchedule, ValuesOf, Variable, Variables } from './variables.ts';
 import { ConfigError, variable } from './variables.ts';
@@ -57,11 +57,13 @@ export const VARIABLES = {
   ...SUBSCRIPTION_VARIABLES,
 };
 
-const isKnown = (name: string): boolean => {
-  if (name in VARIABLES) return true;
-  const secret = name.replace(/_FILE$/, '') as keyof typeof VARIABLES;
-  return secret !== name && secret in VARIABLES && 'secret' in VARIABLES[secret];
-};
+/** Every name that may be set of those that are looked at: with the files of secrets, and what OpenTelemetry reads itself. */
+const KNOWN_NAMES: ReadonlySet<string> = new Set([
+  ...Object.entries<Variable>({ ...VARIABLES, ...ADMIN_EMAIL_VARIABLES }).flatMap(([name, { secret }]) =>
+    secret ? [name, `${name}_FILE`] : [name],
+  ),
+  ...READ_BY_OTEL,
+]);
 
 /** A user or password before the host: not for a log, wherever somebody put it. */
 const CREDENTIALS_IN_URL = /:\/\/[^/]*@/;
@@ -121,10 +123,7 @@ function readConfig(env: Environment, defaults: Record<string, string>, readFile
   const emails = readAll(ADMIN_EMAIL_VARIABLES);
   const roles = rolesOf(values, production);
 
-  for (const [name, advice] of Object.entries(DEPRECATED)) {
-    if (env[name] !== undefined) problems.push(`${name} is no longer supported: ${advice}`);
-  }
-  problems.push(...unknownOtelVariables(env, isKnown));
+  problems.push(...withoutEffect(env));
   problems.push(...serviceContradictions(values));
   for (const kind of kindsOf(ROLE_NAMES)) problems.push(...(kind.contradictions?.(values) ?? []));
   if (production) problems.push(...missingByRole(values, roles));
@@ -281,6 +280,49 @@ function noteOtherFiles(values: Values, files: ReturnType<typeof rememberingRead
     const path = values[name];
     if (path !== undefined) files.readIfPossible(name, path);
   }
+}
+
+/** One line for each variable that is set and that nothing reads. Never with its value: it may be a misspelt secret. */
+function withoutEffect(env: Environment): string[] {
+  // Of a service beside the pod, named `notification-x`, Kubernetes sets NOTIFICATION_X_SERVICE_HOST, NOTIFICATION_X_PORT and more.
+  const services = Object.keys(env).flatMap((name) => /^(.+)_SERVICE_HOST$/.exec(name)?.slice(1) ?? []);
+  const isLink = (name: string) =>
+    services.some((service) => /^_(SERVICE|PORT)(_|$)/.test(name.replace(service, '')));
+  return Object.entries(env).flatMap(([name, value]) => {
+    if (Object.hasOwn(DEPRECATED, name)) return [`${name} is no longer supported: ${DEPRECATED[name]}`];
+    if (!value || !/^(NOTIFICATION|OTEL)_/.test(name) || KNOWN_NAMES.has(name) || isLink(name)) return [];
+    const nearest = nearestName(name);
+    const advice = nearest === undefined ? '' : `did you mean ${nearest}? `;
+    return [`${name} has no effect: ${advice}CONFIGURATION.md lists the variables`];
+  });
+}
+
+/** @returns the known name that is most like this one; undefined when over half of the letters behind the prefix differ. */
+function nearestName(name: string): string | undefined {
+  const withoutFile = name.replace(/_FILE$/, '');
+  if (KNOWN_NAMES.has(withoutFile)) return withoutFile;
+  const most = Math.floor((name.length - name.indexOf('_')) / 2);
+  const [nearest] = [...KNOWN_NAMES]
+    // The lengths alone rule most out, however long a name is.
+    .filter((known) => Math.abs(known.length - name.length) <= most)
+    .map((known) => ({ known, distance: editDistance(name, known) }))
+    .filter(({ distance }) => distance <= most)
+    .sort((one, other) => one.distance - other.distance);
+  return nearest?.known;
+}
+
+/** How many letters are inserted, deleted or replaced between two texts (Levenshtein). */
+function editDistance(one: string, other: string): number {
+  let above = Array.from({ length: other.length + 1 }, (_, index) => index);
+  for (let i = 0; i < one.length; i++) {
+    const row = [i + 1];
+    for (let j = 0; j < other.length; j++) {
+      const replaced = above[j]! + (one[i] === other[j] ? 0 : 1);
+      row.push(Math.min(replaced, above[j + 1]! + 1, row[j]! + 1));
+    }
+    above = row;
+  }
+  return above.at(-1)!;
 }
 
 function rolesOf(

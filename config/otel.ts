@@ -1,4 +1,4 @@
-/** The standard variables of OpenTelemetry: which are honoured, and which are refused by name. */
+/** The standard variables of OpenTelemetry: which are honoured, and which are read elsewhere. */
 import { z } from 'zod';
 import { flag } from './values.ts';
 import { variable } from './variables.ts';
@@ -83,20 +83,3 @@ export const READ_BY_OTEL: readonly string[] = [
   'OTEL_BSP_MAX_QUEUE_SIZE',
   'OTEL_BSP_SCHEDULE_DELAY',
 ];
-
-/**
- * @param known names of variables of the configuration.
- * @returns one line for each OTEL_* variable that is set and would have no effect.
- */
-export function unknownOtelVariables(
-  env: Record<string, string | undefined>,
-  known: (name: string) => boolean,
-): string[] {
-  return Object.entries(env).flatMap(([name, value]) =>
-    name.startsWith('OTEL_') && value && !READ_BY_OTEL.includes(name) && !known(name)
-      ? [
-          `${name} is not supported: without effect here; see CONFIGURATION.md for the OTEL_* variables that are`,
-        ]
-      : [],
-  );
-}

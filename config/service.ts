@@ -226,11 +226,15 @@ export function temporalProgramOf(
   return { engine: values.NOTIFICATION_DEV_TEMPORAL_ENGINE, path: values.TEMPORAL_CLI_PATH };
 }
 
-/** Variables of earlier releases; setting one is an error that names its successor. */
+/** Variables of the seeds that others replace; setting one is an error that names its successor. */
 export const DEPRECATED: Record<string, string> = {
   NOTIFICATION_REDIS_ADDR: 'set NOTIFICATION_REDIS_MASTER_ADDR instead',
   NOTIFICATION_REDIS_USERNAME: 'set NOTIFICATION_REDIS_USER for a user of an ACL',
   NOTIFICATION_REDIS_TLS_ENABLED: 'write rediss://host:port in NOTIFICATION_REDIS_MASTER_ADDR instead',
+  NOTIFICATION_RECORD_TTL: 'set NOTIFICATION_RECORD_RETENTION instead',
+  NOTIFICATION_DEAD_LETTER_TTL: 'NOTIFICATION_RECORD_RETENTION is for dead letters, too',
+  AUTOCLAIM_MIN_IDLE_MS: 'set NOTIFICATION_MOBILE_AUTOCLAIM_MIN_IDLE instead, with a unit such as 30s',
+  MAX_DELIVERY_COUNT: 'set NOTIFICATION_MOBILE_MAX_DELIVERY_COUNT instead',
 };
 
 /** Values that are fine alone and wrong together; one line each. */

@@ -1,5 +1,5 @@
 /**
- * Many users over four shards cross an hour and a midnight. 2,000 of them; NOTIFICATION_TEST_CALLBACK_USERS asks for
+ * Many users over four shards cross an hour and a midnight. 2,000 of them; TEST_CALLBACK_USERS asks for
  * another number.
  */
 import type { CallbackInput } from '../../api/account-callback/input.ts';
@@ -16,7 +16,7 @@ import {
 } from './callbacks.ts';
 import { eventually } from '../harness.ts';
 
-const USERS = Number(process.env['NOTIFICATION_TEST_CALLBACK_USERS'] ?? 2_000);
+const USERS = Number(process.env['TEST_CALLBACK_USERS'] ?? 2_000);
 const SHARDS = 4;
 const SYMBOLS = ['BTC', 'ETH', 'SOL', 'DOGE', 'LINK', 'ARB'];
 const LIMIT_MS = 300_000 + USERS * 60;

@@ -67,8 +67,9 @@ describe('secrets', () => {
     });
 
     test('I30 only secrets are read from files', () => {
-      const { values } = loadConfig({ NOTIFICATION_REDIS_DB_FILE: fileOf('db', '5') });
-      expect(values.NOTIFICATION_REDIS_DB).toBe(0);
+      expect(problemsOf({ NOTIFICATION_REDIS_DB_FILE: fileOf('db', '5') })).toEqual([
+        expect.stringContaining('did you mean NOTIFICATION_REDIS_DB?'),
+      ]);
     });
 
     test('I60 certificates of Temporal are read with the rest, and what is in files can be read again', () => {

@@ -452,6 +452,46 @@ describe('what is wrong', () => {
     expect(problemsOf({ NOTIFICATION_REDIS_ADDR: 'x' })[0]).toContain('NOTIFICATION_REDIS_MASTER_ADDR');
   });
 
+  test.each<[string, string | undefined]>([
+    ['NOTIFICATION_REDIS_MASTER_ADDRESS', 'NOTIFICATION_REDIS_MASTER_ADDR'],
+    ['NOTIFICATION_REDIS_PASSWRD', 'NOTIFICATION_REDIS_PASSWORD'],
+    ['NOTIFICATION_REDIS_PASWORD_FILE', 'NOTIFICATION_REDIS_PASSWORD_FILE'],
+    ['NOTIFICATION_REDIS_DB_FILE', 'NOTIFICATION_REDIS_DB'],
+    ['NOTIFICATION_ADMIN_EMAIL_GAME_GENERATION_FAILED', 'NOTIFICATION_ADMIN_EMAILS_GAME_GENERATION_FAILED'],
+    ['NOTIFICATION_MAX_DELIVERY_COUNT', 'NOTIFICATION_MOBILE_MAX_DELIVERY_COUNT'],
+    ['OTEL_EXPORTER_OTLP_ENPOINT', 'OTEL_EXPORTER_OTLP_ENDPOINT'],
+    ['OTEL_BSP_QUEUE_SIZE', 'OTEL_BSP_MAX_QUEUE_SIZE'],
+    ['NOTIFICATION_XYZZY', undefined],
+    [`NOTIFICATION_${'X'.repeat(200)}`, undefined],
+  ])('newcomer-9 %s is refused, and the nearest name is told', (name, nearest) => {
+    expect(problemsOf({ [name]: 's3cret' })).toEqual([
+      `${name} has no effect: ${nearest === undefined ? '' : `did you mean ${nearest}? `}CONFIGURATION.md lists the variables`,
+    ]);
+    expect(problemsOf({ [name]: '' })).toEqual([]);
+  });
+
+  test.each([
+    ['AUTOCLAIM_MIN_IDLE_MS', 'NOTIFICATION_MOBILE_AUTOCLAIM_MIN_IDLE'],
+    ['MAX_DELIVERY_COUNT', 'NOTIFICATION_MOBILE_MAX_DELIVERY_COUNT'],
+    ['NOTIFICATION_RECORD_TTL', 'NOTIFICATION_RECORD_RETENTION'],
+    ['NOTIFICATION_DEAD_LETTER_TTL', 'NOTIFICATION_RECORD_RETENTION'],
+  ])('newcomer-9 the seed has %s, and its successor is named', (name, successor) => {
+    const problems = problemsOf({ [name]: '5' });
+    expect(problems).toHaveLength(1);
+    expect(problems[0]).toMatch(new RegExp(`^${name} is no longer supported: .*\\b${successor}\\b`));
+  });
+
+  test('newcomer-9 what Kubernetes tells of services beside the pod is taken', () => {
+    const linksOf = (service: string) => ({
+      [`${service}_SERVICE_HOST`]: '10.0.0.1',
+      [`${service}_SERVICE_PORT_HTTP`]: '80',
+      [`${service}_PORT`]: 'tcp://10.0.0.1:80',
+      [`${service}_PORT_80_TCP_ADDR`]: '10.0.0.1',
+    });
+    expect(problemsOf({ ...linksOf('NOTIFICATION'), ...linksOf('NOTIFICATION_MAIL') })).toEqual([]);
+    expect(problemsOf({ ...linksOf('NOTIFICATION'), NOTIFICATION_PORTFOLIO_TOKN: 'x' })).toHaveLength(1);
+  });
+
   test('I30 all problems are reported together, each on a line of its own', () => {
     const wrong: Env = {
       NODE_ENV: 'production',

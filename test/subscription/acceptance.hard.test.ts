@@ -1,6 +1,6 @@
 /**
  * Many connections over many routers: all active after one start, and again after routers and the service were stopped
- * and killed at random, with nothing doubled and nothing left over. NOTIFICATION_TEST_CONNECTIONS sets how many.
+ * and killed at random, with nothing doubled and nothing left over. TEST_CONNECTIONS sets how many.
  */
 import type { NotificationRouterStandIn } from '../../dev/stand-ins/subscription/notification-router.ts';
 import { createFleet } from '../service-process.ts';
@@ -9,7 +9,7 @@ import type { RecordRow, SubscriptionAgent } from './agent.ts';
 import { AGENT, takeSubscriptionAgent } from './agent.ts';
 import { routerAddressText } from '../../api/subscription/router-address.ts';
 
-const CONNECTIONS = Number(process.env['NOTIFICATION_TEST_CONNECTIONS'] ?? 200);
+const CONNECTIONS = Number(process.env['TEST_CONNECTIONS'] ?? 200);
 const AGENTS = [AGENT, 'second'] as const;
 /** Long enough for a machine that does other things as well, ms. */
 const PATIENCE = 60_000 + 300 * CONNECTIONS;
