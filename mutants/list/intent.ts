@@ -64,7 +64,7 @@ export const INTENT_MUTANTS: Mutant[] = [
   {
     id: 'intent-catalog-header-injection',
     file: 'api/intent/catalog.ts',
-    find: String.raw`const ACTS_ON_LINE = /[\p{Cc}\u2028`,
+    find: String.raw`const ACTS_ON_LINE = /[^\P{Cc}\t]|[\u2028`,
     replace: String.raw`const ACTS_ON_LINE = /[\u2028`,
     wrong: 'security',
     what: 'a name with a line break becomes a header of an e-mail',
@@ -163,8 +163,8 @@ export const INTENT_MUTANTS: Mutant[] = [
   {
     id: 'intent-mail-two-addresses',
     file: 'api/intent/mail-command.ts',
-    find: String.raw`/^[^\s\p{Cc}@,;:<>()"]+@[^\s\p{Cc}@,;:<>()"]+$/u`,
-    replace: String.raw`/^[^\s\p{Cc}@]+@[^\s\p{Cc}@]+$/u`,
+    find: String.raw`/^[^\s\p{Cc}\p{Cf}@,;:<>()"]+@[^\s\p{Cc}\p{Cf}@,;:<>()"]+$/u`,
+    replace: String.raw`/^[^\s\p{Cc}\p{Cf}@]+@[^\s\p{Cc}\p{Cf}@]+$/u`,
     wrong: 'leaked',
     what: 'an address may smuggle a second recipient into an e-mail',
     suite: unit('intent/push-event'),
