@@ -184,14 +184,15 @@ describe.each([
 async function expectKnownForms(dsn: string): Promise<void> {
   await withDatabase(dsn, sessionOptions(dsn, 5_000), async (db) => {
     const { rows } = await db.query(
-      `SELECT timestamptz '2026-03-01 12:00:00.5Z' AS time, interval '90 minutes' AS span, bytea '\\x0aff' AS bytes,
+      `SELECT timestamptz '2026-03-01 12:00:00.5Z' AS time, interval '-1 day 90 minutes' AS span, bytea '\\x0aff' AS bytes, (bytea '\\x0aff')::text AS hex,
               (timestamptz '2026-03-01 12:00Z')::text AS text, 0.1::double precision + 0.2 AS sum`,
     );
     expect(rows).toEqual([
       {
         time: new Date('2026-03-01T12:00:00.500Z'),
-        span: expect.objectContaining({ hours: 1, minutes: 30 }),
+        span: expect.objectContaining({ days: -1, hours: 1, minutes: 30 }),
         bytes: Buffer.from([10, 255]),
+        hex: '\\x0aff',
         text: '2026-03-01 12:00:00+00',
         sum: 0.1 + 0.2,
       },
