@@ -324,9 +324,9 @@ test(
     await service.stop();
     const ids = await append(slot.redis, [
       ...keys(18).map((key) => entryFor(key)),
-      ...['key-0', 'key-1'].map((key) => entryFor(key, 1)),
+      ...['key-0', 'key-1'].map((key) => entryFor(key, 1_790_000_000_001)),
       ...keys(20, 'next').map((key) => entryFor(key)),
-      entryFor('key-2', 1),
+      entryFor('key-2', 1_790_000_000_001),
       entryFor('key-3'),
     ]);
     await slot.startService(IN_SLICES);
