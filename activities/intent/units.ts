@@ -41,6 +41,8 @@ export function unitsOf(
   for (const { parsed, size } of entries) {
     if (!parsed.ok || intentsPerWorkflow === 1 || !isSmallAndNew(parsed.intent, readBefore)) {
       units.push([parsed]);
+      // What comes after it must not begin before it: two of them may have one key.
+      if (parsed.ok) growing.delete(parsed.intent.producer);
       continue;
     }
     const { producer, recipientUserIds } = parsed.intent;

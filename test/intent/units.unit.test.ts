@@ -37,8 +37,17 @@ test('I56 a slice is bounded in bytes and in recipients', () => {
 
 test('I56 large audiences, malformed entries and what was read before are by themselves', () => {
   const large = read({ recipientUserIds: Array.from({ length: 33 }, (_, index) => `user-${index}`) });
-  expect(sizesOf([...reads(2), large, ...reads(2)], 100)).toEqual([4, 1]);
+  expect(sizesOf([...reads(2), large, ...reads(2)], 100)).toEqual([2, 1, 2]);
   expect(sizesOf(reads(4), 100, '1-1')).toEqual([1, 1, 2]);
+});
+
+test('intent-7 what a producer sends after a large audience begins after it', () => {
+  const recipientUserIds = Array.from({ length: 33 }, (_, index) => `user-${index}`);
+  const other = read({ notificationId: '1-0' });
+  const earlier = read({ notificationId: '2-0', recipientUserIds, idempotencyKey: 'one' });
+  const later = read({ notificationId: '3-0', idempotencyKey: 'one' });
+  const units = unitsOf([other, earlier, later], { intentsPerWorkflow: 100, readBefore: ALL_NEW });
+  expect(units).toEqual([[other.parsed], [earlier.parsed], [later.parsed]]);
 });
 
 test('I56 every entry is in one unit, in the order of the stream, with those of its producer', () => {
