@@ -5,15 +5,11 @@
 import { writeFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { memoryMbOf } from '../bench/processes.ts';
-import { LOOPBACK } from '../dev/servers/ports.ts';
-import { startUserService } from '../dev/stand-ins/intent/user-service.ts';
 import { entryFieldsOf, envelopeOf } from '../api/intent/entry.ts';
 import { sampleIntentOf } from '../client/intent/sample-intents.ts';
 import type { Options } from './options.ts';
 import { machineOf } from './report.ts';
-import { connectDirectly } from './connections.ts';
-import { startServers } from './servers.ts';
-import { ROOT, superviseService } from './services.ts';
+import { withOneService } from './one-service.ts';
 
 const ENTRIES = 100_000;
 const BATCH = 1_000;
@@ -28,26 +24,7 @@ const OFFSET_KEY = `notification:stream_offsets:${Buffer.from(INTENTS).toString(
 
 /** @returns whether memory stayed within its bound and intake went on afterwards. */
 export async function flood(options: Options, report: (line: string) => void): Promise<boolean> {
-  report('Starting PostgreSQL, Redis and Temporal');
-  const servers = await startServers({ keep: options.keep, report });
-  const userService = await startUserService();
-  const env = {
-    PATH: '/usr/bin:/bin',
-    NOTIFICATION_ROLES: 'intent',
-    NOTIFICATION_REDIS_MASTER_ADDR: `${LOOPBACK}:${servers.redis.port}`,
-    NOTIFICATION_POSTGRES_PRIMARY_DSN: servers.dsnAt(servers.postgres.port),
-    TEMPORAL_ADDRESS: `${LOOPBACK}:${servers.temporal.port}`,
-    NOTIFICATION_USER_SERVICE_BASE_URL: userService.url,
-    NOTIFICATION_INTERNAL_HTTP_ADDR: '127.0.0.1:0',
-  };
-  const connections = connectDirectly(servers, env);
-  const service = superviseService({
-    name: 'service',
-    program: { env, folder: ROOT },
-    dataDir: servers.dataDir,
-  });
-  try {
-    await service.ready();
+  return withOneService(options, report, async ({ servers, connections, service }) => {
     const { redis } = connections;
     // Warm: the first intents load and compile what there is.
     await publish(0, 200);
@@ -107,10 +84,5 @@ export async function flood(options: Options, report: (line: string) => void): P
         await sleep(500);
       }
     }
-  } finally {
-    await service.stop();
-    await connections.close();
-    await userService.stop();
-    await servers.stop();
-  }
+  });
 }

@@ -6,6 +6,7 @@ import { CHARGES } from './ledger/verdict.ts';
 import type { Options } from './options.ts';
 import { HELP, commandOf, parseOptions } from './options.ts';
 import type { Result } from './report.ts';
+import { restartRedis } from './redis-restart.ts';
 import { markdownOf } from './report.ts';
 import { run } from './run.ts';
 
@@ -21,6 +22,7 @@ async function main(): Promise<boolean> {
   // Ending through `exit` takes the servers and the service along, which a signal by itself would leave behind.
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => process.exit(130));
   if (options.flood) return flood(options, report);
+  if (options.restartRedis) return restartRedis(options, report);
   report(`FAULT_SEED=${options.seed}`);
   try {
     const result = await run(options, report);

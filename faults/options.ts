@@ -49,6 +49,7 @@ against what came out. The exit code is 0 only if nothing is lost, nothing doubl
   --encrypted      with NOTIFICATION_PAYLOAD_KEYS; default: the seed decides
   --plain          without
   --flood          instead of all that: 100,000 entries while Temporal is down, and what memory that takes
+  --restart-redis  instead of all that: Redis restarts under 50 push events a second; none may be handed off twice
   --json FILE      write the result to a file as well
   --report FILE    write it as Markdown as well
   --keep           leave data and logs behind, and say where
@@ -82,6 +83,7 @@ export interface Options {
   /** Undefined: the seed decides. */
   isEncrypted: boolean | undefined;
   flood: boolean;
+  restartRedis: boolean;
   jsonFile?: string;
   reportFile?: string;
   keep: boolean;
@@ -142,6 +144,7 @@ export function parseOptions(args: readonly string[]): Options {
     outcomes,
     isEncrypted: chosen ? given.encrypted : undefined,
     flood: given.flood,
+    restartRedis: given['restart-redis'],
     ...(given.json === undefined ? {} : { jsonFile: given.json }),
     ...(given.report === undefined ? {} : { reportFile: given.report }),
     keep: given.keep,
@@ -175,6 +178,7 @@ function valuesOf(args: readonly string[]) {
         encrypted: flag,
         plain: flag,
         flood: flag,
+        'restart-redis': flag,
         cluster: flag,
         keep: flag,
         help: flag,
