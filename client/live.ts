@@ -86,15 +86,6 @@ export async function statusOf(
   return (await describe(temporal, workflowId))?.status.name;
 }
 
-/** As `statusOf`, of a workflow that may go on as one of another type. */
-export async function statusAndTypeOf(
-  { temporal }: Pick<OperatorResources, 'temporal'>,
-  workflowId: string,
-): Promise<{ status: WorkflowExecutionStatusName; type: string } | undefined> {
-  const described = await describe(temporal, workflowId);
-  return described && { status: described.status.name, type: described.type };
-}
-
 async function describe(
   temporal: Client,
   workflowId: string,

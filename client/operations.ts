@@ -105,15 +105,22 @@ export function operationOperations(resources: OperatorResources) {
       begin('replay', filter, request, chooseDead(filter)),
 
     /**
-     * Starts the cancellation of all notifications that match now: routes that are not published yet are skipped for good.
+     * Starts the cancellation of a notification, or of all that match now: routes that are not published yet are skipped for good.
      * Those that are not accepted yet never will be, also where nobody has read them; their keys are free.
      *
      * @throws NotFoundError when none matches.
      */
-    async cancel(filter: OpenFilter, request: OperationRequest): Promise<ChosenOperation> {
+    async cancel(
+      filter: OpenFilter | { notificationId: string },
+      request: OperationRequest,
+    ): Promise<ChosenOperation> {
+      if ('notificationId' in filter) {
+        const { notificationId: one } = filter;
+        return begin('cancel', filter, request, undefined, { more: [one], target: one });
+      }
       const unaccepted = await findUnaccepted(resources, filter, request.limit ?? MAX_ITEMS);
       const more = unaccepted.map(({ notificationId }) => notificationId);
-      return begin('cancel', filter, request, chooseOpen(filter), undefined, more);
+      return begin('cancel', filter, request, chooseOpen(filter), { more });
     },
 
     /**
@@ -129,7 +136,7 @@ export function operationOperations(resources: OperatorResources) {
     ): Promise<ChosenOperation> {
       const unknown = unknownFieldOf(mending);
       if (unknown !== undefined) throw new OperationFailedError(unknown);
-      return begin('republish', filter, request, chooseMalformed(filter), mending);
+      return begin('republish', filter, request, chooseMalformed(filter), { options: mending });
     },
 
     /**
@@ -148,7 +155,7 @@ export function operationOperations(resources: OperatorResources) {
      * @throws NotFoundError when none matches.
      */
     recreate: (filter: RetryFilter, request: OperationRequest) =>
-      begin('recreate', filter, request, chooseRetryable(agentId, filter), { agentId }),
+      begin('recreate', filter, request, chooseRetryable(agentId, filter), { options: { agentId } }),
 
     /** Newest first, with what their rows say. */
     async list({ limit = DEFAULT_LIMIT }: { limit?: number } = {}): Promise<Page<OperationView>> {
@@ -262,10 +269,8 @@ export function operationOperations(resources: OperatorResources) {
     kind: OperationKind,
     filter: object,
     { requestedBy, reason, ratePerSecond: wanted = DEFAULT_REPLAY_RATE, limit = MAX_ITEMS }: OperationRequest,
-    choice: Choice,
-    options?: OperationOptions,
-    /** Notifications besides, the oldest first. */
-    more: readonly string[] = [],
+    choice: Choice | undefined,
+    { options, more = [], target }: Beginning = {},
   ): Promise<ChosenOperation> {
     const ratePerSecond = Math.min(MAX_REPLAY_RATE, Math.max(1, Math.round(wanted)));
     const operationId = `${kind}-${new Date().toISOString().slice(0, 10)}-${randomBytes(4).toString('hex')}`;
@@ -279,14 +284,19 @@ export function operationOperations(resources: OperatorResources) {
         reason ?? null,
         options === undefined ? null : JSON.stringify(options),
       ]);
-      const { text, values } = chosenBy(choice, operationId, limit);
-      await client.query(text, values);
+      if (choice) {
+        const { text, values } = chosenBy(choice, operationId, limit);
+        await client.query(text, values);
+      }
       if (more.length > 0) await client.query(CHOOSE_MORE, [operationId, more, limit]);
       const { rows } = await client.query<{ total: number }>(COUNT_CHOSEN, [operationId]);
       const [{ total: chosen }] = rows as [{ total: number }];
       if (chosen === 0) throw new NotFoundError(NOTHING[kind]);
       const detail = `${chosen} chosen${reason === undefined ? '' : `: ${reason}`}`;
-      await noteAction(client, { action: COMMANDS[kind], target: operationId, requestedBy, detail });
+      await noteAction(client, {
+        ...{ action: COMMANDS[kind], target: target ?? operationId, requestedBy },
+        detail: target === undefined ? detail : reason,
+      });
       return chosen;
     });
     try {
@@ -359,6 +369,14 @@ export function operationOperations(resources: OperatorResources) {
     }
     return show(operationId);
   }
+}
+
+interface Beginning {
+  options?: OperationOptions;
+  /** Notifications besides those of the choice, the oldest first. */
+  more?: readonly string[];
+  /** The one that it is about, named in the list of actions. */
+  target?: string;
 }
 
 /** As the command line names them. */

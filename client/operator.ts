@@ -11,11 +11,10 @@
  * OperationFailedError; what a connection throws passes through.
  */
 import { callbackOperations } from './account-callback/callbacks.ts';
-import type { Requester } from './actions.ts';
-import { actionOperations, byAuthor } from './actions.ts';
+import { actionOperations } from './actions.ts';
 import { forgetOperations } from './forget.ts';
 import { bridgeOperations } from './intent/bridge.ts';
-import { cancelOperation } from './intent/cancel.ts';
+import { cancelNotification } from './intent/cancel.ts';
 import { channelOperations, producerOperations } from './intent/channels.ts';
 import { deadLetterOperations } from './intent/dead-letters.ts';
 import { malformedOperations } from './intent/malformed.ts';
@@ -40,9 +39,6 @@ import { why } from './why.ts';
 export { NotFoundError, NothingToDoError, OperationFailedError } from './errors.ts';
 export type { OperatorResources } from './resources.ts';
 
-type CancelRequest = Parameters<ReturnType<typeof cancelOperation>['cancel']>[1] &
-  Requester & { reason?: string | undefined };
-
 export type Operator = ReturnType<typeof createOperator>;
 
 export function createOperator(resources: OperatorResources) {
@@ -66,13 +62,7 @@ export function createOperator(resources: OperatorResources) {
     recovery: recoveryOperations(resources),
     notifications: {
       ...notificationOperations(resources),
-      /** As cancelOperation. */
-      cancel: (notificationId: string, { requestedBy, reason, ...options }: CancelRequest) =>
-        byAuthor(
-          resources,
-          { action: 'notifications cancel', target: notificationId, requestedBy, detail: reason },
-          () => cancelOperation(resources).cancel(notificationId, options),
-        ),
+      cancel: cancelNotification.bind(undefined, resources),
     },
     deadLetters: deadLetterOperations(resources),
     replays: replayOperations(resources),

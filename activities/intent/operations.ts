@@ -12,7 +12,7 @@ import { MAX_ENTRY_BYTES, parseIntent } from '../../api/intent/entry.ts';
 import { mendEntry } from '../../api/intent/mending.ts';
 import { republishedKey } from '../../api/intent/stream.ts';
 import { ROUTE_WORKFLOW, notificationWorkflowId, routeWorkflowId } from '../../workflows/intent/contract.ts';
-import type { ReplayOrder } from '../../workflows/intent/contract.ts';
+import type { IntentIdentity, ReplayOrder } from '../../workflows/intent/contract.ts';
 import { routeReplay } from '../../workflows/intent/replay-contract.ts';
 import { CANCEL_INTENT_SIGNAL, sliceWorkflowId } from '../../workflows/intent/slice-contract.ts';
 import type { OperationKind, OperationOptions } from '../../workflows/operation-contract.ts';
@@ -139,11 +139,14 @@ export function intentOperations(
    */
   async function cancel(item: CancelItem): Promise<boolean> {
     const { notification_id: notificationId, slice_id: slice, is_decided: isDecided } = item;
-    const isGivenUp = !isDecided && (await giveUp(notificationId));
+    const isGivenUp = !isDecided && (await giveUp(item));
     const closed = await closing.closeAll(notificationId);
     if (closed > 0) await handOff.voidAttempts(redis, notificationId);
+    const workflowId = notificationWorkflowId(notificationId);
+    // Temporal takes the cancellation of one that has ended, too.
     const isTold =
-      (await unlessGone(() => workflows.getHandle(notificationWorkflowId(notificationId)).cancel())) ||
+      ((await statusOf(workflows, workflowId)) === 'RUNNING' &&
+        (await unlessGone(() => workflows.getHandle(workflowId).cancel()))) ||
       (slice !== null &&
         (await unlessGone(() =>
           workflows.getHandle(sliceWorkflowId(slice)).signal(CANCEL_INTENT_SIGNAL, notificationId),
@@ -151,8 +154,12 @@ export function intentOperations(
     return isTold || isGivenUp || closed > 0;
   }
 
-  /** @returns whether its entry is there and an intent. */
-  async function giveUp(notificationId: string): Promise<boolean> {
+  /** @returns whether it waits, or its entry is there and an intent. */
+  async function giveUp({ notification_id: notificationId, waiting }: CancelItem): Promise<boolean> {
+    if (waiting) {
+      await giveUpWaiting(db, outcomes, notificationId, waiting);
+      return true;
+    }
     const fields = await readEntry(redis, intentsStream, notificationId, MAX_ENTRY_BYTES);
     const parsed = fields && parseIntent(notificationId, fields);
     if (!parsed?.ok) return false;
@@ -199,6 +206,8 @@ interface ReplayItem extends OperationItem {
 interface CancelItem extends OperationItem {
   notification_id: string;
   slice_id: string | null;
+  /** The key of an intent that waits. */
+  waiting: IntentIdentity | null;
   is_decided: boolean;
 }
 
@@ -233,6 +242,9 @@ const LIST_OPEN = {
   name: 'list_operation_notifications',
   text: operationItems(
     `item.notification_id, coalesce(record.slice_id, waiting.intent ->> 'slice') AS slice_id,
+           CASE WHEN waiting.notification_id IS NOT NULL
+                THEN json_build_object('producer', waiting.producer, 'idempotencyKey', waiting.idempotency_key)
+           END AS waiting,
            coalesce(record.notification_id, duplicate.notification_id, malformed.stream_entry_id)
              IS NOT NULL AS is_decided`,
     `LEFT JOIN notification.records AS record ON record.notification_id = item.notification_id

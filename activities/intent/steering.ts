@@ -160,10 +160,8 @@ export function createSteeringActivities(resources: SteeringResources) {
     /**
      * Skips every route of a notification that is still open, then tells the routes' workflows, which may be waiting
      * for something that does not matter any more. One that was never accepted never will be.
-     *
-     * @param identity undefined when the release before asks.
      */
-    async skipOpenRoutes(notificationId: string, identity?: IntentIdentity): Promise<void> {
+    async skipOpenRoutes(notificationId: string, identity: IntentIdentity): Promise<void> {
       await giveUpWaiting(db, outcomes, notificationId, identity);
       const routes = await closeAll(notificationId, (total) => Context.current().heartbeat(total));
       await concludeSkipped(notificationId);

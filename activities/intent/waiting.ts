@@ -65,17 +65,15 @@ export async function forgetWaiting(db: Pool, notificationIds: readonly string[]
  * Says that an intent waits no more and, unless it was decided, that it never will be accepted: whoever begins it finds it
  * cancelled.
  *
- * @param identity that of its entry, with what else is known of it; undefined in requests of the release before, which leave
- * no row.
+ * @param identity that of its entry, with what else is known of it.
  * @throws ApplicationFailure of PostgreSQL.
  */
 export async function giveUpWaiting(
   db: Pool,
   outcomes: Outcomes,
   notificationId: string,
-  identity: (IntentIdentity & Partial<Pick<Intent, 'notificationType' | 'recipientUserIds'>>) | undefined,
+  identity: IntentIdentity & Partial<Pick<Intent, 'notificationType' | 'recipientUserIds'>>,
 ): Promise<void> {
-  if (!identity) return forgetWaiting(db, [notificationId]);
   const { producer, idempotencyKey, notificationType, recipientUserIds } = identity;
   await outcomes.run(db, GIVE_UP_WAITING, [
     ...[notificationId, producer, idempotencyKey, notificationType ?? null],

@@ -4,6 +4,7 @@ import type { Operator } from '../../client/operator.ts';
 import { createOperator } from '../../client/operator.ts';
 import { printable, tableOf } from '../../cli/table.ts';
 import { workflowLink } from '../../client/resources.ts';
+import { notificationWorkflowId } from '../../workflows/intent/contract.ts';
 import type { Service } from '../../workers/service.ts';
 import { namespaceOf } from '../slots.ts';
 import { publishTurn } from './entries.ts';
@@ -143,7 +144,7 @@ describe('notifications', () => {
     });
     expect(view.malformed).toMatchObject({ code: 'recipient_not_found', idempotencyKey: 'unknown-user' });
     await expect(operator.notifications.show('1-1')).rejects.toThrow(NotFoundError);
-    await expect(operator.notifications.cancel('1-1', { limitMs: 1_000 })).rejects.toThrow(NotFoundError);
+    await expect(operator.notifications.cancel('1-1', { limitMs: 20_000 })).rejects.toThrow(NotFoundError);
   });
 
   test('I26 cancelling skips what is not published, and an ended one is left alone', async () => {
@@ -152,7 +153,19 @@ describe('notifications', () => {
     await eventually('push', async () => (await statusOf(id, PUSH)) === 'published');
     const cancelled = await operator.notifications.cancel(id, { limitMs: 20_000 });
     expect(cancelled).toMatchObject({ status: 'CANCELLED', published: 1, skipped: 1, open: 0 });
-    await expect(operator.notifications.cancel(id, { limitMs: 1_000 })).rejects.toThrow(NothingToDoError);
+    await expect(operator.notifications.cancel(id, { limitMs: 20_000 })).rejects.toThrow(NothingToDoError);
+    await operator.channels.resume('email');
+    expect(await statusOf(id, EMAIL)).toBe('skipped');
+  });
+
+  test('intent-10 cancelling one whose workflow was terminated skips the routes that it left open', async () => {
+    await operator.channels.pause('email', { reason: 'cancel test' });
+    const id = await publish('terminated');
+    await eventually('push', async () => (await statusOf(id, PUSH)) === 'published');
+    await slot.client.workflow.getHandle(notificationWorkflowId(id)).terminate();
+    expect(await operator.notifications.cancel(id, { limitMs: 20_000 })).toMatchObject({
+      ...{ status: 'TERMINATED', published: 1, skipped: 1, open: 0 },
+    });
     await operator.channels.resume('email');
     expect(await statusOf(id, EMAIL)).toBe('skipped');
   });
